@@ -353,7 +353,7 @@ mod tests {
         /// For any output at any time: while the worker makes no progress there are at most two nudges,
         /// one interrupt, three restarts and one end, and any two steps are at least `JUDGE_MS` apart.
         #[test]
-        fn it_never_goes_in_circles(writes in proptest::collection::vec(0_u64..40, 1..2000), window in any::<bool>()) {
+        fn steps_are_few_and_spaced(writes in proptest::collection::vec(0_u64..40, 1..2000), window in any::<bool>()) {
             let (mut ladder, rules) = (Ladder::default(), rules());
             let means = Means { rules: Some(&rules), window };
             let (mut output, mut steps, mut last) = (0, Vec::new(), None);

@@ -48,7 +48,7 @@ fn the_first_beat_comes_at_once_and_the_others_with_the_tick() {
 }
 
 #[test]
-fn one_timer_for_all_and_none_for_nobody() {
+fn one_timer_serves_all_workers_and_stops_without_any() {
     let mut machine = Machine::new(10_000);
     let (a, b) = (life("a", 1), life("b", 1));
     running(&mut machine, &a);
@@ -70,7 +70,7 @@ fn a_state_that_could_not_be_written_is_written_with_the_next_tick() {
 }
 
 #[test]
-fn a_disk_that_is_slow_gets_no_queue_of_beats() {
+fn beats_do_not_queue_up_on_a_slow_disk() {
     let mut machine = Machine::new(10_000);
     let a = life("a", 1);
     running(&mut machine, &a);
@@ -81,7 +81,7 @@ fn a_disk_that_is_slow_gets_no_queue_of_beats() {
 }
 
 #[test]
-fn a_session_that_was_taken_is_told_of_once_and_left_alone() {
+fn a_session_taken_by_another_launch_is_reported_once_and_left_alone() {
     let mut machine = Machine::new(10_000);
     let a = life("a", 2);
     running(&mut machine, &a);
@@ -95,7 +95,7 @@ fn a_session_that_was_taken_is_told_of_once_and_left_alone() {
 }
 
 #[test]
-fn a_state_that_somebody_removed_is_written_anew() {
+fn a_removed_state_is_written_again() {
     let mut machine = Machine::new(10_000);
     let a = life("a", 1);
     running(&mut machine, &a);
@@ -106,7 +106,7 @@ fn a_state_that_somebody_removed_is_written_anew() {
 }
 
 #[test]
-fn the_next_life_is_none_of_the_last_ones_business() {
+fn late_reports_of_a_generation_do_not_affect_the_next() {
     let mut machine = Machine::new(10_000);
     let (old, new) = (life("a", 1), life("a", 2));
     running(&mut machine, &old);
@@ -143,7 +143,7 @@ fn silence(machine: &mut Machine, life: &Arc<Life>, ticks: u32, screen: &str) ->
 }
 
 #[test]
-fn one_that_says_nothing_is_nudged_and_at_last_renewed() {
+fn a_silent_worker_is_nudged_and_finally_renewed() {
     let mut machine = Machine::new(10_000);
     let a = watched("a", true);
     machine.on(Event::Began(Arc::clone(&a)));
@@ -182,22 +182,22 @@ fn marks(life: &Arc<Life>, ticks: &[(Option<&str>, &str)]) -> Vec<Option<String>
 }
 
 #[test]
-fn who_says_that_it_waits_is_marked_until_it_says_or_shows_that_it_does_not() {
+fn a_worker_that_reports_a_wait_is_marked_until_it_reports_or_shows_the_end_of_it() {
     let agent = Arc::new(Life { agent: true, window: true, ..Life::clone(&life("a", 1)) });
     let (asked, works) = (Some("may it push?"), "· Cooking…\n  ⏵⏵ auto mode on · esc to interrupt");
     let marked = || Some("may it push?".to_owned());
     assert_eq!(marks(&agent, &[(asked, "Push?"), (asked, "Push?"), (None, "> ")]), [marked(), None]);
     assert_eq!(marks(&agent, &[(asked, "Push?"), (asked, works), (asked, works)]), [marked(), None], "it was answered");
-    assert_eq!(marks(&agent, &[(asked, works), (asked, "Push?")]), [marked()], "it asks now");
+    assert_eq!(marks(&agent, &[(asked, works), (asked, "Push?")]), [marked()], "a visible question counts");
     let script = Arc::new(Life { agent: false, ..Life::clone(&agent) });
     assert_eq!(marks(&script, &[(asked, ""), (None, "")]), [marked(), None]);
     let plan = script.plan.clone().map(|plan| SessionPlan { provider: Some("claude".to_owned()), ..plan });
     let attempt = Arc::new(Life { plan, ..Life::clone(&script) });
-    assert_eq!(marks(&attempt, &[(asked, "")]), [], "its run tells");
+    assert_eq!(marks(&attempt, &[(asked, "")]), [], "its run reports the wait");
 }
 
 #[test]
-fn an_end_that_could_not_be_written_is_tried_for_a_while() {
+fn writing_an_end_is_retried_a_limited_number_of_times() {
     let mut machine = Machine::new(10_000);
     let a = life("a", 1);
     running(&mut machine, &a);
@@ -214,7 +214,7 @@ fn an_end_that_could_not_be_written_is_tried_for_a_while() {
 }
 
 #[test]
-fn a_ladder_that_an_earlier_supervisor_climbed_is_not_begun_again() {
+fn the_ladder_continues_where_an_earlier_supervisor_left_it() {
     let mut machine = Machine::new(10_000);
     let rungs = Rungs { nudges: 2, interrupted: true, restarts: 2, given_up: false };
     let a = Arc::new(Life { rungs, ..Life::clone(&watched("a", true)) });
@@ -229,7 +229,7 @@ fn a_ladder_that_an_earlier_supervisor_climbed_is_not_begun_again() {
 }
 
 #[test]
-fn one_that_the_interrupt_has_ended_is_started_again() {
+fn a_worker_ended_by_the_interrupt_is_renewed() {
     let mut machine = Machine::new(10_000);
     let a = watched("a", true);
     machine.on(Event::Began(Arc::clone(&a)));
@@ -237,7 +237,7 @@ fn one_that_the_interrupt_has_ended_is_started_again() {
     let end = Some((Ended::Signal(2), Reason::Exited));
     let done = machine.on(Event::Ended(Arc::clone(&a), end));
     assert!(done.contains(&Effect::Renew { worker: "a".to_owned(), generation: 1 }), "{done:?}");
-    // Not if it ends for another reason, or later.
+    // No renewal if the worker ends for another reason or later.
     let next = Arc::new(Life { generation: 2, ..Life::clone(&a) });
     machine.on(Event::Began(Arc::clone(&next)));
     assert_eq!(machine.on(Event::Ended(next, end)), Vec::new());
@@ -283,7 +283,7 @@ proptest! {
     /// For any events: there is at most one timer, there is one while anything is tracked, and no beat
     /// is written for a generation that has ended.
     #[test]
-    fn timers_and_beats_are_of_the_living(events in proptest::collection::vec(any_event(), 0..60)) {
+    fn timers_and_beats_exist_only_for_living_workers(events in proptest::collection::vec(any_event(), 0..60)) {
         let mut machine = Machine::new(10_000);
         let mut armed = false;
         let mut ended: Vec<(String, u64)> = Vec::new();
@@ -312,7 +312,7 @@ proptest! {
                     _ => {}
                 }
             }
-            prop_assert!(armed || (machine.lives.is_empty() && machine.unended.is_empty()), "nobody beats for {:?}", machine.lives.keys());
+            prop_assert!(armed || (machine.lives.is_empty() && machine.unended.is_empty()), "no timer: {:?}", machine.lives.keys());
         }
     }
 }

@@ -133,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn finished_work_is_not_begun_again() {
+    fn finished_work_is_not_restarted() {
         for (status, finished) in [("completed", true), ("failed", false), ("stopped", false), ("running", false)] {
             let text = format!(r#"{{"issueId": "u", "issueIdentifier": "A-1", "status": "{status}"}}"#);
             let state = session(&text);

@@ -168,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn only_the_last_lines_tell_of_the_context() {
+    fn only_the_last_lines_show_the_context() {
         assert_eq!(of_screen("context 99%\na\nb\nc\n"), None);
     }
 }

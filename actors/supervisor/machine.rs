@@ -222,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn a_failed_worker_counts_only_once_its_successor_says_so() {
+    fn a_failed_worker_actor_counts_only_once_its_successor_reports() {
         let mut machine = Machine::default();
         machine.on(Event::Live { child: Child::Worker("a".to_owned()), live: true });
         let failed = Event::ChildFailed { child: Child::Worker("a".to_owned()), now_ms: 1 };
@@ -269,7 +269,7 @@ mod tests {
     }
 
     #[test]
-    fn what_lies_on_disk_is_adopted_aborted_or_removed() {
+    fn records_on_disk_are_adopted_aborted_or_removed() {
         let kept = facts("kept", 2, true, true);
         let older = facts("kept", 1, true, false);
         let aborted = facts("aborted", 1, false, false);

@@ -44,7 +44,7 @@ impl FakeLandings {
         self.with(|inner| inner.conflicting.insert(item));
     }
 
-    /// Adds a person's commit to the base.
+    /// Adds a user's commit to the base.
     pub fn commit(&self, item: ItemId) {
         self.with(|inner| inner.base.push(item));
     }

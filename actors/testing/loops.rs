@@ -31,7 +31,7 @@ impl FakeLoops {
         Self { script, inner: Mutex::default() }
     }
 
-    /// Returns the loop as it was saved.
+    /// Returns the saved loop.
     pub fn loaded(&self, name: &str) -> Option<Loop> {
         self.with(|inner| inner.saved.get(name).map(|text| serde_json::from_str(text).expect("it was written so")))
     }

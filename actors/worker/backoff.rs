@@ -75,7 +75,7 @@ mod tests {
     }
 
     #[test]
-    fn ten_minutes_of_health_forgive() {
+    fn ten_healthy_minutes_reset_the_failures() {
         assert_eq!(delays(&[10, 10, 10, HEALTHY_MS, 10]), [1, 2, 4, 1, 2].map(|s| Some(s * 1000)));
     }
 

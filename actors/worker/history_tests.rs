@@ -23,13 +23,13 @@ enum Step {
         starts: bool,
     },
     Stop,
-    /// A person starts it.
+    /// A user starts the worker.
     Start,
     /// The watch and a stop both report the end.
     EndAgain,
     AdoptAgain,
     Climb,
-    /// The ladder starts it again. The supervisor may be killed before or after the stop.
+    /// The ladder renews the worker. The supervisor may be killed before or after the stop.
     Renew {
         killed_before: bool,
         killed_after: bool,
@@ -365,7 +365,7 @@ fn any_event() -> impl Strategy<Value = Event> {
 }
 
 proptest! {
-    /// After a requested stop, only a person starts the worker again.
+    /// After a requested stop, only a user restarts the worker.
     #[test]
     fn stopped_stays_stopped(before in proptest::collection::vec(any_event(), 0..20),
                              after in proptest::collection::vec(any_event(), 0..20)) {

@@ -16,7 +16,7 @@ fn end(ended: Option<Ended>, reason: Option<Reason>) -> Event {
 }
 
 #[test]
-fn policies_restart_what_they_say() {
+fn each_policy_restarts_the_right_exits() {
     let (ok, bad) = (Some(Ended::Code(0)), Some(Ended::Code(3)));
     let exited = Some(Reason::Exited);
     for (policy, after_success, after_failure, after_unknown) in [
@@ -50,7 +50,7 @@ fn a_stop_without_a_policy_needs_no_record() {
 }
 
 #[test]
-fn a_stop_that_is_asked_for_again_is_written_again() {
+fn a_repeated_stop_is_written_again() {
     let mut machine = running(RestartPolicy::Always);
     machine.on(end(Some(Ended::Code(1)), Some(Reason::Exited)), 1);
     machine.on(Event::StopAsked, 2);
@@ -88,7 +88,7 @@ fn unknown() -> End {
 }
 
 #[test]
-fn each_state_is_continued_where_the_earlier_supervisor_stopped() {
+fn each_state_resumes_where_the_earlier_supervisor_stopped() {
     let due = |at_ms| Wanted { next_start_ms: Some(at_ms), restarts: 3, ..Wanted::default() };
     let done = End { ended: Some(Ended::Code(0)), reason: Some(Reason::Exited), ..unknown() };
     let failed = End { ended: Some(Ended::Code(3)), ..done };
@@ -143,7 +143,7 @@ fn an_adopted_worker_obeys_its_policy_and_a_stop() {
 }
 
 #[test]
-fn a_renewal_that_was_cut_off_before_the_stop_is_forgotten() {
+fn a_renewal_interrupted_before_the_stop_is_forgotten() {
     let renewed = Wanted { renewed: true, next_start_ms: Some(5), restarts: 2, ..Wanted::default() };
     let mut machine = Machine::default();
     let effects = machine.on(Event::Adopted(adoption(FineState::Running, renewed, unknown())), NOW_MS);
@@ -156,7 +156,7 @@ fn a_renewal_that_was_cut_off_before_the_stop_is_forgotten() {
 }
 
 #[test]
-fn a_promised_start_that_was_never_executed_is_made_again() {
+fn a_promised_start_that_was_never_executed_is_repeated() {
     let mut machine = Machine::default();
     let (policy, wanted) = (RestartPolicy::Never, Wanted::default());
     assert_eq!(machine.on(Event::PromiseFound { policy, wanted }, NOW_MS), vec![Effect::StartAgain]);
@@ -167,7 +167,7 @@ fn a_promised_start_that_was_never_executed_is_made_again() {
 }
 
 #[test]
-fn a_renewal_is_durable_before_the_stop_and_a_stop_takes_it_back() {
+fn a_renewal_is_durable_before_the_stop_and_a_requested_stop_cancels_it() {
     let mut machine = running(RestartPolicy::Never);
     let noted = Wanted { renewed: true, next_start_ms: Some(NOW_MS), ..Wanted::default() };
     assert_eq!(machine.on(Event::RenewalBegins, NOW_MS), vec![Effect::WriteRenewal(noted)]);
@@ -177,7 +177,7 @@ fn a_renewal_is_durable_before_the_stop_and_a_stop_takes_it_back() {
 }
 
 #[test]
-fn a_climb_is_noted_and_a_restart_begins_at_the_foot() {
+fn escalation_is_recorded_and_a_restart_resets_it() {
     let mut machine = running(RestartPolicy::Always);
     let rungs = Rungs { nudges: 2, ..Rungs::default() };
     let noted = Wanted { rungs, ..Wanted::default() };
@@ -187,7 +187,7 @@ fn a_climb_is_noted_and_a_restart_begins_at_the_foot() {
 }
 
 #[test]
-fn a_worker_whose_row_is_gone_is_not_started_again() {
+fn a_worker_without_a_row_is_not_restarted() {
     let mut machine = running(RestartPolicy::Always);
     machine.on(end(Some(Ended::Code(1)), Some(Reason::Exited)), 1);
     assert_eq!(machine.on(Event::RestartDue, 2), vec![Effect::StartAgain]);

@@ -132,7 +132,7 @@ impl WorkerHandle {
         ractor::call_t!(self.actor, WorkerMessage::Renew, CALL_MS_MAX, generation).unwrap_or_else(|_| Err(closed()))
     }
 
-    /// Records how far the ladder was record_escalation for this generation. Returns at once.
+    /// Records how far the escalation ladder was climbed for this generation. Returns at once.
     pub fn record_escalation(&self, generation: u64, rungs: Rungs) {
         let _ = self.actor.cast(WorkerMessage::Escalated { generation, rungs });
     }

@@ -64,7 +64,7 @@ mod tests {
     }
 
     #[test]
-    fn what_fits_is_left_alone() {
+    fn rows_that_fit_are_unchanged() {
         assert_eq!(fitted(None), fitted(Some(200)));
         assert_eq!(fitted(Some(77)), fitted(None));
     }

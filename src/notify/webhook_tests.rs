@@ -11,7 +11,7 @@ use super::*;
 const SOON: Duration = Duration::from_secs(20);
 
 #[test]
-fn addresses_are_taken_apart_or_refused_with_a_sentence_that_shows_nothing() {
+fn addresses_are_parsed_or_refused_without_showing_them() {
     let parsed = |url: &str| Address::parse(url).map(|at| (at.to_string(), at.name, at.port, at.path));
     for (url, shown, name, port, path) in [
         ("http://127.0.0.1:8080/h?x=1", "http://127.0.0.1:8080", "127.0.0.1", 8080, "/h?x=1"),
@@ -44,7 +44,7 @@ fn addresses_are_taken_apart_or_refused_with_a_sentence_that_shows_nothing() {
     }
 }
 
-/// A server that does this with its one visitor, and where it is.
+/// Starts a server that serves one connection with `serve`, and returns its address.
 fn server(serve: impl FnOnce(TcpStream) + Send + 'static) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").expect("bound");
     let address = listener.local_addr().expect("an address");
@@ -73,7 +73,7 @@ fn posted(to: SocketAddr, limit: Duration) -> Result<(), Failed> {
     post(&format!("http://{to}/secret?secret"), "{}", limit)
 }
 
-/// A name that leads to these addresses.
+/// A resolver that maps every name to these addresses.
 #[derive(Debug)]
 struct Fixed(Vec<SocketAddr>);
 
@@ -85,14 +85,14 @@ impl Resolver for Fixed {
     }
 }
 
-/// Posts to a name that leads there.
+/// Posts to a name that resolves to these addresses.
 fn sent(found: Vec<SocketAddr>, limit: Duration) -> Result<(), Failed> {
     let address = Address::parse("http://name/").expect("an address");
     send(&address, "{}", limit, RootCerts::WebPki, Fixed(found))
 }
 
-/// A port at which nobody listens, for as long as the connection that holds it is open: the port is that of
-/// its client.
+/// Returns a port without a listener. The port is that of a client connection and stays reserved while that connection
+/// is open.
 fn deserted() -> (TcpListener, TcpStream, SocketAddr) {
     let listener = TcpListener::bind("127.0.0.1:0").expect("bound");
     let holder = TcpStream::connect(listener.local_addr().expect("an address")).expect("connected");
@@ -100,7 +100,7 @@ fn deserted() -> (TcpListener, TcpStream, SocketAddr) {
     (listener, holder, address)
 }
 
-/// A listener that takes no more connections, those that fill it, and where it is.
+/// Returns a listener that accepts no more connections, the connections that fill it, and its address.
 fn full() -> (TcpListener, Vec<TcpStream>, SocketAddr) {
     let listener = TcpListener::bind("127.0.0.1:0").expect("bound");
     nix::sys::socket::listen(&listener, nix::sys::socket::Backlog::new(0).expect("a number")).expect("listens");
@@ -113,7 +113,7 @@ fn full() -> (TcpListener, Vec<TcpStream>, SocketAddr) {
 }
 
 #[test]
-fn what_a_server_answers_decides_whether_it_is_sent_again() {
+fn the_answer_decides_whether_the_request_is_retried() {
     for (answer, told) in [
         ("HTTP/1.1 200 OK\r\n\r\n", Ok(())),
         ("HTTP/1.0 204\n\n", Ok(())),
@@ -162,7 +162,7 @@ fn a_request_has_the_headers_of_a_webhook_and_the_event() {
 }
 
 #[test]
-fn an_answer_counts_with_its_head_however_long_the_body_is() {
+fn an_answer_counts_once_its_head_is_complete() {
     let (sender, ended) = mpsc::channel();
     let to = server(move |mut stream| {
         read_request(&mut stream);
@@ -171,8 +171,8 @@ fn an_answer_counts_with_its_head_however_long_the_body_is() {
         let _ = sender.send(());
     });
     assert_eq!(posted(to, SOON), Ok(()));
-    ended.recv_timeout(SOON).expect("the rest is not waited for");
-    // A head without an end is none.
+    ended.recv_timeout(SOON).expect("the client closes before the body ends");
+    // A head that does not end is no answer.
     for start in ["", "HTTP/1.1 200 OK\r\nA: "] {
         let to = server(move |mut stream| {
             read_request(&mut stream);
@@ -184,11 +184,11 @@ fn an_answer_counts_with_its_head_however_long_the_body_is() {
 }
 
 #[test]
-fn a_server_that_is_silent_or_drips_has_its_time_and_no_more() {
+fn a_silent_or_slow_server_cannot_exceed_the_time_limit() {
     let limit = Duration::from_millis(300);
-    // It takes what it is sent, and says nothing until its visitor has gone.
+    // Reads everything, and sends nothing until the client has left.
     let silent = server(|mut stream| while stream.read(&mut [0; 64]).is_ok_and(|count| count > 0) {});
-    // It says something again and again, and never a whole head.
+    // Sends bytes slowly, and never a complete head.
     let dripping = server(|mut stream| {
         let (mut piece, pause) = ([0; 1], Some(Duration::from_millis(50)));
         stream.set_read_timeout(pause).expect("set");
@@ -201,7 +201,7 @@ fn a_server_that_is_silent_or_drips_has_its_time_and_no_more() {
         let failed = posted(to, limit).expect_err("no answer");
         assert_eq!((failed.cause, failed.may_pass), (format!("http://{to}: no answer within 300ms"), true));
     }
-    // It takes nothing of something long.
+    // Reads nothing of a long request.
     let (over, is_over) = mpsc::channel::<()>();
     let to = server(move |stream| {
         let _ = is_over.recv_timeout(SOON);
@@ -210,7 +210,7 @@ fn a_server_that_is_silent_or_drips_has_its_time_and_no_more() {
     let failed = post(&format!("http://{to}"), &"x".repeat(64 << 20), limit).expect_err("not taken");
     assert_eq!(failed.cause, format!("http://{to}: no answer within 300ms"));
     drop(over);
-    // It takes something long in drips.
+    // Reads a long request slowly.
     let (end, pace) = mpsc::channel::<()>();
     let to = server(move |mut stream| {
         while stream.read(&mut [0; 32 << 10]).is_ok_and(|count| count > 0) {
@@ -225,10 +225,10 @@ fn a_server_that_is_silent_or_drips_has_its_time_and_no_more() {
 }
 
 #[test]
-fn a_name_s_addresses_are_tried_in_turn() {
+fn the_addresses_of_a_name_are_tried_in_turn() {
     let (_server, _holder, deserted) = deserted();
     assert_eq!(sent(vec![deserted, answering("HTTP/1.1 200 OK\r\n\r\n")], SOON), Ok(()));
-    // One that says nothing does not use up the time of the next.
+    // An address that does not answer does not use up the time of the next one.
     let (_listener, _visitors, hanging) = full();
     assert_eq!(sent(vec![hanging, answering("HTTP/1.1 200 OK\r\n\r\n")], Duration::from_secs(6)), Ok(()));
     assert!(sent(vec![hanging], Duration::from_millis(200)).expect_err("no answer").cause.contains("no answer within"));
@@ -237,7 +237,7 @@ fn a_name_s_addresses_are_tried_in_turn() {
 }
 
 #[test]
-fn a_name_that_is_not_found_in_time_is_left() {
+fn a_slow_name_lookup_times_out() {
     let silent = std::net::UdpSocket::bind("127.0.0.1:0").expect("bound");
     let port = silent.local_addr().expect("an address").port();
     let config = resolv_conf::Config::parse("nameserver 127.0.0.1").expect("a configuration");
@@ -248,7 +248,7 @@ fn a_name_that_is_not_found_in_time_is_left() {
     assert_eq!(failed, Failed::for_now("its host's name was not found within 20ms"));
 }
 
-/// A server with a certificate of its own for these names, the certificate, and where it is.
+/// Starts a server with its own certificate for these names; returns the certificate and the address.
 fn secured(names: &[&str], visitors: usize) -> (RootCerts, SocketAddr) {
     let names: Vec<String> = names.iter().map(|name| (*name).to_owned()).collect();
     let made = rcgen::generate_simple_self_signed(names).expect("made");
@@ -293,7 +293,7 @@ fn https_needs_a_trusted_certificate_for_the_host() {
 }
 
 #[test]
-fn a_server_that_does_not_speak_tls_or_is_silent_is_left() {
+fn a_server_without_tls_or_answer_is_given_up() {
     let plain = answering_at_once("HTTP/1.1 200 OK\r\n\r\n");
     let failed = post(&format!("https://{plain}/secret"), "{}", SOON).expect_err("no TLS");
     assert!(failed.cause.starts_with(&format!("https://{plain}: ")) && failed.may_pass, "{failed:?}");
@@ -303,7 +303,7 @@ fn a_server_that_does_not_speak_tls_or_is_silent_is_left() {
     assert_eq!((failed.cause, failed.may_pass), (format!("https://{silent}: no answer within 300ms"), true));
 }
 
-/// A server that answers whatever it is sent.
+/// Starts a server that sends its answer without reading the request first.
 fn answering_at_once(answer: &'static str) -> SocketAddr {
     server(move |mut stream| {
         let _ = stream.read(&mut [0; 4096]);

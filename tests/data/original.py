@@ -1,5 +1,5 @@
-"""A stand-in for the other program that keeps its workers in state.json: its
-wire form, its lock and its habits, good and bad, as far as they meet swarm.
+"""A stand-in for the original `swarm`, which keeps its workers in state.json: its wire form, its lock and its
+behaviour, good and bad, as far as they matter to swarm.
 
     original.py spawn NAME [--tmux SESSION] -- COMMAND...
     original.py ls | kill NAME | clean NAME | respawn NAME | burst PREFIX COUNT
@@ -23,7 +23,7 @@ STATE = os.path.join(ROOT, "state.json")
 
 @dataclass
 class Window:
-    """A key that it does not know makes it fail, as the original does."""
+    """Fails on unknown keys, as the original does."""
 
     session: str
     window: str
@@ -39,7 +39,7 @@ class Tree:
 
 @dataclass
 class Worker:
-    """Keys that it does not know are dropped, as the original does."""
+    """Drops unknown keys, as the original does."""
 
     name: str
     status: str
@@ -84,7 +84,7 @@ def tmux(socket, *words):
 
 
 class Registry:
-    """One critical section: read, change, write aside, rename."""
+    """One critical section: reads, changes, writes a temporary file, renames it."""
 
     def __enter__(self):
         self.lock = open(os.path.join(ROOT, "state.lock"), "w")
@@ -142,7 +142,7 @@ def tell(name, line):
 
 
 def change(name, **members):
-    """No lock, and no look at what another program wrote meanwhile."""
+    """Takes no lock and does not check what another program wrote meanwhile."""
     path = loop_file(name, "state.json")
     state = json.load(open(path)) if os.path.exists(path) else {}
     state.update(members)
@@ -152,7 +152,7 @@ def change(name, **members):
 
 
 def begin(name, session, prompt, most, *words):
-    """A loop with its first iteration at work, and nobody who looks after it."""
+    """Starts a loop whose first iteration runs and which no process monitors."""
     split = words.index("--")
     flags, cmd = words[:split], list(words[split + 1 :])
     worker = Worker(name, "running", cmd, "", os.getcwd(), env={"K": "V"}, metadata={"ralph": True, "ralph_iteration": 1})
@@ -179,7 +179,7 @@ def begin(name, session, prompt, most, *words):
 
 
 def look_after(name):
-    """Until it is told to end, which pauses the loop."""
+    """Monitors the loop until a signal asks it to end, which pauses the loop."""
     signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM])
     change(name, monitor_pid=os.getpid())
     signal.sigwait([signal.SIGTERM])

@@ -1,5 +1,5 @@
 //! swarm and the original program on the same registry: each lists, kills, cleans and respawns the
-//! workers of the other, and keeps fields that it does not know.
+//! workers of the other, and keeps unknown fields.
 
 use std::process::Command;
 use std::thread;
@@ -24,12 +24,12 @@ fn pid_of_row(rig: &Rig, name: &str) -> i32 {
 }
 
 #[test]
-fn their_workers_are_seen_ended_and_cleaned_by_us() {
+fn we_list_kill_and_clean_workers_of_the_original() {
     let rig = Rig::new();
     original(&rig, &["spawn", "p", "--", "sh", "-c", "sleep 600 & echo $! > below; wait"]).ok();
     original(&rig, &["spawn", "t", "--tmux", "theirs", "--", "sleep", "600"]).ok();
     let leader = pid_of_row(&rig, "p");
-    wait_until("it has a child", SOON, || {
+    wait_until("p has a child", SOON, || {
         std::fs::read_to_string(rig.cwd().join("below")).is_ok_and(|text| text.ends_with('\n'))
     });
     let below: i32 = std::fs::read_to_string(rig.cwd().join("below")).expect("there").trim().parse().expect("a pid");
@@ -46,14 +46,14 @@ fn their_workers_are_seen_ended_and_cleaned_by_us() {
     rig.swarm(&["kill", "t"]).is(0, "killed t\n", "");
     assert_eq!(original(&rig, &["ls"]).ok(), "p stopped\nt stopped\n");
     assert!(rig.rows().iter().all(|row| row["status"] == "stopped" && row["metadata"]["note"] == "é"));
-    // Their session had a window of its own, which is not ours to end.
+    // The session has a window of the original's, which we must not close.
     assert_eq!(rig.tmux(&["list-sessions", "-F", "#{session_name}"]).ok(), "theirs\n");
     rig.swarm(&["clean", "--all"]).is(0, "cleaned p\ncleaned t\n", "");
     assert_eq!(original(&rig, &["ls"]).ok(), "");
 }
 
 #[test]
-fn their_workers_are_started_again_by_us_with_what_they_keep() {
+fn we_respawn_workers_of_the_original_with_their_row() {
     let rig = Rig::new();
     original(&rig, &["spawn", "p", "--", "sh", "-c", "echo $K > got; sleep 600"]).ok();
     original(&rig, &["spawn", "t", "--tmux", "theirs", "--", "sleep", "600"]).ok();
@@ -76,7 +76,7 @@ fn their_workers_are_started_again_by_us_with_what_they_keep() {
 }
 
 #[test]
-fn our_workers_are_seen_ended_and_cleaned_by_them() {
+fn the_original_lists_kills_and_cleans_our_workers() {
     let rig = Rig::new();
     let repo = rig.repo();
     rig.spawn("p", &["--env", "A=é", "--tag", "x"], &["sleep", "600"]);
@@ -86,16 +86,16 @@ fn our_workers_are_seen_ended_and_cleaned_by_them() {
     let pid = rig.pid("p");
     for name in ["p", "t", "w"] {
         original(&rig, &["kill", name]).ok();
-        wait_until("it has ended", SOON, || rig.swarm(&["status", name]).code == Some(1));
+        wait_until("the worker has ended", SOON, || rig.swarm(&["status", name]).code == Some(1));
     }
     assert!(!proc::alive(pid));
     assert_eq!(rig.exit("p"), "signal SIGTERM, exited");
     original(&rig, &["clean", "p"]).ok();
     assert_eq!(rig.names(), ["t", "w"]);
     rig.swarm(&["supervisor", "restart"]).ok();
-    assert_eq!(rig.names(), ["t", "w"], "what they cleaned comes back");
-    assert!(!rig.root().join("w/p.1").exists(), "records that no row leads to stay");
-    // The name is free again, with a history that is over.
+    assert_eq!(rig.names(), ["t", "w"], "a worker that the original cleaned came back");
+    assert!(!rig.root().join("w/p.1").exists(), "records without a row were not removed");
+    // The name is free again, and the history of the old worker is closed.
     rig.spawn("p", &[], &["true"]);
     rig.wait("p");
     assert_eq!(rig.exit("p"), "code 0, exited");
@@ -103,7 +103,7 @@ fn our_workers_are_seen_ended_and_cleaned_by_them() {
 }
 
 #[test]
-fn what_they_start_again_is_theirs() {
+fn a_worker_respawned_by_the_original_belongs_to_it() {
     let rig = Rig::new();
     rig.spawn("p", &["--restart", "always"], &["sleep", "600"]);
     let first = rig.pid("p");
@@ -111,7 +111,7 @@ fn what_they_start_again_is_theirs() {
     // The row still carries our metadata, which no longer counts.
     let second = pid_of_row(&rig, "p");
     assert!(first != second && rig.rows()[0]["metadata"]["swarm"].is_object());
-    wait_until("the first life is over", SOON, || !proc::alive(first));
+    wait_until("the first process has ended", SOON, || !proc::alive(first));
     assert_eq!(rig.pid("p"), second);
     assert_eq!(rig.swarm(&["status", "p"]).code, Some(0));
     rig.swarm(&["kill", "p"]).is(0, "killed p\n", "");
@@ -121,8 +121,8 @@ fn what_they_start_again_is_theirs() {
 }
 
 #[test]
-fn foreign_text_is_kept_to_the_byte() {
-    // Weakness 6: the original drops unknown fields, and fails on nested ones.
+fn foreign_text_is_kept_byte_for_byte() {
+    // The original drops unknown fields, and crashes on nested ones.
     let rig = Rig::new();
     let row = "{ \"zebra\" :[1,2,  {\"a\":1e400}], \"name\":\"theirs\",\"status\":\"stopped\",\"cmd\":[\"\\u00e9\", \"é\"],\n\n\
                \"started\":\"2020-01-01T00:00:00.000001\",\"cwd\":\"/\",\"pid\":null , \"tmux\":null,\
@@ -133,7 +133,7 @@ fn foreign_text_is_kept_to_the_byte() {
     rig.spawn("ours", &[], &["true"]);
     let text = std::fs::read_to_string(rig.state()).expect("there");
     for kept in [row, "[1,   2]", "{\"x\" :null}"] {
-        assert!(text.contains(kept), "{kept} is not in {text}");
+        assert!(text.contains(kept), "{kept} is missing: {text}");
     }
     let order =
         ["before", "schema_version", "workers", "after"].map(|key| text.find(&format!("\"{key}\"")).expect("there"));
@@ -146,7 +146,7 @@ fn foreign_text_is_kept_to_the_byte() {
 }
 
 #[test]
-fn a_file_of_theirs_comes_back_as_they_would_write_it() {
+fn the_file_is_written_in_the_format_of_the_original() {
     let rig = Rig::new();
     original(&rig, &["burst", "é", "3"]).ok();
     let before = std::fs::read_to_string(rig.state()).expect("there");
@@ -157,7 +157,7 @@ fn a_file_of_theirs_comes_back_as_they_would_write_it() {
 }
 
 #[test]
-fn both_may_write_at_once() {
+fn both_programs_may_write_concurrently() {
     let rig = Rig::new();
     thread::scope(|scope| {
         let rig = &rig;
@@ -172,8 +172,8 @@ fn both_may_write_at_once() {
 }
 
 #[test]
-fn a_pid_that_was_used_again_is_neither_running_nor_killed() {
-    // Weakness 11.
+fn a_reused_pid_is_neither_running_nor_killed() {
+    // The original reports a recycled pid as running, and kills it.
     let rig = Rig::new();
     let mut bystander = rig.program("sleep").arg("600").spawn().expect("started");
     let pid = i32::try_from(bystander.id()).expect("a pid");
@@ -184,9 +184,9 @@ fn a_pid_that_was_used_again_is_neither_running_nor_killed() {
     assert_eq!(rig.swarm(&["status", "old"]).code, Some(1));
     assert_eq!(rig.swarm(&["ls", "--format", "names", "--status", "running"]).ok(), "");
     rig.swarm(&["kill", "old"]).is(0, "killed old\n", "");
-    assert!(proc::alive(pid), "a stranger was killed");
+    assert!(proc::alive(pid), "an unrelated process was killed");
     rig.swarm(&["clean", "old"]).is(0, "cleaned old\n", "");
-    assert!(proc::alive(pid), "a stranger was killed");
+    assert!(proc::alive(pid), "an unrelated process was killed");
     bystander.kill().expect("killed");
     bystander.wait().expect("waited");
 }

@@ -48,7 +48,7 @@ impl<'a> Terminal<'a> {
         self.types(line);
         self.presses("Tab");
         self.shows(whole);
-        // Not Ctrl-C: what is typed behind it may be thrown away with the line.
+        // Not Ctrl-C: it may discard text that is typed right after it.
         self.presses("C-u");
         wait_until("the line is empty", SOON, || !self.screen().contains(whole));
     }
@@ -66,13 +66,13 @@ fn fleet() -> Rig {
 const BASH: [&str; 2] = ["PATH=PROGRAM:$PATH", "source <(swarm completions bash)"];
 
 #[test]
-fn tab_completes_names_that_are_there_in_bash() {
+fn tab_completes_existing_names_in_bash() {
     let rig = fleet();
     let shell = Terminal::open(&rig, "bash --norc --noprofile", &BASH);
     shell.completes("swarm status win", "swarm status window-one");
     shell.completes("swarm kill pro", "swarm kill process-two");
     shell.completes("swarm clean e", "swarm clean ended-three");
-    // The only one that has a window.
+    // The only worker with a window.
     shell.completes("swarm peek ", "swarm peek window-one");
     shell.completes("swarm ls --tag ni", "swarm ls --tag nightly");
     shell.completes("swarm ls --format=na", "swarm ls --format=names");
@@ -85,7 +85,7 @@ fn tab_completes_names_that_are_there_in_bash() {
 }
 
 #[test]
-fn tab_completes_names_that_are_there_in_zsh() {
+fn tab_completes_existing_names_in_zsh() {
     let rig = fleet();
     let setup = ["PATH=PROGRAM:$PATH", "autoload -U compinit && compinit -u -D", "source <(swarm completions zsh)"];
     let shell = Terminal::open(&rig, "zsh -f", &setup);
@@ -95,7 +95,7 @@ fn tab_completes_names_that_are_there_in_zsh() {
 }
 
 #[test]
-fn tab_completes_names_that_are_there_in_fish() {
+fn tab_completes_existing_names_in_fish() {
     let rig = fleet();
     let setup = ["set -x PATH PROGRAM $PATH", "swarm completions fish | source"];
     let shell = Terminal::open(&rig, "fish --no-config", &setup);
@@ -114,7 +114,7 @@ fn a_name_that_a_shell_would_execute_is_not_offered() {
 }
 
 #[test]
-fn a_tab_without_anything_to_complete_is_quiet_and_makes_nothing() {
+fn completion_without_a_state_directory_is_silent_and_creates_nothing() {
     let rig = Rig::new();
     assert_eq!(rig.swarm(&["__complete", "bash", "status", ""]).ok(), "");
     assert_eq!(rig.swarm(&["__complete", "bash"]).ok(), "");

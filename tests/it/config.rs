@@ -45,7 +45,7 @@ fn each_value_is_shown_with_the_file_that_sets_it() {
 }
 
 #[test]
-fn workers_begin_as_it_is_set_and_flags_win() {
+fn workers_start_with_the_configured_values_and_flags_win() {
     let rig = Rig::new();
     let repo = rig.repo();
     set_user(&rig, "[spawn]\ntags = ['mine']\n[spawn.env]\nCOLOUR = 'blue'\n");
@@ -61,13 +61,13 @@ fn workers_begin_as_it_is_set_and_flags_win() {
     rig.wait("b");
     assert_eq!(rig.log("b", "stdout"), format!("red\n{}\n", repo.display()));
     assert_eq!(rig.view("b")["worktree"], Value::Null);
-    // Outside of that repository only the user's holds.
+    // Outside the repository only the user's configuration applies.
     rig.spawn("c", &[], &["true"]);
     assert_eq!(rig.view("c")["tags"].to_string(), "[\"mine\"]");
 }
 
 #[test]
-fn mistakes_are_all_told_and_nothing_begins() {
+fn all_mistakes_are_reported_and_nothing_starts() {
     let rig = Rig::new();
     let repo = rig.repo();
     set_user(&rig, "[spwan]\ntmux = true\n");

@@ -25,7 +25,7 @@ pub fn both(rig: &Rig) -> (i32, i32) {
 }
 
 #[test]
-fn a_killed_supervisor_comes_back_by_itself_and_keeps_its_workers() {
+fn a_killed_supervisor_is_restarted_and_keeps_its_workers() {
     let rig = Rig::new();
     rig.spawn("a", &[], &["sleep", "600"]);
     rig.spawn("b", &["--tmux"], &["sleep", "600"]);
@@ -48,7 +48,7 @@ fn a_killed_guard_is_replaced() {
         let (supervisor, guard) = both(&rig);
         proc::kill(guard);
         wait_until("another guard runs", SOON, || rig.keepers().1.is_some_and(|pid| pid != guard));
-        assert_eq!(rig.keepers().0, Some(supervisor), "the supervisor went with its guard");
+        assert_eq!(rig.keepers().0, Some(supervisor), "the supervisor was replaced with its guard");
     }
 }
 
@@ -59,7 +59,7 @@ fn fork_servers(rig: &Rig) -> Vec<i32> {
 }
 
 #[test]
-fn workers_start_whatever_becomes_of_the_fork_server() {
+fn workers_start_even_if_the_fork_server_is_killed_or_stopped() {
     let rig = Rig::new();
     rig.spawn("first", &[], &["sleep", "600"]);
     let (supervisor, _) = both(&rig);
@@ -69,7 +69,7 @@ fn workers_start_whatever_becomes_of_the_fork_server() {
             wait_until("a spare is ready", SOON, || fork_servers(&rig).len() == 2);
             let struck = fork_servers(&rig).into_iter().filter(|pid| !only_server || server(pid));
             struck.for_each(|pid| proc::signal(pid, signal));
-            // Twice: the first may still find the spare.
+            // Twice: the first start may still use the spare process.
             for number in 0..2 {
                 rig.spawn(&format!("{whose}{round}{number}"), &[], &["sleep", "600"]);
             }
@@ -77,7 +77,7 @@ fn workers_start_whatever_becomes_of_the_fork_server() {
     }
     assert_eq!(rig.names().len(), 9);
     assert!(rig.names().iter().all(|name| rig.fine(name) == "running"));
-    assert_eq!(rig.keepers().0, Some(supervisor), "the supervisor went with it");
+    assert_eq!(rig.keepers().0, Some(supervisor), "the supervisor was replaced with its fork server");
     kill_keepers(&rig);
     let left = fork_servers(&rig);
     let of_the_next = |pid: &i32| rig.keepers().0.is_some_and(|next| proc::stat(*pid, 4) == Some(next.to_string()));
@@ -87,7 +87,7 @@ fn workers_start_whatever_becomes_of_the_fork_server() {
 }
 
 #[test]
-fn a_shim_has_a_name_of_its_own_and_no_share_in_the_fork_server() {
+fn a_shim_has_its_own_name_and_session_and_no_socket_of_the_fork_server() {
     let rig = Rig::new();
     let name = "n".repeat(64);
     rig.spawn(&name, &[], &["sleep", "600"]);
@@ -102,17 +102,17 @@ fn a_shim_has_a_name_of_its_own_and_no_share_in_the_fork_server() {
 }
 
 #[test]
-fn a_time_limit_holds_although_both_were_killed() {
+fn a_time_limit_holds_without_supervisor_and_guard() {
     let rig = Rig::new();
     rig.spawn("x", &["--timeout", "1"], &["sleep", "600"]);
     let pid = rig.pid("x");
     kill_keepers(&rig);
     wait_until("the time limit ends it", SOON, || !proc::alive(pid));
-    wait_until("and that is recorded", SOON, || rig.exit("x") == "signal SIGTERM, timeout");
+    wait_until("the timeout is recorded", SOON, || rig.exit("x") == "signal SIGTERM, timeout");
 }
 
 #[test]
-fn exits_are_known_although_nobody_watched() {
+fn exits_are_recorded_without_supervisor_and_guard() {
     let rig = Rig::new();
     for (name, flags) in [("p", &[][..]), ("t", &["--tmux"])] {
         rig.spawn_sh(name, flags, "until [ -e end ]; do sleep 0.02; done; exit 9");
@@ -126,13 +126,13 @@ fn exits_are_known_although_nobody_watched() {
 }
 
 #[test]
-fn without_its_shim_a_worker_is_unsupervised_and_its_end_unknown() {
+fn a_worker_without_its_shim_is_unsupervised_and_its_exit_unknown() {
     let rig = Rig::new();
     for name in ["killed", "ended"] {
         rig.spawn_sh(name, &[], &format!("until [ -e {name} ]; do sleep 0.02; done; exit 0"));
         let pid = rig.pid(name);
         proc::kill(rig.shim(name));
-        wait_until("its shim is missed", SOON, || rig.fine(name) == "unsupervised");
+        wait_until("the loss of the shim is noticed", SOON, || rig.fine(name) == "unsupervised");
         assert!(proc::alive(pid));
         assert_eq!(rig.swarm(&["status", name]).code, Some(0));
     }
@@ -142,7 +142,7 @@ fn without_its_shim_a_worker_is_unsupervised_and_its_end_unknown() {
     std::fs::write(rig.cwd().join("ended"), "").expect("written");
     rig.wait("ended");
     for name in ["killed", "ended"] {
-        assert_eq!(rig.exit(name), "unknown", "an end that nobody saw is never a success");
+        assert_eq!(rig.exit(name), "unknown", "an unrecorded exit never counts as success");
         assert_eq!(rig.swarm(&["status", name]).code, Some(1));
         assert!(rig.swarm(&["ls", "-l"]).ok().lines().any(|line| line.starts_with(name) && line.contains("unknown")));
     }
@@ -150,7 +150,7 @@ fn without_its_shim_a_worker_is_unsupervised_and_its_end_unknown() {
 }
 
 #[test]
-fn a_lost_end_counts_as_a_failure_for_restarts() {
+fn an_unrecorded_exit_counts_as_a_failure_for_restarts() {
     let rig = Rig::new();
     rig.spawn_sh("x", &["--restart", "on-failure"], "echo run >> runs; sleep 600");
     let runs = || std::fs::read_to_string(rig.cwd().join("runs")).unwrap_or_default().lines().count();
@@ -163,7 +163,7 @@ fn a_lost_end_counts_as_a_failure_for_restarts() {
 }
 
 #[test]
-fn what_is_being_killed_while_everything_dies_stays_stopped() {
+fn a_kill_during_the_death_of_all_keepers_holds() {
     let rig = Rig::new();
     rig.spawn_sh("x", &["--restart", "always"], "trap '' TERM; echo run >> runs; while :; do sleep 0.05; done");
     let runs = || std::fs::read_to_string(rig.cwd().join("runs")).unwrap_or_default().lines().count();
@@ -182,8 +182,8 @@ fn what_is_being_killed_while_everything_dies_stays_stopped() {
         thread::park_timeout(Duration::from_millis(300));
     }
     let said = killer.join().expect("joined");
-    wait_until("it has stopped", SOON, || rig.swarm(&["status", "x"]).code == Some(1));
-    holds_for("it stays stopped", Duration::from_millis(1500), || runs() == 1);
+    wait_until("x has stopped", SOON, || rig.swarm(&["status", "x"]).code == Some(1));
+    holds_for("x stays stopped", Duration::from_millis(1500), || runs() == 1);
     assert!(said.code == Some(0) || said.err.starts_with("swarm: error: "), "{said:?}");
     assert_eq!(rig.fine("x"), "stopped");
 }
@@ -211,9 +211,9 @@ fn a_spawn_survives_the_death_of_its_supervisor() {
     for (name, said) in names.iter().zip(&said) {
         let acknowledged = said.code == Some(0);
         let there = rig.names().contains(name);
-        assert!(!acknowledged || there, "{name} was acknowledged and is lost: {said:?}");
+        assert!(!acknowledged || there, "{name} was acknowledged but is lost: {said:?}");
         if there {
-            wait_until("it ran", SOON, || !rig.log(name, "stdout").is_empty());
+            wait_until("the worker ran", SOON, || !rig.log(name, "stdout").is_empty());
             assert_eq!(rig.log(name, "stdout"), "run\n", "{name} was started twice");
         }
     }
@@ -222,8 +222,8 @@ fn a_spawn_survives_the_death_of_its_supervisor() {
 }
 
 #[test]
-fn one_of_eight_wins_a_name() {
-    // Weakness 2: the original checks and adds in two steps.
+fn one_of_eight_concurrent_spawns_gets_the_name() {
+    // The original checks the name and adds the row in two steps, so concurrent spawns of one name may both succeed.
     let rig = Rig::new();
     let mut winners = 0;
     let children: Vec<_> = (0..8)
@@ -248,7 +248,7 @@ fn one_of_eight_wins_a_name() {
 }
 
 #[test]
-fn eighty_spawns_at_once_are_all_there() {
+fn eighty_concurrent_spawns_are_all_registered() {
     let rig = Rig::new();
     thread::scope(|scope| {
         let rig = &rig;
@@ -274,7 +274,7 @@ fn eighty_spawns_at_once_are_all_there() {
 }
 
 #[test]
-fn a_stopped_supervisor_is_named_while_readers_go_on() {
+fn a_suspended_supervisor_is_named_and_reading_verbs_still_work() {
     let rig = Rig::new();
     rig.spawn("x", &[], &["sleep", "600"]);
     let (supervisor, _) = both(&rig);
@@ -295,7 +295,7 @@ fn a_stopped_supervisor_is_named_while_readers_go_on() {
 }
 
 #[test]
-fn a_held_registry_lock_is_named_while_readers_go_on() {
+fn a_held_registry_lock_is_named_and_reading_verbs_still_work() {
     let rig = Rig::new();
     rig.spawn("x", &[], &["true"]);
     let script = "import fcntl, os, signal\nfile = open(os.environ['SWARM_DIR'] + '/state.lock', 'w')\nfcntl.flock(file, fcntl.LOCK_EX)\nprint('held', flush=True)\nsignal.pause()\n";
@@ -322,14 +322,14 @@ fn a_held_registry_lock_is_named_while_readers_go_on() {
     });
     proc::kill(pid);
     holder.wait().expect("waited");
-    assert!(!rig.cwd().join("ran").exists(), "something was executed for a refusal");
+    assert!(!rig.cwd().join("ran").exists(), "a refused spawn executed its command");
     rig.spawn("y", &[], &["true"]);
     assert_eq!(rig.names(), ["x", "y"]);
 }
 
 #[test]
-fn nothing_runs_that_the_registry_does_not_know() {
-    // Weakness 3: the original starts a process before it notes it.
+fn no_process_runs_without_a_row() {
+    // The original starts a process before it records it.
     let rig = Rig::new();
     for i in 0..12_u64 {
         let (name, flags) = (format!("w{i}"), if i % 3 == 0 { &["--tmux"][..] } else { &[] });
@@ -352,8 +352,8 @@ fn nothing_runs_that_the_registry_does_not_know() {
         pids.sort_unstable();
         pids
     };
-    wait_until("what runs is what is listed", SOON, || sleepers() == known());
-    // The same again converges, and nothing is left of starts that were cut off.
+    wait_until("exactly the listed workers run", SOON, || sleepers() == known());
+    // Repeating the requests converges, and interrupted starts leave nothing.
     for i in 0..12 {
         let said = rig.swarm(&["spawn", "--name", &format!("w{i}"), "--", "sleep", "600"]);
         let exists = format!("swarm: error: worker 'w{i}' already exists\n");

@@ -9,8 +9,8 @@ const ROW: &str =
     r#"{"name":"good","status":"stopped","cmd":["true"],"started":"2020-01-01T00:00:00.000001","cwd":"/"}"#;
 
 #[test]
-fn a_damaged_file_is_kept_aside_and_rebuilt() {
-    // Weakness 5: with the original nothing can be spawned until a person helps.
+fn a_damaged_file_is_quarantined_and_rebuilt() {
+    // With the original, nothing can be spawned until a user repairs the file.
     let rig = Rig::new();
     rig.spawn("keep", &["--env", "A=b", "--tag", "t"], &["sleep", "600"]);
     let row = rig.rows()[0].clone();
@@ -43,13 +43,13 @@ fn a_damaged_file_is_kept_aside_and_rebuilt() {
         let aside =
             if number == 0 { "state.json.corrupted".to_owned() } else { format!("state.json.corrupted.{number}") };
         assert_eq!(std::fs::read(rig.root().join(&aside)).expect(&aside), bytes, "{kind}");
-        // Looking again keeps no second copy.
+        // A second read makes no second copy.
         rig.swarm(&["ls"]);
         assert!(!rig.root().join(format!("state.json.corrupted.{}", number + 1)).exists(), "{kind}");
         let name = format!("w{number}");
         let said = rig.swarm(&["spawn", "--name", &name, "--", "true"]);
         assert_eq!(said.code, Some(0), "{kind}: {said:?}");
-        assert_eq!(rig.rows()[0], row, "{kind}: the row was not rebuilt as it was");
+        assert_eq!(rig.rows()[0], row, "{kind}: the row was not rebuilt unchanged");
         rig.wait(&name);
         rig.swarm(&["clean", &name]).is(0, &format!("cleaned {name}\n"), "");
         assert_eq!(rig.pid("keep"), pid, "{kind}");
@@ -72,7 +72,7 @@ fn kill_all_and_clean_all_lose_nothing_to_damage() {
 }
 
 #[test]
-fn what_is_no_file_is_named_and_left_alone() {
+fn a_registry_that_is_not_a_regular_file_is_named_and_left_alone() {
     let rig = Rig::new();
     std::fs::create_dir_all(rig.root()).expect("made");
     let state = rig.root().canonicalize().expect("there").join("state.json");
@@ -181,7 +181,7 @@ fn a_bad_row_is_named_and_hides_no_other() {
 }
 
 #[test]
-fn odd_values_in_sound_rows_are_no_reason_to_stop() {
+fn odd_values_in_valid_rows_are_tolerated() {
     let rig = Rig::new();
     let row = |name: &str, pid: &str, started: &str| {
         format!(r#"{{"name":"{name}","status":"running","cmd":[],"started":"{started}","cwd":"","pid":{pid}}}"#)
@@ -212,9 +212,9 @@ fn odd_values_in_sound_rows_are_no_reason_to_stop() {
 }
 
 #[test]
-fn pids_that_mean_everybody_are_never_signalled() {
+fn pids_that_address_many_processes_are_never_signalled() {
     let rig = Rig::new();
-    // In a namespace of its own, so that a mistake ends nothing outside.
+    // In a private namespace, so that a mistake ends no process outside of it.
     let rows: Vec<String> = [("zero", 0), ("one", 1), ("minus", -1), ("group", -2)]
         .iter()
         .map(|(name, pid)| format!(r#"{{"name":"{name}","status":"running","cmd":["x"],"started":"2999-01-01T00:00:00.000001","cwd":"/","pid":{pid}}}"#))
@@ -228,7 +228,7 @@ fn pids_that_mean_everybody_are_never_signalled() {
     command.args(["-pf", "--kill-child", "--mount-proc", "sh", "-c", script]).arg(env!("CARGO_BIN_EXE_swarm"));
     let said = crate::common::run(command);
     if said.err.starts_with("unshare: ") {
-        // Without the right to make a namespace this cannot be tried safely.
+        // Without the right to create a namespace this cannot be tested safely.
         return skipped(&format!("pids that mean everybody: {}", said.err.trim_end()));
     }
     let killed = "killed zero\nkilled one\nkilled minus\nkilled group\nall alive\n";

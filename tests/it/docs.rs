@@ -21,7 +21,7 @@ use crate::common::{Rig, run_within, schema};
 const BLOCK_MAX: Duration = Duration::from_secs(60);
 /// Maximum length of the README, which is an overview.
 const README_LINES_MAX: usize = 150;
-/// Words that may stand before a command.
+/// Words that may precede a command.
 const PREFIXES: [&str; 8] = ["if", "until", "while", "do", "then", "else", "!", "$"];
 
 /// A fenced block.
@@ -215,7 +215,7 @@ impl Helps {
         self.known[&key].clone()
     }
 
-    /// Checks the words behind `swarm`; what is a placeholder (`VERB`, `<verb>`, `…`) or internal is passed over.
+    /// Checks the words after `swarm`; ignores placeholders (`VERB`, `<verb>`, `…`) and internal verbs.
     fn check(&mut self, words: &[String]) -> Result<(), String> {
         let is_name = |word: &&String| word.starts_with(|c: char| c.is_ascii_lowercase());
         let own: Vec<&String> = words.iter().take_while(|word| *word != "--").collect();
@@ -246,7 +246,7 @@ fn is_flag(word: &str) -> bool {
     long || (word.len() == 2 && word.starts_with('-') && word.ends_with(|c: char| c.is_ascii_alphabetic()))
 }
 
-/// The words behind each `swarm` that stands where a command begins.
+/// Returns the words after each `swarm` that is the first word of a command.
 fn commands(script: &str) -> Vec<Vec<String>> {
     let starts = |words: &Vec<String>| {
         let is_prefix = |word: &&String| PREFIXES.contains(&word.as_str()) || word.contains('=');
@@ -323,7 +323,7 @@ fn verbs_and_flags_exist() {
     assert!(count > 100, "{count} commands in all documents");
 }
 
-/// The keys that the TOML examples set, as `section.key`.
+/// Returns the keys that the TOML examples set, as `section.key`.
 fn keys_in(pages: &[Page]) -> BTreeSet<String> {
     let mut keys = BTreeSet::new();
     for block in pages.iter().flat_map(|page| &page.blocks).filter(|block| block.words().first() == Some(&"toml")) {
@@ -384,7 +384,7 @@ fn a_wrong_verb_or_flag_is_found() {
     }
 }
 
-/// The targets of the links in a paragraph.
+/// Returns the targets of the links in a paragraph.
 fn links(text: &str) -> Vec<&str> {
     let prose: Vec<&str> = text.split('`').collect();
     let is_link = |part: &&str| !part.is_empty();
@@ -392,7 +392,7 @@ fn links(text: &str) -> Vec<&str> {
     targets.filter_map(|rest| rest.split(')').next()).filter(is_link).collect()
 }
 
-/// The anchor that a heading gets where Markdown is shown as a page.
+/// Returns the anchor of a heading, as Markdown renderers generate it.
 fn anchor(heading: &str) -> String {
     let kept = heading.trim_start_matches('#').trim().to_lowercase();
     let kept = kept.chars().filter(|c| c.is_alphanumeric() || matches!(c, ' ' | '-' | '_'));
@@ -400,7 +400,7 @@ fn anchor(heading: &str) -> String {
 }
 
 #[test]
-fn links_lead_somewhere() {
+fn every_link_has_a_target() {
     let pages = pages();
     let anchors: BTreeMap<PathBuf, BTreeSet<String>> = pages
         .iter()

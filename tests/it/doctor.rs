@@ -42,7 +42,7 @@ fn one(found: &[String], parts: &[&str]) {
 fn a_healthy_directory_has_nothing_wrong_and_is_not_touched() {
     let rig = Rig::new();
     assert!(found(&rig, &[]).is_empty());
-    assert!(!rig.root().exists(), "it was made by looking");
+    assert!(!rig.root().exists(), "doctor created the directory");
     rig.repo();
     rig.spawn("p", &[], &["sleep", "600"]);
     rig.spawn("t", &["--tmux"], &["sleep", "600"]);
@@ -50,7 +50,7 @@ fn a_healthy_directory_has_nothing_wrong_and_is_not_touched() {
 }
 
 #[test]
-fn what_others_may_read_is_made_private_again() {
+fn files_accessible_to_others_are_made_private() {
     let rig = Rig::new();
     rig.spawn("p", &[], &["true"]);
     rig.wait("p");
@@ -62,14 +62,14 @@ fn what_others_may_read_is_made_private_again() {
         said.code == Some(1) && said.err.contains("cannot ask for confirmation: standard input is not a terminal"),
         "{said:?}"
     );
-    assert_eq!(fs::metadata(&log).expect("there").permissions().mode() & 0o777, 0o644, "nobody agreed");
+    assert_eq!(fs::metadata(&log).expect("there").permissions().mode() & 0o777, 0o644, "the repair was not confirmed");
     one(&found(&rig, &["--repair", "--yes"]), &["(mended)"]);
     assert_eq!(fs::metadata(&log).expect("there").permissions().mode() & 0o777, 0o600);
     assert!(found(&rig, &[]).is_empty());
 }
 
 #[test]
-fn what_a_dead_process_left_half_written_goes() {
+fn temporary_files_of_dead_processes_are_removed() {
     let rig = Rig::new();
     rig.spawn("p", &[], &["sleep", "600"]);
     let litter = rig.root().join(format!("state.json.tmp.{}.1", i32::MAX));
@@ -83,7 +83,7 @@ fn what_a_dead_process_left_half_written_goes() {
 }
 
 #[test]
-fn workers_that_nobody_looks_after_get_a_supervisor() {
+fn unsupervised_workers_get_a_supervisor() {
     let rig = Rig::new();
     rig.spawn("p", &[], &["sleep", "600"]);
     rig.kill_keepers();
@@ -111,15 +111,15 @@ fn processes_of_a_worker_that_has_ended_are_found() {
     let rig = Rig::new();
     rig.spawn_sh("p", &[], "setsid sleep 600 & echo $! > child; exec sleep 600");
     let file = rig.cwd().join("child");
-    wait_until("it has begun", SOON, || fs::read_to_string(&file).is_ok_and(|text| text.ends_with('\n')));
+    wait_until("the worker has started", SOON, || fs::read_to_string(&file).is_ok_and(|text| text.ends_with('\n')));
     let child: i32 = fs::read_to_string(&file).expect("there").trim().parse().expect("a pid");
     proc::kill(rig.shim("p"));
-    wait_until("its shim is gone", SOON, || rig.fine("p") == "unsupervised");
+    wait_until("the shim is gone", SOON, || rig.fine("p") == "unsupervised");
     one(&found(&rig, &[]), &["processes: worker 'p' is running, but its shim was killed"]);
-    // A supervisor would end it.
+    // A supervisor would end the process.
     rig.kill_keepers();
     proc::kill(rig.pid("p"));
-    wait_until("it has ended", SOON, || rig.swarm(&["status", "p"]).code == Some(1));
+    wait_until("p has ended", SOON, || rig.swarm(&["status", "p"]).code == Some(1));
     let found = found(&rig, &[]);
     assert!(
         found.iter().any(|one| one.contains(&format!("'p' has ended, but some of its processes still run: {child}"))),
@@ -129,7 +129,7 @@ fn processes_of_a_worker_that_has_ended_are_found() {
 }
 
 #[test]
-fn worktrees_that_no_worker_has_are_told_and_only_spare_ones_go() {
+fn orphaned_worktrees_are_reported_and_only_those_without_work_are_removed() {
     let rig = Rig::new();
     let repo = rig.repo();
     for name in ["dirty", "spare", "gone", "kept"] {
@@ -138,11 +138,11 @@ fn worktrees_that_no_worker_has_are_told_and_only_spare_ones_go() {
         rig.wait(name);
     }
     let tree = |name: &str| rig.path("repo-worktrees").join(name);
-    // A person's own, which is nobody else's business.
+    // A worktree that the user made, which doctor must ignore.
     rig.git(&repo, &["worktree", "add", "-q", "-b", "mine", tree("mine").to_str().expect("text")]);
     fs::remove_dir_all(tree("gone")).expect("removed");
     one(&found(&rig, &[]), &["worktrees: the worktree of worker 'gone' is missing"]);
-    // As a registry that was lost leaves it.
+    // As after the loss of the registry.
     let kept = rig.rows().into_iter().filter(|row| row["name"] == "kept").collect::<Vec<_>>();
     rig.swarm(&["supervisor", "stop"]).ok();
     rig.put_state(serde_json::json!({"workers": kept}).to_string());
@@ -160,7 +160,7 @@ fn worktrees_that_no_worker_has_are_told_and_only_spare_ones_go() {
     assert!(of("dirty").contains("and must be kept: "), "{told:#?}");
     assert!(of("spare").contains("has no unsaved work"), "{told:#?}");
     assert!(of("gone").contains("whose directory is missing"), "{told:#?}");
-    // They are young, as those of a start are: none is touched.
+    // The worktrees are as young as those of a start in progress, so none is touched.
     assert!(told.iter().all(|one| !one.contains("(mended)")), "{told:#?}");
     assert!(["dirty/new", "mine", "kept", "spare"].iter().all(|name| tree(name).exists()));
     assert!(rig.git(&repo, &["worktree", "list"]).contains("/gone"));
@@ -172,7 +172,7 @@ fn worktrees_that_no_worker_has_are_told_and_only_spare_ones_go() {
     let mut command = rig.command(&["doctor", "--repair", "--yes"]);
     command.current_dir(&repo).env("SWARM_DIR", rig.path("other"));
     crate::common::run(command);
-    assert!(tree("spare").exists(), "another directory's doctor has removed it");
+    assert!(tree("spare").exists(), "the doctor of another state directory removed it");
     let mended: Vec<String> =
         found(&rig, &["--repair", "--yes"]).into_iter().filter(|one| one.contains("(mended)")).collect();
     one(&mended, &["/spare (branch spare)"]);
@@ -181,7 +181,7 @@ fn worktrees_that_no_worker_has_are_told_and_only_spare_ones_go() {
 }
 
 #[test]
-fn what_is_being_started_or_belongs_to_another_directory_is_left_alone() {
+fn worktrees_of_starts_in_progress_and_of_other_state_directories_are_left_alone() {
     let rig = Rig::new();
     let repo = rig.repo();
     rig.swarm_in(&repo, &["spawn", "--name", "mine", "--worktree", "--", "sleep", "600"]).ok();
@@ -205,7 +205,7 @@ fn what_is_being_started_or_belongs_to_another_directory_is_left_alone() {
 }
 
 #[test]
-fn files_of_others_below_the_directory_are_not_touched() {
+fn foreign_files_in_the_state_directory_are_not_touched() {
     let rig = Rig::new();
     rig.spawn("a.tmp.999999", &[], &["sh", "-c", "echo x; exec sleep 600"]);
     let make = |name: &str, mode: u32| {
@@ -232,14 +232,14 @@ fn files_of_others_below_the_directory_are_not_touched() {
 }
 
 #[test]
-fn locks_that_a_killed_git_left_are_found_and_removed() {
+fn locks_of_a_killed_git_are_found_and_removed() {
     let rig = Rig::new();
     let repo = rig.repo();
     rig.swarm_in(&repo, &["spawn", "--name", "w", "--worktree", "--", "true"]).ok();
     rig.wait("w");
     let lock = repo.join(".git/worktrees/w/index.lock");
     fs::write(&lock, "").expect("written");
-    assert!(found(&rig, &[]).is_empty(), "a young one may be in use");
+    assert!(found(&rig, &[]).is_empty(), "a young lock may be in use");
     let old = std::time::SystemTime::now() - std::time::Duration::from_secs(3600);
     fs::File::options().write(true).open(&lock).and_then(|file| file.set_modified(old)).expect("set");
     one(&found(&rig, &[]), &["worktrees: ", "index.lock is a lock of a git that was killed"]);

@@ -7,11 +7,11 @@ use crate::common::{Rig, SOON, holds_for, proc, quick, run, timed, wait_until};
 use crate::crash::{both, kill_keepers};
 
 #[test]
-fn a_worker_begins_with_three_descriptors_and_no_input() {
+fn a_worker_starts_with_three_descriptors_and_no_input() {
     let rig = Rig::new();
     let binary = env!("CARGO_BIN_EXE_swarm");
     for (name, flag) in [("p", ""), ("t", "--tmux")] {
-        // What the caller has open must not travel either.
+        // Files that the caller has open must not be inherited either.
         let mut command = rig.program("sh");
         command.args(["-c", "exec 7</etc/passwd; exec \"$@\"", "sh", binary, "spawn", "--name", name]);
         command.args(Some(flag).filter(|flag| !flag.is_empty()));
@@ -27,10 +27,10 @@ fn a_worker_begins_with_three_descriptors_and_no_input() {
             assert_eq!(std::fs::read_to_string(rig.cwd().join("in")).expect("there"), "/dev/null\nnot a tty\n");
         } else {
             run(command).ok();
-            wait_until("it reads", SOON, || rig.cwd().join("got").exists());
+            wait_until("the worker has started", SOON, || rig.cwd().join("got").exists());
             assert!(std::fs::read_to_string(rig.cwd().join("in")).expect("there").starts_with("/dev/pts/"));
         }
-        // The fourth is the directory that `ls` reads.
+        // The fourth descriptor is the directory that `ls` reads.
         assert_eq!(std::fs::read_to_string(rig.cwd().join("fds")).expect("there"), "0\n1\n2\n3\n", "{name}");
         std::fs::remove_file(rig.cwd().join("got")).expect("there");
     }
@@ -49,45 +49,45 @@ fn runs(rig: &Rig) -> usize {
 }
 
 #[test]
-fn a_restart_is_made_although_both_were_killed() {
+fn a_restart_happens_after_supervisor_and_guard_were_killed() {
     let rig = Rig::new();
     rig.spawn_sh("x", &["--restart", "on-failure"], FAILING);
     wait_until("the first run", SOON, || runs(&rig) == 1);
     both(&rig);
-    wait_until("both are gone, and their lock is free", SOON, || {
+    wait_until("supervisor and guard are gone and their lock is free", SOON, || {
         kill_keepers(&rig);
         let lock = std::fs::File::open(rig.root().join("supervisor.lock")).expect("there");
         rig.keepers() == (None, None) && lock.try_lock().is_ok()
     });
     std::fs::write(rig.cwd().join("end"), "").expect("written");
-    // No command is given from here on.
+    // No command runs from here on.
     wait_until("the second run", SOON, || runs(&rig) == 2);
     assert_eq!(rig.names(), ["x"]);
     rig.swarm(&["kill", "x"]).is(0, "killed x\n", "");
 }
 
 #[test]
-fn a_restart_waits_where_a_person_stopped_the_supervisor() {
+fn a_restart_waits_while_the_supervisor_is_stopped_on_request() {
     let rig = Rig::new();
     rig.spawn_sh("x", &["--restart", "on-failure"], FAILING);
     wait_until("the first run", SOON, || runs(&rig) == 1);
     both(&rig);
-    // A restart of it is no such stop.
+    // 'supervisor restart' is no such stop.
     rig.swarm(&["supervisor", "restart"]).is(0, "supervisor restarted\n", "");
     kill_keepers(&rig);
     std::fs::write(rig.cwd().join("end"), "").expect("written");
     wait_until("the second run", SOON, || runs(&rig) == 2);
     rig.swarm(&["supervisor", "stop"]).is(0, "supervisor stopped\n", "");
     std::fs::write(rig.cwd().join("end"), "").expect("written");
-    wait_until("its end", SOON, || !rig.cwd().join("end").exists());
-    holds_for("nobody starts it again", Duration::from_millis(1500), || rig.keepers().0.is_none() && runs(&rig) == 2);
+    wait_until("x has failed", SOON, || !rig.cwd().join("end").exists());
+    holds_for("no supervisor restarts x", Duration::from_millis(1500), || rig.keepers().0.is_none() && runs(&rig) == 2);
     rig.spawn("y", &[], &["true"]);
     wait_until("the third run", SOON, || runs(&rig) == 3);
     rig.swarm(&["kill", "x"]).is(0, "killed x\n", "");
 }
 
 #[test]
-fn a_restart_is_made_although_both_are_dying_at_that_moment() {
+fn a_restart_happens_while_supervisor_and_guard_are_being_killed() {
     for round in 0..6 {
         let rig = Rig::new();
         rig.spawn_sh("x", &["--restart", "on-failure"], FAILING);
@@ -100,7 +100,7 @@ fn a_restart_is_made_although_both_are_dying_at_that_moment() {
 }
 
 #[test]
-fn every_verb_says_what_is_no_file_in_the_same_words() {
+fn every_verb_refuses_a_registry_that_is_not_a_regular_file_alike() {
     let rig = Rig::new();
     std::fs::create_dir_all(rig.root()).expect("made");
     let state = rig.root().canonicalize().expect("there").join("state.json");
@@ -140,7 +140,7 @@ fn every_verb_says_what_is_no_file_in_the_same_words() {
 }
 
 #[test]
-fn the_base_of_a_worktree_made_again_is_still_its_base() {
+fn a_recreated_worktree_keeps_its_recorded_base() {
     let rig = Rig::new();
     let repo = rig.repo();
     assert_eq!(rig.swarm_in(&repo, &["spawn", "--name", "x", "--worktree", "--", "true"]).code, Some(0));

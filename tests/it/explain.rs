@@ -46,11 +46,11 @@ fn the_cause_of_an_end_is_explained_with_evidence() {
     rig.wait("t");
     assert!(because(&rig, "t").starts_with("reached its time limit (--timeout)"));
     rig.spawn("f", &["--restart", "always"], &["false"]);
-    wait_until("it is started again", SOON, || matches!(rig.fine("f").as_str(), "backoff" | "failed"));
+    wait_until("f is restarted", SOON, || matches!(rig.fine("f").as_str(), "backoff" | "failed"));
     assert!(because(&rig, "f").contains("exited with code 1 "), "{}", because(&rig, "f"));
     rig.spawn("u", &[], &["sleep", "600"]);
     proc::kill(rig.shim("u"));
-    wait_until("its shim is gone", SOON, || rig.fine("u") == "unsupervised");
+    wait_until("the shim is gone", SOON, || rig.fine("u") == "unsupervised");
     assert!(because(&rig, "u").contains("its shim was killed"), "{}", because(&rig, "u"));
 }
 

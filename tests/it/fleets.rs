@@ -9,14 +9,14 @@ fn json(text: &str) -> Value {
 }
 
 #[test]
-fn a_tag_stands_for_names_and_several_for_those_that_have_all() {
+fn a_tag_selects_workers_and_several_tags_those_that_have_all() {
     let rig = Rig::new();
     rig.spawn("one", &["--tag", "ci", "--tag", "slow"], &["sleep", "600"]);
     rig.spawn("two", &["--tag", "ci"], &["sleep", "600"]);
     rig.spawn("other", &[], &["sleep", "600"]);
     rig.swarm(&["kill", "--tag", "ci", "--tag", "slow"]).is(0, "killed one\n", "");
     assert_eq!(rig.swarm(&["ls", "-q", "--status", "running"]).ok(), "two\nother\n");
-    // Those that run are passed over, as with --all.
+    // Running workers are skipped, as with --all.
     rig.swarm(&["clean", "--tag", "ci"]).is(0, "cleaned one\n", "");
     rig.swarm(&["clean", "--tag", "ci"]).is(0, "", "");
     let again = rig.swarm(&["respawn", "--tag", "ci"]).ok();
@@ -28,7 +28,7 @@ fn a_tag_stands_for_names_and_several_for_those_that_have_all() {
 }
 
 #[test]
-fn a_tag_that_nobody_has_is_refused_and_nothing_is_done() {
+fn an_unused_tag_is_refused_and_nothing_happens() {
     let rig = Rig::new();
     rig.spawn("one", &["--tag", "nightly"], &["sleep", "600"]);
     let before = std::fs::read(rig.state()).expect("there");
@@ -58,19 +58,19 @@ fn a_tag_that_nobody_has_is_refused_and_nothing_is_done() {
 }
 
 #[test]
-fn a_broadcast_says_of_each_whether_it_arrived() {
+fn a_broadcast_reports_the_delivery_to_each_worker() {
     let rig = Rig::new();
     let listen = "printf 'ready '; while read line; do echo \"got $line\"; done";
     rig.spawn_sh("ears", &["--tmux", "--tag", "all"], listen);
     rig.spawn_sh("deaf", &["--tmux", "--tag", "all"], "stty raw -echo; printf 'ready '; exec sleep 600");
     rig.spawn_sh("apart", &["--tmux"], listen);
     for name in ["ears", "deaf", "apart"] {
-        wait_until("it is up", SOON, || rig.log(name, "tmux").contains("ready"));
+        wait_until("the worker is ready", SOON, || rig.log(name, "tmux").contains("ready"));
     }
     let said = rig.swarm(&["send", "--tag", "all", "hello"]);
     assert_eq!((said.code, said.out.as_str()), (Some(1), "sent to ears\n"));
     assert!(said.err.starts_with("swarm: error: deaf: pane %"), "{said:?}");
-    wait_until("it came", SOON, || rig.log("ears", "tmux").contains("got hello"));
+    wait_until("the text has arrived", SOON, || rig.log("ears", "tmux").contains("got hello"));
     assert!(!rig.log("apart", "tmux").contains("hello"));
     let said = rig.swarm(&["send", "--tag", "all", "--json", "again"]);
     let value = json(&said.out);
@@ -93,7 +93,7 @@ fn a_broadcast_says_of_each_whether_it_arrived() {
 }
 
 #[test]
-fn several_logs_are_followed_together_until_all_have_ended() {
+fn several_logs_are_followed_together_until_all_workers_have_ended() {
     let rig = Rig::new();
     let script = "until [ -e ../go ]; do read -t 0.05 line < /dev/null; done; echo \"at work\"; printf last; exit 0";
     rig.spawn_sh("one", &["--tag", "x"], script);
@@ -131,11 +131,11 @@ fn waiting_for_any_ends_with_the_first() {
 }
 
 #[test]
-fn a_life_is_told_from_its_first_start_to_its_end() {
+fn the_history_shows_a_worker_from_its_first_start_to_its_end() {
     let rig = Rig::new();
     rig.swarm(&["history", "x"]).refused(1, "worker 'x' not found");
     rig.spawn_sh("x", &["--restart", "on-failure"], "[ -e ../twice ] || { : > ../twice; exit 3; }; exec sleep 600");
-    wait_until("it is up again", SOON, || {
+    wait_until("x runs again", SOON, || {
         rig.swarm(&["events", "x"]).out.matches(": started").count()
             + rig.swarm(&["events", "x"]).out.matches("  started").count()
             == 2
@@ -151,7 +151,7 @@ fn a_life_is_told_from_its_first_start_to_its_end() {
     assert_eq!((starts[1]["killed"].as_bool(), starts[1]["exit"]["signal"].as_str()), (Some(true), Some("SIGTERM")));
     rig.swarm(&["kill", "x"]).ok();
     rig.swarm(&["clean", "x"]).ok();
-    // What was forgotten is still told of.
+    // The history includes cleaned workers.
     let text = rig.swarm(&["history", "x"]).ok();
     assert_eq!(text.lines().count(), 4, "{text}");
     assert_eq!(rig.swarm(&["events", "x", "--until", "1d"]).ok(), "");
@@ -159,14 +159,14 @@ fn a_life_is_told_from_its_first_start_to_its_end() {
 }
 
 #[test]
-fn a_narrow_terminal_cuts_paths_and_a_pipe_nothing() {
+fn output_is_truncated_for_a_narrow_terminal_but_not_for_a_pipe() {
     let rig = Rig::new();
     let repo = rig.repo_named("a-repository-with-a-name-that-is-much-too-long-for-a-terminal");
     rig.swarm_in(&repo, &["spawn", "--name", "fix", "--worktree", "--", "sleep", "600"]).ok();
     let shown = |words: &str| {
         let line = format!("'{}' {words}; printf done; exec sleep 600", env!("CARGO_BIN_EXE_swarm"));
         rig.tmux(&["new-session", "-d", "-s", "narrow", "-x", "72", "-y", "20", &line]).ok();
-        wait_until("it is shown", SOON, || rig.tmux(&["capture-pane", "-p", "-t", "=narrow:"]).out.contains("done"));
+        wait_until("output shown", SOON, || rig.tmux(&["capture-pane", "-p", "-t", "=narrow:"]).out.contains("done"));
         let text = rig.tmux(&["capture-pane", "-p", "-e", "-t", "=narrow:"]).ok();
         rig.tmux(&["kill-session", "-t", "=narrow"]).ok();
         text
@@ -187,7 +187,7 @@ fn a_narrow_terminal_cuts_paths_and_a_pipe_nothing() {
 }
 
 #[test]
-fn a_file_of_workers_is_started_side_by_side_as_it_says() {
+fn a_file_of_workers_is_started_concurrently() {
     let rig = Rig::new();
     let file = rig.file(
         "fleet.toml",
@@ -200,7 +200,7 @@ fn a_file_of_workers_is_started_side_by_side_as_it_says() {
     let mut lines: Vec<&str> = said.lines().map(|line| line.split(" (").next().expect("a part")).collect();
     lines.sort_unstable();
     assert_eq!(lines, ["spawned line", "spawned window", "spawned words"]);
-    wait_until("they wrote", SOON, || {
+    wait_until("all workers have written", SOON, || {
         rig.log("line", "stdout").lines().count() == 2 && !rig.log("words", "stdout").is_empty()
     });
     let home = rig.path("").canonicalize().expect("there");
@@ -208,7 +208,7 @@ fn a_file_of_workers_is_started_side_by_side_as_it_says() {
     assert_eq!(rig.log("words", "stdout"), "own\n");
     assert_eq!(rig.view("words")["tags"].as_array().map(Vec::len), Some(2));
     assert_eq!(rig.swarm(&["ls", "-q", "--tag", "all"]).ok().lines().count(), 3);
-    // Everything that is wrong is told, and nothing is started.
+    // All mistakes are reported, and nothing is started.
     let before = std::fs::read(rig.state()).expect("there");
     let again = rig.swarm(&["spawn", "-f", &file, "--json"]);
     assert_eq!((again.code, again.out.as_str()), (Some(1), ""));
@@ -233,7 +233,7 @@ fn a_file_of_workers_is_started_side_by_side_as_it_says() {
 }
 
 #[test]
-fn one_of_a_file_that_cannot_start_does_not_keep_the_others_from_it() {
+fn a_worker_of_a_file_that_cannot_start_does_not_block_the_others() {
     let rig = Rig::new();
     let repo = rig.repo();
     rig.git(&repo, &["branch", "taken"]);

@@ -1,4 +1,4 @@
-//! Flows without a runner: their files, and the verbs of people.
+//! Flows without a runner: their files, and the verbs that users run.
 
 use std::fs;
 use std::io::{BufRead as _, BufReader};
@@ -58,7 +58,7 @@ impl Site {
     /// Changes the file as another program or a person would.
     fn edit(&self, old: &str, new: &str) {
         let text = self.text();
-        assert!(text.contains(old), "{old} is not in {text}");
+        assert!(text.contains(old), "{old} is missing: {text}");
         fs::write(self.dir().join("flow.json"), text.replacen(old, new, 1)).expect("written");
     }
 }
@@ -124,7 +124,7 @@ fn a_workflow_is_checked_with_lines() {
 }
 
 #[test]
-fn what_cannot_be_opened_is_told_by_the_exit_code() {
+fn the_exit_code_shows_that_a_flow_cannot_be_opened() {
     let site = Site::new();
     site.rig
         .swarm(&["flow", "status", "nobody"])
@@ -147,7 +147,7 @@ fn what_cannot_be_opened_is_told_by_the_exit_code() {
 }
 
 #[test]
-fn a_flow_is_named_by_how_it_begins() {
+fn a_flow_is_selected_by_a_prefix_of_its_id() {
     let site = Site::new();
     let other = site.rig.swarm(&["flow", "new", "next", "--workflow", "w.yaml"]).ok();
     let said = site.rig.swarm(&["flow", "status", &site.id[..4]]);
@@ -158,7 +158,7 @@ fn a_flow_is_named_by_how_it_begins() {
 }
 
 impl Site {
-    /// What a runner would write when the first node asks.
+    /// Writes what a runner would write if the first node asked.
     fn asks(&self, reason: &str) {
         let wait =
             format!("\"awaitingHumanNodes\": {{\"owner-intake\": {{\"role\": \"owner\", \"reason\": \"{reason}\"}}}}");
@@ -201,7 +201,7 @@ fn an_answer_is_queued_once() {
 }
 
 #[test]
-fn of_processes_that_answer_at_once_one_is_heard() {
+fn one_of_several_concurrent_answers_is_accepted() {
     let site = Site::new();
     site.asks("prompt-human");
     let start = |at: usize| {
@@ -271,7 +271,7 @@ fn full_access_settles_open_questions() {
 }
 
 #[test]
-fn whoever_is_killed_while_it_writes_leaves_a_whole_flow() {
+fn a_killed_writer_leaves_a_complete_flow_file() {
     let site = Site::new();
     let script = "while :; do \"$0\" flow consent \"$1\" full-access; \"$0\" flow consent \"$1\" no-access; done";
     for _ in 0..5 {
@@ -291,7 +291,7 @@ fn whoever_is_killed_while_it_writes_leaves_a_whole_flow() {
 }
 
 #[test]
-fn what_happened_is_told_and_a_flow_is_removed_when_nobody_runs_it() {
+fn events_are_listed_and_a_flow_is_removed_only_if_no_process_runs_it() {
     let site = Site::new();
     site.asks("prompt-human");
     site.flow("answer", &["go"]).ok();

@@ -1,4 +1,4 @@
-//! Flows at work and unusual cases: the example of `docs/flows.md`, other programs, work that cannot land, waiting.
+//! Running flows in unusual situations: the example of `docs/flows.md`, other programs, work that cannot land, waiting.
 
 use std::fs;
 use std::path::PathBuf;
@@ -14,7 +14,7 @@ fn block<'a>(page: &'a str, from: usize, open: &str, close: &str) -> (&'a str, u
 }
 
 #[test]
-fn the_example_of_the_document_runs_as_it_stands() {
+fn the_example_of_the_document_runs_unchanged() {
     let page = fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/flows.md")).expect("there");
     let (workflow, end) = block(&page, 0, "\n````yaml workflow.yaml\n", "````\n");
     let (script, _) = block(&page, end, "\n```sh\n", "```\n");
@@ -29,30 +29,30 @@ fn the_example_of_the_document_runs_as_it_stands() {
     assert_eq!(said.code, Some(0), "{said:?}");
     assert!(said.out.contains(": Add rate limiting, completed\n"), "{said:?}");
     let landed = || rig.git_says(&repo, &["show", "main:limit.txt"]).out;
-    wait_until("it lands", SOON, || landed() == "a limit, turn 1\na limit, turn 2\n");
+    wait_until("the work lands", SOON, || landed() == "a limit, turn 1\na limit, turn 2\n");
 }
 
 #[test]
-fn what_another_program_writes_is_heard_and_a_flow_that_is_removed_is_nobodys() {
+fn foreign_answers_are_read_and_a_removed_flow_is_released() {
     let script = "if [ -z \"$SWARM_ANSWER\" ]; then swarm flow emit --ask 'which?'\n\
                   else echo \"$SWARM_ANSWER\" > done.md; swarm flow emit --to owner-close --artifact done.md; fi";
     let site = Site::new(&line(script, ""));
     assert_eq!(site.run(), "waiting");
-    // In place and without a lock, as that program does it.
+    // In place and without a lock, as A-Society writes.
     let mut flow = site.file();
     flow["pendingHumanInputs"]["build"] = serde_json::json!({"text": "this", "receivedAt": "2026-05-27T14:30:00.123Z"});
     fs::write(site.dir().join("flow.json"), flow.to_string()).expect("written");
-    wait_until("it goes on", SOON, || site.status() == "awaiting_improvement_choice");
+    wait_until("the flow continues", SOON, || site.status() == "awaiting_improvement_choice");
     let history = site.file()["historyHandoff"]["build=>owner-close"][0].as_str().expect("a path").to_owned();
     assert_eq!(fs::read_to_string(site.repo.join(history)).expect("there"), "this\n");
     assert_eq!(site.run(), "waiting");
     fs::rename(site.dir(), site.rig.path("gone")).expect("moved away");
     let registered = || fs::read_dir(site.rig.root().join("flow")).map_or(0, Iterator::count);
-    wait_until("nobody runs it", SOON, || registered() == 0);
+    wait_until("the flow is unregistered", SOON, || registered() == 0);
 }
 
 #[test]
-fn what_could_not_land_or_be_run_is_told_before_anything_is_made() {
+fn flows_that_could_not_land_or_run_are_refused_before_anything_is_created() {
     let site = Site::new(&line("true", ""));
     let new = |words: &[&str]| {
         let file = site.rig.path("w.yaml").to_string_lossy().into_owned();
@@ -74,7 +74,7 @@ fn what_could_not_land_or_be_run_is_told_before_anything_is_made() {
     let said = new(&["--start"]);
     assert!(said.code == Some(1) && said.err.contains("unknown agent 'nobody'"), "{said:?}");
     assert_eq!(flows(), before);
-    // The workflow of one that nobody has begun, edited since.
+    // The workflow of a flow that was not started yet, edited meanwhile.
     let workflow = site.dir().join("record/workflow.yaml");
     let text = fs::read_to_string(&workflow).expect("there").replace("role: dev", "role: Dev");
     fs::write(&workflow, text).expect("written");
@@ -84,17 +84,17 @@ fn what_could_not_land_or_be_run_is_told_before_anything_is_made() {
 }
 
 #[test]
-fn whoever_waits_for_a_flow_hears_that_it_waits_for_a_permission() {
+fn a_waiting_run_reports_that_the_flow_needs_a_permission() {
     let script = "printf '{\"tool\": \"run_command\", \"input\": {\"command\": \"make\"}}' | swarm flow consent-check > ../said\n\
                   echo done > done.md; swarm flow emit --to owner-close --artifact done.md";
     let config = "[flow]\nagent = 'shell'\n[flow.roles.owner]\nunsafe = true\n[flow.roles.dev]\nunsafe = true\n";
     let site = Site::with(&line(script, ""), config, &[]);
     let said = site.flow("run", &["--wait"]).ok();
     assert!(said.ends_with(&format!("build: make → swarm flow allow {} 1\n", site.id)), "{said}");
-    // A stop forgets the question; whoever is begun anew asks again.
+    // A stop discards the question; the restarted turn asks again.
     site.flow("stop", &[]).ok();
     site.flow("allow", &["1"]).refused(1, "request 1 is not open");
-    assert!(site.flow("run", &["--wait"]).ok().contains("swarm flow allow"), "it asks again");
+    assert!(site.flow("run", &["--wait"]).ok().contains("swarm flow allow"), "the turn asks again");
     let worker = site.worker("dev");
     let said = site.rig.swarm(&["respawn", &worker]);
     assert!(said.code == Some(1) && said.err.contains("plays a role in flow"), "{said:?}");

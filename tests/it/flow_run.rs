@@ -137,10 +137,10 @@ impl Site {
     }
 }
 
-/// The example of `docs/flows.md`: a backward handoff, a question from another terminal, an
-/// approval, a supervisor that is killed in the middle, looking back, no feedback.
+/// The example of `docs/flows.md`: a backward handoff, a question answered from another terminal, an approval, a
+/// supervisor killed in the middle, a backward pass, no feedback.
 #[test]
-fn a_flow_goes_from_intake_to_its_end_with_people_in_the_loop() {
+fn a_flow_runs_from_intake_to_its_end_with_answers_and_approvals() {
     let review = "if [ $(wc -l < code.txt) = 1 ]; then\n\
                   echo 'not enough' > $SWARM_RECORD/back.md\n\
                   swarm flow emit --to build --artifact $SWARM_RECORD/back.md\n\
@@ -180,7 +180,7 @@ fn a_flow_goes_from_intake_to_its_end_with_people_in_the_loop() {
     site.flow("feedback", &["deny"]).ok();
     assert_eq!((site.run().as_str(), site.status().as_str()), ("over", "completed"));
     let landed = || site.rig.git_says(&site.repo, &["show", "main:code.txt"]).out;
-    wait_until("it lands", SOON, || landed() == "turn 1\nturn 2\n");
+    wait_until("the work lands", SOON, || landed() == "turn 1\nturn 2\n");
     assert_eq!((site.count("handoff.applied"), site.count("human.resumed"), site.count("flow.completed")), (5, 1, 1));
     let feed = site.flow("feed", &["--role", "dev"]).ok();
     assert!(feed.starts_with("dev  Activation: build (dev) is active.\n"), "{feed}");
@@ -190,7 +190,7 @@ fn a_flow_goes_from_intake_to_its_end_with_people_in_the_loop() {
 }
 
 #[test]
-fn what_is_refused_goes_back_a_few_times_and_leaves_the_flow_as_it_was() {
+fn a_refused_handoff_is_sent_back_three_times_and_changes_nothing() {
     let script = "echo x >> ../tries\n\
                   printf '```handoff\\ntarget_node_id: nowhere\\nartifact_path: plan\\n```\\n'\n\
                   cp $SWARM_FLOW_ROOT/.a-society/state/$SWARM_FLOW/flow.json ../seen-$(wc -l < ../tries)";
@@ -198,18 +198,18 @@ fn what_is_refused_goes_back_a_few_times_and_leaves_the_flow_as_it_was() {
     assert_eq!(site.run(), "waiting");
     let seen = |number: u32| fs::read_to_string(site.rig.path("repo-worktrees").join(format!("seen-{number}")));
     assert_eq!(seen(1).expect("the first try"), seen(4).expect("the fourth try"), "byte for byte");
-    assert!(seen(5).is_err(), "three times and no more");
+    assert!(seen(5).is_err(), "more than three retries");
     assert_eq!(site.reason("build"), "autonomous-abort");
     assert!(site.words("build").contains("'nowhere' not found in workflow"), "{}", site.words("build"));
     assert_eq!((site.count("repair.requested"), site.count("handoff.applied")), (3, 1));
-    // A person's word begins it anew, with all its tries.
+    // A user's answer starts the turn again, with all its tries.
     site.flow("answer", &["once more"]).ok();
     assert_eq!(site.run(), "waiting");
     assert!(seen(8).is_ok() && seen(9).is_err());
 }
 
 #[test]
-fn emit_says_at_once_what_is_wrong_and_the_last_word_counts() {
+fn emit_reports_mistakes_at_once_and_the_last_handoff_counts() {
     let script = "swarm flow emit --to owner-intake --artifact nothing.md 2> ../first || true\n\
                   swarm flow emit --close 2> ../second || true\n\
                   swarm flow emit --ask 'who?'\n\
@@ -223,14 +223,14 @@ fn emit_says_at_once_what_is_wrong_and_the_last_word_counts() {
     assert_eq!((site.status().as_str(), site.count("repair.requested")), ("awaiting_improvement_choice", 0));
     let history = site.file()["historyHandoff"]["build=>owner-close"][0].as_str().expect("a path").to_owned();
     assert_eq!(fs::read_to_string(site.repo.join(history)).expect("copied into the record"), "done\n");
-    // Outside of a turn there is nobody to say it for.
+    // Outside a turn there is no node for which to emit.
     site.rig
         .swarm_in(&site.repo, &["flow", "emit", "--close"])
         .refused(1, "not in a turn of a flow (only agents with a role can run this)");
 }
 
 #[test]
-fn a_turn_that_is_killed_is_begun_again_and_its_word_is_not_lost() {
+fn a_killed_turn_is_repeated() {
     let script = "echo x >> ../tries\n\
                   if [ $(wc -l < ../tries) = 1 ]; then touch ../begun; exec sleep 600; fi\n\
                   echo done > done.md\n\
@@ -247,7 +247,7 @@ fn a_turn_that_is_killed_is_begun_again_and_its_word_is_not_lost() {
 }
 
 #[test]
-fn a_word_that_was_said_is_brought_in_by_the_next_turn() {
+fn the_handoff_of_a_killed_turn_is_applied_without_repeating_the_agent() {
     let script = "echo x >> ../tries\n\
                   echo done > done.md\n\
                   swarm flow emit --to owner-close --artifact done.md\n\
@@ -259,11 +259,11 @@ fn a_word_that_was_said_is_brought_in_by_the_next_turn() {
     assert_eq!(site.run(), "waiting");
     assert_eq!(site.status(), "awaiting_improvement_choice");
     let tries = fs::read_to_string(site.rig.path("repo-worktrees/tries")).expect("counted");
-    assert_eq!(tries.lines().count(), 1, "its agent was not asked again");
+    assert_eq!(tries.lines().count(), 1, "the agent ran again");
 }
 
 #[test]
-fn a_flow_is_stopped_and_goes_on_and_one_turn_is_ended_by_a_person() {
+fn a_flow_is_stopped_and_resumed_and_a_single_turn_is_stopped() {
     let script = "echo x >> ../tries; touch ../begun\n\
                   if [ -z \"$SWARM_ANSWER\" ]; then exec sleep 600; fi\n\
                   echo \"$SWARM_ANSWER\" > done.md\n\
@@ -289,14 +289,14 @@ fn a_flow_is_stopped_and_goes_on_and_one_turn_is_ended_by_a_person() {
 }
 
 #[test]
-fn everything_is_killed_and_the_flow_goes_on_where_it_was() {
+fn a_flow_continues_after_all_its_processes_were_killed() {
     let script = "echo x >> ../tries\n\
                   if [ $(wc -l < ../tries) = 1 ]; then touch ../begun; exec sleep 600; fi\n\
                   echo done > done.md; swarm flow emit --to owner-close --artifact done.md";
     let site = Site::new(&line(script, ""));
     site.flow("run", &[]).ok();
     site.until("repo-worktrees/begun");
-    // First who would begin something anew meanwhile.
+    // First the processes that would restart something meanwhile.
     let (shim, agent) = (site.rig.shim(&site.worker("dev")), site.rig.pid(&site.worker("dev")));
     site.rig.kill_keepers();
     [shim, agent].into_iter().for_each(proc::kill);
@@ -305,7 +305,7 @@ fn everything_is_killed_and_the_flow_goes_on_where_it_was() {
 }
 
 #[test]
-fn what_nothing_holds_back_is_not_begun_where_nothing_is_allowed() {
+fn agents_that_cannot_ask_do_not_start_without_consent() {
     let site = Site::with(&line("true", ""), "[flow]\nagent = 'shell'\n", &[]);
     assert_eq!(site.run(), "waiting");
     assert!(site.words("owner-intake").contains("swarm flow consent"), "{}", site.words("owner-intake"));
@@ -323,7 +323,7 @@ fn what_nothing_holds_back_is_not_begun_where_nothing_is_allowed() {
 
 #[test]
 fn a_permission_is_asked_for_and_given_from_another_terminal() {
-    // As the hook of an agent does it.
+    // As an agent's hook does.
     let script = "ask() { printf '{\"tool_name\": \"Bash\", \"tool_input\": {\"command\": \"%s\"}}' \"$1\" | swarm flow consent-check; }\n\
                   ask pwd > ../free; ask 'swarm flow emit --close' > ../own\n\
                   ask 'make test' > ../once; ask 'make test' > ../again\n\
@@ -352,12 +352,12 @@ fn a_permission_is_asked_for_and_given_from_another_terminal() {
     let wide = "swarm: the flow now has partial access: agents write files without asking\n";
     site.flow("allow", &["2", "--flow-wide"]).is(0, "allowed: build\n", wide);
     let last = request(3);
-    assert_eq!(last["text"], "rm -r x", "what was granted is not asked for again");
+    assert_eq!(last["text"], "rm -r x", "a granted command is not asked for again");
     assert!(said("granted").contains("\"allow\""));
     site.flow("deny", &["3"]).ok();
     assert_eq!(site.reason("build"), "consent-denied");
     assert_eq!(site.file()["consentState"]["bash"]["allowedCommands"]["make test"]["command"], "make test");
-    // Its turn is ended, and a word begins it anew.
+    // The turn has ended; an answer starts it again.
     assert_eq!(site.run(), "waiting");
     assert_eq!((site.reason("build").as_str(), site.fine(&site.worker("dev")).as_str()), ("consent-denied", "stopped"));
     site.flow("answer", &["otherwise"]).ok();
@@ -365,7 +365,7 @@ fn a_permission_is_asked_for_and_given_from_another_terminal() {
 }
 
 #[test]
-fn what_two_roles_changed_comes_together_and_conflicts_are_told_to_who_joins_them() {
+fn changes_of_two_roles_are_merged_and_conflicts_are_reported_to_the_joining_role() {
     let begin = "echo plan > $SWARM_RECORD/plan.md\n\
                  swarm flow emit --to one --to two --artifact $SWARM_RECORD/plan.md";
     let side = "echo $SWARM_NODE > both.txt; echo $SWARM_NODE > $SWARM_NODE.txt\n\
@@ -405,7 +405,7 @@ fn what_two_roles_changed_comes_together_and_conflicts_are_told_to_who_joins_the
 }
 
 #[test]
-fn roles_without_a_repository_work_in_the_projects_folder() {
+fn roles_without_a_repository_work_in_the_project_folder() {
     let rig = Rig::new();
     rig.file("cwd/swarm.toml", "[flow]\nagent = 'shell'\n");
     let script = "pwd > where.txt; swarm flow emit --to owner-close --artifact where.txt";
@@ -421,7 +421,7 @@ fn roles_without_a_repository_work_in_the_projects_folder() {
 }
 
 #[test]
-fn a_flow_that_cannot_be_run_is_told_before_anything_is() {
+fn a_flow_that_cannot_run_is_refused_before_anything_starts() {
     let site = Site::with(&line("true", ""), "[flow.roles.dev]\nagent = 'nobody'\n", &[]);
     let said = site.flow("run", &[]);
     assert!(said.code == Some(1) && said.err.contains("role 'dev': unknown agent 'nobody'"), "{said:?}");

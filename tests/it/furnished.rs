@@ -1,4 +1,4 @@
-//! What `swarm.toml` puts into new worktrees, and the disk space of worktrees and their saves.
+//! The effects of `swarm.toml` on new worktrees, and the disk space of worktrees and their saves.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
@@ -28,7 +28,7 @@ fn has_no_trace(rig: &Rig, repo: &std::path::Path) {
 }
 
 #[test]
-fn a_worker_finds_copies_and_what_the_command_made() {
+fn a_new_worktree_has_the_included_files_and_those_of_post_create() {
     let rig = Rig::new();
     let settings = "[worktree]\ninclude = ['.env']\npost_create = 'mkdir cache && cat .env > cache/made && echo said; echo $SWARM_BASE_REPO >> cache/made'\n\
                     pre_remove = 'cp cache/made \"$SWARM_BASE_REPO/../gone\"'\n";
@@ -45,7 +45,7 @@ fn a_worker_finds_copies_and_what_the_command_made() {
 }
 
 #[test]
-fn a_command_that_fails_or_hangs_refuses_the_start_and_leaves_nothing() {
+fn a_failing_or_hanging_post_create_fails_the_start_and_leaves_nothing() {
     let rig = Rig::new();
     let repo = repo(&rig, "[worktree]\npost_create = 'touch new; echo no such thing; exit 3'\n");
     let spawn = || rig.swarm_in(&repo, &["spawn", "--name", "x", "--worktree", "--", "true"]);
@@ -56,7 +56,7 @@ fn a_command_that_fails_or_hangs_refuses_the_start_and_leaves_nothing() {
     has_no_trace(&rig, &repo);
     std::fs::write(repo.join("swarm.toml"), "[worktree]\npost_create = 'exec sleep 600'\ntimeout = '0.2s'\n")
         .expect("written");
-    assert!(spawn().err.contains("worktree.post_create timed out after"), "it hung");
+    assert!(spawn().err.contains("worktree.post_create timed out after"), "a hanging command times out");
     has_no_trace(&rig, &repo);
     std::fs::write(repo.join("swarm.toml"), "[worktree]\nlink = ['../..']\n").expect("written");
     let said = spawn();
@@ -68,7 +68,7 @@ fn a_command_that_fails_or_hangs_refuses_the_start_and_leaves_nothing() {
 }
 
 #[test]
-fn a_supervisor_killed_while_the_command_runs_leaves_nothing_for_the_next() {
+fn a_supervisor_killed_during_post_create_leaves_nothing_behind() {
     let rig = Rig::new();
     let repo = repo(&rig, "[worktree]\ninclude = ['.env']\npost_create = 'echo begun; exec sleep 600'\n");
     let mut command = rig.command(&["spawn", "--name", "x", "--worktree", "--", "true"]);
@@ -80,15 +80,15 @@ fn a_supervisor_killed_while_the_command_runs_leaves_nothing_for_the_next() {
     let pid = rig.keepers().0.expect("runs");
     crate::common::proc::kill(pid);
     let status = spawning.wait().expect("waited");
-    // It asked the next supervisor again, which began anew.
+    // The command repeated its request at the next supervisor, which started over.
     assert_eq!(status.code(), Some(0));
     rig.wait("x");
-    assert!(!rig.path("repo-worktrees/x/.env").exists(), "what the first had copied was taken back");
+    assert!(!rig.path("repo-worktrees/x/.env").exists(), "the first supervisor's copy was not removed");
     rig.swarm(&["clean", "x"]).ok();
 }
 
 #[test]
-fn a_failing_farewell_keeps_the_worktree_unless_it_is_forced() {
+fn a_failing_pre_remove_keeps_the_worktree_unless_forced() {
     let rig = Rig::new();
     let repo = repo(&rig, "[worktree]\npre_remove = 'echo still needed; exit 1'\n");
     rig.swarm_in(&repo, &["spawn", "--name", "x", "--worktree", "--", "true"]).ok();
@@ -106,7 +106,7 @@ fn a_failing_farewell_keeps_the_worktree_unless_it_is_forced() {
 }
 
 #[test]
-fn each_worktree_has_a_port_of_its_own_that_stays() {
+fn each_worktree_has_its_own_stable_port() {
     let rig = Rig::new();
     let repo = repo(&rig, "[worktree]\nports = '24000-24999'\n");
     let port = |name: &str| rig.view(name)["port"].as_u64();
@@ -125,7 +125,7 @@ fn each_worktree_has_a_port_of_its_own_that_stays() {
 }
 
 #[test]
-fn what_takes_how_much_is_shown_and_a_quota_refuses_one_more() {
+fn disk_usage_is_shown_and_a_quota_refuses_another_worktree() {
     let rig = Rig::new();
     let repo = repo(&rig, "[worktree]\nquota = '1M'\n");
     rig.swarm_in(&repo, &["spawn", "--name", "big", "--worktree", "--", "true"]).ok();
@@ -136,7 +136,7 @@ fn what_takes_how_much_is_shown_and_a_quota_refuses_one_more() {
     let usage: Value = serde_json::from_str(&rig.swarm(&["du", "--json"]).ok()).expect("JSON");
     assert_eq!((usage["schema"].as_str(), usage["workers"][0]["name"].as_str()), (Some("swarm.du/1"), Some("big")));
     assert!(usage["workers"][0]["worktree_bytes"].as_u64() >= Some(2 << 20), "{usage}");
-    // One that a person made counts for the quota, and is shown.
+    // A worktree that the user made counts for the quota, and is shown.
     rig.git(&repo, &["worktree", "add", "-q", "-b", "own", rig.path("own").to_str().expect("text")]);
     let usage: Value = serde_json::from_str(&rig.swarm(&["du", "--json"]).ok()).expect("JSON");
     assert!(usage["others"][0]["path"].as_str().is_some_and(|path| path.ends_with("/own")), "{usage}");
@@ -150,7 +150,7 @@ fn what_takes_how_much_is_shown_and_a_quota_refuses_one_more() {
 }
 
 #[test]
-fn saves_expire_only_as_is_said_and_never_unsaid() {
+fn saves_expire_only_by_rule_and_always_with_a_message() {
     let rig = Rig::new();
     let repo = repo(&rig, "");
     let lose = |name: &str| {
@@ -166,7 +166,7 @@ fn saves_expire_only_as_is_said_and_never_unsaid() {
     let said = rig.swarm_in(&repo, &[&words[..], &["--dry-run"]].concat()).ok();
     assert!(said.lines().count() == 1 && said.contains("would expire x/") && count() == 2, "{said}");
     assert_eq!(rig.swarm_in(&repo, &[&words[..], &["--json"]].concat()).ok().matches("\"name\"").count(), 1);
-    assert_eq!(count(), 1, "the newest stays");
+    assert_eq!(count(), 1, "the newest save stays");
     std::fs::write(repo.join("swarm.toml"), "[trash]\nmax_size = '1'\n").expect("written");
     let said = lose("z");
     assert!(said.err.contains("has expired: total size over the limit"), "{said:?}");

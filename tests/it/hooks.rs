@@ -43,7 +43,7 @@ impl Site {
         let mut command = self.rig.command(words);
         let path = std::env::var("PATH").expect("a path");
         command.current_dir(&self.repo).env("PATH", format!("{}:{path}", self.rig.path("bin").display()));
-        // What stands in for the agent is a script, which would be left alone.
+        // The stand-in agent is a script, for which hooks are off by default.
         command.env("AGENT_HEARTBEAT_INTERVAL_MS", "100").env("SWARM_HOOKS", "on").envs(env.iter().copied());
         run(command)
     }
@@ -58,7 +58,7 @@ impl Site {
 
     fn words(&self, name: &str) -> Vec<String> {
         let path = self.tree(name).join("words");
-        wait_until("it was executed", SOON, || self.tree(name).join("hooks").exists());
+        wait_until("the agent was executed", SOON, || self.tree(name).join("hooks").exists());
         fs::read_to_string(path).expect("read").lines().map(str::to_owned).collect()
     }
 
@@ -71,7 +71,7 @@ impl Site {
         said["session_id"] = json!("7d6c54f0-0000-4000-a000-000000000000");
         fs::write(self.tree(name).join("hooks"), format!("{said}\n")).expect("written");
         wait_until("the hook has run", SOON, || fs::read_to_string(&done).is_ok_and(|text| text.ends_with('\n')));
-        assert_eq!(fs::read_to_string(done).expect("read"), "0 \n", "the agent hears nothing of it");
+        assert_eq!(fs::read_to_string(done).expect("read"), "0 \n", "the hook prints nothing and succeeds");
     }
 
     #[track_caller]
@@ -98,12 +98,12 @@ fn tool(event: &str) -> Value {
 }
 
 #[test]
-fn an_agent_in_a_window_tells_what_it_is_at() {
+fn an_agent_in_a_window_reports_its_operation() {
     let site = Site::new();
     site.swarm(&["spawn", "--name", "a", "--tmux", "--worktree", "--", "claude", "go on"], &[]).ok();
     let words = site.words("a");
     assert_eq!((words[0].as_str(), &words[2..]), ("--settings", &["go on".to_owned()][..]));
-    assert_eq!(site.rig.rows()[0]["cmd"], json!(["claude", "go on"]), "people see what was typed");
+    assert_eq!(site.rig.rows()[0]["cmd"], json!(["claude", "go on"]), "the row has the command as typed");
 
     site.hook("a", &event("SessionStart"));
     site.hook("a", &tool("PreToolUse"));
@@ -115,11 +115,11 @@ fn an_agent_in_a_window_tells_what_it_is_at() {
 
     site.hook("a", &tool("PermissionRequest"));
     site.beats("a", "waiting", &json!("Bash: make it"), 1);
-    wait_until("it is told", SOON, || site.told("worker.stuck") == 1);
+    wait_until("an event reports the wait", SOON, || site.told("worker.stuck") == 1);
     let asks = "it asks for a permission: Bash: make it";
-    wait_until("it is marked", SOON, || site.swarm(&["ls", "-l"], &[]).out.contains(asks));
+    wait_until("ls shows the wait", SOON, || site.swarm(&["ls", "-l"], &[]).out.contains(asks));
     site.hook("a", &tool("PostToolUse"));
-    wait_until("and no more", SOON, || !site.swarm(&["ls", "-l"], &[]).out.contains(asks));
+    wait_until("ls no longer shows the wait", SOON, || !site.swarm(&["ls", "-l"], &[]).out.contains(asks));
     assert_eq!(site.told("worker.unstuck"), 1);
 
     let message = json!({ "hook_event_name": "Notification", "notification_type": "idle_prompt", "message": "next?" });
@@ -132,19 +132,19 @@ fn an_agent_in_a_window_tells_what_it_is_at() {
 }
 
 #[test]
-fn who_is_at_one_thing_for_too_long_is_helped_although_it_writes() {
+fn an_agent_stuck_in_one_operation_is_nudged_even_if_it_prints() {
     let site = Site::new();
     let words = ["spawn", "--name", "a", "--worktree", "--tmux", "--stuck-after", "1s", "--", "claude"];
     site.swarm(&words, &[]).ok();
     site.words("a");
     site.hook("a", &tool("PreToolUse"));
-    wait_until("it is nudged", SOON, || site.told("\"step\":\"nudged\"") > 0);
+    wait_until("the agent is nudged", SOON, || site.told("\"step\":\"nudged\"") > 0);
     let said = site.swarm(&["events", "--json"], &[]).out;
     assert!(said.contains("same-operation") || said.contains("silent"), "{said}");
 }
 
 #[test]
-fn it_comes_back_in_the_very_conversation_that_it_named_and_an_earlier_hook_says_nothing() {
+fn a_worker_resumes_the_conversation_that_it_reported_and_old_hooks_are_ignored() {
     let site = Site::new();
     site.swarm(&["spawn", "--name", "a", "--worktree", "--", "claude", "--model", "m", "go"], &[]).ok();
     site.words("a");
@@ -156,7 +156,7 @@ fn it_comes_back_in_the_very_conversation_that_it_named_and_an_earlier_hook_says
     fs::create_dir_all(&projects).expect("made");
     let id = "7d6c54f0-0000-4000-a000-000000000000";
     fs::write(projects.join(format!("{id}.jsonl")), "{}\n").expect("written");
-    // A newer one, which a helper of it may have led.
+    // A newer conversation, which may belong to a subagent.
     fs::write(projects.join("newer.jsonl"), "{}\n").expect("written");
     let token = token(&site, "a");
     reboot(&site.rig);
@@ -168,7 +168,7 @@ fn it_comes_back_in_the_very_conversation_that_it_named_and_an_earlier_hook_says
         ("--settings", &["--resume".to_owned(), id.to_owned()][..]),
         "{words:?}"
     );
-    assert_eq!(site.file("a", "activity.json"), None, "what an earlier one was at is forgotten");
+    assert_eq!(site.file("a", "activity.json"), None, "the operation of the earlier agent is discarded");
     let mut late = site.rig.command(&["session", "hook", &tool("PreToolUse").to_string()]);
     late.env("SWARM_SESSION", &tree).env("SWARM_TOKEN", token);
     run(late).is(0, "", "");
@@ -184,12 +184,12 @@ fn token(site: &Site, name: &str) -> String {
 }
 
 #[test]
-fn who_has_settings_or_wants_none_or_has_no_session_is_left_as_typed() {
+fn commands_with_settings_without_hooks_or_without_a_session_are_unchanged() {
     let site = Site::new();
     let typed = |name: &str, flags: &[&str], words: &[&str], env: &[(&str, &str)], dir: &Path| {
         let all = [&["spawn", "--name", name], flags, &["--"], words].concat();
         site.swarm(&all, env).ok();
-        wait_until("it was executed", SOON, || dir.join("hooks").exists());
+        wait_until("the agent was executed", SOON, || dir.join("hooks").exists());
         let said = fs::read_to_string(dir.join("words")).expect("read");
         assert_eq!(said.lines().collect::<Vec<_>>(), words[1..], "{name}");
     };
@@ -200,7 +200,7 @@ fn who_has_settings_or_wants_none_or_has_no_session_is_left_as_typed() {
 }
 
 #[test]
-fn a_hook_never_fails_whatever_it_is_told() {
+fn a_hook_never_fails_for_any_input() {
     let site = Site::new();
     site.swarm(&["spawn", "--name", "a", "--worktree", "--", "claude"], &[]).ok();
     site.words("a");
@@ -211,14 +211,14 @@ fn a_hook_never_fails_whatever_it_is_told() {
         command.env("SWARM_SESSION", &tree).env("SWARM_TOKEN", &token);
         run(command).is(0, "", "");
     }
-    // No worker, no home, no session: nothing to do.
+    // Without worker, home or session there is nothing to do.
     for (session, token) in [("", ""), ("/nonexistent", "x"), ("/", &token)] {
         let mut command = site.rig.command(&["session", "hook", &tool("PreToolUse").to_string()]);
         command.env_remove("HOME").env_remove("SWARM_DIR").env("SWARM_SESSION", session).env("SWARM_TOKEN", token);
         run(command).is(0, "", "");
     }
     assert_eq!(site.file("a", "activity.json"), None);
-    // More than it reads: the writer meets no closed pipe all the same.
+    // More input than the hook reads: the writer must not get a closed pipe.
     let script = "{ head -c 20000000 /dev/zero || echo closed >&2; } | \"$0\" session hook";
     let mut command = site.rig.program("sh");
     command.args(["-c", script, env!("CARGO_BIN_EXE_swarm")]).env("SWARM_SESSION", &tree).env("SWARM_TOKEN", &token);
@@ -227,25 +227,25 @@ fn a_hook_never_fails_whatever_it_is_told() {
 }
 
 #[test]
-fn any_program_may_say_what_it_is_at() {
+fn any_program_may_report_its_operation() {
     let site = Site::new();
     let script = "while :; do [ -p next ] || mkfifo next; read -r line < next; eval \"$line\"; echo $? > done; done";
     site.swarm(&["spawn", "--name", "a", "--tmux", "--worktree", "--", "sh", "-c", script], &[]).ok();
     let says = |words: &str| {
         let (next, done) = (site.tree("a").join("next"), site.tree("a").join("done"));
         let _ = fs::remove_file(&done);
-        wait_until("it listens", SOON, || next.exists());
+        wait_until("the worker listens", SOON, || next.exists());
         fs::write(&next, format!("'{}' session note {words}\n", env!("CARGO_BIN_EXE_swarm"))).expect("written");
-        wait_until("it has said so", SOON, || fs::read_to_string(&done).is_ok_and(|text| text == "0\n"));
+        wait_until("the note succeeded", SOON, || fs::read_to_string(&done).is_ok_and(|text| text == "0\n"));
     };
     says("--operation 'step one'");
     site.beats("a", "tool_use", &json!("step one"), 1);
     says("--waiting 'may it be deployed?'");
     site.beats("a", "waiting", &json!("step one"), 1);
-    wait_until("it is marked", SOON, || site.swarm(&["ls", "-l"], &[]).out.contains("may it be deployed?"));
+    wait_until("ls shows the wait", SOON, || site.swarm(&["ls", "-l"], &[]).out.contains("may it be deployed?"));
     says("--working");
-    wait_until("and no more", SOON, || !site.swarm(&["ls", "-l"], &[]).out.contains("may it be deployed?"));
-    // Whoever names it means it.
+    wait_until("ls shows no wait", SOON, || !site.swarm(&["ls", "-l"], &[]).out.contains("may it be deployed?"));
+    // A worker named explicitly needs no variables of a session.
     let said = site.swarm(&["session", "note", "a", "--idle", "--json"], &[]).ok();
     let said: Value = serde_json::from_str(&said).expect("JSON");
     assert_eq!((&said["schema"], &said["activity"]["idle"]), (&json!("swarm.session.note/1"), &json!(true)));
@@ -253,7 +253,7 @@ fn any_program_may_say_what_it_is_at() {
     let said = site.swarm(&["session", "note", "a"], &[]);
     assert_eq!(said.code, Some(2), "{said:?}");
     site.rig.swarm(&["kill", "a"]).ok();
-    wait_until("its end", SOON, || site.file("a", "state.json").is_some_and(|state| state["status"] == "stopped"));
+    wait_until("session end", SOON, || site.file("a", "state.json").is_some_and(|state| state["status"] == "stopped"));
     let cause = format!("the session in {}/.agent has ended", site.tree("a").display());
     site.swarm(&["session", "note", "a", "--idle"], &[]).refused(1, &cause);
 }

@@ -15,14 +15,14 @@ fn everything_ends_when_the_state_directory_is_removed() {
     rig.spawn("p", &[], &["sleep", "600"]);
     rig.spawn("t", &["--tmux"], &["sleep", "600"]);
     assert!(rig.processes().len() >= 6);
-    // Whoever is writing there at this moment may make the first try fail.
-    wait_until("it is removed", SOON, || std::fs::remove_dir_all(rig.root()).is_ok() || !rig.root().exists());
+    // The first try may fail if a process writes there at that moment.
+    wait_until("directory removed", SOON, || std::fs::remove_dir_all(rig.root()).is_ok() || !rig.root().exists());
     wait_until("nothing of it runs any more", SOON, || rig.processes().is_empty());
-    assert!(!rig.root().exists(), "it was made again");
+    assert!(!rig.root().exists(), "the state directory was created again");
 }
 
 #[test]
-fn files_are_private_whatever_the_mask() {
+fn files_are_private_for_any_umask() {
     let rig = Rig::new();
     let mut command = rig.program("sh");
     command
@@ -71,7 +71,7 @@ fn the_inherited_environment_is_in_the_contract_only() {
 
 #[test]
 fn idle_processes_do_not_wake() {
-    // Weakness 19: everything of the original polls.
+    // In the original, everything polls.
     let rig = Rig::new();
     rig.spawn("p", &[], &["sleep", "600"]);
     rig.spawn("t", &["--tmux", "--restart", "always"], &["sleep", "600"]);
@@ -81,7 +81,7 @@ fn idle_processes_do_not_wake() {
 }
 
 #[test]
-fn every_process_that_ends_is_waited_for() {
+fn every_ended_process_is_reaped() {
     let rig = Rig::new();
     for i in 0..5 {
         rig.spawn(&format!("w{i}"), &[], &["true"]);
@@ -97,7 +97,7 @@ fn every_process_that_ends_is_waited_for() {
             .count()
     };
     wait_until("no child is left unreaped", SOON, || zombies() == 0);
-    holds_for("and stays so", Duration::from_millis(200), || zombies() == 0);
+    holds_for("no zombie appears again", Duration::from_millis(200), || zombies() == 0);
 }
 
 fn sources(root: &Path, dirs: &[&str]) -> Vec<(PathBuf, String)> {
@@ -165,7 +165,7 @@ fn tests_wait_for_conditions_and_not_for_time() {
         let found: Vec<&str> = text.lines().filter(|line| line.contains(call)).collect();
         assert!(found.is_empty(), "{}: {found:?}", path.display());
     }
-    // Beside the code, where tokio's own clock may be stopped: only what really takes time.
+    // Real sleeps only: tests beside the code may use tokio's clock, which can be paused.
     let call = concat!("thread::sle", "ep(");
     for (path, text) in sources(repository(), &["src", "actors"]) {
         let is_test = path.file_stem().is_some_and(|stem| stem.to_string_lossy().contains("test"));
@@ -177,7 +177,7 @@ fn tests_wait_for_conditions_and_not_for_time() {
 }
 
 #[test]
-fn the_middle_does_not_know_the_edge() {
+fn the_inner_layers_do_not_depend_on_the_outer_ones() {
     let manifest = std::fs::read_to_string(repository().join("actors/Cargo.toml")).expect("readable");
     let names = manifest.lines().filter_map(|line| Some(line.split_once(['=', '.'])?.0.trim().trim_matches('"')));
     let edge = ["git2", "nix", "clap", "tmux_interface", "axum", "rustix", "jiff"];

@@ -1,4 +1,4 @@
-//! Landing: finished work reaches the base one verified step at a time, and nothing that belongs to a person is
+//! Landing: finished work reaches the base one verified step at a time, and nothing that belongs to the user is
 //! touched.
 
 use std::fs;
@@ -11,7 +11,7 @@ use crate::common::proc;
 use crate::common::{Rig, SOON, Said, wait_until};
 use crate::crash::both;
 
-/// A repository with a file of two lines, a check and an edit of a person.
+/// A repository with a file of two lines, a check and an edit of the user.
 pub struct Site {
     pub rig: Rig,
     pub repo: PathBuf,
@@ -78,7 +78,7 @@ impl Site {
         self.git(&["log", "--first-parent", "--format=%s", "main"])
     }
 
-    /// Asserts that the checkout has the person's edit and no other change.
+    /// Asserts that the checkout has the user's edit and no other change.
     #[track_caller]
     pub fn assert_untouched(&self) {
         assert_eq!(fs::read_to_string(self.repo.join("mine")).expect("there"), MINE);
@@ -93,7 +93,7 @@ impl Site {
 }
 
 #[test]
-fn the_good_lands_the_bad_is_rejected_and_the_conflict_waits() {
+fn good_work_lands_bad_work_is_rejected_and_a_conflict_waits() {
     let site = Site::new();
     site.write("swarm.toml", &format!("[merge]\nverify = '''{CHECK}'''\n"));
     site.git(&["add", "swarm.toml"]);
@@ -103,7 +103,7 @@ fn the_good_lands_the_bad_is_rejected_and_the_conflict_waits() {
     site.worker("bad", &["--merge"], "echo ill > health; git commit -qam bad");
     let said = site.swarm(&["merge", "wait", "bad", "--timeout", "25"]);
     assert_eq!((said.out.as_str(), said.code), ("bad: rejected (main)\n", Some(1)), "{said:?}");
-    // It began before the good one landed.
+    // This branch started before the good work landed.
     site.git(&["branch", "late", "HEAD~1"]);
     site.worker("conflict", &["--branch", "late", "--merge"], "echo other >> file; git commit -qam other");
     let said = site.swarm(&["merge", "wait", "conflict", "--timeout", "25"]);
@@ -127,7 +127,7 @@ fn the_good_lands_the_bad_is_rejected_and_the_conflict_waits() {
 }
 
 #[test]
-fn killed_in_the_middle_it_goes_on_and_lands_once() {
+fn a_landing_killed_in_the_middle_resumes_and_lands_once() {
     let site = Site::new();
     let go = site.rig.path("go");
     let verify = format!(
@@ -144,12 +144,12 @@ fn killed_in_the_middle_it_goes_on_and_lands_once() {
     let runner = |rig: &Rig| {
         rig.processes().into_iter().find(|pid| proc::words(*pid).get(1).is_some_and(|word| word == "__runner"))
     };
-    // The command's own processes end with the supervisor that asked for them.
+    // The processes of a verification end with the supervisor that started it.
     let (supervisor, guard) = both(&site.rig);
     let first = runner(&site.rig).expect("it runs");
     proc::kill(supervisor);
     wait_until("the old verification is ended", SOON, || !proc::alive(first));
-    wait_until("it is verified again, without a command", SOON, || began() == 2);
+    wait_until("the item is verified again without a command", SOON, || began() == 2);
     proc::kill(guard);
     proc::kill(runner(&site.rig).expect("it runs again"));
     wait_until("a killed runner says nothing about the commit", SOON, || began() == 3);
@@ -159,23 +159,23 @@ fn killed_in_the_middle_it_goes_on_and_lands_once() {
     site.assert_untouched();
     let asleep =
         site.rig.processes().into_iter().filter(|pid| proc::words(*pid).first().is_some_and(|word| word == "sleep"));
-    assert_eq!(asleep.count(), 0, "something of a killed verification goes on");
+    assert_eq!(asleep.count(), 0, "a process of a killed verification survived");
 }
 
 #[test]
-fn what_ended_while_nobody_lived_lands_all_the_same() {
+fn a_worker_that_ended_without_supervisor_and_guard_still_lands() {
     let site = Site::new();
     let go = site.rig.path("go");
     let script = format!("echo w > w; while test ! -e {}; do sleep 0.05; done", go.display());
     site.swarm(&["spawn", "--name", "w", "--worktree", "--merge", "--", "sh", "-c", &script]).ok();
     crate::crash::kill_keepers(&site.rig);
     fs::write(go, "").expect("written");
-    wait_until("it has landed without a command", SOON, || site.subjects().starts_with("Merge w"));
+    wait_until("the work has landed without a command", SOON, || site.subjects().starts_with("Merge w"));
     site.assert_untouched();
 }
 
 #[test]
-fn a_persons_edits_in_the_way_make_it_wait_and_are_named() {
+fn an_item_waits_for_uncommitted_edits_and_names_them() {
     let site = Site::new();
     site.worker("w", &[], "echo w > mine; echo w >> file; echo w > new");
     site.write("new", "not tracked\n");
@@ -199,7 +199,7 @@ fn a_persons_edits_in_the_way_make_it_wait_and_are_named() {
 }
 
 #[test]
-fn a_verification_is_limited_ended_and_watched() {
+fn a_verification_has_a_time_limit_a_log_and_leaves_no_process() {
     let site = Site::new();
     let began = site.rig.path("began");
     for (name, verify, why) in [
@@ -235,7 +235,7 @@ fn a_verification_is_limited_ended_and_watched() {
     let log = site.reason("fails").rsplit_once("is in ").expect("a path").1.to_owned();
     assert_eq!(fs::read_to_string(log).expect("the log"), "told\n");
     let left: i32 = fs::read_to_string(began).expect("there").trim().parse().expect("a pid");
-    assert!(!proc::alive(left), "what the verification left goes on");
+    assert!(!proc::alive(left), "a process left by the verification survived");
     assert_eq!(site.subjects(), "Merge daemon\ntwo\none");
     site.assert_untouched();
 }
@@ -264,7 +264,7 @@ fn a_resolver_resolves_or_the_conflict_stays() {
     site.merge_wait();
     assert_eq!((site.state("b").as_str(), fs::read_to_string(files).expect("there").as_str()), ("landed", "file\n"));
     assert_eq!(fs::read_to_string(site.repo.join("file")).expect("there"), "one\na\nb\n");
-    // One that leaves the markers in has resolved nothing.
+    // A resolver that leaves conflict markers has resolved nothing.
     site.swarm(&["merge", "add", "c", "--resolver", "true"]).ok();
     site.merge_wait();
     let item = site.item("c");
@@ -275,7 +275,7 @@ fn a_resolver_resolves_or_the_conflict_stays() {
 }
 
 #[test]
-fn what_was_left_uncommitted_lands_but_not_what_tools_make() {
+fn uncommitted_work_lands_without_generated_files() {
     let site = Site::new();
     site.worker("w", &[], "echo 2 >> file; echo n > n; mkdir -p node_modules; echo x > node_modules/x; echo l > a.log");
     let note = "swarm: note: 2 untracked generated path(s) will not land: a.log, node_modules/x\n";
@@ -285,7 +285,7 @@ fn what_was_left_uncommitted_lands_but_not_what_tools_make() {
     assert_eq!(site.git(&["log", "-1", "--format=%s", "w"]), "Work of w");
     let tree = site.rig.path("repo-worktrees/w");
     assert_eq!(site.rig.git(&tree, &["status", "--porcelain"]), "?? a.log\n?? node_modules/");
-    // Again there is nothing to land, and that is said.
+    // The second time there is nothing to land, which is reported.
     site.swarm(&["merge", "add", "w"]).is(0, "queued w for main (item 1)\n", note);
     site.merge_wait();
     assert_eq!(site.state("w"), "noop");

@@ -7,7 +7,7 @@ use crate::common::{Rig, SOON, proc, wait_until};
 use crate::landing::{CHECK, Site};
 
 #[test]
-fn a_batch_is_verified_together_and_one_bad_one_costs_the_others_nothing() {
+fn a_batch_is_verified_together_and_a_bad_item_does_not_block_the_others() {
     let site = Site::new();
     let runs = site.rig.path("runs");
     site.worker("first", &[], "echo first > first");
@@ -32,7 +32,7 @@ fn a_batch_is_verified_together_and_one_bad_one_costs_the_others_nothing() {
 }
 
 #[test]
-fn each_of_a_batch_is_verified_where_that_is_asked_for() {
+fn each_item_of_a_batch_is_verified_on_request() {
     let site = Site::new();
     let runs = site.rig.path("runs");
     let verify = format!("echo run >> {}; {CHECK}", runs.display());
@@ -51,7 +51,7 @@ fn each_of_a_batch_is_verified_where_that_is_asked_for() {
 }
 
 #[test]
-fn what_a_later_item_has_taken_the_place_of_is_past() {
+fn an_item_replaced_by_a_later_one_is_no_longer_listed() {
     let site = Site::new();
     site.git(&["branch", "late", "HEAD"]);
     site.worker("w", &[], "echo w >> file");
@@ -64,7 +64,7 @@ fn what_a_later_item_has_taken_the_place_of_is_past() {
     site.swarm(&["merge", "add", "late"]).ok();
     site.merge_wait();
     assert!(site.swarm(&["merge", "ls"]).ok().contains("conflict"));
-    // By hand, as the hint says.
+    // Manually, as the hint says.
     site.rig.git(&tree, &["merge", "-q", "-X", "ours", "main"]);
     site.swarm(&["merge", "add", "late"]).ok();
     site.merge_wait();
@@ -76,7 +76,7 @@ fn what_a_later_item_has_taken_the_place_of_is_past() {
 }
 
 #[test]
-fn a_worktree_whose_head_was_detached_lands_what_it_holds() {
+fn a_worktree_with_a_detached_head_lands_its_content() {
     let site = Site::new();
     let script = "git checkout -q --detach; echo one >> file; git commit -qam one; echo two >> file";
     site.worker("w", &[], script);
@@ -89,7 +89,7 @@ fn a_worktree_whose_head_was_detached_lands_what_it_holds() {
 }
 
 #[test]
-fn one_failure_that_does_not_happen_again_is_told_and_rejects_nobody() {
+fn a_failure_that_does_not_recur_is_reported_as_flaky_and_rejects_nothing() {
     let site = Site::new();
     let seen = site.rig.path("seen");
     site.worker("w", &[], "echo w > w");
@@ -101,7 +101,7 @@ fn one_failure_that_does_not_happen_again_is_told_and_rejects_nobody() {
 }
 
 #[test]
-fn the_first_worker_of_a_base_is_waited_for_before_there_is_a_queue() {
+fn merge_wait_waits_for_the_first_worker_of_a_base_without_a_queue() {
     let site = Site::new();
     let go = site.rig.path("go");
     let script = format!("while test ! -e {}; do sleep 0.05; done; echo w > w", go.display());
@@ -144,7 +144,7 @@ fn strategies_priorities_and_drops() {
     site.swarm(&["merge", "resume"]).ok();
     site.merge_wait();
     assert_eq!(site.subjects(), "add low\nadd high\nfirst\ntwo\none");
-    // Rebased, it is still hers, and who rebased it is the one who committed.
+    // After a rebase the author stays the same, and the committer is the one who rebased.
     let told = site.git(&["log", "-1", "--date=raw", "--format=%an %ae %ad %cn%n%B"]);
     assert_eq!(told, "Ada L a@b.c 981167106 +0130 Rig\nadd low\n\nand why");
     assert_eq!(site.state("out"), "dropped");
@@ -152,7 +152,7 @@ fn strategies_priorities_and_drops() {
 }
 
 #[test]
-fn the_base_moves_or_goes_while_it_is_verified() {
+fn the_base_moves_or_is_deleted_during_a_verification() {
     let site = Site::new();
     let repo = site.repo.display().to_string();
     let once = site.rig.path("once");
@@ -173,11 +173,11 @@ fn the_base_moves_or_goes_while_it_is_verified() {
 }
 
 #[test]
-fn nothing_of_the_users_runs_in_our_steps() {
+fn no_hook_or_helper_of_the_user_runs_in_our_steps() {
     let site = Site::new();
     let ran = site.rig.path("ran");
     let canary = site.script("canary", &format!("echo \"$0\" >> {}; exit 1", ran.display()));
-    // The worker's own git may run them; from here on it is ours.
+    // The worker's own git may run the hooks; from here on they must not run.
     site.worker("w", &[], "echo w >> file; echo n > n");
     let hooks =
         ["reference-transaction", "pre-commit", "commit-msg", "post-index-change", "pre-merge-commit", "post-checkout"];
@@ -192,7 +192,7 @@ fn nothing_of_the_users_runs_in_our_steps() {
     site.merge_wait();
     let seen = || fs::read_to_string(&ran).unwrap_or_default();
     assert_eq!((site.state("w").as_str(), seen().as_str()), ("landed", ""));
-    // The same, where they are in a directory of the user's.
+    // The same with hooks in a directory of the user's choice.
     site.git(&["config", "core.hooksPath", "/dev/null"]);
     site.git(&["branch", "v", "main"]);
     let tree = site.rig.path("v");
@@ -200,7 +200,7 @@ fn nothing_of_the_users_runs_in_our_steps() {
     fs::write(tree.join("n"), "more\n").expect("written");
     site.rig.git(&tree, &["commit", "-qam", "more"]);
     site.git(&["config", "core.hooksPath", site.repo.join(".git/hooks").to_str().expect("text")]);
-    // The person's own git had the monitor asked.
+    // The user's own git has run the file-system monitor.
     fs::remove_file(&ran).expect("removed");
     site.swarm(&["merge", "add", "v", "--verify", "true"]).ok();
     site.merge_wait();
@@ -208,7 +208,7 @@ fn nothing_of_the_users_runs_in_our_steps() {
 }
 
 #[test]
-fn a_signature_where_the_user_signs_and_a_wait_where_that_fails() {
+fn commits_are_signed_if_configured_and_wait_if_signing_fails() {
     let site = Site::new();
     let signer = site.script("signer", "cat > /dev/null; echo '[GNUPG:] SIG_CREATED ' >&2; printf -- '-----BEGIN PGP SIGNATURE-----\\n\\nx\\n-----END PGP SIGNATURE-----\\n'");
     let broken = site.script("broken", "exit 1");
@@ -261,7 +261,7 @@ fn mistakes_are_refused_in_one_line_and_change_nothing() {
 }
 
 #[test]
-fn a_branch_that_is_moved_or_a_worktree_that_is_removed_lands_what_was_finished() {
+fn a_deleted_branch_or_worktree_still_lands_the_finished_work() {
     let site = Site::new();
     site.worker("w", &[], "echo w > w; git add .; git commit -qm w");
     site.worker("x", &[], "echo x > x");
@@ -302,7 +302,7 @@ fn a_lock_of_another_git_is_waited_for_and_never_removed() {
 }
 
 #[test]
-fn another_checkout_of_the_base_comes_along() {
+fn another_checkout_of_the_base_is_updated() {
     let site = Site::new();
     site.git(&["branch", "other"]);
     site.git(&["switch", "-q", "--force", "other"]);
@@ -316,9 +316,9 @@ fn another_checkout_of_the_base_comes_along() {
 }
 
 #[test]
-fn a_verification_that_removes_its_repository_harms_no_other() {
+fn a_verification_that_removes_its_repository_harms_no_other_repository() {
     let site = Site::new();
-    // A home directory that is a repository, with the state directory in it.
+    // A home directory that is a repository and contains the state directory.
     let outer = site.rig.root().parent().expect("a directory").to_owned();
     site.rig.git(&outer, &["init", "-q"]);
     fs::write(outer.join("kept"), "kept\n").expect("written");
@@ -339,7 +339,7 @@ fn a_verification_that_removes_its_repository_harms_no_other() {
 }
 
 #[test]
-fn a_file_that_git_ignores_is_a_persons_all_the_same() {
+fn an_ignored_file_of_the_user_is_never_overwritten() {
     let site = Site::new();
     site.write(".gitignore", ".env\nbuilt/\n");
     site.git(&["add", ".gitignore"]);
@@ -361,7 +361,7 @@ fn a_file_that_git_ignores_is_a_persons_all_the_same() {
 }
 
 #[test]
-fn what_is_added_later_does_not_change_how_others_are_judged() {
+fn a_later_item_does_not_change_the_rules_of_earlier_ones() {
     let site = Site::new();
     for name in ["first", "bad", "free"] {
         site.worker(name, &[], &format!("echo {name} > {name}"));
@@ -377,7 +377,7 @@ fn what_is_added_later_does_not_change_how_others_are_judged() {
 }
 
 #[test]
-fn what_lands_has_the_modes_that_the_persons_own_git_would_give() {
+fn landed_files_have_the_modes_that_the_users_git_would_give() {
     let site = Site::new();
     site.worker("w", &[], "echo w > new; echo w >> file");
     site.swarm(&["merge", "add", "w", "--verify", "umask > ../umask"]).ok();
@@ -391,7 +391,7 @@ fn what_lands_has_the_modes_that_the_persons_own_git_would_give() {
 }
 
 #[test]
-fn a_worktree_in_the_middle_of_something_waits_for_its_end() {
+fn a_worktree_with_an_unfinished_git_operation_waits() {
     let site = Site::new();
     site.worker("a", &[], "echo a >> file; git commit -qam a");
     site.worker("b", &[], "echo b >> file; git commit -qam b; git merge -q a || true");
@@ -402,13 +402,13 @@ fn a_worktree_in_the_middle_of_something_waits_for_its_end() {
     );
     let tree = site.rig.path("repo-worktrees/b");
     assert_eq!(site.rig.git(&tree, &["log", "-1", "--format=%s"]), "b");
-    // What a restarted supervisor finds of it is left alone, too.
+    // A restarted supervisor leaves the unfinished operation alone too.
     site.swarm(&["supervisor", "restart"]).ok();
     assert_eq!(site.rig.git(&tree, &["log", "-1", "--format=%s"]), "b");
 }
 
 #[test]
-fn a_worker_without_success_makes_the_wait_fail() {
+fn a_failed_worker_makes_merge_wait_fail() {
     let site = Site::new();
     let go = site.rig.path("go");
     let script = format!("while test ! -e {}; do sleep 0.05; done; exit 1", go.display());
@@ -416,7 +416,7 @@ fn a_worker_without_success_makes_the_wait_fail() {
     let said = std::thread::scope(|scope| {
         let waiting = scope.spawn(|| site.merge_wait());
         let is_waiting = |pid: &i32| proc::words(*pid).get(2).is_some_and(|word| word == "wait");
-        wait_until("somebody waits", SOON, || site.rig.processes().iter().any(is_waiting));
+        wait_until("'merge wait' runs", SOON, || site.rig.processes().iter().any(is_waiting));
         fs::write(&go, "").expect("written");
         waiting.join().expect("no panic")
     });

@@ -1,5 +1,5 @@
-//! Landing as one story: three workers edit the same repository, two of them the same line, and one breaks the
-//! tests; then the same with everything killed in the middle.
+//! Landing as one story: three workers edit the same repository, two of them the same line, and one breaks the tests;
+//! then the same with all processes killed in the middle.
 
 use std::fs;
 
@@ -7,11 +7,11 @@ use crate::common::{SOON, wait_until};
 use crate::crash::kill_keepers;
 use crate::landing::{CHECK, Site};
 
-/// What is killed in the middle: supervisor and guard, with the processes that they run.
+/// Processes to kill in the middle: supervisor and guard, with the processes that they run.
 #[derive(Clone, Copy, PartialEq)]
 enum Killing {
     Nothing,
-    /// While the workers work, while one is verified, and while one is resolved.
+    /// During the work, during a verification, and during a resolution.
     Everything,
 }
 
@@ -39,7 +39,7 @@ impl Story {
         story
     }
 
-    /// Opens this gate, after killing what is to be killed there.
+    /// Opens this gate, after killing the processes if requested.
     fn pass(&self, what: &str) {
         let at_gate = || self.site.rig.path(&format!("{what}.began")).exists();
         wait_until("something waits there", SOON, at_gate);
@@ -47,14 +47,14 @@ impl Story {
             kill_keepers(&self.site.rig);
         }
         fs::write(self.site.rig.path(&format!("{what}.go")), "").expect("written");
-        // Any command brings them back, where no worker that ends does.
+        // Any command restarts them, if no ending worker does.
         self.site.swarm(&["merge", "ls"]).ok();
     }
 
     fn end(&self) {
         let site = &self.site;
         let said = site.swarm(&["merge", "wait", "left", "right", "breaks", "--timeout", "25"]);
-        assert_eq!(said.code, Some(1), "one of them is rejected: {said:?}");
+        assert_eq!(said.code, Some(1), "one item is rejected: {said:?}");
         let states = ["left", "right", "breaks"].map(|name| site.state(name));
         assert_eq!(states, ["landed", "landed", "rejected"], "{}", site.swarm(&["merge", "log"]).out);
         assert_eq!(fs::read_to_string(site.repo.join("file")).expect("there"), "one\nleft\nright\n");
@@ -84,7 +84,7 @@ fn gated(site: &Site, what: &str, does: &str) -> String {
 }
 
 #[test]
-fn the_good_land_the_broken_is_rejected_and_the_conflict_is_resolved() {
+fn good_work_lands_broken_work_is_rejected_and_the_conflict_is_resolved() {
     for killing in [Killing::Nothing, Killing::Everything] {
         let story = Story::begin(killing);
         ["work", "verify", "resolve"].iter().for_each(|what| story.pass(what));

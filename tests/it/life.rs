@@ -1,4 +1,4 @@
-//! Life of a worker from its start to the exit record: what it is given, what is recorded, and when it restarts.
+//! Life of a worker from its start to the exit record: what it inherits, what is recorded, and when it restarts.
 
 use std::os::unix::fs::PermissionsExt as _;
 use std::time::Duration;
@@ -9,7 +9,7 @@ use crate::common::{Rig, SOON, holds_for, proc, run, skipped, wait_until};
 const PLACES: [&[&str]; 2] = [&[], &["--tmux"]];
 
 #[test]
-fn exit_codes_and_signals_are_kept_in_both_places() {
+fn exit_codes_and_signals_are_recorded_for_processes_and_windows() {
     let rig = Rig::new();
     for (place, flags) in ["p", "t"].iter().zip(PLACES) {
         for (case, script, exit) in [
@@ -108,13 +108,13 @@ fn a_time_limit_ends_the_worker() {
 }
 
 #[test]
-fn failures_start_again_until_they_succeed() {
+fn failures_are_restarted_until_success() {
     let rig = Rig::new();
     let script = "echo run >> runs.$0; [ $(wc -l < runs.$0) -ge 2 ]";
     rig.spawn("on-failure", &["--restart", "on-failure"], &["sh", "-c", script, "a"]);
     rig.spawn("never", &["--restart", "never"], &["sh", "-c", script, "b"]);
     rig.spawn("fine", &["--restart", "on-failure"], &["true"]);
-    // A wait goes through the restarts of one life.
+    // One wait covers all restarts.
     rig.wait("on-failure");
     let runs = |file: &str| std::fs::read_to_string(rig.cwd().join(file)).unwrap_or_default().lines().count();
     assert_eq!(runs("runs.a"), 2);
@@ -128,13 +128,13 @@ fn failures_start_again_until_they_succeed() {
 }
 
 #[test]
-fn a_worker_killed_between_two_lives_stays_stopped() {
+fn a_worker_killed_before_a_restart_stays_stopped() {
     let rig = Rig::new();
     rig.spawn_sh("x", &["--restart", "always"], "echo run >> runs");
-    wait_until("it waits for its next start", SOON, || rig.fine("x") == "backoff");
+    wait_until("x waits for its next start", SOON, || rig.fine("x") == "backoff");
     rig.swarm(&["kill", "x"]).is(0, "killed x\n", "");
     let runs = std::fs::read(rig.cwd().join("runs")).expect("there");
-    holds_for("it stays stopped", Duration::from_millis(1500), || {
+    holds_for("x stays stopped", Duration::from_millis(1500), || {
         std::fs::read(rig.cwd().join("runs")).is_ok_and(|now| now == runs)
     });
     assert_eq!(rig.swarm(&["status", "x"]).code, Some(1));
@@ -142,7 +142,7 @@ fn a_worker_killed_between_two_lives_stays_stopped() {
 }
 
 #[test]
-fn the_environment_is_the_callers_less_what_would_mislead() {
+fn the_environment_is_the_callers_without_misleading_variables() {
     let rig = Rig::new();
     let script = "env | sort > env.$0";
     for (name, flags) in ["p", "t"].iter().zip(PLACES) {
@@ -177,7 +177,7 @@ fn the_environment_is_the_callers_less_what_would_mislead() {
 }
 
 #[test]
-fn a_supervisor_of_another_caller_lends_nothing() {
+fn a_worker_gets_no_variable_of_another_caller() {
     let rig = Rig::new();
     let mut first = rig.command(&["spawn", "--name", "first", "--", "sleep", "600"]);
     first.env("LEAK", "1");
@@ -193,9 +193,9 @@ fn nicer_by(more: i32) -> i32 {
 }
 
 #[test]
-fn mask_limits_and_niceness_are_the_callers() {
+fn umask_limits_and_niceness_are_the_callers() {
     let rig = Rig::new();
-    // Somebody else, with other limits, has started the supervisor.
+    // Another caller, with other limits, has started the supervisor.
     rig.spawn("other", &[], &["sleep", "600"]);
     let niceness = nicer_by(5);
     let worker = "umask; ulimit -Sn; ulimit -Hn; ulimit -c; nice; awk '/^Sig(Blk|Ign)/ {print $1 substr($2, 9)}' /proc/self/status; touch made";
@@ -210,7 +210,7 @@ fn mask_limits_and_niceness_are_the_callers() {
         run(command).ok();
         rig.wait(name);
         let out = std::fs::read_to_string(rig.cwd().join(format!("out.{name}"))).expect("there");
-        // The C library ignores its own signal 32 in what it spawns.
+        // The C library ignores its own signal 32 in processes that it spawns.
         let out = out.replace("SigIgn:80000000", "SigIgn:00000000");
         assert_eq!(out, format!("0027\n77\n99\n0\n{niceness}\nSigBlk:00000000\nSigIgn:00000000\n"), "{name}");
         let mode = std::fs::metadata(rig.cwd().join("made")).expect("there").permissions().mode();
@@ -240,7 +240,7 @@ fn a_caller_that_may_write_no_file_can_start_a_worker() {
     ]);
     run(command).ok();
     rig.wait("x");
-    // Its own output had nowhere to go; how it ended is known all the same.
+    // The worker's output could not be written, but its exit is recorded.
     assert_eq!(rig.exit("x"), "signal SIGXFSZ, exited");
     rig.spawn("y", &[], &["sh", "-c", "ulimit -f"]);
     rig.wait("y");
@@ -254,7 +254,7 @@ fn a_caller_that_may_write_no_file_can_start_the_first_worker() {
     let binary = env!("CARGO_BIN_EXE_swarm");
     command.args(["-c", "ulimit -f 0; exec \"$@\"", "sh", binary, "spawn", "--name", "x", "--", "sleep", "600"]);
     let said = run(command);
-    // Who may not raise a hard limit again is told so.
+    // A caller that may not raise its hard limit gets an error.
     if said.code == Some(1) {
         assert!(said.err.contains("file size limit"), "{said:?}");
         return skipped("the first worker of a caller that may write no file: a hard limit cannot be raised here");
@@ -275,7 +275,7 @@ fn a_process_has_no_input() {
 }
 
 #[test]
-fn it_runs_where_it_was_told_to() {
+fn a_worker_runs_in_the_requested_directory() {
     let rig = Rig::new();
     let inner = rig.cwd().join("a b/é");
     std::fs::create_dir_all(&inner).expect("made");
@@ -294,7 +294,7 @@ fn it_runs_where_it_was_told_to() {
     let line = format!("{}\n", inner.display());
     assert_eq!((rig.log("relative", "stdout"), rig.log("here", "stdout")), (line.clone(), line.clone()));
     assert_eq!(std::fs::read_to_string(inner.join("where")).expect("there"), line);
-    // A relative command is looked for where it is to run.
+    // A relative command is looked up in the worker's directory.
     let script = inner.join("run");
     std::fs::write(&script, "#!/bin/sh\necho ran\n").expect("written");
     std::fs::set_permissions(&script, std::fs::Permissions::from_mode(0o755)).expect("set");
@@ -332,7 +332,7 @@ fn respawn_replays_the_whole_contract() {
 
 #[test]
 fn a_respawn_that_cannot_start_keeps_the_row() {
-    // Weakness 4: the original removes the row first.
+    // The original removes the row first, so any failure loses the worker's configuration.
     let rig = Rig::new();
     let script = rig.file("tool", "#!/bin/sh\n");
     std::fs::set_permissions(&script, std::fs::Permissions::from_mode(0o755)).expect("set");
@@ -351,11 +351,11 @@ fn a_respawn_that_cannot_start_keeps_the_row() {
 }
 
 #[test]
-fn events_tell_the_life_of_a_worker() {
+fn events_record_each_start_and_end_of_a_worker() {
     let rig = Rig::new();
     rig.spawn("x", &[], &["true"]);
     rig.wait("x");
-    wait_until("its end is among the events", SOON, || {
+    wait_until("the events contain the exit", SOON, || {
         rig.swarm(&["events", "x", "--json"]).out.contains("worker.exited")
     });
     rig.swarm(&["clean", "x"]).ok();

@@ -47,10 +47,10 @@ fn groups(rig: &Rig, dir: &str) -> Vec<PathBuf> {
     list.iter().map(|path| PathBuf::from(path.as_str().expect("text"))).collect()
 }
 
-/// Waits for an event: it is written after the record that `wait` waits for.
+/// Waits for an event, which is written after the record that `wait` waits for.
 #[track_caller]
 fn is_told(rig: &Rig, name: &str, words: &str) {
-    wait_until("it is in the events", SOON, || rig.swarm(&["events", name]).ok().contains(words));
+    wait_until("the events contain the line", SOON, || rig.swarm(&["events", name]).ok().contains(words));
 }
 
 fn are_gone(groups: &[PathBuf]) -> bool {
@@ -58,7 +58,7 @@ fn are_gone(groups: &[PathBuf]) -> bool {
 }
 
 #[test]
-fn what_holds_each_limit_is_told_beside_it() {
+fn the_mechanism_of_each_limit_is_shown() {
     let rig = Rig::new();
     let flags = ["--memory", "512M", "--cpu", "1.5", "--pids", "100", "--max-output", "1G"];
     let view = limited(&rig, "x", &flags, "exec sleep 600");
@@ -84,7 +84,7 @@ fn what_holds_each_limit_is_told_beside_it() {
 }
 
 #[test]
-fn what_is_no_limit_is_refused_and_nothing_is_made() {
+fn invalid_limits_are_refused_and_nothing_is_created() {
     let rig = Rig::new();
     let sizes = [["--memory", "much"], ["--memory", "1K"], ["--cpu", "0"], ["--pids", "few"], ["--max-output", "0"]];
     for [flag, value] in sizes {
@@ -96,7 +96,7 @@ fn what_is_no_limit_is_refused_and_nothing_is_made() {
 }
 
 #[test]
-fn a_worker_out_of_memory_is_told_as_that_and_others_live() {
+fn an_out_of_memory_exit_is_reported_and_other_workers_live() {
     let rig = Rig::new();
     rig.spawn("sibling", &[], &["sleep", "600"]);
     let (supervisor, sibling) = (rig.keepers().0, rig.pid("sibling"));
@@ -110,14 +110,14 @@ fn a_worker_out_of_memory_is_told_as_that_and_others_live() {
         assert_eq!(rig.swarm(&["status", "x"]).code, Some(1));
     } else {
         assert_eq!((by(&view, "memory").as_deref(), rig.fine("x").as_str()), (Some("rlimit"), "exited"));
-        assert_ne!(rig.exit("x"), "code 0, exited", "it got no more than its share");
+        assert_ne!(rig.exit("x"), "code 0, exited", "the limit stopped it");
     }
     assert_eq!((rig.keepers().0, rig.pid("sibling"), rig.fine("sibling")), (supervisor, sibling, "running".into()));
-    assert!(are_gone(&groups(&rig, "x.1")), "before the end is told");
+    assert!(are_gone(&groups(&rig, "x.1")), "the groups outlived the report of the exit");
 }
 
 #[test]
-fn a_command_that_outlives_its_child_has_its_own_end_and_the_fact_beside_it() {
+fn a_command_that_survives_an_out_of_memory_child_has_its_own_exit_and_the_hit() {
     let rig = Rig::new();
     let view = limited(&rig, "x", &["--memory", "64M"], &format!("({EATER}); echo went on; exit 3"));
     rig.wait("x");
@@ -136,7 +136,7 @@ fn a_fork_bomb_stays_within_its_limit_and_leaves_nothing() {
     let pids = groups.iter().find(|group| group.join("pids.events").exists());
     if let Some(group) = pids {
         let refused = || std::fs::read_to_string(group.join("pids.events")).is_ok_and(|text| text.trim() != "max 0");
-        wait_until("it is refused one", SOON, refused);
+        wait_until("a fork is refused", SOON, refused);
         let members = std::fs::read_to_string(group.join("cgroup.procs")).expect("there");
         assert!(members.lines().count() <= 50);
     }
@@ -149,10 +149,10 @@ fn a_fork_bomb_stays_within_its_limit_and_leaves_nothing() {
 }
 
 #[test]
-fn what_forks_faster_than_it_is_killed_is_ended_all_the_same() {
+fn processes_that_fork_faster_than_they_are_killed_still_end() {
     let rig = Rig::new();
     limited(&rig, "x", &["--memory", "1G"], COMET);
-    wait_until("it has begun", SOON, || rig.log("x", "stdout").contains("begun"));
+    wait_until("the worker has started", SOON, || rig.log("x", "stdout").contains("begun"));
     rig.swarm(&["kill", "x"]).is(0, "killed x\n", "");
     let others = |pid: &i32| proc::words(*pid).first().is_some_and(|word| word == "sleep" || word == "sh");
     assert_eq!(rig.processes().into_iter().filter(others).count(), 0);
@@ -170,12 +170,12 @@ fn two_thousand_processes_end_without_any_limit() {
 }
 
 #[test]
-fn a_worker_that_writes_more_than_it_may_is_ended_for_that() {
+fn a_worker_over_its_output_limit_is_ended() {
     let rig = Rig::new();
     let endless = "while :; do echo 0123456789012345678901234567890123456789; done";
     for (name, place) in [("p", &[][..]), ("t", &["--tmux"])] {
         let mut command = rig.command(&[&["spawn", "--name", name, "--max-output", "50K"], place].concat());
-        // The part that was rotated away counts as well.
+        // The rotated part of the log counts too.
         command.env("SWARM_LOG_MAX_BYTES", "20000").args(["--", "sh", "-c", endless]);
         crate::common::run(command).ok();
         rig.wait(name);
@@ -185,7 +185,7 @@ fn a_worker_that_writes_more_than_it_may_is_ended_for_that() {
 }
 
 #[test]
-fn a_worker_that_writes_less_ends_as_it_likes() {
+fn a_worker_below_its_output_limit_ends_normally() {
     let rig = Rig::new();
     let mut command = rig.command(&["spawn", "--name", "x", "--max-output", "50K", "--", "sh", "-c"]);
     command.env("SWARM_LOG_MAX_BYTES", "10000");
@@ -198,14 +198,14 @@ fn a_worker_that_writes_less_ends_as_it_likes() {
 }
 
 #[test]
-fn limits_come_again_with_every_life_and_each_may_write_as_much() {
+fn limits_apply_to_every_start_and_output_counts_per_start() {
     let rig = Rig::new();
     let script = "echo 0123456789; echo run >> runs; [ $(wc -l < runs) -ge 3 ] && exec sleep 600; exit 1";
     let flags = ["--memory", "256M", "--max-output", "20", "--restart", "on-failure"];
     let first = limited(&rig, "x", &flags, script)["limits"].clone();
     let runs = || std::fs::read_to_string(rig.cwd().join("runs")).unwrap_or_default().lines().count();
     wait_until("the third life", SOON, || runs() == 3 && rig.fine("x") == "running");
-    assert_eq!(rig.view("x")["limits"], first, "and it was not ended for what others wrote");
+    assert_eq!(rig.view("x")["limits"], first, "output of earlier starts counted");
     let before = groups(&rig, "x.3");
     assert!(before.iter().all(|dir| dir.exists()));
     rig.swarm(&["respawn", "x"]);
@@ -214,36 +214,36 @@ fn limits_come_again_with_every_life_and_each_may_write_as_much() {
 }
 
 #[test]
-fn groups_of_a_shim_that_was_killed_go_with_its_worker() {
+fn groups_of_a_killed_shim_are_removed_with_its_worker() {
     let rig = Rig::new();
     let flags = ["--memory", "256M", "--pids", "50"];
     for name in ["killed", "ended"] {
         limited(&rig, name, &flags, "trap '' TERM; while :; do sleep 600; done");
         let (pid, groups) = (rig.pid(name), groups(&rig, &format!("{name}.1")));
         proc::signal(rig.shim(name), proc::Signal::KILL);
-        wait_until("it has no shim", SOON, || rig.fine(name) == "unsupervised");
-        assert!(groups.iter().all(|dir| dir.exists()), "its limits hold all the same");
+        wait_until("the worker has no shim", SOON, || rig.fine(name) == "unsupervised");
+        assert!(groups.iter().all(|dir| dir.exists()), "the limits no longer hold");
         if name == "killed" {
             rig.swarm(&["kill", name]).is(0, "killed killed\n", "");
         } else {
             proc::signal(pid, proc::Signal::KILL);
-            wait_until("its end is known", SOON, || rig.fine(name) == "lost");
+            wait_until("the exit is noticed", SOON, || rig.fine(name) == "lost");
         }
-        wait_until("its groups are gone", SOON, || are_gone(&groups));
+        wait_until("the groups are gone", SOON, || are_gone(&groups));
         assert!(!proc::alive(pid));
         rig.swarm(&["clean", name]).is(0, &format!("cleaned {name}\n"), "");
     }
 }
 
 #[test]
-fn groups_of_a_shim_and_a_supervisor_that_were_killed_go_with_the_next_one() {
+fn groups_of_a_killed_shim_and_supervisor_are_removed_by_the_next_supervisor() {
     let rig = Rig::new();
     limited(&rig, "x", &["--memory", "256M"], "exec sleep 600");
     let (pid, groups) = (rig.pid("x"), groups(&rig, "x.1"));
     for end in [rig.keepers().1, rig.keepers().0, Some(rig.shim("x")), Some(pid)].into_iter().flatten() {
         proc::signal(end, proc::Signal::KILL);
     }
-    wait_until("nobody is there", SOON, || !proc::alive(pid));
+    wait_until("the worker has ended", SOON, || !proc::alive(pid));
     let said = rig.swarm(&["clean", "x"]);
     assert_eq!((said.code, said.out.as_str()), (Some(0), "cleaned x\n"), "{said:?}");
     assert!(are_gone(&groups));
@@ -275,15 +275,15 @@ fn a_start_that_fails_leaves_no_group() {
     let said = rig.swarm(&["spawn", "--name", &name, "--memory", "256M", "--pids", "5", "--", &file]);
     assert_eq!(said.code, Some(1), "{said:?}");
     assert!(rig.names().is_empty() && !is_there(&format!("swarm-{name}")));
-    // What is looked for is what there would be.
+    // The test checks for groups of exactly this name.
     let view = limited(&rig, &name, &["--pids", "5"], "exec sleep 600");
     assert_eq!(is_there(&format!("swarm-{name}")), is_group(by(&view, "pids").as_deref()));
 }
 
 #[test]
-fn where_no_group_can_be_made_it_is_told_what_holds_instead() {
+fn without_control_groups_the_substitute_of_each_limit_is_reported() {
     let rig = Rig::new();
-    // The groups of this machine are root's, and nobody's own are nowhere.
+    // On this machine the groups belong to root, and the user `nobody` has none.
     let mut words = vec!["env"];
     if rustix::process::geteuid().is_root() {
         let nobody = ["setpriv", "--reuid", "65534", "--regid", "65534", "--clear-groups"];
@@ -305,8 +305,8 @@ fn where_no_group_can_be_made_it_is_told_what_holds_instead() {
     assert_eq!(view.out, "x: exited\n", "{view:?}");
     let view: Value = serde_json::from_str(&nobody(&["status", "x", "--json"]).out).expect("JSON");
     if is_group(by(&view, "pids").as_deref()) {
-        assert_eq!(said.err, "", "somebody handed a group over to this user");
-        return skipped("what is told where no group can be made: this user has a group of its own");
+        assert_eq!(said.err, "", "this user has a delegated group");
+        return skipped("limits without control groups: this user has a delegated group");
     }
     let warned = ["--cpu is not in force", "--pids is not in force"].map(|line| said.err.contains(line));
     assert_eq!((warned, said.err.lines().count()), ([true, true], 3), "{}", said.err);

@@ -1,4 +1,4 @@
-//! Names and paths that a tool on the way could misread.
+//! Names and paths that an intermediate tool could misread.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -16,8 +16,8 @@ fn tree(dir: &Path, found: &mut BTreeSet<PathBuf>) {
 }
 
 #[test]
-fn hostile_names_are_refused_and_nothing_is_made() {
-    // Weakness 12.
+fn hostile_names_are_refused_and_nothing_is_created() {
+    // In the original, such names write logs outside the state directory or are misread by tmux.
     let rig = Rig::new();
     let repo = rig.repo();
     let long = "n".repeat(300);
@@ -77,7 +77,7 @@ fn hostile_names_are_refused_and_nothing_is_made() {
 }
 
 #[test]
-fn names_that_look_odd_but_are_not_work_everywhere() {
+fn unusual_but_valid_names_work_everywhere() {
     let rig = Rig::new();
     let repo = rig.repo();
     let longest = "n".repeat(64);
@@ -95,7 +95,7 @@ fn names_that_look_odd_but_are_not_work_everywhere() {
 }
 
 #[test]
-fn rows_with_hostile_names_can_be_listed_ended_and_cleaned() {
+fn rows_with_hostile_names_can_be_listed_killed_and_cleaned() {
     let rig = Rig::new();
     let names = ["../../victim", "a/b", "-x", "#(touch pwned)", ";", "a\nb", "\u{202e}gnp", "\x1b[2J", "a:b", ""];
     let long = "n".repeat(300);
@@ -134,7 +134,7 @@ fn rows_with_hostile_names_can_be_listed_ended_and_cleaned() {
 }
 
 #[test]
-fn a_home_of_two_hundred_characters_is_no_obstacle() {
+fn a_home_of_two_hundred_characters_works() {
     let rig = Rig::new();
     let home = rig.path(&format!("{}/{}", "h".repeat(120), "i".repeat(100)));
     std::fs::create_dir_all(&home).expect("made");
@@ -153,7 +153,7 @@ fn a_home_of_two_hundred_characters_is_no_obstacle() {
 }
 
 #[test]
-fn hostile_directories_and_arguments_arrive_as_they_are() {
+fn hostile_directories_and_arguments_are_passed_unchanged() {
     let rig = Rig::new();
     let dir = rig.path("a b #(touch pwned) $(touch pwned) ;'\"é %H #{pid}");
     std::fs::create_dir(&dir).expect("made");

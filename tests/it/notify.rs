@@ -68,7 +68,7 @@ fn server(answers: &'static [&'static str]) -> (u16, mpsc::Receiver<String>) {
 }
 
 #[test]
-fn a_command_is_told_what_ended_and_how() {
+fn a_command_gets_the_name_and_the_exit_of_a_worker() {
     let rig = Rig::new();
     let told = keeper(&rig);
     rig.spawn("good", &[], &["true"]);
@@ -80,21 +80,21 @@ fn a_command_is_told_what_ended_and_how() {
     rig.spawn("bad", &[], &["sh", "-c", "exit 3"]);
     wait_until("the failure is told", SOON, || lines(&told).len() == 2);
     assert!(lines(&told)[1].starts_with("worker.exited|bad|bad failed with code 3|"));
-    // What a person ends is no news to that person.
+    // The end of a worker that a user kills is no news.
     rig.spawn("ended", &[], &["sleep", "600"]);
     rig.swarm(&["kill", "ended"]).ok();
     holds_for("nothing is told of it", Duration::from_secs(1), || lines(&told).len() == 2);
-    // The file counts as it is now.
+    // The current content of the file counts.
     let text = fs::read_to_string(rig.path("home").join(".config/swarm/config.toml")).expect("there");
     fs::write(rig.path("home").join(".config/swarm/config.toml"), format!("{text}events = [\"landed\"]\n"))
         .expect("written");
     rig.spawn("quiet", &[], &["true"]);
     rig.wait("quiet");
-    holds_for("nobody wants to hear it", Duration::from_secs(1), || lines(&told).len() == 2);
+    holds_for("no notification is sent", Duration::from_secs(1), || lines(&told).len() == 2);
 }
 
 #[test]
-fn a_burst_is_told_as_one() {
+fn a_burst_becomes_one_notification() {
     let rig = Rig::new();
     let told = keeper(&rig);
     let go = rig.path("go");
@@ -104,13 +104,13 @@ fn a_burst_is_told_as_one() {
     }
     fs::write(&go, "").expect("written");
     rig.swarm(&["wait", "--all", "--timeout", "20"]);
-    wait_until("it is told", SOON, || !lines(&told).is_empty());
+    wait_until("a notification arrives", SOON, || !lines(&told).is_empty());
     holds_for("not ten times", Duration::from_secs(1), || lines(&told).len() < 5);
     assert!(lines(&told).iter().any(|line| line.contains(" workers finished|")), "{:?}", lines(&told));
 }
 
 #[test]
-fn a_webhook_is_posted_to_and_tried_again() {
+fn a_webhook_request_is_retried() {
     let rig = Rig::new();
     let (port, requests) = server(&["HTTP/1.1 503 Busy\r\n\r\n", "HTTP/1.1 204 No Content\r\n\r\n"]);
     configure(&rig, &format!("webhook = \"http://127.0.0.1:{port}/hook\"\n"));
@@ -125,7 +125,7 @@ fn a_webhook_is_posted_to_and_tried_again() {
 }
 
 #[test]
-fn an_https_webhook_is_posted_to_if_its_certificate_is_trusted() {
+fn an_https_webhook_needs_a_trusted_certificate() {
     let rig = Rig::new();
     let made = rcgen::generate_simple_self_signed(["127.0.0.1".to_owned(), "localhost".to_owned()]).expect("made");
     let (trusted, other) = (rig.path("trusted.pem"), rig.path("other.pem"));
@@ -164,7 +164,7 @@ fn an_https_webhook_is_posted_to_if_its_certificate_is_trusted() {
 }
 
 #[test]
-fn a_command_that_hangs_is_ended_with_all_it_started_and_delays_no_worker() {
+fn a_hanging_command_is_killed_with_its_processes_and_delays_no_worker() {
     let rig = Rig::new();
     configure(&rig, "command = \"sleep 611 & sleep 611\"\n");
     rig.spawn("good", &[], &["true"]);
@@ -172,15 +172,15 @@ fn a_command_that_hangs_is_ended_with_all_it_started_and_delays_no_worker() {
         let words = rig.processes().into_iter().map(crate::common::proc::words);
         words.filter(|words| words.iter().any(|word| word == "611")).count()
     };
-    wait_until("it hangs", SOON, || hanging() == 2);
+    wait_until("the command hangs", SOON, || hanging() == 2);
     rig.spawn("next", &[], &["true"]);
     rig.wait("next");
-    // Its own notice hangs as long, behind the first.
-    wait_until("all of it is ended", SOON * 4, || hanging() == 0);
+    // The notification of `next` hangs just as long, after the first one.
+    wait_until("all its processes have ended", SOON * 4, || hanging() == 0);
 }
 
 #[test]
-fn a_command_that_hangs_does_not_delay_the_end_and_ends_with_it() {
+fn a_hanging_command_does_not_delay_the_supervisors_exit_and_ends_with_it() {
     let rig = Rig::new();
     configure(&rig, "command = \"sleep 612 & sleep 612\"\n");
     let hanging = || {
@@ -188,9 +188,9 @@ fn a_command_that_hangs_does_not_delay_the_end_and_ends_with_it() {
         words.filter(|words| words.iter().any(|word| word == "612")).count()
     };
     rig.spawn("good", &[], &["true"]);
-    wait_until("it hangs", SOON, || hanging() == 2);
+    wait_until("the command hangs", SOON, || hanging() == 2);
     rig.swarm(&["supervisor", "stop"]).ok();
-    // A successor would be refused the lock if the first one waited for the command.
+    // A successor would not get the lock if the first supervisor waited for the command.
     rig.spawn("next", &[], &["true"]);
     rig.wait("next");
     rig.swarm(&["supervisor", "stop"]).ok();
@@ -198,7 +198,7 @@ fn a_command_that_hangs_does_not_delay_the_end_and_ends_with_it() {
 }
 
 #[test]
-fn what_may_be_secret_is_neither_logged_nor_shown() {
+fn possible_secrets_are_neither_logged_nor_shown() {
     let rig = Rig::new();
     let (port, requests) = server(&["HTTP/1.1 404 s3cret\r\n\r\n"; 2]);
     let text = format!(
@@ -218,7 +218,7 @@ fn what_may_be_secret_is_neither_logged_nor_shown() {
 }
 
 #[test]
-fn each_way_can_be_tried() {
+fn each_channel_can_be_tested() {
     let rig = Rig::new();
     let test = || rig.swarm(&["notify", "test"]);
     let said = test().refused(1, "no notifications are configured");

@@ -30,7 +30,7 @@ fn beats(rig: &Rig, name: &str) -> u64 {
 }
 
 #[test]
-fn beats_come_each_second_and_the_file_is_the_originals() {
+fn beats_come_each_second_and_the_file_has_the_original_format() {
     let rig = Rig::new();
     counter(&rig, "w");
     let began = Instant::now();
@@ -38,7 +38,7 @@ fn beats_come_each_second_and_the_file_is_the_originals() {
     said.is(0, "Heartbeat started for w (every 1s, expires in 1h 0m)\n", SHORT);
     wait_until("five beats", SOON, || got(&rig, "w") >= 5);
     assert!(began.elapsed() >= Duration::from_secs(5), "{:?}", began.elapsed());
-    // Five more, from the moment at which one arrived.
+    // Five more beats, measured from the arrival of one.
     quick("five beats", Duration::from_millis(6500), || {
         let before = got(&rig, "w");
         wait_until("the next beat", SOON, || got(&rig, "w") > before);
@@ -52,13 +52,13 @@ fn beats_come_each_second_and_the_file_is_the_originals() {
     let supervisor = rig.keepers().0.expect("it runs");
     assert_eq!((file["interval_seconds"].as_u64(), file["monitor_pid"].as_i64()), (Some(1), Some(supervisor.into())));
     assert!(file["expire_at"].as_str().expect("a time").ends_with("+00:00"), "{file}");
-    // A second later than the last beat, not a second after it was late.
+    // A beat is due one second after the last due time, even if the last beat was late.
     rig.swarm(&["heartbeat", "pause", "w"]).is(0, "Heartbeat paused for w\n", "");
     let paused = got(&rig, "w");
-    holds_for("it rests", Duration::from_millis(1500), || got(&rig, "w") <= paused + 1);
+    holds_for("the nudge is paused", Duration::from_millis(1500), || got(&rig, "w") <= paused + 1);
     let paused = beats(&rig, "w");
     rig.swarm(&["heartbeat", "resume", "w"]).is(0, "Heartbeat resumed for w\n", "");
-    wait_until("it goes on", SOON, || beats(&rig, "w") > paused);
+    wait_until("the nudge continues", SOON, || beats(&rig, "w") > paused);
     rig.swarm(&["heartbeat", "stop", "w"]).is(0, "Heartbeat stopped for w\n", "");
     rig.swarm(&["heartbeat", "stop", "w"]).is(0, "No active heartbeat for w\n", "");
     let told = rig.swarm(&["events", "w"]).ok();
@@ -66,34 +66,34 @@ fn beats_come_each_second_and_the_file_is_the_originals() {
 }
 
 #[test]
-fn a_supervisor_that_is_killed_doubles_nothing_and_the_next_goes_on() {
+fn a_killed_supervisor_repeats_no_beat_and_the_next_one_continues() {
     let rig = Rig::new();
     counter(&rig, "w");
     rig.swarm(&["heartbeat", "start", "w", "--interval", "1s"]);
     for round in 1..=4 {
         wait_until("a beat", SOON, || beats(&rig, "w") >= round * 2);
         let supervisor = rig.keepers().0;
-        // Sometimes the guard starts it again, sometimes the next command does.
+        // In some rounds the guard restarts the supervisor, in others the next command does.
         if round % 2 == 1 {
             proc::kill(supervisor.expect("it runs"));
         } else {
             rig.kill_keepers();
-            wait_until("both are gone", SOON, || rig.keepers() == (None, None));
+            wait_until("supervisor and guard are gone", SOON, || rig.keepers() == (None, None));
             rig.swarm(&["supervisor", "restart"]);
         }
-        wait_until("another one", SOON, || rig.keepers().0.is_some_and(|pid| Some(pid) != supervisor));
+        wait_until("another supervisor runs", SOON, || rig.keepers().0.is_some_and(|pid| Some(pid) != supervisor));
         let mine = || file(&rig, "w")["monitor_pid"].as_i64();
-        wait_until("it is that one's", SOON, || mine() == rig.keepers().0.map(i64::from));
+        wait_until("the file names the new supervisor", SOON, || mine() == rig.keepers().0.map(i64::from));
     }
     rig.swarm(&["heartbeat", "stop", "w"]).is(0, "Heartbeat stopped for w\n", "");
     let counted = usize::try_from(beats(&rig, "w")).expect("few");
-    // Each death may cost the beat that was just being typed.
-    wait_until("the others arrived", SOON, || got(&rig, "w") + 4 >= counted);
-    holds_for("none comes twice", Duration::from_millis(1500), || got(&rig, "w") <= counted);
+    // Each kill may lose the beat that was just being typed.
+    wait_until("all other beats arrived", SOON, || got(&rig, "w") + 4 >= counted);
+    holds_for("no beat is repeated", Duration::from_millis(1500), || got(&rig, "w") <= counted);
 }
 
 #[test]
-fn it_ends_with_its_worker() {
+fn a_nudge_ends_with_its_worker() {
     let rig = Rig::new();
     for name in ["ends", "killed"] {
         counter(&rig, name);
@@ -104,7 +104,7 @@ fn it_ends_with_its_worker() {
         );
     }
     rig.swarm(&["eof", "ends"]).is(0, "sent eof to ends\n", "");
-    wait_until("it is told", SOON, || file(&rig, "ends")["status"] == "stopped");
+    wait_until("the nudge is stopped", SOON, || file(&rig, "ends")["status"] == "stopped");
     rig.swarm(&["kill", "killed"]).is(0, "killed killed\n", "");
     assert_eq!(file(&rig, "killed")["status"], "stopped", "before kill returns");
     rig.swarm(&["clean", "--all"]).ok();
@@ -113,7 +113,7 @@ fn it_ends_with_its_worker() {
 }
 
 #[test]
-fn a_reboot_or_a_lost_server_puts_it_off_until_its_worker_is_back() {
+fn a_nudge_pauses_after_a_reboot_or_lost_server_until_its_worker_is_back() {
     let rig = Rig::new();
     counter(&rig, "w");
     rig.swarm(&["heartbeat", "start", "w", "--interval", "1"]);
@@ -122,23 +122,23 @@ fn a_reboot_or_a_lost_server_puts_it_off_until_its_worker_is_back() {
         if lose_server {
             let server = rig.tmux(&["display-message", "-p", "#{pid}"]).ok();
             proc::kill(server.trim().parse().expect("a pid"));
-            wait_until("it is lost", SOON, || rig.fine("w") != "running");
+            wait_until("the worker is lost", SOON, || rig.fine("w") != "running");
         } else {
             crate::recover::reboot(&rig);
-            // Whatever needs a supervisor starts it.
+            // Any command that needs a supervisor starts one.
             rig.spawn("x", &[], &["sleep", "600"]);
         }
-        holds_for("it stays", Duration::from_secs(2), || file(&rig, "w")["status"] == "active");
+        holds_for("the nudge stays active", Duration::from_secs(2), || file(&rig, "w")["status"] == "active");
         let counted = beats(&rig, "w");
         rig.swarm(&["recover", "w", "--apply", "--settle", "0"]).ok();
-        wait_until("it goes on", SOON * 2, || beats(&rig, "w") > counted + 1);
+        wait_until("the nudge continues", SOON * 2, || beats(&rig, "w") > counted + 1);
     }
     rig.swarm(&["kill", "w"]).ok();
     assert_eq!(file(&rig, "w")["status"], "stopped");
 }
 
 #[test]
-fn it_outlives_the_iterations_of_a_loop_and_ends_with_the_loop() {
+fn a_nudge_survives_the_iterations_of_a_loop_and_ends_with_the_loop() {
     let site = crate::ralph::Site::new("[ $n = 2 ] && exit 3; sleep 2; exit 0");
     site.begin(&["--max-iterations", "3"]).ok();
     site.rig.swarm(&["heartbeat", "start", "dev", "--interval", "1"]);
@@ -148,11 +148,11 @@ fn it_outlives_the_iterations_of_a_loop_and_ends_with_the_loop() {
         assert_eq!(status(), "active");
     }
     site.wait_line_within("[DONE]", SOON * 3);
-    wait_until("it ends with the loop", SOON, || status() == "stopped");
+    wait_until("the nudge ends with the loop", SOON, || status() == "stopped");
 }
 
 #[test]
-fn spawn_starts_one_and_looks_at_it_first() {
+fn spawn_starts_a_nudge_and_checks_its_flags_first() {
     let rig = Rig::new();
     let spawn = |name: &str, flags: &[&str]| {
         rig.swarm(&[&["spawn", "--name", name], flags, &["--", "sh", "-c", COUNT]].concat())
@@ -165,7 +165,7 @@ fn spawn_starts_one_and_looks_at_it_first() {
     let lines: Vec<&str> = said.out.lines().collect();
     assert!(lines[0].starts_with("spawned a (tmux: "), "{lines:?}");
     assert_eq!(lines[1], "heartbeat started (every 1s, expires in 24h 0m)");
-    wait_until("it is nudged", SOON, || rig.log("a", "tmux").contains("got<on> 1"));
+    wait_until("a is nudged", SOON, || rig.log("a", "tmux").contains("got<on> 1"));
     let said = spawn("b", &["--heartbeat", "4h"]);
     assert_eq!(said.err, "swarm: warning: heartbeat requires tmux worker, skipping (use --tmux)\n");
     assert!(said.out.starts_with("spawned b (pid: ") && said.out.lines().count() == 1);
@@ -173,7 +173,7 @@ fn spawn_starts_one_and_looks_at_it_first() {
 }
 
 #[test]
-fn what_is_wrong_is_said_in_the_words_of_the_original() {
+fn mistakes_have_the_messages_of_the_original() {
     let rig = Rig::new();
     let say = |words: &[&str]| rig.swarm(&[&["heartbeat"], words].concat());
     let start = |name: &str, interval: &str| say(&["start", name, "--interval", interval]);
@@ -212,12 +212,12 @@ fn what_is_wrong_is_said_in_the_words_of_the_original() {
 }
 
 #[test]
-fn lists_need_no_supervisor_and_name_what_is_damaged() {
+fn lists_need_no_supervisor_and_name_damaged_files() {
     let rig = Rig::new();
     counter(&rig, "w");
     rig.swarm(&["heartbeat", "start", "w", "--interval", "4h"]).ok();
     rig.swarm(&["supervisor", "stop"]).ok();
-    wait_until("nobody is there", SOON, || rig.keepers() == (None, None));
+    wait_until("supervisor and guard are gone", SOON, || rig.keepers() == (None, None));
     let table = rig.swarm(&["heartbeat", "ls"]).ok();
     assert!(table.starts_with("WORKER          INTERVAL   NEXT BEAT    EXPIRES      STATUS     BEATS"), "{table}");
     assert!(table.contains("w               4h 0m      3h 59m       never        active     0"), "{table}");
@@ -235,34 +235,34 @@ fn lists_need_no_supervisor_and_name_what_is_damaged() {
     fs::write(rig.root().join("heartbeats/torn.json"), "{").expect("written");
     let said = rig.swarm(&["heartbeat", "list"]);
     assert!(said.code == Some(1) && said.err.starts_with("Warning: ") && said.err.contains("torn.json: "), "{said:?}");
-    assert!(said.out.contains("\nw "), "the others are shown: {said:?}");
-    // A supervisor puts it aside, and it stays named.
+    assert!(said.out.contains("\nw "), "the valid rows are shown: {said:?}");
+    // A supervisor quarantines the file, which is still named.
     rig.swarm(&["heartbeat", "pause", "w"]).ok();
     assert!(rig.root().join("heartbeats/torn.json.corrupted").exists());
     assert_eq!(rig.swarm(&["heartbeat", "list"]).code, Some(1));
 }
 
 #[test]
-fn a_nudge_of_the_other_program_is_taken_on() {
+fn a_nudge_of_the_original_is_adopted() {
     let rig = Rig::new();
     counter(&rig, "w");
     rig.swarm(&["supervisor", "stop"]).ok();
-    wait_until("nobody is there", SOON, || rig.keepers() == (None, None));
+    wait_until("supervisor and guard are gone", SOON, || rig.keepers() == (None, None));
     fs::create_dir_all(rig.root().join("heartbeats")).expect("made");
     let theirs = r#"{"worker_name": "w", "interval_seconds": 1, "message": "theirs", "expire_at": null,
         "created_at": "2026-01-01T00:00:00.5+00:00", "last_beat_at": null, "beat_count": 7, "status": "active",
         "monitor_pid": 4194303, "note": 1}"#;
     fs::write(rig.root().join("heartbeats/w.json"), theirs).expect("written");
-    // Whatever needs a supervisor starts it.
+    // Any command that needs a supervisor starts one.
     rig.spawn("x", &[], &["sleep", "600"]);
-    wait_until("it is nudged", SOON, || rig.log("w", "tmux").contains("got<theirs> 2"));
+    wait_until("w is nudged", SOON, || rig.log("w", "tmux").contains("got<theirs> 2"));
     let file = file(&rig, "w");
     assert!(file["beat_count"].as_u64() >= Some(9) && file["note"] == 1, "{file}");
     assert_eq!(file["created_at"], "2026-01-01T00:00:00.5+00:00");
 }
 
 #[test]
-fn one_hanging_window_delays_nobody_else() {
+fn a_hanging_window_delays_no_other() {
     let rig = Rig::new();
     rig.spawn_sh("hangs", &["--tmux", "--tmux-socket", "other", "--session", "s"], COUNT);
     counter(&rig, "w");
@@ -276,11 +276,11 @@ fn one_hanging_window_delays_nobody_else() {
     wait_until("the other one is nudged", SOON, || got(&rig, "w") >= before + 4);
     proc::signal(server, proc::Signal::CONT);
     let (then, counted) = (got(&rig, "hangs"), beats(&rig, "hangs"));
-    wait_until("it goes on", SOON * 2, || got(&rig, "hangs") > then && beats(&rig, "hangs") > counted);
+    wait_until("the window continues", SOON * 2, || got(&rig, "hangs") > then && beats(&rig, "hangs") > counted);
 }
 
 #[test]
-fn between_beats_nobody_wakes() {
+fn no_process_wakes_between_beats() {
     let rig = Rig::new();
     counter(&rig, "w");
     rig.swarm(&["heartbeat", "start", "w", "--interval", "4h"]).ok();

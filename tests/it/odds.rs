@@ -1,5 +1,5 @@
-//! Odd circumstances: large output, closed streams, interrupted commands, several commands on one worker at once,
-//! foreign things in the state directory.
+//! Unusual situations: large output, closed streams, interrupted commands, several commands on one worker at once,
+//! foreign entries in the state directory.
 
 use std::process::Stdio;
 use std::thread;
@@ -19,12 +19,12 @@ fn logs_stay_within_their_limit() {
         let logs = std::fs::read_dir(rig.root().join("logs")).expect("there").flatten();
         logs.filter_map(|log| log.metadata().ok()).map(|meta| meta.len()).sum::<u64>()
     };
-    wait_until("it is rotated", SOON, || {
+    wait_until("the log is rotated", SOON, || {
         let parts = std::fs::read_dir(rig.root().join("logs")).expect("there").count();
         parts > 2 && size() < 300_000
     });
     wait_until("the last line is kept", SOON, || rig.swarm(&["logs", "x"]).out.ends_with("x\nlast\n"));
-    wait_until("and everything is within the limit again", SOON, || size() < 300_000);
+    wait_until("all logs are within the limit again", SOON, || size() < 300_000);
     assert_eq!(rig.swarm(&["spawn", "--name", "y", "--", "true"]).code, Some(0));
     let mut command = rig.command(&["spawn", "--name", "z", "--", "true"]);
     command.env("SWARM_LOG_MAX_BYTES", "lots");
@@ -71,11 +71,11 @@ fn a_full_device_behind_standard_output_is_an_error() {
 }
 
 #[test]
-fn a_command_that_is_cut_off_has_asked_all_the_same() {
+fn a_request_of_a_killed_command_is_carried_out() {
     let rig = Rig::new();
-    // With a policy the stop is on record, which tells when the supervisor has it.
+    // With a restart policy the stop is recorded, which shows when the supervisor has it.
     rig.spawn_sh("x", &["--restart", "on-failure"], "trap '' TERM; echo ready; while :; do sleep 0.1; done");
-    wait_until("it is ready", SOON, || rig.log("x", "stdout") == "ready\n");
+    wait_until("x is ready", SOON, || rig.log("x", "stdout") == "ready\n");
     let mut killer = rig.command(&["kill", "x"]).stdout(Stdio::null()).spawn().expect("started");
     let wanted = rig.root().join("w/x.1/wanted.json");
     wait_until("the supervisor has it", SOON, || {
@@ -83,12 +83,12 @@ fn a_command_that_is_cut_off_has_asked_all_the_same() {
     });
     killer.kill().expect("killed");
     killer.wait().expect("waited");
-    wait_until("it is done", SOON, || rig.fine("x") == "stopped");
-    wait_until("and the row says so", SOON, || rig.rows()[0]["status"] == "stopped");
+    wait_until("x is stopped", SOON, || rig.fine("x") == "stopped");
+    wait_until("the row says stopped", SOON, || rig.rows()[0]["status"] == "stopped");
 }
 
 #[test]
-fn respawns_at_once_leave_one_life() {
+fn concurrent_respawns_leave_one_generation() {
     let rig = Rig::new();
     rig.spawn_sh("x", &[], "echo $$ >> pids; exec sleep 600");
     let mut lives: Vec<i32> = thread::scope(|scope| {
@@ -100,7 +100,7 @@ fn respawns_at_once_leave_one_life() {
     let pid = rig.pid("x");
     let said = || std::fs::read_to_string(rig.cwd().join("pids")).unwrap_or_default();
     wait_until("the last one has said its pid", SOON, || said().lines().any(|line| line == pid.to_string()));
-    // One that was ended at once may not have come so far, but none runs unknown.
+    // A worker that was ended at once may not have written its pid, but no unknown one runs.
     let alive: Vec<i32> = said().lines().filter_map(|pid| pid.parse().ok()).filter(|pid| proc::alive(*pid)).collect();
     assert_eq!(alive, [pid]);
     lives.sort_unstable();
@@ -110,7 +110,7 @@ fn respawns_at_once_leave_one_life() {
 }
 
 #[test]
-fn kill_clean_and_spawn_of_one_name_at_once_end_in_a_sound_state() {
+fn concurrent_kill_clean_and_spawn_of_one_name_end_in_a_consistent_state() {
     let rig = Rig::new();
     thread::scope(|scope| {
         let rig = &rig;
@@ -196,12 +196,12 @@ fn a_time_limit_holds_for_a_worker_that_lost_its_shim() {
     let pid = rig.pid("x");
     proc::kill(rig.shim("x"));
     wait_until("the limit ends it", SOON, || !proc::alive(pid));
-    wait_until("it is over", SOON, || rig.swarm(&["status", "x"]).code == Some(1));
+    wait_until("x has ended", SOON, || rig.swarm(&["status", "x"]).code == Some(1));
     assert_eq!(rig.exit("x"), "unknown");
 }
 
 #[test]
-fn a_time_limit_holds_for_each_life() {
+fn a_time_limit_holds_for_each_start() {
     let rig = Rig::new();
     rig.spawn_sh("x", &["--timeout", "1", "--restart", "on-failure"], "echo run >> runs; exec sleep 600");
     let runs = || std::fs::read_to_string(rig.cwd().join("runs")).unwrap_or_default().lines().count();
@@ -210,7 +210,7 @@ fn a_time_limit_holds_for_each_life() {
 }
 
 #[test]
-fn things_that_do_not_belong_there_are_no_trap() {
+fn foreign_entries_in_the_state_directory_are_tolerated() {
     let rig = Rig::new();
     std::fs::create_dir_all(rig.root().join("w/no-number")).expect("made");
     std::fs::create_dir_all(rig.root().join("w/empty.3")).expect("made");
@@ -228,7 +228,7 @@ fn things_that_do_not_belong_there_are_no_trap() {
 }
 
 #[test]
-fn a_state_directory_that_cannot_be_is_said_so() {
+fn an_unusable_state_directory_is_reported() {
     let rig = Rig::new();
     std::fs::write(rig.path("file"), "").expect("written");
     for place in [rig.path("file"), rig.path("file/below"), "/proc/nowhere".into()] {
@@ -244,7 +244,7 @@ fn a_state_directory_that_cannot_be_is_said_so() {
     command.env_remove("SWARM_DIR").env_remove("HOME");
     run(command).refused(1, "neither SWARM_DIR nor HOME is set");
     assert!(!rig.cwd().join("ran").exists());
-    // A relative one is where the caller is.
+    // A relative path is resolved in the caller's directory.
     let mut command = rig.command(&["spawn", "--name", "x", "--", "true"]);
     command.env("SWARM_DIR", "relative");
     run(command).ok();
@@ -262,15 +262,15 @@ fn events_can_be_followed() {
         .spawn()
         .expect("started");
     let seen = || std::fs::read_to_string(rig.path("seen")).unwrap_or_default();
-    wait_until("what was before is shown", SOON, || seen().contains("\"first\""));
+    wait_until("earlier events are shown", SOON, || seen().contains("\"first\""));
     rig.spawn_sh("second", &[], "exit 6");
-    wait_until("what comes is shown", SOON, || seen().contains("\"second\"") && seen().contains("\"code\":6"));
+    wait_until("later events are shown", SOON, || seen().contains("\"second\"") && seen().contains("\"code\":6"));
     follower.kill().expect("killed");
     follower.wait().expect("waited");
 }
 
 #[test]
-fn init_tells_the_agents_of_a_project() {
+fn init_adds_instructions_for_the_agents_of_a_project() {
     let rig = Rig::new();
     rig.swarm(&["init", "--dry-run"]).is(0, "Would create AGENTS.md with swarm agent instructions\n", "");
     assert!(!rig.cwd().join("AGENTS.md").exists());

@@ -36,8 +36,8 @@ impl Site {
         original(&self.rig, &[&["ralph", "set", "dev"], members].concat()).ok();
     }
 
-    /// `script` is what the agent does with `$line`, which is the prompt, and `$n`, which
-    /// counts its starts.
+    /// Creates a repository with a prompt and an agent. The agent reads the prompt into `$line`, counts its starts in
+    /// `$n`, and runs `script`.
     pub fn new(script: &str) -> Self {
         let rig = Rig::new();
         let repo = rig.repo();
@@ -105,7 +105,7 @@ impl Site {
 }
 
 #[test]
-fn twenty_iterations_run_in_one_worktree_and_the_log_has_them_all() {
+fn twenty_iterations_run_in_one_worktree_and_are_all_logged() {
     let site = Site::new("echo $n >> work; git add work; git commit -qm \"step $n\"; exit 0");
     site.begin(&["--max-iterations", "20"]).ok();
     site.wait_line_within("[DONE]", LONG);
@@ -127,7 +127,7 @@ fn twenty_iterations_run_in_one_worktree_and_the_log_has_them_all() {
 }
 
 #[test]
-fn a_loop_that_is_left_paused_killed_and_resumed_ends_for_the_right_reason_with_a_complete_log() {
+fn an_abandoned_paused_killed_and_resumed_loop_ends_with_a_complete_log() {
     let site = Site::new("[ $n = 18 ] && exit 4; exit 0");
     let agent = site.rig.path("agent");
     let head = ["ralph", "spawn", "--name", "dev", "--prompt-file", "PROMPT.md", "--max-iterations", "20"];
@@ -135,7 +135,7 @@ fn a_loop_that_is_left_paused_killed_and_resumed_ends_for_the_right_reason_with_
     let mut command = site.rig.command(&[&head[..], &rest].concat());
     let mut viewer = command.current_dir(&site.repo).stdout(Stdio::null()).spawn().expect("started");
     site.wait_line("[START] iteration 3/20");
-    // The terminal goes away without a word.
+    // The terminal goes away without notice.
     viewer.kill().expect("killed");
     viewer.wait().expect("waited");
     site.wait_line("[START] iteration 6/20");
@@ -164,26 +164,26 @@ fn exit_codes_and_signals_count() {
     assert!(lines[4].starts_with("[END] iteration 2 exit=137 "), "{lines:?}");
     assert_eq!(lines[5], "[FAIL] iteration 2 exit=137 attempt=2/5 backoff=2s");
     assert!(lines[7].starts_with("[END] iteration 3 exit=0 "), "{lines:?}");
-    // The lines are written before the state.
+    // The log lines are written before the state.
     site.is_over("stopped", "max_iterations");
     let state = site.state();
     assert_eq!((&state["consecutive_failures"], &state["total_failures"]), (&0.into(), &2.into()));
 }
 
 #[test]
-fn the_words_that_end_it_are_the_agents_not_the_prompts() {
+fn the_done_pattern_matches_the_agents_output_and_not_the_prompt() {
     let site = Site::new("echo \"got <$line>\"; [ $n = 2 ] && echo ALL DONE && exec sleep 600; exit 0");
     fs::write(site.repo.join("PROMPT.md"), "say ALL DONE when you are through\n").expect("written");
     site.begin(&["--no-worktree", "--done-pattern", "^ALL (TASKS )?DONE|(?m)^ALL DONE$"]).ok();
     site.wait_line("[DONE] loop complete after 2 iterations reason=done_pattern");
     site.is_over("stopped", "done_pattern");
-    wait_until("its agent is ended", SOON, || site.rig.fine("dev") == "stopped");
+    wait_until("the agent is ended", SOON, || site.rig.fine("dev") == "stopped");
     assert!(site.rig.exit("dev").ends_with(", stopped"), "{}", site.rig.exit("dev"));
     assert_eq!(site.starts(), 2);
 }
 
 #[test]
-fn what_an_agent_says_last_is_heard_after_its_end() {
+fn the_last_output_of_an_agent_is_checked_after_its_exit() {
     let site = Site::new("echo working; echo FINISHED; exit 0");
     site.begin(&["--no-worktree", "--done-pattern", "FINISHED", "--no-check-done-continuous"]).ok();
     site.wait_line("[DONE] loop complete after 1 iterations reason=done_pattern");
@@ -209,9 +209,9 @@ fn a_killed_supervisor_changes_nothing() {
         site.wait_line(&format!("[START] iteration {n}/3"));
         site.rig.kill_keepers();
         let pid = site.rig.pid("dev");
-        // Any command wakes the next one.
+        // Any command wakes the next supervisor.
         site.swarm(&["supervisor", "restart"]);
-        assert_eq!(site.rig.pid("dev"), pid, "it is the same agent");
+        assert_eq!(site.rig.pid("dev"), pid, "the agent was replaced");
         fs::write(site.repo.join(format!("go{n}")), "").expect("written");
         site.swarm(&["send", "dev", "look"]);
         site.wait_line(&format!("[END] iteration {n} exit=0"));
@@ -221,11 +221,11 @@ fn a_killed_supervisor_changes_nothing() {
 }
 
 #[test]
-fn each_prompt_is_typed_once_however_often_the_supervisor_is_struck() {
+fn each_prompt_is_typed_once_however_often_the_supervisor_is_killed() {
     let site = Site::new("echo \"<$line>\" >> got; exit 0");
     site.begin(&["--no-worktree", "--max-iterations", "8"]).ok();
     for n in 1..=8 {
-        // Just when its worker is being started, or given its prompt.
+        // Just while its worker is being started or gets its prompt.
         site.wait_line(&format!("[START] iteration {n}/8"));
         site.rig.kill_keepers();
         site.swarm(&["supervisor", "restart"]);
@@ -237,7 +237,7 @@ fn each_prompt_is_typed_once_however_often_the_supervisor_is_struck() {
 }
 
 #[test]
-fn a_pause_holds_and_a_resume_goes_on_after_everything_was_killed() {
+fn a_pause_holds_and_a_resume_continues_after_the_supervisor_was_killed() {
     let site = Site::new("read more; exit 0");
     site.begin(&["--no-worktree", "--max-iterations", "3"]).ok();
     site.swarm(&["ralph", "pause", "dev"]).is(0, "paused ralph loop for dev\n", "");
@@ -258,7 +258,7 @@ fn a_pause_holds_and_a_resume_goes_on_after_everything_was_killed() {
 }
 
 #[test]
-fn a_kill_ends_the_loop_and_what_it_did_can_be_read_until_it_is_cleaned() {
+fn a_kill_ends_the_loop_and_its_history_stays_until_it_is_cleaned() {
     let site = Site::new("exec sleep 600");
     site.begin(&["--no-worktree"]).ok();
     site.swarm(&["ralph", "stop", "dev"]).is(0, "killed dev\n", "");
@@ -282,7 +282,7 @@ fn an_agent_is_replaced_and_its_work_is_saved() {
     let site = Site::new("echo precious > notes; exec sleep 600");
     site.begin(&[]).ok();
     let tree = site.rig.path("repo-worktrees/dev");
-    wait_until("it has worked", SOON, || tree.join("notes").exists());
+    wait_until("the agent has worked", SOON, || tree.join("notes").exists());
     site.begin(&[]).refused(1, "worker 'dev' already exists");
     let said = site.begin(&["--replace", "--max-iterations", "7"]);
     assert_eq!(said.code, Some(0), "{said:?}");
@@ -295,7 +295,7 @@ fn an_agent_is_replaced_and_its_work_is_saved() {
 }
 
 #[test]
-fn one_that_is_begun_without_a_loop_is_shown_until_it_ends() {
+fn a_loop_started_with_no_run_is_run_and_shown_by_ralph_run() {
     let site = Site::new("exit 0");
     site.begin(&["--no-worktree", "--no-run", "--max-iterations", "2"]).ok();
     site.rig.wait("dev");
@@ -309,7 +309,7 @@ fn one_that_is_begun_without_a_loop_is_shown_until_it_ends() {
 }
 
 #[test]
-fn who_looks_on_and_is_interrupted_pauses_it() {
+fn interrupting_ralph_run_pauses_the_loop() {
     for (signal, name) in [(Signal::TERM, "SIGTERM"), (Signal::INT, "SIGINT")] {
         let site = Site::new("exec sleep 600");
         site.begin(&["--no-worktree"]).ok();
@@ -321,7 +321,7 @@ fn who_looks_on_and_is_interrupted_pauses_it() {
             let blocked = status.lines().find_map(|line| line.strip_prefix("SigBlk:\t")).unwrap_or("0").to_owned();
             u64::from_str_radix(&blocked, 16).unwrap_or(0) & (1 << 14) != 0
         };
-        wait_until("it waits for signals", SOON, caught);
+        wait_until("the command waits for signals", SOON, caught);
         proc::signal(pid, signal);
         assert!(proc::wait_end(pid, SOON));
         let said = child.wait_with_output().expect("ended");
@@ -335,7 +335,7 @@ fn who_looks_on_and_is_interrupted_pauses_it() {
 }
 
 #[test]
-fn files_of_a_loop_are_private_and_the_agents_environment_is_its_own() {
+fn files_of_a_loop_are_private_and_its_agent_gets_its_own_environment() {
     use std::os::unix::fs::PermissionsExt as _;
     let site = Site::new("exec sleep 600");
     site.begin(&["--no-worktree", "--env", "KEY=value"]).ok();
@@ -347,7 +347,7 @@ fn files_of_a_loop_are_private_and_the_agents_environment_is_its_own() {
 }
 
 #[test]
-fn a_damaged_state_is_kept_and_the_loop_goes_on() {
+fn a_damaged_state_is_kept_and_the_loop_continues() {
     let site = Site::new("read more; exit 0");
     site.begin(&["--no-worktree", "--max-iterations", "2"]).ok();
     wait_until("the agent has its prompt", SOON, || site.rig.log("dev", "tmux").contains("go on"));

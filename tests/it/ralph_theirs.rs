@@ -21,7 +21,7 @@ fn wait_stopped(site: &Site) {
 }
 
 #[test]
-fn a_loop_that_was_left_goes_on_in_its_worktree_whatever_it_was_left_as() {
+fn an_abandoned_loop_continues_in_its_worktree_from_any_status() {
     for left in [
         &["status=\"stopped\"", "exit_reason=\"monitor_disconnected\""][..],
         &["status=\"paused\""],
@@ -40,27 +40,27 @@ fn a_loop_that_was_left_goes_on_in_its_worktree_whatever_it_was_left_as() {
         assert_eq!(lines[1], format!("{TAKEN}; the exit code of its worker is unknown"));
         assert_eq!(lines[2], "[START] iteration 2/3");
         let work = site.rig.path("repo-worktrees/dev/work");
-        assert_eq!(fs::read_to_string(work).expect("kept"), "1\n2\n3\n", "what was not committed is there yet");
+        assert_eq!(fs::read_to_string(work).expect("kept"), "1\n2\n3\n", "uncommitted work was lost");
         let rows = site.rig.rows();
         for key in ["name", "cmd", "cwd", "env", "worktree"] {
             assert_eq!(rows[0][key], before[0][key], "{key}");
         }
         assert_eq!((rows.len(), &rows[0]["metadata"]["ralph_iteration"]), (1, &3.into()));
-        assert_eq!(site.state()["started"], started, "to the letter");
+        assert_eq!(site.state()["started"], started, "the start time is unchanged");
         assert_eq!(site.state()["theirs"].is_object(), left.len() == 2 && left[0].contains("running"));
         assert_eq!(original(&site.rig, &["ls"]).ok(), "dev stopped\n");
     }
 }
 
 #[test]
-fn an_agent_that_is_at_work_is_followed_in_its_window() {
+fn a_running_agent_is_followed_in_its_window() {
     let site = Site::new("[ $n = 1 ] && { read more; exit 5; }; echo ALL'' DONE; exec sleep 600");
     site.begin_theirs("9");
-    wait_until("it has its prompt", SOON, || site.starts() == 1);
+    wait_until("the agent has its prompt", SOON, || site.starts() == 1);
     site.theirs(&["done_pattern=\"ALL DONE\"", "check_done_continuous=true", &gone(&site)]);
     site.swarm(&["ralph", "resume", "dev"]).is(0, "resumed ralph loop for dev\n", "");
     assert_eq!(site.lines().last().map(String::as_str), Some(TAKEN));
-    // Whoever looks after it may be struck meanwhile.
+    // The supervisor may be killed meanwhile.
     site.rig.kill_keepers();
     site.swarm(&["supervisor", "restart"]);
     assert_eq!(site.starts(), 1);
@@ -74,30 +74,30 @@ fn an_agent_that_is_at_work_is_followed_in_its_window() {
 }
 
 #[test]
-fn what_an_agent_of_theirs_says_last_ends_the_loop() {
+fn the_last_output_of_a_foreign_agent_ends_the_loop() {
     let site = Site::new("read more; echo ALL'' DONE; exit 0");
     site.begin_theirs("9");
-    wait_until("it has its prompt", SOON, || site.starts() == 1);
+    wait_until("the agent has its prompt", SOON, || site.starts() == 1);
     site.theirs(&["done_pattern=\"^ALL DONE\"", &gone(&site)]);
     site.swarm(&["ralph", "resume", "dev"]).ok();
     let log = site.rig.root().join("logs/dev.tmux.log");
-    wait_until("its output is kept", SOON, || log.exists());
-    // The command that reads the window has to be there before anything is said.
+    wait_until("the log exists", SOON, || log.exists());
+    // The pipe of the window must exist before the agent prints anything.
     let piped = || site.rig.tmux(&["list-panes", "-t", "=theirs:dev", "-F", "#{pane_pipe}"]).out == "1\n";
-    wait_until("it is read", SOON, piped);
+    wait_until("the window is piped", SOON, piped);
     site.swarm(&["send", "dev", "leave"]).ok();
     site.wait_line("[DONE] loop complete after 1 iterations reason=done_pattern");
     assert_eq!(site.starts(), 1);
 }
 
 #[test]
-fn one_that_is_looked_after_is_left_alone_until_it_is_let_go() {
+fn a_loop_run_by_the_original_is_left_alone_until_the_original_exits() {
     let site = Site::new("read more; exit 0");
     site.begin_theirs("2");
-    wait_until("it has its prompt", SOON, || site.starts() == 1);
+    wait_until("the agent has its prompt", SOON, || site.starts() == 1);
     let mut keeper = original_command(&site.rig, &["ralph", "run", "dev"]).spawn().expect("started");
-    wait_until("it is noted", SOON, || site.state()["monitor_pid"] == keeper.id());
-    // Also where the file does not tell who it is.
+    wait_until("the state names the original", SOON, || site.state()["monitor_pid"] == keeper.id());
+    // Even if the file does not name the process.
     for noted in [keeper.id().to_string(), "null".to_owned()] {
         site.theirs(&[&format!("monitor_pid={noted}")]);
         let before = site.state();
@@ -108,7 +108,7 @@ fn one_that_is_looked_after_is_left_alone_until_it_is_let_go() {
             assert!(said.err.contains("then 'swarm ralph resume dev' to continue it here"), "{said:?}");
         }
         assert_eq!((site.state(), site.file("loop.json").exists()), (before, false));
-        assert_eq!(site.swarm(&["status", "dev"]).code, Some(0), "its agent is at work");
+        assert_eq!(site.swarm(&["status", "dev"]).code, Some(0), "the agent still runs");
     }
     proc::signal(i32::try_from(keeper.id()).expect("a pid"), proc::Signal::TERM);
     keeper.wait().expect("waited");
@@ -120,10 +120,10 @@ fn one_that_is_looked_after_is_left_alone_until_it_is_let_go() {
 }
 
 #[test]
-fn one_that_was_left_is_paused_ended_and_forgotten_like_ours() {
+fn an_abandoned_loop_is_paused_stopped_and_cleaned_like_ours() {
     let site = Site::new("read more; exit 0");
     site.begin_theirs("5");
-    wait_until("it has its prompt", SOON, || site.starts() == 1);
+    wait_until("the agent has its prompt", SOON, || site.starts() == 1);
     site.theirs(&[&gone(&site)]);
     site.swarm(&["ralph", "pause", "dev"]).is(0, "paused ralph loop for dev\n", "");
     assert_eq!((&site.state()["status"], site.swarm(&["status", "dev"]).code), (&"paused".into(), Some(0)));
@@ -133,5 +133,5 @@ fn one_that_was_left_is_paused_ended_and_forgotten_like_ours() {
     wait_stopped(&site);
     site.swarm(&["ralph", "clean", "dev"]).is(0, "cleaned ralph state for dev\n", "");
     assert!(!site.file("").exists());
-    assert_eq!(site.rig.names(), ["dev"], "its worker stays to be looked at");
+    assert_eq!(site.rig.names(), ["dev"], "the worker stays for inspection");
 }

@@ -9,7 +9,7 @@ use crate::ralph::Site;
 use crate::words::session;
 
 #[test]
-fn a_beginning_says_where_and_what_to_look_at() {
+fn spawn_reports_the_place_and_status_shows_the_loop() {
     let site = Site::new("exec sleep 600");
     let out = site.begin(&["--no-worktree", "--max-iterations", "5"]).ok();
     let place = session(&site.rig);
@@ -41,7 +41,7 @@ Monitor:
 }
 
 #[test]
-fn one_json_object_says_the_same() {
+fn json_output_has_the_same_content() {
     let site = Site::new("exec sleep 600");
     let one = |words: &[&str]| -> Value { serde_json::from_str(&site.swarm(words).ok()).expect("one object") };
     let begun: Value = serde_json::from_str(&site.begin(&["--no-worktree", "--json"]).ok()).expect("JSON");
@@ -58,7 +58,7 @@ fn one_json_object_says_the_same() {
 }
 
 #[test]
-fn mistakes_are_told_and_nothing_is_made() {
+fn mistakes_are_reported_and_nothing_is_created() {
     let site = Site::new("exit 0");
     site.swarm(&["ralph", "spawn", "--name", "dev", "--prompt-file", "PROMPT.md"])
         .refused(1, "no command provided (use -- command...)");
@@ -97,7 +97,7 @@ fn warnings_and_notes_are_the_original_ones() {
 }
 
 #[test]
-fn a_prompt_to_begin_with_is_never_overwritten_by_accident() {
+fn an_initial_prompt_is_never_overwritten_by_accident() {
     let rig = Rig::new();
     let template = rig.swarm(&["ralph", "template"]).ok();
     rig.swarm(&["ralph", "init"]).is(0, "created PROMPT.md\n", "");

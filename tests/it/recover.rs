@@ -1,5 +1,5 @@
-//! Recovery after a reboot, a lost tmux server or a killed machine: workers that were running restart as they
-//! were started, and those that had ended do not.
+//! Recovery after a reboot, a lost tmux server or a killed machine: running workers restart as they were started, and
+//! those that had ended do not.
 
 use std::fs;
 use std::path::Path;
@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use crate::common::{Rig, SOON, proc, run, wait_until};
 
-/// Kills every process of the rig, and makes its files look as if an earlier boot had written them.
+/// Kills every process of the rig, and makes its files look as if an earlier boot wrote them.
 pub fn reboot(rig: &Rig) {
     wait_until("everything is killed", SOON, || {
         let left = rig.processes();
@@ -49,7 +49,7 @@ fn cases(rig: &Rig, words: &[&str]) -> Vec<(String, String, String)> {
 const WAITS: &str = "echo up >> marks; exec sleep 600";
 
 #[test]
-fn a_machine_that_went_down_comes_back_with_what_was_running() {
+fn running_workers_are_recovered_after_a_reboot() {
     let rig = Rig::new();
     let repo = rig.repo();
     rig.spawn_sh("plain", &["--env", "KEPT=yes", "--tag", "t"], "echo $KEPT >> marks; exec sleep 600");
@@ -89,7 +89,7 @@ fn a_machine_that_went_down_comes_back_with_what_was_running() {
         shown.out.contains("NAME") && shown.err.ends_with("run 'swarm recover --apply' to start 3 of them\n"),
         "{shown:?}"
     );
-    assert_eq!(rig.keepers(), (None, None), "showing starts nothing");
+    assert_eq!(rig.keepers(), (None, None), "a dry run started something");
     assert_eq!(rig.fine("plain"), "interrupted");
 
     let before = fs::read_to_string(rig.cwd().join("marks")).expect("read").lines().count();
@@ -99,7 +99,7 @@ fn a_machine_that_went_down_comes_back_with_what_was_running() {
         wait_until(name, SOON, || rig.fine(name) == "running");
     }
     assert_eq!(rig.view("plain")["tags"], json!(["t"]));
-    wait_until("they were executed again", SOON, || {
+    wait_until("all were executed again", SOON, || {
         let marks = fs::read_to_string(rig.cwd().join("marks")).expect("read");
         marks.lines().count() == before + 2 && marks.matches("yes\n").count() == 2
     });
@@ -115,13 +115,13 @@ fn a_machine_that_went_down_comes_back_with_what_was_running() {
 }
 
 #[test]
-fn a_lost_tmux_server_takes_nobody_for_good() {
+fn workers_of_a_lost_tmux_server_are_recovered() {
     let rig = Rig::new();
     rig.spawn("a", &["--tmux"], &["sleep", "600"]);
     rig.spawn("b", &["--tmux"], &["sleep", "600"]);
     let window = rig.view("b")["tmux"]["pane"].as_str().expect("a pane").to_owned();
     rig.tmux(&["kill-pane", "-t", &window]).ok();
-    wait_until("its end", SOON, || rig.fine("b") == "exited");
+    wait_until("b has exited", SOON, || rig.fine("b") == "exited");
     assert_eq!(cases(&rig, &["b"])[0].2, "its window was closed");
     let server: i32 = rig.tmux(&["display-message", "-p", "#{pid}"]).ok().trim().parse().expect("a pid");
     proc::kill(server);
@@ -132,7 +132,7 @@ fn a_lost_tmux_server_takes_nobody_for_good() {
 }
 
 #[test]
-fn killed_in_the_middle_and_run_again_it_starts_each_once() {
+fn a_killed_and_repeated_recovery_starts_each_worker_once() {
     let rig = Rig::new();
     for name in ["a", "b", "c", "d"] {
         rig.spawn_sh(name, &[], &format!("echo x >> {name}; exec sleep 600"));
@@ -154,7 +154,7 @@ fn killed_in_the_middle_and_run_again_it_starts_each_once() {
     run(rig.command(&["recover", "--apply", "--settle", "0"]));
     for name in ["a", "b", "c", "d"] {
         wait_until(name, SOON, || rig.fine(name) == "running");
-        wait_until("it was executed", SOON, || {
+        wait_until("the worker was executed", SOON, || {
             fs::read_to_string(rig.cwd().join(name)).expect("read").lines().count() == 2
         });
     }
@@ -162,7 +162,7 @@ fn killed_in_the_middle_and_run_again_it_starts_each_once() {
 }
 
 #[test]
-fn agents_that_are_not_logged_in_stop_it() {
+fn agents_that_are_not_logged_in_stop_the_recovery() {
     let rig = Rig::new();
     let agent = rig.file("agent", "#!/bin/sh\n[ -e logged-in ] && exec sleep 600\necho 'Not logged in' >&2\nexit 1\n");
     rig.program("chmod").args(["+x", &agent]).status().expect("run");

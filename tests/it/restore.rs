@@ -1,4 +1,4 @@
-//! Restoring what a removal has saved.
+//! Restores of what a removal saved.
 
 use std::path::{Path, PathBuf};
 
@@ -33,7 +33,7 @@ fn is_back(rig: &Rig, tree: &Path) {
 }
 
 #[test]
-fn what_was_removed_by_force_is_listed_shown_and_brought_back() {
+fn forced_removals_are_listed_shown_and_restored() {
     let rig = Rig::new();
     let (repo, tree) = removed(&rig, "x");
     let said = rig.swarm_in(&repo, &["restore"]);
@@ -51,7 +51,7 @@ fn what_was_removed_by_force_is_listed_shown_and_brought_back() {
     assert_eq!((one["schema"].as_str(), one["files"][2]["status"].as_str()), (Some("swarm.save/1"), Some("added")));
     let patch = rig.swarm_in(&repo, &["restore", "x", "--diff"]).ok();
     assert!(patch.contains("+++ b/new\n@@ -0,0 +1 @@\n+new\n"), "{patch}");
-    // From anywhere, also from a directory of another worktree.
+    // From any directory, even that of another worktree.
     let said = rig.swarm(&["restore", "x", "-C", repo.to_str().expect("text")]);
     said.is(0, &format!("restored x to {} (branch x)\n", tree.display()), "");
     is_back(&rig, &tree);
@@ -65,7 +65,7 @@ fn what_was_removed_by_force_is_listed_shown_and_brought_back() {
 }
 
 #[test]
-fn what_cannot_be_is_refused_and_changes_nothing() {
+fn an_impossible_restore_is_refused_and_changes_nothing() {
     let rig = Rig::new();
     let (repo, tree) = removed(&rig, "x");
     let refused = |words: &[&str], cause: &str, hint: &str| {
@@ -89,7 +89,7 @@ fn what_cannot_be_is_refused_and_changes_nothing() {
 }
 
 #[test]
-fn saves_of_one_name_are_told_apart_and_those_of_all_repositories_listed() {
+fn saves_of_one_name_are_distinguished_and_all_repositories_are_listed() {
     let rig = Rig::new();
     let (_, tree) = removed(&rig, "x");
     let (repo, _) = removed(&rig, "x");
@@ -106,7 +106,7 @@ fn saves_of_one_name_are_told_apart_and_those_of_all_repositories_listed() {
 }
 
 #[test]
-fn killed_at_each_of_its_calls_of_git_it_ends_the_same() {
+fn a_restore_killed_at_any_call_of_git_has_the_same_result() {
     let rig = Rig::new();
     let (repo, tree) = removed(&rig, "x");
     rig.git(&repo, &["branch", "-D", "x"]);

@@ -63,7 +63,7 @@ impl Site {
         self.git(&["commit", "-q", "-m", "specs"]);
         self.plan();
         self.swarm(&[&["run", "--detach"], flags].concat()).ok();
-        wait_until("it is at work", SOON, || self.row("a")["pid"].is_number());
+        wait_until("the agent works", SOON, || self.row("a")["pid"].is_number());
     }
 
     #[track_caller]
@@ -79,7 +79,7 @@ impl Site {
         events(&said.out)
     }
 
-    /// `.arial/state.json`.
+    /// Contents of `.arial/state.json`.
     pub fn state(&self) -> Value {
         let text = fs::read(self.repo.join(".arial/state.json")).expect("it is planned");
         serde_json::from_slice(&text).expect("JSON")
@@ -112,14 +112,14 @@ pub fn events(out: &str) -> Vec<Value> {
     out.lines().map(|line| serde_json::from_str(line).unwrap_or_else(|error| panic!("{error}: {line}"))).collect()
 }
 
-/// The events of one workstream, in their order.
+/// Returns the events of one workstream, in order.
 pub fn told(events: &[Value], id: &str) -> Vec<String> {
     let of = events.iter().filter(|event| event["workstream"] == id);
     of.map(|event| text(&event["event"]).to_owned()).filter(|event| event != "workstream.activity").collect()
 }
 
 #[test]
-fn specs_become_landed_work_and_what_fails_says_why() {
+fn specs_become_landed_work_and_failures_have_a_reason() {
     let site = Site::new();
     site.spec("one", "", "echo 1 > one.txt; echo did one");
     site.spec("two", "priority: 5\n", "echo 2 > two.txt");
@@ -146,7 +146,7 @@ fn specs_become_landed_work_and_what_fails_says_why() {
     let numbers: Vec<u64> = events.iter().map(|event| event["seq"].as_u64().expect("a number")).collect();
     assert_eq!(numbers, (1..=events.len() as u64).collect::<Vec<_>>());
     assert_eq!(site.git(&["log", "--no-merges", "--format=%s", "-1", "main", "--", "sum.txt"]), "Spec sum (sum)");
-    // A person's edit is untouched, and nothing of the run shows in git.
+    // The user's edit is untouched, and git shows nothing of the run.
     assert_eq!(site.git(&["status", "--short"]), " M mine");
     assert_eq!(site.git(&["branch", "--format=%(refname:short)"]), "arial/bad\nmain");
     assert_eq!(site.rig.names(), ["repo.bad"]);
@@ -175,7 +175,7 @@ fn without_a_terminal_events_are_plain_lines() {
     assert_eq!(of("bad: "), ["started", &again, "started attempt 2", &failed]);
     assert!(lines[0].starts_with("run ") && lines[0].ends_with(": 2 of 2 workstreams pending"), "{lines:?}");
     assert_eq!((lines.len(), lines.last()), (11, Some(&"failed: 1 done, 1 failed")), "{lines:?}");
-    // The same lines with the same times for another viewer; the end alone for one who has seen the others.
+    // Another viewer gets the same lines with the same times; one who has seen the others gets only the last.
     let again = site.swarm(&["run", "attach"]);
     assert_eq!((again.code, again.out), (Some(1), said.out.clone()));
     let json = site.swarm(&["run", "attach", "--json"]).out;
@@ -198,9 +198,9 @@ fn without_time(line: &str) -> &str {
 }
 
 #[test]
-fn an_attempt_that_is_rejected_is_followed_by_one_that_knows_why() {
+fn a_rejected_attempt_is_retried_with_the_reason() {
     let site = Site::new();
-    // A command that reads its prompt and does better once it is told what was wrong.
+    // A command that reads its prompt and does better once the prompt says what was wrong.
     let agent = "#!/bin/sh\ncat > prompt\ngrep -q 'An earlier attempt at this task failed' prompt && echo good > health || echo bad > health\nrm prompt\necho wrote health\n";
     let path = site.rig.file("agent", agent);
     fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).expect("executable");
@@ -212,7 +212,7 @@ fn an_attempt_that_is_rejected_is_followed_by_one_that_knows_why() {
     let events = site.run(0, &["--verify", "test \"$(cat health)\" = good"]);
     assert_eq!(site.landed("health"), "good");
     assert_eq!(site.row("fix")["retryCount"], 1);
-    // What is red is looked at twice.
+    // A failed verification is repeated once.
     let looks = ["merge.started", "merge.verifying", "merge.verifying", "merge.rejected", "workstream.retrying"];
     assert_eq!(told(&events, "fix")[2..7], looks);
     let prompt =
@@ -222,9 +222,9 @@ fn an_attempt_that_is_rejected_is_followed_by_one_that_knows_why() {
 }
 
 #[test]
-fn a_conflict_goes_to_the_agent_and_where_it_cannot_resolve_it_the_branch_is_kept() {
+fn a_conflict_goes_to_the_agent_and_an_unresolved_one_keeps_the_branch() {
     let site = Site::new();
-    // It is told what the other side wanted, by the commit that a person makes meanwhile.
+    // The agent learns the other side's intention from the commit that the user makes meanwhile.
     let agent = "#!/bin/sh\nprompt=$(cat)\ncase $SWARM_WORKSTREAM$SWARM_MERGE_NAME in\n\
                  able*repo*) echo \"$prompt\" | grep -q '^[0-9a-f]* first$' && printf 'one\\nboth\\n' > file;;\nunable*repo*) exit 1;;\n\
                  *) while [ ! -e ../../../go ]; do :; done; printf 'one\\n%s\\n' $SWARM_WORKSTREAM > file;;\nesac\n";
@@ -238,7 +238,7 @@ fn a_conflict_goes_to_the_agent_and_where_it_cannot_resolve_it_the_branch_is_kep
     let home = site.swarm(&["run", "--agent", "mine", "--detach"]).ok();
     assert!(home.starts_with("started run "), "{home}");
     let at_work = |id: &str| site.repo.join(format!(".arial/worktrees/{id}/file")).exists();
-    wait_until("both are at work", SOON, || at_work("able") && at_work("unable"));
+    wait_until("both agents work", SOON, || at_work("able") && at_work("unable"));
     site.write("file", "one\nfirst\n");
     site.git(&["commit", "-q", "-a", "-m", "first"]);
     site.write("go", "");
@@ -254,7 +254,7 @@ fn a_conflict_goes_to_the_agent_and_where_it_cannot_resolve_it_the_branch_is_kep
 }
 
 #[test]
-fn a_stop_keeps_what_is_at_work_and_the_next_run_goes_on_with_it() {
+fn a_stop_keeps_work_in_progress_and_the_next_run_continues_it() {
     let site = Site::new();
     site.spec("quick", "", "echo q > quick.txt");
     site.spec("slow", "", "test -e half || { echo half > half; cat > /dev/null < ../../../pipe; }; echo s > slow.txt");
@@ -265,25 +265,25 @@ fn a_stop_keeps_what_is_at_work_and_the_next_run_goes_on_with_it() {
     let mut command = site.rig.command(&["run"]);
     let mut client = command.current_dir(&site.repo).stdout(std::process::Stdio::null()).spawn().expect("started");
     let half = site.repo.join(".arial/worktrees/slow/half");
-    wait_until("it is half-way", SOON, || half.exists() && site.row("quick")["status"] == "done");
+    wait_until("the slow spec is half done", SOON, || half.exists() && site.row("quick")["status"] == "done");
     // Ctrl-C.
     let pid = i32::try_from(client.id()).expect("a pid");
     proc::signal(pid, Signal::INT);
-    assert!(proc::wait_end(pid, SOON), "it did not end");
+    assert!(proc::wait_end(pid, SOON), "the command did not end");
     assert_eq!(client.wait().expect("waited").code(), Some(130));
     assert_eq!(site.statuses(), ["quick done", "slow pending"]);
     let status = site.swarm(&["run", "status", "--json"]).ok();
     let status: Value = serde_json::from_str(&status).expect("JSON");
     assert_eq!((text(&status["status"]), text(&status["workstreams"][1]["stage"])), ("interrupted", "paused"));
-    assert!(half.exists(), "its worktree stays");
+    assert!(half.exists(), "the worktree was removed");
     let events = site.run(0, &[]);
     assert_eq!(site.statuses(), ["quick done", "slow done"]);
-    assert_eq!(told(&events, "quick"), [""; 0], "what is done is not done again");
+    assert_eq!(told(&events, "quick"), [""; 0], "finished work was repeated");
     assert_eq!((site.landed("half"), site.landed("slow.txt")), ("half".into(), "s".into()));
 }
 
 #[test]
-fn a_run_is_nobodys_terminal_and_survives_everything() {
+fn a_run_survives_the_loss_of_its_terminal_and_of_its_keepers() {
     let site = Site::new();
     for at in 0..6 {
         site.spec(&format!("s{at}"), "", &format!("cat ../../../pipe{at} > s{at}.txt"));
@@ -296,7 +296,7 @@ fn a_run_is_nobodys_terminal_and_survives_everything() {
     let mut command = site.rig.command(&["run", "--headless", "-j", "3"]);
     let mut client = command.current_dir(&site.repo).stdout(std::process::Stdio::null()).spawn().expect("started");
     for at in 0..6 {
-        wait_until("it is at work", SOON, || site.row(&format!("s{at}"))["pid"].is_number());
+        wait_until("the agent works", SOON, || site.row(&format!("s{at}"))["pid"].is_number());
         match at {
             0 => client.kill().expect("killed"),
             1 | 3 => {
@@ -304,7 +304,7 @@ fn a_run_is_nobodys_terminal_and_survives_everything() {
                 proc::kill(supervisor);
                 if at == 3 {
                     proc::kill(guard);
-                    // Any command brings them back.
+                    // Any command restarts them.
                     site.swarm(&["run", "status"]).ok();
                     site.swarm(&["supervisor", "restart"]);
                 }
@@ -321,14 +321,14 @@ fn a_run_is_nobodys_terminal_and_survives_everything() {
         let id = format!("s{at}");
         assert_eq!(site.landed(&format!("{id}.txt")), at.to_string());
         let started = told(&all, &id).iter().filter(|event| *event == "workstream.started").count();
-        assert_eq!(started, 1, "{id} was begun once");
+        assert_eq!(started, 1, "{id} was not started exactly once");
     }
     let merges = site.git(&["log", "--merges", "--format=%s", "main"]);
     assert_eq!(merges.lines().count(), 6, "{merges}");
 }
 
 #[test]
-fn planning_again_keeps_the_rows_of_what_is_unchanged() {
+fn planning_again_keeps_the_rows_of_unchanged_specs() {
     let site = Site::new();
     site.spec("a", "", "echo a > a.txt");
     site.spec("b", "", "echo b > b.txt");
@@ -342,7 +342,7 @@ fn planning_again_keeps_the_rows_of_what_is_unchanged() {
     let events = site.run(0, &[]);
     assert_eq!(told(&events, "a"), [""; 0]);
     assert_eq!((site.landed("b.txt"), site.landed("c.txt")), ("b2".into(), "c".into()));
-    // A spec that changed since is noticed, and taken as it is.
+    // A spec that has changed since is reported, and its current text is used.
     site.spec("c", "", "echo c3 > c.txt");
     let said = site.swarm(&["run"]);
     assert_eq!(said.code, Some(0));
@@ -350,7 +350,7 @@ fn planning_again_keeps_the_rows_of_what_is_unchanged() {
 }
 
 #[test]
-fn a_file_of_jobs_runs_in_its_order_and_leaves_a_joblog() {
+fn a_jobs_file_runs_in_its_order_and_leaves_a_joblog() {
     let rig = Rig::new();
     let text = "limit = 2\n[[job]]\nname = 'make'\ncommand = 'echo made > made; echo out'\n\
                 [[job]]\nname = 'use'\ncommand = ['cp', 'made', 'used']\nafter = 'make'\n\

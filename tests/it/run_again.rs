@@ -1,5 +1,5 @@
-//! Runs that resume, are retried or planned again: earlier settings still hold, and changes by a person in between
-//! are noticed.
+//! Runs that resume, are retried or planned again: earlier settings still hold, and changes by the user in between are
+//! noticed.
 
 use std::fs;
 
@@ -7,7 +7,7 @@ use crate::common::{Rig, SOON, wait_until};
 use crate::run::{Site, told};
 
 #[test]
-fn what_verified_the_first_time_verifies_the_second_time() {
+fn a_retry_keeps_the_flags_of_the_first_run() {
     let site = Site::new();
     site.spec("a", "retries: 0\n", "echo bad > a.txt");
     site.commit();
@@ -15,16 +15,16 @@ fn what_verified_the_first_time_verifies_the_second_time() {
     let rejects = ["--verify", "test ! -e a.txt", "-j", "3"];
     site.run(1, &rejects);
     let said = site.swarm(&["run", "--retry-failed"]);
-    assert_eq!(said.code, Some(1), "it is rejected again: {said:?}");
+    assert_eq!(said.code, Some(1), "the work was not rejected again: {said:?}");
     assert!(said.err.contains("note: continuing with earlier flags: --verify 'test ! -e a.txt' -j 3"), "{said:?}");
     assert_eq!(site.git(&["log", "--merges", "--format=%s", "main"]), "");
-    // Until something else is typed.
+    // Until another value is given.
     let said = site.swarm(&["run", "--retry-failed", "--verify", ""]);
     assert_eq!((said.code, site.landed("a.txt").as_str()), (Some(0), "bad"), "{said:?}");
 }
 
 #[test]
-fn what_waited_for_a_person_is_looked_at_when_the_run_goes_on() {
+fn an_item_that_waits_for_a_person_is_retried_when_the_run_resumes() {
     let site = Site::new();
     site.spec("a", "", "echo theirs >> file");
     site.commit();
@@ -36,10 +36,10 @@ fn what_waited_for_a_person_is_looked_at_when_the_run_goes_on() {
         status.contains("uncommitted edits are in the way: file (then run 'swarm run' or 'swarm merge retry')"),
         "{status}"
     );
-    // Under the name that the person gave it.
+    // By the name that the user gave to the workstream.
     assert!(site.swarm(&["merge", "status", "a"]).out.starts_with("repo.a (item 0 of main): waiting"));
     let all = site.run(1, &[]);
-    assert_eq!(told(&all, "a"), ["merge.started", "merge.waiting"], "it was looked at, and is in the way still");
+    assert_eq!(told(&all, "a"), ["merge.started", "merge.waiting"], "checked again, and still blocked");
     site.git(&["checkout", "-q", "file"]);
     let all = site.run(0, &[]);
     assert_eq!(told(&all, "a"), ["merge.started", "merge.completed", "workstream.done"]);
@@ -47,7 +47,7 @@ fn what_waited_for_a_person_is_looked_at_when_the_run_goes_on() {
 }
 
 #[test]
-fn what_landed_elsewhere_has_not_landed_here() {
+fn work_landed_on_another_base_is_planned_again() {
     let site = Site::new();
     site.spec("a", "", "echo a > a.txt");
     site.spec("bad", "retries: 0\n", "exit 1");
@@ -63,14 +63,14 @@ fn what_landed_elsewhere_has_not_landed_here() {
     assert!(said.contains("planned 1 workstreams for main, 1 pending"), "{said}");
     site.run(0, &[]);
     assert_eq!(site.landed("a.txt"), "a");
-    // A base that has it needs it no more.
+    // A base that contains the work does not need it.
     site.git(&["branch", "next", "main"]);
     let said = site.swarm(&["plan", "--specs", "specs", "--base", "next", "-y"]).ok();
     assert!(said.contains("planned 1 workstreams for next, 0 pending"), "{said}");
 }
 
 #[test]
-fn a_run_that_is_being_stopped_is_waited_for() {
+fn a_new_run_waits_for_a_run_that_is_stopping() {
     let site = Site::new();
     let script =
         "test -e go || { trap '' TERM; touch began; while test ! -e go; do sleep 0.05; done; }; echo a > a.txt";
@@ -79,7 +79,7 @@ fn a_run_that_is_being_stopped_is_waited_for() {
     site.plan();
     site.swarm(&["run", "--detach"]).ok();
     let tree = site.repo.join(".arial/worktrees/a");
-    wait_until("it is at work", SOON, || tree.join("began").exists());
+    wait_until("the agent works", SOON, || tree.join("began").exists());
     site.swarm(&["run", "stop"]).ok();
     fs::write(tree.join("go"), "").expect("written");
     let said = site.swarm(&["run", "--headless"]);
@@ -88,7 +88,7 @@ fn a_run_that_is_being_stopped_is_waited_for() {
 }
 
 #[test]
-fn a_file_of_jobs_that_is_through_is_begun_anew_and_only_then() {
+fn a_jobs_file_restarts_only_after_it_has_completed() {
     let rig = Rig::new();
     let job = |name: &str, command: &str| format!("[[job]]\nname = '{name}'\ncommand = '{command}'\n");
     let file = rig.file("jobs.toml", &(job("a", "echo a >> ran") + &job("b", "exit 1")));
@@ -96,12 +96,12 @@ fn a_file_of_jobs_that_is_through_is_begun_anew_and_only_then() {
     let plan = rig.swarm(&["run", &file, "--dry-run"]).ok();
     let failed = "2 jobs, 0 pending, at most 20 at a time\na (done)  echo a >> ran\nb (failed; use --retry-failed to retry)  exit 1\n";
     assert_eq!(plan, failed);
-    // Mended: what is to be done is another thing.
+    // A changed command makes it another job.
     rig.file("jobs.toml", &(job("a", "echo a >> ran") + &job("b", "echo b >> ran")));
     let plan = rig.swarm(&["run", &file, "--dry-run"]).ok();
     assert_eq!(plan, "2 jobs, 1 pending, at most 20 at a time\na (done)  echo a >> ran\nb  echo b >> ran\n");
     assert_eq!(rig.swarm(&["run", &file]).code, Some(0));
-    // Nothing has failed, so there is nothing to try again.
+    // No job has failed, so there is nothing to retry.
     assert_eq!(rig.swarm(&["run", &file, "--retry-failed"]).code, Some(0));
     let ran = || fs::read_to_string(rig.path("ran")).expect("made");
     assert_eq!(ran(), "a\nb\n");

@@ -1,4 +1,4 @@
-//! Runs in odd circumstances: of the repository, the specs, the agent or the state file.
+//! Runs in unusual situations of the repository, the specs, the agent or the state file.
 
 use std::fs;
 
@@ -9,7 +9,7 @@ use crate::common::{Rig, SOON, wait_until};
 use crate::run::{Site, events, text, told};
 
 #[test]
-fn what_cannot_be_run_is_refused_before_anything_is_made() {
+fn an_impossible_run_is_refused_before_anything_is_created() {
     let site = Site::new();
     site.swarm(&["run"]).refused(1, &format!("no plan in {}", site.repo.display()));
     site.swarm(&["plan", "--specs", "specs"]).refused(1, &format!("no specs in {}", site.repo.join("specs").display()));
@@ -20,7 +20,7 @@ fn what_cannot_be_run_is_refused_before_anything_is_made() {
     site.swarm(&["plan", "--specs", "specs"]).refused(1, "job 'a': unknown dependency 'b'");
     site.spec("b", "after: a\n", "true");
     site.swarm(&["plan", "--specs", "specs"]).refused(1, "jobs depend on each other: a, b");
-    assert!(!site.repo.join(".arial").exists(), "nothing was made");
+    assert!(!site.repo.join(".arial").exists(), "something was created");
     let rig = Rig::new();
     fs::create_dir(rig.path("cwd/specs")).expect("made");
     fs::write(rig.path("cwd/specs/a.md"), "# A").expect("written");
@@ -53,7 +53,7 @@ fn a_base_that_cannot_be_landed_on_is_named() {
 }
 
 #[test]
-fn an_agent_that_does_what_it_should_not_is_seen() {
+fn misbehaving_agents_are_detected() {
     let site = Site::new();
     site.spec("nothing", "retries: 0\n", "true");
     site.spec("gone", "retries: 0\n", "rm -rf \"$PWD\"");
@@ -72,14 +72,14 @@ fn an_agent_that_does_what_it_should_not_is_seen() {
     assert_eq!(site.row("nothing")["lastError"], "ended with success but left nothing to land");
     assert_eq!(site.row("endless")["lastError"], "timed out after 1 s");
     assert_eq!(site.row("needs")["lastError"], "agent 'shell' lacks required capabilities: web_search");
-    assert!(!site.repo.join(".arial/worktrees/needs").exists(), "no worktree for what is refused");
+    assert!(!site.repo.join(".arial/worktrees/needs").exists(), "a refused workstream has a worktree");
     assert_eq!(told(&events, "children").last().map(String::as_str), Some("workstream.done"));
     let left = site.rig.processes().into_iter().filter(|pid| proc::words(*pid).join(" ") == "sleep 600");
-    assert_eq!(left.count(), 0, "its children were ended");
+    assert_eq!(left.count(), 0, "a child of the agent survived");
 }
 
 #[test]
-fn what_an_agent_commits_to_the_base_itself_stays_there() {
+fn commits_of_an_agent_to_the_base_stay_there() {
     let site = Site::new();
     site.spec("a", "", "echo a > a.txt; cd ../../.. && echo x > x.txt && git add x.txt && git commit -q -m sneaked");
     site.commit();
@@ -89,9 +89,9 @@ fn what_an_agent_commits_to_the_base_itself_stays_there() {
 }
 
 #[test]
-fn an_agent_whose_shim_is_killed_goes_on_and_none_works_beside_another() {
+fn an_agent_survives_its_shim_and_never_runs_beside_another() {
     let site = Site::new();
-    // Each attempt says when it begins and ends, and waits for its own word to end.
+    // Each attempt records its start and its end, and waits for its own signal to end.
     let script = "echo begin $SWARM_ATTEMPT >> ../../../ledger\nwhile [ ! -e ../../../go$SWARM_ATTEMPT ]; do :; done\n\
                   echo end $SWARM_ATTEMPT >> ../../../ledger; echo a > a.txt";
     site.spec("a", "", script);
@@ -100,11 +100,11 @@ fn an_agent_whose_shim_is_killed_goes_on_and_none_works_beside_another() {
     site.plan();
     site.swarm(&["run", "--detach"]).ok();
     let ledger = || fs::read_to_string(site.repo.join("ledger")).unwrap_or_default();
-    wait_until("it is at work", SOON, || ledger() == "begin 1\n");
+    wait_until("the agent works", SOON, || ledger() == "begin 1\n");
     proc::kill(site.rig.shim("repo.a"));
-    wait_until("it is alone", SOON, || site.rig.fine("repo.a") == "unsupervised");
+    wait_until("the agent has no shim", SOON, || site.rig.fine("repo.a") == "unsupervised");
     assert_eq!(site.row("a")["status"], "running");
-    // Now what talks to the agent as well: the agent itself is ended before the next one begins.
+    // Now also the process that talks to the agent: the agent itself must end before the next one starts.
     proc::kill(site.rig.pid("repo.a"));
     wait_until("the next one is at work", SOON, || ledger() == "begin 1\nbegin 2\n");
     let agents = |pid: &i32| proc::words(*pid).iter().any(|word| word.contains("SWARM_ATTEMPT"));
@@ -115,7 +115,7 @@ fn an_agent_whose_shim_is_killed_goes_on_and_none_works_beside_another() {
 }
 
 #[test]
-fn who_follows_sees_all_that_is_asked_for_and_no_more() {
+fn attach_shows_exactly_the_requested_events() {
     let site = Site::new();
     site.spec("a", "retries: 0\n", "test -e ../../../go && echo a > a.txt");
     site.git(&["add", "specs"]);
@@ -127,7 +127,7 @@ fn who_follows_sees_all_that_is_asked_for_and_no_more() {
     let all = events(&site.swarm(&["run", "attach", "--headless", "--since", "0"]).ok());
     assert_eq!(all.len(), first.len() + second.len());
     assert_eq!(events(&site.swarm(&["run", "attach", "--headless"]).ok()), second, "the last run by default");
-    // One that is under way and has told nothing yet is waited for.
+    // Attach waits for a run in progress that has reported nothing yet.
     site.spec("b", "", "echo b > b.txt");
     site.plan();
     site.swarm(&["supervisor", "stop"]).ok();
@@ -140,7 +140,7 @@ fn who_follows_sees_all_that_is_asked_for_and_no_more() {
 }
 
 #[test]
-fn two_runs_in_one_repository_are_one_too_many() {
+fn a_second_run_in_a_repository_is_refused() {
     let site = Site::new();
     site.spec("a", "", "while [ ! -e ../../../go ]; do :; done; echo a > a.txt");
     site.commit();
@@ -154,14 +154,14 @@ fn two_runs_in_one_repository_are_one_too_many() {
     assert!(said.code == Some(1) && said.err.contains("a run is under way"), "{said:?}");
     site.swarm(&["run", "pause"]).ok();
     site.write("go", "");
-    wait_until("it landed", SOON, || site.row("a")["status"] == "done");
+    wait_until("a has landed", SOON, || site.row("a")["status"] == "done");
     assert_eq!(site.swarm(&["run", "attach"]).code, Some(0));
-    // Nothing is left to hold: a pause ends with the last job.
+    // There is nothing left to hold: a pause ends with the last job.
     site.swarm(&["run", "resume"]).refused(1, &format!("no run is under way in {}", home.display()));
 }
 
 #[test]
-fn a_workstream_is_told_something_while_it_works() {
+fn context_for_a_running_workstream_is_accepted() {
     let site = Site::new();
     site.agent("cat > /dev/null\nwhile [ ! -e ../../../go ]; do :; done\necho a > a.txt\n", "");
     site.write("specs/a.md", "# A\n");
@@ -171,7 +171,7 @@ fn a_workstream_is_told_something_while_it_works() {
     site.swarm(&["run", "context", "b", "x"]).refused(1, "workstream 'b' not found");
     site.write("go", "");
     let said = site.swarm(&["run", "attach", "--headless"]);
-    // A command has one turn: it came too late, and that is reported.
+    // A command has only one turn, so the context comes too late, which is reported.
     let all = events(&said.out);
     let context = all.iter().find(|event| event["event"] == "workstream.context").expect("it is told");
     assert_eq!((context["delivered"].as_bool(), text(&context["text"])), (Some(false), "mind the gap"));
@@ -179,9 +179,9 @@ fn a_workstream_is_told_something_while_it_works() {
 }
 
 #[test]
-fn what_is_said_when_all_is_done_is_reported() {
+fn context_that_comes_too_late_is_reported() {
     let site = Site::new();
-    // The queue's verification is when no agent has a turn to come.
+    // During the queue's verification no agent has a turn left.
     let verify = "d=$(cat where)/.arial/context/a; mkdir -p $d; echo too late > $d/1.md";
     site.write("swarm.toml", &format!("[merge]\nverify = '{verify}'\n"));
     site.write("where", site.repo.to_str().expect("text"));
@@ -195,7 +195,7 @@ fn what_is_said_when_all_is_done_is_reported() {
 }
 
 #[test]
-fn an_agent_that_stands_still_is_seen_to_wait() {
+fn a_waiting_agent_is_shown_as_waiting() {
     let site = Site::new();
     let say = |line: &str| format!("echo '{line}'\n");
     let until = |file: &str| format!("while [ ! -e ../../../{file} ]; do :; done\n");
@@ -214,18 +214,18 @@ fn an_agent_that_stands_still_is_seen_to_wait() {
     site.under_way(&["--agent", "mine"]);
     let cause = "no one was there to allow Bash";
     let waits = || site.swarm(&["ls", "-l"]).ok().contains(&format!("waiting: {cause}"));
-    wait_until("it is seen to wait", SOON, waits);
+    wait_until("the agent is shown as waiting", SOON, waits);
     assert_eq!(text(&site.rig.view("repo.a")["waiting"]), cause);
     assert!(site.swarm(&["run", "status"]).ok().contains(&format!("waiting: {cause}")));
     site.write("go1", "");
-    wait_until("it goes on", SOON, || !waits());
+    wait_until("the agent is no longer shown as waiting", SOON, || !waits());
     assert!(!site.swarm(&["run", "status"]).ok().contains("waiting: "));
     site.write("go2", "");
     assert_eq!(site.swarm(&["run", "attach", "--headless"]).code, Some(0));
 }
 
 #[test]
-fn nobody_plans_or_clears_up_beside_a_run_that_nobody_carries_on() {
+fn planning_and_cleanup_are_refused_during_an_unsupervised_run() {
     let site = Site::new();
     site.spec("a", "", "while [ ! -e ../../../go ]; do :; done; echo a > a.txt");
     site.under_way(&[]);
@@ -235,21 +235,21 @@ fn nobody_plans_or_clears_up_beside_a_run_that_nobody_carries_on() {
         assert!(said.code == Some(1) && said.err.contains("a run is under way"), "{said:?}");
     }
     site.write("go", "");
-    // What it takes is a supervisor; it finds the run and goes on with it.
+    // The run only lacks a supervisor; a new one finds and continues it.
     site.swarm(&["run"]).refused(1, &format!("a run is under way in {}", site.repo.join(".arial").display()));
     assert_eq!(site.swarm(&["run", "attach", "--headless"]).code, Some(0));
     assert_eq!(site.landed("a.txt"), "a");
 }
 
 #[test]
-fn files_of_other_programs_are_read_kept_and_refused_by_their_version() {
+fn foreign_state_files_are_read_kept_and_refused_by_version() {
     let site = Site::new();
     site.spec("a", "", "echo a > a.txt");
     site.spec("b", "", "echo b > b.txt");
     site.commit();
     fs::create_dir(site.repo.join(".arial")).expect("made");
     let row = |id: &str, status: &str| json!({"id": id, "specFile": format!("specs/{id}.md"), "title": id, "status": status, "branch": format!("arial/{id}"), "theirs": 7});
-    // Version 1, with the other page's words.
+    // Version 1, with the status words of that version.
     let first = json!({"version": 1, "specsDir": "./specs", "baseBranch": "main", "status": "pending", "theirs": "kept",
         "workstreams": [row("a", "done"), row("b", "paused")]});
     site.write(".arial/state.json", &first.to_string());
@@ -270,7 +270,7 @@ fn files_of_other_programs_are_read_kept_and_refused_by_their_version() {
 }
 
 #[test]
-fn repositories_that_are_called_alike_do_not_share_workers() {
+fn repositories_of_the_same_name_do_not_share_workers() {
     let mut first = Site::new();
     fs::create_dir(first.rig.path("other")).expect("made");
     let other = first.rig.repo_named("other/repo");
@@ -286,18 +286,18 @@ fn repositories_that_are_called_alike_do_not_share_workers() {
     let worker = all.iter().find_map(|event| event["worker"].as_str()).expect("it was started").to_owned();
     assert!(worker.starts_with("repo-") && worker.ends_with(".a"), "{worker}");
     first.swarm(&["run", "cleanup"]).ok();
-    assert_eq!(first.rig.pid("repo.a"), pid, "it is still at work");
+    assert_eq!(first.rig.pid("repo.a"), pid, "the worker of the first repository was affected");
     first.repo = ours;
     first.write("go", "");
     assert_eq!(first.swarm(&["run", "attach", "--headless"]).code, Some(0));
 }
 
 #[test]
-fn a_run_that_no_supervisor_knows_of_is_not_waited_for() {
+fn attach_refuses_a_run_without_a_supervisor() {
     let site = Site::new();
     site.spec("a", "", "while [ ! -e ../../../go ]; do :; done; echo a > a.txt");
     site.under_way(&[]);
-    // As where the repository was copied to another machine.
+    // As if the repository had been copied to another machine.
     site.swarm(&["supervisor", "stop"]).ok();
     let registered = fs::read_dir(site.rig.root().join("run")).expect("listed").flatten().next().expect("it is there");
     fs::rename(registered.path(), site.rig.path("elsewhere")).expect("moved");
@@ -311,7 +311,7 @@ fn a_run_that_no_supervisor_knows_of_is_not_waited_for() {
 }
 
 #[test]
-fn cleanup_removes_what_nothing_needs_and_keeps_work() {
+fn cleanup_removes_finished_leftovers_and_keeps_work() {
     let site = Site::new();
     site.spec("good", "", "echo g > g.txt");
     site.spec("bad", "retries: 0\n", "echo half > half.txt; exit 1");

@@ -1,4 +1,4 @@
-//! Runs beside other programs, earlier plans and impatient people.
+//! Runs beside other programs, runs of earlier plans, and repeated interrupts.
 
 use std::fs;
 use std::io::Write as _;
@@ -12,7 +12,7 @@ use crate::common::{SOON, quick, timed, wait_until};
 use crate::run::{Site, events, text, told};
 
 #[test]
-fn a_workstream_that_another_program_works_on_is_left_to_it() {
+fn a_workstream_of_another_program_is_left_to_it() {
     let site = Site::new();
     site.spec("a", "", "echo a > a.txt");
     site.commit();
@@ -48,7 +48,7 @@ fn a_branch_keeps_the_name_that_another_program_gave_it() {
 }
 
 #[test]
-fn specs_that_came_or_went_since_the_plan_are_named() {
+fn specs_added_or_removed_since_the_plan_are_named() {
     let site = Site::new();
     site.spec("a", "", "echo a > a.txt");
     site.commit();
@@ -64,7 +64,7 @@ fn specs_that_came_or_went_since_the_plan_are_named() {
 }
 
 #[test]
-fn a_spec_that_changes_while_it_is_at_work_is_noticed_by_the_next_attempt() {
+fn a_spec_changed_during_an_attempt_is_noticed_by_the_next_attempt() {
     let site = Site::new();
     site.spec("a", "retries: 1\n", "echo more >> ../../../specs/a.md; exit 1");
     site.commit();
@@ -77,7 +77,7 @@ fn a_spec_that_changes_while_it_is_at_work_is_noticed_by_the_next_attempt() {
 }
 
 #[test]
-fn cleanup_finds_what_an_earlier_plan_left() {
+fn cleanup_removes_leftovers_of_an_earlier_plan() {
     let site = Site::new();
     site.spec("old", "retries: 0\n", "exit 1");
     site.spec("kept", "", "echo k > k.txt");
@@ -96,12 +96,12 @@ fn cleanup_finds_what_an_earlier_plan_left() {
 }
 
 #[test]
-fn a_second_interrupt_gives_nobody_time() {
-    // Less than the five seconds that a shim gives.
+fn a_second_interrupt_kills_at_once() {
+    // Less than the five seconds of grace that a shim gives.
     quick("the end", Duration::from_secs(4), interrupt_twice);
 }
 
-/// Interrupts a run twice, and returns how long after the second time it ended.
+/// Interrupts a run twice, and returns the time from the second interrupt to the end of the command.
 fn interrupt_twice() -> Duration {
     let site = Site::new();
     site.spec("a", "", "trap '' TERM HUP INT; echo on > ../../../on; while :; do sleep 600; done");
@@ -111,13 +111,13 @@ fn interrupt_twice() -> Duration {
     let mut command = site.rig.command(&["run", "--headless"]);
     let mut client =
         command.current_dir(&site.repo).stdout(Stdio::null()).stderr(Stdio::piped()).spawn().expect("started");
-    wait_until("it is at work", SOON, || site.repo.join("on").exists());
+    wait_until("the agent works", SOON, || site.repo.join("on").exists());
     let pid = i32::try_from(client.id()).expect("a pid");
     let agents =
         || site.rig.processes().into_iter().filter(|pid| proc::words(*pid).iter().any(|word| word.contains("trap")));
     proc::signal(pid, Signal::INT);
-    wait_until("it is being stopped", SOON, || site.swarm(&["run", "status"]).ok().contains("stopping"));
-    assert_eq!(agents().count(), 1, "it ignores what is polite");
+    wait_until("the run is stopping", SOON, || site.swarm(&["run", "status"]).ok().contains("stopping"));
+    assert_eq!(agents().count(), 1, "the agent ignores the polite signals");
     let took = timed(|| {
         proc::signal(pid, Signal::INT);
         assert_eq!(client.wait().expect("ended").code(), Some(130));
@@ -127,7 +127,7 @@ fn interrupt_twice() -> Duration {
 }
 
 #[test]
-fn a_job_has_a_worktree_its_variables_and_its_time() {
+fn a_job_has_a_worktree_variables_and_a_time_limit() {
     let site = Site::new();
     let jobs = "[[job]]\nname = 'lands'\ncommand = 'echo $WHO > who.txt'\nenv = { WHO = 'ada' }\nworktree = true\n\
                 merge = true\n[[job]]\nname = 'late'\ncommand = 'sleep 600'\ntimeout = 1\nretries = 0\n\
@@ -147,7 +147,7 @@ fn a_job_has_a_worktree_its_variables_and_its_time() {
 }
 
 #[test]
-fn nothing_more_is_begun_once_one_has_failed() {
+fn fail_fast_starts_nothing_after_a_failure() {
     let site = Site::new();
     site.spec("a", "retries: 0\npriority: 1\n", "exit 3");
     site.spec("b", "", "echo b > b.txt");
@@ -159,7 +159,7 @@ fn nothing_more_is_begun_once_one_has_failed() {
 }
 
 #[test]
-fn what_is_said_comes_from_standard_input_too_and_is_kept_for_the_next_attempt() {
+fn context_is_read_from_standard_input_and_kept_for_the_next_attempt() {
     let site = Site::new();
     site.agent("cat > prompt\nwhile [ ! -e ../../../go ]; do :; done\ngrep -q 'mind the gap' prompt\n", "");
     site.write("specs/a.md", "---\nretries: 0\n---\n# A\n");
@@ -172,7 +172,7 @@ fn what_is_said_comes_from_standard_input_too_and_is_kept_for_the_next_attempt()
     drop(input);
     assert_eq!(client.wait().expect("ended").code(), Some(0));
     site.write("go", "");
-    // It failed without having heard it, and is told when it is tried again.
+    // The first attempt failed without having read the context; the retry gets it.
     assert_eq!(site.swarm(&["run", "attach", "--headless"]).code, Some(1));
     let all = site.run(0, &["--agent", "mine", "--retry-failed"]);
     let context = all.iter().find(|event| event["event"] == "workstream.context").expect("it is told");
@@ -180,11 +180,11 @@ fn what_is_said_comes_from_standard_input_too_and_is_kept_for_the_next_attempt()
 }
 
 #[test]
-fn a_home_is_made_without_a_plan() {
+fn run_init_creates_a_home_without_a_plan() {
     let site = Site::new();
     site.swarm(&["run", "init"]).ok();
     assert!(site.repo.join(".arial/worktrees").is_dir() && site.repo.join(".arial/logs").is_dir());
-    assert_eq!(site.git(&["status", "--porcelain"]), "", "git does not see it");
+    assert_eq!(site.git(&["status", "--porcelain"]), "", "git shows the home");
     site.swarm(&["run", "init"]).ok();
     site.swarm(&["run"]).refused(1, &format!("no plan in {}", site.repo.display()));
 }

@@ -1,5 +1,5 @@
-//! Published schemas: there is one for each name, and the output conforms to it. All other tests of this binary
-//! check their outputs against the schemas as well.
+//! Published schemas: one for each name, and output conforms to it. All other tests of this binary check their output
+//! against the schemas too.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -8,7 +8,7 @@ use serde_json::json;
 
 use crate::common::{Rig, SOON, schema, wait_until};
 
-/// The names in a text, as `swarm.workers/1` between two marks.
+/// Returns the schema names in a text, such as `swarm.workers/1`, between two marks.
 fn names_in(text: &str, mark: char) -> BTreeSet<String> {
     let is_name = |word: &&str| {
         let parts = word.strip_prefix("swarm.").and_then(|rest| rest.split_once('/'));
@@ -35,7 +35,7 @@ fn every_schema_is_printed_described_and_published_under_its_name() {
     sources(&root.join("src"), &mut files);
     let text = |path: &PathBuf| std::fs::read_to_string(path).expect("text");
     let mut printed: BTreeSet<String> = files.iter().flat_map(|path| names_in(&text(path), '"')).collect();
-    // One of a unit test.
+    // Used only by a unit test.
     printed.remove("swarm.x/1");
     let described = names_in(&text(&root.join("docs/json.md")), '`');
     let published: BTreeSet<String> = std::fs::read_dir(schema::folder())
@@ -49,12 +49,12 @@ fn every_schema_is_printed_described_and_published_under_its_name() {
             name
         })
         .collect();
-    assert_eq!(printed, published, "printed, and published");
-    assert_eq!(described, published, "described, and published");
+    assert_eq!(printed, published, "printed and published schemas differ");
+    assert_eq!(described, published, "described and published schemas differ");
 }
 
 #[test]
-fn a_value_that_is_not_as_published_is_found() {
+fn a_value_that_violates_its_schema_is_found() {
     let spoilt = |value: &str| std::panic::catch_unwind(|| schema::check_lines(value)).is_err();
     assert_eq!(schema::check_lines("{\"schema\":\"swarm.man/1\",\"dir\":\"/d\",\"pages\":[\"a\"]}\n"), ["swarm.man/1"]);
     for value in [
@@ -68,7 +68,7 @@ fn a_value_that_is_not_as_published_is_found() {
     }
 }
 
-/// Runs the verbs and gives the names of what they printed; [`Rig::swarm`] checks it.
+/// Runs the verbs and returns the schema names of their output, which [`Rig::swarm`] validates.
 #[track_caller]
 fn printed(rig: &Rig, cwd: &Path, verbs: &[&[&str]]) -> BTreeSet<String> {
     let mut names = BTreeSet::new();
@@ -82,7 +82,7 @@ fn printed(rig: &Rig, cwd: &Path, verbs: &[&[&str]]) -> BTreeSet<String> {
 }
 
 #[test]
-fn what_is_printed_of_workers_is_as_published() {
+fn output_about_workers_conforms_to_its_schemas() {
     let rig = Rig::new();
     let repo = rig.repo();
     rig.swarm_in(&repo, &["spawn", "--name", "tree", "--worktree", "--env", "A=1", "--", "sh", "-c", "echo x > y"])
@@ -90,7 +90,7 @@ fn what_is_printed_of_workers_is_as_published() {
     rig.wait("tree");
     rig.swarm_in(&repo, &["spawn", "--name", "live", "--worktree", "--", "sleep", "600"]).ok();
     rig.spawn_sh("window", &["--tmux", "--tag", "t"], "echo ready; while read line; do echo \"got $line\"; done");
-    wait_until("it listens", SOON, || rig.log("window", "tmux").contains("ready"));
+    wait_until("the window is ready", SOON, || rig.log("window", "tmux").contains("ready"));
     rig.spawn_sh("shot", &["--restart", "never"], "kill -9 $$");
     rig.wait("shot");
     let fleet = rig.file("fleet.toml", "[[worker]]\nname = 'many'\ncommand = 'sleep 600'\n");
@@ -135,7 +135,7 @@ fn what_is_printed_of_workers_is_as_published() {
 }
 
 #[test]
-fn what_is_printed_of_runs_flows_and_loops_is_as_published() {
+fn output_about_runs_flows_and_loops_conforms_to_its_schemas() {
     let rig = Rig::new();
     let repo = rig.repo();
     std::fs::create_dir(repo.join("specs")).expect("made");

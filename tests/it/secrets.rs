@@ -1,5 +1,5 @@
-//! Secrets: one is planted wherever people put them, and must be found in the launch contract and in no other file
-//! or output.
+//! Secrets: one is planted wherever users put them, and must be found in the launch contract and in no other file or
+//! output.
 
 use std::fs;
 use std::path::PathBuf;
@@ -35,7 +35,7 @@ fn a_planted_secret_is_in_the_contract_and_nowhere_else() {
     let own =
         format!("[notify]\ncommand = \"true {SECRET}\"\n[agents.a.env]\nT = \"{SECRET}\"\n[spawn.env]\nS = \"x\"\n");
     fs::write(rig.path("home/.config/swarm/config.toml"), own).expect("written");
-    // Whoever starts the tmux server first gives it its environment.
+    // The command that starts the tmux server gives the server its environment.
     let works = "test ${#API_TOKEN} = 22 && touch it-has-it";
     let spawn = |name: &str, flags: &[&str], script: &str| {
         let words = [&["spawn", "--name", name, "--env-file", &file], flags, &["--", "sh", "-c", script]].concat();
@@ -50,7 +50,7 @@ fn a_planted_secret_is_in_the_contract_and_nowhere_else() {
     assert!(rig.path("repo-worktrees/w/it-has-it").exists(), "the worker got it");
     rig.swarm_in(&repo, &["respawn", "p"]).ok();
     rig.wait("p");
-    assert_eq!(rig.exit("p"), "code 0, exited", "it got it again");
+    assert_eq!(rig.exit("p"), "code 0, exited", "the respawned worker got the secret");
     let global = rig.tmux(&["show-environment", "-g"]);
     assert!(!global.out.is_empty() && !has_it(global.out.as_bytes()), "the tmux server has it: {global:?}");
     let verbs: &[&[&str]] = &[

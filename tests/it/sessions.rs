@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use crate::common::{Rig, SOON, Said, holds_for, run, wait_until};
 
-/// Beats often enough for a test.
+/// Heartbeat interval in milliseconds, short enough for a test.
 const OFTEN: &str = "100";
 
 fn swarm(rig: &Rig, cwd: &Path, words: &[&str]) -> Said {
@@ -17,7 +17,7 @@ fn swarm(rig: &Rig, cwd: &Path, words: &[&str]) -> Said {
     run(command)
 }
 
-/// A worker that waits, with a worktree; gives its folder.
+/// Starts a waiting worker with a worktree and returns its session folder.
 #[track_caller]
 fn at_work(rig: &Rig, repo: &Path, flags: &[&str]) -> PathBuf {
     let words = [&["spawn", "--name", "a", "--worktree"], flags, &["--", "sleep", "600"]].concat();
@@ -80,20 +80,20 @@ fn a_worker_with_a_worktree_has_a_session_that_both_programs_can_read() {
     wait_until("no heartbeat of the dead", SOON, || !folder.join("heartbeat.json").exists());
     rig.swarm(&["clean", "a"]).is(0, "cleaned a\n", "");
     assert!(!folder.exists());
-    // The same name, and its generations from the first one on.
+    // The same name, with generations that start from one again.
     swarm(&rig, &repo, &["spawn", "--name", "a", "--worktree", "--branch", "b", "--", "sleep", "600"]).ok();
     wait_until("a heartbeat of the next one", SOON, || read(&folder.join("heartbeat.json")).is_some());
 }
 
 #[test]
-fn it_beats_while_the_agent_lives_and_no_longer() {
+fn heartbeats_continue_only_while_the_agent_lives() {
     let rig = Rig::new();
     let folder = at_work(&rig, &rig.repo(), &[]);
     let beat = || read(&folder.join("heartbeat.json")).and_then(|beat| beat["timestamp"].as_i64());
     wait_until("a heartbeat", SOON, || beat().is_some());
     let first = beat();
     wait_until("the next one", SOON, || beat() > first);
-    // Nobody is there to write its end for a moment: the beats stop all the same.
+    // For a moment no process can record the exit, but the heartbeats stop.
     let agent = rig.pid("a");
     rig.kill_keepers();
     crate::common::proc::kill(agent);
@@ -106,7 +106,7 @@ fn it_beats_while_the_agent_lives_and_no_longer() {
 }
 
 #[test]
-fn a_session_of_somebody_else_is_not_begun() {
+fn the_session_of_another_issue_or_agent_is_refused() {
     let rig = Rig::new();
     fs::create_dir(rig.cwd().join("d")).expect("made");
     let spawn = |name: &str, flags: &[&str]| {
@@ -125,7 +125,7 @@ fn a_session_of_somebody_else_is_not_begun() {
     let said = spawn("y", &[]).refused(1, &cause);
     assert!(said.err.contains("swarm clean x"), "{said:?}");
     assert_eq!(state(&folder), was);
-    // Of the same issue, and somebody is at work there.
+    // A session of the same issue in which an agent works.
     let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).expect("after 1970").as_millis();
     fs::write(folder.join("heartbeat.json"), format!("{{\"timestamp\": {now}, \"pid\": 1}}")).expect("written");
     let said = spawn("z", &["--issue", "SUP-1"]);
@@ -134,15 +134,15 @@ fn a_session_of_somebody_else_is_not_begun() {
     fs::remove_file(folder.join("heartbeat.json")).expect("removed");
     spawn("z", &["--issue", "SUP-1"]).ok();
     wait_status(&folder, "completed");
-    assert_eq!(state(&folder)["issueId"], was["issueId"], "the issue is the same one");
+    assert_eq!(state(&folder)["issueId"], was["issueId"], "the issue is unchanged");
 }
 
 #[test]
-fn whoever_loses_its_session_stops_and_leaves_it_alone() {
+fn a_worker_that_lost_its_session_stops_and_leaves_it_alone() {
     let rig = Rig::new();
     let folder = at_work(&rig, &rig.repo(), &[]);
     wait_status(&folder, "running");
-    // As every program has it: read and written under the lock.
+    // As every program must: read and written under the lock.
     let lock = fs::File::open(folder.join("state.lock")).expect("there");
     rustix::fs::flock(&lock, rustix::fs::FlockOperation::LockExclusive).expect("taken");
     let mut theirs = state(&folder);
@@ -152,7 +152,7 @@ fn whoever_loses_its_session_stops_and_leaves_it_alone() {
     fs::write(rig.path("other"), &text).expect("written");
     fs::rename(rig.path("other"), folder.join("state.json")).expect("replaced");
     drop(lock);
-    wait_until("its end", SOON, || rig.fine("a") == "stopped");
+    wait_until("the worker is stopped", SOON, || rig.fine("a") == "stopped");
     assert_eq!(fs::read_to_string(folder.join("state.json")).expect("read"), text);
     assert!(rig.path("repo-worktrees/a/file").exists());
     let events = rig.swarm(&["events", "a"]).ok();
@@ -160,7 +160,7 @@ fn whoever_loses_its_session_stops_and_leaves_it_alone() {
 }
 
 #[test]
-fn what_an_agent_deletes_or_forges_is_written_again() {
+fn deleted_or_forged_session_files_are_written_again() {
     let rig = Rig::new();
     let folder = at_work(&rig, &rig.repo(), &[]);
     wait_status(&folder, "running");
@@ -169,18 +169,18 @@ fn what_an_agent_deletes_or_forges_is_written_again() {
     wait_until("a beat of ours", SOON, || read(&folder.join("heartbeat.json")).is_some_and(|beat| beat["pid"] == pid));
     for broken in ["{}", "half"] {
         fs::write(folder.join("state.json"), broken).expect("written");
-        wait_until("it is mended", SOON, || {
+        wait_until("the state is repaired", SOON, || {
             read(&folder.join("state.json")).is_some_and(|now| now["status"] == "running")
         });
     }
     assert_eq!(fs::read_to_string(folder.join("state.json.malformed")).expect("read"), "half");
     assert_eq!(rig.fine("a"), "running");
-    // It may just be written to.
-    wait_until("it is removed", SOON, || fs::remove_dir_all(&folder).is_ok());
+    // A heartbeat may be written there at the same moment.
+    wait_until("the folder is removed", SOON, || fs::remove_dir_all(&folder).is_ok());
     wait_until("a beat again", SOON, || folder.join("heartbeat.json").exists());
     wait_status(&folder, "running");
     assert_eq!(state(&folder)["issueIdentifier"], "a");
-    wait_until("it is removed", SOON, || fs::remove_dir_all(rig.path("repo-worktrees/a")).is_ok());
+    wait_until("the worktree is removed", SOON, || fs::remove_dir_all(rig.path("repo-worktrees/a")).is_ok());
     holds_for("no worktree is made", std::time::Duration::from_millis(400), || !rig.path("repo-worktrees/a").exists());
     assert_eq!(rig.fine("a"), "running");
 }
@@ -218,13 +218,13 @@ fn a_session_is_shown_checked_and_changed() {
 }
 
 #[test]
-fn one_that_stands_still_is_nudged_and_started_again() {
+fn a_stuck_worker_is_nudged_and_restarted() {
     let rig = Rig::new();
     let script = "echo up; while read line; do echo \"heard $line\"; done";
     let words = ["spawn", "--name", "a", "--tmux", "--stuck-after", "1s", "--stuck-message", "go on", "--"];
     swarm(&rig, &rig.cwd(), &[&words[..], &["sh", "-c", script]].concat()).ok();
     wait_until("a nudge", SOON, || rig.log("a", "tmux").contains("heard go on"));
-    wait_until("another life", SOON * 3, || {
+    wait_until("the worker is restarted", SOON * 3, || {
         let events = rig.swarm(&["events", "a", "--json"]).ok();
         events.matches("\"worker.started\"").count() >= 2
     });

@@ -1,4 +1,4 @@
-//! Windows of tmux: the right one is addressed, foreign ones are left alone, and text arrives as it was sent.
+//! Windows of tmux: the right one is addressed, foreign ones are left alone, and text arrives as sent.
 
 use std::thread;
 
@@ -23,12 +23,13 @@ fn servers(rig: &Rig) -> Vec<i32> {
 
 fn talker(rig: &Rig, name: &str) {
     rig.spawn_sh(name, &["--tmux"], ANSWER);
-    wait_until("it reads", SOON, || rig.log(name, "tmux").contains("ready"));
+    wait_until("the worker is ready", SOON, || rig.log(name, "tmux").contains("ready"));
 }
 
 #[test]
 fn a_dead_worker_is_not_taken_for_one_with_a_longer_name() {
-    // Weakness 9: tmux matches prefixes and patterns.
+    // tmux matches prefixes and patterns, so in the original a dead worker looks running, and a kill may hit another
+    // one.
     let rig = Rig::new();
     rig.spawn("job", &["--tmux", "--session", "s"], &["true"]);
     rig.spawn("job-two", &["--tmux", "--session", "s"], &["sleep", "600"]);
@@ -38,7 +39,7 @@ fn a_dead_worker_is_not_taken_for_one_with_a_longer_name() {
     rig.swarm(&["kill", "job"]).is(0, "killed job\n", "");
     rig.swarm(&["clean", "job"]).is(0, "cleaned job\n", "");
     assert_eq!(windows(&rig), ["s:job-two"]);
-    // A session whose name begins another's is a session of its own.
+    // A session whose name is the prefix of another is a separate session.
     rig.spawn("x", &["--tmux", "--session", "s-two"], &["sleep", "600"]);
     rig.spawn("y", &["--tmux", "--session", "s-t"], &["sleep", "600"]);
     assert_eq!(windows(&rig), ["s:job-two", "s-t:y", "s-two:x"]);
@@ -47,7 +48,7 @@ fn a_dead_worker_is_not_taken_for_one_with_a_longer_name() {
 }
 
 #[test]
-fn rows_of_the_other_program_are_matched_exactly_too() {
+fn rows_of_the_original_are_matched_exactly_too() {
     let rig = Rig::new();
     rig.tmux(&["new-session", "-d", "-s", "s-long", "-n", "job-two", "sleep 600"]).ok();
     let row = |name: &str, session: &str| {
@@ -69,7 +70,7 @@ fn rows_of_the_other_program_are_matched_exactly_too() {
 
 #[test]
 fn a_session_of_the_user_outlives_the_last_worker_and_our_own_does_not() {
-    // Weaknesses 10 and 15.
+    // The original kills the user's session with its last worker, and leaks its own session.
     let rig = Rig::new();
     rig.tmux(&["new-session", "-d", "-s", "mine", "-n", "editor", "sleep 600"]).ok();
     for session in [&["--session", "mine"][..], &[]] {
@@ -90,7 +91,7 @@ fn a_session_of_the_user_outlives_the_last_worker_and_our_own_does_not() {
 
 #[test]
 fn eight_first_spawns_into_a_new_session_all_succeed() {
-    // Weakness 14.
+    // In the original, concurrent first spawns into a new session fail.
     let rig = Rig::new();
     thread::scope(|scope| {
         let rig = &rig;
@@ -107,8 +108,8 @@ fn eight_first_spawns_into_a_new_session_all_succeed() {
 }
 
 #[test]
-fn reading_verbs_ask_no_tmux_about_our_workers() {
-    // Weakness 20: the original starts a tmux for each worker.
+fn reading_verbs_start_no_tmux_for_our_workers() {
+    // The original starts a tmux process for each worker.
     let rig = Rig::new();
     for name in ["a", "b"] {
         rig.spawn(name, &["--tmux"], &["sleep", "600"]);
@@ -137,7 +138,7 @@ fn a_window_renamed_or_moved_by_hand_is_still_the_workers() {
 }
 
 #[test]
-fn a_server_that_was_killed_takes_no_record_with_it() {
+fn a_killed_server_costs_no_exit_record() {
     let rig = Rig::new();
     rig.spawn("x", &["--tmux"], &["sleep", "600"]);
     let (pid, found) = (rig.pid("x"), servers(&rig));
@@ -152,7 +153,7 @@ fn a_server_that_was_killed_takes_no_record_with_it() {
 }
 
 #[test]
-fn a_server_without_socket_is_asked_for_it_and_not_doubled() {
+fn a_server_without_its_socket_recreates_it_and_is_not_duplicated() {
     let rig = Rig::new();
     rig.spawn("a", &["--tmux"], &["sleep", "600"]);
     let dirs = std::fs::read_dir(rig.path("tmux")).expect("there").flatten();
@@ -160,7 +161,7 @@ fn a_server_without_socket_is_asked_for_it_and_not_doubled() {
     std::fs::remove_file(&socket).expect("removed");
     assert_eq!(rig.swarm(&["status", "a"]).code, Some(0));
     rig.spawn("b", &["--tmux"], &["sleep", "600"]);
-    assert_eq!(servers(&rig).len(), 1, "a second server was started beside the first");
+    assert_eq!(servers(&rig).len(), 1, "a second server was started");
     assert_eq!(windows(&rig).len(), 2);
     std::fs::remove_file(&socket).expect("removed");
     rig.swarm(&["kill", "--all"]).is(0, "killed a\nkilled b\n", "");
@@ -179,7 +180,7 @@ fn a_named_server_is_a_server_of_its_own() {
 }
 
 #[test]
-fn a_missing_or_hanging_tmux_is_said_so() {
+fn a_missing_or_hanging_tmux_is_reported() {
     use std::os::unix::fs::{PermissionsExt as _, symlink};
     let rig = Rig::new();
     std::fs::create_dir(rig.path("bin")).expect("made");
@@ -200,7 +201,7 @@ fn a_missing_or_hanging_tmux_is_said_so() {
 }
 
 #[test]
-fn what_is_sent_arrives_as_it_is() {
+fn sent_text_arrives_unchanged() {
     let rig = Rig::new();
     talker(&rig, "x");
     let long = "l".repeat(3000);
@@ -221,10 +222,10 @@ fn what_is_sent_arrives_as_it_is() {
         wait_until(text, SOON, || rig.log("x", "tmux").replace("\r\n", "").contains(&format!("got<{text}>")));
     }
     rig.swarm(&["send", "x", "one\ntwo"]).is(0, "sent to x\n", "");
-    wait_until("both lines", SOON, || {
+    wait_until("both lines have arrived", SOON, || {
         rig.log("x", "tmux").contains("got<one>") && rig.log("x", "tmux").contains("got<two>")
     });
-    // What stood in the line before is cleared, unless told otherwise.
+    // Text that is already in the line is cleared, unless the flag says otherwise.
     rig.swarm(&["send", "x", "left", "--no-enter"]).is(0, "sent to x\n", "");
     rig.swarm(&["send", "x", "fresh"]).is(0, "sent to x\n", "");
     wait_until("the line was cleared", SOON, || rig.log("x", "tmux").contains("got<fresh>"));
@@ -240,7 +241,7 @@ fn what_is_sent_arrives_as_it_is() {
 }
 
 #[test]
-fn all_means_every_running_window() {
+fn all_selects_every_running_window() {
     let rig = Rig::new();
     talker(&rig, "a");
     talker(&rig, "b");
@@ -249,7 +250,7 @@ fn all_means_every_running_window() {
     rig.wait("done");
     rig.swarm(&["send", "--all", "to everybody"]).is(0, "sent to a\nsent to b\n", "");
     for name in ["a", "b"] {
-        wait_until("it arrived", SOON, || rig.log(name, "tmux").contains("got<to everybody>"));
+        wait_until("the text has arrived", SOON, || rig.log(name, "tmux").contains("got<to everybody>"));
     }
     let shown = rig.swarm(&["peek", "--all"]).ok();
     assert!(
@@ -264,7 +265,7 @@ fn all_means_every_running_window() {
 }
 
 #[test]
-fn what_cannot_be_typed_into_is_refused_with_the_known_words() {
+fn workers_without_a_running_window_are_refused_with_the_known_messages() {
     let rig = Rig::new();
     rig.spawn("process", &[], &["sleep", "600"]);
     rig.spawn("done", &["--tmux"], &["true"]);
@@ -291,7 +292,7 @@ fn spawn_may_wait_for_a_prompt() {
         let command = rig.command(&["spawn", "--name", "x", "--tmux", "--ready-wait", "--", "sh", "-c", agent]);
         move || run(command)
     });
-    wait_until("it runs", SOON, || rig.swarm(&["status", "x"]).code == Some(0));
+    wait_until("x runs", SOON, || rig.swarm(&["status", "x"]).code == Some(0));
     assert!(!spawner.is_finished(), "it returned before the prompt was there");
     std::fs::write(rig.cwd().join("go"), "").expect("written");
     assert!(spawner.join().expect("joined").ok().starts_with("spawned x (tmux: "));
@@ -302,12 +303,12 @@ fn spawn_may_wait_for_a_prompt() {
 }
 
 #[test]
-fn a_stopped_worker_in_a_window_can_be_seen_and_ended() {
+fn a_suspended_worker_in_a_window_is_shown_and_killed() {
     let rig = Rig::new();
     rig.spawn("x", &["--tmux"], &["sleep", "600"]);
     let pid = rig.pid("x");
     proc::signal(pid, Signal::STOP);
-    wait_until("it is stopped", SOON, || proc::is_stopped(pid) && rig.fine("x") == "suspended");
+    wait_until("x is suspended", SOON, || proc::is_stopped(pid) && rig.fine("x") == "suspended");
     rig.swarm(&["kill", "x"]).is(0, "killed x\n", "");
-    assert!(!proc::alive(pid), "it lives after the word");
+    assert!(!proc::alive(pid), "the process outlived its kill");
 }

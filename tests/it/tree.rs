@@ -31,7 +31,7 @@ fn pid_of_file(rig: &Rig, name: &str) -> i32 {
 
 #[test]
 fn a_daemonised_grandchild_ends_with_a_kill() {
-    // Weakness 11: the original signals the leader only.
+    // The original signals only the leader, so grandchildren survive.
     let rig = Rig::new();
     let script = rig.file("daemon.py", DAEMON);
     for (name, flags) in [("p", &[][..]), ("t", &["--tmux"])] {
@@ -40,12 +40,12 @@ fn a_daemonised_grandchild_ends_with_a_kill() {
         let daemon = pid_of_file(&rig, name);
         assert!(proc::alive(daemon));
         rig.swarm(&["kill", name]).is(0, &format!("killed {name}\n"), "");
-        assert!(!proc::alive(daemon), "{name}: the grandchild lives after the word");
+        assert!(!proc::alive(daemon), "{name}: the grandchild outlived the kill");
     }
 }
 
 #[test]
-fn what_a_worker_leaves_behind_ends_with_it() {
+fn processes_left_by_a_worker_end_with_it() {
     let rig = Rig::new();
     let script = rig.file("daemon.py", DAEMON);
     let path = rig.path("left");
@@ -57,7 +57,7 @@ fn what_a_worker_leaves_behind_ends_with_it() {
 }
 
 #[test]
-fn stubborn_workers_end_within_the_grace_and_side_by_side() {
+fn stubborn_workers_end_within_the_grace_period_and_in_parallel() {
     // The original takes 5 s for each, one after the other.
     quick("the end of two deaf ones", Duration::from_secs(9), kill_stubborn);
 }
@@ -72,9 +72,9 @@ fn kill_stubborn() -> Duration {
     rig.spawn("closed", &[], &["python3", "-c", closed]);
     let ready = |name: &str| rig.log(name, if name == "deaf-window" { "tmux" } else { "stdout" }).contains("ready");
     for name in ["deaf", "deaf-window", "stopped", "closed"] {
-        wait_until("it is ready", SOON, || ready(name));
+        wait_until("the worker is ready", SOON, || ready(name));
     }
-    wait_until("it has stopped itself", SOON, || rig.fine("stopped") == "suspended");
+    wait_until("the worker has suspended itself", SOON, || rig.fine("stopped") == "suspended");
     let pids = ["deaf", "deaf-window", "stopped", "closed"].map(|name| rig.pid(name));
     let words = "killed deaf\nkilled deaf-window\nkilled stopped\nkilled closed\n";
     let took = timed(|| rig.swarm(&["kill", "--all"]).is(0, words, ""));
@@ -87,15 +87,15 @@ fn kill_stubborn() -> Duration {
 }
 
 #[test]
-fn a_kill_does_not_bring_back_what_was_cleaned_nor_lose_what_was_spawned() {
-    // Weakness 1: the original saves the list that it read before its wait.
+fn a_kill_neither_restores_cleaned_workers_nor_loses_spawned_ones() {
+    // The original saves the list that it read before it waited for the worker.
     let rig = Rig::new();
-    // With a policy the stop is on record, which tells when the kill is under way.
+    // With a restart policy the stop is recorded, which shows when the kill is in progress.
     let policy = ["--restart", "on-failure"];
     rig.spawn_sh("deaf", &policy, "trap '' TERM; echo ready; while :; do sleep 600; done");
     rig.spawn("done", &[], &["true"]);
     rig.wait("done");
-    wait_until("it is ready", SOON, || rig.log("deaf", "stdout") == "ready\n");
+    wait_until("deaf is ready", SOON, || rig.log("deaf", "stdout") == "ready\n");
     let killer = std::thread::spawn({
         let command = rig.command(&["kill", "deaf"]);
         move || crate::common::run(command)
@@ -116,7 +116,7 @@ fn wanted(rig: &Rig, dir: &str) -> String {
 }
 
 #[test]
-fn a_window_that_hangs_up_ends_the_tree_too() {
+fn a_closed_window_ends_the_whole_process_tree() {
     let rig = Rig::new();
     let script = rig.file("daemon.py", DAEMON);
     let path = rig.path("left");

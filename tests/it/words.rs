@@ -26,7 +26,7 @@ const VERBS: [&str; 16] = [
     "supervisor",
 ];
 
-/// `NAME (pid: N)` of an answer.
+/// Returns the pid in an answer of the form `NAME (pid: N)`.
 #[track_caller]
 pub fn pid_in(line: &str, verb: &str, name: &str) -> i32 {
     let pid = line.strip_prefix(&format!("{verb} {name} (pid: ")).and_then(|rest| rest.strip_suffix(")\n"));
@@ -40,7 +40,7 @@ pub fn session(rig: &Rig) -> String {
 }
 
 #[test]
-fn spawn_says_where() {
+fn spawn_reports_pid_or_window() {
     let rig = Rig::new();
     let pid = pid_in(&rig.spawn("one", &[], &["sleep", "600"]), "spawned", "one");
     assert_eq!(rig.pid("one"), pid);
@@ -55,7 +55,7 @@ fn spawn_says_where() {
 }
 
 #[test]
-fn spawn_refuses_with_the_known_words_and_makes_nothing() {
+fn spawn_refuses_with_the_known_messages_and_creates_nothing() {
     let rig = Rig::new();
     let spawn = |words: &[&str]| rig.swarm(&[&["spawn"], words].concat());
     spawn(&["--name", "x"]).is(1, "", "swarm: error: no command provided (use -- command...)\n");
@@ -75,7 +75,7 @@ fn spawn_refuses_with_the_known_words_and_makes_nothing() {
     rig.spawn("x", &[], &["sleep", "600"]);
     let before = std::fs::read(rig.state()).expect("there");
     spawn(&["--name", "x", "--", "true"]).is(1, "", "swarm: error: worker 'x' already exists\n");
-    // The taken name is told before other mistakes.
+    // A name that is already taken is reported before other mistakes.
     spawn(&["--name", "x", "--env", "BAD", "--", "true"]).is(1, "", "swarm: error: worker 'x' already exists\n");
     assert_eq!(std::fs::read(rig.state()).expect("there"), before);
 }
@@ -137,7 +137,7 @@ fn json_of_ls_has_exactly_the_known_keys() {
     assert_eq!(value[0]["cwd"], rig.cwd().to_str().expect("text"));
     let started = value[0]["started"].as_str().expect("text");
     assert_eq!((started.len(), &started[10..11], &started[19..20]), (26, "T", "."), "{started}");
-    // Views of our own hide the values.
+    // Our own formats hide the values of variables.
     assert!(!rig.swarm(&["ls", "--json"]).ok().contains("secret"));
 }
 
@@ -176,11 +176,11 @@ fn status_is_one_line_and_three_codes() {
 }
 
 #[test]
-fn several_are_ended_waited_for_and_forgotten_at_once_and_in_the_order_asked() {
+fn several_names_are_handled_all_or_nothing_and_in_the_given_order() {
     let rig = Rig::new();
     ["a", "b", "c"].iter().for_each(|name| drop(rig.spawn(name, &[], &["sleep", "600"])));
     rig.swarm(&["kill", "a", "b", "nobody"]).is(1, "", "swarm: error: worker 'nobody' not found\n");
-    assert!(rig.rows().iter().all(|row| row["status"] == "running"), "one that is not known, and nobody is ended");
+    assert!(rig.rows().iter().all(|row| row["status"] == "running"), "an unknown name refuses the whole request");
     rig.swarm(&["kill", "b", "a"]).is(0, "killed b\nkilled a\n", "");
     rig.swarm(&["wait", "b", "a", "b"]).is(0, "b: exited\na: exited\n", "");
     let busy = "swarm: error: cannot clean running worker 'c'\nswarm: hint: run 'swarm kill c' first\n";
@@ -204,7 +204,7 @@ fn kill_keeps_the_row_and_says_killed_each_time() {
 }
 
 #[test]
-fn wait_says_exited_or_that_the_time_is_up() {
+fn wait_reports_an_exit_or_the_timeout() {
     let rig = Rig::new();
     rig.spawn("long", &[], &["sleep", "600"]);
     rig.spawn("short", &[], &["sleep", "0.2"]);
@@ -214,7 +214,7 @@ fn wait_says_exited_or_that_the_time_is_up() {
     rig.swarm(&["wait", "short"]).is(0, "short: exited\n", "");
     rig.swarm(&["wait", "long", "--timeout", "1"]).is(1, "long: still running (timeout)\n", "");
     rig.spawn("again", &["--tmux"], &["sleep", "0.2"]);
-    // Only what runs at the start is waited for.
+    // Only workers that run at the start are waited for.
     rig.swarm(&["wait", "--all", "--timeout", "4"]).is(1, "again: exited\nlong: still running (timeout)\n", "");
     rig.spawn("third", &[], &["sleep", "0.2"]);
     rig.swarm(&["wait", "third", "--timeout", "0"]).is(0, "third: exited\n", "");
@@ -222,7 +222,7 @@ fn wait_says_exited_or_that_the_time_is_up() {
 
 #[test]
 fn wait_returns_at_once_when_the_worker_ends() {
-    // Weakness 19: the original looks once a second.
+    // The original polls once a second.
     quick("the return after the end", Duration::from_millis(500), returns_late);
 }
 
@@ -235,7 +235,7 @@ fn returns_late() -> Duration {
         move || (crate::common::run(command), std::time::SystemTime::now())
     });
     let find = || rig.processes().into_iter().find(|pid| proc::words(*pid).get(1).is_some_and(|word| word == "wait"));
-    wait_until("it waits", SOON, || find().is_some());
+    wait_until("wait sleeps", SOON, || find().is_some());
     wait_quiet(&[find().expect("it waits")]);
     std::fs::write(rig.cwd().join("go"), "").expect("written");
     let (said, returned) = waiter.join().expect("waited");
@@ -247,7 +247,7 @@ fn returns_late() -> Duration {
 }
 
 #[test]
-fn clean_takes_only_what_has_stopped() {
+fn clean_accepts_only_stopped_workers() {
     let rig = Rig::new();
     rig.spawn("up", &[], &["sleep", "600"]);
     rig.spawn("down", &[], &["true"]);
@@ -294,7 +294,7 @@ fn respawn_keeps_everything_but_pid_and_time_and_moves_to_the_end() {
 }
 
 #[test]
-fn mistakes_of_usage_are_two_and_helps_are_zero() {
+fn usage_errors_exit_with_two_and_help_with_zero() {
     let rig = Rig::new();
     for words in [
         &[][..],
@@ -329,7 +329,7 @@ fn mistakes_of_usage_are_two_and_helps_are_zero() {
 }
 
 #[test]
-fn options_stand_anywhere_and_may_be_shortened() {
+fn options_may_stand_anywhere_and_be_abbreviated() {
     let rig = Rig::new();
     rig.swarm(&["spawn", "--nam", "x", "--ta", "t", "--", "sh", "-c", "echo \"$@\"", "sh", "--", "--name", "-x"]).ok();
     rig.swarm(&["wait", "--time", "20", "x"]).is(0, "x: exited\n", "");
@@ -357,7 +357,7 @@ fn json_answers_name_their_schema() {
 }
 
 #[test]
-fn a_reader_that_goes_away_is_no_error_worth_words() {
+fn a_closed_output_pipe_is_no_reported_error() {
     let rig = Rig::new();
     rig.spawn("x", &[], &["true"]);
     let mut command = rig.program("sh");
@@ -366,7 +366,7 @@ fn a_reader_that_goes_away_is_no_error_worth_words() {
 }
 
 #[test]
-fn the_supervisor_can_be_asked_for_stopped_and_restarted() {
+fn the_supervisor_can_be_queried_stopped_and_restarted() {
     let rig = Rig::new();
     assert_eq!(rig.swarm(&["supervisor", "status"]).code, Some(1));
     rig.swarm(&["supervisor", "stop"]).is(0, "no supervisor is running\n", "");

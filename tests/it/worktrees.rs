@@ -38,7 +38,7 @@ fn saved(said: &Said, name: &str) -> String {
 }
 
 #[test]
-fn it_stands_beside_the_repository_on_a_branch_of_its_name() {
+fn a_worktree_is_created_beside_the_repository_on_a_branch_of_its_name() {
     let rig = Rig::new();
     let repo = rig.repo();
     let head = rig.git(&repo, &["rev-parse", "HEAD"]);
@@ -60,7 +60,7 @@ fn it_stands_beside_the_repository_on_a_branch_of_its_name() {
 }
 
 #[test]
-fn what_was_there_before_is_taken_and_told() {
+fn an_existing_worktree_or_branch_is_used_and_reported() {
     let rig = Rig::new();
     let repo = rig.repo();
     let spawn =
@@ -78,14 +78,14 @@ fn what_was_there_before_is_taken_and_told() {
 }
 
 #[test]
-fn branch_base_and_place_may_be_chosen() {
+fn branch_base_and_directory_can_be_chosen() {
     let rig = Rig::new();
     let repo = rig.repo();
     let first = rig.git(&repo, &["rev-parse", "HEAD"]);
     rig.git(&repo, &["branch", "old"]);
     rig.git(&repo, &["commit", "-q", "--allow-empty", "-m", "two"]);
     let path = tree(&rig, &repo, "a", &["--branch", "feature/a", "--base", "old", "--worktree-dir", "trees"]);
-    assert_eq!(path, rig.path("trees/a"), "a relative place lies beside the repository");
+    assert_eq!(path, rig.path("trees/a"), "a relative directory is resolved beside the repository");
     assert_eq!(rig.git(&path, &["rev-parse", "HEAD"]), first);
     assert_eq!(rig.git(&path, &["branch", "--show-current"]), "feature/a");
     assert_eq!(rig.rows()[0]["metadata"]["swarm"]["base"], serde_json::json!({"branch": "old", "commit": first}));
@@ -95,7 +95,7 @@ fn branch_base_and_place_may_be_chosen() {
     assert_eq!(rig.git(&path, &["branch", "--show-current"]), "old");
     tree(&rig, &repo, "c", &["--base", &first]);
     assert_eq!(rig.rows()[2]["metadata"]["swarm"]["base"], serde_json::json!({"branch": null, "commit": first}));
-    // Each of these is refused before anything is made.
+    // Each of these is refused before anything is created.
     for flags in [
         &["--branch", "old"][..],
         &["--branch", "main"],
@@ -113,7 +113,7 @@ fn branch_base_and_place_may_be_chosen() {
 }
 
 #[test]
-fn outside_of_a_repository_or_without_a_commit_it_is_refused() {
+fn a_worktree_needs_a_repository_with_a_commit() {
     let rig = Rig::new();
     let said = rig.swarm(&["spawn", "--name", "x", "--worktree", "--", "true"]);
     assert!(said.code == Some(1) && said.err.starts_with("swarm: error: failed to create worktree: "), "{said:?}");
@@ -167,7 +167,7 @@ fn commits_that_nothing_else_holds_are_never_removed() {
 }
 
 #[test]
-fn ignored_files_are_no_work_and_a_missing_tree_is_removed_already() {
+fn ignored_files_are_no_work_and_a_missing_tree_counts_as_removed() {
     let rig = Rig::new();
     let repo = rig.repo();
     std::fs::write(repo.join(".gitignore"), "target\n").expect("written");
@@ -208,12 +208,12 @@ fn forced_removal_saves_everything_first() {
         ("in the tree", "untracked", "staged")
     );
     assert_eq!(rig.git(&repo, &["rev-parse", &format!("{reference}^1")]), head);
-    // It outlives git's own housekeeping, and can be checked out again.
+    // The save survives git gc, and can be checked out again.
     rig.git(&repo, &["gc", "-q", "--prune=now"]);
     let restored = rig.path("restored");
     rig.git(&repo, &["worktree", "add", "-q", "--detach", restored.to_str().expect("text"), &reference]);
     assert_eq!(std::fs::read_to_string(restored.join("dir/é new")).expect("restored"), "untracked\n");
-    // The same on clean; nothing is saved of a tree without work.
+    // The same with clean; nothing is saved of a worktree without work.
     rig.swarm(&["clean", "x"]).is(0, "cleaned x\n", "");
     let path = tree(&rig, &repo, "y", &[]);
     rig.swarm(&["kill", "y"]).ok();
@@ -227,8 +227,8 @@ fn forced_removal_saves_everything_first() {
 }
 
 #[test]
-fn removal_works_from_anywhere_and_keeps_the_registry_true() {
-    // Weakness 16.
+fn removal_works_from_any_directory_and_updates_the_registry() {
+    // In the original, removal depends on the caller's directory, and a failure skips the update of the registry.
     let rig = Rig::new();
     let repo = rig.repo();
     let other = rig.repo_named("other");
@@ -253,7 +253,7 @@ fn removal_works_from_anywhere_and_keeps_the_registry_true() {
 
 #[test]
 fn a_refused_respawn_leaves_the_worker_running() {
-    // Weakness 17: the original has killed it by then.
+    // The original has already killed the worker at this point.
     let rig = Rig::new();
     let repo = rig.repo();
     let path = tree(&rig, &repo, "x", &[]);
@@ -273,7 +273,7 @@ fn a_refused_respawn_leaves_the_worker_running() {
 }
 
 #[test]
-fn respawn_makes_a_removed_tree_again_on_its_branch() {
+fn respawn_recreates_a_removed_worktree_on_its_branch() {
     let rig = Rig::new();
     let repo = rig.repo();
     let path = tree(&rig, &repo, "x", &["--branch", "mine"]);
@@ -301,7 +301,7 @@ fn a_start_that_fails_leaves_no_trace() {
         assert_eq!(rig.names().len(), 0, "{flags:?}");
         assert_eq!(std::fs::read_dir(rig.root().join("w")).map_or(0, Iterator::count), 0, "{flags:?}");
     }
-    // A branch that was there before stays as it was.
+    // An existing branch stays unchanged.
     rig.git(&repo, &["branch", "kept"]);
     rig.swarm_in(&repo, &["spawn", "--name", "x", "--worktree", "--branch", "kept", "--", "./no-such-command"])
         .refused(1, "command not found: ./no-such-command");
@@ -311,7 +311,7 @@ fn a_start_that_fails_leaves_no_trace() {
 
 #[test]
 fn a_bare_repository_keeps_its_configuration() {
-    // Weakness 13.
+    // The original sets core.bare to false.
     let rig = Rig::new();
     let repo = rig.repo();
     let bare = rig.path("bare.git");
@@ -319,7 +319,7 @@ fn a_bare_repository_keeps_its_configuration() {
     let config = std::fs::read(bare.join("config")).expect("there");
     let said = rig.swarm_in(&bare, &["spawn", "--name", "x", "--worktree", "--", "true"]);
     assert!(said.code == Some(1) && said.err.contains("bare repository"), "{said:?}");
-    // From a worktree of it everything works.
+    // A worktree of the bare repository works.
     let side = rig.path("side");
     rig.git(&bare, &["worktree", "add", "-q", side.to_str().expect("text"), "-b", "side"]);
     let path = tree(&rig, &side, "x", &[]);
@@ -331,7 +331,7 @@ fn a_bare_repository_keeps_its_configuration() {
 }
 
 #[test]
-fn six_worktrees_at_once() {
+fn six_worktrees_are_created_concurrently() {
     let rig = Rig::new();
     let repo = rig.repo();
     thread::scope(|scope| {
@@ -348,7 +348,7 @@ fn six_worktrees_at_once() {
 }
 
 #[test]
-fn five_agents_of_one_repository_live_and_go() {
+fn five_agents_of_one_repository_run_and_are_removed() {
     let rig = Rig::new();
     let repo = rig.repo();
     for i in 0..5 {
@@ -359,7 +359,7 @@ fn five_agents_of_one_repository_live_and_go() {
     }
     for i in 0..5 {
         let name = format!("agent-{i}");
-        crate::common::wait_until("it is ready", crate::common::SOON, || rig.log(&name, "tmux").contains("ready"));
+        crate::common::wait_until("agent ready", crate::common::SOON, || rig.log(&name, "tmux").contains("ready"));
     }
     assert_eq!(rig.swarm(&["send", "--all", "go on"]).ok().lines().count(), 5);
     rig.swarm(&["wait", "--all", "--timeout", "20"]).ok();
@@ -367,7 +367,7 @@ fn five_agents_of_one_repository_live_and_go() {
         assert_eq!(rig.exit(&format!("agent-{i}")), "code 0, exited");
         assert_eq!(rig.git(&repo, &["show", &format!("agent-{i}:result")]), format!("work {i}"));
     }
-    // The answers were not committed, so the trees stay.
+    // The answers were not committed, so the worktrees stay.
     let said = rig.swarm(&["clean", "--all"]);
     assert_eq!((said.code, said.out.lines().count()), (Some(0), 5));
     assert_eq!(said.err.matches("worktree has 1 uncommitted change(s)").count(), 5, "{said:?}");
@@ -375,7 +375,7 @@ fn five_agents_of_one_repository_live_and_go() {
 }
 
 #[test]
-fn a_diff_shows_what_a_worker_did_and_can_be_taken_over_by_hand() {
+fn a_diff_shows_the_work_of_a_worker_and_applies_as_a_patch() {
     let rig = Rig::new();
     let repo = rig.repo();
     let script = "echo two >> file; git commit -qam work; echo three > new; mkdir dist; echo x > dist/x";
@@ -389,7 +389,7 @@ fn a_diff_shows_what_a_worker_did_and_can_be_taken_over_by_hand() {
     let file = serde_json::json!({"path": "file", "status": "modified", "added": 1, "deleted": 0});
     assert_eq!((&json["files"][0], &json["left_out"][0]), (&file, &serde_json::json!("dist/x")));
 
-    // Also when it was stopped and its base has gone on; nothing is changed by looking.
+    // Even if the worker is stopped and its base has advanced; the diff changes nothing.
     std::fs::write(repo.join("other"), "base\n").expect("written");
     rig.git(&repo, &["add", "."]);
     rig.git(&repo, &["commit", "-qm", "base goes on"]);

@@ -1,4 +1,5 @@
-"""The laboratory's commands: sweep, errors, real, agents, ssh, hammer, the soaks, audit, bench, and ci for all but the last.
+"""Commands of the laboratory: sweep, errors, real, agents, ssh, hammer, the soaks, audit and bench; ci runs all but
+bench.
 
     python3 -m lab sweep --sample 20 --seed 7
     python3 -m lab real --only tmux
@@ -27,7 +28,7 @@ SLOWEST = 20
 
 @dataclass
 class Part:
-    """One module of a run, as a program of its own, and what it printed."""
+    """One module of a `ci` run, started as a separate program, and its output."""
 
     module: str
     words: list[str]
@@ -37,7 +38,8 @@ class Part:
     seconds: float = 0.0
 
     def run(self, prefix: bool) -> None:
-        """Runs it to its end and passes its lines on, with its name before each if others run beside it."""
+        """Runs the module to its end and forwards its lines, each prefixed with the module's name if other lanes run
+        too."""
         before = f"{self.module:>10} | " if prefix else ""
         print(f"{before}== {self.module} {' '.join(self.words)}", flush=True)
         begun = time.monotonic()
@@ -56,7 +58,7 @@ class Part:
 
     @property
     def counts(self) -> tuple[int, int, int]:
-        """How many cases passed, failed and were skipped; one failed if it came to no end."""
+        """Numbers of passed, failed and skipped cases; one failure if the module printed no closing line."""
         closing = [found for line in self.lines if (found := CLOSING.match(line))]
         return tuple(int(count or 0) for count in closing[-1].groups()) if closing else (0, 1, 0)
 
@@ -65,7 +67,7 @@ class Part:
 
 
 def run_lanes(lanes: list[list[Part]]) -> None:
-    """Runs the parts of each lane one after the other, and the lanes side by side."""
+    """Runs the parts of each lane in sequence, and the lanes in parallel."""
 
     def run_lane(lane: list[Part]) -> None:
         for part in lane:
@@ -104,13 +106,13 @@ def show_total(parts: list[Part]) -> None:
 
 
 def ci(argv: list[str]) -> int:
-    parser = argparse.ArgumentParser(prog="lab ci", description="Everything that fits into a run of the tests.")
-    parser.add_argument("--budget", type=float, default=360, help="seconds for the samples of both sweeps together")
-    parser.add_argument("--seed", type=int, help="chooses the samples (default: the day)")
+    parser = argparse.ArgumentParser(prog="lab ci", description="Runs every laboratory module that is short enough for CI.")
+    parser.add_argument("--budget", type=float, default=360, help="total number of seconds for the samples of both sweeps")
+    parser.add_argument("--seed", type=int, help="seed of the samples (default: the current day)")
     parser.add_argument("--soak-seconds", type=float, default=180)
     parser.add_argument("--jobs", type=int, default=2)
     parser.add_argument("--allow-skips", action="store_true",
-                        help="succeed although cases were skipped for another reason than a missing tool")
+                        help="succeed even if cases were skipped for a reason other than a missing tool")
     args = parser.parse_args(argv)
     cases.ends_on_term()
     seed = args.seed if args.seed is not None else int(time.time() // 86400)
@@ -120,7 +122,7 @@ def ci(argv: list[str]) -> int:
     def part(module: str, *words) -> Part:
         return Part(module, [*map(str, words), *allow])
 
-    # The soaks take the time that they are given, and leave the processors idle for most of it.
+    # The soaks last as long as requested and leave the processors idle most of that time.
     soaks = [part("soak", "--seconds", args.soak_seconds, "--seed", seed),
              part("soak_runs", "--seconds", args.soak_seconds * 2 / 3, "--seed", seed),
              part("soak_runs", "--seconds", args.soak_seconds / 3, "--seed", seed, "--jobs-file"),

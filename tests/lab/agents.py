@@ -1,7 +1,8 @@
-"""The real claude and codex, at work for runs, with a stand-in for their model APIs on loopback.
+"""The real claude and codex as agents of runs, with a stand-in for their model APIs on loopback.
 
-Without --bin (or $LAB_AGENTS) they are installed by npm into a temporary directory. What they are to do is in the
-specs, as directives of the stand-in; what they asked for is in its records, against which swarm's account is held.
+Without --bin (or $LAB_AGENTS), npm installs the agents into a temporary directory. The specs contain the agents'
+instructions, as directives of the stand-in. The stand-in records every request; the cases compare swarm's account with
+those records.
 """
 
 import collections
@@ -21,12 +22,13 @@ from .stand_in import StandIn
 
 PACKAGES = {"claude": "@anthropic-ai/claude-code@2.1.328", "codex": "@openai/codex@0.169.0"}
 INSTALL_LIMIT = 300
-# The model that claude is told to take, and what it says of its price: US dollars for a token in and one out.
+# The model that claude is told to use, and its price in claude's own accounting: US dollars per input and per output
+# token.
 MODEL = "claude-opus-5-5"
 PRICES = (4e-6, 20e-6)
 EACH = "[[usage 1000 200]]"
 LIMIT = 60
-# A port of loopback where nobody listens: whoever asks for the world outside gets a refusal.
+# A loopback port without a listener: requests to the outside world are refused.
 NOWHERE = "http://127.0.0.1:9"
 CODEX_CONFIG = """model = "stand-in"
 model_provider = "stand-in"
@@ -42,7 +44,7 @@ wire_api = "responses"
 
 
 class Tools:
-    """Where the agents are; installed when the first case asks for them."""
+    """Location of the agents' programs, which are installed when the first case needs them."""
 
     def __init__(self, given: str | None):
         self.given = given
@@ -50,17 +52,17 @@ class Tools:
         self.why = ""
 
     def find(self, agent: str) -> str:
-        """The directory with this agent's program, or a reason to skip."""
+        """Returns the directory that contains this agent's program, or raises the reason to skip."""
         if not self.given and not self.made and not self.why:
             self.install()
         place = Path(self.given) if self.given else (self.made or Path("/nonexistent")) / "node_modules" / ".bin"
         if not os.access(place / agent, os.X_OK):
-            raise cases.Missing(self.why or f"there is no {agent} in {place}")
+            raise cases.Missing(self.why or f"no {agent} in {place}")
         return str(place.resolve())
 
     def install(self) -> None:
         if not shutil.which("npm"):
-            self.why = "needs npm, which installs the agents, or --bin"
+            self.why = "needs npm (to install the agents) or --bin"
             return
         self.made = Path(tempfile.mkdtemp(prefix="lab-agents-"))
         words = ["npm", "install", "--prefix", str(self.made), "--no-audit", "--no-fund", "--loglevel=error"]
@@ -70,7 +72,7 @@ class Tools:
                                   timeout=INSTALL_LIMIT)
             self.why = "" if done.returncode == 0 else f"npm cannot install the agents: {done.stderr.strip()[:200]}"
         except subprocess.TimeoutExpired:
-            self.why = f"npm does not install the agents within {INSTALL_LIMIT} s"
+            self.why = f"npm did not install the agents within {INSTALL_LIMIT} s"
 
     def close(self) -> None:
         if self.made:
@@ -81,7 +83,7 @@ TOOLS = Tools(None)
 
 
 class Site:
-    """A repository with specs, an agent that is to carry them out, and what it talks to."""
+    """A repository with specs, the agent that carries them out, and the stand-in that the agent talks to."""
 
     def __init__(self, rig: Rig, agent: str, stand_in: StandIn):
         self.rig, self.agent, self.stand_in = rig, agent, stand_in
@@ -111,15 +113,15 @@ class Site:
         return self.rig.swarm(*words, cwd=self.rig.repo)
 
     def begin(self, *flags: str):
-        """Plans and runs; the run is at work when this returns."""
+        """Plans and starts a run; the run is in progress when this returns."""
         self.rig.must("plan", "--specs", "specs", "-y", cwd=self.rig.repo)
         words = [self.rig.binary, "run", "--headless", "--agent", self.agent, *flags]
         return self.rig.start(words, cwd=self.rig.repo)
 
     def finish(self, started, code: int = 0, first: bool = True) -> "Told":
-        """Until the run is over, as it should be; the first one's lines are numbered from 1."""
+        """Waits until the run is over and checks its exit code; the lines of a first run are numbered from 1."""
         result = self.rig.finish(started, LIMIT)
-        findings = [] if result.rc == code else [f"the run ended with {result.rc}, not {code}: {result}"]
+        findings = [] if result.rc == code else [f"the run exited with {result.rc}, not {code}: {result}"]
         lines = [json.loads(line) for line in result.out.splitlines()]
         status = self.swarm("run", "status", "--json")
         rows = {row["id"]: row for row in json.loads(status.out)["workstreams"]} if status.rc == 0 else {}
@@ -132,13 +134,13 @@ class Site:
         return self.rig.run("git", "-C", str(self.rig.repo), "show", f"main:{path}").out.strip()
 
     def conversation(self, name: str, attempt: int) -> str:
-        """The conversation that an attempt left on record."""
+        """The id of the conversation that an attempt recorded."""
         path = self.rig.repo / ".arial" / "attempts" / f"{name}.{attempt}" / "session.json"
         return json.loads(path.read_text())["id"]
 
 
 class Told:
-    """What a run told and what its status says, held against what the stand-in knows."""
+    """The events and the final status of a run, compared with the records of the stand-in."""
 
     def __init__(self, site: Site, lines: list[dict], rows: dict[str, dict], findings: list[str], seconds: float):
         self.site, self.lines, self.rows, self.findings, self.seconds = site, lines, rows, findings, seconds
@@ -155,22 +157,22 @@ class Told:
         self.same("numbers of the lines", numbers, list(range(begin, begin + len(numbers))))
 
     def nobody_left(self) -> None:
-        """When a run is over its agents are, with all that they started."""
+        """Checks that no agent and no process that an agent started outlives the run."""
         ours = ("supervisor", "guard", "forkserver", "command")
         try:
-            wait_until(lambda: all(one.role in ours for one in self.site.rig.census()), 5, "the agents are gone")
+            wait_until(lambda: all(one.role in ours for one in self.site.rig.census()), 5, "all agents have ended")
         except AssertionError:
             left = [str(one) for one in self.site.rig.census() if one.role not in ours]
             self.findings.append(f"orphan: {'; '.join(left)}")
         self.findings += panics(self.site.rig)
 
     def row(self, name: str, **expected) -> None:
-        """What the status says of a workstream."""
+        """Checks fields of a workstream's status row."""
         row = self.rows.get(name, {})
         self.same(name, {key: row.get(key) for key in expected}, expected)
 
     def landed(self, **texts: str) -> None:
-        """What is on the base, by file."""
+        """Checks the content of files on the base branch."""
         for path, text in texts.items():
             self.same(f"{path}.txt on main", self.site.landed(f"{path}.txt"), text)
 
@@ -179,7 +181,8 @@ class Told:
         self.same("merges on main", len(self.site.rig.run(*words).out.splitlines()), count)
 
     def spent(self, name: str, complete: bool = True) -> None:
-        """Every token that was answered is in the account, once; `complete`: it is not said that more is unknown."""
+        """Checks that every answered token is accounted for exactly once; with `complete`, also that `unpriced` is
+        false."""
         row = self.rows.get(name, {})
         tokens = self.site.stand_in.usage(name)
         self.same(f"tokens of {name}", (row.get("input_tokens"), row.get("output_tokens")), tokens)
@@ -193,7 +196,7 @@ class Told:
                 self.same(f"{name} is unpriced", row.get("unpriced"), False)
 
     def tools(self, name: str, *words: str) -> None:
-        """Its tools are told, in their order and each once."""
+        """Checks that each tool call is reported exactly once, in order."""
         mark = {"claude": ("Read:", "Write:", "Bash:"), "codex": ("exec:",)}[self.site.agent]
         texts = [line["text"] for line in self.events(name, "activity") if line["text"].startswith(mark)]
         fits = len(texts) == len(words) and all(word in text for word, text in zip(words, texts))
@@ -202,11 +205,11 @@ class Told:
 
 
 def of_agent(agent: str, scene):
-    """A case of one agent in a rig of its own."""
+    """Makes a case of one agent in a private rig."""
 
     def case() -> list[str]:
         TOOLS.find(agent)
-        # The rig's processes go first: an agent that is still asking is not to find nobody.
+        # The rig's processes end first, so that an agent that still sends requests finds the stand-in.
         with StandIn() as stand_in, Rig() as rig:
             return scene(Site(rig, agent, stand_in))
 
@@ -214,11 +217,11 @@ def of_agent(agent: str, scene):
 
 
 def held(site: Site, gate: str, count: int = 1) -> None:
-    wait_until(lambda: site.stand_in.waiting(gate) == count, LIMIT / 2, f"{count} wait at the gate '{gate}'")
+    wait_until(lambda: site.stand_in.waiting(gate) == count, LIMIT / 2, f"{count} requests wait at the gate '{gate}'")
 
 
 def lands(site: Site) -> list[str]:
-    """Two that conflict and one that meets a limit on its way: all of it lands, and is accounted for."""
+    """Two specs that conflict and one that hits a rate limit: all of them land and are accounted for."""
     for name in ("left", "right"):
         site.spec(name, f"[[read d0/f0.txt]] [[gate together]] [[write d0/f0.txt|{name}\\n]] [[say {name} is done]]")
     site.spec("free", "[[error 429 1 1]] [[bash echo free > free.txt]]")
@@ -242,7 +245,7 @@ def lands(site: Site) -> list[str]:
 
 
 def continued(site: Site) -> list[str]:
-    """What the verification rejects is mended in the same conversation."""
+    """Work that the verification rejects is fixed in the same conversation."""
     site.spec("fix", "[[bash test -e fix.txt && echo good > fix.txt || echo bad > fix.txt]] [[say wrote it]]")
     told = site.finish(site.begin("--verify", "grep -q good fix.txt"))
     told.row("fix", stage="done", attempt=2, failures=1)
@@ -256,7 +259,7 @@ def continued(site: Site) -> list[str]:
 
 
 def told_meanwhile(site: Site) -> list[str]:
-    """What a person says while the agent is at work reaches it at its next turn, in the same conversation."""
+    """A user's message to a working agent reaches it at its next turn, in the same conversation."""
     site.spec("task", "[[gate listening]] [[bash echo first > first.txt]] [[say the first]]")
     started = site.begin()
     held(site, "listening")
@@ -274,7 +277,7 @@ def told_meanwhile(site: Site) -> list[str]:
 
 
 def stopped_meanwhile(site: Site) -> list[str]:
-    """A run that was stopped goes on in the same conversation, and what was used before counts too."""
+    """A stopped run resumes in the same conversation, and tokens used before the stop are counted too."""
     site.spec("task", "[[bash echo first >> first.txt]] [[gate stopped]] [[say it is there]]")
     started = site.begin()
     held(site, "stopped")
@@ -292,20 +295,20 @@ def stopped_meanwhile(site: Site) -> list[str]:
 
 
 def wrong_key(site: Site) -> list[str]:
-    """A key that is refused for ever: no second attempt, and no minutes of trying."""
+    """A permanently refused key fails the workstream without a second attempt and without minutes of retries."""
     site.spec("key", "[[error 401 1000]] [[bash true]]")
     told = site.finish(site.begin(), code=1)
     told.row("key", stage="failed", attempt=1, failures=1)
     error = str(told.rows.get("key", {}).get("error")).lower()
     if not any(word in error for word in ("authenti", "401")):
-        told.findings.append(f"nothing of the key in its error: {error!r}")
+        told.findings.append(f"the error does not mention the key: {error!r}")
     if told.seconds > 45:
-        told.findings.append(f"it took {told.seconds:.1f} s")
+        told.findings.append(f"the run took {told.seconds:.1f} s")
     return told.findings
 
 
 def limited(site: Site) -> list[str]:
-    """The account's limit with its date is waited for, and does not count as a failure."""
+    """The run waits until the account's dated limit has passed, and does not count the limit as a failure."""
     site.rig.env.pop("ANTHROPIC_API_KEY")
     site.rig.env["CLAUDE_CODE_OAUTH_TOKEN"] = "sk-ant-oat01-stand-in"
     site.spec("late", "[[limit 4]] [[bash echo late > late.txt]]")
@@ -324,21 +327,21 @@ def limited(site: Site) -> list[str]:
 
 
 def supervisor_killed(site: Site) -> list[str]:
-    """The supervisor dies twice while two agents are at work: nobody notices, and nothing is done twice."""
+    """The supervisor dies twice while two agents work: the run continues, and no work is done twice."""
     for name in ("one", "two"):
         steps = f"[[gate first]] [[bash echo {name} > {name}.txt]] [[gate second]] [[bash echo more >> {name}.txt]]"
         site.spec(name, steps)
     started = site.begin()
     for gate in ("first", "second"):
         held(site, gate, 2)
-        before = wait_until(site.rig.supervisor, 10, "there is a supervisor")
+        before = wait_until(site.rig.supervisor, 10, "a supervisor runs")
         procs.send(before.pid, before.start, signal.SIGKILL)
         procs.wait_gone(before.pid, 5)
         site.stand_in.open(gate)
     told = site.finish(started)
     told.merges(2)
     numbers = [line["number"] for line in told.lines if "number" in line]
-    told.same("numbers of the run's words", numbers, list(range(len(numbers))))
+    told.same("numbers of the run's messages", numbers, list(range(len(numbers))))
     for name in ("one", "two"):
         told.row(name, stage="done", attempt=1, failures=0)
         told.landed(**{name: f"{name}\nmore"})
@@ -347,18 +350,18 @@ def supervisor_killed(site: Site) -> list[str]:
         told.same(f"conversations of {name}", site.stand_in.sessions(name), {site.conversation(name, 1)})
         kinds = collections.Counter(line["event"] for line in told.lines if line.get("workstream") == name)
         kinds.pop("workstream.activity", None)
-        told.same(f"what is told of {name}", sorted(kinds.values()), [1] * 5)
+        told.same(f"event counts of {name}", sorted(kinds.values()), [1] * 5)
         told.spent(name)
     return told.findings
 
 
 def not_allowed(site: Site) -> list[str]:
-    """What nobody is there to allow is told once, and the time limit ends who stands still behind it."""
+    """A tool call that no user is there to allow is reported once; the time limit ends an agent that then hangs."""
     outside = site.rig.root / "outside.txt"
     site.spec("stuck", f"[[write {outside}|x]] [[gate never]] [[bash true]]", "timeout: 6\nretries: 0\n")
     site.spec("goes", f"[[write {outside}|x]] [[bash echo goes > goes.txt]]")
     told = site.finish(site.begin(), code=1)
-    # What it used until it was ended is known to nobody, which is not the same as nothing.
+    # The usage of an agent that was killed is unknown, which is not the same as zero.
     told.row("stuck", stage="failed", attempt=1, error="timed out after 6 s", usd=None, unpriced=True)
     told.row("goes", stage="done", attempt=1)
     told.landed(goes="goes")
@@ -370,7 +373,7 @@ def not_allowed(site: Site) -> list[str]:
 
 
 def asks(site: Site) -> list[str]:
-    """A question that nobody is there to answer is told, and shown while it stands still behind it."""
+    """A question that no user is there to answer is reported once; the time limit ends an agent that then hangs."""
     site.spec("asks", "[[ask Which database?]] [[gate never]] [[bash true]]", "timeout: 6\nretries: 0\n")
     told = site.finish(site.begin(), code=1)
     told.row("asks", stage="failed", attempt=1, error="timed out after 6 s")
@@ -380,7 +383,8 @@ def asks(site: Site) -> list[str]:
 
 
 def recovered(site: Site) -> list[str]:
-    """The machine goes down while it is at work: it comes back in its own conversation and does the rest, once."""
+    """The machine goes down while the agent works: the agent resumes its own conversation and does the rest exactly
+    once."""
     task = f"[[as task]] {EACH} [[bash echo first >> first.txt]] [[gate middle]] [[bash echo second > second.txt]]"
     alone = {"claude": ["-p", "--model", MODEL, "--permission-mode", "acceptEdits", "--allowedTools", "Bash(*)"],
              "codex": ["exec", "--skip-git-repo-check", "--dangerously-bypass-approvals-and-sandbox"]}[site.agent]
@@ -393,17 +397,17 @@ def recovered(site: Site) -> list[str]:
     result = site.swarm("recover", "--apply", "--settle", "0", "--json")
     findings = [] if result.rc == 0 else [f"recover: {result}"]
     case = json.loads(result.out)["workers"][0]
-    findings += [] if {case["conversation"]} == before else [f"goes on in {case['conversation']}, not in {before}"]
+    findings += [] if {case["conversation"]} == before else [f"resumed conversation {case['conversation']}, not {before}"]
     ended = site.swarm("wait", "w", "--timeout", str(LIMIT))
-    findings += [] if ended.rc == 0 else [f"its end: {ended} {site.swarm('logs', 'w', '--stderr').out[-300:]}"]
+    findings += [] if ended.rc == 0 else [f"exit of w: {ended} {site.swarm('logs', 'w', '--stderr').out[-300:]}"]
     tree = Path(f"{site.rig.repo}-worktrees") / "w"
     if not (tree / "second.txt").exists():
-        findings.append(f"the rest is not done: {site.swarm('logs', 'w').out[-300:]}")
+        findings.append(f"the second step was not done: {site.swarm('logs', 'w').out[-300:]}")
     prompts = max(record.prompts for record in site.stand_in.answers("task"))
     findings += [] if prompts == 2 else [f"{prompts} prompts in the conversation, not 2"]
     state = json.loads((tree / ".agent" / "state.json").read_text())
     seen = (state["status"], state["attemptCount"])
-    return findings + ([] if seen == ("completed", 2) else [f"the session says {seen}"])
+    return findings + ([] if seen == ("completed", 2) else [f"status and attempt count of the session are {seen}"])
 
 
 SCENES = {"lands": lands, "a rejected attempt is continued": continued, "told meanwhile": told_meanwhile,
@@ -422,7 +426,7 @@ def every() -> dict:
 
 def main(argv=None) -> int:
     parser = cases.parser(__doc__)
-    parser.add_argument("--bin", metavar="DIR", default=os.environ.get("LAB_AGENTS"), help="where claude and codex are")
+    parser.add_argument("--bin", metavar="DIR", default=os.environ.get("LAB_AGENTS"), help="directory of claude and codex")
     args = parser.parse_args(argv)
     cases.ends_on_term()
     TOOLS.given = args.bin

@@ -17,7 +17,7 @@ unsafe = true
 [flow.roles.dev]
 agent = '{agent}'
 """
-# A review that sends back once, with what is to be done then: the agent goes on in the same conversation.
+# A review that sends the work back once, with instructions; the agent continues in the same conversation.
 REVIEW = """\
 if [ "$(wc -l < code.txt)" = 1 ]; then
   printf '%s\\n' '[[as dev]] [[usage 1000 200]] [[bash echo two >> code.txt]] [[say Done as asked.' \
@@ -40,13 +40,13 @@ def script(text: str) -> str:
 
 
 class Flow:
-    """A flow whose dev is the agent, who is told `directives`."""
+    """A flow whose role `dev` is the agent; `directives` are the agent's instructions."""
 
     def __init__(self, site, directives: str, *words: str):
         self.site = site
         repo = site.rig.repo
         (repo / "swarm.toml").write_text(SWARM_TOML.format(agent=site.agent))
-        # codex runs login shells, which have a search path of their own: there it is installed, too.
+        # codex runs login shells, which set their own search path: swarm must be found on that path too.
         (site.rig.home / ".bash_profile").write_text(f'PATH="{site.rig.env["PATH"]}:{Path(site.rig.binary).parent}"\n')
         nodes = [node("owner-intake", "owner", script(INTAKE)), node("build", "dev", f"[[as dev]] {directives}"),
                  node("review", "reviewer", script(REVIEW)),
@@ -68,11 +68,11 @@ class Flow:
         return json.loads((self.dir / "flow.json").read_text())
 
     def request(self, what: str) -> int:
-        """The number of the question that is open, which is to be this one."""
+        """Waits for the open question about `what` and returns its number."""
         def found():
             listed = self.say("requests", "--json")
             return next((one["request"] for one in json.loads(listed.out)["requests"] if one["text"] == what), None)
-        return wait_until(found, LIMIT, f"it asks for {what}")
+        return wait_until(found, LIMIT, f"the agent asks for {what}")
 
     def status(self) -> str:
         return self.state()["status"]
@@ -85,7 +85,7 @@ EMIT = "[[bash echo one > code.txt]] [[bash swarm flow emit --to review --artifa
 
 
 def plays(site) -> list[str]:
-    """It hands over by command, gets its work back, and hands over by a block, all in one conversation."""
+    """The agent hands over by command, gets its work back, and hands over by a block, all in one conversation."""
     flow = Flow(site, EMIT, "--consent", "full-access")
     done = flow.say("run", "--wait")
     findings = [] if (done.rc, flow.status()) == (0, "awaiting_improvement_choice") else [f"{done}: {flow.state()}"]
@@ -102,26 +102,26 @@ def plays(site) -> list[str]:
 
 
 def asks(site) -> list[str]:
-    """claude asks before each command that was not granted; a person says yes, for the flow, and no."""
+    """claude asks before each command that is not granted; the user allows two (one flow-wide) and denies one."""
     steps = "[[bash make one]] [[bash echo one > code.txt]] [[bash make one]] [[write more.txt|x]] [[bash make two]]"
     flow = Flow(site, f"{steps} [[say never]]", "--consent", "partial-access")
     flow.say("run")
     flow.say("allow", str(flow.request("make one")), "--flow-wide")
     flow.say("allow", str(flow.request("echo one > code.txt")))
     last = flow.request("make two")
-    findings = [] if (flow.worktree() / "code.txt").exists() else ["what was allowed is not done"]
-    findings += [] if (flow.worktree() / "more.txt").exists() else ["a file is asked for with partial access"]
+    findings = [] if (flow.worktree() / "code.txt").exists() else ["the allowed command did not run"]
+    findings += [] if (flow.worktree() / "more.txt").exists() else ["writing a file needs approval with partial access"]
     wait = flow.state()["awaitingHumanNodes"].get("build")
-    findings += [] if wait == {"role": "dev", "reason": "consent"} else [f"it waits for {wait}"]
+    findings += [] if wait == {"role": "dev", "reason": "consent"} else [f"dev waits for {wait}"]
     flow.say("deny", str(last))
     rests = flow.say("run", "--wait")
     wait = flow.state()["awaitingHumanNodes"].get("build")
-    findings += [] if wait == {"role": "dev", "reason": "consent-denied"} else [f"{rests}: it waits for {wait}"]
-    # A word of a person makes it go on in the same conversation.
+    findings += [] if wait == {"role": "dev", "reason": "consent-denied"} else [f"{rests}: dev waits for {wait}"]
+    # A message from the user makes the agent continue in the same conversation.
     flow.say("answer", f"[[as dev]] [[usage 1 1]] {EMIT.replace('> code', '>> code')}")
     for what in ("echo one >> code.txt",):
         flow.say("allow", str(flow.request(what)))
     flow.say("run", "--wait")
-    findings += [] if flow.status() == "awaiting_improvement_choice" else [f"in the end: {flow.state()}"]
+    findings += [] if flow.status() == "awaiting_improvement_choice" else [f"final state: {flow.state()}"]
     sessions = site.stand_in.sessions("dev")
     return findings + ([] if len(sessions) == 1 else [f"{len(sessions)} conversations, not one"])

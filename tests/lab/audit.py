@@ -1,8 +1,8 @@
-"""Audit: what the trace of supervisor and shim over spawn, kill and clean must show.
+"""Audit: checks of the system calls that supervisor and shim make during spawn, kill and clean.
 
-A file is synced before it is renamed onto a durable place, and the directory after
-it; every descriptor is close-on-exec from birth; files are 0600 and directories 0700
-whatever the umask; the lock file is never unlinked, renamed or written over.
+A file is synced before it is renamed onto a durable place, and its directory is synced afterwards. Every descriptor is
+created close-on-exec. Files are created with mode 0600 and directories with 0700, whatever the umask. The lock file is
+never unlinked, renamed or overwritten.
 """
 
 import os
@@ -29,9 +29,9 @@ WITHOUT_CLOEXEC = {"pipe", "dup", "accept", "epoll_create", "eventfd", "inotify_
 
 
 class Trace:
-    """A strace log as a list of complete calls with their role.
+    """An strace log as a list of complete calls, each with the role of its process.
 
-    Threads have numbers of their own; `first` maps those of the supervisor as well.
+    `first` maps the thread ids of the supervisor to roles too, because threads have ids of their own.
     """
 
     def __init__(self, text: str, first: dict[int, str]):
@@ -55,7 +55,7 @@ class Trace:
 
     @staticmethod
     def joined(line: str, pending: dict[str, str]) -> str | None:
-        """Puts the two halves of an interrupted line together."""
+        """Joins the two halves of an interrupted line."""
         if line.endswith("<unfinished ...>"):
             pending[line.split(None, 1)[0]] = line.removesuffix("<unfinished ...>").rstrip()
             return None
@@ -129,7 +129,7 @@ def synced_renames(trace: Trace, root: str) -> list[str]:
         if not any(c in ("fsync", "fdatasync") and r == "0" and f"<{folder}>" in a for _, c, a, r in calls[at:]):
             findings.append(f"unsynced: directory of {Path(target).name} is not synced after {call}")
     if not seen:
-        findings.append("audit: no rename onto a durable place was seen at all")
+        findings.append("audit: no rename onto a durable place was seen")
     return findings
 
 
@@ -198,7 +198,7 @@ def main(argv=None) -> int:
             "audit: synced before and after each rename": lambda: synced_renames(trace[0], root),
             "audit: descriptors are close-on-exec": lambda: close_on_exec(trace[0]),
             "audit: lock file is never replaced": lambda: lock_untouched(trace[0]),
-            "audit: files are made 0600, directories 0700": lambda: modes_at_birth(trace[0], root),
+            "audit: files are created 0600, directories 0700": lambda: modes_at_birth(trace[0], root),
             "audit: nothing is left": lambda: stop_everything(rig),
         }
         cases.run_all(checks, args.only, tally)

@@ -1,9 +1,8 @@
-"""The benchmark: every promise about speed, against the peers in the same run.
+"""The benchmark: compares every promised speed with the peers, in the same run.
 
-Figures are medians of alternating calls (A B, B A, …), each program with a home,
-state directory and tmux socket of its own on tmpfs. A peer that is missing is named
-and left out, and with it the bounds that need it. `aim`, `floor` and `MISS` say what
-was reached.
+Figures are medians of alternating calls (A B, B A, …). Each program has a private home, state directory and tmux socket
+on tmpfs. A missing peer is named and left out, together with the bounds that need it. The verdict of a figure is `aim`,
+`floor` or `MISS`.
 """
 
 import json
@@ -23,7 +22,7 @@ ROWS = {**FLEET, **LANDING, **RUNS, **SESSIONS, **FLOWS, **LIMITS, **WORKTREES}
 
 
 def show(rows: list[Row]) -> None:
-    """The table, one line per figure."""
+    """Prints the table, one line per figure."""
     cells = [("scenario", "swarm", "peers", "ratio", "floor", "aim", "verdict", "note")]
     for row in rows:
         peers = ", ".join(f"{name} {value:.2f}" for name, value in row.peers.items())
@@ -44,10 +43,10 @@ def as_json(rows: list[Row]) -> str:
 
 def main(argv=None) -> int:
     parser = cases.parser(__doc__)
-    parser.add_argument("--quick", action="store_true", help="few rounds, for a first look")
+    parser.add_argument("--quick", action="store_true", help="run only a few rounds, for a quick check")
     parser.add_argument("--idle-seconds", type=float, default=60)
-    parser.add_argument("--json", metavar="FILE", help="write the figures there as well")
-    parser.add_argument("--list", action="store_true", help="only list the groups of scenarios")
+    parser.add_argument("--json", metavar="FILE", help="also write the figures to FILE")
+    parser.add_argument("--list", action="store_true", help="list the groups of scenarios and exit")
     args = parser.parse_args(argv)
     if args.list:
         print("\n".join(ROWS))

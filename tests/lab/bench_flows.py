@@ -1,4 +1,4 @@
-"""What flows cost beside the work that is done in them."""
+"""Overhead of flows, without the work that is done in them."""
 
 import json
 import statistics
@@ -7,7 +7,7 @@ from .bench_rows import Row, against, alternate
 from .rig import Rig
 
 FLOWS, TURNS, NODES = 1000, 30, 1000
-# A turn: an artifact, and who is next. Without a command of swarm in it, so that a shell alone does the same.
+# One turn: writes an artifact and names the next node. It runs no swarm command, so that a plain shell can do the same.
 SCRIPT = """\
 echo work > "$SWARM_RECORD/$SWARM_NODE.md"
 printf '```handoff\\ntarget_node_id: %s\\nartifact_path: %s\\n```\\n' {to} "$SWARM_RECORD/$SWARM_NODE.md"
@@ -26,7 +26,7 @@ def workflow(nodes: list[dict], edges: list[tuple[str, str]]) -> str:
 
 
 def line(count: int) -> str:
-    """Nodes one after the other, of four roles."""
+    """Returns a workflow of `count` nodes in a line, with four roles."""
     names = ["owner-intake", *(f"n{number}" for number in range(1, count - 1)), "owner-close"]
     edges = list(zip(names, names[1:]))
     roles = ["owner", *(f"dev_{number % 3 + 1}" for number in range(1, count - 1)), "owner"]
@@ -43,7 +43,7 @@ def begin(rig: Rig, text: str) -> str:
 
 
 def turns(quick: bool) -> list[Row]:
-    """A flow of turns that do next to nothing, less what a shell takes for the same scripts."""
+    """Time per turn of a flow whose turns do almost nothing, minus the time a shell takes for the same scripts."""
     samples = []
     for _ in range(2 if quick else 5):
         with Rig() as rig:
@@ -51,7 +51,7 @@ def turns(quick: bool) -> list[Row]:
             took = rig.must("flow", "run", flow, "--wait", cwd=rig.repo).seconds
             status = json.loads(rig.must("flow", "status", flow, "--json", cwd=rig.repo).out)["status"]
             if status != "awaiting_improvement_choice":
-                raise AssertionError(f"the flow is {status}")
+                raise AssertionError(f"the flow's status is {status}")
             record = rig.root / "record"
             record.mkdir()
             rig.env |= {"SWARM_RECORD": str(record), "SWARM_NODE": "n"}
@@ -62,12 +62,12 @@ def turns(quick: bool) -> list[Row]:
 
 
 def listing(quick: bool) -> list[Row]:
-    """A workspace full of flows."""
+    """`flow ls` in a workspace with many flows."""
     with Rig() as rig:
         flow = begin(rig, line(4))
         place = rig.repo / ".a-society" / "state" / "demo"
         text = (place / flow / "flow.json").read_text()
-        # In the order in which they are made: the record comes behind the workflow.
+        # In the order of creation: the record is created after the workflow.
         files = sorted((place / flow / "record").iterdir(), reverse=True)
         record = {file.name: file.read_text() for file in files}
         for number in range(1, FLOWS):
@@ -84,7 +84,7 @@ def listing(quick: bool) -> list[Row]:
 
 
 def claim(quick: bool) -> list[Row]:
-    """What would be claimed of a graph with a thousand nodes, beside one with two: a whole command each."""
+    """Time of a whole `flow status` command with a graph of a thousand nodes, compared with one of two."""
     found = {}
     for name, count in (("swarm", NODES), ("2 nodes", 2)):
         with Rig() as rig:
@@ -92,7 +92,7 @@ def claim(quick: bool) -> list[Row]:
             words = ["flow", "status", flow, "--json"]
             took = alternate({"it": lambda: rig.must(*words, cwd=rig.repo).seconds * 1000}, 5 if quick else 15)
             found[name] = took["it"]
-    row = Row(f"flow status, {NODES:,} nodes", found.pop("swarm"), peers=found, note="with the workflow read")
+    row = Row(f"flow status, {NODES:,} nodes", found.pop("swarm"), peers=found, note="includes reading the workflow")
     against(row, "2 nodes", 40, 20)
     return [row]
 

@@ -1,4 +1,4 @@
-"""Landing against what one would write by hand: merge-tree, commit-tree, update-ref."""
+"""Landing compared with a hand-written script of merge-tree, commit-tree and update-ref."""
 
 import itertools
 import json
@@ -10,7 +10,7 @@ from .peers import timed
 from .rig import Rig
 
 COMPLETIONS = 50
-# One process for each step of each branch, as a script would have it.
+# One process per step and branch, as a script would do it.
 PIPELINE = """
 set -e
 for n in $(seq 0 49); do
@@ -20,12 +20,12 @@ for n in $(seq 0 49); do
   git update-ref refs/heads/%(base)s $new $base
 done
 """
-# What most people do, in a directory of its own.
+# The usual way: `git merge` in a separate worktree.
 MERGES = "set -e; git checkout -q %(base)s; for n in $(seq 0 49); do git merge -q --no-ff -m x w$n; done"
 
 
 def repository(rig: Rig, files: int, branches: int, bad: int | None = None) -> Path:
-    """A repository with so many files in directories of 50, and branches that change one file each."""
+    """Makes a repository with `files` files in directories of 50, and branches that change one file each."""
     rig.repo.mkdir()
     lines = ["commit refs/heads/main\ncommitter L <l@l> 1700000000 +0000\ndata 1\nx"]
     lines += [f"M 100644 inline d{n // 50}/f{n}\ndata 7\n{n:06d}\n" for n in range(files)]
@@ -54,7 +54,7 @@ def shell(rig: Rig, words: str, cwd: Path) -> float:
 
 
 def completions(quick: bool) -> list[Row]:
-    """Fifty finished branches, from `merge add` until the last has landed: journal, pins and clean-up included."""
+    """Fifty finished branches, from `merge add` until the last has landed; includes journal, pins and clean-up."""
     rows = []
     for files, floor in ((200, 0.4), (20_000, 1.0)):
         with Rig() as rig:
@@ -97,7 +97,7 @@ def completions(quick: bool) -> list[Row]:
 
 
 def checkout(quick: bool) -> list[Row]:
-    """One changed file lands under a checked-out base of 20,000 files, beside read-tree alone."""
+    """One changed file lands on a checked-out base of 20,000 files, compared with read-tree alone."""
     with Rig() as rig:
         repo = repository(rig, 20_000, 50)
         must(rig, "git reset -q --hard main")
@@ -121,13 +121,13 @@ def checkout(quick: bool) -> list[Row]:
 
         found = alternate({"swarm": ours, "read-tree": theirs}, 5 if quick else 11)
     row = Row("land one file, base of 20,000 checked out", found.pop("swarm"), peers=found,
-              note="with the commands that ask for it and wait")
+              note="includes 'merge add' and 'merge wait'")
     against(row, "read-tree", 1.5, 1.1)
     return [row]
 
 
 def batches(quick: bool) -> list[Row]:
-    """Thirty-two completions of which one is bad, eight together: how often the check runs."""
+    """Number of verifications for 32 completions, one of them bad, in batches of eight."""
     worst = 0
     for bad in (0, 13, 31) if quick else (0, 5, 13, 18, 26, 31):
         with Rig() as rig:
@@ -146,7 +146,7 @@ def batches(quick: bool) -> list[Row]:
             if len(landed) != 31:
                 raise AssertionError(f"{len(landed)} of 31 landed")
             worst = max(worst, len(runs.read_text().splitlines()))
-    return [Row("verifications for 32, one bad, batches of 8", worst, "", floor={"twelve": 12}, aim={"nine and a second look": 10})]
+    return [Row("verifications for 32, one bad, batches of 8", worst, "", floor={"twelve": 12}, aim={"nine and a recheck": 10})]
 
 
 LANDING = {"completions": completions, "checkout": checkout, "batches": batches}

@@ -1,4 +1,4 @@
-"""Comforts around the core: what limits cost a start, and what looks at 1,000 workers costs."""
+"""Cost of the extras: what limits add to a start, and how long checks of 1,000 workers take."""
 
 from .bench_rows import SLEEP, TRUE, Field, Row
 from .peers import Swarm
@@ -12,13 +12,13 @@ WORKERS = 1000
 
 
 class Limited(Swarm):
-    """Every worker with every limit."""
+    """Starts every worker with every limit."""
 
     def start_words(self, number: int, command: list[str]) -> list[str]:
         return [self.rig.binary, "spawn", "--name", self.label(number), *FLAGS, "--", *command]
 
     def end(self) -> None:
-        # Ended by their own hand, so that their control groups go with them.
+        # `kill` ends the workers, so that their control groups are removed.
         self.call([self.rig.binary, "kill", "--all"])
         super().end()
 
@@ -28,7 +28,7 @@ class Unlimited(Swarm):
 
 
 def start_alone(subject: Swarm) -> float:
-    """A start; the end of its worker is nobody else's burden."""
+    """Times one start; the end of its worker falls into nobody else's measurement."""
     number = subject.started
     took = subject.start(TRUE)
     subject.call(subject.wait_words(number))
@@ -36,7 +36,7 @@ def start_alone(subject: Swarm) -> float:
 
 
 def limits(quick: bool) -> list[Row]:
-    """Start one with all limits, beside one without any."""
+    """Starts one worker with all limits, compared with one without any."""
     with Field(Limited, Unlimited) as field_:
         field_.fill(10, SLEEP)
         row = field_.measure("start one with all limits", start_alone, 10 if quick else 100)
@@ -45,7 +45,7 @@ def limits(quick: bool) -> list[Row]:
 
 
 def looks(quick: bool) -> list[Row]:
-    """The long list and the doctor of 1,000 workers, most of them ended."""
+    """The long list and the doctor with 1,000 workers, most of them ended."""
     rounds = 5 if quick else 20
     with Field(Swarm) as field_:
         field_.fill(WORKERS, TRUE)
@@ -56,7 +56,7 @@ def looks(quick: bool) -> list[Row]:
         plain, long = look("ls of 1,000", "ls"), look("ls -l of 1,000", "ls", "-l")
         long.floor["2 x ls"] = 2 * plain.ours
         doctor = look("doctor with 1,000", "doctor")
-        doctor.floor["aim of the issue"] = DOCTOR_MS_MAX
+        doctor.floor["required"] = DOCTOR_MS_MAX
         one = look("explain one of 1,000", "explain", "n5")
     return [plain, long, doctor, one]
 

@@ -1,4 +1,4 @@
-"""The scenarios of the benchmark, each alternating with its peers in one run.
+"""Scenarios of the benchmark, each alternating with its peers in one run.
 
 Every function returns a list of `Row`s. Times are medians in milliseconds.
 """
@@ -18,11 +18,11 @@ from .peers import Pueue, Subject, Swarm, SwarmShort, Tsp, timed
 from .rig import Rig, wait_until
 
 ORIGINAL_START_MS = 145
-# Pooled threads leave after some seconds without work; that is the end of the start, not idleness.
+# Pooled threads exit after some seconds without work; that belongs to the start and is not idle time.
 CALM_SECONDS = 12
 TRUE, SLEEP = ["/bin/true"], ["/bin/sleep", "100000"]
 HELLO = 'fn main() { println!("hello"); }'
-# A worker that writes down when it ends: the clock is read last, so only the write lies after it.
+# A worker that records when it ends: it reads the clock last, so that only the write comes after the timestamp.
 STAMP = r"""
 extern "C" { fn clock_gettime(clock: i32, out: *mut [i64; 2]) -> i32; }
 fn main() {
@@ -40,14 +40,14 @@ fn main() {
 
 @dataclass
 class Row:
-    """One line of the table: our figure, the others', and what they must be."""
+    """One line of the table: our figure, the peers' figures, and the bounds."""
 
     scenario: str
     ours: float
     unit: str = "ms"
     peers: dict[str, float] = field(default_factory=dict)
     floor: dict[str, float] = field(default_factory=dict)
-    """Name of a bound -> the highest figure that is accepted."""
+    """Name of a bound -> the highest accepted figure."""
     aim: dict[str, float] = field(default_factory=dict)
     note: str = ""
 
@@ -62,7 +62,7 @@ class Row:
 
 
 def against(row: Row, name: str, floor: float | None = None, aim: float | None = None, plus: float = 0) -> None:
-    """Bounds as multiples of a peer's figure, when the peer took part."""
+    """Adds bounds that are multiples of a peer's figure, if the peer took part."""
     if name not in row.peers:
         return
     if floor is not None:
@@ -72,7 +72,7 @@ def against(row: Row, name: str, floor: float | None = None, aim: float | None =
 
 
 def alternate(actions: dict, rounds: int) -> dict[str, float]:
-    """A B, B A, A B …: the median of each."""
+    """Runs the actions in alternating order (A B, B A, A B …) and returns the median of each."""
     samples: dict[str, list[float]] = {name: [] for name in actions}
     for number in range(rounds):
         order = list(actions) if number % 2 == 0 else list(reversed(actions))
@@ -83,7 +83,7 @@ def alternate(actions: dict, rounds: int) -> dict[str, float]:
 
 
 class Field:
-    """Our program and the peers that are there, for one scenario."""
+    """Our program and the available peers, for one scenario."""
 
     def __init__(self, *kinds, quick: bool = False):
         self.subjects: dict[str, Subject] = {}
@@ -113,7 +113,7 @@ class Field:
 
 
 def start_and_list(quick: bool) -> list[Row]:
-    """Start, list and status with 10 and 100 running workers, one field for all of it."""
+    """Start, list and status with 10 and 100 running workers, in one field."""
     rows = []
     with Field(Swarm, Pueue, Tsp) as field_:
         for count in (10, 100):
@@ -135,7 +135,7 @@ def start_and_list(quick: bool) -> list[Row]:
 
 
 def thousand(quick: bool) -> list[Row]:
-    """Start and list with 1,000 registered, most of them ended."""
+    """Start and list with 1,000 registered workers, most of them ended."""
     rounds = 10 if quick else 30
     with Field(Swarm) as small:
         small.fill(10, TRUE)
@@ -170,7 +170,7 @@ def burst(quick: bool) -> list[Row]:
 
 
 def sleeper(subject: Subject) -> tuple[int, int]:
-    """Starts a worker that says its pid; returns its number and that pid."""
+    """Starts a worker that writes its pid; returns the worker's number and that pid."""
     path = subject.rig.work / f"pid{subject.started}"
     script = subject.rig.root / "sayer"
     if not script.exists():
@@ -178,12 +178,12 @@ def sleeper(subject: Subject) -> tuple[int, int]:
         script.chmod(0o755)
     number = subject.started
     subject.start([str(script), str(path)])
-    wait_until(path.exists, 10, "the worker says its pid", 0.002)
+    wait_until(path.exists, 10, "the worker has written its pid", 0.002)
     return number, int(path.read_text())
 
 
 def kill(quick: bool) -> list[Row]:
-    """From the start of the kill until it has returned and the worker is gone."""
+    """Time from the start of the kill until it has returned and the worker is gone."""
 
     def action(subject: Subject) -> float:
         number, pid = sleeper(subject)
@@ -204,7 +204,7 @@ def kill(quick: bool) -> list[Row]:
 
 
 def compiled(folder: Path, name: str, source: str) -> Path:
-    """A static program, as small a start as Rust has."""
+    """Compiles a static program, which starts as fast as Rust allows."""
     if shutil.which("rustc") is None:
         raise cases.Missing("rustc")
     (folder / f"{name}.rs").write_text(source)
@@ -216,7 +216,7 @@ def compiled(folder: Path, name: str, source: str) -> Path:
 
 
 def exit_to_wait(quick: bool) -> list[Row]:
-    """From the last act of a worker until `wait` has returned."""
+    """Time from the last act of a worker until `wait` has returned."""
     with tempfile.TemporaryDirectory() as folder:
         program = str(compiled(Path(folder), "stamp", STAMP))
 
@@ -235,7 +235,7 @@ def exit_to_wait(quick: bool) -> list[Row]:
 
 
 def concurrent(quick: bool) -> list[Row]:
-    """8 processes x 25 registrations; all of them must be there."""
+    """8 processes x 25 registrations; checks that no row is lost."""
 
     def action(subject: Subject) -> float:
         scripts = []
@@ -258,7 +258,7 @@ def concurrent(quick: bool) -> list[Row]:
             raise AssertionError(f"lost: {len(subject.rig.rows())} rows after {subject.started} starts")
         return took
 
-    # Every sample has new programs, so that none registers beside the rows of an earlier one.
+    # Every sample starts new programs, so that no registration slows down because of rows of an earlier sample.
     samples: dict[str, list[float]] = {}
     missing: list[str] = []
     for _ in range(1 if quick else 3):
@@ -274,10 +274,10 @@ def concurrent(quick: bool) -> list[Row]:
 
 
 def memory(quick: bool) -> list[Row]:
-    """PSS of everything that each program keeps for 100 sleeping workers."""
+    """PSS of all processes that each program keeps for 100 sleeping workers."""
     with Field(Swarm, Pueue, Tsp) as field_:
         field_.fill(100, SLEEP)
-        # What they keep is what is there when nothing happens any more.
+        # Only what stays once everything is quiet counts.
         time.sleep(1)
         sizes = {name: subject.overhead() for name, subject in field_.subjects.items()}
         ours = field_.subjects["swarm"]
@@ -328,7 +328,7 @@ def windows(quick: bool) -> list[Row]:
 
 
 def worktrees(quick: bool) -> list[Row]:
-    """A worker in a new worktree against `git worktree add` alone."""
+    """A worker in a new worktree compared with `git worktree add` alone."""
     rows = []
     git = shutil.which("git")
     for files, rounds in ((200, 10), (20_000, 3)):
@@ -356,7 +356,7 @@ def worktrees(quick: bool) -> list[Row]:
 
 
 def process_start(quick: bool) -> list[Row]:
-    """`swarm status` against a program that only says hello."""
+    """`swarm status` compared with a program that only prints hello."""
     with tempfile.TemporaryDirectory() as folder, Swarm() as ours:
         hello = str(compiled(Path(folder), "hello", HELLO))
         ours.fill(10, SLEEP)
@@ -368,13 +368,13 @@ def process_start(quick: bool) -> list[Row]:
 
 
 def supervisor_start(quick: bool) -> list[Row]:
-    """What the first command pays for starting the supervisor, beyond what the next one pays."""
+    """Extra time of the first command, which starts the supervisor, over the next one."""
     with Swarm() as ours:
         ours.call([ours.rig.binary, "kill", "--all"])
 
         def cold() -> float:
             ours.call([ours.rig.binary, "supervisor", "stop"])
-            wait_until(lambda: not ours.rig.of_role("supervisor"), 10, "the supervisor has left")
+            wait_until(lambda: not ours.rig.of_role("supervisor"), 10, "the supervisor has exited")
             return ours.start(TRUE)
 
         found = alternate({"cold": cold, "warm": lambda: ours.start(TRUE)}, 5 if quick else 15)
@@ -383,7 +383,7 @@ def supervisor_start(quick: bool) -> list[Row]:
 
 
 def on_disk(quick: bool) -> list[Row]:
-    """The start on a real disk, beside what one fsync costs there."""
+    """A start with the state on a real disk, compared with one fsync on that disk."""
     base = tempfile.gettempdir()
 
     def fsync() -> float:
@@ -403,7 +403,7 @@ def on_disk(quick: bool) -> list[Row]:
 
 
 def switches(pids: list[int]) -> dict[tuple[int, str], int]:
-    """How often each thread of these processes has waited so far: each wake-up adds one."""
+    """Number of times that each thread of these processes has waited so far: each wake-up adds one."""
     counts = {}
     for pid in pids:
         for status in Path(f"/proc/{pid}/task").glob("*/status"):
@@ -413,13 +413,13 @@ def switches(pids: list[int]) -> dict[tuple[int, str], int]:
 
 
 def wakeups(before: dict, after: dict) -> int:
-    """What was added in between; a thread that is new or gone has woken as well."""
+    """Number of wake-ups between the two samples; a thread that is new or gone counts too."""
     added = sum(count - before.get(thread, 0) for thread, count in after.items())
     return added + len(set(before) - set(after))
 
 
 def idle(quick: bool, seconds: float) -> list[Row]:
-    """An idle minute with 100 workers: no thread of ours wakes, by the kernel's count and by strace."""
+    """An idle minute with 100 workers: no thread of ours wakes, measured by the kernel's counters and by strace."""
     with Swarm() as ours:
         ours.fill(100, SLEEP)
         people = [p for p in ours.rig.census() if p.role in ("guard", "supervisor", "forkserver", "shim")]
@@ -432,7 +432,7 @@ def idle(quick: bool, seconds: float) -> list[Row]:
                 last[:] = now, time.monotonic()
             return time.monotonic() - last[1] > CALM_SECONDS
 
-        wait_until(calm, 60, "the last start has been digested", 1.0)
+        wait_until(calm, 60, "all threads are idle after the last start", 1.0)
         before = switches(pids)
         end = time.monotonic() + seconds
         while time.monotonic() < end:
@@ -442,17 +442,17 @@ def idle(quick: bool, seconds: float) -> list[Row]:
     return [
         Row(f"wake-ups in {seconds:g} idle s, 100 workers", woken, "", floor={"none": 0}, aim={"none": 0}),
         Row(f"system calls in {seconds:g} idle s (strace)", len(calls), "", floor={"none": 0}, aim={"none": 0},
-            note=" ".join(calls[:10]) or "without the wait that strace itself interrupts, once per thread"),
+            note=" ".join(calls[:10]) or "excludes the wait that strace itself interrupts once per thread"),
     ]
 
 
 def traced_calls(ours: Swarm, pids: list[int], seconds: float) -> list[str]:
-    """The names of the calls while strace looks on."""
+    """Names of the calls made while strace is attached."""
     return [call.split("(")[0] for _, call in timed_calls(ours, pids, seconds) if "resumed>" not in call]
 
 
 def timed_calls(ours: Swarm, pids: list[int], seconds: float) -> list[tuple[float, str]]:
-    """Calls while strace looks on; those it interrupts by attaching and detaching do not count."""
+    """Calls made while strace is attached, except those that strace interrupts by attaching and detaching."""
     log = ours.rig.root / "idle.log"
     argv = ["strace", "-f", "-ttt", "-o", str(log), "-e", "signal=none"] + [word for pid in pids for word in ("-p", str(pid))]
     if shutil.which("strace") is None:
@@ -464,7 +464,7 @@ def timed_calls(ours: Swarm, pids: list[int], seconds: float) -> list[tuple[floa
     strace.terminate()
     strace.wait()
     procs.forget(strace)
-    # Attaching interrupts each wait once, and the program goes to wait again: the first second shows that.
+    # Attaching interrupts each wait once, and the program waits again: the calls of the first second are excluded.
     lines = [line.split(None, 2) for line in log.read_text().splitlines()]
     first = float(lines[0][1]) if lines else 0.0
     return [(float(at), call) for _, at, call in lines if float(at) > first + 1 and "detached" not in call]

@@ -1,4 +1,4 @@
-"""Runs against what one would take otherwise: GNU parallel, and a loop of git commands."""
+"""Runs compared with the usual alternatives: GNU parallel, and a loop of git commands."""
 
 import itertools
 import json
@@ -12,7 +12,7 @@ from .rig import Rig, wait_until
 
 JOBS, SPECS, AT_ONCE = 1000, 100, 4
 MEGABYTES = 100
-# What each of four at once does with one branch; the base takes one at a time.
+# Work of each of four parallel processes for one branch; access to the base is serialized.
 LOOP = """i=$1; repo=$2; base=$3; cd "$repo"
 flock ../lock git worktree add -q -b "$base-w$i" "../trees/$i" "$base"
 (cd "../trees/$i" && sh -e -c "echo $i > new$i.txt" && git add -A && git commit -q -m "do $i")
@@ -21,7 +21,7 @@ flock ../lock sh -c "git merge -q --no-ff -m 'merge $i' $base-w$i && git worktre
 
 
 def jobs(quick: bool) -> list[Row]:
-    """A thousand jobs that do nothing, eight at once."""
+    """A thousand jobs that do nothing, eight at a time."""
     with Rig() as rig:
         file = rig.root / "jobs.toml"
         file.write_text("limit = 8\n" + "[[job]]\ncommand = ['true']\n" * JOBS)
@@ -30,7 +30,7 @@ def jobs(quick: bool) -> list[Row]:
             took = shell(rig, f"{rig.binary} run {file} --headless > {rig.root}/told", rig.root)
             last = json.loads((rig.root / "told").read_text().splitlines()[-1])
             if (last["event"], last["done"]) != ("run.completed", JOBS):
-                raise AssertionError(f"not all were done: {last}")
+                raise AssertionError(f"not all jobs were done: {last}")
             return took
 
         def parallel() -> float:
@@ -49,7 +49,7 @@ def jobs(quick: bool) -> list[Row]:
 
 
 def specs(quick: bool) -> list[Row]:
-    """A hundred specs of the shell agent, four at once, each landed; beside the same by hand."""
+    """A hundred specs of the shell agent, four at a time, each landed; compared with the same by hand."""
     samples = {"swarm": [], "loop": []}
     for turn in range(1 if quick else 3):
         for name in ("swarm", "loop") if turn % 2 == 0 else ("loop", "swarm"):
@@ -94,7 +94,7 @@ def write_specs(repo: Path, count: int, script: str) -> None:
 
 
 def memory(_quick: bool) -> list[Row]:
-    """The supervisor with a thousand specs, twenty of them at work."""
+    """Memory of the supervisor with a thousand specs, twenty of them being worked on."""
     with Rig() as rig:
         repo = repository(rig, 20, 1)
         must(rig, "git checkout -q -f main")
@@ -103,7 +103,7 @@ def memory(_quick: bool) -> list[Row]:
         rig.must("plan", "--specs", "specs", "-y", cwd=repo)
         rig.must("run", "-j", "20", "--detach", cwd=repo)
         working = lambda: rig.must("run", "status", "--json", cwd=repo).out.count('"working"') == 20
-        wait_until(working, 60, "twenty are at work")
+        wait_until(working, 60, "twenty agents work")
         pid = (rig.dir / "supervisor.lock").read_text().strip()
         status = Path(f"/proc/{pid}/status").read_text()
         used = next(int(line.split()[1]) for line in status.splitlines() if line.startswith("VmRSS"))
@@ -111,7 +111,7 @@ def memory(_quick: bool) -> list[Row]:
 
 
 def events(quick: bool) -> list[Row]:
-    """What a hundred megabytes of an agent's events add to a run, beside cat that throws them away."""
+    """Time that a hundred megabytes of an agent's events add to a run, compared with cat to /dev/null."""
     with Rig() as rig:
         repo = repository(rig, 20, 1)
         must(rig, "git checkout -q -f main")

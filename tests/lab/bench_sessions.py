@@ -1,4 +1,4 @@
-"""The scenarios of sessions: what beats cost, who wakes for them, and how soon an end is told."""
+"""Scenarios of sessions: the cost of heartbeats, which processes they wake, and how soon an exit is reported."""
 
 import json
 import os
@@ -13,12 +13,12 @@ from .bench_rows import SLEEP, Row, alternate, timed_calls
 from .peers import Swarm
 
 TICK_SECONDS = 10
-# What the last start leaves to do is over after one beat of each.
+# Work left by the last start is over after one heartbeat of each session.
 CALM_SECONDS = 2 * TICK_SECONDS
 
 
 def begin(ours: Swarm, count: int) -> int:
-    """So many workers with a session each; the supervisor's process."""
+    """Starts `count` workers with a session each; returns the pid of the supervisor."""
     for number in range(count):
         folder = ours.rig.root / "sessions" / str(number)
         folder.mkdir(parents=True)
@@ -29,13 +29,13 @@ def begin(ours: Swarm, count: int) -> int:
 
 
 def cpu_ns(pid: int) -> int:
-    """What all threads of a process have used, those that ended included."""
+    """CPU time of all threads of a process in ns, including threads that have ended."""
     user, system = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[11:13]
     return (int(user) + int(system)) * (1_000_000_000 // os.sysconf("SC_CLK_TCK"))
 
 
 def sessions(quick: bool) -> list[Row]:
-    """The share of a core that beats take, on a real disk."""
+    """Share of a core that heartbeats take, on a real disk."""
     count, seconds = (100, 30) if quick else (1000, 120)
     with Swarm(tempfile.gettempdir()) as ours:
         supervisor = begin(ours, count)
@@ -63,7 +63,7 @@ def ticks(quick: bool) -> list[Row]:
 
 
 def told(quick: bool) -> list[Row]:
-    """From the death of an agent to the line of it in `swarm events --follow`."""
+    """Time from the death of an agent to its line in `swarm events --follow`."""
     rounds = 5 if quick else 30
     with Swarm() as ours:
         follower = procs.launch([ours.rig.binary, "events", "--follow", "--json"], env=ours.rig.env, stdout=subprocess.PIPE,

@@ -1,4 +1,4 @@
-"""What new worktrees are given and what comes back, beside the commands that one would type for it."""
+"""Included files of new worktrees and restored worktrees, compared with the manual commands."""
 
 import itertools
 
@@ -6,13 +6,13 @@ from .bench_landing import must, repository, shell
 from .bench_rows import Row, against, alternate
 from .rig import Rig
 
-# A directory of a size that tools make: 2,000 files of 32 KiB.
+# Sized like a typical tool directory: 2,000 files of 32 KiB.
 FILES = 2_000
 FILL = f"mkdir -p cache && head -c {FILES * 32_768} /dev/urandom | (cd cache && split -a 4 -b 32768 - f)"
 
 
 def include(quick: bool) -> list[Row]:
-    """A worker whose worktree is given a big ignored directory, beside cp alone."""
+    """A worker whose worktree includes a big ignored directory, compared with cp alone."""
     with Rig() as rig:
         repo = repository(rig, 200, 2)
         must(rig, "git reset -q --hard main && echo cache/ >> .git/info/exclude && echo cache/ > .worktreeinclude")
@@ -27,13 +27,13 @@ def include(quick: bool) -> list[Row]:
             return shell(rig, f"cp -r --reflink=auto cache {rig.root}/copy{next(count)}", repo)
 
         found = alternate({"swarm": ours, "cp": copied}, 3 if quick else 7)
-    row = Row(f"include {FILES:,} files in a new worktree", found.pop("swarm"), peers=found, note="with the whole spawn")
+    row = Row(f"include {FILES:,} files in a new worktree", found.pop("swarm"), peers=found, note="includes the whole spawn")
     against(row, "cp", 5)
     return [row]
 
 
 def restore(quick: bool) -> list[Row]:
-    """A sparse worktree of a repository of 20,000 files with work in it comes back, beside `git worktree add`."""
+    """Restores a dirty sparse worktree of a repository with 20,000 files, compared with `git worktree add`."""
     with Rig() as rig:
         repo = repository(rig, 20_000, 2)
         must(rig, "git reset -q --hard main && git sparse-checkout set --no-cone '/*' '!/d1*/'")
@@ -55,7 +55,7 @@ def restore(quick: bool) -> list[Row]:
             return shell(rig, f"git worktree add -q --detach {rig.root}/tree{next(count)} main", repo)
 
         found = alternate({"swarm": ours, "worktree add": added}, 2 if quick else 5)
-    row = Row("restore, 20,000 files, sparse", found.pop("swarm"), peers=found, note="looked at byte for byte")
+    row = Row("restore, 20,000 files, sparse", found.pop("swarm"), peers=found, note="verified byte for byte")
     against(row, "worktree add", 10)
     return [row]
 

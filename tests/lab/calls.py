@@ -1,8 +1,7 @@
-"""System calls of x86_64: which change the world, and with which errors they may fail.
+"""System calls of x86_64: which ones change state outside the process, and with which errors they may fail.
 
-A call is described by its number, where its target stands among the arguments
-(`path0`: a path in argument 0; `at0`: a directory descriptor and a path; `fd0`: a
-descriptor), and the errors that the error sweep lets it return.
+A call is described by its number, the position of its target among the arguments (`path0`: a path in argument 0; `at0`:
+a directory descriptor and a path; `fd0`: a descriptor), and the errors that the error sweep lets it return.
 """
 
 import errno
@@ -12,12 +11,12 @@ import re
 ERRORS_ASKED = ("EIO", "ENOSPC", "EMFILE", "EACCES", "EROFS", "ENOLCK", "EAGAIN", "ENOMEM", "EINTR")
 
 _MAKE = "EIO ENOSPC EACCES EROFS ENOMEM"
-# EAGAIN is left to calls that may really say it: one that says "not now" of a ready
-# descriptor breaks the contract of epoll, and no program can survive that.
+# EAGAIN is left to calls that may really return it: a call that returns EAGAIN on a ready descriptor breaks the
+# contract of epoll, and no program can survive that.
 _DATA = "EIO ENOSPC EINTR"
 _FD = "EMFILE ENOMEM"
 
-# number: (name, target, a kill before it is a point of the sweep, errors)
+# number: (name, target, whether a kill before the call is a point of the sweep, errors)
 TABLE = {
     0: ("read", "fd0", False, "EIO EINTR"),
     1: ("write", "fd0", True, _DATA),
@@ -90,7 +89,7 @@ TABLE = {
 
 CREATING = os.O_CREAT | os.O_TRUNC
 OPENS = {2: 1, 257: 2}
-"""Where the flags of an open stand."""
+"""Position of the flags among the arguments of an open."""
 LOCKING = (6, 7, 37, 38)
 """fcntl commands that take a lock: F_SETLK, F_SETLKW and their OFD kin."""
 # Wake-ups of threads and timers change nothing that another process can see.
@@ -98,11 +97,11 @@ PRIVATE = re.compile(r"anon_inode:|^pipe:#$|/proc/|/sys/|^/dev/")
 
 
 def normalise(target: str, root: str) -> str:
-    """A name for a target that is the same in the next rig."""
+    """Returns a name for the target that is the same in the next rig."""
     target = target.removesuffix(" (deleted)")
     if root:
         target = target.replace(root, "~")
-    # The id of a flow, and the worker of one of its roles; objects of git and what they are before.
+    # The id of a flow and the worker of one of its roles; temporary files of git before they become objects.
     target = re.sub(r"\d{8}T\d{9}Z-[0-9a-f]{6}", "#flow", target)
     target = re.sub(r"/[0-9a-f]{6}-(?=[a-z])", "/#-", target)
     target = re.sub(r"/objects/[0-9a-f]{2}(?=/|$)", "/objects/#", re.sub(r"tmp_obj_\w{6}", "tmp_obj_#", target))
@@ -111,30 +110,30 @@ def normalise(target: str, root: str) -> str:
 
 
 def is_point(number: int, args: list[int], target: str) -> bool:
-    """A kill before this very call belongs to the sweep."""
+    """Reports whether a kill before this call belongs to the sweep."""
     if number in OPENS:
         return bool(args[OPENS[number]] & CREATING) and not PRIVATE.search(target)
     if number == 72:
         return args[1] in LOCKING
     name, _, point, _ = TABLE[number]
     if name in ("write", "writev") and PRIVATE.search(target):
-        # A pipe between processes is the handshake; an eventfd is not.
+        # A pipe between processes is part of the handshake; an eventfd is not.
         return target.startswith("pipe:")
-    # A new thread of the same process is not a change of the world; CLONE_THREAD is 0x10000.
+    # A new thread of the same process is no outside change; CLONE_THREAD is 0x10000.
     if name == "clone" and args[0] & 0x10000:
         return False
     return point
 
 
 def errors_for(name: str, target: str) -> list[str]:
-    """The errors to try at a call of this name on this target."""
+    """Returns the errors to try at a call of this name on this target."""
     for known, _, _, errors in TABLE.values():
         if known == name:
             break
     else:
         return []
     if "anon_inode:" in target:
-        # Event and timer descriptors are not interrupted and have no disk to fail.
+        # Event and timer descriptors are not interrupted, and no disk can fail under them.
         return []
     if name in ("read", "write", "writev") and target.startswith(("socket:", "pipe:")):
         return ["EINTR"]

@@ -1,4 +1,4 @@
-"""Runs cases: one line for each, counts at the end, and an exit code for all of them."""
+"""Runs cases: prints one line per case and the counts at the end, and returns one exit code for all of them."""
 
 import argparse
 import multiprocessing
@@ -12,36 +12,36 @@ from . import procs
 
 
 def parser(doc: str) -> argparse.ArgumentParser:
-    """The options that every module has."""
+    """Returns a parser with the options that every module has."""
     made = argparse.ArgumentParser(description=doc, formatter_class=argparse.RawDescriptionHelpFormatter)
     made.add_argument("--only", metavar="PATTERN", help="run only the cases whose name matches this regular expression")
     made.add_argument("--allow-skips", action="store_true",
-                      help="succeed although cases were skipped for another reason than a missing tool")
+                      help="succeed even if cases were skipped for a reason other than a missing tool")
     return made
 
 
 def chosen(names, only: str | None) -> list:
-    """Names that --only selects."""
+    """Returns the names that --only selects."""
     return [name for name in names if not only or re.search(only, name)]
 
 
 class Skip(Exception):
-    """A case that cannot run on this machine, and why."""
+    """Raised by a case that cannot run on this machine, with the reason."""
 
 
 class Missing(Skip):
-    """A case that cannot run because a tool is missing, and which one."""
+    """Raised by a case that needs a missing tool, with the name of the tool."""
 
     def __str__(self) -> str:
         return f"{MISSING}{super().__str__()}"
 
 
-# Begins the reason of a skipped case that lacks a tool, also in the output of a program that ran the case.
+# Prefix of the skip reason of a case that lacks a tool, also in the output of a program that ran the case.
 MISSING = "missing tool: "
 
 
 def skip_for(why: str) -> Skip:
-    """The exception for a reason that another program printed."""
+    """Returns the exception for a reason that another program printed."""
     return Missing(why.removeprefix(MISSING)) if why.startswith(MISSING) else Skip(why)
 
 
@@ -78,7 +78,7 @@ class Tally:
 
 
 def attempt(case) -> tuple[list[str], float]:
-    """Runs a case and returns findings and seconds; an exception is a finding too."""
+    """Runs a case and returns findings and seconds; an exception counts as a finding."""
     begun = time.monotonic()
     try:
         findings = case() or []
@@ -92,12 +92,12 @@ def attempt(case) -> tuple[list[str], float]:
     return findings, time.monotonic() - begun
 
 
-# The cases of a `run_all`: functions do not travel to the jobs, which are forked when these are there.
+# Cases of the current `run_all`: functions cannot be sent to the jobs, so the jobs inherit this dictionary by fork.
 _named: dict = {}
 
 
 def _attempt_named(name: str) -> tuple[str, list[str], float, str | None]:
-    """Name, findings and seconds of one case, and why it was skipped."""
+    """Runs one case and returns its name, findings, seconds, and the reason if it was skipped."""
     try:
         return (name, *attempt(_named[name]), None)
     except Skip as why:
@@ -105,7 +105,7 @@ def _attempt_named(name: str) -> tuple[str, list[str], float, str | None]:
 
 
 def run_all(cases: dict, only: str | None, tally: Tally | None = None, *, allow_skips: bool = False, jobs: int = 1) -> Tally:
-    """Runs named cases, in order if there is one job."""
+    """Runs named cases; with one job, in the given order."""
     tally = tally or Tally(allow_skips=allow_skips)
     _named.update(cases)
     for name, findings, seconds, why in in_parallel(_attempt_named, chosen(cases, only), jobs):
@@ -123,7 +123,7 @@ def _prepare_job() -> None:
 
 
 def in_parallel(function, items: list, jobs: int):
-    """Yields function(item) for all items, in the order in which they end."""
+    """Yields function(item) for all items, in order of completion."""
     if jobs <= 1:
         procs.become_subreaper()
         yield from map(function, items)
@@ -141,5 +141,5 @@ def in_parallel(function, items: list, jobs: int):
 
 
 def ends_on_term() -> None:
-    """Makes SIGTERM an orderly exit, which removes the rigs."""
+    """Turns SIGTERM into an orderly exit, which removes the rigs."""
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))

@@ -1,8 +1,8 @@
-"""Error sweep: each call of command, supervisor and shim fails once, with each error it may return.
+"""Error sweep: each call of command, supervisor and shim fails once with each error that it may return.
 
-EIO ENOSPC EMFILE EACCES EROFS ENOLCK EAGAIN ENOMEM: the command ends with one line
-that says why, or succeeds; nothing is half-done and nothing panics. EINTR: nobody
-notices. Points and judgement are those of the kill sweep.
+EIO ENOSPC EMFILE EACCES EROFS ENOLCK EAGAIN ENOMEM: the command ends with one line that states the reason, or succeeds;
+nothing is half-done and nothing panics. EINTR: the failure has no visible effect. Points and verdicts are those of the
+kill sweep.
 """
 
 import sys

@@ -1,4 +1,4 @@
-"""A turn that is held at work, so that somebody may speak in its place."""
+"""Holds a turn in the middle of its work, so that a test can act in its place."""
 
 from pathlib import Path
 
@@ -14,7 +14,7 @@ esac"""
 
 
 def hold(world: World) -> None:
-    """Before the flow is run: the turn of `build` is at work until it is told to go on."""
+    """Makes the turn of `build` wait until `free` is called; must be called before the flow runs."""
     play = world.rig.root / "play.sh"
     play.write_text(play.read_text().replace('sleep "$REST"', HELD.replace("@ROOT@", str(world.rig.root)), 1))
 
@@ -24,26 +24,26 @@ def is_held(world: World) -> bool:
 
 
 def artifact(world: World) -> Path:
-    """What the agent at work would hand over."""
+    """Returns an artifact that the held agent could hand over."""
     path = world.dir / "record" / "build-by-hand.md"
     path.write_text("by hand\n")
     return path
 
 
 def environment(world: World) -> dict[str, str]:
-    """Of the agent that is at work, as it wrote it down."""
+    """Environment of the held agent, as the agent recorded it."""
     lines = (world.rig.root / "env").read_text().splitlines()
     return {name: value for name, _, value in (line.partition("=") for line in lines) if name.startswith("SWARM_")}
 
 
 def free(world: World) -> None:
-    """The turn that is held goes on, and whatever comes after it."""
+    """Releases the held turn and all later ones."""
     (world.rig.root / "free").touch()
     fifo = world.rig.root / "go"
-    # Opened for both, so that nobody has to wait for a reader.
+    # Opened for reading and writing, so that the open does not block until there is a reader.
     with open(fifo, "r+b", buffering=0) as gate:
         gate.write(b"\n" * 8)
-        wait_until(lambda: not still_held(world), 10, "the turn goes on")
+        wait_until(lambda: not still_held(world), 10, "the turn continues")
 
 
 def still_held(world: World) -> bool:

@@ -1,6 +1,6 @@
-"""Who looks on while a flow runs: a reader, a person who answers, and another program that writes.
+"""Threads that act while a flow runs: a reader, a person who answers, and another program that writes.
 
-Each is a thread of its own with findings of its own.
+Each thread collects findings of its own.
 """
 
 import json
@@ -14,15 +14,15 @@ from .flow_world import World
 
 LOOK = 0.003
 COMMAND_LIMIT = 60
-# How long the flow may rest before somebody asks whether it is still run.
+# Seconds without a change after which the person checks whether the flow is still being run.
 QUIET = 1.5
-# What a person may hear who was not quick enough.
+# Error messages that a person may get whose command came too late.
 RACES = ("not currently accepting", "is not accepting", "already has queued", "not awaiting", "not a text reply",
          "is not currently waiting", "is not currently awaiting", "it has ended")
 
 
 class Onlooker(threading.Thread):
-    """Works until it is told that all is over."""
+    """Acts until it is told that all is over."""
 
     def __init__(self, world: World):
         super().__init__(daemon=True)
@@ -47,7 +47,7 @@ class Onlooker(threading.Thread):
 
 
 class Reader(Onlooker):
-    """Reads flow.json whenever it is another one; it always parses, and never says what cannot be."""
+    """Reads flow.json whenever it has changed; it must always parse and never contain an impossible state."""
 
     def __init__(self, world: World, may_be_torn: bool = False):
         super().__init__(world)
@@ -75,14 +75,14 @@ class Reader(Onlooker):
 
 
 class Person(Onlooker):
-    """Answers what is asked, approves or declines, chooses, and has the flow run on where nobody does."""
+    """Answers questions, approves or declines, makes choices, and resumes the flow if no process runs it."""
 
     def __init__(self, world: World, chance: random.Random):
         super().__init__(world)
         self.chance = chance
         self.said = 0
         self.acknowledged: dict[str, str] = {}
-        """What was said, and to whom."""
+        """Acknowledged answers: text -> node."""
         self.counts: Counter = Counter()
         self.slowest = 0.0
         self.done = threading.Event()
@@ -92,7 +92,7 @@ class Person(Onlooker):
         try:
             flow = self.world.flow()
         except ValueError:
-            # Another program is just writing it; the reader knows whether one may.
+            # Another program is writing the file right now; the reader judges whether that is allowed.
             return
         if flow["status"] == "completed":
             self.done.set()
@@ -128,10 +128,10 @@ class Person(Onlooker):
                 whom = "--node" if node in self.world.role else "--role"
                 self.tell(node, word, "answer", self.world.id, whom, node)
             else:
-                self.findings.append(f"altered: {node} waits for {reason}")
+                self.findings.append(f"altered: {node} waits for unexpected {reason}")
 
     def tell(self, node: str, word: str, *words: str) -> None:
-        """Says something that nobody said before."""
+        """Gives an answer whose text is unique."""
         self.said += 1
         text = f"{word}-{self.said}"
         if self.say(*words, text):
@@ -141,7 +141,7 @@ class Person(Onlooker):
         return self.command(*words) is not None
 
     def command(self, *words: str) -> str | None:
-        """What it printed; none where it came too late, or was killed."""
+        """Returns the command's output; `None` if the command came too late or was killed."""
         result = self.world.swarm(*words, limit=COMMAND_LIMIT)
         self.slowest = max(self.slowest, result.seconds)
         if result.rc == 0:
@@ -153,7 +153,8 @@ class Person(Onlooker):
         return None
 
     def prod(self, flow: dict) -> None:
-        """Nothing happens for long: perhaps nobody runs it, or knows what another program wrote."""
+        """Resumes the flow if nothing has changed for long: perhaps no process runs it, or swarm has not noticed a
+        foreign write."""
         flow.pop("theirs", None)
         if flow != self.seen[0]:
             self.seen = (flow, time.monotonic())
@@ -163,18 +164,18 @@ class Person(Onlooker):
             self.say("resume", self.world.id)
 
 
-# Looks in a row that may see something else than what was written last.
+# Consecutive looks that may see something other than the last write.
 LOOKS = 50
 
 
 class Writer(Onlooker):
     """Another program, which takes no lock and writes in place, as A-Society does.
 
-    It adds a field of its own and counts in it, and now and then answers a question. It
-    sees to it that nobody wrote between its look and its writing, as far as that goes.
+    It adds a counter in a field of its own and sometimes answers a question. As far as possible it checks that nobody
+    wrote between its read and its write.
     """
 
-    # Between our last look and our renaming nobody can stop it.
+    # A foreign write between swarm's last check and its rename cannot be prevented.
     GAP_NS = 5_000_000
 
     def __init__(self, world: World, chance: random.Random):
@@ -184,7 +185,7 @@ class Writer(Onlooker):
         self.writes = 0
         self.excused = 0
         self.answers: dict[str, str] = {}
-        # What was written at the moment of a renaming, with its answers: it may be there, or be redone.
+        # Writes that overlapped a rename, with their answers: they may be present, or be repeated.
         self.perhaps: dict[int, dict[str, str]] = {}
         self.odd = 0
         self.due = 0.0
@@ -198,13 +199,14 @@ class Writer(Onlooker):
             try:
                 flow = json.loads(text)
             except ValueError as error:
-                self.findings.append(f"torn: what swarm wrote: {error}")
+                self.findings.append(f"torn: swarm wrote an invalid flow.json: {error}")
                 return
             if self.check(flow):
                 self.change(flow, file)
 
     def check(self, flow: dict) -> bool:
-        """What was written last is there. For a moment a version that goes again may be seen."""
+        """Checks that the last write is present. For a moment, a version that is about to be replaced may be visible.
+        """
         found = flow.get("theirs", {}).get("count", 0)
         if found in self.perhaps:
             self.count = found
@@ -215,12 +217,12 @@ class Writer(Onlooker):
             return True
         self.odd += 1
         if self.odd > LOOKS:
-            self.findings.append(f"lost: count {self.count} was written, and there is {flow.get('theirs')}")
+            self.findings.append(f"lost: count {self.count} was written, but the file has {flow.get('theirs')}")
             self.count, self.odd = found, 0
         return False
 
     def change(self, flow: dict, file) -> None:
-        # As wide as before, so that the length alone does not tell.
+        # The number has a fixed width, so that the file's length alone does not reveal the change.
         count = self.count + 1 if self.count else 100_000_001
         flow["theirs"] = {"count": count, "by": "another program"}
         answers = {}
@@ -236,15 +238,15 @@ class Writer(Onlooker):
         if (there.st_ino, there.st_mtime_ns) != (mine.st_ino, mine.st_mtime_ns):
             return
         begun = time.time_ns()
-        # As node does: emptied, then written.
+        # As node does: truncate, then write.
         os.ftruncate(file.fileno(), 0)
         os.pwrite(file.fileno(), made, 0)
         ended = time.time_ns()
         now = os.stat(self.world.path)
         if now.st_ino != mine.st_ino and not self.is_there(count):
-            # It was renamed over while this was written.
+            # The file was replaced by a rename during the write.
             if now.st_ctime_ns - begun > self.GAP_NS + (ended - begun):
-                self.findings.append(f"lost: count {count} was written for {ended - begun} ns and replaced")
+                self.findings.append(f"lost: count {count}, whose write took {ended - begun} ns, was replaced")
             self.excused += 1
             self.perhaps[count] = answers
             return

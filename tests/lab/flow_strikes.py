@@ -1,4 +1,4 @@
-"""Striking at a flow: kill -9 of every part of it, and stops, at random. Every strike at a turn is remembered."""
+"""Random strikes at a flow: kill -9 of each of its parts, and stops. Every strike at a turn is recorded."""
 
 import json
 import random
@@ -17,7 +17,7 @@ RACES = ("nobody runs flow", "ended before it could answer")
 
 @dataclass
 class Life:
-    """A turn that is at work, as the records of its worker have it."""
+    """A turn that is being worked on, from the records of its worker."""
 
     role: str
     turn: int
@@ -45,7 +45,7 @@ class Striker:
             getattr(self, f"strike_{what}")()
 
     def finish(self) -> None:
-        """Somebody looks after it once more."""
+        """Resumes the flow a last time."""
         if self.struck:
             self.resume()
 
@@ -56,7 +56,7 @@ class Striker:
         people = self.rig.census()
         supervisors = {person.pid for person in people if person.role == "supervisor"}
         for person in people:
-            # What the fork server keeps ready may be a shim by now; the server itself never is.
+            # A process that the fork server keeps ready may already be a shim; the server itself never is.
             if person.role in struck and not (person.role == "forkserver" and person.ppid not in supervisors):
                 procs.send(person.pid, person.start, signal.SIGKILL)
 
@@ -87,7 +87,7 @@ class Striker:
             procs.send(parts[part]["pid"], parts[part]["start_ticks"], signal.SIGKILL)
 
     def strike_agent(self) -> None:
-        """The agent's own shell, and not what that has just forked, which looks like it."""
+        """Kills the shell of an agent, but not a fresh fork of that shell, which looks the same."""
         people = self.rig.census()
         roles = {person.pid for person in people if person.role == "role"}
         agents = [person for person in people
@@ -98,7 +98,7 @@ class Striker:
             procs.send(agent.pid, agent.start, signal.SIGKILL)
 
     def strike_git(self) -> None:
-        """What a turn has git do: with its turn, so that nobody clears up after it."""
+        """Kills git in the middle of a turn, together with the turn, so that nobody cleans up after it."""
         people = self.rig.census()
         roles = {person.pid: person for person in people if person.role == "role"}
         gits = [person for person in people if person.role == "git" and person.ppid in roles]
@@ -110,7 +110,7 @@ class Striker:
                 procs.send(person.pid, person.start, signal.SIGKILL)
 
     def strike_client(self) -> None:
-        """What a person just said is cut off; or an agent's word."""
+        """Kills a `swarm flow` command of a person or an agent."""
         clients = [person for person in self.rig.census() if person.role == "command" and person.argv[1:2] == ("flow",)]
         if clients:
             client = self.chance.choice(clients)
@@ -119,7 +119,7 @@ class Striker:
             procs.send(client.pid, client.start, signal.SIGKILL)
 
     def strike_tmux(self) -> None:
-        """The server, and with it the windows in which roles play."""
+        """Kills the tmux server, and with it the windows in which roles play."""
         before = self.lives()
         for person in self.rig.of_role("tmux"):
             if procs.send(person.pid, person.start, signal.SIGKILL):
@@ -127,17 +127,17 @@ class Striker:
                     self.wound(life.role, life.turn, "tmux")
 
     def strike_stop(self) -> None:
-        """A person has it left, and taken up again."""
+        """Stops the flow, as a person would, and resumes it."""
         for life in self.lives():
             self.wound(life.role, life.turn, "stop")
         self.command("stop", self.world.id)
-        # One that began in between.
+        # Turns that started meanwhile.
         for order in self.world.orders():
             self.wound(order["turn"]["role"], order["turn"]["number"], "stop")
         self.resume()
 
     def strike_all(self) -> None:
-        """Everything at once."""
+        """Kills everything at once."""
         before = self.lives()
         while left := [person for person in self.rig.census() if person.role not in ("strace",)]:
             before += self.lives()

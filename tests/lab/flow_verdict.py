@@ -9,7 +9,7 @@ from .inject import panics
 from .oracle import Oracle
 from .rig import Timeout, wait_until
 
-# Why a turn may end without a result that was struck.
+# Reasons for which a struck turn may end without a result.
 CAUSES = re.compile(r"the turn ended unexpectedly|\bended by signal 9|the turn was stopped|\bended with code 137")
 
 
@@ -22,12 +22,12 @@ def verdict(world: World, acknowledged: dict[str, str], striker: Striker) -> lis
 
 
 def stopped(world: World) -> list[str]:
-    """The supervisor ends when it is told to, and so does everything."""
-    # One that was just killed is started again by its guard, and hears nothing meanwhile.
+    """Checks that `supervisor stop` ends the supervisor and every other process."""
+    # A supervisor that was just killed is restarted by its guard; requests sent meanwhile are lost.
     for _ in range(3):
         told = world.rig.swarm("supervisor", "stop", limit=60)
         try:
-            wait_until(lambda: not world.rig.census(), 5, "everything ends")
+            wait_until(lambda: not world.rig.census(), 5, "all processes have ended")
             return [] if told.rc == 0 else [f"wedge: {told}"]
         except Timeout:
             continue
@@ -35,57 +35,58 @@ def stopped(world: World) -> list[str]:
 
 
 def at_work(world: World) -> list[str]:
-    """When a flow is over nothing of it is at work any more, or is about to end."""
+    """Checks that no turn of a completed flow still runs or is about to end."""
     def left():
         return [person for person in world.rig.census() if person.role in ("role", "shim") or person.env.get("SWARM_TURN")]
 
     try:
-        # What the fork server keeps ready looks like a shim.
+        # A process that the fork server keeps ready looks like a shim.
         wait_until(lambda: not [person for person in left() if person.role != "shim"], 5, "no turn is running")
         return []
     except Timeout:
-        return [f"orphan: when all was over: {person}" for person in left()]
+        return [f"orphan: alive after the end of the flow: {person}" for person in left()]
 
 
 def registered(world: World) -> list[str]:
-    """Nobody runs it any more; where all were killed who could see to that, the next command does."""
+    """Checks that a completed flow is no longer registered; if all processes that do this were killed, the next command
+    does."""
     left = world.rig.dir / "flow"
     if world.flow()["status"] != "completed":
         return []
     again = world.swarm("resume", world.id)
     try:
-        wait_until(lambda: not any(left.glob("*")), 5, "the flow is let go")
+        wait_until(lambda: not any(left.glob("*")), 5, "the flow is unregistered")
     except Timeout:
         return [f"litter: {left.name}/ has {[path.name for path in left.glob('*/*')]} at the end, after {again}"]
     return []
 
 
 def ledger(world: World) -> list[tuple[str, str, str, int, str, str]]:
-    """What the scripts said; other workers have a line of another length."""
+    """Ledger lines of the flow's scripts; lines of other workers have a different length."""
     lines = [line for line in world.rig.ledger_lines() if len(line) == 6]
     return [(what, node, role, int(turn), pid, answer) for what, node, role, turn, pid, answer in lines]
 
 
 def turns(world: World, striker: Striker) -> list[str]:
-    """One turn of a role at a time; none is repeated that was not struck."""
+    """Checks that a role has one turn at a time, and that only struck turns are repeated."""
     found, latest = [], {}
     lines = ledger(world)
     for what, node, role, turn, pid, _ in lines:
         if what == "start":
             if turn < latest.get(role, (0, ""))[0]:
-                found.append(f"twice: turn {turn} of {role} began after {latest[role][0]}")
+                found.append(f"twice: turn {turn} of {role} started after turn {latest[role][0]}")
             latest[role] = (turn, pid)
         elif latest.get(role) != (turn, pid):
-            found.append(f"twice: turn {turn} of {role} ({pid}) was at work beside {latest.get(role)}")
+            found.append(f"twice: turn {turn} of {role} ({pid}) ran beside {latest.get(role)}")
     ran = Counter((role, turn) for what, _, role, turn, _, _ in lines if what == "start")
     for key, count in ran.items():
-        # A role has its agent once more in the same turn where that was killed.
+        # A turn starts a second agent only if its agent was killed.
         if count > 1 and "agent" not in striker.wounds.get(key, set()):
             found.append(f"twice: turn {key[1]} of {key[0]} ran {count} times, struck {striker.wounds.get(key)}")
     wounded = Counter(role for role, _ in striker.wounds)
     events = world.events()
     again = Counter(event["role"] for event in events if event["kind"] == "turn.again")
-    found += [f"altered: {role} began {count} turns again, and {wounded[role]} were struck"
+    found += [f"altered: {role} repeated {count} turns, but {wounded[role]} were struck"
               for role, count in again.items() if count > wounded[role]]
     for event in events:
         if event["kind"] == "human.awaiting_input" and event["reason"] == "autonomous-abort":
@@ -97,7 +98,7 @@ def turns(world: World, striker: Striker) -> list[str]:
 
 
 def answers(world: World, acknowledged: dict[str, str], striker: Striker) -> list[str]:
-    """Each reached one turn, or the repetitions of one that was killed."""
+    """Checks that each answer reached one turn, or the repetitions of a killed turn."""
     found = []
     lines = [line for line in ledger(world) if line[0] == "start" and line[5] != "-"]
     for text in {line[5] for line in lines} | set(acknowledged):
@@ -108,7 +109,7 @@ def answers(world: World, acknowledged: dict[str, str], striker: Striker) -> lis
         began = sorted({(role, turn) for _, _, role, turn, _, _ in mine})
         for key in began[:-1]:
             if not striker.wounds.get(key):
-                found.append(f"twice: answer {text} reached {began}, and {key} was not struck")
+                found.append(f"twice: answer {text} reached {began}, but {key} was not struck")
         if text in acknowledged and not mine:
             found += lost(world, text, acknowledged[text], striker)
         elif mine:
@@ -117,7 +118,7 @@ def answers(world: World, acknowledged: dict[str, str], striker: Striker) -> lis
 
 
 def forgotten(world: World, text: str, key: tuple[str, int]) -> list[str]:
-    """The turn that had it came to nothing, and the next one of its node has nothing of it."""
+    """Reports an answer whose turn came to nothing, if the next turn of the node does not have the answer."""
     lines = ledger(world)
     at = max(index for index, line in enumerate(lines) if line[5] == text and (line[2], line[3]) == key)
     node, pid = lines[at][1], lines[at][4]
@@ -127,27 +128,27 @@ def forgotten(world: World, text: str, key: tuple[str, int]) -> list[str]:
     begun = [line for line in after if line[0] == "start" and line[4] != pid]
     if ended or handed or not begun or begun[0][5] != "-":
         return []
-    return [f"lost: answer {text} was given to turn {key[1]} of {key[0]}, which was cut off, and turn {begun[0][3]} "
-            f"of {node} began without it"]
+    return [f"lost: answer {text} was given to turn {key[1]} of {key[0]}, which was cut off, but turn {begun[0][3]} "
+            f"of {node} started without it"]
 
 
 def lost(world: World, text: str, node: str, striker: Striker) -> list[str]:
-    """Nobody began with it: only where each turn that was to was killed before its first word."""
+    """Reports an answer that no turn received, unless each turn that had it was killed before its first output."""
     orders = [order["turn"] for order in world.orders() if order.get("answer") == text]
-    # Roles that look back run no script.
+    # Roles in a backward pass run no script.
     if node not in world.role:
         return [] if orders else [f"lost: answer {text} for {node}"]
     unstruck = [turn for turn in orders if not striker.wounds.get((turn["role"], turn["number"]))]
     if not orders or unstruck:
-        return [f"lost: answer {text} for {node}, which is in the orders of {orders}"]
+        return [f"lost: answer {text} for {node}, although it is in the orders of {orders}"]
     return []
 
 
 def commits(world: World) -> list[str]:
-    """All that the roles wrote has come to the last of them, along the edges."""
+    """Checks that the work of all roles has reached the last role, along the edges."""
     if not (world.rig.repo / ".git").exists():
         return []
     branch = f"swarm/{world.id}/owner"
     names = world.rig.run("git", "-C", str(world.rig.repo), "ls-tree", "-r", "--name-only", branch, "out").out.split()
     missing = sorted(set(world.role) - {name.removeprefix("out/") for name in names} - {"owner-close"})
-    return [f"lost: the files of {missing} did not come to the owner"] if missing else []
+    return [f"lost: the files of {missing} did not reach the owner"] if missing else []

@@ -1,8 +1,7 @@
-"""A workflow of thirty nodes and six roles, its scripts, and the folder that a flow of it lies in.
+"""A workflow of thirty nodes and six roles, its scripts, and the workspace in which a flow of it runs.
 
-Each node is played by a script of the `shell` agent, which says in the ledger that it
-began, with the answer that it was given, and that it ended. It writes what it hands
-over under a name that no other turn has.
+Each node is played by a script of the `shell` agent. The script records in the ledger that it started (with the answer
+it was given) and that it ended. It names its artifacts so that no other turn uses the same name.
 """
 
 import json
@@ -47,7 +46,7 @@ say "end $SWARM_NODE $SWARM_ROLE $SWARM_TURN $$ -"
 
 @dataclass
 class Node:
-    """A node, and what its script does beyond handing over to all that are ahead."""
+    """A node, and what its script does besides handing over to all forward targets."""
 
     id: str
     role: str
@@ -69,7 +68,7 @@ class Node:
 
 
 def thirty_nodes(chance: random.Random) -> list[Node]:
-    """Two lanes of two diamonds, which meet in a fifth."""
+    """Two lanes of two diamonds each, which join in a fifth diamond."""
     nodes = [Node("owner-intake", "owner", ["f0", "f1"])]
     after = {0: ["f2"], 1: ["f3"], 2: ["f4"], 3: ["f4"], 4: ["owner-close"]}
     for n in range(5):
@@ -92,7 +91,7 @@ def thirty_nodes(chance: random.Random) -> list[Node]:
 
 
 def three_nodes() -> list[Node]:
-    """What a sweep needs: one handoff behind which a question waits."""
+    """A workflow for sweeps: one handoff, followed by a question."""
     return [Node("owner-intake", "owner", ["build"]), Node("build", "dev", ["owner-close"], ask=True),
             Node("owner-close", "owner")]
 
@@ -113,7 +112,7 @@ class World:
         edges = [dict(zip(("from", "to"), edge.split("=>"))) for edge in self.edges]
         workflow = {"name": "Thirty", "summary": "All that there is.", "nodes": [node.yaml() for node in nodes],
                     "edges": edges}
-        # JSON is YAML, so no library is needed to write it.
+        # JSON is valid YAML, so no library is needed to write it.
         text = json.dumps({"workflow": workflow}).replace("@PLAY@", str(play))
         (rig.root / "workflow.yaml").write_text(text)
         (rig.repo / "swarm.toml").write_text(f'[flow]\nagent = "shell"\nrepairs = {REPAIRS}\n{settings}')
@@ -136,7 +135,7 @@ class World:
         return json.loads(self.path.read_bytes())
 
     def events(self) -> list[dict]:
-        """What was told of the flow; a line that was cut off is passed over."""
+        """Events of the flow; skips a line that was cut off."""
         found = []
         for line in (self.dir / "events.jsonl").read_text(errors="replace").splitlines():
             try:
@@ -146,7 +145,7 @@ class World:
         return found
 
     def orders(self) -> list[dict]:
-        """The orders of all turns, by role and number."""
+        """Orders of all turns, by role and number."""
         found = [json.loads(path.read_text()) for path in self.dir.glob("turns/*/*/order.json")]
         return sorted(found, key=lambda order: (order["turn"]["role"], order["turn"]["number"]))
 
@@ -156,25 +155,25 @@ class World:
     # What always holds.
 
     def at_any_time(self, flow: dict) -> list[str]:
-        """What no look at the file may ever show."""
+        """Returns violations of what must hold in every version of the file."""
         running, waits = flow["runningNodes"], list(flow["awaitingHumanNodes"])
-        found = [f"twice: {node} runs and waits" for node in set(running) & set(waits)]
+        found = [f"twice: {node} both runs and waits" for node in set(running) & set(waits)]
         roles = [self.role[node] for node in dict.fromkeys(running + waits)]
-        found += [f"twice: {role} has several of {running + waits}" for role in set(roles) if roles.count(role) > 1]
-        # One may be written from the root of all files, too.
+        found += [f"twice: {role} has more than one of {running + waits}" for role in set(roles) if roles.count(role) > 1]
+        # A path may also be written as absolute.
         paths = [str(self.rig.repo / path) for paths in flow["historyHandoff"].values() for path in paths]
-        found += [f"twice: {path} was handed over again" for path in set(paths) if paths.count(path) > 1]
+        found += [f"twice: {path} was handed over twice" for path in set(paths) if paths.count(path) > 1]
         strange = set(flow["completedHandoffs"]) - set(self.edges)
         return found + [f"altered: no such edge: {edge}" for edge in strange]
 
     def after(self, before: dict, now: dict) -> list[str]:
-        """What was handed over stays so, in its order."""
+        """Checks that the handoff history only grows and keeps its order."""
         history = now["historyHandoff"]
         return [f"lost: history of {edge}: {paths} became {history.get(edge)}"
                 for edge, paths in before["historyHandoff"].items() if history.get(edge, [])[:len(paths)] != paths]
 
     def when_over(self) -> list[str]:
-        """The flow has come to its end, with all that belongs to it."""
+        """Checks that the flow is completed and that all its parts are."""
         flow = self.flow()
         found = [] if flow["status"] == "completed" else [f"wedge: the flow is {flow['status']}: {self.doing(flow)}"]
         found += [f"lost: {edge} is not completed" for edge in self.edges if edge not in flow["completedHandoffs"]]
@@ -184,7 +183,7 @@ class World:
                                               "pendingHandoffApprovals", "receivingHandoff", "awaitingHandoff")}
         found += [f"altered: {name} is {value} at the end" for name, value in left.items() if value]
         sidecar = json.loads((self.dir / "swarm.json").read_text())
-        found += [f"altered: {role} is at work at the end: {side['at_work']}"
+        found += [f"altered: {role} is still working at the end: {side['at_work']}"
                   for role, side in sidecar["roles"].items() if side["at_work"]]
         return found + self.at_any_time(flow)
 

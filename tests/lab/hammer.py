@@ -1,8 +1,7 @@
-"""Hammer: many commands at once, and nothing that was acknowledged is missing.
+"""Hammer: many commands at once must not lose anything that was acknowledged.
 
-Several processes spawn at the same time while readers list, a disturber kills and
-cleans, and everybody races for some names: every acknowledged worker is there, each
-name has one winner, and no reader ever sees a torn registry.
+Several processes spawn at the same time while readers list, a disturber kills and cleans, and all processes race for
+some names: every acknowledged worker is present, each name has one winner, and no reader ever sees a torn registry.
 """
 
 import json
@@ -19,7 +18,7 @@ from .rig import Rig, wait_until
 ARGS = {"processes": 8, "count": 25}
 
 CLIENT = """#!/bin/sh
-# One client: spawns COUNT workers one after the other and notes each answer.
+# One client: spawns COUNT workers in sequence and prints each answer.
 i=0
 while [ $i -lt {count} ]; do
   if {binary} spawn --name "$1-$i" -- {worker} sleep 1000 >/dev/null 2>>{out}/client-$1.err
@@ -98,7 +97,7 @@ def errors_of(rig: Rig, prefix: str) -> str:
 
 
 def at_once() -> list[str]:
-    """Distinct names: every spawn is acknowledged, and every acknowledged worker is there."""
+    """Distinct names: every spawn is acknowledged, and every acknowledged worker is present."""
     with Rig() as rig, Readers(rig, 2) as readers:
         path = script(rig, "client", CLIENT, ARGS["count"])
         begun = time.monotonic()
@@ -111,12 +110,12 @@ def at_once() -> list[str]:
         findings = readers.findings + Oracle(rig).converge(expect) + agreement(rig)
         if refused:
             findings.append(f"lost: {len(refused)} spawns were refused: {errors_of(rig, 'client')}")
-        print(f"      {len(acked)} acknowledged in {seconds:.2f} s, {readers.reads} reads beside it", flush=True)
+        print(f"      {len(acked)} acknowledged in {seconds:.2f} s, {readers.reads} concurrent reads", flush=True)
         return findings + stop_everything(rig)
 
 
 def same_names() -> list[str]:
-    """Everybody tries every name: one winner each, and the losers are told that it exists."""
+    """Every process tries every name: one winner per name; the losers get the error that it exists."""
     with Rig() as rig:
         path = script(rig, "racer", RACER, ARGS["count"])
         won: dict[str, list[str]] = {}
@@ -133,7 +132,7 @@ def same_names() -> list[str]:
 
 
 def killed_meanwhile() -> list[str]:
-    """Workers are killed and cleaned while others are spawned: no kill brings back or loses a row."""
+    """Workers are killed and cleaned while others are spawned: no kill restores or loses a row."""
     with Rig() as rig:
         victims = [f"victim-{number}" for number in range(16)]
         for name in victims:
@@ -164,7 +163,7 @@ def killed_meanwhile() -> list[str]:
 
 
 def lock_removed() -> list[str]:
-    """state.lock is removed by hand again and again: no acknowledged worker is lost."""
+    """state.lock is removed by hand repeatedly: no acknowledged worker is lost."""
     with Rig() as rig:
         rig.must("spawn", "--name", "first", "--", *rig.worker("sleep", 1000))
         path = script(rig, "client", CLIENT, ARGS["count"])
@@ -196,7 +195,7 @@ CASES = {
 def main(argv=None) -> int:
     parser = cases.parser(__doc__)
     parser.add_argument("--processes", type=int, default=8)
-    parser.add_argument("--count", type=int, default=25, help="spawns of each process")
+    parser.add_argument("--count", type=int, default=25, help="number of spawns per process")
     args = parser.parse_args(argv)
     ARGS.update(processes=args.processes, count=args.count)
     cases.ends_on_term()

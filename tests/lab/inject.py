@@ -1,8 +1,7 @@
-"""One disturbed command, from the empty rig to the proof that nothing is left.
+"""Runs one disturbed command, from the empty rig to the proof that nothing is left.
 
-Both sweeps are made of this: run a scenario under the tracer, strike at one point,
-wait until everything has come to rest, judge, give the same command again, judge
-again, stop everything, and look for what stayed.
+Both sweeps consist of this: run a scenario under the tracer, strike at one point, wait until everything has come to
+rest, judge, repeat the command, judge again, stop everything, and check for leftovers.
 """
 
 import json
@@ -24,7 +23,7 @@ COMMAND_LIMIT = 40
 
 
 def show(scenario: str, point: dict) -> str:
-    """A point as one word for the command line."""
+    """Returns a point as one word for the command line."""
     words = [scenario, point["role"], point["call"], point["target"], str(point["k"])]
     return "|".join(words + ([point["error"]] if point.get("error") else []))
 
@@ -36,7 +35,7 @@ def parse(text: str) -> tuple[str, dict]:
 
 
 class Traced:
-    """The tracer at work on one command of a rig."""
+    """The tracer, attached to one command of a rig."""
 
     def __init__(self, rig: Rig, words: list[str], attach: list[int], cwd: str, point: dict | None):
         self.log = rig.root / "trace"
@@ -85,7 +84,7 @@ class Traced:
 
 
 def enumerate_points(name: str) -> list[dict]:
-    """Every call that the tracer sees in an undisturbed run of a scenario."""
+    """Returns every call that the tracer sees in an undisturbed run of a scenario."""
     scenario = SCENARIOS[name]
     with Rig() as rig:
         expect = scenario.prepare(rig)
@@ -103,7 +102,7 @@ def enumerate_points(name: str) -> list[dict]:
 
 
 def complaint(result: Result) -> list[str]:
-    """Findings about a command that neither succeeds nor names the problem in one line."""
+    """Returns findings if a command neither succeeds nor states the problem in one line."""
     if result.rc is not None and result.rc < 0:
         return []
     if result.rc is None:
@@ -113,9 +112,9 @@ def complaint(result: Result) -> list[str]:
         findings.append(f"panic: {result.err.strip()[:200]}")
     errors = [line for line in result.err.splitlines() if line.startswith("swarm: error:")]
     if result.rc != 0 and len(errors) != 1:
-        findings.append(f"unclear: rc {result.rc} with {len(errors)} error lines: {result.err.strip()[:200]!r}")
+        findings.append(f"unclear: exit code {result.rc} with {len(errors)} error lines: {result.err.strip()[:200]!r}")
     if result.rc == 0 and errors:
-        findings.append(f"unclear: rc 0 with an error line: {errors[0][:200]!r}")
+        findings.append(f"unclear: exit code 0 with an error line: {errors[0][:200]!r}")
     return findings
 
 
@@ -128,7 +127,7 @@ def panics(rig: Rig) -> list[str]:
 
 
 def agreement(rig: Rig) -> list[str]:
-    """What `ls` says against the process table."""
+    """Compares `ls` with the process table."""
     result = rig.swarm("ls", "--format", "json")
     if result.rc != 0:
         return [f"altered: {result}"]
@@ -141,14 +140,14 @@ def agreement(rig: Rig) -> list[str]:
     for row in rows:
         said = shown[row["name"]]
         if said == "running" and token_of(row) not in living:
-            findings.append(f"altered: ls says {row['name']} runs, and it does not")
+            findings.append(f"altered: ls says {row['name']} runs, but it does not")
         if said == "stopped" and token_of(row) in living:
-            findings.append(f"altered: ls says {row['name']} is stopped, and it runs")
+            findings.append(f"altered: ls says {row['name']} is stopped, but it runs")
     return findings
 
 
 def stop_everything(rig: Rig) -> list[str]:
-    """Runs kill --all and supervisor stop, after which no process with the marker may be left."""
+    """Runs `kill --all` and `supervisor stop`, after which no process with the marker may be left."""
     findings = []
     for words in (["kill", "--all"], ["supervisor", "stop"]):
         result = rig.swarm(*words)
@@ -157,16 +156,16 @@ def stop_everything(rig: Rig) -> list[str]:
     if rig.of_role("tmux"):
         rig.tmux("kill-server")
     try:
-        wait_until(lambda: not rig.census(), REST_LIMIT, "everything ends")
+        wait_until(lambda: not rig.census(), REST_LIMIT, "all processes have ended")
     except Timeout:
         findings.append(f"orphan: left at the end: {', '.join(map(str, rig.census()))}")
     return findings
 
 
 def undisturbed_again(rig: Rig, scenario: Scenario, expect: Expect, point: dict) -> list[str]:
-    """The same command once more, and what holds then."""
+    """Repeats the command undisturbed and checks what must hold then."""
     if scenario.verb == "respawn":
-        # Each repetition replaces the start before it.
+        # Each repetition replaces the previous start.
         expect = replace(expect, retired=expect.retired | {token_of(row) for row in rig.rows() if row["name"] == "x"})
     result = rig.swarm(*scenario.words(rig), cwd=scenario.cwd(rig))
     findings = scenario.again(result) + (complaint(result) if result.rc != 0 else [])
@@ -175,14 +174,14 @@ def undisturbed_again(rig: Rig, scenario: Scenario, expect: Expect, point: dict)
 
 
 def disturb(name: str, point: dict) -> tuple[list[str], bool]:
-    """Runs a scenario with one strike. Returns the findings and whether the point was met."""
+    """Runs a scenario with one strike. Returns the findings and whether the point was reached."""
     scenario = SCENARIOS[name]
     with Rig() as rig:
         expect = scenario.prepare(rig)
         traced = Traced(rig, scenario.words(rig), scenario.attach(rig), scenario.cwd(rig), point)
         result = traced.wait(COMMAND_LIMIT)
         try:
-            wait_until(lambda: traced.hit, 2, "the point is met")
+            wait_until(lambda: traced.hit, 2, "the point is reached")
         except Timeout:
             pass
         hit = traced.hit
@@ -199,14 +198,14 @@ def disturb(name: str, point: dict) -> tuple[list[str], bool]:
 
 
 def never_ran(point: dict, finding: str) -> bool:
-    """What no program can avoid: death in the very call that starts the command."""
+    """Reports whether the finding is unavoidable: the child was killed in the very call that executes the command."""
     return (point["role"], point["call"]) == ("shim-child", "execve") and finding == "ghost: x has a row and never ran"
 
 
 def tolerated(scenario: Scenario, point: dict, finding: str) -> bool:
-    """Findings that do not count before the command was given again.
+    """Reports whether the finding does not count before the command has been repeated.
 
-    A removal that failed may leave files until the next attempt; a refused spawn may not.
+    A failed removal may leave files until the next attempt; a refused spawn may not.
     """
     if never_ran(point, finding):
         return True
@@ -214,21 +213,21 @@ def tolerated(scenario: Scenario, point: dict, finding: str) -> bool:
 
 
 def half_done(scenario: Scenario, rig: Rig, result: Result, point: dict) -> list[str]:
-    """Findings about what a refused command left behind."""
+    """Returns findings about leftovers of a refused command."""
     if result.rc is None or result.rc <= 0 or "/out/" in point["target"]:
         return []
     row = rig.row("x")
     if scenario.verb == "spawn" and row is not None:
-        return [f"half-done: spawn was refused ({result.err.strip()[:160]}), and x is registered"]
+        return [f"half-done: spawn was refused ({result.err.strip()[:160]}), but x is registered"]
     return []
 
 
 def error_points(points: list[dict]) -> list[dict]:
-    """The calls of our own processes, each with each error that it may return."""
+    """Returns the calls of our own processes, each with each error that it may return."""
     own = ("command", "supervisor", "forkserver", "shim", "guard", "supervisor-child", "shim-child")
     made = []
     for point in points:
-        # Of fcntl only the locks can fail, and those are points of the kill sweep as well.
+        # Of fcntl, only the lock commands can fail, and those are points of the kill sweep too.
         if point["role"] in own and (point["call"] != "fcntl" or point["kill"]):
             made += [{**bare(point), "error": error} for error in calls.errors_for(point["call"], point["target"])]
     return made

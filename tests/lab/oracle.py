@@ -1,8 +1,7 @@
-"""The judge: what must hold whenever swarm has come to rest.
+"""The judge: checks what must hold whenever swarm has come to rest.
 
-It compares four witnesses that cannot all be wrong in the same way: the registry
-file, the directories below `w/`, the process table (by the rig's marker) and the
-ledger that every worker appends to as its first act.
+Compares four witnesses that cannot all be wrong in the same way: the registry file, the directories below `w/`, the
+process table (by the rig's marker) and the ledger that every worker appends to as its first act.
 """
 
 import fcntl
@@ -26,10 +25,10 @@ F_UNLCK = 2
 
 @dataclass
 class Expect:
-    """What a case knows about the workers, in addition to the invariants."""
+    """What a case expects of the workers, in addition to the invariants."""
 
     must: set[str] = field(default_factory=set)
-    """Names that were acknowledged, and therefore must have a row."""
+    """Acknowledged names, which must have a row."""
     absent: set[str] = field(default_factory=set)
     """Names that must have no row."""
     running: set[str] = field(default_factory=set)
@@ -39,7 +38,7 @@ class Expect:
     retired: set[str] = field(default_factory=set)
     """Tokens of starts whose rows were replaced or cleaned on purpose."""
     branches: set[str] = field(default_factory=set)
-    """Branches that may stay without a row (a clean keeps the branch)."""
+    """Branches that may exist without a row (a clean keeps the branch)."""
     landing: str | None = None
     """Worker whose work lands on main at most once."""
     landed: bool = False
@@ -49,13 +48,14 @@ class Expect:
 
 
 def lease_held(path: Path) -> bool | None:
-    """Whether the lock of a lease is held; None if there is no lease."""
+    """Whether the lock of a lease is held; `None` if there is no lease."""
     try:
         handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     except OSError:
         return None
     try:
-        # struct flock asks "could I write-lock all of it?"; the answer comes back in place.
+        # F_OFD_GETLK asks whether a write lock of the whole file is possible, and returns the answer in the same
+        # struct.
         asked = struct.pack("hhqqi4x", fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0)
         answer = fcntl.fcntl(handle, F_OFD_GETLK, asked)
         return struct.unpack("hhqqi4x", answer)[0] != F_UNLCK
@@ -73,7 +73,7 @@ class Oracle:
         self.rig = rig
 
     def findings(self, expect: Expect) -> list[str]:
-        """All violations at this moment."""
+        """Returns all current violations."""
         text = self.rig.state_text()
         try:
             data = json.loads(text) if text is not None else {"workers": []}
@@ -95,7 +95,7 @@ class Oracle:
         return found
 
     def converge(self, expect: Expect, limit: float = 10, ignore=lambda finding: False) -> list[str]:
-        """Waits until there is no violation, and returns those that are left after the limit."""
+        """Waits until there is no violation, and returns those that remain after the limit."""
         end = time.monotonic() + limit
         while True:
             found = [finding for finding in self.findings(expect) if not ignore(finding)]
@@ -125,18 +125,18 @@ class Oracle:
 
     def expected_rows(self, rows: list[dict], expect: Expect) -> list[str]:
         names = {row["name"] for row in rows}
-        found = [f"lost: {name} was acknowledged and has no row" for name in sorted(expect.must - names)]
-        found += [f"ghost: {name} has a row and should have none" for name in sorted(expect.absent & names)]
+        found = [f"lost: {name} was acknowledged but has no row" for name in sorted(expect.must - names)]
+        found += [f"ghost: {name} has a row but should have none" for name in sorted(expect.absent & names)]
         by_name = {row["name"]: row for row in rows}
         for name, before in expect.unchanged.items():
             now = by_name.get(name)
-            # The status is advisory and may be written down by any command.
+            # The status is advisory and may be updated by any command.
             if now is None or {**now, "status": ""} != {**before, "status": ""}:
                 found.append(f"altered: row of bystander {name}")
         return found
 
     def starts(self, rows: list[dict], expect: Expect) -> list[str]:
-        """The ledger against the rows: once each, and none without the other."""
+        """Compares the ledger with the rows: each start ran once, and neither exists without the other."""
         lines = [line for line in self.rig.ledger_lines() if line[0] == "start" and line[2] != "-"]
         counts: dict[str, int] = {}
         names = {}
@@ -153,7 +153,7 @@ class Oracle:
                 found.append(f"ghost: {name} has a row and never ran")
         for token, name in names.items():
             if token not in tokens and token not in expect.retired:
-                found.append(f"lost: {name} ran as {token[:8]} and has no row")
+                found.append(f"lost: {name} ran as {token[:8]} but has no row")
         return found
 
     def processes(self, rows: list[dict], people: list[procs.Process], expect: Expect) -> list[str]:
@@ -167,15 +167,15 @@ class Oracle:
                     found.append(f"orphan: {person} of {person.worker} has no row")
         shims = [person for person in people if person.role == "shim"]
         running_rows = [row for row in rows if token_of(row) and self.is_held(row)]
-        # The child behind the gate looks like its shim, so there may be more shims than leases for a moment.
+        # The forked child that waits at the gate looks like its shim, so there may briefly be more shims than leases.
         if len(shims) > len(running_rows):
             found.append(f"orphan: {len(shims)} shims for {len(running_rows)} held leases")
         for name in expect.running:
             if not living.get(name):
-                found.append(f"lost: {name} should run and has no process")
+                found.append(f"lost: {name} should run but has no process")
         for name in expect.stopped:
             if living.get(name):
-                found.append(f"orphan: {name} should be stopped and has {living[name]} processes")
+                found.append(f"orphan: {name} should be stopped but has {living[name]} processes")
         for role in ("supervisor", "guard"):
             count = sum(person.role == role for person in people)
             if count > 1:
@@ -183,9 +183,10 @@ class Oracle:
         return found
 
     def was_hung_up(self, row: dict) -> bool:
-        """Whether the worker was executed in a window that closed, perhaps before its first line.
+        """Reports whether the worker was executed in a window that closed, perhaps before its first line.
 
-        Its shim was killed with the window, or recorded `closed` as the reason of the end."""
+        Its shim was killed with the window, or recorded `closed` as the reason of the end.
+        """
         folder = self.rig.folder(row["name"])
         record = self.rig.exit_record(row["name"])
         ended_otherwise = record and record.get("reason") != "closed"
@@ -197,7 +198,7 @@ class Oracle:
         return bool(lease_held(self.rig.dir / "w" / f"{row['name']}.{meta['generation']}" / "lease"))
 
     def litter(self, rows: list[dict]) -> list[str]:
-        """Files and directories that belong to nobody."""
+        """Returns files and directories that belong to no row."""
         found = []
         wanted = {f"{row['name']}.{row['metadata']['swarm']['generation']}" for row in rows if token_of(row)}
         places = self.rig.dir / "w"
@@ -208,7 +209,7 @@ class Oracle:
                 found.append(f"litter: w/{place.name} still has spec.pending")
         if self.rig.dir.is_dir():
             for path in self.rig.dir.rglob("*"):
-                # The shim reserves the room for its exit record; it is litter once there is a record.
+                # The shim reserves space for its exit record; the reserve is litter once there is a record.
                 if path.name == "exit.tmp" and not (path.parent / "exit.json").exists():
                     continue
                 if re.search(r"\.tmp|\.partial|\.new$|~$", path.name):
@@ -216,12 +217,12 @@ class Oracle:
         return found
 
     def modes(self) -> list[str]:
-        """Files of ours that others can read or write, whatever the umask was."""
+        """Returns our files that others can read or write, whatever the umask was."""
         found = []
         for base, dirs, files in os.walk(self.rig.dir):
             for name in [".", *dirs, *files]:
                 path = Path(base, name)
-                # Checked out there is what a repository holds; the directory above is closed.
+                # A checkout has the modes that its repository records; the directory above it is closed to others.
                 if "/verify" in str(path) or "/resolve-" in str(path):
                     continue
                 try:
@@ -259,7 +260,7 @@ class Oracle:
                    for row in rows)
 
     def landing(self, expect: Expect) -> list[str]:
-        """The base has the work once or not at all, and the person's checkout is as it should be."""
+        """Checks that the base has the work once or not at all, and that the user's checkout is unchanged otherwise."""
         git = ["git", "-C", str(self.rig.repo)]
         subjects = self.rig.run(*git, "log", "--first-parent", "--format=%s", "main").out.splitlines()
         count = subjects.count(f"Merge {expect.landing}")
@@ -269,7 +270,7 @@ class Oracle:
         status = self.rig.run(*git, "status", "--porcelain").out.splitlines()
         if status != [" M d0/f1.txt"]:
             found.append(f"altered: the checkout of the base: {status}")
-        # Of a scratch index in a worktree's record; they go with that.
+        # Locks of a scratch index in a worktree's record; they are removed with the worktree.
         locks = [path for path in (self.rig.repo / ".git").rglob("*.lock") if not path.name.startswith("swarm-index-")]
         found += [f"litter: {path}" for path in locks if path.name != "swarm-worktree.lock"]
         for item in self.rig.items():
@@ -278,7 +279,7 @@ class Oracle:
         return found
 
     def uncommitted(self, expect: Expect) -> list[str]:
-        """Uncommitted work is where it was, or in a commit below refs/swarm/trash."""
+        """Checks that uncommitted work is in its original place, or in a commit below refs/swarm/trash."""
         found = []
         for path, content in expect.kept.items():
             try:

@@ -1,8 +1,7 @@
 """The registry as the original program reads and writes it, for tests side by side.
 
-Written from the description of its behaviour: flock on state.lock, the whole file
-read and written as JSON with two-space indent, unknown keys dropped, status by
-kill(pid, 0), the end of a worker by SIGTERM to the one pid.
+Written from the description of its behaviour: flock on state.lock, the whole file read and written as JSON with
+two-space indent, unknown keys dropped, status by kill(pid, 0), the end of a worker by SIGTERM to the one pid.
 """
 
 import datetime
@@ -87,7 +86,7 @@ class Original:
         return True
 
     def kill(self, name: str) -> None:
-        """SIGTERM to the one pid; the caller waits for the end."""
+        """Sends SIGTERM to the one pid; the caller waits for the end."""
         try:
             os.kill(self.row(name)["pid"], signal.SIGTERM)
         except ProcessLookupError:
@@ -96,7 +95,7 @@ class Original:
 
 
 def add_many(root: str, prefix: str, count: int) -> None:
-    """A process of its own that registers ended workers one after the other."""
+    """Registers ended workers one after the other; runs as a separate process."""
     registry = Original(Path(root))
     for number in range(count):
         registry.add(Original.make_row(f"{prefix}-{number}", ["true"], None))

@@ -1,4 +1,4 @@
-"""The programs that are timed: swarm and its peers, behind one face, each in a rig of its own."""
+"""The programs that the benchmark times: swarm and its peers behind one interface, each in a private rig."""
 
 import json
 import os
@@ -15,7 +15,7 @@ QUIET = [(os.POSIX_SPAWN_DUP2, DEVNULL, 0), (os.POSIX_SPAWN_DUP2, DEVNULL, 1), (
 
 
 def timed(argv: list[str], env: dict, cwd, may_fail: bool = False) -> float:
-    """Milliseconds from before the start of a program until it was waited for."""
+    """Runs a program and returns the milliseconds from before its start until it was waited for."""
     os.chdir(cwd)
     begun = time.perf_counter_ns()
     pid = os.posix_spawn(argv[0], argv, env, file_actions=QUIET)
@@ -60,13 +60,13 @@ class Subject:
         return self.call(self.start_words(number, command))
 
     def fill(self, count: int, command: list[str]) -> None:
-        """Starts workers until so many are registered."""
+        """Starts workers until `count` are registered."""
         while self.started < count:
             self.start(command)
         self.settle()
 
     def settle(self) -> None:
-        """Waits until what was started has either ended or come to run."""
+        """Waits until all started workers have ended or are running."""
 
     def list_words(self) -> list[str]:
         raise NotImplementedError
@@ -84,10 +84,10 @@ class Subject:
         raise NotImplementedError
 
     def clear(self) -> None:
-        """Forgets what has ended."""
+        """Forgets ended workers."""
 
     def overhead(self) -> dict[int, int]:
-        """PSS in kB of all its processes, without the `sleep`s that it was asked to run."""
+        """PSS in kB of each of its processes, without the `sleep`s that it was asked to run."""
         people = self.rig.census()
         return procs.descendants_pss([p.pid for p in people if os.path.basename(p.argv[0] if p.argv else "") != "sleep"])
 
@@ -129,7 +129,7 @@ class Swarm(Subject):
 
 
 class SwarmShort(Swarm):
-    """Without the long-lived worker, for scenarios that wait for everybody."""
+    """swarm without the long-lived worker, for scenarios that wait for all workers."""
 
     def begin(self) -> None:
         self.call([self.rig.binary, "spawn", "--name", "first", "--", "/bin/true"])
@@ -153,7 +153,7 @@ class Pueue(Subject):
         config = home / "pueue.yml"
         shared = {"pueue_directory": str(home), "runtime_directory": str(home), "use_unix_socket": True,
                   "unix_socket_path": str(home / "socket")}
-        # JSON is YAML, so no library is needed to write the configuration.
+        # JSON is valid YAML, so no library is needed to write the configuration.
         config.write_text(json.dumps({"shared": shared, "client": {}, "daemon": {}}))
         self.pueue = [str(place / "pueue"), "-c", str(config)]
         self.daemon = procs.launch([str(place / "pueued"), "-c", str(config)], env=self.rig.env,
@@ -224,7 +224,7 @@ class Tsp(Subject):
         return [self.tsp, "-w", str(number)]
 
     def wait_all_words(self) -> list[str]:
-        # It can wait for one job only; the last one stands for all.
+        # tsp can wait for one job only; the last one stands for all.
         return [self.tsp, "-w", str(self.started - 1)]
 
     def clear(self) -> None:

@@ -1,7 +1,7 @@
 """Processes as the kernel reports them: census by marker, identity, signals, reaping.
 
-A process is never addressed by name or by a bare pid: the start time is compared
-first, and signals go through a pidfd.
+A process is never addressed by name or by a bare pid: the start time is compared first, and signals are sent through a
+pidfd.
 """
 
 import ctypes
@@ -30,7 +30,7 @@ def become_subreaper() -> None:
 
 @dataclass(frozen=True)
 class Stat:
-    """What /proc/PID/stat says."""
+    """Contents of /proc/PID/stat."""
 
     pid: int
     state: str
@@ -70,16 +70,16 @@ class Process:
 
 
 def role_of(argv: tuple[str, ...] | list[str]) -> str:
-    """Role of a process, from its command line alone."""
+    """Returns the role of a process, from its command line alone."""
     words = list(argv)
     if not words:
         return "other"
     base = os.path.basename(words[0])
-    # A stand-in for the binary may be a script, which has its interpreter first.
+    # A stand-in for the binary may be a script, whose interpreter comes first on the command line.
     if base.startswith("python") and len(words) > 1 and os.path.basename(words[1]).startswith("swarm"):
         words.pop(0)
         base = os.path.basename(words[0])
-    # A shim is started by the supervisor's own image, which is there even when the file was replaced.
+    # A shim is started from the supervisor's own image, which exists even if the file was replaced.
     if base.startswith("swarm") or (base == "exe" and words[0].startswith("/proc/")):
         return INTERNAL_VERBS.get(words[1], "command") if len(words) > 1 else "command"
     if base == "git" or base.startswith("git-"):
@@ -92,7 +92,7 @@ def role_of(argv: tuple[str, ...] | list[str]) -> str:
 
 
 def read_stat(pid: int) -> Stat | None:
-    """State of a process, or None if it does not exist."""
+    """State of a process, or `None` if it does not exist."""
     try:
         text = Path(f"/proc/{pid}/stat").read_bytes()
     except OSError:
@@ -116,7 +116,7 @@ def all_pids() -> list[int]:
 
 
 def census(marker: str) -> list[Process]:
-    """Every living process whose environment carries the rig's marker."""
+    """Returns every living process whose environment carries the rig's marker."""
     wanted = f"SWARM_RIG={marker}".encode()
     found = []
     for pid in all_pids():
@@ -136,7 +136,7 @@ def census(marker: str) -> list[Process]:
 
 
 def alive(pid: int, start: int | None = None) -> bool:
-    """Whether the process runs and has the expected start time."""
+    """Reports whether the process runs and has the expected start time."""
     stat = read_stat(pid)
     return stat is not None and stat.alive and (start is None or stat.start == start)
 
@@ -180,13 +180,13 @@ def launch(*args, **kwargs) -> subprocess.Popen:
 
 
 def forget(process: subprocess.Popen) -> None:
-    """Notes that the caller has waited for the child: its pid may belong to an orphan later."""
+    """Records that the caller has waited for the child: its pid may later belong to an orphan."""
     with _own_lock:
         _own.discard(process.pid)
 
 
 def reap() -> None:
-    """Reaps orphans that ended, but no child of `launch`."""
+    """Reaps ended orphans, but no child of `launch`."""
     me = os.getpid()
     with _own_lock:
         for pid in all_pids():

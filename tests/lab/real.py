@@ -1,7 +1,8 @@
-"""Real conditions: full disks, bad registry files, wrong pids, hostile names, misbehaving processes, odd repositories, flows.
+"""Real conditions: full disks, bad registry files, wrong pids, hostile names, misbehaving processes, odd repositories,
+flows.
 
-Cases about disks run in a mount namespace and those about pids in a PID namespace of
-their own; both need root, and are skipped without.
+Cases about disks run in a private mount namespace and those about pids in a private PID namespace; both need root and
+are skipped without it.
 """
 
 import os
@@ -24,7 +25,7 @@ def inside(name: str):
 
     def case() -> list[str]:
         if os.geteuid() != 0:
-            raise cases.Skip("needs root for a namespace of its own")
+            raise cases.Skip("needs root for a private namespace")
         argv = [*NAMESPACES[name.split(":")[0]], sys.executable, "-c", LAUNCH, "--inside", name]
         process = procs.launch(argv, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
         try:
@@ -32,7 +33,7 @@ def inside(name: str):
         except subprocess.TimeoutExpired:
             process.kill()
             process.communicate()
-            return [f"wedge: no end within {LIMIT} s"]
+            return [f"wedge: still running after {LIMIT} s"]
         finally:
             procs.forget(process)
         verdicts = [line for line in out.splitlines() if line.startswith(("ok ", "FAIL ", "skip "))]
@@ -58,9 +59,9 @@ def run_inside(name: str) -> int:
 
 def main(argv=None) -> int:
     parser = cases.parser(__doc__)
-    parser.add_argument("--inside", help="run one case in the namespaces of this very process")
-    parser.add_argument("--list", action="store_true", help="only list the cases")
-    parser.add_argument("--jobs", type=int, default=1, help="number of cases that run at once")
+    parser.add_argument("--inside", help="run one case in the namespaces of this process")
+    parser.add_argument("--list", action="store_true", help="list the cases and exit")
+    parser.add_argument("--jobs", type=int, default=1, help="number of cases to run in parallel")
     args = parser.parse_args(argv)
     if args.inside:
         return run_inside(args.inside)

@@ -1,4 +1,4 @@
-"""Side by side with the original: each sees, kills and cleans the other's workers."""
+"""Side by side with the original `swarm`: each sees, kills and cleans the other's workers."""
 
 import datetime
 import json
@@ -20,10 +20,10 @@ def original_ends_ours() -> list[str]:
         wait_until(lambda: ran(rig, "x"), 10, "x runs")
         other = Original(rig.dir)
         row = other.row("x")
-        findings = [] if row and Original.running(row) and row["pid"] else [f"original does not see it: {row}"]
+        findings = [] if row and Original.running(row) and row["pid"] else [f"original does not see x: {row}"]
         other.kill("x")
         wait_until(lambda: rig.swarm("status", "x").rc == 1, 10, "swarm sees that x was ended")
-        record = wait_until(lambda: rig.exit_record("x"), 10, "the exit record is there")
+        record = wait_until(lambda: rig.exit_record("x"), 10, "the exit record exists")
         if record.get("signal") != 15:
             findings.append(f"exit record says {record}")
         token = token_of(rig.row("x"))
@@ -52,12 +52,12 @@ def we_end_originals() -> list[str]:
             findings.append("swarm still shows the ended worker as running")
         cleaned = rig.swarm("clean", "legacy")
         if cleaned.rc != 0 or other.row("legacy") is not None:
-            findings.append(f"swarm does not clean it: {cleaned}")
+            findings.append(f"swarm does not clean the original's worker: {cleaned}")
         return findings + stop_everything(rig)
 
 
 def respawn_originals() -> list[str]:
-    """swarm starts the original's ended worker again, with its command."""
+    """swarm respawns an ended worker of the original, with its command."""
     with Rig() as rig:
         other = Original(rig.dir)
         other.add({**Original.make_row("legacy", rig.worker("sleep", 1000), None), "cwd": str(rig.work)})
@@ -67,13 +67,13 @@ def respawn_originals() -> list[str]:
         wait_until(lambda: ran(rig, "legacy"), 10, "the legacy worker runs again")
         row = other.row("legacy")
         findings = [] if Original.running(row) else ["the original does not see the respawned worker"]
-        # The lock file is the original's, and so is its mode.
+        # The original created the lock file, so the file has the original's mode.
         expect = Expect(must={"legacy"}, running={"legacy"})
         return findings + Oracle(rig).converge(expect, ignore=lambda f: "state.lock has mode" in f) + stop_everything(rig)
 
 
 def both_write() -> list[str]:
-    """Processes of the original register while swarm spawns: nobody's row is lost."""
+    """Processes of the original register while swarm spawns: no row is lost."""
     with Rig() as rig:
         rig.must("spawn", "--name", "first", "--", *rig.worker("sleep", 1000))
         code = ("import sys; sys.path.insert(0, sys.argv[1]); from lab.original import add_many;"
@@ -95,14 +95,14 @@ def both_write() -> list[str]:
         names = {row["name"] for row in rig.rows()}
         expected = acked | {f"o{n}-{i}" for n in range(3) for i in range(25)}
         findings += [f"lost: {sorted(expected - names)}"] if expected - names else []
-        # Whose write was the last one, and so whose mode it has, is chance.
+        # The modes of these files depend on which program wrote last.
         expect, of_chance = Expect(must=acked, running=acked), ("state.json has mode", "state.lock has mode")
         found = Oracle(rig).converge(expect, ignore=lambda f: any(words in f for words in of_chance))
         return findings + found + stop_everything(rig)
 
 
 def foreign_fields() -> list[str]:
-    """Keys that we do not know survive our rewrite, on top and in rows."""
+    """Unknown keys survive a rewrite by swarm, at the top level and in rows."""
     with Rig() as rig:
         Original(rig.dir)
         row = {**Original.make_row("legacy", ["true"], None), "note": {"deep": [1, "é"]}}
@@ -110,20 +110,20 @@ def foreign_fields() -> list[str]:
         (rig.dir / "state.json").write_text(json.dumps({"workers": [row], "future": {"a": 1}}, indent=2))
         rig.must("spawn", "--name", "x", "--", *rig.worker("sleep", 1000))
         data = json.loads(rig.state_text())
-        findings = [] if data.get("future") == {"a": 1} else ["a foreign key on top is gone"]
+        findings = [] if data.get("future") == {"a": 1} else ["a foreign top-level key is gone"]
         kept = next(r for r in data["workers"] if r["name"] == "legacy")
         if kept.get("note") != row["note"] or kept["metadata"] != row["metadata"]:
             findings.append(f"foreign fields of a row are gone: {kept}")
         mine = next(r for r in data["workers"] if r["name"] == "x")
         if set(mine) != set(KEYS):
-            findings.append(f"our row has other keys than the original's: {sorted(set(mine) ^ set(KEYS))}")
+            findings.append(f"our row and the original's differ in keys: {sorted(set(mine) ^ set(KEYS))}")
         if datetime.datetime.fromisoformat(mine["started"]).tzinfo is not None:
             findings.append("started carries an offset, which makes the original crash")
         return findings + stop_everything(rig)
 
 
 def stale_metadata() -> list[str]:
-    """The original respawns our worker and copies metadata.swarm: the new one is judged by its own process."""
+    """The original respawns our worker and copies metadata.swarm: the new worker is judged by its own process."""
     with Rig() as rig:
         rig.must("spawn", "--name", "x", "--", *rig.worker("sleep", 1000))
         wait_until(lambda: ran(rig, "x"), 10, "x runs")
@@ -134,12 +134,12 @@ def stale_metadata() -> list[str]:
         other.remove("x")
         process = other.spawn("x", rig.worker("sleep", 1000), env=rig.env, launch=procs.launch)
         other.update("x", metadata=old["metadata"])
-        findings = [] if rig.swarm("status", "x").rc == 0 else ["swarm does not see that the other's x runs"]
+        findings = [] if rig.swarm("status", "x").rc == 0 else ["swarm does not see that the original's x runs"]
         rig.must("spawn", "--name", "y", "--", *rig.worker("sleep", 1000))
-        stays(lambda: procs.alive(process.pid), 1, "the other's worker is left alone", findings)
+        stays(lambda: procs.alive(process.pid), 1, "the original's worker is left alone", findings)
         rig.must("kill", "x")
         if not procs.wait_gone(process.pid, 5):
-            findings.append("swarm does not end the other's x")
+            findings.append("swarm does not end the original's x")
             process.kill()
         process.wait()
         procs.forget(process)
@@ -147,7 +147,7 @@ def stale_metadata() -> list[str]:
 
 
 def agreement_of(rig: Rig) -> list[str]:
-    # x is the other program's start and carries no token, so only y can be compared.
+    # The original started x, so x carries no token: only y can be compared.
     return [finding for finding in agreement(rig) if "x" not in finding.split()]
 
 

@@ -1,4 +1,4 @@
-"""Full and read-only disks, in a mount namespace of their own (needs root)."""
+"""Full and read-only disks, in a private mount namespace (needs root)."""
 
 import os
 
@@ -10,7 +10,7 @@ from .rig import Rig, wait_until
 
 
 def mounted(rig: Rig, options: str) -> None:
-    """A small tmpfs as the state directory."""
+    """Mounts a small tmpfs as the state directory."""
     rig.dir.mkdir(mode=0o700)
     result = rig.run("mount", "-t", "tmpfs", "-o", f"mode=700,{options}", "tmpfs", str(rig.dir))
     if result.rc != 0:
@@ -23,7 +23,7 @@ def unmount(rig: Rig) -> None:
 
 
 def fill_bytes(rig: Rig) -> list:
-    """Takes the last page, so that not even a one-byte file can be written."""
+    """Fills the last page, so that not even a one-byte file can be written."""
     path = rig.dir / "filler"
     handle = os.open(path, os.O_WRONLY | os.O_CREAT, 0o600)
     try:
@@ -50,7 +50,8 @@ def fill_inodes(rig: Rig) -> list:
 
 
 def full(options: str, fill) -> list[str]:
-    """Reading goes on; changing is refused with nothing made; with room again all goes on."""
+    """On a full disk, reading works and changes are refused without leftovers; once there is room, everything works
+    again."""
     with Rig() as rig:
         mounted(rig, options)
         try:
@@ -60,7 +61,7 @@ def full(options: str, fill) -> list[str]:
             result = rig.swarm("spawn", "--name", "b", "--", *rig.worker("sleep", 1000))
             findings += refused(result)
             if not gone(rig, "b") or rig.row("b"):
-                findings.append("half-done: b was refused and is there")
+                findings.append("half-done: b was refused but exists")
             killed = rig.swarm("kill", "a")
             findings += complaint(killed)
             for path in fillers:
@@ -75,12 +76,12 @@ def full(options: str, fill) -> list[str]:
 
 
 def read_only_below() -> list[str]:
-    """The directory turns read-only beneath a running worker."""
+    """The state directory becomes read-only while a worker runs."""
     with Rig() as rig:
         mounted(rig, "size=16m")
         try:
             up(rig, "a")
-            # A second mount on top can be made read-only though files below it are open for writing.
+            # A second mount on top can be made read-only even if files below it are open for writing.
             for words in (["--bind", str(rig.dir), str(rig.dir)], ["-o", "remount,ro,bind", str(rig.dir)]):
                 if rig.run("mount", *words).rc != 0:
                     raise cases.Skip("cannot remount read-only")
@@ -89,7 +90,7 @@ def read_only_below() -> list[str]:
             if result.rc != 0:
                 findings += refused(result)
                 if not gone(rig, "b") or rig.row("b"):
-                    findings.append("half-done: b was refused and is there")
+                    findings.append("half-done: b was refused but exists")
             rig.run("umount", str(rig.dir))
             findings += worked(rig.spawn("c"))
             findings += Oracle(rig).converge(Expect(must={"a", "c"}, running={"a", "c"}))
@@ -99,7 +100,7 @@ def read_only_below() -> list[str]:
 
 
 def read_only_first() -> list[str]:
-    """There never was a writable directory: reading finds nothing, spawning says why not."""
+    """The state directory was never writable: reading finds nothing, and spawning states the reason."""
     with Rig() as rig:
         mounted(rig, "size=1m,ro")
         try:
@@ -107,8 +108,8 @@ def read_only_first() -> list[str]:
             findings = complaint(listed)
             result = rig.swarm("spawn", "--name", "b", "--", *rig.worker("sleep", 1000))
             findings += refused(result)
-            findings += [] if gone(rig, "b") else ["half-done: b was refused and runs"]
-            wait_until(lambda: not rig.census(), 40, "nothing stays that cannot work")
+            findings += [] if gone(rig, "b") else ["half-done: b was refused but runs"]
+            wait_until(lambda: not rig.census(), 40, "all processes have ended")
             return findings
         finally:
             unmount(rig)

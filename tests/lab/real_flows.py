@@ -1,4 +1,4 @@
-"""Flows under real conditions: words that cannot be done, and blocks that are none."""
+"""Flows under real conditions: commands that cannot be carried out, and invalid handoff blocks."""
 
 import os
 
@@ -13,18 +13,18 @@ LIMIT = 20
 
 
 def bytes_of(world: World) -> dict[str, bytes]:
-    """All that a refused word must leave as it is."""
+    """Everything that a refused command must leave unchanged."""
     return {name: (world.dir / name).read_bytes() for name in ("flow.json", "swarm.json", "events.jsonl")}
 
 
 def ends(world: World) -> list[str]:
-    """The flow comes to its end all the same."""
+    """Checks that the flow still reaches its end."""
     world.must("run", world.id, "--wait")
     while world.flow()["status"] == "running" and world.flow()["awaitingHumanNodes"]:
         world.must("answer", world.id, "go-on")
         world.must("run", world.id, "--wait")
     world.must("improve", world.id, "none")
-    wait_until(lambda: not any((world.rig.dir / "flow").glob("*")), LIMIT, "the flow is let go")
+    wait_until(lambda: not any((world.rig.dir / "flow").glob("*")), LIMIT, "the flow is unregistered")
     return world.when_over() + [f"litter: {path}" for path in world.temporaries()] + stop_everything(world.rig)
 
 
@@ -35,7 +35,7 @@ def refused_words() -> list[str]:
         world = World(rig, nodes, git=False)
         hold(world)
         world.must("run", world.id)
-        wait_until(lambda: is_held(world), LIMIT, "the node is at work")
+        wait_until(lambda: is_held(world), LIMIT, "the node works")
         here = environment(world)
         mine, used = str(artifact(world)), world.flow()["historyHandoff"]["owner-intake=>build"][0]
         folder = str(world.dir / "record")
@@ -58,9 +58,9 @@ def refused_words() -> list[str]:
             result = world.swarm("emit", *words, env=env)
             found += [f"{name}: {finding}" for finding in refused(result)]
             now = bytes_of(world)
-            found += [f"{name}: half-done: {key} is another one" for key in before if now[key] != before[key]]
+            found += [f"{name}: half-done: {key} has changed" for key in before if now[key] != before[key]]
             if os.path.exists(here["SWARM_HANDOFF"]):
-                return [*found, f"{name}: half-done: there is a word of it"]
+                return [*found, f"{name}: half-done: the command left a trace"]
         taken = world.swarm("emit", "--to", "owner-close", "--artifact", mine, env=here)
         found += [] if taken.rc == 0 else [f"failed: {taken}"]
         free(world)
@@ -68,7 +68,7 @@ def refused_words() -> list[str]:
 
 
 def refused_blocks() -> list[str]:
-    """A turn that always ends with a block that cannot be done is sent back, then a person's."""
+    """A turn that always ends with an invalid block is sent back, and finally waits for a person."""
     blocks = {"nowhere": "target_node_id: nowhere\\nartifact_path: play.sh", "no block": None,
               "close": "type: forward-pass-closed", "no artifact": "target_node_id: owner-close",
               "no YAML": "[", "nothing": "", "a null": "- null",
@@ -81,7 +81,7 @@ def refused_blocks() -> list[str]:
             world = World(rig, nodes, git=False)
             play = rig.root / "play.sh"
             said = "echo no" if block is None else f"printf '```handoff\\n{block}\\n```\\n'"
-            # What the person says then makes it do as it should.
+            # The person's answer makes the turn behave.
             bad = 'if [ "$SWARM_NODE" = build ] && [ -z "$SWARM_ANSWER" ]; then\n'
             bad += f'cp "$flow" "{rig.root}/seen.$$"; {said}; exit 0\nfi'
             play.write_text(play.read_text().replace('sleep "$REST"', bad, 1))
@@ -89,7 +89,7 @@ def refused_blocks() -> list[str]:
             seen = [path.read_bytes() for path in rig.root.glob("seen.*")]
             flow = world.flow()
             if len(set(seen)) != 1:
-                found.append(f"{name}: half-done: flow.json was {len(set(seen))} different ones at {len(seen)} tries")
+                found.append(f"{name}: half-done: flow.json had {len(set(seen))} versions in {len(seen)} tries")
             if flow["awaitingHumanNodes"] != {"build": {"role": "dev", "reason": "autonomous-abort"}}:
                 found.append(f"{name}: altered: {flow['awaitingHumanNodes']}")
             sent = [event for event in world.events() if event["kind"] == "repair.requested"]
@@ -108,7 +108,7 @@ def gave_up() -> list[str]:
     with Rig() as rig:
         world = World(rig, three_nodes())
         world.must("consent", world.id, "no-access")
-        # Each turn forbids again what was allowed for it alone, before the next one begins.
+        # Each turn revokes the consent that was given to it alone, before the next turn starts.
         forbid = f"'{rig.binary}' flow consent --root \"$SWARM_FLOW_ROOT\" {world.id} no-access\nsay \"end"
         play = rig.root / "play.sh"
         play.write_text(play.read_text().replace('say "end', forbid))
@@ -125,45 +125,45 @@ def gave_up() -> list[str]:
 
 
 def stopped_and_resumed() -> list[str]:
-    """What a turn was begun with is there when it is begun anew."""
+    """A turn that was stopped starts again with the answer that it was given."""
     with Rig() as rig:
         world = World(rig, three_nodes())
         world.must("run", world.id, "--wait")
         hold(world)
         world.must("answer", world.id, "yes-1")
-        wait_until(lambda: is_held(world), LIMIT, "the answered turn is at work")
+        wait_until(lambda: is_held(world), LIMIT, "the answered turn runs")
         world.must("stop", world.id)
         (rig.root / "env").unlink()
         world.must("run", world.id)
-        wait_until(lambda: is_held(world), LIMIT, "it is at work again")
+        wait_until(lambda: is_held(world), LIMIT, "the turn runs again")
         given = environment(world).get("SWARM_ANSWER")
-        found = [] if given == "yes-1" else [f"lost: the answer: it has {given}"]
+        found = [] if given == "yes-1" else [f"lost: the answer: the turn has {given}"]
         free(world)
         return found + ends(world)
 
 
 def stopped_before_it_took_in() -> list[str]:
-    """The order of a turn names what is to be brought in; so does that of the turn in its place."""
+    """A turn's order names the commits that the turn must take in; the order of its replacement names the same."""
     with Rig() as rig:
         world = World(rig, three_nodes())
         hold(world)
         world.must("run", world.id)
-        wait_until(lambda: is_held(world), LIMIT, "the turn is at work")
+        wait_until(lambda: is_held(world), LIMIT, "the turn runs")
         begun = orders_of(world, "build")[-1]["commits"]
         world.must("stop", world.id)
         (rig.root / "env").unlink()
         world.must("run", world.id)
-        wait_until(lambda: is_held(world), LIMIT, "it is at work again")
+        wait_until(lambda: is_held(world), LIMIT, "the turn runs again")
         again = orders_of(world, "build")[-1]["commits"]
-        found = [] if again == begun else [f"lost: it was begun with the commits {begun}, and then with {again}"]
+        found = [] if again == begun else [f"lost: the turn started with the commits {begun}, then with {again}"]
         free(world)
         return found + ends(world)
 
 
 CASES = {
-    "flows: a turn that gave up goes on with what was handed over": gave_up,
-    "flows: a turn that was stopped goes on with its answer": stopped_and_resumed,
-    "flows: a turn that was stopped goes on with what was handed over": stopped_before_it_took_in,
-    "flows: a word that is refused changes nothing": refused_words,
-    "flows: a block that is refused changes nothing, and is sent back so often as is allowed": refused_blocks,
+    "flows: a turn that gave up keeps its handoffs": gave_up,
+    "flows: a stopped turn keeps its answer": stopped_and_resumed,
+    "flows: a stopped turn keeps its handoffs": stopped_before_it_took_in,
+    "flows: a refused command changes nothing": refused_words,
+    "flows: a refused block changes nothing and is sent back up to the limit": refused_blocks,
 }

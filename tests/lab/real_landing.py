@@ -1,4 +1,4 @@
-"""Landing where repository or disk are not as usual: collected all the time, large, full, of other formats."""
+"""Landing under unusual conditions of repository and disk: concurrent git gc, large, full, other object formats."""
 
 import contextlib
 import json
@@ -14,10 +14,10 @@ from .rig import ROOT, Rig, wait_until
 LIMIT = 120
 MINE = "edited by a person, committed by nobody\n"
 COLLECT = "while test ! -e {stop}; do git gc -q --prune=now; echo $? >> {rounds}; done"
-# So many commits of this project are replayed, and so many at once from one base.
+# Number of commits of this project to replay, and the maximum number from one base.
 REPLAYED = 40
 FLEET = 4
-# Whatever the project's own swarm.toml says.
+# Overrides the project's own swarm.toml.
 PLAIN = ("--verify", "", "--strategy", "merge")
 
 
@@ -35,7 +35,7 @@ def imported(rig: Rig, branches: dict[str, dict[str, str | None]], start: str = 
 
 
 def numbered(*changed: int) -> str:
-    """A hundred lines, some of them changed: what is far apart merges."""
+    """A hundred lines, some of them changed: distant changes merge."""
     return "".join(f"{'changed' if n in changed else 'line'} {n}\n" for n in range(100))
 
 
@@ -45,13 +45,13 @@ def items(rig: Rig, base: str = "main") -> dict[str, dict]:
 
 
 def waited(rig: Rig, base: str = "main") -> dict[str, dict]:
-    """The items by name, once all are settled."""
+    """Returns the items by name, once all are settled."""
     rig.swarm("merge", "wait", "--timeout", str(LIMIT), cwd=rig.repo, limit=LIMIT + 10)
     return items(rig, base)
 
 
 def states(found: dict[str, dict], expected: dict[str, str]) -> list[str]:
-    """Each item against the state it has to have."""
+    """Compares the state of each item with the expected one."""
     findings = []
     for name, state in expected.items():
         item = found.get(name)
@@ -63,13 +63,13 @@ def states(found: dict[str, dict], expected: dict[str, str]) -> list[str]:
 
 
 def landed_in_order(rig: Rig, base: str = "main") -> list[str]:
-    """The names in the order in which they landed."""
+    """Returns the names in landing order."""
     log = json.loads(rig.must("merge", "log", "--json", "--base", base, cwd=rig.repo).out)["items"]
     return [item["name"] for item in log if item["state"] == "landed"]
 
 
 def named(found: dict[str, dict], expected: dict[str, list[str]]) -> list[str]:
-    """Each item against the files it has to name."""
+    """Compares the files that each item names with the expected ones."""
     return [f"unclear: {name} names {found[name]['files']} and not {files}" for name, files in expected.items()
             if found[name]["files"] != files]
 
@@ -79,12 +79,12 @@ def tree_of(rig: Rig, commit: str) -> str:
 
 
 def made(rig: Rig, tree: str, *parents: str) -> str:
-    """A new commit."""
+    """Makes a commit and returns its id."""
     return must(rig, f"git commit-tree -m x {' '.join(f'-p {parent}' for parent in parents)} {tree}").strip()
 
 
 def as_by_hand(rig: Rig, start: str, base: str = "main") -> list[str]:
-    """The base has the tree that `git merge --no-ff` of the same branches gives in a clean clone."""
+    """Checks that the base has the tree that `git merge --no-ff` of the same branches gives in a clean clone."""
     clone = rig.root / "clean"
     must(rig, f"git clone -q --sparse {rig.repo} {clone}", rig.root)
     must(rig, f"git checkout -q --detach {start}", clone)
@@ -93,22 +93,22 @@ def as_by_hand(rig: Rig, start: str, base: str = "main") -> list[str]:
     ours, theirs = tree_of(rig, base), must(rig, "git rev-parse HEAD^{tree}", clone).strip()
     if ours == theirs:
         return []
-    return [f"altered: other tree than by hand: {must(rig, f'git diff --stat {ours} {theirs}', clone)[-300:]}"]
+    return [f"altered: the tree differs from a manual merge: {must(rig, f'git diff --stat {ours} {theirs}', clone)[-300:]}"]
 
 
 def whole(rig: Rig) -> list[str]:
-    """No object is missing or damaged; what nobody needs may lie about."""
+    """Checks that no object is missing or damaged; unreachable objects are fine."""
     result = rig.run("git", "fsck", "--full", "--no-dangling", cwd=rig.repo, limit=60)
     lines = (result.out + result.err).splitlines()
     bad = [line for line in lines if line.startswith(("missing", "broken", "error", "fatal"))]
-    return [f"lost: fsck ended with {result.rc}: {bad[:3]}"] if bad or result.rc != 0 else []
+    return [f"lost: fsck exited with {result.rc}: {bad[:3]}"] if bad or result.rc != 0 else []
 
 
 def checkout(rig: Rig, status: list[str]) -> list[str]:
-    """The directory is as git says, and each of its files as committed but for those named."""
+    """Checks the output of git status, and that every file but those listed is as committed."""
     said = must(rig, "git status --porcelain -uall").splitlines()
-    findings = [] if said == status else [f"altered: status says {said[:5]} and not {status}"]
-    # An index that has seen no file makes git read each of them.
+    findings = [] if said == status else [f"altered: git status prints {said[:5]}, not {status}"]
+    # A fresh index, without stat data, makes git read every file.
     fresh = f"GIT_INDEX_FILE={rig.root / 'fresh'}"
     differing = must(rig, f"{fresh} git read-tree HEAD && {fresh} git diff --name-only").splitlines()
     own = [line[3:] for line in status if not line.startswith("??")]
@@ -116,15 +116,15 @@ def checkout(rig: Rig, status: list[str]) -> list[str]:
 
 
 def ended(rig: Rig) -> list[str]:
-    # A guard that a worker's end has started looks for a second whether it is needed.
+    # The guard started at a worker's end checks for one second whether it is needed.
     wait_until(lambda: len(rig.of_role("guard")) <= 1, 10, "one guard is left")
     return panics(rig) + stop_everything(rig)
 
 
-# Collected all the time.
+# Concurrent git gc.
 
 def collected() -> list[str]:
-    """`git gc --prune=now` in a loop beside thirty landings: nothing that is needed goes."""
+    """`git gc --prune=now` in a loop during thirty landings: no needed object is lost."""
     with Rig() as rig:
         repository(rig, 200, 1)
         must(rig, "git reset -q --hard main")
@@ -138,14 +138,14 @@ def collected() -> list[str]:
             found = waited(rig)
         findings += states(found, dict.fromkeys([*names, *(f"w{n}" for n in range(100, 106))], "landed"))
         findings += whole(rig)
-        # By hand nothing can be done in a repository with holes.
+        # In a repository with missing objects, the merge by hand would fail too.
         findings += [] if findings else as_by_hand(rig, start) + checkout(rig, [])
         return findings + ended(rig)
 
 
 @contextlib.contextmanager
 def collecting(rig: Rig, findings: list[str]):
-    """Meanwhile git gc runs all the time."""
+    """Runs git gc in a loop inside the `with` block."""
     stop, rounds = rig.root / "stop", rig.root / "rounds"
     loop = rig.start(["sh", "-c", COLLECT.format(stop=stop, rounds=rounds)], cwd=rig.repo)
     try:
@@ -156,14 +156,14 @@ def collecting(rig: Rig, findings: list[str]):
         said = rig.finish(loop, 60).err
     codes = rounds.read_text().split()[1:]
     if len(codes) < 3 or "0" not in codes:
-        findings.append(f"git gc was hardly at work: its exit codes are {codes}")
-    # It may also find a reference moved, or another git gc at work; that harms nobody.
+        findings.append(f"git gc hardly ran; exit codes: {codes}")
+    # git gc may also fail because a reference moved or another git gc runs; that is harmless.
     lost = [line for line in said.splitlines() if "valid object" in line or "bad " in line or "missing " in line]
     findings += [f"lost: git gc says {lost[:2]}"] if lost else []
 
 
 def add_thirty(rig: Rig, names: list[str]) -> list[str]:
-    """One after another: branches, every third verified, and workers that leave their work uncommitted."""
+    """Adds items one after the other: branches, every third verified, and workers that leave their work uncommitted."""
     findings = []
     for n, name in enumerate(names):
         verify = ("--verify", f"test -e d0/{name}") if n % 3 == 0 else ()
@@ -176,10 +176,11 @@ def add_thirty(rig: Rig, names: list[str]) -> list[str]:
     return findings
 
 
-# Large.
+# Large repository.
 
 def large() -> list[str]:
-    """Twenty thousand files checked out with edits of a person: what is in the way waits, the rest lands around it."""
+    """20,000 files checked out with edits of a user: what conflicts with an edit waits, the rest lands around the
+    edits."""
     with Rig() as rig:
         repository(rig, 20_000, 6)
         must(rig, "git reset -q --hard main")
@@ -210,9 +211,9 @@ def large() -> list[str]:
 # The project's own history.
 
 def history(rig: Rig) -> list[str]:
-    """The last commits of this repository's first-parent history, oldest first, in a clone of it."""
+    """Clones this repository and returns the last commits of its first-parent history, oldest first."""
     if rig.run("git", "-C", str(ROOT), "rev-parse", "HEAD").rc != 0:
-        raise cases.Skip("the project is in no repository")
+        raise cases.Skip("the project is not in a git repository")
     must(rig, f"git clone -q --no-local --no-checkout {ROOT} {rig.repo}", rig.root)
     listed = must(rig, f"git rev-list --first-parent --reverse --max-count={REPLAYED + 1} HEAD").split()
     if len(listed) < 3:
@@ -221,7 +222,7 @@ def history(rig: Rig) -> list[str]:
 
 
 def replayed_in_line() -> list[str]:
-    """Each commit of this project as a branch on the one before: every landing has the original's tree."""
+    """Each commit of this project as a branch on its predecessor: every landing has the original's tree."""
     with Rig() as rig:
         listed = history(rig)
         must(rig, f"git branch line {listed[0]}")
@@ -234,17 +235,18 @@ def replayed_in_line() -> list[str]:
 
 
 def same_trees(rig: Rig, base: str, listed: list[str]) -> list[str]:
-    """Landing by landing the base has had the trees of these commits."""
+    """Compares the trees of the landings on the base, one by one, with the trees of these commits."""
     got = must(rig, f"git log --reverse --first-parent --format=%T {listed[0]}..{base}").split()
     wanted = must(rig, f"git log --no-walk=unsorted --format=%T {' '.join(listed[1:])}").split()
     if got == wanted:
         return []
     first = next((commit for commit, one, other in zip(listed[1:], got, wanted) if one != other), "none")
-    return [f"altered: {len(got)} landings of {len(wanted)}, the first with another tree: {first}"]
+    return [f"altered: {len(got)} landings of {len(wanted)}, the first that differs: {first}"]
 
 
 def replayed_by_fleet() -> list[str]:
-    """The same as workers would have made them: up to four from one base, which are merged where they overlap."""
+    """The same history as a fleet would make it: up to four branches from one base, which are merged if they overlap.
+    """
     with Rig() as rig:
         listed = history(rig)
         must(rig, f"git checkout -q -b fleet {listed[0]}")
@@ -256,12 +258,12 @@ def replayed_by_fleet() -> list[str]:
             findings = states(waited(rig, "fleet"), dict.fromkeys(names, "landed"))
             done, rounds = done + len(names), rounds + 1
         if rounds >= len(listed) - 1:
-            findings.append("no two commits were side by side")
+            findings.append("no two commits shared a base")
         return findings + same_trees(rig, "fleet", listed) + checkout(rig, []) + ended(rig)
 
 
 def side_by_side(rig: Rig, listed: list[str]) -> list[str]:
-    """Branches for the commits after the first, all on the base; as many as git itself merges to the original."""
+    """Makes branches on the base for the next commits, as many as git itself merges to the original tree."""
     base, names = must(rig, "git rev-parse fleet").strip(), []
     tip = base
     for before, commit in zip(listed, listed[1:]):
@@ -278,10 +280,10 @@ def side_by_side(rig: Rig, listed: list[str]) -> list[str]:
     return names
 
 
-# A full disk.
+# Full disk.
 
 def filled(ignored: bool) -> list[str]:
-    """A verification takes all the room of the state directory: that is told, the base stays, and the next one lands."""
+    """A verification fills the state directory: the reason is reported, the base stays, and the next item lands."""
     with Rig() as rig:
         mounted(rig, "size=8m")
         try:
@@ -295,9 +297,9 @@ def filled(ignored: bool) -> list[str]:
             rig.must("merge", "add", "fills", "--verify", "mkdir built; cat /dev/zero > built/filler", cwd=rig.repo)
             findings += told_of_the_disk(rig)
             if must(rig, "git rev-parse main").strip() != before:
-                findings.append("altered: the base moved for what was not verified")
+                findings.append("altered: the base moved without verification")
             if ignored or findings:
-                # What git ignores stays there, so it is for a person to remove.
+                # Files ignored by git stay there, so a user has to remove them.
                 for built in rig.dir.glob("merge/*/verify/built"):
                     shutil.rmtree(built, ignore_errors=True)
             findings += next_lands(rig) + whole(rig) + checkout(rig, [])
@@ -307,18 +309,18 @@ def filled(ignored: bool) -> list[str]:
 
 
 def told_of_the_disk(rig: Rig) -> list[str]:
-    """The item comes to rest, with a reason that leads to the cause."""
+    """Checks that the item settles, with a reason that leads to the cause."""
     rig.swarm("merge", "wait", "fills", "--timeout", "6", cwd=rig.repo)
     item = items(rig)["fills"]
     if item["state"] not in ("rejected", "waiting"):
-        return [f"wedge: the item is {item['state']} and nothing says why"]
+        return [f"wedge: the item is {item['state']} without a reason"]
     log = "".join(path.read_text() for path in rig.dir.glob(f"merge/*/logs/{item['item']}.log"))
     clear = "No space left" in (item["reason"] or "") or "No space left" in log
-    return [] if clear else [f"unclear: {item['reason']}, and its output is {log!r}"]
+    return [] if clear else [f"unclear: {item['reason']}, output {log!r}"]
 
 
 def next_lands(rig: Rig) -> list[str]:
-    """With a verification that needs room itself."""
+    """Lands an item whose verification itself needs disk space."""
     verify = "head -c 1000000 /dev/zero > room && test -e next && rm room"
     result = rig.swarm("merge", "add", "next", "--verify", verify, cwd=rig.repo)
     if result.rc != 0:
@@ -327,10 +329,10 @@ def next_lands(rig: Rig) -> list[str]:
     return states(items(rig), {"first": "landed", "next": "landed"})
 
 
-# Other formats.
+# Other object formats.
 
 def format_case(*flags: str) -> list[str]:
-    """A worker lands, a conflict is reported, edits wait, the checkout comes along: as everywhere."""
+    """A worker lands, a conflict is reported, edits make an item wait, the checkout follows: all as usual."""
     with Rig() as rig:
         rig.repo.mkdir()
         if rig.run("git", "init", "-q", "-b", "main", *flags, cwd=rig.repo).rc != 0:
@@ -359,7 +361,8 @@ def format_case(*flags: str) -> list[str]:
 # Submodules.
 
 def superproject(rig: Rig, recurse: str = "false") -> tuple[str, str]:
-    """A repository with a submodule `lib` that is checked out at the first of two commits, with an edit in it."""
+    """Makes a repository with a submodule `lib` that is checked out at the first of two commits and has a user's edit.
+    """
     lib = rig.root / "lib"
     lib.mkdir()
     must(rig, "git init -q -b main; echo 1 > code; git add .; git commit -qm 1; echo 2 > code; git commit -qam 2", lib)
@@ -372,7 +375,7 @@ def superproject(rig: Rig, recurse: str = "false") -> tuple[str, str]:
 
 
 def pointing(rig: Rig, name: str, commit: str) -> None:
-    """A branch that moves the submodule to a commit."""
+    """Makes a branch that moves the submodule to a commit."""
     index = f"GIT_INDEX_FILE={rig.root / 'pointing'}"
     words = ("read-tree main", f"update-index --cacheinfo 160000,{commit},lib", "write-tree")
     tree = must(rig, " && ".join(f"{index} git {word}" for word in words)).strip()
@@ -380,7 +383,7 @@ def pointing(rig: Rig, name: str, commit: str) -> None:
 
 
 def submodule(recurse: str) -> list[str]:
-    """A branch that moves a submodule lands, and what is checked out of the submodule stays as it is."""
+    """A branch that moves a submodule lands; the submodule's checkout stays unchanged."""
     with Rig() as rig:
         one, two = superproject(rig, recurse)
         start = must(rig, "git rev-parse main").strip()
@@ -393,17 +396,17 @@ def submodule(recurse: str) -> list[str]:
             found = waited(rig)
         findings += states(found, {"moved": "landed", "elsewhere": "conflict"}) + named(found, {"elsewhere": ["lib"]})
         pointer = must(rig, "git rev-parse main:lib").strip()
-        findings += [] if pointer == two else [f"lost: the base has the submodule at {pointer}"]
+        findings += [] if pointer == two else [f"lost: the submodule on the base is at {pointer}"]
         findings += submodule_kept(rig, one) + as_by_hand(rig, start)
-        findings += [] if (rig.repo / "w").exists() else ["lost: w did not come along"]
+        findings += [] if (rig.repo / "w").exists() else ["lost: w is not checked out"]
         return findings + ended(rig)
 
 
 def submodule_kept(rig: Rig, commit: str) -> list[str]:
-    """Its commit, its files and what a person has in it."""
+    """Checks the submodule's commit, its files and the user's edit."""
     lib = rig.repo / "lib"
     if not (lib / ".git").exists():
-        return [f"lost: the checkout of the submodule, with {MINE!r} in it"]
+        return [f"lost: the submodule's checkout, which contains {MINE!r}"]
     head = must(rig, "git rev-parse HEAD; git status --porcelain", lib).splitlines()
     findings = [] if head == [commit, "?? own"] else [f"altered: the submodule is at {head}"]
     wanted = {"code": "1\n", "own": MINE}
@@ -411,7 +414,7 @@ def submodule_kept(rig: Rig, commit: str) -> list[str]:
 
 
 def submodule_removed() -> list[str]:
-    """A branch without the submodule lands, and its checkout stays, as git has it."""
+    """A branch without the submodule lands; its checkout stays, as with git itself."""
     with Rig() as rig:
         one, _ = superproject(rig)
         imported(rig, {"without": {".gitmodules": None, "lib": None}})
@@ -421,11 +424,12 @@ def submodule_removed() -> list[str]:
 
 
 def replaced(nested: bool) -> list[str]:
-    """A file in the place of a submodule, or of a repository with its objects: what is there is in the way."""
+    """A file replaces a submodule, or a nested repository with its objects: the existing directory blocks the landing.
+    """
     with Rig() as rig:
         one, _ = superproject(rig)
         if nested:
-            # With its git directory in it, and its objects nowhere else.
+            # A nested repository, whose objects exist nowhere else.
             must(rig, "rm lib/.git; mv .git/modules/lib lib/.git; git -C lib config --unset core.worktree")
             must(rig, "git rm -q .gitmodules; git commit -qm nested")
         imported(rig, {"file": {"lib": "a file\n"}, "other": {"other": "other\n"}})
@@ -433,14 +437,14 @@ def replaced(nested: bool) -> list[str]:
         found = waited(rig)
         findings = states(found, {"file": "waiting", "other": "landed"}) + submodule_kept(rig, one)
         if not any(path.startswith("lib") for path in found["file"]["files"]):
-            findings.append(f"unclear: names {found['file']['files']} and not lib")
+            findings.append(f"unclear: names {found['file']['files']}, not lib")
         return findings + ended(rig)
 
 
 # The supervisor.
 
 def stopped_at_the_end() -> list[str]:
-    """What was told to stop stays so, though a worker that was to land has just ended."""
+    """A stopped supervisor stays stopped, even if a worker with work to land has just ended."""
     with Rig() as rig:
         rig.make_repo()
         rig.must("spawn", "--name", "w", "--worktree", "--merge", "--", "sh", "-c", "echo w > w", cwd=rig.repo)
@@ -452,7 +456,7 @@ def stopped_at_the_end() -> list[str]:
 
 INSIDE = {
     "disk: filled by a verification": lambda: filled(False),
-    "disk: filled by a verification where git ignores it": lambda: filled(True),
+    "disk: filled by a verification with ignored files": lambda: filled(True),
 }
 CASES = {
     "landing: git gc in a loop": collected,
@@ -462,8 +466,8 @@ CASES = {
     "landing: SHA-256": lambda: format_case("--object-format=sha256"),
     "landing: reftable": lambda: format_case("--ref-format=reftable"),
     "landing: a submodule moves": lambda: submodule("false"),
-    "landing: a submodule moves where git goes into them": lambda: submodule("true"),
-    "landing: a submodule goes": submodule_removed,
+    "landing: a submodule moves with submodule.recurse": lambda: submodule("true"),
+    "landing: a submodule is removed": submodule_removed,
     "landing: a file replaces a submodule": lambda: replaced(False),
     "landing: a file replaces a repository": lambda: replaced(True),
     "landing: stopped as its worker ends": stopped_at_the_end,

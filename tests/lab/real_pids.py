@@ -1,6 +1,6 @@
-"""Pids that must never be signalled, in a PID namespace of their own (needs root).
+"""Pids that must never be signalled, in a private PID namespace (needs root).
 
-A wrong kill here ends the canary or reaches pid 1, which is this very program.
+A wrong kill here ends the canary or reaches pid 1, which is this program itself.
 """
 
 import json
@@ -48,7 +48,7 @@ def written_pid(pid: int):
             for words in (["kill", "victim"], ["kill", "--all"], ["clean", "victim"]):
                 findings += complaint(rig.swarm(*words))
             if bird.poll() is not None or not procs.alive(bird.pid):
-                findings.append(f"a kill of pid {pid} ended somebody else")
+                findings.append(f"a kill of pid {pid} ended a bystander")
             if hits:
                 findings.append(f"a kill of pid {pid} reached pid 1")
             end_canary(bird)
@@ -58,26 +58,26 @@ def written_pid(pid: int):
 
 
 def reused_by_legacy() -> list[str]:
-    """The pid of an old row belongs to a process that started long after it."""
+    """The pid of an old row belongs to a process that started long after the row."""
     with Rig() as rig:
         bird = canary(rig)
         Original(rig.dir).add(Original.make_row("victim", ["true"], bird.pid, "2001-01-01T00:00:00.000001"))
         findings = [] if rig.swarm("status", "victim").rc == 1 else ["a recycled pid is shown as running"]
         findings += complaint(rig.swarm("kill", "victim"))
         if not procs.alive(bird.pid):
-            findings.append("the kill hit the process that has the pid now")
+            findings.append("the kill hit the process that now has the pid")
         end_canary(bird)
         return findings
 
 
 def reused_by_ours() -> list[str]:
-    """Everything of a worker dies, and its pid goes to somebody else."""
+    """All processes of a worker die, and an unrelated process gets its pid."""
     with Rig() as rig:
         up(rig, "x")
         pid = rig.row("x")["pid"]
-        wait_until(lambda: killed(rig), 10, "all of it is dead")
-        # Start times count in ticks of 10 ms; two processes of one tick are not told apart by anybody.
-        wait_until(lambda: ticks_now() > int(rig.ledger_lines()[0][4]) + 10, 10, "the clock goes on")
+        wait_until(lambda: killed(rig), 10, "all processes are dead")
+        # Start times have ticks of 10 ms; two processes of the same tick cannot be told apart.
+        wait_until(lambda: ticks_now() > int(rig.ledger_lines()[0][4]) + 10, 10, "the clock advances")
         bird = None
         for _ in range(50):
             Path("/proc/sys/kernel/ns_last_pid").write_text(str(pid - 1))
@@ -86,7 +86,7 @@ def reused_by_ours() -> list[str]:
                 break
             end_canary(bird)
         else:
-            raise cases.Skip("the pid was not to be had again")
+            raise cases.Skip("could not get the pid again")
         status = rig.swarm("status", "x")
         findings = [] if status.rc == 1 else [f"a recycled pid is shown as running: {status}"]
         shown = rig.swarm("ls", "--format", "json")
@@ -94,7 +94,7 @@ def reused_by_ours() -> list[str]:
             findings.append(f"ls: {shown}")
         findings += complaint(rig.swarm("kill", "x"))
         if not procs.alive(bird.pid):
-            findings.append("the kill hit the process that has the pid now")
+            findings.append("the kill hit the process that now has the pid")
         end_canary(bird)
         return findings
 

@@ -37,7 +37,7 @@ def lock_holder_stopped() -> list[str]:
 
 
 def supervisor_stopped() -> list[str]:
-    """A command names the stopped supervisor within its limit; readers do not need it."""
+    """A command names the stopped supervisor within its limit; readers do not need the supervisor."""
     with Rig() as rig:
         up(rig, "a")
         supervisor = rig.supervisor()
@@ -49,14 +49,14 @@ def supervisor_stopped() -> list[str]:
             findings.append(f"answered after {result.seconds:.1f} s instead of 5 s")
         procs.send(supervisor.pid, supervisor.start, signal.SIGCONT)
         findings += worked(rig.spawn("c"), 5)
-        # What was refused must not be done later, when the supervisor reads what lies in its socket.
-        stays(lambda: rig.row("b") is None and gone(rig, "b"), 1, "b, which was refused, is not there", findings)
+        # A refused command must not take effect later, when the supervisor reads its socket.
+        stays(lambda: rig.row("b") is None and gone(rig, "b"), 1, "the refused b does not exist", findings)
         findings += Oracle(rig).converge(Expect(must={"a", "c"}, running={"a", "c"}, absent={"b"}))
         return findings + stop_everything(rig)
 
 
 def long_home() -> list[str]:
-    """A home of 200 characters: the socket finds a place all the same."""
+    """With a home of 200 characters, the socket still finds a place."""
     with Rig(home_length=200) as rig:
         up(rig, "a")
         findings = worked(rig.swarm("ls")) + worked(rig.swarm("kill", "a")) + worked(rig.swarm("clean", "a"))
@@ -65,7 +65,7 @@ def long_home() -> list[str]:
 
 
 def stubborn(what: tuple, limit: float, check=None):
-    """A worker that does its worst: it is shown as running, and a kill leaves nothing of it."""
+    """A misbehaving worker is shown as running, and a kill ends all of its processes."""
 
     def case() -> list[str]:
         findings = []
@@ -74,7 +74,7 @@ def stubborn(what: tuple, limit: float, check=None):
                 up(rig, "x", *what, flags=rig.tmux_flags if tmux else ())
                 where = "in tmux: " if tmux else ""
                 if check:
-                    wait_until(lambda: check(rig), 10, "the worker has done its worst")
+                    wait_until(lambda: check(rig), 10, "the worker misbehaves")
                 mine = worked(rig.swarm("status", "x")) + worked(rig.swarm("kill", "x"), limit)
                 if not gone(rig, "x"):
                     mine.append(f"orphan: {', '.join(str(p) for p in rig.workers())}")
@@ -94,7 +94,7 @@ def has_daemon(rig: Rig) -> bool:
 
 
 def flood() -> list[str]:
-    """1 GB of output: the log stays capped, and the worker is not held up."""
+    """1 GB of output: the log stays capped, and the worker is not slowed down."""
     with Rig() as rig:
         up(rig, "x", "flood", 1 << 30)
         wait_until(lambda: rig.exit_record("x"), 120, "the flood is over", 0.1)
@@ -106,7 +106,7 @@ def flood() -> list[str]:
 
 
 def binary() -> list[str]:
-    """Binary output and escapes: every view still works."""
+    """Binary output and escape sequences: every view still works."""
     with Rig() as rig:
         up(rig, "x", "binary", 1 << 20)
         wait_until(lambda: rig.exit_record("x"), 10, "x has ended")
@@ -120,7 +120,7 @@ def binary() -> list[str]:
 
 
 def stays_stopped() -> list[str]:
-    """`--restart always` is killed while everything dies: it does not come back."""
+    """A worker with `--restart always` is killed while everything dies: it does not come back."""
     findings = []
     for delay in (0, 0.005, 0.02, 0.05, 0.1):
         with Rig() as rig:
@@ -133,7 +133,7 @@ def stays_stopped() -> list[str]:
             if result.rc != 0:
                 result = rig.swarm("kill", "x")
             mine = worked(result)
-            wait_until(lambda: gone(rig, "x"), 10, "x is gone")
+            wait_until(lambda: gone(rig, "x"), 10, "x has ended")
             rig.must("spawn", "--name", "y", "--", *rig.worker("sleep", 1000))
             stays(lambda: gone(rig, "x"), 4, "x is stopped", mine)
             mine += Oracle(rig).converge(Expect(must={"x", "y"}, running={"y"}, stopped={"x"}))
@@ -142,14 +142,14 @@ def stays_stopped() -> list[str]:
 
 
 def due_restart(*roles: str):
-    """One of the two dies, no command follows, and a restart that is due still comes."""
+    """Supervisor or guard dies, no command follows, and a due restart still happens."""
 
     def case() -> list[str]:
         with Rig() as rig:
             up(rig, "x", "exit", 1, 0.5, flags=("--restart", "always"))
             kill_ours(rig, *roles)
-            # 0.5 s of life, 1 s of back-off, 2 s for the supervisor to come back, and the rest for a loaded machine.
-            wait_until(lambda: ran(rig, "x", 2), 15, "x was started again")
+            # 0.5 s of life, 1 s of back-off, 2 s for the supervisor to restart, and the rest for a loaded machine.
+            wait_until(lambda: ran(rig, "x", 2), 15, "x was restarted")
             return stop_everything(rig)
 
     return case
@@ -161,7 +161,7 @@ def due_timeout(*roles: str):
             up(rig, "x", flags=("--timeout", "1s"))
             kill_ours(rig, *roles)
             wait_until(lambda: gone(rig, "x"), 15, "x has reached its time limit")
-            record = wait_until(lambda: rig.exit_record("x"), 10, "the exit record is there")
+            record = wait_until(lambda: rig.exit_record("x"), 10, "the exit record exists")
             findings = [] if record.get("reason") == "timeout" else [f"exit record says {record}"]
             return findings + stop_everything(rig)
 
@@ -169,9 +169,9 @@ def due_timeout(*roles: str):
 
 
 def no_file_size() -> list[str]:
-    """A caller that may write no file: it cannot start a supervisor, and cannot harm a running one."""
+    """A caller that may write no file cannot start a supervisor, and cannot harm a running one."""
     with Rig() as rig:
-        # The answer goes through a pipe, since the caller itself may not write a file.
+        # The answer goes through a pipe, because the caller itself may not write a file.
         words = f"(ulimit -f 0; exec '{rig.binary}' spawn --name x -- sleep 1000) 2>&1 | cat"
         cold = rig.run("/bin/sh", "-c", words)
         refusal = cold.out.startswith("swarm: error:")
@@ -200,7 +200,7 @@ def substitution() -> list[str]:
 
 
 def exit_codes() -> list[str]:
-    """Every code and signal is recorded, in both modes."""
+    """Every exit code and signal is recorded, in both modes."""
     findings = []
     with Rig() as rig:
         for tmux in (False, True):

@@ -1,4 +1,4 @@
-"""Runs that are large: a thousand specs, and an agent that prints a gigabyte."""
+"""Large runs: a thousand specs, and an agent that prints a gigabyte."""
 
 from pathlib import Path
 
@@ -13,7 +13,7 @@ LIMIT = 240
 
 
 def planned(rig: Rig, specs: dict[str, str], config: str = "") -> Path:
-    """A repository with these specs, planned. They are not in it: each worktree would have them all."""
+    """Makes a repository and plans these specs. The specs are not committed: every worktree would contain them all."""
     repo = rig.make_repo()
     (repo / "specs").mkdir()
     for name, text in specs.items():
@@ -33,7 +33,7 @@ def lines(rig: Rig, repo: Path, *words: str) -> list[str]:
 
 
 def thousand() -> list[str]:
-    """All of them land, each once, and nothing of them is left but what is on the base."""
+    """All specs land, each once, and nothing is left but the work on the base."""
     with Rig() as rig:
         script = "---\nadapter: shell\n---\n# Do {n}\n\n```sh\necho {n} > new{n}.txt\n```\n"
         repo = planned(rig, {f"s{n}": script.format(n=n) for n in range(SPECS)})
@@ -51,9 +51,10 @@ def thousand() -> list[str]:
 
 
 def peak(rig: Rig) -> int:
-    """The most memory of its own that the process of an attempt has had, in bytes; 0 where there is none.
+    """Peak private memory of the attempt's process in bytes; 0 if there is no such process.
 
-    The pages of the program itself are no part of it: those of a build for tests are many."""
+    Excludes the pages of the program file, of which a test build has many.
+    """
     most = 0
     for process in rig.census():
         if "__attempt" in process.argv:
@@ -68,7 +69,7 @@ def peak(rig: Rig) -> int:
 
 
 def flood() -> list[str]:
-    """It is held up by nothing, its log stays capped, and what listens to it stays small."""
+    """An agent that prints 1 GB is not held up, its log stays capped, and its listener stays small."""
     with Rig() as rig:
         agent = f"head -c {FLOOD} /dev/zero | tr '\\\\0' x; echo done > done.txt"
         config = f'[agents.loud]\ncommand = ["sh", "-c", "{agent}"]\n'
@@ -88,8 +89,8 @@ def flood() -> list[str]:
         landed = rig.run("git", "-C", str(repo), "show", "main:done.txt").out
         findings += [] if landed == "done\n" else [f"what landed: {landed!r}"]
         size = sum(path.stat().st_size for path in (repo / ".arial" / "logs").iterdir())
-        findings += [] if size < LOG_MAX else [f"its logs have {size >> 20} MB"]
-        findings += [] if 0 < seen < MEMORY_MAX else [f"what listened to it had {seen >> 20} MB"]
+        findings += [] if size < LOG_MAX else [f"the agent's logs have {size >> 20} MB"]
+        findings += [] if 0 < seen < MEMORY_MAX else [f"the listener used {seen >> 20} MB"]
         return findings + stop_everything(rig)
 
 

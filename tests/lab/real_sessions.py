@@ -1,4 +1,4 @@
-"""Sessions: a machine that goes down under fifty workers, and what comes back."""
+"""Sessions: a machine that goes down with fifty workers, and what comes back."""
 
 import collections
 import json
@@ -14,7 +14,7 @@ BOOT = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
 EARLIER = "00000000-0000-0000-0000-000000000000"
 MACHINE = "the machine went down while it ran"
 SERVER = "its tmux server is gone"
-# Kind: how many, flags, what it does, what is decided after the reboot and why.
+# Kind: number of workers, flags, command, and the decision after the reboot with its reason.
 KINDS = {
     "plain": (12, (), ("sleep", 1000), "start", MACHINE),
     "window": (8, ("tmux",), ("sleep", 1000), "start", MACHINE),
@@ -28,7 +28,10 @@ KINDS = {
 
 
 def killed(rig: Rig) -> bool:
-    """Whether everything of the rig is dead; what is not is killed. Keepers that are killed one by one start each other."""
+    """Kills what is left of the rig and reports whether nothing was left.
+
+    Processes that are killed one by one restart each other, so this may have to be repeated.
+    """
     left = sorted(rig.census(), key=lambda process: process.role != "guard")
     for process in left:
         procs.send(process.pid, process.start, signal.SIGKILL)
@@ -36,7 +39,7 @@ def killed(rig: Rig) -> bool:
 
 
 def reboot(rig: Rig) -> None:
-    """Everything of the rig is killed, and what is left was written in an earlier boot."""
+    """Kills everything in the rig, and makes the records look as if an earlier boot wrote them."""
     wait_until(lambda: killed(rig), 15, "everything is killed")
     trees = Path(f"{rig.repo}-worktrees")
     for path in [*rig.dir.glob("w/*/lease"), *trees.glob("*/.agent/state.json")]:
@@ -56,7 +59,7 @@ echo {n} > new{n}.txt
 
 
 def begin_others(rig: Rig, repo: Path) -> None:
-    """A run whose agents wait until they may go on, and a loop with its first agent."""
+    """Starts a run whose agents wait for a signal, and a loop with its first agent."""
     rig.must("run", "--detach", "-j", "2", cwd=repo)
     prompt = rig.root / "PROMPT.md"
     prompt.write_text("go on\n")
@@ -66,7 +69,7 @@ def begin_others(rig: Rig, repo: Path) -> None:
 
 
 def begin(rig: Rig) -> dict[str, str]:
-    """All fifty, by their names, as they should be; the kind of each."""
+    """Starts all fifty workers and waits until each is in its expected state; returns the kind of each name."""
     kinds = {}
     for kind, (count, flags, what, *_) in KINDS.items():
         words = [word for flag in flags for word in (rig.tmux_flags if flag == "tmux" else (flag,))]
@@ -83,12 +86,12 @@ def begin(rig: Rig) -> dict[str, str]:
 
 
 def starts(rig: Rig) -> collections.Counter:
-    """How often each worker was executed."""
+    """Number of times that each worker was executed."""
     return collections.Counter(line[1] for line in rig.ledger_lines() if line[0] == "start")
 
 
 def fifty() -> list[str]:
-    """Each that should be comes back once, none that had ended does, and for every other one it is said why not."""
+    """Each worker that should come back does so once, no ended one does, and a reason is given for every other one."""
     with Rig() as rig:
         go = rig.root / "go"
         repo = planned(rig, {f"s{n}": SPEC.format(n=n, go=go) for n in range(2)})
@@ -107,7 +110,7 @@ def fifty() -> list[str]:
             if case["name"] not in kinds:
                 continue
             *_, decision, why = KINDS[kinds[case["name"]]]
-            # A shim may note that its window went before it is killed itself.
+            # A shim may record that its window closed before it is killed itself.
             why = SERVER if why == MACHINE and case["why"] == SERVER and "tmux" in KINDS[kinds[case["name"]]][1] else why
             if (case["decision"], case["why"]) != (decision, why):
                 findings.append(f"{case['name']}: {case['decision']}, {case['why']}; not {decision}, {why}")
@@ -117,7 +120,7 @@ def fifty() -> list[str]:
         findings += [] if applied.rc == 0 else [f"recover: {applied}"]
         running = {"plain", "window", "tree", "both", "policy"}
         expected = {name: 2 if kind in running else 1 for name, kind in kinds.items()} | {"loop": 2}
-        wait_until(lambda: sum(starts(rig).values()) >= sum(expected.values()), 30, "all that should be are back")
+        wait_until(lambda: sum(starts(rig).values()) >= sum(expected.values()), 30, "all expected workers are back")
         findings += [f"{name}: executed {count} times, not {expected[name]}"
                      for name, count in starts(rig).items() if count != expected[name]]
         go.touch()

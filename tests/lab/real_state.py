@@ -1,8 +1,7 @@
-"""Bad registry files: nothing crashes, nothing hangs, nothing that runs is lost.
+"""Bad registry files: nothing crashes, nothing hangs, no running worker is lost.
 
-Each kind damages state.json beneath a running worker `a`. Kinds that leave no
-registry are rebuilt from the directories below w/; those that may be somebody's
-intention (a link, a FIFO, a newer schema) are refused and left alone.
+Each kind damages state.json while a worker `a` runs. If no registry is left, it is rebuilt from the directories below
+w/. Files that may be intentional (a link, a FIFO, a newer schema) are refused and left alone.
 """
 
 import json
@@ -20,7 +19,7 @@ LIMIT = 10
 
 
 def replace_by(make):
-    """Damage that takes the file away first."""
+    """Damage that first removes the file."""
 
     def damage(path: Path, rows: list[dict]) -> None:
         path.unlink()
@@ -81,7 +80,8 @@ def state_case(kind: str):
             damage(state, rig.rows())
             before = state.read_bytes() if state.is_file() and kind != "100 MB" else None
             listed = rig.swarm("ls", "--format", "names", limit=LIMIT)
-            # One bad row is named in a warning and makes rc 1 beside the good rows; that is no error line.
+            # One bad row is named in a warning, and the exit code is 1 although the good rows are listed; that is no
+            # error line.
             findings = ([] if expected == ONE_BAD_ROW else complaint(listed)) + reading(expected, listed)
             spawned = rig.swarm("spawn", "--name", "b", "--", *rig.worker("sleep", 1000), limit=2 * LIMIT)
             findings += complaint(spawned) + writing(expected, rig, spawned, state, before)
@@ -93,14 +93,14 @@ def state_case(kind: str):
 
 
 def reading(expected: str, listed) -> list[str]:
-    """What `ls` may say about it."""
+    """Checks what `ls` prints about the damage."""
     names = listed.out.split()
     if expected in (REBUILT, READ, NEWER) and (listed.rc != 0 or "a" not in names):
         return [f"lost: a is not listed: {listed}"]
     if expected == REBUILT and "corrupt state file" not in listed.err:
         return [f"unclear: no warning about the corrupt file: {listed}"]
     if expected == ONE_BAD_ROW and (listed.rc != 1 or "a" not in names):
-        return [f"the good row is not listed, or rc is not 1: {listed}"]
+        return [f"the good row is not listed, or the exit code is not 1: {listed}"]
     if expected == ONE_BAD_ROW and "legacy" not in listed.err and "row 2" not in listed.err:
         return [f"the bad row is not named: {listed}"]
     if expected == EITHER and listed.rc == 0 and "a" not in names:
@@ -109,7 +109,7 @@ def reading(expected: str, listed) -> list[str]:
 
 
 def writing(expected: str, rig: Rig, spawned, state: Path, before: bytes | None) -> list[str]:
-    """What `spawn` may do with it."""
+    """Checks what `spawn` does with the damage."""
     if expected == NEWER:
         findings = [] if spawned.rc != 0 else [f"a newer registry was changed: {spawned}"]
         return findings + ([] if state.read_bytes() == before else ["altered: the newer file was touched"])
@@ -122,22 +122,22 @@ def writing(expected: str, rig: Rig, spawned, state: Path, before: bytes | None)
 
 
 def after(rig: Rig, expected: str, state: Path) -> list[str]:
-    """The quarantined copy is there, and with the damage removed everything works again."""
+    """Checks that the quarantined copy exists, and that everything works once the damage is removed."""
     findings = []
     if expected == REBUILT:
         if not (rig.dir / "state.json.corrupted").exists():
-            findings.append("no copy was put aside as state.json.corrupted")
+            findings.append("no quarantined copy state.json.corrupted")
         findings += Oracle(rig).converge(Expect(must={"a", "b"}, running={"a", "b"}))
         return findings + stop_everything(rig)
     return findings
 
 
 def second_quarantine() -> list[str]:
-    """A second damage does not write over the first copy."""
+    """A second damage does not overwrite the first copy."""
     with Rig() as rig:
         up(rig, "a")
         for number in range(2):
-            # Put in place by rename: the first copy may be a link to the file that was there.
+            # Put in place by rename, because the first copy may be a link to the old file.
             (rig.root / "broken").write_text(f"broken {number}")
             os.replace(rig.root / "broken", rig.dir / "state.json")
             rig.must("ls")

@@ -1,4 +1,4 @@
-"""tmux under hostile hands: the server dies, its socket goes, windows are renamed and closed."""
+"""tmux under interference: the server dies, its socket disappears, windows are renamed and closed."""
 
 import os
 import signal
@@ -21,19 +21,19 @@ def in_tmux(rig: Rig, name: str, *what) -> None:
 
 
 def servers(rig: Rig) -> list[procs.Process]:
-    """tmux processes that nobody waits for; a client is somebody's child."""
+    """The tmux servers: orphans, adopted by this process or by pid 1. A client has a living parent."""
     return [process for process in rig.of_role("tmux") if process.ppid in (1, os.getpid())]
 
 
 def server_killed() -> list[str]:
-    """Its workers end by hang-up with a record, and the next spawn makes a new server."""
+    """The workers of a killed server end by hang-up with a record, and the next spawn starts a new server."""
     with Rig() as rig:
         rig.start_tmux()
         in_tmux(rig, "x")
         for process in servers(rig):
             procs.send(process.pid, process.start, signal.SIGKILL)
         wait_until(lambda: rig.swarm("status", "x").rc == 1, 10, "x is stopped")
-        record = wait_until(lambda: rig.exit_record("x"), 10, "the exit record is there")
+        record = wait_until(lambda: rig.exit_record("x"), 10, "the exit record exists")
         findings = [] if "signal" in record else [f"exit record says {record}"]
         in_tmux(rig, "y")
         findings += Oracle(rig).converge(Expect(must={"x", "y"}, running={"y"}, stopped={"x"}))
@@ -41,14 +41,14 @@ def server_killed() -> list[str]:
 
 
 def socket_deleted() -> list[str]:
-    """Liveness does not come from tmux, and there is never a second server."""
+    """Liveness does not depend on tmux, and there is never a second server."""
     with Rig() as rig:
         rig.start_tmux()
         in_tmux(rig, "x")
         (rig.root / "t" / f"tmux-{os.getuid()}" / SOCKET).unlink()
         findings = worked(rig.swarm("status", "x"))
         second = rig.spawn("y", flags=rig.tmux_flags)
-        # Either it finds the server again or it refuses; a second server would hide the first.
+        # The spawn either finds the server again or is refused; a second server would hide the first.
         if second.rc != 0:
             findings += refused(second)
         if len(servers(rig)) != 1:
@@ -62,7 +62,7 @@ def socket_deleted() -> list[str]:
 
 
 def window_renamed() -> list[str]:
-    """Targets are ids: a renamed window is still the worker's, and a name-sake is not."""
+    """Targets are ids: a renamed window still belongs to the worker, and one that took its name does not."""
     with Rig() as rig:
         rig.start_tmux()
         in_tmux(rig, "x")
@@ -78,12 +78,12 @@ def window_renamed() -> list[str]:
 
 
 def window_closed() -> list[str]:
-    """Closed by hand: stopped, with a record that says so."""
+    """A worker whose window was closed by hand is stopped, and its record says so."""
     with Rig() as rig:
         rig.start_tmux()
         in_tmux(rig, "x")
         rig.tmux("kill-window", "-t", f"{SESSION}:=x")
-        record = wait_until(lambda: rig.exit_record("x"), 10, "the exit record is there")
+        record = wait_until(lambda: rig.exit_record("x"), 10, "the exit record exists")
         findings = [] if record.get("reason") == "closed" else [f"exit record says {record}"]
         if rig.swarm("status", "x").rc != 1:
             findings.append("a closed window is shown as running")
@@ -92,7 +92,7 @@ def window_closed() -> list[str]:
 
 
 def prefix() -> list[str]:
-    """A dead `job` is stopped though `job-two` lives, and killing it leaves `job-two` alone."""
+    """A dead `job` is stopped although `job-two` lives, and killing `job` leaves `job-two` alone."""
     with Rig() as rig:
         rig.start_tmux()
         in_tmux(rig, "job", "exit", 0)
@@ -100,7 +100,7 @@ def prefix() -> list[str]:
         wait_until(lambda: rig.swarm("status", "job").rc == 1, 10, "job is stopped")
         findings = worked(rig.swarm("kill", "job"))
         if gone(rig, "job-two"):
-            findings.append("lost: job-two was killed in place of job")
+            findings.append("lost: job-two was killed instead of job")
         return findings + stop_everything(rig)
 
 
@@ -118,7 +118,7 @@ def users_session() -> list[str]:
 
 
 def parallel_first() -> list[str]:
-    """Many first spawns at once make one server and one session, and all succeed."""
+    """Many concurrent first spawns start one server and one session, and all succeed."""
     with Rig() as rig:
         started = [rig.start([rig.binary, "spawn", "--name", f"w{n}", *rig.tmux_flags, "--", *rig.worker("sleep", 1000)])
                    for n in range(8)]

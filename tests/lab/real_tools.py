@@ -1,4 +1,4 @@
-"""What the cases under real conditions share."""
+"""Functions shared by the cases under real conditions."""
 
 import signal
 import time
@@ -11,7 +11,7 @@ QUICK_S = 0.5
 
 
 def ran(rig: Rig, name: str, times: int = 1) -> bool:
-    """Whether the worker has written its first line (at least `times` times)."""
+    """Reports whether the worker has written its first line (at least `times` times)."""
     return sum(line[:2] == ["start", name] for line in rig.ledger_lines()) >= times
 
 
@@ -25,17 +25,17 @@ def up(rig: Rig, name: str, *what, flags: tuple = (), **kwargs) -> Result:
 
 
 def stays(condition, seconds: float, what: str, findings: list[str]) -> None:
-    """Checks during this time that a condition holds all the time."""
+    """Checks that a condition holds for the whole time; adds a finding if not."""
     end = time.monotonic() + seconds
     while time.monotonic() < end:
         if not condition():
-            findings.append(f"did not stay so: {what}")
+            findings.append(f"did not stay true: {what}")
             return
         time.sleep(0.02)
 
 
 def refused(result: Result, *words: str) -> list[str]:
-    """Findings unless the command was refused with exactly one error line that contains these words."""
+    """Returns findings unless the command was refused with exactly one error line that contains these words."""
     findings = complaint(result)
     if result.rc == 0:
         findings.append(f"was not refused: {result}")
@@ -51,9 +51,10 @@ def worked(result: Result, within: float | None = None) -> list[str]:
 
 
 def quickly(rig: Rig, *words: str) -> list[str]:
-    """A command that reads succeeds, and waits for nobody: one of three times within half a second.
+    """Checks that a read-only command succeeds and waits for nothing: one of three calls within half a second.
 
-    A loaded machine is slow now and then; a command that waits for a lock or the supervisor is slow each time."""
+    A loaded machine is slow now and then; a command that waits for a lock or the supervisor is slow each time.
+    """
     for _ in range(3):
         result = rig.swarm(*words)
         if result.rc != 0 or result.seconds <= QUICK_S:
@@ -69,5 +70,5 @@ def kill_ours(rig: Rig, *roles: str) -> None:
 
 
 def gone(rig: Rig, name: str) -> bool:
-    """Whether no process of this worker is left."""
+    """Reports whether no process of this worker is left."""
     return not any(process.worker == name for process in rig.workers())

@@ -1,4 +1,4 @@
-"""Repositories as they are: 20,000 files, a submodule, a sparse checkout; and 1,000 rows in every verb that looks."""
+"""Realistic repositories: 20,000 files, a submodule, a sparse checkout; and 1,000 rows in every read-only verb."""
 
 import hashlib
 import json
@@ -11,7 +11,7 @@ from .rig import Rig
 
 FILES = 20_000
 ROWS = 1000
-# What anybody may look at while 1,000 are registered, and how long it may take at most, with room for a busy machine.
+# Read-only verbs with 1,000 registered workers, and the time limit of each, with reserve for a busy machine.
 LOOKS = [
     ["ls"], ["ls", "-l"], ["ls", "--json"], ["ls", "-q"], ["ls", "--sort", "state", "--limit", "5"], ["status", "n7"],
     ["explain", "n7"], ["history", "n7"], ["doctor"], ["du"], ["recover"], ["events", "--since", "1m"], ["wait", "--any", "n7"],
@@ -21,7 +21,7 @@ LOOK_S = 5
 
 
 def content(tree: Path) -> dict[str, str]:
-    """Mode and content of all that is there but git's own file."""
+    """Mode and content of every file except `.git`."""
     found = {}
     for folder, names, files in os.walk(tree):
         names[:] = [name for name in names if name != ".git"]
@@ -35,7 +35,7 @@ def content(tree: Path) -> dict[str, str]:
 
 
 def large(rig: Rig) -> Path:
-    """The repository; half of it is left out by its sparse checkout."""
+    """Makes the repository; its sparse checkout leaves out half of it."""
 
     def git(*words: str, cwd: Path = rig.repo) -> str:
         result = rig.run("git", "-C", str(cwd), "-c", "protocol.file.allow=always", *words, limit=120)
@@ -66,7 +66,8 @@ def large(rig: Rig) -> Path:
 
 
 def large_repository() -> list[str]:
-    """A worktree of 20,000 files with a submodule, sparse: made, dirtied, removed by force, brought back to the byte."""
+    """A sparse worktree of 20,000 files with a submodule: made, dirtied, removed by force, and restored byte for byte.
+    """
     with Rig() as rig:
         repo = large(rig)
         script = "echo new > in/d1/new; rm in/d1/f101; chmod +x in/d1/f103; git add in/d1/new; ln -s new in/link; cat .env"
@@ -76,24 +77,24 @@ def large_repository() -> list[str]:
         if (tree / "out").exists():
             findings.append("the sparse checkout was not kept")
         if not (tree / "sub" / "inside").exists():
-            findings.append("the submodule is not there")
+            findings.append("the submodule is missing")
         before, status = content(tree), rig.run("git", "-C", str(tree), "status", "--porcelain").out
         refused = rig.swarm("kill", "w", "--rm-worktree", cwd=repo, limit=60)
         if not tree.exists():
             findings.append(f"work was removed without force: {refused.out}{refused.err}")
         findings += worked(rig.swarm("clean", "w", "--rm-worktree", "--force-dirty", cwd=repo, limit=90), 90)
         if tree.exists():
-            findings.append("it is still there")
+            findings.append("the worktree still exists")
         findings += worked(rig.swarm("restore", "w", cwd=repo, limit=120), 120)
         after, status_after = content(tree), rig.run("git", "-C", str(tree), "status", "--porcelain").out
         lost = [path for path in before if before[path] != after.get(path) and not path.startswith(("sub/", ".agent/"))]
         if lost or status != status_after:
-            findings.append(f"not as it was: {lost[:5]}; status {status!r}, then {status_after!r}")
+            findings.append(f"not restored: {lost[:5]}; status {status!r}, then {status_after!r}")
         return findings + stop_everything(rig)
 
 
 def thousand_rows() -> list[str]:
-    """Every verb that looks, with 1,000 registered; then all of them killed, started again and cleaned."""
+    """Every read-only verb with 1,000 registered workers; then all of them are killed, respawned and cleaned."""
     with Rig() as rig:
         fleet = rig.work / "fleet.toml"
         fleet.write_text("[defaults]\ncommand = 'echo hello'\n" + "".join(f"[[worker]]\nname = 'n{n}'\n" for n in range(ROWS)))
@@ -101,7 +102,7 @@ def thousand_rows() -> list[str]:
         rig.must("wait", "--all", limit=60)
         for words in LOOKS:
             allowed = {0, 1} if words[0] in ("doctor", "status") else {0}
-            # A loaded machine is slow now and then; a verb that is slow by itself is so each time.
+            # A loaded machine is slow now and then; a verb that is slow by itself is slow each time.
             for _ in range(3):
                 result = rig.swarm(*words, limit=30)
                 if result.rc not in allowed or result.seconds <= LOOK_S:
@@ -115,7 +116,7 @@ def thousand_rows() -> list[str]:
             findings += worked(rig.swarm(*words, limit=120), 120)
         left = rig.must("ls", "-q").out
         if left:
-            findings.append(f"some are left: {left[:200]}")
+            findings.append(f"some rows are left: {left[:200]}")
         return findings + stop_everything(rig)
 
 

@@ -1,8 +1,7 @@
-"""A rig: one private world per case, and the way to leave nothing of it behind.
+"""A rig: a private world per case, and the means to remove it completely.
 
-It has a home, a state directory, a tmux socket and a git repository of its own.
-Every process that descends from it carries SWARM_RIG=<uuid> in its environment,
-which is how it is found and ended again, whatever it did to hide.
+A rig has its own home, state directory, tmux socket and git repository. Every process that descends from it carries
+SWARM_RIG=<uuid> in its environment, by which the rig finds and ends the process, whatever it did to hide.
 """
 
 import itertools
@@ -26,8 +25,8 @@ TMUX_TRIES = 10
 SESSION = "lab"
 
 WORKER = """#!/bin/sh
-# The first act of every worker: say who started. Fields of /proc/PID/stat are
-# safe to split, since the name of this script has no blanks.
+# The first act of every worker: record its start. Fields of /proc/PID/stat are
+# safe to split, because the name of this script has no blanks.
 read -r stat < /proc/$$/stat
 what=$1; shift
 say() { printf '%s\\n' "$*" >> '@LEDGER@'; }
@@ -52,7 +51,7 @@ esac
 
 @dataclass
 class Result:
-    """Result of one command. `rc` is None if the command had to be killed."""
+    """Result of one command. `rc` is `None` if the command had to be killed."""
 
     argv: list[str]
     rc: int | None
@@ -66,7 +65,7 @@ class Result:
 
 
 class Timeout(AssertionError):
-    """A condition did not come true within its limit."""
+    """Raised if a condition did not become true within its limit."""
 
 
 def wait_until(condition, limit: float, what: str, step: float = 0.01):
@@ -83,7 +82,7 @@ def wait_until(condition, limit: float, what: str, step: float = 0.01):
 
 
 def find_binary() -> str:
-    """$SWARM_BIN, else the newest build in this repository."""
+    """Returns $SWARM_BIN, or the newest build in this repository."""
     given = os.environ.get("SWARM_BIN")
     if given:
         return str(Path(given).resolve())
@@ -152,10 +151,10 @@ class Rig:
     def __exit__(self, *exc) -> None:
         self.end()
 
-    # Running things.
+    # Commands.
 
     def start(self, argv: list[str], *, cwd=None, env=None, prepare=None):
-        """Starts a program with its output in files: a daemon that keeps them open blocks nobody."""
+        """Starts a program with its output in files, so that a daemon that keeps them open blocks nothing."""
         number = next(self.runs)
         paths = [self.out / f"{number}.{kind}" for kind in ("stdout", "stderr")]
         with open(paths[0], "wb") as out, open(paths[1], "wb") as err:
@@ -165,7 +164,7 @@ class Rig:
         return process, paths, time.monotonic()
 
     def finish(self, started, limit: float = 30) -> Result:
-        """Waits for a program of `start`; kills it after the limit, which leaves `rc` None."""
+        """Waits for a program of `start`; kills it after the limit, which leaves `rc` `None`."""
         process, paths, begun = started
         try:
             rc = process.wait(limit)
@@ -209,8 +208,9 @@ class Rig:
     def start_tmux(self) -> None:
         """Starts the rig's own server, kept alive by a session that is not swarm's.
 
-        A server that a worker started may just be ending with its last window, and then drops its clients: the
-        command is tried again with the next server."""
+        A server that a worker started may be exiting with its last window and then drops its clients: the command is
+        retried with the next server.
+        """
         for _ in range(TMUX_TRIES):
             result = self.tmux("-f", "/dev/null", "new-session", "-d", "-s", "holder", "sleep 100000")
             if result.rc == 0:
@@ -263,7 +263,7 @@ class Rig:
         return next((row for row in self.rows() if row["name"] == name), None)
 
     def items(self) -> list[dict]:
-        """Items of all merge queues, as journaled."""
+        """Items of all merge queues, from the journals."""
         journals = self.dir.glob("merge/*/queue.json")
         return [item for path in journals for item in json.loads(path.read_text())["queue"]["items"]]
 
@@ -283,7 +283,7 @@ class Rig:
     def ledger_lines(self) -> list[list[str]]:
         return [line.split() for line in self.ledger.read_text().splitlines()]
 
-    # The end.
+    # Clean-up.
 
     def end(self) -> None:
         """Kills every process of the rig and removes its directory."""

@@ -1,7 +1,7 @@
-"""Striking at a run: kill -9 of every part of it, stops, pauses, reboots, at random.
+"""Random strikes at a run: kill -9 of each of its parts, stops, pauses and reboots.
 
-What specs and jobs have in common: somebody always looks on, every strike at an attempt
-is remembered, and in the end each failure must have a cause that fits.
+Shared by the soaks of specs and jobs: a client always watches, every strike at an attempt is recorded, and in the end
+each failure must have a matching cause.
 """
 
 import json
@@ -28,12 +28,12 @@ UNDER_WAY = ("running", "paused", "stopping")
 RACES = ("no run is under way", "the run ended before it could answer")
 STRIKES = {"supervisor": 5, "guard": 2, "both": 2, "forkserver": 1, "shim": 2, "attempt": 3, "shim+attempt": 2,
            "agent": 4, "client": 4, "stop": 2, "pause": 3, "reboot": 1}
-# What an attempt may say of itself after such a strike.
+# Errors that an attempt may end with after such a strike.
 UNKNOWN, KILLED = r"its end is unknown(: .*)?$", r"ended by signal 9$"
 FITS = {"agent": [KILLED], "attempt": [KILLED, rf"{KILLED[:-1]} without a result$"], "shim": [UNKNOWN]}
 FITS["shim+attempt"] = FITS["reboot"] = FITS["attempt"] + FITS["shim"]
 
-# With a boot id of its own (by a mount that only it sees), where that may be had.
+# Runs swarm with a private boot id (a bind mount in a private namespace), where that is possible.
 WRAPPER = """#!/bin/sh
 [ -e '@BOOT@' ] || exec '@BINARY@' "$@"
 exec unshare -m sh -c 'mount --bind "$0" @BOOT_ID@ && exec "$@"' '@BOOT@' '@BINARY@' "$@"
@@ -42,7 +42,7 @@ exec unshare -m sh -c 'mount --bind "$0" @BOOT_ID@ && exec "$@"' '@BOOT@' '@BINA
 
 @dataclass
 class Life:
-    """An attempt that is at work, as its records have it."""
+    """An attempt that is being worked on, from its records."""
 
     id: str
     attempt: int
@@ -70,7 +70,7 @@ class Client:
         return code
 
     def gaps(self) -> list[str]:
-        """Numbers follow each other, from the one that was asked for on."""
+        """Checks that the lines are numbered without gaps from the requested number on."""
         numbers = [event["seq"] for event in self.events()]
         first = numbers[0] if self.after is None and numbers else (self.after or 0) + 1
         if numbers != list(range(first, first + len(numbers))):
@@ -79,7 +79,7 @@ class Client:
 
 
 class Soak:
-    """One run in one rig. What specs and jobs have in common."""
+    """One run in one rig: the common part of the soaks of specs and jobs."""
 
     def __init__(self, rig: Rig, chance: random.Random, seconds: float, without: set[str]):
         self.rig, self.chance, self.seconds = rig, chance, seconds
@@ -94,7 +94,7 @@ class Soak:
         self.real = rig.binary
         self.boot = rig.root / "boot"
 
-    # What is different.
+    # What subclasses define.
 
     home: Path
     begin_words: list[str]
@@ -123,7 +123,7 @@ class Soak:
         time.sleep(seconds)
 
     def wrap(self) -> None:
-        """Commands of this rig get the boot id that the last reboot gave."""
+        """Makes commands of this rig see the boot id of the last reboot."""
         wrapper = self.rig.root / "swarm-booted"
         text = WRAPPER.replace("@BINARY@", self.real).replace("@BOOT@", str(self.boot)).replace("@BOOT_ID@", BOOT_ID)
         wrapper.write_text(text)
@@ -138,7 +138,7 @@ class Soak:
         self.client = Client(self.rig, words, after)
 
     def tended(self) -> bool:
-        """Somebody looks on. True when the run is over."""
+        """Ensures that a client watches the run. Returns True once the run is over."""
         client = self.client
         code = client.ended()
         if code is None:
@@ -158,16 +158,16 @@ class Soak:
         return False
 
     def settle(self) -> None:
-        """Nobody disturbs it any more: it comes to its end."""
+        """Waits, without further strikes, until the run ends."""
         end = time.monotonic() + SETTLE_LIMIT
         if self.held:
             self.resume()
-        # Where the supervisor and its guard died together, a command is what wakes them.
+        # If the supervisor and its guard died together, a command has to wake them.
         self.strike_client()
         while not self.tended():
             self.rest(0.05)
             if time.monotonic() > end:
-                self.findings.append(f"wedge: not over after {SETTLE_LIMIT} s of quiet")
+                self.findings.append(f"wedge: still running {SETTLE_LIMIT} s after the last strike")
                 return self.strike_client()
 
     # Strikes.
@@ -190,7 +190,7 @@ class Soak:
         people = self.rig.census()
         supervisors = {person.pid for person in people if person.role == "supervisor"}
         for person in people:
-            # What the fork server keeps ready may be a shim by now; the server itself never is.
+            # A process that the fork server keeps ready may already be a shim; the server itself never is.
             if person.role in struck and not (person.role == "forkserver" and person.ppid not in supervisors):
                 procs.send(person.pid, person.start, signal.SIGKILL)
 
@@ -219,7 +219,7 @@ class Soak:
             procs.send(parts[part]["pid"], parts[part]["start_ticks"], signal.SIGKILL)
 
     def strike_agent(self) -> None:
-        """What the attempt has started: the agent's own shell, and not what that has just forked, which looks like it."""
+        """Kills the agent's own shell, but not a fresh fork of that shell, which looks the same."""
         people = self.rig.census()
         attempts = {person.pid for person in people if "__attempt" in person.argv}
         agents = [person for person in people
@@ -248,7 +248,7 @@ class Soak:
         self.command("run", "resume", "--home", str(self.home))
 
     def strike_reboot(self) -> None:
-        """Everything at once, and the machine that comes up is not the one that went down."""
+        """Kills everything at once; afterwards the boot id is a different one."""
         for life in self.lives():
             self.wound(life, "reboot")
         self.strike_client()
@@ -295,20 +295,20 @@ class Soak:
         stopped = self.rig.swarm("supervisor", "stop", limit=COMMAND_LIMIT)
         found += [] if stopped.rc == 0 else [f"wedge: {stopped}"]
         try:
-            wait_until(lambda: not self.rig.census(), 10, "everything ends")
+            wait_until(lambda: not self.rig.census(), 10, "all processes have ended")
         except Timeout:
             found.append(f"orphan: left at the end: {', '.join(map(str, self.rig.census()))}")
         return found
 
     def at_work(self) -> list[str]:
-        """Who hears that a run is over finds nothing of it at work."""
+        """Checks that no attempt of a run still works when the run is reported over."""
         found = []
         for person in self.rig.census():
             if person.token and person.role not in ("supervisor", "guard", "forkserver", "command"):
                 env, whose = person.env, person.worker
                 if env.get("SWARM_ATTEMPT"):
                     whose = self.named(env["SWARM_WORKSTREAM"], env["SWARM_ATTEMPT"])
-                found.append(f"orphan: of {whose} when all was over: {person}")
+                found.append(f"orphan: of {whose}, alive after the end of the run: {person}")
         return found
 
     def unfinished(self, status: dict) -> str:
@@ -323,7 +323,7 @@ class Soak:
         return [f"altered: numbers of events.jsonl: {', '.join(wrong[:5])}"]
 
     def attempts(self, events: list[dict]) -> list[str]:
-        """No attempt is told twice, and each ends once and after it began."""
+        """Checks that no attempt starts twice and no workstream is done twice."""
         found = []
         begun = Counter((e["workstream"], e["attempt"]) for e in events if e["event"] == "workstream.started")
         found += [f"twice: attempt {key} was started {count} times" for key, count in begun.items() if count > 1]
@@ -331,7 +331,7 @@ class Soak:
         return found + [f"twice: {id} was done {count} times" for id, count in done.items() if count > 1]
 
     def reasons(self, status: dict, events: list[dict]) -> list[str]:
-        """Every failure has a cause that lies in the spec, or in what was done to this attempt."""
+        """Checks that every failure has a cause that lies in the spec or in the strikes at this attempt."""
         failed = {row["id"] for row in status["workstreams"] if row["stage"] == "failed"}
         found = []
         for event in events:
@@ -350,7 +350,7 @@ class Soak:
         return found
 
     def named(self, id: str, attempt: int | str) -> str:
-        """An attempt, and what was done to it."""
+        """An attempt and the strikes at it, for findings."""
         wounds = self.wounds.get((id, int(attempt)), set())
         return f"{id}.{attempt} ({', '.join(sorted(wounds)) or 'not struck'})"
 
@@ -361,18 +361,18 @@ class Soak:
     def rows(self, status: dict) -> list[str]:
         names = {row["name"] for row in self.rig.rows()}
         done = {row["worker"] for row in status["workstreams"] if row["stage"] == "done"}
-        return [f"litter: rows of what is done: {sorted(names & done)}"] if names & done else []
+        return [f"litter: rows of finished workstreams: {sorted(names & done)}"] if names & done else []
 
     def ledger(self) -> list[list[str]]:
         return [line for line in self.rig.ledger_lines() if line[0] in ("start", "end")]
 
     def overlaps(self) -> list[str]:
-        """An attempt that was at work when the next one of the same spec had begun."""
+        """Checks that no attempt still works after the next one of the same spec has started."""
         latest, found = {}, []
         for what, id, attempt, *_ in self.ledger():
             if what == "start":
                 latest[id] = attempt
             elif latest.get(id) != attempt:
                 who = self.named(id, attempt) if attempt.isdigit() else f"{id} as {attempt}"
-                found.append(f"twice: {who} was at work beside {latest.get(id)}")
+                found.append(f"twice: {who} ran beside {latest.get(id)}")
         return found

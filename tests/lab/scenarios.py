@@ -1,7 +1,7 @@
-"""The commands that the sweeps disturb: how to set the stage, and what must hold after.
+"""The commands that the sweeps disturb: the setup of each, and what must hold afterwards.
 
-A scenario is one command in one mode. `keep` is a bystander that nobody may touch;
-`x` is the worker the command is about.
+A scenario is one command in one mode. `keep` is a bystander that must stay untouched; `x` is the worker that the
+command is about.
 """
 
 import json
@@ -12,10 +12,10 @@ from .oracle import Expect, token_of
 from .rig import Result, Rig, wait_until
 
 DIRTY = "written by hand, committed by nobody\n"
-# What the worker of a landing does: two files changed, one made, one removed.
+# Work of the worker of a landing: two files changed, one created, one removed.
 LANDS = "echo landed >> d0/f0.txt; mkdir new; echo landed > new/landed; rm d0/f2.txt"
 FILES_OF_LARGE = 20_000
-# A kill of one of these may take the worker with it: the pane's process, or the worker itself.
+# A kill of one of these may end the worker too: the process of the pane, or the worker itself.
 MAY_END_WORKER = ("shim", "shim-child", "tmux", "tmux-child")
 
 
@@ -26,13 +26,13 @@ class Scenario:
     worktree: bool = False
     dirty: bool = False
     cold: bool = False
-    """Neither supervisor nor tmux server is there yet."""
+    """Neither supervisor nor tmux server runs yet."""
     short: bool = False
     """The worker ends by itself at once."""
     verified: bool = False
-    """Of a landing: with a verification."""
+    """A landing with a verification."""
     large: bool = False
-    """In a repository of twenty thousand files: tried where every point is, or where it is named."""
+    """Runs in a repository of 20,000 files; only with --full or if --only names it."""
 
     @property
     def name(self) -> str:
@@ -41,7 +41,7 @@ class Scenario:
         return "-".join(words)
 
     def prepare(self, rig: Rig) -> Expect:
-        """Sets the stage and says what is known at its end."""
+        """Sets up the scenario and returns what is known at the end of the setup."""
         expect = Expect()
         if self.worktree:
             rig.make_repo(FILES_OF_LARGE if self.large else 3)
@@ -50,7 +50,7 @@ class Scenario:
         if not self.cold:
             rig.must("spawn", "--name", "keep", "--", *rig.worker("sleep", 1000))
             wait_until(lambda: len(rig.ledger_lines()) == 1, 10, "the bystander runs")
-            # A supervisor that lost the race for the lock is on its way out and takes no part.
+            # A supervisor that lost the race for the lock is about to exit and takes no part.
             wait_until(lambda: len(rig.of_role("supervisor")) == 1, 10, "one supervisor is left")
             expect.must.add("keep")
             expect.running.add("keep")
@@ -115,7 +115,7 @@ class Scenario:
         return pids
 
     def finished(self, rig: Rig) -> bool:
-        """Nothing of this command is still going on behind its back."""
+        """Reports whether no background work of this command is left."""
         if self.verb == "merge":
             return bool(rig.items()) and all(item["state"] == "landed" for item in rig.items())
         if self.short or self.verb == "kill":
@@ -146,7 +146,7 @@ class Scenario:
         return expect
 
     def again(self, result: Result) -> list[str]:
-        """Whether the same command, given again, came to the same end."""
+        """Checks that the repeated command had the same outcome."""
         if result.rc == 0:
             return []
         if self.verb == "spawn" and "worker 'x' already exists" in result.err:
@@ -158,7 +158,7 @@ class Scenario:
     def at_rest(self, before: Expect, rig: Rig, point: dict | None) -> Expect:
         """What holds after the repetition."""
         expect = self.after(before, Result([], 0, "", "", 0), None)
-        # A disturbed start may have run and ended with its shim; then "exists" is the whole truth.
+        # A disturbed start may have run and ended with its shim; then "exists" is the correct answer.
         if self.verb == "spawn" and (point or {}).get("role", "") in MAY_END_WORKER:
             expect.running.discard("x")
         return expect

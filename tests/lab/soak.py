@@ -1,9 +1,8 @@
 """Soak: hundreds of short workers while the supervisor, shims and tmux are killed.
 
-Every worker writes itself into the ledger when it starts and when it ends. In the
-end each acknowledged one ran exactly once, its exit code is the one it ended with
-(unknown only where its shim was killed), the session of every other one has ended
-as it did, and nothing is left behind.
+Every worker records its start and its end in the ledger. In the end each acknowledged worker ran exactly once, its
+recorded exit code is the one it ended with (unknown only if its shim was killed), the session of every other worker has
+ended as the worker did, and nothing is left behind.
 """
 
 import json
@@ -34,14 +33,14 @@ class Soak:
         self.shimless: set[str] = set()
         self.tmux_cut: set[str] = set()
         self.sessions: dict[str, Path] = {}
-        # Beats come as often as they may, so that kills hit them.
+        # The shortest heartbeat interval, so that kills hit heartbeats.
         rig.env["AGENT_HEARTBEAT_INTERVAL_MS"] = "100"
         self.killed = {"supervisor": 0, "guard": 0, "forkserver": 0, "shim": 0, "tmux": 0}
         self.findings: list[str] = []
         self.longest = 0.0
 
     def run(self) -> list[str]:
-        """Spreads the spawns over the time and disturbs in between."""
+        """Spreads the spawns over the time and strikes in between."""
         if self.tmux:
             self.rig.start_tmux()
         begun = time.monotonic()
@@ -64,11 +63,11 @@ class Soak:
             next_due = due if number < self.workers else begun + self.seconds
             self.rest(min(next_due, next_kill, begun + self.seconds) - now)
             if now > begun + 4 * self.seconds:
-                return self.findings + ["wedge: the spawns take four times as long as planned"]
+                return self.findings + ["wedge: the spawns took four times as long as planned"]
         return self.findings + self.verdict()
 
     def rest(self, seconds: float) -> None:
-        """Nothing is due: orphans are collected and the clock goes on."""
+        """Waits between actions and reaps orphans."""
         procs.reap()
         time.sleep(max(0.0, min(seconds, 0.2)))
 
@@ -93,19 +92,19 @@ class Soak:
             self.kill_shim(name)
 
     def kill_supervisor(self) -> None:
-        """The supervisor, now and then with its guard, or the fork server instead."""
+        """Kills the supervisor, sometimes with its guard, or the fork server instead."""
         both, forks = self.random.random() < 0.2, self.random.random() < 0.3
         struck = {"forkserver"} if forks else {"supervisor", "guard"} if both else {"supervisor"}
         people = self.rig.census()
         supervisors = {process.pid for process in people if process.role == "supervisor"}
         for process in people:
-            # What the fork server keeps ready may be a shim by now; the server itself never is.
+            # A process that the fork server keeps ready may already be a shim; the server itself never is.
             spare = process.role == "forkserver" and process.ppid not in supervisors
             if process.role in struck and not spare:
                 self.killed[process.role] += procs.send(process.pid, process.start, signal.SIGKILL)
 
     def kill_shim(self, name: str) -> None:
-        """One worker's shim; from now on its exit code may be unknown."""
+        """Kills one worker's shim; from now on its exit code may be unknown."""
         folder = self.rig.folder(name)
         try:
             shim = json.loads((folder / "lease").read_text())["shim"]
@@ -116,9 +115,9 @@ class Soak:
             self.shimless.add(name)
 
     def kill_tmux(self) -> None:
-        """The whole server: its workers end by hang-up and their codes by signal."""
+        """Kills the whole server: its workers end by hang-up, and their exit records name a signal."""
         self.tmux_cut |= {name for name in self.in_tmux if self.rig.exit_record(name) is None}
-        # The client and the server look alike; whoever keeps the panes is the server.
+        # The client and the server look alike; the parent of the panes is the server.
         for process in self.rig.of_role("tmux"):
             self.killed["tmux"] += procs.send(process.pid, process.start, signal.SIGKILL)
         self.rig.start_tmux()
@@ -142,14 +141,14 @@ class Soak:
         return findings + stop_everything(self.rig)
 
     def session_ends(self) -> list[str]:
-        """What the sessions say against the exit records; nothing beats or lies about any more."""
+        """Compares the sessions with the exit records; checks that no session still beats or leaves files."""
         states = {name: folder / ".agent" / "state.json" for name, folder in self.sessions.items() if name in self.acked}
 
         def status(name: str) -> str:
             return json.loads(states[name].read_text())["status"]
 
         try:
-            wait_until(lambda: not any(status(name) in ("initializing", "running") for name in states), 15, "all sessions are over")
+            wait_until(lambda: not any(status(name) in ("initializing", "running") for name in states), 15, "sessions have ended")
         except Timeout:
             pass
         findings = []
@@ -159,14 +158,14 @@ class Soak:
             if (status(name) == "completed") != success or status(name) not in ("completed", "failed", "stopped"):
                 findings.append(f"altered: the session of {name} is {status(name)}, its record says {record}")
             left = sorted(path.name for path in states[name].parent.iterdir() if path.name != "progress.log")
-            # What a supervisor left that was killed while it wrote the state goes with a later write there.
+            # A temporary file of a supervisor that was killed while it wrote the state is removed by a later write.
             whole = [path for path in left if not path.startswith(".state.json.tmp-")]
             if whole != ["state.json", "state.lock"]:
                 findings.append(f"litter: {whole} in the session of {name}")
         return findings
 
     def exit_codes(self) -> list[str]:
-        """What the exit records say against what the workers said themselves."""
+        """Compares the exit records with what the workers recorded themselves."""
         said = {line[1]: int(line[4]) for line in self.rig.ledger_lines() if line[0] == "end"}
         findings = []
         for name in sorted(self.acked):
@@ -181,7 +180,7 @@ class Soak:
             if name in said and not cut and record.get("code") != said[name]:
                 findings.append(f"altered: {name} ended with {said[name]}, its record says {record}")
             if name not in said and not cut:
-                findings.append(f"altered: {name} was cut short: {record}")
+                findings.append(f"altered: {name} did not run to its end: {record}")
         return findings
 
 
@@ -198,8 +197,8 @@ def main(argv=None) -> int:
     parser = cases.parser(__doc__)
     parser.add_argument("--seconds", type=float, default=180)
     parser.add_argument("--workers", type=int, default=200)
-    parser.add_argument("--seed", type=int, help="replays a run's choices (default: the time)")
-    parser.add_argument("--no-tmux", action="store_true", help="detached workers only")
+    parser.add_argument("--seed", type=int, help="replay the choices of an earlier run (default: the time)")
+    parser.add_argument("--no-tmux", action="store_true", help="only detached workers")
     args = parser.parse_args(argv)
     cases.ends_on_term()
     seed = args.seed if args.seed is not None else int(time.time())

@@ -1,10 +1,9 @@
 """Soak of flows: thirty nodes of six roles, while everything around them is killed.
 
-Every turn writes itself into a ledger outside of the workspace. A person answers,
-approves and chooses; a reader looks at flow.json all the time. In the end the flow is
-completed, each edge was handed over, no artifact twice, each answer that was taken
-reached one turn and its repetitions, and nothing is left behind. A round is one flow;
-rounds follow each other, each in a rig of its own, until the time is up.
+Every turn records itself in a ledger outside the workspace. A person answers, approves and chooses; a reader checks
+flow.json all the time. In the end the flow is completed, each edge was handed over, no artifact twice, each
+acknowledged answer reached one turn and its repetitions, and nothing is left behind. A round is one flow; rounds follow
+each other, each in a rig of its own, until the time is up.
 
     python3 -m lab soak_flows --seconds 60 --seed 7
     python3 -m lab soak_flows --seconds 20 --seed 7 --other-writer
@@ -30,8 +29,8 @@ WINDOWS = "[flow.roles.writer]\nmode = 'tmux'\n[flow.roles.dev]\nmode = 'tmux'\n
 
 
 def play(rig: Rig, chance: random.Random, seconds: float, strikes: dict[str, int]) -> tuple[list[str], str]:
-    """One flow, struck for so long and then left alone."""
-    # Two roles of six play in a window, where there is a tmux.
+    """Runs one flow: strikes at it for `seconds`, then lets it finish."""
+    # Two of the six roles play in a tmux window, if tmux is installed.
     windows = shutil.which("tmux") and chance.random() < 0.3
     world = World(rig, thirty_nodes(chance), settings=WINDOWS if windows else "")
     reader, person = Reader(world), Person(world, chance)
@@ -56,7 +55,7 @@ def play(rig: Rig, chance: random.Random, seconds: float, strikes: dict[str, int
 
 
 def play_beside(rig: Rig, chance: random.Random) -> tuple[list[str], str]:
-    """One flow that nobody strikes, and into whose file another program writes."""
+    """Runs one flow without strikes while another program writes its file."""
     world = World(rig, thirty_nodes(chance))
     reader, person, writer = Reader(world, may_be_torn=True), Person(world, chance), Writer(world, chance)
     striker = Striker(world, chance, {})
@@ -79,7 +78,7 @@ def play_beside(rig: Rig, chance: random.Random) -> tuple[list[str], str]:
 
 def run_round(seed: str, seconds: float, args) -> list[str]:
     with Rig() as rig:
-        chance, told = random.Random(seed), ["it broke off"]
+        chance, told = random.Random(seed), ["the round was aborted"]
         strikes = {what: weight for what, weight in STRIKES.items() if what not in args.without.split(",")}
 
         def case() -> list[str]:
@@ -94,7 +93,7 @@ def run_round(seed: str, seconds: float, args) -> list[str]:
 
 
 def run_rounds(seed: int, args) -> list[str]:
-    """Rounds until the time is up; the one that begins last is struck for what is left."""
+    """Runs rounds until the time is up; the last one is struck only for the remaining time."""
     findings, end, number = [], time.monotonic() + args.seconds, 0
     while (left := end - time.monotonic()) > 0:
         findings += run_round(f"{seed}/{number}", left, args)
@@ -105,11 +104,11 @@ def run_rounds(seed: int, args) -> list[str]:
 def main(argv=None) -> int:
     parser = cases.parser(__doc__)
     parser.add_argument("--seconds", type=float, default=60)
-    parser.add_argument("--seed", type=int, help="replays a run's choices (default: the time)")
+    parser.add_argument("--seed", type=int, help="replay the choices of an earlier run (default: the time)")
     parser.add_argument("--other-writer", action="store_true",
-                        help="nobody is killed; another program writes flow.json")
-    parser.add_argument("--without", metavar="STRIKES", default="", help=f"leaves some out of {', '.join(STRIKES)}")
-    parser.add_argument("--keep", metavar="DIR", help="copies the rig of a round that found something to here")
+                        help="kill nothing; another program writes flow.json")
+    parser.add_argument("--without", metavar="STRIKES", default="", help=f"omit some of {', '.join(STRIKES)}")
+    parser.add_argument("--keep", metavar="DIR", help="copy the rig of every round with findings to DIR")
     args = parser.parse_args(argv)
     cases.ends_on_term()
     seed = args.seed if args.seed is not None else int(time.time())

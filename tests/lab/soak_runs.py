@@ -1,10 +1,9 @@
 """Soak of runs: fifty specs, or two hundred jobs, while everything around them is killed.
 
-Every agent writes its workstream, its attempt and its pid into a ledger outside the
-repository. In the end each spec landed exactly once or failed with a reason that fits
-what was done to it, no attempt ran twice, the base is what a plain replay of the merges
-makes of it, and nothing is left behind. A round is one run; rounds follow each other,
-each in a rig of its own, until the time is up.
+Every agent records its workstream, attempt and pid in a ledger outside the repository. In the end each spec landed
+exactly once or failed with a reason that fits the strikes at it, no attempt ran twice, the base equals a plain replay
+of the merges, and nothing is left behind. A round is one run; rounds follow each other, each in a rig of its own, until
+the time is up.
 
     python3 -m lab soak_runs --seconds 60 --seed 7
     python3 -m lab soak_runs --seconds 60 --seed 7 --jobs-file
@@ -26,7 +25,7 @@ from .run_strikes import LIMIT, STRIKES, UNKNOWN, Soak
 
 @dataclass
 class Work:
-    """One spec or job, and how it ends when nobody disturbs it."""
+    """One spec or job, and how it ends if nothing disturbs it."""
 
     id: str
     kind: str
@@ -39,7 +38,7 @@ class Work:
         return f"shared/{self.id[-1]}.txt" if self.kind == "rival" else f"out/{self.id}.txt"
 
     def script(self, ledger: Path, attempt: str, name: str) -> str:
-        """The first line says who is at work, the last one that it was to the end."""
+        """The script of the work: its first line records the start in the ledger, its last one the end."""
         lines = [f'echo "start {name} {attempt} $$" >> {ledger}', f"sleep {self.seconds:.2f}"]
         if self.kind == "flaky":
             count = f'$(grep -c "^start {name} " {ledger})'
@@ -49,7 +48,7 @@ class Work:
         return "\n".join(lines)
 
     def reason(self) -> str | None:
-        """Why an attempt fails that nobody disturbed."""
+        """Why an undisturbed attempt fails; `None` if it succeeds."""
         reasons = {"flaky": r"ended with code 3: not yet$", "doomed": r"ended with code 5: it is broken$",
                    "late": r"timed out after 1 s$", "rival": rf"conflicts with the base: {self.path}$"}
         return reasons.get(self.kind)
@@ -121,7 +120,7 @@ class SpecSoak(Soak):
         return found + [f"twice: {id}.{attempt} ran {count} times" for (id, attempt), count in ran.items() if count > 1]
 
     def felt(self, id: str, attempt: int) -> set[str]:
-        """An attempt that was at work goes on without its shim, and leaves a result, unless its time is up."""
+        """A running attempt continues without its shim and leaves a result, unless its time is up."""
         if self.works[id].kind == "late":
             return super().felt(id, attempt)
         ran = any(line[:3] == ["start", id, str(attempt)] for line in self.ledger())
@@ -129,7 +128,7 @@ class SpecSoak(Soak):
         return felt - {"shim"} if ran and felt == {"shim"} else felt
 
     def merges(self) -> list[str]:
-        """What landed, in its order: its name ends the subject of its merge."""
+        """Names of the landed specs in landing order, from the end of each merge's subject."""
         subjects = self.git("log", "--first-parent", "--merges", "--reverse", "--format=%s", "main").splitlines()
         return [re.split(r"[.(]", subject.rstrip(")"))[-1] for subject in subjects]
 
@@ -137,10 +136,10 @@ class SpecSoak(Soak):
         counts = Counter(self.merges())
         wrong = sorted(id for id in done if counts[id] != 1)
         found = [f"{'twice' if counts[id] else 'lost'}: {id} landed {counts[id]} times" for id in wrong]
-        return found + [f"ghost: {id} landed and is not done" for id in sorted(set(counts) - done)]
+        return found + [f"ghost: {id} landed but is not done" for id in sorted(set(counts) - done)]
 
     def base(self) -> list[str]:
-        """The base against a plain replay of what landed, in its order."""
+        """Compares the base with a plain replay of the landings in their order."""
         names = self.git("ls-tree", "-r", "--name-only", "main", "out", "shared").split()
         expected = {"shared/a.txt": "base\n", "shared/b.txt": "base\n"}
         expected.update((self.works[id].path, self.content(id)) for id in self.merges())
@@ -157,7 +156,7 @@ class SpecSoak(Soak):
         shown = {row["id"]: (row["stage"], row["error"]) for row in status["workstreams"]}
         wrong = [f"{id} {rows.get(id)} {shown.get(id)}" for id in sorted(rows | shown) if rows.get(id) != shown.get(id)]
         if state["status"] != status["status"]:
-            wrong.append(f"the whole {state['status']} {status['status']}")
+            wrong.append(f"the run {state['status']} {status['status']}")
         return [f"altered: state.json against status: {', '.join(wrong[:5])}"] if wrong else []
 
     def rests(self, done: set[str]) -> list[str]:
@@ -172,7 +171,7 @@ class SpecSoak(Soak):
 
 
 class JobSoak(Soak):
-    """Two hundred commands of a file of jobs, without a repository."""
+    """Two hundred commands of a jobs file, without a repository."""
 
     def prepare(self) -> None:
         self.rig.repo.mkdir()
@@ -189,7 +188,7 @@ class JobSoak(Soak):
     def begin(self) -> None:
         super().begin()
         runs = self.rig.dir / "run"
-        self.home = wait_until(lambda: next(runs.glob("jobs-*/lock"), None), 20, "the run has a home").parent
+        self.home = wait_until(lambda: next(runs.glob("jobs-*/lock"), None), 20, "the run's home exists").parent
 
     def verdict(self, status: dict, events: list[dict]) -> list[str]:
         tokens = Counter(line[2] for line in self.ledger() if line[0] == "start")
@@ -201,11 +200,11 @@ class JobSoak(Soak):
         for id in self.works:
             hurt = sum(key[0] == id for key in self.wounds) + paused[id]
             if not begun[id] - hurt <= ran[id] <= begun[id]:
-                found.append(f"altered: {id} ran {ran[id]} times in {begun[id]} attempts, {hurt} of them struck")
+                found.append(f"altered: {id} ran {ran[id]} times in {begun[id]} attempts, of which {hurt} were struck")
         return found + self.joblog(begun, events)
 
     def joblog(self, begun: Counter, events: list[dict]) -> list[str]:
-        """A line for each attempt; of one whose end nobody knows perhaps none, or one again."""
+        """Checks for one joblog line per attempt; an attempt with unknown end may have no line or two."""
         lines = Counter(int(line.split("\t")[0]) for line in (self.home / "joblog").read_text().splitlines()[1:])
         unknown = Counter(e["workstream"] for e in events if re.match(UNKNOWN, e.get("error", "")))
         return [f"altered: {id} has {lines[at]} lines in joblog, {begun[id]} attempts, {unknown[id]} of them unknown"
@@ -224,7 +223,7 @@ def run_round(kind: type[Soak], seed: str, seconds: float, args) -> list[str]:
 
 
 def keep(root: Path, place: Path) -> None:
-    """What was found in a rig that may still be at work."""
+    """Copies the rig of a round with findings; its processes may still be running."""
     try:
         shutil.copytree(root, place, symlinks=True, ignore=shutil.ignore_patterns("*.sock"), dirs_exist_ok=True)
     except shutil.Error:
@@ -232,7 +231,7 @@ def keep(root: Path, place: Path) -> None:
 
 
 def run_rounds(kind: type[Soak], seed: int, args) -> list[str]:
-    """Rounds until the time is up; the one that begins last is cut to what is left."""
+    """Runs rounds until the time is up; the last one is shortened to the remaining time."""
     findings, end, number = [], time.monotonic() + args.seconds, 0
     while (left := end - time.monotonic()) > 0:
         findings += run_round(kind, f"{seed}/{number}", left, args)
@@ -243,10 +242,10 @@ def run_rounds(kind: type[Soak], seed: int, args) -> list[str]:
 def main(argv=None) -> int:
     parser = cases.parser(__doc__)
     parser.add_argument("--seconds", type=float, default=60)
-    parser.add_argument("--seed", type=int, help="replays a run's choices (default: the time)")
-    parser.add_argument("--jobs-file", action="store_true", help="a file of 200 jobs in place of 50 specs")
-    parser.add_argument("--without", metavar="STRIKES", default="", help=f"leaves some out of {', '.join(STRIKES)}")
-    parser.add_argument("--keep", metavar="DIR", help="copies the rig of a round that found something to here")
+    parser.add_argument("--seed", type=int, help="replay the choices of an earlier run (default: the time)")
+    parser.add_argument("--jobs-file", action="store_true", help="run a file of 200 jobs instead of 50 specs")
+    parser.add_argument("--without", metavar="STRIKES", default="", help=f"omit some of {', '.join(STRIKES)}")
+    parser.add_argument("--keep", metavar="DIR", help="copy the rig of every round with findings to DIR")
     args = parser.parse_args(argv)
     cases.ends_on_term()
     seed = args.seed if args.seed is not None else int(time.time())

@@ -1,7 +1,7 @@
-"""Runs over SSH: a real sshd on loopback, clients and sessions that die, and runs that do not.
+"""Runs over SSH: a real sshd on loopback, clients and sessions that die, and runs that survive.
 
-The daemon has keys, a configuration and a port of its own and asks no PAM. What it starts has nothing of this
-process's environment: a home, a minimal PATH, and the marker by which the rig finds what is its own.
+The daemon has private keys, configuration and port, and does not use PAM. Its children inherit nothing of this
+process's environment: they get a home, a minimal PATH, and the marker by which the rig finds its processes.
 """
 
 import errno
@@ -35,22 +35,22 @@ SetEnv HOME={home} SWARM_RIG={marker}
 CLIENT = ["-o", "IdentitiesOnly=yes", "-o", "StrictHostKeyChecking=accept-new", "-o", "BatchMode=yes",
           "-o", "LogLevel=ERROR", "-o", "ConnectTimeout=5"]
 SPECS = tuple(f"s{number}" for number in range(1, 6))
-# What a login has in its environment, beside the words about its connection.
+# Environment variables of a login, except those that describe its connection.
 LOGIN = {"HOME", "LOGNAME", "MAIL", "OLDPWD", "PATH", "PWD", "SHELL", "SHLVL", "USER", "_", "LANG", "TZ", "SWARM_RIG"}
 LIMIT = 30
-# Number of ports that are tried: what was free may be taken when the daemon asks for it.
+# Number of ports to try: a free port may be taken before the daemon binds it.
 PORT_TRIES = 5
 
 
 def free_port() -> int:
-    """A port that was free a moment ago."""
+    """Returns a port that was free a moment ago."""
     with socket.socket() as bound:
         bound.bind(("127.0.0.1", 0))
         return bound.getsockname()[1]
 
 
 def children(pid: int) -> list[procs.Stat]:
-    """The living descendants of a process, those that are nearest first."""
+    """Returns the living descendants of a process, nearest first."""
     stats = [stat for stat in map(procs.read_stat, procs.all_pids()) if stat and stat.alive]
     found = [stat for stat in stats if stat.ppid == pid]
     for parent in found:
@@ -59,7 +59,7 @@ def children(pid: int) -> list[procs.Stat]:
 
 
 class Host:
-    """The other side: sshd, and a repository with specs of which each waits for its word."""
+    """The remote side: sshd, and a repository with specs that each wait until they are released."""
 
     def __init__(self, rig: Rig):
         self.rig = rig
@@ -85,7 +85,8 @@ class Host:
                     procs.send(stat.pid, stat.start, signal.SIGKILL)
 
     def make_repo(self) -> None:
-        """A shell spec is done once a line is in its pipe; git's identity is the repository's own."""
+        """Makes the repository. Each shell spec finishes once its pipe has a line; git's identity is set in the
+        repository."""
         self.rig.make_repo()
         git = ["git", "-C", str(self.rig.repo)]
         for words in (["user.name", "Lab"], ["user.email", "lab@localhost"]):
@@ -101,7 +102,7 @@ class Host:
         if not sshd or not shutil.which("ssh") or not shutil.which("ssh-keygen"):
             raise cases.Missing("sshd, ssh and ssh-keygen")
         if os.geteuid() == 0:
-            # Where the daemon puts those who are not known yet; a system without a service for it has none.
+            # sshd's directory for privilege separation; without a system service for sshd it does not exist.
             Path("/run/sshd").mkdir(exist_ok=True)
         for key in ("hostkey", "id"):
             self.rig.run("ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(self.place / key))
@@ -115,7 +116,7 @@ class Host:
                 return
 
     def await_login(self, is_last: bool) -> bool:
-        """Whether somebody can log in; not, if another process has taken the port meanwhile."""
+        """Returns whether a login works; False if another process has taken the port meanwhile."""
         result = None
 
         def works() -> bool:
@@ -124,14 +125,14 @@ class Host:
             return result.rc == 0 or self.daemon.poll() is not None
 
         try:
-            wait_until(works, 30, "somebody can log in", 0.05)
+            wait_until(works, 30, "a login works", 0.05)
         except Timeout:
             pass
         if result.rc == 0:
             return True
         self.__exit__()
         if is_last or "Address already in use" not in (self.place / "log").read_text(errors="replace"):
-            raise cases.Skip(f"nobody can log in here: {result.err.strip()[-200:]} {self.log_end()}")
+            raise cases.Skip(f"cannot log in: {result.err.strip()[-200:]} {self.log_end()}")
         (self.place / "log").unlink()
         return False
 
@@ -156,14 +157,14 @@ class Host:
         return Client(self, words, *flags)
 
     def release(self, *names: str) -> None:
-        """These may be done: their agents are waiting for it."""
+        """Lets the agents of these specs finish."""
         for name in names:
-            pipe = wait_until(lambda: self.opened(name), LIMIT, f"{name} waits for its word")
+            pipe = wait_until(lambda: self.opened(name), LIMIT, f"{name} waits to be released")
             os.write(pipe, f"{name}\n".encode())
             os.close(pipe)
 
     def opened(self, name: str) -> int | None:
-        """Its pipe, once there is somebody to read from it."""
+        """Opens the pipe of a spec for writing; `None` until it has a reader."""
         try:
             return os.open(self.rig.root / f"{name}.pipe", os.O_WRONLY | os.O_NONBLOCK)
         except OSError as error:
@@ -179,7 +180,7 @@ class Host:
         wait_until(lambda: sum(f'"{event}"' in line for line in self.told()) >= count, LIMIT, f"{count} times {event}")
 
     def remote(self) -> procs.Process | None:
-        """The `swarm run` at the other end of the line."""
+        """Returns the `swarm run` process at the remote end."""
         found = [one for one in self.rig.of_role("command") if one.argv[1:2] == ("run",)]
         return found[0] if found else None
 
@@ -189,11 +190,11 @@ class Host:
         merges = self.rig.run(*git, "log", "--first-parent", "--merges", "--format=%s", "main")
         found = [name for name in SPECS if f"{name}.txt" in names]
         twice = len(merges.out.splitlines()) - len(found)
-        return found + [f"{twice} merges too many"] * bool(twice)
+        return found + [f"{twice} surplus merges"] * bool(twice)
 
 
 class Client:
-    """An ssh at work, and the lines that have come through it."""
+    """A running ssh, and the lines received through it."""
 
     def __init__(self, host: Host, words: str, *flags: str):
         self.host = host
@@ -203,13 +204,13 @@ class Client:
                                         stdin=subprocess.PIPE, stdout=out, stderr=subprocess.DEVNULL)
 
     def lines(self) -> list[dict]:
-        """Whole lines only: the last one may have been cut with the line."""
+        """Complete lines only: the last one may have been cut off with the connection."""
         text = self.path.read_bytes().decode().replace("\r\n", "\n")
         whole = text[: text.rfind("\n") + 1].splitlines()
         return [json.loads(line) for line in whole if line.startswith("{")]
 
     def await_line(self, count: int = 1) -> None:
-        wait_until(lambda: len(self.lines()) >= count, LIMIT, f"{count} lines come through")
+        wait_until(lambda: len(self.lines()) >= count, LIMIT, f"{count} lines are received")
 
     def last(self) -> int:
         return max((line["seq"] for line in self.lines()), default=0)
@@ -219,7 +220,7 @@ class Client:
         self.end()
 
     def end(self) -> int | None:
-        """The exit code, which is the remote command's own."""
+        """Waits for ssh and returns its exit code, which is that of the remote command."""
         try:
             code = self.process.wait(LIMIT)
         except subprocess.TimeoutExpired:
@@ -231,10 +232,10 @@ class Client:
 
 
 def on_host(scene):
-    """A case with a host of its own."""
+    """Makes a case with a private host."""
 
     def case() -> list[str]:
-        # The supervisor is the one that a login finds: below the home.
+        # The supervisor has to be the one that a login finds: below the home.
         with Rig(home_length=1) as rig, Host(rig) as host:
             planned = host.swarm("plan --specs specs -y")
             if planned.rc != 0:
@@ -249,17 +250,17 @@ def same(what: str, seen, expected) -> list[str]:
 
 
 def whole(host: Host, *clients: Client) -> list[str]:
-    """What came through all of them together is every line of the record, in order and once."""
+    """Checks that all clients together received every line of the record, once and in order."""
     lines = [line for client in clients for line in client.lines()]
     findings = same("numbers of the lines", [line["seq"] for line in lines], list(range(1, len(lines) + 1)))
     bare = [{key: value for key, value in line.items() if key != "seq"} for line in lines]
     record = [json.loads(line) for line in host.told()]
     wrong = [line for line, told in zip(bare, record) if line != told]
-    return findings + same("lines", len(bare), len(record)) + same("lines that the record has not", wrong[:1], [])
+    return findings + same("lines", len(bare), len(record)) + same("lines missing in the record", wrong[:1], [])
 
 
 def at_work(host: Host, *flags: str) -> Client:
-    """A run of which two are done and three are at work; its client may be some lines behind."""
+    """Starts a run of which two specs are done and three are being worked on; its client may lag some lines behind."""
     client = host.begin("run --headless", *flags)
     host.await_told("workstream.started", 5)
     host.release("s1", "s2")
@@ -269,7 +270,7 @@ def at_work(host: Host, *flags: str) -> Client:
 
 
 def goes_on(host: Host, client: Client) -> list[str]:
-    """The line is cut; somebody else takes up the stream where it broke, while the run goes on."""
+    """After the connection broke, another client attaches where the stream ended, and the run continues."""
     host.release("s3")
     host.await_told("workstream.done", 3)
     second = host.begin(f"run attach --headless --since {client.last()}")
@@ -282,7 +283,7 @@ def goes_on(host: Host, client: Client) -> list[str]:
 
 
 def undisturbed(host: Host) -> list[str]:
-    """All of it over one line, and with nothing but what a login has in its environment."""
+    """The whole run over one connection, with only the environment of a login."""
     seen = host.ssh("env").out
     names = sorted(re.findall(r"^(\w+)=", seen, re.M))
     more = [name for name in names if name not in LOGIN and not name.startswith("SSH_")]
@@ -296,7 +297,7 @@ def undisturbed(host: Host) -> list[str]:
 
 
 def fails(host: Host) -> list[str]:
-    """One that fails makes the exit code, over the first line and over the second."""
+    """A failed workstream determines the exit code of the first and of a second client."""
     path = host.rig.repo / "specs" / "s5.md"
     path.write_text(path.read_text().replace(".txt\n```", ".txt; exit 3\n```"))
     client = host.begin("run --headless --retries 0")
@@ -321,22 +322,23 @@ def client_killed(host: Host) -> list[str]:
 
 
 def session_killed(host: Host) -> list[str]:
-    """kill -9 to the processes of sshd that serve this connection."""
+    """kill -9 of the sshd processes that serve this connection."""
     client = at_work(host)
     remote = host.remote()
     serving = [stat for stat in children(host.daemon.pid) if "sshd" in " ".join(procs.read_argv(stat.pid)[:1])]
     for stat in serving:
         procs.send(stat.pid, stat.start, signal.SIGKILL)
-    findings = same("sessions that serve it", bool(serving), True) + same("exit code of the client", client.end(), 255)
+    findings = same("sessions of the client", bool(serving), True) + same("exit code of the client", client.end(), 255)
     return findings + ends("the remote command", remote) + goes_on(host, client)
 
 
 def everything_killed(host: Host) -> list[str]:
-    """The client, its session and the supervisor with its guard at once: `attach` wakes the run."""
+    """Client, session, supervisor and guard are killed at once: `attach` wakes the run."""
     client = at_work(host)
     client.kill()
     for one in sorted(host.rig.census(), key=lambda process: process.role != "guard"):
-        # Not the attempts: an agent that outlives its own by a moment would hear the word that is for the next one.
+        # Attempts are spared: an agent that outlives its attempt by a moment would read the line meant for the next
+        # one.
         if one.role in ("guard", "supervisor") or (one.role == "command" and one.argv[1:2] == ("run",)):
             procs.send(one.pid, one.start, signal.SIGKILL)
             procs.wait_gone(one.pid, 5)
@@ -347,7 +349,7 @@ def everything_killed(host: Host) -> list[str]:
 
 
 def stopped(host: Host, client: Client) -> list[str]:
-    """The run was stopped by its client's Ctrl-C; the next one goes on with what is left."""
+    """The client's Ctrl-C has stopped the run; the next run does the rest."""
     findings = same("exit code", client.end(), 130)
     status = json.loads(host.swarm("run status --json").out)
     stages = [row["stage"] for row in status["workstreams"]]
@@ -358,8 +360,8 @@ def stopped(host: Host, client: Client) -> list[str]:
     host.release("s3", "s4", "s5")
     findings += same("exit code of the next run", next_one.end(), 0) + same("landed", host.landed(), list(SPECS))
     begun = [line["workstream"] for line in next_one.lines() if line["event"] == "workstream.started"]
-    findings += same("begun again", sorted(begun), list(SPECS[2:]))
-    return findings + same("numbers go on", [line["seq"] for line in next_one.lines()][:1], [before + 1])
+    findings += same("started again", sorted(begun), list(SPECS[2:]))
+    return findings + same("first number of the next run", [line["seq"] for line in next_one.lines()][:1], [before + 1])
 
 
 def interrupted(host: Host) -> list[str]:
@@ -371,7 +373,7 @@ def interrupted(host: Host) -> list[str]:
 
 
 def interrupted_by_key(host: Host) -> list[str]:
-    """Ctrl-C that is typed into a terminal."""
+    """Ctrl-C typed into a terminal."""
     client = at_work(host, "-tt")
     client.process.stdin.write(b"\x03")
     client.process.stdin.flush()
@@ -379,7 +381,7 @@ def interrupted_by_key(host: Host) -> list[str]:
 
 
 def terminal_gone(host: Host) -> list[str]:
-    """With a terminal the remote command gets a hang-up when the line is cut, and the run does not."""
+    """With a terminal, a broken connection hangs up the remote command, but not the run."""
     client = at_work(host, "-tt")
     remote = host.remote()
     client.kill()

@@ -1,17 +1,18 @@
 """A stand-in for the model APIs that claude and codex call: Anthropic's messages, OpenAI's responses.
 
-The "model" does what it is told. Of a conversation the last prompt with directives counts, which are, in their order:
+The "model" follows directives. The last prompt of a conversation that contains directives counts. Directives, in order:
 
-    [[as NAME]]                    whose conversation it is, for the records
+    [[as NAME]]                    name of the conversation in the records
     [[usage IN OUT]]               the tokens of each answer
-    [[write PATH|TEXT]]  [[read PATH]]  [[bash COMMAND]]     one call of a tool each
-    [[ask QUESTION]]               claude's tool that asks a person
+    [[write PATH|TEXT]]  [[read PATH]]  [[bash COMMAND]]     one tool call each
+    [[ask QUESTION]]               claude's tool that asks the user
     [[gate NAME]]                  the next answer is held until the case opens NAME
-    [[error STATUS TIMES AFTER]]   the next step is answered so, so often, with `retry-after: AFTER` if that is said
-    [[limit SECONDS]]              the next step is answered once with the account's limit, over after so long
-    [[say TEXT]]                   the last words
+    [[error STATUS TIMES AFTER]]   the next step fails TIMES times with STATUS, and with `retry-after: AFTER` if given
+    [[limit SECONDS]]              the next step fails once with the account's limit, which ends after SECONDS
+    [[say TEXT]]                   the final message
 
-Which step it is follows from the results in the conversation, so one that is continued elsewhere just goes on.
+The current step follows from the tool results in the conversation, so a conversation that resumes elsewhere just
+continues.
 """
 
 import json
@@ -32,26 +33,26 @@ GATE_LIMIT = 120
 
 @dataclass
 class Conversation:
-    """What one request shows of it, in either protocol."""
+    """What one request shows of its conversation, in either protocol."""
 
     session: str
     model: str
     directory: str
-    # (role, text, results of tools), one after the other.
+    # (role, text, number of tool results), in order.
     turns: list[tuple[str, str, int]]
 
     def prompts(self) -> list[str]:
         return [text for role, text, _ in self.turns if role == "user" and DIRECTIVE.search(text)]
 
     def step(self) -> int:
-        """Results that have come since the last prompt."""
+        """Number of tool results since the last prompt."""
         prompts = [at for at, (role, text, _) in enumerate(self.turns) if role == "user" and DIRECTIVE.search(text)]
         return sum(results for _, _, results in self.turns[max(prompts, default=0):])
 
 
 @dataclass
 class Answer:
-    """What the model answers with: a call of a tool, a text, or an error."""
+    """An answer of the model: a tool call, a text, or an error."""
 
     kind: str
     name: str = ""
@@ -73,20 +74,20 @@ class Record:
 
 
 def parts(role: str, content) -> list[tuple[str, str, int]]:
-    """The turns in a message's content: two prompts may be in one, where the first was never answered."""
+    """Returns the turns in a message's content: one message may hold two prompts, if the first was never answered."""
     content = [{"text": content}] if isinstance(content, str) else content or []
     return [(role, str(part.get("text") or ""), int(part.get("type") == "tool_result")) for part in content]
 
 
 def of_messages(body: dict, headers) -> Conversation:
-    """A request to /v1/messages."""
+    """Parses a request to /v1/messages."""
     turns = [turn for message in body.get("messages", []) for turn in parts(message["role"], message["content"])]
     session = headers.get("x-claude-code-session-id", "")
     return Conversation(session, body.get("model", ""), directory_in(body), turns)
 
 
 def of_responses(body: dict, headers) -> Conversation:
-    """A request to /v1/responses."""
+    """Parses a request to /v1/responses."""
     turns = []
     for item in body.get("input", []):
         if item.get("type", "").endswith("_call_output"):
@@ -127,34 +128,34 @@ class StandIn:
         self.server.shutdown()
         self.server.server_close()
 
-    # For the cases.
+    # Interface for the cases.
 
     def open(self, name: str) -> None:
         with self.lock:
             self.gates.setdefault(name, threading.Event()).set()
 
     def waiting(self, name: str) -> int:
-        """How many are held at this gate now."""
+        """Number of requests that are held at this gate now."""
         with self.lock:
             return self.held.get(name, 0)
 
     def answers(self, who: str, kind: str = "") -> list[Record]:
-        """What was answered in the conversations of this name."""
+        """The answers in conversations of this name."""
         with self.lock:
             return [record for record in self.records if record.who == who and kind in ("", record.answer.kind)]
 
     def usage(self, who: str) -> tuple[int, int]:
-        """The tokens of all its answers that were no errors."""
+        """Total tokens of all its answers that were not errors."""
         told = [record.answer.usage for record in self.answers(who) if record.answer.kind != "error"]
         return sum(one for one, _ in told), sum(two for _, two in told)
 
     def sessions(self, who: str) -> set[str]:
         return {record.session for record in self.answers(who)}
 
-    # What is answered.
+    # Answering.
 
     def answer(self, asked: Conversation, is_gone) -> Answer:
-        """The next answer, on record unless whoever asked has left meanwhile."""
+        """Returns the next answer; records it unless the client has disconnected meanwhile."""
         prompts = asked.prompts()
         if not prompts:
             return self.recorded(asked, "", Answer("text", argument="done"))
@@ -172,7 +173,7 @@ class StandIn:
         return answer
 
     def chosen(self, asked: Conversation, directives: list, who: str) -> Answer | None:
-        """The call that is next, or what is in its way; None where all is done."""
+        """Returns the next call, or the answer that a directive puts before it; `None` if all is done."""
         at, before, step = 0, [], asked.step()
         for kind, argument in directives:
             if kind in ("gate", "error", "limit"):
@@ -208,7 +209,7 @@ class StandIn:
 
 
 def limit(seconds: float) -> dict[str, str]:
-    """The headers of an account's limit that is over then."""
+    """Headers of an account limit that ends after `seconds`."""
     kind = "anthropic-ratelimit-unified"
     until = str(int(time.time() + seconds))
     return {f"{kind}-status": "rejected", f"{kind}-reset": until, f"{kind}-representative-claim": "five_hour",
@@ -224,7 +225,7 @@ def call(kind: str, argument: str, directory: str) -> Answer:
 
 
 def claude_call(answer: Answer) -> dict:
-    """As a block of an answer of /v1/messages."""
+    """The call as a content block of /v1/messages."""
     if answer.name == "bash":
         name, words = "Bash", {"command": answer.argument, "description": "a step"}
     elif answer.name == "ask":
@@ -240,7 +241,7 @@ def claude_call(answer: Answer) -> dict:
 
 
 def codex_call(answer: Answer) -> dict:
-    """As an item of an answer of /v1/responses, where files are written by the shell."""
+    """The call as an item of /v1/responses, where the shell writes files."""
     command = answer.argument
     if answer.name != "bash":
         path, text = json.loads(answer.argument)
@@ -250,19 +251,19 @@ def codex_call(answer: Answer) -> dict:
 
 
 class Handler(BaseHTTPRequestHandler):
-    """One request; `stand_in` is the server's."""
+    """Handles one request; `stand_in` belongs to the server."""
 
     protocol_version = "HTTP/1.1"
     stand_in: StandIn
 
     def log_message(self, *words) -> None:
-        """Says nothing: what counts is in the records."""
+        """Logs nothing: the records are what counts."""
 
     def do_HEAD(self) -> None:
         self.json(200, {})
 
     def do_GET(self) -> None:
-        self.json(404, {"type": "error", "error": {"type": "not_found_error", "message": f"there is no {self.path}"}})
+        self.json(404, {"type": "error", "error": {"type": "not_found_error", "message": f"no such path: {self.path}"}})
 
     def do_POST(self) -> None:
         body = json.loads(self.rfile.read(int(self.headers.get("content-length") or 0)) or b"{}")
@@ -275,11 +276,11 @@ class Handler(BaseHTTPRequestHandler):
             else:
                 self.do_GET()
         except OSError:
-            # Whoever asked is gone.
+            # The client has disconnected.
             self.close_connection = True
 
     def is_gone(self) -> bool:
-        """Whoever asked has closed the line."""
+        """Reports whether the client has closed the connection."""
         try:
             return self.connection.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT) == b""
         except BlockingIOError:
@@ -304,7 +305,7 @@ class Handler(BaseHTTPRequestHandler):
         self.wfile.write(text)
 
     def stream(self, events: list[dict]) -> None:
-        """Server-sent events, each named by its type."""
+        """Sends server-sent events, each named by its type."""
         self.send_response(200)
         self.send_header("content-type", "text/event-stream")
         self.send_header("connection", "close")

@@ -1,8 +1,7 @@
-"""Kill sweep: SIGKILL before every call of spawn, kill, clean and respawn that changes the world.
+"""Kill sweep: SIGKILL before every call of spawn, kill, clean and respawn that changes state outside the process.
 
-The points are found by an undisturbed run: every such call of the command, the
-guard, the supervisor, the shim and the git and tmux that they run. Each point is
-then one case of its own: kill there, judge, give the command again, judge, stop.
+An undisturbed run finds the points: every such call of the command, the guard, the supervisor, the shim and the git and
+tmux that they run. Each point is then one case: kill there, judge, repeat the command, judge, stop.
 """
 
 import random
@@ -14,7 +13,7 @@ from .scenarios import SCENARIOS
 
 
 def points_of(names: list[str], jobs: int, *, errors: bool, tally: cases.Tally, kit=inject) -> list[tuple[str, dict]]:
-    """Points of some scenarios; a scenario that fails without a strike is a failed case."""
+    """Returns the points of some scenarios; a scenario that fails without a strike counts as a failed case."""
     found = []
     for name, points, problem in cases.in_parallel(_enumerate, [(kit.enumerate_points, name) for name in names], jobs):
         if problem:
@@ -38,7 +37,7 @@ def _enumerate(item) -> tuple[str, list[dict], str]:
 
 
 def _run(item):
-    """Runs one case in a job; returns None instead of findings if the time is up."""
+    """Runs one case in a job; returns `None` instead of findings if the time is up."""
     disturb, name, point, deadline = item
     if deadline and time.monotonic() > deadline:
         return name, point, None, False, 0.0
@@ -61,22 +60,22 @@ def run_points(points, jobs: int, deadline: float | None, module: str, tally: ca
         missed += not hit
         shown = inject.show(name, point)
         repro = f"PYTHONPATH=tests python3 -m lab.{module} --point '{shown}'"
-        tally.record(shown if hit else f"{shown} (not met)", findings, seconds=seconds, repro=repro)
+        tally.record(shown if hit else f"{shown} (not reached)", findings, seconds=seconds, repro=repro)
     if missed:
-        print(f"      {missed} points were not met again: the order of calls varies", flush=True)
+        print(f"      {missed} points were not reached again: the order of calls varies", flush=True)
     if left:
-        print(f"      {left} points were left for another seed: the time was up", flush=True)
+        print(f"      {left} points were skipped, because the time was up", flush=True)
 
 
 def main(argv=None, *, errors: bool = False, doc: str = __doc__, kit=inject, scenarios=SCENARIOS, module="sweep") -> int:
     parser = cases.parser(doc)
-    parser.add_argument("--full", action="store_true", help="every point (the default without --sample)")
-    parser.add_argument("--sample", type=int, metavar="N", help="N points, chosen by the seed")
-    parser.add_argument("--seed", type=int, help="chooses the sample (default: the day, so that it rotates)")
+    parser.add_argument("--full", action="store_true", help="run every point (the default without --sample)")
+    parser.add_argument("--sample", type=int, metavar="N", help="run N points, chosen by the seed")
+    parser.add_argument("--seed", type=int, help="seed of the sample (default: the day, so that it rotates)")
     parser.add_argument("--jobs", type=int, default=2)
-    parser.add_argument("--budget", type=float, metavar="SEC", help="start no case after this time")
-    parser.add_argument("--point", action="append", help="exactly this point, as a failure prints it")
-    parser.add_argument("--list", action="store_true", help="only list the points")
+    parser.add_argument("--budget", type=float, metavar="SEC", help="start no case after SEC seconds")
+    parser.add_argument("--point", action="append", help="run exactly this point, as a failure prints it")
+    parser.add_argument("--list", action="store_true", help="list the points and exit")
     args = parser.parse_args(argv)
     cases.ends_on_term()
     tally = cases.Tally(allow_skips=args.allow_skips)
@@ -84,7 +83,7 @@ def main(argv=None, *, errors: bool = False, doc: str = __doc__, kit=inject, sce
     if args.point:
         points = [inject.parse(text) for text in args.point]
     else:
-        # --only may name a scenario or go on to role and call.
+        # --only may name a scenario, or also role and call.
         names = [n for n, scenario in scenarios.items()
                  if (_may_match(n, args.only, scenarios) if args.only else args.full or not scenario.large)]
         names = [n for n in names if not (errors and scenarios[n].large)]
@@ -103,7 +102,7 @@ def main(argv=None, *, errors: bool = False, doc: str = __doc__, kit=inject, sce
 
 
 def _may_match(name: str, only: str, scenarios) -> bool:
-    """Whether points of a scenario can match: by its own name, or the pattern is about more than that."""
+    """Reports whether points of a scenario can match: the pattern matches its name, or no scenario's name at all."""
     return bool(cases.chosen([name + "|"], only)) or not any(cases.chosen([n + "|"], only) for n in scenarios)
 
 

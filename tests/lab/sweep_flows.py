@@ -1,11 +1,11 @@
-"""Kill sweep of flows: SIGKILL before every call that changes the world while a flow takes a step.
+"""Kill sweep of flows: SIGKILL before every call that changes state outside the process while a flow takes a step.
 
-    flow-step      the supervisor claims and starts turns, their processes hand over; up to a question
+    flow-step      the supervisor claims and starts turns, their processes hand over; ends at a question
     flow-answer    a person answers
-    flow-emit      an agent says what comes next
+    flow-emit      an agent names the next node
 
-After the kill the flow is run on and must come to its end with each handoff made once,
-and the answer given to one turn, if it was taken.
+After the kill the flow is resumed and must reach its end with each handoff made once, and the answer, if acknowledged,
+given to one turn.
 
     python3 -m lab sweep_flows --sample 20 --seed 7
 """
@@ -43,7 +43,7 @@ class Scenario:
             world.must("run", world.id, "--wait")
         if self.name == "flow-emit":
             world.must("run", world.id)
-            wait_until(lambda: is_held(world), 10, "the node is at work")
+            wait_until(lambda: is_held(world), 10, "the node works")
         return world
 
     def words(self, world: World) -> list[str]:
@@ -59,7 +59,7 @@ class Scenario:
         return [person.pid for person in rig.census() if person.role in ("guard", "supervisor", "forkserver")]
 
     def is_ours(self, point: dict) -> bool:
-        """A point of this sweep; the plain starting of workers belongs to the other one."""
+        """Reports whether the point belongs to this sweep; starting workers belongs to the sweep of commands."""
         if self.name != "flow-step":
             return point["role"] == "command"
         if point["role"] in ("role", "role-child", "git"):
@@ -111,19 +111,19 @@ def disturb(name: str, point: dict) -> tuple[list[str], bool]:
             findings.append(f"torn: {error}")
         refused = result.rc is not None and result.rc > 0
         if scenario.name != "flow-step" and refused and text != before:
-            findings.append(f"half-done: it was refused, and flow.json is another one: {result}")
+            findings.append(f"half-done: it was refused, but flow.json has changed: {result}")
         findings += to_the_end(scenario, world, result.rc == 0)
         return findings + panics(rig) + stop_everything(rig), hit
 
 
 def to_the_end(scenario: Scenario, world: World, done: bool) -> list[str]:
-    """Runs the flow on to its end, as a person would who does not know what was done."""
+    """Runs the flow to its end, as a person would who does not know what was done."""
     if scenario.name == "flow-emit":
         free(world)
     said = {"yes-1": "build"} if scenario.name == "flow-answer" and done else {}
     findings = []
     for number in range(2, 12):
-        # A person gives words where the file says that somebody waits for them.
+        # A person gives answers where the file says that a node waits.
         flow = world.flow()
         if flow["status"] != "running":
             break
@@ -140,20 +140,20 @@ def to_the_end(scenario: Scenario, world: World, done: bool) -> list[str]:
     if last.rc != 0:
         findings.append(f"wedge: {last}: {world.doing(world.flow())}")
     try:
-        wait_until(lambda: not list((world.rig.dir / "flow").glob("*")), 5, "the flow is let go")
+        wait_until(lambda: not list((world.rig.dir / "flow").glob("*")), 5, "the flow is unregistered")
     except Timeout:
-        findings.append("litter: it is still registered")
+        findings.append("litter: the flow is still registered")
     findings += world.when_over() + [f"litter: {path}" for path in world.temporaries()]
     for edge, paths in world.flow()["historyHandoff"].items():
         findings += [f"twice: {edge} handed over {paths}"] if len(paths) != 1 else []
     starts = [line for line in ledger(world) if line[0] == "start"]
     for text, node in said.items():
-        # Where its only turn was killed before its first word there is no line of it.
+        # If the only turn was killed before its first output, the ledger has no line of the answer.
         orders = [order for order in world.orders() if order.get("answer") == text]
         if not orders or {order["turn"]["node"] for order in orders} != {node}:
             findings.append(f"lost: answer {text} for {node} is in the orders {[order['turn'] for order in orders]}")
         if not [line for line in starts if line[5] == text]:
-            findings.append(f"lost: answer {text} for {node} reached nobody")
+            findings.append(f"lost: answer {text} for {node} reached no turn")
     return findings
 
 

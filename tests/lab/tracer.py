@@ -1,14 +1,12 @@
 """Kills or fails one system call of one role, by ptrace.
 
-strace counts `when=` per thread and cannot be told "only in the shim", though the
-shim, git and tmux are all children of the supervisor. This tracer follows the
-command and the running supervisor together, knows each process by its command
-line, and names a call by role, name, target and how often that was seen before:
-`shim rename ~/s/w/x.#/exit.json 1`. As with strace, the kill comes at the entry of
-the call, which is then not executed; an error replaces the call.
+strace counts `when=` per thread and cannot be restricted to the shim alone, because the shim, git and tmux are all
+children of the supervisor. This tracer follows the command and the running supervisor together, identifies each process
+by its command line, and names a call by role, name, target and number of occurrences: `shim rename ~/s/w/x.#/exit.json
+1`. As with strace, the kill comes at the entry of the call, which is then not executed; an error replaces the call.
 
-It runs as a process of its own (`python3 -m lab.tracer`), writes JSON lines to
---log, and lets everything go when it gets SIGTERM or its standard input ends.
+The tracer runs as a separate process (`python3 -m lab.tracer`), writes JSON lines to --log, and detaches from
+everything on SIGTERM or when its standard input ends.
 """
 
 import argparse
@@ -39,7 +37,7 @@ _libc.ptrace.restype = ctypes.c_long
 
 
 def ptrace(request: int, tid: int, address=0, data=0) -> bool:
-    """False when the tracee died under our hands, which is always possible."""
+    """Returns False if the tracee has died, which can happen at any time."""
     return _libc.ptrace(request, tid, address, data) >= 0
 
 
@@ -88,7 +86,7 @@ def text_at(tid: int, address: int) -> str:
 
 
 def target_of(tid: int, kind: str, args: list[int]) -> str:
-    """What a call is about: the path it names, or what its descriptor is."""
+    """Target of a call: the path that it names, or the file of its descriptor."""
     if not kind:
         return ""
     at = int(kind[-1])
@@ -106,7 +104,7 @@ def target_of(tid: int, kind: str, args: list[int]) -> str:
 
 
 def forked(parent: str, role: str) -> str:
-    """What the fork server forks is a shim, or waits to be one."""
+    """Role of a fork; the fork server forks shims, or processes that wait to become one."""
     return "shim" if parent == "forkserver" else role
 
 
@@ -127,7 +125,7 @@ class Tracer:
         self.log.flush()
 
     def seize(self, pid: int) -> None:
-        """Takes over every thread of a running process."""
+        """Attaches to every thread of a running process."""
         parent = status_field(pid, "PPid") or 0
         self.roles[pid] = forked(role_of(read_argv(parent)), role_of(read_argv(pid)))
         while True:
@@ -143,7 +141,7 @@ class Tracer:
                     ptrace(INTERRUPT, tid)
 
     def run(self, argv: list[str]) -> None:
-        """Starts the command; it executes only after it has been seized."""
+        """Starts the command; it executes only after the tracer has attached."""
         gate, opener = os.pipe()
         child = os.fork()
         if child == 0:
@@ -151,7 +149,7 @@ class Tracer:
                 os.close(opener)
                 os.read(gate, 1)
                 os.close(gate)
-                # The tracer's own standard input is its leash, and nothing for the command.
+                # The tracer's own standard input is its leash and must not reach the command.
                 os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
                 os.execvp(argv[0], argv)
             finally:
@@ -171,7 +169,7 @@ class Tracer:
         ptrace(SYSCALL if wanted or tid in self.failing else CONT, tid, 0, number)
 
     def adopt(self, tid: int) -> None:
-        """A thread or process that was just born under the tracer."""
+        """Registers a thread or process that was just created under the tracer."""
         pid = status_field(tid, "Tgid") or tid
         self.threads[tid] = pid
         if pid not in self.roles:
@@ -179,7 +177,7 @@ class Tracer:
             self.roles[pid] = role if role.endswith("-child") or role == "git" else forked(role, f"{role}-child")
 
     def entered(self, tid: int, number: int, args: list[int]) -> None:
-        """At the entry of a call: count it, and strike when it is the one."""
+        """At the entry of a call: counts it, and strikes if it is the requested one."""
         known = calls.TABLE.get(number)
         if known is None:
             return
@@ -209,7 +207,7 @@ class Tracer:
             ptrace(POKEUSER, tid, RAX, ctypes.c_void_p(-number & (1 << 64) - 1))
 
     def executed(self, pid: int) -> bool:
-        """After an exec: the role is known anew. True when the process was let go."""
+        """After an exec, updates the role. Returns True if the process was detached."""
         for tid in [t for t, p in self.threads.items() if p == pid and t != pid]:
             del self.threads[tid]
         self.threads[pid] = pid
@@ -261,7 +259,7 @@ class Tracer:
 
 
 def quit_on_request() -> None:
-    """Ending is the way to let go: the kernel detaches and resumes every tracee."""
+    """Exits on request: on exit the kernel detaches and resumes every tracee."""
     signal.signal(signal.SIGTERM, lambda *_: os._exit(0))
 
     def watch() -> None:
@@ -275,9 +273,9 @@ def quit_on_request() -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(prog="lab.tracer", description=__doc__.split("\n")[0])
     parser.add_argument("--log", required=True)
-    parser.add_argument("--root", default="", help="directory that is written as ~ in targets")
+    parser.add_argument("--root", default="", help="directory to abbreviate as ~ in targets")
     parser.add_argument("--attach", type=int, action="append", default=[])
-    parser.add_argument("--point", help="JSON of role, call, target, k and perhaps error")
+    parser.add_argument("--point", help="JSON with role, call, target, k and optionally error")
     parser.add_argument("command", nargs="+")
     args = parser.parse_args()
     with open(args.log, "w") as log:

@@ -1,4 +1,4 @@
-//! A world with a supervisor, and the requests of a person.
+//! A world with a supervisor, and the requests of a user.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! Loops that another program started: adopted once it has left them, and never before.
+//! Loops that the original `swarm` started: adopted once the original has left them, and never before.
 
 use std::time::Duration;
 
@@ -10,15 +10,14 @@ use swarm_ports::Found;
 use crate::fixture::{Rig, caller, foreign_row};
 use crate::loops::{PROMPT, end, lines, order, rig, seconds, starts, status};
 
-/// Returns the row of the other program's worker, which has a window. `pid` decides whether it is
-/// alive.
+/// Returns the row of a worker of the original, which has a window. `pid` decides whether the worker is alive.
 fn row(pid: Option<i64>) -> Row {
     let tmux = RowTmux { session: "theirs".to_owned(), window: "w".to_owned(), socket: None };
     let tree = RowWorktree { path: "/repo-w".to_owned(), branch: "w".to_owned(), base_repo: "/repo".to_owned() };
     Row { tmux: Some(tmux), worktree: Some(tree), ..foreign_row("w", pid) }
 }
 
-/// Returns a loop in its second iteration of `max`, as the other program's file has it.
+/// Returns a loop in its second iteration of `max`, as the file of the original has it.
 fn left(status: Status, exit_reason: Option<ExitReason>, max: u32) -> Loop {
     let plan = Plan {
         name: "w".to_owned(),
@@ -103,7 +102,7 @@ async fn a_running_worker_is_followed_to_its_end() {
             rig.world.logs.write("w");
             seconds(&rig, 5).await;
             assert_eq!(status(&rig), (Status::Stopped, Some(ExitReason::DonePattern)));
-            assert!(!rig.world.kernel.is_alive(&theirs), "it is ended");
+            assert!(!rig.world.kernel.is_alive(&theirs), "the worker is ended");
             assert_eq!(starts(&rig), 0);
         }
         rig.check();

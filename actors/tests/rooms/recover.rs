@@ -1,5 +1,4 @@
-//! Recovery: workers that nobody ended are started again on request, once each; workers that ended
-//! are not.
+//! Recovery: lost workers are restarted on request, once each; workers that ended are not.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! Respawns: a person starts a worker again.
+//! Respawns: a user restarts a worker.
 
 use swarm_actors::testing::Fault;
 use swarm_model::{Ended, FineState, RefusalKind, RestartPolicy, Session, WireStatus};

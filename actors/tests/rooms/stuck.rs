@@ -60,7 +60,7 @@ async fn the_ladder_ends_across_restarts_of_the_supervisor() {
     let all = ["nudged", "nudged", "interrupted", "restarted", "restarted", "restarted", "given-up"];
     assert_eq!(steps(&rig, "a"), all);
     assert!(rig.world.records.mark_of("a").is_some_and(|mark| mark.starts_with("no output for ")));
-    // After a respawn by a person, the ladder starts again.
+    // After a respawn by a user, the ladder starts again.
     rig.kill("a").await.expect("is killed");
     rig.respawn("a").await.expect("starts again");
     rig.world.pass(MINUTE * 11).await;

@@ -226,7 +226,7 @@ rests           1h 30m     -            never        paused     0     \n";
     }
 
     #[test]
-    fn the_lines_tell_everything_and_harm_no_terminal() {
+    fn the_lines_show_every_field_and_cannot_control_the_terminal() {
         let expected = "\
 Worker: w\nStatus: active\nInterval: 1h 30m\nMessage: go\\x1b[2J\nCreated: 2026-01-02T00:00:00.000000+00:00\n\
 Expires: 2026-01-03T00:00:00.000000+00:00 (23h 59m)\nLast beat: never\n\

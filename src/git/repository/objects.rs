@@ -235,7 +235,7 @@ mod tests {
     use crate::fixture::{Fixture, text};
 
     #[test]
-    fn names_that_git_takes() {
+    fn branch_names_are_checked_as_by_git() {
         for good in ["w", "a/b", "ü", "v1.2", "a@b"] {
             assert!(is_branch_name(good), "{good}");
         }

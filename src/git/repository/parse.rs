@@ -182,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn the_line_that_tells_why() {
+    fn the_line_with_the_cause_is_found() {
         let stderr = b"Preparing worktree (new branch 'w')\nhint: try\nfatal: a branch named 'w' already exists\n";
         assert_eq!(first_useful_line(stderr).as_deref(), Some("a branch named 'w' already exists"));
         assert_eq!(first_useful_line(b"Preparing worktree (x)\nhook said no\n").as_deref(), Some("hook said no"));

@@ -227,7 +227,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 24, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn whatever_was_in_a_worktree_comes_back_as_it_was(steps in vec(step(), 1..14)) {
+    fn the_whole_state_of_a_worktree_is_restored(steps in vec(step(), 1..14)) {
         let (fix, tree) = worked_in();
         for step in &steps {
             happen(&fix, &tree, step);

@@ -196,7 +196,7 @@ fn an_older_lock_is_named_and_stays() {
 }
 
 #[test]
-fn an_undo_waits_for_a_git_that_is_still_at_work() {
+fn an_undo_waits_for_a_git_that_still_runs() {
     let fix = Fixture::new();
     let (plan, path) = fix.made("w");
     // A git that runs in the worktree and exits at end of file of its stdin.

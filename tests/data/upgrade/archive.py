@@ -5,11 +5,11 @@ Each entry is a header line, then, if the header has a length, that many bytes a
     dir MODE PATH
     link TARGET<tab>PATH
     file MODE BYTES PATH            the bytes of a file
-    binary MODE BYTES PATH          the same, in base64: what is no text
-    zeros MODE BYTES PATH           a file of NUL bytes; the content is their number
+    binary MODE BYTES PATH          the same in base64, for data that is not text
+    zeros MODE BYTES PATH           a file of NUL bytes; its content is their number
     index MODE BYTES PATH           a git index, as `git ls-files --stage` prints it
     object TYPE BYTES ID            a git object; trees as `git ls-tree` prints them
-    object-binary TYPE BYTES ID     an object that is no text, in base64
+    object-binary TYPE BYTES ID     an object that is not text, in base64
 """
 
 import base64
@@ -22,7 +22,7 @@ from pathlib import Path
 
 # The instant at which every capture starts, after normalisation: 2030-01-01T00:00:00Z.
 EPOCH = 1_893_456_000
-# Process ids above the largest that Linux gives (2^22): no living process has one of them.
+# Process ids start above the maximum of Linux (2^22), so no living process has one of them.
 FIRST_PID = 5_000_001
 
 TREE_LINE = re.compile(rb"([0-7]+) [a-z]+ ([0-9a-f]{40})\t(.*)")
@@ -40,7 +40,8 @@ class State:
 
 
 def is_text(data: bytes) -> bool:
-    """Reports whether times, paths and ids in it may be replaced. NUL bytes are allowed: git's lists have them."""
+    """Reports whether times, paths and ids in the data may be replaced. NUL bytes are allowed: git's lists contain
+    them."""
     try:
         data.decode()
     except UnicodeDecodeError:
@@ -49,7 +50,7 @@ def is_text(data: bytes) -> bool:
 
 
 def is_plain(data: bytes) -> bool:
-    """Reports whether it is written to an archive as it is, and not in base64."""
+    """Reports whether the data is written to an archive verbatim, not in base64."""
     return is_text(data) and b"\0" not in data
 
 
@@ -130,7 +131,7 @@ def tree_bytes(text: bytes) -> bytes:
 
 
 def map_ids(data: bytes, names: dict[str, str]) -> bytes:
-    """Replaces object ids, whole or abbreviated, by those that `names` has for them."""
+    """Replaces object ids, full or abbreviated, by their values in `names`."""
 
     def replace(found: re.Match) -> bytes:
         word = found[0].decode()
@@ -143,7 +144,7 @@ def map_ids(data: bytes, names: dict[str, str]) -> bytes:
 
 
 def transform(state: State, change) -> State:
-    """Applies `change` to every text and path of a state, and replaces the ids of git objects that it changed."""
+    """Applies `change` to every text and path of a state, and updates the ids of the git objects that it changed."""
     made: dict[str, tuple[str, bytes]] = {}
     names: dict[str, str] = {}
 
@@ -157,7 +158,7 @@ def transform(state: State, change) -> State:
                 visit(TREE_LINE.fullmatch(line)[2].decode())
             data = tree_bytes(map_ids(text, {old: new for old, new in names.items() if old != new}))
         elif is_text(data):
-            # A commit names its tree and parents; its message and what a save notes may name other objects.
+            # A commit names its tree and parents; its message and the notes of a save may name other objects.
             for word in re.findall(rb"(?<![0-9a-f])[0-9a-f]{40}(?![0-9a-f])", data):
                 visit(word.decode())
             data = change(map_ids(data, {old: new for old, new in names.items() if old != new}))
@@ -188,7 +189,7 @@ YEAR = 400 * 86_400
 
 
 def shift_times(data: bytes, around: int, seconds: int) -> bytes:
-    """Adds whole seconds to each time of `data` within some 400 days of `around`; nothing changes its width."""
+    """Adds whole seconds to each time in `data` within some 400 days of `around`; every time keeps its width."""
     def near(then: int) -> bool:
         return abs(then - around) < YEAR
 

@@ -3,8 +3,8 @@
 
     load.py FIXTURE ROOT [--start now|EPOCH|fixed] [--boot ID] [--host NAME] [--swarm PROGRAM]
 
-FIXTURE is a file such as v1/workers.tree, beside which index.json lies. ROOT is made: `s` is the state directory,
-`h` the home, `repo` the repository, `t` for TMUX_TMPDIR. Start programs with `world.environment(ROOT)` alone.
+FIXTURE is a file such as v1/workers.tree, with index.json in the same directory. ROOT is created: `s` is the state
+directory, `h` the home, `repo` the repository, `t` for TMUX_TMPDIR. Start programs with `world.environment(ROOT)` only.
 """
 
 import argparse
@@ -28,12 +28,12 @@ OTHER_BOOT = "00000000-0000-4000-8000-000000000000"
 
 def restore(fixture: Path, root: Path, *, start: float | None = None, boot: str = OTHER_BOOT,
             host: str | None = None, swarm: str = "swarm") -> dict:
-    """Materialises `fixture` under `root`, which is made, and returns its entry of the index.
+    """Materialises `fixture` under `root`, which is created, and returns its entry of the index.
 
-    `start` is the time at which the capture shall have started, in seconds: by default one minute ago, `archive.EPOCH`
-    for the times as they are stored. `boot` and `host` are what the state says of boot and machine: by default another
-    boot of this machine, so that every process of the state is gone. `swarm` takes the place of the captured program in
-    contracts and resolvers: give the program under test, as if it had been replaced on the disk.
+    `start` is the pretended start time of the capture in seconds: by default one minute ago; `archive.EPOCH` keeps the
+    stored times. `boot` and `host` are the boot id and host name in the state: by default another boot of this machine,
+    so that every process of the state has ended. `swarm` replaces the captured program in contracts and resolvers: pass
+    the program under test, as if it had been replaced on disk.
     """
     fixture, root = Path(fixture), Path(root).absolute()
     entry = json.loads((fixture.parent / "index.json").read_text())["states"][fixture.stem]
@@ -50,7 +50,7 @@ def restore(fixture: Path, root: Path, *, start: float | None = None, boot: str 
                 data = data.replace(name, value.encode())
         return archive.shift_times(data, archive.EPOCH, seconds) if seconds else data
 
-    # Names that the program derives from paths and times; `change` needs them.
+    # Names that the program derives from paths and times; `change` uses them.
     for name, (text, count) in entry["derived"].items():
         made = archive.shift_times(fill(text, plain).encode(), archive.EPOCH, seconds).decode()
         words[name.encode()] = derived(made, count)
@@ -94,15 +94,15 @@ def write(state: archive.State, root: Path) -> None:
 
 
 def refresh(index: Path, root: Path, env: dict[str, str]) -> None:
-    """Has git note what the files of a worktree look like on this disk."""
+    """Makes git record the stat data of a worktree's files on this disk."""
     link = index.parent / "gitdir"
     tree = Path(link.read_text().strip()).parent if link.exists() else root / "repo"
     if index.name == "index" and tree.exists():
-        # Exit code 1: some files differ, as they did when they were captured.
+        # Exit code 1: some files differ, as they did at the capture.
         subprocess.run(["git", "update-index", "-q", "--refresh"], cwd=tree, env=env, capture_output=True)
 
 
-# What the reading verbs say, reduced to names and states.
+# Output of the reading verbs, reduced to names and states.
 
 READERS = {
     "ls": (["ls", "--json"],
@@ -126,12 +126,12 @@ READERS = {
     "restore": (["restore", "--json"],
                 lambda said: {save["id"]: save["branch"] for save in said["saves"]}),
 }
-# The same for people: exit code 0, nothing but warnings on standard error.
+# The verbs in text form: exit code 0, and only warnings on standard error.
 PLAIN = (["ls"], ["ls", "-l"], ["merge", "ls", "--all"], ["ralph", "list"], ["heartbeat", "list"], ["events"])
 
 
 def readings(world: World) -> dict:
-    """Returns what the program of a world says of its state; of a verb that fails, the exit code."""
+    """Returns the program's output about the state of a world; for a verb that fails, the exit code."""
     found = {}
     for name, (words, reduce) in READERS.items():
         done = world.run(world.binary, *words)

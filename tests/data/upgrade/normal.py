@@ -1,4 +1,5 @@
-"""Reads a living world into a state, and replaces what depends on the machine and the date of the capture."""
+"""Reads a living world into a state, and replaces everything that depends on the machine and the date of the capture.
+"""
 
 import hashlib
 import os
@@ -12,7 +13,7 @@ import archive
 from world import World
 
 BOOT_FILE = "/proc/sys/kernel/random/boot_id"
-# Ticks and milliseconds since the boot, as they are at the start of a capture after normalisation.
+# Ticks and milliseconds since the boot at the start of a capture, after normalisation.
 BOOT_TICKS = 100_000
 PID = re.compile(rb'("(?:[A-Za-z_]*pid|shim|guard|fork_server)"\s*:\s*|\bpid[ =:]+|\(pid: )(\d+)(?!\d)')
 ONLY_PID = re.compile(rb"\s*(\d+)\s*")
@@ -32,11 +33,11 @@ def snapshot(world: World) -> archive.State:
         if before is not None and settled(before) == settled(now):
             return now
         before = now
-    raise AssertionError("the state does not come to rest")
+    raise AssertionError("the state does not settle")
 
 
 def settled(state: archive.State):
-    # The beat of a session is written every ten seconds, and is no part of what has to come to rest.
+    # The heartbeat of a session is written every ten seconds and never settles.
     return [entry for entry in state.entries if not entry[2].endswith("heartbeat.json")], state.objects
 
 
@@ -46,7 +47,7 @@ def read_tree(world: World) -> archive.State:
         at = Path(place)
         name = str(at.relative_to(world.root))
         if name == ".":
-            # Sockets of tmux, output of verbs.
+            # Sockets of tmux and output of verbs.
             folders[:] = [folder for folder in folders if folder not in ("t", "o")]
         folders.sort()
         if at.name == "objects" and (at.parent / "HEAD").exists():
@@ -96,12 +97,12 @@ def read_objects(world: World) -> dict[str, tuple[str, bytes]]:
 
 
 def derived(text: str, count: int) -> str:
-    """Returns the name that the program makes of a path: the first bytes of its SHA-256, in hex."""
+    """Returns the name that the program derives from a path: the first bytes of its SHA-256, in hex."""
     return hashlib.sha256(text.encode()).hexdigest()[: 2 * count]
 
 
 class Normaliser:
-    """Replaces what depends on machine and date by placeholders and fixed numbers."""
+    """Replaces everything that depends on machine and date by placeholders and fixed numbers."""
 
     def __init__(self, world: World, taken_from: archive.State, names: dict[str, tuple[str, int]]):
         self.world, self.seconds = world, archive.EPOCH - world.start
@@ -149,7 +150,7 @@ class Normaliser:
         words = b"\n".join(name.encode() + b"\n" + data for _, _, name, data in made.entries)
         for placeholder in self.derived:
             if placeholder.encode() not in words:
-                raise AssertionError(f"{placeholder}: nothing is derived from this text any more")
+                raise AssertionError(f"{placeholder}: no name is derived from this text any more")
         return made
 
     def processes(self) -> list[dict]:
@@ -163,7 +164,7 @@ class Normaliser:
         rows = []
         for pid, words in sorted(self.world.census().items()):
             if words == ["sleep", "0.2"]:
-                # Of a script that waits: another one in the next moment.
+                # A short-lived child of a script that waits; soon another one takes its place.
                 continue
             role = shims.get(pid) or role_of(words)
             rows.append({"pid": self.pids.get(pid), "role": self.text(role.encode()).decode()})

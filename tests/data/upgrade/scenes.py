@@ -1,4 +1,4 @@
-"""How each state is made: the verbs that are called, and what has to be true before it is captured."""
+"""How each state is made: the verbs that are called, and the conditions that must hold before the capture."""
 
 import json
 from dataclasses import dataclass, field
@@ -7,13 +7,13 @@ from world import SOCKET, World, wait_until
 
 SOON = 30
 TMUX = ("--tmux", "--tmux-socket", SOCKET)
-# Spec files and scripts name no absolute path: their digests are part of what is captured.
+# Spec files and scripts name no absolute path, because their digests are captured.
 HOLD = 'while [ ! -e "$HOME/{}" ]; do sleep 0.2; done'
 
 
 @dataclass
 class Scene:
-    """What a state is about. `derived` has the names that the program made of paths: text and number of bytes."""
+    """A captured state. `derived` has the names that the program derives from paths: text and number of bytes."""
 
     about: str
     verbs: list[str] = field(default_factory=list)
@@ -94,7 +94,7 @@ def workers(world: World) -> Scene:
 
     def backs_off() -> bool:
         row = next(row for row in json.loads(world.swarm("ls", "--json"))["workers"] if row["name"] == "flaky")
-        # The fifth pause is one of 16 seconds: long enough to be captured.
+        # The fifth back-off lasts 16 seconds: long enough for the capture.
         return row["state"] == "backoff" and row["restarts"] >= 4
 
     wait_until(backs_off, 60, "flaky waits for its fifth restart")
@@ -170,7 +170,7 @@ def queue(world: World) -> Scene:
     work("port2", "echo port2 > port2.txt", "--base", "release")
     names = ("first", "clash", "empty", "red", "out", "held", "proving", "behind", "early", "port", "port2")
     await_states(world, dict.fromkeys(names, "exited"))
-    # What a person edits is in the way of `held`.
+    # The user's edit blocks `held`.
     (world.repo / "b.txt").write_text("edited by hand\n")
 
     def add(name: str, *words: str) -> None:
@@ -181,7 +181,7 @@ def queue(world: World) -> Scene:
     for name, words in (("clash", ()), ("empty", ()), ("red", ("--verify", "echo 1 failed; exit 1")), ("held", ())):
         add(name, *words)
     await_items(world, {"clash": "conflict", "empty": "noop", "red": "rejected", "held": "waiting"})
-    # There is a queue once something was added.
+    # A queue exists once something was added.
     add("early", "--base", "release")
     await_items(world, {"early": "landed"})
     world.swarm("merge", "pause", "--base", "release")
@@ -227,7 +227,7 @@ def loop(world: World) -> Scene:
     spawn("over", 9, "--max-iterations", "1", "--no-worktree")
 
     def works(name: str) -> bool:
-        # There is no window between two iterations.
+        # Between two iterations there is no window.
         return "working at" in world.run(world.binary, "peek", name).stdout
 
     wait_until(lambda: works("paused"), SOON, "the agent of paused is at work")
@@ -277,7 +277,7 @@ WORKFLOW = """workflow:
 def flow(world: World) -> Scene:
     scene = Scene("a flow of three nodes, run by the supervisor, whose reviewer asks a person",
                   ["flow new", "flow run"])
-    # The scripts of the flow call the program; in a restored state the variable names another one.
+    # The scripts of the flow call the program by this variable; in a restored state it names another program.
     world.env["SWARM"] = world.binary
     world.make_repo({"a.txt": "a\n", "workflow.yaml": WORKFLOW, "swarm.toml": '[flow]\nagent = "shell"\n'})
     said = json.loads(world.swarm("flow", "new", "shop", "--workflow", "workflow.yaml", "--task", "add rate limiting",

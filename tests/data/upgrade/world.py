@@ -1,6 +1,6 @@
-"""A world of its own for one state: home, state directory, repository and tmux socket below one directory.
+"""A private world for one state: home, state directory, repository and tmux socket below one directory.
 
-Every process of a world has its home in the environment, which is how it is found and ended again.
+Every process of a world has that home in its environment, by which the world finds and ends it.
 """
 
 import os
@@ -17,17 +17,17 @@ from pathlib import Path
 SOCKET = "demo"
 TOOLS = ("git", "tmux", "sh", "sleep")
 STANDARD = "/usr/local/bin:/usr/bin:/bin"
-# Limits that every machine can give, so that contracts do not tell of the one that was captured.
+# Limits that every machine can grant, so that contracts do not record those of the capturing machine.
 LIMITS = {resource.RLIMIT_CORE: (0, 0), resource.RLIMIT_NOFILE: (1024, 4096), resource.RLIMIT_NPROC: (8192, 8192),
           resource.RLIMIT_SIGPENDING: (8192, 8192), resource.RLIMIT_MEMLOCK: (65536, 65536)}
 
-# Between two checks of a condition, in seconds.
+# Seconds between two checks of a condition.
 STEP = 0.02
 PAUSE = threading.Event()
 
 
 class Timeout(AssertionError):
-    """A condition did not come true in time."""
+    """Raised if a condition did not become true in time."""
 
 
 def wait_until(condition, limit: float, what: str):
@@ -41,7 +41,7 @@ def wait_until(condition, limit: float, what: str):
 
 
 def search_path() -> str:
-    """The standard directories, and those of the tools that lie elsewhere."""
+    """Returns the standard directories and those of tools that are installed elsewhere."""
     places = STANDARD.split(":")
     for tool in TOOLS:
         if not shutil.which(tool, path=":".join(places)):
@@ -53,7 +53,7 @@ def search_path() -> str:
 
 
 def environment(root: Path) -> dict[str, str]:
-    """All that the processes of a world see; nothing comes from the caller's environment."""
+    """The whole environment of the processes of a world; nothing comes from the caller's environment."""
     return {"PATH": search_path(), "HOME": f"{root}/h", "USER": "demo", "LOGNAME": "demo", "SHELL": "/bin/sh",
             "LANG": "C.UTF-8", "TERM": "xterm", "TZ": "UTC", "TMUX_TMPDIR": f"{root}/t", "SWARM_DIR": f"{root}/s",
             "GIT_CONFIG_NOSYSTEM": "1"}
@@ -76,7 +76,7 @@ def remove_group(path: str) -> bool:
 
 
 class World:
-    """Use as a context manager: on leaving, everything of the world is ended and its directory removed."""
+    """Use as a context manager: on exit, ends all processes of the world and removes its directory."""
 
     def __init__(self, binary: str, root: Path | None = None):
         self.binary = str(Path(binary).resolve())
@@ -96,7 +96,7 @@ class World:
         shutil.rmtree(self.root, ignore_errors=True)
 
     def run(self, *argv: str, cwd: Path | None = None, limit: float = 60) -> subprocess.CompletedProcess:
-        # Output goes to files, which no daemon can keep open on us.
+        # Output goes to files, so that a daemon that keeps them open does not block us.
         with open(self.root / "o" / "out", "w+b") as out, open(self.root / "o" / "err", "w+b") as err:
             done = subprocess.run(argv, cwd=cwd or self.repo, env=self.env, stdin=subprocess.DEVNULL, stdout=out,
                                   stderr=err, timeout=limit, preexec_fn=lower_limits)
@@ -118,7 +118,7 @@ class World:
         return self.must("git", *words, **kwargs)
 
     def make_repo(self, files: dict[str, str]) -> None:
-        """A repository of one commit on `main`, without the samples of a template."""
+        """Makes a repository with one commit on `main`, without the samples of a template."""
         self.repo.mkdir()
         self.git("init", "-q", "--template=", "-b", "main")
         self.git("config", "user.name", "demo")
@@ -132,7 +132,7 @@ class World:
     # Processes.
 
     def census(self) -> dict[int, list[str]]:
-        """Words of every living process of this world, by process id."""
+        """Command lines of all living processes of this world, by process id."""
         wanted, found = f"HOME={self.home}".encode(), {}
         for pid in (int(name) for name in os.listdir("/proc") if name.isdigit()):
             try:
@@ -160,7 +160,7 @@ class World:
                 wait_until(lambda: remove_group(line), 5, f"control group {line} is removed")
 
     def kill(self, pid: int) -> None:
-        """Kills one process of this world: by a pidfd, after its environment was read again."""
+        """Kills one process of this world through a pidfd, after checking its environment again."""
         try:
             handle = os.pidfd_open(pid)
         except OSError:

@@ -1,5 +1,5 @@
-//! Validates `--json` output against docs/schemas. Implements the part of JSON Schema that they use, strictly: a
-//! key that is not published is an error.
+//! Validates `--json` output against docs/schemas. Implements only the part of JSON Schema that these files use, and
+//! strictly: a key that is not published is an error.
 
 use std::path::{Path, PathBuf};
 
@@ -24,7 +24,7 @@ pub fn read(path: &Path) -> Value {
 pub fn check_lines(out: &str) -> Vec<String> {
     let mut names = Vec::new();
     for line in out.lines().filter(|line| line.starts_with("{\"schema\":\"swarm.")) {
-        // A line may be cut off where a test kills who writes it.
+        // The last line may be incomplete if a test killed its writer.
         let Ok(value) = serde_json::from_str::<Value>(line) else { continue };
         let name = value["schema"].as_str().expect("it begins so").to_owned();
         if file_of(&name).exists() {
@@ -94,7 +94,7 @@ fn is_of(kind: &Value, value: &Value) -> bool {
             "null" => value.is_null(),
             "array" => value.is_array(),
             "object" => value.is_object(),
-            other => panic!("{other} is no type that is known here"),
+            other => panic!("unsupported type {other}"),
         },
         _ => true,
     }
