@@ -14,14 +14,12 @@ use super::message::{Report, WorkerMessage};
 use super::record::WorkerRecord;
 use super::{Reporter, error};
 use crate::registry::RegistryHandle;
-use swarm_model::{Caller, Contract, EventKind, Lease, Refusal, RefusalKind, Rungs, Spec, Wanted};
+use swarm_model::{Caller, Contract, EventKind, Lease, Refusal, RefusalKind, Rungs, Spec, Wanted, WantedState};
 use swarm_ports::{DirFacts, Ports, StopOrder};
 
 /// Maximum duration of a stop: the shim's five seconds of grace, its five seconds of repeated kills,
 /// and a slow disk.
 const STOP_MAX: Duration = Duration::from_secs(20);
-/// Pause before another try to read the records of a worker whose process is gone.
-const OBSERVE_PAUSE: Duration = Duration::from_secs(1);
 
 /// Actor of one worker. The flag is set once the worker is cleaned; then it takes no more messages.
 pub struct Worker(pub(super) Arc<AtomicBool>);
@@ -181,13 +179,22 @@ impl State {
     }
 
     /// Feeds one event to the machine and carries out its effects. Stops at the first failure; the
-    /// remaining effects are skipped.
+    /// remaining effects are skipped. Only a stop continues if it cannot be recorded, because a
+    /// worker that has filled the disk must be stoppable; the exit record then proves the stop.
     pub(super) async fn feed(&mut self, event: Event) -> Result<(), Refusal> {
         let effects = self.machine.on(event, self.ports().clock.wall_ms());
+        let mut unwritten = None;
         for effect in effects {
-            self.perform(effect).await?;
+            let is_stop = matches!(&effect, Effect::WriteWanted(wanted) if wanted.state == WantedState::Stopped);
+            match self.perform(effect).await {
+                Err(refusal) if is_stop => unwritten = Some(refusal),
+                done => done?,
+            }
         }
-        Ok(())
+        match unwritten {
+            Some(refusal) if !self.is_stop_recorded().await => Err(refusal),
+            _ => Ok(()),
+        }
     }
 
     async fn perform(&mut self, effect: Effect) -> Result<(), Refusal> {
@@ -229,38 +236,6 @@ impl State {
         let Some(life) = &self.life else { return Ok(()) };
         let written = self.ports().records.write_wanted(self.name(), life.generation, wanted).await;
         written.map_err(|error| error::of_io(step, &error).of(self.name()))
-    }
-
-    fn watch_shim(&mut self) {
-        let Some(life) = &self.life else { return };
-        let (generation, myself) = (life.generation, self.myself.clone());
-        let gone = self.ports().processes.gone(life.lease.shim.clone());
-        self.task(async move {
-            gone.await;
-            let _ = myself.cast(WorkerMessage::ShimGone { generation });
-        });
-    }
-
-    fn watch_worker(&mut self) {
-        let Some(life) = &self.life else { return };
-        let (generation, myself) = (life.generation, self.myself.clone());
-        let gone = self.ports().processes.gone(life.lease.worker.clone());
-        // Normally the shim enforces the time limit. Without a shim, this actor does.
-        let limit = life.timeout_ms.map(|limit| {
-            let up_ms = self.up_ms(&life.lease);
-            Duration::from_millis(limit.saturating_sub(up_ms))
-        });
-        let timer = self.myself.clone();
-        self.task(async move {
-            gone.await;
-            let _ = myself.cast(WorkerMessage::WorkerGone { generation });
-        });
-        if let Some(limit) = limit {
-            self.task(async move {
-                tokio::time::sleep(limit).await;
-                let _ = timer.cast(WorkerMessage::TimeIsUp { generation });
-            });
-        }
     }
 
     fn arm_restart(&mut self, delay_ms: u64) {
@@ -373,50 +348,9 @@ impl State {
         Ok(())
     }
 
-    /// Reads the records of a generation. `None` if it has none.
-    ///
-    /// # Errors
-    /// Fails if the records cannot be read, which does not mean that the worker has ended.
-    pub(super) async fn observe(&self, generation: u64) -> Result<Option<DirFacts>, Refusal> {
-        let observed = self.ports().records.observe(self.name(), generation).await;
-        observed.map_err(|error| error::of_io("read the worker's records", &error).of(self.name()))
-    }
-
-    /// Reads the records of a generation whose process is gone. If that fails, sends `again` after a pause.
-    async fn observe_end(&self, generation: u64, again: WorkerMessage) -> Option<Option<DirFacts>> {
-        match self.observe(generation).await {
-            Ok(facts) => Some(facts),
-            Err(refusal) => {
-                tracing::warn!(worker = self.name(), cause = %refusal.cause, "cannot handle an end yet, trying again");
-                self.myself.send_after(OBSERVE_PAUSE, move || again);
-                None
-            }
-        }
-    }
-
-    async fn shim_gone(&mut self, generation: u64) {
-        let Some(life) = self.life.as_ref().filter(|life| life.generation == generation) else { return };
-        let lease = life.lease.clone();
-        let again = WorkerMessage::ShimGone { generation };
-        let Some(facts) = self.observe_end(generation, again).await else { return };
-        let recorded = facts.as_ref().is_some_and(|facts| facts.exit.is_some());
-        if !recorded && self.ports().processes.is_alive(&lease.worker) {
-            tracing::warn!(worker = self.name(), "the shim is gone; the worker keeps running without it");
-            let _ = self.feed(Event::ShimLost).await;
-        } else {
-            self.life_over(generation, facts).await;
-        }
-    }
-
-    async fn worker_gone(&mut self, generation: u64) {
-        let again = WorkerMessage::WorkerGone { generation };
-        let Some(facts) = self.observe_end(generation, again).await else { return };
-        self.life_over(generation, facts).await;
-    }
-
     /// Handles the end of a generation whose processes are all gone: feeds its exit record to the
     /// machine.
-    async fn life_over(&mut self, generation: u64, facts: Option<DirFacts>) {
+    pub(super) async fn life_over(&mut self, generation: u64, facts: Option<DirFacts>) {
         let Some(life) = self.life.as_ref().filter(|life| life.generation == generation) else { return };
         let (up_ms, lease) = (self.up_ms(&life.lease), life.lease.clone());
         let exit = facts.as_ref().and_then(|facts| facts.exit.clone());
@@ -465,7 +399,7 @@ impl State {
         }
     }
 
-    fn up_ms(&self, lease: &Lease) -> u64 {
+    pub(super) fn up_ms(&self, lease: &Lease) -> u64 {
         // The kernel counts start times in hundredths of a second since boot, hence the factor.
         self.ports().clock.boot_ms().saturating_sub(lease.worker.start_ticks.saturating_mul(10))
     }

@@ -157,6 +157,8 @@ pub struct Machine {
     generation: Option<u64>,
     /// Whether the end of that generation was reported.
     reported: bool,
+    /// Whether that generation has ended without an exit record, so that only `wanted` can say that it was stopped.
+    unrecorded: bool,
 }
 
 impl Default for Machine {
@@ -167,6 +169,7 @@ impl Default for Machine {
             policy: RestartPolicy::Never,
             generation: None,
             reported: false,
+            unrecorded: false,
         }
     }
 }
@@ -214,6 +217,10 @@ impl Machine {
             Event::LifeEnded(end) => match self.phase {
                 Phase::Starting | Phase::Running | Phase::Unsupervised => {
                     let mut effects = self.report(end);
+                    self.unrecorded = end.ended.is_none();
+                    if self.unrecorded && self.wanted.state == WantedState::Stopped {
+                        effects.push(Effect::WriteWanted(self.wanted.clone()));
+                    }
                     effects.extend(self.end(end, now_ms));
                     effects
                 }
@@ -247,7 +254,8 @@ impl Machine {
     }
 
     fn take(&mut self, generation: u64, policy: RestartPolicy) {
-        (self.generation, self.policy, self.reported) = (Some(generation), policy, false);
+        (self.generation, self.policy) = (Some(generation), policy);
+        (self.reported, self.unrecorded) = (false, false);
     }
 
     /// Continues from the state in which the earlier supervisor left the worker.
@@ -258,6 +266,7 @@ impl Machine {
         if state.is_running() {
             return self.adopt_running(state);
         }
+        self.unrecorded = end.ended.is_none();
         let mut effects = vec![Effect::TellEnd(end)];
         effects.extend(self.report(end));
         match (state, self.wanted.next_start_ms) {
@@ -319,10 +328,11 @@ impl Machine {
         self.wanted.state = WantedState::Stopped;
         self.wanted.next_start_ms = None;
         let mut effects = Vec::new();
-        // Without a policy nothing would restart the worker, so there is nothing to record.
-        // Otherwise write even if the state is already `Stopped`: the previous write may have
-        // failed, and then only this process knows of the stop.
-        if self.policy != RestartPolicy::Never || std::mem::take(&mut self.wanted.renewed) {
+        // Without a policy nothing would restart the worker, and the exit record that its shim
+        // writes keeps it from being recovered. Otherwise write even if the state is already
+        // `Stopped`: the previous write may have failed, and then only this process knows.
+        let has_shim = !self.unrecorded && self.phase != Phase::Unsupervised;
+        if self.policy != RestartPolicy::Never || std::mem::take(&mut self.wanted.renewed) || !has_shim {
             effects.push(Effect::WriteWanted(self.wanted.clone()));
         }
         match self.phase {

@@ -50,6 +50,32 @@ fn a_stop_without_a_policy_needs_no_record() {
 }
 
 #[test]
+fn a_stop_that_no_exit_record_can_prove_is_written() {
+    let is_stop = |effect: &Effect| matches!(effect, Effect::WriteWanted(w) if w.state == WantedState::Stopped);
+    let mut machine = running(RestartPolicy::Never);
+    machine.on(Event::ShimLost, 1);
+    let effects = machine.on(Event::StopAsked, 2);
+    assert!(is_stop(&effects[0]) && effects[1] == Effect::StopTree, "unsupervised: {effects:?}");
+
+    let mut machine = running(RestartPolicy::Never);
+    machine.on(end(None, None), 1);
+    assert!(machine.on(Event::StopAsked, 2).iter().any(is_stop), "it was killed together with its shim");
+
+    let mut machine = running(RestartPolicy::Never);
+    machine.on(Event::StopAsked, 1);
+    assert!(machine.on(end(None, None), 2).iter().any(is_stop), "its shim was killed during the stop");
+    machine.on(Event::Started { generation: 2, policy: RestartPolicy::Never }, 3);
+    assert_eq!(machine.on(Event::StopAsked, 4), vec![Effect::StopTree], "the next generation has a shim again");
+
+    for state in [FineState::Lost, FineState::Interrupted] {
+        let mut machine = Machine::default();
+        let (policy, wanted) = (RestartPolicy::Never, Wanted::default());
+        machine.on(Event::Adopted(Adoption { generation: 1, policy, wanted, state, end: End::of(None, None) }), 1);
+        assert!(machine.on(Event::StopAsked, 2).iter().any(is_stop), "{state:?}");
+    }
+}
+
+#[test]
 fn a_repeated_stop_is_written_again() {
     let mut machine = running(RestartPolicy::Always);
     machine.on(end(Some(Ended::Code(1)), Some(Reason::Exited)), 1);

@@ -33,6 +33,7 @@ mod recover;
 mod remove;
 mod tell;
 mod verbs;
+mod watch;
 mod workers;
 
 use std::sync::Arc;

@@ -11,8 +11,8 @@ use super::{error, remove};
 use crate::registry::{Mutation, Refused, RegistryError};
 use swarm_model::Recovery;
 use swarm_model::{
-    Caller, Contract, EventKind, Held, Refusal, RefusalKind, Row, SpawnRequest, Spawned, WireStatus, WorkerLine,
-    WorkerName,
+    Caller, Contract, EventKind, Held, Refusal, RefusalKind, Row, SpawnRequest, Spawned, Wanted, WantedState,
+    WireStatus, WorkerLine, WorkerName,
 };
 use swarm_ports::{DirFacts, SessionError, SpecFacts};
 
@@ -105,7 +105,13 @@ impl State {
             }
             WorkerRecord::Ours { facts, .. } => {
                 self.sync(facts).await;
-                self.feed(Event::StopAsked).await
+                if self.life.as_ref().is_some_and(|life| life.generation == facts.generation) {
+                    return self.feed(Event::StopAsked).await;
+                }
+                // Nothing is known about its processes. A recovery must still learn that it was stopped.
+                let wanted = Wanted { state: WantedState::Stopped, next_start_ms: None, ..facts.wanted.clone() };
+                let written = self.ports().records.write_wanted(self.name(), facts.generation, &wanted).await;
+                written.map_err(|error| error::of_io("record what is wanted", &error).of(self.name()))
             }
         }
     }

@@ -129,6 +129,17 @@ async fn a_full_disk_delays_a_restart() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_full_disk_does_not_keep_a_worker_alive() {
+    let rig = running(RestartPolicy::Always).await;
+    rig.world.script.at("write_wanted", Fault::Error("no space left"));
+    rig.kill("a").await.expect("stopped");
+    assert_eq!(rig.world.state("a"), Some(FineState::Stopped));
+    rig.world.pass(Duration::from_secs(3600)).await;
+    assert_eq!(rig.world.records.executions().len(), 1);
+    rig.check();
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_worker_without_a_row_is_not_restarted() {
     let rig = running(RestartPolicy::Always).await;
     rig.world.write_rows(&[]);

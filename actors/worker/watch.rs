@@ -1,0 +1,94 @@
+//! Watches of a worker's processes, and what is read once one of them is gone.
+
+use std::time::Duration;
+
+use super::actor::State;
+use super::error;
+use super::machine::Event;
+use super::message::WorkerMessage;
+use swarm_model::{Reason, Refusal};
+use swarm_ports::DirFacts;
+
+/// Pause before another try to read the records of a worker whose process is gone.
+const OBSERVE_PAUSE: Duration = Duration::from_secs(1);
+
+impl State {
+    pub(super) fn watch_shim(&mut self) {
+        let Some(life) = &self.life else { return };
+        let (generation, myself) = (life.generation, self.myself.clone());
+        let gone = self.ports().processes.gone(life.lease.shim.clone());
+        self.task(async move {
+            gone.await;
+            let _ = myself.cast(WorkerMessage::ShimGone { generation });
+        });
+    }
+
+    pub(super) fn watch_worker(&mut self) {
+        let Some(life) = &self.life else { return };
+        let (generation, myself) = (life.generation, self.myself.clone());
+        let gone = self.ports().processes.gone(life.lease.worker.clone());
+        // Normally the shim enforces the time limit. Without a shim, this actor does.
+        let limit = life.timeout_ms.map(|limit| {
+            let up_ms = self.up_ms(&life.lease);
+            Duration::from_millis(limit.saturating_sub(up_ms))
+        });
+        let timer = self.myself.clone();
+        self.task(async move {
+            gone.await;
+            let _ = myself.cast(WorkerMessage::WorkerGone { generation });
+        });
+        if let Some(limit) = limit {
+            self.task(async move {
+                tokio::time::sleep(limit).await;
+                let _ = timer.cast(WorkerMessage::TimeIsUp { generation });
+            });
+        }
+    }
+
+    /// Reads the records of a generation. `None` if it has none.
+    ///
+    /// # Errors
+    /// Fails if the records cannot be read, which does not mean that the worker has ended.
+    pub(super) async fn observe(&self, generation: u64) -> Result<Option<DirFacts>, Refusal> {
+        let observed = self.ports().records.observe(self.name(), generation).await;
+        observed.map_err(|error| error::of_io("read the worker's records", &error).of(self.name()))
+    }
+
+    /// Reads the records of a generation whose process is gone. If that fails, sends `again` after a pause.
+    async fn observe_end(&self, generation: u64, again: WorkerMessage) -> Option<Option<DirFacts>> {
+        match self.observe(generation).await {
+            Ok(facts) => Some(facts),
+            Err(refusal) => {
+                tracing::warn!(worker = self.name(), cause = %refusal.cause, "cannot handle an end yet, trying again");
+                self.myself.send_after(OBSERVE_PAUSE, move || again);
+                None
+            }
+        }
+    }
+
+    pub(super) async fn is_stop_recorded(&self) -> bool {
+        let Some(life) = &self.life else { return false };
+        let facts = self.observe(life.generation).await.ok().flatten();
+        facts.and_then(|facts| facts.exit).is_some_and(|exit| exit.reason == Reason::Stopped)
+    }
+
+    pub(super) async fn shim_gone(&mut self, generation: u64) {
+        let Some(life) = self.life.as_ref().filter(|life| life.generation == generation) else { return };
+        let lease = life.lease.clone();
+        let again = WorkerMessage::ShimGone { generation };
+        let Some(facts) = self.observe_end(generation, again).await else { return };
+        let recorded = facts.as_ref().is_some_and(|facts| facts.exit.is_some());
+        if !recorded && self.ports().processes.is_alive(&lease.worker) {
+            tracing::warn!(worker = self.name(), "the shim is gone; the worker keeps running without it");
+            let _ = self.feed(Event::ShimLost).await;
+        } else {
+            self.life_over(generation, facts).await;
+        }
+    }
+
+    pub(super) async fn worker_gone(&mut self, generation: u64) {
+        let again = WorkerMessage::WorkerGone { generation };
+        let Some(facts) = self.observe_end(generation, again).await else { return };
+        self.life_over(generation, facts).await;
+    }
+}
