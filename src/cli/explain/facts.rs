@@ -18,7 +18,7 @@ use swarm_sys::paths::Paths;
 use swarm_sys::procfs;
 use swarm_sys::strip_ansi::Plain;
 
-/// One fact about a worker.
+/// Observation about a worker, with its origin.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Fact {
     pub what: &'static str,
