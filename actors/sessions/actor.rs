@@ -116,9 +116,9 @@ impl State {
                     tracing::warn!(worker, %error, "cannot interrupt a worker that makes no progress");
                 }
             })),
-            Effect::Mark { worker, generation, stuck } => {
+            Effect::Mark { worker, generation, mark } => {
                 let records = Arc::clone(&self.ports.records);
-                tokio::spawn(async move { records.mark(&worker, generation, stuck.as_deref()).await });
+                tokio::spawn(async move { records.mark(&worker, generation, mark.as_ref()).await });
             }
             Effect::Renew { worker, generation } => (self.tell)(SessionReport::Renew { worker, generation }),
             Effect::Tell(worker, kind) => (self.tell)(SessionReport::Happened { worker, kind }),

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use super::ladder::{Act, Ladder, Means, Step};
 use super::signals::{self, Signal};
 use swarm_model::{EventKind, Fence, Reason, Rungs};
-use swarm_ports::{Beaten, Life, LifeEnd, SessionError, Sight};
+use swarm_ports::{Beaten, Life, LifeEnd, Mark, SessionError, Sight};
 
 /// Minimum time between two reads of the same worker's screen, in milliseconds.
 const LOOK_MS: u64 = 30_000;
@@ -71,11 +71,11 @@ pub enum Effect {
         worker: String,
         generation: u64,
     },
-    /// Set or clear the mark of a stuck worker that listings show.
+    /// Set or clear the mark that listings show for a worker that makes no progress.
     Mark {
         worker: String,
         generation: u64,
-        stuck: Option<String>,
+        mark: Option<Mark>,
     },
     Tell(String, EventKind),
     /// Record the steps that were taken, for the supervisor after a crash.
@@ -175,7 +175,7 @@ impl Machine {
             self.ladders.entry(life.worker.clone()).or_insert_with(resumed);
         }
         // A mark of an earlier supervisor is outdated, unless the worker was given up.
-        let mark = Effect::Mark { worker: life.worker.clone(), generation: life.generation, stuck: None };
+        let mark = Effect::Mark { worker: life.worker.clone(), generation: life.generation, mark: None };
         let mark = ((life.watch.is_some() || life.agent) && !life.rungs.given_up).then_some(mark);
         let run = life.plan.is_some().then_some(Effect::Run(life, None));
         run.into_iter().chain(mark).chain(self.arm()).collect()
@@ -305,7 +305,7 @@ impl Machine {
 
     fn act(&mut self, life: &Arc<Life>, act: Act) -> Vec<Effect> {
         let (worker, generation) = (life.worker.clone(), life.generation);
-        let mark = |stuck| Effect::Mark { worker: worker.clone(), generation, stuck };
+        let mark = |mark| Effect::Mark { worker: worker.clone(), generation, mark };
         let (step, signal) = match act {
             Act::Unstuck => return vec![Effect::Tell(worker.clone(), EventKind::WorkerUnstuck), mark(None)],
             Act::Take(step, signal) => (step, signal),
@@ -317,7 +317,8 @@ impl Machine {
             step: step.word().to_owned(),
         };
         let done = match step {
-            Step::Told | Step::GivenUp => mark(Some(evidence)),
+            Step::Told => mark(Some(signal.mark())),
+            Step::GivenUp => mark(Some(Mark::Stuck(evidence))),
             Step::Nudged => {
                 let text = life.watch.as_ref().map(|rules| rules.message.clone()).unwrap_or_default();
                 Effect::Type { worker: worker.clone(), text }
