@@ -29,18 +29,21 @@ pub enum Round {
     All,
 }
 
-/// Event that the machine handles.
+/// Event that the machine handles, and message of its actor: from the supervisor, from the timer, or from a task that
+/// carries out an effect.
 #[derive(Clone, Debug)]
 pub enum Event {
     Began(Arc<Life>),
     Ended(Arc<Life>, LifeEnd),
-    /// The end of a session could not be written, after this many tries.
+    /// From the task that could not write the end of a session, with the number of tries.
     Unended(Arc<Life>, LifeEnd, u32),
+    /// From the task that wrote that a session is running.
     Ran(Arc<Life>, Result<Fence, SessionError>),
+    /// From the timer.
     Tick,
-    /// A round of beats was written.
+    /// From the task that wrote a round of beats.
     Beaten(Vec<(Arc<Life>, Beaten, Sight)>, Round),
-    /// Text of a worker's screen. `None` if it could not be read.
+    /// From the task that read a worker's screen: its text, `None` if it could not be read.
     Looked(Arc<Life>, Sight, Option<String>),
 }
 
