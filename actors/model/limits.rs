@@ -182,7 +182,7 @@ fn scaled(number: &str, unit: u64) -> Option<u128> {
     Some(whole * u128::from(unit) + part * u128::from(unit) / 10_u128.pow(digits))
 }
 
-/// What enforces a limit.
+/// Mechanism that enforces a limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum By {
@@ -196,7 +196,8 @@ pub enum By {
     Swarm,
 }
 
-/// Resource limits of a start, each with what enforces it. A requested limit without it is not in force.
+/// Resource limits of a start, each with the mechanism that enforces it. A requested limit without a mechanism is not
+/// in force.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Held {
     /// Limits that were requested.

@@ -201,6 +201,13 @@ impl Refusal {
         Self { kind, name: None, cause: cause.into(), remedy: None }
     }
 
+    /// Returns the refusal for a worker name that is taken.
+    pub fn exists(name: &str) -> Self {
+        Self::new(RefusalKind::Exists, format!("worker '{name}' already exists")).of(name).remedy(format!(
+            "run 'swarm respawn {name}' to start it again, run 'swarm clean {name}' to remove it, or use another name"
+        ))
+    }
+
     /// Adds a hint.
     #[must_use]
     pub fn remedy(mut self, remedy: impl Into<String>) -> Self {

@@ -5,6 +5,15 @@ use std::io;
 use super::BoxFuture;
 use swarm_model::{ExitRecord, Lease, Spec, Wanted};
 
+/// Mark of a running worker that makes no progress, with the evidence.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Mark {
+    /// The worker stands still.
+    Stuck(String),
+    /// The worker waits for a person.
+    Waits(String),
+}
+
 /// State of the launch contract of a generation.
 #[derive(Clone, Debug, PartialEq)]
 pub enum SpecFacts {
@@ -93,8 +102,8 @@ pub trait Records: Send + Sync {
     /// Notes that the end of a generation was reported. Errors are ignored: at worst the end is reported twice.
     fn set_end_told<'a>(&'a self, name: &'a str, generation: u64) -> BoxFuture<'a, ()>;
 
-    /// Marks a generation as stuck, with the evidence, or removes the mark if `stuck` is `None`. Errors are ignored.
-    fn mark<'a>(&'a self, name: &'a str, generation: u64, stuck: Option<&'a str>) -> BoxFuture<'a, ()>;
+    /// Marks a generation that makes no progress, or removes its mark if `mark` is `None`. Errors are ignored.
+    fn mark<'a>(&'a self, name: &'a str, generation: u64, mark: Option<&'a Mark>) -> BoxFuture<'a, ()>;
 
     /// Removes a generation's directory and its control groups. Fails if the lease is held.
     fn remove<'a>(&'a self, name: &'a str, generation: u64) -> BoxFuture<'a, io::Result<()>>;

@@ -1,4 +1,4 @@
-//! `state.json` on disk. Only this module opens the file.
+//! `state.json` on disk. Only this module writes the file.
 //!
 //! A mutation takes `flock(2)` on `state.lock` (the lock of the original `swarm`, on a file that is
 //! never removed), reads `state.json` again if another program has written it, and replaces it. The

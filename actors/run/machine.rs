@@ -264,7 +264,7 @@ impl Turn<'_> {
             }
             Merged::Waiting { reason, files } => {
                 let progress = &mut self.run.jobs[job];
-                // The same report may arrive from two sides.
+                // Both the merge queue's report and the answer to our own question may bring this state.
                 if progress.stage == Stage::Waiting
                     && progress.error.as_ref() == Some(reason)
                     && progress.files == *files

@@ -7,7 +7,7 @@ use ractor::{Actor, ActorProcessingErr, ActorRef};
 use tokio::task::AbortHandle;
 
 use super::Reporter;
-use super::machine::{Effect, Event, Machine};
+use super::machine::{Effect, Machine};
 use super::message::{SessionReport, SessionsMessage};
 use swarm_ports::{Alarm, Ports, Typing};
 
@@ -51,21 +51,10 @@ impl Actor for Heartbeat {
         message: SessionsMessage,
         state: &mut State,
     ) -> Result<(), ActorProcessingErr> {
-        let event = match message {
-            SessionsMessage::Began(life) => Event::Began(life),
-            SessionsMessage::Ended(life, end) => Event::Ended(life, end),
-            SessionsMessage::Unended(life, end, tried) => Event::Unended(life, end, tried),
-            SessionsMessage::Ran(life, ran) => {
-                if let Err(error) = &ran {
-                    tracing::warn!(worker = life.worker, %error, "cannot write a session");
-                }
-                Event::Ran(life, ran)
-            }
-            SessionsMessage::Tick => Event::Tick,
-            SessionsMessage::Beaten(beaten, round) => Event::Beaten(beaten, round),
-            SessionsMessage::Looked(life, sight, screen) => Event::Looked(life, sight, screen),
-        };
-        for effect in state.machine.on(event) {
+        if let SessionsMessage::Ran(life, Err(error)) = &message {
+            tracing::warn!(worker = life.worker, %error, "cannot write a session");
+        }
+        for effect in state.machine.on(message) {
             state.perform(effect);
         }
         Ok(())
@@ -116,9 +105,9 @@ impl State {
                     tracing::warn!(worker, %error, "cannot interrupt a worker that makes no progress");
                 }
             })),
-            Effect::Mark { worker, generation, stuck } => {
+            Effect::Mark { worker, generation, mark } => {
                 let records = Arc::clone(&self.ports.records);
-                tokio::spawn(async move { records.mark(&worker, generation, stuck.as_deref()).await });
+                tokio::spawn(async move { records.mark(&worker, generation, mark.as_ref()).await });
             }
             Effect::Renew { worker, generation } => (self.tell)(SessionReport::Renew { worker, generation }),
             Effect::Tell(worker, kind) => (self.tell)(SessionReport::Happened { worker, kind }),

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use super::ladder::{Act, Ladder, Means, Step};
 use super::signals::{self, Signal};
 use swarm_model::{EventKind, Fence, Reason, Rungs};
-use swarm_ports::{Beaten, Life, LifeEnd, SessionError, Sight};
+use swarm_ports::{Beaten, Life, LifeEnd, Mark, SessionError, Sight};
 
 /// Minimum time between two reads of the same worker's screen, in milliseconds.
 const LOOK_MS: u64 = 30_000;
@@ -29,18 +29,21 @@ pub enum Round {
     All,
 }
 
-/// Event that the machine handles.
+/// Event that the machine handles, and message of its actor: from the supervisor, from the timer, or from a task that
+/// carries out an effect.
 #[derive(Clone, Debug)]
 pub enum Event {
     Began(Arc<Life>),
     Ended(Arc<Life>, LifeEnd),
-    /// The end of a session could not be written, after this many tries.
+    /// From the task that could not write the end of a session, with the number of tries.
     Unended(Arc<Life>, LifeEnd, u32),
+    /// From the task that wrote that a session is running.
     Ran(Arc<Life>, Result<Fence, SessionError>),
+    /// From the timer.
     Tick,
-    /// A round of beats was written.
+    /// From the task that wrote a round of beats.
     Beaten(Vec<(Arc<Life>, Beaten, Sight)>, Round),
-    /// Text of a worker's screen. `None` if it could not be read.
+    /// From the task that read a worker's screen: its text, `None` if it could not be read.
     Looked(Arc<Life>, Sight, Option<String>),
 }
 
@@ -71,11 +74,11 @@ pub enum Effect {
         worker: String,
         generation: u64,
     },
-    /// Set or clear the mark of a stuck worker that listings show.
+    /// Set or clear the mark that listings show for a worker that makes no progress.
     Mark {
         worker: String,
         generation: u64,
-        stuck: Option<String>,
+        mark: Option<Mark>,
     },
     Tell(String, EventKind),
     /// Record the steps that were taken, for the supervisor after a crash.
@@ -175,7 +178,7 @@ impl Machine {
             self.ladders.entry(life.worker.clone()).or_insert_with(resumed);
         }
         // A mark of an earlier supervisor is outdated, unless the worker was given up.
-        let mark = Effect::Mark { worker: life.worker.clone(), generation: life.generation, stuck: None };
+        let mark = Effect::Mark { worker: life.worker.clone(), generation: life.generation, mark: None };
         let mark = ((life.watch.is_some() || life.agent) && !life.rungs.given_up).then_some(mark);
         let run = life.plan.is_some().then_some(Effect::Run(life, None));
         run.into_iter().chain(mark).chain(self.arm()).collect()
@@ -305,7 +308,7 @@ impl Machine {
 
     fn act(&mut self, life: &Arc<Life>, act: Act) -> Vec<Effect> {
         let (worker, generation) = (life.worker.clone(), life.generation);
-        let mark = |stuck| Effect::Mark { worker: worker.clone(), generation, stuck };
+        let mark = |mark| Effect::Mark { worker: worker.clone(), generation, mark };
         let (step, signal) = match act {
             Act::Unstuck => return vec![Effect::Tell(worker.clone(), EventKind::WorkerUnstuck), mark(None)],
             Act::Take(step, signal) => (step, signal),
@@ -317,7 +320,8 @@ impl Machine {
             step: step.word().to_owned(),
         };
         let done = match step {
-            Step::Told | Step::GivenUp => mark(Some(evidence)),
+            Step::Told => mark(Some(signal.mark())),
+            Step::GivenUp => mark(Some(Mark::Stuck(evidence))),
             Step::Nudged => {
                 let text = life.watch.as_ref().map(|rules| rules.message.clone()).unwrap_or_default();
                 Effect::Type { worker: worker.clone(), text }

@@ -160,7 +160,7 @@ fn a_silent_worker_is_nudged_and_finally_renewed() {
 }
 
 /// Marks of a window over the given ticks, each with what its agent waits for and its screen.
-fn marks(life: &Arc<Life>, ticks: &[(Option<&str>, &str)]) -> Vec<Option<String>> {
+fn marks(life: &Arc<Life>, ticks: &[(Option<&str>, &str)]) -> Vec<Option<Mark>> {
     let mut machine = Machine::new(30_000);
     machine.on(Event::Began(Arc::clone(life)));
     machine.on(Event::Ran(Arc::clone(life), Ok(fence(life))));
@@ -174,7 +174,7 @@ fn marks(life: &Arc<Life>, ticks: &[(Option<&str>, &str)]) -> Vec<Option<String>
             effects = machine.on(Event::Looked(Arc::clone(life), sight.clone(), Some(screen.to_owned())));
         }
         marks.extend(effects.into_iter().filter_map(|effect| match effect {
-            Effect::Mark { stuck, .. } => Some(stuck),
+            Effect::Mark { mark, .. } => Some(mark),
             _ => None,
         }));
     }
@@ -185,7 +185,7 @@ fn marks(life: &Arc<Life>, ticks: &[(Option<&str>, &str)]) -> Vec<Option<String>
 fn a_worker_that_reports_a_wait_is_marked_until_it_reports_or_shows_the_end_of_it() {
     let agent = Arc::new(Life { agent: true, window: true, ..Life::clone(&life("a", 1)) });
     let (asked, works) = (Some("may it push?"), "· Cooking…\n  ⏵⏵ auto mode on · esc to interrupt");
-    let marked = || Some("may it push?".to_owned());
+    let marked = || Some(Mark::Waits("may it push?".to_owned()));
     assert_eq!(marks(&agent, &[(asked, "Push?"), (asked, "Push?"), (None, "> ")]), [marked(), None]);
     assert_eq!(marks(&agent, &[(asked, "Push?"), (asked, works), (asked, works)]), [marked(), None], "it was answered");
     assert_eq!(marks(&agent, &[(asked, works), (asked, "Push?")]), [marked()], "a visible question counts");
@@ -249,15 +249,15 @@ fn nothing_is_typed_into_a_question_and_it_is_marked() {
     let a = watched("a", true);
     machine.on(Event::Began(Arc::clone(&a)));
     let done = silence(&mut machine, &a, 600, "Select login method:");
-    let stuck = Some("it asks how to log in".to_owned());
-    assert_eq!(done, vec![Effect::Mark { worker: "a".to_owned(), generation: 1, stuck }]);
+    let mark = Some(Mark::Waits("it asks how to log in".to_owned()));
+    assert_eq!(done, vec![Effect::Mark { worker: "a".to_owned(), generation: 1, mark }]);
 }
 
 #[test]
 fn a_life_that_is_only_watched_has_no_session_to_write() {
     let mut machine = Machine::new(10_000);
     let a = watched("a", false);
-    let unmarked = Effect::Mark { worker: "a".to_owned(), generation: 1, stuck: None };
+    let unmarked = Effect::Mark { worker: "a".to_owned(), generation: 1, mark: None };
     assert_eq!(machine.on(Event::Began(Arc::clone(&a))), vec![unmarked, Effect::Arm]);
     assert_eq!(machine.on(Event::Tick), vec![Effect::Arm, Effect::Beat(vec![(Arc::clone(&a), None)], Round::All)]);
     assert_eq!(machine.on(Event::Ended(a, ended())), Vec::new());

@@ -1,6 +1,8 @@
 //! Signals of an agent's state, and their detection on its screen. Pure functions. Screens are the
 //! last resort, used if no event and no record tells the state.
 
+use swarm_ports::Mark;
+
 /// Reason why an agent makes no progress, or soon will not.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Signal {
@@ -43,6 +45,17 @@ impl Signal {
             | Self::Idle { .. }
             | Self::ContextFull { .. }
             | Self::Compacting => false,
+        }
+    }
+
+    /// Returns the mark of a worker with this signal that is only reported. An agent without a task waits for a person
+    /// too, although it could continue.
+    pub fn mark(&self) -> Mark {
+        match self {
+            Self::Waiting { .. } | Self::Asks { .. } | Self::Idle { .. } => Mark::Waits(self.evidence()),
+            Self::Silent { .. } | Self::SameOperation { .. } | Self::ContextFull { .. } | Self::Compacting => {
+                Mark::Stuck(self.evidence())
+            }
         }
     }
 

@@ -217,8 +217,8 @@ impl Desk {
         self.is_let_go(&name).await?;
         if self.registry.find(&name).await.map_err(|error| of_store(&error))?.is_some() {
             if !replace {
-                let refusal = Refusal::new(RefusalKind::Exists, format!("worker '{name}' already exists"));
-                return Err(refusal.of(&name));
+                let remedy = "use --replace to end and replace it, or use another name";
+                return Err(Refusal::exists(&name).remedy(remedy));
             }
             let notes = self.make_way(&plan, &caller).await?;
             let _ = answers.send(Answer::Loop(LoopLine { name: name.clone(), done: "replaced".to_owned(), notes }));

@@ -8,7 +8,7 @@ use std::time::Duration;
 use super::kernel::Kernel;
 use super::script::Script;
 use swarm_model::{ExitRecord, Lease, Spec, Token, Wanted, worker_dir_name};
-use swarm_ports::{BoxFuture, DirFacts, LeaseFacts, Records, SpecFacts};
+use swarm_ports::{BoxFuture, DirFacts, LeaseFacts, Mark, Records, SpecFacts};
 
 /// Name and generation.
 pub type Key = (String, u64);
@@ -36,7 +36,7 @@ struct Inner {
     dirs: BTreeMap<Key, Dir>,
     executions: Vec<Token>,
     logs_removed: Vec<String>,
-    marks: BTreeMap<String, String>,
+    marks: BTreeMap<String, Mark>,
     told: std::collections::BTreeSet<(String, u64)>,
 }
 
@@ -54,8 +54,8 @@ impl FakeRecords {
         self.with(|inner| inner.logs_removed.clone())
     }
 
-    /// Returns the cause for which this worker is marked as stuck.
-    pub fn mark_of(&self, name: &str) -> Option<String> {
+    /// Returns the mark of this worker.
+    pub fn mark_of(&self, name: &str) -> Option<Mark> {
         self.with(|inner| inner.marks.get(name).cloned())
     }
 
@@ -214,9 +214,9 @@ impl Records for FakeRecords {
         Box::pin(std::future::ready(()))
     }
 
-    fn mark<'a>(&'a self, name: &'a str, _: u64, stuck: Option<&'a str>) -> BoxFuture<'a, ()> {
-        self.with(|inner| match stuck {
-            Some(cause) => inner.marks.insert(name.to_owned(), cause.to_owned()),
+    fn mark<'a>(&'a self, name: &'a str, _: u64, mark: Option<&'a Mark>) -> BoxFuture<'a, ()> {
+        self.with(|inner| match mark {
+            Some(mark) => inner.marks.insert(name.to_owned(), mark.clone()),
             None => inner.marks.remove(name),
         });
         Box::pin(std::future::ready(()))

@@ -13,7 +13,7 @@ pub fn of_registry(error: &RegistryError) -> Refusal {
         RegistryError::Store(error) => of_store(error),
         RegistryError::Refused(refused) => {
             let kind = match refused {
-                Refused::Exists(_) => RefusalKind::Exists,
+                Refused::Exists(name) => return Refusal::exists(name),
                 Refused::Missing(_) => RefusalKind::NotFound,
                 Refused::Changed(_) => RefusalKind::Registry,
             };

@@ -337,8 +337,3 @@ fn found(tree: &Tree, plan: Option<&WorktreePlan>) -> Option<String> {
         (true, true) => None,
     }
 }
-
-/// Returns the refusal for a name that already exists.
-pub fn exists(name: &str) -> Refusal {
-    Refusal::new(RefusalKind::Exists, format!("worker '{name}' already exists")).of(name)
-}

@@ -31,7 +31,7 @@ impl State {
                 let asked = |prefix: &String| facts.spec.spec().is_some_and(|spec| spec.request.starts_with(prefix));
                 let makes_way = request.replaces.as_ref().is_some_and(asked) || taken_over(row);
                 if subject.is_running() || self.machine.is_live() || !makes_way {
-                    return Err(launch::exists(self.name()));
+                    return Err(Refusal::exists(self.name()));
                 }
                 if let (None, Some(lease)) = (&facts.exit, &facts.lease.content) {
                     // No process of the previous generation may run beside the new one.
@@ -40,7 +40,7 @@ impl State {
                 previous = Some(Arc::clone(row));
             }
             WorkerRecord::Foreign { row, alive: None } if taken_over(row) => previous = Some(Arc::clone(row)),
-            WorkerRecord::Foreign { .. } => return Err(launch::exists(self.name())),
+            WorkerRecord::Foreign { .. } => return Err(Refusal::exists(self.name())),
         }
         if let (Tree::New(_), Some(worktree)) = (&tree, previous.as_ref().and_then(|row| row.worktree.clone())) {
             tree = Tree::Known { worktree, base: subject.base() };

@@ -1,5 +1,6 @@
 //! `swarm attach`: shows the window of a worker on this terminal, by executing tmux in place of this process.
 
+use std::io::IsTerminal as _;
 use std::os::unix::process::CommandExt as _;
 use std::process::Command;
 
@@ -11,9 +12,17 @@ use swarm_store::views::Registry;
 /// Replaces this process with tmux. Returns only on failure.
 ///
 /// # Errors
-/// Returns an error if the worker has no window, or if tmux cannot be executed.
+/// Returns an error if the worker has no window, if tmux cannot be executed, or if tmux would need a terminal and standard
+/// input is none.
 pub fn attach(registry: &Registry, name: &str, environment: &Environment) -> Result<u8, Refusal> {
-    let error = command(registry, name, environment)?.exec();
+    let mut command = command(registry, name, environment)?;
+    // Inside tmux, its client is moved, whatever standard input is.
+    if command.get_args().any(|word| word == "attach-session") && !std::io::stdin().is_terminal() {
+        let cause = format!("cannot attach to worker '{name}': standard input is not a terminal");
+        let remedy = format!("run 'swarm peek {name}' to show its screen");
+        return Err(Refusal::new(RefusalKind::Invalid, cause).remedy(remedy).of(name));
+    }
+    let error = command.exec();
     Err(Refusal::new(RefusalKind::Tool, format!("cannot execute tmux: {error}")).of(name))
 }
 

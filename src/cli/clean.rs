@@ -77,7 +77,7 @@ mod tests {
         assert_eq!(scope_of(&["down"], &both), Ok(Some(Scope::Names(vec!["down".into()]))));
         let refusal = "swarm: error: cannot clean running worker 'up'\nswarm: hint: run 'swarm kill up' first\n";
         assert_eq!(scope_of(&["up"], &both), Err(refusal.into()));
-        // One running worker refuses the whole request.
+        // If any named worker is running, nothing is cleaned.
         assert_eq!(scope_of(&["down", "up"], &both), Err(refusal.into()));
         assert_eq!(scope_of(&[], &both), Err("swarm: error: must specify worker name or use --all\n".into()));
         assert_eq!(scope_of(&["zzz"], &both), Err("swarm: error: worker 'zzz' not found\n".into()));

@@ -145,7 +145,10 @@ pub fn sentence(kind: &EventKind) -> String {
         EventKind::WorkerKilled => "killed".into(),
         EventKind::WorkerCleaning => "being cleaned".into(),
         EventKind::WorkerCleaned => "cleaned".into(),
-        EventKind::WorkerStuck { evidence, step, .. } => format!("stuck ({evidence}): {step}"),
+        EventKind::WorkerStuck { signal, evidence, step } => match (signal.as_str(), step.as_str()) {
+            ("asks" | "waiting" | "idle", "told") => format!("waits for a person: {evidence}"),
+            _ => format!("stuck ({evidence}): {step}"),
+        },
         EventKind::WorkerUnstuck => "no longer stuck".into(),
         EventKind::SessionLost { found } if found.is_empty() => "stopped, because its session was taken over".into(),
         EventKind::SessionLost { found } => format!("stopped, because launch {found} took over its session"),

@@ -204,6 +204,7 @@ fn mistakes_are_usage_errors() {
         &["ls", "--format", "xml"],
         &["status"],
         &["wait", "x", "--timeout", "soon"],
+        &["flow", "deny", "f", "1", "--flow-wide"],
         &["spawn", "--name", "x", "--restart", "sometimes", "--", "a"],
         &["init", "--file", "README.md"],
     ] {

@@ -38,6 +38,11 @@ fn is_hostile(c: char) -> bool {
         || matches!(c, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
 }
 
+/// Returns a count with its noun, for example `1 restart` or `3 restarts`.
+pub fn counted(count: u64, noun: &str) -> String {
+    format!("{count} {noun}{}", if count == 1 { "" } else { "s" })
+}
+
 /// Reports whether the environment permits colours on a terminal, see <https://no-color.org>.
 pub fn colour_wanted() -> bool {
     let set = |name| std::env::var_os(name).filter(|value| !value.is_empty());

@@ -153,7 +153,7 @@ pub fn check_name(name: &str) -> Result<(), Refusal> {
 pub fn taken_first(name: &str, paths: &Paths) -> Option<Refusal> {
     let registry = load(paths).ok()?;
     registry.find(name)?;
-    Some(Refusal::new(RefusalKind::Exists, format!("worker '{name}' already exists")).of(name))
+    Some(Refusal::exists(name))
 }
 
 pub fn build(

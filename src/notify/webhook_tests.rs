@@ -186,9 +186,9 @@ fn an_answer_counts_once_its_head_is_complete() {
 #[test]
 fn a_silent_or_slow_server_cannot_exceed_the_time_limit() {
     let limit = Duration::from_millis(300);
-    // Reads everything, and sends nothing until the client has left.
+    // Reads the whole request and answers nothing until the client closes the connection.
     let silent = server(|mut stream| while stream.read(&mut [0; 64]).is_ok_and(|count| count > 0) {});
-    // Sends bytes slowly, and never a complete head.
+    // Sends single bytes without end, and never a complete response head.
     let dripping = server(|mut stream| {
         let (mut piece, pause) = ([0; 1], Some(Duration::from_millis(50)));
         stream.set_read_timeout(pause).expect("set");
@@ -201,7 +201,7 @@ fn a_silent_or_slow_server_cannot_exceed_the_time_limit() {
         let failed = posted(to, limit).expect_err("no answer");
         assert_eq!((failed.cause, failed.may_pass), (format!("http://{to}: no answer within 300ms"), true));
     }
-    // Reads nothing of a long request.
+    // A server that reads nothing of a long request.
     let (over, is_over) = mpsc::channel::<()>();
     let to = server(move |stream| {
         let _ = is_over.recv_timeout(SOON);
@@ -210,7 +210,7 @@ fn a_silent_or_slow_server_cannot_exceed_the_time_limit() {
     let failed = post(&format!("http://{to}"), &"x".repeat(64 << 20), limit).expect_err("not taken");
     assert_eq!(failed.cause, format!("http://{to}: no answer within 300ms"));
     drop(over);
-    // Reads a long request slowly.
+    // A server that reads a long request slowly, in small pieces.
     let (end, pace) = mpsc::channel::<()>();
     let to = server(move |mut stream| {
         while stream.read(&mut [0; 32 << 10]).is_ok_and(|count| count > 0) {

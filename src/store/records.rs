@@ -12,7 +12,7 @@ use nix::fcntl::{FcntlArg, fcntl};
 use nix::libc;
 use serde::de::DeserializeOwned;
 use swarm_model::{Lease, Spec, Wanted, WorkerName, worker_dir_name};
-use swarm_ports::{BoxFuture, DirFacts, LeaseFacts, Records, SpecFacts};
+use swarm_ports::{BoxFuture, DirFacts, LeaseFacts, Mark, Records, SpecFacts};
 
 use swarm_sys::files::{blocking, list_if_present, make_dir, replace_durably, write_private};
 use swarm_sys::paths::Paths;
@@ -23,8 +23,10 @@ const RECORD_BYTES_MAX: u64 = 8 << 20;
 /// Maximum wait for a shim to decide a start that its supervisor abandoned.
 const LEASE_WAIT_MAX: Duration = Duration::from_secs(3);
 
-/// Marker file of a stuck worker; holds the cause.
+/// Marker file of a worker that makes no progress; holds the evidence.
 pub const STUCK: &str = "stuck";
+/// Marker file beside [`STUCK`] of a worker that waits for a person; holds the same evidence.
+pub const WAITS: &str = "waits";
 /// Marker file of a generation whose end was recorded in the event log.
 const TOLD: &str = "told";
 /// File that lists the control groups of a generation, one per line.
@@ -251,13 +253,18 @@ impl Records for DiskRecords {
         })
     }
 
-    fn mark<'a>(&'a self, name: &'a str, generation: u64, stuck: Option<&'a str>) -> BoxFuture<'a, ()> {
-        let path = self.paths.worker(name, generation).join(STUCK);
-        let marked = match stuck {
-            Some(cause) => write_private(&path, cause.as_bytes()),
-            None => absent_ok(fs::remove_file(&path)),
+    fn mark<'a>(&'a self, name: &'a str, generation: u64, mark: Option<&'a Mark>) -> BoxFuture<'a, ()> {
+        let dir = self.paths.worker(name, generation);
+        let set = |leaf: &str, evidence: Option<&str>| match evidence {
+            Some(evidence) => write_private(&dir.join(leaf), evidence.as_bytes()),
+            None => absent_ok(fs::remove_file(dir.join(leaf))),
         };
-        if let Err(error) = marked {
+        let (stuck, waits) = match mark {
+            Some(Mark::Stuck(evidence)) => (Some(evidence.as_str()), None),
+            Some(Mark::Waits(evidence)) => (Some(evidence.as_str()), Some(evidence.as_str())),
+            None => (None, None),
+        };
+        if let Err(error) = set(WAITS, waits).and_then(|()| set(STUCK, stuck)) {
             tracing::debug!(worker = name, %error, "cannot update the stuck marker");
         }
         Box::pin(std::future::ready(()))

@@ -12,7 +12,7 @@ use swarm_actors::registry::{StoreError, reconcile};
 use swarm_model::{ProcessId, Refusal, RefusalKind, Row, WorkerView};
 use swarm_ports::Records as _;
 
-use super::records::{DiskRecords, STUCK};
+use super::records::{DiskRecords, STUCK, WAITS};
 use super::runs::order;
 use crate::legacy_process;
 use crate::summary;
@@ -55,9 +55,9 @@ pub fn load_one(paths: &Paths, name: &str) -> Result<Option<WorkerView>, Refusal
     Ok(load_where(paths, Detail::Fine, Pick::Named(&[name]))?.workers.into_iter().next())
 }
 
-/// Returns the cause for which the generation in `dir` is marked as stuck, if it is.
-fn stuck(dir: &Path) -> Option<String> {
-    std::fs::read_to_string(dir.join(STUCK)).ok()
+/// Returns the evidence in a marker file of the generation in `dir`; `None` if it has no such mark.
+fn marked(dir: &Path, leaf: &str) -> Option<String> {
+    std::fs::read_to_string(dir.join(leaf)).ok()
 }
 
 /// Returns the row of this name as stored on disk.
@@ -100,8 +100,10 @@ pub fn load_where(paths: &Paths, detail: Detail, pick: Pick<'_>) -> Result<Regis
     registry.workers = views.collect();
     if detail == Detail::Fine {
         for view in registry.workers.iter_mut().filter(|view| view.state.is_running()) {
-            view.waiting = order::waiting_of(&view.row.cmd);
-            view.stuck = view.dir.as_ref().and_then(|dir| stuck(&paths.workers().join(dir)));
+            let dir = view.dir.as_ref().map(|dir| paths.workers().join(dir));
+            let mark = |leaf| dir.as_ref().and_then(|dir| marked(dir, leaf));
+            view.waiting = order::waiting_of(&view.row.cmd).or_else(|| mark(WAITS));
+            view.stuck = mark(STUCK);
         }
     }
     registry.warnings.extend(windows.failed.into_values());

@@ -62,8 +62,8 @@ impl Tmux {
                 },
                 other => return other,
             };
-            // One start at a time: if several clients start a server on one socket, two may come up, and the
-            // windows of the server that loses the socket cannot be reached.
+            // Only one client starts a server at a time. If several start one on the same socket, two servers may
+            // come up, and the windows of the server that loses the socket cannot be reached.
             let turn = (start == Start::Allowed).then(|| STARTS.lock().unwrap_or_else(PoisonError::into_inner));
             let made = self.new_session(order, start);
             drop(turn);

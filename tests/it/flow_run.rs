@@ -308,7 +308,10 @@ fn a_flow_continues_after_all_its_processes_were_killed() {
 fn agents_that_cannot_ask_do_not_start_without_consent() {
     let site = Site::with(&line("true", ""), "[flow]\nagent = 'shell'\n", &[]);
     assert_eq!(site.run(), "waiting");
-    assert!(site.words("owner-intake").contains("swarm flow consent"), "{}", site.words("owner-intake"));
+    let hint = site.words("owner-intake");
+    assert!(hint.contains("swarm flow consent") && hint.ends_with(", then answer"), "{hint}");
+    let said = site.flow("status", &[]).ok();
+    assert!(said.contains(&format!("owner-intake: {hint} → swarm flow answer")), "{said}");
     assert!(!site.dir().join("record/plan-1.md").exists());
     site.flow("consent", &["partial-access"]).ok();
     site.flow("answer", &["now"]).ok();
@@ -344,7 +347,8 @@ fn a_permission_is_asked_for_and_given_from_another_terminal() {
     let first = request(1);
     assert_eq!((&first["node"], &first["text"]), (&"build".into(), &"make test".into()));
     assert!(said("free").contains("\"allow\"") && said("own").contains("\"allow\""));
-    assert_eq!(site.reason("build"), "consent");
+    // The request is written first, the wait of its node after it.
+    wait_until("its node waits", SOON, || site.reason("build") == "consent");
     site.flow("answer", &["no text"]).refused(1, "The runtime is not currently accepting human input.");
     site.flow("allow", &["7"]).refused(1, "request 7 is not open");
     site.flow("allow", &["1"]).is(0, "allowed: build\n", "");

@@ -118,6 +118,13 @@ fn an_agent_in_a_window_reports_its_operation() {
     wait_until("an event reports the wait", SOON, || site.told("worker.stuck") == 1);
     let asks = "it asks for a permission: Bash: make it";
     wait_until("ls shows the wait", SOON, || site.swarm(&["ls", "-l"], &[]).out.contains(asks));
+    let shown = site.swarm(&["status", "a", "--json"], &[]).out;
+    let shown: Value = serde_json::from_str(&shown).expect("JSON");
+    assert_eq!((&shown["waiting"], &shown["stuck"]), (&json!(asks), &json!(asks)));
+    let said = site.swarm(&["explain", "a"], &[]).ok();
+    assert!(said.contains(&format!("its process is alive and waits for a person: {asks}\n")), "{said}");
+    assert!(said.contains(&format!("waits for a person: {asks}\n")) && !said.contains("stuck"), "{said}");
+    assert!(site.swarm(&["ls", "-l"], &[]).out.contains(&format!("waiting: {asks}")));
     site.hook("a", &tool("PostToolUse"));
     wait_until("ls no longer shows the wait", SOON, || !site.swarm(&["ls", "-l"], &[]).out.contains(asks));
     assert_eq!(site.told("worker.unstuck"), 1);

@@ -108,6 +108,8 @@ fn good_work_lands_bad_work_is_rejected_and_a_conflict_waits() {
     site.worker("conflict", &["--branch", "late", "--merge"], "echo other >> file; git commit -qam other");
     let said = site.swarm(&["merge", "wait", "conflict", "--timeout", "25"]);
     assert_eq!((said.out.as_str(), said.code), ("conflict: conflict (main)\n", Some(1)), "{said:?}");
+    // What settled before the wait began and needs a person is a failure, until it is dropped.
+    site.merge_wait().is(1, "bad: rejected (main)\nconflict: conflict (main)\n", "");
 
     assert_eq!(site.subjects(), "Merge good\nconfig\ntwo\none");
     assert_eq!(fs::read_to_string(site.repo.join("file")).expect("there"), "one\ngood\n");

@@ -60,13 +60,55 @@ fn work_landed_on_another_base_is_planned_again() {
     site.swarm(&["run", "cleanup"]).ok();
     fs::remove_file(site.repo.join("specs/bad.md")).expect("removed");
     let said = site.swarm(&["plan", "--specs", "specs", "--base", "main", "-y"]).ok();
-    assert!(said.contains("planned 1 workstreams for main, 1 pending"), "{said}");
+    assert!(said.contains("planned 1 workstream for main, 1 pending; next: swarm run\n"), "{said}");
     site.run(0, &[]);
     assert_eq!(site.landed("a.txt"), "a");
     // A base that contains the work does not need it.
     site.git(&["branch", "next", "main"]);
     let said = site.swarm(&["plan", "--specs", "specs", "--base", "next", "-y"]).ok();
-    assert!(said.contains("planned 1 workstreams for next, 0 pending"), "{said}");
+    assert!(said.contains("planned 1 workstream for next, 0 pending\n"), "{said}");
+}
+
+#[test]
+fn a_failed_run_names_the_command_that_retries_it() {
+    let site = Site::new();
+    site.spec("bad", "retries: 0\n", "exit 1");
+    site.commit();
+    site.plan();
+    let hint = "swarm: hint: run 'swarm run --retry-failed' to retry what failed\n";
+    let said = site.swarm(&["run"]);
+    assert_eq!((said.code, said.err.as_str()), (Some(1), hint), "{said:?}");
+    assert!(site.swarm(&["run", "status"]).ok().lines().next().is_some_and(|line| line.ends_with(" failed")));
+    let home = site.repo.join(".arial").to_string_lossy().into_owned();
+    let said = site.rig.swarm(&["run", "attach", "--home", &home]);
+    let command = format!("cd {} && swarm run --retry-failed", site.repo.display());
+    assert_eq!(said.err, format!("swarm: hint: run '{command}' to retry what failed\n"));
+    let said = site.swarm(&["plan", "--specs", "specs", "-y"]).ok();
+    assert!(said.contains("planned 1 workstream for main, 0 pending; next: swarm run --retry-failed\n"), "{said}");
+}
+
+#[test]
+fn an_unknown_agent_is_reported_for_each_spec() {
+    let site = Site::new();
+    for (id, agent) in [("a", "cladue"), ("b", "shell"), ("c", "codx")] {
+        site.write(&format!("specs/{id}.md"), &format!("---\nadapter: {agent}\n---\n# Spec {id}\n"));
+    }
+    site.commit();
+    site.plan();
+    let known = "(known: claude, codex, shell)";
+    let all = format!(
+        "swarm: error: specs/a.md: unknown agent 'cladue' {known}\nswarm: hint: did you mean 'claude'?\n\
+         swarm: error: specs/c.md: unknown agent 'codx' {known}\nswarm: hint: did you mean 'codex'?\n"
+    );
+    site.swarm(&["run"]).is(1, "", &all);
+    site.write("specs/a.md", "# Spec a\n");
+    site.write("specs/c.md", "# Spec c\n");
+    site.commit();
+    site.plan();
+    // An agent of the command line belongs to no spec.
+    let said = site.swarm(&["run", "--agent", "shel"]);
+    let all = format!("swarm: error: unknown agent 'shel' {known}\nswarm: hint: did you mean 'shell'?\n");
+    assert_eq!((said.code, said.err.as_str()), (Some(1), all.as_str()), "{said:?}");
 }
 
 #[test]
@@ -92,7 +134,11 @@ fn a_jobs_file_restarts_only_after_it_has_completed() {
     let rig = Rig::new();
     let job = |name: &str, command: &str| format!("[[job]]\nname = '{name}'\ncommand = '{command}'\n");
     let file = rig.file("jobs.toml", &(job("a", "echo a >> ran") + &job("b", "exit 1")));
-    assert_eq!(rig.swarm(&["run", &file]).code, Some(1));
+    let hint = format!("swarm: hint: run 'swarm run {file} --retry-failed' to retry what failed\n");
+    let said = rig.swarm(&["run", &file]);
+    assert_eq!((said.code, said.err.as_str()), (Some(1), hint.as_str()), "{said:?}");
+    assert_eq!(rig.swarm(&["run", "attach", "--home", &file]).err, hint);
+    assert_eq!(rig.swarm(&["run", "attach", "--home", &file, "--json"]).err, "");
     let plan = rig.swarm(&["run", &file, "--dry-run"]).ok();
     let failed = "2 jobs, 0 pending, at most 20 at a time\na (done)  echo a >> ran\nb (failed; use --retry-failed to retry)  exit 1\n";
     assert_eq!(plan, failed);
@@ -102,9 +148,11 @@ fn a_jobs_file_restarts_only_after_it_has_completed() {
     assert_eq!(plan, "2 jobs, 1 pending, at most 20 at a time\na (done)  echo a >> ran\nb  echo b >> ran\n");
     assert_eq!(rig.swarm(&["run", &file]).code, Some(0));
     // No job has failed, so there is nothing to retry.
-    assert_eq!(rig.swarm(&["run", &file, "--retry-failed"]).code, Some(0));
+    assert_eq!(rig.swarm(&["run", &file, "--retry-failed", "-j", "3"]).code, Some(0));
     let ran = || fs::read_to_string(rig.path("ran")).expect("made");
     assert_eq!(ran(), "a\nb\n");
-    assert_eq!(rig.swarm(&["run", &file]).code, Some(0));
+    let dropped = "swarm: note: not using the flags of the completed run: -j 3 (give them again to use them)\n";
+    let said = rig.swarm(&["run", &file]);
+    assert_eq!((said.code, said.err.as_str()), (Some(0), dropped), "{said:?}");
     assert_eq!(ran().lines().count(), 4);
 }

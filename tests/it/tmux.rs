@@ -27,6 +27,14 @@ fn talker(rig: &Rig, name: &str) {
 }
 
 #[test]
+fn attaching_without_a_terminal_is_refused() {
+    let rig = Rig::new();
+    rig.spawn("w", &["--tmux"], &["sleep", "600"]);
+    let said = rig.swarm(&["attach", "w"]).refused(1, "cannot attach to worker 'w': standard input is not a terminal");
+    assert!(said.err.ends_with("\nswarm: hint: run 'swarm peek w' to show its screen\n"), "{said:?}");
+}
+
+#[test]
 fn a_dead_worker_is_not_taken_for_one_with_a_longer_name() {
     // tmux matches prefixes and patterns, so in the original a dead worker looks running, and a kill may hit another
     // one.

@@ -74,9 +74,11 @@ fn spawn_refuses_with_the_known_messages_and_creates_nothing() {
     assert!(!rig.root().join("state.json").exists());
     rig.spawn("x", &[], &["sleep", "600"]);
     let before = std::fs::read(rig.state()).expect("there");
-    spawn(&["--name", "x", "--", "true"]).is(1, "", "swarm: error: worker 'x' already exists\n");
+    let exists = "swarm: error: worker 'x' already exists\nswarm: hint: run 'swarm respawn x' to start it again, \
+                  run 'swarm clean x' to remove it, or use another name\n";
+    spawn(&["--name", "x", "--", "true"]).is(1, "", exists);
     // A name that is already taken is reported before other mistakes.
-    spawn(&["--name", "x", "--env", "BAD", "--", "true"]).is(1, "", "swarm: error: worker 'x' already exists\n");
+    spawn(&["--name", "x", "--env", "BAD", "--", "true"]).is(1, "", exists);
     assert_eq!(std::fs::read(rig.state()).expect("there"), before);
 }
 

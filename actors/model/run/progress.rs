@@ -81,7 +81,7 @@ pub struct Progress {
     /// Reason of the last failure, or what the job waits for.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
-    /// What the next attempt should know about the last one.
+    /// Result of the last attempt that the prompt of the next attempt includes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub evidence: Option<String>,
     /// Commit of the work on the base.

@@ -6,7 +6,7 @@ use std::time::Duration;
 use swarm_actors::supervisor::Request;
 use swarm_actors::testing::Fault;
 use swarm_model::{EventKind, FineState, RecoverRequest, TmuxPlace, WatchRules, WorktreeRequest};
-use swarm_ports::Sight;
+use swarm_ports::{Mark, Sight};
 
 use crate::fixture::{Rig, caller, request};
 
@@ -30,6 +30,10 @@ fn steps(rig: &Rig, name: &str) -> Vec<String> {
     rig.world.events.of(name).into_iter().filter_map(step).collect()
 }
 
+fn is_given_up(rig: &Rig, name: &str) -> bool {
+    matches!(rig.world.records.mark_of(name), Some(Mark::Stuck(evidence)) if evidence.starts_with("no output for "))
+}
+
 #[tokio::test(start_paused = true)]
 async fn the_ladder_runs_to_its_end_and_no_further() {
     let rig = Rig::start().await;
@@ -41,7 +45,7 @@ async fn the_ladder_runs_to_its_end_and_no_further() {
     assert_eq!(steps(&rig, "a"), all);
     assert_eq!(rig.world.records.executions().len(), 4);
     assert_eq!(rig.world.state("a"), Some(FineState::Running), "it is given up, not ended");
-    assert!(rig.world.records.mark_of("a").is_some_and(|mark| mark.starts_with("no output for ")));
+    assert!(is_given_up(&rig, "a"));
     let spec = rig.world.facts("a").and_then(|facts| facts.spec.spec().cloned()).expect("a contract");
     assert_eq!(spec.argv(), ["work", "again"], "it resumes its session");
     rig.check();
@@ -59,8 +63,8 @@ async fn the_ladder_ends_across_restarts_of_the_supervisor() {
     }
     let all = ["nudged", "nudged", "interrupted", "restarted", "restarted", "restarted", "given-up"];
     assert_eq!(steps(&rig, "a"), all);
-    assert!(rig.world.records.mark_of("a").is_some_and(|mark| mark.starts_with("no output for ")));
-    // After a respawn by a user, the ladder starts again.
+    assert!(is_given_up(&rig, "a"));
+    // After a respawn by a person, the ladder starts again.
     rig.kill("a").await.expect("is killed");
     rig.respawn("a").await.expect("starts again");
     rig.world.pass(MINUTE * 11).await;
@@ -89,8 +93,8 @@ async fn a_question_on_the_screen_is_left_to_a_person() {
     rig.world.pass(MINUTE * 60).await;
     assert_eq!(steps(&rig, "a"), ["told"]);
     assert_eq!(rig.world.terminals.typed("a"), Vec::<String>::new());
-    let mark = rig.world.records.mark_of("a");
-    assert_eq!(mark.as_deref(), Some("it asks whether it may trust this directory"));
+    let waits = Mark::Waits("it asks whether it may trust this directory".to_owned());
+    assert_eq!(rig.world.records.mark_of("a"), Some(waits));
 }
 
 #[tokio::test(start_paused = true)]

@@ -155,18 +155,6 @@ async fn a_stop_is_on_disk_before_the_first_signal() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_stop_that_cannot_be_recorded_sends_no_signal() {
-    let rig = Rig::start().await;
-    rig.spawn(restarting("a", RestartPolicy::Always)).await.expect("starts");
-    rig.world.script.at("write_wanted", Fault::Error("no space left"));
-    rig.kill("a").await.expect_err("it could not be recorded");
-    assert_eq!(rig.world.script.position("stop_by_shim a.1"), None);
-    assert_eq!(rig.world.state("a"), Some(FineState::Running));
-    rig.kill("a").await.expect("ends at the next try");
-    assert_eq!(rig.world.state("a"), Some(FineState::Stopped));
-}
-
-#[tokio::test(start_paused = true)]
 async fn the_wait_for_a_stop_is_bounded() {
     let rig = Rig::start().await;
     rig.spawn(request("a")).await.expect("starts");

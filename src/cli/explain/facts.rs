@@ -10,7 +10,7 @@ use swarm_ports::{DirFacts, SpecFacts};
 use super::{EVENTS, OUTPUT_LINES};
 use crate::api::client;
 use crate::cli::events;
-use crate::cli::render::{Clock, ended_word, window};
+use crate::cli::render::{Clock, counted, ended_word, window};
 use crate::cli::tail::{From, Tail};
 use swarm_store::records::DiskRecords;
 use swarm_store::sessions::HEARTBEAT;
@@ -18,7 +18,7 @@ use swarm_sys::paths::Paths;
 use swarm_sys::procfs;
 use swarm_sys::strip_ansi::Plain;
 
-/// One fact about a worker.
+/// Observation about a worker, with its origin.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Fact {
     pub what: &'static str,
@@ -43,6 +43,11 @@ pub struct Evidence {
 }
 
 impl Evidence {
+    /// Reports whether all steps against a stuck worker were taken without effect.
+    pub fn is_given_up(&self) -> bool {
+        self.facts.as_ref().is_some_and(|facts| facts.wanted.rungs.given_up)
+    }
+
     pub fn of(view: &WorkerView, paths: &Paths) -> Self {
         let name = &view.row.name;
         let generation = view.row.swarm().map(|swarm| swarm.generation);
@@ -139,7 +144,7 @@ fn of_dir(dir: &Path, known: &DirFacts) -> Vec<Fact> {
         (None, false) => "none".into(),
     };
     let wanted = match known.wanted.state {
-        WantedState::Running => format!("running; {} restart(s) so far", known.wanted.restarts),
+        WantedState::Running => format!("running; {} so far", counted(known.wanted.restarts.into(), "restart")),
         WantedState::Stopped => "stopped".into(),
         WantedState::Failed => "given up after too many restarts".into(),
     };

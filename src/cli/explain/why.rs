@@ -9,7 +9,7 @@ use crate::cli::render::{Clock, signal_name, words};
 pub fn because(view: &WorkerView, evidence: &Evidence, clock: &Clock) -> String {
     match view.state {
         FineState::Starting => "its command has not been executed yet".to_owned(),
-        FineState::Running => running(view),
+        FineState::Running => running(view, evidence),
         FineState::Suspended => "its process is alive, but suspended by a signal (SIGSTOP, Ctrl-Z)".to_owned(),
         FineState::Unsupervised => {
             "its process is alive, but its shim was killed: the exit will be unknown and the time limit is not enforced"
@@ -31,10 +31,13 @@ pub fn because(view: &WorkerView, evidence: &Evidence, clock: &Clock) -> String 
     }
 }
 
-fn running(view: &WorkerView) -> String {
+fn running(view: &WorkerView, evidence: &Evidence) -> String {
     match (&view.waiting, &view.stuck) {
         (Some(cause), _) => format!("its process is alive and waits for a person: {cause}"),
-        (None, Some(cause)) => format!("its process is alive but stuck, and every remedy failed: {cause}"),
+        (None, Some(cause)) if evidence.is_given_up() => {
+            format!("its process is alive but stuck, and every remedy failed: {cause}")
+        }
+        (None, Some(cause)) => format!("its process is alive and needs attention: {cause}"),
         (None, None) => "its process is alive, and its shim holds the lease".to_owned(),
     }
 }
@@ -143,6 +146,19 @@ mod tests {
         assert!(said(Reason::Stopped, Ended::Signal(15)).contains("stopped on request"));
         assert!(said(Reason::Timeout, Ended::Signal(15)).contains("--timeout"));
         assert!(said(Reason::Closed, Ended::Signal(1)).contains("window was closed"));
+    }
+
+    #[test]
+    fn a_worker_that_waits_for_a_person_is_not_called_stuck() {
+        let said = |waiting: Option<&str>, stuck: Option<&str>| {
+            let (waiting, stuck) = (waiting.map(str::to_owned), stuck.map(str::to_owned));
+            let view = WorkerView { waiting, stuck, ..sample::window("w") };
+            because(&view, &Evidence::default(), &sample::clock("2026-01-02T00:05:00Z"))
+        };
+        let cause = Some("may it push?");
+        assert_eq!(said(cause, cause), "its process is alive and waits for a person: may it push?");
+        let attention = "its process is alive and needs attention: its context is full to 95 %";
+        assert_eq!(said(None, Some("its context is full to 95 %")), attention);
     }
 
     #[test]

@@ -41,7 +41,7 @@ pub enum FlowAction {
     /// Grant a permission request of an agent
     Allow(AllowArgs),
     /// Deny a permission request of an agent and end its turn
-    Deny(AllowArgs),
+    Deny(DenyArgs),
     /// For hooks of agents: ask for permission to use a tool
     #[command(hide = true)]
     ConsentCheck,
@@ -256,6 +256,14 @@ pub struct EmitArgs {
     /// Finish the improvement phase with the feedback
     #[arg(long, value_name = "FILE")]
     pub feedback: Option<PathBuf>,
+}
+
+#[derive(Debug, Args)]
+pub struct DenyArgs {
+    #[command(flatten)]
+    pub of: FlowOf,
+    /// Request number, as shown by 'swarm flow requests'
+    pub request: u64,
 }
 
 #[derive(Debug, Args)]

@@ -7,7 +7,7 @@ use swarm_actors::flow::rules::operator;
 use swarm_actors::flow::rules::state::Reason;
 use swarm_model::{Refusal, RefusalKind};
 
-use super::args::{AllowArgs, FlowOf};
+use super::args::{AllowArgs, DenyArgs, FlowOf};
 use crate::cli::error::Failure;
 use crate::cli::json;
 use crate::cli::render::escape;
@@ -128,19 +128,19 @@ fn what(asked: &Asked) -> String {
 
 pub fn allow(args: &AllowArgs, screen: &mut Screen) -> Result<u8, Failure> {
     let answer = if args.flow_wide { Answer::AllowFlow } else { Answer::AllowOnce };
-    respond(args, answer, "allowed", screen)
+    respond(&args.of, args.request, answer, "allowed", screen)
 }
 
-pub fn deny(args: &AllowArgs, screen: &mut Screen) -> Result<u8, Failure> {
-    respond(args, Answer::Deny, "denied", screen)
+pub fn deny(args: &DenyArgs, screen: &mut Screen) -> Result<u8, Failure> {
+    respond(&args.of, args.request, Answer::Deny, "denied", screen)
 }
 
-fn respond(args: &AllowArgs, answer: Answer, done: &str, screen: &mut Screen) -> Result<u8, Failure> {
-    let files = super::flow_of(&args.of)?;
+fn respond(of: &FlowOf, number: u64, answer: Answer, done: &str, screen: &mut Screen) -> Result<u8, Failure> {
+    let files = super::flow_of(of)?;
     let who = files.update(|open| {
-        let asked = open.sidecar.requests.get(&args.request).filter(|asked| asked.answer.is_none()).cloned();
+        let asked = open.sidecar.requests.get(&number).filter(|asked| asked.answer.is_none()).cloned();
         let asked = asked.ok_or_else(|| {
-            let refusal = Refusal::new(RefusalKind::NotFound, format!("request {} is not open", args.request));
+            let refusal = Refusal::new(RefusalKind::NotFound, format!("request {number} is not open"));
             Failure::from(refusal.remedy("run 'swarm flow requests FLOW' to list open requests"))
         })?;
         let mut gate = gate_with_open(open);
@@ -154,10 +154,10 @@ fn respond(args: &AllowArgs, answer: Answer, done: &str, screen: &mut Screen) ->
         open.tell("consent.resolved", members);
         Ok::<_, Failure>(who)
     })?;
-    if answer == Answer::AllowFlow && !args.of.common.json {
+    if answer == Answer::AllowFlow && !of.common.json {
         screen.aside("", "the flow now has partial access: agents write files without asking");
     }
-    crate::cli::flow::respond::told(&files, &args.of.common, done, Some(&who), screen)
+    crate::cli::flow::respond::told(&files, &of.common, done, Some(&who), screen)
 }
 
 /// Grants every open permission request, as full access implies.

@@ -14,7 +14,6 @@ use crate::cli::error::Failure;
 use crate::cli::json;
 use crate::cli::render::{escape, table};
 use crate::cli::screen::Screen;
-use swarm_agents::short;
 use swarm_store::flows::active;
 use swarm_store::flows::store::{FlowFiles, Open, gate_of};
 use swarm_sys::paths::Paths;
@@ -124,9 +123,10 @@ fn looking_back(flow: &FlowRun, screen: &mut Screen) -> Result<(), Failure> {
 /// Prints one line for everything that waits for a person, with the command that answers it.
 pub fn waits(open: &Open, screen: &mut Screen) -> Result<(), Failure> {
     for one in waiting(open) {
-        let what = one.what.lines().next().unwrap_or_default();
-        let what = if what.is_empty() { one.reason.clone() } else { short(what) };
-        screen.line(&format!("{}: {} → {}", escape(&one.who), escape(&what), escape(&one.helps)))?;
+        // Not shortened: the end of a line of ours names the remedy.
+        let what = one.what.lines().next().map(str::trim).unwrap_or_default();
+        let what = if what.is_empty() { one.reason.as_str() } else { what };
+        screen.line(&format!("{}: {} → {}", escape(&one.who), escape(what), escape(&one.helps)))?;
     }
     Ok(())
 }

@@ -14,7 +14,7 @@ use crate::cli::parse;
 
 /// Maximum number of faults reported for one file.
 const FAULTS_MAX: usize = 50;
-/// Flags that concern the command line, not a worker.
+/// Flags of `swarm spawn` that are not keys of a worker, because they concern the whole command.
 const NOT_KEYS: [&str; 2] = ["file", "json"];
 
 /// One mistake in the file.

@@ -8,7 +8,7 @@ use super::args::{ItemArgs, LogArgs, LsArgs};
 use super::queues::Queues;
 use crate::cli::error::Failure;
 use crate::cli::json;
-use crate::cli::render::{Clock, escape, table, words};
+use crate::cli::render::{Clock, counted, escape, table, words};
 use crate::cli::screen::Screen;
 
 /// Maximum number of files that are named on an item's line.
@@ -158,7 +158,7 @@ fn lines(view: &QueueView, target: &Target, item: &Item) -> Vec<String> {
         say("verified", format!("{}{}", escape(command), if item.flaky { " (failed once, then passed)" } else { "" }));
     }
     if item.resolved > 0 {
-        say("resolver", format!("{} run(s)", item.resolved));
+        say("resolver", counted(item.resolved.into(), "run"));
     }
     lines
 }

@@ -1,5 +1,6 @@
 //! `swarm merge wait`: watches the directories of the journals until all items are settled. A worker with `--merge` is
-//! waited for from its start on, before it has an item.
+//! waited for from its start on, before it has an item. Without names, items that settled earlier and still need a person
+//! count as well, so that success means that nothing is left to land.
 
 use std::collections::BTreeMap;
 use std::os::fd::{AsFd as _, OwnedFd};
@@ -50,7 +51,7 @@ pub fn run(args: &WaitArgs, paths: &Paths, screen: &mut Screen) -> Result<u8, Fa
     if let Some(base) = args.base.as_deref().filter(|_| queues.0.is_empty() && left.is_empty()) {
         return Err(none_for(base));
     }
-    if !left.is_empty() {
+    if left.iter().any(|one| !is_settled(one, &queues)) {
         // Items settle only while a supervisor runs.
         client::ensure(paths)?;
     }
@@ -207,10 +208,19 @@ impl Wait<'_> {
     }
 }
 
+fn is_settled(one: &Wanted, queues: &Queues) -> bool {
+    match one {
+        Wanted::Item(target, id) => find(queues, target, *id).is_some_and(|(_, item)| item.state.is_settled()),
+        Wanted::Worker { .. } => false,
+    }
+}
+
+/// Returns what the arguments name; without names, every item that has neither landed nor been dropped or replaced, and
+/// every worker that will add one.
 fn wanted(args: &WaitArgs, queues: &Queues, workers: Vec<Wanted>) -> Result<Vec<Wanted>, Failure> {
     if args.items.is_empty() {
         let open = queues.0.iter().flat_map(|view| {
-            let open = view.queue.items.iter().filter(|item| !item.state.is_settled());
+            let open = view.queue.items.iter().filter(|item| !item.is_past());
             open.map(|item| Wanted::Item(view.target.clone(), item.id))
         });
         let queued = |one: &Wanted| match one {

@@ -5,6 +5,7 @@
 
 use std::io::IsTerminal as _;
 use std::os::fd::AsFd as _;
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 use swarm_model::run::progress::{Mode, Verdict};
@@ -12,6 +13,7 @@ use swarm_model::run::words::{Line, Word};
 use swarm_model::{Refusal, RefusalKind, RunOrder};
 
 use super::args::AttachArgs;
+use super::begin::command_line;
 use super::live::Live;
 use super::plain::Plain;
 use crate::api::client;
@@ -29,7 +31,7 @@ const INTERRUPTED: u8 = 130;
 const LOOK: Duration = Duration::from_secs(30);
 
 /// Options of a view of a run.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct View {
     /// Print the lines of the event log.
     pub json: bool,
@@ -39,6 +41,8 @@ pub struct View {
     pub told: u64,
     /// Start of the run in Unix milliseconds, if an earlier line than the first one of the view has it.
     pub began_ms: Option<u64>,
+    /// Command that retries failed workstreams. `None` if it is unknown.
+    pub retry: Option<String>,
 }
 
 /// How lines are shown.
@@ -50,13 +54,13 @@ enum Show {
 }
 
 impl Show {
-    fn new(view: View) -> Self {
+    fn new(view: &View) -> Self {
         // The live view draws on standard error.
         let is_terminal = std::io::stdout().is_terminal() && std::io::stderr().is_terminal();
         match view {
             View { json: true, .. } => Self::Json,
             View { .. } if is_terminal => Self::Live(Box::new(Live::new())),
-            View { began_ms, .. } => Self::Plain(Plain::new(began_ms)),
+            View { began_ms, .. } => Self::Plain(Plain::new(*began_ms)),
         }
     }
 }
@@ -88,8 +92,30 @@ pub fn run(args: &AttachArgs, paths: &Paths, screen: &mut Screen) -> Result<u8, 
     // A run may have started without having logged anything yet; earlier lines then belong to earlier runs.
     let is_under_way = over_by_journal(&home).is_none() && home.journal().exists();
     let Place { from, told, began_ms } = position(&home, args.since, is_under_way);
-    let view = View { json: args.json, owns: false, told, began_ms };
+    let retry = retry_of(args.home.as_deref(), &home);
+    let view = View { json: args.json, owns: false, told, began_ms, retry };
     follow(&home, from, view, paths, screen)
+}
+
+/// Returns the command that retries failed workstreams of the planned specs, or of this job file.
+pub fn retry_command(file: Option<&Path>) -> String {
+    let file = file.map(|file| file.to_string_lossy().into_owned());
+    // 'swarm run' takes only what is recognizable as a path for a job file.
+    let file = file.map(|file| if file.contains('/') || file.ends_with(".toml") { file } else { format!("./{file}") });
+    let words = ["swarm", "run"].into_iter().chain(file.as_deref()).chain(["--retry-failed"]);
+    command_line(words)
+}
+
+/// Returns the command that retries failed workstreams of the run that `--home` names. `None` if that is the directory
+/// of a job file's run, which does not record the file.
+fn retry_of(typed: Option<&Path>, home: &Home) -> Option<String> {
+    let Some(typed) = typed else { return Some(retry_command(None)) };
+    if !typed.is_dir() {
+        return Some(retry_command(Some(typed)));
+    }
+    let plan = journal::replay(home).ok().flatten()?.plan;
+    plan.specs.as_ref()?;
+    Some(format!("{} && {}", command_line(["cd", &plan.root]), retry_command(None)))
 }
 
 /// Where a view begins.
@@ -144,7 +170,9 @@ pub fn follow(home: &Home, from: Position, view: View, paths: &Paths, screen: &m
         over: if view.owns || view.told > 0 { None } else { over_before(home, from) },
         told: view.told,
         begun: !view.owns,
-        show: Show::new(view),
+        show: Show::new(&view),
+        retry: view.retry.filter(|_| !view.json),
+        has_failed: false,
         interrupts: 0,
     };
     follower.changes.add_dir(home.path())?;
@@ -154,6 +182,7 @@ pub fn follow(home: &Home, from: Position, view: View, paths: &Paths, screen: &m
     loop {
         while tail.drain(&mut |bytes: &[u8]| follower.give(bytes, screen))?.more {}
         if let Some(code) = follower.over {
+            follower.hint(screen);
             return Ok(code);
         }
         if follower.wait()? {
@@ -220,6 +249,10 @@ struct Follower<'a> {
     /// The `run.started` line was seen; lines before it are not shown to the caller that started the run.
     begun: bool,
     show: Show,
+    /// Command that retries failed workstreams; `None` if no hint is wanted.
+    retry: Option<String>,
+    /// The last line of the run said that workstreams failed.
+    has_failed: bool,
     interrupts: u32,
 }
 
@@ -256,12 +289,22 @@ impl Follower<'_> {
             (Show::Live(_) | Show::Plain(_), None) => {}
         }
         match line.map(|line| line.word) {
-            Some(Word::RunCompleted { status, .. }) if self.lines > self.told => self.over = Some(code_of(&status)),
+            Some(Word::RunCompleted { status, failed, .. }) if self.lines > self.told => {
+                self.over = Some(code_of(&status));
+                self.has_failed = status == "failed" && failed > 0;
+            }
             // Another run has started since.
-            Some(Word::RunStarted { .. }) => self.over = None,
+            Some(Word::RunStarted { .. }) => (self.over, self.has_failed) = (None, false),
             _ => {}
         }
         Ok(())
+    }
+
+    /// Prints how to retry after workstreams have failed.
+    fn hint(&self, screen: &mut Screen) {
+        if let Some(retry) = self.retry.as_ref().filter(|_| self.has_failed) {
+            screen.aside("hint: ", &format!("run '{retry}' to retry what failed"));
+        }
     }
 
     /// Sleeps until there may be something new. Returns true if only the view must end.

@@ -1,13 +1,13 @@
 //! `swarm run`: builds the plan of a run, hands it to the supervisor and shows the progress.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::os::fd::AsFd as _;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use swarm_model::run::plan::{Plan, Rules};
+use swarm_model::run::plan::{Job, Plan, Rules, Work};
 use swarm_model::run::progress::{Mode, Run};
-use swarm_model::{Caller, MergeSettings, Refusal, RefusalKind, RunLine, RunOrder};
+use swarm_model::{Caller, MergeSettings, Refusal, RefusalKind, RunLine, RunOrder, nearest};
 
 use super::args::BeginArgs;
 use super::attach::{self, View};
@@ -21,6 +21,7 @@ use crate::cli::screen::Screen;
 use crate::cli::watch::{Changes, Until, wait_any};
 use swarm_agents::Agent;
 use swarm_config::defaults;
+use swarm_config::sections::AgentConfig;
 use swarm_store::repositories::landing::has_resolver;
 use swarm_store::runs::home::{Home, make_all};
 use swarm_store::runs::specs::{self, Spec};
@@ -57,7 +58,8 @@ pub fn run(args: &BeginArgs, paths: &Paths, screen: &mut Screen) -> Result<u8, F
         screen.line(&format!("started run {} ({})", line.run, line.home))?;
         return Ok(0);
     }
-    let view = View { json: args.json, owns: true, told: from.lines, began_ms: None };
+    let retry = Some(attach::retry_command(args.file.as_deref()));
+    let view = View { json: args.json, owns: true, told: from.lines, began_ms: None, retry };
     attach::follow(&home, from, view, paths, screen)
 }
 
@@ -159,9 +161,7 @@ fn of_specs(args: &BeginArgs, caller: &Caller, paths: &Paths, screen: &mut Scree
             job.branch = Some(row.branch.clone());
         }
     }
-    for name in jobs.iter().filter_map(|job| agent_of(&job.work)) {
-        Agent::find(name, &config.agents).map_err(invalid)?;
-    }
+    check_agents(&planned, &jobs, &config.agents, screen)?;
     prepare(&root, &home)?;
     let rules = Rules {
         limit: limit(args, config.run.limit),
@@ -183,6 +183,37 @@ fn of_specs(args: &BeginArgs, caller: &Caller, paths: &Paths, screen: &mut Scree
     })
 }
 
+/// Checks the agents of all jobs. A spec that names an invalid agent is reported with its file; an agent of the command
+/// line or the configuration is reported once.
+///
+/// # Errors
+/// Returns the last problem; prints the others.
+fn check_agents(
+    specs: &[Spec],
+    jobs: &[Job],
+    configured: &BTreeMap<String, AgentConfig>,
+    screen: &mut Screen,
+) -> Result<(), Failure> {
+    let mut refusals: Vec<Refusal> = Vec::new();
+    for (spec, Job { work, .. }) in specs.iter().zip(jobs) {
+        let Work::Spec(work) = work else { continue };
+        let name = work.adapter.as_deref().unwrap_or(defaults::AGENT);
+        let Err(cause) = Agent::find(name, configured) else { continue };
+        let is_own = spec.front.adapter.is_some();
+        let cause = if is_own { format!("{}: {cause}", work.file) } else { cause };
+        if refusals.iter().any(|earlier| earlier.cause == cause) {
+            continue;
+        }
+        let known = swarm_agents::BUILT_IN.into_iter().chain(configured.keys().map(String::as_str));
+        let near = nearest(name, known).filter(|near| *near != name);
+        let remedy = near.map(|near| format!("did you mean '{near}'?"));
+        refusals.push(Refusal { remedy, ..Refusal::new(RefusalKind::Invalid, cause) });
+    }
+    let Some(last) = refusals.pop() else { return Ok(()) };
+    refusals.iter().for_each(|refusal| screen.refusal(refusal));
+    Err(last.into())
+}
+
 /// Returns the process of another program that runs in the worktree of this workstream, if any.
 fn at_work(row: &wire::Workstream, home: &Home) -> Option<i32> {
     let pid = row.pid.filter(|pid| row.status == "running" && *pid > 1)?;
@@ -200,13 +231,6 @@ fn specs_dir(root: &Path, typed: &str, planned: &[Spec]) -> String {
     let dir = planned.first().and_then(|spec| spec.path.parent());
     let dir = dir.map(|dir| dir.strip_prefix(root).unwrap_or(dir).to_string_lossy().into_owned());
     dir.unwrap_or_else(|| typed.to_owned())
-}
-
-fn agent_of(work: &swarm_model::run::plan::Work) -> Option<&str> {
-    match work {
-        swarm_model::run::plan::Work::Spec(work) => Some(work.adapter.as_deref().unwrap_or(defaults::AGENT)),
-        swarm_model::run::plan::Work::Command(_) => None,
-    }
 }
 
 fn limit(args: &BeginArgs, configured: Option<usize>) -> usize {
@@ -228,6 +252,16 @@ fn settings(verify: Option<&String>, root: &Path, home: &Home) -> MergeSettings 
 /// Quotes a text as one word for `sh`.
 pub fn quoted(text: &str) -> String {
     format!("'{}'", text.replace('\'', r"'\''"))
+}
+
+/// Returns a command line for `sh` with these words. Only words that need quotes have them.
+pub fn command_line<'a>(words: impl IntoIterator<Item = &'a str>) -> String {
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || "-_./=:,+@%".contains(c);
+    let word = |word: &str| match !word.is_empty() && word.chars().all(is_plain) {
+        true => word.to_owned(),
+        false => quoted(word),
+    };
+    words.into_iter().map(word).collect::<Vec<_>>().join(" ")
 }
 
 /// Returns the prefix of worker names: the name of the directory.

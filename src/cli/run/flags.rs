@@ -1,5 +1,6 @@
 //! Flags of a run. A run that continues keeps the flags that it was started with, unless they are given again, so that
-//! nothing lands unverified because a run was stopped in between.
+//! nothing lands unverified because a run was stopped in between. The flags of a completed run do not apply to the next
+//! one; a note names them, so that nothing lands unverified without notice.
 
 use std::time::Duration;
 
@@ -23,19 +24,24 @@ pub fn of(args: &BeginArgs) -> Flags {
     }
 }
 
-/// Returns the arguments, completed by the flags of the unfinished run in this home. Prints a note that lists them.
+/// Returns the arguments, completed by the flags of the unfinished run in this home. Prints a note that lists these flags,
+/// or those of a completed run, which are not applied.
 pub fn with_earlier(args: &BeginArgs, home: &Home, screen: &mut Screen) -> BeginArgs {
-    // A completed run does not continue, so its flags do not count.
-    let run = journal::replay(home).ok().flatten();
-    let Some(run) = run.filter(|run| run.mode != Mode::Over(Verdict::Completed)) else { return args.clone() };
+    let Some(run) = journal::replay(home).ok().flatten() else { return args.clone() };
     let (all, said) = merged(args, &run.plan.flags);
+    // A completed run does not continue.
+    let is_completed = run.mode == Mode::Over(Verdict::Completed);
     if !said.is_empty() {
-        screen.aside(
-            "note: ",
-            &format!("continuing with earlier flags: {} (give them again to change them)", said.join(" ")),
-        );
+        screen.aside("note: ", &note(&said.join(" "), is_completed));
     }
-    all
+    if is_completed { args.clone() } else { all }
+}
+
+fn note(flags: &str, is_completed: bool) -> String {
+    match is_completed {
+        true => format!("not using the flags of the completed run: {flags} (give them again to use them)"),
+        false => format!("continuing with earlier flags: {flags} (give them again to change them)"),
+    }
 }
 
 fn merged(args: &BeginArgs, earlier: &Flags) -> (BeginArgs, Vec<String>) {

@@ -87,7 +87,7 @@ fn of_workstream(word: &Word) -> Option<String> {
     })
 }
 
-/// What is said of a workstream that was stopped with its run.
+/// Text for a workstream that was stopped together with its run.
 pub const STOPPED: &str = "stopped; the next run continues it";
 
 /// Returns the first line of a run.

@@ -14,7 +14,7 @@ use super::jobs::{Typed, job_of};
 use crate::cli::caller;
 use crate::cli::error::Failure;
 use crate::cli::json;
-use crate::cli::render::{escape, table};
+use crate::cli::render::{counted, escape, table};
 use crate::cli::screen::Screen;
 use swarm_store::repositories::Site;
 use swarm_store::runs::home::{ARIAL, Home, iso};
@@ -198,7 +198,8 @@ fn agreed(state: &ArialState, screen: &mut Screen) -> Result<bool, Failure> {
     }
     screen.line(&rows(state))?;
     screen.flush()?;
-    eprint!("plan {} workstreams for {}? [Y/n] ", state.workstreams.len(), escape(&state.base_branch));
+    let count = counted(state.workstreams.len() as u64, "workstream");
+    eprint!("plan {count} for {}? [Y/n] ", escape(&state.base_branch));
     let _ = io::stderr().flush();
     let mut answer = String::new();
     io::stdin().lock().read_line(&mut answer).map_err(|error| Failure::system("cannot read the answer", &error))?;
@@ -228,11 +229,15 @@ fn show(args: &PlanArgs, state: &ArialState, home: &Home, screen: &mut Screen) -
     if !io::stdin().is_terminal() || args.yes {
         screen.line(&rows(state))?;
     }
-    let pending = state.workstreams.iter().filter(|row| row.status == "pending").count();
-    screen.line(&format!(
-        "planned {} workstreams for {}, {pending} pending; next: swarm run",
-        state.workstreams.len(),
-        escape(&state.base_branch)
-    ))?;
+    let count = |status: &str| state.workstreams.iter().filter(|row| row.status == status).count();
+    let (all, pending, failed) = (state.workstreams.len(), count("pending"), count("failed"));
+    // A row with another status than these is under way and is continued.
+    let next = match all - count("done") {
+        0 => "",
+        open if open == failed => "; next: swarm run --retry-failed",
+        _ => "; next: swarm run",
+    };
+    let planned = counted(all as u64, "workstream");
+    screen.line(&format!("planned {planned} for {}, {pending} pending{next}", escape(&state.base_branch)))?;
     Ok(0)
 }

@@ -7,6 +7,7 @@ use swarm_model::run::worker_name;
 use swarm_model::{Refusal, RefusalKind};
 
 use super::args::Plain;
+use super::begin::command_line;
 use crate::cli::error::Failure;
 use crate::cli::json;
 use crate::cli::render::{escape, table};
@@ -66,8 +67,18 @@ fn mode(run: &Run) -> &'static str {
     }
 }
 
+/// Returns the status of a run as the rest of a sentence about it.
+fn sentence(run: &Run) -> String {
+    use swarm_model::run::progress::Verdict;
+    match run.mode {
+        Mode::Over(Verdict::Completed | Verdict::Failed) => mode(run).to_owned(),
+        Mode::Over(Verdict::Interrupted) => format!("was {}", mode(run)),
+        Mode::Running | Mode::Held | Mode::Stopping => format!("is {}", mode(run)),
+    }
+}
+
 fn show(run: &Run, screen: &mut Screen) -> Result<u8, Failure> {
-    screen.line(&format!("run {} is {}", run.plan.id, mode(run)))?;
+    screen.line(&format!("run {} {}", run.plan.id, sentence(run)))?;
     let row = |(job, progress): (&Job, &Progress)| {
         let waits = waiting(run, job, progress).map(|cause| format!("waiting: {cause}"));
         let what = waits.or_else(|| to_land(progress)).or_else(|| progress.error.clone());
@@ -154,20 +165,42 @@ pub fn tree(plan: Plan, retry_failed: bool, screen: &mut Screen) -> Result<u8, F
     Ok(0)
 }
 
+/// Returns the command of a job: the first line of a script for `sh`, or the whole list of words.
+fn shown(argv: &[String]) -> String {
+    match argv {
+        [shell, flag, script] if shell == "/bin/sh" && flag == "-c" => swarm_agents::short(script),
+        _ => command_line(argv.iter().map(String::as_str)),
+    }
+}
+
 /// Adds the line of a job and those of its dependents. A job with several dependencies appears below the last of them.
 fn branch(run: &Run, order: &[usize], job: usize, depth: usize, lines: &mut Vec<String>) {
     let asked = &run.plan.jobs[job];
     let what = match &asked.work {
-        Work::Spec(work) => work.title.clone(),
-        Work::Command(work) => work.argv.last().cloned().unwrap_or_default(),
+        Work::Spec(work) => swarm_agents::short(&work.title),
+        Work::Command(work) => shown(&work.argv),
     };
     let at = match run.jobs[job].stage {
         Stage::Pending => String::new(),
         Stage::Failed => " (failed; use --retry-failed to retry)".to_owned(),
         ref stage => format!(" ({})", stage.word()),
     };
-    lines.push(format!("{}{}{at}  {}", "  ".repeat(depth), escape(&asked.id), escape(&swarm_agents::short(&what))));
+    lines.push(format!("{}{}{at}  {}", "  ".repeat(depth), escape(&asked.id), escape(&what)));
     for next in order.iter().filter(|next| run.plan.jobs[**next].after.last() == Some(&asked.id)) {
         branch(run, order, *next, depth + 1, lines);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_command_is_shown_whole_and_a_script_by_its_first_line() {
+        let line = |words: &[&str]| shown(&words.iter().map(|word| (*word).to_owned()).collect::<Vec<_>>());
+        assert_eq!(line(&["make", "-j4", "CC=gcc", "all"]), "make -j4 CC=gcc all");
+        assert_eq!(line(&["echo", "it's", "", "a b"]), r"echo 'it'\''s' '' 'a b'");
+        assert_eq!(line(&["sh", "-c", "make && make test"]), "sh -c 'make && make test'");
+        assert_eq!(line(&["/bin/sh", "-c", "make\nmake test"]), "make");
     }
 }

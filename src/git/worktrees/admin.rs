@@ -1,6 +1,6 @@
-//! git's administrative files of worktrees, `<common>/worktrees/<id>`, here called entries.
-//! They are read as files, because they must be understood even if they are incomplete and
-//! git itself fails.
+//! git's administrative directories of worktrees, `<common>/worktrees/<id>`, here called entries.
+//! This module reads their files directly, so that an incomplete entry is understood even if git
+//! itself fails on it.
 
 use std::fs;
 use std::io;

@@ -249,8 +249,8 @@ impl<'a> Role<'a> {
         }
         let (agent, id) = (&self.player.agent.name, open.flow.id());
         Err(Fail::Over(format!(
-            "agent '{agent}' cannot ask for permission, and this flow allows nothing without asking: \
-             run 'swarm flow consent {id} full-access' or set 'unsafe = true' for the role in swarm.toml, then answer"
+            "agent '{agent}' cannot ask for permission: run 'swarm flow consent {id} full-access' or set 'unsafe = true' \
+             for the role in swarm.toml, then answer"
         )))
     }
 
