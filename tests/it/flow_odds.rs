@@ -72,7 +72,7 @@ fn what_could_not_land_or_be_run_is_told_before_anything_is_made() {
     assert!(said.code == Some(1) && said.err.contains("HEAD is detached"), "{said:?}");
     fs::write(site.repo.join("swarm.toml"), "[flow]\nagent = 'nobody'\n").expect("written");
     let said = new(&["--start"]);
-    assert!(said.code == Some(1) && said.err.contains("unknown agent 'nobody'"), "{said:?}");
+    assert!(said.code == Some(1) && said.err.contains("agent 'nobody' not found"), "{said:?}");
     assert_eq!(flows(), before);
     // The workflow of one that nobody has begun, edited since.
     let workflow = site.dir().join("record/workflow.yaml");

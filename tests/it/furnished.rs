@@ -49,7 +49,7 @@ fn a_command_that_fails_or_hangs_refuses_the_start_and_leaves_nothing() {
     let repo = repo(&rig, "[worktree]\npost_create = 'touch new; echo no such thing; exit 3'\n");
     let spawn = || rig.swarm_in(&repo, &["spawn", "--name", "x", "--worktree", "--", "true"]);
     let said = spawn();
-    let cause = "failed to create worktree: worktree.post_create ended with code 3: no such thing";
+    let cause = "failed to create worktree: worktree.post_create exited with code 3: no such thing";
     let said = said.refused(1, cause);
     assert!(said.err.contains("x.post_create.log"), "{said:?}");
     has_no_trace(&rig, &repo);
@@ -93,7 +93,7 @@ fn a_failing_farewell_keeps_the_worktree_unless_it_is_forced() {
     rig.swarm_in(&repo, &["spawn", "--name", "x", "--worktree", "--", "true"]).ok();
     rig.wait("x");
     let said = rig.swarm(&["kill", "x", "--rm-worktree"]);
-    assert!(said.err.contains("worktree.pre_remove ended with code 1: still needed"), "{said:?}");
+    assert!(said.err.contains("worktree.pre_remove exited with code 1: still needed"), "{said:?}");
     assert!(rig.path("repo-worktrees/x").exists());
     rig.swarm(&["clean", "x", "--force-dirty"]).is(0, "cleaned x\n", "");
     assert!(!rig.path("repo-worktrees/x").exists());

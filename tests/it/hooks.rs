@@ -116,7 +116,7 @@ fn an_agent_in_a_window_tells_what_it_is_at() {
     site.hook("a", &tool("PermissionRequest"));
     site.beats("a", "waiting", &json!("Bash: make it"), 1);
     wait_until("it is told", SOON, || site.told("worker.stuck") == 1);
-    let asks = "it asks for a permission: Bash: make it";
+    let asks = "asks for permission: Bash: make it";
     wait_until("it is marked", SOON, || site.swarm(&["ls", "-l"], &[]).out.contains(asks));
     site.hook("a", &tool("PostToolUse"));
     wait_until("and no more", SOON, || !site.swarm(&["ls", "-l"], &[]).out.contains(asks));

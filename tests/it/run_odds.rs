@@ -148,16 +148,18 @@ fn two_runs_in_one_repository_are_one_too_many() {
     site.swarm(&["run", "--detach"]).ok();
     let home = site.repo.join(".arial");
     let said = site.swarm(&["run"]);
-    let said = said.refused(1, &format!("a run is under way in {}", home.display()));
+    let said = said.refused(1, &format!("a run is in progress in {}", home.display()));
     assert!(said.err.contains("swarm run attach"), "{said:?}");
     let said = site.swarm(&["plan", "--specs", "specs", "-y"]);
-    assert!(said.code == Some(1) && said.err.contains("a run is under way"), "{said:?}");
+    assert!(said.code == Some(1) && said.err.contains("a run is in progress"), "{said:?}");
     site.swarm(&["run", "pause"]).ok();
     site.write("go", "");
     wait_until("it landed", SOON, || site.row("a")["status"] == "done");
     assert_eq!(site.swarm(&["run", "attach"]).code, Some(0));
     // Nothing is left to hold: a pause ends with the last job.
-    site.swarm(&["run", "resume"]).refused(1, &format!("no run is under way in {}", home.display()));
+    let said = site.swarm(&["run", "resume"]);
+    let said = said.refused(1, &format!("no run is in progress in {}", home.display()));
+    assert!(said.err.contains("swarm: hint: run 'swarm run'"), "{said:?}");
 }
 
 #[test]
@@ -212,7 +214,7 @@ fn an_agent_that_stands_still_is_seen_to_wait() {
     site.agent(&script.concat(), "events = 'claude'\n");
     site.write("specs/a.md", "# A\n");
     site.under_way(&["--agent", "mine"]);
-    let cause = "no one was there to allow Bash";
+    let cause = "nobody could be asked to allow Bash";
     let waits = || site.swarm(&["ls", "-l"]).ok().contains(&format!("waiting: {cause}"));
     wait_until("it is seen to wait", SOON, waits);
     assert_eq!(text(&site.rig.view("repo.a")["waiting"]), cause);
@@ -232,11 +234,11 @@ fn nobody_plans_or_clears_up_beside_a_run_that_nobody_carries_on() {
     site.swarm(&["supervisor", "stop"]).ok();
     for words in [&["plan", "--specs", "specs", "-y"][..], &["run", "cleanup"]] {
         let said = site.swarm(words);
-        assert!(said.code == Some(1) && said.err.contains("a run is under way"), "{said:?}");
+        assert!(said.code == Some(1) && said.err.contains("a run is in progress"), "{said:?}");
     }
     site.write("go", "");
     // What it takes is a supervisor; it finds the run and goes on with it.
-    site.swarm(&["run"]).refused(1, &format!("a run is under way in {}", site.repo.join(".arial").display()));
+    site.swarm(&["run"]).refused(1, &format!("a run is in progress in {}", site.repo.join(".arial").display()));
     assert_eq!(site.swarm(&["run", "attach", "--headless"]).code, Some(0));
     assert_eq!(site.landed("a.txt"), "a");
 }

@@ -60,7 +60,7 @@ def in_a_window(site) -> list[str]:
     task = "[[as task]] [[bash touch made.txt]] [[gate middle]] [[bash echo two]] [[say done]]"
     words = ["claude", "--model", "claude-opus-5-5", "--permission-mode", "default", task]
     site.rig.must("spawn", "--name", "w", *site.rig.tmux_flags, "--worktree", "--", *words, cwd=site.rig.repo)
-    asks = "it asks for a permission: Bash: touch made.txt"
+    asks = "asks for permission: Bash: touch made.txt"
     wait_until(lambda: session(site, "activity.json").get("waiting") == asks, LIMIT, "it asks")
     wait_until(lambda: session(site, "heartbeat.json").get("lastActivityType") == "waiting", LIMIT, "its beat says so")
     wait_until(lambda: asks in site.swarm("ls", "-l").out, LIMIT, "it is marked")

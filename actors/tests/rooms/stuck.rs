@@ -90,7 +90,7 @@ async fn a_question_on_the_screen_is_left_to_a_person() {
     assert_eq!(steps(&rig, "a"), ["told"]);
     assert_eq!(rig.world.terminals.typed("a"), Vec::<String>::new());
     let mark = rig.world.records.mark_of("a");
-    assert_eq!(mark.as_deref(), Some("it asks whether it may trust this directory"));
+    assert_eq!(mark.as_deref(), Some("asks whether to trust this directory"));
 }
 
 #[tokio::test(start_paused = true)]

@@ -18,5 +18,5 @@ pub(crate) fn trash(root: &Path) -> Result<TrashPolicy, Fault> {
 }
 
 fn read(root: &Path) -> Result<Sections, Fault> {
-    swarm_config::load(Some(root)).map_err(|cause| Fault::new(cause).remedy("fix the file and retry"))
+    swarm_config::load(Some(root)).map_err(|cause| Fault::new(cause).remedy("fix the file and try again"))
 }
