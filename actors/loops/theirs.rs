@@ -14,7 +14,7 @@ impl EffectRunner {
         // permissions.
         self.ports.logs.keep(name, &[format!("{name}.tmux.log")], LOG_LIMIT_BYTES, None);
         if let Err(error) = self.ports.terminals.keep_output(name).await {
-            tracing::warn!(worker = name, %error, "cannot capture the output of the worker's window; it is only read now and then");
+            tracing::warn!(worker = name, %error, "cannot capture the output of the window; checking its screen periodically");
         }
         let mut gone = self.ports.processes.gone(process.clone());
         tokio::select! {

@@ -161,7 +161,7 @@ impl State {
         };
         let why = error.to_string();
         if self.stuck.as_ref() != Some(&why) {
-            tracing::error!(%branch, error = %why, "cannot write the journal of the merge queue, trying again");
+            tracing::error!(%branch, error = %why, "cannot write the journal of the merge queue; retrying");
         }
         // The failed write may be on disk without being durable, so write the valid state again.
         self.stuck = Some(why.clone());

@@ -27,6 +27,10 @@ pub enum NameError {
 }
 
 impl WorkerName {
+    /// What a valid name looks like, worded as a hint for the user.
+    pub const RULE: &str = "names have up to 64 of A-Z a-z 0-9 . _ -, begin with a letter or digit, \
+                            do not contain '..', and do not end in '.' or '.lock'";
+
     /// Maximum length of a name in bytes.
     pub const LENGTH_MAX: usize = 64;
 

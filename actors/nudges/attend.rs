@@ -49,7 +49,7 @@ impl EffectRunner {
             if Instant::now() + pause >= deadline {
                 return Seen::Unreachable(cause);
             }
-            tracing::info!(worker, cause, "cannot reach the worker's window, retrying");
+            tracing::info!(worker, cause, "cannot reach the worker's window; retrying");
             sleep(pause).await;
             pause = (pause * 2).min(AGAIN_MAX);
         }

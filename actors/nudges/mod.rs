@@ -61,7 +61,7 @@ impl NudgesHandle {
     /// Returns a refusal if nothing was changed.
     pub async fn ask(&self, request: NudgeRequest) -> Result<NudgeLine, Refusal> {
         ractor::call_t!(self.actor, NudgesMessage::Ask, CALL_MS_MAX, Box::new(request)).unwrap_or_else(|_| {
-            let refusal = Refusal::new(RefusalKind::Stopping, "the nudges' actor ended before it could answer");
+            let refusal = Refusal::new(RefusalKind::Stopping, "the nudge scheduler ended before it could answer");
             Err(refusal.remedy("try again, or run 'swarm supervisor status'"))
         })
     }

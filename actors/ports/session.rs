@@ -71,7 +71,7 @@ pub enum Beaten {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SessionError {
     /// The session is that of another issue.
-    #[error("{path} holds the session of '{found}', not of '{wanted}'")]
+    #[error("the session in {path} belongs to '{found}', not to '{wanted}'")]
     Mismatch {
         path: String,
         found: String,
@@ -80,7 +80,7 @@ pub enum SessionError {
         worker: Option<String>,
     },
     /// An agent that this launch did not start is using the session.
-    #[error("an agent is at work in the session in {path}: {evidence}")]
+    #[error("the session in {path} is in use by a running agent: {evidence}")]
     Alive { path: String, evidence: String },
     /// Another launch has taken the session since.
     #[error("the session in {path} now belongs to another launch")]

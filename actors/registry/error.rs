@@ -10,7 +10,7 @@ pub enum Refused {
     #[error("worker '{0}' not found")]
     Missing(String),
     /// Another program replaced the row in the meantime.
-    #[error("worker '{0}' was changed by another program meanwhile")]
+    #[error("worker '{0}' was changed by another program in the meantime")]
     Changed(String),
 }
 
@@ -18,13 +18,16 @@ pub enum Refused {
 /// clone.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum StoreError {
-    #[error("registry lock {} not acquired within {waited_s} s, held by {holder}", path.display())]
+    #[error("{} is locked by {holder} (waited {waited_s} s)", path.display())]
     Locked { path: PathBuf, waited_s: u64, holder: String },
     #[error("{} is {what}, not a regular file", path.display())]
     NotAFile { path: PathBuf, what: &'static str },
     #[error("{} is larger than the limit of {limit_bytes} bytes", path.display())]
     TooLarge { path: PathBuf, limit_bytes: u64 },
-    #[error("{} was written by a newer swarm (schema version {version}); this one can only read it", path.display())]
+    #[error(
+        "{} was written by a newer swarm (schema version {version}), so this version can only read it",
+        path.display()
+    )]
     NewerSchema { path: PathBuf, version: u64 },
     #[error("cannot {step} {}: {cause}", path.display())]
     Io { step: &'static str, path: PathBuf, cause: String },
@@ -37,7 +40,7 @@ impl StoreError {
     /// Returns the hint for the user, if there is a remedy.
     pub fn remedy(&self) -> Option<String> {
         match self {
-            Self::Locked { .. } => Some("end or resume that process, then retry".to_owned()),
+            Self::Locked { .. } => Some("end or resume that process, then try again".to_owned()),
             Self::NotAFile { path, .. } => Some(format!("move it away: mv '{0}' '{0}.aside'", path.display())),
             Self::TooLarge { path, .. } => {
                 Some(format!("inspect it and move it away: mv '{0}' '{0}.aside'", path.display()))

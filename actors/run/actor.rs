@@ -196,7 +196,7 @@ impl State {
     async fn flush(&mut self) {
         let runs = Arc::clone(&self.arguments.ports.runs);
         if let Err(error) = runs.append(&self.run, &self.pending).await {
-            tracing::error!(home = %self.arguments.home, %error, "cannot write the journal of the run, trying again");
+            tracing::error!(home = %self.arguments.home, %error, "cannot write the journal of the run; retrying");
             let told = RunError::Journal(error.to_string());
             self.replies.drain(..).for_each(|reply| drop(reply.send(Err(told.clone()))));
             self.myself.send_after(SAVE_PAUSE, || RunMessage::Flush);

@@ -294,7 +294,7 @@ mod tests {
     fn a_question_for_a_person_is_reported_once_and_no_step_is_taken() {
         let (mut ladder, rules) = (Ladder::default(), rules());
         let means = Means { rules: Some(&rules), window: true };
-        let asks = || Some(Signal::Asks { what: "it asks how to log in" });
+        let asks = || Some(Signal::Asks { what: "asks how to log in" });
         let acts: Vec<Act> = (0..600).flat_map(|tick| ladder.look(&silent(1), asks(), means, tick * TICK_MS)).collect();
         assert!(matches!(&acts[..], [Act::Take(Step::Told, Signal::Asks { .. })]), "{acts:?}");
         let waits = Sight { waiting: Some("which branch?".to_owned()), ..silent(2) };
@@ -319,7 +319,7 @@ mod tests {
     #[test]
     fn what_an_agent_reports_takes_precedence_over_its_screen() {
         let (mut ladder, means) = (Ladder::default(), Means { rules: None, window: true });
-        let asks = || Some(Signal::Asks { what: "it asks for a permission" });
+        let asks = || Some(Signal::Asks { what: "asks for permission" });
         let waits = Sight { waiting: Some("may it push?".to_owned()), ..silent(1) };
         let acts = ladder.look(&waits, asks(), means, 0);
         assert_eq!(acts, vec![Act::Take(Step::Told, Signal::Waiting { what: "may it push?".to_owned() })]);

@@ -70,31 +70,31 @@ impl Signal {
             Self::SameOperation { operation, for_ms } => format!("at {operation:?} for {}", time(for_ms)),
             Self::Waiting { what } | Self::Idle { what } => what.clone(),
             Self::Asks { what } => (*what).to_owned(),
-            Self::ContextFull { percent } => format!("its context is full to {percent} %"),
-            Self::Compacting => "it compacts its conversation".to_owned(),
+            Self::ContextFull { percent } => format!("context is {percent} % full"),
+            Self::Compacting => "compacting its conversation".to_owned(),
         }
     }
 }
 
 /// Questions that block an agent, in lower case, and the evidence for each.
 const QUESTIONS: [(&str, &str); 17] = [
-    ("select login method", "it asks how to log in"),
-    ("paste code here", "it asks for a login code"),
-    ("please run /login", "it is not logged in"),
-    ("sign in with chatgpt", "it asks how to log in"),
-    ("choose the text style", "it asks for a colour theme"),
-    ("do you trust the files in this folder", "it asks whether it may trust this directory"),
-    ("is this a project you created or one you trust", "it asks whether it may trust this directory"),
-    ("do you trust the contents of this directory", "it asks whether it may trust this directory"),
-    ("do you want to ", "it asks for a permission"),
-    ("would you like to ", "it asks for a permission"),
-    ("allow command", "it asks for a permission"),
-    ("allow this ", "it asks for a permission"),
-    ("❯ 1. ", "it asks for a choice"),
-    ("› 1. ", "it asks for a choice"),
-    ("(y/n)", "it asks for a choice"),
-    ("[y/n]", "it asks for a choice"),
-    ("yes, and don't ask again", "it asks for a permission"),
+    ("select login method", "asks how to log in"),
+    ("paste code here", "asks for a login code"),
+    ("please run /login", "not logged in"),
+    ("sign in with chatgpt", "asks how to log in"),
+    ("choose the text style", "asks for a colour theme"),
+    ("do you trust the files in this folder", "asks whether to trust this directory"),
+    ("is this a project you created or one you trust", "asks whether to trust this directory"),
+    ("do you trust the contents of this directory", "asks whether to trust this directory"),
+    ("do you want to ", "asks for permission"),
+    ("would you like to ", "asks for permission"),
+    ("allow command", "asks for permission"),
+    ("allow this ", "asks for permission"),
+    ("❯ 1. ", "asks for a choice"),
+    ("› 1. ", "asks for a choice"),
+    ("(y/n)", "asks for a choice"),
+    ("[y/n]", "asks for a choice"),
+    ("yes, and don't ask again", "asks for permission"),
 ];
 /// Number of lines at the end of a screen that are searched for questions.
 const LINES_MAX: usize = 20;

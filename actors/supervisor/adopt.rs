@@ -93,7 +93,7 @@ async fn abort(ports: &Ports, registry: &RegistryHandle, facts: DirFacts) -> Opt
             worker: Some(facts.name.clone()),
             generation: Some(facts.generation),
             request: Some(spec.request.clone()),
-            kind: EventKind::StartAborted { cause: "nothing was executed before it was cut off".to_owned() },
+            kind: EventKind::StartAborted { cause: "interrupted before the command was executed".to_owned() },
         });
     }
     remove(ports, &facts.name, facts.generation, false).await;

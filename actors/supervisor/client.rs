@@ -69,7 +69,8 @@ impl Fleet for SupervisorClient {
     fn retry<'a>(&'a self, key: &'a str) -> BoxFuture<'a, Result<(), Refusal>> {
         Box::pin(async move {
             let found = item_of(&self.0, key).await;
-            let (queue, item) = found.ok_or_else(|| Refusal::new(RefusalKind::NotFound, "its merge queue is gone"))?;
+            let (queue, item) =
+                found.ok_or_else(|| Refusal::new(RefusalKind::NotFound, format!("merge item '{key}' not found")))?;
             let asked = queue.ask(crate::merge::Ask::Retry(item.id)).await;
             asked.map(drop).map_err(|error| Refusal::new(RefusalKind::Invalid, error.to_string()))
         })

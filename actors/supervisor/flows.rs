@@ -104,7 +104,7 @@ impl State {
             // The next actor that runs the flow reads its files anyway.
             (FlowOrder::Wake, None) => Ok("woken"),
             (FlowOrder::Stop { .. } | FlowOrder::Rest, None) => {
-                let refusal = Refusal::new(RefusalKind::NotFound, format!("nobody runs flow '{place}'"));
+                let refusal = Refusal::new(RefusalKind::NotFound, format!("flow '{place}' is not running"));
                 Err(refusal.remedy(format!("run 'swarm flow run {place}'")))
             }
             (order, Some(flow)) => {

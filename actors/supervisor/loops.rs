@@ -259,7 +259,11 @@ impl Desk {
         }
         let subject = WorkerRecord::read(&self.ports, &self.registry, name).await?;
         let WorkerRecord::Ours { row, facts } = subject else {
-            return Err(Refusal::new(RefusalKind::NotFound, "its loop has started, but its worker is gone").of(name));
+            return Err(Refusal::new(
+                RefusalKind::NotFound,
+                format!("ralph loop for '{name}' started, but its worker is gone"),
+            )
+            .of(name));
         };
         let lease = facts.lease.content;
         let pane = lease.as_ref().and_then(|lease| lease.pane.clone());
@@ -330,7 +334,9 @@ impl Desk {
             // A loop that is over has nothing to do, and its actor exits once it receives a request.
             let _ = opened.ask(Happening::Killed).await;
             if opened.cell().wait(Some(LEAVE_MAX)).await.is_err() {
-                return Err(Refusal::new(RefusalKind::Running, "its loop did not end in time").of(name));
+                return Err(
+                    Refusal::new(RefusalKind::Running, format!("ralph loop for '{name}' did not end in time")).of(name)
+                );
             }
         }
         let failed = |error: std::io::Error| {
@@ -354,6 +360,6 @@ fn no_state(name: &str) -> Refusal {
 }
 
 fn under_way(name: &str) -> Refusal {
-    let refusal = Refusal::new(RefusalKind::Exists, format!("a ralph loop of '{name}' is under way")).of(name);
+    let refusal = Refusal::new(RefusalKind::Exists, format!("ralph loop for '{name}' is still running")).of(name);
     refusal.remedy(format!("run 'swarm ralph stop {name}' to end it"))
 }

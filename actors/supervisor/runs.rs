@@ -105,7 +105,10 @@ impl State {
         let run = self.runs.get(&home).cloned();
         self.beside(async move {
             let answer = match run {
-                None => Err(Refusal::new(RefusalKind::NotFound, format!("no run is under way in {home}"))),
+                None => {
+                    let refusal = Refusal::new(RefusalKind::NotFound, format!("no run is in progress in {home}"));
+                    Err(refusal.remedy("run 'swarm run' to start or continue one"))
+                }
                 Some(run) => match run.ask(ask).await {
                     Ok(()) => Ok(line(&run, home, done).await),
                     Err(error) => Err(Refusal::new(RefusalKind::Registry, error.to_string())),
@@ -125,7 +128,7 @@ impl State {
             return Ok(Answer::Run(RunLine { run, home, done: "started".to_owned() }));
         }
         if self.runs.get(&home).is_some() {
-            let refusal = Refusal::new(RefusalKind::Exists, format!("a run is under way in {home}"));
+            let refusal = Refusal::new(RefusalKind::Exists, format!("a run is in progress in {home}"));
             let remedy = "run 'swarm run attach' to watch it, or 'swarm run stop' to end it";
             return Ok(Answer::Refused(refusal.remedy(remedy)));
         }

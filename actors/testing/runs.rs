@@ -156,7 +156,7 @@ impl Runs for FakeRuns {
                 Some(exit) if exit.reason == Reason::Stopped => Outcome::Stopped,
                 Some(exit) if exit.ended.is_success() => Outcome::Success { summary: None },
                 Some(_) => failure("it failed"),
-                None => failure("its end is unknown"),
+                None => failure("ended with an unknown result"),
             };
             (outcome, Spent::default())
         })

@@ -199,10 +199,10 @@ impl State {
 
     async fn perform(&mut self, effect: Effect) -> Result<(), Refusal> {
         match effect {
-            Effect::WriteWanted(wanted) => self.write_wanted("record what is wanted", &wanted).await?,
+            Effect::WriteWanted(wanted) => self.write_wanted("record the wanted state", &wanted).await?,
             Effect::WriteRenewal(wanted) => self.write_wanted("record the restart", &wanted).await?,
             Effect::ForgetRenewal(wanted) => {
-                if let Err(refusal) = self.write_wanted("record what is wanted", &wanted).await {
+                if let Err(refusal) = self.write_wanted("record the wanted state", &wanted).await {
                     let error = refusal.cause;
                     tracing::warn!(worker = self.name(), %error, "cannot delete the record of an interrupted renewal");
                 }
@@ -225,7 +225,7 @@ impl State {
             Effect::StartAgain => Box::pin(self.start_again()).await,
             Effect::StopTree => Box::pin(self.stop_tree()).await?,
             Effect::ReportGivenUp => {
-                let cause = format!("it ended {} times within ten minutes", super::backoff::RESTARTS_MAX + 1);
+                let cause = format!("ended {} times within 10 minutes", super::backoff::RESTARTS_MAX + 1);
                 self.emit(EventKind::WorkerFailed { cause });
             }
         }
@@ -285,7 +285,7 @@ impl State {
             return self.feed(Event::Forgotten).await;
         };
         let Some(spec) = facts.spec.spec() else {
-            return Err(Refusal::new(RefusalKind::Start, "its launch contract is missing"));
+            return Err(error::no_contract(self.name()));
         };
         let caller = caller_of(&spec.contract, &spec.request);
         let base = row.swarm().and_then(|meta| meta.base.clone()).unwrap_or_default();

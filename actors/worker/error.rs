@@ -48,7 +48,7 @@ pub fn of_session(error: &SessionError) -> Refusal {
                 None => "run 'swarm clean' for the worker that owns it".to_owned(),
             };
             refusal(RefusalKind::Worktree).remedy(format!(
-                "{forgets} or remove {path} to discard that session; use 'swarm spawn --issue {found}' to continue it"
+                "{forgets} or remove {path} to discard that session; run 'swarm spawn --issue {found}' to continue it"
             ))
         }
         // Not final: a predecessor that was killed counts as alive while its last beat is recent.
@@ -66,6 +66,11 @@ pub fn of_process(error: &ProcessError) -> Refusal {
 
 pub fn of_io(step: &str, error: &std::io::Error) -> Refusal {
     Refusal::new(RefusalKind::Internal, format!("cannot {step}: {error}"))
+}
+
+/// Returns the refusal to start a worker again whose launch contract (`spec.json`) cannot be read.
+pub fn no_contract(name: &str) -> Refusal {
+    Refusal::new(RefusalKind::Start, format!("launch contract of worker '{name}' is missing")).of(name)
 }
 
 pub fn not_found(name: &str) -> Refusal {
@@ -94,7 +99,7 @@ mod tests {
             provider: None,
         };
         let refusal = of_session(&SessionError::mismatch(&plan, "A-1".to_owned()));
-        assert_eq!(refusal.cause, "/trees/a/.agent holds the session of 'A-1', not of 'A-2'");
+        assert_eq!(refusal.cause, "the session in /trees/a/.agent belongs to 'A-1', not to 'A-2'");
         let remedy = refusal.remedy.expect("there is one");
         assert!(remedy.contains(" or remove /trees/a/.agent to discard that session"), "{remedy}");
     }

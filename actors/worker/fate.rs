@@ -76,9 +76,9 @@ pub enum Fate {
 impl Lost {
     pub fn words(self) -> &'static str {
         match self {
-            Self::Machine => "the machine went down while it ran",
+            Self::Machine => "the machine went down while the worker was running",
             Self::Server => "its tmux server is gone",
-            Self::Killed => "it was killed together with its shim",
+            Self::Killed => "killed together with its shim",
         }
     }
 }
@@ -94,20 +94,20 @@ pub fn decide(facts: &Facts) -> Fate {
     };
     let leave = |why: &str| Fate::Leave(why.to_owned());
     if facts.wanted == WantedState::Stopped {
-        return leave("it was being stopped");
+        return leave("was being stopped");
     }
     // A run or loop recovers its own workers.
     if facts.request.starts_with("run/") {
-        return leave("its run resumes it: use 'swarm run'");
+        return leave("part of a run: run 'swarm run' to resume it");
     }
     if facts.in_loop && facts.request.starts_with("loop/") {
-        return leave("its loop resumes it: use 'swarm ralph resume'");
+        return leave("part of a ralph loop: run 'swarm ralph resume' to continue it");
     }
     match &facts.session {
         Some(Recovery::IdentifierMismatch { found }) => {
-            return Fate::Leave(format!("its session now belongs to '{found}'"));
+            return Fate::Leave(format!("its session belongs to '{found}'"));
         }
-        Some(Recovery::AgentAlive) => return leave("an agent is running in its session"),
+        Some(Recovery::AgentAlive) => return leave("its session is in use by a running agent"),
         Some(Recovery::Finished { .. }) => return leave("its session is marked as completed"),
         Some(Recovery::MaxAttempts { attempts }) => {
             return Fate::Leave(exhausted(attempts));
@@ -121,7 +121,7 @@ pub fn decide(facts: &Facts) -> Fate {
 }
 
 fn exhausted(recoveries: impl std::fmt::Display) -> String {
-    format!("it was recovered {recoveries} times already: use 'swarm respawn' to start it from scratch")
+    format!("recovered {recoveries} times already: run 'swarm respawn' to start it from scratch")
 }
 
 /// Reports whether nobody ended the worker, regardless of what may start it again.
@@ -135,14 +135,14 @@ fn lost(facts: &Facts) -> Result<Lost, String> {
         FineState::Lost => Ok(Lost::Killed),
         FineState::Exited | FineState::OutOfMemory => ended(facts),
         FineState::Stopped if facts.swept => Ok(Lost::Machine),
-        FineState::Stopped => Err("it was stopped".to_owned()),
-        FineState::Failed => Err("it was restarted too often: use 'swarm respawn' to start it from scratch".to_owned()),
+        FineState::Stopped => Err("stopped on request".to_owned()),
+        FineState::Failed => Err("restarted too often: run 'swarm respawn' to start it from scratch".to_owned()),
         FineState::Backoff => Err("its restart policy starts it again".to_owned()),
         FineState::Starting
         | FineState::Running
         | FineState::Suspended
         | FineState::Unsupervised
-        | FineState::Stopping => Err("it runs".to_owned()),
+        | FineState::Stopping => Err("already running".to_owned()),
     }
 }
 
@@ -151,15 +151,15 @@ fn ended(facts: &Facts) -> Result<Lost, String> {
     match (exit.reason, exit.ended) {
         (Reason::Closed, _) if facts.server_lives == Some(false) => Ok(Lost::Server),
         (Reason::Closed, _) => Err("its window was closed".to_owned()),
-        (Reason::Timeout, _) => Err("it reached its time limit".to_owned()),
-        (Reason::OutOfMemory, _) => Err("it ran out of memory".to_owned()),
-        (Reason::Output, _) => Err("it exceeded its output limit".to_owned()),
-        (Reason::Stopped, _) => Err("it was stopped".to_owned()),
-        (Reason::Abandoned, _) => Err("the state directory was removed while it ran".to_owned()),
-        (Reason::Exited, Ended::Code(0)) => Err("it has finished".to_owned()),
-        (Reason::Exited, Ended::Code(code)) => Err(format!("it exited with code {code}")),
+        (Reason::Timeout, _) => Err("reached its time limit".to_owned()),
+        (Reason::OutOfMemory, _) => Err("ran out of memory".to_owned()),
+        (Reason::Output, _) => Err("exceeded its output limit".to_owned()),
+        (Reason::Stopped, _) => Err("stopped on request".to_owned()),
+        (Reason::Abandoned, _) => Err("its state directory was removed".to_owned()),
+        (Reason::Exited, Ended::Code(0)) => Err("finished successfully".to_owned()),
+        (Reason::Exited, Ended::Code(code)) => Err(format!("exited with code {code}")),
         (Reason::Exited, Ended::Signal(SIGTERM)) if facts.swept => Ok(Lost::Machine),
-        (Reason::Exited, Ended::Signal(signal)) => Err(format!("it was killed by signal {signal}")),
+        (Reason::Exited, Ended::Signal(signal)) => Err(format!("killed by signal {signal}")),
     }
 }
 
@@ -209,16 +209,16 @@ mod tests {
         assert_eq!(decide(&gone), Fate::Recover(Lost::Server));
         for (facts, why) in [
             (closed, "its window was closed"),
-            (ended(Ended::Code(0), Reason::Exited), "it has finished"),
-            (ended(Ended::Code(3), Reason::Exited), "it exited with code 3"),
-            (ended(Ended::Signal(9), Reason::Exited), "it was killed by signal 9"),
-            (ended(Ended::Signal(15), Reason::Timeout), "it reached its time limit"),
-            (ended(Ended::Signal(9), Reason::OutOfMemory), "it ran out of memory"),
-            (ended(Ended::Signal(15), Reason::Output), "it exceeded its output limit"),
-            (facts(S::Running), "it runs"),
-            (facts(S::Stopped), "it was stopped"),
+            (ended(Ended::Code(0), Reason::Exited), "finished successfully"),
+            (ended(Ended::Code(3), Reason::Exited), "exited with code 3"),
+            (ended(Ended::Signal(9), Reason::Exited), "killed by signal 9"),
+            (ended(Ended::Signal(15), Reason::Timeout), "reached its time limit"),
+            (ended(Ended::Signal(9), Reason::OutOfMemory), "ran out of memory"),
+            (ended(Ended::Signal(15), Reason::Output), "exceeded its output limit"),
+            (facts(S::Running), "already running"),
+            (facts(S::Stopped), "stopped on request"),
             (facts(S::Backoff), "its restart policy starts it again"),
-            (Facts { wanted: WantedState::Stopped, ..facts(S::Interrupted) }, "it was being stopped"),
+            (Facts { wanted: WantedState::Stopped, ..facts(S::Interrupted) }, "was being stopped"),
         ] {
             assert_eq!(decide(&facts), Fate::Leave(why.to_owned()));
         }

@@ -73,9 +73,9 @@ pub async fn launch(ports: &Ports, registry: &RegistryHandle, mut start: Start) 
     if start.contract.merge && plan.as_ref().is_some_and(|plan| plan.base.branch.is_none()) {
         let refusal = Refusal::new(
             RefusalKind::Invalid,
-            "its work could not land: the worktree would start at a commit, not at a branch",
+            "--merge requires a base branch, but the worktree would start at a commit",
         );
-        return Err(refusal.remedy("name a branch with --base").of(&start.name));
+        return Err(refusal.remedy("choose a branch with --base").of(&start.name));
     }
     let generation = next_generation(ports, &start)?;
     let mut spec = spec(ports, &start, plan, generation);

@@ -29,10 +29,10 @@ impl State {
         }
         let spec = facts.spec.spec();
         let contract = spec.map(|spec| spec.contract.clone());
-        let contract = contract.ok_or_else(|| Refusal::new(RefusalKind::Start, "its launch contract is missing"))?;
+        let contract = contract.ok_or_else(|| error::no_contract(self.name()))?;
         if let Fate::Leave(why) = fate::decide(&self.facts(row, facts).await) {
             let kind = if subject.is_running() { RefusalKind::Running } else { RefusalKind::Invalid };
-            return Err(Refusal::new(kind, format!("worker '{name}' is not recovered: {why}")).of(&name));
+            return Err(Refusal::new(kind, format!("worker '{name}' not recovered: {why}")).of(&name));
         }
         if let (None, Some(lease)) = (&facts.exit, &facts.lease.content) {
             // No process of the previous generation may run beside the new one.
@@ -73,7 +73,7 @@ impl State {
         self.sync(&facts).await;
         let spec = facts.spec.spec();
         let contract = spec.map(|spec| spec.contract.clone());
-        let contract = contract.ok_or_else(|| Refusal::new(RefusalKind::Start, "its launch contract is missing"))?;
+        let contract = contract.ok_or_else(|| error::no_contract(self.name()))?;
         let caller = super::caller_of(&contract, spec.map_or("", |spec| &spec.request));
         if !subject.is_running() && self.machine.is_live() {
             return Err(Refusal::new(RefusalKind::Running, "its restart policy starts it again").of(self.name()));

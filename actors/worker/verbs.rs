@@ -282,7 +282,6 @@ pub(super) fn answered(row: &Row, facts: &DirFacts, caller: &Caller) -> Option<S
 
 fn check_name(name: &str) -> Result<(), Refusal> {
     WorkerName::parse(name).map(drop).map_err(|error| {
-        Refusal::new(RefusalKind::Invalid, format!("invalid worker name {name:?}: {error}"))
-            .remedy("names match [A-Za-z0-9][A-Za-z0-9._-]{0,63} and do not contain ..")
+        Refusal::new(RefusalKind::Invalid, format!("invalid worker name '{name}': {error}")).remedy(WorkerName::RULE)
     })
 }

@@ -94,7 +94,7 @@ pub fn hear(said: &Value) -> Heard {
         "SessionStart" | "UserPromptSubmit" | "Stop" | "StopFailure" | "SessionEnd" => Word::Working,
         "PreToolUse" => Word::Tool(tool()),
         "PermissionRequest" if name == QUESTION => Word::Waits(claude::question(input)),
-        "PermissionRequest" => Word::Waits(short(&format!("it asks for a permission: {}", tool()))),
+        "PermissionRequest" => Word::Waits(short(&format!("asks for permission: {}", tool()))),
         "PermissionDenied" | "PostToolUse" | "PostToolUseFailure" => Word::Done(tool()),
         "PreCompact" => Word::Doing(COMPACTING.to_owned()),
         "PostCompact" => Word::Done(COMPACTING.to_owned()),
@@ -112,7 +112,7 @@ pub fn hear(said: &Value) -> Heard {
 }
 
 fn notification(kind: &str, message: String) -> Option<Word> {
-    let message = if message.is_empty() { "it waits for a person".to_owned() } else { message };
+    let message = if message.is_empty() { "needs attention".to_owned() } else { message };
     match kind {
         "idle_prompt" => Some(Word::Idle(message)),
         // Older versions have no kinds.
@@ -189,10 +189,10 @@ mod tests {
             (tool("PostToolUse", "Bash", &touch), Word::Done(said("Bash: touch a"))),
             (tool("PostToolUseFailure", "Bash", &touch), Word::Done(said("Bash: touch a"))),
             (tool("PermissionDenied", "Bash", &touch), Word::Done(said("Bash: touch a"))),
-            (tool("PermissionRequest", "Bash", &touch), Word::Waits(said("it asks for a permission: Bash: touch a"))),
+            (tool("PermissionRequest", "Bash", &touch), Word::Waits(said("asks for permission: Bash: touch a"))),
             (tool("PermissionRequest", QUESTION, &asked), Word::Waits(said("Which? (a | b)"))),
             (notified("permission_prompt", "it needs you"), Word::StillWaits(said("it needs you"))),
-            (notified("elicitation_dialog", ""), Word::StillWaits(said("it waits for a person"))),
+            (notified("elicitation_dialog", ""), Word::StillWaits(said("needs attention"))),
             (notified("", "Claude is waiting for your input"), Word::Idle(said("Claude is waiting for your input"))),
             (notified("idle_prompt", "done"), Word::Idle(said("done"))),
             (plain("PreCompact"), Word::Doing(said(COMPACTING))),

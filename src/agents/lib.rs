@@ -98,7 +98,7 @@ pub enum Seen {
     Todos(serde_json::Value),
     /// The agent has to wait before it can continue.
     Delay(String),
-    /// The agent was denied a permission that no one was there to grant.
+    /// The agent was denied a permission that nobody could be asked to grant.
     Denied(String),
     /// The agent asks a person, and waits for the answer or continues without it.
     Asked(String),
@@ -158,7 +158,7 @@ impl Agent {
             (_, Some(_), Some("codex")) => Kind::Codex,
             (_, Some(_), None) => Kind::Command,
             (_, _, Some(events)) if !matches!(events, "claude" | "codex") => {
-                return Err(format!("invalid agents.{name}.events {events:?}: must be \"claude\" or \"codex\""));
+                return Err(format!("invalid agents.{name}.events '{events}': expected claude or codex"));
             }
             ("claude", None, _) => Kind::Claude,
             ("codex", None, _) => Kind::Codex,
@@ -168,7 +168,7 @@ impl Agent {
             }
             _ => {
                 let known: Vec<&str> = BUILT_IN.into_iter().chain(configured.keys().map(String::as_str)).collect();
-                return Err(format!("unknown agent '{name}' (known: {})", known.join(", ")));
+                return Err(format!("agent '{name}' not found (known: {})", known.join(", ")));
             }
         };
         Ok(Self { name: name.to_owned(), kind, config })
@@ -235,11 +235,11 @@ fn failure(cause: impl Into<String>, evidence: Option<String>, fault: FaultKind)
     Outcome::Failure { cause: cause.into(), evidence, fault }
 }
 
-/// Returns `ended with code 3` or `ended by signal 9`.
+/// Returns `exited with code 3` or `killed by signal 9`.
 pub fn end_words(ended: Ended) -> String {
     match ended {
-        Ended::Code(code) => format!("ended with code {code}"),
-        Ended::Signal(signal) => format!("ended by signal {signal}"),
+        Ended::Code(code) => format!("exited with code {code}"),
+        Ended::Signal(signal) => format!("killed by signal {signal}"),
     }
 }
 

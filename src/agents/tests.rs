@@ -215,7 +215,7 @@ fn agents_are_found_by_name_and_errors_name_the_problem() {
     assert_eq!(Agent::find("mine", &configured).map(|agent| agent.kind), Ok(Kind::Command));
     assert_eq!(Agent::find("empty", &configured), Err("agents.empty.command is empty".to_owned()));
     let unknown = Agent::find("none", &configured).expect_err("unknown");
-    assert_eq!(unknown, "unknown agent 'none' (known: claude, codex, shell, empty, mine)");
+    assert_eq!(unknown, "agent 'none' not found (known: claude, codex, shell, empty, mine)");
     let required = ["file_write".to_owned(), "web_search".to_owned(), "telepathy".to_owned()];
     assert_eq!(agent("shell").missing(&required), ["web_search", "telepathy"]);
     assert_eq!(agent("claude").missing(&required), ["telepathy"]);

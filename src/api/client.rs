@@ -85,7 +85,7 @@ pub fn post_raw<R: Route>(paths: &Paths, request: &R, each: &mut dyn FnMut(Answe
         }
         text = repeated(&text, attempt).map_err(|error| internal(&error.to_string()))?;
     }
-    let cause = format!("the supervisor's connection broke {ATTEMPTS_MAX} times");
+    let cause = format!("the connection to the supervisor broke {ATTEMPTS_MAX} times");
     Err(Refusal::new(RefusalKind::Internal, cause).remedy(format!("see {}", paths.supervisor_log().display())))
 }
 

@@ -42,10 +42,10 @@ pub struct Collected {
 pub fn collect() -> Result<Collected, Refusal> {
     let system = |doing: &str, error: io::Error| Refusal::new(RefusalKind::Internal, format!("{doing}: {error}"));
     let cwd = std::env::current_dir().map_err(|error| {
-        system("cannot read the current directory", error).remedy("change to a directory that exists")
+        system("cannot determine the current directory", error).remedy("change to a directory that exists")
     })?;
     let Some(cwd) = cwd.to_str() else {
-        let cause = format!("the path of the current directory is not UTF-8: {}", cwd.display());
+        let cause = format!("the path of the current directory is not valid UTF-8: {}", cwd.display());
         return Err(Refusal::new(RefusalKind::Invalid, cause));
     };
     let (environment, dropped) = textual(std::env::vars_os());

@@ -30,7 +30,8 @@ pub fn run(args: &ConfigArgs, paths: &Paths, screen: &mut Screen) -> Result<u8, 
     if let Some(unknown) = args.keys.iter().find(|key| !is_known(key)) {
         return Err(no_key(unknown).into());
     }
-    let cwd = std::env::current_dir().map_err(|error| Failure::system("cannot read the current directory", &error))?;
+    let cwd =
+        std::env::current_dir().map_err(|error| Failure::system("cannot determine the current directory", &error))?;
     let root = swarm_config::root_above(&cwd);
     let mut list = match swarm_config::shown(swarm_config::user_path().as_deref(), root) {
         Ok(list) => list,
@@ -62,7 +63,7 @@ fn no_key(key: &str) -> Refusal {
     let names: Vec<&str> = keys::KEYS.iter().map(|key| key.name).collect();
     match nearest(key, names) {
         Some(near) => refusal.remedy(format!("did you mean '{near}'?")),
-        None => refusal.remedy("run 'swarm config' for a list"),
+        None => refusal.remedy("run 'swarm config' to list all keys"),
     }
 }
 

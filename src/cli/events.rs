@@ -195,8 +195,8 @@ pub fn sentence(kind: &EventKind) -> String {
 /// Returns the sentence for the end of a worker: how it ended, why, after what time, and which limits it hit.
 pub fn exited(ended: Option<Ended>, reason: Option<Reason>, duration_ms: Option<u64>, hits: Hits) -> String {
     let how = match ended {
-        Some(ended @ Ended::Code(_)) => format!("ended with code {}", ended_word(ended)),
-        Some(ended @ Ended::Signal(_)) => format!("ended by {}", ended_word(ended)),
+        Some(ended @ Ended::Code(_)) => format!("exited with code {}", ended_word(ended)),
+        Some(ended @ Ended::Signal(_)) => format!("killed by {}", ended_word(ended)),
         None => "ended, exit code unknown".into(),
     };
     let why = match reason {
@@ -255,7 +255,7 @@ torn {"at_ms":17
 2026-01-02 00:00:00  supervisor  started (pid 9)
 2026-01-02 00:00:01  x  started (pid 10)
 2026-01-02 00:00:02  y  started (pid 11)
-2026-01-02 00:00:03  x  ended by SIGKILL (time limit reached) after 2m
+2026-01-02 00:00:03  x  killed by SIGKILL (time limit reached) after 2m
 2026-01-02 00:00:04  x  worker.pondered
 ";
         assert_eq!(told(&[]), expected);

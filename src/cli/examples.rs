@@ -311,7 +311,7 @@ Examples:
   swarm session check fix --json
   swarm session update currentPhase='writing tests'     run in the worktree of an agent
 
-The session of a worker with a worktree is stored in its .agent folder, which
+The session of a worker with a worktree is stored in its .agent directory, which
 git ignores.";
 
 pub const SESSION_CHECK: &str = "\

@@ -177,7 +177,7 @@ fn show(args: &HistoryArgs, past: &Past, registered: bool, clock: &Clock, screen
         });
         return json::print(screen, "swarm.history/1", &body).map(|()| 0);
     }
-    let head = ["START", "HOW", "PID", "END", "EXIT", "LASTED", "WHAT"].map(str::to_owned).to_vec();
+    let head = ["START", "REASON", "PID", "END", "EXIT", "DURATION", "RESULT"].map(str::to_owned).to_vec();
     let rows: Vec<Vec<String>> = std::iter::once(head).chain(past.starts.iter().map(|life| row(life, clock))).collect();
     for line in table(&rows, |_, _, _| None).lines() {
         screen.line(line.trim_end())?;
@@ -259,10 +259,10 @@ torn {"at_ms":17
     #[test]
     fn each_start_is_listed_with_its_end() {
         let expected = "\
-START                HOW      PID  END                  EXIT     LASTED  WHAT
-2026-01-02 00:00:01  spawn    10   2026-01-02 00:00:03  3        2s      ended with code 3, restart in 1s
-2026-01-02 00:00:04  restart  12   2026-01-02 00:02:04  SIGTERM  2m      ended by SIGTERM (stopped)
-2026-01-02 00:03:04  respawn  13   -                    -        1m      running
+START                REASON   PID  END                  EXIT     DURATION  RESULT
+2026-01-02 00:00:01  spawn    10   2026-01-02 00:00:03  3        2s        exited with code 3, restart in 1s
+2026-01-02 00:00:04  restart  12   2026-01-02 00:02:04  SIGTERM  2m        killed by SIGTERM (stopped)
+2026-01-02 00:03:04  respawn  13   -                    -        1m        running
 2026-01-02 00:03:10  landed on main: abc
 ";
         assert_eq!(told(&["x"], None), expected);

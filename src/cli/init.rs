@@ -103,7 +103,7 @@ fn target(dir: &Path, args: &InitArgs) -> Result<(&'static str, Option<String>),
 fn read(path: &Path) -> Result<Option<String>, Failure> {
     match fs::read(path) {
         Ok(bytes) => String::from_utf8(bytes).map(Some).map_err(|_| {
-            let cause = format!("{} is not UTF-8 text", path.display());
+            let cause = format!("{} is not valid UTF-8", path.display());
             Refusal::new(RefusalKind::Invalid, cause).remedy("use --file to choose another file").into()
         }),
         Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),

@@ -4,7 +4,7 @@ use clap::{Args, ValueEnum};
 
 #[derive(Debug, Args)]
 pub struct InitArgs {
-    /// Print what would be done, and change nothing
+    /// Show what would be done without changing anything
     #[arg(long)]
     pub dry_run: bool,
     /// File for the instructions [default: the existing one, else AGENTS.md]

@@ -142,6 +142,6 @@ fn a_file_that_is_not_utf8_is_left_alone() {
     let dir = project(&[]);
     fs::write(dir.path().join("AGENTS.md"), [0xff, 0xfe]).expect("written");
     let (_, err, code) = init(dir.path(), &[]);
-    assert!(err.contains("AGENTS.md is not UTF-8 text\nswarm: hint: "), "{err}");
+    assert!(err.contains("AGENTS.md is not valid UTF-8\nswarm: hint: "), "{err}");
     assert_eq!(code, 1);
 }

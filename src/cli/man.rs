@@ -60,8 +60,10 @@ pub fn run(args: &ManArgs, screen: &mut Screen) -> Result<u8, Failure> {
     let Some(command) = top.get_subcommands().find(|command| command.get_name() == verb) else {
         let refusal = Refusal::new(RefusalKind::NotFound, format!("verb '{verb}' not found"));
         let near = nearest(verb, top.get_subcommands().map(Command::get_name));
-        let remedy =
-            near.map_or_else(|| "run 'swarm --help' for a list".to_owned(), |near| format!("did you mean '{near}'?"));
+        let remedy = near.map_or_else(
+            || "run 'swarm --help' to list all verbs".to_owned(),
+            |near| format!("did you mean '{near}'?"),
+        );
         return Err(refusal.remedy(remedy).into());
     };
     screen.bytes(page(command).as_bytes()).map(|()| 0)

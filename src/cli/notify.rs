@@ -1,4 +1,4 @@
-//! `swarm notify test`: sends a test notification by each configured way and reports the results.
+//! `swarm notify test`: sends a test notification through each configured channel and reports the results.
 
 use std::fs::DirBuilder;
 use std::os::unix::fs::DirBuilderExt as _;
@@ -25,7 +25,7 @@ pub struct NotifyArgs {
 
 #[derive(Debug, Subcommand)]
 pub enum NotifyAction {
-    /// Send a test notification by each configured way (exit code 1: one failed)
+    /// Send a test notification through each configured channel (exit code 1: one failed)
     Test(TestArgs),
 }
 

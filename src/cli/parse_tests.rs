@@ -52,7 +52,7 @@ Supervise a fleet of coding agents, each in its own tmux window or process and g
 Usage: swarm <COMMAND>
 
 Runs:
-  plan         Make a plan with one workstream for each spec in a folder
+  plan         Make a plan with one workstream for each spec in a directory
   run          Run the plan or a file of jobs: work, verify, land
   ralph        Repeat an agent with a fresh context until it is done
 
@@ -67,12 +67,12 @@ Workers:
   kill         Stop workers; they stay registered
   respawn      Start a worker again with its original settings
   clean        Remove stopped workers, with their logs and clean worktrees
-  recover      List interrupted workers (reboot, lost tmux) and restart them
+  recover      List or restart interrupted workers (reboot, lost tmux)
 
 Landing:
   diff         Show the changes of a worker, committed or not
   merge        Land finished work on its base branch through a merge queue
-  restore      List and restore what was saved of removed worktrees
+  restore      List and restore saves of removed worktrees
 
 Agents and sessions:
   peek         Show the screen of a tmux worker
@@ -80,7 +80,7 @@ Agents and sessions:
   interrupt    Send Ctrl-C to a tmux worker
   eof          Send Ctrl-D to a tmux worker
   attach       Attach this terminal to the window of a tmux worker
-  heartbeat    Nudge agents on a schedule: type a text into their windows
+  heartbeat    Nudge agents on a schedule by typing text into their windows
   session      Show or update the session of a worker
 
 Flows:

@@ -33,7 +33,10 @@ pub fn run(args: &RespawnArgs, paths: &Paths, screen: &mut Screen) -> Result<u8,
             return Err(no_answer());
         }
         if !refused && loops::is_over(paths, name) {
-            screen.aside("note: ", "its ralph loop has ended: the worker gets no prompt and runs as a plain worker");
+            let note = format!(
+                "the ralph loop for '{name}' has ended, so the worker gets no prompt and runs as a plain worker"
+            );
+            screen.aside("note: ", &note);
         }
     }
     told.end("swarm.respawned/1", screen)

@@ -306,7 +306,7 @@ pub mod tests {
         assert_eq!((sent, out.as_str()), (Ok(0), "sent to job\n"));
         let (sent, out, err) = spoken(&registry, environment, |verb| send(verb, Some(Who::All), plain("two")));
         assert_eq!((sent, out.as_str()), (Ok(1), "sent to job\nsent to job-two\n"));
-        assert_eq!(err, "swarm: error: gone: pane %99 has ended, the text was not delivered\n");
+        assert_eq!(err, "swarm: error: gone: pane %99 has ended; the text was not delivered\n");
         wait_until("both", || server.logged("job").contains("got two") && server.logged("job-two").contains("got two"));
         assert!(server.logged("job").contains("got one") && !server.logged("job-two").contains("got one"));
         assert!(!server.logged("other").contains("got"));

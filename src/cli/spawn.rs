@@ -32,9 +32,6 @@ use swarm_sys::paths::Paths;
 /// Default nudge for a stuck worker.
 const STUCK_MESSAGE: &str = "continue";
 
-const NAME_RULE: &str = "names have up to 64 of A-Z a-z 0-9 . _ -, begin with a letter or digit, \
-                         do not contain '..', and do not end in '.' or '.lock'";
-
 pub fn run(args: &SpawnArgs, paths: &Paths, screen: &mut Screen) -> Result<u8, Failure> {
     if let Some(file) = &args.file {
         return many::run(file, args.json, paths, screen);
@@ -50,7 +47,7 @@ pub fn run(args: &SpawnArgs, paths: &Paths, screen: &mut Screen) -> Result<u8, F
     let request = build(args, collected.caller, &paths.session(), log_limit.as_deref())
         .map_err(|refusal| taken_first(&args.name, paths).unwrap_or(refusal))?;
     for variable in &collected.dropped {
-        screen.warning(&format!("environment variable '{variable}' is not UTF-8 and is not passed on"));
+        screen.warning(&format!("environment variable '{variable}' is not valid UTF-8 and is not passed on"));
     }
     let spawned = start(&request, paths, &mut |text| screen.warning(&text))?;
     announce(args, &spawned, nudge, paths, screen)
@@ -143,7 +140,7 @@ pub fn begin_nudge(
 
 pub fn check_name(name: &str) -> Result<(), Refusal> {
     let named = |error: NameError| {
-        Refusal::new(RefusalKind::Invalid, format!("invalid worker name '{name}': {error}")).remedy(NAME_RULE)
+        Refusal::new(RefusalKind::Invalid, format!("invalid worker name '{name}': {error}")).remedy(WorkerName::RULE)
     };
     WorkerName::parse(name).map(drop).map_err(named)
 }
@@ -291,12 +288,12 @@ fn tmux_place(args: &SpawnArgs, session: &str) -> Result<TmuxPlace, Refusal> {
             || name.contains([':', '.', '#', '{', '}'])
             || name.contains(char::is_control))
     {
-        return invalid(format!("invalid session name '{name}': it has a special meaning for tmux"));
+        return invalid(format!("invalid --session '{name}': has a special meaning for tmux"));
     }
     if let Some(name) = &args.place.tmux_socket
         && (name.is_empty() || name.contains('/') || name.contains(char::is_control) || name == "." || name == "..")
     {
-        return invalid(format!("invalid tmux socket name '{name}': expected a file name, not a path"));
+        return invalid(format!("invalid --tmux-socket '{name}': expected a file name, not a path"));
     }
     let session = args.place.session.as_deref().unwrap_or(session).to_owned();
     Ok(TmuxPlace { session, socket: args.place.tmux_socket.clone(), socket_path: None })

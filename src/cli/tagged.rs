@@ -8,7 +8,7 @@ use swarm_store::views::Registry;
 
 #[derive(Clone, Debug, Default, Args)]
 pub struct Tagged {
-    /// Select every worker with this tag instead of a name (if repeated: with all of these tags)
+    /// Select workers by this tag instead of by name (may be repeated to require several tags)
     #[arg(long = "tag", value_name = "TAG")]
     pub tags: Vec<String>,
 }
@@ -57,8 +57,10 @@ fn nobody(tags: &[String], registry: &Registry) -> Refusal {
         None => format!("no worker has all of the tags '{}'", tags.join("', '")),
     };
     let near = missing.and_then(|tag| nearest(tag, known()));
-    let remedy =
-        near.map_or_else(|| "run 'swarm ls' to see the tags".to_owned(), |near| format!("did you mean '{near}'?"));
+    let remedy = near.map_or_else(
+        || "run 'swarm ls' to list workers with their tags".to_owned(),
+        |near| format!("did you mean '{near}'?"),
+    );
     Refusal::new(RefusalKind::NotFound, cause).remedy(remedy)
 }
 

@@ -53,13 +53,13 @@ impl Repair {
                 // Setting the mode of a symbolic link would change another file.
                 let meta = fs::symlink_metadata(path).map_err(said)?;
                 match meta.is_symlink() {
-                    true => Err("it is a symbolic link now".to_owned()),
+                    true => Err("the file is now a symbolic link".to_owned()),
                     false => fs::set_permissions(path, Permissions::from_mode(*mode)).map_err(said),
                 }
             }
             Self::Temporary(path) => match store::is_abandoned(path) {
                 true => fs::remove_file(path).map_err(said),
-                false => Err("it is in use now".to_owned()),
+                false => Err("the file is now in use".to_owned()),
             },
             Self::Worktree { path, repo } => trees::remove(path, repo, paths, caller),
             Self::Lock { path, repo } => swarm_git::repository::remove_stale_lock(path, repo),

@@ -87,7 +87,7 @@ fn strangers(repo: &Path, known: &BTreeSet<PathBuf>, listed: &[Listed]) -> Vec<(
 /// Finds locks of dead git processes, which block every other git.
 fn locks(repo: &Path) -> Vec<Finding> {
     let told = |path: PathBuf| {
-        let what = format!("{} is a lock of a git that was killed, and blocks other gits", path.display());
+        let what = format!("{} is the lock of a killed git process and blocks other git commands", path.display());
         Finding::error("worktrees", what).repair(Repair::Lock { path, repo: repo.to_owned() })
     };
     swarm_git::repository::stale_locks(repo).unwrap_or_default().into_iter().map(told).collect()
@@ -139,7 +139,7 @@ pub(super) fn remove(tree: &Path, repo: &Path, paths: &Paths, caller: &Caller) -
         || now.known.contains(&resolved(tree))
         || !swarm_git::worktrees::is_abandoned_by(tree, paths.root())
     {
-        return Err("it is in use now".to_owned());
+        return Err("the worktree is now in use".to_owned());
     }
     let name = tree.file_name().unwrap_or_default().to_string_lossy().into_owned();
     swarm_git::worktrees::remove_worktree_if_clean(&name, tree, repo, caller)

@@ -90,8 +90,8 @@ fn run(paths: &Paths, name: &str, command: &str, notice: &Notice) -> Result<(), 
         .map_err(|error| failed(format!("cannot be run: {error}")))?;
     let cause = match ended.map(|ended| ended.outcome) {
         Some(Outcome::Code(0)) => return Ok(()),
-        Some(Outcome::Code(code)) => format!("ended with code {code}"),
-        Some(Outcome::Signal(signal)) => format!("was ended by signal {signal}"),
+        Some(Outcome::Code(code)) => format!("exited with code {code}"),
+        Some(Outcome::Signal(signal)) => format!("was killed by signal {signal}"),
         Some(Outcome::Timeout) => format!("timed out after {} s", DELIVERY_MAX.as_secs()),
         Some(Outcome::Unknown(why)) => format!("ended with an unknown result: {why}"),
         None => "was killed".to_owned(),

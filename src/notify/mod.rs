@@ -70,7 +70,7 @@ impl Notifier {
     pub async fn end(self) {
         drop(self.over);
         if tokio::time::timeout(END_MAX, self.task).await.is_err() {
-            tracing::warn!("the supervisor ends before all notices were delivered");
+            tracing::warn!("the supervisor ends before all notifications were delivered");
         }
     }
 }
@@ -145,7 +145,7 @@ async fn off_thread(work: impl FnOnce() -> Result<(), Failed> + Send + 'static) 
     let started = std::thread::Builder::new().name("notify".to_owned()).spawn(move || done.send(work()));
     match started {
         Ok(_) => is_done.await.unwrap_or_else(|_| Err(Failed::for_good("internal error; see the panic in this log"))),
-        Err(error) => Err(Failed::for_now(format!("cannot start a thread: {error}"))),
+        Err(error) => Err(Failed::for_now(format!("cannot create a thread: {error}"))),
     }
 }
 

@@ -47,8 +47,8 @@ pub fn sort(event: &Event) -> Option<(Group, String)> {
             (_, Some(Reason::Timeout)) => (Group::Failed, about("timed out".to_owned())),
             (_, Some(Reason::OutOfMemory)) => (Group::Failed, about("ran out of memory".to_owned())),
             (_, Some(Reason::Output)) => (Group::Failed, about("exceeded its output limit".to_owned())),
-            (Some(Ended::Code(code)), _) => (Group::Failed, about(format!("failed with code {code}"))),
-            (Some(Ended::Signal(signal)), _) => (Group::Failed, about(format!("was ended by signal {signal}"))),
+            (Some(Ended::Code(code)), _) => (Group::Failed, about(format!("exited with code {code}"))),
+            (Some(Ended::Signal(signal)), _) => (Group::Failed, about(format!("was killed by signal {signal}"))),
             (None, _) => (Group::Failed, about("ended with an unknown result".to_owned())),
         },
         EventKind::WorkerFailed { cause } => {

@@ -45,8 +45,8 @@ fn each_event_has_its_group_and_message() {
     let code = |code| Some(Ended::Code(code));
     for (kind, told) in [
         (exited(code(0), Some(Reason::Exited)), Some((Group::Finished, "w finished"))),
-        (exited(code(3), Some(Reason::Exited)), Some((Group::Failed, "w failed with code 3"))),
-        (exited(Some(Ended::Signal(9)), Some(Reason::Exited)), Some((Group::Failed, "w was ended by signal 9"))),
+        (exited(code(3), Some(Reason::Exited)), Some((Group::Failed, "w exited with code 3"))),
+        (exited(Some(Ended::Signal(9)), Some(Reason::Exited)), Some((Group::Failed, "w was killed by signal 9"))),
         (exited(code(1), Some(Reason::Timeout)), Some((Group::Failed, "w timed out"))),
         (exited(code(1), Some(Reason::OutOfMemory)), Some((Group::Failed, "w ran out of memory"))),
         (exited(code(1), Some(Reason::Output)), Some((Group::Failed, "w exceeded its output limit"))),

@@ -148,7 +148,7 @@ async fn the_end_delivers_pending_notices_and_does_not_wait_for_hanging_ones() {
     events.send(finished("last")).expect("heard");
     notifier.end().await;
     assert!(Way::ALL.iter().all(|way| by(*way, &told) == [("last".to_owned(), 0)]), "{told:?}");
-    assert!(logged(&lines, "before all notices").is_empty());
+    assert!(logged(&lines, "before all notifications").is_empty());
 
     let hangs = |way, _: &Notice| (if way == Way::Webhook { HOUR } else { Duration::ZERO }, Ok(()));
     let (events, notifier, told) = start(hangs);
@@ -157,7 +157,7 @@ async fn the_end_delivers_pending_notices_and_does_not_wait_for_hanging_ones() {
     notifier.end().await;
     assert_eq!(began.elapsed(), END_MAX);
     assert_eq!((by(Way::Command, &told).len(), by(Way::Webhook, &told).len()), (1, 0));
-    assert_eq!(logged(&lines, "before all notices").len(), 1);
+    assert_eq!(logged(&lines, "before all notifications").len(), 1);
 }
 
 #[test]

@@ -69,7 +69,7 @@ where
         let notice = match queue.recv().await {
             Ok(notice) => notice,
             Err(RecvError::Lagged(dropped)) => {
-                tracing::warn!(way = way_name, dropped, "dropped the oldest of too many waiting notices");
+                tracing::warn!(way = way_name, dropped, "dropped the oldest of too many waiting notifications");
                 continue;
             }
             Err(RecvError::Closed) => return,

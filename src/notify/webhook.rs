@@ -102,35 +102,35 @@ impl fmt::Display for Address {
 impl Address {
     /// Fails without showing anything of the URL: a token may be in the wrong place.
     fn parse(url: &str) -> Result<Self, String> {
-        let wrong = |why: &str| Err(format!("its address {why}"));
+        let wrong = |why: &str| Err(format!("the URL {why}"));
         let (scheme, rest) = url.trim().split_once("://").unwrap_or_default();
         let known = [Scheme::Http, Scheme::Https].into_iter().find(|known| scheme.eq_ignore_ascii_case(known.name()));
         let Some(scheme) = known else {
             return wrong("does not begin with http:// or https://");
         };
         if rest.contains(|c: char| c.is_whitespace() || c.is_control()) {
-            return wrong("has a blank in it");
+            return wrong("contains a space or control character");
         }
         // A fragment is not sent.
         let rest = rest.split('#').next().unwrap_or_default();
         let (host, path) = rest.find(['/', '?']).map_or((rest, ""), |at| rest.split_at(at));
         if host.contains('@') {
-            return wrong("has a user in it, which is not sent");
+            return wrong("contains a user name, which is not supported");
         }
         let (name, port) = match host.strip_prefix('[').and_then(|host| host.split_once(']')) {
             Some((name, port)) => (name, port),
             None => host.find(':').map_or((host, ""), |at| host.split_at(at)),
         };
         if name.is_empty() {
-            return wrong("names no host");
+            return wrong("has no host");
         }
         if !name.chars().all(|c| c.is_ascii_alphanumeric() || "-._:".contains(c)) {
-            return wrong("has a host with other characters than letters, digits, '.' and '-'");
+            return wrong("has an invalid host: only letters, digits, '.' and '-' are allowed");
         }
         let port = match port.strip_prefix(':').map(str::parse) {
             Some(Ok(port)) => port,
             None if port.is_empty() => scheme.port(),
-            _ => return wrong("has no port after its host's colon"),
+            _ => return wrong("has no valid port after the colon"),
         };
         let slash = if path.starts_with('/') { "" } else { "/" };
         let path = format!("{slash}{}", in_ascii(path));
@@ -199,11 +199,11 @@ fn send(
 
 /// Says why there is no answer. The text of an error is used only if it cannot contain the URL.
 fn failed(error: Error, limit: Duration) -> Failed {
-    let not_http = || Failed::for_now("it did not answer in HTTP");
+    let not_http = || Failed::for_now("the server did not answer in HTTP");
     match error {
-        Error::Timeout(Timeout::Resolve) => Failed::for_now(format!("its host's name was not found within {limit:?}")),
+        Error::Timeout(Timeout::Resolve) => Failed::for_now(format!("host name not resolved within {limit:?}")),
         Error::Timeout(_) => Failed::for_now(format!("no answer within {limit:?}")),
-        Error::HostNotFound => Failed::for_now("its host has no address"),
+        Error::HostNotFound => Failed::for_now("host has no address"),
         Error::Protocol(_) | Error::LargeResponseHeader(..) => not_http(),
         Error::Io(error) if error.kind() == io::ErrorKind::UnexpectedEof => not_http(),
         Error::Io(error) => match error.get_ref().and_then(|cause| cause.downcast_ref::<rustls::Error>()) {
@@ -213,7 +213,7 @@ fn failed(error: Error, limit: Duration) -> Failed {
         Error::Rustls(error) => in_tls(&error),
         // From the lookup.
         Error::Other(error) => Failed::for_now(error.to_string()),
-        Error::Http(_) | Error::BadUri(_) => Failed::for_good("its address is not a valid URL"),
+        Error::Http(_) | Error::BadUri(_) => Failed::for_good("the URL is not valid"),
         _ => Failed::for_now("the request failed"),
     }
 }
@@ -227,10 +227,10 @@ fn in_tls(error: &rustls::Error) -> Failed {
 fn judge(status: u16) -> Result<(), Failed> {
     match status {
         200..=299 => Ok(()),
-        300..=399 => Err(Failed::for_good(format!("it answered {status}, and redirects are not followed"))),
-        408 | 425 | 429 => Err(Failed::for_now(format!("it answered {status}"))),
-        400..=499 => Err(Failed::for_good(format!("it answered {status}"))),
-        _ => Err(Failed::for_now(format!("it answered {status}"))),
+        300..=399 => Err(Failed::for_good(format!("HTTP status {status}: redirects are not followed"))),
+        408 | 425 | 429 => Err(Failed::for_now(format!("HTTP status {status}"))),
+        400..=499 => Err(Failed::for_good(format!("HTTP status {status}"))),
+        _ => Err(Failed::for_now(format!("HTTP status {status}"))),
     }
 }
 

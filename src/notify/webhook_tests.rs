@@ -29,15 +29,15 @@ fn addresses_are_parsed_or_refused_without_showing_them() {
     for (url, why) in [
         ("ftp://secret", "does not begin with http:// or https://"),
         ("secret", "does not begin with http:// or https://"),
-        ("https://x:/secret", "no port"),
-        ("http://", "names no host"),
-        ("http://:80/secret", "names no host"),
-        ("http://x:secret/", "no port"),
-        ("http://user:secret/x@y/", "no port"),
-        ("http://[::1]secret/", "no port"),
-        ("http://a secret/", "a blank"),
-        ("http://u:secret@x/", "a user in it"),
-        ("http://sécret/", "other characters"),
+        ("https://x:/secret", "no valid port"),
+        ("http://", "has no host"),
+        ("http://:80/secret", "has no host"),
+        ("http://x:secret/", "no valid port"),
+        ("http://user:secret/x@y/", "no valid port"),
+        ("http://[::1]secret/", "no valid port"),
+        ("http://a secret/", "a space"),
+        ("http://u:secret@x/", "a user name"),
+        ("http://sécret/", "invalid host"),
     ] {
         let cause = parsed(url).expect_err(url);
         assert!(cause.contains(why) && !cause.contains("cret"), "{cause}");
@@ -119,11 +119,17 @@ fn the_answer_decides_whether_the_request_is_retried() {
         ("HTTP/1.0 204\n\n", Ok(())),
         ("HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nshort", Ok(())),
         ("HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 200 OK\r\n\r\n", Ok(())),
-        ("HTTP/1.1 302 Found\r\nLocation: /secret\r\n\r\n", Err(("302, and redirects are not followed", false))),
-        ("HTTP/1.1 307 No\r\nLocation: http://secret/\r\n\r\n", Err(("307, and redirects are not followed", false))),
-        ("HTTP/1.1 404 secret\r\n\r\n", Err(("it answered 404", false))),
-        ("HTTP/1.1 429 Slowly\r\n\r\n", Err(("it answered 429", true))),
-        ("HTTP/1.1 500 secret\r\n\r\n", Err(("it answered 500", true))),
+        (
+            "HTTP/1.1 302 Found\r\nLocation: /secret\r\n\r\n",
+            Err(("HTTP status 302: redirects are not followed", false)),
+        ),
+        (
+            "HTTP/1.1 307 No\r\nLocation: http://secret/\r\n\r\n",
+            Err(("HTTP status 307: redirects are not followed", false)),
+        ),
+        ("HTTP/1.1 404 secret\r\n\r\n", Err(("HTTP status 404", false))),
+        ("HTTP/1.1 429 Slowly\r\n\r\n", Err(("HTTP status 429", true))),
+        ("HTTP/1.1 500 secret\r\n\r\n", Err(("HTTP status 500", true))),
         ("HTTP/1.1 x\r\n\r\n", Err(("did not answer in HTTP", true))),
         ("SSH-2.0 200\r\n", Err(("did not answer in HTTP", true))),
         ("", Err(("did not answer in HTTP", true))),
@@ -233,7 +239,7 @@ fn the_addresses_of_a_name_are_tried_in_turn() {
     assert_eq!(sent(vec![hanging, answering("HTTP/1.1 200 OK\r\n\r\n")], Duration::from_secs(6)), Ok(()));
     assert!(sent(vec![hanging], Duration::from_millis(200)).expect_err("no answer").cause.contains("no answer within"));
     assert!(sent(vec![deserted], SOON).expect_err("nobody there").cause.contains("refused"));
-    assert_eq!(sent(Vec::new(), SOON).expect_err("none").cause, "its host has no address");
+    assert_eq!(sent(Vec::new(), SOON).expect_err("none").cause, "host has no address");
 }
 
 #[test]
@@ -245,7 +251,7 @@ fn a_slow_name_lookup_times_out() {
     let host = Host { name: "name.example".to_owned(), port: 80, sources };
     let address = Address::parse("http://name.example/").expect("an address");
     let failed = send(&address, "{}", Duration::from_millis(20), RootCerts::WebPki, host).expect_err("not found");
-    assert_eq!(failed, Failed::for_now("its host's name was not found within 20ms"));
+    assert_eq!(failed, Failed::for_now("host name not resolved within 20ms"));
 }
 
 /// Starts a server with its own certificate for these names; returns the certificate and the address.

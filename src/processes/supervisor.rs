@@ -162,7 +162,7 @@ async fn keep_guard(
         match inherited.new_guard(paths) {
             Ok(pid) => guard.store(pid, std::sync::atomic::Ordering::Relaxed),
             Err(error) => {
-                tracing::error!(%error, "cannot start a guard, retrying");
+                tracing::error!(%error, "cannot start a guard; retrying");
                 tokio::time::sleep(Duration::from_secs(1)).await;
                 guard.store(0, std::sync::atomic::Ordering::Relaxed);
             }

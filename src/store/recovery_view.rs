@@ -15,7 +15,7 @@ use swarm_sys::paths::Paths;
 /// Returns the fate of a worker, and the contract that it was started with; the contract is `None` for a worker of
 /// the original `swarm` and for one whose records are gone.
 pub fn of(paths: &Paths, worker: &WorkerView) -> (Fate, Option<Spec>) {
-    let foreign = || (Fate::Leave("it was started by another program: swarm respawn".to_owned()), None);
+    let foreign = || (Fate::Leave("started by another program: run 'swarm respawn' to start it here".to_owned()), None);
     let Some(generation) = worker.row.swarm().map(|meta| meta.generation) else { return foreign() };
     let read = DiskRecords::new(paths.clone()).read(&worker.row.name, generation).ok().flatten();
     match read.filter(|facts| reconcile::belongs(&worker.row, facts)) {

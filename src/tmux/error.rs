@@ -27,26 +27,26 @@ pub enum TmuxError {
     NotFound(String),
     #[error("duplicate session: {0}")]
     Duplicate(String),
-    #[error("pane {pane} has ended, the text was not delivered")]
+    #[error("pane {pane} has ended; the text was not delivered")]
     NotDelivered { pane: String },
     #[error("pane {pane} did not show the text within {} s, so Enter was not pressed", limit_ms.div_ceil(1000))]
     NotShown { pane: String, limit_ms: u64 },
-    #[error("invalid tmux session name {name:?}: {why}")]
+    #[error("invalid tmux session name '{name}': {why}")]
     Session { name: String, why: String },
-    #[error("invalid tmux window name {name:?}")]
+    #[error("invalid tmux window name '{name}'")]
     WindowName { name: String },
-    #[error("invalid tmux socket name {name:?}: {why}")]
+    #[error("invalid tmux socket name '{name}': {why}")]
     SocketName { name: String, why: &'static str },
     #[error("the tmux socket path {path} has {bytes} bytes (maximum {limit})")]
     SocketPath { path: String, bytes: usize, limit: usize },
-    #[error("the tmux session {0:?} or its server ended repeatedly while the window was being created")]
+    #[error("tmux session '{0}' or its server ended repeatedly while the window was being created")]
     Unsteady(String),
     #[error("unexpected output of tmux: {0:?}")]
     Answer(String),
     /// Any other error, in tmux's words.
     #[error("{0}")]
     Other(String),
-    #[error("failed to run tmux: {0}")]
+    #[error("cannot run tmux: {0}")]
     System(String),
 }
 

@@ -203,7 +203,7 @@ fn last(order: &Order<'_>) -> String {
 }
 
 fn pipe<'a>(target: &str, log: &Path) -> Result<TmuxCommand<'a>, TmuxError> {
-    let path = log.to_str().ok_or_else(|| TmuxError::System(format!("the path {log:?} is not UTF-8")))?;
+    let path = log.to_str().ok_or_else(|| TmuxError::System(format!("the path {log:?} is not valid UTF-8")))?;
     // Without a flag, `pipe-pane` pipes the output of the pane. The method `stdout` of `PipePane` would send `-I`,
     // which types the output of the command into the pane.
     Ok(PipePane::new().target_pane(target.to_owned()).shell_command(words::append_to_log(path)).build())

@@ -313,11 +313,12 @@ fn a_held_registry_lock_is_named_and_reading_verbs_still_work() {
         timed(|| assert_eq!(rig.swarm(&["ls", "--format", "names"]).ok(), "x\n"))
     });
     let lock = rig.root().canonicalize().expect("there").join("state.lock");
-    let cause = format!("registry lock {} not acquired within 10 s, held by process {pid} (", lock.display());
+    let cause = format!("{} is locked by process {pid} (", lock.display());
     quick("the refusal", Duration::from_secs(14), || {
         let took = timed(|| {
             let said = rig.swarm(&["spawn", "--name", "y", "--", "sh", "-c", "touch ran"]);
             assert!(said.err.starts_with(&format!("swarm: error: {cause}")) && said.code == Some(1), "{said:?}");
+            assert!(said.err.contains("(waited 10 s)\n"), "{said:?}");
         });
         assert!(took > Duration::from_secs(9), "{took:?}");
         took

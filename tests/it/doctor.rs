@@ -242,7 +242,7 @@ fn locks_of_a_killed_git_are_found_and_removed() {
     assert!(found(&rig, &[]).is_empty(), "a young lock may be in use");
     let old = std::time::SystemTime::now() - std::time::Duration::from_secs(3600);
     fs::File::options().write(true).open(&lock).and_then(|file| file.set_modified(old)).expect("set");
-    one(&found(&rig, &[]), &["worktrees: ", "index.lock is a lock of a git that was killed"]);
+    one(&found(&rig, &[]), &["worktrees: ", "index.lock is the lock of a killed git process"]);
     one(&found(&rig, &["--repair", "--yes"]), &["(mended)"]);
     assert!(!lock.exists());
 }

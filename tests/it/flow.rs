@@ -119,7 +119,7 @@ fn a_workflow_is_checked_with_lines() {
     rig.file("cwd/torn.yaml", "workflow: [");
     let said = rig.swarm(&["flow", "check", "torn.yaml"]);
     assert!(said.code == Some(1) && said.out.starts_with("torn.yaml: "), "{said:?}");
-    rig.swarm(&["flow", "check", "none.yaml"]).refused(1, "cannot read none.yaml: no such file");
+    rig.swarm(&["flow", "check", "none.yaml"]).refused(1, "cannot read none.yaml: file not found");
     assert_eq!(rig.swarm(&["flow", "check"]).code, Some(2));
 }
 

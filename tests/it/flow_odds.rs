@@ -72,7 +72,7 @@ fn flows_that_could_not_land_or_run_are_refused_before_anything_is_created() {
     assert!(said.code == Some(1) && said.err.contains("HEAD is detached"), "{said:?}");
     fs::write(site.repo.join("swarm.toml"), "[flow]\nagent = 'nobody'\n").expect("written");
     let said = new(&["--start"]);
-    assert!(said.code == Some(1) && said.err.contains("unknown agent 'nobody'"), "{said:?}");
+    assert!(said.code == Some(1) && said.err.contains("agent 'nobody' not found"), "{said:?}");
     assert_eq!(flows(), before);
     // The workflow of a flow that was not started yet, edited meanwhile.
     let workflow = site.dir().join("record/workflow.yaml");

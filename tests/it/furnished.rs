@@ -50,7 +50,7 @@ fn a_failing_or_hanging_post_create_fails_the_start_and_leaves_nothing() {
     let repo = repo(&rig, "[worktree]\npost_create = 'touch new; echo no such thing; exit 3'\n");
     let spawn = || rig.swarm_in(&repo, &["spawn", "--name", "x", "--worktree", "--", "true"]);
     let said = spawn();
-    let cause = "failed to create worktree: worktree.post_create ended with code 3: no such thing";
+    let cause = "failed to create worktree: worktree.post_create exited with code 3: no such thing";
     let said = said.refused(1, cause);
     assert!(said.err.contains("x.post_create.log"), "{said:?}");
     has_no_trace(&rig, &repo);
@@ -94,7 +94,7 @@ fn a_failing_pre_remove_keeps_the_worktree_unless_forced() {
     rig.swarm_in(&repo, &["spawn", "--name", "x", "--worktree", "--", "true"]).ok();
     rig.wait("x");
     let said = rig.swarm(&["kill", "x", "--rm-worktree"]);
-    assert!(said.err.contains("worktree.pre_remove ended with code 1: still needed"), "{said:?}");
+    assert!(said.err.contains("worktree.pre_remove exited with code 1: still needed"), "{said:?}");
     assert!(rig.path("repo-worktrees/x").exists());
     fs::write(repo.join("swarm.toml"), "[worktree]\npre_remov = 'x'\n").expect("written");
     let said = rig.swarm(&["clean", "x"]);

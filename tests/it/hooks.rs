@@ -116,7 +116,7 @@ fn an_agent_in_a_window_reports_its_operation() {
     site.hook("a", &tool("PermissionRequest"));
     site.beats("a", "waiting", &json!("Bash: make it"), 1);
     wait_until("an event reports the wait", SOON, || site.told("worker.stuck") == 1);
-    let asks = "it asks for a permission: Bash: make it";
+    let asks = "asks for permission: Bash: make it";
     wait_until("ls shows the wait", SOON, || site.swarm(&["ls", "-l"], &[]).out.contains(asks));
     let shown = site.swarm(&["status", "a", "--json"], &[]).out;
     let shown: Value = serde_json::from_str(&shown).expect("JSON");

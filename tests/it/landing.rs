@@ -116,10 +116,10 @@ fn good_work_lands_bad_work_is_rejected_and_a_conflict_waits() {
     assert!(site.repo.join("d/new").exists());
     site.assert_untouched();
     let why = site.reason("bad");
-    assert!(why.starts_with(&format!("'{CHECK}' ended with code 1; its output is in ")), "{why}");
+    assert!(why.starts_with(&format!("'{CHECK}' exited with code 1; its output is in ")), "{why}");
     assert_eq!(site.item("conflict")["files"], serde_json::json!(["file"]));
     let log = site.swarm(&["merge", "log"]).ok();
-    assert!(log.starts_with("WHEN "), "{log}");
+    assert!(log.starts_with("TIME "), "{log}");
     let lines = log.lines().skip(1);
     let told: Vec<_> = lines.map(|line| line.split_whitespace().skip(3).take(2).collect::<Vec<_>>()).collect();
     assert_eq!(told, [["good", "landed"], ["bad", "rejected"], ["conflict", "conflict"]]);
@@ -206,13 +206,9 @@ fn a_verification_has_a_time_limit_a_log_and_leaves_no_process() {
     let began = site.rig.path("began");
     for (name, verify, why) in [
         ("hangs", "sleep 600 & sleep 600".to_owned(), "timed out after 1 s and was killed"),
-        ("dirties", "echo x >> file".to_owned(), "passed, but it changed 1 tracked file(s): file"),
-        (
-            "commits",
-            "git commit -q --allow-empty -m x".to_owned(),
-            "passed, but it checked out or created another commit",
-        ),
-        ("fails", "echo told; exit 7".to_owned(), "ended with code 7"),
+        ("dirties", "echo x >> file".to_owned(), "passed, but changed 1 tracked file(s): file"),
+        ("commits", "git commit -q --allow-empty -m x".to_owned(), "passed, but checked out or created another commit"),
+        ("fails", "echo told; exit 7".to_owned(), "exited with code 7"),
         (
             "daemon",
             format!(

@@ -253,7 +253,7 @@ fn mistakes_are_refused_in_one_line_and_change_nothing() {
     site.swarm(&["merge", "add", "p"]).refused(1, "worker 'p' is still running");
     site.git(&["checkout", "-q", "--detach"]);
     let detached = ["spawn", "--name", "d", "--worktree", "--merge", "--", "true"];
-    site.swarm(&detached).refused(1, "its work could not land: the worktree would start at a commit, not at a branch");
+    site.swarm(&detached).refused(1, "--merge requires a base branch, but the worktree would start at a commit");
     site.swarm(&["merge", "add", "b"])
         .refused(1, "'b' started from a commit and not from a branch, so it has no base to land on");
     assert!(!site.rig.root().join("merge").exists());

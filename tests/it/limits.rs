@@ -105,7 +105,7 @@ fn an_out_of_memory_exit_is_reported_and_other_workers_live() {
     if is_group(by(&view, "memory").as_deref()) {
         assert_eq!((rig.exit("x"), rig.fine("x")), ("signal SIGKILL, out-of-memory".into(), "out-of-memory".into()));
         assert!(rig.swarm(&["ls", "-l"]).ok().contains("out-of-memory"));
-        is_told(&rig, "x", "ended by SIGKILL (out of memory)");
+        is_told(&rig, "x", "killed by SIGKILL (out of memory)");
         assert_eq!(rig.view("x")["exit"]["hits"]["oom_kills"], 1);
         assert_eq!(rig.swarm(&["status", "x"]).code, Some(1));
     } else {

@@ -79,7 +79,7 @@ fn a_command_gets_the_name_and_the_exit_of_a_worker() {
     assert_eq!((event["worker"].as_str(), event["group"].as_str()), (Some("good"), Some("finished")));
     rig.spawn("bad", &[], &["sh", "-c", "exit 3"]);
     wait_until("the failure is told", SOON, || lines(&told).len() == 2);
-    assert!(lines(&told)[1].starts_with("worker.exited|bad|bad failed with code 3|"));
+    assert!(lines(&told)[1].starts_with("worker.exited|bad|bad exited with code 3|"));
     // The end of a worker that a user kills is no news.
     rig.spawn("ended", &[], &["sleep", "600"]);
     rig.swarm(&["kill", "ended"]).ok();
@@ -208,7 +208,7 @@ fn possible_secrets_are_neither_logged_nor_shown() {
     rig.spawn("good", &[], &["true"]);
     requests.recv_timeout(SOON).expect("a request");
     let log = || fs::read_to_string(rig.root().join("supervisor.log")).unwrap_or_default();
-    let (by_command, by_webhook) = ("sh ended with code 5", format!("http://127.0.0.1:{port}: it answered 404"));
+    let (by_command, by_webhook) = ("sh exited with code 5", format!("http://127.0.0.1:{port}: HTTP status 404"));
     wait_until("both are logged", SOON, || log().contains(by_command) && log().contains(&by_webhook));
     assert!(!log().contains("s3cret"), "{}", log());
     for words in [&["notify", "test"][..], &["notify", "test", "--json"]] {
@@ -229,11 +229,11 @@ fn each_channel_can_be_tested() {
     assert!(requests.recv_timeout(SOON).expect("a request").contains("\"notify.test\""));
     let said = test();
     assert_eq!(said.code, Some(1));
-    assert!(said.out.contains(&format!("webhook: failed: http://127.0.0.1:{port}: it answered 500")), "{said:?}");
+    assert!(said.out.contains(&format!("webhook: failed: http://127.0.0.1:{port}: HTTP status 500")), "{said:?}");
     configure(&rig, "command = \"echo broken; exit 4\"\nwebhook = \"ftp://127.0.0.1/\"\n");
     let said = test();
-    assert!(said.out.contains("command: failed: echo ended with code 4: broken\n"), "{said:?}");
-    let why = "webhook: failed: its address does not begin with http:// or https://";
+    assert!(said.out.contains("command: failed: echo exited with code 4: broken\n"), "{said:?}");
+    let why = "webhook: failed: the URL does not begin with http:// or https://";
     assert!(said.out.contains(why), "{said:?}");
     let json: Value = serde_json::from_str(&rig.swarm(&["notify", "test", "--json"]).out).expect("JSON");
     assert_eq!(

@@ -72,15 +72,15 @@ fn running_workers_are_recovered_after_a_reboot() {
     });
     reboot(&rig);
 
-    let machine = "the machine went down while it ran";
+    let machine = "the machine went down while the worker was running";
     let expected = [
         ("plain", "start", machine),
         ("window", "start", machine),
         ("tree", "start", machine),
         ("policy", "leave", "its restart policy starts it again"),
-        ("ended", "leave", "it has finished"),
-        ("failed", "leave", "it exited with code 3"),
-        ("stopped", "leave", "it was stopped"),
+        ("ended", "leave", "finished successfully"),
+        ("failed", "leave", "exited with code 3"),
+        ("stopped", "leave", "stopped on request"),
     ];
     let expected = expected.map(|(name, decision, why)| (name.to_owned(), decision.to_owned(), why.to_owned()));
     assert_eq!(cases(&rig, &[]), expected);
@@ -174,7 +174,7 @@ fn agents_that_are_not_logged_in_stop_the_recovery() {
     fs::remove_file(rig.cwd().join("logged-in")).expect("removed");
     let said = rig.swarm(&["recover", "--apply", "--at-once", "1", "--settle", "5"]);
     assert_eq!(said.code, Some(1), "{said:?}");
-    assert!(said.err.contains("agents are not logged in; not started: c, d\n"), "{said:?}");
+    assert!(said.err.contains("agents are not logged in; not recovered: c, d\n"), "{said:?}");
     assert_eq!(rig.fine("c"), "interrupted");
     fs::write(rig.cwd().join("logged-in"), "").expect("written");
     rig.swarm(&["recover", "--apply", "--settle", "0"]);

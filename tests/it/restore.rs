@@ -58,7 +58,7 @@ fn forced_removals_are_listed_shown_and_restored() {
     let again = rig.swarm_in(&tree, &["restore", "x@1", "--drop", "--json"]).ok();
     let again: Value = serde_json::from_str(&again).expect("JSON");
     assert_eq!((again["schema"].as_str(), again["dropped"].as_bool()), (Some("swarm.restored/1"), Some(true)));
-    assert_eq!(again["notes"][0], "it was already restored");
+    assert_eq!(again["notes"][0], "the save was already restored");
     is_back(&rig, &tree);
     let none = format!("swarm: note: no saves in {}\n", repo.display());
     rig.swarm_in(&repo, &["restore"]).is(0, "", &none);
@@ -81,7 +81,7 @@ fn an_impossible_restore_is_refused_and_changes_nothing() {
     let to = to.to_str().expect("text");
     refused(&["restore", "x", "--to", to, "--branch", "main"], "a branch named 'main' already exists", "another");
     refused(&["restore", "x", "--to", to, "--branch", "a..b"], "'a..b' is not a valid branch name", "");
-    let outside = rig.swarm(&["restore"]).refused(1, &format!("no git repository at {}/.", rig.cwd().display()));
+    let outside = rig.swarm(&["restore"]).refused(1, &format!("no git repository at {}", rig.cwd().display()));
     assert!(outside.err.contains("--repo"), "{outside:?}");
     assert!(!rig.path("else").exists() && std::fs::read_dir(&tree).expect("there").count() == 1);
     rig.swarm_in(&repo, &["restore", "x", "--to", "../else"]).is(0, &format!("restored x to {to} (branch x)\n"), "");

@@ -132,7 +132,7 @@ fn specs_become_landed_work_and_failures_have_a_reason() {
     let events = site.run(1, &["--verify", "test -e file"]);
     assert_eq!(site.statuses(), ["bad failed", "one done", "sum done", "two done"]);
     assert_eq!(site.landed("sum.txt"), "1\n2");
-    assert_eq!(site.row("bad")["lastError"], "ended with code 3: it is broken");
+    assert_eq!(site.row("bad")["lastError"], "exited with code 3: it is broken");
     assert_eq!(site.row("one")["summary"], "did one");
     assert_eq!((text(&site.state()["status"]), site.state()["version"].as_u64()), ("failed", Some(2)));
     let begin = ["workstream.started", "workstream.completed", "merge.started", "merge.verifying"];
@@ -171,7 +171,7 @@ fn without_a_terminal_events_are_plain_lines() {
     assert_eq!(begin, ["started", "finished: wrote g.txt", "queued to land on main"]);
     assert!(verifying.strip_prefix("verifying ").is_some_and(|commit| commit.len() == 12), "{verifying}");
     assert_eq!(*last, landed);
-    let cause = "ended with code 3: broken";
+    let cause = "exited with code 3: broken";
     let (again, failed) = (format!("attempt 1 failed, retrying: {cause}"), format!("failed: {cause}"));
     assert_eq!(of("bad: "), ["started", &again, "started attempt 2", &failed]);
     assert!(lines[0].starts_with("run ") && lines[0].ends_with(": 2 of 2 workstreams pending"), "{lines:?}");

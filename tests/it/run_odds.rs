@@ -148,16 +148,18 @@ fn a_second_run_in_a_repository_is_refused() {
     site.swarm(&["run", "--detach"]).ok();
     let home = site.repo.join(".arial");
     let said = site.swarm(&["run"]);
-    let said = said.refused(1, &format!("a run is under way in {}", home.display()));
+    let said = said.refused(1, &format!("a run is in progress in {}", home.display()));
     assert!(said.err.contains("swarm run attach"), "{said:?}");
     let said = site.swarm(&["plan", "--specs", "specs", "-y"]);
-    assert!(said.code == Some(1) && said.err.contains("a run is under way"), "{said:?}");
+    assert!(said.code == Some(1) && said.err.contains("a run is in progress"), "{said:?}");
     site.swarm(&["run", "pause"]).ok();
     site.write("go", "");
     wait_until("a has landed", SOON, || site.row("a")["status"] == "done");
     assert_eq!(site.swarm(&["run", "attach"]).code, Some(0));
-    // There is nothing left to hold: a pause ends with the last job.
-    site.swarm(&["run", "resume"]).refused(1, &format!("no run is under way in {}", home.display()));
+    // Nothing is left to hold: a pause ends with the last job.
+    let said = site.swarm(&["run", "resume"]);
+    let said = said.refused(1, &format!("no run is in progress in {}", home.display()));
+    assert!(said.err.contains("swarm: hint: run 'swarm run'"), "{said:?}");
 }
 
 #[test]
@@ -212,7 +214,7 @@ fn a_waiting_agent_is_shown_as_waiting() {
     site.agent(&script.concat(), "events = 'claude'\n");
     site.write("specs/a.md", "# A\n");
     site.under_way(&["--agent", "mine"]);
-    let cause = "no one was there to allow Bash";
+    let cause = "nobody could be asked to allow Bash";
     let waits = || site.swarm(&["ls", "-l"]).ok().contains(&format!("waiting: {cause}"));
     wait_until("the agent is shown as waiting", SOON, waits);
     assert_eq!(text(&site.rig.view("repo.a")["waiting"]), cause);
@@ -232,11 +234,11 @@ fn planning_and_cleanup_are_refused_during_an_unsupervised_run() {
     site.swarm(&["supervisor", "stop"]).ok();
     for words in [&["plan", "--specs", "specs", "-y"][..], &["run", "cleanup"]] {
         let said = site.swarm(words);
-        assert!(said.code == Some(1) && said.err.contains("a run is under way"), "{said:?}");
+        assert!(said.code == Some(1) && said.err.contains("a run is in progress"), "{said:?}");
     }
     site.write("go", "");
     // The run only lacks a supervisor; a new one finds and continues it.
-    site.swarm(&["run"]).refused(1, &format!("a run is under way in {}", site.repo.join(".arial").display()));
+    site.swarm(&["run"]).refused(1, &format!("a run is in progress in {}", site.repo.join(".arial").display()));
     assert_eq!(site.swarm(&["run", "attach", "--headless"]).code, Some(0));
     assert_eq!(site.landed("a.txt"), "a");
 }

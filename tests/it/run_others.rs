@@ -155,7 +155,7 @@ fn fail_fast_starts_nothing_after_a_failure() {
     site.plan();
     let all = site.run(1, &["--fail-fast", "-j", "1"]);
     assert_eq!((told(&all, "b").len(), site.statuses()), (0, vec!["a failed".to_owned(), "b pending".to_owned()]));
-    assert_eq!(text(&site.row("a")["lastError"]), "ended with code 3");
+    assert_eq!(text(&site.row("a")["lastError"]), "exited with code 3");
 }
 
 #[test]

@@ -121,7 +121,7 @@ fn the_session_of_another_issue_or_agent_is_refused() {
         (&was["issueIdentifier"], &was["workType"], &was["prompt"]),
         (&json!("SUP-1"), &json!("qa"), &json!("try it"))
     );
-    let cause = format!("{} holds the session of 'SUP-1', not of 'y'", folder.display());
+    let cause = format!("the session in {} belongs to 'SUP-1', not to 'y'", folder.display());
     let said = spawn("y", &[]).refused(1, &cause);
     assert!(said.err.contains("swarm clean x"), "{said:?}");
     assert_eq!(state(&folder), was);
@@ -129,7 +129,8 @@ fn the_session_of_another_issue_or_agent_is_refused() {
     let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).expect("after 1970").as_millis();
     fs::write(folder.join("heartbeat.json"), format!("{{\"timestamp\": {now}, \"pid\": 1}}")).expect("written");
     let said = spawn("z", &["--issue", "SUP-1"]);
-    assert!(said.code == Some(1) && said.err.contains("an agent is at work in the session"), "{said:?}");
+    let held = format!("the session in {} is in use by a running agent: ", folder.display());
+    assert!(said.code == Some(1) && said.err.contains(&held), "{said:?}");
     assert_eq!(rig.names(), ["x"]);
     fs::remove_file(folder.join("heartbeat.json")).expect("removed");
     spawn("z", &["--issue", "SUP-1"]).ok();
@@ -206,7 +207,7 @@ fn a_session_is_shown_checked_and_changed() {
     let other = rig.swarm(&["session", "check", "a", "--expect", "B-2"]);
     other.is(1, "identifier_mismatch: the session belongs to 'a'\n", "");
     rig.swarm(&["session", "show", "a", "--expect", "B-2"])
-        .refused(1, &format!("{} belongs to 'a', not to 'B-2'", folder.join("state.json").display()));
+        .refused(1, &format!("the session in {} belongs to 'a', not to 'B-2'", folder.join("state.json").display()));
     let before = fs::read(folder.join("state.json")).expect("read");
     rig.swarm(&["session", "update", "--worker", "a", "pid=x"]).refused(1, "'pid' must be a whole number, at least 0");
     assert_eq!(fs::read(folder.join("state.json")).expect("read"), before);

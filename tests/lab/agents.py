@@ -368,7 +368,7 @@ def not_allowed(site: Site) -> list[str]:
     told.same("the file outside", outside.exists(), False)
     for name in ("stuck", "goes"):
         causes = [one["cause"] for one in told.events(name, "waiting")]
-        told.same(f"waits of {name}", causes, [f"no one was there to allow Write: {outside}"])
+        told.same(f"waits of {name}", causes, [f"nobody could be asked to allow Write: {outside}"])
     return told.findings
 
 
@@ -378,7 +378,7 @@ def asks(site: Site) -> list[str]:
     told = site.finish(site.begin(), code=1)
     told.row("asks", stage="failed", attempt=1, error="timed out after 6 s")
     causes = [one["cause"] for one in told.events("asks", "waiting")]
-    told.same("what it waits for", causes, ["no one was there to answer: Which database? (yes | no)"])
+    told.same("what it waits for", causes, ["nobody could be asked to answer: Which database? (yes | no)"])
     return told.findings
 
 

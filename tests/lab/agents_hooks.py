@@ -62,7 +62,7 @@ def in_a_window(site) -> list[str]:
     task = "[[as task]] [[bash touch made.txt]] [[gate middle]] [[bash echo two]] [[say done]]"
     words = ["claude", "--model", "claude-opus-5-5", "--permission-mode", "default", task]
     site.rig.must("spawn", "--name", "w", *site.rig.tmux_flags, "--worktree", "--", *words, cwd=site.rig.repo)
-    asks = "it asks for a permission: Bash: touch made.txt"
+    asks = "asks for permission: Bash: touch made.txt"
     wait_until(lambda: session(site, "activity.json").get("waiting") == asks, LIMIT, "claude asks for a permission")
     wait_until(lambda: session(site, "heartbeat.json").get("lastActivityType") == "waiting", LIMIT, "its heartbeat says waiting")
     wait_until(lambda: asks in site.swarm("ls", "-l").out, LIMIT, "ls shows the question")

@@ -12,7 +12,7 @@ from .flow_world import World
 COMMAND_LIMIT = 60
 STRIKES = {"supervisor": 5, "guard": 2, "both": 2, "forkserver": 1, "shim": 3, "role": 4, "shim+role": 3, "agent": 4,
            "git": 2, "client": 3, "tmux": 1, "stop": 1, "all": 1}
-RACES = ("nobody runs flow", "ended before it could answer")
+RACES = ("is not running", "ended before it could answer")
 
 
 @dataclass

@@ -10,7 +10,7 @@ from .oracle import Oracle
 from .rig import Timeout, wait_until
 
 # Reasons for which a struck turn may end without a result.
-CAUSES = re.compile(r"the turn ended unexpectedly|\bended by signal 9|the turn was stopped|\bended with code 137")
+CAUSES = re.compile(r"the turn ended unexpectedly|\bkilled by signal 9|the turn was stopped|\bexited with code 137")
 
 
 def verdict(world: World, acknowledged: dict[str, str], striker: Striker) -> list[str]:

@@ -12,7 +12,7 @@ from .rig import Rig, wait_until
 
 BOOT = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
 EARLIER = "00000000-0000-0000-0000-000000000000"
-MACHINE = "the machine went down while it ran"
+MACHINE = "the machine went down while the worker was running"
 SERVER = "its tmux server is gone"
 # Kind: number of workers, flags, command, and the decision after the reboot with its reason.
 KINDS = {
@@ -21,9 +21,9 @@ KINDS = {
     "tree": (8, ("--worktree",), ("sleep", 1000), "start", MACHINE),
     "both": (3, ("tmux", "--worktree"), ("sleep", 1000), "start", MACHINE),
     "policy": (6, ("--restart", "on-failure"), ("sleep", 1000), "leave", "its restart policy starts it again"),
-    "ended": (5, (), ("exit", 0), "leave", "it has finished"),
-    "failed": (4, (), ("exit", 3), "leave", "it exited with code 3"),
-    "killed": (4, (), ("sleep", 1000), "leave", "it was stopped"),
+    "ended": (5, (), ("exit", 0), "leave", "finished successfully"),
+    "failed": (4, (), ("exit", 3), "leave", "exited with code 3"),
+    "killed": (4, (), ("sleep", 1000), "leave", "stopped on request"),
 }
 
 
@@ -104,8 +104,8 @@ def fifty() -> list[str]:
         shown = json.loads(rig.must("recover", "--json").out)["workers"]
         findings = []
         told = {case["name"]: case["why"] for case in shown if case["decision"] == "leave"}
-        findings += [f"{name} of the run: {told.get(name)}" for name in of_run if "its run resumes it" not in told.get(name, "")]
-        findings += [] if "its loop resumes it" in told.get("loop", "") else [f"the loop: {told.get('loop')}"]
+        findings += [f"{name} of the run: {told.get(name)}" for name in of_run if "part of a run" not in told.get(name, "")]
+        findings += [] if "part of a ralph loop" in told.get("loop", "") else [f"the loop: {told.get('loop')}"]
         for case in shown:
             if case["name"] not in kinds:
                 continue

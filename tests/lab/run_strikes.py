@@ -25,11 +25,11 @@ COMMAND_LIMIT = 60
 BOOT_ID = "/proc/sys/kernel/random/boot_id"
 OVER = ("completed", "failed")
 UNDER_WAY = ("running", "paused", "stopping")
-RACES = ("no run is under way", "the run ended before it could answer")
+RACES = ("no run is in progress", "the run ended before it could answer")
 STRIKES = {"supervisor": 5, "guard": 2, "both": 2, "forkserver": 1, "shim": 2, "attempt": 3, "shim+attempt": 2,
            "agent": 4, "client": 4, "stop": 2, "pause": 3, "reboot": 1}
 # Errors that an attempt may end with after such a strike.
-UNKNOWN, KILLED = r"its end is unknown(: .*)?$", r"ended by signal 9$"
+UNKNOWN, KILLED = r"ended with an unknown result(: .*)?$", r"killed by signal 9$"
 FITS = {"agent": [KILLED], "attempt": [KILLED, rf"{KILLED[:-1]} without a result$"], "shim": [UNKNOWN]}
 FITS["shim+attempt"] = FITS["reboot"] = FITS["attempt"] + FITS["shim"]
 
@@ -149,7 +149,7 @@ class Soak:
             return True
         self.seen = max(self.seen, client.last())
         said = client.paths[1].read_text().strip()
-        if code not in (130, -signal.SIGKILL) and "a run is under way" not in said:
+        if code not in (130, -signal.SIGKILL) and "a run is in progress" not in said:
             self.findings.append(f"unclear: `{' '.join(client.words)}` -> rc {code}: {said[:300]}")
         if self.status()["status"] in UNDER_WAY:
             self.attach(self.seen)

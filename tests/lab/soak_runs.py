@@ -49,7 +49,7 @@ class Work:
 
     def reason(self) -> str | None:
         """Why an undisturbed attempt fails; `None` if it succeeds."""
-        reasons = {"flaky": r"ended with code 3: not yet$", "doomed": r"ended with code 5: it is broken$",
+        reasons = {"flaky": r"exited with code 3: not yet$", "doomed": r"exited with code 5: it is broken$",
                    "late": r"timed out after 1 s$", "rival": rf"conflicts with the base: {self.path}$"}
         return reasons.get(self.kind)
 

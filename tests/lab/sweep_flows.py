@@ -134,7 +134,7 @@ def to_the_end(scenario: Scenario, world: World, done: bool) -> list[str]:
             elif "not accepting" not in told.err and "already" not in told.err:
                 findings.append(f"unclear: {told}")
         run = world.swarm("run", world.id, "--wait", limit=COMMAND_LIMIT)
-        if run.rc != 0 and "nobody runs" not in run.err:
+        if run.rc != 0 and "is not running" not in run.err:
             findings.append(f"wedge: {run}")
     last = world.swarm("improve", world.id, "none")
     if last.rc != 0:

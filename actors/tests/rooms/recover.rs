@@ -44,14 +44,14 @@ async fn running_workers_are_recovered_and_ended_ones_are_not() {
         assert_eq!(rig.world.state(name), Some(FineState::Running), "{name}");
     }
     for (name, why) in [
-        ("ended", "it has finished"),
-        ("failed", "it exited with code 3"),
-        ("killed", "it was stopped"),
-        ("policy", "it runs"),
-        ("plain", "it runs"),
+        ("ended", "finished successfully"),
+        ("failed", "exited with code 3"),
+        ("killed", "stopped on request"),
+        ("policy", "already running"),
+        ("plain", "already running"),
     ] {
         let refusal = recover(&rig, name).await.expect_err("is left");
-        assert_eq!(refusal.cause, format!("worker '{name}' is not recovered: {why}"));
+        assert_eq!(refusal.cause, format!("worker '{name}' not recovered: {why}"));
     }
     assert_eq!(recover(&rig, "nobody").await.expect_err("is unknown").kind, RefusalKind::NotFound);
     rig.check();
@@ -78,7 +78,7 @@ async fn a_worker_resumes_its_session_up_to_the_limit_of_attempts() {
     rig.world.kernel.reboot();
     rig.up().await;
     let refusal = recover(&rig, "a").await.expect_err("is left");
-    assert!(refusal.cause.contains("it was recovered 3 times already"), "{}", refusal.cause);
+    assert!(refusal.cause.contains("recovered 3 times already"), "{}", refusal.cause);
     rig.respawn("a").await.expect("a person starts it afresh");
     assert_eq!(rig.world.sessions.state(&dir).map(|session| session.recoveries()), Some(0));
     assert_eq!(rig.world.facts("a").map(|facts| facts.wanted.recoveries), Some(0));

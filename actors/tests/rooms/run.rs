@@ -238,7 +238,7 @@ async fn one_home_has_one_run() {
     let rig = Rig::start().await;
     begin(&rig, vec![job("a")]).await;
     let Answer::Refused(refusal) = begin(&rig, vec![job("b")]).await else { panic!("a second one began") };
-    assert_eq!(refusal.cause, format!("a run is under way in {HOME}"));
+    assert_eq!(refusal.cause, format!("a run is in progress in {HOME}"));
     let answer = order(&rig, RunOrder::Stop { home: "/other".to_owned() }).await;
     assert!(matches!(answer, Answer::Refused(_)), "{answer:?}");
 }

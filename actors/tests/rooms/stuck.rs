@@ -93,7 +93,7 @@ async fn a_question_on_the_screen_is_left_to_a_person() {
     rig.world.pass(MINUTE * 60).await;
     assert_eq!(steps(&rig, "a"), ["told"]);
     assert_eq!(rig.world.terminals.typed("a"), Vec::<String>::new());
-    let waits = Mark::Waits("it asks whether it may trust this directory".to_owned());
+    let waits = Mark::Waits("asks whether to trust this directory".to_owned());
     assert_eq!(rig.world.records.mark_of("a"), Some(waits));
 }
 

@@ -13,7 +13,7 @@ pub struct LsArgs {
     /// Show only workers with this status
     #[arg(long, value_enum, default_value_t = StatusFilter::All)]
     pub status: StatusFilter,
-    /// Show only workers with this tag (if repeated: with all of these tags)
+    /// Show only workers with this tag (may be repeated to require several tags)
     #[arg(long = "tag", value_name = "TAG")]
     pub tags: Vec<String>,
     /// Show more columns: detailed state, pid, window, exit, restarts

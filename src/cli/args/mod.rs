@@ -57,7 +57,7 @@ pub struct Cli {
 // The verbs, in the order of `super::groups::GROUPS`.
 #[derive(Debug, Subcommand)]
 pub enum Command {
-    /// Make a plan with one workstream for each spec in a folder
+    /// Make a plan with one workstream for each spec in a directory
     #[command(after_help = examples::PLAN)]
     Plan(PlanArgs),
     /// Run the plan or a file of jobs: work, verify, land
@@ -96,7 +96,7 @@ pub enum Command {
     /// Remove stopped workers, with their logs and clean worktrees
     #[command(after_help = examples::CLEAN)]
     Clean(CleanArgs),
-    /// List interrupted workers (reboot, lost tmux) and restart them
+    /// List or restart interrupted workers (reboot, lost tmux)
     #[command(after_help = examples::RECOVER)]
     Recover(RecoverArgs),
     /// Show the changes of a worker, committed or not
@@ -105,7 +105,7 @@ pub enum Command {
     /// Land finished work on its base branch through a merge queue
     #[command(after_help = examples::MERGE)]
     Merge(MergeArgs),
-    /// List and restore what was saved of removed worktrees
+    /// List and restore saves of removed worktrees
     #[command(after_help = examples::RESTORE)]
     Restore(RestoreArgs),
     /// Show the screen of a tmux worker
@@ -123,7 +123,7 @@ pub enum Command {
     /// Attach this terminal to the window of a tmux worker
     #[command(after_help = examples::ATTACH)]
     Attach(AttachArgs),
-    /// Nudge agents on a schedule: type a text into their windows
+    /// Nudge agents on a schedule by typing text into their windows
     #[command(after_help = examples::HEARTBEAT)]
     Heartbeat(HeartbeatArgs),
     /// Show or update the session of a worker
@@ -166,10 +166,10 @@ pub enum Command {
     override_usage = "swarm spawn --name <NAME> [OPTIONS] -- <COMMAND>...\n       swarm spawn --file <FILE.toml>"
 )]
 pub struct SpawnArgs {
-    /// Name of the worker: letters, digits, `.`, `_` and `-`
+    /// Name of the worker: letters, digits, '.', '_' and '-'
     #[arg(long, required_unless_present = "file", default_value = "", hide_default_value = true)]
     pub name: String,
-    /// Start every [[worker]] of a file; its keys are these flags and `command`
+    /// Start every [[worker]] of a file; its keys are these flags and 'command'
     #[arg(short, long, value_name = "FILE.toml")]
     pub file: Option<PathBuf>,
     /// Run in a tmux window instead of a process without a terminal
@@ -186,7 +186,7 @@ pub struct SpawnArgs {
     /// Run without a worktree, overriding the configuration
     #[arg(long)]
     pub no_worktree: bool,
-    /// Stop the worker after this time: 90 (seconds), 90s, 5m, 1h30m
+    /// Stop the worker after this time: 90 (seconds), 5m, 1h30m
     #[arg(long, value_name = "DURATION", value_parser = duration::parse_positive)]
     pub timeout: Option<Duration>,
     /// When to restart the command after it has ended [default: never]
@@ -210,7 +210,7 @@ pub struct SpawnArgs {
     /// Text that --stuck-after types as a nudge [default: continue]
     #[arg(long, value_name = "TEXT")]
     pub stuck_message: Option<String>,
-    /// Land its work on the base branch if it ends successfully (needs --worktree)
+    /// Land the work on the base branch if the worker ends successfully (needs --worktree)
     #[arg(long)]
     pub merge: bool,
     /// Print one JSON object
@@ -227,7 +227,7 @@ pub struct PlaceFlags {
     /// tmux session for the window [default: one session per state directory]
     #[arg(long, value_name = "SESSION")]
     pub session: Option<String>,
-    /// tmux server for the window, as in `tmux -L`
+    /// tmux server for the window, as in 'tmux -L'
     #[arg(long, value_name = "SOCKET")]
     pub tmux_socket: Option<String>,
     /// Branch of the worktree [default: the name of the worker]
@@ -254,8 +254,8 @@ pub struct PlaceFlags {
     /// Return only when the agent in the window is ready for input
     #[arg(long)]
     pub ready_wait: bool,
-    /// Time limit of --ready-wait in seconds
-    #[arg(long, value_name = "SEC", default_value_t = 120)]
+    /// Maximum time of --ready-wait, in seconds
+    #[arg(long, value_name = "SECONDS", default_value_t = 120)]
     pub ready_timeout: u64,
     #[command(flatten)]
     pub nudge: Box<NudgeFlags>,
@@ -379,11 +379,11 @@ pub struct WaitArgs {
     pub names: Vec<String>,
     #[command(flatten)]
     pub tagged: Tagged,
-    /// Return when the first of them has ended
+    /// Return when any of the workers has ended
     #[arg(long)]
     pub any: bool,
-    /// Time limit: 90 (seconds), 90s, 5m, 1h30m; 0 means none
-    #[arg(long, value_name = "SEC", value_parser = duration::parse)]
+    /// Maximum time to wait: 90 (seconds), 5m, 1h30m (0 for no limit)
+    #[arg(long, value_name = "DURATION", value_parser = duration::parse)]
     pub timeout: Option<Duration>,
     /// Wait for every worker that is running now
     #[arg(long)]
@@ -480,7 +480,7 @@ pub enum SupervisorAction {
 
 #[derive(Debug, Args)]
 pub struct InstallFlags {
-    /// Also start the workers again that were running when the machine went down
+    /// Also restart the workers that were running when the machine went down
     #[arg(long)]
     pub recover: bool,
     /// Print the unit instead of installing it

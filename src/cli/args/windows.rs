@@ -68,7 +68,7 @@ pub struct InterruptArgs {
     pub name: Option<String>,
     #[command(flatten)]
     pub tagged: Tagged,
-    /// Send it to every running tmux worker
+    /// Send the key to every running tmux worker
     #[arg(long)]
     pub all: bool,
     /// Print one JSON object

@@ -27,7 +27,7 @@ pub fn because(view: &WorkerView, evidence: &Evidence, clock: &Clock) -> String 
             None => format!("given up; the last start {}", ended(view)),
         },
         FineState::Lost => "it ended without an exit record: its shim was killed first".to_owned(),
-        FineState::Interrupted => "the machine went down while it was running".to_owned(),
+        FineState::Interrupted => "the machine went down while the worker was running".to_owned(),
     }
 }
 
@@ -67,7 +67,7 @@ fn how(exit: &ExitRecord) -> String {
         (Reason::Exited, Ended::Signal(9)) => {
             format!("killed by SIGKILL after {after}, not sent by swarm: by a person, or by the kernel out of memory")
         }
-        (Reason::Exited, Ended::Signal(_)) => format!("ended by {by} after {after}, not sent by swarm"),
+        (Reason::Exited, Ended::Signal(_)) => format!("killed by {by} after {after}, not sent by swarm"),
     }
 }
 

@@ -17,7 +17,7 @@ pub enum FlowAction {
     /// Check a workflow and report every error
     #[command(after_help = examples::FLOW_CHECK)]
     Check(CheckArgs),
-    /// Create a flow from a workflow and print its id
+    /// Create a flow from a workflow and print its ID
     #[command(after_help = examples::FLOW_NEW)]
     New(NewArgs),
     /// List flows, newest first
@@ -79,7 +79,7 @@ pub struct Common {
 
 #[derive(Debug, Args)]
 pub struct FlowOf {
-    /// Flow: PROJECT/ID, an id, or a unique prefix of one
+    /// Flow: PROJECT/ID, an ID, or a unique prefix of an ID
     pub flow: String,
     #[command(flatten)]
     pub common: Common,
@@ -235,7 +235,7 @@ pub struct StopArgs {
 #[derive(Debug, Args)]
 #[command(group(ArgGroup::new("word").required(true).args(["to", "ask", "wait", "close", "findings", "feedback"])))]
 pub struct EmitArgs {
-    /// Hand over to this node (repeatable)
+    /// Hand over to this node (may be repeated)
     #[arg(long, value_name = "NODE", requires = "artifact")]
     pub to: Vec<String>,
     /// File to hand over: one for each --to, or one for all
@@ -272,7 +272,7 @@ pub struct AllowArgs {
     pub of: FlowOf,
     /// Request number, as shown by 'swarm flow requests'
     pub request: u64,
-    /// Grant it to all roles of the flow from now on
+    /// With 'allow': also give all roles of the flow partial access from now on
     #[arg(long)]
     pub flow_wide: bool,
 }
@@ -281,7 +281,7 @@ pub struct AllowArgs {
 pub struct EventsArgs {
     #[command(flatten)]
     pub of: FlowOf,
-    /// Keep printing new events
+    /// Keep printing new events until interrupted
     #[arg(short, long)]
     pub follow: bool,
 }
@@ -293,7 +293,7 @@ pub struct FeedArgs {
     /// Show only the conversation of this role
     #[arg(long, value_name = "ROLE")]
     pub role: Option<String>,
-    /// Keep printing new messages
+    /// Keep printing new messages until interrupted
     #[arg(short, long)]
     pub follow: bool,
 }

@@ -113,7 +113,7 @@ fn read_file(path: &Path) -> Result<String, Failure> {
     use swarm_store::flows::yaml::YAML_BYTES_MAX;
     let cause = match read_text(path, YAML_BYTES_MAX as u64) {
         Ok(Some(text)) => return Ok(text),
-        Ok(None) => "no such file".to_owned(),
+        Ok(None) => "file not found".to_owned(),
         Err(error) => error.to_string(),
     };
     Err(Failure::new(RefusalKind::Invalid, format!("cannot read {}: {cause}", path.display())))

@@ -38,17 +38,17 @@ pub enum HeartbeatAction {
 pub struct StartArgs {
     /// Worker that runs in tmux
     pub worker: String,
-    /// Time between beats: 3600, 90s, 30m, 1h30m
-    #[arg(long, value_name = "DUR", required_unless_present = "cron", conflicts_with = "cron")]
+    /// Time between beats: 3600 (seconds), 30m, 1h30m
+    #[arg(long, value_name = "DURATION", required_unless_present = "cron", conflicts_with = "cron")]
     pub interval: Option<String>,
     /// Beat at the times of a cron expression instead (five fields, local time)
     #[arg(long, value_name = "EXPR")]
     pub cron: Option<String>,
-    /// Delay each beat by a random time of up to DUR
-    #[arg(long, value_name = "DUR")]
+    /// Delay each beat by a random time of at most this duration
+    #[arg(long, value_name = "DURATION")]
     pub jitter: Option<String>,
     /// Stop the heartbeat after this time [default: never]
-    #[arg(long, value_name = "DUR")]
+    #[arg(long, value_name = "DURATION")]
     pub expire: Option<String>,
     /// Text to type, followed by Enter
     #[arg(long, value_name = "TEXT", default_value = wire::MESSAGE)]
@@ -65,10 +65,10 @@ pub struct StartArgs {
 #[derive(Clone, Debug, Default, Args)]
 pub struct NudgeFlags {
     /// Start a heartbeat with this interval (tmux workers only)
-    #[arg(long, value_name = "DUR")]
+    #[arg(long, value_name = "DURATION")]
     pub heartbeat: Option<String>,
     /// Stop the heartbeat after this time [default: never]
-    #[arg(long, value_name = "DUR", requires = "heartbeat")]
+    #[arg(long, value_name = "DURATION", requires = "heartbeat")]
     pub heartbeat_expire: Option<String>,
     /// Text that the heartbeat types
     #[arg(long, value_name = "TEXT", default_value = "continue")]

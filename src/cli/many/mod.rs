@@ -108,7 +108,7 @@ fn check(entries: Vec<Entry>, path: &Path, paths: &Paths, screen: &mut Screen) -
     let at_all = |cause: String| vec![Fault { line: 1, cause }];
     let collected = caller::collect().map_err(|refusal| at_all(refusal.cause))?;
     for variable in &collected.dropped {
-        screen.warning(&format!("environment variable '{variable}' is not UTF-8 and is not passed on"));
+        screen.warning(&format!("environment variable '{variable}' is not valid UTF-8 and is not passed on"));
     }
     let home = home_of(path).map_err(at_all)?;
     let registry = load(paths).map_err(|refusal| at_all(refusal.cause))?;
@@ -151,7 +151,7 @@ fn check(entries: Vec<Entry>, path: &Path, paths: &Paths, screen: &mut Screen) -
 fn home_of(path: &Path) -> Result<String, String> {
     let file = path.canonicalize().map_err(|error| error.to_string())?;
     let home = file.parent().and_then(Path::to_str).map(str::to_owned);
-    home.ok_or_else(|| "the path of the file's directory is not UTF-8".to_owned())
+    home.ok_or_else(|| "the path of the file's directory is not valid UTF-8".to_owned())
 }
 
 /// Starts the next worker until none is left.

@@ -71,7 +71,7 @@ pub struct RuleArgs {
     /// Verify each item of a batch, not only the last
     #[arg(long)]
     pub verify_each: bool,
-    /// Maximum time of one verification: 90, 90s, 5m, 1h30m
+    /// Maximum time of one verification: 90 (seconds), 5m, 1h30m
     #[arg(long, value_name = "DURATION", value_parser = duration::parse_positive)]
     pub timeout: Option<Duration>,
     /// Shell command that resolves conflicts ('' for none)
@@ -128,7 +128,7 @@ pub struct LsArgs {
 
 #[derive(Debug, Args)]
 pub struct ItemArgs {
-    /// Number of the item, or name of its worker or branch (newest item)
+    /// Item: its number, or the name of its worker or branch (newest item)
     pub item: String,
     /// Search only the queue of this branch
     #[arg(long, value_name = "BRANCH")]
@@ -169,8 +169,8 @@ pub struct WaitArgs {
     /// Search only the queue of this branch
     #[arg(long, value_name = "BRANCH")]
     pub base: Option<String>,
-    /// Maximum time to wait: 90, 90s, 5m, 1h30m (0 for no limit)
-    #[arg(long, value_name = "SEC", value_parser = duration::parse)]
+    /// Maximum time to wait: 90 (seconds), 5m, 1h30m (0 for no limit)
+    #[arg(long, value_name = "DURATION", value_parser = duration::parse)]
     pub timeout: Option<Duration>,
     /// Print one JSON object
     #[arg(long)]

@@ -40,7 +40,7 @@ pub fn list(args: &LsArgs, queues: &Queues, screen: &mut Screen) -> Result<u8, F
         }
         warn_stuck(view, screen);
         let rows = items.iter().map(|item| row(view, item, &clock));
-        screen.bytes(painted(["ITEM", "NAME", "STATE", "SINCE", "WHY"], rows, screen.colour).as_bytes())?;
+        screen.bytes(painted(["ITEM", "NAME", "STATE", "SINCE", "REASON"], rows, screen.colour).as_bytes())?;
     }
     screen.flush()?;
     Ok(0)
@@ -177,7 +177,7 @@ pub fn log(args: &LogArgs, queues: &Queues, screen: &mut Screen) -> Result<u8, F
     let clock = Clock::system();
     let base = |view| escape(&queues.name_of(view)).into_owned();
     let rows = settled.iter().map(|(view, item)| log_row(base(view), item, &clock));
-    let head = ["WHEN", "ITEM", "NAME", "STATE", "BASE", "TOOK", "VERIFIED", "WHY"];
+    let head = ["TIME", "ITEM", "NAME", "STATE", "BASE", "DURATION", "VERIFIED", "REASON"];
     screen.bytes(painted(head, rows, screen.colour).as_bytes())?;
     screen.flush()?;
     Ok(0)

@@ -47,7 +47,7 @@ pub enum RalphAction {
 #[derive(Debug, Args)]
 #[command(override_usage = "swarm ralph spawn --name <NAME> --prompt-file <FILE> [OPTIONS] -- <COMMAND>...")]
 pub struct SpawnArgs {
-    /// Name of the worker: letters, digits, `.`, `_` and `-`
+    /// Name of the worker: letters, digits, '.', '_' and '-'
     #[arg(long)]
     pub name: String,
     /// File with the prompt for the agent, read again before each iteration
@@ -56,8 +56,8 @@ pub struct SpawnArgs {
     /// Maximum number of iterations
     #[arg(long, value_name = "N", default_value_t = 50, value_parser = clap::value_parser!(u32).range(1..))]
     pub max_iterations: u32,
-    /// End an iteration after this time without output: 180, 90s, 5m (0 for no limit)
-    #[arg(long, value_name = "SEC", default_value = "180", value_parser = duration::parse)]
+    /// End an iteration after this time without output: 180 (seconds), 5m (0 for no limit)
+    #[arg(long, value_name = "DURATION", default_value = "180", value_parser = duration::parse)]
     pub inactivity_timeout: Duration,
     /// End the loop if the agent's output matches this regular expression
     #[arg(long, value_name = "REGEX")]
@@ -71,7 +71,7 @@ pub struct SpawnArgs {
     /// Maximum context use in percent: warn the agent once at PCT, end it at PCT + 15
     #[arg(long, value_name = "PCT", value_parser = clap::value_parser!(u32).range(1..=100))]
     pub max_context: Option<u32>,
-    /// Only start the agent and type the prompt; continue later with 'swarm ralph run'
+    /// Start only the agent and type the prompt; continue later with 'swarm ralph run'
     #[arg(long, conflicts_with = "foreground")]
     pub no_run: bool,
     /// Show the loop until it ends
@@ -177,7 +177,7 @@ impl StatusFilter {
 pub struct CleanArgs {
     /// Name of the loop's worker
     pub name: Option<String>,
-    /// Clean all loops
+    /// Delete the state of all loops
     #[arg(long)]
     pub all: bool,
     /// Print one JSON object

@@ -51,7 +51,7 @@ pub fn run(args: &SpawnArgs, paths: &Paths, screen: &mut Screen) -> Result<u8, F
         screen.aside("note: ", "Ralph workers always use tmux (--tmux flag has no effect)");
     }
     for variable in &collected.dropped {
-        screen.warning(&format!("environment variable '{variable}' is not UTF-8 and is not passed on"));
+        screen.warning(&format!("environment variable '{variable}' is not valid UTF-8 and is not passed on"));
     }
     let plan = Plan {
         id: request.caller.request.clone(),
@@ -153,7 +153,7 @@ fn check_pattern(args: &SpawnArgs) -> Result<(), Refusal> {
     let Some(text) = &args.done_pattern else { return Ok(()) };
     sight::pattern(text).map(drop).map_err(|cause| {
         let cause = format!("invalid done pattern '{text}': {}", cause.trim_start_matches("error: "));
-        let remedy = "use a regular expression without look-around and back-references";
+        let remedy = "use a regular expression without look-around and backreferences";
         Refusal::new(RefusalKind::Invalid, cause).remedy(remedy)
     })
 }

@@ -80,7 +80,7 @@ pub fn run(args: &RecoverArgs, paths: &Paths, screen: &mut Screen) -> Result<u8,
     }
     if !rest.is_empty() {
         let names: Vec<&str> = rest.iter().map(|case| case.name.as_str()).collect();
-        screen.warning(&format!("agents are not logged in; not started: {}", names.join(", ")));
+        screen.warning(&format!("agents are not logged in; not recovered: {}", names.join(", ")));
         screen.aside("hint: ", "log in, then run 'swarm recover --apply' again");
         done.objects.extend(rest.iter().map(|case| object(case)));
         done.code = 1;
@@ -91,7 +91,7 @@ pub fn run(args: &RecoverArgs, paths: &Paths, screen: &mut Screen) -> Result<u8,
         // Explain why a worker is left if it was named, or if it was interrupted.
         for (case, why) in left.iter().filter_map(|case| Some((case, case.left_because()?))) {
             if args.names.contains(&case.name) || case.is_down {
-                screen.aside("note: ", &format!("worker '{}' not started: {why}", case.name));
+                screen.aside("note: ", &format!("worker '{}' not recovered: {why}", case.name));
             }
         }
         if due.is_empty() {

@@ -39,7 +39,7 @@ pub struct RestoreArgs {
     /// With --expire: delete the oldest saves until the rest takes at most SIZE: 500M, 5G
     #[arg(long, value_name = "SIZE", requires = "expire", value_parser = size)]
     pub max_size: Option<u64>,
-    /// With --expire: only show what would be deleted
+    /// With --expire: show what would be deleted without deleting it
     #[arg(long, requires = "expire")]
     pub dry_run: bool,
     /// Repository, or any directory in it or in one of its worktrees [default: current directory]

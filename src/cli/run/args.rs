@@ -47,7 +47,7 @@ pub struct BeginArgs {
     /// Maximum number of retries of a workstream [default: 1]
     #[arg(long, value_name = "N")]
     pub retries: Option<u32>,
-    /// Maximum time of one attempt: 90, 90s, 5m, 1h30m
+    /// Maximum time of one attempt: 90 (seconds), 5m, 1h30m
     #[arg(long, value_name = "DURATION", value_parser = duration::parse_positive)]
     pub timeout: Option<Duration>,
     /// Shell command that verifies work before it lands ('' for none)
@@ -59,7 +59,7 @@ pub struct BeginArgs {
     /// Also retry workstreams that failed before
     #[arg(long)]
     pub retry_failed: bool,
-    /// Only show what would run
+    /// Show what would run without starting it
     #[arg(long)]
     pub dry_run: bool,
     /// Start the run and return at once
@@ -117,7 +117,7 @@ pub struct AttachArgs {
 
 #[derive(Debug, Args)]
 pub struct ContextArgs {
-    /// Id of the workstream
+    /// ID of the workstream
     pub id: String,
     /// Message text ('-' reads standard input)
     #[arg(allow_hyphen_values = true)]

@@ -91,7 +91,7 @@ fn send_behind_a_stop(order: &RunOrder, home: &Home, paths: &Paths) -> Result<Ru
     }
 }
 
-/// Adds the job file to the hint about a run that is already under way.
+/// Adds the job file to the hint about a run that is already in progress.
 fn about_file(failure: Failure, file: Option<&Path>) -> Failure {
     match (failure, file) {
         (Failure::Refused { mut refusal, code }, Some(file)) if refusal.kind == RefusalKind::Exists => {

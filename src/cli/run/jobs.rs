@@ -133,7 +133,7 @@ pub fn jobs_of(file: &JobFile, typed: &Typed) -> Result<Vec<Job>, String> {
         let id = entry.name.clone().unwrap_or_else(|| (at + 1).to_string());
         let wrong = |cause: &str| Err(format!("job '{id}': {cause}"));
         if !swarm_store::repositories::is_branch_name(&format!("arial/{id}")) || id.contains('/') {
-            return wrong("invalid name: it must be usable in a branch name, without '/'");
+            return wrong("invalid name: must be valid in a branch name and must not contain '/'");
         }
         if jobs.iter().any(|job| job.id == id) {
             return wrong("duplicate name");
@@ -198,7 +198,7 @@ mod tests {
             ("[[job]]\nname = 'a'\ncommand = 'x'\n[[job]]\nname = 'a'\ncommand = 'y'\n", "job 'a': duplicate name"),
             (
                 "[[job]]\nname = 'a b'\ncommand = 'x'\n",
-                "job 'a b': invalid name: it must be usable in a branch name, without '/'",
+                "job 'a b': invalid name: must be valid in a branch name and must not contain '/'",
             ),
         ];
         for (text, cause) in cases {

@@ -52,14 +52,14 @@ pub fn run(args: &PlanArgs, paths: &Paths, screen: &mut Screen) -> Result<u8, Fa
 /// Takes the lock of a home.
 ///
 /// # Errors
-/// Fails if a run is under way there, with or without a supervisor.
+/// Fails if a run is in progress there, with or without a supervisor.
 pub fn alone(home: &Home, paths: &Paths) -> Result<File, Failure> {
     let refused = |cause: String| {
         let remedy = "run 'swarm run attach' to follow it, or 'swarm run stop' to end it";
         Refusal::new(RefusalKind::Running, cause).remedy(remedy)
     };
     let none_under_way = || match is_under_way(paths, home) {
-        true => Err(refused(format!("a run is under way in {}", home.path().display()))),
+        true => Err(refused(format!("a run is in progress in {}", home.path().display()))),
         false => Ok(()),
     };
     // Checked before, because a supervisor that resumes the run must not find the lock taken; and afterwards, because

@@ -33,7 +33,7 @@ pub enum SessionAction {
 /// Selection of a session.
 #[derive(Debug, Args)]
 pub struct Which {
-    /// Worker whose session is meant [default: the session of the current directory]
+    /// Worker whose session to use [default: the session of the current directory]
     #[arg(value_name = "NAME")]
     pub name: Option<String>,
     /// Directory that contains .agent/
@@ -68,7 +68,7 @@ pub struct UpdateArgs {
     /// Changes: KEY=TEXT, KEY:=JSON, or KEY:- to remove a key
     #[arg(value_name = "CHANGE", required = true)]
     pub changes: Vec<String>,
-    /// Worker whose session is meant [default: the session of the current directory]
+    /// Worker whose session to use [default: the session of the current directory]
     #[arg(long, value_name = "NAME")]
     pub worker: Option<String>,
     /// Directory that contains .agent/
@@ -85,7 +85,7 @@ pub struct UpdateArgs {
 #[derive(Debug, Args)]
 #[command(group = clap::ArgGroup::new("word").required(true).args(["operation", "waiting", "idle", "working"]))]
 pub struct NoteArgs {
-    /// Worker whose session is meant [default: the calling worker, else the session of the current directory]
+    /// Worker whose session to use [default: the calling worker, else the session of the current directory]
     #[arg(value_name = "NAME")]
     pub name: Option<String>,
     /// Directory that contains .agent/

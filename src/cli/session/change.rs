@@ -92,7 +92,7 @@ fn parse(change: &str) -> Result<(String, Edit), Refusal> {
     }
     if OURS.iter().any(|ours| ours.eq_ignore_ascii_case(key)) {
         let refusal = invalid(format!("'{key}' identifies the session and cannot be changed"));
-        return Err(refusal.remedy("use 'swarm session write' to replace the whole state"));
+        return Err(refusal.remedy("run 'swarm session write' to replace the whole state"));
     }
     let fault = match &edit {
         Edit::Json(value) => session_fault(key, value),

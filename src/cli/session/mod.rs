@@ -88,7 +88,7 @@ fn failed(error: StoreError) -> Failure {
         StoreError::NotFound(_) => Failure::new(RefusalKind::NotFound, text),
         StoreError::Malformed { .. } => {
             let refusal = Refusal::new(RefusalKind::Registry, text);
-            refusal.remedy("use 'swarm session write' to move it aside and replace it").into()
+            refusal.remedy("run 'swarm session write' to move it aside and replace it").into()
         }
         StoreError::Mismatch { .. } => Failure::new(RefusalKind::Exists, text),
         StoreError::AtWork { .. } => {

@@ -20,7 +20,8 @@ pub fn limits(typed: LimitFlags) -> Result<LimitFlags, Failure> {
 
 /// Reads the configuration that applies in the current directory.
 fn sections() -> Result<Sections, Failure> {
-    let cwd = std::env::current_dir().map_err(|error| Failure::system("cannot read the current directory", &error))?;
+    let cwd =
+        std::env::current_dir().map_err(|error| Failure::system("cannot determine the current directory", &error))?;
     Ok(swarm_config::load(swarm_config::root_above(&cwd)).map_err(wrong)?)
 }
 

@@ -43,7 +43,7 @@ fn pair(line: &str) -> Result<Option<(&str, &str)>, &'static str> {
     let line = line.strip_prefix("export ").map_or(line, str::trim_start);
     let (key, value) = line.split_once('=').ok_or("missing '='")?;
     if !is_name(key) {
-        return Err("variable names consist of letters, digits and '_', without blanks around them");
+        return Err("variable names consist of letters, digits and '_', without spaces around them");
     }
     if line.contains('\0') {
         return Err("NUL byte in the line");

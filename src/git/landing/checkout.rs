@@ -176,9 +176,10 @@ impl Plan {
             let lock = checkout.git_dir.join("index.lock");
             if !take(&checkout.git_dir.join(LOCK), &lock).map_err(Fault::at(&lock))? {
                 self.unlock()?;
-                let why = format!("another git has held {} for {} s", lock.display(), LOCK_WAIT.as_secs());
+                let why =
+                    format!("{} has been locked by another git process for {} s", lock.display(), LOCK_WAIT.as_secs());
                 return Ok(Some(format!(
-                    "{why} (if no git runs there, remove that file, then run 'swarm merge retry')"
+                    "{why} (if no git process is running there, remove that file, then run 'swarm merge retry')"
                 )));
             }
         }
@@ -337,10 +338,10 @@ impl Checkout {
             return Ok(Self { lock: number, ..self.clone() });
         }
         if !take(&ours, &lock).map_err(&failed)? {
-            let cause = format!("{} is held by another git after an interrupted landing", lock.display());
-            return Err(
-                Fault::new(cause).remedy("if no git runs there, remove that file, then run 'swarm merge retry'")
-            );
+            let cause =
+                format!("{} is still locked by another git process after an interrupted landing", lock.display());
+            return Err(Fault::new(cause)
+                .remedy("if no git process is running there, remove that file, then run 'swarm merge retry'"));
         }
         Ok(Self { lock: number, ..self.clone() })
     }

@@ -82,7 +82,7 @@ fn work(
 ) -> Result<(Work, Rules), Refusal> {
     if site.tip(target.base()).map_err(tool)?.is_none() {
         let cause = format!("base branch '{}' not found", target.base());
-        return Err(Refusal::new(RefusalKind::NotFound, cause).remedy("choose another branch with --base BRANCH"));
+        return Err(Refusal::new(RefusalKind::NotFound, cause).remedy("choose another branch with --base"));
     }
     // The configuration comes from the base checkout, not from a worker's branch.
     let common = Path::new(&target.repository);

@@ -10,7 +10,7 @@ use swarm_model::{MergeSettings, Refusal, RefusalKind};
 /// # Errors
 /// Fails if the file cannot be read or a rule is invalid.
 pub(crate) fn rules(toplevel: Option<&Path>, typed: &MergeSettings) -> Result<Rules, Refusal> {
-    let wrong = |cause| Refusal::new(RefusalKind::Invalid, cause).remedy("fix the file and retry");
+    let wrong = |cause| Refusal::new(RefusalKind::Invalid, cause).remedy("fix the file and try again");
     merged(swarm_config::load(toplevel).map_err(wrong)?.merge, typed)
 }
 

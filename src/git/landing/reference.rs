@@ -115,15 +115,15 @@ impl<'a> DirectUpdate<'a> {
         }
         match base(self.workspace)? == to_move.from {
             true => Ok(()),
-            false => Err(not_moved("it has moved in the meantime")),
+            false => Err(not_moved("the branch has moved in the meantime")),
         }
     }
 
     fn commit(mut self, to_move: Move<'_>) -> Result<(), Fault> {
-        let Some(lock) = self.lock.take() else { return Err(not_moved("its lock is not held")) };
+        let Some(lock) = self.lock.take() else { return Err(not_moved("the lock of the branch is not held")) };
         let file = self.workspace.common.join(to_move.branch);
         if !lock.is_ours() {
-            return Err(not_moved("another process removed its lock"));
+            return Err(not_moved("another process removed the lock of the branch"));
         }
         self.log(to_move);
         fs::rename(&lock.path, &file).map_err(Fault::at(&file))?;
@@ -177,7 +177,8 @@ impl Lock {
         });
         is_ours.map_err(&failed)?;
         let Some(file) = made else {
-            let why = format!("another git has held {} for {} s", path.display(), LOCK_WAIT.as_secs());
+            let why =
+                format!("{} has been locked by another git process for {} s", path.display(), LOCK_WAIT.as_secs());
             return Err(not_moved(&why));
         };
         let mut lock = Self { path: path.clone(), file };
@@ -277,7 +278,7 @@ impl GitUpdate {
             let _ = pipe.read_to_end(&mut stderr);
         }
         let killed = self.git.wait().is_ok_and(|status| status.signal().is_some());
-        let why = parse::first_useful_line(&stderr).unwrap_or_else(|| format!("git did not respond to '{about}'"));
+        let why = parse::first_useful_line(&stderr).unwrap_or_else(|| format!("git did not answer '{about}'"));
         Err(Fault { transient: killed, killed, ..not_moved(&why) })
     }
 }

@@ -71,7 +71,7 @@ pub(crate) async fn resolve(
     let output = run::output(&ended, &log);
     let why = match ended.outcome {
         Outcome::Code(0) => None,
-        Outcome::Code(code) => Some(format!("ended with code {code}")),
+        Outcome::Code(code) => Some(format!("exited with code {code}")),
         Outcome::Timeout => Some(format!("timed out after {} s", item.rules.timeout_ms / 1000)),
         Outcome::Signal(signal) => Some(format!("was killed by signal {signal}")),
         Outcome::Unknown(why) => Some(why),

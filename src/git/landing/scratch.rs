@@ -118,10 +118,10 @@ pub(crate) fn remove(workspace: &Workspace, name: &str) -> Result<(), Fault> {
 pub(crate) fn changed(workspace: &Workspace, scratch: &Scratch, commit: &str) -> Result<Option<String>, Fault> {
     let head = scratch.read(workspace).args(["rev-parse", "--verify", "HEAD"]).line()?;
     if head != commit {
-        return Ok(Some("it checked out or created another commit".to_owned()));
+        return Ok(Some("checked out or created another commit".to_owned()));
     }
     let out = scratch.read(workspace).args(["status", "--porcelain", "-z", "--untracked-files=no"]).run()?;
     let changes = crate::repository::parse::status(&out);
     let named: Vec<_> = changes.iter().take(3).map(|change| String::from_utf8_lossy(&change.path)).collect();
-    Ok((!changes.is_empty()).then(|| format!("it changed {} tracked file(s): {}", changes.len(), named.join(", "))))
+    Ok((!changes.is_empty()).then(|| format!("changed {} tracked file(s): {}", changes.len(), named.join(", "))))
 }

@@ -79,7 +79,7 @@ async fn judge(
                 Some(how) => red(format!("passed, but {how}")),
             }
         }
-        Outcome::Code(code) => red(format!("ended with code {code}")),
+        Outcome::Code(code) => red(format!("exited with code {code}")),
         Outcome::Timeout => red(format!("timed out after {} s and was killed", item.rules.timeout_ms / 1000)),
         Outcome::Signal(signal) => Ok(Verdict::Unknown(format!("'{command}' was killed by signal {signal}"))),
         Outcome::Unknown(why) => Ok(Verdict::Unknown(why)),

@@ -88,7 +88,7 @@ pub(crate) enum CliError {
     Signal(i32),
     #[error("git {0} is too old")]
     Old(String),
-    #[error("git does not respond: 'git version' timed out after {0} s")]
+    #[error("git does not answer: 'git version' timed out after {0} s")]
     Silent(u64),
     #[error("git timed out after {0} s and was killed")]
     Timeout(u64),

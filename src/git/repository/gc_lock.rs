@@ -125,15 +125,15 @@ impl Owner {
             Self::Here(pid) => {
                 let pid = pid.as_raw_nonzero();
                 Fault::new(format!("git gc (process {pid}) is still running in {} after {seconds} s", common.display()))
-                    .remedy("retry after it has finished")
+                    .remedy("try again after it has finished")
             }
             Self::Elsewhere(who) => {
                 let cause = format!("git gc is running in {} on another host ({who})", common.display());
                 Fault::new(cause)
-                    .remedy(format!("if no git gc runs there any more, remove {} and retry", file.display()))
+                    .remedy(format!("if no git gc is running there, remove {} and try again", file.display()))
             }
             Self::Lock => Fault::new(format!("{} has existed for {seconds} s", lock.display()))
-                .remedy("if no git runs there, remove that file and retry"),
+                .remedy("if no git process is running there, remove that file and try again"),
         }
     }
 }

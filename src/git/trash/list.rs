@@ -33,7 +33,8 @@ impl TrashList {
     /// Fails if there is no repository or no git.
     pub fn open(caller: &Caller, dir: &Path) -> Result<Self, Refusal> {
         let cli = Cli::new(caller).map_err(|error| refusal(error.into()))?;
-        let dir = Path::new(&caller.cwd).join(dir);
+        // Without a final `.`, which is the default.
+        let dir: PathBuf = Path::new(&caller.cwd).join(dir).components().collect();
         let none = |_| {
             let cause = format!("no git repository at {}", dir.display());
             Refusal::new(RefusalKind::Invalid, cause).remedy("choose a repository with --repo")

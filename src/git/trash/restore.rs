@@ -90,7 +90,7 @@ fn restore_locked(cli: &Cli, common: &Path, save: &Save, request: &RestoreReques
         && fs::read_to_string(entry.join(RESTORED)).is_ok_and(|from| from.trim_end() == save.reference)
     {
         let head = objects::head_ref(cli, &target)?;
-        let note = "it was already restored".to_owned();
+        let note = "the save was already restored".to_owned();
         return finish(
             cli,
             common,

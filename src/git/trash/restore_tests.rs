@@ -361,7 +361,7 @@ fn a_killed_restore_is_rolled_back_and_repeated() {
     // Killed after the directory was moved.
     fs::write(entry.join("locked"), "swarm is restoring it").unwrap();
     let back = bring_back(&fix, &RestoreRequest::default());
-    assert_eq!((back.notes, back.branch.as_deref()), (vec!["it was already restored".to_owned()], Some("w")));
+    assert_eq!((back.notes, back.branch.as_deref()), (vec!["the save was already restored".to_owned()], Some("w")));
     assert!(!entry.join("locked").exists() && picture(&fix, &tree) == before);
     assert!(save::status(&fix.cli(), &place_of(&fix, &entry, &tree), "all").unwrap().len() == 1);
     assert_eq!(fs::read_dir(fix.root.join("repo-worktrees")).unwrap().count(), 1);

@@ -52,10 +52,10 @@ pub(crate) fn run(home: Option<&Home>, cli: &Cli, hook: &Hook<'_>) -> Result<(),
     let outcome = ended.map_or_else(|| Outcome::Unknown("its runner was killed".to_owned()), |ended| ended.outcome);
     let how = match outcome {
         Outcome::Code(0) => return Ok(()),
-        Outcome::Code(code) => format!("ended with code {code}"),
+        Outcome::Code(code) => format!("exited with code {code}"),
         Outcome::Signal(signal) => format!("was killed by signal {signal}"),
         Outcome::Timeout => format!("timed out after {} s", hook.limit.as_secs()),
-        Outcome::Unknown(why) => format!("ended in an unknown way ({why})"),
+        Outcome::Unknown(why) => format!("ended with an unknown result: {why}"),
     };
     let said = last_line(&log).map_or_else(String::new, |line| format!(": {line}"));
     let remedy = format!("see its output in {}", log.display());

@@ -122,5 +122,5 @@ fn roll_back(
     let names: Vec<String> = left.iter().map(|path| path.display().to_string()).collect();
     let names = names.join(", ");
     Err(Fault::new(format!("blocked by a lock file: {names}"))
-        .remedy(format!("if no git is running there, remove {names}")))
+        .remedy(format!("if no git process is running there, remove {names}")))
 }

@@ -159,5 +159,5 @@ pub(crate) fn short(commit: &str) -> &str {
 }
 
 fn utf8(path: &Path) -> Result<String, Fault> {
-    path.to_str().map(str::to_owned).ok_or_else(|| Fault::new(format!("{} is not UTF-8", path.display())))
+    path.to_str().map(str::to_owned).ok_or_else(|| Fault::new(format!("{} is not valid UTF-8", path.display())))
 }

@@ -185,7 +185,7 @@ fn assess(cli: &Cli, path: &Path, base_repo: &Path, force: Force) -> Result<Opti
 /// worktree of `base_repo`.
 fn find(path: &Path, base_repo: &Path) -> Result<(PathBuf, PathBuf), Fault> {
     let common = admin::common_dir(base_repo).map_err(|error| match error.kind() {
-        io::ErrorKind::NotFound => Fault::new(format!("its repository {} no longer exists", base_repo.display())),
+        io::ErrorKind::NotFound => Fault::new(format!("the repository {} no longer exists", base_repo.display())),
         _ => Fault::at(base_repo)(error),
     })?;
     let shown = path.display();

@@ -19,6 +19,6 @@ pub(crate) fn trash(root: &Path) -> Result<TrashPolicy, Fault> {
 
 fn read(root: &Path) -> Result<Sections, Fault> {
     // An unreadable file says nothing about the worktree, so a removal must keep the worker's row.
-    let wrong = |cause| Fault { is_tool_failure: true, ..Fault::new(cause).remedy("fix the file and retry") };
+    let wrong = |cause| Fault { is_tool_failure: true, ..Fault::new(cause).remedy("fix the file and try again") };
     swarm_config::load(Some(root)).map_err(wrong)
 }

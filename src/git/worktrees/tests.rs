@@ -205,7 +205,7 @@ fn a_worktree_that_cannot_be_checked_stays() {
     assert!(unknown(fix.check(&fix.repo, Force::SaveFirst)).contains("a separate repository"));
     assert!(unknown(fix.check(&fix.root.join("home"), Force::SaveFirst)).contains("is not a worktree of"));
     let gone = block(Git::new().check(path.to_str().unwrap(), "/nowhere", Force::SaveFirst, &fix.caller));
-    assert_eq!(unknown(gone), "its repository /nowhere no longer exists");
+    assert_eq!(unknown(gone), "the repository /nowhere no longer exists");
     fs::write(fix.repo.join(".git/worktrees/w/index"), "damaged").unwrap();
     assert!(unknown(fix.remove(&path, Force::SaveFirst)).contains("index file"));
     assert!(path.join("f").exists());

@@ -181,11 +181,11 @@ impl Turn<'_> {
                 Seen::Delay(text) => self.teller.tell(Word::Activity { text }),
                 Seen::Doomed => drop(kill_process(self.agent, Signal::TERM)),
                 Seen::Denied(what) => {
-                    let cause = format!("no one was there to allow {what}");
+                    let cause = format!("nobody could be asked to allow {what}");
                     self.teller.tell(Word::NeedsInput { cause });
                 }
                 Seen::Asked(what) => {
-                    let cause = format!("no one was there to answer: {what}");
+                    let cause = format!("nobody could be asked to answer: {what}");
                     self.teller.tell(Word::NeedsInput { cause });
                 }
             }

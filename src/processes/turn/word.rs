@@ -54,7 +54,7 @@ pub fn read(text: &str) -> Result<Word, Refusal> {
         Refusal::new(Code::YamlParse, "Malformed handoff file", message)
     };
     if text.len() > BLOCK_BYTES_MAX {
-        return Err(wrong("it is too long".to_owned()));
+        return Err(wrong(format!("longer than {BLOCK_BYTES_MAX} bytes")));
     }
     let value = yaml::parse(text).map_err(wrong)?;
     let question = value.get("question").and_then(Value::as_str).unwrap_or_default();

@@ -231,7 +231,7 @@ fn open(
     let forget = || drop(locks.lock().unwrap_or_else(PoisonError::into_inner).remove(place));
     if !is_held() {
         let lock = files.run_lock().map_err(|error| error.to_string())?;
-        let lock = lock.ok_or_else(|| format!("another process runs flow '{place}'"))?;
+        let lock = lock.ok_or_else(|| format!("flow '{place}' is in use by another process"))?;
         if let Some(begin) = begin {
             let site = FlowSite::of(place, &begin.caller)?;
             check(&files, &site, &begin.caller)?;

@@ -93,7 +93,7 @@ pub fn read(paths: &Paths, name: &str) -> Result<Option<Known>, String> {
         Err(cause) => {
             let kept = store::quarantine(&dir.join(STATE)).err().map(|error| format!("; {error}")).unwrap_or_default();
             let Some(record) = record else {
-                return Err(format!("cannot read ralph state of '{name}' ({cause}){kept}"));
+                return Err(format!("cannot read ralph state for '{name}' ({cause}){kept}"));
             };
             let warning =
                 format!("corrupt ralph state for '{name}', restored from the loop's own records ({cause}){kept}");
@@ -318,7 +318,7 @@ impl Loops for DiskLoops {
 /// Reads a loop of another program: it has a state file but no record of ours.
 fn found(paths: &Paths, name: &str) -> Result<Option<Found>, String> {
     let Some(dir) = dir(paths, name).filter(|dir| !dir.join(RECORD).exists()) else { return Ok(None) };
-    let unreadable = |cause| format!("cannot read ralph state of '{name}' ({cause})");
+    let unreadable = |cause| format!("cannot read ralph state for '{name}' ({cause})");
     let Some(state) = wire::read(&dir.join(STATE)).map_err(unreadable)? else { return Ok(None) };
     let keeper = monitor::find(paths, name, state.monitor_pid);
     Ok(Some(Found { it: state.into_loop(name), keeper }))

@@ -93,7 +93,7 @@ fn interpret(file: Option<File>, path: &Path, present: &Present) -> io::Result<O
     let Some(file) = file else { return Ok(None) };
     let nudge = file.nudge(present).map_err(io::Error::other)?;
     if path.file_name().and_then(OsStr::to_str) != Some(&format!("{}{ENDING}", nudge.worker)) {
-        return Err(io::Error::other(format!("it belongs to another worker, '{}'", nudge.worker)));
+        return Err(io::Error::other(format!("the file belongs to another worker, '{}'", nudge.worker)));
     }
     Ok(Some((file, nudge)))
 }

@@ -104,7 +104,7 @@ impl Home {
         let mut lock = open.map_err(|error| format!("{}: {error}", path.display()))?;
         if lock.try_lock().is_err() {
             let holder = fs::read_to_string(&path).unwrap_or_default();
-            return Err(format!("a run is under way in {} (process {})", self.0.display(), holder.trim()));
+            return Err(format!("a run is in progress in {} (process {})", self.0.display(), holder.trim()));
         }
         let written = lock.set_len(0).and_then(|()| writeln!(lock, "{}", std::process::id()));
         written.map_err(|error| format!("{}: {error}", path.display()))?;

@@ -225,7 +225,7 @@ pub fn outcome(now: &Now, exit: Option<&ExitRecord>, paths: &Paths) -> (Outcome,
         (_, Some(left)) => left.outcome,
         (Some(Reason::OutOfMemory), None) => task("ran out of memory".to_owned(), None),
         (None, None) => {
-            let cause = "its end is unknown: the machine went down, or its shim was killed";
+            let cause = "ended with an unknown result: the machine went down, or its shim was killed";
             Outcome::Failure { cause: cause.to_owned(), evidence: None, fault: FaultKind::Lost }
         }
         (Some(Reason::Exited), None) => match (&asked.work, exit.map(|exit| exit.ended)) {

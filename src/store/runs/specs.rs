@@ -95,7 +95,7 @@ pub fn read(dir: &Path) -> Result<Folder, (String, Option<String>)> {
         }
         if path.is_dir() {
             if has_markdown(&path) {
-                folder.notes.push(format!("{}: specs in subfolders are ignored", path.display()));
+                folder.notes.push(format!("{}: specs in subdirectories are ignored", path.display()));
             }
         } else if is_markdown(&path) {
             files.push(path);

@@ -200,7 +200,7 @@ fn exclude(base: &Path) {
     let Some(root) = base.ancestors().find(|dir| dir.join(".git").exists()) else { return };
     let below = base.strip_prefix(root).unwrap_or(base).join(FOLDER);
     if let Err(error) = swarm_git::repository::exclude(root, &below.to_string_lossy()) {
-        tracing::warn!(root = %root.display(), %error, "cannot exclude the session folder; it appears in git status");
+        tracing::warn!(root = %root.display(), %error, "cannot exclude the session directory from git status");
     }
 }
 
@@ -285,7 +285,7 @@ fn ending(end: LifeEnd) -> (SessionStatus, Option<String>, &'static str) {
         Some((ended, Reason::Exited)) => (SessionStatus::Failed, Some(end_words(ended)), "provider-error"),
         Some((_, Reason::Stopped)) => (SessionStatus::Stopped, None, "operator-cancelled"),
         Some((_, Reason::Closed)) => (SessionStatus::Stopped, Some("the window was closed".to_owned()), "closed"),
-        Some((_, Reason::Timeout)) => (SessionStatus::Failed, Some("exceeded its time limit".to_owned()), "timeout"),
+        Some((_, Reason::Timeout)) => (SessionStatus::Failed, Some("reached its time limit".to_owned()), "timeout"),
         Some((_, Reason::OutOfMemory)) => {
             (SessionStatus::Failed, Some("ran out of memory".to_owned()), "out-of-memory")
         }

@@ -28,7 +28,11 @@ pub enum StoreError {
     #[error("{} is malformed: {cause}", path.display())]
     Malformed { path: PathBuf, cause: String },
     /// The session belongs to another issue; contains the state that was found.
-    #[error("{} belongs to '{}', not to '{wanted}'", path.display(), found.identifier().unwrap_or_default())]
+    #[error(
+        "the session in {} belongs to '{}', not to '{wanted}'",
+        path.display(),
+        found.identifier().unwrap_or_default()
+    )]
     Mismatch { path: PathBuf, found: Box<Session>, wanted: String },
     /// A running agent uses the session; it would have to give up if another session took its place.
     #[error("the session in {} is in use by a running agent", .0.display())]
