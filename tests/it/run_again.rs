@@ -97,8 +97,8 @@ fn an_unknown_agent_is_reported_for_each_spec() {
     site.plan();
     let known = "(known: claude, codex, shell)";
     let all = format!(
-        "swarm: error: specs/a.md: unknown agent 'cladue' {known}\nswarm: hint: did you mean 'claude'?\n\
-         swarm: error: specs/c.md: unknown agent 'codx' {known}\nswarm: hint: did you mean 'codex'?\n"
+        "swarm: error: specs/a.md: agent 'cladue' not found {known}\nswarm: hint: did you mean 'claude'?\n\
+         swarm: error: specs/c.md: agent 'codx' not found {known}\nswarm: hint: did you mean 'codex'?\n"
     );
     site.swarm(&["run"]).is(1, "", &all);
     site.write("specs/a.md", "# Spec a\n");
@@ -107,7 +107,7 @@ fn an_unknown_agent_is_reported_for_each_spec() {
     site.plan();
     // An agent of the command line belongs to no spec.
     let said = site.swarm(&["run", "--agent", "shel"]);
-    let all = format!("swarm: error: unknown agent 'shel' {known}\nswarm: hint: did you mean 'shell'?\n");
+    let all = format!("swarm: error: agent 'shel' not found {known}\nswarm: hint: did you mean 'shell'?\n");
     assert_eq!((said.code, said.err.as_str()), (Some(1), all.as_str()), "{said:?}");
 }
 
