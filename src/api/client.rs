@@ -4,7 +4,7 @@
 use std::collections::BTreeSet;
 use std::fs::{File, OpenOptions};
 use std::io::{self, BufRead as _, BufReader, Read as _, Write as _};
-use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
+use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as _};
 use std::os::unix::net::UnixStream;
 use std::process::Stdio;
 use std::time::Duration;
@@ -181,13 +181,31 @@ fn is_timeout(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut)
 }
 
+/// Connects to the supervisor.
+///
+/// # Errors
+/// Fails if nobody listens, or if another user does: a request contains the caller's whole environment.
 fn connect(paths: &Paths) -> io::Result<UnixStream> {
-    loop {
+    let stream = loop {
         match UnixStream::connect(paths.socket()) {
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            connected => return connected,
+            connected => break connected?,
         }
+    };
+    let peer = getsockopt(&stream, PeerCredentials)?.uid();
+    let me = nix::unistd::getuid().as_raw();
+    let owner = std::fs::metadata(paths.root()).map_or(me, |meta| meta.uid());
+    if is_trusted(peer, me, owner) {
+        return Ok(stream);
     }
+    Err(io::Error::other(format!("{} is served by another user (uid {peer})", paths.socket().display())))
+}
+
+/// Reports whether a supervisor of user `peer` may get requests of user `me` for a state directory of user `owner`. For
+/// a long path, the socket is below `/tmp`, where another user can listen first. The owner may be another user than
+/// `me` if root acts for a user, or if a container's user writes to a directory of the host.
+fn is_trusted(peer: u32, me: u32, owner: u32) -> bool {
+    peer == me || peer == owner || peer == 0
 }
 
 fn connect_or_start(paths: &Paths) -> Result<UnixStream, Broken> {
@@ -390,4 +408,23 @@ pub fn stop(paths: &Paths, after: After) -> Result<bool, Refusal> {
 
 fn replace(paths: &Paths) -> Result<(), Refusal> {
     stop(paths, After::Another).map(drop)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::is_trusted;
+
+    #[test]
+    fn another_users_supervisor_gets_no_request() {
+        for (peer, me, owner, trusted) in [
+            (1000, 1000, 1000, true),
+            (1000, 0, 1000, true),
+            (1000, 1000, 0, true),
+            (0, 1000, 1000, true),
+            (1001, 1000, 1000, false),
+            (1001, 0, 1000, false),
+        ] {
+            assert_eq!(is_trusted(peer, me, owner), trusted, "{peer} for {me} in a directory of {owner}");
+        }
+    }
 }
