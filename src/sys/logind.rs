@@ -29,8 +29,23 @@ pub fn reload_units() -> bool {
 }
 
 /// Returns the name of this process's user. `None` if it is unknown.
+///
+/// Reads `/etc/passwd` itself: in a static program the C library's `getpwuid` loads the modules of whichever C library
+/// is installed, and crashes. A user of a directory service is known by `USER` and `LOGNAME` alone.
 pub fn user() -> Option<String> {
-    Some(nix::unistd::User::from_uid(nix::unistd::getuid()).ok().flatten()?.name)
+    let listed = fs::read_to_string("/etc/passwd").ok();
+    let from_file = listed.and_then(|text| name_in(&text, nix::unistd::getuid().as_raw()));
+    let said = |key: &str| std::env::var(key).ok().filter(|name| !name.is_empty() && !name.contains('/'));
+    from_file.or_else(|| said("USER")).or_else(|| said("LOGNAME"))
+}
+
+/// Returns the name of the user with this id from the text of `/etc/passwd`.
+fn name_in(text: &str, uid: u32) -> Option<String> {
+    let mut lines = text.lines().map(|line| line.split(':'));
+    lines.find_map(|mut fields| {
+        let name = fields.next().filter(|name| !name.is_empty())?;
+        (fields.nth(1)?.parse() == Ok(uid)).then(|| name.to_owned())
+    })
 }
 
 /// Reports whether the services of the user start at boot and survive the last session.
@@ -93,6 +108,16 @@ mod tests {
     use super::*;
 
     const SESSION: &str = "0::/user.slice/user-1000.slice/session-3.scope\n";
+
+    #[test]
+    fn a_name_is_that_of_the_first_line_with_the_id() {
+        let text =
+            "root:x:0:0:root:/root:/bin/sh\n#comment\nann:x:1000:1000::/home/ann:/bin/sh\nb:x:1000:1::/:/bin/sh\n";
+        assert_eq!(name_in(text, 1000).as_deref(), Some("ann"));
+        assert_eq!(name_in(text, 0).as_deref(), Some("root"));
+        assert_eq!(name_in(text, 4242), None);
+        assert_eq!(name_in(":x:7:7\ntorn:x\n", 7), None);
+    }
 
     #[test]
     fn a_session_is_known_by_its_scope() {
