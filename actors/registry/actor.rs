@@ -1,6 +1,7 @@
 //! Actor around [`machine`](super::machine): receives messages, runs blocking work on other
 //! threads, and answers.
 
+use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -10,9 +11,9 @@ use super::error::{RegistryError, StoreError};
 use super::machine::{Committer, Mutation};
 use super::message::RegistryMessage;
 use super::reconcile;
-use super::store::Store;
+use super::store::{Rebuild, Store};
 use swarm_model::Row;
-use swarm_ports::{DirFacts, Ports};
+use swarm_ports::Ports;
 
 pub struct Registry;
 
@@ -98,7 +99,7 @@ impl State {
 
     fn read<T: Send + 'static>(
         &self,
-        work: impl FnOnce(&mut Store, &dyn Fn() -> Vec<Row>) -> Result<T, StoreError> + Send + 'static,
+        work: impl FnOnce(&mut Store, Rebuild<'_>) -> Result<T, StoreError> + Send + 'static,
         reply: RpcReplyPort<Result<T, StoreError>>,
     ) {
         let (store, rebuild) = (Arc::clone(&self.store), self.rebuild());
@@ -112,18 +113,21 @@ impl State {
         });
     }
 
-    /// Returns a function that rebuilds the rows of a damaged file from the records below `w/`.
-    fn rebuild(&self) -> impl Fn() -> Vec<Row> + Send + 'static {
+    /// Returns a function that rebuilds the rows of a damaged or missing file from the records
+    /// below `w/`.
+    fn rebuild(&self) -> impl Fn() -> io::Result<Vec<Row>> + Send + 'static {
         let ports = self.ports.clone();
         move || {
-            let all: Vec<DirFacts> = ports.records.scan_now().unwrap_or_default();
-            tracing::warn!(directories = all.len(), "state.json is damaged; rebuilding it from the workers' records");
-            reconcile::rebuild(&all, &ports.clock.host())
+            let rows = reconcile::rebuild(&ports.records.scan_now()?, &ports.clock.host());
+            if !rows.is_empty() {
+                tracing::warn!(rows = rows.len(), "state.json is damaged or missing; using the workers' records");
+            }
+            Ok(rows)
         }
     }
 }
 
-fn rows(store: &mut Store, rebuild: &dyn Fn() -> Vec<Row>) -> Result<Arc<Vec<Arc<Row>>>, StoreError> {
+fn rows(store: &mut Store, rebuild: Rebuild<'_>) -> Result<Arc<Vec<Arc<Row>>>, StoreError> {
     let (table, _) = store.read(rebuild)?;
     Ok(Arc::new(table.entries.iter().filter_map(|entry| entry.row.clone().ok()).collect()))
 }

@@ -42,6 +42,9 @@ pub struct Store {
     temporary: u64,
 }
 
+/// Returns the rows that the workers' records prove.
+pub type Rebuild<'a> = &'a dyn Fn() -> io::Result<Vec<Row>>;
+
 /// Identity of one version of the file. Each write creates a new inode.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct FileId {
@@ -78,24 +81,30 @@ impl Store {
 
     /// Returns the table that is on disk now. A damaged file is quarantined as a hard link and
     /// replaced in memory by the rows that `rebuild` returns; the second value then describes the
-    /// damage.
+    /// damage. A missing file counts as damaged if there are records of workers.
     ///
     /// # Errors
-    /// Fails if the file cannot be read at all, or a damaged file cannot be quarantined.
-    pub fn read(&mut self, rebuild: &dyn Fn() -> Vec<Row>) -> Result<(&Table, Option<String>), StoreError> {
+    /// Fails if the file or, for a rebuild, the records cannot be read, or a damaged file cannot be
+    /// quarantined.
+    pub fn read(&mut self, rebuild: Rebuild<'_>) -> Result<(&Table, Option<String>), StoreError> {
         let path = self.state();
         let before = file_id(&path);
         let known = matches!((&self.cached, before), (Some((id, _)), Some(now)) if *id == now);
         let mut damage = None;
         if !known {
             self.changed_by_others |= self.cached.is_some();
+            let rebuilt = || rebuild().map_err(|error| io_error("rebuild", &path, &error));
             let table = match load(&path)? {
-                Loaded::Absent => Table::default(),
+                Loaded::Absent => {
+                    let rows = rebuilt()?;
+                    damage = (!rows.is_empty()).then(|| "the file is missing".to_owned());
+                    Table::of(rows)
+                }
                 Loaded::Table(table) => table,
                 Loaded::Damaged(cause) => {
                     quarantine(&path)?;
                     damage = Some(cause);
-                    Table::of(rebuild())
+                    Table::of(rebuilt()?)
                 }
             };
             // If the file is missing or damaged, the next call reads it again.
@@ -114,7 +123,7 @@ impl Store {
     pub fn commit(
         &mut self,
         batch: Vec<Mutation>,
-        rebuild: &dyn Fn() -> Vec<Row>,
+        rebuild: Rebuild<'_>,
     ) -> Result<Vec<Result<(), Refused>>, StoreError> {
         let guard = self.lock()?;
         let (table, damage) = self.read(rebuild)?;

@@ -178,6 +178,31 @@ async fn a_damaged_registry_is_rebuilt_from_the_records() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_missing_registry_is_rebuilt_and_no_record_is_deleted() {
+    let mut rig = Rig::start().await;
+    for name in ["a", "b"] {
+        rig.spawn(request(name)).await.expect("starts");
+    }
+    rig.world.end("b", Ended::Code(7));
+    rig.world.settle().await;
+    rig.crash().await;
+    let before = rig.world.rows();
+    std::fs::remove_file(rig.world.root.join("state.json")).expect("removed");
+    rig.world.script.at("scan_now", Fault::Error("too many open files"));
+    let started = swarm_actors::supervisor::SupervisorHandle::start(rig.world.root.clone(), rig.world.ports()).await;
+    assert!(started.err().is_some_and(|cause| cause.to_string().contains("cannot rebuild")), "no records, no rows");
+    rig.up().await;
+    rig.spawn(request("c")).await.expect("starts");
+    let mut after = rig.world.rows();
+    assert_eq!(after.pop().map(|row| row.name), Some("c".to_owned()));
+    let names = |rows: &[swarm_model::Row]| rows.iter().map(|row| row.name.clone()).collect::<Vec<_>>();
+    assert_eq!(names(&after), names(&before));
+    assert_eq!(rig.world.facts("b").and_then(|facts| facts.exit).map(|exit| exit.ended), Some(Ended::Code(7)));
+    assert_eq!(rig.world.records.logs_removed(), Vec::<String>::new());
+    rig.check();
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_registry_that_cannot_be_read_stops_the_start() {
     let rig = Rig::down();
     std::fs::create_dir(rig.world.root.join("state.json")).expect("makes a directory");

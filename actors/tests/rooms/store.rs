@@ -1,6 +1,7 @@
 //! Tests of `state.json` without the actor: its lock, damage, and data of other programs.
 
 use std::fs::{self, File};
+use std::io;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -32,8 +33,8 @@ fn insert(name: &str) -> Mutation {
     Mutation::Insert(Box::new(foreign_row(name, Some(77))))
 }
 
-fn none() -> Vec<Row> {
-    Vec::new()
+fn none() -> io::Result<Vec<Row>> {
+    Ok(Vec::new())
 }
 
 fn commit(store: &mut Store, mutation: Mutation) -> Result<(), StoreError> {
@@ -100,7 +101,7 @@ fn a_replaced_file_is_read_again() {
 #[test]
 fn a_damaged_file_is_quarantined_and_rebuilt() {
     let (home, mut store, state) = root();
-    let rebuilt = || vec![foreign_row("found", Some(5))];
+    let rebuilt = || Ok(vec![foreign_row("found", Some(5))]);
     for (round, kept) in ["state.json.corrupted", "state.json.corrupted.1"].into_iter().enumerate() {
         let damage = format!("{{\"workers\": [{round}");
         fs::remove_file(&state).unwrap_or_default();
@@ -120,10 +121,24 @@ fn a_damaged_file_is_quarantined_and_rebuilt() {
 }
 
 #[test]
+fn a_missing_file_is_rebuilt_from_records_and_never_taken_for_empty() {
+    let (_home, mut store, state) = root();
+    assert_eq!(store.read(&none).map(|(table, told)| (table.entries.len(), told)), Ok((0, None)), "no worker yet");
+    let unreadable = || Err(io::Error::other("too many open files"));
+    assert!(matches!(store.read(&unreadable), Err(StoreError::Io { step: "rebuild", .. })));
+    let rebuilt = || Ok(vec![foreign_row("found", Some(5))]);
+    let (table, told) = store.read(&rebuilt).expect("reads");
+    assert!(table.find("found").is_some() && told.is_some());
+    store.commit(vec![insert("new")], &rebuilt).expect("commits");
+    let text = fs::read_to_string(&state).expect("reads");
+    assert!(text.contains("found") && text.contains("new"), "{text}");
+}
+
+#[test]
 fn a_damaged_file_is_rebuilt_even_if_the_mutation_is_refused() {
     let (_home, mut store, state) = root();
     fs::write(&state, "").expect("writes");
-    let rebuilt = || vec![foreign_row("found", Some(5))];
+    let rebuilt = || Ok(vec![foreign_row("found", Some(5))]);
     let answers = store.commit(vec![insert("found")], &rebuilt).expect("commits");
     assert_eq!(answers, vec![Err(Refused::Exists("found".to_owned()))]);
     assert!(fs::read_to_string(&state).expect("reads").contains("found"));
