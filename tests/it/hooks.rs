@@ -2,7 +2,8 @@
 //! by `swarm session note` for any other program.
 
 use std::fs;
-use std::os::unix::fs::PermissionsExt as _;
+use std::io::Write as _;
+use std::os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 
 use serde_json::{Value, json};
@@ -16,7 +17,9 @@ const AGENT: &str = r#"#!/bin/sh
 for word; do echo "$word"; done > words
 hook=$(printf '%s' "$2" | sed -n 's/.*"command":"\([^"]*\)".*/\1/p')
 [ -p hooks ] || mkfifo hooks
-while read -r line < hooks; do
+# Also open for writing, so that there is no end of file between two writers.
+exec 3<> hooks
+while read -r line <&3; do
     printf '%s' "$line" | sh -c "$hook" > said 2>&1
     echo "$? $(cat said)" > done
 done
@@ -69,7 +72,7 @@ impl Site {
         let _ = fs::remove_file(&done);
         let mut said = said.clone();
         said["session_id"] = json!("7d6c54f0-0000-4000-a000-000000000000");
-        fs::write(self.tree(name).join("hooks"), format!("{said}\n")).expect("written");
+        tell(&self.tree(name).join("hooks"), &said.to_string());
         wait_until("the hook has run", SOON, || fs::read_to_string(&done).is_ok_and(|text| text.ends_with('\n')));
         assert_eq!(fs::read_to_string(done).expect("read"), "0 \n", "the hook prints nothing and succeeds");
     }
@@ -87,6 +90,14 @@ impl Site {
     fn told(&self, word: &str) -> usize {
         self.swarm(&["events", "--json"], &[]).out.lines().filter(|line| line.contains(word)).count()
     }
+}
+
+/// Writes a line into a named pipe once someone reads it. Does not block if its reader has died.
+#[track_caller]
+fn tell(pipe: &Path, line: &str) {
+    let open = || fs::OpenOptions::new().write(true).custom_flags(nix::libc::O_NONBLOCK).open(pipe).ok();
+    wait_until("someone reads the pipe", SOON, || open().is_some());
+    open().expect("it is read").write_all(format!("{line}\n").as_bytes()).expect("written");
 }
 
 fn event(name: &str) -> Value {
@@ -236,13 +247,12 @@ fn a_hook_never_fails_for_any_input() {
 #[test]
 fn any_program_may_report_its_operation() {
     let site = Site::new();
-    let script = "while :; do [ -p next ] || mkfifo next; read -r line < next; eval \"$line\"; echo $? > done; done";
+    let script = "mkfifo next; exec 3<> next; while read -r line <&3; do eval \"$line\"; echo $? > done; done";
     site.swarm(&["spawn", "--name", "a", "--tmux", "--worktree", "--", "sh", "-c", script], &[]).ok();
     let says = |words: &str| {
         let (next, done) = (site.tree("a").join("next"), site.tree("a").join("done"));
         let _ = fs::remove_file(&done);
-        wait_until("the worker listens", SOON, || next.exists());
-        fs::write(&next, format!("'{}' session note {words}\n", env!("CARGO_BIN_EXE_swarm"))).expect("written");
+        tell(&next, &format!("'{}' session note {words}", env!("CARGO_BIN_EXE_swarm")));
         wait_until("the note succeeded", SOON, || fs::read_to_string(&done).is_ok_and(|text| text == "0\n"));
     };
     says("--operation 'step one'");
