@@ -128,6 +128,14 @@ impl State {
 }
 
 fn rows(store: &mut Store, rebuild: Rebuild<'_>) -> Result<Arc<Vec<Arc<Row>>>, StoreError> {
+    let (_, damage) = store.read(rebuild)?;
+    if damage.is_some()
+        && store.is_missing()
+        // Write the rows that were rebuilt, because commands read the file themselves.
+        && let Err(error) = store.commit(Vec::new(), rebuild)
+    {
+        tracing::warn!(%error, "cannot write the rebuilt state.json yet");
+    }
     let (table, _) = store.read(rebuild)?;
     Ok(Arc::new(table.entries.iter().filter_map(|entry| entry.row.clone().ok()).collect()))
 }

@@ -79,6 +79,11 @@ impl Store {
         self.root.join("state.json")
     }
 
+    /// Reports whether there is no file.
+    pub fn is_missing(&self) -> bool {
+        file_id(&self.state()).is_none()
+    }
+
     /// Returns the table that is on disk now. A damaged file is quarantined as a hard link and
     /// replaced in memory by the rows that `rebuild` returns; the second value then describes the
     /// damage. A missing file counts as damaged if there are records of workers.

@@ -9,7 +9,7 @@ use super::machine::{Adoption, End, Event};
 use super::message::WorkerMessage;
 use super::record::WorkerRecord;
 use crate::registry::reconcile;
-use swarm_model::{EventKind, Refusal, RefusalKind};
+use swarm_model::{EventKind, Refusal, RefusalKind, WantedState};
 use swarm_ports::{DirFacts, SpecFacts};
 
 /// Pause before another try to read the records of a worker that must be adopted.
@@ -65,7 +65,12 @@ impl State {
             Ok(None) => return,
             Err(refusal) => return self.adopt_later(&refusal),
         };
-        if let (SpecFacts::Pending(spec), false) = (&facts.spec, facts.lease.held) {
+        if self.machine.knows(facts.generation) {
+            return;
+        }
+        if let (SpecFacts::Pending(spec), false) = (&facts.spec, facts.lease.held)
+            && facts.wanted.state != WantedState::Stopped
+        {
             tracing::warn!(worker = self.name(), "a committed start was never executed; starting it again");
             self.life = None;
             let (policy, wanted) = (spec.contract.restart, facts.wanted.clone());

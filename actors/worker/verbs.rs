@@ -9,11 +9,11 @@ use super::message::Removal;
 use super::record::WorkerRecord;
 use super::{error, remove};
 use crate::registry::{Mutation, Refused, RegistryError};
-use swarm_model::Recovery;
 use swarm_model::{
     Caller, Contract, EventKind, Held, Refusal, RefusalKind, Row, SpawnRequest, Spawned, Wanted, WantedState,
     WireStatus, WorkerLine, WorkerName,
 };
+use swarm_model::{Recovery, RestartPolicy};
 use swarm_ports::{DirFacts, SessionError, SpecFacts};
 
 impl State {
@@ -108,7 +108,9 @@ impl State {
                 if self.life.as_ref().is_some_and(|life| life.generation == facts.generation) {
                     return self.feed(Event::StopAsked).await;
                 }
-                // Nothing is known about its processes. A recovery must still learn that it was stopped.
+                // A restart may be pending, but nothing is known about its processes. A recovery must still learn that
+                // it was stopped.
+                self.feed(Event::StopAsked).await?;
                 let wanted = Wanted { state: WantedState::Stopped, next_start_ms: None, ..facts.wanted.clone() };
                 let written = self.ports().records.write_wanted(self.name(), facts.generation, &wanted).await;
                 written.map_err(|error| error::of_io("record what is wanted", &error).of(self.name()))
@@ -162,7 +164,9 @@ impl State {
             request: Some(caller.request.clone()),
             kind: EventKind::WorkerCleaning,
         });
-        self.stop(&subject).await?;
+        if !self.has_ended_for_good(&subject).await {
+            self.stop(&subject).await?;
+        }
         let mut notes = Vec::new();
         if removal.rm_worktree
             && let Some(tree) = &row.worktree
@@ -172,6 +176,15 @@ impl State {
         self.forget(&row).await?;
         self.emit(EventKind::WorkerCleaned);
         Ok(done(notes))
+    }
+
+    /// Reports whether nothing runs or will start, so that no stop must be recorded: the worker stays recoverable if
+    /// its cleaning fails.
+    async fn has_ended_for_good(&mut self, subject: &WorkerRecord) -> bool {
+        let WorkerRecord::Ours { facts, .. } = subject else { return false };
+        let has_policy = facts.spec.spec().is_none_or(|spec| spec.contract.restart != RestartPolicy::Never);
+        self.sync(facts).await;
+        !has_policy && !subject.is_running() && !self.machine.is_live()
     }
 
     /// Deletes the row first, then logs and records. If the supervisor is killed in between, what is

@@ -16,8 +16,9 @@ use swarm_sys::readable::Readable;
 
 use crate::legacy_process;
 
-/// Pause before another try to watch a process, if the system lacks resources.
+/// Pause before the second try to watch a process. Doubles up to [`WATCH_PAUSE_MAX`].
 const WATCH_PAUSE: Duration = Duration::from_millis(200);
+const WATCH_PAUSE_MAX: Duration = Duration::from_secs(10);
 /// Minimum number of watches before those without a waiting task are forgotten.
 const WATCHES_MIN: usize = 64;
 
@@ -68,6 +69,7 @@ impl Processes for SystemProcesses {
     fn gone(&self, process: ProcessId) -> BoxFuture<'static, Gone> {
         let (watches, boot) = (Arc::clone(&self.watches), self.boot.clone());
         Box::pin(async move {
+            let mut pause = WATCH_PAUSE;
             loop {
                 let watch = watches.lock().unwrap_or_else(PoisonError::into_inner).of(&process, &boot);
                 let ended = match watch {
@@ -76,8 +78,11 @@ impl Processes for SystemProcesses {
                     Err(error) => Err(error),
                 };
                 let Err(error) = ended else { return Gone };
-                tracing::warn!(pid = process.pid, %error, "cannot watch a process, trying again");
-                tokio::time::sleep(WATCH_PAUSE).await;
+                if pause == WATCH_PAUSE {
+                    tracing::warn!(pid = process.pid, %error, "cannot watch a process; retrying");
+                }
+                tokio::time::sleep(pause).await;
+                pause = (2 * pause).min(WATCH_PAUSE_MAX);
             }
         })
     }
@@ -111,7 +116,14 @@ impl Processes for SystemProcesses {
             let survivors = groups.end();
             end_set(&|| with_token(&lease, &boot))?;
             groups.remove();
-            if survivors.is_empty() { Ok(()) } else { Err(ProcessError::Survivors(survivors)) }
+            // The search above takes a process that cannot be read for gone.
+            let leader = procfs::alive(&lease.worker, &boot);
+            let leader = leader.map_err(|error| ProcessError::Tool(format!("cannot examine the worker: {error}")))?;
+            match leader {
+                Some(_) if survivors.is_empty() => Err(ProcessError::Survivors(vec![lease.worker.pid])),
+                _ if survivors.is_empty() => Ok(()),
+                _ => Err(ProcessError::Survivors(survivors)),
+            }
         })
     }
 

@@ -50,8 +50,8 @@ impl DiskRecords {
     ///
     /// # Errors
     /// Fails if the directory or the lease exists and cannot be read, if the system lacks the resources to read a
-    /// record, or if it cannot be decided whether the worker's process is alive. None of these means that the worker
-    /// has ended.
+    /// record, or if only the worker's process can tell whether the worker has ended and cannot be examined. None of
+    /// these means that it has ended.
     pub fn read(&self, name: &str, generation: u64) -> io::Result<Option<DirFacts>> {
         let dir = self.paths.worker(name, generation);
         match fs::symlink_metadata(&dir) {
@@ -62,21 +62,21 @@ impl DiskRecords {
         }
         // The lease is read before the exit record, which is written before the lease is released: a lease found free
         // therefore always has its record, unless the shim died.
-        let lease = match probe(&dir)? {
-            Some((held, content)) => self.with_process(held, content)?,
-            None => LeaseFacts::default(),
-        };
+        let (held, content) = probe(&dir)?.unwrap_or_default();
         let exit = record(&dir.join("exit.json"))?;
+        let lease = self.with_process(held, content, !held && exit.is_none())?;
         let spec = spec(&dir)?;
         let wanted = record(&dir.join("wanted.json"))?.unwrap_or_default();
         Ok(Some(DirFacts { name: name.to_owned(), generation, spec, lease, exit, wanted }))
     }
 
-    /// Combines the lease with the state of the worker's process.
-    fn with_process(&self, held: bool, content: Option<Lease>) -> io::Result<LeaseFacts> {
+    /// Combines the lease with the state of the worker's process. If that does not decide anything, a process that
+    /// cannot be examined counts as gone.
+    fn with_process(&self, held: bool, content: Option<Lease>, decides: bool) -> io::Result<LeaseFacts> {
         let this_boot = content.as_ref().is_some_and(|lease| lease.worker.boot == self.boot);
         let stat = match &content {
-            Some(lease) => procfs::alive(&lease.worker, &self.boot)?,
+            Some(lease) if decides => procfs::alive(&lease.worker, &self.boot)?,
+            Some(lease) => procfs::alive(&lease.worker, &self.boot).ok().flatten(),
             None => None,
         };
         let suspended = stat.is_some_and(|stat| stat.is_suspended());

@@ -119,6 +119,10 @@ pub fn end_set(members: &dyn Fn() -> Vec<i32>) -> Result<(), ProcessError> {
         } else {
             GRACE.saturating_sub(began.elapsed()).max(ROUND)
         };
+        if fds.is_empty() {
+            // They could not be opened, perhaps because no descriptor is free.
+            std::thread::sleep(ROUND);
+        }
         wait_all_gone(&fds, limit);
     }
 }
