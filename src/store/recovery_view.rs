@@ -13,8 +13,9 @@ use crate::sessions;
 use swarm_sys::paths::Paths;
 
 /// Returns the fate of a worker, and the contract that it was started with; the contract is `None` for a worker of
-/// the original `swarm` and for one whose records are gone.
-pub fn of(paths: &Paths, worker: &WorkerView) -> (Fate, Option<Spec>) {
+/// the original `swarm` and for one whose records are gone. `is_said_to_run` tells whether the stored row says `running`,
+/// which may be out of date (see [`views::stored_as_running`]).
+pub fn of(paths: &Paths, worker: &WorkerView, is_said_to_run: bool) -> (Fate, Option<Spec>) {
     let foreign = || (Fate::Leave("started by another program: run 'swarm respawn' to start it here".to_owned()), None);
     let Some(generation) = worker.row.swarm().map(|meta| meta.generation) else { return foreign() };
     let read = DiskRecords::new(paths.clone()).read(&worker.row.name, generation).ok().flatten();
@@ -22,7 +23,7 @@ pub fn of(paths: &Paths, worker: &WorkerView) -> (Fate, Option<Spec>) {
         Some(facts) => (
             fate::decide(&Facts {
                 in_loop: loops::goes_on(paths, &facts.name),
-                ..facts_of(&facts, session_of(&facts), is_row_running(paths, &facts.name))
+                ..facts_of(&facts, session_of(&facts), is_said_to_run)
             }),
             facts.spec.spec().cloned(),
         ),

@@ -2,14 +2,14 @@
 //!
 //! Takes no lock, asks no supervisor, and writes nothing except a quarantine link if `state.json` is corrupt.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use swarm_actors::registry::store::{self, Loaded};
 use swarm_actors::registry::table::{self, Unreadable};
 use swarm_actors::registry::{StoreError, reconcile};
-use swarm_model::{ProcessId, Refusal, RefusalKind, Row, WorkerView};
+use swarm_model::{ProcessId, Refusal, RefusalKind, Row, WireStatus, WorkerView};
 use swarm_ports::Records as _;
 
 use super::records::{DiskRecords, STUCK, WAITS};
@@ -65,6 +65,13 @@ pub fn row(paths: &Paths, name: &str) -> Option<Arc<Row>> {
     let records = DiskRecords::new(paths.clone());
     let rows = read_rows(paths, &records, Pick::Named(&[name]), &mut Vec::new()).ok()?;
     rows.into_iter().find_map(Result::ok)
+}
+
+/// Returns the names of the workers whose rows, as stored on disk, say `running`. Empty if the registry cannot be read.
+pub fn stored_as_running(paths: &Paths) -> BTreeSet<String> {
+    let rows = read_rows(paths, &DiskRecords::new(paths.clone()), Pick::All, &mut Vec::new()).unwrap_or_default();
+    let running = rows.into_iter().flatten().filter(|row| row.status == WireStatus::Running);
+    running.map(|row| row.name.clone()).collect()
 }
 
 /// Returns the directory of a worker's session, or `None` if it has no session.

@@ -110,8 +110,9 @@ fn cases(args: &RecoverArgs, registry: &Registry, paths: &Paths) -> Result<Vec<C
         return Err(unknown_worker(unknown, registry));
     }
     let meant = |worker: &&WorkerView| names.is_empty() || names.contains(&worker.row.name);
+    let running = views::stored_as_running(paths);
     let case = |worker: &WorkerView| {
-        let (fate, spec) = recovery_view::of(paths, worker);
+        let (fate, spec) = recovery_view::of(paths, worker, running.contains(&worker.row.name));
         let how = match (&fate, &spec) {
             (Fate::Recover(_), Some(spec)) => sessions::how(spec),
             _ => Resume::default(),
