@@ -36,6 +36,8 @@ pub struct Completed {
     pub rules: Option<Rules>,
     /// What a person must do before there is a commit to land. `None` if nothing.
     pub waits: Option<String>,
+    /// Whether the worker itself could fix what the work waits for, in its worktree.
+    pub is_mendable: bool,
     /// Untracked paths that do not land, because tools generate files of their kind.
     pub left_out: Vec<String>,
 }

@@ -277,7 +277,10 @@ impl Turn<'_> {
                 self.tell(Some(job), Word::MergeWaiting { error: reason.clone() });
             }
             Merged::Dropped => self.give_up(job, "dropped from the merge queue by a person"),
-            Merged::Refused { cause } => self.give_up(job, cause),
+            Merged::Refused { cause, is_mendable: true } => {
+                self.failed(job, cause, Some(cause.clone()), FaultKind::Task);
+            }
+            Merged::Refused { cause, is_mendable: false } => self.give_up(job, cause),
         }
     }
 

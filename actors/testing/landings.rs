@@ -21,6 +21,8 @@ struct Inner {
     journal: Option<String>,
     base: Vec<ItemId>,
     bad: BTreeSet<ItemId>,
+    /// Every worktree has another branch checked out than the recorded one.
+    elsewhere: bool,
     /// Items that conflict with the base.
     conflicting: BTreeSet<ItemId>,
 }
@@ -42,6 +44,11 @@ impl FakeLandings {
 
     pub fn make_conflicting(&self, item: ItemId) {
         self.with(|inner| inner.conflicting.insert(item));
+    }
+
+    /// Checks out another branch than the recorded one in every worktree, or the recorded one again.
+    pub fn switch_away(&self, elsewhere: bool) {
+        self.with(|inner| inner.elsewhere = elsewhere);
     }
 
     /// Adds a user's commit to the base.
@@ -81,7 +88,9 @@ impl Landings for FakeLandings {
             done.map_err(|cause| Refusal::new(RefusalKind::Tool, cause))?;
             let rules = Rules { verify: completion.settings.verify, ..Rules::default() };
             let (tip, rules) = (format!("tip of {}", completion.name), Some(rules));
-            Ok(Completed { target: target(), tip, rules, waits: None, left_out: Vec::new() })
+            let waits = self.with(|inner| inner.elsewhere.then(|| "another branch is checked out".to_owned()));
+            let is_mendable = waits.is_some();
+            Ok(Completed { target: target(), tip, rules, waits, is_mendable, left_out: Vec::new() })
         })
     }
 

@@ -289,7 +289,7 @@ impl Builder<'_> {
 }
 
 /// Returns the commit's tree with git.
-fn tree_of(workspace: &Workspace, commit: &str) -> Result<String, Fault> {
+pub(crate) fn tree_of(workspace: &Workspace, commit: &str) -> Result<String, Fault> {
     Ok(workspace.read().args(["rev-parse", "--verify", "--end-of-options", &format!("{commit}^{{tree}}")]).line()?)
 }
 

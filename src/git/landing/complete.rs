@@ -14,6 +14,7 @@ use crate::repository::fault::Fault;
 use crate::repository::gc_lock::Hold;
 use crate::repository::index;
 use crate::repository::objects;
+use crate::repository::recorded;
 use crate::trash::save::DURABLE;
 use crate::worktrees::admin;
 use crate::worktrees::topic::{Objects, snapshot};
@@ -41,10 +42,12 @@ pub(crate) fn complete(paths: &Paths, completion: &Completion) -> Result<Complet
     };
     let site = CompletionRepo::open(&cli, &repo);
     let target = target(&site, completion)?;
+    let mut is_mendable = false;
     let (work, rules, waits) = match work(&cli, &site, &target, completion) {
         Ok((work, rules)) => (work, Some(rules), None),
         // The worker's item is still queued, so that a person finds out why it waits.
         Err(refusal) if completion.worker.is_some() && !is_answered(completion, &refusal) => {
+            is_mendable = refusal.kind == RefusalKind::Worktree;
             let why = Fault { remedy: refusal.remedy, ..Fault::new(refusal.cause) };
             (Work::default(), None, Some(reason_of(why)))
         }
@@ -52,7 +55,7 @@ pub(crate) fn complete(paths: &Paths, completion: &Completion) -> Result<Complet
     };
     let failed = |error| Refusal::new(RefusalKind::Registry, format!("cannot write the merge queue: {error}"));
     journal::remember(paths, &target, &completion.caller).map_err(failed)?;
-    Ok(Completed { target, tip: work.tip, rules, waits, left_out: work.left_out })
+    Ok(Completed { target, tip: work.tip, rules, waits, is_mendable, left_out: work.left_out })
 }
 
 /// Reports whether the refusal answers a person's request. A fault in the worktree does not: it is resolved there, and
@@ -70,7 +73,8 @@ struct Work {
 }
 
 fn tool(fault: Fault) -> Refusal {
-    Refusal { remedy: fault.remedy, ..Refusal::new(RefusalKind::Tool, fault.cause) }
+    let kind = if fault.is_mendable { RefusalKind::Worktree } else { RefusalKind::Tool };
+    Refusal { remedy: fault.remedy, ..Refusal::new(kind, fault.cause) }
 }
 
 /// Returns the commit to land, pinned, and the rules of the queue.
@@ -172,6 +176,7 @@ fn of_worker(
         return Err(Fault::new(cause)
             .remedy(format!("finish or abort it in {}, then run 'swarm merge add {name}'", tree.display())));
     }
+    recorded::check_branch(cli, tree, &worktree.branch)?;
     let tip = objects::commit(cli, tree, "HEAD")?.ok_or_else(none)?;
     let head = objects::head_ref(cli, tree)?;
     let seen = snapshot(cli, tree, &tip, Objects::Keep)?;

@@ -27,6 +27,8 @@ mod tests_build;
 #[cfg(test)]
 mod tests_checkout;
 #[cfg(test)]
+mod tests_complete;
+#[cfg(test)]
 mod tests_reference;
 
 use std::collections::{BTreeMap, BTreeSet};
