@@ -260,7 +260,8 @@ impl Turn<'_> {
                 self.run.jobs[job].evidence = Some(format!(
                     "Your branch conflicts with {base} in {named}. Merge {base} into it and resolve the conflicts."
                 ));
-                self.give_up(job, &format!("conflicts with the base: {}", files.join(", ")));
+                let evidence = self.run.jobs[job].evidence.take();
+                self.failed(job, &format!("conflicts with the base: {named}"), evidence, FaultKind::Task);
             }
             Merged::Waiting { reason, files } => {
                 let progress = &mut self.run.jobs[job];

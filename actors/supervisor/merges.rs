@@ -248,7 +248,18 @@ impl Desk {
             return Err(Refusal::new(RefusalKind::Worktree, why.clone()));
         }
         let (rules, waits) = (done.rules, done.waits.clone());
-        let addition = Addition { name: name.clone(), tip: done.tip, priority, key: Some(key.clone()), rules, waits };
+        let (name_of_item, key_of_item, fork, caller) = (name.clone(), Some(key.clone()), done.fork, done.caller);
+        let addition = Addition {
+            name: name_of_item,
+            tip: done.tip,
+            priority,
+            key: key_of_item,
+            rules,
+            waits,
+            fork,
+            caller,
+            mends,
+        };
         let item = self.ask(&done.target, Ask::Add(addition)).await?;
         let _ = self.supervisor.cast(SupervisorMessage::Queued(key, done.target.clone()));
         let base = done.target.base().to_owned();

@@ -54,8 +54,9 @@ pub(crate) fn complete(paths: &Paths, completion: &Completion) -> Result<Complet
         Err(refusal) => return Err(refusal),
     };
     let failed = |error| Refusal::new(RefusalKind::Registry, format!("cannot write the merge queue: {error}"));
-    journal::remember(paths, &target, &completion.caller).map_err(failed)?;
-    Ok(Completed { target, tip: work.tip, rules, waits, is_mendable, left_out: work.left_out })
+    let caller = Some(journal::remember(paths, &target, &completion.caller).map_err(failed)?);
+    let fork = fork(&target, completion);
+    Ok(Completed { target, tip: work.tip, rules, waits, is_mendable, fork, caller, left_out: work.left_out })
 }
 
 /// Reports whether the refusal answers a person's request. A fault in the worktree does not: it is resolved there, and
@@ -104,6 +105,13 @@ fn work(
     with_retries(&locks, || site.pin(&work.tip)).map_err(tool)?;
     drop(hold);
     Ok((work, rules))
+}
+
+/// Returns the commit of the base from which the worker started. `None` if it started from another branch or commit.
+fn fork(target: &Target, completion: &Completion) -> Option<String> {
+    let (_, base) = completion.worker.as_ref()?;
+    let BaseRef { branch, commit } = base.as_ref()?;
+    (branch.as_deref() == Some(target.base())).then(|| commit.clone())
 }
 
 /// Returns the locks that a git started by us may leave behind here.

@@ -186,7 +186,7 @@ fn is_complete(workspace: &Workspace, from: &str, to: &str) -> Result<bool, Faul
 }
 
 /// Reports whether commit `one` is `other` or an ancestor of it.
-fn is_ancestor(workspace: &Workspace, one: &str, other: &str) -> Result<bool, Fault> {
+pub(crate) fn is_ancestor(workspace: &Workspace, one: &str, other: &str) -> Result<bool, Fault> {
     if one == other {
         return Ok(true);
     }

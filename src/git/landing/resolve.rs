@@ -9,10 +9,10 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
 use std::sync::Arc;
 
-use swarm_model::merge::Resolution;
 use swarm_model::merge::queue::Item;
+use swarm_model::merge::{RESOLVER_LATER, Resolution};
 
-use super::scratch::Scratch;
+use super::scratch::{Leftovers, Scratch};
 use super::verify::open_log;
 use super::{build, complete, off_thread, run, scratch};
 use crate::landing::workspace::Workspace;
@@ -49,7 +49,7 @@ pub(crate) async fn resolve(
     let conflicts = files.to_vec();
     let place = off_thread(move || {
         open_log(&fresh)?;
-        let place = scratch::prepare(&at, &name(&wanted), &base)?;
+        let place = scratch::prepare(&at, &name(&wanted), &base, Leftovers::Delete)?;
         let _hold = at.hold()?;
         // Exit code 1 is expected: the conflict, with its markers.
         let merge =
@@ -73,8 +73,10 @@ pub(crate) async fn resolve(
         run::Order { dir: &place.dir, log: &log, limit_ms: item.rules.timeout_ms, command, variables: &variables };
     let ended = run::run(&workspace, &order).await?;
     let output = run::output(&ended, &log);
+    let is_later = matches!(ended.outcome, Outcome::Code(RESOLVER_LATER));
     let why = match ended.outcome {
         Outcome::Code(0) => None,
+        Outcome::Code(RESOLVER_LATER) => Some("cannot work now".to_owned()),
         Outcome::Code(code) => Some(format!("exited with code {code}")),
         Outcome::Timeout => Some(format!("timed out after {} s", item.rules.timeout_ms / 1000)),
         Outcome::Signal(signal) => Some(format!("was killed by signal {signal}")),
@@ -83,6 +85,7 @@ pub(crate) async fn resolve(
     let (item, onto, files) = (item.clone(), onto.to_owned(), files.to_vec());
     off_thread(move || {
         let result = match why {
+            Some(why) if is_later => Ok(Resolution::Later(format!("the resolver {why}; {output}"))),
             Some(why) => Ok(Resolution::Failed(format!("the resolver {why}; {output}"))),
             None => commit_result(&workspace, &place, &item, &onto, &files, &log),
         };

@@ -30,9 +30,17 @@ impl Scratch {
     }
 }
 
+/// What happens to ignored files that an earlier command left in a scratch worktree.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Leftovers {
+    /// They stay, because they make the next command faster.
+    Keep,
+    Delete,
+}
+
 /// Prepares the scratch worktree `name` at `commit`: tracked files as in the commit, and no
 /// untracked files except ignored ones.
-pub(crate) fn prepare(workspace: &Workspace, name: &str, commit: &str) -> Result<Scratch, Fault> {
+pub(crate) fn prepare(workspace: &Workspace, name: &str, commit: &str, leftovers: Leftovers) -> Result<Scratch, Fault> {
     let dir = workspace.own.join(name);
     if dir.exists() {
         run::end_leftovers(&dir)?;
@@ -53,7 +61,8 @@ pub(crate) fn prepare(workspace: &Workspace, name: &str, commit: &str) -> Result
     }
     let scratch = Scratch { dir, entry };
     scratch.write(workspace).args(["checkout", "-q", "--force", "--detach", commit]).run()?;
-    scratch.write(workspace).args(["clean", "-ffdq"]).run()?;
+    let clean = if leftovers == Leftovers::Keep { "-ffdq" } else { "-ffdqx" };
+    scratch.write(workspace).args(["clean", clean]).run()?;
     Ok(scratch)
 }
 

@@ -3,8 +3,8 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use swarm_model::merge::Resolution;
-use swarm_model::merge::queue::Item;
+use swarm_model::merge::queue::{Addition, Item, Rules};
+use swarm_model::merge::{Build, Resolution};
 use swarm_model::{BaseRef, RowWorktree};
 use swarm_ports::{Completed, Completion, Landings as _};
 
@@ -78,6 +78,30 @@ async fn a_detached_head_lands_if_it_contains_the_recorded_branch() {
     assert!(why.contains("branch 'a' does not exist"), "{why}");
 }
 
+#[tokio::test]
+async fn work_from_a_base_that_was_rewritten_waits_for_a_person() {
+    let site = Site::new();
+    site.fix.commit("oops", "secret", "1234\n");
+    let (_, completion) = site.worker("a");
+    let done = site.done(&completion).await;
+    let item = Addition { name: "a".into(), tip: done.tip, fork: done.fork, ..Addition::default() };
+    let mut item = item.into_item(0, &Rules::default(), 0);
+    let build = async |item: &Item| site.landings.build(&site.target, item, &site.tip("main")).await;
+    site.fix.commit("more", "f", "2\n");
+    assert!(matches!(build(&item).await, Build::Made(_)), "the base only moved on");
+    site.fix.git(&["reset", "-q", "--hard", "HEAD~2"]);
+    let Build::Failed(why) = build(&item).await else { panic!("it was built") };
+    let (fork, words) =
+        (completion.worker.clone().unwrap().1.unwrap().commit, "the base was rewritten: 'main' no longer");
+    assert!(why.starts_with(&format!("{words} contains {}, from which 'a' started (", &fork[..12])), "{why}");
+    item.fork = None;
+    assert!(matches!(build(&item).await, Build::Made(_)), "a person accepted it");
+    // Another base has nothing to do with the recorded commit.
+    site.fix.git(&["branch", "other"]);
+    let other = site.done(&Completion { base: Some("other".into()), ..completion }).await;
+    assert_eq!(other.fork, None);
+}
+
 /// A scratch directory in which a merge of `topic` has stopped.
 async fn stopped_merge(site: &Site) -> (Item, scratch::Scratch, String) {
     site.fix.commit("list", "list", "one\n");
@@ -85,7 +109,7 @@ async fn stopped_merge(site: &Site) -> (Item, scratch::Scratch, String) {
     site.fix.commit("another", "list", "main\n");
     let item = site.item("topic").await;
     let (workspace, onto) = (site.workspace(), site.tip("main"));
-    let place = scratch::prepare(&workspace, "resolve-0", &onto).unwrap();
+    let place = scratch::prepare(&workspace, "resolve-0", &onto, scratch::Leftovers::Delete).unwrap();
     let merge = ["merge", "--no-commit", "--no-ff", &item.tip];
     assert!(!site.fix.attempt(&place.dir, &merge).0, "a conflict");
     (item, place, onto)
