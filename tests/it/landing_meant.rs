@@ -3,7 +3,7 @@
 
 use std::fs;
 
-use crate::common::{SOON, run, wait_until};
+use crate::common::{Rig, SOON, run, wait_until};
 use crate::landing::{CHECK, Site};
 use crate::run;
 
@@ -169,4 +169,51 @@ fn a_resolver_that_cannot_work_now_is_no_try() {
     wait_until("it is queued again", SOON, || tried.exists() && site.state("b") == "queued");
     assert_eq!(site.item("b")["resolver_tries"], 0);
     site.swarm(&["merge", "drop", "b"]).ok();
+}
+
+#[test]
+fn a_verification_finds_what_a_worker_finds() {
+    let rig = Rig::new();
+    let module = rig.repo_named("module");
+    let repo = rig.repo();
+    let site = Site { rig, repo };
+    site.git(&[
+        "-c",
+        "protocol.file.allow=always",
+        "submodule",
+        "--quiet",
+        "add",
+        module.to_str().expect("text"),
+        "lib",
+    ]);
+    site.write(".gitignore", "node_modules\n.env\nmade\n");
+    site.write(
+        "swarm.toml",
+        "[worktree]\nsubmodules = true\ninclude = ['.env']\nlink = ['node_modules']\npost_create = 'echo made > made'\n",
+    );
+    for dir in ["in", "out"] {
+        fs::create_dir(site.repo.join(dir)).expect("made");
+        site.write(&format!("{dir}/test"), "test\n");
+    }
+    site.git(&["add", "-A"]);
+    site.git(&["commit", "-q", "-m", "set up"]);
+    site.write(".env", "SECRET=1\n");
+    fs::create_dir(site.repo.join("node_modules")).expect("made");
+    site.write("node_modules/index.js", "x\n");
+    site.git(&["sparse-checkout", "set", "in"]);
+    assert!(!site.repo.join("out").exists());
+    let verify = "test -e lib/file && cat .env node_modules/index.js made out/test";
+    for name in ["a", "b"] {
+        site.worker(name, &[], &format!("echo {name} > in/{name}"));
+        site.swarm(&["merge", "add", name, "--verify", verify]).ok();
+        site.merge_wait();
+        assert_eq!(site.state(name), "landed", "{}", site.item(name));
+    }
+    // The second verification, which rejects, is in a directory that is set up again.
+    site.worker("c", &[], "echo c > in/c");
+    let seen = site.rig.path("seen");
+    let verify = format!("{verify} >> {}; test ! -e in/c", seen.display());
+    site.swarm(&["merge", "add", "c", "--verify", &verify]).ok();
+    site.merge_wait();
+    assert_eq!((site.state("c").as_str(), fs::read_to_string(seen).expect("there").lines().count()), ("rejected", 12));
 }

@@ -11,6 +11,7 @@ mod checkout;
 mod cleared;
 mod complete;
 mod config;
+mod furnish;
 pub mod journal;
 mod land;
 mod obstacles;

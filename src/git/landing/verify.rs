@@ -10,7 +10,7 @@ use swarm_model::merge::Verdict;
 use swarm_model::merge::queue::Item;
 
 use super::scratch::{Leftovers, Scratch};
-use super::{off_thread, run, scratch, with_retries};
+use super::{furnish, off_thread, run, scratch, with_retries};
 use crate::landing::workspace::Workspace;
 use crate::repository::fault::Fault;
 use swarm_sys::commands::runner::{Ended, Outcome};
@@ -35,7 +35,10 @@ pub(crate) async fn verify(
     let (at, wanted, empty) = (Arc::clone(&workspace), commit.to_owned(), log.clone());
     let scratch = off_thread(move || {
         let prepared = open_log(&empty).and_then(|()| {
-            let prepare = || scratch::prepare(&at, SCRATCH, &wanted, leftovers);
+            let prepare = || {
+                let scratch = scratch::prepare(&at, SCRATCH, &wanted, leftovers)?;
+                furnish::furnish(&at, &scratch, leftovers).map(|()| scratch)
+            };
             with_retries(&|| at.locks(), prepare)
         });
         if prepared.is_err() {
