@@ -281,7 +281,7 @@ impl Desk {
                 MergeError::Journal(_) | MergeError::Unreadable(_) => RefusalKind::Registry,
                 MergeError::Closed => RefusalKind::Stopping,
             };
-            Refusal::new(kind, error.to_string())
+            Refusal { remedy: error.remedy(), ..Refusal::new(kind, error.to_string()) }
         })
     }
 

@@ -3,7 +3,7 @@
 
 use std::fs;
 
-use crate::common::{Rig, SOON, run, wait_until};
+use crate::common::{Rig, SOON, Said, run, wait_until};
 use crate::landing::{CHECK, Site};
 use crate::run;
 
@@ -156,22 +156,6 @@ fn each_item_keeps_the_environment_of_those_who_added_it() {
 }
 
 #[test]
-fn a_resolver_that_cannot_work_now_is_no_try() {
-    let site = Site::new();
-    for name in ["a", "b"] {
-        site.worker(name, &[], &format!("echo {name} >> file"));
-    }
-    site.swarm(&["merge", "add", "a"]).ok();
-    site.merge_wait();
-    let tried = site.rig.path("tried");
-    let resolver = format!("touch {}; exit 75", tried.display());
-    site.swarm(&["merge", "add", "b", "--resolver", &resolver]).ok();
-    wait_until("it is queued again", SOON, || tried.exists() && site.state("b") == "queued");
-    assert_eq!(site.item("b")["resolver_tries"], 0);
-    site.swarm(&["merge", "drop", "b"]).ok();
-}
-
-#[test]
 fn a_verification_finds_what_a_worker_finds() {
     let rig = Rig::new();
     let module = rig.repo_named("module");
@@ -216,4 +200,49 @@ fn a_verification_finds_what_a_worker_finds() {
     site.swarm(&["merge", "add", "c", "--verify", &verify]).ok();
     site.merge_wait();
     assert_eq!((site.state("c").as_str(), fs::read_to_string(seen).expect("there").lines().count()), ("rejected", 12));
+}
+
+#[test]
+fn a_queue_can_be_paused_before_anything_is_added() {
+    let site = Site::new();
+    site.swarm(&["merge", "pause", "--base", "main"]).is(0, "paused the queue of main\n", "");
+    site.worker("w", &["--merge"], "echo w > w");
+    wait_until("it is queued", SOON, || site.swarm(&["merge", "ls"]).out.contains("queued"));
+    assert!(site.swarm(&["merge", "ls"]).err.contains("the queue of main is paused"));
+    site.swarm(&["merge", "resume"]).ok();
+    site.merge_wait();
+    assert_eq!(site.state("w"), "landed");
+    let said: Said = site.swarm(&["merge", "pause", "--base", "mian"]);
+    assert!(said.code != Some(0) && said.err.contains("branch 'mian' not found"), "{said:?}");
+}
+
+#[test]
+fn an_active_item_cannot_be_dropped_and_the_hint_says_what_to_do() {
+    let site = Site::new();
+    let (began, go) = (site.rig.path("began"), site.rig.path("go"));
+    site.worker("w", &[], "echo w > w");
+    let verify = format!("touch {}; while test ! -e {}; do sleep 0.05; done", began.display(), go.display());
+    site.swarm(&["merge", "add", "w", "--verify", &verify]).ok();
+    wait_until("it is verified", SOON, || began.exists());
+    let said = site.swarm(&["merge", "drop", "w"]);
+    let hint = "run 'swarm merge wait 0' until it has settled; if it did not land, it can be dropped then";
+    assert!(said.err.contains("item 0 is active and cannot be dropped") && said.err.contains(hint), "{said:?}");
+    fs::write(go, "").expect("written");
+    site.merge_wait();
+}
+
+#[test]
+fn a_resolver_that_cannot_work_now_is_no_try() {
+    let site = Site::new();
+    for name in ["a", "b"] {
+        site.worker(name, &[], &format!("echo {name} >> file"));
+    }
+    site.swarm(&["merge", "add", "a"]).ok();
+    site.merge_wait();
+    let tried = site.rig.path("tried");
+    let resolver = format!("touch {}; exit 75", tried.display());
+    site.swarm(&["merge", "add", "b", "--resolver", &resolver]).ok();
+    wait_until("it is queued again", SOON, || tried.exists() && site.state("b") == "queued");
+    assert_eq!(site.item("b")["resolver_tries"], 0);
+    site.swarm(&["merge", "drop", "b"]).ok();
 }

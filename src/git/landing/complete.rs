@@ -4,7 +4,7 @@
 use std::path::{Path, PathBuf};
 
 use swarm_model::merge::queue::Rules;
-use swarm_model::{BaseRef, Refusal, RefusalKind, RowWorktree, Target};
+use swarm_model::{BaseRef, Caller, Refusal, RefusalKind, RowWorktree, Target};
 use swarm_ports::{Completed, Completion};
 
 use super::site::CompletionRepo;
@@ -131,6 +131,25 @@ fn locks_of(common: &Path, worktree: Option<&RowWorktree>) -> Vec<PathBuf> {
 pub(crate) fn pin_locks(common: &Path) -> impl Iterator<Item = PathBuf> {
     let pinned = std::fs::read_dir(common.join(DONE)).into_iter().flatten().flatten().map(|entry| entry.path());
     pinned.filter(|path| path.extension().is_some_and(|end| end == "lock"))
+}
+
+/// Returns the queue for a branch of the caller's repository, which need not exist yet.
+///
+/// # Errors
+/// Returns a refusal outside of a repository, and if there is no such branch.
+pub fn target_of(caller: &Caller, base: &str) -> Result<Target, Refusal> {
+    let cli = Cli::new(caller).map_err(|error| tool(error.into()))?;
+    let site = CompletionRepo::open(&cli, Path::new(&caller.cwd));
+    let base = base.strip_prefix("refs/heads/").unwrap_or(base);
+    let invalid = |fault: Fault| Refusal::new(RefusalKind::Invalid, format!("{}: {}", site.dir.display(), fault.cause));
+    let repository = site.common().map_err(invalid)?;
+    if site.tip(base).map_err(tool)?.is_none() {
+        return Err(Refusal::new(
+            RefusalKind::NotFound,
+            format!("branch '{base}' not found in {}", site.dir.display()),
+        ));
+    }
+    Ok(Target { repository, branch: site.resolved(format!("refs/heads/{base}")) })
 }
 
 /// Returns the repository and base branch of a completion.

@@ -44,6 +44,7 @@ use swarm_model::merge::{Build, Landing, Resolution, Verdict};
 use swarm_model::{Refusal, RefusalKind, Target};
 use swarm_ports::{BoxFuture, Completed, Completion, Landings};
 
+pub use complete::target_of;
 pub use config::has_resolver;
 
 use crate::landing::workspace::Workspace;

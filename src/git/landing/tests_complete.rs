@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use swarm_model::merge::queue::{Addition, Item, Rules};
+use swarm_model::merge::queue::{Addition, Item, Rules, State};
 use swarm_model::merge::{Build, Resolution};
 use swarm_model::{BaseRef, RowWorktree};
 use swarm_ports::{Completed, Completion, Landings as _};
@@ -174,4 +174,29 @@ async fn too_many_new_files_of_a_resolver_fail_the_try() {
     let resolved = resolve::commit_result(&workspace, &place, &item, &onto, &conflicts, &log).unwrap();
     let why = "the resolver left 201 untracked files, more than 200; it must commit or ignore them";
     assert_eq!(resolved, Resolution::Failed(why.to_owned()));
+}
+
+#[tokio::test]
+async fn the_pin_of_a_landed_tip_is_deleted_without_the_lock_of_packed_refs() {
+    let site = Site::new();
+    let lock = site.fix.repo.join(".git/packed-refs.lock");
+    for is_packed in [false, true] {
+        let name = if is_packed { "packed" } else { "loose" };
+        site.branch(name, &format!("echo {name} > {name}"));
+        let mut item = site.item(name).await;
+        let pin = format!("refs/swarm/done/{}", item.tip);
+        site.fix.git(&["merge", "-q", "--no-ff", "-m", "merged", name]);
+        item.state = State::Landed { commit: site.tip("main") };
+        if is_packed {
+            site.fix.git(&["pack-refs", "--all"]);
+        } else {
+            // If somebody is killed while git has this lock, it stays.
+            fs::write(&lock, "").unwrap();
+        }
+        assert!(site.fix.has(&pin));
+        site.landings.tidy(&site.target, std::slice::from_ref(&item)).await;
+        assert!(!site.fix.has(&pin), "{name}");
+        assert_eq!(lock.exists(), !is_packed, "the lock of somebody else stays");
+        let _ = fs::remove_file(&lock);
+    }
 }
