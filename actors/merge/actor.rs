@@ -1,6 +1,6 @@
 //! Actor around the [`machine`](super::machine): takes one event at a time, and journals it before its effects.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
@@ -10,12 +10,14 @@ use tokio::task::AbortHandle;
 use super::error::MergeError;
 use super::machine::{Effect, Event, Machine};
 use super::message::{Ask, MergeMessage, MergeReport, Step};
-use swarm_model::merge::queue::{Item, ItemId, Phase, Queue, State as ItemState};
+use swarm_model::merge::queue::{Item, ItemId, Obstacle, Phase, Queue, State as ItemState};
 use swarm_model::{QueueView, Target};
 use swarm_ports::{Clock, Landings};
 
 /// Pause before another try to write the journal.
 const SAVE_PAUSE: Duration = Duration::from_secs(1);
+/// Maximum number of obstacles that are watched at once, since the kernel's watches are limited.
+const OBSTACLES_MAX: usize = 16;
 
 /// One queue. The keys of its journal are set once it has started.
 pub struct Merge(pub(super) Arc<OnceLock<Vec<String>>>);
@@ -41,6 +43,10 @@ pub struct State {
     waiting: VecDeque<Event>,
     /// Tasks that carry out effects.
     tasks: Vec<AbortHandle>,
+    /// Tasks that wait until an obstacle is gone.
+    obstacles: BTreeMap<Obstacle, AbortHandle>,
+    /// Time at which a paused item may be built, in Unix milliseconds, and the task that waits for it.
+    alarm: Option<(u64, AbortHandle)>,
     /// Last reported value of [`MergeReport::Busy`].
     busy: bool,
 }
@@ -60,10 +66,13 @@ impl Actor for Merge {
         let queue = Machine::new(loaded.unwrap_or_default());
         let _ = self.0.set(queue.items.iter().filter_map(|item| item.key.clone()).collect());
         let (waiting, tasks, kept) = (VecDeque::new(), Vec::new(), Queue::clone(&queue));
-        let mut state = State { arguments, myself, queue, kept, stuck: None, waiting, tasks, busy: false };
+        let (obstacles, alarm, stuck, busy) = (BTreeMap::new(), None, None, false);
+        let mut state = State { arguments, myself, queue, kept, stuck, waiting, tasks, obstacles, alarm, busy };
         // Depends only on the journal, so a crash before the next write leads to the same state.
-        let effects = state.queue.resume();
+        let effects = state.queue.resume(state.arguments.clock.wall_ms());
         state.perform(effects).await;
+        state.await_obstacles();
+        state.set_alarm();
         state.tell_business();
         Ok(state)
     }
@@ -79,6 +88,7 @@ impl Actor for Merge {
             MergeMessage::Look(reply) => drop(reply.send(state.view())),
             MergeMessage::Item(key, reply) => drop(reply.send(state.queue.of_key(&key).cloned())),
             MergeMessage::Answered(event) => {
+                state.forget_task(&event);
                 state.waiting.push_back(event);
                 state.take_waiting().await;
             }
@@ -87,12 +97,16 @@ impl Actor for Merge {
                 state.save_again().await;
             }
         }
+        state.await_obstacles();
+        state.set_alarm();
         state.tell_business();
         Ok(())
     }
 
     async fn post_stop(&self, _: ActorRef<MergeMessage>, state: &mut State) -> Result<(), ActorProcessingErr> {
         state.tasks.drain(..).for_each(|task| task.abort());
+        state.obstacles.values().for_each(AbortHandle::abort);
+        state.alarm.iter().for_each(|(_, task)| task.abort());
         Ok(())
     }
 }
@@ -112,12 +126,12 @@ impl State {
                 self.may(id, "dropped", ItemState::may_be_dropped)?;
                 Event::Drop(id)
             }
-            Ask::Retry(id) => {
+            Ask::Retry(id) | Ask::Again(id) => {
                 self.may(id, "retried", ItemState::may_be_retried)?;
                 if let Some(item) = self.queue.item(id).filter(|item| item.tip.is_empty()) {
                     return Err(MergeError::NoTip(id, item.name.clone()));
                 }
-                Event::Retry(id)
+                if matches!(ask, Ask::Again(_)) { Event::Again(id) } else { Event::Retry(id) }
             }
             Ask::Pause => Event::Pause,
             Ask::Resume => Event::Resume,
@@ -223,6 +237,59 @@ impl State {
         self.tasks.push(task.abort_handle());
     }
 
+    /// Starts a task for each obstacle for which an item waits, and ends the tasks of the others.
+    fn await_obstacles(&mut self) {
+        let wanted: BTreeSet<Obstacle> = self.queue.items.iter().filter_map(Item::obstacle).cloned().collect();
+        self.obstacles.retain(|obstacle, task| {
+            let is_wanted = wanted.contains(obstacle);
+            if !is_wanted {
+                task.abort();
+            }
+            is_wanted
+        });
+        for obstacle in wanted.into_iter().take(OBSTACLES_MAX) {
+            if self.obstacles.contains_key(&obstacle) {
+                continue;
+            }
+            let (arguments, myself, about) = (self.arguments.clone(), self.myself.clone(), obstacle.clone());
+            let task = tokio::spawn(async move {
+                match arguments.landings.cleared(&arguments.target, &about).await {
+                    Ok(()) => drop(myself.cast(MergeMessage::Answered(Event::Cleared(about)))),
+                    Err(cause) => tracing::warn!(%cause, "cannot see when an item could continue"),
+                }
+            });
+            self.obstacles.insert(obstacle, task.abort_handle());
+        }
+    }
+
+    /// Forgets the task that reported this event, so that it can be started again.
+    fn forget_task(&mut self, event: &Event) {
+        match event {
+            Event::Woke => self.alarm = None,
+            Event::Cleared(obstacle) => drop(self.obstacles.remove(obstacle)),
+            _ => {}
+        }
+    }
+
+    /// Starts a task that wakes the queue when its next paused item may be built.
+    fn set_alarm(&mut self) {
+        let now_ms = self.arguments.clock.wall_ms();
+        let next = self.queue.next_ms().filter(|at_ms| *at_ms > now_ms);
+        if next == self.alarm.as_ref().map(|(at_ms, _)| *at_ms) {
+            return;
+        }
+        if let Some((_, task)) = self.alarm.take() {
+            task.abort();
+        }
+        let Some(at_ms) = next else { return };
+        let myself = self.myself.clone();
+        let task = tokio::spawn(async move {
+            tokio::time::sleep(Duration::from_millis(at_ms - now_ms)).await;
+            let _ = myself.cast(MergeMessage::Answered(Event::Woke));
+        });
+        self.alarm = Some((at_ms, task.abort_handle()));
+    }
+
     fn tell_business(&mut self) {
         let busy = self.queue.is_busy() || !self.waiting.is_empty() || self.stuck.is_some();
         if busy != self.busy {
@@ -235,7 +302,7 @@ impl State {
 /// Returns the step that an effect starts, and its items. `None` if the effect is not reported.
 fn step(queue: &Queue, effect: &Effect) -> Option<(Step, Vec<Item>)> {
     match effect {
-        Effect::Verify { commit, of } => {
+        Effect::Verify { commit, of, .. } => {
             let Phase::Verifying { chain, .. } = &queue.phase else { return None };
             // A commit contains all links up to its own.
             let last = chain.iter().position(|link| link.item == *of)?;
@@ -254,8 +321,10 @@ async fn carry_out(arguments: &MergeArguments, queue: &Queue, effect: Effect) ->
     Some(match effect {
         Effect::ReadBase => Event::BaseRead(landings.read_base(target).await),
         Effect::Build { item, onto } => Event::Built(landings.build(target, queue.item(item)?, &onto).await),
-        Effect::Verify { commit, of } => Event::Verified(landings.verify(target, queue.item(of)?, &commit).await),
-        Effect::Land { from, to } => Event::Landed(landings.land(target, &from, &to).await),
+        Effect::Verify { commit, of, fresh } => {
+            Event::Verified(landings.verify(target, queue.item(of)?, &commit, fresh).await)
+        }
+        Effect::Land { from, to, of } => Event::Landed(landings.land(target, queue.item(of)?, &from, &to).await),
         Effect::Resolve { item, onto, files } => {
             Event::Resolved(item, landings.resolve(target, queue.item(item)?, &onto, &files).await)
         }

@@ -20,3 +20,15 @@ pub enum MergeError {
     #[error("the merge queue ended before it could answer")]
     Closed,
 }
+
+impl MergeError {
+    /// Returns what a person can do. `None` if the message says it.
+    pub fn remedy(&self) -> Option<String> {
+        match self {
+            Self::State(id, "active" | "resolving", done) => Some(format!(
+                "run 'swarm merge wait {id}' until it has settled; if it did not land, it can be {done} then"
+            )),
+            _ => None,
+        }
+    }
+}

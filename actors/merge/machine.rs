@@ -3,20 +3,29 @@
 //! ```text
 //!   idle ─▶ building ─▶ verifying ─▶ landing ─▶ idle …
 //!              │            │            └─ base moved: build again
-//!              │            └─ red: bisect, land what is green, reject one
-//!              └─ conflict: the item leaves, the others continue
+//!              │            └─ red: bisect ([`search`]), land what is green, reject one
+//!              └─ conflict: the item leaves, the others continue ([`conflict`])
 //! ```
 //!
-//! A chain is verified at its tip. If that fails, bisection searches for the longest good prefix. A link is rejected
-//! only after two failures on the same commit; then the prefix lands, and the links after the rejected one are queued
-//! again. One bad item of a batch therefore costs a logarithmic number of verifications, and never the place of the
-//! others.
+//! If a link of a chain is rejected, those before it land, and those after it are queued again. One bad item of a batch
+//! therefore costs a logarithmic number of verifications, and never the place of the others.
+
+mod conflict;
+mod search;
 
 use std::ops::Deref;
 
-use swarm_model::merge::queue::{Addition, Item, ItemId, Link, Phase, Queue, Red, Search, State};
+use swarm_model::merge::queue::{Addition, Item, ItemId, Link, Obstacle, Phase, Queue, Search, State};
 use swarm_model::merge::{Build, Landing, Resolution, Verdict};
 
+/// Number of candidates of one item that the base may overtake before the item waits.
+const MOVED_MAX: u32 = 10;
+/// Pause after the second overtaken candidate, in milliseconds. Each further pause is twice as long.
+const MOVED_MS: u64 = 1_000;
+/// Longest such pause, in milliseconds.
+const MOVED_MS_MAX: u64 = 60_000;
+/// Maximum number of times that an item continues by itself when an obstacle is gone.
+const CONTINUED_MAX: u32 = 50;
 /// Number of consecutive verifications of one commit without a result after which its items wait.
 const LOST_MAX: u32 = 3;
 
@@ -30,10 +39,17 @@ pub enum Event {
     Verified(Verdict),
     Landed(Landing),
     Resolved(ItemId, Resolution),
+    /// The time has come at which a paused item may be built.
+    Woke,
     Pause,
     Resume,
     Drop(ItemId),
+    /// A person retries the item, and so accepts a base that was rewritten.
     Retry(ItemId),
+    /// Retries the item without a person.
+    Again(ItemId),
+    /// An obstacle for which items wait is gone.
+    Cleared(Obstacle),
 }
 
 /// Effect, carried out once the queue is durable. Each one but `Settled` is answered by one event. Only one step of
@@ -45,15 +61,18 @@ pub enum Effect {
         item: ItemId,
         onto: String,
     },
-    /// Verify a commit. `of` is the item whose link it is.
+    /// Verify a commit: the link of the item `of`, or the base on which that link failed. `fresh`: in a directory
+    /// without anything that earlier verifications left, because a failure decides.
     Verify {
         commit: String,
         of: ItemId,
+        fresh: bool,
     },
-    /// Move the base from `from` to `to`, if it is still at `from`.
+    /// Move the base from `from` to `to`, if it is still at `from`. `of` is the last item that lands.
     Land {
         from: String,
         to: String,
+        of: ItemId,
     },
     Resolve {
         item: ItemId,
@@ -92,14 +111,17 @@ impl Machine {
             Event::BaseRead(base) => self.base_read(base, &mut effects),
             Event::Built(build) => self.built(build, &mut effects),
             Event::Verified(verdict) => self.verified(verdict, &mut effects),
-            Event::Landed(landing) => self.landed(landing, &mut effects),
-            Event::Resolved(id, resolution) => self.resolved(id, resolution),
+            Event::Landed(landing) => self.landed(landing, now_ms, &mut effects),
+            Event::Resolved(id, resolution) => self.resolved(id, resolution, now_ms),
+            Event::Woke => {}
             Event::Pause => self.queue.paused = true,
             Event::Resume => self.queue.paused = false,
             Event::Drop(id) => self.drop_item(id, &mut effects),
-            Event::Retry(id) => self.retry(id),
+            Event::Retry(id) => self.retry(id, true),
+            Event::Again(id) => self.retry(id, false),
+            Event::Cleared(obstacle) => self.cleared(&obstacle),
         }
-        self.begin(&mut effects);
+        self.begin(now_ms, &mut effects);
         for effect in &effects {
             if let Effect::Settled(id) = effect
                 && let Some(item) = self.queue.item_mut(*id)
@@ -127,27 +149,22 @@ impl Machine {
     }
 
     /// Returns the effects that continue after a start of the supervisor. Building and verifying start again. A
-    /// landing is requested once more; git reports whether it has happened.
-    pub fn resume(&mut self) -> Vec<Effect> {
+    /// landing is requested once more; git reports whether it has happened. `now_ms` is in Unix milliseconds.
+    pub fn resume(&mut self, now_ms: u64) -> Vec<Effect> {
         let mut effects = Vec::new();
         match self.queue.phase.clone() {
             Phase::Idle => {}
             Phase::Building { .. } | Phase::Verifying { .. } => self.queue.give_back(),
             Phase::Landing { base, chain } => effects.push(land(base, &chain)),
         }
-        for item in &mut self.queue.items {
-            // The work of a resolver counts only once it has reported a result.
-            if item.state == State::Resolving {
-                item.state = State::Queued;
-            }
-        }
-        self.begin(&mut effects);
+        self.forget_resolver();
+        self.begin(now_ms, &mut effects);
         effects
     }
 
     /// Starts the next items if nothing is under way.
-    fn begin(&mut self, effects: &mut Vec<Effect>) {
-        let todo = self.queue.turn();
+    fn begin(&mut self, now_ms: u64, effects: &mut Vec<Effect>) {
+        let todo = self.queue.turn(now_ms);
         if self.queue.phase != Phase::Idle || self.queue.paused || todo.is_empty() {
             return;
         }
@@ -157,6 +174,9 @@ impl Machine {
         }
         for id in &todo {
             self.set(*id, State::Active);
+            if let Some(item) = self.queue.item_mut(*id) {
+                item.later_ms = None;
+            }
         }
         self.queue.phase = Phase::Building { base: None, chain: Vec::new(), todo };
         effects.push(Effect::ReadBase);
@@ -169,7 +189,7 @@ impl Machine {
                 *base = Some(commit);
                 self.build_next(effects);
             }
-            Err(reason) => self.all_wait(&reason, Vec::new(), effects),
+            Err(reason) => self.all_wait(&reason, None, effects),
         }
     }
 
@@ -185,8 +205,7 @@ impl Machine {
             self.queue.phase = Phase::Idle;
         } else if self.queue.rules.verify.is_some() {
             let at = if self.queue.rules.verify_each { 0 } else { chain.len() - 1 };
-            effects.push(verify(&chain, at));
-            self.queue.phase = Phase::Verifying { base, chain, search: Search { at, ..Search::default() } };
+            self.look(base, chain, Search { at, ..Search::default() }, effects);
         } else {
             self.land(base, chain, effects);
         }
@@ -208,15 +227,7 @@ impl Machine {
             }
             Build::Nothing => self.settle(id, State::Noop, effects),
             Build::Failed(reason) => self.settle(id, State::Waiting { reason, files: Vec::new() }, effects),
-            Build::Conflict(files) => {
-                let tries = self.queue.item(id).map_or(0, |item| item.resolved);
-                if self.queue.rules.resolver.is_some() && tries < self.queue.rules.resolver_tries {
-                    self.set(id, State::Resolving);
-                    effects.push(Effect::Resolve { item: id, onto, files });
-                } else {
-                    self.settle(id, State::Conflict { files }, effects);
-                }
-            }
+            Build::Conflict(files) => self.conflicts(id, onto, files, effects),
         }
         self.build_next(effects);
     }
@@ -225,76 +236,12 @@ impl Machine {
         matches!(&self.queue.phase, Phase::Building { chain, .. } if chain.is_empty())
     }
 
-    fn verified(&mut self, verdict: Verdict, effects: &mut Vec<Effect>) {
-        let Phase::Verifying { base, chain, mut search } = self.queue.phase.clone() else { return };
-        match verdict {
-            Verdict::Unknown(reason) => {
-                search.lost += 1;
-                if search.lost >= LOST_MAX {
-                    return self.stopped(&chain, &reason, Vec::new(), effects);
-                }
-                effects.push(verify(&chain, search.at));
-                self.queue.phase = Phase::Verifying { base, chain, search };
-                return;
-            }
-            Verdict::Green => {
-                if search.again
-                    && let Some(item) = self.queue.item_mut(chain[search.at].item)
-                {
-                    item.flaky = true;
-                }
-                search.red = search.red.filter(|red| red.at != search.at);
-                search.green = search.at + 1;
-            }
-            Verdict::Red(reason) => search.red = Some(Red { at: search.at, sure: search.again, reason }),
-        }
-        match self.next_look(&chain, &search) {
-            Some((at, again)) => {
-                effects.push(verify(&chain, at));
-                self.queue.phase = Phase::Verifying { base, chain, search: Search { at, again, lost: 0, ..search } };
-            }
-            None => self.decide(base, chain, search, effects),
-        }
-    }
-
-    /// Returns the link to verify next, and whether it is for the second time. `None` if the search is over. A link
-    /// is bad only if it failed twice, but only the link that will be rejected is verified a second time.
-    fn next_look(&self, chain: &[Link], search: &Search) -> Option<(usize, bool)> {
-        let green = search.green;
-        match &search.red {
-            // The first bad link is between the last good and the first failed one.
-            Some(red) if red.at > green => Some((green + (red.at - green - 1) / 2, false)),
-            Some(red) if !red.sure => Some((red.at, true)),
-            Some(_) => None,
-            None if green == chain.len() => None,
-            None if self.queue.rules.verify_each => Some((green, false)),
-            None => Some((chain.len() - 1, false)),
-        }
-    }
-
-    /// Ends the search: lands the good links, rejects the first bad one, and queues those after it again.
-    fn decide(&mut self, base: String, mut chain: Vec<Link>, search: Search, effects: &mut Vec<Effect>) {
-        let mut later = chain.split_off(search.green);
-        if let Some(red) = search.red {
-            let bad = later.remove(0);
-            self.settle(bad.item, State::Rejected { reason: red.reason }, effects);
-        }
-        for link in later {
-            self.set(link.item, State::Queued);
-        }
-        if chain.is_empty() {
-            self.queue.phase = Phase::Idle;
-        } else {
-            self.land(base, chain, effects);
-        }
-    }
-
     fn land(&mut self, base: String, chain: Vec<Link>, effects: &mut Vec<Effect>) {
         effects.push(land(base.clone(), &chain));
         self.queue.phase = Phase::Landing { base, chain };
     }
 
-    fn landed(&mut self, landing: Landing, effects: &mut Vec<Effect>) {
+    fn landed(&mut self, landing: Landing, now_ms: u64, effects: &mut Vec<Effect>) {
         let Phase::Landing { chain, .. } = &self.queue.phase else { return };
         let chain = chain.clone();
         match landing {
@@ -306,25 +253,45 @@ impl Machine {
                     }
                     let named = renamed.iter().find(|(candidate, _)| *candidate == link.commit);
                     let commit = named.map_or(link.commit, |(_, landed)| landed.clone());
+                    // The last one is the base now, and was verified.
+                    self.remember_base(&commit, None);
                     self.settle(link.item, State::Landed { commit }, effects);
                 }
                 self.queue.phase = Phase::Idle;
             }
-            Landing::Moved => self.queue.give_back(),
-            Landing::Overlap(files) => self.stopped(&chain, "uncommitted edits are in the way", files, effects),
-            Landing::Failed(reason) => self.stopped(&chain, &reason, Vec::new(), effects),
+            Landing::Moved => self.overtaken(&chain, now_ms, effects),
+            Landing::Overlap(files) => {
+                self.stopped(&chain, "uncommitted edits are in the way", Some(Obstacle::Edits(files)), effects);
+            }
+            Landing::Failed(reason) => self.stopped(&chain, &reason, None, effects),
         }
     }
 
-    /// Queues the item again, with the new tip if the resolver made one. If the item still conflicts and no try is
-    /// left, the next build settles it as a conflict.
-    fn resolved(&mut self, id: ItemId, resolution: Resolution) {
-        let Some(item) = self.queue.item_mut(id).filter(|item| item.state == State::Resolving) else { return };
-        item.resolved += 1;
-        item.state = State::Queued;
-        if let Resolution::Done(tip) = resolution {
-            item.tip = tip;
+    /// Handles candidates that the base has overtaken: they are built again, after a growing pause, because the
+    /// verification itself may be what moves the base.
+    fn overtaken(&mut self, chain: &[Link], now_ms: u64, effects: &mut Vec<Effect>) {
+        let mut most = 0;
+        for link in chain {
+            if let Some(item) = self.queue.item_mut(link.item) {
+                item.moved += 1;
+                most = most.max(item.moved);
+            }
         }
+        if most >= MOVED_MAX {
+            let times = format!("the base moved {most} times while the work was on its way");
+            let reason = match &self.queue.rules.verify {
+                Some(command) => format!("{times}; check whether '{command}' itself commits to it"),
+                None => times,
+            };
+            return self.stopped(chain, &reason, None, effects);
+        }
+        let pause = pause_ms(MOVED_MS, most.saturating_sub(1), MOVED_MS_MAX);
+        for link in chain {
+            if let Some(item) = self.queue.item_mut(link.item) {
+                item.later_ms = (pause > 0).then_some(now_ms + pause);
+            }
+        }
+        self.queue.give_back();
     }
 
     fn drop_item(&mut self, id: ItemId, effects: &mut Vec<Effect>) {
@@ -333,19 +300,35 @@ impl Machine {
         }
     }
 
-    fn retry(&mut self, id: ItemId) {
-        if let Some(item) = self.queue.item_mut(id).filter(|item| item.state.may_be_retried()) {
-            item.resolved = 0;
-            item.replaced = false;
+    /// Queues a settled item again. `accepts`: also if the base was rewritten since the work started.
+    fn retry(&mut self, id: ItemId, accepts: bool) {
+        let Some(item) = self.queue.item_mut(id).filter(|item| item.state.may_be_retried()) else { return };
+        item.resolved = 0;
+        item.races = 0;
+        (item.continued, item.limited, item.moved) = (0, 0, 0);
+        item.later_ms = None;
+        item.replaced = false;
+        item.state = State::Queued;
+        if accepts {
+            item.fork = None;
+        }
+        // What made the base fail may have been outside of the repository.
+        self.queue.checked.take_if(|known| known.reason.is_some());
+    }
+
+    /// Queues all items again that wait for this obstacle.
+    fn cleared(&mut self, obstacle: &Obstacle) {
+        for item in self.queue.items.iter_mut().filter(|item| item.obstacle() == Some(obstacle)) {
             item.state = State::Queued;
+            item.continued += 1;
         }
     }
 
     /// Handles an obstacle that stops a chain. It may concern only one item, so the items of a longer chain are built
     /// again, each alone, so that one item does not stop the others.
-    fn stopped(&mut self, chain: &[Link], reason: &str, files: Vec<String>, effects: &mut Vec<Effect>) {
+    fn stopped(&mut self, chain: &[Link], reason: &str, until: Option<Obstacle>, effects: &mut Vec<Effect>) {
         if chain.len() < 2 {
-            return self.all_wait(reason, files, effects);
+            return self.all_wait(reason, until, effects);
         }
         for link in chain {
             if let Some(item) = self.queue.item_mut(link.item) {
@@ -355,16 +338,25 @@ impl Machine {
         self.queue.give_back();
     }
 
-    fn all_wait(&mut self, reason: &str, files: Vec<String>, effects: &mut Vec<Effect>) {
+    fn all_wait(&mut self, reason: &str, until: Option<Obstacle>, effects: &mut Vec<Effect>) {
+        let files = if let Some(Obstacle::Edits(files)) = &until { files.clone() } else { Vec::new() };
         let active = self.queue.items.iter().filter(|item| item.state == State::Active);
         for id in active.map(|item| item.id).collect::<Vec<_>>() {
             self.settle(id, State::Waiting { reason: reason.to_owned(), files: files.clone() }, effects);
+            if let Some(item) = self.queue.item_mut(id) {
+                item.until = until.clone().filter(|_| item.continued < CONTINUED_MAX);
+            }
         }
         self.queue.phase = Phase::Idle;
     }
 
     fn settle(&mut self, id: ItemId, state: State, effects: &mut Vec<Effect>) {
         self.set(id, state);
+        if let Some(item) = self.queue.item_mut(id) {
+            (item.until, item.onto, item.later_ms) = (None, None, None);
+            item.held = false;
+        }
+        self.release_held(id);
         effects.push(Effect::Settled(id));
         self.queue.forget_oldest();
     }
@@ -376,12 +368,14 @@ impl Machine {
     }
 }
 
-fn verify(chain: &[Link], at: usize) -> Effect {
-    Effect::Verify { commit: chain[at].commit.clone(), of: chain[at].item }
+/// Returns the pause before a repetition: none before the first, then `first`, doubled each time, `max` at most.
+fn pause_ms(first: u64, times: u32, max: u64) -> u64 {
+    if times == 0 { 0 } else { (first << (times - 1).min(16)).min(max) }
 }
 
 fn land(from: String, chain: &[Link]) -> Effect {
-    Effect::Land { from, to: chain[chain.len() - 1].commit.clone() }
+    let last = &chain[chain.len() - 1];
+    Effect::Land { from, to: last.commit.clone(), of: last.item }
 }
 
 #[cfg(test)]

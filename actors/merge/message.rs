@@ -24,11 +24,15 @@ pub enum MergeMessage {
 
 /// Request of a person or worker.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[expect(clippy::large_enum_variant, reason = "sent once for each item")]
 pub enum Ask {
     /// Add finished work of a worker or branch. A repeated request with the same key returns the same item.
     Add(Addition),
     Drop(ItemId),
+    /// Retry the item for a person, who accepts a base that was rewritten.
     Retry(ItemId),
+    /// Retry the item for a run that continues.
+    Again(ItemId),
     Pause,
     Resume,
 }

@@ -4,7 +4,7 @@
 use std::io;
 
 use super::BoxFuture;
-use swarm_model::merge::queue::{Item, Queue, Rules};
+use swarm_model::merge::queue::{Item, Obstacle, Queue, Rules};
 use swarm_model::merge::{Build, Landing, Resolution, Verdict};
 use swarm_model::{BaseRef, Caller, MergeSettings, Refusal, RowWorktree, Target};
 
@@ -36,6 +36,12 @@ pub struct Completed {
     pub rules: Option<Rules>,
     /// What a person must do before there is a commit to land. `None` if nothing.
     pub waits: Option<String>,
+    /// Whether the worker itself could fix what the work waits for, in its worktree.
+    pub is_mendable: bool,
+    /// Commit of the base from which the work started. `None` if unknown.
+    pub fork: Option<String>,
+    /// Key under which the caller is stored.
+    pub caller: Option<String>,
     /// Untracked paths that do not land, because tools generate files of their kind.
     pub left_out: Vec<String>,
 }
@@ -46,7 +52,7 @@ pub trait Landings: Send + Sync {
     fn targets(&self) -> BoxFuture<'_, io::Result<Vec<Target>>>;
 
     /// Commits what a worker left, determines where and by which rules it lands, and stores the caller, in whose
-    /// environment git runs.
+    /// environment git and the commands for the item run.
     ///
     /// # Errors
     /// Returns a refusal if the work cannot land, for example because it has no base.
@@ -67,12 +73,14 @@ pub trait Landings: Send + Sync {
     /// Builds the candidate: the item's tip on top of `onto`. Moves no branch and checks out nothing.
     fn build<'a>(&'a self, target: &'a Target, item: &'a Item, onto: &'a str) -> BoxFuture<'a, Build>;
 
-    /// Runs the verification on a commit, in a worktree of the queue's own.
-    fn verify<'a>(&'a self, target: &'a Target, item: &'a Item, commit: &'a str) -> BoxFuture<'a, Verdict>;
+    /// Runs the verification on a commit, in a worktree of the queue's own. `fresh`: without the ignored files that
+    /// earlier verifications left there.
+    fn verify<'a>(&'a self, target: &'a Target, item: &'a Item, commit: &'a str, fresh: bool)
+    -> BoxFuture<'a, Verdict>;
 
     /// Moves the base from `from` to `to`, unless it is at another commit. A base that contains `to` already counts
-    /// as done.
-    fn land<'a>(&'a self, target: &'a Target, from: &'a str, to: &'a str) -> BoxFuture<'a, Landing>;
+    /// as done. `item` is the last of those that land.
+    fn land<'a>(&'a self, target: &'a Target, item: &'a Item, from: &'a str, to: &'a str) -> BoxFuture<'a, Landing>;
 
     /// Runs the resolver on the conflicts in `files`, in a worktree of the queue's own.
     fn resolve<'a>(
@@ -82,6 +90,12 @@ pub trait Landings: Send + Sync {
         onto: &'a str,
         files: &'a [String],
     ) -> BoxFuture<'a, Resolution>;
+
+    /// Resolves once the obstacle is gone, at once if it is gone already.
+    ///
+    /// # Errors
+    /// Returns a message if that cannot be determined.
+    fn cleared<'a>(&'a self, target: &'a Target, obstacle: &'a Obstacle) -> BoxFuture<'a, Result<(), String>>;
 
     /// Removes references and files that only the landing of these items needed.
     fn tidy<'a>(&'a self, target: &'a Target, items: &'a [Item]) -> BoxFuture<'a, ()>;

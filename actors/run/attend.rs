@@ -82,7 +82,8 @@ impl EffectRunner {
         let event = match self.fleet.item(&key).await {
             None => {
                 if let Err(refusal) = tried(|| self.fleet.land(self.wish(now, key.clone()))).await {
-                    let merged = Merged::Refused { cause: refusal.cause };
+                    let is_mendable = refusal.kind == RefusalKind::Worktree;
+                    let merged = Merged::Refused { cause: refusal.cause, is_mendable };
                     return self.tell(Event::Merged { job, attempt, merged, spent: Spent::default() });
                 }
                 Event::Queued { job, attempt }
@@ -129,6 +130,7 @@ impl EffectRunner {
                 Work::Spec(work) => Some(format!("{} ({})", work.title, asked.id)),
                 Work::Command(_) => None,
             },
+            mends: true,
             caller: self.caller.clone(),
         }
     }

@@ -260,7 +260,8 @@ impl Turn<'_> {
                 self.run.jobs[job].evidence = Some(format!(
                     "Your branch conflicts with {base} in {named}. Merge {base} into it and resolve the conflicts."
                 ));
-                self.give_up(job, &format!("conflicts with the base: {}", files.join(", ")));
+                let evidence = self.run.jobs[job].evidence.take();
+                self.failed(job, &format!("conflicts with the base: {named}"), evidence, FaultKind::Task);
             }
             Merged::Waiting { reason, files } => {
                 let progress = &mut self.run.jobs[job];
@@ -277,7 +278,10 @@ impl Turn<'_> {
                 self.tell(Some(job), Word::MergeWaiting { error: reason.clone() });
             }
             Merged::Dropped => self.give_up(job, "dropped from the merge queue by a person"),
-            Merged::Refused { cause } => self.give_up(job, cause),
+            Merged::Refused { cause, is_mendable: true } => {
+                self.failed(job, cause, Some(cause.clone()), FaultKind::Task);
+            }
+            Merged::Refused { cause, is_mendable: false } => self.give_up(job, cause),
         }
     }
 

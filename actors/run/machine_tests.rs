@@ -197,8 +197,8 @@ fn lost_attempts_are_retried_but_not_for_ever() {
 }
 
 #[test]
-fn nothing_left_to_land_is_a_failure_and_a_conflict_is_final() {
-    let mut run = run(vec![Job { retries: 5, ..job("a") }, Job { retries: 5, ..job("b") }], 9);
+fn nothing_left_to_land_and_a_conflict_are_failures() {
+    let mut run = run(vec![Job { retries: 5, ..job("a") }, Job { retries: 1, ..job("b") }], 9);
     run.on(&Event::Began, 0);
     run.on(&well(0), 0);
     run.on(&well(1), 0);
@@ -207,18 +207,37 @@ fn nothing_left_to_land_is_a_failure_and_a_conflict_is_final() {
         [(0, 2)]
     );
     let files = vec!["f".to_owned()];
-    let effects = run.on(
-        &Event::Merged {
-            job: 1,
-            attempt: 1,
-            merged: Merged::Conflict { files: files.clone() },
-            spent: Spent::default(),
-        },
-        0,
-    );
-    let conflict = Word::MergeConflict { files, branch: "arial/b".to_owned() };
+    let conflicts = |attempt| {
+        let (merged, spent) = (Merged::Conflict { files: files.clone() }, Spent::default());
+        Event::Merged { job: 1, attempt, merged, spent }
+    };
+    let effects = run.on(&conflicts(1), 0);
+    let conflict = Word::MergeConflict { files: files.clone(), branch: "arial/b".to_owned() };
     assert!(words(&effects).contains(&&conflict));
+    // The next attempt knows what it has to merge.
+    assert_eq!((begun(&effects), stages(&run)), (vec![(1, 2)], vec!["working", "working"]));
+    let evidence = run.jobs[1].evidence.clone().expect("is told");
+    assert!(evidence.contains("conflicts with") && evidence.contains(" in f."), "{evidence}");
+    run.on(&ended(1, 2, Outcome::Success { summary: None }), 0);
+    run.on(&conflicts(2), 0);
     assert_eq!(stages(&run), ["working", "failed"]);
+    assert_eq!(run.jobs[1].error.as_deref(), Some("conflicts with the base: f"));
+}
+
+#[test]
+fn the_agent_mends_what_keeps_its_work_from_the_queue() {
+    let mut run = run(vec![Job { retries: 1, ..job("a") }], 1);
+    run.on(&Event::Began, 0);
+    let refused = |attempt, is_mendable| {
+        let merged = Merged::Refused { cause: "branch 'wip' instead of 'a'".to_owned(), is_mendable };
+        Event::Merged { job: 0, attempt, merged, spent: Spent::default() }
+    };
+    run.on(&well(0), 0);
+    assert_eq!(begun(&run.on(&refused(1, true), 0)), [(0, 2)]);
+    assert_eq!(run.jobs[0].evidence.as_deref(), Some("branch 'wip' instead of 'a'"));
+    run.on(&ended(0, 2, Outcome::Success { summary: None }), 0);
+    run.on(&refused(2, false), 0);
+    assert_eq!(stages(&run), ["failed"]);
 }
 
 #[test]
@@ -351,6 +370,7 @@ fn any_event(jobs: usize) -> impl Strategy<Value = Event> {
         Just(Merged::Conflict { files: vec!["f".to_owned()] }),
         Just(Merged::Waiting { reason: "w".to_owned(), files: Vec::new() }),
         Just(Merged::Dropped),
+        any::<bool>().prop_map(|is_mendable| Merged::Refused { cause: "no".to_owned(), is_mendable }),
     ];
     let at = (0..jobs, 1_u32..4);
     prop_oneof![

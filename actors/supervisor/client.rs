@@ -71,7 +71,7 @@ impl Fleet for SupervisorClient {
             let found = item_of(&self.0, key).await;
             let (queue, item) =
                 found.ok_or_else(|| Refusal::new(RefusalKind::NotFound, format!("merge item '{key}' not found")))?;
-            let asked = queue.ask(crate::merge::Ask::Retry(item.id)).await;
+            let asked = queue.ask(crate::merge::Ask::Again(item.id)).await;
             asked.map(drop).map_err(|error| Refusal::new(RefusalKind::Invalid, error.to_string()))
         })
     }

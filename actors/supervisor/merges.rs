@@ -111,7 +111,7 @@ impl State {
             let name = completion.name.clone();
             let mut pause = ENTRY_PAUSE;
             for attempt in 1..=ENTRY_TRIES_MAX {
-                let Err(refusal) = desk.add(key.clone(), completion.clone(), 0).await else { return };
+                let Err(refusal) = desk.add(key.clone(), completion.clone(), 0, false).await else { return };
                 tracing::warn!(worker = %name, cause = %refusal.cause, "cannot queue finished work");
                 if attempt == ENTRY_TRIES_MAX || matches!(refusal.kind, RefusalKind::Invalid | RefusalKind::NotFound) {
                     return desk.emit(name, EventKind::MergeRefused { cause: refusal.cause });
@@ -126,10 +126,10 @@ impl State {
     pub(super) fn land(&self, wish: Wish, reply: RpcReplyPort<Result<(), Refusal>>) {
         let desk = self.desk();
         self.beside(async move {
-            let Wish { key, worker, base, priority, settings, subject, caller } = wish;
+            let Wish { key, worker, base, priority, settings, subject, mends, caller } = wish;
             let wanted = Completion { name: worker, worker: None, base, settings, attended: false, subject, caller };
             let landed = match desk.looked_up(wanted).await {
-                Ok(completion) => desk.add(key, completion, priority).await.map(drop),
+                Ok(completion) => desk.add(key, completion, priority, mends).await.map(drop),
                 Err(refusal) => Err(refusal),
             };
             let _ = reply.send(landed);
@@ -192,7 +192,7 @@ impl Desk {
                         caller,
                     };
                     let added = match self.looked_up(wanted).await {
-                        Ok(completion) => self.add(key, completion, priority).await,
+                        Ok(completion) => self.add(key, completion, priority, false).await,
                         Err(refusal) => Err(refusal),
                     };
                     let _ =
@@ -240,11 +240,26 @@ impl Desk {
         Ok(completion)
     }
 
-    async fn add(&self, key: String, completion: Completion, priority: i32) -> Result<MergeLine, Refusal> {
+    /// Completes the work and adds it to its queue. With `mends`, refuses work that its worker can fix.
+    async fn add(&self, key: String, completion: Completion, priority: i32, mends: bool) -> Result<MergeLine, Refusal> {
         let name = completion.name.clone();
         let done = self.ports.landings.complete(completion).await?;
+        if let Some(why) = done.waits.as_ref().filter(|_| mends && done.is_mendable) {
+            return Err(Refusal::new(RefusalKind::Worktree, why.clone()));
+        }
         let (rules, waits) = (done.rules, done.waits.clone());
-        let addition = Addition { name: name.clone(), tip: done.tip, priority, key: Some(key.clone()), rules, waits };
+        let (name_of_item, key_of_item, fork, caller) = (name.clone(), Some(key.clone()), done.fork, done.caller);
+        let addition = Addition {
+            name: name_of_item,
+            tip: done.tip,
+            priority,
+            key: key_of_item,
+            rules,
+            waits,
+            fork,
+            caller,
+            mends,
+        };
         let item = self.ask(&done.target, Ask::Add(addition)).await?;
         let _ = self.supervisor.cast(SupervisorMessage::Queued(key, done.target.clone()));
         let base = done.target.base().to_owned();
@@ -266,7 +281,7 @@ impl Desk {
                 MergeError::Journal(_) | MergeError::Unreadable(_) => RefusalKind::Registry,
                 MergeError::Closed => RefusalKind::Stopping,
             };
-            Refusal::new(kind, error.to_string())
+            Refusal { remedy: error.remedy(), ..Refusal::new(kind, error.to_string()) }
         })
     }
 

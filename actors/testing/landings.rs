@@ -4,8 +4,10 @@ use std::collections::BTreeSet;
 use std::io;
 use std::sync::{Arc, Mutex, PoisonError};
 
+use tokio::sync::Notify;
+
 use super::script::Script;
-use swarm_model::merge::queue::{Item, ItemId, Queue, Rules};
+use swarm_model::merge::queue::{Item, ItemId, Obstacle, Queue, Rules};
 use swarm_model::merge::{Build, Landing, Resolution, Verdict};
 use swarm_model::{Refusal, RefusalKind, Target};
 use swarm_ports::{BoxFuture, Completed, Completion, Landings};
@@ -13,6 +15,8 @@ use swarm_ports::{BoxFuture, Completed, Completion, Landings};
 pub struct FakeLandings {
     script: Arc<Script>,
     inner: Mutex<Inner>,
+    /// Notified when the base or the edits change.
+    changed: Notify,
 }
 
 #[derive(Default)]
@@ -21,13 +25,17 @@ struct Inner {
     journal: Option<String>,
     base: Vec<ItemId>,
     bad: BTreeSet<ItemId>,
+    /// Every worktree has another branch checked out than the recorded one.
+    elsewhere: bool,
+    /// Uncommitted edits are in the way of every landing.
+    edits: bool,
     /// Items that conflict with the base.
     conflicting: BTreeSet<ItemId>,
 }
 
 impl FakeLandings {
     pub fn new(script: Arc<Script>) -> Self {
-        Self { script, inner: Mutex::default() }
+        Self { script, inner: Mutex::default(), changed: Notify::new() }
     }
 
     /// Returns the items on the base branch.
@@ -40,13 +48,30 @@ impl FakeLandings {
         self.with(|inner| inner.bad.insert(item));
     }
 
+    /// Makes this item pass again.
+    pub fn make_good(&self, item: ItemId) {
+        self.with(|inner| inner.bad.remove(&item));
+    }
+
     pub fn make_conflicting(&self, item: ItemId) {
         self.with(|inner| inner.conflicting.insert(item));
+    }
+
+    /// Checks out another branch than the recorded one in every worktree, or the recorded one again.
+    pub fn switch_away(&self, elsewhere: bool) {
+        self.with(|inner| inner.elsewhere = elsewhere);
     }
 
     /// Adds a user's commit to the base.
     pub fn commit(&self, item: ItemId) {
         self.with(|inner| inner.base.push(item));
+        self.changed.notify_waiters();
+    }
+
+    /// Makes uncommitted edits that are in the way of every landing, or removes them.
+    pub fn edit(&self, edits: bool) {
+        self.with(|inner| inner.edits = edits);
+        self.changed.notify_waiters();
     }
 
     fn with<T>(&self, work: impl FnOnce(&mut Inner) -> T) -> T {
@@ -81,7 +106,18 @@ impl Landings for FakeLandings {
             done.map_err(|cause| Refusal::new(RefusalKind::Tool, cause))?;
             let rules = Rules { verify: completion.settings.verify, ..Rules::default() };
             let (tip, rules) = (format!("tip of {}", completion.name), Some(rules));
-            Ok(Completed { target: target(), tip, rules, waits: None, left_out: Vec::new() })
+            let waits = self.with(|inner| inner.elsewhere.then(|| "another branch is checked out".to_owned()));
+            let is_mendable = waits.is_some();
+            Ok(Completed {
+                target: target(),
+                tip,
+                rules,
+                waits,
+                is_mendable,
+                fork: None,
+                caller: None,
+                left_out: Vec::new(),
+            })
         })
     }
 
@@ -126,8 +162,11 @@ impl Landings for FakeLandings {
         })
     }
 
-    fn verify<'a>(&'a self, _: &'a Target, item: &'a Item, commit: &'a str) -> BoxFuture<'a, Verdict> {
+    fn verify<'a>(&'a self, _: &'a Target, item: &'a Item, commit: &'a str, fresh: bool) -> BoxFuture<'a, Verdict> {
         Box::pin(async move {
+            if fresh {
+                self.script.note(format!("fresh {commit}"));
+            }
             if let Err(cause) = self.script.before("verify", &item.name).await {
                 return Verdict::Unknown(cause);
             }
@@ -138,7 +177,7 @@ impl Landings for FakeLandings {
         })
     }
 
-    fn land<'a>(&'a self, _: &'a Target, from: &'a str, to: &'a str) -> BoxFuture<'a, Landing> {
+    fn land<'a>(&'a self, _: &'a Target, _: &'a Item, from: &'a str, to: &'a str) -> BoxFuture<'a, Landing> {
         Box::pin(async move {
             if let Err(cause) = self.script.before("land", to).await {
                 return Landing::Failed(cause);
@@ -146,6 +185,8 @@ impl Landings for FakeLandings {
             let landing = self.with(|inner| {
                 if inner.base.starts_with(&read(to)) {
                     Landing::Done(Vec::new())
+                } else if inner.edits {
+                    Landing::Overlap(vec!["f".to_owned()])
                 } else if inner.base == read(from) {
                     inner.base = read(to);
                     Landing::Done(Vec::new())
@@ -163,10 +204,28 @@ impl Landings for FakeLandings {
     fn resolve<'a>(&'a self, _: &'a Target, item: &'a Item, _: &'a str, _: &'a [String]) -> BoxFuture<'a, Resolution> {
         Box::pin(async move {
             if let Err(cause) = self.script.before("resolve", &item.name).await {
-                return Resolution::Failed(cause);
+                return if cause == "limit" { Resolution::Later(cause) } else { Resolution::Failed(cause) };
             }
             self.with(|inner| inner.conflicting.remove(&item.id));
             Resolution::Done(format!("{}-resolved", item.tip))
+        })
+    }
+
+    fn cleared<'a>(&'a self, _: &'a Target, obstacle: &'a Obstacle) -> BoxFuture<'a, Result<(), String>> {
+        Box::pin(async move {
+            self.script.before("cleared", "obstacle").await?;
+            loop {
+                // Made before the check, so that no change is missed.
+                let changed = self.changed.notified();
+                let is_gone = match obstacle {
+                    Obstacle::Base(commit) => name(&self.base()) != *commit,
+                    Obstacle::Edits(_) => !self.with(|inner| inner.edits),
+                };
+                if is_gone {
+                    return Ok(());
+                }
+                changed.await;
+            }
         })
     }
 

@@ -45,6 +45,11 @@ impl Script {
         self.with(|inner| inner.calls.iter().position(|made| made == call))
     }
 
+    /// Returns how often a call was made.
+    pub fn count(&self, call: &str) -> usize {
+        self.with(|inner| inner.calls.iter().filter(|made| *made == call).count())
+    }
+
     pub fn forget_calls(&self) {
         self.with(|inner| inner.calls.clear());
     }

@@ -191,7 +191,9 @@ impl History {
         self.landings.save(&self.target, &self.queue.kept()).await.unwrap();
         for _ in 0..5_000 {
             let Some(effect) = effects.iter().find(|effect| !matches!(effect, Effect::Settled(_))).cloned() else {
-                return;
+                let Some(at_ms) = self.queue.next_ms() else { return };
+                effects = self.queue.on(Event::Woke, at_ms);
+                continue;
             };
             if self.dice.below(16) == 0 {
                 self.person();
@@ -201,7 +203,7 @@ impl History {
                 // Crash: the step was performed, but its result was not recorded.
                 self.landings = GitLandings::new(self.paths.clone(), PathBuf::from("/nowhere"));
                 self.queue = Machine::new(self.landings.load(&self.target).await.unwrap().unwrap());
-                effects = self.queue.resume();
+                effects = self.queue.resume(0);
                 continue;
             }
             effects = self.queue.on(event, 0);
@@ -222,7 +224,9 @@ impl History {
             Effect::Build { item, onto } => {
                 Event::Built(landings.build(target, self.queue.item(item).unwrap(), &onto).await)
             }
-            Effect::Land { from, to } => Event::Landed(landings.land(target, &from, &to).await),
+            Effect::Land { from, to, of } => {
+                Event::Landed(landings.land(target, self.queue.item(of).unwrap(), &from, &to).await)
+            }
             effect => panic!("{effect:?}"),
         }
     }

@@ -369,7 +369,7 @@ fn a_later_item_does_not_change_the_rules_of_earlier_ones() {
     site.swarm(&["merge", "add", "first"]).ok();
     site.merge_wait();
     site.swarm(&["merge", "pause"]).ok();
-    site.swarm(&["merge", "add", "bad", "--verify", "false"]).ok();
+    site.swarm(&["merge", "add", "bad", "--verify", "test ! -e bad"]).ok();
     site.swarm(&["merge", "add", "free"]).ok();
     site.swarm(&["merge", "resume"]).ok();
     site.merge_wait();

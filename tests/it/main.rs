@@ -20,6 +20,7 @@ mod furnished;
 mod hooks;
 mod house;
 mod landing;
+mod landing_meant;
 mod landing_odds;
 mod landing_story;
 mod life;

@@ -38,6 +38,9 @@ pub enum Landing {
     Failed(String),
 }
 
+/// Exit code of a resolver that could not work now and is to be started again later (`EX_TEMPFAIL`).
+pub const RESOLVER_LATER: i32 = 75;
+
 /// Result of a resolver.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Resolution {
@@ -45,4 +48,6 @@ pub enum Resolution {
     Done(String),
     /// The conflicts are not resolved, for this reason.
     Failed(String),
+    /// The resolver could not work now, for example because of a usage limit of its provider. That is no try.
+    Later(String),
 }

@@ -6,6 +6,9 @@ use serde::{Deserialize, Serialize};
 /// Maximum number of past items that the queue keeps.
 pub const HISTORY_MAX: usize = 1_000;
 
+/// Longest pause of an item, in milliseconds.
+pub const PAUSE_MS_MAX: u64 = 30 * 60 * 1000;
+
 /// Number of an item in its queue, in the order of addition.
 pub type ItemId = u64;
 
@@ -113,9 +116,18 @@ pub struct Item {
     pub added_ms: u64,
     #[serde(flatten)]
     pub state: State,
-    /// Number of tries of a resolver.
+    /// Number of tries of a resolver. Tries whose result was overtaken by the base do not count.
     #[serde(default)]
     pub resolved: u32,
+    /// Commit with which a resolver is merging, or has merged, the item.
+    #[serde(default)]
+    pub onto: Option<String>,
+    /// Number of results of a resolver that were overtaken by the base.
+    #[serde(default)]
+    pub races: u32,
+    /// Whether the item conflicts and waits until the resolver is free.
+    #[serde(default)]
+    pub held: bool,
     /// Whether the verification failed once and then passed on the same commit.
     #[serde(default)]
     pub flaky: bool,
@@ -134,16 +146,64 @@ pub struct Item {
     /// Whether a later item of the same name has replaced this one.
     #[serde(default)]
     pub replaced: bool,
+    /// Commit of the base from which the work started, which must still be on the base. `None` if unknown, or if a
+    /// person accepted that it is not.
+    #[serde(default)]
+    pub fork: Option<String>,
+    /// Key of the caller that added the item, as whom git and the commands run. `None`: the caller that added last.
+    #[serde(default)]
+    pub caller: Option<String>,
+    /// Whether a worker starts again if the item is rejected.
+    #[serde(default)]
+    pub mends: bool,
+    /// Obstacle after which a waiting item continues by itself. `None`: only a person can retry it.
+    #[serde(default)]
+    pub until: Option<Obstacle>,
+    /// Time before which the item is not built, in Unix milliseconds. `None`: at once.
+    #[serde(default)]
+    pub later_ms: Option<u64>,
+    /// Number of tries of a resolver that ended at a limit of its provider. They do not count as tries.
+    #[serde(default)]
+    pub limited: u32,
+    /// Number of candidates of the item that the base overtook.
+    #[serde(default)]
+    pub moved: u32,
+    /// Number of times that the item continued by itself since a person queued it.
+    #[serde(default)]
+    pub continued: u32,
     /// Rules for the item, as they were when it was added.
     #[serde(default)]
     pub rules: Rules,
 }
 
 impl Item {
+    /// Returns the obstacle after which the item continues by itself. `None` if it does not wait for one, or if a later
+    /// item has replaced it.
+    pub fn obstacle(&self) -> Option<&Obstacle> {
+        self.until.as_ref().filter(|_| matches!(self.state, State::Waiting { .. }) && !self.replaced)
+    }
+
+    /// Reports whether the item is queued and may be built at `now_ms`, in Unix milliseconds. A time that is further
+    /// away than any pause comes from a clock that was set back.
+    pub fn is_due(&self, now_ms: u64) -> bool {
+        let has_come = |at_ms: u64| at_ms <= now_ms || at_ms > now_ms + PAUSE_MS_MAX;
+        self.state == State::Queued && self.later_ms.is_none_or(has_come)
+    }
+
     /// Reports whether nothing is left to do for the item, not even for a person.
     pub fn is_past(&self) -> bool {
         self.state.is_done() || self.state == State::Dropped || self.replaced
     }
+}
+
+/// Obstacle that keeps an item from landing and that may disappear without a word to the queue.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Obstacle {
+    /// The base is at a commit that does not pass the verification.
+    Base(String),
+    /// Uncommitted edits to these paths.
+    Edits(Vec<String>),
 }
 
 /// Item that is to be added.
@@ -157,6 +217,12 @@ pub struct Addition {
     pub rules: Option<Rules>,
     /// Why there is no tip yet. `None` if there is one.
     pub waits: Option<String>,
+    /// See [`Item::fork`].
+    pub fork: Option<String>,
+    /// See [`Item::caller`].
+    pub caller: Option<String>,
+    /// See [`Item::mends`].
+    pub mends: bool,
 }
 
 impl Addition {
@@ -170,12 +236,23 @@ impl Addition {
             added_ms,
             state: State::Queued,
             resolved: 0,
+            onto: None,
+            races: 0,
+            held: false,
             flaky: false,
             alone: false,
             key: self.key,
             settled_ms: None,
             verified_by: None,
             replaced: false,
+            fork: self.fork,
+            caller: self.caller,
+            mends: self.mends,
+            until: None,
+            later_ms: None,
+            limited: 0,
+            moved: 0,
+            continued: 0,
             rules: self.rules.unwrap_or_else(|| rules.clone()),
         }
     }
@@ -210,6 +287,9 @@ pub struct Search {
     pub at: usize,
     /// Whether the link is being verified for the second time.
     pub again: bool,
+    /// Whether the base alone is being verified, because the link failed on it.
+    #[serde(default)]
+    pub of_base: bool,
     /// Number of links, from the first, that are known to be good.
     pub green: usize,
     /// First link that is known to be bad.
@@ -278,6 +358,19 @@ impl Default for Rules {
     }
 }
 
+/// Result of verifying a base alone, or as the tip of what landed.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct BaseCheck {
+    pub commit: String,
+    /// Command that verified it.
+    pub command: String,
+    /// Why it failed. `None` if it passed.
+    pub reason: Option<String>,
+    /// Names of items that failed on it.
+    #[serde(default)]
+    pub failed: Vec<String>,
+}
+
 /// Complete queue, as journaled.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Queue {
@@ -287,6 +380,12 @@ pub struct Queue {
     pub paused: bool,
     /// Rules of the items that are under way, or were last.
     pub rules: Rules,
+    /// Item whose conflicts are being resolved. No other conflict is considered until it has settled.
+    #[serde(default)]
+    pub resolving: Option<ItemId>,
+    /// Last base of which it is known whether it passes.
+    #[serde(default)]
+    pub checked: Option<BaseCheck>,
     #[serde(flatten)]
     pub phase: Phase,
 }
@@ -306,18 +405,37 @@ impl Queue {
         self.items.iter_mut().find(|item| item.id == id)
     }
 
-    /// Reports whether any work is under way.
+    /// Reports whether any work is under way, or is awaited.
     pub fn is_busy(&self) -> bool {
-        self.phase != Phase::Idle || self.items.iter().any(|item| item.state == State::Resolving)
+        let is_live = |item: &Item| item.state == State::Resolving || item.obstacle().is_some();
+        self.phase != Phase::Idle || self.next_ms().is_some() || self.items.iter().any(is_live)
+    }
+
+    /// Returns the time at which the next paused item may be built, in Unix milliseconds. `None` if no item is paused.
+    pub fn next_ms(&self) -> Option<u64> {
+        let queued = self.items.iter().filter(|item| item.state == State::Queued && !item.held && !self.paused);
+        queued.filter_map(|item| item.later_ms).min()
     }
 
     /// Returns the items to build next, by priority and then by age: at most one batch, and only items with the rules
-    /// of the first.
-    pub fn turn(&self) -> Vec<ItemId> {
-        let mut queued: Vec<&Item> = self.items.iter().filter(|item| item.state == State::Queued).collect();
+    /// and the caller of the first.
+    pub fn turn(&self, now_ms: u64) -> Vec<ItemId> {
+        if let Some(first) = self.resolving.and_then(|id| self.item(id)) {
+            match first.state {
+                // Nothing else may move the base before the resolver's result lands.
+                State::Queued if first.onto.is_some() => {
+                    return first.is_due(now_ms).then_some(first.id).into_iter().collect();
+                }
+                // An item that lost once would otherwise lose again and again.
+                State::Resolving if first.races > 0 => return Vec::new(),
+                _ => {}
+            }
+        }
+        let is_next = |item: &&Item| item.is_due(now_ms) && !item.held;
+        let mut queued: Vec<&Item> = self.items.iter().filter(is_next).collect();
         queued.sort_by_key(|item| (std::cmp::Reverse(item.priority), item.id));
         let Some(first) = queued.first() else { return Vec::new() };
-        let is_fit = |item: &&&Item| !item.alone && item.rules == first.rules;
+        let is_fit = |item: &&&Item| !item.alone && item.rules == first.rules && item.caller == first.caller;
         let together = if first.alone { 1 } else { queued.iter().take_while(is_fit).count() };
         let batch = if first.rules.verify.is_some() { first.rules.batch.max(1) } else { usize::MAX };
         queued.iter().take(batch.min(together)).map(|item| item.id).collect()

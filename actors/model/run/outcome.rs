@@ -59,5 +59,8 @@ pub enum Merged {
     /// The work could not be queued.
     Refused {
         cause: String,
+        /// Whether the next attempt can fix it in its worktree.
+        #[serde(default)]
+        is_mendable: bool,
     },
 }

@@ -15,5 +15,8 @@ pub struct Wish {
     pub settings: MergeSettings,
     /// Subject of the commit for uncommitted work. `None`: the worker's name.
     pub subject: Option<String>,
+    /// Whether the requester starts the worker again if the worker can fix what keeps its work from landing. Such work
+    /// is refused with [`RefusalKind::Worktree`](crate::RefusalKind::Worktree); otherwise it is queued and waits.
+    pub mends: bool,
     pub caller: Caller,
 }

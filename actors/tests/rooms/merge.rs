@@ -54,6 +54,13 @@ impl Bench {
         self.items().await.iter().map(|item| item.state.word()).collect()
     }
 
+    /// Reports whether the queue last said that it needs its process.
+    fn is_busy(&self) -> bool {
+        let told = self.told.lock().expect("no panic");
+        let busy = |told: &MergeReport| if let MergeReport::Busy(busy) = told { Some(*busy) } else { None };
+        told.iter().rev().find_map(busy).unwrap_or_default()
+    }
+
     fn settled(&self) -> Vec<String> {
         let told = self.told.lock().expect("no panic");
         let line = |told: &MergeReport| match told {
@@ -128,17 +135,18 @@ async fn each_step_is_reported_with_its_items() {
     let verifying = |commit: &str| Step::Verifying { commit: commit.to_owned() };
     let names = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>();
     let begun = bench.begun();
-    // Both together, then one half, then the bad one for the second time.
+    // Both together, then the base, then one half, then the bad one for the second time.
     assert_eq!(
-        begun[..3],
+        begun[..4],
         [
             (verifying("0+1"), names(&["a", "b"])),
+            (verifying(""), names(&["a", "b"])),
             (verifying("0"), names(&["a"])),
             (verifying("0+1"), names(&["a", "b"])),
         ]
     );
     let resolving = Step::Resolving { files: vec!["f".to_owned()] };
-    assert_eq!(begun[3..], [(resolving, names(&["c"])), (verifying("0+2"), names(&["c"]))]);
+    assert_eq!(begun[4..], [(resolving, names(&["c"])), (verifying("0+2"), names(&["c"]))]);
 }
 
 #[tokio::test(start_paused = true)]
@@ -268,4 +276,65 @@ async fn a_journal_that_cannot_be_read_starts_nothing() {
     let error = open(&bench.landings, &bench.told).await.expect_err("does not start");
     assert!(error.to_string().contains("cannot read the journal of the merge queue: torn"), "{error}");
     assert_eq!(bench.script.position("save queue"), None);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_item_continues_by_itself_when_the_edits_are_gone() {
+    for is_down in [false, true] {
+        let mut bench = Bench::start().await;
+        bench.landings.edit(true);
+        bench.add("a").await.expect("is taken");
+        bench.settle().await;
+        assert_eq!(bench.words().await, ["waiting"]);
+        assert!(bench.is_busy(), "it must not leave");
+        if is_down {
+            bench.queue.cell().kill_and_wait(None).await.expect("can be killed");
+        }
+        bench.landings.edit(false);
+        if is_down {
+            bench.crash().await;
+        }
+        bench.settle().await;
+        assert_eq!((bench.words().await, bench.landings.base()), (vec!["landed"], vec![0]));
+        assert!(!bench.is_busy());
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn items_continue_by_themselves_when_a_failing_base_moves() {
+    let bench = Bench::start().await;
+    bench.landings.commit(100);
+    bench.landings.make_bad(100);
+    for name in ["a", "b"] {
+        bench.add(name).await.expect("is taken");
+    }
+    bench.settle().await;
+    assert_eq!(bench.words().await, ["waiting"; 2]);
+    assert_eq!(bench.settled(), ["a waiting", "b waiting"]);
+    // The base is verified once, in a fresh directory.
+    assert_eq!(bench.script.count("fresh 100"), 1);
+    bench.landings.make_good(100);
+    bench.landings.commit(101);
+    bench.settle().await;
+    assert_eq!(bench.landings.base(), [100, 101, 0, 1]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_resolver_that_meets_a_limit_is_started_again_later() {
+    let mut bench = Bench::start().await;
+    bench.landings.make_conflicting(0);
+    (0..3).for_each(|_| bench.script.at("resolve", Fault::Error("limit")));
+    let rules = Rules { resolver: Some("resolve".to_owned()), resolver_tries: 1, ..Rules::default() };
+    let (name, tip, rules) = ("a".to_owned(), "tip of a".to_owned(), Some(rules));
+    bench.queue.ask(Ask::Add(Addition { name, tip, rules, ..Addition::default() })).await.expect("is taken");
+    bench.settle().await;
+    assert_eq!(bench.words().await, ["queued"]);
+    assert!(bench.is_busy(), "it must not leave");
+    // The time of the next try is journaled.
+    bench.queue.cell().kill_and_wait(None).await.expect("can be killed");
+    bench.queue = open(&bench.landings, &bench.told).await.expect("starts again");
+    let _ = tokio::time::timeout(Duration::from_secs(6 * 60), std::future::pending::<()>()).await;
+    assert_eq!(bench.script.count("resolve a"), 3, "after one, two and four minutes");
+    let _ = tokio::time::timeout(Duration::from_secs(2 * 60), std::future::pending::<()>()).await;
+    assert_eq!((bench.words().await, bench.items().await[0].resolved), (vec!["landed"], 1));
 }

@@ -91,6 +91,24 @@ async fn a_repeated_request_does_not_restart_a_finished_run() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn an_agent_that_left_its_branch_is_started_again_and_lands() {
+    let rig = Rig::start().await;
+    begin(&rig, vec![job("a")]).await;
+    rig.world.landings.switch_away(true);
+    end(&rig, "a", 0);
+    pass(&rig).await;
+    let run = rig.world.runs.run(HOME);
+    assert_eq!((stages(&run), run.jobs[0].attempt), (vec!["working"], 2));
+    assert_eq!(run.jobs[0].evidence.as_deref(), Some("another branch is checked out"));
+    assert_eq!(rig.swarm().queues().await.len(), 0, "nothing was queued");
+    rig.world.landings.switch_away(false);
+    end(&rig, "a", 0);
+    pass(&rig).await;
+    assert_eq!(stages(&rig.world.runs.run(HOME)), ["done"]);
+    rig.check();
+}
+
+#[tokio::test(start_paused = true)]
 async fn queue_steps_are_reported_after_the_item_was_queued() {
     let rig = Rig::start().await;
     let verified = Job { verify: Some("make test".to_owned()), ..job("a") };
@@ -131,7 +149,7 @@ async fn a_failed_attempt_is_retried_in_the_same_worktree() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_rejected_item_is_retried_and_a_conflict_is_not() {
+async fn a_rejected_item_and_a_conflict_are_retried() {
     let rig = Rig::start().await;
     rig.world.landings.make_conflicting(1);
     let verified = Job { verify: Some("make test".to_owned()), ..job("a") };
@@ -142,11 +160,12 @@ async fn a_rejected_item_is_retried_and_a_conflict_is_not() {
     end(&rig, "b", 0);
     pass(&rig).await;
     let run = rig.world.runs.run(HOME);
-    assert_eq!(stages(&run)[1], "failed", "{run:?}");
-    assert_eq!(run.jobs[1].files, ["f"]);
-    end(&rig, "a", 0);
+    assert_eq!((stages(&run)[1], run.jobs[1].attempt), ("working", 2), "{run:?}");
+    assert_eq!(run.jobs[1].error.as_deref(), Some("conflicts with the base: f"));
+    assert_eq!((run.jobs[0].attempt, run.jobs[1].failures), (2, 1));
+    end(&rig, "b", 0);
     pass(&rig).await;
-    assert_eq!(rig.world.runs.run(HOME).jobs[0].attempt, 2);
+    assert_eq!(stages(&rig.world.runs.run(HOME))[1], "done");
 }
 
 #[tokio::test(start_paused = true)]
@@ -256,4 +275,27 @@ async fn a_journal_that_cannot_be_written_holds_back_all_effects() {
     pass(&rig).await;
     assert_eq!((stages(&rig.world.runs.run(HOME)), rig.world.landings.base().len()), (vec!["done"], 1));
     assert!(rig.world.script.unmet().is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_base_that_fails_burns_no_attempts() {
+    let rig = Rig::start().await;
+    rig.world.landings.commit(100);
+    rig.world.landings.make_bad(100);
+    let verified = |id: &str| Job { verify: Some("make test".to_owned()), retries: 5, ..job(id) };
+    begin(&rig, vec![verified("a"), verified("b")]).await;
+    for id in ["a", "b", "a"] {
+        end(&rig, id, 0);
+        pass(&rig).await;
+    }
+    let run = rig.world.runs.run(HOME);
+    // The first one might have had to mend the base.
+    let attempts: Vec<u32> = run.jobs.iter().map(|job| job.attempt).collect();
+    assert_eq!((stages(&run), attempts), (vec!["waiting"; 2], vec![2, 1]));
+    assert_eq!(run.jobs[1].error.as_deref(), Some("the base itself does not pass: exit code 1"));
+    assert_eq!(run.mode, Mode::Over(Verdict::Failed));
+    rig.world.landings.make_good(100);
+    rig.world.landings.commit(101);
+    pass(&rig).await;
+    assert_eq!(rig.world.landings.base().len(), 4, "both landed by themselves");
 }

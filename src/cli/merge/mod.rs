@@ -18,6 +18,7 @@ use super::json;
 use super::render::escape;
 use super::screen::Screen;
 use crate::api::client;
+use swarm_store::repositories::landing;
 use swarm_sys::paths::Paths;
 
 pub fn run(action: &MergeAction, paths: &Paths, screen: &mut Screen) -> Result<u8, Failure> {
@@ -29,7 +30,7 @@ pub fn run(action: &MergeAction, paths: &Paths, screen: &mut Screen) -> Result<u
         MergeAction::Wait(args) => wait::run(args, paths, screen),
         MergeAction::Retry(args) => item(args, paths, screen, |target, item| MergeOrder::Retry { target, item }),
         MergeAction::Drop(args) => item(args, paths, screen, |target, item| MergeOrder::Drop { target, item }),
-        MergeAction::Pause(args) => queue(args, paths, screen, |target| MergeOrder::Pause { target }),
+        MergeAction::Pause(args) => pause(args, paths, screen),
         MergeAction::Resume(args) => queue(args, paths, screen, |target| MergeOrder::Resume { target }),
     }
 }
@@ -63,6 +64,16 @@ fn queue(
 ) -> Result<u8, Failure> {
     let queues = Queues::read(paths, args.base.as_deref())?;
     send(order(queues.one()?.target.clone()), args.json, paths, screen)
+}
+
+/// Pauses a queue. With `--base`, also one to which nothing has been added yet.
+fn pause(args: &QueueArgs, paths: &Paths, screen: &mut Screen) -> Result<u8, Failure> {
+    let queues = Queues::read_any(paths, args.base.as_deref())?;
+    let target = match &args.base {
+        Some(base) if queues.0.is_empty() => landing::target_of(&caller::collect()?.caller, base)?,
+        _ => queues.one()?.target.clone(),
+    };
+    send(MergeOrder::Pause { target }, args.json, paths, screen)
 }
 
 /// Sends an order to the supervisor and prints each answer as it arrives. Returns exit code 1 if any part was refused.

@@ -8,10 +8,11 @@ use swarm_model::merge::Build;
 use swarm_model::merge::queue::{Item, Strategy};
 
 use super::check::Check;
-use super::trees;
+use super::{land, trees};
 use crate::landing::workspace::Workspace;
 use crate::repository::fault::Fault;
 use crate::repository::{holders, objects};
+use crate::worktrees::plan;
 
 /// Result of a merge of trees: the id of the tree, or the paths in conflict.
 enum Merged {
@@ -121,6 +122,7 @@ impl Builder<'_> {
             return Err(Fault::new(format!("commit {tip} not found in the repository")));
         }
         let bases = self.merge_bases(self.onto, tip)?;
+        self.check_fork()?;
         let base = match bases.as_slice() {
             [] => return Err(Fault::new("the branch has no common history with its base")),
             [base, ..] => base,
@@ -148,6 +150,20 @@ impl Builder<'_> {
             }
         };
         self.commit(&Draft { tree: &tree, parents: &parents, message: &message, author: None }).map(Build::Made)
+    }
+
+    /// Fails if the work started from a commit that was on the base and no longer is: the merge would bring back what
+    /// somebody removed from the base.
+    fn check_fork(&self) -> Result<(), Fault> {
+        let Some(fork) = &self.item.fork else { return Ok(()) };
+        if self.is_there(fork) && land::is_ancestor(self.workspace, fork, self.onto)? {
+            return Ok(());
+        }
+        let (name, base, fork) = (&self.item.name, self.workspace.target.base(), plan::short(fork));
+        let cause = format!("the base was rewritten: '{base}' no longer contains {fork}, from which '{name}' started");
+        Err(Fault::new(cause).remedy(format!(
+            "landing it would bring removed commits back; run 'swarm merge retry {name}' to land it nevertheless"
+        )))
     }
 
     fn is_there(&self, commit: &str) -> bool {
@@ -289,7 +305,7 @@ impl Builder<'_> {
 }
 
 /// Returns the commit's tree with git.
-fn tree_of(workspace: &Workspace, commit: &str) -> Result<String, Fault> {
+pub(crate) fn tree_of(workspace: &Workspace, commit: &str) -> Result<String, Fault> {
     Ok(workspace.read().args(["rev-parse", "--verify", "--end-of-options", &format!("{commit}^{{tree}}")]).line()?)
 }
 

@@ -4,7 +4,7 @@
 use std::path::{Path, PathBuf};
 
 use swarm_model::merge::queue::Rules;
-use swarm_model::{BaseRef, Refusal, RefusalKind, RowWorktree, Target};
+use swarm_model::{BaseRef, Caller, Refusal, RefusalKind, RowWorktree, Target};
 use swarm_ports::{Completed, Completion};
 
 use super::site::CompletionRepo;
@@ -14,6 +14,7 @@ use crate::repository::fault::Fault;
 use crate::repository::gc_lock::Hold;
 use crate::repository::index;
 use crate::repository::objects;
+use crate::repository::recorded;
 use crate::trash::save::DURABLE;
 use crate::worktrees::admin;
 use crate::worktrees::topic::{Objects, snapshot};
@@ -41,18 +42,21 @@ pub(crate) fn complete(paths: &Paths, completion: &Completion) -> Result<Complet
     };
     let site = CompletionRepo::open(&cli, &repo);
     let target = target(&site, completion)?;
+    let mut is_mendable = false;
     let (work, rules, waits) = match work(&cli, &site, &target, completion) {
         Ok((work, rules)) => (work, Some(rules), None),
         // The worker's item is still queued, so that a person finds out why it waits.
         Err(refusal) if completion.worker.is_some() && !is_answered(completion, &refusal) => {
+            is_mendable = refusal.kind == RefusalKind::Worktree;
             let why = Fault { remedy: refusal.remedy, ..Fault::new(refusal.cause) };
             (Work::default(), None, Some(reason_of(why)))
         }
         Err(refusal) => return Err(refusal),
     };
     let failed = |error| Refusal::new(RefusalKind::Registry, format!("cannot write the merge queue: {error}"));
-    journal::remember(paths, &target, &completion.caller).map_err(failed)?;
-    Ok(Completed { target, tip: work.tip, rules, waits, left_out: work.left_out })
+    let caller = Some(journal::remember(paths, &target, &completion.caller).map_err(failed)?);
+    let fork = fork(&target, completion);
+    Ok(Completed { target, tip: work.tip, rules, waits, is_mendable, fork, caller, left_out: work.left_out })
 }
 
 /// Reports whether the refusal answers a person's request. A fault in the worktree does not: it is resolved there, and
@@ -70,7 +74,8 @@ struct Work {
 }
 
 fn tool(fault: Fault) -> Refusal {
-    Refusal { remedy: fault.remedy, ..Refusal::new(RefusalKind::Tool, fault.cause) }
+    let kind = if fault.is_mendable { RefusalKind::Worktree } else { RefusalKind::Tool };
+    Refusal { remedy: fault.remedy, ..Refusal::new(kind, fault.cause) }
 }
 
 /// Returns the commit to land, pinned, and the rules of the queue.
@@ -102,6 +107,13 @@ fn work(
     Ok((work, rules))
 }
 
+/// Returns the commit of the base from which the worker started. `None` if it started from another branch or commit.
+fn fork(target: &Target, completion: &Completion) -> Option<String> {
+    let (_, base) = completion.worker.as_ref()?;
+    let BaseRef { branch, commit } = base.as_ref()?;
+    (branch.as_deref() == Some(target.base())).then(|| commit.clone())
+}
+
 /// Returns the locks that a git started by us may leave behind here.
 fn locks_of(common: &Path, worktree: Option<&RowWorktree>) -> Vec<PathBuf> {
     let mut locks = vec![common.join("packed-refs.lock")];
@@ -119,6 +131,25 @@ fn locks_of(common: &Path, worktree: Option<&RowWorktree>) -> Vec<PathBuf> {
 pub(crate) fn pin_locks(common: &Path) -> impl Iterator<Item = PathBuf> {
     let pinned = std::fs::read_dir(common.join(DONE)).into_iter().flatten().flatten().map(|entry| entry.path());
     pinned.filter(|path| path.extension().is_some_and(|end| end == "lock"))
+}
+
+/// Returns the queue for a branch of the caller's repository, which need not exist yet.
+///
+/// # Errors
+/// Returns a refusal outside of a repository, and if there is no such branch.
+pub fn target_of(caller: &Caller, base: &str) -> Result<Target, Refusal> {
+    let cli = Cli::new(caller).map_err(|error| tool(error.into()))?;
+    let site = CompletionRepo::open(&cli, Path::new(&caller.cwd));
+    let base = base.strip_prefix("refs/heads/").unwrap_or(base);
+    let invalid = |fault: Fault| Refusal::new(RefusalKind::Invalid, format!("{}: {}", site.dir.display(), fault.cause));
+    let repository = site.common().map_err(invalid)?;
+    if site.tip(base).map_err(tool)?.is_none() {
+        return Err(Refusal::new(
+            RefusalKind::NotFound,
+            format!("branch '{base}' not found in {}", site.dir.display()),
+        ));
+    }
+    Ok(Target { repository, branch: site.resolved(format!("refs/heads/{base}")) })
 }
 
 /// Returns the repository and base branch of a completion.
@@ -172,6 +203,7 @@ fn of_worker(
         return Err(Fault::new(cause)
             .remedy(format!("finish or abort it in {}, then run 'swarm merge add {name}'", tree.display())));
     }
+    recorded::check_branch(cli, tree, &worktree.branch)?;
     let tip = objects::commit(cli, tree, "HEAD")?.ok_or_else(none)?;
     let head = objects::head_ref(cli, tree)?;
     let seen = snapshot(cli, tree, &tip, Objects::Keep)?;

@@ -5,6 +5,7 @@
 use std::fs;
 use std::io;
 use std::path::PathBuf;
+use std::time::{Duration, SystemTime};
 
 use serde::{Deserialize, Serialize};
 use swarm_model::merge::queue::Queue;
@@ -16,7 +17,12 @@ use swarm_sys::files::{make_dir, replace_durably};
 use swarm_sys::paths::{Paths, digest};
 
 const FILE: &str = "queue.json";
+/// Caller that added last.
 const CALLER: &str = "caller.json";
+/// Directory of the callers of items, each in a file named after its key.
+const CALLERS: &str = "callers";
+/// Minimum age of a caller that is forgotten.
+const CALLER_AGE_MIN: Duration = Duration::from_secs(24 * 60 * 60);
 /// Format version, raised if an older program could not read the format.
 const VERSION: u32 = 1;
 
@@ -113,20 +119,65 @@ pub fn views(paths: &Paths) -> io::Result<Vec<QueueView>> {
         .collect())
 }
 
-/// Records the caller that last added to this queue, as whom git runs. Only the owner can read
-/// the file, as with a worker's contract.
-pub(crate) fn remember(paths: &Paths, target: &Target, caller: &Caller) -> io::Result<()> {
+/// Stores the caller that adds to this queue, as whom git and the commands run. Returns its key. Only the owner can
+/// read the files, as with a worker's contract.
+pub(crate) fn remember(paths: &Paths, target: &Target, caller: &Caller) -> io::Result<String> {
     let place = ensure(paths, target)?;
-    let caller = Caller { request: String::new(), repeated: 0, ..caller.clone() };
-    let text = serde_json::to_vec(&caller)?;
-    match fs::read(place.join(CALLER)) {
-        Ok(known) if known == text => Ok(()),
-        _ => replace_durably(&place, CALLER, &text),
+    let text = serde_json::to_vec(&plain(target, caller))?;
+    let key = digest(&text, 16);
+    let callers = place.join(CALLERS);
+    match make_dir(&callers) {
+        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
+        _ => {}
     }
+    for (dir, file) in [(&callers, key.as_str()), (&place, CALLER)] {
+        match fs::read(dir.join(file)) {
+            // A new time keeps it from being forgotten before its item is in the queue.
+            Ok(known) if known == text => {
+                fs::File::options().write(true).open(dir.join(file))?.set_modified(SystemTime::now())?;
+            }
+            _ => replace_durably(dir, file, &text)?,
+        }
+    }
+    Ok(key)
 }
 
-pub(crate) fn caller(paths: &Paths, target: &Target) -> io::Result<Caller> {
-    Ok(serde_json::from_slice(&fs::read(place(paths, target).join(CALLER))?)?)
+/// Returns a caller without what differs from one command in a shell to the next, so that items that are added one by
+/// one can still be verified together.
+fn plain(target: &Target, caller: &Caller) -> Caller {
+    let mut environment = caller.environment.to_vec();
+    environment.retain(|(key, _)| !["_", "SHLVL", "PWD", "OLDPWD"].contains(&key.as_str()));
+    environment.sort();
+    let is_relative = |entry: &str| !entry.starts_with('/');
+    let needs_cwd = environment.iter().any(|(key, value)| key == "PATH" && value.split(':').any(is_relative));
+    let cwd = if needs_cwd { caller.cwd.clone() } else { target.repository.clone() };
+    Caller { request: String::new(), repeated: 0, cwd, environment: environment.into(), ..caller.clone() }
+}
+
+/// Returns the caller with this key, or the one that added last if there is none.
+pub(crate) fn caller(paths: &Paths, target: &Target, key: Option<&str>) -> io::Result<Caller> {
+    let place = place(paths, target);
+    let own = key
+        .filter(|key| key.bytes().all(|byte| byte.is_ascii_alphanumeric()))
+        .map(|key| fs::read(place.join(CALLERS).join(key)));
+    let text = match own {
+        Some(Err(error)) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+        Some(Ok(text)) => text,
+        _ => fs::read(place.join(CALLER))?,
+    };
+    Ok(serde_json::from_slice(&text)?)
+}
+
+/// Deletes the callers that no item needs any more. A caller may be stored a moment before its item is.
+pub(crate) fn forget_callers(paths: &Paths, target: &Target, queue: &Queue) -> io::Result<()> {
+    let needed = |name: &str| queue.items.iter().any(|item| !item.is_past() && item.caller.as_deref() == Some(name));
+    for file in files::list_if_present(&place(paths, target).join(CALLERS))? {
+        let is_old = file.metadata()?.modified()?.elapsed().is_ok_and(|age| age > CALLER_AGE_MIN);
+        if is_old && !needed(&file.file_name().to_string_lossy()) {
+            fs::remove_file(file.path())?;
+        }
+    }
+    Ok(())
 }
 
 #[cfg(test)]
@@ -148,5 +199,40 @@ mod tests {
         fs::write(&file, newer).unwrap();
         let error = load(&paths, &target).unwrap_err().to_string();
         assert!(error.contains("version 2"), "{error}");
+    }
+    #[test]
+    fn each_caller_is_kept_as_long_as_an_item_needs_it() {
+        let dir = tempfile::tempdir().unwrap();
+        let paths = Paths::new(dir.path());
+        let target = Target { repository: "/r/.git".into(), branch: "refs/heads/main".into() };
+        let with = |pairs: &[(&str, &str)]| {
+            let environment: Vec<_> =
+                pairs.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect();
+            Caller { cwd: "/somewhere".into(), environment: environment.into(), ..Caller::default() }
+        };
+        let remember = |pairs: &[(&str, &str)]| remember(&paths, &target, &with(pairs)).unwrap();
+        let one = remember(&[("PATH", "/bin"), ("FOO", "one"), ("SHLVL", "1"), ("_", "/bin/swarm")]);
+        let same = remember(&[("FOO", "one"), ("PATH", "/bin"), ("SHLVL", "2"), ("OLDPWD", "/")]);
+        let two = remember(&[("PATH", "bin"), ("FOO", "two")]);
+        assert!(one == same && one != two);
+        let read = |key: Option<&str>| caller(&paths, &target, key).unwrap();
+        assert!(read(Some(&one)).environment.contains(&("FOO".into(), "one".into())));
+        assert_eq!((read(Some(&two)).cwd.as_str(), read(Some(&one)).cwd.as_str()), ("/somewhere", "/r/.git"));
+        assert_eq!(read(None), read(Some(&two)), "the last one, for items of an older version");
+        assert_eq!(read(Some("unknown")), read(None));
+        let addition = swarm_model::merge::queue::Addition { caller: Some(one.clone()), ..Default::default() };
+        let mut queue = Queue { items: vec![addition.into_item(0, &Default::default(), 0)], ..Queue::default() };
+        let kept = || [&one, &two].map(|key| place(&paths, &target).join(CALLERS).join(key).exists());
+        forget_callers(&paths, &target, &queue).unwrap();
+        assert_eq!(kept(), [true, true], "they are young");
+        for key in [&one, &two] {
+            let file = fs::File::options().write(true).open(place(&paths, &target).join(CALLERS).join(key)).unwrap();
+            file.set_modified(SystemTime::now() - 2 * CALLER_AGE_MIN).unwrap();
+        }
+        forget_callers(&paths, &target, &queue).unwrap();
+        assert_eq!(kept(), [true, false]);
+        queue.items[0].state = swarm_model::merge::queue::State::Noop;
+        forget_callers(&paths, &target, &queue).unwrap();
+        assert_eq!(kept(), [false, false]);
     }
 }

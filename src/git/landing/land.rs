@@ -3,7 +3,8 @@
 //! move the ref.
 
 use std::collections::HashMap;
-use std::fs::File;
+use std::fs::{self, File};
+use std::io;
 use std::time::Duration;
 
 use git2::{Oid, Repository};
@@ -18,6 +19,7 @@ use crate::landing::workspace::Workspace;
 use crate::repository::cli::CliError;
 use crate::repository::fault::Fault;
 use crate::repository::{holders, objects};
+use crate::worktrees::admin;
 
 /// Time limit for signing; a signer that prompts gets no answer here.
 const SIGN_MAX: Duration = Duration::from_secs(60);
@@ -186,7 +188,7 @@ fn is_complete(workspace: &Workspace, from: &str, to: &str) -> Result<bool, Faul
 }
 
 /// Reports whether commit `one` is `other` or an ancestor of it.
-fn is_ancestor(workspace: &Workspace, one: &str, other: &str) -> Result<bool, Fault> {
+pub(crate) fn is_ancestor(workspace: &Workspace, one: &str, other: &str) -> Result<bool, Fault> {
     if one == other {
         return Ok(true);
     }
@@ -244,6 +246,8 @@ pub(crate) fn tidy<'a>(workspace: &Workspace, items: impl Iterator<Item = &'a It
         forget_signed(workspace)?;
     }
     let base = base(workspace)?;
+    let packed = workspace.common.join("packed-refs");
+    let packed = admin::ignore_missing(fs::read(&packed)).map_err(Fault::at(&packed))?.unwrap_or_default();
     let newest = workspace.library().and_then(|repo| newest(&repo, &base, 2 * items.len()).ok()).unwrap_or_default();
     for item in items {
         // In nearly all cases the item has just landed, and no search of the history is needed.
@@ -255,12 +259,27 @@ pub(crate) fn tidy<'a>(workspace: &Workspace, items: impl Iterator<Item = &'a It
             continue;
         }
         let name = complete::pinned(&item.tip);
-        let removed = workspace.library().map(|repo| repo.find_reference(&name).and_then(|mut pinned| pinned.delete()));
-        if !matches!(removed, Some(Ok(()))) {
+        if !unpin(workspace, &packed, &name) {
             workspace.write().args(["update-ref", "-d", &name]).run()?;
         }
     }
-    // libgit2 does not report that it could not remove its own lock.
     holders::clear_stale_locks(&workspace.own_locks(), None);
     Ok(())
+}
+
+/// Deletes a ref that pins a tip, if it is a file and nothing else. Only we write these refs. git would lock
+/// `packed-refs` for it, and if we are killed then, the lock stays and blocks everyone. If the ref is packed at this
+/// very moment, it comes back; it is then deleted when the queue starts the next time.
+fn unpin(workspace: &Workspace, packed: &[u8], name: &str) -> bool {
+    // A repository that libgit2 opens has its refs in files.
+    if workspace.library().is_none() || has(packed, name.as_bytes()) {
+        return false;
+    }
+    let _ = fs::remove_file(workspace.common.join("logs").join(name));
+    let removed = fs::remove_file(workspace.common.join(name));
+    removed.is_ok() || removed.is_err_and(|error| error.kind() == io::ErrorKind::NotFound)
+}
+
+fn has(text: &[u8], part: &[u8]) -> bool {
+    text.windows(part.len()).any(|window| window == part)
 }

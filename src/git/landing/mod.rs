@@ -8,8 +8,10 @@ mod build;
 mod check;
 mod checked_out;
 mod checkout;
+mod cleared;
 mod complete;
 mod config;
+mod furnish;
 pub mod journal;
 mod land;
 mod obstacles;
@@ -27,6 +29,8 @@ mod tests_build;
 #[cfg(test)]
 mod tests_checkout;
 #[cfg(test)]
+mod tests_complete;
+#[cfg(test)]
 mod tests_reference;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -35,11 +39,12 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, SystemTime};
 
-use swarm_model::merge::queue::{Item, Queue};
+use swarm_model::merge::queue::{Item, Obstacle, Queue};
 use swarm_model::merge::{Build, Landing, Resolution, Verdict};
 use swarm_model::{Refusal, RefusalKind, Target};
 use swarm_ports::{BoxFuture, Completed, Completion, Landings};
 
+pub use complete::target_of;
 pub use config::has_resolver;
 
 use crate::landing::workspace::Workspace;
@@ -53,36 +58,40 @@ pub struct GitLandings {
     workspaces: Arc<Workspaces>,
 }
 
+/// Queue, and the key of a caller.
+type Key = (Target, Option<String>);
+
 /// Cached workspaces of the queues.
 struct Workspaces {
     paths: Paths,
     /// Path of the swarm program, which runs verifications and resolvers.
     executable: PathBuf,
-    open: Mutex<BTreeMap<Target, Arc<Workspace>>>,
+    open: Mutex<BTreeMap<Key, Arc<Workspace>>>,
     /// Queues that this process has opened before.
     seen: Mutex<BTreeSet<Target>>,
 }
 
 impl Workspaces {
-    /// Returns the workspace of a queue. Reads files, so it must not run on the actors' thread.
-    fn of(&self, target: &Target) -> Result<Arc<Workspace>, Fault> {
+    /// Returns the workspace of a queue for one caller. Reads files, so it must not run on the actors' thread.
+    fn of(&self, key: &Key) -> Result<Arc<Workspace>, Fault> {
         // The lock is not held while files are read, because the actors' thread takes it, too.
         let open = || self.open.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(workspace) = open().get(target) {
+        if let Some(workspace) = open().get(key) {
             return Ok(Arc::clone(workspace));
         }
-        let workspace = Arc::new(Workspace::open(&self.paths, target, &self.executable)?);
+        let (target, caller) = key;
+        let workspace = Arc::new(Workspace::open(&self.paths, target, caller.as_deref(), &self.executable)?);
         if self.seen.lock().unwrap_or_else(PoisonError::into_inner).insert(target.clone()) {
             // An earlier supervisor may have been killed while it wrote these refs.
             holders::clear_stale_locks(&workspace.own_locks(), None);
             gc_lock::clear_stale(&workspace.common);
         }
-        Ok(Arc::clone(open().entry(target.clone()).or_insert(workspace)))
+        Ok(Arc::clone(open().entry(key.clone()).or_insert(workspace)))
     }
 
-    /// Drops the cached workspace, so that the next step reads the caller and git's configuration again.
+    /// Drops the cached workspaces, so that the next step reads the caller and git's configuration again.
     fn forget(&self, target: &Target) {
-        self.open.lock().unwrap_or_else(PoisonError::into_inner).remove(target);
+        self.open.lock().unwrap_or_else(PoisonError::into_inner).retain(|(known, _), _| known != target);
     }
 }
 
@@ -93,24 +102,29 @@ impl GitLandings {
         Self { paths, workspaces }
     }
 
-    /// Runs one blocking step outside of the actors' thread.
+    /// Runs one blocking step outside of the actors' thread, as the caller of the item or as the last one.
     async fn step<T: Send + 'static>(
         &self,
         target: &Target,
+        item: Option<&Item>,
         work: impl Fn(&Workspace) -> Result<T, Fault> + Send + 'static,
     ) -> Result<T, Fault> {
-        let (workspaces, target) = (Arc::clone(&self.workspaces), target.clone());
+        let (workspaces, key) = (Arc::clone(&self.workspaces), key(target, item));
         off_thread(move || {
-            let locks = || workspaces.of(&target).map(|workspace| workspace.locks()).unwrap_or_default();
-            with_retries(&locks, || work(&*workspaces.of(&target)?))
+            let locks = || workspaces.of(&key).map(|workspace| workspace.locks()).unwrap_or_default();
+            with_retries(&locks, || work(&*workspaces.of(&key)?))
         })
         .await
     }
 
-    async fn workspace(&self, target: &Target) -> Result<Arc<Workspace>, Fault> {
-        let (workspaces, target) = (Arc::clone(&self.workspaces), target.clone());
-        off_thread(move || with_retries(&Vec::new, || workspaces.of(&target))).await
+    async fn workspace(&self, target: &Target, item: Option<&Item>) -> Result<Arc<Workspace>, Fault> {
+        let (workspaces, key) = (Arc::clone(&self.workspaces), key(target, item));
+        off_thread(move || with_retries(&Vec::new, || workspaces.of(&key))).await
     }
+}
+
+fn key(target: &Target, item: Option<&Item>) -> Key {
+    (target.clone(), item.and_then(|item| item.caller.clone()))
 }
 
 /// Maximum number of attempts of a step whose git gets killed or that lacks system resources.
@@ -188,12 +202,16 @@ impl Landings for GitLandings {
         let (paths, about) = (self.paths.clone(), target.clone());
         Box::pin(async move {
             let queue = blocking(move || read_with_retries(|| journal::load(&paths, &about))).await?;
-            if let Some(known) = queue.clone() {
+            // Without items, nobody has added anything yet, so that there is no caller.
+            if let Some(known) = queue.clone().filter(|known| !known.items.is_empty()) {
                 // Done in the background: a slow repository must not delay the start.
-                let (workspaces, target) = (Arc::clone(&self.workspaces), target.clone());
+                let (workspaces, target, paths) = (Arc::clone(&self.workspaces), target.clone(), self.paths.clone());
                 tokio::task::spawn_blocking(move || {
-                    if let Err(fault) = workspaces.of(&target).and_then(|workspace| land::tidy_kept(&workspace, &known))
-                    {
+                    if let Err(error) = journal::forget_callers(&paths, &target, &known) {
+                        tracing::warn!(%error, "cannot forget the callers of landed items");
+                    }
+                    let tidied = workspaces.of(&key(&target, None));
+                    if let Err(fault) = tidied.and_then(|workspace| land::tidy_kept(&workspace, &known)) {
                         tracing::warn!(cause = %fault.cause, "cannot remove the refs of landed items");
                     }
                 });
@@ -209,33 +227,41 @@ impl Landings for GitLandings {
 
     fn read_base<'a>(&'a self, target: &'a Target) -> BoxFuture<'a, Result<String, String>> {
         self.workspaces.forget(target);
-        Box::pin(async move { self.step(target, land::base).await.map_err(reason_of) })
+        Box::pin(async move { self.step(target, None, land::base).await.map_err(reason_of) })
     }
 
     fn build<'a>(&'a self, target: &'a Target, item: &'a Item, onto: &'a str) -> BoxFuture<'a, Build> {
         let (item, strategy, onto) = (item.clone(), item.rules.strategy, onto.to_owned());
         Box::pin(async move {
-            let built = self.step(target, move |workspace| build::build(workspace, strategy, &item, &onto)).await;
+            let (of, work) = (item.clone(), move |at: &Workspace| build::build(at, strategy, &item, &onto));
+            let built = self.step(target, Some(&of), work).await;
             built.unwrap_or_else(|fault| Build::Failed(reason_of(fault)))
         })
     }
 
-    fn verify<'a>(&'a self, target: &'a Target, item: &'a Item, commit: &'a str) -> BoxFuture<'a, Verdict> {
+    fn verify<'a>(
+        &'a self,
+        target: &'a Target,
+        item: &'a Item,
+        commit: &'a str,
+        fresh: bool,
+    ) -> BoxFuture<'a, Verdict> {
         Box::pin(async move {
-            let workspace = match self.workspace(target).await {
+            let workspace = match self.workspace(target, Some(item)).await {
                 Ok(workspace) => workspace,
                 Err(fault) => return Verdict::Unknown(reason_of(fault)),
             };
-            verify::verify(workspace, item, commit).await.unwrap_or_else(|fault| Verdict::Unknown(reason_of(fault)))
+            let verdict = verify::verify(workspace, item, commit, fresh).await;
+            verdict.unwrap_or_else(|fault| Verdict::Unknown(reason_of(fault)))
         })
     }
 
-    fn land<'a>(&'a self, target: &'a Target, from: &'a str, to: &'a str) -> BoxFuture<'a, Landing> {
+    fn land<'a>(&'a self, target: &'a Target, item: &'a Item, from: &'a str, to: &'a str) -> BoxFuture<'a, Landing> {
         let (from, to) = (from.to_owned(), to.to_owned());
         Box::pin(async move {
-            let landed = self.step(target, move |workspace| land::land(workspace, &from, &to)).await;
+            let landed = self.step(target, Some(item), move |workspace| land::land(workspace, &from, &to)).await;
             if landed.is_err()
-                && let Err(fault) = self.step(target, land::roll_back).await
+                && let Err(fault) = self.step(target, Some(item), land::roll_back).await
             {
                 tracing::error!(cause = %fault.cause, "cannot roll back a failed landing; the next one retries");
             }
@@ -251,7 +277,7 @@ impl Landings for GitLandings {
         files: &'a [String],
     ) -> BoxFuture<'a, Resolution> {
         Box::pin(async move {
-            let workspace = match self.workspace(target).await {
+            let workspace = match self.workspace(target, Some(item)).await {
                 Ok(workspace) => workspace,
                 Err(fault) => return Resolution::Failed(reason_of(fault)),
             };
@@ -260,10 +286,17 @@ impl Landings for GitLandings {
         })
     }
 
+    fn cleared<'a>(&'a self, target: &'a Target, obstacle: &'a Obstacle) -> BoxFuture<'a, Result<(), String>> {
+        Box::pin(async move {
+            let workspace = self.workspace(target, None).await.map_err(reason_of)?;
+            cleared::cleared(workspace, obstacle).await.map_err(reason_of)
+        })
+    }
+
     fn tidy<'a>(&'a self, target: &'a Target, items: &'a [Item]) -> BoxFuture<'a, ()> {
         let items = items.to_vec();
         Box::pin(async move {
-            if let Err(fault) = self.step(target, move |workspace| land::tidy(workspace, items.iter())).await {
+            if let Err(fault) = self.step(target, None, move |workspace| land::tidy(workspace, items.iter())).await {
                 tracing::warn!(cause = %fault.cause, "cannot remove the refs of an item");
             }
         })

@@ -2,18 +2,22 @@
 //! progress and the files contain conflict markers. The result becomes the item's new tip, and
 //! is built and verified like any other.
 
+use std::ffi::OsStr;
 use std::fs;
+use std::io::Write as _;
+use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
 use std::sync::Arc;
 
-use swarm_model::merge::Resolution;
 use swarm_model::merge::queue::Item;
+use swarm_model::merge::{RESOLVER_LATER, Resolution};
 
-use super::scratch::Scratch;
+use super::scratch::{Leftovers, Scratch};
 use super::verify::open_log;
 use super::{build, complete, off_thread, run, scratch};
 use crate::landing::workspace::Workspace;
 use crate::repository::fault::Fault;
+use crate::worktrees::topic::{UNTRACKED_MAX, is_never_committed};
 use swarm_sys::commands::runner::Outcome;
 
 /// Prefixes of the markers of `git merge`. `=======` is left out because it is also valid
@@ -45,7 +49,7 @@ pub(crate) async fn resolve(
     let conflicts = files.to_vec();
     let place = off_thread(move || {
         open_log(&fresh)?;
-        let place = scratch::prepare(&at, &name(&wanted), &base)?;
+        let place = scratch::prepare(&at, &name(&wanted), &base, Leftovers::Delete)?;
         let _hold = at.hold()?;
         // Exit code 1 is expected: the conflict, with its markers.
         let merge =
@@ -69,8 +73,10 @@ pub(crate) async fn resolve(
         run::Order { dir: &place.dir, log: &log, limit_ms: item.rules.timeout_ms, command, variables: &variables };
     let ended = run::run(&workspace, &order).await?;
     let output = run::output(&ended, &log);
+    let is_later = matches!(ended.outcome, Outcome::Code(RESOLVER_LATER));
     let why = match ended.outcome {
         Outcome::Code(0) => None,
+        Outcome::Code(RESOLVER_LATER) => Some("cannot work now".to_owned()),
         Outcome::Code(code) => Some(format!("exited with code {code}")),
         Outcome::Timeout => Some(format!("timed out after {} s", item.rules.timeout_ms / 1000)),
         Outcome::Signal(signal) => Some(format!("was killed by signal {signal}")),
@@ -79,8 +85,9 @@ pub(crate) async fn resolve(
     let (item, onto, files) = (item.clone(), onto.to_owned(), files.to_vec());
     off_thread(move || {
         let result = match why {
+            Some(why) if is_later => Ok(Resolution::Later(format!("the resolver {why}; {output}"))),
             Some(why) => Ok(Resolution::Failed(format!("the resolver {why}; {output}"))),
-            None => commit_result(&workspace, &place, &item, &onto, &files),
+            None => commit_result(&workspace, &place, &item, &onto, &files, &log),
         };
         scratch::remove(&workspace, &name(&item))?;
         result
@@ -112,27 +119,24 @@ fn messages(workspace: &Workspace, not_in: &str, of: &str, files: &[String]) -> 
 }
 
 /// Commits the resolver's result on top of the item's tip.
-fn commit_result(
+pub(super) fn commit_result(
     workspace: &Workspace,
     place: &Scratch,
     item: &Item,
     onto: &str,
     files: &[String],
+    log: &Path,
 ) -> Result<Resolution, Fault> {
     let _hold = workspace.hold()?;
     let head = place.read(workspace).args(["rev-parse", "--verify", "HEAD"]).line()?;
-    if head == onto {
-        place.write(workspace).args(["add", "-A", "--"]).args(files).run().or_else(|error| {
-            // `git add` fails for a path that both sides deleted.
-            if files.iter().any(|file| !place.dir.join(file).exists()) { Ok(Vec::new()) } else { Err(error) }
-        })?;
-        place.write(workspace).args(["add", "-u", "--", "."]).run()?;
-    }
     if let Some(file) = files.iter().find(|file| has_markers(&place.dir.join(file))) {
         return Ok(Resolution::Failed(format!("the resolver left conflict markers in {file}")));
     }
+    if let Some(why) = add_all(workspace, place, files, log)? {
+        return Ok(Resolution::Failed(why));
+    }
+    let tree = place.write(workspace).arg("write-tree").line()?;
     let tip = if head == onto {
-        let tree = place.write(workspace).arg("write-tree").line()?;
         let message =
             format!("Merge {} into {}\n\nConflicts resolved by the resolver.\n", workspace.target.base(), item.name);
         build::commit_tree(workspace, &tree, &[&item.tip, onto], &message, None)?
@@ -146,10 +150,46 @@ fn commit_result(
             let why = "the resolver created a commit that does not merge both sides";
             return Ok(Resolution::Failed(why.to_owned()));
         }
-        head
+        if build::tree_of(workspace, &head)? == tree {
+            head
+        } else {
+            let message = format!("Conflicts of {} resolved\n\nLeft uncommitted by the resolver.\n", item.name);
+            build::commit_tree(workspace, &tree, &[&head], &message, None)?
+        }
     };
     workspace.write().args(["update-ref", &complete::pinned(&tip), &tip]).run()?;
     Ok(Resolution::Done(tip))
+}
+
+/// Adds all that the resolver left to the index: changes, deletions, and new files that are not ignored. Returns why
+/// that is impossible. Writes to the log which new files are left out, because tools generate files of their kind.
+fn add_all(workspace: &Workspace, place: &Scratch, files: &[String], log: &Path) -> Result<Option<String>, Fault> {
+    let add = || place.write(workspace).env("GIT_LITERAL_PATHSPECS", "1").arg("add");
+    add().args(["-A", "--"]).args(files).run().or_else(|error| {
+        // `git add` fails for a path that both sides deleted.
+        if files.iter().any(|file| !place.dir.join(file).exists()) { Ok(Vec::new()) } else { Err(error) }
+    })?;
+    add().args(["-u", "--", "."]).run()?;
+    let listed = place.read(workspace).args(["ls-files", "-z", "--others", "--exclude-standard"]).run()?;
+    let untracked = listed.split(|byte| *byte == 0).filter(|path| !path.is_empty());
+    let (out, new): (Vec<&[u8]>, Vec<&[u8]>) =
+        untracked.partition(|path| path.ends_with(b"/") || is_never_committed(&String::from_utf8_lossy(path)));
+    if new.len() > UNTRACKED_MAX {
+        let limit = format!("more than {UNTRACKED_MAX}; it must commit or ignore them");
+        return Ok(Some(format!("the resolver left {} untracked files, {limit}", new.len())));
+    }
+    if !out.is_empty() {
+        let names: Vec<_> = out.iter().map(|path| String::from_utf8_lossy(path)).collect();
+        let line = format!("swarm: not committed, because tools generate such files: {}\n", names.join(", "));
+        let written = fs::OpenOptions::new().append(true).open(log).and_then(|mut log| log.write_all(line.as_bytes()));
+        if let Err(error) = written {
+            tracing::warn!(%error, "cannot write to the log of the resolver");
+        }
+    }
+    if !new.is_empty() {
+        add().arg("--").args(new.iter().map(|path| OsStr::from_bytes(path))).run()?;
+    }
+    Ok(None)
 }
 
 fn has_markers(path: &Path) -> bool {

@@ -13,26 +13,37 @@ use crate::repository::lock;
 use crate::worktrees::admin;
 use swarm_sys::files::reserve;
 
+/// Settings of git in a scratch worktree: the whole commit is checked out, even if the base checkout is sparse.
+const WHOLE: [&str; 4] = ["-c", "core.sparseCheckout=false", "-c", "index.sparse=false"];
+
 /// A scratch worktree and its entry.
 #[derive(Clone, Debug)]
 pub(crate) struct Scratch {
     pub(crate) dir: PathBuf,
-    entry: PathBuf,
+    pub(crate) entry: PathBuf,
 }
 
 impl Scratch {
     pub(crate) fn read<'a>(&self, workspace: &'a Workspace) -> Call<'a> {
-        Workspace::named(workspace.cli.read(&self.dir), &self.entry, &self.dir)
+        Workspace::named(workspace.cli.read(&self.dir).args(WHOLE), &self.entry, &self.dir)
     }
 
     pub(crate) fn write<'a>(&self, workspace: &'a Workspace) -> Call<'a> {
-        Workspace::named(workspace.write_at(&self.dir).for_user(), &self.entry, &self.dir)
+        Workspace::named(workspace.write_at(&self.dir).for_user().args(WHOLE), &self.entry, &self.dir)
     }
+}
+
+/// What happens to ignored files that an earlier command left in a scratch worktree.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Leftovers {
+    /// They stay, because they make the next command faster.
+    Keep,
+    Delete,
 }
 
 /// Prepares the scratch worktree `name` at `commit`: tracked files as in the commit, and no
 /// untracked files except ignored ones.
-pub(crate) fn prepare(workspace: &Workspace, name: &str, commit: &str) -> Result<Scratch, Fault> {
+pub(crate) fn prepare(workspace: &Workspace, name: &str, commit: &str, leftovers: Leftovers) -> Result<Scratch, Fault> {
     let dir = workspace.own.join(name);
     if dir.exists() {
         run::end_leftovers(&dir)?;
@@ -52,9 +63,28 @@ pub(crate) fn prepare(workspace: &Workspace, name: &str, commit: &str) -> Result
         let _ = fs::remove_file(lock);
     }
     let scratch = Scratch { dir, entry };
+    make_whole(workspace, &scratch.entry)?;
     scratch.write(workspace).args(["checkout", "-q", "--force", "--detach", commit]).run()?;
-    scratch.write(workspace).args(["clean", "-ffdq"]).run()?;
+    let clean = if leftovers == Leftovers::Keep { "-ffdq" } else { "-ffdqx" };
+    scratch.write(workspace).args(["clean", clean]).run()?;
     Ok(scratch)
+}
+
+/// Makes a worktree whole that git created as sparse as the base checkout.
+fn make_whole(workspace: &Workspace, entry: &Path) -> Result<(), Fault> {
+    let patterns = entry.join("info/sparse-checkout");
+    if !patterns.try_exists().map_err(Fault::at(&patterns))? {
+        return Ok(());
+    }
+    let config = entry.join("config.worktree");
+    if config.try_exists().map_err(Fault::at(&config))? {
+        // For the user's command.
+        workspace.write().args(["config", "--file"]).arg(&config).args(["core.sparseCheckout", "false"]).run()?;
+    }
+    // The index says which files are not checked out. The patterns go last, so that this is repeated after a kill.
+    let index = entry.join("index");
+    admin::ignore_missing(fs::remove_file(&index)).map_err(Fault::at(&index))?;
+    admin::ignore_missing(fs::remove_file(&patterns)).map(drop).map_err(Fault::at(&patterns))
 }
 
 /// Deletes what a command left behind, because it may have filled the disk that also holds the

@@ -8,7 +8,7 @@ use std::process::Command;
 use swarm_model::merge::queue::{Addition, Item, Rules};
 use swarm_model::merge::{Build, Landing};
 use swarm_model::{Caller, MergeSettings, Target};
-use swarm_ports::{Completion, Landings as _};
+use swarm_ports::{Completed, Completion, Landings as _};
 
 use super::GitLandings;
 use super::{scratch, trees};
@@ -38,7 +38,7 @@ impl Site {
 
     /// Opens the queue's workspace. Needs a completed item.
     pub(crate) fn workspace(&self) -> Workspace {
-        Workspace::open(&self.paths, &self.target, Path::new("/nowhere")).unwrap()
+        Workspace::open(&self.paths, &self.target, None, Path::new("/nowhere")).unwrap()
     }
 
     /// Creates a branch from `main` and commits the changes of `script` in a separate worktree.
@@ -69,7 +69,8 @@ impl Site {
     pub(crate) async fn item(&self, name: &str) -> Item {
         let done = self.landings.complete(self.completion(name)).await.unwrap();
         assert_eq!((&done.target, &done.waits), (&self.target, &None));
-        let addition = Addition { name: name.into(), tip: done.tip, rules: done.rules, ..Addition::default() };
+        let Completed { tip, rules, caller, .. } = done;
+        let addition = Addition { name: name.into(), tip, rules, caller, ..Addition::default() };
         addition.into_item(0, &Rules::default(), 0)
     }
 
@@ -78,7 +79,7 @@ impl Site {
         let base = self.landings.read_base(&self.target).await.unwrap();
         let built = self.landings.build(&self.target, &item, &base).await;
         let Build::Made(commit) = built else { panic!("{built:?}") };
-        self.landings.land(&self.target, &base, &commit).await
+        self.landings.land(&self.target, &item, &base, &commit).await
     }
 
     /// Asserts that a landing waits for these paths and changes nothing.
@@ -159,7 +160,7 @@ async fn a_submodule_moves_even_if_git_recurses_into_submodules() {
     let workspace = site.workspace();
     for commit in ["main", "back", "main"] {
         let commit = text(&site.fix.git(&["rev-parse", commit]));
-        let scratch = scratch::prepare(&workspace, "verify", &commit).unwrap();
+        let scratch = scratch::prepare(&workspace, "verify", &commit, scratch::Leftovers::Keep).unwrap();
         assert_eq!(scratch::changed(&workspace, &scratch, &commit).unwrap(), None);
     }
     assert_eq!(site.land("back").await, Landing::Done(Vec::new()));
@@ -268,7 +269,7 @@ async fn an_incomplete_candidate_does_not_land_and_is_built_again() {
     let commit = build().await;
     let tree = text(&site.fix.git(&["rev-parse", &format!("{commit}^{{tree}}")]));
     fs::remove_file(site.fix.repo.join(".git/objects").join(&tree[..2]).join(&tree[2..])).unwrap();
-    let landed = site.landings.land(&site.target, &base, &commit).await;
+    let landed = site.landings.land(&site.target, &item, &base, &commit).await;
     assert!(matches!(&landed, Landing::Failed(why) if why.contains("are missing in the repository")), "{landed:?}");
     assert_eq!(text(&site.fix.git(&["rev-parse", "main"])), base);
     // The objects are in a pack that disappears after the repository was opened.
@@ -279,7 +280,7 @@ async fn an_incomplete_candidate_does_not_land_and_is_built_again() {
     site.fix.git(&["update-ref", "-d", &kept]);
     collect();
     let commit = build().await;
-    assert_eq!(site.landings.land(&site.target, &base, &commit).await, Landing::Done(Vec::new()));
+    assert_eq!(site.landings.land(&site.target, &item, &base, &commit).await, Landing::Done(Vec::new()));
     site.fix.git(&["fsck", "--full"]);
 }
 
@@ -289,7 +290,7 @@ async fn leftovers_of_a_verification_are_deleted_except_ignored_files() {
     site.branch("topic", "echo topic > topic");
     site.item("topic").await;
     let (workspace, commit) = (site.workspace(), text(&site.fix.git(&["rev-parse", "topic"])));
-    let scratch = scratch::prepare(&workspace, "verify", &commit).unwrap();
+    let scratch = scratch::prepare(&workspace, "verify", &commit, scratch::Leftovers::Keep).unwrap();
     for (path, stays) in [("topic", true), ("left/over", false), ("ignored", true)] {
         let path = scratch.dir.join(path);
         fs::create_dir_all(path.parent().unwrap()).unwrap();

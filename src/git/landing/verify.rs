@@ -9,8 +9,8 @@ use std::sync::Arc;
 use swarm_model::merge::Verdict;
 use swarm_model::merge::queue::Item;
 
-use super::scratch::Scratch;
-use super::{off_thread, run, scratch, with_retries};
+use super::scratch::{Leftovers, Scratch};
+use super::{furnish, off_thread, run, scratch, with_retries};
 use crate::landing::workspace::Workspace;
 use crate::repository::fault::Fault;
 use swarm_sys::commands::runner::{Ended, Outcome};
@@ -23,13 +23,22 @@ fn log(workspace: &Workspace, item: &Item) -> PathBuf {
     workspace.own.join("logs").join(format!("{}.log", item.id))
 }
 
-pub(crate) async fn verify(workspace: Arc<Workspace>, item: &Item, commit: &str) -> Result<Verdict, Fault> {
+pub(crate) async fn verify(
+    workspace: Arc<Workspace>,
+    item: &Item,
+    commit: &str,
+    fresh: bool,
+) -> Result<Verdict, Fault> {
     let Some(command) = &item.rules.verify else { return Ok(Verdict::Green) };
     let log = log(&workspace, item);
-    let (at, wanted, fresh) = (Arc::clone(&workspace), commit.to_owned(), log.clone());
+    let leftovers = if fresh { Leftovers::Delete } else { Leftovers::Keep };
+    let (at, wanted, empty) = (Arc::clone(&workspace), commit.to_owned(), log.clone());
     let scratch = off_thread(move || {
-        let prepared = open_log(&fresh).and_then(|()| {
-            let prepare = || scratch::prepare(&at, SCRATCH, &wanted);
+        let prepared = open_log(&empty).and_then(|()| {
+            let prepare = || {
+                let scratch = scratch::prepare(&at, SCRATCH, &wanted, leftovers)?;
+                furnish::furnish(&at, &scratch, leftovers).map(|()| scratch)
+            };
             with_retries(&|| at.locks(), prepare)
         });
         if prepared.is_err() {

@@ -71,9 +71,10 @@ pub(crate) struct Identity {
 }
 
 impl Workspace {
-    pub(crate) fn open(paths: &Paths, target: &Target, executable: &Path) -> Result<Self, Fault> {
+    /// Opens the workspace for the items of one caller, given by its key. `None`: the caller that added last.
+    pub(crate) fn open(paths: &Paths, target: &Target, caller: Option<&str>, executable: &Path) -> Result<Self, Fault> {
         let own = journal::place(paths, target);
-        let caller = journal::caller(paths, target).map_err(Fault::at(&own))?;
+        let caller = journal::caller(paths, target, caller).map_err(Fault::at(&own))?;
         Ok(Self {
             cli: Cli::new(&caller)?,
             caller,

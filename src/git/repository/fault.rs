@@ -18,11 +18,20 @@ pub(crate) struct Fault {
     pub(crate) transient: bool,
     /// A git that we ran was killed by a signal and may have left its locks.
     pub(crate) killed: bool,
+    /// The worker itself can fix it in its worktree.
+    pub(crate) is_mendable: bool,
 }
 
 impl Fault {
     pub(crate) fn new(cause: impl Into<String>) -> Self {
-        Self { cause: cause.into(), remedy: None, is_tool_failure: false, transient: false, killed: false }
+        Self {
+            cause: cause.into(),
+            remedy: None,
+            is_tool_failure: false,
+            transient: false,
+            killed: false,
+            is_mendable: false,
+        }
     }
 
     pub(crate) fn remedy(mut self, remedy: impl Into<String>) -> Self {
@@ -59,7 +68,7 @@ impl From<CliError> for Fault {
         let is_tool_failure = !matches!(error, CliError::Exit { .. });
         let transient = matches!(error, CliError::Signal(_) | CliError::Run(_));
         let killed = matches!(error, CliError::Signal(_));
-        Self { cause: error.to_string(), remedy: error.remedy(), is_tool_failure, transient, killed }
+        Self { remedy: error.remedy(), is_tool_failure, transient, killed, ..Self::new(error.to_string()) }
     }
 }
 
@@ -72,7 +81,7 @@ impl From<git2::Error> for Fault {
 impl From<LockError> for Fault {
     fn from(error: LockError) -> Self {
         let remedy = matches!(error, LockError::Busy { .. }).then(|| "run the command again later".to_owned());
-        Self { cause: error.to_string(), remedy, is_tool_failure: true, transient: false, killed: false }
+        Self { remedy, is_tool_failure: true, ..Self::new(error.to_string()) }
     }
 }
 

@@ -10,6 +10,7 @@ pub(crate) mod lock;
 pub(crate) mod objects;
 pub(crate) mod parse;
 pub(crate) mod query;
+pub(crate) mod recorded;
 pub(crate) mod site;
 pub(crate) mod stale;
 pub(crate) mod version;

@@ -67,11 +67,9 @@ fn make_tree(cli: &Cli, plan: &WorktreePlan) -> Result<Vec<PathBuf>, Fault> {
     match rolled_back {
         Ok(()) => Err(fault),
         Err(more) => Err(Fault {
-            cause: format!("{}; {}", fault.cause, more.cause),
             remedy: more.remedy.or(fault.remedy),
             is_tool_failure: true,
-            transient: false,
-            killed: false,
+            ..Fault::new(format!("{}; {}", fault.cause, more.cause))
         }),
     }
 }

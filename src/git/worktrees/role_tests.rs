@@ -3,6 +3,42 @@ use std::fs;
 use super::*;
 use crate::fixture::{Fixture, text};
 
+/// Returns the role's worktree at `dir`, whose branch has the name of the directory.
+fn role(dir: &Path) -> RoleTree<'_> {
+    let name = dir.file_name().and_then(|name| name.to_str()).unwrap();
+    RoleTree { dir, branch: if name == "repo" { "main" } else { name } }
+}
+
+fn commit_work(dir: &Path, message: &str, caller: &Caller) -> Result<String, Refusal> {
+    super::commit_work(role(dir), message, caller)
+}
+
+fn merge_handoff(dir: &Path, commit: &str, from: &str, caller: &Caller) -> Result<MergeOutcome, Refusal> {
+    super::merge_handoff(role(dir), commit, from, caller)
+}
+
+#[test]
+fn only_the_recorded_branch_gets_the_work_of_a_role() {
+    let fix = Fixture::new();
+    let (dev, qa) = (worktree(&fix, "dev"), worktree(&fix, "qa"));
+    fs::write(dev.join("f"), "of dev\n").unwrap();
+    let work = commit_work(&dev, "dev 1", &fix.caller).unwrap();
+    fix.at(&dev, &["switch", "-q", "-c", "wip", "main"]);
+    for uncommitted in [false, true] {
+        if uncommitted {
+            fs::write(dev.join("f"), "more\n").unwrap();
+        }
+        let refused = commit_work(&dev, "dev 2", &fix.caller).unwrap_err().cause;
+        assert_eq!(refused, "its worktree has branch 'wip' checked out instead of 'dev'");
+    }
+    assert!(merge_handoff(&dev, &work, "qa", &fix.caller).unwrap_err().cause.contains("branch 'wip' checked out"));
+    assert_eq!(text(&fix.git(&["rev-parse", "wip"])), text(&fix.git(&["rev-parse", "main"])), "nothing was committed");
+    // A detached HEAD that contains the branch is where an agent may be in the middle of its own work.
+    fix.at(&qa, &["checkout", "-q", "--detach"]);
+    fs::write(qa.join("f"), "of qa\n").unwrap();
+    assert!(commit_work(&qa, "qa 1", &fix.caller).is_ok());
+}
+
 fn worktree(fix: &Fixture, name: &str) -> std::path::PathBuf {
     let path = fix.root.join(name);
     fix.git(&["worktree", "add", "-q", "-b", name, path.to_str().unwrap()]);

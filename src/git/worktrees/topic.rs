@@ -15,6 +15,7 @@ use crate::repository::fault::Fault;
 use crate::repository::gc_lock::{self, Hold};
 use crate::repository::objects;
 use crate::repository::parse;
+use crate::repository::recorded;
 use crate::trash::save::{self, Place, Scratch};
 
 /// Maximum number of untracked files; more are probably a mistake.
@@ -94,7 +95,10 @@ fn read_topic(caller: &Caller, worktree: &RowWorktree, base: Option<&BaseRef>) -
     let is_there = tree.join(".git").exists();
     let at = if is_there { tree.to_owned() } else { repo.to_owned() };
     let tip = match is_there {
-        true => objects::commit(&cli, &at, "HEAD")?,
+        true => {
+            recorded::check_branch(&cli, &at, &worktree.branch)?;
+            objects::commit(&cli, &at, "HEAD")?
+        }
         false => objects::branch_tip(&cli, repo, &worktree.branch)?,
     };
     let tip = tip.ok_or_else(|| Fault::new(format!("branch '{}' has no commit", worktree.branch)))?;

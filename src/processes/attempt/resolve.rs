@@ -5,10 +5,11 @@ use std::ffi::OsString;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use swarm_model::run::Outcome;
+use swarm_model::merge::RESOLVER_LATER;
 use swarm_model::run::plan::Work;
 use swarm_model::run::words::Word;
 use swarm_model::run::worker_name;
+use swarm_model::run::{FaultKind, Outcome};
 
 use super::diary::Diary;
 use super::log::Log;
@@ -24,9 +25,11 @@ pub fn main(mut arguments: impl Iterator<Item = OsString>) -> u8 {
     let Some(home) = arguments.next().map(PathBuf::from) else { return 2 };
     match resolve(&home) {
         Ok(Outcome::Success { .. }) => 0,
-        Ok(Outcome::Failure { cause, .. }) => {
+        Ok(Outcome::Failure { cause, fault, .. }) => {
             eprintln!("the agent could not resolve the conflicts: {cause}");
-            1
+            // Another time it can: the queue pauses the item, and this was no try.
+            let is_later = matches!(fault, FaultKind::Limit { .. } | FaultKind::Passing);
+            if is_later { u8::try_from(RESOLVER_LATER).unwrap_or(1) } else { 1 }
         }
         Ok(Outcome::Stopped) => 1,
         Err(error) => {

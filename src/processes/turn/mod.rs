@@ -305,12 +305,19 @@ impl<'a> Role<'a> {
         if self.player.agent.kind == swarm_agents::Kind::Shell { self.script() } else { Ok(text) }
     }
 
+    /// Returns the branch that was recorded for the role's worktree.
+    fn branch(&self) -> String {
+        swarm_store::flows::active::branch(&self.order.place, &self.order.turn.role)
+    }
+
     /// Merges the commits that other roles handed over. Returns instructions for the agent if there are conflicts.
     fn take_in(&self) -> Result<String, Fail> {
         let Some(worktree) = &self.worktree else { return Ok(String::new()) };
         let mut conflicts = String::new();
+        let branch = self.branch();
+        let tree = swarm_git::worktrees::role::RoleTree { dir: worktree, branch: &branch };
         for (from, commit) in &self.order.commits {
-            match swarm_git::worktrees::role::merge_handoff(worktree, commit, from, &self.caller) {
+            match swarm_git::worktrees::role::merge_handoff(tree, commit, from, &self.caller) {
                 Ok(swarm_git::worktrees::role::MergeOutcome::Merged) => {}
                 Ok(swarm_git::worktrees::role::MergeOutcome::Conflict(files)) => {
                     let files = files.join(", ");

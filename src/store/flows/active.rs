@@ -330,6 +330,7 @@ fn wish(place: &FlowPlace, caller: &Caller) -> Result<Option<Wish>, String> {
         priority: 0,
         settings: MergeSettings::default(),
         subject: Some(name),
+        mends: false,
         caller: site.caller(caller),
     }))
 }

@@ -1,0 +1,245 @@
+use std::collections::{BTreeMap, BTreeSet};
+
+use proptest::prelude::*;
+
+use super::super::{Effect, Event, Machine};
+use swarm_model::merge::queue::{Addition, ItemId, Queue, Rules, State};
+use swarm_model::merge::{Build, Landing, Resolution, Verdict};
+
+/// Repository with one file, to which every item and every foreign commit appends a line. A commit is the list of its
+/// lines, and an item conflicts with each line that its tip does not contain.
+#[derive(Default)]
+struct File {
+    base: Vec<ItemId>,
+    /// Lines that a resolver merged into the tip of an item.
+    merged: BTreeMap<ItemId, Vec<ItemId>>,
+}
+
+fn name(lines: &[ItemId]) -> String {
+    lines.iter().map(u64::to_string).collect::<Vec<_>>().join("+")
+}
+
+fn read(commit: &str) -> Vec<ItemId> {
+    commit.split('+').filter_map(|line| line.parse().ok()).collect()
+}
+
+impl File {
+    fn answer(&mut self, effect: &Effect) -> Event {
+        match effect {
+            Effect::ReadBase => Event::BaseRead(Ok(name(&self.base))),
+            Effect::Build { item, onto } => {
+                let (mut commit, known) = (read(onto), self.merged.get(item).cloned().unwrap_or_default());
+                if commit.iter().any(|line| !known.contains(line)) {
+                    return Event::Built(Build::Conflict(vec!["CHANGELOG".into()]));
+                }
+                commit.push(*item);
+                Event::Built(Build::Made(name(&commit)))
+            }
+            Effect::Verify { .. } => Event::Verified(Verdict::Green),
+            Effect::Land { from, to, .. } => {
+                let is_current = self.base == read(from);
+                if is_current {
+                    self.base = read(to);
+                }
+                let is_landed = self.base.starts_with(&read(to));
+                Event::Landed(if is_landed { Landing::Done(Vec::new()) } else { Landing::Moved })
+            }
+            // Always right.
+            Effect::Resolve { item, onto, .. } => {
+                self.merged.insert(*item, read(onto));
+                Event::Resolved(*item, Resolution::Done(format!("{item} on {onto}")))
+            }
+            Effect::Settled(_) => unreachable!("is not answered"),
+        }
+    }
+}
+
+/// Effects that wait for their answers: the step of the chain, and the resolver.
+#[derive(Default)]
+struct Pending {
+    step: Option<Effect>,
+    resolver: Option<Effect>,
+    resolvers: usize,
+}
+
+impl Pending {
+    fn take(&mut self, effects: Vec<Effect>) {
+        for effect in effects {
+            match effect {
+                Effect::Settled(_) => {}
+                Effect::Resolve { .. } => {
+                    assert!(self.resolver.replace(effect).is_none(), "two resolvers at once");
+                    self.resolvers += 1;
+                }
+                _ => assert!(self.step.replace(effect).is_none(), "two steps at once"),
+            }
+        }
+    }
+}
+
+fn machine(count: u64, batch: usize, tries: u32) -> Machine {
+    let (verify, resolver) = (Some("check".to_owned()), Some("resolve".to_owned()));
+    let rules = Rules { batch, verify, resolver, resolver_tries: tries, ..Rules::default() };
+    let mut queue = Machine::new(Queue { rules, ..Queue::default() });
+    queue.on(Event::Pause, 0);
+    for id in 0..count {
+        queue.on(Event::Added(Addition { name: format!("w{id}"), tip: format!("t{id}"), ..Addition::default() }), id);
+    }
+    queue
+}
+
+/// Runs the queue to its end. `first` decides at each step whether the resolver or the chain is answered first; at the
+/// steps in `moves`, somebody else appends a line; at those in `crashes`, the supervisor dies.
+fn run(queue: &mut Machine, first: &[bool], moves: &BTreeSet<usize>, crashes: &BTreeSet<usize>) -> (File, usize) {
+    let (mut file, mut pending) = (File::default(), Pending::default());
+    pending.take(queue.on(Event::Resume, 0));
+    for step in 0..5_000 {
+        if moves.contains(&step) {
+            file.base.push(1_000 + u64::try_from(step).expect("small"));
+        }
+        let resolver_first = first.get(step % first.len().max(1)).copied().unwrap_or_default();
+        let chosen = match (pending.step.is_some(), pending.resolver.is_some()) {
+            (false, false) => match queue.next_ms() {
+                Some(at_ms) => {
+                    pending.take(queue.on(Event::Woke, at_ms));
+                    continue;
+                }
+                None => return (file, pending.resolvers),
+            },
+            (true, true) if resolver_first => pending.resolver.take(),
+            (true, _) => pending.step.take(),
+            (false, true) => pending.resolver.take(),
+        };
+        let event = file.answer(&chosen.expect("something is pending"));
+        if crashes.contains(&step) {
+            let journal = serde_json::to_string(&queue.kept()).expect("is written");
+            *queue = Machine::new(serde_json::from_str(&journal).expect("is read"));
+            pending = Pending { resolvers: pending.resolvers, ..Pending::default() };
+            pending.take(queue.resume(0));
+        } else {
+            pending.take(queue.on(event, 0));
+        }
+    }
+    panic!("no end: {queue:?}");
+}
+
+#[test]
+fn items_that_all_conflict_land_with_one_try_each() {
+    for count in 1..9 {
+        for batch in [1, 3, 8] {
+            for resolver_first in [false, true] {
+                let mut queue = machine(count, batch, 1);
+                let (file, resolvers) = run(&mut queue, &[resolver_first], &BTreeSet::new(), &BTreeSet::new());
+                assert_eq!(file.base.len(), usize::try_from(count).expect("small"), "{queue:?}");
+                let tries: Vec<u32> = queue.items.iter().map(|item| item.resolved).collect();
+                assert_eq!(tries[0], 0);
+                assert!(tries[1..].iter().all(|tries| *tries == 1), "{tries:?}");
+                assert_eq!(resolvers, tries.len() - 1);
+            }
+        }
+    }
+}
+
+#[test]
+fn a_result_overtaken_by_the_base_is_no_try() {
+    let mut queue = machine(2, 1, 1);
+    // The base moves after each of the first results.
+    let (file, resolvers) = run(&mut queue, &[true], &[6, 11].into(), &BTreeSet::new());
+    assert!(file.base.contains(&1) && resolvers >= 2, "{:?} {resolvers}", file.base);
+    assert_eq!(queue.items[1].resolved, 1);
+}
+
+#[test]
+fn a_base_that_always_moves_ends_the_tries() {
+    let mut queue = machine(1, 1, 1);
+    let everywhere: BTreeSet<usize> = (0..5_000).collect();
+    let (_, resolvers) = run(&mut queue, &[false], &everywhere, &BTreeSet::new());
+    assert!(matches!(queue.items[0].state, State::Conflict { .. }), "{queue:?}");
+    assert_eq!(resolvers, 6);
+}
+
+#[test]
+fn a_conflict_that_is_left_lets_the_next_be_considered() {
+    let mut queue = machine(3, 1, 1);
+    let mut file = File { base: vec![1_000], ..File::default() };
+    let mut pending = Pending::default();
+    pending.take(queue.on(Event::Resume, 0));
+    while let Some(effect) = pending.step.take().or_else(|| pending.resolver.take()) {
+        let event = match &effect {
+            Effect::Resolve { item: 0, .. } => Event::Resolved(0, Resolution::Failed("cannot".into())),
+            other => file.answer(other),
+        };
+        pending.take(queue.on(event, 0));
+    }
+    let words: Vec<&str> = queue.items.iter().map(|item| item.state.word()).collect();
+    assert_eq!((words, queue.resolving), (vec!["conflict", "landed", "landed"], None));
+}
+
+#[test]
+fn a_held_item_that_was_dropped_can_be_retried() {
+    let mut queue = machine(3, 1, 1);
+    let (mut file, mut pending) = (File::default(), Pending::default());
+    pending.take(queue.on(Event::Resume, 0));
+    while let Some(effect) = pending.step.take() {
+        let event = file.answer(&effect);
+        pending.take(queue.on(event, 0));
+    }
+    assert!(queue.items[1].state == State::Resolving && queue.items[2].held, "{queue:?}");
+    queue.on(Event::Drop(2), 0);
+    assert!(!queue.items[2].held);
+    pending.take(queue.on(Event::Retry(2), 0));
+    while let Some(effect) = pending.step.take().or_else(|| pending.resolver.take()) {
+        let event = file.answer(&effect);
+        pending.take(queue.on(event, 0));
+    }
+    assert_eq!(file.base, [0, 1, 2]);
+}
+
+#[test]
+fn a_limit_of_the_provider_is_waited_for_and_is_no_try() {
+    let (mut queue, mut now_ms) = (machine(2, 1, 1), 0);
+    let mut file = File::default();
+    let mut pending = Pending::default();
+    pending.take(queue.on(Event::Resume, 0));
+    let mut pauses = Vec::new();
+    loop {
+        while let Some(effect) = pending.step.take() {
+            let event = file.answer(&effect);
+            pending.take(queue.on(event, now_ms));
+        }
+        if pending.resolver.take().is_none() {
+            break;
+        }
+        pending.take(queue.on(Event::Resolved(1, Resolution::Later("limit".into())), now_ms));
+        if let Some(at_ms) = queue.next_ms() {
+            assert!(queue.is_busy() && pending.step.is_none(), "it is paused");
+            pauses.push((at_ms - now_ms) / 60_000);
+            now_ms = at_ms;
+            pending.take(queue.on(Event::Woke, now_ms));
+        }
+    }
+    assert_eq!((&pauses[..7], pauses.len()), ([1, 2, 4, 8, 16, 30, 30].as_slice(), 20));
+    assert!(matches!(queue.items[1].state, State::Conflict { .. }), "the last one was a try");
+}
+
+proptest! {
+    /// With resolvers that are always right, all items land, each with one counted try at most, whatever the order of
+    /// the answers, and whoever else commits or dies meanwhile.
+    #[test]
+    fn right_resolvers_land_everything(
+        count in 1_u64..10,
+        batch in 1_usize..5,
+        first in proptest::collection::vec(any::<bool>(), 1..20),
+        moves in proptest::collection::btree_set(0_usize..150, 0..5),
+        crashes in proptest::collection::btree_set(0_usize..150, 0..6),
+    ) {
+        let mut queue = machine(count, batch, 1);
+        let (file, _) = run(&mut queue, &first, &moves, &crashes);
+        for item in &queue.items {
+            prop_assert!(matches!(item.state, State::Landed { .. } | State::Noop), "{:?}", item);
+            prop_assert!(item.resolved <= 1, "{:?}", item);
+            prop_assert!(!item.held);
+            prop_assert_eq!(file.base.iter().filter(|line| **line == item.id).count(), 1);
+        }
+    }
+}

@@ -1,0 +1,139 @@
+//! The search for the first bad link of a chain.
+//!
+//! A chain is verified at its tip. If that fails, the base alone is verified, unless it is known to pass: on a base that
+//! fails, a failure says nothing about an item. Then bisection searches for the longest good prefix. A link is rejected
+//! only after two failures on the same commit; the second one is in a directory without ignored files.
+
+use super::{Effect, LOST_MAX, Machine};
+use swarm_model::merge::Verdict;
+use swarm_model::merge::queue::{BaseCheck, Link, Obstacle, Phase, Red, Search, State};
+
+impl Machine {
+    pub(super) fn verified(&mut self, verdict: Verdict, effects: &mut Vec<Effect>) {
+        let Phase::Verifying { base, chain, mut search } = self.queue.phase.clone() else { return };
+        match verdict {
+            Verdict::Unknown(reason) => {
+                search.lost += 1;
+                if search.lost >= LOST_MAX {
+                    return self.stopped(&chain, &reason, None, effects);
+                }
+                return self.look(base, chain, search, effects);
+            }
+            Verdict::Green if search.of_base => self.remember_base(&base, None),
+            Verdict::Red(reason) if search.of_base => {
+                self.remember_base(&base, Some(reason));
+                if self.base_decides(&base, &chain, effects) {
+                    return;
+                }
+            }
+            Verdict::Green => {
+                if search.again
+                    && let Some(item) = self.queue.item_mut(chain[search.at].item)
+                {
+                    item.flaky = true;
+                }
+                search.red = search.red.filter(|red| red.at != search.at);
+                search.green = search.at + 1;
+            }
+            Verdict::Red(reason) => {
+                search.red = Some(Red { at: search.at, sure: search.again, reason });
+                if self.known_base(&base).is_none() {
+                    return self.look(base, chain, Search { of_base: true, lost: 0, ..search }, effects);
+                }
+                if self.base_decides(&base, &chain, effects) {
+                    return;
+                }
+            }
+        }
+        match self.next_look(&chain, &search) {
+            Some((at, again)) => {
+                let search = Search { at, again, of_base: false, lost: 0, ..search };
+                self.look(base, chain, search, effects);
+            }
+            None => self.decide(base, chain, search, effects),
+        }
+    }
+
+    /// Verifies what the search asks for next.
+    pub(super) fn look(&mut self, base: String, chain: Vec<Link>, search: Search, effects: &mut Vec<Effect>) {
+        let link = &chain[search.at];
+        let commit = if search.of_base { base.clone() } else { link.commit.clone() };
+        effects.push(Effect::Verify { commit, of: link.item, fresh: search.of_base || search.again });
+        self.queue.phase = Phase::Verifying { base, chain, search };
+    }
+
+    /// Records whether a base passes.
+    pub(super) fn remember_base(&mut self, base: &str, reason: Option<String>) {
+        if let Some(command) = self.queue.rules.verify.clone() {
+            self.queue.checked = Some(BaseCheck { commit: base.to_owned(), command, reason, failed: Vec::new() });
+        }
+    }
+
+    /// Returns whether the base passes, if that is known.
+    fn known_base(&self, base: &str) -> Option<&BaseCheck> {
+        let is_this =
+            |known: &&BaseCheck| known.commit == base && Some(&known.command) == self.queue.rules.verify.as_ref();
+        self.queue.checked.as_ref().filter(is_this)
+    }
+
+    /// Handles a failure on a base that fails, too, and returns true. Returns false if the failure is the item's own.
+    ///
+    /// Each item of a longer chain is verified alone, because one of them may mend the base; an item that fails alone
+    /// waits for another base. An item whose worker starts again may be the one that is to mend the base: it is
+    /// rejected as usual, as long as no other item has failed on that base.
+    fn base_decides(&mut self, base: &str, chain: &[Link], effects: &mut Vec<Effect>) -> bool {
+        let Some(reason) = self.known_base(base).and_then(|known| known.reason.clone()) else { return false };
+        let reason = format!("the base itself does not pass: {reason}");
+        if let [link] = chain
+            && let Some((name, mends)) = self.queue.item(link.item).map(|item| (item.name.clone(), item.mends))
+            && let Some(known) = &mut self.queue.checked
+        {
+            if !known.failed.contains(&name) {
+                known.failed.push(name);
+            }
+            if mends && known.failed.len() == 1 {
+                return false;
+            }
+        }
+        self.stopped(chain, &reason, Some(Obstacle::Base(base.to_owned())), effects);
+        true
+    }
+
+    /// Returns the link to verify next, and whether it is for the second time. `None` if the search is over. A link
+    /// is bad only if it failed twice, but only the link that will be rejected is verified a second time.
+    fn next_look(&self, chain: &[Link], search: &Search) -> Option<(usize, bool)> {
+        let green = search.green;
+        match &search.red {
+            // The first bad link is between the last good and the first failed one.
+            Some(red) if red.at > green => Some((green + (red.at - green - 1) / 2, false)),
+            Some(red) if !red.sure => Some((red.at, true)),
+            Some(_) => None,
+            None if green == chain.len() => None,
+            None if self.queue.rules.verify_each => Some((green, false)),
+            None => Some((chain.len() - 1, false)),
+        }
+    }
+
+    /// Ends the search: lands the good links, rejects the first bad one, and queues those after it again.
+    fn decide(&mut self, base: String, mut chain: Vec<Link>, search: Search, effects: &mut Vec<Effect>) {
+        let mut later = chain.split_off(search.green);
+        if let Some(red) = search.red {
+            let bad = later.remove(0);
+            let is_base_bad = self.known_base(&base).is_some_and(|known| known.reason.is_some());
+            let too = if is_base_bad { "; the base itself does not pass either" } else { "" };
+            self.settle(bad.item, State::Rejected { reason: format!("{}{too}", red.reason) }, effects);
+        }
+        for link in later {
+            self.set(link.item, State::Queued);
+        }
+        if chain.is_empty() {
+            self.queue.phase = Phase::Idle;
+        } else {
+            self.land(base, chain, effects);
+        }
+    }
+}
+
+#[cfg(test)]
+#[path = "search_tests.rs"]
+mod tests;

@@ -1,0 +1,204 @@
+use std::collections::BTreeSet;
+
+use super::super::{Effect, Event, Machine};
+use swarm_model::merge::queue::{Addition, ItemId, Obstacle, Queue, Rules, State};
+use swarm_model::merge::{Build, Landing, Verdict};
+
+/// Repository whose base fails the verification unless it contains the item that mends it.
+#[derive(Default)]
+struct World {
+    base: Vec<ItemId>,
+    is_red: bool,
+    mender: Option<ItemId>,
+    bad: BTreeSet<ItemId>,
+    /// Verified commits, with whether the directory was fresh.
+    verified: Vec<(String, bool)>,
+}
+
+fn name(commit: &[ItemId]) -> String {
+    format!("c{}", commit.iter().map(|item| format!("+{item}")).collect::<String>())
+}
+
+fn read(commit: &str) -> Vec<ItemId> {
+    commit.split('+').skip(1).map(|item| item.parse().expect("an id")).collect()
+}
+
+impl World {
+    fn answer(&mut self, effect: &Effect) -> Event {
+        match effect {
+            Effect::ReadBase => Event::BaseRead(Ok(name(&self.base))),
+            Effect::Build { item, onto } => {
+                let commit = [read(onto), vec![*item]].concat();
+                Event::Built(Build::Made(name(&commit)))
+            }
+            Effect::Verify { commit, fresh, .. } => {
+                self.verified.push((commit.clone(), *fresh));
+                let commit = read(commit);
+                let is_mended = !self.is_red || self.mender.is_some_and(|mender| commit.contains(&mender));
+                let is_good = is_mended && !commit.iter().any(|item| self.bad.contains(item));
+                Event::Verified(if is_good { Verdict::Green } else { Verdict::Red("exit code 1".into()) })
+            }
+            Effect::Land { to, .. } => {
+                self.base = read(to);
+                Event::Landed(Landing::Done(Vec::new()))
+            }
+            Effect::Resolve { .. } | Effect::Settled(_) => unreachable!("has no resolver, or is not answered"),
+        }
+    }
+
+    fn run(&mut self, queue: &mut Machine, event: Event) {
+        let mut effects = queue.on(event, 0);
+        while let Some(effect) = effects.iter().find(|effect| !matches!(effect, Effect::Settled(_))) {
+            let event = self.answer(effect);
+            effects = queue.on(event, 0);
+        }
+    }
+}
+
+fn machine(count: u64, batch: usize) -> Machine {
+    let rules = Rules { batch, verify: Some("check".to_owned()), ..Rules::default() };
+    let mut queue = Machine::new(Queue { rules, ..Queue::default() });
+    queue.on(Event::Pause, 0);
+    for id in 0..count {
+        queue.on(Event::Added(Addition { name: format!("w{id}"), tip: format!("t{id}"), ..Addition::default() }), id);
+    }
+    queue
+}
+
+fn words(queue: &Queue) -> Vec<&'static str> {
+    queue.items.iter().map(|item| item.state.word()).collect()
+}
+
+#[test]
+fn on_a_base_that_fails_the_items_wait_and_the_base_is_verified_once() {
+    let (mut queue, mut world) = (machine(3, 1), World { is_red: true, ..World::default() });
+    world.run(&mut queue, Event::Resume);
+    assert_eq!(words(&queue), ["waiting"; 3]);
+    let verified: Vec<_> = world.verified.iter().map(|(commit, fresh)| (commit.as_str(), *fresh)).collect();
+    assert_eq!(verified, [("c+0", false), ("c", true), ("c+1", false), ("c+2", false)]);
+    let why = "the base itself does not pass: exit code 1";
+    assert!(queue.items.iter().all(|item| item.state.reason() == Some(why)), "{queue:?}");
+    assert_eq!(queue.items[2].obstacle(), Some(&Obstacle::Base("c".into())));
+    assert!(queue.is_busy(), "it continues by itself");
+    // The base is mended by somebody else.
+    world.base.push(90);
+    world.is_red = false;
+    world.run(&mut queue, Event::Cleared(Obstacle::Base("c".into())));
+    assert_eq!(words(&queue), ["landed"; 3]);
+}
+
+#[test]
+fn the_item_that_mends_the_base_lands_and_the_others_continue() {
+    for batch in [1, 3] {
+        let (mut queue, mut world) = (machine(3, batch), World { is_red: true, ..World::default() });
+        world.mender = Some(1);
+        world.bad = [2].into();
+        world.run(&mut queue, Event::Resume);
+        let expected = if batch == 1 { ["waiting", "landed", "rejected"] } else { ["landed", "landed", "rejected"] };
+        assert_eq!(words(&queue)[1..], expected[1..], "{batch}: {queue:?}");
+        world.run(&mut queue, Event::Cleared(Obstacle::Base("c".into())));
+        assert_eq!(words(&queue), ["landed", "landed", "rejected"], "{batch}");
+    }
+}
+
+#[test]
+fn a_retry_verifies_a_base_again_that_failed() {
+    let (mut queue, mut world) = (machine(1, 1), World { is_red: true, ..World::default() });
+    world.run(&mut queue, Event::Resume);
+    assert_eq!(world.verified.len(), 2);
+    world.run(&mut queue, Event::Retry(0));
+    assert_eq!((words(&queue), world.verified.len()), (vec!["waiting"], 4));
+    // What made it fail was outside of the repository, and only the item is bad now.
+    world.is_red = false;
+    world.bad = [0].into();
+    world.run(&mut queue, Event::Retry(0));
+    assert_eq!(words(&queue), ["rejected"]);
+}
+
+#[test]
+fn what_landed_is_a_base_that_passes() {
+    let (mut queue, mut world) = (machine(2, 1), World { bad: [1].into(), ..World::default() });
+    world.run(&mut queue, Event::Resume);
+    assert_eq!(words(&queue), ["landed", "rejected"]);
+    let verified: Vec<_> = world.verified.iter().map(|(commit, fresh)| (commit.as_str(), *fresh)).collect();
+    // The second failure, which decides, is in a fresh directory.
+    assert_eq!(verified, [("c+0", false), ("c+0+1", false), ("c+0+1", true)]);
+}
+
+#[test]
+fn an_item_continues_by_itself_a_limited_number_of_times() {
+    let (mut queue, mut world) = (machine(1, 1), World { is_red: true, ..World::default() });
+    world.run(&mut queue, Event::Resume);
+    for moved in 1..=60 {
+        let Some(obstacle) = queue.items[0].obstacle().cloned() else {
+            assert_eq!(moved, 51);
+            break;
+        };
+        world.base.push(100 + moved);
+        world.run(&mut queue, Event::Cleared(obstacle));
+    }
+    assert!(matches!(queue.items[0].state, State::Waiting { .. }) && !queue.is_busy());
+}
+
+#[test]
+fn a_verification_that_moves_the_base_itself_ends_in_waiting() {
+    let (mut queue, mut world) = (machine(1, 1), World::default());
+    let (mut now_ms, mut pauses) = (0, Vec::new());
+    let mut effects = queue.on(Event::Resume, 0);
+    loop {
+        if let Some(effect) = effects.iter().find(|effect| !matches!(effect, Effect::Settled(_))) {
+            let event = match effect {
+                Effect::Land { .. } => Event::Landed(Landing::Moved),
+                other => world.answer(other),
+            };
+            effects = queue.on(event, now_ms);
+        } else if let Some(at_ms) = queue.next_ms() {
+            pauses.push((at_ms - now_ms) / 1_000);
+            now_ms = at_ms;
+            effects = queue.on(Event::Woke, now_ms);
+        } else {
+            break;
+        }
+    }
+    // The first two candidates follow each other at once.
+    assert_eq!((pauses, world.verified.len()), (vec![1, 2, 4, 8, 16, 32, 60, 60], 10));
+    let why = "the base moved 10 times while the work was on its way; check whether 'check' itself commits to it";
+    assert_eq!((queue.items[0].state.word(), queue.items[0].state.reason()), ("waiting", Some(why)));
+    world.run(&mut queue, Event::Retry(0));
+    assert_eq!(words(&queue), ["landed"]);
+}
+
+#[test]
+fn a_worker_may_try_to_mend_the_base_as_long_as_it_is_the_only_one_that_fails() {
+    let (mut queue, mut world) = (machine(0, 1), World { is_red: true, ..World::default() });
+    queue.on(Event::Resume, 0);
+    let mut add = |name: &str, world: &mut World| {
+        let (name, tip) = (name.to_owned(), "tip".to_owned());
+        world.run(&mut queue, Event::Added(Addition { name, tip, mends: true, ..Addition::default() }));
+        queue.items.last().expect("it was added").state.clone()
+    };
+    for _ in 0..2 {
+        let reason = "exit code 1; the base itself does not pass either".to_owned();
+        assert_eq!(add("fixes", &mut world), State::Rejected { reason });
+    }
+    // Two fail on the same base, so it is probably not theirs to mend.
+    for name in ["other", "fixes"] {
+        let state = add(name, &mut world);
+        assert_eq!(state.reason(), Some("the base itself does not pass: exit code 1"), "{state:?}");
+    }
+    world.mender = Some(4);
+    assert_eq!(add("fixes", &mut world).word(), "landed");
+}
+
+#[test]
+fn an_item_that_was_replaced_does_not_continue_by_itself() {
+    let (mut queue, mut world) = (machine(1, 1), World { is_red: true, ..World::default() });
+    world.run(&mut queue, Event::Resume);
+    let obstacle = queue.items[0].obstacle().cloned().expect("it waits");
+    queue.on(Event::Pause, 0);
+    let (name, tip) = ("w0".to_owned(), "newer".to_owned());
+    world.run(&mut queue, Event::Added(Addition { name, tip, ..Addition::default() }));
+    assert_eq!(queue.items[0].obstacle(), None);
+    world.run(&mut queue, Event::Cleared(obstacle));
+    assert_eq!(words(&queue), ["waiting", "queued"]);
+}

@@ -1,0 +1,50 @@
+//! Sets up the verification directory like a worker's worktree: with submodules, copies, links and the user's
+//! `post_create` command, by the same settings. Otherwise what passes in a worktree would fail there.
+
+use std::fs;
+use std::path::Path;
+
+use super::scratch::{Leftovers, Scratch};
+use crate::landing::workspace::Workspace;
+use crate::repository::fault::Fault;
+use crate::worktrees::hook::Home;
+use crate::worktrees::setup::{self, Bare};
+use crate::worktrees::{admin, settings, submodules};
+
+/// File in the entry of a scratch worktree with the settings by which it was set up.
+const MARK: &str = "swarm-set-up";
+
+/// Sets up a scratch worktree that was just prepared. Submodules follow each commit; the rest is done once, and again
+/// if the settings changed or ignored files were deleted.
+pub(crate) fn furnish(workspace: &Workspace, scratch: &Scratch, leftovers: Leftovers) -> Result<(), Fault> {
+    let Some(base) = admin::checkout_of(&workspace.common) else { return Ok(()) };
+    let wanted = settings::worktree(base)?;
+    if wanted.submodules {
+        reset_submodules(workspace, scratch)?;
+        submodules::check_out(&workspace.cli, base, &scratch.dir)?;
+    }
+    let include = admin::ignore_missing(fs::read(base.join(".worktreeinclude"))).map_err(Fault::at(base))?;
+    let text = format!("{wanted:?}\n{}", String::from_utf8_lossy(&include.unwrap_or_default()));
+    let mark = scratch.entry.join(MARK);
+    let is_set_up =
+        admin::ignore_missing(fs::read_to_string(&mark)).map_err(Fault::at(&mark))?.is_some_and(|known| known == text);
+    if is_set_up && leftovers == Leftovers::Keep {
+        return Ok(());
+    }
+    // The mark goes first: a setup that is interrupted starts again.
+    admin::ignore_missing(fs::remove_file(&mark)).map_err(Fault::at(&mark))?;
+    let state_dir = workspace.own.ancestors().nth(2).unwrap_or(Path::new("/")).to_owned();
+    let home = Home { executable: workspace.executable.clone(), state_dir, logs: workspace.own.join("logs") };
+    let bare = Bare { base, tree: &scratch.dir, record: &scratch.entry };
+    setup::furnish(&workspace.cli, &bare, &wanted, Some(&home))?;
+    fs::write(&mark, text).map_err(Fault::at(&mark))
+}
+
+/// Discards what a verification changed in submodules.
+fn reset_submodules(workspace: &Workspace, scratch: &Scratch) -> Result<(), Fault> {
+    if scratch.entry.join("modules").exists() {
+        let reset = "git reset -q --hard && git clean -ffdq";
+        scratch.write(workspace).args(["submodule", "--quiet", "foreach", "--recursive", reset]).run()?;
+    }
+    Ok(())
+}

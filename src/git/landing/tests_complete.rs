@@ -1,0 +1,202 @@
+//! What counts as finished work: only the recorded branch, and all that a resolver left.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use swarm_model::merge::queue::{Addition, Item, Rules, State};
+use swarm_model::merge::{Build, Resolution};
+use swarm_model::{BaseRef, RowWorktree};
+use swarm_ports::{Completed, Completion, Landings as _};
+
+use super::tests_checkout::Site;
+use super::{resolve, scratch};
+use crate::fixture::text;
+
+impl Site {
+    /// Creates the worktree of a worker with one commit. Returns its directory and its completion.
+    fn worker(&self, name: &str) -> (PathBuf, Completion) {
+        let (tree, commit) = (self.fix.root.join(name), self.tip("main"));
+        let path = tree.to_str().unwrap().to_owned();
+        self.fix.git(&["worktree", "add", "-q", "-b", name, &path, "main"]);
+        fs::write(tree.join(name), "work\n").unwrap();
+        self.fix.at(&tree, &["add", "-A"]);
+        self.fix.at(&tree, &["commit", "-qm", "work"]);
+        let base_repo = self.fix.repo.to_str().unwrap().to_owned();
+        let row = RowWorktree { path, branch: name.into(), base_repo };
+        let base = BaseRef { branch: Some("main".into()), commit };
+        (tree, Completion { worker: Some((row, Some(base))), ..self.completion(name) })
+    }
+
+    async fn done(&self, completion: &Completion) -> Completed {
+        self.landings.complete(completion.clone()).await.unwrap()
+    }
+
+    fn tip(&self, name: &str) -> String {
+        text(&self.fix.git(&["rev-parse", name]))
+    }
+}
+
+#[tokio::test]
+async fn only_the_recorded_branch_lands() {
+    let site = Site::new();
+    let (tree, completion) = site.worker("a");
+    site.fix.git(&["branch", "wip"]);
+    site.fix.at(&tree, &["switch", "-q", "wip"]);
+    for uncommitted in [false, true] {
+        if uncommitted {
+            fs::write(tree.join("f"), "not meant for wip\n").unwrap();
+        }
+        let done = site.done(&completion).await;
+        assert_eq!((done.tip.as_str(), done.is_mendable), ("", true));
+        let why = done.waits.unwrap();
+        assert!(why.starts_with("its worktree has branch 'wip' checked out instead of 'a'"), "{why}");
+    }
+    assert_eq!(site.tip("wip"), site.tip("main"), "nothing was committed to it");
+    site.fix.at(&tree, &["checkout", "-q", "f"]);
+    site.fix.at(&tree, &["switch", "-q", "a"]);
+    let done = site.done(&completion).await;
+    assert_eq!((done.tip, done.waits), (site.tip("a"), None));
+}
+
+#[tokio::test]
+async fn a_detached_head_lands_if_it_contains_the_recorded_branch() {
+    let site = Site::new();
+    let (tree, completion) = site.worker("a");
+    let branch = site.tip("a");
+    site.fix.at(&tree, &["checkout", "-q", "--detach", "main"]);
+    let done = site.done(&completion).await;
+    let why = done.waits.unwrap();
+    let short = &site.tip("main")[..12];
+    let words = format!("HEAD of its worktree is detached at {short}, which does not contain branch 'a'");
+    assert!(why.starts_with(&words), "{why}");
+    site.fix.at(&tree, &["checkout", "-q", "--detach", "a"]);
+    fs::write(tree.join("more"), "more\n").unwrap();
+    let done = site.done(&completion).await;
+    assert_eq!((text(&site.fix.git(&["rev-parse", &format!("{}~1", done.tip)])), done.waits), (branch, None));
+    site.fix.git(&["branch", "-qD", "a"]);
+    let why = site.done(&completion).await.waits.unwrap();
+    assert!(why.contains("branch 'a' does not exist"), "{why}");
+}
+
+#[tokio::test]
+async fn work_from_a_base_that_was_rewritten_waits_for_a_person() {
+    let site = Site::new();
+    site.fix.commit("oops", "secret", "1234\n");
+    let (_, completion) = site.worker("a");
+    let done = site.done(&completion).await;
+    let item = Addition { name: "a".into(), tip: done.tip, fork: done.fork, ..Addition::default() };
+    let mut item = item.into_item(0, &Rules::default(), 0);
+    let build = async |item: &Item| site.landings.build(&site.target, item, &site.tip("main")).await;
+    site.fix.commit("more", "f", "2\n");
+    assert!(matches!(build(&item).await, Build::Made(_)), "the base only moved on");
+    site.fix.git(&["reset", "-q", "--hard", "HEAD~2"]);
+    let Build::Failed(why) = build(&item).await else { panic!("it was built") };
+    let (fork, words) =
+        (completion.worker.clone().unwrap().1.unwrap().commit, "the base was rewritten: 'main' no longer");
+    assert!(why.starts_with(&format!("{words} contains {}, from which 'a' started (", &fork[..12])), "{why}");
+    item.fork = None;
+    assert!(matches!(build(&item).await, Build::Made(_)), "a person accepted it");
+    // Another base has nothing to do with the recorded commit.
+    site.fix.git(&["branch", "other"]);
+    let other = site.done(&Completion { base: Some("other".into()), ..completion }).await;
+    assert_eq!(other.fork, None);
+}
+
+/// A scratch directory in which a merge of `topic` has stopped.
+async fn stopped_merge(site: &Site) -> (Item, scratch::Scratch, String) {
+    site.fix.commit("list", "list", "one\n");
+    site.branch("topic", "echo topic > list");
+    site.fix.commit("another", "list", "main\n");
+    let item = site.item("topic").await;
+    let (workspace, onto) = (site.workspace(), site.tip("main"));
+    let place = scratch::prepare(&workspace, "resolve-0", &onto, scratch::Leftovers::Delete).unwrap();
+    let merge = ["merge", "--no-commit", "--no-ff", &item.tip];
+    assert!(!site.fix.attempt(&place.dir, &merge).0, "a conflict");
+    (item, place, onto)
+}
+
+fn log(site: &Site) -> PathBuf {
+    let log = site.fix.root.join("log");
+    fs::write(&log, "").unwrap();
+    log
+}
+
+fn files(site: &Site, commit: &str) -> String {
+    text(&site.fix.git(&["ls-tree", "-r", "--name-only", commit]))
+}
+
+fn write(dir: &Path, names: &[&str]) {
+    for name in names {
+        let path = dir.join(name);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, "of the resolver\n").unwrap();
+    }
+}
+
+#[tokio::test]
+async fn new_files_of_a_resolver_land() {
+    let site = Site::new();
+    let (item, place, onto) = stopped_merge(&site).await;
+    write(&place.dir, &["list", "new.txt", "lib/helper.rs", ":(top)odd*", "ignored", "build.log"]);
+    let (workspace, conflicts, log) = (site.workspace(), ["list".to_owned()], log(&site));
+    let resolved = resolve::commit_result(&workspace, &place, &item, &onto, &conflicts, &log).unwrap();
+    let Resolution::Done(tip) = resolved else { panic!("{resolved:?}") };
+    assert_eq!(files(&site, &tip), ".gitignore\n:(top)odd*\nf\nlib/helper.rs\nlist\nnew.txt");
+    let told = fs::read_to_string(log).unwrap();
+    assert_eq!(told, "swarm: not committed, because tools generate such files: build.log\n");
+}
+
+#[tokio::test]
+async fn what_a_resolver_that_commits_left_uncommitted_lands() {
+    let site = Site::new();
+    let (item, place, onto) = stopped_merge(&site).await;
+    write(&place.dir, &["list"]);
+    site.fix.at(&place.dir, &["commit", "-qam", "resolved"]);
+    write(&place.dir, &["f", "late.txt"]);
+    let (workspace, conflicts, log) = (site.workspace(), ["list".to_owned()], log(&site));
+    let resolved = resolve::commit_result(&workspace, &place, &item, &onto, &conflicts, &log).unwrap();
+    let Resolution::Done(tip) = resolved else { panic!("{resolved:?}") };
+    assert_eq!(files(&site, &tip), ".gitignore\nf\nlate.txt\nlist");
+    assert_eq!(text(&site.fix.git(&["show", &format!("{tip}:f")])), "of the resolver");
+    for side in [&onto, &item.tip] {
+        assert!(site.fix.attempt(&site.fix.repo, &["merge-base", "--is-ancestor", side, &tip]).0);
+    }
+}
+
+#[tokio::test]
+async fn too_many_new_files_of_a_resolver_fail_the_try() {
+    let site = Site::new();
+    let (item, place, onto) = stopped_merge(&site).await;
+    let names: Vec<String> = (0..201).map(|number| format!("n{number}")).collect();
+    write(&place.dir, &["list"]);
+    write(&place.dir, &names.iter().map(String::as_str).collect::<Vec<_>>());
+    let (workspace, conflicts, log) = (site.workspace(), ["list".to_owned()], log(&site));
+    let resolved = resolve::commit_result(&workspace, &place, &item, &onto, &conflicts, &log).unwrap();
+    let why = "the resolver left 201 untracked files, more than 200; it must commit or ignore them";
+    assert_eq!(resolved, Resolution::Failed(why.to_owned()));
+}
+
+#[tokio::test]
+async fn the_pin_of_a_landed_tip_is_deleted_without_the_lock_of_packed_refs() {
+    let site = Site::new();
+    let lock = site.fix.repo.join(".git/packed-refs.lock");
+    for is_packed in [false, true] {
+        let name = if is_packed { "packed" } else { "loose" };
+        site.branch(name, &format!("echo {name} > {name}"));
+        let mut item = site.item(name).await;
+        let pin = format!("refs/swarm/done/{}", item.tip);
+        site.fix.git(&["merge", "-q", "--no-ff", "-m", "merged", name]);
+        item.state = State::Landed { commit: site.tip("main") };
+        if is_packed {
+            site.fix.git(&["pack-refs", "--all"]);
+        } else {
+            // If somebody is killed while git has this lock, it stays.
+            fs::write(&lock, "").unwrap();
+        }
+        assert!(site.fix.has(&pin));
+        site.landings.tidy(&site.target, std::slice::from_ref(&item)).await;
+        assert!(!site.fix.has(&pin), "{name}");
+        assert_eq!(lock.exists(), !is_packed, "the lock of somebody else stays");
+        let _ = fs::remove_file(&lock);
+    }
+}

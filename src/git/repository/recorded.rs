@@ -1,0 +1,45 @@
+//! Checks that the work in a worktree is on the branch that was recorded for it. An agent may have checked out another
+//! branch, which is somebody else's work and must neither land nor get commits.
+
+use std::path::Path;
+
+use super::cli::Cli;
+use super::fault::Fault;
+use super::objects;
+
+/// Fails unless HEAD of `tree` is the branch `recorded`, or is detached at a commit that contains the tip of that
+/// branch.
+pub(crate) fn check_branch(cli: &Cli, tree: &Path, recorded: &str) -> Result<(), Fault> {
+    if !objects::is_branch_name(recorded) {
+        // A row of another program may have no branch.
+        return Ok(());
+    }
+    let head = objects::head_ref(cli, tree)?;
+    let Some(other) = head.as_deref() else { return check_detached(cli, tree, recorded) };
+    let other = other.strip_prefix("refs/heads/").unwrap_or(other);
+    if other == recorded {
+        return Ok(());
+    }
+    let cause = format!("its worktree has branch '{other}' checked out instead of '{recorded}'");
+    Err(Fault { is_mendable: true, ..Fault::new(cause) }.remedy(switch(tree, recorded)))
+}
+
+fn check_detached(cli: &Cli, tree: &Path, recorded: &str) -> Result<(), Fault> {
+    let Some(head) = objects::commit(cli, tree, "HEAD")? else { return Ok(()) };
+    let at = head.get(..12).unwrap_or(&head);
+    let cause = match objects::branch_tip(cli, tree, recorded)? {
+        Some(tip) if is_ancestor(cli, tree, &tip, &head)? => return Ok(()),
+        Some(_) => format!("HEAD of its worktree is detached at {at}, which does not contain branch '{recorded}'"),
+        None => format!("HEAD of its worktree is detached at {at}, and branch '{recorded}' does not exist"),
+    };
+    Err(Fault { is_mendable: true, ..Fault::new(cause) }.remedy(switch(tree, recorded)))
+}
+
+fn is_ancestor(cli: &Cli, at: &Path, one: &str, other: &str) -> Result<bool, Fault> {
+    let (code, _) = cli.read(at).args(["merge-base", "--is-ancestor", one, other]).run_for(&[0, 1])?;
+    Ok(code == 0)
+}
+
+fn switch(tree: &Path, recorded: &str) -> String {
+    format!("run 'git -C {} switch {recorded}' and bring the work there", tree.display())
+}

@@ -1,0 +1,248 @@
+//! What lands is what was meant: the recorded branch, everything that a resolver made, in the environment of those who
+//! added it, and verified in a directory like the worker's.
+
+use std::fs;
+
+use crate::common::{Rig, SOON, Said, run, wait_until};
+use crate::landing::{CHECK, Site};
+use crate::run;
+
+#[test]
+fn parallel_work_that_meets_in_one_file_lands_completely() {
+    let site = run::Site::new();
+    // The resolver keeps the lines of both sides.
+    let resolver = "sed -i '/^[<=>][<=>]* *[A-Za-z0-9]*/{/^[<=>]\\{7\\}/d}' CHANGELOG; touch made-by-$SWARM_MERGE_ITEM";
+    site.write(
+        "swarm.toml",
+        &format!("[merge]\nresolver = \"\"\"{}\"\"\"\nmax_retries = 1\n", resolver.replace('\\', "\\\\")),
+    );
+    site.write("CHANGELOG", "first\n");
+    for id in ["a", "b", "c", "d"] {
+        site.spec(id, "retries: 0\n", &format!("echo {id} >> CHANGELOG; echo {id} > {id}.txt"));
+    }
+    site.commit();
+    site.plan();
+    let events = site.run(0, &["-j", "4"]);
+    assert_eq!(site.statuses(), ["a done", "b done", "c done", "d done"]);
+    let log = site.landed("CHANGELOG");
+    let mut lines: Vec<&str> = log.lines().collect();
+    lines.sort_unstable();
+    assert_eq!(lines, ["a", "b", "c", "d", "first"], "{log}");
+    let resolutions = events.iter().filter(|event| event["event"] == "merge.resolving").count();
+    assert_eq!(resolutions, 3, "one for each item but the first");
+    // A file that the resolver made and did not stage.
+    assert_eq!(site.git(&["ls-tree", "--name-only", "main"]).matches("made-by-").count(), 3);
+}
+
+#[test]
+fn an_agent_that_left_its_branch_is_told_and_nothing_else_lands() {
+    let site = run::Site::new();
+    let switch = "if [ $SWARM_ATTEMPT = 1 ]; then echo work > a.txt; git add a.txt; git commit -qm work; git checkout -q wip; \
+                  else git checkout -q arial/a; cat \"$SWARM_PROMPT\" > told; fi";
+    site.spec("a", "retries: 1\n", switch);
+    site.commit();
+    site.git(&["switch", "-q", "-c", "wip"]);
+    site.write("unfinished", "not meant to land\n");
+    site.git(&["add", "unfinished"]);
+    site.git(&["commit", "-q", "-m", "WIP"]);
+    let wip = site.git(&["rev-parse", "wip"]);
+    site.git(&["switch", "-q", "main"]);
+    site.plan();
+    site.run(0, &[]);
+    assert_eq!((site.landed("a.txt"), site.git(&["rev-parse", "wip"])), ("work".into(), wip));
+    assert_eq!(site.git(&["ls-tree", "--name-only", "main", "unfinished"]), "");
+    assert_eq!(site.row("a")["status"], "done");
+}
+
+#[test]
+fn a_worker_that_left_its_branch_waits() {
+    let site = Site::new();
+    site.git(&["branch", "wip"]);
+    site.worker("w", &[], "echo w > w; git add w; git commit -qm w; git checkout -q wip; echo x > f");
+    let said = site.swarm(&["merge", "add", "w"]);
+    let why = "its worktree has branch 'wip' checked out instead of 'w'";
+    assert!(said.out.starts_with("waiting w for main") && said.err.contains(why), "{said:?}");
+    assert_eq!(site.git(&["rev-parse", "wip"]), site.git(&["rev-parse", "main"]));
+    let said = site.swarm(&["diff", "w"]);
+    assert!(said.err.contains(why), "{said:?}");
+    let tree = site.rig.path("repo-worktrees/w");
+    fs::remove_file(tree.join("f")).expect("removed");
+    site.rig.git(&tree, &["switch", "-q", "w"]);
+    site.swarm(&["merge", "add", "w"]).ok();
+    site.merge_wait();
+    assert_eq!(site.state("w"), "landed");
+}
+
+#[test]
+fn work_from_a_rewritten_base_waits_for_a_person() {
+    let site = Site::new();
+    site.git(&["stash", "-q"]);
+    site.write("secret", "1234\n");
+    site.git(&["add", "secret"]);
+    site.git(&["commit", "-q", "-m", "oops"]);
+    site.worker("w", &[], "echo w > w");
+    site.git(&["reset", "-q", "--hard", "HEAD~1"]);
+    site.swarm(&["merge", "add", "w"]).ok();
+    site.merge_wait();
+    let why = site.reason("w");
+    assert!(
+        site.state("w") == "waiting" && why.starts_with("the base was rewritten: 'main' no longer contains "),
+        "{why}"
+    );
+    assert!(!site.repo.join("secret").exists());
+    site.swarm(&["merge", "retry", "w"]).ok();
+    site.merge_wait();
+    assert_eq!(site.state("w"), "landed");
+}
+
+#[test]
+fn a_base_that_fails_is_named_and_its_items_continue_when_it_is_mended() {
+    let site = Site::new();
+    site.write("health", "ill\n");
+    site.git(&["commit", "-q", "-m", "broken", "--", "health"]);
+    for name in ["a", "b"] {
+        site.worker(name, &[], &format!("echo {name} > {name}"));
+    }
+    site.swarm(&["merge", "add", "a", "b", "--verify", CHECK]).ok();
+    site.merge_wait();
+    for name in ["a", "b"] {
+        let why = site.reason(name);
+        assert!(site.state(name) == "waiting" && why.starts_with("the base itself does not pass: '"), "{why}");
+    }
+    site.write("health", "good\n");
+    site.git(&["commit", "-q", "-m", "mended", "--", "health"]);
+    wait_until("both land", SOON, || ["a", "b"].iter().all(|name| site.state(name) == "landed"));
+    site.assert_untouched();
+}
+
+#[test]
+fn what_a_rejected_candidate_left_decides_nothing() {
+    let site = Site::new();
+    site.write(".gitignore", "target/\n");
+    site.git(&["add", ".gitignore"]);
+    site.git(&["commit", "-q", "-m", "ignore", "--", ".gitignore"]);
+    // An ill candidate leaves a cache that makes every later verification fail.
+    let verify = format!("mkdir -p target; {CHECK} || touch target/ill; ! test -e target/ill");
+    site.worker("bad", &[], "echo ill > health");
+    site.worker("good", &[], "echo good > good");
+    site.swarm(&["merge", "add", "bad", "good", "--verify", &verify]).ok();
+    site.merge_wait();
+    assert_eq!((site.state("bad").as_str(), site.state("good").as_str()), ("rejected", "landed"));
+}
+
+#[test]
+fn each_item_keeps_the_environment_of_those_who_added_it() {
+    let site = Site::new();
+    let seen = site.rig.path("seen");
+    site.worker("first", &[], "echo first > first");
+    site.swarm(&["merge", "add", "first"]).ok();
+    site.merge_wait();
+    site.swarm(&["merge", "pause"]).ok();
+    for name in ["alice", "bob"] {
+        site.worker(name, &[], &format!("echo {name} > {name}"));
+        let verify = format!("echo $SWARM_MERGE_NAME $WHO >> {}", seen.display());
+        let mut add = site.rig.command(&["merge", "add", name, "--verify", &verify, "--batch", "2"]);
+        add.current_dir(&site.repo).env("WHO", name);
+        for role in ["AUTHOR", "COMMITTER"] {
+            add.env(format!("GIT_{role}_NAME"), name).env(format!("GIT_{role}_EMAIL"), format!("{name}@example.org"));
+        }
+        run(add).ok();
+    }
+    site.swarm(&["merge", "resume"]).ok();
+    site.merge_wait();
+    assert_eq!(fs::read_to_string(seen).expect("there"), "alice alice\nbob bob\n");
+    let log = site.git(&["log", "--first-parent", "-2", "--format=%s %an %cn", "main"]);
+    assert_eq!(log, "Merge bob bob bob\nMerge alice alice alice");
+}
+
+#[test]
+fn a_verification_finds_what_a_worker_finds() {
+    let rig = Rig::new();
+    let module = rig.repo_named("module");
+    let repo = rig.repo();
+    let site = Site { rig, repo };
+    site.git(&[
+        "-c",
+        "protocol.file.allow=always",
+        "submodule",
+        "--quiet",
+        "add",
+        module.to_str().expect("text"),
+        "lib",
+    ]);
+    site.write(".gitignore", "node_modules\n.env\nmade\n");
+    site.write(
+        "swarm.toml",
+        "[worktree]\nsubmodules = true\ninclude = ['.env']\nlink = ['node_modules']\npost_create = 'echo made > made'\n",
+    );
+    for dir in ["in", "out"] {
+        fs::create_dir(site.repo.join(dir)).expect("made");
+        site.write(&format!("{dir}/test"), "test\n");
+    }
+    site.git(&["add", "-A"]);
+    site.git(&["commit", "-q", "-m", "set up"]);
+    site.write(".env", "SECRET=1\n");
+    fs::create_dir(site.repo.join("node_modules")).expect("made");
+    site.write("node_modules/index.js", "x\n");
+    site.git(&["sparse-checkout", "set", "in"]);
+    assert!(!site.repo.join("out").exists());
+    let verify = "test -e lib/file && cat .env node_modules/index.js made out/test";
+    for name in ["a", "b"] {
+        site.worker(name, &[], &format!("echo {name} > in/{name}"));
+        site.swarm(&["merge", "add", name, "--verify", verify]).ok();
+        site.merge_wait();
+        assert_eq!(site.state(name), "landed", "{}", site.item(name));
+    }
+    // The second verification, which rejects, is in a directory that is set up again.
+    site.worker("c", &[], "echo c > in/c");
+    let seen = site.rig.path("seen");
+    let verify = format!("{verify} >> {}; test ! -e in/c", seen.display());
+    site.swarm(&["merge", "add", "c", "--verify", &verify]).ok();
+    site.merge_wait();
+    assert_eq!((site.state("c").as_str(), fs::read_to_string(seen).expect("there").lines().count()), ("rejected", 12));
+}
+
+#[test]
+fn a_queue_can_be_paused_before_anything_is_added() {
+    let site = Site::new();
+    site.swarm(&["merge", "pause", "--base", "main"]).is(0, "paused the queue of main\n", "");
+    site.worker("w", &["--merge"], "echo w > w");
+    wait_until("it is queued", SOON, || site.swarm(&["merge", "ls"]).out.contains("queued"));
+    assert!(site.swarm(&["merge", "ls"]).err.contains("the queue of main is paused"));
+    site.swarm(&["merge", "resume"]).ok();
+    site.merge_wait();
+    assert_eq!(site.state("w"), "landed");
+    let said: Said = site.swarm(&["merge", "pause", "--base", "mian"]);
+    assert!(said.code != Some(0) && said.err.contains("branch 'mian' not found"), "{said:?}");
+}
+
+#[test]
+fn an_active_item_cannot_be_dropped_and_the_hint_says_what_to_do() {
+    let site = Site::new();
+    let (began, go) = (site.rig.path("began"), site.rig.path("go"));
+    site.worker("w", &[], "echo w > w");
+    let verify = format!("touch {}; while test ! -e {}; do sleep 0.05; done", began.display(), go.display());
+    site.swarm(&["merge", "add", "w", "--verify", &verify]).ok();
+    wait_until("it is verified", SOON, || began.exists());
+    let said = site.swarm(&["merge", "drop", "w"]);
+    let hint = "run 'swarm merge wait 0' until it has settled; if it did not land, it can be dropped then";
+    assert!(said.err.contains("item 0 is active and cannot be dropped") && said.err.contains(hint), "{said:?}");
+    fs::write(go, "").expect("written");
+    site.merge_wait();
+}
+
+#[test]
+fn a_resolver_that_cannot_work_now_is_no_try() {
+    let site = Site::new();
+    for name in ["a", "b"] {
+        site.worker(name, &[], &format!("echo {name} >> file"));
+    }
+    site.swarm(&["merge", "add", "a"]).ok();
+    site.merge_wait();
+    let tried = site.rig.path("tried");
+    let resolver = format!("touch {}; exit 75", tried.display());
+    site.swarm(&["merge", "add", "b", "--resolver", &resolver]).ok();
+    wait_until("it is queued again", SOON, || tried.exists() && site.state("b") == "queued");
+    assert_eq!(site.item("b")["resolver_tries"], 0);
+    site.swarm(&["merge", "drop", "b"]).ok();
+}
