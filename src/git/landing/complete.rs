@@ -15,8 +15,8 @@ use crate::repository::gc_lock::Hold;
 use crate::repository::index;
 use crate::repository::objects;
 use crate::trash::save::{DURABLE, Place};
-use crate::worktrees::{admin, identity};
 use crate::worktrees::topic::{Objects, snapshot};
+use crate::worktrees::{admin, identity};
 use swarm_sys::paths::Paths;
 
 /// Namespace of the refs that pin tips which have not landed; each is named after its commit.

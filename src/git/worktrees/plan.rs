@@ -8,8 +8,8 @@ use std::path::{Path, PathBuf};
 
 use swarm_model::{BaseRef, Caller, WorktreePlan, WorktreeRequest};
 
-use super::{admin, identity};
 use super::usage;
+use super::{admin, identity};
 use crate::repository::cli::Cli;
 use crate::repository::fault::Fault;
 use crate::repository::objects::{self, Facts, Question};

@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use swarm_ports::{Force, Saved, WorktreeError};
 
-use super::{admin, identity};
 use super::hook::{self, Home, Hook};
+use super::{admin, identity};
 use super::{copies, settings, submodules};
 use crate::repository::cli::{Cli, CliError};
 use crate::repository::fault::Fault;

@@ -12,6 +12,7 @@ use swarm_actors::flow::rules::state::Reason;
 use swarm_actors::flow::rules::validate::OwnerRules;
 
 use super::{Fail, Role, artifact, word};
+use swarm_git::worktrees::role;
 use swarm_store::flows::feed::Kind;
 use swarm_store::flows::store::{Open, StoreError};
 use swarm_store::flows::turns::HANDOFF;
@@ -83,7 +84,9 @@ impl Role<'_> {
         let Some(worktree) = self.worktree.as_ref().filter(|_| !goes_on) else { return Ok(None) };
         let what = self.order.turn.node.as_deref().unwrap_or("improvement");
         let subject = format!("{what}: turn {} of {}", self.order.turn.number, self.order.turn.role);
-        let kept = swarm_git::worktrees::role::commit_work(worktree, &subject, &self.caller);
+        // The agent may have replaced the `.git` file since the turn started.
+        let verified = self.repo.as_deref().map_or(Ok(()), |repo| role::verify(worktree, repo));
+        let kept = verified.and_then(|()| role::commit_work(worktree, &subject, &self.caller));
         kept.map(Some).map_err(|refusal| {
             let remedy = refusal.remedy.map(|remedy| format!(" ({remedy})")).unwrap_or_default();
             let message = format!("Error: {}{remedy}. Fix this, then signal again what comes next.", refusal.cause);
