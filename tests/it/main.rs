@@ -18,6 +18,7 @@ mod flow_odds;
 mod flow_run;
 mod furnished;
 mod hooks;
+mod hostile;
 mod house;
 mod landing;
 mod landing_meant;

@@ -15,9 +15,9 @@ use crate::repository::gc_lock::Hold;
 use crate::repository::index;
 use crate::repository::objects;
 use crate::repository::recorded;
-use crate::trash::save::DURABLE;
-use crate::worktrees::admin;
+use crate::trash::save::{DURABLE, Place};
 use crate::worktrees::topic::{Objects, snapshot};
+use crate::worktrees::{admin, identity};
 use swarm_sys::paths::Paths;
 
 /// Namespace of the refs that pin tips which have not landed; each is named after its commit.
@@ -120,7 +120,7 @@ fn locks_of(common: &Path, worktree: Option<&RowWorktree>) -> Vec<PathBuf> {
     locks.extend(pin_locks(common));
     if let Some(worktree) = worktree {
         locks.push(common.join(format!("refs/heads/{}.lock", worktree.branch)));
-        let entry = admin::link_of(Path::new(&worktree.path)).ok().flatten();
+        let entry = admin::entry_of(common, Path::new(&worktree.path)).ok().flatten();
         let names = ["HEAD.lock", "index.lock"];
         locks.extend(entry.iter().flat_map(|entry| names.map(|name| entry.join(name))));
     }
@@ -188,32 +188,27 @@ fn of_worker(
     let name = completion.name.as_str();
     let (repo, tree) = (Path::new(&worktree.base_repo), Path::new(&worktree.path));
     let none = || Fault::new(format!("branch '{}' has no commit", worktree.branch));
-    if !tree.join(".git").exists() {
+    let Some(place) = identity::open(cli, tree, repo)? else {
         let tip = objects::branch_tip(cli, repo, &worktree.branch)?.ok_or_else(none)?;
         return Ok((Work { tip, left_out: Vec::new() }, None));
-    }
-    let git_dir = admin::link_of(tree).map_err(Fault::at(tree))?;
-    if let Some(git_dir) = &git_dir {
-        index::clear_own_lock(git_dir).map_err(Fault::at(git_dir))?;
-    }
-    if let Some(git_dir) = &git_dir
-        && let Some(what) = UNFINISHED.iter().find(|(file, _)| git_dir.join(file).exists())
-    {
+    };
+    index::clear_own_lock(&place.git_dir).map_err(Fault::at(&place.git_dir))?;
+    if let Some(what) = UNFINISHED.iter().find(|(file, _)| place.git_dir.join(file).exists()) {
         let cause = format!("a {} is in progress in its worktree", what.1);
         return Err(Fault::new(cause)
             .remedy(format!("finish or abort it in {}, then run 'swarm merge add {name}'", tree.display())));
     }
-    recorded::check_branch(cli, tree, &worktree.branch)?;
-    let tip = objects::commit(cli, tree, "HEAD")?.ok_or_else(none)?;
-    let head = objects::head_ref(cli, tree)?;
-    let seen = snapshot(cli, tree, &tip, Objects::Keep)?;
-    let write = || cli.write(tree).args(DURABLE);
+    recorded::check_place(cli, repo, &place, &worktree.branch)?;
+    let tip = place.head.clone().ok_or_else(none)?;
+    let head = place.branch.clone();
+    let seen = snapshot(cli, &place, Objects::Keep)?;
+    let write = || place.call(cli.write(tree)).args(DURABLE);
     let (left_out, hold, made) = (seen.left_out, seen.hold, seen.index);
     let Some(uncommitted) = seen.tree else { return Ok((Work { tip, left_out }, hold)) };
-    if is_tree_of(cli, tree, &tip, &uncommitted) {
+    if is_tree_of(cli, repo, &tip, &uncommitted) {
         // An earlier completion was killed after the commit; the index is still the old one.
-        if cli.read(tree).args(["log", "-1", "--format=%b", &tip]).line()?.trim() == LEFT {
-            renew_index(cli, tree, &tip)?;
+        if cli.read(repo).args(["log", "-1", "--format=%b", &tip]).line()?.trim() == LEFT {
+            renew_index(cli, &place, &tip)?;
         }
         return Ok((Work { tip, left_out }, hold));
     }
@@ -231,18 +226,18 @@ fn of_worker(
         let update = ["-c", "core.filesRefLockTimeout=5000", "update-ref", "-m", "swarm: uncommitted work", "HEAD"];
         write().args(update).args([&commit, &tip]).run()?;
         // The files match the index from which the tree was written.
-        if made.is_none_or(|made| index::install(&made, &seen.git_dir).is_err()) {
-            renew_index(cli, tree, &commit)?;
+        if made.is_none_or(|made| index::install(&made, &place.git_dir).is_err()) {
+            renew_index(cli, &place, &commit)?;
         }
     }
     Ok((Work { tip: commit, left_out }, hold))
 }
 
 /// Sets the index to a commit. The files already match the commit.
-fn renew_index(cli: &Cli, tree: &Path, commit: &str) -> Result<(), Fault> {
-    cli.write(tree).args(DURABLE).args(["read-tree", commit]).run()?;
+fn renew_index(cli: &Cli, place: &Place, commit: &str) -> Result<(), Fault> {
+    place.call(cli.write(&place.tree)).args(DURABLE).args(["read-tree", commit]).run()?;
     // Exit code 1 means that some uncommitted changes remain.
-    cli.write(tree).args(["update-index", "-q", "--refresh"]).run_for(&[0, 1])?;
+    place.call(cli.write(&place.tree)).args(["update-index", "-q", "--refresh"]).run_for(&[0, 1])?;
     Ok(())
 }
 

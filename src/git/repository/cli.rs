@@ -259,6 +259,8 @@ impl Call<'_> {
             .envs(self.cli.environment.iter().map(|(key, value)| (key, value)))
             .env("LC_ALL", "C")
             .env("GIT_TERMINAL_PROMPT", "0")
+            // A replaced object would be verified in place of the one that lands.
+            .env("GIT_NO_REPLACE_OBJECTS", "1")
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
             .process_group(0);

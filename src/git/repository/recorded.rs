@@ -6,33 +6,55 @@ use std::path::Path;
 use super::cli::Cli;
 use super::fault::Fault;
 use super::objects;
+use crate::trash::save::Place;
+
+/// HEAD of a worktree.
+struct Head<'a> {
+    cli: &'a Cli,
+    /// Repository in which commits are looked up.
+    repo: &'a Path,
+    tree: &'a Path,
+    commit: Option<String>,
+    /// Full ref name; `None` if HEAD is detached.
+    branch: Option<String>,
+}
 
 /// Fails unless HEAD of `tree` is the branch `recorded`, or is detached at a commit that contains the tip of that
 /// branch.
 pub(crate) fn check_branch(cli: &Cli, tree: &Path, recorded: &str) -> Result<(), Fault> {
+    let (commit, branch) = (objects::commit(cli, tree, "HEAD")?, objects::head_ref(cli, tree)?);
+    check(&Head { cli, repo: tree, tree, commit, branch }, recorded)
+}
+
+/// Does the same as [`check_branch`] for a worktree of `repo` whose identity is known.
+pub(crate) fn check_place(cli: &Cli, repo: &Path, place: &Place, recorded: &str) -> Result<(), Fault> {
+    let (commit, branch) = (place.head.clone(), place.branch.clone());
+    check(&Head { cli, repo, tree: &place.tree, commit, branch }, recorded)
+}
+
+fn check(head: &Head<'_>, recorded: &str) -> Result<(), Fault> {
     if !objects::is_branch_name(recorded) {
         // A row of another program may have no branch.
         return Ok(());
     }
-    let head = objects::head_ref(cli, tree)?;
-    let Some(other) = head.as_deref() else { return check_detached(cli, tree, recorded) };
+    let Some(other) = head.branch.as_deref() else { return check_detached(head, recorded) };
     let other = other.strip_prefix("refs/heads/").unwrap_or(other);
     if other == recorded {
         return Ok(());
     }
     let cause = format!("its worktree has branch '{other}' checked out instead of '{recorded}'");
-    Err(Fault { is_mendable: true, ..Fault::new(cause) }.remedy(switch(tree, recorded)))
+    Err(Fault { is_mendable: true, ..Fault::new(cause) }.remedy(switch(head.tree, recorded)))
 }
 
-fn check_detached(cli: &Cli, tree: &Path, recorded: &str) -> Result<(), Fault> {
-    let Some(head) = objects::commit(cli, tree, "HEAD")? else { return Ok(()) };
-    let at = head.get(..12).unwrap_or(&head);
-    let cause = match objects::branch_tip(cli, tree, recorded)? {
-        Some(tip) if is_ancestor(cli, tree, &tip, &head)? => return Ok(()),
+fn check_detached(head: &Head<'_>, recorded: &str) -> Result<(), Fault> {
+    let Some(commit) = &head.commit else { return Ok(()) };
+    let at = commit.get(..12).unwrap_or(commit);
+    let cause = match objects::branch_tip(head.cli, head.repo, recorded)? {
+        Some(tip) if is_ancestor(head.cli, head.repo, &tip, commit)? => return Ok(()),
         Some(_) => format!("HEAD of its worktree is detached at {at}, which does not contain branch '{recorded}'"),
         None => format!("HEAD of its worktree is detached at {at}, and branch '{recorded}' does not exist"),
     };
-    Err(Fault { is_mendable: true, ..Fault::new(cause) }.remedy(switch(tree, recorded)))
+    Err(Fault { is_mendable: true, ..Fault::new(cause) }.remedy(switch(head.tree, recorded)))
 }
 
 fn is_ancestor(cli: &Cli, at: &Path, one: &str, other: &str) -> Result<bool, Fault> {

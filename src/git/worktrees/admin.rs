@@ -3,12 +3,14 @@
 //! itself fails on it.
 
 use std::fs;
-use std::io;
+use std::io::{self, Read as _};
 use std::path::{Path, PathBuf};
 use swarm_sys::files;
 
 /// Content of `locked` while git creates a worktree.
 const INITIALIZING: &str = "initializing";
+/// Maximum length of a `.git` file: a path and its keyword.
+const LINK_BYTES_MAX: u64 = 8192;
 
 /// Returns the common directory of the repository whose worktree has its root at `toplevel`.
 pub(crate) fn common_dir(toplevel: &Path) -> io::Result<PathBuf> {
@@ -40,7 +42,9 @@ pub(crate) fn link_of(tree: &Path) -> io::Result<Option<PathBuf>> {
         Err(error) => Err(error),
         Ok(metadata) if !metadata.is_file() => Ok(None),
         Ok(_) => {
-            let text = fs::read_to_string(&dot_git)?;
+            let mut text = String::new();
+            // An agent can write anything here.
+            fs::File::open(&dot_git)?.take(LINK_BYTES_MAX).read_to_string(&mut text)?;
             Ok(text.strip_prefix("gitdir: ").map(|target| tree.join(target.trim_end())))
         }
     }

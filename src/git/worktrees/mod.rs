@@ -3,6 +3,7 @@
 pub(crate) mod admin;
 pub(crate) mod copies;
 pub mod hook;
+pub(crate) mod identity;
 pub(crate) mod make;
 pub(crate) mod owner;
 pub(crate) mod plan;
@@ -100,6 +101,11 @@ impl Worktrees for Git {
     ) -> BoxFuture<'a, Result<WorktreePlan, WorktreeError>> {
         let (name, asked, caller) = (name.to_owned(), asked.clone(), caller.clone());
         blocking(move || cli(&caller).and_then(|cli| plan::plan(&cli, &name, &asked, &caller)).map_err(Fault::create))
+    }
+
+    fn verify<'a>(&'a self, path: &'a str, base_repo: &'a str) -> BoxFuture<'a, Result<(), WorktreeError>> {
+        let (path, base_repo) = (path.to_owned(), base_repo.to_owned());
+        blocking(move || identity::find(Path::new(&path), Path::new(&base_repo)).map(drop).map_err(Fault::create))
     }
 
     fn make<'a>(&'a self, plan: &'a WorktreePlan, caller: &'a Caller) -> BoxFuture<'a, Result<(), WorktreeError>> {

@@ -8,8 +8,8 @@ use std::path::{Path, PathBuf};
 
 use swarm_model::{BaseRef, Caller, WorktreePlan, WorktreeRequest};
 
-use super::admin;
 use super::usage;
+use super::{admin, identity};
 use crate::repository::cli::Cli;
 use crate::repository::fault::Fault;
 use crate::repository::objects::{self, Facts, Question};
@@ -117,7 +117,8 @@ fn settle_tree(cli: &Cli, toplevel: &Path, path: &Path, plan: &mut WorktreePlan)
     let is_here = |one: &Listed| admin::resolved(Path::new(&one.path)) == real;
     let holder = listed.iter().find(|one| one.branch.as_deref() == Some(&full));
     if there {
-        if entry.is_some() && admin::link_of(path).is_ok_and(|link| link.is_some()) && holder.is_some_and(is_here) {
+        if entry.is_some() && holder.is_some_and(is_here) {
+            identity::find(path, toplevel)?;
             plan.makes_branch = false;
             plan.makes_tree = false;
             return Ok(());

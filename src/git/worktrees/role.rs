@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use git2::{Oid, Repository, RepositoryState, StatusOptions};
 use swarm_model::{Caller, Refusal, RefusalKind};
 
-use super::{admin, topic};
+use super::{admin, identity, topic};
 use crate::repository::cli::Cli;
 use crate::repository::fault::Fault;
 use crate::repository::{holders, objects, recorded};
@@ -20,6 +20,14 @@ pub enum MergeOutcome {
     Merged,
     /// The merge is in progress; these files contain conflict markers.
     Conflict(Vec<String>),
+}
+
+/// Checks that `dir` is a worktree of `base_repo`, before git runs there.
+///
+/// # Errors
+/// Returns what is wrong with the directory.
+pub fn verify(dir: &Path, base_repo: &Path) -> Result<(), Refusal> {
+    identity::find(dir, base_repo).map(drop).map_err(refusal)
 }
 
 /// Marker file that exists during a merge. If it is found later, git was killed in the middle.

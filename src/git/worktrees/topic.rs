@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 
 use swarm_model::{BaseRef, Caller, Refusal, RefusalKind, RowWorktree};
 
-use super::admin;
+use super::identity;
 use crate::repository::cli::{Call, Cli};
 use crate::repository::fault::Fault;
 use crate::repository::gc_lock::{self, Hold};
@@ -47,8 +47,7 @@ const PREFIX: &str = "__debug_bin";
 /// A worker's work relative to its base.
 pub struct Topic {
     cli: Cli,
-    /// Directory in which git runs: the worktree, or the repository if the worktree is missing.
-    at: PathBuf,
+    repo: PathBuf,
     /// Object store of the uncommitted work; `None` if there is none.
     store: Option<ObjectStore>,
     /// Merge base of the topic and its base branch.
@@ -91,26 +90,24 @@ pub fn topic(caller: &Caller, worktree: &RowWorktree, base: Option<&BaseRef>) ->
 fn read_topic(caller: &Caller, worktree: &RowWorktree, base: Option<&BaseRef>) -> Result<Topic, Fault> {
     let cli = Cli::new(caller)?;
     let repo = Path::new(&worktree.base_repo);
-    let tree = Path::new(&worktree.path);
-    let is_there = tree.join(".git").exists();
-    let at = if is_there { tree.to_owned() } else { repo.to_owned() };
-    let tip = match is_there {
-        true => {
-            recorded::check_branch(&cli, &at, &worktree.branch)?;
-            objects::commit(&cli, &at, "HEAD")?
+    let place = identity::open(&cli, Path::new(&worktree.path), repo)?;
+    let tip = match &place {
+        Some(place) => {
+            recorded::check_place(&cli, repo, place, &worktree.branch)?;
+            place.head.clone()
         }
-        false => objects::branch_tip(&cli, repo, &worktree.branch)?,
+        None => objects::branch_tip(&cli, repo, &worktree.branch)?,
     };
     let tip = tip.ok_or_else(|| Fault::new(format!("branch '{}' has no commit", worktree.branch)))?;
     let base = base_commit(&cli, repo, base)?;
-    let fork = cli.read(&at).args(["merge-base", &base, &tip]).line_if_any()?;
+    let fork = cli.read(repo).args(["merge-base", &base, &tip]).line_if_any()?;
     let fork = fork.ok_or_else(|| Fault::new(format!("'{}' and its base have no common commit", worktree.branch)))?;
-    let seen = match is_there {
-        true => snapshot(&cli, tree, &tip, Objects::Discard)?,
-        false => Snapshot::default(),
+    let seen = match &place {
+        Some(place) => snapshot(&cli, place, Objects::Discard)?,
+        None => Snapshot::default(),
     };
     let tree = seen.tree.unwrap_or_else(|| format!("{tip}^{{tree}}"));
-    Ok(Topic { cli, at, store: seen.store, fork, tip, tree, left_out: seen.left_out })
+    Ok(Topic { cli, repo: repo.to_owned(), store: seen.store, fork, tip, tree, left_out: seen.left_out })
 }
 
 /// Returns the current tip of the base branch, or the recorded commit if the branch no longer exists.
@@ -147,7 +144,7 @@ impl Topic {
     }
 
     fn run(&self, words: &[&str]) -> Result<Vec<u8>, Fault> {
-        let call = self.cli.read(&self.at);
+        let call = self.cli.read(&self.repo);
         let call = self.store.iter().fold(call, |call, store| store.of(call));
         let plain = ["diff-tree", "-r", "--no-ext-diff", "--no-textconv", "--no-renames", "--no-color"];
         Ok(call.args(plain).args(words).args([&self.fork, &self.tree]).run()?)
@@ -161,8 +158,7 @@ pub(crate) struct Snapshot {
     pub(crate) tree: Option<String>,
     /// Untracked paths that are not in the tree.
     pub(crate) left_out: Vec<String>,
-    /// The worktree's git directory, and the index from which the tree was written.
-    pub(crate) git_dir: PathBuf,
+    /// Index from which the tree was written.
     pub(crate) index: Option<Scratch>,
     store: Option<ObjectStore>,
     /// Keeps `git gc` away while no ref holds the new objects.
@@ -176,23 +172,12 @@ pub(crate) enum Objects {
     Discard,
 }
 
-/// Takes a snapshot of the uncommitted work in `tree`, whose HEAD is `tip`. Changes neither
-/// its index nor its files.
-pub(crate) fn snapshot(cli: &Cli, tree: &Path, tip: &str, objects: Objects) -> Result<Snapshot, Fault> {
-    let git_dir = match admin::link_of(tree).map_err(Fault::at(tree))? {
-        Some(entry) => entry,
-        None => PathBuf::from(cli.read(tree).args(["rev-parse", "--absolute-git-dir"]).line()?),
-    };
-    let place = Place {
-        git_dir: git_dir.clone(),
-        tree: tree.to_owned(),
-        head: Some(tip.to_owned()),
-        branch: None,
-        is_whole: true,
-    };
-    let changes = save::status(cli, &place, "all")?;
-    if changes.is_empty() && save::hidden_changes(cli, &place)? == 0 {
-        return Ok(Snapshot { git_dir, ..Snapshot::default() });
+/// Takes a snapshot of the uncommitted work in a worktree. Changes neither its index nor its files.
+pub(crate) fn snapshot(cli: &Cli, place: &Place, objects: Objects) -> Result<Snapshot, Fault> {
+    let (git_dir, tree) = (&place.git_dir, &place.tree);
+    let changes = save::status(cli, place, "all")?;
+    if changes.is_empty() && save::hidden_changes(cli, place)? == 0 {
+        return Ok(Snapshot::default());
     }
     let untracked = changes.iter().filter(|change| change.staged == b'?').map(|change| &change.path);
     let (out, kept): (Vec<_>, Vec<_>) =
@@ -202,13 +187,13 @@ pub(crate) fn snapshot(cli: &Cli, tree: &Path, tip: &str, objects: Objects) -> R
         let cause = format!("{} untracked files in {}, more than {UNTRACKED_MAX}", kept.len(), tree.display());
         return Err(Fault::new(cause).remedy("commit the files that matter and add the others to .gitignore"));
     }
-    let (copy, properties) = save::index_copy(cli, &place)?;
-    let common = admin::common_dir(tree).map_err(Fault::at(tree))?;
+    let (copy, properties) = save::index_copy(cli, place)?;
+    let common = place.common();
     let (store, hold) = match objects {
         Objects::Keep => (None, Some(gc_lock::hold(&common, gc_lock::LANDING_WAIT)?)),
-        Objects::Discard => (Some(ObjectStore::make(&git_dir, &common)?), None),
+        Objects::Discard => (Some(ObjectStore::make(git_dir, &common)?), None),
     };
-    let step = || store.iter().fold(save::step(cli, &place, &copy), |call, store| store.of(call));
+    let step = || store.iter().fold(save::step(cli, place, &copy), |call, store| store.of(call));
     let unmerged = match &properties {
         Some(properties) => properties.unmerged.clone(),
         None => {
@@ -226,15 +211,15 @@ pub(crate) fn snapshot(cli: &Cli, tree: &Path, tip: &str, objects: Objects) -> R
         step().args(["add", "-u", "--sparse", "--", "."]).run()?;
     }
     if !kept.is_empty() {
-        let list_file = Scratch::new(&git_dir, "list");
+        let list_file = Scratch::new(git_dir, "list");
         let mut list = list_file.create()?;
         let text = kept.iter().map(|path| path.as_slice()).collect::<Vec<_>>().join(&0);
-        list.write_all(&text).and_then(|()| list.rewind()).map_err(Fault::at(&git_dir))?;
+        list.write_all(&text).and_then(|()| list.rewind()).map_err(Fault::at(git_dir))?;
         let add = ["add", "--sparse", "--pathspec-from-file=-", "--pathspec-file-nul"];
         step().env("GIT_LITERAL_PATHSPECS", "1").args(add).input(list).run()?;
     }
     let made = step().arg("write-tree").line()?;
-    Ok(Snapshot { tree: Some(made), left_out, index: Some(copy), git_dir, store, hold })
+    Ok(Snapshot { tree: Some(made), left_out, index: Some(copy), store, hold })
 }
 
 /// Temporary object directory for new objects; existing objects are read from the repository.

@@ -12,7 +12,7 @@ use swarm_actors::flow::rules::state::Reason;
 use swarm_actors::flow::rules::validate::OwnerRules;
 
 use super::{Fail, Role, artifact, word};
-use swarm_git::worktrees::role::RoleTree;
+use swarm_git::worktrees::role::{self, RoleTree};
 use swarm_store::flows::feed::Kind;
 use swarm_store::flows::store::{Open, StoreError};
 use swarm_store::flows::turns::HANDOFF;
@@ -86,7 +86,9 @@ impl Role<'_> {
         let subject = format!("{what}: turn {} of {}", self.order.turn.number, self.order.turn.role);
         let branch = self.branch();
         let tree = RoleTree { dir: worktree, branch: &branch };
-        let kept = swarm_git::worktrees::role::commit_work(tree, &subject, &self.caller);
+        // The agent may have replaced the `.git` file since the turn started.
+        let verified = self.repo.as_deref().map_or(Ok(()), |repo| role::verify(worktree, repo));
+        let kept = verified.and_then(|()| role::commit_work(tree, &subject, &self.caller));
         kept.map(Some).map_err(|refusal| {
             let remedy = refusal.remedy.map(|remedy| format!(" ({remedy})")).unwrap_or_default();
             let message = format!("Error: {}{remedy}. Fix this, then signal again what comes next.", refusal.cause);

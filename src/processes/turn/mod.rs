@@ -30,6 +30,7 @@ use self::bring::Brought;
 use crate::processes::attempt::turn::take_turn;
 use crate::processes::turn::reporter::Spoken;
 use swarm_agents::{self, Report, Session, Turn, shell_script};
+use swarm_git::worktrees::role;
 use swarm_store::flows;
 use swarm_store::flows::active::{FlowSite, files_of};
 use swarm_store::flows::advance::{abort, is_open};
@@ -97,7 +98,11 @@ fn check(order: &Order, open: &Open) -> Result<(), Fail> {
 fn worktree(site: &FlowSite, caller: &Caller) -> Result<Option<PathBuf>, String> {
     let Some(repo) = &site.repo else { return Ok(None) };
     let here = swarm_git::repository::root(caller).map_err(|refusal| refusal.cause)?;
-    if here == *repo { Err(format!("'{}' is not a separate worktree", here.display())) } else { Ok(Some(here)) }
+    if here == *repo {
+        return Err(format!("'{}' is not a separate worktree", here.display()));
+    }
+    role::verify(&here, repo).map_err(|refusal| refusal.cause)?;
+    Ok(Some(here))
 }
 
 /// Returns the caller for git commands: this process with its environment.
@@ -141,6 +146,8 @@ struct Role<'a> {
     player: Player,
     caller: Caller,
     worktree: Option<PathBuf>,
+    /// Repository of the worktree.
+    repo: Option<PathBuf>,
     /// Record folder, to which artifacts are copied.
     record: String,
 }
@@ -152,7 +159,7 @@ impl<'a> Role<'a> {
         let player = site.config.player(&order.turn.role).map_err(Fail::Over)?;
         let worktree = worktree(&site, &caller).map_err(Fail::Over)?;
         let record = files.read()?.record_folder().to_owned();
-        Ok(Self { dir, order, files, player, caller, worktree, record })
+        Ok(Self { dir, order, files, player, caller, worktree, repo: site.repo.clone(), record })
     }
 
     fn play(&self) -> Result<(), Fail> {
@@ -162,7 +169,7 @@ impl<'a> Role<'a> {
         let mut session = self.session(&open);
         let mut said = self.prompt(session.is_some())?;
         if let Some(worktree) = &self.worktree {
-            swarm_git::worktrees::role::clear_stale_locks(worktree);
+            role::clear_stale_locks(worktree);
         }
         // A turn that was killed may have left its signal.
         if self.brings_what_was_left()? {
@@ -315,11 +322,11 @@ impl<'a> Role<'a> {
         let Some(worktree) = &self.worktree else { return Ok(String::new()) };
         let mut conflicts = String::new();
         let branch = self.branch();
-        let tree = swarm_git::worktrees::role::RoleTree { dir: worktree, branch: &branch };
+        let tree = role::RoleTree { dir: worktree, branch: &branch };
         for (from, commit) in &self.order.commits {
-            match swarm_git::worktrees::role::merge_handoff(tree, commit, from, &self.caller) {
-                Ok(swarm_git::worktrees::role::MergeOutcome::Merged) => {}
-                Ok(swarm_git::worktrees::role::MergeOutcome::Conflict(files)) => {
+            match role::merge_handoff(tree, commit, from, &self.caller) {
+                Ok(role::MergeOutcome::Merged) => {}
+                Ok(role::MergeOutcome::Conflict(files)) => {
                     let files = files.join(", ");
                     conflicts.push_str(&format!(
                         "The work of {from} (commit {commit}) conflicts with your worktree; the conflict markers are \
