@@ -161,6 +161,32 @@ fn a_killed_server_costs_no_exit_record() {
 }
 
 #[test]
+fn a_server_that_is_lost_at_once_closes_its_workers() {
+    let rig = Rig::new();
+    for round in 0..6 {
+        let name = format!("x{round}");
+        rig.spawn(&name, &["--tmux"], &["sleep", "600"]);
+        proc::kill(servers(&rig)[0]);
+        rig.wait(&name);
+        assert_eq!(rig.exit(&name), "signal SIGHUP, closed");
+    }
+}
+
+#[test]
+fn a_closed_window_shows_at_once() {
+    let rig = Rig::new();
+    for round in 0..3 {
+        let name = format!("x{round}");
+        rig.spawn(&name, &["--tmux", "--session", "s"], &["sleep", "600"]);
+        rig.spawn(&format!("y{round}"), &["--tmux", "--session", "s"], &["sleep", "600"]);
+        rig.tmux(&["kill-window", "-t", &format!("s:{name}")]).ok();
+        assert_eq!(rig.swarm(&["ls", "--format", "names", "--status", "running"]).ok(), format!("y{round}\n"));
+        rig.tmux(&["kill-window", "-t", &format!("s:y{round}")]).ok();
+        rig.swarm(&["clean", "--all"]).is(0, &format!("cleaned {name}\ncleaned y{round}\n"), "");
+    }
+}
+
+#[test]
 fn a_server_without_its_socket_recreates_it_and_is_not_duplicated() {
     let rig = Rig::new();
     rig.spawn("a", &["--tmux"], &["sleep", "600"]);
