@@ -339,11 +339,11 @@ async fn a_clean_waits_for_a_worker_whose_window_was_closed() {
     rig.world.processes.close_window(&key);
     let refused = rig.clean("a").await.expect_err("it did not end in time");
     assert_eq!(refused.kind, RefusalKind::Running);
-    let processes = rig.world.processes.clone();
-    tokio::spawn(async move {
-        tokio::time::sleep(Duration::from_millis(300)).await;
-        processes.end_because(&key, Ended::Signal(1), Reason::Closed);
-    });
-    rig.clean("a").await.expect("it has ended");
+    let end = async {
+        rig.world.pass(Duration::from_millis(300)).await;
+        rig.world.processes.end_because(&key, Ended::Signal(1), Reason::Closed);
+    };
+    let (cleaned, ()) = tokio::join!(rig.clean("a"), end);
+    cleaned.expect("it has ended");
     rig.check();
 }
