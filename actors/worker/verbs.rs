@@ -18,7 +18,7 @@ use swarm_model::{Recovery, RestartPolicy};
 use swarm_ports::{DirFacts, SessionError, SpecFacts};
 
 /// Maximum time in which a worker whose window was closed is expected to end.
-const CLOSING_MAX: Duration = Duration::from_millis(500);
+const CLOSING_MAX: Duration = Duration::from_secs(1);
 
 impl State {
     pub(super) async fn spawn(&mut self, request: SpawnRequest) -> Result<Spawned, Refusal> {

@@ -66,6 +66,8 @@ pub struct Tail {
     base: u64,
     /// Rotated part that belongs to `base`. Kept open, so that no other file gets its inode.
     part: Option<(Identity, Rc<File>)>,
+    /// Whether that part begins as the log, which is about to be truncated.
+    is_copied: bool,
 }
 
 /// Device and inode.
@@ -74,7 +76,7 @@ type Identity = (u64, u64);
 impl Tail {
     pub fn new(path: PathBuf) -> Self {
         let older = log_parts::older(&path);
-        Self { path, older, file: None, offset: 0, base: 0, part: None }
+        Self { path, older, file: None, offset: 0, base: 0, part: None, is_copied: false }
     }
 
     /// Reports whether the log or its rotated part exists.
@@ -109,7 +111,7 @@ impl Tail {
             log_parts::unlock(file);
         }
         let older = older?.map(Rc::new);
-        self.offset = 0;
+        (self.offset, self.is_copied) = (0, false);
         self.base = older.as_deref().and_then(log_parts::part_of).map_or(0, |part| part.next);
         self.part = match &older {
             Some(older) => Some((identity(older).map_err(|error| self.unreadable(&error))?, Rc::clone(older))),
@@ -163,9 +165,12 @@ impl Tail {
                 continue;
             }
             if meta.len() < self.offset {
-                // Truncated without a part, because the disk was full.
+                // Truncated without a part, because the disk was full, or by whoever copied it before.
+                if let Some((_, older)) = self.part.as_ref().filter(|_| self.is_copied) {
+                    self.copy(older, self.offset, sink)?;
+                }
                 self.file = Some(file);
-                self.offset = 0;
+                (self.offset, self.is_copied) = (0, false);
                 continue;
             }
             match fs::metadata(&self.path) {
@@ -191,13 +196,21 @@ impl Tail {
             self.file = Some(file);
             return Ok(());
         }
-        let Some(older) = self.open()? else { return Ok(()) };
-        let from = match log_parts::part_of(&older) {
-            // If its beginning was not kept, some output is lost.
-            Some(part) => position.saturating_sub(part.start),
-            None => offset,
-        };
-        self.copy(&older, from, sink)
+        let older = self.open()?;
+        let now = self.file.as_ref().map(File::metadata).transpose().map_err(|error| self.unreadable(&error))?;
+        let is_whole = now.is_some_and(|now| (now.dev(), now.ino()) == own && now.len() >= offset);
+        let part = older.as_deref().and_then(log_parts::part_of);
+        if part.is_none() && is_whole {
+            // The part was deleted, or somebody else copies the log and truncates it in a moment.
+            (self.offset, self.is_copied) = (offset, older.is_some());
+            return Ok(());
+        }
+        // If the beginning of a part was not kept, some output is lost.
+        let from = part.map_or(offset, |part| position.saturating_sub(part.start));
+        match older {
+            Some(older) => self.copy(&older, from, sink),
+            None => Ok(()),
+        }
     }
 
     /// Passes on the bytes of the log from the present offset to its end, at most `left`. Reports whether the log was
@@ -380,6 +393,16 @@ mod tests {
         assert_eq!(taken(|sink| tail.drain(sink).map(drop)), "a\n");
         append(&one.path, "b\n");
         assert_eq!(taken(|sink| tail.drain(sink).map(drop)), "b\n");
+        // Copied by another program, with a read before it truncates the log.
+        fs::copy(&one.path, &one.older).expect("copied");
+        assert_eq!(taken(|sink| tail.drain(sink).map(drop)), "");
+        fs::write(&one.path, "").expect("truncated");
+        append(&one.path, "x\n");
+        assert_eq!(taken(|sink| tail.drain(sink).map(drop)), "x\n");
+        append(&one.path, "yy\n");
+        assert_eq!(taken(|sink| tail.drain(sink).map(drop)), "yy\n");
+        fs::remove_file(&one.older).expect("removed");
+        assert_eq!(taken(|sink| tail.drain(sink).map(drop)), "");
         // Written, copied, truncated and written again between two reads.
         append(&one.path, "c\n");
         fs::copy(&one.path, &one.older).expect("copied");

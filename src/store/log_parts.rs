@@ -17,7 +17,7 @@ use rustix::fs::{XattrFlags, fgetxattr, fsetxattr};
 /// Name of the extended attribute: two decimal numbers.
 const ATTRIBUTE: &str = "user.swarm.part";
 /// Maximum time for which a suspended process may delay others with its lock.
-const LOCK_MAX: Duration = Duration::from_millis(200);
+const LOCK_MAX: Duration = Duration::from_secs(2);
 /// Pause between two tries to lock.
 const LOCK_PAUSE: Duration = Duration::from_millis(1);
 const BLOCK_BYTES: usize = 1 << 20;

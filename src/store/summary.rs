@@ -62,7 +62,7 @@ pub struct Records {
 }
 
 /// Maximum time in which the workers of closed windows are expected to end.
-const CLOSING_MAX: Duration = Duration::from_millis(500);
+const CLOSING_MAX: Duration = Duration::from_secs(1);
 
 impl Records {
     /// Opens the directory; `None` if it does not exist, so that there are no records.
