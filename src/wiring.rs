@@ -7,6 +7,7 @@ use std::sync::Arc;
 use swarm_ports::Ports;
 use tracing_subscriber::EnvFilter;
 
+use crate::processes::guard;
 use crate::processes::launcher::ShimLauncher;
 use swarm_git::Git;
 use swarm_git::landing::GitLandings;
@@ -63,24 +64,26 @@ pub fn ports(paths: &Paths) -> io::Result<Wired> {
 }
 
 /// Logs JSON lines to standard error, which the guard has redirected to `supervisor.log`.
-pub fn trace() {
+pub fn trace(paths: &Paths) {
+    let log = paths.supervisor_log();
     let filter = EnvFilter::try_from_env("SWARM_LOG").unwrap_or_else(|_| EnvFilter::new("info,ractor=warn"));
     let subscriber = tracing_subscriber::fmt()
         .json()
         .flatten_event(true)
-        .with_writer(|| Quiet(io::stderr()))
+        .with_writer(move || Quiet(io::stderr(), log.clone()))
         .log_internal_errors(false)
         .with_env_filter(filter);
     let _ = subscriber.try_init();
     std::panic::set_hook(Box::new(|panic| tracing::error!(%panic, "a panic")));
 }
 
-/// Standard error that ignores write errors: a full disk must not end the supervisor when it logs that.
-struct Quiet(io::Stderr);
+/// Standard error that ignores write errors: a full disk must not end the supervisor when it logs that. Keeps the log
+/// within its limit.
+struct Quiet(io::Stderr, PathBuf);
 
 impl io::Write for Quiet {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        let _ = self.0.write_all(bytes);
+        let _ = self.0.write_all(bytes).and_then(|()| guard::bound_log(&self.1));
         Ok(bytes.len())
     }
 

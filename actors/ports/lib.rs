@@ -26,7 +26,7 @@ pub use launch::{LaunchError, Launcher, Prepared, StopOrder};
 pub use loops::{Filed, Found, Loops};
 pub use nudges::Nudges;
 pub use process::{Gone, ProcessError, Processes, WindowTarget};
-pub use records::{DirFacts, LeaseFacts, Mark, Records, SpecFacts};
+pub use records::{DirFacts, LeaseFacts, Mark, Records, Scan, SpecFacts, Unreadable};
 pub use runs::{Journaled, Runs, Telling};
 pub use session::{Beaten, Life, LifeEnd, Opening, SessionError, Sessions, Sight};
 pub use terminal::{TerminalError, Terminals, Typing};

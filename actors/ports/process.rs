@@ -35,6 +35,9 @@ pub trait Processes: Send + Sync {
     /// Reports whether this process is alive, and not another one with its pid.
     fn is_alive(&self, process: &ProcessId) -> bool;
 
+    /// Reports whether the terminal of this process has hung up, because its window was closed.
+    fn has_hung_up(&self, process: &ProcessId) -> bool;
+
     /// Asks the shim to end its worker's process tree (TERM, five seconds, KILL) and to write the exit record.
     /// Returns at once; `gone` for the shim resolves when that is done.
     ///

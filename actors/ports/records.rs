@@ -61,16 +61,47 @@ pub struct DirFacts {
     pub wanted: Wanted,
 }
 
+/// Generation whose records exist and cannot be read. Its worker may be alive.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Unreadable {
+    pub name: String,
+    pub generation: u64,
+    pub cause: String,
+}
+
+/// All generations on disk, ordered by name and generation.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Scan {
+    pub dirs: Vec<DirFacts>,
+    /// A damaged directory must not keep the other workers from being supervised, so it is listed here.
+    pub unreadable: Vec<Unreadable>,
+}
+
+impl Scan {
+    /// Returns the records if all of them could be read.
+    ///
+    /// # Errors
+    /// Fails with the first directory that could not be read.
+    pub fn complete(self) -> io::Result<Vec<DirFacts>> {
+        match self.unreadable.first() {
+            None => Ok(self.dirs),
+            Some(Unreadable { name, generation, cause }) => {
+                Err(io::Error::other(format!("cannot read the records in w/{name}.{generation}: {cause}")))
+            }
+        }
+    }
+}
+
 /// Records of workers: the directories below `w/`.
 pub trait Records: Send + Sync {
     /// Does the same as `scan` on the caller's thread, for code that may block.
     ///
     /// # Errors
-    /// Fails if `w/` or a directory in it cannot be read.
-    fn scan_now(&self) -> io::Result<Vec<DirFacts>>;
+    /// Fails if `w/` cannot be read, or if the system lacks the resources to read a directory in it.
+    fn scan_now(&self) -> io::Result<Scan>;
 
-    /// Returns all generations on disk, ordered by name and generation.
-    fn scan(&self) -> BoxFuture<'_, io::Result<Vec<DirFacts>>>;
+    /// Returns all generations on disk.
+    fn scan(&self) -> BoxFuture<'_, io::Result<Scan>>;
 
     /// Returns one generation. `None` if it has no directory.
     fn observe<'a>(&'a self, name: &'a str, generation: u64) -> BoxFuture<'a, io::Result<Option<DirFacts>>>;
@@ -86,7 +117,7 @@ pub trait Records: Send + Sync {
     fn tidy(&self) -> BoxFuture<'_, io::Result<()>>;
 
     /// Removes generations of this name, other than `keep`, that were executed and have ended. They are left behind
-    /// if an earlier removal failed.
+    /// if an earlier removal failed. Continues after an error and returns the first one.
     fn remove_leftovers<'a>(&'a self, name: &'a str, keep: Option<u64>) -> BoxFuture<'a, io::Result<()>>;
 
     /// Waits for at most a few seconds until no process holds the lease of this generation. Returns `false` if it is

@@ -138,8 +138,8 @@ pub trait Sessions: Send + Sync {
     fn end<'a>(&'a self, life: &'a Life, end: LifeEnd) -> BoxFuture<'a, Result<(), SessionError>>;
 
     /// Writes a beat for each worker that has a session, and observes all of them, in one task. Returns a result for
-    /// each worker, in order.
-    fn beat(&self, lives: Vec<(Arc<Life>, Option<Fence>)>) -> BoxFuture<'static, Vec<(Beaten, Sight)>>;
+    /// each worker, in order. A worker that could not be observed has no sight, which is no sign of progress.
+    fn beat(&self, lives: Vec<(Arc<Life>, Option<Fence>)>) -> BoxFuture<'static, Vec<(Beaten, Option<Sight>)>>;
 
     /// Notes why the worktree `dir` was kept: it contains work that is not saved elsewhere.
     fn preserve<'a>(&'a self, dir: &'a str, reason: &'a str, details: &'a str) -> BoxFuture<'a, ()>;

@@ -118,7 +118,7 @@ impl State {
     fn rebuild(&self) -> impl Fn() -> io::Result<Vec<Row>> + Send + 'static {
         let ports = self.ports.clone();
         move || {
-            let rows = reconcile::rebuild(&ports.records.scan_now()?, &ports.clock.host());
+            let rows = reconcile::rebuild(&ports.records.scan_now()?.complete()?, &ports.clock.host());
             if !rows.is_empty() {
                 tracing::warn!(rows = rows.len(), "state.json is damaged or missing; using the workers' records");
             }

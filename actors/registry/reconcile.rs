@@ -135,6 +135,17 @@ fn theirs(row: Arc<Row>, foreign: Option<ProcessId>) -> WorkerView {
     }
 }
 
+/// Reports whether the worker of these records runs under its shim.
+pub fn runs(facts: &DirFacts) -> bool {
+    let executed = matches!(facts.spec, SpecFacts::Executed(_));
+    executed && facts.lease.held && facts.lease.worker_alive && facts.exit.is_none()
+}
+
+/// Reports whether a row is that of an earlier generation of a worker of ours.
+pub fn is_older(row: &Row, generation: u64) -> bool {
+    row.swarm().is_some_and(|meta| meta.generation < generation)
+}
+
 /// Returns the state that follows from the records of a generation.
 pub fn fine_state<'a>(evidence: impl Into<Evidence<'a>>) -> FineState {
     let evidence = evidence.into();

@@ -42,7 +42,7 @@ pub enum Event {
     /// From the timer.
     Tick,
     /// From the task that wrote a round of beats.
-    Beaten(Vec<(Arc<Life>, Beaten, Sight)>, Round),
+    Beaten(Vec<(Arc<Life>, Beaten, Option<Sight>)>, Round),
     /// From the task that read a worker's screen: its text, `None` if it could not be read.
     Looked(Arc<Life>, Sight, Option<String>),
 }
@@ -243,7 +243,7 @@ impl Machine {
         effects
     }
 
-    fn beaten(&mut self, life: &Arc<Life>, beaten: Beaten, sight: Sight) -> Vec<Effect> {
+    fn beaten(&mut self, life: &Arc<Life>, beaten: Beaten, sight: Option<Sight>) -> Vec<Effect> {
         let now_ms = self.now_ms;
         // The generation may have ended in the meantime, and the next one may have its session.
         let Some(tracked) = self.tracked(life) else { return Vec::new() };
@@ -252,6 +252,8 @@ impl Machine {
             Beaten::Missing => return vec![Effect::Run(Arc::clone(life), tracked.fence.clone())],
             Beaten::Done => {}
         }
+        // What could not be observed is neither progress nor silence.
+        let Some(sight) = sight else { return Vec::new() };
         let young = now_ms.saturating_sub(tracked.began_ms) <= FIRST_MS;
         let seen = tracked
             .looked

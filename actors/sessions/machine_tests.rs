@@ -76,7 +76,7 @@ fn beats_do_not_queue_up_on_a_slow_disk() {
     running(&mut machine, &a);
     assert_eq!(machine.on(Event::Tick).len(), 2);
     assert_eq!(machine.on(Event::Tick), vec![Effect::Arm]);
-    machine.on(Event::Beaten(vec![(Arc::clone(&a), Beaten::Done, Sight::default())], Round::All));
+    machine.on(Event::Beaten(vec![(Arc::clone(&a), Beaten::Done, Some(Sight::default()))], Round::All));
     assert_eq!(machine.on(Event::Tick).len(), 2);
 }
 
@@ -86,8 +86,9 @@ fn a_session_taken_by_another_launch_is_reported_once_and_left_alone() {
     let a = life("a", 2);
     running(&mut machine, &a);
     let found = Fence { session: "theirs".to_owned(), started_ms: 9 };
-    let lost =
-        || Event::Beaten(vec![(Arc::clone(&a), Beaten::Lost { found: found.clone() }, Sight::default())], Round::All);
+    let lost = || {
+        Event::Beaten(vec![(Arc::clone(&a), Beaten::Lost { found: found.clone() }, Some(Sight::default()))], Round::All)
+    };
     let told = Effect::TellLost { worker: "a".to_owned(), generation: 2, found: found.clone() };
     assert_eq!(machine.on(lost()), vec![told]);
     assert_eq!(machine.on(lost()), Vec::new());
@@ -99,7 +100,7 @@ fn a_removed_state_is_written_again() {
     let mut machine = Machine::new(10_000);
     let a = life("a", 1);
     running(&mut machine, &a);
-    let missing = || Event::Beaten(vec![(Arc::clone(&a), Beaten::Missing, Sight::default())], Round::All);
+    let missing = || Event::Beaten(vec![(Arc::clone(&a), Beaten::Missing, Some(Sight::default()))], Round::All);
     assert_eq!(machine.on(missing()), vec![Effect::Run(Arc::clone(&a), Some(fence(&a)))]);
     machine.on(Event::Ended(Arc::clone(&a), ended()));
     assert_eq!(machine.on(missing()), Vec::new());
@@ -113,7 +114,7 @@ fn late_reports_of_a_generation_do_not_affect_the_next() {
     running(&mut machine, &new);
     let found = fence(&new);
     assert_eq!(
-        machine.on(Event::Beaten(vec![(Arc::clone(&old), Beaten::Lost { found }, Sight::default())], Round::All)),
+        machine.on(Event::Beaten(vec![(Arc::clone(&old), Beaten::Lost { found }, Some(Sight::default()))], Round::All)),
         Vec::new()
     );
     assert_eq!(machine.on(Event::Ended(Arc::clone(&old), None)), vec![Effect::End(old, None, 1)]);
@@ -131,7 +132,7 @@ fn silence(machine: &mut Machine, life: &Arc<Life>, ticks: u32, screen: &str) ->
     for _ in 0..ticks {
         machine.on(Event::Tick);
         let mut effects =
-            machine.on(Event::Beaten(vec![(Arc::clone(life), Beaten::Done, Sight::default())], Round::All));
+            machine.on(Event::Beaten(vec![(Arc::clone(life), Beaten::Done, Some(Sight::default()))], Round::All));
         if let [Effect::Look(life, sight)] = &effects[..] {
             let looked = Event::Looked(Arc::clone(life), sight.clone(), Some(screen.to_owned()));
             effects = machine.on(looked);
@@ -169,7 +170,7 @@ fn marks(life: &Arc<Life>, ticks: &[(Option<&str>, &str)]) -> Vec<Option<Mark>> 
     for (output, (waiting, screen)) in [&[(None, ""); 3], ticks].concat().into_iter().enumerate() {
         machine.on(Event::Tick);
         let sight = Sight { waiting: waiting.map(str::to_owned), output: output as u64, ..Sight::default() };
-        let mut effects = machine.on(Event::Beaten(vec![(Arc::clone(life), Beaten::Done, sight)], Round::All));
+        let mut effects = machine.on(Event::Beaten(vec![(Arc::clone(life), Beaten::Done, Some(sight))], Round::All));
         if let [Effect::Look(life, sight)] = &effects[..] {
             effects = machine.on(Event::Looked(Arc::clone(life), sight.clone(), Some(screen.to_owned())));
         }
@@ -194,6 +195,26 @@ fn a_worker_that_reports_a_wait_is_marked_until_it_reports_or_shows_the_end_of_i
     let plan = script.plan.clone().map(|plan| SessionPlan { provider: Some("claude".to_owned()), ..plan });
     let attempt = Arc::new(Life { plan, ..Life::clone(&script) });
     assert_eq!(marks(&attempt, &[(asked, "")]), [], "its run reports the wait");
+}
+
+#[test]
+fn a_worker_that_cannot_be_observed_makes_no_progress() {
+    let watch = Some(WatchRules { after_ms: 60_000, message: "go on".to_owned() });
+    let life = Arc::new(Life { watch, ..Life::clone(&life("a", 1)) });
+    let step_after = |is_observed: fn(u64) -> bool| {
+        let mut machine = Machine::new(30_000);
+        machine.on(Event::Began(Arc::clone(&life)));
+        machine.on(Event::Ran(Arc::clone(&life), Ok(fence(&life))));
+        (1..100).find(|tick| {
+            machine.on(Event::Tick);
+            let sight = is_observed(*tick).then(|| Sight { output: 7, ..Sight::default() });
+            let effects = machine.on(Event::Beaten(vec![(Arc::clone(&life), Beaten::Done, sight)], Round::All));
+            effects.iter().any(|effect| matches!(effect, Effect::Mark { mark: Some(Mark::Stuck(_)), .. }))
+        })
+    };
+    let always = step_after(|_| true).expect("it makes no progress");
+    assert!(step_after(|tick| tick % 2 == 0).is_some_and(|tick| tick <= always + 1), "a failed look counted as output");
+    assert_eq!(step_after(|_| false), None, "a worker that was never seen is not judged");
 }
 
 #[test]
@@ -273,7 +294,10 @@ fn any_event() -> impl Strategy<Value = Event> {
             2 => Event::Ran(life, Ok(fence)),
             3 => Event::Ran(life, Err(SessionError::System("full".to_owned()))),
             5 => Event::Unended(life, None, 1),
-            4 => Event::Beaten(vec![(life, Beaten::Lost { found: Fence::default() }, Sight::default())], Round::All),
+            4 => Event::Beaten(
+                vec![(life, Beaten::Lost { found: Fence::default() }, Some(Sight::default()))],
+                Round::All,
+            ),
             _ => Event::Tick,
         }
     })

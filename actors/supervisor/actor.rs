@@ -123,7 +123,7 @@ impl Actor for Supervisor {
             SupervisorMessage::Runs(reply) => drop(reply.send(state.runs.all().cloned().collect())),
             SupervisorMessage::RequestEnded => {
                 state.feed(Event::RequestEnded).await?;
-                state.notice_others().await;
+                state.notice_others().await?;
             }
             SupervisorMessage::Report(report) => state.reported(report).await?,
             SupervisorMessage::Heartbeat(told) => state.heartbeat_told(told),
@@ -201,12 +201,23 @@ impl State {
         self.perform(effects).await
     }
 
-    async fn notice_others(&self) {
-        if self.registry.changed_by_others().await
-            && let Err(error) = adopt::forget_dropped(&self.ports, &self.registry).await
-        {
-            tracing::warn!(%error, "cannot delete the records of workers that another program removed");
+    /// Handles rows that another program has removed since the last call. Returns the names of the workers that get
+    /// their row back.
+    async fn notice_others(&mut self) -> Result<Vec<String>, ActorProcessingErr> {
+        if !self.registry.changed_by_others().await {
+            return Ok(Vec::new());
         }
+        let mut names = Vec::new();
+        match adopt::settle_dropped(&self.ports, &self.registry).await {
+            Ok(lost) => {
+                for (name, generation) in lost {
+                    self.worker(&name).await?.restore(generation);
+                    names.push(name);
+                }
+            }
+            Err(error) => tracing::warn!(%error, "cannot check the workers whose rows another program removed"),
+        }
+        Ok(names)
     }
 
     /// Aborts the idle timer, so that it does not wake a process that has work.
@@ -254,8 +265,9 @@ impl State {
 
     async fn restart_worker(&mut self, name: &str) -> Result<(), ActorProcessingErr> {
         // Roll back or complete a start that the failed actor was carrying out.
-        if let Err(error) = adopt::sweep(&self.ports, &self.registry, &|other| other == name).await {
-            tracing::error!(worker = name, %error, "cannot check what a failed worker actor left");
+        match adopt::sweep(&self.ports, &self.registry, &|other| other == name).await {
+            Ok(tasks) => self.assign(tasks).await?,
+            Err(error) => tracing::error!(worker = name, %error, "cannot check what a failed worker actor left"),
         }
         self.worker(name).await?.adopt();
         Ok(())
@@ -272,8 +284,16 @@ impl State {
     }
 
     async fn adopt_all(&mut self) -> Result<(), ActorProcessingErr> {
-        for name in adopt::sweep(&self.ports, &self.registry, &|_| true).await? {
-            self.worker(&name).await?.adopt();
+        let tasks = adopt::sweep(&self.ports, &self.registry, &|_| true).await?;
+        self.assign(tasks).await
+    }
+
+    async fn assign(&mut self, tasks: Vec<adopt::Task>) -> Result<(), ActorProcessingErr> {
+        for task in tasks {
+            match task {
+                adopt::Task::Adopt(name) => self.worker(&name).await?.adopt(),
+                adopt::Task::RollBack(facts) => self.worker(&facts.name).await?.roll_back(facts),
+            }
         }
         Ok(())
     }
@@ -325,7 +345,7 @@ impl State {
     /// Dispatches a request to the workers that it names. A separate task waits for them.
     async fn begin(&mut self, request: Request, answers: UnboundedSender<Answer>) -> Result<(), ActorProcessingErr> {
         self.feed(Event::RequestBegan).await?;
-        let names = match self.names(&request).await {
+        let mut names = match self.names(&request).await {
             Ok(names) => names,
             Err(refusal) => {
                 let _ = answers.send(Answer::Refused(refusal));
@@ -333,6 +353,11 @@ impl State {
                 return self.feed(Event::RequestEnded).await;
             }
         };
+        if request.is_about_all() {
+            // The list was just read, so a row that is missing in it is noticed now.
+            let restored = self.notice_others().await?;
+            names.extend(restored.into_iter().filter(|name| !names.contains(name)).collect::<Vec<_>>());
+        }
         let ending = self.ending(&request, &names);
         let mut workers = Vec::with_capacity(names.len());
         for name in names {

@@ -1,51 +1,67 @@
 //! Startup of a supervisor: reconciles what is on disk with what runs, by means of the records that
 //! an ordinary start writes.
 
+use std::sync::Arc;
+
 use super::error::SupervisorError;
 use super::machine::{Adoption, adoptions};
-use crate::registry::{Mutation, RegistryHandle};
-use crate::worker;
-use swarm_model::{Event, EventKind};
-use swarm_ports::{DirFacts, Ports, SpecFacts};
+use crate::registry::{Mutation, RegistryHandle, reconcile};
+use swarm_model::Row;
+use swarm_ports::{DirFacts, Ports, Scan, SpecFacts, Unreadable};
 
-/// Cleans up dead starts and records among the names that `wanted` selects. Returns the names that
-/// need an actor.
+/// Work for the actor of a worker that was found on disk.
+pub enum Task {
+    /// Adopt the worker of this name.
+    Adopt(String),
+    /// Roll back a start that was never committed.
+    RollBack(Box<DirFacts>),
+}
+
+/// Cleans up dead records among the names that `wanted` selects. Returns what is left for the actors.
 pub async fn sweep(
     ports: &Ports,
     registry: &RegistryHandle,
     wanted: &(dyn Fn(&str) -> bool + Sync),
-) -> Result<Vec<String>, SupervisorError> {
+) -> Result<Vec<Task>, SupervisorError> {
     let rows = registry.rows().await?;
-    let mut dirs = ports.records.scan().await.map_err(SupervisorError::Records)?;
+    let Scan { mut dirs, unreadable } = ports.records.scan().await.map_err(SupervisorError::Records)?;
     dirs.retain(|facts| wanted(&facts.name));
-    let mut names = Vec::new();
+    // The actor of a worker whose records cannot be read tries again until it can adopt the worker.
+    let is_current = |one: &&Unreadable| {
+        let of =
+            |row: &&Arc<Row>| row.name == one.name && row.swarm().is_some_and(|meta| meta.generation == one.generation);
+        wanted(&one.name) && rows.iter().any(|row| of(&row))
+    };
+    let mut tasks: Vec<Task> = unreadable.iter().filter(is_current).map(|one| Task::Adopt(one.name.clone())).collect();
+    let is_damaged = |name: &str| unreadable.iter().any(|one| one.name == name);
     for adoption in adoptions(&rows, &dirs, &ports.clock.host()) {
         match adoption {
-            Adoption::Worker(name) => names.push(name),
+            Adoption::Worker(name) => tasks.push(Task::Adopt(name)),
             Adoption::AdoptBack(row) => {
                 tracing::warn!(worker = %row.name, "a running worker has no row; inserting it again");
                 if let Err(error) = registry.mutate(Mutation::Insert(row)).await {
                     tracing::error!(%error, "cannot insert the missing row");
                 }
             }
-            Adoption::Remove { name, generation, with_logs } => remove(ports, &name, generation, with_logs).await,
-            Adoption::Abort(facts) => {
-                if abort(ports, registry, *facts.clone()).await.is_none() {
-                    names.push(facts.name);
-                }
+            Adoption::Remove { name, generation, with_logs } => {
+                remove(ports, &name, generation, with_logs && !is_damaged(&name)).await;
             }
+            // In the worker's actor: a worktree whose removal hangs must not keep the supervisor from starting.
+            Adoption::Abort(facts) => tasks.push(Task::RollBack(facts)),
         }
     }
-    Ok(names)
+    Ok(tasks)
 }
 
-/// Deletes the records of ended workers whose row another program removed; that program does not
-/// know of the records. Lists the directories before the rows, so that a start that is committed in
-/// between has its row.
-pub async fn forget_dropped(ports: &Ports, registry: &RegistryHandle) -> Result<(), SupervisorError> {
-    let mut dirs = ports.records.scan().await.map_err(SupervisorError::Records)?;
+/// Handles the rows that another program dropped. Deletes the records of ended workers, which that
+/// program does not know of. Returns the running workers, with their generations: nobody cleans a
+/// running worker, so that program saved a list that it had read before the start. Lists the
+/// directories before the rows, so that a start that is committed in between has its row.
+pub async fn settle_dropped(ports: &Ports, registry: &RegistryHandle) -> Result<Vec<(String, u64)>, SupervisorError> {
+    let Scan { mut dirs, unreadable } = ports.records.scan().await.map_err(SupervisorError::Records)?;
     let rows = registry.rows().await?;
-    let names: Vec<String> = dirs.iter().map(|facts| facts.name.clone()).collect();
+    let mut names: Vec<String> = dirs.iter().map(|facts| facts.name.clone()).collect();
+    names.extend(unreadable.into_iter().map(|one| one.name));
     // A spec that was not executed yet belongs to a start in progress.
     dirs.retain(|facts| matches!(facts.spec, SpecFacts::Executed(_)));
     for adoption in adoptions(&rows, &dirs, &ports.clock.host()) {
@@ -54,7 +70,10 @@ pub async fn forget_dropped(ports: &Ports, registry: &RegistryHandle) -> Result<
             remove(ports, &name, generation, alone).await;
         }
     }
-    Ok(())
+    let has_row =
+        |facts: &DirFacts| rows.iter().any(|row| row.name == facts.name && !reconcile::is_older(row, facts.generation));
+    let is_lost = |facts: &&DirFacts| reconcile::runs(facts) && !has_row(facts);
+    Ok(dirs.iter().filter(is_lost).map(|facts| (facts.name.clone(), facts.generation)).collect())
 }
 
 async fn remove(ports: &Ports, name: &str, generation: u64, with_logs: bool) {
@@ -65,37 +84,4 @@ async fn remove(ports: &Ports, name: &str, generation: u64, with_logs: bool) {
     if let Err(error) = removed {
         tracing::warn!(worker = name, generation, %error, "cannot delete records that belong to no row");
     }
-}
-
-/// Rolls back a start that was never committed, once its shim has noticed that and released the
-/// lease. Returns `None` if the shim still holds the lease or the row was committed after all.
-async fn abort(ports: &Ports, registry: &RegistryHandle, facts: DirFacts) -> Option<()> {
-    if !ports.records.lease_is_let_go(&facts.name, facts.generation).await {
-        return None;
-    }
-    let now = ports.records.observe(&facts.name, facts.generation).await.ok().flatten();
-    if let Some(now) = &now
-        && let Ok(Some(row)) = registry.find(&facts.name).await
-        && crate::registry::reconcile::belongs(&row, now)
-    {
-        return None;
-    }
-    if let Some(spec) = facts.spec.spec() {
-        if let Some(plan) = &spec.worktree {
-            let caller = worker::caller_of(&spec.contract, &spec.request);
-            if let Err(error) = ports.worktrees.undo(plan, &caller).await {
-                tracing::error!(worker = %facts.name, path = %plan.path, %error, "cannot roll back a worktree");
-                return Some(());
-            }
-        }
-        ports.events.emit(Event {
-            at_ms: ports.clock.wall_ms(),
-            worker: Some(facts.name.clone()),
-            generation: Some(facts.generation),
-            request: Some(spec.request.clone()),
-            kind: EventKind::StartAborted { cause: "interrupted before the command was executed".to_owned() },
-        });
-    }
-    remove(ports, &facts.name, facts.generation, false).await;
-    Some(())
 }

@@ -10,7 +10,7 @@ use crate::worker::{Report, WorkerHandle};
 use swarm_model::run::Wish;
 use swarm_model::{
     Answer, CleanRequest, FlowPlace, FlowRequest, KillRequest, LoopRequest, MergeRequest, NudgeRequest, RecoverRequest,
-    Refusal, RespawnRequest, RunRequest, SpawnRequest, Target,
+    Refusal, RespawnRequest, RunRequest, Scope, SpawnRequest, Target,
 };
 
 /// Request about workers, from a person or a script.
@@ -21,6 +21,17 @@ pub enum Request {
     Clean(Box<CleanRequest>),
     Respawn(Box<RespawnRequest>),
     Recover(Box<RecoverRequest>),
+}
+
+impl Request {
+    /// Reports whether the request is about all workers instead of named ones.
+    pub fn is_about_all(&self) -> bool {
+        match self {
+            Self::Kill(kill) => kill.scope == Scope::All,
+            Self::Clean(clean) => clean.scope == Scope::All,
+            Self::Spawn(_) | Self::Respawn(_) | Self::Recover(_) => false,
+        }
+    }
 }
 
 /// Reason why the supervisor exits.

@@ -48,8 +48,7 @@ pub async fn carry_out(
     desk: Desk,
     answers: UnboundedSender<Answer>,
 ) {
-    let all = matches!(&request, Request::Kill(kill) if kill.scope == Scope::All)
-        || matches!(&request, Request::Clean(clean) if clean.scope == Scope::All);
+    let all = request.is_about_all();
     let request = Arc::new(request);
     let begin = |(worker, name)| tokio::spawn(one_or_next(Arc::clone(&request), worker, name, desk.clone()));
     let tasks: Vec<_> = workers.into_iter().map(begin).collect();

@@ -1,8 +1,8 @@
 //! Workers and their shims as processes. They end when a test ends them, and shims write exit
 //! records.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use super::clock::FakeClock;
@@ -22,11 +22,12 @@ pub struct FakeProcesses {
     clock: Arc<FakeClock>,
     script: Arc<Script>,
     stop_ms: Arc<AtomicU64>,
+    hung_up: Arc<Mutex<Vec<ProcessId>>>,
 }
 
 impl FakeProcesses {
     pub fn new(kernel: Arc<Kernel>, records: Arc<FakeRecords>, clock: Arc<FakeClock>, script: Arc<Script>) -> Self {
-        Self { kernel, records, clock, script, stop_ms: Arc::new(AtomicU64::new(STOP_MS)) }
+        Self { kernel, records, clock, script, stop_ms: Arc::new(AtomicU64::new(STOP_MS)), hung_up: Arc::default() }
     }
 
     /// Sets the time that workers take to stop, in milliseconds.
@@ -42,6 +43,12 @@ impl FakeProcesses {
     /// Ends the worker's command for the given reason.
     pub fn end_because(&self, key: &Key, ended: Ended, reason: Reason) {
         self.finish(key, ended, reason);
+    }
+
+    /// Closes the window of a worker. Its shim ends it when the test says so.
+    pub fn close_window(&self, key: &Key) {
+        let lease = self.records.facts(key).and_then(|facts| facts.lease.content);
+        self.hung_up.lock().unwrap_or_else(PoisonError::into_inner).extend(lease.map(|lease| lease.shim));
     }
 
     /// Kills the shim without an exit record. A child at its gate dies with it.
@@ -97,6 +104,10 @@ impl Processes for FakeProcesses {
 
     fn is_alive(&self, process: &ProcessId) -> bool {
         self.kernel.is_alive(process)
+    }
+
+    fn has_hung_up(&self, process: &ProcessId) -> bool {
+        self.hung_up.lock().unwrap_or_else(PoisonError::into_inner).contains(process)
     }
 
     fn stop_by_shim(&self, lease: &Lease, order: StopOrder) -> Result<(), ProcessError> {

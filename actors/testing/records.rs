@@ -8,7 +8,10 @@ use std::time::Duration;
 use super::kernel::Kernel;
 use super::script::Script;
 use swarm_model::{ExitRecord, Lease, Spec, Token, Wanted, worker_dir_name};
-use swarm_ports::{BoxFuture, DirFacts, LeaseFacts, Mark, Records, SpecFacts};
+use swarm_ports::{BoxFuture, DirFacts, LeaseFacts, Mark, Records, Scan, SpecFacts, Unreadable};
+
+/// Cause of every failure to read a damaged directory.
+const DAMAGE: &str = "input/output error";
 
 /// Name and generation.
 pub type Key = (String, u64);
@@ -38,6 +41,7 @@ struct Inner {
     logs_removed: Vec<String>,
     marks: BTreeMap<String, Mark>,
     told: std::collections::BTreeSet<(String, u64)>,
+    damaged: Vec<Key>,
 }
 
 impl FakeRecords {
@@ -96,6 +100,23 @@ impl FakeRecords {
         self.keys().iter().filter_map(|key| self.facts(key)).collect()
     }
 
+    /// Makes the directory of a generation unreadable, or readable again.
+    pub fn damage(&self, name: &str, generation: u64, damaged: bool) {
+        self.with(|inner| {
+            inner.damaged.retain(|key| *key != (name.to_owned(), generation));
+            inner.damaged.extend(damaged.then(|| (name.to_owned(), generation)));
+        });
+    }
+
+    fn scanned(&self) -> Scan {
+        let damaged = self.with(|inner| inner.damaged.clone());
+        let mut scan = Scan { dirs: self.all(), unreadable: Vec::new() };
+        scan.dirs.retain(|facts| !damaged.contains(&(facts.name.clone(), facts.generation)));
+        let unreadable = |(name, generation)| Unreadable { name, generation, cause: DAMAGE.to_owned() };
+        scan.unreadable = damaged.into_iter().map(unreadable).collect();
+        scan
+    }
+
     pub(super) fn reserve(&self, spec: &Spec) -> io::Result<()> {
         let dir = Dir { spec: spec.clone(), executed: false, lease: None, exit: None, wanted: Wanted::default() };
         self.with(|inner| match inner.dirs.insert((spec.name.clone(), spec.generation), dir) {
@@ -136,21 +157,24 @@ fn subject(name: &str, generation: u64) -> String {
 }
 
 impl Records for FakeRecords {
-    fn scan_now(&self) -> io::Result<Vec<DirFacts>> {
+    fn scan_now(&self) -> io::Result<Scan> {
         self.script.before_now("scan_now", "w").map_err(io::Error::other)?;
-        Ok(self.all())
+        Ok(self.scanned())
     }
 
-    fn scan(&self) -> BoxFuture<'_, io::Result<Vec<DirFacts>>> {
+    fn scan(&self) -> BoxFuture<'_, io::Result<Scan>> {
         Box::pin(async {
             self.script.before("scan", "w").await.map_err(io::Error::other)?;
-            Ok(self.all())
+            Ok(self.scanned())
         })
     }
 
     fn observe<'a>(&'a self, name: &'a str, generation: u64) -> BoxFuture<'a, io::Result<Option<DirFacts>>> {
         Box::pin(async move {
             self.script.before("observe", &subject(name, generation)).await.map_err(io::Error::other)?;
+            if self.with(|inner| inner.damaged.contains(&(name.to_owned(), generation))) {
+                return Err(io::Error::other(DAMAGE));
+            }
             Ok(self.facts(&(name.to_owned(), generation)))
         })
     }

@@ -164,9 +164,9 @@ impl Sessions for FakeSessions {
         })
     }
 
-    fn beat(&self, lives: Vec<(Arc<Life>, Option<Fence>)>) -> BoxFuture<'static, Vec<(Beaten, Sight)>> {
+    fn beat(&self, lives: Vec<(Arc<Life>, Option<Fence>)>) -> BoxFuture<'static, Vec<(Beaten, Option<Sight>)>> {
         let beat = |(life, fence): (Arc<Life>, Option<Fence>)| {
-            let sight = self.with(|inner| inner.sights.get(&life.worker).cloned().unwrap_or_default());
+            let sight = self.with(|inner| Some(inner.sights.get(&life.worker).cloned().unwrap_or_default()));
             let found = self.state(dir_of(&life)).map(|session| session.fence());
             match (found, fence) {
                 (Some(found), Some(fence)) if found != fence => (Beaten::Lost { found }, sight),

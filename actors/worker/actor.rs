@@ -111,13 +111,13 @@ impl Actor for Worker {
 
     async fn handle(
         &self,
-        myself: ActorRef<WorkerMessage>,
+        _: ActorRef<WorkerMessage>,
         message: WorkerMessage,
         state: &mut State,
     ) -> Result<(), ActorProcessingErr> {
         // Boxed: an actor reserves memory for its largest future for its whole life, and there is
         // one actor per worker.
-        Box::pin(state.receive(&myself, message)).await;
+        Box::pin(state.receive(message)).await;
         Ok(())
     }
 
@@ -128,24 +128,29 @@ impl Actor for Worker {
 }
 
 impl State {
-    async fn receive(&mut self, myself: &ActorRef<WorkerMessage>, message: WorkerMessage) {
+    async fn receive(&mut self, message: WorkerMessage) {
         match message {
             WorkerMessage::Spawn(request, reply) => drop(reply.send(self.spawn(*request).await)),
-            WorkerMessage::Kill(caller, removal, reply) => drop(reply.send(self.kill(&caller, removal).await)),
-            WorkerMessage::Respawn(caller, removal, reply) => drop(reply.send(self.respawn(&caller, removal).await)),
-            WorkerMessage::Recover(caller, reply) => drop(reply.send(self.recover(&caller).await)),
+            WorkerMessage::Kill(caller, removal, reply) => {
+                let killed = self.kill(&caller, removal).await;
+                self.leave_if(self.is_unknown(&killed), || drop(reply.send(killed)));
+            }
+            WorkerMessage::Respawn(caller, removal, reply) => {
+                let respawned = self.respawn(&caller, removal).await;
+                self.leave_if(self.is_unknown(&respawned), || drop(reply.send(respawned)));
+            }
+            WorkerMessage::Recover(caller, reply) => {
+                let recovered = self.recover(&caller).await;
+                self.leave_if(self.is_unknown(&recovered), || drop(reply.send(recovered)));
+            }
             WorkerMessage::Renew(generation, reply) => drop(reply.send(self.renew(generation).await)),
             WorkerMessage::Clean(caller, removal, reply) => {
                 let cleaned = self.clean(&caller, removal).await;
-                let gone = cleaned.is_ok();
-                self.cleaned.store(gone, Ordering::Release);
-                let _ = reply.send(cleaned);
-                if gone {
-                    self.report(Report::Cleaned { name: self.arguments.name.clone() });
-                    myself.stop(None);
-                }
+                self.leave_if(cleaned.is_ok() || self.is_unknown(&cleaned), || drop(reply.send(cleaned)));
             }
             WorkerMessage::Adopt => self.adopt().await,
+            WorkerMessage::RollBack(facts) => self.roll_back(*facts).await,
+            WorkerMessage::Restore { generation } => self.restore(generation).await,
             WorkerMessage::TellLife => {
                 if self.machine.phase().has_process() {
                     self.tell_life();
@@ -166,6 +171,23 @@ impl State {
         self.tell_liveness();
     }
 
+    /// Reports whether a request was refused because there is no worker of this name, so that this actor is not needed:
+    /// each name that anybody asks for has one.
+    fn is_unknown<T>(&self, answer: &Result<T, Refusal>) -> bool {
+        let is_unknown = answer.as_ref().is_err_and(|refusal| refusal.kind == RefusalKind::NotFound);
+        is_unknown && !self.machine.is_live()
+    }
+
+    /// Answers a request. With `leaves`, this actor then ends; the next request for its name goes to a new one.
+    fn leave_if(&self, leaves: bool, answer: impl FnOnce()) {
+        self.cleaned.store(leaves, Ordering::Release);
+        answer();
+        if leaves {
+            self.report(Report::Cleaned { name: self.arguments.name.clone() });
+            self.myself.stop(None);
+        }
+    }
+
     pub(super) fn ports(&self) -> &Ports {
         &self.arguments.ports
     }
@@ -174,8 +196,18 @@ impl State {
         &self.arguments.name
     }
 
+    /// Returns what the name denotes now. A worker of this actor that runs and has no row is the
+    /// victim of a lost update: it gets its row back first.
     pub(super) async fn subject(&self) -> Result<WorkerRecord, Refusal> {
-        WorkerRecord::read(self.ports(), &self.arguments.registry, self.name()).await
+        let read = || WorkerRecord::read(self.ports(), &self.arguments.registry, self.name());
+        match (read().await?, &self.life) {
+            (WorkerRecord::None | WorkerRecord::Foreign { alive: None, .. }, Some(life))
+                if self.restore_row(life.generation).await? =>
+            {
+                read().await
+            }
+            (subject, _) => Ok(subject),
+        }
     }
 
     /// Feeds one event to the machine and carries out its effects. Stops at the first failure; the
@@ -287,6 +319,9 @@ impl State {
         let Some(spec) = facts.spec.spec() else {
             return Err(error::no_contract(self.name()));
         };
+        if let (None, Some(lease)) = (&facts.exit, &facts.lease.content) {
+            self.try_end_leftovers(lease).await?;
+        }
         let caller = caller_of(&spec.contract, &spec.request);
         let base = row.swarm().and_then(|meta| meta.base.clone()).unwrap_or_default();
         let tree = row.worktree.clone().map_or(Tree::None, |worktree| Tree::Known { worktree, base });
@@ -344,14 +379,17 @@ impl State {
             stopped.map_err(|error| error::of_process(&error).of(self.name()))?;
             facts = self.observe(generation).await?;
         }
-        self.life_over(generation, facts).await;
-        Ok(())
+        self.life_over(generation, facts).await
     }
 
     /// Handles the end of a generation whose processes are all gone: feeds its exit record to the
     /// machine.
-    pub(super) async fn life_over(&mut self, generation: u64, facts: Option<DirFacts>) {
-        let Some(life) = self.life.as_ref().filter(|life| life.generation == generation) else { return };
+    ///
+    /// # Errors
+    /// Fails if what follows from the end could not be recorded, such as a stop that no exit record
+    /// proves.
+    pub(super) async fn life_over(&mut self, generation: u64, facts: Option<DirFacts>) -> Result<(), Refusal> {
+        let Some(life) = self.life.as_ref().filter(|life| life.generation == generation) else { return Ok(()) };
         let (up_ms, lease) = (self.up_ms(&life.lease), life.lease.clone());
         let exit = facts.as_ref().and_then(|facts| facts.exit.clone());
         if exit.is_none() {
@@ -360,13 +398,12 @@ impl State {
         let end = End::of(exit.as_ref(), Some(up_ms));
         self.tell_end(&end);
         self.ports().logs.release(self.name());
-        if let Err(refusal) = self.feed(Event::LifeEnded(end)).await {
-            tracing::error!(worker = self.name(), cause = %refusal.cause, "cannot handle the end of a worker");
-        }
+        let handled = self.feed(Event::LifeEnded(end)).await;
         if matches!(self.subject().await, Ok(WorkerRecord::None)) {
             // Another program deleted the row: the worker is cleaned, and only the records are left.
             self.remove_leftovers(None).await;
         }
+        handled
     }
 
     async fn settle_end(&mut self) {
@@ -383,9 +420,16 @@ impl State {
     /// Ends the processes that the command left behind. Needed if the shim was killed before it could
     /// do so.
     pub(super) async fn end_leftovers(&self, lease: &Lease) {
-        if let Err(error) = self.ports().processes.stop_unsupervised(lease).await {
+        if let Err(refusal) = self.try_end_leftovers(lease).await {
+            let error = refusal.cause;
             tracing::error!(worker = self.name(), %error, "cannot end the processes that a worker left behind");
         }
+    }
+
+    /// Does the same before another start: no process of the previous generation may run beside it.
+    pub(super) async fn try_end_leftovers(&self, lease: &Lease) -> Result<(), Refusal> {
+        let ended = self.ports().processes.stop_unsupervised(lease).await;
+        ended.map_err(|error| error::of_process(&error).of(self.name()))
     }
 
     async fn time_is_up(&mut self, generation: u64) {

@@ -5,11 +5,12 @@
 use std::time::Duration;
 
 use super::actor::{Life, State};
-use super::machine::{Adoption, End, Event};
+use super::error;
+use super::machine::{Adoption, End, Event as Happening};
 use super::message::WorkerMessage;
 use super::record::WorkerRecord;
-use crate::registry::reconcile;
-use swarm_model::{EventKind, Refusal, RefusalKind, WantedState};
+use crate::registry::{Mutation, RegistryError, reconcile};
+use swarm_model::{Event, EventKind, Refusal, RefusalKind, WantedState};
 use swarm_ports::{DirFacts, SpecFacts};
 
 /// Pause before another try to read the records of a worker that must be adopted.
@@ -32,7 +33,7 @@ impl State {
             end: End::of(facts.exit.as_ref(), None),
         };
         // No effect of this event can fail.
-        let _ = self.feed(Event::Adopted(adoption)).await;
+        let _ = self.feed(Happening::Adopted(adoption)).await;
     }
 
     /// Adopts the worker of this name that an earlier supervisor left. Failures are logged.
@@ -46,6 +47,85 @@ impl State {
             }
             Err(refusal) => self.adopt_later(&refusal),
         }
+    }
+
+    /// Inserts the missing row of a generation that runs, and adopts it.
+    pub(super) async fn restore(&mut self, generation: u64) {
+        match self.restore_row(generation).await {
+            Ok(true) => self.adopt().await,
+            Ok(false) => {}
+            Err(refusal) => {
+                tracing::error!(worker = self.name(), cause = %refusal.cause, "cannot restore the row of a worker");
+            }
+        }
+    }
+
+    /// Inserts the row of a generation if it runs and the name has no row, or that of an earlier generation. Reports
+    /// whether it did. The row of a running worker is removed by nobody on purpose: another program saved a list that
+    /// it had read before the start.
+    pub(super) async fn restore_row(&self, generation: u64) -> Result<bool, Refusal> {
+        let Some(facts) = self.observe(generation).await?.filter(reconcile::runs) else { return Ok(false) };
+        let (SpecFacts::Executed(spec), Some(lease)) = (&facts.spec, &facts.lease.content) else { return Ok(false) };
+        let row = reconcile::row_of(spec, lease.worker.pid, &self.ports().clock.host());
+        let present = self.arguments.registry.find(self.name()).await.map_err(|error| error::of_store(&error))?;
+        let mutation = match present {
+            None => Mutation::Insert(Box::new(row)),
+            Some(present) if reconcile::is_older(&present, generation) => {
+                Mutation::Replace { expect: present.key(), row: Box::new(row) }
+            }
+            Some(_) => return Ok(false),
+        };
+        match self.arguments.registry.mutate(mutation).await {
+            Ok(()) => {
+                tracing::warn!(worker = self.name(), "a running worker had no row; inserted it again");
+                Ok(true)
+            }
+            Err(RegistryError::Refused(_)) => Ok(false),
+            Err(error) => Err(error::of_registry(&error).of(self.name())),
+        }
+    }
+
+    /// Rolls back a start that was never committed, once its shim has noticed that and released the lease. If the shim
+    /// still holds the lease or the row was committed after all, adopts the worker instead.
+    pub(super) async fn roll_back(&mut self, facts: DirFacts) {
+        match self.try_roll_back(&facts).await {
+            Ok(true) => {}
+            Ok(false) => self.adopt().await,
+            Err(refusal) => {
+                tracing::error!(worker = self.name(), cause = %refusal.cause, "cannot roll back an interrupted start");
+            }
+        }
+    }
+
+    async fn try_roll_back(&self, facts: &DirFacts) -> Result<bool, Refusal> {
+        let ports = self.ports();
+        if !ports.records.lease_is_let_go(self.name(), facts.generation).await {
+            return Ok(false);
+        }
+        let row = self.arguments.registry.find(self.name()).await.map_err(|error| error::of_store(&error))?;
+        match (self.observe(facts.generation).await?, row) {
+            // A request that came first has rolled it back.
+            (None, _) => return Ok(true),
+            (Some(now), Some(row)) if reconcile::belongs(&row, &now) => return Ok(false),
+            (Some(_), _) => {}
+        }
+        if let Some(spec) = facts.spec.spec() {
+            if let Some(plan) = &spec.worktree {
+                let caller = super::caller_of(&spec.contract, &spec.request);
+                let undone = ports.worktrees.undo(plan, &caller).await;
+                undone.map_err(|error| error::of_worktree(&error))?;
+            }
+            ports.events.emit(Event {
+                at_ms: ports.clock.wall_ms(),
+                worker: Some(facts.name.clone()),
+                generation: Some(facts.generation),
+                request: Some(spec.request.clone()),
+                kind: EventKind::StartAborted { cause: "interrupted before the command was executed".to_owned() },
+            });
+        }
+        let removed = ports.records.remove(self.name(), facts.generation).await;
+        removed.map_err(|error| error::of_io("delete the records", &error))?;
+        Ok(true)
     }
 
     /// Adopts the worker after a pause, because its records could not be read.
@@ -74,7 +154,7 @@ impl State {
             tracing::warn!(worker = self.name(), "a committed start was never executed; starting it again");
             self.life = None;
             let (policy, wanted) = (spec.contract.restart, facts.wanted.clone());
-            let _ = self.feed(Event::PromiseFound { policy, wanted }).await;
+            let _ = self.feed(Happening::PromiseFound { policy, wanted }).await;
             return;
         }
         self.sync(&facts).await;

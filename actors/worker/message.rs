@@ -3,7 +3,7 @@
 use ractor::RpcReplyPort;
 
 use swarm_model::{Caller, Refusal, Rungs, SpawnRequest, Spawned, WorkerLine};
-use swarm_ports::{Completion, Life, LifeEnd};
+use swarm_ports::{Completion, DirFacts, Life, LifeEnd};
 
 /// What to do with the worktree of a worker that is killed, cleaned or respawned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -19,6 +19,12 @@ pub enum WorkerMessage {
     Spawn(Box<SpawnRequest>, RpcReplyPort<Result<Spawned, Refusal>>),
     /// Adopt the worker of this name that is on disk (when the supervisor starts).
     Adopt,
+    /// Roll back this start of an earlier supervisor, which was never committed.
+    RollBack(Box<DirFacts>),
+    /// Insert the missing row of this generation if it runs, and adopt it.
+    Restore {
+        generation: u64,
+    },
     /// Report the running generation again, because the heartbeat actor was restarted.
     TellLife,
     Kill(Box<Caller>, Removal, RpcReplyPort<Result<WorkerLine, Refusal>>),

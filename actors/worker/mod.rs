@@ -50,6 +50,8 @@ pub use record::LOG_LIMIT_BYTES;
 pub(crate) use record::WorkerRecord;
 pub use workers::{Workers, ended, is_final, tried};
 
+use swarm_ports::DirFacts;
+
 use swarm_model::{Caller, Refusal, RefusalKind, Rungs, SpawnRequest, Spawned, WorkerLine};
 
 /// Callback through which a worker reports to the supervisor without waiting.
@@ -91,6 +93,16 @@ impl WorkerHandle {
     /// Adopts the worker that is on disk. Returns at once.
     pub fn adopt(&self) {
         let _ = self.actor.cast(WorkerMessage::Adopt);
+    }
+
+    /// Rolls back a start that an earlier supervisor did not commit. Returns at once.
+    pub fn roll_back(&self, facts: Box<DirFacts>) {
+        let _ = self.actor.cast(WorkerMessage::RollBack(facts));
+    }
+
+    /// Gives a running generation its row back, which another program dropped. Returns at once.
+    pub fn restore(&self, generation: u64) {
+        let _ = self.actor.cast(WorkerMessage::Restore { generation });
     }
 
     /// Makes the actor report its running generation again, if it has one. Returns at once.

@@ -67,7 +67,8 @@ impl WorkerRecord {
         let row = self.row()?;
         Some(Contract {
             argv: row.cmd.clone(),
-            cwd: row.cwd.clone(),
+            // The original stores the directory as it was typed.
+            cwd: std::path::Path::new(&caller.cwd).join(&row.cwd).to_string_lossy().into_owned(),
             environment: caller.environment.clone(),
             env: row.env.clone(),
             tags: row.tags.clone(),

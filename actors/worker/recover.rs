@@ -35,8 +35,7 @@ impl State {
             return Err(Refusal::new(kind, format!("worker '{name}' not recovered: {why}")).of(&name));
         }
         if let (None, Some(lease)) = (&facts.exit, &facts.lease.content) {
-            // No process of the previous generation may run beside the new one.
-            self.end_leftovers(lease).await;
+            self.try_end_leftovers(lease).await?;
         }
         let recoveries = facts.wanted.recoveries + 1;
         let tree = row.worktree.clone().map_or(Tree::None, |worktree| Tree::Known { worktree, base: subject.base() });

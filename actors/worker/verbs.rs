@@ -1,6 +1,7 @@
 //! Verbs on one worker: spawn, kill, clean, respawn.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use super::actor::State;
 use super::launch::{self, Start, Tree};
@@ -15,6 +16,9 @@ use swarm_model::{
 };
 use swarm_model::{Recovery, RestartPolicy};
 use swarm_ports::{DirFacts, SessionError, SpecFacts};
+
+/// Maximum time in which a worker whose window was closed is expected to end.
+const CLOSING_MAX: Duration = Duration::from_secs(1);
 
 impl State {
     pub(super) async fn spawn(&mut self, request: SpawnRequest) -> Result<Spawned, Refusal> {
@@ -34,8 +38,7 @@ impl State {
                     return Err(Refusal::exists(self.name()));
                 }
                 if let (None, Some(lease)) = (&facts.exit, &facts.lease.content) {
-                    // No process of the previous generation may run beside the new one.
-                    self.end_leftovers(lease).await;
+                    self.try_end_leftovers(lease).await?;
                 }
                 previous = Some(Arc::clone(row));
             }
@@ -152,6 +155,7 @@ impl State {
             let answered = caller.repeated > 0 && self.ports().events.seen(&caller.request);
             return if answered { Ok(done(Vec::new())) } else { Err(error::not_found(&name)) };
         };
+        let subject = self.without_closed_window(subject).await?;
         if subject.is_running() {
             let cause = format!("cannot clean running worker '{name}'");
             let remedy = format!("run 'swarm kill {name}' first");
@@ -176,6 +180,20 @@ impl State {
         self.forget(&row).await?;
         self.emit(EventKind::WorkerCleaned);
         Ok(done(notes))
+    }
+
+    /// Waits for a moment until a worker has ended whose window was closed, and reads it again.
+    async fn without_closed_window(&self, subject: WorkerRecord) -> Result<WorkerRecord, Refusal> {
+        let WorkerRecord::Ours { row, facts } = &subject else { return Ok(subject) };
+        let shim = facts.lease.content.as_ref().map(|lease| lease.shim.clone());
+        let processes = self.ports().processes.clone();
+        match shim.filter(|shim| row.tmux.is_some() && facts.lease.held && processes.has_hung_up(shim)) {
+            Some(shim) => {
+                let _ = tokio::time::timeout(CLOSING_MAX, processes.gone(shim)).await;
+                self.subject().await
+            }
+            None => Ok(subject),
+        }
     }
 
     /// Reports whether nothing runs or will start, so that no stop must be recorded: the worker stays recoverable if

@@ -82,13 +82,23 @@ impl State {
             tracing::warn!(worker = self.name(), "the shim is gone; the worker keeps running without it");
             let _ = self.feed(Event::ShimLost).await;
         } else {
-            self.life_over(generation, facts).await;
+            self.end_watched_life(generation, facts).await;
         }
     }
 
     pub(super) async fn worker_gone(&mut self, generation: u64) {
+        if self.life.as_ref().is_none_or(|life| life.generation != generation) {
+            return;
+        }
         let again = WorkerMessage::WorkerGone { generation };
         let Some(facts) = self.observe_end(generation, again).await else { return };
-        self.life_over(generation, facts).await;
+        self.end_watched_life(generation, facts).await;
+    }
+
+    /// Handles an end that nobody waits for, so that a failure can only be logged.
+    async fn end_watched_life(&mut self, generation: u64, facts: Option<DirFacts>) {
+        if let Err(refusal) = self.life_over(generation, facts).await {
+            tracing::error!(worker = self.name(), cause = %refusal.cause, "cannot handle the end of a worker");
+        }
     }
 }

@@ -6,7 +6,7 @@ use serde_json::Value;
 use swarm_model::{Ended, Event, EventKind, Hits, Reason, Refusal, RefusalKind};
 
 use super::args::EventsArgs;
-use super::error::Failure;
+use super::error::{Failure, unknown_worker};
 use super::follow::Follow;
 use super::render::{Clock, ended_word, escape, words};
 use super::screen::Screen;
@@ -32,6 +32,13 @@ pub fn run(args: &EventsArgs, paths: &Paths, screen: &mut Screen) -> Result<u8, 
     tail.start(From::Start, &mut sink)?;
     while tail.drain(&mut sink)?.more {}
     history.past_is_complete(screen)?;
+    if let Some(name) = args.name.as_deref().filter(|_| !history.is_known && follow.is_none()) {
+        // A worker that was cleaned still has events, and one whose events were rotated away still has a row.
+        let registry = super::read_one(paths, name, screen)?;
+        if registry.find(name).is_none() {
+            return Err(unknown_worker(name, &registry));
+        }
+    }
     if let Some(mut follow) = follow {
         follow.run(&mut tail, None, None, &mut |bytes: &[u8]| history.give(bytes, screen))?;
     }
@@ -68,12 +75,14 @@ struct History<'a> {
     pending: Pending,
     /// Last past lines and their maximum number, while the past is read with a limit.
     held: Option<(VecDeque<String>, usize)>,
+    /// Whether there is any event of the worker, also at other times.
+    is_known: bool,
 }
 
 impl<'a> History<'a> {
     fn new(args: &'a EventsArgs, limit: Option<u64>) -> Self {
         let held = limit.map(|limit| (VecDeque::new(), usize::try_from(limit).unwrap_or(usize::MAX)));
-        Self { args, clock: Clock::system(), pending: Pending::default(), held }
+        Self { args, clock: Clock::system(), pending: Pending::default(), held, is_known: false }
     }
 
     fn give(&mut self, bytes: &[u8], screen: &mut Screen) -> Result<(), Failure> {
@@ -103,12 +112,13 @@ impl<'a> History<'a> {
     }
 
     /// Returns the line to print; `None` for events of other workers or times, and for incomplete lines.
-    fn shown(&self, line: &str) -> Option<String> {
+    fn shown(&mut self, line: &str) -> Option<String> {
         let value: Value = serde_json::from_str(line).ok()?;
         let worker = value.get("worker").and_then(Value::as_str);
         if self.args.name.is_some() && self.args.name.as_deref() != worker {
             return None;
         }
+        self.is_known = true;
         if self.args.since.is_some() || self.args.until.is_some() {
             let at_ms = value.get("at_ms").and_then(Value::as_u64)?;
             if self.args.since.is_some_and(|since| at_ms < since) || self.args.until.is_some_and(|until| at_ms >= until)

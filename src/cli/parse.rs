@@ -149,7 +149,8 @@ pub fn report(error: &clap::Error) -> u8 {
     use std::io::{IsTerminal as _, Write as _};
     let text = error.render();
     if !error.use_stderr() {
-        return u8::from(error.print().is_err());
+        let printed = error.print().and_then(|()| std::io::stdout().flush());
+        return u8::from(printed.is_err() || swarm_sys::streams::stdout_was_closed());
     }
     let prefix = if text.to_string().starts_with("error:") { "swarm: " } else { "" };
     let mut stderr = std::io::stderr().lock();

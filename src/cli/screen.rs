@@ -7,6 +7,7 @@ use std::os::fd::AsFd as _;
 use super::error::{Failure, refuse};
 use super::render::{self, escape};
 use swarm_model::Refusal;
+use swarm_sys::streams;
 
 /// The two output streams. Verbs get them as an argument, so that tests can read the output.
 pub struct Screen<'a> {
@@ -127,6 +128,22 @@ impl<'a> Screen<'a> {
     }
 }
 
+/// Standard output. Writes fail if the caller has closed it.
+struct Stdout(File);
+
+impl Write for Stdout {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        if streams::stdout_was_closed() {
+            return Err(rustix::io::Errno::BADF.into());
+        }
+        self.0.write(bytes)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
 /// Runs `verb` on the streams of this process, prints its failure and returns the exit code. Output is buffered: a list
 /// of a thousand workers is one write.
 pub fn run(verb: impl FnOnce(&mut Screen) -> Result<u8, Failure>) -> u8 {
@@ -137,7 +154,7 @@ pub fn run(verb: impl FnOnce(&mut Screen) -> Result<u8, Failure>) -> u8 {
     };
     let terminal = stdout.is_terminal();
     let size = rustix::termios::tcgetwinsize(&stdout).ok();
-    let mut out = BufWriter::with_capacity(64 * 1024, stdout);
+    let mut out = BufWriter::with_capacity(64 * 1024, Stdout(stdout));
     let mut errors = io::stderr();
     let mut screen = Screen::new(&mut out, &mut errors);
     screen.colour = terminal && render::colour_wanted();

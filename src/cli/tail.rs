@@ -5,8 +5,10 @@ use std::fs::{self, File};
 use std::io::{self, ErrorKind};
 use std::os::unix::fs::{FileExt as _, MetadataExt as _};
 use std::path::{Path, PathBuf};
+use std::rc::Rc;
 
 use super::error::Failure;
+use swarm_store::log_parts;
 
 const BLOCK_BYTES: usize = 64 * 1024;
 
@@ -51,19 +53,30 @@ pub struct Drained {
     pub switched: bool,
 }
 
+/// Maximum number of tries to find the last lines of a log that is rotated meanwhile.
+const TRIES_MAX: usize = 10;
+
 /// Position in a log that grows, and may be copied to `.1` and truncated, or renamed to `.1`.
 pub struct Tail {
     path: PathBuf,
     older: PathBuf,
     file: Option<File>,
     offset: u64,
+    /// Position of the first byte of the log.
+    base: u64,
+    /// Rotated part that belongs to `base`. Kept open, so that no other file gets its inode.
+    part: Option<(Identity, Rc<File>)>,
+    /// Whether that part begins as the log, which is about to be truncated.
+    is_copied: bool,
 }
+
+/// Device and inode.
+type Identity = (u64, u64);
 
 impl Tail {
     pub fn new(path: PathBuf) -> Self {
-        let mut older = path.clone().into_os_string();
-        older.push(".1");
-        Self { path, older: older.into(), file: None, offset: 0 }
+        let older = log_parts::older(&path);
+        Self { path, older, file: None, offset: 0, base: 0, part: None, is_copied: false }
     }
 
     /// Reports whether the log or its rotated part exists.
@@ -74,42 +87,55 @@ impl Tail {
     /// Sets the position from which [`Tail::drain`] continues, and passes on everything wanted before it.
     pub fn start(&mut self, from: From, sink: &mut Sink) -> Result<(), Failure> {
         match from {
-            From::Start => self.older_whole(sink),
+            From::Start => match self.open()? {
+                Some(older) => self.copy(&older, 0, sink),
+                None => Ok(()),
+            },
             From::LastLines(lines) => self.place_before_last(lines, sink),
             From::Byte(offset) => {
-                self.file = open(&self.path)?;
+                self.open()?;
                 self.offset = offset;
                 Ok(())
             }
         }
     }
 
-    /// Passes on the rotated part. If the log is rotated meanwhile, the new rotated part comes next and is read too.
-    fn older_whole(&mut self, sink: &mut Sink) -> Result<(), Failure> {
-        let mut read = None;
-        while let Some(file) = open(&self.older)? {
-            let meta = file.metadata().map_err(|error| self.unreadable(&error))?;
-            let identity = (meta.ino(), meta.len(), meta.mtime(), meta.mtime_nsec());
-            if read.replace(identity) == Some(identity) {
-                break;
-            }
-            self.copy(&file, 0, u64::MAX, sink)?;
+    /// Opens the log at its start, and returns the rotated part before it.
+    fn open(&mut self) -> Result<Option<Rc<File>>, Failure> {
+        self.file = open(&self.path)?;
+        if let Some(file) = &self.file {
+            log_parts::lock_for_reading(file);
         }
-        Ok(())
+        let older = open(&self.older);
+        if let Some(file) = &self.file {
+            log_parts::unlock(file);
+        }
+        let older = older?.map(Rc::new);
+        (self.offset, self.is_copied) = (0, false);
+        self.base = older.as_deref().and_then(log_parts::part_of).map_or(0, |part| part.next);
+        self.part = match &older {
+            Some(older) => Some((identity(older).map_err(|error| self.unreadable(&error))?, Rc::clone(older))),
+            None => None,
+        };
+        Ok(older)
     }
 
     fn place_before_last(&mut self, lines: u64, sink: &mut Sink) -> Result<(), Failure> {
-        let mut found = 0;
-        self.file = open(&self.path)?;
-        if let Some(file) = &self.file {
-            (self.offset, found) = last_lines(file, lines).map_err(|error| self.unreadable(&error))?;
+        for _ in 0..TRIES_MAX {
+            let older = self.open()?;
+            let found = self.file.as_ref().map_or(Ok((0, 0)), |file| last_lines(file, lines));
+            if self.is_rotated()? {
+                continue;
+            }
+            let (offset, found) = found.map_err(|error| self.unreadable(&error))?;
+            self.offset = offset;
+            if let Some(older) = older.filter(|_| found < lines) {
+                let (offset, _) = last_lines(&older, lines - found).map_err(|error| self.unreadable(&error))?;
+                self.copy(&older, offset, sink)?;
+            }
+            return Ok(());
         }
-        if found < lines
-            && let Some(older) = open(&self.older)?
-        {
-            let (offset, _) = last_lines(&older, lines - found).map_err(|error| self.unreadable(&error))?;
-            self.copy(&older, offset, u64::MAX, sink)?;
-        }
+        // Rotated again and again: everything that comes is new.
         Ok(())
     }
 
@@ -120,34 +146,35 @@ impl Tail {
         loop {
             let file = match self.file.take() {
                 Some(file) => file,
-                None => match open(&self.path)? {
-                    Some(file) => {
-                        drained.switched = true;
-                        file
-                    }
-                    None => return Ok(drained),
-                },
+                None => {
+                    self.open()?;
+                    let Some(file) = self.file.take() else { return Ok(drained) };
+                    drained.switched = true;
+                    file
+                }
             };
-            let read = self.copy(&file, self.offset, left, sink)?;
-            self.offset += read;
-            left -= read;
-            let meta = file.metadata().map_err(|error| self.unreadable(&error))?;
+            let is_rotated = self.copy_log(&file, &mut left, sink)?;
             if left == 0 {
                 self.file = Some(file);
                 drained.more = true;
                 return Ok(drained);
             }
+            let meta = file.metadata().map_err(|error| self.unreadable(&error))?;
+            if is_rotated || self.is_rotated()? {
+                self.follow_rotation(file, sink)?;
+                continue;
+            }
             if meta.len() < self.offset {
-                // The log was copied to `.1` and truncated; the last bytes before that are only in the copy.
-                if let Some(older) = open(&self.older)? {
-                    self.copy(&older, self.offset, u64::MAX, sink)?;
+                // Truncated without a part, because the disk was full, or by whoever copied it before.
+                if let Some((_, older)) = self.part.as_ref().filter(|_| self.is_copied) {
+                    self.copy(older, self.offset, sink)?;
                 }
                 self.file = Some(file);
-                self.offset = 0;
+                (self.offset, self.is_copied) = (0, false);
                 continue;
             }
             match fs::metadata(&self.path) {
-                Ok(now) if (now.dev(), now.ino()) != (meta.dev(), meta.ino()) => self.offset = 0,
+                Ok(now) if (now.dev(), now.ino()) != (meta.dev(), meta.ino()) => {}
                 // If the name is gone, it may come back; continue with the open file until then.
                 Ok(_) | Err(_) => {
                     self.file = Some(file);
@@ -157,28 +184,96 @@ impl Tail {
         }
     }
 
-    /// Copies from `offset` to the end, at most `limit` bytes; returns the number of bytes copied.
-    fn copy(&self, file: &File, offset: u64, limit: u64, sink: &mut Sink) -> Result<u64, Failure> {
+    /// Continues after `file` was copied to `.1` and truncated, or renamed to `.1`: passes on what was written before
+    /// that and is only there.
+    fn follow_rotation(&mut self, file: File, sink: &mut Sink) -> Result<(), Failure> {
+        let position = self.base.saturating_add(self.offset);
+        let offset = self.offset;
+        let own = identity(&file).map_err(|error| self.unreadable(&error))?;
+        if self.older_identity()? == Some(own) {
+            // Renamed: no more is written to it than what it contains.
+            self.part = Some((own, Rc::new(file.try_clone().map_err(|error| self.unreadable(&error))?)));
+            self.file = Some(file);
+            return Ok(());
+        }
+        let older = self.open()?;
+        let now = self.file.as_ref().map(File::metadata).transpose().map_err(|error| self.unreadable(&error))?;
+        let is_whole = now.is_some_and(|now| (now.dev(), now.ino()) == own && now.len() >= offset);
+        let part = older.as_deref().and_then(log_parts::part_of);
+        if part.is_none() && is_whole {
+            // The part was deleted, or somebody else copies the log and truncates it in a moment.
+            (self.offset, self.is_copied) = (offset, older.is_some());
+            return Ok(());
+        }
+        // If the beginning of a part was not kept, some output is lost.
+        let from = part.map_or(offset, |part| position.saturating_sub(part.start));
+        match older {
+            Some(older) => self.copy(&older, from, sink),
+            None => Ok(()),
+        }
+    }
+
+    /// Passes on the bytes of the log from the present offset to its end, at most `left`. Reports whether the log was
+    /// rotated meanwhile; what was read after that is not passed on.
+    fn copy_log(&mut self, file: &File, left: &mut u64, sink: &mut Sink) -> Result<bool, Failure> {
         let mut block = vec![0; BLOCK_BYTES];
-        let mut done = 0;
-        while done < limit {
-            let want = usize::try_from(limit - done).unwrap_or(BLOCK_BYTES).min(BLOCK_BYTES);
-            match file.read_at(&mut block[..want], offset + done) {
+        while *left > 0 {
+            let want = usize::try_from(*left).unwrap_or(BLOCK_BYTES).min(BLOCK_BYTES);
+            match file.read_at(&mut block[..want], self.offset) {
                 Ok(0) => break,
                 Ok(read) => {
+                    // The part appears before the log is truncated, so a block read before that is the old one.
+                    if self.is_rotated()? {
+                        return Ok(true);
+                    }
                     sink(&block[..read])?;
-                    done += read as u64;
+                    self.offset += read as u64;
+                    *left -= read as u64;
                 }
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
                 Err(error) => return Err(self.unreadable(&error)),
             }
         }
-        Ok(done)
+        Ok(false)
+    }
+
+    /// Reports whether there is another rotated part than when the log was opened.
+    fn is_rotated(&self) -> Result<bool, Failure> {
+        Ok(self.older_identity()? != self.part.as_ref().map(|(identity, _)| *identity))
+    }
+
+    fn older_identity(&self) -> Result<Option<Identity>, Failure> {
+        match fs::metadata(&self.older) {
+            Ok(meta) => Ok(Some((meta.dev(), meta.ino()))),
+            Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(unreadable(&self.older, &error)),
+        }
+    }
+
+    /// Passes on a file from `offset` to its end.
+    fn copy(&self, file: &File, offset: u64, sink: &mut Sink) -> Result<(), Failure> {
+        let mut block = vec![0; BLOCK_BYTES];
+        let mut offset = offset;
+        loop {
+            match file.read_at(&mut block, offset) {
+                Ok(0) => return Ok(()),
+                Ok(read) => {
+                    sink(&block[..read])?;
+                    offset += read as u64;
+                }
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(error) => return Err(self.unreadable(&error)),
+            }
+        }
     }
 
     fn unreadable(&self, error: &io::Error) -> Failure {
         unreadable(&self.path, error)
     }
+}
+
+fn identity(file: &File) -> io::Result<Identity> {
+    file.metadata().map(|meta| (meta.dev(), meta.ino()))
 }
 
 fn unreadable(path: &Path, error: &io::Error) -> Failure {
@@ -298,6 +393,16 @@ mod tests {
         assert_eq!(taken(|sink| tail.drain(sink).map(drop)), "a\n");
         append(&one.path, "b\n");
         assert_eq!(taken(|sink| tail.drain(sink).map(drop)), "b\n");
+        // Copied by another program, with a read before it truncates the log.
+        fs::copy(&one.path, &one.older).expect("copied");
+        assert_eq!(taken(|sink| tail.drain(sink).map(drop)), "");
+        fs::write(&one.path, "").expect("truncated");
+        append(&one.path, "x\n");
+        assert_eq!(taken(|sink| tail.drain(sink).map(drop)), "x\n");
+        append(&one.path, "yy\n");
+        assert_eq!(taken(|sink| tail.drain(sink).map(drop)), "yy\n");
+        fs::remove_file(&one.older).expect("removed");
+        assert_eq!(taken(|sink| tail.drain(sink).map(drop)), "");
         // Written, copied, truncated and written again between two reads.
         append(&one.path, "c\n");
         fs::copy(&one.path, &one.older).expect("copied");
@@ -310,6 +415,55 @@ mod tests {
         let mut switched = false;
         assert_eq!(taken(|sink| tail.drain(sink).map(|drained| switched = drained.switched)), "f\n");
         assert!(switched);
+    }
+
+    #[test]
+    fn a_rotation_between_two_reads_neither_loses_nor_repeats_a_line() {
+        let one = log("");
+        let mut tail = Tail::new(one.path.clone());
+        let lines = |range: std::ops::Range<u32>| range.map(|number| format!("{number:05}\n")).collect::<String>();
+        append(&one.path, &lines(0..1000));
+        assert_eq!(
+            taken(|sink| tail.start(From::Start, sink).and_then(|()| tail.drain(sink).map(drop))),
+            lines(0..1000)
+        );
+        for round in (1000..4000).step_by(1000) {
+            append(&one.path, &lines(round..round + 100));
+            log_parts::rotate(&one.path, 3000).expect("rotated");
+            // Longer than before the rotation, so that the size alone does not show it.
+            append(&one.path, &lines(round + 100..round + 1000 + 500));
+            let expected = lines(round..round + 1500);
+            assert_eq!(taken(|sink| tail.drain(sink).map(drop)), expected);
+            log_parts::rotate(&one.path, 600).expect("rotated");
+            append(&one.path, &lines(round + 1500..round + 1600));
+            assert_eq!(taken(|sink| tail.drain(sink).map(drop)), lines(round + 1500..round + 1600));
+        }
+    }
+
+    #[test]
+    fn a_reader_beside_a_rotation_repeats_no_line() {
+        use std::sync::atomic::{AtomicBool, Ordering};
+        let one = log("");
+        let done = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                for number in (0..200_000).step_by(100) {
+                    append(
+                        &one.path,
+                        &(number..number + 100).map(|number| format!("{number:06}\n")).collect::<String>(),
+                    );
+                    if fs::metadata(&one.path).expect("there").len() > 20_000 {
+                        log_parts::rotate(&one.path, 10_000).expect("rotated");
+                    }
+                }
+                done.store(true, Ordering::Release);
+            });
+            while !done.load(Ordering::Acquire) {
+                let text = read(&one, From::Start);
+                let numbers: Vec<u32> = text.lines().map(|line| line.parse().expect("a whole line")).collect();
+                assert!(numbers.is_sorted_by(|one, next| one < next), "a line came twice");
+            }
+        });
     }
 
     #[test]

@@ -4,11 +4,16 @@ use std::fs;
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 
+use swarm_actors::registry::reconcile;
+use swarm_actors::registry::store::STATE_BYTES_MAX;
 use swarm_model::FineState;
+use swarm_ports::Records as _;
 
 use super::processes::listed;
 use super::{Finding, Patient, Repair};
 use crate::api::{self, client};
+use swarm_store::records::DiskRecords;
+use swarm_store::views::Registry;
 use swarm_sys::procfs;
 
 /// Maximum number of files that are checked.
@@ -17,6 +22,11 @@ const FILES_MAX: usize = 100_000;
 const FILES: [&str; 6] = ["state.", "events.jsonl", "supervisor.", "start.lock", "heartbeat.lock", "reserve"];
 /// Directories in the state directory that contain only files of this program.
 const FOLDERS: [&str; 6] = ["w", "run", "ralph", "flow", "heartbeats", "merge"];
+
+/// Further directories in the state directory, for output.
+const OTHER_FOLDERS: [&str; 2] = ["logs", "hooks"];
+/// Locks, which this program or the original made. They prove that a directory is a state directory.
+const LOCKS: [&str; 4] = ["supervisor.lock", "start.lock", "state.lock", "heartbeat.lock"];
 
 pub fn supervisor(patient: &Patient) -> Vec<Finding> {
     let running = patient.registry.as_ref().map_or(0, |registry| {
@@ -55,15 +65,97 @@ pub fn registry(patient: &Patient) -> Vec<Finding> {
         let what = format!("{} worker(s) {what}: {}", names.len(), listed(&names));
         (!names.is_empty()).then(|| Finding::warning("registry", what).remedy(remedy))
     };
+    let (rowless, unreadable_dirs) = records(patient, registry);
     let down =
         told(of(FineState::Interrupted), "were running when the machine went down", "run 'swarm recover --apply'");
     let lost = told(of(FineState::Lost), "ended with an unknown result", "run 'swarm explain NAME' for details");
-    warned.chain(unreadable).chain(down).chain(lost).collect()
+    warned.chain(unreadable).chain(unreadable_dirs).chain(rowless).chain(down).chain(lost).collect()
+}
+
+/// Finds running workers without a row, and directories that cannot be read.
+fn records(patient: &Patient, registry: &Registry) -> (Vec<Finding>, Vec<Finding>) {
+    let scan = match DiskRecords::new(patient.paths.clone()).scan_now() {
+        Ok(scan) => scan,
+        Err(error) => {
+            return (
+                Vec::new(),
+                vec![Finding::error("registry", format!("cannot read the workers' records: {error}"))],
+            );
+        }
+    };
+    let has_row = |name: &str| {
+        let mut rows = registry.workers.iter().map(|worker| &worker.row.name);
+        rows.any(|row| row == name) || registry.unreadable.iter().any(|(row, _)| row == name)
+    };
+    let rowless = scan.dirs.iter().filter(|facts| reconcile::runs(facts) && !has_row(&facts.name)).map(|facts| {
+        let what =
+            format!("worker '{}' is running but has no row in state.json: other commands do not know it", facts.name);
+        // A starting supervisor inserts the row again.
+        Finding::error("registry", what).repair(Repair::RestartSupervisor)
+    });
+    let unreadable = scan.unreadable.iter().map(|one| {
+        let what =
+            format!("cannot read the records of worker '{}' in w/{0}.{}: {}", one.name, one.generation, one.cause);
+        Finding::error("registry", what).remedy("check the disk and the modes of that directory")
+    });
+    (rowless.collect(), unreadable.collect())
+}
+
+/// Kind of the directory that `SWARM_DIR` names.
+enum Place {
+    /// It does not exist yet, or is empty.
+    New,
+    /// Only this program writes there.
+    Own,
+    /// A state directory that also contains other files.
+    Shared,
+    /// Somebody else's directory, or no directory at all.
+    Other(&'static str),
+}
+
+fn place(root: &Path) -> Place {
+    let names: Vec<String> = match fs::read_dir(root) {
+        Ok(entries) => entries.flatten().map(|entry| entry.file_name().to_string_lossy().into_owned()).collect(),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Place::New,
+        Err(error) if error.kind() == std::io::ErrorKind::NotADirectory => return Place::Other("is not a directory"),
+        Err(_) => return Place::Other("cannot be read"),
+    };
+    if names.is_empty() {
+        return Place::New;
+    }
+    let is_evident = names.iter().any(|name| LOCKS.contains(&name.as_str())) || is_registry(&root.join("state.json"));
+    let is_known = |name: &String| {
+        FILES.iter().any(|known| name.starts_with(known))
+            || FOLDERS.contains(&name.as_str())
+            || OTHER_FOLDERS.contains(&name.as_str())
+    };
+    match (is_evident, names.iter().all(is_known)) {
+        (true, true) => Place::Own,
+        (true, false) => Place::Shared,
+        (false, _) => Place::Other("contains files, but no state of swarm"),
+    }
+}
+
+/// Reports whether a file is a registry, which other programs' files of that name are not.
+fn is_registry(path: &Path) -> bool {
+    #[derive(serde::Deserialize)]
+    struct Shape {
+        #[serde(rename = "workers")]
+        _workers: Vec<serde::de::IgnoredAny>,
+    }
+    let is_file = fs::symlink_metadata(path).is_ok_and(|meta| meta.is_file() && meta.len() <= STATE_BYTES_MAX);
+    is_file && fs::read(path).is_ok_and(|text| serde_json::from_slice::<Shape>(&text).is_ok())
 }
 
 pub fn modes(patient: &Patient) -> Vec<Finding> {
     let own = nix::unistd::getuid().as_raw();
     let mut found = Vec::new();
+    let root = patient.paths.root();
+    let place = place(root);
+    if let Place::Other(why) = place {
+        let what = format!("SWARM_DIR names {}, which {why}", root.display());
+        return vec![Finding::error("modes", what).remedy("set SWARM_DIR to a new directory, or unset it")];
+    }
     for path in ours(patient, true) {
         let Ok(meta) = fs::symlink_metadata(&path) else { continue };
         if meta.is_symlink() {
@@ -77,6 +169,12 @@ pub fn modes(patient: &Patient) -> Vec<Finding> {
             continue;
         }
         let mode = meta.permissions().mode() & 0o7777;
+        if path == root && matches!(place, Place::Shared) && mode & 0o077 != 0 {
+            let what =
+                format!("{} is accessible to other users (mode {mode:o}) and has other files too", path.display());
+            found.push(Finding::warning("modes", what).remedy("set SWARM_DIR to a directory of its own"));
+            continue;
+        }
         if mode & 0o077 != 0 {
             let what = format!("{} is accessible to other users (mode {mode:o})", path.display());
             found.push(Finding::error("modes", what).repair(Repair::Mode { path, mode: mode & 0o700 }));
@@ -122,6 +220,9 @@ fn wrote_it(pid: i32, written_s: i64) -> bool {
 fn ours(patient: &Patient, with_logs: bool) -> Vec<PathBuf> {
     let root = patient.paths.root();
     let mut found: Vec<PathBuf> = Vec::new();
+    if matches!(place(root), Place::Other(_)) {
+        return found;
+    }
     let named =
         |dir: &Path| fs::read_dir(dir).into_iter().flatten().flatten().map(|entry| entry.path()).collect::<Vec<_>>();
     let is_file_of_ours = |path: &Path| {

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use swarm_model::Caller;
-use swarm_ports::Records as _;
+use swarm_ports::{Records as _, Scan};
 
 use super::{Finding, Patient, Repair};
 use swarm_git::repository::Listed;
@@ -40,7 +40,14 @@ pub fn worktrees(patient: &Patient) -> Vec<Finding> {
         }
     }
     // Read again, because workers may have been started or removed in between.
-    let now = Now::look(patient);
+    let now = match Now::look(patient) {
+        Ok(now) => now,
+        Err(cause) => {
+            let what = format!("cannot tell which worktrees have workers: {cause}");
+            found.push(Finding::error("worktrees", what));
+            return found;
+        }
+    };
     found.extend(now.gone());
     strange.retain(|(_, one)| !now.known.contains(&resolved(&one.path)));
     found.extend(strange.iter().take(LOOKED_AT_MAX).map(|(repo, one)| orphan(patient, repo, one)));
@@ -49,26 +56,29 @@ pub fn worktrees(patient: &Patient) -> Vec<Finding> {
 
 /// Workers as they are after their repositories were read.
 struct Now {
-    registry: Option<Registry>,
+    registry: Registry,
     /// Worktrees of rows, and of starts that have no row yet.
     known: BTreeSet<PathBuf>,
 }
 
 impl Now {
-    fn look(patient: &Patient) -> Self {
-        let records = DiskRecords::new(patient.paths.clone()).scan_now().unwrap_or_default();
+    /// # Errors
+    /// Fails if a row or a record cannot be read: its worktree would look as if nobody used it.
+    fn look(patient: &Patient) -> Result<Self, String> {
+        let records = DiskRecords::new(patient.paths.clone()).scan_now().and_then(Scan::complete);
+        let records = records.map_err(|error| error.to_string())?;
         let planned = records.iter().filter_map(|facts| facts.spec.spec()?.worktree.as_ref());
         let mut known: BTreeSet<PathBuf> = planned.map(|plan| resolved(Path::new(&plan.path))).collect();
-        let registry = views::load(&patient.paths).ok();
-        let rows = registry.iter().flat_map(|registry| &registry.workers);
-        known.extend(rows.filter_map(|worker| Some(resolved(Path::new(&worker.row.worktree.as_ref()?.path)))));
-        Self { registry, known }
+        let registry = views::load(&patient.paths).map_err(|refusal| refusal.cause)?;
+        known.extend(
+            registry.workers.iter().filter_map(|worker| Some(resolved(Path::new(&worker.row.worktree.as_ref()?.path)))),
+        );
+        Ok(Self { registry, known })
     }
 
     /// Finds workers whose worktree is missing.
     fn gone(&self) -> Vec<Finding> {
-        let workers = self.registry.iter().flat_map(|registry| &registry.workers);
-        let told = workers.filter_map(|worker| {
+        let told = self.registry.workers.iter().filter_map(|worker| {
             let (tree, name) = (worker.row.worktree.as_ref()?, &worker.row.name);
             let is_gone = !Path::new(&tree.path).exists() && Path::new(&tree.base_repo).exists();
             let what = format!("the worktree of worker '{name}' is missing: {}", tree.path);
@@ -134,11 +144,8 @@ fn orphan(patient: &Patient, repo: &Path, one: &Listed) -> Finding {
 /// # Errors
 /// Returns the reason if it is kept: it has a worker now, or holds work.
 pub(super) fn remove(tree: &Path, repo: &Path, paths: &Paths, caller: &Caller) -> Result<(), String> {
-    let now = Now::look(&Patient::new(paths.clone(), caller.clone()));
-    if now.registry.is_none()
-        || now.known.contains(&resolved(tree))
-        || !swarm_git::worktrees::is_abandoned_by(tree, paths.root())
-    {
+    let now = Now::look(&Patient::new(paths.clone(), caller.clone()))?;
+    if now.known.contains(&resolved(tree)) || !swarm_git::worktrees::is_abandoned_by(tree, paths.root()) {
         return Err("the worktree is now in use".to_owned());
     }
     let name = tree.file_name().unwrap_or_default().to_string_lossy().into_owned();

@@ -27,7 +27,7 @@ const WINDOW: Duration = Duration::from_secs(10);
 const KILLS_FREE: usize = 50;
 /// Maximum time for which a killed supervisor may still hold its lock.
 const DYING_MAX: Duration = Duration::from_secs(1);
-/// Size in bytes at which `supervisor.log` is rotated when the next guard starts.
+/// Size in bytes at which `supervisor.log` is rotated.
 const LOG_BYTES_MAX: u64 = 8 << 20;
 /// Delay of restarts after many kills.
 const KILLS_PAUSE: Duration = Duration::from_millis(500);
@@ -179,14 +179,33 @@ pub fn start_for(root: &Path, pipe: Stdio) -> io::Result<Child> {
 }
 
 fn command(root: &Path) -> io::Result<Command> {
-    let path = Paths::new(root).supervisor_log();
-    if std::fs::metadata(&path).is_ok_and(|meta| meta.len() > LOG_BYTES_MAX) {
-        let _ = std::fs::rename(&path, path.with_extension("log.1"));
-    }
-    let log = OpenOptions::new().append(true).create(true).mode(0o600).open(&path)?;
+    let log = open_log(&Paths::new(root).supervisor_log())?;
     let mut command = Command::new("/proc/self/exe");
     command.arg0("swarm").arg("__guard").arg(root).stderr(Stdio::from(log)).current_dir("/");
     Ok(command)
+}
+
+/// Opens `supervisor.log`, and moves a large one aside before.
+fn open_log(path: &Path) -> io::Result<File> {
+    if std::fs::metadata(path).is_ok_and(|meta| meta.len() > LOG_BYTES_MAX) {
+        let _ = std::fs::rename(path, path.with_extension("log.1"));
+    }
+    OpenOptions::new().append(true).create(true).mode(0o600).open(path)
+}
+
+/// Continues standard error in a new file if it is `supervisor.log` and has become too large.
+///
+/// # Errors
+/// Fails if the new file cannot be opened; the old one is then still in use.
+pub fn bound_log(path: &Path) -> io::Result<()> {
+    use std::os::unix::fs::MetadataExt as _;
+    let used = File::from(io::stderr().as_fd().try_clone_to_owned()?).metadata()?;
+    if used.len() > LOG_BYTES_MAX
+        && std::fs::metadata(path).is_ok_and(|meta| (meta.dev(), meta.ino()) == (used.dev(), used.ino()))
+    {
+        nix::unistd::dup2_stderr(open_log(path)?)?;
+    }
+    Ok(())
 }
 
 /// Starts a guard that stays only if there is no supervisor: used when work is due and both may have died.

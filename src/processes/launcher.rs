@@ -7,7 +7,7 @@ use std::os::unix::fs::OpenOptionsExt as _;
 use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use swarm_model::{Caller, Contract, Lease, ProcessId, Refusal, Spec, TmuxPlace};
 use swarm_ports::{BoxFuture, LaunchError, Launcher, Prepared};
@@ -18,6 +18,7 @@ use tokio::sync::Mutex;
 
 use crate::processes::forkserver::ForkServer;
 use swarm_store::records;
+use swarm_sys::files::list_if_present;
 use swarm_sys::paths::Paths;
 use swarm_sys::{lookup, processes, procfs};
 use swarm_tmux::{Order, Server, Tmux, TmuxError};
@@ -26,6 +27,8 @@ use swarm_tmux::{Order, Server, Tmux, TmuxError};
 const PREPARE_MAX: Duration = Duration::from_secs(10);
 /// Time without an answer after which the fork server is assumed to be suspended.
 const STUCK: Duration = Duration::from_secs(1);
+/// Pause before another try to open a handle of a shim.
+const PIDFD_PAUSE: Duration = Duration::from_millis(100);
 /// Maximum number of fork servers that may die during one start.
 const TRIES_MAX: u32 = 3;
 /// Maximum time of an exec; long because the binary may be on a slow network disk.
@@ -45,6 +48,8 @@ struct Gate {
     link: Link,
     shim: ProcessId,
     boot: String,
+    /// Contract's file under the name that it has once the command was executed.
+    executed: PathBuf,
 }
 
 type Link = BufReader<UnixStream>;
@@ -148,17 +153,27 @@ impl ShimLauncher {
 
     /// Returns the sockets and pids of tmux servers with living workers. Their sockets may have been removed, and a
     /// second server must never be started beside them.
-    fn known_servers(&self) -> Vec<(String, i32)> {
-        let Ok(dirs) = std::fs::read_dir(self.paths.workers()) else { return Vec::new() };
-        let leases = dirs.flatten().filter_map(|dir| {
-            let lease: Lease = serde_json::from_slice(&std::fs::read(dir.path().join("lease")).ok()?).ok()?;
-            procfs::alive(&lease.shim, &self.boot).ok().flatten()?;
-            lease.pane.map(|pane| (pane.socket_path, pane.server_pid))
-        });
-        let mut servers: Vec<(String, i32)> = leases.collect();
+    ///
+    /// # Errors
+    /// Fails if a lease exists and cannot be read, or its process cannot be examined.
+    fn known_servers(&self) -> io::Result<Vec<(String, i32)>> {
+        let mut servers = Vec::new();
+        for dir in list_if_present(&self.paths.workers())? {
+            let lease = match std::fs::read(dir.path().join("lease")) {
+                Ok(text) => serde_json::from_slice::<Lease>(&text).ok(),
+                // Not a worker's directory, or one without a shim.
+                Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => None,
+                Err(error) => return Err(error),
+            };
+            if let Some(Lease { pane: Some(pane), shim, .. }) = lease
+                && procfs::alive(&shim, &self.boot)?.is_some()
+            {
+                servers.push((pane.socket_path, pane.server_pid));
+            }
+        }
         servers.sort();
         servers.dedup();
-        servers
+        Ok(servers)
     }
 
     fn prepared(
@@ -175,7 +190,8 @@ impl ShimLauncher {
         let lease = line.strip_prefix("prepared ").and_then(|json| serde_json::from_str::<Lease>(json).ok());
         let lease = lease.filter(|lease| lease.token == spec.token);
         let lease = lease.ok_or_else(|| LaunchError::NotStarted("the shim ended before it was ready".to_owned()))?;
-        let gate = Gate { link, shim: lease.shim.clone(), boot: self.boot.clone() };
+        let executed = self.paths.worker(&spec.name, spec.generation).join("spec.json");
+        let gate = Gate { link, shim: lease.shim.clone(), boot: self.boot.clone(), executed };
         Ok(Prepared { lease, window, gate: Box::new(gate) })
     }
 }
@@ -202,10 +218,24 @@ impl Gate {
 
     /// Ends a shim that died or hung after the commit, or that could not be told to go. It must end before the
     /// handshake is closed: end of file would mean "go", because the row still exists. Afterwards the name of the
-    /// contract's file shows whether the command was executed.
+    /// contract's file shows whether the command was executed, which cannot be undone: then the worker runs, with or
+    /// without its shim.
     fn without_answer(self) -> Result<(), LaunchError> {
-        self.end_shim();
+        let ended = self.end_shim();
+        if self.was_executed() {
+            return Ok(());
+        }
+        if !ended {
+            // The shim waits at its gate. It exits when this process does, because the row is withdrawn by then.
+            std::mem::forget(self.link);
+        }
         Err(LaunchError::NotStarted("the shim ended before it could start the worker".to_owned()))
+    }
+
+    /// Reports whether the command was executed. If that cannot be found out, it counts as executed: its records then
+    /// decide what became of it.
+    fn was_executed(&self) -> bool {
+        self.executed.try_exists().unwrap_or(true)
     }
 
     async fn withdraw(mut self) {
@@ -215,20 +245,41 @@ impl Gate {
     }
 
     /// Ends a shim that has not started its command: by SIGTERM, else by SIGKILL. Its child then exits by itself.
-    fn end_shim(&self) {
+    /// Reports whether the shim is gone.
+    fn end_shim(&self) -> bool {
         for signal in [rustix::process::Signal::TERM, rustix::process::Signal::KILL] {
-            let Ok(Some(fd)) = processes::pidfd(&self.shim, &self.boot) else { break };
-            let _ = rustix::process::pidfd_send_signal(&fd, signal);
-            if processes::wait_all_gone(&[fd], PREPARE_MAX) {
-                break;
+            match self.pidfd() {
+                Ok(None) => return true,
+                Ok(Some(fd)) => {
+                    let _ = rustix::process::pidfd_send_signal(&fd, signal);
+                    if processes::wait_all_gone(&[fd], PREPARE_MAX) {
+                        return true;
+                    }
+                }
+                Err(error) => tracing::error!(pid = self.shim.pid, %error, "cannot end a shim"),
             }
         }
-        self.wait_gone();
+        self.wait_gone()
     }
 
-    fn wait_gone(&self) {
-        if let Ok(Some(fd)) = processes::pidfd(&self.shim, &self.boot) {
-            processes::wait_all_gone(&[fd], PREPARE_MAX);
+    /// Waits until the shim is gone, and reports whether it is.
+    fn wait_gone(&self) -> bool {
+        match self.pidfd() {
+            Ok(None) => true,
+            Ok(Some(fd)) => processes::wait_all_gone(&[fd], PREPARE_MAX),
+            Err(_) => false,
+        }
+    }
+
+    /// Returns a pidfd of the shim; `None` if it is gone. Tries again for a while if that cannot be decided, for
+    /// example because no descriptor is free.
+    fn pidfd(&self) -> io::Result<Option<OwnedFd>> {
+        let deadline = Instant::now() + PREPARE_MAX;
+        loop {
+            match processes::pidfd(&self.shim, &self.boot) {
+                Err(_) if Instant::now() < deadline => std::thread::sleep(PIDFD_PAUSE),
+                opened => return opened,
+            }
         }
     }
 }
@@ -272,17 +323,11 @@ impl Launcher for ShimLauncher {
 
     fn open(&self, prepared: Prepared) -> BoxFuture<'_, Result<(), LaunchError>> {
         Box::pin(async move {
-            let token = prepared.lease.token.clone();
             let gate = prepared
                 .gate
                 .downcast::<Gate>()
                 .map_err(|_| LaunchError::System("not a gate of this launcher".to_owned()))?;
-            let opened = gate.open().await;
-            // An exec cannot be undone: the worker runs, with or without its shim.
-            match opened {
-                Err(LaunchError::NotStarted(_)) if was_executed(&self.paths, &token) => Ok(()),
-                opened => opened,
-            }
+            gate.open().await
         })
     }
 
@@ -293,14 +338,6 @@ impl Launcher for ShimLauncher {
             }
         })
     }
-}
-
-fn was_executed(paths: &Paths, token: &str) -> bool {
-    let Ok(dirs) = std::fs::read_dir(paths.workers()) else { return false };
-    dirs.flatten().any(|dir| {
-        std::fs::read(dir.path().join("spec.json"))
-            .is_ok_and(|text| text.windows(token.len()).any(|window| window == token.as_bytes()))
-    })
 }
 
 /// Binds the handshake's socket by a short path, because a socket's path is limited to 107 bytes.

@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use nix::sys::inotify::{AddWatchFlags, InitFlags, Inotify};
 use swarm_actors::supervisor::{Exit, SupervisorHandle};
-use swarm_model::{Event, EventKind};
+use swarm_model::{Event, EventKind, ProcessId};
 use swarm_ports::Events as _;
 use tokio::sync::broadcast::{self, error::RecvError};
 
@@ -48,7 +48,7 @@ pub fn main(mut arguments: impl Iterator<Item = OsString>) -> u8 {
     let (Some(root), guard) = (arguments.next(), arguments.next()) else { return 2 };
     let guard = guard.and_then(|pid| pid.to_str()?.parse().ok());
     let paths = Paths::new(Path::new(&root));
-    wiring::trace();
+    wiring::trace(&paths);
     memory::one_arena();
     let Ok(mut inherited) = Inherited::take() else { return 1 };
     match run(&paths, guard, &mut inherited) {
@@ -151,13 +151,18 @@ async fn keep_guard(
     let boot = procfs::boot_id();
     loop {
         let pid = guard.load(std::sync::atomic::Ordering::Relaxed);
-        if let Some(identity) = procfs::identity(pid, &boot).filter(|_| pid > 1) {
-            ports.processes.gone(identity).await;
-        }
-        if pid > 1 && procfs::stat(pid).is_some_and(|stat| stat.is_alive()) {
-            // Watching failed for a moment, but the guard is still alive.
-            tokio::time::sleep(Duration::from_secs(1)).await;
-            continue;
+        let found = if pid > 1 { procfs::read_stat(pid) } else { Ok(None) };
+        match found.map(|stat| stat.filter(procfs::Stat::is_alive)) {
+            Ok(None) => {}
+            Ok(Some(stat)) => {
+                let identity = ProcessId { pid, start_ticks: stat.start_ticks, boot: boot.clone() };
+                ports.processes.gone(identity).await;
+            }
+            Err(error) => {
+                tracing::warn!(%error, "cannot examine the guard; trying again");
+                tokio::time::sleep(Duration::from_secs(1)).await;
+                continue;
+            }
         }
         match inherited.new_guard(paths) {
             Ok(pid) => guard.store(pid, std::sync::atomic::Ordering::Relaxed),

@@ -2,7 +2,7 @@
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, BufRead as _, BufReader, Read as _, Seek as _, SeekFrom, Write as _};
-use std::os::unix::fs::OpenOptionsExt as _;
+use std::os::unix::fs::{FileExt as _, OpenOptionsExt as _};
 use std::path::PathBuf;
 use std::sync::{Mutex, PoisonError};
 
@@ -39,10 +39,19 @@ impl EventLog {
         line.push(b'\n');
         let mut file = self.file.lock().unwrap_or_else(PoisonError::into_inner);
         if file.is_none() {
-            *file = Some(OpenOptions::new().append(true).create(true).mode(0o600).open(&self.path)?);
+            let open = OpenOptions::new().read(true).append(true).create(true).mode(0o600).open(&self.path)?;
+            if is_torn(&open)? {
+                // A crash or a full disk cut the last line short. It must not swallow this one.
+                line.insert(0, b'\n');
+            }
+            *file = Some(open);
         }
         let Some(open) = file.as_mut() else { return Ok(()) };
-        open.write_all(&line)?;
+        if let Err(error) = open.write_all(&line) {
+            // Perhaps a part was written, so the next event checks.
+            *file = None;
+            return Err(error);
+        }
         if open.metadata()?.len() >= EVENTS_BYTES_MAX {
             fs::rename(&self.path, self.rotated())?;
             *file = None;
@@ -54,6 +63,15 @@ impl EventLog {
         let mut path = self.path.clone().into_os_string();
         path.push(".1");
         path.into()
+    }
+}
+
+/// Reports whether the last line of a file is incomplete.
+fn is_torn(file: &File) -> io::Result<bool> {
+    let mut last = [0];
+    match file.metadata()?.len().checked_sub(1) {
+        Some(at) => file.read_exact_at(&mut last, at).map(|()| last != [b'\n']),
+        None => Ok(false),
     }
 }
 
@@ -85,5 +103,26 @@ impl Events for EventLog {
             let Ok(file) = File::open(path) else { return false };
             BufReader::new(file).lines().map_while(Result::ok).any(|line| line.contains(request))
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use swarm_model::EventKind;
+
+    #[test]
+    fn an_event_after_a_torn_line_is_kept() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let path = dir.path().join("events.jsonl");
+        fs::write(&path, "{\"at_ms\":1,\"ty").expect("written");
+        let log = EventLog::new(path.clone());
+        for pid in [7, 8] {
+            let kind = EventKind::SupervisorStarted { pid };
+            log.emit(Event { at_ms: 2, worker: None, generation: None, request: None, kind });
+        }
+        let text = fs::read_to_string(&path).expect("readable");
+        let lines: Vec<Option<Event>> = text.lines().map(|line| serde_json::from_str(line).ok()).collect();
+        assert_eq!(lines.iter().map(Option::is_some).collect::<Vec<_>>(), [false, true, true], "{text}");
     }
 }

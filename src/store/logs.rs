@@ -1,15 +1,15 @@
 //! Keeps the logs of workers within their size limit.
 //!
 //! Workers write to their files themselves, in append mode. inotify reports writes; the last part of a file that
-//! exceeds its limit is copied to `FILE.1`, then the file is truncated. Output written between these two steps is
-//! lost; below the limit nothing is ever lost.
+//! exceeds its limit is copied to `FILE.1`, then the file is truncated (`log_parts.rs`). Output written between these
+//! two steps is lost; below the limit nothing is ever lost.
 //!
 //! If the total output of a worker is limited, the total is the size of its files plus the bytes rotated away. The
 //! rotated bytes are recorded in the worker's directory, so that the next supervisor continues the count.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fs::{File, OpenOptions};
-use std::io::{self, Read as _, Seek as _, SeekFrom, Write as _};
+use std::fs::OpenOptions;
+use std::io::{self, Write as _};
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -19,6 +19,7 @@ use nix::sys::inotify::{AddWatchFlags, InitFlags, Inotify, WatchDescriptor};
 use swarm_ports::{BoxFuture, Logs, OutputLimit};
 use tokio::sync::Notify;
 
+use crate::log_parts::{rotate, unfinished};
 use swarm_sys::paths::Paths;
 use swarm_sys::readable::Readable;
 
@@ -80,6 +81,11 @@ impl Logs for LogKeeper {
         }
         for file in files {
             let path = self.paths.logs().join(file);
+            {
+                // Left by a supervisor that was killed during a rotation. The lock keeps out one that is in progress.
+                let _files = self.watches.files();
+                let _ = std::fs::remove_file(unfinished(&path));
+            }
             let watch = || Ok(self.watches.inotify.add_watch(&path, AddWatchFlags::IN_MODIFY)?);
             let watched = watch().or_else(|_: io::Error| {
                 // inotify can watch existing files only.
@@ -206,21 +212,6 @@ async fn watch(watches: Arc<Watches>) {
     }
 }
 
-/// Copies the last `limit_bytes` to `PATH.1` and truncates the file, which its writers have open in append mode.
-/// Returns the number of bytes removed from the file.
-fn rotate(path: &Path, limit_bytes: u64) -> io::Result<u64> {
-    let mut from = OpenOptions::new().read(true).write(true).open(path)?;
-    let size = from.metadata()?.len();
-    let mut kept = path.as_os_str().to_owned();
-    kept.push(".1");
-    let mut to = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&kept)?;
-    from.seek(SeekFrom::Start(size.saturating_sub(limit_bytes)))?;
-    copy(&mut from, &mut to, limit_bytes)?;
-    let emptied_bytes = from.metadata()?.len();
-    from.set_len(0)?;
-    Ok(emptied_bytes)
-}
-
 /// Returns the bytes written by one generation: rotated bytes plus bytes in the files, less the bytes that were there
 /// `before` it started.
 fn written_bytes(rotated: u64, there: u64, before: u64) -> u64 {
@@ -232,35 +223,9 @@ fn write_note(path: &Path, bytes: u64) -> io::Result<()> {
     file.write_all(bytes.to_string().as_bytes())
 }
 
-fn copy(from: &mut File, to: &mut File, limit_bytes: u64) -> io::Result<()> {
-    let mut buffer = vec![0_u8; 1 << 20];
-    let mut left = limit_bytes.saturating_mul(2);
-    while left > 0 {
-        let count = from.read(&mut buffer)?;
-        if count == 0 {
-            return Ok(());
-        }
-        to.write_all(&buffer[..count])?;
-        left = left.saturating_sub(count as u64);
-    }
-    Ok(())
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn rotation_keeps_the_last_part_and_the_writer_continues_at_the_start() {
-        let dir = tempfile::tempdir().expect("makes a directory");
-        let path = dir.path().join("x.stdout.log");
-        let mut writer = OpenOptions::new().append(true).create(true).open(&path).expect("opens");
-        writer.write_all(b"0123456789").expect("writes");
-        assert_eq!(rotate(&path, 4).expect("rotates"), 10);
-        writer.write_all(b"ab").expect("writes");
-        assert_eq!(std::fs::read(&path).expect("reads"), b"ab");
-        assert_eq!(std::fs::read(dir.path().join("x.stdout.log.1")).expect("reads"), b"6789");
-    }
 
     #[test]
     fn output_of_earlier_generations_is_not_counted() {
@@ -283,7 +248,10 @@ mod tests {
         writers[0].write_all(&[b'-'; 100]).expect("writes as the earlier generation");
         let limit = OutputLimit { generation: 3, max_bytes: 1000, before_bytes: 100 };
         let keeper = LogKeeper::start(paths.clone()).expect("starts");
+        let left = unfinished(&paths.logs().join(&files[0]));
+        std::fs::write(&left, "").expect("written by a killed supervisor");
         keeper.keep("x", &files, 400, Some(limit));
+        assert!(!left.exists());
         keeper.keep("other", &[], 400, None);
         let seen = keeper.written("x");
         writers[0].write_all(&[b'o'; 600]).expect("writes");

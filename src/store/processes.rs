@@ -14,7 +14,7 @@ use swarm_sys::processes::{end_set, pidfd};
 use swarm_sys::procfs;
 use swarm_sys::readable::Readable;
 
-use crate::legacy_process;
+use crate::legacy_process::{self, Sighting};
 
 /// Pause before the second try to watch a process. Doubles up to [`WATCH_PAUSE_MAX`].
 const WATCH_PAUSE: Duration = Duration::from_millis(200);
@@ -92,6 +92,10 @@ impl Processes for SystemProcesses {
         procfs::alive(process, &self.boot).map_or(true, |stat| stat.is_some())
     }
 
+    fn has_hung_up(&self, process: &ProcessId) -> bool {
+        procfs::alive(process, &self.boot).is_ok_and(|stat| stat.is_some_and(|stat| stat.terminal == 0))
+    }
+
     fn stop_by_shim(&self, lease: &Lease, order: StopOrder) -> Result<(), ProcessError> {
         let failed = |error: io::Error| ProcessError::Tool(format!("cannot signal shim {}: {error}", lease.shim.pid));
         let Some(fd) = pidfd(&lease.shim, &self.boot).map_err(failed)? else { return Ok(()) };
@@ -116,7 +120,6 @@ impl Processes for SystemProcesses {
             let survivors = groups.end();
             end_set(&|| with_token(&lease, &boot))?;
             groups.remove();
-            // The search above takes a process that cannot be read for gone.
             let leader = procfs::alive(&lease.worker, &boot);
             let leader = leader.map_err(|error| ProcessError::Tool(format!("cannot examine the worker: {error}")))?;
             match leader {
@@ -130,8 +133,20 @@ impl Processes for SystemProcesses {
     fn stop_foreign<'a>(&'a self, row: &'a Row) -> BoxFuture<'a, Result<(), ProcessError>> {
         let (row, boot) = (row.clone(), self.boot.clone());
         blocking(move || {
-            let Some(leader) = legacy_process::alive(&row, &boot).map_err(ProcessError::Tool)? else { return Ok(()) };
-            let tree = legacy_process::tree(&leader);
+            let leader = match legacy_process::sight(&row, &boot).map_err(ProcessError::Tool)? {
+                Sighting::Gone => return Ok(()),
+                Sighting::Worker(process) => process,
+                Sighting::Doubtful(process) => {
+                    let pid = process.pid;
+                    return Err(ProcessError::Tool(format!(
+                        "cannot tell whether process {pid} is worker '{}': it has its pid, but another command and \
+                         directory (inspect it with 'ps -fp {pid}', and end it with 'kill {pid}')",
+                        row.name
+                    )));
+                }
+            };
+            let tree = legacy_process::tree(&leader)
+                .map_err(|error| ProcessError::Tool(format!("cannot list the processes: {error}")))?;
             if row.tmux.is_some() {
                 legacy_process::kill_window(&row).map_err(ProcessError::Tool)?;
             }
@@ -147,23 +162,26 @@ impl Processes for SystemProcesses {
 
 /// Returns the pids of the worker's process and its session, of all processes that carry the worker's token in their
 /// environment, and of the descendants of all these.
-fn with_token(lease: &Lease, boot: &str) -> Vec<i32> {
+fn with_token(lease: &Lease, boot: &str) -> io::Result<Vec<i32>> {
     let needle = format!("SWARM_TOKEN={}", lease.token);
-    let leader = procfs::alive(&lease.worker, boot).ok().flatten().map(|_| lease.worker.pid);
+    let leader = procfs::alive(&lease.worker, boot)?.map(|_| lease.worker.pid);
     let mut found: Vec<i32> = leader.into_iter().collect();
-    for pid in procfs::all().unwrap_or_default() {
-        let Some(stat) = procfs::stat(pid).filter(procfs::Stat::is_alive) else { continue };
-        let marked = std::fs::read(format!("/proc/{pid}/environ"))
-            .is_ok_and(|environment| environment.split(|byte| *byte == 0).any(|pair| pair == needle.as_bytes()));
-        if marked || Some(stat.session) == leader {
+    for pid in procfs::all()? {
+        let Some(stat) = procfs::living(pid)? else { continue };
+        if Some(stat.session) == leader || procfs::has_variable(pid, needle.as_bytes())? {
             found.push(pid);
         }
     }
-    let below: Vec<i32> = found.iter().flat_map(|pid| procfs::descendants(*pid)).collect();
-    found.extend(below.into_iter().filter(|pid| procfs::stat(*pid).is_some_and(|stat| stat.is_alive())));
+    let mut below = Vec::new();
+    for pid in &found {
+        for descendant in procfs::descendants(*pid)? {
+            below.extend(procfs::living(descendant)?.map(|_| descendant));
+        }
+    }
+    found.extend(below);
     found.sort_unstable();
     found.dedup();
-    found
+    Ok(found)
 }
 
 fn blocking<T: Send + 'static>(

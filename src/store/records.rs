@@ -12,8 +12,9 @@ use nix::fcntl::{FcntlArg, fcntl};
 use nix::libc;
 use serde::de::DeserializeOwned;
 use swarm_model::{Lease, Spec, Wanted, WorkerName, worker_dir_name};
-use swarm_ports::{BoxFuture, DirFacts, LeaseFacts, Mark, Records, SpecFacts};
+use swarm_ports::{BoxFuture, DirFacts, LeaseFacts, Mark, Records, Scan, SpecFacts, Unreadable};
 
+use crate::log_parts::unfinished;
 use swarm_sys::files::{blocking, list_if_present, make_dir, replace_durably, write_private};
 use swarm_sys::paths::Paths;
 use swarm_sys::{cgroups, procfs};
@@ -49,9 +50,8 @@ impl DiskRecords {
     /// Reads the records of one generation. Malformed records count as absent; `None` if there is no directory.
     ///
     /// # Errors
-    /// Fails if the directory or the lease exists and cannot be read, if the system lacks the resources to read a
-    /// record, or if only the worker's process can tell whether the worker has ended and cannot be examined. None of
-    /// these means that it has ended.
+    /// Fails if the directory or a record in it exists and cannot be read, or if only the worker's process can tell
+    /// whether the worker has ended and cannot be examined. None of these means that it has ended.
     pub fn read(&self, name: &str, generation: u64) -> io::Result<Option<DirFacts>> {
         let dir = self.paths.worker(name, generation);
         match fs::symlink_metadata(&dir) {
@@ -87,7 +87,7 @@ impl DiskRecords {
 /// Returns whether the lease is held, and its content. `None` if there is no lease.
 ///
 /// # Errors
-/// Fails if there is a lease that cannot be opened.
+/// Fails if there is a lease that cannot be read.
 fn probe(dir: &Path) -> io::Result<Option<(bool, Option<Lease>)>> {
     let mut file = match File::open(dir.join("lease")) {
         Ok(file) => file,
@@ -95,7 +95,7 @@ fn probe(dir: &Path) -> io::Result<Option<(bool, Option<Lease>)>> {
         Err(error) => return Err(error),
     };
     let held = is_held(&file);
-    Ok(Some((held, parse(&mut file))))
+    Ok(Some((held, parse(&mut file)?)))
 }
 
 /// Returns the lock that a shim holds on its lease: a write lock on the whole file.
@@ -128,12 +128,12 @@ fn spec(dir: &Path) -> io::Result<SpecFacts> {
 /// Reads a record. `None` if it is missing or malformed.
 ///
 /// # Errors
-/// Fails if the system lacks the resources to open the file.
+/// Fails if the file exists and cannot be read.
 fn record<T: DeserializeOwned>(path: &Path) -> io::Result<Option<T>> {
     match OpenOptions::new().read(true).custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK).open(path) {
-        Ok(mut file) => Ok(parse(&mut file)),
-        Err(error) if lacks_resources(&error) => Err(error),
-        Err(_) => Ok(None),
+        Ok(mut file) => parse(&mut file),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(error),
     }
 }
 
@@ -143,17 +143,25 @@ fn lacks_resources(error: &io::Error) -> bool {
     matches!(error.raw_os_error(), Some(libc::EMFILE | libc::ENFILE | libc::ENOMEM))
 }
 
-/// Parses the content of a record's file. Most records fit into one read: a regular file that returns less than was
-/// requested has no more data.
-pub fn parse<T: DeserializeOwned>(file: &mut File) -> Option<T> {
+/// Parses the content of a record's file; `None` if it is malformed. Most records fit into one read: a regular file
+/// that returns less than was requested has no more data.
+///
+/// # Errors
+/// Fails if the file cannot be read.
+pub fn parse<T: DeserializeOwned>(file: &mut File) -> io::Result<Option<T>> {
     let mut piece = [0_u8; 1024];
-    let length = file.read(&mut piece).ok()?;
+    let length = loop {
+        match file.read(&mut piece) {
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            read => break read?,
+        }
+    };
     if length < piece.len() {
-        return serde_json::from_slice(&piece[..length]).ok();
+        return Ok(serde_json::from_slice(&piece[..length]).ok());
     }
     let mut text = piece.to_vec();
-    file.take(RECORD_BYTES_MAX).read_to_end(&mut text).ok()?;
-    serde_json::from_slice(&text).ok()
+    file.take(RECORD_BYTES_MAX).read_to_end(&mut text)?;
+    Ok(serde_json::from_slice(&text).ok())
 }
 
 /// Splits `name.generation`.
@@ -163,23 +171,26 @@ fn parse_dir_name(text: &str) -> Option<(&str, u64)> {
 }
 
 impl Records for DiskRecords {
-    fn scan_now(&self) -> io::Result<Vec<DirFacts>> {
+    fn scan_now(&self) -> io::Result<Scan> {
         let entries = list_if_present(&self.paths.workers())?;
         let names: Vec<String> = entries.into_iter().filter_map(|entry| entry.file_name().into_string().ok()).collect();
         let mut found: Vec<(&str, u64)> = names.iter().filter_map(|name| parse_dir_name(name)).collect();
         found.sort_unstable();
-        let read = |(name, generation): (&str, u64)| match self.read(name, generation) {
-            Err(error) if !lacks_resources(&error) => {
-                // One damaged directory must not keep all other workers from being supervised.
-                tracing::error!(worker = name, generation, %error, "cannot read the records of a worker");
-                None
+        let mut scan = Scan::default();
+        for (name, generation) in found {
+            match self.read(name, generation) {
+                Ok(facts) => scan.dirs.extend(facts),
+                Err(error) if lacks_resources(&error) => return Err(error),
+                Err(error) => {
+                    tracing::error!(worker = name, generation, %error, "cannot read the records of a worker");
+                    scan.unreadable.push(Unreadable { name: name.to_owned(), generation, cause: error.to_string() });
+                }
             }
-            read => read.transpose(),
-        };
-        found.into_iter().filter_map(read).collect()
+        }
+        Ok(scan)
     }
 
-    fn scan(&self) -> BoxFuture<'_, io::Result<Vec<DirFacts>>> {
+    fn scan(&self) -> BoxFuture<'_, io::Result<Scan>> {
         let paths = self.paths.clone();
         blocking(move || Self::new(paths).scan_now())
     }
@@ -218,19 +229,16 @@ impl Records for DiskRecords {
         let this = Self { paths: self.paths.clone(), boot: self.boot.clone() };
         let name = name.to_owned();
         blocking(move || {
+            let mut done = Ok(());
             for dir in list_if_present(&this.paths.workers())? {
                 let file_name = dir.file_name();
                 let Some((other, generation)) = file_name.to_str().and_then(parse_dir_name) else { continue };
-                if other != name || Some(generation) == keep {
-                    continue;
-                }
-                let Some(facts) = this.read(other, generation)? else { continue };
-                // A start that was never executed is kept: its worktree may have to be rolled back.
-                if !facts.lease.held && !matches!(facts.spec, SpecFacts::Pending(_)) {
-                    remove_dir(&dir.path())?;
+                if other == name && Some(generation) != keep {
+                    // A damaged directory must not keep the others from being removed.
+                    done = done.and(this.remove_if_over(other, generation));
                 }
             }
-            Ok(())
+            done
         })
     }
 
@@ -283,9 +291,8 @@ impl Records for DiskRecords {
     fn remove_logs<'a>(&'a self, name: &'a str) -> BoxFuture<'a, io::Result<()>> {
         let files = self.log_files(name);
         blocking(move || {
-            files
-                .iter()
-                .try_for_each(|(log, rotated)| absent_ok(fs::remove_file(log)).and(absent_ok(fs::remove_file(rotated))))
+            let all = files.iter().flat_map(|(log, rotated)| [log.clone(), rotated.clone(), unfinished(log)]);
+            all.into_iter().try_for_each(|file| absent_ok(fs::remove_file(file)))
         })
     }
 
@@ -298,6 +305,17 @@ impl Records for DiskRecords {
 }
 
 impl DiskRecords {
+    /// Removes a generation that has ended. A start that was never executed is kept: its worktree may have to be
+    /// rolled back.
+    fn remove_if_over(&self, name: &str, generation: u64) -> io::Result<()> {
+        match self.read(name, generation)? {
+            Some(facts) if !facts.lease.held && !matches!(facts.spec, SpecFacts::Pending(_)) => {
+                remove_dir(&self.paths.worker(name, generation))
+            }
+            Some(_) | None => Ok(()),
+        }
+    }
+
     /// Returns the paths of the logs and of their rotated parts. Empty for names that the original `swarm` accepted and
     /// that would lead out of the directory.
     fn log_files(&self, name: &str) -> Vec<(PathBuf, PathBuf)> {
@@ -330,9 +348,14 @@ fn absent_ok(done: io::Result<()>) -> io::Result<()> {
     }
 }
 
-/// Waits until the lease is released, at most `LEASE_WAIT_MAX`, and reports whether it was. The kernel wait runs in
-/// its own thread, which releases the read lock as soon as it gets it.
+/// Waits until the lease is released, at most `LEASE_WAIT_MAX`, and reports whether it was.
 pub fn wait_let_go(path: &Path) -> bool {
+    wait_let_go_within(path, LEASE_WAIT_MAX)
+}
+
+/// Waits until the lease is released, at most `limit`, and reports whether it was. The kernel wait runs in its own
+/// thread, which releases the read lock as soon as it gets it.
+pub fn wait_let_go_within(path: &Path, limit: Duration) -> bool {
     let file = match File::open(path) {
         Ok(file) => file,
         Err(error) => return error.kind() == io::ErrorKind::NotFound,
@@ -345,7 +368,7 @@ pub fn wait_let_go(path: &Path) -> bool {
         let lock = libc::flock { l_type: libc::F_RDLCK as _, ..whole_file_lock() };
         let _ = sender.send(fcntl(&file, FcntlArg::F_OFD_SETLKW(&lock)).is_ok());
     });
-    waiting.is_ok() && receiver.recv_timeout(LEASE_WAIT_MAX).unwrap_or(false)
+    waiting.is_ok() && receiver.recv_timeout(limit).unwrap_or(false)
 }
 
 /// Creates the directory of one generation and returns its path.
@@ -373,6 +396,39 @@ mod tests {
         std::os::unix::fs::symlink("lease", worker.join("lease")).expect("made");
         assert!(records.read("a", 1).is_err());
         assert!(!wait_let_go(&worker.join("lease")));
-        assert_eq!(records.scan_now().expect("the other workers"), []);
+        let scan = records.scan_now().expect("the other workers");
+        assert_eq!((scan.dirs.len(), scan.unreadable.len()), (0, 1));
+        let error = scan.complete().expect_err("a worker is missing");
+        assert!(error.to_string().contains("w/a.1"), "{error}");
+    }
+
+    #[test]
+    fn a_record_that_cannot_be_read_is_an_error_and_never_an_absent_record() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let paths = Paths::new(dir.path());
+        for leaf in ["exit.json", "wanted.json", "spec.json"] {
+            let worker = paths.worker("a", 1);
+            fs::create_dir_all(&worker).expect("made");
+            fs::write(worker.join(leaf), "{ torn").expect("written");
+            assert!(DiskRecords::new(paths.clone()).read("a", 1).is_ok(), "{leaf}: malformed");
+            fs::remove_file(worker.join(leaf)).expect("removed");
+            // Its open succeeds, and its read fails.
+            fs::create_dir(worker.join(leaf)).expect("made");
+            assert!(DiskRecords::new(paths.clone()).read("a", 1).is_err(), "{leaf}");
+            fs::remove_dir_all(&worker).expect("removed");
+        }
+    }
+
+    #[tokio::test]
+    async fn a_damaged_leftover_does_not_keep_the_others_from_being_removed() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let paths = Paths::new(dir.path());
+        for generation in 1..=3 {
+            fs::create_dir_all(paths.worker("a", generation)).expect("made");
+        }
+        fs::create_dir(paths.worker("a", 2).join("exit.json")).expect("made");
+        let records = DiskRecords::new(paths.clone());
+        assert!(records.remove_leftovers("a", None).await.is_err(), "one directory cannot be read");
+        assert_eq!([1, 2, 3].map(|generation| paths.worker("a", generation).exists()), [false, true, false]);
     }
 }

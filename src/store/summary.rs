@@ -1,17 +1,21 @@
 //! Reads only the part of a worker's records that a view needs: listing a thousand workers reads one small file of
 //! each. The contract is not read; the fields of it that lease and row repeat are used instead.
 
+use std::cell::Cell;
 use std::fs::File;
+use std::io;
 use std::os::fd::OwnedFd;
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
 
 use rustix::fs::{Access, AtFlags, Mode, OFlags, accessat, open, openat};
-use rustix::io::retry_on_intr;
+use rustix::io::{Errno, retry_on_intr};
 use serde::de::DeserializeOwned;
 use swarm_actors::registry::reconcile::{Evidence, Launch};
 use swarm_model::{ExitRecord, Lease, RestartPolicy, Row, Wanted, worker_dir_name};
 use swarm_ports::LeaseFacts;
 
-use super::records::{is_held, parse};
+use super::records::{is_held, parse, wait_let_go_within};
 use swarm_sys::paths::Paths;
 use swarm_sys::procfs;
 
@@ -51,41 +55,68 @@ impl<'a> From<&'a Summary> for Evidence<'a> {
 /// The directory of all records, kept open so that the paths opened below it are short.
 pub struct Records {
     workers: OwnedFd,
+    dir: PathBuf,
     boot: String,
+    /// End of the wait for workers whose windows were closed; set by the first of them.
+    closing_until: Cell<Option<Instant>>,
 }
+
+/// Maximum time in which the workers of closed windows are expected to end.
+const CLOSING_MAX: Duration = Duration::from_secs(1);
 
 impl Records {
     /// Opens the directory; `None` if it does not exist, so that there are no records.
-    pub fn open(paths: &Paths) -> Option<Self> {
+    ///
+    /// # Errors
+    /// Fails if it exists and cannot be opened.
+    pub fn open(paths: &Paths) -> io::Result<Option<Self>> {
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        let workers = retry_on_intr(|| open(paths.workers(), flags, Mode::empty())).ok()?;
-        Some(Self { workers, boot: procfs::boot_id() })
+        match retry_on_intr(|| open(paths.workers(), flags, Mode::empty())) {
+            Ok(workers) => {
+                let (dir, boot) = (paths.workers(), procfs::boot_id());
+                Ok(Some(Self { workers, dir, boot, closing_until: Cell::new(None) }))
+            }
+            Err(Errno::NOENT) => Ok(None),
+            Err(error) => Err(error.into()),
+        }
     }
 
-    /// Reads the records of the generation that the row names; `None` if there is no readable lease.
-    pub fn of(&self, row: &Row, detail: Detail) -> Option<Summary> {
-        let generation = row.swarm()?.generation;
+    /// Reads the records of the generation that the row names; `None` if it has no lease, or a malformed one.
+    ///
+    /// # Errors
+    /// Fails if a record exists and cannot be read.
+    pub fn of(&self, row: &Row, detail: Detail) -> io::Result<Option<Summary>> {
+        let Some(generation) = row.swarm().map(|meta| meta.generation) else { return Ok(None) };
         let dir = worker_dir_name(&row.name, generation);
-        let mut lease = self.file(&dir, "lease")?;
-        let held = is_held(&lease);
-        if held && detail == Detail::Word {
-            return Some(running(row, generation));
+        let Some(mut file) = self.file(&dir, "lease")? else { return Ok(None) };
+        let mut held = is_held(&file);
+        if held && detail == Detail::Word && row.tmux.is_none() {
+            return Ok(Some(running(row, generation)));
         }
-        let lease: Lease = parse(&mut lease)?;
+        let Some(lease) = parse::<Lease>(&mut file)? else { return Ok(None) };
+        if held && row.tmux.is_some() && self.is_closing(&lease) {
+            // Its window was closed, so its end is a matter of milliseconds.
+            self.await_end(&dir);
+            held = is_held(&file);
+        }
+        if held && detail == Detail::Word {
+            return Ok(Some(running(row, generation)));
+        }
         // Without a restart policy an exit record settles the question: its content cannot make the worker run.
-        let settled = detail == Detail::Word && lease.restart == RestartPolicy::Never && self.has(&dir, "exit.json");
+        let settled = detail == Detail::Word && lease.restart == RestartPolicy::Never && self.has(&dir, "exit.json")?;
         // A held lease means running or just ending, which have the same status word.
         let looked = detail == Detail::Fine || !(settled || held);
-        let exit = if looked { self.record(&dir, "exit.json") } else { None };
+        let exit = if looked { self.record(&dir, "exit.json")? } else { None };
         // Reading a process's file in /proc is the most expensive step: the kernel renders it for each read.
         let examined = if looked { procfs::alive(&lease.worker, &self.boot) } else { Ok(None) };
         let unknown = examined.is_err() || (held && !looked);
         let stat = examined.ok().flatten();
         // A running worker was executed, except during its start.
-        let pending = looked && exit.is_none() && self.has(&dir, "spec.pending");
+        let pending = looked && exit.is_none() && self.has(&dir, "spec.pending")?;
         // `wanted.json` matters only for workers with a restart policy and for ended ones.
         let noted = lease.restart != RestartPolicy::Never || (exit.is_some() && !held);
-        Some(Summary {
+        let wanted = if noted { self.record(&dir, "wanted.json")? } else { None };
+        Ok(Some(Summary {
             name: row.name.clone(),
             generation,
             token: lease.token.clone(),
@@ -93,7 +124,7 @@ impl Records {
             restart: lease.restart,
             executed: !pending,
             exit,
-            wanted: noted.then(|| self.record(&dir, "wanted.json")).flatten().unwrap_or_default(),
+            wanted: wanted.unwrap_or_default(),
             lease: LeaseFacts {
                 held,
                 this_boot: lease.worker.boot == self.boot,
@@ -101,28 +132,55 @@ impl Records {
                 suspended: stat.is_some_and(|stat| stat.is_suspended()),
                 content: Some(lease),
             },
-        })
+        }))
     }
 
-    fn file(&self, dir: &str, name: &str) -> Option<File> {
+    /// Reports whether the window of a worker is gone: the kernel has taken the terminal away from its shim.
+    fn is_closing(&self, lease: &Lease) -> bool {
+        procfs::alive(&lease.shim, &self.boot).is_ok_and(|stat| stat.is_some_and(|stat| stat.terminal == 0))
+    }
+
+    /// Waits for a moment until a worker has ended whose window was closed. All such workers of a view share the time.
+    fn await_end(&self, dir: &str) {
+        let until = self.closing_until.get().unwrap_or_else(|| Instant::now() + CLOSING_MAX);
+        self.closing_until.set(Some(until));
+        let left = until.saturating_duration_since(Instant::now());
+        if !left.is_zero() {
+            wait_let_go_within(&self.dir.join(dir).join("lease"), left);
+        }
+    }
+
+    fn file(&self, dir: &str, name: &str) -> io::Result<Option<File>> {
         let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOFOLLOW | OFlags::NONBLOCK;
         let path = format!("{dir}/{name}");
-        retry_on_intr(|| openat(&self.workers, path.as_str(), flags, Mode::empty())).ok().map(File::from)
+        match retry_on_intr(|| openat(&self.workers, path.as_str(), flags, Mode::empty())) {
+            Ok(file) => Ok(Some(File::from(file))),
+            Err(Errno::NOENT) => Ok(None),
+            Err(error) => Err(error.into()),
+        }
     }
 
-    fn record<T: DeserializeOwned>(&self, dir: &str, name: &str) -> Option<T> {
-        parse(&mut self.file(dir, name)?)
+    fn record<T: DeserializeOwned>(&self, dir: &str, name: &str) -> io::Result<Option<T>> {
+        match self.file(dir, name)? {
+            Some(mut file) => parse(&mut file),
+            None => Ok(None),
+        }
     }
 
-    fn has(&self, dir: &str, name: &str) -> bool {
+    fn has(&self, dir: &str, name: &str) -> io::Result<bool> {
         let path = format!("{dir}/{name}");
-        retry_on_intr(|| accessat(&self.workers, path.as_str(), Access::EXISTS, AtFlags::empty())).is_ok()
+        match retry_on_intr(|| accessat(&self.workers, path.as_str(), Access::EXISTS, AtFlags::empty())) {
+            Ok(()) => Ok(true),
+            Err(Errno::NOENT) => Ok(false),
+            Err(error) => Err(error.into()),
+        }
     }
 }
 
 /// Returns the facts of a worker whose shim holds the lease. That suffices for the status word: if the original
-/// `swarm` is replacing the row at this moment, its own process makes the word true.
-fn running(row: &Row, generation: u64) -> Summary {
+/// `swarm` is replacing the row at this moment, its own process makes the word true. Also the facts of a worker whose
+/// records cannot be read: it may be alive.
+pub fn running(row: &Row, generation: u64) -> Summary {
     Summary {
         name: row.name.clone(),
         generation,

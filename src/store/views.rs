@@ -3,6 +3,7 @@
 //! Takes no lock, asks no supervisor, and writes nothing except a quarantine link if `state.json` is corrupt.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -10,7 +11,7 @@ use swarm_actors::registry::store::{self, Loaded};
 use swarm_actors::registry::table::{self, Unreadable};
 use swarm_actors::registry::{StoreError, reconcile};
 use swarm_model::{ProcessId, Refusal, RefusalKind, Row, WireStatus, WorkerView};
-use swarm_ports::Records as _;
+use swarm_ports::{Records as _, Scan};
 
 use super::records::{DiskRecords, STUCK, WAITS};
 use super::runs::order;
@@ -96,13 +97,21 @@ pub fn load_where(paths: &Paths, detail: Detail, pick: Pick<'_>) -> Result<Regis
             Err(bad) => registry.unreadable.push((bad.label, bad.error.to_string())),
         }
     }
-    let seen = match summary::Records::open(paths) {
-        Some(records) => summarize_all(&records, &rows, detail),
-        None => rows.iter().map(|_| None).collect(),
+    let unopened = |error: io::Error| unread(&format!("cannot read {}: {error}", paths.workers().display()));
+    let seen = match summary::Records::open(paths).map_err(unopened)? {
+        Some(records) => summarize_all(&records, &rows, detail, &mut registry.warnings),
+        None => rows.iter().map(|_| Seen::Nothing).collect(),
     };
     let views = rows.into_iter().zip(seen).map(|(row, seen)| {
-        let foreign = if seen.is_none() { windows.process(&row, records.boot()) } else { None };
-        reconcile::judge(row, seen.as_ref().map(Into::into), foreign)
+        match &seen {
+            Seen::Records(summary) => reconcile::judge(row, Some(summary.into()), None),
+            Seen::Nothing => {
+                let foreign = windows.process(&row, records.boot());
+                reconcile::judge(row, None, foreign)
+            }
+            // Without a directory, so that whoever waits for its end reads its records again instead of watching them.
+            Seen::Unread(summary) => WorkerView { dir: None, ..reconcile::judge(row, Some(summary.into()), None) },
+        }
     });
     registry.workers = views.collect();
     if detail == Detail::Fine {
@@ -123,10 +132,7 @@ fn read_rows(
     pick: Pick<'_>,
     warnings: &mut Vec<String>,
 ) -> Result<Vec<Result<Arc<Row>, Unreadable>>, Refusal> {
-    let refused = |error: &StoreError| Refusal {
-        remedy: error.remedy(),
-        ..Refusal::new(RefusalKind::Registry, error.to_string())
-    };
+    let refused = |error: &StoreError| Refusal { remedy: error.remedy(), ..unread(&error.to_string()) };
     match store::load_with(&paths.state(), |text| table::rows(text, pick)).map_err(|error| refused(&error))? {
         Loaded::Absent => Ok(Vec::new()),
         Loaded::Table(rows) => Ok(rows),
@@ -135,17 +141,46 @@ fn read_rows(
                 warnings.push(error.to_string());
             }
             warnings.push(format!("corrupt state file, rebuilt from the workers' own records ({cause})"));
-            let rebuilt = reconcile::rebuild(&records.scan_now().unwrap_or_default(), &clock::host());
+            let scan = records.scan_now().and_then(Scan::complete);
+            let scan = scan.map_err(|error| unread(&format!("cannot rebuild the corrupt state file: {error}")))?;
+            let rebuilt = reconcile::rebuild(&scan, &clock::host());
             let picked = rebuilt.into_iter().filter(|row| pick.takes(&row.name));
             Ok(picked.map(|row| Ok(Arc::new(row))).collect())
         }
     }
 }
 
+/// Returns the refusal if the registry cannot be read.
+fn unread(cause: &str) -> Refusal {
+    Refusal::new(RefusalKind::Registry, cause)
+}
+
+/// What the records say about a row.
+enum Seen {
+    /// No records belong to the row: another program started the worker.
+    Nothing,
+    Records(summary::Summary),
+    /// The records cannot be read. The worker counts as running, because it may be.
+    Unread(summary::Summary),
+}
+
 /// Reads the records of each row.
-fn summarize_all(records: &summary::Records, rows: &[Arc<Row>], detail: Detail) -> Vec<Option<summary::Summary>> {
-    let summarize = |row: &Arc<Row>| records.of(row, detail).filter(|seen| reconcile::belongs(row, seen));
-    rows.iter().map(summarize).collect()
+fn summarize_all(
+    records: &summary::Records,
+    rows: &[Arc<Row>],
+    detail: Detail,
+    warnings: &mut Vec<String>,
+) -> Vec<Seen> {
+    let mut summarize = |row: &Arc<Row>| match records.of(row, detail) {
+        Ok(Some(seen)) if reconcile::belongs(row, &seen) => Seen::Records(seen),
+        Ok(_) => Seen::Nothing,
+        Err(error) => {
+            let name = &row.name;
+            warnings.push(format!("cannot read the records of worker '{name}', so it counts as running: {error}"));
+            Seen::Unread(summary::running(row, row.swarm().map_or(0, |meta| meta.generation)))
+        }
+    };
+    rows.iter().map(&mut summarize).collect()
 }
 
 /// Windows of workers started by the original `swarm`; each tmux server is asked once.

@@ -13,4 +13,5 @@ pub mod paths;
 pub mod processes;
 pub mod procfs;
 pub mod readable;
+pub mod streams;
 pub mod strip_ansi;

@@ -12,6 +12,43 @@ pub fn digest(text: &[u8], bytes: usize) -> String {
     Sha256::digest(text).iter().take(bytes).map(|byte| format!("{byte:02x}")).collect()
 }
 
+/// Maximum number of symbolic links that are followed, as in the kernel.
+const LINKS_MAX: usize = 40;
+
+/// Resolves the symbolic links of a path whose last parts need not exist. A link to something that does not exist yet
+/// is followed too: otherwise the path would have another name once it exists.
+///
+/// # Errors
+/// Fails if a part of the path cannot be examined, or there are too many links.
+fn resolve(path: &Path) -> io::Result<PathBuf> {
+    let mut path = path.to_owned();
+    for _ in 0..LINKS_MAX {
+        let mut missing = Vec::new();
+        let mut above = path.as_path();
+        let there = loop {
+            match above.canonicalize() {
+                Ok(there) => break there,
+                Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+                Err(error) => return Err(error),
+            }
+            if let Ok(target) = above.read_link() {
+                // Its own directory exists, or this would not be readable.
+                break above.parent().unwrap_or(Path::new("/")).join(target);
+            }
+            let Some(name) = above.file_name() else { return Ok(path) };
+            missing.push(name.to_owned());
+            above = above.parent().unwrap_or(Path::new("/"));
+        };
+        let was_link = above.is_symlink() && !above.exists();
+        let resolved = missing.iter().rev().fold(there, |path, name| path.join(name));
+        if !was_link {
+            return Ok(resolved);
+        }
+        path = resolved;
+    }
+    Err(io::Error::other(format!("too many symbolic links: {}", path.display())))
+}
+
 /// State directory (`$SWARM_DIR`, else `~/.swarm`), and the paths in it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Paths {
@@ -40,7 +77,7 @@ impl Paths {
             },
         };
         let root = std::path::absolute(root)?;
-        Ok(Self { root: root.canonicalize().unwrap_or(root) })
+        Ok(Self { root: resolve(&root)? })
     }
 
     pub fn root(&self) -> &Path {
@@ -120,5 +157,32 @@ impl Paths {
         let resolved = self.root.canonicalize().unwrap_or_else(|_| self.root.clone());
         let path: &OsStr = resolved.as_os_str();
         digest(path.as_bytes(), 4)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::symlink;
+
+    #[test]
+    fn a_path_has_one_name_before_and_after_it_exists() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let home = dir.path().canonicalize().expect("there");
+        symlink("far/away", home.join("one")).expect("linked");
+        symlink(home.join("one"), home.join("two")).expect("linked");
+        for (typed, real) in
+            [("one/s", "far/away/s"), ("two", "far/away"), ("plain/s", "plain/s"), ("two/a/b", "far/away/a/b")]
+        {
+            let (typed, real) = (home.join(typed), home.join(real));
+            let before = resolve(&typed).expect("resolved");
+            assert_eq!(before, real);
+            std::fs::create_dir_all(&real).expect("made");
+            assert_eq!(resolve(&typed).expect("resolved"), before);
+            std::fs::remove_dir_all(home.join(real.strip_prefix(&home).expect("below").iter().next().expect("a part")))
+                .expect("removed");
+        }
+        symlink("loop", home.join("loop")).expect("linked");
+        assert!(resolve(&home.join("loop/s")).is_err());
     }
 }

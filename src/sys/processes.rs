@@ -82,19 +82,24 @@ fn number(signal: Signal) -> rustix::process::Signal {
 /// Ends all processes that `members` returns, until it returns none: SIGTERM, after five seconds SIGKILL.
 ///
 /// # Errors
-/// Returns the remaining processes if some are alive after further five seconds.
-pub fn end_set(members: &dyn Fn() -> Vec<i32>) -> Result<(), ProcessError> {
+/// Returns the remaining processes if some are alive after further five seconds, or the reason why `members` cannot
+/// list them.
+pub fn end_set(members: &dyn Fn() -> io::Result<Vec<i32>>) -> Result<(), ProcessError> {
     let began = Instant::now();
     let mut signal = rustix::process::Signal::TERM;
     let mut signalled = Vec::new();
     loop {
-        let living = members();
-        if living.is_empty() {
-            return Ok(());
-        }
-        if began.elapsed() > GRACE + INSISTENCE {
-            return Err(ProcessError::Survivors(living));
-        }
+        let is_late = began.elapsed() > GRACE + INSISTENCE;
+        let living = match members() {
+            Ok(living) if living.is_empty() => return Ok(()),
+            Ok(living) if is_late => return Err(ProcessError::Survivors(living)),
+            Ok(living) => living,
+            Err(error) if is_late => return Err(ProcessError::Tool(format!("cannot list the processes: {error}"))),
+            Err(_) => {
+                std::thread::sleep(ROUND);
+                continue;
+            }
+        };
         if began.elapsed() >= GRACE {
             signal = rustix::process::Signal::KILL;
             signalled.clear();
@@ -104,7 +109,7 @@ pub fn end_set(members: &dyn Fn() -> Vec<i32>) -> Result<(), ProcessError> {
             let Some(fd) = Pid::from_raw(pid).and_then(|pid| pidfd_open(pid, PidfdFlags::empty()).ok()) else {
                 continue;
             };
-            if !members().contains(&pid) {
+            if !members().is_ok_and(|members| members.contains(&pid)) {
                 continue;
             }
             if !signalled.contains(&pid) {

@@ -1,12 +1,14 @@
 //! Facts about processes from `/proc`, for the shim, readers and the supervisor. Every answer may be stale when it is
 //! used, so code that signals must open a pidfd first and check again.
 
-use std::cell::LazyCell;
 use std::fs;
 use std::io::{self, Read as _};
+use std::path::Path;
 use std::sync::OnceLock;
 
 use swarm_model::ProcessId;
+
+use super::files::list;
 
 /// Fields of `/proc/PID/stat`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -14,6 +16,8 @@ pub struct Stat {
     pub state: char,
     pub parent: i32,
     pub session: i32,
+    /// Controlling terminal, 0 if there is none. The kernel takes it away when the terminal hangs up.
+    pub terminal: i32,
     /// Clock ticks since boot (field 22).
     pub start_ticks: u64,
     /// Memory in use, in pages (field 24).
@@ -46,6 +50,7 @@ pub fn parse_stat(text: &str) -> Option<Stat> {
         state: fields.first()?.chars().next()?,
         parent: fields.get(1)?.parse().ok()?,
         session: fields.get(3)?.parse().ok()?,
+        terminal: fields.get(4)?.parse().ok()?,
         start_ticks: fields.get(19)?.parse().ok()?,
         resident_pages: fields.get(21)?.parse().ok()?,
     })
@@ -141,20 +146,65 @@ pub fn alive(process: &ProcessId, boot: &str) -> io::Result<Option<Stat>> {
 /// # Errors
 /// Fails if `/proc` cannot be read.
 pub fn all() -> io::Result<Vec<i32>> {
-    let names = fs::read_dir("/proc")?.flatten();
-    Ok(names.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect())
+    let entries = list(Path::new("/proc"))?;
+    Ok(entries.iter().filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect())
+}
+
+/// Returns the state of a process that is alive. `None` if it is not, or belongs to another user who hides it.
+///
+/// # Errors
+/// Fails if the state cannot be read, for example because no descriptor is free.
+pub fn living(pid: i32) -> io::Result<Option<Stat>> {
+    match read_stat(pid) {
+        Err(error) if error.kind() == io::ErrorKind::PermissionDenied => Ok(None),
+        stat => Ok(stat?.filter(Stat::is_alive)),
+    }
+}
+
+/// Reports whether the environment with which a process was started contains `NAME=VALUE`. Processes that are gone,
+/// and those of other users, do not.
+///
+/// # Errors
+/// Fails if the system lacks the resources to read it.
+pub fn has_variable(pid: i32, pair: &[u8]) -> io::Result<bool> {
+    match fs::read(format!("/proc/{pid}/environ")) {
+        Ok(environment) => Ok(environment.split(|byte| *byte == 0).any(|one| one == pair)),
+        Err(error) if lacks_resources(&error) => Err(error),
+        Err(_) => Ok(false),
+    }
+}
+
+/// Reports whether an error says nothing about the file, only that the system or this process has run out of memory or
+/// descriptors.
+fn lacks_resources(error: &io::Error) -> bool {
+    use rustix::io::Errno;
+    Errno::from_io_error(error).is_some_and(|code| matches!(code, Errno::MFILE | Errno::NFILE | Errno::NOMEM))
 }
 
 /// Returns all descendants of `root`, parents before children.
-pub fn descendants(root: i32) -> Vec<i32> {
+///
+/// # Errors
+/// Fails if the processes cannot be listed, for example because no descriptor is free.
+pub fn descendants(root: i32) -> io::Result<Vec<i32>> {
     // Computed at most once, and only if the kernel has no lists of children.
-    let parents = LazyCell::new(parents);
+    let mut all_parents: Option<Vec<(i32, i32)>> = None;
     let mut found = vec![root];
     let mut next = 0;
     while next < found.len() {
         let parent = found[next];
-        let of_all = || parents.iter().filter(|(_, above)| *above == parent).map(|(pid, _)| *pid).collect();
-        for child in children(parent).unwrap_or_else(of_all) {
+        let children = match children(parent)? {
+            Some(children) => children,
+            None => {
+                let all = match all_parents.take() {
+                    Some(all) => all,
+                    None => parents()?,
+                };
+                let below = all.iter().filter(|(_, above)| *above == parent).map(|(pid, _)| *pid).collect();
+                all_parents = Some(all);
+                below
+            }
+        };
+        for child in children {
             if !found.contains(&child) {
                 found.push(child);
             }
@@ -162,22 +212,34 @@ pub fn descendants(root: i32) -> Vec<i32> {
         next += 1;
     }
     found.remove(0);
-    found
+    Ok(found)
 }
 
-/// Returns the children of a process by the kernel's list. `None` if the kernel has no such list.
-fn children(pid: i32) -> Option<Vec<i32>> {
-    let tasks = fs::read_dir(format!("/proc/{pid}/task")).ok()?;
-    let lists: Vec<String> =
-        tasks.flatten().map(|task| fs::read_to_string(task.path().join("children")).ok()).collect::<Option<_>>()?;
-    let words = lists.iter().flat_map(|list| list.split_ascii_whitespace());
-    (!lists.is_empty()).then(|| words.filter_map(|word| word.parse().ok()).collect())
+/// Returns the children of a process by the kernel's lists. `None` if the kernel has no such lists, or the process is
+/// gone.
+fn children(pid: i32) -> io::Result<Option<Vec<i32>>> {
+    let read = || -> io::Result<Vec<String>> {
+        let tasks = list(Path::new(&format!("/proc/{pid}/task")))?;
+        tasks.iter().map(|task| fs::read_to_string(task.path().join("children"))).collect()
+    };
+    match read() {
+        Ok(lists) if lists.is_empty() => Ok(None),
+        Ok(lists) => {
+            let words = lists.iter().flat_map(|list| list.split_ascii_whitespace());
+            Ok(Some(words.filter_map(|word| word.parse().ok()).collect()))
+        }
+        Err(error) if lacks_resources(&error) => Err(error),
+        Err(_) => Ok(None),
+    }
 }
 
 /// Returns all processes, each with its parent.
-fn parents() -> Vec<(i32, i32)> {
-    let all = all().unwrap_or_default();
-    all.into_iter().filter_map(|pid| Some((pid, stat(pid)?.parent))).collect()
+fn parents() -> io::Result<Vec<(i32, i32)>> {
+    let mut found = Vec::new();
+    for pid in all()? {
+        found.extend(living(pid)?.map(|stat| (pid, stat.parent)));
+    }
+    Ok(found)
 }
 
 /// Returns when a process started, in milliseconds since the Unix epoch.
@@ -197,7 +259,10 @@ mod tests {
     fn a_command_with_parentheses_and_spaces_does_not_shift_fields() {
         let line = "42 (a) (b c) S 7 42 41 0 -1 4194560 0 0 0 0 1 2 3 4 20 0 1 0 987654 1000 10";
         let stat = parse_stat(line).expect("parses");
-        assert_eq!(stat, Stat { state: 'S', parent: 7, session: 41, start_ticks: 987_654, resident_pages: 10 });
+        assert_eq!(
+            stat,
+            Stat { state: 'S', parent: 7, session: 41, terminal: 0, start_ticks: 987_654, resident_pages: 10 }
+        );
         assert_eq!(stat.resident_bytes(), 10 * rustix::param::page_size() as u64);
         assert_eq!(parse_stat("42 (torn"), None);
         assert_eq!(parse_stat("42 (short) S 1"), None);

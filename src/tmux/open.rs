@@ -31,8 +31,8 @@ pub struct Window {
     pub pane_pid: i32,
 }
 
-/// Returns the servers of known workers: (socket path, server pid).
-pub type KnownServers<'a> = &'a dyn Fn() -> Vec<(String, i32)>;
+/// Returns the servers of known workers: (socket path, server pid). Fails if it cannot find out all of them.
+pub type KnownServers<'a> = &'a dyn Fn() -> std::io::Result<Vec<(String, i32)>>;
 
 /// Lock of the starts of servers in this process.
 static STARTS: Mutex<()> = Mutex::new(());
@@ -45,6 +45,11 @@ const ROWS: usize = 50;
 const WINDOW_FORMAT: &str = "#{session_id} #{window_id} #{pane_id} #{pane_pid} #{session_name}";
 const PIPED_FORMAT: &str = "#{pane_id} #{pane_pipe}";
 
+/// Returns the known servers. A second server must not be started if one of them may be alive.
+fn known_servers(known: KnownServers<'_>) -> Result<Vec<(String, i32)>, TmuxError> {
+    known().map_err(|error| TmuxError::System(format!("the servers of other workers are unknown: {error}")))
+}
+
 impl Tmux {
     /// Creates the window, and if necessary the session and the server. A server that is alive but lost its socket is
     /// asked to create the socket again; a second server is never started beside it.
@@ -56,7 +61,7 @@ impl Tmux {
         for _ in 0..ATTEMPTS_MAX {
             let start = match self.new_window(order) {
                 Err(TmuxError::NotFound(_)) => Start::Never,
-                Err(TmuxError::NoServer { path }) => match recover::recover(&path, &known())? {
+                Err(TmuxError::NoServer { path }) => match recover::recover(&path, &known_servers(known)?)? {
                     recover::Recovered::Yes => continue,
                     recover::Recovered::NothingThere => Start::Allowed,
                 },

@@ -52,7 +52,7 @@ impl Private {
         let cwd = self.dir.path().to_string_lossy();
         let argv = ["sh", "-c", script];
         let order = Order { session, name, cwd: &cwd, argv: &argv, log: &self.log(name) };
-        self.tmux().open_window(&order, &Vec::new).expect("opens a window")
+        self.tmux().open_window(&order, &|| Ok(Vec::new())).expect("opens a window")
     }
 
     /// Creates an empty log for the window `name`, and returns its path.

@@ -33,7 +33,7 @@ fn names_match_exactly_even_if_one_is_a_prefix_of_another() {
     let (session, log) = ("job", server.log("x"));
     server.user(&["new-session", "-d", "-s", "job-two", "-n", "a-long", "sleep", "1000"]);
     let order = Order { session, name: "a", cwd: "/", argv: &["sleep", "1000"], log: &log };
-    let window = server.tmux().open_window(&order, &Vec::new).expect("opens");
+    let window = server.tmux().open_window(&order, &|| Ok(Vec::new())).expect("opens");
     assert_eq!(window.session, "job");
     let find = |session: &str, name: &str| server.tmux().find_window(session, name).expect("finds").len();
     assert_eq!((find("job", "a"), find("job", "a-long"), find("jo", "a"), find("job-two", "a")), (1, 0, 0, 0));
@@ -102,7 +102,7 @@ fn a_server_without_socket_is_recovered_and_never_doubled() {
     assert_eq!(server.tmux().list().expect("no server is no error"), Vec::new());
     let log = server.log("w2");
     let order = Order { session: "swarm", name: "w2", cwd: "/", argv: &["sleep", "1000"], log: &log };
-    let second = server.tmux().open_window(&order, &|| vec![known.clone()]).expect("opens");
+    let second = server.tmux().open_window(&order, &|| Ok(vec![known.clone()])).expect("opens");
     assert_eq!((second.pane.server_pid, second.session_id), (first.pane.server_pid, first.session_id));
     assert_eq!(server.servers(), vec![first.pane.server_pid]);
     assert_eq!(server.tmux().list().expect("lists").len(), 2);
@@ -118,7 +118,7 @@ fn a_server_that_stays_unreachable_is_reported_and_not_doubled() {
     std::fs::remove_file(&known.0).expect("removes the socket");
     let log = server.log("w2");
     let order = Order { session: "swarm", name: "w2", cwd: "/", argv: &["sleep", "1000"], log: &log };
-    let error = server.tmux().open_window(&order, &|| vec![known.clone()]).expect_err("cannot open");
+    let error = server.tmux().open_window(&order, &|| Ok(vec![known.clone()])).expect_err("cannot open");
     assert_eq!(error, TmuxError::Unreachable { pid: known.1, path: known.0.clone() });
     assert_eq!(server.servers(), vec![known.1]);
     nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGCONT).expect("continues the server");
@@ -155,7 +155,8 @@ fn hostile_names_of_directories_and_sessions_execute_nothing() {
         for round in 1..=2 {
             let argv = ["sh", "-c", "echo \"$1|$2\"; pwd; exec sleep 1000", "sh", &cwd, ";"];
             let order = Order { session: &session, name: &name, cwd: &cwd, argv: &argv, log: &log };
-            let window = server.tmux().open_window(&order, &Vec::new).unwrap_or_else(|error| panic!("{odd}: {error}"));
+            let window =
+                server.tmux().open_window(&order, &|| Ok(Vec::new())).unwrap_or_else(|error| panic!("{odd}: {error}"));
             assert_eq!(window.session, session);
             let expected = format!("{cwd}|;\r\n{cwd}\r\n");
             let read = || std::fs::read_to_string(&log).expect("reads");
@@ -277,7 +278,7 @@ fn without_a_server_the_list_is_empty_and_a_window_starts_one() {
     let gone = (server.socket(), 0);
     let log = server.log("w");
     let order = Order { session: "s", name: "w", cwd: "/", argv: &["sleep", "1000"], log: &log };
-    server.tmux().open_window(&order, &|| vec![gone.clone()]).expect("a dead server is no hindrance");
+    server.tmux().open_window(&order, &|| Ok(vec![gone.clone()])).expect("a dead server is no hindrance");
 }
 
 /// Returns a connection whose `tmux` is this script. Another process writes the script: if this process had it open
@@ -321,9 +322,9 @@ fn unexpected_output_of_tmux_is_an_error() {
     assert_eq!(says(old), Err(TmuxError::TooOld { found: "tmux 2.9a".to_owned() }));
     let log = server.log("w");
     let order = Order { session: "s", name: "w", cwd: "/", argv: &["sleep", "1000"], log: &log };
-    let opened = stub(&server, old).open_window(&order, &Vec::new);
+    let opened = stub(&server, old).open_window(&order, &|| Ok(Vec::new()));
     assert_eq!(opened, Err(TmuxError::TooOld { found: "tmux 2.9a".to_owned() }));
-    let endless = stub(&server, "echo 'no server running on /x' >&2; exit 1").open_window(&order, &Vec::new);
+    let endless = stub(&server, "echo 'no server running on /x' >&2; exit 1").open_window(&order, &|| Ok(Vec::new()));
     assert_eq!(endless, Err(TmuxError::Unsteady("s".to_owned())));
 }
 

@@ -190,3 +190,47 @@ fn a_reused_pid_is_neither_running_nor_killed() {
     bystander.kill().expect("killed");
     bystander.wait().expect("waited");
 }
+
+#[test]
+fn a_worker_that_the_original_started_in_another_time_zone_is_alive() {
+    let rig = Rig::new();
+    original(&rig, &["spawn", "p", "--", "sleep", "600"]).ok();
+    let in_zone = |words: &[&str]| {
+        let mut command = rig.command(words);
+        command.env("TZ", "JST-9");
+        run(command)
+    };
+    let pid = pid_of_row(&rig, "p");
+    assert_eq!(in_zone(&["ls", "--format", "names", "--status", "running"]).ok(), "p\n");
+    in_zone(&["clean", "p"]).refused(1, "cannot clean running worker 'p'");
+    in_zone(&["kill", "p"]).is(0, "killed p\n", "");
+    assert!(!proc::alive(pid));
+}
+
+#[test]
+fn a_relative_directory_of_the_original_is_that_of_the_caller() {
+    let rig = Rig::new();
+    std::fs::create_dir(rig.cwd().join("sub")).expect("made");
+    rig.put_state(
+        r#"{"workers":[{"name":"old","status":"stopped","cmd":["pwd"],"started":"2020-01-01T00:00:00.000001","cwd":"sub","pid":1}]}"#,
+    );
+    rig.swarm(&["respawn", "old"]).ok();
+    rig.wait("old");
+    let sub = rig.cwd().join("sub").canonicalize().expect("there");
+    assert_eq!(rig.log("old", "stdout"), format!("{}\n", sub.display()));
+}
+
+#[test]
+fn a_stale_save_of_the_original_costs_no_worker() {
+    let rig = Rig::new();
+    rig.spawn("a", &[], &["sleep", "600"]);
+    let loaded = std::fs::read(rig.state()).expect("there");
+    rig.spawn("b", &[], &["sleep", "600"]);
+    let pid = rig.pid("b");
+    std::fs::write(rig.state(), &loaded).expect("written");
+    rig.swarm(&["spawn", "--name", "b", "--", "sleep", "600"]).refused(1, "worker 'b' already exists");
+    assert_eq!((rig.names(), rig.pid("b")), (vec!["a".to_owned(), "b".to_owned()], pid));
+    std::fs::write(rig.state(), &loaded).expect("written");
+    rig.swarm(&["kill", "--all"]).is(0, "killed a\nkilled b\n", "");
+    assert!(!proc::alive(pid));
+}

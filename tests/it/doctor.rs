@@ -246,3 +246,37 @@ fn locks_of_a_killed_git_are_found_and_removed() {
     one(&found(&rig, &["--repair", "--yes"]), &["(mended)"]);
     assert!(!lock.exists());
 }
+
+#[test]
+fn a_directory_that_is_not_a_state_directory_is_left_alone() {
+    let rig = Rig::new();
+    let project = rig.root();
+    fs::create_dir(&project).expect("made");
+    fs::write(project.join("state.json"), "{\"theirs\": 1}").expect("written");
+    fs::set_permissions(&project, Permissions::from_mode(0o755)).expect("set");
+    let told = |found: &[String], what: &str| assert!(found.iter().any(|one| one.contains(what)), "{found:#?}");
+    told(&found(&rig, &["--repair", "--yes"]), "which contains files, but no state of swarm");
+    assert_eq!(fs::metadata(&project).expect("there").permissions().mode() & 0o777, 0o755);
+    // Once it is also a state directory, our own files are made private, and nothing else.
+    fs::write(project.join("state.json"), "{\"workers\": []}").expect("written");
+    fs::write(project.join("main.c"), "").expect("written");
+    told(&found(&rig, &["--repair", "--yes"]), "has other files too");
+    assert_eq!(fs::metadata(&project).expect("there").permissions().mode() & 0o777, 0o755);
+    assert_eq!(fs::metadata(project.join("state.json")).expect("there").permissions().mode() & 0o077, 0);
+    fs::remove_dir_all(&project).expect("removed");
+    std::os::unix::fs::symlink("/dev/null", &project).expect("linked");
+    told(&found(&rig, &["--repair", "--yes"]), "/dev/null, which is not a directory");
+}
+
+#[test]
+fn a_running_worker_without_a_row_is_reported_and_gets_it_back() {
+    let rig = Rig::new();
+    rig.spawn("a", &[], &["sleep", "600"]);
+    let loaded = fs::read(rig.state()).expect("there");
+    rig.spawn("b", &[], &["sleep", "600"]);
+    fs::write(rig.state(), loaded).expect("written");
+    one(&found(&rig, &[]), &["registry: worker 'b' is running but has no row"]);
+    one(&found(&rig, &["--repair", "--yes"]), &["(mended)"]);
+    assert_eq!(rig.names(), ["a", "b"]);
+    assert!(found(&rig, &[]).is_empty());
+}

@@ -71,6 +71,32 @@ fn a_full_device_behind_standard_output_is_an_error() {
 }
 
 #[test]
+fn output_that_nobody_gets_is_an_error_for_every_verb() {
+    let rig = Rig::new();
+    rig.spawn("x", &[], &["true"]);
+    for verb in ["ls", "--help", "--version", "ls --help", "events"] {
+        for stdout in ["> /dev/full", ">&-"] {
+            let mut command = rig.program("sh");
+            command.args(["-c", &format!("\"$0\" {verb} {stdout}")]).arg(env!("CARGO_BIN_EXE_swarm"));
+            let said = run(command);
+            assert_eq!(said.code, Some(1), "{verb} {stdout}: {said:?}");
+        }
+    }
+    assert_eq!(rig.swarm(&["--version"]).code, Some(0));
+}
+
+#[test]
+fn events_of_an_unknown_worker_are_an_error() {
+    let rig = Rig::new();
+    rig.spawn("x", &[], &["true"]);
+    rig.wait("x");
+    rig.swarm(&["events", "y"]).refused(1, "worker 'y' not found");
+    rig.swarm(&["clean", "x"]).ok();
+    assert!(rig.swarm(&["events", "x"]).ok().contains("cleaned"), "a cleaned worker still has events");
+    rig.swarm(&["events", "x", "--until", "1d"]).is(0, "", "");
+}
+
+#[test]
 fn a_request_of_a_killed_command_is_carried_out() {
     let rig = Rig::new();
     // With a restart policy the stop is recorded, which shows when the supervisor has it.

@@ -161,6 +161,38 @@ fn a_killed_server_costs_no_exit_record() {
 }
 
 #[test]
+fn a_server_that_is_lost_at_once_closes_its_workers() {
+    let rig = Rig::new();
+    for round in 0..6 {
+        let name = format!("x{round}");
+        rig.spawn(&name, &["--tmux"], &["sleep", "600"]);
+        proc::kill(servers(&rig)[0]);
+        rig.wait(&name);
+        assert_eq!(rig.exit(&name), "signal SIGHUP, closed");
+    }
+}
+
+#[test]
+fn a_closed_window_shows_at_once() {
+    let rig = Rig::new();
+    // Its end takes longer than a view; on a busy machine it may take longer than a view waits.
+    let script = "trap 'sleep 0.3; exit 0' HUP; echo ready; while :; do sleep 600 & wait; done";
+    let mut round = 0;
+    let mut closed = |shows: &dyn Fn(&str) -> bool| {
+        round += 1;
+        let name = format!("x{round}");
+        rig.spawn_sh(&name, &["--tmux", "--session", "s"], script);
+        wait_until("the worker is ready", SOON, || rig.log(&name, "tmux").contains("ready"));
+        rig.tmux(&["kill-window", "-t", &format!("s:{name}")]).ok();
+        shows(&name)
+    };
+    let running = || rig.swarm(&["ls", "--format", "names", "--status", "running"]).ok();
+    wait_until("'ls' shows the end", SOON, || closed(&|name| !running().contains(name)));
+    let clean = || rig.swarm(&["clean", "--all"]).out;
+    wait_until("'clean' finds it ended", SOON, || closed(&|name| clean().contains(&format!("cleaned {name}\n"))));
+}
+
+#[test]
 fn a_server_without_its_socket_recreates_it_and_is_not_duplicated() {
     let rig = Rig::new();
     rig.spawn("a", &["--tmux"], &["sleep", "600"]);

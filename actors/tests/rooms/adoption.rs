@@ -4,9 +4,9 @@ use std::time::Duration;
 
 use swarm_actors::supervisor::Request;
 use swarm_actors::testing::Fault;
-use swarm_model::{Ended, EventKind, FineState, RestartPolicy};
+use swarm_model::{Ended, EventKind, FineState, KillRequest, RefusalKind, RestartPolicy, Scope};
 
-use crate::fixture::{Rig, request, restarting};
+use crate::fixture::{Rig, caller, request, restarting, with_tree};
 
 /// Returns a rig with a worker `a`, whose supervisor has just died.
 async fn orphan(policy: RestartPolicy) -> Rig {
@@ -232,4 +232,104 @@ async fn an_unseen_exit_is_reported_once() {
             "{name}: {ends:?}"
         );
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_running_worker_whose_row_another_program_dropped_gets_it_back() {
+    let rig = Rig::start().await;
+    rig.spawn(request("a")).await.expect("starts");
+    // Another program reads the list, and saves it after the start of b.
+    let loaded = rig.world.state_text();
+    rig.spawn(request("b")).await.expect("starts");
+    let names = || rig.world.rows().iter().map(|row| row.name.clone()).collect::<Vec<_>>();
+    rig.world.write_state(&loaded);
+    assert_eq!(names(), ["a"]);
+    let refused = rig.spawn(request("b")).await.expect_err("it runs");
+    assert_eq!(refused.kind, RefusalKind::Exists);
+    assert_eq!((names(), rig.world.records.executions().len()), (vec!["a".to_owned(), "b".to_owned()], 2));
+    // A request about another worker notices it as well.
+    rig.world.write_state(&loaded);
+    rig.respawn("a").await.expect("starts again");
+    rig.world.settle().await;
+    let mut after = names();
+    after.sort();
+    assert_eq!(after, ["a", "b"]);
+    assert_eq!(rig.world.state("b"), Some(FineState::Running));
+    rig.world.write_state(&loaded);
+    rig.kill("b").await.expect("it is known");
+    assert_eq!(rig.world.state("b"), Some(FineState::Stopped));
+    // That list also had the row of the generation of a before its respawn.
+    rig.world.settle().await;
+    assert_eq!(rig.world.state("a"), Some(FineState::Running));
+    rig.check();
+}
+
+#[tokio::test(start_paused = true)]
+async fn all_workers_include_one_whose_row_another_program_dropped() {
+    let rig = Rig::start().await;
+    rig.spawn(request("a")).await.expect("starts");
+    let loaded = rig.world.state_text();
+    rig.spawn(request("b")).await.expect("starts");
+    rig.world.write_state(&loaded);
+    let all = KillRequest { caller: caller(), scope: Scope::All, rm_worktree: false, force_dirty: false };
+    assert_eq!(rig.ask(Request::Kill(Box::new(all))).await.len(), 2);
+    assert_eq!(rig.world.state("b"), Some(FineState::Stopped));
+    // The row of a worker that has ended may have been removed on purpose.
+    rig.world.write_state(&loaded);
+    rig.kill("a").await.expect("it is known");
+    rig.world.settle().await;
+    assert_eq!(rig.world.row("b"), None);
+    rig.check();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_worker_whose_directory_cannot_be_read_is_adopted_once_it_can() {
+    let mut rig = orphan(RestartPolicy::Always).await;
+    rig.world.records.damage("a", 1, true);
+    rig.up().await;
+    rig.world.pass(Duration::from_secs(30)).await;
+    assert!(!adopted(&rig));
+    assert_eq!(rig.world.records.logs_removed(), Vec::<String>::new());
+    rig.world.records.damage("a", 1, false);
+    rig.world.pass(Duration::from_secs(6)).await;
+    assert!(adopted(&rig));
+    assert_eq!((rig.world.state("a"), rig.world.records.executions().len()), (Some(FineState::Running), 1));
+    rig.check();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_registry_is_not_rebuilt_without_a_worker_that_cannot_be_read() {
+    let mut rig = Rig::start().await;
+    for name in ["a", "b"] {
+        rig.spawn(request(name)).await.expect("starts");
+    }
+    rig.crash().await;
+    rig.world.write_state("{ torn");
+    rig.world.records.damage("b", 1, true);
+    let started = swarm_actors::supervisor::SupervisorHandle::start(rig.world.root.clone(), rig.world.ports()).await;
+    let cause = started.err().expect("a row would be missing").to_string();
+    assert!(cause.contains("w/b.1"), "{cause}");
+    rig.world.records.damage("b", 1, false);
+    rig.up().await;
+    rig.spawn(request("c")).await.expect("starts");
+    assert_eq!(rig.world.rows().len(), 3);
+    rig.check();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_rollback_that_hangs_delays_only_its_own_name() {
+    let mut rig = Rig::start().await;
+    rig.world.script.at("prepare", Fault::Hang);
+    let _answers = rig.swarm().request(Request::Spawn(Box::new(with_tree("a"))));
+    rig.world.pass(Duration::from_secs(1)).await;
+    rig.crash().await;
+    rig.world.script.at("undo", Fault::Hang);
+    rig.up().await;
+    assert_eq!(rig.world.script.unmet(), Vec::<String>::new());
+    rig.spawn(with_tree("b")).await.expect("starts");
+    assert_eq!(rig.world.state("b"), Some(FineState::Running));
+    rig.crash().await;
+    rig.up().await;
+    assert_eq!(rig.world.records.keys(), [("b".to_owned(), 1)], "the next supervisor rolls it back");
+    rig.check();
 }

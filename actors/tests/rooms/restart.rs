@@ -140,6 +140,22 @@ async fn a_full_disk_does_not_keep_a_worker_alive() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_stop_that_is_recorded_nowhere_is_an_error() {
+    let rig = running(RestartPolicy::Never).await;
+    // The shim is killed while it is asked to stop, so no exit record can prove the stop, and the disk is full.
+    let (kernel, shim) = (rig.world.kernel.clone(), rig.world.facts("a").and_then(|facts| facts.lease.content));
+    let shim = shim.expect("it runs").shim;
+    rig.world.script.at("stop_by_shim", Fault::Run(Box::new(move || kernel.end(&shim))));
+    rig.world.script.at("write_wanted", Fault::Error("no space left"));
+    let refused = rig.kill("a").await.expect_err("a recovery would start it again");
+    assert!(refused.cause.contains("no space left"), "{refused:?}");
+    assert_eq!(rig.world.script.unmet(), Vec::<String>::new());
+    rig.kill("a").await.expect("now it is recorded");
+    assert_eq!(rig.world.facts("a").map(|facts| facts.wanted.state), Some(WantedState::Stopped));
+    rig.check();
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_worker_without_a_row_is_not_restarted() {
     let rig = running(RestartPolicy::Always).await;
     rig.world.write_rows(&[]);

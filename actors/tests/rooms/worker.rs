@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use swarm_actors::testing::{Fault, World};
-use swarm_model::{Ended, FineState, RefusalKind, RestartPolicy, TmuxPlace, WantedState, WireStatus};
+use swarm_model::{Ended, FineState, Reason, RefusalKind, RestartPolicy, TmuxPlace, WantedState, WireStatus};
 
 use crate::fixture::{Rig, clean, foreign_row, request, restarting, with_tree};
 
@@ -310,4 +310,40 @@ async fn a_name_is_free_after_a_concurrent_clean() {
         }
         rig.check();
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn names_that_nobody_has_cost_nothing() {
+    let rig = Rig::start().await;
+    rig.spawn(request("a")).await.expect("starts");
+    let before = rig.swarm().cell().get_children().len();
+    for name in ["x", "y", "z"] {
+        assert_eq!(rig.kill(name).await.expect_err("is unknown").kind, RefusalKind::NotFound);
+        assert_eq!(rig.clean(name).await.expect_err("is unknown").kind, RefusalKind::NotFound);
+        assert_eq!(rig.respawn(name).await.expect_err("is unknown").kind, RefusalKind::NotFound);
+    }
+    rig.world.settle().await;
+    assert_eq!(rig.swarm().cell().get_children().len(), before);
+    rig.spawn(request("x")).await.expect("starts");
+    rig.kill("x").await.expect("is known");
+    rig.check();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_clean_waits_for_a_worker_whose_window_was_closed() {
+    let rig = Rig::start().await;
+    let mut asked = request("a");
+    asked.contract.tmux = Some(TmuxPlace { session: "s".to_owned(), ..TmuxPlace::default() });
+    rig.spawn(asked).await.expect("starts");
+    let key = ("a".to_owned(), 1);
+    rig.world.processes.close_window(&key);
+    let refused = rig.clean("a").await.expect_err("it did not end in time");
+    assert_eq!(refused.kind, RefusalKind::Running);
+    let end = async {
+        rig.world.pass(Duration::from_millis(300)).await;
+        rig.world.processes.end_because(&key, Ended::Signal(1), Reason::Closed);
+    };
+    let (cleaned, ()) = tokio::join!(rig.clean("a"), end);
+    cleaned.expect("it has ended");
+    rig.check();
 }

@@ -63,13 +63,16 @@ fn start(workspace: &Workspace, order: &Order<'_>) -> io::Result<Runner> {
 /// Kills processes that an earlier run in this directory left behind when even its runner was killed.
 pub(crate) fn end_leftovers(dir: &Path) -> Result<(), Fault> {
     let mark = [MARK.as_bytes(), b"=", dir.as_os_str().as_encoded_bytes()].concat();
+    let is_marked =
+        |pid: i32| -> std::io::Result<bool> { Ok(procfs::has_variable(pid, &mark)? && procfs::living(pid)?.is_some()) };
     let marked = || {
-        let is_marked = |pid: &i32| {
-            let environment = std::fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
-            let found = environment.split(|byte| *byte == 0).any(|pair| pair == mark.as_slice());
-            found && procfs::stat(*pid).is_some_and(|stat| stat.is_alive())
-        };
-        procfs::all().unwrap_or_default().into_iter().filter(is_marked).collect()
+        let mut marked = Vec::new();
+        for pid in procfs::all()? {
+            if is_marked(pid)? {
+                marked.push(pid);
+            }
+        }
+        Ok(marked)
     };
     let failed = |error| Fault::new(format!("cannot end the processes left in {}: {error}", dir.display()));
     processes::end_set(&marked).map_err(failed)

@@ -27,7 +27,7 @@ use self::child::Child;
 use self::files::{ExitFile, LeaseFile, Terms};
 pub use self::link::SOCKET_NAME;
 use self::link::{Link, StartDecision};
-use self::signals::{Signals, Wake};
+use self::signals::{Deadline, Signals, Wake};
 use crate::processes::memory;
 use swarm_store::records;
 use swarm_sys::cgroups::{self, Groups};
@@ -73,7 +73,7 @@ fn run(dir: &Path, is_prepared: impl FnOnce()) -> io::Result<()> {
     prctl::set_child_subreaper(true)?;
     let mut link = Link::open(in_tmux)?;
     let prepared = prepare(dir, &terms, &lease);
-    let (mut child, groups, exit_file, prepared) = match prepared {
+    let (mut child, groups, exit_file, deadline, prepared) = match prepared {
         Ok(prepared) => prepared,
         Err(error) => {
             link.say(&format!("failed {error}"));
@@ -103,15 +103,16 @@ fn run(dir: &Path, is_prepared: impl FnOnce()) -> io::Result<()> {
     }
     drop(link);
     let life = RunningWorker { terms, groups, signals, lease, exit_file };
-    life.supervise(&mut child)
+    life.supervise(&mut child, deadline)
 }
 
-type Prepared = (Child, Groups, ExitFile, Lease);
+type Prepared = (Child, Groups, ExitFile, Option<Deadline>, Lease);
 
 /// Does everything that can fail before the start is committed.
 fn prepare(dir: &Path, terms: &Terms, lease: &LeaseFile) -> io::Result<Prepared> {
     let boot = procfs::known_boot_id()?;
     let exit_file = ExitFile::reserve()?;
+    let deadline = Deadline::make(terms.timeout_ms())?;
     let groups = make_groups(dir, terms)?;
     let mut child = Child::fork(dir, terms.in_tmux(), &groups)?;
     let mut content = lease_of(terms, &child, &boot)?;
@@ -119,7 +120,7 @@ fn prepare(dir: &Path, terms: &Terms, lease: &LeaseFile) -> io::Result<Prepared>
     let groups = if child.may_be_refused() { groups.entered(child.entered()) } else { groups };
     content.limits = held(terms, &groups);
     lease.write(&content)?;
-    Ok((child, groups, exit_file, content))
+    Ok((child, groups, exit_file, deadline, content))
 }
 
 /// Creates the control groups of a worker with limits. They are listed in a file first: if killed in between, they are
@@ -179,14 +180,19 @@ struct RunningWorker {
 
 impl RunningWorker {
     /// Supervises the worker from its exec to its exit record.
-    fn supervise(self, child: &mut Child) -> io::Result<()> {
-        let timer = signals::deadline(self.terms.timeout_ms())?;
+    fn supervise(self, child: &mut Child, deadline: Option<Deadline>) -> io::Result<()> {
+        let timer = deadline.map(Deadline::begin).transpose()?;
         let abandoned = signals::watch_removal();
         if self.signals.stay_away(memory::CALM, timer.as_ref()) {
             memory::trim();
         }
         let mut order = None;
-        while order.is_none() && !has_ended(child) {
+        while order.is_none() {
+            if has_ended(child) {
+                // The lost terminal that ended it may have been reported to this process as well.
+                order = self.pending_order();
+                break;
+            }
             order = self.order(self.signals.wait(timer.as_ref())?);
         }
         // In a terminal SIGHUP is sent first, because an interactive shell ignores SIGTERM.
@@ -206,6 +212,11 @@ impl RunningWorker {
         // The lease is released last: a reader that finds it free also finds the record.
         drop(self.lease);
         Ok(())
+    }
+
+    /// Returns the first order that has arrived and was not read yet.
+    fn pending_order(&self) -> Option<Reason> {
+        std::iter::from_fn(|| self.signals.take()).find_map(|wake| self.order(wake))
     }
 
     /// Returns the reason why the worker must be ended; `None` if the wake-up needs no action.

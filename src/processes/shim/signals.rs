@@ -97,7 +97,8 @@ impl Signals {
         while self.take().is_some() {}
     }
 
-    fn take(&self) -> Option<Wake> {
+    /// Returns the next signal that has arrived; `None` if there is none.
+    pub fn take(&self) -> Option<Wake> {
         loop {
             let info = self.0.read_signal().ok().flatten()?;
             let number = i32::try_from(info.ssi_signo).ok()?;
@@ -114,13 +115,26 @@ impl Signals {
     }
 }
 
-/// Returns a timer that continues during suspend; `None` without a limit.
-pub fn deadline(limit_ms: Option<u64>) -> io::Result<Option<TimerFd>> {
-    let Some(limit_ms) = limit_ms else { return Ok(None) };
-    let timer = TimerFd::new(ClockId::CLOCK_BOOTTIME, TimerFlags::TFD_CLOEXEC)?;
-    let at = TimeSpec::from_duration(Duration::from_millis(limit_ms.max(1)));
-    timer.set(Expiration::OneShot(at), TimerSetTimeFlags::empty())?;
-    Ok(Some(timer))
+/// Time limit of the worker. Made before the start is committed, because it may fail.
+pub struct Deadline {
+    timer: TimerFd,
+    limit_ms: u64,
+}
+
+impl Deadline {
+    /// Creates the timer, which continues during suspend; `None` without a limit.
+    pub fn make(limit_ms: Option<u64>) -> io::Result<Option<Self>> {
+        let Some(limit_ms) = limit_ms else { return Ok(None) };
+        let timer = TimerFd::new(ClockId::CLOCK_BOOTTIME, TimerFlags::TFD_CLOEXEC)?;
+        Ok(Some(Self { timer, limit_ms }))
+    }
+
+    /// Lets the time begin, and returns the timer.
+    pub fn begin(self) -> io::Result<TimerFd> {
+        let at = TimeSpec::from_duration(Duration::from_millis(self.limit_ms.max(1)));
+        self.timer.set(Expiration::OneShot(at), TimerSetTimeFlags::empty())?;
+        Ok(self.timer)
+    }
 }
 
 /// Requests a SIGIO when anything is removed from the working directory, by dnotify: unlike inotify it has no limit of

@@ -31,13 +31,14 @@ pub fn end(child: &mut Child, signals: &Signals, groups: &Groups, first: Option<
     let deadline = Instant::now() + INSISTENCE;
     while Instant::now() < deadline {
         groups.kill();
-        signal_all(Signal::SIGKILL);
+        signal_all(child, Signal::SIGKILL);
         if wait_empty(child, signals, ROUND) && groups.members().is_empty() {
             return Vec::new();
         }
     }
     let mut survivors = groups.members();
-    survivors.extend(procfs::descendants(nix::unistd::getpid().as_raw()));
+    // If they cannot be listed, the command itself stands for the tree that is left.
+    survivors.extend(procfs::descendants(nix::unistd::getpid().as_raw()).unwrap_or_else(|_| vec![child.pid()]));
     survivors.into_iter().collect()
 }
 
@@ -51,18 +52,23 @@ fn ends_when_asked(child: &mut Child, signals: &Signals, first: Option<Signal>) 
         return true;
     }
     if let Some(first) = first {
-        signal_all(first);
+        signal_all(child, first);
         if wait_empty(child, signals, HANGUP_GRACE) {
             return true;
         }
     }
-    signal_all(Signal::SIGTERM);
+    signal_all(child, Signal::SIGTERM);
     wait_empty(child, signals, GRACE)
 }
 
-/// Sends the signal to all descendants, and then SIGCONT, so that stopped processes can handle it.
-fn signal_all(signal: Signal) {
-    for pid in procfs::descendants(nix::unistd::getpid().as_raw()) {
+/// Sends the signal to all descendants, and then SIGCONT, so that stopped processes can handle it. If they cannot be
+/// listed, at least the process group of the command gets it.
+fn signal_all(child: &Child, signal: Signal) {
+    let Ok(all) = procfs::descendants(nix::unistd::getpid().as_raw()) else {
+        child.signal_group(signal);
+        return;
+    };
+    for pid in all {
         swarm_sys::processes::signal_descendant(pid, signal);
         if signal != Signal::SIGKILL {
             swarm_sys::processes::signal_descendant(pid, Signal::SIGCONT);

@@ -321,6 +321,7 @@ fn found(paths: &Paths, name: &str) -> Result<Option<Found>, String> {
     let unreadable = |cause| format!("cannot read ralph state for '{name}' ({cause})");
     let Some(state) = wire::read(&dir.join(STATE)).map_err(unreadable)? else { return Ok(None) };
     let keeper = monitor::find(paths, name, state.monitor_pid);
+    let keeper = keeper.map_err(|error| format!("cannot find out who runs the loop of '{name}': {error}"))?;
     Ok(Some(Found { it: state.into_loop(name), keeper }))
 }
 

@@ -3,6 +3,7 @@
 
 use std::ffi::OsStr;
 use std::fs;
+use std::io;
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 
@@ -10,14 +11,17 @@ use swarm_sys::paths::Paths;
 use swarm_sys::procfs;
 
 /// Returns the pid of the process that runs the loop of this name; `noted` is the pid in the loop's file.
-pub fn find(paths: &Paths, name: &str, noted: Option<i64>) -> Option<i32> {
+///
+/// # Errors
+/// Fails if the processes cannot be listed, which does not mean that nobody runs the loop.
+pub fn find(paths: &Paths, name: &str, noted: Option<i64>) -> io::Result<Option<i32>> {
     let noted = noted.and_then(|pid| i32::try_from(pid).ok());
     let is_monitor = |pid: &i32| {
         procfs::stat(*pid).is_some_and(|stat| stat.is_alive())
             && is_monitor_command(&arguments(*pid), name, noted == Some(*pid))
             && state_dir(*pid).is_none_or(|dir| dir == paths.root())
     };
-    procfs::all().unwrap_or_default().into_iter().find(is_monitor)
+    Ok(procfs::all()?.into_iter().find(is_monitor))
 }
 
 /// Reports whether a command line is `PYTHON SCRIPT ralph run NAME` or `… ralph spawn …`. The process with the noted

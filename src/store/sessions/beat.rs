@@ -92,13 +92,14 @@ impl Beater {
         }
     }
 
-    /// Observes an agent, and writes one beat if it has a session. A failed write is left to the next beat.
-    pub fn beat(&mut self, paths: &Paths, boot: &str, life: &Life, fence: Option<&Fence>) -> (Beaten, Sight) {
+    /// Observes an agent, and writes one beat if it has a session. A failed write is left to the next beat. There is no
+    /// sight if the agent has ended or cannot be examined.
+    pub fn beat(&mut self, paths: &Paths, boot: &str, life: &Life, fence: Option<&Fence>) -> (Beaten, Option<Sight>) {
         // Only while this very process exists and its end has not been recorded.
         let over = self.ended.contains(&life.session_id);
         // If the process cannot be examined, the next beat tries again.
         let Some(stat) = procfs::alive(&life.process, boot).ok().flatten().filter(|_| !over) else {
-            return (Beaten::Done, Sight::default());
+            return (Beaten::Done, None);
         };
         let folder = life.plan.as_ref().and_then(|plan| reach(Path::new(&plan.dir), fence.is_some()));
         let pulse = pulse(paths, life, &stat, folder.as_ref());
@@ -106,7 +107,7 @@ impl Beater {
             (Some(folder), Some(fence)) => self.write(folder, life, fence, &pulse),
             _ => Beaten::Done,
         };
-        (beaten, pulse.sight())
+        (beaten, Some(pulse.sight()))
     }
 
     fn write(&mut self, folder: &Folder, life: &Life, fence: &Fence, pulse: &Pulse) -> Beaten {

@@ -447,7 +447,7 @@ impl Sessions for DiskSessions {
         })
     }
 
-    fn beat(&self, lives: Vec<(Arc<Life>, Option<Fence>)>) -> BoxFuture<'static, Vec<(Beaten, Sight)>> {
+    fn beat(&self, lives: Vec<(Arc<Life>, Option<Fence>)>) -> BoxFuture<'static, Vec<(Beaten, Option<Sight>)>> {
         let (paths, boot, beater) = (self.paths.clone(), self.boot.clone(), Arc::clone(&self.beater));
         Box::pin(async move {
             let count = lives.len();
@@ -455,7 +455,7 @@ impl Sessions for DiskSessions {
                 let mut beater = beater.lock().unwrap_or_else(PoisonError::into_inner);
                 lives.iter().map(|(life, fence)| beater.beat(&paths, &boot, life, fence.as_ref())).collect()
             });
-            beaten.await.unwrap_or_else(|_| vec![(Beaten::Done, Sight::default()); count])
+            beaten.await.unwrap_or_else(|_| vec![(Beaten::Done, None); count])
         })
     }
 

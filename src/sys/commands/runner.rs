@@ -172,8 +172,11 @@ fn run(dir: &Path, log: &Path, limit: Duration, command: &OsString, input: &Path
     let over = wait(&pidfd, limit)?;
     let me = nix::unistd::getpid().as_raw();
     let living = || {
-        let below = procfs::descendants(me);
-        below.into_iter().filter(|pid| procfs::stat(*pid).is_some_and(|stat| stat.is_alive())).collect()
+        let mut living = Vec::new();
+        for pid in procfs::descendants(me)? {
+            living.extend(procfs::living(pid)?.map(|_| pid));
+        }
+        Ok(living)
     };
     let ended = processes::end_set(&living);
     let status = shell.wait()?;
