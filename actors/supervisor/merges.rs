@@ -244,7 +244,8 @@ impl Desk {
         let name = completion.name.clone();
         let done = self.ports.landings.complete(completion).await?;
         let (rules, waits) = (done.rules, done.waits.clone());
-        let addition = Addition { name: name.clone(), tip: done.tip, priority, key: Some(key.clone()), rules, waits };
+        let (tip, left_out) = (done.tip, done.left_out.clone());
+        let addition = Addition { name: name.clone(), tip, priority, key: Some(key.clone()), rules, waits, left_out };
         let item = self.ask(&done.target, Ask::Add(addition)).await?;
         let _ = self.supervisor.cast(SupervisorMessage::Queued(key, done.target.clone()));
         let base = done.target.base().to_owned();

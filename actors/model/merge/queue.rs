@@ -134,6 +134,9 @@ pub struct Item {
     /// Whether a later item of the same name has replaced this one.
     #[serde(default)]
     pub replaced: bool,
+    /// Untracked paths of the worker that do not land, because tools generate files of their kind.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub left_out: Vec<String>,
     /// Rules for the item, as they were when it was added.
     #[serde(default)]
     pub rules: Rules,
@@ -157,6 +160,8 @@ pub struct Addition {
     pub rules: Option<Rules>,
     /// Why there is no tip yet. `None` if there is one.
     pub waits: Option<String>,
+    /// See [`Item::left_out`].
+    pub left_out: Vec<String>,
 }
 
 impl Addition {
@@ -176,6 +181,7 @@ impl Addition {
             settled_ms: None,
             verified_by: None,
             replaced: false,
+            left_out: self.left_out,
             rules: self.rules.unwrap_or_else(|| rules.clone()),
         }
     }
