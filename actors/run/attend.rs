@@ -86,17 +86,18 @@ impl EffectRunner {
                     let merged = Merged::Refused { cause: refusal.cause, is_mendable };
                     return self.tell(Event::Merged { job, attempt, merged, spent: Spent::default() });
                 }
-                Event::Queued { job, attempt }
+                let added = self.fleet.item(&key).await;
+                Event::Queued { job, attempt, left_out: added.map(|item| item.left_out).unwrap_or_default() }
             }
             // A person who resumes the run may have removed what the item waits for.
             Some(item) if matches!(item.state, State::Waiting { .. }) => match self.fleet.retry(&key).await {
                 Ok(()) => Event::Retried { job, attempt },
                 Err(refusal) => {
                     tracing::info!(worker = %now.worker(), cause = %refusal.cause, "the work still waits to land");
-                    Event::Queued { job, attempt }
+                    Event::Queued { job, attempt, left_out: item.left_out }
                 }
             },
-            Some(_) => Event::Queued { job, attempt },
+            Some(item) => Event::Queued { job, attempt, left_out: item.left_out },
         };
         self.tell(event);
         // The item may have settled before this run listened for it.
@@ -110,7 +111,7 @@ impl EffectRunner {
         let job = now.at;
         if let Some(merged) = merged(item) {
             // The machine must know that the work is queued before it hears the result.
-            self.tell(Event::Queued { job, attempt });
+            self.tell(Event::Queued { job, attempt, left_out: item.left_out.clone() });
             let spent = self.ports.runs.resolutions(now).await;
             self.tell(Event::Merged { job, attempt, merged, spent });
         }

@@ -119,6 +119,9 @@ impl Turn<'_> {
             Event::Started { job, attempt, pid } => {
                 if self.is_present(*job, *attempt) {
                     self.run.jobs[*job].pid = Some(*pid);
+                    self.run.jobs[*job].begun = self.run.plan.topic_of(&self.run.plan.jobs[*job]);
+                    // From here on, an attempt that leaves nothing to land has failed.
+                    self.run.jobs[*job].conflicted = false;
                     // A stop that came during the start found no worker to end.
                     if self.run.mode == Mode::Stopping && self.run.jobs[*job].stage == Stage::Working {
                         self.effects.push(Effect::Stop { job: *job });
@@ -130,8 +133,9 @@ impl Turn<'_> {
                     self.ended(*job, outcome, *spent);
                 }
             }
-            Event::Queued { job, attempt } => {
+            Event::Queued { job, attempt, left_out } => {
                 if self.is_present(*job, *attempt) && self.run.jobs[*job].stage == Stage::Finishing {
+                    self.run.jobs[*job].left_out.clone_from(left_out);
                     self.queued(*job);
                 }
             }
@@ -240,8 +244,13 @@ impl Turn<'_> {
                 self.tell(Some(job), Word::MergeCompleted { commit: commit.clone() });
                 self.done(job, Some(commit.clone()));
             }
-            // There was something to land when the item waited, so somebody else has landed it.
-            Merged::Nothing if self.run.jobs[job].waited => self.done(job, None),
+            // There was something to land when the work waited or conflicted, so somebody else has landed it.
+            Merged::Nothing if self.run.jobs[job].waited || self.run.jobs[job].conflicted => self.done(job, None),
+            Merged::Nothing if !self.run.jobs[job].left_out.is_empty() => {
+                let files = listed(&self.run.jobs[job].left_out);
+                let cause = format!("ended with success but left only files that are not committed: {files}");
+                self.failed(job, &cause, Some(cause.clone()), FaultKind::Task);
+            }
             Merged::Nothing => {
                 let cause = "ended with success but left nothing to land";
                 self.failed(job, cause, Some(cause.to_owned()), FaultKind::Task);
@@ -255,6 +264,7 @@ impl Turn<'_> {
                 let branch = self.run.plan.jobs[job].branch.clone().unwrap_or_default();
                 self.tell(Some(job), Word::MergeConflict { files: files.clone(), branch });
                 self.run.jobs[job].files.clone_from(files);
+                self.run.jobs[job].conflicted = true;
                 let base = self.run.plan.base.clone().unwrap_or_default();
                 let named = files.join(", ");
                 self.run.jobs[job].evidence = Some(format!(
@@ -288,7 +298,8 @@ impl Turn<'_> {
     fn queued(&mut self, job: usize) {
         self.run.jobs[job].stage = Stage::Merging;
         let base = self.run.plan.base.clone().unwrap_or_default();
-        self.tell(Some(job), Word::MergeStarted { base });
+        let left_out = self.run.jobs[job].left_out.clone();
+        self.tell(Some(job), Word::MergeStarted { base, left_out });
     }
 
     fn done(&mut self, job: usize, commit: Option<String>) {
@@ -296,7 +307,7 @@ impl Turn<'_> {
         progress.stage = Stage::Done;
         progress.ended_ms = Some(self.now_ms);
         progress.commit.clone_from(&commit);
-        (progress.error, progress.evidence) = (None, None);
+        (progress.error, progress.evidence, progress.conflicted) = (None, None, false);
         progress.files.clear();
         self.tell(Some(job), Word::Done { commit });
         self.effects.push(Effect::Tidy { job });
@@ -308,7 +319,15 @@ impl Turn<'_> {
         progress.error = Some(cause.to_owned());
         // The next attempt need not know about failures outside the task.
         if matches!(fault, FaultKind::Task | FaultKind::Lasting) {
-            progress.evidence = evidence.or_else(|| Some(cause.to_owned()));
+            let mut evidence = evidence.unwrap_or_else(|| cause.to_owned());
+            if !progress.left_out.is_empty() {
+                let files = listed(&progress.left_out);
+                evidence.push_str(&format!(
+                    "\n\nThese new files were not committed for you, because tools usually generate files of their \
+                     kind: {files}. Commit them yourself ('git add -f') if they are part of the work."
+                ));
+            }
+            progress.evidence = Some(evidence);
         }
         let excused = match fault {
             FaultKind::Limit { .. } => {
@@ -331,8 +350,7 @@ impl Turn<'_> {
         let in_ms = match fault {
             FaultKind::Task | FaultKind::Lost | FaultKind::Lasting => 0,
             FaultKind::Passing => pause_ms(progress.failures),
-            FaultKind::Limit { until_ms: Some(until) } => until.saturating_sub(self.now_ms),
-            FaultKind::Limit { until_ms: None } => pause_ms(progress.limited),
+            FaultKind::Limit { until_ms } => limit_pause_ms(until_ms, self.now_ms, progress.limited),
         };
         let attempt = progress.attempt;
         if self.run.mode == Mode::Stopping {
@@ -396,6 +414,7 @@ impl Turn<'_> {
         progress.stage = Stage::Working;
         progress.attempt += 1;
         progress.waited = false;
+        progress.left_out.clear();
         progress.started_ms.get_or_insert(now_ms);
         progress.ended_ms = None;
         let attempt = progress.attempt;
@@ -444,6 +463,21 @@ impl Turn<'_> {
         self.run.mode = Mode::Over(verdict);
         self.effects.push(Effect::End(verdict));
     }
+}
+
+/// Returns the paths as one text; only the first of many.
+fn listed(paths: &[String]) -> String {
+    const PATHS_MAX: usize = 20;
+    let more = if paths.len() > PATHS_MAX { format!(" and {} more", paths.len() - PATHS_MAX) } else { String::new() };
+    format!("{}{more}", paths[..paths.len().min(PATHS_MAX)].join(", "))
+}
+
+/// Returns the pause before retry number `times` of a job that met its provider's limit. The provider's time holds if it
+/// is in the future. If it has passed, or the limit was met before, the pause grows: the local clock may be ahead of the
+/// provider's, and the retries must not be used up within a moment.
+fn limit_pause_ms(until_ms: Option<u64>, now_ms: u64, times: u32) -> u64 {
+    let named_ms = until_ms.map_or(0, |until_ms| until_ms.saturating_sub(now_ms));
+    if named_ms > 0 && times <= 1 { named_ms } else { named_ms.max(pause_ms(times)) }
 }
 
 /// Returns the pause before retry number `times`, which doubles each time up to [`PAUSE_MS_MAX`].

@@ -2,7 +2,7 @@
 
 use proptest::prelude::*;
 
-use super::machine::{Effect, Machine, PAUSE_MS};
+use super::machine::{Effect, LIMITED_MAX, Machine, PAUSE_MS, PAUSE_MS_MAX};
 use swarm_model::run::plan::{CommandWork, Job, Plan, Rules, Work};
 use swarm_model::run::progress::{Mode, Progress, Run, Spent, Stage, Verdict};
 use swarm_model::run::words::Word;
@@ -41,6 +41,10 @@ fn landed(job: usize, attempt: u32) -> Event {
     Event::Merged { job, attempt, merged: Merged::Landed { commit: "c".to_owned() }, spent: Spent::default() }
 }
 
+fn queued(job: usize, attempt: u32) -> Event {
+    Event::Queued { job, attempt, left_out: Vec::new() }
+}
+
 fn stages(run: &Run) -> Vec<&'static str> {
     run.jobs.iter().map(|job| job.stage.word()).collect()
 }
@@ -63,7 +67,7 @@ fn a_job_is_done_only_when_it_has_landed() {
     assert_eq!(run.jobs[0].pid, Some(7));
     assert!(run.on(&well(0), 3).contains(&Effect::Land { job: 0, attempt: 1 }));
     assert_eq!(stages(&run), ["finishing"]);
-    run.on(&Event::Queued { job: 0, attempt: 1 }, 4);
+    run.on(&queued(0, 1), 4);
     assert_eq!(stages(&run), ["merging"]);
     let effects = run.on(&landed(0, 1), 5);
     assert!(effects.contains(&Effect::Tidy { job: 0 }) && effects.contains(&Effect::End(Verdict::Completed)));
@@ -109,12 +113,12 @@ fn work_that_waited_and_is_on_the_base_now_is_done() {
     let mut run = run(vec![job("a")], 9);
     run.on(&Event::Began, 0);
     run.on(&well(0), 0);
-    run.on(&Event::Queued { job: 0, attempt: 1 }, 0);
+    run.on(&queued(0, 1), 0);
     let merged = |merged| Event::Merged { job: 0, attempt: 1, merged, spent: Spent::default() };
     run.on(&merged(Merged::Waiting { reason: "in the way".to_owned(), files: Vec::new() }), 0);
     let waiting = run.clone();
     run.on(&merged(Merged::Waiting { reason: "in the way".to_owned(), files: Vec::new() }), 0);
-    run.on(&Event::Queued { job: 0, attempt: 1 }, 0);
+    run.on(&queued(0, 1), 0);
     assert_eq!(run, waiting, "a repeated report changes nothing");
     let mut run = Machine::new(Run::begin((*run.plan).clone(), Some(&run), false));
     run.on(&Event::Began, 0);
@@ -186,6 +190,50 @@ fn the_kind_of_failure_decides_when_to_retry() {
 }
 
 #[test]
+fn a_limit_whose_end_has_passed_does_not_use_up_its_retries_at_once() {
+    // The provider names a time that has passed for a local clock that is ahead, again and again.
+    for ahead_ms in [0, 1, 5_000, 120_000] {
+        let mut run = run(vec![job("a")], 1);
+        run.on(&Event::Began, 0);
+        let mut now_ms = 1_000_000;
+        for attempt in 1..=LIMITED_MAX {
+            let until_ms = Some(now_ms - ahead_ms);
+            let effects = run.on(&badly(0, attempt, FaultKind::Limit { until_ms }), now_ms);
+            let armed = effects.iter().find_map(|effect| match effect {
+                Effect::Arm { at_ms, .. } => Some(*at_ms),
+                _ => None,
+            });
+            let at_ms = armed.expect("the retry is armed");
+            let pause_ms = (PAUSE_MS << (attempt - 1).min(16)).min(PAUSE_MS_MAX);
+            assert_eq!(at_ms - now_ms, pause_ms, "attempt {attempt}, {ahead_ms} ms ahead");
+            now_ms = at_ms;
+            run.on(&Event::Due { job: 0, attempt }, now_ms);
+        }
+        assert_eq!((run.jobs[0].failures, stages(&run)), (0, vec!["working"]));
+        assert!(now_ms > 2 * 3_600_000, "all retries took {now_ms} ms");
+    }
+}
+
+#[test]
+fn a_limit_is_waited_for_until_its_end() {
+    let cases = [(1, 500, 500), (2, 500, 2 * PAUSE_MS), (2, 3_600_000, 3_600_000), (1, 0, PAUSE_MS)];
+    for (times, in_ms, expected) in cases {
+        let mut run = run(vec![job("a")], 1);
+        run.on(&Event::Began, 0);
+        let mut pause = None;
+        for attempt in 1..=times {
+            let effects = run.on(&badly(0, attempt, FaultKind::Limit { until_ms: Some(in_ms) }), 0);
+            pause = effects.iter().find_map(|effect| match effect {
+                Effect::Arm { at_ms, .. } => Some(*at_ms),
+                _ => None,
+            });
+            run.on(&Event::Due { job: 0, attempt }, 0);
+        }
+        assert_eq!(pause, Some(expected), "limit number {times}, in {in_ms} ms");
+    }
+}
+
+#[test]
 fn lost_attempts_are_retried_but_not_for_ever() {
     let mut run = run(vec![job("a")], 1);
     run.on(&Event::Began, 0);
@@ -194,6 +242,32 @@ fn lost_attempts_are_retried_but_not_for_ever() {
     }
     run.on(&badly(0, 4, FaultKind::Lost), 0);
     assert_eq!((stages(&run), run.jobs[0].failures), (vec!["failed"], 1));
+}
+
+#[test]
+fn files_that_are_left_out_are_told_of_and_are_evidence() {
+    let mut run = run(vec![Job { retries: 2, ..job("a") }], 1);
+    run.on(&Event::Began, 0);
+    run.on(&well(0), 0);
+    let left_out = vec!["pkg/dist/x.go".to_owned(), "in.log".to_owned()];
+    let effects = run.on(&Event::Queued { job: 0, attempt: 1, left_out: left_out.clone() }, 0);
+    assert_eq!(words(&effects), [&Word::MergeStarted { base: String::new(), left_out: left_out.clone() }]);
+    assert_eq!(run.jobs[0].left_out, left_out);
+    // Nothing else remains.
+    let nothing = |attempt| Event::Merged { job: 0, attempt, merged: Merged::Nothing, spent: Spent::default() };
+    run.on(&nothing(1), 0);
+    let cause = "ended with success but left only files that are not committed: pkg/dist/x.go, in.log";
+    assert_eq!(run.jobs[0].error.as_deref(), Some(cause));
+    let evidence = run.jobs[0].evidence.clone().expect("evidence");
+    assert!(evidence.starts_with(cause) && evidence.contains("Commit them yourself ('git add -f')"), "{evidence}");
+    // The next attempt starts without them, and is told of its own, however its work is judged.
+    assert_eq!((run.jobs[0].attempt, run.jobs[0].left_out.len()), (2, 0));
+    run.on(&ended(0, 2, Outcome::Success { summary: None }), 0);
+    run.on(&Event::Queued { job: 0, attempt: 2, left_out: vec!["b.tmp".to_owned()] }, 0);
+    let merged = Merged::Rejected { reason: "red".to_owned() };
+    run.on(&Event::Merged { job: 0, attempt: 2, merged, spent: Spent::default() }, 0);
+    let evidence = run.jobs[0].evidence.clone().expect("evidence");
+    assert!(evidence.starts_with("red\n") && evidence.contains("b.tmp") && !evidence.contains("in.log"), "{evidence}");
 }
 
 #[test]
@@ -245,7 +319,7 @@ fn a_stop_ends_running_jobs_and_the_next_run_resumes_them() {
     let mut first = run(vec![job("a"), job("b"), job("c")], 2);
     first.on(&Event::Began, 0);
     first.on(&well(1), 0);
-    first.on(&Event::Queued { job: 1, attempt: 1 }, 0);
+    first.on(&queued(1, 1), 0);
     first.on(&Event::Started { job: 0, attempt: 1, pid: 2 }, 0);
     let effects = first.on(&Event::Stop, 0);
     assert!(effects.contains(&Effect::Stop { job: 0 }) && !effects.contains(&Effect::Stop { job: 2 }));
@@ -376,7 +450,7 @@ fn any_event(jobs: usize) -> impl Strategy<Value = Event> {
     prop_oneof![
         8 => (at.clone(), outcome).prop_map(|((job, attempt), outcome)| ended(job, attempt, outcome)),
         6 => (at.clone(), merged).prop_map(|((job, attempt), merged)| Event::Merged { job, attempt, merged, spent: Spent::default() }),
-        3 => at.clone().prop_map(|(job, attempt)| Event::Queued { job, attempt }),
+        3 => at.clone().prop_map(|(job, attempt)| queued(job, attempt)),
         2 => at.clone().prop_map(|(job, attempt)| Event::Retried { job, attempt }),
         2 => at.clone().prop_map(|(job, attempt)| Event::Started { job, attempt, pid: 9 }),
         2 => at.prop_map(|(job, attempt)| Event::Due { job, attempt }),

@@ -248,6 +248,7 @@ impl Desk {
             return Err(Refusal::new(RefusalKind::Worktree, why.clone()));
         }
         let (rules, waits) = (done.rules, done.waits.clone());
+        let left_out = done.left_out.clone();
         let (name_of_item, key_of_item, fork, caller) = (name.clone(), Some(key.clone()), done.fork, done.caller);
         let addition = Addition {
             name: name_of_item,
@@ -259,6 +260,7 @@ impl Desk {
             fork,
             caller,
             mends,
+            left_out,
         };
         let item = self.ask(&done.target, Ask::Add(addition)).await?;
         let _ = self.supervisor.cast(SupervisorMessage::Queued(key, done.target.clone()));

@@ -45,7 +45,10 @@ impl State {
             WorkerRecord::Foreign { row, alive: None } if taken_over(row) => previous = Some(Arc::clone(row)),
             WorkerRecord::Foreign { .. } => return Err(Refusal::exists(self.name())),
         }
-        if let (Tree::New(_), Some(worktree)) = (&tree, previous.as_ref().and_then(|row| row.worktree.clone())) {
+        // A request for another branch gets a worktree of its own; the previous one stays.
+        if let (Tree::New(asked), Some(worktree)) = (&tree, previous.as_ref().and_then(|row| row.worktree.clone()))
+            && asked.branch.as_ref().is_none_or(|branch| *branch == worktree.branch)
+        {
             tree = Tree::Known { worktree, base: subject.base() };
         }
         let replaces = previous.is_some();

@@ -12,6 +12,7 @@ use swarm_model::json::Members as _;
 use swarm_model::run::progress::Spent;
 use swarm_model::run::{FaultKind, Outcome};
 
+use super::fault::{classify_end, own_error};
 use super::{End, Launch, Parser, Report, Seen, Session, Turn, classify, end_words, failure, short};
 use swarm_config::sections::AgentConfig;
 
@@ -21,6 +22,19 @@ const ASKED_MAX: usize = 64;
 const QUESTION: &str = "AskUserQuestion";
 /// Tool with which the agent maintains its task list.
 const TODOS: &str = "TodoWrite";
+
+/// Beginnings of the lines of standard error in which the agent reports why it ended.
+const OWN_ERRORS: [&str; 7] = [
+    "Error: ",
+    "API Error",
+    "Invalid API key",
+    "Not logged in",
+    "Credit balance",
+    "Claude usage limit",
+    "No conversation found",
+];
+/// Beginning of the message about a conversation that the agent does not find.
+const GONE: &str = "No conversation found with session ID";
 
 pub fn launch(config: &AgentConfig, turn: &Turn<'_>) -> Launch {
     let mut argv = config.command.clone().unwrap_or_else(|| vec!["claude".to_owned()]);
@@ -206,8 +220,16 @@ impl Reader {
                 (true, Some(error)) => format!("{} while retrying after {error}", end_words(end.ended)),
                 (true, None) => format!("{} without a result", end_words(end.ended)),
             };
-            let told = format!("{} {}", self.retried.as_deref().unwrap_or_default(), end.stderr);
-            return failure(cause, None, classify(&told, end.now_ms));
+            let fault = match self.retried.as_deref() {
+                // The agent is ended by us as soon as it retries with an invalid key.
+                Some("authentication_failed") => FaultKind::Lasting,
+                Some("server_error" | "overloaded") => FaultKind::Passing,
+                Some("rate_limit") if !matches!(end.ended, swarm_model::Ended::Signal(_)) => {
+                    FaultKind::Limit { until_ms: None }
+                }
+                _ => classify_end(&end, &OWN_ERRORS),
+            };
+            return failure(cause, None, fault);
         };
         if result.is_error == Some(false) && end.ended.is_success() {
             return Outcome::Success { summary: result.result.as_deref().map(short).filter(|text| !text.is_empty()) };
@@ -215,6 +237,15 @@ impl Reader {
         let said = result.result.clone().unwrap_or_else(|| result.errors.join("; "));
         let cause = if said.trim().is_empty() { end_words(end.ended) } else { short(&said) };
         failure(cause, Some(said).filter(|text| !text.trim().is_empty()), self.fault(result, end.now_ms))
+    }
+
+    /// Reports whether the conversation that this turn was to continue does not exist.
+    fn is_gone(&self, end: &End<'_>) -> bool {
+        let is_said = match &self.result {
+            Some(result) => result.is_error == Some(true) && result.errors.iter().any(|error| error.starts_with(GONE)),
+            None => own_error(end.stderr, &OWN_ERRORS).contains(GONE),
+        };
+        !self.before.id.is_empty() && self.session.is_none() && is_said
     }
 
     fn fault(&self, result: &Ended, now_ms: u64) -> FaultKind {
@@ -275,7 +306,8 @@ impl Parser for Reader {
         let id = self.session.clone().or_else(|| Some(self.before.id.clone()).filter(|id| !id.is_empty()));
         let session = id.map(|id| Session { id, spent: total });
         let said = self.result.as_ref().and_then(|result| result.result.clone());
-        Report { outcome: self.outcome(end), spent, session, said }
+        let is_gone = self.is_gone(&end);
+        Report { outcome: self.outcome(end), spent, session, said, is_gone }
     }
 }
 

@@ -6,8 +6,14 @@ use swarm_model::json::Members as _;
 use swarm_model::run::Outcome;
 use swarm_model::run::progress::Spent;
 
+use super::fault::{classify_end, own_error};
 use super::{End, Launch, Parser, Report, Seen, Session, Turn, classify, end_words, failure, short};
 use swarm_config::sections::AgentConfig;
+
+/// Beginnings of the lines of standard error in which the agent reports why it ended.
+const OWN_ERRORS: [&str; 2] = ["Error: ", "ERROR: "];
+/// Phrases for a conversation that the agent does not find.
+const GONE: [&str; 2] = ["no rollout found for", "no saved session found"];
 
 pub fn launch(config: &AgentConfig, turn: &Turn<'_>) -> Launch {
     let mut argv = config.command.clone().unwrap_or_else(|| vec!["codex".to_owned()]);
@@ -74,7 +80,7 @@ impl Reader {
             let said = short(end.stderr);
             let how = format!("{} without completing its turn", end_words(end.ended));
             let cause = if said.is_empty() { how } else { format!("{how}: {said}") };
-            return failure(cause, None, classify(end.stderr, end.now_ms));
+            return failure(cause, None, classify_end(&end, &OWN_ERRORS));
         }
         match &self.message {
             Some(message) => Outcome::Success { summary: Some(short(message)) },
@@ -128,7 +134,13 @@ impl Parser for Reader {
         };
         let id = self.session.clone().or_else(|| Some(self.before.id.clone()).filter(|id| !id.is_empty()));
         let session = id.map(|id| Session { id, spent: total });
-        Report { outcome: self.outcome(end), spent, session, said: self.message }
+        // An agent that has found the conversation names it first.
+        let is_missing = || {
+            let said = own_error(end.stderr, &OWN_ERRORS).to_lowercase();
+            GONE.iter().any(|phrase| said.contains(phrase))
+        };
+        let is_gone = !self.before.id.is_empty() && self.session.is_none() && is_missing();
+        Report { outcome: self.outcome(end), spent, session, said: self.message, is_gone }
     }
 }
 

@@ -45,6 +45,12 @@ impl Parser for Reader {
                 format!("{}\n{}", last_lines(end.output, EVIDENCE_LINES), last_lines(end.stderr, EVIDENCE_LINES));
             failure(cause, Some(evidence.trim().to_owned()).filter(|text| !text.is_empty()), FaultKind::Task)
         };
-        Report { outcome, spent: Spent { unpriced: true, ..Spent::default() }, session: None, said: None }
+        Report {
+            outcome,
+            spent: Spent { unpriced: true, ..Spent::default() },
+            session: None,
+            said: None,
+            is_gone: false,
+        }
     }
 }

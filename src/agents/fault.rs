@@ -2,7 +2,10 @@
 
 use jiff::civil::DateTime;
 use jiff::tz::TimeZone;
+use swarm_model::Ended;
 use swarm_model::run::FaultKind;
+
+use super::End;
 
 /// Phrases of lasting failures: key, billing, model or policy.
 const LASTING: [&str; 17] = [
@@ -75,6 +78,27 @@ pub fn classify(message: &str, now_ms: u64) -> FaultKind {
         return FaultKind::Lasting;
     }
     if says(&PASSING) { FaultKind::Passing } else { FaultKind::Task }
+}
+
+/// Classifies the end of an agent that left no result. A signal comes from outside and says nothing about the task.
+/// After an exit code, only the agent's own error counts: the rest of standard error comes from its tools as well, and
+/// may contain any words.
+pub fn classify_end(end: &End<'_>, prefixes: &[&str]) -> FaultKind {
+    match end.ended {
+        Ended::Signal(_) => FaultKind::Task,
+        Ended::Code(_) => classify(&own_error(end.stderr, prefixes), end.now_ms),
+    }
+}
+
+/// Returns the last line of standard error that starts with one of these prefixes, with the causes that follow it. Empty
+/// if there is none.
+pub fn own_error(stderr: &str, prefixes: &[&str]) -> String {
+    let lines: Vec<&str> = stderr.lines().collect();
+    let is_own = |line: &&str| prefixes.iter().any(|prefix| line.starts_with(prefix));
+    let Some(at) = lines.iter().rposition(is_own) else { return String::new() };
+    let is_cause = |line: &&&str| line.is_empty() || line.starts_with([' ', '\t']) || line.starts_with("Caused by:");
+    let causes = lines[at + 1..].iter().take_while(is_cause);
+    std::iter::once(&lines[at]).chain(causes).copied().collect::<Vec<_>>().join("\n")
 }
 
 /// Returns the end of a limit in Unix milliseconds if the message has it: `try again in 1.5s`, or

@@ -116,6 +116,8 @@ pub struct Report {
     pub session: Option<Session>,
     /// Full last message, for agents that print events.
     pub said: Option<String>,
+    /// The conversation to be continued no longer exists, so the agent did nothing.
+    pub is_gone: bool,
 }
 
 /// Facts about the end of an agent's process.

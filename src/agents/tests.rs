@@ -124,6 +124,61 @@ fn each_failure_says_whether_and_when_another_attempt_may_help() {
     };
 }
 
+/// Returns the report of an agent that printed no event, and whether it was to continue a conversation.
+fn silent(name: &str, ended: Ended, stderr: &str, session: Option<&Session>) -> Report {
+    agent(name).parser(session).end(End { ended, stderr, output: "", now_ms: NOW })
+}
+
+#[test]
+fn only_the_agent_s_own_error_decides_about_a_retry_and_no_word_of_its_tools() {
+    let (code, killed) = (Ended::Code(1), Ended::Signal(9));
+    let limit = |until_ms| FaultKind::Limit { until_ms };
+    let index = "src/authentication.rs: index does not exist yet";
+    let tracing = "2026-01-02T03:04:05.1Z ERROR codex_core::tools: error=Exit code 1: quota exceeded, rate limit";
+    let cases = [
+        // Words of tools.
+        (code, index, FaultKind::Task),
+        (code, "warning: 429 Too Many Requests from the registry\nconnection refused", FaultKind::Task),
+        (code, tracing, FaultKind::Task),
+        (code, "Error: the build failed\nrate limit of the test server: unauthorized", FaultKind::Task),
+        // A signal comes from outside.
+        (killed, index, FaultKind::Task),
+        (killed, "Error: rate limit reached", FaultKind::Task),
+        (Ended::Signal(15), "Error: Invalid API key", FaultKind::Task),
+        // The agent's own words.
+        (code, "Error: Not logged in. Please run login", FaultKind::Lasting),
+        (code, "loading\nError: rate limit reached, try again in 1.5s", limit(Some(NOW + 1_500))),
+        (code, "Error: request failed\n\nCaused by:\n    0: connection refused", FaultKind::Passing),
+        (code, "Error: overloaded\nError: unknown flag", FaultKind::Task),
+        (code, "", FaultKind::Task),
+    ];
+    for name in ["claude", "codex"] {
+        for (ended, stderr, expected) in cases {
+            let outcome = silent(name, ended, stderr, None).outcome;
+            let Outcome::Failure { fault, .. } = outcome else { panic!("{name} {ended:?} {stderr:?}: {outcome:?}") };
+            assert_eq!(fault, expected, "{name} {ended:?} {stderr:?}");
+        }
+    }
+}
+
+#[test]
+fn a_conversation_that_is_gone_is_recognized_only_if_it_was_to_be_continued() {
+    let session = Session { id: "0c2e7dc1-756e-4669-8d3e-e5611b9d86f4".to_owned(), ..Session::default() };
+    assert!(read("claude", "resume_unknown", Ended::Code(1), Some(&session)).1.is_gone);
+    assert!(!read("claude", "resume_unknown", Ended::Code(1), None).1.is_gone);
+    for case in ["rate_limited", "bad_key", "max_turns", "sigterm", "normal"] {
+        assert!(!read("claude", case, Ended::Code(1), Some(&session)).1.is_gone, "{case}");
+    }
+    let claude = format!("No conversation found with session ID: {}", session.id);
+    let codex = "Error: thread/resume: thread/resume failed: no rollout found for thread id 01a1 (code -32600)";
+    for (name, said) in [("claude", claude.as_str()), ("codex", codex)] {
+        assert!(silent(name, Ended::Code(1), said, Some(&session)).is_gone, "{name}");
+        assert!(!silent(name, Ended::Code(1), said, None).is_gone, "{name}");
+        let of_a_tool = format!("grep: {said}");
+        assert!(!silent(name, Ended::Code(1), &of_a_tool, Some(&session)).is_gone, "{name}");
+    }
+}
+
 #[test]
 fn a_recovered_error_is_reported_and_is_no_failure() {
     for (agent, case) in

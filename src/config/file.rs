@@ -40,16 +40,19 @@ pub fn read(path: &Path) -> io::Result<Option<String>> {
             Err(error) if error.raw_os_error().is_some_and(|code| PASSING.contains(&Errno::from_raw(code))) => {
                 std::thread::sleep(pause);
             }
-            done => return there(done),
+            done => return there(path, done),
         }
         pause *= 4;
     }
-    there(read_once(path))
+    there(path, read_once(path))
 }
 
-fn there(read: io::Result<String>) -> io::Result<Option<String>> {
+fn there(path: &Path, read: io::Result<String>) -> io::Result<Option<String>> {
     match read {
         Ok(text) => Ok(Some(text)),
+        Err(error) if error.kind() == io::ErrorKind::NotFound && path.is_symlink() => {
+            Err(io::Error::new(io::ErrorKind::NotFound, "symbolic link to a file that does not exist"))
+        }
         Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => Ok(None),
         Err(error) => Err(error),
     }

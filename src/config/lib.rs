@@ -189,6 +189,22 @@ mod tests {
     }
 
     #[test]
+    fn values_with_which_nothing_could_run_are_refused_with_line_and_key() {
+        let cases = [
+            ("[run]\nlimit = 0", "2: run.limit: must be at least 1"),
+            ("[run.groups]\n\nslow = 0", "3: run.groups.slow: must be at least 1"),
+            ("[agents.x]\ncommand = []", "2: agents.x.command: is empty"),
+            ("[agents.x]\ncommand = ['']", "2: agents.x.command: is empty"),
+            ("[agents.x]\ncommand = ['a']\nevents = 'odd'", "3: agents.x.events: must be claude or codex"),
+            ("[flow.roles.dev]\ncommand = []", "2: flow.roles.dev.command: is empty"),
+        ];
+        for (text, expected) in cases {
+            let cause = format!("/repo/swarm.toml, line {expected}");
+            assert_eq!(both("", text).expect_err("refused"), [cause], "{text}");
+        }
+    }
+
+    #[test]
     fn a_repository_cannot_set_a_users_section() {
         let causes = both("", "[notify]\ncommand = 'x'\n").expect_err("refused");
         assert!(causes[0].starts_with("/repo/swarm.toml, line 1: 'notify' is allowed only in"), "{causes:?}");
@@ -221,6 +237,12 @@ mod tests {
         fs::create_dir(dir.path().join(FILE)).expect("made");
         assert!(of_files(None, Some(dir.path())).expect_err("no file")[0].ends_with(": not a regular file"));
         fs::remove_dir(dir.path().join(FILE)).expect("removed");
+        std::os::unix::fs::symlink("nowhere", dir.path().join(FILE)).expect("linked");
+        assert!(
+            of_files(None, Some(dir.path())).expect_err("dangling")[0]
+                .ends_with(": symbolic link to a file that does not exist")
+        );
+        fs::remove_file(dir.path().join(FILE)).expect("removed");
         fs::write(dir.path().join(FILE), b"[run]\nagent = \"\xff\"\n").expect("written");
         assert!(of_files(None, Some(dir.path())).expect_err("no text")[0].contains("UTF-8"));
     }

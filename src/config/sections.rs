@@ -38,6 +38,7 @@ impl Sections {
             return Err(((*name).to_owned(), "must be at least 1".to_owned()));
         }
         self.worktree.check()?;
+        self.check_runs()?;
         self.limits.parse().map_err(|cause| in_section("limits", &cause))?;
         let roles = self.flow.roles.iter().map(|(name, role)| (format!("flow.roles.{name}.timeout"), &role.timeout));
         let times = [
@@ -59,6 +60,26 @@ impl Sections {
         match self.spawn.tags.iter().any(|tag| tag.contains(char::is_control)) {
             true => Err(("spawn.tags".to_owned(), "tags must not contain control characters".to_owned())),
             false => Ok(()),
+        }
+    }
+
+    /// Checks that jobs can start, and that agents have a command.
+    fn check_runs(&self) -> Result<(), (String, String)> {
+        let groups = self.run.groups.iter().map(|(name, limit)| (format!("run.groups.{name}"), Some(*limit)));
+        let mut limits = [("run.limit".to_owned(), self.run.limit)].into_iter().chain(groups);
+        if let Some((name, _)) = limits.find(|(_, limit)| *limit == Some(0)) {
+            return Err((name, "must be at least 1".to_owned()));
+        }
+        let agents = self.agents.iter().map(|(name, agent)| (format!("agents.{name}.command"), &agent.command));
+        let roles = self.flow.roles.iter().map(|(name, role)| (format!("flow.roles.{name}.command"), &role.command));
+        let is_empty = |command: &Vec<String>| command.first().is_none_or(|program| program.trim().is_empty());
+        if let Some((name, _)) = agents.chain(roles).find(|(_, command)| command.as_ref().is_some_and(is_empty)) {
+            return Err((name, "is empty".to_owned()));
+        }
+        let is_odd = |agent: &AgentConfig| agent.events.as_deref().is_some_and(|it| !matches!(it, "claude" | "codex"));
+        match self.agents.iter().find(|(_, agent)| is_odd(agent)) {
+            Some((name, _)) => Err((format!("agents.{name}.events"), "must be claude or codex".to_owned())),
+            None => Ok(()),
         }
     }
 }

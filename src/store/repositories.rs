@@ -2,8 +2,8 @@
 //! command line.
 
 pub use swarm_git::repository::{
-    Site, branch_of, common_dir, contains, exclude, has_branch, is_branch_name, lines, main_tree, remove_landed_branch,
-    root, site, worktrees_of,
+    Site, branch_of, branch_tip, common_dir, contains, exclude, has_branch, is_branch_name, lines, main_tree,
+    remove_landed_branch, root, site, worktrees_of,
 };
 pub use swarm_git::trash;
 pub use swarm_git::worktrees::{remove_worktree_if_clean, topic, usage};

@@ -39,6 +39,7 @@ mod run;
 mod run_again;
 mod run_odds;
 mod run_others;
+mod run_owned;
 mod schemas;
 mod secrets;
 mod sessions;

@@ -94,15 +94,26 @@ fn an_unknown_agent_is_reported_for_each_spec() {
         site.write(&format!("specs/{id}.md"), &format!("---\nadapter: {agent}\n---\n# Spec {id}\n"));
     }
     site.commit();
-    site.plan();
     let known = "(known: claude, codex, shell)";
     let all = format!(
         "swarm: error: specs/a.md: agent 'cladue' not found {known}\nswarm: hint: did you mean 'claude'?\n\
          swarm: error: specs/c.md: agent 'codx' not found {known}\nswarm: hint: did you mean 'codex'?\n"
     );
-    site.swarm(&["run"]).is(1, "", &all);
+    site.swarm(&["plan", "--specs", "specs", "-y"]).is(1, "", &all);
+    // A name that became wrong after the plan does not hold up the others.
     site.write("specs/a.md", "# Spec a\n");
-    site.write("specs/c.md", "# Spec c\n");
+    site.write("specs/b.md", "---\nadapter: shell\n---\n# Spec b\n\n```sh\necho b > b.txt\n```\n");
+    site.write("specs/c.md", "---\nadapter: shell\n---\n# Spec c\n");
+    fs::remove_file(site.repo.join("specs/a.md")).expect("removed");
+    site.commit();
+    site.plan();
+    site.write("specs/c.md", "---\nadapter: codx\nretries: 0\n---\n# Spec c\n");
+    let said = site.swarm(&["run"]);
+    assert_eq!((said.code, site.statuses()), (Some(1), vec!["b done".to_owned(), "c failed".to_owned()]), "{said:?}");
+    assert!(said.err.contains("specs/c.md: agent 'codx' not found") && said.err.contains("did you mean 'codex'?"));
+    fs::remove_file(site.repo.join("specs/c.md")).expect("removed");
+    fs::remove_file(site.repo.join("specs/b.md")).expect("removed");
+    site.write("specs/a.md", "# Spec a\n");
     site.commit();
     site.plan();
     // An agent of the command line belongs to no spec.

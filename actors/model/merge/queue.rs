@@ -171,6 +171,9 @@ pub struct Item {
     /// Number of times that the item continued by itself since a person queued it.
     #[serde(default)]
     pub continued: u32,
+    /// Untracked paths of the worker that do not land, because tools generate files of their kind.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub left_out: Vec<String>,
     /// Rules for the item, as they were when it was added.
     #[serde(default)]
     pub rules: Rules,
@@ -223,6 +226,8 @@ pub struct Addition {
     pub caller: Option<String>,
     /// See [`Item::mends`].
     pub mends: bool,
+    /// See [`Item::left_out`].
+    pub left_out: Vec<String>,
 }
 
 impl Addition {
@@ -253,6 +258,7 @@ impl Addition {
             limited: 0,
             moved: 0,
             continued: 0,
+            left_out: self.left_out,
             rules: self.rules.unwrap_or_else(|| rules.clone()),
         }
     }

@@ -26,6 +26,9 @@ pub enum Event {
     Queued {
         job: usize,
         attempt: u32,
+        /// New files that do not land, because tools generate files of their kind.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        left_out: Vec<String>,
     },
     /// The work waited for a person, and is now queued again.
     Retried {

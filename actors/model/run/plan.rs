@@ -136,7 +136,30 @@ pub struct CommandWork {
     pub cwd: Option<String>,
 }
 
+/// Branch that a job has begun, and the base from which it started.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Topic {
+    pub branch: String,
+    pub base: String,
+}
+
+impl Job {
+    /// Returns the name of the directory of the job's worktree: the id, with the number of the branch if the branch
+    /// named after the id was taken.
+    pub fn leaf(&self) -> &str {
+        let own = self.branch.as_deref().and_then(|branch| branch.strip_prefix("arial/"));
+        let number = |leaf: &str| leaf.strip_prefix(self.id.as_str())?.strip_prefix('-')?.parse::<u32>().ok();
+        own.filter(|leaf| number(leaf).is_some()).unwrap_or(&self.id)
+    }
+}
+
 impl Plan {
+    /// Returns the branch and the base of a job, by which its work is recognized later. `None` if it has no branch.
+    pub fn topic_of(&self, job: &Job) -> Option<Topic> {
+        let (branch, base) = (job.branch.clone()?, self.base.clone()?);
+        Some(Topic { branch, base })
+    }
+
     /// Returns the index of the job with this id.
     pub fn position(&self, id: &str) -> Option<usize> {
         self.jobs.iter().position(|job| job.id == id)

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-use super::plan::{Job, Plan, Work};
+use super::plan::{Job, Plan, Topic, Work};
 
 /// Stage of a job.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -96,6 +96,15 @@ pub struct Progress {
     /// Paths that keep the work from the base.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub files: Vec<String>,
+    /// New files of the last attempt that do not land, because tools generate files of their kind.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub left_out: Vec<String>,
+    /// Branch that an attempt of this job has created. A branch that is not recorded here belongs to somebody else.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub begun: Option<Topic>,
+    /// Whether the work has conflicted with the base, so that there is something to land.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub conflicted: bool,
     #[serde(default)]
     pub spent: Spent,
 }
@@ -172,6 +181,9 @@ pub struct Run {
     /// Whether a job has failed since the run began.
     #[serde(default)]
     pub has_failed: bool,
+    /// Whether the run records the branches that its jobs have begun. Runs of older programs do not.
+    #[serde(default)]
+    pub records_topics: bool,
 }
 
 impl Run {
@@ -205,7 +217,20 @@ impl Run {
         revive(&plan, &mut jobs);
         retired.retain(|id, _| plan.position(id).is_none());
         let told = earlier.filter(|run| run.plan.id == plan.id).map_or(0, |run| run.told);
-        Self { plan: Arc::new(plan), jobs, mode: Mode::Running, told, retired, has_failed: false }
+        Self { plan: Arc::new(plan), jobs, mode: Mode::Running, told, retired, has_failed: false, records_topics: true }
+    }
+
+    /// Assumes that jobs which were started by an older program, which recorded no branches, have begun their branch.
+    pub fn record_topics(&mut self) {
+        if self.records_topics {
+            return;
+        }
+        for (job, progress) in self.plan.jobs.iter().zip(&mut self.jobs) {
+            if progress.begun.is_none() && progress.started_ms.is_some() {
+                progress.begun = self.plan.topic_of(job);
+            }
+        }
+        self.records_topics = true;
     }
 
     /// Returns the number of jobs whose stage satisfies `is`.
@@ -233,6 +258,11 @@ impl Now {
         &self.plan.jobs[self.at]
     }
 
+    /// Reports whether an attempt of this job has created its branch.
+    pub fn has_begun(&self) -> bool {
+        self.progress.begun.is_some() && self.progress.begun == self.plan.topic_of(self.job())
+    }
+
     /// Returns the name of the job's worker.
     pub fn worker(&self) -> String {
         super::worker_name(&self.plan.slug, &self.job().id)
@@ -246,7 +276,8 @@ fn revive(plan: &Plan, jobs: &mut [Progress]) {
         jobs[at].stage == Stage::Failed && blamed.is_some_and(|other| jobs[other].stage != Stage::Failed)
     };
     while let Some(at) = (0..jobs.len()).find(|at| is_revived(jobs, *at)) {
-        jobs[at] = Progress { attempt: jobs[at].attempt, spent: jobs[at].spent, ..Progress::default() };
+        let (attempt, spent, begun) = (jobs[at].attempt, jobs[at].spent, jobs[at].begun.take());
+        jobs[at] = Progress { attempt, spent, begun, ..Progress::default() };
     }
 }
 
@@ -256,7 +287,8 @@ fn resumed(earlier: Option<&Progress>, retry_failed: bool) -> Progress {
     match job.stage {
         // Failures are counted from 0 again; the numbers of attempts continue.
         Stage::Failed if retry_failed => {
-            Progress { attempt: job.attempt, spent: job.spent, evidence: job.evidence, ..Progress::default() }
+            let Progress { attempt, spent, evidence, begun, conflicted, .. } = job;
+            Progress { attempt, spent, evidence, begun, conflicted, ..Progress::default() }
         }
         // The merge queue knows the result of this attempt's work.
         Stage::Waiting | Stage::Merging | Stage::Finishing => {

@@ -78,7 +78,12 @@ pub enum Word {
     #[serde(rename = "workstream.context")]
     Context { delivered: bool, text: String },
     #[serde(rename = "merge.started")]
-    MergeStarted { base: String },
+    MergeStarted {
+        base: String,
+        /// New files that do not land, because tools generate files of their kind.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        left_out: Vec<String>,
+    },
     /// The verification runs on a commit that contains the work.
     #[serde(rename = "merge.verifying")]
     MergeVerifying { commit: String },

@@ -124,7 +124,7 @@ async fn queue_steps_are_reported_after_the_item_was_queued() {
     assert_eq!(
         told,
         [
-            (Word::MergeStarted { base: "main".to_owned() }, Some(0), true),
+            (Word::MergeStarted { base: "main".to_owned(), left_out: Vec::new() }, Some(0), true),
             (Word::MergeVerifying { commit: commit() }, Some(0), false),
             (Word::MergeCompleted { commit: commit() }, Some(0), true),
         ]

@@ -13,7 +13,7 @@ use super::args::BeginArgs;
 use super::attach::{self, View};
 use super::flags;
 use super::jobs::{self, JobFile, Typed};
-use super::plan::{changed, prepare, refused};
+use super::plan::{alone, changed, prepare, refused};
 use super::show;
 use crate::cli::caller;
 use crate::cli::error::Failure;
@@ -25,7 +25,7 @@ use swarm_config::sections::AgentConfig;
 use swarm_store::repositories::landing::has_resolver;
 use swarm_store::runs::home::{Home, make_all};
 use swarm_store::runs::specs::{self, Spec};
-use swarm_store::runs::{is_under_way, journal, run_id, wire};
+use swarm_store::runs::{is_under_way, journal, load_repaired, run_id, wire};
 use swarm_store::views::{Detail, Pick, load_where};
 use swarm_sys::paths::Paths;
 
@@ -112,7 +112,7 @@ fn of_specs(args: &BeginArgs, caller: &Caller, paths: &Paths, screen: &mut Scree
     let root = swarm_store::repositories::root(caller)?;
     let home = Home::of(&root);
     let args = &flags::with_earlier(args, &home, screen);
-    let state = wire::load(&home).map_err(invalid)?;
+    let state = planned_state(&home, paths, screen)?;
     let Some(state) = state.filter(|state| !state.workstreams.is_empty()) else {
         let refusal = Refusal::new(RefusalKind::NotFound, format!("no plan in {}", root.display()));
         return Err(refusal.remedy("run 'swarm plan --specs DIR' first").into());
@@ -144,12 +144,7 @@ fn of_specs(args: &BeginArgs, caller: &Caller, paths: &Paths, screen: &mut Scree
         }
         planned.push(spec);
     }
-    if let Some(folder) = planned.first().and_then(|spec| spec.path.parent()) {
-        let known: BTreeSet<&str> = planned.iter().map(|spec| spec.id.as_str()).collect();
-        for new in specs::names(folder).iter().filter(|name| !known.contains(name.as_str())) {
-            screen.aside("note: ", &format!("spec '{new}' is not planned; run 'swarm plan' to add it"));
-        }
-    }
+    note_unplanned(&planned, screen);
     for id in changed(&home, &planned) {
         screen.warning(&format!("spec '{id}' changed after it was planned; using the new version"));
     }
@@ -169,7 +164,7 @@ fn of_specs(args: &BeginArgs, caller: &Caller, paths: &Paths, screen: &mut Scree
         fail_fast: args.fail_fast || config.run.fail_fast.unwrap_or(false),
         merge: settings(args.verify.as_ref(), &root, &home),
     };
-    let id = run_id(home.path(), &state.created_at);
+    let id = own_id(&home, &state.created_at);
     Ok(Plan {
         slug: own_slug(&root, &id, &home, paths)?,
         id,
@@ -183,35 +178,81 @@ fn of_specs(args: &BeginArgs, caller: &Caller, paths: &Paths, screen: &mut Scree
     })
 }
 
-/// Checks the agents of all jobs. A spec that names an invalid agent is reported with its file; an agent of the command
-/// line or the configuration is reported once.
+/// Names specs beside the planned ones that are not planned.
+fn note_unplanned(planned: &[Spec], screen: &mut Screen) {
+    if let Some(folder) = planned.first().and_then(|spec| spec.path.parent()) {
+        let known: BTreeSet<&str> = planned.iter().map(|spec| spec.id.as_str()).collect();
+        for new in specs::names(folder).iter().filter(|name| !known.contains(name.as_str())) {
+            screen.aside("note: ", &format!("spec '{new}' is not planned; run 'swarm plan' to add it"));
+        }
+    }
+}
+
+/// Returns the id of the run of this home. A state that was lost and planned again has another date; the run is the same.
+fn own_id(home: &Home, created_at: &str) -> String {
+    let begun = journal::begun(home).ok().filter(|run| run.plan.specs.is_some());
+    begun.map_or_else(|| run_id(home.path(), created_at), |run| run.plan.id.clone())
+}
+
+/// Returns the planned state. A damaged file is repaired first, unless a run is in progress.
+fn planned_state(home: &Home, paths: &Paths, screen: &mut Screen) -> Result<Option<wire::ArialState>, Failure> {
+    match wire::load(home) {
+        Ok(state) => Ok(state),
+        Err(wire::StateFault::Unusable(cause)) => Err(invalid(cause)),
+        Err(wire::StateFault::Damaged(_)) => {
+            let _lock = alone(home, paths)?;
+            let (state, note) = load_repaired(home).map_err(invalid)?;
+            note.iter().for_each(|note| screen.warning(note));
+            Ok(state)
+        }
+    }
+}
+
+/// Checks the agents of all jobs. A spec that names an invalid agent fails by itself, and does not hold up the others.
 ///
 /// # Errors
-/// Returns the last problem; prints the others.
+/// Returns the last problem if no job has an agent, or if the agent of the command line or the configuration is invalid;
+/// prints the others.
 fn check_agents(
     specs: &[Spec],
     jobs: &[Job],
     configured: &BTreeMap<String, AgentConfig>,
     screen: &mut Screen,
 ) -> Result<(), Failure> {
-    let mut refusals: Vec<Refusal> = Vec::new();
+    let mut refusals = agent_refusals(specs, jobs, configured);
+    let own = refusals.iter().filter(|(is_own, _)| *is_own).count();
+    if own == refusals.len() && own < specs.len() {
+        refusals.iter().for_each(|(_, refusal)| screen.refusal(refusal));
+        return Ok(());
+    }
+    let Some((_, last)) = refusals.pop() else { return Ok(()) };
+    refusals.iter().for_each(|(_, refusal)| screen.refusal(refusal));
+    Err(last.into())
+}
+
+/// Returns a refusal for each invalid agent, and whether a spec names it. Such a spec is reported with its file; an agent
+/// of the command line or the configuration is reported once.
+pub fn agent_refusals(
+    specs: &[Spec],
+    jobs: &[Job],
+    configured: &BTreeMap<String, AgentConfig>,
+) -> Vec<(bool, Refusal)> {
+    let mut refusals: Vec<(bool, Refusal)> = Vec::new();
     for (spec, Job { work, .. }) in specs.iter().zip(jobs) {
         let Work::Spec(work) = work else { continue };
         let name = work.adapter.as_deref().unwrap_or(defaults::AGENT);
         let Err(cause) = Agent::find(name, configured) else { continue };
         let is_own = spec.front.adapter.is_some();
         let cause = if is_own { format!("{}: {cause}", work.file) } else { cause };
-        if refusals.iter().any(|earlier| earlier.cause == cause) {
+        if refusals.iter().any(|(_, earlier)| earlier.cause == cause) {
             continue;
         }
         let known = swarm_agents::BUILT_IN.into_iter().chain(configured.keys().map(String::as_str));
         let near = nearest(name, known).filter(|near| *near != name);
         let remedy = near.map(|near| format!("did you mean '{near}'?"));
-        refusals.push(Refusal { remedy, ..Refusal::new(RefusalKind::Invalid, cause) });
+        refusals.push((is_own, Refusal { remedy, ..Refusal::new(RefusalKind::Invalid, cause) }));
     }
-    let Some(last) = refusals.pop() else { return Ok(()) };
-    refusals.iter().for_each(|refusal| screen.refusal(refusal));
-    Err(last.into())
+    refusals
 }
 
 /// Returns the process of another program that runs in the worktree of this workstream, if any.
@@ -306,7 +347,7 @@ fn of_file(
     let unreadable = |error: std::io::Error| Failure::system(format!("cannot read '{shown}'"), &error);
     let path = file.canonicalize().map_err(unreadable)?;
     let text = std::fs::read_to_string(&path).map_err(unreadable)?;
-    let parsed = jobs::parse(&text).map_err(|cause| invalid(format!("{shown}, {cause}")))?;
+    let parsed = jobs::parse(&text).map_err(|cause| invalid(format!("{shown}{cause}")))?;
     let (id, home) = (run_id(&path, ""), home_of_file(&path, paths));
     let args = &flags::with_earlier(args, &home, screen);
     let jobs = jobs::jobs_of(&parsed, &typed(args)).map_err(|cause| invalid(format!("{shown}: {cause}")))?;

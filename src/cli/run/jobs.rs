@@ -111,14 +111,15 @@ pub enum Command {
 /// Parses a job file.
 ///
 /// # Errors
-/// Fails with `line N: …` if the file is not valid TOML or has an unknown key, or if a limit is 0.
+/// Fails if the file is not valid TOML or has an unknown key, or if a limit is 0. The message continues the name of the
+/// file: `, line N: …` or `: …`.
 pub fn parse(text: &str) -> Result<JobFile, String> {
     let file: JobFile = toml::from_str(text).map_err(|error| {
         let line = error.span().map_or(1, |span| text[..span.start].matches('\n').count() + 1);
-        format!("line {line}: {}", error.message())
+        format!(", line {line}: {}", error.message())
     })?;
     match file.limit == Some(0) || file.groups.values().any(|limit| *limit == 0) {
-        true => Err("limits must be at least 1".to_owned()),
+        true => Err(": limits must be at least 1".to_owned()),
         false => Ok(file),
     }
 }
@@ -142,8 +143,9 @@ pub fn jobs_of(file: &JobFile, typed: &Typed) -> Result<Vec<Job>, String> {
             return wrong("merge = true requires worktree = true");
         }
         let argv = match &entry.command {
+            Command::Text(text) if text.trim().is_empty() => return wrong("empty command"),
             Command::Text(text) => vec!["/bin/sh".to_owned(), "-c".to_owned(), text.clone()],
-            Command::Words(words) if words.is_empty() => return wrong("empty command"),
+            Command::Words(words) if words.first().is_none_or(String::is_empty) => return wrong("empty command"),
             Command::Words(words) => words.clone(),
         };
         let limit = entry.timeout.as_ref().or(file.timeout.as_ref());
@@ -194,6 +196,8 @@ mod tests {
     fn invalid_jobs_are_refused_by_name() {
         let cases = [
             ("[[job]]\ncommand = []\n", "job '1': empty command"),
+            ("[[job]]\ncommand = ''\n", "job '1': empty command"),
+            ("[[job]]\ncommand = ['']\n", "job '1': empty command"),
             ("[[job]]\ncommand = 'x'\nmerge = true\n", "job '1': merge = true requires worktree = true"),
             ("[[job]]\nname = 'a'\ncommand = 'x'\n[[job]]\nname = 'a'\ncommand = 'y'\n", "job 'a': duplicate name"),
             (
@@ -204,8 +208,10 @@ mod tests {
         for (text, cause) in cases {
             assert_eq!(jobs(text), Err(cause.to_owned()));
         }
-        assert!(jobs("[[job]]\nname = 'a'\n").expect_err("no command").starts_with("line 1: missing field `command`"));
-        assert_eq!(jobs("limit = 0\n[[job]]\ncommand = 'x'\n"), Err("limits must be at least 1".to_owned()));
-        assert!(jobs("[[jobs]]\n").expect_err("unknown key").starts_with("line 1: unknown field `jobs`"));
+        assert!(
+            jobs("[[job]]\nname = 'a'\n").expect_err("no command").starts_with(", line 1: missing field `command`")
+        );
+        assert_eq!(jobs("limit = 0\n[[job]]\ncommand = 'x'\n"), Err(": limits must be at least 1".to_owned()));
+        assert!(jobs("[[jobs]]\n").expect_err("unknown key").starts_with(", line 1: unknown field `jobs`"));
     }
 }

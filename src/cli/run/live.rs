@@ -8,6 +8,7 @@ use indicatif::{MultiProgress, ProgressBar, ProgressDrawTarget};
 use swarm_model::run::words::{Line, Word};
 
 use super::plain;
+use crate::cli::diff;
 use crate::cli::progress_bar::{TICK, style};
 use crate::cli::render::escape;
 
@@ -124,8 +125,11 @@ impl Live {
 
     fn merging(&mut self, id: &str, word: &Word) {
         match word {
-            Word::MergeStarted { base } => {
+            Word::MergeStarted { base, left_out } => {
                 self.queue.base.clone_from(base);
+                if !left_out.is_empty() {
+                    self.say(&escape(&format!("{id}: {}", diff::left_out(left_out))));
+                }
                 self.enter(id, "queued");
             }
             Word::MergeVerifying { .. } => self.enter(id, "verifying"),
@@ -296,7 +300,7 @@ mod tests {
     #[test]
     fn the_queue_shows_the_state_of_its_items() {
         let mut shown = Terminal::new(|| 24);
-        let merging = || Word::MergeStarted { base: "main".to_owned() };
+        let merging = || Word::MergeStarted { base: "main".to_owned(), left_out: Vec::new() };
         for id in ["auth", "billing"] {
             shown.does(id, "edit");
             shown.tell(Some(id), merging());

@@ -24,6 +24,7 @@ use super::render::escape;
 use super::screen::Screen;
 use crate::api::client;
 use swarm_store::runs::home::Home;
+use swarm_store::runs::wire;
 use swarm_sys::paths::Paths;
 
 pub fn plan(args: &PlanArgs, paths: &Paths, screen: &mut Screen) -> Result<u8, Failure> {
@@ -77,6 +78,17 @@ fn init(args: &Plain, screen: &mut Screen) -> Result<u8, Failure> {
     Ok(0)
 }
 
+/// Refuses a home whose state is of a newer version, which must be left alone.
+///
+/// # Errors
+/// Returns a refusal in that case, and if the state cannot be read. A damaged state is none.
+fn check_version(home: &Home) -> Result<(), Failure> {
+    match wire::load(home) {
+        Err(wire::StateFault::Unusable(cause)) => Err(Failure::new(RefusalKind::Invalid, cause)),
+        Ok(_) | Err(wire::StateFault::Damaged(_)) => Ok(()),
+    }
+}
+
 fn change(
     args: &Plain,
     paths: &Paths,
@@ -84,6 +96,7 @@ fn change(
     order: impl FnOnce(String) -> RunOrder,
 ) -> Result<u8, Failure> {
     let home = home(args.home.as_deref())?;
+    check_version(&home)?;
     let line = send(paths, order(home.path().to_string_lossy().into_owned()))?;
     if args.json {
         json::print(screen, "swarm.run-changed/1", &json!({"run": line.run, "home": line.home, "done": line.done}))?;

@@ -4,6 +4,7 @@
 use swarm_model::run::words::{Line, Word};
 use swarm_store::runs::home::from_iso;
 
+use crate::cli::diff;
 use crate::cli::render::escape;
 
 /// Number of digits of a commit that people see.
@@ -72,7 +73,7 @@ fn of_workstream(word: &Word) -> Option<String> {
         Word::SpecChanged { file, .. } => changed(file),
         Word::NeedsInput { cause } => format!("waiting: {cause}"),
         Word::Context { delivered, text } => context(*delivered, text),
-        Word::MergeStarted { base } => format!("queued to land on {base}"),
+        Word::MergeStarted { base, left_out } => queued(base, left_out),
         Word::MergeVerifying { commit } => format!("verifying {}", short_commit(commit)),
         Word::MergeResolving { files } => format!("resolving conflicts in {}", files.join(", ")),
         Word::MergeConflict { files, branch } => conflict(files, branch),
@@ -85,6 +86,12 @@ fn of_workstream(word: &Word) -> Option<String> {
         | Word::RunStopping
         | Word::RunCompleted { .. } => return None,
     })
+}
+
+/// Text for work in the merge queue, with the new files that do not land.
+pub fn queued(base: &str, left_out: &[String]) -> String {
+    let out = if left_out.is_empty() { String::new() } else { format!("; {}", diff::left_out(left_out)) };
+    format!("queued to land on {base}{out}")
 }
 
 /// Text for a workstream that was stopped together with its run.
@@ -189,7 +196,11 @@ mod tests {
             (Word::NeedsInput { cause: text("Which? (a | b)\x1b[2J") }, Some("auth: waiting: Which? (a | b)\\x1b[2J")),
             (Word::Context { delivered: true, text: text("hi") }, Some("auth: context delivered: hi")),
             (Word::Context { delivered: false, text: text("hi") }, Some("auth: context not delivered: hi")),
-            (Word::MergeStarted { base: text("main") }, Some("auth: queued to land on main")),
+            (Word::MergeStarted { base: text("main"), left_out: Vec::new() }, Some("auth: queued to land on main")),
+            (
+                Word::MergeStarted { base: text("main"), left_out: vec![text("dist/a"), text("b.log")] },
+                Some("auth: queued to land on main; 2 untracked generated path(s) will not land: dist/a, b.log"),
+            ),
             (Word::MergeVerifying { commit: commit() }, Some("auth: verifying 0123456789ab")),
             (Word::MergeResolving { files: files() }, Some("auth: resolving conflicts in a.rs, b.rs")),
             (Word::MergeCompleted { commit: commit() }, None),

@@ -1,15 +1,17 @@
 //! `swarm plan`: turns a directory of specs into the workstreams of `.arial/state.json`.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
 use std::io::{self, BufRead as _, IsTerminal as _, Write as _};
 use std::path::{Path, PathBuf};
 
 use serde_json::json;
 use swarm_model::run::plan::Plan;
+use swarm_model::run::progress::Run;
 use swarm_model::{Caller, Refusal, RefusalKind};
 
 use super::args::PlanArgs;
+use super::begin::agent_refusals;
 use super::jobs::{Typed, job_of};
 use crate::cli::caller;
 use crate::cli::error::Failure;
@@ -20,11 +22,13 @@ use swarm_store::repositories::Site;
 use swarm_store::runs::home::{ARIAL, Home, iso};
 use swarm_store::runs::specs::{self, Spec};
 use swarm_store::runs::wire::{self, ArialState, Workstream};
-use swarm_store::runs::{is_under_way, journal};
+use swarm_store::runs::{is_under_way, journal, load_repaired};
 use swarm_sys::clock::wall_ms;
 use swarm_sys::files::replace_durably;
 use swarm_sys::paths::Paths;
 
+/// Prefix of the branches of workstreams.
+const BRANCHES: &str = "arial/";
 /// Name of the file with the digests of the specs as they were planned.
 const DIGESTS: &str = "plan.json";
 
@@ -32,14 +36,24 @@ pub fn run(args: &PlanArgs, paths: &Paths, screen: &mut Screen) -> Result<u8, Fa
     let caller = caller::collect()?.caller;
     let site = swarm_store::repositories::site(&caller, args.base.as_deref())?;
     let specs = read_specs(&caller, &args.specs, screen)?;
-    check(&site.root, &specs)?;
+    check(&site.root, &specs, screen)?;
     let home = Home::of(&site.root);
     prepare(&site.root, &home)?;
+    if is_tracked(&site.root, &caller) {
+        screen.warning(&format!(
+            "{ARIAL} is tracked by git, so each worktree has a stale copy of it; run 'git rm -r --cached {ARIAL}' and commit"
+        ));
+    }
     // Held until this command ends.
     let _lock = alone(&home, paths)?;
-    let known = wire::load(&home).map_err(|cause| Refusal::new(RefusalKind::Invalid, cause))?;
+    let (known, note) = load_repaired(&home).map_err(|cause| Refusal::new(RefusalKind::Invalid, cause))?;
+    note.iter().for_each(|note| screen.warning(note));
     let known = known.map(|known| for_base(known, &site, &home, &caller)).transpose()?;
-    let state = state(&site, args, &specs, known, &digests(&home));
+    let mut state = state(&site, args, &specs, known, &digests(&home));
+    let run = journal::replay(&home).map_err(|cause| Refusal::new(RefusalKind::Invalid, cause))?;
+    let renamed = avoid_branches(&mut state, run.as_ref(), &site, &caller)
+        .map_err(|cause| Refusal::new(RefusalKind::Tool, cause))?;
+    renamed.iter().for_each(|note| screen.aside("note: ", note));
     if !args.yes && !args.json && !agreed(&state, screen)? {
         return Ok(1);
     }
@@ -70,6 +84,12 @@ pub fn alone(home: &Home, paths: &Paths) -> Result<File, Failure> {
     Ok(lock)
 }
 
+/// Reports whether the home is committed, which happens by mistake.
+fn is_tracked(root: &Path, caller: &Caller) -> bool {
+    let tracked = swarm_store::repositories::lines(root, &["ls-files", "--", ARIAL], caller);
+    tracked.is_some_and(|paths| !paths.is_empty())
+}
+
 fn read_specs(caller: &Caller, typed: &str, screen: &mut Screen) -> Result<Vec<Spec>, Failure> {
     let dir = Path::new(&caller.cwd).join(typed);
     let folder = specs::read(&dir).map_err(refused)?;
@@ -86,12 +106,19 @@ pub fn refused((cause, remedy): (String, Option<String>)) -> Failure {
 }
 
 /// Checks everything that a run would refuse, before anything is written.
-fn check(root: &Path, specs: &[Spec]) -> Result<(), Failure> {
+fn check(root: &Path, specs: &[Spec], screen: &mut Screen) -> Result<(), Failure> {
     let invalid = |cause: String| Failure::new(RefusalKind::Invalid, cause);
     let config = swarm_config::load(Some(root)).map_err(invalid)?;
     let typed = Typed::default();
     let jobs = specs.iter().map(|spec| job_of(spec, root, &config.run, &typed)).collect::<Result<_, _>>();
     let plan = Plan { jobs: jobs.map_err(invalid)?, ..Plan::default() };
+    // The command line of the run may name another agent for specs that name none.
+    let mut refusals = agent_refusals(specs, &plan.jobs, &config.agents);
+    refusals.retain(|(is_own, _)| *is_own);
+    if let Some((_, last)) = refusals.pop() {
+        refusals.iter().for_each(|(_, refusal)| screen.refusal(refusal));
+        return Err(last.into());
+    }
     plan.check_order().map_err(invalid)
 }
 
@@ -140,7 +167,8 @@ fn state(
     let row = |spec: &Spec| {
         let unchanged = digests.get(&spec.id) == Some(&spec.digest);
         let kept = known.as_ref().and_then(|state| state.row(&spec.id)).filter(|_| unchanged);
-        kept.cloned().unwrap_or_else(|| fresh(&site.root, spec, known.as_ref()))
+        let kept = kept.cloned().map(|row| Workstream { description: spec.description.clone(), ..row });
+        kept.unwrap_or_else(|| fresh(&site.root, spec, known.as_ref()))
     };
     let workstreams = specs.iter().map(row).collect();
     ArialState {
@@ -165,13 +193,51 @@ fn fresh(root: &Path, spec: &Spec, known: Option<&ArialState>) -> Workstream {
         title: spec.title.clone(),
         description: spec.description.clone(),
         status: "pending".to_owned(),
-        branch: format!("arial/{}", spec.id),
+        branch: format!("{BRANCHES}{}", spec.id),
         worktree_path: format!("{ARIAL}/worktrees/{}", spec.id),
         adapter: spec.front.adapter.clone(),
         required_capabilities: Some(required).filter(|required| !required.is_empty()),
         others: known.and_then(|state| state.row(&spec.id)).map(|row| row.others.clone()).unwrap_or_default(),
         ..Workstream::default()
     }
+}
+
+/// Gives workstreams that have not begun another branch if theirs exists: its work is of an earlier version of the spec,
+/// of another home, or of the user. Returns a note about each.
+fn avoid_branches(
+    state: &mut ArialState,
+    run: Option<&Run>,
+    site: &Site,
+    caller: &Caller,
+) -> Result<Vec<String>, String> {
+    let has_begun = |row: &Workstream| {
+        let job = run.and_then(|run| run.plan.position(&row.id).map(|at| &run.jobs[at]));
+        // Without a journal, another program may have begun it.
+        let is_own = job.is_none_or(|job| job.begun.as_ref().is_some_and(|topic| topic.branch == row.branch));
+        row.started_at.is_some() && is_own
+    };
+    let ids: BTreeSet<String> = state.workstreams.iter().map(|row| row.id.clone()).collect();
+    let exists = |branch: &str| -> Result<bool, String> {
+        Ok(swarm_store::repositories::branch_tip(&site.root, branch, caller)?.is_some())
+    };
+    let mut notes = Vec::new();
+    let is_open = |row: &Workstream| matches!(row.status.as_str(), "pending" | "failed") && !has_begun(row);
+    for row in state.workstreams.iter_mut().filter(|row| is_open(row)) {
+        let taken = row.branch.clone();
+        if !exists(&taken)? {
+            continue;
+        }
+        let mut number = 2;
+        let mut leaf = format!("{}-{number}", row.id);
+        while ids.contains(&leaf) || exists(&format!("{BRANCHES}{leaf}"))? {
+            number += 1;
+            leaf = format!("{}-{number}", row.id);
+        }
+        row.branch = format!("{BRANCHES}{leaf}");
+        row.worktree_path = format!("{ARIAL}/worktrees/{leaf}");
+        notes.push(format!("branch '{taken}' exists; workstream '{}' will use '{}'", row.id, row.branch));
+    }
+    Ok(notes)
 }
 
 fn digests(home: &Home) -> BTreeMap<String, String> {

@@ -8,6 +8,7 @@ use swarm_model::{Refusal, RefusalKind};
 
 use super::args::Plain;
 use super::begin::command_line;
+use crate::cli::diff::left_out as left_out_words;
 use crate::cli::error::Failure;
 use crate::cli::json;
 use crate::cli::render::{escape, table};
@@ -18,11 +19,12 @@ use swarm_store::runs::{journal, order, wire};
 pub fn status(args: &Plain, screen: &mut Screen) -> Result<u8, Failure> {
     let home = super::home(args.home.as_deref())?;
     let invalid = |cause: String| Failure::new(RefusalKind::Invalid, cause);
+    super::check_version(&home)?;
     if let Some(run) = journal::replay(&home).map_err(invalid)? {
         return if args.json { print(&run, screen) } else { show(&run, screen) };
     }
     // No journal: only planned, or started by the original program.
-    let state = wire::load(&home).map_err(invalid)?.filter(|state| !state.workstreams.is_empty());
+    let state = wire::load(&home).map_err(|fault| invalid(fault.into()))?.filter(|state| !state.workstreams.is_empty());
     let Some(state) = state else {
         let refusal = Refusal::new(RefusalKind::NotFound, format!("no plan in {}", home.path().display()));
         return Err(refusal.remedy("run 'swarm plan --specs DIR' first").into());
@@ -82,7 +84,7 @@ fn show(run: &Run, screen: &mut Screen) -> Result<u8, Failure> {
     let row = |(job, progress): (&Job, &Progress)| {
         let waits = waiting(run, job, progress).map(|cause| format!("waiting: {cause}"));
         let what = waits.or_else(|| to_land(progress)).or_else(|| progress.error.clone());
-        let what = what.or_else(|| progress.summary.clone());
+        let what = with_left_out(what.or_else(|| progress.summary.clone()), &progress.left_out);
         vec![
             job.id.clone(),
             progress.stage.word().to_owned(),
@@ -108,6 +110,16 @@ fn to_land(progress: &Progress) -> Option<String> {
     Some(format!("{error}{files} (then run 'swarm run' or 'swarm merge retry')"))
 }
 
+/// Adds the new files that did not land, unless the text names them already.
+fn with_left_out(what: Option<String>, left_out: &[String]) -> Option<String> {
+    let Some(first) = left_out.first() else { return what };
+    Some(match what {
+        Some(what) if what.contains(first.as_str()) => what,
+        Some(what) => format!("{what} ({})", left_out_words(left_out)),
+        None => left_out_words(left_out),
+    })
+}
+
 /// Returns the cost of a job. Unknown parts are shown as `?`, not as zero.
 fn cost(spent: &Spent) -> String {
     match spent.usd {
@@ -131,6 +143,7 @@ fn print(run: &Run, screen: &mut Screen) -> Result<u8, Failure> {
             "after": job.after,
             "commit": progress.commit,
             "files": progress.files,
+            "left_out": progress.left_out,
             "summary": progress.summary,
             "error": progress.error,
             "waiting": waiting(run, job, progress),

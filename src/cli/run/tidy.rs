@@ -1,7 +1,8 @@
 //! `swarm run cleanup` and `context`: cleaning up after a run, and messages to its agents.
 
+use std::collections::BTreeSet;
 use std::fs;
-use std::io::Read as _;
+use std::io::{self, Read as _};
 use std::path::{Path, PathBuf};
 
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
@@ -19,9 +20,9 @@ use crate::cli::render::escape;
 use crate::cli::screen::Screen;
 use swarm_agents::short;
 use swarm_store::runs::home::{Home, make_all};
-use swarm_store::runs::journal;
+use swarm_store::runs::{journal, wire};
 use swarm_store::views::{Detail, Pick, load_where};
-use swarm_sys::files::replace_durably;
+use swarm_sys::files::{self, replace_durably};
 use swarm_sys::paths::Paths;
 use swarm_sys::procfs;
 
@@ -29,31 +30,35 @@ use swarm_sys::procfs;
 const CONTEXT_BYTES_MAX: u64 = 1 << 20;
 
 /// Removes worktrees and branches that no workstream needs: those of done ones, and leftovers. Work that exists nowhere
-/// else is kept.
+/// else is kept and named.
 pub fn run(args: &Plain, paths: &Paths, screen: &mut Screen) -> Result<u8, Failure> {
     let home = super::home(args.home.as_deref())?;
+    super::check_version(&home)?;
     let lock = super::plan::alone(&home, paths)?;
     let caller = caller::collect()?.caller;
     let run = journal::replay(&home).map_err(|cause| Failure::new(RefusalKind::Invalid, cause))?;
-    let mut removed: Vec<String> = Vec::new();
-    let mut kept: Vec<(String, String)> = Vec::new();
+    let mut tidied = Tidied::new(home, run.as_ref(), caller);
     for (job, progress) in run.iter().flat_map(|run| run.plan.jobs.iter().zip(&run.jobs)) {
         let Some(run) = &run else { break };
         if progress.stage == Stage::Done || progress.stage == Stage::Failed {
-            let name = worker_name(&run.plan.slug, &job.id);
-            clean(&name, &caller, paths, &mut kept)?;
+            tidied.clean(&worker_name(&run.plan.slug, &job.id), paths)?;
         }
         if let Some(branch) = &job.branch {
-            spare(&home, run, &job.id, branch, &caller, (&mut removed, &mut kept));
+            tidied.spare(job.leaf(), branch, false);
         }
     }
-    for (run, id) in run.iter().flat_map(|run| forgotten(&home, run).into_iter().map(move |id| (run, id))) {
+    for leaf in tidied.forgotten(run.as_ref())? {
         // A running worker is not a leftover: its worktree and branch are kept.
-        if clean(&worker_name(&run.plan.slug, &id), &caller, paths, &mut kept)? {
-            spare(&home, run, &id, &format!("arial/{id}"), &caller, (&mut removed, &mut kept));
+        let is_free = match &run {
+            Some(run) => tidied.clean(&worker_name(&run.plan.slug, &leaf), paths)?,
+            None => true,
+        };
+        if is_free {
+            tidied.spare(&leaf, &format!("arial/{leaf}"), true);
         }
     }
     drop(lock);
+    let Tidied { removed, kept, .. } = tidied;
     if args.json {
         let kept: Vec<_> = kept.iter().map(|(what, why)| json!({"path": what, "reason": why})).collect();
         json::print(screen, "swarm.run-cleanup/1", &json!({"removed": removed, "kept": kept}))?;
@@ -64,55 +69,117 @@ pub fn run(args: &Plain, paths: &Paths, screen: &mut Screen) -> Result<u8, Failu
     Ok(0)
 }
 
-/// Returns the ids of workstreams of earlier plans, found by their worktrees.
-fn forgotten(home: &Home, run: &Run) -> Vec<String> {
-    let trees = fs::read_dir(home.worktrees()).into_iter().flatten().flatten();
-    let names = trees.filter_map(|tree| tree.file_name().into_string().ok());
-    names.filter(|id| run.plan.position(id).is_none()).collect()
+/// What a cleanup has removed and kept so far.
+struct Tidied {
+    home: Home,
+    root: PathBuf,
+    base: String,
+    /// Directories of workstreams that are planned and not part of the run.
+    planned: Vec<String>,
+    caller: Caller,
+    removed: Vec<String>,
+    kept: Vec<(String, String)>,
 }
 
-/// Removes the worktree and the branch of a workstream unless they hold work that exists nowhere else.
-fn spare(
-    home: &Home,
-    run: &Run,
-    id: &str,
-    branch: &str,
-    caller: &Caller,
-    (removed, kept): (&mut Vec<String>, &mut Vec<(String, String)>),
-) {
-    let (tree, root) = (home.worktrees().join(id), Path::new(&run.plan.root));
-    if tree.exists() {
-        match swarm_store::repositories::remove_worktree_if_clean(id, &tree, root, caller) {
-            Ok(()) => removed.push(tree.to_string_lossy().into_owned()),
-            Err(cause) => kept.push((tree.to_string_lossy().into_owned(), cause)),
+impl Tidied {
+    /// Without a run, for example in a home that is only planned, the plan names the base.
+    fn new(home: Home, run: Option<&Run>, caller: Caller) -> Self {
+        let state = wire::load(&home).ok().flatten();
+        let root = match run {
+            Some(run) => PathBuf::from(&run.plan.root),
+            None => home.path().parent().unwrap_or(home.path()).to_owned(),
+        };
+        let base =
+            run.and_then(|run| run.plan.base.clone()).or_else(|| state.as_ref().map(|it| it.base_branch.clone()));
+        let leaf = |row: &wire::Workstream| row.worktree_path.rsplit('/').next().unwrap_or_default().to_owned();
+        let planned = state.iter().flat_map(|state| state.workstreams.iter().map(leaf)).collect();
+        let (removed, kept) = (Vec::new(), Vec::new());
+        Self { home, root, base: base.unwrap_or_default(), planned, caller, removed, kept }
+    }
+
+    /// Returns the directory names of worktrees that no workstream has: those that exist, and those that git still lists
+    /// although they are gone.
+    fn forgotten(&self, run: Option<&Run>) -> Result<BTreeSet<String>, Failure> {
+        let dir = self.home.worktrees();
+        let failed = |error: io::Error| Failure::system(format!("cannot list {}", dir.display()), &error);
+        let there = files::list_if_present(&dir).map_err(failed)?.into_iter().map(|tree| tree.path());
+        let real = dir.canonicalize().unwrap_or_else(|_| dir.clone());
+        // Without a repository at the root, only directories are left over.
+        let listed = swarm_store::repositories::worktrees_of(&self.root).unwrap_or_default();
+        let listed = listed.into_iter().map(|tree| tree.path);
+        let listed = listed.filter(|path| path.parent().is_some_and(|parent| parent == dir || parent == real));
+        let names = there.chain(listed).filter_map(|path| path.file_name()?.to_str().map(str::to_owned));
+        let is_known = |leaf: &String| {
+            self.planned.contains(leaf) || run.iter().any(|run| run.plan.jobs.iter().any(|job| job.leaf() == leaf))
+        };
+        Ok(names.filter(|leaf| !is_known(leaf)).collect())
+    }
+
+    /// Removes the worktree and the branch of a workstream unless they hold work that exists nowhere else. The branch of
+    /// a leftover is named if it stays.
+    fn spare(&mut self, leaf: &str, branch: &str, is_leftover: bool) {
+        let tree = self.home.worktrees().join(leaf);
+        let shown = tree.to_string_lossy().into_owned();
+        let is_there = tree.symlink_metadata().is_ok();
+        let listed = swarm_store::repositories::worktrees_of(&self.root).unwrap_or_default();
+        let is_same = |path: &Path| path == tree || is_same_place(path, &tree);
+        let entry = listed.iter().find(|one| is_same(&one.path));
+        let branch = match entry.and_then(|entry| entry.branch.as_deref()) {
+            Some(own) if is_leftover => own,
+            _ => branch,
+        };
+        if is_there && entry.is_none() && is_leftover {
+            // Not a worktree. Only an empty directory holds nothing.
+            match fs::remove_dir(&tree) {
+                Ok(()) => self.removed.push(shown),
+                Err(_) => self.kept.push((shown, "not a worktree of this repository, and not empty".to_owned())),
+            }
+        } else if is_there || entry.is_some() {
+            match swarm_store::repositories::remove_worktree_if_clean(leaf, &tree, &self.root, &self.caller) {
+                Ok(()) => self.removed.push(shown),
+                Err(cause) => self.kept.push((shown, cause)),
+            }
+        }
+        match swarm_store::repositories::remove_landed_branch(&self.root, branch, &self.base, &self.caller) {
+            Ok(true) => self.removed.push(branch.to_owned()),
+            Ok(false) if is_leftover && swarm_store::repositories::has_branch(&self.root, branch, &self.caller) => {
+                let why = format!("has commits that are not on '{}', or is checked out", self.base);
+                self.kept.push((branch.to_owned(), why));
+            }
+            Ok(false) => {}
+            Err(_) if !is_leftover => {}
+            Err(cause) => self.kept.push((branch.to_owned(), cause)),
         }
     }
-    let base = run.plan.base.clone().unwrap_or_default();
-    if swarm_store::repositories::remove_landed_branch(root, branch, &base, caller) == Ok(true) {
-        removed.push(branch.to_owned());
+
+    /// Deletes a worker without its worktree, which is handled separately. Returns false if the worker is kept.
+    fn clean(&mut self, name: &str, paths: &Paths) -> Result<bool, Failure> {
+        let caller = Caller { request: swarm_sys::clock::random_token(), ..self.caller.clone() };
+        let scope = Scope::Names(vec![name.to_owned()]);
+        let request = CleanRequest { caller, scope, rm_worktree: false, force_dirty: false };
+        let mut is_gone = true;
+        client::post(paths, &request, &mut |reply| {
+            if let Reply::Refused(refusal) = reply
+                && refusal.kind != RefusalKind::NotFound
+            {
+                is_gone = false;
+                self.kept.push((name.to_owned(), refusal.cause));
+            }
+        })?;
+        Ok(is_gone)
     }
 }
 
-/// Deletes a worker without its worktree, which is handled separately. Returns false if the worker is kept.
-fn clean(name: &str, caller: &Caller, paths: &Paths, kept: &mut Vec<(String, String)>) -> Result<bool, Failure> {
-    let caller = Caller { request: swarm_sys::clock::random_token(), ..caller.clone() };
-    let scope = Scope::Names(vec![name.to_owned()]);
-    let request = CleanRequest { caller, scope, rm_worktree: false, force_dirty: false };
-    let mut is_gone = true;
-    client::post(paths, &request, &mut |reply| {
-        if let Reply::Refused(refusal) = reply
-            && refusal.kind != RefusalKind::NotFound
-        {
-            is_gone = false;
-            kept.push((name.to_owned(), refusal.cause));
-        }
-    })?;
-    Ok(is_gone)
+/// Reports whether two paths name the same directory, which may be gone.
+fn is_same_place(one: &Path, other: &Path) -> bool {
+    let real = |path: &Path| Some(path.parent()?.canonicalize().ok()?.join(path.file_name()?));
+    real(one).is_some_and(|one| real(other) == Some(one))
 }
 
 /// Stores a message for an agent in a file, which is delivered when the agent's next turn starts.
 pub fn context(args: &ContextArgs, screen: &mut Screen) -> Result<u8, Failure> {
     let home = super::home(args.home.as_deref())?;
+    super::check_version(&home)?;
     let run = journal::replay(&home).map_err(|cause| Failure::new(RefusalKind::Invalid, cause))?;
     let known = run.as_ref().and_then(|run| run.plan.position(&args.id).map(|at| &run.jobs[at]));
     let Some(progress) = known else {

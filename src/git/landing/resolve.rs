@@ -17,7 +17,8 @@ use super::verify::open_log;
 use super::{build, complete, off_thread, run, scratch};
 use crate::landing::workspace::Workspace;
 use crate::repository::fault::Fault;
-use crate::worktrees::topic::{UNTRACKED_MAX, is_never_committed};
+use crate::worktrees::generated;
+use crate::worktrees::topic::UNTRACKED_MAX;
 use swarm_sys::commands::runner::Outcome;
 
 /// Prefixes of the markers of `git merge`. `=======` is left out because it is also valid
@@ -172,8 +173,7 @@ fn add_all(workspace: &Workspace, place: &Scratch, files: &[String], log: &Path)
     add().args(["-u", "--", "."]).run()?;
     let listed = place.read(workspace).args(["ls-files", "-z", "--others", "--exclude-standard"]).run()?;
     let untracked = listed.split(|byte| *byte == 0).filter(|path| !path.is_empty());
-    let (out, new): (Vec<&[u8]>, Vec<&[u8]>) =
-        untracked.partition(|path| path.ends_with(b"/") || is_never_committed(&String::from_utf8_lossy(path)));
+    let (out, new) = generated::split(untracked, || place.read(workspace).args(["ls-files", "-z"]).run())?;
     if new.len() > UNTRACKED_MAX {
         let limit = format!("more than {UNTRACKED_MAX}; it must commit or ignore them");
         return Ok(Some(format!("the resolver left {} untracked files, {limit}", new.len())));

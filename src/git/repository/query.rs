@@ -27,6 +27,15 @@ pub fn has_branch(root: &Path, branch: &str, caller: &Caller) -> bool {
     tip.is_ok_and(|tip| tip.is_some())
 }
 
+/// Returns the commit of a branch; `None` if there is no such branch.
+///
+/// # Errors
+/// Returns a message if git cannot tell.
+pub fn branch_tip(root: &Path, branch: &str, caller: &Caller) -> Result<Option<String>, String> {
+    let tip = Cli::new(caller).and_then(|cli| objects::branch_tip(&cli, root, branch));
+    tip.map_err(|error| Fault::from(error).cause)
+}
+
 /// Reports whether a branch contains a commit; `false` if git cannot tell.
 pub fn contains(root: &Path, branch: &str, commit: &str, caller: &Caller) -> bool {
     Cli::new(caller).and_then(|cli| is_merged_into(&cli, root, branch, commit)).unwrap_or(false)

@@ -2,6 +2,7 @@
 
 pub(crate) mod admin;
 pub(crate) mod copies;
+pub(crate) mod generated;
 pub mod hook;
 pub(crate) mod identity;
 pub(crate) mod make;

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use git2::{Oid, Repository, RepositoryState, StatusOptions};
 use swarm_model::{Caller, Refusal, RefusalKind};
 
-use super::{admin, identity, topic};
+use super::{admin, generated, identity, topic};
 use crate::repository::cli::Cli;
 use crate::repository::fault::Fault;
 use crate::repository::{holders, objects, recorded};
@@ -161,11 +161,8 @@ pub fn commit_work(tree: RoleTree<'_>, message: &str, caller: &Caller) -> Result
             return Err(Fault::new(format!("{} contains conflict markers", path.1)));
         }
         cli.write(dir).args(["add", "-u"]).run()?;
-        let new: Vec<&str> = changes
-            .iter()
-            .filter(|(code, path)| *code == *b"??" && !topic::is_never_committed(path))
-            .map(|(_, path)| path.as_str())
-            .collect();
+        let untracked = changes.iter().filter(|(code, _)| *code == *b"??").map(|(_, path)| path.as_str());
+        let (_, new) = generated::split(untracked, || cli.read(dir).args(["ls-files", "-z"]).run())?;
         if new.len() > topic::UNTRACKED_MAX {
             let cause = format!("{} untracked files, more than {}", new.len(), topic::UNTRACKED_MAX);
             return Err(Fault::new(cause).remedy("commit the files that matter and add the others to .gitignore"));

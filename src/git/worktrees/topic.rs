@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 
 use swarm_model::{BaseRef, Caller, Refusal, RefusalKind, RowWorktree};
 
+use super::generated;
 use super::identity;
 use crate::repository::cli::{Call, Cli};
 use crate::repository::fault::Fault;
@@ -20,29 +21,6 @@ use crate::trash::save::{self, Place, Scratch};
 
 /// Maximum number of untracked files; more are probably a mistake.
 pub const UNTRACKED_MAX: usize = 200;
-
-/// Directories that are never committed, at any depth.
-const DIRECTORIES: [&str; 12] = [
-    "node_modules",
-    ".next",
-    ".nuxt",
-    "dist",
-    ".turbo",
-    "__pycache__",
-    ".venv",
-    "go-build",
-    ".gocache",
-    "gocache",
-    ".golangci-lint-cache",
-    ".cache",
-];
-/// Directories that are never committed if they are directly inside a given parent.
-const NESTED: [[&str; 2]; 2] = [["target", "debug"], ["target", "release"]];
-/// State of agents at the top level, which is never committed.
-const TOP: &str = ".agent";
-const EXTENSIONS: [&str; 3] = [".pyc", ".tmp", ".log"];
-/// Name prefix of files that debuggers build next to the sources.
-const PREFIX: &str = "__debug_bin";
 
 /// A worker's work relative to its base.
 pub struct Topic {
@@ -180,14 +158,15 @@ pub(crate) fn snapshot(cli: &Cli, place: &Place, objects: Objects) -> Result<Sna
         return Ok(Snapshot::default());
     }
     let untracked = changes.iter().filter(|change| change.staged == b'?').map(|change| &change.path);
-    let (out, kept): (Vec<_>, Vec<_>) =
-        untracked.partition(|path| path.ends_with(b"/") || is_never_committed(&String::from_utf8_lossy(path)));
+    let (copy, properties) = save::index_copy(cli, place)?;
+    let tracked = || save::step(cli, place, &copy).args(["ls-files", "-z"]).run();
+    let (out, kept) = generated::split(untracked, tracked)?;
     let left_out = out.into_iter().map(|path| String::from_utf8_lossy(path).into_owned()).collect();
     if kept.len() > UNTRACKED_MAX {
         let cause = format!("{} untracked files in {}, more than {UNTRACKED_MAX}", kept.len(), tree.display());
-        return Err(Fault::new(cause).remedy("commit the files that matter and add the others to .gitignore"));
+        let remedy = "commit the files that matter and add the others to .gitignore";
+        return Err(Fault { is_mendable: true, ..Fault::new(cause) }.remedy(remedy));
     }
-    let (copy, properties) = save::index_copy(cli, place)?;
     let common = place.common();
     let (store, hold) = match objects {
         Objects::Keep => (None, Some(gc_lock::hold(&common, gc_lock::LANDING_WAIT)?)),
@@ -245,17 +224,6 @@ impl Drop for ObjectStore {
     fn drop(&mut self) {
         let _ = fs::remove_dir_all(&self.path);
     }
-}
-
-/// Reports whether an untracked path is of a kind that tools generate and nobody means to commit.
-pub(crate) fn is_never_committed(path: &str) -> bool {
-    let parts: Vec<&str> = path.split('/').collect();
-    let (name, above) = parts.split_last().expect("splitting gives one part at least");
-    above.first() == Some(&TOP)
-        || above.iter().any(|part| DIRECTORIES.contains(part))
-        || above.windows(2).any(|pair| NESTED.iter().any(|nested| nested == pair))
-        || EXTENSIONS.iter().any(|extension| name.ends_with(extension))
-        || name.starts_with(PREFIX)
 }
 
 /// Joins the outputs of `--name-status -z` and `--numstat -z` by path.

@@ -25,6 +25,7 @@ use self::session::Doings;
 use self::turn::{Teller, take_turn};
 use swarm_agents::{Report, Session, Turn};
 use swarm_store::runs::order::{self, AttemptResult, Order, PROMPT};
+use swarm_sys::clock::random_uuid;
 use swarm_sys::files::replace_durably;
 
 pub use resolve::main as resolve;
@@ -82,8 +83,9 @@ impl Attempt<'_> {
         {
             eprintln!("swarm: warning: cannot write the prompt: {error}");
         }
+        let mut fresh_id = self.order.fresh_id.clone();
         for _ in 0..TURNS_MAX {
-            let report = match self.turn(&said, session.as_ref()) {
+            let report = match self.turn(&said, session.as_ref(), &fresh_id) {
                 Ok(report) => report,
                 Err(cause) => {
                     let outcome = Outcome::Failure { cause, evidence: None, fault: FaultKind::Lasting };
@@ -91,6 +93,13 @@ impl Attempt<'_> {
                 }
             };
             spent = spent.plus(report.spent);
+            if report.is_gone && session.take().is_some() {
+                self.tell(Word::Activity { text: "the conversation is gone; starting a new one".to_owned() });
+                // The new conversation needs the whole prompt, whichever message found the old one gone.
+                said = if said.starts_with(&prompt) { said } else { format!("{prompt}\n\n{said}") };
+                fresh_id = random_uuid();
+                continue;
+            }
             session = report.session.or(session);
             if let Some(session) = &session
                 && let Err(error) = order::write_session(self.dir, session)
@@ -112,9 +121,9 @@ impl Attempt<'_> {
         AttemptResult { outcome: Outcome::Failure { cause, evidence: None, fault: FaultKind::Task }, spent }
     }
 
-    fn turn(&mut self, prompt: &str, session: Option<&Session>) -> Result<Report, String> {
+    fn turn(&mut self, prompt: &str, session: Option<&Session>, fresh_id: &str) -> Result<Report, String> {
         let agent = &self.order.agent;
-        let turn = Turn { prompt, session, fresh_id: &self.order.fresh_id };
+        let turn = Turn { prompt, session, fresh_id };
         let mut launch = agent.launch(&turn);
         let prompt_file = self.dir.join(PROMPT).to_string_lossy().into_owned();
         for (key, value) in [

@@ -188,6 +188,12 @@ impl<'a> Role<'a> {
         let mut failures = 0;
         loop {
             let (report, spoken) = self.turn(&said, session.as_ref())?;
+            if report.is_gone && session.take().is_some() {
+                // The new conversation needs the whole prompt.
+                said = format!("{}\n{conflicts}", self.prompt(false)?);
+                fs::write(self.dir.join(PROMPT), &said)?;
+                continue;
+            }
             session = report.session.or(session);
             self.keep_session(session.as_ref())?;
             let (refusal, why) = match report.outcome {

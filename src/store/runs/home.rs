@@ -104,7 +104,10 @@ impl Home {
         let mut lock = open.map_err(|error| format!("{}: {error}", path.display()))?;
         if lock.try_lock().is_err() {
             let holder = fs::read_to_string(&path).unwrap_or_default();
-            return Err(format!("a run is in progress in {} (process {})", self.0.display(), holder.trim()));
+            // The holder may not have written its id yet.
+            let holder = Some(holder.trim()).filter(|id| !id.is_empty());
+            let holder = holder.map_or(String::new(), |id| format!(" (process {id})"));
+            return Err(format!("a run or 'swarm plan' is in progress in {}{holder}", self.0.display()));
         }
         let written = lock.set_len(0).and_then(|()| writeln!(lock, "{}", std::process::id()));
         written.map_err(|error| format!("{}: {error}", path.display()))?;

@@ -96,10 +96,11 @@ pub fn read(home: &Home) -> Result<Option<(Run, Happened)>, String> {
     let mut lines = text.split(|byte| *byte == b'\n');
     let Some(first) = lines.next().filter(|first| !first.is_empty()) else { return Ok(None) };
     let named = |line: usize, cause: String| format!("{}, line {}: {cause}", path.display(), line + 1);
-    let first: FirstLine<Run> = serde_json::from_slice(first).map_err(|error| named(0, error.to_string()))?;
+    let mut first: FirstLine<Run> = serde_json::from_slice(first).map_err(|error| named(0, error.to_string()))?;
     if first.version > VERSION {
         return Err(named(0, format!("unsupported version {} (this program supports {VERSION})", first.version)));
     }
+    first.run.record_topics();
     // Unparsable lines are skipped: a failed write may have left a torn line, and was then repeated.
     let events = lines.filter_map(|line| serde_json::from_slice(line).ok());
     Ok(Some((first.run, events.collect())))

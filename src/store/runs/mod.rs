@@ -17,7 +17,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use serde::{Deserialize, Serialize};
 use swarm_actors::run::machine::Machine;
-use swarm_model::run::plan::{Job, Plan, Work};
+use swarm_model::run::plan::{Job, Plan, Topic, Work};
 use swarm_model::run::progress::{Now, Progress, Run, Spent};
 use swarm_model::run::words::Word;
 use swarm_model::run::{Event, Outcome};
@@ -25,7 +25,7 @@ use swarm_model::{Caller, ExitRecord, SpawnRequest};
 use swarm_ports::{BoxFuture, Journaled, Runs, Telling};
 
 use self::home::Home;
-use self::wire::ArialState;
+use self::wire::{ArialState, StateFault};
 use swarm_agents::short;
 use swarm_sys::clock::wall_ms;
 use swarm_sys::files;
@@ -88,9 +88,33 @@ fn take(open: &OpenRuns, home: &Home) -> Result<Option<ArialState>, String> {
     home.make().map_err(|error| format!("{}: {error}", home.path().display()))?;
     let lock = home.take_lock()?;
     home.tidy();
-    let state = wire::load(home)?;
+    let (state, note) = load_repaired(home)?;
+    if let Some(note) = note {
+        tracing::warn!("{note}");
+    }
     open.insert(name, Open { _lock: lock, state: state.clone() });
     Ok(state)
+}
+
+/// Reads `state.json`. A damaged file is moved aside and rebuilt from the journal, if there is one; the second value then
+/// says so. Requires the lock of the home.
+///
+/// # Errors
+/// Fails with a message for users if the file cannot be read or rebuilt, or has a newer version.
+pub fn load_repaired(home: &Home) -> Result<(Option<ArialState>, Option<String>), String> {
+    let cause = match wire::load(home) {
+        Ok(state) => return Ok((state, None)),
+        Err(StateFault::Unusable(cause)) => return Err(cause),
+        Err(StateFault::Damaged(cause)) => cause,
+    };
+    let failed = |error: io::Error| format!("{cause}, and it cannot be replaced: {error}");
+    // Read first: without it nothing can be rebuilt, and the damaged file stays where it is.
+    let run = journal::replay(home)?.filter(|run| run.plan.specs.is_some());
+    let aside = wire::move_aside(home).map_err(failed)?;
+    let state = run.map(|run| wire::rebuilt(&run, wall_ms()));
+    state.iter().try_for_each(|state| wire::save(home, state)).map_err(failed)?;
+    let how = if state.is_some() { "; rebuilt from run.jsonl" } else { "; planned anew" };
+    Ok((state, Some(format!("{cause}; moved to {}{how}", aside.display()))))
 }
 
 fn forget(open: &OpenRuns, home: &str) {
@@ -198,17 +222,22 @@ fn earlier(home: &Home, state: Option<&ArialState>) -> Result<Option<Run>, Strin
     let over = true;
     for row in &state.workstreams {
         let at = run.plan.position(&row.id);
+        let has_changed = at.is_some_and(|at| is_reset(row, &run.jobs[at]));
         match at {
-            Some(at) if wire::word(&run.jobs[at].stage, over) == row.status && !is_reset(row, &run.jobs[at]) => {}
+            Some(at) if wire::word(&run.jobs[at].stage, over) == row.status && !has_changed => {}
             Some(_) if row.status == "running" => {}
             Some(at) => {
                 // Attempt numbers continue, because other records refer to the earlier ones.
                 let attempt = run.jobs[at].attempt.max(row.retry_count);
-                run.jobs[at] = Progress { attempt, ..row.progress() };
+                // The branch of a spec that has changed since has the work of the old one.
+                let begun = run.jobs[at].begun.take().filter(|_| !has_changed);
+                run.jobs[at] = Progress { attempt, begun, ..row.progress() };
             }
             None => {
                 Arc::make_mut(&mut run.plan).jobs.push(Job { id: row.id.clone(), ..Job::default() });
-                run.jobs.push(row.progress());
+                // Another program, or a run whose journal is lost, has begun the branch.
+                let topic = Topic { branch: row.branch.clone(), base: state.base_branch.clone() };
+                run.jobs.push(Progress { begun: row.started_at.as_ref().map(|_| topic), ..row.progress() });
             }
         }
     }

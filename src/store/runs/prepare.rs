@@ -44,7 +44,11 @@ pub fn prepare(now: &Now, caller: &Caller, executable: &Path) -> Result<SpawnReq
         Work::Command(work) => command(plan, work, &mut contract),
         Work::Spec(work) => {
             let dir = Home::new(&plan.home).attempt(&asked.id, attempt);
-            order_attempt(now, work, &dir)?;
+            // Otherwise a crash interrupted the start of this attempt, and its worker may be running on its branch.
+            if !is_ordered(plan, &dir) {
+                check_branch(now, caller)?;
+                order_attempt(now, work, &dir)?;
+            }
             let executable = executable.to_string_lossy().into_owned();
             contract.argv = vec![executable, order::VERB.to_owned(), dir.to_string_lossy().into_owned()];
         }
@@ -101,19 +105,41 @@ fn worktree(plan: &Plan, job: &Job, branch: String) -> WorktreeRequest {
         branch: Some(branch),
         dir: Some(dir),
         base: plan.base.clone(),
-        leaf: Some(job.id.clone()),
+        leaf: Some(job.leaf().to_owned()),
         resume: true,
     }
+}
+
+/// Checks that the branch of the job was created by an attempt of this run. Work on another branch of that name is
+/// somebody else's and must not land. Work that conflicted, and that a person has merged since, needs no attempt.
+fn check_branch(now: &Now, caller: &Caller) -> Result<(), Outcome> {
+    let (Some(branch), Some(base)) = (&now.job().branch, &now.plan.base) else { return Ok(()) };
+    if now.has_begun() && !now.progress.conflicted {
+        return Ok(());
+    }
+    let root = Path::new(&now.plan.root);
+    let tip = swarm_git::repository::branch_tip(root, branch, caller).map_err(|cause| broken(&cause))?;
+    let Some(tip) = tip else { return Ok(()) };
+    let has_landed = swarm_git::repository::contains(root, base, &tip, caller);
+    match (now.has_begun(), has_landed) {
+        (true, true) => Err(Outcome::Success { summary: Some(format!("{branch} is on {base} already")) }),
+        (true, false) | (false, true) => Ok(()),
+        (false, false) => Err(lasting(format!(
+            "branch '{branch}' exists and has work that this workstream did not begin (run 'swarm plan' to use another \
+             branch, or rename it with 'git branch -m')"
+        ))),
+    }
+}
+
+/// Reports whether the order of this attempt exists already.
+fn is_ordered(plan: &Plan, dir: &Path) -> bool {
+    dir.join(PROMPT).exists() && order::read_order(dir).is_ok_and(|order| order.run == plan.id)
 }
 
 /// Writes the order of an attempt: finds the agent, checks its capabilities, reads the spec, and writes the prompt. The
 /// worktree is created later with the worker, so that none is created if this fails.
 fn order_attempt(now: &Now, work: &SpecWork, dir: &Path) -> Result<(), Outcome> {
     let (plan, asked, attempt) = (&*now.plan, now.job(), now.progress.attempt);
-    // The order of this attempt exists already: a crash interrupted its start, and its worker may be running.
-    if dir.join(PROMPT).exists() && order::read_order(dir).is_ok_and(|order| order.run == plan.id) {
-        return Ok(());
-    }
     let root = Path::new(&plan.root);
     let config = swarm_config::load(Some(root)).map_err(lasting)?;
     let name = work.adapter.as_deref().unwrap_or(defaults::AGENT);

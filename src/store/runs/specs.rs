@@ -166,6 +166,10 @@ pub fn read_one(path: &Path) -> Result<Spec, (String, Option<String>)> {
         return Err(plain("contains a NUL byte".to_owned()));
     }
     let (front, body) = split(&text);
+    if front.is_none() && is_unclosed(body) {
+        let remedy = "end the settings with a line ---".to_owned();
+        return Err((format!("{shown}, line 1: the front matter is not closed"), Some(remedy)));
+    }
     let front = match front {
         Some(yaml) => parse_front(yaml).map_err(|cause| plain(format!("invalid front matter: {cause}")))?,
         None => FrontMatter::default(),
@@ -187,6 +191,9 @@ fn check_id(id: &str) -> Result<(), String> {
     if id.len() > ID_BYTES_MAX {
         return Err(format!("the name is {} bytes long (limit {ID_BYTES_MAX})", id.len()));
     }
+    if !id.chars().any(char::is_alphanumeric) {
+        return Err(format!("the name '{id}' has no letter or digit"));
+    }
     let odd = id.chars().any(|c| c.is_control() || matches!(c, '/' | '\\'));
     if odd || !swarm_git::repository::is_branch_name(&format!("arial/{id}")) {
         return Err(format!("'arial/{id}' is not a valid branch name"));
@@ -206,6 +213,15 @@ fn split(text: &str) -> (Option<&str>, &str) {
         at += line.len();
     }
     (None, text)
+}
+
+/// Reports whether a text starts with settings that no line `---` ends. A text may also start with a horizontal rule.
+fn is_unclosed(text: &str) -> bool {
+    let mut lines = text.lines();
+    let is_open = lines.next().is_some_and(|line| line == "---");
+    let first = lines.find(|line| !line.trim().is_empty()).unwrap_or_default();
+    let is_key = |key: &str| !key.is_empty() && key.chars().all(|c| c.is_alphanumeric() || matches!(c, '_' | '-'));
+    is_open && first.split_once(':').is_some_and(|(key, _)| is_key(key))
 }
 
 /// Parses front matter. The parser limits depth, aliases and size, which defeats alias bombs.

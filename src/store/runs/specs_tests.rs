@@ -48,6 +48,13 @@ fn invalid_specs_are_refused_with_their_name() {
     assert_eq!(refusal(&[("a..b.md", "# A")]), "a..b.md: 'arial/a..b' is not a valid branch name");
     assert_eq!(refusal(&[("a b.md", "# A")]), "a b.md: 'arial/a b' is not a valid branch name");
     assert_eq!(refusal(&[("a.md", "# A"), ("A.MD", "# A")]), "A.MD and a.md have the same name 'a'");
+    assert_eq!(refusal(&[("@.md", "# A")]), "@.md: the name '@' has no letter or digit");
+    let unclosed = "a.md, line 1: the front matter is not closed";
+    for text in ["---\nadapter: shell\n# A\n", "---\r\n\r\nadapter: shell\r\n# A\r\n", "---\nretries: 1"] {
+        assert_eq!(refusal(&[("a.md", text)]), unclosed);
+    }
+    let rule = folder(&[("a.md", "---\n\n# A\n\nText: more.\n")]);
+    assert_eq!(read(rule.path()).expect("a horizontal rule").specs[0].title, "A");
     assert!(refusal(&[("a.md", "---\npriority: many\n---\n# A")]).starts_with("a.md: invalid front matter: "));
     let long = "x".repeat(200);
     assert!(refusal(&[(&format!("{long}.md"), "# A")]).ends_with("the name is 200 bytes long (limit 120)"));

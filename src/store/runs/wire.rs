@@ -4,11 +4,12 @@
 use std::collections::BTreeMap;
 use std::fs;
 use std::io;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use swarm_model::json::Members as _;
+use swarm_model::run::plan::{Job, Work};
 use swarm_model::run::progress::{Mode, Progress, Run, Stage};
 
 use super::home::{Home, from_iso, iso};
@@ -16,7 +17,7 @@ use swarm_sys::files::replace_durably;
 
 const VERSION: u64 = 2;
 
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ArialState {
     pub version: u64,
@@ -61,28 +62,95 @@ pub struct Workstream {
     pub others: Map<String, Value>,
 }
 
+/// Reason why the file cannot be used, as a message for users.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum StateFault {
+    /// The content is not a state of any version. It may be replaced once it was moved aside.
+    #[error("{0}")]
+    Damaged(String),
+    /// The file cannot be read, or has a newer version. It must not be touched.
+    #[error("{0}")]
+    Unusable(String),
+}
+
+impl From<StateFault> for String {
+    fn from(fault: StateFault) -> Self {
+        fault.to_string()
+    }
+}
+
 /// Reads the file; `None` if there is none.
 ///
 /// # Errors
-/// Fails with a message for users if the file cannot be read, is corrupt, or has a newer version.
-pub fn load(home: &Home) -> Result<Option<ArialState>, String> {
+/// Fails if the file cannot be read, is damaged, or has a newer version.
+pub fn load(home: &Home) -> Result<Option<ArialState>, StateFault> {
     let path = home.state();
-    let named = |cause: String| format!("{}: {cause}", path.display());
+    let message = |cause: String| format!("{}: {cause}", path.display());
+    let named = |cause: String| StateFault::Damaged(message(cause));
+    let unusable = |cause: String| StateFault::Unusable(message(cause));
     let text = match fs::read(&path) {
         Ok(text) => text,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-        Err(error) => return Err(named(error.to_string())),
+        Err(error) => return Err(unusable(error.to_string())),
     };
     let mut value: Value = serde_json::from_slice(&text).map_err(|error| named(format!("corrupt: {error}")))?;
     let version = value.get("version").map_or(Some(1), Value::as_u64);
     match version {
         Some(VERSION) => {}
         Some(0 | 1) => migrate(&mut value, &modified(&path)),
-        Some(newer) => return Err(named(format!("unsupported version {newer} (this program supports {VERSION})"))),
+        Some(newer) => return Err(unusable(format!("unsupported version {newer} (this program supports {VERSION})"))),
         None => return Err(named("version is not a number".to_owned())),
     }
     accept_both_spellings(&mut value);
     serde_json::from_value(value).map(Some).map_err(|error| named(error.to_string()))
+}
+
+/// Moves a damaged file aside, never over an earlier one, and returns its new path. Requires the lock of the home.
+///
+/// # Errors
+/// Returns any I/O error; the file is then still there.
+pub fn move_aside(home: &Home) -> io::Result<PathBuf> {
+    let path = home.state();
+    for number in 0.. {
+        let end = if number == 0 { String::new() } else { format!(".{number}") };
+        let aside = home.path().join(format!("state.json.corrupted{end}"));
+        let flags = rustix::fs::RenameFlags::NOREPLACE;
+        match rustix::fs::renameat_with(rustix::fs::CWD, &path, rustix::fs::CWD, &aside, flags) {
+            Ok(()) => return Ok(aside),
+            Err(rustix::io::Errno::EXIST) => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+    unreachable!("a directory has fewer files than there are numbers")
+}
+
+/// Returns the file's content as the journal of the run has it.
+pub fn rebuilt(run: &Run, now_ms: u64) -> ArialState {
+    let row = |job: &Job| {
+        let Work::Spec(work) = &job.work else { return None };
+        Some(Workstream {
+            id: job.id.clone(),
+            spec_file: work.file.clone(),
+            title: work.title.clone(),
+            status: "pending".to_owned(),
+            branch: job.branch.clone().unwrap_or_default(),
+            worktree_path: format!("{}/worktrees/{}", super::home::ARIAL, job.leaf()),
+            adapter: work.adapter.clone(),
+            required_capabilities: Some(work.capabilities.clone()).filter(|required| !required.is_empty()),
+            ..Workstream::default()
+        })
+    };
+    let mut state = ArialState {
+        version: VERSION,
+        specs_dir: run.plan.specs.clone().unwrap_or_default(),
+        base_branch: run.plan.base.clone().unwrap_or_default(),
+        status: "planning".to_owned(),
+        created_at: iso(now_ms),
+        workstreams: run.plan.jobs.iter().filter_map(row).collect(),
+        ..ArialState::default()
+    };
+    state.take(run, now_ms);
+    state
 }
 
 /// Returns the modification time of the file, which stands in for the times that version 1 did not have.
