@@ -51,7 +51,10 @@ pub fn merge_handoff(dir: &Path, commit: &str, from: &str, caller: &Caller) -> R
     let outcome = || -> Result<MergeOutcome, Fault> {
         fs::write(&marker, commit).map_err(Fault::at(&marker))?;
         let message = format!("Merge the handoff of {from}");
-        let merged = cli.write(dir).args(["merge", "--quiet", "--no-gpg-sign", "-m", &message, commit]).run();
+        // The user's settings for merges are meant for merges by hand.
+        let own = ["--ff", "--commit", "--no-squash", "--no-verify-signatures", "--no-autostash", "--no-signoff"];
+        let call = cli.write(dir).args(["merge", "--quiet", "--no-gpg-sign"]).args(own);
+        let merged = call.args(["-m", &message, commit]).run();
         let Err(error) = merged else { return Ok(MergeOutcome::Merged) };
         let files = unmerged(&cli, dir)?;
         if files.is_empty() { Err(error.into()) } else { Ok(MergeOutcome::Conflict(files)) }
