@@ -14,8 +14,8 @@ use crate::repository::fault::Fault;
 use crate::repository::gc_lock::Hold;
 use crate::repository::index;
 use crate::repository::objects;
-use crate::trash::save::DURABLE;
-use crate::worktrees::admin;
+use crate::trash::save::{DURABLE, Place};
+use crate::worktrees::identity;
 use crate::worktrees::topic::{Objects, snapshot};
 use swarm_sys::paths::Paths;
 
@@ -108,9 +108,9 @@ fn locks_of(common: &Path, worktree: Option<&RowWorktree>) -> Vec<PathBuf> {
     locks.extend(pin_locks(common));
     if let Some(worktree) = worktree {
         locks.push(common.join(format!("refs/heads/{}.lock", worktree.branch)));
-        let entry = admin::link_of(Path::new(&worktree.path)).ok().flatten();
+        let known = identity::verified(Path::new(&worktree.path), Path::new(&worktree.base_repo)).ok().flatten();
         let names = ["HEAD.lock", "index.lock"];
-        locks.extend(entry.iter().flat_map(|entry| names.map(|name| entry.join(name))));
+        locks.extend(known.iter().flat_map(|known| names.map(|name| known.entry.join(name))));
     }
     locks
 }
@@ -157,31 +157,29 @@ fn of_worker(
     let name = completion.name.as_str();
     let (repo, tree) = (Path::new(&worktree.base_repo), Path::new(&worktree.path));
     let none = || Fault::new(format!("branch '{}' has no commit", worktree.branch));
-    if !tree.join(".git").exists() {
+    let Some(known) = identity::verified(tree, repo)? else {
         let tip = objects::branch_tip(cli, repo, &worktree.branch)?.ok_or_else(none)?;
         return Ok((Work { tip, left_out: Vec::new() }, None));
-    }
-    let git_dir = admin::link_of(tree).map_err(Fault::at(tree))?;
-    if let Some(git_dir) = &git_dir {
-        index::clear_own_lock(git_dir).map_err(Fault::at(git_dir))?;
-    }
-    if let Some(git_dir) = &git_dir
-        && let Some(what) = UNFINISHED.iter().find(|(file, _)| git_dir.join(file).exists())
-    {
+    };
+    let git_dir = &known.entry;
+    index::clear_own_lock(git_dir).map_err(Fault::at(git_dir))?;
+    if let Some(what) = UNFINISHED.iter().find(|(file, _)| git_dir.join(file).exists()) {
         let cause = format!("a {} is in progress in its worktree", what.1);
         return Err(Fault::new(cause)
             .remedy(format!("finish or abort it in {}, then run 'swarm merge add {name}'", tree.display())));
     }
-    let tip = objects::commit(cli, tree, "HEAD")?.ok_or_else(none)?;
-    let head = objects::head_ref(cli, tree)?;
-    let seen = snapshot(cli, tree, &tip, Objects::Keep)?;
-    let write = || cli.write(tree).args(DURABLE);
+    let place = Place::of(cli, &known.common, git_dir, tree, "")?;
+    let (tip, head) = (place.head.clone().ok_or_else(none)?, place.branch.clone());
+    let seen = snapshot(cli, &place, &tip, Objects::Keep)?;
+    let write = || place.call(cli.write(tree)).args(DURABLE);
     let (left_out, hold, made) = (seen.left_out, seen.hold, seen.index);
     let Some(uncommitted) = seen.tree else { return Ok((Work { tip, left_out }, hold)) };
-    if is_tree_of(cli, tree, &tip, &uncommitted) {
+    if is_tree_of(cli, &place, &tip, &uncommitted) {
         // An earlier completion was killed after the commit; the index is still the old one.
-        if cli.read(tree).args(["log", "-1", "--format=%b", &tip]).line()?.trim() == LEFT {
-            renew_index(cli, tree, &tip)?;
+        if place.call(cli.read(tree)).args(["log", "-1", "--no-show-signature", "--format=%b", &tip]).line()?.trim()
+            == LEFT
+        {
+            renew_index(cli, &place, &tip)?;
         }
         return Ok((Work { tip, left_out }, hold));
     }
@@ -200,30 +198,32 @@ fn of_worker(
         write().args(update).args([&commit, &tip]).run()?;
         // The files match the index from which the tree was written.
         if made.is_none_or(|made| index::install(&made, &seen.git_dir).is_err()) {
-            renew_index(cli, tree, &commit)?;
+            renew_index(cli, &place, &commit)?;
         }
     }
     Ok((Work { tip: commit, left_out }, hold))
 }
 
 /// Sets the index to a commit. The files already match the commit.
-fn renew_index(cli: &Cli, tree: &Path, commit: &str) -> Result<(), Fault> {
-    cli.write(tree).args(DURABLE).args(["read-tree", commit]).run()?;
+fn renew_index(cli: &Cli, place: &Place, commit: &str) -> Result<(), Fault> {
+    let write = || place.call(cli.write(&place.tree));
+    write().args(DURABLE).args(["read-tree", commit]).run()?;
     // Exit code 1 means that some uncommitted changes remain.
-    cli.write(tree).args(["update-index", "-q", "--refresh"]).run_for(&[0, 1])?;
+    write().args(["update-index", "-q", "--refresh"]).run_for(&[0, 1])?;
     Ok(())
 }
 
-fn is_tree_of(cli: &Cli, at: &Path, commit: &str, tree: &str) -> bool {
+fn is_tree_of(cli: &Cli, place: &Place, commit: &str, tree: &str) -> bool {
     let known = || {
-        let repo = objects::discover(cli, at)?;
+        let repo = git2::Repository::open(&place.git_dir)?;
         let commit = repo.find_commit(git2::Oid::from_str(commit)?)?;
         Ok::<_, git2::Error>(commit.tree_id().to_string() == tree)
     };
     if let Ok(known) = known() {
         return known;
     }
-    let named = cli.read(at).args(["rev-parse", "--verify", "-q", &format!("{commit}^{{tree}}")]).line();
+    let named =
+        place.call(cli.read(&place.tree)).args(["rev-parse", "--verify", "-q", &format!("{commit}^{{tree}}")]).line();
     named.is_ok_and(|named| named == tree)
 }
 

@@ -3,6 +3,7 @@
 pub(crate) mod admin;
 pub(crate) mod copies;
 pub mod hook;
+pub(crate) mod identity;
 pub(crate) mod make;
 pub(crate) mod owner;
 pub(crate) mod plan;

@@ -206,7 +206,7 @@ fn find(path: &Path, base_repo: &Path) -> Result<(PathBuf, PathBuf), Fault> {
             fs::write(path.join(".git"), text).map_err(Fault::at(path))?;
         }
         None => {
-            return Err(Fault::new(format!("{shown} has no .git file"))
+            return Err(Fault::new(format!("{shown} has lost its .git file"))
                 .remedy(format!("run 'git -C {} worktree repair {shown}'", base_repo.display())));
         }
     }

@@ -9,12 +9,13 @@ use std::path::{Path, PathBuf};
 
 use swarm_model::{BaseRef, Caller, Refusal, RefusalKind, RowWorktree};
 
-use super::admin;
+use super::{admin, identity};
 use crate::repository::cli::{Call, Cli};
 use crate::repository::fault::Fault;
 use crate::repository::gc_lock::{self, Hold};
 use crate::repository::objects;
 use crate::repository::parse;
+use crate::trash::raw;
 use crate::trash::save::{self, Place, Scratch};
 
 /// Maximum number of untracked files; more are probably a mistake.
@@ -46,8 +47,8 @@ const PREFIX: &str = "__debug_bin";
 /// A worker's work relative to its base.
 pub struct Topic {
     cli: Cli,
-    /// Directory in which git runs: the worktree, or the repository if the worktree is missing.
-    at: PathBuf,
+    /// Worktree, or the repository if the worktree is missing.
+    place: Place,
     /// Object store of the uncommitted work; `None` if there is none.
     store: Option<ObjectStore>,
     /// Merge base of the topic and its base branch.
@@ -91,22 +92,28 @@ fn read_topic(caller: &Caller, worktree: &RowWorktree, base: Option<&BaseRef>) -
     let cli = Cli::new(caller)?;
     let repo = Path::new(&worktree.base_repo);
     let tree = Path::new(&worktree.path);
-    let is_there = tree.join(".git").exists();
-    let at = if is_there { tree.to_owned() } else { repo.to_owned() };
-    let tip = match is_there {
-        true => objects::commit(&cli, &at, "HEAD")?,
-        false => objects::branch_tip(&cli, repo, &worktree.branch)?,
+    let known = identity::verified(tree, repo)?;
+    let (place, tip) = match &known {
+        Some(known) => {
+            let place = Place::of(&cli, &known.common, &known.entry, tree, "")?;
+            let tip = place.head.clone();
+            (place, tip)
+        }
+        None => {
+            let common = admin::common_dir(repo).map_err(Fault::at(repo))?;
+            (Place::bare(&common), objects::branch_tip(&cli, repo, &worktree.branch)?)
+        }
     };
     let tip = tip.ok_or_else(|| Fault::new(format!("branch '{}' has no commit", worktree.branch)))?;
     let base = base_commit(&cli, repo, base)?;
-    let fork = cli.read(&at).args(["merge-base", &base, &tip]).line_if_any()?;
+    let fork = place.call(cli.read(&place.tree)).args(["merge-base", &base, &tip]).line_if_any()?;
     let fork = fork.ok_or_else(|| Fault::new(format!("'{}' and its base have no common commit", worktree.branch)))?;
-    let seen = match is_there {
-        true => snapshot(&cli, tree, &tip, Objects::Discard)?,
-        false => Snapshot::default(),
+    let seen = match known {
+        Some(_) => snapshot(&cli, &place, &tip, Objects::Discard)?,
+        None => Snapshot::default(),
     };
     let tree = seen.tree.unwrap_or_else(|| format!("{tip}^{{tree}}"));
-    Ok(Topic { cli, at, store: seen.store, fork, tip, tree, left_out: seen.left_out })
+    Ok(Topic { cli, place, store: seen.store, fork, tip, tree, left_out: seen.left_out })
 }
 
 /// Returns the current tip of the base branch, or the recorded commit if the branch no longer exists.
@@ -143,7 +150,7 @@ impl Topic {
     }
 
     fn run(&self, words: &[&str]) -> Result<Vec<u8>, Fault> {
-        let call = self.cli.read(&self.at);
+        let call = self.place.call(self.cli.read(&self.place.tree));
         let call = self.store.iter().fold(call, |call, store| store.of(call));
         let plain = ["diff-tree", "-r", "--no-ext-diff", "--no-textconv", "--no-renames", "--no-color"];
         Ok(call.args(plain).args(words).args([&self.fork, &self.tree]).run()?)
@@ -172,21 +179,12 @@ pub(crate) enum Objects {
     Discard,
 }
 
-/// Takes a snapshot of the uncommitted work in `tree`, whose HEAD is `tip`. Changes neither
+/// Takes a snapshot of the uncommitted work in a worktree whose HEAD is `tip`. Changes neither
 /// its index nor its files.
-pub(crate) fn snapshot(cli: &Cli, tree: &Path, tip: &str, objects: Objects) -> Result<Snapshot, Fault> {
-    let git_dir = match admin::link_of(tree).map_err(Fault::at(tree))? {
-        Some(entry) => entry,
-        None => PathBuf::from(cli.read(tree).args(["rev-parse", "--absolute-git-dir"]).line()?),
-    };
-    let place = Place {
-        git_dir: git_dir.clone(),
-        tree: tree.to_owned(),
-        head: Some(tip.to_owned()),
-        branch: None,
-        is_whole: true,
-    };
-    let changes = save::status(cli, &place, "all")?;
+pub(crate) fn snapshot(cli: &Cli, place: &Place, tip: &str, objects: Objects) -> Result<Snapshot, Fault> {
+    let (tree, git_dir) = (&place.tree, place.git_dir.clone());
+    let place = Place { head: Some(tip.to_owned()), branch: None, is_whole: true, ..place.clone() };
+    let changes = save::status_without_submodules(cli, &place)?;
     if changes.is_empty() && save::hidden_changes(cli, &place)? == 0 {
         return Ok(Snapshot { git_dir, ..Snapshot::default() });
     }
@@ -199,7 +197,7 @@ pub(crate) fn snapshot(cli: &Cli, tree: &Path, tip: &str, objects: Objects) -> R
         return Err(Fault::new(cause).remedy("commit the files that matter and add the others to .gitignore"));
     }
     let (copy, properties) = save::index_copy(cli, &place)?;
-    let common = admin::common_dir(tree).map_err(Fault::at(tree))?;
+    let common = place.common();
     let (store, hold) = match objects {
         Objects::Keep => (None, Some(gc_lock::hold(&common, gc_lock::LANDING_WAIT)?)),
         Objects::Discard => (Some(ObjectStore::make(&git_dir, &common)?), None),
@@ -219,7 +217,7 @@ pub(crate) fn snapshot(cli: &Cli, tree: &Path, tip: &str, objects: Objects) -> R
     let is_only_new = changes.iter().all(|change| change.staged == b'?')
         && properties.is_some_and(|properties| !properties.has_hidden);
     if !is_only_new {
-        step().args(["add", "-u", "--sparse", "--", "."]).run()?;
+        add_tracked(&step, &git_dir)?;
     }
     if !kept.is_empty() {
         let list_file = Scratch::new(&git_dir, "list");
@@ -231,6 +229,22 @@ pub(crate) fn snapshot(cli: &Cli, tree: &Path, tip: &str, objects: Objects) -> R
     }
     let made = step().arg("write-tree").line()?;
     Ok(Snapshot { tree: Some(made), left_out, index: Some(copy), git_dir, store, hold })
+}
+
+/// Adds the changes of tracked files to the index of the calls. Unlike `git add -u`, this never runs git in a
+/// repository within the worktree, whose configuration an agent could have written.
+fn add_tracked<'a>(step: &impl Fn() -> Call<'a>, git_dir: &Path) -> Result<(), Fault> {
+    let list = ["diff-files", "-z", "--name-status", "--no-renames", "--ignore-submodules=dirty"];
+    let listed = step().args(list).run()?;
+    let fields: Vec<&[u8]> = listed.split(|byte| *byte == 0).filter(|field| !field.is_empty()).collect();
+    let (gone, changed): (Vec<_>, Vec<_>) = fields.chunks_exact(2).partition(|pair| pair[0] == b"D");
+    for (flags, pairs) in [(["--force-remove"].as_slice(), gone), (["--add", "--remove"].as_slice(), changed)] {
+        if !pairs.is_empty() {
+            let paths = pairs.iter().map(|pair| pair[1]).collect::<Vec<_>>().join(&0);
+            raw::feed(step().arg("update-index").args(flags).args(["-z", "--stdin"]), git_dir, &paths)?;
+        }
+    }
+    Ok(())
 }
 
 /// Temporary object directory for new objects; existing objects are read from the repository.
