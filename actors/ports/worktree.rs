@@ -61,9 +61,6 @@ pub trait Worktrees: Send + Sync {
         caller: &'a Caller,
     ) -> BoxFuture<'a, Result<WorktreePlan, WorktreeError>>;
 
-    /// Checks that the directory at `path` is a worktree of the repository, and not something that was put in its place.
-    fn verify<'a>(&'a self, path: &'a str, base_repo: &'a str) -> BoxFuture<'a, Result<(), WorktreeError>>;
-
     /// Creates the worktree of `plan` under the repository's creation lock. If it fails, undoes what it created.
     fn make<'a>(&'a self, plan: &'a WorktreePlan, caller: &'a Caller) -> BoxFuture<'a, Result<(), WorktreeError>>;
 

@@ -102,15 +102,6 @@ impl Worktrees for FakeWorktrees {
         })
     }
 
-    fn verify<'a>(&'a self, path: &'a str, _: &'a str) -> BoxFuture<'a, Result<(), WorktreeError>> {
-        Box::pin(async move {
-            match self.with(|inner| inner.trees.contains_key(path)) {
-                true => Ok(()),
-                false => Err(not_made(format!("{path} has no .git file"))),
-            }
-        })
-    }
-
     fn make<'a>(&'a self, plan: &'a WorktreePlan, _: &'a Caller) -> BoxFuture<'a, Result<(), WorktreeError>> {
         Box::pin(async move {
             self.script.before("make", &plan.branch).await.map_err(not_made)?;

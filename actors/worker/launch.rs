@@ -245,9 +245,6 @@ async fn plan(ports: &Ports, start: &Start) -> Result<Option<WorktreePlan>, Refu
         Tree::Known { worktree, base } => {
             let path = std::path::Path::new(&worktree.path);
             if path.is_dir() {
-                // Without its `.git` file, git in the worktree would find the repository around it.
-                let verified = ports.worktrees.verify(&worktree.path, &worktree.base_repo).await;
-                verified.map_err(|error| error::of_worktree(&error).of(&start.name))?;
                 return Ok(Some(WorktreePlan {
                     path: worktree.path.clone(),
                     branch: worktree.branch.clone(),

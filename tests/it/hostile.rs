@@ -218,18 +218,36 @@ fn a_worktree_without_its_link_is_neither_landed_nor_started_in() {
     let trap = Trap::new("git add file; git -c core.hooksPath=/dev/null commit -qm half; echo rest > rest; rm .git");
     let refused = trap.swarm(&["merge", "add", "w"]);
     let shown = trap.swarm(&["merge", "ls"]);
-    assert!(format!("{}{}", refused.err, shown.out).contains("has no .git file"), "{refused:?} {shown:?}");
+    assert!(format!("{}{}", refused.err, shown.out).contains("has lost its .git file"), "{refused:?} {shown:?}");
     assert_eq!(trap.rig.git(&trap.repo, &["log", "--format=%s", "main"]), "one");
-    let respawn = trap.swarm(&["respawn", "w"]);
-    assert!(respawn.code == Some(1) && respawn.err.contains("has no .git file"), "{respawn:?}");
     let diff = trap.swarm(&["diff", "w"]);
-    assert!(diff.code == Some(1) && diff.err.contains("has no .git file"), "{diff:?}");
-    let tree = trap.rig.view("w")["worktree"]["path"].as_str().expect("a path").to_owned();
-    trap.rig.git(&trap.repo, &["worktree", "repair", &tree]);
+    assert!(diff.code == Some(1) && diff.err.contains("has lost its .git file"), "{diff:?}");
+    let hint = diff.err.lines().last().expect("a hint").split('\'').nth(1).expect("a command").to_owned();
+    run_line(&trap.rig, &hint);
     trap.swarm(&["merge", "add", "w"]);
     trap.swarm(&["merge", "retry", "w"]);
     trap.swarm(&["merge", "wait", "w", "--timeout", "20"]);
     assert_eq!(fs::read_to_string(trap.repo.join("rest")).expect("landed"), "rest\n");
+}
+
+/// Runs a command line from a hint.
+fn run_line(rig: &Rig, line: &str) {
+    let mut shell = rig.program("sh");
+    shell.args(["-c", line]);
+    run(shell).ok();
+}
+
+#[test]
+fn an_agent_starts_in_its_own_worktree_although_the_link_is_gone() {
+    let rig = Rig::new();
+    let repo = rig.repo();
+    let script = "git rev-parse --show-toplevel; rm .git";
+    rig.swarm_in(&repo, &["spawn", "--name", "w", "--worktree", "--", "sh", "-c", script]).ok();
+    rig.wait("w");
+    rig.swarm_in(&repo, &["respawn", "w"]).ok();
+    rig.wait("w");
+    let tree = rig.view("w")["worktree"]["path"].as_str().expect("a path").to_owned();
+    assert_eq!(rig.log("w", "stdout").lines().last(), Some(tree.as_str()));
 }
 
 #[test]

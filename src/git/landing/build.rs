@@ -185,7 +185,11 @@ impl Builder<'_> {
     /// Returns the subjects of the topic's commits, oldest first, one per line.
     fn subjects(&self, base: &str) -> Result<String, Fault> {
         let range = format!("{base}..{}", self.item.tip);
-        let out = self.workspace.read().args(["log", "--reverse", "--no-merges", "--format=* %s", &range]).run()?;
+        let out = self
+            .workspace
+            .read()
+            .args(["log", "--no-show-signature", "--reverse", "--no-merges", "--format=* %s", &range])
+            .run()?;
         Ok(String::from_utf8_lossy(&out).into_owned())
     }
 

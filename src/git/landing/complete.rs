@@ -205,9 +205,9 @@ fn of_worker(
     let write = || place.call(cli.write(tree)).args(DURABLE);
     let (left_out, hold, made) = (seen.left_out, seen.hold, seen.index);
     let Some(uncommitted) = seen.tree else { return Ok((Work { tip, left_out }, hold)) };
-    if is_tree_of(cli, repo, &tip, &uncommitted) {
+    if is_tree_of(cli, &place, &tip, &uncommitted) {
         // An earlier completion was killed after the commit; the index is still the old one.
-        if cli.read(repo).args(["log", "-1", "--format=%b", &tip]).line()?.trim() == LEFT {
+        if cli.read(repo).args(["log", "-1", "--no-show-signature", "--format=%b", &tip]).line()?.trim() == LEFT {
             renew_index(cli, &place, &tip)?;
         }
         return Ok((Work { tip, left_out }, hold));
@@ -241,16 +241,17 @@ fn renew_index(cli: &Cli, place: &Place, commit: &str) -> Result<(), Fault> {
     Ok(())
 }
 
-fn is_tree_of(cli: &Cli, at: &Path, commit: &str, tree: &str) -> bool {
+fn is_tree_of(cli: &Cli, place: &Place, commit: &str, tree: &str) -> bool {
     let known = || {
-        let repo = objects::discover(cli, at)?;
+        let repo = git2::Repository::open(&place.git_dir)?;
         let commit = repo.find_commit(git2::Oid::from_str(commit)?)?;
         Ok::<_, git2::Error>(commit.tree_id().to_string() == tree)
     };
     if let Ok(known) = known() {
         return known;
     }
-    let named = cli.read(at).args(["rev-parse", "--verify", "-q", &format!("{commit}^{{tree}}")]).line();
+    let named =
+        place.call(cli.read(&place.tree)).args(["rev-parse", "--verify", "-q", &format!("{commit}^{{tree}}")]).line();
     named.is_ok_and(|named| named == tree)
 }
 

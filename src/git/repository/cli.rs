@@ -29,9 +29,9 @@ const DRAIN_MS_MAX: u64 = 5_000;
 pub(crate) const STDOUT_BYTES_MAX: usize = 64 << 20;
 const STDERR_BYTES_MAX: usize = 64 << 10;
 
-/// Variables that point git at another repository, or that a hook leaves in the
-/// caller's environment.
-pub(crate) const UNSET: [&str; 13] = [
+/// Variables that point git at another repository, change what our arguments mean, or that a hook
+/// leaves in the caller's environment.
+pub(crate) const UNSET: [&str; 20] = [
     "GIT_DIR",
     "GIT_WORK_TREE",
     "GIT_INDEX_FILE",
@@ -45,6 +45,13 @@ pub(crate) const UNSET: [&str; 13] = [
     "GIT_INTERNAL_SUPER_PREFIX",
     "GIT_SHALLOW_FILE",
     "GIT_GRAFT_FILE",
+    "GIT_REPLACE_REF_BASE",
+    "GIT_ATTR_SOURCE",
+    "GIT_EXTERNAL_DIFF",
+    "GIT_LITERAL_PATHSPECS",
+    "GIT_GLOB_PATHSPECS",
+    "GIT_NOGLOB_PATHSPECS",
+    "GIT_ICASE_PATHSPECS",
 ];
 
 fn missing(error: io::Error) -> CliError {
@@ -259,7 +266,7 @@ impl Call<'_> {
             .envs(self.cli.environment.iter().map(|(key, value)| (key, value)))
             .env("LC_ALL", "C")
             .env("GIT_TERMINAL_PROMPT", "0")
-            // A replaced object would be verified in place of the one that lands.
+            // An agent can replace objects: what is verified must be what lands. libgit2 knows no replacements.
             .env("GIT_NO_REPLACE_OBJECTS", "1")
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())

@@ -77,6 +77,12 @@ impl Place {
         Ok(place)
     }
 
+    /// Returns the repository itself, for calls that need no worktree.
+    pub(crate) fn bare(common: &Path) -> Self {
+        let own = common.to_owned();
+        Self { git_dir: own.clone(), tree: own, head: None, branch: None, is_whole: false }
+    }
+
     pub(crate) fn call<'a>(&self, call: Call<'a>) -> Call<'a> {
         let mut git_dir = OsString::from("--git-dir=");
         git_dir.push(&self.git_dir);
@@ -103,6 +109,13 @@ pub(crate) fn status(cli: &Cli, place: &Place, untracked: &str) -> Result<Vec<Ch
     // The user's setting may hide untracked files, but they are work, too.
     let untracked = format!("--untracked-files={untracked}");
     let args = ["status", "--porcelain=v1", "-z", "--ignore-submodules=none", &untracked];
+    Ok(parse::status(&place.call(cli.read(&place.tree)).args(args).run()?))
+}
+
+/// Returns the changes relative to HEAD without those in submodules, where git would run with a configuration that an
+/// agent could have written. A submodule that has another commit checked out is a change.
+pub(crate) fn status_without_submodules(cli: &Cli, place: &Place) -> Result<Vec<Change>, Fault> {
+    let args = ["status", "--porcelain=v1", "-z", "--ignore-submodules=dirty", "--untracked-files=all"];
     Ok(parse::status(&place.call(cli.read(&place.tree)).args(args).run()?))
 }
 
@@ -260,7 +273,8 @@ pub(crate) fn hidden_changes(cli: &Cli, place: &Place) -> Result<usize, Fault> {
     unhide(cli, place, &scratch)?;
     // Refresh first: different file times alone are not a change.
     let _ = step(cli, place, &scratch).args(["update-index", "-q", "--refresh"]).run();
-    let changed = step(cli, place, &scratch).args(["diff-files", "-z", "--name-only"]).run()?;
+    let changed =
+        step(cli, place, &scratch).args(["diff-files", "-z", "--name-only", "--ignore-submodules=dirty"]).run()?;
     Ok(changed.iter().filter(|byte| **byte == 0).count())
 }
 

@@ -119,7 +119,7 @@ pub(crate) fn bytes(cli: &Cli, common: &Path, save: &Save) -> Result<u64, Fault>
 
 /// Reports whether the index is saved by stages, because it had conflicts.
 pub(crate) fn is_unmerged(cli: &Cli, common: &Path, index: &str) -> Result<bool, Fault> {
-    let subject = cli.read(common).args(["show", "-s", "--format=%s", index, "--"]).line()?;
+    let subject = cli.read(common).args(["show", "-s", "--no-show-signature", "--format=%s", index, "--"]).line()?;
     Ok(subject.starts_with(UNMERGED))
 }
 

@@ -5,12 +5,18 @@
 use std::fs;
 use std::io::{self, Read as _};
 use std::path::{Path, PathBuf};
+
+use rustix::fs::{Mode, OFlags};
+use rustix::io::Errno;
 use swarm_sys::files;
+
+use super::identity;
+
+/// Maximum size of a `.git` file: the longest path and some words.
+const LINK_BYTES_MAX: u64 = 8 << 10;
 
 /// Content of `locked` while git creates a worktree.
 const INITIALIZING: &str = "initializing";
-/// Maximum length of a `.git` file: a path and its keyword.
-const LINK_BYTES_MAX: u64 = 8192;
 
 /// Returns the common directory of the repository whose worktree has its root at `toplevel`.
 pub(crate) fn common_dir(toplevel: &Path) -> io::Result<PathBuf> {
@@ -33,21 +39,25 @@ pub(crate) fn common_dir(toplevel: &Path) -> io::Result<PathBuf> {
     common.canonicalize()
 }
 
-/// Returns the target of the `.git` file of a worktree, or `None` if `.git` is a directory or
-/// does not exist.
+/// Returns the target of the `.git` file of a worktree, or `None` if `.git` is anything else or
+/// does not exist. Whoever can write to the worktree chooses the target; see `identity`.
 pub(crate) fn link_of(tree: &Path) -> io::Result<Option<PathBuf>> {
     let dot_git = tree.join(".git");
-    match fs::symlink_metadata(&dot_git) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
-        Err(error) => Err(error),
-        Ok(metadata) if !metadata.is_file() => Ok(None),
-        Ok(_) => {
-            let mut text = String::new();
-            // An agent can write anything here.
-            fs::File::open(&dot_git)?.take(LINK_BYTES_MAX).read_to_string(&mut text)?;
-            Ok(text.strip_prefix("gitdir: ").map(|target| tree.join(target.trim_end())))
-        }
+    // The file is an agent's to replace: no link is followed, and a pipe does not block.
+    let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    let file = match rustix::fs::open(&dot_git, flags, Mode::empty()) {
+        Ok(fd) => fs::File::from(fd),
+        // A symbolic link and a socket cannot be opened.
+        Err(Errno::NOENT | Errno::LOOP | Errno::NXIO) => return Ok(None),
+        Err(error) => return Err(error.into()),
+    };
+    if !file.metadata()?.is_file() {
+        return Ok(None);
     }
+    let mut text = Vec::new();
+    file.take(LINK_BYTES_MAX + 1).read_to_end(&mut text)?;
+    let is_short = text.len() as u64 <= LINK_BYTES_MAX;
+    Ok(identity::target_of(&text).filter(|_| is_short).map(|target| tree.join(target)))
 }
 
 /// Returns the worktree path that an entry names, or `None` if it cannot be read.

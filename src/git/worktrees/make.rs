@@ -8,7 +8,7 @@ use std::time::{Duration, SystemTime};
 use swarm_model::WorktreePlan;
 
 use super::hook::Home;
-use super::{admin, owner, plan, undo};
+use super::{admin, identity, owner, plan, undo};
 use crate::repository::cli::{Cli, CliError};
 use crate::repository::fault::Fault;
 use crate::repository::lock::{self, CreationLock, LOCK_WAIT_MS_MAX};
@@ -17,7 +17,7 @@ use crate::worktrees::setup;
 
 pub(crate) fn make(cli: &Cli, plan: &WorktreePlan, home: Option<&Home>) -> Result<(), Fault> {
     if !plan.makes_tree {
-        return Ok(());
+        return identity::ensure(Path::new(&plan.path), Path::new(&plan.base_repo));
     }
     let made = make_tree(cli, plan)?;
     if let Some(home) = home {

@@ -104,11 +104,6 @@ impl Worktrees for Git {
         blocking(move || cli(&caller).and_then(|cli| plan::plan(&cli, &name, &asked, &caller)).map_err(Fault::create))
     }
 
-    fn verify<'a>(&'a self, path: &'a str, base_repo: &'a str) -> BoxFuture<'a, Result<(), WorktreeError>> {
-        let (path, base_repo) = (path.to_owned(), base_repo.to_owned());
-        blocking(move || identity::find(Path::new(&path), Path::new(&base_repo)).map(drop).map_err(Fault::create))
-    }
-
     fn make<'a>(&'a self, plan: &'a WorktreePlan, caller: &'a Caller) -> BoxFuture<'a, Result<(), WorktreeError>> {
         let (plan, caller, home) = (plan.clone(), caller.clone(), self.home.clone());
         blocking(move || cli(&caller).and_then(|cli| make::make(&cli, &plan, home.as_deref())).map_err(Fault::create))

@@ -118,7 +118,7 @@ fn settle_tree(cli: &Cli, toplevel: &Path, path: &Path, plan: &mut WorktreePlan)
     let holder = listed.iter().find(|one| one.branch.as_deref() == Some(&full));
     if there {
         if entry.is_some() && holder.is_some_and(is_here) {
-            identity::find(path, toplevel)?;
+            identity::verified(path, toplevel)?;
             plan.makes_branch = false;
             plan.makes_tree = false;
             return Ok(());

@@ -3,13 +3,13 @@
 
 use std::fs;
 use std::io;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use swarm_ports::{Force, Saved, WorktreeError};
 
+use super::admin;
 use super::hook::{self, Home, Hook};
-use super::{admin, identity};
 use super::{copies, settings, submodules};
 use crate::repository::cli::{Cli, CliError};
 use crate::repository::fault::Fault;
@@ -19,7 +19,7 @@ use crate::trash::save::{self, Place};
 
 /// Marker in the worktree's entry while a removal is in progress. The worktree was clean or
 /// saved at that time, so files that are missing now are not lost work.
-pub(super) const REMOVING: &str = "swarm-removing";
+const REMOVING: &str = "swarm-removing";
 
 const IN_PROGRESS: [(&str, &str); 7] = [
     ("rebase-merge", "a rebase"),
@@ -130,13 +130,7 @@ fn assess(cli: &Cli, path: &Path, base_repo: &Path, force: Force) -> Result<Opti
         Err(error) => return Err(Fault::at(path)(error).unknown()),
         Ok(_) => {}
     }
-    let (common, entry) = identity::find(path, base_repo).map_err(Fault::unknown)?;
-    let link = path.join(".git");
-    if entry.join(REMOVING).exists() && fs::symlink_metadata(&link).is_err() {
-        // A removal that was killed deleted this file first.
-        let text = format!("gitdir: {}\n", entry.display());
-        fs::write(&link, text).map_err(|error| Fault::at(path)(error).unknown())?;
-    }
+    let (common, entry) = find(path, base_repo).map_err(Fault::unknown)?;
     let place = Place::of(cli, &common, &entry, path, "").map_err(Fault::unknown)?;
     let shown = path.display();
     let unknown = |cause: String| Fault::new(cause).unknown();
@@ -185,6 +179,42 @@ fn assess(cli: &Cli, path: &Path, base_repo: &Path, force: Force) -> Result<Opti
         }
     }
     Ok(Some(Removable { place, has_work, is_resumed }))
+}
+
+/// Returns the common directory and the entry of `path`. Fails unless `path` is a linked
+/// worktree of `base_repo`.
+fn find(path: &Path, base_repo: &Path) -> Result<(PathBuf, PathBuf), Fault> {
+    let common = admin::common_dir(base_repo).map_err(|error| match error.kind() {
+        io::ErrorKind::NotFound => Fault::new(format!("the repository {} no longer exists", base_repo.display())),
+        _ => Fault::at(base_repo)(error),
+    })?;
+    let shown = path.display();
+    // Through a symbolic link, git would work on a directory that only the link names.
+    if !fs::symlink_metadata(path).map_err(Fault::at(path))?.is_dir() {
+        return Err(Fault::new(format!("{shown} is not a directory")));
+    }
+    if path.join(".git").is_dir() {
+        return Err(Fault::new(format!("{shown} is a separate repository, not a worktree")));
+    }
+    if admin::resolved(path) == admin::resolved(base_repo) {
+        return Err(Fault::new(format!("{shown} is the base checkout of its workers, not a worktree")));
+    }
+    let foreign = || Fault::new(format!("{shown} is not a worktree of {}", base_repo.display()));
+    let entry = admin::entry_of(&common, path).map_err(Fault::at(path))?.ok_or_else(foreign)?;
+    match admin::link_of(path).map_err(Fault::at(path))? {
+        Some(link) if admin::resolved(&link) == admin::resolved(&entry) => {}
+        Some(_) => return Err(foreign()),
+        // A removal that was killed may have deleted this file first.
+        None if entry.join(REMOVING).exists() => {
+            let text = format!("gitdir: {}\n", entry.display());
+            fs::write(path.join(".git"), text).map_err(Fault::at(path))?;
+        }
+        None => {
+            return Err(Fault::new(format!("{shown} has lost its .git file"))
+                .remedy(format!("run 'git -C {} worktree repair {shown}'", base_repo.display())));
+        }
+    }
+    Ok((common, entry))
 }
 
 /// Returns the git operation that is in progress.

@@ -27,7 +27,7 @@ pub enum MergeOutcome {
 /// # Errors
 /// Returns what is wrong with the directory.
 pub fn verify(dir: &Path, base_repo: &Path) -> Result<(), Refusal> {
-    identity::find(dir, base_repo).map(drop).map_err(refusal)
+    identity::verified(dir, base_repo).map(drop).map_err(refusal)
 }
 
 /// Marker file that exists during a merge. If it is found later, git was killed in the middle.
@@ -68,7 +68,10 @@ pub fn merge_handoff(tree: RoleTree<'_>, commit: &str, from: &str, caller: &Call
     let outcome = || -> Result<MergeOutcome, Fault> {
         fs::write(&marker, commit).map_err(Fault::at(&marker))?;
         let message = format!("Merge the handoff of {from}");
-        let merged = cli.write(dir).args(["merge", "--quiet", "--no-gpg-sign", "-m", &message, commit]).run();
+        // The user's settings for merges are meant for merges by hand.
+        let own = ["--ff", "--commit", "--no-squash", "--no-verify-signatures", "--no-autostash", "--no-signoff"];
+        let call = cli.write(dir).args(["merge", "--quiet", "--no-gpg-sign"]).args(own);
+        let merged = call.args(["-m", &message, commit]).run();
         let Err(error) = merged else { return Ok(MergeOutcome::Merged) };
         let files = unmerged(&cli, dir)?;
         if files.is_empty() { Err(error.into()) } else { Ok(MergeOutcome::Conflict(files)) }

@@ -137,3 +137,20 @@ fn uncommitted_work_is_committed_before_a_merge() {
     );
     assert!(text(&fix.at(&qa, &["show", "HEAD:new"])).contains("of qa"));
 }
+
+#[test]
+fn settings_for_merges_by_hand_do_not_apply_to_handoffs() {
+    let fix = Fixture::new();
+    let (dev, qa) = (worktree(&fix, "dev"), worktree(&fix, "qa"));
+    for (key, value) in
+        [("merge.ff", "only"), ("merge.verifySignatures", "true"), ("branch.qa.mergeOptions", "--squash --no-commit")]
+    {
+        fix.git(&["config", key, value]);
+    }
+    fs::write(dev.join("new"), "of dev\n").unwrap();
+    let handed = commit_work(&dev, "dev 1", &fix.caller).unwrap();
+    fs::write(qa.join("f"), "of qa\n").unwrap();
+    assert_eq!(merge_handoff(&qa, &handed, "build", &fix.caller).unwrap(), MergeOutcome::Merged);
+    assert_eq!(text(&fix.at(&qa, &["merge-base", "HEAD", &handed])), handed, "the merge is complete");
+    assert_eq!(text(&fix.at(&qa, &["status", "--porcelain"])), "");
+}

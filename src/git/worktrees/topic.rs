@@ -17,6 +17,7 @@ use crate::repository::gc_lock::{self, Hold};
 use crate::repository::objects;
 use crate::repository::parse;
 use crate::repository::recorded;
+use crate::trash::raw;
 use crate::trash::save::{self, Place, Scratch};
 
 /// Maximum number of untracked files; more are probably a mistake.
@@ -153,7 +154,7 @@ pub(crate) enum Objects {
 /// Takes a snapshot of the uncommitted work in a worktree. Changes neither its index nor its files.
 pub(crate) fn snapshot(cli: &Cli, place: &Place, objects: Objects) -> Result<Snapshot, Fault> {
     let (git_dir, tree) = (&place.git_dir, &place.tree);
-    let changes = save::status(cli, place, "all")?;
+    let changes = save::status_without_submodules(cli, place)?;
     if changes.is_empty() && save::hidden_changes(cli, place)? == 0 {
         return Ok(Snapshot::default());
     }
@@ -187,7 +188,7 @@ pub(crate) fn snapshot(cli: &Cli, place: &Place, objects: Objects) -> Result<Sna
     let is_only_new = changes.iter().all(|change| change.staged == b'?')
         && properties.is_some_and(|properties| !properties.has_hidden);
     if !is_only_new {
-        step().args(["add", "-u", "--sparse", "--", "."]).run()?;
+        add_tracked(&step, &git_dir)?;
     }
     if !kept.is_empty() {
         let list_file = Scratch::new(git_dir, "list");
@@ -199,6 +200,22 @@ pub(crate) fn snapshot(cli: &Cli, place: &Place, objects: Objects) -> Result<Sna
     }
     let made = step().arg("write-tree").line()?;
     Ok(Snapshot { tree: Some(made), left_out, index: Some(copy), store, hold })
+}
+
+/// Adds the changes of tracked files to the index of the calls. Unlike `git add -u`, this never runs git in a
+/// repository within the worktree, whose configuration an agent could have written.
+fn add_tracked<'a>(step: &impl Fn() -> Call<'a>, git_dir: &Path) -> Result<(), Fault> {
+    let list = ["diff-files", "-z", "--name-status", "--no-renames", "--ignore-submodules=dirty"];
+    let listed = step().args(list).run()?;
+    let fields: Vec<&[u8]> = listed.split(|byte| *byte == 0).filter(|field| !field.is_empty()).collect();
+    let (gone, changed): (Vec<_>, Vec<_>) = fields.chunks_exact(2).partition(|pair| pair[0] == b"D");
+    for (flags, pairs) in [(["--force-remove"].as_slice(), gone), (["--add", "--remove"].as_slice(), changed)] {
+        if !pairs.is_empty() {
+            let paths = pairs.iter().map(|pair| pair[1]).collect::<Vec<_>>().join(&0);
+            raw::feed(step().arg("update-index").args(flags).args(["-z", "--stdin"]), git_dir, &paths)?;
+        }
+    }
+    Ok(())
 }
 
 /// Temporary object directory for new objects; existing objects are read from the repository.
