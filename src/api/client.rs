@@ -2,20 +2,18 @@
 //! requests whose connection broke.
 
 use std::collections::BTreeSet;
-use std::fs::{File, OpenOptions};
 use std::io::{self, BufRead as _, BufReader, Read as _, Write as _};
-use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as _};
+use std::os::unix::fs::MetadataExt as _;
 use std::os::unix::net::UnixStream;
-use std::process::Stdio;
+use std::path::Path;
 use std::time::Duration;
 
 use nix::sys::socket::{getsockopt, sockopt::PeerCredentials};
-use swarm_actors::registry::store;
 use swarm_model::{Answer, Hello, Refusal, RefusalKind, Reply, Route};
 
-use crate::api::{BUILD_HEADER, SENT_HEADER, build_text};
+use super::start::{self, Replacement};
+use crate::api::{BUILD_HEADER, REPLACE_ROUTE, Replace, SENT_HEADER, build_text};
 use swarm_sys::clock::boot_ms;
-use swarm_sys::files::lock;
 use swarm_sys::paths::Paths;
 use swarm_sys::{processes, procfs};
 
@@ -23,10 +21,6 @@ use swarm_sys::{processes, procfs};
 const FIRST_BYTE_MAX: Duration = Duration::from_secs(5);
 /// Maximum wait for further bytes: work such as creating a worktree of a large repository may take long.
 const WORK_MAX: Duration = Duration::from_secs(16 * 60);
-/// Maximum time for a supervisor to start and to adopt all workers.
-const START_MAX: Duration = Duration::from_secs(20);
-/// Minimum file size limit of a supervisor in bytes, for the registry and the records.
-const SUPERVISOR_FILE_BYTES_MIN: u64 = 64 << 20;
 /// Maximum number of attempts for one request whose connections break.
 const ATTEMPTS_MAX: u32 = 6;
 
@@ -36,7 +30,19 @@ enum Broken {
     Connection,
     /// The supervisor is an older program: replace it.
     Upgrade,
+    /// The supervisor answered with this HTTP status and text.
+    Status(u16, String),
     Refused(Refusal),
+}
+
+impl From<Broken> for Refusal {
+    fn from(broken: Broken) -> Self {
+        match broken {
+            Broken::Refused(refusal) => refusal,
+            Broken::Status(status, text) => internal(&format!("HTTP status {status}: {text}")),
+            Broken::Connection | Broken::Upgrade => internal("the connection broke"),
+        }
+    }
 }
 
 /// Sends the request to its route and hands every reply to `each`.
@@ -79,9 +85,9 @@ pub fn post_raw<R: Route>(paths: &Paths, request: &R, each: &mut dyn FnMut(Answe
     for attempt in 1..=ATTEMPTS_MAX {
         match attempt_post(paths, R::PATH, &text, &mut fresh) {
             Ok(()) => return Ok(()),
-            Err(Broken::Refused(refusal)) => return Err(refusal),
-            Err(Broken::Upgrade) => replace(paths)?,
+            Err(Broken::Upgrade) => start::replace(paths)?,
             Err(Broken::Connection) => {}
+            Err(broken) => return Err(broken.into()),
         }
         text = repeated(&text, attempt).map_err(|error| internal(&error.to_string()))?;
     }
@@ -151,7 +157,7 @@ fn send(stream: UnixStream, method: &str, route: &str, body: &[u8]) -> Result<Bu
         status => {
             let mut text = String::new();
             let _ = reply.take(4096).read_to_string(&mut text);
-            Err(Broken::Refused(internal(&format!("HTTP status {status}: {}", text.trim()))))
+            Err(Broken::Status(status, text.trim().to_owned()))
         }
     }
 }
@@ -185,7 +191,7 @@ fn is_timeout(error: &io::Error) -> bool {
 ///
 /// # Errors
 /// Fails if nobody listens, or if another user does: a request contains the caller's whole environment.
-fn connect(paths: &Paths) -> io::Result<UnixStream> {
+pub(super) fn connect(paths: &Paths) -> io::Result<UnixStream> {
     let stream = loop {
         match UnixStream::connect(paths.socket()) {
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
@@ -211,110 +217,14 @@ fn is_trusted(peer: u32, me: u32, owner: u32) -> bool {
 fn connect_or_start(paths: &Paths) -> Result<UnixStream, Broken> {
     match connect(paths) {
         Ok(stream) => Ok(stream),
-        Err(error) if nobody(&error) => start(paths).map_err(Broken::Refused),
+        Err(error) if nobody(&error) => start::start(paths).map_err(Broken::Refused),
         Err(error) => Err(Broken::Refused(internal(&error.to_string()))),
     }
 }
 
-fn nobody(error: &io::Error) -> bool {
+/// Reports whether an error of [`connect`] means that there is no supervisor.
+pub(super) fn nobody(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused)
-}
-
-/// Starts a supervisor unless another command has started one in the meantime. A lock serializes concurrent commands.
-fn start(paths: &Paths) -> Result<UnixStream, Refusal> {
-    let failed = |step: &str, error: &io::Error| Refusal::new(RefusalKind::Internal, format!("cannot {step}: {error}"));
-    make_dirs(paths).map_err(|error| failed(&format!("create {}", paths.root().display()), &error))?;
-    check_limits()?;
-    let _turn = take_turn(paths).map_err(|error| failed("lock the start of the supervisor", &error))?;
-    let deadline = std::time::Instant::now() + START_MAX;
-    loop {
-        match connect(paths) {
-            Ok(stream) => return Ok(stream),
-            Err(error) if nobody(&error) => {}
-            Err(error) => return Err(internal(&error.to_string())),
-        }
-        let said = start_once(paths).map_err(|error| failed("start the supervisor", &error))?;
-        // Retry if a supervisor that another guard has just started holds the lock, or if the new one was killed before
-        // it printed anything. Both cases have taken some time already.
-        let again = said.is_empty() || said.contains(crate::processes::supervisor::ANOTHER);
-        if said != "ready" && (!again || std::time::Instant::now() > deadline) {
-            // An unreadable registry is reported with the same message as by commands that only read.
-            if let Err(error) = store::load(&paths.state()) {
-                return Err(swarm_actors::worker::of_store(&error));
-            }
-            let cause = said.strip_prefix("error ").unwrap_or("no reason given").to_owned();
-            let remedy = format!("see {}", paths.supervisor_log().display());
-            return Err(
-                Refusal::new(RefusalKind::Internal, format!("the supervisor cannot start: {cause}")).remedy(remedy)
-            );
-        }
-    }
-}
-
-fn start_once(paths: &Paths) -> io::Result<String> {
-    let (reader, writer) = nix::unistd::pipe2(nix::fcntl::OFlag::O_CLOEXEC)?;
-    crate::processes::guard::start(paths.root(), Stdio::from(writer))?;
-    Ok(read_ready(File::from(reader)))
-}
-
-/// Returns the supervisor's first line; empty if the supervisor died or took too long.
-fn read_ready(mut pipe: File) -> String {
-    let deadline = std::time::Instant::now() + START_MAX;
-    let mut line = Vec::new();
-    while !line.ends_with(b"\n") {
-        let left = deadline.saturating_duration_since(std::time::Instant::now());
-        let mut bytes = [0_u8; 1024];
-        let ready = !left.is_zero() && processes::wait_readable(&pipe, left);
-        match if ready { pipe.read(&mut bytes) } else { Ok(0) } {
-            Ok(0) => break,
-            Ok(count) => line.extend_from_slice(&bytes[..count]),
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            Err(_) => break,
-        }
-    }
-    String::from_utf8_lossy(&line).lines().next().unwrap_or_default().to_owned()
-}
-
-fn make_dirs(paths: &Paths) -> io::Result<()> {
-    for dir in [paths.root().to_owned(), paths.logs(), paths.workers()] {
-        std::fs::DirBuilder::new().recursive(true).mode(0o700).create(dir)?;
-    }
-    Ok(())
-}
-
-/// Checks that the inherited file size limit allows a supervisor to write its files.
-fn check_limits() -> Result<(), Refusal> {
-    use nix::libc::RLIM_INFINITY;
-    use nix::sys::resource::{Resource, getrlimit, setrlimit};
-    let (soft, hard) = getrlimit(Resource::RLIMIT_FSIZE).unwrap_or((RLIM_INFINITY, RLIM_INFINITY));
-    if hard >= SUPERVISOR_FILE_BYTES_MIN {
-        return Ok(());
-    }
-    // The guard raises the limit if that is allowed; here it is only tested.
-    if setrlimit(Resource::RLIMIT_FSIZE, soft, RLIM_INFINITY).is_ok() {
-        let _ = setrlimit(Resource::RLIMIT_FSIZE, soft, hard);
-        return Ok(());
-    }
-    let cause = format!("the file size limit of {hard} bytes is too small for a supervisor");
-    let remedy = "raise it with 'ulimit -f', or run 'swarm supervisor restart' in another shell first";
-    Err(Refusal::new(RefusalKind::Internal, cause).remedy(remedy))
-}
-
-fn take_turn(paths: &Paths) -> io::Result<File> {
-    let path = paths.root().join("start.lock");
-    let lock = OpenOptions::new().read(true).write(true).create(true).truncate(false).mode(0o600).open(path)?;
-    if lock.try_lock().is_ok() {
-        return Ok(lock);
-    }
-    let (sender, receiver) = std::sync::mpsc::channel();
-    std::thread::Builder::new().spawn(move || sender.send(lock::lock(&lock).map(|()| lock)))?;
-    match receiver.recv_timeout(START_MAX) {
-        Ok(locked) => locked,
-        Err(_) => Err(io::Error::other(format!(
-            "another command has been starting the supervisor for {}s",
-            START_MAX.as_secs()
-        ))),
-    }
 }
 
 /// Returns the refusal for a supervisor that does not answer, with its pid and state.
@@ -335,7 +245,7 @@ fn unresponsive(stream: &UnixStream, waited: Duration) -> Refusal {
     Refusal::new(RefusalKind::Internal, cause).remedy(remedy)
 }
 
-fn internal(cause: &str) -> Refusal {
+pub(super) fn internal(cause: &str) -> Refusal {
     Refusal::new(RefusalKind::Internal, format!("cannot talk to the supervisor: {cause}"))
 }
 
@@ -357,8 +267,8 @@ pub fn get(paths: &Paths, route: &str) -> Result<Option<String>, Refusal> {
     let mut text = String::new();
     match send(stream, "GET", route, b"") {
         Ok(mut reply) => drop(reply.read_to_string(&mut text)),
-        Err(Broken::Refused(refusal)) => return Err(refusal),
         Err(Broken::Connection | Broken::Upgrade) => return Ok(None),
+        Err(broken) => return Err(broken.into()),
     }
     Ok(Some(text))
 }
@@ -370,8 +280,7 @@ pub fn get(paths: &Paths, route: &str) -> Result<Option<String>, Refusal> {
 pub fn ensure(paths: &Paths) -> Result<(), Refusal> {
     match connect_or_start(paths) {
         Ok(_) => Ok(()),
-        Err(Broken::Refused(refusal)) => Err(refusal),
-        Err(Broken::Connection | Broken::Upgrade) => Err(internal("the connection broke")),
+        Err(broken) => Err(broken.into()),
     }
 }
 
@@ -399,15 +308,37 @@ pub fn stop(paths: &Paths, after: After) -> Result<bool, Refusal> {
     };
     match send(stream, "POST", route, b"") {
         Ok(_) | Err(Broken::Connection) => {}
-        Err(Broken::Refused(refusal)) => return Err(refusal),
         Err(Broken::Upgrade) => return Err(internal("the supervisor refused to stop")),
+        Err(broken) => return Err(broken.into()),
     }
     let ended = fd.is_none_or(|fd| processes::wait_all_gone(&[fd], Duration::from_secs(10)));
     if ended { Ok(true) } else { Err(internal(&format!("the supervisor (pid {pid}) did not end within 10 s"))) }
 }
 
-fn replace(paths: &Paths) -> Result<(), Refusal> {
-    stop(paths, After::Another).map(drop)
+/// Asks the supervisor to end, so that its guard executes `program`.
+///
+/// # Errors
+/// Fails if the supervisor does not answer.
+pub fn post_replace(paths: &Paths, program: &Path, again: bool) -> Result<Replacement, Refusal> {
+    let body = serde_json::to_vec(&Replace { program: program.to_owned(), again });
+    let body = body.map_err(|error| internal(&error.to_string()))?;
+    let stream = connect(paths).map_err(|error| internal(&error.to_string()))?;
+    match send(stream, "POST", REPLACE_ROUTE, &body) {
+        Ok(_) | Err(Broken::Connection) => Ok(Replacement::Begun),
+        Err(Broken::Status(409, _)) => Ok(Replacement::NotOlder),
+        Err(Broken::Status(404 | 405, _)) => Ok(Replacement::Impossible("its guard is older, too".to_owned())),
+        Err(Broken::Status(503, _)) => Ok(Replacement::Impossible("its guard is gone".to_owned())),
+        Err(Broken::Status(_, why)) => Ok(Replacement::Impossible(why)),
+        Err(broken) => Err(broken.into()),
+    }
+}
+
+/// Ends the supervisor and starts another one.
+///
+/// # Errors
+/// Fails if the supervisor does not end, or no other one can be started.
+pub fn restart(paths: &Paths) -> Result<(), Refusal> {
+    start::restart(paths)
 }
 
 #[cfg(test)]

@@ -1,12 +1,13 @@
 //! Server side of the API: routes without any decisions.
 
-use std::sync::Arc;
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicI32, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use axum::body::{Body, Bytes};
 use axum::extract::{DefaultBodyLimit, Path, Query, Request as HttpRequest, State};
-use axum::http::{StatusCode, header};
+use axum::http::{HeaderMap, StatusCode, header};
 use axum::middleware::{self, Next};
 use axum::response::sse::{KeepAlive, Sse};
 use axum::response::{IntoResponse, Response};
@@ -22,7 +23,8 @@ use tokio::sync::mpsc::UnboundedReceiver;
 use tokio_stream::StreamExt as _;
 use tokio_stream::wrappers::{BroadcastStream, UnboundedReceiverStream};
 
-use crate::api::{BUILD_HEADER, SENT_HEADER, build, is_newer};
+use crate::api::{BUILD_HEADER, REPLACE_ROUTE, Replace, SENT_HEADER, build, build_of, is_newer};
+use crate::processes::guard;
 use swarm_store::events::EventLog;
 use swarm_store::{nudges as nudge_files, views};
 use swarm_sys::clock::boot_ms;
@@ -44,6 +46,8 @@ pub struct Context {
     pub events: Arc<EventLog>,
     pub paths: Paths,
     pub guard: Arc<AtomicI32>,
+    /// Program that the guard must execute after this supervisor.
+    pub successor: Arc<OnceLock<PathBuf>>,
     pub started_ms: u64,
 }
 
@@ -67,6 +71,7 @@ pub async fn serve(listener: tokio::net::UnixListener, context: Context) {
         .route("/v1/hello", get(hello))
         .route("/v1/events", get(events))
         .route("/v1/stop", post(stop))
+        .route(REPLACE_ROUTE, post(replace))
         .layer(DefaultBodyLimit::max(BODY_BYTES_MAX))
         .with_state(context);
     if let Err(error) = axum::serve(listener, router).await {
@@ -231,4 +236,26 @@ struct StopQuery {
 async fn stop(State(context): State<Context>, Query(asked): Query<StopQuery>) -> StatusCode {
     context.handle.stop(if asked.again { Exit::Replaced } else { Exit::Asked });
     StatusCode::ACCEPTED
+}
+
+/// Ends this supervisor, so that its guard executes the caller's program. Answers 409 if the caller is not newer, 403
+/// if the guard must not execute that program, and 503 if there is no guard now.
+async fn replace(State(context): State<Context>, headers: HeaderMap, body: Bytes) -> Result<Response, Malformed> {
+    let asked: Replace = parse(&body)?;
+    let theirs = headers.get(BUILD_HEADER).and_then(|value| value.to_str().ok()).unwrap_or_default();
+    if !asked.again && !is_newer(theirs, build()) {
+        return Ok(StatusCode::CONFLICT.into_response());
+    }
+    let built_ns = build_of(theirs).map_or(0, |(_, built_ns)| built_ns);
+    if let Err(cause) = guard::check_program(&asked.program, built_ns) {
+        return Err((StatusCode::FORBIDDEN, cause));
+    }
+    if context.guard.load(Ordering::Relaxed) <= 1 {
+        return Ok(StatusCode::SERVICE_UNAVAILABLE.into_response());
+    }
+    tracing::info!(program = %asked.program.display(), "replaced by a program that a command named");
+    // The first of several concurrent requests counts.
+    let _ = context.successor.set(asked.program);
+    context.handle.stop(Exit::Replaced);
+    Ok(StatusCode::ACCEPTED.into_response())
 }

@@ -19,6 +19,7 @@ mod flow_run;
 mod furnished;
 mod hooks;
 mod house;
+mod keepers;
 mod landing;
 mod landing_odds;
 mod landing_story;
