@@ -12,7 +12,9 @@ use nix::sys::socket::{getsockopt, sockopt::PeerCredentials};
 use swarm_model::{Answer, Hello, Refusal, RefusalKind, Reply, Route};
 
 use super::start::{self, Replacement};
+use super::supervision::stopped;
 use crate::api::{BUILD_HEADER, REPLACE_ROUTE, Replace, SENT_HEADER, build_text};
+use crate::processes::guard;
 use swarm_sys::clock::boot_ms;
 use swarm_sys::paths::Paths;
 use swarm_sys::{processes, procfs};
@@ -50,11 +52,28 @@ impl From<Broken> for Refusal {
 /// # Errors
 /// Fails if the request could not be carried out at all; refusals of single workers arrive as replies.
 pub fn post<R: Route>(paths: &Paths, request: &R, each: &mut dyn FnMut(Reply<R::Answer>)) -> Result<(), Refusal> {
-    post_raw(paths, request, &mut |line| {
+    post_lines(paths, request, false, &mut replies::<R>(each))
+}
+
+/// Like [`post`], for a request that is answered when something has happened: it is not repeated if a person stops the
+/// supervisor meanwhile.
+///
+/// # Errors
+/// As [`post`], and if the supervisor is stopped before it answers.
+pub fn post_and_wait<R: Route>(
+    paths: &Paths,
+    request: &R,
+    each: &mut dyn FnMut(Reply<R::Answer>),
+) -> Result<(), Refusal> {
+    post_lines(paths, request, true, &mut replies::<R>(each))
+}
+
+fn replies<R: Route>(each: &mut dyn FnMut(Reply<R::Answer>)) -> impl FnMut(Answer) {
+    move |line| {
         if let Some(reply) = Reply::of::<R>(line) {
             each(reply);
         }
-    })
+    }
 }
 
 /// The same for callers that handle the lines of several routes alike. The last line, `Done`, is
@@ -63,6 +82,10 @@ pub fn post<R: Route>(paths: &Paths, request: &R, each: &mut dyn FnMut(Reply<R::
 /// # Errors
 /// As [`post`].
 pub fn post_raw<R: Route>(paths: &Paths, request: &R, each: &mut dyn FnMut(Answer)) -> Result<(), Refusal> {
+    post_lines(paths, request, false, each)
+}
+
+fn post_lines<R: Route>(paths: &Paths, request: &R, waits: bool, each: &mut dyn FnMut(Answer)) -> Result<(), Refusal> {
     let mut answered = BTreeSet::new();
     let mut fresh = |answer: Answer| {
         // A repeated request is answered again from the start; answers that were already delivered are dropped.
@@ -86,6 +109,7 @@ pub fn post_raw<R: Route>(paths: &Paths, request: &R, each: &mut dyn FnMut(Answe
         match attempt_post(paths, R::PATH, &text, &mut fresh) {
             Ok(()) => return Ok(()),
             Err(Broken::Upgrade) => start::replace(paths)?,
+            Err(Broken::Connection) if waits && guard::is_stopped(paths.root()) => return Err(stopped()),
             Err(Broken::Connection) => {}
             Err(broken) => return Err(broken.into()),
         }
@@ -105,7 +129,7 @@ fn repeated(text: &[u8], attempt: u32) -> serde_json::Result<Vec<u8>> {
 }
 
 fn attempt_post(paths: &Paths, route: &str, body: &[u8], each: &mut dyn FnMut(Answer)) -> Result<(), Broken> {
-    let stream = connect_or_start(paths)?;
+    let stream = connect_or_start(paths).map_err(Broken::Refused)?;
     let mut answers = send(stream, "POST", route, body)?;
     // The supervisor has started to process the request.
     let _ = answers.get_ref().set_read_timeout(Some(WORK_MAX));
@@ -214,11 +238,11 @@ fn is_trusted(peer: u32, me: u32, owner: u32) -> bool {
     peer == me || peer == owner || peer == 0
 }
 
-fn connect_or_start(paths: &Paths) -> Result<UnixStream, Broken> {
+pub(super) fn connect_or_start(paths: &Paths) -> Result<UnixStream, Refusal> {
     match connect(paths) {
         Ok(stream) => Ok(stream),
-        Err(error) if nobody(&error) => start::start(paths).map_err(Broken::Refused),
-        Err(error) => Err(Broken::Refused(internal(&error.to_string()))),
+        Err(error) if nobody(&error) => start::start(paths),
+        Err(error) => Err(internal(&error.to_string())),
     }
 }
 
@@ -247,6 +271,11 @@ fn unresponsive(stream: &UnixStream, waited: Duration) -> Refusal {
 
 pub(super) fn internal(cause: &str) -> Refusal {
     Refusal::new(RefusalKind::Internal, format!("cannot talk to the supervisor: {cause}"))
+}
+
+/// Reports whether a supervisor accepts connections.
+pub fn is_running(paths: &Paths) -> bool {
+    connect(paths).is_ok()
 }
 
 /// Returns the supervisor's description of itself; `None` if no supervisor is running.
@@ -278,10 +307,7 @@ pub fn get(paths: &Paths, route: &str) -> Result<Option<String>, Refusal> {
 /// # Errors
 /// Fails with the reason if no supervisor could be started.
 pub fn ensure(paths: &Paths) -> Result<(), Refusal> {
-    match connect_or_start(paths) {
-        Ok(_) => Ok(()),
-        Err(broken) => Err(broken.into()),
-    }
+    connect_or_start(paths).map(drop)
 }
 
 /// Successor of a supervisor that is stopped.
@@ -326,7 +352,10 @@ pub fn post_replace(paths: &Paths, program: &Path, again: bool) -> Result<Replac
     match send(stream, "POST", REPLACE_ROUTE, &body) {
         Ok(_) | Err(Broken::Connection) => Ok(Replacement::Begun),
         Err(Broken::Status(409, _)) => Ok(Replacement::NotOlder),
-        Err(Broken::Status(404 | 405, _)) => Ok(Replacement::Impossible("its guard is older, too".to_owned())),
+        // A server without this route answers as to any request of a newer program.
+        Err(Broken::Upgrade | Broken::Status(404 | 405, _)) => {
+            Ok(Replacement::Impossible("its guard is older, too".to_owned()))
+        }
         Err(Broken::Status(503, _)) => Ok(Replacement::Impossible("its guard is gone".to_owned())),
         Err(Broken::Status(_, why)) => Ok(Replacement::Impossible(why)),
         Err(broken) => Err(broken.into()),
@@ -343,7 +372,27 @@ pub fn restart(paths: &Paths) -> Result<(), Refusal> {
 
 #[cfg(test)]
 mod tests {
-    use super::is_trusted;
+    use std::os::unix::net::UnixListener;
+
+    use super::*;
+
+    #[test]
+    fn a_supervisor_that_does_not_know_the_replacement_is_not_asked_again() {
+        for (status, newer) in [("426 Upgrade Required", false), ("404 Not Found", false), ("202 Accepted", true)] {
+            let dir = tempfile::tempdir().expect("a directory");
+            let paths = Paths::new(dir.path());
+            let listener = UnixListener::bind(paths.socket()).expect("bound");
+            let server = std::thread::spawn(move || {
+                let (mut stream, _) = listener.accept().expect("a client");
+                assert!(stream.read(&mut [0_u8; 4096]).expect("readable") > 0, "no request");
+                stream.write_all(format!("HTTP/1.0 {status}\r\n\r\n").as_bytes()).expect("answered");
+            });
+            let answer = post_replace(&paths, Path::new("/bin/swarm"), false).expect("an answer");
+            server.join().expect("no panic");
+            assert_eq!(matches!(answer, Replacement::Begun), newer, "{status}");
+            assert_eq!(matches!(answer, Replacement::Impossible(_)), !newer, "{status}");
+        }
+    }
 
     #[test]
     fn another_users_supervisor_gets_no_request() {

@@ -30,7 +30,7 @@ pub enum Enclosing {
 
 impl Enclosing {
     /// Finds the outermost worker of this state directory that this process belongs to. A worker of another state
-    /// directory does not count: whoever starts a supervisor there for another directory wants it to end with him.
+    /// directory does not count: what it starts in a state directory of its own, such as that of a test, ends with it.
     pub fn find(paths: &Paths) -> Self {
         let boot = procfs::boot_id();
         let mut found = Self::None;

@@ -5,6 +5,7 @@ pub mod client;
 mod enclosing;
 pub mod server;
 mod start;
+pub mod supervision;
 
 use std::os::unix::fs::MetadataExt as _;
 use std::sync::OnceLock;

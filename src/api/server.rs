@@ -16,8 +16,9 @@ use axum::{Json, Router};
 use serde::de::DeserializeOwned;
 use swarm_actors::supervisor::{Exit, Request, SupervisorHandle};
 use swarm_model::{
-    Answer, CleanRequest, FlowRequest, Hello, KillRequest, LoopRequest, MergeRequest, NudgeRequest, RecoverRequest,
-    RespawnRequest, Route as _, RunRequest, SpawnRequest,
+    Answer, Caller, CleanRequest, FlowOrder, FlowRequest, Hello, KillRequest, LoopOrder, LoopRequest, MergeOrder,
+    MergeRequest, NudgeRequest, RecoverRequest, Refusal, RefusalKind, RespawnRequest, Route as _, RunOrder, RunRequest,
+    SpawnRequest,
 };
 use tokio::sync::mpsc::UnboundedReceiver;
 use tokio_stream::StreamExt as _;
@@ -27,6 +28,7 @@ use crate::api::{BUILD_HEADER, REPLACE_ROUTE, Replace, SENT_HEADER, build, build
 use crate::processes::guard;
 use swarm_store::events::EventLog;
 use swarm_store::{nudges as nudge_files, views};
+use swarm_sys::attributes;
 use swarm_sys::clock::boot_ms;
 use swarm_sys::paths::Paths;
 
@@ -95,6 +97,9 @@ async fn admit(request: HttpRequest, next: Next) -> Response {
 
 async fn spawn(State(context): State<Context>, body: Bytes) -> Result<Response, Malformed> {
     let mut request: SpawnRequest = parse(&body)?;
+    if let Some(refusal) = is_elsewhere(&request.caller) {
+        return Ok(refused(refusal.of(&request.name)).await);
+    }
     if request.caller.environment.is_empty() {
         request.caller.environment = request.contract.environment.clone();
     }
@@ -119,16 +124,26 @@ async fn clean(State(context): State<Context>, body: Bytes) -> Result<Response, 
 
 async fn respawn(State(context): State<Context>, body: Bytes) -> Result<Response, Malformed> {
     let request: RespawnRequest = parse(&body)?;
+    if let Some(refusal) = is_elsewhere(&request.caller) {
+        return Ok(refused(refusal.of(&request.name)).await);
+    }
     Ok(answers(&context, Request::Respawn(Box::new(request))).await)
 }
 
 async fn recover(State(context): State<Context>, body: Bytes) -> Result<Response, Malformed> {
     let request: RecoverRequest = parse(&body)?;
+    if let Some(refusal) = is_elsewhere(&request.caller) {
+        return Ok(refused(refusal.of(&request.name)).await);
+    }
     Ok(answers(&context, Request::Recover(Box::new(request))).await)
 }
 
 async fn merge(State(context): State<Context>, body: Bytes) -> Result<Response, Malformed> {
     let request: MergeRequest = parse(&body)?;
+    let starts = matches!(request.order, MergeOrder::Add { .. } | MergeOrder::Retry { .. });
+    if let Some(refusal) = is_elsewhere(&request.caller).filter(|_| starts) {
+        return Ok(refused(refusal).await);
+    }
     Ok(stream(context.handle.merge(request)).await)
 }
 
@@ -138,16 +153,27 @@ async fn queues(State(context): State<Context>) -> Response {
 
 async fn run(State(context): State<Context>, body: Bytes) -> Result<Response, Malformed> {
     let request: RunRequest = parse(&body)?;
+    let starts = matches!(request.order, RunOrder::Begin { .. } | RunOrder::Resume { .. });
+    if let Some(refusal) = is_elsewhere(&request.caller).filter(|_| starts) {
+        return Ok(refused(refusal).await);
+    }
     Ok(stream(context.handle.run(request)).await)
 }
 
 async fn ralph(State(context): State<Context>, body: Bytes) -> Result<Response, Malformed> {
     let request: LoopRequest = parse(&body)?;
+    let starts = matches!(request.order, LoopOrder::Begin { .. } | LoopOrder::Resume { .. });
+    if let Some(refusal) = is_elsewhere(&request.caller).filter(|_| starts) {
+        return Ok(refused(refusal).await);
+    }
     Ok(stream(context.handle.ralph(request)).await)
 }
 
 async fn flow(State(context): State<Context>, body: Bytes) -> Result<Response, Malformed> {
     let request: FlowRequest = parse(&body)?;
+    if let Some(refusal) = is_elsewhere(&request.caller).filter(|_| matches!(request.order, FlowOrder::Run(_))) {
+        return Ok(refused(refusal).await);
+    }
     Ok(stream(context.handle.flow(request)).await)
 }
 
@@ -167,6 +193,24 @@ async fn nudges(State(context): State<Context>) -> Response {
         Ok(Ok(listed)) => Json(listed.nudges.into_iter().map(|(file, _)| file).collect::<Vec<_>>()).into_response(),
         Ok(Err(_)) | Err(_) => StatusCode::INTERNAL_SERVER_ERROR.into_response(),
     }
+}
+
+/// Refuses a request that starts something for a caller in other namespaces: the work would start in those of the
+/// supervisor, which may see and reach more than the caller, or less.
+fn is_elsewhere(caller: &Caller) -> Option<Refusal> {
+    let kind = caller.namespaces.as_ref()?.difference(&attributes::namespaces()?)?;
+    let cause =
+        format!("this command runs in another {kind} namespace than the supervisor, where its work would start");
+    let remedy = "run it where the supervisor runs, or set SWARM_DIR to another directory to use a supervisor here";
+    Some(Refusal::new(RefusalKind::Invalid, cause).remedy(remedy))
+}
+
+async fn refused(refusal: Refusal) -> Response {
+    let (answers, receiver) = tokio::sync::mpsc::unbounded_channel();
+    let _ = answers.send(Answer::Refused(refusal));
+    let _ = answers.send(Answer::Done);
+    drop(answers);
+    stream(receiver).await
 }
 
 async fn answers(context: &Context, request: Request) -> Response {

@@ -1,9 +1,9 @@
 //! Start and replacement of the supervisor by a client.
 //!
-//! | the client is | there is no supervisor | the supervisor is older |
-//! |---|---|---|
-//! | in no worker | the client starts a guard | the guard executes the client's program; an older guard cannot: the supervisor ends, and the client starts a guard |
-//! | in a worker | the worker's shim starts a guard beside itself, outside the worker | the guard executes the client's program; an older guard cannot: refused |
+//! - No supervisor, and the client is in no worker: it starts a guard.
+//! - No supervisor, and the client is in a worker: the shim starts a guard beside itself, outside of the worker.
+//! - An older supervisor: its guard executes the client's program. If the guard cannot, a client in no worker ends the
+//!   supervisor and starts a guard; a client in a worker is refused.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read as _};
@@ -264,7 +264,6 @@ fn replace_by_guard(paths: &Paths, again: bool) -> Result<Option<String>, Refusa
     let boot = procfs::boot_id();
     let open = |pid| processes::pidfd(&procfs::identity(pid, &boot)?, &boot).ok().flatten();
     let (supervisor, guard) = (open(old.pid), old.guard.and_then(open));
-    let watch = watch_socket(paths).map_err(|error| internal(&format!("cannot watch the socket: {error}")))?;
     match post_replace(paths, &program, again)? {
         Replacement::Begun => {}
         Replacement::NotOlder => return Ok(None),
@@ -273,19 +272,29 @@ fn replace_by_guard(paths: &Paths, again: bool) -> Result<Option<String>, Refusa
     if supervisor.is_some_and(|fd| !processes::wait_all_gone(&[fd], END_MAX)) {
         return Err(internal(&format!("the supervisor (pid {}) did not end within 10 s", old.pid)));
     }
+    await_socket(paths, guard.as_ref()).map_err(|error| internal(&format!("cannot watch the socket: {error}")))?;
+    drop(turn);
+    Ok(None)
+}
+
+/// Waits until a supervisor listens, as long as its guard lives. After that, the next request starts a supervisor, or
+/// says why there is none.
+///
+/// # Errors
+/// Fails if the directory of the socket cannot be watched.
+pub fn await_socket(paths: &Paths, guard: Option<&OwnedFd>) -> io::Result<()> {
+    let watch = watch_socket(paths)?;
     let deadline = Instant::now() + START_MAX;
     while connect(paths).is_err_and(|error| nobody(&error)) {
         let left = deadline.saturating_duration_since(Instant::now());
-        let guard_is_gone = guard.as_ref().is_none_or(|guard| processes::wait_readable(guard, Duration::ZERO));
+        let guard_is_gone = guard.is_none_or(|guard| processes::wait_readable(guard, Duration::ZERO));
         if left.is_zero() || guard_is_gone {
-            // The next attempt starts a supervisor, or says why there is none.
             break;
         }
-        wait_either(&watch, guard.as_ref(), left);
+        wait_either(&watch, guard, left);
         let _ = watch.read_events();
     }
-    drop(turn);
-    Ok(None)
+    Ok(())
 }
 
 /// Watches for the socket of a new supervisor. Its mode is set after it listens.

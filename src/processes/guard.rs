@@ -38,6 +38,8 @@ const KILLS_PAUSE: Duration = Duration::from_millis(500);
 
 /// Content of the lock file, instead of the holder's pid, after a stop that a person requested.
 const STOPPED: &[u8] = b"stopped\n";
+/// The same after a stop because there was nothing left to supervise.
+const IDLE: &[u8] = b"idle\n";
 /// First byte of the message of an intended end.
 const FAREWELL: u8 = b'b';
 /// First byte of the message that another program must be executed. Its path follows.
@@ -127,11 +129,13 @@ fn run(root: &Path, mode: Option<&str>) -> io::Result<()> {
     }
 }
 
-/// Starts a new session, so that no signals of a terminal arrive, and replaces the first caller's limits by the user's.
+/// Starts a new session, so that no signals of a terminal arrive, and replaces the first caller's limits and attributes
+/// by the user's.
 fn leave_the_caller() -> io::Result<()> {
     let _ = nix::unistd::setsid();
     nix::unistd::chdir("/")?;
     nix::sys::stat::umask(nix::sys::stat::Mode::from_bits_truncate(0o077));
+    swarm_sys::attributes::reset();
     for resource in [
         Resource::RLIMIT_NOFILE,
         Resource::RLIMIT_FSIZE,
@@ -307,10 +311,26 @@ pub fn start_late(root: &Path) {
 
 /// Records in the lock file that its holder was stopped on request. The record stays until the next supervisor takes
 /// the lock. Overwrites the existing content, so that a full disk has room for it.
-pub fn mark_stopped(mut lock: &File) {
-    if let Err(error) = lock.seek(SeekFrom::Start(0)).and_then(|_| lock.write_all(STOPPED)) {
+pub fn mark_stopped(lock: &File) {
+    if let Err(error) = mark(lock, STOPPED) {
         tracing::warn!(%error, "a worker's end may start a supervisor again");
     }
+}
+
+/// Records in the lock file that its holder ended because it was idle.
+pub fn mark_idle(lock: &File) {
+    if let Err(error) = mark(lock, IDLE) {
+        tracing::warn!(%error, "a waiting command may start a supervisor again");
+    }
+}
+
+fn mark(mut lock: &File, text: &[u8]) -> io::Result<()> {
+    lock.seek(SeekFrom::Start(0)).and_then(|_| lock.write_all(text))
+}
+
+/// Reports whether the last supervisor ended because it was idle.
+pub fn is_idle(root: &Path) -> bool {
+    std::fs::read(Paths::new(root).supervisor_lock()).is_ok_and(|text| text.starts_with(IDLE))
 }
 
 /// Reports whether the last supervisor was stopped on request.

@@ -113,7 +113,7 @@ impl ShimLauncher {
             (None, Some(name)) => Server::Name(name.clone()),
             (None, None) => Server::Default,
         };
-        let tmux = Tmux::new(server, &caller.environment);
+        let tmux = Tmux::new(server, &caller.environment).with_umask(caller.umask);
         let executable = self.executable.to_string_lossy().into_owned();
         let dir_text = dir.to_string_lossy().into_owned();
         let cwd = spec.worktree.as_ref().map_or(spec.contract.cwd.as_str(), |tree| tree.path.as_str());
@@ -181,13 +181,15 @@ impl ShimLauncher {
 }
 
 impl Gate {
-    async fn open(mut self) -> Result<(), LaunchError> {
+    async fn open(mut self) -> Result<Vec<String>, LaunchError> {
         let said = match self.link.write_all(b"go\n").await {
             Ok(()) => read_line(&mut self.link, EXEC_MAX).await,
             Err(error) => Err(error),
         };
         match said.as_deref() {
-            Ok("started") => Ok(()),
+            Ok(line) if line.starts_with("started ") => {
+                Ok(serde_json::from_str(&line["started ".len()..]).unwrap_or_default())
+            }
             Ok(line) if line.starts_with("failed ") => {
                 let failure = LaunchError::Exec(line["failed ".len()..].to_owned());
                 blocking(move || {
@@ -203,7 +205,7 @@ impl Gate {
     /// Ends a shim that died or hung after the commit, or that could not be told to go. It must end before the
     /// handshake is closed: end of file would mean "go", because the row still exists. Afterwards the name of the
     /// contract's file shows whether the command was executed.
-    fn without_answer(self) -> Result<(), LaunchError> {
+    fn without_answer(self) -> Result<Vec<String>, LaunchError> {
         self.end_shim();
         Err(LaunchError::NotStarted("the shim ended before it could start the worker".to_owned()))
     }
@@ -270,7 +272,7 @@ impl Launcher for ShimLauncher {
         })
     }
 
-    fn open(&self, prepared: Prepared) -> BoxFuture<'_, Result<(), LaunchError>> {
+    fn open(&self, prepared: Prepared) -> BoxFuture<'_, Result<Vec<String>, LaunchError>> {
         Box::pin(async move {
             let token = prepared.lease.token.clone();
             let gate = prepared
@@ -280,7 +282,7 @@ impl Launcher for ShimLauncher {
             let opened = gate.open().await;
             // An exec cannot be undone: the worker runs, with or without its shim.
             match opened {
-                Err(LaunchError::NotStarted(_)) if was_executed(&self.paths, &token) => Ok(()),
+                Err(LaunchError::NotStarted(_)) if was_executed(&self.paths, &token) => Ok(Vec::new()),
                 opened => opened,
             }
         })

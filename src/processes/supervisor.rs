@@ -78,9 +78,11 @@ fn run(paths: &Paths, guard: Option<i32>, inherited: &mut Inherited) -> io::Resu
         .build()?;
     first_thread(&runtime)?;
     let exit = runtime.block_on(supervise(paths, guard, inherited));
-    if matches!(exit, Ok((Exit::Asked, _))) {
-        // Before the lock is released, so that its next holder sees this.
-        guard::mark_stopped(&lock);
+    // Before the lock is released, so that its next holder sees this.
+    match exit {
+        Ok((Exit::Asked, _)) => guard::mark_stopped(&lock),
+        Ok((Exit::Idle, _)) => guard::mark_idle(&lock),
+        _ => {}
     }
     runtime.shutdown_timeout(SHUTDOWN_MAX);
     exit

@@ -96,7 +96,7 @@ fn run(dir: &Path, is_prepared: impl FnOnce()) -> io::Result<()> {
         return Ok(());
     }
     match child.open_gate() {
-        Ok(()) => link.say("started"),
+        Ok(warnings) => link.say(&format!("started {}", serde_json::to_string(&warnings)?)),
         Err(failure) => {
             groups.remove();
             link.say(&format!("failed {failure}"));
