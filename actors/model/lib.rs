@@ -30,13 +30,13 @@ pub use metadata::Metadata;
 pub use name::{NameError, WorkerName, nearest};
 pub use nudges::{Every, NudgeLine, NudgeOrder, NudgeRequest, NudgeSettings};
 pub use records::{
-    BaseRef, Contract, Ended, Environment, ExitRecord, Lease, ProcessId, Reason, RestartPolicy, Resume, Rlimit, Rungs,
-    Spec, TmuxPane, TmuxPlace, Token, Usage, Wanted, WantedState, WorktreePlan, worker_dir_name,
+    Attributes, BaseRef, Contract, Ended, Environment, ExitRecord, Lease, ProcessId, Reason, RestartPolicy, Resume,
+    Rlimit, Rungs, Spec, TmuxPane, TmuxPlace, Token, Usage, Wanted, WantedState, WorktreePlan, worker_dir_name,
 };
 pub use recovery::Recovery;
 pub use request::{
-    Answer, Build, Caller, CleanRequest, Hello, KillRequest, RecoverRequest, Refusal, RefusalKind, RespawnRequest,
-    Scope, SpawnRequest, Spawned, WorkerLine, WorktreeRequest,
+    Answer, Build, Caller, CleanRequest, Hello, KillRequest, Namespaces, RecoverRequest, Refusal, RefusalKind,
+    RespawnRequest, Scope, SpawnRequest, Spawned, WorkerLine, WorktreeRequest,
 };
 pub use route::{LoopAnswer, Reply, Route};
 pub use row::{Row, RowError, RowKey, RowTmux, RowWorktree, SwarmMeta, Wire, WireStatus};

@@ -96,6 +96,9 @@ pub struct Contract {
     pub rlimits: Vec<Rlimit>,
     #[serde(default)]
     pub nice: i32,
+    /// Absent in contracts of older versions: the worker then has those of the supervisor.
+    #[serde(default, skip_serializing_if = "Attributes::is_unknown")]
+    pub attributes: Attributes,
     #[serde(default)]
     pub tmux: Option<TmuxPlace>,
     #[serde(default)]
@@ -122,6 +125,23 @@ pub struct Contract {
     /// Resource limits.
     #[serde(default, skip_serializing_if = "Limits::is_none")]
     pub limits: Limits,
+}
+
+/// Attributes of the caller's process that the scheduler and the memory management of the kernel use.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Attributes {
+    /// CPUs on which the process may run, as in `Cpus_allowed_list` of proc(5): `0-3,8`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cpus: Option<String>,
+    /// Preference of the kernel when it kills for lack of memory, from -1000 to 1000.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub oom_score_adj: Option<i32>,
+}
+
+impl Attributes {
+    pub fn is_unknown(&self) -> bool {
+        *self == Self::default()
+    }
 }
 
 /// Resource limit of the caller's process, by its number in `<sys/resource.h>`.

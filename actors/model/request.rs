@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use super::loops::LoopLine;
 use super::merge::MergeLine;
 use super::nudges::NudgeLine;
-use super::records::{Contract, Environment, Rlimit};
+use super::records::{Attributes, Contract, Environment, Rlimit};
 use super::run::RunLine;
 use crate::flow::FlowLine;
 
@@ -27,6 +27,34 @@ pub struct Caller {
     pub umask: u32,
     pub rlimits: Vec<Rlimit>,
     pub nice: i32,
+    /// Absent in requests of older versions.
+    #[serde(default, skip_serializing_if = "Attributes::is_unknown")]
+    pub attributes: Attributes,
+    /// Namespaces of the process. `None` if they are unknown.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub namespaces: Option<Namespaces>,
+}
+
+/// Inode numbers of a process's namespaces.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Namespaces {
+    pub mount: u64,
+    pub process: u64,
+    pub network: u64,
+    pub user: u64,
+}
+
+impl Namespaces {
+    /// Returns the kind of the first namespace that differs. `None` if all are the same.
+    pub fn difference(&self, other: &Self) -> Option<&'static str> {
+        let kinds = [
+            ("mount", self.mount == other.mount),
+            ("process", self.process == other.process),
+            ("network", self.network == other.network),
+            ("user", self.user == other.user),
+        ];
+        kinds.into_iter().find(|(_, is_same)| !is_same).map(|(kind, _)| kind)
+    }
 }
 
 /// `POST /v1/workers`.

@@ -57,8 +57,9 @@ pub trait Launcher: Send + Sync {
     /// the environment of `caller`.
     fn prepare<'a>(&'a self, spec: &'a Spec, caller: &'a Caller) -> BoxFuture<'a, Result<Prepared, LaunchError>>;
 
-    /// Opens the gate, and waits until the kernel reports whether exec succeeded.
-    fn open(&self, prepared: Prepared) -> BoxFuture<'_, Result<(), LaunchError>>;
+    /// Opens the gate, and waits until the kernel reports whether exec succeeded. Returns a warning for each attribute
+    /// of the caller that the worker could not take over.
+    fn open(&self, prepared: Prepared) -> BoxFuture<'_, Result<Vec<String>, LaunchError>>;
 
     /// Tells the shim to give up, and waits until it has ended.
     fn withdraw(&self, prepared: Prepared) -> BoxFuture<'_, ()>;

@@ -166,7 +166,7 @@ impl Launcher for FakeLauncher {
         })
     }
 
-    fn open(&self, prepared: Prepared) -> BoxFuture<'_, Result<(), LaunchError>> {
+    fn open(&self, prepared: Prepared) -> BoxFuture<'_, Result<Vec<String>, LaunchError>> {
         Box::pin(async move {
             let (lease, gate) = (prepared.lease.clone(), gate_of(prepared));
             self.note_commit(&gate.key, &lease);
@@ -177,7 +177,7 @@ impl Launcher for FakeLauncher {
             gate.go()?;
             // The exec happened: the worker runs, even if its shim dies.
             let _ = self.script.after("open").await;
-            Ok(())
+            Ok(Vec::new())
         })
     }
 

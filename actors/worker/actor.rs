@@ -469,5 +469,8 @@ pub fn caller_of(contract: &Contract, request: &str) -> Caller {
         umask: contract.umask,
         rlimits: contract.rlimits.clone(),
         nice: contract.nice,
+        attributes: contract.attributes.clone(),
+        // A request inside this process: its caller is not another one.
+        namespaces: None,
     }
 }

@@ -98,9 +98,11 @@ pub async fn launch(ports: &Ports, registry: &RegistryHandle, mut start: Start) 
         return Err(error::of_launch(&error).of(&start.name));
     }
     match attempt.run().await {
-        Ok((lease, row, note)) => {
+        Ok((lease, row, note, warnings)) => {
             let notes = found(&start.tree, spec.worktree.as_ref()).into_iter().chain(note).collect();
-            Ok(started(&spec, lease, row, notes))
+            let mut started = started(&spec, lease, row, notes);
+            started.spawned.warnings.extend(warnings);
+            Ok(started)
         }
         Err(refusal) => Err(refusal.of(&start.name)),
     }
@@ -115,7 +117,7 @@ struct Attempt<'a> {
 }
 
 impl Attempt<'_> {
-    async fn run(&self) -> Result<(Lease, Row, Option<String>), Refusal> {
+    async fn run(&self) -> Result<(Lease, Row, Option<String>, Vec<String>), Refusal> {
         let (prepared, note) = match self.prepare().await {
             Ok(prepared) => prepared,
             Err(refusal) => {
@@ -135,14 +137,16 @@ impl Attempt<'_> {
             return Err(refusal);
         }
         // Step 5.
-        if let Err(error) = self.ports.launcher.open(prepared).await {
-            self.withdraw_row(&row).await;
-            let refusal = error::of_launch(&error);
-            self.abandon(&refusal).await;
-            self.take_back().await;
-            return Err(refusal);
+        match self.ports.launcher.open(prepared).await {
+            Ok(warnings) => Ok((lease, row, note, warnings)),
+            Err(error) => {
+                self.withdraw_row(&row).await;
+                let refusal = error::of_launch(&error);
+                self.abandon(&refusal).await;
+                self.take_back().await;
+                Err(refusal)
+            }
         }
-        Ok((lease, row, note))
     }
 
     /// Steps 2 and 3.

@@ -75,6 +75,7 @@ impl WorkerRecord {
             umask: caller.umask,
             rlimits: caller.rlimits.clone(),
             nice: caller.nice,
+            attributes: caller.attributes.clone(),
             tmux: row.tmux.as_ref().map(|tmux| TmuxPlace {
                 session: tmux.session.clone(),
                 socket: tmux.socket.clone(),

@@ -2,20 +2,20 @@
 //! requests whose connection broke.
 
 use std::collections::BTreeSet;
-use std::fs::{File, OpenOptions};
 use std::io::{self, BufRead as _, BufReader, Read as _, Write as _};
-use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as _};
+use std::os::unix::fs::MetadataExt as _;
 use std::os::unix::net::UnixStream;
-use std::process::Stdio;
+use std::path::Path;
 use std::time::Duration;
 
 use nix::sys::socket::{getsockopt, sockopt::PeerCredentials};
-use swarm_actors::registry::store;
 use swarm_model::{Answer, Hello, Refusal, RefusalKind, Reply, Route};
 
-use crate::api::{BUILD_HEADER, SENT_HEADER, build_text};
+use super::start::{self, Replacement};
+use super::supervision::stopped;
+use crate::api::{BUILD_HEADER, REPLACE_ROUTE, Replace, SENT_HEADER, build_text};
+use crate::processes::guard;
 use swarm_sys::clock::boot_ms;
-use swarm_sys::files::lock;
 use swarm_sys::paths::Paths;
 use swarm_sys::{processes, procfs};
 
@@ -23,10 +23,6 @@ use swarm_sys::{processes, procfs};
 const FIRST_BYTE_MAX: Duration = Duration::from_secs(5);
 /// Maximum wait for further bytes: work such as creating a worktree of a large repository may take long.
 const WORK_MAX: Duration = Duration::from_secs(16 * 60);
-/// Maximum time for a supervisor to start and to adopt all workers.
-const START_MAX: Duration = Duration::from_secs(20);
-/// Minimum file size limit of a supervisor in bytes, for the registry and the records.
-const SUPERVISOR_FILE_BYTES_MIN: u64 = 64 << 20;
 /// Maximum number of attempts for one request whose connections break.
 const ATTEMPTS_MAX: u32 = 6;
 
@@ -36,7 +32,19 @@ enum Broken {
     Connection,
     /// The supervisor is an older program: replace it.
     Upgrade,
+    /// The supervisor answered with this HTTP status and text.
+    Status(u16, String),
     Refused(Refusal),
+}
+
+impl From<Broken> for Refusal {
+    fn from(broken: Broken) -> Self {
+        match broken {
+            Broken::Refused(refusal) => refusal,
+            Broken::Status(status, text) => internal(&format!("HTTP status {status}: {text}")),
+            Broken::Connection | Broken::Upgrade => internal("the connection broke"),
+        }
+    }
 }
 
 /// Sends the request to its route and hands every reply to `each`.
@@ -44,11 +52,28 @@ enum Broken {
 /// # Errors
 /// Fails if the request could not be carried out at all; refusals of single workers arrive as replies.
 pub fn post<R: Route>(paths: &Paths, request: &R, each: &mut dyn FnMut(Reply<R::Answer>)) -> Result<(), Refusal> {
-    post_raw(paths, request, &mut |line| {
+    post_lines(paths, request, false, &mut replies::<R>(each))
+}
+
+/// Like [`post`], for a request that is answered when something has happened: it is not repeated if a person stops the
+/// supervisor meanwhile.
+///
+/// # Errors
+/// As [`post`], and if the supervisor is stopped before it answers.
+pub fn post_and_wait<R: Route>(
+    paths: &Paths,
+    request: &R,
+    each: &mut dyn FnMut(Reply<R::Answer>),
+) -> Result<(), Refusal> {
+    post_lines(paths, request, true, &mut replies::<R>(each))
+}
+
+fn replies<R: Route>(each: &mut dyn FnMut(Reply<R::Answer>)) -> impl FnMut(Answer) {
+    move |line| {
         if let Some(reply) = Reply::of::<R>(line) {
             each(reply);
         }
-    })
+    }
 }
 
 /// The same for callers that handle the lines of several routes alike. The last line, `Done`, is
@@ -57,6 +82,10 @@ pub fn post<R: Route>(paths: &Paths, request: &R, each: &mut dyn FnMut(Reply<R::
 /// # Errors
 /// As [`post`].
 pub fn post_raw<R: Route>(paths: &Paths, request: &R, each: &mut dyn FnMut(Answer)) -> Result<(), Refusal> {
+    post_lines(paths, request, false, each)
+}
+
+fn post_lines<R: Route>(paths: &Paths, request: &R, waits: bool, each: &mut dyn FnMut(Answer)) -> Result<(), Refusal> {
     let mut answered = BTreeSet::new();
     let mut fresh = |answer: Answer| {
         // A repeated request is answered again from the start; answers that were already delivered are dropped.
@@ -79,9 +108,10 @@ pub fn post_raw<R: Route>(paths: &Paths, request: &R, each: &mut dyn FnMut(Answe
     for attempt in 1..=ATTEMPTS_MAX {
         match attempt_post(paths, R::PATH, &text, &mut fresh) {
             Ok(()) => return Ok(()),
-            Err(Broken::Refused(refusal)) => return Err(refusal),
-            Err(Broken::Upgrade) => replace(paths)?,
+            Err(Broken::Upgrade) => start::replace(paths)?,
+            Err(Broken::Connection) if waits && guard::is_stopped(paths.root()) => return Err(stopped()),
             Err(Broken::Connection) => {}
+            Err(broken) => return Err(broken.into()),
         }
         text = repeated(&text, attempt).map_err(|error| internal(&error.to_string()))?;
     }
@@ -99,7 +129,7 @@ fn repeated(text: &[u8], attempt: u32) -> serde_json::Result<Vec<u8>> {
 }
 
 fn attempt_post(paths: &Paths, route: &str, body: &[u8], each: &mut dyn FnMut(Answer)) -> Result<(), Broken> {
-    let stream = connect_or_start(paths)?;
+    let stream = connect_or_start(paths).map_err(Broken::Refused)?;
     let mut answers = send(stream, "POST", route, body)?;
     // The supervisor has started to process the request.
     let _ = answers.get_ref().set_read_timeout(Some(WORK_MAX));
@@ -151,7 +181,7 @@ fn send(stream: UnixStream, method: &str, route: &str, body: &[u8]) -> Result<Bu
         status => {
             let mut text = String::new();
             let _ = reply.take(4096).read_to_string(&mut text);
-            Err(Broken::Refused(internal(&format!("HTTP status {status}: {}", text.trim()))))
+            Err(Broken::Status(status, text.trim().to_owned()))
         }
     }
 }
@@ -185,7 +215,7 @@ fn is_timeout(error: &io::Error) -> bool {
 ///
 /// # Errors
 /// Fails if nobody listens, or if another user does: a request contains the caller's whole environment.
-fn connect(paths: &Paths) -> io::Result<UnixStream> {
+pub(super) fn connect(paths: &Paths) -> io::Result<UnixStream> {
     let stream = loop {
         match UnixStream::connect(paths.socket()) {
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
@@ -208,113 +238,17 @@ fn is_trusted(peer: u32, me: u32, owner: u32) -> bool {
     peer == me || peer == owner || peer == 0
 }
 
-fn connect_or_start(paths: &Paths) -> Result<UnixStream, Broken> {
+pub(super) fn connect_or_start(paths: &Paths) -> Result<UnixStream, Refusal> {
     match connect(paths) {
         Ok(stream) => Ok(stream),
-        Err(error) if nobody(&error) => start(paths).map_err(Broken::Refused),
-        Err(error) => Err(Broken::Refused(internal(&error.to_string()))),
+        Err(error) if nobody(&error) => start::start(paths),
+        Err(error) => Err(internal(&error.to_string())),
     }
 }
 
-fn nobody(error: &io::Error) -> bool {
+/// Reports whether an error of [`connect`] means that there is no supervisor.
+pub(super) fn nobody(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused)
-}
-
-/// Starts a supervisor unless another command has started one in the meantime. A lock serializes concurrent commands.
-fn start(paths: &Paths) -> Result<UnixStream, Refusal> {
-    let failed = |step: &str, error: &io::Error| Refusal::new(RefusalKind::Internal, format!("cannot {step}: {error}"));
-    make_dirs(paths).map_err(|error| failed(&format!("create {}", paths.root().display()), &error))?;
-    check_limits()?;
-    let _turn = take_turn(paths).map_err(|error| failed("lock the start of the supervisor", &error))?;
-    let deadline = std::time::Instant::now() + START_MAX;
-    loop {
-        match connect(paths) {
-            Ok(stream) => return Ok(stream),
-            Err(error) if nobody(&error) => {}
-            Err(error) => return Err(internal(&error.to_string())),
-        }
-        let said = start_once(paths).map_err(|error| failed("start the supervisor", &error))?;
-        // Retry if a supervisor that another guard has just started holds the lock, or if the new one was killed before
-        // it printed anything. Both cases have taken some time already.
-        let again = said.is_empty() || said.contains(crate::processes::supervisor::ANOTHER);
-        if said != "ready" && (!again || std::time::Instant::now() > deadline) {
-            // An unreadable registry is reported with the same message as by commands that only read.
-            if let Err(error) = store::load(&paths.state()) {
-                return Err(swarm_actors::worker::of_store(&error));
-            }
-            let cause = said.strip_prefix("error ").unwrap_or("no reason given").to_owned();
-            let remedy = format!("see {}", paths.supervisor_log().display());
-            return Err(
-                Refusal::new(RefusalKind::Internal, format!("the supervisor cannot start: {cause}")).remedy(remedy)
-            );
-        }
-    }
-}
-
-fn start_once(paths: &Paths) -> io::Result<String> {
-    let (reader, writer) = nix::unistd::pipe2(nix::fcntl::OFlag::O_CLOEXEC)?;
-    crate::processes::guard::start(paths.root(), Stdio::from(writer))?;
-    Ok(read_ready(File::from(reader)))
-}
-
-/// Returns the supervisor's first line; empty if the supervisor died or took too long.
-fn read_ready(mut pipe: File) -> String {
-    let deadline = std::time::Instant::now() + START_MAX;
-    let mut line = Vec::new();
-    while !line.ends_with(b"\n") {
-        let left = deadline.saturating_duration_since(std::time::Instant::now());
-        let mut bytes = [0_u8; 1024];
-        let ready = !left.is_zero() && processes::wait_readable(&pipe, left);
-        match if ready { pipe.read(&mut bytes) } else { Ok(0) } {
-            Ok(0) => break,
-            Ok(count) => line.extend_from_slice(&bytes[..count]),
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            Err(_) => break,
-        }
-    }
-    String::from_utf8_lossy(&line).lines().next().unwrap_or_default().to_owned()
-}
-
-fn make_dirs(paths: &Paths) -> io::Result<()> {
-    for dir in [paths.root().to_owned(), paths.logs(), paths.workers()] {
-        std::fs::DirBuilder::new().recursive(true).mode(0o700).create(dir)?;
-    }
-    Ok(())
-}
-
-/// Checks that the inherited file size limit allows a supervisor to write its files.
-fn check_limits() -> Result<(), Refusal> {
-    use nix::libc::RLIM_INFINITY;
-    use nix::sys::resource::{Resource, getrlimit, setrlimit};
-    let (soft, hard) = getrlimit(Resource::RLIMIT_FSIZE).unwrap_or((RLIM_INFINITY, RLIM_INFINITY));
-    if hard >= SUPERVISOR_FILE_BYTES_MIN {
-        return Ok(());
-    }
-    // The guard raises the limit if that is allowed; here it is only tested.
-    if setrlimit(Resource::RLIMIT_FSIZE, soft, RLIM_INFINITY).is_ok() {
-        let _ = setrlimit(Resource::RLIMIT_FSIZE, soft, hard);
-        return Ok(());
-    }
-    let cause = format!("the file size limit of {hard} bytes is too small for a supervisor");
-    let remedy = "raise it with 'ulimit -f', or run 'swarm supervisor restart' in another shell first";
-    Err(Refusal::new(RefusalKind::Internal, cause).remedy(remedy))
-}
-
-fn take_turn(paths: &Paths) -> io::Result<File> {
-    let path = paths.root().join("start.lock");
-    let lock = OpenOptions::new().read(true).write(true).create(true).truncate(false).mode(0o600).open(path)?;
-    if lock.try_lock().is_ok() {
-        return Ok(lock);
-    }
-    let (sender, receiver) = std::sync::mpsc::channel();
-    std::thread::Builder::new().spawn(move || sender.send(lock::lock(&lock).map(|()| lock)))?;
-    match receiver.recv_timeout(START_MAX) {
-        Ok(locked) => locked,
-        Err(_) => Err(io::Error::other(format!(
-            "another command has been starting the supervisor for {}s",
-            START_MAX.as_secs()
-        ))),
-    }
 }
 
 /// Returns the refusal for a supervisor that does not answer, with its pid and state.
@@ -335,8 +269,13 @@ fn unresponsive(stream: &UnixStream, waited: Duration) -> Refusal {
     Refusal::new(RefusalKind::Internal, cause).remedy(remedy)
 }
 
-fn internal(cause: &str) -> Refusal {
+pub(super) fn internal(cause: &str) -> Refusal {
     Refusal::new(RefusalKind::Internal, format!("cannot talk to the supervisor: {cause}"))
+}
+
+/// Reports whether a supervisor accepts connections.
+pub fn is_running(paths: &Paths) -> bool {
+    connect(paths).is_ok()
 }
 
 /// Returns the supervisor's description of itself; `None` if no supervisor is running.
@@ -357,8 +296,8 @@ pub fn get(paths: &Paths, route: &str) -> Result<Option<String>, Refusal> {
     let mut text = String::new();
     match send(stream, "GET", route, b"") {
         Ok(mut reply) => drop(reply.read_to_string(&mut text)),
-        Err(Broken::Refused(refusal)) => return Err(refusal),
         Err(Broken::Connection | Broken::Upgrade) => return Ok(None),
+        Err(broken) => return Err(broken.into()),
     }
     Ok(Some(text))
 }
@@ -368,11 +307,7 @@ pub fn get(paths: &Paths, route: &str) -> Result<Option<String>, Refusal> {
 /// # Errors
 /// Fails with the reason if no supervisor could be started.
 pub fn ensure(paths: &Paths) -> Result<(), Refusal> {
-    match connect_or_start(paths) {
-        Ok(_) => Ok(()),
-        Err(Broken::Refused(refusal)) => Err(refusal),
-        Err(Broken::Connection | Broken::Upgrade) => Err(internal("the connection broke")),
-    }
+    connect_or_start(paths).map(drop)
 }
 
 /// Successor of a supervisor that is stopped.
@@ -399,20 +334,65 @@ pub fn stop(paths: &Paths, after: After) -> Result<bool, Refusal> {
     };
     match send(stream, "POST", route, b"") {
         Ok(_) | Err(Broken::Connection) => {}
-        Err(Broken::Refused(refusal)) => return Err(refusal),
         Err(Broken::Upgrade) => return Err(internal("the supervisor refused to stop")),
+        Err(broken) => return Err(broken.into()),
     }
     let ended = fd.is_none_or(|fd| processes::wait_all_gone(&[fd], Duration::from_secs(10)));
     if ended { Ok(true) } else { Err(internal(&format!("the supervisor (pid {pid}) did not end within 10 s"))) }
 }
 
-fn replace(paths: &Paths) -> Result<(), Refusal> {
-    stop(paths, After::Another).map(drop)
+/// Asks the supervisor to end, so that its guard executes `program`.
+///
+/// # Errors
+/// Fails if the supervisor does not answer.
+pub fn post_replace(paths: &Paths, program: &Path, again: bool) -> Result<Replacement, Refusal> {
+    let body = serde_json::to_vec(&Replace { program: program.to_owned(), again });
+    let body = body.map_err(|error| internal(&error.to_string()))?;
+    let stream = connect(paths).map_err(|error| internal(&error.to_string()))?;
+    match send(stream, "POST", REPLACE_ROUTE, &body) {
+        Ok(_) | Err(Broken::Connection) => Ok(Replacement::Begun),
+        Err(Broken::Status(409, _)) => Ok(Replacement::NotOlder),
+        // A server without this route answers as to any request of a newer program.
+        Err(Broken::Upgrade | Broken::Status(404 | 405, _)) => {
+            Ok(Replacement::Impossible("its guard is older, too".to_owned()))
+        }
+        Err(Broken::Status(503, _)) => Ok(Replacement::Impossible("its guard is gone".to_owned())),
+        Err(Broken::Status(_, why)) => Ok(Replacement::Impossible(why)),
+        Err(broken) => Err(broken.into()),
+    }
+}
+
+/// Ends the supervisor and starts another one.
+///
+/// # Errors
+/// Fails if the supervisor does not end, or no other one can be started.
+pub fn restart(paths: &Paths) -> Result<(), Refusal> {
+    start::restart(paths)
 }
 
 #[cfg(test)]
 mod tests {
-    use super::is_trusted;
+    use std::os::unix::net::UnixListener;
+
+    use super::*;
+
+    #[test]
+    fn a_supervisor_that_does_not_know_the_replacement_is_not_asked_again() {
+        for (status, newer) in [("426 Upgrade Required", false), ("404 Not Found", false), ("202 Accepted", true)] {
+            let dir = tempfile::tempdir().expect("a directory");
+            let paths = Paths::new(dir.path());
+            let listener = UnixListener::bind(paths.socket()).expect("bound");
+            let server = std::thread::spawn(move || {
+                let (mut stream, _) = listener.accept().expect("a client");
+                assert!(stream.read(&mut [0_u8; 4096]).expect("readable") > 0, "no request");
+                stream.write_all(format!("HTTP/1.0 {status}\r\n\r\n").as_bytes()).expect("answered");
+            });
+            let answer = post_replace(&paths, Path::new("/bin/swarm"), false).expect("an answer");
+            server.join().expect("no panic");
+            assert_eq!(matches!(answer, Replacement::Begun), newer, "{status}");
+            assert_eq!(matches!(answer, Replacement::Impossible(_)), !newer, "{status}");
+        }
+    }
 
     #[test]
     fn another_users_supervisor_gets_no_request() {

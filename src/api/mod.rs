@@ -2,7 +2,10 @@
 //! for web pages.
 
 pub mod client;
+mod enclosing;
 pub mod server;
+mod start;
+pub mod supervision;
 
 use std::os::unix::fs::MetadataExt as _;
 use std::sync::OnceLock;
@@ -16,19 +19,32 @@ pub const BUILD_HEADER: &str = "x-swarm-build";
 /// request that its caller has given up.
 pub const SENT_HEADER: &str = "x-swarm-sent";
 
+/// Route on which a program asks to replace the supervisor and its guard.
+const REPLACE_ROUTE: &str = "/v1/replace";
+
+/// Body of a request to [`REPLACE_ROUTE`].
+#[derive(serde::Serialize, serde::Deserialize)]
+struct Replace {
+    /// The caller's own program.
+    program: std::path::PathBuf,
+    /// Replace also a supervisor that is not older.
+    #[serde(default)]
+    again: bool,
+}
+
 /// Returns the build of this program, as it was at the first call.
 pub fn build() -> &'static Build {
     static BUILD: OnceLock<Build> = OnceLock::new();
     BUILD.get_or_init(|| {
-        let modified = std::fs::metadata("/proc/self/exe").map(|meta| (meta.mtime(), meta.mtime_nsec()));
-        let built_ns = modified.map_or(0, |(seconds, nanos)| {
-            u64::try_from(seconds)
-                .unwrap_or(0)
-                .saturating_mul(1_000_000_000)
-                .saturating_add(u64::try_from(nanos).unwrap_or(0))
-        });
+        let built_ns = std::fs::metadata("/proc/self/exe").map_or(0, |meta| modified_ns(&meta));
         Build { version: env!("CARGO_PKG_VERSION").to_owned(), built_ns }
     })
+}
+
+/// Returns when a file was last written, in nanoseconds since the Unix epoch.
+pub fn modified_ns(meta: &std::fs::Metadata) -> u64 {
+    let whole = u64::try_from(meta.mtime()).unwrap_or(0).saturating_mul(1_000_000_000);
+    whole.saturating_add(u64::try_from(meta.mtime_nsec()).unwrap_or(0))
 }
 
 pub fn build_text() -> String {
@@ -39,9 +55,14 @@ pub fn build_text() -> String {
 /// Reports whether the build in the header is newer than `ours`: a higher version, or the same version from a later
 /// file.
 pub fn is_newer(header: &str, ours: &Build) -> bool {
-    let Some((version, built_ns)) = header.split_once(' ') else { return false };
-    let Ok(built_ns) = built_ns.parse() else { return false };
-    (numbers(version), built_ns) > (numbers(&ours.version), ours.built_ns)
+    build_of(header)
+        .is_some_and(|(version, built_ns)| (numbers(version), built_ns) > (numbers(&ours.version), ours.built_ns))
+}
+
+/// Parses the build in the header. `None` if it is malformed.
+fn build_of(header: &str) -> Option<(&str, u64)> {
+    let (version, built_ns) = header.split_once(' ')?;
+    Some((version, built_ns.parse().ok()?))
 }
 
 fn numbers(version: &str) -> Vec<u64> {

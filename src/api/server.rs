@@ -1,12 +1,13 @@
 //! Server side of the API: routes without any decisions.
 
-use std::sync::Arc;
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicI32, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use axum::body::{Body, Bytes};
 use axum::extract::{DefaultBodyLimit, Path, Query, Request as HttpRequest, State};
-use axum::http::{StatusCode, header};
+use axum::http::{HeaderMap, StatusCode, header};
 use axum::middleware::{self, Next};
 use axum::response::sse::{KeepAlive, Sse};
 use axum::response::{IntoResponse, Response};
@@ -15,16 +16,19 @@ use axum::{Json, Router};
 use serde::de::DeserializeOwned;
 use swarm_actors::supervisor::{Exit, Request, SupervisorHandle};
 use swarm_model::{
-    Answer, CleanRequest, FlowRequest, Hello, KillRequest, LoopRequest, MergeRequest, NudgeRequest, RecoverRequest,
-    RespawnRequest, Route as _, RunRequest, SpawnRequest,
+    Answer, Caller, CleanRequest, FlowOrder, FlowRequest, Hello, KillRequest, LoopOrder, LoopRequest, MergeOrder,
+    MergeRequest, NudgeRequest, RecoverRequest, Refusal, RefusalKind, RespawnRequest, Route as _, RunOrder, RunRequest,
+    SpawnRequest,
 };
 use tokio::sync::mpsc::UnboundedReceiver;
 use tokio_stream::StreamExt as _;
 use tokio_stream::wrappers::{BroadcastStream, UnboundedReceiverStream};
 
-use crate::api::{BUILD_HEADER, SENT_HEADER, build, is_newer};
+use crate::api::{BUILD_HEADER, REPLACE_ROUTE, Replace, SENT_HEADER, build, build_of, is_newer};
+use crate::processes::guard;
 use swarm_store::events::EventLog;
 use swarm_store::{nudges as nudge_files, views};
+use swarm_sys::attributes;
 use swarm_sys::clock::boot_ms;
 use swarm_sys::paths::Paths;
 
@@ -44,6 +48,8 @@ pub struct Context {
     pub events: Arc<EventLog>,
     pub paths: Paths,
     pub guard: Arc<AtomicI32>,
+    /// Program that the guard must execute after this supervisor.
+    pub successor: Arc<OnceLock<PathBuf>>,
     pub started_ms: u64,
 }
 
@@ -67,6 +73,7 @@ pub async fn serve(listener: tokio::net::UnixListener, context: Context) {
         .route("/v1/hello", get(hello))
         .route("/v1/events", get(events))
         .route("/v1/stop", post(stop))
+        .route(REPLACE_ROUTE, post(replace))
         .layer(DefaultBodyLimit::max(BODY_BYTES_MAX))
         .with_state(context);
     if let Err(error) = axum::serve(listener, router).await {
@@ -90,6 +97,9 @@ async fn admit(request: HttpRequest, next: Next) -> Response {
 
 async fn spawn(State(context): State<Context>, body: Bytes) -> Result<Response, Malformed> {
     let mut request: SpawnRequest = parse(&body)?;
+    if let Some(refusal) = is_elsewhere(&request.caller) {
+        return Ok(refused(refusal.of(&request.name)).await);
+    }
     if request.caller.environment.is_empty() {
         request.caller.environment = request.contract.environment.clone();
     }
@@ -114,16 +124,26 @@ async fn clean(State(context): State<Context>, body: Bytes) -> Result<Response, 
 
 async fn respawn(State(context): State<Context>, body: Bytes) -> Result<Response, Malformed> {
     let request: RespawnRequest = parse(&body)?;
+    if let Some(refusal) = is_elsewhere(&request.caller) {
+        return Ok(refused(refusal.of(&request.name)).await);
+    }
     Ok(answers(&context, Request::Respawn(Box::new(request))).await)
 }
 
 async fn recover(State(context): State<Context>, body: Bytes) -> Result<Response, Malformed> {
     let request: RecoverRequest = parse(&body)?;
+    if let Some(refusal) = is_elsewhere(&request.caller) {
+        return Ok(refused(refusal.of(&request.name)).await);
+    }
     Ok(answers(&context, Request::Recover(Box::new(request))).await)
 }
 
 async fn merge(State(context): State<Context>, body: Bytes) -> Result<Response, Malformed> {
     let request: MergeRequest = parse(&body)?;
+    let starts = matches!(request.order, MergeOrder::Add { .. } | MergeOrder::Retry { .. });
+    if let Some(refusal) = is_elsewhere(&request.caller).filter(|_| starts) {
+        return Ok(refused(refusal).await);
+    }
     Ok(stream(context.handle.merge(request)).await)
 }
 
@@ -133,16 +153,27 @@ async fn queues(State(context): State<Context>) -> Response {
 
 async fn run(State(context): State<Context>, body: Bytes) -> Result<Response, Malformed> {
     let request: RunRequest = parse(&body)?;
+    let starts = matches!(request.order, RunOrder::Begin { .. } | RunOrder::Resume { .. });
+    if let Some(refusal) = is_elsewhere(&request.caller).filter(|_| starts) {
+        return Ok(refused(refusal).await);
+    }
     Ok(stream(context.handle.run(request)).await)
 }
 
 async fn ralph(State(context): State<Context>, body: Bytes) -> Result<Response, Malformed> {
     let request: LoopRequest = parse(&body)?;
+    let starts = matches!(request.order, LoopOrder::Begin { .. } | LoopOrder::Resume { .. });
+    if let Some(refusal) = is_elsewhere(&request.caller).filter(|_| starts) {
+        return Ok(refused(refusal).await);
+    }
     Ok(stream(context.handle.ralph(request)).await)
 }
 
 async fn flow(State(context): State<Context>, body: Bytes) -> Result<Response, Malformed> {
     let request: FlowRequest = parse(&body)?;
+    if let Some(refusal) = is_elsewhere(&request.caller).filter(|_| matches!(request.order, FlowOrder::Run(_))) {
+        return Ok(refused(refusal).await);
+    }
     Ok(stream(context.handle.flow(request)).await)
 }
 
@@ -162,6 +193,24 @@ async fn nudges(State(context): State<Context>) -> Response {
         Ok(Ok(listed)) => Json(listed.nudges.into_iter().map(|(file, _)| file).collect::<Vec<_>>()).into_response(),
         Ok(Err(_)) | Err(_) => StatusCode::INTERNAL_SERVER_ERROR.into_response(),
     }
+}
+
+/// Refuses a request that starts something for a caller in other namespaces: the work would start in those of the
+/// supervisor, which may see and reach more than the caller, or less.
+fn is_elsewhere(caller: &Caller) -> Option<Refusal> {
+    let kind = caller.namespaces.as_ref()?.difference(&attributes::namespaces()?)?;
+    let cause =
+        format!("this command runs in another {kind} namespace than the supervisor, where its work would start");
+    let remedy = "run it where the supervisor runs, or set SWARM_DIR to another directory to use a supervisor here";
+    Some(Refusal::new(RefusalKind::Invalid, cause).remedy(remedy))
+}
+
+async fn refused(refusal: Refusal) -> Response {
+    let (answers, receiver) = tokio::sync::mpsc::unbounded_channel();
+    let _ = answers.send(Answer::Refused(refusal));
+    let _ = answers.send(Answer::Done);
+    drop(answers);
+    stream(receiver).await
 }
 
 async fn answers(context: &Context, request: Request) -> Response {
@@ -231,4 +280,26 @@ struct StopQuery {
 async fn stop(State(context): State<Context>, Query(asked): Query<StopQuery>) -> StatusCode {
     context.handle.stop(if asked.again { Exit::Replaced } else { Exit::Asked });
     StatusCode::ACCEPTED
+}
+
+/// Ends this supervisor, so that its guard executes the caller's program. Answers 409 if the caller is not newer, 403
+/// if the guard must not execute that program, and 503 if there is no guard now.
+async fn replace(State(context): State<Context>, headers: HeaderMap, body: Bytes) -> Result<Response, Malformed> {
+    let asked: Replace = parse(&body)?;
+    let theirs = headers.get(BUILD_HEADER).and_then(|value| value.to_str().ok()).unwrap_or_default();
+    if !asked.again && !is_newer(theirs, build()) {
+        return Ok(StatusCode::CONFLICT.into_response());
+    }
+    let built_ns = build_of(theirs).map_or(0, |(_, built_ns)| built_ns);
+    if let Err(cause) = guard::check_program(&asked.program, built_ns) {
+        return Err((StatusCode::FORBIDDEN, cause));
+    }
+    if context.guard.load(Ordering::Relaxed) <= 1 {
+        return Ok(StatusCode::SERVICE_UNAVAILABLE.into_response());
+    }
+    tracing::info!(program = %asked.program.display(), "replaced by a program that a command named");
+    // The first of several concurrent requests counts.
+    let _ = context.successor.set(asked.program);
+    context.handle.stop(Exit::Replaced);
+    Ok(StatusCode::ACCEPTED.into_response())
 }

@@ -5,6 +5,7 @@ use std::io;
 
 use nix::sys::resource::{Resource, getrlimit};
 use swarm_model::{Caller, Refusal, RefusalKind, Rlimit};
+use swarm_sys::attributes;
 
 /// All resource limits, indexed by their numbers in `<sys/resource.h>`: 0 to 15.
 const RESOURCES: [Resource; 16] = [
@@ -60,6 +61,8 @@ pub fn collect() -> Result<Collected, Refusal> {
         umask: umask(),
         rlimits,
         nice,
+        attributes: attributes::own(),
+        namespaces: attributes::namespaces(),
     };
     Ok(Collected { caller, dropped })
 }

@@ -2,7 +2,7 @@
 
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use std::path::Path;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use swarm_model::{FineState, ProcessId, RestartPolicy, WorkerView};
 
@@ -35,11 +35,13 @@ pub struct WatchedWorker {
     process: Option<(ProcessId, OwnedFd)>,
     /// Process that is known to have ended and must not be watched again.
     gone: Option<ProcessId>,
+    /// Time at which the end was first seen, if the worker was running before.
+    pub ended: Option<Instant>,
 }
 
 impl WatchedWorker {
     pub fn of(view: &WorkerView) -> Self {
-        Self { name: view.row.name.clone(), started: view.row.started.clone(), process: None, gone: None }
+        Self { name: view.row.name.clone(), started: view.row.started.clone(), process: None, gone: None, ended: None }
     }
 
     /// Returns the descriptor to wait on, if the process is watched.
@@ -50,6 +52,9 @@ impl WatchedWorker {
     /// Judges the current row of the worker, and opens its process to wait on.
     pub fn look(&mut self, view: Option<&WorkerView>) -> Result<WatchState, Failure> {
         let Some(view) = view.filter(|view| self.is_same_life(view) && !has_ended(view)) else {
+            if self.process.is_some() || self.gone.is_some() {
+                self.ended.get_or_insert_with(Instant::now);
+            }
             self.process = None;
             return Ok(WatchState::Ended);
         };

@@ -186,6 +186,7 @@ pub fn build(
         umask: caller.umask,
         rlimits: caller.rlimits.clone(),
         nice: caller.nice,
+        attributes: caller.attributes.clone(),
         tmux,
         restart: args.restart.map_or(RestartPolicy::Never, Into::into),
         timeout_ms: args.timeout.map(|life| u64::try_from(life.as_millis()).unwrap_or(u64::MAX).max(1)),

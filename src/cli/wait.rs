@@ -1,8 +1,11 @@
-//! `swarm wait`: waits for the end of workers without polling; returns within a millisecond of the end.
+//! `swarm wait`: waits for the end of workers without polling; returns within a few milliseconds of the end.
+//!
+//! The exit record is the end. If a supervisor runs, its event about the end is waited for as well, for a short time,
+//! so that `events` and `history` show what `wait` has reported.
 
 use std::collections::BTreeSet;
 use std::os::fd::AsFd as _;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use serde_json::{Map, Value, json};
 use swarm_model::{RefusalKind, WorkerView};
@@ -14,8 +17,14 @@ use super::life::{BLIND_LOOK, WatchState, WatchedWorker, has_ended, watch_record
 use super::render::escape;
 use super::screen::Screen;
 use super::watch::{Changes, Until, allow_many_descriptors, wait_any};
+use crate::api::client;
+use crate::api::supervision::Supervision;
+use swarm_store::events;
 use swarm_store::views::{Detail, Pick, Registry, load_where};
 use swarm_sys::paths::Paths;
+
+/// Maximum time between an end and its event, for which the answer is delayed.
+const EVENT_MAX: Duration = Duration::from_secs(2);
 
 pub fn run(args: &WaitArgs, paths: &Paths, screen: &mut Screen) -> Result<u8, Failure> {
     let limit = args.timeout.filter(|limit| !limit.is_zero());
@@ -61,13 +70,17 @@ struct Wait<'a> {
     changes: Option<Changes>,
     /// Watched directories below `w/`.
     watched: BTreeSet<Option<String>>,
+    watches_events: bool,
+    /// Set once a worker needs a supervisor.
+    supervision: Option<Supervision<'a>>,
     /// Set if the end of one worker is enough.
     first_only: bool,
 }
 
 impl<'a> Wait<'a> {
     fn new(paths: &'a Paths, deadline: Option<Instant>) -> Self {
-        Self { paths, deadline, changes: None, watched: BTreeSet::new(), first_only: false }
+        let (changes, watched) = (None, BTreeSet::new());
+        Self { paths, deadline, changes, watched, watches_events: false, supervision: None, first_only: false }
     }
 }
 
@@ -80,17 +93,19 @@ impl Wait<'_> {
         report: &mut Report,
         screen: &mut Screen,
     ) -> Result<Vec<WatchedWorker>, Failure> {
+        let mut unsupervised = false;
         loop {
-            let (mut blind, mut again) = (false, false);
+            let (mut blind, mut again, mut untold) = (false, false, None);
             let mut unwatched = Vec::new();
             let mut going = Vec::new();
             for mut life in waiting {
                 let view = registry.find(&life.name);
                 match life.look(view)? {
-                    WatchState::Ended => {
+                    WatchState::Ended if self.is_in_events(&life, view) => {
                         report.say(&life.name, "exited", view, screen)?;
                         continue;
                     }
+                    WatchState::Ended => untold = untold.into_iter().chain(life.ended).min(),
                     WatchState::Watched => {}
                     WatchState::Gone => again = true,
                     WatchState::Unwatched => unwatched.extend(view.map(|view| view.dir.clone())),
@@ -103,14 +118,59 @@ impl Wait<'_> {
             if waiting.is_empty() || enough || self.deadline.is_some_and(|deadline| deadline <= Instant::now()) {
                 return Ok(waiting);
             }
+            if !unwatched.is_empty() {
+                self.supervise(unsupervised)?;
+            }
             // A change before the watch was set would be missed, so read the registry once more.
             again |= self.watch(&unwatched)?;
-            if !again {
-                self.pause(&mut waiting, !unwatched.is_empty(), blind)?;
+            if untold.is_some() {
+                again |= self.watch_events()?;
             }
+            if !again {
+                let soon = [blind.then(|| Instant::now() + BLIND_LOOK), untold.map(|ended| ended + EVENT_MAX)];
+                let soon = soon.into_iter().flatten().min();
+                self.pause(&mut waiting, !unwatched.is_empty() || untold.is_some(), soon)?;
+            }
+            // Before the registry is read, so that what an ended supervisor did counts.
+            unsupervised = self.supervision.as_ref().is_some_and(Supervision::has_ended);
             let names: Vec<&str> = waiting.iter().map(|life| life.name.as_str()).collect();
             registry = load_where(self.paths, Detail::Exit, Pick::Named(&names))?;
         }
+    }
+
+    /// Reports whether the end of this worker is visible everywhere: it is in the events, or nobody can be expected to
+    /// record it there.
+    fn is_in_events(&self, life: &WatchedWorker, view: Option<&WorkerView>) -> bool {
+        let Some(ended) = life.ended else { return true };
+        let Some(generation) = view.and_then(|view| view.row.swarm()).map(|swarm| swarm.generation) else {
+            return true;
+        };
+        let now = Instant::now();
+        now >= ended + EVENT_MAX
+            || self.deadline.is_some_and(|deadline| now >= deadline)
+            || events::has_ended(self.paths, &life.name, generation)
+            || !client::is_running(self.paths)
+    }
+
+    /// Makes sure that a supervisor runs for workers that only a supervisor can start again.
+    fn supervise(&mut self, unsupervised: bool) -> Result<(), Failure> {
+        match &mut self.supervision {
+            None => self.supervision = Some(Supervision::unless_stopped(self.paths)?),
+            Some(supervision) if unsupervised => supervision.renew()?,
+            Some(_) => {}
+        }
+        Ok(())
+    }
+
+    /// Watches the event log; returns true if the watch is new.
+    fn watch_events(&mut self) -> Result<bool, Failure> {
+        let changes = match self.changes.take() {
+            Some(changes) => changes,
+            None => Changes::new()?,
+        };
+        changes.add_file(&self.paths.events())?;
+        self.changes = Some(changes);
+        Ok(!std::mem::replace(&mut self.watches_events, true))
     }
 
     /// Watches the records of workers without a process; returns true if a new watch was set.
@@ -131,8 +191,7 @@ impl Wait<'_> {
     }
 
     /// Sleeps until a process ends, a record changes, or the deadline passes.
-    fn pause(&mut self, waiting: &mut [WatchedWorker], records: bool, blind: bool) -> Result<(), Failure> {
-        let soon = blind.then(|| Instant::now() + BLIND_LOOK);
+    fn pause(&mut self, waiting: &mut [WatchedWorker], records: bool, soon: Option<Instant>) -> Result<(), Failure> {
         let deadline = [soon, self.deadline].into_iter().flatten().min();
         let mut owners = Vec::new();
         let mut sources = Vec::new();
@@ -144,6 +203,8 @@ impl Wait<'_> {
         }
         if let Some(changes) = self.changes.as_ref().filter(|_| records) {
             sources.push((changes.as_fd(), Until::Readable));
+            let supervisor = self.supervision.as_ref().and_then(Supervision::fd);
+            sources.extend(supervisor.map(|supervisor| (supervisor, Until::Readable)));
         }
         let ready = wait_any(&sources, deadline)?;
         for (owner, _) in owners.into_iter().zip(&ready).filter(|(_, ready)| **ready) {

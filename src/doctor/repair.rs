@@ -64,10 +64,7 @@ impl Repair {
             Self::Worktree { path, repo } => trees::remove(path, repo, paths, caller),
             Self::Lock { path, repo } => swarm_git::repository::remove_stale_lock(path, repo),
             Self::StartSupervisor => client::ensure(paths).map_err(|refusal| refusal.cause),
-            Self::RestartSupervisor => {
-                client::stop(paths, client::After::Another).map_err(|refusal| refusal.cause)?;
-                client::ensure(paths).map_err(|refusal| refusal.cause)
-            }
+            Self::RestartSupervisor => client::restart(paths).map_err(|refusal| refusal.cause),
         }
     }
 }

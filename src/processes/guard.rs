@@ -1,17 +1,21 @@
 //! The guard: the supervisor's parent, which restarts the supervisor whenever it dies.
 //!
-//! The two watch each other. The guard reads a pipe whose writing end only the supervisor has: one byte is a farewell,
-//! end of file is a death. The supervisor watches the guard by a pidfd, and starts a new guard with a new pipe if it
-//! dies. Therefore either may be killed at any instant, any number of times.
+//! The two watch each other. The guard reads a pipe whose writing end only the supervisor has: a message is an intended
+//! end, end of file is a death. The supervisor watches the guard by a pidfd, and starts a new guard with a new pipe if
+//! it dies. Therefore either may be killed at any instant, any number of times.
+//!
+//! A newer program replaces both: the supervisor ends with the path of that program as its message, and the guard
+//! executes it. The new supervisor therefore has the place of the old one: its ancestors, control group and limits.
 
 use std::collections::VecDeque;
 use std::ffi::{OsStr, OsString};
 use std::fs::{File, OpenOptions};
-use std::io::{self, Read as _, Seek as _, SeekFrom, Write as _};
+use std::io::{self, Seek as _, SeekFrom, Write as _};
 use std::os::fd::AsFd as _;
-use std::os::unix::fs::OpenOptionsExt as _;
+use std::os::unix::ffi::OsStrExt as _;
+use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
 use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -34,6 +38,39 @@ const KILLS_PAUSE: Duration = Duration::from_millis(500);
 
 /// Content of the lock file, instead of the holder's pid, after a stop that a person requested.
 const STOPPED: &[u8] = b"stopped\n";
+/// The same after a stop because there was nothing left to supervise.
+const IDLE: &[u8] = b"idle\n";
+/// First byte of the message of an intended end.
+const FAREWELL: u8 = b'b';
+/// First byte of the message that another program must be executed. Its path follows.
+const SUCCESSOR: u8 = b'p';
+/// Variables that belong to one worker. A process that serves all workers must not have them: a search for what a
+/// worker left behind would take it for a part of that worker.
+const OF_A_WORKER: [&str; 23] = [
+    "SWARM_TOKEN",
+    "SWARM_WORKER",
+    "SWARM_SESSION",
+    "SWARM_PORT",
+    "SWARM_RECOVERY",
+    "SWARM_RUN",
+    "SWARM_WORKSTREAM",
+    "SWARM_ATTEMPT",
+    "SWARM_PROMPT",
+    "SWARM_WORKTREE",
+    "SWARM_BASE_REPO",
+    "SWARM_FLOW",
+    "SWARM_FLOW_ROOT",
+    "SWARM_NODE",
+    "SWARM_ROLE",
+    "SWARM_TURN",
+    "SWARM_RECORD",
+    "SWARM_HANDOFF",
+    "SWARM_ANSWER",
+    "SWARM_SCRATCH",
+    "SWARM_MERGE_ITEM",
+    "SWARM_MERGE_NAME",
+    "SWARM_MERGE_BASE",
+];
 
 /// Runs `swarm __guard ROOT [adopt|late]`. With `adopt`, standard input is the pipe of a supervisor that is already
 /// running. With `late`, the guard exits unless supervisor and guard have died.
@@ -69,10 +106,20 @@ fn run(root: &Path, mode: Option<&str>) -> io::Result<()> {
             }
         };
         crate::processes::memory::trim();
-        let said_farewell = matches!(read_byte(&mut pipe), Ok(1));
+        let end = read_end(&mut pipe);
         let killed = child.is_none_or(|mut child: Child| child.wait().is_ok_and(|status| status.signal() == Some(9)));
-        if said_farewell || !root.is_dir() || is_stopped(root) {
+        if end == End::Farewell || !root.is_dir() || is_stopped(root) {
             return Ok(());
+        }
+        if let End::ReplacedBy(program) = end {
+            // Returns only on failure. This program then goes on.
+            let error = Command::new(&program).arg0("swarm").arg("__guard").arg(root).stdin(Stdio::null()).exec();
+            let _ = writeln!(
+                io::stderr(),
+                "{{\"level\":\"ERROR\",\"message\":\"cannot execute {}: {error}\"}}",
+                program.display()
+            );
+            continue;
         }
         match deaths.verdict(killed, Instant::now()) {
             RestartDecision::Now => {}
@@ -82,11 +129,13 @@ fn run(root: &Path, mode: Option<&str>) -> io::Result<()> {
     }
 }
 
-/// Starts a new session, so that no signals of a terminal arrive, and replaces the first caller's limits by the user's.
+/// Starts a new session, so that no signals of a terminal arrive, and replaces the first caller's limits and attributes
+/// by the user's.
 fn leave_the_caller() -> io::Result<()> {
     let _ = nix::unistd::setsid();
     nix::unistd::chdir("/")?;
     nix::sys::stat::umask(nix::sys::stat::Mode::from_bits_truncate(0o077));
+    swarm_sys::attributes::reset();
     for resource in [
         Resource::RLIMIT_NOFILE,
         Resource::RLIMIT_FSIZE,
@@ -130,13 +179,67 @@ fn replace_stdout() -> io::Result<()> {
     Ok(())
 }
 
-fn read_byte(pipe: &mut File) -> io::Result<usize> {
+/// How the supervisor ended.
+#[derive(Debug, PartialEq, Eq)]
+enum End {
+    /// It ended without a message.
+    Death,
+    Farewell,
+    ReplacedBy(PathBuf),
+}
+
+fn read_end(pipe: &mut impl io::Read) -> End {
+    let mut message = Vec::new();
     loop {
-        match pipe.read(&mut [0_u8; 1]) {
+        let mut bytes = [0_u8; 512];
+        match pipe.read(&mut bytes) {
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            read => return read,
+            Ok(0) | Err(_) => break,
+            Ok(count) => message.extend_from_slice(&bytes[..count]),
+        }
+        if message.first() != Some(&SUCCESSOR) {
+            break;
         }
     }
+    match message.split_first() {
+        None => End::Death,
+        Some((&SUCCESSOR, path)) if !path.is_empty() => End::ReplacedBy(PathBuf::from(OsStr::from_bytes(path))),
+        Some(_) => End::Farewell,
+    }
+}
+
+/// Returns the message with which a supervisor tells its guard that it ends on purpose. With a `successor`, the guard
+/// executes that program.
+pub fn message(successor: Option<&Path>) -> Vec<u8> {
+    match successor {
+        None => vec![FAREWELL],
+        Some(program) => [&[SUCCESSOR], program.as_os_str().as_bytes()].concat(),
+    }
+}
+
+/// Checks that a guard may execute `program` in its place: a file of this user or of root, which others cannot write
+/// and which was last written at `built_ns`, in nanoseconds since the Unix epoch.
+///
+/// # Errors
+/// Returns the reason why it must not be executed.
+pub fn check_program(program: &Path, built_ns: u64) -> Result<(), String> {
+    let shown = program.display();
+    let meta = std::fs::metadata(program).map_err(|error| format!("cannot read {shown}: {error}"))?;
+    let (me, group) = (nix::unistd::getuid().as_raw(), nix::unistd::getgid().as_raw());
+    if !program.is_absolute() || !meta.is_file() || meta.mode() & 0o111 == 0 {
+        return Err(format!("{shown} is not a program"));
+    }
+    if meta.uid() != me && meta.uid() != 0 {
+        return Err(format!("{shown} belongs to another user (uid {})", meta.uid()));
+    }
+    // The group of the user itself may write: many systems have one for each user.
+    if meta.mode() & 0o002 != 0 || (meta.mode() & 0o020 != 0 && meta.gid() != group && meta.gid() != 0) {
+        return Err(format!("{shown} is writable by other users"));
+    }
+    if crate::api::modified_ns(&meta) != built_ns {
+        return Err(format!("{shown} has changed since it was started"));
+    }
+    Ok(())
 }
 
 /// Deaths of the supervisor within [`WINDOW`]: time, and whether it was killed.
@@ -182,6 +285,9 @@ fn command(root: &Path) -> io::Result<Command> {
     let log = open_log(&Paths::new(root).supervisor_log())?;
     let mut command = Command::new("/proc/self/exe");
     command.arg0("swarm").arg("__guard").arg(root).stderr(Stdio::from(log)).current_dir("/");
+    for variable in OF_A_WORKER {
+        command.env_remove(variable);
+    }
     Ok(command)
 }
 
@@ -208,6 +314,11 @@ pub fn bound_log(path: &Path) -> io::Result<()> {
     Ok(())
 }
 
+/// Becomes a guard: executes one in this process. The supervisor reports readiness to `ready`. Returns only on failure.
+pub fn become_one(root: &Path, ready: Stdio) -> io::Error {
+    command(root).map_or_else(|error| error, |mut command| command.stdin(Stdio::null()).stdout(ready).exec())
+}
+
 /// Starts a guard that stays only if there is no supervisor: used when work is due and both may have died.
 pub fn start_late(root: &Path) {
     let started =
@@ -219,10 +330,26 @@ pub fn start_late(root: &Path) {
 
 /// Records in the lock file that its holder was stopped on request. The record stays until the next supervisor takes
 /// the lock. Overwrites the existing content, so that a full disk has room for it.
-pub fn mark_stopped(mut lock: &File) {
-    if let Err(error) = lock.seek(SeekFrom::Start(0)).and_then(|_| lock.write_all(STOPPED)) {
+pub fn mark_stopped(lock: &File) {
+    if let Err(error) = mark(lock, STOPPED) {
         tracing::warn!(%error, "a worker's end may start a supervisor again");
     }
+}
+
+/// Records in the lock file that its holder ended because it was idle.
+pub fn mark_idle(lock: &File) {
+    if let Err(error) = mark(lock, IDLE) {
+        tracing::warn!(%error, "a waiting command may start a supervisor again");
+    }
+}
+
+fn mark(mut lock: &File, text: &[u8]) -> io::Result<()> {
+    lock.seek(SeekFrom::Start(0)).and_then(|_| lock.write_all(text))
+}
+
+/// Reports whether the last supervisor ended because it was idle.
+pub fn is_idle(root: &Path) -> bool {
+    std::fs::read(Paths::new(root).supervisor_lock()).is_ok_and(|text| text.starts_with(IDLE))
 }
 
 /// Reports whether the last supervisor was stopped on request.
@@ -261,6 +388,33 @@ mod tests {
         assert!(is_needed(dir.path()));
         mark_stopped(&OpenOptions::new().write(true).open(&path).unwrap());
         assert!(is_alone(dir.path()) && !is_needed(dir.path()));
+    }
+
+    #[test]
+    fn a_message_tells_an_intended_end_from_a_death() {
+        let path = Path::new("/opt/a b/swarm");
+        assert_eq!(read_end(&mut io::empty()), End::Death);
+        assert_eq!(read_end(&mut message(None).as_slice()), End::Farewell);
+        assert_eq!(read_end(&mut message(Some(path)).as_slice()), End::ReplacedBy(path.to_owned()));
+    }
+
+    #[test]
+    fn only_a_program_of_ours_that_nobody_else_writes_is_executed() {
+        use std::os::unix::fs::PermissionsExt as _;
+        let dir = tempfile::tempdir().unwrap();
+        let program = dir.path().join("swarm");
+        std::fs::write(&program, "").unwrap();
+        let set = |mode| std::fs::set_permissions(&program, std::fs::Permissions::from_mode(mode)).unwrap();
+        set(0o755);
+        let built_ns = crate::api::modified_ns(&std::fs::metadata(&program).unwrap());
+        assert_eq!(check_program(&program, built_ns), Ok(()));
+        assert!(check_program(&program, built_ns + 1).is_err(), "another build");
+        set(0o757);
+        assert!(check_program(&program, built_ns).unwrap_err().ends_with("writable by other users"));
+        set(0o644);
+        assert!(check_program(&program, built_ns).unwrap_err().ends_with("is not a program"));
+        assert!(check_program(&dir.path().join("gone"), built_ns).is_err());
+        assert!(check_program(dir.path(), built_ns).is_err());
     }
 
     #[test]

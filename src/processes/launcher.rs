@@ -118,7 +118,7 @@ impl ShimLauncher {
             (None, Some(name)) => Server::Name(name.clone()),
             (None, None) => Server::Default,
         };
-        let tmux = Tmux::new(server, &caller.environment);
+        let tmux = Tmux::new(server, &caller.environment).with_umask(caller.umask);
         let executable = self.executable.to_string_lossy().into_owned();
         let dir_text = dir.to_string_lossy().into_owned();
         let cwd = spec.worktree.as_ref().map_or(spec.contract.cwd.as_str(), |tree| tree.path.as_str());
@@ -197,13 +197,15 @@ impl ShimLauncher {
 }
 
 impl Gate {
-    async fn open(mut self) -> Result<(), LaunchError> {
+    async fn open(mut self) -> Result<Vec<String>, LaunchError> {
         let said = match self.link.write_all(b"go\n").await {
             Ok(()) => read_line(&mut self.link, EXEC_MAX).await,
             Err(error) => Err(error),
         };
         match said.as_deref() {
-            Ok("started") => Ok(()),
+            Ok(line) if line.starts_with("started ") => {
+                Ok(serde_json::from_str(&line["started ".len()..]).unwrap_or_default())
+            }
             Ok(line) if line.starts_with("failed ") => {
                 let failure = LaunchError::Exec(line["failed ".len()..].to_owned());
                 blocking(move || {
@@ -220,10 +222,10 @@ impl Gate {
     /// handshake is closed: end of file would mean "go", because the row still exists. Afterwards the name of the
     /// contract's file shows whether the command was executed, which cannot be undone: then the worker runs, with or
     /// without its shim.
-    fn without_answer(self) -> Result<(), LaunchError> {
+    fn without_answer(self) -> Result<Vec<String>, LaunchError> {
         let ended = self.end_shim();
         if self.was_executed() {
-            return Ok(());
+            return Ok(Vec::new());
         }
         if !ended {
             // The shim waits at its gate. It exits when this process does, because the row is withdrawn by then.
@@ -321,7 +323,7 @@ impl Launcher for ShimLauncher {
         })
     }
 
-    fn open(&self, prepared: Prepared) -> BoxFuture<'_, Result<(), LaunchError>> {
+    fn open(&self, prepared: Prepared) -> BoxFuture<'_, Result<Vec<String>, LaunchError>> {
         Box::pin(async move {
             let gate = prepared
                 .gate

@@ -6,9 +6,9 @@ use std::fs::{File, OpenOptions};
 use std::io::{self, Write as _};
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Stdio;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use nix::sys::inotify::{AddWatchFlags, InitFlags, Inotify};
@@ -19,7 +19,7 @@ use tokio::sync::broadcast::{self, error::RecvError};
 
 use crate::api::server;
 use crate::notify::Notifier;
-use crate::processes::memory;
+use crate::processes::{guard, memory};
 use crate::wiring::{self, Wired};
 use swarm_sys::files::lock;
 use swarm_sys::paths::Paths;
@@ -52,21 +52,24 @@ pub fn main(mut arguments: impl Iterator<Item = OsString>) -> u8 {
     memory::one_arena();
     let Ok(mut inherited) = Inherited::take() else { return 1 };
     match run(&paths, guard, &mut inherited) {
-        Ok(Exit::GaveUp) => 70,
-        Ok(Exit::Idle | Exit::Asked | Exit::Replaced | Exit::Abandoned) => {
-            inherited.farewell();
+        Ok((Exit::GaveUp, _)) => 70,
+        Ok((Exit::Idle | Exit::Asked | Exit::Replaced | Exit::Abandoned, successor)) => {
+            inherited.farewell(successor.as_deref());
             0
         }
         Err(error) => {
             tracing::error!(%error, "the supervisor cannot start");
             inherited.say(&format!("error {error}"));
-            inherited.farewell();
+            inherited.farewell(None);
             1
         }
     }
 }
 
-fn run(paths: &Paths, guard: Option<i32>, inherited: &mut Inherited) -> io::Result<Exit> {
+/// How a supervisor ends, and the program that its guard must execute then.
+type Ended = (Exit, Option<PathBuf>);
+
+fn run(paths: &Paths, guard: Option<i32>, inherited: &mut Inherited) -> io::Result<Ended> {
     let lock = take_lock(paths)?;
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_io()
@@ -75,9 +78,11 @@ fn run(paths: &Paths, guard: Option<i32>, inherited: &mut Inherited) -> io::Resu
         .build()?;
     first_thread(&runtime)?;
     let exit = runtime.block_on(supervise(paths, guard, inherited));
-    if matches!(exit, Ok(Exit::Asked)) {
-        // Before the lock is released, so that its next holder sees this.
-        crate::processes::guard::mark_stopped(&lock);
+    // Before the lock is released, so that its next holder sees this.
+    match exit {
+        Ok((Exit::Asked, _)) => guard::mark_stopped(&lock),
+        Ok((Exit::Idle, _)) => guard::mark_idle(&lock),
+        _ => {}
     }
     runtime.shutdown_timeout(SHUTDOWN_MAX);
     exit
@@ -92,7 +97,7 @@ fn first_thread(runtime: &tokio::runtime::Runtime) -> io::Result<()> {
     made.map_err(|_| io::Error::other("cannot create a thread (see ulimit -u)"))
 }
 
-async fn supervise(paths: &Paths, guard: Option<i32>, inherited: &mut Inherited) -> io::Result<Exit> {
+async fn supervise(paths: &Paths, guard: Option<i32>, inherited: &mut Inherited) -> io::Result<Ended> {
     let gone = watch_root(paths)?;
     let Wired { ports, events } = wiring::ports(paths)?;
     let started = SupervisorHandle::start(paths.root().to_owned(), ports.clone()).await;
@@ -103,11 +108,13 @@ async fn supervise(paths: &Paths, guard: Option<i32>, inherited: &mut Inherited)
     let listener = listen(paths)?;
     let me = i32::try_from(std::process::id()).unwrap_or(0);
     let guard_pid = Arc::new(std::sync::atomic::AtomicI32::new(guard.unwrap_or(0)));
+    let successor = Arc::new(OnceLock::new());
     let context = server::Context {
         handle: handle.clone(),
         events: Arc::clone(&events),
         paths: paths.clone(),
         guard: Arc::clone(&guard_pid),
+        successor: Arc::clone(&successor),
         started_ms: ports.clock.wall_ms(),
     };
     tokio::spawn(server::serve(listener, context));
@@ -130,7 +137,7 @@ async fn supervise(paths: &Paths, guard: Option<i32>, inherited: &mut Inherited)
     // The socket before the lock: a client that finds no socket starts a supervisor, which waits for the lock.
     let _ = std::fs::remove_file(paths.socket());
     notifier.end().await;
-    Ok(exit)
+    Ok((exit, successor.get().cloned().filter(|_| exit == Exit::Replaced)))
 }
 
 /// Returns free memory to the system whenever there were no events for a while.
@@ -193,16 +200,16 @@ impl Inherited {
         }
     }
 
-    /// Tells the guard that this exit is intended and needs no restart.
-    fn farewell(&mut self) {
-        let _ = self.life.write_all(b"b");
+    /// Tells the guard that this exit is intended and needs no restart, and which program it must execute instead.
+    fn farewell(&mut self, successor: Option<&Path>) {
+        let _ = self.life.write_all(&guard::message(successor));
     }
 
     fn new_guard(&mut self, paths: &Paths) -> io::Result<i32> {
         let (reader, writer): (OwnedFd, OwnedFd) = nix::unistd::pipe2(nix::fcntl::OFlag::O_CLOEXEC)?;
-        let child = crate::processes::guard::start_for(paths.root(), Stdio::from(reader))?;
+        let child = guard::start_for(paths.root(), Stdio::from(reader))?;
         // If the old guard is still alive, it must not take the closed pipe for a death.
-        self.farewell();
+        self.farewell(None);
         self.life = File::from(writer);
         Ok(i32::try_from(child.id()).unwrap_or(0))
     }
@@ -220,7 +227,7 @@ fn take_lock(paths: &Paths) -> io::Result<File> {
             let holder = std::fs::read_to_string(&path).unwrap_or_default();
             return Err(io::Error::other(format!("{ANOTHER} (pid {}) holds {}", holder.trim(), path.display())));
         }
-        if crate::processes::guard::is_stopped(paths.root()) {
+        if guard::is_stopped(paths.root()) {
             // A later command starts another one if it needs it.
             return Err(io::Error::other(format!("{ANOTHER} was stopped while this one waited")));
         }

@@ -3,10 +3,10 @@
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, BufRead as _, BufReader, Read as _, Seek as _, SeekFrom, Write as _};
 use std::os::unix::fs::{FileExt as _, OpenOptionsExt as _};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
-use swarm_model::Event;
+use swarm_model::{Event, EventKind};
 use swarm_ports::Events;
 use tokio::sync::broadcast;
 
@@ -81,12 +81,35 @@ pub fn last_at_ms(paths: &Paths) -> Option<u64> {
     struct Dated {
         at_ms: u64,
     }
-    let mut file = File::open(paths.events()).ok()?;
-    let from = file.metadata().ok()?.len().saturating_sub(LINE_BYTES_MAX);
-    let mut text = Vec::new();
-    file.seek(SeekFrom::Start(from)).and_then(|_| file.read_to_end(&mut text)).ok()?;
+    let text = last_lines(&paths.events());
     let mut lines = text.rsplit(|byte| *byte == b'\n');
     lines.find_map(|line| serde_json::from_slice::<Dated>(line).ok()).map(|last| last.at_ms)
+}
+
+/// Reports whether the end of this generation is among the last recorded events.
+pub fn has_ended(paths: &Paths, name: &str, generation: u64) -> bool {
+    let path = paths.events();
+    let mut older = path.clone().into_os_string();
+    older.push(".1");
+    let is_end = |line: &[u8]| {
+        serde_json::from_slice::<Event>(line).is_ok_and(|event| {
+            event.worker.as_deref() == Some(name)
+                && event.generation == Some(generation)
+                && matches!(event.kind, EventKind::WorkerExited { .. })
+        })
+    };
+    [path, older.into()].iter().any(|path| last_lines(path).rsplit(|byte| *byte == b'\n').any(is_end))
+}
+
+/// Returns the end of a file. Empty if it cannot be read.
+fn last_lines(path: &Path) -> Vec<u8> {
+    let mut text = Vec::new();
+    let read = File::open(path).and_then(|mut file| {
+        let from = file.metadata()?.len().saturating_sub(LINE_BYTES_MAX);
+        file.seek(SeekFrom::Start(from))?;
+        file.read_to_end(&mut text)
+    });
+    if read.is_err() { Vec::new() } else { text }
 }
 
 impl Events for EventLog {

@@ -4,7 +4,10 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
 
+use nix::errno::Errno;
+use nix::libc;
 use nix::sys::signal::Signal;
+use nix::unistd::ForkResult;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::process::{Pid, PidfdFlags, pidfd_open, pidfd_send_signal};
 use swarm_model::ProcessId;
@@ -32,6 +35,25 @@ pub fn pidfd(process: &ProcessId, boot: &str) -> io::Result<Option<OwnedFd>> {
     };
     // Check the identity after opening. From here on the descriptor refers to that process.
     Ok(procfs::alive(process, boot)?.map(|_| fd))
+}
+
+/// Forks this process so that the child becomes its sibling: a child of this process's parent. Only for single-threaded
+/// processes.
+///
+/// # Errors
+/// Fails if the system refuses. There is no child then.
+pub fn fork_sibling() -> io::Result<ForkResult> {
+    let flags = libc::c_long::from(libc::CLONE_PARENT | libc::SIGCHLD);
+    let none: libc::c_long = 0;
+    // SAFETY: equals a fork of a single-threaded process: memory is copied, and nothing is shared. What the C library
+    // does at a fork beyond that concerns only other threads, of which there are none.
+    #[expect(unsafe_code, reason = "the C library has no function for this")]
+    let pid = unsafe { libc::syscall(libc::SYS_clone, flags, none, none, none, none) };
+    match i32::try_from(pid) {
+        Ok(0) => Ok(ForkResult::Child),
+        Ok(pid) if pid > 0 => Ok(ForkResult::Parent { child: nix::unistd::Pid::from_raw(pid) }),
+        Ok(_) | Err(_) => Err(Errno::last().into()),
+    }
 }
 
 /// Waits for at most `limit` until all processes are gone. Returns whether they are.

@@ -59,11 +59,16 @@ const ANSWER_MS_MAX: u64 = 5_000;
 /// Maximum output of a client in bytes.
 const OUTPUT_BYTES_MAX: usize = 16 << 20;
 
+/// Variables of the caller that a server must not pass on.
+const NOT_INHERITED: [&str; 5] = ["PWD", "SWARM_TOKEN", "SWARM_WORKER", "SWARM_SESSION", "SWARM_PORT"];
+
 /// Connection of one caller to one server.
 #[derive(Clone, Debug)]
 pub struct Tmux {
     server: Server,
     environment: Vec<(String, String)>,
+    /// File creation mask of a server that this connection starts; `None` for that of this process.
+    umask: Option<u32>,
     limit: Duration,
     /// Pid of the server that gave out the ids. A later server on the same socket gives the same ids to other panes.
     server_pid: Option<i32>,
@@ -81,13 +86,19 @@ impl Tmux {
     /// new server gets all of it.
     pub fn new(server: Server, environment: &[(String, String)]) -> Self {
         let limit = Duration::from_millis(ANSWER_MS_MAX);
-        Self { server, environment: environment.to_vec(), limit, server_pid: None }
+        Self { server, environment: environment.to_vec(), umask: None, limit, server_pid: None }
     }
 
     /// Creates a connection to the server of a recorded pane. A later server in its place counts as another one.
     pub fn of_pane(pane: &TmuxPane, environment: &[(String, String)]) -> Self {
         let tmux = Self::new(Server::Path(pane.socket_path.clone()), environment);
         Self { server_pid: Some(pane.server_pid), ..tmux }
+    }
+
+    /// Returns the connection with the file creation mask of the caller, which a new server passes to all panes.
+    #[must_use]
+    pub fn with_umask(self, umask: u32) -> Self {
+        Self { umask: Some(umask), ..self }
     }
 
     /// Returns the connection with another time limit of each client.
@@ -103,7 +114,7 @@ impl Tmux {
     /// Fails if tmux is missing, does not answer, or is older than the minimum version. A version without numbers
     /// counts as new enough.
     pub fn version(&self) -> Result<String, TmuxError> {
-        let mut command = self.bare();
+        let mut command = self.bare(None);
         let said = self.finish(command.arg("-V"), None)?;
         let text = said.trim().to_owned();
         match error::version(&text) {
@@ -114,17 +125,26 @@ impl Tmux {
 
     /// Returns the command `tmux` with the caller's environment and nothing else. LC_ALL remains the caller's: tmux
     /// translates nothing, and a server that this client starts would pass another locale to every pane. The working
-    /// directory is the root, because a new server keeps it for life and would pin a worktree.
-    fn bare(&self) -> Command {
-        let mut command = Command::new("tmux");
+    /// directory is the root, because a new server keeps it for life and would pin a worktree. A server is nobody's
+    /// worker either, even if the caller is one.
+    fn bare(&self, umask: Option<u32>) -> Command {
+        let mut command = match umask {
+            None => Command::new("tmux"),
+            Some(umask) => {
+                let mut shell = Command::new("/bin/sh");
+                shell.args(["-c", "umask \"$0\" && exec \"$@\"", &format!("{umask:04o}"), "tmux"]);
+                shell
+            }
+        };
         command.env_clear().current_dir("/");
-        command.envs(self.environment.iter().filter(|(name, _)| name != "PWD").map(|(name, value)| (name, value)));
+        let inherited = self.environment.iter().filter(|(name, _)| !NOT_INHERITED.contains(&name.as_str()));
+        command.envs(inherited.map(|(name, value)| (name, value)));
         command
     }
 
     /// Returns the command of a client for this server, in UTF-8 regardless of the locale.
     fn client(&self, start: Start) -> Result<Command, TmuxError> {
-        let mut command = self.bare();
+        let mut command = self.bare(self.umask.filter(|_| start == Start::Allowed));
         command.arg("-u");
         if start == Start::Never {
             command.arg("-N");

@@ -20,6 +20,7 @@ mod furnished;
 mod hooks;
 mod hostile;
 mod house;
+mod keepers;
 mod landing;
 mod landing_meant;
 mod landing_odds;

@@ -5,9 +5,11 @@ each failure must have a matching cause.
 """
 
 import json
+import os
 import random
 import re
 import signal
+import subprocess
 import time
 import uuid
 from collections import Counter
@@ -33,11 +35,14 @@ UNKNOWN, KILLED = r"ended with an unknown result(: .*)?$", r"killed by signal 9$
 FITS = {"agent": [KILLED], "attempt": [KILLED, rf"{KILLED[:-1]} without a result$"], "shim": [UNKNOWN]}
 FITS["shim+attempt"] = FITS["reboot"] = FITS["attempt"] + FITS["shim"]
 
-# Runs swarm with a private boot id (a bind mount in a private namespace), where that is possible.
+# Runs swarm with a private boot id, where that is possible. All commands of one boot share a mount namespace: swarm
+# refuses to start work for callers in another one than the supervisor's.
 WRAPPER = """#!/bin/sh
 [ -e '@BOOT@' ] || exec '@BINARY@' "$@"
-exec unshare -m sh -c 'mount --bind "$0" @BOOT_ID@ && exec "$@"' '@BOOT@' '@BINARY@' "$@"
+exec nsenter --mount="/proc/$(cat '@BOOT@')/ns/mnt" sh -c 'cd "$0" && exec "$@"' "$PWD" '@BINARY@' "$@"
 """
+# Keeps a namespace with another boot id until its standard input ends.
+BOOTED = 'mount --bind "$0" "$1" && echo booted && exec cat'
 
 
 @dataclass
@@ -93,6 +98,7 @@ class Soak:
         self.client: Client | None = None
         self.real = rig.binary
         self.boot = rig.root / "boot"
+        self.booted: subprocess.Popen | None = None
 
     # What subclasses define.
 
@@ -125,7 +131,7 @@ class Soak:
     def wrap(self) -> None:
         """Makes commands of this rig see the boot id of the last reboot."""
         wrapper = self.rig.root / "swarm-booted"
-        text = WRAPPER.replace("@BINARY@", self.real).replace("@BOOT@", str(self.boot)).replace("@BOOT_ID@", BOOT_ID)
+        text = WRAPPER.replace("@BINARY@", self.real).replace("@BOOT@", str(self.boot))
         wrapper.write_text(text)
         wrapper.chmod(0o755)
         self.rig.binary = str(wrapper)
@@ -258,9 +264,21 @@ class Soak:
             self.rest(0.01)
         for life in self.lives():
             self.wound(life, "reboot")
-        self.boot.write_text(f"{uuid.uuid4()}\n")
-        if self.rig.run("unshare", "-m", "true").rc != 0:
-            self.boot.unlink()
+        boot_id = self.rig.root / "boot-id"
+        boot_id.write_text(f"{uuid.uuid4()}\n")
+        words = ["unshare", "-m", "sh", "-c", BOOTED, str(boot_id), BOOT_ID]
+        # Of an earlier reboot: nothing runs there any more.
+        self.unboot()
+        self.booted = subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, cwd="/",
+                                       env={"PATH": os.environ["PATH"]})
+        if self.booted.stdout.readline() == b"booted\n":
+            self.boot.write_text(f"{self.booted.pid}\n")
+
+    def unboot(self) -> None:
+        self.boot.unlink(missing_ok=True)
+        if self.booted:
+            self.booted.communicate()
+            self.booted = None
 
     def command(self, *words: str) -> None:
         result = self.rig.swarm(*words, cwd=self.rig.repo, limit=COMMAND_LIMIT)
@@ -298,6 +316,7 @@ class Soak:
             wait_until(lambda: not self.rig.census(), 10, "all processes have ended")
         except Timeout:
             found.append(f"orphan: left at the end: {', '.join(map(str, self.rig.census()))}")
+        self.unboot()
         return found
 
     def at_work(self) -> list[str]:

@@ -100,7 +100,8 @@ fn send(paths: &Paths, place: FlowPlace, order: FlowOrder, warn: &mut dyn FnMut(
     }
     let request = FlowRequest { caller, place, order };
     let (mut done, mut refused): (Option<String>, Option<Refusal>) = (None, None);
-    client::post(paths, &request, &mut |reply| match reply {
+    let post = if request.order == FlowOrder::Rest { client::post_and_wait } else { client::post };
+    post(paths, &request, &mut |reply| match reply {
         Reply::Answer(line) => done = Some(line.done),
         Reply::Warning(text) => warn(&text),
         Reply::Refused(refusal) => refused = Some(refusal),

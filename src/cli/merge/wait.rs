@@ -14,7 +14,7 @@ use super::args::WaitArgs;
 use super::progress::Progress;
 use super::queues::{Queues, none_for, short};
 use super::show::{item_object, warn_stuck};
-use crate::api::client;
+use crate::api::supervision::Supervision;
 use crate::cli::error::Failure;
 use crate::cli::json;
 use crate::cli::render::escape;
@@ -51,15 +51,16 @@ pub fn run(args: &WaitArgs, paths: &Paths, screen: &mut Screen) -> Result<u8, Fa
     if let Some(base) = args.base.as_deref().filter(|_| queues.0.is_empty() && left.is_empty()) {
         return Err(none_for(base));
     }
-    if left.iter().any(|one| !is_settled(one, &queues)) {
-        // Items settle only while a supervisor runs.
-        client::ensure(paths)?;
-    }
+    // Items settle only while a supervisor runs.
+    let is_open = left.iter().any(|one| !is_settled(one, &queues));
+    let supervision = is_open.then(|| Supervision::ensure(paths)).transpose()?;
     let (changes, progress) = (Changes::new()?, Progress::new(args.json));
-    let mut wait = Wait { args, paths, changes, progress, left, done: Vec::new(), lost: false, warned: false };
+    let (done, lost, warned) = (Vec::new(), false, false);
+    let mut wait = Wait { args, paths, supervision, changes, progress, left, done, lost, warned };
     loop {
-        // Watch before reading, so that no change is missed.
+        // Watch before reading, so that no change is missed, and so that what an ended supervisor did counts.
         wait.watch()?;
+        let unsupervised = wait.supervision.as_ref().is_some_and(Supervision::has_ended);
         let queues = Queues::read_any(paths, args.base.as_deref())?;
         if !std::mem::replace(&mut wait.warned, queues.0.iter().any(|view| view.stuck.is_some())) {
             wait.progress.above(|| queues.0.iter().for_each(|view| warn_stuck(view, screen)));
@@ -69,6 +70,9 @@ pub fn run(args: &WaitArgs, paths: &Paths, screen: &mut Screen) -> Result<u8, Fa
         if wait.left.is_empty() || is_late {
             return wait.end(&queues, screen);
         }
+        if unsupervised {
+            wait.supervision.as_mut().map_or(Ok(()), Supervision::renew)?;
+        }
         wait.show(&queues);
         wait.sleep(&processes, deadline)?;
     }
@@ -77,6 +81,7 @@ pub fn run(args: &WaitArgs, paths: &Paths, screen: &mut Screen) -> Result<u8, Fa
 struct Wait<'a> {
     args: &'a WaitArgs,
     paths: &'a Paths,
+    supervision: Option<Supervision<'a>>,
     changes: Changes,
     progress: Progress,
     left: Vec<Wanted>,
@@ -175,6 +180,8 @@ impl Wait<'_> {
         let deadline = entry.chain(deadline).min();
         let mut sources = vec![(self.changes.as_fd(), Until::Readable)];
         sources.extend(processes.iter().map(|process| (process.as_fd(), Until::Readable)));
+        let supervisor = self.supervision.as_ref().and_then(Supervision::fd);
+        sources.extend(supervisor.map(|supervisor| (supervisor, Until::Readable)));
         wait_any(&sources, deadline)?;
         self.changes.take().map(drop)
     }

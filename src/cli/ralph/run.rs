@@ -10,7 +10,7 @@ use serde_json::json;
 use swarm_model::loops::progress::{FAILURES_MAX, Status};
 use swarm_model::{LoopOrder, Refusal, RefusalKind};
 
-use crate::api::client;
+use crate::api::supervision::Supervision;
 use crate::cli::error::Failure;
 use crate::cli::json;
 use crate::cli::render::escape;
@@ -57,6 +57,7 @@ impl View {
         let changes = Changes::new()?;
         let interrupt = Interrupt::catch_all(&[Signal::SIGINT, Signal::SIGTERM])?;
         changes.add_dir(&self.dir)?;
+        let mut supervision = Supervision::ensure(paths)?;
         let mut tail = Tail::new(self.dir.join(LOG));
         let mut pending = Pending::default();
         tail.start(From::Byte(self.from), &mut |bytes: &[u8]| self.give(bytes, &mut pending, screen))?;
@@ -74,6 +75,8 @@ impl View {
                 (interrupt.as_fd(), Until::Readable),
                 (stdout.as_fd(), Until::HungUp),
             ];
+            let supervisor = supervision.fd().map(|supervisor| (supervisor, Until::Readable));
+            let sources: Vec<_> = sources.into_iter().chain(supervisor).collect();
             let ready = wait_any(&sources, Some(Instant::now() + LOOK))?;
             changes.take()?;
             if ready[2] {
@@ -82,9 +85,10 @@ impl View {
             if ready[1] {
                 self.interrupted(interrupt.take(), paths, screen)?;
             }
-            if ready.iter().all(|ready| !ready) {
+            let is_over = || self.status(paths).is_ok_and(|status| status.is_some_and(|word| word != Status::Running));
+            if ready.get(3) == Some(&true) && !is_over() {
                 // If the supervisor and its guard died together, only a command starts them again.
-                client::ensure(paths)?;
+                supervision.renew()?;
             }
         }
     }

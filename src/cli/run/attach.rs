@@ -17,6 +17,7 @@ use super::begin::command_line;
 use super::live::Live;
 use super::plain::Plain;
 use crate::api::client;
+use crate::api::supervision::Supervision;
 use crate::cli::error::Failure;
 use crate::cli::screen::Screen;
 use crate::cli::tail::{From, Pending, Tail};
@@ -161,6 +162,7 @@ pub fn follow(home: &Home, from: Position, view: View, paths: &Paths, screen: &m
     let mut follower = Follower {
         home,
         paths,
+        supervision: Supervision::ensure(paths)?,
         owns: view.owns,
         changes: Changes::new()?,
         interrupt: Interrupt::catch()?,
@@ -237,6 +239,7 @@ fn somebody_carries_it_on(home: &Home, paths: &Paths) -> Result<(), Failure> {
 struct Follower<'a> {
     home: &'a Home,
     paths: &'a Paths,
+    supervision: Supervision<'a>,
     owns: bool,
     changes: Changes,
     interrupt: Interrupt,
@@ -315,6 +318,8 @@ impl Follower<'_> {
             (self.interrupt.as_fd(), Until::Readable),
             (stdout.as_fd(), Until::HungUp),
         ];
+        let supervisor = self.supervision.fd().map(|supervisor| (supervisor, Until::Readable));
+        let sources: Vec<_> = sources.into_iter().chain(supervisor).collect();
         let ready = wait_any(&sources, Some(Instant::now() + LOOK))?;
         self.changes.take()?;
         self.changes.add_file(&self.home.events())?;
@@ -328,9 +333,15 @@ impl Follower<'_> {
             }
             self.interrupted()?;
         }
+        if ready.get(3) == Some(&true) {
+            // The last line may have been written just before the supervisor ended.
+            self.over = self.over.or_else(|| over_by_journal(self.home));
+            if self.over.is_none() {
+                // If the supervisor and its guard died together, only a command starts them again.
+                self.supervision.renew()?;
+            }
+        }
         if ready.iter().all(|ready| !ready) {
-            // If the supervisor and its guard died together, only a command starts them again.
-            client::ensure(self.paths)?;
             self.over = self.over.or_else(|| over_by_journal(self.home));
             somebody_carries_it_on(self.home, self.paths)?;
         }

@@ -42,8 +42,7 @@ pub fn run(action: &SupervisorAction, paths: &Paths, screen: &mut Screen) -> Res
             done(flags.json, text, paths, screen)
         }
         SupervisorAction::Restart(flags) => {
-            client::stop(paths, After::Another)?;
-            client::ensure(paths)?;
+            client::restart(paths)?;
             done(flags.json, "supervisor restarted", paths, screen)
         }
     }

@@ -77,12 +77,6 @@ impl Place {
         Ok(place)
     }
 
-    /// Returns the repository itself, for calls that need no worktree.
-    pub(crate) fn bare(common: &Path) -> Self {
-        let own = common.to_owned();
-        Self { git_dir: own.clone(), tree: own, head: None, branch: None, is_whole: false }
-    }
-
     pub(crate) fn call<'a>(&self, call: Call<'a>) -> Call<'a> {
         let mut git_dir = OsString::from("--git-dir=");
         git_dir.push(&self.git_dir);

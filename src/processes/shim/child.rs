@@ -17,6 +17,7 @@ use nix::unistd::{ForkResult, Pid};
 use rustix::process::{WaitOptions, wait};
 use swarm_model::{Ended, Rlimit, Spec};
 
+use swarm_sys::attributes;
 use swarm_sys::cgroups::Groups;
 
 /// Variables of git that would point the worker at its caller's repository.
@@ -27,6 +28,28 @@ const SESSION: &str = "SWARM_SESSION";
 const PORT: &str = "SWARM_PORT";
 /// Variables that are taken from the pane, not from the caller.
 const OF_THE_PANE: [&str; 3] = ["TERM", "TMUX", "TMUX_PANE"];
+
+/// First character of a line of the child's report that is only a warning.
+const WARNING: char = '\u{1}';
+/// Names of the resource limits, by number.
+const LIMITS: [&str; 16] = [
+    "cpu",
+    "fsize",
+    "data",
+    "stack",
+    "core",
+    "rss",
+    "nproc",
+    "nofile",
+    "memlock",
+    "as",
+    "locks",
+    "sigpending",
+    "msgqueue",
+    "nice",
+    "rtprio",
+    "rttime",
+];
 
 pub struct Child {
     pid: Pid,
@@ -56,6 +79,8 @@ struct Launch {
     umask: u32,
     rlimits: Vec<Rlimit>,
     nice: i32,
+    /// Messages about attributes of the caller that the child could not take over.
+    warnings: Vec<String>,
     /// Limit of the address space of each process in bytes, if no control group limits the memory.
     space_bytes: Option<u64>,
 }
@@ -76,7 +101,7 @@ impl Child {
                 }
                 let launch = super::files::read_spec().and_then(|spec| Launch::of(dir, &spec, groups, entered));
                 let failure = match launch {
-                    Ok(launch) => launch.run(File::from(gate_in)),
+                    Ok(launch) => launch.run(File::from(gate_in), &mut report),
                     Err(error) => format!("cannot read the launch contract: {error}"),
                 };
                 let _ = report.write_all(failure.as_bytes());
@@ -134,10 +159,11 @@ impl Child {
     }
 
     /// Lets the child execute, and waits for the result: the report pipe closes by itself when the exec succeeds.
+    /// Returns the child's warnings.
     ///
     /// # Errors
     /// Returns the child's description of the failure; nothing was executed.
-    pub fn open_gate(&mut self) -> Result<(), String> {
+    pub fn open_gate(&mut self) -> Result<Vec<String>, String> {
         if let Some(all) = self.entry
             && self.entered() != all
         {
@@ -152,12 +178,13 @@ impl Child {
         // A child that is gone already has reported why.
         let _ = gate.write_all(b"g");
         drop(gate);
-        let mut failure = String::new();
-        self.report.read_to_string(&mut failure).map_err(|error| error.to_string())?;
+        let mut report = String::new();
+        self.report.read_to_string(&mut report).map_err(|error| error.to_string())?;
+        let (warnings, mut failure) = parts(&report);
         // The report is empty after an exec, and also if the child was killed at its gate. Only an exec renames the
         // contract.
         if failure.is_empty() && !Path::new("spec.pending").exists() {
-            return Ok(());
+            return Ok(warnings);
         }
         if failure.is_empty() {
             failure.push_str("the worker's process was killed before it could start");
@@ -215,12 +242,14 @@ impl Launch {
             umask: contract.umask,
             rlimits: contract.rlimits.clone(),
             nice: contract.nice,
+            // Now, while the start is being committed. Nothing that the child still does depends on it.
+            warnings: attributes::assume(&contract.attributes),
             space_bytes: contract.limits.memory_bytes.filter(|_| !groups.hold_memory(entered)),
         })
     }
 
     /// Runs in the child. Returns only on failure, with the reason, which is empty if the gate was never opened.
-    fn run(self, mut gate: File) -> String {
+    fn run(mut self, mut gate: File, report: &mut File) -> String {
         let said = |step: &str, error: Errno| format!("cannot {step}: {}", error.desc());
         if self.streams.is_some()
             && let Err(error) = nix::unistd::setsid()
@@ -247,6 +276,9 @@ impl Launch {
         if let Err(failure) = self.become_the_caller() {
             return failure;
         }
+        for warning in &self.warnings {
+            let _ = report.write_all(format!("{WARNING}{warning}\n").as_bytes());
+        }
         // Last step before the exec: from here on the command counts as executed.
         if let Err(error) = std::fs::rename(&self.pending, &self.spec) {
             return format!("cannot mark the start: {error}");
@@ -260,20 +292,15 @@ impl Launch {
     }
 
     /// Restores the caller's limits, priority and umask, and the default signal dispositions.
-    fn become_the_caller(&self) -> Result<(), String> {
-        for limit in &self.rlimits {
-            let value = libc::rlimit { rlim_cur: limit.soft, rlim_max: limit.hard };
-            // SAFETY: the structure is complete and lives through the call. A limit
-            // that may not be raised again is the system's to refuse, not a reason
-            // to run nothing.
-            #[expect(unsafe_code, reason = "limits travel by number, which nix has no call for")]
-            let _ = unsafe { libc::setrlimit(limit.resource, &raw const value) };
-        }
+    fn become_the_caller(&mut self) -> Result<(), String> {
+        self.warnings.extend(self.rlimits.iter().filter_map(set_limit));
         if let Some(bytes) = self.space_bytes {
             limit_space(bytes);
         }
         // Also if it is 0: the supervisor may have been started with another niceness.
-        let _ = rustix::process::setpriority_process(None, self.nice);
+        if let Err(error) = rustix::process::setpriority_process(None, self.nice) {
+            self.warnings.push(format!("the worker does not have the caller's niceness ({}): {error}", self.nice));
+        }
         nix::sys::stat::umask(nix::sys::stat::Mode::from_bits_truncate(self.umask));
         for each in Signal::iterator() {
             // SAFETY: restores the default, installs nothing. KILL and STOP refuse, rightly.
@@ -296,6 +323,36 @@ impl Launch {
         }
         worst
     }
+}
+
+/// Sets a limit, or the nearest value that is allowed. Returns a message if the limit is lower than it was asked for: a
+/// limit that may not be raised is no reason to run nothing.
+fn set_limit(limit: &Rlimit) -> Option<String> {
+    let set = |value: &libc::rlimit| {
+        // SAFETY: the structure is complete and lives through the call.
+        #[expect(unsafe_code, reason = "limits travel by number, which nix has no call for")]
+        let done = unsafe { libc::setrlimit(limit.resource, value) };
+        if done == 0 { Ok(()) } else { Err(Errno::last()) }
+    };
+    let Err(error) = set(&libc::rlimit { rlim_cur: limit.soft, rlim_max: limit.hard }) else { return None };
+    let mut now = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+    // SAFETY: the structure is complete and lives through the call.
+    #[expect(unsafe_code, reason = "limits travel by number, which nix has no call for")]
+    let read = unsafe { libc::getrlimit(limit.resource, &raw mut now) };
+    if read == 0 {
+        let hard = now.rlim_max.min(limit.hard);
+        let _ = set(&libc::rlimit { rlim_cur: limit.soft.min(hard), rlim_max: hard });
+    }
+    let name = usize::try_from(limit.resource).ok().and_then(|at| LIMITS.get(at)).unwrap_or(&"unknown");
+    Some(format!("the worker does not have the caller's limit '{name}': {}", error.desc()))
+}
+
+/// Separates the child's warnings from its description of a failure.
+fn parts(report: &str) -> (Vec<String>, String) {
+    let (warnings, rest): (Vec<&str>, Vec<&str>) =
+        report.split_inclusive('\n').partition(|line| line.starts_with(WARNING));
+    let warnings = warnings.iter().map(|line| line.trim_start_matches(WARNING).trim_end().to_owned()).collect();
+    (warnings, rest.concat())
 }
 
 /// Limits the address space of this process and its descendants; never raises the present limit.
@@ -371,4 +428,24 @@ fn streams(dir: &Path, spec: &Spec) -> io::Result<[File; 3]> {
 
 fn pipe() -> io::Result<(OwnedFd, OwnedFd)> {
     Ok(nix::unistd::pipe2(nix::fcntl::OFlag::O_CLOEXEC)?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_limit_that_may_not_be_set_is_a_warning() {
+        // The kernel allows nobody so many files.
+        let files = Rlimit { resource: 7, soft: u64::MAX, hard: u64::MAX };
+        let warning = set_limit(&files).expect("a warning");
+        assert!(warning.starts_with("the worker does not have the caller's limit 'nofile': "), "{warning}");
+    }
+
+    #[test]
+    fn warnings_of_the_child_are_no_failure() {
+        let report = format!("{WARNING}one\n{WARNING}two\ncannot execute x: y");
+        assert_eq!(parts(&report), (vec!["one".to_owned(), "two".to_owned()], "cannot execute x: y".to_owned()));
+        assert_eq!(parts(""), (Vec::new(), String::new()));
+    }
 }

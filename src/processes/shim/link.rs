@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   shim → prepared {lease} | failed why        supervisor → go | no
-//!   shim → started | failed why
+//!   shim → started [warnings] | failed why
 //! ```
 
 use std::io::{Read as _, Write as _};

@@ -8,6 +8,7 @@
 //!                                          └─▶ nothing was executed
 //! ```
 
+mod beside;
 mod child;
 mod files;
 mod link;
@@ -23,6 +24,7 @@ use nix::sys::resource::{UsageWho, getrusage};
 use nix::sys::time::TimeValLike as _;
 use swarm_model::{Contract, Ended, ExitRecord, Held, Hits, Lease, Reason, TmuxPane, Usage};
 
+pub use self::beside::{READY_PIPE, starts_supervisors};
 use self::child::Child;
 use self::files::{ExitFile, LeaseFile, Terms};
 pub use self::link::SOCKET_NAME;
@@ -94,7 +96,7 @@ fn run(dir: &Path, is_prepared: impl FnOnce()) -> io::Result<()> {
         return Ok(());
     }
     match child.open_gate() {
-        Ok(()) => link.say("started"),
+        Ok(warnings) => link.say(&format!("started {}", serde_json::to_string(&warnings)?)),
         Err(failure) => {
             groups.remove();
             link.say(&format!("failed {failure}"));
@@ -227,6 +229,10 @@ impl RunningWorker {
             Wake::Deadline => Some(Reason::Timeout),
             Wake::Output => Some(Reason::Output),
             Wake::Removal if self.lease.is_removed() => Some(Reason::Abandoned),
+            Wake::Supervisor => {
+                beside::start_supervisor();
+                None
+            }
             Wake::Child | Wake::Hangup | Wake::Removal => None,
         }
     }

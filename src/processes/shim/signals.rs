@@ -23,7 +23,13 @@ pub enum Wake {
     Removal,
     /// The worker has written more output than allowed.
     Output,
+    /// A command inside the worker needs a supervisor.
+    Supervisor,
 }
+
+/// Signals that are waited for. Clients recognize by the last one what a shim can do.
+const WAITED: [Signal; 6] =
+    [Signal::SIGCHLD, Signal::SIGTERM, Signal::SIGHUP, Signal::SIGIO, Signal::SIGXFSZ, Signal::SIGUSR1];
 
 pub struct Signals(SignalFd);
 
@@ -32,7 +38,7 @@ impl Signals {
     /// which are for the worker. The child undoes both.
     pub fn block() -> io::Result<Self> {
         let mut set = SigSet::empty();
-        for waited in [Signal::SIGCHLD, Signal::SIGTERM, Signal::SIGHUP, Signal::SIGIO, Signal::SIGXFSZ] {
+        for waited in WAITED {
             set.add(waited);
         }
         set.thread_block()?;
@@ -109,6 +115,7 @@ impl Signals {
                 Signal::SIGIO => return Some(Wake::Removal),
                 // Not from writes of the shim itself: these are small and happen after the worker's end.
                 Signal::SIGXFSZ => return Some(Wake::Output),
+                Signal::SIGUSR1 => return Some(Wake::Supervisor),
                 _ => {}
             }
         }

@@ -273,6 +273,7 @@ fn prepare(
         umask: caller.umask,
         rlimits: caller.rlimits.clone(),
         nice: caller.nice,
+        attributes: caller.attributes.clone(),
         tmux: tmux(&player, session),
         timeout_ms: player.timeout_ms,
         log_limit_bytes: LOG_LIMIT_BYTES,

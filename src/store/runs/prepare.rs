@@ -71,6 +71,7 @@ fn contract(plan: &Plan, job: &Job, caller: &Caller) -> Contract {
         umask: caller.umask,
         rlimits: caller.rlimits.clone(),
         nice: caller.nice,
+        attributes: caller.attributes.clone(),
         timeout_ms: job.timeout_ms,
         log_limit_bytes: LOG_LIMIT_BYTES,
         session: session(job),

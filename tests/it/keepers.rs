@@ -1,0 +1,364 @@
+//! Where the supervisor lives: never below a worker, and with no worker's environment, whoever starts or replaces it.
+//! Whose attributes a worker has: its caller's. What commands do that wait while the supervisor ends.
+
+use std::path::{Path, PathBuf};
+use std::process::{Child, Stdio};
+use std::time::{Duration, Instant};
+
+use crate::common::{Rig, SOON, proc, run, skipped, wait_until};
+use crate::crash::{both, kill_keepers};
+
+const BINARY: &str = env!("CARGO_BIN_EXE_swarm");
+
+/// Makes a copy of the program, which counts as a newer build because its file is younger.
+fn newer(rig: &Rig, name: &str) -> PathBuf {
+    let dir = rig.path(name);
+    std::fs::create_dir(&dir).expect("made");
+    let program = dir.join("swarm");
+    std::fs::copy(BINARY, &program).expect("copied");
+    program
+}
+
+fn executable(pid: i32) -> PathBuf {
+    std::fs::read_link(format!("/proc/{pid}/exe")).expect("alive")
+}
+
+fn ancestors(pid: i32) -> Vec<i32> {
+    let parent = |pid: &i32| proc::stat(*pid, 4)?.parse().ok().filter(|parent| *parent > 0);
+    std::iter::successors(Some(pid), parent).skip(1).collect()
+}
+
+/// Asserts that neither supervisor and guard nor a shim belong to a worker, by their ancestors and their environment.
+#[track_caller]
+fn assert_outside(rig: &Rig, workers: &[&str]) {
+    let (supervisor, guard) = both(rig);
+    let shims: Vec<i32> = workers.iter().map(|name| rig.shim(name)).collect();
+    for pid in [supervisor, guard].into_iter().chain(shims.iter().copied()) {
+        let above = ancestors(pid);
+        assert!(!above.iter().any(|above| shims.contains(above)), "{:?} is below a shim: {above:?}", proc::words(pid));
+        let environ = std::fs::read(format!("/proc/{pid}/environ")).expect("readable");
+        let foreign = environ.split(|byte| *byte == 0).any(|entry| entry.starts_with(b"SWARM_TOKEN="));
+        assert!(!foreign, "{:?} has a worker's token", proc::words(pid));
+    }
+}
+
+/// Starts a worker that executes `file` each time the test makes it, and writes its exit code to `FILE.code`.
+fn spawn_hands(rig: &Rig, name: &str, flags: &[&str]) {
+    let script = "while :; do if [ -e todo ]; then sh ./todo > todo.out 2> todo.err; echo $? > todo.tmp; rm todo; \
+                  mv todo.tmp todo.code; fi; sleep 0.02; done";
+    rig.spawn_sh(name, flags, script);
+}
+
+/// Has the worker of [`spawn_hands`] run a script. Returns its exit code and its standard error.
+#[track_caller]
+fn by_hand(rig: &Rig, script: &str) -> (String, String) {
+    let file = |name: &str| rig.cwd().join(name);
+    std::fs::write(file("todo.new"), script).expect("written");
+    std::fs::rename(file("todo.new"), file("todo")).expect("renamed");
+    wait_until("the worker has run the script", SOON, || file("todo.code").exists());
+    let code = std::fs::read_to_string(file("todo.code")).expect("there");
+    std::fs::remove_file(file("todo.code")).expect("removed");
+    (code.trim().to_owned(), std::fs::read_to_string(file("todo.err")).expect("there"))
+}
+
+/// Spawns a worker from inside the worker of [`spawn_hands`].
+#[track_caller]
+fn spawn_inside(rig: &Rig, program: &Path, name: &str) {
+    let script = format!("{} spawn --name {name} -- sleep 600", program.display());
+    assert_eq!(by_hand(rig, &script), ("0".to_owned(), String::new()));
+}
+
+/// Ends the worker of [`spawn_hands`], and asserts that the other workers run on.
+#[track_caller]
+fn assert_survive_end_of(rig: &Rig, outer: &str, others: &[&str]) {
+    let pids: Vec<i32> = others.iter().map(|name| rig.pid(name)).collect();
+    let keepers = both(rig);
+    rig.swarm(&["kill", outer]).is(0, &format!("killed {outer}\n"), "");
+    assert_eq!(both(rig), keepers, "supervisor or guard ended with the worker");
+    for (name, pid) in others.iter().zip(pids) {
+        assert_eq!((rig.fine(name), rig.pid(name)), ("running".to_owned(), pid), "{name}");
+    }
+}
+
+#[test]
+fn a_newer_program_is_executed_by_the_old_guard() {
+    let rig = Rig::new();
+    rig.spawn("a", &[], &["sleep", "600"]);
+    rig.spawn("t", &["--tmux"], &["sleep", "600"]);
+    let pids = ["a", "t"].map(|name| rig.pid(name));
+    let (supervisor, guard) = both(&rig);
+    let (above, new) = (ancestors(guard), newer(&rig, "new"));
+    let mut command = rig.program(&new);
+    command.args(["spawn", "--name", "b", "--", "sleep", "600"]).env("OF_THE_CLIENT", "1");
+    run(command).ok();
+    let (next, same) = both(&rig);
+    assert_eq!((same, ancestors(same)), (guard, above), "another guard");
+    assert_ne!(next, supervisor);
+    assert_eq!((executable(guard), executable(next)), (new.clone(), new));
+    assert!(!proc::has_variable(next, "OF_THE_CLIENT=1"), "the guard's environment was replaced");
+    assert_eq!(["a", "t"].map(|name| rig.pid(name)), pids);
+    assert_outside(&rig, &["a", "t", "b"]);
+    // The guard has its new form in every respect.
+    proc::kill(next);
+    wait_until("another supervisor runs", SOON, || rig.keepers().0.is_some_and(|pid| pid != next));
+    assert_eq!(both(&rig).1, guard);
+    assert_eq!(rig.swarm(&["kill", "--all"]).code, Some(0));
+}
+
+#[test]
+fn an_upgrade_from_inside_a_worker_leaves_the_others_outside() {
+    let rig = Rig::new();
+    spawn_hands(&rig, "outer", &[]);
+    rig.spawn("other", &["--restart", "always"], &["sleep", "600"]);
+    let guard = both(&rig).1;
+    let new = newer(&rig, "new");
+    spawn_inside(&rig, &new, "inner");
+    assert_eq!((both(&rig).1, executable(guard)), (guard, new));
+    assert_outside(&rig, &["outer", "other", "inner"]);
+    assert_survive_end_of(&rig, "outer", &["other", "inner"]);
+}
+
+#[test]
+fn a_program_that_others_may_write_is_not_executed_by_the_guard() {
+    use std::os::unix::fs::PermissionsExt as _;
+    let rig = Rig::new();
+    spawn_hands(&rig, "outer", &[]);
+    let (supervisor, guard) = both(&rig);
+    let new = newer(&rig, "new");
+    std::fs::set_permissions(&new, std::fs::Permissions::from_mode(0o777)).expect("set");
+    let script = format!("{} spawn --name inner -- sleep 600", new.display());
+    let (code, err) = by_hand(&rig, &script);
+    let cause = format!(
+        "swarm: error: the supervisor is an older build and cannot be replaced from inside worker 'outer': {} is \
+         writable by other users\nswarm: hint: run 'swarm supervisor restart' outside of worker 'outer'\n",
+        new.display()
+    );
+    assert_eq!((code.as_str(), err), ("1", cause));
+    assert_eq!((both(&rig), rig.names()), ((supervisor, guard), vec!["outer".to_owned()]));
+    // Outside of workers, the caller starts its own program.
+    let mut command = rig.program(&new);
+    command.args(["spawn", "--name", "b", "--", "sleep", "600"]);
+    run(command).ok();
+    assert_eq!(executable(both(&rig).1), new);
+    assert_outside(&rig, &["outer", "b"]);
+}
+
+#[test]
+fn a_supervisor_that_a_worker_starts_does_not_belong_to_it() {
+    for flags in [&[][..], &["--tmux"]] {
+        let rig = Rig::new();
+        rig.spawn("other", &[], &["sleep", "600"]);
+        spawn_hands(&rig, "outer", flags);
+        for name in ["i1", "i2"] {
+            both(&rig);
+            kill_keepers(&rig);
+            wait_until("supervisor and guard are gone", SOON, || rig.keepers() == (None, None));
+            spawn_inside(&rig, Path::new(BINARY), name);
+        }
+        assert_outside(&rig, &["other", "outer", "i1", "i2"]);
+        assert!(!rig.root().join("w/outer.1/ready.pipe").exists());
+        assert_survive_end_of(&rig, "outer", &["other", "i1", "i2"]);
+    }
+}
+
+#[test]
+fn a_restart_from_inside_a_worker_keeps_the_supervisor_outside() {
+    let rig = Rig::new();
+    spawn_hands(&rig, "outer", &[]);
+    let (supervisor, guard) = both(&rig);
+    assert_eq!(by_hand(&rig, &format!("{BINARY} supervisor restart")), ("0".to_owned(), String::new()));
+    assert_eq!(both(&rig).1, guard);
+    assert_ne!(both(&rig).0, supervisor);
+    assert_eq!(by_hand(&rig, &format!("{BINARY} supervisor stop")), ("0".to_owned(), String::new()));
+    wait_until("supervisor and guard are gone", SOON, || rig.keepers() == (None, None));
+    assert_eq!(by_hand(&rig, &format!("{BINARY} supervisor start")), ("0".to_owned(), String::new()));
+    assert_outside(&rig, &["outer"]);
+}
+
+#[test]
+fn a_stopped_shim_is_named_when_it_would_have_to_start_the_supervisor() {
+    let rig = Rig::new();
+    spawn_hands(&rig, "outer", &[]);
+    both(&rig);
+    kill_keepers(&rig);
+    wait_until("supervisor and guard are gone", SOON, || rig.keepers() == (None, None));
+    let shim = rig.shim("outer");
+    proc::signal(shim, proc::Signal::STOP);
+    wait_until("the shim stands still", SOON, || proc::is_stopped(shim));
+    let (code, err) = by_hand(&rig, &format!("{BINARY} spawn --name inner -- sleep 600"));
+    let cause = format!(
+        "swarm: error: no supervisor can be started from inside worker 'outer': its shim (pid {shim}) is stopped\n\
+         swarm: hint: run 'swarm supervisor start' outside of worker 'outer'\n"
+    );
+    assert_eq!((code.as_str(), err), ("1", cause));
+    proc::signal(shim, proc::Signal::CONT);
+    wait_until("the shim goes on", SOON, || !proc::is_stopped(shim));
+    spawn_inside(&rig, Path::new(BINARY), "inner");
+}
+
+#[test]
+fn twenty_workers_survive_an_upgrade_and_a_downgrade() {
+    let rig = Rig::new();
+    let names: Vec<String> = (0..20).map(|number| format!("w{number}")).collect();
+    // The last one is started by the newer program.
+    for name in &names[..19] {
+        rig.spawn(name, &["--restart", "always"], &["sleep", "600"]);
+    }
+    let words: Vec<&str> = names.iter().map(String::as_str).collect();
+    let pids = || words[..19].iter().map(|name| rig.pid(name)).collect::<Vec<_>>();
+    let before = pids();
+    let new = newer(&rig, "new");
+    for program in [new.as_path(), Path::new(BINARY)] {
+        let mut command = rig.program(program);
+        // A newer program replaces the supervisor by itself, an older one on request.
+        let spawn = &["spawn", "--name", "w19", "--restart", "always", "--", "sleep", "600"][..];
+        command.args(if program == new { spawn } else { &["supervisor", "restart"] });
+        run(command).ok();
+        assert_eq!((executable(both(&rig).0), pids()), (program.to_owned(), before.clone()));
+        assert!(words.iter().all(|name| rig.fine(name) == "running"));
+        assert_outside(&rig, &words);
+    }
+    let events = std::fs::read_to_string(rig.root().join("events.jsonl")).expect("there");
+    assert_eq!(events.matches("\"worker.started\"").count(), 20, "{events}");
+    assert_eq!(events.matches("\"worker.exited\"").count(), 0, "{events}");
+    let mut command = rig.program(&new);
+    command.args(["kill", "--all"]);
+    assert_eq!(run(command).out.lines().count(), 20);
+}
+
+#[test]
+fn a_worker_has_the_attributes_of_its_caller_and_not_those_of_the_first_one() {
+    let rig = Rig::new();
+    let look = "grep Cpus_allowed_list /proc/self/status; cat /proc/self/oom_score_adj";
+    let caller = |name: &str, before: &str| {
+        let mut command = rig.program("sh");
+        command.args(["-c", &format!("{before} exec \"$@\""), "sh", BINARY, "spawn", "--name", name, "--"]);
+        command.args(["sh", "-c", look]);
+        run(command).ok();
+        rig.wait(name);
+        rig.log(name, "stdout")
+    };
+    // A process may always raise its own score.
+    let raise = "echo 900 > /proc/self/oom_score_adj; taskset -p -c 0 $$ > taskset.out || exit 9;";
+    let first = caller("first", raise);
+    assert_eq!(first, "Cpus_allowed_list:\t0\n900\n");
+    let own = |file: &str| std::fs::read_to_string(format!("/proc/self/{file}")).expect("readable");
+    let cpus = own("status").lines().find(|line| line.starts_with("Cpus_allowed_list")).expect("a line").to_owned();
+    assert_eq!(caller("second", ""), format!("{cpus}\n{}", own("oom_score_adj")));
+    assert_eq!(caller("third", raise), first);
+}
+
+#[test]
+fn a_tmux_server_has_the_umask_of_the_caller() {
+    let rig = Rig::new();
+    let mut command = rig.program("sh");
+    let words = ["-c", "umask 027; exec \"$@\"", "sh", BINARY, "spawn", "--name", "t", "--tmux", "--", "sleep", "600"];
+    command.args(words);
+    run(command).ok();
+    let out = rig.path("mask");
+    let script = format!("umask > {0}.new; mv {0}.new {0}", out.display());
+    assert_eq!(rig.tmux(&["new-session", "-d", "-s", "mine", &script]).code, Some(0));
+    wait_until("the window has told its umask", SOON, || out.exists());
+    assert_eq!(std::fs::read_to_string(out).expect("there"), "0027\n");
+}
+
+#[test]
+fn a_caller_in_another_namespace_may_look_and_stop_but_start_nothing() {
+    let rig = Rig::new();
+    rig.spawn("x", &[], &["sleep", "600"]);
+    let elsewhere = |words: &[&str]| {
+        let mut command = rig.program("unshare");
+        command.args(["--mount", "--"]).args(words);
+        run(command)
+    };
+    if elsewhere(&["true"]).code != Some(0) {
+        return skipped("callers in other namespaces: no namespace can be made here");
+    }
+    let cause = "this command runs in another mount namespace than the supervisor, where its work would start";
+    for words in [&["spawn", "--name", "y", "--", "true"][..], &["respawn", "x"]] {
+        elsewhere(&[&[BINARY], words].concat()).refused(1, cause);
+    }
+    assert_eq!(elsewhere(&[BINARY, "ls", "--format", "names"]).ok(), "x\n");
+    elsewhere(&[BINARY, "kill", "x"]).is(0, "killed x\n", "");
+}
+
+/// Reports whether a process has a descriptor of the other one.
+fn watches(pid: i32, other: i32) -> bool {
+    let infos = std::fs::read_dir(format!("/proc/{pid}/fdinfo")).into_iter().flatten().flatten();
+    let text = |info: std::fs::DirEntry| std::fs::read_to_string(info.path()).unwrap_or_default();
+    infos.map(text).any(|info| info.lines().any(|line| line == format!("Pid:\t{other}")))
+}
+
+/// Starts a command that waits. Its standard error goes to the file `err`.
+fn begin(rig: &Rig, words: &[&str]) -> Child {
+    let err = std::fs::File::create(rig.path("err")).expect("made");
+    rig.command(words).stdout(Stdio::null()).stderr(err).spawn().expect("started")
+}
+
+/// Asserts that a command of [`begin`] ends because the supervisor was stopped.
+#[track_caller]
+fn assert_told_of_the_stop(rig: &Rig, mut child: Child) {
+    let pid = i32::try_from(child.id()).expect("a pid");
+    let ended = proc::wait_end(pid, SOON);
+    let _ = child.kill();
+    let code = child.wait().expect("waited").code();
+    assert!(ended, "the command still waits");
+    let err = std::fs::read_to_string(rig.path("err")).expect("there");
+    let words = "swarm: error: the supervisor was stopped, and nothing goes on without it\n\
+                 swarm: hint: run 'swarm supervisor start', then this command again\n";
+    assert_eq!((code, err.as_str()), (Some(1), words));
+}
+
+#[test]
+fn waiting_for_a_restart_ends_when_the_supervisor_is_stopped() {
+    let rig = Rig::new();
+    let script = "until [ -e end ]; do sleep 0.02; done; exit 1";
+    rig.spawn_sh("x", &["--restart", "on-failure"], script);
+    rig.swarm(&["supervisor", "stop"]).is(0, "supervisor stopped\n", "");
+    let child = begin(&rig, &["wait", "x"]);
+    std::fs::write(rig.cwd().join("end"), "").expect("written");
+    assert_told_of_the_stop(&rig, child);
+}
+
+#[test]
+fn waiting_for_a_landing_starts_a_lost_supervisor_and_ends_when_it_is_stopped() {
+    let rig = Rig::new();
+    let repo = rig.repo();
+    let words = ["spawn", "--name", "x", "--worktree", "--merge", "--", "sleep", "600"];
+    assert_eq!(rig.swarm_in(&repo, &words).code, Some(0));
+    let err = std::fs::File::create(rig.path("err")).expect("made");
+    let mut command = rig.command(&["merge", "wait"]);
+    let child = command.current_dir(&repo).stdout(Stdio::null()).stderr(err).spawn().expect("started");
+    let pid = i32::try_from(child.id()).expect("a pid");
+    let (supervisor, _) = both(&rig);
+    // A descriptor of the supervisor: the command watches it.
+    wait_until("the command watches the supervisor", SOON, || watches(pid, supervisor));
+    kill_keepers(&rig);
+    wait_until("another supervisor runs", SOON, || rig.keepers().0.is_some_and(|pid| pid != supervisor));
+    let next = both(&rig).0;
+    wait_until("the command watches the next one", SOON, || watches(pid, next));
+    rig.swarm(&["supervisor", "stop"]).is(0, "supervisor stopped\n", "");
+    assert_told_of_the_stop(&rig, child);
+}
+
+#[test]
+fn wait_answers_when_the_end_is_in_the_events() {
+    let rig = Rig::new();
+    rig.spawn_sh("x", &[], "until [ -e end ]; do sleep 0.02; done");
+    let (supervisor, _) = both(&rig);
+    let mut child = begin(&rig, &["wait", "x"]);
+    let pid = i32::try_from(child.id()).expect("a pid");
+    let worker = rig.pid("x");
+    let shim = rig.shim("x");
+    wait_until("the command watches the worker", SOON, || watches(pid, worker) || watches(pid, shim));
+    proc::signal(supervisor, proc::Signal::STOP);
+    wait_until("the supervisor stands still", SOON, || proc::is_stopped(supervisor));
+    let began = Instant::now();
+    std::fs::write(rig.cwd().join("end"), "").expect("written");
+    // Two seconds are the limit: a supervisor that does nothing delays the answer no longer.
+    let early = proc::wait_end(pid, Duration::from_millis(1500)) && began.elapsed() < Duration::from_secs(2);
+    proc::signal(supervisor, proc::Signal::CONT);
+    assert!(!early, "wait answered before the end was in the events");
+    assert!(proc::wait_end(pid, SOON), "wait did not answer");
+    assert_eq!(child.wait().expect("waited").code(), Some(0));
+}
