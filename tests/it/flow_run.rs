@@ -61,6 +61,7 @@ impl Site {
         fs::write(repo.join("swarm.toml"), config).expect("written");
         rig.git(&repo, &["add", "-A"]);
         rig.git(&repo, &["commit", "-q", "-m", "config"]);
+        rig.trust(&repo);
         let file = rig.file("w.yaml", workflow);
         let words = [&["flow", "new", "demo", "--workflow", &file], words].concat();
         let id = rig.swarm_in(&repo, &words).ok().trim_end().to_owned();
@@ -397,6 +398,7 @@ fn changes_of_two_roles_are_merged_and_conflicts_are_reported_to_the_joining_rol
     let path = rig_agent(&site.rig);
     let config = format!("[flow]\nagent = 'shell'\n[flow.roles.owner]\ncommand = ['{path}']\n");
     fs::write(site.repo.join("swarm.toml"), config).expect("written");
+    site.rig.trust(&site.repo);
     assert_eq!(site.run(), "waiting");
     assert_eq!(site.status(), "awaiting_improvement_choice");
     let said = fs::read_to_string(site.dir().join("joined")).expect("said");

@@ -11,7 +11,8 @@ use crate::cli::error::Failure;
 use crate::cli::json;
 use crate::cli::render::escape;
 use crate::cli::screen::Screen;
-use swarm_store::flows::active::is_run;
+use crate::cli::trust::gate::Use;
+use swarm_store::flows::active::{FlowSite, is_run};
 use swarm_store::flows::store::FlowFiles;
 use swarm_sys::paths::Paths;
 
@@ -40,7 +41,27 @@ pub fn run(args: &RunArgs, screen: &mut Screen) -> Result<u8, Failure> {
 /// # Errors
 /// Returns the supervisor's refusal, or an error if the supervisor cannot be reached.
 pub fn begin(files: &FlowFiles, rules: FlowRules, screen: &mut Screen) -> Result<String, Failure> {
-    ask(&paths()?, place_of(files)?, FlowOrder::Run(rules), screen)
+    let place = place_of(files)?;
+    require_trust(&place, screen)?;
+    ask(&paths()?, place, FlowOrder::Run(rules), screen)
+}
+
+/// Makes sure that a person agreed to the agents of the roles, and to the hooks and rules of their repository. What
+/// cannot be read is reported by the supervisor.
+///
+/// # Errors
+/// Fails if something is not trusted and nobody agrees.
+pub fn require_trust(place: &FlowPlace, screen: &mut Screen) -> Result<(), Failure> {
+    let Ok(site) = FlowSite::of(place, &caller::collect()?.caller) else { return Ok(()) };
+    // All folders, although only the first file counts: an agent may write one into a folder that has none.
+    for folder in &site.folders {
+        let used: &[&str] = match site.repo.as_ref() == Some(folder) {
+            true => &["agents", "flow", "merge", "worktree"],
+            false => &["agents", "flow"],
+        };
+        Use::new(Some(folder), used).require(screen)?;
+    }
+    Ok(())
 }
 
 /// Turns "not found" into `over`: the flow ended before the supervisor received the question.

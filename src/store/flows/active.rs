@@ -76,6 +76,8 @@ pub struct FlowSite {
     /// Repository that contains `dir`.
     pub repo: Option<PathBuf>,
     pub config: Config,
+    /// Folders in which `swarm.toml` is looked for; the first one that has it counts.
+    pub folders: Vec<PathBuf>,
 }
 
 impl FlowSite {
@@ -93,8 +95,9 @@ impl FlowSite {
             Err(_) => None,
         };
         let folders = [Some(dir.as_path()), repo.as_deref(), Some(root)];
-        let config = Config::read(folders.into_iter().flatten())?;
-        Ok(Self { dir, repo, config })
+        let folders: Vec<PathBuf> = folders.into_iter().flatten().map(Path::to_owned).collect();
+        let config = Config::read(folders.iter().map(PathBuf::as_path))?;
+        Ok(Self { dir, repo, config, folders })
     }
 
     fn caller(&self, caller: &Caller) -> Caller {

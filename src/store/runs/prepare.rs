@@ -19,6 +19,7 @@ use swarm_config::defaults;
 use super::{events, specs};
 use swarm_agents::{Agent, end_words, last_lines, shell_script};
 use swarm_config::Sections;
+use swarm_config::trust::{Entry, SPECS, Status, compare, recorded};
 use swarm_sys::clock::{random_uuid, wall_ms};
 use swarm_sys::files::replace_durably;
 use swarm_sys::paths::Paths;
@@ -134,6 +135,9 @@ fn order_attempt(now: &Now, work: &SpecWork, dir: &Path) -> Result<(), Outcome> 
         }
     }
     let text = prompt_text(now, &agent, &spec.body, &config)?;
+    if !agent.converses() {
+        check_script(root, &work.file, &text)?;
+    }
     let written = || -> io::Result<()> {
         make_all(dir)?;
         replace_durably(dir, PROMPT, text.as_bytes())?;
@@ -153,6 +157,21 @@ fn order_attempt(now: &Now, work: &SpecWork, dir: &Path) -> Result<(), Outcome> 
         )
     };
     written().map_err(|error| broken(&format!("cannot write the order of the attempt: {error}")))
+}
+
+/// Refuses a shell script other than the one that a person agreed to: work that landed may have changed the spec. Runs
+/// that an earlier version started, and those with `--agent shell`, have no recorded consent.
+fn check_script(root: &Path, file: &str, script: &str) -> Result<(), Outcome> {
+    let Some(book) = swarm_config::trust::user_book() else { return Ok(()) };
+    let agreed = recorded(&book, root).map_err(|cause| broken(&cause))?;
+    let entry = Entry::of_text(SPECS, file, "sh", script);
+    match compare(agreed.as_ref(), &[SPECS], &[entry]).first() {
+        Some((Status::Changed, _)) => {
+            let remedy = "run 'swarm trust', then 'swarm run --retry-failed'";
+            Err(lasting(format!("the commands in {file} changed and are not trusted ({remedy})")))
+        }
+        _ => Ok(()),
+    }
 }
 
 /// Returns the conversation of the latest earlier attempt that has one with the same agent.
