@@ -214,3 +214,24 @@ fn commands_of_a_spec_that_change_during_the_run_need_consent() {
     assert_eq!(said.code, Some(0), "{said:?}");
     assert!(pwned.exists());
 }
+
+#[test]
+fn an_agent_does_not_load_what_an_earlier_attempt_wrote() {
+    let rig = Rig::new();
+    let told = rig.path("told");
+    let script = format!(
+        "#!/bin/sh\ncat > /dev/null\necho \"$@\" >> '{}'\necho '{{}}' > .mcp.json\n[ $SWARM_ATTEMPT = 1 ] || echo ok > ok\n\
+         echo '{{\"type\":\"result\",\"subtype\":\"success\",\"is_error\":false,\"result\":\"done\"}}'\n",
+        told.display()
+    );
+    let agent = rig.file("claude", &script);
+    fs::set_permissions(&agent, fs::Permissions::from_mode(0o755)).expect("executable");
+    let site = planned(&format!("[agents.claude]\ncommand = ['{agent}']\nevents = 'claude'\n"), "# A\n");
+    site.rig.trust(&site.repo);
+    let said = run_alone(&site, &["--verify", "test -e ok"]);
+    assert_eq!(said.code, Some(0), "{said:?}");
+    let told = fs::read_to_string(&told).expect("it ran");
+    let held: Vec<bool> =
+        told.lines().map(|line| line.contains("--strict-mcp-config --setting-sources user")).collect();
+    assert_eq!(held, [false, true], "{told}");
+}

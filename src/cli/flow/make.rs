@@ -78,8 +78,10 @@ fn check_first(
         .ok_or_else(|| invalid(format!("path '{}' is not valid UTF-8", space.root().display())))?;
     let place = FlowPlace { root: root.to_owned(), project: project.to_owned(), flow: String::new() };
     let caller = caller::collect()?.caller;
-    if args.start {
-        super::run::require_trust(&place, screen)?;
+    let graph = || Graph::resolve(&flows::yaml::parse(workflow).ok()?, None).ok();
+    let graph = args.start.then(graph).flatten();
+    if let Some(graph) = &graph {
+        super::run::require_trust(&place, graph, screen)?;
     }
     let site = FlowSite::of(&place, &caller).map_err(invalid)?;
     if let Some(base) = &args.base {
@@ -92,11 +94,8 @@ fn check_first(
     if args.merge {
         check_merge(&site, args.base.as_deref(), &caller).map_err(invalid)?;
     }
-    if args.start
-        && let Ok(graph) = flows::yaml::parse(workflow).map(|document| Graph::resolve(&document, None))
-        && let Ok(graph) = graph
-    {
-        check_roles(&site, &graph).map_err(invalid)?;
+    if let Some(graph) = &graph {
+        check_roles(&site, graph).map_err(invalid)?;
     }
     Ok(())
 }

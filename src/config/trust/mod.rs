@@ -134,6 +134,20 @@ pub fn agent_files(root: &Path, sections: &[&str]) -> Result<Vec<Entry>, String>
     Ok(found)
 }
 
+/// Reports whether the files that agents of a section load from `dir`, a worktree or folder of the project of `root`, are
+/// those that a person agreed to. True if the section is not settled.
+///
+/// # Errors
+/// Fails if the files or the book cannot be read.
+pub fn loads_as_agreed(root: &Path, dir: &Path, section: &str) -> Result<bool, String> {
+    let agreed = user_book().map(|book| recorded(&book, root)).transpose()?.flatten();
+    if !agreed.as_ref().is_some_and(|agreed| agreed.sections.contains_key(section)) {
+        return Ok(true);
+    }
+    let all = compare(agreed.as_ref(), &[section], &agent_files(dir, &[section])?);
+    Ok(all.iter().all(|(status, _)| *status == Status::Agreed))
+}
+
 /// Compares entries with what was agreed to, for these sections. Sorted by section and key.
 pub fn compare(agreed: Option<&Agreed>, sections: &[&str], entries: &[Entry]) -> Vec<(Status, Entry)> {
     let known = |section: &str, key: &str| agreed?.sections.get(section)?.get(key);

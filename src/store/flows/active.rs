@@ -201,8 +201,10 @@ pub fn check_roles(site: &FlowSite, graph: &Graph) -> Result<(), String> {
     if wrong.is_empty() { Ok(()) } else { Err(wrong.join("; ")) }
 }
 
-/// Prepares a flow that is run for the first time: records the base branch, and excludes the flow's files from git.
+/// Prepares a flow that is run for the first time: records which nodes need approval and the base branch, and excludes
+/// the flow's files from git.
 fn settle(files: &FlowFiles, site: &FlowSite, caller: &Caller) -> Result<(), String> {
+    keep_gates(files)?;
     let Some(repo) = &site.repo else { return Ok(()) };
     if files.root().starts_with(repo) {
         let below = files.root().strip_prefix(repo).unwrap_or(Path::new("")).join(".a-society");
@@ -219,6 +221,18 @@ fn settle(files: &FlowFiles, site: &FlowSite, caller: &Caller) -> Result<(), Str
         kept.map_err(|error| error.to_string())?;
     }
     Ok(())
+}
+
+/// Records the nodes that need approval, unless the flow has begun.
+fn keep_gates(files: &FlowFiles) -> Result<(), String> {
+    let kept = files.update(|open| {
+        if open.sidecar.gates.is_none() && open.flow.visited().next().is_none() {
+            let gates = open.graph.nodes().iter().filter(|node| node.human_colab).map(|node| node.id.clone());
+            open.sidecar.gates = Some(gates.collect());
+        }
+        Ok::<_, StoreError>(())
+    });
+    kept.map_err(|error| error.to_string())
 }
 
 fn open(
