@@ -62,6 +62,44 @@ fn a_fresh_clone_executes_and_sets_nothing_before_a_person_agreed() {
 }
 
 #[test]
+fn on_a_terminal_a_verb_asks_once() {
+    let rig = Rig::new();
+    let repo = rig.repo();
+    set(&rig, &repo, "[spawn]\nenv = { FROM = 'the file' }\n");
+    let place = repo.to_str().expect("text");
+    assert_eq!(rig.tmux(&["new-session", "-d", "-s", "t", "-x", "200", "-y", "50", "-c", place, "sh"]).code, Some(0));
+    let sees = |what: &str| {
+        let screen = || rig.tmux(&["capture-pane", "-p", "-t", "t"]).out;
+        wait_until(what, SOON, || screen().contains(what));
+        screen()
+    };
+    let types = |text: &str| rig.tmux(&["send-keys", "-t", "t", text, "Enter"]);
+    let spawn = |name: &str| {
+        types(&format!(
+            "{} spawn --name {name} -- printenv FROM; echo {name} $((40 + $?))",
+            env!("CARGO_BIN_EXE_swarm")
+        ))
+    };
+    spawn("no");
+    let asked = sees("[y/N]");
+    assert!(asked.contains("  swarm.toml: spawn.env.FROM = \"the file\"  (new)"), "{asked}");
+    types("n");
+    sees("no 41");
+    assert!(!rig.path("home/.config").exists() && !rig.root().exists());
+    rig.tmux(&["clear-history", "-t", "t"]);
+    spawn("yes");
+    wait_until("it asks again", SOON, || {
+        rig.tmux(&["capture-pane", "-p", "-t", "t"]).out.matches("[y/N]").count() == 2
+    });
+    types("y");
+    sees("yes 40");
+    spawn("again");
+    assert_eq!(sees("again 40").matches("[y/N]").count(), 2, "not asked again");
+    rig.wait("yes");
+    assert_eq!(rig.log("yes", "stdout"), "the file\n");
+}
+
+#[test]
 fn settings_that_a_verb_does_not_use_and_verbs_that_report_need_no_consent() {
     let rig = Rig::new();
     let repo = rig.repo();
