@@ -6,15 +6,20 @@ use serde_json::json;
 /// hook itself must deny before that.
 pub const SECONDS_MAX: u32 = 7 * 24 * 3600;
 
-/// Returns arguments that make `claude` ask `program` before each use of a tool. Without an answer it only reads.
+/// Returns arguments that make `claude` ask `program` before each use of a tool. Without an answer it only reads. Servers
+/// that a file of the repository defines are not started: `claude` would do that without asking.
 pub fn claude(program: &str) -> Vec<String> {
     // Only exit code 2 blocks the tool; any other failure of the hook is ignored.
     let command = format!("'{}' flow consent-check || exit 2", program.replace('\'', r"'\''"));
     let hook =
         json!([{ "matcher": "*", "hooks": [{ "type": "command", "command": command, "timeout": SECONDS_MAX }] }]);
     let settings = json!({ "disableAllHooks": false, "hooks": { "PreToolUse": hook } });
-    ["--permission-mode", "default", "--settings", &settings.to_string()].map(str::to_owned).to_vec()
+    let settings = settings.to_string();
+    ["--permission-mode", "default", "--strict-mcp-config", "--settings", &settings].map(str::to_owned).to_vec()
 }
+
+/// Arguments that keep `claude` from loading servers, hooks and variables from files of the repository.
+pub const OWN_SETTINGS_ONLY: [&str; 3] = ["--strict-mcp-config", "--setting-sources", "user"];
 
 /// Returns arguments for the sandbox of `codex`, which refuses without asking. `roots` are writable in addition to the
 /// worktree.

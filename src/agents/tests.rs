@@ -21,6 +21,16 @@ fn agent(name: &str) -> Agent {
     Agent::find(name, &BTreeMap::new()).expect("it is built in")
 }
 
+#[test]
+fn a_role_starts_no_server_of_the_repository() {
+    let words = consent::claude("/bin/it's");
+    assert!(words.contains(&"--strict-mcp-config".to_owned()), "{words:?}");
+    assert!(
+        words.last().is_some_and(|settings| settings.contains(r"'/bin/it'\\''s' flow consent-check || exit 2")),
+        "{words:?}"
+    );
+}
+
 fn read(name: &str, case: &str, ended: Ended, session: Option<&Session>) -> (Vec<Seen>, Report) {
     let text = lines(name, case);
     let mut parser = agent(name).parser(session);

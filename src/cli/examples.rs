@@ -252,6 +252,20 @@ flags override both:
   worktree = true
   timeout = \"2h\"";
 
+pub const TRUST: &str = "\
+Examples:
+  swarm trust              show what this project executes or sets, and ask
+  swarm trust --yes        agree without asking, for scripts
+  swarm trust --show       only show it (exit code 1: not all of it is trusted)
+  swarm trust --list
+  swarm trust --revoke ~/src/other
+
+Verbs that start something ask the same question if a terminal is there, and
+are refused otherwise. A value that changes, by an edit or by work that lands,
+needs consent again; until then the value that you agreed to applies. Consent is
+recorded in ~/.config/swarm/trust.json, for all worktrees of a repository, and
+is never given from within a worker.";
+
 pub const HISTORY: &str = "\
 Examples:
   swarm history fix

@@ -59,6 +59,7 @@ mod supervisor;
 mod tagged;
 mod tail;
 mod terminal;
+mod trust;
 mod wait;
 mod watch;
 
@@ -114,6 +115,7 @@ fn dispatch(command: &Command, screen: &mut Screen) -> Result<u8, Failure> {
         Command::Explain(args) => explain::run(args, &paths()?, screen),
         Command::Doctor(args) => doctor::run(args, &paths()?, screen),
         Command::Config(args) => config::run(args, &paths()?, screen),
+        Command::Trust(args) => trust::run(args, screen),
         Command::Notify(args) => notify::run(&args.action, &paths()?, screen),
         Command::Completions(args) => complete::script(args, screen),
         Command::Man(args) => man::run(args, screen),

@@ -26,6 +26,7 @@ use super::recover::args::RecoverArgs;
 use super::restore::args::RestoreArgs;
 use super::run::args::{PlanArgs, RunArgs};
 use super::session::args::SessionArgs;
+use super::trust::args::TrustArgs;
 
 /// Parses the command line.
 ///
@@ -73,7 +74,7 @@ pub fn verb(name: &str) -> Option<clap::Command> {
 /// A verb and the function that adds its arguments.
 type Verb = (&'static str, fn(clap::Command) -> clap::Command);
 
-const VERBS: [Verb; 34] = [
+const VERBS: [Verb; 35] = [
     ("spawn", SpawnArgs::augment_args),
     ("ls", LsArgs::augment_args),
     ("status", StatusArgs::augment_args),
@@ -103,6 +104,7 @@ const VERBS: [Verb; 34] = [
     ("explain", ExplainArgs::augment_args),
     ("doctor", DoctorArgs::augment_args),
     ("config", ConfigArgs::augment_args),
+    ("trust", TrustArgs::augment_args),
     ("history", HistoryArgs::augment_args),
     ("notify", NotifyArgs::augment_args),
     ("supervisor", SupervisorArgs::augment_args),

@@ -89,6 +89,7 @@ Flows:
 System:
   init         Add instructions for agents to AGENTS.md or CLAUDE.md
   config       Show the configuration, and where each value is set
+  trust        Agree to what a repository's files execute or set
   doctor       Find problems and offer repairs (exit code 1: problems remain)
   events       Show recorded events, oldest first
   du           Show the disk usage of workers and saved worktrees

@@ -40,7 +40,7 @@ pub fn run(args: &SpawnArgs, paths: &Paths, screen: &mut Screen) -> Result<u8, F
         return Err(Failure::new(RefusalKind::Invalid, "no command provided (use -- command...)"));
     }
     check_name(&args.name)?;
-    let args = &defaults::filled(args)?;
+    let args = &defaults::filled(args, screen)?;
     let nudge = nudge(args).map_err(|cause| Failure::new(RefusalKind::Invalid, cause))?;
     let collected = caller::collect()?;
     let log_limit = std::env::var("SWARM_LOG_MAX_BYTES").ok();

@@ -22,8 +22,13 @@ const PAUSE: Duration = Duration::from_millis(50);
 /// Returns the path of the user's file; `None` if neither `XDG_CONFIG_HOME` nor `HOME` is set.
 pub fn user_path() -> Option<PathBuf> {
     let set = |name| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
+    user_path_in(set("XDG_CONFIG_HOME"), set("HOME"))
+}
+
+/// Returns the path of the user's file for these values of `XDG_CONFIG_HOME` and `HOME`.
+pub fn user_path_in(xdg: Option<PathBuf>, home: Option<PathBuf>) -> Option<PathBuf> {
     // The XDG specification says that relative paths are ignored.
-    let base = set("XDG_CONFIG_HOME").filter(|dir| dir.is_absolute()).or_else(|| Some(set("HOME")?.join(".config")))?;
+    let base = xdg.filter(|dir| dir.is_absolute()).or_else(|| Some(home?.join(".config")))?;
     Some(base.join(USER_FILE))
 }
 
@@ -32,11 +37,16 @@ pub fn root_above(dir: &Path) -> Option<&Path> {
     dir.ancestors().find(|dir| dir.join(".git").symlink_metadata().is_ok())
 }
 
-/// Returns the text of a file; `None` if it does not exist. Transient errors are retried.
+/// Returns the text of a configuration file; `None` if it does not exist. Transient errors are retried.
 pub fn read(path: &Path) -> io::Result<Option<String>> {
+    read_up_to(path, FILE_BYTES_MAX)
+}
+
+/// Reads a file as [`read`] does, with another limit of its size.
+pub fn read_up_to(path: &Path, bytes_max: u64) -> io::Result<Option<String>> {
     let mut pause = PAUSE;
     for _ in 1..TRIES_MAX {
-        match read_once(path) {
+        match read_once(path, bytes_max) {
             Err(error) if error.raw_os_error().is_some_and(|code| PASSING.contains(&Errno::from_raw(code))) => {
                 std::thread::sleep(pause);
             }
@@ -44,7 +54,7 @@ pub fn read(path: &Path) -> io::Result<Option<String>> {
         }
         pause *= 4;
     }
-    there(path, read_once(path))
+    there(path, read_once(path, bytes_max))
 }
 
 fn there(path: &Path, read: io::Result<String>) -> io::Result<Option<String>> {
@@ -58,17 +68,17 @@ fn there(path: &Path, read: io::Result<String>) -> io::Result<Option<String>> {
     }
 }
 
-fn read_once(path: &Path) -> io::Result<String> {
+fn read_once(path: &Path, bytes_max: u64) -> io::Result<String> {
     // Without O_NONBLOCK, opening a named pipe would block until someone writes to it.
     let file = OpenOptions::new().read(true).custom_flags(OFlag::O_NONBLOCK.bits()).open(path)?;
     let meta = file.metadata()?;
     if !meta.is_file() {
         return Err(io::Error::other("not a regular file"));
     }
-    if meta.len() > FILE_BYTES_MAX {
-        return Err(io::Error::other(format!("larger than {FILE_BYTES_MAX} bytes")));
+    if meta.len() > bytes_max {
+        return Err(io::Error::other(format!("larger than {bytes_max} bytes")));
     }
     let mut text = String::new();
-    file.take(FILE_BYTES_MAX).read_to_string(&mut text)?;
+    file.take(bytes_max).read_to_string(&mut text)?;
     Ok(text)
 }

@@ -1,6 +1,7 @@
 //! All keys with their defaults and descriptions. `*` stands for a name that the user chooses.
 
 use super::Owner;
+use super::trust::Effect;
 
 /// Key of the configuration.
 pub struct Key {
@@ -80,6 +81,28 @@ pub const KEYS: &[Key] = &[
     key("worktree.timeout", "5m", "maximum time of worktree.post_create and worktree.pre_remove"),
 ];
 
+/// Keys that count from a repository's file only after a person agreed to their values, and what they do.
+const GUARDED: [(&str, Effect); 12] = [
+    ("agents.*.arguments", Effect::Permission),
+    ("agents.*.command", Effect::Command),
+    ("agents.*.env.*", Effect::Variable),
+    ("flow.roles.*.arguments", Effect::Permission),
+    ("flow.roles.*.command", Effect::Command),
+    ("flow.roles.*.env.*", Effect::Variable),
+    ("flow.roles.*.unsafe", Effect::Permission),
+    ("merge.resolver", Effect::Command),
+    ("merge.verify", Effect::Command),
+    ("spawn.env.*", Effect::Variable),
+    ("worktree.post_create", Effect::Command),
+    ("worktree.pre_remove", Effect::Command),
+];
+
+/// Returns what the value of a key does, if it counts only after a person agreed to it.
+pub fn effect(path: &[&str]) -> Option<Effect> {
+    let name = find(path)?.name;
+    GUARDED.iter().find(|(guarded, _)| *guarded == name).map(|(_, effect)| *effect)
+}
+
 /// Returns the key that matches this path.
 pub fn find(path: &[&str]) -> Option<&'static Key> {
     KEYS.iter().find(|key| fits(key, path) == Some(0))
@@ -132,6 +155,9 @@ mod tests {
         assert!(is_secret(&["agents", "x", "env", "A"]) && is_secret(&["spawn", "env", "A"]));
         assert!(!is_secret(&["spawn", "tags"]));
         assert!(KEYS.is_sorted_by_key(|key| key.name));
+        assert!(GUARDED.iter().all(|(name, _)| KEYS.iter().any(|key| key.name == *name)));
+        assert_eq!(effect(&["spawn", "env", "A"]), Some(Effect::Variable));
+        assert_eq!(effect(&["run", "limit"]), None);
     }
 
     #[test]

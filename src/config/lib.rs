@@ -11,6 +11,7 @@ mod file;
 pub mod keys;
 pub mod sections;
 mod shown;
+pub mod trust;
 pub mod worktree;
 
 use std::path::Path;
@@ -19,7 +20,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use serde::Deserialize as _;
 use toml::{Table, Value};
 
-pub use self::file::{USER_FILE, root_above, user_path};
+pub use self::file::{USER_FILE, root_above, user_path, user_path_in};
 pub use self::sections::Sections;
 pub use self::shown::{Shown, Source, shown};
 
@@ -28,7 +29,7 @@ pub const FILE: &str = "swarm.toml";
 
 static IGNORES_USER_FILE: AtomicBool = AtomicBool::new(false);
 
-/// Makes [`load`] ignore the user's own file in this process. For tests, which must not depend on who runs them.
+/// Makes [`load`] ignore the user's own files in this process. For tests, which must not depend on who runs them.
 pub fn ignore_user_file() {
     IGNORES_USER_FILE.store(true, Ordering::Relaxed);
 }
@@ -42,18 +43,24 @@ enum Owner {
 
 /// Contents of one file.
 struct Layer {
+    owner: Owner,
     shown: String,
     text: String,
     table: Table,
 }
 
-/// Returns the configuration in the repository with this root, or outside of any repository.
+/// Returns the configuration in the repository with this root, or outside of any repository. What the repository's file
+/// executes, sets or permits counts as a person agreed to it ([`trust`]).
 ///
 /// # Errors
 /// Fails with the file, the line and the problem. Values are not shown, because they may be addresses or commands.
 pub fn load(root: Option<&Path>) -> Result<Sections, String> {
-    let user = if cfg!(test) || IGNORES_USER_FILE.load(Ordering::Relaxed) { None } else { user_path() };
-    first(of_files(user.as_deref(), root))
+    let (user, book) = if ignores_user() { (None, None) } else { (user_path(), trust::user_book()) };
+    first(of_files(user.as_deref(), book.as_deref(), root))
+}
+
+fn ignores_user() -> bool {
+    cfg!(test) || IGNORES_USER_FILE.load(Ordering::Relaxed)
 }
 
 /// Returns the configuration of the user's own file alone.
@@ -61,10 +68,10 @@ pub fn load(root: Option<&Path>) -> Result<Sections, String> {
 /// # Errors
 /// Fails as [`load`] does.
 pub fn of_user(path: &Path) -> Result<Sections, String> {
-    first(of_files(Some(path), None))
+    first(of_files(Some(path), None, None))
 }
 
-fn first(read: Result<Sections, Vec<String>>) -> Result<Sections, String> {
+fn first<T>(read: Result<T, Vec<String>>) -> Result<T, String> {
     read.map_err(|causes| match causes.as_slice() {
         [cause] => cause.clone(),
         [cause, more @ ..] => format!("{cause} (and {} more; run 'swarm config' to see them)", more.len()),
@@ -72,13 +79,24 @@ fn first(read: Result<Sections, Vec<String>>) -> Result<Sections, String> {
     })
 }
 
-/// Returns the merged configuration of these two files.
+/// Returns the merged configuration of these two files, limited by the book of what was agreed to.
 ///
 /// # Errors
 /// Returns every problem in the files.
-fn of_files(user: Option<&Path>, root: Option<&Path>) -> Result<Sections, Vec<String>> {
-    let layers = layers(user, root)?;
-    let merged = layers.into_iter().fold(Table::new(), |below, layer| over(below, layer.table));
+fn of_files(user: Option<&Path>, book: Option<&Path>, root: Option<&Path>) -> Result<Sections, Vec<String>> {
+    let (mut merged, mut own) = (Table::new(), Table::new());
+    for layer in layers(user, root)? {
+        match layer.owner {
+            Owner::User => merged = layer.table,
+            Owner::Repository => own = layer.table,
+        }
+    }
+    if let (Some(book), Some(root)) = (book, root)
+        && let Some(agreed) = trust::recorded(book, root).map_err(|cause| vec![cause])?
+    {
+        own = trust::limited(own, &agreed);
+    }
+    merged = over(merged, own);
     // Each file was checked by itself: an error now is a conflict between the two.
     Sections::deserialize(merged).map_err(|error| vec![format!("the two configuration files conflict: {error}")])
 }
@@ -120,7 +138,7 @@ fn layer(path: &Path, owner: Owner) -> Result<Option<Layer>, Vec<String>> {
         vec![format!("{shown}, line {line}: {key}: {cause}")]
     })?;
     let table = toml::from_str(&text).map_err(|error| vec![wrong(&error)])?;
-    Ok(Some(Layer { shown, text, table }))
+    Ok(Some(Layer { owner, shown, text, table }))
 }
 
 /// Merges two tables; tables are merged key by key, all other values are replaced.
@@ -159,7 +177,7 @@ mod tests {
         fs::write(&path, user).expect("written");
         fs::write(root.join(FILE), repository).expect("written");
         let short = |cause: String| cause.replace(dir.path().to_str().expect("text"), "");
-        of_files(Some(&path), Some(&root)).map_err(|causes| causes.into_iter().map(short).collect())
+        of_files(Some(&path), None, Some(&root)).map_err(|causes| causes.into_iter().map(short).collect())
     }
 
     #[test]
@@ -169,7 +187,7 @@ mod tests {
         assert_eq!((read.merge.verify.as_deref(), read.merge.batch), (Some("make"), Some(5)));
         let slow = &read.agents["slow"];
         assert_eq!((slow.command.clone(), slow.model.as_deref()), (Some(vec!["a".to_owned()]), Some("y")));
-        assert_eq!(of_files(None, None), Ok(Sections::default()));
+        assert_eq!(of_files(None, None, None), Ok(Sections::default()));
     }
 
     #[test]
@@ -235,7 +253,7 @@ mod tests {
         }
         let dir = tempfile::tempdir().expect("a directory");
         fs::create_dir(dir.path().join(FILE)).expect("made");
-        assert!(of_files(None, Some(dir.path())).expect_err("no file")[0].ends_with(": not a regular file"));
+        assert!(of_files(None, None, Some(dir.path())).expect_err("no file")[0].ends_with(": not a regular file"));
         fs::remove_dir(dir.path().join(FILE)).expect("removed");
         std::os::unix::fs::symlink("nowhere", dir.path().join(FILE)).expect("linked");
         assert!(
@@ -244,6 +262,6 @@ mod tests {
         );
         fs::remove_file(dir.path().join(FILE)).expect("removed");
         fs::write(dir.path().join(FILE), b"[run]\nagent = \"\xff\"\n").expect("written");
-        assert!(of_files(None, Some(dir.path())).expect_err("no text")[0].contains("UTF-8"));
+        assert!(of_files(None, None, Some(dir.path())).expect_err("no text")[0].contains("UTF-8"));
     }
 }

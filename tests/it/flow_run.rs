@@ -61,6 +61,7 @@ impl Site {
         fs::write(repo.join("swarm.toml"), config).expect("written");
         rig.git(&repo, &["add", "-A"]);
         rig.git(&repo, &["commit", "-q", "-m", "config"]);
+        rig.trust(&repo);
         let file = rig.file("w.yaml", workflow);
         let words = [&["flow", "new", "demo", "--workflow", &file], words].concat();
         let id = rig.swarm_in(&repo, &words).ok().trim_end().to_owned();
@@ -397,6 +398,7 @@ fn changes_of_two_roles_are_merged_and_conflicts_are_reported_to_the_joining_rol
     let path = rig_agent(&site.rig);
     let config = format!("[flow]\nagent = 'shell'\n[flow.roles.owner]\ncommand = ['{path}']\n");
     fs::write(site.repo.join("swarm.toml"), config).expect("written");
+    site.rig.trust(&site.repo);
     assert_eq!(site.run(), "waiting");
     assert_eq!(site.status(), "awaiting_improvement_choice");
     let said = fs::read_to_string(site.dir().join("joined")).expect("said");
@@ -406,6 +408,43 @@ fn changes_of_two_roles_are_merged_and_conflicts_are_reported_to_the_joining_rol
         assert!(owner.join(name).exists(), "{name}");
     }
     assert_eq!(fs::read_to_string(owner.join("both.txt")).expect("there"), "settled\n");
+}
+
+#[test]
+fn an_agent_cannot_remove_the_approval_that_its_workflow_required() {
+    let script = "sed -i '/human-colab/d' $SWARM_RECORD/workflow.yaml; echo x > x.txt\n\
+                  swarm flow emit --to owner-close --artifact x.txt";
+    let site = Site::new(&line(script, "      human-colab: true\n"));
+    assert_eq!(site.run(), "waiting");
+    let workflow = fs::read_to_string(site.dir().join("record/workflow.yaml")).expect("there");
+    assert!(!workflow.contains("human-colab"), "{workflow}");
+    assert_eq!(site.reason("build"), "handoff-approval");
+    site.flow("approve", &["build"]).is(0, "approved: build\n", "");
+    assert_eq!(site.run(), "waiting");
+    assert_eq!(site.status(), "awaiting_improvement_choice");
+}
+
+#[test]
+fn an_agent_cannot_give_a_role_another_command() {
+    let rig = Rig::new();
+    rig.file("cwd/swarm.toml", "[flow]\nagent = 'shell'\n");
+    let pwned = rig.path("pwned");
+    let hostile = rig.file(
+        "hostile",
+        &format!("[flow]\nagent = 'shell'\n[flow.roles.owner]\ncommand = ['touch', '{}']\n", pwned.display()),
+    );
+    let script = format!(
+        "cp '{hostile}' swarm.toml; cp '{hostile}' ../swarm.toml; pwd > where.txt\n\
+                          swarm flow emit --to owner-close --artifact where.txt"
+    );
+    rig.file("cwd/w.yaml", &line(&script, ""));
+    fs::create_dir(rig.cwd().join("demo")).expect("made");
+    let words = ["flow", "new", "demo", "--workflow", "w.yaml", "--consent", "full-access", "--start"];
+    let id = rig.swarm(&words).ok().trim_end().to_owned();
+    wait_until("the flow rests", SOON, || rig.swarm(&["flow", "status", &id]).out.contains("swarm flow improve"));
+    let done = rig.swarm(&["flow", "run", &id]);
+    assert!(done.err.contains("is not trusted: it would execute 1 command"), "a new start needs consent: {done:?}");
+    assert!(rig.path("cwd/demo/swarm.toml").exists() && !pwned.exists());
 }
 
 #[test]

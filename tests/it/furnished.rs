@@ -13,6 +13,7 @@ fn repo(rig: &Rig, settings: &str) -> PathBuf {
     let repo = rig.repo();
     std::fs::write(repo.join(".gitignore"), ".env\ncache/\n").expect("written");
     std::fs::write(repo.join("swarm.toml"), settings).expect("written");
+    rig.trust(&repo);
     rig.git(&repo, &["add", "."]);
     rig.git(&repo, &["commit", "-q", "-m", "settings"]);
     std::fs::write(repo.join(".env"), "KEY=1\n").expect("written");
@@ -56,6 +57,7 @@ fn a_failing_or_hanging_post_create_fails_the_start_and_leaves_nothing() {
     has_no_trace(&rig, &repo);
     std::fs::write(repo.join("swarm.toml"), "[worktree]\npost_create = 'exec sleep 600'\ntimeout = '0.2s'\n")
         .expect("written");
+    rig.trust(&repo);
     assert!(spawn().err.contains("worktree.post_create timed out after"), "a hanging command times out");
     has_no_trace(&rig, &repo);
     std::fs::write(repo.join("swarm.toml"), "[worktree]\nlink = ['../..']\n").expect("written");

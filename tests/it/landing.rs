@@ -39,6 +39,9 @@ impl Site {
 
     pub fn write(&self, name: &str, text: &str) {
         fs::write(self.repo.join(name), text).expect("written");
+        if name == "swarm.toml" {
+            self.rig.trust(&self.repo);
+        }
     }
 
     pub fn swarm(&self, words: &[&str]) -> Said {

@@ -46,6 +46,7 @@ mod secrets;
 mod sessions;
 mod tmux;
 mod tree;
+mod trust;
 mod units;
 mod words;
 mod worktrees;

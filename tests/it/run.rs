@@ -34,6 +34,9 @@ impl Site {
 
     pub fn write(&self, name: &str, text: &str) {
         fs::write(self.repo.join(name), text).expect("written");
+        if self.repo.join(".arial/state.json").exists() {
+            self.rig.trust(&self.repo);
+        }
     }
 
     pub fn commit(&self) {
@@ -46,6 +49,9 @@ impl Site {
     }
 
     pub fn swarm(&self, words: &[&str]) -> Said {
+        if words[0] == "run" && words.get(1).is_none_or(|word| word.starts_with("--") || word.contains(".toml")) {
+            self.rig.trust(&self.repo);
+        }
         self.rig.swarm_in(&self.repo, words)
     }
 
@@ -69,6 +75,7 @@ impl Site {
     #[track_caller]
     pub fn plan(&self) {
         self.swarm(&["plan", "--specs", "specs", "-y"]).ok();
+        self.rig.trust(&self.repo);
     }
 
     /// Runs to the end and returns the events.

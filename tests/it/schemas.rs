@@ -165,6 +165,7 @@ fn output_about_runs_flows_and_loops_conforms_to_its_schemas() {
             &["ralph", "list"],
         ],
     );
+    names.extend(printed(&rig, &repo, &[&["trust", "--yes"], &["trust", "--show"], &["trust", "--list"]]));
     rig.swarm_in(&repo, &["run", "--headless"]).ok();
     names.extend(printed(&rig, &repo, &[&["run", "status"], &["run", "cleanup"], &["merge", "ls", "--all"]]));
     assert!(names.len() >= 15, "{names:?}");

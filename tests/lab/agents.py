@@ -115,6 +115,7 @@ class Site:
     def begin(self, *flags: str):
         """Plans and starts a run; the run is in progress when this returns."""
         self.rig.must("plan", "--specs", "specs", "-y", cwd=self.rig.repo)
+        self.rig.must("trust", "--yes", cwd=self.rig.repo)
         words = [self.rig.binary, "run", "--headless", "--agent", self.agent, *flags]
         return self.rig.start(words, cwd=self.rig.repo)
 

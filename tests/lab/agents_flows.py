@@ -57,6 +57,7 @@ class Flow:
         workflow = {"workflow": {"name": "Work", "nodes": nodes, "edges": edges}}
         file = site.rig.root / "w.yaml"
         file.write_text(json.dumps(workflow))
+        site.rig.must("trust", "--yes", cwd=repo)
         made = site.rig.must("flow", "new", "demo", "--workflow", str(file), *words, cwd=repo)
         self.id = made.out.strip()
         self.dir = repo / ".a-society" / "state" / "demo" / self.id

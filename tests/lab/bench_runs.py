@@ -67,6 +67,7 @@ def specs_by_us() -> float:
         write_specs(repo, SPECS, "echo {n} > new{n}.txt")
         must(rig, "git add -A && git commit -q -m specs")
         rig.must("plan", "--specs", "specs", "-y", cwd=repo)
+        rig.must("trust", "--yes", cwd=repo)
         took = shell(rig, f"{rig.binary} run -j {AT_ONCE} --headless > {rig.root}/told", repo)
         landed = must(rig, "git rev-list --count --merges main").strip()
         if landed != str(SPECS):
@@ -101,6 +102,7 @@ def memory(_quick: bool) -> list[Row]:
         write_specs(repo, 1000, f"read word < {rig.root}/gate; echo {{n}} > new{{n}}.txt")
         must(rig, f"git add -A && git commit -q -m specs && mkfifo {rig.root}/gate")
         rig.must("plan", "--specs", "specs", "-y", cwd=repo)
+        rig.must("trust", "--yes", cwd=repo)
         rig.must("run", "-j", "20", "--detach", cwd=repo)
         working = lambda: rig.must("run", "status", "--json", cwd=repo).out.count('"working"') == 20
         wait_until(working, 60, "twenty agents work")
@@ -134,6 +136,7 @@ def events(quick: bool) -> list[Row]:
             (repo / "specs" / "a.md").write_text(f"# A {next(count)}\n")
             must(rig, "git rm -q --cached --ignore-unmatch xa; rm -f xa; git commit -q --allow-empty -am again")
             rig.must("plan", "--specs", "specs", "-y", cwd=repo)
+            rig.must("trust", "--yes", cwd=repo)
             begun = time.monotonic()
             shell(rig, f"{rig.binary} run --agent {agent} --headless > /dev/null", repo)
             took = (time.monotonic() - begun) * 1000

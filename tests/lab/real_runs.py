@@ -25,6 +25,7 @@ def planned(rig: Rig, specs: dict[str, str], config: str = "") -> Path:
         if result.rc != 0:
             raise AssertionError(str(result))
     rig.must("plan", "--specs", "specs", "-y", cwd=repo)
+    rig.must("trust", "--yes", cwd=repo)
     return repo
 
 

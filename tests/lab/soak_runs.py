@@ -95,6 +95,7 @@ class SpecSoak(Soak):
             self.rig.run("git", "-C", str(repo), *words)
         (repo / "d0/f1.txt").write_text("edited by a person\n")
         self.rig.must("plan", "--specs", "specs", "-y", cwd=repo)
+        self.rig.must("trust", "--yes", cwd=repo)
 
     def spec(self, work: Work) -> str:
         script = work.script(self.rig.ledger, "$SWARM_ATTEMPT", "$SWARM_WORKSTREAM")

@@ -240,6 +240,9 @@ def on_host(scene):
             planned = host.swarm("plan --specs specs -y")
             if planned.rc != 0:
                 return [f"setup failed: {planned}"]
+            trusted = host.swarm("trust --yes")
+            if trusted.rc != 0:
+                return [f"setup failed: {trusted}"]
             return scene(host) + panics(rig)
 
     return case

@@ -193,6 +193,13 @@ impl Graph {
         self.edges[edge].first
     }
 
+    /// Makes the forward handoffs of these nodes need approval by a person.
+    pub fn require_approval(&mut self, is_gate: impl Fn(&str) -> bool) {
+        for node in &mut self.nodes {
+            node.human_colab |= is_gate(&node.id);
+        }
+    }
+
     pub(super) fn leaving(&self, id: &str) -> impl Iterator<Item = usize> + use<'_> {
         self.place(id).into_iter().flat_map(|place| &self.leaving[place]).copied()
     }

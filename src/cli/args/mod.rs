@@ -4,6 +4,7 @@
 
 mod limits;
 mod list;
+mod supervisor;
 mod windows;
 
 use std::path::PathBuf;
@@ -14,6 +15,7 @@ use swarm_model::{RestartPolicy, WORK_TYPES};
 
 pub use self::limits::LimitFlags;
 pub use self::list::{LsArgs, Sort};
+pub use self::supervisor::{InstallFlags, SupervisorAction, SupervisorArgs, SupervisorFlags};
 pub use self::windows::{AttachArgs, EofArgs, InterruptArgs, PeekArgs, SendArgs};
 use super::complete::CompletionsArgs;
 use super::config::ConfigArgs;
@@ -35,6 +37,7 @@ use super::restore::args::RestoreArgs;
 use super::run::args::{PlanArgs, RunArgs};
 use super::session::args::SessionArgs;
 use super::tagged::Tagged;
+use super::trust::args::TrustArgs;
 use crate::cli::datetime;
 
 #[derive(Debug, Parser)]
@@ -138,6 +141,9 @@ pub enum Command {
     /// Show the configuration, and where each value is set
     #[command(after_help = examples::CONFIG)]
     Config(ConfigArgs),
+    /// Agree to what a repository's files execute or set
+    #[command(after_help = examples::TRUST)]
+    Trust(TrustArgs),
     /// Find problems and offer repairs (exit code 1: problems remain)
     #[command(after_help = examples::DOCTOR)]
     Doctor(DoctorArgs),
@@ -452,48 +458,6 @@ pub struct EventsArgs {
     #[arg(long, value_name = "TIME", value_parser = datetime::parse, conflicts_with = "follow")]
     pub until: Option<u64>,
     /// Print one JSON object per line, as recorded
-    #[arg(long)]
-    pub json: bool,
-}
-
-#[derive(Debug, Args)]
-pub struct SupervisorArgs {
-    #[command(subcommand)]
-    pub action: SupervisorAction,
-}
-
-#[derive(Debug, Subcommand)]
-pub enum SupervisorAction {
-    /// Show whether the supervisor is running (exit code 0: yes, 1: no)
-    Status(SupervisorFlags),
-    /// Start the supervisor unless it is running
-    Start(SupervisorFlags),
-    /// Stop the supervisor until the next command that needs it; workers continue
-    Stop(SupervisorFlags),
-    /// Restart the supervisor with the installed program; workers continue
-    Restart(SupervisorFlags),
-    /// Install a systemd user unit that starts the supervisor at login or boot
-    Install(InstallFlags),
-    /// Remove the systemd user unit; the supervisor and workers continue
-    Uninstall(SupervisorFlags),
-}
-
-#[derive(Debug, Args)]
-pub struct InstallFlags {
-    /// Also restart the workers that were running when the machine went down
-    #[arg(long)]
-    pub recover: bool,
-    /// Print the unit instead of installing it
-    #[arg(long)]
-    pub print: bool,
-    /// Print one JSON object
-    #[arg(long, conflicts_with = "print")]
-    pub json: bool,
-}
-
-#[derive(Debug, Args)]
-pub struct SupervisorFlags {
-    /// Print one JSON object
     #[arg(long)]
     pub json: bool,
 }

@@ -211,23 +211,29 @@ fn confined((tool, input): (String, Value), record: &str) -> (String, Value) {
     ("run_command".to_owned(), json!({"command": format!("write {said}")}))
 }
 
-/// Reports whether `path` is below the worktree or the record, and not in a directory that configures git or agents.
+/// Directories that configure git, agents or swarm, and files that programs execute or start something from.
+const GUARDED: [&str; 8] = [".git", ".claude", ".codex", ".a-society", ".agent", ".mcp.json", ".envrc", "swarm.toml"];
+/// Files of the record that steer the flow itself.
+const STEERING: [&str; 2] = ["workflow.yaml", "record.yaml"];
+
+/// Reports whether `path` is below the worktree or the record, and is no file that configures git, agents or the flow.
 fn is_within(path: &Path, worktree: &Path, record: &Path) -> bool {
     // The deepest existing ancestor with symbolic links resolved, and the rest of the path as given.
     let there = path.ancestors().find_map(|part| Some((part.canonicalize().ok()?, path.strip_prefix(part).ok()?)));
     let Some((there, rest)) = there else { return false };
     let plain = rest.components().all(|part| matches!(part, Component::Normal(_)));
     let whole = there.join(rest);
-    let below = |base: &Path| {
+    let below = |base: &Path, guarded: &[&str]| {
         base.canonicalize().is_ok_and(|base| {
-            whole.strip_prefix(base).is_ok_and(|rest| {
-                rest.components().all(|part| {
-                    ![".git", ".claude", ".a-society", ".agent"].iter().any(|name| part.as_os_str() == *name)
-                })
-            })
+            let is_guarded =
+                |part: Component<'_>| guarded.iter().any(|name| part.as_os_str().eq_ignore_ascii_case(name));
+            whole.strip_prefix(base).is_ok_and(|rest| !rest.components().any(is_guarded))
         })
     };
-    plain && (below(worktree) || below(record))
+    // The record may be below the worktree, if the project is no repository.
+    let is_record = record.canonicalize().is_ok_and(|record| whole.starts_with(record));
+    let steers = is_record && !below(record, &STEERING);
+    plain && !steers && (below(worktree, &GUARDED) || below(record, &GUARDED))
 }
 
 /// Returns the tool and its input in the vocabulary of the consent rules.
@@ -313,6 +319,20 @@ mod tests {
         {
             assert!(!within(path) || path.is_empty(), "{path}");
         }
+        let steering = [
+            ".mcp.json",
+            "swarm.toml",
+            "sub/.envrc",
+            ".MCP.json",
+            ".codex/config.toml",
+            "../flow/record/workflow.yaml",
+        ];
+        for path in steering.into_iter().chain(["../flow/record/record.yaml", "../flow/record/swarm.toml"]) {
+            assert!(!within(path), "{path}");
+        }
+        // A file of the project that only has the name of one in the record.
+        assert!(within("workflow.yaml"));
+        assert!(!is_within(&record.join("workflow.yaml"), dir.path(), &record), "a record below the folder");
     }
 
     #[test]

@@ -33,7 +33,7 @@ pub fn run(args: &NewArgs, screen: &mut Screen) -> Result<u8, Failure> {
         return Err(Refusal::new(RefusalKind::Invalid, cause).into());
     }
     let task = args.task.as_deref().map(super::text_of).transpose()?;
-    check_first(args, &space, &project, &workflow)?;
+    check_first(args, &space, &project, &workflow, screen)?;
     let (base, merge) = (args.base.clone(), args.merge);
     let sidecar = Sidecar { base, task, relaxed: args.relaxed, merge, ..Sidecar::default() };
     let consent = args.consent.as_deref().and_then(Mode::of);
@@ -61,7 +61,13 @@ pub fn run(args: &NewArgs, screen: &mut Screen) -> Result<u8, Failure> {
 }
 
 /// Checks before the flow is created that it could start and land: base, merge queue and roles.
-fn check_first(args: &NewArgs, space: &Workspace, project: &str, workflow: &str) -> Result<(), Failure> {
+fn check_first(
+    args: &NewArgs,
+    space: &Workspace,
+    project: &str,
+    workflow: &str,
+    screen: &mut Screen,
+) -> Result<(), Failure> {
     if args.base.is_none() && !args.merge && !args.start {
         return Ok(());
     }
@@ -72,6 +78,11 @@ fn check_first(args: &NewArgs, space: &Workspace, project: &str, workflow: &str)
         .ok_or_else(|| invalid(format!("path '{}' is not valid UTF-8", space.root().display())))?;
     let place = FlowPlace { root: root.to_owned(), project: project.to_owned(), flow: String::new() };
     let caller = caller::collect()?.caller;
+    let graph = || Graph::resolve(&flows::yaml::parse(workflow).ok()?, None).ok();
+    let graph = args.start.then(graph).flatten();
+    if let Some(graph) = &graph {
+        super::run::require_trust(&place, graph, screen)?;
+    }
     let site = FlowSite::of(&place, &caller).map_err(invalid)?;
     if let Some(base) = &args.base {
         let wanted = format!("{base}^{{commit}}");
@@ -83,11 +94,8 @@ fn check_first(args: &NewArgs, space: &Workspace, project: &str, workflow: &str)
     if args.merge {
         check_merge(&site, args.base.as_deref(), &caller).map_err(invalid)?;
     }
-    if args.start
-        && let Ok(graph) = flows::yaml::parse(workflow).map(|document| Graph::resolve(&document, None))
-        && let Ok(graph) = graph
-    {
-        check_roles(&site, &graph).map_err(invalid)?;
+    if let Some(graph) = &graph {
+        check_roles(&site, graph).map_err(invalid)?;
     }
     Ok(())
 }

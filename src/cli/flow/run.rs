@@ -11,7 +11,12 @@ use crate::cli::error::Failure;
 use crate::cli::json;
 use crate::cli::render::escape;
 use crate::cli::screen::Screen;
-use swarm_store::flows::active::is_run;
+use crate::cli::trust::gate::Use;
+use swarm_actors::flow::rules::graph::Graph;
+use swarm_actors::flow::rules::names::RoleId;
+use swarm_agents::Kind;
+use swarm_config::trust::{CLAUDE, CODEX, agent_files};
+use swarm_store::flows::active::{FlowSite, is_run};
 use swarm_store::flows::store::FlowFiles;
 use swarm_sys::paths::Paths;
 
@@ -40,7 +45,41 @@ pub fn run(args: &RunArgs, screen: &mut Screen) -> Result<u8, Failure> {
 /// # Errors
 /// Returns the supervisor's refusal, or an error if the supervisor cannot be reached.
 pub fn begin(files: &FlowFiles, rules: FlowRules, screen: &mut Screen) -> Result<String, Failure> {
-    ask(&paths()?, place_of(files)?, FlowOrder::Run(rules), screen)
+    let place = place_of(files)?;
+    require_trust(&place, &files.open()?.graph, screen)?;
+    ask(&paths()?, place, FlowOrder::Run(rules), screen)
+}
+
+/// Makes sure that a person agreed to the agents of the roles, and to the hooks and rules of their repository. What
+/// cannot be read is reported by the supervisor.
+///
+/// # Errors
+/// Fails if something is not trusted and nobody agrees.
+pub fn require_trust(place: &FlowPlace, graph: &Graph, screen: &mut Screen) -> Result<(), Failure> {
+    let Ok(site) = FlowSite::of(place, &caller::collect()?.caller) else { return Ok(()) };
+    let players = graph.nodes().iter().filter_map(|node| site.config.player(&RoleId::key(&node.role)).ok());
+    let mut loads: Vec<&'static str> = players
+        .filter_map(|player| match player.agent.kind {
+            Kind::Claude => Some(CLAUDE),
+            Kind::Codex => Some(CODEX),
+            Kind::Shell | Kind::Command => None,
+        })
+        .collect();
+    loads.sort_unstable();
+    loads.dedup();
+    let project = site.repo.as_ref().unwrap_or(&site.dir);
+    // All folders, although only the first file counts: an agent may write one into a folder that has none.
+    for folder in &site.folders {
+        let mut used = vec!["agents", "flow"];
+        used.extend(["merge", "worktree"].into_iter().filter(|_| site.repo.as_ref() == Some(folder)));
+        let mut of_agents = Vec::new();
+        if folder == project {
+            used.extend(&loads);
+            of_agents = agent_files(folder, &loads).map_err(|cause| Failure::new(RefusalKind::Invalid, cause))?;
+        }
+        Use { more: of_agents, ..Use::new(Some(folder), &used) }.require(screen)?;
+    }
+    Ok(())
 }
 
 /// Turns "not found" into `over`: the flow ended before the supervisor received the question.

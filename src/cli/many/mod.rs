@@ -19,6 +19,7 @@ use super::caller;
 use super::error::Failure;
 use super::json;
 use super::screen::Screen;
+use super::trust::gate::Use;
 use super::{spawn, terminal};
 use crate::api::client;
 use swarm_store::views::load;
@@ -47,7 +48,9 @@ struct Outcome {
 
 pub fn run(path: &Path, as_json: bool, paths: &Paths, screen: &mut Screen) -> Result<u8, Failure> {
     let text = read(path)?;
-    let workers = match file::read(&text).and_then(|entries| check(entries, path, paths, screen)) {
+    let entries = file::read(&text).map_err(|faults| told(&faults, path, screen))?;
+    require_trust(&entries, path, screen)?;
+    let workers = match check(entries, path, paths, screen) {
         Ok(workers) => workers,
         Err(faults) => return Err(told(&faults, path, screen)),
     };
@@ -101,6 +104,18 @@ fn told(faults: &[Fault], path: &Path, screen: &mut Screen) -> Failure {
     let (last, others) = faults.split_last().expect("a file is refused for something");
     others.iter().for_each(|fault| screen.refusal(&refusal(fault)));
     refusal(last).remedy("fix the file; nothing was started").into()
+}
+
+/// Makes sure that a person agreed to what the configuration adds to the workers. What cannot be read is reported later.
+fn require_trust(entries: &[Entry], path: &Path, screen: &mut Screen) -> Result<(), Failure> {
+    let Ok(home) = home_of(path) else { return Ok(()) };
+    let root = swarm_config::root_above(Path::new(&home));
+    let Ok(sections) = swarm_config::load(root) else { return Ok(()) };
+    let filled = entries.iter().filter_map(|entry| spawn::defaults::over(&entry.args, &sections).ok());
+    let mut used: Vec<&str> = filled.flat_map(|args| spawn::defaults::used_by(&args)).collect();
+    used.sort_unstable();
+    used.dedup();
+    Use::new(root, &used).require(screen).map(drop)
 }
 
 /// Checks what depends on this machine: names in use, missing commands and directories.

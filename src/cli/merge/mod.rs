@@ -6,6 +6,8 @@ mod queues;
 mod show;
 mod wait;
 
+use std::path::{Path, PathBuf};
+
 use serde_json::{Value, json};
 use swarm_model::{MergeLine, MergeOrder, MergeRequest, Refusal, RefusalKind, Reply};
 
@@ -17,8 +19,10 @@ use super::error::Failure;
 use super::json;
 use super::render::escape;
 use super::screen::Screen;
+use super::trust::gate::Use;
 use crate::api::client;
 use swarm_store::repositories::landing;
+use swarm_store::views::{Detail, Pick, load_where};
 use swarm_sys::paths::Paths;
 
 pub fn run(action: &MergeAction, paths: &Paths, screen: &mut Screen) -> Result<u8, Failure> {
@@ -40,9 +44,34 @@ fn add(args: &AddArgs, paths: &Paths, screen: &mut Screen) -> Result<u8, Failure
         true => args.tagged.names(&super::read(paths, screen)?)?,
         false => super::each_once(&args.names),
     };
+    require_trust(args, &names, paths, screen)?;
     let settings = args.rules.settings();
     let order = MergeOrder::Add { names, base: args.base.clone(), priority: args.priority, settings };
     send(order, args.json, paths, screen)
+}
+
+/// Makes sure that a person agreed to the rules of each repository whose work is added.
+fn require_trust(args: &AddArgs, names: &[String], paths: &Paths, screen: &mut Screen) -> Result<(), Failure> {
+    let typed = [("merge.verify", &args.rules.verify), ("merge.resolver", &args.rules.resolver)];
+    let overridden: Vec<&'static str> =
+        typed.iter().filter(|(_, typed)| typed.is_some()).map(|(key, _)| *key).collect();
+    let cwd =
+        std::env::current_dir().map_err(|error| Failure::system("cannot determine the current directory", &error))?;
+    let registry = load_where(paths, Detail::Word, Pick::All)?;
+    let of_worker = |name: &String| {
+        let row = &registry.find(name)?.row;
+        row.worktree.as_ref().map(|worktree| PathBuf::from(&worktree.base_repo))
+    };
+    let here = || swarm_config::root_above(&cwd).map(Path::to_owned);
+    let mut roots: Vec<PathBuf> = names.iter().filter_map(|name| of_worker(name).or_else(here)).collect();
+    roots.sort_unstable();
+    roots.dedup();
+    // The supervisor reports a file that is invalid, after mistakes in the request itself.
+    for root in roots.iter().filter(|root| swarm_config::load(Some(root)).is_ok()) {
+        let used = Use { overridden: overridden.clone(), ..Use::new(Some(root), &["merge"]) };
+        used.require(screen)?;
+    }
+    Ok(())
 }
 
 fn item(

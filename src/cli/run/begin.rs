@@ -18,10 +18,13 @@ use super::show;
 use crate::cli::caller;
 use crate::cli::error::Failure;
 use crate::cli::screen::Screen;
+use crate::cli::trust::{self, gate::Use};
 use crate::cli::watch::{Changes, Until, wait_any};
 use swarm_agents::Agent;
+use swarm_config::Sections;
 use swarm_config::defaults;
 use swarm_config::sections::AgentConfig;
+use swarm_config::trust::{SPECS, agent_files};
 use swarm_store::repositories::landing::has_resolver;
 use swarm_store::runs::home::{Home, make_all};
 use swarm_store::runs::specs::{self, Spec};
@@ -119,7 +122,6 @@ fn of_specs(args: &BeginArgs, caller: &Caller, paths: &Paths, screen: &mut Scree
     };
     // Fails if the base branch was renamed or deleted since: nothing could land.
     swarm_store::repositories::site(caller, Some(&state.base_branch))?;
-    let config = swarm_config::load(Some(&root)).map_err(invalid)?;
     let mut planned: Vec<Spec> = Vec::with_capacity(state.workstreams.len());
     for row in &state.workstreams {
         let file = root.join(&row.spec_file);
@@ -148,6 +150,7 @@ fn of_specs(args: &BeginArgs, caller: &Caller, paths: &Paths, screen: &mut Scree
     for id in changed(&home, &planned) {
         screen.warning(&format!("spec '{id}' changed after it was planned; using the new version"));
     }
+    let config = trusted(args, &state, &planned, &root, screen)?;
     let jobs = planned.iter().map(|spec| jobs::job_of(spec, &root, &config.run, &typed(args)));
     let mut jobs = jobs.collect::<Result<Vec<_>, _>>().map_err(invalid)?;
     for (job, row) in jobs.iter_mut().zip(&state.workstreams) {
@@ -205,6 +208,38 @@ fn planned_state(home: &Home, paths: &Paths, screen: &mut Screen) -> Result<Opti
             note.iter().for_each(|note| screen.warning(note));
             Ok(state)
         }
+    }
+}
+
+/// Returns the configuration, after a person agreed to everything that the run executes from the repository's files:
+/// hooks, rules and agents of `swarm.toml`, commands in specs, and what the agents load. A dry run executes nothing.
+fn trusted(
+    args: &BeginArgs,
+    state: &wire::ArialState,
+    planned: &[Spec],
+    root: &Path,
+    screen: &mut Screen,
+) -> Result<Sections, Failure> {
+    let config = swarm_config::load(Some(root)).map_err(invalid)?;
+    if args.dry_run {
+        return Ok(config);
+    }
+    let (mut sections, mut more) = (vec!["agents", "merge", "worktree"], Vec::new());
+    for (spec, _) in planned.iter().zip(&state.workstreams).filter(|(_, row)| row.status != "done") {
+        more.extend(trust::specs::entries(spec, root, &config, args.agent.as_deref()));
+        let own = spec.front.adapter.as_deref().or(args.agent.as_deref()).or(config.run.agent.as_deref());
+        sections.extend(trust::specs::sections_of(own.unwrap_or(defaults::AGENT), &config.agents));
+    }
+    sections.sort_unstable();
+    sections.dedup();
+    more.extend(agent_files(root, &sections).map_err(invalid)?);
+    if !more.is_empty() {
+        sections.push(SPECS);
+    }
+    let overridden = if args.verify.is_some() { vec!["merge.verify"] } else { Vec::new() };
+    match (Use { more, overridden, ..Use::new(Some(root), &sections) }).require(screen)? {
+        true => swarm_config::load(Some(root)).map_err(invalid),
+        false => Ok(config),
     }
 }
 
@@ -357,6 +392,10 @@ fn of_file(
             .into());
     }
     let (root, base) = place(&parsed, &jobs, &path, caller)?;
+    if base.is_some() && !args.dry_run {
+        // Only the rules of worktrees and landing come from `swarm.toml`; the file of jobs was named by a person.
+        Use::new(Some(&root), &["merge", "worktree"]).require(screen)?;
+    }
     make_all(&paths.runs())
         .map_err(|error| Failure::system(format!("cannot create {}", paths.runs().display()), &error))?;
     let verify = args.verify.clone().or_else(|| parsed.verify.clone());

@@ -27,8 +27,6 @@ pub struct Typed {
 /// # Errors
 /// Fails if the timeout in the front matter or in the configuration is invalid.
 pub fn job_of(spec: &Spec, root: &Path, config: &RunConfig, typed: &Typed) -> Result<Job, String> {
-    let file = spec.path.canonicalize().unwrap_or_else(|_| spec.path.clone());
-    let file = file.strip_prefix(root).map(Path::to_path_buf).unwrap_or(file);
     let front = &spec.front;
     let limit = match &front.timeout {
         Some(text) => Some(text.text()),
@@ -41,7 +39,7 @@ pub fn job_of(spec: &Spec, root: &Path, config: &RunConfig, typed: &Typed) -> Re
         id: spec.id.clone(),
         work: Work::Spec(SpecWork {
             digest: spec.digest.clone(),
-            file: file.to_string_lossy().into_owned(),
+            file: file_of(spec, root),
             title: spec.title.clone(),
             adapter: front.adapter.clone().or_else(|| typed.agent.clone()).or_else(|| config.agent.clone()),
             capabilities: front.required_capabilities.clone(),
@@ -55,6 +53,12 @@ pub fn job_of(spec: &Spec, root: &Path, config: &RunConfig, typed: &Typed) -> Re
         merge: front.merge.unwrap_or(true),
         verify: front.verify.clone(),
     })
+}
+
+/// Returns the path of a spec, relative to the root if it is below it.
+pub fn file_of(spec: &Spec, root: &Path) -> String {
+    let file = spec.path.canonicalize().unwrap_or_else(|_| spec.path.clone());
+    file.strip_prefix(root).unwrap_or(&file).to_string_lossy().into_owned()
 }
 
 pub fn milliseconds(limit: Duration) -> u64 {

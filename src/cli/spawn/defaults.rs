@@ -1,15 +1,33 @@
 //! Applies `[spawn]` and `[limits]` of the configuration as defaults for flags that were not given.
 
+use std::path::PathBuf;
+
 use swarm_model::{Limits, Refusal, RefusalKind, RestartPolicy};
 
 use crate::cli::args::{LimitFlags, Restart, SpawnArgs};
 use crate::cli::error::Failure;
+use crate::cli::screen::Screen;
+use crate::cli::trust::gate::Use;
 use swarm_config::{self, Sections};
 use swarm_sys::duration;
 
-/// Returns `args` with the defaults that are configured for the current directory.
-pub fn filled(args: &SpawnArgs) -> Result<SpawnArgs, Failure> {
-    over(args, &sections()?).map_err(|cause| wrong(cause).into())
+/// Returns `args` with the defaults that are configured for the current directory, after a person agreed to what they
+/// execute and set.
+pub fn filled(args: &SpawnArgs, screen: &mut Screen) -> Result<SpawnArgs, Failure> {
+    let cwd = current_dir()?;
+    let root = swarm_config::root_above(&cwd);
+    let read = || over(args, &swarm_config::load(root).map_err(wrong)?).map_err(wrong);
+    let args = read()?;
+    match Use::new(root, &used_by(&args)).require(screen)? {
+        true => Ok(read()?),
+        false => Ok(args),
+    }
+}
+
+/// Returns the sections of the configuration whose commands and variables the worker gets.
+pub fn used_by(args: &SpawnArgs) -> Vec<&'static str> {
+    let used = [("spawn", true), ("worktree", args.worktree), ("merge", args.merge)];
+    used.into_iter().filter(|(_, is_used)| *is_used).map(|(section, _)| section).collect()
 }
 
 /// Returns the limits for a worker in its own window: as typed, else as configured.
@@ -20,9 +38,11 @@ pub fn limits(typed: LimitFlags) -> Result<LimitFlags, Failure> {
 
 /// Reads the configuration that applies in the current directory.
 fn sections() -> Result<Sections, Failure> {
-    let cwd =
-        std::env::current_dir().map_err(|error| Failure::system("cannot determine the current directory", &error))?;
-    Ok(swarm_config::load(swarm_config::root_above(&cwd)).map_err(wrong)?)
+    Ok(swarm_config::load(swarm_config::root_above(&current_dir()?)).map_err(wrong)?)
+}
+
+fn current_dir() -> Result<PathBuf, Failure> {
+    std::env::current_dir().map_err(|error| Failure::system("cannot determine the current directory", &error))
 }
 
 fn wrong(cause: String) -> Refusal {

@@ -18,7 +18,7 @@ use swarm_agents::{Agent, Turn};
 use swarm_config::defaults;
 use swarm_store::runs::home::Home;
 use swarm_store::runs::prompt::{Template, fill, folders};
-use swarm_store::runs::{journal, order, specs};
+use swarm_store::runs::{journal, order, prepare, specs};
 use swarm_sys::clock::random_uuid;
 
 pub fn main(mut arguments: impl Iterator<Item = OsString>) -> u8 {
@@ -52,11 +52,12 @@ fn resolve(home: &Path) -> io::Result<Outcome> {
     };
     let root = Path::new(&run.plan.root);
     let config = swarm_config::load(Some(root)).map_err(io::Error::other)?;
-    let agent =
+    let mut agent =
         Agent::find(work.adapter.as_deref().unwrap_or(defaults::AGENT), &config.agents).map_err(io::Error::other)?;
     if !agent.converses() {
         return Err(io::Error::other(format!("agent '{}' cannot resolve conflicts", agent.name)));
     }
+    prepare::hold_back(&mut agent, root, &std::env::current_dir()?).map_err(io::Error::other)?;
     let spec = specs::read_one(&root.join(&work.file)).map_err(|(cause, _)| io::Error::other(cause))?;
     let folders = folders(root, &home, &config);
     let base = variable("SWARM_MERGE_BASE");

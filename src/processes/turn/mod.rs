@@ -148,6 +148,8 @@ struct Role<'a> {
     worktree: Option<PathBuf>,
     /// Repository of the worktree.
     repo: Option<PathBuf>,
+    /// Repository, or the folder of the project.
+    project: PathBuf,
     /// Record folder, to which artifacts are copied.
     record: String,
 }
@@ -159,7 +161,8 @@ impl<'a> Role<'a> {
         let player = site.config.player(&order.turn.role).map_err(Fail::Over)?;
         let worktree = worktree(&site, &caller).map_err(Fail::Over)?;
         let record = files.read()?.record_folder().to_owned();
-        Ok(Self { dir, order, files, player, caller, worktree, repo: site.repo.clone(), record })
+        let (repo, project) = (site.repo.clone(), site.repo.unwrap_or(site.dir));
+        Ok(Self { dir, order, files, player, caller, worktree, repo, project, record })
     }
 
     fn play(&self) -> Result<(), Fail> {
@@ -350,7 +353,7 @@ impl<'a> Role<'a> {
 
     fn turn(&self, said: &str, session: Option<&Session>) -> Result<(Report, String), Fail> {
         let mut agent = self.player.agent.clone();
-        word::hold_back(&mut agent, self.files, self.dir)?;
+        word::hold_back(&mut agent, self.files, self.dir, &self.project)?;
         let fresh_id = random_uuid();
         let turn = Turn { prompt: said, session, fresh_id: &fresh_id };
         let mut launch = agent.launch(&turn);

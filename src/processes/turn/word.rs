@@ -11,6 +11,7 @@ use swarm_agents::{Agent, Kind, consent};
 use swarm_store::flows::store::{FlowFiles, gate_of};
 use swarm_store::flows::turns::HANDOFF_BYTES_MAX;
 use swarm_store::flows::{self, yaml};
+use swarm_store::runs::prepare;
 
 /// Maximum size of a question in bytes; the rest is left out.
 pub const QUESTION_BYTES_MAX: usize = 16 << 10;
@@ -85,12 +86,14 @@ pub fn failed(cause: &str) -> Refusal {
 }
 
 /// Makes the agent ask before it does what the flow does not allow, as far as its program supports that. `dir` is the
-/// directory of the turn, to which the agent may write its signal.
-pub(super) fn hold_back(agent: &mut Agent, files: &FlowFiles, dir: &Path) -> Result<(), Fail> {
+/// directory of the turn, to which the agent may write its signal; `project` is the main checkout or folder, whose files
+/// a person agreed to.
+pub(super) fn hold_back(agent: &mut Agent, files: &FlowFiles, dir: &Path, project: &Path) -> Result<(), Fail> {
     match agent.kind {
         Kind::Claude => {
             let program = std::env::current_exe()?;
             agent.config.arguments.extend(consent::claude(&program.to_string_lossy()));
+            prepare::hold_back(agent, project, &std::env::current_dir()?).map_err(Fail::Over)?;
         }
         Kind::Codex => {
             let flow = files.read()?;

@@ -76,6 +76,8 @@ pub struct FlowSite {
     /// Repository that contains `dir`.
     pub repo: Option<PathBuf>,
     pub config: Config,
+    /// Folders in which `swarm.toml` is looked for; the first one that has it counts.
+    pub folders: Vec<PathBuf>,
 }
 
 impl FlowSite {
@@ -93,8 +95,9 @@ impl FlowSite {
             Err(_) => None,
         };
         let folders = [Some(dir.as_path()), repo.as_deref(), Some(root)];
-        let config = Config::read(folders.into_iter().flatten())?;
-        Ok(Self { dir, repo, config })
+        let folders: Vec<PathBuf> = folders.into_iter().flatten().map(Path::to_owned).collect();
+        let config = Config::read(folders.iter().map(PathBuf::as_path))?;
+        Ok(Self { dir, repo, config, folders })
     }
 
     fn caller(&self, caller: &Caller) -> Caller {
@@ -198,8 +201,10 @@ pub fn check_roles(site: &FlowSite, graph: &Graph) -> Result<(), String> {
     if wrong.is_empty() { Ok(()) } else { Err(wrong.join("; ")) }
 }
 
-/// Prepares a flow that is run for the first time: records the base branch, and excludes the flow's files from git.
+/// Prepares a flow that is run for the first time: records which nodes need approval and the base branch, and excludes
+/// the flow's files from git.
 fn settle(files: &FlowFiles, site: &FlowSite, caller: &Caller) -> Result<(), String> {
+    keep_gates(files)?;
     let Some(repo) = &site.repo else { return Ok(()) };
     if files.root().starts_with(repo) {
         let below = files.root().strip_prefix(repo).unwrap_or(Path::new("")).join(".a-society");
@@ -216,6 +221,18 @@ fn settle(files: &FlowFiles, site: &FlowSite, caller: &Caller) -> Result<(), Str
         kept.map_err(|error| error.to_string())?;
     }
     Ok(())
+}
+
+/// Records the nodes that need approval, unless the flow has begun.
+fn keep_gates(files: &FlowFiles) -> Result<(), String> {
+    let kept = files.update(|open| {
+        if open.sidecar.gates.is_none() && open.flow.visited().next().is_none() {
+            let gates = open.graph.nodes().iter().filter(|node| node.human_colab).map(|node| node.id.clone());
+            open.sidecar.gates = Some(gates.collect());
+        }
+        Ok::<_, StoreError>(())
+    });
+    kept.map_err(|error| error.to_string())
 }
 
 fn open(

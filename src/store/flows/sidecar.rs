@@ -1,6 +1,6 @@
 //! `swarm.json`: state of a flow that only this program needs. The original program does not touch the file.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
 use swarm_actors::flow::rules::names::RoleId;
@@ -23,6 +23,10 @@ pub struct Sidecar {
     pub relaxed: bool,
     /// The result is added to the merge queue when the flow is completed.
     pub merge: bool,
+    /// Nodes whose handoffs need approval, as the workflow had them when the flow first ran; agents may edit it later.
+    /// `None` if an earlier version started the flow.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub gates: Option<BTreeSet<String>>,
     /// State of each role instance.
     pub roles: BTreeMap<String, RoleSide>,
     /// Commit that belongs to the last handoff, by edge key.
@@ -90,6 +94,7 @@ impl Default for Sidecar {
             task: None,
             relaxed: false,
             merge: false,
+            gates: None,
             roles: BTreeMap::new(),
             commits: BTreeMap::new(),
             repairs: BTreeMap::new(),

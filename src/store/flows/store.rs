@@ -198,16 +198,20 @@ impl FlowFiles {
         Ok(flow)
     }
 
-    /// Reads the present workflow, which agents may edit at any time.
+    /// Reads the present workflow, which agents may edit at any time. They cannot remove the approval by a person that it
+    /// required when the flow first ran.
     ///
     /// # Errors
     /// Fails if the workflow is missing or invalid.
-    pub fn graph(&self, flow: &FlowRun) -> Result<Graph, StoreError> {
+    pub fn graph(&self, flow: &FlowRun, sidecar: &Sidecar) -> Result<Graph, StoreError> {
         let document = self.workflow(flow)?;
         let shared = self.root.join(&self.id.project).join("a-docs/workflow/main.yaml");
         let canonical = read_yaml(&shared).map_err(|cause| StoreError::Unreadable { path: shared, cause })?;
         let resolved = Graph::resolve(&document, canonical.as_ref());
-        resolved.map_err(|error| StoreError::Unreadable { path: workflow_of(flow), cause: error.to_string() })
+        let mut graph =
+            resolved.map_err(|error| StoreError::Unreadable { path: workflow_of(flow), cause: error.to_string() })?;
+        graph.require_approval(|node| sidecar.gates.as_ref().is_some_and(|gates| gates.contains(node)));
+        Ok(graph)
     }
 
     /// Reads the document of the workflow without validation.
@@ -233,14 +237,9 @@ impl FlowFiles {
     /// # Errors
     /// Fails if the flow cannot be opened.
     pub fn open(&self) -> Result<Open, StoreError> {
-        let flow = self.read()?;
-        Ok(Open {
-            graph: self.graph(&flow)?,
-            flow,
-            sidecar: self.sidecar()?,
-            events: Vec::new(),
-            dir: self.dir.clone(),
-        })
+        let (flow, sidecar) = (self.read()?, self.sidecar()?);
+        let graph = self.graph(&flow, &sidecar)?;
+        Ok(Open { flow, graph, sidecar, events: Vec::new(), dir: self.dir.clone() })
     }
 
     /// Reads `swarm.json`; an absent file has default values.
@@ -296,7 +295,7 @@ impl FlowFiles {
         flow.complete();
         let before = Before { text, stamp, flow: flow.render(), sidecar: self.sidecar()? };
         sync_record(Path::new(flow.record_folder()))?;
-        let graph = self.graph(&flow)?;
+        let graph = self.graph(&flow, &before.sidecar)?;
         Ok((Open { flow, graph, sidecar: before.sidecar.clone(), events: Vec::new(), dir: self.dir.clone() }, before))
     }
 

@@ -4,7 +4,7 @@ pub mod events;
 pub mod home;
 pub mod journal;
 pub mod order;
-mod prepare;
+pub mod prepare;
 pub mod prompt;
 pub mod specs;
 pub mod wire;

@@ -17,8 +17,10 @@ use super::prompt::{self, Template, fill};
 use swarm_config::defaults;
 
 use super::{events, specs};
-use swarm_agents::{Agent, end_words, last_lines, shell_script};
+use swarm_agents::consent::OWN_SETTINGS_ONLY;
+use swarm_agents::{Agent, Kind, end_words, last_lines, shell_script};
 use swarm_config::Sections;
+use swarm_config::trust::{CLAUDE, Entry, SPECS, Status, compare, loads_as_agreed, recorded};
 use swarm_sys::clock::{random_uuid, wall_ms};
 use swarm_sys::files::replace_durably;
 use swarm_sys::paths::Paths;
@@ -144,7 +146,7 @@ fn order_attempt(now: &Now, work: &SpecWork, dir: &Path) -> Result<(), Outcome> 
     let root = Path::new(&plan.root);
     let config = swarm_config::load(Some(root)).map_err(lasting)?;
     let name = work.adapter.as_deref().unwrap_or(defaults::AGENT);
-    let agent = Agent::find(name, &config.agents).map_err(lasting)?;
+    let mut agent = Agent::find(name, &config.agents).map_err(lasting)?;
     let missing = agent.missing(&work.capabilities);
     if !missing.is_empty() {
         return Err(lasting(format!("agent '{name}' lacks required capabilities: {}", missing.join(", "))));
@@ -160,7 +162,13 @@ fn order_attempt(now: &Now, work: &SpecWork, dir: &Path) -> Result<(), Outcome> 
             tracing::warn!(home = %plan.home, %error, "cannot report that a spec changed");
         }
     }
+    let worktree = home.worktrees().join(&asked.id);
+    let loads_from = if worktree.exists() { worktree.as_path() } else { root };
+    hold_back(&mut agent, root, loads_from).map_err(|cause| broken(&cause))?;
     let text = prompt_text(now, &agent, &spec.body, &config)?;
+    if !agent.converses() {
+        check_script(root, &work.file, &text)?;
+    }
     let written = || -> io::Result<()> {
         make_all(dir)?;
         replace_durably(dir, PROMPT, text.as_bytes())?;
@@ -180,6 +188,33 @@ fn order_attempt(now: &Now, work: &SpecWork, dir: &Path) -> Result<(), Outcome> 
         )
     };
     written().map_err(|error| broken(&format!("cannot write the order of the attempt: {error}")))
+}
+
+/// Keeps an agent from loading files of `dir`, a worktree of the project of `root`, to which nobody agreed: an earlier
+/// attempt, or work that landed, may have written them.
+///
+/// # Errors
+/// Fails if the files, or what was agreed to, cannot be read.
+pub fn hold_back(agent: &mut Agent, root: &Path, dir: &Path) -> Result<(), String> {
+    if agent.kind == Kind::Claude && !loads_as_agreed(root, dir, CLAUDE)? {
+        agent.config.arguments.extend(OWN_SETTINGS_ONLY.map(str::to_owned));
+    }
+    Ok(())
+}
+
+/// Refuses a shell script other than the one that a person agreed to: work that landed may have changed the spec. Runs
+/// that an earlier version started, and those with `--agent shell`, have no recorded consent.
+fn check_script(root: &Path, file: &str, script: &str) -> Result<(), Outcome> {
+    let Some(book) = swarm_config::trust::user_book() else { return Ok(()) };
+    let agreed = recorded(&book, root).map_err(|cause| broken(&cause))?;
+    let entry = Entry::of_text(SPECS, file, "sh", script);
+    match compare(agreed.as_ref(), &[SPECS], &[entry]).first() {
+        Some((Status::Changed, _)) => {
+            let remedy = "run 'swarm trust', then 'swarm run --retry-failed'";
+            Err(lasting(format!("the commands in {file} changed and are not trusted ({remedy})")))
+        }
+        _ => Ok(()),
+    }
 }
 
 /// Returns the conversation of the latest earlier attempt that has one with the same agent.

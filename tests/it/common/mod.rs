@@ -121,6 +121,12 @@ impl Rig {
         run(command)
     }
 
+    /// Agrees, as a person would, to what the files of the project in `dir` execute or set. A file that is invalid is
+    /// left to the test.
+    pub fn trust(&self, dir: &Path) {
+        self.swarm_in(dir, &["trust", "--yes"]);
+    }
+
     /// Runs `swarm spawn --name NAME FLAGS -- WORDS`, which must succeed.
     #[track_caller]
     pub fn spawn(&self, name: &str, flags: &[&str], words: &[&str]) -> String {

@@ -1,0 +1,238 @@
+//! The question that verbs ask before they use what a repository's files execute, set or permit. Nothing is written or
+//! started before the answer.
+
+use std::io::{self, BufRead as _, IsTerminal as _};
+use std::path::{Path, PathBuf};
+
+use swarm_config::trust::{self, Book, Effect, Entry, Project, SETTINGS, Status};
+use swarm_model::{Refusal, RefusalKind};
+
+use super::inside;
+use crate::cli::error::Failure;
+use crate::cli::render::{counted, escape};
+use crate::cli::run::command_line;
+use crate::cli::screen::Screen;
+use swarm_sys::clock::wall_ms;
+
+/// Section that only the verb itself reads. The others are read by the supervisor as well, perhaps much later.
+const READ_ONCE: &str = "spawn";
+/// Sections that are read from the main worktree of a repository, whatever worktree the verb is typed in.
+const OF_THE_MAIN_TREE: [&str; 2] = ["merge", "worktree"];
+
+/// What a verb uses.
+#[derive(Default)]
+pub struct Use<'a> {
+    /// Directory whose `swarm.toml` applies; `None` if there is none.
+    pub root: Option<&'a Path>,
+    pub sections: Vec<&'static str>,
+    /// Entries that are not in `swarm.toml`.
+    pub more: Vec<Entry>,
+    /// Keys that flags override.
+    pub overridden: Vec<&'static str>,
+}
+
+impl<'a> Use<'a> {
+    pub fn new(root: Option<&'a Path>, sections: &[&'static str]) -> Self {
+        Self { root, sections: sections.to_vec(), ..Self::default() }
+    }
+
+    /// Makes sure that a person agreed to everything that the verb uses. Asks on a terminal. Returns whether a person
+    /// has agreed just now, so that the configuration must be read again.
+    ///
+    /// # Errors
+    /// Fails if something is not trusted and nobody agrees, or if the files or the book cannot be read.
+    pub fn require(&self, screen: &mut Screen) -> Result<bool, Failure> {
+        let Some(root) = self.root else { return Ok(false) };
+        let project = project(root)?;
+        let mut entries = settings(root, &project)?;
+        entries.extend(self.more.iter().cloned());
+        let uses = |entry: &Entry| self.sections.contains(&entry.section.as_str());
+        if self.sections == [READ_ONCE] && !entries.iter().any(uses) {
+            return Ok(false);
+        }
+        let Some(path) = trust::book_path() else {
+            return if entries.iter().any(uses) { book().map(|_| false) } else { Ok(false) };
+        };
+        let agreed = Book::read(&path).map_err(unreadable)?.projects.remove(&project.key);
+        let all = trust::compare(agreed.as_ref(), &self.sections, &entries);
+        let counts = |(status, entry): &&(Status, Entry)| {
+            *status != Status::Agreed && !self.overridden.contains(&entry.key.as_str())
+        };
+        if all.iter().any(|one| counts(&one)) {
+            let new: Vec<_> = all.into_iter().filter(|(status, _)| *status != Status::Agreed).collect();
+            refuse_or_ask(&project, &new, screen)?;
+            trust::agree(&path, &project, &self.sections, &entries, wall_ms()).map_err(unreadable)?;
+            return Ok(true);
+        }
+        let is_settled = |section: &&str| agreed.as_ref().is_some_and(|known| known.sections.contains_key(*section));
+        let open: Vec<&str> =
+            self.sections.iter().copied().filter(|one| *one != READ_ONCE && !is_settled(one)).collect();
+        // With an overridden key there may be entries that nobody agreed to.
+        if !open.is_empty()
+            && all.is_empty()
+            && let Err(cause) = trust::settle(&path, &project, &open, wall_ms())
+        {
+            screen.warning(&format!("{cause}; changes of {} are not noticed", swarm_config::FILE));
+        }
+        Ok(false)
+    }
+}
+
+/// Returns the path of the book.
+///
+/// # Errors
+/// Fails if there is no configuration directory.
+pub fn book() -> Result<PathBuf, Failure> {
+    trust::book_path().ok_or_else(|| {
+        let refusal = Refusal::new(RefusalKind::Invalid, "cannot determine the configuration directory");
+        refusal.remedy("set HOME or XDG_CONFIG_HOME").into()
+    })
+}
+
+pub fn project(root: &Path) -> Result<Project, Failure> {
+    Project::of(root).map_err(|error| Failure::system(format!("cannot read {}", root.display()), &error))
+}
+
+pub fn unreadable(cause: String) -> Failure {
+    Failure::new(RefusalKind::Invalid, cause)
+}
+
+/// Returns the entries of the files `swarm.toml` that apply in `root`.
+///
+/// # Errors
+/// Fails with the first problem in a file.
+pub fn settings(root: &Path, project: &Project) -> Result<Vec<Entry>, Failure> {
+    let wrong = |cause| Failure::from(Refusal::new(RefusalKind::Invalid, cause).remedy("fix the file and try again"));
+    let own = trust::settings(root).map_err(wrong)?;
+    let main = Path::new(project.shown());
+    if main == Path::new(&project.key) || root.canonicalize().is_ok_and(|root| root == main) {
+        return Ok(own);
+    }
+    let is_of_main = |entry: &Entry| OF_THE_MAIN_TREE.contains(&entry.section.as_str());
+    let mut all: Vec<Entry> = own.into_iter().filter(|entry| !is_of_main(entry)).collect();
+    all.extend(trust::settings(main).map_err(wrong)?.into_iter().filter(is_of_main));
+    Ok(all)
+}
+
+/// Refuses to record consent from within a worker: an agent could extend its own rights.
+///
+/// # Errors
+/// Fails if a worker is above this process.
+pub fn refuse_below_a_worker(project: &Project) -> Result<(), Failure> {
+    let Some(worker) = inside::worker_above() else { return Ok(()) };
+    let cause = format!("worker '{worker}' cannot trust {}", project.shown());
+    let remedy = format!("run 'swarm trust {}' in a terminal of your own", command_line([project.shown()]));
+    Err(Refusal::new(RefusalKind::Invalid, cause).remedy(remedy).into())
+}
+
+fn refuse_or_ask(project: &Project, new: &[(Status, Entry)], screen: &mut Screen) -> Result<(), Failure> {
+    let refusal = Refusal::new(RefusalKind::Invalid, cause(project, new));
+    let remedy = format!("run 'swarm trust {}'", command_line([project.shown()]));
+    if let Some(worker) = inside::worker_above() {
+        let remedy = format!("{remedy} in a terminal of your own: worker '{worker}' cannot agree");
+        return Err(refusal.remedy(remedy).into());
+    }
+    if !io::stdin().is_terminal() || !io::stderr().is_terminal() {
+        return Err(refusal.remedy(remedy).into());
+    }
+    screen.flush()?;
+    screen.aside("", &cause(project, new));
+    show(new, &mut |line| screen.errors(format!("{line}\n").as_bytes()));
+    match ask(project, screen)? {
+        true => Ok(()),
+        false => Err(refusal.remedy(remedy).into()),
+    }
+}
+
+/// Returns `swarm.toml of /r is not trusted: it would execute 2 commands`.
+fn cause(project: &Project, new: &[(Status, Entry)]) -> String {
+    let mut files: Vec<&str> = new.iter().map(|(_, entry)| entry.source.as_str()).collect();
+    files.dedup();
+    files.sort_unstable();
+    files.dedup();
+    let shown = project.shown();
+    let (named, verb, it) = match files.as_slice() {
+        [one] => ((*one).to_owned(), "is", "it"),
+        [one, rest @ ..] => (format!("{one} and {}", counted(rest.len() as u64, "more file")), "are", "they"),
+        [] => (String::new(), "is", "it"),
+    };
+    let count = |effect: Effect| new.iter().filter(|(_, entry)| entry.effect == effect).count() as u64;
+    let does = [
+        (Effect::Command, "execute", "command"),
+        (Effect::Variable, "set", "variable"),
+        (Effect::Permission, "change", "permission"),
+    ];
+    let does = does.into_iter().filter(|(effect, ..)| count(*effect) > 0);
+    let does: Vec<String> =
+        does.map(|(effect, verb, noun)| format!("{verb} {}", counted(count(effect), noun))).collect();
+    format!("{named} of {shown} {verb} not trusted: {it} would {}", does.join(", "))
+}
+
+/// Passes the lines that show entries, with their whole values, to `line`.
+pub fn show(all: &[(Status, Entry)], line: &mut dyn FnMut(&str)) {
+    for (status, entry) in all {
+        let note = match status {
+            Status::Agreed => "",
+            Status::New => "  (new)",
+            Status::Changed => "  (changed)",
+            Status::Removed => "  (no longer set; still applies)",
+        };
+        if SETTINGS.contains(&entry.section.as_str()) {
+            line(&format!("  {}: {} = {}{note}", entry.source, escape(&entry.key), escape(&entry.text)));
+            continue;
+        }
+        line(&format!("  {}:{note}", escape(&entry.key)));
+        for text in entry.text.lines() {
+            line(&format!("      {}", escape(text)));
+        }
+    }
+}
+
+/// Asks on the terminal. The end of input is no consent.
+pub fn ask(project: &Project, screen: &mut Screen) -> Result<bool, Failure> {
+    screen.aside("", &format!("trust {}? [y/N]", project.shown()));
+    let mut answer = String::new();
+    let read = io::stdin().lock().read_line(&mut answer);
+    read.map_err(|error| Failure::system("cannot read the answer", &error))?;
+    Ok(matches!(answer.trim(), "y" | "Y" | "yes"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn entry(source: &str, key: &str, effect: Effect) -> (Status, Entry) {
+        let section = if source == swarm_config::FILE { "merge" } else { trust::SPECS };
+        let entry = Entry {
+            section: section.into(),
+            source: source.into(),
+            key: key.into(),
+            value: toml::Value::Boolean(true),
+            text: "a\nb\u{1b}[2J".into(),
+            effect,
+        };
+        (Status::New, entry)
+    }
+
+    #[test]
+    fn the_refusal_counts_what_would_happen() {
+        let project = Project { key: "/r/.git".into() };
+        let verify = entry("swarm.toml", "merge.verify", Effect::Command);
+        let text = "swarm.toml of /r is not trusted: it would execute 1 command";
+        assert_eq!(cause(&project, std::slice::from_ref(&verify)), text);
+        let all =
+            [verify, entry("specs/a.md", "specs/a.md sh", Effect::Command), entry("swarm.toml", "x", Effect::Variable)];
+        let text = "specs/a.md and 1 more file of /r are not trusted: they would execute 2 commands, set 1 variable";
+        assert_eq!(cause(&project, &all), text);
+    }
+
+    #[test]
+    fn values_are_shown_whole_and_cannot_move_the_cursor() {
+        let mut lines = Vec::new();
+        let all = [entry("swarm.toml", "merge.verify", Effect::Command), entry("a.md", "a.md sh", Effect::Command)];
+        show(&all, &mut |line| lines.push(line.to_owned()));
+        let expected =
+            ["  swarm.toml: merge.verify = a\\nb\\x1b[2J  (new)", "  a.md sh:  (new)", "      a", "      b\\x1b[2J"];
+        assert_eq!(lines, expected);
+    }
+}

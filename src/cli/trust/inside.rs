@@ -1,0 +1,50 @@
+//! Whether this process runs below a worker, and therefore perhaps on behalf of an agent.
+
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt as _;
+use std::path::{Path, PathBuf};
+
+use swarm_sys::procfs;
+
+/// Maximum number of ancestors that are examined.
+const ANCESTORS_MAX: usize = 4096;
+
+/// Returns the name of the worker above this process, if there is one. Its shim is an ancestor, because processes that
+/// lose their parent become its children; a process that has left it may still have the environment of the worker.
+pub fn worker_above() -> Option<String> {
+    let (mut found, mut pid) = (false, i32::try_from(std::process::id()).ok()?);
+    for _ in 0..ANCESTORS_MAX {
+        let Some(parent) = procfs::stat(pid).map(|stat| stat.parent).filter(|parent| *parent > 1) else { break };
+        pid = parent;
+        if let Some(worker) = worker_of_shim(pid) {
+            found = true;
+            if records_here(pid) {
+                return Some(worker);
+            }
+        }
+    }
+    let is_marked = !found && std::env::var_os("SWARM_TOKEN").is_some();
+    is_marked.then(|| std::env::var("SWARM_WORKER").unwrap_or_default())
+}
+
+/// Returns the worker of a process that is a shim.
+fn worker_of_shim(pid: i32) -> Option<String> {
+    let words = std::fs::read(format!("/proc/{pid}/cmdline")).ok()?;
+    let mut words = words.split(|byte| *byte == 0).skip(1);
+    let dir = words.next().filter(|verb| *verb == b"__shim").and_then(|_| words.next())?;
+    let leaf = Path::new(OsStr::from_bytes(dir)).file_name()?.to_string_lossy().into_owned();
+    // The directory of a worker is named NAME.GENERATION.
+    Some(leaf.rsplit_once('.').map_or_else(|| leaf.clone(), |(name, _)| name.to_owned()))
+}
+
+/// Reports whether a process uses the same configuration directory, as far as it can be told. The tests of a program
+/// that runs below a worker may have directories of their own.
+fn records_here(pid: i32) -> bool {
+    let Ok(environment) = std::fs::read(format!("/proc/{pid}/environ")) else { return true };
+    let of = |name: &str| {
+        let value = environment.split(|byte| *byte == 0).find_map(|pair| pair.strip_prefix(name.as_bytes()));
+        value.filter(|value| !value.is_empty()).map(|value| PathBuf::from(OsStr::from_bytes(value)))
+    };
+    let Some(theirs) = swarm_config::user_path_in(of("XDG_CONFIG_HOME="), of("HOME=")) else { return true };
+    swarm_config::user_path().is_none_or(|ours| ours == theirs)
+}

@@ -1,0 +1,173 @@
+//! `trust.json` in the user's configuration directory: what a person agreed to, for each project.
+//!
+//! A change holds `trust.lock`, reads the file, and replaces it durably. A process that is killed leaves the old file or
+//! the new one.
+
+use std::collections::BTreeMap;
+use std::fs::{self, OpenOptions};
+use std::io;
+use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+use swarm_sys::files::{lock, replace_durably};
+use toml::Value;
+
+use super::place::Project;
+use super::{Entry, SPECS};
+use crate::file;
+
+const FILE: &str = "trust.json";
+const LOCK: &str = "trust.lock";
+/// Maximum wait for the lock, which is held for one write.
+const LOCK_WAIT_MAX: Duration = Duration::from_secs(10);
+/// Maximum size of the book in bytes: a million specs.
+const FILE_BYTES_MAX: u64 = 128 << 20;
+/// Format of the file.
+const VERSION: u32 = 1;
+
+/// Content of `trust.json`.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Book {
+    pub version: u32,
+    /// By the key of the project.
+    #[serde(default)]
+    pub projects: BTreeMap<String, Agreed>,
+}
+
+/// What a person agreed to in one project.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Agreed {
+    /// Time of the last change, in Unix milliseconds.
+    #[serde(default)]
+    pub at_ms: u64,
+    /// Settled sections: recorded values by key.
+    #[serde(default)]
+    pub sections: BTreeMap<String, BTreeMap<String, Value>>,
+}
+
+impl Book {
+    /// Reads the book; empty if it does not exist.
+    ///
+    /// # Errors
+    /// Fails if the file cannot be read, is damaged, or was written by a newer version.
+    pub fn read(path: &Path) -> Result<Self, String> {
+        let shown = path.display();
+        let Some(text) = file::read_up_to(path, FILE_BYTES_MAX).map_err(|error| format!("{shown}: {error}"))? else {
+            return Ok(Self { version: VERSION, ..Self::default() });
+        };
+        let book: Self = serde_json::from_str(&text).map_err(|error| format!("{shown}: {error}"))?;
+        match book.version {
+            VERSION => Ok(book),
+            other => Err(format!("{shown}: version {other} is not supported (expected {VERSION})")),
+        }
+    }
+}
+
+/// Returns the path of the book; `None` if neither `XDG_CONFIG_HOME` nor `HOME` is set.
+pub fn book_path() -> Option<PathBuf> {
+    file::user_path().map(|path| path.with_file_name(FILE))
+}
+
+/// Returns the path of the book, unless this process ignores the user's own files.
+pub fn user_book() -> Option<PathBuf> {
+    if crate::ignores_user() { None } else { book_path() }
+}
+
+/// Returns what was agreed to in the project of `root`; `None` if nothing is recorded or `root` does not exist.
+///
+/// # Errors
+/// Fails if the book or the project cannot be read.
+pub fn recorded(book: &Path, root: &Path) -> Result<Option<Agreed>, String> {
+    let mut book = Book::read(book)?;
+    if book.projects.is_empty() {
+        return Ok(None);
+    }
+    match Project::of(root) {
+        Ok(project) => Ok(book.projects.remove(&project.key)),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(format!("{}: {error}", root.display())),
+    }
+}
+
+/// Records that a person agreed to these entries, which are all entries of these sections. Specs are added to those that
+/// are recorded, because there may be several folders of them.
+///
+/// # Errors
+/// Fails if the book cannot be read or written.
+pub fn agree(book: &Path, project: &Project, sections: &[&str], entries: &[Entry], now_ms: u64) -> Result<(), String> {
+    change(book, |book| {
+        let agreed = book.projects.entry(project.key.clone()).or_default();
+        agreed.at_ms = now_ms;
+        for section in sections {
+            let values = agreed.sections.entry((*section).to_owned()).or_default();
+            values.retain(|key, _| *section == SPECS && is_there(project, key));
+            let ours = entries.iter().filter(|entry| entry.section == *section);
+            values.extend(ours.map(|entry| (entry.key.clone(), entry.value.clone())));
+        }
+        true
+    })
+}
+
+/// Reports whether the file of a recorded spec still exists.
+fn is_there(project: &Project, key: &str) -> bool {
+    let file = key.rsplit_once(' ').map_or(key, |(file, _)| file);
+    Path::new(project.shown()).join(file).exists()
+}
+
+/// Settles sections of a project that have no entries, so that later entries need consent.
+///
+/// # Errors
+/// Fails if the book cannot be read or written.
+pub fn settle(book: &Path, project: &Project, sections: &[&str], now_ms: u64) -> Result<(), String> {
+    change(book, |book| {
+        let agreed = book.projects.entry(project.key.clone()).or_default();
+        let before = agreed.sections.len();
+        for section in sections {
+            agreed.sections.entry((*section).to_owned()).or_default();
+        }
+        let is_changed = agreed.sections.len() > before;
+        if is_changed {
+            agreed.at_ms = now_ms;
+        }
+        is_changed
+    })
+}
+
+/// Withdraws the consent for a project, by its key. Its sections stay settled, so that nothing of it counts. Returns
+/// whether anything was recorded.
+///
+/// # Errors
+/// Fails if the book cannot be read or written.
+pub fn revoke(book: &Path, key: &str, now_ms: u64) -> Result<bool, String> {
+    let mut had_any = false;
+    change(book, |book| {
+        if let Some(agreed) = book.projects.get_mut(key) {
+            had_any = agreed.sections.values().any(|values| !values.is_empty());
+            agreed.sections.values_mut().for_each(BTreeMap::clear);
+            agreed.at_ms = now_ms;
+        }
+        had_any
+    })?;
+    Ok(had_any)
+}
+
+/// Changes the book under its lock. It is written only if `edit` returns true.
+fn change(path: &Path, edit: impl FnOnce(&mut Book) -> bool) -> Result<(), String> {
+    let failed = |error: io::Error| format!("cannot write {}: {error}", path.display());
+    let dir = path.parent().unwrap_or(Path::new("/"));
+    fs::DirBuilder::new().recursive(true).mode(0o700).create(dir).map_err(failed)?;
+    let file = OpenOptions::new().write(true).create(true).truncate(false).mode(0o600).open(dir.join(LOCK));
+    let held = lock::lock_within(file.map_err(failed)?, LOCK_WAIT_MAX).map_err(failed)?;
+    let _held = held.ok_or_else(|| format!("{} is locked by {}", path.display(), lock::holder(&dir.join(LOCK))))?;
+    let mut book = Book::read(path)?;
+    if !edit(&mut book) {
+        return Ok(());
+    }
+    // A repository that is gone, and about which nobody agreed to anything, needs no place.
+    let is_empty = |agreed: &Agreed| agreed.sections.values().all(BTreeMap::is_empty);
+    book.projects.retain(|key, agreed| !is_empty(agreed) || Path::new(key).exists());
+    let text = serde_json::to_vec_pretty(&book).map_err(|error| failed(error.into()))?;
+    replace_durably(dir, FILE, &text).map_err(failed)
+}

@@ -1,0 +1,255 @@
+//! Consent of a person to what a repository's files execute, set or permit.
+//!
+//! ```text
+//! swarm.toml, specs, .mcp.json -> entries, by section -> compared with the book -> changes that need consent
+//! ```
+//!
+//! The book (`~/.config/swarm/trust.json`) holds, for each project, the values that a person agreed to. A section of a
+//! project that the book contains is *settled*: its entries count only as recorded there, whatever the files say later.
+//! So work that lands, or an agent in the project's folder, cannot extend what was agreed to. Verbs settle the sections
+//! that they use before they start anything. A section that is not settled belongs to work that an earlier version
+//! started, which goes on with what the files say.
+
+mod book;
+mod place;
+
+#[cfg(test)]
+mod tests;
+
+use std::path::Path;
+
+use toml::{Table, Value};
+
+use super::{Owner, keys, layer};
+
+pub use self::book::{Agreed, Book, agree, book_path, recorded, revoke, settle, user_book};
+pub use self::place::{Project, root_of, shown};
+
+/// Section of entries about `claude`: files that it loads from a repository.
+pub const CLAUDE: &str = "claude";
+/// Section of entries about `codex`.
+pub const CODEX: &str = "codex";
+/// Section of entries about specs.
+pub const SPECS: &str = "specs";
+/// Sections of `swarm.toml` that have entries.
+pub const SETTINGS: [&str; 5] = ["agents", "flow", "merge", "spawn", "worktree"];
+
+/// Files that an agent loads from a repository, with the section of their entries. They define hooks, servers that the
+/// agent starts, and variables.
+pub const AGENT_FILES: [(&str, &str); 4] = [
+    (CLAUDE, ".claude/settings.json"),
+    (CLAUDE, ".claude/settings.local.json"),
+    (CLAUDE, ".mcp.json"),
+    (CODEX, ".codex/config.toml"),
+];
+
+/// What an entry does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Effect {
+    /// Executes something.
+    Command,
+    /// Sets an environment variable.
+    Variable,
+    /// Changes what an agent may do.
+    Permission,
+}
+
+/// Value in a file of a repository that counts only after a person agreed to it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Entry {
+    pub section: String,
+    /// Name of the file, relative to the root.
+    pub source: String,
+    /// Full name of the key, unique in its section.
+    pub key: String,
+    /// Recorded value: that of the key, or a digest.
+    pub value: Value,
+    /// Value to show.
+    pub text: String,
+    pub effect: Effect,
+}
+
+impl Entry {
+    /// Returns the entry of a text that is recorded by its digest.
+    pub fn of_text(section: &str, source: &str, what: &str, text: &str) -> Self {
+        Self {
+            section: section.to_owned(),
+            source: source.to_owned(),
+            key: format!("{source} {what}"),
+            value: digest(text.as_bytes()),
+            text: text.to_owned(),
+            effect: Effect::Command,
+        }
+    }
+}
+
+/// Returns the value that is recorded for bytes.
+pub fn digest(bytes: &[u8]) -> Value {
+    Value::String(format!("sha256:{}", swarm_sys::paths::digest(bytes, usize::MAX)))
+}
+
+/// Difference between the files and what was agreed to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Status {
+    Agreed,
+    New,
+    Changed,
+    /// Recorded and no longer set. It still applies.
+    Removed,
+}
+
+/// Returns the entries of the `swarm.toml` in `root`, sorted by key.
+///
+/// # Errors
+/// Fails with the first problem in the file.
+pub fn settings(root: &Path) -> Result<Vec<Entry>, String> {
+    let read = layer(&root.join(super::FILE), Owner::Repository);
+    let Some(layer) = super::first(read)? else { return Ok(Vec::new()) };
+    let mut found = Vec::new();
+    guarded(&layer.table, &mut Vec::new(), &mut |path, value| {
+        found.push(Entry {
+            section: path[0].clone(),
+            source: super::FILE.to_owned(),
+            key: joined(path),
+            value: value.clone(),
+            text: serde_json::to_string(value).unwrap_or_default(),
+            effect: effect(path).unwrap_or(Effect::Command),
+        });
+    });
+    found.sort_by(|one, other| one.key.cmp(&other.key));
+    Ok(found)
+}
+
+/// Returns the entries of the files that agents load from `root`, for these sections.
+///
+/// # Errors
+/// Fails if a file exists and cannot be read.
+pub fn agent_files(root: &Path, sections: &[&str]) -> Result<Vec<Entry>, String> {
+    let mut found = Vec::new();
+    for (section, name) in AGENT_FILES.iter().filter(|(section, _)| sections.contains(section)) {
+        let path = root.join(name);
+        let text = super::file::read(&path).map_err(|error| format!("{}: {error}", path.display()))?;
+        found.extend(text.map(|text| Entry { key: (*name).to_owned(), ..Entry::of_text(section, name, "", &text) }));
+    }
+    Ok(found)
+}
+
+/// Reports whether the files that agents of a section load from `dir`, a worktree or folder of the project of `root`, are
+/// those that a person agreed to. True if the section is not settled.
+///
+/// # Errors
+/// Fails if the files or the book cannot be read.
+pub fn loads_as_agreed(root: &Path, dir: &Path, section: &str) -> Result<bool, String> {
+    let agreed = user_book().map(|book| recorded(&book, root)).transpose()?.flatten();
+    if !agreed.as_ref().is_some_and(|agreed| agreed.sections.contains_key(section)) {
+        return Ok(true);
+    }
+    let all = compare(agreed.as_ref(), &[section], &agent_files(dir, &[section])?);
+    Ok(all.iter().all(|(status, _)| *status == Status::Agreed))
+}
+
+/// Compares entries with what was agreed to, for these sections. Sorted by section and key.
+pub fn compare(agreed: Option<&Agreed>, sections: &[&str], entries: &[Entry]) -> Vec<(Status, Entry)> {
+    let known = |section: &str, key: &str| agreed?.sections.get(section)?.get(key);
+    let status = |entry: &Entry| match known(&entry.section, &entry.key) {
+        None => Status::New,
+        Some(value) if *value == entry.value => Status::Agreed,
+        Some(_) => Status::Changed,
+    };
+    let ours = entries.iter().filter(|entry| sections.contains(&entry.section.as_str()));
+    let mut all: Vec<(Status, Entry)> = ours.map(|entry| (status(entry), entry.clone())).collect();
+    for (section, values) in agreed.iter().flat_map(|agreed| &agreed.sections) {
+        let is_set = |key: &str| entries.iter().any(|entry| entry.section == *section && entry.key == *key);
+        for (key, value) in values.iter().filter(|(key, _)| stays(key) && !is_set(key)) {
+            if sections.contains(&section.as_str()) {
+                let (key, text) = (key.clone(), serde_json::to_string(value).unwrap_or_default());
+                let (section, source, value) = (section.clone(), super::FILE.to_owned(), value.clone());
+                let effect = effect(&split(&key)).unwrap_or(Effect::Command);
+                all.push((Status::Removed, Entry { section, source, key, value, text, effect }));
+            }
+        }
+    }
+    all.sort_by(|(_, one), (_, other)| (&one.section, &one.key).cmp(&(&other.section, &other.key)));
+    all
+}
+
+/// Reports whether a recorded value still applies after it was removed from the file, until a person agrees: without it,
+/// work would land unverified, or an agent would get more rights.
+fn stays(key: &str) -> bool {
+    key == "merge.verify" || key.ends_with(".arguments")
+}
+
+/// Returns the table of a `swarm.toml` with the entries of settled sections as they were agreed to.
+pub(super) fn limited(mut table: Table, agreed: &Agreed) -> Table {
+    let mut set: Vec<(String, Vec<String>)> = Vec::new();
+    guarded(&table, &mut Vec::new(), &mut |path, _| set.push((joined(path), path.to_vec())));
+    set.retain(|(_, path)| agreed.sections.contains_key(&path[0]));
+    for (_, path) in &set {
+        put(&mut table, path, None);
+    }
+    for (_, values) in agreed.sections.iter().filter(|(section, _)| SETTINGS.contains(&section.as_str())) {
+        for (key, value) in values.iter().filter(|(key, _)| stays(key) || set.iter().any(|(other, _)| other == *key)) {
+            put(&mut table, &split(key), Some(value.clone()));
+        }
+    }
+    table
+}
+
+/// Calls `found` with each entry of a table, and with its path.
+fn guarded(table: &Table, path: &mut Vec<String>, found: &mut impl FnMut(&[String], &Value)) {
+    for (name, value) in table {
+        path.push(name.clone());
+        match value {
+            _ if effect(path).is_some() => found(path, value),
+            Value::Table(below) => guarded(below, path, found),
+            _ => {}
+        }
+        path.pop();
+    }
+}
+
+fn effect(path: &[String]) -> Option<Effect> {
+    keys::effect(&path.iter().map(String::as_str).collect::<Vec<_>>())
+}
+
+/// Sets or removes the value of a key.
+fn put(table: &mut Table, path: &[String], value: Option<Value>) {
+    let Some((last, above)) = path.split_last() else { return };
+    let mut at = table;
+    for name in above {
+        let below = at.entry(name.clone()).or_insert_with(|| Value::Table(Table::new()));
+        let Value::Table(below) = below else { return };
+        at = below;
+    }
+    match value {
+        Some(value) => drop(at.insert(last.clone(), value)),
+        None => drop(at.remove(last)),
+    }
+}
+
+/// Returns the full name of a key. Names that contain more than letters, digits, `_` and `-` are quoted, as in TOML.
+fn joined(path: &[String]) -> String {
+    let is_plain = |name: &String| {
+        !name.is_empty() && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-'))
+    };
+    let quoted = |name: &String| serde_json::to_string(name).unwrap_or_default();
+    path.iter().map(|name| if is_plain(name) { name.clone() } else { quoted(name) }).collect::<Vec<_>>().join(".")
+}
+
+/// Returns the names of a key that [`joined`] returned.
+fn split(key: &str) -> Vec<String> {
+    let (mut names, mut rest) = (Vec::new(), key);
+    while !rest.is_empty() {
+        let mut quoted = serde_json::Deserializer::from_str(rest).into_iter::<String>();
+        let (name, used) = match rest.starts_with('"').then(|| quoted.next()).flatten() {
+            Some(Ok(name)) => (name, quoted.byte_offset()),
+            _ => {
+                let end = rest.find('.').unwrap_or(rest.len());
+                (rest[..end].to_owned(), end)
+            }
+        };
+        names.push(name);
+        rest = rest[used..].strip_prefix('.').unwrap_or_default();
+    }
+    names
+}

@@ -1,0 +1,200 @@
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::PathBuf;
+
+use super::*;
+use crate::{FILE, Sections, of_files};
+
+struct Site {
+    dir: tempfile::TempDir,
+}
+
+impl Site {
+    fn new(text: &str) -> Self {
+        let dir = tempfile::tempdir().expect("a directory");
+        fs::create_dir_all(dir.path().join("repo/.git")).expect("made");
+        let site = Self { dir };
+        site.write(text);
+        site
+    }
+
+    fn root(&self) -> PathBuf {
+        self.dir.path().join("repo")
+    }
+
+    fn book(&self) -> PathBuf {
+        self.dir.path().join("config/swarm/trust.json")
+    }
+
+    fn write(&self, text: &str) {
+        fs::write(self.root().join(FILE), text).expect("written");
+    }
+
+    fn project(&self) -> Project {
+        Project::of(&self.root()).expect("a project")
+    }
+
+    fn agree(&self, sections: &[&str]) {
+        agree(&self.book(), &self.project(), sections, &settings(&self.root()).expect("read"), 1).expect("written");
+    }
+
+    fn load(&self) -> Sections {
+        of_files(None, Some(&self.book()), Some(&self.root())).expect("read")
+    }
+
+    fn changes(&self, sections: &[&str]) -> Vec<(Status, String)> {
+        let agreed = recorded(&self.book(), &self.root()).expect("read");
+        let all = compare(agreed.as_ref(), sections, &settings(&self.root()).expect("read"));
+        all.into_iter().map(|(status, entry)| (status, entry.key)).collect()
+    }
+}
+
+const TEXT: &str = "[spawn]\ntags = ['x']\nenv = { A = '1', \"B.C\" = '2' }\n[merge]\nverify = 'make'\nbatch = 2\n\
+                    [agents.'my.agent']\ncommand = ['a', 'b']\narguments = ['--x']\n[agents.'my.agent'.env]\nK = 'v'\n\
+                    [flow.roles.dev]\nunsafe = true\n[worktree]\npost_create = 'make'\ninclude = ['.env']\n";
+
+#[test]
+fn the_statement_has_what_executes_sets_or_permits_and_nothing_else() {
+    let site = Site::new(TEXT);
+    let all: Vec<String> =
+        settings(&site.root()).expect("read").iter().map(|one| format!("{} = {}", one.key, one.text)).collect();
+    assert_eq!(
+        all,
+        [
+            "agents.\"my.agent\".arguments = [\"--x\"]",
+            "agents.\"my.agent\".command = [\"a\",\"b\"]",
+            "agents.\"my.agent\".env.K = \"v\"",
+            "flow.roles.dev.unsafe = true",
+            "merge.verify = \"make\"",
+            "spawn.env.\"B.C\" = \"2\"",
+            "spawn.env.A = \"1\"",
+            "worktree.post_create = \"make\"",
+        ]
+    );
+    for key in all.iter().filter_map(|line| line.split(" = ").next()) {
+        assert_eq!(joined(&split(key)), key);
+    }
+    assert!(settings(site.dir.path()).expect("no file").is_empty());
+}
+
+#[test]
+fn what_was_agreed_to_counts_until_a_person_agrees_to_a_change() {
+    let site = Site::new(TEXT);
+    // No section is settled: work of an earlier version goes on.
+    assert_eq!(site.load().merge.verify.as_deref(), Some("make"));
+    site.agree(&SETTINGS);
+    let as_written = site.load();
+    assert_eq!(as_written, of_files(None, None, Some(&site.root())).expect("read"));
+    assert!(site.changes(&SETTINGS).iter().all(|(status, _)| *status == Status::Agreed));
+
+    site.write("[merge]\nverify = 'evil'\nresolver = 'evil'\nbatch = 9\n[agents.new]\ncommand = ['evil']\n[spawn]\nenv = { A = '1', LD_PRELOAD = 'x' }\n[worktree]\npre_remove = 'evil'\n");
+    let read = site.load();
+    assert_eq!(
+        (read.merge.verify.as_deref(), read.merge.resolver.clone(), read.merge.batch),
+        (Some("make"), None, Some(9))
+    );
+    assert_eq!(read.agents["new"].command, None);
+    assert_eq!(read.spawn.env, BTreeMap::from([("A".to_owned(), "1".to_owned())]));
+    assert_eq!((read.worktree.pre_remove, read.worktree.post_create), (None, None), "a removed hook does not run");
+    assert_eq!(read.agents["my.agent"].arguments, ["--x"], "a removed restriction stays");
+    let found = site.changes(&["agents", "merge"]);
+    let expected = [
+        (Status::Removed, "agents.\"my.agent\".arguments"),
+        (Status::New, "agents.new.command"),
+        (Status::New, "merge.resolver"),
+        (Status::Changed, "merge.verify"),
+    ];
+    assert_eq!(found, expected.map(|(status, key)| (status, key.to_owned())));
+
+    fs::remove_file(site.root().join(FILE)).expect("removed");
+    assert_eq!(site.load().merge.verify.as_deref(), Some("make"), "a removed verification stays");
+    site.agree(&SETTINGS);
+    assert_eq!(site.load(), Sections::default());
+}
+
+#[test]
+fn each_section_is_settled_by_itself_and_a_settled_one_gains_nothing() {
+    let site = Site::new("");
+    settle(&site.book(), &site.project(), &["merge"], 1).expect("written");
+    site.write(TEXT);
+    let read = site.load();
+    assert_eq!((read.merge.verify, read.worktree.post_create.as_deref()), (None, Some("make")));
+    assert_eq!(site.changes(&["merge"]), [(Status::New, "merge.verify".to_owned())]);
+    site.agree(&["merge"]);
+    settle(&site.book(), &site.project(), &["merge"], 2).expect("unchanged");
+    assert_eq!(site.load().merge.verify.as_deref(), Some("make"));
+    assert!(revoke(&site.book(), &site.project().key, 3).expect("written"));
+    assert_eq!(site.load().merge.verify, None);
+    assert!(!revoke(&site.book(), "/nowhere", 4).expect("nothing"));
+}
+
+#[test]
+fn all_worktrees_of_a_repository_are_one_project() {
+    let site = Site::new("");
+    let (tree, entry) = (site.dir.path().join("tree"), site.root().join(".git/worktrees/tree"));
+    fs::create_dir_all(&entry).expect("made");
+    fs::create_dir(&tree).expect("made");
+    fs::write(entry.join("commondir"), "../..\n").expect("written");
+    fs::write(tree.join(".git"), format!("gitdir: {}\n", entry.display())).expect("written");
+    assert_eq!(Project::of(&tree).expect("read"), site.project());
+    assert!(site.project().shown().ends_with("/repo"), "{}", site.project().shown());
+    let link = site.dir.path().join("link");
+    std::os::unix::fs::symlink(site.root(), &link).expect("linked");
+    assert_eq!(Project::of(&link).expect("read"), site.project());
+    let plain = site.dir.path().join("plain");
+    fs::create_dir(&plain).expect("made");
+    assert!(Project::of(&plain).expect("read").key.ends_with("/plain"));
+    assert!(Project::of(&site.dir.path().join("none")).is_err());
+}
+
+#[test]
+fn a_book_that_cannot_be_read_is_an_error() {
+    use std::os::unix::fs::PermissionsExt as _;
+    let site = Site::new(TEXT);
+    site.agree(&["merge"]);
+    assert_eq!(fs::metadata(site.book()).expect("there").permissions().mode() & 0o777, 0o600);
+    for text in ["", "[]", "{\"version\": 2}", "{\"version\": 1, \"projects\": 3}"] {
+        fs::write(site.book(), text).expect("written");
+        let cause = of_files(None, Some(&site.book()), Some(&site.root())).expect_err("damaged");
+        assert!(cause[0].contains("trust.json: "), "{cause:?}");
+        assert!(settle(&site.book(), &site.project(), &["merge"], 1).is_err());
+        assert_eq!(fs::read_to_string(site.book()).expect("kept"), text);
+    }
+}
+
+#[test]
+fn specs_add_up_and_files_are_recorded_by_their_content() {
+    let site = Site::new("");
+    let book = site.book();
+    let spec = |name: &str, text: &str| Entry::of_text(SPECS, name, "sh", text);
+    for name in ["a.md", "b.md"] {
+        fs::write(site.root().join(name), "# It\n").expect("written");
+    }
+    agree(&book, &site.project(), &[SPECS], &[spec("a.md", "echo a")], 1).expect("written");
+    agree(&book, &site.project(), &[SPECS], &[spec("b.md", "echo b")], 2).expect("written");
+    let agreed = recorded(&book, &site.root()).expect("read").expect("there");
+    let all = [spec("a.md", "echo a"), spec("b.md", "echo B"), spec("c.md", "echo c")];
+    let statuses: Vec<Status> = compare(Some(&agreed), &[SPECS], &all).into_iter().map(|(status, _)| status).collect();
+    assert_eq!(statuses, [Status::Agreed, Status::Changed, Status::New]);
+    fs::remove_file(site.root().join("a.md")).expect("removed");
+    agree(&book, &site.project(), &[SPECS], &[spec("c.md", "echo c")], 3).expect("written");
+    let agreed = recorded(&book, &site.root()).expect("read").expect("there");
+    assert_eq!(agreed.sections[SPECS].keys().collect::<Vec<_>>(), ["b.md sh", "c.md sh"]);
+    fs::write(site.root().join(".mcp.json"), "{}").expect("written");
+    let files = agent_files(&site.root(), &[CLAUDE]).expect("read");
+    assert_eq!(files.iter().map(|one| one.key.as_str()).collect::<Vec<_>>(), [".mcp.json"]);
+    assert!(agent_files(&site.root(), &[CODEX]).expect("read").is_empty());
+}
+
+#[test]
+fn repositories_that_are_gone_and_have_nothing_agreed_are_forgotten() {
+    let (gone, site) = (Site::new(TEXT), Site::new(TEXT));
+    let book = site.book();
+    settle(&book, &gone.project(), &["merge"], 1).expect("written");
+    assert_eq!(Book::read(&book).expect("read").projects.len(), 1);
+    let key = gone.project().key;
+    drop(gone);
+    settle(&book, &site.project(), &["merge"], 2).expect("written");
+    let known = Book::read(&book).expect("read").projects;
+    assert!(known.len() == 1 && !known.contains_key(&key));
+}
