@@ -257,7 +257,7 @@ mod tests {
         fs::remove_dir(dir.path().join(FILE)).expect("removed");
         std::os::unix::fs::symlink("nowhere", dir.path().join(FILE)).expect("linked");
         assert!(
-            of_files(None, Some(dir.path())).expect_err("dangling")[0]
+            of_files(None, None, Some(dir.path())).expect_err("dangling")[0]
                 .ends_with(": symbolic link to a file that does not exist")
         );
         fs::remove_file(dir.path().join(FILE)).expect("removed");
