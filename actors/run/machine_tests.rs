@@ -8,7 +8,7 @@ use swarm_model::run::progress::{Mode, Progress, Run, Spent, Stage, Verdict};
 use swarm_model::run::words::Word;
 use swarm_model::run::{Event, FaultKind, Merged, Outcome};
 
-fn job(id: &str) -> Job {
+pub fn job(id: &str) -> Job {
     Job { id: id.to_owned(), merge: true, branch: Some(format!("arial/{id}")), ..Job::default() }
 }
 
@@ -16,7 +16,7 @@ fn after(id: &str, others: &[&str]) -> Job {
     Job { after: others.iter().map(ToString::to_string).collect(), ..job(id) }
 }
 
-fn run(jobs: Vec<Job>, limit: usize) -> Machine {
+pub fn run(jobs: Vec<Job>, limit: usize) -> Machine {
     let rules = Rules { limit, ..Rules::default() };
     Machine::new(Run::begin(
         Plan { id: "r".to_owned(), slug: "p".to_owned(), jobs, rules, ..Plan::default() },
@@ -25,11 +25,11 @@ fn run(jobs: Vec<Job>, limit: usize) -> Machine {
     ))
 }
 
-fn ended(job: usize, attempt: u32, outcome: Outcome) -> Event {
+pub fn ended(job: usize, attempt: u32, outcome: Outcome) -> Event {
     Event::Ended { job, attempt, outcome, spent: Spent::default() }
 }
 
-fn well(job: usize) -> Event {
+pub fn well(job: usize) -> Event {
     ended(job, 1, Outcome::Success { summary: Some("did it".to_owned()) })
 }
 
@@ -45,17 +45,17 @@ fn queued(job: usize, attempt: u32) -> Event {
     Event::Queued { job, attempt, left_out: Vec::new() }
 }
 
-fn stages(run: &Run) -> Vec<&'static str> {
+pub fn stages(run: &Run) -> Vec<&'static str> {
     run.jobs.iter().map(|job| job.stage.word()).collect()
 }
 
-fn begun(effects: &[Effect]) -> Vec<(usize, u32)> {
+pub fn begun(effects: &[Effect]) -> Vec<(usize, u32)> {
     let attend =
         |effect: &Effect| if let Effect::Attend { job, attempt } = effect { Some((*job, *attempt)) } else { None };
     effects.iter().filter_map(attend).collect()
 }
 
-fn words(effects: &[Effect]) -> Vec<&Word> {
+pub fn words(effects: &[Effect]) -> Vec<&Word> {
     effects.iter().filter_map(|effect| if let Effect::Tell(_, _, word) = effect { Some(word) } else { None }).collect()
 }
 
@@ -242,76 +242,6 @@ fn lost_attempts_are_retried_but_not_for_ever() {
     }
     run.on(&badly(0, 4, FaultKind::Lost), 0);
     assert_eq!((stages(&run), run.jobs[0].failures), (vec!["failed"], 1));
-}
-
-#[test]
-fn files_that_are_left_out_are_told_of_and_are_evidence() {
-    let mut run = run(vec![Job { retries: 2, ..job("a") }], 1);
-    run.on(&Event::Began, 0);
-    run.on(&well(0), 0);
-    let left_out = vec!["pkg/dist/x.go".to_owned(), "in.log".to_owned()];
-    let effects = run.on(&Event::Queued { job: 0, attempt: 1, left_out: left_out.clone() }, 0);
-    assert_eq!(words(&effects), [&Word::MergeStarted { base: String::new(), left_out: left_out.clone() }]);
-    assert_eq!(run.jobs[0].left_out, left_out);
-    // Nothing else remains.
-    let nothing = |attempt| Event::Merged { job: 0, attempt, merged: Merged::Nothing, spent: Spent::default() };
-    run.on(&nothing(1), 0);
-    let cause = "ended with success but left only files that are not committed: pkg/dist/x.go, in.log";
-    assert_eq!(run.jobs[0].error.as_deref(), Some(cause));
-    let evidence = run.jobs[0].evidence.clone().expect("evidence");
-    assert!(evidence.starts_with(cause) && evidence.contains("Commit them yourself ('git add -f')"), "{evidence}");
-    // The next attempt starts without them, and is told of its own, however its work is judged.
-    assert_eq!((run.jobs[0].attempt, run.jobs[0].left_out.len()), (2, 0));
-    run.on(&ended(0, 2, Outcome::Success { summary: None }), 0);
-    run.on(&Event::Queued { job: 0, attempt: 2, left_out: vec!["b.tmp".to_owned()] }, 0);
-    let merged = Merged::Rejected { reason: "red".to_owned() };
-    run.on(&Event::Merged { job: 0, attempt: 2, merged, spent: Spent::default() }, 0);
-    let evidence = run.jobs[0].evidence.clone().expect("evidence");
-    assert!(evidence.starts_with("red\n") && evidence.contains("b.tmp") && !evidence.contains("in.log"), "{evidence}");
-}
-
-#[test]
-fn nothing_left_to_land_and_a_conflict_are_failures() {
-    let mut run = run(vec![Job { retries: 5, ..job("a") }, Job { retries: 1, ..job("b") }], 9);
-    run.on(&Event::Began, 0);
-    run.on(&well(0), 0);
-    run.on(&well(1), 0);
-    assert_eq!(
-        begun(&run.on(&Event::Merged { job: 0, attempt: 1, merged: Merged::Nothing, spent: Spent::default() }, 0)),
-        [(0, 2)]
-    );
-    let files = vec!["f".to_owned()];
-    let conflicts = |attempt| {
-        let (merged, spent) = (Merged::Conflict { files: files.clone() }, Spent::default());
-        Event::Merged { job: 1, attempt, merged, spent }
-    };
-    let effects = run.on(&conflicts(1), 0);
-    let conflict = Word::MergeConflict { files: files.clone(), branch: "arial/b".to_owned() };
-    assert!(words(&effects).contains(&&conflict));
-    // The next attempt knows what it has to merge.
-    assert_eq!((begun(&effects), stages(&run)), (vec![(1, 2)], vec!["working", "working"]));
-    let evidence = run.jobs[1].evidence.clone().expect("is told");
-    assert!(evidence.contains("conflicts with") && evidence.contains(" in f."), "{evidence}");
-    run.on(&ended(1, 2, Outcome::Success { summary: None }), 0);
-    run.on(&conflicts(2), 0);
-    assert_eq!(stages(&run), ["working", "failed"]);
-    assert_eq!(run.jobs[1].error.as_deref(), Some("conflicts with the base: f"));
-}
-
-#[test]
-fn the_agent_mends_what_keeps_its_work_from_the_queue() {
-    let mut run = run(vec![Job { retries: 1, ..job("a") }], 1);
-    run.on(&Event::Began, 0);
-    let refused = |attempt, is_mendable| {
-        let merged = Merged::Refused { cause: "branch 'wip' instead of 'a'".to_owned(), is_mendable };
-        Event::Merged { job: 0, attempt, merged, spent: Spent::default() }
-    };
-    run.on(&well(0), 0);
-    assert_eq!(begun(&run.on(&refused(1, true), 0)), [(0, 2)]);
-    assert_eq!(run.jobs[0].evidence.as_deref(), Some("branch 'wip' instead of 'a'"));
-    run.on(&ended(0, 2, Outcome::Success { summary: None }), 0);
-    run.on(&refused(2, false), 0);
-    assert_eq!(stages(&run), ["failed"]);
 }
 
 #[test]

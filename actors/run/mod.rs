@@ -98,3 +98,5 @@ impl RunHandle {
 
 #[cfg(test)]
 mod machine_tests;
+#[cfg(test)]
+mod merged_tests;

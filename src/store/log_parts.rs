@@ -16,8 +16,10 @@ use rustix::fs::{XattrFlags, fgetxattr, fsetxattr};
 
 /// Name of the extended attribute: two decimal numbers.
 const ATTRIBUTE: &str = "user.swarm.part";
-/// Maximum time for which a suspended process may delay others with its lock.
+/// Maximum time for which a suspended reader delays a rotation.
 const LOCK_MAX: Duration = Duration::from_secs(2);
+/// Maximum time for which a reader waits for a rotation, which may wait for the disk.
+const READ_LOCK_MAX: Duration = Duration::from_secs(10);
 /// Pause between two tries to lock.
 const LOCK_PAUSE: Duration = Duration::from_millis(1);
 const BLOCK_BYTES: usize = 1 << 20;
@@ -58,7 +60,7 @@ pub fn part_of(file: &File) -> Option<Part> {
 
 /// Locks a log for reading, for a moment. A lock that cannot be had in time is done without.
 pub fn lock_for_reading(log: &File) {
-    locked(|| log.try_lock_shared());
+    locked(READ_LOCK_MAX, || log.try_lock_shared());
 }
 
 /// Releases the lock of [`lock_for_reading`].
@@ -66,8 +68,8 @@ pub fn unlock(log: &File) {
     let _ = log.unlock();
 }
 
-fn locked(lock: impl Fn() -> Result<(), TryLockError>) {
-    let deadline = Instant::now() + LOCK_MAX;
+fn locked(limit: Duration, lock: impl Fn() -> Result<(), TryLockError>) {
+    let deadline = Instant::now() + limit;
     while matches!(lock(), Err(TryLockError::WouldBlock)) && Instant::now() < deadline {
         std::thread::sleep(LOCK_PAUSE);
     }
@@ -101,7 +103,7 @@ pub fn rotate(path: &Path, limit_bytes: u64) -> io::Result<u64> {
         begun => Some(begun?),
     };
     // Released when the file is closed.
-    locked(|| log.try_lock());
+    locked(LOCK_MAX, || log.try_lock());
     if let Some(mut to) = to {
         // What was written meanwhile is little.
         let copied = copy(&mut log, &mut to, limit_bytes);

@@ -234,7 +234,8 @@ fn a_worktree_without_its_link_is_neither_landed_nor_started_in() {
 fn run_line(rig: &Rig, line: &str) {
     let mut shell = rig.program("sh");
     shell.args(["-c", line]);
-    run(shell).ok();
+    let said = run(shell);
+    assert_eq!(said.code, Some(0), "{line}: {said:?}");
 }
 
 #[test]
