@@ -31,6 +31,7 @@ const LOST_MAX: u32 = 3;
 
 /// Result of an effect, or request of a person.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[expect(clippy::large_enum_variant, reason = "one event exists at a time")]
 pub enum Event {
     Added(Addition),
     /// Result of [`Effect::ReadBase`].

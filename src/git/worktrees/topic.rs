@@ -188,7 +188,7 @@ pub(crate) fn snapshot(cli: &Cli, place: &Place, objects: Objects) -> Result<Sna
     let is_only_new = changes.iter().all(|change| change.staged == b'?')
         && properties.is_some_and(|properties| !properties.has_hidden);
     if !is_only_new {
-        add_tracked(&step, &git_dir)?;
+        add_tracked(&step, git_dir)?;
     }
     if !kept.is_empty() {
         let list_file = Scratch::new(git_dir, "list");
