@@ -27,7 +27,7 @@ link() { echo "gitdir: $PWD/evil/git" > .git; }
 "#;
 
 /// Name and script of each trick. The script runs in the worktree, as the agent does.
-const TRICKS: [(&str, &str); 32] = [
+const TRICKS: [(&str, &str); 34] = [
     ("filter clean", r#"fake filter.x.clean "$X"; echo '* filter=x' > .gitattributes; link"#),
     (
         "filter process",
@@ -79,6 +79,18 @@ const TRICKS: [(&str, &str); 32] = [
         r#"git init -q sub; git -C sub commit -q --allow-empty -m one; git add sub
         git -c core.hooksPath=/dev/null commit -q -m sub; git -C sub config core.fsmonitor "$X"
         git -C sub config core.hooksPath "$PWD/evil/hooks"; echo x > sub/file"#,
+    ),
+    (
+        "submodule with a filter",
+        r#"git init -q sub; echo '* filter=x' > sub/.gitattributes; echo one > sub/one
+        git -C sub add .; git -C sub commit -qm one; git add sub; git -c core.hooksPath=/dev/null commit -q -m sub
+        git -C sub config filter.x.clean "$X"; echo two > sub/one"#,
+    ),
+    (
+        "submodule elsewhere",
+        r#"git init -q sub; echo one > sub/one; git -C sub add .; git -C sub commit -qm one; git add sub
+        git -c core.hooksPath=/dev/null commit -q -m sub; fake filter.x.clean "$X" core.fsmonitor "$X"
+        echo '* filter=x' > sub/.gitattributes; rm -rf sub/.git; echo "gitdir: $PWD/evil/git" > sub/.git; echo two > sub/one"#,
     ),
     (
         "repository inside",

@@ -303,6 +303,7 @@ def fails(host: Host) -> list[str]:
     """A failed workstream determines the exit code of the first and of a second client."""
     path = host.rig.repo / "specs" / "s5.md"
     path.write_text(path.read_text().replace(".txt\n```", ".txt; exit 3\n```"))
+    host.rig.must("trust", "--yes", cwd=host.rig.repo)
     client = host.begin("run --headless --retries 0")
     host.await_told("workstream.started", 5)
     second = host.begin("run attach --headless --since 0")

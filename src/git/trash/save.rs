@@ -98,19 +98,58 @@ impl Place {
     }
 }
 
-/// Returns the changes relative to HEAD. `untracked` is the value for `--untracked-files`.
+/// Returns the changes relative to HEAD, and the repositories that are in place of submodules. `untracked` is the value for
+/// `--untracked-files`.
 pub(crate) fn status(cli: &Cli, place: &Place, untracked: &str) -> Result<Vec<Change>, Fault> {
-    // The user's setting may hide untracked files, but they are work, too.
-    let untracked = format!("--untracked-files={untracked}");
-    let args = ["status", "--porcelain=v1", "-z", "--ignore-submodules=none", &untracked];
-    Ok(parse::status(&place.call(cli.read(&place.tree)).args(args).run()?))
+    let mut changes = status_of_files(cli, place, untracked)?;
+    changes.extend(foreign_repositories(cli, place)?);
+    Ok(changes)
 }
 
 /// Returns the changes relative to HEAD without those in submodules, where git would run with a configuration that an
 /// agent could have written. A submodule that has another commit checked out is a change.
 pub(crate) fn status_without_submodules(cli: &Cli, place: &Place) -> Result<Vec<Change>, Fault> {
-    let args = ["status", "--porcelain=v1", "-z", "--ignore-submodules=dirty", "--untracked-files=all"];
+    status_of_files(cli, place, "all")
+}
+
+fn status_of_files(cli: &Cli, place: &Place, untracked: &str) -> Result<Vec<Change>, Fault> {
+    // The user's setting may hide untracked files, but they are work, too.
+    let untracked = format!("--untracked-files={untracked}");
+    let args = ["status", "--porcelain=v1", "-z", "--ignore-submodules=dirty", &untracked];
     Ok(parse::status(&place.call(cli.read(&place.tree)).args(args).run()?))
+}
+
+/// Returns the repositories at the places of submodules that are not checkouts of the worktree's own submodules, as
+/// untracked directories. Only the worktree's own submodules can be checked without trusting what is in them.
+fn foreign_repositories(cli: &Cli, place: &Place) -> Result<Vec<Change>, Fault> {
+    if !place.is_whole {
+        return Ok(Vec::new());
+    }
+    let modules = admin::resolved(&place.git_dir.join("modules"));
+    let mut found = Vec::new();
+    for path in gitlinks(cli, place)? {
+        let dir = place.tree.join(OsStr::from_bytes(&path));
+        if fs::symlink_metadata(dir.join(".git")).is_err_and(|error| error.kind() == std::io::ErrorKind::NotFound) {
+            continue;
+        }
+        let link = admin::link_of(&dir).map_err(Fault::at(&dir))?;
+        if !link.is_some_and(|link| admin::resolved(&link).starts_with(&modules)) {
+            found.push(Change { staged: b'?', unstaged: b'?', path: [&path[..], b"/"].concat() });
+        }
+    }
+    Ok(found)
+}
+
+/// Returns the paths of the submodules in the index.
+fn gitlinks(cli: &Cli, place: &Place) -> Result<Vec<Vec<u8>>, Fault> {
+    const MODE: u32 = 0o160_000;
+    let Some(index) = place.index() else { return Ok(Vec::new()) };
+    // libgit2 does not read every kind of index.
+    if let Ok(index) = git2::Index::open(&index) {
+        return Ok(index.iter().filter(|entry| entry.mode == MODE).map(|entry| entry.path).collect());
+    }
+    let listed = parse::index(&place.call(cli.read(&place.tree)).args(["ls-files", "-s", "-z"]).run()?);
+    Ok(listed.into_iter().filter(|entry| entry.mode == "160000").map(|entry| entry.path).collect())
 }
 
 /// Returns the number of changed paths. Fails if some of them cannot be saved.

@@ -10,6 +10,7 @@ use crate::repository::cli::Cli;
 use crate::repository::fault::Fault;
 use crate::repository::parse;
 use crate::trash::raw;
+use crate::trash::save::Place;
 
 /// A submodule as recorded in `.gitmodules`.
 struct Module {
@@ -75,8 +76,10 @@ pub(crate) fn reason_to_keep(cli: &Cli, common: &Path, record: &Path, tree: &Pat
         if !place.starts_with(admin::resolved(tree)) {
             return Ok(Some(format!("submodule {shown} is checked out elsewhere")));
         }
-        let status = ["status", "--porcelain", "-z", "--untracked-files=all", "--ignore-submodules=none"];
-        if place.exists() && !cli.read(&place).args(status).run()?.is_empty() {
+        // The `.git` file of the submodule can be written by an agent. Submodules within it are listed, too.
+        let own = Place { git_dir: module.clone(), tree: place.clone(), head: None, branch: None, is_whole: true };
+        let status = ["status", "--porcelain", "-z", "--untracked-files=all", "--ignore-submodules=dirty"];
+        if place.exists() && !own.call(cli.read(&place)).args(status).run()?.is_empty() {
             return Ok(Some(format!("submodule {shown} has uncommitted changes")));
         }
         let tips = cli.read(&module).args(["rev-list", "--no-walk", "--all", "--reflog", "HEAD"]).run()?;
