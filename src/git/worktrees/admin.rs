@@ -45,7 +45,7 @@ pub(crate) fn link_of(tree: &Path) -> io::Result<Option<PathBuf>> {
     let dot_git = tree.join(".git");
     // The file is an agent's to replace: no link is followed, and a pipe does not block.
     let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
-    let file = match rustix::fs::open(&dot_git, flags, Mode::empty()) {
+    let file = match rustix::io::retry_on_intr(|| rustix::fs::open(&dot_git, flags, Mode::empty())) {
         Ok(fd) => fs::File::from(fd),
         // A symbolic link and a socket cannot be opened.
         Err(Errno::NOENT | Errno::LOOP | Errno::NXIO) => return Ok(None),

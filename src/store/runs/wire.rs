@@ -115,7 +115,8 @@ pub fn move_aside(home: &Home) -> io::Result<PathBuf> {
         let end = if number == 0 { String::new() } else { format!(".{number}") };
         let aside = home.path().join(format!("state.json.corrupted{end}"));
         let flags = rustix::fs::RenameFlags::NOREPLACE;
-        match rustix::fs::renameat_with(rustix::fs::CWD, &path, rustix::fs::CWD, &aside, flags) {
+        let moved = || rustix::fs::renameat_with(rustix::fs::CWD, &path, rustix::fs::CWD, &aside, flags);
+        match rustix::io::retry_on_intr(moved) {
             Ok(()) => return Ok(aside),
             Err(rustix::io::Errno::EXIST) => {}
             Err(error) => return Err(error.into()),
