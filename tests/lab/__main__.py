@@ -1,5 +1,5 @@
-"""Commands of the laboratory: sweep, errors, real, agents, ssh, hammer, the soaks, audit and bench; ci runs all but
-bench.
+"""Commands of the laboratory: sweep, errors, real, agents, ssh, hammer, the soaks, audit, power and bench; ci runs all
+but power and bench.
 
     python3 -m lab sweep --sample 20 --seed 7
     python3 -m lab real --only tmux
@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 from . import cases
 
 MODULES = ("sweep", "sweep_flows", "errors", "real", "agents", "ssh", "hammer", "soak", "soak_runs", "soak_flows", "audit",
-           "bench")
+           "power", "bench")
 CLOSING = re.compile(r"^(\d+) passed, (\d+) failed(?:, (\d+) skipped)?$")
 TIMED = re.compile(r"^(?:ok|FAIL)  +(.*?) \((\d+\.\d) s\)")
 SLOWEST = 20

@@ -1,0 +1,244 @@
+"""Power-loss replay: what a supervisor finds on the disks that a power cut may leave.
+
+Each scenario is recorded once, with every change below its directory. For each image, a prefix of the recording is
+chosen, and up to two operations that no sync covers (or all of them) are dropped or torn. The program is started on the
+image under another boot id, in namespaces of its own, and its answers are compared with what it had acknowledged before
+that point.
+
+    python3 -m lab power --images 300 --seed 7
+    python3 -m lab power --only land --images 10000
+    python3 -m lab power --again 'spawn|120|d118'
+"""
+
+import ctypes
+import os
+import pickle
+import random
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+import traceback
+from pathlib import Path
+
+from . import cases, procs
+from .power_disk import Data, Recording, write_tree
+from .power_scenarios import SCENARIOS, World
+from .rig import Rig
+
+NEWNS, NEWPID = 0x20000, 0x20000000
+MS_BIND, MS_REC, MS_PRIVATE = 0x1000, 0x4000, 0x40000
+BOOT_ID = "/proc/sys/kernel/random/boot_id"
+OTHER_BOOT = "00000000-0000-4000-8000-00000000b007"
+IMAGE_SECONDS_MAX = 60
+POINT = re.compile(r"^(?P<scenario>[\w-]+)\|(?P<end>\d+)(?:\|(?P<faults>(?:[dt]\d+(?:/\d+)?,?)*))?$")
+
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+def mount(source: str, target: str, kind: str | None, flags: int) -> None:
+    words = [word.encode() if word is not None else None for word in (source, target, kind)]
+    if _libc.mount(words[0], words[1], words[2], ctypes.c_ulong(flags), None) != 0:
+        raise OSError(ctypes.get_errno(), f"mount {target}")
+
+
+class Taped:
+    """A recorded scenario: the operations, and the rig at whose paths its images are shown."""
+
+    def __init__(self, name: str):
+        self.name = name
+        self.scenario = SCENARIOS[name]
+        self.rig = Rig(base=os.environ.get("LAB_TMP") or tempfile.gettempdir())
+        self.disk = self.rig.root / "disk"
+        self.disk.mkdir(mode=0o700)
+        self.rig.home, self.rig.dir, self.rig.repo = self.disk / "home", self.disk / "s", self.disk / "repo"
+        self.rig.home.mkdir(mode=0o700)
+        self.rig.env.update(HOME=str(self.rig.home), SWARM_DIR=str(self.rig.dir))
+        (self.rig.root / "acks").touch()
+
+    def record(self) -> Recording:
+        """Runs the scenario under the tracer. The ledger is outside of the disk, as the world is."""
+        world = World(self.rig, self.disk)
+        self.scenario.prepare(world)
+        script = self.rig.root / "script"
+        script.write_text("set -e\nack() { echo \"$*\" >> '%s'; }\n" % (self.rig.root / "acks") + self.scenario.script(world))
+        target = self.rig.root / "recording"
+        words = [sys.executable, "-m", "lab.power_trace", "--recording", str(target), "--root", str(self.disk),
+                 "--acks", str(self.rig.root / "acks"), "sh", str(script)]
+        path = os.pathsep.join([str(Path(__file__).resolve().parents[1]), os.environ.get("PYTHONPATH", "")])
+        result = self.rig.run(*words, limit=180, env={"PYTHONPATH": path}, cwd=str(self.disk))
+        if result.rc != 0:
+            raise AssertionError(f"not recorded: {result}")
+        for process in sorted(self.rig.census(), key=lambda p: p.role != "guard"):
+            procs.send(process.pid, process.start, 9)
+        self.rig.ledger.write_text("")
+        with open(target, "rb") as file:
+            return pickle.load(file)
+
+
+class Point:
+    """An image: the length of the prefix, and the operations that did not reach the disk, or only in part."""
+
+    def __init__(self, scenario: str, end: int, dropped: set[int], torn: dict[int, int]):
+        self.scenario, self.end, self.dropped, self.torn = scenario, end, dropped, torn
+
+    def __str__(self) -> str:
+        faults = [f"d{at}" for at in sorted(self.dropped)] + [f"t{at}/{kept}" for at, kept in sorted(self.torn.items())]
+        return "|".join([self.scenario, str(self.end), ",".join(faults)])
+
+    @staticmethod
+    def parse(text: str) -> "Point":
+        found = POINT.match(text)
+        if not found:
+            raise SystemExit(f"lab power: error: '{text}' names no image (example: spawn|120|d118,t119/40)")
+        dropped, torn = set(), {}
+        for word in filter(None, (found["faults"] or "").split(",")):
+            if word[0] == "d":
+                dropped.add(int(word[1:]))
+            else:
+                at, kept = word[1:].split("/")
+                torn[int(at)] = int(kept)
+        return Point(found["scenario"], int(found["end"]), dropped, torn)
+
+    @staticmethod
+    def choose(scenario: str, recording: Recording, dice: random.Random) -> "Point":
+        end = dice.randint(1, len(recording.ops))
+        pending = recording.pending(end)
+        lot = dice.random()
+        if not pending or lot < 0.1:
+            return Point(scenario, end, set(), {})
+        if lot < 0.25:
+            return Point(scenario, end, set(pending), {})
+        # Late operations are the most likely ones to be lost.
+        some = dice.sample(pending, min(len(pending), dice.choice((1, 1, 2))))
+        dropped, torn = set(), {}
+        for at in some:
+            op = recording.ops[at]
+            if isinstance(op, Data) and op.data and dice.random() < 0.5:
+                torn[at] = dice.choice((0, len(op.data) // 2))
+            else:
+                dropped.add(at)
+        return Point(scenario, end, dropped, torn)
+
+
+_taped: dict[str, Taped] = {}
+_recordings: dict[str, Recording] = {}
+
+
+def judge(text: str) -> list[str]:
+    """Shows one image to the program and returns the findings."""
+    point = Point.parse(text)
+    taped, recording = _taped[point.scenario], _recordings[point.scenario]
+    top = Path(tempfile.mkdtemp(prefix="lab-image-", dir="/dev/shm" if os.access("/dev/shm", os.W_OK) else None))
+    try:
+        disk = top / "disk"
+        disk.mkdir()
+        write_tree(recording.image(point.end, point.dropped, point.torn), disk)
+        (top / "boot").write_text(OTHER_BOOT + "\n")
+        for name in ("ledger", "acks"):
+            (top / name).touch()
+        (top / "out").mkdir()
+        return boot(taped, recording, point, top)
+    finally:
+        shutil.rmtree(top, ignore_errors=True)
+
+
+def boot(taped: Taped, recording: Recording, point: Point, top: Path) -> list[str]:
+    """Runs the judge as the first process of new namespaces, which end with it."""
+    reader, writer = os.pipe()
+    outer = os.fork()
+    if outer == 0:
+        try:
+            os.close(reader)
+            if _libc.unshare(NEWNS | NEWPID) != 0:
+                raise OSError(ctypes.get_errno(), "unshare")
+            first = os.fork()
+            if first == 0:
+                inside(taped, recording, point, top, writer)
+            os.waitpid(first, 0)
+        except BaseException as error:
+            os.write(writer, pickle.dumps([f"rig: {error}"]))
+        finally:
+            os._exit(0)
+    os.close(writer)
+    with os.fdopen(reader, "rb") as file:
+        said = file.read()
+    os.waitpid(outer, 0)
+    return pickle.loads(said) if said else ["rig: the judge said nothing"]
+
+
+def inside(taped: Taped, recording: Recording, point: Point, top: Path, writer: int) -> None:
+    """The first process of the namespaces."""
+    try:
+        mount("none", "/", None, MS_REC | MS_PRIVATE)
+        mount("proc", "/proc", "proc", 0)
+        mount(str(top / "boot"), BOOT_ID, None, MS_BIND)
+        for name in ("disk", "ledger", "out"):
+            mount(str(top / name), str(taped.rig.root / name), None, MS_BIND)
+        world = World(taped.rig, taped.disk)
+        findings = world.start(point.end)
+        acks = recording.acks(point.end)
+        findings = findings or [*taped.scenario.check(world, acks), *world.repository(acks)]
+    except AssertionError as error:
+        findings = [str(error)]
+    except BaseException as error:
+        last = traceback.extract_tb(error.__traceback__)[-1]
+        findings = [f"rig: {type(error).__name__}: {error} ({last.name}:{last.lineno})"]
+    os.write(writer, pickle.dumps(findings)[:60000])
+    os._exit(0)
+
+
+def judged(text: str) -> tuple[str, list[str], float]:
+    began = time.monotonic()
+    return text, judge(text), time.monotonic() - began
+
+
+def describe(point: Point) -> str:
+    ops = _recordings[point.scenario].ops
+    lost = [f"-{ops[at].label}" for at in sorted(point.dropped)[-4:]]
+    lost += [f"~{ops[at].label}" for at in sorted(point.torn)]
+    return f"after {ops[point.end - 1].label}; lost: {', '.join(lost) or 'nothing'}"
+
+
+def main(argv=None) -> int:
+    parser = cases.parser(__doc__)
+    parser.add_argument("--images", type=int, default=300, help="number of images over all scenarios")
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--jobs", type=int, default=2)
+    parser.add_argument("--again", metavar="IMAGE", action="append", help="check only this image (may be repeated)")
+    parser.add_argument("--list", action="store_true", help="print the operations of the recordings and exit")
+    args = parser.parse_args(argv)
+    if os.geteuid() != 0:
+        print("skip  power: missing tool: root, for mount namespaces")
+        return 0
+    cases.ends_on_term()
+    procs.become_subreaper()
+    names = sorted({Point.parse(text).scenario for text in args.again}) if args.again else cases.chosen(SCENARIOS, args.only)
+    tally = cases.Tally(allow_skips=args.allow_skips)
+    try:
+        for name in names:
+            _taped[name] = Taped(name)
+            _recordings[name] = _taped[name].record()
+            print(f"      {name}: {len(_recordings[name].ops)} operations", flush=True)
+        if args.list:
+            for name in names:
+                for at, op in enumerate(_recordings[name].ops):
+                    print(f"{name} {at:4} {type(op).__name__:8} {op.label} {getattr(op, 'text', '')}")
+            return 0
+        dice = random.Random(args.seed)
+        texts = args.again or [str(Point.choose(names[at % len(names)], _recordings[names[at % len(names)]], dice))
+                               for at in range(args.images)]
+        for text, findings, seconds in cases.in_parallel(judged, texts, args.jobs):
+            point = Point.parse(text)
+            note = [f"{'; '.join(findings)} [{describe(point)}]"] if findings else []
+            tally.record(f"power {text[:200]}", note, seconds=seconds)
+    finally:
+        for taped in _taped.values():
+            taped.rig.end()
+    return tally.close()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

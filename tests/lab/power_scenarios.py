@@ -1,0 +1,223 @@
+"""Scenarios of the power-loss replay: a script that acknowledges what it was told, and what must hold after the cut."""
+
+import json
+import shlex
+import subprocess
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Callable
+
+from .rig import Rig, wait_until
+
+RESTART_MAX = 10
+"""Maximum number of seconds until a worker with a restart policy runs again."""
+
+
+class World:
+    """The program on one image, and the questions to it."""
+
+    def __init__(self, rig: Rig, disk: Path):
+        self.rig = rig
+        self.disk = disk
+        self.checkouts: list[Path] = []
+
+    def swarm(self, *words: str):
+        return self.rig.swarm(*words, cwd=str(self.rig.repo if self.rig.repo.exists() else self.disk))
+
+    def git(self, *words: str, at: Path | None = None):
+        return self.rig.run("git", "-C", str(at or self.rig.repo), *words)
+
+    def start(self, end: int) -> list[str]:
+        """Starts the supervisor, as the machine does after it came back."""
+        started = self.swarm("supervisor", "start")
+        return [] if started.rc == 0 else [f"wedge: the supervisor does not start: {started}"]
+
+    def rows(self) -> dict[str, dict]:
+        shown = self.swarm("ls", "--json")
+        if shown.rc != 0:
+            raise AssertionError(f"wedge: {shown}")
+        return {row["name"]: row for row in json.loads(shown.out)["workers"]}
+
+    def starts(self, name: str) -> int:
+        return sum(1 for line in self.rig.ledger_lines() if line[0] == "start" and line[1] == name)
+
+    def repository(self, acks: list[str]) -> list[str]:
+        """Checks that git can use the repository: no ref is broken, everything reachable is there."""
+        if not (self.rig.repo / ".git").exists():
+            return []
+        found = []
+        refs = self.git("for-each-ref", "--format=%(refname) %(objectname)")
+        if refs.rc != 0 or refs.err.strip():
+            found.append(f"damage: git for-each-ref: {refs}")
+        whole = self.git("rev-list", "--objects", "--quiet", "--all")
+        if whole.rc != 0 or whole.err.strip():
+            found.append(f"damage: git rev-list --all: {whole}")
+        packed = self.git("gc", "--quiet", "--no-prune")
+        if packed.rc != 0:
+            found.append(f"damage: git gc: {packed}")
+        return found
+
+
+@dataclass
+class Scenario:
+    """What is done while the recording runs, and what must hold on every image of it."""
+
+    script: Callable[[World], str]
+    check: Callable[[World, list[str]], list[str]]
+    prepare: Callable[[World], None] = field(default=lambda world: None)
+
+
+def line(world: World, *words: str) -> str:
+    return shlex.join([world.rig.binary, *words]) + "\n"
+
+
+def spawn(world: World, name: str, *what, flags: tuple = ()) -> str:
+    return line(world, "spawn", "--name", name, *flags, "--", *world.rig.worker(*what)) + f"ack started {name}\n"
+
+
+def present(rows: dict, name: str, acks: list[str], words: set[str]) -> list[str]:
+    """Checks that an acknowledged worker is there, in one of these states."""
+    row = rows.get(name)
+    if row is None:
+        return [f"lost: {name} was acknowledged and has no row"] if f"started {name}" in acks else []
+    return [] if row["state"] in words else [f"wrong: {name} is shown as {row['state']}, not as {sorted(words)}"]
+
+
+def not_started(world: World, name: str) -> list[str]:
+    # Everything that the supervisor starts by itself, it starts before it has answered a verb about the worker.
+    world.swarm("recover")
+    count = world.starts(name)
+    return [f"twice: {name} was executed {count} times by itself"] if count else []
+
+
+def recovers(world: World, name: str) -> list[str]:
+    done = world.swarm("recover", "--apply", "--settle", "0", name)
+    try:
+        wait_until(lambda: world.starts(name) > 0, 5, f"{name} runs again")
+    except AssertionError:
+        return [f"lost: recover does not start {name}: {done}"]
+    return [] if world.starts(name) == 1 else [f"twice: {name} was recovered {world.starts(name)} times"]
+
+
+def check_spawn(world: World, acks: list[str]) -> list[str]:
+    found = present(world.rows(), "a", acks, {"interrupted"})
+    found += not_started(world, "a")
+    if not found and "a" in world.rows():
+        found += recovers(world, "a")
+    return found
+
+
+def check_exit(world: World, acks: list[str]) -> list[str]:
+    rows = world.rows()
+    found = present(rows, "e", acks, {"interrupted", "exited"}) + not_started(world, "e")
+    if "ended e" in acks:
+        exit = rows.get("e", {}).get("exit")
+        if not exit or exit["code"] != 3:
+            found.append(f"lost: exit code 3 of e is shown as {exit}")
+    return found
+
+
+def check_restart(world: World, acks: list[str]) -> list[str]:
+    if "r" not in world.rows():
+        return present({}, "r", acks, set())
+    try:
+        wait_until(lambda: world.starts("r") > 0, RESTART_MAX, "r runs again")
+    except AssertionError:
+        return [f"lost: r is not restarted by its policy: {world.rows()['r']}"]
+    time.sleep(0.3)
+    return [] if world.starts("r") == 1 else [f"twice: r runs {world.starts('r')} times"]
+
+
+def check_kill(world: World, acks: list[str]) -> list[str]:
+    rows = world.rows()
+    found = present(rows, "k", acks, {"interrupted", "stopped"} if "killed k" not in acks else {"stopped"})
+    found += not_started(world, "k")
+    if "killed k" in acks:
+        world.swarm("recover", "--apply", "--settle", "0", "k")
+        found += [f"wrong: k came back after it was killed"] if world.starts("k") else []
+    return found
+
+
+def check_clean(world: World, acks: list[str]) -> list[str]:
+    rows = world.rows()
+    if "cleaned c" in acks:
+        found = [f"ghost: c was cleaned and is {rows['c']['state']}"] if "c" in rows else []
+    elif "c" in rows:
+        found = present(rows, "c", acks, {"interrupted", "stopped"})
+    else:
+        found = [] if "killed c" in acks else present(rows, "c", acks, set())
+    return found + not_started(world, "c")
+
+
+def check_respawn(world: World, acks: list[str]) -> list[str]:
+    rows = world.rows()
+    found = present(rows, "p", acks, {"interrupted"} if "respawned p" in acks else {"interrupted", "stopped"})
+    found += not_started(world, "p")
+    if not found and "respawned p" in acks:
+        found += recovers(world, "p")
+    return found
+
+
+def check_worktree(world: World, acks: list[str]) -> list[str]:
+    rows = world.rows()
+    found = present(rows, "w", acks, {"interrupted"}) + not_started(world, "w")
+    if found or "w" not in rows:
+        return found
+    tree = Path(rows["w"]["worktree"]["path"])
+    done = world.swarm("recover", "--apply", "--settle", "0", "w")
+    if world.starts("w") != 1:
+        return [f"lost: recover does not start w: {done}"]
+    status = world.git("status", "--porcelain", at=tree)
+    if status.rc != 0 or status.out.strip():
+        return [f"wrong: w was started in a damaged worktree: {status}"]
+    content = (tree / "d0" / "f0.txt").read_text()
+    return [] if content == "0\n" * 20 else [f"wrong: w was started in empty files: {content!r}"]
+
+
+LANDS = "echo landed >> d0/f0.txt; mkdir new; echo landed > new/landed; rm d0/f2.txt; git add -A; git commit -qm work"
+
+
+def script_land(flags: tuple = ()):
+    def script(world: World) -> str:
+        cd = f"cd {shlex.quote(str(world.rig.repo))}\n"
+        return (cd + line(world, "spawn", "--name", "x", "--worktree", "--", "sh", "-c", LANDS) + "ack started x\n"
+                + line(world, "wait", "x", "--timeout", "60") + "ack ended x\n"
+                + line(world, "merge", "add", "x", *flags) + "ack queued x\n"
+                + line(world, "merge", "wait", "--timeout", "60") + "ack landed x\n")
+    return script
+
+
+def check_land(world: World, acks: list[str]) -> list[str]:
+    if "queued x" not in acks:
+        return present(world.rows(), "x", acks, {"interrupted", "exited"})
+    waited = world.swarm("merge", "wait", "--timeout", "20")
+    shown = world.git("show", "main:new/landed")
+    if shown.rc != 0:
+        listed = world.swarm("merge", "ls", "--json")
+        return [f"lost: the queued work of x is not on main: {waited}; {listed.out[:600]}"]
+    status = world.git("status", "--porcelain")
+    found = [f"altered: the checkout of main: {status}"] if status.rc != 0 or status.out.strip() else []
+    count = world.git("log", "--format=%H", "main", "--", "new/landed").out.split()
+    return found + ([f"twice: the work of x is on main in {len(count)} commits"] if len(count) > 1 else [])
+
+
+def repo(world: World) -> None:
+    world.rig.make_repo()
+
+
+SCENARIOS = {
+    "spawn": Scenario(lambda w: spawn(w, "a", "sleep", 1000), check_spawn),
+    "exit": Scenario(lambda w: spawn(w, "e", "exit", 3) + line(w, "wait", "e") + "ack ended e\n", check_exit),
+    "restart": Scenario(lambda w: spawn(w, "r", "sleep", 1000, flags=("--restart", "always")), check_restart),
+    "kill": Scenario(lambda w: spawn(w, "k", "sleep", 1000) + line(w, "kill", "k") + "ack killed k\n", check_kill),
+    "clean": Scenario(lambda w: spawn(w, "c", "sleep", 1000) + line(w, "kill", "c") + "ack killed c\n"
+                      + line(w, "clean", "c") + "ack cleaned c\n", check_clean),
+    "respawn": Scenario(lambda w: spawn(w, "p", "sleep", 1000) + line(w, "kill", "p") + "ack killed p\n"
+                        + line(w, "respawn", "p") + "ack respawned p\n", check_respawn),
+    "worktree": Scenario(lambda w: f"cd {shlex.quote(str(w.rig.repo))}\n"
+                         + spawn(w, "w", "sleep", 1000, flags=("--worktree",)), check_worktree, repo),
+    "land-merge": Scenario(script_land(), check_land, repo),
+    "land-squash": Scenario(script_land(("--strategy", "squash")), check_land, repo),
+    "land-rebase": Scenario(script_land(("--strategy", "rebase")), check_land, repo),
+}
