@@ -60,8 +60,9 @@ class Taped:
 
     def record(self) -> Recording:
         """Runs the scenario under the tracer. The ledger is outside of the disk, as the world is."""
-        world = World(self.rig, self.disk)
+        world = self.world = World(self.rig, self.disk)
         self.scenario.prepare(world)
+        self.rig.swarm("supervisor", "stop")
         script = self.rig.root / "script"
         script.write_text("set -e\nack() { echo \"$*\" >> '%s'; }\n" % (self.rig.root / "acks") + self.scenario.script(world))
         target = self.rig.root / "recording"
@@ -177,7 +178,7 @@ def inside(taped: Taped, recording: Recording, point: Point, top: Path, writer: 
         mount(str(top / "boot"), BOOT_ID, None, MS_BIND)
         for name in ("disk", "ledger", "out"):
             mount(str(top / name), str(taped.rig.root / name), None, MS_BIND)
-        world = World(taped.rig, taped.disk)
+        world = taped.world
         findings = world.start(point.end)
         acks = recording.acks(point.end)
         findings = findings or [*taped.scenario.check(world, acks), *world.repository(acks)]

@@ -8,6 +8,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Callable
 
+from .flow_world import World as FlowWorld, three_nodes
+from .real_runs import planned
 from .rig import Rig, wait_until
 
 RESTART_MAX = 10
@@ -20,7 +22,7 @@ class World:
     def __init__(self, rig: Rig, disk: Path):
         self.rig = rig
         self.disk = disk
-        self.checkouts: list[Path] = []
+        self.flow: FlowWorld | None = None
 
     def swarm(self, *words: str):
         return self.rig.swarm(*words, cwd=str(self.rig.repo if self.rig.repo.exists() else self.disk))
@@ -47,15 +49,11 @@ class World:
         if not (self.rig.repo / ".git").exists():
             return []
         found = []
-        refs = self.git("for-each-ref", "--format=%(refname) %(objectname)")
-        if refs.rc != 0 or refs.err.strip():
-            found.append(f"damage: git for-each-ref: {refs}")
-        whole = self.git("rev-list", "--objects", "--quiet", "--all")
-        if whole.rc != 0 or whole.err.strip():
-            found.append(f"damage: git rev-list --all: {whole}")
-        packed = self.git("gc", "--quiet", "--no-prune")
-        if packed.rc != 0:
-            found.append(f"damage: git gc: {packed}")
+        # A broken ref is only a warning of the first command, and makes every `git gc` fail.
+        for words in (("for-each-ref", "--format=%(refname)"), ("fsck", "--connectivity-only", "--no-dangling")):
+            done = self.git(*words)
+            if done.rc != 0 or done.err.strip():
+                found.append(f"damage: {done}")
         return found
 
 
@@ -202,6 +200,106 @@ def check_land(world: World, acks: list[str]) -> list[str]:
     return found + ([f"twice: the work of x is on main in {len(count)} commits"] if len(count) > 1 else [])
 
 
+DIRTY = "written by hand, committed by nobody"
+
+
+def script_removal(world: World) -> str:
+    command = f"echo '{DIRTY}' > notes.txt; echo more >> d0/f0.txt"
+    return (f"cd {shlex.quote(str(world.rig.repo))}\n"
+            + line(world, "spawn", "--name", "d", "--worktree", "--", "sh", "-c", command) + "ack started d\n"
+            + line(world, "wait", "d", "--timeout", "60")
+            + line(world, "clean", "--force-dirty", "d") + "ack cleaned d\n"
+            + line(world, "restore", "d") + "ack restored d\n")
+
+
+def check_removal(world: World, acks: list[str]) -> list[str]:
+    if "cleaned d" not in acks:
+        return present(world.rows(), "d", acks, {"interrupted", "exited"})
+    notes = Path(f"{world.rig.repo}-worktrees") / "d" / "notes.txt"
+    if notes.exists() and notes.read_text().strip() == DIRTY:
+        return []
+    target = world.disk / "restored"
+    done = world.swarm("restore", "d", "--to", str(target))
+    try:
+        content = (target / "notes.txt").read_text().strip()
+    except OSError as error:
+        return [f"lost: the removed work of d: {error}; {done}"]
+    return [] if content == DIRTY else [f"lost: the removed work of d is {content!r}"]
+
+
+RUN_SPEC = """---
+adapter: shell
+---
+# Write {n}
+
+```sh
+echo "start s{n} - -" >> {ledger}
+echo {n} > new{n}.txt
+```
+"""
+
+
+def prepare_run(world: World) -> None:
+    planned(world.rig, {f"s{n}": RUN_SPEC.format(n=n, ledger=world.rig.ledger) for n in range(2)})
+
+
+def script_run(world: World) -> str:
+    cd = f"cd {shlex.quote(str(world.rig.repo))}\n"
+    return cd + line(world, "run", "--headless", "-j", "2") + "ack ran\n"
+
+
+def check_run(world: World, acks: list[str]) -> list[str]:
+    done = world.swarm("run", "--headless", "-j", "2")
+    if "a run is in progress" in done.err:
+        done = world.swarm("run", "attach", "--headless")
+    found = [] if done.rc == 0 else [f"wedge: the run does not continue: rc {done.rc} {done.err[-300:]} {done.out[-600:]}"]
+    for n in range(2):
+        shown = world.git("log", "--format=%H", "main", "--", f"new{n}.txt").out.split()
+        found += [] if len(shown) == 1 else [f"{'twice' if shown else 'lost'}: s{n} is on main {len(shown)} times"]
+    if "ran" in acks and world.rig.ledger_lines():
+        found.append(f"twice: the run was completed, and {world.rig.ledger_lines()} ran again")
+    return found
+
+
+def prepare_flow(world: World) -> None:
+    world.flow = FlowWorld(world.rig, three_nodes())
+
+
+def script_flow(world: World) -> str:
+    id = world.flow.id
+    return (f"cd {shlex.quote(str(world.rig.repo))}\n"
+            + line(world, "flow", "run", id, "--wait") + "ack asked\n"
+            + line(world, "flow", "answer", id, "--node", "build", "yes-1") + "ack answered\n"
+            + line(world, "flow", "run", id, "--wait")
+            + line(world, "flow", "improve", id, "none") + "ack closed\n")
+
+
+def carry_on(flow: FlowWorld):
+    """Runs the flow until it is completed or waits for an answer."""
+    done = flow.swarm("run", flow.id, "--wait")
+    if flow.flow()["status"] == "awaiting_improvement_choice":
+        flow.swarm("improve", flow.id, "none")
+        done = flow.swarm("run", flow.id, "--wait")
+    return done
+
+
+def check_flow(world: World, acks: list[str]) -> list[str]:
+    flow = world.flow
+    done = carry_on(flow)
+    state = flow.flow()
+    if "answered" in acks and "build" in state["awaitingHumanNodes"]:
+        return [f"lost: the answer was acknowledged, and the node asks again: {done}"]
+    if "build" in state["awaitingHumanNodes"]:
+        answered = flow.swarm("answer", flow.id, "--node", "build", "yes-1")
+        if answered.rc != 0:
+            return [f"wedge: the question cannot be answered: {answered}"]
+        done = carry_on(flow)
+    found = flow.when_over()
+    if "closed" in acks and world.rig.ledger_lines():
+        found.append(f"twice: the flow was closed, and {world.rig.ledger_lines()} ran again")
+    return [f"{one}; {done}" for one in found]
+
+
 def repo(world: World) -> None:
     world.rig.make_repo()
 
@@ -219,5 +317,8 @@ SCENARIOS = {
                          + spawn(w, "w", "sleep", 1000, flags=("--worktree",)), check_worktree, repo),
     "land-merge": Scenario(script_land(), check_land, repo),
     "land-squash": Scenario(script_land(("--strategy", "squash")), check_land, repo),
+    "removal": Scenario(script_removal, check_removal, repo),
+    "run": Scenario(script_run, check_run, prepare_run),
+    "flow": Scenario(script_flow, check_flow, prepare_flow),
     "land-rebase": Scenario(script_land(("--strategy", "rebase")), check_land, repo),
 }
