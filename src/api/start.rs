@@ -8,7 +8,7 @@
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read as _};
 use std::os::fd::{AsFd, OwnedFd};
-use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
+use std::os::unix::fs::OpenOptionsExt as _;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::process::Stdio;
@@ -166,7 +166,7 @@ fn wait_either(one: &impl AsFd, other: Option<&OwnedFd>, limit: Duration) -> boo
 
 fn make_dirs(paths: &Paths) -> io::Result<()> {
     for dir in [paths.root().to_owned(), paths.logs(), paths.workers()] {
-        std::fs::DirBuilder::new().recursive(true).mode(0o700).create(dir)?;
+        swarm_sys::files::make_dirs(&dir)?;
     }
     Ok(())
 }

@@ -181,7 +181,7 @@ def inside(taped: Taped, recording: Recording, point: Point, top: Path, writer: 
         world = taped.world
         findings = world.start(point.end)
         acks = recording.acks(point.end)
-        findings = findings or [*taped.scenario.check(world, acks), *world.repository(acks)]
+        findings = findings or [*taped.scenario.check(world, acks), *world.repository(acks, taped.scenario.commits_until)]
     except AssertionError as error:
         findings = [str(error)]
     except BaseException as error:

@@ -6,9 +6,10 @@ after a power cut has all durable operations of a prefix, and those of the other
 of them, or tears a write. That is harsher than ext4, which keeps the order of changes to directories.
 """
 
+import json
 import os
 import stat
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 ROOT = 0
@@ -24,9 +25,13 @@ class Inode:
     data: bytes = b""
     target: str = ""
     entries: dict[str, int] = field(default_factory=dict)
+    real: int = 0
+    """Number that the file system gave it."""
+    modified_ns: int = 0
+    """Time of its last change before the recording; 0 if it was changed or made later."""
 
     def copy(self) -> "Inode":
-        return Inode(self.kind, self.mode, self.data, self.target, dict(self.entries))
+        return replace(self, entries=dict(self.entries))
 
 
 @dataclass
@@ -65,6 +70,7 @@ class Data:
         held = inodes[self.inode]
         padded = held.data.ljust(self.offset, b"\0")
         held.data = padded[: self.offset] + self.data + padded[self.offset + len(self.data):]
+        held.modified_ns = 0
 
 
 @dataclass
@@ -78,6 +84,7 @@ class Size:
     def apply(self, inodes: dict[int, Inode]) -> None:
         held = inodes[self.inode]
         held.data = held.data[: self.length].ljust(self.length, b"\0")
+        held.modified_ns = 0
 
 
 @dataclass
@@ -149,13 +156,13 @@ def read_tree(top: Path) -> tuple[dict[int, Inode], dict[int, int]]:
 
 def born(path: str, meta: os.stat_result) -> Inode | None:
     """Returns the inode of an existing path; None for sockets and the like, which no disk keeps."""
-    mode = stat.S_IMODE(meta.st_mode)
+    known = {"mode": stat.S_IMODE(meta.st_mode), "real": meta.st_ino, "modified_ns": meta.st_mtime_ns}
     if stat.S_ISDIR(meta.st_mode):
-        return Inode("dir", mode)
+        return Inode("dir", **known)
     if stat.S_ISLNK(meta.st_mode):
-        return Inode("link", mode, target=os.readlink(path))
+        return Inode("link", target=os.readlink(path), **known)
     if stat.S_ISREG(meta.st_mode):
-        return Inode("file", mode, Path(path).read_bytes())
+        return Inode("file", data=Path(path).read_bytes(), **known)
     return None
 
 
@@ -218,10 +225,36 @@ def write_tree(inodes: dict[int, Inode], top: Path) -> None:
             elif child in places:
                 os.link(places[child], at)
             else:
-                handle = os.open(at, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-                try:
-                    os.write(handle, held.data) if held.data else None
-                    os.fchmod(handle, held.mode)
-                finally:
-                    os.close(handle)
+                write_file(held, at)
                 places[child] = at
+    renumber({inodes[number].real: os.stat(path).st_ino for number, path in places.items()}, places.values())
+
+
+def write_file(held: Inode, at: str) -> None:
+    handle = os.open(at, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    try:
+        if held.data:
+            os.write(handle, held.data)
+        os.fchmod(handle, held.mode)
+    finally:
+        os.close(handle)
+    if held.modified_ns:
+        os.utime(at, ns=(held.modified_ns, held.modified_ns))
+
+
+def renumber(numbers: dict[int, int], paths) -> None:
+    """Replaces the inode numbers that a landing recorded: a real disk keeps them over a power cut."""
+    for path in paths:
+        if os.path.basename(path) != "landing.json":
+            continue
+        try:
+            marker = json.loads(Path(path).read_text())
+            for checkout in marker["checkouts"]:
+                checkout["lock"] = numbers.get(checkout["lock"], checkout["lock"])
+                for file in checkout["files"]:
+                    if file["before"]:
+                        file["before"]["inode"] = numbers.get(file["before"]["inode"], file["before"]["inode"])
+            Path(path).write_text(json.dumps(marker))
+        except (ValueError, KeyError, TypeError):
+            # Torn, as the image wants it.
+            pass

@@ -44,9 +44,10 @@ class World:
     def starts(self, name: str) -> int:
         return sum(1 for line in self.rig.ledger_lines() if line[0] == "start" and line[1] == name)
 
-    def repository(self, acks: list[str]) -> list[str]:
-        """Checks that git can use the repository: no ref is broken, everything reachable is there."""
-        if not (self.rig.repo / ".git").exists():
+    def repository(self, acks: list[str], since: str | None) -> list[str]:
+        """Checks that git can use the repository: no ref is broken, everything reachable is there. Commits of an agent
+        are made by its own git, which syncs little, and are durable from the acknowledgement `since` on."""
+        if not (self.rig.repo / ".git").exists() or (since and since not in acks):
             return []
         found = []
         # A broken ref is only a warning of the first command, and makes every `git gc` fail.
@@ -64,6 +65,8 @@ class Scenario:
     script: Callable[[World], str]
     check: Callable[[World, list[str]], list[str]]
     prepare: Callable[[World], None] = field(default=lambda world: None)
+    commits_until: str | None = None
+    """Acknowledgement after which all commits are durable; None if no agent commits."""
 
 
 def line(world: World, *words: str) -> str:
@@ -315,10 +318,10 @@ SCENARIOS = {
                         + line(w, "respawn", "p") + "ack respawned p\n", check_respawn),
     "worktree": Scenario(lambda w: f"cd {shlex.quote(str(w.rig.repo))}\n"
                          + spawn(w, "w", "sleep", 1000, flags=("--worktree",)), check_worktree, repo),
-    "land-merge": Scenario(script_land(), check_land, repo),
-    "land-squash": Scenario(script_land(("--strategy", "squash")), check_land, repo),
+    "land-merge": Scenario(script_land(), check_land, repo, "queued x"),
+    "land-squash": Scenario(script_land(("--strategy", "squash")), check_land, repo, "queued x"),
     "removal": Scenario(script_removal, check_removal, repo),
     "run": Scenario(script_run, check_run, prepare_run),
     "flow": Scenario(script_flow, check_flow, prepare_flow),
-    "land-rebase": Scenario(script_land(("--strategy", "rebase")), check_land, repo),
+    "land-rebase": Scenario(script_land(("--strategy", "rebase")), check_land, repo, "queued x"),
 }

@@ -186,6 +186,11 @@ impl Plan {
         Ok(None)
     }
 
+    /// Returns the directories that the landing updates.
+    pub(crate) fn trees(&self) -> impl Iterator<Item = &Path> {
+        self.marker.checkouts.iter().map(|checkout| checkout.tree.as_path())
+    }
+
     /// Releases our locks.
     pub(crate) fn unlock(&self) -> Result<(), Fault> {
         self.marker.checkouts.iter().try_for_each(Checkout::release)
@@ -417,13 +422,20 @@ impl Checkout {
             let name = [commit.as_bytes(), b":", &file.path].concat();
             let call = self.read(workspace).args(["cat-file", "--filters"]).arg(std::ffi::OsStr::from_bytes(&name));
             match call.run() {
-                Ok(whole) if whole.starts_with(&found) => return Ok(true),
+                Ok(whole) if is_beginning(&found, &whole) => return Ok(true),
                 Ok(_) | Err(CliError::Exit { .. }) => {}
                 Err(error) => return Err(error.into()),
             }
         }
         Ok(false)
     }
+}
+
+/// Reports whether `found` is what was written of `whole` before a kill or a power cut: a beginning of it, perhaps
+/// followed by zeros whose data did not reach the disk.
+fn is_beginning(found: &[u8], whole: &[u8]) -> bool {
+    let same = found.iter().zip(whole).take_while(|(found, whole)| found == whole).count();
+    found.len() <= whole.len() && found[same..].iter().all(|byte| *byte == 0)
 }
 
 /// Removes directories that the landing created, from `dir` upwards, as long as they are empty.
@@ -454,9 +466,31 @@ pub(crate) fn recover(workspace: &Workspace, marker: &Marker) -> Result<(), Faul
     }
     // Our locks are empty or contain the new value. Any other lock blocks the next landing, which
     // reports it.
-    let is_ours =
-        |lock: &PathBuf| fs::read_to_string(lock).is_ok_and(|text| text.is_empty() || text.trim_end() == marker.to);
-    locks.retain(is_ours);
+    let value = format!("{}\n", marker.to);
+    locks.retain(|lock| fs::read(lock).is_ok_and(|found| is_beginning(&found, value.as_bytes())));
     holders::clear_stale_locks(&locks, Some(marker.started));
     marker.remove(workspace)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_that_was_written_in_part_is_known_and_an_edited_one_is_not() {
+        let whole = b"one\ntwo\n";
+        for (found, is) in [
+            (&b""[..], true),
+            (b"one\n", true),
+            (b"one\ntwo\n", true),
+            (b"\0\0\0\0", true),
+            (b"one\n\0\0\0\0", true),
+            (b"one\n\0\0\0\0\0", false),
+            (b"one\n\0x", false),
+            (b"ONE\n", false),
+            (b"one\ntwo\nthree\n", false),
+        ] {
+            assert_eq!(is_beginning(found, whole), is, "{found:?}");
+        }
+    }
 }

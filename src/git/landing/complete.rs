@@ -10,6 +10,7 @@ use swarm_ports::{Completed, Completion};
 use super::site::CompletionRepo;
 use super::{config, journal, reason_of, with_retries};
 use crate::repository::cli::Cli;
+use crate::repository::durable::sync_file_systems;
 use crate::repository::fault::Fault;
 use crate::repository::gc_lock::Hold;
 use crate::repository::index;
@@ -103,6 +104,8 @@ fn work(
         None => (Work { tip: of_branch(site, &completion.name)?, left_out: Vec::new() }, None),
     };
     with_retries(&locks, || site.pin(&work.tip)).map_err(tool)?;
+    // Neither the agent's git nor libgit2 syncs what it writes, and the caller is told that this work is queued.
+    sync_file_systems([common]).map_err(tool)?;
     drop(hold);
     Ok((work, rules))
 }

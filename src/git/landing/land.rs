@@ -3,7 +3,7 @@
 //! move the ref.
 
 use std::collections::HashMap;
-use std::fs::{self, File};
+use std::fs;
 use std::io;
 use std::time::Duration;
 
@@ -17,6 +17,7 @@ use super::reference::{Move, RefUpdate};
 use super::trees;
 use crate::landing::workspace::Workspace;
 use crate::repository::cli::CliError;
+use crate::repository::durable::sync_file_systems;
 use crate::repository::fault::Fault;
 use crate::repository::{holders, objects};
 use crate::worktrees::admin;
@@ -60,7 +61,7 @@ pub(crate) fn land(workspace: &Workspace, from: &str, to: &str) -> Result<Landin
         return Err(Fault::new(cause).remedy("run 'swarm merge retry' to create them again"));
     }
     // Candidates are not synced when they are built, so sync before the base moves.
-    sync(workspace)?;
+    sync_file_systems([workspace.common.as_path()])?;
     let plan = match checkout::plan(workspace, from, to)? {
         checkout::Planned::Ready(plan) => plan,
         checkout::Planned::Busy(why) => return Ok(Landing::Failed(why)),
@@ -109,8 +110,12 @@ fn move_base(workspace: &Workspace, plan: &checkout::Plan, from: &str, to: &str)
             return Ok(Landing::Failed(why));
         }
     }
+    // A base that has moved must not point ahead of files that a power cut can still empty.
+    sync_file_systems(plan.trees())?;
     update.commit(to_move)?;
     plan.unlock()?;
+    // The marker may go only after everything else is durable, and so may the word that the item has landed.
+    sync_file_systems(plan.trees().chain([workspace.common.as_path()]))?;
     Ok(Landing::Done(Vec::new()))
 }
 
@@ -164,12 +169,6 @@ fn sign_one(workspace: &Workspace, candidate: &str, parents: &[&str]) -> Result<
         Fault::new(cause)
             .remedy("unlock the key or run 'git config commit.gpgSign false', then run 'swarm merge retry'")
     })
-}
-
-fn sync(workspace: &Workspace) -> Result<(), Fault> {
-    let failed = Fault::at(&workspace.common);
-    let dir = File::open(&workspace.common).map_err(&failed)?;
-    rustix::fs::syncfs(&dir).map_err(|error| failed(error.into()))
 }
 
 /// Reports whether all objects of what lands exist: they may have been pruned in spite of our

@@ -1,6 +1,7 @@
 //! Access to a repository: the git command, libgit2, the index, locks, and parsing of git's output.
 
 pub mod cli;
+pub(crate) mod durable;
 pub(crate) mod fault;
 pub(crate) mod gc_lock;
 pub(crate) mod holders;

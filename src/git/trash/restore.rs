@@ -23,6 +23,7 @@ use super::expiry;
 use super::raw::{self, Raw};
 use super::saved::{self, Save};
 use crate::repository::cli::Cli;
+use crate::repository::durable::sync_file_systems;
 use crate::repository::fault::Fault;
 use crate::repository::lock::{self, LOCK_WAIT_MS_MAX};
 use crate::repository::{objects, parse};
@@ -145,10 +146,7 @@ fn finish(
     mut restored: RestoredWorktree,
 ) -> Result<RestoredWorktree, Fault> {
     if request.drop_save {
-        for place in [restored.path.as_path(), common] {
-            let dir = fs::File::open(place).map_err(Fault::at(place))?;
-            rustix::fs::syncfs(&dir).map_err(|error| Fault::at(place)(error.into()))?;
-        }
+        sync_file_systems([restored.path.as_path(), common])?;
         expiry::forget(cli, common, save)?;
         restored.dropped = true;
     }

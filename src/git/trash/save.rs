@@ -17,6 +17,7 @@ use swarm_ports::Saved;
 
 use super::raw::{self, Raw};
 use crate::repository::cli::{Call, Cli};
+use crate::repository::durable::sync_file_systems;
 use crate::repository::fault::Fault;
 use crate::repository::gc_lock;
 use crate::repository::index::{self, IndexProperties};
@@ -199,6 +200,8 @@ pub(crate) fn save(cli: &Cli, place: &Place, name: &str) -> Result<Saved, Fault>
     let write = place.call(cli.write(&place.tree)).args(DURABLE);
     write.args(["update-ref", "-m", "swarm: saved", &reference, &commit, &none]).run()?;
     verify(cli, place, &raw, &reference, &commit)?;
+    // git syncs files, and not the directories that name them; the worktree is removed next.
+    sync_file_systems([place.common().as_path()])?;
     Ok(Saved { reference, commit })
 }
 

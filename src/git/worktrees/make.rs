@@ -10,6 +10,7 @@ use swarm_model::WorktreePlan;
 use super::hook::Home;
 use super::{admin, identity, owner, plan, undo};
 use crate::repository::cli::{Cli, CliError};
+use crate::repository::durable::sync_file_systems;
 use crate::repository::fault::Fault;
 use crate::repository::lock::{self, CreationLock, LOCK_WAIT_MS_MAX};
 use crate::repository::{holders, objects};
@@ -24,7 +25,12 @@ pub(crate) fn make(cli: &Cli, plan: &WorktreePlan, home: Option<&Home>) -> Resul
         owner::record_owner(Path::new(&plan.path), &home.state_dir);
     }
     // Done without the lock, because a command of the user may take long.
-    setup::set_up(cli, plan, home).map_err(|fault| {
+    let set_up = setup::set_up(cli, plan, home).and_then(|done| {
+        // git syncs nothing of a worktree: after a power cut, an agent would start in empty files.
+        let places = [Path::new(&plan.path), Path::new(&plan.base_repo)];
+        sync_file_systems(places).map(|()| done)
+    });
+    set_up.map_err(|fault| {
         let rolled_back = undo::undo(cli, plan);
         made.iter().rev().for_each(|dir| drop(fs::remove_dir(dir)));
         match rolled_back {
@@ -77,7 +83,9 @@ fn make_tree(cli: &Cli, plan: &WorktreePlan) -> Result<Vec<PathBuf>, Fault> {
 /// Runs `git worktree add`, the only git process of the normal case, as the user would:
 /// with hooks, filters and settings.
 fn add(cli: &Cli, plan: &WorktreePlan) -> Result<(), CliError> {
-    let call = cli.user(Path::new(&plan.base_repo)).args(["worktree", "add", "--quiet"]);
+    // A branch whose file is empty after a power cut would make every later git fail, also in the user's hands.
+    let call = cli.user(Path::new(&plan.base_repo)).args(["-c", "core.fsync=reference"]);
+    let call = call.args(["worktree", "add", "--quiet"]);
     // After `--`, git takes even names that look like options literally.
     let call = match plan.makes_branch {
         true => call.args(["-b", &plan.branch, "--", &plan.path, &plan.base.commit]),

@@ -16,6 +16,7 @@ use swarm_git::worktrees::role::{self, RoleTree};
 use swarm_store::flows::feed::Kind;
 use swarm_store::flows::store::{Open, StoreError};
 use swarm_store::flows::turns::HANDOFF;
+use swarm_sys::files::sync_file_system;
 
 pub enum Brought {
     Done,
@@ -59,6 +60,7 @@ impl Role<'_> {
             _ => signal.clone(),
         };
         let commit = self.keep(&signal).map_err(Not::Refused)?;
+        self.make_durable().map_err(Not::Fail)?;
         let handed = self.files.update(|open| {
             self.check(open).map_err(Not::Fail)?;
             match &self.order.turn.node {
@@ -68,6 +70,12 @@ impl Role<'_> {
         })?;
         self.note(&handed.map(|to| (Kind::Handoff, to)).into_iter().collect::<Vec<_>>());
         Ok(())
+    }
+
+    /// Makes the commit and the artifacts of the turn durable, before the flow says that they were handed over.
+    fn make_durable(&self) -> Result<(), Fail> {
+        let mut places = std::iter::once(self.files.dir()).chain(self.worktree.as_deref());
+        Ok(places.try_for_each(sync_file_system)?)
     }
 
     fn look(&self, open: &Open, path: &str) -> handoff::Artifact {

@@ -104,7 +104,7 @@ pub fn add(flow: &Path, role: &str, items: &[(Kind, String)]) -> io::Result<()> 
     }
     all.drain(..all.len().saturating_sub(ITEMS_MAX));
     if let Some(dir) = path.parent() {
-        file::make_dirs(dir)?;
+        swarm_sys::files::make_dirs(dir)?;
     }
     let text = Json::List(all).render();
     file::replace_lightly(&path, text.as_bytes())

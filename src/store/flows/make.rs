@@ -43,7 +43,7 @@ impl Workspace {
         let id = flow_id(&now_iso(), random);
         let files = self.flow(FlowRef::new(make.project, &id).map_err(other)?);
         let record = files.dir().join("record");
-        file::make_dirs(&record)?;
+        swarm_sys::files::make_dirs(&record)?;
         file::replace(&record.join(WORKFLOW), make.workflow.as_bytes())?;
         sync_record(&record)?;
         file::replace(&files.dir().join("swarm.json"), make.sidecar.render().as_bytes())?;

@@ -79,7 +79,7 @@ pub fn has_handoff(flow: &Path, turn: &Turn) -> bool {
 /// Returns any I/O error.
 pub fn write(flow: &Path, order: &Order) -> io::Result<()> {
     let dir = dir(flow, &order.turn);
-    file::make_dirs(&dir)?;
+    swarm_sys::files::make_dirs(&dir)?;
     file::replace(&dir.join(ORDER), &serde_json::to_vec_pretty(order)?)
 }
 

@@ -105,7 +105,43 @@ pub fn write_private(path: &Path, bytes: &[u8]) -> io::Result<()> {
 /// Fails if the directory cannot be created, or already exists.
 pub fn make_dir(path: &Path) -> io::Result<()> {
     fs::DirBuilder::new().mode(0o700).create(path)?;
-    path.parent().map_or(Ok(()), |parent| File::open(parent)?.sync_all())
+    sync_parent(path)
+}
+
+fn sync_parent(path: &Path) -> io::Result<()> {
+    match path.parent() {
+        Some(parent) if parent.as_os_str().is_empty() => File::open(".")?.sync_all(),
+        Some(parent) => File::open(parent)?.sync_all(),
+        None => Ok(()),
+    }
+}
+
+/// Creates the missing directories down to `path`, private and durably.
+///
+/// # Errors
+/// Fails if one of them cannot be created, or if something else has its name.
+pub fn make_dirs(path: &Path) -> io::Result<()> {
+    if path.is_dir() {
+        return Ok(());
+    }
+    if let Some(parent) = path.parent().filter(|parent| !parent.as_os_str().is_empty()) {
+        make_dirs(parent)?;
+    }
+    match make_dir(path) {
+        // Another process was faster; its entry may not be durable yet.
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists && path.is_dir() => sync_parent(path),
+        made => made,
+    }
+}
+
+/// Makes everything durable that was written to the file system of an existing path, by any process. Its duration
+/// depends on all unwritten data of that file system.
+///
+/// # Errors
+/// Fails if the path cannot be opened, or if data could not be written to the disk.
+pub fn sync_file_system(path: &Path) -> io::Result<()> {
+    let file = File::open(path)?;
+    Ok(rustix::io::retry_on_intr(|| rustix::fs::syncfs(&file))?)
 }
 
 /// Runs blocking file operations off the thread of the runtime.
@@ -115,4 +151,20 @@ pub fn blocking<T: Send + 'static>(
     Box::pin(
         async move { tokio::task::spawn_blocking(work).await.unwrap_or_else(|error| Err(io::Error::other(error))) },
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn missing_directories_are_created_private_and_existing_ones_are_kept() {
+        let top = tempfile::tempdir().expect("a directory");
+        let inner = top.path().join("a/b");
+        make_dirs(&inner).expect("made");
+        assert_eq!(fs::metadata(&inner).expect("there").permissions().mode() & 0o777, 0o700);
+        make_dirs(&inner).expect("there already");
+        fs::write(top.path().join("file"), "").expect("written");
+        make_dirs(&top.path().join("file/below")).expect_err("a file is in the way");
+    }
 }
