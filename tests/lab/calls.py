@@ -80,6 +80,7 @@ TABLE = {
     291: ("epoll_create1", "", False, _FD),
     293: ("pipe2", "", False, _FD),
     294: ("inotify_init1", "", False, _FD),
+    306: ("syncfs", "fd0", True, "EIO ENOSPC EINTR"),
     316: ("renameat2", "at2", True, _MAKE),
     424: ("pidfd_send_signal", "fd0", True, ""),
     434: ("pidfd_open", "", False, _FD),

@@ -13,9 +13,7 @@ use crate::repository::cli::Cli;
 use crate::repository::durable::sync_file_systems;
 use crate::repository::fault::Fault;
 use crate::repository::gc_lock::Hold;
-use crate::repository::index;
-use crate::repository::objects;
-use crate::repository::recorded;
+use crate::repository::{holders, index, objects, recorded};
 use crate::trash::save::{DURABLE, Place};
 use crate::worktrees::topic::{Objects, snapshot};
 use crate::worktrees::{admin, identity};
@@ -196,6 +194,10 @@ fn of_worker(
         return Ok((Work { tip, left_out: Vec::new() }, None));
     };
     index::clear_own_lock(&place.git_dir).map_err(Fault::at(&place.git_dir))?;
+    let names = ["index.lock", "HEAD.lock", "ORIG_HEAD.lock", "AUTO_MERGE.lock"];
+    let mut locks: Vec<PathBuf> = names.iter().map(|name| place.git_dir.join(name)).collect();
+    locks.push(place.common().join(format!("refs/heads/{}.lock", worktree.branch)));
+    holders::clear_locks_of_dead(tree, repo, &locks);
     if let Some(what) = UNFINISHED.iter().find(|(file, _)| place.git_dir.join(file).exists()) {
         let cause = format!("a {} is in progress in its worktree", what.1);
         return Err(Fault::new(cause)

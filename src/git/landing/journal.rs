@@ -99,8 +99,9 @@ fn all(paths: &Paths) -> io::Result<Vec<Journal>> {
 /// an earlier one are stale and are deleted.
 pub(crate) fn targets(paths: &Paths) -> io::Result<Vec<Target>> {
     for place in fs::read_dir(paths.merges()).into_iter().flatten().flatten() {
-        for file in fs::read_dir(place.path()).into_iter().flatten().flatten() {
-            if file.file_name().to_string_lossy().contains(".tmp.") {
+        for dir in [place.path(), place.path().join(CALLERS)] {
+            let files = fs::read_dir(dir).into_iter().flatten().flatten();
+            for file in files.filter(|file| file.file_name().to_string_lossy().contains(".tmp.")) {
                 let _ = fs::remove_file(file.path());
             }
         }
@@ -225,6 +226,10 @@ mod tests {
         let kept = || [&one, &two].map(|key| place(&paths, &target).join(CALLERS).join(key).exists());
         forget_callers(&paths, &target, &queue).unwrap();
         assert_eq!(kept(), [true, true], "they are young");
+        let unfinished = place(&paths, &target).join(CALLERS).join(format!("{one}.tmp.1"));
+        fs::write(&unfinished, "").unwrap();
+        targets(&paths).unwrap();
+        assert!(!unfinished.exists() && kept() == [true, true]);
         for key in [&one, &two] {
             let file = fs::File::options().write(true).open(place(&paths, &target).join(CALLERS).join(key)).unwrap();
             file.set_modified(SystemTime::now() - 2 * CALLER_AGE_MIN).unwrap();

@@ -200,3 +200,25 @@ async fn the_pin_of_a_landed_tip_is_deleted_without_the_lock_of_packed_refs() {
         let _ = fs::remove_file(&lock);
     }
 }
+
+#[tokio::test]
+async fn locks_of_a_dead_git_in_the_worktree_do_not_block_its_work() {
+    let site = Site::new();
+    let (tree, completion) = site.worker("a");
+    fs::write(tree.join("more"), "left uncommitted\n").unwrap();
+    let entry = site.fix.repo.join(".git/worktrees/a");
+    let locks = [entry.join("HEAD.lock"), entry.join("index.lock"), site.fix.repo.join(".git/refs/heads/a.lock")];
+    for lock in &locks {
+        fs::write(lock, "").unwrap();
+    }
+    // Somebody works there, whose git may hold the locks.
+    let mut person = std::process::Command::new("sleep").arg("1000").current_dir(&tree).spawn().unwrap();
+    let done = site.done(&completion).await;
+    person.kill().unwrap();
+    person.wait().unwrap();
+    assert!(done.waits.is_some() && locks.iter().all(|lock| lock.exists()), "{:?}", done.waits);
+    let done = site.done(&completion).await;
+    assert_eq!(done.waits, None);
+    assert_eq!(text(&site.fix.git(&["show", &format!("{}:more", done.tip)])), "left uncommitted");
+    assert!(!locks.iter().any(|lock| lock.exists()));
+}

@@ -31,6 +31,18 @@ pub(crate) fn clear_stale_locks(locks: &[PathBuf], since: Option<SystemTime>) ->
     locks.iter().filter(|lock| lock.exists()).cloned().collect()
 }
 
+/// Removes locks in a worktree in which no process works any more: a git that was killed together with its agent left
+/// them. `repo` is the repository's main worktree, in which nobody may use git at the moment either.
+pub(crate) fn clear_locks_of_dead(tree: &Path, repo: &Path, locks: &[PathBuf]) {
+    let left: Vec<PathBuf> = locks.iter().filter(|lock| lock.exists()).cloned().collect();
+    if left.is_empty() || is_any_process_in(tree) || is_git_in(tree) || is_git_in(repo) {
+        return;
+    }
+    for lock in clear_stale_locks(&left, None) {
+        tracing::warn!(lock = %lock.display(), "cannot remove the lock of a git that is gone");
+    }
+}
+
 pub(crate) fn is_held_open(path: &Path) -> bool {
     let holds = |pid: Pid| {
         let fds = fs::read_dir(format!("/proc/{}/fd", pid.as_raw_nonzero()));
