@@ -140,7 +140,8 @@ def judge(text: str) -> list[str]:
         (top / "boot").write_text(OTHER_BOOT + "\n")
         for name in ("ledger", "acks"):
             (top / name).touch()
-        (top / "out").mkdir()
+        for name in ("out", "t"):
+            (top / name).mkdir(mode=0o700)
         return boot(taped, recording, point, top)
     finally:
         shutil.rmtree(top, ignore_errors=True)
@@ -176,7 +177,7 @@ def inside(taped: Taped, recording: Recording, point: Point, top: Path, writer: 
         mount("none", "/", None, MS_REC | MS_PRIVATE)
         mount("proc", "/proc", "proc", 0)
         mount(str(top / "boot"), BOOT_ID, None, MS_BIND)
-        for name in ("disk", "ledger", "out"):
+        for name in ("disk", "ledger", "out", "t"):
             mount(str(top / name), str(taped.rig.root / name), None, MS_BIND)
         world = taped.world
         findings = world.start(point.end)

@@ -10,7 +10,7 @@ from typing import Callable
 
 from .flow_world import World as FlowWorld, three_nodes
 from .real_runs import planned
-from .rig import Rig, wait_until
+from .rig import SOCKET, Rig, wait_until
 
 RESTART_MAX = 10
 """Maximum number of seconds until a worker with a restart policy runs again."""
@@ -303,6 +303,61 @@ def check_flow(world: World, acks: list[str]) -> list[str]:
     return [f"{one}; {done}" for one in found]
 
 
+def tmux(world: World) -> str:
+    """Starts the server below the recorder, as the windows are below the server."""
+    return shlex.join(["tmux", "-L", SOCKET, "-f", "/dev/null", "new-session", "-d", "-s", "holder", "sleep", "1000"]) + "\n"
+
+
+def prepare_loop(world: World) -> None:
+    (world.disk / "PROMPT.md").write_text("go on\n")
+
+
+def script_loop(world: World) -> str:
+    status = line(world, "ralph", "status", "l", "--json").strip()
+    return (tmux(world)
+            + line(world, "ralph", "spawn", "--name", "l", "--prompt-file", str(world.disk / "PROMPT.md"), "--max-iterations",
+                   "2", "--no-worktree", "--tmux-socket", SOCKET, "--", *world.rig.worker("exit", 0))
+            + "ack started l\n"
+            + f"until {status} | grep -q '\"status\":\"stopped\"'; do sleep 0.1; done\nack looped l\n")
+
+
+def check_loop(world: World, acks: list[str]) -> list[str]:
+    if "started l" not in acks:
+        return []
+    world.rig.start_tmux()
+    shown = world.swarm("ralph", "status", "l", "--json")
+    if shown.rc != 0:
+        return [f"lost: the loop was acknowledged: {shown}"]
+    if "looped l" in acks:
+        time.sleep(0.3)
+        return [f"twice: the loop was over, and its agent ran again"] if world.starts("l") else []
+    if json.loads(shown.out)["status"] != "stopped":
+        world.swarm("ralph", "resume", "l")
+    over = lambda: json.loads(world.swarm("ralph", "status", "l", "--json").out)
+    try:
+        wait_until(lambda: over()["status"] == "stopped", 20, "the loop ends", step=0.1)
+    except AssertionError:
+        return [f"wedge: the loop does not end: {over()}"]
+    return [] if over()["iteration"] == 2 else [f"lost: iterations: {over()}"]
+
+
+def script_heartbeat(world: World) -> str:
+    return (tmux(world) + spawn(world, "h", "sleep", 1000, flags=("--tmux", "--session", "lab", "--tmux-socket", SOCKET))
+            + line(world, "heartbeat", "start", "h", "--interval", "4h", "--message", "go on") + "ack beats h\n")
+
+
+def check_heartbeat(world: World, acks: list[str]) -> list[str]:
+    world.rig.start_tmux()
+    found = present(world.rows(), "h", acks, {"interrupted"}) + not_started(world, "h")
+    if found or "h" not in world.rows():
+        return found
+    found = recovers(world, "h")
+    if "beats h" in acks:
+        shown = world.swarm("heartbeat", "list", "--json")
+        found += [] if '"h"' in shown.out else [f"lost: the heartbeat of h: {shown}"]
+    return found
+
+
 def repo(world: World) -> None:
     world.rig.make_repo()
 
@@ -323,5 +378,7 @@ SCENARIOS = {
     "removal": Scenario(script_removal, check_removal, repo),
     "run": Scenario(script_run, check_run, prepare_run),
     "flow": Scenario(script_flow, check_flow, prepare_flow),
+    "loop": Scenario(script_loop, check_loop, prepare_loop),
+    "heartbeat": Scenario(script_heartbeat, check_heartbeat),
     "land-rebase": Scenario(script_land(("--strategy", "rebase")), check_land, repo, "queued x"),
 }
