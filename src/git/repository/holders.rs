@@ -13,6 +13,9 @@ use super::fault::Fault;
 /// Maximum lag of file timestamps behind the system clock.
 const FILE_CLOCK_MS_MAX: u64 = 50;
 
+/// Maximum wait for other git processes in a repository before locks in one of its worktrees are left alone.
+const MAINTENANCE_MAX: Duration = Duration::from_secs(5);
+
 /// Removes lock files that a killed git left behind. A lock file is removed if it is
 /// not older than `since` and no live process holds it open. Returns the lock files
 /// that still exist.
@@ -35,7 +38,11 @@ pub(crate) fn clear_stale_locks(locks: &[PathBuf], since: Option<SystemTime>) ->
 /// them. `repo` is the repository's main worktree, in which nobody may use git at the moment either.
 pub(crate) fn clear_locks_of_dead(tree: &Path, repo: &Path, locks: &[PathBuf]) {
     let left: Vec<PathBuf> = locks.iter().filter(|lock| lock.exists()).cloned().collect();
-    if left.is_empty() || is_any_process_in(tree) || is_git_in(tree) || is_git_in(repo) {
+    if left.is_empty() || is_any_process_in(tree) || is_git_in(tree) {
+        return;
+    }
+    // Usually the maintenance that git starts after a commit, which soon ends.
+    if wait_for_git_at(repo, MAINTENANCE_MAX).is_err() {
         return;
     }
     for lock in clear_stale_locks(&left, None) {

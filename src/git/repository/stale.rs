@@ -28,11 +28,11 @@ pub fn stale_locks(repo: &Path) -> io::Result<Vec<PathBuf>> {
     });
     Ok(own.chain(others).filter(|(lock, tree)| is_stale(lock, tree.as_deref())).map(|(lock, _)| lock).collect())
 }
+
 /// Removes a lock if it is still stale.
 ///
 /// # Errors
 /// Returns a message if the lock stays.
-/// Why it stays.
 pub fn remove_stale_lock(lock: &Path, repo: &Path) -> Result<(), String> {
     match stale_locks(repo).map_err(|error| error.to_string())?.iter().any(|known| known == lock) {
         true => fs::remove_file(lock).map_err(|error| error.to_string()),
@@ -65,7 +65,11 @@ mod tests {
         let found = stale_locks(&fix.repo).unwrap();
         assert_eq!(
             found.iter().map(|one| one.canonicalize().unwrap()).collect::<Vec<_>>(),
-            std::slice::from_ref(&lock)
+            std::slice::from_ref(&lock),
+            "held open: {}, git in use: {}, {:?}",
+            holders::is_held_open(&lock),
+            holders::is_git_in(&fix.repo),
+            fs::metadata(&lock)
         );
         assert_eq!(remove_stale_lock(&found[0], &fix.repo), Ok(()));
         assert!(!lock.exists());
