@@ -264,6 +264,22 @@ fn an_agent_starts_in_its_own_worktree_although_the_link_is_gone() {
 }
 
 #[test]
+fn git_does_not_find_the_repository_around_a_worktree_that_lost_its_link() {
+    let rig = Rig::new();
+    let repo = rig.repo();
+    fs::write(repo.join("mine"), "not finished").expect("written");
+    let inside = repo.join(".arial/worktrees");
+    let script = "mkdir sub; rm .git; cd sub; git add -A ..; git commit -qam stolen; git reset -q --hard; echo $GIT_CEILING_DIRECTORIES";
+    let flags = ["spawn", "--name", "w", "--worktree", "--worktree-dir", inside.to_str().expect("text")];
+    let flags = [&flags[..], &["--env", "GIT_CEILING_DIRECTORIES=/mine", "--", "sh", "-c", script]].concat();
+    rig.swarm_in(&repo, &flags).ok();
+    rig.wait("w");
+    assert_eq!(rig.git(&repo, &["log", "--format=%s", "--all"]), "one", "{}", rig.log("w", "stderr"));
+    assert_eq!(fs::read_to_string(repo.join("mine")).expect("still there"), "not finished");
+    assert_eq!(rig.log("w", "stdout").trim_end(), format!("/mine:{}", inside.display()));
+}
+
+#[test]
 fn replaced_objects_are_not_verified_in_place_of_the_real_ones() {
     let rig = Rig::new();
     let repo = rig.repo();

@@ -76,6 +76,18 @@ impl<'a> Use<'a> {
         }
         Ok(false)
     }
+
+    /// Does what [`Use::require`] does for the sections about which nobody was ever asked. For the others, what a
+    /// person agreed to is in force.
+    ///
+    /// # Errors
+    /// Fails as [`Use::require`] does.
+    pub fn require_once(mut self, screen: &mut Screen) -> Result<(), Failure> {
+        let (Some(root), Some(path)) = (self.root, trust::book_path()) else { return self.require(screen).map(drop) };
+        let agreed = trust::recorded(&path, root).map_err(unreadable)?;
+        self.sections.retain(|section| !agreed.as_ref().is_some_and(|known| known.sections.contains_key(*section)));
+        if self.sections.is_empty() { Ok(()) } else { self.require(screen).map(drop) }
+    }
 }
 
 /// Returns the path of the book.
