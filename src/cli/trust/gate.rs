@@ -10,9 +10,9 @@ use swarm_model::{Refusal, RefusalKind};
 use super::inside;
 use crate::cli::error::Failure;
 use crate::cli::render::{counted, escape};
-use crate::cli::run::command_line;
 use crate::cli::screen::Screen;
 use swarm_sys::clock::wall_ms;
+use swarm_sys::quoting::command_line;
 
 /// Section that only the verb itself reads. The others are read by the supervisor as well, perhaps much later.
 const READ_ONCE: &str = "spawn";
