@@ -312,6 +312,7 @@ fn prepare(
         base: sidecar.base,
         leaf: None,
         resume: true,
+        ..WorktreeRequest::default()
     });
     Ok(SpawnRequest {
         caller: Caller { request: request_of(place, turn), cwd, ..caller.clone() },

@@ -109,6 +109,7 @@ fn worktree(plan: &Plan, job: &Job, branch: String) -> WorktreeRequest {
         base: plan.base.clone(),
         leaf: Some(job.leaf().to_owned()),
         resume: true,
+        ..WorktreeRequest::default()
     }
 }
 
