@@ -92,6 +92,9 @@ pub struct WorktreeRequest {
     /// Use an existing branch as it is, regardless of `base`.
     #[serde(default)]
     pub resume: bool,
+    /// Worktrees of all workers, each with its repository. Set by the supervisor.
+    #[serde(skip)]
+    pub trees: Vec<(String, String)>,
 }
 
 /// Workers that a request applies to: some, or all.

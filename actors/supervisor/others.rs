@@ -132,6 +132,7 @@ fn asked_for(worktree: &RowWorktree) -> WorktreeRequest {
         base: None,
         leaf: text(path.file_name().map(Path::new)),
         resume: true,
+        ..WorktreeRequest::default()
     }
 }
 

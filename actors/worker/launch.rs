@@ -66,7 +66,7 @@ pub struct Started {
 /// # Errors
 /// Returns why the worker was not started, worded for the user.
 pub async fn launch(ports: &Ports, registry: &RegistryHandle, mut start: Start) -> Result<Started, Refusal> {
-    let plan = plan(ports, &start).await?;
+    let plan = plan(ports, registry, &start).await?;
     if let Some(plan) = &plan {
         give_port(ports, registry, &mut start, plan).await?;
     }
@@ -242,8 +242,8 @@ impl Attempt<'_> {
     }
 }
 
-async fn plan(ports: &Ports, start: &Start) -> Result<Option<WorktreePlan>, Refusal> {
-    let (request, known) = match &start.tree {
+async fn plan(ports: &Ports, registry: &RegistryHandle, start: &Start) -> Result<Option<WorktreePlan>, Refusal> {
+    let (mut request, known) = match &start.tree {
         Tree::None => return Ok(None),
         Tree::New(request) => (request.clone(), None),
         Tree::Known { worktree, base } => {
@@ -267,8 +267,11 @@ async fn plan(ports: &Ports, start: &Start) -> Result<Option<WorktreePlan>, Refu
     };
     // The worktree of an earlier generation keeps its directory name, regardless of the worker's name.
     let leaf = known.and_then(|worktree| worktree.path.rsplit('/').next());
-    let leaf = leaf.or(request.leaf.as_deref()).unwrap_or(&start.name);
-    let planned = ports.worktrees.plan(leaf, &request, &start.caller).await;
+    let leaf = leaf.map(str::to_owned).or_else(|| request.leaf.clone()).unwrap_or_else(|| start.name.clone());
+    let rows = registry.rows().await.map_err(|error| error::of_store(&error))?;
+    let trees = rows.iter().filter_map(|row| row.worktree.as_ref());
+    request.trees = trees.map(|tree| (tree.path.clone(), tree.base_repo.clone())).collect();
+    let planned = ports.worktrees.plan(&leaf, &request, &start.caller).await;
     planned.map(Some).map_err(|error| error::of_worktree(&error).of(&start.name))
 }
 

@@ -7,6 +7,7 @@ use super::args::RespawnArgs;
 use super::caller;
 use super::error::{Failure, unknown_worker};
 use super::screen::Screen;
+use super::trust::again;
 use crate::api::client::post_raw;
 use swarm_store::loops;
 use swarm_store::views::Registry;
@@ -15,6 +16,8 @@ use swarm_sys::paths::Paths;
 pub fn run(args: &RespawnArgs, paths: &Paths, screen: &mut Screen) -> Result<u8, Failure> {
     let registry = super::read_for(paths, args.name.as_deref(), screen)?;
     let names = names(args, &registry)?;
+    let workers: Vec<_> = names.iter().filter_map(|name| registry.find(name)).collect();
+    again::require(&workers, args.clean_first, paths, screen)?;
     let mut told = Answers::new(args.json);
     for name in &names {
         let request = RespawnRequest {

@@ -2,7 +2,7 @@
 //! that matters and what helps. Only [`Repair::apply`] changes anything, after checking the condition again.
 //!
 //! ```text
-//! machine · store · processes · trees -> findings -> reported, or repaired with consent
+//! machine · trust · store · processes · trees -> findings -> reported, or repaired with consent
 //! ```
 
 mod finding;
@@ -11,6 +11,7 @@ mod processes;
 mod repair;
 mod store;
 mod trees;
+mod trust;
 
 use std::path::PathBuf;
 
@@ -35,13 +36,14 @@ pub struct Patient {
 type Check = (&'static str, fn(&Patient) -> Vec<Finding>);
 
 /// All checks in the order of their reports: later findings may be consequences of earlier ones.
-const CHECKS: [Check; 12] = [
+const CHECKS: [Check; 13] = [
     ("disk", machine::disk),
     ("clock", machine::clock),
     ("git", machine::git),
     ("tmux", machine::tmux),
     ("login", machine::login),
     ("configuration", machine::configuration),
+    ("trust", trust::trust),
     ("supervisor", store::supervisor),
     ("registry", store::registry),
     ("modes", store::modes),

@@ -124,7 +124,7 @@ fn orphan(patient: &Patient, repo: &Path, one: &Listed) -> Finding {
     let spare = swarm_git::worktrees::check_clean(&one.path, repo, &patient.caller);
     let repair = Repair::Worktree { path: one.path.clone(), repo: repo.to_owned() };
     let repair = Some(repair)
-        .filter(|_| spare.is_ok() && swarm_git::worktrees::is_abandoned_by(&one.path, patient.paths.root()));
+        .filter(|_| spare.is_ok() && swarm_git::worktrees::is_abandoned_by(&one.path, repo, patient.paths.root()));
     let holds = match spare {
         Ok(()) => "and has no unsaved work".to_owned(),
         Err(cause) => format!("and must be kept: {cause}"),
@@ -145,7 +145,7 @@ fn orphan(patient: &Patient, repo: &Path, one: &Listed) -> Finding {
 /// Returns the reason if it is kept: it has a worker now, or holds work.
 pub(super) fn remove(tree: &Path, repo: &Path, paths: &Paths, caller: &Caller) -> Result<(), String> {
     let now = Now::look(&Patient::new(paths.clone(), caller.clone()))?;
-    if now.known.contains(&resolved(tree)) || !swarm_git::worktrees::is_abandoned_by(tree, paths.root()) {
+    if now.known.contains(&resolved(tree)) || !swarm_git::worktrees::is_abandoned_by(tree, repo, paths.root()) {
         return Err("the worktree is now in use".to_owned());
     }
     let name = tree.file_name().unwrap_or_default().to_string_lossy().into_owned();

@@ -2,7 +2,7 @@
 //! command line.
 
 pub use swarm_git::repository::{
-    Site, branch_of, branch_tip, common_dir, contains, exclude, has_branch, is_branch_name, lines, main_tree,
+    Listed, Site, branch_tip, common_dir, contains, exclude, has_branch, is_branch_name, lines, main_tree,
     remove_landed_branch, root, site, worktrees_of,
 };
 pub use swarm_git::trash;

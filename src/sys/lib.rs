@@ -13,6 +13,7 @@ pub mod lookup;
 pub mod paths;
 pub mod processes;
 pub mod procfs;
+pub mod quoting;
 pub mod readable;
 pub mod streams;
 pub mod strip_ansi;

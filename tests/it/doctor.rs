@@ -280,3 +280,28 @@ fn a_running_worker_without_a_row_is_reported_and_gets_it_back() {
     assert_eq!(rig.names(), ["a", "b"]);
     assert!(found(&rig, &[]).is_empty());
 }
+
+#[test]
+fn repositories_whose_settings_wait_for_consent_are_named() {
+    let rig = Rig::new();
+    let repo = rig.repo();
+    let set = |text: &str| fs::write(repo.join("swarm.toml"), text).expect("written");
+    set("[merge]\nverify = 'true'\n");
+    rig.trust(&repo);
+    assert_eq!(found(&rig, &[]), Vec::<String>::new());
+    set("[merge]\nverify = 'false'\n[worktree]\npost_create = 'true'\n");
+    fs::write(repo.join(".mcp.json"), "{}").expect("written");
+    let place = repo.display().to_string();
+    one(&found(&rig, &[]), &["trust: ", &format!("{place}: .mcp.json, merge.verify, worktree.post_create changed")]);
+    let said = rig.swarm(&["doctor"]);
+    assert!(said.out.contains(&format!("  hint: run 'swarm trust {place}'\n")), "{said:?}");
+    rig.trust(&repo);
+    assert_eq!(found(&rig, &[]), Vec::<String>::new());
+    // Nothing is expected of a project that is not trusted any more, except in that project.
+    rig.swarm_in(&repo, &["trust", "--revoke"]);
+    assert_eq!(found(&rig, &[]), Vec::<String>::new());
+    assert_eq!(found_in(&rig, &repo, &[]).len(), 1);
+    let book = rig.path("home/.config/swarm/trust.json");
+    fs::write(&book, "torn").expect("written");
+    one(&found(&rig, &[]), &["trust: ", &book.display().to_string()]);
+}

@@ -19,9 +19,9 @@ pub struct Site {
 }
 
 /// A node, its role, more of its keys, and the script that its turns run.
-type Node<'a> = (&'a str, &'a str, &'a str, &'a str);
+pub type Node<'a> = (&'a str, &'a str, &'a str, &'a str);
 
-fn workflow(nodes: &[Node<'_>], edges: &[(&str, &str)]) -> String {
+pub fn workflow(nodes: &[Node<'_>], edges: &[(&str, &str)]) -> String {
     let mut text = "workflow:\n  name: Work\n  nodes:\n".to_owned();
     for (id, role, more, script) in nodes {
         let _ = write!(text, "    - id: {id}\n      role: {role}\n{more}      work:\n        - |\n          ```sh\n");
@@ -408,20 +408,6 @@ fn changes_of_two_roles_are_merged_and_conflicts_are_reported_to_the_joining_rol
         assert!(owner.join(name).exists(), "{name}");
     }
     assert_eq!(fs::read_to_string(owner.join("both.txt")).expect("there"), "settled\n");
-}
-
-#[test]
-fn an_agent_cannot_remove_the_approval_that_its_workflow_required() {
-    let script = "sed -i '/human-colab/d' $SWARM_RECORD/workflow.yaml; echo x > x.txt\n\
-                  swarm flow emit --to owner-close --artifact x.txt";
-    let site = Site::new(&line(script, "      human-colab: true\n"));
-    assert_eq!(site.run(), "waiting");
-    let workflow = fs::read_to_string(site.dir().join("record/workflow.yaml")).expect("there");
-    assert!(!workflow.contains("human-colab"), "{workflow}");
-    assert_eq!(site.reason("build"), "handoff-approval");
-    site.flow("approve", &["build"]).is(0, "approved: build\n", "");
-    assert_eq!(site.run(), "waiting");
-    assert_eq!(site.status(), "awaiting_improvement_choice");
 }
 
 #[test]

@@ -4,7 +4,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use crate::common::{Rig, Said, run};
+use crate::common::{Rig, SOON, Said, run, wait_until};
 
 /// What the scripts of the tricks share: `$X` is a program that leaves a trace, `fake` makes a git directory in
 /// `evil/git` whose settings are the arguments, and `link` makes the worktree point to it.
@@ -261,6 +261,64 @@ fn an_agent_starts_in_its_own_worktree_although_the_link_is_gone() {
     rig.wait("w");
     let tree = rig.view("w")["worktree"]["path"].as_str().expect("a path").to_owned();
     assert_eq!(rig.log("w", "stdout").lines().last(), Some(tree.as_str()));
+}
+
+#[test]
+fn a_recovery_describes_work_without_executing_what_is_in_the_worktree() {
+    let rig = Rig::new();
+    let repo = rig.repo();
+    let trap = r#"fake filter.x.clean "$X"; echo '* filter=x' > .gitattributes; link; sleep 1000"#;
+    let script = format!("{PRELUDE}\n{trap}");
+    let canary = format!("CANARY={}", rig.path("canary").display());
+    let place = format!("REPO={}", repo.display());
+    let flags = ["spawn", "--name", "w", "--worktree", "--env", &canary, "--env", &place, "--", "sh", "-c", &script];
+    rig.swarm_in(&repo, &flags).ok();
+    let tree = rig.view("w")["worktree"]["path"].as_str().expect("a path").to_owned();
+    let link = Path::new(&tree).join(".git");
+    wait_until("the trap is laid", SOON, || fs::read_to_string(&link).is_ok_and(|link| link.contains("evil")));
+    crate::recover::reboot(&rig);
+    let said = rig.swarm(&["recover"]);
+    assert!(said.code == Some(0) && said.out.contains("start"), "{said:?}");
+    let applied = rig.swarm(&["recover", "--apply", "--settle", "0s"]);
+    assert!(applied.err.contains("leads to another repository"), "{applied:?}");
+    assert!(!rig.path("canary").exists());
+}
+
+#[test]
+fn a_verification_cannot_redirect_the_queue_to_another_worktree() {
+    let rig = Rig::new();
+    let repo = rig.repo();
+    let spawn = |name: &str| {
+        let script = format!("echo {name} > {name}; git add .; git commit -qm {name}");
+        rig.swarm_in(&repo, &["spawn", "--name", name, "--worktree", "--", "sh", "-c", &script]).ok();
+        rig.wait(name);
+    };
+    ["other", "one", "two"].into_iter().for_each(spawn);
+    let entry = repo.join(".git/worktrees/other");
+    let verify = format!("echo 'gitdir: {}' > .git", entry.display());
+    for name in ["one", "two"] {
+        rig.swarm_in(&repo, &["merge", "add", name, "--verify", &verify]).ok();
+        rig.swarm_in(&repo, &["merge", "wait", name, "--timeout", "25"]).ok();
+    }
+    assert_eq!(fs::read_to_string(entry.join("HEAD")).expect("there"), "ref: refs/heads/other\n");
+    let tree = rig.view("other")["worktree"]["path"].as_str().expect("a path").to_owned();
+    assert_eq!(rig.git(Path::new(&tree), &["status", "--porcelain"]), "");
+}
+
+#[test]
+fn git_does_not_find_the_repository_around_a_worktree_that_lost_its_link() {
+    let rig = Rig::new();
+    let repo = rig.repo();
+    fs::write(repo.join("mine"), "not finished").expect("written");
+    let inside = repo.join(".arial/worktrees");
+    let script = "mkdir sub; rm .git; cd sub; git add -A ..; git commit -qam stolen; git reset -q --hard; echo $GIT_CEILING_DIRECTORIES";
+    let flags = ["spawn", "--name", "w", "--worktree", "--worktree-dir", inside.to_str().expect("text")];
+    let flags = [&flags[..], &["--env", "GIT_CEILING_DIRECTORIES=/mine", "--", "sh", "-c", script]].concat();
+    rig.swarm_in(&repo, &flags).ok();
+    rig.wait("w");
+    assert_eq!(rig.git(&repo, &["log", "--format=%s", "--all"]), "one", "{}", rig.log("w", "stderr"));
+    assert_eq!(fs::read_to_string(repo.join("mine")).expect("still there"), "not finished");
+    assert_eq!(rig.log("w", "stdout").trim_end(), format!("/mine:{}", inside.display()));
 }
 
 #[test]

@@ -14,6 +14,7 @@ mod escaped;
 mod explain;
 mod fleets;
 mod flow;
+mod flow_gates;
 mod flow_odds;
 mod flow_run;
 mod furnished;

@@ -253,23 +253,137 @@ fn commands_of_a_spec_that_change_during_the_run_need_consent() {
     assert!(pwned.exists());
 }
 
+/// Makes a program that records its arguments and then does what the script says.
+fn agent(rig: &Rig, name: &str, script: &str) -> String {
+    let told = rig.path("told");
+    let agent = rig.file(name, &format!("#!/bin/sh\necho \"$@\" >> '{}'\n{script}\n", told.display()));
+    fs::set_permissions(&agent, fs::Permissions::from_mode(0o755)).expect("executable");
+    agent
+}
+
+/// Reports for each start of the agent whether it got the arguments that keep it from loading files of the repository.
+fn held(rig: &Rig, arguments: &str) -> Vec<bool> {
+    let told = fs::read_to_string(rig.path("told")).expect("it ran");
+    told.lines().map(|line| line.contains(arguments)).collect()
+}
+
+const CLAUDE_HELD: &str = "--strict-mcp-config --setting-sources user";
+const CODEX_HELD: &str = "={trust_level=\"untrusted\"}}";
+
 #[test]
 fn an_agent_does_not_load_what_an_earlier_attempt_wrote() {
     let rig = Rig::new();
-    let told = rig.path("told");
-    let script = format!(
-        "#!/bin/sh\ncat > /dev/null\necho \"$@\" >> '{}'\necho '{{}}' > .mcp.json\n[ $SWARM_ATTEMPT = 1 ] || echo ok > ok\n\
-         echo '{{\"type\":\"result\",\"subtype\":\"success\",\"is_error\":false,\"result\":\"done\"}}'\n",
-        told.display()
-    );
-    let agent = rig.file("claude", &script);
-    fs::set_permissions(&agent, fs::Permissions::from_mode(0o755)).expect("executable");
-    let site = planned(&format!("[agents.claude]\ncommand = ['{agent}']\nevents = 'claude'\n"), "# A\n");
+    let script = "cat > /dev/null; echo '{}' > .mcp.json; [ $SWARM_ATTEMPT = 1 ] || echo ok > ok\n\
+                  echo '{\"type\":\"result\",\"subtype\":\"success\",\"is_error\":false,\"result\":\"done\"}'";
+    let claude = agent(&rig, "claude", script);
+    let site = planned(&format!("[agents.claude]\ncommand = ['{claude}']\nevents = 'claude'\n"), "# A\n");
     site.rig.trust(&site.repo);
     let said = run_alone(&site, &["--verify", "test -e ok"]);
     assert_eq!(said.code, Some(0), "{said:?}");
-    let told = fs::read_to_string(&told).expect("it ran");
-    let held: Vec<bool> =
-        told.lines().map(|line| line.contains("--strict-mcp-config --setting-sources user")).collect();
-    assert_eq!(held, [false, true], "{told}");
+    assert_eq!(held(&rig, CLAUDE_HELD), [false, true]);
+}
+
+#[test]
+fn codex_does_not_load_what_an_earlier_attempt_wrote() {
+    let rig = Rig::new();
+    let script = "cat > /dev/null; mkdir -p .codex; echo 'a = 1' > .codex/config.toml\n\
+                  [ $SWARM_ATTEMPT = 1 ] || echo ok > ok\n\
+                  echo '{\"type\":\"thread.started\",\"thread_id\":\"t\"}'\n\
+                  echo '{\"type\":\"item.completed\",\"item\":{\"type\":\"agent_message\",\"text\":\"done\"}}'\n\
+                  echo '{\"type\":\"turn.completed\",\"usage\":{}}'";
+    let codex = agent(&rig, "codex", script);
+    let config = format!("[run]\nagent = 'codex'\n[agents.codex]\ncommand = ['{codex}']\nevents = 'codex'\n");
+    let site = planned(&config, "# A\n");
+    site.rig.trust(&site.repo);
+    let said = run_alone(&site, &["--verify", "test -e ok"]);
+    assert_eq!(said.code, Some(0), "{said:?}");
+    assert_eq!(held(&rig, CODEX_HELD), [false, true]);
+}
+
+#[test]
+fn a_worker_that_is_started_again_loads_only_what_was_agreed_to() {
+    for (name, script, arguments) in [
+        ("claude", "echo '{}' > .mcp.json", CLAUDE_HELD),
+        ("codex", "mkdir -p .codex; echo 'a = 1' > .codex/config.toml", CODEX_HELD),
+    ] {
+        let rig = Rig::new();
+        let repo = rig.repo();
+        let agent = agent(&rig, name, script);
+        rig.swarm_in(&repo, &["spawn", "--name", "w", "--worktree", "--", &agent, "hello"]).ok();
+        rig.wait("w");
+        let said = rig.swarm_in(&repo, &["respawn", "w"]);
+        assert!(said.code == Some(0) && said.err.contains("are not those that were trusted"), "{said:?}");
+        rig.wait("w");
+        assert_eq!(held(&rig, arguments), [false, true], "{name}");
+        // In another worktree, nothing was written yet.
+        rig.swarm_in(&repo, &["spawn", "--name", "other", "--worktree", "--", &agent, "hello"]).ok();
+        rig.wait("other");
+        assert_eq!(held(&rig, arguments), [false, true, false], "{name}");
+    }
+}
+
+#[test]
+fn an_agent_starts_in_a_worktree_after_a_person_agreed_to_what_it_loads() {
+    let rig = Rig::new();
+    let repo = rig.repo();
+    let agent = agent(&rig, "claude", "true");
+    fs::write(repo.join(".mcp.json"), "{}").expect("written");
+    rig.git(&repo, &["add", ".mcp.json"]);
+    rig.git(&repo, &["commit", "-q", "-m", "servers"]);
+    let spawn = |flags: &[&str]| rig.swarm_in(&repo, &[&["spawn"], flags, &["--", &agent, "hello"]].concat());
+    let cause = format!(".mcp.json of {} is not trusted: it would execute 1 command", repo.display());
+    spawn(&["--name", "w", "--worktree"]).refused(1, &cause);
+    spawn(&["--name", "here"]).ok();
+    rig.wait("here");
+    rig.trust(&repo);
+    spawn(&["--name", "w", "--worktree"]).ok();
+    rig.wait("w");
+    assert_eq!(held(&rig, CLAUDE_HELD), [false, false]);
+    // The person changes the file in the checkout: a respawn asks, as the first start did.
+    fs::write(repo.join(".mcp.json"), "{\"mcpServers\": {}}").expect("written");
+    rig.swarm_in(&repo, &["respawn", "w"]).refused(1, &cause);
+}
+
+#[test]
+fn a_respawn_asks_about_commands_that_changed() {
+    let rig = Rig::new();
+    let repo = rig.repo();
+    let hook = |name: &str| format!("[worktree]\npost_create = 'touch {}'\n", rig.path(name).display());
+    set(&rig, &repo, &hook("agreed"));
+    rig.trust(&repo);
+    rig.swarm_in(&repo, &["spawn", "--name", "w", "--worktree", "--", "true"]).ok();
+    rig.wait("w");
+    set(&rig, &repo, &hook("pwned"));
+    // The worktree exists, so that its command is not executed.
+    rig.swarm_in(&repo, &["respawn", "w"]).ok();
+    rig.wait("w");
+    let (cause, hint) = refusal(&repo, "execute 1 command");
+    let said = rig.swarm(&["respawn", "w", "--clean-first"]).refused(1, &cause);
+    assert_eq!(said.err.lines().nth(1), Some(hint.as_str()));
+    let tree = rig.view("w")["worktree"]["path"].as_str().expect("a path").to_owned();
+    fs::remove_dir_all(&tree).expect("removed");
+    rig.swarm(&["respawn", "w"]).refused(1, &cause);
+    assert!(!Path::new(&tree).exists() && !rig.path("pwned").exists());
+    rig.trust(&repo);
+    rig.swarm(&["respawn", "w"]).ok();
+    assert!(Path::new(&tree).exists() && rig.path("pwned").exists());
+}
+
+#[test]
+fn a_recovery_asks_about_commands_of_which_nobody_was_ever_asked() {
+    let rig = Rig::new();
+    let repo = rig.repo();
+    rig.swarm_in(&repo, &["spawn", "--name", "w", "--worktree", "--", "sleep", "1000"]).ok();
+    let tree = rig.view("w")["worktree"]["path"].as_str().expect("a path").to_owned();
+    crate::recover::reboot(&rig);
+    set(&rig, &repo, &format!("[worktree]\npost_create = 'touch {}'\n", rig.path("pwned").display()));
+    // As if an earlier version, which asked nobody, had started the worker.
+    fs::remove_dir_all(rig.path("home/.config")).expect("removed");
+    fs::remove_dir_all(&tree).expect("removed");
+    let said = rig.swarm(&["recover", "--apply"]);
+    assert!(said.code == Some(1) && said.err.contains(&refusal(&repo, "execute 1 command").0), "{said:?}");
+    assert!(!Path::new(&tree).exists() && !rig.path("pwned").exists());
+    rig.trust(&repo);
+    rig.swarm(&["recover", "--apply", "--settle", "0s"]);
+    assert!(Path::new(&tree).exists() && rig.path("pwned").exists());
 }

@@ -6,6 +6,7 @@
 use std::collections::{HashMap, HashSet};
 use std::fmt::Write as _;
 
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use thiserror::Error;
 
@@ -13,7 +14,8 @@ use super::json::Json;
 use super::names::{edge_key, split_edge_key};
 
 /// Node of a workflow.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
 pub struct Node {
     pub id: String,
     pub role: String,
@@ -26,6 +28,14 @@ pub struct Node {
     /// AND join: the node starts once all predecessors have handed over. Otherwise one handoff
     /// suffices.
     pub await_all_inputs: bool,
+}
+
+/// Nodes and edges of a workflow when its flow started.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Start {
+    pub nodes: Vec<Node>,
+    pub edges: Vec<(String, String)>,
 }
 
 #[derive(Clone, Debug, Default)]
@@ -43,6 +53,14 @@ pub struct Graph {
     coming: Vec<Vec<usize>>,
     targets: HashMap<String, HashSet<String>>,
     by_key: HashMap<String, Key>,
+    altered: Altered,
+}
+
+/// Nodes and edges that the workflow did not have when the flow started, or not with this work.
+#[derive(Clone, Debug, Default)]
+struct Altered {
+    nodes: HashSet<String>,
+    edges: HashSet<(String, String)>,
 }
 
 #[derive(Clone, Debug)]
@@ -198,6 +216,50 @@ impl Graph {
         for node in &mut self.nodes {
             node.human_colab |= is_gate(&node.id);
         }
+    }
+
+    /// Returns the nodes and edges, to be compared with later versions of the workflow.
+    pub fn start(&self) -> Start {
+        Start { nodes: self.nodes.clone(), edges: self.owned_edges() }
+    }
+
+    /// Keeps a workflow that agents may have edited from leading around the approvals that it required at its start:
+    /// nodes and edges of the start remain, with their roles, approvals and joins. What was added, and nodes whose work
+    /// was changed, are [altered](Self::is_altered).
+    #[must_use]
+    pub fn held_to(self, start: &Start) -> Self {
+        let (mut nodes, mut edges) = (self.nodes.clone(), self.owned_edges());
+        let known: HashMap<&str, &Node> = start.nodes.iter().map(|node| (node.id.as_str(), node)).collect();
+        let mut altered = Altered::default();
+        for node in &mut nodes {
+            match known.get(node.id.as_str()) {
+                None => drop(altered.nodes.insert(node.id.clone())),
+                Some(before) => {
+                    if (&node.work, &node.required_readings) != (&before.work, &before.required_readings) {
+                        altered.nodes.insert(node.id.clone());
+                    }
+                    node.role.clone_from(&before.role);
+                    node.human_colab |= before.human_colab;
+                    node.await_all_inputs |= before.await_all_inputs;
+                }
+            }
+        }
+        nodes.extend(start.nodes.iter().filter(|node| self.node(&node.id).is_none()).cloned());
+        let before: HashSet<&(String, String)> = start.edges.iter().collect();
+        altered.edges.extend(edges.iter().filter(|edge| !before.contains(edge)).cloned());
+        edges.extend(start.edges.iter().filter(|(from, to)| !self.is_edge(from, to)).cloned());
+        Self { name: self.name, summary: self.summary, altered, ..Self::new(nodes, edges) }
+    }
+
+    /// Reports whether a handoff from one node to another uses something that the workflow did not have when the flow
+    /// started. Always false for a workflow that required no approval then.
+    pub fn is_altered(&self, from: &str, to: &str) -> bool {
+        let edge = |from: &str, to: &str| self.altered.edges.contains(&(from.to_owned(), to.to_owned()));
+        self.altered.nodes.contains(to) || edge(from, to) || edge(to, from)
+    }
+
+    fn owned_edges(&self) -> Vec<(String, String)> {
+        self.edges().map(|(from, to)| (from.to_owned(), to.to_owned())).collect()
     }
 
     pub(super) fn leaving(&self, id: &str) -> impl Iterator<Item = usize> + use<'_> {

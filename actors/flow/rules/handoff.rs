@@ -100,7 +100,9 @@ pub fn apply(
     }
     check_forward(flow, node, &forward)?;
     check_backward(flow, node, &backward)?;
-    if at.human_colab && !forward.is_empty() && approval == Approval::NotAsked {
+    let is_gated = at.human_colab && !forward.is_empty();
+    let is_altered = targets.iter().any(|target| graph.is_altered(node, &target.node));
+    if (is_gated || is_altered) && approval == Approval::NotAsked {
         stage(flow, at, targets);
         return Ok(Ended::Staged);
     }

@@ -278,3 +278,51 @@ fn the_record_keeps_its_name_and_adopts_an_unreserved_one() {
     let document = Json::from([("record", Json::from([("name", Json::from("Mine")), ("summary", Json::Null)]))]);
     assert_eq!(record(Some("Mine"), None).document(), document);
 }
+
+#[test]
+fn a_changed_workflow_does_not_lead_around_an_approval() {
+    let node = |id: &str, role: &str| Node { id: id.to_owned(), role: role.to_owned(), ..Node::default() };
+    let edges = |pairs: &[(&str, &str)]| -> Vec<(String, String)> {
+        pairs.iter().map(|(from, to)| ((*from).to_owned(), (*to).to_owned())).collect()
+    };
+    let line = [("owner-intake", "build"), ("build", "review"), ("review", "close"), ("build", "close")];
+    let mut nodes =
+        vec![node("owner-intake", "owner"), node("build", "dev"), node("review", "qa"), node("close", "owner")];
+    (nodes[2].human_colab, nodes[3].await_all_inputs) = (true, true);
+    let start = Graph::new(nodes.clone(), edges(&line)).start();
+    let unchanged = Graph::new(nodes.clone(), edges(&line)).held_to(&start);
+    assert_eq!(unchanged.start(), start);
+    assert!(line.iter().all(|(from, to)| !unchanged.is_altered(from, to)));
+
+    // Without the reviewer, its edges and the join; with a new node, an edge past the reviewer, and other roles.
+    let mut edited =
+        vec![node("owner-intake", "owner"), node("build", "owner"), node("new", "owner"), node("close", "dev")];
+    edited[1].work = vec!["other".to_owned()];
+    let held = Graph::new(
+        edited,
+        edges(&[
+            ("owner-intake", "build"),
+            ("build", "new"),
+            ("new", "close"),
+            ("owner-intake", "close"),
+            ("build", "close"),
+        ]),
+    )
+    .held_to(&start);
+    assert_eq!(held.node("review"), Some(&nodes[2]));
+    assert!(held.is_edge("build", "review") && held.is_edge("review", "close"));
+    assert_eq!(held.node("build").map(|node| node.role.as_str()), Some("dev"));
+    assert!(held.node("close").is_some_and(|node| node.role == "owner" && node.await_all_inputs));
+    for (from, to) in [("owner-intake", "close"), ("close", "owner-intake"), ("build", "new"), ("new", "close")] {
+        assert!(held.is_altered(from, to), "{from} {to}");
+    }
+    // The work of the builder was changed, that of the others was not.
+    assert!(held.is_altered("owner-intake", "build"));
+    assert!(!held.is_altered("build", "close") && !held.is_altered("build", "review"));
+
+    let mut flow = started();
+    let jump = finish(&mut flow, &held, "owner-intake", &to("close", "1.md"), |_| Artifact::File, OwnerRules::Strict);
+    assert_eq!(jump, Ok(Ended::Staged));
+    let approved = operator::approve(&mut flow, &held, "owner-intake", |_| Artifact::File);
+    assert!(matches!(approved, Ok(Ended::Handed(_))), "{approved:?}");
+}

@@ -13,6 +13,7 @@ use crate::cli::events;
 use crate::cli::render::{Clock, counted, ended_word, window};
 use crate::cli::tail::{From, Tail};
 use swarm_store::records::DiskRecords;
+use swarm_store::repositories::{self, Listed};
 use swarm_store::sessions::HEARTBEAT;
 use swarm_sys::paths::Paths;
 use swarm_sys::procfs;
@@ -208,10 +209,14 @@ fn of_surroundings(view: &WorkerView, evidence: &Evidence, paths: &Paths) -> Vec
     let mut facts = Vec::new();
     if let Some(tree) = &view.row.worktree {
         let path = Path::new(&tree.path);
-        let value = match swarm_store::repositories::branch_of(path).as_deref() {
+        // As git's record has it: the worktree's own `.git` file is the worker's to write.
+        let listed = repositories::worktrees_of(Path::new(&tree.base_repo)).unwrap_or_default();
+        let real = path.canonicalize().unwrap_or_else(|_| path.to_owned());
+        let value = match listed.into_iter().find(|one| one.path == real) {
             _ if !path.exists() => "missing".to_owned(),
-            Some(branch) => format!("on branch {branch}"),
-            None => "HEAD is detached".to_owned(),
+            Some(Listed { branch: Some(branch), .. }) => format!("on branch {branch}"),
+            Some(Listed { branch: None, .. }) => "HEAD is detached".to_owned(),
+            None => "not listed by git".to_owned(),
         };
         facts.push(Fact { what: "worktree", value, source: tree.path.clone(), age_ms: None });
     }

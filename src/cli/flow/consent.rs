@@ -72,7 +72,10 @@ pub fn waiting(open: &Open) -> Vec<Waiting> {
     for wait in flow.waits().filter(|wait| !answered.contains(&wait.node) && wait.reason != Reason::Consent.word()) {
         let staged = operator::staged(flow, wait.node).map(|targets| {
             let targets = targets.iter().map(|target| {
-                format!("hands over {} to {}", target.artifact.as_deref().unwrap_or("no artifact"), target.node)
+                let artifact = target.artifact.as_deref().unwrap_or("no artifact");
+                let is_altered = open.graph.is_altered(wait.node, &target.node);
+                let note = if is_altered { ": the workflow was changed here after the flow started" } else { "" };
+                format!("hands over {artifact} to {}{note}", target.node)
             });
             targets.collect::<Vec<_>>().join("\n")
         });

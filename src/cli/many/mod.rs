@@ -19,7 +19,7 @@ use super::caller;
 use super::error::Failure;
 use super::json;
 use super::screen::Screen;
-use super::trust::gate::Use;
+use super::trust::again::question;
 use super::{spawn, terminal};
 use crate::api::client;
 use swarm_store::views::load;
@@ -112,10 +112,10 @@ fn require_trust(entries: &[Entry], path: &Path, screen: &mut Screen) -> Result<
     let root = swarm_config::root_above(Path::new(&home));
     let Ok(sections) = swarm_config::load(root) else { return Ok(()) };
     let filled = entries.iter().filter_map(|entry| spawn::defaults::over(&entry.args, &sections).ok());
-    let mut used: Vec<&str> = filled.flat_map(|args| spawn::defaults::used_by(&args)).collect();
+    let mut used: Vec<&'static str> = filled.flat_map(|args| spawn::defaults::used_by(&args)).collect();
     used.sort_unstable();
     used.dedup();
-    Use::new(root, &used).require(screen).map(drop)
+    question(root, &used)?.require(screen).map(drop)
 }
 
 /// Checks what depends on this machine: names in use, missing commands and directories.

@@ -15,7 +15,7 @@ use crate::cli::args;
 use crate::cli::error::Failure;
 use crate::cli::render::escape;
 use crate::cli::screen::Screen;
-use crate::cli::trust::gate::Use;
+use crate::cli::trust::again;
 use crate::cli::{caller, json, spawn};
 use swarm_sys::paths::Paths;
 
@@ -40,7 +40,8 @@ pub fn run(args: &SpawnArgs, paths: &Paths, screen: &mut Screen) -> Result<u8, F
         return Err(no_repository(args, paths).into());
     }
     if plain.worktree {
-        Use::new(swarm_config::root_above(Path::new(&collected.caller.cwd)), &["worktree"]).require(screen)?;
+        let used: Vec<&str> = std::iter::once("worktree").chain(again::loads_of(&plain.command)).collect();
+        again::question(swarm_config::root_above(Path::new(&collected.caller.cwd)), &used)?.require(screen)?;
     }
     let log_limit = std::env::var("SWARM_LOG_MAX_BYTES").ok();
     let built = spawn::build(&plain, collected.caller, &paths.session(), log_limit.as_deref());

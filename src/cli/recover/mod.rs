@@ -19,6 +19,7 @@ use super::error::{Failure, unknown_worker};
 use super::json;
 use super::render::{escape, table};
 use super::screen::Screen;
+use super::trust::again;
 use super::watch;
 use crate::api::client;
 use swarm_store::views::{self, Registry};
@@ -195,6 +196,17 @@ impl Applied {
         for case in cases {
             let mut object = object(case);
             let before = lengths(&case.name, paths);
+            match case.spec.as_ref().map_or(Ok(()), |spec| again::require_once(spec, screen)) {
+                Ok(()) => {}
+                Err(Failure::Refused { refusal, .. }) => {
+                    screen.refusal(&refusal);
+                    self.code = 1;
+                    object.insert("error".to_owned(), json!(refusal.cause));
+                    self.objects.push(object);
+                    continue;
+                }
+                Err(failure) => return Err(failure),
+            }
             match recover(&case.name, paths, screen)? {
                 Answer::Spawned(spawned) => {
                     object.insert("started".to_owned(), Value::Object(spawned_object(&spawned)));

@@ -13,7 +13,6 @@ use swarm_model::run::words::{Line, Word};
 use swarm_model::{Refusal, RefusalKind, RunOrder};
 
 use super::args::AttachArgs;
-use super::begin::command_line;
 use super::live::Live;
 use super::plain::Plain;
 use crate::api::client;
@@ -25,6 +24,7 @@ use crate::cli::watch::{Changes, Interrupt, Until, wait_any};
 use swarm_store::runs::home::{Home, from_iso};
 use swarm_store::runs::{is_under_way, journal};
 use swarm_sys::paths::Paths;
+use swarm_sys::quoting::command_line;
 
 /// Exit code of an interrupted run, as a shell reports SIGINT.
 const INTERRUPTED: u8 = 130;

@@ -31,6 +31,7 @@ use swarm_store::runs::specs::{self, Spec};
 use swarm_store::runs::{is_under_way, journal, load_repaired, run_id, wire};
 use swarm_store::views::{Detail, Pick, load_where};
 use swarm_sys::paths::Paths;
+use swarm_sys::quoting::quoted;
 
 /// Maximum wait for the end of a run that is being stopped.
 const STOP_MAX: Duration = Duration::from_secs(30);
@@ -323,21 +324,6 @@ fn settings(verify: Option<&String>, root: &Path, home: &Home) -> MergeSettings 
     };
     let resolver = if has_resolver(root) { None } else { ours() };
     MergeSettings { verify: verify.cloned(), resolver, ..MergeSettings::default() }
-}
-
-/// Quotes a text as one word for `sh`.
-pub fn quoted(text: &str) -> String {
-    format!("'{}'", text.replace('\'', r"'\''"))
-}
-
-/// Returns a command line for `sh` with these words. Only words that need quotes have them.
-pub fn command_line<'a>(words: impl IntoIterator<Item = &'a str>) -> String {
-    let is_plain = |c: char| c.is_ascii_alphanumeric() || "-_./=:,+@%".contains(c);
-    let word = |word: &str| match !word.is_empty() && word.chars().all(is_plain) {
-        true => word.to_owned(),
-        false => quoted(word),
-    };
-    words.into_iter().map(word).collect::<Vec<_>>().join(" ")
 }
 
 /// Returns the prefix of worker names: the name of the directory.

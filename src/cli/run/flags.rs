@@ -8,10 +8,10 @@ use swarm_model::run::plan::Flags;
 use swarm_model::run::progress::{Mode, Verdict};
 
 use super::args::BeginArgs;
-use super::begin::quoted;
 use crate::cli::screen::Screen;
 use swarm_store::runs::home::Home;
 use swarm_store::runs::journal;
+use swarm_sys::quoting::quoted;
 
 /// Converts the arguments to the flags that are recorded in the plan.
 pub fn of(args: &BeginArgs) -> Flags {

@@ -11,7 +11,6 @@ mod plan;
 mod show;
 mod tidy;
 
-pub use self::begin::command_line;
 pub use self::jobs::file_of;
 
 use std::path::{Path, PathBuf};

@@ -7,7 +7,6 @@ use swarm_model::run::worker_name;
 use swarm_model::{Refusal, RefusalKind};
 
 use super::args::Plain;
-use super::begin::command_line;
 use crate::cli::diff::left_out as left_out_words;
 use crate::cli::error::Failure;
 use crate::cli::json;
@@ -15,6 +14,7 @@ use crate::cli::render::{escape, table};
 use crate::cli::screen::Screen;
 use swarm_store::runs::home::{Home, iso};
 use swarm_store::runs::{journal, order, wire};
+use swarm_sys::quoting::command_line;
 
 pub fn status(args: &Plain, screen: &mut Screen) -> Result<u8, Failure> {
     let home = super::home(args.home.as_deref())?;

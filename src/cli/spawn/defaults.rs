@@ -7,7 +7,7 @@ use swarm_model::{Limits, Refusal, RefusalKind, RestartPolicy};
 use crate::cli::args::{LimitFlags, Restart, SpawnArgs};
 use crate::cli::error::Failure;
 use crate::cli::screen::Screen;
-use crate::cli::trust::gate::Use;
+use crate::cli::trust::again::{self, question};
 use swarm_config::{self, Sections};
 use swarm_sys::duration;
 
@@ -18,16 +18,18 @@ pub fn filled(args: &SpawnArgs, screen: &mut Screen) -> Result<SpawnArgs, Failur
     let root = swarm_config::root_above(&cwd);
     let read = || over(args, &swarm_config::load(root).map_err(wrong)?).map_err(wrong);
     let args = read()?;
-    match Use::new(root, &used_by(&args)).require(screen)? {
+    match question(root, &used_by(&args))?.require(screen)? {
         true => Ok(read()?),
         false => Ok(args),
     }
 }
 
-/// Returns the sections of the configuration whose commands and variables the worker gets.
+/// Returns the sections whose commands and variables the worker gets: of the configuration, and of the files that its
+/// agent loads from the new worktree. Without a worktree, an agent runs where it was typed, as in a shell.
 pub fn used_by(args: &SpawnArgs) -> Vec<&'static str> {
     let used = [("spawn", true), ("worktree", args.worktree), ("merge", args.merge)];
-    used.into_iter().filter(|(_, is_used)| *is_used).map(|(section, _)| section).collect()
+    let used = used.into_iter().filter(|(_, is_used)| *is_used).map(|(section, _)| section);
+    used.chain(again::loads_of(&args.command).filter(|_| args.worktree)).collect()
 }
 
 /// Returns the limits for a worker in its own window: as typed, else as configured.

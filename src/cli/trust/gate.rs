@@ -10,9 +10,9 @@ use swarm_model::{Refusal, RefusalKind};
 use super::inside;
 use crate::cli::error::Failure;
 use crate::cli::render::{counted, escape};
-use crate::cli::run::command_line;
 use crate::cli::screen::Screen;
 use swarm_sys::clock::wall_ms;
+use swarm_sys::quoting::command_line;
 
 /// Section that only the verb itself reads. The others are read by the supervisor as well, perhaps much later.
 const READ_ONCE: &str = "spawn";
@@ -75,6 +75,18 @@ impl<'a> Use<'a> {
             screen.warning(&format!("{cause}; changes of {} are not noticed", swarm_config::FILE));
         }
         Ok(false)
+    }
+
+    /// Does what [`Use::require`] does for the sections about which nobody was ever asked. For the others, what a
+    /// person agreed to is in force.
+    ///
+    /// # Errors
+    /// Fails as [`Use::require`] does.
+    pub fn require_once(mut self, screen: &mut Screen) -> Result<(), Failure> {
+        let (Some(root), Some(path)) = (self.root, trust::book_path()) else { return self.require(screen).map(drop) };
+        let agreed = trust::recorded(&path, root).map_err(unreadable)?;
+        self.sections.retain(|section| !agreed.as_ref().is_some_and(|known| known.sections.contains_key(*section)));
+        if self.sections.is_empty() { Ok(()) } else { self.require(screen).map(drop) }
     }
 }
 

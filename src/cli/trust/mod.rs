@@ -1,6 +1,7 @@
 //! `swarm trust`: agrees to what a repository's files execute, set or permit. Other verbs that start something ask the
 //! same question for what they use ([`gate`]).
 
+pub mod again;
 pub mod args;
 pub mod gate;
 mod inside;

@@ -65,6 +65,11 @@ impl Book {
     }
 }
 
+/// Returns the path of the book of somebody with these values of `XDG_CONFIG_HOME` and `HOME`.
+pub fn book_path_in(xdg: Option<PathBuf>, home: Option<PathBuf>) -> Option<PathBuf> {
+    file::user_path_in(xdg, home).map(|path| path.with_file_name(FILE))
+}
+
 /// Returns the path of the book; `None` if neither `XDG_CONFIG_HOME` nor `HOME` is set.
 pub fn book_path() -> Option<PathBuf> {
     file::user_path().map(|path| path.with_file_name(FILE))

@@ -22,7 +22,7 @@ use toml::{Table, Value};
 
 use super::{Owner, keys, layer};
 
-pub use self::book::{Agreed, Book, agree, book_path, recorded, revoke, settle, user_book};
+pub use self::book::{Agreed, Book, agree, book_path, book_path_in, recorded, revoke, settle, user_book};
 pub use self::place::{Project, root_of, shown};
 
 /// Section of entries about `claude`: files that it loads from a repository.
@@ -36,11 +36,12 @@ pub const SETTINGS: [&str; 5] = ["agents", "flow", "merge", "spawn", "worktree"]
 
 /// Files that an agent loads from a repository, with the section of their entries. They define hooks, servers that the
 /// agent starts, and variables.
-pub const AGENT_FILES: [(&str, &str); 4] = [
+pub const AGENT_FILES: [(&str, &str); 5] = [
     (CLAUDE, ".claude/settings.json"),
     (CLAUDE, ".claude/settings.local.json"),
     (CLAUDE, ".mcp.json"),
     (CODEX, ".codex/config.toml"),
+    (CODEX, ".codex/hooks.json"),
 ];
 
 /// What an entry does.
@@ -140,7 +141,15 @@ pub fn agent_files(root: &Path, sections: &[&str]) -> Result<Vec<Entry>, String>
 /// # Errors
 /// Fails if the files or the book cannot be read.
 pub fn loads_as_agreed(root: &Path, dir: &Path, section: &str) -> Result<bool, String> {
-    let agreed = user_book().map(|book| recorded(&book, root)).transpose()?.flatten();
+    user_book().map_or(Ok(true), |book| loads_as_agreed_in(&book, root, dir, section))
+}
+
+/// Like [`loads_as_agreed`], with this book.
+///
+/// # Errors
+/// Fails as [`loads_as_agreed`] does.
+pub fn loads_as_agreed_in(book: &Path, root: &Path, dir: &Path, section: &str) -> Result<bool, String> {
+    let agreed = recorded(book, root)?;
     if !agreed.as_ref().is_some_and(|agreed| agreed.sections.contains_key(section)) {
         return Ok(true);
     }

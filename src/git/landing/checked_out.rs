@@ -48,6 +48,7 @@ pub(crate) fn holders_of_base(workspace: &Workspace) -> Result<Result<Vec<Holder
 /// Reports whether the directory belongs to this repository according to its `.git` or to
 /// `core.worktree`. With `git init --separate-git-dir`, it may belong to it according to neither.
 fn leads_back(repo: &git2::Repository, tree: &Path, common: &Path) -> bool {
+    // Compared with the common directory only; no git follows it.
     let dot_git = match admin::link_of(tree) {
         Ok(Some(linked)) => linked,
         _ => tree.join(".git"),
@@ -69,8 +70,9 @@ fn holders_by_command(workspace: &Workspace) -> Result<Vec<Holder>, Fault> {
     {
         let tree = PathBuf::from(&worktree.path);
         if tree.try_exists().map_err(Fault::at(&tree))? {
-            let git_dir = workspace.cli.read(&tree).args(["rev-parse", "--absolute-git-dir"]).line()?;
-            holders.push((tree, PathBuf::from(git_dir)));
+            // By record: the `.git` file of a linked worktree can be an agent's.
+            let entry = admin::entry_of(&workspace.common, &tree).map_err(Fault::at(&tree))?;
+            holders.push((tree, entry.unwrap_or_else(|| workspace.common.clone())));
         }
     }
     Ok(holders)

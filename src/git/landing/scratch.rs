@@ -48,12 +48,11 @@ pub(crate) fn prepare(workspace: &Workspace, name: &str, commit: &str, leftovers
     if dir.exists() {
         run::end_leftovers(&dir)?;
     }
-    let link = || admin::link_of(&dir).map_err(Fault::at(&dir));
-    let entry = match link()?.filter(|entry| is_ours(workspace, entry)) {
+    let entry = match recorded(workspace, &dir)? {
         Some(entry) => entry,
         None => {
             make(workspace, &dir, commit)?;
-            let made = link()?.filter(|entry| is_ours(workspace, entry));
+            let made = recorded(workspace, &dir)?;
             made.ok_or_else(|| Fault::new(format!("git created no worktree at {}", dir.display())))?
         }
     };
@@ -101,19 +100,19 @@ pub(crate) fn free_space(workspace: &Workspace, name: &str) {
     if !reserve::is_short(&workspace.own) {
         return;
     }
-    if let Ok(Some(entry)) = admin::link_of(&dir)
-        && is_ours(workspace, &entry)
-    {
+    if let Ok(Some(entry)) = recorded(workspace, &dir) {
         let _ = Scratch { dir, entry }.write(workspace).args(["clean", "-ffdqx"]).run();
     }
 }
 
-/// Reports whether an entry belongs to this repository. A verification may have written
-/// anything into its directory, including `.git`.
-fn is_ours(workspace: &Workspace, entry: &Path) -> bool {
-    let real = |path: &Path| path.canonicalize().ok();
-    let above = real(entry).and_then(|entry| entry.parent().map(Path::to_owned));
-    above.is_some() && above == real(&workspace.common.join("worktrees")) && entry.join("HEAD").exists()
+/// Returns the record of a scratch worktree, if its `.git` file leads to it. A verification may have written anything
+/// into the directory, also a `.git` file with the record of somebody else's worktree.
+fn recorded(workspace: &Workspace, dir: &Path) -> Result<Option<PathBuf>, Fault> {
+    let Some(entry) = admin::entry_of(&workspace.common, dir).map_err(Fault::at(dir))? else { return Ok(None) };
+    let link = admin::link_of(dir).map_err(Fault::at(dir))?;
+    let is_same = link.is_some_and(|link| admin::resolved(&link) == admin::resolved(&entry));
+    let is_dir = fs::symlink_metadata(dir).is_ok_and(|meta| meta.is_dir());
+    Ok(Some(entry).filter(|entry| is_same && is_dir && entry.join("HEAD").exists()))
 }
 
 fn make(workspace: &Workspace, dir: &Path, commit: &str) -> Result<(), Fault> {

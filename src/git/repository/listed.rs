@@ -26,12 +26,6 @@ pub fn worktrees_of(repo: &Path) -> io::Result<Vec<Listed>> {
     Ok(listed.collect())
 }
 
-/// Returns the branch that a worktree is on, or `None` if HEAD is detached or unreadable.
-pub fn branch_of(tree: &Path) -> Option<String> {
-    let git_dir = admin::link_of(tree).ok().flatten().unwrap_or_else(|| tree.join(".git"));
-    branch_in(&git_dir)
-}
-
 /// Reads the branch from `HEAD`. With reftable that file names `.invalid`, which yields `None`.
 fn branch_in(git_dir: &Path) -> Option<String> {
     let head = fs::read_to_string(git_dir.join("HEAD")).ok()?;

@@ -16,7 +16,9 @@ pub(crate) mod site;
 pub(crate) mod stale;
 pub(crate) mod version;
 
-pub use listed::{Listed, branch_of, default_dir, main_tree, worktrees_of};
-pub use query::{branch_tip, common_dir, contains, has_branch, is_branch_name, is_usable, lines, remove_landed_branch};
+pub use listed::{Listed, default_dir, main_tree, worktrees_of};
+pub use query::{
+    branch_tip, common_dir, contains, has_branch, is_branch_name, is_usable, lines, lines_in, remove_landed_branch,
+};
 pub use site::{Site, exclude, root, site};
 pub use stale::{remove_stale_lock, stale_locks};

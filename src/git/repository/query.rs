@@ -8,11 +8,24 @@ use swarm_model::Caller;
 use super::cli::Cli;
 use super::fault::{CliError, Fault};
 use super::{objects, parse, version};
+use crate::worktrees::identity;
 
-/// Runs git in `dir` and returns its output by lines, or `None` if it fails or takes over 10 s.
+/// Limit of the questions of [`lines`] and [`lines_in`].
+const ANSWER_MAX: Duration = Duration::from_secs(10);
+
+/// Runs git in `dir` and returns its output by lines, or `None` if it fails or takes over 10 s. git discovers the
+/// repository: `dir` must be the user's own, not a worktree of an agent.
 pub fn lines(dir: &Path, words: &[&str], caller: &Caller) -> Option<Vec<String>> {
-    const ANSWER_MAX: Duration = Duration::from_secs(10);
     let said = Cli::new(caller).ok()?.read(dir).args(words).limit(ANSWER_MAX).run().ok()?;
+    Some(String::from_utf8_lossy(&said).lines().map(str::to_owned).collect())
+}
+
+/// Runs git in a worktree of `base_repo`, in which an agent may have written anything, and returns its output by lines.
+/// `None` if `tree` is not that worktree, or if git fails or takes over 10 s.
+pub fn lines_in(tree: &Path, base_repo: &Path, words: &[&str], caller: &Caller) -> Option<Vec<String>> {
+    let cli = Cli::new(caller).ok()?;
+    let place = identity::open(&cli, tree, base_repo).ok()??;
+    let said = place.call(cli.read(tree)).args(words).limit(ANSWER_MAX).run().ok()?;
     Some(String::from_utf8_lossy(&said).lines().map(str::to_owned).collect())
 }
 

@@ -19,14 +19,8 @@ struct Head<'a> {
     branch: Option<String>,
 }
 
-/// Fails unless HEAD of `tree` is the branch `recorded`, or is detached at a commit that contains the tip of that
-/// branch.
-pub(crate) fn check_branch(cli: &Cli, tree: &Path, recorded: &str) -> Result<(), Fault> {
-    let (commit, branch) = (objects::commit(cli, tree, "HEAD")?, objects::head_ref(cli, tree)?);
-    check(&Head { cli, repo: tree, tree, commit, branch }, recorded)
-}
-
-/// Does the same as [`check_branch`] for a worktree of `repo` whose identity is known.
+/// Fails unless HEAD of a worktree of `repo`, whose identity is known, is the branch `recorded`, or is detached at a
+/// commit that contains the tip of that branch.
 pub(crate) fn check_place(cli: &Cli, repo: &Path, place: &Place, recorded: &str) -> Result<(), Fault> {
     let (commit, branch) = (place.head.clone(), place.branch.clone());
     check(&Head { cli, repo, tree: &place.tree, commit, branch }, recorded)

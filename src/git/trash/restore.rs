@@ -87,10 +87,11 @@ fn restore_locked(cli: &Cli, common: &Path, save: &Save, request: &RestoreReques
     let _turn = lock::acquire(common, Duration::from_millis(LOCK_WAIT_MS_MAX))?;
     clear_killed(common)?;
     let target = target(save, request)?;
-    if let Some(entry) = admin::link_of(&target).ok().flatten()
+    if let Some(entry) = admin::entry_of(common, &target).map_err(Fault::at(&target))?
+        && admin::link_of(&target).ok().flatten().is_some_and(|link| admin::resolved(&link) == admin::resolved(&entry))
         && fs::read_to_string(entry.join(RESTORED)).is_ok_and(|from| from.trim_end() == save.reference)
     {
-        let head = objects::head_ref(cli, &target)?;
+        let head = objects::head_ref(cli, &entry)?;
         let note = "the save was already restored".to_owned();
         return finish(
             cli,
@@ -157,7 +158,7 @@ fn finish(
 fn copy_ignored(cli: &Cli, common: &Path, tree: &Path) -> Result<(), Fault> {
     let Some(base) = admin::checkout_of(common) else { return Ok(()) };
     let settings = crate::worktrees::settings::worktree(base)?;
-    let Some(record) = admin::link_of(tree).map_err(Fault::at(tree))? else { return Ok(()) };
+    let Some(record) = admin::entry_of(common, tree).map_err(Fault::at(tree))? else { return Ok(()) };
     copies::copy_ignored(cli, base, tree, &record, &settings)?;
     copies::link_ignored(cli, base, tree, &settings)
 }
@@ -233,7 +234,7 @@ fn build(cli: &Cli, common: &Path, save: &Save, hidden: &Path, choice: &BranchCh
         cli.write(common).for_user().args(["-c", "worktree.useRelativePaths=false", "worktree", "add", "--quiet"]);
     let add = add.args(["--no-checkout", "--detach", "--lock", "--reason", REASON, "--"]).arg(hidden);
     add.arg(start).run()?;
-    let entry = admin::link_of(hidden).map_err(Fault::at(hidden))?;
+    let entry = admin::entry_of(common, hidden).map_err(Fault::at(hidden))?;
     let entry = entry.ok_or_else(|| Fault::new(format!("git created no worktree at {}", hidden.display())))?;
     let mut place =
         Place { git_dir: entry, tree: hidden.to_owned(), head: save.head.clone(), branch: None, is_whole: true };
@@ -423,7 +424,7 @@ fn clear_killed(common: &Path) -> Result<(), Fault> {
         };
         if is_hidden(&tree) {
             clear(common, &tree)?;
-        } else if admin::link_of(&tree)
+        } else if admin::link_of(&tree) // Compared with the record only.
             .ok()
             .flatten()
             .is_some_and(|link| admin::resolved(&link) == admin::resolved(&entry))

@@ -133,6 +133,7 @@ fn foreign_repositories(cli: &Cli, place: &Place) -> Result<Vec<Change>, Fault> 
         if fs::symlink_metadata(dir.join(".git")).is_err_and(|error| error.kind() == std::io::ErrorKind::NotFound) {
             continue;
         }
+        // Compared with the worktree's own submodules only; no git follows it.
         let link = admin::link_of(&dir).map_err(Fault::at(&dir))?;
         if !link.is_some_and(|link| admin::resolved(&link).starts_with(&modules)) {
             found.push(Change { staged: b'?', unstaged: b'?', path: [&path[..], b"/"].concat() });

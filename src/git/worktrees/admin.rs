@@ -40,7 +40,8 @@ pub(crate) fn common_dir(toplevel: &Path) -> io::Result<PathBuf> {
 }
 
 /// Returns the target of the `.git` file of a worktree, or `None` if `.git` is anything else or
-/// does not exist. Whoever can write to the worktree chooses the target; see `identity`.
+/// does not exist. Whoever can write to the worktree chooses the target: it is compared with the record, and no git
+/// follows it. See `identity`.
 pub(crate) fn link_of(tree: &Path) -> io::Result<Option<PathBuf>> {
     let dot_git = tree.join(".git");
     // The file is an agent's to replace: no link is followed, and a pipe does not block.

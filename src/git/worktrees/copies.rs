@@ -46,7 +46,13 @@ pub(crate) fn copy_ignored(
         return Ok(());
     }
     // A file that the worktree's own commit does not ignore would look like work there.
-    let call = cli.read(tree).args(["check-ignore", "-z", "--stdin", "--no-index"]);
+    let named = |option: &str, path: &Path| {
+        let mut word = std::ffi::OsString::from(option);
+        word.push(path);
+        word
+    };
+    let call = cli.read(tree).args([named("--git-dir=", record), named("--work-tree=", tree)]);
+    let call = call.args(["check-ignore", "-z", "--stdin", "--no-index"]);
     let known = raw::output_with_input_for(call, record, &wanted.join(&0), &[0, 1])?;
     let mut copied = Vec::new();
     for path in known.split(|byte| *byte == 0).filter(|path| !path.is_empty()) {

@@ -1,6 +1,6 @@
 use std::os::unix::fs::symlink;
 
-use swarm_model::{BaseRef, RowWorktree};
+use swarm_model::{BaseRef, RowWorktree, WorktreeRequest};
 
 use super::*;
 use crate::fixture::{Fixture, text};
@@ -146,4 +146,35 @@ fn replaced_objects_are_not_seen() {
     let named = cli.read(&fix.repo).args(["rev-parse", "HEAD^{tree}"]).line().unwrap();
     assert_eq!(named, tree, "libgit2 sees the same");
     assert_eq!(objects::commit(&cli, &fix.repo, "HEAD").unwrap(), Some(second));
+}
+
+#[test]
+fn a_worktree_from_a_worktree_belongs_to_the_repository_of_the_first() {
+    let fix = Fixture::new();
+    let (plan, tree) = fix.made("w");
+    let trees = vec![(plan.path.clone(), plan.base_repo.clone())];
+    let asked = WorktreeRequest { cwd: plan.path.clone(), trees, ..fix.asked() };
+    fix.at(&tree, &["commit", "-q", "--allow-empty", "-m", "ahead"]);
+    let second = fix.plan_of("second", &asked).unwrap();
+    assert_eq!(second.base_repo, plan.base_repo);
+    assert_eq!(second.path, format!("{}-worktrees/second", plan.path));
+    assert_eq!(second.base.branch.as_deref(), Some("w"));
+    fix.make(&second).unwrap();
+    // The first agent replaces its `.git` file: the second worktree is none the worse for it.
+    fs::write(tree.join(".git"), "gitdir: /nowhere\n").unwrap();
+    assert!(verified(Path::new(&second.path), Path::new(&second.base_repo)).unwrap().is_some());
+    fix.undo(&second).unwrap();
+    // A repository that the first agent made.
+    fs::remove_file(tree.join(".git")).unwrap();
+    fix.at(&tree, &["init", "-q"]);
+    fix.at(&tree, &["commit", "-q", "--allow-empty", "-m", "own"]);
+    let (cause, _) = fix.refusal("third", &asked);
+    assert!(cause.contains("is not the .git file of a worktree"), "{cause}");
+    let inner = tree.join("inner");
+    fix.at(&tree, &["init", "-q", "inner"]);
+    fix.at(&inner, &["commit", "-q", "--allow-empty", "-m", "own"]);
+    let asked = WorktreeRequest { cwd: inner.to_str().unwrap().to_owned(), ..asked };
+    let (cause, remedy) = fix.refusal("fourth", &asked);
+    assert!(cause.ends_with("lies within the worktree of a worker"), "{cause}");
+    assert_eq!(remedy, Some(format!("run the command in {}", plan.base_repo)));
 }

@@ -22,7 +22,9 @@ pub(crate) fn make(cli: &Cli, plan: &WorktreePlan, home: Option<&Home>) -> Resul
     }
     let made = make_tree(cli, plan)?;
     if let Some(home) = home {
-        owner::record_owner(Path::new(&plan.path), &home.state_dir);
+        let repo = Path::new(&plan.base_repo);
+        let common = admin::common_dir(repo).map_err(Fault::at(repo))?;
+        owner::record_owner(&common, Path::new(&plan.path), &home.state_dir);
     }
     // Done without the lock, because a command of the user may take long.
     let set_up = setup::set_up(cli, plan, home).and_then(|done| {

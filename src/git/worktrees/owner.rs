@@ -14,23 +14,24 @@ const MARK: &str = "swarm-made";
 const AGE_MIN: Duration = Duration::from_secs(1800);
 
 /// Records the owner of a worktree. A worktree without this record is never removed unasked.
-pub(crate) fn record_owner(tree: &Path, state_dir: &Path) {
-    if let Ok(Some(entry)) = admin::link_of(tree) {
+pub(crate) fn record_owner(common: &Path, tree: &Path, state_dir: &Path) {
+    if let Ok(Some(entry)) = admin::entry_of(common, tree) {
         let _ = fs::write(entry.join(MARK), state_dir.as_os_str().as_encoded_bytes());
     }
 }
 
 /// Returns the state directory that created the worktree, and the age of that record.
-fn read_owner(tree: &Path) -> Option<(PathBuf, Duration)> {
-    let mark = admin::link_of(tree).ok()??.join(MARK);
+fn read_owner(tree: &Path, base_repo: &Path) -> Option<(PathBuf, Duration)> {
+    let common = admin::common_dir(base_repo).ok()?;
+    let mark = admin::entry_of(&common, tree).ok()??.join(MARK);
     let age = SystemTime::now().duration_since(fs::metadata(&mark).ok()?.modified().ok()?).ok()?;
     Some((PathBuf::from(fs::read_to_string(&mark).ok()?), age))
 }
 
 /// Reports whether a worktree was certainly created for this state directory, by a start that
 /// ended long ago, and no process runs in it.
-pub fn is_abandoned_by(tree: &Path, state_dir: &Path) -> bool {
+pub fn is_abandoned_by(tree: &Path, base_repo: &Path, state_dir: &Path) -> bool {
     let is_here = |maker: &Path| admin::resolved(maker) == admin::resolved(state_dir);
     let is_ours = |(maker, age): (PathBuf, Duration)| is_here(&maker) && age >= AGE_MIN;
-    read_owner(tree).is_some_and(is_ours) && !holders::is_any_process_in(tree)
+    read_owner(tree, base_repo).is_some_and(is_ours) && !holders::is_any_process_in(tree)
 }

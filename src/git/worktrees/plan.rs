@@ -34,20 +34,35 @@ pub(crate) fn plan(cli: &Cli, name: &str, asked: &WorktreeRequest, caller: &Call
     let toplevel = toplevel.canonicalize().map_err(Fault::at(toplevel))?;
     let base = base(&toplevel, asked, &facts)?;
     let path = path(&toplevel, name, asked)?;
+    let base_repo = anchor(&toplevel, &asked.trees)?;
     let makes_branch = check_branch(branch, asked, &base, &facts)?;
     let mut plan = WorktreePlan {
         path: utf8(&path)?,
         branch: branch.to_owned(),
-        base_repo: utf8(&toplevel)?,
+        base_repo: utf8(&base_repo)?,
         base,
         makes_branch,
         makes_tree: true,
     };
-    settle_tree(cli, &toplevel, &path, &mut plan)?;
+    settle_tree(cli, &base_repo, &path, &mut plan)?;
     if plan.makes_tree {
-        usage::check_quota(&toplevel)?;
+        usage::check_quota(&base_repo)?;
     }
     Ok(plan)
+}
+
+/// Returns the repository of a worktree that starts from `toplevel`. An agent can write the `.git` of its worktree: if
+/// `toplevel` is the worktree of a worker, that worker's own repository is returned.
+fn anchor(toplevel: &Path, trees: &[(String, String)]) -> Result<PathBuf, Fault> {
+    let around = trees.iter().filter(|(tree, _)| toplevel.starts_with(tree)).max_by_key(|(tree, _)| tree.len());
+    let Some((tree, base_repo)) = around else { return Ok(toplevel.to_owned()) };
+    let base_repo = Path::new(base_repo);
+    if toplevel != Path::new(tree) {
+        let cause = format!("the repository {} lies within the worktree of a worker", toplevel.display());
+        return Err(Fault::new(cause).remedy(format!("run the command in {}", base_repo.display())));
+    }
+    identity::verified(toplevel, base_repo)?;
+    base_repo.canonicalize().map_err(Fault::at(base_repo))
 }
 
 fn base(toplevel: &Path, asked: &WorktreeRequest, facts: &Facts) -> Result<BaseRef, Fault> {

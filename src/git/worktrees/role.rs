@@ -1,18 +1,19 @@
 //! The worktree of a flow role: merges commits that other roles handed over, and commits the
-//! role's own work. Runs the user's git without hooks.
+//! role's own work. Runs the user's git without hooks. Agents can write to the worktree, also to its
+//! `.git` file: each call checks it against the record first, and git is pointed at both.
 
 use std::fs;
-use std::io::{Seek as _, Write as _};
 use std::path::{Path, PathBuf};
 
 use git2::{Oid, Repository, RepositoryState, StatusOptions};
 use swarm_model::{Caller, Refusal, RefusalKind};
 
-use super::{admin, generated, identity, topic};
-use crate::repository::cli::Cli;
+use super::{generated, identity, topic};
+use crate::repository::cli::{Call, Cli};
 use crate::repository::fault::Fault;
 use crate::repository::{holders, objects, recorded};
-use crate::trash::save;
+use crate::trash::raw;
+use crate::trash::save::Place;
 
 /// Outcome of a merge.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -33,11 +34,42 @@ pub fn verify(dir: &Path, base_repo: &Path) -> Result<(), Refusal> {
 /// Marker file that exists during a merge. If it is found later, git was killed in the middle.
 const MERGE_MARKER: &str = "swarm-taking";
 
-/// Worktree of a role, and the branch that was recorded for it.
+/// Worktree of a role, its repository, and the branch that was recorded for it.
 #[derive(Clone, Copy, Debug)]
 pub struct RoleTree<'a> {
     pub dir: &'a Path,
+    pub base_repo: &'a Path,
     pub branch: &'a str,
+}
+
+/// git in a worktree whose identity is known.
+struct Git {
+    cli: Cli,
+    place: Place,
+}
+
+impl Git {
+    /// Fails if the worktree is not the recorded one, or has another branch checked out.
+    fn open(tree: RoleTree<'_>, caller: &Caller) -> Result<Self, Fault> {
+        let cli = Cli::new(caller)?;
+        let place = identity::open(&cli, tree.dir, tree.base_repo)?;
+        let place = place.ok_or_else(|| Fault::new(format!("{} is empty", tree.dir.display())))?;
+        recorded::check_place(&cli, tree.base_repo, &place, tree.branch)?;
+        Ok(Self { cli, place })
+    }
+
+    fn read(&self) -> Call<'_> {
+        self.place.call(self.cli.read(&self.place.tree))
+    }
+
+    fn write(&self) -> Call<'_> {
+        self.place.call(self.cli.write(&self.place.tree))
+    }
+
+    fn head(&self) -> Result<String, Fault> {
+        let head = objects::commit(&self.cli, &self.place.git_dir, "HEAD")?;
+        head.ok_or_else(|| Fault::new(format!("{} has no commit", self.place.tree.display())))
+    }
 }
 
 /// Merges a commit into the worktree. Commits uncommitted work first, so that a git
@@ -46,23 +78,22 @@ pub struct RoleTree<'a> {
 /// # Errors
 /// Returns why the merge cannot start.
 pub fn merge_handoff(tree: RoleTree<'_>, commit: &str, from: &str, caller: &Caller) -> Result<MergeOutcome, Refusal> {
-    let cli = Cli::new(caller).map_err(|error| refusal(error.into()))?;
-    let dir = tree.dir;
-    recorded::check_branch(&cli, dir, tree.branch).map_err(refusal)?;
-    let marker = marker_path(dir).map_err(refusal)?;
-    roll_back(&cli, dir, &marker).map_err(refusal)?;
-    if has(dir, commit) {
+    let git = Git::open(tree, caller).map_err(refusal)?;
+    let (dir, git_dir) = (tree.dir, &git.place.git_dir);
+    let marker = git_dir.join(MERGE_MARKER);
+    roll_back(&git, &marker).map_err(refusal)?;
+    if has(git_dir, commit) {
         return Ok(MergeOutcome::Merged);
     }
     // A merge that an earlier turn started and the role has to resolve.
-    if merge_head(dir).as_deref() == Some(commit) {
-        let files = unmerged(&cli, dir).map_err(refusal)?;
+    if merge_head(git_dir).as_deref() == Some(commit) {
+        let files = unmerged(&git).map_err(refusal)?;
         if files.iter().any(|file| has_conflict_markers(&dir.join(file))) {
             return Ok(MergeOutcome::Conflict(files));
         }
     }
     commit_work(tree, "Commit work in progress", caller)?;
-    if has(dir, commit) {
+    if has(git_dir, commit) {
         return Ok(MergeOutcome::Merged);
     }
     let outcome = || -> Result<MergeOutcome, Fault> {
@@ -70,10 +101,10 @@ pub fn merge_handoff(tree: RoleTree<'_>, commit: &str, from: &str, caller: &Call
         let message = format!("Merge the handoff of {from}");
         // The user's settings for merges are meant for merges by hand.
         let own = ["--ff", "--commit", "--no-squash", "--no-verify-signatures", "--no-autostash", "--no-signoff"];
-        let call = cli.write(dir).args(["merge", "--quiet", "--no-gpg-sign"]).args(own);
+        let call = git.write().args(["merge", "--quiet", "--no-gpg-sign"]).args(own);
         let merged = call.args(["-m", &message, commit]).run();
         let Err(error) = merged else { return Ok(MergeOutcome::Merged) };
-        let files = unmerged(&cli, dir)?;
+        let files = unmerged(&git)?;
         if files.is_empty() { Err(error.into()) } else { Ok(MergeOutcome::Conflict(files)) }
     };
     let outcome = outcome();
@@ -83,26 +114,22 @@ pub fn merge_handoff(tree: RoleTree<'_>, commit: &str, from: &str, caller: &Call
     }
 }
 
-fn marker_path(dir: &Path) -> Result<PathBuf, Fault> {
-    let entry = admin::link_of(dir).map_err(Fault::at(dir))?;
-    Ok(entry.unwrap_or_else(|| dir.join(".git")).join(MERGE_MARKER))
-}
-
 /// Rolls back a merge whose git was killed. All other work was committed before the merge.
-fn roll_back(cli: &Cli, dir: &Path, marker: &Path) -> Result<(), Fault> {
+fn roll_back(git: &Git, marker: &Path) -> Result<(), Fault> {
     let commit = match fs::read_to_string(marker) {
         Ok(commit) => commit,
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(()),
         Err(error) => return Err(Fault::at(marker)(error)),
     };
     // The marker is empty if it was written only in part, before the merge started.
-    if !commit.is_empty() && !has(dir, &commit) {
-        cli.write(dir).args(["reset", "--hard", "--quiet"]).run()?;
+    if !commit.is_empty() && !has(&git.place.git_dir, &commit) {
+        git.write().args(["reset", "--hard", "--quiet"]).run()?;
         let added = ["diff", "--name-only", "--diff-filter=A", "--no-renames", "--no-ext-diff", "-z", "HEAD", &commit];
-        for path in fields(&cli.read(dir).args(added).run()?) {
-            match fs::remove_file(dir.join(&path)) {
+        for path in fields(&git.read().args(added).run()?) {
+            let path = git.place.tree.join(&path);
+            match fs::remove_file(&path) {
                 Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
-                    return Err(Fault::at(&dir.join(&path))(error));
+                    return Err(Fault::at(&path)(error));
                 }
                 _ => {}
             }
@@ -112,9 +139,9 @@ fn roll_back(cli: &Cli, dir: &Path, marker: &Path) -> Result<(), Fault> {
 }
 
 /// Reports whether `commit` is HEAD or an ancestor of it; `false` if libgit2 cannot tell.
-fn has(dir: &Path, commit: &str) -> bool {
+fn has(git_dir: &Path, commit: &str) -> bool {
     let known = || -> Result<bool, git2::Error> {
-        let repo = Repository::open(dir)?;
+        let repo = Repository::open(git_dir)?;
         let (head, commit) = (repo.head()?.peel_to_commit()?.id(), Oid::from_str(commit)?);
         Ok(head == commit || repo.graph_descendant_of(head, commit)?)
     };
@@ -123,8 +150,8 @@ fn has(dir: &Path, commit: &str) -> bool {
 
 /// Removes the locks that a git killed together with an earlier turn left behind. Nobody else
 /// works in the worktree at `dir`.
-pub fn clear_stale_locks(dir: &Path) {
-    let (Ok(Some(entry)), Ok(common)) = (admin::link_of(dir), admin::common_dir(dir)) else { return };
+pub fn clear_stale_locks(dir: &Path, base_repo: &Path) {
+    let Ok(Some(identity::Verified { common, entry })) = identity::verified(dir, base_repo) else { return };
     let head = fs::read_to_string(entry.join("HEAD")).unwrap_or_default();
     let branch = head.trim().strip_prefix("ref: ").map(|name| common.join(format!("{name}.lock")));
     let own = ["index.lock", "HEAD.lock", "AUTO_MERGE.lock", "ORIG_HEAD.lock", "MERGE_HEAD.lock"];
@@ -141,57 +168,49 @@ pub fn clear_stale_locks(dir: &Path) {
 /// # Errors
 /// Fails if HEAD is not on the role's branch, if a file contains conflict markers, if there are too many untracked files, or if git fails.
 pub fn commit_work(tree: RoleTree<'_>, message: &str, caller: &Caller) -> Result<String, Refusal> {
-    let dir = tree.dir;
     let committed = || -> Result<String, Fault> {
-        let cli = Cli::new(caller)?;
-        recorded::check_branch(&cli, dir, tree.branch)?;
-        if let Some(head) = clean_head(dir) {
+        let git = Git::open(tree, caller)?;
+        let (dir, git_dir) = (tree.dir, &git.place.git_dir);
+        if let Some(head) = clean_head(git_dir) {
             return Ok(head);
         }
-        let status = ["status", "--porcelain=v1", "-z", "--untracked-files=all"];
-        let changes = parse_status(&cli.read(dir).args(status).run()?);
-        let head = || {
-            let head = objects::commit(&cli, dir, "HEAD")?;
-            head.ok_or_else(|| Fault::new(format!("{} has no commit", dir.display())))
-        };
-        let merging = is_merging(dir);
+        // Within submodules, git would use a configuration that the agent can write.
+        let status = ["status", "--porcelain=v1", "-z", "--untracked-files=all", "--ignore-submodules=dirty"];
+        let changes = parse_status(&git.read().args(status).run()?);
+        let merging = merge_head(git_dir).is_some();
         if changes.is_empty() && !merging {
-            return head();
+            return git.head();
         }
         if let Some(path) =
             changes.iter().find(|(code, path)| is_unmerged(*code) && has_conflict_markers(&dir.join(path)))
         {
             return Err(Fault::new(format!("{} contains conflict markers", path.1)));
         }
-        cli.write(dir).args(["add", "-u"]).run()?;
+        topic::add_tracked(&|| git.write(), git_dir)?;
         let untracked = changes.iter().filter(|(code, _)| *code == *b"??").map(|(_, path)| path.as_str());
-        let (_, new) = generated::split(untracked, || cli.read(dir).args(["ls-files", "-z"]).run())?;
+        let (_, new) = generated::split(untracked, || git.read().args(["ls-files", "-z"]).run())?;
         if new.len() > topic::UNTRACKED_MAX {
             let cause = format!("{} untracked files, more than {}", new.len(), topic::UNTRACKED_MAX);
             return Err(Fault::new(cause).remedy("commit the files that matter and add the others to .gitignore"));
         }
         if !new.is_empty() {
-            let git_dir = cli.read(dir).args(["rev-parse", "--absolute-git-dir"]).line()?;
-            let list = save::Scratch::new(Path::new(&git_dir), "list");
-            let mut file = list.create()?;
-            let written = file.write_all(new.join("\0").as_bytes()).and_then(|()| file.rewind());
-            written.map_err(Fault::at(dir))?;
             let add = ["add", "--pathspec-from-file=-", "--pathspec-file-nul"];
-            cli.write(dir).env("GIT_LITERAL_PATHSPECS", "1").args(add).input(file).run()?;
+            let add = git.write().env("GIT_LITERAL_PATHSPECS", "1").args(add);
+            raw::feed(add, git_dir, new.join("\0").as_bytes())?;
         }
-        let staged = cli.read(dir).args(["diff", "--cached", "--name-only", "-z", "--no-ext-diff"]).run()?;
+        let staged = git.read().args(["diff", "--cached", "--name-only", "-z", "--no-ext-diff"]).run()?;
         if !staged.is_empty() || merging {
-            cli.write(dir).args(["commit", "--quiet", "--no-verify", "--no-gpg-sign", "-m", message]).run()?;
+            git.write().args(["commit", "--quiet", "--no-verify", "--no-gpg-sign", "-m", message]).run()?;
         }
-        head()
+        git.head()
     };
     committed().map_err(refusal)
 }
 
 /// Returns HEAD's commit if the worktree is clean, and `None` if it is not or libgit2 cannot tell.
 /// Most turns change nothing, and this check is faster than starting git.
-fn clean_head(dir: &Path) -> Option<String> {
-    let repo = Repository::open(dir).ok()?;
+fn clean_head(git_dir: &Path) -> Option<String> {
+    let repo = Repository::open(git_dir).ok()?;
     let mut options = StatusOptions::new();
     options.include_untracked(true).include_ignored(false).exclude_submodules(false);
     let clean = repo.state() == RepositoryState::Clean && repo.statuses(Some(&mut options)).ok()?.is_empty();
@@ -201,14 +220,9 @@ fn clean_head(dir: &Path) -> Option<String> {
     Some(repo.head().ok()?.peel_to_commit().ok()?.id().to_string())
 }
 
-fn is_merging(dir: &Path) -> bool {
-    merge_head(dir).is_some()
-}
-
 /// Returns the commit that is being merged.
-fn merge_head(dir: &Path) -> Option<String> {
-    let place = admin::link_of(dir).ok().flatten().unwrap_or_else(|| dir.join(".git"));
-    let text = fs::read_to_string(place.join("MERGE_HEAD")).ok()?;
+fn merge_head(git_dir: &Path) -> Option<String> {
+    let text = fs::read_to_string(git_dir.join("MERGE_HEAD")).ok()?;
     Some(text.trim().to_owned())
 }
 
@@ -216,9 +230,9 @@ fn refusal(fault: Fault) -> Refusal {
     Refusal { remedy: fault.remedy, ..Refusal::new(RefusalKind::Tool, fault.cause) }
 }
 
-fn unmerged(cli: &Cli, dir: &Path) -> Result<Vec<String>, Fault> {
-    let listed = cli.read(dir).args(["diff", "--name-only", "--diff-filter=U", "-z", "--no-ext-diff"]).run()?;
-    Ok(fields(&listed))
+fn unmerged(git: &Git) -> Result<Vec<String>, Fault> {
+    let words = ["diff", "--name-only", "--diff-filter=U", "-z", "--no-ext-diff", "--ignore-submodules=dirty"];
+    Ok(fields(&git.read().args(words).run()?))
 }
 
 fn fields(bytes: &[u8]) -> Vec<String> {
@@ -245,7 +259,9 @@ fn is_unmerged(code: [u8; 2]) -> bool {
 }
 
 fn has_conflict_markers(path: &Path) -> bool {
-    let text = fs::read(path).unwrap_or_default();
+    // Nothing but a file can have them, and reading a pipe would block.
+    let is_file = fs::symlink_metadata(path).is_ok_and(|meta| meta.is_file());
+    let text = Some(path).filter(|_| is_file).and_then(|path| fs::read(path).ok()).unwrap_or_default();
     let begins = |marker: &[u8]| text.split(|byte| *byte == b'\n').any(|line| line.starts_with(marker));
     begins(b"<<<<<<< ") && begins(b">>>>>>> ")
 }

@@ -2,19 +2,26 @@ use std::fs;
 
 use super::*;
 use crate::fixture::{Fixture, text};
+use crate::worktrees::admin;
 
-/// Returns the role's worktree at `dir`, whose branch has the name of the directory.
-fn role(dir: &Path) -> RoleTree<'_> {
-    let name = dir.file_name().and_then(|name| name.to_str()).unwrap();
-    RoleTree { dir, branch: if name == "repo" { "main" } else { name } }
+/// Returns the branch of the role's worktree at `dir`, and its repository, which is beside it.
+fn role(dir: &Path) -> (&str, PathBuf) {
+    (dir.file_name().and_then(|name| name.to_str()).unwrap(), dir.with_file_name("repo"))
 }
 
 fn commit_work(dir: &Path, message: &str, caller: &Caller) -> Result<String, Refusal> {
-    super::commit_work(role(dir), message, caller)
+    let (branch, base_repo) = role(dir);
+    super::commit_work(RoleTree { dir, base_repo: &base_repo, branch }, message, caller)
 }
 
 fn merge_handoff(dir: &Path, commit: &str, from: &str, caller: &Caller) -> Result<MergeOutcome, Refusal> {
-    super::merge_handoff(role(dir), commit, from, caller)
+    let (branch, base_repo) = role(dir);
+    super::merge_handoff(RoleTree { dir, base_repo: &base_repo, branch }, commit, from, caller)
+}
+
+/// Returns the record of the worktree at `dir`.
+fn record(dir: &Path) -> PathBuf {
+    admin::link_of(dir).unwrap().unwrap()
 }
 
 #[test]
@@ -67,9 +74,10 @@ fn the_changes_of_a_role_become_one_commit_without_generated_files() {
 fn a_first_commit_of_new_files_needs_no_tracked_one() {
     let fix = Fixture::empty();
     fix.git(&["commit", "-q", "--allow-empty", "-m", "first"]);
-    fs::write(fix.repo.join("new"), "1").unwrap();
-    assert!(commit_work(&fix.repo, "new", &fix.caller).is_ok());
-    assert_eq!(text(&fix.git(&["ls-files"])), "new");
+    let dir = worktree(&fix, "dev");
+    fs::write(dir.join("new"), "1").unwrap();
+    assert!(commit_work(&dir, "new", &fix.caller).is_ok());
+    assert_eq!(text(&fix.at(&dir, &["ls-files"])), "new");
 }
 
 #[test]
@@ -99,7 +107,7 @@ fn handoffs_are_merged_and_the_role_resolves_conflicts() {
 #[test]
 fn an_unknown_commit_is_an_error() {
     let fix = Fixture::new();
-    assert!(merge_handoff(&fix.repo, &"0".repeat(40), "build", &fix.caller).is_err());
+    assert!(merge_handoff(&worktree(&fix, "dev"), &"0".repeat(40), "build", &fix.caller).is_err());
 }
 
 #[test]
@@ -112,15 +120,15 @@ fn only_the_partial_merge_of_a_killed_git_is_rolled_back() {
     fs::write(qa.join("own"), "under way\n").unwrap();
     commit_work(&qa, "what was under way", &fix.caller).unwrap();
     // Killed in the middle of the merge: one file is written in part, and the index is not updated.
-    fs::write(marker_path(&qa).unwrap(), &first).unwrap();
+    fs::write(record(&qa).join(MERGE_MARKER), &first).unwrap();
     fs::write(qa.join("new"), "of d").unwrap();
     fs::write(qa.join("f"), "of").unwrap();
     assert_eq!(merge_handoff(&qa, &first, "build", &fix.caller).unwrap(), MergeOutcome::Merged);
     let read = |name: &str| fs::read_to_string(qa.join(name)).unwrap();
     assert_eq!((read("f"), read("new"), read("own")), ("of dev\n".into(), "of dev\n".into(), "under way\n".into()));
-    assert!(!marker_path(&qa).unwrap().exists());
+    assert!(!record(&qa).join(MERGE_MARKER).exists());
     // Killed before the merge started.
-    fs::write(marker_path(&qa).unwrap(), "").unwrap();
+    fs::write(record(&qa).join(MERGE_MARKER), "").unwrap();
     assert_eq!(merge_handoff(&qa, &first, "build", &fix.caller).unwrap(), MergeOutcome::Merged);
 }
 
@@ -153,4 +161,39 @@ fn settings_for_merges_by_hand_do_not_apply_to_handoffs() {
     assert_eq!(merge_handoff(&qa, &handed, "build", &fix.caller).unwrap(), MergeOutcome::Merged);
     assert_eq!(text(&fix.at(&qa, &["merge-base", "HEAD", &handed])), handed, "the merge is complete");
     assert_eq!(text(&fix.at(&qa, &["status", "--porcelain"])), "");
+}
+
+#[test]
+fn nothing_that_an_agent_wrote_is_executed() {
+    let fix = Fixture::new();
+    let dir = worktree(&fix, "dev");
+    let canary = fix.root.join("canary");
+    let command = format!("touch '{}'; cat", canary.display());
+    // A submodule whose own settings execute something.
+    let sub = dir.join("sub");
+    fs::create_dir(&sub).unwrap();
+    fix.at(&sub, &["init", "-q"]);
+    fs::write(sub.join(".gitattributes"), "* filter=x\n").unwrap();
+    fs::write(sub.join("one"), "1\n").unwrap();
+    fix.at(&sub, &["add", "."]);
+    fix.at(&sub, &["commit", "-q", "-m", "one"]);
+    fix.at(&dir, &["add", "sub"]);
+    fix.at(&dir, &["commit", "-q", "-m", "sub"]);
+    fix.at(&sub, &["config", "filter.x.clean", &command]);
+    fs::write(sub.join("one"), "2\n").unwrap();
+    fs::write(dir.join("f"), "2\n").unwrap();
+    let kept = commit_work(&dir, "turn 1", &fix.caller).unwrap();
+    assert!(!canary.exists());
+    assert_eq!(text(&fix.at(&dir, &["show", "--name-only", "--format=%s", &kept])), "turn 1\n\nf");
+    // A link to a repository whose settings do.
+    let evil = dir.join("evil");
+    fix.at(&dir, &["init", "-q", "--bare", evil.to_str().unwrap()]);
+    fix.at(&evil, &["config", "filter.x.clean", &command]);
+    fs::write(dir.join(".gitattributes"), "* filter=x\n").unwrap();
+    fs::write(dir.join(".git"), format!("gitdir: {}\n", evil.display())).unwrap();
+    let refused = commit_work(&dir, "turn 2", &fix.caller).unwrap_err();
+    assert!(refused.cause.contains("leads to another repository"), "{refused:?}");
+    assert!(merge_handoff(&dir, &kept, "qa", &fix.caller).is_err());
+    clear_stale_locks(&dir, &fix.repo);
+    assert!(!canary.exists());
 }

@@ -204,7 +204,7 @@ pub(crate) fn snapshot(cli: &Cli, place: &Place, objects: Objects) -> Result<Sna
 
 /// Adds the changes of tracked files to the index of the calls. Unlike `git add -u`, this never runs git in a
 /// repository within the worktree, whose configuration an agent could have written.
-fn add_tracked<'a>(step: &impl Fn() -> Call<'a>, git_dir: &Path) -> Result<(), Fault> {
+pub(crate) fn add_tracked<'a>(step: &impl Fn() -> Call<'a>, git_dir: &Path) -> Result<(), Fault> {
     let list = ["diff-files", "-z", "--name-status", "--no-renames", "--ignore-submodules=dirty"];
     let listed = step().args(list).run()?;
     let fields: Vec<&[u8]> = listed.split(|byte| *byte == 0).filter(|field| !field.is_empty()).collect();

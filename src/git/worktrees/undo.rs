@@ -74,6 +74,7 @@ pub(crate) fn undo_locked(cli: &Cli, common: &Path, plan: &WorktreePlan, _lock: 
 /// Returns the entry of the worktree. git writes the entry first, so a directory without an
 /// entry was not created by git, and not by us.
 fn find_entry(common: &Path, path: &Path) -> Result<Option<PathBuf>, Fault> {
+    // Compared with the record below, and used alone only if it names an entry of this repository without a worktree.
     let link = admin::link_of(path).map_err(Fault::at(path))?;
     if let Some(entry) = admin::entry_of(common, path).map_err(Fault::at(path))? {
         let is_other = link.is_some_and(|link| admin::resolved(&link) != admin::resolved(&entry));

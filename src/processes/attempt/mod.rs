@@ -25,6 +25,7 @@ use self::session::Doings;
 use self::turn::{Teller, take_turn};
 use swarm_agents::{Report, Session, Turn};
 use swarm_store::runs::order::{self, AttemptResult, Order, PROMPT};
+use swarm_store::runs::prepare;
 use swarm_sys::clock::random_uuid;
 use swarm_sys::files::replace_durably;
 
@@ -122,7 +123,12 @@ impl Attempt<'_> {
     }
 
     fn turn(&mut self, prompt: &str, session: Option<&Session>, fresh_id: &str) -> Result<Report, String> {
-        let agent = &self.order.agent;
+        let mut agent = self.order.agent.clone();
+        if let Some(root) = &self.order.root {
+            // Before each turn: the agent may have written such a file in the last one.
+            let here = std::env::current_dir().map_err(|error| format!("cannot find the worktree: {error}"))?;
+            prepare::hold_back(&mut agent, root, &here);
+        }
         let turn = Turn { prompt, session, fresh_id };
         let mut launch = agent.launch(&turn);
         let prompt_file = self.dir.join(PROMPT).to_string_lossy().into_owned();

@@ -17,6 +17,7 @@ use nix::unistd::{ForkResult, Pid};
 use rustix::process::{WaitOptions, wait};
 use swarm_model::{Ended, Rlimit, Spec};
 
+use super::worktree;
 use swarm_sys::attributes;
 use swarm_sys::cgroups::Groups;
 
@@ -222,15 +223,22 @@ impl Launch {
         let contract = &spec.contract;
         let in_tmux = contract.tmux.is_some();
         let cwd = spec.worktree.as_ref().map_or_else(|| PathBuf::from(&contract.cwd), |tree| PathBuf::from(&tree.path));
-        let environment = environment(spec, &cwd);
+        let mut environment = environment(spec, &cwd);
+        if spec.worktree.is_some() {
+            worktree::set_ceiling(&cwd, &mut environment);
+        }
         let path =
             environment.iter().find(|(key, _)| key == "PATH").map_or("/usr/bin:/bin", |(_, value)| value.as_str());
-        let program = spec.argv().first().ok_or_else(|| io::Error::other("no command provided"))?;
+        let (argv, held_back) = match worktree::held_back(spec) {
+            Some((argv, warning)) => (argv, Some(warning)),
+            None => (spec.argv().to_vec(), None),
+        };
+        let program = argv.first().ok_or_else(|| io::Error::other("no command provided"))?;
         let text = |text: String| CString::new(text).map_err(io::Error::other);
         let streams = if in_tmux { None } else { Some(streams(dir, spec)?) };
         Ok(Self {
-            argv: spec.argv().iter().cloned().map(text).collect::<io::Result<_>>()?,
             candidates: candidates(program, path).into_iter().map(text).collect::<io::Result<_>>()?,
+            argv: argv.into_iter().map(text).collect::<io::Result<_>>()?,
             environment: environment
                 .into_iter()
                 .map(|(key, value)| text(format!("{key}={value}")))
@@ -243,7 +251,7 @@ impl Launch {
             rlimits: contract.rlimits.clone(),
             nice: contract.nice,
             // Now, while the start is being committed. Nothing that the child still does depends on it.
-            warnings: attributes::assume(&contract.attributes),
+            warnings: held_back.into_iter().chain(attributes::assume(&contract.attributes)).collect(),
             space_bytes: contract.limits.memory_bytes.filter(|_| !groups.hold_memory(entered)),
         })
     }

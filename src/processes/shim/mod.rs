@@ -14,6 +14,7 @@ mod files;
 mod link;
 mod signals;
 mod tree;
+mod worktree;
 
 use std::ffi::OsString;
 use std::io::{self, Write as _};

@@ -93,10 +93,9 @@ impl Role<'_> {
         let what = self.order.turn.node.as_deref().unwrap_or("improvement");
         let subject = format!("{what}: turn {} of {}", self.order.turn.number, self.order.turn.role);
         let branch = self.branch();
-        let tree = RoleTree { dir: worktree, branch: &branch };
-        // The agent may have replaced the `.git` file since the turn started.
-        let verified = self.repo.as_deref().map_or(Ok(()), |repo| role::verify(worktree, repo));
-        let kept = verified.and_then(|()| role::commit_work(tree, &subject, &self.caller));
+        let base_repo = self.repo.as_deref().unwrap_or(&self.project);
+        let tree = RoleTree { dir: worktree, base_repo, branch: &branch };
+        let kept = role::commit_work(tree, &subject, &self.caller);
         kept.map(Some).map_err(|refusal| {
             let remedy = refusal.remedy.map(|remedy| format!(" ({remedy})")).unwrap_or_default();
             let message = format!("Error: {}{remedy}. Fix this, then signal again what comes next.", refusal.cause);

@@ -97,7 +97,8 @@ fn check(order: &Order, open: &Open) -> Result<(), Fail> {
 /// Fails if the current directory is the main checkout, which must not be committed by a role.
 fn worktree(site: &FlowSite, caller: &Caller) -> Result<Option<PathBuf>, String> {
     let Some(repo) = &site.repo else { return Ok(None) };
-    let here = swarm_git::repository::root(caller).map_err(|refusal| refusal.cause)?;
+    // The worker starts at the root of its worktree, whose `.git` file is not asked where that is.
+    let here = Path::new(&caller.cwd).canonicalize().map_err(|error| format!("{}: {error}", caller.cwd))?;
     if here == *repo {
         return Err(format!("'{}' is not a separate worktree", here.display()));
     }
@@ -172,7 +173,7 @@ impl<'a> Role<'a> {
         let mut session = self.session(&open);
         let mut said = self.prompt(session.is_some())?;
         if let Some(worktree) = &self.worktree {
-            role::clear_stale_locks(worktree);
+            role::clear_stale_locks(worktree, self.repo.as_deref().unwrap_or(&self.project));
         }
         // A turn that was killed may have left its signal.
         if self.brings_what_was_left()? {
@@ -331,7 +332,8 @@ impl<'a> Role<'a> {
         let Some(worktree) = &self.worktree else { return Ok(String::new()) };
         let mut conflicts = String::new();
         let branch = self.branch();
-        let tree = role::RoleTree { dir: worktree, branch: &branch };
+        let base_repo = self.repo.as_deref().unwrap_or(&self.project);
+        let tree = role::RoleTree { dir: worktree, base_repo, branch: &branch };
         for (from, commit) in &self.order.commits {
             match role::merge_handoff(tree, commit, from, &self.caller) {
                 Ok(role::MergeOutcome::Merged) => {}

@@ -93,7 +93,6 @@ pub(super) fn hold_back(agent: &mut Agent, files: &FlowFiles, dir: &Path, projec
         Kind::Claude => {
             let program = std::env::current_exe()?;
             agent.config.arguments.extend(consent::claude(&program.to_string_lossy()));
-            prepare::hold_back(agent, project, &std::env::current_dir()?).map_err(Fail::Over)?;
         }
         Kind::Codex => {
             let flow = files.read()?;
@@ -104,6 +103,7 @@ pub(super) fn hold_back(agent: &mut Agent, files: &FlowFiles, dir: &Path, projec
         }
         Kind::Shell | Kind::Command => {}
     }
+    prepare::hold_back(agent, project, &std::env::current_dir()?);
     Ok(())
 }
 

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
+use swarm_actors::flow::rules::graph::Start;
 use swarm_actors::flow::rules::names::RoleId;
 use swarm_model::flow::Turn;
 
@@ -27,6 +28,9 @@ pub struct Sidecar {
     /// `None` if an earlier version started the flow.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub gates: Option<BTreeSet<String>>,
+    /// The workflow when the flow first ran, if it required an approval; agents cannot lead around it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub start: Option<Start>,
     /// State of each role instance.
     pub roles: BTreeMap<String, RoleSide>,
     /// Commit that belongs to the last handoff, by edge key.
@@ -95,6 +99,7 @@ impl Default for Sidecar {
             relaxed: false,
             merge: false,
             gates: None,
+            start: None,
             roles: BTreeMap::new(),
             commits: BTreeMap::new(),
             repairs: BTreeMap::new(),

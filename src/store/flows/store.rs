@@ -198,8 +198,8 @@ impl FlowFiles {
         Ok(flow)
     }
 
-    /// Reads the present workflow, which agents may edit at any time. They cannot remove the approval by a person that it
-    /// required when the flow first ran.
+    /// Reads the present workflow, which agents may edit at any time. They cannot remove an approval by a person that it
+    /// required when the flow first ran, nor lead around it.
     ///
     /// # Errors
     /// Fails if the workflow is missing or invalid.
@@ -210,6 +210,9 @@ impl FlowFiles {
         let resolved = Graph::resolve(&document, canonical.as_ref());
         let mut graph =
             resolved.map_err(|error| StoreError::Unreadable { path: workflow_of(flow), cause: error.to_string() })?;
+        if let Some(start) = &sidecar.start {
+            graph = graph.held_to(start);
+        }
         graph.require_approval(|node| sidecar.gates.as_ref().is_some_and(|gates| gates.contains(node)));
         Ok(graph)
     }

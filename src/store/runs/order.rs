@@ -17,6 +17,9 @@ pub struct Order {
     pub run: String,
     pub job: String,
     pub attempt: u32,
+    /// Root of the run. Orders of older versions have none: what their agents load was checked when they were written.
+    #[serde(default)]
+    pub root: Option<PathBuf>,
     pub agent: Agent,
     /// File that the events are appended to.
     pub events: PathBuf,

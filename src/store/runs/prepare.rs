@@ -17,10 +17,9 @@ use super::prompt::{self, Template, fill};
 use swarm_config::defaults;
 
 use super::{events, specs};
-use swarm_agents::consent::OWN_SETTINGS_ONLY;
-use swarm_agents::{Agent, Kind, end_words, last_lines, shell_script};
+use swarm_agents::{Agent, Kind, consent, end_words, last_lines, shell_script};
 use swarm_config::Sections;
-use swarm_config::trust::{CLAUDE, Entry, SPECS, Status, compare, loads_as_agreed, recorded};
+use swarm_config::trust::{CLAUDE, CODEX, Entry, SPECS, Status, compare, loads_as_agreed, recorded};
 use swarm_sys::clock::{random_uuid, wall_ms};
 use swarm_sys::files::replace_durably;
 use swarm_sys::paths::Paths;
@@ -110,6 +109,7 @@ fn worktree(plan: &Plan, job: &Job, branch: String) -> WorktreeRequest {
         base: plan.base.clone(),
         leaf: Some(job.leaf().to_owned()),
         resume: true,
+        ..WorktreeRequest::default()
     }
 }
 
@@ -146,7 +146,7 @@ fn order_attempt(now: &Now, work: &SpecWork, dir: &Path) -> Result<(), Outcome> 
     let root = Path::new(&plan.root);
     let config = swarm_config::load(Some(root)).map_err(lasting)?;
     let name = work.adapter.as_deref().unwrap_or(defaults::AGENT);
-    let mut agent = Agent::find(name, &config.agents).map_err(lasting)?;
+    let agent = Agent::find(name, &config.agents).map_err(lasting)?;
     let missing = agent.missing(&work.capabilities);
     if !missing.is_empty() {
         return Err(lasting(format!("agent '{name}' lacks required capabilities: {}", missing.join(", "))));
@@ -162,9 +162,6 @@ fn order_attempt(now: &Now, work: &SpecWork, dir: &Path) -> Result<(), Outcome> 
             tracing::warn!(home = %plan.home, %error, "cannot report that a spec changed");
         }
     }
-    let worktree = home.worktrees().join(&asked.id);
-    let loads_from = if worktree.exists() { worktree.as_path() } else { root };
-    hold_back(&mut agent, root, loads_from).map_err(|cause| broken(&cause))?;
     let text = prompt_text(now, &agent, &spec.body, &config)?;
     if !agent.converses() {
         check_script(root, &work.file, &text)?;
@@ -178,6 +175,7 @@ fn order_attempt(now: &Now, work: &SpecWork, dir: &Path) -> Result<(), Outcome> 
                 run: plan.id.clone(),
                 job: asked.id.clone(),
                 attempt,
+                root: Some(root.to_owned()),
                 session: if agent.resumes() { conversation(&home, &asked.id, attempt, &agent) } else { None },
                 agent,
                 events: home.events(),
@@ -191,15 +189,16 @@ fn order_attempt(now: &Now, work: &SpecWork, dir: &Path) -> Result<(), Outcome> 
 }
 
 /// Keeps an agent from loading files of `dir`, a worktree of the project of `root`, to which nobody agreed: an earlier
-/// attempt, or work that landed, may have written them.
-///
-/// # Errors
-/// Fails if the files, or what was agreed to, cannot be read.
-pub fn hold_back(agent: &mut Agent, root: &Path, dir: &Path) -> Result<(), String> {
-    if agent.kind == Kind::Claude && !loads_as_agreed(root, dir, CLAUDE)? {
-        agent.config.arguments.extend(OWN_SETTINGS_ONLY.map(str::to_owned));
+/// attempt, or work that landed, may have written them. A file that cannot be read is not loaded either.
+pub fn hold_back(agent: &mut Agent, root: &Path, dir: &Path) {
+    let section = match agent.kind {
+        Kind::Claude => CLAUDE,
+        Kind::Codex => CODEX,
+        Kind::Shell | Kind::Command => return,
+    };
+    if !loads_as_agreed(root, dir, section).unwrap_or(false) {
+        agent.config.arguments.extend(consent::own_settings_only(agent.kind, dir).unwrap_or_default());
     }
-    Ok(())
 }
 
 /// Refuses a shell script other than the one that a person agreed to: work that landed may have changed the spec. Runs

@@ -214,21 +214,21 @@ fn todos(base: &Path) -> Vec<String> {
 fn git_state(spec: &Spec, cwd: &Path) -> Vec<String> {
     let Some(plan) = &spec.worktree else { return Vec::new() };
     let caller = caller_of(&spec.contract, &spec.request);
-    let mut lines = vec![format!("\nThe branch is {}.", plan.branch)];
-    let commits =
-        swarm_git::repository::lines(cwd, &["log", "--oneline", &format!("{}..HEAD", plan.base.commit)], &caller);
+    let lines = |words: &[&str]| swarm_git::repository::lines_in(cwd, Path::new(&plan.base_repo), words, &caller);
+    let mut told = vec![format!("\nThe branch is {}.", plan.branch)];
+    let commits = lines(&["log", "--oneline", "--no-show-signature", &format!("{}..HEAD", plan.base.commit)]);
     if let Some(commits) = commits.filter(|commits| !commits.is_empty()) {
-        lines.push(format!("Committed so far:\n{}", commits.join("\n")));
+        told.push(format!("Committed so far:\n{}", commits.join("\n")));
     }
     if let Some(changes) =
-        swarm_git::repository::lines(cwd, &["status", "--porcelain"], &caller).filter(|lines| !lines.is_empty())
+        lines(&["status", "--porcelain", "--ignore-submodules=dirty"]).filter(|lines| !lines.is_empty())
     {
         let more = changes.len().saturating_sub(FILES_MAX);
         let shown: Vec<&str> = changes.iter().take(FILES_MAX).map(String::as_str).collect();
         let more = if more > 0 { format!("\n… and {more} more") } else { String::new() };
-        lines.push(format!("Not committed yet:\n{}{more}", shown.join("\n")));
+        told.push(format!("Not committed yet:\n{}{more}", shown.join("\n")));
     }
-    lines
+    told
 }
 
 #[cfg(test)]

@@ -1,0 +1,72 @@
+//! What protects a worker from the files in its worktree, which an earlier start of it may have written, and the
+//! repository around the worktree from the worker.
+
+use std::path::{Path, PathBuf};
+
+use swarm_agents::consent;
+use swarm_config::trust::{self, CLAUDE, CODEX};
+use swarm_model::Spec;
+
+/// Variable with the directories above which git does not look for a repository.
+const CEILINGS: &str = "GIT_CEILING_DIRECTORIES";
+
+/// Returns the command line of an agent that must not load the files of its worktree, and a warning. `None` if a person
+/// agreed to these files, or the command is not an agent.
+pub fn held_back(spec: &Spec) -> Option<(Vec<String>, String)> {
+    let plan = spec.worktree.as_ref()?;
+    let agent = consent::agent_of(spec.argv())?;
+    let tree = Path::new(&plan.path);
+    let ours = consent::own_settings_only(agent, tree)?;
+    let section = if agent == swarm_agents::Kind::Claude { CLAUDE } else { CODEX };
+    // The book of whoever asked for the worker. The worker's own variables may name another one.
+    let of_caller = |name: &str| {
+        let found = spec.contract.environment.iter().find(|(key, value)| key == name && !value.is_empty());
+        found.map(|(_, value)| PathBuf::from(value))
+    };
+    let book = trust::book_path_in(of_caller("XDG_CONFIG_HOME"), of_caller("HOME"))?;
+    // What cannot be read is not loaded either.
+    if trust::loads_as_agreed_in(&book, Path::new(&plan.base_repo), tree, section).unwrap_or(false) {
+        return None;
+    }
+    let names: Vec<&str> = trust::AGENT_FILES.iter().filter(|(of, _)| *of == section).map(|(_, name)| *name).collect();
+    let warning = format!(
+        "{section} starts without the settings in {} ({}): they are not those that were trusted",
+        plan.path,
+        names.join(", ")
+    );
+    Some((consent::with_arguments(spec.argv(), ours), warning))
+}
+
+/// Keeps git from finding the repository around a worktree: if the worktree loses its `.git` file, git fails there
+/// instead of working on the user's checkout. Directories that the user named stay.
+pub fn set_ceiling(tree: &Path, environment: &mut Vec<(String, String)>) {
+    let tree = tree.canonicalize().unwrap_or_else(|_| tree.to_owned());
+    // A list separates its directories by colons and cannot quote one.
+    let Some(above) = tree.parent().and_then(Path::to_str).filter(|above| !above.contains(':')) else { return };
+    match environment.iter_mut().find(|(key, _)| key == CEILINGS) {
+        Some((_, set)) if set.is_empty() => above.clone_into(set),
+        Some((_, set)) if set.split(':').any(|dir| dir == above) => {}
+        Some((_, set)) => *set = format!("{set}:{above}"),
+        None => environment.push((CEILINGS.to_owned(), above.to_owned())),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_directory_above_a_worktree_is_added_to_the_ceilings_of_the_user() {
+        let with = |tree: &str, set: Option<&str>| {
+            let set = set.map(|set| (CEILINGS.to_owned(), set.to_owned()));
+            let mut environment: Vec<(String, String)> = set.into_iter().collect();
+            set_ceiling(Path::new(tree), &mut environment);
+            environment.into_iter().map(|(_, value)| value).next()
+        };
+        assert_eq!(with("/no such/r/w", None).as_deref(), Some("/no such/r"));
+        assert_eq!(with("/no such/r/w", Some("")).as_deref(), Some("/no such/r"));
+        assert_eq!(with("/no such/r/w", Some("/a:/b")).as_deref(), Some("/a:/b:/no such/r"));
+        assert_eq!(with("/no such/r/w", Some("/no such/r")).as_deref(), Some("/no such/r"));
+        assert_eq!(with("/no such:r/w", Some("/a")).as_deref(), Some("/a"));
+    }
+}
