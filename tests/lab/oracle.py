@@ -271,7 +271,9 @@ class Oracle:
         if status != [" M d0/f1.txt"]:
             found.append(f"altered: the checkout of the base: {status}")
         # Locks of a scratch index in a worktree's record; they are removed with the worktree.
-        locks = [path for path in (self.rig.repo / ".git").rglob("*.lock") if not path.name.startswith("swarm-index-")]
+        # Directories may disappear meanwhile, which os.walk ignores.
+        files = [Path(top, name) for top, _, names in os.walk(self.rig.repo / ".git") for name in names]
+        locks = [path for path in files if path.suffix == ".lock" and not path.name.startswith("swarm-index-")]
         found += [f"litter: {path}" for path in locks if path.name != "swarm-worktree.lock"]
         for item in self.rig.items():
             if item["state"] not in ("landed", "noop"):

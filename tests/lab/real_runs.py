@@ -9,7 +9,7 @@ SPECS = 1_000
 FLOOD = 1 << 30
 MEMORY_MAX = 24 << 20
 LOG_MAX = 80 << 20
-LIMIT = 240
+LIMIT = 600
 
 
 def planned(rig: Rig, specs: dict[str, str], config: str = "") -> Path:

@@ -83,6 +83,20 @@ impl Raw {
         feed(call, &self.dir, &lines)
     }
 
+    /// Removes all stages of these entries from the index.
+    pub(crate) fn forget(&self, cli: &Cli, entries: &[Entry]) -> Result<(), Fault> {
+        let mut lines = Vec::new();
+        for entry in entries {
+            lines.extend_from_slice(format!("0 {} 0\t", "0".repeat(entry.id.len())).as_bytes());
+            lines.extend_from_slice(&entry.path);
+            lines.push(0);
+        }
+        if lines.is_empty() {
+            return Ok(());
+        }
+        feed(self.write(cli).args(["update-index", "-z", "--index-info"]), &self.dir, &lines)
+    }
+
     /// Marks paths as skip-worktree, because they are not checked out.
     pub(crate) fn skip(&self, cli: &Cli, paths: &[Vec<u8>]) -> Result<(), Fault> {
         mark(self.write(cli), &self.dir, "--skip-worktree", paths)

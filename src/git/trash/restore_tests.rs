@@ -223,6 +223,18 @@ fn worked_in() -> (Fixture, PathBuf) {
     (fix, tree)
 }
 
+#[test]
+fn a_conflict_below_a_link_to_itself_is_saved() {
+    let (fix, tree) = worked_in();
+    for step in [Step::Conflict(9), Step::Link(5, 1)] {
+        happen(&fix, &tree, &step);
+    }
+    let before = picture(&fix, &tree);
+    fix.remove(&tree, Force::SaveFirst).unwrap().unwrap();
+    bring_back(&fix, &RestoreRequest::default());
+    assert_eq!(picture(&fix, &tree), before);
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { cases: 24, failure_persistence: None, ..ProptestConfig::default() })]
 

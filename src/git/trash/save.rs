@@ -224,6 +224,9 @@ pub(crate) fn capture(cli: &Cli, place: &Place) -> Result<(StateTrees, Raw), Fau
     raw.write(cli).args(PLAIN).args(["add", "-A", "--sparse", "--", "."]).run()?;
     add_copies(cli, place, &raw)?;
     let saved = parse::index(&raw.write(cli).args(["ls-files", "-s", "-z"]).run()?);
+    // git keeps a conflict whose path it cannot look up, as below a link that points to itself. No file is there.
+    let (saved, gone): (Vec<_>, Vec<_>) = saved.into_iter().partition(|entry| entry.stage == 0);
+    raw.forget(cli, &gone)?;
     refuse_new_gitlinks(place, &entries, &saved)?;
     let tree = raw.write(cli).arg("write-tree").line()?;
     let record = place.is_whole.then_some(place.git_dir.as_path());

@@ -13,7 +13,7 @@ use crate::repository::cli::{Call, Cli};
 use crate::repository::fault::Fault;
 use crate::repository::{holders, objects, recorded};
 use crate::trash::raw;
-use crate::trash::save::Place;
+use crate::trash::save::{DURABLE, Place};
 
 /// Outcome of a merge.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -63,7 +63,8 @@ impl Git {
     }
 
     fn write(&self) -> Call<'_> {
-        self.place.call(self.cli.write(&self.place.tree))
+        // A turn that a power cut interrupts must not leave an index or a branch that git cannot read.
+        self.place.call(self.cli.write(&self.place.tree)).args(DURABLE)
     }
 
     fn head(&self) -> Result<String, Fault> {
