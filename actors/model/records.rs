@@ -69,6 +69,23 @@ pub struct Resume {
 }
 
 impl Spec {
+    /// Returns a lease in place of one whose content a power cut took away: its processes belong to the boot in which
+    /// the contract was written, and have pid 0. `None` if that is the present boot, or if the contract does not name it.
+    pub fn lost_lease(&self, boot: &str) -> Option<Lease> {
+        let machine = self.machine.clone().filter(|machine| machine.boot != boot)?;
+        let process = ProcessId { pid: 0, start_ticks: 0, boot: machine.boot.clone() };
+        Some(Lease {
+            token: self.token.clone(),
+            started: self.started.clone(),
+            worker: process.clone(),
+            shim: process,
+            pane: None,
+            restart: self.contract.restart,
+            limits: None,
+            machine: Some(machine),
+        })
+    }
+
     /// Returns the command to execute.
     pub fn argv(&self) -> &[String] {
         self.hooked.as_deref().unwrap_or_else(|| self.unhooked())

@@ -75,6 +75,8 @@ pub fn belongs<'a>(row: &Row, evidence: impl Into<Evidence<'a>>) -> bool {
     let (Some(meta), Some(launch)) = (row.swarm(), evidence.launch) else { return false };
     let noted =
         (evidence.exit.map(|exit| exit.pid)).or_else(|| evidence.lease.content.as_ref().map(|lease| lease.worker.pid));
+    // A lease that is derived from the contract knows no pid.
+    let noted = noted.filter(|pid| *pid > 0);
     let same_place = match (&row.tmux, noted) {
         (Some(_), _) | (None, None) => true,
         (None, Some(pid)) => row.pid == Some(i64::from(pid)),
@@ -184,7 +186,9 @@ fn interrupted(evidence: Evidence<'_>) -> FineState {
     if evidence.wanted.state == WantedState::Failed {
         return FineState::Failed;
     }
-    if evidence.is_executed() && restart_due(evidence) { FineState::Backoff } else { FineState::Interrupted }
+    // The row is durable before the command is executed, and the name of an executed contract is not: a pending one says
+    // nothing about an earlier boot.
+    if restart_due(evidence) { FineState::Backoff } else { FineState::Interrupted }
 }
 
 fn ended(evidence: Evidence<'_>) -> FineState {

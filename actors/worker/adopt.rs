@@ -150,7 +150,8 @@ impl State {
         if self.machine.knows(facts.generation) {
             return;
         }
-        if let (SpecFacts::Pending(spec), false) = (&facts.spec, facts.lease.held)
+        let is_of_this_boot = facts.lease.content.is_none() || facts.lease.this_boot;
+        if let (SpecFacts::Pending(spec), false, true) = (&facts.spec, facts.lease.held, is_of_this_boot)
             && facts.wanted.state != WantedState::Stopped
         {
             tracing::warn!(worker = self.name(), "a committed start was never executed; starting it again");

@@ -67,6 +67,9 @@ impl DiskRecords {
         let exit = record(&dir.join("exit.json"))?;
         let mut lease = self.with_process(held, content, !held && exit.is_none())?;
         let spec = spec(&dir)?;
+        if lease.content.is_none() && !held {
+            lease.content = spec.spec().and_then(|spec| spec.lost_lease(&self.boot));
+        }
         let machine = lease.content.as_ref().and_then(|lease| lease.machine.as_ref());
         let machine = machine.or_else(|| spec.spec().and_then(|spec| spec.machine.as_ref()));
         lease.elsewhere = Gone::new(&self.paths).elsewhere(machine)?;

@@ -12,7 +12,7 @@ use rustix::fs::{Access, AtFlags, Mode, OFlags, accessat, open, openat};
 use rustix::io::{Errno, retry_on_intr};
 use serde::de::DeserializeOwned;
 use swarm_actors::registry::reconcile::{Evidence, Launch};
-use swarm_model::{ExitRecord, Lease, RestartPolicy, Row, Wanted, worker_dir_name};
+use swarm_model::{ExitRecord, Lease, RestartPolicy, Row, Spec, Wanted, worker_dir_name};
 use swarm_ports::LeaseFacts;
 
 use super::records::{is_held, parse, wait_let_go_within};
@@ -84,23 +84,28 @@ impl Records {
         }
     }
 
-    /// Reads the records of the generation that the row names; `None` if it has no lease, or a malformed one.
+    /// Reads the records of the generation that the row names; `None` if it has neither a readable lease nor a
+    /// contract of an earlier boot.
     ///
     /// # Errors
     /// Fails if a record exists and cannot be read.
     pub fn of(&self, row: &Row, detail: Detail) -> io::Result<Option<Summary>> {
         let Some(generation) = row.swarm().map(|meta| meta.generation) else { return Ok(None) };
         let dir = worker_dir_name(&row.name, generation);
-        let Some(mut file) = self.file(&dir, "lease")? else { return Ok(None) };
-        let mut held = is_held(&file);
+        let mut file = self.file(&dir, "lease")?;
+        let mut held = file.as_ref().is_some_and(is_held);
         if held && detail == Detail::Word && row.tmux.is_none() {
             return Ok(Some(running(row, generation)));
         }
-        let Some(lease) = parse::<Lease>(&mut file)? else { return Ok(None) };
+        let mut lease = file.as_mut().map(parse::<Lease>).transpose()?.flatten();
+        if lease.is_none() && !held {
+            lease = self.lost_lease(&dir)?;
+        }
+        let Some(lease) = lease else { return Ok(None) };
         if held && row.tmux.is_some() && self.is_closing(&lease) {
             // Its window was closed, so its end is a matter of milliseconds.
             self.await_end(&dir);
-            held = is_held(&file);
+            held = file.as_ref().is_some_and(is_held);
         }
         if held && detail == Detail::Word {
             return Ok(Some(running(row, generation)));
@@ -138,6 +143,16 @@ impl Records {
                 content: Some(lease),
             },
         }))
+    }
+
+    /// Returns what the contract says of a lease that a power cut took away; `None` if there was none.
+    fn lost_lease(&self, dir: &str) -> io::Result<Option<Lease>> {
+        for name in ["spec.json", "spec.pending"] {
+            if let Some(spec) = self.record::<Spec>(dir, name)? {
+                return Ok(spec.lost_lease(&self.boot));
+            }
+        }
+        Ok(None)
     }
 
     /// Reports whether the window of a worker is gone: the kernel has taken the terminal away from its shim.

@@ -230,10 +230,13 @@ fn a_verification_has_a_time_limit_a_log_and_leaves_no_process() {
         } else {
             let reason = site.reason(name);
             assert!(reason.contains(why), "{reason}");
+            // The next landing queues the item again, because the base that failed as well has moved.
+            if name == "fails" {
+                let log = reason.rsplit_once("is in ").expect("a path").1;
+                assert_eq!(fs::read_to_string(log).expect("the log"), "told\n");
+            }
         }
     }
-    let log = site.reason("fails").rsplit_once("is in ").expect("a path").1.to_owned();
-    assert_eq!(fs::read_to_string(log).expect("the log"), "told\n");
     let left: i32 = fs::read_to_string(began).expect("there").trim().parse().expect("a pid");
     assert!(!proc::alive(left), "a process left by the verification survived");
     assert_eq!(site.subjects(), "Merge daemon\ntwo\none");
