@@ -1,8 +1,11 @@
 //! Decisions of a run as a pure function: progress, event, time → progress, effects. Replaying the journaled events
 //! leads to the same state and the same reports.
 
+mod skipped;
+
 use std::ops::Deref;
 
+pub use self::skipped::ReportedEnd;
 use super::next::next;
 use swarm_model::run::progress::{Mode, Run, Spent, Stage, Verdict};
 use swarm_model::run::words::Word;
@@ -73,6 +76,9 @@ impl Machine {
 
     /// Applies one event at `now_ms`, in Unix milliseconds, and returns its effects.
     pub fn on(&mut self, event: &Event, now_ms: u64) -> Vec<Effect> {
+        if let Event::Repaired { run } = event {
+            self.run = Run::clone(run);
+        }
         let mut turn = Turn { run: &mut self.run, now_ms, effects: Vec::new() };
         turn.take(event);
         turn.effects
@@ -170,7 +176,7 @@ impl Turn<'_> {
                 self.run.mode = Mode::Running;
                 self.tell(None, Word::RunResumed);
             }
-            Event::Hold | Event::Resume => {}
+            Event::Hold | Event::Resume | Event::Repaired { .. } => {}
         }
         self.schedule();
         self.end_if_over();

@@ -2,13 +2,14 @@
 //! that matters and what helps. Only [`Repair::apply`] changes anything, after checking the condition again.
 //!
 //! ```text
-//! machine · trust · store · processes · trees -> findings -> reported, or repaired with consent
+//! machine · trust · store · processes · runs · trees -> findings -> reported, or repaired with consent
 //! ```
 
 mod finding;
 mod machine;
 mod processes;
 mod repair;
+mod runs;
 mod store;
 mod trees;
 mod trust;
@@ -36,7 +37,7 @@ pub struct Patient {
 type Check = (&'static str, fn(&Patient) -> Vec<Finding>);
 
 /// All checks in the order of their reports: later findings may be consequences of earlier ones.
-const CHECKS: [Check; 13] = [
+const CHECKS: [Check; 14] = [
     ("disk", machine::disk),
     ("clock", machine::clock),
     ("git", machine::git),
@@ -49,6 +50,7 @@ const CHECKS: [Check; 13] = [
     ("modes", store::modes),
     ("leftovers", store::leftovers),
     ("processes", processes::processes),
+    ("runs", runs::runs),
     ("worktrees", trees::worktrees),
 ];
 

@@ -253,6 +253,28 @@ fn commands_of_a_spec_that_change_during_the_run_need_consent() {
     assert!(pwned.exists());
 }
 
+#[test]
+fn flags_of_a_run_that_came_with_the_repository_are_not_used() {
+    let site = planned("", "# A\n\n```sh\nexit 1\n```\n");
+    let canary = site.rig.path("canary");
+    let verify = format!("touch '{}'", canary.display());
+    let said = run_alone(&site, &["--agent", "shell", "--verify", &verify, "--retries", "0"]);
+    assert!(said.code == Some(1) && !canary.exists(), "{said:?}");
+    let continued = run_alone(&site, &[]);
+    assert!(continued.err.contains("continuing with earlier flags: --verify"), "{continued:?}");
+    let spec = format!("# A\n\n```sh\ntouch '{}'\n```\n", canary.display());
+    fs::write(site.repo.join("specs/a.md"), spec).expect("written");
+    site.rig.git(&site.repo, &["add", "-f", "specs", ".arial/run.jsonl", ".arial/state.json"]);
+    site.rig.git(&site.repo, &["commit", "-q", "-m", "with a run"]);
+    let clone = site.rig.path("clone");
+    site.rig.git(&site.repo, &["clone", "-q", ".", clone.to_str().expect("text")]);
+    let mut run = site.rig.command(&["run", "--retry-failed"]);
+    run.current_dir(&clone).env("PATH", "/usr/bin:/bin");
+    let said = crate::common::run(run);
+    assert!(said.err.contains("its flags are not used") && !said.err.contains("continuing with"), "{said:?}");
+    assert!(!canary.exists(), "{said:?}");
+}
+
 /// Makes a program that records its arguments and then does what the script says.
 fn agent(rig: &Rig, name: &str, script: &str) -> String {
     let told = rig.path("told");

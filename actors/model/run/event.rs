@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::outcome::{Merged, Outcome};
-use super::progress::Spent;
+use super::progress::{Run, Spent};
 
 /// Event of a run. Events about an attempt other than the present one have no effect.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -51,4 +51,8 @@ pub enum Event {
     Stop,
     Hold,
     Resume,
+    /// The state was rebuilt, because events before this one cannot be read. What they did counts as in `run`.
+    Repaired {
+        run: Box<Run>,
+    },
 }

@@ -36,6 +36,9 @@ pub enum Word {
     RunResumed,
     #[serde(rename = "run.stopping")]
     RunStopping,
+    /// A line of the run's journal cannot be read. The run continues with what the other lines and reports say.
+    #[serde(rename = "run.journal_damaged")]
+    JournalDamaged { file: String, line: usize, error: String },
     /// Last report of a run. `status` is `completed`, `failed` or `interrupted`.
     #[serde(rename = "run.completed")]
     RunCompleted { status: String, done: usize, failed: usize, pending: usize },

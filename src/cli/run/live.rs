@@ -101,6 +101,9 @@ impl Live {
             Word::SpecChanged { file, .. } => {
                 self.say(&escape(&format!("{id}: {}", plain::changed(file))));
             }
+            Word::JournalDamaged { file, line, error } => {
+                self.say(&escape(&plain::damaged(file, *line, error)));
+            }
             Word::RunPaused => self.say("paused: no new workstreams start"),
             Word::RunResumed => self.say("resumed"),
             Word::RunStopping => self.say("stopping"),

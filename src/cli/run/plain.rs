@@ -71,6 +71,7 @@ fn of_workstream(word: &Word) -> Option<String> {
         Word::Paused { .. } => STOPPED.to_owned(),
         Word::Done { commit } => done(commit.as_deref()),
         Word::SpecChanged { file, .. } => changed(file),
+        Word::JournalDamaged { file, line, error } => damaged(file, *line, error),
         Word::NeedsInput { cause } => format!("waiting: {cause}"),
         Word::Context { delivered, text } => context(*delivered, text),
         Word::MergeStarted { base, left_out } => queued(base, left_out),
@@ -127,6 +128,11 @@ pub fn done(commit: Option<&str>) -> String {
 pub fn context(delivered: bool, text: &str) -> String {
     let how = if delivered { "context delivered" } else { "context not delivered" };
     format!("{how}: {text}")
+}
+
+/// Describes a line of the run's journal that cannot be read.
+pub fn damaged(file: &str, line: usize, error: &str) -> String {
+    format!("damaged journal: {file}, line {line}: {error}")
 }
 
 pub fn changed(file: &str) -> String {

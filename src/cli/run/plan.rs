@@ -90,6 +90,14 @@ fn is_tracked(root: &Path, caller: &Caller) -> bool {
     tracked.is_some_and(|paths| !paths.is_empty())
 }
 
+/// Reports whether the journal of a run came with the repository: as a file, or in a folder behind a link.
+pub fn is_journal_tracked(root: &Path, caller: &Caller) -> bool {
+    let journal = format!("{ARIAL}/run.jsonl");
+    let tracked = swarm_store::repositories::lines(root, &["ls-files", "--", ARIAL], caller);
+    // If git cannot tell, the flags are not used either.
+    tracked.is_none_or(|paths| paths.iter().any(|path| *path == ARIAL || *path == journal))
+}
+
 fn read_specs(caller: &Caller, typed: &str, screen: &mut Screen) -> Result<Vec<Spec>, Failure> {
     let dir = Path::new(&caller.cwd).join(typed);
     let folder = specs::read(&dir).map_err(refused)?;

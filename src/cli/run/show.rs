@@ -20,8 +20,13 @@ pub fn status(args: &Plain, screen: &mut Screen) -> Result<u8, Failure> {
     let home = super::home(args.home.as_deref())?;
     let invalid = |cause: String| Failure::new(RefusalKind::Invalid, cause);
     super::check_version(&home)?;
-    if let Some(run) = journal::replay(&home).map_err(invalid)? {
-        return if args.json { print(&run, screen) } else { show(&run, screen) };
+    if let Some(journal) = journal::read_all(&home).map_err(invalid)? {
+        let damage: Vec<String> = journal.damage.iter().map(|one| journal::shown(&home, one)).collect();
+        for one in &damage {
+            screen.warning(&format!("damaged journal: {one}; the state is rebuilt from the rest"));
+        }
+        let run = journal.present();
+        return if args.json { print(&run, &damage, screen) } else { show(&run, screen) };
     }
     // No journal: only planned, or started by the original program.
     let state = wire::load(&home).map_err(|fault| invalid(fault.into()))?.filter(|state| !state.workstreams.is_empty());
@@ -130,7 +135,7 @@ fn cost(spent: &Spent) -> String {
     }
 }
 
-fn print(run: &Run, screen: &mut Screen) -> Result<u8, Failure> {
+fn print(run: &Run, damage: &[String], screen: &mut Screen) -> Result<u8, Failure> {
     let row = |(job, progress): (&Job, &Progress)| {
         json!({
             "id": job.id,
@@ -156,7 +161,7 @@ fn print(run: &Run, screen: &mut Screen) -> Result<u8, Failure> {
         })
     };
     let rows: Vec<_> = run.plan.jobs.iter().zip(&run.jobs).map(row).collect();
-    let body = json!({"run": run.plan.id, "home": run.plan.home, "base": run.plan.base, "status": mode(run), "workstreams": rows});
+    let body = json!({"run": run.plan.id, "home": run.plan.home, "base": run.plan.base, "status": mode(run), "damage": damage, "workstreams": rows});
     json::print(screen, "swarm.run/1", &body)?;
     Ok(0)
 }

@@ -4,13 +4,15 @@
 use std::io;
 use std::path::Path;
 
-use swarm_actors::run::machine::{Effect, Machine};
+use swarm_actors::run::machine::{Effect, Machine, ReportedEnd};
 use swarm_model::run::Event;
 use swarm_model::run::plan::Plan;
 use swarm_model::run::words::{Line, Word};
 use swarm_ports::Telling;
 
 use super::home::{Home, append_lines, end_of, iso};
+use super::journal::Damage;
+use swarm_sys::clock::wall_ms;
 
 /// Appends events of a run.
 ///
@@ -61,6 +63,44 @@ pub fn append_missing(home: &Home, run: &mut Machine, events: &[(u64, Event)]) {
             tracing::warn!(home = %run.plan.home, %error, "cannot record the events of a run");
         }
     }
+}
+
+/// Returns how the jobs of a run ended by its reports with these numbers and above. A job about which something else was
+/// reported later has not ended.
+pub fn ends(home: &Home, plan: &Plan, since: u64) -> Vec<(usize, ReportedEnd)> {
+    let text = std::fs::read(home.events()).unwrap_or_default();
+    let mut ends = std::collections::BTreeMap::new();
+    for line in text.split(|byte| *byte == b'\n') {
+        let Ok(line) = serde_json::from_slice::<Line>(line) else { continue };
+        let is_ours = line.run == plan.id && line.number.is_some_and(|number| number >= since);
+        let Some(job) = line.workstream.filter(|_| is_ours).and_then(|id| plan.position(&id)) else { continue };
+        match line.word {
+            Word::Done { commit } => ends.insert(job, ReportedEnd::Done(commit)),
+            Word::Failed { error, .. } => ends.insert(job, ReportedEnd::Failed(error)),
+            _ => ends.remove(&job),
+        };
+    }
+    ends.into_iter().collect()
+}
+
+/// Reports each damaged line of the journal once.
+///
+/// # Errors
+/// Returns any I/O error.
+pub fn report_damage(home: &Home, run: &str, damage: &[Damage]) -> io::Result<()> {
+    let known = std::fs::read(home.events()).unwrap_or_default();
+    // Most lines are about something else.
+    let lines = known.split(|byte| *byte == b'\n').filter(|line| line.windows(11).any(|part| part == b"run.journal"));
+    let known: Vec<Word> = lines.filter_map(|line| Some(serde_json::from_slice::<Line>(line).ok()?.word)).collect();
+    let file = home.journal().to_string_lossy().into_owned();
+    for Damage { line, cause } in damage {
+        let word = Word::JournalDamaged { file: file.clone(), line: *line, error: cause.clone() };
+        if !known.contains(&word) {
+            let line = Line { time: iso(wall_ms()), run: run.to_owned(), number: None, workstream: None, word };
+            append_lines(&home.events(), &format!("{}\n", serde_json::to_string(&line)?))?;
+        }
+    }
+    Ok(())
 }
 
 /// Returns the number of recorded events of this run, without the reports of agents. Searches from the end, because

@@ -28,6 +28,25 @@ struct FirstLine<R> {
 /// Events, each with its time in Unix milliseconds.
 pub type Happened = Vec<(u64, Event)>;
 
+/// Line of a journal that cannot be read.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Damage {
+    /// Number of the line, from 1.
+    pub line: usize,
+    pub cause: String,
+}
+
+/// Content of a journal.
+pub struct Journal {
+    /// State of the run at its start.
+    pub run: Run,
+    /// Events since then. If the journal is damaged, these begin with [`Event::Repaired`].
+    pub events: Happened,
+    pub damage: Vec<Damage>,
+    /// [`Event::Repaired`] is not in the file yet.
+    pub is_repaired_now: bool,
+}
+
 /// Replaces the journal by a new one that contains only the first line.
 ///
 /// # Errors
@@ -84,8 +103,17 @@ pub fn append(home: &Home, events: &[(u64, Event)]) -> io::Result<()> {
 /// Reads the run at its start and all events since; `None` if there is no journal.
 ///
 /// # Errors
-/// Fails with a message for users if the file cannot be read or parsed, or has a newer version.
+/// Fails as [`read_all`] does.
 pub fn read(home: &Home) -> Result<Option<(Run, Happened)>, String> {
+    Ok(read_all(home)?.map(|journal| (journal.run, journal.events)))
+}
+
+/// Reads the journal; `None` if there is none. If lines in the middle cannot be read, the state is rebuilt from the
+/// others and from the reports in `events.jsonl`, which are written after the journal.
+///
+/// # Errors
+/// Fails with a message for users if the file cannot be read, its first line cannot be parsed, or it has a newer version.
+pub fn read_all(home: &Home) -> Result<Option<Journal>, String> {
     let path = home.journal();
     // Read as bytes: a line may be torn within a character.
     let text = match fs::read(&path) {
@@ -101,9 +129,57 @@ pub fn read(home: &Home) -> Result<Option<(Run, Happened)>, String> {
         return Err(named(0, format!("unsupported version {} (this program supports {VERSION})", first.version)));
     }
     first.run.record_topics();
-    // Unparsable lines are skipped: a failed write may have left a torn line, and was then repeated.
-    let events = lines.filter_map(|line| serde_json::from_slice(line).ok());
-    Ok(Some((first.run, events.collect())))
+    let (mut events, mut damage) = (Happened::new(), Vec::new());
+    // Number of events before the first damaged line after the last repair.
+    let mut sound = None;
+    let lines: Vec<&[u8]> = lines.collect();
+    for (at, line) in lines.iter().enumerate() {
+        match serde_json::from_slice::<(u64, Event)>(line) {
+            Ok((at_ms, event @ Event::Repaired { .. })) => {
+                sound = None;
+                events = vec![(at_ms, event)];
+            }
+            Ok(event) => events.push(event),
+            // A failed write may have left a part of a line, and was then repeated.
+            Err(error) if at + 1 == lines.len() || is_torn(line, &error) => {}
+            Err(error) => {
+                sound.get_or_insert(events.len());
+                damage.push(Damage { line: at + 2, cause: error.to_string() });
+            }
+        }
+    }
+    let is_repaired_now = sound.is_some();
+    if let Some(sound) = sound {
+        events = vec![repaired(home, first.run.clone(), &events, sound)];
+    }
+    Ok(Some(Journal { run: first.run, events, damage, is_repaired_now }))
+}
+
+/// Reports whether a line is only the beginning of one.
+fn is_torn(line: &[u8], error: &serde_json::Error) -> bool {
+    error.is_eof() || std::str::from_utf8(line).is_err_and(|error| error.error_len().is_none())
+}
+
+/// Rebuilds the state of a run from the events that can be read, `sound` of which precede the first damaged line.
+fn repaired(home: &Home, run: Run, events: &[(u64, Event)], sound: usize) -> (u64, Event) {
+    let mut machine = Machine::new(run);
+    // Reports of an earlier run may be about the same jobs.
+    let since = machine.told;
+    for (at, (at_ms, event)) in events.iter().enumerate() {
+        if at >= sound {
+            machine.catch_up(event, *at_ms);
+        }
+        machine.on(event, *at_ms);
+    }
+    let at_ms = events.last().map_or(0, |(at_ms, _)| *at_ms);
+    let ends = super::events::ends(home, &machine.plan, since);
+    let told = super::events::count(home, &machine.plan.id);
+    (at_ms, Event::Repaired { run: Box::new(machine.repaired(&ends, told, at_ms)) })
+}
+
+/// Describes a damaged line, with the file.
+pub fn shown(home: &Home, damage: &Damage) -> String {
+    format!("{}, line {}: {}", home.journal().display(), damage.line, damage.cause)
 }
 
 /// Returns the present state of the run by replaying its journal; `None` if there is no journal.
@@ -111,10 +187,20 @@ pub fn read(home: &Home) -> Result<Option<(Run, Happened)>, String> {
 /// # Errors
 /// Fails as [`read`] does.
 pub fn replay(home: &Home) -> Result<Option<Run>, String> {
-    let Some((run, events)) = read(home)? else { return Ok(None) };
-    let mut run = Machine::new(run);
-    for (at_ms, event) in &events {
-        run.on(event, *at_ms);
-    }
-    Ok(Some(Run::clone(&run)))
+    Ok(read_all(home)?.map(Journal::present))
 }
+
+impl Journal {
+    /// Returns the present state of the run.
+    pub fn present(self) -> Run {
+        let mut run = Machine::new(self.run);
+        for (at_ms, event) in &self.events {
+            run.on(event, *at_ms);
+        }
+        Run::clone(&run)
+    }
+}
+
+#[cfg(test)]
+#[path = "journal_tests.rs"]
+mod tests;

@@ -131,7 +131,17 @@ fn off_thread<T: Send + 'static>(
 }
 
 fn journaled(home: &Home, registered: &Path) -> Result<Journaled, String> {
-    let (run, events) = journal::read(home)?.ok_or_else(|| format!("{} does not exist", home.journal().display()))?;
+    let journal = journal::read_all(home)?.ok_or_else(|| format!("{} does not exist", home.journal().display()))?;
+    let journal::Journal { run, events, damage, is_repaired_now } = journal;
+    for one in &damage {
+        tracing::error!("damaged journal of a run: {}", journal::shown(home, one));
+    }
+    let failed = |error: io::Error| format!("{}: {error}", home.journal().display());
+    if is_repaired_now {
+        // From here on, the damaged lines do not matter any more.
+        journal::append(home, &events).map_err(failed)?;
+        events::report_damage(home, &run.plan.id, &damage).map_err(failed)?;
+    }
     let active = read_active(registered).map_err(|error| error.to_string())?;
     let caller = active.ok_or("the caller of the run is not recorded")?.caller;
     let told = events::count(home, &run.plan.id);
@@ -141,6 +151,13 @@ fn journaled(home: &Home, registered: &Path) -> Result<Journaled, String> {
 /// Returns the directory that registers the run of this home as active.
 fn place(paths: &Paths, home: &str) -> PathBuf {
     paths.runs().join(digest(home.as_bytes(), 8))
+}
+
+/// Returns the homes of all runs that are registered in this state directory. What cannot be read is left out.
+pub fn registered(paths: &Paths) -> Vec<PathBuf> {
+    let entries = files::list_if_present(&paths.runs()).unwrap_or_default();
+    let home = |place: &Path| Some(PathBuf::from(read_active(place).ok()??.home));
+    entries.iter().filter_map(|entry| home(&entry.path())).collect()
 }
 
 /// Reports whether a run of this home is active, even if no supervisor is running.
