@@ -156,6 +156,19 @@ pub struct Attributes {
     /// Preference of the kernel when it kills for lack of memory, from -1000 to 1000.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub oom_score_adj: Option<i32>,
+    /// Scheduling policy: its number in `<sched.h>`, and the priority of a real-time policy.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub policy: Option<Policy>,
+    /// I/O priority as ioprio_set(2) takes it: class and level.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub io_priority: Option<i32>,
+}
+
+/// Scheduling policy of a process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Policy {
+    pub number: i32,
+    pub priority: i32,
 }
 
 impl Attributes {

@@ -9,6 +9,7 @@ use super::error::Failure;
 use super::life::{BLIND_LOOK, WatchState, WatchedWorker, watch_records};
 use super::tail::{Sink, Tail};
 use super::watch::{Changes, Interrupt, Until, wait_any};
+use crate::api::supervision::Supervision;
 use swarm_store::views::{Registry, load};
 use swarm_sys::paths::Paths;
 
@@ -39,6 +40,8 @@ pub struct Follow<'a> {
     changes: Changes,
     interrupt: Interrupt,
     records: Option<Changes>,
+    /// Set once the worker waits for a restart, which needs a supervisor.
+    supervision: Option<Supervision<'a>>,
     closed: bool,
 }
 
@@ -50,7 +53,15 @@ impl<'a> Follow<'a> {
         if let Some(dir) = file.parent() {
             changes.add_dir(dir)?;
         }
-        Ok(Self { paths, file, changes, interrupt: Interrupt::catch()?, records: None, closed: false })
+        Ok(Self {
+            paths,
+            file,
+            changes,
+            interrupt: Interrupt::catch()?,
+            records: None,
+            supervision: None,
+            closed: false,
+        })
     }
 
     /// Follows until the worker ends (forever, without a worker) or Ctrl-C. Calls `sink` with no bytes when no more are
@@ -68,7 +79,8 @@ impl<'a> Follow<'a> {
             if let Some(followed) = &mut followed {
                 match self.verdict(followed, registry.take())? {
                     WatchState::Ended => return self.rest(tail, followed.through_tmux, sink),
-                    WatchState::Watched | WatchState::Unwatched => {}
+                    WatchState::Watched => {}
+                    WatchState::Unwatched => self.supervise()?,
                     WatchState::Gone => {
                         registry = Some(load(self.paths)?);
                         continue;
@@ -86,6 +98,19 @@ impl<'a> Follow<'a> {
             let blind = soon.is_some() && !more;
             registry = if woken.look || blind { Some(load(self.paths)?) } else { None };
         }
+    }
+
+    /// Makes sure that a supervisor runs, because only a supervisor starts the worker again.
+    ///
+    /// # Errors
+    /// Fails if a person stopped it, or if none can be started: nothing would ever be written.
+    fn supervise(&mut self) -> Result<(), Failure> {
+        match &mut self.supervision {
+            None => self.supervision = Some(Supervision::unless_stopped(self.paths)?),
+            Some(supervision) if supervision.has_ended() => supervision.renew()?,
+            Some(_) => {}
+        }
+        Ok(())
     }
 
     /// Passes on new bytes; returns true if more can be read immediately.
@@ -136,9 +161,12 @@ impl<'a> Follow<'a> {
         sources.extend(process.map(|fd| (fd, Until::Readable)));
         let has_process = process.is_some();
         sources.extend(self.records.as_ref().map(|records| (records.as_fd(), Until::Readable)));
+        let supervisor = self.supervision.as_ref().filter(|_| self.records.is_some()).and_then(Supervision::fd);
+        sources.extend(supervisor.map(|supervisor| (supervisor, Until::Readable)));
         let ready = wait_any(&sources, soon)?;
         let ended = has_process && ready[3];
-        let changed = self.records.is_some() && ready.last() == Some(&true) && ready.len() > 3;
+        // The records, or the end of the supervisor.
+        let changed = ready.iter().skip(3 + usize::from(has_process)).any(|ready| *ready);
         if ended && let Some(life) = &mut life {
             life.process_ended();
         }

@@ -157,6 +157,8 @@ fn leave_the_caller() -> io::Result<()> {
 }
 
 fn start_supervisor(root: &Path, ready: Stdio) -> io::Result<(File, Child)> {
+    // The supervisor inherits standard error, and an earlier one may have moved that log aside.
+    let _ = bound_log(&Paths::new(root).supervisor_log());
     let (reader, writer) = nix::unistd::pipe2(nix::fcntl::OFlag::O_CLOEXEC)?;
     let child = Command::new("/proc/self/exe")
         .arg0("swarm")
@@ -294,24 +296,32 @@ fn command(root: &Path) -> io::Result<Command> {
 /// Opens `supervisor.log`, and moves a large one aside before.
 fn open_log(path: &Path) -> io::Result<File> {
     if std::fs::metadata(path).is_ok_and(|meta| meta.len() > LOG_BYTES_MAX) {
-        let _ = std::fs::rename(path, path.with_extension("log.1"));
+        let _ = std::fs::rename(path, aside(path));
     }
     OpenOptions::new().append(true).create(true).mode(0o600).open(path)
 }
 
-/// Continues standard error in a new file if it is `supervisor.log` and has become too large.
+/// Continues standard error in `supervisor.log` if it is an earlier one that was moved aside or deleted, and in a new
+/// file if it has become too large.
 ///
 /// # Errors
 /// Fails if the new file cannot be opened; the old one is then still in use.
 pub fn bound_log(path: &Path) -> io::Result<()> {
-    use std::os::unix::fs::MetadataExt as _;
     let used = File::from(io::stderr().as_fd().try_clone_to_owned()?).metadata()?;
-    if used.len() > LOG_BYTES_MAX
-        && std::fs::metadata(path).is_ok_and(|meta| (meta.dev(), meta.ino()) == (used.dev(), used.ino()))
-    {
+    let is_at =
+        |path: &Path| std::fs::metadata(path).is_ok_and(|meta| (meta.dev(), meta.ino()) == (used.dev(), used.ino()));
+    let is_stale = match is_at(path) {
+        true => used.len() > LOG_BYTES_MAX,
+        false => used.is_file() && (used.nlink() == 0 || is_at(&aside(path))),
+    };
+    if is_stale {
         nix::unistd::dup2_stderr(open_log(path)?)?;
     }
     Ok(())
+}
+
+fn aside(path: &Path) -> PathBuf {
+    path.with_extension("log.1")
 }
 
 /// Becomes a guard: executes one in this process. The supervisor reports readiness to `ready`. Returns only on failure.

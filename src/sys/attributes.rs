@@ -1,19 +1,83 @@
-//! Attributes of this process that its children inherit: CPUs, niceness, scheduling policy, preference when memory runs
-//! out, and namespaces.
+//! Attributes of this process that its children inherit: CPUs, niceness, scheduling policy, I/O priority, preference when
+//! memory runs out, and namespaces.
 
 use std::io;
 use std::os::unix::fs::MetadataExt as _;
 
 use nix::libc;
-use swarm_model::{Attributes, Namespaces};
+use swarm_model::{Attributes, Namespaces, Policy};
 
 /// Number of CPUs in a mask for the kernel.
 const CPUS_MAX: usize = 8192;
+/// Selects one process, by its id; from `<linux/ioprio.h>`, as the next constant.
+const IOPRIO_WHO_PROCESS: i32 = 1;
+/// Position of the class in an I/O priority.
+const IOPRIO_CLASS_SHIFT: i32 = 13;
 const OOM_SCORE_ADJ: &str = "/proc/self/oom_score_adj";
 
 /// Returns the attributes of this process. Those that cannot be read are unknown.
 pub fn own() -> Attributes {
-    Attributes { cpus: cpus(), oom_score_adj: oom_score_adj() }
+    Attributes { cpus: cpus(), oom_score_adj: oom_score_adj(), policy: policy(), io_priority: io_priority() }
+}
+
+/// Returns the scheduling policy, without the flag that children get the default. A deadline policy counts as unknown:
+/// its parameters are those of one task and cannot be inherited.
+fn policy() -> Option<Policy> {
+    let mut param = libc::sched_param { sched_priority: 0 };
+    // SAFETY: the calls read this process only, and the structure is complete and lives through the call.
+    #[expect(unsafe_code, reason = "the calls have no safe wrapper")]
+    let (number, known) = unsafe { (libc::sched_getscheduler(0), libc::sched_getparam(0, &raw mut param)) };
+    let number = number & !libc::SCHED_RESET_ON_FORK;
+    (number >= 0 && known == 0 && number != libc::SCHED_DEADLINE)
+        .then_some(Policy { number, priority: param.sched_priority })
+}
+
+fn set_policy(policy: Policy) -> io::Result<()> {
+    let param = libc::sched_param { sched_priority: policy.priority };
+    // SAFETY: the structure is complete and lives through the call.
+    #[expect(unsafe_code, reason = "the call has no safe wrapper")]
+    let set = unsafe { libc::sched_setscheduler(0, policy.number, &raw const param) };
+    if set == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}
+
+/// Returns the I/O priority of this process; 0 if it follows from the niceness.
+fn io_priority() -> Option<i32> {
+    // SAFETY: the call takes two numbers and changes nothing.
+    #[expect(unsafe_code, reason = "the call has no wrapper")]
+    let found = unsafe { libc::syscall(libc::SYS_ioprio_get, IOPRIO_WHO_PROCESS, 0) };
+    let found = i32::try_from(found).ok().filter(|found| *found >= 0)?;
+    // Without a class of its own, newer kernels report the level that follows from the niceness.
+    Some(if found >> IOPRIO_CLASS_SHIFT == 0 { 0 } else { found })
+}
+
+fn set_io_priority(priority: i32) -> io::Result<()> {
+    // SAFETY: the call takes three numbers and changes this process only.
+    #[expect(unsafe_code, reason = "the call has no wrapper")]
+    let set = unsafe { libc::syscall(libc::SYS_ioprio_set, IOPRIO_WHO_PROCESS, 0, priority) };
+    if set == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}
+
+/// Returns a policy as chrt(1) names it.
+fn policy_word(policy: Policy) -> String {
+    match policy.number {
+        libc::SCHED_OTHER => "other".to_owned(),
+        libc::SCHED_BATCH => "batch".to_owned(),
+        libc::SCHED_IDLE => "idle".to_owned(),
+        libc::SCHED_FIFO => format!("fifo {}", policy.priority),
+        libc::SCHED_RR => format!("rr {}", policy.priority),
+        number => format!("number {number}"),
+    }
+}
+
+/// Returns an I/O priority as ionice(1) names it.
+fn io_word(priority: i32) -> String {
+    let level = priority & ((1 << IOPRIO_CLASS_SHIFT) - 1);
+    match priority >> IOPRIO_CLASS_SHIFT {
+        0 => "none".to_owned(),
+        1 => format!("realtime {level}"),
+        2 => format!("best-effort {level}"),
+        _ => "idle".to_owned(),
+    }
 }
 
 fn cpus() -> Option<String> {
@@ -38,16 +102,26 @@ pub fn assume(wanted: &Attributes) -> Vec<String> {
     {
         failed.push(format!("the worker does not have the caller's oom_score_adj ({score}): {error}"));
     }
+    if let Some(wanted) = wanted.policy.filter(|wanted| policy() != Some(*wanted))
+        && let Err(error) = set_policy(wanted)
+    {
+        let word = policy_word(wanted);
+        failed.push(format!("the worker does not have the caller's scheduling policy ({word}): {error}"));
+    }
+    if let Some(wanted) = wanted.io_priority.filter(|wanted| io_priority() != Some(*wanted))
+        && let Err(error) = set_io_priority(wanted)
+    {
+        let word = io_word(wanted);
+        failed.push(format!("the worker does not have the caller's I/O priority ({word}): {error}"));
+    }
     failed
 }
 
 /// Undoes what makes this process less important than others, as far as that is allowed: a process that serves all
 /// callers must not keep the attributes of the first one.
 pub fn reset() {
-    let policy = libc::sched_param { sched_priority: 0 };
-    // SAFETY: the structure is complete and lives through the call.
-    #[expect(unsafe_code, reason = "the call has no safe wrapper")]
-    let _ = unsafe { libc::sched_setscheduler(0, libc::SCHED_OTHER, &raw const policy) };
+    let _ = set_policy(Policy { number: libc::SCHED_OTHER, priority: 0 });
+    let _ = set_io_priority(0);
     if rustix::process::getpriority_process(None).is_ok_and(|nice| nice > 0) {
         let _ = rustix::process::setpriority_process(None, 0);
     }
@@ -107,6 +181,13 @@ mod tests {
         assert_eq!(assume(&Attributes::default()), Vec::<String>::new());
         let no_cpu = Attributes { cpus: Some("8000".to_owned()), ..own };
         assert_eq!(assume(&no_cpu).len(), 1, "there are so many CPUs?");
+        let invalid = Attributes {
+            policy: Some(Policy { number: libc::SCHED_BATCH, priority: 7 }),
+            io_priority: Some(9 << IOPRIO_CLASS_SHIFT),
+            ..Attributes::default()
+        };
+        let failed = assume(&invalid).join("\n");
+        assert!(failed.contains("scheduling policy (batch)") && failed.contains("I/O priority (idle)"), "{failed}");
     }
 
     #[test]

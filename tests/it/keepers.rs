@@ -249,6 +249,56 @@ fn a_worker_has_the_attributes_of_its_caller_and_not_those_of_the_first_one() {
 }
 
 #[test]
+fn a_worker_has_the_scheduling_policy_and_the_io_priority_of_its_caller() {
+    let rig = Rig::new();
+    let look = "ionice -p $$; exec cut -d' ' -f41 /proc/self/stat";
+    let caller = |name: &str, before: &str, flags: &[&str]| {
+        let mut command = rig.program("sh");
+        command.args(["-c", &format!("{before} exec \"$@\""), "sh", BINARY, "spawn", "--name", name]).args(flags);
+        command.args(["--", "sh", "-c", &format!("({look}) > {name}.seen")]);
+        run(command).ok();
+        rig.wait(name);
+        std::fs::read_to_string(rig.cwd().join(format!("{name}.seen"))).expect("written")
+    };
+    // Each of them is less important than the default, so that everybody may set it.
+    let batch = "chrt -b -p 0 $$ && ionice -c 2 -n 7 -p $$ || exit 9;";
+    // The first caller starts the supervisor.
+    assert_eq!(caller("first", batch, &[]), "best-effort: prio 7\n3\n");
+    let mut own = rig.program("sh");
+    own.args(["-c", look]);
+    assert_eq!(caller("second", "", &[]), run(own).ok());
+    assert_eq!(caller("window", batch, &["--tmux"]), "best-effort: prio 7\n3\n");
+    assert_eq!(caller("third", "chrt -i -p 0 $$ && ionice -c 3 -p $$ || exit 9;", &[]), "idle\n5\n");
+}
+
+#[test]
+fn the_log_of_a_long_lived_guard_stays_within_its_limit() {
+    const LIMIT_BYTES: u64 = 8 << 20;
+    let rig = Rig::new();
+    let (log, aside) = (rig.root().join("supervisor.log"), rig.root().join("supervisor.log.1"));
+    let size = |path: &Path| std::fs::metadata(path).map_or(0, |meta| meta.len());
+    let inode = |path: &Path| std::fs::metadata(path).map(|meta| std::os::unix::fs::MetadataExt::ino(&meta)).ok();
+    let stderr = |pid: i32| inode(Path::new(&format!("/proc/{pid}/fd/2")));
+    let mut command = rig.command(&["spawn", "--name", "a", "--", "sleep", "600"]);
+    command.env("SWARM_LOG", "trace");
+    run(command).ok();
+    let guard = both(&rig).1;
+    // Twice: what was moved aside once must not grow either.
+    for round in 0..2 {
+        let file = std::fs::OpenOptions::new().append(true).open(&log).expect("opened");
+        file.set_len(LIMIT_BYTES + 1).expect("written");
+        // The supervisor logs its own start; it and its guard have one log.
+        proc::kill(both(&rig).0);
+        wait_until("another supervisor has a new log", SOON, || {
+            rig.keepers().0.is_some_and(|pid| proc::alive(pid) && stderr(pid).is_some() && stderr(pid) == inode(&log))
+        });
+        assert_eq!(both(&rig).1, guard, "the guard lives long");
+        assert_eq!(stderr(guard), inode(&log), "round {round}");
+        assert!(size(&log) < LIMIT_BYTES && size(&aside) <= LIMIT_BYTES + 65536, "{} {}", size(&log), size(&aside));
+    }
+}
+
+#[test]
 fn a_tmux_server_has_the_umask_of_the_caller() {
     let rig = Rig::new();
     let mut command = rig.program("sh");

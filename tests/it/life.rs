@@ -87,6 +87,32 @@ fn logs_follow_until_the_worker_has_ended() {
 }
 
 #[test]
+fn logs_follow_a_worker_that_waits_for_its_restart_only_as_long_as_a_supervisor_may_start_it() {
+    let rig = Rig::new();
+    rig.spawn_sh("x", &["--restart", "always"], "echo $(($(wc -l < runs 2>/dev/null || echo 0) + 1)) >> runs; cat runs | tail -n 1; [ -e go ] && exec sleep 600; exit 1");
+    wait_until("the worker waits for its restart", SOON, || rig.fine("x") == "backoff");
+    rig.swarm(&["supervisor", "stop"]).ok();
+    let said = rig.swarm(&["logs", "x", "--follow"]);
+    assert_eq!(said.code, Some(1), "{said:?}");
+    assert!(
+        said.err.starts_with("swarm: error: the supervisor was stopped") && said.out.starts_with("1\n"),
+        "{said:?}"
+    );
+    // A killed one is started again, and the output goes on.
+    rig.swarm(&["supervisor", "start"]).ok();
+    rig.kill_keepers();
+    std::fs::write(rig.cwd().join("go"), "").expect("written");
+    let follower = std::thread::spawn({
+        let command = rig.command(&["logs", "x", "--follow"]);
+        move || run(command)
+    });
+    wait_until("the worker runs again", SOON, || rig.fine("x") == "running");
+    rig.swarm(&["kill", "x"]).ok();
+    let said = follower.join().expect("joined");
+    assert_eq!((said.code, said.err.as_str()), (Some(0), ""), "{said:?}");
+}
+
+#[test]
 fn a_time_limit_ends_the_worker() {
     let rig = Rig::new();
     rig.spawn("p", &["--timeout", "1"], &["sleep", "600"]);
