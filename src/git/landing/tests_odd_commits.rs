@@ -9,6 +9,11 @@ use swarm_ports::Landings as _;
 use super::tests_checkout::Site;
 use crate::fixture::text;
 
+/// Signs with a constant, and knows no key.
+const SIGNER: &str = r#"case " $* " in *--verify*) cat > /dev/null; echo 'gpg: unknown key' >&2; exit 1;; esac
+cat > /dev/null; echo '[GNUPG:] SIG_CREATED ' >&2
+printf -- '-----BEGIN PGP SIGNATURE-----\n\nx\n-----END PGP SIGNATURE-----\n'"#;
+
 impl Site {
     async fn item_by(&self, name: &str, strategy: Strategy) -> Item {
         let mut item = self.item(name).await;
@@ -63,6 +68,49 @@ async fn a_commit_without_an_author_s_name_lands_by_rebase() {
         assert_eq!(site.shows("%an <%ae> %ad", "main~1").split(" Tue").next(), Some(author), "{name}");
         assert_eq!(site.shows("%at", "main~1"), "1700000000", "{name}: the date is the author's");
     }
+}
+
+#[tokio::test]
+async fn signatures_that_git_shows_in_logs_become_no_part_of_messages() {
+    let site = Site::new();
+    let signer = site.fix.root.join("signer");
+    site.fix.script(&signer, SIGNER);
+    site.fix.git(&["config", "gpg.program", signer.to_str().unwrap()]);
+    site.fix.git(&["config", "log.showSignature", "true"]);
+    site.branch("topic", "echo a > a; git add a; git commit -qS -m signed; echo b > b");
+    let shown = text(&site.fix.git(&["log", "-1", "--format=%s", "topic~1"]));
+    assert_eq!(shown, "gpg: unknown key\nsigned", "git shows signatures here");
+    let item = site.item_by("topic", Strategy::Squash).await;
+    let squashed = site.built(&item).await;
+    assert!(site.shows("%B", &squashed).starts_with("topic\n\n* signed\n* topic\n\nSwarm-Completion:"));
+    let item = site.item_by("topic", Strategy::Rebase).await;
+    let rebased = site.built(&item).await;
+    assert_eq!(
+        (site.shows("%B", &format!("{rebased}~1")).as_str(), site.shows("%B", &rebased).as_str()),
+        ("signed", "topic")
+    );
+}
+
+#[tokio::test]
+async fn names_and_messages_survive_another_encoding_of_logs_and_commits() {
+    let site = Site::new();
+    let signer = site.fix.root.join("signer");
+    site.fix.script(&signer, SIGNER);
+    site.branch("topic", "echo a > a; git add a; git commit -qm 'größer' --author 'Zoë <zoe@localhost>'; echo b > b");
+    for (key, value) in [
+        ("i18n.logOutputEncoding", "ISO-8859-1"),
+        ("i18n.commitEncoding", "ISO-8859-1"),
+        ("gpg.program", signer.to_str().unwrap()),
+        ("commit.gpgSign", "true"),
+    ] {
+        site.fix.git(&["config", key, value]);
+    }
+    let squashed = site.built(&site.item_by("topic", Strategy::Squash).await).await;
+    assert!(site.shows("%B", &squashed).contains("* größer\n"));
+    let item = site.item_by("topic", Strategy::Rebase).await;
+    assert!(matches!(site.land_item(&item).await, Landing::Done(_)));
+    assert_eq!(site.shows("%an %s", "main~1"), "Zoë größer");
+    assert!(text(&site.fix.git(&["cat-file", "commit", "main~1"])).contains("gpgsig "));
 }
 
 #[tokio::test]
