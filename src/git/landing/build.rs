@@ -70,14 +70,20 @@ struct Commit {
 
 impl Commit {
     /// Number of fields that git prints per commit.
-    const FIELDS: usize = 6;
+    const FIELDS: usize = 8;
 
-    fn read(fields: &[&str]) -> Result<Self, Fault> {
+    /// Parses the fields of a commit. git writes no commit whose author has no name; an author without one is replaced
+    /// by the commit's committer, and if that one has no name either, by `caller`. The date remains the author's.
+    fn read(fields: &[&str], caller: (&str, &str)) -> Result<Self, Fault> {
         let is_id = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_hexdigit());
-        let [id, parent, name, mail, date, message] = *fields else { return Err(Self::odd()) };
+        let [id, parent, name, mail, committer, committer_mail, date, message] = *fields else {
+            return Err(Self::odd());
+        };
         if !is_id(id) || !is_id(parent) {
             return Err(Self::odd());
         }
+        let people = [(name, mail), (committer, committer_mail)];
+        let (name, mail) = people.into_iter().find(|(name, _)| is_name(name)).unwrap_or(caller);
         let author = Author { name: name.to_owned(), mail: mail.to_owned(), date: date.to_owned() };
         Ok(Self { id: id.to_owned(), parent: parent.to_owned(), author, message: message.to_owned() })
     }
@@ -85,6 +91,11 @@ impl Commit {
     fn odd() -> Fault {
         Fault::new("unexpected output of 'git log'")
     }
+}
+
+/// Reports whether anything is left of a name after git has removed the characters that it ignores at both ends.
+fn is_name(name: &str) -> bool {
+    name.chars().any(|c| c > ' ' && !".,:;<>\"\\'".contains(c))
 }
 
 /// Author of a commit as git prints and accepts it; the mail may be empty.
@@ -221,14 +232,15 @@ impl Builder<'_> {
     /// Returns the topic's commits, oldest first.
     fn topic(&self, base: &str) -> Result<Vec<Commit>, Fault> {
         let range = format!("{base}..{}", self.item.tip);
-        let fields = "--format=%H%x00%P%x00%an%x00%ae%x00%ad%x00%B";
+        let fields = "--format=%H%x00%P%x00%an%x00%ae%x00%cn%x00%ce%x00%ad%x00%B";
         let call =
             self.workspace.read().args(["log", "--no-show-signature", "--reverse", "--topo-order", "--date=raw"]);
         let told = call.args(["--encoding=UTF-8", "-z", fields, &range]).run()?;
         let told = String::from_utf8_lossy(&told);
         // Every field ends with NUL, including the last one.
         let told = told.strip_suffix('\0').map(|told| told.split('\0').collect::<Vec<_>>()).unwrap_or_default();
-        told.chunks(Commit::FIELDS).map(Commit::read).collect()
+        let caller = self.workspace.identity()?.author_words();
+        told.chunks(Commit::FIELDS).map(|fields| Commit::read(fields, caller)).collect()
     }
 
     fn merge_bases(&self, one: &str, other: &str) -> Result<Vec<String>, Fault> {

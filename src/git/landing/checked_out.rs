@@ -11,38 +11,80 @@ use crate::worktrees::admin;
 /// A worktree and its git directory.
 pub(crate) type Holder = (PathBuf, PathBuf);
 
+/// Maximum number of symbolic refs in a row, as in git.
+const SYMBOLIC_MAX: u32 = 5;
+
 /// Returns the worktrees that have the base checked out, or the reason why it must not be moved
 /// now. Anything unreadable is an error: in a worktree that was overlooked, the landing would
 /// look as if the user had reverted it.
+///
+/// A bisection is no reason: it ends with a checkout of the base, wherever that is then.
 pub(crate) fn holders_of_base(workspace: &Workspace) -> Result<Result<Vec<Holder>, String>, Fault> {
-    let Some(repo) = workspace.library() else { return holders_by_command(workspace).map(Ok) };
+    let library = workspace.library();
     let mut dirs: Vec<Holder> = Vec::new();
-    if let Some(tree) = repo.workdir().filter(|_| !repo.is_bare()) {
-        if !leads_back(&repo, tree, &workspace.common) {
+    let main = match &library {
+        Some(repo) => repo.workdir().filter(|_| !repo.is_bare()).map(Path::to_owned),
+        None => Some(admin::checkout_of(&workspace.common).unwrap_or(&workspace.common).to_owned()),
+    };
+    if let Some(tree) = main {
+        if library.as_ref().is_some_and(|repo| !leads_back(repo, &tree, &workspace.common)) {
             let why = format!("the main worktree of {} is not where git looks for it", workspace.common.display());
             return Ok(Err(format!("{why} (run 'git -C {} config core.worktree PATH')", workspace.common.display())));
         }
-        dirs.push((tree.to_owned(), workspace.common.clone()));
+        dirs.push((tree, workspace.common.clone()));
     }
     for entry in admin::entries(&workspace.common).map_err(Fault::at(&workspace.common))? {
         dirs.extend(admin::known_tree_of(&entry).map_err(Fault::at(&entry))?.map(|tree| (tree, entry)));
     }
     for (tree, git_dir) in &dirs {
-        for kind in ["rebase-merge", "rebase-apply"] {
-            if says(&git_dir.join(kind).join("head-name"), &workspace.target.branch)? {
-                let why = format!("'{}' is being rebased in {}", workspace.target.base(), tree.display());
-                return Ok(Err(format!("{why} (finish or abort the rebase, then run 'swarm merge retry')")));
-            }
+        if is_rebased(git_dir, &workspace.target.branch)? {
+            let why = format!("'{}' is being rebased in {}", workspace.target.base(), tree.display());
+            return Ok(Err(format!("{why} (finish or abort the rebase, then run 'swarm merge retry')")));
         }
     }
-    let head = format!("ref: {}", workspace.target.branch);
+    let Some(repo) = library else { return holders_by_command(workspace).map(Ok) };
     let mut holders = Vec::new();
     for (tree, git_dir) in dirs {
-        if says(&git_dir.join("HEAD"), &head)? && tree.try_exists().map_err(Fault::at(&tree))? {
+        let is_held = head_of(&repo, &git_dir)?.is_some_and(|branch| branch == workspace.target.branch);
+        if is_held && tree.try_exists().map_err(Fault::at(&tree))? {
             holders.push((tree, git_dir));
         }
     }
     Ok(Ok(holders))
+}
+
+/// Reports whether a rebase in a worktree moves the branch at its end: the branch is rebased itself, or belongs to the
+/// refs that `git rebase --update-refs` moves as well.
+fn is_rebased(git_dir: &Path, branch: &str) -> Result<bool, Fault> {
+    for kind in ["rebase-merge", "rebase-apply"] {
+        let file = git_dir.join(kind).join("head-name");
+        if read(&file)?.is_some_and(|said| said.trim_end() == branch) {
+            return Ok(true);
+        }
+    }
+    let file = git_dir.join("rebase-merge/update-refs");
+    Ok(read(&file)?.is_some_and(|said| said.lines().any(|line| line == branch)))
+}
+
+/// Returns the branch that a commit in the worktree with this git directory would move. `None` if HEAD is detached.
+fn head_of(repo: &git2::Repository, git_dir: &Path) -> Result<Option<String>, Fault> {
+    let file = git_dir.join("HEAD");
+    // With `core.preferSymlinkRefs`, HEAD is a symbolic link to the file of the branch.
+    let linked = fs::read_link(&file).ok().and_then(|to| to.to_str().map(str::to_owned));
+    let said = match linked.filter(|to| to.starts_with("refs/")) {
+        Some(to) => Some(to),
+        None => read(&file)?.and_then(|said| said.strip_prefix("ref:").map(|name| name.trim().to_owned())),
+    };
+    let Some(mut name) = said else { return Ok(None) };
+    // A branch may be a symbolic ref to another one.
+    for _ in 0..SYMBOLIC_MAX {
+        let Ok(found) = repo.find_reference(&name) else { break };
+        match found.symbolic_target().ok().flatten() {
+            Some(to) => name = to.to_owned(),
+            None => break,
+        }
+    }
+    Ok(Some(name))
 }
 
 /// Reports whether the directory belongs to this repository according to its `.git` or to
@@ -57,9 +99,8 @@ fn leads_back(repo: &git2::Repository, tree: &Path, common: &Path) -> bool {
     same || repo.config().is_ok_and(|config| config.get_path("core.worktree").is_ok())
 }
 
-fn says(path: &Path, text: &str) -> Result<bool, Fault> {
-    let said = admin::ignore_missing(fs::read_to_string(path)).map_err(Fault::at(path))?;
-    Ok(said.is_some_and(|said| said.trim_end() == text))
+fn read(path: &Path) -> Result<Option<String>, Fault> {
+    admin::ignore_missing(fs::read_to_string(path)).map_err(Fault::at(path))
 }
 
 fn holders_by_command(workspace: &Workspace) -> Result<Vec<Holder>, Fault> {

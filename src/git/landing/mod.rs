@@ -31,6 +31,10 @@ mod tests_checkout;
 #[cfg(test)]
 mod tests_complete;
 #[cfg(test)]
+mod tests_holders;
+#[cfg(test)]
+mod tests_odd_commits;
+#[cfg(test)]
 mod tests_reference;
 
 use std::collections::{BTreeMap, BTreeSet};

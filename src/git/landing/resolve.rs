@@ -4,9 +4,9 @@
 
 use std::ffi::OsStr;
 use std::fs;
-use std::io::Write as _;
+use std::io::{self, Write as _};
 use std::os::unix::ffi::OsStrExt as _;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use swarm_model::merge::queue::Item;
@@ -17,14 +17,16 @@ use super::verify::open_log;
 use super::{build, complete, off_thread, run, scratch};
 use crate::landing::workspace::Workspace;
 use crate::repository::fault::Fault;
-use crate::worktrees::generated;
 use crate::worktrees::topic::UNTRACKED_MAX;
+use crate::worktrees::{admin, generated};
 use swarm_sys::commands::runner::Outcome;
 
 /// Prefixes of the markers of `git merge`. `=======` is left out because it is also valid
 /// Markdown.
 const MARKERS: [&[u8]; 2] = [b"<<<<<<< ", b">>>>>>> "];
 
+/// Directory of the queue for what resolvers left and what is not committed.
+const LEFT: &str = "left";
 /// Maximum number of commits of one side in the log for the resolver.
 const COMMITS_MAX: usize = 50;
 /// Maximum number of conflicting files by which that log is filtered.
@@ -133,9 +135,12 @@ pub(super) fn commit_result(
     if let Some(file) = files.iter().find(|file| has_markers(&place.dir.join(file))) {
         return Ok(Resolution::Failed(format!("the resolver left conflict markers in {file}")));
     }
-    if let Some(why) = add_all(workspace, place, files, log)? {
-        return Ok(Resolution::Failed(why));
-    }
+    let out = match add_all(workspace, place, files)? {
+        Added::All => Vec::new(),
+        Added::Without(out) => out,
+        Added::TooMany(why) => return Ok(Resolution::Failed(why)),
+    };
+    keep_left_out(workspace, place, item, &out, log)?;
     let tree = place.write(workspace).arg("write-tree").line()?;
     let tip = if head == onto {
         let message =
@@ -162,9 +167,17 @@ pub(super) fn commit_result(
     Ok(Resolution::Done(tip))
 }
 
-/// Adds all that the resolver left to the index: changes, deletions, and new files that are not ignored. Returns why
-/// that is impossible. Writes to the log which new files are left out, because tools generate files of their kind.
-fn add_all(workspace: &Workspace, place: &Scratch, files: &[String], log: &Path) -> Result<Option<String>, Fault> {
+/// Result of adding what a resolver left.
+enum Added {
+    All,
+    /// All but these untracked paths, which are of kinds that tools generate, or nested repositories.
+    Without(Vec<Vec<u8>>),
+    /// Nothing, for this reason.
+    TooMany(String),
+}
+
+/// Adds all that the resolver left to the index: changes, deletions, and new files that are not ignored.
+fn add_all(workspace: &Workspace, place: &Scratch, files: &[String]) -> Result<Added, Fault> {
     let add = || place.write(workspace).env("GIT_LITERAL_PATHSPECS", "1").arg("add");
     add().args(["-A", "--"]).args(files).run().or_else(|error| {
         // `git add` fails for a path that both sides deleted.
@@ -176,20 +189,58 @@ fn add_all(workspace: &Workspace, place: &Scratch, files: &[String], log: &Path)
     let (out, new) = generated::split(untracked, || place.read(workspace).args(["ls-files", "-z"]).run())?;
     if new.len() > UNTRACKED_MAX {
         let limit = format!("more than {UNTRACKED_MAX}; it must commit or ignore them");
-        return Ok(Some(format!("the resolver left {} untracked files, {limit}", new.len())));
-    }
-    if !out.is_empty() {
-        let names: Vec<_> = out.iter().map(|path| String::from_utf8_lossy(path)).collect();
-        let line = format!("swarm: not committed, because tools generate such files: {}\n", names.join(", "));
-        let written = fs::OpenOptions::new().append(true).open(log).and_then(|mut log| log.write_all(line.as_bytes()));
-        if let Err(error) = written {
-            tracing::warn!(%error, "cannot write to the log of the resolver");
-        }
+        return Ok(Added::TooMany(format!("the resolver left {} untracked files, {limit}", new.len())));
     }
     if !new.is_empty() {
         add().arg("--").args(new.iter().map(|path| OsStr::from_bytes(path))).run()?;
     }
-    Ok(None)
+    Ok(if out.is_empty() { Added::All } else { Added::Without(out.into_iter().map(<[u8]>::to_vec).collect()) })
+}
+
+/// Moves what is not committed out of the scratch directory, which is deleted next, to a new directory `left/ITEM-N`
+/// of the queue. Names the paths and that directory in the log.
+fn keep_left_out(
+    workspace: &Workspace,
+    place: &Scratch,
+    item: &Item,
+    out: &[Vec<u8>],
+    log: &Path,
+) -> Result<(), Fault> {
+    if out.is_empty() {
+        return Ok(());
+    }
+    let kept = new_directory(&workspace.own.join(LEFT), item)?;
+    let mut names = Vec::new();
+    for path in out {
+        // The name of a nested repository ends with a slash.
+        let path = path.strip_suffix(b"/").unwrap_or(path);
+        let (from, to) = (place.dir.join(OsStr::from_bytes(path)), kept.join(OsStr::from_bytes(path)));
+        if let Some(above) = to.parent() {
+            fs::create_dir_all(above).map_err(Fault::at(above))?;
+        }
+        admin::ignore_missing(fs::rename(&from, &to)).map_err(Fault::at(&to))?;
+        names.push(String::from_utf8_lossy(path));
+    }
+    let why = "because tools generate such files or they are repositories";
+    let line = format!("swarm: not committed, {why}: {} (moved to {})\n", names.join(", "), kept.display());
+    let written = fs::OpenOptions::new().append(true).open(log).and_then(|mut log| log.write_all(line.as_bytes()));
+    if let Err(error) = written {
+        tracing::warn!(%error, "cannot write to the log of the resolver");
+    }
+    Ok(())
+}
+
+/// Creates a directory for what an item's resolver left, beside those of earlier tries.
+fn new_directory(above: &Path, item: &Item) -> Result<PathBuf, Fault> {
+    fs::create_dir_all(above).map_err(Fault::at(above))?;
+    let mut number = 1_u32;
+    loop {
+        let dir = above.join(format!("{}-{number}", item.id));
+        match fs::create_dir(&dir) {
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => number += 1,
+            made => return made.map(|()| dir.clone()).map_err(Fault::at(&dir)),
+        }
+    }
 }
 
 fn has_markers(path: &Path) -> bool {

@@ -48,7 +48,11 @@ impl<'a> CompletionRepo<'a> {
 
     /// Resolves a symbolic ref to the branch that it points to.
     pub(crate) fn resolved(&self, name: String) -> String {
-        let Some(repo) = &self.library else { return name };
+        let Some(repo) = &self.library else {
+            let asked = ["rev-parse", "--verify", "-q", "--symbolic-full-name", &name];
+            let real = self.cli.read(&self.dir).args(asked).line_if_any().ok().flatten();
+            return real.filter(|real| real.starts_with("refs/heads/")).unwrap_or(name);
+        };
         let real = repo.find_reference(&name).and_then(|found| found.resolve());
         real.ok().and_then(|real| real.name().ok().map(str::to_owned)).unwrap_or(name)
     }

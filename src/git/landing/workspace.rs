@@ -166,6 +166,11 @@ impl Identity {
         Signature::now(&self.author.0, &self.author.1)
     }
 
+    /// Returns name and mail of the author.
+    pub(crate) fn author_words(&self) -> (&str, &str) {
+        (&self.author.0, &self.author.1)
+    }
+
     pub(crate) fn committer(&self) -> Result<Signature<'static>, git2::Error> {
         Signature::now(&self.committer.0, &self.committer.1)
     }

@@ -1,0 +1,102 @@
+//! Which worktrees have the base checked out, or are about to move it.
+
+use std::fs;
+
+use swarm_model::merge::Landing;
+use swarm_model::merge::queue::{Addition, Rules};
+use swarm_ports::{Completion, Landings as _};
+
+use super::tests_checkout::Site;
+use crate::fixture::text;
+
+/// A site whose references are stored in the given format; `main` is checked out in `other` instead of the repository.
+fn site(format: &str) -> (Site, std::path::PathBuf) {
+    let mut site = Site::new();
+    fs::remove_dir_all(&site.fix.repo).unwrap();
+    site.fix.at(&site.fix.root, &["init", "-q", "-b", "main", &format!("--ref-format={format}"), "repo"]);
+    for number in ["1", "2", "3"] {
+        site.fix.commit(number, number, number);
+    }
+    site.fix.git(&["switch", "-qc", "side"]);
+    let other = site.fix.root.join("other");
+    site.fix.git(&["worktree", "add", "-q", other.to_str().unwrap(), "main"]);
+    site.fix.set("GIT_SEQUENCE_EDITOR", "sed -i s/^pick/edit/");
+    (site, other)
+}
+
+impl Site {
+    /// Lands a branch on `main`, which is not what the caller has checked out.
+    async fn land_on_main(&self, name: &str) -> Landing {
+        let completion = Completion { base: Some("main".into()), ..self.completion(name) };
+        let done = self.landings.complete(completion).await.unwrap();
+        assert_eq!((&done.target, &done.waits), (&self.target, &None));
+        let addition = Addition { name: name.into(), tip: done.tip, rules: done.rules, ..Addition::default() };
+        self.land_item(&addition.into_item(0, &Rules::default(), 0)).await
+    }
+}
+
+#[tokio::test]
+async fn a_base_that_a_rebase_is_about_to_move_does_not_move() {
+    for format in ["files", "reftable"] {
+        let (site, other) = site(format);
+        let main = || text(&site.fix.git(&["rev-parse", "main"]));
+        let before = main();
+        site.branch("topic", "echo t > t");
+        let waits = async |what: &str| {
+            let landed = site.land_on_main("topic").await;
+            let why = format!("'main' is being rebased in {} (", other.display());
+            assert!(matches!(&landed, Landing::Failed(said) if said.starts_with(&why)), "{format}, {what}: {landed:?}");
+            assert_eq!(main(), before);
+            site.fix.at(&other, &["rebase", "--abort"]);
+        };
+        site.fix.at(&other, &["rebase", "-q", "-i", "HEAD~1"]);
+        waits("its own rebase").await;
+        // `main` is in the middle of a stack that is rebased.
+        site.fix.at(&other, &["switch", "-qc", "stacked"]);
+        site.fix.at(&other, &["commit", "-q", "--allow-empty", "-m", "above"]);
+        site.fix.at(&other, &["rebase", "-q", "-i", "--update-refs", "HEAD~2"]);
+        waits("a stack").await;
+        // A bisection checks out whatever the base is at its end.
+        site.fix.at(&other, &["switch", "-q", "main"]);
+        site.fix.at(&other, &["bisect", "start", "-q", "main", "main~2"]);
+        assert_eq!(site.land_on_main("topic").await, Landing::Done(Vec::new()), "{format}");
+        site.fix.at(&other, &["bisect", "reset"]);
+        assert!(other.join("t").exists());
+        assert_eq!(text(&site.fix.at(&other, &["status", "--porcelain"])), "");
+    }
+}
+
+#[tokio::test]
+async fn a_checkout_of_the_base_under_another_name_is_updated() {
+    for format in ["files", "reftable"] {
+        let (site, other) = site(format);
+        let lands = async |name: &str| {
+            site.branch(name, &format!("echo {name} > {name}"));
+            assert_eq!(site.land_on_main(name).await, Landing::Done(Vec::new()), "{format}, {name}");
+            assert!(other.join(name).exists(), "{format}: the file of {name}");
+            assert_eq!(text(&site.fix.at(&other, &["status", "--porcelain"])), "", "{format}, {name}");
+        };
+        site.fix.git(&["symbolic-ref", "refs/heads/alias", "refs/heads/main"]);
+        site.fix.git(&["symbolic-ref", "refs/heads/another", "refs/heads/alias"]);
+        site.fix.at(&other, &["symbolic-ref", "HEAD", "refs/heads/another"]);
+        lands("symbolic").await;
+        if format == "files" {
+            // As git writes it if `core.preferSymlinkRefs` is set.
+            let head = site.fix.repo.join(".git/worktrees/other/HEAD");
+            fs::remove_file(&head).unwrap();
+            std::os::unix::fs::symlink("refs/heads/main", &head).unwrap();
+            lands("linked").await;
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_symbolic_branch_leads_to_the_queue_of_the_real_one() {
+    for format in ["files", "reftable"] {
+        let (site, _) = site(format);
+        site.fix.git(&["symbolic-ref", "refs/heads/alias", "refs/heads/main"]);
+        let caller = site.completion("topic").caller;
+        assert_eq!(super::target_of(&caller, "alias").unwrap(), site.target, "{format}");
+        assert_eq!(super::target_of(&caller, "side").unwrap().branch, "refs/heads/side");
+    }
+}
