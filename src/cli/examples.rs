@@ -425,7 +425,41 @@ Examples:
   swarm ralph pause dev && swarm ralph resume dev
 
 Each iteration is a new agent in its own window and the same worktree. The
-prompt file is read again for each one.";
+prompt file is read again for each one.
+
+Quick reference:
+  init, template       write or print a prompt to start from
+  spawn                start a loop
+  status, list, logs   see how far it is
+  pause, resume, run   hold it, and continue
+  stop, clean          end it, delete its state
+
+Prompt design principles:
+  - Have the agent study the code and the task list first; it remembers nothing.
+  - One task per iteration, the most important first.
+  - Keep the state in files and commits, not in the conversation.
+  - Say how to check the work: which tests, and what counts as done.
+  - Have it exit when the task is done, and print the done pattern at the end.
+
+Monitoring is explained by 'swarm ralph status --help', intervention by
+'swarm ralph pause --help'.";
+
+pub const RALPH_MONITOR: &str = "\
+Monitoring:
+  swarm ralph list               all loops with iterations and failures
+  swarm ralph status dev         progress, and whether the agent is possibly stuck
+  swarm ralph logs dev --live    each start and end of an iteration, as it happens
+  swarm peek dev                 the agent's window";
+
+pub const RALPH_INTERVENE: &str = "\
+Intervention:
+  swarm ralph pause dev          let the current agent finish, start no other
+  swarm send dev 'skip the UI'   tell the current agent something
+  swarm attach dev               type into its window yourself
+  swarm ralph resume dev         continue
+  swarm ralph stop dev           end the loop and its agent
+
+To change the course, edit the prompt file: the next iteration reads it.";
 
 pub const RALPH_SPAWN: &str = "\
 Examples:

@@ -45,6 +45,17 @@ fn a_verb_built_alone_has_the_same_arguments_as_among_the_others() {
 }
 
 #[test]
+fn empty_values_are_refused_in_one_sentence() {
+    for flag in ["--tag", "--cwd", "--session", "--tmux-socket", "--branch", "--worktree-dir", "--base"] {
+        for verb in [&["spawn"][..], &["ralph", "spawn", "--prompt-file", "p"]] {
+            let said = refused(&[verb, &["--name", "x", flag, "", "--", "true"]].concat());
+            let begin = format!("error: a value is required for '{flag} <");
+            assert!(said.starts_with(&begin) && said.contains("but none was supplied"), "{said}");
+        }
+    }
+}
+
+#[test]
 fn the_top_level_help_is_as_written() {
     let expected = "\
 Supervise a fleet of coding agents, each in its own tmux window or process and git worktree

@@ -61,7 +61,8 @@ pub enum Proof {
 /// # Errors
 /// Returns an error if the named worker cannot be reached, or if no target is given.
 pub fn send(verb: &mut Verb<'_>, who: Option<Who<'_>>, typed: Typed<'_>) -> Result<u8, Refusal> {
-    let who = who.ok_or_else(|| Refusal::new(RefusalKind::Invalid, "--name required when not using --all"))?;
+    let missing = || Refusal::new(RefusalKind::Invalid, "--name required when not using --all");
+    let who = who.ok_or_else(|| missing().remedy("run 'swarm send NAME TEXT'; a single argument is the text"))?;
     let Typed { text, options, proof } = typed;
     let act = |target: &Target| match proof {
         Proof::Wanted => target.tmux.send_proven(&target.pane, text, options),

@@ -1,5 +1,7 @@
 //! Unknown keys of a configuration file, each with its line.
 
+use std::ops::Range;
+
 use swarm_model::nearest;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
@@ -7,7 +9,7 @@ use toml::de::{DeTable, DeValue};
 use super::{Owner, USER_FILE, keys};
 
 /// Maximum number of problems that are reported for a file.
-const PROBLEMS_MAX: usize = 20;
+pub const PROBLEMS_MAX: usize = 20;
 
 /// Problem in a configuration file.
 #[derive(Debug, PartialEq, Eq)]
@@ -49,6 +51,19 @@ pub fn place_of(text: &str, key: &str) -> Option<usize> {
         at = value.get_ref().as_table();
     }
     place
+}
+
+/// Returns the place of the key, from the beginning of its line, and of its value that is at this byte offset.
+pub fn entry_at(text: &str, offset: usize) -> Option<Range<usize>> {
+    fn within(table: &DeTable<'_>, offset: usize) -> Option<Range<usize>> {
+        table.iter().find_map(|(name, value)| match value.get_ref().as_table() {
+            Some(below) => within(below, offset),
+            None => value.span().contains(&offset).then(|| name.span().start..value.span().end),
+        })
+    }
+    let entry = within(DeTable::parse(text).ok()?.get_ref(), offset)?;
+    let line = text[..entry.start].rfind('\n').map_or(0, |end| end + 1);
+    Some(line..entry.end)
 }
 
 /// Returns the full name of the key whose value is at this byte offset.

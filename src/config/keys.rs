@@ -44,7 +44,7 @@ pub const KEYS: &[Key] = &[
     key("merge.max_retries", "2", "maximum number of resolver runs for one item"),
     key("merge.resolver", "", "command that resolves conflicts"),
     key("merge.strategy", "merge", "how work lands: merge, squash or rebase"),
-    key("merge.timeout", "1800", "maximum time of a verification, in seconds"),
+    key("merge.timeout", "1800", "maximum time of a verification: seconds or a duration"),
     key("merge.verify", "", "command that must succeed before the base moves"),
     key("merge.verify_each", "false", "verify each item of a batch, not only the last"),
     key("notify.command", "", "shell command that gets the event on standard input"),

@@ -132,13 +132,30 @@ fn layer(path: &Path, owner: Owner) -> Result<Option<Layer>, Vec<String>> {
         let told = |problem: check::Problem| format!("{shown}, line {}: {}", problem.line, problem.cause);
         return Err(problems.into_iter().map(told).collect());
     }
-    let sections = toml::from_str::<Sections>(&text).map_err(|error| vec![wrong(&error)])?;
+    let sections = toml::from_str::<Sections>(&text).map_err(|_| type_errors(&text, wrong))?;
     sections.check().map_err(|(key, cause)| {
         let line = check::place_of(&text, &key).map_or(1, at);
         vec![format!("{shown}, line {line}: {key}: {cause}")]
     })?;
     let table = toml::from_str(&text).map_err(|error| vec![wrong(&error)])?;
     Ok(Some(Layer { owner, shown, text, table }))
+}
+
+/// Returns the error of each value of a wrong type: a value that is reported is blanked with its key, and the text is
+/// read again. Lines and offsets stay. Stops at a value that cannot be removed, such as one of an inline table.
+fn type_errors(text: &str, wrong: impl Fn(&toml::de::Error) -> String) -> Vec<String> {
+    let (mut rest, mut causes) = (text.to_owned(), Vec::new());
+    while let Err(error) = toml::from_str::<Sections>(&rest) {
+        causes.push(wrong(&error));
+        let entry = error.span().and_then(|span| check::entry_at(&rest, span.start));
+        let Some(entry) = entry.filter(|_| causes.len() < check::PROBLEMS_MAX) else { break };
+        let blank = rest[entry.clone()].bytes().map(|byte| if byte == b'\n' { '\n' } else { ' ' }).collect::<String>();
+        rest.replace_range(entry, &blank);
+        if toml::from_str::<Table>(&rest).is_err() {
+            break;
+        }
+    }
+    causes
 }
 
 /// Merges two tables; tables are merged key by key, all other values are replaced.
@@ -220,6 +237,50 @@ mod tests {
             let cause = format!("/repo/swarm.toml, line {expected}");
             assert_eq!(both("", text).expect_err("refused"), [cause], "{text}");
         }
+    }
+
+    #[test]
+    fn every_value_of_a_wrong_type_is_reported() {
+        let text = "[merge]\nbatch = 'x'\nverify = 'make'\n[run]\nlimit = [\n  1,\n]\n[spawn]\ntmux = 3\n[run.groups]\nslow = 'ü'\n";
+        let causes = both("", text).expect_err("wrong");
+        let begins = ["2: merge.batch: ", "5: run.limit: ", "9: spawn.tmux: ", "11: run.groups.slow: "];
+        assert_eq!(causes.len(), begins.len(), "{causes:?}");
+        for begin in begins {
+            assert!(
+                causes.iter().any(|cause| cause.starts_with(&format!("/repo/swarm.toml, line {begin}"))),
+                "{causes:?}"
+            );
+        }
+        // Nothing can be taken out of an inline table; the first problem is reported.
+        let causes = both("", "run = { limit = 'x', retries = 'y' }\n").expect_err("wrong");
+        assert_eq!(causes.len(), 1, "{causes:?}");
+    }
+
+    #[test]
+    fn a_time_limit_of_the_merge_queue_is_a_duration_as_elsewhere() {
+        for (text, expected) in [
+            ("1800", Ok(1800)),
+            ("'10m'", Ok(600)),
+            ("'90'", Ok(90)),
+            ("'500ms'", Err(())),
+            ("true", Err(())),
+            ("'x'", Err(())),
+        ] {
+            let read = both("", &format!("[merge]\ntimeout = {text}\n"));
+            assert_eq!(
+                read.as_ref().map(|read| read.merge.timeout).map_err(|_| ()),
+                expected.map(Some),
+                "{text}: {read:?}"
+            );
+            if let Err(causes) = read {
+                assert!(causes[0].starts_with("/repo/swarm.toml, line 2: merge.timeout: "), "{causes:?}");
+                assert!(!causes[0].contains("variant"), "{causes:?}");
+            }
+        }
+        assert_eq!(
+            both("", "[merge]\ntimeout = 0\n"),
+            Err(vec!["/repo/swarm.toml, line 2: merge.timeout: must be at least 1".to_owned()])
+        );
     }
 
     #[test]

@@ -2,7 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize};
+use swarm_model::merge::queue::Strategy;
 use swarm_model::{LimitsText, MergeSettings, RestartPolicy};
 
 use super::worktree::{TrashSettings, WorktreeSettings};
@@ -19,12 +20,53 @@ pub struct Sections {
     pub flow: FlowConfig,
     /// Limits of workers that are started one by one.
     pub limits: LimitsText,
+    #[serde(deserialize_with = "merge_settings")]
     pub merge: MergeSettings,
     pub notify: Notify,
     pub run: RunConfig,
     pub spawn: SpawnConfig,
     pub trash: TrashSettings,
     pub worktree: WorktreeSettings,
+}
+
+/// `[merge]` as it is written: [`MergeSettings`], with a time limit of the form that all sections have.
+#[derive(Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+struct MergeText {
+    verify: Option<String>,
+    verify_each: Option<bool>,
+    batch: Option<usize>,
+    timeout: Option<Seconds>,
+    resolver: Option<String>,
+    max_retries: Option<u32>,
+    strategy: Option<Strategy>,
+}
+
+/// Whole seconds.
+#[derive(Deserialize)]
+#[serde(try_from = "NumberOrText")]
+struct Seconds(u64);
+
+impl TryFrom<NumberOrText> for Seconds {
+    type Error = String;
+
+    fn try_from(written: NumberOrText) -> Result<Self, String> {
+        let text = match written {
+            NumberOrText::Number(seconds) => return Ok(Self(seconds)),
+            NumberOrText::Text(text) => text,
+        };
+        match duration::parse_positive(&text)?.as_secs() {
+            0 => Err("must be at least 1 second".to_owned()),
+            seconds => Ok(Self(seconds)),
+        }
+    }
+}
+
+fn merge_settings<'de, D: Deserializer<'de>>(from: D) -> Result<MergeSettings, D::Error> {
+    let MergeText { verify, verify_each, batch, timeout, resolver, max_retries, strategy } =
+        MergeText::deserialize(from)?;
+    let timeout = timeout.map(|Seconds(seconds)| seconds);
+    Ok(MergeSettings { verify, verify_each, batch, timeout, resolver, max_retries, strategy })
 }
 
 impl Sections {

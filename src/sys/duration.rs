@@ -49,7 +49,7 @@ fn with_units(text: &str) -> Option<f64> {
 
 /// Duration in a file: seconds as a number, or text as on the command line.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
-#[serde(untagged)]
+#[serde(untagged, expecting = "expected seconds or a duration such as '10m'")]
 pub enum NumberOrText {
     Number(u64),
     Text(String),

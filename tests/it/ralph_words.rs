@@ -97,6 +97,26 @@ fn warnings_and_notes_are_the_original_ones() {
 }
 
 #[test]
+fn the_help_explains_prompts_monitoring_and_intervention() {
+    let rig = Rig::new();
+    let cases = [
+        (&["ralph"][..], "Quick reference:"),
+        (&["ralph"], "Prompt design principles:"),
+        (&["ralph", "status"], "Monitoring:"),
+        (&["ralph", "logs"], "Monitoring:"),
+        (&["ralph", "list"], "Monitoring:"),
+        (&["ralph", "pause"], "Intervention:"),
+        (&["ralph", "resume"], "Intervention:"),
+        (&["ralph", "stop"], "Intervention:"),
+    ];
+    for (words, heading) in cases {
+        let said = rig.swarm(&[words, &["--help"]].concat()).ok();
+        assert!(said.lines().any(|line| line == heading), "{words:?}: {said}");
+    }
+    assert!(rig.swarm(&["ralph", "template"]).ok().starts_with("Study the code first"));
+}
+
+#[test]
 fn an_initial_prompt_is_never_overwritten_by_accident() {
     let rig = Rig::new();
     let template = rig.swarm(&["ralph", "template"]).ok();

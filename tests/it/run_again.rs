@@ -88,6 +88,28 @@ fn a_failed_run_names_the_command_that_retries_it() {
 }
 
 #[test]
+fn unknown_capabilities_and_an_unknown_default_agent_are_refused_before_anything_starts() {
+    let site = Site::new();
+    site.write(
+        "specs/a.md",
+        "---\nadapter: shell\nrequiredCapabilities: [file_wrte, file_read, zzzzzzzzzz]\n---\n# Spec a\n",
+    );
+    site.commit();
+    let said = site.swarm(&["plan", "--specs", "specs", "-y"]);
+    let first = "swarm: error: specs/a.md: unknown capability 'file_wrte'\nswarm: hint: did you mean 'file_write'?\n\
+                 swarm: error: specs/a.md: unknown capability 'zzzzzzzzzz'\nswarm: hint: use one of bash_execute, ";
+    assert!(said.code == Some(1) && said.err.starts_with(first), "{said:?}");
+    site.write("specs/a.md", "---\nadapter: shell\nrequiredCapabilities: [file_write]\n---\n# Spec a\n");
+    let config = std::fs::read_to_string(site.repo.join("swarm.toml")).unwrap_or_default();
+    site.write("swarm.toml", &format!("{config}\n[run]\nagent = 'nope'\n"));
+    site.commit();
+    let known = "agent 'nope' not found (known: claude, codex, shell";
+    let said = site.swarm(&["plan", "--specs", "specs", "-y"]);
+    assert!(said.code == Some(1) && said.err.starts_with(&format!("swarm: error: run.agent: {known}")), "{said:?}");
+    assert!(!site.repo.join(".arial/state.json").exists());
+}
+
+#[test]
 fn an_unknown_agent_is_reported_for_each_spec() {
     let site = Site::new();
     for (id, agent) in [("a", "cladue"), ("b", "shell"), ("c", "codx")] {

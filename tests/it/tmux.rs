@@ -317,7 +317,8 @@ fn workers_without_a_running_window_are_refused_with_the_known_messages() {
         say("done").is(1, "", &error("worker 'done' is not running"));
         say("zebra").is(if verb == "peek" { 2 } else { 1 }, "", &error("worker 'zebra' not found"));
     }
-    rig.swarm(&["send", "text"]).is(1, "", &error("--name required when not using --all"));
+    let hint = "swarm: hint: run 'swarm send NAME TEXT'; a single argument is the text\n";
+    rig.swarm(&["send", "text"]).is(1, "", &(error("--name required when not using --all") + hint));
     rig.swarm(&["interrupt"]).is(1, "", &error("worker name required when not using --all"));
     rig.swarm(&["peek"]).is(1, "", &error("worker name required (or use --all)"));
     assert_eq!(rig.swarm(&["attach", "zebra"]).code, Some(1));

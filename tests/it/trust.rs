@@ -143,6 +143,24 @@ fn no_worker_can_agree() {
 }
 
 #[test]
+fn a_damaged_list_of_consents_names_the_remedy() {
+    let rig = Rig::new();
+    let repo = rig.repo();
+    set(&rig, &repo, "[merge]\nverify = 'true'\n");
+    rig.trust(&repo);
+    let book = rig.path("home/.config/swarm/trust.json");
+    fs::write(&book, "{\"version\": 1, \"projects\": 3}").expect("written");
+    let expected = format!(
+        "swarm: error: {}: damaged at line 1, column 28; move the file aside and agree again with 'swarm trust'\n",
+        book.display()
+    );
+    rig.swarm_in(&repo, &["trust", "--list"]).is(1, "", &expected);
+    fs::rename(&book, book.with_extension("aside")).expect("moved");
+    rig.trust(&repo);
+    assert_eq!(rig.swarm_in(&repo, &["trust", "--show"]).code, Some(0));
+}
+
+#[test]
 fn work_that_lands_cannot_change_the_rules() {
     let rig = Rig::new();
     let repo = rig.repo();

@@ -10,6 +10,7 @@ mod windows;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use clap::builder::NonEmptyStringValueParser;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use swarm_model::{RestartPolicy, WORK_TYPES};
 
@@ -231,22 +232,22 @@ pub struct SpawnArgs {
 #[derive(Clone, Debug, Default, Args)]
 pub struct PlaceFlags {
     /// tmux session for the window [default: one session per state directory]
-    #[arg(long, value_name = "SESSION")]
+    #[arg(long, value_name = "SESSION", value_parser = NonEmptyStringValueParser::new())]
     pub session: Option<String>,
     /// tmux server for the window, as in 'tmux -L'
-    #[arg(long, value_name = "SOCKET")]
+    #[arg(long, value_name = "SOCKET", value_parser = NonEmptyStringValueParser::new())]
     pub tmux_socket: Option<String>,
     /// Branch of the worktree [default: the name of the worker]
-    #[arg(long)]
+    #[arg(long, value_parser = NonEmptyStringValueParser::new())]
     pub branch: Option<String>,
     /// Directory for worktrees [default: <repository>-worktrees, next to the repository]
-    #[arg(long, value_name = "DIR")]
+    #[arg(long, value_name = "DIR", value_parser = NonEmptyStringValueParser::new())]
     pub worktree_dir: Option<String>,
     /// Branch or commit that the worktree starts from [default: HEAD]
-    #[arg(long, value_name = "REV")]
+    #[arg(long, value_name = "REV", value_parser = NonEmptyStringValueParser::new())]
     pub base: Option<String>,
     /// Tag for filtering (may be repeated)
-    #[arg(long = "tag", value_name = "TAG")]
+    #[arg(long = "tag", value_name = "TAG", value_parser = NonEmptyStringValueParser::new())]
     pub tags: Vec<String>,
     /// Environment variable for the worker (may be repeated)
     #[arg(long = "env", value_name = "KEY=VAL")]
@@ -255,7 +256,7 @@ pub struct PlaceFlags {
     #[arg(long = "env-file", value_name = "FILE")]
     pub env_files: Vec<String>,
     /// Working directory (ignored with a worktree) [default: the current directory]
-    #[arg(long, value_name = "DIR")]
+    #[arg(long, value_name = "DIR", value_parser = NonEmptyStringValueParser::new())]
     pub cwd: Option<String>,
     /// Return only when the agent in the window is ready for input
     #[arg(long)]

@@ -28,19 +28,24 @@ pub enum RalphAction {
     /// Print the prompt template
     Template(TemplateArgs),
     /// Show the progress of a loop
+    #[command(after_help = examples::RALPH_MONITOR)]
     Status(NameArgs),
     /// Start no further iteration; the current agent continues
+    #[command(after_help = examples::RALPH_INTERVENE)]
     Pause(NameArgs),
     /// Resume a loop that is paused or has no monitor
+    #[command(after_help = examples::RALPH_INTERVENE)]
     Resume(NameArgs),
     /// List loops
-    #[command(visible_alias = "ls")]
+    #[command(visible_alias = "ls", after_help = examples::RALPH_MONITOR)]
     List(ListArgs),
     /// Delete the state of loops; workers and worktrees are kept
     Clean(CleanArgs),
     /// Show the iteration log of a loop
+    #[command(after_help = examples::RALPH_MONITOR)]
     Logs(LogsArgs),
     /// End a loop and its agent, like 'swarm kill'
+    #[command(after_help = examples::RALPH_INTERVENE)]
     Stop(StopArgs),
 }
 

@@ -35,7 +35,7 @@ pub fn run(args: &SpawnArgs, paths: &Paths, screen: &mut Screen) -> Result<u8, F
     let collected = caller::collect()?;
     if plain.worktree
         && let Err(refusal) = swarm_store::repositories::root(&collected.caller)
-        && refusal.cause.contains("not a git repository")
+        && ["not in a git repository", "not a git repository"].iter().any(|words| refusal.cause.contains(words))
     {
         return Err(no_repository(args, paths).into());
     }

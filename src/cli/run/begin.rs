@@ -5,7 +5,7 @@ use std::os::fd::AsFd as _;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use swarm_model::run::plan::{Job, Plan, Rules, Work};
+use swarm_model::run::plan::{Job, Plan, Rules, SpecWork, Work};
 use swarm_model::run::progress::{Mode, Run};
 use swarm_model::{Caller, MergeSettings, Refusal, RefusalKind, RunLine, RunOrder, nearest};
 
@@ -20,7 +20,7 @@ use crate::cli::error::Failure;
 use crate::cli::screen::Screen;
 use crate::cli::trust::{self, gate::Use};
 use crate::cli::watch::{Changes, Until, wait_any};
-use swarm_agents::Agent;
+use swarm_agents::{Agent, CAPABILITIES};
 use swarm_config::Sections;
 use swarm_config::defaults;
 use swarm_config::sections::AgentConfig;
@@ -286,6 +286,7 @@ pub fn agent_refusals(
     let mut refusals: Vec<(bool, Refusal)> = Vec::new();
     for (spec, Job { work, .. }) in specs.iter().zip(jobs) {
         let Work::Spec(work) = work else { continue };
+        refusals.extend(unknown_capabilities(work, configured).into_iter().map(|refusal| (true, refusal)));
         let name = work.adapter.as_deref().unwrap_or(defaults::AGENT);
         let Err(cause) = Agent::find(name, configured) else { continue };
         let is_own = spec.front.adapter.is_some();
@@ -299,6 +300,21 @@ pub fn agent_refusals(
         refusals.push((is_own, Refusal { remedy, ..Refusal::new(RefusalKind::Invalid, cause) }));
     }
     refusals
+}
+
+/// Returns a refusal for each required capability that neither a built-in nor a configured agent has by name.
+fn unknown_capabilities(work: &SpecWork, configured: &BTreeMap<String, AgentConfig>) -> Vec<Refusal> {
+    let own = configured.values().filter_map(|agent| agent.capabilities.as_ref()).flatten().map(String::as_str);
+    let known: BTreeSet<&str> = CAPABILITIES.into_iter().chain(own).collect();
+    let refusal = |one: &String| {
+        let cause = format!("{}: unknown capability '{one}'", work.file);
+        let remedy = match nearest(one, known.iter().copied()) {
+            Some(near) => format!("did you mean '{near}'?"),
+            None => format!("use one of {}", known.iter().copied().collect::<Vec<_>>().join(", ")),
+        };
+        Refusal::new(RefusalKind::Invalid, cause).remedy(remedy)
+    };
+    work.capabilities.iter().filter(|one| !known.contains(one.as_str())).map(refusal).collect()
 }
 
 /// Returns the process of another program that runs in the worktree of this workstream, if any.

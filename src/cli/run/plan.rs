@@ -18,6 +18,7 @@ use crate::cli::error::Failure;
 use crate::cli::json;
 use crate::cli::render::{counted, escape, table};
 use crate::cli::screen::Screen;
+use swarm_agents::Agent;
 use swarm_store::repositories::Site;
 use swarm_store::runs::home::{ARIAL, Home, iso};
 use swarm_store::runs::specs::{self, Spec};
@@ -123,6 +124,10 @@ fn check(root: &Path, specs: &[Spec], screen: &mut Screen) -> Result<(), Failure
     // The command line of the run may name another agent for specs that name none.
     let mut refusals = agent_refusals(specs, &plan.jobs, &config.agents);
     refusals.retain(|(is_own, _)| *is_own);
+    // A default that does not exist is a mistake, whatever the command line names later.
+    if let Some(name) = &config.run.agent {
+        Agent::find(name, &config.agents).map_err(|cause| invalid(format!("run.agent: {cause}")))?;
+    }
     if let Some((_, last)) = refusals.pop() {
         refusals.iter().for_each(|(_, refusal)| screen.refusal(refusal));
         return Err(last.into());

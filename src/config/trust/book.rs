@@ -47,6 +47,12 @@ pub struct Agreed {
     pub sections: BTreeMap<String, BTreeMap<String, Value>>,
 }
 
+/// Version of a book.
+#[derive(Deserialize)]
+struct Version {
+    version: u32,
+}
+
 impl Book {
     /// Reads the book; empty if it does not exist.
     ///
@@ -57,11 +63,17 @@ impl Book {
         let Some(text) = file::read_up_to(path, FILE_BYTES_MAX).map_err(|error| format!("{shown}: {error}"))? else {
             return Ok(Self { version: VERSION, ..Self::default() });
         };
-        let book: Self = serde_json::from_str(&text).map_err(|error| format!("{shown}: {error}"))?;
-        match book.version {
-            VERSION => Ok(book),
-            other => Err(format!("{shown}: version {other} is not supported (expected {VERSION})")),
+        let damaged = |error: serde_json::Error| {
+            let (line, column) = (error.line(), error.column());
+            let remedy = "move the file aside and agree again with 'swarm trust'";
+            format!("{shown}: damaged at line {line}, column {column}; {remedy}")
+        };
+        // The version comes first: a file of a newer version may have another shape.
+        let Version { version } = serde_json::from_str(&text).map_err(damaged)?;
+        if version != VERSION {
+            return Err(format!("{shown}: version {version} is not supported (expected {VERSION})"));
         }
+        serde_json::from_str(&text).map_err(damaged)
     }
 }
 

@@ -153,10 +153,23 @@ fn a_book_that_cannot_be_read_is_an_error() {
     let site = Site::new(TEXT);
     site.agree(&["merge"]);
     assert_eq!(fs::metadata(site.book()).expect("there").permissions().mode() & 0o777, 0o600);
-    for text in ["", "[]", "{\"version\": 2}", "{\"version\": 1, \"projects\": 3}"] {
+    let (damaged, remedy) =
+        (": damaged at line 1, column ", "; move the file aside and agree again with 'swarm trust'");
+    let newer = ": version 2 is not supported (expected 1)";
+    let cases = [
+        ("", [": damaged at line 1, column 0", remedy]),
+        ("[]", [damaged, remedy]),
+        ("{\"version\": 1, \"projects\": 3}", [damaged, remedy]),
+        ("{\"version\": 2}", [newer, ""]),
+        // A file of a newer version is not damaged, whatever its shape is.
+        ("{\"version\": 2, \"projects\": 3}", [newer, ""]),
+    ];
+    for (text, words) in cases {
         fs::write(site.book(), text).expect("written");
         let cause = of_files(None, Some(&site.book()), Some(&site.root())).expect_err("damaged");
-        assert!(cause[0].contains("trust.json: "), "{cause:?}");
+        let expected = format!("{}{}", words[0], words[1]);
+        assert!(cause[0].contains(&format!("trust.json{}", words[0])), "{cause:?}, not {expected}");
+        assert!(cause[0].ends_with(words[1]) && !cause[0].contains("invalid type"), "{cause:?}, not {expected}");
         assert!(settle(&site.book(), &site.project(), &["merge"], 1).is_err());
         assert_eq!(fs::read_to_string(site.book()).expect("kept"), text);
     }

@@ -130,14 +130,17 @@ pub(crate) fn flagged(out: &[u8]) -> (Vec<Vec<u8>>, Vec<Vec<u8>>) {
     (assumed, skipped)
 }
 
-/// Returns the line of git's stderr that states the error, without its prefix.
+/// Returns the line of git's stderr that states the error, without its prefix. A directory outside of any repository is
+/// reported in the words of the original `swarm`.
 pub(crate) fn first_useful_line(stderr: &[u8]) -> Option<String> {
     let text = String::from_utf8_lossy(stderr);
     let lines: Vec<&str> = text.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
     let prefixed = ["fatal: ", "error: "].iter().find_map(|p| lines.iter().find_map(|line| line.strip_prefix(p)));
     let noise = ["Preparing worktree", "HEAD is now at", "hint: ", "warning: "];
     let plain = || lines.iter().find(|line| !noise.iter().any(|n| line.starts_with(n))).copied();
-    prefixed.or_else(plain).map(str::to_owned)
+    let cause = prefixed.or_else(plain)?;
+    let is_outside = cause.starts_with("not a git repository (or any");
+    Some(if is_outside { "not in a git repository" } else { cause }.to_owned())
 }
 
 #[cfg(test)]
@@ -187,5 +190,13 @@ mod tests {
         assert_eq!(first_useful_line(stderr).as_deref(), Some("a branch named 'w' already exists"));
         assert_eq!(first_useful_line(b"Preparing worktree (x)\nhook said no\n").as_deref(), Some("hook said no"));
         assert_eq!(first_useful_line(b"\n"), None);
+        let outside = b"fatal: not a git repository (or any of the parent directories): .git\n";
+        assert_eq!(first_useful_line(outside).as_deref(), Some("not in a git repository"));
+        let outside =
+            b"fatal: not a git repository (or any parent up to mount point /)\nStopping at filesystem boundary\n";
+        assert_eq!(first_useful_line(outside).as_deref(), Some("not in a git repository"));
+        // A link that leads nowhere is another mistake.
+        let dangling = b"fatal: not a git repository: /gone/.git/worktrees/w\n";
+        assert_eq!(first_useful_line(dangling).as_deref(), Some("not a git repository: /gone/.git/worktrees/w"));
     }
 }

@@ -333,6 +333,26 @@ mod tests {
     }
 
     #[test]
+    fn the_status_is_derived_from_the_rows() {
+        let cases: [(&[&str], &str, &str); 6] = [
+            // Every one of none is done.
+            (&[], "running", "completed"),
+            (&["done", "done"], "running", "completed"),
+            (&["done", "failed", "running"], "running", "failed"),
+            (&["pending", "running"], "planning", "running"),
+            (&["pending", "done"], "running", "running"),
+            (&["pending"], "planning", "planning"),
+        ];
+        for (rows, before, after) in cases {
+            let row = |status: &&str| Workstream { status: (*status).to_owned(), ..Workstream::default() };
+            let workstreams = rows.iter().map(row).collect();
+            let mut state = ArialState { status: before.to_owned(), workstreams, ..ArialState::default() };
+            state.derive();
+            assert_eq!(state.status, after, "{rows:?}");
+        }
+    }
+
+    #[test]
     fn both_spellings_of_a_status_are_read() {
         let rows = ["paused", "completed", "running"].map(|status| json!({"id": status, "status": status}));
         let value = respelled(json!({"status": "done", "workstreams": rows}));
