@@ -183,7 +183,7 @@ mod tests {
         assert_eq!(assume(&no_cpu).len(), 1, "there are so many CPUs?");
         let invalid = Attributes {
             policy: Some(Policy { number: libc::SCHED_BATCH, priority: 7 }),
-            io_priority: Some(9 << IOPRIO_CLASS_SHIFT),
+            io_priority: Some(5 << IOPRIO_CLASS_SHIFT),
             ..Attributes::default()
         };
         let failed = assume(&invalid).join("\n");
