@@ -23,6 +23,7 @@ use super::many;
 use super::screen::Screen;
 use super::terminal;
 use swarm_actors::worker::LOG_LIMIT_BYTES;
+use swarm_store::repositories;
 use swarm_store::views::load;
 use swarm_sys::lookup::{self, Place};
 
@@ -43,6 +44,9 @@ pub fn run(args: &SpawnArgs, paths: &Paths, screen: &mut Screen) -> Result<u8, F
     let args = &defaults::filled(args, screen)?;
     let nudge = nudge(args).map_err(|cause| Failure::new(RefusalKind::Invalid, cause))?;
     let collected = caller::collect()?;
+    if args.worktree {
+        repair_bare(Path::new(&collected.caller.cwd), &collected.caller, screen);
+    }
     let log_limit = std::env::var("SWARM_LOG_MAX_BYTES").ok();
     let request = build(args, collected.caller, &paths.session(), log_limit.as_deref())
         .map_err(|refusal| taken_first(&args.name, paths).unwrap_or(refusal))?;
@@ -51,6 +55,16 @@ pub fn run(args: &SpawnArgs, paths: &Paths, screen: &mut Screen) -> Result<u8, F
     }
     let spawned = start(&request, paths, &mut |text| screen.warning(&text))?;
     announce(args, &spawned, nudge, paths, screen)
+}
+
+/// Repairs the repository around `dir` if it has a working tree but says that it is bare, as the original `swarm` does
+/// before it creates a worktree. If that fails, the start is refused later, because a bare repository has no worktree.
+pub fn repair_bare(dir: &Path, caller: &Caller, screen: &mut Screen) {
+    match repositories::repair_bare(dir, caller) {
+        Ok(false) => {}
+        Ok(true) => screen.warning("Fixed core.bare=true in git config"),
+        Err(cause) => screen.warning(&format!("cannot repair core.bare=true in git's configuration: {cause}")),
+    }
 }
 
 /// Asks the supervisor to start the worker. Passes its warnings to `warn`.

@@ -331,6 +331,23 @@ fn a_bare_repository_keeps_its_configuration() {
 }
 
 #[test]
+fn a_repository_that_is_bare_by_mistake_is_repaired() {
+    let rig = Rig::new();
+    let repo = rig.repo();
+    rig.git(&repo, &["config", "core.bare", "true"]);
+    let said = rig.swarm_in(&repo, &["spawn", "--name", "x", "--worktree", "--", "true"]);
+    let warning = "swarm: warning: Fixed core.bare=true in git config\n";
+    assert_eq!((said.code, said.err.as_str()), (Some(0), warning), "{said:?}");
+    assert!(rig.path("repo-worktrees/x/.git").exists());
+    rig.git(&repo, &["config", "core.bare", "true"]);
+    let file = repo.join("fleet.toml");
+    std::fs::write(&file, "[[worker]]\nname = \"y\"\nworktree = true\ncommand = [\"true\"]\n").expect("written");
+    let said = rig.swarm_in(&repo, &["spawn", "--file", "fleet.toml"]);
+    assert_eq!((said.code, said.err.as_str()), (Some(0), warning), "{said:?}");
+    assert_eq!(rig.git(&repo, &["config", "core.bare"]), "false");
+}
+
+#[test]
 fn six_worktrees_are_created_concurrently() {
     let rig = Rig::new();
     let repo = rig.repo();

@@ -54,6 +54,11 @@ pub fn run(path: &Path, as_json: bool, paths: &Paths, screen: &mut Screen) -> Re
         Ok(workers) => workers,
         Err(faults) => return Err(told(&faults, path, screen)),
     };
+    if let Some(first) = workers.iter().find(|worker| worker.args.worktree) {
+        let caller = &first.request.caller;
+        let whole = Caller { environment: first.request.contract.environment.clone(), ..caller.clone() };
+        spawn::repair_bare(Path::new(&caller.cwd), &whole, screen);
+    }
     // Start the supervisor once, before the threads need it.
     client::ensure(paths)?;
     let mut objects: BTreeMap<usize, Map<String, Value>> = BTreeMap::new();

@@ -19,7 +19,7 @@ use crate::landing::workspace::Workspace;
 use crate::repository::cli::{CliError, TREE_MS_MAX};
 use crate::repository::durable::sync_file_systems;
 use crate::repository::fault::Fault;
-use crate::repository::{holders, objects};
+use crate::repository::{deletion, holders, objects};
 use crate::worktrees::admin;
 
 /// Time limit for signing; a signer that prompts gets no answer here.
@@ -223,7 +223,7 @@ fn forget_signed(workspace: &Workspace) -> Result<(), Fault> {
         workspace.read().args(["for-each-ref", "--format=%(refname) %(objectname)", "refs/swarm/signed/"]).line()?;
     for (name, signed) in known.lines().filter_map(|line| line.split_once(' ')) {
         if is_ancestor(workspace, signed, &base)? {
-            workspace.write().args(["update-ref", "-d", name, signed]).run()?;
+            deletion::delete(&workspace.cli, &workspace.common, name, Some(signed))?;
         }
     }
     Ok(())
@@ -264,7 +264,7 @@ pub(crate) fn tidy<'a>(workspace: &Workspace, items: impl Iterator<Item = &'a It
         }
         let name = complete::pinned(&item.tip);
         if !unpin(workspace, &packed, &name) {
-            workspace.write().args(["update-ref", "-d", &name]).run()?;
+            deletion::delete(&workspace.cli, &workspace.common, &name, None)?;
         }
     }
     holders::clear_stale_locks(&workspace.own_locks(), None);

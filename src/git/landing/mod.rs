@@ -53,7 +53,7 @@ pub use config::has_resolver;
 
 use crate::landing::workspace::Workspace;
 use crate::repository::fault::Fault;
-use crate::repository::{gc_lock, holders};
+use crate::repository::{deletion, gc_lock, holders};
 use swarm_sys::paths::Paths;
 
 /// Implements the `Landings` port for the repositories of this host.
@@ -88,6 +88,7 @@ impl Workspaces {
         if self.seen.lock().unwrap_or_else(PoisonError::into_inner).insert(target.clone()) {
             // An earlier supervisor may have been killed while it wrote these refs.
             holders::clear_stale_locks(&workspace.own_locks(), None);
+            deletion::clear_abandoned(&workspace.common);
             gc_lock::clear_stale(&workspace.common);
         }
         Ok(Arc::clone(open().entry(key.clone()).or_insert(workspace)))

@@ -63,13 +63,8 @@ fn missing(error: io::Error) -> CliError {
 
 /// Options for internal calls: no hooks or file system monitor of the user, no recursion into submodules, whose
 /// checkouts are independent, and messages and names in UTF-8, which is how they are read and written here.
-const SETTINGS: [&str; 5] = [
-    "core.fsmonitor=false",
-    "core.hooksPath=/dev/null",
-    "submodule.recurse=false",
-    "i18n.logOutputEncoding=UTF-8",
-    "i18n.commitEncoding=UTF-8",
-];
+const SETTINGS: &str = "core.fsmonitor=false core.hooksPath=/dev/null submodule.recurse=false \
+                        i18n.logOutputEncoding=UTF-8 i18n.commitEncoding=UTF-8";
 
 /// Kind of a call. Decides how git is run.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -138,7 +133,7 @@ impl Cli {
     fn call(&self, kind: Kind, dir: &Path, limit_ms: u64) -> Call<'_> {
         let mut args: Vec<OsString> = vec!["-C".into(), dir.into()];
         if kind != Kind::User {
-            args.extend(SETTINGS.iter().flat_map(|setting| ["-c", setting]).map(OsString::from));
+            args.extend(SETTINGS.split(' ').flat_map(|setting| ["-c", setting]).map(OsString::from));
         }
         let (limit, for_user) = (Duration::from_millis(limit_ms), kind == Kind::User);
         Call { cli: self, kind, args, variables: Vec::new(), input: None, limit, for_user }

@@ -2,6 +2,7 @@
 //! a git that outlived the supervisor that started it.
 
 use std::fs;
+use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant, SystemTime};
 
@@ -99,6 +100,25 @@ pub(crate) fn is_any_process_in(dir: &Path) -> bool {
 /// Reports whether a git process is working in the worktree `tree`.
 pub(crate) fn is_git_in(tree: &Path) -> bool {
     processes().into_iter().any(|pid| is_git_at(pid, tree))
+}
+
+/// Reports whether a git of this user may be working in one of these directories or below. One whose directory cannot
+/// be read counts.
+pub(crate) fn may_be_git_in(dirs: &[PathBuf]) -> bool {
+    let dirs: Vec<PathBuf> =
+        dirs.iter().flat_map(|dir| [Some(dir.clone()), dir.canonicalize().ok()]).flatten().collect();
+    let is_one = |pid: Pid| {
+        let root = PathBuf::from(format!("/proc/{}", pid.as_raw_nonzero()));
+        let is_own = fs::metadata(&root).is_ok_and(|meta| meta.uid() == rustix::process::geteuid().as_raw());
+        let is_git = || fs::read_to_string(root.join("comm")).is_ok_and(|comm| comm.starts_with("git"));
+        is_own
+            && is_git()
+            && match fs::read_link(root.join("cwd")) {
+                Ok(cwd) => dirs.iter().any(|dir| cwd.starts_with(dir) || is_git_at(pid, dir)),
+                Err(error) => error.kind() != std::io::ErrorKind::NotFound,
+            }
+    };
+    processes().into_iter().any(is_one)
 }
 
 fn is_git_at(pid: Pid, path: &Path) -> bool {

@@ -1,6 +1,8 @@
 //! Access to a repository: the git command, libgit2, the index, locks, and parsing of git's output.
 
+mod bare;
 pub mod cli;
+pub(crate) mod deletion;
 pub(crate) mod durable;
 pub(crate) mod fault;
 pub(crate) mod gc_lock;
@@ -16,6 +18,7 @@ pub(crate) mod site;
 pub(crate) mod stale;
 pub(crate) mod version;
 
+pub use bare::repair_bare;
 pub use listed::{Listed, default_dir, main_tree, worktrees_of};
 pub use query::{
     branch_tip, common_dir, contains, has_branch, is_branch_name, is_usable, lines, lines_in, remove_landed_branch,

@@ -8,6 +8,7 @@ use git2::{ErrorCode, Reference, Repository, RepositoryOpenFlags};
 use swarm_model::BaseRef;
 
 use super::cli::{Cli, CliError};
+use super::deletion::Mark;
 use super::fault::Fault;
 
 /// Query for the facts of a repository.
@@ -216,6 +217,7 @@ pub(crate) fn remove_merged_branch(root: &Path, branch: &str, base: &str) -> Res
     if heads.into_iter().any(is_held) {
         return Ok(false);
     }
+    let _mark = Mark::new(common, &full).map_err(|error| git2::Error::from_str(&error.to_string()))?;
     // The deletion compares the ref with the value read above.
     reference.delete().map(|()| true)
 }

@@ -7,7 +7,7 @@ use swarm_model::Caller;
 
 use super::cli::Cli;
 use super::fault::{CliError, Fault};
-use super::{objects, parse, version};
+use super::{deletion, objects, parse, version};
 use crate::worktrees::identity;
 
 /// Limit of the questions of [`lines`] and [`lines_in`].
@@ -81,7 +81,8 @@ pub(crate) fn remove_by_command(root: &Path, branch: &str, base: &str, caller: &
     if !is_landed || listed.iter().any(|one| one.branch.as_deref() == Some(&full)) {
         return Ok(false);
     }
-    cli.write(root).args(["update-ref", "-d", &full, &tip]).run()?;
+    let common = objects::common_dir(&cli, root)?;
+    deletion::delete(&cli, Path::new(&common), &full, Some(&tip))?;
     Ok(true)
 }
 

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use super::saved::{self, Save};
 use crate::repository::cli::Cli;
+use crate::repository::deletion;
 use crate::repository::fault::Fault;
 
 /// Maximum age for `swarm restore --expire` if no limit is given or configured.
@@ -61,8 +62,7 @@ pub(crate) fn find(cli: &Cli, common: &Path, policy: TrashPolicy, now_ms: u64) -
 
 /// Deletes a save unless its ref changed since it was read.
 pub(crate) fn forget(cli: &Cli, common: &Path, save: &Save) -> Result<(), Fault> {
-    cli.write(common).args(["update-ref", "-d", &save.reference, &save.commit]).run()?;
-    Ok(())
+    deletion::delete(cli, common, &save.reference, Some(&save.commit))
 }
 
 #[cfg(test)]

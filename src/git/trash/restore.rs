@@ -26,7 +26,7 @@ use crate::repository::cli::Cli;
 use crate::repository::durable::sync_file_systems;
 use crate::repository::fault::Fault;
 use crate::repository::lock::{self, LOCK_WAIT_MS_MAX};
-use crate::repository::{objects, parse};
+use crate::repository::{deletion, objects, parse};
 use crate::trash::metadata::{self, WorktreeMetadata};
 use crate::trash::save::{self, METADATA_FILE, Place};
 use crate::worktrees::{admin, copies, make, plan};
@@ -118,7 +118,7 @@ fn restore_locked(cli: &Cli, common: &Path, save: &Save, request: &RestoreReques
         if let Some(branch) = choice.branch.as_deref().filter(|_| choice.create)
             && let Some(head) = &save.head
         {
-            let _ = cli.write(common).args(["update-ref", "-d", branch, head]).run();
+            let _ = deletion::delete(cli, common, branch, Some(head));
         }
         parents.iter().rev().for_each(|dir| drop(fs::remove_dir(dir)));
         return Err(match cleared {

@@ -17,7 +17,7 @@ use super::remove::{has_initialised_submodules, in_progress};
 use crate::repository::cli::Cli;
 use crate::repository::fault::Fault;
 use crate::repository::lock::{self, CreationLock, LOCK_WAIT_MS_MAX};
-use crate::repository::{holders, objects, parse};
+use crate::repository::{deletion, holders, objects, parse};
 use crate::trash::save::{self, Place};
 use swarm_sys::files;
 
@@ -235,6 +235,6 @@ fn delete_branch(cli: &Cli, plan: &WorktreePlan) -> Result<(), Fault> {
     if listed.iter().any(|one| one.branch.as_deref() == Some(&full)) {
         return Ok(());
     }
-    cli.write(repo).args(["update-ref", "-d", &full, &plan.base.commit]).run()?;
-    Ok(())
+    let common = admin::common_dir(repo).map_err(Fault::at(repo))?;
+    deletion::delete(cli, &common, &full, Some(&plan.base.commit))
 }

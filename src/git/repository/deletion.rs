@@ -1,0 +1,210 @@
+//! Deletes references. For that, git locks `packed-refs`, and a git that is killed together with this process leaves the
+//! lock, which blocks everyone. A mark in the common directory proves whose lock it is:
+//!
+//! | step | write | if everything is killed right after it |
+//! |---|---|---|
+//! | 1 | `swarm-deleting-PID-N`: this process, and the reference | the next deletion or queue removes the mark |
+//! | 2 | git locks the reference and `packed-refs` | the same, and the locks |
+//! | 3 | git deletes the reference and its locks | the same as after step 1 |
+//! | 4 | the mark is removed | |
+//!
+//! The locks are removed only if the process of the mark is dead, they are this user's and not older than the mark,
+//! nobody has them open, and no git of this user works in the repository.
+
+use std::fs::{self, OpenOptions};
+use std::io::{self, Write as _};
+use std::os::unix::fs::MetadataExt as _;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use serde::{Deserialize, Serialize};
+use swarm_model::ProcessId;
+use swarm_sys::{files, procfs};
+
+use super::cli::{Cli, CliError};
+use super::fault::Fault;
+use super::holders;
+use crate::trash::save::DURABLE;
+use crate::worktrees::admin;
+
+const PREFIX: &str = "swarm-deleting-";
+
+#[derive(Serialize, Deserialize)]
+struct Content {
+    process: ProcessId,
+    /// Namespace of that process's pid.
+    namespace: String,
+    reference: String,
+}
+
+/// Proof that locks in the repository belong to a deletion of this process. Dropping it removes the proof.
+pub(crate) struct Mark {
+    path: PathBuf,
+}
+
+impl Mark {
+    /// Removes what an earlier deletion left, and marks the deletion of `reference`.
+    pub(crate) fn new(common: &Path, reference: &str) -> io::Result<Self> {
+        static COUNT: AtomicU32 = AtomicU32::new(0);
+        clear_abandoned(common);
+        let (pid, count) = (std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed));
+        let boot = procfs::known_boot_id()?;
+        let own = i32::try_from(pid).ok().and_then(|pid| procfs::identity(pid, &boot));
+        let process = own.ok_or_else(|| io::Error::other("cannot read the state of this process"))?;
+        let content = Content { process, namespace: namespace()?, reference: reference.to_owned() };
+        let mark = Self { path: common.join(format!("{PREFIX}{pid}-{count}")) };
+        let mut file = OpenOptions::new().write(true).create(true).truncate(true).open(&mark.path)?;
+        file.write_all(&serde_json::to_vec(&content)?)?;
+        Ok(mark)
+    }
+}
+
+impl Drop for Mark {
+    fn drop(&mut self) {
+        let _ = fs::remove_file(&self.path);
+    }
+}
+
+fn namespace() -> io::Result<String> {
+    Ok(fs::read_link("/proc/self/ns/pid")?.to_string_lossy().into_owned())
+}
+
+/// Deletes a reference durably, only if it has the value `expected` if one is given.
+pub(crate) fn delete(cli: &Cli, common: &Path, reference: &str, expected: Option<&str>) -> Result<(), Fault> {
+    let mark = Mark::new(common, reference).map_err(Fault::at(common))?;
+    let call = cli.write(common).args(DURABLE).args(["update-ref", "-d", reference]);
+    let done = expected.into_iter().fold(call, |call, value| call.arg(value)).run();
+    if done.as_ref().is_err_and(CliError::was_cut_off) {
+        // That git is dead, although this process is not.
+        clear(common, &mark.path, reference);
+    }
+    drop(mark);
+    Ok(done.map(drop)?)
+}
+
+/// Removes the locks of deletions whose processes are dead. Locks that may belong to somebody stay, with the mark.
+pub(crate) fn clear_abandoned(common: &Path) {
+    for file in files::list_if_present(common).unwrap_or_default() {
+        if !file.file_name().to_string_lossy().starts_with(PREFIX) {
+            continue;
+        }
+        let path = file.path();
+        let Some(reference) = abandoned(&path) else { continue };
+        if clear(common, &path, &reference) {
+            let _ = fs::remove_file(path);
+        }
+    }
+}
+
+/// Returns the reference of a mark whose process is proven dead. Processes of another boot or namespace may be alive on
+/// another machine or in another container.
+fn abandoned(mark: &Path) -> Option<String> {
+    let Content { process, namespace: its, reference } = serde_json::from_slice(&fs::read(mark).ok()?).ok()?;
+    let boot = procfs::known_boot_id().ok()?;
+    let is_here = process.boot == boot && namespace().ok()? == its;
+    (is_here && procfs::alive(&process, &boot).ok()?.is_none()).then_some(reference)
+}
+
+/// Removes the locks that belong to a mark. Returns whether none is left.
+fn clear(common: &Path, mark: &Path, reference: &str) -> bool {
+    let locks = [common.join("packed-refs.lock"), common.join(format!("{reference}.lock"))];
+    if !locks.iter().any(|lock| lock.exists()) {
+        return true;
+    }
+    let Ok(since) = fs::metadata(mark).and_then(|meta| meta.modified()) else { return false };
+    let mut dirs: Vec<PathBuf> = vec![common.to_owned()];
+    dirs.extend(admin::checkout_of(common).map(Path::to_owned));
+    let Ok(entries) = admin::entries(common) else { return false };
+    dirs.extend(entries.iter().filter_map(|entry| admin::tree_of(entry)));
+    let is_foreign = |lock: &PathBuf| {
+        let owner = fs::symlink_metadata(lock).map(|meta| meta.uid());
+        owner.is_ok_and(|owner| owner != rustix::process::geteuid().as_raw())
+    };
+    if locks.iter().any(is_foreign) {
+        return false;
+    }
+    // git does not keep its locks open while it holds them.
+    if holders::may_be_git_in(&dirs) {
+        return false;
+    }
+    let is_old = |lock: &&PathBuf| fs::metadata(lock).and_then(|meta| meta.modified()).is_ok_and(|at| at < since);
+    let left = holders::clear_stale_locks(&locks, Some(since));
+    // An older lock belongs to somebody else, and so says nothing about this mark.
+    left.iter().all(|lock| is_old(&lock))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::process::{Command, Stdio};
+    use std::time::{Duration, SystemTime};
+
+    use super::*;
+    use crate::fixture::Fixture;
+
+    const REFERENCE: &str = "refs/heads/topic";
+
+    /// Writes the mark of a process that has ended, and locks as git leaves them. Returns these three files.
+    fn left_behind(common: &Path) -> [PathBuf; 3] {
+        let mut child = Command::new("sleep").arg("1000").spawn().unwrap();
+        let boot = procfs::known_boot_id().unwrap();
+        let process = procfs::identity(i32::try_from(child.id()).unwrap(), &boot).unwrap();
+        child.kill().unwrap();
+        child.wait().unwrap();
+        let content = Content { process, namespace: namespace().unwrap(), reference: REFERENCE.to_owned() };
+        let mark = common.join(format!("{PREFIX}1-0"));
+        fs::write(&mark, serde_json::to_vec(&content).unwrap()).unwrap();
+        let locks = [common.join("packed-refs.lock"), common.join(format!("{REFERENCE}.lock"))];
+        locks.iter().for_each(|lock| fs::write(lock, "").unwrap());
+        let [packed, own] = locks;
+        [mark, packed, own]
+    }
+
+    #[test]
+    fn locks_of_a_dead_deletion_are_removed_before_the_next_one() {
+        let fix = Fixture::new();
+        for name in ["topic", "other"] {
+            fix.git(&["branch", name]);
+        }
+        fix.git(&["pack-refs", "--all"]);
+        let common = fix.repo.join(".git");
+        let files = left_behind(&common);
+        assert!(!fix.attempt(&fix.repo, &["branch", "-D", "other"]).0, "the locks block everyone");
+        delete(&fix.cli(), &common, REFERENCE, None).unwrap();
+        assert!(!files.iter().any(|file| file.exists()) && !fix.has(REFERENCE));
+        fix.git(&["branch", "-D", "other"]);
+        let names = files::list_if_present(&common).unwrap();
+        assert!(!names.iter().any(|file| file.file_name().to_string_lossy().starts_with(PREFIX)), "no mark stays");
+    }
+
+    #[test]
+    fn locks_that_may_belong_to_somebody_stay() {
+        let fix = Fixture::new();
+        let common = fix.repo.join(".git");
+        let all = |files: &[PathBuf; 3]| files.iter().all(|file| file.exists());
+        // A git works in the repository.
+        let files = left_behind(&common);
+        let mut git = Command::new("git");
+        git.args(["cat-file", "--batch"]).current_dir(&fix.repo).stdin(Stdio::piped()).stdout(Stdio::null());
+        let mut git = git.spawn().unwrap();
+        clear_abandoned(&common);
+        git.kill().unwrap();
+        git.wait().unwrap();
+        assert!(all(&files));
+        // The process of the mark is alive.
+        let mine = Mark::new(&common, "refs/heads/mine");
+        assert!(mine.is_ok() && !files.iter().any(|file| file.exists()), "nobody works there any more");
+        let lock = common.join("packed-refs.lock");
+        fs::write(&lock, "").unwrap();
+        clear_abandoned(&common);
+        assert!(lock.exists());
+        drop(mine);
+        clear_abandoned(&common);
+        assert!(lock.exists(), "no mark says whose it is");
+        // The lock is older than the mark.
+        let [mark, packed, own] = left_behind(&common);
+        let earlier = SystemTime::now() - Duration::from_secs(60);
+        fs::File::options().write(true).open(&packed).unwrap().set_modified(earlier).unwrap();
+        clear_abandoned(&common);
+        assert!(packed.exists() && !own.exists() && !mark.exists());
+    }
+}
