@@ -55,7 +55,9 @@ pub(crate) async fn resolve(
         // Exit code 1 is expected: the conflict, with its markers.
         let merge =
             ["-c", "commit.gpgSign=false", "-c", "merge.conflictStyle=merge", "merge", "--no-commit", "--no-ff"];
-        at.identity()?.environment(place.write(&at), None).args(merge).arg(&wanted.tip).run_for(&[0, 1])?;
+        // The user's settings for merges are meant for merges by hand.
+        let own = ["--no-squash", "--no-verify-signatures", "--no-autostash"];
+        at.identity()?.environment(place.write(&at), None).args(merge).args(own).arg(&wanted.tip).run_for(&[0, 1])?;
         let said = [(&*base, &*wanted.tip), (&*wanted.tip, &*base)];
         Ok((place, said.map(|(not_in, of)| messages(&at, not_in, of, &conflicts))))
     });
@@ -133,10 +135,18 @@ pub(super) fn commit_result(
     if let Some(file) = files.iter().find(|file| has_markers(&place.dir.join(file))) {
         return Ok(Resolution::Failed(format!("the resolver left conflict markers in {file}")));
     }
+    let merging = place.entry.join("MERGE_HEAD");
+    if head == onto && !merging.try_exists().map_err(Fault::at(&merging))? {
+        return Ok(Resolution::Failed("the resolver aborted the merge".to_owned()));
+    }
     if let Some(why) = add_all(workspace, place, files, log)? {
         return Ok(Resolution::Failed(why));
     }
     let tree = place.write(workspace).arg("write-tree").line()?;
+    if tree == build::tree_of(workspace, onto)? {
+        // It would count as landed although nothing of it is on the base.
+        return Ok(Resolution::Failed("the resolver dropped all changes of the item".to_owned()));
+    }
     let tip = if head == onto {
         let message =
             format!("Merge {} into {}\n\nConflicts resolved by the resolver.\n", workspace.target.base(), item.name);
