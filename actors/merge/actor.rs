@@ -18,6 +18,10 @@ use swarm_ports::{Clock, Landings};
 const SAVE_PAUSE: Duration = Duration::from_secs(1);
 /// Maximum number of obstacles that are watched at once, since the kernel's watches are limited.
 const OBSTACLES_MAX: usize = 16;
+/// First pause before an obstacle is watched again if watching it failed. Each further pause is twice as long.
+const WATCH_PAUSE: Duration = Duration::from_secs(1);
+/// Longest such pause.
+const WATCH_PAUSE_MAX: Duration = Duration::from_secs(300);
 
 /// One queue. The keys of its journal are set once it has started.
 pub struct Merge(pub(super) Arc<OnceLock<Vec<String>>>);
@@ -253,10 +257,13 @@ impl State {
             }
             let (arguments, myself, about) = (self.arguments.clone(), self.myself.clone(), obstacle.clone());
             let task = tokio::spawn(async move {
-                match arguments.landings.cleared(&arguments.target, &about).await {
-                    Ok(()) => drop(myself.cast(MergeMessage::Answered(Event::Cleared(about)))),
-                    Err(cause) => tracing::warn!(%cause, "cannot see when an item could continue"),
+                let mut pause = WATCH_PAUSE;
+                while let Err(cause) = arguments.landings.cleared(&arguments.target, &about).await {
+                    tracing::warn!(%cause, "cannot see when an item could continue; trying again");
+                    tokio::time::sleep(pause).await;
+                    pause = (pause * 2).min(WATCH_PAUSE_MAX);
                 }
+                let _ = myself.cast(MergeMessage::Answered(Event::Cleared(about)));
             });
             self.obstacles.insert(obstacle, task.abort_handle());
         }
@@ -271,10 +278,12 @@ impl State {
         }
     }
 
-    /// Starts a task that wakes the queue when its next paused item may be built.
+    /// Starts a task that wakes the queue when its next paused item may be built. The pause may have ended while the
+    /// journal was written.
     fn set_alarm(&mut self) {
         let now_ms = self.arguments.clock.wall_ms();
-        let next = self.queue.next_ms().filter(|at_ms| *at_ms > now_ms);
+        // A result that waits for the disk is applied first, and sets the alarm again.
+        let next = if self.waiting.is_empty() { self.queue.wake_ms(now_ms) } else { None };
         if next == self.alarm.as_ref().map(|(at_ms, _)| *at_ms) {
             return;
         }

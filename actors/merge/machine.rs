@@ -140,6 +140,10 @@ impl Machine {
         let replaced = |earlier: &&mut Item| earlier.name == addition.name && earlier.state.may_be_retried();
         // The new item replaces earlier ones of the same name that did not land.
         for earlier in self.queue.items.iter_mut().filter(replaced) {
+            if earlier.obstacle().is_some() {
+                // A run that waits for it must hear that it does not continue by itself any more.
+                effects.push(Effect::Settled(earlier.id));
+            }
             earlier.replaced = true;
         }
         let rules = self.queue.items.last().map_or(&self.queue.rules, |last| &last.rules).clone();
@@ -176,7 +180,7 @@ impl Machine {
         for id in &todo {
             self.set(*id, State::Active);
             if let Some(item) = self.queue.item_mut(*id) {
-                item.later_ms = None;
+                (item.later_ms, item.why_later) = (None, None);
             }
         }
         self.queue.phase = Phase::Building { base: None, chain: Vec::new(), todo };
@@ -248,6 +252,7 @@ impl Machine {
         match landing {
             Landing::Done(renamed) => {
                 let verified_by = self.queue.rules.verify.clone();
+                let caller = self.caller_of(&chain);
                 for link in chain {
                     if let Some(item) = self.queue.item_mut(link.item) {
                         item.verified_by.clone_from(&verified_by);
@@ -255,7 +260,7 @@ impl Machine {
                     let named = renamed.iter().find(|(candidate, _)| *candidate == link.commit);
                     let commit = named.map_or(link.commit, |(_, landed)| landed.clone());
                     // The last one is the base now, and was verified.
-                    self.remember_base(&commit, None);
+                    self.remember_base(&commit, caller.clone(), None);
                     self.settle(link.item, State::Landed { commit }, effects);
                 }
                 self.queue.phase = Phase::Idle;
@@ -307,7 +312,7 @@ impl Machine {
         item.resolved = 0;
         item.races = 0;
         (item.continued, item.limited, item.moved) = (0, 0, 0);
-        item.later_ms = None;
+        (item.later_ms, item.why_later) = (None, None);
         item.replaced = false;
         item.state = State::Queued;
         if accepts {
@@ -354,7 +359,8 @@ impl Machine {
     fn settle(&mut self, id: ItemId, state: State, effects: &mut Vec<Effect>) {
         self.set(id, state);
         if let Some(item) = self.queue.item_mut(id) {
-            (item.until, item.onto, item.later_ms) = (None, None, None);
+            (item.until, item.onto) = (None, None);
+            (item.later_ms, item.why_later) = (None, None);
             item.held = false;
         }
         self.release_held(id);

@@ -70,6 +70,9 @@ pub trait Runs: Send + Sync {
     /// Returns the outcome of the attempt if it cannot be started.
     fn prepare<'a>(&'a self, now: &'a Now, caller: &'a Caller) -> BoxFuture<'a, Result<SpawnRequest, Outcome>>;
 
+    /// Reports whether the base contains the work of the job that conflicted last.
+    fn has_landed<'a>(&'a self, now: &'a Now, caller: &'a Caller) -> BoxFuture<'a, bool>;
+
     /// Returns the outcome of the present attempt by all evidence, and the usage that the agent reported.
     fn outcome<'a>(&'a self, now: &'a Now, exit: Option<&'a ExitRecord>) -> BoxFuture<'a, (Outcome, Spent)>;
 

@@ -78,6 +78,11 @@ impl EffectRunner {
 
     async fn land(&self, now: &Now, attempt: u32) {
         let job = now.at;
+        if now.progress.conflicted && self.ports.runs.has_landed(now, &self.caller).await {
+            // A person merged the work that conflicted. The queue, and the worker, may not know it any more.
+            let merged = Merged::Nothing;
+            return self.tell(Event::Merged { job, attempt, merged, spent: Spent::default() });
+        }
         let key = request_of(&now.plan.id, &now.job().id, attempt);
         let event = match self.fleet.item(&key).await {
             None => {
@@ -158,9 +163,12 @@ pub fn merged(item: &Item) -> Option<Merged> {
     Some(match &item.state {
         State::Landed { commit } => Merged::Landed { commit: commit.clone() },
         State::Noop => Merged::Nothing,
-        State::Conflict { files } => Merged::Conflict { files: files.clone() },
+        State::Conflict { files } => Merged::Conflict { files: files.clone(), tip: Some(item.work().to_owned()) },
         State::Rejected { reason } => Merged::Rejected { reason: reason.clone() },
-        State::Waiting { reason, files } => Merged::Waiting { reason: reason.clone(), files: files.clone() },
+        State::Waiting { reason, files } => {
+            let continues = item.obstacle().is_some();
+            Merged::Waiting { reason: reason.clone(), files: files.clone(), continues }
+        }
         State::Dropped => Merged::Dropped,
         State::Queued | State::Active | State::Resolving => return None,
     })

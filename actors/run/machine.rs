@@ -7,7 +7,7 @@ use std::ops::Deref;
 
 pub use self::skipped::ReportedEnd;
 use super::next::next;
-use swarm_model::run::progress::{Mode, Run, Spent, Stage, Verdict};
+use swarm_model::run::progress::{Mode, Progress, Run, Spent, Stage, Verdict};
 use swarm_model::run::words::Word;
 use swarm_model::run::{Event, FaultKind, Merged, Outcome};
 
@@ -15,6 +15,8 @@ use swarm_model::run::{Event, FaultKind, Merged, Outcome};
 pub const PAUSE_MS: u64 = 15_000;
 /// Longest pause after a temporary failure, in milliseconds.
 pub const PAUSE_MS_MAX: u64 = 10 * 60_000;
+/// Longest pause until a time that a provider names, in milliseconds. Their limits last a week at most.
+pub const LIMIT_MS_MAX: u64 = 8 * 24 * 60 * 60_000;
 /// Number of attempts that may end at the provider's usage limit without counting as failures.
 pub const LIMITED_MAX: u32 = 20;
 /// Number of attempts that may be lost without counting as failures.
@@ -127,7 +129,7 @@ impl Turn<'_> {
                     self.run.jobs[*job].pid = Some(*pid);
                     self.run.jobs[*job].begun = self.run.plan.topic_of(&self.run.plan.jobs[*job]);
                     // From here on, an attempt that leaves nothing to land has failed.
-                    self.run.jobs[*job].conflicted = false;
+                    (self.run.jobs[*job].conflicted, self.run.jobs[*job].conflict_tip) = (false, None);
                     // A stop that came during the start found no worker to end.
                     if self.run.mode == Mode::Stopping && self.run.jobs[*job].stage == Stage::Working {
                         self.effects.push(Effect::Stop { job: *job });
@@ -266,11 +268,12 @@ impl Turn<'_> {
                 let cause = format!("verification failed: {reason}");
                 self.failed(job, &cause, Some(reason.clone()), FaultKind::Task);
             }
-            Merged::Conflict { files } => {
+            Merged::Conflict { files, tip } => {
                 let branch = self.run.plan.jobs[job].branch.clone().unwrap_or_default();
                 self.tell(Some(job), Word::MergeConflict { files: files.clone(), branch });
                 self.run.jobs[job].files.clone_from(files);
                 self.run.jobs[job].conflicted = true;
+                self.run.jobs[job].conflict_tip.clone_from(tip);
                 let base = self.run.plan.base.clone().unwrap_or_default();
                 let named = files.join(", ");
                 self.run.jobs[job].evidence = Some(format!(
@@ -279,8 +282,9 @@ impl Turn<'_> {
                 let evidence = self.run.jobs[job].evidence.take();
                 self.failed(job, &format!("conflicts with the base: {named}"), evidence, FaultKind::Task);
             }
-            Merged::Waiting { reason, files } => {
+            Merged::Waiting { reason, files, continues } => {
                 let progress = &mut self.run.jobs[job];
+                progress.continues = *continues;
                 // Both the merge queue's report and the answer to our own question may bring this state.
                 if progress.stage == Stage::Waiting
                     && progress.error.as_ref() == Some(reason)
@@ -313,7 +317,8 @@ impl Turn<'_> {
         progress.stage = Stage::Done;
         progress.ended_ms = Some(self.now_ms);
         progress.commit.clone_from(&commit);
-        (progress.error, progress.evidence, progress.conflicted) = (None, None, false);
+        (progress.error, progress.evidence) = (None, None);
+        (progress.conflicted, progress.conflict_tip) = (false, None);
         progress.files.clear();
         self.tell(Some(job), Word::Done { commit });
         self.effects.push(Effect::Tidy { job });
@@ -442,14 +447,16 @@ impl Turn<'_> {
     }
 
     fn end_if_over(&mut self) {
-        let active = |stage: &Stage| match stage {
+        let active = |job: &Progress| match job.stage {
             Stage::Working | Stage::Finishing => true,
             // The merge queue continues by itself, and a resumed run finds its result.
             Stage::Merging | Stage::BackingOff { .. } => self.run.mode != Mode::Stopping,
-            Stage::Pending | Stage::Waiting | Stage::Paused | Stage::Done | Stage::Failed => false,
+            // Otherwise work would land after the end of the run, and what depends on it would never start.
+            Stage::Waiting => job.continues && self.run.mode != Mode::Stopping,
+            Stage::Pending | Stage::Paused | Stage::Done | Stage::Failed => false,
         };
         let held = self.run.mode == Mode::Held && self.run.count(|stage| *stage == Stage::Pending) > 0;
-        if held || self.run.count(active) > 0 {
+        if held || self.run.jobs.iter().any(active) {
             return;
         }
         let done = self.run.count(|stage| *stage == Stage::Done);
@@ -482,7 +489,7 @@ fn listed(paths: &[String]) -> String {
 /// is in the future. If it has passed, or the limit was met before, the pause grows: the local clock may be ahead of the
 /// provider's, and the retries must not be used up within a moment.
 fn limit_pause_ms(until_ms: Option<u64>, now_ms: u64, times: u32) -> u64 {
-    let named_ms = until_ms.map_or(0, |until_ms| until_ms.saturating_sub(now_ms));
+    let named_ms = until_ms.map_or(0, |until_ms| until_ms.saturating_sub(now_ms)).min(LIMIT_MS_MAX);
     if named_ms > 0 && times <= 1 { named_ms } else { named_ms.max(pause_ms(times)) }
 }
 

@@ -2,7 +2,7 @@
 
 use proptest::prelude::*;
 
-use super::machine::{Effect, LIMITED_MAX, Machine, PAUSE_MS, PAUSE_MS_MAX};
+use super::machine::{Effect, LIMIT_MS_MAX, LIMITED_MAX, Machine, PAUSE_MS, PAUSE_MS_MAX};
 use swarm_model::run::plan::{CommandWork, Job, Plan, Rules, Work};
 use swarm_model::run::progress::{Mode, Progress, Run, Spent, Stage, Verdict};
 use swarm_model::run::words::Word;
@@ -115,11 +115,12 @@ fn work_that_waited_and_is_on_the_base_now_is_done() {
     run.on(&well(0), 0);
     run.on(&queued(0, 1), 0);
     let merged = |merged| Event::Merged { job: 0, attempt: 1, merged, spent: Spent::default() };
-    run.on(&merged(Merged::Waiting { reason: "in the way".to_owned(), files: Vec::new() }), 0);
-    let waiting = run.clone();
-    run.on(&merged(Merged::Waiting { reason: "in the way".to_owned(), files: Vec::new() }), 0);
+    let waiting = || Merged::Waiting { reason: "in the way".to_owned(), files: Vec::new(), continues: false };
+    run.on(&merged(waiting()), 0);
+    let before = run.clone();
+    run.on(&merged(waiting()), 0);
     run.on(&queued(0, 1), 0);
-    assert_eq!(run, waiting, "a repeated report changes nothing");
+    assert_eq!(run, before, "a repeated report changes nothing");
     let mut run = Machine::new(Run::begin((*run.plan).clone(), Some(&run), false));
     run.on(&Event::Began, 0);
     run.on(&Event::Retried { job: 0, attempt: 1 }, 0);
@@ -331,10 +332,38 @@ fn an_item_that_waits_for_a_person_does_not_keep_the_run_open() {
     let mut run = run(vec![job("a")], 1);
     run.on(&Event::Began, 0);
     run.on(&well(0), 0);
-    let waiting = Merged::Waiting { reason: "in the way: f".to_owned(), files: vec!["f".to_owned()] };
-    let effects = run.on(&Event::Merged { job: 0, attempt: 1, merged: waiting, spent: Spent::default() }, 0);
+    let effects = run.on(&waits(false), 0);
     assert!(effects.contains(&Effect::End(Verdict::Failed)));
     assert_eq!((stages(&run), run.jobs[0].error.as_deref()), (vec!["waiting"], Some("in the way: f")));
+}
+
+#[test]
+fn no_pause_is_longer_than_any_limit_of_a_provider() {
+    let mut run = run(vec![job("a")], 1);
+    run.on(&Event::Began, 0);
+    let effects = run.on(&badly(0, 1, FaultKind::Limit { until_ms: Some(u64::MAX) }), 7);
+    assert!(effects.contains(&Effect::Arm { job: 0, attempt: 1, at_ms: 7 + LIMIT_MS_MAX }), "{effects:?}");
+}
+
+fn waits(continues: bool) -> Event {
+    let merged = Merged::Waiting { reason: "in the way: f".to_owned(), files: vec!["f".to_owned()], continues };
+    Event::Merged { job: 0, attempt: 1, merged, spent: Spent::default() }
+}
+
+#[test]
+fn an_item_that_continues_by_itself_keeps_the_run_open() {
+    let mut run = run(vec![job("a"), after("b", &["a"])], 1);
+    run.on(&Event::Began, 0);
+    run.on(&well(0), 0);
+    let effects = run.on(&waits(true), 0);
+    assert_eq!((stages(&run), run.mode), (vec!["waiting", "pending"], Mode::Running), "{effects:?}");
+    let mut stopped = run.clone();
+    assert_eq!(begun(&run.on(&landed(0, 1), 0)), [(1, 1)], "what depends on it starts");
+    // It may continue only so often, and is then left to a person.
+    let mut given_up = stopped.clone();
+    let effects = given_up.on(&waits(false), 0);
+    assert_eq!((words(&effects).len(), effects.contains(&Effect::End(Verdict::Failed))), (1, true), "{effects:?}");
+    assert!(stopped.on(&Event::Stop, 0).contains(&Effect::End(Verdict::Interrupted)));
 }
 
 #[test]
@@ -371,8 +400,8 @@ fn any_event(jobs: usize) -> impl Strategy<Value = Event> {
         Just(Merged::Landed { commit: "c".to_owned() }),
         Just(Merged::Nothing),
         Just(Merged::Rejected { reason: "red".to_owned() }),
-        Just(Merged::Conflict { files: vec!["f".to_owned()] }),
-        Just(Merged::Waiting { reason: "w".to_owned(), files: Vec::new() }),
+        Just(Merged::Conflict { files: vec!["f".to_owned()], tip: Some("t".to_owned()) }),
+        any::<bool>().prop_map(|continues| Merged::Waiting { reason: "w".to_owned(), files: Vec::new(), continues }),
         Just(Merged::Dropped),
         any::<bool>().prop_map(|is_mendable| Merged::Refused { cause: "no".to_owned(), is_mendable }),
     ];
@@ -415,8 +444,12 @@ proptest! {
             let now = run.count(|stage| *stage == Stage::Done);
             prop_assert!(now >= done);
             done = now;
-            let busy = run.count(|stage| !matches!(stage, Stage::Pending | Stage::Done | Stage::Failed | Stage::Waiting | Stage::Paused));
-            prop_assert!(busy > 0 || matches!(run.mode, Mode::Over(_) | Mode::Held), "the run is idle: {:?}", run);
+            let is_idle = |job: &Progress| match job.stage {
+                Stage::Waiting => !job.continues,
+                Stage::Pending | Stage::Done | Stage::Failed | Stage::Paused => true,
+                _ => false,
+            };
+            prop_assert!(!run.jobs.iter().all(is_idle) || matches!(run.mode, Mode::Over(_) | Mode::Held), "the run is idle: {:?}", run);
         }
         prop_assert_eq!(&run, &replayed);
         let mut once = attended.clone();

@@ -1,10 +1,11 @@
 //! Tables of the machine for work on its way to the base: what is left out, what conflicts, what the agent has to fix.
 
+use super::machine::Machine;
 use super::machine_tests::{begun, ended, job, run, stages, well, words};
 use swarm_model::run::plan::Job;
-use swarm_model::run::progress::Spent;
+use swarm_model::run::progress::{Run, Spent};
 use swarm_model::run::words::Word;
-use swarm_model::run::{Event, Merged, Outcome};
+use swarm_model::run::{Event, FaultKind, Merged, Outcome};
 
 #[test]
 fn files_that_are_left_out_are_told_of_and_are_evidence() {
@@ -44,7 +45,7 @@ fn nothing_left_to_land_and_a_conflict_are_failures() {
     );
     let files = vec!["f".to_owned()];
     let conflicts = |attempt| {
-        let (merged, spent) = (Merged::Conflict { files: files.clone() }, Spent::default());
+        let (merged, spent) = (Merged::Conflict { files: files.clone(), tip: Some("t".to_owned()) }, Spent::default());
         Event::Merged { job: 1, attempt, merged, spent }
     };
     let effects = run.on(&conflicts(1), 0);
@@ -58,6 +59,13 @@ fn nothing_left_to_land_and_a_conflict_are_failures() {
     run.on(&conflicts(2), 0);
     assert_eq!(stages(&run), ["working", "failed"]);
     assert_eq!(run.jobs[1].error.as_deref(), Some("conflicts with the base: f"));
+    // A retry knows which work conflicted, until its agent has started.
+    run.on(&ended(0, 2, Outcome::Failure { cause: "no".to_owned(), evidence: None, fault: FaultKind::Lasting }), 0);
+    let mut again = Machine::new(Run::begin((*run.plan).clone(), Some(&run), true));
+    again.on(&Event::Began, 0);
+    assert_eq!((again.jobs[1].conflicted, again.jobs[1].conflict_tip.as_deref()), (true, Some("t")));
+    again.on(&Event::Started { job: 1, attempt: 3, pid: 7 }, 0);
+    assert_eq!((again.jobs[1].conflicted, again.jobs[1].conflict_tip.as_deref()), (false, None));
 }
 
 #[test]

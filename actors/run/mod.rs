@@ -63,6 +63,11 @@ impl RunHandle {
         self.actor.get_cell()
     }
 
+    /// Returns the id of the run, also after its end.
+    pub fn id(&self) -> String {
+        self.id.get().cloned().unwrap_or_default()
+    }
+
     /// Requests a change. `Ok` means that it is durable.
     ///
     /// # Errors

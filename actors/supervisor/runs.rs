@@ -110,7 +110,8 @@ impl State {
                     Err(refusal.remedy("run 'swarm run' to start or continue one"))
                 }
                 Some(run) => match run.ask(ask).await {
-                    Ok(()) => Ok(line(&run, home, done).await),
+                    // A stopped run with nothing at work may be over by now.
+                    Ok(()) => Ok(RunLine { run: run.id(), home, done: done.to_owned() }),
                     Err(error) => Err(Refusal::new(RefusalKind::Registry, error.to_string())),
                 },
             };
@@ -140,9 +141,4 @@ impl State {
             Err(refusal) => Answer::Refused(refusal),
         })
     }
-}
-
-async fn line(run: &RunHandle, home: String, done: &str) -> RunLine {
-    let run = run.look().await.map(|run| run.plan.id.clone()).unwrap_or_default();
-    RunLine { run, home, done: done.to_owned() }
 }

@@ -26,6 +26,8 @@ struct Home {
     caller: Caller,
     active: bool,
     told: Vec<Telling>,
+    /// A person merged all work that conflicted.
+    is_merged: bool,
 }
 
 impl FakeRuns {
@@ -51,6 +53,11 @@ impl FakeRuns {
     /// Returns everything that was reported about the run.
     pub fn told(&self, home: &str) -> Vec<Telling> {
         self.with(home, |home| home.told.clone())
+    }
+
+    /// Merges all work that conflicted, as a person would.
+    pub fn merge_by_hand(&self, home: &str) {
+        self.with(home, |home| home.is_merged = true);
     }
 
     fn with<T>(&self, home: &str, work: impl FnOnce(&mut Home) -> T) -> T {
@@ -81,8 +88,8 @@ impl Runs for FakeRuns {
             self.script.before("run.begin", name).await.map_err(io::Error::other)?;
             let snapshot = serde_json::to_string(run)?;
             self.with(name, |home| {
-                let told = std::mem::take(&mut home.told);
-                *home = Home { snapshot, caller: caller.clone(), active: true, told, ..Home::default() };
+                let (told, is_merged) = (std::mem::take(&mut home.told), home.is_merged);
+                *home = Home { snapshot, caller: caller.clone(), active: true, told, is_merged, ..Home::default() };
             });
             self.script.after("run.begin").await.map_err(io::Error::other)
         })
@@ -131,6 +138,9 @@ impl Runs for FakeRuns {
             if let Err(cause) = self.script.before("run.prepare", &asked.id).await {
                 return Err(Outcome::Failure { cause, evidence: None, fault: FaultKind::Lasting });
             }
+            if now.progress.conflicted && self.has_landed(now, caller).await {
+                return Err(Outcome::Success { summary: None });
+            }
             let request = request_of(&now.plan.id, &asked.id, attempt);
             Ok(SpawnRequest {
                 caller: Caller { request, ..caller.clone() },
@@ -146,6 +156,11 @@ impl Runs for FakeRuns {
                 takes_over: None,
             })
         })
+    }
+
+    fn has_landed<'a>(&'a self, now: &'a Now, _: &'a Caller) -> BoxFuture<'a, bool> {
+        let is_merged = now.progress.conflict_tip.is_some() && self.with(&now.plan.home, |home| home.is_merged);
+        Box::pin(std::future::ready(is_merged))
     }
 
     fn outcome<'a>(&'a self, _: &'a Now, exit: Option<&'a ExitRecord>) -> BoxFuture<'a, (Outcome, Spent)> {

@@ -96,6 +96,51 @@ fn work_from_a_rewritten_base_waits_for_a_person() {
 }
 
 #[test]
+fn a_continued_branch_from_a_rewritten_base_waits_for_a_person() {
+    let site = Site::new();
+    site.git(&["stash", "-q"]);
+    site.write("secret", "1234\n");
+    site.git(&["add", "secret"]);
+    site.git(&["commit", "-q", "-m", "oops"]);
+    site.worker("w", &[], "echo w > w; git add w; git commit -qm w");
+    site.swarm(&["clean", "w"]).ok();
+    site.git(&["reset", "-q", "--hard", "HEAD~1"]);
+    let said = site.swarm(&["spawn", "--name", "w", "--worktree", "--merge", "--", "sh", "-c", "echo more > more"]);
+    assert!(said.code == Some(0) && said.err.contains("branch 'w' already exists and is continued"), "{said:?}");
+    site.rig.wait("w");
+    site.swarm(&["merge", "wait", "w", "--timeout", "25"]);
+    assert!(site.reason("w").starts_with("the base was rewritten: 'main' no longer contains "), "{}", site.reason("w"));
+    assert!(!site.repo.join("secret").exists());
+}
+
+#[test]
+fn a_post_create_that_changes_a_tracked_file_fails_no_verification() {
+    let site = Site::new();
+    site.write("swarm.toml", "[worktree]\npost_create = 'echo made >> file'\n");
+    site.git(&["add", "swarm.toml"]);
+    site.git(&["commit", "-q", "-m", "config", "--", "swarm.toml"]);
+    site.git(&["switch", "-q", "-c", "topic"]);
+    site.write("new", "new\n");
+    site.git(&["add", "new"]);
+    site.git(&["commit", "-q", "-m", "new", "--", "new"]);
+    site.git(&["switch", "-q", "main"]);
+    site.swarm(&["merge", "add", "topic", "--base", "main", "--verify", "grep made file"]).ok();
+    site.merge_wait();
+    assert_eq!(site.state("topic"), "landed", "{}", site.item("topic"));
+    assert_eq!(site.git(&["show", "main:file"]), "one");
+    // The verification itself still must not change any.
+    site.git(&["branch", "other", "HEAD~1"]);
+    site.git(&["switch", "-q", "other"]);
+    site.write("another", "x\n");
+    site.git(&["add", "another"]);
+    site.git(&["commit", "-q", "-m", "another", "--", "another"]);
+    site.git(&["switch", "-q", "main"]);
+    site.swarm(&["merge", "add", "other", "--base", "main", "--verify", "test ! -e another || echo >> health"]).ok();
+    site.merge_wait();
+    assert!(site.reason("other").contains("passed, but changed 1 tracked file(s): health"), "{}", site.item("other"));
+}
+
+#[test]
 fn a_base_that_fails_is_named_and_its_items_continue_when_it_is_mended() {
     let site = Site::new();
     site.write("health", "ill\n");

@@ -24,26 +24,34 @@ fn a_retry_keeps_the_flags_of_the_first_run() {
 }
 
 #[test]
-fn an_item_that_waits_for_a_person_is_retried_when_the_run_resumes() {
+fn a_run_waits_until_edits_are_gone_and_work_that_depends_on_it_starts() {
     let site = Site::new();
     site.spec("a", "", "echo theirs >> file");
+    site.spec("b", "after: [a]\n", "cp file b.txt");
     site.commit();
     site.plan();
     site.write("file", "mine\n");
-    site.run(1, &[]);
+    site.swarm(&["run", "--detach"]).ok();
+    let events = site.repo.join(".arial/events.jsonl");
+    let waits = || fs::read_to_string(&events).unwrap_or_default().matches("merge.waiting").count();
+    wait_until("the work waits", SOON, || waits() == 1);
     let status = site.swarm(&["run", "status"]).ok();
     assert!(
-        status.contains("uncommitted edits are in the way: file (then run 'swarm run' or 'swarm merge retry')"),
+        status.contains("uncommitted edits are in the way: file (continues by itself when that is gone)"),
         "{status}"
     );
     // By the name that the user gave to the workstream.
     assert!(site.swarm(&["merge", "status", "a"]).out.starts_with("repo.a (item 0 of main): waiting"));
-    let all = site.run(1, &[]);
-    assert_eq!(told(&all, "a"), ["merge.started", "merge.waiting"], "checked again, and still blocked");
-    site.git(&["checkout", "-q", "file"]);
-    let all = site.run(0, &[]);
-    assert_eq!(told(&all, "a"), ["merge.started", "merge.completed", "workstream.done"]);
-    assert_eq!(site.landed("file"), "one\ntheirs");
+    site.swarm(&["run", "stop"]).ok();
+    wait_until("the run is over", SOON, || site.swarm(&["run", "status"]).out.contains("was interrupted"));
+    let all = std::thread::scope(|scope| {
+        let resumed = scope.spawn(|| site.run(0, &[]));
+        wait_until("it was checked again, and is still blocked", SOON, || waits() == 2);
+        site.git(&["checkout", "-q", "file"]);
+        resumed.join().expect("it ends")
+    });
+    assert_eq!(told(&all, "a"), ["merge.started", "merge.waiting", "merge.completed", "workstream.done"]);
+    assert_eq!((site.landed("file"), site.landed("b.txt")), ("one\ntheirs".into(), "one\ntheirs".into()));
 }
 
 #[test]

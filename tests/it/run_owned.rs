@@ -98,9 +98,27 @@ fn work_that_a_person_has_merged_after_a_conflict_is_done() {
     site.write("file", "both\n");
     site.git(&["add", "file"]);
     site.git(&["commit", "-q", "-m", "by hand"]);
+    site.swarm(&["clean", "repo.a", "--rm-worktree"]).ok();
     site.run(0, &["--retry-failed"]);
     assert_eq!(site.statuses(), ["a done"]);
     assert_eq!(fs::read_to_string(&count).expect("read"), runs, "the agent was started again");
+}
+
+#[test]
+fn a_branch_that_was_reset_after_a_conflict_is_not_done() {
+    let site = Site::new();
+    let count = site.rig.path("count");
+    let theirs = format!("cd {} && echo theirs > file && git commit -qm theirs file", site.repo.display());
+    let first = format!("test -e {0} || {{ touch {0}; echo ours > file; {theirs}; exit; }}", count.display());
+    site.spec("a", "retries: 0\n", &format!("{first}\necho ours >> file"));
+    site.git(&["add", "specs"]);
+    site.git(&["commit", "-q", "-m", "specs"]);
+    site.plan();
+    site.run(1, &[]);
+    assert!(text(&site.row("a")["lastError"]).starts_with("conflicts with the base"), "{}", site.row("a"));
+    site.rig.git(&site.repo.join(".arial/worktrees/a"), &["reset", "-q", "--hard", "main"]);
+    site.run(0, &["--retry-failed"]);
+    assert_eq!((site.statuses(), site.landed("file")), (vec!["a done".to_owned()], "theirs\nours".into()));
 }
 
 #[test]

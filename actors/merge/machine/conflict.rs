@@ -46,14 +46,18 @@ impl Machine {
         item.state = State::Queued;
         match resolution {
             Resolution::Done(tip) => {
-                item.tip = tip;
+                let work = std::mem::replace(&mut item.tip, tip);
+                item.unresolved.get_or_insert(work);
                 item.resolved += 1;
                 item.limited = 0;
             }
-            Resolution::Later(_) if item.limited < LIMITED_MAX => {
+            Resolution::Later(reason) if item.limited < LIMITED_MAX => {
                 item.onto = None;
                 item.limited += 1;
                 item.later_ms = Some(now_ms + pause_ms(LIMITED_MS, item.limited, PAUSE_MS_MAX));
+                item.why_later = Some(reason);
+                // The pauses may take hours, and the other conflicts need not wait for them.
+                self.release_held(id);
             }
             Resolution::Failed(_) | Resolution::Later(_) => {
                 item.onto = None;

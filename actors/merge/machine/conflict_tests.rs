@@ -222,6 +222,38 @@ fn a_limit_of_the_provider_is_waited_for_and_is_no_try() {
     assert!(matches!(queue.items[1].state, State::Conflict { .. }), "the last one was a try");
 }
 
+#[test]
+fn a_pause_of_the_resolver_holds_no_other_conflict() {
+    let mut queue = machine(3, 1, 1);
+    let (mut file, mut pending) = (File::default(), Pending::default());
+    let step = |queue: &mut Machine, pending: &mut Pending, file: &mut File| {
+        while let Some(effect) = pending.step.take() {
+            let event = file.answer(&effect);
+            pending.take(queue.on(event, 0));
+        }
+    };
+    pending.take(queue.on(Event::Resume, 0));
+    step(&mut queue, &mut pending, &mut file);
+    assert!(queue.items[2].held && pending.resolver.take().is_some(), "{queue:?}");
+    pending.take(queue.on(Event::Resolved(1, Resolution::Later("limit".into())), 0));
+    step(&mut queue, &mut pending, &mut file);
+    assert_eq!((queue.resolving, queue.items[2].state.word()), (Some(2), "resolving"), "{queue:?}");
+    assert_eq!(queue.items[1].reason(), Some("limit"), "it says why it is paused");
+    let event = file.answer(&pending.resolver.take().expect("it resolves"));
+    pending.take(queue.on(event, 0));
+    step(&mut queue, &mut pending, &mut file);
+    assert_eq!((file.base.as_slice(), queue.next_ms()), ([0, 2].as_slice(), Some(60_000)));
+    // The paused one conflicts with that as well, and its resolver merges both.
+    pending.take(queue.on(Event::Woke, 60_000));
+    assert_eq!(queue.items[1].reason(), None);
+    step(&mut queue, &mut pending, &mut file);
+    let event = file.answer(&pending.resolver.take().expect("it resolves"));
+    pending.take(queue.on(event, 60_000));
+    step(&mut queue, &mut pending, &mut file);
+    assert_eq!(file.base, [0, 2, 1]);
+    assert_eq!((queue.items[1].work(), queue.items[1].tip.as_str()), ("t1", "1 on 0+2"));
+}
+
 proptest! {
     /// With resolvers that are always right, all items land, each with one counted try at most, whatever the order of
     /// the answers, and whoever else commits or dies meanwhile.

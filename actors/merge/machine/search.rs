@@ -19,9 +19,13 @@ impl Machine {
                 }
                 return self.look(base, chain, search, effects);
             }
-            Verdict::Green if search.of_base => self.remember_base(&base, None),
+            Verdict::Green if search.of_base => self.remember_base(&base, self.caller_of(&chain), None),
+            // One failure proves as little about a base as about an item.
+            Verdict::Red(_) if search.of_base && !search.again => {
+                return self.look(base, chain, Search { again: true, lost: 0, ..search }, effects);
+            }
             Verdict::Red(reason) if search.of_base => {
-                self.remember_base(&base, Some(reason));
+                self.remember_base(&base, self.caller_of(&chain), Some(reason));
                 if self.base_decides(&base, &chain, effects) {
                     return;
                 }
@@ -37,8 +41,8 @@ impl Machine {
             }
             Verdict::Red(reason) => {
                 search.red = Some(Red { at: search.at, sure: search.again, reason });
-                if self.known_base(&base).is_none() {
-                    return self.look(base, chain, Search { of_base: true, lost: 0, ..search }, effects);
+                if self.known_base(&base, &chain).is_none() {
+                    return self.look(base, chain, Search { of_base: true, again: false, lost: 0, ..search }, effects);
                 }
                 if self.base_decides(&base, &chain, effects) {
                     return;
@@ -62,17 +66,26 @@ impl Machine {
         self.queue.phase = Phase::Verifying { base, chain, search };
     }
 
-    /// Records whether a base passes.
-    pub(super) fn remember_base(&mut self, base: &str, reason: Option<String>) {
+    /// Returns the key of the caller of a chain, which all its items share.
+    pub(super) fn caller_of(&self, chain: &[Link]) -> Option<String> {
+        chain.first().and_then(|link| self.queue.item(link.item)?.caller.clone())
+    }
+
+    /// Records whether a base passes for a caller.
+    pub(super) fn remember_base(&mut self, base: &str, caller: Option<String>, reason: Option<String>) {
         if let Some(command) = self.queue.rules.verify.clone() {
-            self.queue.checked = Some(BaseCheck { commit: base.to_owned(), command, reason, failed: Vec::new() });
+            let commit = base.to_owned();
+            self.queue.checked = Some(BaseCheck { commit, command, caller, reason, failed: Vec::new() });
         }
     }
 
-    /// Returns whether the base passes, if that is known.
-    fn known_base(&self, base: &str) -> Option<&BaseCheck> {
-        let is_this =
-            |known: &&BaseCheck| known.commit == base && Some(&known.command) == self.queue.rules.verify.as_ref();
+    /// Returns whether the base passes for the caller of the chain, if that is known. The same command may pass in the
+    /// environment of one caller and fail in that of another.
+    fn known_base(&self, base: &str, chain: &[Link]) -> Option<&BaseCheck> {
+        let is_this = |known: &&BaseCheck| {
+            let BaseCheck { commit, command, caller, .. } = known;
+            commit == base && Some(command) == self.queue.rules.verify.as_ref() && *caller == self.caller_of(chain)
+        };
         self.queue.checked.as_ref().filter(is_this)
     }
 
@@ -82,7 +95,7 @@ impl Machine {
     /// waits for another base. An item whose worker starts again may be the one that is to mend the base: it is
     /// rejected as usual, as long as no other item has failed on that base.
     fn base_decides(&mut self, base: &str, chain: &[Link], effects: &mut Vec<Effect>) -> bool {
-        let Some(reason) = self.known_base(base).and_then(|known| known.reason.clone()) else { return false };
+        let Some(reason) = self.known_base(base, chain).and_then(|known| known.reason.clone()) else { return false };
         let reason = format!("the base itself does not pass: {reason}");
         if let [link] = chain
             && let Some((name, mends)) = self.queue.item(link.item).map(|item| (item.name.clone(), item.mends))
@@ -116,10 +129,10 @@ impl Machine {
 
     /// Ends the search: lands the good links, rejects the first bad one, and queues those after it again.
     fn decide(&mut self, base: String, mut chain: Vec<Link>, search: Search, effects: &mut Vec<Effect>) {
+        let is_base_bad = self.known_base(&base, &chain).is_some_and(|known| known.reason.is_some());
         let mut later = chain.split_off(search.green);
         if let Some(red) = search.red {
             let bad = later.remove(0);
-            let is_base_bad = self.known_base(&base).is_some_and(|known| known.reason.is_some());
             let too = if is_base_bad { "; the base itself does not pass either" } else { "" };
             self.settle(bad.item, State::Rejected { reason: format!("{}{too}", red.reason) }, effects);
         }

@@ -75,7 +75,7 @@ fn on_a_base_that_fails_the_items_wait_and_the_base_is_verified_once() {
     world.run(&mut queue, Event::Resume);
     assert_eq!(words(&queue), ["waiting"; 3]);
     let verified: Vec<_> = world.verified.iter().map(|(commit, fresh)| (commit.as_str(), *fresh)).collect();
-    assert_eq!(verified, [("c+0", false), ("c", true), ("c+1", false), ("c+2", false)]);
+    assert_eq!(verified, [("c+0", false), ("c", true), ("c", true), ("c+1", false), ("c+2", false)]);
     let why = "the base itself does not pass: exit code 1";
     assert!(queue.items.iter().all(|item| item.state.reason() == Some(why)), "{queue:?}");
     assert_eq!(queue.items[2].obstacle(), Some(&Obstacle::Base("c".into())));
@@ -105,14 +105,60 @@ fn the_item_that_mends_the_base_lands_and_the_others_continue() {
 fn a_retry_verifies_a_base_again_that_failed() {
     let (mut queue, mut world) = (machine(1, 1), World { is_red: true, ..World::default() });
     world.run(&mut queue, Event::Resume);
-    assert_eq!(world.verified.len(), 2);
+    assert_eq!(world.verified.len(), 3);
     world.run(&mut queue, Event::Retry(0));
-    assert_eq!((words(&queue), world.verified.len()), (vec!["waiting"], 4));
+    assert_eq!((words(&queue), world.verified.len()), (vec!["waiting"], 6));
     // What made it fail was outside of the repository, and only the item is bad now.
     world.is_red = false;
     world.bad = [0].into();
     world.run(&mut queue, Event::Retry(0));
     assert_eq!(words(&queue), ["rejected"]);
+}
+
+#[test]
+fn a_base_that_failed_once_and_then_passed_excuses_no_item() {
+    let (mut queue, mut world) = (machine(1, 1), World { bad: [0].into(), ..World::default() });
+    let mut effects = queue.on(Event::Resume, 0);
+    let mut of_base = 0;
+    while let Some(effect) = effects.iter().find(|effect| !matches!(effect, Effect::Settled(_))) {
+        of_base += u32::from(matches!(effect, Effect::Verify { commit, .. } if commit == "c"));
+        let is_flake = of_base == 1 && matches!(effect, Effect::Verify { .. });
+        let event = if is_flake { Event::Verified(Verdict::Red("flake".into())) } else { world.answer(effect) };
+        effects = queue.on(event, 0);
+    }
+    assert_eq!((words(&queue), of_base), (vec!["rejected"], 2), "{queue:?}");
+    assert!(queue.checked.as_ref().is_some_and(|base| base.reason.is_none()));
+}
+
+#[test]
+fn a_base_passes_for_one_caller_and_not_for_another() {
+    let (mut queue, mut world) = (machine(0, 1), World::default());
+    let add = |name: &str| {
+        let (name, tip, caller) = (name.to_owned(), format!("tip of {name}"), Some(format!("as {name}")));
+        Event::Added(Addition { name, tip, caller, ..Addition::default() })
+    };
+    world.run(&mut queue, Event::Resume);
+    world.run(&mut queue, add("one"));
+    assert_eq!(words(&queue), ["landed"]);
+    // The second caller lacks what the command needs, so that nothing passes.
+    world.is_red = true;
+    world.run(&mut queue, add("two"));
+    assert_eq!(words(&queue), ["landed", "waiting"], "{queue:?}");
+    // Nor does its failure count for the first caller.
+    world.is_red = false;
+    world.bad = [2].into();
+    world.run(&mut queue, add("one"));
+    assert_eq!(words(&queue), ["landed", "waiting", "rejected"], "{queue:?}");
+}
+
+#[test]
+fn an_item_that_is_replaced_no_longer_continues_and_says_so() {
+    let (mut queue, mut world) = (machine(1, 1), World { is_red: true, ..World::default() });
+    world.run(&mut queue, Event::Resume);
+    assert!(queue.items[0].obstacle().is_some());
+    let again = Addition { name: "w0".to_owned(), tip: "t".to_owned(), ..Addition::default() };
+    let effects = queue.on(Event::Added(again), 0);
+    assert!(effects.contains(&Effect::Settled(0)) && queue.items[0].obstacle().is_none(), "{effects:?}");
 }
 
 #[test]

@@ -3,6 +3,7 @@
 mod answer;
 pub mod queue;
 mod request;
+mod rules;
 
 pub use answer::{Build, Landing, RESOLVER_LATER, Resolution, Verdict};
 pub use request::{MergeLine, MergeOrder, MergeRequest, MergeSettings, QueueView, Target};

@@ -3,6 +3,8 @@
 
 use serde::{Deserialize, Serialize};
 
+pub use super::rules::{RESOLVER_TRIES, Rules, Strategy, TIMEOUT_MS};
+
 /// Maximum number of past items that the queue keeps.
 pub const HISTORY_MAX: usize = 1_000;
 
@@ -162,6 +164,12 @@ pub struct Item {
     /// Time before which the item is not built, in Unix milliseconds. `None`: at once.
     #[serde(default)]
     pub later_ms: Option<u64>,
+    /// Why the item is paused until then. `None` if it is not paused, or only because the base moved.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub why_later: Option<String>,
+    /// Tip of the work before the first resolver replaced it. `None` if none did.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub unresolved: Option<String>,
     /// Number of tries of a resolver that ended at a limit of its provider. They do not count as tries.
     #[serde(default)]
     pub limited: u32,
@@ -191,6 +199,17 @@ impl Item {
     pub fn is_due(&self, now_ms: u64) -> bool {
         let has_come = |at_ms: u64| at_ms <= now_ms || at_ms > now_ms + PAUSE_MS_MAX;
         self.state == State::Queued && self.later_ms.is_none_or(has_come)
+    }
+
+    /// Returns why the item was rejected, why it waits, or why it is paused.
+    pub fn reason(&self) -> Option<&str> {
+        let paused = || self.why_later.as_deref().filter(|_| self.state == State::Queued);
+        self.state.reason().or_else(paused)
+    }
+
+    /// Returns the tip of the work itself, without what resolvers merged into it.
+    pub fn work(&self) -> &str {
+        self.unresolved.as_deref().unwrap_or(&self.tip)
     }
 
     /// Reports whether nothing is left to do for the item, not even for a person.
@@ -255,6 +274,8 @@ impl Addition {
             mends: self.mends,
             until: None,
             later_ms: None,
+            why_later: None,
+            unresolved: None,
             limited: 0,
             moved: 0,
             continued: 0,
@@ -314,62 +335,15 @@ pub struct Red {
     pub reason: String,
 }
 
-/// Form in which an item lands.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Strategy {
-    /// A merge commit on the base.
-    #[default]
-    Merge,
-    /// One commit with all changes.
-    Squash,
-    /// The commits of the item, one by one, on top of the base.
-    Rebase,
-}
-
-/// Rules by which items are built, verified and landed.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Rules {
-    /// Maximum number of items that are verified together. Without a verification, all queued items land together.
-    pub batch: usize,
-    /// Verify each item of a batch, not only the last.
-    pub verify_each: bool,
-    /// Command that verifies a commit. `None`: nothing is verified.
-    pub verify: Option<String>,
-    /// Time limit of a verification, and of a resolver, in milliseconds.
-    pub timeout_ms: u64,
-    /// Command that resolves conflicts. `None`: conflicts wait for a person.
-    pub resolver: Option<String>,
-    /// Maximum number of tries of the resolver for one item.
-    pub resolver_tries: u32,
-    pub strategy: Strategy,
-}
-
-/// Default of [`Rules::timeout_ms`].
-pub const TIMEOUT_MS: u64 = 30 * 60 * 1000;
-/// Default of [`Rules::resolver_tries`].
-pub const RESOLVER_TRIES: u32 = 2;
-
-impl Default for Rules {
-    fn default() -> Self {
-        Self {
-            batch: 1,
-            verify_each: false,
-            verify: None,
-            timeout_ms: TIMEOUT_MS,
-            resolver: None,
-            resolver_tries: RESOLVER_TRIES,
-            strategy: Strategy::Merge,
-        }
-    }
-}
-
 /// Result of verifying a base alone, or as the tip of what landed.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BaseCheck {
     pub commit: String,
     /// Command that verified it.
     pub command: String,
+    /// Key of the caller as whom the command ran. See [`Item::caller`].
+    #[serde(default)]
+    pub caller: Option<String>,
     /// Why it failed. `None` if it passed.
     pub reason: Option<String>,
     /// Names of items that failed on it.
@@ -419,8 +393,21 @@ impl Queue {
 
     /// Returns the time at which the next paused item may be built, in Unix milliseconds. `None` if no item is paused.
     pub fn next_ms(&self) -> Option<u64> {
+        self.paused_until().min()
+    }
+
+    fn paused_until(&self) -> impl Iterator<Item = u64> {
         let queued = self.items.iter().filter(|item| item.state == State::Queued && !item.held && !self.paused);
-        queued.filter_map(|item| item.later_ms).min()
+        queued.filter_map(|item| item.later_ms)
+    }
+
+    /// Returns the time at which to try again to build the next items, in Unix milliseconds: `now_ms` if some are due
+    /// and nothing is under way. `None` if there is nothing to wait for.
+    pub fn wake_ms(&self, now_ms: u64) -> Option<u64> {
+        if self.phase == Phase::Idle && !self.paused && !self.turn(now_ms).is_empty() {
+            return Some(now_ms);
+        }
+        self.paused_until().filter(|at_ms| *at_ms > now_ms).min()
     }
 
     /// Returns the items to build next, by priority and then by age: at most one batch, and only items with the rules

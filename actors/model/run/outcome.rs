@@ -50,10 +50,16 @@ pub enum Merged {
     },
     Conflict {
         files: Vec<String>,
+        /// Commit of the work that conflicts. `None` in journals of older versions.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        tip: Option<String>,
     },
     Waiting {
         reason: String,
         files: Vec<String>,
+        /// Whether the queue continues by itself when what is in the way is gone.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        continues: bool,
     },
     Dropped,
     /// The work could not be queued.

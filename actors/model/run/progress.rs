@@ -24,7 +24,7 @@ pub enum Stage {
     Finishing,
     /// The work is in the merge queue.
     Merging,
-    /// The work is in the merge queue, and its item waits for a person.
+    /// The work is in the merge queue, and something is in the way of its item.
     Waiting,
     /// Stopped while it was running. It continues when the run is resumed.
     Paused,
@@ -105,6 +105,12 @@ pub struct Progress {
     /// Whether the work has conflicted with the base, so that there is something to land.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub conflicted: bool,
+    /// Commit of the work that conflicted. `None` if none did, or if an older version recorded the conflict.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub conflict_tip: Option<String>,
+    /// Whether waiting work lands by itself when what is in the way is gone.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub continues: bool,
     #[serde(default)]
     pub spent: Spent,
 }
@@ -287,8 +293,8 @@ fn resumed(earlier: Option<&Progress>, retry_failed: bool) -> Progress {
     match job.stage {
         // Failures are counted from 0 again; the numbers of attempts continue.
         Stage::Failed if retry_failed => {
-            let Progress { attempt, spent, evidence, begun, conflicted, .. } = job;
-            Progress { attempt, spent, evidence, begun, conflicted, ..Progress::default() }
+            let Progress { attempt, spent, evidence, begun, conflicted, conflict_tip, .. } = job;
+            Progress { attempt, spent, evidence, begun, conflicted, conflict_tip, ..Progress::default() }
         }
         // The merge queue knows the result of this attempt's work.
         Stage::Waiting | Stage::Merging | Stage::Finishing => {

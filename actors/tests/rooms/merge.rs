@@ -15,6 +15,7 @@ struct Bench {
     script: Arc<Script>,
     landings: Arc<FakeLandings>,
     told: Arc<Mutex<Vec<MergeReport>>>,
+    clock: Arc<FakeClock>,
     queue: MergeHandle,
 }
 
@@ -23,15 +24,16 @@ impl Bench {
         let script = Arc::<Script>::default();
         let landings = Arc::new(FakeLandings::new(Arc::clone(&script)));
         let told = Arc::<Mutex<Vec<MergeReport>>>::default();
-        let queue = open(&landings, &told).await.expect("starts");
-        Self { script, landings, told, queue }
+        let clock = Arc::<FakeClock>::default();
+        let queue = open(&landings, &told, &clock).await.expect("starts");
+        Self { script, landings, told, clock, queue }
     }
 
     /// Kills the actor, whatever it is doing, and starts it again.
     async fn crash(&mut self) {
         self.queue.cell().kill_and_wait(None).await.expect("can be killed");
         self.script.forget_faults();
-        self.queue = open(&self.landings, &self.told).await.expect("starts again");
+        self.queue = open(&self.landings, &self.told, &self.clock).await.expect("starts again");
     }
 
     async fn add(&self, name: &str) -> Result<u64, MergeError> {
@@ -86,12 +88,13 @@ impl Bench {
 async fn open(
     landings: &Arc<FakeLandings>,
     told: &Arc<Mutex<Vec<MergeReport>>>,
+    clock: &Arc<FakeClock>,
 ) -> Result<MergeHandle, ractor::SpawnErr> {
     let told = Arc::clone(told);
     let arguments = MergeArguments {
         target: Target { repository: "/r/.git".to_owned(), branch: "refs/heads/main".to_owned() },
         landings: Arc::<FakeLandings>::clone(landings),
-        clock: Arc::new(FakeClock::default()),
+        clock: Arc::<FakeClock>::clone(clock),
         tell: Arc::new(move |one| told.lock().expect("no panic").push(one)),
     };
     MergeHandle::start(arguments, parent().await).await
@@ -273,7 +276,7 @@ async fn an_impossible_request_is_refused_and_changes_nothing() {
 async fn a_journal_that_cannot_be_read_starts_nothing() {
     let bench = Bench::start().await;
     bench.script.at("load", Fault::Error("torn"));
-    let error = open(&bench.landings, &bench.told).await.expect_err("does not start");
+    let error = open(&bench.landings, &bench.told, &bench.clock).await.expect_err("does not start");
     assert!(error.to_string().contains("cannot read the journal of the merge queue: torn"), "{error}");
     assert_eq!(bench.script.position("save queue"), None);
 }
@@ -301,6 +304,41 @@ async fn an_item_continues_by_itself_when_the_edits_are_gone() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn an_obstacle_is_watched_again_after_an_error() {
+    let bench = Bench::start().await;
+    bench.landings.edit(true);
+    (0..3).for_each(|_| bench.script.at("cleared", Fault::Error("no watches left")));
+    bench.add("a").await.expect("is taken");
+    bench.settle().await;
+    assert_eq!((bench.words().await, bench.script.unmet().len()), (vec!["waiting"], 0));
+    bench.landings.edit(false);
+    bench.settle().await;
+    assert_eq!(bench.words().await, ["landed"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_pause_that_ends_while_the_journal_is_written_is_noticed() {
+    let bench = Bench::start().await;
+    let overtake = |item: u64, slow: bool| {
+        let (landings, script, clock) =
+            (Arc::clone(&bench.landings), Arc::clone(&bench.script), Arc::clone(&bench.clock));
+        Fault::Run(Box::new(move || {
+            landings.commit(item);
+            if slow {
+                script.at("save", Fault::Run(Box::new(move || clock.jump_wall_ms(60_000))));
+            }
+        }))
+    };
+    // The second candidate that is overtaken is followed by a pause.
+    bench.script.at("land", overtake(100, false));
+    bench.script.at("land", overtake(101, true));
+    bench.add("a").await.expect("is taken");
+    bench.settle().await;
+    assert_eq!((bench.words().await, bench.landings.base()), (vec!["landed"], vec![100, 101, 0]));
+    assert_eq!(bench.script.unmet(), Vec::<String>::new());
+}
+
+#[tokio::test(start_paused = true)]
 async fn items_continue_by_themselves_when_a_failing_base_moves() {
     let bench = Bench::start().await;
     bench.landings.commit(100);
@@ -311,8 +349,8 @@ async fn items_continue_by_themselves_when_a_failing_base_moves() {
     bench.settle().await;
     assert_eq!(bench.words().await, ["waiting"; 2]);
     assert_eq!(bench.settled(), ["a waiting", "b waiting"]);
-    // The base is verified once, in a fresh directory.
-    assert_eq!(bench.script.count("fresh 100"), 1);
+    // The base is verified twice for all, in a fresh directory.
+    assert_eq!(bench.script.count("fresh 100"), 2);
     bench.landings.make_good(100);
     bench.landings.commit(101);
     bench.settle().await;
@@ -332,7 +370,7 @@ async fn a_resolver_that_meets_a_limit_is_started_again_later() {
     assert!(bench.is_busy(), "it must not leave");
     // The time of the next try is journaled.
     bench.queue.cell().kill_and_wait(None).await.expect("can be killed");
-    bench.queue = open(&bench.landings, &bench.told).await.expect("starts again");
+    bench.queue = open(&bench.landings, &bench.told, &bench.clock).await.expect("starts again");
     let _ = tokio::time::timeout(Duration::from_secs(6 * 60), std::future::pending::<()>()).await;
     assert_eq!(bench.script.count("resolve a"), 3, "after one, two and four minutes");
     let _ = tokio::time::timeout(Duration::from_secs(2 * 60), std::future::pending::<()>()).await;

@@ -293,9 +293,66 @@ async fn a_base_that_fails_burns_no_attempts() {
     let attempts: Vec<u32> = run.jobs.iter().map(|job| job.attempt).collect();
     assert_eq!((stages(&run), attempts), (vec!["waiting"; 2], vec![2, 1]));
     assert_eq!(run.jobs[1].error.as_deref(), Some("the base itself does not pass: exit code 1"));
-    assert_eq!(run.mode, Mode::Over(Verdict::Failed));
+    assert_eq!(run.mode, Mode::Running, "both continue by themselves");
     rig.world.landings.make_good(100);
     rig.world.landings.commit(101);
     pass(&rig).await;
     assert_eq!(rig.world.landings.base().len(), 4, "both landed by themselves");
+    assert_eq!(rig.world.runs.run(HOME).mode, Mode::Over(Verdict::Completed));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_run_waits_for_work_that_continues_by_itself() {
+    for is_killed in [false, true] {
+        let mut rig = Rig::start().await;
+        rig.world.landings.edit(true);
+        begin(&rig, vec![job("a"), Job { after: vec!["a".to_owned()], ..job("b") }]).await;
+        end(&rig, "a", 0);
+        pass(&rig).await;
+        let run = rig.world.runs.run(HOME);
+        assert_eq!((stages(&run), run.mode), (vec!["waiting", "pending"], Mode::Running));
+        if is_killed {
+            rig.crash().await;
+            rig.up().await;
+        }
+        rig.world.landings.edit(false);
+        pass(&rig).await;
+        assert_eq!(stages(&rig.world.runs.run(HOME)), ["done", "working"]);
+        end(&rig, "b", 0);
+        pass(&rig).await;
+        assert_eq!(rig.world.runs.run(HOME).mode, Mode::Over(Verdict::Completed));
+        rig.check();
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_stop_that_ends_the_run_at_once_names_it() {
+    let rig = Rig::start().await;
+    rig.world.landings.edit(true);
+    begin(&rig, vec![job("a")]).await;
+    end(&rig, "a", 0);
+    pass(&rig).await;
+    let answer = order(&rig, RunOrder::Stop { home: HOME.to_owned() }).await;
+    assert!(matches!(&answer, Answer::Run(line) if line.run == "r1"), "{answer:?}");
+    pass(&rig).await;
+    assert_eq!(rig.world.runs.run(HOME).mode, Mode::Over(Verdict::Interrupted));
+}
+
+#[tokio::test(start_paused = true)]
+async fn work_that_conflicted_and_was_merged_by_hand_is_done_without_its_worker() {
+    let rig = Rig::start().await;
+    rig.world.landings.make_conflicting(0);
+    begin(&rig, vec![Job { retries: 0, ..job("a") }]).await;
+    end(&rig, "a", 0);
+    pass(&rig).await;
+    assert_eq!(rig.world.runs.run(HOME).mode, Mode::Over(Verdict::Failed));
+    rig.world.runs.merge_by_hand(HOME);
+    rig.clean("p.a").await.expect("a person cleans it");
+    let jobs = vec![Job { retries: 0, ..job("a") }];
+    order(&rig, RunOrder::Begin { plan: Box::new(plan(jobs)), retry_failed: true }).await;
+    rig.world.settle().await;
+    pass(&rig).await;
+    let run = rig.world.runs.run(HOME);
+    assert_eq!((stages(&run), run.mode), (vec!["done"], Mode::Over(Verdict::Completed)), "{:?}", run.jobs);
+    assert_eq!(rig.world.landings.base(), [0_u64; 0], "the queue did not land it");
 }

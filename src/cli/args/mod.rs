@@ -232,10 +232,10 @@ pub struct SpawnArgs {
 #[derive(Clone, Debug, Default, Args)]
 pub struct PlaceFlags {
     /// tmux session for the window [default: one session per state directory]
-    #[arg(long, value_name = "SESSION", value_parser = NonEmptyStringValueParser::new())]
+    #[arg(long, value_name = "SESSION")]
     pub session: Option<String>,
     /// tmux server for the window, as in 'tmux -L'
-    #[arg(long, value_name = "SOCKET", value_parser = NonEmptyStringValueParser::new())]
+    #[arg(long, value_name = "SOCKET")]
     pub tmux_socket: Option<String>,
     /// Branch of the worktree [default: the name of the worker]
     #[arg(long, value_parser = NonEmptyStringValueParser::new())]

@@ -84,6 +84,7 @@ fn why(item: &Item) -> String {
         State::Rejected { reason } => escape(reason).into_owned(),
         State::Waiting { reason, files: named } if named.is_empty() => escape(reason).into_owned(),
         State::Waiting { reason, files: named } => format!("{}: {}", escape(reason), files(named)),
+        State::Queued => item.reason().map(|why| format!("paused: {}", escape(why))).unwrap_or_default(),
         _ => String::new(),
     }
 }
@@ -151,6 +152,12 @@ fn lines(view: &QueueView, target: &Target, item: &Item) -> Vec<String> {
             files.iter().for_each(|file| say("file", escape(file).into_owned()));
             let verb = if item.tip.is_empty() { "add" } else { "retry" };
             say("next", format!("swarm merge {verb} {}", escape(&item.name)));
+        }
+        State::Queued => {
+            if let Some((why, at_ms)) = item.reason().zip(item.later_ms) {
+                say("why", escape(why).into_owned());
+                say("paused", format!("until {}", clock.local(at_ms)));
+            }
         }
         _ => {}
     }
@@ -225,7 +232,7 @@ pub fn item_object(view: &QueueView, item: &Item) -> Value {
         "repository": view.target.repository,
         "base": view.target.base(),
         "state": stage(view, item),
-        "reason": item.state.reason(),
+        "reason": item.reason(),
         "files": item.state.files(),
         "commit": item.state.commit(),
         "tip": Some(&item.tip).filter(|tip| !tip.is_empty()),

@@ -112,7 +112,11 @@ fn waiting(run: &Run, job: &Job, progress: &Progress) -> Option<String> {
 fn to_land(progress: &Progress) -> Option<String> {
     let error = progress.error.as_ref().filter(|_| progress.stage == Stage::Waiting)?;
     let files = if progress.files.is_empty() { String::new() } else { format!(": {}", progress.files.join(", ")) };
-    Some(format!("{error}{files} (then run 'swarm run' or 'swarm merge retry')"))
+    let next = match progress.continues {
+        true => "continues by itself when that is gone",
+        false => "then run 'swarm run' or 'swarm merge retry'",
+    };
+    Some(format!("{error}{files} ({next})"))
 }
 
 /// Adds the new files that did not land, unless the text names them already.

@@ -271,7 +271,10 @@ impl Checkout {
     fn update(&self, workspace: &Workspace, marker: &Marker) -> Result<Updated, Fault> {
         let hidden = self.in_the_way(workspace)?;
         if !hidden.is_empty() {
-            let all: BTreeSet<String> = self.overlapping(workspace)?.into_iter().chain(hidden).collect();
+            let mut all: BTreeSet<String> = self.overlapping(workspace)?.into_iter().collect();
+            // A submodule with changes is in the way as a whole.
+            all.retain(|file| !hidden.contains(&format!("{file}/")));
+            all.extend(hidden);
             return Ok(Updated::Overlap(all.into_iter().collect()));
         }
         match self.read_tree(workspace, marker, false) {

@@ -11,7 +11,7 @@ use nix::sys::inotify::{AddWatchFlags, InitFlags, Inotify};
 use swarm_model::merge::queue::Obstacle;
 
 use super::checked_out::{Holder, holders_of_base};
-use super::{land, off_thread};
+use super::{land, obstacles, off_thread};
 use crate::landing::workspace::Workspace;
 use crate::repository::fault::Fault;
 use swarm_sys::readable::Readable;
@@ -57,10 +57,20 @@ pub(crate) fn is_gone(workspace: &Workspace, obstacle: &Obstacle) -> Result<bool
     };
     // While the base is being rebased, it cannot move.
     let Ok(holders) = holders_of_base(workspace)? else { return Ok(false) };
+    // A slash at the end marks a directory that is in the way with anything in it.
+    let (dirs, files): (Vec<&String>, Vec<&String>) = files.iter().partition(|file| file.ends_with('/'));
     for (tree, git_dir) in holders {
+        for dir in &dirs {
+            if obstacles::holds_anything(&tree, Path::new(dir.trim_end_matches('/')))? {
+                return Ok(false);
+            }
+        }
+        if files.is_empty() {
+            continue;
+        }
         let call = Workspace::named(workspace.cli.read(&tree), &git_dir, &tree);
         let status = ["--literal-pathspecs", "status", "--porcelain", "-z", "-uall", "--ignored", "--"];
-        if !call.args(status).args(files).run()?.is_empty() {
+        if !call.args(status).args(&files).run()?.is_empty() {
             return Ok(false);
         }
     }
@@ -77,22 +87,27 @@ fn dirs(workspace: &Workspace, obstacle: &Obstacle, holders: &[Holder]) -> BTree
             above.map(Path::to_owned).chain([common.clone(), common.join("reftable")]).collect()
         }
         Obstacle::Edits(files) => {
-            let trees = holders.iter().flat_map(|(tree, _)| files.iter().map(|file| tree.join(file)));
-            let above = trees.filter_map(|file| file.parent().map(Path::to_owned));
+            let places = || holders.iter().flat_map(|(tree, _)| files.iter().map(|file| tree.join(file)));
+            let above = places().filter_map(|file| file.parent().map(Path::to_owned));
+            // The checkout of a submodule may be emptied and stay.
+            let above = above.chain(places().filter(|place| place.as_os_str().as_encoded_bytes().ends_with(b"/")));
             let git_dirs = holders.iter().map(|(_, git_dir)| git_dir.clone());
             git_dirs.chain(above).take(DIRS_MAX).collect()
         }
     }
 }
 
-/// Watches the directories that exist.
+/// Watches the directories, or what exists above those that are missing, since they may be created again.
 fn watch(dirs: &BTreeSet<PathBuf>) -> Result<Inotify, Fault> {
     let failed = |error: nix::Error| Fault::new(format!("cannot watch files: {error}"));
     let watch = Inotify::init(InitFlags::IN_CLOEXEC | InitFlags::IN_NONBLOCK).map_err(failed)?;
     for dir in dirs {
-        match watch.add_watch(dir, CHANGES) {
-            Ok(_) | Err(nix::Error::ENOENT | nix::Error::ENOTDIR) => {}
-            Err(error) => return Err(failed(error)),
+        for place in dir.ancestors() {
+            match watch.add_watch(place, CHANGES) {
+                Ok(_) => break,
+                Err(nix::Error::ENOENT | nix::Error::ENOTDIR) => {}
+                Err(error) => return Err(failed(error)),
+            }
         }
     }
     Ok(watch)
@@ -102,6 +117,7 @@ fn watch(dirs: &BTreeSet<PathBuf>) -> Result<Inotify, Fault> {
 mod tests {
     use std::fs;
 
+    use swarm_model::merge::Landing;
     use swarm_ports::Landings as _;
 
     use super::super::tests_checkout::Site;
@@ -152,6 +168,29 @@ mod tests {
         }
         fs::write(&new, "an ignored file\n").unwrap();
         disappears(&site, &both, || fs::remove_file(&new).unwrap()).await;
+        // A directory that is gone is an edit, too.
+        fs::remove_dir_all(g.parent().unwrap()).unwrap();
+        disappears(&site, &edits(&["d/g"]), || {
+            fs::create_dir(g.parent().unwrap()).unwrap();
+            fs::write(&g, text(&site.fix.git(&["show", "main:d/g"])) + "\n").unwrap();
+        })
+        .await;
+    }
+
+    #[tokio::test]
+    async fn a_submodule_in_the_way_is_gone_when_its_checkout_is() {
+        let site = Site::new();
+        site.submodule("lib");
+        site.branch("file", "git rm -rq --cached lib; rm -rf lib; echo x > lib");
+        fs::remove_file(site.fix.repo.join("lib/own")).unwrap();
+        assert_eq!(text(&site.fix.git(&["status", "--porcelain"])), "", "git counts it as clean");
+        let Landing::Overlap(files) = site.land("file").await else { panic!("it landed") };
+        let lib = site.fix.repo.join("lib");
+        disappears(&site, &Obstacle::Edits(files.clone()), || fs::remove_dir_all(&lib).unwrap()).await;
+        fs::create_dir(&lib).unwrap();
+        fs::write(lib.join("left"), "").unwrap();
+        disappears(&site, &Obstacle::Edits(files), || fs::remove_file(lib.join("left")).unwrap()).await;
+        assert_eq!(site.land("file").await, Landing::Done(Vec::new()));
     }
 
     #[tokio::test]

@@ -8,7 +8,7 @@ use swarm_model::{BaseRef, Caller, Refusal, RefusalKind, RowWorktree, Target};
 use swarm_ports::{Completed, Completion};
 
 use super::site::CompletionRepo;
-use super::{config, journal, reason_of, with_retries};
+use super::{config, fork, journal, reason_of, with_retries};
 use crate::repository::cli::Cli;
 use crate::repository::durable::sync_file_systems;
 use crate::repository::fault::Fault;
@@ -54,7 +54,7 @@ pub(crate) fn complete(paths: &Paths, completion: &Completion) -> Result<Complet
     };
     let failed = |error| Refusal::new(RefusalKind::Registry, format!("cannot write the merge queue: {error}"));
     let caller = Some(journal::remember(paths, &target, &completion.caller).map_err(failed)?);
-    let fork = fork(&target, completion);
+    let fork = fork::fork(&site, &target, completion, &work.tip).map_err(tool)?;
     Ok(Completed { target, tip: work.tip, rules, waits, is_mendable, fork, caller, left_out: work.left_out })
 }
 
@@ -106,13 +106,6 @@ fn work(
     sync_file_systems([common]).map_err(tool)?;
     drop(hold);
     Ok((work, rules))
-}
-
-/// Returns the commit of the base from which the worker started. `None` if it started from another branch or commit.
-fn fork(target: &Target, completion: &Completion) -> Option<String> {
-    let (_, base) = completion.worker.as_ref()?;
-    let BaseRef { branch, commit } = base.as_ref()?;
-    (branch.as_deref() == Some(target.base())).then(|| commit.clone())
 }
 
 /// Returns the locks that a git started by us may leave behind here.

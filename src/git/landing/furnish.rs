@@ -4,7 +4,7 @@
 use std::fs;
 use std::path::Path;
 
-use super::scratch::{Leftovers, Scratch};
+use super::scratch::{Edits, Leftovers, Scratch};
 use crate::landing::workspace::Workspace;
 use crate::repository::fault::Fault;
 use crate::worktrees::hook::Home;
@@ -15,9 +15,10 @@ use crate::worktrees::{admin, settings, submodules};
 const MARK: &str = "swarm-set-up";
 
 /// Sets up a scratch worktree that was just prepared. Submodules follow each commit; the rest is done once, and again
-/// if the settings changed or ignored files were deleted.
-pub(crate) fn furnish(workspace: &Workspace, scratch: &Scratch, leftovers: Leftovers) -> Result<(), Fault> {
-    let Some(base) = admin::checkout_of(&workspace.common) else { return Ok(()) };
+/// if the settings changed or ignored files were deleted. Returns the tracked files that the setup changed, as the
+/// user's `post_create` may do.
+pub(crate) fn furnish(workspace: &Workspace, scratch: &Scratch, leftovers: Leftovers) -> Result<Edits, Fault> {
+    let Some(base) = admin::checkout_of(&workspace.common) else { return Ok(Edits::default()) };
     let wanted = settings::worktree(base)?;
     if wanted.submodules {
         reset_submodules(workspace, scratch)?;
@@ -29,7 +30,7 @@ pub(crate) fn furnish(workspace: &Workspace, scratch: &Scratch, leftovers: Lefto
     let is_set_up =
         admin::ignore_missing(fs::read_to_string(&mark)).map_err(Fault::at(&mark))?.is_some_and(|known| known == text);
     if is_set_up && leftovers == Leftovers::Keep {
-        return Ok(());
+        return Ok(Edits::default());
     }
     // The mark goes first: a setup that is interrupted starts again.
     admin::ignore_missing(fs::remove_file(&mark)).map_err(Fault::at(&mark))?;
@@ -37,7 +38,9 @@ pub(crate) fn furnish(workspace: &Workspace, scratch: &Scratch, leftovers: Lefto
     let home = Home { executable: workspace.executable.clone(), state_dir, logs: workspace.own.join("logs") };
     let bare = Bare { base, tree: &scratch.dir, record: &scratch.entry };
     setup::furnish(&workspace.cli, &bare, &wanted, Some(&home))?;
-    fs::write(&mark, text).map_err(Fault::at(&mark))
+    let made = Edits::read(workspace, scratch)?;
+    fs::write(&mark, text).map_err(Fault::at(&mark))?;
+    Ok(made)
 }
 
 /// Discards what a verification changed in submodules.

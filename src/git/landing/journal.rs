@@ -124,8 +124,9 @@ pub fn views(paths: &Paths) -> io::Result<Vec<QueueView>> {
 /// read the files, as with a worker's contract.
 pub(crate) fn remember(paths: &Paths, target: &Target, caller: &Caller) -> io::Result<String> {
     let place = ensure(paths, target)?;
-    let text = serde_json::to_vec(&plain(target, caller))?;
-    let key = digest(&text, 16);
+    let plain = plain(target, caller);
+    let text = serde_json::to_vec(&plain)?;
+    let key = digest(&serde_json::to_vec(&without_terminal(plain))?, 16);
     let callers = place.join(CALLERS);
     match make_dir(&callers) {
         Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
@@ -153,6 +154,17 @@ fn plain(target: &Target, caller: &Caller) -> Caller {
     let needs_cwd = environment.iter().any(|(key, value)| key == "PATH" && value.split(':').any(is_relative));
     let cwd = if needs_cwd { caller.cwd.clone() } else { target.repository.clone() };
     Caller { request: String::new(), repeated: 0, cwd, environment: environment.into(), ..caller.clone() }
+}
+
+/// Returns the caller without what only says in which terminal or login session it works. Callers that differ in nothing
+/// else are one caller, whose latest terminal and session count.
+fn without_terminal(caller: Caller) -> Caller {
+    const NAMES: [&str; 6] = ["COLORTERM", "GPG_TTY", "STY", "WINDOW", "WINDOWID", "SSH_AUTH_SOCK"];
+    const BEGINNINGS: [&str; 5] = ["TMUX", "TERM", "SSH_", "XDG_SESSION_", "SESSION_MANAGER"];
+    let is_terminal = |name: &str| NAMES.contains(&name) || BEGINNINGS.iter().any(|start| name.starts_with(start));
+    let mut environment = caller.environment.to_vec();
+    environment.retain(|(name, _)| !is_terminal(name));
+    Caller { environment: environment.into(), ..caller }
 }
 
 /// Returns the caller with this key, or the one that added last if there is none.
@@ -216,8 +228,14 @@ mod tests {
         let same = remember(&[("FOO", "one"), ("PATH", "/bin"), ("SHLVL", "2"), ("OLDPWD", "/")]);
         let two = remember(&[("PATH", "bin"), ("FOO", "two")]);
         assert!(one == same && one != two);
+        let there = [("TMUX_PANE", "%2"), ("TERM", "xterm"), ("SSH_AUTH_SOCK", "/b"), ("XDG_SESSION_ID", "2")];
+        let elsewhere = remember(&[&[("PATH", "/bin"), ("FOO", "one")], there.as_slice()].concat());
+        assert_eq!(one, elsewhere, "another terminal is not another caller");
+        remember(&[("PATH", "bin"), ("FOO", "two")]);
         let read = |key: Option<&str>| caller(&paths, &target, key).unwrap();
         assert!(read(Some(&one)).environment.contains(&("FOO".into(), "one".into())));
+        // A signer may need it.
+        assert!(read(Some(&one)).environment.contains(&("SSH_AUTH_SOCK".into(), "/b".into())), "the latest counts");
         assert_eq!((read(Some(&two)).cwd.as_str(), read(Some(&one)).cwd.as_str()), ("/somewhere", "/r/.git"));
         assert_eq!(read(None), read(Some(&two)), "the last one, for items of an older version");
         assert_eq!(read(Some("unknown")), read(None));

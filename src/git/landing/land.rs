@@ -152,9 +152,11 @@ fn sign(workspace: &Workspace, from: &str, to: &str) -> Result<Signed, Fault> {
     Ok(Signed { tip, renamed })
 }
 
+/// Fields of a commit that its signed copy has as well.
+const FIELDS: &str = "--format=%T%n%an%n%ae%n%ad%n%B";
+
 fn sign_one(workspace: &Workspace, candidate: &str, parents: &[&str]) -> Result<String, Fault> {
-    let format =
-        ["log", "-1", "--no-show-signature", "--no-walk", "--date=raw", "--format=%T%n%an%n%ae%n%ad%n%B", candidate];
+    let format = ["log", "-1", "--no-show-signature", "--no-walk", "--encoding=UTF-8", "--date=raw", FIELDS, candidate];
     let said = workspace.read().args(format).line()?;
     let mut lines = said.splitn(5, '\n');
     let mut next = || lines.next().unwrap_or_default();

@@ -11,6 +11,7 @@ mod checkout;
 mod cleared;
 mod complete;
 mod config;
+mod fork;
 mod furnish;
 pub mod journal;
 mod land;

@@ -5,7 +5,7 @@
 use std::collections::BTreeSet;
 use std::ffi::{OsStr, OsString};
 use std::fs;
-use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
+use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 
 use super::trees::{Differing, Kind};
@@ -30,6 +30,12 @@ pub(crate) fn is_below(one: &[u8], other: &[u8]) -> bool {
     one.strip_prefix(other).is_some_and(|rest| rest.first() == Some(&b'/'))
 }
 
+/// Returns the path with a slash at its end: the directory is in the way, as long as anything is in it. git may count
+/// it as clean, like a submodule that is checked out.
+fn as_directory(path: &Path) -> PathBuf {
+    path.join("")
+}
+
 /// A worktree that has the base checked out.
 pub(crate) struct Tree<'a> {
     pub(crate) root: &'a Path,
@@ -47,8 +53,8 @@ impl Tree<'_> {
     ) -> Result<BTreeSet<PathBuf>, Fault> {
         let mut found = BTreeSet::new();
         for link in links.map(|path| Path::new(OsStr::from_bytes(path))) {
-            if self.holds_anything(link)? {
-                found.insert(link.to_owned());
+            if holds_anything(self.root, link)? {
+                found.insert(as_directory(link));
             }
         }
         let mut places = BTreeSet::new();
@@ -87,16 +93,14 @@ impl Tree<'_> {
         }
         // A directory that is in the index is a submodule.
         if tracked.contains(place.as_path()) {
-            if self.holds_anything(&place)? {
-                found.insert(place);
+            if holds_anything(self.root, &place)? {
+                found.insert(as_directory(&place));
             }
             return Ok(());
         }
         let names = self.names(&place)?;
         if names.iter().any(|name| name == ".git") {
-            let mut repository = place.into_os_string().into_vec();
-            repository.push(b'/');
-            found.insert(OsString::from_vec(repository).into());
+            found.insert(as_directory(&place));
             return Ok(());
         }
         names.into_iter().try_for_each(|name| self.walk(place.join(name), tracked, found))
@@ -107,14 +111,19 @@ impl Tree<'_> {
         admin::ignore_missing(fs::symlink_metadata(&path)).map_err(Fault::at(&path))
     }
 
-    /// Reports whether `dir` is a directory that is not empty.
-    fn holds_anything(&self, dir: &Path) -> Result<bool, Fault> {
-        Ok(self.look(dir)?.is_some_and(|seen| seen.is_dir()) && !self.names(dir)?.is_empty())
-    }
-
     fn names(&self, dir: &Path) -> Result<Vec<OsString>, Fault> {
-        let dir = self.root.join(dir);
-        let listed = files::list(&dir).map_err(Fault::at(&dir))?;
-        Ok(listed.into_iter().map(|entry| entry.file_name()).collect())
+        names(&self.root.join(dir))
     }
+}
+
+/// Reports whether `dir` is a directory below `root` that is not empty.
+pub(crate) fn holds_anything(root: &Path, dir: &Path) -> Result<bool, Fault> {
+    let dir = root.join(dir);
+    let seen = admin::ignore_missing(fs::symlink_metadata(&dir)).map_err(Fault::at(&dir))?;
+    Ok(seen.is_some_and(|seen| seen.is_dir()) && !names(&dir)?.is_empty())
+}
+
+fn names(dir: &Path) -> Result<Vec<OsString>, Fault> {
+    let listed = files::list(dir).map_err(Fault::at(dir))?;
+    Ok(listed.into_iter().map(|entry| entry.file_name()).collect())
 }

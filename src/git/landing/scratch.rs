@@ -10,6 +10,7 @@ use crate::landing::workspace::Workspace;
 use crate::repository::cli::Call;
 use crate::repository::fault::Fault;
 use crate::repository::lock;
+use crate::repository::parse::status;
 use crate::worktrees::admin;
 use swarm_sys::files::reserve;
 
@@ -143,14 +144,45 @@ pub(crate) fn remove(workspace: &Workspace, name: &str) -> Result<(), Fault> {
     Ok(())
 }
 
-/// Returns a description of changes to tracked files or HEAD, or `None` if there are none.
-pub(crate) fn changed(workspace: &Workspace, scratch: &Scratch, commit: &str) -> Result<Option<String>, Fault> {
+/// Uncommitted changes of tracked files, byte by byte.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Edits {
+    /// Output of `git status --porcelain -z`.
+    status: Vec<u8>,
+    patch: Vec<u8>,
+}
+
+impl Edits {
+    pub(crate) fn read(workspace: &Workspace, scratch: &Scratch) -> Result<Self, Fault> {
+        let status = scratch.read(workspace).args(["status", "--porcelain", "-z", "--untracked-files=no"]).run()?;
+        if status.is_empty() {
+            return Ok(Self::default());
+        }
+        let patch = ["diff", "--no-ext-diff", "--no-textconv", "--no-color", "--binary", "--full-index", "HEAD"];
+        Ok(Self { status, patch: scratch.read(workspace).args(patch).run()? })
+    }
+}
+
+/// Returns a description of changes to tracked files or HEAD since `before`, or `None` if there are none. Files that are
+/// as in the commit again are not changed.
+pub(crate) fn changed(
+    workspace: &Workspace,
+    scratch: &Scratch,
+    commit: &str,
+    before: &Edits,
+) -> Result<Option<String>, Fault> {
     let head = scratch.read(workspace).args(["rev-parse", "--verify", "HEAD"]).line()?;
     if head != commit {
         return Ok(Some("checked out or created another commit".to_owned()));
     }
-    let out = scratch.read(workspace).args(["status", "--porcelain", "-z", "--untracked-files=no"]).run()?;
-    let changes = crate::repository::parse::status(&out);
+    let now = Edits::read(workspace, scratch)?;
+    if now == *before || now == Edits::default() {
+        return Ok(None);
+    }
+    let known = status(&before.status);
+    let (old, new): (Vec<_>, Vec<_>) =
+        status(&now.status).into_iter().partition(|change| known.iter().any(|known| known.path == change.path));
+    let changes = if new.is_empty() { old } else { new };
     let named: Vec<_> = changes.iter().take(3).map(|change| String::from_utf8_lossy(&change.path)).collect();
     Ok((!changes.is_empty()).then(|| format!("changed {} tracked file(s): {}", changes.len(), named.join(", "))))
 }

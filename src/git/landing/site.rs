@@ -72,6 +72,43 @@ impl<'a> CompletionRepo<'a> {
         Ok(objects::branch_tip(self.cli, &self.dir, branch)?)
     }
 
+    /// Reports whether `commit` is `other` or contains it in its history.
+    pub(crate) fn contains(&self, commit: &str, other: &str) -> Result<bool, Fault> {
+        if commit == other {
+            return Ok(true);
+        }
+        let descends = |repo: &Repository| repo.graph_descendant_of(Oid::from_str(commit)?, Oid::from_str(other)?);
+        if let Some(Ok(known)) = self.library.as_ref().map(descends) {
+            return Ok(known);
+        }
+        let (code, _) =
+            self.cli.read(&self.dir).args(["merge-base", "--is-ancestor", other, commit]).run_for(&[0, 1])?;
+        Ok(code == 0)
+    }
+
+    /// Returns the commits at which a branch has been, newest first. Empty if it has no reflog.
+    pub(crate) fn reflog(&self, name: &str) -> Result<Vec<String>, Fault> {
+        let read = |repo: &Repository| {
+            // libgit2 would create a missing reflog, and git would write to it from then on.
+            if !repo.reference_has_log(name)? {
+                return Ok(Vec::new());
+            }
+            let log = repo.reflog(name)?;
+            let before = log.iter().last().map(|oldest| oldest.id_old()).filter(|id| !id.is_zero());
+            let ids = log.iter().map(|entry| entry.id_new()).chain(before);
+            Ok::<_, git2::Error>(ids.map(|id| id.to_string()).collect())
+        };
+        if let Some(Ok(ids)) = self.library.as_ref().map(read) {
+            return Ok(ids);
+        }
+        let (code, _) = self.cli.read(&self.dir).args(["reflog", "exists", name]).run_for(&[0, 1])?;
+        if code == 1 {
+            return Ok(Vec::new());
+        }
+        let listed = self.cli.read(&self.dir).args(["reflog", "show", "--format=%H", name, "--"]).line()?;
+        Ok(listed.lines().map(str::to_owned).collect())
+    }
+
     /// Creates the ref that keeps a tip from being pruned.
     pub(crate) fn pin(&self, tip: &str) -> Result<(), Fault> {
         let (name, why) = (pinned(tip), "swarm: finished work");

@@ -11,6 +11,7 @@ use swarm_model::{Caller, MergeSettings, Target};
 use swarm_ports::{Completed, Completion, Landings as _};
 
 use super::GitLandings;
+use super::scratch::Edits;
 use super::{scratch, trees};
 use crate::fixture::{Fixture, text};
 use crate::landing::workspace::Workspace;
@@ -105,7 +106,7 @@ impl Site {
     }
 
     /// Commits a submodule at `path`, checked out with an untracked file.
-    fn submodule(&self, path: &str) {
+    pub(crate) fn submodule(&self, path: &str) {
         let place = self.fix.repo.join(path);
         let place = place.to_str().unwrap();
         self.fix.git(&["init", "-q", "-b", "main", place]);
@@ -130,9 +131,9 @@ async fn a_replacement_of_a_submodule_waits_for_its_checkout() {
     site.branch("above", &new("d", "echo x > d"));
     site.branch("gone", &new("lib", "true"));
     for name in ["file", "link", "dir"] {
-        site.waits(name, &["lib"]).await;
+        site.waits(name, &["lib/"]).await;
     }
-    site.waits("above", &["d/deep"]).await;
+    site.waits("above", &["d/deep/"]).await;
     // The checkout of a submodule that the base merely drops stays.
     assert_eq!(site.land("gone").await, Landing::Done(Vec::new()));
     for path in ["lib", "d/deep"] {
@@ -161,7 +162,7 @@ async fn a_submodule_moves_even_if_git_recurses_into_submodules() {
     for commit in ["main", "back", "main"] {
         let commit = text(&site.fix.git(&["rev-parse", commit]));
         let scratch = scratch::prepare(&workspace, "verify", &commit, scratch::Leftovers::Keep).unwrap();
-        assert_eq!(scratch::changed(&workspace, &scratch, &commit).unwrap(), None);
+        assert_eq!(scratch::changed(&workspace, &scratch, &commit, &Edits::default()).unwrap(), None);
     }
     assert_eq!(site.land("back").await, Landing::Done(Vec::new()));
     let pointer = text(&site.fix.git(&["rev-parse", "main:lib"]));
@@ -282,6 +283,27 @@ async fn an_incomplete_candidate_does_not_land_and_is_built_again() {
     let commit = build().await;
     assert_eq!(site.landings.land(&site.target, &item, &base, &commit).await, Landing::Done(Vec::new()));
     site.fix.git(&["fsck", "--full"]);
+}
+
+#[tokio::test]
+async fn what_the_setup_changed_is_no_change_of_the_verification() {
+    let site = Site::new();
+    site.branch("topic", "echo topic > topic; echo more > more");
+    site.item("topic").await;
+    let (workspace, commit) = (site.workspace(), text(&site.fix.git(&["rev-parse", "topic"])));
+    let scratch = scratch::prepare(&workspace, "verify", &commit, scratch::Leftovers::Keep).unwrap();
+    let write = |name: &str, text: &str| fs::write(scratch.dir.join(name), text).unwrap();
+    write("topic", "of the setup\n");
+    let before = Edits::read(&workspace, &scratch).unwrap();
+    let changed = || scratch::changed(&workspace, &scratch, &commit, &before).unwrap();
+    assert_eq!(changed(), None);
+    write("more", "of the verification\n");
+    assert_eq!(changed().as_deref(), Some("changed 1 tracked file(s): more"));
+    write("more", "more\n");
+    write("topic", "of the verification\n");
+    assert_eq!(changed().as_deref(), Some("changed 1 tracked file(s): topic"));
+    write("topic", "topic\n");
+    assert_eq!(changed(), None, "it is as in the commit");
 }
 
 #[tokio::test]

@@ -102,6 +102,48 @@ async fn work_from_a_base_that_was_rewritten_waits_for_a_person() {
     assert_eq!(other.fork, None);
 }
 
+#[tokio::test]
+async fn a_continued_branch_keeps_the_commit_from_which_it_started() {
+    let site = Site::new();
+    site.fix.commit("oops", "secret", "1234\n");
+    let (tree, mut completion) = site.worker("a");
+    let oops = site.tip("main");
+    site.fix.git(&["reset", "-q", "--hard", "HEAD~1"]);
+    // The worker was cleaned. The next one that continues the branch records the base of its own start.
+    let restart = |completion: &mut Completion| {
+        let worker = completion.worker.as_mut().unwrap();
+        worker.1 = Some(BaseRef { branch: Some("main".into()), commit: site.tip("main") });
+    };
+    restart(&mut completion);
+    let done = site.done(&completion).await;
+    assert_eq!(done.fork.as_ref(), Some(&oops));
+    let item = Addition { name: "a".into(), tip: done.tip, fork: done.fork, ..Addition::default() };
+    let item = item.into_item(0, &Rules::default(), 0);
+    let built = site.landings.build(&site.target, &item, &site.tip("main")).await;
+    assert!(matches!(&built, Build::Failed(why) if why.starts_with("the base was rewritten")), "{built:?}");
+    // Merging the new base does not remove anything.
+    site.fix.commit("other", "f", "2\n");
+    site.fix.at(&tree, &["merge", "-q", "-m", "merged", "main"]);
+    restart(&mut completion);
+    assert_eq!(site.done(&completion).await.fork.as_ref(), Some(&oops));
+    // A rebase does.
+    site.fix.at(&tree, &["reset", "-q", "--hard", "HEAD~1"]);
+    site.fix.at(&tree, &["rebase", "-q", "--onto", "main", "HEAD~1"]);
+    assert_eq!(site.done(&completion).await.fork, Some(site.tip("main")));
+}
+
+#[tokio::test]
+async fn a_branch_that_did_not_start_from_the_base_may_land() {
+    let site = Site::new();
+    site.branch("side", "echo side > side");
+    site.fix.git(&["branch", "-q", "topic", "side"]);
+    let (_, completion) = site.worker("unused");
+    let (mut row, base) = completion.worker.clone().unwrap();
+    (row.branch, row.path) = ("topic".into(), site.fix.root.join("nowhere").to_str().unwrap().into());
+    let done = site.done(&Completion { worker: Some((row, base)), ..completion }).await;
+    assert_eq!((done.tip, done.fork), (site.tip("side"), Some(site.tip("main"))));
+}
+
 /// A scratch directory in which a merge of `topic` has stopped.
 async fn stopped_merge(site: &Site) -> (Item, scratch::Scratch, String) {
     site.fix.commit("list", "list", "one\n");
@@ -201,6 +243,28 @@ async fn what_a_resolver_that_commits_left_uncommitted_lands() {
     assert_eq!(text(&site.fix.git(&["show", &format!("{tip}:f")])), "of the resolver");
     for side in [&onto, &item.tip] {
         assert!(site.fix.attempt(&site.fix.repo, &["merge-base", "--is-ancestor", side, &tip]).0);
+    }
+}
+
+#[tokio::test]
+async fn a_resolver_that_gives_up_resolves_nothing() {
+    let dropped = "the resolver dropped all changes of the item";
+    for (words, why) in [
+        (&["merge", "--abort"][..], "the resolver aborted the merge"),
+        (&["checkout", "-q", "--ours", "."], dropped),
+        (&["merge", "-q", "-s", "ours", "-m", "mine"], dropped),
+    ] {
+        let site = Site::new();
+        let (item, place, onto) = stopped_merge(&site).await;
+        if words.contains(&"-s") {
+            site.fix.at(&place.dir, &["merge", "--abort"]);
+            site.fix.at(&place.dir, &[words, &[item.tip.as_str()]].concat());
+        } else {
+            site.fix.at(&place.dir, words);
+        }
+        let (workspace, conflicts, log) = (site.workspace(), ["list".to_owned()], log(&site));
+        let resolved = resolve::commit_result(&workspace, &place, &item, &onto, &conflicts, &log).unwrap();
+        assert_eq!(resolved, Resolution::Failed(why.to_owned()), "{words:?}");
     }
 }
 

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use swarm_model::merge::Verdict;
 use swarm_model::merge::queue::Item;
 
-use super::scratch::{Leftovers, Scratch};
+use super::scratch::{Edits, Leftovers, Scratch};
 use super::{furnish, off_thread, run, scratch, with_retries};
 use crate::landing::workspace::Workspace;
 use crate::repository::fault::Fault;
@@ -37,7 +37,7 @@ pub(crate) async fn verify(
         let prepared = open_log(&empty).and_then(|()| {
             let prepare = || {
                 let scratch = scratch::prepare(&at, SCRATCH, &wanted, leftovers)?;
-                furnish::furnish(&at, &scratch, leftovers).map(|()| scratch)
+                furnish::furnish(&at, &scratch, leftovers).map(|edits| (scratch, edits))
             };
             with_retries(&|| at.locks(), prepare)
         });
@@ -46,7 +46,7 @@ pub(crate) async fn verify(
         }
         prepared
     });
-    let scratch = scratch.await?;
+    let (scratch, set_up) = scratch.await?;
     let variables = [
         ("SWARM_MERGE_COMMIT", commit.to_owned()),
         ("SWARM_MERGE_BASE", workspace.target.base().to_owned()),
@@ -56,7 +56,7 @@ pub(crate) async fn verify(
     let order =
         run::Order { dir: &scratch.dir, log: &log, limit_ms: item.rules.timeout_ms, command, variables: &variables };
     let ended = run::run(&workspace, &order).await?;
-    let verdict = judge(&workspace, &scratch, &ended, item, commit).await?;
+    let verdict = judge(&workspace, (&scratch, &set_up), &ended, item, commit).await?;
     if verdict != Verdict::Green {
         let (at, place, commit) = (Arc::clone(&workspace), scratch.clone(), commit.to_owned());
         off_thread(move || {
@@ -69,10 +69,10 @@ pub(crate) async fn verify(
     Ok(verdict)
 }
 
-/// Derives the verdict from the end of the command.
+/// Derives the verdict from the end of the command in a scratch worktree, whose setup made these edits.
 async fn judge(
     workspace: &Arc<Workspace>,
-    scratch: &Scratch,
+    (scratch, set_up): (&Scratch, &Edits),
     ended: &Ended,
     item: &Item,
     commit: &str,
@@ -82,8 +82,9 @@ async fn judge(
     let red = |why: String| Ok(Verdict::Red(format!("'{command}' {why}; {output}")));
     match ended.outcome.clone() {
         Outcome::Code(0) => {
-            let (at, wanted, place) = (Arc::clone(workspace), commit.to_owned(), scratch.clone());
-            match off_thread(move || scratch::changed(&at, &place, &wanted)).await? {
+            let (at, wanted) = (Arc::clone(workspace), commit.to_owned());
+            let (place, before) = (scratch.clone(), set_up.clone());
+            match off_thread(move || scratch::changed(&at, &place, &wanted, &before)).await? {
                 None => Ok(Verdict::Green),
                 Some(how) => red(format!("passed, but {how}")),
             }

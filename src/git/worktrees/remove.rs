@@ -2,7 +2,7 @@
 //! without `--force` then checks once more itself.
 
 use std::fs;
-use std::io;
+use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use swarm_ports::{Force, Saved, WorktreeError};
 
 use super::admin;
 use super::hook::{self, Home, Hook};
-use super::{copies, settings, submodules};
+use super::{copies, identity, settings, submodules};
 use crate::repository::cli::{Cli, CliError};
 use crate::repository::fault::Fault;
 use crate::repository::lock::{self, LOCK_WAIT_MS_MAX};
@@ -206,8 +206,10 @@ fn find(path: &Path, base_repo: &Path) -> Result<(PathBuf, PathBuf), Fault> {
         Some(_) => return Err(foreign()),
         // A removal that was killed may have deleted this file first.
         None if entry.join(REMOVING).exists() => {
-            let text = format!("gitdir: {}\n", entry.display());
-            fs::write(path.join(".git"), text).map_err(Fault::at(path))?;
+            // Whatever took its place since, such as a link, is not written through.
+            let dot_git = path.join(".git");
+            let mut file = fs::File::create_new(&dot_git).map_err(Fault::at(&dot_git))?;
+            file.write_all(&identity::link_text(&entry)).map_err(Fault::at(&dot_git))?;
         }
         None => {
             return Err(Fault::new(format!("{shown} has lost its .git file"))

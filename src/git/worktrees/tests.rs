@@ -328,6 +328,24 @@ fn an_interrupted_removal_is_finished() {
 }
 
 #[test]
+fn a_link_in_place_of_the_git_file_is_not_written_through() {
+    let fix = Fixture::new();
+    let (_, path) = fix.made("a");
+    fs::write(fix.repo.join(".git/worktrees/a/swarm-removing"), "").unwrap();
+    let dot_git = path.join(".git");
+    for (target, is_there) in [("precious", true), ("nothing", false)] {
+        let target = fix.root.join(target);
+        if is_there {
+            fs::write(&target, "of a person\n").unwrap();
+        }
+        fs::remove_file(&dot_git).unwrap();
+        std::os::unix::fs::symlink(&target, &dot_git).unwrap();
+        assert!(fix.remove(&path, Force::SaveFirst).is_err());
+        assert_eq!(fs::read_to_string(&target).ok().as_deref(), is_there.then_some("of a person\n"));
+    }
+}
+
+#[test]
 fn without_git_the_error_says_so() {
     let mut fix = Fixture::new();
     fix.set("PATH", "/nowhere");

@@ -348,6 +348,13 @@ impl Runs for DiskRuns {
         })
     }
 
+    fn has_landed<'a>(&'a self, now: &'a Now, caller: &'a Caller) -> BoxFuture<'a, bool> {
+        let (now, caller) = (now.clone(), caller.clone());
+        Box::pin(async move {
+            tokio::task::spawn_blocking(move || prepare::has_landed(&now, &caller)).await.unwrap_or_default()
+        })
+    }
+
     fn outcome<'a>(&'a self, now: &'a Now, exit: Option<&'a ExitRecord>) -> BoxFuture<'a, (Outcome, Spent)> {
         // A few small reads from the page cache are cheaper than a thread.
         Box::pin(std::future::ready(prepare::outcome(now, exit, &self.paths)))

@@ -113,25 +113,32 @@ fn worktree(plan: &Plan, job: &Job, branch: String) -> WorktreeRequest {
     }
 }
 
+/// Reports whether the base contains the work of the job that conflicted last. The branch itself says nothing: a person
+/// or an agent may have reset it to the base, or deleted it.
+pub fn has_landed(now: &Now, caller: &Caller) -> bool {
+    let (Some(base), Some(tip)) = (&now.plan.base, &now.progress.conflict_tip) else { return false };
+    now.progress.conflicted && swarm_git::repository::contains(Path::new(&now.plan.root), base, tip, caller)
+}
+
 /// Checks that the branch of the job was created by an attempt of this run. Work on another branch of that name is
 /// somebody else's and must not land. Work that conflicted, and that a person has merged since, needs no attempt.
 fn check_branch(now: &Now, caller: &Caller) -> Result<(), Outcome> {
     let (Some(branch), Some(base)) = (&now.job().branch, &now.plan.base) else { return Ok(()) };
-    if now.has_begun() && !now.progress.conflicted {
+    if has_landed(now, caller) {
+        return Err(Outcome::Success { summary: Some(format!("{branch} is on {base} already")) });
+    }
+    if now.has_begun() {
         return Ok(());
     }
     let root = Path::new(&now.plan.root);
     let tip = swarm_git::repository::branch_tip(root, branch, caller).map_err(|cause| broken(&cause))?;
-    let Some(tip) = tip else { return Ok(()) };
-    let has_landed = swarm_git::repository::contains(root, base, &tip, caller);
-    match (now.has_begun(), has_landed) {
-        (true, true) => Err(Outcome::Success { summary: Some(format!("{branch} is on {base} already")) }),
-        (true, false) | (false, true) => Ok(()),
-        (false, false) => Err(lasting(format!(
-            "branch '{branch}' exists and has work that this workstream did not begin (run 'swarm plan' to use another \
-             branch, or rename it with 'git branch -m')"
-        ))),
+    if tip.is_none_or(|tip| swarm_git::repository::contains(root, base, &tip, caller)) {
+        return Ok(());
     }
+    Err(lasting(format!(
+        "branch '{branch}' exists and has work that this workstream did not begin (run 'swarm plan' to use another \
+         branch, or rename it with 'git branch -m')"
+    )))
 }
 
 /// Reports whether the order of this attempt exists already.
