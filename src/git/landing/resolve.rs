@@ -23,7 +23,121 @@ use swarm_sys::commands::runner::Outcome;
 
 /// Prefixes of the markers of `git merge`. `=======` is left out because it is also valid
 /// Markdown.
-const MARKERS: [&[u8]; 2] = [b"    let merging = place.entry.join("MERGE_HEAD");
+const MARKERS: [&[u8]; 2] = [b"<<<<<<< ", b">>>>>>> "];
+
+/// Directory of the queue for what resolvers left and what is not committed.
+const LEFT: &str = "left";
+/// Maximum number of commits of one side in the log for the resolver.
+const COMMITS_MAX: usize = 50;
+/// Maximum number of conflicting files by which that log is filtered.
+const FILES_MAX: usize = 500;
+/// Maximum size of that log in bytes.
+const MESSAGES_BYTES_MAX: usize = 16 << 10;
+
+fn name(item: &Item) -> String {
+    format!("resolve-{}", item.id)
+}
+
+pub(crate) async fn resolve(
+    workspace: Arc<Workspace>,
+    item: &Item,
+    onto: &str,
+    files: &[String],
+) -> Result<Resolution, Fault> {
+    let Some(command) = &item.rules.resolver else {
+        return Ok(Resolution::Failed("no resolver configured".to_owned()));
+    };
+    let log = workspace.own.join("logs").join(format!("{}.resolver.log", item.id));
+    let (at, wanted, base, fresh) = (Arc::clone(&workspace), item.clone(), onto.to_owned(), log.clone());
+    let conflicts = files.to_vec();
+    let place = off_thread(move || {
+        open_log(&fresh)?;
+        let place = scratch::prepare(&at, &name(&wanted), &base, Leftovers::Delete)?;
+        let _hold = at.hold()?;
+        // Exit code 1 is expected: the conflict, with its markers.
+        let merge =
+            ["-c", "commit.gpgSign=false", "-c", "merge.conflictStyle=merge", "merge", "--no-commit", "--no-ff"];
+        // The user's settings for merges are meant for merges by hand.
+        let own = ["--no-squash", "--no-verify-signatures", "--no-autostash"];
+        at.identity()?.environment(place.write(&at), None).args(merge).args(own).arg(&wanted.tip).run_for(&[0, 1])?;
+        let said = [(&*base, &*wanted.tip), (&*wanted.tip, &*base)];
+        Ok((place, said.map(|(not_in, of)| messages(&at, not_in, of, &conflicts))))
+    });
+    let (place, [of_tip, of_onto]) = place.await?;
+    let variables = [
+        ("SWARM_MERGE_FILES", files.join("\n")),
+        ("SWARM_MERGE_BASE", workspace.target.base().to_owned()),
+        ("SWARM_MERGE_ONTO", onto.to_owned()),
+        ("SWARM_MERGE_TIP", item.tip.clone()),
+        ("SWARM_MERGE_ITEM", item.id.to_string()),
+        ("SWARM_MERGE_NAME", item.name.clone()),
+        ("SWARM_MERGE_TIP_LOG", of_tip),
+        ("SWARM_MERGE_ONTO_LOG", of_onto),
+    ];
+    let order =
+        run::Order { dir: &place.dir, log: &log, limit_ms: item.rules.timeout_ms, command, variables: &variables };
+    let ended = run::run(&workspace, &order).await?;
+    let output = run::output(&ended, &log);
+    let is_later = matches!(ended.outcome, Outcome::Code(RESOLVER_LATER));
+    let why = match ended.outcome {
+        Outcome::Code(0) => None,
+        Outcome::Code(RESOLVER_LATER) => Some("cannot work now".to_owned()),
+        Outcome::Code(code) => Some(format!("exited with code {code}")),
+        Outcome::Timeout => Some(format!("timed out after {} s", item.rules.timeout_ms / 1000)),
+        Outcome::Signal(signal) => Some(format!("was killed by signal {signal}")),
+        Outcome::Unknown(why) => Some(why),
+    };
+    let (item, onto, files) = (item.clone(), onto.to_owned(), files.to_vec());
+    off_thread(move || {
+        let result = match why {
+            Some(why) if is_later => Ok(Resolution::Later(format!("the resolver {why}; {output}"))),
+            Some(why) => Ok(Resolution::Failed(format!("the resolver {why}; {output}"))),
+            None => commit_result(&workspace, &place, &item, &onto, &files, &log),
+        };
+        scratch::remove(&workspace, &name(&item))?;
+        result
+    })
+    .await
+}
+
+/// Returns the messages of one side's commits that touch these files, newest first, as far as
+/// they fit into a variable. They only help the resolver, so failures yield an empty text.
+fn messages(workspace: &Workspace, not_in: &str, of: &str, files: &[String]) -> String {
+    let call =
+        workspace.read().args(["--literal-pathspecs", "log", "--no-show-signature", "--format=%h %s%n%w(0,4,4)%b"]);
+    let call = call.args([format!("--max-count={COMMITS_MAX}"), format!("{not_in}..{of}")]).arg("--");
+    let said = match call.args(files.iter().take(FILES_MAX)).run() {
+        Ok(said) => said,
+        Err(error) => {
+            tracing::warn!(%error, "cannot read the commit messages for the resolver");
+            return String::new();
+        }
+    };
+    let said = String::from_utf8_lossy(&said);
+    let lines = said.lines().filter(|line| !line.trim().is_empty());
+    let mut length = 0;
+    let kept = lines.take_while(|line| {
+        length += line.len() + 1;
+        length <= MESSAGES_BYTES_MAX
+    });
+    kept.collect::<Vec<_>>().join("\n")
+}
+
+/// Commits the resolver's result on top of the item's tip.
+pub(super) fn commit_result(
+    workspace: &Workspace,
+    place: &Scratch,
+    item: &Item,
+    onto: &str,
+    files: &[String],
+    log: &Path,
+) -> Result<Resolution, Fault> {
+    let _hold = workspace.hold()?;
+    let head = place.read(workspace).args(["rev-parse", "--verify", "HEAD"]).line()?;
+    if let Some(file) = files.iter().find(|file| has_markers(&place.dir.join(file))) {
+        return Ok(Resolution::Failed(format!("the resolver left conflict markers in {file}")));
+    }
+    let merging = place.entry.join("MERGE_HEAD");
     if head == onto && !merging.try_exists().map_err(Fault::at(&merging))? {
         return Ok(Resolution::Failed("the resolver aborted the merge".to_owned()));
     }
