@@ -35,7 +35,7 @@ pub struct Patient {
 type Check = (&'static str, fn(&Patient) -> Vec<Finding>);
 
 /// All checks in the order of their reports: later findings may be consequences of earlier ones.
-const CHECKS: [Check; 12] = [
+const CHECKS: [Check; 13] = [
     ("disk", machine::disk),
     ("clock", machine::clock),
     ("git", machine::git),
@@ -44,6 +44,7 @@ const CHECKS: [Check; 12] = [
     ("configuration", machine::configuration),
     ("supervisor", store::supervisor),
     ("registry", store::registry),
+    ("queues", store::queues),
     ("modes", store::modes),
     ("leftovers", store::leftovers),
     ("processes", processes::processes),
