@@ -4,5 +4,5 @@ mod answer;
 pub mod queue;
 mod request;
 
-pub use answer::{Build, Landing, RESOLVER_LATER, Resolution, Verdict};
+pub use answer::{Build, Landing, NOT_EXECUTED, RESOLVER_LATER, Resolution, Verdict};
 pub use request::{MergeLine, MergeOrder, MergeRequest, MergeSettings, QueueView, Target};
