@@ -86,6 +86,10 @@ pub enum EventKind {
     /// Finished work could not be added to a merge queue.
     #[serde(rename = "merge.refused")]
     MergeRefused { cause: String },
+    /// The journal of a merge queue was damaged and moved aside to `file`. Its items are lost; `cause` names the work
+    /// that can be added again.
+    #[serde(rename = "merge.damaged")]
+    MergeDamaged { base: Option<String>, file: String, cause: String },
     /// `worker` is stuck: the evidence, and the step taken (`told`, `nudged`, `interrupted`, `restarted`, `given-up`).
     #[serde(rename = "worker.stuck")]
     WorkerStuck { signal: String, evidence: String, step: String },

@@ -46,10 +46,27 @@ pub struct Completed {
     pub left_out: Vec<String>,
 }
 
+/// A damaged journal of a queue that was moved aside.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DamagedJournal {
+    /// Base of the queue. `None` if unknown.
+    pub base: Option<String>,
+    /// New path of the journal.
+    pub file: String,
+    /// What is wrong with it, and what can be added again.
+    pub cause: String,
+}
+
 /// Git operations and journals of merge queues.
 pub trait Landings: Send + Sync {
     /// Returns the queues that have a journal.
     fn targets(&self) -> BoxFuture<'_, io::Result<Vec<Target>>>;
+
+    /// Moves damaged journals aside, under names that were not in use, and returns them. Called before `targets` when a
+    /// supervisor starts.
+    fn set_damaged_aside(&self) -> BoxFuture<'_, io::Result<Vec<DamagedJournal>>> {
+        Box::pin(async { Ok(Vec::new()) })
+    }
 
     /// Commits what a worker left, determines where and by which rules it lands, and stores the caller, in whose
     /// environment git and the commands for the item run.

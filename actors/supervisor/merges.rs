@@ -18,7 +18,7 @@ use swarm_model::run::Wish;
 use swarm_model::{
     Answer, Event as Happening, EventKind, MergeLine, MergeOrder, MergeRequest, Refusal, RefusalKind, Target,
 };
-use swarm_ports::{Completion, Ports};
+use swarm_ports::{Completion, DamagedJournal, Ports};
 
 /// Maximum duration of a query about the queues, in milliseconds.
 const CALL_MS_MAX: u64 = 30_000;
@@ -32,6 +32,15 @@ impl State {
     /// Resumes every queue that has a journal. A queue that cannot resume is logged; the others and the
     /// workers still start.
     pub(super) async fn resume_merges(&mut self) {
+        match self.ports.landings.set_damaged_aside().await {
+            Ok(damaged) => {
+                for DamagedJournal { base, file, cause } in damaged {
+                    tracing::error!(%cause, "the journal of a merge queue was damaged");
+                    self.emit_of(None, EventKind::MergeDamaged { base, file, cause });
+                }
+            }
+            Err(error) => tracing::error!(%error, "cannot check the journals of the merge queues"),
+        }
         match self.ports.landings.targets().await {
             Ok(targets) => {
                 for target in targets {

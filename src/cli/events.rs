@@ -185,6 +185,7 @@ pub fn sentence(kind: &EventKind) -> String {
             format!("{state}, item {item} of {base}{what}")
         }
         EventKind::MergeRefused { cause } => format!("not queued: {cause}"),
+        EventKind::MergeDamaged { cause, .. } => cause.clone(),
         EventKind::FlowWaiting { flow, node, role, reason, text } => waiting(flow, node, role, reason, text),
         EventKind::FlowTurn { flow, node, role, number } => {
             format!("turn {number} of {role} in flow {flow}: {}", node.as_deref().unwrap_or("improvement phase"))

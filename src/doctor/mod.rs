@@ -37,7 +37,7 @@ pub struct Patient {
 type Check = (&'static str, fn(&Patient) -> Vec<Finding>);
 
 /// All checks in the order of their reports: later findings may be consequences of earlier ones.
-const CHECKS: [Check; 14] = [
+const CHECKS: [Check; 15] = [
     ("disk", machine::disk),
     ("clock", machine::clock),
     ("git", machine::git),
@@ -47,6 +47,7 @@ const CHECKS: [Check; 14] = [
     ("trust", trust::trust),
     ("supervisor", store::supervisor),
     ("registry", store::registry),
+    ("queues", store::queues),
     ("modes", store::modes),
     ("leftovers", store::leftovers),
     ("processes", processes::processes),

@@ -13,6 +13,7 @@ use super::processes::listed;
 use super::{Finding, Patient, Repair};
 use crate::api::{self, client};
 use swarm_store::records::DiskRecords;
+use swarm_store::repositories::landing;
 use swarm_store::views::Registry;
 use swarm_sys::procfs;
 
@@ -109,6 +110,17 @@ fn records(patient: &Patient, registry: &Registry) -> (Vec<Finding>, Vec<Finding
         Finding::error("registry", what).remedy("check the disk and the modes of that directory")
     });
     (rowless.collect(), unreadable.collect())
+}
+
+/// Finds merge queues whose journals are damaged, and which therefore show no items.
+pub fn queues(patient: &Patient) -> Vec<Finding> {
+    match landing::damaged(&patient.paths) {
+        Ok(damaged) => damaged
+            .into_iter()
+            .map(|queue| Finding { remedy: queue.remedy(), ..Finding::error("queues", queue.what()) })
+            .collect(),
+        Err(error) => vec![Finding::error("queues", format!("cannot read the merge queues: {error}"))],
+    }
 }
 
 /// Kind of the directory that `SWARM_DIR` names.

@@ -66,6 +66,7 @@ pub fn sort(event: &Event) -> Option<(Group, String)> {
             }
         }
         EventKind::MergeRefused { cause } => (Group::Waiting, about(format!("cannot be queued: {cause}"))),
+        EventKind::MergeDamaged { cause, .. } => (Group::Waiting, cause.clone()),
         EventKind::WorkerStuck { signal, evidence, step } => match (signal.as_str(), step.as_str()) {
             (_, "given-up") => (Group::Stuck, about(format!("is stuck and did not recover: {evidence}"))),
             ("asks" | "waiting" | "idle", "told") => (Group::Waiting, about(format!("waits for you: {evidence}"))),

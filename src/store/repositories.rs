@@ -10,5 +10,5 @@ pub use swarm_git::worktrees::{remove_worktree_if_clean, topic, usage};
 
 /// Merge queues as their journals have them, for verbs that ask no supervisor.
 pub mod landing {
-    pub use swarm_git::landing::{has_resolver, journal, target_of};
+    pub use swarm_git::landing::{DamagedQueue, damaged, has_resolver, journal, target_of};
 }

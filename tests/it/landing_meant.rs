@@ -2,6 +2,7 @@
 //! added it, and verified in a directory like the worker's.
 
 use std::fs;
+use std::path::Path;
 
 use crate::common::{Rig, SOON, Said, run, wait_until};
 use crate::landing::{CHECK, Site};
@@ -259,6 +260,43 @@ fn a_queue_can_be_paused_before_anything_is_added() {
     assert_eq!(site.state("w"), "landed");
     let said: Said = site.swarm(&["merge", "pause", "--base", "mian"]);
     assert!(said.code != Some(0) && said.err.contains("branch 'mian' not found"), "{said:?}");
+}
+
+#[test]
+fn a_damaged_journal_is_named_and_its_work_can_be_added_again() {
+    let site = Site::new();
+    site.worker("w", &[], "echo w > w");
+    site.swarm(&["merge", "pause", "--base", "main"]).ok();
+    site.swarm(&["merge", "add", "w"]).ok();
+    site.rig.kill_keepers();
+    let queues = fs::read_dir(site.rig.root().join("merge")).expect("queues");
+    let file = queues.flatten().map(|queue| queue.path().join("queue.json")).find(|file| file.exists()).expect("one");
+    let text = fs::read(&file).expect("read");
+    fs::write(&file, &text[..text.len() / 2]).expect("written");
+    let tip = site.git(&["rev-parse", "w"]);
+    let shows = |file: &Path| {
+        let what =
+            format!("the journal of the merge queue of main is damaged, its items are lost: {}: ", file.display());
+        let hint = format!("then delete {}: w ({})", file.display(), &tip[..12]);
+        let said = site.swarm(&["merge", "ls"]);
+        assert!(said.code == Some(0) && said.err.contains(&what) && said.err.contains(&hint), "{said:?}");
+        let said = site.swarm(&["doctor", "--json"]);
+        assert!(said.out.contains(&what) && said.out.contains(&hint), "{said:?}");
+    };
+    shows(&file);
+    site.swarm(&["supervisor", "start"]).ok();
+    let aside = file.with_file_name("queue.json.corrupted");
+    assert_eq!(fs::read(&aside).expect("kept"), text[..text.len() / 2]);
+    shows(&aside);
+    let events = site.swarm(&["events", "--json"]).ok();
+    let event = events.lines().find(|line| line.contains("\"merge.damaged\"")).expect("an event");
+    assert!(event.contains(aside.to_str().expect("text")) && event.contains("\"base\":\"main\""), "{event}");
+    site.swarm(&["merge", "add", "w", "--base", "main"]).ok();
+    site.merge_wait();
+    assert_eq!(site.state("w"), "landed");
+    fs::remove_file(aside).expect("deleted");
+    let said = site.swarm(&["merge", "ls"]);
+    assert!(!said.err.contains("damaged"), "{said:?}");
 }
 
 #[test]

@@ -122,6 +122,24 @@ fn a_branch_that_was_reset_after_a_conflict_is_not_done() {
 }
 
 #[test]
+fn an_agent_that_left_too_many_new_files_is_told_and_commits_them() {
+    let site = Site::new();
+    let script = "if [ $SWARM_ATTEMPT = 1 ]; then mkdir new; for n in $(seq 201); do echo $n > new/$n; done; \
+                  else git add new; git commit -qm new; fi";
+    site.spec("a", "retries: 1\n", script);
+    site.commit();
+    site.plan();
+    let all = site.run(0, &[]);
+    assert_eq!(site.git(&["ls-tree", "--name-only", "main:new"]).lines().count(), 201);
+    let says = |one: &Value| {
+        let error = one["error"].as_str().unwrap_or_default();
+        error.contains("201 untracked files in ") && error.contains("more than 200") && one["attempt"] == 1
+    };
+    assert!(all.iter().any(says), "{all:?}");
+    assert_eq!(site.row("a")["status"], "done");
+}
+
+#[test]
 fn files_that_are_left_out_are_reported_and_nothing_else_is_a_failure() {
     let site = Site::new();
     site.spec("some", "", "mkdir -p pkg/dist; echo x > pkg/dist/x.go; echo m > main.go");

@@ -5,8 +5,8 @@
 //! only after two failures on the same commit; the second one is in a directory without ignored files.
 
 use super::{Effect, LOST_MAX, Machine};
-use swarm_model::merge::Verdict;
 use swarm_model::merge::queue::{BaseCheck, Link, Obstacle, Phase, Red, Search, State};
+use swarm_model::merge::{NOT_EXECUTED, Verdict};
 
 impl Machine {
     pub(super) fn verified(&mut self, verdict: Verdict, effects: &mut Vec<Effect>) {
@@ -93,7 +93,8 @@ impl Machine {
     ///
     /// Each item of a longer chain is verified alone, because one of them may mend the base; an item that fails alone
     /// waits for another base. An item whose worker starts again may be the one that is to mend the base: it is
-    /// rejected as usual, as long as no other item has failed on that base.
+    /// rejected once, so that its worker learns what fails, unless another item has failed on that base. If the
+    /// command is not found even on the base, no work of a worker helps.
     fn base_decides(&mut self, base: &str, chain: &[Link], effects: &mut Vec<Effect>) -> bool {
         let Some(reason) = self.known_base(base, chain).and_then(|known| known.reason.clone()) else { return false };
         let reason = format!("the base itself does not pass: {reason}");
@@ -101,10 +102,11 @@ impl Machine {
             && let Some((name, mends)) = self.queue.item(link.item).map(|item| (item.name.clone(), item.mends))
             && let Some(known) = &mut self.queue.checked
         {
+            let is_found = !NOT_EXECUTED.iter().any(|words| reason.contains(words));
             if !known.failed.contains(&name) {
                 known.failed.push(name);
             }
-            if mends && known.failed.len() == 1 {
+            if mends && known.failed.len() == 1 && is_found {
                 return false;
             }
         }
@@ -135,6 +137,13 @@ impl Machine {
             let bad = later.remove(0);
             let too = if is_base_bad { "; the base itself does not pass either" } else { "" };
             self.settle(bad.item, State::Rejected { reason: format!("{}{too}", red.reason) }, effects);
+            if is_base_bad
+                && let Some(name) = self.queue.item(bad.item).map(|item| item.name.clone())
+                && let Some(known) = &mut self.queue.checked
+            {
+                // The second entry means that the worker has had its chance on this base.
+                known.failed.push(name);
+            }
         }
         for link in later {
             self.set(link.item, State::Queued);

@@ -215,7 +215,7 @@ fn a_verification_that_moves_the_base_itself_ends_in_waiting() {
 }
 
 #[test]
-fn a_worker_may_try_to_mend_the_base_as_long_as_it_is_the_only_one_that_fails() {
+fn a_worker_may_try_once_more_to_mend_the_base_if_it_is_the_only_one_that_fails() {
     let (mut queue, mut world) = (machine(0, 1), World { is_red: true, ..World::default() });
     queue.on(Event::Resume, 0);
     let mut add = |name: &str, world: &mut World| {
@@ -223,17 +223,38 @@ fn a_worker_may_try_to_mend_the_base_as_long_as_it_is_the_only_one_that_fails() 
         world.run(&mut queue, Event::Added(Addition { name, tip, mends: true, ..Addition::default() }));
         queue.items.last().expect("it was added").state.clone()
     };
-    for _ in 0..2 {
-        let reason = "exit code 1; the base itself does not pass either".to_owned();
-        assert_eq!(add("fixes", &mut world), State::Rejected { reason });
-    }
-    // Two fail on the same base, so it is probably not theirs to mend.
-    for name in ["other", "fixes"] {
+    let reason = "exit code 1; the base itself does not pass either".to_owned();
+    assert_eq!(add("fixes", &mut world), State::Rejected { reason });
+    // It knows what fails by now, so further attempts are of no use. Others need none at all.
+    for name in ["fixes", "fixes", "other", "fixes"] {
         let state = add(name, &mut world);
         assert_eq!(state.reason(), Some("the base itself does not pass: exit code 1"), "{state:?}");
+        assert_eq!(state.word(), "waiting");
     }
-    world.mender = Some(4);
+    let base_checks = world.verified.iter().filter(|(commit, _)| commit == "c").count();
+    assert_eq!(base_checks, 1, "the base is verified once");
+    world.mender = Some(5);
     assert_eq!(add("fixes", &mut world).word(), "landed");
+}
+
+#[test]
+fn a_command_that_is_not_found_on_the_base_costs_no_attempt() {
+    for code in [126, 127] {
+        let reason = format!("'maek test' exited with code {code}; its output is in 0.log");
+        let (mut queue, mut world) = (machine(0, 1), World { is_red: true, ..World::default() });
+        queue.on(Event::Resume, 0);
+        let added = Addition { name: "w".to_owned(), tip: "t".to_owned(), mends: true, ..Addition::default() };
+        let mut effects = queue.on(Event::Added(added), 0);
+        while let Some(effect) = effects.iter().find(|effect| !matches!(effect, Effect::Settled(_))) {
+            let event = match effect {
+                Effect::Verify { .. } => Event::Verified(Verdict::Red(reason.clone())),
+                other => world.answer(other),
+            };
+            effects = queue.on(event, 0);
+        }
+        let why = format!("the base itself does not pass: {reason}");
+        assert_eq!((words(&queue), queue.items[0].state.reason()), (vec!["waiting"], Some(why.as_str())));
+    }
 }
 
 #[test]

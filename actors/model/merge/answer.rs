@@ -13,6 +13,9 @@ pub enum Build {
     Failed(String),
 }
 
+/// Words in the reason of a failed verification whose command the shell could not find or execute.
+pub const NOT_EXECUTED: [&str; 2] = ["exited with code 126", "exited with code 127"];
+
 /// Result of a verification.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Verdict {

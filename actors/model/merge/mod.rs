@@ -5,5 +5,5 @@ pub mod queue;
 mod request;
 mod rules;
 
-pub use answer::{Build, Landing, RESOLVER_LATER, Resolution, Verdict};
+pub use answer::{Build, Landing, NOT_EXECUTED, RESOLVER_LATER, Resolution, Verdict};
 pub use request::{MergeLine, MergeOrder, MergeRequest, MergeSettings, QueueView, Target};

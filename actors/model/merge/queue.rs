@@ -346,7 +346,7 @@ pub struct BaseCheck {
     pub caller: Option<String>,
     /// Why it failed. `None` if it passed.
     pub reason: Option<String>,
-    /// Names of items that failed on it.
+    /// Names of items that failed on it; twice if the item was rejected all the same.
     #[serde(default)]
     pub failed: Vec<String>,
 }

@@ -21,14 +21,17 @@ use super::render::escape;
 use super::screen::Screen;
 use super::trust::gate::Use;
 use crate::api::client;
-use swarm_store::repositories::landing;
+use swarm_store::repositories::{self, landing};
 use swarm_store::views::{Detail, Pick, load_where};
 use swarm_sys::paths::Paths;
 
 pub fn run(action: &MergeAction, paths: &Paths, screen: &mut Screen) -> Result<u8, Failure> {
     match action {
         MergeAction::Add(args) => add(args, paths, screen),
-        MergeAction::Ls(args) => show::list(args, &Queues::read(paths, args.base.as_deref())?, screen),
+        MergeAction::Ls(args) => {
+            warn_damaged(paths, screen)?;
+            show::list(args, &Queues::read(paths, args.base.as_deref())?, screen)
+        }
         MergeAction::Status(args) => show::status(args, &Queues::read(paths, args.base.as_deref())?, screen),
         MergeAction::Log(args) => show::log(args, &Queues::read(paths, args.base.as_deref())?, screen),
         MergeAction::Wait(args) => wait::run(args, paths, screen),
@@ -37,6 +40,26 @@ pub fn run(action: &MergeAction, paths: &Paths, screen: &mut Screen) -> Result<u
         MergeAction::Pause(args) => pause(args, paths, screen),
         MergeAction::Resume(args) => queue(args, paths, screen, |target| MergeOrder::Resume { target }),
     }
+}
+
+/// Warns of queues whose items cannot be shown: those of the caller's repository, or all outside of a repository.
+fn warn_damaged(paths: &Paths, screen: &mut Screen) -> Result<(), Failure> {
+    let damaged = landing::damaged(paths).map_err(|error| Failure::system("cannot read the merge queues", &error))?;
+    if damaged.is_empty() {
+        return Ok(());
+    }
+    let here = repositories::common_dir(&caller::collect()?.caller);
+    let is_here = |queue: &&landing::DamagedQueue| match (&queue.target, &here) {
+        (Some(target), Some(here)) => target.repository == *here,
+        _ => true,
+    };
+    for queue in damaged.iter().filter(is_here) {
+        screen.warning(&queue.what());
+        if let Some(remedy) = queue.remedy() {
+            screen.aside("hint: ", &remedy);
+        }
+    }
+    Ok(())
 }
 
 fn add(args: &AddArgs, paths: &Paths, screen: &mut Screen) -> Result<u8, Failure> {

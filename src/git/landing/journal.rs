@@ -4,7 +4,7 @@
 
 use std::fs;
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
 use serde::{Deserialize, Serialize};
@@ -16,9 +16,9 @@ use swarm_sys::files::reserve;
 use swarm_sys::files::{make_dir, replace_durably};
 use swarm_sys::paths::{Paths, digest};
 
-const FILE: &str = "queue.json";
+pub(super) const FILE: &str = "queue.json";
 /// Caller that added last.
-const CALLER: &str = "caller.json";
+pub(super) const CALLER: &str = "caller.json";
 /// Directory of the callers of items, each in a file named after its key.
 const CALLERS: &str = "callers";
 /// Minimum age of a caller that is forgotten.
@@ -27,7 +27,7 @@ const CALLER_AGE_MIN: Duration = Duration::from_secs(24 * 60 * 60);
 const VERSION: u32 = 1;
 
 #[derive(Serialize, Deserialize)]
-struct Journal {
+pub(super) struct Journal {
     version: u32,
     target: Target,
     queue: Queue,
@@ -35,7 +35,12 @@ struct Journal {
 
 /// Returns the queue's directory.
 pub(crate) fn place(paths: &Paths, target: &Target) -> PathBuf {
-    paths.merges().join(digest(format!("{}\0{}", target.repository, target.branch).as_bytes(), 8))
+    paths.merges().join(id(target))
+}
+
+/// Returns the name of the queue's directory.
+pub(super) fn id(target: &Target) -> String {
+    digest(format!("{}\0{}", target.repository, target.branch).as_bytes(), 8)
 }
 
 fn ensure(paths: &Paths, target: &Target) -> io::Result<PathBuf> {
@@ -65,28 +70,50 @@ pub(crate) fn save(paths: &Paths, target: &Target, queue: &Queue) -> io::Result<
 }
 
 pub(crate) fn load(paths: &Paths, target: &Target) -> io::Result<Option<Queue>> {
-    Ok(read(&place(paths, target).join(FILE))?.map(|journal| journal.queue))
+    Ok(read_named(&place(paths, target).join(FILE))?.map(|journal| journal.queue))
 }
 
-fn read(path: &std::path::Path) -> io::Result<Option<Journal>> {
+/// Reason why a journal cannot be read.
+pub(super) enum Unreadable {
+    /// The content is no journal of any version, so that reading it again does not help.
+    Damaged(String),
+    /// The system failed, or the journal belongs to a newer version.
+    Other(io::Error),
+}
+
+pub(super) fn read(path: &Path) -> Result<Option<Journal>, Unreadable> {
+    #[derive(Deserialize)]
+    struct Versioned {
+        version: u32,
+    }
     let text = match fs::read(path) {
         Ok(text) => text,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-        Err(error) => return Err(error),
+        Err(error) => return Err(Unreadable::Other(error)),
     };
-    let named = |cause: String| io::Error::other(format!("{}: {cause}", path.display()));
-    let journal: Journal = serde_json::from_slice(&text).map_err(|error| named(error.to_string()))?;
-    if journal.version > VERSION {
-        return Err(named(format!("unsupported version {} (this program supports {VERSION})", journal.version)));
+    // A newer version may differ in everything else.
+    if let Ok(Versioned { version }) = serde_json::from_slice(&text)
+        && version > VERSION
+    {
+        let cause = format!("unsupported version {version} (this program supports {VERSION})");
+        return Err(Unreadable::Other(io::Error::other(cause)));
     }
-    Ok(Some(journal))
+    serde_json::from_slice(&text).map(Some).map_err(|error| Unreadable::Damaged(error.to_string()))
+}
+
+fn read_named(path: &Path) -> io::Result<Option<Journal>> {
+    read(path).map_err(|unreadable| match unreadable {
+        Unreadable::Damaged(cause) => io::Error::other(format!("{}: {cause}", path.display())),
+        Unreadable::Other(error) if error.raw_os_error().is_some() => error,
+        Unreadable::Other(error) => io::Error::other(format!("{}: {error}", path.display())),
+    })
 }
 
 fn all(paths: &Paths) -> io::Result<Vec<Journal>> {
     let entries = files::list_if_present(&paths.merges())?;
     let mut journals = Vec::new();
     for entry in entries {
-        match read(&entry.path().join(FILE)) {
+        match read_named(&entry.path().join(FILE)) {
             Ok(journal) => journals.extend(journal),
             Err(error) => tracing::error!(%error, "cannot read a merge queue"),
         }

@@ -11,6 +11,7 @@ mod checkout;
 mod cleared;
 mod complete;
 mod config;
+mod damaged;
 mod fork;
 mod furnish;
 pub mod journal;
@@ -47,10 +48,11 @@ use std::time::{Duration, SystemTime};
 use swarm_model::merge::queue::{Item, Obstacle, Queue};
 use swarm_model::merge::{Build, Landing, Resolution, Verdict};
 use swarm_model::{Refusal, RefusalKind, Target};
-use swarm_ports::{BoxFuture, Completed, Completion, Landings};
+use swarm_ports::{BoxFuture, Completed, Completion, DamagedJournal, Landings};
 
 pub use complete::target_of;
 pub use config::has_resolver;
+pub use damaged::{DamagedQueue, damaged};
 
 use crate::landing::workspace::Workspace;
 use crate::repository::fault::Fault;
@@ -191,6 +193,19 @@ impl Landings for GitLandings {
     fn targets(&self) -> BoxFuture<'_, io::Result<Vec<Target>>> {
         let paths = self.paths.clone();
         Box::pin(blocking(move || read_with_retries(|| journal::targets(&paths))))
+    }
+
+    fn set_damaged_aside(&self) -> BoxFuture<'_, io::Result<Vec<DamagedJournal>>> {
+        let paths = self.paths.clone();
+        Box::pin(async move {
+            let moved = blocking(move || damaged::set_aside(&paths)).await?;
+            let named = |queue: DamagedQueue| DamagedJournal {
+                base: queue.target.as_ref().map(|target| target.base().to_owned()),
+                cause: [Some(queue.what()), queue.remedy()].into_iter().flatten().collect::<Vec<_>>().join("; "),
+                file: queue.file.to_string_lossy().into_owned(),
+            };
+            Ok(moved.into_iter().map(named).collect())
+        })
     }
 
     fn complete(&self, completion: Completion) -> BoxFuture<'_, Result<Completed, Refusal>> {

@@ -24,7 +24,7 @@ pub(crate) struct Site {
     pub(crate) fix: Fixture,
     pub(crate) landings: GitLandings,
     pub(crate) target: Target,
-    paths: Paths,
+    pub(crate) paths: Paths,
 }
 
 impl Site {
