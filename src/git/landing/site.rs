@@ -94,7 +94,7 @@ impl<'a> CompletionRepo<'a> {
                 return Ok(Vec::new());
             }
             let log = repo.reflog(name)?;
-            let before = log.iter().last().map(|oldest| oldest.id_old()).filter(|id| !id.is_zero());
+            let before = log.iter().next_back().map(|oldest| oldest.id_old()).filter(|id| !id.is_zero());
             let ids = log.iter().map(|entry| entry.id_new()).chain(before);
             Ok::<_, git2::Error>(ids.map(|id| id.to_string()).collect())
         };
