@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 use swarm_model::{LimitsText, MergeSettings, RestartPolicy};
 
+use super::trust::Unasked;
 use super::worktree::{TrashSettings, WorktreeSettings};
 use swarm_sys::duration::{self, NumberOrText};
 
@@ -25,6 +26,9 @@ pub struct Sections {
     pub spawn: SpawnConfig,
     pub trash: TrashSettings,
     pub worktree: WorktreeSettings,
+    /// What does not count because nobody was ever asked about it.
+    #[serde(skip)]
+    pub unasked: Unasked,
 }
 
 impl Sections {

@@ -48,6 +48,7 @@ mod sessions;
 mod tmux;
 mod tree;
 mod trust;
+mod trust_closed;
 mod units;
 mod words;
 mod worktrees;

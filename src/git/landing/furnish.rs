@@ -18,7 +18,7 @@ const MARK: &str = "swarm-set-up";
 /// if the settings changed or ignored files were deleted.
 pub(crate) fn furnish(workspace: &Workspace, scratch: &Scratch, leftovers: Leftovers) -> Result<(), Fault> {
     let Some(base) = admin::checkout_of(&workspace.common) else { return Ok(()) };
-    let wanted = settings::worktree(base)?;
+    let wanted = settings::with_commands(base)?;
     if wanted.submodules {
         reset_submodules(workspace, scratch)?;
         submodules::check_out(&workspace.cli, base, &scratch.dir)?;
