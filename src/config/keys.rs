@@ -82,10 +82,11 @@ pub const KEYS: &[Key] = &[
 ];
 
 /// Keys that count from a repository's file only after a person agreed to their values, and what they do.
-const GUARDED: [(&str, Effect); 12] = [
+const GUARDED: [(&str, Effect); 15] = [
     ("agents.*.arguments", Effect::Permission),
     ("agents.*.command", Effect::Command),
     ("agents.*.env.*", Effect::Variable),
+    ("agents.*.events", Effect::Permission),
     ("flow.roles.*.arguments", Effect::Permission),
     ("flow.roles.*.command", Effect::Command),
     ("flow.roles.*.env.*", Effect::Variable),
@@ -93,6 +94,8 @@ const GUARDED: [(&str, Effect); 12] = [
     ("merge.resolver", Effect::Command),
     ("merge.verify", Effect::Command),
     ("spawn.env.*", Effect::Variable),
+    ("trash.max_age", Effect::Permission),
+    ("trash.max_size", Effect::Permission),
     ("worktree.post_create", Effect::Command),
     ("worktree.pre_remove", Effect::Command),
 ];

@@ -23,6 +23,7 @@ use toml::{Table, Value};
 pub use self::file::{USER_FILE, root_above, user_path, user_path_in};
 pub use self::sections::Sections;
 pub use self::shown::{Shown, Source, shown};
+use self::trust::Unasked;
 
 /// Name of the file at a repository's root.
 pub const FILE: &str = "swarm.toml";
@@ -41,6 +42,14 @@ enum Owner {
     Repository,
 }
 
+/// Whether a repository's file is limited to what a person agreed to.
+#[derive(Clone, Copy, Debug)]
+enum Consent<'a> {
+    Ignored,
+    /// By this book. `None`: there is no place for one, so that nobody can have agreed to anything.
+    Book(Option<&'a Path>),
+}
+
 /// Contents of one file.
 struct Layer {
     owner: Owner,
@@ -50,13 +59,27 @@ struct Layer {
 }
 
 /// Returns the configuration in the repository with this root, or outside of any repository. What the repository's file
-/// executes, sets or permits counts as a person agreed to it ([`trust`]).
+/// executes, sets or permits counts only as a person agreed to it ([`trust`]). Sections that have such values, and about
+/// which nobody was ever asked, are in [`Sections::unasked`]: who executes a section requires it first.
 ///
 /// # Errors
 /// Fails with the file, the line and the problem. Values are not shown, because they may be addresses or commands.
 pub fn load(root: Option<&Path>) -> Result<Sections, String> {
-    let (user, book) = if ignores_user() { (None, None) } else { (user_path(), trust::user_book()) };
-    first(of_files(user.as_deref(), book.as_deref(), root))
+    let (user, book) = (user_path(), trust::book_path());
+    first(match ignores_user() {
+        true => of_files(None, Consent::Ignored, root),
+        false => of_files(user.as_deref(), Consent::Book(book.as_deref()), root),
+    })
+}
+
+/// Returns the configuration as the files are written, whether or not a person agreed to it: for what is only shown or
+/// checked, and to find out what to ask about. Nothing of it may be executed.
+///
+/// # Errors
+/// Fails as [`load`] does.
+pub fn as_written(root: Option<&Path>) -> Result<Sections, String> {
+    let user = user_path().filter(|_| !ignores_user());
+    first(of_files(user.as_deref(), Consent::Ignored, root))
 }
 
 fn ignores_user() -> bool {
@@ -68,7 +91,7 @@ fn ignores_user() -> bool {
 /// # Errors
 /// Fails as [`load`] does.
 pub fn of_user(path: &Path) -> Result<Sections, String> {
-    first(of_files(Some(path), None, None))
+    first(of_files(Some(path), Consent::Ignored, None))
 }
 
 fn first<T>(read: Result<T, Vec<String>>) -> Result<T, String> {
@@ -79,26 +102,29 @@ fn first<T>(read: Result<T, Vec<String>>) -> Result<T, String> {
     })
 }
 
-/// Returns the merged configuration of these two files, limited by the book of what was agreed to.
+/// Returns the merged configuration of these two files.
 ///
 /// # Errors
 /// Returns every problem in the files.
-fn of_files(user: Option<&Path>, book: Option<&Path>, root: Option<&Path>) -> Result<Sections, Vec<String>> {
-    let (mut merged, mut own) = (Table::new(), Table::new());
+fn of_files(user: Option<&Path>, consent: Consent<'_>, root: Option<&Path>) -> Result<Sections, Vec<String>> {
+    let (mut merged, mut own, mut unasked) = (Table::new(), Table::new(), Unasked::default());
     for layer in layers(user, root)? {
         match layer.owner {
             Owner::User => merged = layer.table,
             Owner::Repository => own = layer.table,
         }
     }
-    if let (Some(book), Some(root)) = (book, root)
-        && let Some(agreed) = trust::recorded(book, root).map_err(|cause| vec![cause])?
-    {
+    if let (Consent::Book(book), Some(root)) = (consent, root) {
+        let agreed = book.map(|book| trust::recorded(book, root)).transpose().map_err(|cause| vec![cause])?;
+        let agreed = agreed.flatten().unwrap_or_default();
+        unasked = Unasked::of(&own, &agreed, root, book);
         own = trust::limited(own, &agreed);
     }
     merged = over(merged, own);
     // Each file was checked by itself: an error now is a conflict between the two.
-    Sections::deserialize(merged).map_err(|error| vec![format!("the two configuration files conflict: {error}")])
+    let read = Sections::deserialize(merged);
+    let read = read.map_err(|error| vec![format!("the two configuration files conflict: {error}")])?;
+    Ok(Sections { unasked, ..read })
 }
 
 /// Returns the user's file, then the repository's; missing files are left out.
@@ -194,7 +220,7 @@ mod tests {
         fs::write(&path, user).expect("written");
         fs::write(root.join(FILE), repository).expect("written");
         let short = |cause: String| cause.replace(dir.path().to_str().expect("text"), "");
-        of_files(Some(&path), None, Some(&root)).map_err(|causes| causes.into_iter().map(short).collect())
+        of_files(Some(&path), Consent::Ignored, Some(&root)).map_err(|causes| causes.into_iter().map(short).collect())
     }
 
     #[test]
@@ -204,7 +230,7 @@ mod tests {
         assert_eq!((read.merge.verify.as_deref(), read.merge.batch), (Some("make"), Some(5)));
         let slow = &read.agents["slow"];
         assert_eq!((slow.command.clone(), slow.model.as_deref()), (Some(vec!["a".to_owned()]), Some("y")));
-        assert_eq!(of_files(None, None, None), Ok(Sections::default()));
+        assert_eq!(of_files(None, Consent::Ignored, None), Ok(Sections::default()));
     }
 
     #[test]
@@ -314,15 +340,18 @@ mod tests {
         }
         let dir = tempfile::tempdir().expect("a directory");
         fs::create_dir(dir.path().join(FILE)).expect("made");
-        assert!(of_files(None, None, Some(dir.path())).expect_err("no file")[0].ends_with(": not a regular file"));
+        assert!(
+            of_files(None, Consent::Ignored, Some(dir.path())).expect_err("no file")[0]
+                .ends_with(": not a regular file")
+        );
         fs::remove_dir(dir.path().join(FILE)).expect("removed");
         std::os::unix::fs::symlink("nowhere", dir.path().join(FILE)).expect("linked");
         assert!(
-            of_files(None, None, Some(dir.path())).expect_err("dangling")[0]
+            of_files(None, Consent::Ignored, Some(dir.path())).expect_err("dangling")[0]
                 .ends_with(": symbolic link to a file that does not exist")
         );
         fs::remove_file(dir.path().join(FILE)).expect("removed");
         fs::write(dir.path().join(FILE), b"[run]\nagent = \"\xff\"\n").expect("written");
-        assert!(of_files(None, None, Some(dir.path())).expect_err("no text")[0].contains("UTF-8"));
+        assert!(of_files(None, Consent::Ignored, Some(dir.path())).expect_err("no text")[0].contains("UTF-8"));
     }
 }

@@ -6,6 +6,7 @@ use serde::{Deserialize, Deserializer, Serialize};
 use swarm_model::merge::queue::Strategy;
 use swarm_model::{LimitsText, MergeSettings, RestartPolicy};
 
+use super::trust::Unasked;
 use super::worktree::{TrashSettings, WorktreeSettings};
 use swarm_sys::duration::{self, NumberOrText};
 
@@ -27,6 +28,9 @@ pub struct Sections {
     pub spawn: SpawnConfig,
     pub trash: TrashSettings,
     pub worktree: WorktreeSettings,
+    /// What does not count because nobody was ever asked about it.
+    #[serde(skip)]
+    pub unasked: Unasked,
 }
 
 /// `[merge]` as it is written: [`MergeSettings`], with a time limit of the form that all sections have.

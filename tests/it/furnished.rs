@@ -170,6 +170,7 @@ fn saves_expire_only_by_rule_and_always_with_a_message() {
     assert_eq!(rig.swarm_in(&repo, &[&words[..], &["--json"]].concat()).ok().matches("\"name\"").count(), 1);
     assert_eq!(count(), 1, "the newest save stays");
     std::fs::write(repo.join("swarm.toml"), "[trash]\nmax_size = '1'\n").expect("written");
+    rig.trust(&repo);
     let said = lose("z");
     assert!(said.err.contains("has expired: total size over the limit"), "{said:?}");
     assert_eq!(count(), 1);

@@ -49,6 +49,7 @@ mod sessions;
 mod tmux;
 mod tree;
 mod trust;
+mod trust_closed;
 mod units;
 mod words;
 mod worktrees;

@@ -10,13 +10,13 @@ use crate::run::Site;
 const HOSTILE: &str = "[spawn]\nworktree = true\nenv = { LD_PRELOAD = '/evil.so' }\n\
                        [worktree]\npost_create = 'touch \"$SWARM_BASE_REPO/pwned\"'\npre_remove = 'touch \"$SWARM_BASE_REPO/pwned\"'\n";
 
-fn set(rig: &Rig, repo: &Path, config: &str) {
+pub fn set(rig: &Rig, repo: &Path, config: &str) {
     fs::write(repo.join("swarm.toml"), config).expect("written");
     rig.git(repo, &["add", "swarm.toml"]);
     rig.git(repo, &["commit", "-q", "-m", "config", "--", "swarm.toml"]);
 }
 
-fn refusal(repo: &Path, what: &str) -> (String, String) {
+pub fn refusal(repo: &Path, what: &str) -> (String, String) {
     let repo = repo.display();
     (format!("swarm.toml of {repo} is not trusted: it would {what}"), format!("swarm: hint: run 'swarm trust {repo}'"))
 }
@@ -213,7 +213,7 @@ fn planned(config: &str, spec: &str) -> Site {
     site
 }
 
-fn run_alone(site: &Site, flags: &[&str]) -> crate::common::Said {
+pub fn run_alone(site: &Site, flags: &[&str]) -> crate::common::Said {
     site.rig.swarm_in(&site.repo, &[&["run", "--headless"], flags].concat())
 }
 

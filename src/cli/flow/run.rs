@@ -56,7 +56,7 @@ pub fn begin(files: &FlowFiles, rules: FlowRules, screen: &mut Screen) -> Result
 /// # Errors
 /// Fails if something is not trusted and nobody agrees.
 pub fn require_trust(place: &FlowPlace, graph: &Graph, screen: &mut Screen) -> Result<(), Failure> {
-    let Ok(site) = FlowSite::of(place, &caller::collect()?.caller) else { return Ok(()) };
+    let Ok(site) = FlowSite::as_written(place, &caller::collect()?.caller) else { return Ok(()) };
     let players = graph.nodes().iter().filter_map(|node| site.config.player(&RoleId::key(&node.role)).ok());
     let mut loads: Vec<&'static str> = players
         .filter_map(|player| match player.agent.kind {

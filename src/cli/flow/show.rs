@@ -160,7 +160,7 @@ impl Part {
 
 fn company(files: &FlowFiles, open: &Open) -> Vec<Part> {
     let caller = crate::cli::caller::collect().map(|collected| collected.caller).unwrap_or_default();
-    let site = super::run::place_of(files).ok().and_then(|place| active::FlowSite::of(&place, &caller).ok());
+    let site = super::run::place_of(files).ok().and_then(|place| active::FlowSite::as_written(&place, &caller).ok());
     let mut parts: Vec<Part> = Vec::new();
     for node in open.graph.nodes() {
         let role = RoleId::key(&node.role);

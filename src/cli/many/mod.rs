@@ -115,7 +115,7 @@ fn told(faults: &[Fault], path: &Path, screen: &mut Screen) -> Failure {
 fn require_trust(entries: &[Entry], path: &Path, screen: &mut Screen) -> Result<(), Failure> {
     let Ok(home) = home_of(path) else { return Ok(()) };
     let root = swarm_config::root_above(Path::new(&home));
-    let Ok(sections) = swarm_config::load(root) else { return Ok(()) };
+    let Ok(sections) = swarm_config::as_written(root) else { return Ok(()) };
     let filled = entries.iter().filter_map(|entry| spawn::defaults::over(&entry.args, &sections).ok());
     let mut used: Vec<&'static str> = filled.flat_map(|args| spawn::defaults::used_by(&args)).collect();
     used.sort_unstable();

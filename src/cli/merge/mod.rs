@@ -19,7 +19,7 @@ use super::error::Failure;
 use super::json;
 use super::render::escape;
 use super::screen::Screen;
-use super::trust::gate::Use;
+use super::trust::gate::{Use, refuse_other_rules};
 use crate::api::client;
 use swarm_store::repositories::{self, landing};
 use swarm_store::views::{Detail, Pick, load_where};
@@ -90,8 +90,10 @@ fn require_trust(args: &AddArgs, names: &[String], paths: &Paths, screen: &mut S
     roots.sort_unstable();
     roots.dedup();
     // The supervisor reports a file that is invalid, after mistakes in the request itself.
-    for root in roots.iter().filter(|root| swarm_config::load(Some(root)).is_ok()) {
-        let used = Use { overridden: overridden.clone(), ..Use::new(Some(root), &["merge"]) };
+    for root in roots.iter().filter(|root| swarm_config::as_written(Some(root)).is_ok()) {
+        refuse_other_rules(root, &overridden)?;
+        // The queue sets up its own worktrees, as a worker's are.
+        let used = Use { overridden: overridden.clone(), ..Use::new(Some(root), &["merge", "worktree"]) };
         used.require(screen)?;
     }
     Ok(())

@@ -18,7 +18,7 @@ use super::show;
 use crate::cli::caller;
 use crate::cli::error::Failure;
 use crate::cli::screen::Screen;
-use crate::cli::trust::{self, gate::Use};
+use crate::cli::trust::{self, gate::Use, gate::refuse_other_rules};
 use crate::cli::watch::{Changes, Until, wait_any};
 use swarm_agents::{Agent, CAPABILITIES};
 use swarm_config::Sections;
@@ -231,11 +231,11 @@ fn trusted(
     root: &Path,
     screen: &mut Screen,
 ) -> Result<Sections, Failure> {
-    let config = swarm_config::load(Some(root)).map_err(invalid)?;
+    let config = swarm_config::as_written(Some(root)).map_err(invalid)?;
     if args.dry_run {
         return Ok(config);
     }
-    let (mut sections, mut more) = (vec!["agents", "merge", "worktree"], Vec::new());
+    let (mut sections, mut more) = (vec!["agents", "merge", "trash", "worktree"], Vec::new());
     for (spec, _) in planned.iter().zip(&state.workstreams).filter(|(_, row)| row.status != "done") {
         more.extend(trust::specs::entries(spec, root, &config, args.agent.as_deref()));
         let own = spec.front.adapter.as_deref().or(args.agent.as_deref()).or(config.run.agent.as_deref());
@@ -244,14 +244,11 @@ fn trusted(
     sections.sort_unstable();
     sections.dedup();
     more.extend(agent_files(root, &sections).map_err(invalid)?);
-    if !more.is_empty() {
-        sections.push(SPECS);
-    }
+    sections.push(SPECS);
     let overridden = if args.verify.is_some() { vec!["merge.verify"] } else { Vec::new() };
-    match (Use { more, overridden, ..Use::new(Some(root), &sections) }).require(screen)? {
-        true => swarm_config::load(Some(root)).map_err(invalid),
-        false => Ok(config),
-    }
+    refuse_other_rules(root, &overridden)?;
+    Use { more, overridden, ..Use::new(Some(root), &sections) }.require(screen)?;
+    swarm_config::load(Some(root)).map_err(invalid)
 }
 
 /// Checks the agents of all jobs. A spec that names an invalid agent fails by itself, and does not hold up the others.

@@ -117,7 +117,7 @@ pub fn refused((cause, remedy): (String, Option<String>)) -> Failure {
 /// Checks everything that a run would refuse, before anything is written.
 fn check(root: &Path, specs: &[Spec], screen: &mut Screen) -> Result<(), Failure> {
     let invalid = |cause: String| Failure::new(RefusalKind::Invalid, cause);
-    let config = swarm_config::load(Some(root)).map_err(invalid)?;
+    let config = swarm_config::as_written(Some(root)).map_err(invalid)?;
     let typed = Typed::default();
     let jobs = specs.iter().map(|spec| job_of(spec, root, &config.run, &typed)).collect::<Result<_, _>>();
     let plan = Plan { jobs: jobs.map_err(invalid)?, ..Plan::default() };

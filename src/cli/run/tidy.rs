@@ -44,7 +44,7 @@ pub fn run(args: &Plain, paths: &Paths, screen: &mut Screen) -> Result<u8, Failu
             tidied.clean(&worker_name(&run.plan.slug, &job.id), paths)?;
         }
         if let Some(branch) = &job.branch {
-            tidied.spare(job.leaf(), branch, false);
+            tidied.spare(job.leaf(), branch, false, paths);
         }
     }
     for leaf in tidied.forgotten(run.as_ref())? {
@@ -54,7 +54,7 @@ pub fn run(args: &Plain, paths: &Paths, screen: &mut Screen) -> Result<u8, Failu
             None => true,
         };
         if is_free {
-            tidied.spare(&leaf, &format!("arial/{leaf}"), true);
+            tidied.spare(&leaf, &format!("arial/{leaf}"), true, paths);
         }
     }
     drop(lock);
@@ -117,7 +117,7 @@ impl Tidied {
 
     /// Removes the worktree and the branch of a workstream unless they hold work that exists nowhere else. The branch of
     /// a leftover is named if it stays.
-    fn spare(&mut self, leaf: &str, branch: &str, is_leftover: bool) {
+    fn spare(&mut self, leaf: &str, branch: &str, is_leftover: bool, paths: &Paths) {
         let tree = self.home.worktrees().join(leaf);
         let shown = tree.to_string_lossy().into_owned();
         let is_there = tree.symlink_metadata().is_ok();
@@ -135,7 +135,7 @@ impl Tidied {
                 Err(_) => self.kept.push((shown, "not a worktree of this repository, and not empty".to_owned())),
             }
         } else if is_there || entry.is_some() {
-            match swarm_store::repositories::remove_worktree_if_clean(leaf, &tree, &self.root, &self.caller) {
+            match swarm_store::repositories::remove_worktree_if_clean(leaf, &tree, &self.root, paths, &self.caller) {
                 Ok(()) => self.removed.push(shown),
                 Err(cause) => self.kept.push((shown, cause)),
             }

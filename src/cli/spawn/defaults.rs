@@ -8,6 +8,7 @@ use crate::cli::args::{LimitFlags, Restart, SpawnArgs};
 use crate::cli::error::Failure;
 use crate::cli::screen::Screen;
 use crate::cli::trust::again::{self, question};
+use swarm_config::trust::Untrusted;
 use swarm_config::{self, Sections};
 use swarm_sys::duration;
 
@@ -16,18 +17,18 @@ use swarm_sys::duration;
 pub fn filled(args: &SpawnArgs, screen: &mut Screen) -> Result<SpawnArgs, Failure> {
     let cwd = current_dir()?;
     let root = swarm_config::root_above(&cwd);
-    let read = || over(args, &swarm_config::load(root).map_err(wrong)?).map_err(wrong);
-    let args = read()?;
-    match question(root, &used_by(&args))?.require(screen)? {
-        true => Ok(read()?),
-        false => Ok(args),
-    }
+    let asked = over(args, &swarm_config::as_written(root).map_err(wrong)?).map_err(wrong)?;
+    question(root, &used_by(&asked))?.require(screen)?;
+    let sections = swarm_config::load(root).map_err(wrong)?;
+    let untrusted = |untrusted: Untrusted| Refusal::new(RefusalKind::Invalid, untrusted.cause).remedy(untrusted.remedy);
+    sections.unasked.require(&["spawn"]).map_err(untrusted)?;
+    Ok(over(args, &sections).map_err(wrong)?)
 }
 
 /// Returns the sections whose commands and variables the worker gets: of the configuration, and of the files that its
 /// agent loads from the new worktree. Without a worktree, an agent runs where it was typed, as in a shell.
 pub fn used_by(args: &SpawnArgs) -> Vec<&'static str> {
-    let used = [("spawn", true), ("worktree", args.worktree), ("merge", args.merge)];
+    let used = [("spawn", true), ("worktree", args.worktree), ("trash", args.worktree), ("merge", args.merge)];
     let used = used.into_iter().filter(|(_, is_used)| *is_used).map(|(section, _)| section);
     used.chain(again::loads_of(&args.command).filter(|_| args.worktree)).collect()
 }

@@ -81,7 +81,7 @@ pub fn require_once(spec: &Spec, screen: &mut Screen) -> Result<(), Failure> {
 
 /// Reports whether a root and its configuration can be read. The supervisor reports the mistake otherwise.
 fn is_readable(root: &Path) -> bool {
-    root.is_dir() && swarm_config::load(Some(root)).is_ok()
+    root.is_dir() && swarm_config::as_written(Some(root)).is_ok()
 }
 
 /// Returns the contract of a worker; `None` for one of the original `swarm` and for one whose records are gone.

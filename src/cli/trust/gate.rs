@@ -17,7 +17,7 @@ use swarm_sys::quoting::command_line;
 /// Section that only the verb itself reads. The others are read by the supervisor as well, perhaps much later.
 const READ_ONCE: &str = "spawn";
 /// Sections that are read from the main worktree of a repository, whatever worktree the verb is typed in.
-const OF_THE_MAIN_TREE: [&str; 2] = ["merge", "worktree"];
+const OF_THE_MAIN_TREE: [&str; 3] = ["merge", "trash", "worktree"];
 
 /// What a verb uses.
 #[derive(Default)]
@@ -60,19 +60,18 @@ impl<'a> Use<'a> {
         };
         if all.iter().any(|one| counts(&one)) {
             let new: Vec<_> = all.into_iter().filter(|(status, _)| *status != Status::Agreed).collect();
-            refuse_or_ask(&project, &new, screen)?;
+            refuse_or_ask(&project.named(root), &new, screen)?;
             trust::agree(&path, &project, &self.sections, &entries, wall_ms()).map_err(unreadable)?;
             return Ok(true);
         }
         let is_settled = |section: &&str| agreed.as_ref().is_some_and(|known| known.sections.contains_key(*section));
+        // Entries that flags override do not count: nobody agreed to them.
         let open: Vec<&str> =
             self.sections.iter().copied().filter(|one| *one != READ_ONCE && !is_settled(one)).collect();
-        // With an overridden key there may be entries that nobody agreed to.
         if !open.is_empty()
-            && all.is_empty()
             && let Err(cause) = trust::settle(&path, &project, &open, wall_ms())
         {
-            screen.warning(&format!("{cause}; changes of {} are not noticed", swarm_config::FILE));
+            screen.warning(&format!("{cause}; what is started waits if {} changes", swarm_config::FILE));
         }
         Ok(false)
     }
@@ -126,20 +125,62 @@ pub fn settings(root: &Path, project: &Project) -> Result<Vec<Entry>, Failure> {
     Ok(all)
 }
 
-/// Refuses to record consent from within a worker: an agent could extend its own rights.
+/// Change of the book.
+#[derive(Clone, Copy, Debug)]
+pub enum Verb {
+    Trust,
+    Revoke,
+}
+
+impl Verb {
+    fn words(self) -> &'static str {
+        match self {
+            Self::Trust => "trust",
+            Self::Revoke => "withdraw the consent for",
+        }
+    }
+
+    fn flag(self) -> &'static str {
+        match self {
+            Self::Trust => "",
+            Self::Revoke => " --revoke",
+        }
+    }
+}
+
+/// Refuses to change the book from within a worker: an agent could extend its own rights, or stop other work.
 ///
 /// # Errors
 /// Fails if a worker is above this process.
-pub fn refuse_below_a_worker(project: &Project) -> Result<(), Failure> {
+pub fn refuse_below_a_worker(verb: Verb, named: &str) -> Result<(), Failure> {
     let Some(worker) = inside::worker_above() else { return Ok(()) };
-    let cause = format!("worker '{worker}' cannot trust {}", project.shown());
-    let remedy = format!("run 'swarm trust {}' in a terminal of your own", command_line([project.shown()]));
+    let cause = format!("worker '{worker}' cannot {} {named}", verb.words());
+    let remedy = format!("run 'swarm trust{} {}' in a terminal of your own", verb.flag(), command_line([named]));
     Err(Refusal::new(RefusalKind::Invalid, cause).remedy(remedy).into())
 }
 
-fn refuse_or_ask(project: &Project, new: &[(Status, Entry)], screen: &mut Screen) -> Result<(), Failure> {
-    let refusal = Refusal::new(RefusalKind::Invalid, cause(project, new));
-    let remedy = format!("run 'swarm trust {}'", command_line([project.shown()]));
+/// Refuses to replace an agreed rule of the merge queue from within a worker: its work would land by its own rules.
+/// `typed` are the keys that flags override.
+///
+/// # Errors
+/// Fails if a worker is above this process and a person agreed to one of these rules, or if these cannot be read.
+pub fn refuse_other_rules(root: &Path, typed: &[&'static str]) -> Result<(), Failure> {
+    if typed.is_empty() {
+        return Ok(());
+    }
+    let Some(worker) = inside::worker_above() else { return Ok(()) };
+    let merge = swarm_config::load(Some(root)).map_err(unreadable)?.merge;
+    let set = [("merge.verify", merge.verify.is_some()), ("merge.resolver", merge.resolver.is_some())];
+    let Some((key, _)) = set.into_iter().find(|(key, is_set)| *is_set && typed.contains(key)) else { return Ok(()) };
+    let named = project(root)?.named(root);
+    let flag = key.rsplit('.').next().unwrap_or_default();
+    let cause = format!("worker '{worker}' cannot replace {key} of {named}");
+    Err(Refusal::new(RefusalKind::Invalid, cause).remedy(format!("run the command without --{flag}")).into())
+}
+
+fn refuse_or_ask(named: &str, new: &[(Status, Entry)], screen: &mut Screen) -> Result<(), Failure> {
+    let refusal = Refusal::new(RefusalKind::Invalid, cause(named, new));
+    let remedy = format!("run 'swarm trust {}'", command_line([named]));
     if let Some(worker) = inside::worker_above() {
         let remedy = format!("{remedy} in a terminal of your own: worker '{worker}' cannot agree");
         return Err(refusal.remedy(remedy).into());
@@ -148,21 +189,20 @@ fn refuse_or_ask(project: &Project, new: &[(Status, Entry)], screen: &mut Screen
         return Err(refusal.remedy(remedy).into());
     }
     screen.flush()?;
-    screen.aside("", &cause(project, new));
+    screen.aside("", &cause(named, new));
     show(new, &mut |line| screen.errors(format!("{line}\n").as_bytes()));
-    match ask(project, screen)? {
+    match ask(named, screen)? {
         true => Ok(()),
         false => Err(refusal.remedy(remedy).into()),
     }
 }
 
 /// Returns `swarm.toml of /r is not trusted: it would execute 2 commands`.
-fn cause(project: &Project, new: &[(Status, Entry)]) -> String {
+fn cause(shown: &str, new: &[(Status, Entry)]) -> String {
     let mut files: Vec<&str> = new.iter().map(|(_, entry)| entry.source.as_str()).collect();
     files.dedup();
     files.sort_unstable();
     files.dedup();
-    let shown = project.shown();
     let (named, verb, it) = match files.as_slice() {
         [one] => ((*one).to_owned(), "is", "it"),
         [one, rest @ ..] => (format!("{one} and {}", counted(rest.len() as u64, "more file")), "are", "they"),
@@ -201,8 +241,8 @@ pub fn show(all: &[(Status, Entry)], line: &mut dyn FnMut(&str)) {
 }
 
 /// Asks on the terminal. The end of input is no consent.
-pub fn ask(project: &Project, screen: &mut Screen) -> Result<bool, Failure> {
-    screen.aside("", &format!("trust {}? [y/N]", project.shown()));
+pub fn ask(named: &str, screen: &mut Screen) -> Result<bool, Failure> {
+    screen.aside("", &format!("trust {named}? [y/N]"));
     let mut answer = String::new();
     let read = io::stdin().lock().read_line(&mut answer);
     read.map_err(|error| Failure::system("cannot read the answer", &error))?;
@@ -228,14 +268,13 @@ mod tests {
 
     #[test]
     fn the_refusal_counts_what_would_happen() {
-        let project = Project { key: "/r/.git".into() };
         let verify = entry("swarm.toml", "merge.verify", Effect::Command);
         let text = "swarm.toml of /r is not trusted: it would execute 1 command";
-        assert_eq!(cause(&project, std::slice::from_ref(&verify)), text);
+        assert_eq!(cause("/r", std::slice::from_ref(&verify)), text);
         let all =
             [verify, entry("specs/a.md", "specs/a.md sh", Effect::Command), entry("swarm.toml", "x", Effect::Variable)];
         let text = "specs/a.md and 1 more file of /r are not trusted: they would execute 2 commands, set 1 variable";
-        assert_eq!(cause(&project, &all), text);
+        assert_eq!(cause("/r", &all), text);
     }
 
     #[test]

@@ -1,8 +1,11 @@
 //! Whether this process runs below a worker, and therefore perhaps on behalf of an agent.
 
 use std::ffi::OsStr;
+use std::fs;
+use std::io;
 use std::os::unix::ffi::OsStrExt as _;
-use std::path::{Path, PathBuf};
+use std::os::unix::fs::MetadataExt as _;
+use std::path::{Component, Path, PathBuf};
 
 use swarm_sys::procfs;
 
@@ -45,6 +48,59 @@ fn records_here(pid: i32) -> bool {
         let value = environment.split(|byte| *byte == 0).find_map(|pair| pair.strip_prefix(name.as_bytes()));
         value.filter(|value| !value.is_empty()).map(|value| PathBuf::from(OsStr::from_bytes(value)))
     };
-    let Some(theirs) = swarm_config::user_path_in(of("XDG_CONFIG_HOME="), of("HOME=")) else { return true };
-    swarm_config::user_path().is_none_or(|ours| ours == theirs)
+    let theirs = swarm_config::user_path_in(of("XDG_CONFIG_HOME="), of("HOME="));
+    let (Some(theirs), Some(ours)) = (theirs, swarm_config::user_path()) else { return true };
+    is_same_place(theirs.parent().unwrap_or(&theirs), ours.parent().unwrap_or(&ours))
+}
+
+/// Reports whether two directories, which need not exist yet, are the same one, however they are named. In doubt they
+/// are.
+fn is_same_place(one: &Path, other: &Path) -> bool {
+    match (place_of(one), place_of(other)) {
+        (Some(one), Some(other)) => one == other,
+        _ => true,
+    }
+}
+
+/// Returns device and inode of the nearest directory that exists, and the path below it. `None` if it cannot be told
+/// what the path leads to.
+fn place_of(dir: &Path) -> Option<((u64, u64), PathBuf)> {
+    for above in dir.ancestors() {
+        match fs::metadata(above) {
+            Ok(meta) => {
+                let below = dir.strip_prefix(above).ok()?;
+                let is_plain = below.components().all(|part| matches!(part, Component::Normal(_)));
+                return is_plain.then(|| ((meta.dev(), meta.ino()), below.to_owned()));
+            }
+            // A link to nowhere may lead anywhere later.
+            Err(error) if error.kind() == io::ErrorKind::NotFound && above.symlink_metadata().is_err() => {}
+            Err(_) => return None,
+        }
+    }
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::symlink;
+
+    #[test]
+    fn one_directory_has_many_names() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let at = |name: &str| dir.path().join(name);
+        for name in ["a/config", "b"] {
+            fs::create_dir_all(at(name)).expect("made");
+        }
+        symlink("a/config", at("link")).expect("linked");
+        symlink("nowhere", at("dangling")).expect("linked");
+        for same in
+            ["b/../a/config/swarm", "link/swarm", "a/./config/swarm", "none/../a/config/swarm", "dangling/swarm"]
+        {
+            assert!(is_same_place(&at("a/config/swarm"), &at(same)), "{same}");
+        }
+        for other in ["b/swarm", "a/swarm", "a/config", "none/swarm"] {
+            assert!(!is_same_place(&at("a/config/swarm"), &at(other)), "{other}");
+        }
+    }
 }

@@ -15,6 +15,7 @@ use swarm_config::trust::{self, Book, CLAUDE, CODEX, Entry, Project, SETTINGS, S
 use swarm_model::{Refusal, RefusalKind};
 
 use self::args::TrustArgs;
+use self::gate::Verb;
 use super::error::Failure;
 use super::json;
 use super::render::{Clock, counted, escape, table};
@@ -23,7 +24,7 @@ use swarm_sys::clock::wall_ms;
 
 /// All sections of a project.
 const ALL: [&str; SETTINGS.len() + 3] =
-    [SETTINGS[0], SETTINGS[1], SETTINGS[2], SETTINGS[3], SETTINGS[4], SPECS, CLAUDE, CODEX];
+    [SETTINGS[0], SETTINGS[1], SETTINGS[2], SETTINGS[3], SETTINGS[4], SETTINGS[5], SPECS, CLAUDE, CODEX];
 
 pub fn run(args: &TrustArgs, screen: &mut Screen) -> Result<u8, Failure> {
     let book = gate::book()?;
@@ -39,19 +40,20 @@ pub fn run(args: &TrustArgs, screen: &mut Screen) -> Result<u8, Failure> {
     let dir = dir.canonicalize().map_err(|error| Failure::system(dir.display(), &error))?;
     let root = trust::root_of(&dir);
     let project = gate::project(root)?;
+    let named = project.named(root);
     let entries = entries(root, &project, screen)?;
     let agreed = Book::read(&book).map_err(gate::unreadable)?.projects.remove(&project.key);
     let all = trust::compare(agreed.as_ref(), &ALL, &entries);
     let pending = all.iter().filter(|(status, _)| *status != Status::Agreed).count();
     if !args.json {
-        tell(&project, &all, screen)?;
+        tell(&named, &all, screen)?;
     }
     let done = match pending {
         0 => "unchanged",
         _ if args.show => "shown",
         _ => {
-            gate::refuse_below_a_worker(&project)?;
-            if !args.yes && !asked(&project, &all, args.json, screen)? {
+            gate::refuse_below_a_worker(Verb::Trust, &named)?;
+            if !args.yes && !asked(&named, &all, args.json, screen)? {
                 return Ok(1);
             }
             trust::agree(&book, &project, &ALL, &entries, wall_ms()).map_err(gate::unreadable)?;
@@ -59,9 +61,9 @@ pub fn run(args: &TrustArgs, screen: &mut Screen) -> Result<u8, Failure> {
         }
     };
     if args.json {
-        print(&project, done, &all, screen)?;
+        print(&named, done, &all, screen)?;
     } else if done == "agreed" {
-        screen.line(&format!("trusted {}", escape(project.shown())))?;
+        screen.line(&format!("trusted {}", escape(&named)))?;
     }
     Ok(u8::from(done == "shown"))
 }
@@ -74,7 +76,7 @@ fn entries(root: &Path, project: &Project, screen: &mut Screen) -> Result<Vec<En
     Ok(all)
 }
 
-fn asked(project: &Project, all: &[(Status, Entry)], as_json: bool, screen: &mut Screen) -> Result<bool, Failure> {
+fn asked(named: &str, all: &[(Status, Entry)], as_json: bool, screen: &mut Screen) -> Result<bool, Failure> {
     if !io::stdin().is_terminal() || !io::stderr().is_terminal() {
         let refusal =
             Refusal::new(RefusalKind::Invalid, "cannot ask for confirmation: standard input is not a terminal");
@@ -84,11 +86,11 @@ fn asked(project: &Project, all: &[(Status, Entry)], as_json: bool, screen: &mut
     if as_json {
         gate::show(all, &mut |line| screen.aside("", line));
     }
-    gate::ask(project, screen)
+    gate::ask(named, screen)
 }
 
-fn tell(project: &Project, all: &[(Status, Entry)], screen: &mut Screen) -> Result<(), Failure> {
-    let shown = escape(project.shown()).into_owned();
+fn tell(named: &str, all: &[(Status, Entry)], screen: &mut Screen) -> Result<(), Failure> {
+    let shown = escape(named).into_owned();
     if all.is_empty() {
         return screen.line(&format!("{shown}: nothing to trust"));
     }
@@ -108,10 +110,10 @@ fn word(status: Status) -> &'static str {
     }
 }
 
-fn print(project: &Project, done: &str, all: &[(Status, Entry)], screen: &mut Screen) -> Result<(), Failure> {
+fn print(named: &str, done: &str, all: &[(Status, Entry)], screen: &mut Screen) -> Result<(), Failure> {
     let one = |(status, entry): &(Status, Entry)| json!({"file": entry.source, "key": entry.key, "value": entry.text, "status": word(*status)});
     let entries: Vec<Value> = all.iter().map(one).collect();
-    json::print(screen, "swarm.trust/1", &json!({"project": project.shown(), "done": done, "entries": entries}))
+    json::print(screen, "swarm.trust/1", &json!({"project": named, "done": done, "entries": entries}))
 }
 
 fn list(book: &Path, as_json: bool, screen: &mut Screen) -> Result<u8, Failure> {
@@ -140,11 +142,12 @@ fn revoke(book: &Path, dir: &Path, as_json: bool, screen: &mut Screen) -> Result
         Ok(dir) => vec![gate::project(trust::root_of(&dir))?.key],
         Err(_) => [dir.to_owned(), dir.join(".git")].map(|path: PathBuf| path.to_string_lossy().into_owned()).to_vec(),
     };
+    let shown = trust::shown(&keys[0]).to_owned();
+    gate::refuse_below_a_worker(Verb::Revoke, &shown)?;
     let mut had_any = false;
     for key in &keys {
-        had_any |= trust::revoke(book, key, wall_ms()).map_err(gate::unreadable)?;
+        had_any |= trust::revoke(book, key).map_err(gate::unreadable)?;
     }
-    let shown = trust::shown(&keys[0]).to_owned();
     if !had_any {
         return Err(Failure::new(RefusalKind::NotFound, format!("{shown} is not trusted")));
     }

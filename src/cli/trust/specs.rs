@@ -23,7 +23,7 @@ const SHELL: &str = "shell";
 /// # Errors
 /// Fails if the configuration cannot be read. A plan or a spec that cannot be read is noted: `swarm run` reports it.
 pub fn planned(root: &Path, screen: &mut Screen) -> Result<Vec<Entry>, Failure> {
-    let config = swarm_config::load(Some(root)).map_err(gate::unreadable)?;
+    let config = swarm_config::as_written(Some(root)).map_err(gate::unreadable)?;
     let state = match wire::load(&Home::of(root)) {
         Ok(state) => state,
         Err(cause) => {

@@ -133,7 +133,7 @@ fn is_there(project: &Project, key: &str) -> bool {
     Path::new(project.shown()).join(file).exists()
 }
 
-/// Settles sections of a project that have no entries, so that later entries need consent.
+/// Settles sections of a project with nothing recorded, so that what is running goes on without later entries.
 ///
 /// # Errors
 /// Fails if the book cannot be read or written.
@@ -152,20 +152,17 @@ pub fn settle(book: &Path, project: &Project, sections: &[&str], now_ms: u64) ->
     })
 }
 
-/// Withdraws the consent for a project, by its key. Its sections stay settled, so that nothing of it counts. Returns
-/// whether anything was recorded.
+/// Withdraws the consent for a project, by its key, and forgets the project: what its files want to execute waits until
+/// somebody is asked again. Returns whether anything was recorded.
 ///
 /// # Errors
 /// Fails if the book cannot be read or written.
-pub fn revoke(book: &Path, key: &str, now_ms: u64) -> Result<bool, String> {
+pub fn revoke(book: &Path, key: &str) -> Result<bool, String> {
     let mut had_any = false;
     change(book, |book| {
-        if let Some(agreed) = book.projects.get_mut(key) {
-            had_any = agreed.sections.values().any(|values| !values.is_empty());
-            agreed.sections.values_mut().for_each(BTreeMap::clear);
-            agreed.at_ms = now_ms;
-        }
-        had_any
+        let removed = book.projects.remove(key);
+        had_any = removed.as_ref().is_some_and(|agreed| agreed.sections.values().any(|values| !values.is_empty()));
+        removed.is_some()
     })?;
     Ok(had_any)
 }
@@ -182,7 +179,8 @@ fn change(path: &Path, edit: impl FnOnce(&mut Book) -> bool) -> Result<(), Strin
     if !edit(&mut book) {
         return Ok(());
     }
-    // A repository that is gone, and about which nobody agreed to anything, needs no place.
+    // A repository that is gone, and about which nobody agreed to anything, needs no place. If its disk is only not
+    // mounted, its sections are not settled any more: nothing is executed, and the next verb settles them again.
     let is_empty = |agreed: &Agreed| agreed.sections.values().all(BTreeMap::is_empty);
     book.projects.retain(|key, agreed| !is_empty(agreed) || Path::new(key).exists());
     let text = serde_json::to_vec_pretty(&book).map_err(|error| failed(error.into()))?;

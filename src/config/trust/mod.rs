@@ -4,14 +4,16 @@
 //! swarm.toml, specs, .mcp.json -> entries, by section -> compared with the book -> changes that need consent
 //! ```
 //!
-//! The book (`~/.config/swarm/trust.json`) holds, for each project, the values that a person agreed to. A section of a
-//! project that the book contains is *settled*: its entries count only as recorded there, whatever the files say later.
-//! So work that lands, or an agent in the project's folder, cannot extend what was agreed to. Verbs settle the sections
-//! that they use before they start anything. A section that is not settled belongs to work that an earlier version
-//! started, which goes on with what the files say.
+//! The book (`~/.config/swarm/trust.json`) holds, for each project, the values that a person agreed to. Entries count only
+//! as recorded there, whatever the files say: work that lands, or an agent in the project's folder, cannot extend what
+//! was agreed to. A section that the book contains is *settled*: new values in it wait for consent, and what is running
+//! goes on as agreed. Verbs settle the sections that they use before they start anything. If a section is not settled and
+//! has entries, nobody was ever asked: whatever would execute it is refused ([`Unasked`]). This is work that an earlier
+//! version started, a supervisor with another book, and a project after `swarm trust --revoke`.
 
 mod book;
 mod place;
+mod unasked;
 
 #[cfg(test)]
 mod tests;
@@ -24,6 +26,7 @@ use super::{Owner, keys, layer};
 
 pub use self::book::{Agreed, Book, agree, book_path, book_path_in, recorded, revoke, settle, user_book};
 pub use self::place::{Project, root_of, shown};
+pub use self::unasked::{Unasked, Untrusted};
 
 /// Section of entries about `claude`: files that it loads from a repository.
 pub const CLAUDE: &str = "claude";
@@ -32,7 +35,7 @@ pub const CODEX: &str = "codex";
 /// Section of entries about specs.
 pub const SPECS: &str = "specs";
 /// Sections of `swarm.toml` that have entries.
-pub const SETTINGS: [&str; 5] = ["agents", "flow", "merge", "spawn", "worktree"];
+pub const SETTINGS: [&str; 6] = ["agents", "flow", "merge", "spawn", "trash", "worktree"];
 
 /// Files that an agent loads from a repository, with the section of their entries. They define hooks, servers that the
 /// agent starts, and variables.
@@ -136,12 +139,18 @@ pub fn agent_files(root: &Path, sections: &[&str]) -> Result<Vec<Entry>, String>
 }
 
 /// Reports whether the files that agents of a section load from `dir`, a worktree or folder of the project of `root`, are
-/// those that a person agreed to. True if the section is not settled.
+/// those that a person agreed to.
 ///
 /// # Errors
 /// Fails if the files or the book cannot be read.
 pub fn loads_as_agreed(root: &Path, dir: &Path, section: &str) -> Result<bool, String> {
-    user_book().map_or(Ok(true), |book| loads_as_agreed_in(&book, root, dir, section))
+    if super::ignores_user() {
+        return Ok(true);
+    }
+    match book_path() {
+        Some(book) => loads_as_agreed_in(&book, root, dir, section),
+        None => agent_files(dir, &[section]).map(|files| files.is_empty()),
+    }
 }
 
 /// Like [`loads_as_agreed`], with this book.
@@ -150,9 +159,6 @@ pub fn loads_as_agreed(root: &Path, dir: &Path, section: &str) -> Result<bool, S
 /// Fails as [`loads_as_agreed`] does.
 pub fn loads_as_agreed_in(book: &Path, root: &Path, dir: &Path, section: &str) -> Result<bool, String> {
     let agreed = recorded(book, root)?;
-    if !agreed.as_ref().is_some_and(|agreed| agreed.sections.contains_key(section)) {
-        return Ok(true);
-    }
     let all = compare(agreed.as_ref(), &[section], &agent_files(dir, &[section])?);
     Ok(all.iter().all(|(status, _)| *status == Status::Agreed))
 }
@@ -183,16 +189,28 @@ pub fn compare(agreed: Option<&Agreed>, sections: &[&str], entries: &[Entry]) ->
 }
 
 /// Reports whether a recorded value still applies after it was removed from the file, until a person agrees: without it,
-/// work would land unverified, or an agent would get more rights.
+/// work would land unverified, or an agent would leave its sandbox or get more rights.
 fn stays(key: &str) -> bool {
-    key == "merge.verify" || key.ends_with(".arguments")
+    key == "merge.verify" || key.starts_with("agents.") || key.starts_with("flow.")
 }
 
-/// Returns the table of a `swarm.toml` with the entries of settled sections as they were agreed to.
+/// Reports whether the project of `root` has recorded agents and roles, which still apply if its `swarm.toml` is removed.
+///
+/// # Errors
+/// Fails if the book or the project cannot be read.
+pub fn has_lasting_agents(root: &Path) -> Result<bool, String> {
+    let Some(book) = user_book() else { return Ok(false) };
+    let agreed = recorded(&book, root)?;
+    let has = |agreed: Agreed| {
+        ["agents", "flow"].iter().any(|one| agreed.sections.get(*one).is_some_and(|of| !of.is_empty()))
+    };
+    Ok(agreed.is_some_and(has))
+}
+
+/// Returns the table of a `swarm.toml` with its entries as they were agreed to.
 pub(super) fn limited(mut table: Table, agreed: &Agreed) -> Table {
     let mut set: Vec<(String, Vec<String>)> = Vec::new();
     guarded(&table, &mut Vec::new(), &mut |path, _| set.push((joined(path), path.to_vec())));
-    set.retain(|(_, path)| agreed.sections.contains_key(&path[0]));
     for (_, path) in &set {
         put(&mut table, path, None);
     }

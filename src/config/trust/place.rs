@@ -43,6 +43,15 @@ impl Project {
     }
 }
 
+impl Project {
+    /// Returns the path to show, with which `swarm trust` finds the project: that of the main worktree, or `root` if the
+    /// repository is bare, a submodule, or has its git directory elsewhere.
+    pub fn named(&self, root: &Path) -> String {
+        let shown = self.shown();
+        if shown == self.key { root.display().to_string() } else { shown.to_owned() }
+    }
+}
+
 /// Returns the path to show for the key of a project.
 pub fn shown(key: &str) -> &str {
     key.strip_suffix("/.git").filter(|root| !root.is_empty()).unwrap_or(key)

@@ -3,7 +3,7 @@ use std::fs;
 use std::path::PathBuf;
 
 use super::*;
-use crate::{FILE, Sections, of_files};
+use crate::{Consent, FILE, Sections, of_files};
 
 struct Site {
     dir: tempfile::TempDir,
@@ -39,7 +39,7 @@ impl Site {
     }
 
     fn load(&self) -> Sections {
-        of_files(None, Some(&self.book()), Some(&self.root())).expect("read")
+        of_files(None, Consent::Book(Some(&self.book())), Some(&self.root())).expect("read")
     }
 
     fn changes(&self, sections: &[&str]) -> Vec<(Status, String)> {
@@ -80,11 +80,26 @@ fn the_statement_has_what_executes_sets_or_permits_and_nothing_else() {
 #[test]
 fn what_was_agreed_to_counts_until_a_person_agrees_to_a_change() {
     let site = Site::new(TEXT);
-    // No section is settled: work of an earlier version goes on.
-    assert_eq!(site.load().merge.verify.as_deref(), Some("make"));
+    // Nobody was asked yet: nothing counts, and who would execute it is refused.
+    let read = site.load();
+    assert_eq!((read.merge.verify, read.merge.batch, read.spawn.env.len()), (None, Some(2), 0));
+    assert_eq!(read.unasked.require(&["claude", "trash"]), Ok(()));
+    let cause = read.unasked.require(&["merge", "worktree"]).expect_err("nobody agreed");
+    let (root, book) = (site.root().canonicalize().expect("there"), site.book());
+    assert_eq!(
+        cause.cause,
+        format!(
+            "swarm.toml of {} is not trusted: merge.verify, worktree.post_create not in {}",
+            root.display(),
+            book.display()
+        )
+    );
+    assert_eq!(cause.remedy, format!("run 'swarm trust {}'", root.display()));
+    let nowhere = of_files(None, Consent::Book(None), Some(&site.root())).expect("read");
+    assert!(nowhere.merge.verify.is_none() && nowhere.unasked.require(&["merge"]).is_err());
     site.agree(&SETTINGS);
     let as_written = site.load();
-    assert_eq!(as_written, of_files(None, None, Some(&site.root())).expect("read"));
+    assert_eq!(as_written, of_files(None, Consent::Ignored, Some(&site.root())).expect("read"));
     assert!(site.changes(&SETTINGS).iter().all(|(status, _)| *status == Status::Agreed));
 
     site.write("[merge]\nverify = 'evil'\nresolver = 'evil'\nbatch = 9\n[agents.new]\ncommand = ['evil']\n[spawn]\nenv = { A = '1', LD_PRELOAD = 'x' }\n[worktree]\npre_remove = 'evil'\n");
@@ -98,8 +113,13 @@ fn what_was_agreed_to_counts_until_a_person_agrees_to_a_change() {
     assert_eq!((read.worktree.pre_remove, read.worktree.post_create), (None, None), "a removed hook does not run");
     assert_eq!(read.agents["my.agent"].arguments, ["--x"], "a removed restriction stays");
     let found = site.changes(&["agents", "merge"]);
+    assert_eq!(read.agents["my.agent"].command.as_deref(), Some(&["a".to_owned(), "b".to_owned()][..]));
+    assert_eq!(read.agents["my.agent"].env["K"], "v", "a removed variable stays");
+    assert!(read.flow.roles["dev"].is_unsafe);
     let expected = [
         (Status::Removed, "agents.\"my.agent\".arguments"),
+        (Status::Removed, "agents.\"my.agent\".command"),
+        (Status::Removed, "agents.\"my.agent\".env.K"),
         (Status::New, "agents.new.command"),
         (Status::New, "merge.resolver"),
         (Status::Changed, "merge.verify"),
@@ -108,6 +128,7 @@ fn what_was_agreed_to_counts_until_a_person_agrees_to_a_change() {
 
     fs::remove_file(site.root().join(FILE)).expect("removed");
     assert_eq!(site.load().merge.verify.as_deref(), Some("make"), "a removed verification stays");
+    assert!(site.load().agents["my.agent"].command.is_some(), "a removed sandbox stays");
     site.agree(&SETTINGS);
     assert_eq!(site.load(), Sections::default());
 }
@@ -118,14 +139,16 @@ fn each_section_is_settled_by_itself_and_a_settled_one_gains_nothing() {
     settle(&site.book(), &site.project(), &["merge"], 1).expect("written");
     site.write(TEXT);
     let read = site.load();
-    assert_eq!((read.merge.verify, read.worktree.post_create.as_deref()), (None, Some("make")));
+    assert_eq!((read.merge.verify, read.worktree.post_create), (None, None));
+    assert!(read.unasked.require(&["merge"]).is_ok() && read.unasked.require(&["worktree"]).is_err());
     assert_eq!(site.changes(&["merge"]), [(Status::New, "merge.verify".to_owned())]);
     site.agree(&["merge"]);
     settle(&site.book(), &site.project(), &["merge"], 2).expect("unchanged");
     assert_eq!(site.load().merge.verify.as_deref(), Some("make"));
-    assert!(revoke(&site.book(), &site.project().key, 3).expect("written"));
-    assert_eq!(site.load().merge.verify, None);
-    assert!(!revoke(&site.book(), "/nowhere", 4).expect("nothing"));
+    assert!(revoke(&site.book(), &site.project().key).expect("written"));
+    let read = site.load();
+    assert!(read.merge.verify.is_none() && read.unasked.require(&["merge"]).is_err(), "as if nobody was ever asked");
+    assert!(!revoke(&site.book(), "/nowhere").expect("nothing"));
 }
 
 #[test]
@@ -166,7 +189,7 @@ fn a_book_that_cannot_be_read_is_an_error() {
     ];
     for (text, words) in cases {
         fs::write(site.book(), text).expect("written");
-        let cause = of_files(None, Some(&site.book()), Some(&site.root())).expect_err("damaged");
+        let cause = of_files(None, Consent::Book(Some(&site.book())), Some(&site.root())).expect_err("damaged");
         let expected = format!("{}{}", words[0], words[1]);
         assert!(cause[0].contains(&format!("trust.json{}", words[0])), "{cause:?}, not {expected}");
         assert!(cause[0].ends_with(words[1]) && !cause[0].contains("invalid type"), "{cause:?}, not {expected}");
@@ -210,4 +233,41 @@ fn repositories_that_are_gone_and_have_nothing_agreed_are_forgotten() {
     settle(&book, &site.project(), &["merge"], 2).expect("written");
     let known = Book::read(&book).expect("read").projects;
     assert!(known.len() == 1 && !known.contains_key(&key));
+}
+
+#[test]
+fn events_and_limits_of_the_trash_count_only_as_agreed_to() {
+    let site = Site::new("[agents.claude]\nevents = 'claude'\n[trash]\nmax_age = '1s'\nmax_size = '1M'\n");
+    let keys: Vec<String> = settings(&site.root()).expect("read").into_iter().map(|entry| entry.key).collect();
+    assert_eq!(keys, ["agents.claude.events", "trash.max_age", "trash.max_size"]);
+    assert_eq!((site.load().trash.max_age, site.load().trash.max_size), (None, None));
+    site.agree(&SETTINGS);
+    assert!(site.load().trash.max_age.is_some());
+    site.write("");
+    assert_eq!(site.load().agents["claude"].events.as_deref(), Some("claude"), "without it, the kind would change");
+    assert_eq!(site.load().trash.max_age, None);
+}
+
+#[test]
+fn files_of_agents_are_loaded_only_if_somebody_agreed() {
+    let site = Site::new("");
+    let loads = || loads_as_agreed_in(&site.book(), &site.root(), &site.root(), CLAUDE).expect("read");
+    assert!(loads(), "there are none");
+    fs::write(site.root().join(".mcp.json"), "{}").expect("written");
+    assert!(!loads(), "nobody was asked");
+    let files = agent_files(&site.root(), &[CLAUDE]).expect("read");
+    agree(&site.book(), &site.project(), &[CLAUDE], &files, 1).expect("written");
+    assert!(loads());
+}
+
+#[test]
+fn a_project_without_a_checkout_of_its_own_is_named_by_the_root_that_was_read() {
+    let site = Site::new("");
+    let (tree, git) = (site.dir.path().join("tree"), site.dir.path().join("git"));
+    fs::create_dir_all(&tree).expect("made");
+    fs::create_dir(&git).expect("made");
+    fs::write(tree.join(".git"), format!("gitdir: {}\n", git.display())).expect("written");
+    assert_eq!(Project::of(&tree).expect("read").named(&tree), tree.display().to_string());
+    let root = site.root().canonicalize().expect("there");
+    assert_eq!(site.project().named(&site.root()), root.display().to_string());
 }

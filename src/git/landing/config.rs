@@ -8,10 +8,14 @@ use swarm_model::{MergeSettings, Refusal, RefusalKind};
 /// Returns the rules for the repository whose root is `toplevel`.
 ///
 /// # Errors
-/// Fails if the file cannot be read or a rule is invalid.
+/// Fails if the file cannot be read, a rule is invalid, or nobody was ever asked about the rules.
 pub(crate) fn rules(toplevel: Option<&Path>, typed: &MergeSettings) -> Result<Rules, Refusal> {
     let wrong = |cause| Refusal::new(RefusalKind::Invalid, cause).remedy("fix the file and try again");
-    merged(swarm_config::load(toplevel).map_err(wrong)?.merge, typed)
+    let sections = swarm_config::load(toplevel).map_err(wrong)?;
+    if let Err(untrusted) = sections.unasked.require(&["merge"]) {
+        return Err(Refusal::new(RefusalKind::Invalid, untrusted.cause).remedy(untrusted.remedy));
+    }
+    merged(sections.merge, typed)
 }
 
 fn merged(file: MergeSettings, typed: &MergeSettings) -> Result<Rules, Refusal> {
@@ -43,6 +47,7 @@ mod tests {
     use swarm_model::merge::queue::Strategy;
 
     fn with(text: &str, typed: &MergeSettings) -> Result<Rules, String> {
+        swarm_config::ignore_user_file();
         let dir = tempfile::tempdir().unwrap();
         std::fs::write(dir.path().join(swarm_config::FILE), text).unwrap();
         rules(Some(dir.path()), typed).map_err(|refusal| refusal.cause.replace(dir.path().to_str().unwrap(), ""))

@@ -19,7 +19,7 @@ const MARK: &str = "swarm-set-up";
 /// user's `post_create` may do.
 pub(crate) fn furnish(workspace: &Workspace, scratch: &Scratch, leftovers: Leftovers) -> Result<Edits, Fault> {
     let Some(base) = admin::checkout_of(&workspace.common) else { return Ok(Edits::default()) };
-    let wanted = settings::worktree(base)?;
+    let wanted = settings::with_commands(base)?;
     if wanted.submodules {
         reset_submodules(workspace, scratch)?;
         submodules::check_out(&workspace.cli, base, &scratch.dir)?;

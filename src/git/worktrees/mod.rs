@@ -37,6 +37,7 @@ use crate::repository::cli::Cli;
 use crate::repository::fault::Fault;
 use crate::trash::list;
 use hook::Home;
+use swarm_sys::paths::Paths;
 
 /// Implements the `Worktrees` port with the git in the caller's PATH.
 #[derive(Clone, Debug, Default)]
@@ -61,9 +62,17 @@ impl Git {
 ///
 /// # Errors
 /// Returns a message if the worktree stays.
-pub fn remove_worktree_if_clean(name: &str, path: &Path, root: &Path, caller: &Caller) -> Result<(), String> {
+pub fn remove_worktree_if_clean(
+    name: &str,
+    path: &Path,
+    root: &Path,
+    paths: &Paths,
+    caller: &Caller,
+) -> Result<(), String> {
     let cli = Cli::new(caller).map_err(|error| Fault::from(error).cause)?;
-    let removed = remove::remove(&cli, name, path, root, Force::No, None);
+    let executable = std::env::current_exe().map_err(|error| format!("cannot find the program: {error}"))?;
+    let home = Home { executable, state_dir: paths.root().to_owned(), logs: paths.hooks() };
+    let removed = remove::remove(&cli, name, path, root, Force::No, Some(&home));
     removed.map(drop).map_err(|fault| fault.to_string())
 }
 

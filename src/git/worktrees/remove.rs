@@ -107,7 +107,7 @@ pub(crate) fn remove(
 
 /// Runs the user's `pre_remove` command.
 fn run_pre_remove(cli: &Cli, path: &Path, base_repo: &Path, home: Option<&Home>) -> Result<(), Fault> {
-    let settings = settings::worktree(base_repo)?;
+    let settings = settings::with_commands(base_repo)?;
     let Some(command) = &settings.pre_remove else { return Ok(()) };
     hook::run(home, cli, &Hook { key: "pre_remove", command, limit: settings.limit(), tree: path, base_repo })
 }

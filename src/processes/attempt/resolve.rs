@@ -52,6 +52,7 @@ fn resolve(home: &Path) -> io::Result<Outcome> {
     };
     let root = Path::new(&run.plan.root);
     let config = swarm_config::load(Some(root)).map_err(io::Error::other)?;
+    config.unasked.require(&["agents"]).map_err(|untrusted| io::Error::other(untrusted.to_string()))?;
     let mut agent =
         Agent::find(work.adapter.as_deref().unwrap_or(defaults::AGENT), &config.agents).map_err(io::Error::other)?;
     if !agent.converses() {

@@ -23,9 +23,12 @@ pub fn held_back(spec: &Spec) -> Option<(Vec<String>, String)> {
         let found = spec.contract.environment.iter().find(|(key, value)| key == name && !value.is_empty());
         found.map(|(_, value)| PathBuf::from(value))
     };
-    let book = trust::book_path_in(of_caller("XDG_CONFIG_HOME"), of_caller("HOME"))?;
+    let loads_as_agreed = match trust::book_path_in(of_caller("XDG_CONFIG_HOME"), of_caller("HOME")) {
+        Some(book) => trust::loads_as_agreed_in(&book, Path::new(&plan.base_repo), tree, section),
+        None => trust::agent_files(tree, &[section]).map(|files| files.is_empty()),
+    };
     // What cannot be read is not loaded either.
-    if trust::loads_as_agreed_in(&book, Path::new(&plan.base_repo), tree, section).unwrap_or(false) {
+    if loads_as_agreed.unwrap_or(false) {
         return None;
     }
     let names: Vec<&str> = trust::AGENT_FILES.iter().filter(|(of, _)| *of == section).map(|(_, name)| *name).collect();

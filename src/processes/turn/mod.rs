@@ -159,6 +159,7 @@ impl<'a> Role<'a> {
     fn prepare(dir: &'a Path, order: &'a Order, files: &'a FlowFiles) -> Result<Self, Fail> {
         let caller = caller().map_err(Fail::Over)?;
         let site = FlowSite::of(&order.place, &caller).map_err(Fail::Over)?;
+        site.config.check_asked().map_err(Fail::Over)?;
         let player = site.config.player(&order.turn.role).map_err(Fail::Over)?;
         let worktree = worktree(&site, &caller).map_err(Fail::Over)?;
         let record = files.read()?.record_folder().to_owned();

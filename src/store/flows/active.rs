@@ -20,7 +20,7 @@ use swarm_model::{
 use swarm_ports::{BoxFuture, Flows, Opened};
 
 use super::advance::{Stage, is_open};
-use super::config::{Config, Mode, Player};
+use super::config::{Config, Load, Mode, Player};
 use super::file::Lock;
 use super::place::Workspace;
 use super::store::{FlowFiles, StoreError, workflow_of};
@@ -86,6 +86,18 @@ impl FlowSite {
     /// # Errors
     /// Fails with a message for users if the repository or the configuration cannot be read.
     pub fn of(place: &FlowPlace, caller: &Caller) -> Result<Self, String> {
+        Self::with(place, caller, swarm_config::load)
+    }
+
+    /// Determines the site of a flow with the configuration as its file is written, to find out what to ask about.
+    ///
+    /// # Errors
+    /// Fails as [`FlowSite::of`] does.
+    pub fn as_written(place: &FlowPlace, caller: &Caller) -> Result<Self, String> {
+        Self::with(place, caller, swarm_config::as_written)
+    }
+
+    fn with(place: &FlowPlace, caller: &Caller, load: Load) -> Result<Self, String> {
         let root = Path::new(&place.root);
         let dir = Some(root.join(&place.project)).filter(|dir| dir.is_dir()).unwrap_or_else(|| root.to_owned());
         let at = Caller { cwd: dir.to_string_lossy().into_owned(), ..caller.clone() };
@@ -96,7 +108,7 @@ impl FlowSite {
         };
         let folders = [Some(dir.as_path()), repo.as_deref(), Some(root)];
         let folders: Vec<PathBuf> = folders.into_iter().flatten().map(Path::to_owned).collect();
-        let config = Config::read(folders.iter().map(PathBuf::as_path))?;
+        let config = Config::read(folders.iter().map(PathBuf::as_path), load)?;
         Ok(Self { dir, repo, config, folders })
     }
 
@@ -190,6 +202,7 @@ pub fn check_merge(site: &FlowSite, base: Option<&str>, caller: &Caller) -> Resu
 /// # Errors
 /// Fails with all problems in one message.
 pub fn check_roles(site: &FlowSite, graph: &Graph) -> Result<(), String> {
+    site.config.check_asked()?;
     let mut wrong: Vec<String> = Vec::new();
     for node in graph.nodes() {
         if let Err(cause) = site.config.player(&RoleId::key(&node.role))
@@ -280,6 +293,7 @@ fn prepare(
 ) -> Result<SpawnRequest, String> {
     let files = files_of(place)?;
     let site = FlowSite::of(place, caller)?;
+    site.config.check_asked()?;
     let player = site.config.player(&turn.role)?;
     let name = worker_name(place, &turn.role);
     let dir = turns::dir(files.dir(), turn).to_string_lossy().into_owned();

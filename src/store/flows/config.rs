@@ -9,13 +9,18 @@ use swarm_config::defaults;
 use swarm_config::sections::AgentConfig;
 pub use swarm_config::sections::Mode;
 use swarm_config::sections::{FlowConfig, RoleConfig};
+use swarm_config::trust::{Unasked, has_lasting_agents};
 use swarm_sys::duration;
+
+/// Reads the configuration that applies in a folder.
+pub type Load = fn(Option<&Path>) -> Result<swarm_config::Sections, String>;
 
 /// Configuration for flows.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Config {
     pub flow: FlowConfig,
     agents: BTreeMap<String, AgentConfig>,
+    unasked: Unasked,
 }
 
 /// Agent and settings for a role.
@@ -30,14 +35,31 @@ pub struct Player {
 }
 
 impl Config {
-    /// Reads the configuration from the first of these folders that contains the file; it overrides the user's own.
+    /// Reads the configuration from the first of these folders that contains the file, or contained it when a person
+    /// agreed to its agents; it overrides the user's own.
     ///
     /// # Errors
     /// Fails with a message that names file, line and problem.
-    pub fn read<'a>(folders: impl IntoIterator<Item = &'a Path>) -> Result<Self, String> {
-        let folder = folders.into_iter().find(|folder| folder.join(swarm_config::FILE).symlink_metadata().is_ok());
-        let sections = swarm_config::load(folder)?;
-        Ok(Self { flow: sections.flow, agents: sections.agents })
+    pub fn read<'a>(folders: impl IntoIterator<Item = &'a Path>, load: Load) -> Result<Self, String> {
+        let sections = load(Self::folder(folders)?)?;
+        Ok(Self { flow: sections.flow, agents: sections.agents, unasked: sections.unasked })
+    }
+
+    fn folder<'a>(folders: impl IntoIterator<Item = &'a Path>) -> Result<Option<&'a Path>, String> {
+        for folder in folders {
+            if folder.join(swarm_config::FILE).symlink_metadata().is_ok() || has_lasting_agents(folder)? {
+                return Ok(Some(folder));
+            }
+        }
+        Ok(None)
+    }
+
+    /// Makes sure that somebody was asked about the agents of the roles.
+    ///
+    /// # Errors
+    /// Fails with a message for users if nobody was.
+    pub fn check_asked(&self) -> Result<(), String> {
+        self.unasked.require(&["agents", "flow"]).map_err(|untrusted| untrusted.to_string())
     }
 
     /// Returns the agent and the settings for a role. Settings for the instance override those for the base role.
@@ -84,7 +106,7 @@ mod tests {
 
     fn config(text: &str) -> Config {
         let sections: swarm_config::Sections = toml::from_str(text).expect("it can be read");
-        Config { flow: sections.flow, agents: sections.agents }
+        Config { flow: sections.flow, agents: sections.agents, unasked: Unasked::default() }
     }
 
     #[test]

@@ -19,7 +19,7 @@ use swarm_config::defaults;
 use super::{events, specs};
 use swarm_agents::{Agent, Kind, consent, end_words, last_lines, shell_script};
 use swarm_config::Sections;
-use swarm_config::trust::{CLAUDE, CODEX, Entry, SPECS, Status, compare, loads_as_agreed, recorded};
+use swarm_config::trust::{CLAUDE, CODEX, Entry, SPECS, Status, compare, loads_as_agreed, recorded, user_book};
 use swarm_sys::clock::{random_uuid, wall_ms};
 use swarm_sys::files::replace_durably;
 use swarm_sys::paths::Paths;
@@ -152,6 +152,7 @@ fn order_attempt(now: &Now, work: &SpecWork, dir: &Path) -> Result<(), Outcome> 
     let (plan, asked, attempt) = (&*now.plan, now.job(), now.progress.attempt);
     let root = Path::new(&plan.root);
     let config = swarm_config::load(Some(root)).map_err(lasting)?;
+    config.unasked.require(&["agents"]).map_err(|untrusted| lasting(untrusted.to_string()))?;
     let name = work.adapter.as_deref().unwrap_or(defaults::AGENT);
     let agent = Agent::find(name, &config.agents).map_err(lasting)?;
     let missing = agent.missing(&work.capabilities);
@@ -171,7 +172,7 @@ fn order_attempt(now: &Now, work: &SpecWork, dir: &Path) -> Result<(), Outcome> 
     }
     let text = prompt_text(now, &agent, &spec.body, &config)?;
     if !agent.converses() {
-        check_script(root, &work.file, &text)?;
+        check_script(root, work, &spec.digest, &text)?;
     }
     let written = || -> io::Result<()> {
         make_all(dir)?;
@@ -208,15 +209,17 @@ pub fn hold_back(agent: &mut Agent, root: &Path, dir: &Path) {
     }
 }
 
-/// Refuses a shell script other than the one that a person agreed to: work that landed may have changed the spec. Runs
-/// that an earlier version started, and those with `--agent shell`, have no recorded consent.
-fn check_script(root: &Path, file: &str, script: &str) -> Result<(), Outcome> {
-    let Some(book) = swarm_config::trust::user_book() else { return Ok(()) };
-    let agreed = recorded(&book, root).map_err(|cause| broken(&cause))?;
-    let entry = Entry::of_text(SPECS, file, "sh", script);
-    match compare(agreed.as_ref(), &[SPECS], &[entry]).first() {
-        Some((Status::Changed, _)) => {
-            let remedy = "run 'swarm trust', then 'swarm run --retry-failed'";
+/// Refuses a shell script other than the one with which the run began, or to which a person agreed: work that landed may
+/// have changed the spec. Whoever begins a run agrees to its scripts, or types `--agent shell`.
+fn check_script(root: &Path, work: &SpecWork, digest: &str, script: &str) -> Result<(), Outcome> {
+    if work.digest == digest {
+        return Ok(());
+    }
+    let agreed = user_book().map(|book| recorded(&book, root)).transpose().map_err(|cause| broken(&cause))?;
+    let entry = Entry::of_text(SPECS, &work.file, "sh", script);
+    match compare(agreed.flatten().as_ref(), &[SPECS], &[entry]).first() {
+        Some((Status::New | Status::Changed, _)) => {
+            let (remedy, file) = ("run 'swarm trust', then 'swarm run --retry-failed'", &work.file);
             Err(lasting(format!("the commands in {file} changed and are not trusted ({remedy})")))
         }
         _ => Ok(()),
