@@ -46,7 +46,7 @@ fn a_verb_built_alone_has_the_same_arguments_as_among_the_others() {
 
 #[test]
 fn empty_values_are_refused_in_one_sentence() {
-    for flag in ["--tag", "--cwd", "--session", "--tmux-socket", "--branch", "--worktree-dir", "--base"] {
+    for flag in ["--tag", "--cwd", "--branch", "--worktree-dir", "--base"] {
         for verb in [&["spawn"][..], &["ralph", "spawn", "--prompt-file", "p"]] {
             let said = refused(&[verb, &["--name", "x", flag, "", "--", "true"]].concat());
             let begin = format!("error: a value is required for '{flag} <");

@@ -220,10 +220,10 @@ fn a_rejected_attempt_is_retried_with_the_reason() {
     let events = site.run(0, &["--verify", "test \"$(cat health)\" = good"]);
     assert_eq!(site.landed("health"), "good");
     assert_eq!(site.row("fix")["retryCount"], 1);
-    // After a failed verification, the base alone is verified, and then the same commit once more.
-    let verifying = ["merge.verifying"; 3];
+    // After a failed verification, the base alone is verified twice, and then the same commit once more.
+    let verifying = ["merge.verifying"; 4];
     let looks = [&["merge.started"][..], &verifying, &["merge.rejected", "workstream.retrying"]].concat();
-    assert_eq!(told(&events, "fix")[2..8], looks);
+    assert_eq!(told(&events, "fix")[2..9], looks);
     let prompt =
         |n: u32| fs::read_to_string(site.repo.join(format!(".arial/attempts/fix.{n}/prompt.md"))).expect("kept");
     assert!(prompt(1).contains("Make it healthy.") && prompt(1).contains("Everything here is about health."));

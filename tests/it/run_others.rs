@@ -117,7 +117,8 @@ fn interrupt_twice() -> Duration {
         || site.rig.processes().into_iter().filter(|pid| proc::words(*pid).iter().any(|word| word.contains("trap")));
     proc::signal(pid, Signal::INT);
     wait_until("the run is stopping", SOON, || site.swarm(&["run", "status"]).ok().contains("stopping"));
-    assert_eq!(agents().count(), 1, "the agent ignores the polite signals");
+    // A fork of the shell that becomes its `sleep` has the same words for a moment.
+    assert!(agents().count() >= 1, "the agent ignores the polite signals");
     let took = timed(|| {
         proc::signal(pid, Signal::INT);
         assert_eq!(client.wait().expect("ended").code(), Some(130));

@@ -26,7 +26,7 @@ impl Machine {
             }
             Verdict::Red(reason) if search.of_base => {
                 self.remember_base(&base, self.caller_of(&chain), Some(reason));
-                if self.base_decides(&base, &chain, effects) {
+                if self.base_decides(&base, &chain, &search, effects) {
                     return;
                 }
             }
@@ -44,7 +44,7 @@ impl Machine {
                 if self.known_base(&base, &chain).is_none() {
                     return self.look(base, chain, Search { of_base: true, again: false, lost: 0, ..search }, effects);
                 }
-                if self.base_decides(&base, &chain, effects) {
+                if self.base_decides(&base, &chain, &search, effects) {
                     return;
                 }
             }
@@ -94,15 +94,16 @@ impl Machine {
     /// Each item of a longer chain is verified alone, because one of them may mend the base; an item that fails alone
     /// waits for another base. An item whose worker starts again may be the one that is to mend the base: it is
     /// rejected once, so that its worker learns what fails, unless another item has failed on that base. If the
-    /// command is not found even on the base, no work of a worker helps.
-    fn base_decides(&mut self, base: &str, chain: &[Link], effects: &mut Vec<Effect>) -> bool {
+    /// command is found neither on the base nor with the item, no work of a worker helps.
+    fn base_decides(&mut self, base: &str, chain: &[Link], search: &Search, effects: &mut Vec<Effect>) -> bool {
         let Some(reason) = self.known_base(base, chain).and_then(|known| known.reason.clone()) else { return false };
         let reason = format!("the base itself does not pass: {reason}");
         if let [link] = chain
             && let Some((name, mends)) = self.queue.item(link.item).map(|item| (item.name.clone(), item.mends))
             && let Some(known) = &mut self.queue.checked
         {
-            let is_found = !NOT_EXECUTED.iter().any(|words| reason.contains(words));
+            let was_executed = |reason: &str| !NOT_EXECUTED.iter().any(|words| reason.contains(words));
+            let is_found = was_executed(&reason) || search.red.as_ref().is_some_and(|own| was_executed(&own.reason));
             if !known.failed.contains(&name) {
                 known.failed.push(name);
             }

@@ -258,6 +258,29 @@ fn a_command_that_is_not_found_on_the_base_costs_no_attempt() {
 }
 
 #[test]
+fn a_worker_that_adds_the_command_may_try_again() {
+    let (mut queue, mut world) = (machine(0, 1), World { is_red: true, ..World::default() });
+    queue.on(Event::Resume, 0);
+    let added = Addition { name: "w".to_owned(), tip: "t".to_owned(), mends: true, ..Addition::default() };
+    let mut effects = queue.on(Event::Added(added), 0);
+    let mut is_own = true;
+    while let Some(effect) = effects.iter().find(|effect| !matches!(effect, Effect::Settled(_))) {
+        let event = match effect {
+            // The item's commit has the command, and the base does not.
+            Effect::Verify { commit, .. } => {
+                is_own = commit != "c";
+                let code = if is_own { 1 } else { 127 };
+                Event::Verified(Verdict::Red(format!("'./check' exited with code {code}; its output is in 0.log")))
+            }
+            other => world.answer(other),
+        };
+        effects = queue.on(event, 0);
+    }
+    assert!(is_own, "the item is judged by itself at the end");
+    assert_eq!(words(&queue), ["rejected"]);
+}
+
+#[test]
 fn an_item_that_was_replaced_does_not_continue_by_itself() {
     let (mut queue, mut world) = (machine(1, 1), World { is_red: true, ..World::default() });
     world.run(&mut queue, Event::Resume);

@@ -240,6 +240,8 @@ mod tests {
         let text = fs::read_to_string(&file).unwrap();
         fs::write(&file, text.replace("\"version\":1", "\"version\":2").replace("\"queue\"", "\"other\"")).unwrap();
         assert!(site.landings.set_damaged_aside().await.unwrap().is_empty());
+        fs::write(&file, text.replace("queued", "a state of another version")).unwrap();
+        assert!(text.contains("queued") && site.landings.set_damaged_aside().await.unwrap().is_empty());
         fs::remove_file(&file).unwrap();
         // Reading a directory fails.
         fs::create_dir(&file).unwrap();

@@ -98,7 +98,17 @@ pub(super) fn read(path: &Path) -> Result<Option<Journal>, Unreadable> {
         let cause = format!("unsupported version {version} (this program supports {VERSION})");
         return Err(Unreadable::Other(io::Error::other(cause)));
     }
-    serde_json::from_slice(&text).map(Some).map_err(|error| Unreadable::Damaged(error.to_string()))
+    let error = match serde_json::from_slice(&text) {
+        Ok(journal) => return Ok(Some(journal)),
+        Err(error) => error.to_string(),
+    };
+    // A whole journal with a word that this program does not know was written by another version.
+    match serde_json::from_slice::<serde_json::Map<String, serde_json::Value>>(&text) {
+        Ok(members) if ["version", "target", "queue"].iter().all(|name| members.contains_key(*name)) => {
+            Err(Unreadable::Other(io::Error::other(error)))
+        }
+        _ => Err(Unreadable::Damaged(error)),
+    }
 }
 
 fn read_named(path: &Path) -> io::Result<Option<Journal>> {
