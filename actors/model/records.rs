@@ -49,6 +49,9 @@ pub struct Spec {
     /// Command to execute, with hooks added. `None` if the program takes no hooks.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hooked: Option<Vec<String>>,
+    /// Machine of the supervisor that wrote this contract. `None` in contracts of older versions.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub machine: Option<Machine>,
 }
 
 /// How a worker resumes earlier work: in its own conversation, if the agent keeps one.
@@ -202,6 +205,25 @@ pub struct ProcessId {
     pub boot: String,
 }
 
+/// Boot of a machine. A home directory may be shared by several machines, and processes are only visible on their own.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Machine {
+    /// Id of the installation, hashed. Empty if the machine has none, as most containers.
+    pub id: String,
+    pub boot: String,
+    /// Name of the machine, for messages only: names change, and different machines may have the same name.
+    pub host: String,
+}
+
+impl Machine {
+    /// Reports whether this is certainly another machine than `here`. The same boot is the same machine, whatever the id
+    /// says: containers share a kernel. Without an id on both sides, nothing is certain.
+    pub fn is_other(&self, here: &Self) -> bool {
+        let known = !self.id.is_empty() && !here.id.is_empty();
+        known && self.id != here.id && self.boot != here.boot
+    }
+}
+
 /// `lease`: proof of life. The content identifies the worker and its shim; the lock that the shim holds on the file
 /// proves that the shim is alive.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -218,6 +240,9 @@ pub struct Lease {
     /// Resource limits, and what enforces each. `None` if none was requested.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub limits: Option<Held>,
+    /// Machine of the shim. `None` in leases of older versions.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub machine: Option<Machine>,
 }
 
 /// Actual place of a tmux worker, by ids that one tmux server never reuses.
@@ -340,4 +365,26 @@ pub enum WantedState {
     Stopped,
     /// The intensity limit of restarts was reached, so a person must act.
     Failed,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Machine;
+
+    #[test]
+    fn only_another_id_and_another_boot_are_another_machine() {
+        let machine =
+            |id: &str, boot: &str, host: &str| Machine { id: id.into(), boot: boot.into(), host: host.into() };
+        let here = machine("a", "1", "old-name");
+        for (other, expected, why) in [
+            (machine("a", "1", "new-name"), false, "renamed"),
+            (machine("a", "2", "new-name"), false, "rebooted"),
+            (machine("b", "1", "container"), false, "a container on the same kernel"),
+            (machine("b", "2", "old-name"), true, "another machine of the same name"),
+            (machine("", "2", "container"), false, "unknown"),
+        ] {
+            assert_eq!((other.is_other(&here), here.is_other(&other)), (expected, expected), "{why}");
+        }
+        assert!(!machine("a", "2", "h").is_other(&machine("", "1", "h")), "unknown here");
+    }
 }

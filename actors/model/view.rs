@@ -36,13 +36,21 @@ pub enum FineState {
     Lost,
     /// The machine went down while the worker ran.
     Interrupted,
+    /// Started on another machine that shares the state directory, with no recorded end. Whether it runs is only known
+    /// there.
+    Elsewhere,
 }
 
 impl FineState {
-    /// Reports whether the status in `state.json` is `running`.
+    /// Reports whether the status in `state.json` is `running`. A worker of another machine counts as running.
     pub fn is_running(self) -> bool {
         match self {
-            Self::Starting | Self::Running | Self::Suspended | Self::Unsupervised | Self::Stopping => true,
+            Self::Starting
+            | Self::Running
+            | Self::Suspended
+            | Self::Unsupervised
+            | Self::Stopping
+            | Self::Elsewhere => true,
             Self::Exited
             | Self::OutOfMemory
             | Self::Stopped
@@ -78,6 +86,9 @@ pub struct WorkerView {
     /// Resource limits, and what enforces each. `None` if there are none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub limits: Option<Held>,
+    /// Name of the other machine on which the worker is. `None` for every state but `Elsewhere`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub elsewhere: Option<String>,
     /// Name of the directory below `w/`. `None` for a worker that the original `swarm` started.
     pub dir: Option<String>,
 }

@@ -32,7 +32,7 @@ pub use session::{Beaten, Life, LifeEnd, Opening, SessionError, Sessions, Sight}
 pub use terminal::{TerminalError, Terminals, Typing};
 pub use worktree::{Expired, Force, Saved, WorktreeError, Worktrees};
 
-use swarm_model::Event;
+use swarm_model::{Event, Machine};
 
 /// Future that a port returns.
 pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
@@ -60,6 +60,8 @@ pub trait Clock: Send + Sync {
     fn token(&self) -> String;
     /// Returns the name of this machine.
     fn host(&self) -> String;
+    /// Returns the identity of this machine and its boot.
+    fn machine(&self) -> Machine;
 }
 
 /// Destination of events: `events.jsonl`, and clients that listen.

@@ -48,6 +48,8 @@ pub struct LeaseFacts {
     pub worker_alive: bool,
     /// Whether the worker's process is stopped by a signal (state T).
     pub suspended: bool,
+    /// Name of the other machine that wrote the records. `None` if this machine did, or if it is unknown.
+    pub elsewhere: Option<String>,
 }
 
 /// Everything that is on record for one generation.

@@ -11,6 +11,7 @@
 //! | free | no | none | – | interrupted, or backoff if a restart is due |
 //! | free | yes | none | executed | unsupervised while its process lives, else lost |
 //! | free | yes | none | pending | lost: it was never executed |
+//! | any, of another machine | no | none, or a restart is due | – | elsewhere |
 //! | no directory | | | | started by the original `swarm`: its process or window decides |
 
 use std::sync::Arc;
@@ -95,16 +96,17 @@ fn ours(row: Arc<Row>, evidence: Evidence<'_>) -> WorkerView {
     let lease = evidence.lease.content.as_ref();
     let living = state.is_running();
     let restart = evidence.launch.map_or(RestartPolicy::Never, |launch| launch.restart);
-    let watch = lease.filter(|_| living).map(|lease| match state {
+    let here = living && state != FineState::Elsewhere;
+    let watch = lease.filter(|_| here).map(|lease| match state {
         FineState::Unsupervised => lease.worker.clone(),
         _ => lease.shim.clone(),
     });
     WorkerView {
         row: refreshed(row, state),
         state,
-        pid: lease.filter(|_| living).map(|lease| lease.worker.pid),
+        pid: lease.filter(|_| here).map(|lease| lease.worker.pid),
         watch,
-        pane: lease.and_then(|lease| lease.pane.clone()),
+        pane: lease.filter(|_| state != FineState::Elsewhere).and_then(|lease| lease.pane.clone()),
         exit: evidence.exit.cloned(),
         restart,
         restarts: evidence.wanted.restarts,
@@ -112,6 +114,7 @@ fn ours(row: Arc<Row>, evidence: Evidence<'_>) -> WorkerView {
         waiting: None,
         stuck: None,
         limits: lease.and_then(|lease| lease.limits.clone()),
+        elsewhere: evidence.lease.elsewhere.clone().filter(|_| state == FineState::Elsewhere),
         dir: Some(swarm_model::worker_dir_name(evidence.name, evidence.generation)),
     }
 }
@@ -131,6 +134,7 @@ fn theirs(row: Arc<Row>, foreign: Option<ProcessId>) -> WorkerView {
         waiting: None,
         stuck: None,
         limits: None,
+        elsewhere: None,
         dir: None,
     }
 }
@@ -149,6 +153,17 @@ pub fn is_older(row: &Row, generation: u64) -> bool {
 /// Returns the state that follows from the records of a generation.
 pub fn fine_state<'a>(evidence: impl Into<Evidence<'a>>) -> FineState {
     let evidence = evidence.into();
+    let state = state_here(evidence);
+    match state {
+        // A recorded end is true everywhere. Anything else depends on processes that only their machine sees.
+        FineState::Exited | FineState::OutOfMemory | FineState::Stopped | FineState::Failed => state,
+        _ if evidence.lease.elsewhere.is_some() => FineState::Elsewhere,
+        _ => state,
+    }
+}
+
+/// Returns the state if this machine wrote the records.
+fn state_here(evidence: Evidence<'_>) -> FineState {
     let (executed, lease) = (evidence.is_executed(), evidence.lease);
     match (lease.held, evidence.exit) {
         (true, Some(_)) => FineState::Stopping,
@@ -216,6 +231,9 @@ fn restart_due(evidence: Evidence<'_>) -> bool {
 }
 
 fn refreshed(row: Arc<Row>, state: FineState) -> Arc<Row> {
+    if state == FineState::Elsewhere {
+        return row;
+    }
     let status = if state.is_running() { WireStatus::Running } else { WireStatus::Stopped };
     if row.status == status {
         return row;

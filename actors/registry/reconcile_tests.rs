@@ -68,6 +68,7 @@ impl Records {
             logs: Vec::new(),
             resume: None,
             hooked: None,
+            machine: None,
         };
         let content = Lease {
             token: "t".to_owned(),
@@ -77,6 +78,7 @@ impl Records {
             pane: None,
             restart: RestartPolicy::Never,
             limits: None,
+            machine: None,
         };
         let exit = exit.map(|(ended, reason)| ExitRecord {
             token: "t".to_owned(),
@@ -96,6 +98,7 @@ impl Records {
             this_boot: boot == Boot::This,
             worker_alive: lock != Lock::Free,
             suspended: lock == Lock::HeldSuspended,
+            elsewhere: None,
         };
         Self { spec, asked, lease, exit, wanted: Wanted::default() }
     }
@@ -117,6 +120,35 @@ impl Records {
 
     fn row(&self) -> Row {
         row_of(&self.spec, WORKER_PID, "h")
+    }
+}
+
+#[test]
+fn records_of_another_machine_prove_only_a_recorded_end() {
+    use FineState as S;
+    let far = |lock, boot, exit, asked| {
+        let mut records = Records::new(lock, boot, exit, asked);
+        records.lease.elsewhere = Some("far".to_owned());
+        records
+    };
+    let executed = Asked::Executed(RestartPolicy::Always);
+    let failed = Some((Ended::Code(1), Reason::Exited));
+    let stopped = Some((Ended::Signal(15), Reason::Stopped));
+    for (records, state) in [
+        (far(Lock::Held, Boot::Earlier, None, executed), S::Elsewhere),
+        (far(Lock::Free, Boot::Earlier, None, executed), S::Elsewhere),
+        (far(Lock::Free, Boot::Unknown, None, Asked::Pending(RestartPolicy::Never)), S::Elsewhere),
+        // Its own supervisor restarts it.
+        (far(Lock::Free, Boot::Earlier, failed, executed), S::Elsewhere),
+        (far(Lock::Free, Boot::Earlier, failed, Asked::Executed(RestartPolicy::Never)), S::Exited),
+        (far(Lock::Free, Boot::Earlier, stopped, executed), S::Stopped),
+    ] {
+        assert_eq!(records.state(), state, "{:?}", records.exit);
+        let row = Row { status: WireStatus::Stopped, ..records.row() };
+        let view = judge(Arc::new(row), Some(records.evidence()), None);
+        assert_eq!((view.state, view.pid, &view.watch), (state, None, &None));
+        assert_eq!(view.elsewhere.is_some(), state == S::Elsewhere);
+        assert_eq!(view.row.status, WireStatus::Stopped, "the row stays as its machine wrote it");
     }
 }
 

@@ -152,11 +152,11 @@ pub enum Adoption {
     Remove { name: String, generation: u64, with_logs: bool },
 }
 
-/// Returns the actions for everything on disk. `host` is written to rows that are inserted again.
+/// Returns the actions for everything on disk that this machine wrote. `host` is written to rows that are inserted again.
 pub fn adoptions(rows: &[Arc<Row>], dirs: &[DirFacts], host: &str) -> Vec<Adoption> {
     let mut plan = Vec::new();
     let mut named = BTreeSet::new();
-    for facts in dirs {
+    for facts in dirs.iter().filter(|facts| facts.lease.elsewhere.is_none()) {
         let row = rows.iter().find(|row| row.name == facts.name);
         if let Some(row) = row
             && reconcile::belongs(row, facts)
@@ -242,6 +242,7 @@ mod tests {
             logs: Vec::new(),
             resume: None,
             hooked: None,
+            machine: None,
         };
         let process = ProcessId { pid: 77, start_ticks: 1, boot: "b".to_owned() };
         let content = Some(Lease {
@@ -252,13 +253,14 @@ mod tests {
             pane: None,
             restart: Default::default(),
             limits: None,
+            machine: None,
         });
         let spec = Box::new(spec);
         DirFacts {
             name: name.to_owned(),
             generation,
             spec: if executed { SpecFacts::Executed(spec) } else { SpecFacts::Pending(spec) },
-            lease: LeaseFacts { held, content, this_boot: true, worker_alive: held, suspended: false },
+            lease: LeaseFacts { held, content, this_boot: true, worker_alive: held, ..LeaseFacts::default() },
             exit: None,
             wanted: Wanted::default(),
         }
@@ -289,5 +291,15 @@ mod tests {
                 Adoption::Worker("lost".to_owned()),
             ]
         );
+    }
+
+    #[test]
+    fn nothing_of_another_machine_is_adopted_or_removed() {
+        let mut dirs = [facts("kept", 2, true, true), facts("aborted", 1, false, false), facts("lost", 1, true, true)];
+        let rows = [row(&dirs[0])];
+        for facts in &mut dirs {
+            facts.lease.elsewhere = Some("far".to_owned());
+        }
+        assert_eq!(adoptions(&rows, &dirs, "h"), Vec::new());
     }
 }

@@ -6,6 +6,7 @@ use std::time::Duration;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
+use swarm_model::Machine;
 use swarm_ports::{Alarm, BoxFuture, Clock};
 
 /// Initial wall clock time, in milliseconds since the Unix epoch.
@@ -86,6 +87,10 @@ impl Clock for FakeClock {
 
     fn token(&self) -> String {
         format!("{:032x}", self.tokens.fetch_add(1, Ordering::SeqCst) + 1)
+    }
+
+    fn machine(&self) -> Machine {
+        Machine { id: "m".to_owned(), boot: "b".to_owned(), host: self.host() }
     }
 
     fn host(&self) -> String {

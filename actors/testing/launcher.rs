@@ -65,6 +65,7 @@ impl FakeLauncher {
             }),
             restart: spec.contract.restart,
             limits: held(spec.contract.limits),
+            machine: None,
         };
         self.shim.records.set_lease(&key, &lease);
         let window = place.map(|place| format!("{}:{}", place.session, spec.name));

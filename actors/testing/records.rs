@@ -88,6 +88,7 @@ impl FakeRecords {
                 this_boot: lease.as_ref().is_some_and(|lease| lease.worker.boot == self.kernel.boot()),
                 worker_alive: lease.as_ref().is_some_and(|lease| self.kernel.is_alive(&lease.worker)),
                 suspended: false,
+                elsewhere: None,
                 content: lease,
             },
             exit: dir.exit,

@@ -13,8 +13,10 @@ use super::machine::{Effect, End, Event, Machine, Phase};
 use super::message::{Report, WorkerMessage};
 use super::record::WorkerRecord;
 use super::{Reporter, error};
-use crate::registry::RegistryHandle;
-use swarm_model::{Caller, Contract, EventKind, Lease, Refusal, RefusalKind, Rungs, Spec, Wanted, WantedState};
+use crate::registry::{RegistryHandle, reconcile};
+use swarm_model::{
+    Caller, Contract, EventKind, FineState, Lease, Refusal, RefusalKind, Rungs, Spec, Wanted, WantedState,
+};
 use swarm_ports::{DirFacts, Ports, StopOrder};
 
 /// Maximum duration of a stop: the shim's five seconds of grace, its five seconds of repeated kills,
@@ -205,6 +207,9 @@ impl State {
                 if self.restore_row(life.generation).await? =>
             {
                 read().await
+            }
+            (WorkerRecord::Ours { row, facts }, _) if reconcile::fine_state(facts.as_ref()) == FineState::Elsewhere => {
+                Err(error::elsewhere(&row.name, facts.lease.elsewhere.as_deref().unwrap_or_default()))
             }
             (subject, _) => Ok(subject),
         }

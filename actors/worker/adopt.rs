@@ -20,7 +20,7 @@ impl State {
     /// Adopts the generation that is on disk, unless this actor already knows it.
     pub(super) async fn sync(&mut self, facts: &DirFacts) {
         let (Some(spec), Some(lease)) = (facts.spec.spec(), facts.lease.content.clone()) else { return };
-        if self.machine.knows(facts.generation) {
+        if self.machine.knows(facts.generation) || facts.lease.elsewhere.is_some() {
             return;
         }
         self.abort_tasks();
@@ -45,6 +45,8 @@ impl State {
             Err(refusal) if refusal.kind == RefusalKind::Tool => {
                 tracing::error!(worker = self.name(), cause = %refusal.cause, "cannot adopt a worker");
             }
+            // Running on another machine, which supervises it.
+            Err(refusal) if refusal.kind == RefusalKind::Running => {}
             Err(refusal) => self.adopt_later(&refusal),
         }
     }

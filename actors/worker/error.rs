@@ -8,6 +8,13 @@ pub fn of_store(error: &StoreError) -> Refusal {
     Refusal { remedy: error.remedy(), ..Refusal::new(RefusalKind::Registry, error.to_string()) }
 }
 
+/// Refusal for a worker of another machine that shares the state directory.
+pub fn elsewhere(name: &str, host: &str) -> Refusal {
+    Refusal::new(RefusalKind::Running, format!("worker '{name}' is on machine '{host}'"))
+        .of(name)
+        .remedy(format!("run this on '{host}', or run 'swarm recover --gone {host}' if that machine is gone for good"))
+}
+
 pub fn of_registry(error: &RegistryError) -> Refusal {
     match error {
         RegistryError::Store(error) => of_store(error),

@@ -137,6 +137,7 @@ fn lost(facts: &Facts) -> Result<Lost, String> {
         FineState::Stopped if facts.swept => Ok(Lost::Machine),
         FineState::Stopped => Err("stopped on request".to_owned()),
         FineState::Failed => Err("restarted too often: run 'swarm respawn' to start it from scratch".to_owned()),
+        FineState::Elsewhere => Err("on another machine, which supervises it".to_owned()),
         FineState::Backoff => Err("its restart policy starts it again".to_owned()),
         FineState::Starting
         | FineState::Running

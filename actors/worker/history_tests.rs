@@ -278,6 +278,7 @@ impl World {
             logs: Vec::new(),
             resume: None,
             hooked: None,
+            machine: None,
         };
         let lease = Lease {
             token: "t".to_owned(),
@@ -287,6 +288,7 @@ impl World {
             pane: None,
             restart: self.policy,
             limits: None,
+            machine: None,
         };
         DirFacts {
             name: "a".to_owned(),
@@ -298,6 +300,7 @@ impl World {
                 this_boot: self.this_boot,
                 worker_alive: self.alive,
                 suspended: false,
+                elsewhere: None,
             },
             exit: self.exit.map(|(ended, reason)| ExitRecord {
                 token: "t".to_owned(),

@@ -313,6 +313,7 @@ fn spec(ports: &Ports, start: &Start, plan: Option<WorktreePlan>, generation: u6
         logs: logs.iter().map(|kind| format!("{}.{kind}.log", start.name)).collect(),
         resume: None,
         hooked: None,
+        machine: Some(ports.clock.machine()),
     }
 }
 

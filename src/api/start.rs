@@ -18,14 +18,14 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::inotify::{AddWatchFlags, InitFlags, Inotify};
 use rustix::process::{Signal, pidfd_send_signal};
 use swarm_actors::registry::store;
-use swarm_model::{ProcessId, Refusal, RefusalKind};
+use swarm_model::{Machine, ProcessId, Refusal, RefusalKind};
 
 use super::client::{After, connect, hello, internal, nobody, post_replace, stop};
 use super::enclosing::Enclosing;
 use crate::processes::{shim, supervisor};
 use swarm_sys::files::lock;
 use swarm_sys::paths::Paths;
-use swarm_sys::{processes, procfs};
+use swarm_sys::{machine, processes, procfs};
 
 /// Maximum time for a supervisor to start and to adopt all workers.
 const START_MAX: Duration = Duration::from_secs(20);
@@ -64,6 +64,9 @@ pub fn start(paths: &Paths) -> Result<UnixStream, Refusal> {
             if let Err(error) = store::load(&paths.state()) {
                 return Err(swarm_actors::worker::of_store(&error));
             }
+            if let Ok(Some(other)) = machine::other_holder(paths) {
+                return Err(held_by(&other, paths));
+            }
             let cause = said.strip_prefix("error ").unwrap_or("no reason given").to_owned();
             let remedy = format!("see {}", paths.supervisor_log().display());
             return Err(
@@ -71,6 +74,16 @@ pub fn start(paths: &Paths) -> Result<UnixStream, Refusal> {
             );
         }
     }
+}
+
+/// Refusal while the supervisor of another machine serves a shared state directory.
+pub fn held_by(other: &Machine, paths: &Paths) -> Refusal {
+    let Machine { host, .. } = other;
+    let cause = format!("the supervisor of machine '{host}' serves {}", paths.root().display());
+    Refusal::new(RefusalKind::Internal, cause).remedy(format!(
+        "run this on '{host}', set SWARM_DIR to a directory of this machine, or run 'swarm recover --gone {host}' if \
+         that machine is gone for good"
+    ))
 }
 
 fn start_here(paths: &Paths) -> io::Result<String> {

@@ -41,6 +41,7 @@ fn scope(args: &CleanArgs, registry: &Registry) -> Result<Option<Scope>, Failure
     }
     for name in &names {
         let view = registry.find(name).ok_or_else(|| unknown_worker(name, registry))?;
+        super::refuse_elsewhere(view)?;
         if view.state.is_running() {
             let cause = format!("cannot clean running worker '{name}'");
             let refusal = Refusal::new(RefusalKind::Running, cause);

@@ -33,6 +33,9 @@ fn scope(args: &KillArgs, registry: &Registry) -> Result<Option<Scope>, Failure>
         return Ok(Some(Scope::Names(args.tagged.names(registry)?)));
     }
     let names = super::each_once(&args.names);
+    for worker in names.iter().filter_map(|name| registry.find(name)) {
+        super::refuse_elsewhere(worker)?;
+    }
     match names.iter().find(|name| registry.find(name).is_none()) {
         None if names.is_empty() => Err(Failure::new(RefusalKind::Invalid, "must specify worker name or --all")),
         None => Ok(Some(Scope::Names(names))),

@@ -60,6 +60,10 @@ impl WatchedWorker {
         };
         let Some(watch) = &view.watch else {
             self.process = None;
+            // The kernel reports no changes that another machine makes.
+            if view.state == FineState::Elsewhere {
+                return Ok(WatchState::Blind);
+            }
             return Ok(if view.dir.is_some() { WatchState::Unwatched } else { WatchState::Blind });
         };
         if self.gone.as_ref() == Some(watch) {
@@ -95,7 +99,8 @@ pub fn has_ended(view: &WorkerView) -> bool {
         | FineState::Suspended
         | FineState::Unsupervised
         | FineState::Stopping
-        | FineState::Backoff => false,
+        | FineState::Backoff
+        | FineState::Elsewhere => false,
         FineState::Exited
         | FineState::OutOfMemory
         | FineState::Stopped

@@ -105,6 +105,7 @@ fn rank(state: FineState) -> u8 {
         FineState::Stopping => 2,
         FineState::Suspended => 3,
         FineState::Unsupervised => 4,
+        FineState::Elsewhere => 5,
         FineState::Backoff => 5,
         FineState::Exited => 6,
         FineState::Stopped => 7,

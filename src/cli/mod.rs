@@ -65,7 +65,7 @@ mod watch;
 
 use std::ffi::OsString;
 
-use swarm_model::RefusalKind;
+use swarm_model::{Refusal, RefusalKind, WorkerView};
 
 use args::Command;
 pub use complete::main as complete;
@@ -152,6 +152,17 @@ fn read_for(paths: &Paths, name: Option<&str>, screen: &mut Screen) -> Result<Re
 /// Returns the name if there is exactly one.
 fn only(names: &[String]) -> Option<&str> {
     if let [name] = names { Some(name) } else { None }
+}
+
+/// Refuses to touch a worker that another machine supervises.
+///
+/// # Errors
+/// Fails if the worker is on another machine.
+fn refuse_elsewhere(worker: &WorkerView) -> Result<(), Refusal> {
+    match &worker.elsewhere {
+        Some(host) => Err(swarm_actors::worker::elsewhere(&worker.row.name, host)),
+        None => Ok(()),
+    }
 }
 
 /// Returns the names in their order, without duplicates.

@@ -196,8 +196,11 @@ fn row<const N: usize>(cells: [&str; N]) -> Vec<String> {
 }
 
 /// Returns the state of a worker; for a waiting or stuck agent with its cause.
-fn long_state(view: &WorkerView) -> String {
+pub fn long_state(view: &WorkerView) -> String {
     let word = state_word(view.state);
+    if let Some(host) = &view.elsewhere {
+        return format!("elsewhere: {}", escape(host));
+    }
     match (&view.waiting, &view.stuck) {
         (Some(cause), _) => format!("waiting: {}", escape(cause)),
         (None, Some(cause)) => format!("stuck: {}", escape(cause)),
@@ -224,12 +227,13 @@ pub fn state_word(state: FineState) -> &'static str {
         FineState::Failed => "failed",
         FineState::Lost => "lost",
         FineState::Interrupted => "interrupted",
+        FineState::Elsewhere => "elsewhere",
     }
 }
 
 fn state_colour(word: &str) -> Option<&'static str> {
     match word {
-        _ if word.starts_with("waiting: ") => Some("\x1b[33m"),
+        _ if word.starts_with("waiting: ") || word.starts_with("elsewhere") => Some("\x1b[33m"),
         _ if word.starts_with("stuck: ") => Some("\x1b[31m"),
         "running" => Some("\x1b[32m"),
         "starting" | "stopping" | "suspended" | "unsupervised" | "backoff" => Some("\x1b[33m"),

@@ -48,7 +48,10 @@ pub fn run(args: &RespawnArgs, paths: &Paths, screen: &mut Screen) -> Result<u8,
 fn names(args: &RespawnArgs, registry: &Registry) -> Result<Vec<String>, Failure> {
     match &args.name {
         Some(name) if registry.find(name).is_none() => Err(unknown_worker(name, registry)),
-        Some(name) => Ok(vec![name.clone()]),
+        Some(name) => {
+            registry.find(name).map_or(Ok(()), super::refuse_elsewhere)?;
+            Ok(vec![name.clone()])
+        }
         None => args.tagged.names(registry),
     }
 }

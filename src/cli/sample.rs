@@ -47,6 +47,7 @@ pub fn process(name: &str) -> WorkerView {
         waiting: None,
         stuck: None,
         limits: None,
+        elsewhere: None,
         dir: Some(format!("{name}.1")),
     }
 }

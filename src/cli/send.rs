@@ -169,6 +169,8 @@ pub fn live_worker<'a>(registry: &'a Registry, name: &str) -> Result<&'a WorkerV
     if !lives_in_tmux(worker) {
         return Err(Refusal::new(RefusalKind::Invalid, format!("worker '{name}' is not a tmux worker")).of(name));
     }
+    // A session of the same name on this machine is another one.
+    super::refuse_elsewhere(worker)?;
     if !worker.state.is_running() {
         return Err(Refusal::new(RefusalKind::Invalid, format!("worker '{name}' is not running")).of(name));
     }
@@ -177,7 +179,8 @@ pub fn live_worker<'a>(registry: &'a Registry, name: &str) -> Result<&'a WorkerV
 
 /// Returns every running tmux worker.
 pub fn live_workers(registry: &Registry) -> impl Iterator<Item = &WorkerView> {
-    registry.workers.iter().filter(|worker| lives_in_tmux(worker) && worker.state.is_running())
+    let here = |worker: &&WorkerView| worker.state.is_running() && worker.elsewhere.is_none();
+    registry.workers.iter().filter(|worker| lives_in_tmux(worker)).filter(here)
 }
 
 fn lives_in_tmux(worker: &WorkerView) -> bool {
@@ -233,6 +236,7 @@ pub mod tests {
             waiting: None,
             stuck: None,
             limits: None,
+            elsewhere: None,
             dir: None,
         }
     }

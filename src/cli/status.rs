@@ -5,7 +5,7 @@ use swarm_model::WorkerView;
 use super::args::StatusArgs;
 use super::error::{Failure, unknown_worker};
 use super::json;
-use super::render::{Clock, escape, status_word, window};
+use super::render::{Clock, escape, long_state, status_word, window};
 use super::screen::Screen;
 use swarm_store::views::Registry;
 use swarm_sys::paths::Paths;
@@ -25,10 +25,12 @@ fn show(args: &StatusArgs, registry: &Registry, clock: &Clock, screen: &mut Scre
     Ok(u8::from(!view.state.is_running()))
 }
 
-/// Returns `NAME: running (pid 7, worktree /w, uptime 5m)`. Without window and pid, the first field is empty, as in the
+/// Returns `NAME: running (pid 7, worktree /w, uptime 5m)`. For a worker on another machine, the first field is
+/// `elsewhere: HOST`. Without window and pid, the first field is empty, as in the
 /// original.
 fn sentence(view: &WorkerView, clock: &Clock) -> String {
     let place = match (&view.row.tmux, view.row.pid) {
+        _ if view.elsewhere.is_some() => long_state(view),
         (Some(tmux), _) => format!("tmux window {}", window(tmux)),
         (None, Some(pid)) => format!("pid {pid}"),
         (None, None) => String::new(),

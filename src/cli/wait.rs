@@ -30,6 +30,15 @@ pub fn run(args: &WaitArgs, paths: &Paths, screen: &mut Screen) -> Result<u8, Fa
     let limit = args.timeout.filter(|limit| !limit.is_zero());
     let registry = super::read_for(paths, super::only(&args.names).filter(|_| !args.all), screen)?;
     let waiting = chosen(args, &registry)?;
+    for view in waiting.iter().filter_map(|life| registry.find(&life.name)) {
+        if let Some(host) = &view.elsewhere {
+            let name = escape(&view.row.name);
+            screen.aside(
+                "note: ",
+                &format!("worker '{name}' is on machine '{}': its end is seen with a delay", escape(host)),
+            );
+        }
+    }
     allow_many_descriptors();
     let mut wait = Wait::new(paths, limit.and_then(|limit| Instant::now().checked_add(limit)));
     wait.first_only = args.any;

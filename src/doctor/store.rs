@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use swarm_actors::registry::reconcile;
 use swarm_actors::registry::store::STATE_BYTES_MAX;
-use swarm_model::FineState;
+use swarm_model::{FineState, WorkerView};
 use swarm_ports::Records as _;
 
 use super::processes::listed;
@@ -28,10 +28,15 @@ const OTHER_FOLDERS: [&str; 2] = ["logs", "hooks"];
 /// Locks, which this program or the original made. They prove that a directory is a state directory.
 const LOCKS: [&str; 4] = ["supervisor.lock", "start.lock", "state.lock", "heartbeat.lock"];
 
+fn is_here(worker: &WorkerView) -> bool {
+    worker.state.is_running() && worker.elsewhere.is_none()
+}
+
 pub fn supervisor(patient: &Patient) -> Vec<Finding> {
-    let running = patient.registry.as_ref().map_or(0, |registry| {
-        registry.workers.iter().filter(|worker| worker.state.is_running() && worker.dir.is_some()).count()
-    });
+    let running = patient
+        .registry
+        .as_ref()
+        .map_or(0, |registry| registry.workers.iter().filter(|worker| is_here(worker) && worker.dir.is_some()).count());
     match client::hello(&patient.paths) {
         Ok(None) if running > 0 => {
             let what = format!("{running} worker(s) running without a supervisor: nothing is restarted or landed");
@@ -66,10 +71,15 @@ pub fn registry(patient: &Patient) -> Vec<Finding> {
         (!names.is_empty()).then(|| Finding::warning("registry", what).remedy(remedy))
     };
     let (rowless, unreadable_dirs) = records(patient, registry);
+    let elsewhere = told(
+        of(FineState::Elsewhere),
+        "are on another machine that shares the state directory",
+        "see 'swarm ls -l'; run 'swarm recover --gone HOST' if that machine is gone for good",
+    );
     let down =
         told(of(FineState::Interrupted), "were running when the machine went down", "run 'swarm recover --apply'");
     let lost = told(of(FineState::Lost), "ended with an unknown result", "run 'swarm explain NAME' for details");
-    warned.chain(unreadable).chain(unreadable_dirs).chain(rowless).chain(down).chain(lost).collect()
+    warned.chain(unreadable).chain(unreadable_dirs).chain(rowless).chain(elsewhere).chain(down).chain(lost).collect()
 }
 
 /// Finds running workers without a row, and directories that cannot be read.

@@ -12,9 +12,11 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use nix::sys::inotify::{AddWatchFlags, InitFlags, Inotify};
+use swarm_actors::registry::reconcile;
 use swarm_actors::supervisor::{Exit, SupervisorHandle};
-use swarm_model::{Event, EventKind, ProcessId};
-use swarm_ports::Events as _;
+use swarm_model::{Event, EventKind, FineState, Machine, ProcessId};
+use swarm_ports::{DirFacts, Events as _, Records as _, Scan};
+use swarm_store::records::DiskRecords;
 use tokio::sync::broadcast::{self, error::RecvError};
 
 use crate::api::server;
@@ -23,8 +25,8 @@ use crate::processes::{guard, memory};
 use crate::wiring::{self, Wired};
 use swarm_sys::files::lock;
 use swarm_sys::paths::Paths;
-use swarm_sys::procfs;
 use swarm_sys::readable::Readable;
+use swarm_sys::{machine, procfs};
 
 /// Environment variable with which a service unit keeps the supervisor running even if there is nothing to do.
 const STAY: &str = "SWARM_STAY";
@@ -84,8 +86,30 @@ fn run(paths: &Paths, guard: Option<i32>, inherited: &mut Inherited) -> io::Resu
         Ok((Exit::Idle, _)) => guard::mark_idle(&lock),
         _ => {}
     }
+    if matches!(exit, Ok((Exit::Asked | Exit::Idle, _))) && !is_anything_left(paths, |_| true) {
+        machine::release(paths);
+    }
     runtime.shutdown_timeout(SHUTDOWN_MAX);
     exit
+}
+
+fn held_by(other: &Machine, paths: &Paths) -> io::Error {
+    io::Error::other(format!("the supervisor of machine '{}' serves {}", other.host, paths.root().display()))
+}
+
+/// Reports whether the last supervisor was stopped on request, and nothing on another machine is left to supervise.
+fn is_over_elsewhere(paths: &Paths) -> bool {
+    guard::is_stopped(paths.root()) && !is_anything_left(paths, |facts| facts.lease.elsewhere.is_some())
+}
+
+/// Reports whether a worker whose records satisfy `meant` may still run or be restarted.
+fn is_anything_left(paths: &Paths, meant: impl Fn(&DirFacts) -> bool) -> bool {
+    let may_run = |facts: &DirFacts| {
+        let state = reconcile::fine_state(facts);
+        state.is_running() || state == FineState::Backoff
+    };
+    let scan = DiskRecords::new(paths.clone()).scan_now().and_then(Scan::complete);
+    scan.map_or(true, |dirs| dirs.iter().any(|facts| meant(facts) && may_run(facts)))
 }
 
 /// Creates the pool's first thread. Tokio panics if that is impossible, so it is done here, where it can be reported.
@@ -216,6 +240,10 @@ impl Inherited {
 }
 
 fn take_lock(paths: &Paths) -> io::Result<File> {
+    // Before the lock, which a supervisor of another machine may hold for ever.
+    if let Some(other) = machine::other_holder(paths)?.filter(|_| !is_over_elsewhere(paths)) {
+        return Err(held_by(&other, paths));
+    }
     let path = paths.supervisor_lock();
     let mut lock = OpenOptions::new().read(true).write(true).create(true).truncate(false).mode(0o600).open(&path)?;
     if lock.try_lock().is_err() {
@@ -231,6 +259,10 @@ fn take_lock(paths: &Paths) -> io::Result<File> {
             // A later command starts another one if it needs it.
             return Err(io::Error::other(format!("{ANOTHER} was stopped while this one waited")));
         }
+    }
+    // Before the content is replaced, which tells whether the last supervisor was stopped.
+    if let Some(other) = machine::hold(paths, || is_over_elsewhere(paths))? {
+        return Err(held_by(&other, paths));
     }
     lock.set_len(0)?;
     writeln!(lock, "{}", std::process::id())?;

@@ -16,6 +16,7 @@ use swarm_ports::{BoxFuture, DirFacts, LeaseFacts, Mark, Records, Scan, SpecFact
 
 use crate::log_parts::unfinished;
 use swarm_sys::files::{blocking, list_if_present, make_dir, replace_durably, write_private};
+use swarm_sys::machine::Gone;
 use swarm_sys::paths::Paths;
 use swarm_sys::{cgroups, procfs};
 
@@ -64,8 +65,11 @@ impl DiskRecords {
         // therefore always has its record, unless the shim died.
         let (held, content) = probe(&dir)?.unwrap_or_default();
         let exit = record(&dir.join("exit.json"))?;
-        let lease = self.with_process(held, content, !held && exit.is_none())?;
+        let mut lease = self.with_process(held, content, !held && exit.is_none())?;
         let spec = spec(&dir)?;
+        let machine = lease.content.as_ref().and_then(|lease| lease.machine.as_ref());
+        let machine = machine.or_else(|| spec.spec().and_then(|spec| spec.machine.as_ref()));
+        lease.elsewhere = Gone::new(&self.paths).elsewhere(machine)?;
         let wanted = record(&dir.join("wanted.json"))?.unwrap_or_default();
         Ok(Some(DirFacts { name: name.to_owned(), generation, spec, lease, exit, wanted }))
     }
@@ -80,7 +84,7 @@ impl DiskRecords {
             None => None,
         };
         let suspended = stat.is_some_and(|stat| stat.is_suspended());
-        Ok(LeaseFacts { held, content, this_boot, worker_alive: stat.is_some(), suspended })
+        Ok(LeaseFacts { held, content, this_boot, worker_alive: stat.is_some(), suspended, elsewhere: None })
     }
 }
 
@@ -309,7 +313,11 @@ impl DiskRecords {
     /// rolled back.
     fn remove_if_over(&self, name: &str, generation: u64) -> io::Result<()> {
         match self.read(name, generation)? {
-            Some(facts) if !facts.lease.held && !matches!(facts.spec, SpecFacts::Pending(_)) => {
+            Some(facts)
+                if facts.lease.elsewhere.is_none()
+                    && !facts.lease.held
+                    && !matches!(facts.spec, SpecFacts::Pending(_)) =>
+            {
                 remove_dir(&self.paths.worker(name, generation))
             }
             Some(_) | None => Ok(()),

@@ -16,6 +16,7 @@ use swarm_model::{ExitRecord, Lease, RestartPolicy, Row, Wanted, worker_dir_name
 use swarm_ports::LeaseFacts;
 
 use super::records::{is_held, parse, wait_let_go_within};
+use swarm_sys::machine::Gone;
 use swarm_sys::paths::Paths;
 use swarm_sys::procfs;
 
@@ -57,6 +58,7 @@ pub struct Records {
     workers: OwnedFd,
     dir: PathBuf,
     boot: String,
+    gone: Gone,
     /// End of the wait for workers whose windows were closed; set by the first of them.
     closing_until: Cell<Option<Instant>>,
 }
@@ -74,7 +76,8 @@ impl Records {
         match retry_on_intr(|| open(paths.workers(), flags, Mode::empty())) {
             Ok(workers) => {
                 let (dir, boot) = (paths.workers(), procfs::boot_id());
-                Ok(Some(Self { workers, dir, boot, closing_until: Cell::new(None) }))
+                let gone = Gone::new(paths);
+                Ok(Some(Self { workers, dir, boot, gone, closing_until: Cell::new(None) }))
             }
             Err(Errno::NOENT) => Ok(None),
             Err(error) => Err(error.into()),
@@ -111,6 +114,7 @@ impl Records {
         let examined = if looked { procfs::alive(&lease.worker, &self.boot) } else { Ok(None) };
         let unknown = examined.is_err() || (held && !looked);
         let stat = examined.ok().flatten();
+        let elsewhere = self.gone.elsewhere(lease.machine.as_ref())?;
         // A running worker was executed, except during its start.
         let pending = looked && exit.is_none() && self.has(&dir, "spec.pending")?;
         // `wanted.json` matters only for workers with a restart policy and for ended ones.
@@ -130,6 +134,7 @@ impl Records {
                 this_boot: lease.worker.boot == self.boot,
                 worker_alive: stat.is_some() || unknown,
                 suspended: stat.is_some_and(|stat| stat.is_suspended()),
+                elsewhere,
                 content: Some(lease),
             },
         }))

@@ -51,6 +51,9 @@ fn target(paths: &Paths, worker: &str) -> Result<Target, TerminalError> {
     if view.state == FineState::Backoff {
         return Err(TerminalError::Tool(format!("worker '{worker}' is about to be restarted")));
     }
+    if let Some(host) = &view.elsewhere {
+        return Err(TerminalError::Tool(format!("worker '{worker}' is on machine '{host}'")));
+    }
     if !view.state.is_running() {
         return Err(gone("is not running"));
     }

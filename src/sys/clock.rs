@@ -2,6 +2,7 @@
 
 use jiff::Timestamp;
 use nix::time::{ClockId, clock_gettime};
+use swarm_model::Machine;
 use swarm_ports::{Alarm, BoxFuture, Clock};
 
 /// Clock port on the system's clocks.
@@ -86,6 +87,10 @@ impl Clock for SystemClock {
 
     fn token(&self) -> String {
         random_token()
+    }
+
+    fn machine(&self) -> Machine {
+        crate::machine::this().clone()
     }
 
     fn host(&self) -> String {

@@ -10,6 +10,7 @@ pub mod duration;
 pub mod files;
 pub mod logind;
 pub mod lookup;
+pub mod machine;
 pub mod paths;
 pub mod processes;
 pub mod procfs;

@@ -132,6 +132,14 @@ impl Paths {
     pub fn supervisor_lock(&self) -> PathBuf {
         self.root.join("supervisor.lock")
     }
+    /// Returns the path of the file that names the machine whose supervisor serves this directory.
+    pub fn supervisor_machine(&self) -> PathBuf {
+        self.root.join("supervisor.machine")
+    }
+    /// Returns the path of the file that lists the boots of machines that a person declared gone.
+    pub fn supervisor_gone(&self) -> PathBuf {
+        self.root.join("supervisor.gone")
+    }
     pub fn supervisor_log(&self) -> PathBuf {
         self.root.join("supervisor.log")
     }

@@ -10,6 +10,7 @@ mod crash;
 mod damage;
 mod docs;
 mod doctor;
+mod elsewhere;
 mod escaped;
 mod explain;
 mod fleets;

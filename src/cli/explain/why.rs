@@ -27,6 +27,10 @@ pub fn because(view: &WorkerView, evidence: &Evidence, clock: &Clock) -> String 
             None => format!("given up; the last start {}", ended(view)),
         },
         FineState::Lost => "it ended without an exit record: its shim was killed first".to_owned(),
+        FineState::Elsewhere => format!(
+            "it was started on machine '{}', which shares this state directory; whether it runs is only known there",
+            view.elsewhere.as_deref().unwrap_or("unknown")
+        ),
         FineState::Interrupted => "the machine went down while the worker was running".to_owned(),
     }
 }
@@ -104,6 +108,10 @@ pub fn next(view: &WorkerView, evidence: &Evidence) -> Vec<String> {
             next.push((format!("kill -CONT {pid}"), "resume it"));
         }
         FineState::Unsupervised => next.push((swarm("respawn"), "start it again under supervision")),
+        FineState::Elsewhere => {
+            let host = view.elsewhere.as_deref().unwrap_or("HOST");
+            next.push((format!("swarm recover --gone {host}"), "if that machine is gone for good: declare that"));
+        }
         FineState::Interrupted => {
             next.push(("swarm recover".to_owned(), "list all interrupted workers"));
             next.push(("swarm recover --apply".to_owned(), "start all of them again"));
@@ -117,7 +125,7 @@ pub fn next(view: &WorkerView, evidence: &Evidence) -> Vec<String> {
             next.push((swarm("clean"), "remove it, for example to spawn it with other limits"));
         }
     }
-    if !evidence.has_supervisor && view.state.is_running() {
+    if !evidence.has_supervisor && view.state.is_running() && view.elsewhere.is_none() {
         next.push(("swarm doctor --repair".to_owned(), "start a supervisor; none is running"));
     }
     let width = next.iter().map(|(command, _)| command.chars().count()).max().unwrap_or(0);

@@ -14,6 +14,9 @@ pub struct RecoverArgs {
     pub names: Vec<String>,
     #[command(flatten)]
     pub tagged: Tagged,
+    /// Declare that HOST, a machine that shares the state directory, is gone for good; its workers count as interrupted
+    #[arg(long, value_name = "HOST")]
+    pub gone: Option<String>,
     /// Restart the workers instead of listing them
     #[arg(long)]
     pub apply: bool,

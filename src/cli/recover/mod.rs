@@ -4,6 +4,7 @@
 //! watches each group before the next one follows. If agents come back without being logged in, it stops early.
 
 pub mod args;
+mod gone;
 
 use std::path::Path;
 use std::time::Instant;
@@ -61,6 +62,9 @@ enum Became {
 }
 
 pub fn run(args: &RecoverArgs, paths: &Paths, screen: &mut Screen) -> Result<u8, Failure> {
+    if let Some(host) = &args.gone {
+        gone::declare(host, paths)?;
+    }
     let registry = super::read_for(paths, super::only(&args.names), screen)?;
     let cases = cases(args, &registry, paths)?;
     if !args.apply {

@@ -150,6 +150,7 @@ fn lease_of(terms: &Terms, child: &Child, boot: &str) -> io::Result<Lease> {
         pane: if terms.in_tmux() { pane() } else { None },
         restart: terms.restart(),
         limits: None,
+        machine: Some(swarm_sys::machine::this().clone()),
     })
 }
 

@@ -47,6 +47,7 @@ fn lease(held: Held, token: &str) -> Lease {
         pane: None,
         restart: swarm_model::RestartPolicy::Never,
         limits: Some(held),
+        machine: None,
     }
 }
 

@@ -1,0 +1,231 @@
+//! Identity of this machine, and which machine's supervisor serves a state directory that several machines share.
+//!
+//! Locks may mean nothing on a network file system. The fence is therefore a file that `link(2)` creates and `rename(2)`
+//! takes away, which are atomic there too. It names a boot, so that a reboot proves that the earlier holder is gone.
+
+use std::cell::OnceCell;
+use std::fs;
+use std::io;
+use std::path::PathBuf;
+use std::sync::OnceLock;
+
+use swarm_model::Machine;
+
+use crate::files::replace_durably;
+use crate::paths::{Paths, digest};
+use crate::{clock, procfs};
+
+/// Files with the id of the installation (machine-id(5)). A container usually has none.
+const IDS: [&str; 2] = ["/etc/machine-id", "/var/lib/dbus/machine-id"];
+/// Length of the hashed id in bytes.
+const ID_BYTES: usize = 16;
+/// Maximum number of times that the fence may change while it is taken.
+const TRIES_MAX: usize = 10;
+
+/// Returns the identity of this machine. The id is hashed, since machine-id(5) must not be published.
+pub fn this() -> &'static Machine {
+    static THIS: OnceLock<Machine> = OnceLock::new();
+    THIS.get_or_init(|| {
+        let id = IDS.iter().find_map(|path| id_in(&fs::read_to_string(path).ok()?));
+        Machine { id: id.unwrap_or_default(), boot: procfs::boot_id(), host: clock::host() }
+    })
+}
+
+/// Returns the hashed id. `None` for an image that has not been started yet (empty, or `uninitialized`).
+fn id_in(text: &str) -> Option<String> {
+    let id = text.trim();
+    let valid = id.len() == 32 && id.bytes().all(|byte| byte.is_ascii_hexdigit());
+    valid.then(|| digest(format!("swarm {}", id.to_ascii_lowercase()).as_bytes(), ID_BYTES))
+}
+
+/// Boots of machines that a person declared gone. Read when a record of another machine is found for the first time.
+#[derive(Debug)]
+pub struct Gone {
+    path: PathBuf,
+    boots: OnceCell<Vec<String>>,
+}
+
+impl Gone {
+    pub fn new(paths: &Paths) -> Self {
+        Self { path: paths.supervisor_gone(), boots: OnceCell::new() }
+    }
+
+    /// Returns the name of the other machine on which a record was written. `None` if this machine wrote it, if that
+    /// boot was declared gone, or if the machine is unknown.
+    ///
+    /// # Errors
+    /// Fails if the list of boots that are gone cannot be read.
+    pub fn elsewhere(&self, machine: Option<&Machine>) -> io::Result<Option<String>> {
+        let Some(other) = machine.filter(|machine| machine.is_other(this())) else { return Ok(None) };
+        if self.boots.get().is_none() {
+            let _ = self.boots.set(boots(&self.path)?);
+        }
+        let gone = self.boots.get().is_some_and(|boots| boots.contains(&other.boot));
+        Ok((!gone).then(|| other.host.clone()))
+    }
+}
+
+fn boots(path: &std::path::Path) -> io::Result<Vec<String>> {
+    match fs::read_to_string(path) {
+        Ok(text) => Ok(text.lines().map(str::to_owned).collect()),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Vec::new()),
+        Err(error) => Err(error),
+    }
+}
+
+/// Declares these boots gone, durably: nothing that was started in them runs any more.
+///
+/// # Errors
+/// Fails if the list cannot be read or written.
+pub fn declare_gone(paths: &Paths, machines: &[Machine]) -> io::Result<()> {
+    let mut all = boots(&paths.supervisor_gone())?;
+    all.extend(machines.iter().map(|machine| machine.boot.clone()));
+    all.sort();
+    all.dedup();
+    let path = paths.supervisor_gone();
+    let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+    replace_durably(paths.root(), &name, format!("{}\n", all.join("\n")).as_bytes())
+}
+
+/// Returns the machine whose supervisor serves the directory, if that is another one.
+///
+/// # Errors
+/// Fails if the fence, or the list of boots that are gone, cannot be read.
+pub fn other_holder(paths: &Paths) -> io::Result<Option<Machine>> {
+    let holder = holder(paths)?;
+    Ok(if Gone::new(paths).elsewhere(holder.as_ref())?.is_some() { holder } else { None })
+}
+
+/// Returns the machine that the fence names. `None` without a fence, or if it is damaged.
+fn holder(paths: &Paths) -> io::Result<Option<Machine>> {
+    match fs::read(paths.supervisor_machine()) {
+        Ok(text) => Ok(serde_json::from_slice(&text).ok()),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+/// Makes this machine the one whose supervisor serves the directory. Returns the other machine that already does.
+/// `is_over` reports whether nothing of that machine is left to supervise. For the holder of the supervisor's lock.
+///
+/// # Errors
+/// Fails if the fence cannot be read or written.
+pub fn hold(paths: &Paths, is_over: impl Fn() -> bool) -> io::Result<Option<Machine>> {
+    let fence = paths.supervisor_machine();
+    let mine = paths.root().join(format!("supervisor.machine.tmp.{}", std::process::id()));
+    let aside = paths.root().join(format!("supervisor.machine.tmp.{}.old", std::process::id()));
+    replace_durably(paths.root(), &name_of(&mine), &serde_json::to_vec(this())?)?;
+    let mut held = Err(io::Error::other(format!("{} keeps changing", fence.display())));
+    for _ in 0..TRIES_MAX {
+        match fs::hard_link(&mine, &fence) {
+            Ok(()) => {
+                held = Ok(None);
+                break;
+            }
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+            // A file system without hard links.
+            Err(_) if !fence.exists() => {
+                held = fs::rename(&mine, &fence).map(|()| None);
+                break;
+            }
+            Err(_) => {}
+        }
+        if holder(paths)?.is_some_and(|holder| holder == *this()) {
+            held = Ok(None);
+            break;
+        }
+        if let Some(other) = other_holder(paths)?.filter(|_| !is_over()) {
+            held = Ok(Some(other));
+            break;
+        }
+        // Only one of several machines can move the old fence away.
+        match fs::rename(&fence, &aside) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+            _ => {}
+        }
+    }
+    for path in [mine, aside] {
+        let _ = fs::remove_file(path);
+    }
+    held
+}
+
+fn name_of(path: &std::path::Path) -> String {
+    path.file_name().unwrap_or_default().to_string_lossy().into_owned()
+}
+
+/// Releases the directory for supervisors of other machines, if this machine holds it.
+pub fn release(paths: &Paths) {
+    if holder(paths).is_ok_and(|holder| holder.is_some_and(|holder| holder.boot == this().boot)) {
+        let _ = fs::remove_file(paths.supervisor_machine());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn other() -> Machine {
+        Machine { id: "another".to_owned(), boot: "other-boot".to_owned(), host: "far".to_owned() }
+    }
+
+    /// Returns a state directory whose fence names `machine`.
+    fn held_by(machine: &Machine) -> (tempfile::TempDir, Paths) {
+        let dir = tempfile::tempdir().expect("a directory");
+        let paths = Paths::new(dir.path());
+        fs::write(paths.supervisor_machine(), serde_json::to_vec(machine).expect("JSON")).expect("written");
+        (dir, paths)
+    }
+
+    #[test]
+    fn only_a_valid_id_counts_and_it_is_hashed() {
+        let id = "3d1219c7c4c5404aaa1f6d2a48adfda4";
+        let hashed = id_in(&format!("{id}\n")).expect("valid");
+        assert_eq!(hashed.len(), 2 * ID_BYTES);
+        assert_ne!(hashed, id);
+        assert_eq!(id_in("uninitialized\n"), None);
+        assert_eq!(id_in(""), None);
+    }
+
+    #[test]
+    fn the_fence_admits_one_machine_until_it_is_released() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let paths = Paths::new(dir.path());
+        assert_eq!(hold(&paths, || false).expect("held"), None);
+        assert_eq!(hold(&paths, || false).expect("held"), None, "the next supervisor of the same boot");
+        assert_eq!(other_holder(&paths).expect("read"), None);
+        release(&paths);
+        assert_eq!(fs::read_dir(dir.path()).expect("listed").count(), 0, "nothing is left");
+    }
+
+    #[test]
+    fn a_fence_of_another_machine_holds_until_its_boot_is_declared_gone() {
+        if this().id.is_empty() {
+            // Without an id this machine can tell no other.
+            assert!(!other().is_other(this()));
+            return;
+        }
+        let (_dir, paths) = held_by(&other());
+        assert_eq!(hold(&paths, || false).expect("read"), Some(other()));
+        release(&paths);
+        assert_eq!(other_holder(&paths).expect("read"), Some(other()), "only the holder releases it");
+        declare_gone(&paths, &[other()]).expect("declared");
+        assert_eq!(other_holder(&paths).expect("read"), None);
+        assert_eq!(hold(&paths, || false).expect("held"), None);
+        assert_eq!(holder(&paths).expect("read").as_ref(), Some(this()));
+        let next_boot = Machine { boot: "next-boot".to_owned(), ..other() };
+        assert_eq!(Gone::new(&paths).elsewhere(Some(&next_boot)).expect("read").as_deref(), Some("far"));
+    }
+
+    #[test]
+    fn a_fence_of_a_machine_with_nothing_left_is_taken_over() {
+        let (_dir, paths) = held_by(&other());
+        assert_eq!(hold(&paths, || true).expect("held"), None);
+        let (_dir, paths) = held_by(&Machine { boot: "earlier".to_owned(), ..this().clone() });
+        assert_eq!(hold(&paths, || false).expect("held"), None, "this machine was rebooted");
+        let (_dir, paths) = held_by(this());
+        fs::write(paths.supervisor_machine(), "").expect("damaged");
+        assert_eq!(hold(&paths, || false).expect("held"), None);
+        assert_eq!(holder(&paths).expect("read").as_ref(), Some(this()));
+    }
+}
