@@ -10,7 +10,7 @@ use super::machine::{Adoption, End, Event as Happening};
 use super::message::WorkerMessage;
 use super::record::WorkerRecord;
 use crate::registry::{Mutation, RegistryError, reconcile};
-use swarm_model::{Event, EventKind, Refusal, RefusalKind, WantedState};
+use swarm_model::{Event, EventKind, FineState, Refusal, RefusalKind, Row, Wanted, WantedState, WireStatus};
 use swarm_ports::{DirFacts, SpecFacts};
 
 /// Pause before another try to read the records of a worker that must be adopted.
@@ -39,7 +39,10 @@ impl State {
     /// Adopts the worker of this name that an earlier supervisor left. Failures are logged.
     pub(super) async fn adopt(&mut self) {
         match self.subject().await {
-            Ok(WorkerRecord::Ours { facts, .. }) => self.adopt_ours(&facts).await,
+            Ok(WorkerRecord::Ours { row, facts }) => {
+                self.record_stop(&row, &facts).await;
+                self.adopt_ours(&facts).await;
+            }
             Ok(WorkerRecord::None | WorkerRecord::Foreign { .. }) => {}
             // The process of a worker of another program could not be queried. Every verb on it asks again.
             Err(refusal) if refusal.kind == RefusalKind::Tool => {
@@ -134,6 +137,23 @@ impl State {
     fn adopt_later(&self, refusal: &Refusal) {
         tracing::error!(worker = self.name(), cause = %refusal.cause, "cannot adopt a worker yet, trying again");
         self.myself.send_after(ADOPT_PAUSE, || WorkerMessage::Adopt);
+    }
+
+    /// Records the stop of a worker whose row still says that it runs: it was stopped while the disk was full, or
+    /// another program saved an old row. After the next boot, only this record tells it from a worker that the shutdown
+    /// ended. Failures are logged; the next adoption tries again.
+    async fn record_stop(&self, row: &Row, facts: &DirFacts) {
+        let is_stopped = facts.lease.this_boot && reconcile::fine_state(facts) == FineState::Stopped;
+        if !is_stopped || row.status != WireStatus::Running {
+            return;
+        }
+        let wanted = Wanted { state: WantedState::Stopped, next_start_ms: None, ..facts.wanted.clone() };
+        let written = self.ports().records.write_wanted(self.name(), facts.generation, &wanted).await;
+        let written = written.map_err(|error| error::of_io("record what is wanted", &error));
+        let set = self.set_stopped(row).await;
+        if let Err(refusal) = written.and(set) {
+            tracing::warn!(worker = self.name(), cause = %refusal.cause, "cannot record the stop of a worker");
+        }
     }
 
     async fn adopt_ours(&mut self, facts: &DirFacts) {

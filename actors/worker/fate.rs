@@ -134,7 +134,7 @@ fn lost(facts: &Facts) -> Result<Lost, String> {
         FineState::Interrupted => Ok(Lost::Machine),
         FineState::Lost => Ok(Lost::Killed),
         FineState::Exited | FineState::OutOfMemory => ended(facts),
-        FineState::Stopped if facts.swept => Ok(Lost::Machine),
+        FineState::Stopped if facts.swept && facts.wanted != WantedState::Stopped => Ok(Lost::Machine),
         FineState::Stopped => Err("stopped on request".to_owned()),
         FineState::Failed => Err("restarted too often: run 'swarm respawn' to start it from scratch".to_owned()),
         FineState::Elsewhere => Err("on another machine, which supervises it".to_owned()),
@@ -230,6 +230,8 @@ mod tests {
         let swept = |facts| decide(&Facts { swept: true, ..facts });
         assert_eq!(swept(facts(FineState::Stopped)), Fate::Recover(Lost::Machine));
         assert_eq!(swept(ended(Ended::Signal(15), Reason::Exited)), Fate::Recover(Lost::Machine));
+        let killed = Facts { wanted: WantedState::Stopped, ..facts(FineState::Stopped) };
+        assert_eq!(swept(killed), Fate::Leave("stopped on request".to_owned()));
         for left in [ended(Ended::Code(0), Reason::Exited), ended(Ended::Signal(9), Reason::Exited)] {
             assert!(matches!(swept(left), Fate::Leave(_)));
         }

@@ -217,6 +217,7 @@ impl Machine {
             Event::LifeEnded(end) => match self.phase {
                 Phase::Starting | Phase::Running | Phase::Unsupervised => {
                     let mut effects = self.report(end);
+                    // Only `wanted` can say that it was stopped, and the first write may have failed.
                     self.unrecorded = end.ended.is_none();
                     if self.unrecorded && self.wanted.state == WantedState::Stopped {
                         effects.push(Effect::WriteWanted(self.wanted.clone()));
@@ -325,14 +326,15 @@ impl Machine {
     }
 
     fn stop(&mut self) -> Vec<Effect> {
+        let has_ended = self.phase == Phase::Ended && !self.unrecorded && self.wanted.state == WantedState::Running;
         self.wanted.state = WantedState::Stopped;
         self.wanted.next_start_ms = None;
         let mut effects = Vec::new();
-        // Without a policy nothing would restart the worker, and the exit record that its shim
-        // writes keeps it from being recovered. Otherwise write even if the state is already
-        // `Stopped`: the previous write may have failed, and then only this process knows.
-        let has_shim = !self.unrecorded && self.phase != Phase::Unsupervised;
-        if self.policy != RestartPolicy::Never || std::mem::take(&mut self.wanted.renewed) || !has_shim {
+        // Also without a policy: the shutdown of the machine makes the shim write the same exit record as a request,
+        // and another program may save the row as running again. Write even if the state is already `Stopped`: the
+        // previous write may have failed, and then only this process knows. A worker that ended by itself stays
+        // `exited`.
+        if self.policy != RestartPolicy::Never || std::mem::take(&mut self.wanted.renewed) || !has_ended {
             effects.push(Effect::WriteWanted(self.wanted.clone()));
         }
         match self.phase {

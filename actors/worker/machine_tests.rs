@@ -44,9 +44,16 @@ fn a_stop_is_durable_before_the_first_signal() {
 }
 
 #[test]
-fn a_stop_without_a_policy_needs_no_record() {
+fn a_stop_without_a_policy_is_durable_too() {
     let mut machine = running(RestartPolicy::Never);
-    assert_eq!(machine.on(Event::StopAsked, 1), vec![Effect::StopTree]);
+    let effects = machine.on(Event::StopAsked, 1);
+    assert!(matches!(&effects[..], [Effect::WriteWanted(w), Effect::StopTree] if w.state == WantedState::Stopped));
+    machine.on(end(Some(Ended::Code(0)), Some(Reason::Stopped)), 2);
+    assert_eq!(machine.on(Event::StopAsked, 3).len(), 1, "the first write may have failed");
+
+    let mut machine = running(RestartPolicy::Never);
+    machine.on(end(Some(Ended::Code(0)), Some(Reason::Exited)), 1);
+    assert_eq!(machine.on(Event::StopAsked, 2), Vec::new(), "it ended by itself and stays `exited`");
 }
 
 #[test]
@@ -64,8 +71,6 @@ fn a_stop_that_no_exit_record_can_prove_is_written() {
     let mut machine = running(RestartPolicy::Never);
     machine.on(Event::StopAsked, 1);
     assert!(machine.on(end(None, None), 2).iter().any(is_stop), "its shim was killed during the stop");
-    machine.on(Event::Started { generation: 2, policy: RestartPolicy::Never }, 3);
-    assert_eq!(machine.on(Event::StopAsked, 4), vec![Effect::StopTree], "the next generation has a shim again");
 
     for state in [FineState::Lost, FineState::Interrupted] {
         let mut machine = Machine::default();

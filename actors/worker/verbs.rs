@@ -138,7 +138,7 @@ impl State {
         }
     }
 
-    async fn set_stopped(&self, row: &Row) -> Result<(), Refusal> {
+    pub(super) async fn set_stopped(&self, row: &Row) -> Result<(), Refusal> {
         let (name, expect) = (row.name.clone(), row.key());
         let mutation = Mutation::SetStatus { name, expect, status: WireStatus::Stopped };
         match self.arguments.registry.mutate(mutation).await {

@@ -99,7 +99,7 @@ fn events_of_an_unknown_worker_are_an_error() {
 #[test]
 fn a_request_of_a_killed_command_is_carried_out() {
     let rig = Rig::new();
-    // With a restart policy the stop is recorded, which shows when the supervisor has it.
+    // The stop is recorded, which shows when the supervisor has it.
     rig.spawn_sh("x", &["--restart", "on-failure"], "trap '' TERM; echo ready; while :; do sleep 0.1; done");
     wait_until("x is ready", SOON, || rig.log("x", "stdout") == "ready\n");
     let mut killer = rig.command(&["kill", "x"]).stdout(Stdio::null()).spawn().expect("started");

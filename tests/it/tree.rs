@@ -90,7 +90,7 @@ fn kill_stubborn() -> Duration {
 fn a_kill_neither_restores_cleaned_workers_nor_loses_spawned_ones() {
     // The original saves the list that it read before it waited for the worker.
     let rig = Rig::new();
-    // With a restart policy the stop is recorded, which shows when the kill is in progress.
+    // The stop is recorded, which shows when the kill is in progress.
     let policy = ["--restart", "on-failure"];
     rig.spawn_sh("deaf", &policy, "trap '' TERM; echo ready; while :; do sleep 600; done");
     rig.spawn("done", &[], &["true"]);

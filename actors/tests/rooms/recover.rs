@@ -141,3 +141,28 @@ async fn a_lost_tmux_server_differs_from_a_closed_window() {
     rig.world.terminals.lose_server();
     recover(&rig, "a").await.expect("comes back");
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_killed_worker_stays_stopped_after_a_reboot_though_its_row_says_that_it_runs() {
+    for is_disk_full in [false, true] {
+        let mut rig = Rig::start().await;
+        rig.spawn(request("a")).await.expect("starts");
+        let earlier = rig.world.rows();
+        if is_disk_full {
+            rig.world.script.at("write_wanted", Fault::Error("no space left"));
+        }
+        rig.kill("a").await.expect("is killed");
+        assert_eq!(rig.world.script.unmet(), Vec::<String>::new());
+        rig.world.write_rows(&earlier);
+        if is_disk_full {
+            // The next supervisor finds space again, and the exit record.
+            rig.crash().await;
+            rig.up().await;
+        }
+        rig.crash().await;
+        rig.world.kernel.reboot();
+        rig.up().await;
+        let refusal = recover(&rig, "a").await.expect_err("is left");
+        assert_eq!(refusal.cause, "worker 'a' not recovered: stopped on request", "disk full: {is_disk_full}");
+    }
+}
