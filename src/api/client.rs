@@ -3,12 +3,14 @@
 
 use std::collections::BTreeSet;
 use std::io::{self, BufRead as _, BufReader, Read as _, Write as _};
+use std::os::fd::AsRawFd as _;
 use std::os::unix::fs::MetadataExt as _;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::time::Duration;
 
-use nix::sys::socket::{getsockopt, sockopt::PeerCredentials};
+use nix::errno::Errno;
+use nix::sys::socket::{AddressFamily, SockFlag, SockType, UnixAddr, getsockopt, socket, sockopt::PeerCredentials};
 use swarm_model::{Answer, Hello, Refusal, RefusalKind, Reply, Route};
 
 use super::start::{self, Replacement};
@@ -19,6 +21,8 @@ use swarm_sys::clock::boot_ms;
 use swarm_sys::paths::Paths;
 use swarm_sys::{processes, procfs};
 
+/// Maximum wait for a place in the queue of a supervisor that is stopped.
+const CONNECT_MAX: Duration = Duration::from_secs(5);
 /// Maximum wait for the first byte of an answer, after which the supervisor is reported as unresponsive.
 const FIRST_BYTE_MAX: Duration = Duration::from_secs(5);
 /// Maximum wait for further bytes: work such as creating a worktree of a large repository may take long.
@@ -216,12 +220,7 @@ fn is_timeout(error: &io::Error) -> bool {
 /// # Errors
 /// Fails if nobody listens, or if another user does: a request contains the caller's whole environment.
 pub(super) fn connect(paths: &Paths) -> io::Result<UnixStream> {
-    let stream = loop {
-        match UnixStream::connect(paths.socket()) {
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            connected => break connected?,
-        }
-    };
+    let stream = connect_within(&paths.socket(), CONNECT_MAX)?;
     let peer = getsockopt(&stream, PeerCredentials)?.uid();
     let me = nix::unistd::getuid().as_raw();
     let owner = std::fs::metadata(paths.root()).map_or(me, |meta| meta.uid());
@@ -229,6 +228,27 @@ pub(super) fn connect(paths: &Paths) -> io::Result<UnixStream> {
         return Ok(stream);
     }
     Err(io::Error::other(format!("{} is served by another user (uid {peer})", paths.socket().display())))
+}
+
+/// Connects to a socket. The kernel waits while the queue of a stopped listener is full, at most for `limit`.
+fn connect_within(path: &Path, limit: Duration) -> io::Result<UnixStream> {
+    let socket = socket(AddressFamily::Unix, SockType::Stream, SockFlag::SOCK_CLOEXEC, None)?;
+    let stream = UnixStream::from(socket);
+    stream.set_write_timeout(Some(limit))?;
+    let address = UnixAddr::new(path)?;
+    loop {
+        match nix::sys::socket::connect(stream.as_raw_fd(), &address) {
+            Ok(()) => break,
+            Err(Errno::EINTR) => {}
+            Err(Errno::EAGAIN) => {
+                let cause = format!("the supervisor did not accept a connection within {} s", limit.as_secs());
+                return Err(io::Error::new(io::ErrorKind::TimedOut, cause));
+            }
+            Err(error) => return Err(error.into()),
+        }
+    }
+    stream.set_write_timeout(None)?;
+    Ok(stream)
 }
 
 /// Reports whether a supervisor of user `peer` may get requests of user `me` for a state directory of user `owner`. For
@@ -243,6 +263,15 @@ pub(super) fn connect_or_start(paths: &Paths) -> Result<UnixStream, Refusal> {
         Ok(stream) => Ok(stream),
         Err(error) if nobody(&error) => start::start(paths),
         Err(error) => Err(internal(&error.to_string())),
+    }
+}
+
+/// Connects to the supervisor; `None` if there is none that this user may talk to.
+fn connect_if_running(paths: &Paths) -> Result<Option<UnixStream>, Refusal> {
+    match connect(paths) {
+        Ok(stream) => Ok(Some(stream)),
+        Err(error) if is_timeout(&error) => Err(internal(&error.to_string())),
+        Err(_) => Ok(None),
     }
 }
 
@@ -275,7 +304,10 @@ pub(super) fn internal(cause: &str) -> Refusal {
 
 /// Reports whether a supervisor accepts connections.
 pub fn is_running(paths: &Paths) -> bool {
-    connect(paths).is_ok()
+    match connect(paths) {
+        Ok(_) => true,
+        Err(error) => is_timeout(&error),
+    }
 }
 
 /// Returns the supervisor's description of itself; `None` if no supervisor is running.
@@ -292,7 +324,7 @@ pub fn hello(paths: &Paths) -> Result<Option<Hello>, Refusal> {
 /// # Errors
 /// Fails if a supervisor is running but does not answer.
 pub fn get(paths: &Paths, route: &str) -> Result<Option<String>, Refusal> {
-    let Ok(stream) = connect(paths) else { return Ok(None) };
+    let Some(stream) = connect_if_running(paths)? else { return Ok(None) };
     let mut text = String::new();
     match send(stream, "GET", route, b"") {
         Ok(mut reply) => drop(reply.read_to_string(&mut text)),
@@ -324,7 +356,7 @@ pub enum After {
 /// # Errors
 /// Fails if the supervisor does not answer or does not end.
 pub fn stop(paths: &Paths, after: After) -> Result<bool, Refusal> {
-    let Ok(stream) = connect(paths) else { return Ok(false) };
+    let Some(stream) = connect_if_running(paths)? else { return Ok(false) };
     let pid = getsockopt(&stream, PeerCredentials).map_or(0, |peer| peer.pid());
     let boot = procfs::boot_id();
     let fd = procfs::identity(pid, &boot).and_then(|process| processes::pidfd(&process, &boot).ok().flatten());
@@ -392,6 +424,18 @@ mod tests {
             assert_eq!(matches!(answer, Replacement::Begun), newer, "{status}");
             assert_eq!(matches!(answer, Replacement::Impossible(_)), !newer, "{status}");
         }
+    }
+
+    #[test]
+    fn a_full_queue_of_a_stopped_supervisor_is_waited_for_within_a_limit() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let path = dir.path().join("socket");
+        let listener = UnixListener::bind(&path).expect("bound");
+        let none = nix::sys::socket::Backlog::new(0).expect("a length");
+        nix::sys::socket::listen(&listener, none).expect("shortened");
+        let tries: Vec<_> = (0..3).map(|_| connect_within(&path, Duration::from_millis(20))).collect();
+        assert!(tries[0].is_ok(), "{tries:?}");
+        assert!(is_timeout(tries[2].as_ref().expect_err("the queue is full")), "{tries:?}");
     }
 
     #[test]

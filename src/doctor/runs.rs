@@ -11,7 +11,7 @@ pub fn runs(patient: &Patient) -> Vec<Finding> {
     let mut homes: BTreeSet<PathBuf> = runs::registered(&patient.paths).into_iter().collect();
     homes.extend(patient.root.as_deref().map(|root| Home::of(root).path().to_owned()));
     let mut found = Vec::new();
-    for home in homes.iter().map(|path| Home::new(path)) {
+    for home in homes.iter().map(Home::new) {
         match journal::read_all(&home) {
             Ok(journal) => found.extend(journal.iter().flat_map(|journal| &journal.damage).map(|one| {
                 let what = format!("damaged journal of a run: {}", journal::shown(&home, one));

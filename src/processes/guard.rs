@@ -20,6 +20,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
+use nix::sys::signal::{SigHandler, SigSet, Signal, signal};
 
 use swarm_sys::paths::Paths;
 
@@ -136,6 +137,7 @@ fn leave_the_caller() -> io::Result<()> {
     nix::unistd::chdir("/")?;
     nix::sys::stat::umask(nix::sys::stat::Mode::from_bits_truncate(0o077));
     swarm_sys::attributes::reset();
+    reset_signals()?;
     for resource in [
         Resource::RLIMIT_NOFILE,
         Resource::RLIMIT_FSIZE,
@@ -154,6 +156,19 @@ fn leave_the_caller() -> io::Result<()> {
         }
     }
     Ok(())
+}
+
+/// Undoes what the first caller, or the shim beside which the guard was started, blocks and ignores: the supervisor, tmux
+/// servers and every command of a hook would inherit it.
+fn reset_signals() -> io::Result<()> {
+    // Not those that the runtime of the language handles or ignores itself.
+    let own = [Signal::SIGPIPE, Signal::SIGSEGV, Signal::SIGBUS];
+    for each in Signal::iterator().filter(|each| !own.contains(each)) {
+        // SAFETY: restores the default, installs nothing. KILL and STOP refuse, rightly.
+        #[expect(unsafe_code, reason = "sigaction is unsafe for handlers, of which this has none")]
+        let _ = unsafe { signal(each, SigHandler::SigDfl) };
+    }
+    Ok(SigSet::empty().thread_set_mask()?)
 }
 
 fn start_supervisor(root: &Path, ready: Stdio) -> io::Result<(File, Child)> {

@@ -143,11 +143,20 @@ fn a_program_that_others_may_write_is_not_executed_by_the_guard() {
     assert_outside(&rig, &["outer", "b"]);
 }
 
+/// Returns the signals that a process blocks and ignores, as the kernel prints them.
+fn signals_of(pid: i32) -> Vec<String> {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).expect("alive");
+    let is_asked = |line: &&str| line.starts_with("SigBlk:") || line.starts_with("SigIgn:");
+    status.lines().filter(is_asked).map(str::to_owned).collect()
+}
+
 #[test]
 fn a_supervisor_that_a_worker_starts_does_not_belong_to_it() {
     for flags in [&[][..], &["--tmux"]] {
         let rig = Rig::new();
         rig.spawn("other", &[], &["sleep", "600"]);
+        let (supervisor, guard) = both(&rig);
+        let usual = (signals_of(supervisor), signals_of(guard));
         spawn_hands(&rig, "outer", flags);
         for name in ["i1", "i2"] {
             both(&rig);
@@ -156,6 +165,8 @@ fn a_supervisor_that_a_worker_starts_does_not_belong_to_it() {
             spawn_inside(&rig, Path::new(BINARY), name);
         }
         assert_outside(&rig, &["other", "outer", "i1", "i2"]);
+        let (supervisor, guard) = both(&rig);
+        assert_eq!((signals_of(supervisor), signals_of(guard)), usual, "{flags:?}");
         assert!(!rig.root().join("w/outer.1/ready.pipe").exists());
         assert_survive_end_of(&rig, "outer", &["other", "i1", "i2"]);
     }
