@@ -103,7 +103,7 @@ fn work(
     };
     with_retries(&locks, || site.pin(&work.tip)).map_err(tool)?;
     // Neither the agent's git nor libgit2 syncs what it writes, and the caller is told that this work is queued.
-    sync_file_systems([common]).map_err(tool)?;
+    with_retries(&locks, || sync_file_systems([common])).map_err(tool)?;
     drop(hold);
     Ok((work, rules))
 }
