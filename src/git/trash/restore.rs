@@ -146,8 +146,8 @@ fn finish(
     request: &RestoreRequest,
     mut restored: RestoredWorktree,
 ) -> Result<RestoredWorktree, Fault> {
+    sync_file_systems([restored.path.as_path(), common])?;
     if request.drop_save {
-        sync_file_systems([restored.path.as_path(), common])?;
         expiry::forget(cli, common, save)?;
         restored.dropped = true;
     }
