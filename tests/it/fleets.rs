@@ -163,6 +163,8 @@ fn output_is_truncated_for_a_narrow_terminal_but_not_for_a_pipe() {
     let rig = Rig::new();
     let repo = rig.repo_named("a-repository-with-a-name-that-is-much-too-long-for-a-terminal");
     rig.swarm_in(&repo, &["spawn", "--name", "fix", "--worktree", "--", "sleep", "600"]).ok();
+    // Without another session, the server would end with the first view while the second one is started.
+    rig.tmux(&["new-session", "-d", "-s", "holder", "sleep 600"]).ok();
     let shown = |words: &str| {
         let line = format!("'{}' {words}; printf done; exec sleep 600", env!("CARGO_BIN_EXE_swarm"));
         rig.tmux(&["new-session", "-d", "-s", "narrow", "-x", "72", "-y", "20", &line]).ok();

@@ -48,6 +48,7 @@ def at_home(site) -> list[Path]:
         (place / ".claude" / "settings.json").write_text(json.dumps(counting(path)))
     site.rig.run("git", "-C", str(repo), "add", ".claude")
     site.rig.run("git", "-C", str(repo), "commit", "-q", "-m", "hooks of the repository")
+    site.rig.must("trust", "--yes", cwd=repo)
     return theirs
 
 
