@@ -204,6 +204,10 @@ fn a_waiting_agent_is_shown_as_waiting() {
     let script = [
         "cat > /dev/null\n".to_owned(),
         say(r#"{"type":"system","subtype":"init","session_id":"7"}"#),
+        // The answer ends the operation as well, and follows at once: nothing more is printed until `go2`.
+        say(
+            r#"{"type":"assistant","message":{"content":[{"type":"tool_use","id":"1","name":"Bash","input":{"command":"rm"}}]}}"#,
+        ),
         say(r#"{"type":"system","subtype":"permission_denied","tool_use_id":"1","tool_name":"Bash"}"#),
         until("go1"),
         say(r#"{"type":"assistant","message":{"content":[{"type":"text","text":"then without"}]}}"#),
@@ -214,7 +218,7 @@ fn a_waiting_agent_is_shown_as_waiting() {
     site.agent(&script.concat(), "events = 'claude'\n");
     site.write("specs/a.md", "# A\n");
     site.under_way(&["--agent", "mine"]);
-    let cause = "nobody could be asked to allow Bash";
+    let cause = "nobody could be asked to allow Bash: rm";
     let waits = || site.swarm(&["ls", "-l"]).ok().contains(&format!("waiting: {cause}"));
     wait_until("the agent is shown as waiting", SOON, waits);
     assert_eq!(text(&site.rig.view("repo.a")["waiting"]), cause);

@@ -14,6 +14,7 @@ use std::ffi::OsString;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use swarm_model::run::progress::Spent;
 use swarm_model::run::words::Word;
@@ -225,9 +226,9 @@ impl Teller for Attempt<'_> {
         self.doings.todos(items);
     }
 
-    fn looked(&mut self) {
-        self.doings.write();
+    fn looked(&mut self) -> Option<Duration> {
         self.diary.write();
+        self.doings.write()
     }
 
     fn wants_raw(&self) -> bool {

@@ -4,6 +4,7 @@
 use std::ffi::OsString;
 use std::io;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use swarm_model::merge::RESOLVER_LATER;
 use swarm_model::run::plan::Work;
@@ -108,8 +109,9 @@ impl Teller for Conflict {
         self.diary.raw(bytes);
     }
 
-    fn looked(&mut self) {
+    fn looked(&mut self) -> Option<Duration> {
         self.diary.write();
+        None
     }
 
     fn wants_raw(&self) -> bool {

@@ -58,7 +58,9 @@ impl Doings {
 
     /// The agent writes a message, so no tool is in use.
     pub fn says(&mut self) {
-        self.changed |= self.now.operation.take().is_some() || self.now.waiting.take().is_some();
+        // Both are taken: an agent whose tool was denied has an operation and waits.
+        let (operation, waiting) = (self.now.operation.take(), self.now.waiting.take());
+        self.changed |= operation.is_some() || waiting.is_some();
     }
 
     pub fn waits(&mut self, what: &str) {
@@ -78,15 +80,40 @@ impl Doings {
         }
     }
 
-    /// Writes changes, at most once per `PAUSE`. Called after each batch of output.
-    pub fn write(&mut self) {
-        let Some(base) = self.base.as_ref().filter(|_| self.changed) else { return };
-        if self.written.is_some_and(|written| written.elapsed() < PAUSE) {
-            return;
+    /// Writes changes, at most once per `PAUSE`. Called after each batch of output. Returns the time after which the
+    /// changes that are held back can be written; `None` if there are none.
+    pub fn write(&mut self) -> Option<Duration> {
+        let base = self.base.as_ref().filter(|_| self.changed)?;
+        let left = self.written.and_then(|written| PAUSE.checked_sub(written.elapsed()));
+        if left.is_some_and(|left| !left.is_zero()) {
+            return left;
         }
         self.written = Some(Instant::now());
         self.changed = false;
         // On a full disk this is lost, as reports are.
         let _ = sessions::write_activity(base, &self.now, &std::mem::take(&mut self.lines));
+        None
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn changes_that_are_held_back_are_written_later() {
+        let dir = tempfile::tempdir().expect("a directory");
+        std::fs::create_dir_all(dir.path().join(FOLDER)).expect("made");
+        let base = Some(dir.path().to_owned());
+        let mut doings = Doings { base, now: Tool::default(), lines: Vec::new(), changed: false, written: None };
+        assert_eq!(doings.write(), None, "nothing has changed");
+        doings.tool("Bash rm");
+        doings.waits("nobody could be asked");
+        doings.says();
+        let left = doings.write().expect("the last write was less than a second ago");
+        assert!(!left.is_zero() && left <= PAUSE && doings.changed, "{left:?}");
+        doings.written = None;
+        assert_eq!((doings.write(), doings.changed), (None, false));
+        assert_eq!((doings.now.operation, doings.now.waiting), (None, None), "a message ends both");
     }
 }

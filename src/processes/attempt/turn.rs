@@ -6,8 +6,9 @@ use std::os::fd::OwnedFd;
 use std::os::unix::process::ExitStatusExt as _;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::thread;
+use std::time::Duration;
 
-use rustix::event::{PollFd, PollFlags, poll};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
 use rustix::process::{Pid, PidfdFlags, Signal, kill_process, pidfd_open};
 use swarm_model::Ended;
@@ -39,8 +40,9 @@ pub trait Teller {
     fn says(&mut self) {}
     /// Raw output, for agents that print no events.
     fn raw(&mut self, bytes: &[u8]);
-    /// A batch of output was processed.
-    fn looked(&mut self);
+    /// A batch of output was processed. Returns the time after which this has to be called again, even if the agent
+    /// prints nothing more, because something is held back; `None` if nothing is.
+    fn looked(&mut self) -> Option<Duration>;
     /// Reports whether raw output is wanted.
     fn wants_raw(&self) -> bool;
     /// Reports whether activity is still reported to anyone.
@@ -107,10 +109,11 @@ impl Turn<'_> {
             // A larger pipe saves wake-ups if an agent prints much. Refusals are ignored.
             let _ = rustix::pipe::fcntl_setpipe_size(stream, PIPE_BYTES);
         }
+        let mut again = None;
         loop {
             let mut fds = vec![PollFd::new(&process, PollFlags::IN)];
             fds.extend(streams.iter().flatten().map(|stream| PollFd::new(stream, PollFlags::IN)));
-            match poll(&mut fds, None) {
+            match poll(&mut fds, again.as_ref()) {
                 Ok(_) | Err(rustix::io::Errno::INTR) => {}
                 Err(error) => return Err(error.into()),
             }
@@ -124,7 +127,7 @@ impl Turn<'_> {
             if ended {
                 self.end_line();
             }
-            self.teller.looked();
+            again = self.teller.looked().and_then(|pause| Timespec::try_from(pause).ok());
             if ended {
                 return Ok(errors);
             }

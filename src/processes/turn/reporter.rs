@@ -95,11 +95,17 @@ impl Teller for Spoken<'_> {
         self.doings.todos(items);
     }
 
-    fn looked(&mut self) {
-        self.doings.write();
-        if self.written.is_none_or(|written| written.elapsed() >= PAUSE) {
-            self.write();
+    fn looked(&mut self) -> Option<Duration> {
+        let doings = self.doings.write();
+        let left = self.written.and_then(|written| PAUSE.checked_sub(written.elapsed()));
+        if self.items.is_empty() {
+            return doings;
         }
+        let Some(left) = left.filter(|left| !left.is_zero()) else {
+            self.write();
+            return doings;
+        };
+        Some(doings.map_or(left, |doings| doings.min(left)))
     }
 
     fn wants_raw(&self) -> bool {
