@@ -61,18 +61,28 @@ pub(crate) fn link_of(tree: &Path) -> io::Result<Option<PathBuf>> {
     Ok(identity::target_of(&text).filter(|_| is_short).map(|target| tree.join(target)))
 }
 
+/// Reports whether a power cut took the end of a file that git writes in one piece. An index that git wrote without a
+/// checksum looks the same.
+pub(crate) fn is_torn(content: &[u8]) -> bool {
+    content.is_empty() || content.ends_with(b"\0")
+}
+
+/// Returns the worktree path in the content of a `gitdir` file, or `None` if there is none.
+fn named_tree(entry: &Path, text: &str) -> Option<PathBuf> {
+    let named = Some(text.trim_end()).filter(|named| !is_torn(named.as_bytes()))?;
+    entry.join(named).parent().map(resolved)
+}
+
 /// Returns the worktree path that an entry names, or `None` if it cannot be read.
 pub(crate) fn tree_of(entry: &Path) -> Option<PathBuf> {
-    let text = fs::read_to_string(entry.join("gitdir")).ok()?;
-    let dot_git = entry.join(text.trim_end());
-    Some(resolved(dot_git.parent()?))
+    named_tree(entry, &fs::read_to_string(entry.join("gitdir")).ok()?)
 }
 
 /// Returns the worktree path that an entry names. An unreadable entry is an error; an
 /// incomplete one yields `None`.
 pub(crate) fn known_tree_of(entry: &Path) -> io::Result<Option<PathBuf>> {
     let text = ignore_missing(fs::read_to_string(entry.join("gitdir")))?;
-    Ok(text.and_then(|text| entry.join(text.trim_end()).parent().map(resolved)))
+    Ok(text.and_then(|text| named_tree(entry, &text)))
 }
 
 /// Returns the entry of the worktree at `path`, whether or not that directory exists.
@@ -85,9 +95,7 @@ pub(crate) fn entry_of(common: &Path, path: &Path) -> io::Result<Option<PathBuf>
     let mut failed = None;
     for entry in entries(common)? {
         match fs::read_to_string(entry.join("gitdir")) {
-            Ok(text) if entry.join(text.trim_end()).parent().is_some_and(|tree| resolved(tree) == path) => {
-                return Ok(Some(entry));
-            }
+            Ok(text) if named_tree(&entry, &text).is_some_and(|tree| tree == path) => return Ok(Some(entry)),
             Ok(_) => {}
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}
             Err(error) => failed = Some(error),
@@ -104,20 +112,29 @@ pub(crate) fn entries(common: &Path) -> io::Result<Vec<PathBuf>> {
 /// Returns the reason of the lock if the worktree is locked. The lock that git writes while it
 /// creates a worktree does not count: under the creation lock no worktree is being created.
 pub(crate) fn lock_reason(entry: &Path) -> Option<String> {
-    let reason = fs::read(entry.join("locked")).ok()?;
-    let reason = String::from_utf8_lossy(&reason).trim().to_owned();
-    (reason != INITIALIZING).then_some(reason)
+    let text = fs::read(entry.join("locked")).ok()?;
+    let reason = String::from_utf8_lossy(&text).trim().to_owned();
+    (reason != INITIALIZING && !text.ends_with(b"\0")).then_some(reason)
 }
 
-/// Returns the entries for a worktree called `name` whose creation stopped before git recorded
-/// a path.
+/// Like [`lock_reason`], for a worktree whose creation may have been interrupted. An empty lock is a person's without a
+/// reason, unless the entry is incomplete: then a power cut emptied the lock that git wrote.
+pub(crate) fn lock_reason_of_unfinished(entry: &Path) -> Option<String> {
+    let is_whole = |file: &str| fs::read(entry.join(file)).is_ok_and(|content| !is_torn(&content));
+    lock_reason(entry).filter(|reason| {
+        !reason.is_empty() || ["gitdir", "commondir", "HEAD", "index"].iter().all(|file| is_whole(file))
+    })
+}
+
+/// Returns the entries for a worktree called `name` that name no path: their creation stopped before git recorded it, or
+/// a power cut took it.
 pub(crate) fn unfinished(common: &Path, name: &str) -> Vec<PathBuf> {
     let is_ours = |entry: &PathBuf| {
         let id = entry.file_name().unwrap_or_default().to_string_lossy().into_owned();
         let digits = id.strip_prefix(name).is_some_and(|rest| rest.bytes().all(|byte| byte.is_ascii_digit()));
-        let has_only_lock =
-            fs::read_dir(entry).is_ok_and(|files| files.flatten().all(|file| file.file_name() == "locked"));
-        digits && has_only_lock && lock_reason(entry).is_none()
+        let names_nothing = ignore_missing(fs::read(entry.join("gitdir")))
+            .is_ok_and(|named| named.is_none_or(|named| is_torn(named.trim_ascii_end())));
+        digits && names_nothing && entry.is_dir() && lock_reason_of_unfinished(entry).is_none()
     };
     entries(common).unwrap_or_default().into_iter().filter(is_ours).collect()
 }
@@ -221,12 +238,20 @@ mod tests {
             ("w", "locked", "initializing"),
             ("w1", "locked", "mine"),
             ("w2", "gitdir", "/x/.git"),
+            ("w3", "gitdir", "/x/.g\0\0\0"),
+            ("w3", "locked", "initi\0\0\0"),
+            ("w4", "HEAD", ""),
+            ("w4", "gitdir", ""),
+            ("w4", "locked", ""),
             ("wx", "locked", "initializing"),
         ] {
             fs::create_dir_all(dir.path().join("worktrees").join(id)).unwrap();
             fs::write(dir.path().join("worktrees").join(id).join(file), text).unwrap();
         }
-        assert_eq!(unfinished(dir.path(), "w"), vec![dir.path().join("worktrees/w")]);
+        let mut found = unfinished(dir.path(), "w");
+        found.sort();
+        assert_eq!(found, ["w", "w3", "w4"].map(|id| dir.path().join("worktrees").join(id)));
+        assert_eq!(lock_reason(&dir.path().join("worktrees/w4")).as_deref(), Some(""), "a person's, without a reason");
         assert_eq!(lock_reason(&dir.path().join("worktrees/w1")).as_deref(), Some("mine"));
     }
 }

@@ -114,7 +114,8 @@ fn check(known: &Verified, tree: &Path, base_repo: &Path) -> Result<(), Fault> {
 /// Parses a `.git` file.
 pub(crate) fn target_of(text: &[u8]) -> Option<&Path> {
     let target = text.strip_prefix(b"gitdir: ")?.trim_ascii_end();
-    (!target.is_empty()).then(|| Path::new(OsStr::from_bytes(target)))
+    // A power cut may leave zeros at the end of a file.
+    (!target.is_empty() && !target.contains(&0)).then(|| Path::new(OsStr::from_bytes(target)))
 }
 
 #[cfg(test)]

@@ -49,10 +49,11 @@ pub(crate) fn undo_locked(cli: &Cli, common: &Path, plan: &WorktreePlan, _lock: 
     let path = Path::new(&plan.path);
     let entry = find_entry(common, path)?;
     if let Some(entry) = &entry {
-        if let Some(reason) = admin::lock_reason(entry) {
+        if let Some(reason) = admin::lock_reason_of_unfinished(entry) {
             return Err(Fault::new(format!("worktree {} is locked: {reason}", path.display())));
         }
         if path.exists() {
+            drop_torn_files(entry)?;
             save_changes(cli, common, plan, entry)?;
             admin::remove_tree(path).map_err(Fault::at(path))?;
         }
@@ -83,13 +84,33 @@ fn find_entry(common: &Path, path: &Path) -> Result<Option<PathBuf>, Fault> {
         }
         return Ok(Some(entry));
     }
-    // A removal that was killed may have deleted the entry's content before the worktree;
-    // the entry then no longer names its worktree.
+    // A removal that was killed may have deleted the entry's content before the worktree, and a power cut may have taken
+    // it; the entry then no longer names its worktree.
     let below = |link: &PathBuf| {
         let above = link.parent().map(admin::resolved);
         above == Some(common.join("worktrees")) && admin::tree_of(link).is_none()
     };
-    Ok(link.filter(below))
+    if let Some(link) = link {
+        return Ok(Some(link).filter(below));
+    }
+    // A power cut may have taken both names.
+    let dot_git = path.join(".git");
+    let is_torn = dot_git.is_file() && fs::read(&dot_git).is_ok_and(|text| admin::is_torn(&text));
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
+    Ok(admin::unfinished(common, &name).into_iter().next().filter(|_| is_torn))
+}
+
+/// Removes the files of an entry whose content a power cut took. git fails on them, and does without them or they are
+/// known from the plan.
+fn drop_torn_files(entry: &Path) -> Result<(), Fault> {
+    for name in ["HEAD", "commondir", "index"] {
+        let file = entry.join(name);
+        let content = admin::ignore_missing(fs::read(&file)).map_err(Fault::at(&file))?;
+        if content.is_some_and(|content| admin::is_torn(&content)) {
+            fs::remove_file(&file).map_err(Fault::at(&file))?;
+        }
+    }
+    Ok(())
 }
 
 fn save_changes(cli: &Cli, common: &Path, plan: &WorktreePlan, entry: &Path) -> Result<(), Fault> {

@@ -36,7 +36,7 @@ fn nothing_and_everything_are_undone() {
 #[test]
 fn every_partial_state_is_rolled_back() {
     let long = "0123456789\n".repeat(10_000);
-    let stages: [Stage; 9] = [
+    let stages: [Stage; 14] = [
         ("index missing", |_, entry| fs::remove_file(entry.join("index")).unwrap()),
         ("index.lock present", |_, entry| {
             fs::rename(entry.join("index"), entry.join("index.lock")).unwrap();
@@ -71,6 +71,22 @@ fn every_partial_state_is_rolled_back() {
             fs::remove_dir_all(entry.parent().unwrap()).unwrap();
         }),
         ("lock of the branch", |_, entry| fs::write(entry.join("../../refs/heads/w.lock"), "").unwrap()),
+        ("commondir torn", |_, entry| fs::write(entry.join("commondir"), "").unwrap()),
+        ("path torn", |_, entry| {
+            fs::write(entry.join("gitdir"), "/somewhere\0\0\0\0").unwrap();
+            fs::write(entry.join("locked"), "initial\0\0\0\0\0").unwrap();
+        }),
+        ("head and index torn", |_, entry| {
+            fs::write(entry.join("HEAD"), "").unwrap();
+            let index = fs::read(entry.join("index")).unwrap();
+            fs::write(entry.join("index"), [&index[..index.len() / 2], &vec![0; index.len() / 2]].concat()).unwrap();
+            fs::write(entry.join("locked"), "").unwrap();
+        }),
+        ("both names torn", |tree, entry| {
+            fs::write(tree.join(".git"), "gitdir: /somewh\0\0\0").unwrap();
+            fs::write(entry.join("gitdir"), "").unwrap();
+        }),
+        ("record lost", |_, entry| fs::remove_dir_all(entry).unwrap()),
         ("own removal cut off", |tree, _| fs::remove_file(tree.join("f")).unwrap()),
     ];
     for (stage, damage) in stages {
