@@ -5,8 +5,9 @@
 
 use std::cell::OnceCell;
 use std::fs;
-use std::io;
-use std::path::PathBuf;
+use std::io::{self, Write as _};
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
 use swarm_model::Machine;
@@ -65,7 +66,7 @@ impl Gone {
     }
 }
 
-fn boots(path: &std::path::Path) -> io::Result<Vec<String>> {
+fn boots(path: &Path) -> io::Result<Vec<String>> {
     match fs::read_to_string(path) {
         Ok(text) => Ok(text.lines().map(str::to_owned).collect()),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Vec::new()),
@@ -98,11 +99,19 @@ pub fn other_holder(paths: &Paths) -> io::Result<Option<Machine>> {
 
 /// Returns the machine that the fence names. `None` without a fence, or if it is damaged.
 fn holder(paths: &Paths) -> io::Result<Option<Machine>> {
-    match fs::read(paths.supervisor_machine()) {
-        Ok(text) => Ok(serde_json::from_slice(&text).ok()),
+    Ok(read(&paths.supervisor_machine())?.as_deref().and_then(parse))
+}
+
+fn read(path: &Path) -> io::Result<Option<Vec<u8>>> {
+    match fs::read(path) {
+        Ok(text) => Ok(Some(text)),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
         Err(error) => Err(error),
     }
+}
+
+fn parse(text: &[u8]) -> Option<Machine> {
+    serde_json::from_slice(text).ok()
 }
 
 /// Makes this machine the one whose supervisor serves the directory. Returns the other machine that already does.
@@ -112,46 +121,70 @@ fn holder(paths: &Paths) -> io::Result<Option<Machine>> {
 /// Fails if the fence cannot be read or written.
 pub fn hold(paths: &Paths, is_over: impl Fn() -> bool) -> io::Result<Option<Machine>> {
     let fence = paths.supervisor_machine();
-    let mine = paths.root().join(format!("supervisor.machine.tmp.{}", std::process::id()));
-    let aside = paths.root().join(format!("supervisor.machine.tmp.{}.old", std::process::id()));
-    replace_durably(paths.root(), &name_of(&mine), &serde_json::to_vec(this())?)?;
-    let mut held = Err(io::Error::other(format!("{} keeps changing", fence.display())));
+    // Another machine may have a process with the same id.
+    let boot = this().boot.get(..8).unwrap_or_default();
+    let mine = paths.root().join(format!("supervisor.machine.{boot}.tmp.{}", std::process::id()));
     for _ in 0..TRIES_MAX {
-        match fs::hard_link(&mine, &fence) {
-            Ok(()) => {
-                held = Ok(None);
-                break;
-            }
-            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
-            // A file system without hard links.
-            Err(_) if !fence.exists() => {
-                held = fs::rename(&mine, &fence).map(|()| None);
-                break;
-            }
-            Err(_) => {}
+        let found = read(&fence)?;
+        let holder = found.as_deref().and_then(parse);
+        if holder.as_ref() == Some(this()) {
+            return Ok(None);
         }
-        if holder(paths)?.is_some_and(|holder| holder == *this()) {
-            held = Ok(None);
-            break;
+        if Gone::new(paths).elsewhere(holder.as_ref())?.is_some() && !is_over() {
+            return Ok(holder);
         }
-        if let Some(other) = other_holder(paths)?.filter(|_| !is_over()) {
-            held = Ok(Some(other));
-            break;
+        let taken = take_away(&fence, &mine, found.as_deref()).and_then(|()| publish(&mine, &fence));
+        if !matches!(taken, Ok(true)) {
+            let _ = fs::remove_file(&mine);
         }
-        // Only one of several machines can move the old fence away.
-        match fs::rename(&fence, &aside) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-            _ => {}
+        if taken? {
+            return fs::File::open(paths.root())?.sync_all().map(|()| None);
         }
     }
-    for path in [mine, aside] {
-        let _ = fs::remove_file(path);
-    }
-    held
+    Err(io::Error::other(format!("{} keeps changing", fence.display())))
 }
 
-fn name_of(path: &std::path::Path) -> String {
-    path.file_name().unwrap_or_default().to_string_lossy().into_owned()
+/// Moves the fence to `aside`, unless it is no longer what was `judged`.
+fn take_away(fence: &Path, aside: &Path, judged: Option<&[u8]>) -> io::Result<()> {
+    if judged.is_none() {
+        return Ok(());
+    }
+    match fs::rename(fence, aside) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+        moved => moved?,
+    }
+    if read(aside)?.as_deref() == judged {
+        return Ok(());
+    }
+    // Another machine was faster. Its fence goes back, unless there is a newer one.
+    move_new(aside, fence).map(|_| ())
+}
+
+/// Writes this machine's fence. Returns false if there is one already.
+fn publish(mine: &Path, fence: &Path) -> io::Result<bool> {
+    let mut file = fs::OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(mine)?;
+    file.write_all(&serde_json::to_vec(this())?)?;
+    file.sync_all()?;
+    move_new(mine, fence)
+}
+
+/// Moves a file to a name that is free. Returns false if it is taken; then `from` may be left.
+fn move_new(from: &Path, to: &Path) -> io::Result<bool> {
+    use rustix::io::Errno;
+    match rustix::fs::renameat_with(rustix::fs::CWD, from, rustix::fs::CWD, to, rustix::fs::RenameFlags::NOREPLACE) {
+        Ok(()) => return Ok(true),
+        Err(Errno::EXIST) => return Ok(false),
+        // NFS, among others.
+        Err(Errno::INVAL | Errno::NOSYS | Errno::OPNOTSUPP) => {}
+        Err(error) => return Err(error.into()),
+    }
+    match fs::hard_link(from, to) {
+        Ok(()) => fs::remove_file(from).map(|()| true),
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(false),
+        // A file system without hard links.
+        Err(_) if !to.exists() => fs::rename(from, to).map(|()| true),
+        Err(error) => Err(error),
+    }
 }
 
 /// Releases the directory for supervisors of other machines, if this machine holds it.
@@ -215,6 +248,17 @@ mod tests {
         assert_eq!(holder(&paths).expect("read").as_ref(), Some(this()));
         let next_boot = Machine { boot: "next-boot".to_owned(), ..other() };
         assert_eq!(Gone::new(&paths).elsewhere(Some(&next_boot)).expect("read").as_deref(), Some("far"));
+    }
+
+    #[test]
+    fn a_fence_that_changed_after_it_was_judged_goes_back() {
+        let (dir, paths) = held_by(&other());
+        let (fence, aside) = (paths.supervisor_machine(), dir.path().join("aside"));
+        take_away(&fence, &aside, Some(b"an older one")).expect("moved");
+        assert_eq!(holder(&paths).expect("read"), Some(other()));
+        assert_eq!(fs::read_dir(dir.path()).expect("listed").count(), 1, "nothing is left");
+        assert!(!publish(&aside, &fence).expect("written"), "the fence of another machine is not replaced");
+        assert_eq!(holder(&paths).expect("read"), Some(other()));
     }
 
     #[test]
