@@ -124,6 +124,7 @@ class Point:
         return Point(scenario, end, dropped, torn)
 
 
+_shows_log = False
 _taped: dict[str, Taped] = {}
 _recordings: dict[str, Recording] = {}
 
@@ -183,6 +184,7 @@ def inside(taped: Taped, recording: Recording, point: Point, top: Path, writer: 
         findings = world.start(point.end)
         acks = recording.acks(point.end)
         findings = findings or [*taped.scenario.check(world, acks), *world.repository(acks, taped.scenario.commits_until)]
+        findings += world.log() if findings and _shows_log else []
     except AssertionError as error:
         findings = [str(error)]
     except BaseException as error:
@@ -210,11 +212,14 @@ def main(argv=None) -> int:
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--jobs", type=int, default=2)
     parser.add_argument("--again", metavar="IMAGE", action="append", help="check only this image (may be repeated)")
+    parser.add_argument("--log", action="store_true", help="add the supervisor's log to the findings")
     parser.add_argument("--list", action="store_true", help="print the operations of the recordings and exit")
     args = parser.parse_args(argv)
     if os.geteuid() != 0:
         print("skip  power: missing tool: root, for mount namespaces")
         return 0
+    global _shows_log
+    _shows_log = args.log
     cases.ends_on_term()
     procs.become_subreaper()
     names = sorted({Point.parse(text).scenario for text in args.again}) if args.again else cases.chosen(SCENARIOS, args.only)

@@ -16,6 +16,10 @@ RESTART_MAX = 10
 """Maximum number of seconds until a worker with a restart policy runs again."""
 
 
+ROLL_BACK_MAX = 5
+"""Maximum number of seconds until a half-made worktree is rolled back."""
+
+
 class World:
     """The program on one image, and the questions to it."""
 
@@ -44,11 +48,26 @@ class World:
     def starts(self, name: str) -> int:
         return sum(1 for line in self.rig.ledger_lines() if line[0] == "start" and line[1] == name)
 
+    def log(self) -> list[str]:
+        try:
+            return ["log: " + (self.rig.dir / "supervisor.log").read_text(errors="replace")[-3000:]]
+        except OSError as error:
+            return [f"no log: {error}"]
+
     def repository(self, acks: list[str], since: str | None) -> list[str]:
         """Checks that git can use the repository: no ref is broken, everything reachable is there. Commits of an agent
         are made by its own git, which syncs little, and are durable from the acknowledgement `since` on."""
         if not (self.rig.repo / ".git").exists() or (since and since not in acks):
             return []
+        # The supervisor rolls back half-made worktrees beside its answers.
+        found = self.git_findings()
+        deadline = time.monotonic() + ROLL_BACK_MAX
+        while found and time.monotonic() < deadline:
+            time.sleep(0.1)
+            found = self.git_findings()
+        return found
+
+    def git_findings(self) -> list[str]:
         found = []
         # A broken ref is only a warning of the first command, and makes every `git gc` fail.
         for words in (("for-each-ref", "--format=%(refname)"), ("fsck", "--connectivity-only", "--no-dangling")):
@@ -210,14 +229,15 @@ def script_removal(world: World) -> str:
     command = f"echo '{DIRTY}' > notes.txt; echo more >> d0/f0.txt"
     return (f"cd {shlex.quote(str(world.rig.repo))}\n"
             + line(world, "spawn", "--name", "d", "--worktree", "--", "sh", "-c", command) + "ack started d\n"
-            + line(world, "wait", "d", "--timeout", "60")
+            + line(world, "wait", "d", "--timeout", "60") + "ack cleaning d\n"
             + line(world, "clean", "--force-dirty", "d") + "ack cleaned d\n"
             + line(world, "restore", "d") + "ack restored d\n")
 
 
 def check_removal(world: World, acks: list[str]) -> list[str]:
-    if "cleaned d" not in acks:
-        return present(world.rows(), "d", acks, {"interrupted", "exited"})
+    rows = world.rows()
+    if "cleaned d" not in acks and ("d" in rows or "cleaning d" not in acks):
+        return present(rows, "d", acks, {"interrupted", "exited"})
     notes = Path(f"{world.rig.repo}-worktrees") / "d" / "notes.txt"
     if notes.exists() and notes.read_text().strip() == DIRTY:
         return []
@@ -253,7 +273,7 @@ def script_run(world: World) -> str:
 
 def check_run(world: World, acks: list[str]) -> list[str]:
     done = world.swarm("run", "--headless", "-j", "2")
-    if "a run is in progress" in done.err:
+    if "is in progress in" in done.err:
         done = world.swarm("run", "attach", "--headless")
     found = [] if done.rc == 0 else [f"wedge: the run does not continue: rc {done.rc} {done.err[-300:]} {done.out[-600:]}"]
     for n in range(2):

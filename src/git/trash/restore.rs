@@ -106,6 +106,8 @@ fn restore_locked(cli: &Cli, common: &Path, save: &Save, request: &RestoreReques
     let leaf = target.file_name().unwrap_or_default().to_owned();
     let nest = target.with_file_name(format!("{HIDDEN}{}", save.stamp));
     let hidden = nest.join(leaf);
+    // Left by a restore of this save whose entry a power cut took: `clear_killed` cannot have found it.
+    admin::ignore_missing(fs::remove_dir_all(&nest)).map_err(Fault::at(&nest))?;
     let parents = make::make_parents(&hidden)?;
     let mut notes = choice.notes.clone();
     if let Some(doing) = &save.doing {
@@ -414,10 +416,14 @@ fn clear(common: &Path, hidden: &Path) -> Result<(), Fault> {
 /// Rolls back restores that were killed. The creation lock proves that no restore is running.
 fn clear_killed(common: &Path) -> Result<(), Fault> {
     for entry in admin::entries(common).map_err(Fault::at(common))? {
-        if admin::lock_reason(&entry).as_deref() != Some(REASON) {
+        if !admin::is_locked_for(&entry, REASON) {
             continue;
         }
-        let Some(tree) = admin::tree_of(&entry) else { continue };
+        let Some(tree) = admin::tree_of(&entry) else {
+            // The lock precedes the path.
+            admin::remove(&entry).map_err(Fault::at(&entry))?;
+            continue;
+        };
         let is_hidden = |path: &Path| {
             let above = path.parent().and_then(Path::file_name);
             above.is_some_and(|name| name.to_string_lossy().starts_with(HIDDEN))
@@ -430,7 +436,7 @@ fn clear_killed(common: &Path) -> Result<(), Fault> {
             .is_some_and(|link| admin::resolved(&link) == admin::resolved(&entry))
         {
             let _ = fs::remove_file(entry.join("locked"));
-        } else {
+        } else if admin::lock_reason(&entry).is_some() {
             // Killed between steps 4 and 5: the entry names the target, but the directory was not moved.
             let (above, leaf) = (tree.parent().unwrap_or(common), tree.file_name().unwrap_or_default());
             for nest in fs::read_dir(above).into_iter().flatten().flatten() {

@@ -365,6 +365,16 @@ fn a_killed_restore_is_rolled_back_and_repeated() {
     bring_back(&fix, &RestoreRequest::default());
     assert_eq!(picture(&fix, &tree), before);
     take_away();
+    // A power cut took what was written last.
+    for (lock, path) in [("swarm is\0\0\0\0", ""), ("\0\0", "/somewhere/.g\0"), ("swarm is restoring it", "\0\0\0")] {
+        begin();
+        fs::write(entry.join("locked"), lock).unwrap();
+        fs::write(entry.join("gitdir"), path).unwrap();
+        bring_back(&fix, &RestoreRequest::default());
+        assert_eq!(picture(&fix, &tree), before, "{lock:?} {path:?}");
+        assert_eq!(fs::read_dir(common(&fix).join("worktrees")).unwrap().count(), 1, "no entry is left");
+        take_away();
+    }
     // Killed after the entry named the target.
     begin();
     fs::write(entry.join("gitdir"), format!("{}/.git\n", tree.display())).unwrap();

@@ -117,6 +117,13 @@ pub(crate) fn lock_reason(entry: &Path) -> Option<String> {
     (reason != INITIALIZING && !text.ends_with(b"\0")).then_some(reason)
 }
 
+/// Reports whether a worktree is locked for this reason, of which a power cut may have left only the beginning.
+pub(crate) fn is_locked_for(entry: &Path, reason: &str) -> bool {
+    let Ok(text) = fs::read(entry.join("locked")) else { return false };
+    let start = text.iter().position(|byte| *byte == 0);
+    start.map_or_else(|| text.trim_ascii() == reason.as_bytes(), |end| reason.as_bytes().starts_with(&text[..end]))
+}
+
 /// Like [`lock_reason`], for a worktree whose creation may have been interrupted. An empty lock is a person's without a
 /// reason, unless the entry is incomplete: then a power cut emptied the lock that git wrote.
 pub(crate) fn lock_reason_of_unfinished(entry: &Path) -> Option<String> {

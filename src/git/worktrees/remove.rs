@@ -118,7 +118,9 @@ fn delete(cli: &Cli, path: &Path, base_repo: &Path, has_force: bool) -> Result<(
     let common = admin::common_dir(base_repo).ok();
     let _turn = common.and_then(|common| lock::acquire(&common, Duration::from_millis(LOCK_WAIT_MS_MAX)).ok());
     // The user's setting must not hide untracked files from git's own check.
-    let call = cli.write(base_repo).args(["-c", "status.showUntrackedFiles=normal", "worktree", "remove"]);
+    // Nor may that check write an index again that is about to be removed.
+    let call = cli.write(base_repo).args(["--no-optional-locks", "-c", "status.showUntrackedFiles=normal"]);
+    let call = call.args(["worktree", "remove"]);
     let call = if has_force { call.arg("--force") } else { call };
     call.arg("--").arg(path).run().map(|_| ())
 }
