@@ -10,9 +10,13 @@ use swarm_model::merge::queue::{Item, Strategy};
 use super::check::Check;
 use super::{land, trees};
 use crate::landing::workspace::Workspace;
+use crate::repository::durable::sync_file_systems;
 use crate::repository::fault::Fault;
 use crate::repository::{holders, objects};
 use crate::worktrees::plan;
+
+/// Directory of the refs to candidates.
+pub(crate) const CANDIDATES: &str = "refs/swarm/cand";
 
 /// Result of a merge of trees: the id of the tree, or the paths in conflict.
 enum Merged {
@@ -35,6 +39,8 @@ pub(crate) fn build(workspace: &Workspace, strategy: Strategy, item: &Item, onto
     let built = Builder { workspace, library: library.as_deref(), item, onto }.build(strategy)?;
     if let Build::Made(commit) = &built {
         pin(workspace, library.as_deref(), commit)?;
+        // The queue records only candidates that are whole after a power cut.
+        sync_file_systems([workspace.common.as_path()])?;
     }
     Ok(built)
 }
@@ -57,7 +63,7 @@ fn pin(workspace: &Workspace, library: Option<&Repository>, commit: &str) -> Res
 /// Returns the name of the ref to this queue's candidates.
 fn reference(workspace: &Workspace) -> String {
     let id = workspace.own.file_name().unwrap_or_default().to_string_lossy();
-    format!("refs/swarm/cand/{id}")
+    format!("{CANDIDATES}/{id}")
 }
 
 /// A commit of the topic with a single parent.

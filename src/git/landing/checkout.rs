@@ -8,6 +8,8 @@
 //! we were writing. (A git that is killed during `read-tree -u` leaves files missing, empty or
 //! truncated.)
 
+mod rollback;
+
 use std::collections::BTreeSet;
 use std::fs;
 use std::io;
@@ -366,90 +368,6 @@ impl Checkout {
         }
         Ok(())
     }
-
-    /// Restores the files that an interrupted landing wrote, if the index is still the old one.
-    fn restore(&self, workspace: &Workspace, marker: &Marker) -> Result<(), Fault> {
-        let index = match self.read(workspace).args(["diff-index", "--cached", "-z", "--name-only", &marker.to]).run() {
-            // The commit was pruned long after the landing, so only the user can judge the files.
-            Err(CliError::Exit { .. }) => return Ok(()),
-            index => index?,
-        };
-        let differs = |path: &[u8]| index.split(|byte| *byte == 0).any(|other| other == path);
-        if !self.files.iter().any(|file| differs(&file.path)) {
-            return Ok(());
-        }
-        let mut old = Vec::new();
-        for file in &self.files {
-            let path = self.tree.join(std::ffi::OsStr::from_bytes(&file.path));
-            let is_somebodys = file.is_new && file.before.is_some();
-            if is_somebodys || FileStamp::at(&path) == file.before || !self.is_ours(workspace, marker, file, &path)? {
-                continue;
-            }
-            admin::ignore_missing(fs::remove_file(&path)).map_err(Fault::at(&path))?;
-            match file.before {
-                Some(_) => old.push(file.path.clone()),
-                None => remove_empty(path.parent(), &self.tree),
-            }
-        }
-        for link in self.files.iter().filter(|file| file.was_link) {
-            // The directory was empty; otherwise the landing would not have written anything.
-            let _ = fs::create_dir(self.tree.join(std::ffi::OsStr::from_bytes(&link.path)));
-        }
-        if old.is_empty() {
-            return Ok(());
-        }
-        let list = self.git_dir.join(RESTORE);
-        let failed = Fault::at(&list);
-        fs::write(&list, old.join(&0)).map_err(&failed)?;
-        let input = fs::File::open(&list).map_err(&failed)?;
-        self.write(workspace).args(["checkout-index", "-z", "--stdin"]).input(input).run()?;
-        // The files have new times, so refresh the index.
-        admin::copy_index(&self.git_dir.join("index"), &list).map_err(&failed)?;
-        let refresh = self.write(workspace).env("GIT_INDEX_FILE", &list);
-        let _ = refresh.args(["update-index", "-q", "--refresh"]).run();
-        let index = self.git_dir.join("index");
-        fs::rename(&list, &index).map_err(Fault::at(&index))
-    }
-
-    /// Reports whether the file's content is a beginning of what the landing wrote or removed.
-    fn is_ours(&self, workspace: &Workspace, marker: &Marker, file: &Written, path: &Path) -> Result<bool, Fault> {
-        let found = match fs::symlink_metadata(path) {
-            Ok(seen) if seen.is_dir() => return Ok(false),
-            Ok(seen) if seen.is_symlink() => fs::read_link(path).map(|to| to.as_os_str().as_bytes().to_vec()),
-            Ok(_) => fs::read(path),
-            // The file is missing: git removed it in order to write it again.
-            Err(_) => return Ok(true),
-        };
-        let found = found.map_err(Fault::at(path))?;
-        for commit in [&marker.to, &marker.from] {
-            let name = [commit.as_bytes(), b":", &file.path].concat();
-            let call = self.read(workspace).args(["cat-file", "--filters"]).arg(std::ffi::OsStr::from_bytes(&name));
-            match call.run() {
-                Ok(whole) if is_beginning(&found, &whole) => return Ok(true),
-                Ok(_) | Err(CliError::Exit { .. }) => {}
-                Err(error) => return Err(error.into()),
-            }
-        }
-        Ok(false)
-    }
-}
-
-/// Reports whether `found` is what was written of `whole` before a kill or a power cut: a beginning of it, perhaps
-/// followed by zeros whose data did not reach the disk.
-fn is_beginning(found: &[u8], whole: &[u8]) -> bool {
-    let same = found.iter().zip(whole).take_while(|(found, whole)| found == whole).count();
-    found.len() <= whole.len() && found[same..].iter().all(|byte| *byte == 0)
-}
-
-/// Removes directories that the landing created, from `dir` upwards, as long as they are empty.
-fn remove_empty(dir: Option<&Path>, tree: &Path) {
-    let mut dir = dir;
-    while let Some(path) = dir.filter(|path| *path != tree && path.starts_with(tree)) {
-        if fs::remove_dir(path).is_err() {
-            return;
-        }
-        dir = path.parent();
-    }
 }
 
 /// Rolls back an interrupted landing, so that it can start again.
@@ -470,30 +388,7 @@ pub(crate) fn recover(workspace: &Workspace, marker: &Marker) -> Result<(), Faul
     // Our locks are empty or contain the new value. Any other lock blocks the next landing, which
     // reports it.
     let value = format!("{}\n", marker.to);
-    locks.retain(|lock| fs::read(lock).is_ok_and(|found| is_beginning(&found, value.as_bytes())));
+    locks.retain(|lock| fs::read(lock).is_ok_and(|found| rollback::is_beginning(&found, value.as_bytes())));
     holders::clear_stale_locks(&locks, Some(marker.started));
     marker.remove(workspace)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_file_that_was_written_in_part_is_known_and_an_edited_one_is_not() {
-        let whole = b"one\ntwo\n";
-        for (found, is) in [
-            (&b""[..], true),
-            (b"one\n", true),
-            (b"one\ntwo\n", true),
-            (b"\0\0\0\0", true),
-            (b"one\n\0\0\0\0", true),
-            (b"one\n\0\0\0\0\0", false),
-            (b"one\n\0x", false),
-            (b"ONE\n", false),
-            (b"one\ntwo\nthree\n", false),
-        ] {
-            assert_eq!(is_beginning(found, whole), is, "{found:?}");
-        }
-    }
 }

@@ -54,6 +54,11 @@ fn ensure(paths: &Paths, target: &Target) -> io::Result<PathBuf> {
     Ok(place)
 }
 
+/// Returns the time at which a queue was last written; `None` if it never was.
+pub(super) fn last_written(place: &Path) -> Option<SystemTime> {
+    fs::metadata(place.join(FILE)).and_then(|seen| seen.modified()).ok()
+}
+
 pub(crate) fn save(paths: &Paths, target: &Target, queue: &Queue) -> io::Result<()> {
     let journal = Journal { version: VERSION, target: target.clone(), queue: queue.clone() };
     let (place, text) = (ensure(paths, target)?, serde_json::to_vec(&journal)?);

@@ -39,14 +39,14 @@ pub(crate) fn base(workspace: &Workspace) -> Result<String, Fault> {
     })
 }
 
-pub(crate) fn land(workspace: &Workspace, from: &str, to: &str) -> Result<Landing, Fault> {
+pub(crate) fn land(workspace: &Workspace, from: &str, candidate: &str) -> Result<Landing, Fault> {
     if let Some(marker) = Marker::load(workspace)? {
         checkout::recover(workspace, &marker)?;
     }
     let now = base(workspace)?;
     let signed = match workspace.identity()?.signs {
-        true => sign(workspace, from, to)?,
-        false => Signed { tip: to.to_owned(), renamed: Vec::new() },
+        true => sign(workspace, from, candidate)?,
+        false => Signed { tip: candidate.to_owned(), renamed: Vec::new() },
     };
     let to = signed.tip.as_str();
     // A candidate on top of the current base cannot be an ancestor of it, so skip the search.
@@ -60,8 +60,10 @@ pub(crate) fn land(workspace: &Workspace, from: &str, to: &str) -> Result<Landin
         let cause = format!("objects of {to} are missing in the repository");
         return Err(Fault::new(cause).remedy("run 'swarm merge retry' to create them again"));
     }
-    // Candidates are not synced when they are built, so sync before the base moves.
-    sync_file_systems([workspace.common.as_path()])?;
+    if to != candidate {
+        // Candidates were synced when they were built; their signed copies were not.
+        sync_file_systems([workspace.common.as_path()])?;
+    }
     let plan = match checkout::plan(workspace, from, to)? {
         checkout::Planned::Ready(plan) => plan,
         checkout::Planned::Busy(why) => return Ok(Landing::Failed(why)),

@@ -41,7 +41,7 @@ mod tests_reference;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, SystemTime};
 
@@ -56,7 +56,7 @@ pub use damaged::{DamagedQueue, damaged};
 
 use crate::landing::workspace::Workspace;
 use crate::repository::fault::Fault;
-use crate::repository::{deletion, gc_lock, holders};
+use crate::repository::{deletion, durable, gc_lock, holders};
 use swarm_sys::paths::Paths;
 
 /// Implements the `Landings` port for the repositories of this host.
@@ -93,6 +93,10 @@ impl Workspaces {
             holders::clear_stale_locks(&workspace.own_locks(), None);
             deletion::clear_abandoned(&workspace.common);
             gc_lock::clear_stale(&workspace.common);
+            let boot = durable::boot_time();
+            if journal::last_written(&workspace.own).is_some_and(|at| at < boot) {
+                durable::clear_torn(&workspace.common, Path::new(build::CANDIDATES), boot);
+            }
         }
         Ok(Arc::clone(open().entry(key.clone()).or_insert(workspace)))
     }

@@ -16,6 +16,7 @@ use super::scratch::{Leftovers, Scratch};
 use super::verify::open_log;
 use super::{build, complete, off_thread, run, scratch};
 use crate::landing::workspace::Workspace;
+use crate::repository::durable::sync_file_systems;
 use crate::repository::fault::Fault;
 use crate::worktrees::topic::UNTRACKED_MAX;
 use crate::worktrees::{admin, generated};
@@ -174,6 +175,8 @@ pub(super) fn commit_result(
         }
     };
     workspace.write().args(["update-ref", &complete::pinned(&tip), &tip]).run()?;
+    // The resolver's own git syncs little of what it commits.
+    sync_file_systems([workspace.common.as_path()])?;
     Ok(Resolution::Done(tip))
 }
 

@@ -21,6 +21,8 @@ use crate::repository::{deletion, holders, objects, parse};
 use crate::trash::save::{self, Place};
 use swarm_sys::files;
 
+/// First bytes of an index.
+const INDEX_MAGIC: &[u8] = b"DIRC";
 /// Maximum number of files that may be truncated because git was still writing them.
 const CUT_OFF_FILES_MAX: usize = 64;
 
@@ -106,7 +108,9 @@ fn drop_torn_files(entry: &Path) -> Result<(), Fault> {
     for name in ["HEAD", "commondir", "index"] {
         let file = entry.join(name);
         let content = admin::ignore_missing(fs::read(&file)).map_err(Fault::at(&file))?;
-        if content.is_some_and(|content| admin::is_torn(&content)) {
+        let is_torn =
+            |content: &Vec<u8>| admin::is_torn(content) || (name == "index" && !content.starts_with(INDEX_MAGIC));
+        if content.as_ref().is_some_and(is_torn) {
             fs::remove_file(&file).map_err(Fault::at(&file))?;
         }
     }
