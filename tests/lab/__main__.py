@@ -1,5 +1,5 @@
 """Commands of the laboratory: sweep, errors, real, agents, ssh, hammer, the soaks, audit, power and bench; ci runs all
-but power and bench.
+but bench.
 
     python3 -m lab sweep --sample 20 --seed 7
     python3 -m lab real --only tmux
@@ -110,6 +110,7 @@ def ci(argv: list[str]) -> int:
     parser.add_argument("--budget", type=float, default=360, help="total number of seconds for the samples of both sweeps")
     parser.add_argument("--seed", type=int, help="seed of the samples (default: the current day)")
     parser.add_argument("--soak-seconds", type=float, default=180)
+    parser.add_argument("--power-images", type=int, default=300)
     parser.add_argument("--jobs", type=int, default=2)
     parser.add_argument("--allow-skips", action="store_true",
                         help="succeed even if cases were skipped for a reason other than a missing tool")
@@ -129,7 +130,9 @@ def ci(argv: list[str]) -> int:
              part("soak_flows", "--seconds", 20, "--seed", seed),
              part("soak_flows", "--seconds", 8, "--seed", seed, "--other-writer")]
     beside = [part("audit"), part("real", "--jobs", args.jobs), part("ssh"), part("agents"), part("hammer")]
-    alone = [part("sweep", *sample), part("errors", *sample), part("sweep_flows", *sample[:-1], 20)]
+    power = ["--seed", str(seed), "--jobs", str(args.jobs)]
+    alone = [part("power", "--images", args.power_images, *power), part("power", "--removed", *power),
+             part("sweep", *sample), part("errors", *sample), part("sweep_flows", *sample[:-1], 20)]
     run_lanes([soaks, beside])
     run_lanes([alone])
     parts = [*beside, *alone, *soaks]

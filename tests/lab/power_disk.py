@@ -8,12 +8,15 @@ of them, or tears a write. That is harsher than ext4, which keeps the order of c
 
 import json
 import os
+import re
 import stat
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 ROOT = 0
 """Number of the root directory's inode."""
+NOTHING = -1
+"""Number of no inode."""
 
 
 @dataclass
@@ -180,6 +183,12 @@ class Recording:
             if isinstance(self.ops[at], Sync):
                 found = [one for one in found if one > at or not is_covered(self.ops[one], self.ops[at])]
         return found
+
+    def without(self, pattern: str) -> "tuple[Recording, list[int]]":
+        """Returns the recording of a program that lacks some syncs, and where they were."""
+        removed = [at for at, op in enumerate(self.ops) if isinstance(op, Sync) and re.search(pattern, op.label)]
+        ops = [replace(op, inode=NOTHING) if at in removed else op for at, op in enumerate(self.ops)]
+        return Recording(self.first, ops), removed
 
     def acks(self, end: int) -> list[str]:
         """Returns what was acknowledged before `end`."""
