@@ -59,9 +59,10 @@ impl Script {
         self.with(|inner| inner.faults.iter().map(|(step, _)| step.clone()).collect())
     }
 
-    /// Removes the faults that did not occur yet.
-    pub fn forget_faults(&self) {
-        self.with(|inner| inner.faults.clear());
+    /// Removes the faults that did not occur yet, and reports whether all had occurred.
+    #[must_use = "a test whose fault never occurs proves nothing"]
+    pub fn forget_faults(&self) -> bool {
+        self.with(|inner| std::mem::take(&mut inner.faults).is_empty())
     }
 
     pub(super) fn note(&self, call: String) {

@@ -46,6 +46,14 @@ pub struct World {
     pub worktrees: Arc<FakeWorktrees>,
 }
 
+/// A test whose fault never struck shows nothing, so it fails. One that may miss its faults forgets them.
+impl Drop for World {
+    fn drop(&mut self) {
+        let unmet = self.script.unmet();
+        assert!(unmet.is_empty() || std::thread::panicking(), "faults that never struck: {unmet:?}");
+    }
+}
+
 impl World {
     /// Creates an empty machine below `home`, a directory of the test. Must run within a runtime.
     ///

@@ -55,7 +55,7 @@ async fn a_worker_lands_only_if_it_exited_with_success() {
 #[tokio::test(start_paused = true)]
 async fn a_worker_lands_once_whatever_is_interrupted() {
     for step in ["complete", "save", "save.after", "read_base", "build", "land", "land.after"] {
-        for nth in 0..3 {
+        for nth in 0.. {
             let mut rig = Rig::start().await;
             rig.spawn(landing("a")).await.expect("starts");
             (0..nth).for_each(|_| rig.world.script.at(step, Fault::Run(Box::new(|| {}))));
@@ -63,10 +63,14 @@ async fn a_worker_lands_once_whatever_is_interrupted() {
             rig.world.end("a", Ended::Code(0));
             rig.world.pass(Duration::from_secs(1)).await;
             rig.crash().await;
-            rig.world.script.forget_faults();
+            let reached = rig.world.script.forget_faults();
             rig.up().await;
             assert_eq!(states(&rig).await, [("a".to_owned(), "landed")], "{step} {nth}");
             assert_eq!(rig.world.landings.base(), [0], "{step} {nth}");
+            if !reached {
+                assert!(nth > 0, "{step} was never reached");
+                break;
+            }
         }
     }
 }
@@ -82,7 +86,7 @@ async fn adoption_leaves_the_worktree_of_a_landed_worker_alone() {
     // A second call would never return.
     rig.world.script.at("complete", Fault::Hang);
     rig.up().await;
-    assert_eq!(rig.world.script.unmet(), ["complete"], "the worktree may be in use by now");
+    assert!(!rig.world.script.forget_faults(), "the worktree may be in use by now");
     assert_eq!(rig.swarm().ended().await, Exit::Idle);
 }
 

@@ -39,7 +39,7 @@ async fn a_repeated_prompt_is_typed_into_an_empty_line() {
     begin(&rig, plan(5)).await;
     assert_eq!(rig.world.terminals.typed("w"), Vec::<String>::new());
     rig.crash().await;
-    rig.world.script.forget_faults();
+    assert!(rig.world.script.forget_faults());
     rig.up().await;
     seconds(&rig, 5).await;
     let typing = |clear, enter| Typing { clear, enter };
@@ -102,7 +102,7 @@ async fn an_interrupted_refusal_is_repeated_and_leaves_nothing() {
         let mut answers = rig.swarm().ralph(LoopRequest { caller: request.clone(), order: beginning(plan(5)) });
         assert!(tokio::time::timeout(Duration::from_secs(5), answers.recv()).await.is_err(), "{step}");
         rig.crash().await;
-        rig.world.script.forget_faults();
+        assert!(rig.world.script.forget_faults(), "{step} was never reached");
         rig.up().await;
         let answers = ask(&rig, Caller { repeated: 1, ..request }, beginning(plan(5)));
         let answers = tokio::time::timeout(Duration::from_secs(60), answers).await.expect("answered in time");
