@@ -121,9 +121,9 @@ fn parse(text: &[u8]) -> Option<Machine> {
 /// Fails if the fence cannot be read or written.
 pub fn hold(paths: &Paths, is_over: impl Fn() -> bool) -> io::Result<Option<Machine>> {
     let fence = paths.supervisor_machine();
-    // Another machine may have a process with the same id.
+    // The next supervisor of this boot overwrites what a killed one left; no other machine uses the name.
     let boot = this().boot.get(..8).unwrap_or_default();
-    let mine = paths.root().join(format!("supervisor.machine.{boot}.tmp.{}", std::process::id()));
+    let mine = paths.root().join(format!("supervisor.machine.{boot}"));
     for _ in 0..TRIES_MAX {
         let found = read(&fence)?;
         let holder = found.as_deref().and_then(parse);

@@ -21,7 +21,7 @@ from . import cases
 
 MODULES = ("sweep", "sweep_flows", "errors", "real", "agents", "ssh", "hammer", "soak", "soak_runs", "soak_flows", "audit",
            "power", "bench")
-CLOSING = re.compile(r"^(\d+) passed, (\d+) failed(?:, (\d+) skipped)?$")
+CLOSING = re.compile(r"^(\d+) passed, (\d+) failed(?:, (\d+) skipped)?(?:, (\d+) not met)?$")
 TIMED = re.compile(r"^(?:ok|FAIL)  +(.*?) \((\d+\.\d) s\)")
 SLOWEST = 20
 
@@ -57,10 +57,11 @@ class Part:
             self.process.wait()
 
     @property
-    def counts(self) -> tuple[int, int, int]:
-        """Numbers of passed, failed and skipped cases; one failure if the module printed no closing line."""
+    def counts(self) -> tuple[int, int, int, int]:
+        """Numbers of passed, failed and skipped cases, and of those whose fault never struck; one failure if the module
+        printed no closing line."""
         closing = [found for line in self.lines if (found := CLOSING.match(line))]
-        return tuple(int(count or 0) for count in closing[-1].groups()) if closing else (0, 1, 0)
+        return tuple(int(count or 0) for count in closing[-1].groups()) if closing else (0, 1, 0, 0)
 
     def begins(self, word: str) -> list[str]:
         return [line for line in self.lines if line.startswith(word)]
@@ -97,12 +98,13 @@ def show_total(parts: list[Part]) -> None:
         print(f"{seconds:8.1f} s  {name}")
     print("== total")
     for part in parts:
-        passed, failed, skipped = part.counts
-        print(f"      {part.module}: {passed} passed, {failed} failed, {skipped} skipped ({part.seconds:.0f} s)")
-    for line in [line for part in parts for line in part.begins("skip  ") + part.begins("FAIL  ")]:
+        passed, failed, skipped, unmet = part.counts
+        print(f"      {part.module}: {passed} passed, {failed} failed, {skipped} skipped, {unmet} not met "
+              f"({part.seconds:.0f} s)")
+    for line in [line for part in parts for word in ("skip  ", "unmet ", "FAIL  ") for line in part.begins(word)]:
         print(line)
-    passed, failed, skipped = (sum(counts) for counts in zip(*(part.counts for part in parts)))
-    print(f"{passed} passed, {failed} failed, {skipped} skipped", flush=True)
+    passed, failed, skipped, unmet = (sum(counts) for counts in zip(*(part.counts for part in parts)))
+    print(f"{passed} passed, {failed} failed, {skipped} skipped, {unmet} not met", flush=True)
 
 
 def ci(argv: list[str]) -> int:

@@ -103,6 +103,7 @@ def normalise(target: str, root: str) -> str:
     if root:
         target = target.replace(root, "~")
     # The id of a flow and the worker of one of its roles; temporary files of git before they become objects.
+    target = re.sub(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", "#", target)
     target = re.sub(r"\d{8}T\d{9}Z-[0-9a-f]{6}", "#flow", target)
     target = re.sub(r"/[0-9a-f]{6}-(?=[a-z])", "/#-", target)
     target = re.sub(r"/objects/[0-9a-f]{2}(?=/|$)", "/objects/#", re.sub(r"tmp_obj_\w{6}", "tmp_obj_#", target))

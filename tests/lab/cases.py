@@ -53,6 +53,7 @@ class Tally:
         self.failed = 0
         self.skipped = 0
         self.unexplained = 0
+        self.unmet = 0
         self.allow_skips = allow_skips
 
     def record(self, name: str, findings: list[str], *, seconds: float | None = None, repro: str = "") -> None:
@@ -71,10 +72,16 @@ class Tally:
         self.unexplained += not why.startswith(MISSING)
         print(f"skip  {name}: {why}", flush=True)
 
+    def miss(self, name: str) -> None:
+        """Records a case whose fault never struck, which shows nothing."""
+        self.unmet += 1
+        print(f"unmet {name}", flush=True)
+
     def close(self) -> int:
         skipped = f", {self.skipped} skipped" if self.skipped else ""
-        print(f"{self.passed} passed, {self.failed} failed{skipped}", flush=True)
-        return 1 if self.failed or (self.unexplained and not self.allow_skips) else 0
+        unmet = f", {self.unmet} not met" if self.unmet else ""
+        print(f"{self.passed} passed, {self.failed} failed{skipped}{unmet}", flush=True)
+        return 1 if self.failed or self.unmet or (self.unexplained and not self.allow_skips) else 0
 
 
 def attempt(case) -> tuple[list[str], float]:
