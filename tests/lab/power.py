@@ -126,7 +126,7 @@ class Point:
             op = recording.ops[at]
             if is_of_object(op):
                 # git syncs its objects, but not their directories: it relies on a file system that keeps their order.
-                dropped.update(one for one in pending if one >= at and isinstance(recording.ops[one], Entries))
+                dropped.update(one for one in pending if one >= at)
             elif isinstance(op, Data) and op.data and dice.random() < 0.5:
                 torn[at] = dice.choice((0, len(op.data) // 2))
             else:

@@ -218,6 +218,9 @@ fn of_worker(
     }
     let subject = completion.subject.clone().unwrap_or_else(|| format!("Work of {name}"));
     let message = format!("{subject}\n\n{LEFT}\n");
+    // Before the commit: otherwise a power cut could keep the commit and empty the files, and the next completion would
+    // commit the empty files on top.
+    sync_file_systems([tree])?;
     let plain = ["-c", "commit.gpgSign=false", "commit-tree", "-m", &message, "-p", &tip, &uncommitted];
     let commit = write().args(plain).line()?;
     if head.is_some() {

@@ -8,12 +8,13 @@ use std::path::{Path, PathBuf};
 use git2::{Oid, Repository, RepositoryState, StatusOptions};
 use swarm_model::{Caller, Refusal, RefusalKind};
 
-use super::{generated, identity, topic};
+use super::{admin, generated, identity, topic};
 use crate::repository::cli::{Call, Cli};
 use crate::repository::fault::Fault;
 use crate::repository::{holders, objects, recorded};
 use crate::trash::raw;
 use crate::trash::save::{DURABLE, Place};
+use swarm_sys::files::replace_durably;
 
 /// Outcome of a merge.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -98,7 +99,7 @@ pub fn merge_handoff(tree: RoleTree<'_>, commit: &str, from: &str, caller: &Call
         return Ok(MergeOutcome::Merged);
     }
     let outcome = || -> Result<MergeOutcome, Fault> {
-        fs::write(&marker, commit).map_err(Fault::at(&marker))?;
+        replace_durably(git_dir, MERGE_MARKER, commit.as_bytes()).map_err(Fault::at(&marker))?;
         let message = format!("Merge the handoff of {from}");
         // The user's settings for merges are meant for merges by hand.
         let own = ["--ff", "--commit", "--no-squash", "--no-verify-signatures", "--no-autostash", "--no-signoff"];
@@ -122,8 +123,8 @@ fn roll_back(git: &Git, marker: &Path) -> Result<(), Fault> {
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(()),
         Err(error) => return Err(Fault::at(marker)(error)),
     };
-    // The marker is empty if it was written only in part, before the merge started.
-    if !commit.is_empty() && !has(&git.place.git_dir, &commit) {
+    // Older versions wrote the marker in place: then a kill or a power cut before the merge leaves it without content.
+    if !admin::is_torn(commit.as_bytes()) && !has(&git.place.git_dir, &commit) {
         git.write().args(["reset", "--hard", "--quiet"]).run()?;
         let added = ["diff", "--name-only", "--diff-filter=A", "--no-renames", "--no-ext-diff", "-z", "HEAD", &commit];
         for path in fields(&git.read().args(added).run()?) {
