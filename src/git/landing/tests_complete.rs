@@ -31,7 +31,7 @@ impl Site {
         self.landings.complete(completion.clone()).await.unwrap()
     }
 
-    fn tip(&self, name: &str) -> String {
+    pub(super) fn tip(&self, name: &str) -> String {
         text(&self.fix.git(&["rev-parse", name]))
     }
 }
