@@ -16,6 +16,7 @@ mod fork;
 mod furnish;
 pub mod journal;
 mod land;
+mod leftover;
 mod obstacles;
 mod reference;
 mod resolve;
