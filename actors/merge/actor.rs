@@ -12,12 +12,14 @@ use super::machine::{Effect, Event, Machine};
 use super::message::{Ask, MergeMessage, MergeReport, Step};
 use swarm_model::merge::queue::{Item, ItemId, Obstacle, Phase, Queue, State as ItemState};
 use swarm_model::{QueueView, Target};
-use swarm_ports::{Clock, Landings};
+use swarm_ports::{Clock, Landings, Verification};
 
 /// Pause before another try to write the journal.
 const SAVE_PAUSE: Duration = Duration::from_secs(1);
 /// Maximum number of obstacles that are watched at once, since the kernel's watches are limited.
 const OBSTACLES_MAX: usize = 16;
+/// Time after which others are watched if there are more of them.
+const WATCH_TURN: Duration = Duration::from_secs(60);
 /// First pause before an obstacle is watched again if watching it failed. Each further pause is twice as long.
 const WATCH_PAUSE: Duration = Duration::from_secs(1);
 /// Longest such pause.
@@ -49,6 +51,10 @@ pub struct State {
     tasks: Vec<AbortHandle>,
     /// Tasks that wait until an obstacle is gone.
     obstacles: BTreeMap<Obstacle, AbortHandle>,
+    /// Obstacles that have had their turn, if there are too many of them.
+    had_turn: BTreeSet<Obstacle>,
+    /// Task that ends the present turn.
+    turn: Option<AbortHandle>,
     /// Time at which a paused item may be built, in Unix milliseconds, and the task that waits for it.
     alarm: Option<(u64, AbortHandle)>,
     /// Last reported value of [`MergeReport::Busy`].
@@ -70,8 +76,10 @@ impl Actor for Merge {
         let queue = Machine::new(loaded.unwrap_or_default());
         let _ = self.0.set(queue.items.iter().filter_map(|item| item.key.clone()).collect());
         let (waiting, tasks, kept) = (VecDeque::new(), Vec::new(), Queue::clone(&queue));
-        let (obstacles, alarm, stuck, busy) = (BTreeMap::new(), None, None, false);
-        let mut state = State { arguments, myself, queue, kept, stuck, waiting, tasks, obstacles, alarm, busy };
+        let (obstacles, had_turn, turn, alarm, stuck, busy) =
+            (BTreeMap::new(), BTreeSet::new(), None, None, None, false);
+        let mut state =
+            State { arguments, myself, queue, kept, stuck, waiting, tasks, obstacles, had_turn, turn, alarm, busy };
         // Depends only on the journal, so a crash before the next write leads to the same state.
         let effects = state.queue.resume(state.arguments.clock.wall_ms());
         state.perform(effects).await;
@@ -96,6 +104,7 @@ impl Actor for Merge {
                 state.waiting.push_back(event);
                 state.take_waiting().await;
             }
+            MergeMessage::TurnEnded => state.end_turn(),
             MergeMessage::SaveAgain => {
                 state.take_waiting().await;
                 state.save_again().await;
@@ -109,7 +118,7 @@ impl Actor for Merge {
 
     async fn post_stop(&self, _: ActorRef<MergeMessage>, state: &mut State) -> Result<(), ActorProcessingErr> {
         state.tasks.drain(..).for_each(|task| task.abort());
-        state.obstacles.values().for_each(AbortHandle::abort);
+        state.obstacles.values().chain(&state.turn).for_each(AbortHandle::abort);
         state.alarm.iter().for_each(|(_, task)| task.abort());
         Ok(())
     }
@@ -251,10 +260,15 @@ impl State {
             }
             is_wanted
         });
-        for obstacle in wanted.into_iter().take(OBSTACLES_MAX) {
-            if self.obstacles.contains_key(&obstacle) {
-                continue;
-            }
+        self.set_turn(wanted.len() > OBSTACLES_MAX);
+        let waiting = wanted.into_iter().filter(|obstacle| !self.obstacles.contains_key(obstacle));
+        let (later, first): (Vec<_>, Vec<_>) = waiting.partition(|obstacle| self.had_turn.contains(obstacle));
+        let free = OBSTACLES_MAX.saturating_sub(self.obstacles.len());
+        if first.len() <= free {
+            // A new round.
+            self.had_turn.clear();
+        }
+        for obstacle in first.into_iter().chain(later).take(free) {
             let (arguments, myself, about) = (self.arguments.clone(), self.myself.clone(), obstacle.clone());
             let task = tokio::spawn(async move {
                 let mut pause = WATCH_PAUSE;
@@ -266,6 +280,25 @@ impl State {
                 let _ = myself.cast(MergeMessage::Answered(Event::Cleared(about)));
             });
             self.obstacles.insert(obstacle, task.abort_handle());
+        }
+    }
+
+    /// Starts the timer of a turn, or ends it if all obstacles can be watched.
+    fn set_turn(&mut self, has_turns: bool) {
+        if !has_turns {
+            self.turn.take().iter().for_each(AbortHandle::abort);
+        } else if self.turn.is_none() {
+            let timer = self.myself.send_after(WATCH_TURN, || MergeMessage::TurnEnded);
+            self.turn = Some(timer.abort_handle());
+        }
+    }
+
+    /// Stops watching, so that others have their turn.
+    fn end_turn(&mut self) {
+        self.turn = None;
+        for (obstacle, task) in std::mem::take(&mut self.obstacles) {
+            task.abort();
+            self.had_turn.insert(obstacle);
         }
     }
 
@@ -331,7 +364,13 @@ async fn carry_out(arguments: &MergeArguments, queue: &Queue, effect: Effect) ->
         Effect::ReadBase => Event::BaseRead(landings.read_base(target).await),
         Effect::Build { item, onto } => Event::Built(landings.build(target, queue.item(item)?, &onto).await),
         Effect::Verify { commit, of, fresh } => {
-            Event::Verified(landings.verify(target, queue.item(of)?, &commit, fresh).await)
+            let is_of_base = matches!(&queue.phase, Phase::Verifying { search, .. } if search.of_base);
+            let kind = match fresh {
+                _ if is_of_base => Verification::Base,
+                true => Verification::Again,
+                false => Verification::First,
+            };
+            Event::Verified(landings.verify(target, queue.item(of)?, &commit, kind).await)
         }
         Effect::Land { from, to, of } => Event::Landed(landings.land(target, queue.item(of)?, &from, &to).await),
         Effect::Resolve { item, onto, files } => {

@@ -18,6 +18,8 @@ pub enum MergeMessage {
     Item(String, RpcReplyPort<Option<Item>>),
     /// Result from the task that carried out an effect.
     Answered(Event),
+    /// From the timer: watch other obstacles.
+    TurnEnded,
     /// From the timer: try again to write the journal.
     SaveAgain,
 }

@@ -57,6 +57,16 @@ pub struct DamagedJournal {
     pub cause: String,
 }
 
+/// What a verification checks, and in which directory. Each kind but `First` runs without the ignored files that earlier
+/// verifications left, because a failure decides.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Verification {
+    First,
+    Again,
+    /// The base on which the item failed. Its output does not replace that of the item.
+    Base,
+}
+
 /// Git operations and journals of merge queues.
 pub trait Landings: Send + Sync {
     /// Returns the queues that have a journal.
@@ -90,10 +100,14 @@ pub trait Landings: Send + Sync {
     /// Builds the candidate: the item's tip on top of `onto`. Moves no branch and checks out nothing.
     fn build<'a>(&'a self, target: &'a Target, item: &'a Item, onto: &'a str) -> BoxFuture<'a, Build>;
 
-    /// Runs the verification on a commit, in a worktree of the queue's own. `fresh`: without the ignored files that
-    /// earlier verifications left there.
-    fn verify<'a>(&'a self, target: &'a Target, item: &'a Item, commit: &'a str, fresh: bool)
-    -> BoxFuture<'a, Verdict>;
+    /// Runs the verification of an item on a commit, in a worktree of the queue's own.
+    fn verify<'a>(
+        &'a self,
+        target: &'a Target,
+        item: &'a Item,
+        commit: &'a str,
+        kind: Verification,
+    ) -> BoxFuture<'a, Verdict>;
 
     /// Moves the base from `from` to `to`, unless it is at another commit. A base that contains `to` already counts
     /// as done. `item` is the last of those that land.

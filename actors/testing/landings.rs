@@ -10,7 +10,7 @@ use super::script::Script;
 use swarm_model::merge::queue::{Item, ItemId, Obstacle, Queue, Rules};
 use swarm_model::merge::{Build, Landing, Resolution, Verdict};
 use swarm_model::{Refusal, RefusalKind, Target};
-use swarm_ports::{BoxFuture, Completed, Completion, Landings};
+use swarm_ports::{BoxFuture, Completed, Completion, Landings, Verification};
 
 pub struct FakeLandings {
     script: Arc<Script>,
@@ -29,6 +29,8 @@ struct Inner {
     elsewhere: bool,
     /// Uncommitted edits are in the way of every landing.
     edits: bool,
+    /// Items that have uncommitted edits of their own in the way.
+    edited: BTreeSet<ItemId>,
     /// Items that conflict with the base.
     conflicting: BTreeSet<ItemId>,
 }
@@ -65,6 +67,12 @@ impl FakeLandings {
     /// Adds a user's commit to the base.
     pub fn commit(&self, item: ItemId) {
         self.with(|inner| inner.base.push(item));
+        self.changed.notify_waiters();
+    }
+
+    /// Makes uncommitted edits that are in the way of one item, in a file of its own, or removes them.
+    pub fn edit_of(&self, item: ItemId, edits: bool) {
+        self.with(|inner| if edits { inner.edited.insert(item) } else { inner.edited.remove(&item) });
         self.changed.notify_waiters();
     }
 
@@ -162,9 +170,15 @@ impl Landings for FakeLandings {
         })
     }
 
-    fn verify<'a>(&'a self, _: &'a Target, item: &'a Item, commit: &'a str, fresh: bool) -> BoxFuture<'a, Verdict> {
+    fn verify<'a>(
+        &'a self,
+        _: &'a Target,
+        item: &'a Item,
+        commit: &'a str,
+        kind: Verification,
+    ) -> BoxFuture<'a, Verdict> {
         Box::pin(async move {
-            if fresh {
+            if kind != Verification::First {
                 self.script.note(format!("fresh {commit}"));
             }
             if let Err(cause) = self.script.before("verify", &item.name).await {
@@ -177,7 +191,7 @@ impl Landings for FakeLandings {
         })
     }
 
-    fn land<'a>(&'a self, _: &'a Target, _: &'a Item, from: &'a str, to: &'a str) -> BoxFuture<'a, Landing> {
+    fn land<'a>(&'a self, _: &'a Target, item: &'a Item, from: &'a str, to: &'a str) -> BoxFuture<'a, Landing> {
         Box::pin(async move {
             if let Err(cause) = self.script.before("land", to).await {
                 return Landing::Failed(cause);
@@ -187,6 +201,8 @@ impl Landings for FakeLandings {
                     Landing::Done(Vec::new())
                 } else if inner.edits {
                     Landing::Overlap(vec!["f".to_owned()])
+                } else if inner.edited.contains(&item.id) {
+                    Landing::Overlap(vec![own_file(item.id)])
                 } else if inner.base == read(from) {
                     inner.base = read(to);
                     Landing::Done(Vec::new())
@@ -219,7 +235,10 @@ impl Landings for FakeLandings {
                 let changed = self.changed.notified();
                 let is_gone = match obstacle {
                     Obstacle::Base(commit) => name(&self.base()) != *commit,
-                    Obstacle::Edits(_) => !self.with(|inner| inner.edits),
+                    Obstacle::Edits(files) => self.with(|inner| {
+                        let has_own = inner.edited.iter().any(|item| files.contains(&own_file(*item)));
+                        !inner.edits && !has_own
+                    }),
                 };
                 if is_gone {
                     return Ok(());
@@ -234,4 +253,9 @@ impl Landings for FakeLandings {
             items.iter().for_each(|item| self.script.note(format!("tidy {}", item.name)));
         })
     }
+}
+
+/// Returns the name of the file of [`FakeLandings::edit_of`].
+fn own_file(item: ItemId) -> String {
+    format!("f{item:02}")
 }

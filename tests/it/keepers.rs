@@ -11,7 +11,7 @@ use crate::crash::{both, kill_keepers};
 const BINARY: &str = env!("CARGO_BIN_EXE_swarm");
 
 /// Makes a copy of the program, which counts as a newer build because its file is younger.
-fn newer(rig: &Rig, name: &str) -> PathBuf {
+pub fn newer(rig: &Rig, name: &str) -> PathBuf {
     let dir = rig.path(name);
     std::fs::create_dir(&dir).expect("made");
     let program = dir.join("swarm");
@@ -19,7 +19,8 @@ fn newer(rig: &Rig, name: &str) -> PathBuf {
     program
 }
 
-fn executable(pid: i32) -> PathBuf {
+/// Returns the program that a process executes.
+pub fn executable(pid: i32) -> PathBuf {
     std::fs::read_link(format!("/proc/{pid}/exe")).expect("alive")
 }
 
@@ -30,7 +31,7 @@ fn ancestors(pid: i32) -> Vec<i32> {
 
 /// Asserts that neither supervisor and guard nor a shim belong to a worker, by their ancestors and their environment.
 #[track_caller]
-fn assert_outside(rig: &Rig, workers: &[&str]) {
+pub fn assert_outside(rig: &Rig, workers: &[&str]) {
     let (supervisor, guard) = both(rig);
     let shims: Vec<i32> = workers.iter().map(|name| rig.shim(name)).collect();
     for pid in [supervisor, guard].into_iter().chain(shims.iter().copied()) {
@@ -206,36 +207,6 @@ fn a_stopped_shim_is_named_when_it_would_have_to_start_the_supervisor() {
     proc::signal(shim, proc::Signal::CONT);
     wait_until("the shim goes on", SOON, || !proc::is_stopped(shim));
     spawn_inside(&rig, Path::new(BINARY), "inner");
-}
-
-#[test]
-fn twenty_workers_survive_an_upgrade_and_a_downgrade() {
-    let rig = Rig::new();
-    let names: Vec<String> = (0..20).map(|number| format!("w{number}")).collect();
-    // The last one is started by the newer program.
-    for name in &names[..19] {
-        rig.spawn(name, &["--restart", "always"], &["sleep", "600"]);
-    }
-    let words: Vec<&str> = names.iter().map(String::as_str).collect();
-    let pids = || words[..19].iter().map(|name| rig.pid(name)).collect::<Vec<_>>();
-    let before = pids();
-    let new = newer(&rig, "new");
-    for program in [new.as_path(), Path::new(BINARY)] {
-        let mut command = rig.program(program);
-        // A newer program replaces the supervisor by itself, an older one on request.
-        let spawn = &["spawn", "--name", "w19", "--restart", "always", "--", "sleep", "600"][..];
-        command.args(if program == new { spawn } else { &["supervisor", "restart"] });
-        run(command).ok();
-        assert_eq!((executable(both(&rig).0), pids()), (program.to_owned(), before.clone()));
-        assert!(words.iter().all(|name| rig.fine(name) == "running"));
-        assert_outside(&rig, &words);
-    }
-    let events = std::fs::read_to_string(rig.root().join("events.jsonl")).expect("there");
-    assert_eq!(events.matches("\"worker.started\"").count(), 20, "{events}");
-    assert_eq!(events.matches("\"worker.exited\"").count(), 0, "{events}");
-    let mut command = rig.program(&new);
-    command.args(["kill", "--all"]);
-    assert_eq!(run(command).out.lines().count(), 20);
 }
 
 #[test]

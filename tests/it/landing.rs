@@ -275,6 +275,20 @@ fn a_resolver_resolves_or_the_conflict_stays() {
     assert_eq!(fs::read_to_string(site.repo.join("file")).expect("there"), "one\na\nb\n");
     site.assert_untouched();
     assert_eq!(site.git(&["worktree", "list"]).matches("resolve-").count(), 0);
+    // It changed nothing that would be worth keeping; one that did is kept.
+    let saves = || site.git(&["for-each-ref", "--format=%(refname)", "refs/swarm/trash/"]);
+    assert_eq!(saves(), "");
+    site.swarm(&["merge", "add", "c", "--resolver", "echo half > made; exit 3"]).ok();
+    site.merge_wait();
+    assert_eq!(site.state("c"), "conflict");
+    let queues = fs::read_dir(site.rig.root().join("merge")).expect("queues").flatten();
+    let logs: Vec<_> =
+        queues.map(|queue| queue.path().join("logs/3.resolver.log")).filter(|log| log.exists()).collect();
+    let told = fs::read_to_string(&logs[0]).expect("the log");
+    let id = told.split_once("swarm restore ").expect("a save").1.split(' ').next().expect("an id");
+    site.swarm(&["restore", id, "--to", "../half"]).ok();
+    assert_eq!(fs::read_to_string(site.rig.path("half/made")).expect("restored"), "half\n");
+    assert_eq!(saves().lines().count(), 2, "one for each try");
 }
 
 #[test]

@@ -315,6 +315,20 @@ fn an_active_item_cannot_be_dropped_and_the_hint_says_what_to_do() {
 }
 
 #[test]
+fn the_output_of_a_failing_base_does_not_replace_that_of_the_item() {
+    let site = Site::new();
+    site.worker("w", &[], "echo of the item > w");
+    site.swarm(&["merge", "add", "w", "--verify", "cat w || echo of the base; exit 1"]).ok();
+    site.merge_wait();
+    let reason = site.reason("w");
+    let base = std::path::PathBuf::from(reason.rsplit_once("is in ").expect("a path").1);
+    assert!(reason.starts_with("the base itself does not pass: "), "{reason}");
+    let last = |path: &std::path::Path| fs::read_to_string(path).expect("a log").lines().last().map(str::to_owned);
+    assert_eq!(last(&base).as_deref(), Some("of the base"));
+    assert_eq!(last(&base.with_file_name("0.log")).as_deref(), Some("of the item"));
+}
+
+#[test]
 fn a_resolver_that_cannot_work_now_is_no_try() {
     let site = Site::new();
     for name in ["a", "b"] {

@@ -51,5 +51,6 @@ mod tree;
 mod trust;
 mod trust_closed;
 mod units;
+mod upgrade;
 mod words;
 mod worktrees;

@@ -344,6 +344,7 @@ fn codex_does_not_load_what_an_earlier_attempt_wrote() {
 fn a_worker_that_is_started_again_loads_only_what_was_agreed_to() {
     for (name, script, arguments) in [
         ("claude", "echo '{}' > .mcp.json", CLAUDE_HELD),
+        ("claude", "mkdir -p .claude/skills/x; echo x > .claude/skills/x/SKILL.md", CLAUDE_HELD),
         ("codex", "mkdir -p .codex; echo 'a = 1' > .codex/config.toml", CODEX_HELD),
     ] {
         let rig = Rig::new();

@@ -318,6 +318,27 @@ async fn an_obstacle_is_watched_again_after_an_error() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn each_of_many_obstacles_is_watched() {
+    const COUNT: u64 = 40;
+    let bench = Bench::start().await;
+    (0..COUNT).for_each(|item| bench.landings.edit_of(item, true));
+    for item in 0..COUNT {
+        bench.add(&format!("w{item}")).await.expect("is taken");
+    }
+    bench.settle().await;
+    assert_eq!(bench.words().await, ["waiting"; COUNT as usize]);
+    for item in [COUNT - 1, 0, COUNT / 2] {
+        bench.landings.edit_of(item, false);
+        // Three turns cover all of them.
+        for _ in 0..20 {
+            bench.settle().await;
+        }
+        assert_eq!(bench.landings.base().last(), Some(&item));
+    }
+    assert_eq!(bench.landings.base().len(), 3);
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_pause_that_ends_while_the_journal_is_written_is_noticed() {
     let bench = Bench::start().await;
     let overtake = |item: u64, slow: bool| {

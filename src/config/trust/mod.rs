@@ -18,6 +18,7 @@ mod unasked;
 #[cfg(test)]
 mod tests;
 
+use std::io::ErrorKind;
 use std::path::Path;
 
 use toml::{Table, Value};
@@ -46,6 +47,17 @@ pub const AGENT_FILES: [(&str, &str); 5] = [
     (CODEX, ".codex/config.toml"),
     (CODEX, ".codex/hooks.json"),
 ];
+
+/// Directories of texts that an agent loads from a repository, with the section of their entries. A text may define hooks
+/// in its front matter.
+const AGENT_FOLDERS: [(&str, &str); 3] =
+    [(CLAUDE, ".claude/agents"), (CLAUDE, ".claude/commands"), (CLAUDE, ".claude/skills")];
+/// End of the names of those texts, in any case.
+const TEXT: &str = ".md";
+/// Maximum depth of such a directory. Symbolic links in it are followed, as by the agent.
+const DEPTH_MAX: usize = 8;
+/// Maximum number of files and directories in such a directory.
+const NAMES_MAX: usize = 10_000;
 
 /// What an entry does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -124,6 +136,11 @@ pub fn settings(root: &Path) -> Result<Vec<Entry>, String> {
     Ok(found)
 }
 
+/// Returns the names of the files and directories that agents of a section load.
+pub fn agent_places(section: &str) -> impl Iterator<Item = &'static str> {
+    AGENT_FILES.iter().chain(&AGENT_FOLDERS).filter(move |(of, _)| *of == section).map(|(_, name)| *name)
+}
+
 /// Returns the entries of the files that agents load from `root`, for these sections.
 ///
 /// # Errors
@@ -135,7 +152,46 @@ pub fn agent_files(root: &Path, sections: &[&str]) -> Result<Vec<Entry>, String>
         let text = super::file::read(&path).map_err(|error| format!("{}: {error}", path.display()))?;
         found.extend(text.map(|text| Entry { key: (*name).to_owned(), ..Entry::of_text(section, name, "", &text) }));
     }
+    for (section, folder) in AGENT_FOLDERS.iter().filter(|(section, _)| sections.contains(section)) {
+        let mut names = Vec::new();
+        texts(root, folder.to_string(), DEPTH_MAX, &mut names)?;
+        names.sort();
+        for name in names {
+            let path = root.join(&name);
+            let text = super::file::read(&path).map_err(|error| format!("{}: {error}", path.display()))?;
+            found.extend(text.map(|text| Entry { key: name.clone(), ..Entry::of_text(section, &name, "", &text) }));
+        }
+    }
     Ok(found)
+}
+
+/// Adds the paths of the texts in a directory and below it, relative to `root`.
+///
+/// # Errors
+/// Fails if the directory is too large or too deep, contains a name that is not UTF-8, or cannot be read.
+fn texts(root: &Path, folder: String, depth: usize, names: &mut Vec<String>) -> Result<(), String> {
+    let dir = root.join(&folder);
+    let failed = |error: std::io::Error| format!("{}: {error}", dir.display());
+    let listed = match std::fs::read_dir(&dir) {
+        Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => return Ok(()),
+        listed => listed.map_err(failed)?,
+    };
+    if depth == 0 {
+        return Err(format!("{}: more than {DEPTH_MAX} levels of directories", dir.display()));
+    }
+    for (number, file) in listed.enumerate() {
+        let name = file.map_err(failed)?.file_name();
+        let Some(name) = name.to_str().filter(|_| number < NAMES_MAX) else {
+            return Err(format!("{}: too many files, or a name that is not UTF-8", dir.display()));
+        };
+        let path = format!("{folder}/{name}");
+        if root.join(&path).is_dir() {
+            texts(root, path, depth - 1, names)?;
+        } else if name.to_ascii_lowercase().ends_with(TEXT) {
+            names.push(path);
+        }
+    }
+    Ok(())
 }
 
 /// Reports whether the files that agents of a section load from `dir`, a worktree or folder of the project of `root`, are

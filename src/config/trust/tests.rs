@@ -261,6 +261,40 @@ fn files_of_agents_are_loaded_only_if_somebody_agreed() {
 }
 
 #[test]
+fn agents_skills_and_commands_are_loaded_only_if_somebody_agreed() {
+    let site = Site::new("");
+    let loads = || loads_as_agreed_in(&site.book(), &site.root(), &site.root(), CLAUDE);
+    let write = |name: &str, text: &str| {
+        let path = site.root().join(".claude").join(name);
+        fs::create_dir_all(path.parent().expect("a directory")).expect("made");
+        fs::write(path, text).expect("written");
+    };
+    write("skills/deep/picture.png", "not a text");
+    assert_eq!(loads(), Ok(true));
+    let mut keys = Vec::new();
+    for name in ["agents/of/mine.md", "commands/mine.MD", "skills/deep/SKILL.md"] {
+        write(name, "---\nhooks: {}\n---\n");
+        assert_eq!(loads(), Ok(false), "{name}");
+        let files = agent_files(&site.root(), &[CLAUDE]).expect("read");
+        agree(&site.book(), &site.project(), &[CLAUDE], &files, 1).expect("written");
+        assert_eq!(loads(), Ok(true), "{name}");
+        keys.push(format!(".claude/{name}"));
+        assert_eq!(files.iter().map(|one| &one.key).collect::<Vec<_>>(), keys.iter().collect::<Vec<_>>());
+    }
+    write("skills/deep/SKILL.md", "---\nhooks: {PreToolUse: []}\n---\n");
+    assert_eq!(loads(), Ok(false), "it changed");
+    fs::remove_file(site.root().join(".claude/skills/deep/SKILL.md")).expect("removed");
+    assert_eq!(loads(), Ok(true));
+    // The agent follows links.
+    std::os::unix::fs::symlink(site.root().join(".claude/agents"), site.root().join(".claude/skills/more"))
+        .expect("made");
+    assert_eq!(loads(), Ok(false), "another skill");
+    fs::remove_file(site.root().join(".claude/skills/more")).expect("removed");
+    std::os::unix::fs::symlink(".", site.root().join(".claude/skills/again")).expect("made");
+    assert!(loads().is_err_and(|cause| cause.ends_with("more than 8 levels of directories")));
+}
+
+#[test]
 fn a_project_without_a_checkout_of_its_own_is_named_by_the_root_that_was_read() {
     let site = Site::new("");
     let (tree, git) = (site.dir.path().join("tree"), site.dir.path().join("git"));

@@ -1,7 +1,10 @@
 //! Finds the worktrees that have the base checked out.
 
 use std::fs;
+use std::io;
 use std::path::{Path, PathBuf};
+
+use git2::ErrorClass;
 
 use crate::landing::workspace::Workspace;
 use crate::repository::fault::Fault;
@@ -70,7 +73,12 @@ fn is_rebased(git_dir: &Path, branch: &str) -> Result<bool, Fault> {
 fn head_of(repo: &git2::Repository, git_dir: &Path) -> Result<Option<String>, Fault> {
     let file = git_dir.join("HEAD");
     // With `core.preferSymlinkRefs`, HEAD is a symbolic link to the file of the branch.
-    let linked = fs::read_link(&file).ok().and_then(|to| to.to_str().map(str::to_owned));
+    let linked = match fs::read_link(&file) {
+        Ok(to) => to.to_str().map(str::to_owned),
+        // It is a file.
+        Err(error) if error.kind() == io::ErrorKind::InvalidInput => None,
+        linked => admin::ignore_missing(linked).map_err(Fault::at(&file))?.and(None),
+    };
     let said = match linked.filter(|to| to.starts_with("refs/")) {
         Some(to) => Some(to),
         None => read(&file)?.and_then(|said| said.strip_prefix("ref:").map(|name| name.trim().to_owned())),
@@ -78,8 +86,15 @@ fn head_of(repo: &git2::Repository, git_dir: &Path) -> Result<Option<String>, Fa
     let Some(mut name) = said else { return Ok(None) };
     // A branch may be a symbolic ref to another one.
     for _ in 0..SYMBOLIC_MAX {
-        let Ok(found) = repo.find_reference(&name) else { break };
-        match found.symbolic_target().ok().flatten() {
+        let found = match repo.find_reference(&name) {
+            Ok(found) => found,
+            Err(error) if error.class() == ErrorClass::Os => {
+                return Err(Fault::new(format!("cannot read {name} of {}: {}", git_dir.display(), error.message())));
+            }
+            // There is no such branch yet, or its file is torn: no commit can move another branch through it.
+            Err(_) => break,
+        };
+        match found.symbolic_target()? {
             Some(to) => name = to.to_owned(),
             None => break,
         }
@@ -117,4 +132,39 @@ fn holders_by_command(workspace: &Workspace) -> Result<Vec<Holder>, Fault> {
         }
     }
     Ok(holders)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::symlink;
+
+    use super::super::tests_checkout::Site;
+    use super::*;
+
+    #[tokio::test]
+    async fn a_branch_that_cannot_be_read_is_not_one_that_is_absent() {
+        let site = Site::new();
+        site.branch("topic", "echo topic > t");
+        site.item("topic").await;
+        let tree = site.fix.root.join("w");
+        site.fix.git(&["worktree", "add", "-q", tree.to_str().unwrap(), "-b", "w"]);
+        let workspace = site.workspace();
+        let held = || holders_of_base(&workspace).map(|held| held.unwrap().len());
+        let branch = workspace.common.join("refs/heads/w");
+        assert_eq!(held(), Ok(1), "the main worktree");
+        let value = fs::read(&branch).unwrap();
+        fs::write(&branch, "ref: refs/heads/main\n").unwrap();
+        assert_eq!(held(), Ok(2), "a symbolic branch");
+        fs::write(&branch, "").unwrap();
+        assert_eq!(held(), Ok(1), "a torn file");
+        fs::remove_file(&branch).unwrap();
+        assert_eq!(held(), Ok(1), "no branch yet");
+        // Opening it fails with ELOOP.
+        symlink("w", &branch).unwrap();
+        let cause = held().unwrap_err().cause;
+        assert!(cause.starts_with("cannot read refs/heads/w of "), "{cause}");
+        fs::remove_file(&branch).unwrap();
+        fs::write(&branch, value).unwrap();
+        assert_eq!(held(), Ok(1));
+    }
 }

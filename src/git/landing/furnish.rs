@@ -9,13 +9,13 @@ use crate::landing::workspace::Workspace;
 use crate::repository::fault::Fault;
 use crate::worktrees::hook::Home;
 use crate::worktrees::setup::{self, Bare};
-use crate::worktrees::{admin, settings, submodules};
+use crate::worktrees::{admin, copies, settings, submodules};
 
 /// File in the entry of a scratch worktree with the settings by which it was set up.
 const MARK: &str = "swarm-set-up";
 
 /// Sets up a scratch worktree that was just prepared. Submodules follow each commit; the rest is done once, and again
-/// if the settings changed or ignored files were deleted. Returns the tracked files that the setup changed, as the
+/// if the settings or copied files changed, or ignored files were deleted. Returns the tracked files that the setup changed, as the
 /// user's `post_create` may do.
 pub(crate) fn furnish(workspace: &Workspace, scratch: &Scratch, leftovers: Leftovers) -> Result<Edits, Fault> {
     let Some(base) = admin::checkout_of(&workspace.common) else { return Ok(Edits::default()) };
@@ -29,11 +29,13 @@ pub(crate) fn furnish(workspace: &Workspace, scratch: &Scratch, leftovers: Lefto
     let mark = scratch.entry.join(MARK);
     let is_set_up =
         admin::ignore_missing(fs::read_to_string(&mark)).map_err(Fault::at(&mark))?.is_some_and(|known| known == text);
-    if is_set_up && leftovers == Leftovers::Keep {
+    let stale = copies::stale(base, &scratch.entry);
+    if is_set_up && stale.is_empty() && leftovers == Leftovers::Keep {
         return Ok(Edits::default());
     }
     // The mark goes first: a setup that is interrupted starts again.
     admin::ignore_missing(fs::remove_file(&mark)).map_err(Fault::at(&mark))?;
+    copies::remove(&scratch.dir, &stale)?;
     let state_dir = workspace.own.ancestors().nth(2).unwrap_or(Path::new("/")).to_owned();
     let home = Home { executable: workspace.executable.clone(), state_dir, logs: workspace.own.join("logs") };
     let bare = Bare { base, tree: &scratch.dir, record: &scratch.entry };

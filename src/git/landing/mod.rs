@@ -16,6 +16,7 @@ mod fork;
 mod furnish;
 pub mod journal;
 mod land;
+mod leftover;
 mod obstacles;
 mod reference;
 mod resolve;
@@ -48,7 +49,7 @@ use std::time::{Duration, SystemTime};
 use swarm_model::merge::queue::{Item, Obstacle, Queue};
 use swarm_model::merge::{Build, Landing, Resolution, Verdict};
 use swarm_model::{Refusal, RefusalKind, Target};
-use swarm_ports::{BoxFuture, Completed, Completion, DamagedJournal, Landings};
+use swarm_ports::{BoxFuture, Completed, Completion, DamagedJournal, Landings, Verification};
 
 pub use complete::target_of;
 pub use config::has_resolver;
@@ -269,14 +270,14 @@ impl Landings for GitLandings {
         target: &'a Target,
         item: &'a Item,
         commit: &'a str,
-        fresh: bool,
+        kind: Verification,
     ) -> BoxFuture<'a, Verdict> {
         Box::pin(async move {
             let workspace = match self.workspace(target, Some(item)).await {
                 Ok(workspace) => workspace,
                 Err(fault) => return Verdict::Unknown(reason_of(fault)),
             };
-            let verdict = verify::verify(workspace, item, commit, fresh).await;
+            let verdict = verify::verify(workspace, item, commit, kind).await;
             verdict.unwrap_or_else(|fault| Verdict::Unknown(reason_of(fault)))
         })
     }

@@ -4,9 +4,8 @@
 
 use std::ffi::OsStr;
 use std::fs;
-use std::io::{self, Write as _};
 use std::os::unix::ffi::OsStrExt as _;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 
 use swarm_model::merge::queue::Item;
@@ -14,20 +13,18 @@ use swarm_model::merge::{RESOLVER_LATER, Resolution};
 
 use super::scratch::{Leftovers, Scratch};
 use super::verify::open_log;
-use super::{build, complete, off_thread, run, scratch};
+use super::{build, complete, leftover, off_thread, run, scratch};
 use crate::landing::workspace::Workspace;
 use crate::repository::durable::sync_file_systems;
 use crate::repository::fault::Fault;
+use crate::worktrees::generated;
 use crate::worktrees::topic::UNTRACKED_MAX;
-use crate::worktrees::{admin, generated};
 use swarm_sys::commands::runner::Outcome;
 
 /// Prefixes of the markers of `git merge`. `=======` is left out because it is also valid
 /// Markdown.
 const MARKERS: [&[u8]; 2] = [b"<<<<<<< ", b">>>>>>> "];
 
-/// Directory of the queue for what resolvers left and what is not committed.
-const LEFT: &str = "left";
 /// Maximum number of commits of one side in the log for the resolver.
 const COMMITS_MAX: usize = 50;
 /// Maximum number of conflicting files by which that log is filtered.
@@ -53,6 +50,7 @@ pub(crate) async fn resolve(
     let conflicts = files.to_vec();
     let place = off_thread(move || {
         open_log(&fresh)?;
+        leftover::keep_interrupted(&at, &name(&wanted), &wanted, &fresh)?;
         let place = scratch::prepare(&at, &name(&wanted), &base, Leftovers::Delete)?;
         let _hold = at.hold()?;
         // Exit code 1 is expected: the conflict, with its markers.
@@ -62,9 +60,10 @@ pub(crate) async fn resolve(
         let own = ["--no-squash", "--no-verify-signatures", "--no-autostash"];
         at.identity()?.environment(place.write(&at), None).args(merge).args(own).arg(&wanted.tip).run_for(&[0, 1])?;
         let said = [(&*base, &*wanted.tip), (&*wanted.tip, &*base)];
-        Ok((place, said.map(|(not_in, of)| messages(&at, not_in, of, &conflicts))))
+        let before = leftover::state(&at, &place);
+        Ok((place, before, said.map(|(not_in, of)| messages(&at, not_in, of, &conflicts))))
     });
-    let (place, [of_tip, of_onto]) = place.await?;
+    let (place, before, [of_tip, of_onto]) = place.await?;
     let variables = [
         ("SWARM_MERGE_FILES", files.join("\n")),
         ("SWARM_MERGE_BASE", workspace.target.base().to_owned()),
@@ -95,6 +94,9 @@ pub(crate) async fn resolve(
             Some(why) => Ok(Resolution::Failed(format!("the resolver {why}; {output}"))),
             None => commit_result(&workspace, &place, &item, &onto, &files, &log),
         };
+        if !matches!(result, Ok(Resolution::Done(_))) {
+            leftover::keep(&workspace, &place, &item, before.as_ref(), &log)?;
+        }
         scratch::remove(&workspace, &name(&item))?;
         result
     })
@@ -147,7 +149,7 @@ pub(super) fn commit_result(
         Added::Without(out) => out,
         Added::TooMany(why) => return Ok(Resolution::Failed(why)),
     };
-    keep_left_out(workspace, place, item, &out, log)?;
+    leftover::move_out(workspace, place, item, &out, log)?;
     let tree = place.write(workspace).arg("write-tree").line()?;
     if tree == build::tree_of(workspace, onto)? {
         // It would count as landed although nothing of it is on the base.
@@ -208,52 +210,6 @@ fn add_all(workspace: &Workspace, place: &Scratch, files: &[String]) -> Result<A
         add().arg("--").args(new.iter().map(|path| OsStr::from_bytes(path))).run()?;
     }
     Ok(if out.is_empty() { Added::All } else { Added::Without(out.into_iter().map(<[u8]>::to_vec).collect()) })
-}
-
-/// Moves what is not committed out of the scratch directory, which is deleted next, to a new directory `left/ITEM-N`
-/// of the queue. Names the paths and that directory in the log.
-fn keep_left_out(
-    workspace: &Workspace,
-    place: &Scratch,
-    item: &Item,
-    out: &[Vec<u8>],
-    log: &Path,
-) -> Result<(), Fault> {
-    if out.is_empty() {
-        return Ok(());
-    }
-    let kept = new_directory(&workspace.own.join(LEFT), item)?;
-    let mut names = Vec::new();
-    for path in out {
-        // The name of a nested repository ends with a slash.
-        let path = path.strip_suffix(b"/").unwrap_or(path);
-        let (from, to) = (place.dir.join(OsStr::from_bytes(path)), kept.join(OsStr::from_bytes(path)));
-        if let Some(above) = to.parent() {
-            fs::create_dir_all(above).map_err(Fault::at(above))?;
-        }
-        admin::ignore_missing(fs::rename(&from, &to)).map_err(Fault::at(&to))?;
-        names.push(String::from_utf8_lossy(path));
-    }
-    let why = "because tools generate such files or they are repositories";
-    let line = format!("swarm: not committed, {why}: {} (moved to {})\n", names.join(", "), kept.display());
-    let written = fs::OpenOptions::new().append(true).open(log).and_then(|mut log| log.write_all(line.as_bytes()));
-    if let Err(error) = written {
-        tracing::warn!(%error, "cannot write to the log of the resolver");
-    }
-    Ok(())
-}
-
-/// Creates a directory for what an item's resolver left, beside those of earlier tries.
-fn new_directory(above: &Path, item: &Item) -> Result<PathBuf, Fault> {
-    fs::create_dir_all(above).map_err(Fault::at(above))?;
-    let mut number = 1_u32;
-    loop {
-        let dir = above.join(format!("{}-{number}", item.id));
-        match fs::create_dir(&dir) {
-            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => number += 1,
-            made => return made.map(|()| dir.clone()).map_err(Fault::at(&dir)),
-        }
-    }
 }
 
 fn has_markers(path: &Path) -> bool {

@@ -108,7 +108,7 @@ pub(crate) fn free_space(workspace: &Workspace, name: &str) {
 
 /// Returns the record of a scratch worktree, if its `.git` file leads to it. A verification may have written anything
 /// into the directory, also a `.git` file with the record of somebody else's worktree.
-fn recorded(workspace: &Workspace, dir: &Path) -> Result<Option<PathBuf>, Fault> {
+pub(super) fn recorded(workspace: &Workspace, dir: &Path) -> Result<Option<PathBuf>, Fault> {
     let Some(entry) = admin::entry_of(&workspace.common, dir).map_err(Fault::at(dir))? else { return Ok(None) };
     let link = admin::link_of(dir).map_err(Fault::at(dir))?;
     let is_same = link.is_some_and(|link| admin::resolved(&link) == admin::resolved(&entry));

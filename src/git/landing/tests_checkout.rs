@@ -12,7 +12,7 @@ use swarm_ports::{Completed, Completion, Landings as _};
 
 use super::GitLandings;
 use super::scratch::Edits;
-use super::{scratch, trees};
+use super::{furnish, scratch, trees};
 use crate::fixture::{Fixture, text};
 use crate::landing::workspace::Workspace;
 use swarm_sys::paths::Paths;
@@ -323,4 +323,37 @@ async fn leftovers_of_a_verification_are_deleted_except_ignored_files() {
         assert_eq!(path.exists(), stays, "{}", path.display());
     }
     assert_eq!(fs::read_to_string(scratch.dir.join("topic")).unwrap(), "topic\n");
+}
+
+#[tokio::test]
+async fn a_copied_file_that_changed_is_copied_again_for_the_next_verification() {
+    let site = Site::new();
+    fs::write(site.fix.repo.join(".worktreeinclude"), "ignored\n").unwrap();
+    site.branch("topic", "echo topic > t");
+    site.item("topic").await;
+    let workspace = site.workspace();
+    let next = || {
+        let keep = scratch::Leftovers::Keep;
+        let scratch = scratch::prepare(&workspace, "verify", &site.tip("main"), keep).unwrap();
+        furnish::furnish(&workspace, &scratch, keep).unwrap();
+        fs::read_to_string(scratch.dir.join("ignored")).ok()
+    };
+    let file = site.fix.repo.join("ignored");
+    fs::write(&file, "1\n").unwrap();
+    assert_eq!(next().as_deref(), Some("1\n"));
+    // What a verification made of it stays, for those of the same settings.
+    let copy = workspace.own.join("verify/ignored");
+    fs::write(&copy, "of a verification\n").unwrap();
+    assert_eq!(next().as_deref(), Some("of a verification\n"));
+    fs::write(&file, "number 2\n").unwrap();
+    assert_eq!(next().as_deref(), Some("number 2\n"));
+    fs::remove_file(&file).unwrap();
+    assert_eq!(next(), None);
+    // A verification may have put a link in place of a directory.
+    let (tree, elsewhere) = (workspace.own.join("verify"), site.fix.root.join("elsewhere"));
+    fs::create_dir(&elsewhere).unwrap();
+    fs::write(elsewhere.join("own"), "").unwrap();
+    std::os::unix::fs::symlink(&elsewhere, tree.join("link")).unwrap();
+    crate::worktrees::copies::remove(&tree, &[b"link/own".to_vec()]).unwrap();
+    assert!(elsewhere.join("own").exists());
 }

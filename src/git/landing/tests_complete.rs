@@ -9,7 +9,7 @@ use swarm_model::{BaseRef, RowWorktree};
 use swarm_ports::{Completed, Completion, Landings as _};
 
 use super::tests_checkout::Site;
-use super::{resolve, scratch};
+use super::{leftover, resolve, scratch};
 use crate::fixture::text;
 
 impl Site {
@@ -31,7 +31,7 @@ impl Site {
         self.landings.complete(completion.clone()).await.unwrap()
     }
 
-    fn tip(&self, name: &str) -> String {
+    pub(super) fn tip(&self, name: &str) -> String {
         text(&self.fix.git(&["rev-parse", name]))
     }
 }
@@ -211,6 +211,44 @@ async fn what_a_resolver_left_and_what_does_not_land_is_kept() {
         let names = format!("build.log, nested, pkg/dist/out (moved to {})\n", kept.display());
         assert!(told.ends_with(&names), "{told}");
     }
+}
+
+#[tokio::test]
+async fn what_a_failed_try_of_a_resolver_left_is_saved() {
+    let site = Site::new();
+    let (item, place, _) = stopped_merge(&site).await;
+    let (workspace, log) = (site.workspace(), log(&site));
+    let saves = || text(&site.fix.git(&["for-each-ref", "--format=%(refname)", "refs/swarm/trash/"]));
+    let before = leftover::state(&workspace, &place);
+    assert!(before.is_some());
+    leftover::keep(&workspace, &place, &item, before.as_ref(), &log).unwrap();
+    assert_eq!((saves(), fs::read_to_string(&log).unwrap()), (String::new(), String::new()), "nothing changed");
+    site.fix.at(&place.dir, &["init", "-q", "nested"]);
+    write(&place.dir, &["list", "new.txt", "nested/own"]);
+    leftover::keep(&workspace, &place, &item, before.as_ref(), &log).unwrap();
+    let save = saves();
+    assert!(save.starts_with("refs/swarm/trash/topic.resolver/"), "{save}");
+    for path in ["list", "new.txt"] {
+        assert_eq!(text(&site.fix.git(&["show", &format!("{save}:{path}")])), "of the resolver");
+    }
+    let left = workspace.own.join("left");
+    assert!(left.join(format!("{}-1/nested/own", item.id)).exists());
+    let told = fs::read_to_string(&log).unwrap();
+    let id = save.strip_prefix("refs/swarm/trash/").unwrap();
+    assert!(told.contains(&format!("run 'swarm restore {id} --to DIR' to see them\n")), "{told}");
+    // The supervisor was killed during the next try.
+    write(&place.dir, &["late.txt"]);
+    leftover::keep_interrupted(&workspace, "resolve-0", &item, &log).unwrap();
+    assert!(
+        saves()
+            .lines()
+            .any(|save| site.fix.attempt(&site.fix.repo, &["cat-file", "-e", &format!("{save}:late.txt")]).0)
+    );
+    // A resolver replaced the worktree by a repository of its own.
+    fs::remove_file(place.dir.join(".git")).unwrap();
+    site.fix.at(&place.dir, &["init", "-q", "."]);
+    leftover::keep_interrupted(&workspace, "resolve-0", &item, &log).unwrap();
+    assert!(left.join(format!("{}-2/late.txt", item.id)).exists() && !place.dir.exists());
 }
 
 #[tokio::test]

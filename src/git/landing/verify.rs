@@ -13,25 +13,27 @@ use super::scratch::{Edits, Leftovers, Scratch};
 use super::{furnish, off_thread, run, scratch, with_retries};
 use crate::landing::workspace::Workspace;
 use crate::repository::fault::Fault;
-use swarm_sys::commands::runner::{Ended, Outcome};
+use swarm_ports::Verification;
+use swarm_sys::commands::runner::Outcome;
 
 /// Name of the scratch directory for verifications, in the queue's directory.
 const SCRATCH: &str = "verify";
 
-/// Returns the path of the log of an item's verifications.
-fn log(workspace: &Workspace, item: &Item) -> PathBuf {
-    workspace.own.join("logs").join(format!("{}.log", item.id))
+/// Returns the path of the log of an item's verifications, or of those of the base on which it failed.
+fn log(workspace: &Workspace, item: &Item, kind: Verification) -> PathBuf {
+    let of_base = if kind == Verification::Base { ".base" } else { "" };
+    workspace.own.join("logs").join(format!("{}{of_base}.log", item.id))
 }
 
 pub(crate) async fn verify(
     workspace: Arc<Workspace>,
     item: &Item,
     commit: &str,
-    fresh: bool,
+    kind: Verification,
 ) -> Result<Verdict, Fault> {
     let Some(command) = &item.rules.verify else { return Ok(Verdict::Green) };
-    let log = log(&workspace, item);
-    let leftovers = if fresh { Leftovers::Delete } else { Leftovers::Keep };
+    let log = log(&workspace, item, kind);
+    let leftovers = if kind == Verification::First { Leftovers::Keep } else { Leftovers::Delete };
     let (at, wanted, empty) = (Arc::clone(&workspace), commit.to_owned(), log.clone());
     let scratch = off_thread(move || {
         let prepared = open_log(&empty).and_then(|()| {
@@ -56,7 +58,8 @@ pub(crate) async fn verify(
     let order =
         run::Order { dir: &scratch.dir, log: &log, limit_ms: item.rules.timeout_ms, command, variables: &variables };
     let ended = run::run(&workspace, &order).await?;
-    let verdict = judge(&workspace, (&scratch, &set_up), &ended, item, commit).await?;
+    let output = run::output(&ended, &log);
+    let verdict = judge(&workspace, (&scratch, &set_up), (ended.outcome, &output), item, commit).await?;
     if verdict != Verdict::Green {
         let (at, place, commit) = (Arc::clone(&workspace), scratch.clone(), commit.to_owned());
         off_thread(move || {
@@ -73,14 +76,13 @@ pub(crate) async fn verify(
 async fn judge(
     workspace: &Arc<Workspace>,
     (scratch, set_up): (&Scratch, &Edits),
-    ended: &Ended,
+    (outcome, output): (Outcome, &str),
     item: &Item,
     commit: &str,
 ) -> Result<Verdict, Fault> {
     let Some(command) = &item.rules.verify else { return Ok(Verdict::Green) };
-    let output = run::output(ended, &log(workspace, item));
     let red = |why: String| Ok(Verdict::Red(format!("'{command}' {why}; {output}")));
-    match ended.outcome.clone() {
+    match outcome {
         Outcome::Code(0) => {
             let (at, wanted) = (Arc::clone(workspace), commit.to_owned());
             let (place, before) = (scratch.clone(), set_up.clone());

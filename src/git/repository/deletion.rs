@@ -9,17 +9,21 @@
 //! | 4 | the mark is removed | |
 //!
 //! The locks are removed only if the process of the mark is dead, they are this user's and not older than the mark,
-//! nobody has them open, and no git of this user works in the repository.
+//! nobody has them open, and no git of this user works in the repository. A mark is synced before git starts, so that a
+//! power cut leaves it beside the locks: a process of an earlier boot of this machine is dead. A mark that does not say
+//! whose it is, or whose process may live on another machine or in another container, is removed after a day, and its
+//! locks stay.
 
 use std::fs::{self, OpenOptions};
 use std::io::{self, Write as _};
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
-use swarm_model::ProcessId;
-use swarm_sys::{files, procfs};
+use swarm_model::{Machine, ProcessId};
+use swarm_sys::{files, machine, procfs};
 
 use super::cli::{Cli, CliError};
 use super::fault::Fault;
@@ -28,12 +32,17 @@ use crate::trash::save::DURABLE;
 use crate::worktrees::admin;
 
 const PREFIX: &str = "swarm-deleting-";
+/// Age after which a mark proves nothing: no deletion takes that long.
+const AGE_MAX: Duration = Duration::from_secs(86_400);
 
 #[derive(Serialize, Deserialize)]
 struct Content {
     process: ProcessId,
     /// Namespace of that process's pid.
     namespace: String,
+    /// Hashed id of that process's machine. Empty if unknown, as in marks of older versions.
+    #[serde(default)]
+    machine: String,
     reference: String,
 }
 
@@ -51,10 +60,13 @@ impl Mark {
         let boot = procfs::known_boot_id()?;
         let own = i32::try_from(pid).ok().and_then(|pid| procfs::identity(pid, &boot));
         let process = own.ok_or_else(|| io::Error::other("cannot read the state of this process"))?;
-        let content = Content { process, namespace: namespace()?, reference: reference.to_owned() };
+        let (machine, reference) = (machine::this().id.clone(), reference.to_owned());
+        let content = Content { process, namespace: namespace()?, machine, reference };
         let mark = Self { path: common.join(format!("{PREFIX}{pid}-{count}")) };
         let mut file = OpenOptions::new().write(true).create(true).truncate(true).open(&mark.path)?;
         file.write_all(&serde_json::to_vec(&content)?)?;
+        file.sync_data()?;
+        fs::File::open(common)?.sync_all()?;
         Ok(mark)
     }
 }
@@ -84,25 +96,48 @@ pub(crate) fn delete(cli: &Cli, common: &Path, reference: &str, expected: Option
 
 /// Removes the locks of deletions whose processes are dead. Locks that may belong to somebody stay, with the mark.
 pub(crate) fn clear_abandoned(common: &Path) {
+    clear_abandoned_on(machine::this(), common);
+}
+
+fn clear_abandoned_on(here: &Machine, common: &Path) {
     for file in files::list_if_present(common).unwrap_or_default() {
         if !file.file_name().to_string_lossy().starts_with(PREFIX) {
             continue;
         }
         let path = file.path();
-        let Some(reference) = abandoned(&path) else { continue };
-        if clear(common, &path, &reference) {
+        let is_done = match abandoned(here, &path) {
+            Some(reference) => clear(common, &path, &reference),
+            None => is_expired(&path),
+        };
+        if is_done {
             let _ = fs::remove_file(path);
         }
     }
 }
 
-/// Returns the reference of a mark whose process is proven dead. Processes of another boot or namespace may be alive on
-/// another machine or in another container.
-fn abandoned(mark: &Path) -> Option<String> {
-    let Content { process, namespace: its, reference } = serde_json::from_slice(&fs::read(mark).ok()?).ok()?;
+/// Returns the reference of a mark whose process is proven dead. Processes of another machine or of another namespace of
+/// this boot may be alive.
+fn abandoned(here: &Machine, mark: &Path) -> Option<String> {
+    let content: Content = serde_json::from_slice(&fs::read(mark).ok()?).ok()?;
     let boot = procfs::known_boot_id().ok()?;
-    let is_here = process.boot == boot && namespace().ok()? == its;
-    (is_here && procfs::alive(&process, &boot).ok()?.is_none()).then_some(reference)
+    let is_dead = if content.process.boot == boot {
+        namespace().ok()? == content.namespace && procfs::alive(&content.process, &boot).ok()?.is_none()
+    } else {
+        !content.machine.is_empty() && content.machine == here.id
+    };
+    is_dead.then_some(content.reference)
+}
+
+/// Reports whether a mark is too old to prove anything, unless its process lives.
+fn is_expired(mark: &Path) -> bool {
+    let lives = || {
+        let content: Content = serde_json::from_slice(&fs::read(mark).ok()?).ok()?;
+        let boot = procfs::known_boot_id().ok()?;
+        let is_here = content.process.boot == boot && namespace().ok()? == content.namespace;
+        Some(is_here && procfs::alive(&content.process, &boot).ok()?.is_some())
+    };
+    let made = fs::symlink_metadata(mark).and_then(|meta| meta.modified());
+    made.is_ok_and(|made| made.elapsed().is_ok_and(|age| age > AGE_MAX)) && lives() != Some(true)
 }
 
 /// Removes the locks that belong to a mark. Returns whether none is left.
@@ -150,7 +185,12 @@ mod tests {
         let process = procfs::identity(i32::try_from(child.id()).unwrap(), &boot).unwrap();
         child.kill().unwrap();
         child.wait().unwrap();
-        let content = Content { process, namespace: namespace().unwrap(), reference: REFERENCE.to_owned() };
+        let (namespace, machine) = (namespace().unwrap(), machine::this().id.clone());
+        write_mark(common, &Content { process, namespace, machine, reference: REFERENCE.to_owned() })
+    }
+
+    /// Writes a mark, and locks as git leaves them.
+    fn write_mark(common: &Path, content: &Content) -> [PathBuf; 3] {
         let mark = common.join(format!("{PREFIX}1-0"));
         fs::write(&mark, serde_json::to_vec(&content).unwrap()).unwrap();
         let locks = [common.join("packed-refs.lock"), common.join(format!("{REFERENCE}.lock"))];
@@ -206,5 +246,54 @@ mod tests {
         fs::File::options().write(true).open(&packed).unwrap().set_modified(earlier).unwrap();
         clear_abandoned(&common);
         assert!(packed.exists() && !own.exists() && !mark.exists());
+    }
+    fn age(file: &Path, age: Duration) {
+        let then = SystemTime::now() - age;
+        fs::File::options().write(true).open(file).unwrap().set_modified(then).unwrap();
+    }
+
+    fn of_another_boot(machine: &str) -> Content {
+        let process = ProcessId { pid: 1, start_ticks: 1, boot: "another boot".to_owned() };
+        Content {
+            process,
+            namespace: namespace().unwrap(),
+            machine: machine.to_owned(),
+            reference: REFERENCE.to_owned(),
+        }
+    }
+
+    #[test]
+    fn a_mark_of_an_earlier_boot_of_this_machine_is_removed_with_its_locks() {
+        let fix = Fixture::new();
+        let common = fix.repo.join(".git");
+        let here = Machine { id: "this machine".to_owned(), ..machine::this().clone() };
+        for (machine, is_cleared) in [("this machine", true), ("another machine", false), ("", false)] {
+            let files = write_mark(&common, &of_another_boot(machine));
+            clear_abandoned_on(&here, &common);
+            assert!(files.iter().all(|file| file.exists() != is_cleared), "{machine:?}");
+        }
+    }
+
+    #[test]
+    fn a_mark_that_proves_nothing_is_removed_after_a_day_without_its_locks() {
+        let fix = Fixture::new();
+        let common = fix.repo.join(".git");
+        for (text, machine) in [(None, "another machine"), (None, ""), (Some(""), ""), (Some("{\"process\""), "")] {
+            let files = write_mark(&common, &of_another_boot(machine));
+            let [mark, packed, own] = &files;
+            if let Some(text) = text {
+                fs::write(mark, text).unwrap();
+            }
+            clear_abandoned(&common);
+            assert!(files.iter().all(|file| file.exists()), "{text:?} {machine:?}");
+            age(mark, AGE_MAX + Duration::from_secs(60));
+            clear_abandoned(&common);
+            assert!(!mark.exists() && packed.exists() && own.exists(), "{text:?} {machine:?}");
+        }
+        // The process of an old mark lives.
+        let mark = Mark::new(&common, REFERENCE).unwrap();
+        age(&mark.path, AGE_MAX * 2);
+        clear_abandoned(&common);
+        assert!(mark.path.exists());
     }
 }

@@ -12,6 +12,7 @@ use std::path::{Path, PathBuf};
 
 use nix::libc;
 
+use super::admin;
 use super::settings::WorktreeSettings;
 use crate::repository::cli::Cli;
 use crate::repository::fault::Fault;
@@ -124,6 +125,31 @@ pub(crate) fn changed(tree: &Path, record: &Path) -> Vec<Vec<u8>> {
         fingerprint(&tree.join(OsStr::from_bytes(path))).is_ok_and(|now| now.as_bytes() != then)
     };
     entries(&text).filter(|(then, path)| is_changed(then, path)).map(|(_, path)| path.to_vec()).collect()
+}
+
+/// Returns the copies whose originals changed or are gone since they were made.
+pub(crate) fn stale(base: &Path, record: &Path) -> Vec<Vec<u8>> {
+    let text = fs::read(record.join(COPIED)).unwrap_or_default();
+    // The inode alone differs between an original and its copy.
+    let without_inode = |fingerprint: &[u8]| fingerprint.rsplitn(2, |byte| *byte == b':').nth(1).map(<[u8]>::to_vec);
+    let is_stale = |then: &[u8], path: &[u8]| {
+        let now = fingerprint(&base.join(OsStr::from_bytes(path)));
+        now.map_or(true, |now| without_inode(now.as_bytes()) != without_inode(then))
+    };
+    entries(&text).filter(|(then, path)| is_stale(then, path)).map(|(_, path)| path.to_vec()).collect()
+}
+
+/// Removes copies from a worktree, so that they are made again. A copy that is reached through a symbolic link stays,
+/// because it is somebody else's file.
+pub(crate) fn remove(tree: &Path, copies: &[Vec<u8>]) -> Result<(), Fault> {
+    let root = tree.canonicalize().map_err(Fault::at(tree))?;
+    for name in paths(copies) {
+        let (copy, above) = (root.join(&name), name.parent().map_or_else(|| root.clone(), |above| root.join(above)));
+        if above.canonicalize().is_ok_and(|real| real == above) {
+            admin::ignore_missing(fs::remove_file(&copy)).map_err(Fault::at(&copy))?;
+        }
+    }
+    Ok(())
 }
 
 /// Marks copies as changed regardless of their state, because they come from a save.

@@ -31,7 +31,7 @@ pub fn held_back(spec: &Spec) -> Option<(Vec<String>, String)> {
     if loads_as_agreed.unwrap_or(false) {
         return None;
     }
-    let names: Vec<&str> = trust::AGENT_FILES.iter().filter(|(of, _)| *of == section).map(|(_, name)| *name).collect();
+    let names: Vec<&str> = trust::agent_places(section).collect();
     let warning = format!(
         "{section} starts without the settings in {} ({}): they are not those that were trusted",
         plan.path,

@@ -1,0 +1,123 @@
+//! Files of a resolver that do not land. Its scratch worktree is deleted after each try, so they are kept elsewhere: the
+//! whole worktree of a try without a result as a save in the trash, single files in a directory of the queue.
+
+use std::ffi::OsStr;
+use std::fs;
+use std::io::{self, Write as _};
+use std::os::unix::ffi::OsStrExt as _;
+use std::path::{Path, PathBuf};
+
+use swarm_model::merge::queue::Item;
+
+use super::scratch::{self, Scratch};
+use crate::landing::workspace::Workspace;
+use crate::repository::fault::Fault;
+use crate::repository::objects;
+use crate::trash::save::{self, Place, StateTrees};
+use crate::worktrees::admin;
+
+/// Directory of the queue for single files.
+const LEFT: &str = "left";
+
+/// State of a scratch worktree: its commit and its files.
+pub(super) type State = (Option<String>, StateTrees);
+
+/// Returns the state of a scratch worktree, or `None` if it cannot be read.
+pub(super) fn state(workspace: &Workspace, place: &Scratch) -> Option<State> {
+    let head = objects::head_of(&place.entry).map(|(head, _)| head).ok();
+    let place = place_of(workspace, place).ok()?;
+    save::capture(&workspace.cli, &place).map(|(trees, _)| (head, trees)).ok()
+}
+
+fn place_of(workspace: &Workspace, place: &Scratch) -> Result<Place, Fault> {
+    Place::of(&workspace.cli, &workspace.common, &place.entry, &place.dir, "")
+}
+
+/// Saves the scratch worktree of a try without a result, and names the save in the log. Does nothing if the worktree is
+/// as it was `before`.
+pub(super) fn keep(
+    workspace: &Workspace,
+    place: &Scratch,
+    item: &Item,
+    before: Option<&State>,
+    log: &Path,
+) -> Result<(), Fault> {
+    let listed = place.read(workspace).args(["ls-files", "-z", "--others", "--exclude-standard"]).run()?;
+    // git cannot save a repository in a worktree.
+    let nested: Vec<Vec<u8>> =
+        listed.split(|byte| *byte == 0).filter(|path| path.ends_with(b"/")).map(<[u8]>::to_vec).collect();
+    move_out(workspace, place, item, &nested, log)?;
+    if before.is_some() && before == state(workspace, place).as_ref() {
+        return Ok(());
+    }
+    let saved = save::save(&workspace.cli, &place_of(workspace, place)?, &format!("{}.resolver", item.name))?;
+    let id = saved.reference.strip_prefix(crate::trash::saved::PREFIX).unwrap_or(&saved.reference);
+    append(log, &format!("swarm: the files of this try are saved; run 'swarm restore {id} --to DIR' to see them\n"));
+    Ok(())
+}
+
+/// Keeps what a try left that was interrupted, before its scratch worktree `name` is used again.
+pub(super) fn keep_interrupted(workspace: &Workspace, name: &str, item: &Item, log: &Path) -> Result<(), Fault> {
+    let dir = workspace.own.join(name);
+    if !dir.try_exists().map_err(Fault::at(&dir))? {
+        return Ok(());
+    }
+    super::run::end_leftovers(&dir)?;
+    if let Some(entry) = scratch::recorded(workspace, &dir)? {
+        return keep(workspace, &Scratch { dir, entry }, item, None, log);
+    }
+    let kept = new_directory(&workspace.own.join(LEFT), item)?;
+    fs::rename(&dir, &kept).map_err(Fault::at(&dir))?;
+    append(log, &format!("swarm: an interrupted try left a damaged worktree, which was moved to {}\n", kept.display()));
+    Ok(())
+}
+
+fn append(log: &Path, line: &str) {
+    let written = fs::OpenOptions::new().append(true).open(log).and_then(|mut log| log.write_all(line.as_bytes()));
+    if let Err(error) = written {
+        tracing::warn!(%error, "cannot write to the log of the resolver");
+    }
+}
+
+/// Moves what is not committed out of the scratch directory, which is deleted next, to a new directory `left/ITEM-N`
+/// of the queue. Names the paths and that directory in the log.
+pub(super) fn move_out(
+    workspace: &Workspace,
+    place: &Scratch,
+    item: &Item,
+    out: &[Vec<u8>],
+    log: &Path,
+) -> Result<(), Fault> {
+    if out.is_empty() {
+        return Ok(());
+    }
+    let kept = new_directory(&workspace.own.join(LEFT), item)?;
+    let mut names = Vec::new();
+    for path in out {
+        // The name of a nested repository ends with a slash.
+        let path = path.strip_suffix(b"/").unwrap_or(path);
+        let (from, to) = (place.dir.join(OsStr::from_bytes(path)), kept.join(OsStr::from_bytes(path)));
+        if let Some(above) = to.parent() {
+            fs::create_dir_all(above).map_err(Fault::at(above))?;
+        }
+        admin::ignore_missing(fs::rename(&from, &to)).map_err(Fault::at(&to))?;
+        names.push(String::from_utf8_lossy(path));
+    }
+    let why = "because tools generate such files or they are repositories";
+    let line = format!("swarm: not committed, {why}: {} (moved to {})\n", names.join(", "), kept.display());
+    append(log, &line);
+    Ok(())
+}
+
+/// Creates a directory for what an item's resolver left, beside those of earlier tries.
+fn new_directory(above: &Path, item: &Item) -> Result<PathBuf, Fault> {
+    fs::create_dir_all(above).map_err(Fault::at(above))?;
+    let mut number = 1_u32;
+    loop {
+        let dir = above.join(format!("{}-{number}", item.id));
+        match fs::create_dir(&dir) {
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => number += 1,
+            made => return made.map(|()| dir.clone()).map_err(Fault::at(&dir)),
+        }
+    }
+}
