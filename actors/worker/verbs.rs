@@ -91,7 +91,11 @@ impl State {
         let Some(row) = subject.row().cloned() else { return Err(error::not_found(self.name())) };
         self.stop(&subject).await?;
         self.emit(EventKind::WorkerKilled);
-        self.set_stopped(&row).await?;
+        let recorded = self.set_stopped(&row).await;
+        recorded.map_err(|refusal| Refusal {
+            cause: format!("killed, but the registry does not say so: {}", refusal.cause),
+            ..refusal
+        })?;
         let mut notes = Vec::new();
         if removal.rm_worktree
             && let Some(tree) = &row.worktree

@@ -185,7 +185,10 @@ fn send(stream: UnixStream, method: &str, route: &str, body: &[u8]) -> Result<Bu
         status => {
             let mut text = String::new();
             let _ = reply.take(4096).read_to_string(&mut text);
-            Err(Broken::Status(status, text.trim().to_owned()))
+            Err(match status {
+                429 => Broken::Refused(internal(text.trim())),
+                status => Broken::Status(status, text.trim().to_owned()),
+            })
         }
     }
 }

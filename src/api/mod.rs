@@ -2,6 +2,7 @@
 //! for web pages.
 
 pub mod client;
+mod connections;
 mod enclosing;
 pub mod server;
 mod start;

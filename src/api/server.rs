@@ -6,7 +6,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use axum::body::{Body, Bytes};
-use axum::extract::{DefaultBodyLimit, Path, Query, Request as HttpRequest, State};
+use axum::extract::{Path, Query, Request as HttpRequest, State};
 use axum::http::{HeaderMap, StatusCode, header};
 use axum::middleware::{self, Next};
 use axum::response::sse::{KeepAlive, Sse};
@@ -24,6 +24,7 @@ use tokio::sync::mpsc::UnboundedReceiver;
 use tokio_stream::StreamExt as _;
 use tokio_stream::wrappers::{BroadcastStream, UnboundedReceiverStream};
 
+use crate::api::connections::{self, Limits};
 use crate::api::{BUILD_HEADER, REPLACE_ROUTE, Replace, SENT_HEADER, build, build_of, is_newer};
 use crate::processes::guard;
 use swarm_store::events::EventLog;
@@ -31,9 +32,6 @@ use swarm_store::{nudges as nudge_files, views};
 use swarm_sys::attributes;
 use swarm_sys::clock::boot_ms;
 use swarm_sys::paths::Paths;
-
-/// Maximum size of a request in bytes: an environment and a command line may have 2 MB each.
-const BODY_BYTES_MAX: usize = 16 << 20;
 
 /// Maximum age of a request in milliseconds. Callers wait five seconds for the first byte, so they have given up older
 /// requests.
@@ -74,11 +72,8 @@ pub async fn serve(listener: tokio::net::UnixListener, context: Context) {
         .route("/v1/events", get(events))
         .route("/v1/stop", post(stop))
         .route(REPLACE_ROUTE, post(replace))
-        .layer(DefaultBodyLimit::max(BODY_BYTES_MAX))
         .with_state(context);
-    if let Err(error) = axum::serve(listener, router).await {
-        tracing::error!(%error, "the API ended");
-    }
+    connections::serve(listener, router, Limits::of_this_process()).await;
 }
 
 /// Rejects requests of newer programs, which then restart this process, and requests that their callers have given up.

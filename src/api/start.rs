@@ -3,7 +3,7 @@
 //! - No supervisor, and the client is in no worker: it starts a guard.
 //! - No supervisor, and the client is in a worker: the shim starts a guard beside itself, outside of the worker.
 //! - An older supervisor: its guard executes the client's program. If the guard cannot, a client in no worker ends the
-//!   supervisor and starts a guard; a client in a worker is refused.
+//!   supervisor and starts a guard; a client in a worker, or in other namespaces, is refused.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read as _};
@@ -16,6 +16,7 @@ use std::time::{Duration, Instant};
 
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::inotify::{AddWatchFlags, InitFlags, Inotify};
+use nix::sys::socket::{getsockopt, sockopt::PeerCredentials};
 use rustix::process::{Signal, pidfd_send_signal};
 use swarm_actors::registry::store;
 use swarm_model::{Machine, ProcessId, Refusal, RefusalKind};
@@ -25,7 +26,7 @@ use super::enclosing::Enclosing;
 use crate::processes::{shim, supervisor};
 use swarm_sys::files::lock;
 use swarm_sys::paths::Paths;
-use swarm_sys::{machine, processes, procfs};
+use swarm_sys::{attributes, machine, processes, procfs};
 
 /// Maximum time for a supervisor to start and to adopt all workers.
 const START_MAX: Duration = Duration::from_secs(20);
@@ -235,7 +236,10 @@ pub enum Replacement {
 /// Fails if that is impossible, or would make the supervisor a part of the worker in which this process runs.
 pub fn replace(paths: &Paths) -> Result<(), Refusal> {
     replace_by_guard(paths, false)?.map_or(Ok(()), |why| match Enclosing::find(paths).worker() {
-        None => stop(paths, After::Another).map(drop),
+        None => match namespace_apart(paths) {
+            None => stop(paths, After::Another).map(drop),
+            Some(kind) => Err(refused_apart("is an older build and cannot be replaced", kind, &why)),
+        },
         Some(name) => {
             let cause =
                 format!("the supervisor is an older build and cannot be replaced from inside worker '{name}': {why}");
@@ -251,7 +255,14 @@ pub fn replace(paths: &Paths) -> Result<(), Refusal> {
 /// Fails as [`start`] and [`stop`] do. A supervisor that could not be started again is not stopped.
 pub fn restart(paths: &Paths) -> Result<(), Refusal> {
     match Enclosing::find(paths) {
-        Enclosing::None => drop(stop(paths, After::Another)?),
+        Enclosing::None => match namespace_apart(paths) {
+            None => drop(stop(paths, After::Another)?),
+            Some(kind) => {
+                if let Some(why) = replace_by_guard(paths, true)? {
+                    return Err(refused_apart("cannot be restarted", kind, &why));
+                }
+            }
+        },
         Enclosing::Sandbox { name } => return Err(refused_in(&name, "its process namespace is not the shim's")),
         Enclosing::Worker { name, shim, .. } => {
             if let Some(why) = replace_by_guard(paths, true)? {
@@ -263,6 +274,19 @@ pub fn restart(paths: &Paths) -> Result<(), Refusal> {
         }
     }
     super::client::ensure(paths)
+}
+
+/// Returns the kind of the first namespace in which the supervisor is and this process is not. `None` if all are the
+/// same, or there is no supervisor.
+fn namespace_apart(paths: &Paths) -> Option<&'static str> {
+    let peer = getsockopt(&connect(paths).ok()?, PeerCredentials).ok()?;
+    attributes::namespace_apart(peer.pid())
+}
+
+/// Refuses to move the supervisor to where it sees other files and processes than its workers.
+fn refused_apart(what: &str, kind: &str, why: &str) -> Refusal {
+    let cause = format!("the supervisor {what} from another {kind} namespace: {why}");
+    Refusal::new(RefusalKind::Internal, cause).remedy("run 'swarm supervisor restart' where the supervisor runs")
 }
 
 /// Has the guard execute this program, and waits until the new supervisor listens. Returns why the guard cannot do

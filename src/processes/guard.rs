@@ -23,6 +23,7 @@ use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use nix::sys::signal::{SigHandler, SigSet, Signal, signal};
 
 use swarm_sys::paths::Paths;
+use swarm_sys::variables::OF_A_WORKER;
 
 /// Maximum number of failures of the supervisor within [`WINDOW`], after which the guard gives up. Kills do not count.
 const FAILURES_MAX: usize = 5;
@@ -45,33 +46,6 @@ const IDLE: &[u8] = b"idle\n";
 const FAREWELL: u8 = b'b';
 /// First byte of the message that another program must be executed. Its path follows.
 const SUCCESSOR: u8 = b'p';
-/// Variables that belong to one worker. A process that serves all workers must not have them: a search for what a
-/// worker left behind would take it for a part of that worker.
-const OF_A_WORKER: [&str; 23] = [
-    "SWARM_TOKEN",
-    "SWARM_WORKER",
-    "SWARM_SESSION",
-    "SWARM_PORT",
-    "SWARM_RECOVERY",
-    "SWARM_RUN",
-    "SWARM_WORKSTREAM",
-    "SWARM_ATTEMPT",
-    "SWARM_PROMPT",
-    "SWARM_WORKTREE",
-    "SWARM_BASE_REPO",
-    "SWARM_FLOW",
-    "SWARM_FLOW_ROOT",
-    "SWARM_NODE",
-    "SWARM_ROLE",
-    "SWARM_TURN",
-    "SWARM_RECORD",
-    "SWARM_HANDOFF",
-    "SWARM_ANSWER",
-    "SWARM_SCRATCH",
-    "SWARM_MERGE_ITEM",
-    "SWARM_MERGE_NAME",
-    "SWARM_MERGE_BASE",
-];
 
 /// Runs `swarm __guard ROOT [adopt|late]`. With `adopt`, standard input is the pipe of a supervisor that is already
 /// running. With `late`, the guard exits unless supervisor and guard have died.

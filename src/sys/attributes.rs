@@ -158,8 +158,26 @@ fn parse(list: &str) -> Option<Vec<usize>> {
 
 /// Returns the namespaces of this process. `None` if they cannot be read.
 pub fn namespaces() -> Option<Namespaces> {
-    let inode = |kind: &str| std::fs::metadata(format!("/proc/self/ns/{kind}")).map(|meta| meta.ino()).ok();
-    Some(Namespaces { mount: inode("mnt")?, process: inode("pid")?, network: inode("net")?, user: inode("user")? })
+    namespaces_at("/proc/self").ok()
+}
+
+fn namespaces_at(process: &str) -> io::Result<Namespaces> {
+    let inode = |kind: &str| std::fs::metadata(format!("{process}/ns/{kind}")).map(|meta| meta.ino());
+    Ok(Namespaces { mount: inode("mnt")?, process: inode("pid")?, network: inode("net")?, user: inode("user")? })
+}
+
+/// Returns the kind of the first namespace in which a process of this user is and this process is not. `None` if all
+/// are the same, or the process is gone. `pid` is 0 for a peer that has none here.
+pub fn namespace_apart(pid: i32) -> Option<&'static str> {
+    if pid <= 0 {
+        return Some("process");
+    }
+    match namespaces_at(&format!("/proc/{pid}")) {
+        Ok(theirs) => namespaces()?.difference(&theirs),
+        // The kernel hides them from a process in a user namespace below.
+        Err(error) if error.kind() == io::ErrorKind::PermissionDenied => Some("user"),
+        Err(_) => None,
+    }
 }
 
 #[cfg(test)]
@@ -196,5 +214,7 @@ mod tests {
         assert_eq!(own.difference(&own), None);
         let other = Namespaces { network: own.network + 1, user: 0, ..own.clone() };
         assert_eq!(own.difference(&other), Some("network"));
+        let me = i32::try_from(std::process::id()).expect("a pid");
+        assert_eq!((namespace_apart(me), namespace_apart(0)), (None, Some("process")));
     }
 }

@@ -18,3 +18,4 @@ pub mod quoting;
 pub mod readable;
 pub mod streams;
 pub mod strip_ansi;
+pub mod variables;

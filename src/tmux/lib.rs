@@ -33,6 +33,7 @@ use std::time::Duration;
 
 use swarm_model::TmuxPane;
 use swarm_sys::commands::deadline;
+use swarm_sys::variables::OF_A_WORKER;
 use tmux_interface::TmuxCommand;
 
 pub use error::TmuxError;
@@ -58,9 +59,6 @@ pub enum Server {
 const ANSWER_MS_MAX: u64 = 5_000;
 /// Maximum output of a client in bytes.
 const OUTPUT_BYTES_MAX: usize = 16 << 20;
-
-/// Variables of the caller that a server must not pass on.
-const NOT_INHERITED: [&str; 5] = ["PWD", "SWARM_TOKEN", "SWARM_WORKER", "SWARM_SESSION", "SWARM_PORT"];
 
 /// Connection of one caller to one server.
 #[derive(Clone, Debug)]
@@ -137,7 +135,8 @@ impl Tmux {
             }
         };
         command.env_clear().current_dir("/");
-        let inherited = self.environment.iter().filter(|(name, _)| !NOT_INHERITED.contains(&name.as_str()));
+        let is_inherited = |name: &str| name != "PWD" && !OF_A_WORKER.contains(&name);
+        let inherited = self.environment.iter().filter(|(name, _)| is_inherited(name));
         command.envs(inherited.map(|(name, value)| (name, value)));
         command
     }

@@ -5,9 +5,18 @@ use std::sync::Barrier;
 use std::time::Duration;
 
 use super::testing::{Private, wait_until};
-use super::{Key, Order, SendOptions, Tmux, TmuxError};
+use super::{Key, OF_A_WORKER, Order, SendOptions, Server, Tmux, TmuxError};
 
 const PLAIN: SendOptions = SendOptions { clear: false, enter: true };
+
+#[test]
+fn a_server_gets_no_variable_of_a_worker() {
+    let names = OF_A_WORKER.into_iter().chain(["PWD", "MINE"]);
+    let environment: Vec<_> = names.map(|name| (name.to_owned(), "x".to_owned())).collect();
+    let command = Tmux::new(Server::Default, &environment).bare(None);
+    let passed: Vec<_> = command.get_envs().map(|(name, _)| name.to_owned()).collect();
+    assert_eq!(passed, ["MINE"]);
+}
 
 #[test]
 fn a_window_has_its_ids_its_directory_and_its_log() {

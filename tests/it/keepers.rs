@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Stdio};
 use std::time::{Duration, Instant};
 
-use crate::common::{Rig, SOON, proc, run, skipped, wait_until};
+use crate::common::{Rig, SOON, proc, quick, run, skipped, timed, wait_until};
 use crate::crash::{both, kill_keepers};
 
 const BINARY: &str = env!("CARGO_BIN_EXE_swarm");
@@ -315,6 +315,58 @@ fn a_caller_in_another_namespace_may_look_and_stop_but_start_nothing() {
     }
     assert_eq!(elsewhere(&[BINARY, "ls", "--format", "names"]).ok(), "x\n");
     elsewhere(&[BINARY, "kill", "x"]).is(0, "killed x\n", "");
+}
+
+#[test]
+fn a_newer_program_in_another_namespace_does_not_move_the_supervisor_there() {
+    use std::os::unix::fs::PermissionsExt as _;
+    let rig = Rig::new();
+    rig.spawn("x", &[], &["sleep", "600"]);
+    let new = newer(&rig, "new");
+    let mode = |mode| std::fs::set_permissions(&new, std::fs::Permissions::from_mode(mode)).expect("set");
+    let elsewhere = |words: &[&str]| {
+        let mut command = rig.program("unshare");
+        command.args(["--mount", "--"]).arg(&new).args(words);
+        run(command)
+    };
+    if elsewhere(&["--version"]).code != Some(0) {
+        return skipped("upgrades from other namespaces: no namespace can be made here");
+    }
+    let namespace = |pid: i32| std::fs::read_link(format!("/proc/{pid}/ns/mnt")).expect("alive");
+    let (supervisor, guard) = both(&rig);
+    let home = namespace(supervisor);
+    // The guard refuses to execute it.
+    mode(0o777);
+    for (words, what) in [
+        (&["kill", "x"][..], "is an older build and cannot be replaced"),
+        (&["supervisor", "restart"], "cannot be restarted"),
+    ] {
+        let cause =
+            format!("the supervisor {what} from another mount namespace: {} is writable by other users", new.display());
+        let said = elsewhere(words).refused(1, &cause);
+        assert!(said.err.contains("hint: run 'swarm supervisor restart' where the supervisor runs\n"), "{said:?}");
+        assert_eq!((both(&rig), rig.fine("x")), ((supervisor, guard), "running".to_owned()));
+    }
+    // A guard that executes it stays where it is.
+    mode(0o755);
+    assert_eq!(elsewhere(&["supervisor", "restart"]).code, Some(0));
+    let (next, same) = both(&rig);
+    assert_eq!((same, executable(next), namespace(next)), (guard, new.clone(), home));
+    elsewhere(&["kill", "x"]).is(0, "killed x\n", "");
+}
+
+#[test]
+fn a_wait_beside_a_stopped_supervisor_ends_at_its_own_limit() {
+    let rig = Rig::new();
+    rig.spawn("x", &["--restart", "always"], &["false"]);
+    wait_until("the worker waits for its restart", SOON, || rig.fine("x") == "backoff");
+    let supervisor = both(&rig).0;
+    proc::signal(supervisor, proc::Signal::STOP);
+    wait_until("the supervisor stands still", SOON, || proc::is_stopped(supervisor));
+    quick("wait", Duration::from_secs(3), || {
+        timed(|| rig.swarm(&["wait", "x", "--timeout", "1s"]).is(1, "x: still running (timeout)\n", ""))
+    });
+    proc::signal(supervisor, proc::Signal::CONT);
 }
 
 /// Reports whether a process has a descriptor of the other one.

@@ -7,6 +7,7 @@ mod coexist;
 mod completions;
 mod config;
 mod crash;
+mod crowd;
 mod damage;
 mod docs;
 mod doctor;

@@ -91,6 +91,17 @@ fn assert_nothing_left(rig: &Rig, context: &str) {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_kill_that_cannot_be_recorded_says_that_the_worker_is_gone() {
+    let rig = Rig::start().await;
+    rig.spawn(request("a")).await.expect("starts");
+    rig.world.script.at("write_wanted", replace_state(&rig.world, r#"{"schema_version":2,"workers":[]}"#));
+    let refusal = rig.kill("a").await.expect_err("the registry cannot be written");
+    assert_eq!(rig.world.script.unmet(), Vec::<String>::new());
+    assert_eq!(rig.world.kernel.living(), 0);
+    assert!(refusal.cause.starts_with("killed, but the registry does not say so: "), "{}", refusal.cause);
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_shim_that_dies_at_its_gate_leaves_nothing() {
     let rig = Rig::start().await;
     let (processes, key) = (rig.world.processes.clone(), ("a".to_owned(), 1));

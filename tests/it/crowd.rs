@@ -1,0 +1,73 @@
+//! Many connections to one supervisor: none of them keeps it from its work.
+
+use std::io::{BufRead as _, BufReader, Write as _};
+use std::os::unix::net::UnixStream;
+use std::path::PathBuf;
+
+use rustix::process::{Pid, Resource, Rlimit, getrlimit, prlimit};
+
+use crate::common::{Rig, SOON, run, wait_until};
+use crate::crash::both;
+
+fn connect(rig: &Rig) -> UnixStream {
+    UnixStream::connect(rig.root().join("supervisor.sock")).expect("connected")
+}
+
+fn supervisor_log(rig: &Rig) -> String {
+    std::fs::read_to_string(rig.root().join("supervisor.log")).expect("there")
+}
+
+#[test]
+fn connections_that_ask_nothing_do_not_keep_others_from_the_supervisor() {
+    let rig = Rig::new();
+    let mut command = rig.program("sh");
+    command.args(["-c", "ulimit -n 64; exec \"$@\"", "sh", env!("CARGO_BIN_EXE_swarm"), "supervisor", "start"]);
+    assert_eq!(run(command).code, Some(0));
+    let idle: Vec<_> = (0..80).map(|_| connect(&rig)).collect();
+    // The worker's caller has other limits, which is a warning.
+    assert_eq!(rig.swarm(&["spawn", "--name", "x", "--", "sleep", "600"]).code, Some(0));
+    rig.swarm(&["kill", "x"]).is(0, "killed x\n", "");
+    let log = supervisor_log(&rig);
+    assert!(log.contains("the oldest connection without a request was closed"), "{log}");
+    drop(idle);
+}
+
+/// Returns the descriptors of a process with what they refer to.
+fn descriptors(pid: i32) -> Vec<(u64, PathBuf)> {
+    let entries = std::fs::read_dir(format!("/proc/{pid}/fd")).expect("alive").flatten();
+    let number = |name: std::ffi::OsString| name.to_str()?.parse().ok();
+    entries.filter_map(|entry| Some((number(entry.file_name())?, std::fs::read_link(entry.path()).ok()?))).collect()
+}
+
+#[test]
+fn a_supervisor_without_a_free_descriptor_says_so() {
+    let rig = Rig::new();
+    rig.spawn("x", &[], &["sleep", "600"]);
+    let supervisor = both(&rig).0;
+    let null = |(number, path): &(u64, PathBuf)| (path.as_os_str() == "/dev/null").then_some(*number);
+    let limit = 1 + descriptors(supervisor).iter().filter_map(null).max().expect("a reserve");
+    let pid = Pid::from_raw(supervisor);
+    // The guard has left the hard limit as it was.
+    let maximum = getrlimit(Resource::Nofile).maximum;
+    let own = prlimit(pid, Resource::Nofile, Rlimit { current: Some(limit), maximum }).expect("limited");
+    // Connections in use take the numbers that are free below the limit.
+    let mut streams = Vec::new();
+    let is_full = || descriptors(supervisor).iter().filter(|(number, _)| *number < limit).count() as u64 == limit;
+    while !is_full() {
+        let mut stream = connect(&rig);
+        stream.write_all(b"GET /v1/events HTTP/1.0\r\n\r\n").expect("written");
+        let mut status = String::new();
+        BufReader::new(&stream).read_line(&mut status).expect("answered");
+        if status.starts_with("HTTP/1.0 200") {
+            streams.push(stream);
+        }
+    }
+    let cause = "cannot talk to the supervisor: the supervisor has no descriptor left: Too many open \
+                 files (os error 24)";
+    rig.swarm(&["kill", "x"]).refused(1, cause);
+    assert!(supervisor_log(&rig).contains("no descriptor is left for a connection"));
+    prlimit(pid, Resource::Nofile, own).expect("reset");
+    drop(streams);
+    wait_until("connections are closed", SOON, || !is_full());
+    rig.swarm(&["kill", "x"]).is(0, "killed x\n", "");
+}
