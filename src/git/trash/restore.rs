@@ -416,17 +416,18 @@ fn clear(common: &Path, hidden: &Path) -> Result<(), Fault> {
 /// Rolls back restores that were killed. The creation lock proves that no restore is running.
 fn clear_killed(common: &Path) -> Result<(), Fault> {
     for entry in admin::entries(common).map_err(Fault::at(common))? {
-        if !admin::is_locked_for(&entry, REASON) {
-            continue;
-        }
-        let Some(tree) = admin::tree_of(&entry) else {
-            // The lock precedes the path.
-            admin::remove(&entry).map_err(Fault::at(&entry))?;
-            continue;
-        };
         let is_hidden = |path: &Path| {
             let above = path.parent().and_then(Path::file_name);
             above.is_some_and(|name| name.to_string_lossy().starts_with(HIDDEN))
+        };
+        let tree = admin::tree_of(&entry);
+        // A power cut may have taken the lock, or the path that is written after it.
+        if !admin::is_locked_for(&entry, REASON) && !tree.as_deref().is_some_and(is_hidden) {
+            continue;
+        }
+        let Some(tree) = tree else {
+            admin::remove(&entry).map_err(Fault::at(&entry))?;
+            continue;
         };
         if is_hidden(&tree) {
             clear(common, &tree)?;

@@ -5,6 +5,7 @@
 use std::fs;
 use std::io::{self, Read as _};
 use std::path::{Path, PathBuf};
+use std::time::SystemTime;
 
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
@@ -154,6 +155,19 @@ pub(crate) fn copy_index(from: &Path, to: &Path) -> io::Result<()> {
     ignore_missing(fs::remove_file(to))?;
     fs::copy(from, to)?;
     fs::File::options().write(true).open(to)?.set_modified(written)
+}
+
+/// Writes the `commondir` of worktrees again if a power cut before `boot` took its content, because git would create no
+/// worktree at all. It is the same in every worktree.
+pub(crate) fn complete_torn(common: &Path, boot: SystemTime) -> io::Result<()> {
+    for entry in entries(common)? {
+        let file = entry.join("commondir");
+        let content = ignore_missing(fs::read(&file))?;
+        if content.is_some_and(|content| is_torn(&content)) && fs::metadata(&file)?.modified()? < boot {
+            fs::write(&file, "../..\n")?;
+        }
+    }
+    Ok(())
 }
 
 /// Removes an entry. Removes the file that names the worktree last, so that an interrupted

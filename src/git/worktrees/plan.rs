@@ -11,6 +11,7 @@ use swarm_model::{BaseRef, Caller, WorktreePlan, WorktreeRequest};
 use super::usage;
 use super::{admin, identity};
 use crate::repository::cli::Cli;
+use crate::repository::durable::boot_time;
 use crate::repository::fault::Fault;
 use crate::repository::objects::{self, Facts, Question};
 use crate::repository::parse::{self, Listed};
@@ -44,6 +45,8 @@ pub(crate) fn plan(cli: &Cli, name: &str, asked: &WorktreeRequest, caller: &Call
         makes_branch,
         makes_tree: true,
     };
+    let common = admin::common_dir(&base_repo).map_err(Fault::at(&base_repo))?;
+    admin::complete_torn(&common, boot_time()).map_err(Fault::at(&common))?;
     settle_tree(cli, &base_repo, &path, &mut plan)?;
     if plan.makes_tree {
         usage::check_quota(&base_repo)?;

@@ -462,3 +462,16 @@ fn a_branch_is_deleted_only_if_it_is_merged_and_not_checked_out() {
     assert_eq!((by_library("landed"), by_command("again")), (Ok(true), Ok(true)));
     assert_eq!(git(&["for-each-ref", "--format=%(refname:short)", "refs/heads"]), "held\nmain\nopen");
 }
+
+#[test]
+fn a_torn_entry_of_another_worktree_keeps_nobody_from_creating_one() {
+    let fix = Fixture::new();
+    fix.made("torn");
+    let commondir = fix.repo.join(".git/worktrees/torn/commondir");
+    fs::write(&commondir, "").unwrap();
+    assert!(fix.make(&fix.plan("w")).is_err(), "git creates none, and the file may be one that is being written");
+    let long_ago = std::time::SystemTime::UNIX_EPOCH + std::time::Duration::from_secs(1_000_000_000);
+    fs::File::options().write(true).open(&commondir).unwrap().set_modified(long_ago).unwrap();
+    fix.made("w");
+    assert_eq!(fs::read_to_string(&commondir).unwrap(), "../..\n");
+}
