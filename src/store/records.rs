@@ -377,7 +377,10 @@ pub fn wait_let_go_within(path: &Path, limit: Duration) -> bool {
     let (sender, receiver) = mpsc::channel();
     let waiting = std::thread::Builder::new().spawn(move || {
         let lock = libc::flock { l_type: libc::F_RDLCK as _, ..whole_file_lock() };
-        let _ = sender.send(fcntl(&file, FcntlArg::F_OFD_SETLKW(&lock)).is_ok());
+        let is_free = fcntl(&file, FcntlArg::F_OFD_SETLKW(&lock)).is_ok();
+        // First, because whoever waits may check the lease next.
+        drop(file);
+        let _ = sender.send(is_free);
     });
     waiting.is_ok() && receiver.recv_timeout(limit).unwrap_or(false)
 }
@@ -411,6 +414,22 @@ mod tests {
         assert_eq!((scan.dirs.len(), scan.unreadable.len()), (0, 1));
         let error = scan.complete().expect_err("a worker is missing");
         assert!(error.to_string().contains("w/a.1"), "{error}");
+    }
+
+    #[test]
+    fn a_lease_that_was_waited_for_is_not_held_by_the_waiting_thread() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let path = dir.path().join("lease");
+        for _ in 0..300 {
+            let held = File::create(&path).expect("created");
+            fcntl(&held, FcntlArg::F_OFD_SETLK(&whole_file_lock())).expect("locked");
+            let waiting = std::thread::spawn({
+                let path = path.clone();
+                move || wait_let_go(&path) && !is_held(&File::open(&path).expect("there"))
+            });
+            drop(held);
+            assert!(waiting.join().expect("no panic"));
+        }
     }
 
     #[test]
