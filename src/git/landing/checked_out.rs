@@ -89,7 +89,8 @@ fn head_of(repo: &git2::Repository, git_dir: &Path) -> Result<Option<String>, Fa
         let found = match repo.find_reference(&name) {
             Ok(found) => found,
             Err(error) if error.class() == ErrorClass::Os => {
-                return Err(Fault::new(format!("cannot read {name} of {}: {}", git_dir.display(), error.message())));
+                let cause = format!("cannot read {name} of {}: {}", git_dir.display(), error.message());
+                return Err(Fault { is_tool_failure: true, transient: true, ..Fault::new(cause) });
             }
             // There is no such branch yet, or its file is torn: no commit can move another branch through it.
             Err(_) => break,
@@ -161,8 +162,8 @@ mod tests {
         assert_eq!(held(), Ok(1), "no branch yet");
         // Opening it fails with ELOOP.
         symlink("w", &branch).unwrap();
-        let cause = held().unwrap_err().cause;
-        assert!(cause.starts_with("cannot read refs/heads/w of "), "{cause}");
+        let fault = holders_of_base(&workspace).err().expect("it cannot be read");
+        assert!(fault.cause.starts_with("cannot read refs/heads/w of ") && fault.transient, "{fault:?}");
         fs::remove_file(&branch).unwrap();
         fs::write(&branch, value).unwrap();
         assert_eq!(held(), Ok(1));
