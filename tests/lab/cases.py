@@ -45,6 +45,10 @@ def skip_for(why: str) -> Skip:
     return Missing(why.removeprefix(MISSING)) if why.startswith(MISSING) else Skip(why)
 
 
+UNMET_SHARE_MAX = 0.05
+"""Maximum share of cases whose fault never struck: the order of calls varies, and some calls depend on chance."""
+
+
 class Tally:
     """Counts verdicts and prints each as one line."""
 
@@ -81,7 +85,8 @@ class Tally:
         skipped = f", {self.skipped} skipped" if self.skipped else ""
         unmet = f", {self.unmet} not met" if self.unmet else ""
         print(f"{self.passed} passed, {self.failed} failed{skipped}{unmet}", flush=True)
-        return 1 if self.failed or self.unmet or (self.unexplained and not self.allow_skips) else 0
+        too_many = self.unmet > UNMET_SHARE_MAX * (self.passed + self.failed + self.unmet)
+        return 1 if self.failed or too_many or (self.unexplained and not self.allow_skips) else 0
 
 
 def attempt(case) -> tuple[list[str], float]:
