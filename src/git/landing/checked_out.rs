@@ -162,7 +162,7 @@ mod tests {
         assert_eq!(held(), Ok(1), "no branch yet");
         // Opening it fails with ELOOP.
         symlink("w", &branch).unwrap();
-        let fault = holders_of_base(&workspace).err().expect("it cannot be read");
+        let Err(fault) = holders_of_base(&workspace) else { panic!("it was read") };
         assert!(fault.cause.starts_with("cannot read refs/heads/w of ") && fault.transient, "{fault:?}");
         fs::remove_file(&branch).unwrap();
         fs::write(&branch, value).unwrap();
