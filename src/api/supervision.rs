@@ -1,6 +1,7 @@
 //! The supervisor as something to wait on, for commands that wait for what only a supervisor can bring about.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::time::Duration;
 
 use nix::sys::socket::{getsockopt, sockopt::PeerCredentials};
 use swarm_model::{Hello, Refusal, RefusalKind};
@@ -10,6 +11,11 @@ use super::start::await_socket;
 use crate::processes::guard;
 use swarm_sys::paths::Paths;
 use swarm_sys::{processes, procfs};
+
+/// Maximum number of supervisors that may end while they are being found.
+const FIND_TRIES_MAX: u32 = 5;
+/// Maximum wait for the end of a connection to a supervisor that has ended.
+const FIND_PAUSE: Duration = Duration::from_secs(1);
 
 /// A running supervisor, watched for its end.
 pub struct Supervision<'a> {
@@ -45,7 +51,7 @@ impl<'a> Supervision<'a> {
 
     /// Reports whether the supervisor has ended.
     pub fn has_ended(&self) -> bool {
-        self.supervisor.as_ref().is_some_and(|fd| processes::wait_readable(fd, std::time::Duration::ZERO))
+        self.supervisor.as_ref().is_some_and(|fd| processes::wait_readable(fd, Duration::ZERO))
     }
 
     /// Finds or starts the next supervisor, if this one has ended. One that ended because it had nothing to supervise
@@ -69,10 +75,24 @@ impl<'a> Supervision<'a> {
         self.watch()
     }
 
+    /// Finds or starts a supervisor, and returns its process id. Watches it, unless it cannot be opened.
+    fn find(&mut self) -> Result<i32, Refusal> {
+        let mut tries = 0;
+        loop {
+            let stream = connect_or_start(self.paths)?;
+            let pid = getsockopt(&stream, PeerCredentials).map_err(|error| internal(&error.to_string()))?.pid();
+            self.supervisor = open(pid);
+            tries += 1;
+            if self.supervisor.is_some() || tries == FIND_TRIES_MAX {
+                return Ok(pid);
+            }
+            // It ended after it was connected to. Its connections end with it, and the next one is another's.
+            processes::wait_readable(&stream, FIND_PAUSE);
+        }
+    }
+
     fn watch(&mut self) -> Result<(), Refusal> {
-        let stream = connect_or_start(self.paths)?;
-        let pid = getsockopt(&stream, PeerCredentials).map_err(|error| internal(&error.to_string()))?.pid();
-        self.supervisor = open(pid);
+        let pid = self.find()?;
         if procfs::stat(pid).is_some_and(|stat| stat.is_suspended()) {
             // Its answer would delay a caller that has a time limit of its own.
             return Ok(());
