@@ -277,18 +277,38 @@ pub fn row_of(spec: &Spec, pid: i32, host: &str) -> Row {
     }
 }
 
+/// Returns the row of a generation with its present status. `None` if its command was never executed.
+pub fn row_now(facts: &DirFacts, host: &str) -> Option<Row> {
+    let SpecFacts::Executed(spec) = &facts.spec else { return None };
+    let pid = (facts.exit.as_ref().map(|exit| exit.pid))
+        .or_else(|| facts.lease.content.as_ref().map(|lease| lease.worker.pid))
+        .unwrap_or(0);
+    let status = if fine_state(facts).is_running() { WireStatus::Running } else { WireStatus::Stopped };
+    Some(Row { status, ..row_of(spec, pid, host) })
+}
+
+/// Returns the rows that another program replaced by those of an earlier generation, each with the newest generation of
+/// its name that was executed. The commit of a start precedes its execution, and a start that is rolled back was not
+/// executed, so that program saved a list that it had read before the start. A row that has records is left alone
+/// unless the newer generation runs: that one may be what is left of a worker that was cleaned.
+pub fn outdated<'a>(rows: &[Arc<Row>], all: &'a [DirFacts]) -> Vec<(Arc<Row>, &'a DirFacts)> {
+    let newest = |row: &Arc<Row>| {
+        let executed = |facts: &&DirFacts| facts.name == row.name && matches!(facts.spec, SpecFacts::Executed(_));
+        let newest = all.iter().filter(executed).max_by_key(|facts| facts.generation)?;
+        let is_ours = newest.lease.elsewhere.is_none() && is_older(row, newest.generation);
+        let has_records = || all.iter().any(|facts| belongs(row, facts));
+        (is_ours && (runs(newest) || !has_records())).then(|| (Arc::clone(row), newest))
+    };
+    rows.iter().filter_map(newest).collect()
+}
+
 /// Returns the rows from which a damaged `state.json` is rebuilt: for each name, the newest
 /// generation that was executed.
 pub fn rebuild(all: &[DirFacts], host: &str) -> Vec<Row> {
     let mut rows: Vec<Row> = Vec::new();
-    for facts in all {
-        let SpecFacts::Executed(spec) = &facts.spec else { continue };
-        let pid = (facts.exit.as_ref().map(|exit| exit.pid))
-            .or_else(|| facts.lease.content.as_ref().map(|lease| lease.worker.pid))
-            .unwrap_or(0);
-        let status = if fine_state(facts).is_running() { WireStatus::Running } else { WireStatus::Stopped };
-        rows.retain(|row| row.name != spec.name);
-        rows.push(Row { status, ..row_of(spec, pid, host) });
+    for row in all.iter().filter_map(|facts| row_now(facts, host)) {
+        rows.retain(|other| other.name != row.name);
+        rows.push(row);
     }
     rows.sort_by(|a, b| a.started.cmp(&b.started));
     rows

@@ -166,12 +166,12 @@ impl Actor for Supervisor {
 impl State {
     async fn reported(&mut self, report: Report) -> Result<(), ActorProcessingErr> {
         match report {
-            Report::Live { name, live } => {
+            Report::Live { name, live, owes } => {
                 match live {
                     true => self.nudges.returned(name.clone()),
                     false => self.nudges.doubt(name.clone()),
                 }
-                self.feed(Event::Live { child: Child::Worker(name), live }).await
+                self.feed(Event::Live { child: Child::Worker(name), live: live || owes }).await
             }
             Report::Cleaned { name } => {
                 self.workers.remove(&name);

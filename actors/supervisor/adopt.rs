@@ -43,6 +43,14 @@ pub async fn sweep(
                     tracing::error!(%error, "cannot insert the missing row");
                 }
             }
+            // Records of the earlier generation that cannot be read are no proof that it has none.
+            Adoption::Renew { row, .. } if is_damaged(&row.name) => {}
+            Adoption::Renew { outdated, row } => {
+                tracing::warn!(worker = %row.name, "a worker has the row of an earlier generation; replacing it");
+                if let Err(error) = registry.mutate(Mutation::Replace { expect: outdated.key(), row }).await {
+                    tracing::error!(%error, "cannot replace the row of an earlier generation");
+                }
+            }
             Adoption::Remove { name, generation, with_logs } => {
                 remove(ports, &name, generation, with_logs && !is_damaged(&name)).await;
             }
@@ -54,9 +62,10 @@ pub async fn sweep(
 }
 
 /// Handles the rows that another program dropped. Deletes the records of ended workers, which that
-/// program does not know of. Returns the running workers, with their generations: nobody cleans a
-/// running worker, so that program saved a list that it had read before the start. Lists the
-/// directories before the rows, so that a start that is committed in between has its row.
+/// program does not know of. Returns the workers that get their row back, with their generations: those that run,
+/// because nobody cleans a running worker, and those that have the row of an earlier generation. That program saved a
+/// list that it had read before the start. Lists the directories before the rows, so that a start that is committed in
+/// between has its row.
 pub async fn settle_dropped(ports: &Ports, registry: &RegistryHandle) -> Result<Vec<(String, u64)>, SupervisorError> {
     let Scan { mut dirs, unreadable } = ports.records.scan().await.map_err(SupervisorError::Records)?;
     let rows = registry.rows().await?;
@@ -70,10 +79,11 @@ pub async fn settle_dropped(ports: &Ports, registry: &RegistryHandle) -> Result<
             remove(ports, &name, generation, alone).await;
         }
     }
-    let has_row =
-        |facts: &DirFacts| rows.iter().any(|row| row.name == facts.name && !reconcile::is_older(row, facts.generation));
-    let is_lost = |facts: &&DirFacts| reconcile::runs(facts) && !has_row(facts);
-    Ok(dirs.iter().filter(is_lost).map(|facts| (facts.name.clone(), facts.generation)).collect())
+    let has_row = |facts: &DirFacts| rows.iter().any(|row| row.name == facts.name);
+    let is_dropped = |facts: &&DirFacts| reconcile::runs(facts) && !has_row(facts);
+    let outdated = reconcile::outdated(&rows, &dirs).into_iter().map(|(_, facts)| facts);
+    let lost = dirs.iter().filter(is_dropped).chain(outdated);
+    Ok(lost.map(|facts| (facts.name.clone(), facts.generation)).collect())
 }
 
 async fn remove(ports: &Ports, name: &str, generation: u64, with_logs: bool) {

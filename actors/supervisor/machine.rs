@@ -148,6 +148,8 @@ pub enum Adoption {
     Abort(Box<DirFacts>),
     /// Worker that runs but has no row: insert the row again.
     AdoptBack(Box<Row>),
+    /// Worker that has the row of an earlier generation: replace that row.
+    Renew { outdated: Arc<Row>, row: Box<Row> },
     /// Records that belong to no row: delete them.
     Remove { name: String, generation: u64, with_logs: bool },
 }
@@ -156,8 +158,16 @@ pub enum Adoption {
 pub fn adoptions(rows: &[Arc<Row>], dirs: &[DirFacts], host: &str) -> Vec<Adoption> {
     let mut plan = Vec::new();
     let mut named = BTreeSet::new();
+    let outdated = reconcile::outdated(rows, dirs);
     for facts in dirs.iter().filter(|facts| facts.lease.elsewhere.is_none()) {
         let row = rows.iter().find(|row| row.name == facts.name);
+        let outdated = outdated.iter().find(|(_, newest)| std::ptr::eq(*newest, facts));
+        if let (Some((outdated, _)), Some(mut row)) = (outdated, reconcile::row_now(facts, host)) {
+            row.metadata = row.metadata.inherit(&outdated.metadata);
+            plan.push(Adoption::Renew { outdated: Arc::clone(outdated), row: Box::new(row) });
+            plan.push(Adoption::Worker(facts.name.clone()));
+            continue;
+        }
         if let Some(row) = row
             && reconcile::belongs(row, facts)
         {
@@ -291,6 +301,28 @@ mod tests {
                 Adoption::Worker("lost".to_owned()),
             ]
         );
+    }
+
+    #[test]
+    fn rows_of_earlier_generations_are_replaced() {
+        let [earlier, ended, running] =
+            [(1, false), (2, false), (2, true)].map(|(of, held)| facts("a", of, true, held));
+        let mut renewed = row(&ended).as_ref().clone();
+        renewed.status = swarm_model::WireStatus::Stopped;
+        let renew = |row: Row| Adoption::Renew { outdated: super::tests::row(&earlier), row: Box::new(row) };
+        let worker = Adoption::Worker("a".to_owned());
+        assert_eq!(
+            adoptions(&[row(&earlier)], std::slice::from_ref(&ended), "h"),
+            vec![renew(renewed), worker.clone()]
+        );
+        let current = row(&running).as_ref().clone();
+        assert_eq!(
+            adoptions(&[row(&earlier)], std::slice::from_ref(&running), "h"),
+            vec![renew(current), worker.clone()]
+        );
+        // A new worker got the number of an earlier one, whose records could not be deleted when it was cleaned.
+        let remove = Adoption::Remove { name: "a".to_owned(), generation: 2, with_logs: false };
+        assert_eq!(adoptions(&[row(&earlier)], &[earlier.clone(), ended], "h"), vec![worker, remove]);
     }
 
     #[test]

@@ -8,6 +8,7 @@ use std::time::Duration;
 use ractor::{Actor, ActorProcessingErr, ActorRef};
 use tokio::task::AbortHandle;
 
+use super::adopt::OwedStop;
 use super::launch::{self, Start, Started, Tree};
 use super::machine::{Effect, End, Event, Machine, Phase};
 use super::message::{Report, WorkerMessage};
@@ -84,9 +85,11 @@ pub struct State {
     pub(super) myself: ActorRef<WorkerMessage>,
     pub(super) machine: Machine,
     pub(super) life: Option<Life>,
+    /// Stop that must still be recorded.
+    pub(super) owed: Option<OwedStop>,
     tasks: Vec<AbortHandle>,
-    /// Liveness and generation that were last reported to the supervisor.
-    live: (bool, Option<u64>),
+    /// What was last reported to the supervisor: liveness, generation, and whether a stop must still be recorded.
+    told: (bool, Option<u64>, bool),
     cleaned: Arc<AtomicBool>,
 }
 
@@ -105,8 +108,9 @@ impl Actor for Worker {
             myself,
             machine: Machine::default(),
             life: None,
+            owed: None,
             tasks: Vec::new(),
-            live: (false, None),
+            told: (false, None, false),
             cleaned: Arc::clone(&self.0),
         })
     }
@@ -151,6 +155,7 @@ impl State {
                 self.leave_if(cleaned.is_ok() || self.is_unknown(&cleaned), || drop(reply.send(cleaned)));
             }
             WorkerMessage::Adopt => self.adopt().await,
+            WorkerMessage::RecordStop => self.record_owed_stop().await,
             WorkerMessage::RollBack(facts) => self.roll_back(*facts).await,
             WorkerMessage::Restore { generation } => self.restore(generation).await,
             WorkerMessage::TellLife => {
@@ -198,12 +203,12 @@ impl State {
         &self.arguments.name
     }
 
-    /// Returns what the name denotes now. A worker of this actor that runs and has no row is the
-    /// victim of a lost update: it gets its row back first.
+    /// Returns what the name denotes now. A worker of this actor that has the row of an earlier generation, or none
+    /// although it runs, is the victim of a lost update: it gets its row back first.
     pub(super) async fn subject(&self) -> Result<WorkerRecord, Refusal> {
         let read = || WorkerRecord::read(self.ports(), &self.arguments.registry, self.name());
         match (read().await?, &self.life) {
-            (WorkerRecord::None | WorkerRecord::Foreign { alive: None, .. }, Some(life))
+            (WorkerRecord::None | WorkerRecord::Foreign { .. }, Some(life))
                 if self.restore_row(life.generation).await? =>
             {
                 read().await
@@ -217,14 +222,20 @@ impl State {
 
     /// Feeds one event to the machine and carries out its effects. Stops at the first failure; the
     /// remaining effects are skipped. Only a stop continues if it cannot be recorded, because a
-    /// worker that has filled the disk must be stoppable; the exit record then proves the stop.
+    /// worker that has filled the disk must be stoppable; the exit record then proves the stop,
+    /// and recording it is tried again.
     pub(super) async fn feed(&mut self, event: Event) -> Result<(), Refusal> {
         let effects = self.machine.on(event, self.ports().clock.wall_ms());
         let mut unwritten = None;
         for effect in effects {
             let is_stop = matches!(&effect, Effect::WriteWanted(wanted) if wanted.state == WantedState::Stopped);
             match self.perform(effect).await {
-                Err(refusal) if is_stop => unwritten = Some(refusal),
+                Err(refusal) if is_stop => {
+                    if let Some(generation) = self.life.as_ref().map(|life| life.generation) {
+                        self.owe_stop(OwedStop { generation, keeps: true });
+                    }
+                    unwritten = Some(refusal);
+                }
                 done => done?,
             }
         }
@@ -455,11 +466,12 @@ impl State {
 
     fn tell_liveness(&mut self) {
         let live = self.machine.is_live();
-        let told = (live, self.life.as_ref().filter(|_| live).map(|life| life.generation));
+        let owes = self.owed.is_some_and(|owed| owed.keeps);
+        let told = (live, self.life.as_ref().filter(|_| live).map(|life| life.generation), owes);
         // A new generation is reported too: the nudges may wait for the worker to return.
-        if told != self.live {
-            self.live = told;
-            self.report(Report::Live { name: self.arguments.name.clone(), live });
+        if told != self.told {
+            self.told = told;
+            self.report(Report::Live { name: self.arguments.name.clone(), live, owes });
         }
     }
 }

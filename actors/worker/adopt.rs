@@ -13,8 +13,16 @@ use crate::registry::{Mutation, RegistryError, reconcile};
 use swarm_model::{Event, EventKind, FineState, Refusal, RefusalKind, Row, Wanted, WantedState, WireStatus};
 use swarm_ports::{DirFacts, SpecFacts};
 
-/// Pause before another try to read the records of a worker that must be adopted.
+/// Pause before another try to read the records of a worker that must be adopted, or to record a stop.
 const ADOPT_PAUSE: Duration = Duration::from_secs(5);
+
+/// Stop of a generation that could not be recorded.
+#[derive(Clone, Copy)]
+pub(super) struct OwedStop {
+    pub generation: u64,
+    /// Whether it is not even recorded beside the worker, so that a recovery after a reboot would start the worker.
+    pub keeps: bool,
+}
 
 impl State {
     /// Adopts the generation that is on disk, unless this actor already knows it.
@@ -40,7 +48,7 @@ impl State {
     pub(super) async fn adopt(&mut self) {
         match self.subject().await {
             Ok(WorkerRecord::Ours { row, facts }) => {
-                self.record_stop(&row, &facts).await;
+                self.record_found_stop(&row, &facts).await;
                 self.adopt_ours(&facts).await;
             }
             Ok(WorkerRecord::None | WorkerRecord::Foreign { .. }) => {}
@@ -54,7 +62,7 @@ impl State {
         }
     }
 
-    /// Inserts the missing row of a generation that runs, and adopts it.
+    /// Gives a generation its row back if another program dropped it, and adopts the generation.
     pub(super) async fn restore(&mut self, generation: u64) {
         match self.restore_row(generation).await {
             Ok(true) => self.adopt().await,
@@ -65,24 +73,26 @@ impl State {
         }
     }
 
-    /// Inserts the row of a generation if it runs and the name has no row, or that of an earlier generation. Reports
-    /// whether it did. The row of a running worker is removed by nobody on purpose: another program saved a list that
-    /// it had read before the start.
+    /// Inserts the row of a generation if the name has the row of an earlier generation, or none although the
+    /// generation runs. Reports whether it did. Nobody does that to a row on purpose: another program saved a list that
+    /// it had read before the start. A worker that does not run and has no row was cleaned.
     pub(super) async fn restore_row(&self, generation: u64) -> Result<bool, Refusal> {
-        let Some(facts) = self.observe(generation).await?.filter(reconcile::runs) else { return Ok(false) };
-        let (SpecFacts::Executed(spec), Some(lease)) = (&facts.spec, &facts.lease.content) else { return Ok(false) };
-        let row = reconcile::row_of(spec, lease.worker.pid, &self.ports().clock.host());
-        let present = self.arguments.registry.find(self.name()).await.map_err(|error| error::of_store(&error))?;
-        let mutation = match present {
-            None => Mutation::Insert(Box::new(row)),
-            Some(present) if reconcile::is_older(&present, generation) => {
+        let Some(facts) = self.observe(generation).await? else { return Ok(false) };
+        let Some(mut row) = reconcile::row_now(&facts, &self.ports().clock.host()) else { return Ok(false) };
+        let present = WorkerRecord::read(self.ports(), &self.arguments.registry, self.name()).await?;
+        let has_records = matches!(present, WorkerRecord::Ours { .. });
+        let mutation = match present.row() {
+            None if reconcile::runs(&facts) => Mutation::Insert(Box::new(row)),
+            // Records without a row may be what is left of a worker that was cleaned.
+            Some(present) if reconcile::is_older(present, generation) && (!has_records || reconcile::runs(&facts)) => {
+                row.metadata = row.metadata.inherit(&present.metadata);
                 Mutation::Replace { expect: present.key(), row: Box::new(row) }
             }
-            Some(_) => return Ok(false),
+            None | Some(_) => return Ok(false),
         };
         match self.arguments.registry.mutate(mutation).await {
             Ok(()) => {
-                tracing::warn!(worker = self.name(), "a running worker had no row; inserted it again");
+                tracing::warn!(worker = self.name(), generation, "another program dropped a row; inserted it again");
                 Ok(true)
             }
             Err(RegistryError::Refused(_)) => Ok(false),
@@ -140,19 +150,53 @@ impl State {
     }
 
     /// Records the stop of a worker whose row still says that it runs: it was stopped while the disk was full, or
-    /// another program saved an old row. After the next boot, only this record tells it from a worker that the shutdown
-    /// ended. Failures are logged; the next adoption tries again.
-    async fn record_stop(&self, row: &Row, facts: &DirFacts) {
+    /// another program saved an old row.
+    async fn record_found_stop(&mut self, row: &Row, facts: &DirFacts) {
         let is_stopped = facts.lease.this_boot && reconcile::fine_state(facts) == FineState::Stopped;
-        if !is_stopped || row.status != WireStatus::Running {
-            return;
+        if is_stopped && row.status == WireStatus::Running {
+            self.record_stop(row, facts).await;
         }
-        let wanted = Wanted { state: WantedState::Stopped, next_start_ms: None, ..facts.wanted.clone() };
-        let written = self.ports().records.write_wanted(self.name(), facts.generation, &wanted).await;
-        let written = written.map_err(|error| error::of_io("record what is wanted", &error));
-        let set = self.set_stopped(row).await;
-        if let Err(refusal) = written.and(set) {
-            tracing::warn!(worker = self.name(), cause = %refusal.cause, "cannot record the stop of a worker");
+    }
+
+    /// Tries again to record a stop that could not be recorded. Does nothing if another generation is current.
+    pub(super) async fn record_owed_stop(&mut self) {
+        let Some(owed) = self.owed.take() else { return };
+        match self.subject().await {
+            Ok(WorkerRecord::Ours { row, facts }) if facts.generation == owed.generation => {
+                self.record_stop(&row, &facts).await;
+            }
+            Ok(_) => {}
+            Err(refusal) if refusal.kind == RefusalKind::Running => {}
+            Err(_) => self.owe_stop(owed),
+        }
+    }
+
+    /// Records beside the worker and in its row that it was stopped. After the next boot, only this tells it from a
+    /// worker that the shutdown ended. Logs a failure, and tries again after a pause.
+    async fn record_stop(&mut self, row: &Row, facts: &DirFacts) {
+        let (generation, mut recorded) = (facts.generation, Ok(()));
+        if facts.wanted.state != WantedState::Stopped {
+            let wanted = Wanted { state: WantedState::Stopped, next_start_ms: None, ..facts.wanted.clone() };
+            let written = self.ports().records.write_wanted(self.name(), generation, &wanted).await;
+            recorded = written.map_err(|error| error::of_io("record what is wanted", &error));
+        }
+        if recorded.is_err() {
+            self.owe_stop(OwedStop { generation, keeps: true });
+        }
+        if row.status == WireStatus::Running && !reconcile::fine_state(facts).is_running() {
+            recorded = recorded.and(self.set_stopped(row).await);
+        }
+        if let Err(refusal) = recorded {
+            tracing::warn!(worker = self.name(), cause = %refusal.cause, "cannot record the stop of a worker yet");
+        }
+    }
+
+    /// Notes that a stop must still be recorded, and tries again after a pause. The supervisor stays until the stop is
+    /// recorded beside the worker; the next one repairs the row as well.
+    pub(super) fn owe_stop(&mut self, owed: OwedStop) {
+        let keeps = owed.keeps || self.owed.is_some_and(|owed| owed.keeps);
+        if self.owed.replace(OwedStop { keeps, ..owed }).is_none() {
+            self.myself.send_after(ADOPT_PAUSE, || WorkerMessage::RecordStop);
         }
     }
 

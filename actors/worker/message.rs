@@ -19,9 +19,11 @@ pub enum WorkerMessage {
     Spawn(Box<SpawnRequest>, RpcReplyPort<Result<Spawned, Refusal>>),
     /// Adopt the worker of this name that is on disk (when the supervisor starts).
     Adopt,
+    /// Sent after a pause: try again to record a stop.
+    RecordStop,
     /// Roll back this start of an earlier supervisor, which was never committed.
     RollBack(Box<DirFacts>),
-    /// Insert the missing row of this generation if it runs, and adopt it.
+    /// Give this generation its row back if another program dropped it, and adopt it.
     Restore {
         generation: u64,
     },
@@ -67,8 +69,9 @@ pub enum WorkerMessage {
 /// Report of a worker to the supervisor, sent by cast.
 #[derive(Clone, Debug)]
 pub enum Report {
-    /// Whether the worker needs the supervisor: it runs, or a restart is due.
-    Live { name: String, live: bool },
+    /// Whether the worker needs the supervisor: it is `live` if it runs or a restart is due, and `owes` if a stop must
+    /// still be recorded.
+    Live { name: String, live: bool, owes: bool },
     /// The worker was cleaned.
     Cleaned { name: String },
     /// The worker ended successfully and its work must land. Reported again after each adoption; the

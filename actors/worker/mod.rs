@@ -100,7 +100,7 @@ impl WorkerHandle {
         let _ = self.actor.cast(WorkerMessage::RollBack(facts));
     }
 
-    /// Gives a running generation its row back, which another program dropped. Returns at once.
+    /// Gives a generation its row back, which another program dropped. Returns at once.
     pub fn restore(&self, generation: u64) {
         let _ = self.actor.cast(WorkerMessage::Restore { generation });
     }

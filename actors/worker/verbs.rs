@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::actor::State;
+use super::adopt::OwedStop;
 use super::launch::{self, Start, Tree};
 use super::machine::Event;
 use super::message::Removal;
@@ -123,7 +124,10 @@ impl State {
                 self.feed(Event::StopAsked).await?;
                 let wanted = Wanted { state: WantedState::Stopped, next_start_ms: None, ..facts.wanted.clone() };
                 let written = self.ports().records.write_wanted(self.name(), facts.generation, &wanted).await;
-                written.map_err(|error| error::of_io("record what is wanted", &error).of(self.name()))
+                written.map_err(|error| {
+                    self.owe_stop(OwedStop { generation: facts.generation, keeps: true });
+                    error::of_io("record what is wanted", &error).of(self.name())
+                })
             }
         }
     }
@@ -142,13 +146,18 @@ impl State {
         }
     }
 
-    pub(super) async fn set_stopped(&self, row: &Row) -> Result<(), Refusal> {
+    pub(super) async fn set_stopped(&mut self, row: &Row) -> Result<(), Refusal> {
         let (name, expect) = (row.name.clone(), row.key());
         let mutation = Mutation::SetStatus { name, expect, status: WireStatus::Stopped };
         match self.arguments.registry.mutate(mutation).await {
             // Another program deleted or replaced the row, so its status is up to that program.
             Ok(()) | Err(RegistryError::Refused(_)) => Ok(()),
-            Err(error) => Err(error::of_registry(&error).of(self.name())),
+            Err(error) => {
+                if let Some(meta) = row.swarm() {
+                    self.owe_stop(OwedStop { generation: meta.generation, keeps: false });
+                }
+                Err(error::of_registry(&error).of(self.name()))
+            }
         }
     }
 
@@ -224,7 +233,7 @@ impl State {
             tracing::warn!(worker = self.name(), %error, "cannot delete the logs of a cleaned worker");
         }
         self.remove_leftovers(None).await;
-        self.life = None;
+        (self.life, self.owed) = (None, None);
         self.feed(Event::Forgotten).await
     }
 

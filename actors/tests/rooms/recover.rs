@@ -4,7 +4,9 @@ use std::time::Duration;
 
 use swarm_actors::supervisor::Request;
 use swarm_actors::testing::Fault;
-use swarm_model::{Ended, FineState, RecoverRequest, Refusal, RefusalKind, RestartPolicy, Spawned};
+use swarm_model::{
+    Ended, FineState, RecoverRequest, Refusal, RefusalKind, RestartPolicy, Spawned, WantedState, WireStatus,
+};
 
 use crate::fixture::{Rig, caller, request, restarting, with_tree};
 
@@ -165,4 +167,51 @@ async fn a_killed_worker_stays_stopped_after_a_reboot_though_its_row_says_that_i
         let refusal = recover(&rig, "a").await.expect_err("is left");
         assert_eq!(refusal.cause, "worker 'a' not recovered: stopped on request", "disk full: {is_disk_full}");
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_kill_on_a_full_disk_is_recorded_once_there_is_space() {
+    let mut rig = Rig::start().await;
+    rig.spawn(request("a")).await.expect("starts");
+    let earlier = rig.world.state_text();
+    // One failure for the kill and ten for the tries after it. The registry cannot be written either.
+    (0..11).for_each(|_| rig.world.script.at("write_wanted", Fault::Error("no space left")));
+    let state = rig.world.root.join("state.json");
+    let unwritable = earlier.replacen('{', "{\"schema_version\":2,", 1);
+    let refuse = move || std::fs::write(state, unwritable).expect("writes");
+    rig.world.script.at("stop_by_shim", Fault::Run(Box::new(refuse)));
+    rig.kill("a").await.expect_err("is not recorded");
+    assert_eq!(rig.world.kernel.living(), 0);
+    // Longer than an idle supervisor stays.
+    rig.world.pass(Duration::from_secs(48)).await;
+    assert_eq!(rig.swarm().live().await, 1, "the stop must still be recorded");
+    rig.world.write_state(&earlier);
+    rig.world.pass(Duration::from_secs(12)).await;
+    assert_eq!(rig.world.script.unmet(), Vec::<String>::new());
+    assert_eq!(rig.world.row("a").map(|row| row.status), Some(WireStatus::Stopped));
+    assert_eq!(rig.world.facts("a").map(|facts| facts.wanted.state), Some(WantedState::Stopped));
+    assert_eq!(rig.swarm().live().await, 0);
+    rig.crash().await;
+    rig.world.kernel.reboot();
+    rig.up().await;
+    let refusal = recover(&rig, "a").await.expect_err("is left");
+    assert_eq!(refusal.cause, "worker 'a' not recovered: stopped on request");
+    rig.check();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_row_that_cannot_be_set_to_stopped_is_set_later_and_keeps_no_supervisor() {
+    let rig = Rig::start().await;
+    rig.spawn(request("a")).await.expect("starts");
+    let (earlier, state) = (rig.world.state_text(), rig.world.root.join("state.json"));
+    let unwritable = earlier.replacen('{', "{\"schema_version\":2,", 1);
+    let refuse = move || std::fs::write(state, unwritable).expect("writes");
+    rig.world.script.at("stop_by_shim", Fault::Run(Box::new(refuse)));
+    rig.kill("a").await.expect_err("is not recorded in the registry");
+    rig.world.settle().await;
+    assert_eq!(rig.swarm().live().await, 0);
+    rig.world.write_state(&earlier);
+    rig.world.pass(Duration::from_secs(6)).await;
+    assert_eq!(rig.world.script.unmet(), Vec::<String>::new());
+    assert_eq!(rig.world.row("a").map(|row| row.status), Some(WireStatus::Stopped));
 }

@@ -165,6 +165,61 @@ async fn a_worker_without_a_row_is_not_restarted() {
     assert_eq!(rig.swarm().live().await, 0);
 }
 
+/// Returns a rig whose worker is in back-off after its second generation ended, and the rows of its first one.
+async fn second_back_off() -> (Rig, Vec<swarm_model::Row>) {
+    let rig = running(RestartPolicy::Always).await;
+    let earlier = rig.world.rows();
+    end(&rig, Ended::Code(1)).await;
+    rig.world.pass(Duration::from_secs(1)).await;
+    end(&rig, Ended::Code(7)).await;
+    assert_eq!(rig.world.state("a"), Some(FineState::Backoff));
+    (rig, earlier)
+}
+
+fn exit_of(rig: &Rig) -> Option<Ended> {
+    rig.world.facts("a").and_then(|facts| facts.exit).map(|exit| exit.ended)
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_pending_restart_survives_the_row_of_an_earlier_generation() {
+    let (rig, earlier) = second_back_off().await;
+    rig.world.write_rows(&earlier);
+    rig.world.pass(Duration::from_secs(2)).await;
+    assert_eq!(rig.world.state("a"), Some(FineState::Running));
+    assert_eq!(rig.world.records.executions().len(), 3);
+    // A request notices such a row before the restart is due.
+    end(&rig, Ended::Code(8)).await;
+    rig.world.write_rows(&earlier);
+    rig.spawn(restarting("b", RestartPolicy::Never)).await.expect("starts");
+    rig.world.settle().await;
+    assert_eq!((rig.world.state("a"), exit_of(&rig)), (Some(FineState::Backoff), Some(Ended::Code(8))));
+    // A kill cancels the restart of the present generation.
+    rig.world.write_rows(&earlier);
+    rig.kill("a").await.expect("is stopped");
+    rig.world.pass(Duration::from_secs(3600)).await;
+    assert_eq!((rig.world.state("a"), exit_of(&rig)), (Some(FineState::Stopped), Some(Ended::Code(8))));
+    assert_eq!(rig.world.records.executions().len(), 4);
+    rig.check();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_new_supervisor_replaces_the_row_of_an_earlier_generation() {
+    let (mut rig, earlier) = second_back_off().await;
+    rig.crash().await;
+    rig.world.write_rows(&earlier);
+    rig.up().await;
+    assert_eq!(rig.world.state("a"), Some(FineState::Running), "its restart was due");
+    assert_eq!(rig.world.records.executions().len(), 3);
+    rig.kill("a").await.expect("is stopped");
+    let ended = exit_of(&rig);
+    rig.crash().await;
+    rig.world.write_rows(&earlier);
+    rig.up().await;
+    assert!(ended.is_some());
+    assert_eq!((rig.world.state("a"), exit_of(&rig)), (Some(FineState::Stopped), ended));
+    rig.check();
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_new_worker_inherits_nothing_from_an_old_one_of_its_name() {
     let rig = running(RestartPolicy::Always).await;
