@@ -34,6 +34,8 @@ use crate::worktrees::admin;
 const PREFIX: &str = "swarm-deleting-";
 /// Age after which a mark proves nothing: no deletion takes that long.
 const AGE_MAX: Duration = Duration::from_secs(86_400);
+/// Maximum wait for a git in the repository that may own the locks, as long as git itself waits for `packed-refs`.
+const GIT_MAX: Duration = Duration::from_secs(1);
 
 #[derive(Serialize, Deserialize)]
 struct Content {
@@ -159,7 +161,7 @@ fn clear(common: &Path, mark: &Path, reference: &str) -> bool {
         return false;
     }
     // git does not keep its locks open while it holds them.
-    if holders::may_be_git_in(&dirs) {
+    if !holders::no_git_works_in(&dirs, GIT_MAX) {
         return false;
     }
     let is_old = |lock: &&PathBuf| fs::metadata(lock).and_then(|meta| meta.modified()).is_ok_and(|at| at < since);

@@ -69,24 +69,32 @@ fn processes() -> Vec<Pid> {
 /// rollback in parallel with it would leave files behind.
 pub(crate) fn wait_for_git_at(path: &Path, limit: Duration) -> Result<(), Fault> {
     let deadline = Instant::now() + limit;
-    for pid in processes().into_iter().filter(|pid| is_git_at(*pid, path)) {
-        // Open the pidfd first, then check again: this proves it is the same process.
-        let Ok(pidfd) = pidfd_open(pid, PidfdFlags::empty()) else { continue };
-        while is_git_at(pid, path) {
-            let left = deadline.saturating_duration_since(Instant::now());
-            let timeout = Timespec::try_from(left).map_err(|error| Fault::new(error.to_string()))?;
-            let ready = poll(&mut [PollFd::new(&pidfd, PollFlags::IN)], Some(&timeout));
-            match ready {
-                Ok(0) => {
-                    let pid = pid.as_raw_nonzero();
-                    return Err(Fault::new(format!("git (process {pid}) is still running in {}", path.display())));
-                }
-                Ok(_) => break,
-                Err(_) => {}
-            }
+    for pid in processes() {
+        if !ends_or_leaves(pid, deadline, || is_git_at(pid, path)) {
+            let pid = pid.as_raw_nonzero();
+            return Err(Fault::new(format!("git (process {pid}) is still running in {}", path.display())));
         }
     }
     Ok(())
+}
+
+/// Waits until a process has ended or `is_there` is false. Returns false if `deadline` comes first.
+fn ends_or_leaves(pid: Pid, deadline: Instant, is_there: impl Fn() -> bool) -> bool {
+    if !is_there() {
+        return true;
+    }
+    // Open the pidfd first, then check again: this proves it is the same process.
+    let Ok(pidfd) = pidfd_open(pid, PidfdFlags::empty()) else { return true };
+    while is_there() {
+        let left = deadline.saturating_duration_since(Instant::now());
+        let Ok(timeout) = Timespec::try_from(left) else { return false };
+        match poll(&mut [PollFd::new(&pidfd, PollFlags::IN)], Some(&timeout)) {
+            Ok(0) => return false,
+            Ok(_) => break,
+            Err(_) => {}
+        }
+    }
+    true
 }
 
 /// Reports whether the current directory of any process is inside `dir`.
@@ -102,9 +110,10 @@ pub(crate) fn is_git_in(tree: &Path) -> bool {
     processes().into_iter().any(|pid| is_git_at(pid, tree))
 }
 
-/// Reports whether a git of this user may be working in one of these directories or below. One whose directory cannot
-/// be read counts.
-pub(crate) fn may_be_git_in(dirs: &[PathBuf]) -> bool {
+/// Waits until no git of this user works in one of these directories or below, for example the maintenance that git
+/// starts after a commit. A git whose directory cannot be read counts. Returns false if one still works after `limit`.
+pub(crate) fn no_git_works_in(dirs: &[PathBuf], limit: Duration) -> bool {
+    let deadline = Instant::now() + limit;
     let dirs: Vec<PathBuf> =
         dirs.iter().flat_map(|dir| [Some(dir.clone()), dir.canonicalize().ok()]).flatten().collect();
     let is_one = |pid: Pid| {
@@ -115,10 +124,11 @@ pub(crate) fn may_be_git_in(dirs: &[PathBuf]) -> bool {
             && is_git()
             && match fs::read_link(root.join("cwd")) {
                 Ok(cwd) => dirs.iter().any(|dir| cwd.starts_with(dir) || is_git_at(pid, dir)),
-                Err(error) => error.kind() != std::io::ErrorKind::NotFound,
+                // The kernel denies access to a process that has just ended.
+                Err(_) => root.exists(),
             }
     };
-    processes().into_iter().any(is_one)
+    processes().into_iter().all(|pid| ends_or_leaves(pid, deadline, || is_one(pid)))
 }
 
 fn is_git_at(pid: Pid, path: &Path) -> bool {
