@@ -6,6 +6,7 @@ use std::fs;
 use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::{PermissionsExt as _, symlink};
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -32,11 +33,26 @@ fn picture(fix: &Fixture, tree: &Path) -> Picture {
     let debug = fix.at(tree, &["ls-files", "--debug", "-s", "-z"]);
     Picture {
         files,
-        index: [&["ls-files", "-s", "-z"][..], &["ls-files", "-v", "-z"], &["status", "--porcelain", "-z", "-uall"]]
-            .map(|words| fix.at(tree, words)),
+        index: [fix.at(tree, &["ls-files", "-s", "-z"]), fix.at(tree, &["ls-files", "-v", "-z"]), status(fix, tree)],
         announced: metadata::intended(&debug),
         head: text(&fix.at(tree, &["rev-parse", "HEAD"])) + &text(&fix.attempt(tree, &["symbolic-ref", "HEAD"]).1),
     }
+}
+
+/// Returns the status of a copy of the worktree. Its file times are not those of the index, so that git compares the
+/// content of each file: otherwise the times decide whether a file whose filter was changed is shown as modified.
+fn status(fix: &Fixture, tree: &Path) -> Vec<u8> {
+    let git_dir = text(&fix.at(tree, &["rev-parse", "--absolute-git-dir"]));
+    let (copy, index) = (fix.root.join("copy"), fix.root.join("copy.index"));
+    assert!(Command::new("cp").arg("-a").arg(tree).arg(&copy).status().unwrap().success());
+    fs::copy(Path::new(&git_dir).join("index"), &index).unwrap();
+    let mut git = Command::new("git");
+    git.env_clear().envs(fix.caller.environment.iter().cloned()).env("GIT_INDEX_FILE", &index).current_dir(&copy);
+    git.args(["--git-dir", &git_dir, "--work-tree", ".", "status", "--porcelain", "-z", "-uall"]);
+    let out = git.output().unwrap();
+    assert!(out.status.success(), "{}", text(&out.stderr));
+    fs::remove_dir_all(&copy).unwrap();
+    out.stdout
 }
 
 fn walk(root: &Path, dir: &Path, files: &mut BTreeMap<Vec<u8>, (u32, Vec<u8>)>) {
@@ -180,7 +196,7 @@ fn happen(fix: &Fixture, tree: &Path, step: &Step) {
             fs::set_permissions(path, fs::Permissions::from_mode(0o700)).unwrap();
         }
         Step::Git(words, at) => {
-            let mut command = std::process::Command::new("git");
+            let mut command = Command::new("git");
             command.arg("-C").arg(tree).arg("--literal-pathspecs").args(words).arg(OsStr::from_bytes(NAMES[at]));
             let _ = command.env_clear().envs(fix.caller.environment.iter().cloned()).output().unwrap();
         }
