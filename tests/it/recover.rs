@@ -12,9 +12,10 @@ use crate::common::{Rig, SOON, proc, run, wait_until};
 pub fn reboot(rig: &Rig) {
     wait_until("everything is killed", SOON, || {
         let left = rig.processes();
-        // All stop before the first is killed: a shim that runs on would record how its worker ended.
+        // All stop before the first is killed: a shim that runs on would record how its worker ended. The end of a tmux
+        // server continues the shims of its windows, so those are killed before it.
         left.iter().for_each(|pid| proc::signal(*pid, proc::Signal::STOP));
-        left.iter().for_each(|pid| proc::kill(*pid));
+        left.iter().rev().for_each(|pid| proc::kill(*pid));
         left.is_empty()
     });
     rewrite_boot(&rig.root().join("w"), &["lease"]);
