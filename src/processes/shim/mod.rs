@@ -19,6 +19,7 @@ mod worktree;
 use std::ffi::OsString;
 use std::io::{self, Write as _};
 use std::path::Path;
+use std::time::Duration;
 
 use nix::sys::prctl;
 use nix::sys::resource::{UsageWho, getrusage};
@@ -35,6 +36,10 @@ use crate::processes::memory;
 use swarm_store::records;
 use swarm_sys::cgroups::{self, Groups};
 use swarm_sys::procfs;
+
+/// Time for which a pane stays open after its command has ended. tmux drops output that it has read, but not yet written
+/// to the log, when a pane closes, and it does not report what it has written.
+const LOG_MAX: Duration = Duration::from_millis(20);
 
 /// Runs one worker from its gate to its exit record.
 pub fn main(dir: Option<&OsString>) -> u8 {
@@ -213,8 +218,11 @@ impl RunningWorker {
         self.groups.remove();
         self.exit_file.write(&record)?;
         wake_supervisor(&self.terms, reason);
-        // The lease is released last: a reader that finds it free also finds the record.
+        // The lease is released after it: a reader that finds it free also finds the record.
         drop(self.lease);
+        if self.terms.in_tmux() && order.is_none() {
+            self.signals.stay_quiet(LOG_MAX);
+        }
         Ok(())
     }
 

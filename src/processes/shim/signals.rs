@@ -73,6 +73,12 @@ impl Signals {
         poll(&mut self.waits(timer), limit) == Ok(0)
     }
 
+    /// Waits for `limit`, or until the terminal is gone.
+    pub fn stay_quiet(&self, limit: Duration) {
+        while self.take().is_some() {}
+        self.stay_away(limit, None);
+    }
+
     fn waits<'a>(&'a self, timer: Option<&'a TimerFd>) -> Vec<PollFd<'a>> {
         let timer = timer.map(|timer| PollFd::new(timer.as_fd(), PollFlags::POLLIN));
         [PollFd::new(self.0.as_fd(), PollFlags::POLLIN)].into_iter().chain(timer).collect()
