@@ -4,7 +4,7 @@
 use std::fmt::Write as _;
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use serde_json::Value;
 
@@ -232,17 +232,21 @@ fn emit_reports_mistakes_at_once_and_the_last_handoff_counts() {
 
 #[test]
 fn a_killed_turn_is_repeated() {
+    // As if it was killed while it wrote its handoff.
     let script = "echo x >> ../tries\n\
-                  if [ $(wc -l < ../tries) = 1 ]; then touch ../begun; exec sleep 600; fi\n\
+                  torn=$(dirname $SWARM_HANDOFF)/.handoff.yaml.tmp-1-0\n\
+                  if [ $(wc -l < ../tries) = 1 ]; then touch $torn; echo $torn > ../begun; exec sleep 600; fi\n\
                   echo done > done.md\n\
                   swarm flow emit --to owner-close --artifact done.md";
     let site = Site::new(&line(script, ""));
     site.flow("run", &[]).ok();
-    site.until("repo-worktrees/begun");
+    let begun = || fs::read_to_string(site.rig.path("repo-worktrees/begun")).unwrap_or_default();
+    wait_until("the turn begins", SOON, || begun().ends_with('\n'));
     proc::kill(site.rig.pid(&site.worker("dev")));
     assert_eq!(site.run(), "waiting");
     assert_eq!(site.status(), "awaiting_improvement_choice");
     assert_eq!((site.count("turn.again"), site.count("handoff.applied")), (1, 2));
+    assert!(!Path::new(begun().trim()).exists(), "the torn file is removed");
     let tries = fs::read_to_string(site.rig.path("repo-worktrees/tries")).expect("counted");
     assert_eq!(tries.lines().count(), 2);
 }

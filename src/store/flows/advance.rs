@@ -98,6 +98,7 @@ impl Stage<'_> {
         turns::write(self.files.dir(), &order)?;
         // A handoff that the agent left and that was not applied is passed to the new turn.
         turns::copy_handoff(self.files.dir(), turn, &order.turn)?;
+        turns::tidy(self.files.dir(), turn);
         let members = [("nodeId", json!(turn.node)), ("role", json!(turn.role)), ("summary", json!(cause))];
         open.tell("turn.again", members);
         Ok(())
