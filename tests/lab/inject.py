@@ -20,6 +20,8 @@ TESTS = Path(__file__).resolve().parents[1]
 LAUNCH = f"import sys; sys.path.insert(0, {str(TESTS)!r}); from lab.tracer import main; main()"
 REST_LIMIT = 10
 COMMAND_LIMIT = 40
+# A traced git in a large repository makes 100,000 calls, each of which stops it.
+LARGE_LIMIT = 160
 
 
 def show(scenario: str, point: dict) -> str:
@@ -89,7 +91,7 @@ def enumerate_points(name: str) -> list[dict]:
     with Rig() as rig:
         expect = scenario.prepare(rig)
         traced = Traced(rig, scenario.words(rig), scenario.attach(rig), scenario.cwd(rig), None)
-        result = traced.wait(COMMAND_LIMIT)
+        result = traced.wait(LARGE_LIMIT if scenario.large else COMMAND_LIMIT)
         if result.rc != 0:
             traced.close()
             raise AssertionError(f"undisturbed, {result}")
@@ -179,7 +181,7 @@ def disturb(name: str, point: dict) -> tuple[list[str], bool]:
     with Rig() as rig:
         expect = scenario.prepare(rig)
         traced = Traced(rig, scenario.words(rig), scenario.attach(rig), scenario.cwd(rig), point)
-        result = traced.wait(COMMAND_LIMIT)
+        result = traced.wait(LARGE_LIMIT if scenario.large else COMMAND_LIMIT)
         try:
             wait_until(lambda: traced.hit, 2, "the point is reached")
         except Timeout:
