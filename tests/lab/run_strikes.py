@@ -22,6 +22,7 @@ from .oracle import Oracle
 from .rig import Rig, Timeout, wait_until
 
 LIMIT = 10
+# Maximum time without an event once nothing is struck any more, in seconds.
 SETTLE_LIMIT = 120
 COMMAND_LIMIT = 60
 BOOT_ID = "/proc/sys/kernel/random/boot_id"
@@ -164,17 +165,22 @@ class Soak:
         return False
 
     def settle(self) -> None:
-        """Waits, without further strikes, until the run ends."""
-        end = time.monotonic() + SETTLE_LIMIT
+        """Waits, without further strikes, until the run ends. It may take long, but not without any progress."""
+        start = changed = time.monotonic()
+        seen = None
         if self.held:
             self.resume()
         # If the supervisor and its guard died together, a command has to wake them.
         self.strike_client()
         while not self.tended():
             self.rest(0.05)
-            if time.monotonic() > end:
-                self.findings.append(f"wedge: still running {SETTLE_LIMIT} s after the last strike")
-                return self.strike_client()
+            now, events = time.monotonic(), self.client.paths[0]
+            if seen != (seen := (events, events.stat().st_size)):
+                changed = now
+            for since, limit, what in ((changed, SETTLE_LIMIT, "event"), (start, 5 * SETTLE_LIMIT, "strike")):
+                if now - since > limit:
+                    self.findings.append(f"wedge: still running {limit} s after the last {what}")
+                    return self.strike_client()
 
     # Strikes.
 
