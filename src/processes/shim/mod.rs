@@ -38,7 +38,8 @@ use swarm_sys::cgroups::{self, Groups};
 use swarm_sys::procfs;
 
 /// Time for which a pane stays open after its command has ended. tmux drops output that it has read, but not yet written
-/// to the log, when a pane closes, and it does not report what it has written.
+/// to the log, when a pane closes, and it does not report what it has written. The end is recorded after that, so that the
+/// log of an ended worker is complete and its window gone.
 const LOG_MAX: Duration = Duration::from_millis(20);
 
 /// Runs one worker from its gate to its exit record.
@@ -216,13 +217,13 @@ impl RunningWorker {
         let reason = order.unwrap_or_else(|| by_itself(ended_before, hits));
         let record = ExitRecord { survivors, hits, ..record(&self.terms, child, reason) };
         self.groups.remove();
-        self.exit_file.write(&record)?;
-        wake_supervisor(&self.terms, reason);
-        // The lease is released after it: a reader that finds it free also finds the record.
-        drop(self.lease);
         if self.terms.in_tmux() && order.is_none() {
             self.signals.stay_quiet(LOG_MAX);
         }
+        self.exit_file.write(&record)?;
+        wake_supervisor(&self.terms, reason);
+        // The lease is released last: a reader that finds it free also finds the record.
+        drop(self.lease);
         Ok(())
     }
 
