@@ -254,10 +254,15 @@ fn a_queue_can_be_paused_before_anything_is_added() {
     site.swarm(&["merge", "pause", "--base", "main"]).is(0, "paused the queue of main\n", "");
     site.worker("w", &["--merge"], "echo w > w");
     wait_until("it is queued", SOON, || site.swarm(&["merge", "ls"]).out.contains("queued"));
-    assert!(site.swarm(&["merge", "ls"]).err.contains("the queue of main is paused"));
-    site.swarm(&["merge", "resume"]).ok();
+    let paused = "swarm: warning: the queue of main is paused\n\
+                  swarm: hint: run 'swarm merge resume --base main' to continue\n";
+    assert_eq!(site.swarm(&["merge", "ls"]).err, paused);
+    site.swarm(&["merge", "wait", "--timeout", "1"]).is(1, "w: still queued (timeout)\n", paused);
+    site.worker("v", &[], "echo v > v");
+    site.swarm(&["merge", "add", "v"]).ok();
+    site.swarm(&["merge", "resume", "--base", "main"]).is(0, "resumed the queue of main\n", "");
     site.merge_wait();
-    assert_eq!(site.state("w"), "landed");
+    assert_eq!((site.state("w").as_str(), site.state("v").as_str()), ("landed", "landed"));
     let said: Said = site.swarm(&["merge", "pause", "--base", "mian"]);
     assert!(said.code != Some(0) && said.err.contains("branch 'mian' not found"), "{said:?}");
 }

@@ -35,10 +35,7 @@ pub fn list(args: &LsArgs, queues: &Queues, screen: &mut Screen) -> Result<u8, F
         if many && !items.is_empty() {
             screen.line(&format!("{} ({}):", escape(view.target.base()), escape(&view.target.repository)))?;
         }
-        if view.queue.paused {
-            screen.warning(&format!("the queue of {} is paused", view.target.base()));
-        }
-        warn_stuck(view, screen);
+        warn_held(view, screen);
         let rows = items.iter().map(|item| row(view, item, &clock));
         screen.bytes(painted(["ITEM", "NAME", "STATE", "SINCE", "REASON"], rows, screen.colour).as_bytes())?;
     }
@@ -46,8 +43,18 @@ pub fn list(args: &LsArgs, queues: &Queues, screen: &mut Screen) -> Result<u8, F
     Ok(0)
 }
 
-/// Warns if the queue is blocked because its journal cannot be written.
-pub fn warn_stuck(view: &QueueView, screen: &mut Screen) {
+/// Reports whether nothing lands from the queue until a person does something.
+pub fn is_held(view: &QueueView) -> bool {
+    view.queue.paused || view.stuck.is_some()
+}
+
+/// Warns if the queue is paused, or blocked because its journal cannot be written.
+pub fn warn_held(view: &QueueView, screen: &mut Screen) {
+    if view.queue.paused {
+        let base = view.target.base();
+        screen.warning(&format!("the queue of {base} is paused"));
+        screen.aside("hint: ", &format!("run 'swarm merge resume --base {base}' to continue"));
+    }
     if let Some(why) = &view.stuck {
         screen.warning(&format!(
             "the queue of {} is blocked until its journal can be written: {why}",
@@ -123,7 +130,9 @@ pub fn status(args: &ItemArgs, queues: &Queues, screen: &mut Screen) -> Result<u
             screen.line(&line)?;
         }
     }
-    warn_stuck(view, screen);
+    if !item.state.is_settled() {
+        warn_held(view, screen);
+    }
     Ok(u8::from(!item.state.is_done()))
 }
 

@@ -13,7 +13,7 @@ use swarm_model::{Caller, Ended, QueueView, Reason, Target, WorkerView};
 use super::args::WaitArgs;
 use super::progress::Progress;
 use super::queues::{Queues, none_for, short};
-use super::show::{item_object, warn_stuck};
+use super::show::{is_held, item_object, warn_held};
 use crate::api::supervision::Supervision;
 use crate::cli::error::Failure;
 use crate::cli::json;
@@ -62,10 +62,8 @@ pub fn run(args: &WaitArgs, paths: &Paths, screen: &mut Screen) -> Result<u8, Fa
         wait.watch()?;
         let unsupervised = wait.supervision.as_ref().is_some_and(Supervision::has_ended);
         let queues = Queues::read_any(paths, args.base.as_deref())?;
-        if !std::mem::replace(&mut wait.warned, queues.0.iter().any(|view| view.stuck.is_some())) {
-            wait.progress.above(|| queues.0.iter().for_each(|view| warn_stuck(view, screen)));
-        }
         let processes = wait.look(&queues, screen)?;
+        wait.warn(&queues, screen);
         let is_late = deadline.is_some_and(|deadline| Instant::now() >= deadline);
         if wait.left.is_empty() || is_late {
             return wait.end(&queues, screen);
@@ -88,7 +86,7 @@ struct Wait<'a> {
     done: Vec<(Target, ItemId)>,
     /// Something that was waited for will never settle.
     lost: bool,
-    /// The warning about a blocked queue was printed.
+    /// The warning about a paused or blocked queue was printed.
     warned: bool,
 }
 
@@ -126,6 +124,17 @@ impl Wait<'_> {
         }
         self.left = open;
         Ok(processes)
+    }
+
+    /// Warns once about queues from which nothing lands, although an item in them is waited for.
+    fn warn(&mut self, queues: &Queues, screen: &mut Screen) {
+        let is_waited_for = |view: &&QueueView| {
+            self.left.iter().any(|one| matches!(one, Wanted::Item(target, _) if *target == view.target))
+        };
+        let held: Vec<&QueueView> = queues.0.iter().filter(|view| is_held(view)).filter(is_waited_for).collect();
+        if !std::mem::replace(&mut self.warned, !held.is_empty()) {
+            self.progress.above(|| held.iter().for_each(|view| warn_held(view, screen)));
+        }
     }
 
     /// Replaces a worker by its item as soon as there is one. Returns `None`, after a warning, if there will be none.
