@@ -19,6 +19,8 @@ const FATAL: [&str; 1] = ["Compacting conversation"];
 const LIVELY_LINES: usize = 20;
 /// Marks at the start of an input line, as agents and shells draw it.
 const MARKS: [char; 8] = ['>', '❯', '›', '»', '│', '┃', '$', '%'];
+/// Marks at the start of an answer, as claude, codex and gemini draw it.
+const ANSWERS: [char; 4] = ['●', '⏺', '•', '✦'];
 /// Number of last lines that may show how full the context is.
 const CONTEXT_LINES: usize = 3;
 
@@ -53,7 +55,7 @@ pub fn look(text: &str, baseline: &str, pattern: Option<&Regex>) -> Sight {
     let is_shown = |(at, (words, _)): (usize, &(&str, &str))| recent.contains(words).then_some(at);
     Sight {
         hash: hasher.finish(),
-        done: pattern.is_some_and(|pattern| pattern.is_match(&fresh)),
+        done: pattern.is_some_and(|pattern| matches(pattern, &fresh)),
         stuck: STUCK.iter().enumerate().filter_map(is_shown).collect(),
         fatal: FATAL.iter().any(|words| fresh.contains(words)),
         context: context(&text),
@@ -64,7 +66,13 @@ pub fn look(text: &str, baseline: &str, pattern: Option<&Regex>) -> Sight {
 
 /// Reports whether a worker's output since its prompt matches the done pattern.
 pub fn says_done(written: &str, baseline: &str, pattern: &Regex) -> bool {
-    pattern.is_match(&answered(&plain(written), baseline))
+    matches(pattern, &answered(&plain(written), baseline))
+}
+
+/// Matches a pattern with or without the marks that agents draw before an answer, so that `^` is the start of the answer.
+fn matches(pattern: &Regex, text: &str) -> bool {
+    let bare = |line: &str| line.strip_prefix(ANSWERS).map_or(line, str::trim_start).to_owned();
+    pattern.is_match(text) || pattern.is_match(&text.lines().map(bare).collect::<Vec<_>>().join("\n"))
 }
 
 /// Compiles a done pattern; `^` and `$` match at the ends of each line.
@@ -208,8 +216,14 @@ mod tests {
         assert!(is_done("^ALL TASKS DONE", &answer("ALL TASKS DONE"), baseline));
         assert!(is_done("^ALL TASKS DONE$", &answer("working\nALL TASKS DONE\n$ "), baseline));
         assert!(!is_done("^ALL TASKS DONE", &answer("not ALL TASKS DONE"), baseline));
+        for mark in ["● ", "⏺ ", "•  "] {
+            assert!(is_done("^ALL TASKS DONE$", &answer(&format!("{mark}ALL TASKS DONE")), baseline));
+            assert!(is_done("^. +ALL TASKS", &answer(&format!("{mark}ALL TASKS DONE")), baseline), "as it is shown");
+            assert!(!is_done("^ALL TASKS DONE", &answer(&format!("{mark}not ALL TASKS DONE")), baseline));
+        }
         let written = super::pattern("^ALL TASKS DONE").expect("reads");
         assert!(says_done("\nworking\nALL TASKS DONE\n", baseline, &written));
+        assert!(says_done("\nworking\n● ALL TASKS DONE\n", baseline, &written));
         assert!(!says_done("\nnot ALL TASKS DONE\n", baseline, &written));
     }
 

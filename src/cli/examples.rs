@@ -419,7 +419,7 @@ Examples:
 pub const RALPH: &str = "\
 Examples:
   swarm ralph init
-  swarm ralph spawn --name dev --prompt-file PROMPT.md --done-pattern 'ALL TASKS DONE' -- claude
+  swarm ralph spawn --name dev --prompt-file PROMPT.md --done-pattern '^ALL TASKS DONE' -- claude
   swarm ralph status dev
   swarm ralph logs dev --live
   swarm ralph pause dev && swarm ralph resume dev
