@@ -319,6 +319,8 @@ fn last_lines(file: &File, lines: u64) -> io::Result<(u64, u64)> {
 mod tests {
     use super::*;
 
+    const SOON: std::time::Duration = std::time::Duration::from_secs(20);
+
     struct Log {
         _dir: tempfile::TempDir,
         path: PathBuf,
@@ -429,12 +431,12 @@ mod tests {
         );
         for round in (1000..4000).step_by(1000) {
             append(&one.path, &lines(round..round + 100));
-            log_parts::rotate(&one.path, 3000).expect("rotated");
+            log_parts::rotate(&one.path, 3000, SOON).expect("rotated");
             // Longer than before the rotation, so that the size alone does not show it.
             append(&one.path, &lines(round + 100..round + 1000 + 500));
             let expected = lines(round..round + 1500);
             assert_eq!(taken(|sink| tail.drain(sink).map(drop)), expected);
-            log_parts::rotate(&one.path, 600).expect("rotated");
+            log_parts::rotate(&one.path, 600, SOON).expect("rotated");
             append(&one.path, &lines(round + 1500..round + 1600));
             assert_eq!(taken(|sink| tail.drain(sink).map(drop)), lines(round + 1500..round + 1600));
         }
@@ -454,7 +456,7 @@ mod tests {
                     );
                     // Whole lines of seven bytes: a reader that misses a part continues at a line's start.
                     if fs::metadata(&one.path).expect("there").len() > 20_000 {
-                        log_parts::rotate(&one.path, 7 * 1_400).expect("rotated");
+                        log_parts::rotate(&one.path, 7 * 1_400, SOON).expect("rotated");
                     }
                 }
                 done.store(true, Ordering::Release);

@@ -16,10 +16,9 @@ use rustix::fs::{XattrFlags, fgetxattr, fsetxattr};
 
 /// Name of the extended attribute: two decimal numbers.
 const ATTRIBUTE: &str = "user.swarm.part";
-/// Maximum time for which a suspended reader delays a rotation.
-const LOCK_MAX: Duration = Duration::from_secs(2);
-/// Maximum time for which a reader waits for a rotation, which may wait for the disk.
-const READ_LOCK_MAX: Duration = Duration::from_secs(10);
+/// Maximum time for which a reader waits for a rotation, which may wait for the disk. Whoever can write to a log can
+/// also keep it locked.
+const READ_LOCK_MAX: Duration = Duration::from_secs(1);
 /// Pause between two tries to lock.
 const LOCK_PAUSE: Duration = Duration::from_millis(1);
 const BLOCK_BYTES: usize = 1 << 20;
@@ -75,13 +74,18 @@ fn locked(limit: Duration, lock: impl Fn() -> Result<(), TryLockError>) {
     }
 }
 
+/// Reports whether somebody else holds a lock of a log.
+pub fn is_locked(path: &Path) -> bool {
+    File::open(path).is_ok_and(|log| matches!(log.try_lock(), Err(TryLockError::WouldBlock)))
+}
+
 /// Moves the last `limit_bytes` into the part and truncates the log, which its writers have open in append mode. If the
-/// disk is full, the log is truncated without a part, because nothing else would free space. Returns the number of bytes
-/// removed from the log.
+/// disk is full, the log is truncated without a part, because nothing else would free space. Does without the lock if it
+/// cannot be had within `lock_max`. Returns the number of bytes removed from the log.
 ///
 /// # Errors
 /// Fails if the log cannot be read or truncated, or the part cannot be written for another reason.
-pub fn rotate(path: &Path, limit_bytes: u64) -> io::Result<u64> {
+pub fn rotate(path: &Path, limit_bytes: u64, lock_max: Duration) -> io::Result<u64> {
     let mut log = OpenOptions::new().read(true).write(true).open(path)?;
     let (older, unfinished) = (older(path), unfinished(path));
     let base = File::open(&older).ok().and_then(|file| part_of(&file)).map_or(0, |part| part.next);
@@ -103,18 +107,15 @@ pub fn rotate(path: &Path, limit_bytes: u64) -> io::Result<u64> {
         begun => Some(begun?),
     };
     // Released when the file is closed.
-    locked(LOCK_MAX, || log.try_lock());
+    locked(lock_max, || log.try_lock());
     if let Some(mut to) = to {
-        // What was written meanwhile is little.
-        let copied = copy(&mut log, &mut to, limit_bytes);
+        // What was written meanwhile is little. If it cannot be copied, it is lost, and what was copied before is kept.
+        let _ = copy(&mut log, &mut to, limit_bytes);
         let next = base.saturating_add(log.metadata()?.len());
         let value = format!("{} {next}", base.saturating_add(start));
         // Without attributes, a reader that is in the middle of the log may repeat or miss some of it.
         let _ = fsetxattr(&to, ATTRIBUTE, value.as_bytes(), XattrFlags::empty());
-        match copied {
-            Ok(()) => fs::rename(&unfinished, &older)?,
-            Err(_) => fs::remove_file(&unfinished)?,
-        }
+        fs::rename(&unfinished, &older)?;
     }
     let emptied_bytes = log.metadata()?.len();
     log.set_len(0)?;
@@ -152,13 +153,13 @@ mod tests {
         let path = dir.path().join("x.stdout.log");
         let mut writer = OpenOptions::new().append(true).create(true).open(&path).expect("opens");
         writer.write_all(b"0123456789").expect("writes");
-        assert_eq!(rotate(&path, 4).expect("rotates"), 10);
+        assert_eq!(rotate(&path, 4, Duration::ZERO).expect("rotates"), 10);
         writer.write_all(b"ab").expect("writes");
         assert_eq!(fs::read(&path).expect("reads"), b"ab");
         assert_eq!(fs::read(older(&path)).expect("reads"), b"6789");
         writer.write_all(b"cdefg").expect("writes");
         let before = File::open(older(&path)).expect("opens");
-        assert_eq!(rotate(&path, 4).expect("rotates"), 7);
+        assert_eq!(rotate(&path, 4, Duration::ZERO).expect("rotates"), 7);
         assert_eq!(fs::read(older(&path)).expect("reads"), b"defg");
         let kept = File::open(older(&path)).expect("opens");
         if let (Some(one), Some(two)) = (part_of(&before), part_of(&kept)) {
@@ -174,7 +175,7 @@ mod tests {
         fs::write(&path, "0123456789").expect("writes");
         // Every write to it fails as on a full disk.
         std::os::unix::fs::symlink("/dev/full", unfinished(&path)).expect("links");
-        assert_eq!(rotate(&path, 4).expect("rotates"), 10);
+        assert_eq!(rotate(&path, 4, Duration::ZERO).expect("rotates"), 10);
         assert_eq!((fs::read(&path).expect("reads").len(), older(&path).exists()), (0, false));
     }
 }

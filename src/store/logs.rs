@@ -4,6 +4,9 @@
 //! exceeds its limit is copied to `FILE.1`, then the file is truncated (`log_parts.rs`). Output written between these
 //! two steps is lost; below the limit nothing is ever lost.
 //!
+//! Readers lock a log for a moment, and a rotation waits for them. Whoever can write to a log can keep it locked, so that
+//! nothing but the rotation of this log waits, and only once.
+//!
 //! If the total output of a worker is limited, the total is the size of its files plus the bytes rotated away. The
 //! rotated bytes are recorded in the worker's directory, so that the next supervisor continues the count.
 
@@ -13,15 +16,21 @@ use std::io::{self, Write as _};
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use nix::sys::inotify::{AddWatchFlags, InitFlags, Inotify, WatchDescriptor};
 use swarm_ports::{BoxFuture, Logs, OutputLimit};
 use tokio::sync::Notify;
 
-use crate::log_parts::{rotate, unfinished};
+use crate::log_parts::{is_locked, rotate, unfinished};
 use swarm_sys::paths::Paths;
 use swarm_sys::readable::Readable;
+
+/// Maximum time for which a suspended reader, or a worker that locks its own log, delays rotations of the log.
+const LOCK_MAX: Duration = Duration::from_secs(2);
+
+/// Maximum time for which a reader delays a rotation that has begun.
+const READER_MAX: Duration = Duration::from_millis(50);
 
 /// Pause after a batch of writes was handled, before the next one is read.
 const PAUSE: Duration = Duration::from_millis(100);
@@ -41,6 +50,12 @@ struct Watches {
     listeners: Mutex<BTreeMap<String, Arc<Notify>>>,
     /// Workers whose output is limited.
     limited: Mutex<BTreeMap<String, Limited>>,
+    /// Log that is being rotated.
+    rotating: Mutex<Option<PathBuf>>,
+    /// Logs that were locked when they were to be rotated, and since when.
+    locked: Mutex<BTreeMap<PathBuf, Instant>>,
+    /// Time after which a locked log is rotated in spite of its lock.
+    lock_max: Duration,
 }
 
 struct Limited {
@@ -51,6 +66,7 @@ struct Limited {
     spent: Arc<Notify>,
 }
 
+#[derive(Clone)]
 struct Watched {
     worker: String,
     path: PathBuf,
@@ -63,9 +79,13 @@ impl LogKeeper {
     /// # Errors
     /// Fails if inotify is not available; logs are not rotated then.
     pub fn start(paths: Paths) -> io::Result<Self> {
+        Self::start_with(paths, LOCK_MAX)
+    }
+
+    fn start_with(paths: Paths, lock_max: Duration) -> io::Result<Self> {
         let inotify = Inotify::init(InitFlags::IN_CLOEXEC | InitFlags::IN_NONBLOCK)?;
-        let (files, listeners, limited) = Default::default();
-        let watches = Arc::new(Watches { inotify, files, listeners, limited });
+        let (files, listeners, limited, rotating, locked) = Default::default();
+        let watches = Arc::new(Watches { inotify, files, listeners, limited, rotating, locked, lock_max });
         tokio::spawn(watch(Arc::clone(&watches)));
         Ok(Self { paths, watches })
     }
@@ -82,9 +102,11 @@ impl Logs for LogKeeper {
         for file in files {
             let path = self.paths.logs().join(file);
             {
-                // Left by a supervisor that was killed during a rotation. The lock keeps out one that is in progress.
-                let _files = self.watches.files();
-                let _ = std::fs::remove_file(unfinished(&path));
+                let rotating = self.watches.rotating();
+                if rotating.as_ref() != Some(&path) {
+                    // Left by a supervisor that was killed during a rotation.
+                    let _ = std::fs::remove_file(unfinished(&path));
+                }
             }
             let watch = || Ok(self.watches.inotify.add_watch(&path, AddWatchFlags::IN_MODIFY)?);
             let watched = watch().or_else(|_: io::Error| {
@@ -153,28 +175,56 @@ impl Watches {
         }
     }
 
+    fn rotating(&self) -> std::sync::MutexGuard<'_, Option<PathBuf>> {
+        self.rotating.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// Handles pending inotify events: wakes listeners, rotates files that exceed their limit, checks output limits.
-    fn check(&self) {
+    /// Returns whether a file could not be rotated yet because it is locked.
+    fn check(&self) -> bool {
         let (mut written, mut overflowed) = (BTreeSet::new(), false);
         while let Some(events) = self.inotify.read_events().ok().filter(|events| !events.is_empty()) {
             overflowed |= events.iter().any(|event| event.mask.contains(AddWatchFlags::IN_Q_OVERFLOW));
             written.extend(events.into_iter().map(|event| event.wd));
         }
-        let files = self.files();
+        // A copy: a rotation waits for readers and for the disk, and the supervisor's own thread must not.
+        let files = self.files().clone();
         let heard = |(wd, _): &(&WatchDescriptor, &Watched)| overflowed || written.contains(wd);
         let heard: BTreeSet<&str> = files.iter().filter(heard).map(|(_, watched)| watched.worker.as_str()).collect();
         self.wake(heard.iter().copied());
         // An overflowed queue names no file, so all files are checked after any event.
-        for watched in files.values() {
-            let size = std::fs::metadata(&watched.path).map_or(0, |meta| meta.len());
-            if size > watched.limit_bytes {
-                match rotate(&watched.path, watched.limit_bytes) {
-                    Ok(emptied_bytes) => self.count(&watched.worker, emptied_bytes),
-                    Err(error) => tracing::warn!(worker = watched.worker, %error, "cannot rotate a log"),
-                }
+        let is_large =
+            |watched: &&Watched| std::fs::metadata(&watched.path).is_ok_and(|meta| meta.len() > watched.limit_bytes);
+        let mut is_postponed = false;
+        for watched in files.values().filter(is_large) {
+            match self.lock_wait(&watched.path) {
+                Some(wait) => self.rotate(watched, wait),
+                None => is_postponed = true,
             }
         }
         heard.into_iter().for_each(|worker| self.check_output_limit(&files, worker));
+        is_postponed
+    }
+
+    /// Returns how long a rotation of the log may wait for its readers. `None` if it is locked, and not for long yet.
+    fn lock_wait(&self, path: &Path) -> Option<Duration> {
+        let mut locked = self.locked.lock().unwrap_or_else(PoisonError::into_inner);
+        if !is_locked(path) {
+            locked.remove(path);
+            return Some(READER_MAX);
+        }
+        let since = *locked.entry(path.to_owned()).or_insert_with(Instant::now);
+        (since.elapsed() >= self.lock_max).then_some(Duration::ZERO)
+    }
+
+    fn rotate(&self, watched: &Watched, lock_max: Duration) {
+        *self.rotating() = Some(watched.path.clone());
+        let rotated = rotate(&watched.path, watched.limit_bytes, lock_max);
+        *self.rotating() = None;
+        match rotated {
+            Ok(emptied_bytes) => self.count(&watched.worker, emptied_bytes),
+            Err(error) => tracing::warn!(worker = watched.worker, %error, "cannot rotate a log"),
+        }
     }
 
     /// Adds bytes that were removed from the files. They are recorded after their removal: a crash in between lets the
@@ -205,9 +255,11 @@ async fn watch(watches: Arc<Watches>) {
     use std::os::fd::AsFd as _;
     let Ok(fd) = watches.inotify.as_fd().try_clone_to_owned() else { return };
     let Ok(readable) = Readable::new(fd) else { return };
-    while readable.wait().await.is_ok() {
+    let mut is_postponed = false;
+    // The kernel does not report that a lock was released.
+    while is_postponed || readable.wait().await.is_ok() {
         let watches = Arc::clone(&watches);
-        let _ = tokio::task::spawn_blocking(move || watches.check()).await;
+        is_postponed = tokio::task::spawn_blocking(move || watches.check()).await.unwrap_or(false);
         tokio::time::sleep(PAUSE).await;
     }
 }
@@ -225,6 +277,8 @@ fn write_note(path: &Path, bytes: u64) -> io::Result<()> {
 
 #[cfg(test)]
 mod tests {
+    use std::fs::File;
+
     use super::*;
 
     #[test]
@@ -232,6 +286,49 @@ mod tests {
         for (rotated, there, before, written) in [(0, 5, 0, 5), (0, 5, 3, 2), (10, 5, 3, 12), (0, 1, 3, 0)] {
             assert_eq!(written_bytes(rotated, there, before), written);
         }
+    }
+
+    /// A log that its own worker keeps locked and that exceeds its limit, and the lock.
+    async fn locked_log(paths: &Paths, keeper: &LogKeeper) -> (PathBuf, File) {
+        std::fs::create_dir_all(paths.logs()).expect("made");
+        let path = paths.logs().join("x.stdout.log");
+        let mut log = OpenOptions::new().append(true).create(true).open(&path).expect("opens");
+        log.lock().expect("locks");
+        keeper.keep("x", &["x.stdout.log".to_owned()], 400, None);
+        let seen = keeper.written("x");
+        log.write_all(&[b'o'; 600]).expect("writes");
+        seen.await;
+        (path, log)
+    }
+
+    async fn emptied(path: &Path) {
+        while std::fs::metadata(path).expect("there").len() > 0 {
+            tokio::task::yield_now().await;
+        }
+    }
+
+    #[tokio::test]
+    async fn a_locked_log_delays_only_its_own_rotation() {
+        let dir = tempfile::tempdir().expect("makes a directory");
+        let paths = Paths::new(dir.path());
+        let keeper = LogKeeper::start_with(paths.clone(), Duration::MAX).expect("starts");
+        let (path, log) = locked_log(&paths, &keeper).await;
+        keeper.keep("other", &["other.stdout.log".to_owned()], 400, None);
+        keeper.release("other");
+        assert_eq!(std::fs::metadata(&path).expect("there").len(), 600, "nobody waited for the rotation");
+        log.unlock().expect("unlocks");
+        emptied(&path).await;
+    }
+
+    #[tokio::test]
+    async fn a_log_that_stays_locked_is_rotated_all_the_same() {
+        let dir = tempfile::tempdir().expect("makes a directory");
+        let paths = Paths::new(dir.path());
+        let keeper = LogKeeper::start_with(paths.clone(), Duration::ZERO).expect("starts");
+        let (path, mut log) = locked_log(&paths, &keeper).await;
+        emptied(&path).await;
+        log.write_all(&[b'o'; 600]).expect("writes");
+        emptied(&path).await;
     }
 
     #[tokio::test]

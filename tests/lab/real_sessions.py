@@ -81,7 +81,7 @@ def begin(rig: Rig) -> dict[str, str]:
                 raise AssertionError(f"setup failed: {result}")
     rig.must("wait", *[name for name, kind in kinds.items() if kind in ("ended", "failed")])
     rig.must("kill", *[name for name, kind in kinds.items() if kind == "killed"])
-    wait_until(lambda: set(kinds) | {"loop"} <= set(starts(rig)), 30, "all were executed")
+    wait_until(lambda: set(kinds) | {"loop"} <= set(starts(rig)), 120, "all were executed")
     return kinds
 
 
@@ -120,7 +120,7 @@ def fifty() -> list[str]:
         findings += [] if applied.rc == 0 else [f"recover: {applied}"]
         running = {"plain", "window", "tree", "both", "policy"}
         expected = {name: 2 if kind in running else 1 for name, kind in kinds.items()} | {"loop": 2}
-        wait_until(lambda: sum(starts(rig).values()) >= sum(expected.values()), 30, "all expected workers are back")
+        wait_until(lambda: sum(starts(rig).values()) >= sum(expected.values()), 120, "all expected workers are back")
         findings += [f"{name}: executed {count} times, not {expected[name]}"
                      for name, count in starts(rig).items() if count != expected[name]]
         go.touch()
