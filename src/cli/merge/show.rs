@@ -51,9 +51,7 @@ pub fn is_held(view: &QueueView) -> bool {
 /// Warns if the queue is paused, or blocked because its journal cannot be written.
 pub fn warn_held(view: &QueueView, screen: &mut Screen) {
     if view.queue.paused {
-        let base = view.target.base();
-        screen.warning(&format!("the queue of {base} is paused"));
-        screen.aside("hint: ", &format!("run 'swarm merge resume --base {base}' to continue"));
+        screen.warning(&format!("the queue of {} is paused", view.target.base()));
     }
     if let Some(why) = &view.stuck {
         screen.warning(&format!(

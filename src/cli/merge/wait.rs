@@ -133,7 +133,14 @@ impl Wait<'_> {
         };
         let held: Vec<&QueueView> = queues.0.iter().filter(|view| is_held(view)).filter(is_waited_for).collect();
         if !std::mem::replace(&mut self.warned, !held.is_empty()) {
-            self.progress.above(|| held.iter().for_each(|view| warn_held(view, screen)));
+            self.progress.above(|| {
+                for view in held {
+                    warn_held(view, screen);
+                    if view.queue.paused {
+                        screen.aside("hint: ", &format!("run 'swarm merge resume --base {}'", view.target.base()));
+                    }
+                }
+            });
         }
     }
 
