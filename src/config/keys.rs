@@ -82,7 +82,7 @@ pub const KEYS: &[Key] = &[
 ];
 
 /// Keys that count from a repository's file only after a person agreed to their values, and what they do.
-const GUARDED: [(&str, Effect); 15] = [
+const GUARDED: [(&str, Effect); 16] = [
     ("agents.*.arguments", Effect::Permission),
     ("agents.*.command", Effect::Command),
     ("agents.*.env.*", Effect::Variable),
@@ -94,6 +94,8 @@ const GUARDED: [(&str, Effect); 15] = [
     ("merge.resolver", Effect::Command),
     ("merge.verify", Effect::Command),
     ("spawn.env.*", Effect::Variable),
+    // A worktree puts files of the repository wherever it is, for example where another program looks for plugins.
+    ("spawn.worktree_dir", Effect::Permission),
     ("trash.max_age", Effect::Permission),
     ("trash.max_size", Effect::Permission),
     ("worktree.post_create", Effect::Command),

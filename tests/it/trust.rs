@@ -22,6 +22,20 @@ pub fn refusal(repo: &Path, what: &str) -> (String, String) {
 }
 
 #[test]
+fn a_repository_cannot_choose_where_its_files_are_checked_out() {
+    let rig = Rig::new();
+    let repo = rig.repo();
+    set(&rig, &repo, "[spawn]\nworktree = true\nworktree_dir = '.vim/pack/x/start'\n");
+    let spawn = || rig.swarm_in(&repo, &["spawn", "--name", "w", "--", "true"]);
+    spawn().refused(1, &refusal(&repo, "change 1 permission").0);
+    assert!(!rig.path(".vim").exists());
+    rig.swarm_in(&repo, &["trust", "--yes"]).ok();
+    spawn().ok();
+    rig.wait("w");
+    assert!(rig.path(".vim/pack/x/start/w").exists());
+}
+
+#[test]
 fn a_fresh_clone_executes_and_sets_nothing_before_a_person_agreed() {
     let rig = Rig::new();
     let repo = rig.repo();

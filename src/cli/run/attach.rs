@@ -91,7 +91,7 @@ pub fn run(args: &AttachArgs, paths: &Paths, screen: &mut Screen) -> Result<u8, 
     client::ensure(paths)?;
     somebody_carries_it_on(&home, paths)?;
     // A run may have started without having logged anything yet; earlier lines then belong to earlier runs.
-    let is_under_way = over_by_journal(&home).is_none() && home.journal().exists();
+    let is_under_way = || over_by_journal(&home).is_none() && home.journal().exists();
     let Place { from, told, began_ms } = position(&home, args.since, is_under_way);
     let retry = retry_of(args.home.as_deref(), &home);
     let view = View { json: args.json, owns: false, told, began_ms, retry };
@@ -128,8 +128,10 @@ struct Place {
     began_ms: Option<u64>,
 }
 
-/// Returns the position after line `since`, or by default the start of the last run.
-fn position(home: &Home, since: Option<u64>, is_under_way: bool) -> Place {
+/// Returns the position after line `since`, or by default the start of the last run. `is_under_way` is asked after the
+/// lines were read, because the end of a run is in its journal before it is among the lines: a last line that is an end is
+/// that of an earlier run if the journal does not have it.
+fn position(home: &Home, since: Option<u64>, is_under_way: impl FnOnce() -> bool) -> Place {
     let text = std::fs::read(home.events()).unwrap_or_default();
     let (mut at, mut last, mut asked, mut is_over) = (Position::default(), Position::default(), None, true);
     let (mut began_ms, mut asked_began_ms) = (None, None);
@@ -147,7 +149,7 @@ fn position(home: &Home, since: Option<u64>, is_under_way: bool) -> Place {
         at.bytes += line.len() as u64;
         at.lines += u64::from(line.ends_with(b"\n"));
     }
-    let waits = is_under_way && is_over;
+    let waits = is_over && is_under_way();
     let from = match since {
         Some(_) => asked.unwrap_or(at),
         None if waits => at,
@@ -365,5 +367,38 @@ impl Follower<'_> {
         let at_work = jobs.filter(|now| now.progress.pid.is_some());
         super::tidy::kill_now(self.paths, &at_work.map(|now| now.worker()).collect::<Vec<_>>());
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::*;
+
+    #[test]
+    fn whether_a_run_is_under_way_is_asked_after_its_lines_were_read() {
+        let dir = tempfile::tempdir().expect("makes a directory");
+        let home = Home::new(dir.path());
+        fs::create_dir_all(home.path()).expect("made");
+        let line = |word: Word| {
+            let time = "2030-01-31T14:05:00.000Z".to_owned();
+            let line = Line { time, run: "r".to_owned(), number: None, workstream: None, word };
+            serde_json::to_string(&line).expect("a line") + "\n"
+        };
+        let (done, failed, pending) = (1, 0, 0);
+        let end = line(Word::RunCompleted { status: "completed".to_owned(), done, failed, pending });
+        let start = line(Word::RunStarted { workstreams: 1, pending: 1, failed: 0 });
+        fs::write(home.events(), [start, end.clone()].concat()).expect("written");
+        let earlier = length(&home);
+        // Another run has begun, and it ends now.
+        let ends = || {
+            let both = fs::read_to_string(home.events()).expect("there") + &end;
+            fs::write(home.events(), both).expect("written");
+            true
+        };
+        let place = position(&home, None, ends);
+        assert_eq!((place.from.bytes, place.told), (earlier.bytes, earlier.lines), "its end is waited for");
+        assert_eq!(position(&home, None, || false).from.bytes, 0, "the last run is shown");
     }
 }

@@ -45,10 +45,12 @@ pub(crate) fn furnish(workspace: &Workspace, scratch: &Scratch, leftovers: Lefto
     Ok(made)
 }
 
-/// Discards what a verification changed in submodules.
+/// Discards what a verification changed in submodules, also in files that it marked so that git does not look at them.
 fn reset_submodules(workspace: &Workspace, scratch: &Scratch) -> Result<(), Fault> {
     if scratch.entry.join("modules").exists() {
-        let reset = "git reset -q --hard && git clean -ffdq";
+        let reset =
+            "if git ls-files -v | LC_ALL=C grep -q '^[a-zS]'; then rm -f \"$(git rev-parse --git-path index)\"; fi
+            git reset -q --hard && git clean -ffdq";
         scratch.write(workspace).args(["submodule", "--quiet", "foreach", "--recursive", reset]).run()?;
     }
     Ok(())

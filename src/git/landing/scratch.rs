@@ -9,8 +9,9 @@ use super::run;
 use crate::landing::workspace::Workspace;
 use crate::repository::cli::Call;
 use crate::repository::fault::Fault;
+use crate::repository::index;
 use crate::repository::lock;
-use crate::repository::parse::status;
+use crate::repository::parse::{self, status};
 use crate::worktrees::admin;
 use swarm_sys::files::reserve;
 
@@ -64,10 +65,25 @@ pub(crate) fn prepare(workspace: &Workspace, name: &str, commit: &str, leftovers
     }
     let scratch = Scratch { dir, entry };
     make_whole(workspace, &scratch.entry)?;
+    forget_hidden(workspace, &scratch)?;
     scratch.write(workspace).args(["checkout", "-q", "--force", "--detach", commit]).run()?;
     let clean = if leftovers == Leftovers::Keep { "-ffdq" } else { "-ffdqx" };
     scratch.write(workspace).args(["clean", clean]).run()?;
     Ok(scratch)
+}
+
+/// Removes the index of a scratch worktree if a verification marked a tracked file as assume-unchanged or skip-worktree:
+/// git would leave that file as it is when it checks out the next commit. Returns whether the index was removed.
+fn forget_hidden(workspace: &Workspace, scratch: &Scratch) -> Result<bool, Fault> {
+    let file = scratch.entry.join("index");
+    let has_hidden = match index::properties(&file) {
+        Some(properties) => properties.has_hidden,
+        None => !parse::hidden(&scratch.read(workspace).args(["ls-files", "-v", "-z"]).run()?).is_empty(),
+    };
+    if has_hidden {
+        admin::ignore_missing(fs::remove_file(&file)).map_err(Fault::at(&file))?;
+    }
+    Ok(has_hidden)
 }
 
 /// Makes a worktree whole that git created as sparse as the base checkout.
@@ -92,6 +108,7 @@ fn make_whole(workspace: &Workspace, entry: &Path) -> Result<(), Fault> {
 pub(crate) fn discard(workspace: &Workspace, scratch: &Scratch, commit: &str) {
     // `clean` first, because it frees space; `checkout` needs some.
     let _ = scratch.write(workspace).args(["clean", "-ffdq"]).run();
+    let _ = forget_hidden(workspace, scratch);
     let _ = scratch.write(workspace).args(["checkout", "-q", "--force", "--detach", commit]).run();
 }
 
@@ -153,7 +170,11 @@ pub(crate) struct Edits {
 }
 
 impl Edits {
+    /// Reads the changes, also those of files that were marked so that git does not look at them. Removes the marks.
     pub(crate) fn read(workspace: &Workspace, scratch: &Scratch) -> Result<Self, Fault> {
+        if forget_hidden(workspace, scratch)? {
+            scratch.write(workspace).args(["read-tree", "HEAD"]).run()?;
+        }
         let status = scratch.read(workspace).args(["status", "--porcelain", "-z", "--untracked-files=no"]).run()?;
         if status.is_empty() {
             return Ok(Self::default());

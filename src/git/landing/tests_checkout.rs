@@ -307,6 +307,35 @@ async fn what_the_setup_changed_is_no_change_of_the_verification() {
 }
 
 #[tokio::test]
+async fn files_that_a_verification_hid_from_git_are_changes_and_are_checked_out_again() {
+    let site = Site::new();
+    site.branch("topic", "echo topic > topic; echo more > more");
+    site.item("topic").await;
+    let (workspace, commit) = (site.workspace(), text(&site.fix.git(&["rev-parse", "topic"])));
+    let prepare = || scratch::prepare(&workspace, "verify", &commit, scratch::Leftovers::Keep).unwrap();
+    for (flag, is_split) in [("--skip-worktree", false), ("--assume-unchanged", false), ("--skip-worktree", true)] {
+        let scratch = prepare();
+        let hide = || {
+            if is_split {
+                // libgit2 cannot read such an index.
+                site.fix.at(&scratch.dir, &["update-index", "--split-index"]);
+            }
+            site.fix.at(&scratch.dir, &["update-index", flag, "topic"]);
+            fs::write(scratch.dir.join("topic"), "local\n").unwrap();
+        };
+        hide();
+        let changed = scratch::changed(&workspace, &scratch, &commit, &Edits::default()).unwrap();
+        assert_eq!(changed.as_deref(), Some("changed 1 tracked file(s): topic"), "{flag}");
+        for reset in [|_: &_, _: &_, _: &_| (), scratch::discard] {
+            hide();
+            reset(&workspace, &scratch, &commit);
+            prepare();
+            assert_eq!(fs::read_to_string(scratch.dir.join("topic")).unwrap(), "topic\n", "{flag}");
+        }
+    }
+}
+
+#[tokio::test]
 async fn leftovers_of_a_verification_are_deleted_except_ignored_files() {
     let site = Site::new();
     site.branch("topic", "echo topic > topic");
