@@ -6,6 +6,7 @@ use std::io::{self, ErrorKind};
 use std::os::unix::fs::{FileExt as _, MetadataExt as _};
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
+use std::time::Duration;
 
 use super::error::Failure;
 use swarm_store::log_parts;
@@ -68,6 +69,8 @@ pub struct Tail {
     part: Option<(Identity, Rc<File>)>,
     /// Whether that part begins as the log, which is about to be truncated.
     is_copied: bool,
+    /// Set if somebody held the lock of the log for so long that it is not waited for again.
+    is_locked: bool,
 }
 
 /// Device and inode.
@@ -76,7 +79,7 @@ type Identity = (u64, u64);
 impl Tail {
     pub fn new(path: PathBuf) -> Self {
         let older = log_parts::older(&path);
-        Self { path, older, file: None, offset: 0, base: 0, part: None, is_copied: false }
+        Self { path, older, file: None, offset: 0, base: 0, part: None, is_copied: false, is_locked: false }
     }
 
     /// Reports whether the log or its rotated part exists.
@@ -104,7 +107,8 @@ impl Tail {
     fn open(&mut self) -> Result<Option<Rc<File>>, Failure> {
         self.file = open(&self.path)?;
         if let Some(file) = &self.file {
-            log_parts::lock_for_reading(file);
+            let limit = if self.is_locked { Duration::ZERO } else { log_parts::READ_LOCK_MAX };
+            self.is_locked |= !log_parts::lock_for_reading(file, limit);
         }
         let older = open(&self.older);
         if let Some(file) = &self.file {

@@ -13,18 +13,21 @@ use std::io::{self, Write as _};
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use nix::sys::inotify::{AddWatchFlags, InitFlags, Inotify, WatchDescriptor};
 use swarm_ports::{BoxFuture, Logs, OutputLimit};
 use tokio::sync::Notify;
 
-use crate::log_parts::{rotate, unfinished};
+use crate::log_parts::{LOCK_MAX, Rotation, unfinished};
 use swarm_sys::paths::Paths;
 use swarm_sys::readable::Readable;
 
 /// Pause after a batch of writes was handled, before the next one is read.
 const PAUSE: Duration = Duration::from_millis(100);
+
+/// Time for which no rotation waits for the lock of a log that somebody held for longer than a rotation waits.
+const LOCK_DISTRUST: Duration = Duration::from_secs(60);
 
 /// File in a generation's directory that holds the number of bytes rotated away.
 const ROTATED: &str = "rotated";
@@ -36,7 +39,12 @@ pub struct LogKeeper {
 
 struct Watches {
     inotify: Inotify,
+    /// Held only for a moment, because the actors need it: never while a rotation copies or waits for a lock.
     files: Mutex<BTreeMap<WatchDescriptor, Watched>>,
+    /// The log that is being rotated; the file of its unfinished part is in use.
+    rotating: Mutex<Option<PathBuf>>,
+    /// Maximum time for which a rotation waits for the lock of a log.
+    lock_max: Duration,
     /// Tasks that wait for the next write of a worker.
     listeners: Mutex<BTreeMap<String, Arc<Notify>>>,
     /// Workers whose output is limited.
@@ -51,10 +59,13 @@ struct Limited {
     spent: Arc<Notify>,
 }
 
+#[derive(Clone)]
 struct Watched {
     worker: String,
     path: PathBuf,
     limit_bytes: u64,
+    /// When a rotation last waited for its lock in vain.
+    held_at: Option<Instant>,
 }
 
 impl LogKeeper {
@@ -63,9 +74,13 @@ impl LogKeeper {
     /// # Errors
     /// Fails if inotify is not available; logs are not rotated then.
     pub fn start(paths: Paths) -> io::Result<Self> {
+        Self::start_with(paths, LOCK_MAX)
+    }
+
+    fn start_with(paths: Paths, lock_max: Duration) -> io::Result<Self> {
         let inotify = Inotify::init(InitFlags::IN_CLOEXEC | InitFlags::IN_NONBLOCK)?;
-        let (files, listeners, limited) = Default::default();
-        let watches = Arc::new(Watches { inotify, files, listeners, limited });
+        let (files, rotating, listeners, limited) = Default::default();
+        let watches = Arc::new(Watches { inotify, files, rotating, lock_max, listeners, limited });
         tokio::spawn(watch(Arc::clone(&watches)));
         Ok(Self { paths, watches })
     }
@@ -82,9 +97,11 @@ impl Logs for LogKeeper {
         for file in files {
             let path = self.paths.logs().join(file);
             {
-                // Left by a supervisor that was killed during a rotation. The lock keeps out one that is in progress.
-                let _files = self.watches.files();
-                let _ = std::fs::remove_file(unfinished(&path));
+                // Left by a supervisor that was killed during a rotation.
+                let rotating = self.watches.rotating();
+                if rotating.as_ref() != Some(&path) {
+                    let _ = std::fs::remove_file(unfinished(&path));
+                }
             }
             let watch = || Ok(self.watches.inotify.add_watch(&path, AddWatchFlags::IN_MODIFY)?);
             let watched = watch().or_else(|_: io::Error| {
@@ -94,14 +111,14 @@ impl Logs for LogKeeper {
             });
             match watched {
                 Ok(descriptor) => {
-                    let watched = Watched { worker: worker.to_owned(), path, limit_bytes };
+                    let watched = Watched { worker: worker.to_owned(), path, limit_bytes, held_at: None };
                     self.watches.files().insert(descriptor, watched);
                 }
                 Err(error) => tracing::warn!(worker, file, %error, "cannot watch a log; it may exceed its limit"),
             }
         }
         // The limit may have been exceeded before the watch existed.
-        self.watches.check_output_limit(&self.watches.files(), worker);
+        self.watches.check_output_limit(worker);
     }
 
     fn release(&self, worker: &str) {
@@ -135,6 +152,10 @@ impl Watches {
         self.files.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    fn rotating(&self) -> std::sync::MutexGuard<'_, Option<PathBuf>> {
+        self.rotating.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     fn limited(&self) -> std::sync::MutexGuard<'_, BTreeMap<String, Limited>> {
         self.limited.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -160,21 +181,42 @@ impl Watches {
             overflowed |= events.iter().any(|event| event.mask.contains(AddWatchFlags::IN_Q_OVERFLOW));
             written.extend(events.into_iter().map(|event| event.wd));
         }
-        let files = self.files();
+        // A copy, because a rotation may take long.
+        let files = self.files().clone();
         let heard = |(wd, _): &(&WatchDescriptor, &Watched)| overflowed || written.contains(wd);
         let heard: BTreeSet<&str> = files.iter().filter(heard).map(|(_, watched)| watched.worker.as_str()).collect();
         self.wake(heard.iter().copied());
         // An overflowed queue names no file, so all files are checked after any event.
-        for watched in files.values() {
+        for (descriptor, watched) in &files {
             let size = std::fs::metadata(&watched.path).map_or(0, |meta| meta.len());
             if size > watched.limit_bytes {
-                match rotate(&watched.path, watched.limit_bytes) {
+                *self.rotating() = Some(watched.path.clone());
+                let rotated = self.rotate(*descriptor, watched);
+                *self.rotating() = None;
+                match rotated {
                     Ok(emptied_bytes) => self.count(&watched.worker, emptied_bytes),
                     Err(error) => tracing::warn!(worker = watched.worker, %error, "cannot rotate a log"),
                 }
             }
         }
-        heard.into_iter().for_each(|worker| self.check_output_limit(&files, worker));
+        heard.into_iter().for_each(|worker| self.check_output_limit(worker));
+    }
+
+    /// Rotates a log, unless it is released meanwhile: then its next user may rename or delete it. Returns the number of
+    /// bytes removed from it.
+    fn rotate(&self, descriptor: WatchDescriptor, watched: &Watched) -> io::Result<u64> {
+        let mut rotation = Rotation::begin(&watched.path, watched.limit_bytes)?;
+        let distrusted = watched.held_at.is_some_and(|held_at| held_at.elapsed() < LOCK_DISTRUST);
+        let lock_max = if distrusted { Duration::ZERO } else { self.lock_max };
+        if !rotation.lock(lock_max) && !distrusted {
+            tracing::warn!(worker = watched.worker, path = %watched.path.display(), "a log is locked by another program");
+            if let Some(watched) = self.files().get_mut(&descriptor) {
+                watched.held_at = Some(Instant::now());
+            }
+        }
+        rotation.copy_rest()?;
+        let files = self.files();
+        if files.contains_key(&descriptor) { rotation.finish() } else { Ok(0) }
     }
 
     /// Adds bytes that were removed from the files. They are recorded after their removal: a crash in between lets the
@@ -190,7 +232,8 @@ impl Watches {
     }
 
     /// Notifies the waiting task if a worker has exceeded its output limit.
-    fn check_output_limit(&self, files: &BTreeMap<WatchDescriptor, Watched>, worker: &str) {
+    fn check_output_limit(&self, worker: &str) {
+        let files = self.files();
         let all = self.limited();
         let Some(Limited { limit, rotated_bytes, spent, .. }) = all.get(worker) else { return };
         let sizes = files.values().filter(|watched| watched.worker == worker);
@@ -273,5 +316,71 @@ mod tests {
         // The limit may be exceeded already when the worker is registered.
         keeper.keep("x", &files, 400, Some(limit));
         keeper.spent("x").await;
+    }
+
+    /// A directory with an empty log of `x`, and a writer to it.
+    fn rig() -> (tempfile::TempDir, Paths, std::fs::File) {
+        let dir = tempfile::tempdir().expect("makes a directory");
+        let paths = Paths::new(dir.path());
+        std::fs::create_dir_all(paths.logs()).expect("made");
+        let path = paths.logs().join("x.stdout.log");
+        let writer = OpenOptions::new().append(true).create(true).open(path).expect("opens");
+        (dir, paths, writer)
+    }
+
+    #[tokio::test]
+    async fn a_worker_that_locks_its_log_delays_nobody_and_a_released_log_is_not_rotated() {
+        const LONG: Duration = Duration::from_secs(60 * 60);
+        for released in [false, true] {
+            let (_dir, paths, mut writer) = rig();
+            let path = paths.logs().join("x.stdout.log");
+            writer.lock().expect("locks");
+            let keeper = LogKeeper::start_with(paths, LONG).expect("starts");
+            let files = ["x.stdout.log".to_owned()];
+            keeper.keep("x", &files, 400, None);
+            writer.write_all(&[b'o'; 600]).expect("writes");
+            let size = |path: &Path| std::fs::metadata(path).map_or(0, |meta| meta.len());
+            while size(&unfinished(&path)) < 400 {
+                tokio::task::yield_now().await;
+            }
+            // The rotation waits for the lock now.
+            let limit = OutputLimit { generation: 1, max_bytes: 1, before_bytes: 0 };
+            let (done, is_done) = std::sync::mpsc::channel();
+            std::thread::spawn(move || {
+                keeper.keep("other", &["other.stdout.log".to_owned()], 400, Some(limit));
+                keeper.release("other");
+                keeper.keep("x", &files, 400, None);
+                if released {
+                    keeper.release("x");
+                }
+                let _ = done.send(keeper);
+            });
+            let keeper = is_done.recv_timeout(Duration::from_secs(30)).expect("nobody waits for the lock");
+            assert_eq!(size(&unfinished(&path)), 400, "the part is in use");
+            writer.unlock().expect("unlocks");
+            while unfinished(&path).exists() || keeper.watches.rotating().is_some() {
+                tokio::task::yield_now().await;
+            }
+            let kept = (size(&path), size(&crate::log_parts::older(&path)));
+            assert_eq!(kept, if released { (600, 0) } else { (0, 400) });
+        }
+    }
+
+    #[tokio::test]
+    async fn a_rotation_does_not_wait_twice_for_a_lock() {
+        let (_dir, paths, mut writer) = rig();
+        writer.lock().expect("locks");
+        let keeper = LogKeeper::start_with(paths, Duration::from_millis(1)).expect("starts");
+        keeper.keep("x", &["x.stdout.log".to_owned()], 4, None);
+        let only = || keeper.watches.files().iter().next().map(|(one, two)| (*one, two.clone())).expect("one log");
+        let mut emptied = |watched: &Watched| {
+            writer.write_all(b"0123456789").expect("writes");
+            keeper.watches.rotate(only().0, watched).expect("rotates")
+        };
+        assert_eq!(emptied(&only().1), 10);
+        let held_at = only().1.held_at;
+        assert!(held_at.is_some());
+        // Would be set again if it waited.
+        assert_eq!((emptied(&only().1), only().1.held_at), (10, held_at));
     }
 }
