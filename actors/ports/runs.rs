@@ -36,7 +36,7 @@ pub struct Telling {
 
 /// Files of runs.
 pub trait Runs: Send + Sync {
-    /// Returns the homes of runs that are not over.
+    /// Returns the homes of runs that are not over, or whose end is not reported yet.
     fn active(&self) -> BoxFuture<'_, io::Result<Vec<String>>>;
 
     /// Locks the home of a run for this process until `close`, and returns the state that an earlier run left there.
@@ -86,6 +86,9 @@ pub trait Runs: Send + Sync {
     /// Deletes the branch of a job that has landed, if the base contains all its commits.
     fn tidy<'a>(&'a self, now: &'a Now, caller: &'a Caller) -> BoxFuture<'a, ()>;
 
-    /// Marks the run as over, so that no supervisor resumes it, and releases the lock of its home.
+    /// Marks the run as over, and releases the lock of its home. Until [`Runs::forget`], `active` still returns it.
     fn close<'a>(&'a self, home: &'a str) -> BoxFuture<'a, ()>;
+
+    /// Makes sure that no supervisor resumes a closed run any more, unless one of its reports is missing.
+    fn forget<'a>(&'a self, run: &'a Run) -> BoxFuture<'a, ()>;
 }

@@ -241,6 +241,7 @@ impl State {
             if let Some(last) = last {
                 runs.tell(&self.run.plan, vec![last]).await;
             }
+            runs.forget(&self.run).await;
             self.myself.stop(None);
         }
     }

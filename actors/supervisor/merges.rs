@@ -16,7 +16,7 @@ use crate::worker::WorkerRecord;
 use swarm_model::merge::queue::{Addition, Item, ItemId};
 use swarm_model::run::Wish;
 use swarm_model::{
-    Answer, Event as Happening, EventKind, MergeLine, MergeOrder, MergeRequest, Refusal, RefusalKind, Target,
+    Answer, Event as Happening, EventKind, MergeLine, MergeOrder, MergeRequest, Refusal, RefusalKind, RowKey, Target,
 };
 use swarm_ports::{Completion, DamagedJournal, Ports};
 
@@ -117,11 +117,16 @@ impl State {
             if item_of(&desk.supervisor, &key).await.is_some() {
                 return;
             }
+            let seen = Seen::Launch(key.clone());
             let name = completion.name.clone();
             let mut pause = ENTRY_PAUSE;
             for attempt in 1..=ENTRY_TRIES_MAX {
-                let Err(refusal) = desk.add(key.clone(), completion.clone(), 0, false).await else { return };
+                let Err(refusal) = desk.add(key.clone(), completion.clone(), &seen, 0, false).await else { return };
                 tracing::warn!(worker = %name, cause = %refusal.cause, "cannot queue finished work");
+                if refusal.kind == RefusalKind::Running {
+                    // The worktree belongs to a later launch, whose end is reported as well.
+                    return;
+                }
                 if attempt == ENTRY_TRIES_MAX || matches!(refusal.kind, RefusalKind::Invalid | RefusalKind::NotFound) {
                     return desk.emit(name, EventKind::MergeRefused { cause: refusal.cause });
                 }
@@ -138,7 +143,7 @@ impl State {
             let Wish { key, worker, base, priority, settings, subject, mends, caller } = wish;
             let wanted = Completion { name: worker, worker: None, base, settings, attended: false, subject, caller };
             let landed = match desk.looked_up(wanted).await {
-                Ok(completion) => desk.add(key, completion, priority, mends).await.map(drop),
+                Ok((completion, seen)) => desk.add(key, completion, &seen, priority, mends).await.map(drop),
                 Err(refusal) => Err(refusal),
             };
             let _ = reply.send(landed);
@@ -176,6 +181,28 @@ pub(super) async fn item_of(supervisor: &ActorRef<SupervisorMessage>, key: &str)
     Some((queue, item))
 }
 
+/// Generation of the worker whose work is to land.
+enum Seen {
+    /// The name is a branch.
+    Branch,
+    /// Launch token.
+    Launch(String),
+    Row(RowKey),
+}
+
+impl Seen {
+    fn is(&self, subject: &WorkerRecord) -> bool {
+        match (self, subject) {
+            (Self::Branch, _) => true,
+            (Self::Launch(token), WorkerRecord::Ours { facts, .. }) => {
+                facts.spec.spec().is_some_and(|spec| spec.token == *token)
+            }
+            (Self::Launch(_), WorkerRecord::Foreign { .. } | WorkerRecord::None) => false,
+            (Self::Row(key), _) => subject.row().is_some_and(|row| row.key() == *key),
+        }
+    }
+}
+
 /// What is needed to carry out a request about queues beside the supervisor's actor.
 struct Desk {
     ports: Ports,
@@ -201,7 +228,7 @@ impl Desk {
                         caller,
                     };
                     let added = match self.looked_up(wanted).await {
-                        Ok(completion) => self.add(key, completion, priority, false).await,
+                        Ok((completion, seen)) => self.add(key, completion, &seen, priority, false).await,
                         Err(refusal) => Err(refusal),
                     };
                     let _ =
@@ -233,10 +260,10 @@ impl Desk {
 
     /// Adds the worktree and base of the worker of that name. A name without a row is a branch and is
     /// returned unchanged.
-    async fn looked_up(&self, mut completion: Completion) -> Result<Completion, Refusal> {
+    async fn looked_up(&self, mut completion: Completion) -> Result<(Completion, Seen), Refusal> {
         let name = completion.name.as_str();
         let subject = WorkerRecord::read(&self.ports, &self.registry, name).await?;
-        let Some(row) = subject.row() else { return Ok(completion) };
+        let Some(row) = subject.row() else { return Ok((completion, Seen::Branch)) };
         if subject.is_running() {
             let refusal = Refusal::new(RefusalKind::Running, format!("worker '{name}' is still running"));
             return Err(refusal.remedy(format!("run 'swarm wait {name}', then add it again")));
@@ -246,13 +273,37 @@ impl Desk {
             return Err(Refusal::new(RefusalKind::Invalid, cause));
         };
         completion.worker = Some((worktree.clone(), row.swarm().and_then(|meta| meta.base.clone())));
-        Ok(completion)
+        Ok((completion, Seen::Row(row.key())))
+    }
+
+    /// Refuses work in a worktree that a later generation of the worker uses, or used after it was looked up.
+    async fn check_seen(&self, completion: &Completion, seen: &Seen) -> Result<(), Refusal> {
+        let Some((worktree, _)) = &completion.worker else { return Ok(()) };
+        let name = completion.name.as_str();
+        let subject = WorkerRecord::read(&self.ports, &self.registry, name).await?;
+        let Some(row) = subject.row() else { return Ok(()) };
+        let uses_it = row.worktree.as_ref().is_some_and(|now| now.path == worktree.path);
+        if !uses_it || (seen.is(&subject) && !subject.is_running()) {
+            return Ok(());
+        }
+        let cause = format!("worker '{name}' was started again before its work was queued");
+        Err(Refusal::new(RefusalKind::Running, cause).remedy(format!("run 'swarm wait {name}', then add it again")))
     }
 
     /// Completes the work and adds it to its queue. With `mends`, refuses work that its worker can fix.
-    async fn add(&self, key: String, completion: Completion, priority: i32, mends: bool) -> Result<MergeLine, Refusal> {
+    async fn add(
+        &self,
+        key: String,
+        completion: Completion,
+        seen: &Seen,
+        priority: i32,
+        mends: bool,
+    ) -> Result<MergeLine, Refusal> {
         let name = completion.name.clone();
-        let done = self.ports.landings.complete(completion).await?;
+        self.check_seen(&completion, seen).await?;
+        let done = self.ports.landings.complete(completion.clone()).await?;
+        // The tip may contain a part of what a later generation is writing.
+        self.check_seen(&completion, seen).await?;
         if let Some(why) = done.waits.as_ref().filter(|_| mends && done.is_mendable) {
             return Err(Refusal::new(RefusalKind::Worktree, why.clone()));
         }

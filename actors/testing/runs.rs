@@ -25,6 +25,8 @@ struct Home {
     events: Vec<String>,
     caller: Caller,
     active: bool,
+    /// Over, but not forgotten.
+    closed: bool,
     told: Vec<Telling>,
     /// A person merged all work that conflicted.
     is_merged: bool,
@@ -70,7 +72,7 @@ impl Runs for FakeRuns {
     fn active(&self) -> BoxFuture<'_, io::Result<Vec<String>>> {
         Box::pin(async move {
             let homes = self.homes.lock().unwrap_or_else(PoisonError::into_inner);
-            Ok(homes.iter().filter(|(_, home)| home.active).map(|(name, _)| name.clone()).collect())
+            Ok(homes.iter().filter(|(_, home)| home.active || home.closed).map(|(name, _)| name.clone()).collect())
         })
     }
 
@@ -192,7 +194,15 @@ impl Runs for FakeRuns {
     fn close<'a>(&'a self, home: &'a str) -> BoxFuture<'a, ()> {
         Box::pin(async move {
             let _ = self.script.before("run.close", home).await;
-            self.with(home, |home| home.active = false);
+            self.with(home, |home| (home.active, home.closed) = (false, true));
+        })
+    }
+
+    fn forget<'a>(&'a self, run: &'a Run) -> BoxFuture<'a, ()> {
+        Box::pin(async move {
+            let home = &run.plan.home;
+            let _ = self.script.before("run.forget", home).await;
+            self.with(home, |home| home.closed = false);
         })
     }
 }

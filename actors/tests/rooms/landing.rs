@@ -125,6 +125,43 @@ async fn a_queue_that_panics_is_restarted_alone() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn work_of_an_earlier_generation_does_not_land_from_a_worktree_in_use() {
+    let rig = Rig::start().await;
+    rig.spawn(landing("a")).await.expect("starts");
+    rig.world.script.at("complete", Fault::Error("a lock is in the way"));
+    rig.world.end("a", Ended::Code(0));
+    rig.world.settle().await;
+    assert_eq!(rig.world.script.count("complete a"), 1);
+    rig.respawn("a").await.expect("starts again before the second try");
+    rig.world.pass(Duration::from_secs(60)).await;
+    assert_eq!((states(&rig).await, rig.world.script.count("complete a")), (Vec::new(), 1));
+    rig.world.end("a", Ended::Code(0));
+    rig.world.pass(Duration::from_secs(1)).await;
+    assert_eq!(states(&rig).await, [("a".to_owned(), "landed")]);
+    assert_eq!(rig.world.landings.base(), [0]);
+    rig.check();
+}
+
+#[tokio::test(start_paused = true)]
+async fn work_that_a_later_generation_has_touched_during_its_completion_is_refused() {
+    let rig = Rig::start().await;
+    let tree = rig.spawn(with_tree("a")).await.expect("starts").worktree;
+    assert!(tree.is_some());
+    rig.world.end("a", Ended::Code(0));
+    rig.world.settle().await;
+    // The registry of a moment later: another launch of the same name, in the same worktree.
+    let mut later = rig.world.row("a").expect("has a row");
+    later.started = "2031-01-01T00:00:00Z".to_owned();
+    let (theirs, state) = (rig.world.root.join("theirs"), rig.world.root.join("state.json"));
+    let rows = serde_json::json!({ "workers": [later] }).to_string();
+    let replace = move || std::fs::write(&theirs, rows).and_then(|()| std::fs::rename(&theirs, state));
+    rig.world.script.at("complete", Fault::Run(Box::new(|| replace().expect("replaced"))));
+    let Answer::Refused(refusal) = add(&rig, "a").await else { panic!("it was taken") };
+    assert_eq!(refusal.cause, "worker 'a' was started again before its work was queued");
+    assert_eq!(states(&rig).await, []);
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_running_worker_does_not_land() {
     let rig = Rig::start().await;
     rig.spawn(with_tree("a")).await.expect("starts");

@@ -33,6 +33,9 @@ use swarm_sys::files::{blocking, replace_durably};
 use swarm_sys::paths::{Paths, digest};
 
 const CALLER: &str = "caller.json";
+/// Name of `caller.json` once the run is over, until all its reports are written. Older programs do not know it, and
+/// ignore the run.
+const OVER: &str = "over.json";
 
 pub struct DiskRuns {
     paths: Paths,
@@ -117,7 +120,7 @@ pub fn load_repaired(home: &Home) -> Result<(Option<ArialState>, Option<String>)
     Ok((state, Some(format!("{cause}; moved to {}{how}", aside.display()))))
 }
 
-fn forget(open: &OpenRuns, home: &str) {
+fn unlock(open: &OpenRuns, home: &str) {
     open.lock().unwrap_or_else(PoisonError::into_inner).remove(home);
 }
 
@@ -142,7 +145,11 @@ fn journaled(home: &Home, registered: &Path) -> Result<Journaled, String> {
         journal::append(home, &events).map_err(failed)?;
         events::report_damage(home, &run.plan.id, &damage).map_err(failed)?;
     }
-    let active = read_active(registered).map_err(|error| error.to_string())?;
+    let active = read_active(registered).and_then(|active| match active {
+        Some(active) => Ok(Some(active)),
+        None => read_registration(&registered.join(OVER)),
+    });
+    let active = active.map_err(|error| error.to_string())?;
     let caller = active.ok_or("the caller of the run is not recorded")?.caller;
     let told = events::count(home, &run.plan.id);
     Ok(Journaled { run, events, caller, told })
@@ -168,9 +175,11 @@ pub fn is_under_way(paths: &Paths, home: &Home) -> bool {
 }
 
 fn unregister(place: &Path) -> io::Result<()> {
-    match fs::remove_file(place.join(CALLER)) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-        _ => {}
+    for file in [CALLER, OVER] {
+        match fs::remove_file(place.join(file)) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+            _ => {}
+        }
     }
     // Removes leftovers of killed writers as well.
     let _ = fs::remove_dir_all(place);
@@ -181,7 +190,11 @@ fn active(runs: &Path) -> io::Result<Vec<String>> {
     let entries = files::list_if_present(runs)?;
     let mut homes = Vec::new();
     for entry in entries {
-        match read_active(&entry.path()) {
+        let registration = match read_active(&entry.path()) {
+            Ok(None) => read_registration(&entry.path().join(OVER)),
+            active => active,
+        };
+        match registration {
             Ok(Some(active)) if active.has_begun() => homes.push(active.home),
             Ok(Some(active)) => {
                 tracing::warn!(home = %active.home, "discarding a run whose start was interrupted");
@@ -196,8 +209,13 @@ fn active(runs: &Path) -> io::Result<Vec<String>> {
     Ok(homes)
 }
 
+/// Returns the registration of a run that is not over.
 fn read_active(place: &Path) -> io::Result<Option<Active>> {
-    match fs::read(place.join(CALLER)) {
+    read_registration(&place.join(CALLER))
+}
+
+fn read_registration(file: &Path) -> io::Result<Option<Active>> {
+    match fs::read(file) {
         Ok(text) => Ok(Some(serde_json::from_slice(&text)?)),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
         Err(error) => Err(error),
@@ -272,7 +290,7 @@ impl Runs for DiskRuns {
         off_thread(move || {
             let place = Home::new(&home);
             let state = take(&open, &place)?;
-            earlier(&place, state.as_ref()).inspect_err(|_| forget(&open, &home))
+            earlier(&place, state.as_ref()).inspect_err(|_| unlock(&open, &home))
         })
     }
 
@@ -300,7 +318,7 @@ impl Runs for DiskRuns {
         off_thread(move || {
             let place = Home::new(&home);
             take(&open, &place)?;
-            journaled(&place, &registered).inspect_err(|_| forget(&open, &home))
+            journaled(&place, &registered).inspect_err(|_| unlock(&open, &home))
         })
     }
 
@@ -395,10 +413,33 @@ impl Runs for DiskRuns {
 
     fn close<'a>(&'a self, home: &'a str) -> BoxFuture<'a, ()> {
         Box::pin(async move {
-            if let Err(error) = unregister(&self.place(home)) {
+            let place = self.place(home);
+            match fs::rename(place.join(CALLER), place.join(OVER)) {
+                Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                    tracing::error!(home, %error, "cannot change the registration of a run that is over");
+                }
+                _ => {}
+            }
+            unlock(&self.open, home);
+        })
+    }
+
+    fn forget<'a>(&'a self, run: &'a Run) -> BoxFuture<'a, ()> {
+        Box::pin(async move {
+            let home = &run.plan.home;
+            if events::count(&Home::new(home), &run.plan.id) < run.told {
+                return;
+            }
+            // Held, so that the next run does not register meanwhile.
+            let open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
+            let place = self.place(home);
+            let removed = match open.contains_key(home) {
+                true => fs::remove_file(place.join(OVER)),
+                false => unregister(&place),
+            };
+            if let Err(error) = removed {
                 tracing::error!(home, %error, "cannot remove the registration of a run that is over");
             }
-            forget(&self.open, home);
         })
     }
 }

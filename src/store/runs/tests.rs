@@ -43,7 +43,29 @@ async fn a_run_is_active_from_its_journal_until_it_is_closed() {
     rig.runs.begin(&rig.run, &Rig::caller("one")).await.expect("begun");
     assert_eq!((rig.active().await, rig.is_under_way()), (vec![home.clone()], true));
     rig.runs.close(&home).await;
-    assert_eq!((rig.active().await.len(), rig.is_under_way()), (0, false));
+    assert_eq!((rig.active().await, rig.is_under_way()), (vec![home.clone()], false), "its end is not reported yet");
+    assert_eq!(rig.runs.resume(&home).await.map(|journaled| journaled.caller.request), Ok("one".to_owned()));
+    rig.runs.close(&home).await;
+    let over = Run { told: 1, ..rig.run.clone() };
+    rig.runs.forget(&over).await;
+    assert_eq!(rig.active().await.len(), 1, "the report is missing");
+    let last = Telling { at_ms: 0, number: Some(0), job: None, word: Word::RunPaused };
+    rig.runs.tell(&rig.run.plan, vec![last]).await;
+    rig.runs.forget(&over).await;
+    assert_eq!((rig.active().await.len(), rig.runs.place(&home).exists()), (0, false));
+}
+
+#[tokio::test]
+async fn the_next_run_is_not_forgotten_with_the_one_before() {
+    let rig = Rig::new();
+    let home = rig.run.plan.home.clone();
+    rig.runs.open(&home).await.expect("opened");
+    rig.runs.begin(&rig.run, &Rig::caller("one")).await.expect("begun");
+    rig.runs.close(&home).await;
+    rig.runs.open(&home).await.expect("opened");
+    rig.runs.begin(&rig.run, &Rig::caller("two")).await.expect("begun");
+    rig.runs.forget(&rig.run).await;
+    assert_eq!((rig.active().await, rig.is_under_way()), (vec![home], true));
 }
 
 #[tokio::test]
