@@ -152,15 +152,35 @@ fn scaffold(
 /// Replaces the file at `path` atomically: a crash leaves the old file or the new one. A symbolic link stays a link, a
 /// file keeps its mode.
 fn replace(path: &Path, text: &str, add_mode: Option<u32>) -> io::Result<()> {
-    let path = match fs::canonicalize(path) {
-        Ok(target) => target,
-        // A dangling link: create its target.
-        Err(_) => fs::read_link(path).map_or_else(|_| path.to_owned(), |link| sibling(path, &link)),
-    };
+    let path = inside(path, &followed(path))?;
     let mut name = path.file_name().unwrap_or_default().to_owned();
     name.push(format!(".{}.tmp", std::process::id()));
     let mode = Mode::KeepOrDefault { add: add_mode.unwrap_or(0) };
     files::replace(&path.with_file_name(name), &path, text.as_bytes(), mode, Durability::Synced)
+}
+
+/// Returns the file to which a path leads, whether or not it exists.
+fn followed(path: &Path) -> PathBuf {
+    match fs::canonicalize(path) {
+        Ok(target) => target,
+        // A dangling link: its target is created.
+        Err(_) => fs::read_link(path).map_or_else(|_| path.to_owned(), |link| sibling(path, &link)),
+    }
+}
+
+/// Returns `target`, to which `path` leads, if it is in the directory of `path` or below: a link of a hostile repository
+/// may lead to a file that another program executes.
+fn inside(path: &Path, target: &Path) -> io::Result<PathBuf> {
+    let dir =
+        |path: &Path| fs::canonicalize(path.parent().filter(|dir| *dir != Path::new("")).unwrap_or(Path::new(".")));
+    let name = target.file_name().unwrap_or_default();
+    let real = dir(target)?.join(name);
+    match real.starts_with(dir(path)?) && !real.is_symlink() {
+        true => Ok(real),
+        false => {
+            Err(io::Error::other(format!("it is a symbolic link to {}, outside of the project", target.display())))
+        }
+    }
 }
 
 fn sibling(path: &Path, link: &Path) -> PathBuf {

@@ -138,6 +138,23 @@ fn links_stay_links_and_files_keep_their_mode() {
 }
 
 #[test]
+fn a_link_out_of_the_project_is_refused() {
+    let dir = project(&[]);
+    let outside = tempfile::tempdir().expect("made");
+    for (name, is_there) in [("profile", true), ("new", false)] {
+        let target = outside.path().join(name);
+        if is_there {
+            fs::write(&target, "mine\n").expect("written");
+        }
+        std::os::unix::fs::symlink(&target, dir.path().join("AGENTS.md")).expect("linked");
+        let (_, err, code) = init(dir.path(), &[]);
+        assert!(err.contains("AGENTS.md: it is a symbolic link to ") && code == 1, "{err}");
+        assert_eq!(fs::read_to_string(&target).ok().as_deref(), is_there.then_some("mine\n"));
+        fs::remove_file(dir.path().join("AGENTS.md")).expect("removed");
+    }
+}
+
+#[test]
 fn a_file_that_is_not_utf8_is_left_alone() {
     let dir = project(&[]);
     fs::write(dir.path().join("AGENTS.md"), [0xff, 0xfe]).expect("written");

@@ -288,6 +288,36 @@ echo '{"type":"result","subtype":"success","is_error":false,"result":"did it","t
 }
 
 #[test]
+fn links_in_the_home_of_a_hostile_repository_are_refused() {
+    let site = Site::new();
+    site.spec("git", "", "echo a > a.txt");
+    site.commit();
+    let outside = site.rig.path("outside");
+    fs::create_dir(&outside).expect("made");
+    fs::write(outside.join("keys"), "mine\n").expect("written");
+    let lead = |link: &str, to: &str| {
+        let path = site.repo.join(link);
+        fs::create_dir_all(path.parent().expect("has one")).expect("made");
+        std::os::unix::fs::symlink(outside.join(to), path).expect("linked");
+        site.git(&["add", "-f", link]);
+        site.git(&["commit", "-q", "-m", "a link"]);
+    };
+    for (link, to) in [(".arial/worktrees", ""), (".arial/lock", "keys"), (".arial", "")] {
+        lead(link, to);
+        for words in [&["plan", "--specs", "specs", "-y"][..], &["run"], &["run", "cleanup"]] {
+            let said = site.swarm(words);
+            assert!(said.code == Some(1), "{link}: {words:?}: {said:?}");
+            assert_eq!(fs::read_to_string(outside.join("keys")).expect("read"), "mine\n", "{link}: {words:?}");
+            assert_eq!(fs::read_dir(&outside).expect("read").count(), 1, "{link}: {words:?}");
+        }
+        let said = site.swarm(&["plan", "--specs", "specs", "-y"]);
+        assert!(said.err.contains(&format!("{link} is a symbolic link")), "{said:?}");
+        site.git(&["reset", "-q", "--hard", "HEAD~1"]);
+        let _ = fs::remove_dir_all(site.repo.join(".arial"));
+    }
+}
+
+#[test]
 fn a_home_that_is_tracked_by_mistake_is_reported_by_plan() {
     let site = Site::new();
     site.spec("a", "", "echo a > a.txt");

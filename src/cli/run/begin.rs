@@ -125,6 +125,7 @@ fn continued(args: &BeginArgs, root: &Path, home: &Home, caller: &Caller, screen
 fn of_specs(args: &BeginArgs, caller: &Caller, paths: &Paths, screen: &mut Screen) -> Result<Plan, Failure> {
     let root = swarm_store::repositories::root(caller)?;
     let home = Home::of(&root);
+    super::plan::refuse_tracked_link(&root, caller)?;
     let args = &continued(args, &root, &home, caller, screen);
     let state = planned_state(&home, paths, screen)?;
     let Some(state) = state.filter(|state| !state.workstreams.is_empty()) else {

@@ -55,7 +55,9 @@ pub fn run(args: &RunArgs, paths: &Paths, screen: &mut Screen) -> Result<u8, Fai
 pub fn home(typed: Option<&Path>) -> Result<Home, Failure> {
     let Some(typed) = typed else {
         let caller = caller::collect()?.caller;
-        return Ok(Home::of(&swarm_store::repositories::root(&caller)?));
+        let root = swarm_store::repositories::root(&caller)?;
+        plan::refuse_tracked_link(&root, &caller)?;
+        return Ok(Home::of(&root));
     };
     let path: PathBuf =
         typed.canonicalize().map_err(|error| Failure::system(format!("cannot open '{}'", typed.display()), &error))?;
@@ -70,6 +72,7 @@ fn init(args: &Plain, screen: &mut Screen) -> Result<u8, Failure> {
     let caller = caller::collect()?.caller;
     let root = swarm_store::repositories::root(&caller)?;
     let home = Home::of(&root);
+    plan::refuse_tracked_link(&root, &caller)?;
     plan::prepare(&root, &home)?;
     if args.json {
         json::print(screen, "swarm.run-init/1", &json!({"home": home.path()}))?;

@@ -39,6 +39,7 @@ pub fn run(args: &PlanArgs, paths: &Paths, screen: &mut Screen) -> Result<u8, Fa
     let specs = read_specs(&caller, &args.specs, screen)?;
     check(&site.root, &specs, screen)?;
     let home = Home::of(&site.root);
+    refuse_tracked_link(&site.root, &caller)?;
     prepare(&site.root, &home)?;
     if is_tracked(&site.root, &caller) {
         screen.warning(&format!(
@@ -89,6 +90,21 @@ pub fn alone(home: &Home, paths: &Paths) -> Result<File, Failure> {
 fn is_tracked(root: &Path, caller: &Caller) -> bool {
     let tracked = swarm_store::repositories::lines(root, &["ls-files", "--", ARIAL], caller);
     tracked.is_some_and(|paths| !paths.is_empty())
+}
+
+/// Refuses a home that is a symbolic link of the repository: a run would write wherever it leads.
+pub fn refuse_tracked_link(root: &Path, caller: &Caller) -> Result<(), Failure> {
+    let path = Home::of(root).path().to_owned();
+    if !path.is_symlink() {
+        return Ok(());
+    }
+    let tracked = swarm_store::repositories::lines(root, &["ls-files", "--", ARIAL], caller);
+    // If git cannot tell, the link may be that of the repository.
+    if tracked.is_some_and(|paths| paths.is_empty()) {
+        return Ok(());
+    }
+    let cause = format!("{} is a symbolic link that is tracked by git", path.display());
+    Err(Refusal::new(RefusalKind::Invalid, cause).remedy(format!("run 'git rm --cached {ARIAL}' and remove it")).into())
 }
 
 /// Reports whether the journal of a run came with the repository: as a file, or in a folder behind a link.

@@ -5,6 +5,8 @@ use std::io::{self, Write as _};
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 
+use swarm_store::runs::home::NO_LINK;
+
 /// Size at which the log is rotated, in bytes; one old part is kept.
 const BYTES_MAX: u64 = 32 << 20;
 
@@ -20,7 +22,8 @@ impl Log {
     /// # Errors
     /// Fails if the file cannot be opened.
     pub fn open(path: &Path) -> io::Result<Self> {
-        let file = OpenOptions::new().append(true).create(true).mode(0o600).open(path)?;
+        let mut open = OpenOptions::new();
+        let file = open.append(true).create(true).mode(0o600).custom_flags(NO_LINK).open(path)?;
         let length = file.metadata()?.len();
         Ok(Self { path: path.to_owned(), file, length })
     }

@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use crate::runs::home::NO_LINK;
 use swarm_sys::files::lock::{holder, lock_within};
 use swarm_sys::files::{self, Durability, Mode};
 
@@ -124,7 +125,8 @@ fn beside(path: &Path) -> io::Result<PathBuf> {
 /// Returns any I/O error.
 pub fn append(path: &Path, lines: &str) -> io::Result<()> {
     use std::os::unix::fs::FileExt as _;
-    let mut file = OpenOptions::new().read(true).append(true).create(true).mode(PRIVATE).open(path)?;
+    let mut open = OpenOptions::new();
+    let mut file = open.read(true).append(true).create(true).mode(PRIVATE).custom_flags(NO_LINK).open(path)?;
     let bytes = file.metadata()?.len();
     let mut last = [b'\n'];
     if bytes > 0 {

@@ -18,10 +18,15 @@ use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 
 use swarm_sys::clock;
-use swarm_sys::files::make_dir;
+use swarm_sys::files::{list_if_present, make_dir};
 
 /// Directory name of a repository's home.
 pub const ARIAL: &str = ".arial";
+
+/// Flag of `open` for files that are written: a symbolic link is an error.
+pub const NO_LINK: i32 = rustix::fs::OFlags::NOFOLLOW.bits().cast_signed();
+/// Depth of directories in a home, below those directly in it.
+const DEPTH_MAX: u32 = 2;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Home(PathBuf);
@@ -73,11 +78,34 @@ impl Home {
         self.0.join("templates")
     }
 
+    /// Checks that the home of a repository contains no symbolic link: a commit may bring one, through which a run would
+    /// write wherever it leads. Templates are only read, and worktrees contain what is checked out there.
+    ///
+    /// # Errors
+    /// Fails if there is a link, or on I/O errors.
+    pub fn check_links(&self) -> io::Result<()> {
+        if self.0.file_name().is_none_or(|name| name != ARIAL) {
+            return Ok(());
+        }
+        for entry in list_if_present(&self.0)? {
+            let (path, kind) = (entry.path(), entry.file_type()?);
+            let depth = if path == self.worktrees() { 0 } else { DEPTH_MAX };
+            if kind.is_symlink() && path != self.templates() {
+                return Err(refuse_link(&path));
+            }
+            if kind.is_dir() && path != self.templates() {
+                check_links_below(&path, depth)?;
+            }
+        }
+        Ok(())
+    }
+
     /// Creates the directories that every home has.
     ///
     /// # Errors
-    /// Returns any I/O error.
+    /// Fails if the home contains a symbolic link, or on I/O errors.
     pub fn make(&self) -> io::Result<()> {
+        self.check_links()?;
         for dir in [self.0.clone(), self.logs(), self.worktrees()] {
             make_all(&dir)?;
         }
@@ -99,8 +127,11 @@ impl Home {
     /// # Errors
     /// Fails with a message for users that names the holder, or on I/O errors.
     pub fn take_lock(&self) -> Result<File, String> {
+        self.check_links().map_err(|error| error.to_string())?;
         let path = self.lock();
-        let open = OpenOptions::new().read(true).write(true).create(true).truncate(false).mode(0o600).open(&path);
+        let mut open = OpenOptions::new();
+        open.read(true).write(true).create(true).truncate(false).mode(0o600).custom_flags(NO_LINK);
+        let open = open.open(&path);
         let mut lock = open.map_err(|error| format!("{}: {error}", path.display()))?;
         if lock.try_lock().is_err() {
             let holder = fs::read_to_string(&path).unwrap_or_default();
@@ -113,6 +144,24 @@ impl Home {
         written.map_err(|error| format!("{}: {error}", path.display()))?;
         Ok(lock)
     }
+}
+
+/// Checks a directory of a home and the directories in it, down to `depth`.
+fn check_links_below(dir: &Path, depth: u32) -> io::Result<()> {
+    for entry in list_if_present(dir)? {
+        let kind = entry.file_type()?;
+        if kind.is_symlink() {
+            return Err(refuse_link(&entry.path()));
+        }
+        if kind.is_dir() && depth > 0 {
+            check_links_below(&entry.path(), depth - 1)?;
+        }
+    }
+    Ok(())
+}
+
+fn refuse_link(path: &Path) -> io::Error {
+    io::Error::other(format!("{} is a symbolic link, through which a run does not write: remove it", path.display()))
 }
 
 /// Removes temporary files of killed writers from a directory without active writers.
@@ -146,7 +195,8 @@ pub fn make_all(dir: &Path) -> io::Result<()> {
 /// Returns any I/O error.
 pub fn append_lines(path: &Path, lines: &str) -> io::Result<File> {
     use std::os::unix::fs::FileExt as _;
-    let mut file = OpenOptions::new().read(true).append(true).create(true).mode(0o600).open(path)?;
+    let mut open = OpenOptions::new();
+    let mut file = open.read(true).append(true).create(true).mode(0o600).custom_flags(NO_LINK).open(path)?;
     let length = file.metadata()?.len();
     let mut last = [b'\n'];
     if length > 0 {
@@ -183,4 +233,54 @@ pub fn iso(at_ms: u64) -> String {
 pub fn from_iso(text: &str) -> Option<u64> {
     let at: jiff::Timestamp = text.parse().ok()?;
     u64::try_from(at.as_millisecond()).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::symlink;
+
+    use super::*;
+
+    #[test]
+    fn a_home_with_a_link_is_refused_and_nothing_is_written_through_it() {
+        let dir = tempfile::tempdir().expect("makes a directory");
+        let outside = dir.path().join("outside");
+        fs::create_dir(&outside).expect("made");
+        fs::write(outside.join("file"), "mine").expect("written");
+        let home = Home::new(dir.path().join(ARIAL));
+        home.make().expect("made");
+        fs::create_dir_all(home.attempt("a", 1)).expect("made");
+        let lock = home.take_lock().expect("taken");
+        drop(lock);
+        for (link, target) in [
+            ("lock", "file"),
+            ("events.jsonl", "file"),
+            ("worktrees", ""),
+            ("worktrees/a", ""),
+            ("logs", ""),
+            ("logs/a.log", "file"),
+            ("attempts", ""),
+            ("attempts/a.1/order.json", "file"),
+            ("context", ""),
+        ] {
+            let path = home.path().join(link);
+            let aside = dir.path().join("aside");
+            let is_there = fs::rename(&path, &aside).is_ok();
+            symlink(outside.join(target), &path).expect("linked");
+            let cause = format!("{} is a symbolic link", path.display());
+            assert!(home.make().expect_err(link).to_string().starts_with(&cause));
+            assert!(home.take_lock().expect_err(link).starts_with(&cause));
+            if target == "file" {
+                append_lines(&path, "evil\n").expect_err(link);
+            }
+            fs::remove_file(&path).expect("removed");
+            if is_there {
+                fs::rename(&aside, &path).expect("back");
+            }
+        }
+        symlink(&outside, home.templates()).expect("linked");
+        home.make().expect("templates are only read");
+        assert_eq!(fs::read_to_string(outside.join("file")).expect("read"), "mine");
+        assert_eq!(fs::read_dir(&outside).expect("read").count(), 1);
+    }
 }
