@@ -9,7 +9,7 @@
 //! | held | – | exists | – | stopping |
 //! | free | – | exists | – | exited, out of memory, stopped, failed, or backoff if a restart is due |
 //! | free | no | none | – | interrupted, or backoff if a restart is due |
-//! | free | yes | none | executed | unsupervised while its process lives, else lost |
+//! | free | yes | none | executed | unsupervised while its process lives, else stopped if that was wanted, else lost |
 //! | free | yes | none | pending | lost: it was never executed |
 //! | any, of another machine | no | none, or a restart is due | – | elsewhere |
 //! | no directory | | | | started by the original `swarm`: its process or window decides |
@@ -194,7 +194,8 @@ fn interrupted(evidence: Evidence<'_>) -> FineState {
 fn ended(evidence: Evidence<'_>) -> FineState {
     match evidence.wanted.state {
         WantedState::Failed => return FineState::Failed,
-        WantedState::Stopped => return evidence.exit.map_or(FineState::Lost, |_| FineState::Stopped),
+        // Without an exit record, the shim was killed before it could write one; the stop was recorded before.
+        WantedState::Stopped => return FineState::Stopped,
         WantedState::Running => {}
     }
     if restart_due(evidence) {

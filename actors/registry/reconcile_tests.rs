@@ -211,7 +211,7 @@ fn what_is_wanted_decides_about_restarts() {
         (WantedState::Failed, false, this, None, S::Failed),
         (WantedState::Failed, false, earlier, None, S::Failed),
         (WantedState::Stopped, false, this, BAD, S::Stopped),
-        (WantedState::Stopped, false, this, None, S::Lost),
+        (WantedState::Stopped, false, this, None, S::Stopped),
         (WantedState::Stopped, false, earlier, None, S::Interrupted),
         (WantedState::Stopped, true, this, STOPPED, S::Stopped),
         (WantedState::Running, true, this, STOPPED, S::Backoff),

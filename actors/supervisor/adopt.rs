@@ -6,6 +6,7 @@ use std::sync::Arc;
 use super::error::SupervisorError;
 use super::machine::{Adoption, adoptions};
 use crate::registry::{Mutation, RegistryHandle, reconcile};
+use crate::worker::is_closing;
 use swarm_model::Row;
 use swarm_ports::{DirFacts, Ports, Scan, SpecFacts, Unreadable};
 
@@ -37,6 +38,8 @@ pub async fn sweep(
     for adoption in adoptions(&rows, &dirs, &ports.clock.host()) {
         match adoption {
             Adoption::Worker(name) => tasks.push(Task::Adopt(name)),
+            Adoption::AdoptBack(row) if dirs.iter().any(|facts| facts.name == row.name && is_closing(ports, facts)) => {
+            }
             Adoption::AdoptBack(row) => {
                 tracing::warn!(worker = %row.name, "a running worker has no row; inserting it again");
                 if let Err(error) = registry.mutate(Mutation::Insert(row)).await {
@@ -80,7 +83,7 @@ pub async fn settle_dropped(ports: &Ports, registry: &RegistryHandle) -> Result<
         }
     }
     let has_row = |facts: &DirFacts| rows.iter().any(|row| row.name == facts.name);
-    let is_dropped = |facts: &&DirFacts| reconcile::runs(facts) && !has_row(facts);
+    let is_dropped = |facts: &&DirFacts| reconcile::runs(facts) && !has_row(facts) && !is_closing(ports, facts);
     let outdated = reconcile::outdated(&rows, &dirs).into_iter().map(|(_, facts)| facts);
     let lost = dirs.iter().filter(is_dropped).chain(outdated);
     Ok(lost.map(|facts| (facts.name.clone(), facts.generation)).collect())

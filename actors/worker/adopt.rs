@@ -11,7 +11,7 @@ use super::message::WorkerMessage;
 use super::record::WorkerRecord;
 use crate::registry::{Mutation, RegistryError, reconcile};
 use swarm_model::{Event, EventKind, FineState, Refusal, RefusalKind, Row, Wanted, WantedState, WireStatus};
-use swarm_ports::{DirFacts, SpecFacts};
+use swarm_ports::{DirFacts, Ports, SpecFacts};
 
 /// Pause before another try to read the records of a worker that must be adopted, or to record a stop.
 const ADOPT_PAUSE: Duration = Duration::from_secs(5);
@@ -22,6 +22,14 @@ pub(super) struct OwedStop {
     pub generation: u64,
     /// Whether it is not even recorded beside the worker, so that a recovery after a reboot would start the worker.
     pub keeps: bool,
+}
+
+/// Reports whether the window of a worker was closed, so that it is about to end. If it has no row, another program
+/// killed and cleaned it: that program closes the window and does not wait.
+pub fn is_closing(ports: &Ports, facts: &DirFacts) -> bool {
+    let in_window = facts.spec.spec().is_some_and(|spec| spec.contract.tmux.is_some());
+    let shim = facts.lease.content.as_ref().map(|lease| &lease.shim).filter(|_| in_window && facts.lease.held);
+    shim.is_some_and(|shim| ports.processes.has_hung_up(shim))
 }
 
 impl State {
@@ -82,6 +90,7 @@ impl State {
         let present = WorkerRecord::read(self.ports(), &self.arguments.registry, self.name()).await?;
         let has_records = matches!(present, WorkerRecord::Ours { .. });
         let mutation = match present.row() {
+            None if is_closing(self.ports(), &facts) => return Ok(false),
             None if reconcile::runs(&facts) => Mutation::Insert(Box::new(row)),
             // Records without a row may be what is left of a worker that was cleaned.
             Some(present) if reconcile::is_older(present, generation) && (!has_records || reconcile::runs(&facts)) => {

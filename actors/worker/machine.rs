@@ -285,7 +285,9 @@ impl Machine {
             (FineState::Failed, _) => self.phase = Phase::Failed,
             _ => {
                 self.phase = Phase::Ended;
-                effects.extend((state == FineState::Lost).then_some(Effect::EndLeftovers));
+                // Without its shim, nobody may have ended the processes that it left.
+                let is_unknown = end.ended.is_none() && matches!(state, FineState::Lost | FineState::Stopped);
+                effects.extend(is_unknown.then_some(Effect::EndLeftovers));
                 effects.extend(end.is_finished().then_some(Effect::ReportFinished));
             }
         }

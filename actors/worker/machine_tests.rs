@@ -148,6 +148,7 @@ fn each_state_resumes_where_the_earlier_supervisor_stopped() {
         (S::Stopped, Wanted::default(), failed, Phase::Ended, told(failed)),
         (S::Interrupted, Wanted::default(), unknown(), Phase::Ended, told(unknown())),
         (S::Lost, Wanted::default(), unknown(), Phase::Ended, and(told(unknown()), &[Effect::EndLeftovers])),
+        (S::Stopped, Wanted::default(), unknown(), Phase::Ended, and(told(unknown()), &[Effect::EndLeftovers])),
     ] {
         let mut machine = Machine::default();
         let adoption = adoption(state, wanted, end);

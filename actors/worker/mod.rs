@@ -42,6 +42,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use ractor::{Actor as _, ActorCell, ActorRef, SpawnErr};
 
 pub use actor::{WorkerArguments, caller_of};
+pub use adopt::is_closing;
 pub use error::{elsewhere, of_store};
 pub use launch::Started;
 use message::WorkerMessage;

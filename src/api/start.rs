@@ -30,6 +30,11 @@ use swarm_sys::{attributes, machine, processes, procfs};
 
 /// Maximum time for a supervisor to start and to adopt all workers.
 const START_MAX: Duration = Duration::from_secs(20);
+/// Maximum time for which another command may hold the start lock: it ends a supervisor, and then starts one, again if
+/// that was killed at once.
+const TURN_MAX: Duration = Duration::from_secs(END_MAX.as_secs() + 2 * START_MAX.as_secs());
+/// Pause before a supervisor is started again.
+const AGAIN_PAUSE: Duration = Duration::from_millis(20);
 /// Minimum file size limit of a supervisor in bytes, for the registry and the records.
 const SUPERVISOR_FILE_BYTES_MIN: u64 = 64 << 20;
 /// Maximum time for the old supervisor to end.
@@ -58,7 +63,7 @@ pub fn start(paths: &Paths) -> Result<UnixStream, Refusal> {
             Enclosing::Sandbox { name } => return Err(refused_in(name, "its process namespace is not the shim's")),
         };
         // Retry if a supervisor that another guard has just started holds the lock, or if the new one was killed before
-        // it printed anything. Both cases have taken some time already.
+        // it printed anything.
         let again = said.is_empty() || said.contains(supervisor::ANOTHER);
         if said != "ready" && (!again || Instant::now() > deadline) {
             // An unreadable registry is reported with the same message as by commands that only read.
@@ -73,6 +78,10 @@ pub fn start(paths: &Paths) -> Result<UnixStream, Refusal> {
             return Err(
                 Refusal::new(RefusalKind::Internal, format!("the supervisor cannot start: {cause}")).remedy(remedy)
             );
+        }
+        if said != "ready" {
+            // A shim that cannot start a guard answers at once.
+            std::thread::sleep(AGAIN_PAUSE);
         }
     }
 }
@@ -211,11 +220,11 @@ fn take_turn(paths: &Paths) -> io::Result<File> {
     }
     let (sender, receiver) = std::sync::mpsc::channel();
     std::thread::Builder::new().spawn(move || sender.send(lock::lock(&lock).map(|()| lock)))?;
-    match receiver.recv_timeout(START_MAX) {
+    match receiver.recv_timeout(TURN_MAX) {
         Ok(locked) => locked,
         Err(_) => Err(io::Error::other(format!(
             "another command has been starting the supervisor for {}s",
-            START_MAX.as_secs()
+            TURN_MAX.as_secs()
         ))),
     }
 }

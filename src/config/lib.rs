@@ -12,6 +12,7 @@ pub mod keys;
 pub mod sections;
 mod shown;
 pub mod trust;
+pub mod words;
 pub mod worktree;
 
 use std::path::Path;
@@ -151,7 +152,7 @@ fn layer(path: &Path, owner: Owner) -> Result<Option<Layer>, Vec<String>> {
     let wrong = |error: &toml::de::Error| {
         let line = error.span().map_or(1, |span| at(span.start));
         let key = error.span().and_then(|span| check::key_at(&text, span.start)).map(|key| format!("{key}: "));
-        format!("{shown}, line {line}: {}{}", key.unwrap_or_default(), without_value(error.message()))
+        format!("{shown}, line {line}: {}{}", key.unwrap_or_default(), words::plain(&without_value(error.message())))
     };
     let problems = check::problems(&text, owner).map_err(|error| vec![wrong(&error)])?;
     if !problems.is_empty() {

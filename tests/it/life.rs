@@ -193,6 +193,7 @@ fn the_environment_is_the_callers_without_misleading_variables() {
             "{text}"
         );
         let set = |key: &str| text.lines().any(|at| at.starts_with(&format!("{key}=")));
+        assert!(set("TMUX_TMPDIR"), "{text}");
         assert!(!set("GIT_DIR") && !set("GIT_INDEX_FILE") && !set("GIT_WORK_TREE"), "{text}");
         if flags.is_empty() {
             assert!(!set("TMUX") && !set("TMUX_PANE") && has("TERM=outer"), "{text}");

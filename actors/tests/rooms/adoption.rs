@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use swarm_actors::supervisor::Request;
 use swarm_actors::testing::Fault;
-use swarm_model::{Ended, EventKind, FineState, KillRequest, RefusalKind, RestartPolicy, Scope};
+use swarm_model::{Ended, EventKind, FineState, KillRequest, RefusalKind, RestartPolicy, Scope, TmuxPlace};
 
 use crate::fixture::{Rig, caller, request, restarting, with_tree};
 
@@ -262,6 +262,36 @@ async fn a_running_worker_whose_row_another_program_dropped_gets_it_back() {
     rig.world.settle().await;
     assert_eq!(rig.world.state("a"), Some(FineState::Running));
     rig.check();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_worker_whose_window_and_row_another_program_removed_does_not_come_back() {
+    for crashes in [false, true] {
+        let mut rig = Rig::start().await;
+        rig.spawn(request("a")).await.expect("starts");
+        let loaded = rig.world.state_text();
+        let mut asked = request("b");
+        asked.contract.tmux = Some(TmuxPlace { session: "s".to_owned(), ..TmuxPlace::default() });
+        rig.spawn(asked).await.expect("starts");
+        // The original closes the window, and cleans at once; the shim still ends what runs in it.
+        rig.world.processes.close_window(&("b".to_owned(), 1));
+        rig.world.write_state(&loaded);
+        if crashes {
+            rig.crash().await;
+            rig.up().await;
+        }
+        rig.kill("a").await.expect("it is known");
+        rig.world.settle().await;
+        assert_eq!(rig.world.row("b"), None, "crashes: {crashes}");
+        rig.world.end("b", Ended::Signal(1));
+        rig.world.settle().await;
+        // Its records go with the next change by another program, or the next start.
+        rig.world.write_state(&rig.world.state_text());
+        rig.kill("a").await.expect("it is known");
+        rig.world.settle().await;
+        assert_eq!(rig.world.row("b"), None, "crashes: {crashes}");
+        rig.check();
+    }
 }
 
 #[tokio::test(start_paused = true)]

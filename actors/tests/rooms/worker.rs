@@ -200,6 +200,7 @@ async fn a_worker_without_its_shim_can_be_killed() {
     rig.kill("a").await.expect("ends");
     assert_eq!(rig.world.kernel.living(), 0);
     assert_eq!(rig.world.script.position("stop_by_shim a.1"), None, "there is no shim to ask");
+    assert_eq!(rig.world.state("a"), Some(FineState::Stopped), "as the kill said");
 }
 
 #[tokio::test(start_paused = true)]

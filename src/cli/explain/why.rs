@@ -16,6 +16,9 @@ pub fn because(view: &WorkerView, evidence: &Evidence, clock: &Clock) -> String 
                 .to_owned()
         }
         FineState::Stopping => "it has ended or was asked to end; its last processes are being ended".to_owned(),
+        FineState::Stopped if view.exit.is_none() => {
+            "stopped on request; its shim was killed before it could record the exit".to_owned()
+        }
         FineState::Exited | FineState::Stopped | FineState::OutOfMemory => ended(view),
         FineState::Backoff => {
             let due = view.next_start_ms.and_then(|at| left(at, clock)).unwrap_or_else(|| "soon".to_owned());

@@ -12,6 +12,7 @@
 //! version started, a supervisor with another book, and a project after `swarm trust --revoke`.
 
 mod book;
+mod nested;
 mod place;
 mod unasked;
 
@@ -147,22 +148,35 @@ pub fn agent_places(section: &str) -> impl Iterator<Item = &'static str> {
 /// Fails if a file exists and cannot be read.
 pub fn agent_files(root: &Path, sections: &[&str]) -> Result<Vec<Entry>, String> {
     let mut found = Vec::new();
-    for (section, name) in AGENT_FILES.iter().filter(|(section, _)| sections.contains(section)) {
-        let path = root.join(name);
-        let text = super::file::read(&path).map_err(|error| format!("{}: {error}", path.display()))?;
-        found.extend(text.map(|text| Entry { key: (*name).to_owned(), ..Entry::of_text(section, name, "", &text) }));
-    }
-    for (section, folder) in AGENT_FOLDERS.iter().filter(|(section, _)| sections.contains(section)) {
-        let mut names = Vec::new();
-        texts(root, folder.to_string(), DEPTH_MAX, &mut names)?;
-        names.sort();
-        for name in names {
-            let path = root.join(&name);
-            let text = super::file::read(&path).map_err(|error| format!("{}: {error}", path.display()))?;
-            found.extend(text.map(|text| Entry { key: name.clone(), ..Entry::of_text(section, &name, "", &text) }));
+    loaded(root, "", sections, &mut found)?;
+    if sections.contains(&CLAUDE) {
+        for dir in nested::dirs(root)? {
+            loaded(root, &format!("{dir}/"), &[CLAUDE], &mut found)?;
         }
     }
     Ok(found)
+}
+
+/// Adds the entries of the files that agents load from one directory: `root`, or `below` it, with a slash at its end.
+fn loaded(root: &Path, below: &str, sections: &[&str], found: &mut Vec<Entry>) -> Result<(), String> {
+    let mut add = |section: &str, name: String| {
+        let path = root.join(&name);
+        let text = super::file::read(&path).map_err(|error| format!("{}: {error}", path.display()))?;
+        found.extend(text.map(|text| Entry { key: name.clone(), ..Entry::of_text(section, &name, "", &text) }));
+        Ok::<_, String>(())
+    };
+    // Servers are started by the file at the root only.
+    let is_read = |name: &str| below.is_empty() || name.starts_with(nested::FOLDER);
+    for (section, name) in AGENT_FILES.iter().filter(|(section, name)| sections.contains(section) && is_read(name)) {
+        add(section, format!("{below}{name}"))?;
+    }
+    for (section, folder) in AGENT_FOLDERS.iter().filter(|(section, _)| sections.contains(section)) {
+        let mut names = Vec::new();
+        texts(root, format!("{below}{folder}"), DEPTH_MAX, &mut names)?;
+        names.sort();
+        names.into_iter().try_for_each(|name| add(section, name))?;
+    }
+    Ok(())
 }
 
 /// Adds the paths of the texts in a directory and below it, relative to `root`.

@@ -295,6 +295,40 @@ fn agents_skills_and_commands_are_loaded_only_if_somebody_agreed() {
 }
 
 #[test]
+fn folders_of_claude_in_subdirectories_are_loaded_only_if_somebody_agreed() {
+    let site = Site::new("");
+    let loads = || loads_as_agreed_in(&site.book(), &site.root(), &site.root(), CLAUDE);
+    let write = |name: &str, text: &str| {
+        let path = site.root().join(name);
+        fs::create_dir_all(path.parent().expect("a directory")).expect("made");
+        fs::write(path, text).expect("written");
+    };
+    for name in ["node_modules/x/.claude/skills/s.md", "wt/.claude/skills/s.md", "a/.mcp.json", "a/.claude/x.md"] {
+        write(name, "x");
+    }
+    write("wt/.git", "gitdir: /r/.git/worktrees/wt\n");
+    assert_eq!(loads(), Ok(true), "nothing of that is loaded");
+    let names = [
+        "a/.claude/commands/c.md",
+        "a/.claude/settings.json",
+        "a/b/.claude/skills/s/SKILL.md",
+        "sub/.claude/settings.local.json",
+    ];
+    write("sub/.git", "gitdir: ../.git/modules/sub\n");
+    for name in names {
+        write(name, "text");
+        assert_eq!(loads(), Ok(false), "{name}");
+        let files = agent_files(&site.root(), &[CLAUDE]).expect("read");
+        assert!(files.iter().any(|one| one.key == name && one.source == name), "{files:?}");
+        agree(&site.book(), &site.project(), &[CLAUDE], &files, 1).expect("written");
+        assert_eq!(loads(), Ok(true), "{name}");
+    }
+    write(names[2], "other");
+    assert_eq!(loads(), Ok(false), "it changed");
+    assert!(agent_files(&site.root(), &[CODEX]).expect("read").is_empty());
+}
+
+#[test]
 fn a_project_without_a_checkout_of_its_own_is_named_by_the_root_that_was_read() {
     let site = Site::new("");
     let (tree, git) = (site.dir.path().join("tree"), site.dir.path().join("git"));

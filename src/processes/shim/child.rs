@@ -30,6 +30,10 @@ const PORT: &str = "SWARM_PORT";
 /// Variables that are taken from the pane, not from the caller.
 const OF_THE_PANE: [&str; 3] = ["TERM", "TMUX", "TMUX_PANE"];
 
+/// Variable with the directory of tmux's sockets. It names no window, and without it a worker finds other servers than
+/// its caller.
+const TMUX_DIRECTORY: &str = "TMUX_TMPDIR";
+
 /// First character of a line of the child's report that is only a warning.
 const WARNING: char = '\u{1}';
 /// Names of the resource limits, by number.
@@ -387,7 +391,7 @@ fn environment(spec: &Spec, cwd: &Path) -> Vec<(String, String)> {
         GIT_POINTERS.contains(&key)
             || key == SESSION
             || key == PORT
-            || key.starts_with("TMUX")
+            || (key.starts_with("TMUX") && key != TMUX_DIRECTORY)
             || (in_tmux && OF_THE_PANE.contains(&key))
     };
     let mut all: Vec<(String, String)> =

@@ -93,7 +93,8 @@ pub fn load(home: &Home) -> Result<Option<ArialState>, StateFault> {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
         Err(error) => return Err(unusable(error.to_string())),
     };
-    let mut value: Value = serde_json::from_slice(&text).map_err(|error| named(format!("corrupt: {error}")))?;
+    let mut value: Value =
+        serde_json::from_slice(&text).map_err(|error| named(format!("corrupt: {}", plain(&error))))?;
     let version = value.get("version").map_or(Some(1), Value::as_u64);
     match version {
         Some(VERSION) => {}
@@ -102,7 +103,16 @@ pub fn load(home: &Home) -> Result<Option<ArialState>, StateFault> {
         None => return Err(named("version is not a number".to_owned())),
     }
     accept_both_spellings(&mut value);
-    serde_json::from_value(value).map(Some).map_err(|error| named(error.to_string()))
+    serde_json::from_value(value).map(Some).map_err(|error| named(plain(&error)))
+}
+
+/// Returns `line 3: expected a string, found integer 7` for an error of the parser.
+fn plain(error: &serde_json::Error) -> String {
+    let place = format!(" at line {} column {}", error.line(), error.column());
+    let text = error.to_string();
+    let text = text.strip_suffix(&place).unwrap_or(&text);
+    let text = if error.is_eof() { "the file ends too early".to_owned() } else { swarm_config::words::plain(text) };
+    if error.line() == 0 { text } else { format!("line {}: {text}", error.line()) }
 }
 
 /// Moves a damaged file aside, never over an earlier one, and returns its new path. Requires the lock of the home.
@@ -329,6 +339,22 @@ mod tests {
             let value = respelled(json!({"specsDir": 7, "status": ["done"], "workstreams": rows}));
             assert_eq!((&value["workstreams"], &value["status"]), (&rows, &json!(["done"])));
             assert!(serde_json::from_value::<ArialState>(value).is_err());
+        }
+    }
+
+    #[test]
+    fn errors_say_what_was_expected_in_plain_words() {
+        for (text, words) in [
+            ("{\n  \"version\": 2,\n", "state.json: corrupt: line 3: the file ends too early"),
+            ("{\"version\": 2, x}", "state.json: corrupt: line 1: key must be a string"),
+            ("[]", "state.json: expected an object, found a list"),
+            ("{\"version\": 2, \"workstreams\": 7}", "state.json: expected a list, found integer 7"),
+        ] {
+            let dir = tempfile::tempdir().expect("a directory");
+            let home = Home::new(dir.path());
+            fs::write(home.state(), text).expect("written");
+            let fault = load(&home).expect_err("is refused").to_string();
+            assert!(fault.ends_with(words), "{fault}");
         }
     }
 
