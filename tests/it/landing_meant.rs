@@ -249,6 +249,38 @@ fn a_verification_finds_what_a_worker_finds() {
 }
 
 #[test]
+fn work_that_has_landed_as_another_commit_does_not_land_again() {
+    for strategy in ["squash", "rebase"] {
+        let site = Site::new();
+        let land = |expected: &str| {
+            site.swarm(&["merge", "add", "w", "--strategy", strategy]).ok();
+            site.merge_wait();
+            assert_eq!(site.state("w"), expected, "{strategy}: {}", site.item("w"));
+        };
+        let tree = site.rig.path("repo-worktrees/w");
+        let commit = |name: &str, text: &str| {
+            fs::write(tree.join(name), text).expect("written");
+            site.rig.git(&tree, &["add", name]);
+            site.rig.git(&tree, &["commit", "-q", "-m", name]);
+        };
+        site.worker("w", &[], "echo one > one; echo common > common; git add .; git commit -qm one");
+        land("landed");
+        site.rig.git(&site.repo, &["rm", "-q", "one"]);
+        fs::write(site.repo.join("common"), "of the base\n").expect("written");
+        site.rig.git(&site.repo, &["commit", "-q", "-a", "-m", "remove one"]);
+        land("noop");
+        commit("two", "two\n");
+        land("landed");
+        commit("three", "three\n");
+        land("landed");
+        let names = site.rig.git(&site.repo, &["ls-files"]);
+        let has = |name: &str| names.lines().any(|line| line == name);
+        assert!(!has("one") && has("two") && has("three"), "{strategy}: {names}");
+        assert_eq!(fs::read_to_string(site.repo.join("common")).expect("read"), "of the base\n");
+    }
+}
+
+#[test]
 fn a_queue_can_be_paused_before_anything_is_added() {
     let site = Site::new();
     site.swarm(&["merge", "pause", "--base", "main"]).is(0, "paused the queue of main\n", "");

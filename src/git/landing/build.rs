@@ -8,7 +8,7 @@ use swarm_model::merge::Build;
 use swarm_model::merge::queue::{Item, Strategy};
 
 use super::check::Check;
-use super::{land, trees};
+use super::{journal, land, trees};
 use crate::landing::workspace::Workspace;
 use crate::repository::durable::sync_file_systems;
 use crate::repository::fault::Fault;
@@ -138,8 +138,13 @@ impl Builder<'_> {
         if !self.is_there(tip) {
             return Err(Fault::new(format!("commit {tip} not found in the repository")));
         }
-        let bases = self.merge_bases(self.onto, tip)?;
+        let mut bases = self.merge_bases(self.onto, tip)?;
         self.check_fork()?;
+        if let (Strategy::Squash | Strategy::Rebase, [base, ..]) = (strategy, bases.as_slice())
+            && let Some(landed) = self.landed_tip(base)?
+        {
+            bases = vec![landed];
+        }
         let base = match bases.as_slice() {
             [] => return Err(Fault::new("the branch has no common history with its base")),
             [base, ..] => base,
@@ -167,6 +172,26 @@ impl Builder<'_> {
             }
         };
         self.commit(&Draft { tree: &tree, parents: &parents, message: &message, author: None }).map(Build::Made)
+    }
+
+    /// Returns the newest tip of this work that has landed as another commit, which only the queue's journal knows: the
+    /// history of the base does not contain it. `None` if `base`, which git takes for the merge base, is newer.
+    fn landed_tip(&self, base: &str) -> Result<Option<String>, Fault> {
+        let file = self.workspace.own.join(journal::FILE);
+        let journal = journal::read_named(&file).map_err(|error| Fault::new(error.to_string()))?;
+        let items = journal.map(|journal| journal.queue.items).unwrap_or_default();
+        for item in items.iter().rev().filter(|item| item.name == self.item.name && item.id != self.item.id) {
+            let Some(commit) = item.state.commit() else { continue };
+            let is_within = |one: &str, other: &str| land::is_ancestor(self.workspace, one, other);
+            if self.is_there(&item.tip)
+                && self.is_there(commit)
+                && is_within(&item.tip, &self.item.tip)?
+                && is_within(commit, self.onto)?
+            {
+                return Ok((!is_within(commit, base)?).then(|| item.tip.clone()));
+            }
+        }
+        Ok(None)
     }
 
     /// Fails if the work started from a commit that was on the base and no longer is: the merge would bring back what

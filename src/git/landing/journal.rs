@@ -30,7 +30,7 @@ const VERSION: u32 = 1;
 pub(super) struct Journal {
     version: u32,
     target: Target,
-    queue: Queue,
+    pub(super) queue: Queue,
 }
 
 /// Returns the queue's directory.
@@ -116,7 +116,7 @@ pub(super) fn read(path: &Path) -> Result<Option<Journal>, Unreadable> {
     }
 }
 
-fn read_named(path: &Path) -> io::Result<Option<Journal>> {
+pub(super) fn read_named(path: &Path) -> io::Result<Option<Journal>> {
     read(path).map_err(|unreadable| match unreadable {
         Unreadable::Damaged(cause) => io::Error::other(format!("{}: {cause}", path.display())),
         Unreadable::Other(error) if error.raw_os_error().is_some() => error,
