@@ -124,7 +124,7 @@ mod closed {
     pub async fn finish(_: &mut Stage) {}
 }
 
-/// A worker that failed starts again, and one that succeeded does not.
+/// A worker that failed starts again; one that succeeded, and one that was stopped, do not.
 mod restart {
     use super::*;
 
@@ -134,6 +134,8 @@ mod restart {
         stage.seconds(30).await;
         stage.end("a", 0);
         stage.seconds(30).await;
+        stage.spawn(restarting("b", RestartPolicy::Always)).await;
+        stage.kill("b").await;
     }
 
     pub async fn finish(stage: &mut Stage) {
