@@ -14,6 +14,11 @@ pub struct FakeEvents {
 }
 
 impl FakeEvents {
+    /// Returns all events, in order.
+    pub fn all(&self) -> Vec<Event> {
+        self.all.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
     /// Returns the events of `worker`, in order.
     pub fn of(&self, worker: &str) -> Vec<EventKind> {
         let all = self.all.lock().unwrap_or_else(PoisonError::into_inner);

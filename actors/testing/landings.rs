@@ -112,7 +112,8 @@ impl Landings for FakeLandings {
         Box::pin(async move {
             let done = self.script.before("complete", &completion.name).await;
             done.map_err(|cause| Refusal::new(RefusalKind::Tool, cause))?;
-            let rules = Rules { verify: completion.settings.verify, ..Rules::default() };
+            let (verify, resolver) = (completion.settings.verify, completion.settings.resolver);
+            let rules = Rules { verify, resolver, ..Rules::default() };
             let (tip, rules) = (format!("tip of {}", completion.name), Some(rules));
             let waits = self.with(|inner| inner.elsewhere.then(|| "another branch is checked out".to_owned()));
             let is_mendable = waits.is_some();

@@ -1,6 +1,7 @@
 //! `swarm events`: recorded events, as sentences or as JSON.
 
 use std::collections::VecDeque;
+use std::path::Path;
 
 use serde_json::Value;
 use swarm_model::{Ended, Event, EventKind, Hits, Reason, Refusal, RefusalKind};
@@ -12,6 +13,7 @@ use super::render::{Clock, ended_word, escape, words};
 use super::screen::Screen;
 use super::tail::{From, Pending, Tail};
 use swarm_agents::short;
+use swarm_store::lines::{self, Damage};
 use swarm_sys::paths::Paths;
 
 /// Number of past events that `--follow` shows first.
@@ -32,6 +34,7 @@ pub fn run(args: &EventsArgs, paths: &Paths, screen: &mut Screen) -> Result<u8, 
     tail.start(From::Start, &mut sink)?;
     while tail.drain(&mut sink)?.more {}
     history.past_is_complete(screen)?;
+    history.warn(&file, screen);
     if let Some(name) = args.name.as_deref().filter(|_| !history.is_known && follow.is_none()) {
         // A worker that was cleaned still has events, and one whose events were rotated away still has a row.
         let registry = super::read_one(paths, name, screen)?;
@@ -40,31 +43,72 @@ pub fn run(args: &EventsArgs, paths: &Paths, screen: &mut Screen) -> Result<u8, 
         }
     }
     if let Some(mut follow) = follow {
-        follow.run(&mut tail, None, None, &mut |bytes: &[u8]| history.give(bytes, screen))?;
+        follow.run(&mut tail, None, None, &mut |bytes: &[u8]| {
+            history.give(bytes, screen)?;
+            history.warn(&file, screen);
+            Ok(())
+        })?;
     }
     Ok(0)
 }
 
+/// Describes damaged lines of a file: the first one, and the number of all.
+pub fn damage_of(file: &Path, first: &Damage, count: usize) -> String {
+    let more = if count > 1 { format!(" ({count} damaged lines)") } else { String::new() };
+    format!("{}: damaged line in the middle: {}{more}; its event is missing here", file.display(), first.cause)
+}
+
 /// Calls `take` with each event of the worker, oldest first. Skips incomplete lines left by a crash and kinds that only
-/// a newer program knows.
-pub fn of_worker(paths: &Paths, name: &str, take: &mut dyn FnMut(Event)) -> Result<(), Failure> {
+/// a newer program knows. Returns a warning if a damaged line may be about the worker.
+pub fn of_worker(paths: &Paths, name: &str, take: &mut dyn FnMut(Event)) -> Result<Option<String>, Failure> {
     let (mut pending, mut tail) = (Pending::default(), Tail::new(paths.events()));
     let quoted = Value::from(name).to_string();
+    let mut damaged = Damaged::default();
     let mut sink = |bytes: &[u8]| {
         for line in pending.whole(bytes) {
-            // Most lines concern other workers, and parsing is expensive.
-            if memchr::memmem::find(&line, quoted.as_bytes()).is_some()
-                && let Ok(event) = serde_json::from_slice::<Event>(&line)
-                && event.worker.as_deref() == Some(name)
-            {
-                take(event);
+            // Most lines concern other workers, and parsing is expensive. A line that is an object at both ends is
+            // parsed only if it names the worker.
+            let is_named = memchr::memmem::find(&line, quoted.as_bytes()).is_some();
+            if !is_named && line.starts_with(b"{\"") && line.ends_with(b"}\n") {
+                continue;
+            }
+            match serde_json::from_slice::<Event>(&line) {
+                Ok(event) if event.worker.as_deref() == Some(name) => take(event),
+                Ok(_) => {}
+                Err(_) => damaged.check(&line),
             }
         }
         Ok(())
     };
     tail.start(From::Start, &mut sink)?;
     while tail.drain(&mut sink)?.more {}
-    Ok(())
+    Ok(damaged.warning(&paths.events()))
+}
+
+/// Damaged lines that a reader met. They are reported once.
+#[derive(Default)]
+struct Damaged {
+    first: Option<Damage>,
+    count: usize,
+    is_told: bool,
+}
+
+impl Damaged {
+    /// Checks a complete line that is no event of this version.
+    fn check(&mut self, line: &[u8]) {
+        // The number of a line means nothing here, because the file may be rotated.
+        if let Some(damage) = lines::damage(line, 0) {
+            self.count += 1;
+            self.first.get_or_insert(damage);
+        }
+    }
+
+    /// Returns the warning about these lines, at the first call after one was met.
+    fn warning(&mut self, file: &Path) -> Option<String> {
+        let first = self.first.as_ref().filter(|_| !self.is_told)?;
+        self.is_told = true;
+        Some(damage_of(file, first, self.count))
+    }
 }
 
 /// Filters and formats lines between the file and the screen.
@@ -77,19 +121,40 @@ struct History<'a> {
     held: Option<(VecDeque<String>, usize)>,
     /// Whether there is any event of the worker, also at other times.
     is_known: bool,
+    damaged: Damaged,
 }
 
 impl<'a> History<'a> {
     fn new(args: &'a EventsArgs, limit: Option<u64>) -> Self {
         let held = limit.map(|limit| (VecDeque::new(), usize::try_from(limit).unwrap_or(usize::MAX)));
-        Self { args, clock: Clock::system(), pending: Pending::default(), held, is_known: false }
+        Self {
+            args,
+            clock: Clock::system(),
+            pending: Pending::default(),
+            held,
+            is_known: false,
+            damaged: Damaged::default(),
+        }
     }
 
     fn give(&mut self, bytes: &[u8], screen: &mut Screen) -> Result<(), Failure> {
         if bytes.is_empty() {
             return screen.flush();
         }
-        self.pending.whole(bytes).iter().try_for_each(|line| self.line(&String::from_utf8_lossy(line), screen))
+        self.pending.whole(bytes).iter().try_for_each(|line| {
+            let text = String::from_utf8_lossy(line);
+            if serde_json::from_str::<Value>(text.trim_end()).is_err() {
+                self.damaged.check(line);
+            }
+            self.line(&text, screen)
+        })
+    }
+
+    /// Warns once about damaged lines.
+    fn warn(&mut self, file: &Path, screen: &mut Screen) {
+        if let Some(warning) = self.damaged.warning(file) {
+            screen.warning(&warning);
+        }
     }
 
     fn line(&mut self, line: &str, screen: &mut Screen) -> Result<(), Failure> {
@@ -281,5 +346,35 @@ torn {"at_ms":17
         let between = ["--since", "2026-01-02T00:00:02Z", "--until", "2026-01-02T00:00:03Z"];
         assert_eq!(told(&between), "2026-01-02 00:00:02  y  started (pid 11)\n");
         assert_eq!(told(&["--since", "1s"]), "");
+    }
+
+    #[test]
+    fn damaged_lines_are_reported_once_and_torn_ones_are_not() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let paths = Paths::new(dir.path());
+        let warning = |text: &str| {
+            std::fs::write(paths.events(), text).expect("written");
+            let mut count = 0;
+            (of_worker(&paths, "x", &mut |_| count += 1).expect("read"), count)
+        };
+        let exit = LINES.lines().nth(1).expect("second");
+        assert_eq!(warning(&format!("{exit}\n{{\"at_ms\":1,\"wor\n{exit}\n{{\"at")), (None, 2));
+        let (said, count) = warning(&format!("{exit}\n{}\n\0\0\0\n{exit}\n", exit.replacen(':', "~", 1)));
+        let said = said.expect("a warning");
+        assert!(
+            said.contains("events.jsonl: damaged line in the middle: ") && said.contains("(2 damaged lines)"),
+            "{said}"
+        );
+        assert_eq!(count, 2);
+        // All events: the same two lines.
+        let crate::cli::args::Command::Events(args) = sample::command(&["events"]) else { panic!("not events") };
+        let mut history = History::new(&args, None);
+        let (_, err, _) = sample::said(|screen| {
+            history.give(&std::fs::read(paths.events()).expect("there"), screen)?;
+            history.warn(&paths.events(), screen);
+            history.warn(&paths.events(), screen);
+            Ok(0)
+        });
+        assert_eq!(err.matches("swarm: warning: ").count(), 1, "{err}");
     }
 }

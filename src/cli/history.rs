@@ -26,7 +26,9 @@ pub fn run(args: &HistoryArgs, paths: &Paths, screen: &mut Screen) -> Result<u8,
     let registry = super::read_one(paths, &args.name, screen)?;
     let view = registry.find(&args.name);
     let mut past = Past::default();
-    events::of_worker(paths, &args.name, &mut |event| past.take(event))?;
+    if let Some(warning) = events::of_worker(paths, &args.name, &mut |event| past.take(event))? {
+        screen.warning(&warning);
+    }
     if let Some(view) = view {
         past.complete(view);
     } else if past.starts.is_empty() && past.landings.is_empty() {

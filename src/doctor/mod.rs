@@ -37,7 +37,7 @@ pub struct Patient {
 type Check = (&'static str, fn(&Patient) -> Vec<Finding>);
 
 /// All checks in the order of their reports: later findings may be consequences of earlier ones.
-const CHECKS: [Check; 15] = [
+const CHECKS: [Check; 16] = [
     ("disk", machine::disk),
     ("clock", machine::clock),
     ("git", machine::git),
@@ -52,6 +52,7 @@ const CHECKS: [Check; 15] = [
     ("leftovers", store::leftovers),
     ("processes", processes::processes),
     ("runs", runs::runs),
+    ("events", runs::events),
     ("worktrees", trees::worktrees),
 ];
 

@@ -75,6 +75,23 @@ fn is_torn(file: &File) -> io::Result<bool> {
     }
 }
 
+/// Reports whether a line of a file contains a text. Lines are read as bytes: damage in one must not hide the others.
+fn contains(path: &Path, text: &[u8]) -> io::Result<bool> {
+    let mut file = match File::open(path) {
+        Ok(file) => BufReader::new(file),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(false),
+        Err(error) => return Err(error),
+    };
+    let mut line = Vec::new();
+    while file.read_until(b'\n', &mut line)? > 0 {
+        if line.windows(text.len().max(1)).any(|part| part == text) {
+            return Ok(true);
+        }
+        line.clear();
+    }
+    Ok(false)
+}
+
 /// Returns the time of the last recorded event in Unix milliseconds, or `None` if there is no event.
 pub fn last_at_ms(paths: &Paths) -> Option<u64> {
     #[derive(serde::Deserialize)]
@@ -123,8 +140,10 @@ impl Events for EventLog {
 
     fn seen(&self, request: &str) -> bool {
         [self.path.clone(), self.rotated()].iter().any(|path| {
-            let Ok(file) = File::open(path) else { return false };
-            BufReader::new(file).lines().map_while(Result::ok).any(|line| line.contains(request))
+            contains(path, request.as_bytes()).unwrap_or_else(|error| {
+                tracing::warn!(path = %path.display(), %error, "cannot read the recorded events");
+                false
+            })
         })
     }
 }
@@ -133,6 +152,17 @@ impl Events for EventLog {
 mod tests {
     use super::*;
     use swarm_model::EventKind;
+
+    #[test]
+    fn a_request_is_found_after_damaged_lines() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let path = dir.path().join("events.jsonl");
+        fs::write(&path, b"{\"at_ms\":1,\"\xff\"}\n\0\0\n").expect("written");
+        let log = EventLog::new(path);
+        let kind = EventKind::WorkerCleaned;
+        log.emit(Event { at_ms: 2, worker: None, generation: None, request: Some("asked".into()), kind });
+        assert!(log.seen("asked") && !log.seen("other"));
+    }
 
     #[test]
     fn an_event_after_a_torn_line_is_kept() {

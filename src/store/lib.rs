@@ -3,6 +3,7 @@
 pub mod events;
 pub mod flows;
 pub mod legacy_process;
+pub mod lines;
 pub mod log_parts;
 pub mod logs;
 pub mod loops;

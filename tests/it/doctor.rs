@@ -305,3 +305,23 @@ fn repositories_whose_settings_wait_for_consent_are_named() {
     fs::write(&book, "torn").expect("written");
     one(&found(&rig, &[]), &["trust: ", &book.display().to_string()]);
 }
+
+#[test]
+fn a_damaged_line_in_the_middle_of_the_events_is_reported() {
+    let rig = Rig::new();
+    rig.spawn("p", &[], &["true"]);
+    rig.wait("p");
+    let file = rig.root().join("events.jsonl");
+    let text = fs::read_to_string(&file).expect("there");
+    let torn = format!("{text}{{\"at_ms\":1,\"wor\n{text}{{\"at");
+    fs::write(&file, &torn).expect("written");
+    assert!(found(&rig, &[]).is_empty(), "a crash tears lines, which is no damage");
+    fs::write(&file, torn.replacen("\"worker\":\"p\"", "\"worker\"~\"p\"", 1)).expect("written");
+    one(&found(&rig, &[]), &["events: ", "events.jsonl, line ", "damaged lines: 1,"]);
+    for verb in [&["events"][..], &["history", "p"]] {
+        let said = rig.swarm(verb);
+        let is_warned =
+            said.err.matches("swarm: warning: ").count() == 1 && said.err.contains("damaged line in the middle");
+        assert!(said.code == Some(0) && is_warned, "{said:?}");
+    }
+}

@@ -10,6 +10,7 @@ use swarm_model::{
     Answer, Caller, CleanRequest, Contract, KillRequest, Refusal, RespawnRequest, RestartPolicy, Row, Scope,
     SpawnRequest, Spawned, WireStatus, WorkerLine, WorktreeRequest,
 };
+use swarm_ports::Ports;
 use tempfile::TempDir;
 use tokio::sync::mpsc::UnboundedReceiver;
 
@@ -29,6 +30,15 @@ impl Rig {
         Self { world: World::new(home.path()), swarm: None, _home: home }
     }
 
+    /// As [`Rig::down`], on a disk in memory if there is one: tests of very many machines wait for no disk.
+    pub fn in_memory() -> Self {
+        let shm = std::path::Path::new("/dev/shm");
+        match tempfile::tempdir_in(shm) {
+            Ok(home) => Self { world: World::new(home.path()), swarm: None, _home: home },
+            Err(_) => Self::down(),
+        }
+    }
+
     pub async fn start() -> Self {
         let mut rig = Self::down();
         rig.up().await;
@@ -40,6 +50,17 @@ impl Rig {
         let started = SupervisorHandle::start(self.world.root.clone(), self.world.ports()).await;
         self.swarm = Some(started.expect("the supervisor starts"));
         self.world.pass(ADOPTION).await;
+    }
+
+    /// Starts a supervisor with other ports than those of the world. `None` if that takes longer than `limit`.
+    pub async fn try_up(&mut self, ports: Ports, limit: Duration) -> Option<Result<(), String>> {
+        let start = SupervisorHandle::start(self.world.root.clone(), ports);
+        let started = tokio::time::timeout(limit, start).await.ok()?;
+        Some(started.map(|swarm| self.swarm = Some(swarm)).map_err(|error| error.to_string()))
+    }
+
+    pub fn is_up(&self) -> bool {
+        self.swarm.is_some()
     }
 
     /// Kills the supervisor, whatever it is doing.

@@ -12,6 +12,7 @@ mod loop_theirs;
 mod loops;
 mod merge;
 mod nudges;
+mod ports;
 mod random;
 mod recover;
 mod registry;

@@ -9,6 +9,7 @@ use swarm_model::{Refusal, RefusalKind};
 
 use super::args::{EventsArgs, FeedArgs, FlowOf};
 use crate::cli::error::Failure;
+use crate::cli::events::damage_of;
 use crate::cli::json;
 use crate::cli::render::escape;
 use crate::cli::screen::Screen;
@@ -17,9 +18,13 @@ use swarm_store::flows::feed;
 
 pub fn events(args: &EventsArgs, screen: &mut Screen) -> Result<u8, Failure> {
     let files = super::flow_of(&args.of)?;
-    let mut shown = 0;
+    let (mut shown, mut warned) = (0, false);
     watched(args.follow, files.dir(), screen, &mut |screen| {
-        let events = files.events()?;
+        let (events, damaged) = files.events()?;
+        if let Some(first) = damaged.first().filter(|_| !warned) {
+            screen.warning(&damage_of(&files.events_file(), first, damaged.len()));
+            warned = true;
+        }
         for event in events.iter().skip(shown) {
             if args.of.common.json {
                 json::print(screen, "swarm.flow.event/1", event)?;

@@ -21,8 +21,10 @@ use crate::cli::error::Failure;
 use crate::cli::screen::Screen;
 use crate::cli::tail::{From, Pending, Tail};
 use crate::cli::watch::{Changes, Interrupt, Until, wait_any};
-use swarm_store::runs::home::{Home, from_iso};
+use swarm_store::lines::{self, Damage};
+use swarm_store::runs::home::{Home, from_iso, iso};
 use swarm_store::runs::{is_under_way, journal};
+use swarm_sys::clock::wall_ms;
 use swarm_sys::paths::Paths;
 use swarm_sys::quoting::command_line;
 
@@ -177,6 +179,7 @@ pub fn follow(home: &Home, from: Position, view: View, paths: &Paths, screen: &m
         show: Show::new(&view),
         retry: view.retry.filter(|_| !view.json),
         has_failed: false,
+        has_damage: false,
         interrupts: 0,
     };
     follower.changes.add_dir(home.path())?;
@@ -258,6 +261,8 @@ struct Follower<'a> {
     retry: Option<String>,
     /// The last line of the run said that workstreams failed.
     has_failed: bool,
+    /// A damaged line was reported.
+    has_damage: bool,
     interrupts: u32,
 }
 
@@ -276,17 +281,25 @@ impl Follower<'_> {
     fn line(&mut self, text: &[u8], screen: &mut Screen) -> Result<(), Failure> {
         // A line that was torn by a crash is counted but not shown.
         let text = text.trim_ascii_end();
-        let Some(object) = text.strip_suffix(b"}") else { return Ok(()) };
-        let line = serde_json::from_slice::<Line>(text).ok();
+        let object = text.strip_suffix(b"}");
+        if object.is_none() && lines::damage(text, 0).is_none() {
+            return Ok(());
+        }
+        let line = serde_json::from_slice::<Line>(text).ok().or_else(|| self.damage_report(text));
         self.begun |= line.as_ref().is_some_and(|line| matches!(line.word, Word::RunStarted { .. }));
         if !self.begun {
             // Last lines of the run before.
             return Ok(());
         }
         match (&mut self.show, &line) {
-            (Show::Json, _) => {
-                screen.line(&format!("{},\"seq\":{}}}", String::from_utf8_lossy(object), self.lines))?;
+            (Show::Json, _) if lines::damage(text, 0).is_none() => {
+                let object = String::from_utf8_lossy(object.unwrap_or(text));
+                screen.line(&format!("{object},\"seq\":{}}}", self.lines))?;
             }
+            (Show::Json, Some(Line { word: Word::JournalDamaged { file, line, error }, .. })) => {
+                screen.warning(&super::plain::damaged(file, *line, error));
+            }
+            (Show::Json, _) => {}
             (Show::Live(live), Some(line)) => live.show(line),
             (Show::Plain(plain), Some(line)) => {
                 plain.show(line).map_or(Ok(()), |text| screen.line(&text))?;
@@ -303,6 +316,19 @@ impl Follower<'_> {
             _ => {}
         }
         Ok(())
+    }
+
+    /// Returns a report of the first line that is damaged, and not only torn.
+    fn damage_report(&mut self, text: &[u8]) -> Option<Line> {
+        if !self.begun {
+            return None;
+        }
+        let Damage { line, cause: error } = lines::damage(text, usize::try_from(self.lines).unwrap_or(usize::MAX))?;
+        if std::mem::replace(&mut self.has_damage, true) {
+            return None;
+        }
+        let word = Word::JournalDamaged { file: self.home.events().to_string_lossy().into_owned(), line, error };
+        Some(Line { time: iso(wall_ms()), run: String::new(), number: None, workstream: None, word })
     }
 
     /// Prints how to retry after workstreams have failed.

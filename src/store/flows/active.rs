@@ -158,6 +158,13 @@ fn active(paths: &Paths) -> io::Result<Vec<FlowPlace>> {
     Ok(places)
 }
 
+/// Returns the flows that are registered in this state directory. What cannot be read is left out, and nothing changes.
+pub fn registered(paths: &Paths) -> Vec<FlowFiles> {
+    let entries = files::list_if_present(&paths.flows()).unwrap_or_default();
+    let place = |dir: &Path| Some(serde_json::from_slice::<Active>(&fs::read(dir.join(CALLER)).ok()?).ok()?.place);
+    entries.iter().filter_map(|entry| files_of(&place(&entry.path())?).ok()).collect()
+}
+
 fn is_gone(place: &FlowPlace) -> bool {
     let missing = |path: &Path| fs::symlink_metadata(path).is_err_and(|error| error.kind() == io::ErrorKind::NotFound);
     files_of(place).is_ok_and(|files| missing(&files.dir().join(super::store::FLOW)))

@@ -30,6 +30,7 @@ use super::file::{self, Lock, Stamp};
 use super::sidecar::Sidecar;
 use super::yaml::{self, YAML_BYTES_MAX};
 use super::yaml_write;
+use crate::lines::{self, Damage};
 use swarm_sys::clock::now_iso;
 use swarm_sys::files::compare_exchange::{self, Replaced};
 
@@ -42,6 +43,10 @@ pub const WORKFLOW: &str = "workflow.yaml";
 const RECORD: &str = "record.yaml";
 const SIDECAR_BYTES_MAX: u64 = 8 << 20;
 const EVENTS_BYTES_MAX: u64 = 256 << 20;
+
+/// Recorded events, oldest first, and damaged lines.
+pub type Recorded = (Vec<Map<String, Value>>, Vec<Damage>);
+
 /// Time after which an unparsable, unchanged file counts as corrupt. A program that writes in place leaves a torn file
 /// for a moment.
 const TORN_MAX: Duration = Duration::from_millis(60);
@@ -334,16 +339,29 @@ impl FlowFiles {
         Ok(true)
     }
 
-    /// Returns the recorded events, oldest first. Unparsable lines are skipped.
+    /// Returns the recorded events, oldest first, and the lines that are damaged.
     ///
     /// # Errors
     /// Fails if the file cannot be read.
-    pub fn events(&self) -> Result<Vec<Map<String, Value>>, StoreError> {
-        let path = self.dir.join(EVENTS);
+    pub fn events(&self) -> Result<Recorded, StoreError> {
+        let path = self.events_file();
         let text = file::read_text(&path, EVENTS_BYTES_MAX);
         let text = text.map_err(|error| StoreError::Unreadable { path, cause: error.to_string() })?;
         let text = text.unwrap_or_default();
-        Ok(text.lines().filter_map(|line| serde_json::from_str(line).ok()).collect())
+        let (mut events, mut damaged) = (Vec::new(), Vec::new());
+        for (at, line) in text.split_inclusive('\n').enumerate() {
+            match serde_json::from_str(line) {
+                Ok(event) => events.push(event),
+                Err(_) if line.ends_with('\n') => damaged.extend(lines::damage(line.as_bytes(), at + 1)),
+                Err(_) => {}
+            }
+        }
+        Ok((events, damaged))
+    }
+
+    /// Returns the path of the recorded events.
+    pub fn events_file(&self) -> PathBuf {
+        self.dir.join(EVENTS)
     }
 
     /// Removes the flow's folder. Returns `false`, and removes nothing, if a process runs the flow.

@@ -56,6 +56,17 @@ fn answer(files: &FlowFiles, text: &str) -> Result<String, Failed> {
     })
 }
 
+#[test]
+fn damaged_events_are_returned_and_torn_ones_are_not() {
+    let (_dir, _, files) = asking();
+    answer(&files, "yes").expect("answered");
+    let whole = fs::read_to_string(files.events_file()).expect("there");
+    fs::write(files.events_file(), format!("{whole}{{\"to\n{{\"a\"~1}}\n{whole}{{\"la")).expect("written");
+    let (events, damaged) = files.events().expect("readable");
+    let count = whole.lines().count();
+    assert_eq!((events.len(), damaged.iter().map(|one| one.line).collect::<Vec<_>>()), (2 * count, vec![count + 2]));
+}
+
 fn flow_json(files: &FlowFiles) -> String {
     fs::read_to_string(files.dir().join(FLOW)).expect("is there")
 }

@@ -11,7 +11,7 @@ use swarm_model::run::words::{Line, Word};
 use swarm_ports::Telling;
 
 use super::home::{Home, append_lines, end_of, iso};
-use super::journal::Damage;
+use crate::lines::Damage;
 use swarm_sys::clock::wall_ms;
 
 /// Appends events of a run.

@@ -11,6 +11,7 @@ use swarm_model::run::Event;
 use swarm_model::run::progress::Run;
 
 use super::home::{Home, append_lines};
+use crate::lines::{Damage, is_torn};
 use swarm_sys::files::replace_durably;
 
 /// Format version; increased if older programs could not read the file.
@@ -27,14 +28,6 @@ struct FirstLine<R> {
 
 /// Events, each with its time in Unix milliseconds.
 pub type Happened = Vec<(u64, Event)>;
-
-/// Line of a journal that cannot be read.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Damage {
-    /// Number of the line, from 1.
-    pub line: usize,
-    pub cause: String,
-}
 
 /// Content of a journal.
 pub struct Journal {
@@ -153,11 +146,6 @@ pub fn read_all(home: &Home) -> Result<Option<Journal>, String> {
         events = vec![repaired(home, first.run.clone(), &events, sound)];
     }
     Ok(Some(Journal { run: first.run, events, damage, is_repaired_now }))
-}
-
-/// Reports whether a line is only the beginning of one.
-fn is_torn(line: &[u8], error: &serde_json::Error) -> bool {
-    error.is_eof() || std::str::from_utf8(line).is_err_and(|error| error.error_len().is_none())
 }
 
 /// Rebuilds the state of a run from the events that can be read, `sound` of which precede the first damaged line.

@@ -1,0 +1,110 @@
+//! Each method of each port fails before its effect, fails after it, or never returns, in every scenario that calls it.
+//! Whatever happens: the other workers are served meanwhile, every request is answered, and after the death of the
+//! supervisor the next one finds everything that was acknowledged still true, and the scenario reaches its end.
+
+mod faulty;
+mod scenarios;
+mod stage;
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use faulty::{Kind, Method, Plan};
+use scenarios::{SCENARIOS, Scenario};
+
+/// Methods that no limit of ours ends, and the violations that a hang may cause. They read and write local files, which
+/// no program can give up; after the death of the supervisor all must be right. A start that hangs is bounded by the
+/// client, which waits for the supervisor for a limited time.
+const FILES: [&str; 20] = [
+    "flows.active",
+    "flows.open",
+    "landings.load",
+    "landings.set_damaged_aside",
+    "landings.targets",
+    "loops.active",
+    "loops.earlier",
+    "loops.forget",
+    "loops.found",
+    "loops.load",
+    "loops.log_length",
+    "loops.save",
+    "nudges.load",
+    "records.scan",
+    "records.tidy",
+    "runs.active",
+    "runs.begin",
+    "runs.began_by",
+    "runs.open",
+    "runs.resume",
+];
+
+/// Faults that the contract of a method excludes, with the place that sees to it.
+const EXCLUDED: [(&str, Kind, &str); 4] = [
+    (
+        "launcher.open",
+        Kind::ErrorAfter,
+        "Gate::without_answer looks whether the contract has the name of an executed one",
+    ),
+    ("launcher.open", Kind::Hang, "EXEC_MAX in src/processes/launcher.rs"),
+    ("processes.stop_by_shim", Kind::ErrorAfter, "one system call: the signal is sent, or the call fails"),
+    ("landings.complete", Kind::Hang, "every git command has a deadline in src/git"),
+];
+
+/// Methods that no scenario calls, with the tests that do.
+const ELSEWHERE: [(&str, &str); 5] = [
+    ("launcher.withdraw", "worker::a_step_that_fails_leaves_nothing: the registry refuses the commit"),
+    ("runs.has_landed", "run::work_that_conflicted_and_was_merged_by_hand_is_done_without_its_worker"),
+    ("runs.tidy", "tests/it/run_again.rs: a worktree of a job that is done"),
+    ("terminals.keep_output", "loop_theirs::a_running_worker_is_followed_to_its_end"),
+    ("terminals.has_server", "recover::a_lost_tmux_server_differs_from_a_closed_window"),
+];
+
+/// Returns the kinds of faults that a method can have.
+fn kinds((name, can_fail, can_hang): Method) -> Vec<Kind> {
+    let is_excluded = |kind: &Kind| EXCLUDED.iter().any(|(method, of, _)| *method == name && of == kind);
+    let errors = [Kind::ErrorBefore, Kind::ErrorAfter].into_iter().filter(|_| can_fail);
+    errors.chain([Kind::Hang].into_iter().filter(|_| can_hang)).filter(|kind| !is_excluded(kind)).collect()
+}
+
+/// Runs a scenario with a fault. If threads ran in another order, so that the call did not occur, runs it again.
+fn violations(scenario: &Scenario, plan: Plan) -> Vec<String> {
+    for _ in 0..5 {
+        let run = std::panic::catch_unwind(|| stage::run(scenario, Some(plan)).1);
+        let said = run.unwrap_or_else(|_| vec!["panics".to_owned()]);
+        if !said.iter().any(|what| what == stage::NOT_MET) {
+            let is_file = plan.kind == Kind::Hang && FILES.contains(&plan.method);
+            let is_hang = |what: &String| {
+                what == stage::START_HANGS || what.ends_with(stage::NO_ANSWER) || what == stage::NOT_SERVED
+            };
+            return said.into_iter().filter(|what| !is_file || !is_hang(what)).collect();
+        }
+    }
+    vec![stage::NOT_MET.to_owned()]
+}
+
+#[test]
+fn what_was_acknowledged_stays_true_whatever_port_fails_or_hangs() {
+    let (mut broken, mut met) = (BTreeSet::new(), BTreeMap::<&str, usize>::new());
+    let methods = faulty::methods();
+    for scenario in &SCENARIOS {
+        let (calls, said) = stage::run(scenario, None);
+        assert_eq!(said, Vec::<String>::new(), "{} without a fault", scenario.name);
+        for method in methods.iter().filter(|method| calls.contains_key(method.0)) {
+            // The first call and the last one: of what starts, and of what ends.
+            let numbers = BTreeSet::from([0, calls[method.0] - 1]);
+            for (nth, kind) in numbers.iter().flat_map(|nth| kinds(*method).into_iter().map(move |kind| (*nth, kind))) {
+                let said = violations(scenario, Plan { method: method.0, nth, kind });
+                *met.entry(method.0).or_default() += 1;
+                let place = format!("{} {nth} {kind:?} in {}", method.0, scenario.name);
+                broken.extend(said.into_iter().map(|what| format!("{place}: {what}")));
+            }
+        }
+    }
+    let is_elsewhere = |name: &str| ELSEWHERE.iter().any(|(method, _)| *method == name);
+    let never: Vec<&str> = methods.iter().map(|method| method.0).filter(|name| !met.contains_key(name)).collect();
+    println!("{} faults at {} of {} methods", met.values().sum::<usize>(), met.len(), methods.len());
+    let broken: Vec<String> = broken.into_iter().collect();
+    assert!(broken.is_empty(), "{} violations:\n{}\nnever called: {never:?}", broken.len(), broken.join("\n"));
+    let unknown: Vec<&str> = never.into_iter().filter(|name| !is_elsewhere(name)).collect();
+    assert_eq!(unknown, Vec::<&str>::new(), "no scenario calls these methods");
+    assert!(ELSEWHERE.iter().all(|(method, _)| !met.contains_key(method)), "a listed method is called");
+}
