@@ -330,6 +330,7 @@ port!(Runs, "runs", {
     waits keep(now: &'a Now) -> ();
     waits tidy(now: &'a Now, caller: &'a Caller) -> ();
     waits close(home: &'a str) -> ();
+    waits forget(run: &'a Run) -> ();
 });
 
 port!(Sessions, "sessions", {
