@@ -133,7 +133,6 @@ fn assess(cli: &Cli, path: &Path, base_repo: &Path, force: Force) -> Result<Opti
         Ok(_) => {}
     }
     let (common, entry) = find(path, base_repo).map_err(Fault::unknown)?;
-    check_nothing_inside(&common, path).map_err(Fault::unknown)?;
     let place = Place::of(cli, &common, &entry, path, "").map_err(Fault::unknown)?;
     let shown = path.display();
     let unknown = |cause: String| Fault::new(cause).unknown();
@@ -182,25 +181,6 @@ fn assess(cli: &Cli, path: &Path, base_repo: &Path, force: Force) -> Result<Opti
         }
     }
     Ok(Some(Removable { place, has_work, is_resumed }))
-}
-
-/// Fails if another worktree of the repository, or its main checkout, is inside `path`: `git status` does not show what
-/// is in it if it is in an ignored directory, and a save of `path` does not contain it.
-fn check_nothing_inside(common: &Path, path: &Path) -> Result<(), Fault> {
-    let outer = admin::resolved(path);
-    let entries = admin::entries(common).map_err(Fault::at(common))?;
-    let trees = entries.iter().filter_map(|entry| admin::tree_of(entry));
-    let is_inside = |tree: &PathBuf| {
-        let (there, tree) = (fs::symlink_metadata(tree), admin::resolved(tree));
-        tree != outer && tree.starts_with(&outer) && !there.is_err_and(|error| error.kind() == io::ErrorKind::NotFound)
-    };
-    match trees.chain(admin::checkout_of(common).map(Path::to_owned)).find(is_inside) {
-        Some(tree) => {
-            let tree = tree.display();
-            Err(Fault::new(format!("the worktree {tree} is inside")).remedy(format!("remove {tree} first")))
-        }
-        None => Ok(()),
-    }
 }
 
 /// Returns the common directory and the entry of `path`. Fails unless `path` is a linked

@@ -371,25 +371,6 @@ fn hidden_changes_are_work() {
 }
 
 #[test]
-fn a_worktree_inside_another_one_keeps_it() {
-    let fix = Fixture::new();
-    fix.commit("second", ".gitignore", "nested/\n");
-    let (_, path) = fix.made("w");
-    let inner = path.join("nested/inner");
-    fix.at(&path, &["worktree", "add", "-q", "-b", "inner", "nested/inner"]);
-    fs::write(inner.join("work"), "unsaved\n").unwrap();
-    for force in [Force::No, Force::SaveFirst] {
-        let kept = unknown(fix.remove(&path, force));
-        assert!(kept.starts_with(&format!("the worktree {} is inside (remove ", inner.display())), "{kept}");
-        assert_eq!(fs::read_to_string(inner.join("work")).unwrap(), "unsaved\n");
-    }
-    // Of a worktree whose directory is gone, only the entry is left.
-    fs::remove_dir_all(&inner).unwrap();
-    fix.remove(&path, Force::No).unwrap();
-    assert!(!path.exists());
-}
-
-#[test]
 fn a_sparse_worktree_is_saved_whole() {
     let fix = Fixture::new();
     fs::create_dir(fix.repo.join("d")).unwrap();
