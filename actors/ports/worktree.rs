@@ -12,6 +12,9 @@ pub enum WorktreeError {
     /// HEAD is at a commit that no branch or tag contains.
     #[error("worktree is at commit {0}, which no branch or tag contains")]
     Unreachable(String),
+    /// Another worktree of the repository, with this path, lies inside. A save would not hold its work.
+    #[error("worktree contains the worktree {0}")]
+    Contains(String),
     /// The state of the worktree is unknown, or it contains something that a save cannot keep.
     #[error("{0}")]
     Unknown(String),

@@ -17,10 +17,17 @@ impl Removal {
 pub async fn after_kill(ports: &Ports, name: &str, tree: &RowWorktree, removal: Removal, caller: &Caller) -> Notes {
     match remove(ports, name, tree, removal, caller).await {
         Ok(notes) => notes,
-        Err(error) => vec![
-            warning(format!("cannot remove worktree for '{name}': {error}")),
-            plain("use --force-dirty to remove anyway".to_owned()),
-        ],
+        Err(error) => vec![warning(format!("cannot remove worktree for '{name}': {error}")), plain(remedy(&error))],
+    }
+}
+
+/// Returns what removes the worktree in spite of this error.
+fn remedy(error: &WorktreeError) -> String {
+    match error {
+        WorktreeError::Contains(inner) => {
+            format!("remove the inner one first: 'swarm clean NAME --rm-worktree' or 'git worktree remove {inner}'")
+        }
+        _ => "use --force-dirty to remove anyway".to_owned(),
     }
 }
 
@@ -42,15 +49,17 @@ pub async fn on_clean(
             Err(Refusal::new(RefusalKind::Worktree, cause).of(name))
         }
         Err(error) => {
-            let reason = match error {
+            let reason = match &error {
                 WorktreeError::Unreachable(_) => "unpushed_commits",
                 _ => "uncommitted_changes",
             };
             ports.sessions.preserve(&tree.path, reason, &error.to_string()).await;
+            // A run has nobody to show the notes to.
+            tracing::info!(worker = name, path = tree.path, cause = %error, "keeping worktree");
             Ok(vec![
                 warning(format!("preserving worktree for '{name}': {error}")),
                 plain(format!("worktree at: {}", tree.path)),
-                plain("use --force-dirty to remove anyway".to_owned()),
+                plain(remedy(&error)),
             ])
         }
     }
@@ -58,8 +67,12 @@ pub async fn on_clean(
 
 /// Returns the refusal of `respawn --clean-first`.
 pub fn respawn_refusal(name: &str, tree: &RowWorktree, error: &WorktreeError) -> Refusal {
+    let or_commit = match error {
+        WorktreeError::Contains(_) => "",
+        _ => ", or commit changes first",
+    };
     Refusal::new(RefusalKind::Worktree, format!("cannot remove worktree: {error}"))
-        .remedy(format!("worktree at: {}; use --force-dirty to remove anyway, or commit changes first", tree.path))
+        .remedy(format!("worktree at: {}; {}{or_commit}", tree.path, remedy(error)))
         .of(name)
 }
 

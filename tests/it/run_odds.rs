@@ -335,6 +335,28 @@ fn cleanup_removes_finished_leftovers_and_keeps_work() {
     assert_eq!(said, format!("removed {}\nremoved arial/bad\n", tree.display()));
 }
 
+#[test]
+fn a_landed_worktree_that_contains_another_one_stays() {
+    let site = Site::new();
+    site.write(".gitignore", ".claude/\n");
+    let inner = "git worktree add -q -b inner .claude/worktrees/inner && echo unsaved > .claude/worktrees/inner/work";
+    site.spec("a", "", &format!("echo a > a.txt; {inner}"));
+    site.commit();
+    site.plan();
+    site.run(0, &[]);
+    assert_eq!(site.landed("a.txt"), "a");
+    let tree = site.repo.join(".arial/worktrees/a");
+    let inner = tree.join(".claude/worktrees/inner");
+    assert_eq!(fs::read_to_string(inner.join("work")).expect("kept"), "unsaved\n");
+    let said = site.swarm(&["run", "cleanup"]);
+    let kept = format!("kept {}: worktree contains the worktree {}\n", tree.display(), inner.display());
+    assert!(said.code == Some(0) && said.err.contains(&kept), "{said:?}");
+    assert!(inner.join("work").exists());
+    site.git(&["worktree", "remove", "--force", inner.to_str().expect("text")]);
+    let said = site.swarm(&["run", "cleanup"]).ok();
+    assert_eq!(said, format!("removed {}\nremoved arial/a\n", tree.display()));
+}
+
 impl Site {
     fn git_says_a(&self) -> &'static str {
         let has =

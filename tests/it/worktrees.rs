@@ -422,3 +422,34 @@ fn a_diff_shows_the_work_of_a_worker_and_applies_as_a_patch() {
     let unknown = rig.swarm(&["diff", "y"]);
     assert!(unknown.code == Some(1) && unknown.err.contains("worker 'y' not found"), "{unknown:?}");
 }
+
+#[test]
+fn a_worktree_that_contains_the_worktree_of_a_worker_is_never_removed() {
+    let rig = Rig::new();
+    let repo = rig.repo();
+    std::fs::write(repo.join(".gitignore"), ".agents\n").expect("written");
+    rig.git(&repo, &["add", "."]);
+    rig.git(&repo, &["commit", "-q", "-m", "ignore"]);
+    let outer = tree(&rig, &repo, "x", &[]);
+    let below = outer.join(".agents");
+    let inner = tree(&rig, &repo, "y", &["--worktree-dir", below.to_str().expect("text")]);
+    assert!(inner.starts_with(&outer), "{}", inner.display());
+    std::fs::write(inner.join("work"), "unsaved\n").expect("written");
+    let cause = format!("worktree contains the worktree {}", inner.display());
+    let hint = format!(
+        "remove the inner one first: 'swarm clean NAME --rm-worktree' or 'git worktree remove {}'",
+        inner.display()
+    );
+    let kept = format!("swarm: warning: cannot remove worktree for 'x': {cause}\nswarm: {hint}\n");
+    rig.swarm(&["kill", "x", "--rm-worktree", "--force-dirty"]).is(0, "killed x\n", &kept);
+    let said = rig.swarm(&["respawn", "x", "--clean-first"]);
+    let said = said.refused(1, &format!("cannot remove worktree: {cause}"));
+    assert!(said.err.contains(&format!("worktree at: {}; {hint}\n", outer.display())), "{said:?}");
+    let kept = format!(
+        "swarm: warning: preserving worktree for 'x': {cause}\nswarm: worktree at: {}\nswarm: {hint}\n",
+        outer.display()
+    );
+    rig.swarm(&["clean", "x", "--rm-worktree", "--force-dirty"]).is(0, "cleaned x\n", &kept);
+    assert_eq!(std::fs::read_to_string(inner.join("work")).expect("kept"), "unsaved\n");
+    assert_eq!((rig.view("y")["status"].as_str(), linked(&rig, &repo)), (Some("running"), 2));
+}

@@ -42,6 +42,7 @@ pub(super) fn keep(
     before: Option<&State>,
     log: &Path,
 ) -> Result<(), Fault> {
+    keep_inside(workspace, place, item, log)?;
     let listed = place.read(workspace).args(["ls-files", "-z", "--others", "--exclude-standard"]).run()?;
     // git cannot save a repository in a worktree.
     let nested: Vec<Vec<u8>> =
@@ -70,6 +71,16 @@ pub(super) fn keep_interrupted(workspace: &Workspace, name: &str, item: &Item, l
     fs::rename(&dir, &kept).map_err(Fault::at(&dir))?;
     append(log, &format!("swarm: an interrupted try left a damaged worktree, which was moved to {}\n", kept.display()));
     Ok(())
+}
+
+/// Moves the worktrees inside a scratch worktree out of it, also those in ignored directories.
+pub(super) fn keep_inside(workspace: &Workspace, place: &Scratch, item: &Item, log: &Path) -> Result<(), Fault> {
+    let common = &workspace.common;
+    let inside = admin::trees_inside(common, &place.dir).map_err(Fault::at(common))?;
+    let root = admin::resolved(&place.dir);
+    let names = inside.iter().filter_map(|tree| tree.strip_prefix(&root).ok());
+    let names: Vec<Vec<u8>> = names.map(|name| name.as_os_str().as_bytes().to_vec()).collect();
+    move_out(workspace, place, item, &names, log)
 }
 
 fn append(log: &Path, line: &str) {

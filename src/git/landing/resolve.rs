@@ -97,6 +97,7 @@ pub(crate) async fn resolve(
         if !matches!(result, Ok(Resolution::Done(_))) {
             leftover::keep(&workspace, &place, &item, before.as_ref(), &log)?;
         }
+        leftover::keep_inside(&workspace, &place, &item, &log)?;
         scratch::remove(&workspace, &name(&item))?;
         result
     })

@@ -252,6 +252,21 @@ async fn what_a_failed_try_of_a_resolver_left_is_saved() {
 }
 
 #[tokio::test]
+async fn a_worktree_inside_that_of_a_resolver_is_kept_even_if_ignored() {
+    let site = Site::new();
+    let (item, place, _) = stopped_merge(&site).await;
+    let (workspace, log) = (site.workspace(), log(&site));
+    fs::create_dir_all(site.fix.repo.join(".git/info")).unwrap();
+    fs::write(site.fix.repo.join(".git/info/exclude"), "tmp/\n").unwrap();
+    site.fix.at(&place.dir, &["worktree", "add", "-q", "--detach", "tmp/inner"]);
+    write(&place.dir, &["tmp/inner/own"]);
+    leftover::keep(&workspace, &place, &item, None, &log).unwrap();
+    let kept = workspace.own.join("left").join(format!("{}-1/tmp/inner/own", item.id));
+    assert_eq!(fs::read_to_string(kept).unwrap(), "of the resolver\n");
+    assert!(!place.dir.join("tmp/inner").exists());
+}
+
+#[tokio::test]
 async fn too_many_new_files_of_a_worker_are_its_own_to_resolve() {
     let site = Site::new();
     let (tree, completion) = site.worker("a");

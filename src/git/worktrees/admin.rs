@@ -2,8 +2,10 @@
 //! This module reads their files directly, so that an incomplete entry is understood even if git
 //! itself fails on it.
 
+use std::ffi::OsStr;
 use std::fs;
 use std::io::{self, Read as _};
+use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
@@ -69,20 +71,20 @@ pub(crate) fn is_torn(content: &[u8]) -> bool {
 }
 
 /// Returns the worktree path in the content of a `gitdir` file, or `None` if there is none.
-fn named_tree(entry: &Path, text: &str) -> Option<PathBuf> {
-    let named = Some(text.trim_end()).filter(|named| !is_torn(named.as_bytes()))?;
-    entry.join(named).parent().map(resolved)
+fn named_tree(entry: &Path, text: &[u8]) -> Option<PathBuf> {
+    let named = Some(text.trim_ascii_end()).filter(|named| !is_torn(named))?;
+    entry.join(OsStr::from_bytes(named)).parent().map(resolved)
 }
 
 /// Returns the worktree path that an entry names, or `None` if it cannot be read.
 pub(crate) fn tree_of(entry: &Path) -> Option<PathBuf> {
-    named_tree(entry, &fs::read_to_string(entry.join("gitdir")).ok()?)
+    named_tree(entry, &fs::read(entry.join("gitdir")).ok()?)
 }
 
 /// Returns the worktree path that an entry names. An unreadable entry is an error; an
 /// incomplete one yields `None`.
 pub(crate) fn known_tree_of(entry: &Path) -> io::Result<Option<PathBuf>> {
-    let text = ignore_missing(fs::read_to_string(entry.join("gitdir")))?;
+    let text = ignore_missing(fs::read(entry.join("gitdir")))?;
     Ok(text.and_then(|text| named_tree(entry, &text)))
 }
 
@@ -95,7 +97,7 @@ pub(crate) fn entry_of(common: &Path, path: &Path) -> io::Result<Option<PathBuf>
     let path = resolved(path);
     let mut failed = None;
     for entry in entries(common)? {
-        match fs::read_to_string(entry.join("gitdir")) {
+        match fs::read(entry.join("gitdir")) {
             Ok(text) if named_tree(&entry, &text).is_some_and(|tree| tree == path) => return Ok(Some(entry)),
             Ok(_) => {}
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}
@@ -103,6 +105,55 @@ pub(crate) fn entry_of(common: &Path, path: &Path) -> io::Result<Option<PathBuf>
         }
     }
     failed.map_or(Ok(None), Err)
+}
+
+/// Returns the other worktrees of the repository that exist inside the worktree at `path`, sorted. git does not know
+/// them there: its status of the outer worktree says nothing about one in an ignored directory.
+///
+/// # Errors
+/// Fails if an entry cannot be read, or if it is unknown whether its worktree exists.
+pub(crate) fn trees_inside(common: &Path, path: &Path) -> io::Result<Vec<PathBuf>> {
+    let path = resolved(path);
+    let mut found = Vec::new();
+    for entry in entries(common)? {
+        let named = match known_tree_of(&entry) {
+            // Not a directory, so not an entry.
+            Err(error) if error.kind() == io::ErrorKind::NotADirectory => continue,
+            named => named?,
+        };
+        let Some(tree) = named.filter(|tree| *tree != path) else { continue };
+        let is_inside = tree.starts_with(&path);
+        match fs::symlink_metadata(&tree) {
+            Ok(_) => found.extend(Some(tree).filter(|_| is_inside)),
+            Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => {
+                found.extend(moved_inside(&entry, &tree, &path)?);
+            }
+            // That of another worktree elsewhere does not matter.
+            Err(error) if is_inside => return Err(error),
+            Err(_) => {}
+        }
+    }
+    found.sort();
+    Ok(found)
+}
+
+/// Returns the place inside `path` of a worktree that no longer exists where its entry says: whoever moves a worktree
+/// moves those inside it, whose entries then still name the old path. Only its `.git` file leads to the entry.
+fn moved_inside(entry: &Path, old: &Path, path: &Path) -> io::Result<Option<PathBuf>> {
+    let parts: Vec<_> = old.components().skip(1).collect();
+    // The repository may have moved, too. That of a submodule does not end like this.
+    let end = Path::new("worktrees").join(entry.file_name().unwrap_or_default());
+    for first in 0..parts.len() {
+        let tree = path.join(parts[first..].iter().collect::<PathBuf>());
+        let link = match link_of(&tree) {
+            Err(error) if error.kind() == io::ErrorKind::NotADirectory => continue,
+            link => link?,
+        };
+        if link.is_some_and(|link| link.ends_with(&end)) && resolved(&tree).starts_with(path) {
+            return Ok(Some(tree));
+        }
+    }
+    Ok(None)
 }
 
 pub(crate) fn entries(common: &Path) -> io::Result<Vec<PathBuf>> {

@@ -19,6 +19,8 @@ pub(crate) mod undo;
 pub mod usage;
 
 #[cfg(test)]
+mod inside_tests;
+#[cfg(test)]
 mod setup_tests;
 #[cfg(test)]
 mod tests;

@@ -76,6 +76,12 @@ pub(crate) fn remove(
         true => Some(save::save(cli, &found.place, name).map_err(Fault::unknown)?),
         false => None,
     };
+    // git reads the entries of all worktrees and fails if one disappears meanwhile.
+    // If the lock is not available, the removal is tried without it.
+    let common = found.place.common();
+    let _turn = lock::acquire(&common, Duration::from_millis(LOCK_WAIT_MS_MAX)).ok();
+    // Saving and the command take time, in which a worker in the worktree may have started another one.
+    check_inside(&common, path)?;
     let marker = found.place.git_dir.join(REMOVING);
     fs::write(&marker, b"").map_err(|error| Fault::at(&marker)(error).unknown())?;
     let has_force = saved.is_some() || found.is_resumed;
@@ -113,10 +119,6 @@ fn run_pre_remove(cli: &Cli, path: &Path, base_repo: &Path, home: Option<&Home>)
 }
 
 fn delete(cli: &Cli, path: &Path, base_repo: &Path, has_force: bool) -> Result<(), CliError> {
-    // git reads the entries of all worktrees and fails if one disappears meanwhile.
-    // If the lock is not available, the removal is tried without it.
-    let common = admin::common_dir(base_repo).ok();
-    let _turn = common.and_then(|common| lock::acquire(&common, Duration::from_millis(LOCK_WAIT_MS_MAX)).ok());
     // The user's setting must not hide untracked files from git's own check.
     // Nor may that check write an index again that is about to be removed.
     let call = cli.write(base_repo).args(["--no-optional-locks", "-c", "status.showUntrackedFiles=normal"]);
@@ -143,6 +145,7 @@ fn assess(cli: &Cli, path: &Path, base_repo: &Path, force: Force) -> Result<Opti
     if !place.is_whole {
         return Err(unknown(format!("git's administrative files for {shown} are incomplete")));
     }
+    check_inside(&common, path)?;
     let mut changes = save::status(cli, &place, "normal").map_err(Fault::unknown)?;
     let is_resumed = entry.join(REMOVING).exists() && changes.iter().all(Change::is_plain_deletion);
     if has_initialised_submodules(&entry)
@@ -181,6 +184,13 @@ fn assess(cli: &Cli, path: &Path, base_repo: &Path, force: Force) -> Result<Opti
         }
     }
     Ok(Some(Removable { place, has_work, is_resumed }))
+}
+
+/// Fails if another worktree of the repository lies inside the one at `path`. A save of the outer worktree does not hold
+/// the work of the inner one, and its worker may still run.
+fn check_inside(common: &Path, path: &Path) -> Result<(), WorktreeError> {
+    let inside = admin::trees_inside(common, path).map_err(|error| Fault::at(common)(error).unknown())?;
+    inside.first().map_or(Ok(()), |tree| Err(WorktreeError::Contains(tree.to_string_lossy().into_owned())))
 }
 
 /// Returns the common directory and the entry of `path`. Fails unless `path` is a linked

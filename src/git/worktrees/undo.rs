@@ -55,6 +55,12 @@ pub(crate) fn undo_locked(cli: &Cli, common: &Path, plan: &WorktreePlan, _lock: 
             return Err(Fault::new(format!("worktree {} is locked: {reason}", path.display())));
         }
         if path.exists() {
+            // Created by a hook, for example. A save would not hold its work.
+            if let Some(inner) = admin::trees_inside(common, path).map_err(Fault::at(common))?.first() {
+                let cause = format!("worktree {} contains the worktree {}", path.display(), inner.display());
+                let remedy = format!("run 'git -C {} worktree remove {}'", plan.base_repo, inner.display());
+                return Err(Fault::new(cause).remedy(remedy));
+            }
             drop_torn_files(entry)?;
             save_changes(cli, common, plan, entry)?;
             admin::remove_tree(path).map_err(Fault::at(path))?;
