@@ -311,6 +311,8 @@ fn a_damaged_line_in_the_middle_of_the_events_is_reported() {
     let rig = Rig::new();
     rig.spawn("p", &[], &["true"]);
     rig.wait("p");
+    // It would add events meanwhile.
+    rig.swarm(&["supervisor", "stop"]).ok();
     let file = rig.root().join("events.jsonl");
     let text = fs::read_to_string(&file).expect("there");
     let torn = format!("{text}{{\"at_ms\":1,\"wor\n{text}{{\"at");
