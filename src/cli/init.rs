@@ -168,14 +168,17 @@ fn followed(path: &Path) -> PathBuf {
     }
 }
 
-/// Returns `target`, to which `path` leads, if it is in the directory of `path` or below: a link of a hostile repository
-/// may lead to a file that another program executes.
+/// Returns `target`, to which `path` leads, if it is in the same project: a link of a hostile repository may lead to a
+/// file that another program executes. The project is the repository around `path`, or else the directory of `path`.
 fn inside(path: &Path, target: &Path) -> io::Result<PathBuf> {
-    let dir =
-        |path: &Path| fs::canonicalize(path.parent().filter(|dir| *dir != Path::new("")).unwrap_or(Path::new(".")));
-    let name = target.file_name().unwrap_or_default();
-    let real = dir(target)?.join(name);
-    match real.starts_with(dir(path)?) && !real.is_symlink() {
+    let dir = |path: &Path| {
+        let dir = path.parent().filter(|dir| !dir.as_os_str().is_empty());
+        fs::canonicalize(dir.unwrap_or(Path::new(".")))
+    };
+    let own = dir(path)?;
+    let project = own.ancestors().find(|dir| dir.join(".git").exists()).unwrap_or(&own);
+    let real = dir(target)?.join(target.file_name().unwrap_or_default());
+    match real.starts_with(project) && !real.is_symlink() {
         true => Ok(real),
         false => {
             Err(io::Error::other(format!("it is a symbolic link to {}, outside of the project", target.display())))

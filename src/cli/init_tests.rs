@@ -138,6 +138,18 @@ fn links_stay_links_and_files_keep_their_mode() {
 }
 
 #[test]
+fn a_link_within_the_repository_is_followed() {
+    let dir = project(&[("AGENTS.md", "# R\n")]);
+    let sub = dir.path().join("sub");
+    for made in [&sub, &dir.path().join(".git")] {
+        fs::create_dir(made).expect("made");
+    }
+    std::os::unix::fs::symlink("../AGENTS.md", sub.join("AGENTS.md")).expect("linked");
+    init(&sub, &[]);
+    assert_eq!(text(&dir, "AGENTS.md"), format!("# R\n\n{GUIDE}"));
+}
+
+#[test]
 fn a_link_out_of_the_project_is_refused() {
     let dir = project(&[]);
     let outside = tempfile::tempdir().expect("made");
