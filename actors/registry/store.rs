@@ -215,9 +215,13 @@ impl Store {
             };
             // The lock is valid only if the path still names this file.
             let ours = file.metadata().map(|meta| (meta.dev(), meta.ino()));
-            let there = fs::symlink_metadata(&path).map(|meta| (meta.dev(), meta.ino()));
+            let there = fs::metadata(&path).map(|meta| (meta.dev(), meta.ino()));
             if matches!((ours, there), (Ok(ours), Ok(there)) if ours == there) {
                 return Ok(LockGuard(file));
+            }
+            if left.is_zero() {
+                let error = io::Error::other("the file is replaced again and again");
+                return Err(io_error("lock", &path, &error));
             }
         }
     }

@@ -345,19 +345,24 @@ impl State {
     /// Dispatches a request to the workers that it names. A separate task waits for them.
     async fn begin(&mut self, request: Request, answers: UnboundedSender<Answer>) -> Result<(), ActorProcessingErr> {
         self.feed(Event::RequestBegan).await?;
-        let mut names = match self.names(&request).await {
-            Ok(names) => names,
+        let listed = match self.names(&request).await {
+            Ok(_) if request.is_about_all() => {
+                // The list was just read, so a row that is missing in it is noticed now. Another notice may have given
+                // it back since, so the list is read again.
+                let restored = self.notice_others().await?;
+                self.names(&request).await.map(|names| (names, restored))
+            }
+            listed => listed.map(|names| (names, Vec::new())),
+        };
+        let (mut names, restored) = match listed {
+            Ok(listed) => listed,
             Err(refusal) => {
                 let _ = answers.send(Answer::Refused(refusal));
                 let _ = answers.send(Answer::Done);
                 return self.feed(Event::RequestEnded).await;
             }
         };
-        if request.is_about_all() {
-            // The list was just read, so a row that is missing in it is noticed now.
-            let restored = self.notice_others().await?;
-            names.extend(restored.into_iter().filter(|name| !names.contains(name)).collect::<Vec<_>>());
-        }
+        names.extend(restored.into_iter().filter(|name| !names.contains(name)).collect::<Vec<_>>());
         let ending = self.ending(&request, &names);
         let mut workers = Vec::with_capacity(names.len());
         for name in names {

@@ -1,6 +1,7 @@
 //! Effects of `kill` and `clean` of workers on their loops and nudges.
 
-use std::sync::Arc;
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::loops::Desk;
 use super::message::Request;
@@ -34,6 +35,8 @@ pub struct Ending {
 pub struct Nudges {
     handle: NudgesHandle,
     how: How,
+    /// Loops of workers that could not be ended, and why.
+    loops_left: Mutex<BTreeMap<String, Refusal>>,
 }
 
 impl State {
@@ -56,7 +59,7 @@ impl State {
             before: names_if(how == How::Killed),
             after: names_if(how == How::Cleaned),
             forget: names_if(how == How::Killed && removes_tree),
-            nudges: Arc::new(Nudges { handle: self.nudges.clone(), how }),
+            nudges: Arc::new(Nudges { handle: self.nudges.clone(), how, loops_left: Mutex::default() }),
         })
     }
 }
@@ -71,6 +74,7 @@ impl Ending {
         for name in &self.before {
             if let Err(refusal) = self.desk.killed(name).await {
                 tracing::warn!(worker = %name, cause = %refusal.cause, "cannot end the loop of a worker");
+                self.nudges.left().insert(name.clone(), refusal);
             }
         }
         work.await;
@@ -91,6 +95,22 @@ impl Ending {
 }
 
 impl Nudges {
+    fn left(&self) -> MutexGuard<'_, BTreeMap<String, Refusal>> {
+        self.loops_left.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Returns the answer to a request that ended a worker: a refusal if its loop, which could not be ended, may start
+    /// the worker again.
+    pub fn answer(&self, worker: &str, answer: Result<Answer, Refusal>) -> Result<Answer, Refusal> {
+        match (answer, self.left().remove(worker)) {
+            (Ok(_), Some(left)) => {
+                let cause = format!("killed, but the loop of '{worker}' could not be ended: {}", left.cause);
+                Err(Refusal::new(left.kind, cause).remedy(format!("run 'swarm kill {worker}' again")).of(worker))
+            }
+            (answer, _) => answer,
+        }
+    }
+
     /// Ends the nudge of a worker before the request is answered: a nudge does not outlive the
     /// worker that a person ended.
     pub async fn ended(&self, worker: &str, answer: &Result<Answer, Refusal>) {

@@ -88,10 +88,9 @@ async fn one_or_next(request: Arc<Request>, worker: WorkerHandle, name: String, 
         }
         answer => answer,
     };
-    if let Some(nudges) = &desk.nudges {
-        nudges.ended(&name, &answer).await;
-    }
-    answer
+    let Some(nudges) = &desk.nudges else { return answer };
+    nudges.ended(&name, &answer).await;
+    nudges.answer(&name, answer)
 }
 
 async fn one(request: Request, worker: &WorkerHandle) -> Result<Answer, Refusal> {

@@ -1,8 +1,8 @@
 //! Workers started by the original `swarm`: a row with a pid or a window, and no records.
 //!
-//! A process that started no later than the row says is that worker; a recycled pid started later. The row names a
-//! local time without its zone: if the process started later by whole quarters of an hour, its command line and working
-//! directory decide.
+//! A process that started when the row says is that worker; a recycled pid started later. The row names a local time
+//! without its zone, and neither machine nor container: if the process started later by whole quarters of an hour, or
+//! much earlier, its command line and working directory decide.
 
 use std::io;
 
@@ -57,9 +57,9 @@ pub fn sight(row: &Row, boot: &str) -> Result<Sighting, String> {
     let Some(noted_ms) = started_ms(&row.started) else { return Ok(Sighting::Gone) };
     let process = ProcessId { pid, start_ticks: stat.start_ticks, boot: boot.to_owned() };
     let later_ms = procfs::process_start_ms(stat.start_ticks) - noted_ms;
-    Ok(if later_ms <= SLACK_MS {
+    Ok(if (-NOTED_MS_MAX..=SLACK_MS).contains(&later_ms) {
         Sighting::Worker(process)
-    } else if !is_difference_of_zones(later_ms) {
+    } else if later_ms > SLACK_MS && !is_difference_of_zones(later_ms) {
         Sighting::Gone
     } else if looks_like(row, pid) {
         Sighting::Worker(process)
@@ -193,6 +193,11 @@ mod tests {
             let at = jiff::Timestamp::from_millisecond(start_ms - hours_ms).expect("a time").to_zoned(here.clone());
             at.datetime().to_string()
         };
+        // Older than its row: a process of another container, or one that was noted ahead of this zone.
+        let early = noted(-10 * NOTED_MS_MAX);
+        assert!(matches!(sight(&row(me, &early), &boot), Ok(Sighting::Doubtful(_))));
+        let own: Vec<String> = std::env::args().collect();
+        assert!(matches!(sight(&Row { cmd: own, ..row(me, &early) }, &boot), Ok(Sighting::Worker(_))));
         // Noted nine hours behind this zone, by a program with other words in another place.
         let hour_ms = 4 * QUARTER_MS;
         assert!(matches!(sight(&row(me, &noted(9 * hour_ms)), &boot), Ok(Sighting::Doubtful(_))));

@@ -313,6 +313,19 @@ async fn a_kill_ends_worker_and_loop_even_between_iterations() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_kill_is_not_acknowledged_if_the_loop_cannot_be_ended() {
+    let rig = rig().await;
+    begin(&rig, plan(5)).await;
+    end(&rig, 1).await;
+    end(&rig, 1).await;
+    rig.world.script.at("loop.save", Fault::Error("no space left"));
+    let refusal = rig.kill("w").await.expect_err("the loop goes on");
+    assert!(refusal.cause.starts_with("killed, but the loop of 'w' could not be ended: "), "{refusal:?}");
+    rig.kill("w").await.expect("killed");
+    assert_eq!(status(&rig), (Status::Stopped, Some(ExitReason::Killed)));
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_loop_whose_first_worker_cannot_be_started_leaves_nothing() {
     let rig = rig().await;
     rig.world.script.at("prepare", Fault::Error("no tmux here"));

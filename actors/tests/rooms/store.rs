@@ -185,6 +185,14 @@ fn only_a_regular_file_is_opened() {
 }
 
 #[test]
+fn a_lock_behind_a_symbolic_link_is_taken() {
+    let (home, mut store, _) = root();
+    fs::write(home.path().join("real.lock"), "").expect("writes");
+    std::os::unix::fs::symlink("real.lock", home.path().join("state.lock")).expect("linked");
+    assert_eq!(store.commit(vec![insert("new")], &none).expect("commits"), vec![Ok(())]);
+}
+
+#[test]
 fn leftovers_of_killed_commits_are_removed() {
     let (home, store, _) = root();
     let leftover = home.path().join("state.json.tmp.4711.3");
