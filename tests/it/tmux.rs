@@ -166,9 +166,12 @@ fn a_server_that_is_lost_at_once_closes_its_workers() {
     for round in 0..6 {
         let name = format!("x{round}");
         rig.spawn(&name, &["--tmux"], &["sleep", "600"]);
-        proc::kill(servers(&rig)[0]);
+        let server = servers(&rig)[0];
+        proc::kill(server);
         rig.wait(&name);
         assert_eq!(rig.exit(&name), "signal SIGHUP, closed");
+        // Its terminals are closed before it is gone, and until then it is a server that cannot be reached.
+        assert!(proc::wait_end(server, SOON));
     }
 }
 
