@@ -41,7 +41,8 @@ fn move_away(rig: &Rig) {
     wait_until("everything is killed", SOON, || {
         let left = rig.processes();
         left.iter().for_each(|pid| proc::signal(*pid, proc::Signal::STOP));
-        left.iter().for_each(|pid| proc::kill(*pid));
+        // The end of a tmux server continues the shims of its windows, so those are killed before it.
+        left.iter().rev().for_each(|pid| proc::kill(*pid));
         left.is_empty()
     });
     let far = json!({"id": "another", "boot": "another-boot", "host": FAR});
