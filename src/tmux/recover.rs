@@ -38,7 +38,7 @@ pub fn recover(path: &str, known: &[(String, i32)]) -> Result<Recovered, TmuxErr
         // The server ended during the call. The error of the next try will name its socket.
         return Ok(Recovered::Yes);
     }
-    let mut asked = None;
+    let (mut asked, mut unreachable) = (None, None);
     let deadline = Instant::now() + Duration::from_millis(SOCKET_MS_MAX);
     for (_, pid) in known.iter().filter(|(socket, _)| same_socket(socket, path)) {
         let Some(server) = server_process(*pid) else { continue };
@@ -49,8 +49,10 @@ pub fn recover(path: &str, known: &[(String, i32)]) -> Result<Recovered, TmuxErr
         if ask_for_socket(&server, Path::new(path), deadline).unwrap_or(false) {
             return Ok(Recovered::Yes);
         }
+        // A server that ends anyway, for example with its last window, has no socket either.
+        unreachable = unreachable.or((!has_ended(&server)).then_some(*pid));
     }
-    match asked {
+    match unreachable {
         Some(pid) => Err(TmuxError::Unreachable { pid, path: path.to_owned() }),
         None => Ok(Recovered::NothingThere),
     }
@@ -73,6 +75,11 @@ fn server_process(pid: i32) -> Option<OwnedFd> {
     let handle = pidfd_open(process, PidfdFlags::empty()).ok()?;
     let name = std::fs::read_to_string(format!("/proc/{pid}/comm")).ok()?;
     (name.starts_with("tmux") && !name.starts_with("tmux: client")).then_some(handle)
+}
+
+fn has_ended(process: &OwnedFd) -> bool {
+    let mut wait = [PollFd::new(process, PollFlags::IN)];
+    deadline::wait_until(&mut wait, Instant::now()).is_ok() && !wait[0].revents().is_empty()
 }
 
 /// Sends the signal, and waits until the socket accepts a connection. The watch is set before the signal, so that no

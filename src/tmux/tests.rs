@@ -118,6 +118,31 @@ fn a_server_without_socket_is_recovered_and_never_doubled() {
 }
 
 #[test]
+fn a_server_that_ends_while_its_socket_is_asked_for_is_replaced() {
+    let server = Private::new();
+    let first = server.open("w1", "exec sleep 1000");
+    let known = (first.pane.socket_path.clone(), first.pane.server_pid);
+    let pid = nix::unistd::Pid::from_raw(known.1);
+    nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGSTOP).expect("stops the server");
+    std::fs::remove_file(&known.0).expect("removes the socket");
+    let asked = || {
+        let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+        let pending = status.lines().find_map(|line| line.strip_prefix("ShdPnd:")).map(str::trim);
+        pending.and_then(|mask| u64::from_str_radix(mask, 16).ok()).is_some_and(|mask| mask & (1 << 9) != 0)
+    };
+    let log = server.log("w2");
+    let order = Order { session: "swarm", name: "w2", cwd: "/", argv: &["sleep", "1000"], log: &log };
+    let second = std::thread::scope(|scope| {
+        scope.spawn(|| {
+            wait_until("SIGUSR1 is pending", asked);
+            nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGKILL).expect("ends the server");
+        });
+        server.tmux().open_window(&order, &|| Ok(vec![known.clone()])).expect("opens")
+    });
+    assert_ne!(second.pane.server_pid, known.1);
+}
+
+#[test]
 fn a_server_that_stays_unreachable_is_reported_and_not_doubled() {
     let server = Private::new();
     let first = server.open("w1", "exec sleep 1000");
