@@ -69,6 +69,12 @@ pub struct Resume {
 }
 
 impl Spec {
+    /// Reports whether the file of the contract must be durable before the start goes on: a worktree that was made in
+    /// part is rolled back by it. Other starts leave nothing before their row is recorded, with the contract.
+    pub fn is_synced(&self) -> bool {
+        self.worktree.as_ref().is_some_and(|plan| plan.makes_tree || plan.makes_branch)
+    }
+
     /// Returns a lease in place of one whose content a power cut took away: its processes belong to the boot in which
     /// the contract was written, and have pid 0. `None` if that is the present boot, or if the contract does not name it.
     pub fn lost_lease(&self, boot: &str) -> Option<Lease> {

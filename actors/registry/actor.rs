@@ -40,7 +40,9 @@ impl Actor for Registry {
         _: ActorRef<Self::Msg>,
         arguments: RegistryArguments,
     ) -> Result<State, ActorProcessingErr> {
-        let store = Arc::new(Mutex::new(Store::new(arguments.root.clone())));
+        let mut store = Store::new(arguments.root.clone());
+        let store = tokio::task::spawn_blocking(move || store.recover().map(|()| store)).await??;
+        let store = Arc::new(Mutex::new(store));
         // In the background, because another process may hold the lock. Files that a killed
         // commit left behind waste space but do no harm.
         tokio::task::spawn_blocking(move || {
@@ -75,7 +77,11 @@ impl Actor for Registry {
                 // Unknown while a commit is in progress; the next request finds out.
                 let changed = state.store.try_lock().is_ok_and(|mut store| store.take_changed_by_others());
                 let _ = reply.send(changed);
+                if changed {
+                    state.note_changes();
+                }
             }
+            RegistryMessage::Close(reply) => state.close(reply),
             RegistryMessage::Rows(reply) => {
                 state.read(|store, rebuild| rows(store, rebuild), reply);
             }
@@ -88,6 +94,26 @@ impl Actor for Registry {
 }
 
 impl State {
+    fn close(&self, reply: RpcReplyPort<()>) {
+        let store = Arc::clone(&self.store);
+        tokio::task::spawn_blocking(move || {
+            if let Err(error) = locked(&store).close() {
+                tracing::debug!(%error, "cannot close the registry's journal");
+            }
+            let _ = reply.send(());
+        });
+    }
+
+    fn note_changes(&self) {
+        let store = Arc::clone(&self.store);
+        tokio::task::spawn_blocking(move || {
+            if let Err(error) = locked(&store).note_changes() {
+                // The next commit notes them.
+                tracing::debug!(%error, "cannot note the changes of another program yet");
+            }
+        });
+    }
+
     fn commit(&self, myself: &ActorRef<RegistryMessage>, batch: Vec<Mutation>) {
         let (store, rebuild, myself) = (Arc::clone(&self.store), self.rebuild(), myself.clone());
         tokio::task::spawn_blocking(move || {

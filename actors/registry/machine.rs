@@ -3,12 +3,16 @@
 use std::collections::VecDeque;
 
 use super::error::Refused;
+use super::replay::Unsynced;
 use super::table::{Entry, Table};
 use swarm_model::{Row, RowKey, WireStatus};
 
 /// One change of `state.json`.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Mutation {
+    /// Adds the row of a start, as `Insert` or, with the key of the row that it expects, as `Replace`. The contract is
+    /// recorded with it if its file was not synced.
+    Start { expect: Option<RowKey>, row: Box<Row>, contract: Option<Unsynced> },
     /// Adds a new worker. Refused if the name exists.
     Insert(Box<Row>),
     /// Replaces a worker's row with that of its next generation. The row moves to the end, as in
@@ -20,6 +24,16 @@ pub enum Mutation {
     SetStatus { name: String, expect: RowKey, status: WireStatus },
 }
 
+impl Mutation {
+    /// Takes out the contract that must be recorded with the mutation.
+    pub fn take_contract(&mut self) -> Option<Unsynced> {
+        match self {
+            Self::Start { contract, .. } => contract.take(),
+            Self::Insert(_) | Self::Replace { .. } | Self::Remove { .. } | Self::SetStatus { .. } => None,
+        }
+    }
+}
+
 /// Applies one mutation. A refused mutation does not change the table.
 ///
 /// # Errors
@@ -27,6 +41,8 @@ pub enum Mutation {
 /// one.
 pub fn apply(table: &mut Table, mutation: Mutation) -> Result<(), Refused> {
     match mutation {
+        Mutation::Start { expect: Some(expect), row, .. } => return apply(table, Mutation::Replace { expect, row }),
+        Mutation::Start { expect: None, row, .. } => return apply(table, Mutation::Insert(row)),
         Mutation::Insert(row) => {
             if table.position(&row.name).is_some() {
                 return Err(Refused::Exists(row.name));

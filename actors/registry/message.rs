@@ -19,6 +19,8 @@ pub enum RegistryMessage {
     Find(String, RpcReplyPort<Result<Option<Arc<Row>>, StoreError>>),
     /// Asks whether another program has written the file since the previous request.
     ChangedByOthers(RpcReplyPort<bool>),
+    /// Records that no more changes follow. Answered once that is done or has failed.
+    Close(RpcReplyPort<()>),
     /// Sent by the commit's thread when the commit ends.
     Committed(Result<Vec<Result<(), Refused>>, StoreError>),
     /// Sent by the commit's thread if the commit panicked. The actor then fails.

@@ -12,12 +12,15 @@
 //! about a worker except whether its row may change.
 
 mod actor;
+mod durable;
 mod error;
+pub mod journal;
 mod machine;
 mod message;
 pub mod reconcile;
 #[cfg(test)]
 mod reconcile_tests;
+pub mod replay;
 pub mod store;
 pub mod table;
 
@@ -36,6 +39,8 @@ use swarm_ports::Ports;
 /// Maximum duration of a request to the registry, in milliseconds. Covers the wait for the lock and
 /// a slow disk.
 const CALL_MS_MAX: u64 = 30_000;
+/// Maximum duration of closing the registry, in milliseconds.
+const CLOSE_MS_MAX: u64 = 2000;
 
 /// Handle to the registry actor.
 #[derive(Clone)]
@@ -78,6 +83,12 @@ impl RegistryHandle {
     /// Reports whether another program has written the file since the previous call.
     pub async fn changed_by_others(&self) -> bool {
         ractor::call_t!(self.actor, RegistryMessage::ChangedByOthers, CALL_MS_MAX).unwrap_or(false)
+    }
+
+    /// Records that no more changes follow, so that a power cut does not bring back what other programs change from
+    /// now on. If that fails, nothing else is affected.
+    pub async fn close(&self) {
+        let _ = ractor::call_t!(self.actor, RegistryMessage::Close, CLOSE_MS_MAX);
     }
 
     /// Returns the row of this name, or `None` if there is none.

@@ -1,8 +1,9 @@
 //! `state.json` on disk. Only this module writes the file.
 //!
 //! A mutation takes `flock(2)` on `state.lock` (the lock of the original `swarm`, on a file that is
-//! never removed), reads `state.json` again if another program has written it, and replaces it. The
-//! lock is held only for these steps. Readers take no lock, because a rename is atomic.
+//! never removed), reads `state.json` again if another program has written it, records the change in
+//! the journal (`durable.rs`), and replaces the file. The lock is held only for these steps. Readers
+//! take no lock, because a rename is atomic.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read as _, Write as _};
@@ -10,14 +11,19 @@ use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
+use super::durable::{Commit, Durable, text_after_power_cut};
 use super::error::{Refused, StoreError};
 use super::machine::{Mutation, apply};
+use super::replay::Unsynced;
 use super::table::Table;
 use swarm_model::Row;
 use swarm_sys::files::lock::{holder, lock_within};
+use swarm_sys::procfs;
 
 /// Maximum wait of a mutation for the lock. The original `swarm` waits forever.
 pub const LOCK_WAIT_MAX: Duration = Duration::from_secs(10);
+/// Maximum wait for the lock when the registry is closed.
+const CLOSE_WAIT_MAX: Duration = Duration::from_secs(1);
 /// Maximum size of `state.json`, in bytes. A registry of ten thousand workers takes 6 MB.
 pub const STATE_BYTES_MAX: u64 = 64 << 20;
 /// Maximum number of quarantined copies of damaged files.
@@ -40,6 +46,9 @@ pub struct Store {
     changed_by_others: bool,
     lock_wait: Duration,
     temporary: u64,
+    durable: Durable,
+    /// Whether the file was compared with the journal of an earlier boot.
+    is_recovered: bool,
 }
 
 /// Returns the rows that the workers' records prove.
@@ -47,7 +56,7 @@ pub type Rebuild<'a> = &'a dyn Fn() -> io::Result<Vec<Row>>;
 
 /// Identity of one version of the file. Each write creates a new inode.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct FileId {
+pub struct FileId {
     device: u64,
     inode: u64,
     size: u64,
@@ -60,7 +69,66 @@ pub struct LockGuard(#[allow(dead_code, reason = "held for its lock")] File);
 
 impl Store {
     pub fn new(root: impl Into<PathBuf>) -> Self {
-        Self { root: root.into(), cached: None, changed_by_others: false, lock_wait: LOCK_WAIT_MAX, temporary: 0 }
+        Self::of_boot(root, procfs::boot_id())
+    }
+
+    /// Returns the store of a process that runs during this boot.
+    pub fn of_boot(root: impl Into<PathBuf>, boot: String) -> Self {
+        let root = root.into();
+        let durable = Durable::new(&root, boot);
+        Self {
+            root,
+            cached: None,
+            changed_by_others: false,
+            lock_wait: LOCK_WAIT_MAX,
+            temporary: 0,
+            durable,
+            is_recovered: false,
+        }
+    }
+
+    /// Restores the file, and the contracts of its workers, if a power cut has taken a part of them. Must succeed
+    /// before the workers' records are read.
+    ///
+    /// # Errors
+    /// Fails if the lock cannot be acquired, or if a file cannot be read or written.
+    pub fn recover(&mut self) -> Result<(), StoreError> {
+        let guard = self.lock()?;
+        self.recover_once(&guard)
+    }
+
+    fn recover_once(&mut self, _: &LockGuard) -> Result<(), StoreError> {
+        if !self.is_recovered {
+            self.durable.recover()?;
+            self.is_recovered = true;
+        }
+        Ok(())
+    }
+
+    /// Records the changes of other programs, so that a power cut does not bring back what they replaced.
+    ///
+    /// # Errors
+    /// Fails if the lock cannot be acquired, or if a file cannot be read or written.
+    pub fn note_changes(&mut self) -> Result<(), StoreError> {
+        if !self.durable.is_behind(file_id(&self.state())) {
+            return Ok(());
+        }
+        let guard = self.lock()?;
+        self.recover_once(&guard)?;
+        self.durable.note(false)
+    }
+
+    /// Records that this process writes no more. Whatever the file contains later is what another program wrote.
+    ///
+    /// # Errors
+    /// Fails if the lock cannot be acquired, or if a file cannot be read or written.
+    pub fn close(&mut self) -> Result<(), StoreError> {
+        if !self.durable.is_used() {
+            return Ok(());
+        }
+        let guard = self.lock_for(self.lock_wait.min(CLOSE_WAIT_MAX))?;
+        self.recover_once(&guard)?;
+        self.durable.note(true)
     }
 
     /// Reports whether another program has written the file since the previous call, and resets that.
@@ -131,51 +199,49 @@ impl Store {
         rebuild: Rebuild<'_>,
     ) -> Result<Vec<Result<(), Refused>>, StoreError> {
         let guard = self.lock()?;
+        self.recover_once(&guard)?;
         let (table, damage) = self.read(rebuild)?;
         if let Some(version) = table.newer_schema() {
             return Err(StoreError::NewerSchema { path: self.state(), version });
         }
         let mut new = table.clone();
-        let answers: Vec<_> = batch.into_iter().map(|mutation| apply(&mut new, mutation)).collect();
+        let (mut answers, mut contracts) = (Vec::with_capacity(batch.len()), Vec::new());
+        for mut mutation in batch {
+            let contract = mutation.take_contract();
+            answers.push(apply(&mut new, mutation));
+            contracts.extend(contract.filter(|_| answers.last().is_some_and(Result::is_ok)));
+        }
         if damage.is_some() || answers.iter().any(Result::is_ok) {
-            self.replace(&guard, new)?;
+            self.replace(&guard, new, contracts)?;
         }
         Ok(answers)
     }
 
-    /// Writes a temporary file and renames it over `state.json`. Afterwards the cache matches the
-    /// disk.
-    fn replace(&mut self, guard: &LockGuard, new: Table) -> Result<(), StoreError> {
+    /// Writes a temporary file, records the change, and renames the file over `state.json`. Afterwards
+    /// the cache matches the disk. `durable.rs` describes what a power cut leaves after each step.
+    fn replace(&mut self, _: &LockGuard, new: Table, contracts: Vec<Unsynced>) -> Result<(), StoreError> {
         let path = self.state();
         self.temporary += 1;
         let temporary = self.root.join(format!("state.json.tmp.{}.{}", std::process::id(), self.temporary));
-        let written = write_durably(&temporary, new.render().as_bytes()).and_then(|()| {
-            // Write 2. A crash after it leaves the new table, perhaps not yet durable. That is
-            // safe: the change was not acknowledged, and a power cut also ends all its workers.
-            fs::rename(&temporary, &path).map_err(|error| io_error("replace", &path, &error))
-        });
+        let text = new.render();
+        let (old_file, old) = match &self.cached {
+            Some((id, table)) => (Some(*id), table),
+            None => (None, &Table::default()),
+        };
+        let commit = Commit { old, old_file, new: &new, text: &text, contracts };
+        let written =
+            write_new(&temporary, text.as_bytes()).and_then(|()| self.durable.record(commit)).and_then(|()| {
+                let renamed = fs::rename(&temporary, &path);
+                renamed.inspect_err(|_| self.durable.failed()).map_err(|error| io_error("replace", &path, &error))
+            });
         if let Err(error) = written {
             let _ = fs::remove_file(&temporary);
             return Err(error);
         }
-        // Write 3. From here on, the commit survives a power cut.
-        if let Err(error) = sync_directory(&self.root) {
-            if let Some((_, old)) = self.cached.take() {
-                self.take_back(guard, &old);
-            }
-            return Err(error);
-        }
-        self.cached = file_id(&path).map(|id| (id, new));
+        let file = file_id(&path);
+        self.durable.committed(file);
+        self.cached = file.map(|id| (id, new));
         Ok(())
-    }
-
-    /// Restores the old table, best effort, because the directory could not be synced and the change
-    /// was not acknowledged.
-    fn take_back(&self, _: &LockGuard, old: &Table) {
-        let path = self.root.join(format!("state.json.tmp.{}.back", std::process::id()));
-        if write_durably(&path, old.render().as_bytes()).is_ok() {
-            let _ = fs::rename(&path, self.state());
-        }
     }
 
     /// Deletes the temporary files of killed commits.
@@ -199,8 +265,12 @@ impl Store {
 
     /// Acquires the registry lock. Fails if it is not free within `lock_wait`.
     fn lock(&self) -> Result<LockGuard, StoreError> {
+        self.lock_for(self.lock_wait)
+    }
+
+    fn lock_for(&self, wait: Duration) -> Result<LockGuard, StoreError> {
         let path = self.root.join("state.lock");
-        let deadline = Instant::now() + self.lock_wait;
+        let deadline = Instant::now() + wait;
         loop {
             let open = OpenOptions::new().read(true).write(true).create(true).truncate(false).mode(0o600).open(&path);
             let file = open.map_err(|error| io_error("open", &path, &error))?;
@@ -208,7 +278,7 @@ impl Store {
             let file = match lock_within(file, left) {
                 Ok(Some(file)) => file,
                 Ok(None) => {
-                    let waited_s = self.lock_wait.as_secs();
+                    let waited_s = wait.as_secs();
                     return Err(StoreError::Locked { holder: holder(&path), path, waited_s });
                 }
                 Err(error) => return Err(io_error("lock", &path, &error)),
@@ -227,7 +297,8 @@ impl Store {
     }
 }
 
-/// Reads and parses `path` without taking a lock.
+/// Reads and parses `path`, the file `state.json`, without taking a lock. If a power cut has left another text than the
+/// last commit made, returns that of the commit.
 ///
 /// # Errors
 /// Fails if it is not a regular file, is larger than [`STATE_BYTES_MAX`], or cannot be read.
@@ -241,10 +312,18 @@ pub fn load(path: &Path) -> Result<Loaded, StoreError> {
 /// As [`load`].
 pub fn load_with<T>(path: &Path, parse: impl FnOnce(&str) -> Result<T, String>) -> Result<Loaded<T>, StoreError> {
     let meta = match fs::symlink_metadata(path) {
-        Ok(meta) => meta,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Loaded::Absent),
+        Ok(meta) => Some(meta),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => None,
         Err(error) => return Err(io_error("read", path, &error)),
     };
+    let is_readable = meta.as_ref().is_none_or(|meta| meta.is_file() && meta.len() <= STATE_BYTES_MAX);
+    if is_readable
+        && let Some(root) = path.parent()
+        && let Some(text) = text_after_power_cut(root, &procfs::boot_id())?
+    {
+        return Ok(parse(&text).map_or_else(Loaded::Damaged, Loaded::Table));
+    }
+    let Some(meta) = meta else { return Ok(Loaded::Absent) };
     // Check before opening: opening a FIFO would wait for a writer.
     if !meta.is_file() {
         let what = match meta.file_type() {
@@ -296,22 +375,14 @@ pub fn quarantine(path: &Path) -> Result<(), StoreError> {
     Err(StoreError::Io { step: "quarantine", path: path.to_owned(), cause: "too many backups".to_owned() })
 }
 
-/// Writes a temporary file durably (write 1). A crash in it leaves the file, which `sweep` deletes.
-fn write_durably(path: &Path, bytes: &[u8]) -> Result<(), StoreError> {
+/// Writes a temporary file. A crash in it leaves the file, which `sweep` deletes.
+fn write_new(path: &Path, bytes: &[u8]) -> Result<(), StoreError> {
     let open = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path);
     let mut file = open.map_err(|error| io_error("create", path, &error))?;
-    file.write_all(bytes).map_err(|error| io_error("write", path, &error))?;
-    // A failed sync must not be retried: after a failed fsync the kernel marks the lost pages
-    // clean (PostgreSQL wiki, Fsync Errors).
-    file.sync_all().map_err(|error| io_error("sync", path, &error))
+    file.write_all(bytes).map_err(|error| io_error("write", path, &error))
 }
 
-fn sync_directory(path: &Path) -> Result<(), StoreError> {
-    let synced = File::open(path).and_then(|directory| directory.sync_all());
-    synced.map_err(|error| io_error("sync", path, &error))
-}
-
-fn file_id(path: &Path) -> Option<FileId> {
+pub(super) fn file_id(path: &Path) -> Option<FileId> {
     let meta = fs::symlink_metadata(path).ok()?;
     Some(FileId {
         device: meta.dev(),
@@ -327,6 +398,6 @@ impl FileId {
     const NONE: Self = Self { device: 0, inode: 0, size: 0, modified: (0, 0), changed: (0, 0) };
 }
 
-fn io_error(step: &'static str, path: &Path, error: &io::Error) -> StoreError {
+pub(super) fn io_error(step: &'static str, path: &Path, error: &io::Error) -> StoreError {
     StoreError::Io { step, path: path.to_owned(), cause: error.to_string() }
 }

@@ -89,8 +89,9 @@ impl Entry {
         Self { raw: raw.into(), row: new.row }
     }
 
-    fn read(raw: &RawValue) -> Self {
-        Self { raw: raw.get().into(), row: Row::parse(raw.get()).map(Arc::new) }
+    /// Returns the entry with this text.
+    pub fn parse(raw: &str) -> Self {
+        Self { raw: raw.into(), row: Row::parse(raw).map(Arc::new) }
     }
 
     pub fn name(&self) -> Option<&str> {
@@ -140,7 +141,7 @@ impl Table {
             schema_version: version.and_then(|(_, value)| serde_json::from_str(value.get()).ok()),
             before: owned(&parts.before),
             after: owned(&parts.after),
-            entries: parts.rows.into_iter().map(Entry::read).collect(),
+            entries: parts.rows.into_iter().map(|raw| Entry::parse(raw.get())).collect(),
         })
     }
 

@@ -240,6 +240,7 @@ impl State {
                 Effect::End(exit) => {
                     let reason = format!("{exit:?}").to_lowercase();
                     self.emit(EventKind::SupervisorStopped { reason });
+                    self.registry.close().await;
                     let _ = self.exit.send(Some(exit));
                 }
             }

@@ -12,10 +12,11 @@
 use std::sync::Arc;
 
 use super::error;
+use crate::registry::replay::Unsynced;
 use crate::registry::{Mutation, RegistryHandle, reconcile};
 use swarm_model::{
     BaseRef, Caller, Contract, Held, Lease, Refusal, RefusalKind, Row, RowWorktree, Spawned, Spec, SwarmMeta, Wanted,
-    WorktreePlan, WorktreeRequest,
+    WorktreePlan, WorktreeRequest, worker_dir_name,
 };
 use swarm_ports::{Opening, Ports, Prepared};
 
@@ -204,9 +205,14 @@ impl Attempt<'_> {
     }
 
     fn commit(&self, row: &Row) -> Mutation {
-        match &self.start.previous {
-            None => Mutation::Insert(Box::new(row.clone())),
-            Some(previous) => Mutation::Replace { expect: previous.key(), row: Box::new(row.clone()) },
+        // The contract's file was not synced. What the disk has of it after a power cut is written again from the
+        // registry's journal.
+        let text = (!self.spec.is_synced()).then(|| serde_json::to_string(self.spec).ok()).flatten();
+        let dir = worker_dir_name(&self.spec.name, self.spec.generation);
+        Mutation::Start {
+            expect: self.start.previous.as_ref().map(|previous| previous.key()),
+            row: Box::new(row.clone()),
+            contract: text.map(|text| Unsynced { dir, text }),
         }
     }
 

@@ -3,7 +3,7 @@
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read as _};
-use std::os::unix::fs::OpenOptionsExt as _;
+use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 use std::sync::mpsc;
 use std::time::Duration;
@@ -250,8 +250,12 @@ impl Records for DiskRecords {
     }
 
     fn write_wanted<'a>(&'a self, name: &'a str, generation: u64, wanted: &'a Wanted) -> BoxFuture<'a, io::Result<()>> {
-        let (dir, wanted) = (self.paths.worker(name, generation), wanted.clone());
-        blocking(move || replace_durably(&dir, "wanted.json", &serde_json::to_vec(&wanted)?))
+        let (dir, workers, wanted) = (self.paths.worker(name, generation), self.paths.workers(), wanted.clone());
+        blocking(move || {
+            replace_durably(&dir, "wanted.json", &serde_json::to_vec(&wanted)?)?;
+            // A start does not sync the name of the directory.
+            File::open(workers)?.sync_all()
+        })
     }
 
     fn is_end_told<'a>(&'a self, name: &'a str, generation: u64) -> BoxFuture<'a, bool> {
@@ -385,13 +389,17 @@ pub fn wait_let_go_within(path: &Path, limit: Duration) -> bool {
     waiting.is_ok() && receiver.recv_timeout(limit).unwrap_or(false)
 }
 
-/// Creates the directory of one generation and returns its path.
+/// Creates the directory of one generation and returns its path. The directory is durable if the contract must be.
 ///
 /// # Errors
 /// Fails if the directory exists already, or on any other I/O error.
 pub fn make_worker_dir(paths: &Paths, spec: &Spec) -> io::Result<PathBuf> {
     let dir = paths.workers().join(worker_dir_name(&spec.name, spec.generation));
-    make_dir(&dir)?;
+    if spec.is_synced() {
+        make_dir(&dir)?;
+    } else {
+        fs::DirBuilder::new().mode(0o700).create(&dir)?;
+    }
     Ok(dir)
 }
 

@@ -146,5 +146,7 @@ fn finish(file: &File, bytes: &[u8], name: &str) -> io::Result<()> {
     file.set_len(bytes.len() as u64)?;
     file.sync_all()?;
     fs::rename(name, "exit.json")?;
-    File::open(".")?.sync_all()
+    File::open(".")?.sync_all()?;
+    // A start does not sync the name of the directory.
+    File::open("..")?.sync_all()
 }

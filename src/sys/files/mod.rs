@@ -99,6 +99,16 @@ pub fn write_private(path: &Path, bytes: &[u8]) -> io::Result<()> {
     OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(path)?.write_all(bytes)
 }
 
+/// Opens a regular file. Does not follow a symbolic link at the end of the path, and does not wait for the other end of
+/// a pipe.
+///
+/// # Errors
+/// Fails if the file cannot be opened, or is not a regular file.
+pub fn open_regular(options: &mut OpenOptions, path: &Path) -> io::Result<File> {
+    let file = options.custom_flags(nix::libc::O_NOFOLLOW | nix::libc::O_NONBLOCK).open(path)?;
+    if file.metadata()?.is_file() { Ok(file) } else { Err(io::Error::other("not a regular file")) }
+}
+
 /// Creates a private directory durably.
 ///
 /// # Errors

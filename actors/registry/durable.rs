@@ -1,0 +1,291 @@
+//! Durability of `state.json`: each commit is recorded in the journal before it becomes visible.
+//!
+//! | step | write | after a power cut right after it |
+//! |---|---|---|
+//! | 1 | the new file under a temporary name, not synced | the old file; nothing was acknowledged |
+//! | 2 | a record in `state.journal`, synced: **the commit** | the new file, from the record |
+//! | 3 | the rename, not synced | the same; acknowledged now |
+//!
+//! A process that is killed between 2 and 3 leaves a record of a commit that nobody has seen. The next process begins a
+//! new journal with the file that is visible. Only a power cut before that makes the commit visible; it was not
+//! acknowledged, and its command was not executed.
+//!
+//! The files of contracts are not synced either; their texts are in the records. When half of the journal is in use, a
+//! thread syncs the file system, after which the next journal can do without the contracts that were written before.
+
+use std::fs::{self, File};
+use std::io;
+use std::path::{Path, PathBuf};
+use std::thread::JoinHandle;
+
+use swarm_model::Spec;
+use swarm_sys::files::{make_dirs, replace_durably, sync_file_system};
+
+use super::error::StoreError;
+use super::journal::{self, Content, Journal};
+use super::replay::{Change, Record, Unsynced, Version, contracts, replay};
+use super::store::{FileId, file_id, io_error};
+use super::table::Table;
+
+/// The journal of one state directory. All methods that write need the registry lock.
+pub struct Durable {
+    root: PathBuf,
+    boot: String,
+    journal: Option<Journal>,
+    /// The file after our last commit.
+    last: Option<FileId>,
+    /// Contracts that the next journal must contain.
+    unsynced: Vec<Unsynced>,
+    syncing: Option<Syncing>,
+}
+
+/// A sync of the file system in progress, after which the first `count` contracts are durable.
+struct Syncing {
+    thread: JoinHandle<io::Result<()>>,
+    count: usize,
+}
+
+/// One commit, between the states that its caller knows.
+pub struct Commit<'a> {
+    pub old: &'a Table,
+    /// The file that `old` was read from.
+    pub old_file: Option<FileId>,
+    pub new: &'a Table,
+    /// The new text of the file.
+    pub text: &'a str,
+    pub contracts: Vec<Unsynced>,
+}
+
+impl Durable {
+    pub fn new(root: &Path, boot: String) -> Self {
+        Self { root: root.to_owned(), boot, journal: None, last: None, unsynced: Vec::new(), syncing: None }
+    }
+
+    /// Records a commit durably. The caller then renames the new file and calls [`Durable::committed`], or
+    /// [`Durable::failed`].
+    ///
+    /// # Errors
+    /// Fails if the journal or an earlier version of the file cannot be written to the disk.
+    pub fn record(&mut self, commit: Commit<'_>) -> Result<(), StoreError> {
+        let has_synced = self.end_sync();
+        let is_ours = self.last.is_some() && self.last == commit.old_file;
+        if let Some(journal) = self.journal.as_mut().filter(|_| is_ours && !has_synced) {
+            let change = Change::between(commit.old, commit.new);
+            let contracts = commit.contracts.clone();
+            let record = Record { version: Version::of(commit.text), change, contracts, closed: false };
+            match journal.append(&record) {
+                Ok(true) => {
+                    self.unsynced.extend(commit.contracts);
+                    self.begin_sync();
+                    return Ok(());
+                }
+                Ok(false) => {}
+                Err(error) => {
+                    self.journal = None;
+                    return Err(io_error("write", &self.path(), &error));
+                }
+            }
+        }
+        self.unsynced.extend(commit.contracts);
+        self.begin(commit.text, false)
+    }
+
+    /// Notes that the recorded commit is visible as this file.
+    pub fn committed(&mut self, file: Option<FileId>) {
+        self.last = file;
+    }
+
+    /// Takes back the recorded commit, which could not be made visible.
+    pub fn failed(&mut self) {
+        if let Some(error) = self.journal.take().and_then(|journal| journal.void().err()) {
+            tracing::warn!(%error, "cannot take back a record of the registry's journal");
+        }
+    }
+
+    /// Reports whether there is a journal, also of an earlier process.
+    pub fn is_used(&self) -> bool {
+        self.journal.is_some() || self.path().exists()
+    }
+
+    /// Reports whether the file is not the one that the journal describes, although there is a journal.
+    pub fn is_behind(&self, file: Option<FileId>) -> bool {
+        self.journal.is_some() && self.last != file
+    }
+
+    /// Starts a new journal with the file as it is now. If `closed`, later versions of the file win over it.
+    ///
+    /// # Errors
+    /// Fails if the journal or the file cannot be written to the disk. A missing file is not recorded.
+    pub fn note(&mut self, closed: bool) -> Result<(), StoreError> {
+        let state = self.root.join("state.json");
+        let file = file_id(&state);
+        let text = match fs::read_to_string(&state) {
+            Ok(text) => text,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+            Err(error) => return Err(io_error("read", &state, &error)),
+        };
+        self.begin(&text, closed)?;
+        self.last = file;
+        Ok(())
+    }
+
+    /// Starts a new journal whose first record is the whole file.
+    fn begin(&mut self, text: &str, closed: bool) -> Result<(), StoreError> {
+        let (state, path) = (self.root.join("state.json"), self.path());
+        let failed = |error: &io::Error| io_error("write", &path, error);
+        if self.journal.take().is_none() {
+            // That of an earlier supervisor.
+            let earlier = journal::read(&path).map_err(|error| failed(&error))?;
+            let earlier = earlier.map(|content| contracts(&content.records)).unwrap_or_default();
+            let is_new = |one: &Unsynced| self.unsynced.iter().all(|other| other.dir != one.dir);
+            let earlier: Vec<_> = earlier.into_iter().filter(is_new).collect();
+            self.unsynced.splice(0..0, earlier);
+            if let Some(syncing) = &mut self.syncing {
+                syncing.count = 0;
+            }
+        }
+        let after = match fs::read(&state) {
+            Ok(bytes) => {
+                let synced = File::open(&state).and_then(|file| file.sync_all());
+                synced.map_err(|error| io_error("sync", &state, &error))?;
+                std::str::from_utf8(&bytes).ok().map(Version::of)
+            }
+            Err(error) if error.kind() == io::ErrorKind::NotFound => None,
+            Err(error) => return Err(io_error("read", &state, &error)),
+        };
+        sync_directory(&self.root)?;
+        let workers = self.root.join("w");
+        let (known, count) = (self.unsynced.len(), self.syncing.as_ref().map_or(0, |syncing| syncing.count));
+        if count == 0 {
+            self.unsynced.retain(|one| workers.join(&one.dir).is_dir());
+        }
+        tracing::debug!(contracts = self.unsynced.len(), known, "a new journal of the registry");
+        let change = Change::Whole { after, text: text.to_owned() };
+        let record = Record { version: Version::of(text), change, contracts: self.unsynced.clone(), closed };
+        self.journal = Some(Journal::begin(&path, &self.boot, &record).map_err(|error| failed(&error))?);
+        Ok(())
+    }
+
+    /// Starts to sync the file system if half of the journal is in use and contains contracts.
+    fn begin_sync(&mut self) {
+        let is_due = self.journal.as_ref().is_some_and(Journal::is_half_full);
+        if !is_due || self.syncing.is_some() || self.unsynced.is_empty() {
+            return;
+        }
+        let workers = self.root.join("w");
+        let thread = std::thread::Builder::new().name("sync".to_owned()).spawn(move || sync_file_system(&workers));
+        // Without a thread, the next journal contains the contracts again.
+        self.syncing = thread.ok().map(|thread| Syncing { thread, count: self.unsynced.len() });
+    }
+
+    /// Reports whether a sync has ended with success, and drops the contracts that are durable now.
+    fn end_sync(&mut self) -> bool {
+        let Some(syncing) = self.syncing.take_if(|syncing| syncing.thread.is_finished()) else { return false };
+        match syncing.thread.join() {
+            Ok(Ok(())) => {
+                self.unsynced.drain(..syncing.count);
+                true
+            }
+            Ok(Err(error)) => {
+                tracing::warn!(%error, "cannot sync the workers' contracts; the journal keeps them");
+                false
+            }
+            Err(_) => false,
+        }
+    }
+
+    /// Brings the file and the contracts to the state of the last commit if the journal was written before this boot,
+    /// and starts a new journal then.
+    ///
+    /// # Errors
+    /// Fails if the journal cannot be read, or if a file cannot be read or written.
+    pub fn recover(&mut self) -> Result<(), StoreError> {
+        let path = self.path();
+        let read = journal::read_of_other_boot(&path, &self.boot);
+        let Some(content) = read.map_err(|error| io_error("read", &path, &error))? else { return Ok(()) };
+        let state = self.root.join("state.json");
+        let found = read_if_text(&state)?;
+        let text = replayed(&path, &content, found.as_deref());
+        let table = text.as_deref().or(found.as_deref()).and_then(|text| Table::parse(text).ok()).unwrap_or_default();
+        for contract in contracts(&content.records) {
+            restore(&self.root, &table, &contract).map_err(|error| io_error("restore a contract in", &path, &error))?;
+        }
+        if let Some(text) = text {
+            tracing::warn!("state.json was not written completely before the power was lost; restoring it");
+            replace_durably(&self.root, "state.json", text.as_bytes())
+                .map_err(|error| io_error("restore", &state, &error))?;
+        }
+        self.note(false)
+    }
+
+    fn path(&self) -> PathBuf {
+        journal_of(&self.root)
+    }
+}
+
+/// Returns the text that a reader must take for that of the file, if a power cut has left another one.
+///
+/// # Errors
+/// Fails if the journal or the file cannot be read.
+pub fn text_after_power_cut(root: &Path, boot: &str) -> Result<Option<String>, StoreError> {
+    let path = journal_of(root);
+    let read = journal::read_of_other_boot(&path, boot);
+    match read.map_err(|error| io_error("read", &path, &error))? {
+        Some(content) => Ok(replayed(&path, &content, read_if_text(&root.join("state.json"))?.as_deref())),
+        None => Ok(None),
+    }
+}
+
+fn journal_of(root: &Path) -> PathBuf {
+    root.join("state.journal")
+}
+
+fn read_if_text(path: &Path) -> Result<Option<String>, StoreError> {
+    match fs::read(path) {
+        // A torn file is no text; it must differ from a missing one.
+        Ok(bytes) => Ok(Some(String::from_utf8(bytes).unwrap_or_default())),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(io_error("read", path, &error)),
+    }
+}
+
+fn replayed(path: &Path, content: &Content, found: Option<&str>) -> Option<String> {
+    if content.is_damaged {
+        tracing::error!(path = %path.display(), "the registry's journal is damaged; commits after the damage are lost");
+    }
+    replay(&content.records, found).unwrap_or_else(|cause| {
+        tracing::error!(path = %path.display(), cause, "the registry's journal cannot be used");
+        None
+    })
+}
+
+/// Writes the contract of a row if its file was lost. The directory of another start, whose removal was lost, is
+/// replaced.
+fn restore(root: &Path, table: &Table, contract: &Unsynced) -> io::Result<()> {
+    let Ok(spec) = serde_json::from_str::<Spec>(&contract.text) else { return Ok(()) };
+    let row = table.find(&spec.name).and_then(|row| row.swarm().cloned());
+    if row.is_none_or(|row| row.id != spec.token || row.generation != spec.generation) {
+        return Ok(());
+    }
+    let dir = root.join("w").join(&contract.dir);
+    let mut leaf = "spec.pending";
+    for name in ["spec.json", "spec.pending"] {
+        match fs::read(dir.join(name)) {
+            Ok(bytes) => match serde_json::from_slice::<Spec>(&bytes) {
+                Ok(found) if found.token == spec.token => return Ok(()),
+                Ok(_) => fs::remove_dir_all(&dir)?,
+                Err(_) => leaf = name,
+            },
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            Err(error) => return Err(error),
+        }
+    }
+    tracing::warn!(worker = spec.name, generation = spec.generation, "restoring a contract that a power cut had taken");
+    make_dirs(&dir)?;
+    replace_durably(&dir, leaf, contract.text.as_bytes())
+}
+
+fn sync_directory(path: &Path) -> Result<(), StoreError> {
+    let synced = File::open(path).and_then(|directory| directory.sync_all());
+    synced.map_err(|error| io_error("sync", path, &error))
+}

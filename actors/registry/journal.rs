@@ -1,0 +1,244 @@
+//! File of the registry's journal, `state.journal`.
+//!
+//! The file is allocated and written in advance, so that a commit overwrites a few blocks and syncs nothing but them:
+//! no size, no allocation and no directory. Each record begins in a new block; no block with an earlier record is
+//! written again. All records of one pass over the file have the same epoch. A record is valid if its checksum is
+//! right, and if it has the epoch of the first record and the number that follows.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Read as _};
+use std::os::unix::fs::{FileExt as _, OpenOptionsExt as _};
+use std::path::{Path, PathBuf};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use super::replay::Record;
+use swarm_sys::files::open_regular;
+
+/// Unit in which records are written, in bytes. A disk writes it as a whole, or in parts that are multiples of 512.
+const BLOCK: usize = 4096;
+/// Minimum size of the file, in bytes.
+const SIZE_MIN: usize = 1 << 20;
+/// Maximum size of a file that is read, in bytes. A registry of the maximum size needs a quarter of it.
+const SIZE_MAX: u64 = 1 << 30;
+const MAGIC: [u8; 8] = *b"swarmjnl";
+const BOOT_BYTES: usize = 36;
+/// Magic, epoch, number, length, checksum, boot.
+const HEADER: usize = 8 + 8 + 4 + 4 + 4 + BOOT_BYTES;
+
+/// The journal, open for writing. Its owner holds the registry lock while it writes.
+pub struct Journal {
+    file: File,
+    size: usize,
+    epoch: u64,
+    boot: String,
+    /// Position of the next record.
+    tail: usize,
+    number: u32,
+    /// Position of the last record, and the bytes that it takes.
+    last: (usize, usize),
+}
+
+/// Valid records of a journal.
+#[derive(Debug, Default)]
+pub struct Content {
+    pub boot: String,
+    pub records: Vec<Record>,
+    /// Whether a valid record follows an invalid one.
+    pub is_damaged: bool,
+    epoch: u64,
+}
+
+impl Journal {
+    /// Starts a new epoch with `record` as its first one. Everything that earlier records describe must be durable.
+    ///
+    /// # Errors
+    /// Returns any I/O error. The journal then has the earlier epoch, the new one, or nothing.
+    pub fn begin(path: &Path, boot: &str, record: &Record) -> io::Result<Self> {
+        let bytes = serde_json::to_vec(record)?;
+        let size = bytes.len().saturating_mul(4).max(SIZE_MIN).next_multiple_of(SIZE_MIN);
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |now| now.as_nanos());
+        let (file, earlier) = match open_for_writing(path, size)? {
+            Some(found) => found,
+            None => (create(path, size)?, 0),
+        };
+        let epoch = u64::try_from(now).unwrap_or(0).max(earlier + 1);
+        let size = usize::try_from(file.metadata()?.len()).unwrap_or(size);
+        let mut journal = Self { file, size, epoch, boot: boot.to_owned(), tail: 0, number: 0, last: (0, 0) };
+        if journal.write(&bytes)? {
+            return Ok(journal);
+        }
+        Err(io::Error::other("the journal is too small for its first record"))
+    }
+
+    /// Appends a record durably. Returns false, and writes nothing, if the file has no room for it.
+    ///
+    /// # Errors
+    /// Returns any I/O error. The record may be durable all the same.
+    pub fn append(&mut self, record: &Record) -> io::Result<bool> {
+        let bytes = serde_json::to_vec(record)?;
+        self.write(&bytes)
+    }
+
+    /// Reports whether more than half of the file is in use.
+    pub fn is_half_full(&self) -> bool {
+        self.tail > self.size / 2
+    }
+
+    /// Makes the last record invalid, because its commit failed.
+    ///
+    /// # Errors
+    /// Returns any I/O error. The record may then still be valid.
+    pub fn void(self) -> io::Result<()> {
+        let (at, length) = self.last;
+        self.file.write_all_at(&vec![0; length], at as u64)?;
+        self.file.sync_data()
+    }
+
+    fn write(&mut self, payload: &[u8]) -> io::Result<bool> {
+        let Ok(length) = u32::try_from(payload.len()) else { return Ok(false) };
+        let whole = (HEADER + payload.len()).next_multiple_of(BLOCK);
+        if whole > self.size - self.tail {
+            return Ok(false);
+        }
+        let mut bytes = Vec::with_capacity(whole);
+        bytes.extend_from_slice(&MAGIC);
+        bytes.extend_from_slice(&self.epoch.to_le_bytes());
+        bytes.extend_from_slice(&self.number.to_le_bytes());
+        bytes.extend_from_slice(&length.to_le_bytes());
+        bytes.extend_from_slice(&[0; 4]);
+        bytes.extend(self.boot.bytes().chain(std::iter::repeat(b' ')).take(BOOT_BYTES));
+        bytes.extend_from_slice(payload);
+        let checksum = crc32fast::hash(&bytes);
+        bytes[24..28].copy_from_slice(&checksum.to_le_bytes());
+        bytes.resize(whole, 0);
+        self.file.write_all_at(&bytes, self.tail as u64)?;
+        self.file.sync_data()?;
+        self.last = (self.tail, whole);
+        self.tail += whole;
+        self.number += 1;
+        Ok(true)
+    }
+}
+
+/// Opens an existing journal that is large enough, and returns it with its epoch.
+fn open_for_writing(path: &Path, size: usize) -> io::Result<Option<(File, u64)>> {
+    let file = match open_regular(OpenOptions::new().read(true).write(true), path) {
+        Ok(file) => file,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        Err(error) => return Err(error),
+    };
+    let length = file.metadata()?.len();
+    if length < size as u64 || length > SIZE_MAX {
+        return Ok(None);
+    }
+    let mut header = [0; HEADER];
+    file.read_exact_at(&mut header, 0)?;
+    Ok(Some((file, if header.starts_with(&MAGIC) { number(&header[8..16]) } else { 0 })))
+}
+
+/// Creates the journal, allocated and durable, in place of an earlier one.
+fn create(path: &Path, size: usize) -> io::Result<File> {
+    let temporary = PathBuf::from(format!("{}.tmp", path.display()));
+    // Left by a killed process. Nobody else uses it while the registry is locked.
+    match fs::remove_file(&temporary) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+        _ => {}
+    }
+    let file = OpenOptions::new().read(true).write(true).create_new(true).mode(0o600).open(&temporary)?;
+    let written = file
+        .write_all_at(&vec![0; size], 0)
+        .and_then(|()| file.sync_all())
+        .and_then(|()| fs::rename(&temporary, path))
+        .and_then(|()| File::open(path.parent().unwrap_or(Path::new(".")))?.sync_all());
+    if let Err(error) = written {
+        let _ = fs::remove_file(&temporary);
+        return Err(error);
+    }
+    Ok(file)
+}
+
+/// Reads the records of a journal. `None` if there is no file or no valid record.
+///
+/// # Errors
+/// Fails if the file exists and cannot be read.
+pub fn read(path: &Path) -> io::Result<Option<Content>> {
+    read_unless(path, |_| false)
+}
+
+/// Reads the records of a journal, except if it was written during this boot: then the file that it protects is intact.
+///
+/// # Errors
+/// Fails if the file exists and cannot be read.
+pub fn read_of_other_boot(path: &Path, boot: &str) -> io::Result<Option<Content>> {
+    read_unless(path, |written| boot.is_empty() || written == boot)
+}
+
+fn read_unless(path: &Path, skips: impl FnOnce(&str) -> bool) -> io::Result<Option<Content>> {
+    let mut file = match open_regular(OpenOptions::new().read(true), path) {
+        Ok(file) => file,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        Err(error) => return Err(error),
+    };
+    let mut bytes = vec![0; HEADER];
+    match file.read_exact(&mut bytes) {
+        Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => return Ok(None),
+        read => read?,
+    }
+    let boot = boot_of(&bytes);
+    if !bytes.starts_with(&MAGIC) || skips(&boot) {
+        return Ok(None);
+    }
+    file.take(SIZE_MAX).read_to_end(&mut bytes)?;
+    let content = scan(&bytes);
+    Ok((!content.records.is_empty()).then_some(content))
+}
+
+/// Returns the valid records among the bytes of a journal.
+fn scan(bytes: &[u8]) -> Content {
+    let epoch = bytes.get(8..16).map_or(0, number);
+    let mut content = Content { epoch, ..Content::default() };
+    let mut at = 0;
+    while let Some((epoch, boot, record, length)) = record_at(bytes, at, content.records.len()) {
+        if epoch != content.epoch {
+            break;
+        }
+        content.boot = boot;
+        content.records.push(record);
+        at += length;
+    }
+    let is_later = |block: &[u8]| {
+        let of_epoch = block.starts_with(&MAGIC) && number(&block[8..16]) == content.epoch;
+        of_epoch && number(&block[16..20]) > content.records.len() as u64
+    };
+    let rest = bytes.get(at..).unwrap_or_default().chunks_exact(BLOCK);
+    content.is_damaged = rest.into_iter().any(is_later);
+    content
+}
+
+/// Returns epoch, boot, content and size of the valid record of this number at `at`.
+fn record_at(bytes: &[u8], at: usize, expected: usize) -> Option<(u64, String, Record, usize)> {
+    let header = bytes.get(at..at.checked_add(HEADER)?)?;
+    let length = usize::try_from(number(&header[20..24])).ok()?;
+    let whole = bytes.get(at..at.checked_add(HEADER)?.checked_add(length)?)?;
+    if !header.starts_with(&MAGIC) || number(&header[16..20]) != expected as u64 {
+        return None;
+    }
+    let mut hasher = crc32fast::Hasher::new();
+    hasher.update(&whole[..24]);
+    hasher.update(&[0; 4]);
+    hasher.update(&whole[28..]);
+    if u64::from(hasher.finalize()) != number(&header[24..28]) {
+        return None;
+    }
+    let record = serde_json::from_slice(&whole[HEADER..]).ok()?;
+    Some((number(&header[8..16]), boot_of(header), record, whole.len().next_multiple_of(BLOCK)))
+}
+
+fn boot_of(header: &[u8]) -> String {
+    String::from_utf8_lossy(&header[HEADER - BOOT_BYTES..HEADER]).trim_end().to_owned()
+}
+
+/// Returns the little-endian number in at most eight bytes.
+fn number(bytes: &[u8]) -> u64 {
+    bytes.iter().rev().fold(0, |value, byte| value << 8 | u64::from(*byte))
+}
