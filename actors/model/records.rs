@@ -109,7 +109,7 @@ pub struct Contract {
     pub argv: Vec<String>,
     /// Working directory, as the row shows it.
     pub cwd: String,
-    /// Complete environment of the caller. Stored nowhere else.
+    /// Complete environment of the caller. Stored in the file of the contract and, for a time, in the registry's journal.
     pub environment: Environment,
     /// Variables for the worker's own process only. Neither tmux nor any tool gets them.
     #[serde(default, skip_serializing_if = "is_empty")]

@@ -61,6 +61,10 @@ impl Durable {
         Self { root: root.to_owned(), boot, journal: None, last: None, unsynced: Vec::new(), syncing: None }
     }
 
+    pub fn boot(&self) -> &str {
+        &self.boot
+    }
+
     /// Records a commit durably. The caller then renames the new file and calls [`Durable::committed`], or
     /// [`Durable::failed`].
     ///

@@ -242,3 +242,102 @@ fn boot_of(header: &[u8]) -> String {
 fn number(bytes: &[u8]) -> u64 {
     bytes.iter().rev().fold(0, |value, byte| value << 8 | u64::from(*byte))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::replay::{Change, Version};
+    use super::*;
+
+    fn record(text: &str) -> Record {
+        let change = Change::Whole { after: None, text: text.to_owned() };
+        Record { version: Version::of(text), change, contracts: Vec::new(), closed: false }
+    }
+
+    fn texts(bytes: &[u8]) -> Vec<String> {
+        let of = |record: Record| match record.change {
+            Change::Whole { text, .. } => text,
+            Change::Rows(_) => String::new(),
+        };
+        scan(bytes).records.into_iter().map(of).collect()
+    }
+
+    fn journal(texts: &[&str]) -> (tempfile::TempDir, PathBuf) {
+        let dir = tempfile::tempdir().expect("a directory");
+        let path = dir.path().join("state.journal");
+        let mut journal = Journal::begin(&path, "boot", &record(texts[0])).expect("begins");
+        for text in &texts[1..] {
+            assert!(journal.append(&record(text)).expect("appends"));
+        }
+        (dir, path)
+    }
+
+    #[test]
+    fn records_of_one_boot_are_read_by_another() {
+        let (_dir, path) = journal(&["a", "b"]);
+        assert!(read_of_other_boot(&path, "boot").expect("reads").is_none());
+        assert!(read_of_other_boot(&path, "").expect("reads").is_none(), "the boot is unknown");
+        let content = read_of_other_boot(&path, "another").expect("reads").expect("records");
+        assert_eq!((content.boot.as_str(), content.records.len(), content.is_damaged), ("boot", 2, false));
+        assert!(read(&path.with_extension("none")).expect("absent").is_none());
+        fs::write(&path, "short").expect("writes");
+        assert!(read(&path).expect("reads").is_none());
+        fs::remove_file(&path).expect("removed");
+        std::os::unix::fs::symlink("elsewhere", &path).expect("linked");
+        assert!(read(&path).is_err(), "followed a link");
+        assert!(Journal::begin(&path, "boot", &record("a")).is_err(), "followed a link");
+    }
+
+    #[test]
+    fn a_torn_record_ends_the_journal() {
+        let long = "x".repeat(3 * BLOCK);
+        let (_dir, path) = journal(&["a", &long]);
+        let bytes = fs::read(&path).expect("reads");
+        assert_eq!(texts(&bytes), ["a".to_owned(), long.clone()]);
+        for kept in (BLOCK..=5 * BLOCK).step_by(512) {
+            let mut torn = bytes.clone();
+            torn[kept..].fill(0);
+            let whole = torn == bytes;
+            assert_eq!(texts(&torn).len(), 1 + usize::from(whole), "{kept} bytes were written");
+            assert!(!scan(&torn).is_damaged);
+        }
+    }
+
+    #[test]
+    fn an_invalid_record_before_valid_ones_is_damage() {
+        let (_dir, path) = journal(&["a", "b", "c"]);
+        let bytes = fs::read(&path).expect("reads");
+        for (at, left) in [(0, 0), (1, 1), (2, 2)] {
+            let mut damaged = bytes.clone();
+            damaged[at * BLOCK + HEADER + 2] ^= 1;
+            assert_eq!((texts(&damaged).len(), scan(&damaged).is_damaged), (left, at < 2), "record {at}");
+        }
+    }
+
+    #[test]
+    fn an_earlier_epoch_does_not_continue_a_new_one() {
+        let (_dir, path) = journal(&["a", "b", "c"]);
+        let mut again = Journal::begin(&path, "later", &record("d")).expect("begins");
+        assert_eq!(texts(&fs::read(&path).expect("reads")), ["d"]);
+        assert!(!scan(&fs::read(&path).expect("reads")).is_damaged, "records of the earlier epoch follow");
+        assert!(again.append(&record("e")).expect("appends"));
+        assert_eq!(texts(&fs::read(&path).expect("reads")), ["d", "e"]);
+        again.void().expect("takes back");
+        assert_eq!(texts(&fs::read(&path).expect("reads")), ["d"]);
+    }
+
+    #[test]
+    fn a_full_journal_takes_no_record_and_a_larger_one_replaces_it() {
+        let (_dir, path) = journal(&["a"]);
+        let mut journal = Journal::begin(&path, "boot", &record("a")).expect("begins");
+        let half = "x".repeat(SIZE_MIN / 2);
+        assert!(!journal.is_half_full());
+        assert!(journal.append(&record(&half)).expect("appends") && journal.is_half_full());
+        let before = fs::read(&path).expect("reads");
+        assert!(!journal.append(&record(&half)).expect("has no room"));
+        assert_eq!(fs::read(&path).expect("reads"), before);
+        Journal::begin(&path, "boot", &record(&half)).expect("begins");
+        let size = fs::metadata(&path).expect("there").len();
+        assert!(size > 2 * SIZE_MIN as u64 && size.is_multiple_of(SIZE_MIN as u64), "{size}");
+        assert_eq!(texts(&fs::read(&path).expect("reads")), [half]);
+    }
+}

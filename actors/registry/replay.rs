@@ -164,3 +164,7 @@ impl Record {
         matches!(self.change, Change::Whole { after, .. } if after.is_some() && after == version)
     }
 }
+
+#[cfg(test)]
+#[path = "replay_tests.rs"]
+mod tests;

@@ -167,7 +167,7 @@ impl Store {
         if !known {
             self.changed_by_others |= self.cached.is_some();
             let rebuilt = || rebuild().map_err(|error| io_error("rebuild", &path, &error));
-            let table = match load(&path)? {
+            let table = match load_of_boot(&path, self.durable.boot(), Table::parse)? {
                 Loaded::Absent => {
                     let rows = rebuilt()?;
                     damage = (!rows.is_empty()).then(|| "the file is missing".to_owned());
@@ -311,6 +311,14 @@ pub fn load(path: &Path) -> Result<Loaded, StoreError> {
 /// # Errors
 /// As [`load`].
 pub fn load_with<T>(path: &Path, parse: impl FnOnce(&str) -> Result<T, String>) -> Result<Loaded<T>, StoreError> {
+    load_of_boot(path, &procfs::boot_id(), parse)
+}
+
+fn load_of_boot<T>(
+    path: &Path,
+    boot: &str,
+    parse: impl FnOnce(&str) -> Result<T, String>,
+) -> Result<Loaded<T>, StoreError> {
     let meta = match fs::symlink_metadata(path) {
         Ok(meta) => Some(meta),
         Err(error) if error.kind() == io::ErrorKind::NotFound => None,
@@ -319,7 +327,7 @@ pub fn load_with<T>(path: &Path, parse: impl FnOnce(&str) -> Result<T, String>) 
     let is_readable = meta.as_ref().is_none_or(|meta| meta.is_file() && meta.len() <= STATE_BYTES_MAX);
     if is_readable
         && let Some(root) = path.parent()
-        && let Some(text) = text_after_power_cut(root, &procfs::boot_id())?
+        && let Some(text) = text_after_power_cut(root, boot)?
     {
         return Ok(parse(&text).map_or_else(Loaded::Damaged, Loaded::Table));
     }

@@ -13,6 +13,7 @@ mod loops;
 mod merge;
 mod nudges;
 mod ports;
+mod power;
 mod random;
 mod recover;
 mod registry;
