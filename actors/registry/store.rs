@@ -131,6 +131,19 @@ impl Store {
         rebuild: Rebuild<'_>,
     ) -> Result<Vec<Result<(), Refused>>, StoreError> {
         let guard = self.lock()?;
+        self.commit_under(&guard, batch, rebuild)
+    }
+
+    /// Like [`commit`](Self::commit), under a lock that the caller holds.
+    ///
+    /// # Errors
+    /// As [`commit`](Self::commit), but for the lock.
+    pub fn commit_under(
+        &mut self,
+        guard: &LockGuard,
+        batch: Vec<Mutation>,
+        rebuild: Rebuild<'_>,
+    ) -> Result<Vec<Result<(), Refused>>, StoreError> {
         let (table, damage) = self.read(rebuild)?;
         if let Some(version) = table.newer_schema() {
             return Err(StoreError::NewerSchema { path: self.state(), version });
@@ -138,7 +151,7 @@ impl Store {
         let mut new = table.clone();
         let answers: Vec<_> = batch.into_iter().map(|mutation| apply(&mut new, mutation)).collect();
         if damage.is_some() || answers.iter().any(Result::is_ok) {
-            self.replace(&guard, new)?;
+            self.replace(guard, new)?;
         }
         Ok(answers)
     }
@@ -197,32 +210,39 @@ impl Store {
         }
     }
 
-    /// Acquires the registry lock. Fails if it is not free within `lock_wait`.
     fn lock(&self) -> Result<LockGuard, StoreError> {
-        let path = self.root.join("state.lock");
-        let deadline = Instant::now() + self.lock_wait;
-        loop {
-            let open = OpenOptions::new().read(true).write(true).create(true).truncate(false).mode(0o600).open(&path);
-            let file = open.map_err(|error| io_error("open", &path, &error))?;
-            let left = deadline.saturating_duration_since(Instant::now());
-            let file = match lock_within(file, left) {
-                Ok(Some(file)) => file,
-                Ok(None) => {
-                    let waited_s = self.lock_wait.as_secs();
-                    return Err(StoreError::Locked { holder: holder(&path), path, waited_s });
-                }
-                Err(error) => return Err(io_error("lock", &path, &error)),
-            };
-            // The lock is valid only if the path still names this file.
-            let ours = file.metadata().map(|meta| (meta.dev(), meta.ino()));
-            let there = fs::metadata(&path).map(|meta| (meta.dev(), meta.ino()));
-            if matches!((ours, there), (Ok(ours), Ok(there)) if ours == there) {
-                return Ok(LockGuard(file));
+        lock(&self.root, self.lock_wait)
+    }
+}
+
+/// Acquires the lock of the registry in `root`.
+///
+/// # Errors
+/// Fails if the lock is not free within `wait`, and names the process that holds it.
+pub fn lock(root: &Path, wait: Duration) -> Result<LockGuard, StoreError> {
+    let path = root.join("state.lock");
+    let deadline = Instant::now() + wait;
+    loop {
+        let open = OpenOptions::new().read(true).write(true).create(true).truncate(false).mode(0o600).open(&path);
+        let file = open.map_err(|error| io_error("open", &path, &error))?;
+        let left = deadline.saturating_duration_since(Instant::now());
+        let file = match lock_within(file, left) {
+            Ok(Some(file)) => file,
+            Ok(None) => {
+                let waited_s = wait.as_secs();
+                return Err(StoreError::Locked { holder: holder(&path), path, waited_s });
             }
-            if left.is_zero() {
-                let error = io::Error::other("the file is replaced again and again");
-                return Err(io_error("lock", &path, &error));
-            }
+            Err(error) => return Err(io_error("lock", &path, &error)),
+        };
+        // The lock is valid only if the path still names this file.
+        let ours = file.metadata().map(|meta| (meta.dev(), meta.ino()));
+        let there = fs::metadata(&path).map(|meta| (meta.dev(), meta.ino()));
+        if matches!((ours, there), (Ok(ours), Ok(there)) if ours == there) {
+            return Ok(LockGuard(file));
+        }
+        if left.is_zero() {
+            let error = io::Error::other("the file is replaced again and again");
+            return Err(io_error("lock", &path, &error));
         }
     }
 }
