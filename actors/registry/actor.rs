@@ -3,28 +3,30 @@
 
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use ractor::{Actor, ActorProcessingErr, ActorRef, RpcReplyPort};
 
-use super::error::{RegistryError, StoreError};
+use super::error::{Refused, RegistryError, StoreError};
 use super::machine::{Committer, Mutation};
 use super::message::RegistryMessage;
 use super::reconcile;
-use super::store::{Rebuild, Store};
+use super::store::{self, Rebuild, Store};
 use swarm_model::Row;
 use swarm_ports::Ports;
 
 pub struct Registry;
 
 pub struct RegistryArguments {
-    pub root: std::path::PathBuf,
+    pub root: PathBuf,
     pub ports: Ports,
 }
 
 type Reply = RpcReplyPort<Result<(), RegistryError>>;
 
 pub struct State {
+    root: PathBuf,
     store: Arc<Mutex<Store>>,
     ports: Ports,
     committer: Committer<Reply>,
@@ -40,7 +42,8 @@ impl Actor for Registry {
         _: ActorRef<Self::Msg>,
         arguments: RegistryArguments,
     ) -> Result<State, ActorProcessingErr> {
-        let mut store = Store::new(arguments.root.clone());
+        let root = arguments.root.clone();
+        let mut store = Store::new(root.clone());
         let store = tokio::task::spawn_blocking(move || store.recover().map(|()| store)).await??;
         let store = Arc::new(Mutex::new(store));
         // In the background, because another process may hold the lock. Files that a killed
@@ -50,7 +53,7 @@ impl Actor for Registry {
                 tracing::warn!(%error, "cannot delete the temporary files of interrupted commits");
             }
         });
-        Ok(State { store, ports: arguments.ports, committer: Committer::default() })
+        Ok(State { root, store, ports: arguments.ports, committer: Committer::default() })
     }
 
     async fn handle(
@@ -82,9 +85,7 @@ impl Actor for Registry {
                 }
             }
             RegistryMessage::Close(reply) => state.close(reply),
-            RegistryMessage::Rows(reply) => {
-                state.read(|store, rebuild| rows(store, rebuild), reply);
-            }
+            RegistryMessage::Rows(reply) => state.rows(reply),
             RegistryMessage::Find(name, reply) => {
                 state.read(move |store, rebuild| Ok(store.read(rebuild)?.0.find(&name).cloned()), reply);
             }
@@ -95,9 +96,10 @@ impl Actor for Registry {
 
 impl State {
     fn close(&self, reply: RpcReplyPort<()>) {
-        let store = Arc::clone(&self.store);
+        let (root, store) = (self.root.clone(), Arc::clone(&self.store));
         tokio::task::spawn_blocking(move || {
-            if let Err(error) = locked(&store).close() {
+            let closed = store::lock(&root, store::CLOSE_WAIT_MAX).and_then(|guard| locked(&store).close(&guard));
+            if let Err(error) = closed {
                 tracing::debug!(%error, "cannot close the registry's journal");
             }
             let _ = reply.send(());
@@ -105,9 +107,10 @@ impl State {
     }
 
     fn note_changes(&self) {
-        let store = Arc::clone(&self.store);
+        let (root, store) = (self.root.clone(), Arc::clone(&self.store));
         tokio::task::spawn_blocking(move || {
-            if let Err(error) = locked(&store).note_changes() {
+            let noted = store::lock(&root, store::LOCK_WAIT_MAX).and_then(|guard| locked(&store).note_changes(&guard));
+            if let Err(error) = noted {
                 // The next commit notes them.
                 tracing::debug!(%error, "cannot note the changes of another program yet");
             }
@@ -115,11 +118,34 @@ impl State {
     }
 
     fn commit(&self, myself: &ActorRef<RegistryMessage>, batch: Vec<Mutation>) {
-        let (store, rebuild, myself) = (Arc::clone(&self.store), self.rebuild(), myself.clone());
+        let (root, store, rebuild, myself) =
+            (self.root.clone(), Arc::clone(&self.store), self.rebuild(), myself.clone());
         tokio::task::spawn_blocking(move || {
             // A panic must fail the actor; otherwise all later mutations would wait for this commit.
-            let result = catch_unwind(AssertUnwindSafe(|| locked(&store).commit(batch, &rebuild)));
+            let result = catch_unwind(AssertUnwindSafe(|| commit(&root, &store, batch, &rebuild)));
             let _ = myself.cast(result.map_or(RegistryMessage::Broken, RegistryMessage::Committed));
+        });
+    }
+
+    /// Answers with all rows. Rows that were rebuilt because the file is missing are written first, because commands
+    /// read the file themselves.
+    fn rows(&self, reply: RpcReplyPort<Result<Arc<Vec<Arc<Row>>>, StoreError>>) {
+        let (root, store, rebuild) = (self.root.clone(), Arc::clone(&self.store), self.rebuild());
+        let read = self.store.try_lock().ok().map(|mut store| rows(&mut store, &rebuild));
+        match read {
+            Some(Ok((rows, false))) => return drop(reply.send(Ok(rows))),
+            Some(Err(error)) => return drop(reply.send(Err(error))),
+            Some(Ok((_, true))) | None => {}
+        }
+        tokio::task::spawn_blocking(move || {
+            let mut read = rows(&mut locked(&store), &rebuild);
+            if matches!(read, Ok((_, true))) {
+                if let Err(error) = commit(&root, &store, Vec::new(), &rebuild) {
+                    tracing::warn!(%error, "cannot write the rebuilt state.json yet");
+                }
+                read = rows(&mut locked(&store), &rebuild);
+            }
+            let _ = reply.send(read.map(|(rows, _)| rows));
         });
     }
 
@@ -153,20 +179,27 @@ impl State {
     }
 }
 
-fn rows(store: &mut Store, rebuild: Rebuild<'_>) -> Result<Arc<Vec<Arc<Row>>>, StoreError> {
-    let (_, damage) = store.read(rebuild)?;
-    if damage.is_some()
-        && store.is_missing()
-        // Write the rows that were rebuilt, because commands read the file themselves.
-        && let Err(error) = store.commit(Vec::new(), rebuild)
-    {
-        tracing::warn!(%error, "cannot write the rebuilt state.json yet");
-    }
-    let (table, _) = store.read(rebuild)?;
-    Ok(Arc::new(table.entries.iter().filter_map(|entry| entry.row.clone().ok()).collect()))
+/// Commits while it holds the lock of the file. The lock is acquired before the store is: another program may hold it
+/// for long, and requests that only read do not wait for that.
+fn commit(
+    root: &Path,
+    store: &Mutex<Store>,
+    batch: Vec<Mutation>,
+    rebuild: Rebuild<'_>,
+) -> Result<Vec<Result<(), Refused>>, StoreError> {
+    let guard = store::lock(root, store::LOCK_WAIT_MAX)?;
+    locked(store).commit_under(&guard, batch, rebuild)
 }
 
-fn answer(replies: Vec<Reply>, result: Result<Vec<Result<(), super::error::Refused>>, StoreError>) {
+/// Returns all readable rows, and whether they were rebuilt because the file is missing.
+fn rows(store: &mut Store, rebuild: Rebuild<'_>) -> Result<(Arc<Vec<Arc<Row>>>, bool), StoreError> {
+    let damaged = store.read(rebuild)?.1.is_some();
+    let missing = damaged && store.is_missing();
+    let (table, _) = store.read(rebuild)?;
+    Ok((Arc::new(table.entries.iter().filter_map(|entry| entry.row.clone().ok()).collect()), missing))
+}
+
+fn answer(replies: Vec<Reply>, result: Result<Vec<Result<(), Refused>>, StoreError>) {
     match result {
         Ok(answers) => {
             for (reply, answer) in replies.into_iter().zip(answers) {

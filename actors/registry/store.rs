@@ -23,7 +23,7 @@ use swarm_sys::procfs;
 /// Maximum wait of a mutation for the lock. The original `swarm` waits forever.
 pub const LOCK_WAIT_MAX: Duration = Duration::from_secs(10);
 /// Maximum wait for the lock when the registry is closed.
-const CLOSE_WAIT_MAX: Duration = Duration::from_secs(1);
+pub const CLOSE_WAIT_MAX: Duration = Duration::from_secs(1);
 /// Maximum size of `state.json`, in bytes. A registry of ten thousand workers takes 6 MB.
 pub const STATE_BYTES_MAX: u64 = 64 << 20;
 /// Maximum number of quarantined copies of damaged files.
@@ -108,27 +108,19 @@ impl Store {
     /// Records the changes of other programs, so that a power cut does not bring back what they replaced.
     ///
     /// # Errors
-    /// Fails if the lock cannot be acquired, or if a file cannot be read or written.
-    pub fn note_changes(&mut self) -> Result<(), StoreError> {
-        if !self.durable.is_behind(file_id(&self.state())) {
-            return Ok(());
-        }
-        let guard = self.lock()?;
-        self.recover_once(&guard)?;
-        self.durable.note(false)
+    /// Fails if a file cannot be read or written.
+    pub fn note_changes(&mut self, guard: &LockGuard) -> Result<(), StoreError> {
+        self.recover_once(guard)?;
+        if self.durable.is_behind(file_id(&self.state())) { self.durable.note(false) } else { Ok(()) }
     }
 
     /// Records that this process writes no more. Whatever the file contains later is what another program wrote.
     ///
     /// # Errors
-    /// Fails if the lock cannot be acquired, or if a file cannot be read or written.
-    pub fn close(&mut self) -> Result<(), StoreError> {
-        if !self.durable.is_used() {
-            return Ok(());
-        }
-        let guard = self.lock_for(self.lock_wait.min(CLOSE_WAIT_MAX))?;
-        self.recover_once(&guard)?;
-        self.durable.note(true)
+    /// Fails if a file cannot be read or written.
+    pub fn close(&mut self, guard: &LockGuard) -> Result<(), StoreError> {
+        self.recover_once(guard)?;
+        if self.durable.is_used() { self.durable.note(true) } else { Ok(()) }
     }
 
     /// Reports whether another program has written the file since the previous call, and resets that.
@@ -199,7 +191,20 @@ impl Store {
         rebuild: Rebuild<'_>,
     ) -> Result<Vec<Result<(), Refused>>, StoreError> {
         let guard = self.lock()?;
-        self.recover_once(&guard)?;
+        self.commit_under(&guard, batch, rebuild)
+    }
+
+    /// Like [`commit`](Self::commit), under a lock that the caller holds.
+    ///
+    /// # Errors
+    /// As [`commit`](Self::commit), but for the lock.
+    pub fn commit_under(
+        &mut self,
+        guard: &LockGuard,
+        batch: Vec<Mutation>,
+        rebuild: Rebuild<'_>,
+    ) -> Result<Vec<Result<(), Refused>>, StoreError> {
+        self.recover_once(guard)?;
         let (table, damage) = self.read(rebuild)?;
         if let Some(version) = table.newer_schema() {
             return Err(StoreError::NewerSchema { path: self.state(), version });
@@ -212,7 +217,7 @@ impl Store {
             contracts.extend(contract.filter(|_| answers.last().is_some_and(Result::is_ok)));
         }
         if damage.is_some() || answers.iter().any(Result::is_ok) {
-            self.replace(&guard, new, contracts)?;
+            self.replace(guard, new, contracts)?;
         }
         Ok(answers)
     }
@@ -263,36 +268,39 @@ impl Store {
         }
     }
 
-    /// Acquires the registry lock. Fails if it is not free within `lock_wait`.
     fn lock(&self) -> Result<LockGuard, StoreError> {
-        self.lock_for(self.lock_wait)
+        lock(&self.root, self.lock_wait)
     }
+}
 
-    fn lock_for(&self, wait: Duration) -> Result<LockGuard, StoreError> {
-        let path = self.root.join("state.lock");
-        let deadline = Instant::now() + wait;
-        loop {
-            let open = OpenOptions::new().read(true).write(true).create(true).truncate(false).mode(0o600).open(&path);
-            let file = open.map_err(|error| io_error("open", &path, &error))?;
-            let left = deadline.saturating_duration_since(Instant::now());
-            let file = match lock_within(file, left) {
-                Ok(Some(file)) => file,
-                Ok(None) => {
-                    let waited_s = wait.as_secs();
-                    return Err(StoreError::Locked { holder: holder(&path), path, waited_s });
-                }
-                Err(error) => return Err(io_error("lock", &path, &error)),
-            };
-            // The lock is valid only if the path still names this file.
-            let ours = file.metadata().map(|meta| (meta.dev(), meta.ino()));
-            let there = fs::metadata(&path).map(|meta| (meta.dev(), meta.ino()));
-            if matches!((ours, there), (Ok(ours), Ok(there)) if ours == there) {
-                return Ok(LockGuard(file));
+/// Acquires the lock of the registry in `root`.
+///
+/// # Errors
+/// Fails if the lock is not free within `wait`, and names the process that holds it.
+pub fn lock(root: &Path, wait: Duration) -> Result<LockGuard, StoreError> {
+    let path = root.join("state.lock");
+    let deadline = Instant::now() + wait;
+    loop {
+        let open = OpenOptions::new().read(true).write(true).create(true).truncate(false).mode(0o600).open(&path);
+        let file = open.map_err(|error| io_error("open", &path, &error))?;
+        let left = deadline.saturating_duration_since(Instant::now());
+        let file = match lock_within(file, left) {
+            Ok(Some(file)) => file,
+            Ok(None) => {
+                let waited_s = wait.as_secs();
+                return Err(StoreError::Locked { holder: holder(&path), path, waited_s });
             }
-            if left.is_zero() {
-                let error = io::Error::other("the file is replaced again and again");
-                return Err(io_error("lock", &path, &error));
-            }
+            Err(error) => return Err(io_error("lock", &path, &error)),
+        };
+        // The lock is valid only if the path still names this file.
+        let ours = file.metadata().map(|meta| (meta.dev(), meta.ino()));
+        let there = fs::metadata(&path).map(|meta| (meta.dev(), meta.ino()));
+        if matches!((ours, there), (Ok(ours), Ok(there)) if ours == there) {
+            return Ok(LockGuard(file));
+        }
+        if left.is_zero() {
+            let error = io::Error::other("the file is replaced again and again");
+            return Err(io_error("lock", &path, &error));
         }
     }
 }

@@ -27,8 +27,10 @@ const CONNECT_MAX: Duration = Duration::from_secs(5);
 const FIRST_BYTE_MAX: Duration = Duration::from_secs(5);
 /// Maximum wait for further bytes: work such as creating a worktree of a large repository may take long.
 const WORK_MAX: Duration = Duration::from_secs(16 * 60);
-/// Maximum number of attempts for one request whose connections break.
+/// Maximum number of attempts for one request whose connections break or are refused.
 const ATTEMPTS_MAX: u32 = 6;
+/// Pause after the first attempt. It doubles with each further one.
+const PAUSE_MIN: Duration = Duration::from_millis(50);
 
 /// Failure of one attempt.
 enum Broken {
@@ -36,6 +38,8 @@ enum Broken {
     Connection,
     /// The supervisor is an older program: replace it.
     Upgrade,
+    /// The supervisor has no place for the request, for this reason.
+    Busy(String),
     /// The supervisor answered with this HTTP status and text.
     Status(u16, String),
     Refused(Refusal),
@@ -45,6 +49,7 @@ impl From<Broken> for Refusal {
     fn from(broken: Broken) -> Self {
         match broken {
             Broken::Refused(refusal) => refusal,
+            Broken::Busy(cause) => internal(&cause),
             Broken::Status(status, text) => internal(&format!("HTTP status {status}: {text}")),
             Broken::Connection | Broken::Upgrade => internal("the connection broke"),
         }
@@ -114,13 +119,23 @@ fn post_lines<R: Route>(paths: &Paths, request: &R, waits: bool, each: &mut dyn 
             Ok(()) => return Ok(()),
             Err(Broken::Upgrade) => start::replace(paths)?,
             Err(Broken::Connection) if waits && guard::is_stopped(paths.root()) => return Err(stopped()),
-            Err(Broken::Connection) => {}
+            Err(Broken::Busy(_)) if attempt < ATTEMPTS_MAX => {
+                pause_after(attempt);
+                // Nothing of it was carried out.
+                continue;
+            }
+            Err(Broken::Connection) => pause_after(attempt),
             Err(broken) => return Err(broken.into()),
         }
         text = repeated(&text, attempt).map_err(|error| internal(&error.to_string()))?;
     }
     let cause = format!("the connection to the supervisor broke {ATTEMPTS_MAX} times");
     Err(Refusal::new(RefusalKind::Internal, cause).remedy(format!("see {}", paths.supervisor_log().display())))
+}
+
+/// Lets a supervisor start, or end what it is doing, before the next attempt.
+fn pause_after(attempt: u32) {
+    std::thread::sleep(PAUSE_MIN * 2_u32.pow(attempt - 1));
 }
 
 /// Returns the request marked as possibly already carried out.
@@ -186,7 +201,8 @@ fn send(stream: UnixStream, method: &str, route: &str, body: &[u8]) -> Result<Bu
             let mut text = String::new();
             let _ = reply.take(4096).read_to_string(&mut text);
             Err(match status {
-                429 => Broken::Refused(internal(text.trim())),
+                408 if !text.is_empty() => Broken::Refused(internal(text.trim())),
+                429 => Broken::Busy(text.trim().to_owned()),
                 status => Broken::Status(status, text.trim().to_owned()),
             })
         }
@@ -427,6 +443,31 @@ mod tests {
             assert_eq!(matches!(answer, Replacement::Begun), newer, "{status}");
             assert_eq!(matches!(answer, Replacement::Impossible(_)), !newer, "{status}");
         }
+    }
+
+    #[test]
+    fn a_request_without_a_place_is_sent_again_as_it_was() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let paths = Paths::new(dir.path());
+        let listener = UnixListener::bind(paths.socket()).expect("bound");
+        let refusal = "HTTP/1.0 429 Too Many Requests\r\n\r\nno place";
+        let answers = [refusal, refusal, "HTTP/1.0 200 OK\r\n\r\n\"done\"\n"];
+        let server = std::thread::spawn(move || {
+            answers.map(|answer| {
+                let (mut stream, _) = listener.accept().expect("a client");
+                let mut request = [0_u8; 4096];
+                let count = stream.read(&mut request).expect("readable");
+                stream.write_all(answer.as_bytes()).expect("answered");
+                let body = request[..count].windows(4).position(|end| end == b"\r\n\r\n").expect("a body");
+                request[body..count].to_vec()
+            })
+        });
+        let scope = swarm_model::Scope::All;
+        let caller = swarm_model::Caller::default();
+        let request = swarm_model::KillRequest { caller, scope, rm_worktree: false, force_dirty: false };
+        post_raw(&paths, &request, &mut |answer| panic!("{answer:?}")).expect("an answer");
+        let bodies = server.join().expect("no panic");
+        assert!(bodies.iter().all(|body| *body == bodies[0]), "marked as carried out");
     }
 
     #[test]

@@ -2,24 +2,26 @@
 //!
 //! Each connection takes a descriptor, and the supervisor needs descriptors for its workers. Connections therefore get a
 //! part of them only. If all places are taken, the oldest connection that has sent nothing is closed. If each has sent a
-//! request, new ones wait for a place for a short time and are refused then, with a reason.
+//! request, new ones wait for a place for a short time and are refused then, with a reason. Answers that last until
+//! something happens get only a part of the places, so that the others are left for requests such as `kill`.
 
 use std::collections::VecDeque;
 use std::fs::File;
 use std::io;
-use std::os::fd::AsRawFd as _;
+use std::os::fd::{AsRawFd as _, RawFd};
 use std::sync::Arc;
 use std::time::Duration;
 
-use axum::Router;
 use axum::body::{Body, Bytes};
 use axum::extract::{DefaultBodyLimit, FromRequest as _, Request};
 use axum::http::StatusCode;
 use axum::middleware::{self, Next};
 use axum::response::{IntoResponse as _, Response};
+use axum::{Extension, Router};
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto::Builder;
 use hyper_util::service::TowerToHyperService;
+use nix::errno::Errno;
 use nix::libc::{EMFILE, ENFILE};
 use nix::sys::resource::{Resource, getrlimit};
 use nix::sys::socket::{MsgFlags, recv};
@@ -44,6 +46,8 @@ const LOG_PAUSE: Duration = Duration::from_mins(1);
 pub struct Limits {
     /// Maximum number of connections.
     pub connections: usize,
+    /// Maximum number of connections whose answers last until something happens.
+    pub streams: usize,
     /// Maximum time for the head of a request to arrive, and for its body after that. Callers send both at once.
     pub arrival: Duration,
     /// Maximum time for which all places may be in use before new connections are refused. Callers give up after five
@@ -56,7 +60,47 @@ impl Limits {
     pub fn of_this_process() -> Self {
         let (soft, _) = getrlimit(Resource::RLIMIT_NOFILE).unwrap_or((1024, 1024));
         let connections = usize::try_from(soft / 4).unwrap_or(usize::MAX).clamp(8, 1024);
-        Self { connections, arrival: Duration::from_secs(5), wait: Duration::from_secs(3) }
+        let streams = connections - connections / 4;
+        Self { connections, streams, arrival: Duration::from_secs(5), wait: Duration::from_secs(3) }
+    }
+}
+
+/// Places of answers that last until something happens.
+#[derive(Clone)]
+pub struct Streams {
+    places: Arc<Semaphore>,
+    count: usize,
+}
+
+impl Streams {
+    fn new(count: usize) -> Self {
+        Self { places: Arc::new(Semaphore::new(count)), count }
+    }
+
+    /// Returns a place, which the answer must keep until it ends.
+    ///
+    /// # Errors
+    /// Returns the answer to a request for which there is no place.
+    pub fn place(&self) -> Result<OwnedSemaphorePermit, (StatusCode, String)> {
+        let place = Arc::clone(&self.places).try_acquire_owned();
+        place.map_err(|_| {
+            let cause = format!("all {} connections that may wait for events are in use", self.count);
+            (StatusCode::TOO_MANY_REQUESTS, cause)
+        })
+    }
+}
+
+/// Socket of a connection. Its requests end with it, so the number stays valid in them.
+#[derive(Clone, Copy)]
+struct Socket(RawFd);
+
+impl Socket {
+    /// Reports whether the other side has closed the connection.
+    fn is_closed(self) -> bool {
+        match recv(self.0, &mut [0], MsgFlags::MSG_PEEK | MsgFlags::MSG_DONTWAIT) {
+            Ok(count) => count == 0,
+            Err(error) => !matches!(error, Errno::EAGAIN | Errno::EINTR),
+        }
     }
 }
 
@@ -66,7 +110,10 @@ pub async fn serve(listener: UnixListener, router: Router, limits: Limits) {
     let arrives = middleware::from_fn(move |request: Request, next: Next| arrive(request, next, arrival));
     let mut door = Door {
         limits,
-        router: router.layer(arrives).layer(DefaultBodyLimit::max(BODY_BYTES_MAX)),
+        router: router
+            .layer(arrives)
+            .layer(DefaultBodyLimit::max(BODY_BYTES_MAX))
+            .layer(Extension(Streams::new(limits.streams))),
         refusing: refusing(format!("all {} connections to the supervisor are in use", limits.connections)),
         places: Arc::new(Semaphore::new(limits.connections)),
         refusals: Arc::new(Semaphore::new(REFUSALS_MAX)),
@@ -87,14 +134,20 @@ pub async fn serve(listener: UnixListener, router: Router, limits: Limits) {
     }
 }
 
-/// Reads the whole request, so that a caller that stops in the middle of it does not keep its place.
+/// Reads the whole request, so that a caller that stops in the middle of it does not keep its place. A request whose
+/// caller has closed the connection by then is not carried out.
 async fn arrive(request: Request, next: Next, limit: Duration) -> Response {
     let (head, body) = request.into_parts();
+    let socket = head.extensions.get::<Socket>().copied();
     let whole = Request::from_parts(head.clone(), body);
     match timeout(limit, Bytes::from_request(whole, &())).await {
+        Ok(Ok(_)) if socket.is_some_and(Socket::is_closed) => StatusCode::REQUEST_TIMEOUT.into_response(),
         Ok(Ok(bytes)) => next.run(Request::from_parts(head, Body::from(bytes))).await,
         Ok(Err(rejection)) => rejection.into_response(),
-        Err(_) => StatusCode::REQUEST_TIMEOUT.into_response(),
+        Err(_) => {
+            let cause = format!("the request did not arrive within {} s", limit.as_secs());
+            (StatusCode::REQUEST_TIMEOUT, cause).into_response()
+        }
     }
 }
 
@@ -219,7 +272,9 @@ async fn begins(stream: &UnixStream) -> io::Result<()> {
 
 async fn talk(stream: UnixStream, router: Router, limit: Duration) {
     let mut builder = Builder::new(TokioExecutor::new()).http1_only();
-    builder.http1().timer(TokioTimer::new()).header_read_timeout(limit);
+    // One request for each connection: a caller that keeps its connection keeps a place.
+    builder.http1().timer(TokioTimer::new()).header_read_timeout(limit).keep_alive(false);
+    let router = router.layer(Extension(Socket(stream.as_raw_fd())));
     if let Err(error) = builder.serve_connection(TokioIo::new(stream), TowerToHyperService::new(router)).await {
         tracing::debug!(%error, "a connection broke");
     }
@@ -228,10 +283,11 @@ async fn talk(stream: UnixStream, router: Router, limit: Duration) {
 #[cfg(test)]
 mod tests {
     use std::path::PathBuf;
+    use std::sync::atomic::{AtomicUsize, Ordering};
 
     use axum::routing::{get, post};
     use tempfile::TempDir;
-    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+    use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader};
     use tokio::sync::Notify;
 
     use super::*;
@@ -240,11 +296,13 @@ mod tests {
     const SOON: Duration = Duration::from_secs(20);
     const SHORT: Duration = Duration::from_millis(20);
 
-    /// A server with a few routes. `/slow` answers when `answers` is notified.
+    /// A server with a few routes. `/slow` answers when `answers` is notified; `/count` counts its
+    /// requests.
     struct Site {
         _dir: TempDir,
         path: PathBuf,
         answers: Arc<Notify>,
+        count: Arc<AtomicUsize>,
     }
 
     impl Site {
@@ -258,12 +316,18 @@ mod tests {
                 slow.notified().await;
                 "slow"
             };
+            let count = Arc::new(AtomicUsize::new(0));
+            let counted = Arc::clone(&count);
+            let counts = move || async move { counted.fetch_add(1, Ordering::SeqCst).to_string() };
             let router = Router::new()
                 .route("/", get(|| async { "quick" }))
                 .route("/", post(|body: Bytes| async move { body }))
+                .route("/count", post(counts))
+                .route("/stream", get(lasting))
                 .route("/slow", get(slow));
-            tokio::spawn(serve(listener, router, Limits { connections, arrival, wait }));
-            Self { _dir: dir, path, answers }
+            let limits = Limits { connections, streams: connections - 1, arrival, wait };
+            tokio::spawn(serve(listener, router, limits));
+            Self { _dir: dir, path, answers, count }
         }
 
         async fn says(&self, text: &str) -> UnixStream {
@@ -275,6 +339,16 @@ mod tests {
         async fn asks(&self, route: &str) -> UnixStream {
             self.says(&format!("GET {route} HTTP/1.0\r\n\r\n")).await
         }
+    }
+
+    /// Answers at once, with a body that never ends.
+    async fn lasting(Extension(streams): Extension<Streams>) -> Result<Body, (StatusCode, String)> {
+        let place = streams.place()?;
+        let parts = tokio_stream::StreamExt::map(tokio_stream::pending::<io::Result<Bytes>>(), move |part| {
+            let _ = &place;
+            part
+        });
+        Ok(Body::from_stream(parts))
     }
 
     /// Returns the status and the last line of an answer. Both are empty if the connection was closed without any.
@@ -310,7 +384,7 @@ mod tests {
             ("", told("", "")),
             ("GET / HT", told("", "")),
             ("GET / HTTP/1.1\r\nhost: x\r\n", told("", "")),
-            ("POST / HTTP/1.0\r\ncontent-length: 5\r\n\r\nab", told("408", "")),
+            ("POST / HTTP/1.0\r\ncontent-length: 5\r\n\r\nab", told("408", "the request did not arrive within 0 s")),
         ] {
             assert_eq!(answer(&mut site.says(text).await).await, end, "{text:?}");
         }
@@ -329,6 +403,47 @@ mod tests {
             assert_eq!(answer(each).await, told("200", "slow"));
         }
         assert_eq!(answer(&mut site.asks("/").await).await, told("200", "quick"));
+    }
+
+    /// Sends requests that are given up before the server looks at them, with and without a body.
+    #[tokio::test]
+    async fn a_request_whose_caller_is_gone_is_not_carried_out() {
+        let site = Site::with(1, NEVER, NEVER);
+        for request in ["POST /count HTTP/1.0\r\n\r\n", "POST /count HTTP/1.0\r\ncontent-length: 2\r\n\r\nab"] {
+            let mut stream = std::os::unix::net::UnixStream::connect(&site.path).expect("connected");
+            std::io::Write::write_all(&mut stream, request.as_bytes()).expect("written");
+        }
+        // There is one place only, so the others were served before.
+        assert_eq!(answer(&mut site.asks("/").await).await, told("200", "quick"));
+        assert_eq!(site.count.load(Ordering::SeqCst), 0);
+        let counted = "POST /count HTTP/1.0\r\n\r\n";
+        assert_eq!(answer(&mut site.says(counted).await).await.0, "200");
+        assert_eq!(site.count.load(Ordering::SeqCst), 1);
+    }
+
+    #[tokio::test]
+    async fn streams_leave_places_for_requests() {
+        let site = Site::with(4, NEVER, SHORT);
+        let mut streams = Vec::new();
+        for _ in 0..3 {
+            let mut stream = BufReader::new(site.asks("/stream").await);
+            let mut status = String::new();
+            timeout(SOON, stream.read_line(&mut status)).await.expect("answered").expect("readable");
+            assert_eq!(status, "HTTP/1.0 200 OK\r\n");
+            streams.push(stream);
+        }
+        let refused = told("429", "all 3 connections that may wait for events are in use");
+        assert_eq!(answer(&mut site.asks("/stream").await).await, refused);
+        assert_eq!(answer(&mut site.asks("/").await).await, told("200", "quick"));
+        streams.clear();
+        assert_eq!(answer(&mut site.asks("/").await).await, told("200", "quick"));
+    }
+
+    #[tokio::test]
+    async fn a_connection_serves_one_request() {
+        let site = Site::with(1, NEVER, NEVER);
+        let mut kept = site.says("GET / HTTP/1.1\r\nhost: x\r\n\r\n").await;
+        assert_eq!(answer(&mut kept).await, told("200", "quick"));
     }
 
     #[tokio::test]

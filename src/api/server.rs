@@ -12,7 +12,7 @@ use axum::middleware::{self, Next};
 use axum::response::sse::{KeepAlive, Sse};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
-use axum::{Json, Router};
+use axum::{Extension, Json, Router};
 use serde::de::DeserializeOwned;
 use swarm_actors::supervisor::{Exit, Request, SupervisorHandle};
 use swarm_model::{
@@ -20,11 +20,12 @@ use swarm_model::{
     MergeRequest, NudgeRequest, RecoverRequest, Refusal, RefusalKind, RespawnRequest, Route as _, RunOrder, RunRequest,
     SpawnRequest,
 };
+use tokio::sync::OwnedSemaphorePermit;
 use tokio::sync::mpsc::UnboundedReceiver;
 use tokio_stream::StreamExt as _;
 use tokio_stream::wrappers::{BroadcastStream, UnboundedReceiverStream};
 
-use crate::api::connections::{self, Limits};
+use crate::api::connections::{self, Limits, Streams};
 use crate::api::{BUILD_HEADER, REPLACE_ROUTE, Replace, SENT_HEADER, build, build_of, is_newer};
 use crate::processes::guard;
 use swarm_store::events::EventLog;
@@ -53,7 +54,6 @@ pub struct Context {
 
 /// Serves until the process ends.
 pub async fn serve(listener: tokio::net::UnixListener, context: Context) {
-    let admitted = middleware::from_fn(admit);
     let work = Router::new()
         .route(SpawnRequest::PATH, post(spawn).get(workers))
         .route(KillRequest::PATH, post(kill))
@@ -65,32 +65,39 @@ pub async fn serve(listener: tokio::net::UnixListener, context: Context) {
         .route(LoopRequest::PATH, post(ralph))
         .route(FlowRequest::PATH, post(flow))
         .route(NudgeRequest::PATH, post(nudge).get(nudges))
-        .layer(admitted);
+        .layer(middleware::from_fn(is_current));
     let router = work
         .route("/v1/workers/{name}", get(worker))
         .route("/v1/hello", get(hello))
         .route("/v1/events", get(events))
         .route("/v1/stop", post(stop))
         .route(REPLACE_ROUTE, post(replace))
+        .layer(middleware::from_fn(is_in_time))
         .with_state(context);
     connections::serve(listener, router, Limits::of_this_process()).await;
 }
 
-/// Rejects requests of newer programs, which then restart this process, and requests that their callers have given up.
-async fn admit(request: HttpRequest, next: Next) -> Response {
+/// Rejects requests of newer programs, which then replace this process.
+async fn is_current(request: HttpRequest, next: Next) -> Response {
     let theirs = request.headers().get(BUILD_HEADER).and_then(|value| value.to_str().ok());
     if theirs.is_some_and(|theirs| is_newer(theirs, build())) {
         return StatusCode::UPGRADE_REQUIRED.into_response();
     }
+    next.run(request).await
+}
+
+/// Rejects requests that their callers have given up.
+async fn is_in_time(request: HttpRequest, next: Next) -> Response {
     let sent: Option<u64> =
         request.headers().get(SENT_HEADER).and_then(|value| value.to_str().ok()).and_then(|text| text.parse().ok());
     if sent.is_some_and(|sent| boot_ms().saturating_sub(sent) > REQUEST_AGE_MS_MAX) {
-        return StatusCode::REQUEST_TIMEOUT.into_response();
+        let cause = "the supervisor was busy for too long, and the request was not carried out";
+        return (StatusCode::REQUEST_TIMEOUT, cause).into_response();
     }
     next.run(request).await
 }
 
-async fn spawn(State(context): State<Context>, body: Bytes) -> Result<Response, Malformed> {
+async fn spawn(State(context): State<Context>, body: Bytes) -> Result<Response, Rejected> {
     let mut request: SpawnRequest = parse(&body)?;
     if let Some(refusal) = is_elsewhere(&request.caller) {
         return Ok(refused(refusal.of(&request.name)).await);
@@ -101,23 +108,24 @@ async fn spawn(State(context): State<Context>, body: Bytes) -> Result<Response, 
     Ok(answers(&context, Request::Spawn(Box::new(request))).await)
 }
 
-type Malformed = (StatusCode, String);
+/// Status and text of the answer to a request that is not carried out.
+type Rejected = (StatusCode, String);
 
-fn parse<T: DeserializeOwned>(body: &[u8]) -> Result<T, Malformed> {
+fn parse<T: DeserializeOwned>(body: &[u8]) -> Result<T, Rejected> {
     serde_json::from_slice(body).map_err(|error| (StatusCode::BAD_REQUEST, error.to_string()))
 }
 
-async fn kill(State(context): State<Context>, body: Bytes) -> Result<Response, Malformed> {
+async fn kill(State(context): State<Context>, body: Bytes) -> Result<Response, Rejected> {
     let request: KillRequest = parse(&body)?;
     Ok(answers(&context, Request::Kill(Box::new(request))).await)
 }
 
-async fn clean(State(context): State<Context>, body: Bytes) -> Result<Response, Malformed> {
+async fn clean(State(context): State<Context>, body: Bytes) -> Result<Response, Rejected> {
     let request: CleanRequest = parse(&body)?;
     Ok(answers(&context, Request::Clean(Box::new(request))).await)
 }
 
-async fn respawn(State(context): State<Context>, body: Bytes) -> Result<Response, Malformed> {
+async fn respawn(State(context): State<Context>, body: Bytes) -> Result<Response, Rejected> {
     let request: RespawnRequest = parse(&body)?;
     if let Some(refusal) = is_elsewhere(&request.caller) {
         return Ok(refused(refusal.of(&request.name)).await);
@@ -125,7 +133,7 @@ async fn respawn(State(context): State<Context>, body: Bytes) -> Result<Response
     Ok(answers(&context, Request::Respawn(Box::new(request))).await)
 }
 
-async fn recover(State(context): State<Context>, body: Bytes) -> Result<Response, Malformed> {
+async fn recover(State(context): State<Context>, body: Bytes) -> Result<Response, Rejected> {
     let request: RecoverRequest = parse(&body)?;
     if let Some(refusal) = is_elsewhere(&request.caller) {
         return Ok(refused(refusal.of(&request.name)).await);
@@ -133,7 +141,7 @@ async fn recover(State(context): State<Context>, body: Bytes) -> Result<Response
     Ok(answers(&context, Request::Recover(Box::new(request))).await)
 }
 
-async fn merge(State(context): State<Context>, body: Bytes) -> Result<Response, Malformed> {
+async fn merge(State(context): State<Context>, body: Bytes) -> Result<Response, Rejected> {
     let request: MergeRequest = parse(&body)?;
     let starts = matches!(request.order, MergeOrder::Add { .. } | MergeOrder::Retry { .. });
     if let Some(refusal) = is_elsewhere(&request.caller).filter(|_| starts) {
@@ -146,7 +154,7 @@ async fn queues(State(context): State<Context>) -> Response {
     Json(context.handle.queues().await).into_response()
 }
 
-async fn run(State(context): State<Context>, body: Bytes) -> Result<Response, Malformed> {
+async fn run(State(context): State<Context>, body: Bytes) -> Result<Response, Rejected> {
     let request: RunRequest = parse(&body)?;
     let starts = matches!(request.order, RunOrder::Begin { .. } | RunOrder::Resume { .. });
     if let Some(refusal) = is_elsewhere(&request.caller).filter(|_| starts) {
@@ -155,7 +163,7 @@ async fn run(State(context): State<Context>, body: Bytes) -> Result<Response, Ma
     Ok(stream(context.handle.run(request)).await)
 }
 
-async fn ralph(State(context): State<Context>, body: Bytes) -> Result<Response, Malformed> {
+async fn ralph(State(context): State<Context>, body: Bytes) -> Result<Response, Rejected> {
     let request: LoopRequest = parse(&body)?;
     let starts = matches!(request.order, LoopOrder::Begin { .. } | LoopOrder::Resume { .. });
     if let Some(refusal) = is_elsewhere(&request.caller).filter(|_| starts) {
@@ -164,19 +172,25 @@ async fn ralph(State(context): State<Context>, body: Bytes) -> Result<Response, 
     Ok(stream(context.handle.ralph(request)).await)
 }
 
-async fn flow(State(context): State<Context>, body: Bytes) -> Result<Response, Malformed> {
+async fn flow(
+    State(context): State<Context>,
+    Extension(streams): Extension<Streams>,
+    body: Bytes,
+) -> Result<Response, Rejected> {
     let request: FlowRequest = parse(&body)?;
     if let Some(refusal) = is_elsewhere(&request.caller).filter(|_| matches!(request.order, FlowOrder::Run(_))) {
         return Ok(refused(refusal).await);
     }
-    Ok(stream(context.handle.flow(request)).await)
+    // Answered when the flow waits for a person or is over.
+    let place = if request.order == FlowOrder::Rest { Some(streams.place()?) } else { None };
+    Ok(stream_in(context.handle.flow(request), place).await)
 }
 
 async fn runs(State(context): State<Context>) -> Response {
     Json(context.handle.runs().await).into_response()
 }
 
-async fn nudge(State(context): State<Context>, body: Bytes) -> Result<Response, Malformed> {
+async fn nudge(State(context): State<Context>, body: Bytes) -> Result<Response, Rejected> {
     let request: NudgeRequest = parse(&body)?;
     Ok(stream(context.handle.nudge(request)).await)
 }
@@ -214,9 +228,15 @@ async fn answers(context: &Context, request: Request) -> Response {
 
 /// Streams one line per answer. If the first answer takes long, `Accepted` is sent before it, so that the caller knows
 /// that the request is being processed.
-async fn stream(mut answers: UnboundedReceiver<Answer>) -> Response {
+async fn stream(answers: UnboundedReceiver<Answer>) -> Response {
+    stream_in(answers, None).await
+}
+
+/// Like [`stream`], for answers that keep a place.
+async fn stream_in(mut answers: UnboundedReceiver<Answer>, place: Option<OwnedSemaphorePermit>) -> Response {
     let first = tokio::time::timeout(PROMPT_MAX, answers.recv()).await.unwrap_or(Some(Answer::Accepted));
-    let lines = tokio_stream::iter(first).chain(UnboundedReceiverStream::new(answers)).map(|answer| {
+    let lines = tokio_stream::iter(first).chain(UnboundedReceiverStream::new(answers)).map(move |answer| {
+        let _ = &place;
         serde_json::to_vec(&answer).map(|mut line| {
             line.push(b'\n');
             line
@@ -257,12 +277,14 @@ async fn hello(State(context): State<Context>) -> Json<Hello> {
 }
 
 /// Streams events as they happen; events that a slow listener missed are skipped.
-async fn events(State(context): State<Context>) -> Response {
-    let events = BroadcastStream::new(context.events.listen()).filter_map(|event| {
+async fn events(State(context): State<Context>, Extension(streams): Extension<Streams>) -> Result<Response, Rejected> {
+    let place = streams.place()?;
+    let events = BroadcastStream::new(context.events.listen()).filter_map(move |event| {
+        let _ = &place;
         let data = serde_json::to_string(&event.ok()?).ok()?;
         Some(Ok::<_, std::convert::Infallible>(axum::response::sse::Event::default().data(data)))
     });
-    Sse::new(events).keep_alive(KeepAlive::default()).into_response()
+    Ok(Sse::new(events).keep_alive(KeepAlive::default()).into_response())
 }
 
 #[derive(serde::Deserialize)]
@@ -279,7 +301,7 @@ async fn stop(State(context): State<Context>, Query(asked): Query<StopQuery>) ->
 
 /// Ends this supervisor, so that its guard executes the caller's program. Answers 409 if the caller is not newer, 403
 /// if the guard must not execute that program, and 503 if there is no guard now.
-async fn replace(State(context): State<Context>, headers: HeaderMap, body: Bytes) -> Result<Response, Malformed> {
+async fn replace(State(context): State<Context>, headers: HeaderMap, body: Bytes) -> Result<Response, Rejected> {
     let asked: Replace = parse(&body)?;
     let theirs = headers.get(BUILD_HEADER).and_then(|value| value.to_str().ok()).unwrap_or_default();
     if !asked.again && !is_newer(theirs, build()) {

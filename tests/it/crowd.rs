@@ -1,6 +1,6 @@
 //! Many connections to one supervisor: none of them keeps it from its work.
 
-use std::io::{BufRead as _, BufReader, Write as _};
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 
@@ -17,12 +17,65 @@ fn supervisor_log(rig: &Rig) -> String {
     std::fs::read_to_string(rig.root().join("supervisor.log")).expect("there")
 }
 
-#[test]
-fn connections_that_ask_nothing_do_not_keep_others_from_the_supervisor() {
-    let rig = Rig::new();
+/// Starts a supervisor that may have 64 descriptors, and therefore 16 connections.
+fn start_small(rig: &Rig) {
     let mut command = rig.program("sh");
     command.args(["-c", "ulimit -n 64; exec \"$@\"", "sh", env!("CARGO_BIN_EXE_swarm"), "supervisor", "start"]);
     assert_eq!(run(command).code, Some(0));
+}
+
+/// Sends a request and returns the connection after the status, with that status.
+fn ask(rig: &Rig, request: &str) -> (BufReader<UnixStream>, String) {
+    let mut stream = connect(rig);
+    stream.write_all(request.as_bytes()).expect("written");
+    let mut reply = BufReader::new(stream);
+    let mut status = String::new();
+    reply.read_line(&mut status).expect("answered");
+    (reply, status.split(' ').nth(1).unwrap_or_default().to_owned())
+}
+
+#[test]
+fn streams_of_events_leave_places_for_other_requests() {
+    let rig = Rig::new();
+    start_small(&rig);
+    assert_eq!(rig.swarm(&["spawn", "--name", "x", "--", "sleep", "600"]).code, Some(0));
+    let events = "GET /v1/events HTTP/1.1\r\nhost: swarm\r\n\r\n";
+    let (mut streams, mut refused) = (Vec::new(), None);
+    while refused.is_none() {
+        let (stream, status) = ask(&rig, events);
+        if status == "200" { streams.push(stream) } else { refused = Some((stream, status)) }
+    }
+    let (mut refused, status) = refused.expect("one too many");
+    let mut answer = String::new();
+    refused.read_to_string(&mut answer).expect("readable");
+    let text = answer.lines().last().unwrap_or_default();
+    let cause = "all 12 connections that may wait for events are in use";
+    assert_eq!((streams.len(), status.as_str(), text), (12, "429", cause));
+    rig.swarm(&["kill", "x"]).is(0, "killed x\n", "");
+    rig.swarm(&["supervisor", "stop"]).is(0, "supervisor stopped\n", "");
+}
+
+#[test]
+fn a_stop_that_waited_for_too_long_is_not_carried_out() {
+    let rig = Rig::new();
+    rig.spawn("x", &[], &["sleep", "600"]);
+    let keepers = both(&rig);
+    for route in ["/v1/stop", "/v1/replace"] {
+        // Sent right after the start of the machine.
+        let (mut reply, status) = ask(&rig, &format!("POST {route} HTTP/1.0\r\nx-swarm-sent: 1\r\n\r\n"));
+        let mut answer = String::new();
+        reply.read_to_string(&mut answer).expect("readable");
+        let cause = "the supervisor was busy for too long, and the request was not carried out";
+        assert_eq!((status.as_str(), answer.lines().last()), ("408", Some(cause)), "{route}");
+    }
+    rig.swarm(&["kill", "x"]).is(0, "killed x\n", "");
+    assert_eq!(both(&rig), keepers);
+}
+
+#[test]
+fn connections_that_ask_nothing_do_not_keep_others_from_the_supervisor() {
+    let rig = Rig::new();
+    start_small(&rig);
     let idle: Vec<_> = (0..80).map(|_| connect(&rig)).collect();
     // The worker's caller has other limits, which is a warning.
     assert_eq!(rig.swarm(&["spawn", "--name", "x", "--", "sleep", "600"]).code, Some(0));

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use swarm_actors::registry::replay::Unsynced;
 use swarm_actors::registry::store::{self, Loaded, Store};
-use swarm_actors::registry::{Mutation, reconcile};
+use swarm_actors::registry::{Mutation, StoreError, reconcile};
 use swarm_model::{Contract, Row, RowKey, Spec, WireStatus};
 use tempfile::TempDir;
 
@@ -80,6 +80,11 @@ impl Disk {
     fn cut(&mut self) {
         self.store = Store::of_boot(self.home.path(), AFTER.to_owned());
         self.store.recover().expect("recovers");
+    }
+
+    fn noted(&mut self) -> Result<(), StoreError> {
+        let guard = store::lock(self.home.path(), store::LOCK_WAIT_MAX)?;
+        self.store.note_changes(&guard)
     }
 
     fn names(&mut self) -> Vec<String> {
@@ -197,7 +202,7 @@ fn what_other_programs_wrote_last_stays() {
     disk.start(&spec("b", 1, "b"), None);
     // It removes the row that came last, so that the file is what it was before.
     theirs(&disk, &first);
-    disk.store.note_changes().expect("notes");
+    disk.noted().expect("notes");
     disk.cut();
     assert_eq!(disk.names(), ["a"]);
     // It adds something, and nobody notes it.
@@ -206,7 +211,9 @@ fn what_other_programs_wrote_last_stays() {
     assert!(disk.text().contains("/theirs"));
     // It changes the file after the registry was closed.
     disk.start(&spec("c", 1, "c"), None);
-    disk.store.close().expect("closes");
+    let guard = store::lock(disk.home.path(), store::LOCK_WAIT_MAX).expect("free");
+    disk.store.close(&guard).expect("closes");
+    drop(guard);
     theirs(&disk, &first);
     disk.cut();
     assert_eq!(disk.names(), ["a"]);

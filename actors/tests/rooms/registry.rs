@@ -1,13 +1,16 @@
 //! The registry's actor: conflicts between requests, and shared commits.
 
 use std::fs::File;
+use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
 use swarm_actors::registry::{Mutation, Refused, RegistryError, RegistryHandle};
-use swarm_model::Row;
+use swarm_actors::supervisor::Request;
+use swarm_model::{Answer, Row, Scope, WireStatus};
 use tokio::task::JoinSet;
 
-use crate::fixture::{Rig, foreign_row, parent};
+use crate::fixture::{Rig, foreign_row, kill, parent, request};
 
 async fn registry(rig: &Rig) -> RegistryHandle {
     let started = RegistryHandle::start(rig.world.root.clone(), rig.world.ports(), parent().await).await;
@@ -41,6 +44,44 @@ async fn waiting_mutations_share_the_next_commit() {
     seen.sort_unstable();
     assert!(seen[0] >= 1, "answered before it was on disk");
     assert_eq!(seen[1..], [100; 99], "the first commit had one, the second all others");
+}
+
+/// Returns how many descriptors of this process refer to a file.
+fn descriptors_of(path: &Path) -> usize {
+    let descriptors = std::fs::read_dir("/proc/self/fd").expect("readable").flatten();
+    descriptors.filter(|fd| std::fs::read_link(fd.path()).is_ok_and(|target| target == path)).count()
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_kill_does_not_wait_for_a_commit_that_waits_for_the_lock() {
+    let rig = Rig::start().await;
+    for name in ["a", "b", "c"] {
+        rig.spawn(request(name)).await.expect("starts");
+    }
+    let path = rig.world.root.join("state.lock");
+    let lock = File::create(&path).expect("opens the lock file");
+    fs2::FileExt::lock_exclusive(&lock).expect("takes the lock");
+    let first = rig.swarm().request(kill("a"));
+    // The clock stands still while a thread waits for the lock, so it is moved by hand.
+    while descriptors_of(&path) < 2 {
+        tokio::time::advance(Duration::from_millis(1)).await;
+    }
+    let Request::Kill(mut all) = kill("a") else { unreachable!("a kill") };
+    all.scope = Scope::All;
+    let second = rig.swarm().request(Request::Kill(all));
+    for _ in 0..1000 {
+        tokio::time::advance(Duration::from_millis(1)).await;
+    }
+    assert_eq!(rig.world.kernel.living(), 0, "a kill waits for the lock");
+    // The rows are written as soon as the lock is free, and nobody was told otherwise.
+    drop(lock);
+    for mut answers in [first, second] {
+        while let Some(answer) = answers.recv().await.filter(|answer| *answer != Answer::Done) {
+            assert!(matches!(&answer, Answer::Worker(line) if line.done == "killed"), "{answer:?}");
+        }
+    }
+    assert!(rig.world.rows().iter().all(|row| row.status == WireStatus::Stopped));
+    rig.check();
 }
 
 #[tokio::test(start_paused = true)]

@@ -5,14 +5,14 @@ use std::io::{self, Write as _};
 use std::os::unix::fs::{FileExt as _, MetadataExt as _, OpenOptionsExt as _};
 use std::path::Path;
 
-use nix::errno::Errno;
-use nix::fcntl::{FallocateFlags, FcntlArg, fallocate, fcntl};
+use nix::fcntl::{FcntlArg, fcntl};
 use serde::Deserialize;
 use serde::de::IgnoredAny;
 use swarm_model::{ExitRecord, Lease, Limits, RestartPolicy, Spec};
+use swarm_sys::files::reserve;
 
 /// Reserved size of an exit record in bytes, larger than any record.
-const EXIT_RECORD_BYTES_MAX: i64 = 4096;
+const EXIT_RECORD_BYTES_MAX: u64 = 4096;
 
 /// Lease file, whose lock this process holds for life.
 pub struct LeaseFile(File);
@@ -114,14 +114,8 @@ pub struct ExitFile(File);
 impl ExitFile {
     pub fn reserve() -> io::Result<Self> {
         let file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open("exit.tmp")?;
-        // If the file system cannot reserve space, the write itself may fail later.
-        loop {
-            match fallocate(&file, FallocateFlags::empty(), 0, EXIT_RECORD_BYTES_MAX) {
-                Ok(()) | Err(Errno::EOPNOTSUPP) => return Ok(Self(file)),
-                Err(Errno::EINTR) => {}
-                Err(error) => return Err(error.into()),
-            }
-        }
+        reserve::allocate(&file, EXIT_RECORD_BYTES_MAX)?;
+        Ok(Self(file))
     }
 
     /// Writes the record durably under its final name. A crash before the rename means an unknown exit, never a wrong

@@ -2,6 +2,7 @@
 
 use std::fs::{self, File};
 use std::io;
+use std::os::unix::fs::FileExt as _;
 use std::path::Path;
 
 use nix::errno::Errno;
@@ -49,15 +50,40 @@ pub fn is_full(error: &io::Error) -> bool {
 }
 
 fn take(path: &Path, bytes: u64) -> io::Result<()> {
-    let file = File::options().write(true).create(true).truncate(false).open(path)?;
-    let bytes = i64::try_from(bytes).map_err(io::Error::other)?;
+    allocate(&File::options().write(true).create(true).truncate(false).open(path)?, bytes)
+}
+
+/// Allocates the first `bytes` of a file, so that a full disk does not keep them from being written. A file system that
+/// cannot allocate gets zeros after the present end of the file.
+///
+/// # Errors
+/// Fails if there is not enough space.
+pub fn allocate(file: &File, bytes: u64) -> io::Result<()> {
+    allocate_by(|bytes| fallocate(file, FallocateFlags::empty(), 0, bytes), file, bytes)
+}
+
+fn allocate_by(call: impl Fn(i64) -> nix::Result<()>, file: &File, bytes: u64) -> io::Result<()> {
+    let count = i64::try_from(bytes).map_err(io::Error::other)?;
     loop {
-        match fallocate(&file, FallocateFlags::empty(), 0, bytes) {
+        match call(count) {
             Ok(()) => return Ok(()),
             Err(Errno::EINTR) => {}
+            Err(Errno::EOPNOTSUPP | Errno::ENOSYS) => return fill(file, bytes),
             Err(error) => return Err(error.into()),
         }
     }
+}
+
+/// Extends a file to `bytes` with zeros.
+fn fill(file: &File, bytes: u64) -> io::Result<()> {
+    let zeros = [0; 4096];
+    let mut at = file.metadata()?.len();
+    while at < bytes {
+        let count = (bytes - at).min(zeros.len() as u64);
+        file.write_all_at(&zeros[..usize::try_from(count).unwrap_or(zeros.len())], at)?;
+        at += count;
+    }
+    Ok(())
 }
 
 #[cfg(test)]
@@ -77,5 +103,31 @@ mod tests {
         assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 0);
         // More than any disk has: a partial reserve is removed.
         assert!(keep(dir.path(), 1 << 52).is_err() && taken().is_none());
+    }
+    #[test]
+    fn a_file_system_that_cannot_allocate_gets_zeros() {
+        for refusal in [Errno::EOPNOTSUPP, Errno::ENOSYS] {
+            let file = tempfile::tempfile().unwrap();
+            file.write_all_at(b"data", 0).unwrap();
+            let calls = std::cell::Cell::new(0);
+            let interrupted = |_| {
+                calls.set(calls.get() + 1);
+                Err(if calls.get() == 1 { Errno::EINTR } else { refusal })
+            };
+            allocate_by(interrupted, &file, 5000).unwrap();
+            let mut bytes = [1; 5001];
+            assert_eq!(file.read_at(&mut bytes, 0).unwrap(), 5000, "{refusal}");
+            assert!(bytes.starts_with(b"data") && bytes[4..5000].iter().all(|byte| *byte == 0), "{refusal}");
+        }
+    }
+
+    #[test]
+    fn a_lack_of_space_is_reported() {
+        let file = tempfile::tempfile().unwrap();
+        let refused = allocate_by(|_| Err(Errno::ENOSPC), &file, 1).unwrap_err();
+        assert!(is_full(&refused) && file.metadata().unwrap().len() == 0, "{refused}");
+        // A device that can neither allocate nor keep what is written to it.
+        let full = File::options().write(true).open("/dev/full").unwrap();
+        assert!(is_full(&allocate_by(|_| Err(Errno::EOPNOTSUPP), &full, 1).unwrap_err()));
     }
 }
