@@ -1,7 +1,7 @@
 """Audit: checks of the system calls that supervisor and shim make during spawn, kill and clean.
 
-A file is synced before it is renamed onto a durable place, and its directory is synced afterwards. Every descriptor is
-created close-on-exec. Files are created with mode 0600 and directories with 0700, whatever the umask. The lock file is
+What a power cut must not take is synced before and after the rename onto its place (`RULES`). Every descriptor is created
+close-on-exec. Files are created with mode 0600 and directories with 0700, whatever the umask. The lock file is
 never unlinked, renamed or overwritten.
 """
 
@@ -15,7 +15,13 @@ from . import cases, procs
 from .inject import stop_everything
 from .rig import Rig, wait_until
 
-DURABLE = re.compile(r"/(state\.json|spec\.pending|wanted\.json|exit\.json)$")
+RULES = [
+    (re.compile(r"/state\.json$"), ("the journal",), ()),
+    (re.compile(r"/wanted\.json$"), ("the new file",), ("the directory", "the directory above")),
+    (re.compile(r"/exit\.json$"), (), ("the file", "the directory", "the directory above")),
+    (re.compile(r"/tree\.1/spec\.pending$"), ("the new file",), ("the directory",)),
+]
+"""What is synced before and after the rename onto a durable file. Of the contracts, only those that make a worktree are."""
 TRACED = ("openat,open,creat,close,rename,renameat,renameat2,link,linkat,unlink,unlinkat,fsync,fdatasync,mkdir,mkdirat,"
           "chmod,fchmod,fchmodat,socket,socketpair,pipe,pipe2,dup,dup2,dup3,fcntl,accept,accept4,epoll_create,"
           "epoll_create1,eventfd,eventfd2,inotify_init,inotify_init1,timerfd_create,signalfd4,pidfd_open,memfd_create,"
@@ -75,6 +81,7 @@ class Trace:
 
 def record(rig: Rig, umask: int) -> Trace:
     """Spawns, kills, respawns and cleans a worker with the running supervisor under strace."""
+    rig.make_repo()
     rig.must("spawn", "--name", "keep", "--", *rig.worker("sleep", 1000))
     wait_until(lambda: len(rig.ledger_lines()) == 1, 10, "the bystander runs")
     people = {p.pid: p.role for p in rig.census() if p.role in ("supervisor", "guard", "forkserver")}
@@ -93,6 +100,7 @@ def record(rig: Rig, umask: int) -> Trace:
         rig.must("respawn", "x")
         rig.must("spawn", "--name", "short", "--", *rig.worker("exit", 3))
         wait_until(lambda: rig.exit_record("short"), 10, "the short one has its record")
+        rig.must("spawn", "--name", "tree", "--worktree", "--", *rig.worker("sleep", 1000), cwd=str(rig.repo))
         rig.must("kill", "x")
         rig.must("clean", "x")
         rig.must("clean", "short")
@@ -111,26 +119,47 @@ def traced(pid: int) -> bool:
 
 
 def synced_renames(trace: Trace, root: str) -> list[str]:
-    """Before a rename onto a durable place: fsync of the file. After it: fsync of the directory."""
+    """Checks what is synced before and after each rename onto a durable place."""
     findings = []
     calls = trace.calls
-    seen = 0
+    seen = set()
     for at, (pid, call, args, ret) in enumerate(calls):
         if not call.startswith("rename") or ret != "0":
             continue
         names = [resolve(part, args) for part in QUOTED.findall(args)]
-        source, target = names[0], names[-1]
-        if not target.startswith(root) or not DURABLE.search(target):
+        if not names[-1].startswith("/"):
+            # Relative to the directory of the process, which its next calls name.
+            names = [later(calls[at:], pid, names[-1]) or names[-1]]
+        source, target = names[0], Path(names[-1])
+        rule = next((rule for rule in RULES if rule[0].search(str(target))), None)
+        if not str(target).startswith(root) or rule is None:
             continue
-        seen += 1
-        if not any(c in ("fsync", "fdatasync") and r == "0" and f"<{source}>" in a for _, c, a, r in calls[:at]):
-            findings.append(f"unsynced: {call} onto {Path(target).name} without fsync of {Path(source).name} before")
-        folder = str(Path(target).parent)
-        if not any(c in ("fsync", "fdatasync") and r == "0" and f"<{folder}>" in a for _, c, a, r in calls[at:]):
-            findings.append(f"unsynced: directory of {Path(target).name} is not synced after {call}")
-    if not seen:
-        findings.append("audit: no rename onto a durable place was seen")
+        pattern, before, after = rule
+        seen.add(pattern)
+        made = max((i for i in range(at) if calls[i][1].startswith("open") and f'"{Path(source).name}"' in calls[i][2]
+                    or source in calls[i][2] and "O_CREAT" in calls[i][2]), default=0)
+        findings += [f"unsynced: {call} onto {target.name} without a sync of {what} before" for what in before
+                     if not is_synced(calls[made:at], place(what, source, target))]
+        findings += [f"unsynced: {what} of {target.name} is not synced after {call}" for what in after
+                     if not is_synced(calls[at:], place(what, source, target))]
+    findings += [f"audit: no rename onto {pattern.pattern} was seen" for pattern, _, _ in RULES if pattern not in seen]
     return findings
+
+
+def later(calls: list, pid: int, name: str) -> str | None:
+    """Returns the path of a file that a process uses by this name."""
+    found = (re.search(r"<([^>]*/" + re.escape(name) + r")>", args) for other, _, args, _ in calls if other == pid)
+    return next((match[1] for match in found if match), None)
+
+
+def place(what: str, source: str, target: Path) -> str:
+    places = {"the new file": source, "the file": target, "the directory": target.parent,
+              "the directory above": target.parent.parent, "the journal": target.parent / "state.journal"}
+    return str(places[what])
+
+
+def is_synced(calls: list, path: str) -> bool:
+    return any(call in ("fsync", "fdatasync") and ret == "0" and f"<{path}>" in args for _, call, args, ret in calls)
 
 
 def resolve(name: str, args: str) -> str:
@@ -148,6 +177,9 @@ def close_on_exec(trace: Trace) -> list[str]:
         # The child between fork and exec places descriptors 0 to 2 by dup2 on purpose. It has no
         # role yet, and a thread of the supervisor is found by its process.
         if trace.role(pid) not in OURS or ret.startswith("-") or ret == "?":
+            continue
+        if '"/dev/urandom"' in args:
+            # libgit2 reads it once, and closes it at once.
             continue
         if call in WITHOUT_CLOEXEC and "O_CLOEXEC" not in args:
             findings.add(f"inheritable: {call}({args[:100]})")

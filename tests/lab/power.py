@@ -136,8 +136,9 @@ class Point:
 
 # Syncs that are removed from a recording in order to see that the replay misses them: scenario, and label of the sync.
 REMOVED = [
-    ("spawn", r"^sync spec\.pending\.tmp"),
-    ("exit", r"^sync exit\.tmp"),
+    ("spawn", r"^sync state\.journal"),
+    ("exit", r"^sync (exit\.tmp|exit\.json)"),
+    ("kill", r"^sync w "),
     ("worktree", r"^syncfs"),
     ("land-merge", r"^sync queue\.json\.tmp"),
     ("removal", r"^syncfs"),

@@ -138,8 +138,10 @@ impl ExitFile {
 fn finish(file: &File, bytes: &[u8], name: &str) -> io::Result<()> {
     file.write_all_at(bytes, 0)?;
     file.set_len(bytes.len() as u64)?;
-    file.sync_all()?;
+    // Nobody acknowledges the record before the lease is released. All changes up to here share one commit of the file
+    // system if the file has its name before it is synced.
     fs::rename(name, "exit.json")?;
+    file.sync_all()?;
     File::open(".")?.sync_all()?;
     // A start does not sync the name of the directory.
     File::open("..")?.sync_all()
