@@ -137,10 +137,11 @@ impl Durable {
     fn begin(&mut self, text: &str, closed: bool) -> Result<(), StoreError> {
         let (state, path) = (self.root.join("state.json"), self.path());
         let failed = |error: &io::Error| io_error("write", &path, error);
-        if self.journal.take().is_none() {
+        let earlier = self.journal.take();
+        if earlier.is_none() {
             // That of an earlier supervisor.
-            let earlier = journal::read(&path).map_err(|error| failed(&error))?;
-            let earlier = earlier.map(|content| contracts(&content.records)).unwrap_or_default();
+            let read = journal::read(&path).map_err(|error| failed(&error))?;
+            let earlier = read.map(|content| contracts(&content.records)).unwrap_or_default();
             let is_new = |one: &Unsynced| self.unsynced.iter().all(|other| other.dir != one.dir);
             let earlier: Vec<_> = earlier.into_iter().filter(is_new).collect();
             self.unsynced.splice(0..0, earlier);
@@ -166,7 +167,8 @@ impl Durable {
         tracing::debug!(contracts = self.unsynced.len(), known, "a new journal of the registry");
         let change = Change::Whole { after, text: text.to_owned() };
         let record = Record { version: Version::of(text), change, contracts: self.unsynced.clone(), closed };
-        self.journal = Some(Journal::begin(&path, &self.boot, &record).map_err(|error| failed(&error))?);
+        let used = earlier.as_ref().map(Journal::used);
+        self.journal = Some(Journal::begin(&path, &self.boot, &record, used).map_err(|error| failed(&error))?);
         Ok(())
     }
 

@@ -50,10 +50,12 @@ pub struct Content {
 
 impl Journal {
     /// Starts a new epoch with `record` as its first one. Everything that earlier records describe must be durable.
+    /// Overwrites earlier records with zeros, because they contain the environments of workers: up to `used`, or all if
+    /// that is `None`.
     ///
     /// # Errors
     /// Returns any I/O error. The journal then has the earlier epoch, the new one, or nothing.
-    pub fn begin(path: &Path, boot: &str, record: &Record) -> io::Result<Self> {
+    pub fn begin(path: &Path, boot: &str, record: &Record, used: Option<usize>) -> io::Result<Self> {
         let bytes = serde_json::to_vec(record)?;
         let size = bytes.len().saturating_mul(4).max(SIZE_MIN).next_multiple_of(SIZE_MIN);
         let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |now| now.as_nanos());
@@ -64,10 +66,18 @@ impl Journal {
         let epoch = u64::try_from(now).unwrap_or(0).max(earlier + 1);
         let size = usize::try_from(file.metadata()?.len()).unwrap_or(size);
         let mut journal = Self { file, size, epoch, boot: boot.to_owned(), tail: 0, number: 0, last: (0, 0) };
-        if journal.write(&bytes)? {
-            return Ok(journal);
+        if !journal.write(&bytes)? {
+            return Err(io::Error::other("the journal is too small for its first record"));
         }
-        Err(io::Error::other("the journal is too small for its first record"))
+        // Not synced: the next record is, with them.
+        let end = used.unwrap_or(journal.size).min(journal.size);
+        journal.file.write_all_at(&vec![0; end.saturating_sub(journal.tail)], journal.tail as u64)?;
+        Ok(journal)
+    }
+
+    /// Returns the number of bytes that the records take.
+    pub fn used(&self) -> usize {
+        self.tail
     }
 
     /// Appends a record durably. Returns false, and writes nothing, if the file has no room for it.
@@ -264,7 +274,7 @@ mod tests {
     fn journal(texts: &[&str]) -> (tempfile::TempDir, PathBuf) {
         let dir = tempfile::tempdir().expect("a directory");
         let path = dir.path().join("state.journal");
-        let mut journal = Journal::begin(&path, "boot", &record(texts[0])).expect("begins");
+        let mut journal = Journal::begin(&path, "boot", &record(texts[0]), None).expect("begins");
         for text in &texts[1..] {
             assert!(journal.append(&record(text)).expect("appends"));
         }
@@ -284,7 +294,7 @@ mod tests {
         fs::remove_file(&path).expect("removed");
         std::os::unix::fs::symlink("elsewhere", &path).expect("linked");
         assert!(read(&path).is_err(), "followed a link");
-        assert!(Journal::begin(&path, "boot", &record("a")).is_err(), "followed a link");
+        assert!(Journal::begin(&path, "boot", &record("a"), None).is_err(), "followed a link");
     }
 
     #[test]
@@ -316,7 +326,7 @@ mod tests {
     #[test]
     fn an_earlier_epoch_does_not_continue_a_new_one() {
         let (_dir, path) = journal(&["a", "b", "c"]);
-        let mut again = Journal::begin(&path, "later", &record("d")).expect("begins");
+        let mut again = Journal::begin(&path, "later", &record("d"), Some(0)).expect("begins");
         assert_eq!(texts(&fs::read(&path).expect("reads")), ["d"]);
         assert!(!scan(&fs::read(&path).expect("reads")).is_damaged, "records of the earlier epoch follow");
         assert!(again.append(&record("e")).expect("appends"));
@@ -326,16 +336,26 @@ mod tests {
     }
 
     #[test]
+    fn a_new_epoch_overwrites_the_records_of_the_earlier_one() {
+        for used in [None, Some(3 * BLOCK)] {
+            let (_dir, path) = journal(&["a", "secret", "secret"]);
+            Journal::begin(&path, "boot", &record("d"), used).expect("begins");
+            let text = String::from_utf8_lossy(&fs::read(&path).expect("reads")).into_owned();
+            assert!(!text.contains("secret"), "with {used:?}");
+        }
+    }
+
+    #[test]
     fn a_full_journal_takes_no_record_and_a_larger_one_replaces_it() {
         let (_dir, path) = journal(&["a"]);
-        let mut journal = Journal::begin(&path, "boot", &record("a")).expect("begins");
+        let mut journal = Journal::begin(&path, "boot", &record("a"), None).expect("begins");
         let half = "x".repeat(SIZE_MIN / 2);
         assert!(!journal.is_half_full());
         assert!(journal.append(&record(&half)).expect("appends") && journal.is_half_full());
         let before = fs::read(&path).expect("reads");
         assert!(!journal.append(&record(&half)).expect("has no room"));
         assert_eq!(fs::read(&path).expect("reads"), before);
-        Journal::begin(&path, "boot", &record(&half)).expect("begins");
+        Journal::begin(&path, "boot", &record(&half), None).expect("begins");
         let size = fs::metadata(&path).expect("there").len();
         assert!(size > 2 * SIZE_MIN as u64 && size.is_multiple_of(SIZE_MIN as u64), "{size}");
         assert_eq!(texts(&fs::read(&path).expect("reads")), [half]);

@@ -48,25 +48,35 @@ fn files_are_private_for_any_umask() {
 }
 
 #[test]
-fn the_inherited_environment_is_in_the_contract_only() {
+fn the_inherited_environment_is_in_the_contract_only_and_goes_with_it() {
     let rig = Rig::new();
     let mut command = rig.command(&["spawn", "--name", "p", "--", "true"]);
     command.env("API_TOKEN", "very-secret-value");
     crate::common::run(command).ok();
     rig.wait("p");
-    let mut look = vec![rig.root()];
-    while let Some(path) = look.pop() {
-        if path.is_dir() {
-            look.extend(std::fs::read_dir(&path).expect("readable").flatten().map(|entry| entry.path()));
-        } else if path.is_file() && !path.ends_with("spec.json") {
-            let text = std::fs::read(&path).expect("readable");
-            assert!(!String::from_utf8_lossy(&text).contains("very-secret-value"), "{}", path.display());
+    let with_secret = || {
+        let (mut look, mut found) = (vec![rig.root()], Vec::new());
+        while let Some(path) = look.pop() {
+            if path.is_dir() {
+                look.extend(std::fs::read_dir(&path).expect("readable").flatten().map(|entry| entry.path()));
+            } else if path.is_file() {
+                let text = std::fs::read(&path).expect("readable");
+                found.extend(String::from_utf8_lossy(&text).contains("very-secret-value").then_some(path));
+            }
         }
-    }
+        found
+    };
+    let journal = rig.root().join("state.journal");
+    let places = with_secret();
+    assert!(places.iter().all(|path| path.ends_with("spec.json") || *path == journal), "{places:?}");
+    assert_eq!(std::fs::metadata(&journal).expect("there").permissions().mode() & 0o777, 0o600);
     for words in [&["ls", "--format", "json"][..], &["ls", "--json"], &["status", "p", "--json"], &["events", "--json"]]
     {
         assert!(!rig.swarm(words).out.contains("very-secret-value"), "{words:?}");
     }
+    rig.swarm(&["clean", "p"]).ok();
+    rig.swarm(&["supervisor", "stop"]).ok();
+    assert_eq!(with_secret(), [std::path::PathBuf::new(); 0]);
 }
 
 #[test]

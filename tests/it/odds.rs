@@ -11,7 +11,7 @@ use crate::words::pid_in;
 #[test]
 fn logs_stay_within_their_limit() {
     let rig = Rig::new();
-    let script = "i=0; while [ $i -lt 400 ]; do head -c 10000 /dev/zero | tr '\\0' x; echo; i=$((i+1)); done; echo last; exec sleep 600";
+    let script = "i=0; while [ $i -lt 40 ]; do head -c 100000 /dev/zero | tr '\\0' x | fold -w 10000; echo; i=$((i+1)); done; echo last; exec sleep 600";
     let mut command = rig.command(&["spawn", "--name", "x", "--", "sh", "-c", script]);
     command.env("SWARM_LOG_MAX_BYTES", "100000");
     run(command).ok();
