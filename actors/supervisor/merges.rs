@@ -266,7 +266,13 @@ impl Desk {
         let Some(row) = subject.row() else { return Ok((completion, Seen::Branch)) };
         if subject.is_running() {
             let refusal = Refusal::new(RefusalKind::Running, format!("worker '{name}' is still running"));
-            return Err(refusal.remedy(format!("run 'swarm wait {name}', then add it again")));
+            // The program of a window may wait for a person.
+            let ends = if row.tmux.is_some() {
+                format!(", or end it with 'swarm eof {name}' or 'swarm kill {name}'")
+            } else {
+                String::new()
+            };
+            return Err(refusal.remedy(format!("run 'swarm wait {name}'{ends}, then add it again")));
         }
         let Some(worktree) = &row.worktree else {
             let cause = format!("worker '{name}' has no worktree, so there is nothing to merge");

@@ -3,7 +3,7 @@
 use std::os::unix::fs::symlink;
 use std::time::Duration;
 
-use crate::common::{Rig, SOON, holds_for, proc, quick, run, timed, wait_until};
+use crate::common::{Rig, SOON, STOPPED_BESIDE_ONE, holds_for, proc, quick, run, timed, wait_until};
 use crate::crash::{both, kill_keepers};
 
 #[test]
@@ -77,7 +77,7 @@ fn a_restart_waits_while_the_supervisor_is_stopped_on_request() {
     kill_keepers(&rig);
     std::fs::write(rig.cwd().join("end"), "").expect("written");
     wait_until("the second run", SOON, || runs(&rig) == 2);
-    rig.swarm(&["supervisor", "stop"]).is(0, "supervisor stopped\n", "");
+    rig.swarm(&["supervisor", "stop"]).is(0, STOPPED_BESIDE_ONE, "");
     std::fs::write(rig.cwd().join("end"), "").expect("written");
     wait_until("x has failed", SOON, || !rig.cwd().join("end").exists());
     holds_for("no supervisor restarts x", Duration::from_millis(1500), || rig.keepers().0.is_none() && runs(&rig) == 2);

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Stdio};
 use std::time::{Duration, Instant};
 
-use crate::common::{Rig, SOON, proc, quick, run, skipped, timed, wait_until};
+use crate::common::{Rig, SOON, STOPPED_BESIDE_ONE, proc, quick, run, skipped, timed, wait_until};
 use crate::crash::{both, kill_keepers};
 
 const BINARY: &str = env!("CARGO_BIN_EXE_swarm");
@@ -401,7 +401,7 @@ fn waiting_for_a_restart_ends_when_the_supervisor_is_stopped() {
     let rig = Rig::new();
     let script = "until [ -e end ]; do sleep 0.02; done; exit 1";
     rig.spawn_sh("x", &["--restart", "on-failure"], script);
-    rig.swarm(&["supervisor", "stop"]).is(0, "supervisor stopped\n", "");
+    rig.swarm(&["supervisor", "stop"]).is(0, STOPPED_BESIDE_ONE, "");
     let child = begin(&rig, &["wait", "x"]);
     std::fs::write(rig.cwd().join("end"), "").expect("written");
     assert_told_of_the_stop(&rig, child);
@@ -424,7 +424,7 @@ fn waiting_for_a_landing_starts_a_lost_supervisor_and_ends_when_it_is_stopped() 
     wait_until("another supervisor runs", SOON, || rig.keepers().0.is_some_and(|pid| pid != supervisor));
     let next = both(&rig).0;
     wait_until("the command watches the next one", SOON, || watches(pid, next));
-    rig.swarm(&["supervisor", "stop"]).is(0, "supervisor stopped\n", "");
+    rig.swarm(&["supervisor", "stop"]).is(0, STOPPED_BESIDE_ONE, "");
     assert_told_of_the_stop(&rig, child);
 }
 

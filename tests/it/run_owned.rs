@@ -318,6 +318,25 @@ fn links_in_the_home_of_a_hostile_repository_are_refused() {
 }
 
 #[test]
+fn a_link_that_lands_during_a_run_is_refused_before_the_next_attempt() {
+    let site = Site::new();
+    let outside = site.rig.path("outside");
+    fs::create_dir(&outside).expect("made");
+    let lead = format!(
+        "mkdir -p .arial/attempts; ln -s '{}' .arial/attempts/b.1; git add -f .arial; git commit -q -m link",
+        outside.display()
+    );
+    site.spec("a", "", &lead);
+    site.spec("b", "after: a\n", "echo b > b.txt");
+    site.commit();
+    site.plan();
+    let all = site.run(1, &[]);
+    let cause = ".arial/attempts/b.1 is a symbolic link";
+    assert!(all.iter().any(|event| event.to_string().contains(cause)), "{all:?}");
+    assert_eq!(fs::read_dir(&outside).expect("read").count(), 0);
+}
+
+#[test]
 fn a_home_that_is_tracked_by_mistake_is_reported_by_plan() {
     let site = Site::new();
     site.spec("a", "", "echo a > a.txt");

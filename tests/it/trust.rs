@@ -209,7 +209,13 @@ fn work_that_lands_cannot_change_the_rules() {
     let said = rig.swarm_in(&repo, &["merge", "retry", "late"]);
     assert_eq!(said.code, Some(0), "{said:?}");
     assert_eq!(rig.swarm_in(&repo, &["merge", "wait", "late", "--timeout", "25"]).code, Some(1));
-    rig.swarm_in(&repo, &["merge", "add", "late"]).refused(1, &refusal(&repo, "execute 1 command").0);
+    let cause = format!(
+        "swarm.toml of {} does not set merge.verify: the trusted value stays in force until you agree to the removal",
+        repo.display()
+    );
+    rig.swarm_in(&repo, &["merge", "add", "late"]).refused(1, &cause);
+    fs::remove_file(repo.join("swarm.toml")).expect("removed");
+    rig.swarm_in(&repo, &["merge", "add", "late"]).refused(1, &cause);
     let shown = rig.swarm_in(&repo, &["trust", "--show"]).out;
     assert!(shown.contains("merge.verify = \"test ! -e bad\"  (no longer set; still applies)"), "{shown}");
     rig.trust(&repo);

@@ -6,7 +6,9 @@ use std::time::Duration;
 use swarm_actors::supervisor::Exit;
 use swarm_actors::testing::Fault;
 use swarm_model::merge::queue::State;
-use swarm_model::{Answer, Ended, EventKind, FineState, MergeOrder, MergeRequest, MergeSettings, SpawnRequest};
+use swarm_model::{
+    Answer, Ended, EventKind, FineState, MergeOrder, MergeRequest, MergeSettings, SpawnRequest, TmuxPlace,
+};
 
 use crate::fixture::{Rig, caller, request, with_tree};
 
@@ -167,6 +169,13 @@ async fn a_running_worker_does_not_land() {
     rig.spawn(with_tree("a")).await.expect("starts");
     let Answer::Refused(refusal) = add(&rig, "a").await else { panic!("it was taken") };
     assert_eq!(refusal.cause, "worker 'a' is still running");
+    assert_eq!(refusal.remedy.as_deref(), Some("run 'swarm wait a', then add it again"));
+    let mut interactive = with_tree("i");
+    interactive.contract.tmux = Some(TmuxPlace { session: "s".to_owned(), ..TmuxPlace::default() });
+    rig.spawn(interactive).await.expect("starts");
+    let Answer::Refused(refusal) = add(&rig, "i").await else { panic!("it was taken") };
+    let remedy = "run 'swarm wait i', or end it with 'swarm eof i' or 'swarm kill i', then add it again";
+    assert_eq!(refusal.remedy.as_deref(), Some(remedy));
     rig.spawn(request("plain")).await.expect("starts");
     rig.world.end("plain", Ended::Code(0));
     rig.world.settle().await;

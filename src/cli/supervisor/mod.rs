@@ -9,6 +9,7 @@ use super::error::Failure;
 use super::json;
 use super::screen::Screen;
 use crate::api::client::{self, After};
+use swarm_store::views::{self, Registry};
 use swarm_sys::paths::Paths;
 
 /// Status in the form that `--json` prints. The optional keys are absent if no supervisor is running.
@@ -39,13 +40,30 @@ pub fn run(action: &SupervisorAction, paths: &Paths, screen: &mut Screen) -> Res
         SupervisorAction::Stop(flags) => {
             let was_there = client::stop(paths, After::None)?;
             let text = if was_there { "supervisor stopped" } else { "no supervisor is running" };
-            done(flags.json, text, paths, screen)
+            let code = done(flags.json, text, paths, screen)?;
+            // What cannot be read is no reason to call the stop a failure.
+            let running = views::load(paths).map_or(0, |registry| running(&registry));
+            if was_there && running > 0 && !flags.json {
+                screen.line(&goes_on(running))?;
+            }
+            Ok(code)
         }
         SupervisorAction::Restart(flags) => {
             client::restart(paths)?;
             done(flags.json, "supervisor restarted", paths, screen)
         }
     }
+}
+
+fn running(registry: &Registry) -> usize {
+    registry.workers.iter().filter(|worker| worker.state.is_running()).count()
+}
+
+/// Returns what goes on without a supervisor, and what does not.
+fn goes_on(running: usize) -> String {
+    let (are, verb) =
+        if running == 1 { ("1 worker".to_owned(), "runs") } else { (format!("{running} workers"), "run") };
+    format!("{are} still {verb}; nothing is restarted or landed until a command that needs the supervisor starts it")
 }
 
 fn done(as_json: bool, text: &str, paths: &Paths, screen: &mut Screen) -> Result<u8, Failure> {

@@ -197,8 +197,21 @@ fn refuse_or_ask(named: &str, new: &[(Status, Entry)], screen: &mut Screen) -> R
     }
 }
 
-/// Returns `swarm.toml of /r is not trusted: it would execute 2 commands`.
+/// Returns `swarm.toml of /r is not trusted: it would execute 2 commands`. Values that were only removed have a sentence
+/// of their own.
 fn cause(shown: &str, new: &[(Status, Entry)]) -> String {
+    let (removed, new): (Vec<_>, Vec<_>) = new.iter().partition(|(status, _)| *status == Status::Removed);
+    if new.is_empty() {
+        let keys: Vec<&str> = removed.iter().map(|(_, entry)| entry.key.as_str()).collect();
+        let (keys, stays) = match keys.as_slice() {
+            [one] => ((*one).to_owned(), "the trusted value stays"),
+            all => (all.join(", "), "the trusted values stay"),
+        };
+        return format!(
+            "{} of {shown} does not set {keys}: {stays} in force until you agree to the removal",
+            swarm_config::FILE
+        );
+    }
     let mut files: Vec<&str> = new.iter().map(|(_, entry)| entry.source.as_str()).collect();
     files.dedup();
     files.sort_unstable();
@@ -275,6 +288,23 @@ mod tests {
             [verify, entry("specs/a.md", "specs/a.md sh", Effect::Command), entry("swarm.toml", "x", Effect::Variable)];
         let text = "specs/a.md and 1 more file of /r are not trusted: they would execute 2 commands, set 1 variable";
         assert_eq!(cause("/r", &all), text);
+    }
+
+    #[test]
+    fn a_removed_value_is_said_to_stay() {
+        let (_, verify) = entry("swarm.toml", "merge.verify", Effect::Command);
+        let (_, agent) = entry("swarm.toml", "agents.x.command", Effect::Command);
+        let removed = [(Status::Removed, agent), (Status::Removed, verify)];
+        let text = "swarm.toml of /r does not set agents.x.command, merge.verify: the trusted values stay in force until you \
+                    agree to the removal";
+        assert_eq!(cause("/r", &removed), text);
+        let text = "swarm.toml of /r does not set agents.x.command: the trusted value stays in force until you agree to \
+                    the removal";
+        assert_eq!(cause("/r", &removed[..1]), text);
+        let [one, two] = removed;
+        let new = entry("swarm.toml", "merge.resolver", Effect::Command);
+        let text = "swarm.toml of /r is not trusted: it would execute 1 command";
+        assert_eq!(cause("/r", &[one, two, new]), text);
     }
 
     #[test]

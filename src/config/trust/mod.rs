@@ -11,6 +11,7 @@
 //! has entries, nobody was ever asked: whatever would execute it is refused ([`Unasked`]). This is work that an earlier
 //! version started, a supervisor with another book, and a project after `swarm trust --revoke`.
 
+mod above;
 mod book;
 mod nested;
 mod place;
@@ -148,29 +149,39 @@ pub fn agent_places(section: &str) -> impl Iterator<Item = &'static str> {
 /// Fails if a file exists and cannot be read.
 pub fn agent_files(root: &Path, sections: &[&str]) -> Result<Vec<Entry>, String> {
     let mut found = Vec::new();
-    loaded(root, "", sections, &mut found)?;
+    loaded(root, "", sections, &|_| true, &mut found)?;
+    let is_nested = |name: &str| name.starts_with(nested::FOLDER);
     if sections.contains(&CLAUDE) {
         for dir in nested::dirs(root)? {
-            loaded(root, &format!("{dir}/"), &[CLAUDE], &mut found)?;
+            loaded(root, &format!("{dir}/"), &[CLAUDE], &is_nested, &mut found)?;
         }
+    }
+    for dir in above::OF_WORKTREES {
+        loaded(root, &format!("{dir}/"), sections, &|name| !is_nested(name), &mut found)?;
     }
     Ok(found)
 }
 
 /// Adds the entries of the files that agents load from one directory: `root`, or `below` it, with a slash at its end.
-fn loaded(root: &Path, below: &str, sections: &[&str], found: &mut Vec<Entry>) -> Result<(), String> {
+/// `is_read` tells which files and folders count, by their names in that directory.
+fn loaded(
+    root: &Path,
+    below: &str,
+    sections: &[&str],
+    is_read: &dyn Fn(&str) -> bool,
+    found: &mut Vec<Entry>,
+) -> Result<(), String> {
     let mut add = |section: &str, name: String| {
         let path = root.join(&name);
         let text = super::file::read(&path).map_err(|error| format!("{}: {error}", path.display()))?;
         found.extend(text.map(|text| Entry { key: name.clone(), ..Entry::of_text(section, &name, "", &text) }));
         Ok::<_, String>(())
     };
-    // Servers are started by the file at the root only.
-    let is_read = |name: &str| below.is_empty() || name.starts_with(nested::FOLDER);
-    for (section, name) in AGENT_FILES.iter().filter(|(section, name)| sections.contains(section) && is_read(name)) {
+    let counts = |(section, name): &&(&str, &str)| sections.contains(section) && is_read(name);
+    for (section, name) in AGENT_FILES.iter().filter(counts) {
         add(section, format!("{below}{name}"))?;
     }
-    for (section, folder) in AGENT_FOLDERS.iter().filter(|(section, _)| sections.contains(section)) {
+    for (section, folder) in AGENT_FOLDERS.iter().filter(counts) {
         let mut names = Vec::new();
         texts(root, format!("{below}{folder}"), DEPTH_MAX, &mut names)?;
         names.sort();
@@ -208,8 +219,8 @@ fn texts(root: &Path, folder: String, depth: usize, names: &mut Vec<String>) -> 
     Ok(())
 }
 
-/// Reports whether the files that agents of a section load from `dir`, a worktree or folder of the project of `root`, are
-/// those that a person agreed to.
+/// Reports whether the files that agents of a section load from `dir`, a worktree or folder of the project of `root`, and
+/// from the directories of the project above it, are those that a person agreed to.
 ///
 /// # Errors
 /// Fails if the files or the book cannot be read.
@@ -219,8 +230,16 @@ pub fn loads_as_agreed(root: &Path, dir: &Path, section: &str) -> Result<bool, S
     }
     match book_path() {
         Some(book) => loads_as_agreed_in(&book, root, dir, section),
-        None => agent_files(dir, &[section]).map(|files| files.is_empty()),
+        None => loads_nothing(root, dir, section),
     }
+}
+
+/// Reports whether agents of a section load no files from `dir` and from the directories above it.
+///
+/// # Errors
+/// Fails if the files cannot be read.
+pub fn loads_nothing(root: &Path, dir: &Path, section: &str) -> Result<bool, String> {
+    Ok(agent_files(dir, &[section])?.is_empty() && above::files(root, dir, section)?.is_empty())
 }
 
 /// Like [`loads_as_agreed`], with this book.
@@ -229,8 +248,11 @@ pub fn loads_as_agreed(root: &Path, dir: &Path, section: &str) -> Result<bool, S
 /// Fails as [`loads_as_agreed`] does.
 pub fn loads_as_agreed_in(book: &Path, root: &Path, dir: &Path, section: &str) -> Result<bool, String> {
     let agreed = recorded(book, root)?;
-    let all = compare(agreed.as_ref(), &[section], &agent_files(dir, &[section])?);
-    Ok(all.iter().all(|(status, _)| *status == Status::Agreed))
+    let is_agreed = |files: &[Entry]| {
+        let all = compare(agreed.as_ref(), &[section], files);
+        all.iter().all(|(status, _)| *status == Status::Agreed)
+    };
+    Ok(is_agreed(&agent_files(dir, &[section])?) && is_agreed(&above::files(root, dir, section)?))
 }
 
 /// Compares entries with what was agreed to, for these sections. Sorted by section and key.

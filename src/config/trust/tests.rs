@@ -329,6 +329,45 @@ fn folders_of_claude_in_subdirectories_are_loaded_only_if_somebody_agreed() {
 }
 
 #[test]
+fn files_above_a_worktree_are_loaded_only_if_somebody_agreed() {
+    let site = Site::new("");
+    let write = |name: &str, text: &str| {
+        let path = site.root().join(name);
+        fs::create_dir_all(path.parent().expect("a directory")).expect("made");
+        fs::write(path, text).expect("written");
+    };
+    for (tree, record) in [(".arial/worktrees/a", "a"), ("trees/b", "b")] {
+        let record = format!(".git/worktrees/{record}");
+        write(&format!("{record}/commondir"), "../..\n");
+        write(&format!("{tree}/.git"), &format!("gitdir: {}\n", site.root().join(record).display()));
+    }
+    let loads = |tree: &str, section| {
+        loads_as_agreed_in(&site.book(), &site.root(), &site.root().join(tree), section).expect("read")
+    };
+    fs::write(site.dir.path().join(".mcp.json"), "{}").expect("written");
+    for (name, section) in [
+        (".arial/.mcp.json", CLAUDE),
+        (".arial/worktrees/.mcp.json", CLAUDE),
+        (".arial/.claude/skills/s/SKILL.md", CLAUDE),
+        (".mcp.json", CLAUDE),
+        (".arial/.codex/config.toml", CODEX),
+    ] {
+        assert!(loads(".arial/worktrees/a", section), "before {name}");
+        write(name, "{}");
+        assert!(!loads(".arial/worktrees/a", section), "{name}");
+        let files = agent_files(&site.root(), &[section]).expect("read");
+        agree(&site.book(), &site.project(), &[section], &files, 1).expect("written");
+        assert!(loads(".arial/worktrees/a", section), "after {name}");
+    }
+    // Nobody is asked about other directories.
+    assert!(loads("trees/b", CLAUDE));
+    write("trees/.mcp.json", "{}");
+    assert!(!loads("trees/b", CLAUDE));
+    assert!(loads_nothing(&site.root(), &site.root().join("trees/b"), CODEX).expect("read"));
+    assert!(!loads_nothing(&site.root(), &site.root().join("trees/b"), CLAUDE).expect("read"));
+}
+
+#[test]
 fn a_project_without_a_checkout_of_its_own_is_named_by_the_root_that_was_read() {
     let site = Site::new("");
     let (tree, git) = (site.dir.path().join("tree"), site.dir.path().join("git"));

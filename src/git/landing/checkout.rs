@@ -8,6 +8,7 @@
 //! we were writing. (A git that is killed during `read-tree -u` leaves files missing, empty or
 //! truncated.)
 
+mod refused;
 mod rollback;
 
 use std::collections::BTreeSet;
@@ -293,7 +294,10 @@ impl Checkout {
             Err(CliError::Exit { message, .. }) => {
                 self.restore(workspace, marker)?;
                 let files = self.overlapping(workspace)?;
-                Ok(if files.is_empty() { Updated::Refused(message) } else { Updated::Overlap(files) })
+                if files.is_empty() {
+                    return Ok(Updated::Refused(refused::reason(&self.tree, &self.hidden(workspace)?, &message)));
+                }
+                Ok(Updated::Overlap(files))
             }
             Err(error) => Err(error.into()),
         }
@@ -329,6 +333,14 @@ impl Checkout {
         };
         let changes = parse::status(&status).into_iter().filter(|change| touched(&change.path));
         Ok(changes.map(|change| String::from_utf8_lossy(&change.path).into_owned()).collect())
+    }
+
+    /// Returns the files that the landing writes and whose changes git was told not to see.
+    fn hidden(&self, workspace: &Workspace) -> Result<Vec<String>, Fault> {
+        let listed = self.read(workspace).args(["ls-files", "-v", "-z"]).run()?;
+        let mut hidden = refused::marked(&listed);
+        hidden.retain(|path| self.files.iter().any(|file| file.path == *path && file.before.is_some()));
+        Ok(hidden.iter().map(|path| String::from_utf8_lossy(path).into_owned()).collect())
     }
 
     /// Returns this checkout with its index locked: by the interrupted landing, or now.

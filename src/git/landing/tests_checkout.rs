@@ -256,6 +256,21 @@ fn library_and_command_see_the_same_differences() {
 }
 
 #[tokio::test]
+async fn changes_that_git_was_told_to_ignore_are_named_with_a_remedy() {
+    for flag in ["--assume-unchanged", "--skip-worktree"] {
+        let site = Site::new();
+        let file = site.fix.repo.join("f");
+        site.branch("topic", "echo topic > f");
+        site.fix.git(&["update-index", flag, "f"]);
+        fs::write(&file, "local\n").unwrap();
+        let landed = site.land("topic").await;
+        let cause = format!("{} has changes of f that git was told to ignore (run 'git -C ", site.fix.repo.display());
+        assert!(matches!(&landed, Landing::Failed(why) if why.starts_with(&cause)), "{flag}: {landed:?}");
+        assert_eq!(fs::read_to_string(&file).unwrap(), "local\n", "{flag}");
+    }
+}
+
+#[tokio::test]
 async fn an_incomplete_candidate_does_not_land_and_is_built_again() {
     let site = Site::new();
     site.branch("topic", "echo topic > topic");

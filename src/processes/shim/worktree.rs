@@ -25,7 +25,7 @@ pub fn held_back(spec: &Spec) -> Option<(Vec<String>, String)> {
     };
     let loads_as_agreed = match trust::book_path_in(of_caller("XDG_CONFIG_HOME"), of_caller("HOME")) {
         Some(book) => trust::loads_as_agreed_in(&book, Path::new(&plan.base_repo), tree, section),
-        None => trust::agent_files(tree, &[section]).map(|files| files.is_empty()),
+        None => trust::loads_nothing(Path::new(&plan.base_repo), tree, section),
     };
     // What cannot be read is not loaded either.
     if loads_as_agreed.unwrap_or(false) {
@@ -33,7 +33,7 @@ pub fn held_back(spec: &Spec) -> Option<(Vec<String>, String)> {
     }
     let names: Vec<&str> = trust::agent_places(section).collect();
     let warning = format!(
-        "{section} starts without the settings in {} ({}): they are not those that were trusted",
+        "{section} starts without the settings in and above {} ({}): they are not those that were trusted",
         plan.path,
         names.join(", ")
     );

@@ -40,6 +40,8 @@ fn lasting(cause: impl Into<String>) -> Outcome {
 pub fn prepare(now: &Now, caller: &Caller, executable: &Path) -> Result<SpawnRequest, Outcome> {
     let (plan, asked, attempt) = (&*now.plan, now.job(), now.progress.attempt);
     let request = request_of(&plan.id, &asked.id, attempt);
+    // Work that has landed since the run began may have brought a link.
+    Home::new(&plan.home).check_links().map_err(|error| lasting(error.to_string()))?;
     let mut contract = contract(plan, asked, caller);
     match &asked.work {
         Work::Command(work) => command(plan, work, &mut contract),

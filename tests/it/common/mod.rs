@@ -18,6 +18,8 @@ use serde_json::Value;
 const COMMAND_MAX: Duration = Duration::from_secs(30);
 /// Maximum time for something that should happen soon, with room for a loaded machine.
 pub const SOON: Duration = Duration::from_secs(20);
+/// Output of `supervisor stop` while one worker runs.
+pub const STOPPED_BESIDE_ONE: &str = "supervisor stopped\n1 worker still runs; nothing is restarted or landed until a command that needs the supervisor starts it\n";
 /// Number of measurements that [`quick`] makes.
 const QUICK_ROUNDS: usize = 3;
 /// Pause between two checks of a condition.

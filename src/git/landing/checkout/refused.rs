@@ -1,0 +1,62 @@
+//! Why git did not update a directory that has the base checked out, and what a person can do about it.
+
+use std::path::{Path, PathBuf};
+
+use swarm_sys::quoting::command_line;
+
+/// Returns the paths that `git ls-files -v -z` marks as assume-unchanged or skip-worktree.
+pub(super) fn marked(listed: &[u8]) -> Vec<&[u8]> {
+    let entries = listed.split(|byte| *byte == 0).filter(|entry| entry.len() > 2);
+    entries.filter(|entry| entry[0].is_ascii_lowercase() || entry[0] == b'S').map(|entry| &entry[2..]).collect()
+}
+
+/// Returns why `tree` could not be updated, with the remedy. `hidden` are the files whose changes git was told not to
+/// see, and `message` is what git said.
+pub(super) fn reason(tree: &Path, hidden: &[String], message: &str) -> String {
+    // git ends the path of a main checkout with a slash.
+    let tree: PathBuf = tree.components().collect();
+    let (dir, at) = (tree.display(), tree.to_string_lossy());
+    if hidden.is_empty() {
+        let status = command_line(["git", "-C", &at, "status"]);
+        return format!(
+            "git cannot update {dir}, which has the base checked out: {message} (see '{status}', then run 'swarm merge \
+             retry')"
+        );
+    }
+    let words = ["git", "-C", &at, "update-index", "--no-assume-unchanged", "--no-skip-worktree"];
+    let shown = command_line(words.into_iter().chain(hidden.iter().map(String::as_str)));
+    let files = hidden.join(", ");
+    format!(
+        "{dir} has changes of {files} that git was told to ignore (run '{shown}', commit or discard the changes, then run \
+         'swarm merge retry')"
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn flags_of_the_index_are_recognized() {
+        let listed = b"H a\0h b c\0S d\0s e\0M f\0";
+        assert_eq!(marked(listed), [&b"b c"[..], b"d", b"e"]);
+        assert!(marked(b"").is_empty());
+    }
+
+    #[test]
+    fn a_refusal_names_the_directory_and_a_remedy() {
+        let tree = Path::new("/a b");
+        let hidden = reason(tree, &["f".to_owned(), "g h".to_owned()], "Entry 'f' not uptodate. Cannot merge.");
+        assert_eq!(
+            hidden,
+            "/a b has changes of f, g h that git was told to ignore (run 'git -C '/a b' update-index \
+             --no-assume-unchanged --no-skip-worktree f 'g h'', commit or discard the changes, then run 'swarm merge \
+             retry')"
+        );
+        let other = reason(Path::new("/a/"), &[], "cannot unlink 'f'");
+        assert!(
+            other.starts_with("git cannot update /a, which has the base checked out: cannot unlink 'f' (see"),
+            "{other}"
+        );
+    }
+}
