@@ -281,7 +281,7 @@ port!(Loops, "loops", {
 });
 
 port!(Nudges, "nudges", {
-    fails load() -> io::Result<Vec<Nudge>>, or io;
+    fails load() -> io::Result<Survey<Nudge>>, or io;
     fails read(worker: &'a str) -> io::Result<Option<Nudge>>, or io;
     fails save(nudge: &'a Nudge) -> io::Result<()>, or io;
     fails remove(worker: &'a str) -> io::Result<()>, or io;
