@@ -19,6 +19,19 @@ impl UnreadPlaces {
         self.places.is_empty()
     }
 
+    /// Returns the place with its cause, if it is among them.
+    pub fn get(&self, place: &str) -> Option<Unread> {
+        self.places.get(place).map(|cause| Unread { place: place.to_owned(), cause: cause.clone() })
+    }
+
+    pub fn all(&self) -> Vec<Unread> {
+        self.places.keys().filter_map(|place| self.get(place)).collect()
+    }
+
+    pub fn remove(&mut self, place: &str) {
+        self.places.remove(place);
+    }
+
     /// Replaces all places. Returns those that are to be logged: each once, and again for another cause.
     pub fn replace(&mut self, unread: Vec<Unread>) -> Vec<Unread> {
         let before = std::mem::take(&mut self.places);

@@ -23,6 +23,10 @@ impl<T> Default for Survey<T> {
 }
 
 impl<T> Survey<T> {
+    pub fn map<U>(self, into: impl FnMut(T) -> U) -> Survey<U> {
+        Survey { found: self.found.into_iter().map(into).collect(), unread: self.unread }
+    }
+
     /// Adds a place that cannot be read.
     pub fn miss(&mut self, place: impl ToString, cause: impl ToString) {
         self.unread.push(Unread { place: place.to_string(), cause: cause.to_string() });

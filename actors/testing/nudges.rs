@@ -52,15 +52,8 @@ fn date_after(expression: &str, wall_ms: u64) -> Result<u64, String> {
 impl Nudges for FakeNudges {
     fn load(&self) -> BoxFuture<'_, io::Result<Survey<Nudge>>> {
         Box::pin(async {
-            self.script.before("nudge.load", "all").await.map_err(io::Error::other)?;
-            let mut survey = Survey::default();
-            for nudge in self.with(|files| files.values().cloned().collect::<Vec<_>>()) {
-                match self.script.before("nudge.load.one", &nudge.worker).await {
-                    Ok(()) => survey.found.push(nudge),
-                    Err(cause) => survey.miss(nudge.worker, cause),
-                }
-            }
-            Ok(survey)
+            let nudges = self.with(|files| files.values().cloned().collect());
+            self.script.survey("nudge.load", nudges, |nudge: &Nudge| nudge.worker.clone()).await
         })
     }
 
