@@ -54,7 +54,10 @@ pub trait Runs: Send + Sync {
     fn begin<'a>(&'a self, run: &'a Run, caller: &'a Caller) -> BoxFuture<'a, io::Result<()>>;
 
     /// Reports whether this request started the run whose journal is in `home`, over or not.
-    fn began_by<'a>(&'a self, home: &'a str, request: &'a str) -> BoxFuture<'a, bool>;
+    ///
+    /// # Errors
+    /// Fails if there is a journal that cannot be read.
+    fn began_by<'a>(&'a self, home: &'a str, request: &'a str) -> BoxFuture<'a, io::Result<bool>>;
 
     /// Locks the home of a run for this process until `close`, and returns the run as journaled.
     ///

@@ -206,7 +206,7 @@ impl Desk {
     ) -> Result<Spawned, Refusal> {
         let name = plan.name.clone();
         if caller.repeated > 0
-            && let Ok(Some(it)) = self.ports.loops.load(&name).await
+            && let Some(it) = self.load(&name).await?
             && it.plan.id == plan.id
         {
             // A repeated request whose first answer was lost.
@@ -230,9 +230,7 @@ impl Desk {
                 let _ = answers.send(line(&name, "cleared"));
             }
         }
-        if let Ok(Some(it)) = self.ports.loops.load(&name).await
-            && it.is_active()
-        {
+        if self.load(&name).await?.is_some_and(|it| it.is_active()) {
             return Err(under_way(&name));
         }
         let opened = self.open(&name, Some(Begin::Plan(Box::new(plan)))).await?;
@@ -311,8 +309,14 @@ impl Desk {
         Err(Refusal::new(RefusalKind::Stopping, "the loop ended before it could answer").of(name))
     }
 
-    pub(super) async fn is_running(&self, name: &str) -> bool {
-        matches!(self.ports.loops.load(name).await, Ok(Some(it)) if it.status == Status::Running)
+    pub(super) async fn load(&self, name: &str) -> Result<Option<Loop>, Refusal> {
+        let unreadable = |cause| Refusal::new(RefusalKind::Registry, cause).of(name);
+        self.ports.loops.load(name).await.map_err(unreadable)
+    }
+
+    /// Reports whether a loop runs. One that cannot be read may run.
+    pub(super) async fn may_run(&self, name: &str) -> bool {
+        self.load(name).await.map_or(true, |it| it.is_some_and(|it| it.status == Status::Running))
     }
 
     /// Ends the loop of this worker, if there is one that is active or could resume.

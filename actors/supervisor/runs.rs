@@ -137,7 +137,16 @@ impl State {
 /// or already over.
 fn began(ports: Ports, home: String, caller: &Caller) -> BoxFuture<'static, Result<bool, Refusal>> {
     let (is_repeated, request) = (caller.repeated > 0, caller.request.clone());
-    Box::pin(async move { Ok(is_repeated && ports.runs.began_by(&home, &request).await) })
+    Box::pin(async move {
+        if !is_repeated {
+            return Ok(false);
+        }
+        let unreadable = |error: std::io::Error| {
+            let cause = format!("cannot find out whether the run in {home} was started: {error}");
+            Refusal::new(RefusalKind::Registry, cause)
+        };
+        ports.runs.began_by(&home, &request).await.map_err(unreadable)
+    })
 }
 
 fn in_progress(home: &str) -> Refusal {

@@ -100,9 +100,11 @@ impl Runs for FakeRuns {
         })
     }
 
-    fn began_by<'a>(&'a self, home: &'a str, request: &'a str) -> BoxFuture<'a, bool> {
-        let began = self.with(home, |home| !home.snapshot.is_empty() && home.caller.request == request);
-        Box::pin(std::future::ready(began))
+    fn began_by<'a>(&'a self, home: &'a str, request: &'a str) -> BoxFuture<'a, io::Result<bool>> {
+        Box::pin(async move {
+            self.script.before("run.began_by", home).await.map_err(io::Error::other)?;
+            Ok(self.with(home, |home| !home.snapshot.is_empty() && home.caller.request == request))
+        })
     }
 
     fn resume<'a>(&'a self, home: &'a str) -> BoxFuture<'a, Result<Journaled, String>> {

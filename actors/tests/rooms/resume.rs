@@ -9,7 +9,7 @@ use swarm_model::loops::progress::Status;
 use swarm_model::run::plan::{Job, Plan};
 use swarm_model::run::progress::Mode;
 use swarm_model::{
-    Answer, Ended, FlowOrder, FlowPlace, FlowRequest, FlowRules, MergeOrder, MergeRequest, MergeSettings,
+    Answer, Caller, Ended, FlowOrder, FlowPlace, FlowRequest, FlowRules, MergeOrder, MergeRequest, MergeSettings,
     RefusalKind, RunOrder, RunRequest,
 };
 use tokio::sync::mpsc::UnboundedReceiver;
@@ -221,4 +221,47 @@ async fn a_worker_whose_loop_cannot_be_read_is_not_respawned() {
     let cause = "cannot find out whether worker 'w' belongs to a ralph loop: an I/O error";
     assert_eq!((refusal.kind, refusal.cause.as_str()), (RefusalKind::Registry, cause));
     assert_eq!(rig.respawn("w").await.expect_err("it does").kind, RefusalKind::Running);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_repeated_request_whose_run_cannot_be_read_starts_nothing() {
+    let rig = Rig::start().await;
+    let request = |repeated| {
+        let who = Caller { request: "the same".to_owned(), repeated, ..caller() };
+        let jobs = vec![Job { id: "a".to_owned(), ..Job::default() }];
+        let (id, home, root) = ("r1".to_owned(), HOME.to_owned(), "/repo".to_owned());
+        let plan = Box::new(Plan { id, home, root, slug: "p".to_owned(), jobs, ..Plan::default() });
+        RunRequest { caller: who, order: RunOrder::Begin { plan, retry_failed: true } }
+    };
+    let mut first = rig.swarm().run(request(0));
+    rig.world.settle().await;
+    assert_eq!(said(&mut first).as_deref(), Some("started"));
+    for code in [1, 0] {
+        rig.world.script.at("run.began_by", Fault::Error("an I/O error"));
+        let mut again = rig.swarm().run(request(1));
+        rig.world.settle().await;
+        let cause = "cannot find out whether the run in /repo/.arial was started: an I/O error";
+        assert_eq!(said(&mut again).as_deref(), Some(cause), "in progress, then over");
+        if code == 1 {
+            rig.world.end("p.a", Ended::Code(code));
+            rig.world.pass(Duration::from_secs(60)).await;
+        }
+    }
+    let starts = rig.world.script.calls().iter().filter(|call| call.starts_with("open p.a.")).count();
+    assert_eq!((starts, What::Run.is_done(&rig)), (1, true));
+}
+
+#[tokio::test(start_paused = true)]
+async fn no_loop_is_started_over_one_that_cannot_be_read() {
+    let rig = loops::rig().await;
+    for nth in 0..2 {
+        if nth == 1 {
+            rig.world.script.at("loop.load", Fault::Run(Box::new(|| {})));
+        }
+        rig.world.script.at("loop.load", Fault::Error("an I/O error"));
+        let answers = loops::begin(&rig, loops::plan(1)).await;
+        let [Answer::Refused(refusal)] = answers.as_slice() else { panic!("{nth}: {answers:?}") };
+        assert_eq!((refusal.kind, refusal.cause.as_str()), (RefusalKind::Registry, "an I/O error"));
+    }
+    assert!(matches!(loops::begin(&rig, loops::plan(1)).await[..], [Answer::Spawned(_)]));
 }

@@ -346,8 +346,11 @@ impl Loops for DiskLoops {
 
 /// Reads a loop of another program: it has a state file but no record of ours.
 fn found(paths: &Paths, name: &str) -> Result<Option<Found>, String> {
-    let Some(dir) = dir(paths, name).filter(|dir| !dir.join(RECORD).exists()) else { return Ok(None) };
-    let unreadable = |cause| format!("cannot read ralph state for '{name}' ({cause})");
+    let unreadable = |cause: String| format!("cannot read ralph state for '{name}' ({cause})");
+    let Some(dir) = dir(paths, name) else { return Ok(None) };
+    if dir.join(RECORD).try_exists().map_err(|error| unreadable(error.to_string()))? {
+        return Ok(None);
+    }
     let Some(state) = wire::read(&dir.join(STATE)).map_err(unreadable)? else { return Ok(None) };
     let keeper = monitor::find(paths, name, state.monitor_pid);
     let keeper = keeper.map_err(|error| format!("cannot find out who runs the loop of '{name}': {error}"))?;
@@ -356,7 +359,8 @@ fn found(paths: &Paths, name: &str) -> Result<Option<Found>, String> {
 
 /// Reports whether a loop of this name was started or taken over by this program.
 pub fn is_ours(paths: &Paths, name: &str) -> bool {
-    dir(paths, name).is_some_and(|dir| dir.join(RECORD).exists())
+    // What cannot be looked up may be there.
+    dir(paths, name).is_some_and(|dir| dir.join(RECORD).try_exists().unwrap_or(true))
 }
 
 /// Reads the wire state; a corrupt file is quarantined, and rebuilt if the loop is ours.

@@ -320,9 +320,13 @@ impl Runs for DiskRuns {
         })
     }
 
-    fn began_by<'a>(&'a self, home: &'a str, request: &'a str) -> BoxFuture<'a, bool> {
-        let began = journal::request(&Home::new(home)).is_ok_and(|begun| begun.as_deref() == Some(request));
-        Box::pin(std::future::ready(began))
+    fn began_by<'a>(&'a self, home: &'a str, request: &'a str) -> BoxFuture<'a, io::Result<bool>> {
+        let (home, request) = (Home::new(home), request.to_owned());
+        blocking(move || match journal::request(&home) {
+            Ok(begun) => Ok(begun.as_deref() == Some(request.as_str())),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
+            Err(error) => Err(error),
+        })
     }
 
     fn resume<'a>(&'a self, home: &'a str) -> BoxFuture<'a, Result<Journaled, String>> {

@@ -319,7 +319,7 @@ port!(Runs, "runs", {
     fails active() -> io::Result<Survey<String>>, or io;
     fails open(home: &'a str) -> Result<Option<Run>, String>, or text;
     fails begin(run: &'a Run, caller: &'a Caller) -> io::Result<()>, or io;
-    waits began_by(home: &'a str, request: &'a str) -> bool;
+    fails began_by(home: &'a str, request: &'a str) -> io::Result<bool>, or io;
     fails resume(home: &'a str) -> Result<Journaled, String>, or text;
     fails append(run: &'a Run, events: &'a [(u64, RunEvent)]) -> io::Result<()>, or io;
     waits tell(plan: &'a RunPlan, words: Vec<Telling>) -> ();
