@@ -111,6 +111,11 @@ impl State {
         match self.try_roll_back(&facts).await {
             Ok(true) => {}
             Ok(false) => self.adopt().await,
+            // The system failed, and not git.
+            Err(refusal) if matches!(refusal.kind, RefusalKind::Internal | RefusalKind::Registry) => {
+                tracing::error!(worker = self.name(), cause = %refusal.cause, "cannot roll back a start yet, trying again");
+                self.myself.send_after(READ_PAUSE, move || WorkerMessage::RollBack(Box::new(facts)));
+            }
             Err(refusal) => {
                 tracing::error!(worker = self.name(), cause = %refusal.cause, "cannot roll back an interrupted start");
             }
