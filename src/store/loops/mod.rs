@@ -22,7 +22,7 @@ use swarm_model::WorkerName;
 use swarm_model::loops::progress::{Earlier, Loop, Plan, Status, Wire};
 use swarm_ports::{BoxFuture, Filed, Found, Loops, Survey};
 
-use self::wire::WireState;
+use self::wire::{Fault, WireState};
 use super::runs::home::make_all;
 use swarm_sys::files;
 use swarm_sys::files::compare_exchange::{self, Replaced};
@@ -110,7 +110,13 @@ pub fn read(paths: &Paths, name: &str) -> Result<Option<Known>, String> {
             let made = |record: Loop| Known { state: WireState::of(&record), record: Some(record), warning: None };
             Ok(record.map(made))
         }
-        Err(cause) => {
+        Err(Fault::Unread(error)) => {
+            let cause = format!("cannot read ralph state for '{name}' ({error})");
+            let Some(record) = record else { return Err(cause) };
+            let warning = Some(format!("{cause}, shown from the loop's own records"));
+            Ok(Some(Known { state: WireState::of(&record), record: Some(record), warning }))
+        }
+        Err(Fault::Damaged(cause)) => {
             let kept = store::quarantine(&dir.join(STATE)).err().map(|error| format!("; {error}")).unwrap_or_default();
             let Some(record) = record else {
                 return Err(format!("cannot read ralph state for '{name}' ({cause}){kept}"));
@@ -214,9 +220,15 @@ fn undo_exchange(dir: &Path, it: &Loop) -> io::Result<()> {
 }
 
 /// Reports whether another program changed the state file of an inactive loop.
-fn is_changed(dir: &Path, it: &Loop) -> bool {
-    let is_anothers = |state: WireState| it.is_anothers(state.wire());
-    it.may_go_on() && wire::read(&dir.join(STATE)).is_ok_and(|state| state.is_some_and(is_anothers))
+fn is_changed(dir: &Path, it: &Loop) -> io::Result<bool> {
+    if !it.may_go_on() {
+        return Ok(false);
+    }
+    match wire::read(&dir.join(STATE)) {
+        Ok(state) => Ok(state.is_some_and(|state| it.is_anothers(state.wire()))),
+        Err(Fault::Damaged(_)) => Ok(false),
+        Err(Fault::Unread(error)) => Err(error),
+    }
 }
 
 fn active(paths: &Paths, written: &Written) -> io::Result<Survey<String>> {
@@ -231,8 +243,11 @@ fn active(paths: &Paths, written: &Written) -> io::Result<Survey<String>> {
                 {
                     tracing::warn!(worker = name, %error, "cannot repair the files of a loop after a crash");
                 }
-                if it.is_active() || is_changed(&dir, &it) {
-                    survey.found.push(name);
+                let needs_one = if it.is_active() { Ok(true) } else { is_changed(&dir, &it) };
+                match needs_one {
+                    Ok(true) => survey.found.push(name),
+                    Ok(false) => {}
+                    Err(error) => survey.miss(dir.join(STATE).display(), error),
                 }
             }
             Ok(None) => {}
@@ -351,7 +366,9 @@ fn found(paths: &Paths, name: &str) -> Result<Option<Found>, String> {
     if dir.join(RECORD).try_exists().map_err(|error| unreadable(error.to_string()))? {
         return Ok(None);
     }
-    let Some(state) = wire::read(&dir.join(STATE)).map_err(unreadable)? else { return Ok(None) };
+    let Some(state) = wire::read(&dir.join(STATE)).map_err(|fault| unreadable(fault.to_string()))? else {
+        return Ok(None);
+    };
     let keeper = monitor::find(paths, name, state.monitor_pid);
     let keeper = keeper.map_err(|error| format!("cannot find out who runs the loop of '{name}': {error}"))?;
     Ok(Some(Found { it: state.into_loop(name), keeper }))
@@ -367,7 +384,11 @@ pub fn is_ours(paths: &Paths, name: &str) -> bool {
 fn wire_or_repair(dir: &Path, name: &str) -> Option<Wire> {
     match wire::read(&dir.join(STATE)) {
         Ok(state) => state.map(|state| state.wire()),
-        Err(cause) => {
+        Err(Fault::Unread(error)) => {
+            tracing::warn!(worker = name, %error, "cannot read a ralph state");
+            None
+        }
+        Err(Fault::Damaged(cause)) => {
             let repaired = quarantine(&dir.join(STATE), &cause).and_then(|()| match load(dir) {
                 Ok(Some(it)) => write_state(dir, &it, true).map(drop),
                 Ok(None) | Err(_) => Ok(()),

@@ -145,6 +145,26 @@ fn a_loop_that_cannot_be_read_hides_no_other() {
     super::active(&paths, &Written::default()).expect_err("a file is no directory");
 }
 
+#[test]
+fn a_state_that_cannot_be_read_stays_where_it_is() {
+    let (_site, paths) = site();
+    let dir = dir(&paths, "w").expect("a name");
+    let mut it = filed(&dir);
+    (it.status, it.stage) = (Status::Paused, Stage::Between { again: false });
+    fs::remove_file(dir.join(STATE)).expect("removed");
+    fs::write(dir.join(RECORD), serde_json::to_vec(&it).expect("JSON")).expect("written");
+    // A directory can be opened, but not read, whoever asks.
+    fs::create_dir(dir.join(STATE)).expect("made");
+    let survey = super::active(&paths, &Written::default()).expect("listed");
+    assert_eq!((survey.found.len(), survey.unread.len()), (0, 1), "another program may have changed it");
+    assert_eq!(wire_or_repair(&dir, "w"), None);
+    let known = read(&paths, "w").expect("readable").expect("there");
+    assert_eq!((known.state.status, known.warning.is_some()), (Status::Paused, true));
+    assert!(dir.join(STATE).is_dir(), "it is not moved aside");
+    fs::remove_file(dir.join(RECORD)).expect("removed");
+    assert!(read(&paths, "w").is_err() && dir.join(STATE).is_dir());
+}
+
 #[tokio::test]
 async fn files_that_this_process_writes_are_not_repaired() {
     let (_site, paths) = site();
