@@ -28,4 +28,5 @@ pub mod sessions;
 pub mod supervisor;
 #[cfg(feature = "testing")]
 pub mod testing;
+mod unread;
 pub mod worker;

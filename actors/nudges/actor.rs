@@ -10,9 +10,10 @@ use tokio::task::AbortHandle;
 use super::attend::EffectRunner;
 use super::machine::{Denied, Effect, Event, Machine, Plan, Then, Typed};
 use super::message::{NudgeReport, NudgesMessage};
+use crate::unread::{READ_PAUSE, UnreadPlaces};
 use swarm_model::nudges::{Now, Nudge};
 use swarm_model::{Event as Happening, NudgeLine, NudgeOrder, NudgeRequest, Refusal, RefusalKind};
-use swarm_ports::{Alarm, Ports};
+use swarm_ports::{Alarm, Ports, Survey, Unread};
 
 pub struct NudgesActor;
 
@@ -33,6 +34,8 @@ pub struct State {
     alarm: (Alarm, Option<AbortHandle>),
     alarms: u64,
     live: bool,
+    /// Files that could not be read. One of them may be an active nudge.
+    unread: UnreadPlaces,
 }
 
 impl Actor for NudgesActor {
@@ -53,16 +56,16 @@ impl Actor for NudgesActor {
             alarm: (Alarm::default(), None),
             alarms: 0,
             live: false,
+            unread: UnreadPlaces::default(),
         };
-        let found = state.ports().nudges.load().await;
-        let nudges = found.unwrap_or_else(|error| {
-            tracing::error!(%error, "cannot read the nudges on disk");
-            Vec::new()
-        });
+        let nudges = state.load().await;
+        let is_active = |nudge: &Nudge| nudge.status == swarm_model::nudges::Status::Active;
+        state.live = nudges.iter().any(is_active) || !state.unread.is_empty();
+        if state.live {
+            (state.arguments.tell)(NudgeReport::Live(true));
+        }
         if !nudges.is_empty() {
             // The caller waits for this start, and saving all nudges takes time.
-            state.live = nudges.iter().any(|nudge| nudge.status == swarm_model::nudges::Status::Active);
-            (state.arguments.tell)(NudgeReport::Live(state.live));
             state.myself.cast(NudgesMessage::Found(nudges))?;
         }
         Ok(state)
@@ -77,6 +80,11 @@ impl Actor for NudgesActor {
         match message {
             NudgesMessage::Found(nudges) => {
                 for nudge in nudges {
+                    state.feed(Event::Found(Box::new(nudge))).await;
+                }
+            }
+            NudgesMessage::Load => {
+                for nudge in state.load().await {
                     state.feed(Event::Found(Box::new(nudge))).await;
                 }
             }
@@ -121,6 +129,22 @@ impl State {
     fn now(&self) -> Now {
         let clock = &self.ports().clock;
         Now { boot_ms: clock.boot_ms(), wall_ms: clock.wall_ms() }
+    }
+
+    /// Returns the nudges on disk that are not known yet. If something cannot be read, tries again after a pause.
+    async fn load(&mut self) -> Vec<Nudge> {
+        let survey = self.ports().nudges.load().await.unwrap_or_else(|error| {
+            let mut survey = Survey::default();
+            survey.miss("the nudges on disk", error);
+            survey
+        });
+        for Unread { place, cause } in self.unread.replace(survey.unread) {
+            tracing::error!(place, cause, "cannot read a nudge yet, trying again");
+        }
+        if !self.unread.is_empty() {
+            self.myself.send_after(READ_PAUSE, || NudgesMessage::Load);
+        }
+        survey.found.into_iter().filter(|nudge| self.machine.get(&nudge.worker).is_none()).collect()
     }
 
     /// Handles an event, carries out its effects, and handles the events that follow.
@@ -250,7 +274,7 @@ impl State {
         self.feed(Event::Removed(worker.to_owned())).await;
     }
 
-    /// Sets the alarm to the next due time, and reports whether any nudge is active.
+    /// Sets the alarm to the next due time, and reports whether any nudge is active or could not be read.
     fn settle(&mut self) {
         let (now, nudges) = (self.now(), Arc::clone(&self.ports().nudges));
         let dates = |expression: &str, after: u64| nudges.date_after(expression, after).ok();
@@ -271,7 +295,7 @@ impl State {
             });
             self.alarm = (alarm, ring.map(|ring| ring.abort_handle()));
         }
-        let live = self.machine.is_live();
+        let live = self.machine.is_live() || !self.unread.is_empty();
         if live != self.live {
             self.live = live;
             (self.arguments.tell)(NudgeReport::Live(live));

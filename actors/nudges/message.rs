@@ -10,6 +10,8 @@ use swarm_model::{NudgeLine, NudgeRequest, Refusal};
 pub enum NudgesMessage {
     /// Nudges found on disk. From the actor itself.
     Found(Vec<Nudge>),
+    /// Read again what could not be read. From the actor itself.
+    Load,
     /// From a person. Answered once the change is durable.
     Ask(Box<NudgeRequest>, RpcReplyPort<Result<NudgeLine, Refusal>>),
     /// From the alarm, with the number it was set with.
@@ -25,6 +27,6 @@ pub enum NudgesMessage {
 /// Reports of the nudges to the supervisor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NudgeReport {
-    /// Whether any nudge is active.
+    /// Whether any nudge is active, or could not be read.
     Live(bool),
 }

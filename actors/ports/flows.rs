@@ -2,7 +2,7 @@
 
 use std::io;
 
-use super::BoxFuture;
+use super::{BoxFuture, Survey};
 use swarm_model::flow::{Begin, Ended, Standing, Turn};
 use swarm_model::run::Wish;
 use swarm_model::{Caller, FlowPlace, FlowRules, SpawnRequest};
@@ -16,8 +16,12 @@ pub struct Opened {
 
 /// Files of flows.
 pub trait Flows: Send + Sync {
-    /// Returns the flows that were started and not closed.
-    fn active(&self) -> BoxFuture<'_, io::Result<Vec<FlowPlace>>>;
+    /// Returns the flows that were started and not closed. Called when a supervisor starts, and again while something
+    /// could not be read.
+    ///
+    /// # Errors
+    /// Fails if the flows cannot be listed.
+    fn active(&self) -> BoxFuture<'_, io::Result<Survey<FlowPlace>>>;
 
     /// Takes the exclusive right to run the flow for this process, until `close`. With `begin`, the flow is resumed
     /// after a crash from here on.

@@ -3,7 +3,7 @@
 
 use std::io;
 
-use super::BoxFuture;
+use super::{BoxFuture, Survey};
 use swarm_model::merge::queue::{Item, Obstacle, Queue, Rules};
 use swarm_model::merge::{Build, Landing, Resolution, Verdict};
 use swarm_model::{BaseRef, Caller, MergeSettings, Refusal, RowWorktree, Target};
@@ -69,11 +69,14 @@ pub enum Verification {
 
 /// Git operations and journals of merge queues.
 pub trait Landings: Send + Sync {
-    /// Returns the queues that have a journal.
-    fn targets(&self) -> BoxFuture<'_, io::Result<Vec<Target>>>;
+    /// Returns the queues that have a journal. Called when a supervisor starts, and again while something could not be
+    /// read.
+    ///
+    /// # Errors
+    /// Fails if the queues cannot be listed.
+    fn targets(&self) -> BoxFuture<'_, io::Result<Survey<Target>>>;
 
-    /// Moves damaged journals aside, under names that were not in use, and returns them. Called before `targets` when a
-    /// supervisor starts.
+    /// Moves damaged journals aside, under names that were not in use, and returns them. Called before each `targets`.
     fn set_damaged_aside(&self) -> BoxFuture<'_, io::Result<Vec<DamagedJournal>>> {
         Box::pin(async { Ok(Vec::new()) })
     }

@@ -13,6 +13,7 @@ mod process;
 mod records;
 mod runs;
 mod session;
+mod survey;
 mod terminal;
 mod worktree;
 
@@ -29,6 +30,7 @@ pub use process::{Gone, ProcessError, Processes, WindowTarget};
 pub use records::{DirFacts, LeaseFacts, Mark, Records, Scan, SpecFacts, Unreadable};
 pub use runs::{Journaled, Runs, Telling};
 pub use session::{Beaten, Life, LifeEnd, Opening, SessionError, Sessions, Sight};
+pub use survey::{Survey, Unread};
 pub use terminal::{TerminalError, Terminals, Typing};
 pub use worktree::{Expired, Force, Saved, WorktreeError, Worktrees};
 

@@ -2,7 +2,7 @@
 
 use std::io;
 
-use super::BoxFuture;
+use super::{BoxFuture, Survey};
 use swarm_model::loops::progress::{Earlier, Loop, Plan, Wire};
 
 /// Result of writing `state.json` of a loop.
@@ -29,8 +29,11 @@ pub struct Found {
 /// Files of loops.
 pub trait Loops: Send + Sync {
     /// Returns the names of loops that need supervision, and of resting loops whose `state.json` another program has
-    /// changed.
-    fn active(&self) -> BoxFuture<'_, io::Result<Vec<String>>>;
+    /// changed. Called when a supervisor starts, and again while something could not be read.
+    ///
+    /// # Errors
+    /// Fails if the loops cannot be listed.
+    fn active(&self) -> BoxFuture<'_, io::Result<Survey<String>>>;
 
     /// Returns the loop of this name from its `loop.json`. `None` if there is no such file.
     ///

@@ -2,13 +2,17 @@
 
 use std::io;
 
-use super::BoxFuture;
+use super::{BoxFuture, Survey};
 use swarm_model::nudges::Nudge;
 
 /// Files of nudges.
 pub trait Nudges: Send + Sync {
-    /// Returns all nudges on disk. A malformed file is moved aside and logged.
-    fn load(&self) -> BoxFuture<'_, io::Result<Vec<Nudge>>>;
+    /// Returns all nudges on disk. Does not wait for the lock of the files. A malformed file is moved aside and logged
+    /// if the lock is free, because its writer may be at work otherwise; it is then listed as unread.
+    ///
+    /// # Errors
+    /// Fails if the directory exists and cannot be read.
+    fn load(&self) -> BoxFuture<'_, io::Result<Survey<Nudge>>>;
 
     /// Returns the nudge of this worker as it is on disk now. `None` if there is none.
     fn read<'a>(&'a self, worker: &'a str) -> BoxFuture<'a, io::Result<Option<Nudge>>>;

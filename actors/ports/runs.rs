@@ -2,7 +2,7 @@
 
 use std::io;
 
-use super::BoxFuture;
+use super::{BoxFuture, Survey};
 use swarm_model::run::plan::Plan;
 use swarm_model::run::progress::{Now, Run, Spent};
 use swarm_model::run::words::Word;
@@ -36,8 +36,12 @@ pub struct Telling {
 
 /// Files of runs.
 pub trait Runs: Send + Sync {
-    /// Returns the homes of runs that are not over, or whose end is not reported yet.
-    fn active(&self) -> BoxFuture<'_, io::Result<Vec<String>>>;
+    /// Returns the homes of runs that are not over, or whose end is not reported yet. Called when a supervisor starts,
+    /// and again while something could not be read.
+    ///
+    /// # Errors
+    /// Fails if the runs cannot be listed.
+    fn active(&self) -> BoxFuture<'_, io::Result<Survey<String>>>;
 
     /// Locks the home of a run for this process until `close`, and returns the state that an earlier run left there.
     /// `None` if there is none.
@@ -50,7 +54,10 @@ pub trait Runs: Send + Sync {
     fn begin<'a>(&'a self, run: &'a Run, caller: &'a Caller) -> BoxFuture<'a, io::Result<()>>;
 
     /// Reports whether this request started the run whose journal is in `home`, over or not.
-    fn began_by<'a>(&'a self, home: &'a str, request: &'a str) -> BoxFuture<'a, bool>;
+    ///
+    /// # Errors
+    /// Fails if there is a journal that cannot be read.
+    fn began_by<'a>(&'a self, home: &'a str, request: &'a str) -> BoxFuture<'a, io::Result<bool>>;
 
     /// Locks the home of a run for this process until `close`, and returns the run as journaled.
     ///

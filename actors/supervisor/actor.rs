@@ -13,9 +13,11 @@ use super::adopt;
 use super::children::Children;
 use super::endings::Ending;
 use super::error::SupervisorError;
-use super::machine::{Child, Effect, Event, Machine};
+use super::machine::{Child, Effect, Event, Kind, Machine};
 use super::message::{Exit, Request, SupervisorMessage};
+use super::openings::Openings;
 use super::state::State;
+use super::survey::Owed;
 use super::{nudges, requests};
 use crate::flow::FlowHandle;
 use crate::loops::LoopHandle;
@@ -64,17 +66,19 @@ impl Actor for Supervisor {
             flows: Children::new(Child::Flow, FlowHandle::cell),
             heartbeat,
             nudges,
+            openings: Openings::default(),
+            owed: Owed::default(),
             idle: None,
         };
         // Only possible here: later, other parts of this process write records concurrently.
         state.ports.records.tidy().await.map_err(SupervisorError::Records)?;
         // Before the workers, because a finished worker is added to its queue.
-        state.resume_merges().await;
+        state.resume(Kind::Merges).await?;
         state.adopt_all().await?;
         // After both, because a run asks them for the state of its work.
-        state.resume_runs().await?;
-        state.resume_loops().await?;
-        state.resume_flows().await?;
+        for kind in [Kind::Runs, Kind::Loops, Kind::Flows] {
+            state.resume(kind).await?;
+        }
         let effects = state.machine.arm_when_idle();
         state.perform(effects).await?;
         Ok(state)
@@ -86,59 +90,7 @@ impl Actor for Supervisor {
         message: SupervisorMessage,
         state: &mut State,
     ) -> Result<(), ActorProcessingErr> {
-        match message {
-            SupervisorMessage::Request(request, answers) => state.begin(request, answers).await?,
-            SupervisorMessage::MergeRequest(request, answers) => {
-                state.feed(Event::RequestBegan).await?;
-                state.begin_merge(*request, answers);
-            }
-            SupervisorMessage::RunRequest(request, answers) => {
-                state.feed(Event::RequestBegan).await?;
-                state.begin_run(*request, answers).await?;
-            }
-            SupervisorMessage::NudgeRequest(request, answers) => {
-                state.feed(Event::RequestBegan).await?;
-                state.begin_nudge(*request, answers);
-            }
-            SupervisorMessage::Nudges(told) => state.nudges_told(told).await?,
-            SupervisorMessage::Run(home, told) => state.run_told(home, told).await?,
-            SupervisorMessage::LoopRequest(request, answers) => {
-                state.feed(Event::RequestBegan).await?;
-                state.begin_loop_request(*request, answers);
-            }
-            SupervisorMessage::OpenLoop(name, begin, reply) => {
-                drop(reply.send(state.open_loop(&name, begin).await?));
-            }
-            SupervisorMessage::Loop(name, told) => state.loop_told(name, told).await?,
-            SupervisorMessage::FlowRequest(request, answers) => {
-                state.feed(Event::RequestBegan).await?;
-                state.begin_flow(*request, answers).await?;
-            }
-            SupervisorMessage::Flow(place, told) => state.flow_told(place, told).await?,
-            SupervisorMessage::Land(wish, reply) => {
-                state.feed(Event::RequestBegan).await?;
-                state.land(*wish, reply);
-            }
-            SupervisorMessage::Worker(name, reply) => drop(reply.send(state.worker(&name).await?)),
-            SupervisorMessage::Runs(reply) => drop(reply.send(state.runs.all().cloned().collect())),
-            SupervisorMessage::RequestEnded => {
-                state.feed(Event::RequestEnded).await?;
-                state.notice_others().await?;
-            }
-            SupervisorMessage::Report(report) => state.reported(report).await?,
-            SupervisorMessage::Heartbeat(told) => state.heartbeat_told(told),
-            SupervisorMessage::Merge(target, told) => state.merge_told(target, told).await?,
-            SupervisorMessage::Queue(target, reply) => drop(reply.send(state.queue(&target).await)),
-            SupervisorMessage::Queues(reply) => drop(reply.send(state.merges.all().cloned().collect())),
-            SupervisorMessage::Queued(key, target) => drop(state.queued.insert(key, target)),
-            SupervisorMessage::QueueOf(key, reply) => drop(reply.send(state.queue_of(&key))),
-            // Counted as a request that is never answered.
-            SupervisorMessage::Stay => state.feed(Event::RequestBegan).await?,
-            SupervisorMessage::IdleTimer(number) => state.feed(Event::IdleTimer(number)).await?,
-            SupervisorMessage::Stop(exit) => state.feed(Event::Stop(exit)).await?,
-            SupervisorMessage::Live(reply) => drop(reply.send(state.machine.live())),
-        }
-        Ok(())
+        state.take(message).await
     }
 
     async fn handle_supervisor_evt(
@@ -149,10 +101,7 @@ impl Actor for Supervisor {
     ) -> Result<(), ActorProcessingErr> {
         match event {
             SupervisionEvent::ActorFailed(cell, error) => {
-                let Some(child) = state.failed(cell.get_id()) else { return Ok(()) };
-                tracing::error!(?child, %error, "a child failed");
-                let now_ms = state.ports.clock.boot_ms();
-                state.feed(Event::ChildFailed { child, now_ms }).await?;
+                state.child_failed(cell.get_id(), &error.to_string()).await?;
             }
             SupervisionEvent::ActorTerminated(cell, _, _) => {
                 state.left(cell.get_id());
@@ -164,6 +113,63 @@ impl Actor for Supervisor {
 }
 
 impl State {
+    pub(super) async fn dispatch(&mut self, message: SupervisorMessage) -> Result<(), ActorProcessingErr> {
+        match message {
+            SupervisorMessage::Request(request, answers) => self.begin(request, answers).await?,
+            SupervisorMessage::MergeRequest(request, answers) => {
+                self.feed(Event::RequestBegan).await?;
+                self.begin_merge(*request, answers);
+            }
+            SupervisorMessage::RunRequest(request, answers) => {
+                self.feed(Event::RequestBegan).await?;
+                self.begin_run(*request, answers).await?;
+            }
+            SupervisorMessage::NudgeRequest(request, answers) => {
+                self.feed(Event::RequestBegan).await?;
+                self.begin_nudge(*request, answers);
+            }
+            SupervisorMessage::Nudges(told) => self.nudges_told(told).await?,
+            SupervisorMessage::Run(home, told) => self.run_told(home, told).await?,
+            SupervisorMessage::LoopRequest(request, answers) => {
+                self.feed(Event::RequestBegan).await?;
+                self.begin_loop_request(*request, answers);
+            }
+            SupervisorMessage::OpenLoop(name, begin, reply) => self.open_loop(&name, begin, reply),
+            SupervisorMessage::Loop(name, told) => self.loop_told(name, told).await?,
+            SupervisorMessage::FlowRequest(request, answers) => {
+                self.feed(Event::RequestBegan).await?;
+                self.begin_flow(*request, answers).await?;
+            }
+            SupervisorMessage::Flow(place, told) => self.flow_told(place, told).await?,
+            SupervisorMessage::Land(wish, reply) => {
+                self.feed(Event::RequestBegan).await?;
+                self.land(*wish, reply);
+            }
+            SupervisorMessage::Worker(name, reply) => drop(reply.send(self.worker(&name).await?)),
+            SupervisorMessage::Runs(reply) => drop(reply.send(self.runs.all().cloned().collect())),
+            SupervisorMessage::RequestEnded => {
+                self.feed(Event::RequestEnded).await?;
+                self.notice_others().await?;
+            }
+            SupervisorMessage::Report(report) => self.reported(report).await?,
+            SupervisorMessage::Heartbeat(told) => self.heartbeat_told(told),
+            SupervisorMessage::Merge(target, told) => self.merge_told(target, told).await?,
+            SupervisorMessage::Queue(target, reply) => self.queue(&target, reply),
+            SupervisorMessage::Queues(reply) => drop(reply.send(self.merges.all().cloned().collect())),
+            SupervisorMessage::Queued(key, target) => drop(self.queued.insert(key, target)),
+            SupervisorMessage::QueueOf(key, reply) => drop(reply.send(self.queue_of(&key))),
+            SupervisorMessage::Opened(child, why, opened) => self.opened(child, why, *opened).await?,
+            SupervisorMessage::Survey(kind) => self.survey(kind),
+            SupervisorMessage::Surveyed(kind, survey) => self.surveyed(kind, *survey).await?,
+            // Counted as a request that is never answered.
+            SupervisorMessage::Stay => self.feed(Event::RequestBegan).await?,
+            SupervisorMessage::IdleTimer(number) => self.feed(Event::IdleTimer(number)).await?,
+            SupervisorMessage::Stop(exit) => self.feed(Event::Stop(exit)).await?,
+            SupervisorMessage::Live(reply) => drop(reply.send(self.machine.live())),
+        }
+        Ok(())
+    }
+
     async fn reported(&mut self, report: Report) -> Result<(), ActorProcessingErr> {
         match report {
             Report::Live { name, live, owes } => {
@@ -220,6 +226,12 @@ impl State {
         Ok(names)
     }
 
+    /// Counts work beside this actor as a request, until it feeds [`Event::RequestEnded`].
+    pub(super) fn request_began(&mut self) {
+        self.machine.on(Event::RequestBegan);
+        self.disarm();
+    }
+
     /// Aborts the idle timer, so that it does not wake a process that has work.
     fn disarm(&mut self) {
         if let Some(timer) = self.idle.take() {
@@ -252,15 +264,12 @@ impl State {
         match child {
             Child::Registry => self.restart_all().await,
             Child::Worker(name) => self.restart_worker(&name).await,
-            Child::Merge(target) => {
-                self.resume_merge(&target).await;
+            Child::Heartbeat => self.restart_heartbeat().await,
+            Child::Nudges => self.restart_nudges().await,
+            Child::Merge(_) | Child::Run(_) | Child::Loop(_) | Child::Flow(_) => {
+                self.reopen(child);
                 Ok(())
             }
-            Child::Run(home) => self.resume_run(&home).await,
-            Child::Heartbeat => self.restart_heartbeat().await,
-            Child::Loop(name) => self.resume_loop(&name).await,
-            Child::Flow(place) => self.resume_flow(&place).await,
-            Child::Nudges => self.restart_nudges().await,
         }
     }
 
@@ -318,6 +327,16 @@ impl State {
         Ok(worker)
     }
 
+    pub(super) async fn child_failed(&mut self, actor: ActorId, error: &str) -> Result<(), ActorProcessingErr> {
+        let Some(child) = self.failed(actor) else {
+            self.openings.note_end(actor, true);
+            return Ok(());
+        };
+        tracing::error!(?child, error, "a child failed");
+        let now_ms = self.ports.clock.boot_ms();
+        self.feed(Event::ChildFailed { child, now_ms }).await
+    }
+
     /// Forgets an actor that failed. Returns which child it was, or `None` if it is not a child.
     fn failed(&mut self, actor: ActorId) -> Option<Child> {
         let single = [
@@ -335,23 +354,27 @@ impl State {
             .or_else(|| self.flows.failed(actor))
     }
 
-    fn left(&mut self, actor: ActorId) {
-        self.workers.left(actor);
-        self.merges.left(actor);
-        self.runs.left(actor);
-        self.loops.left(actor);
-        self.flows.left(actor);
+    /// Forgets an actor that has left. It may not be a child yet.
+    pub(super) fn left(&mut self, actor: ActorId) {
+        let was_child = self.workers.left(actor)
+            || self.merges.left(actor)
+            || self.runs.left(actor)
+            || self.loops.left(actor)
+            || self.flows.left(actor);
+        if !was_child {
+            self.openings.note_end(actor, false);
+        }
     }
 
     /// Dispatches a request to the workers that it names. A separate task waits for them.
     async fn begin(&mut self, request: Request, answers: UnboundedSender<Answer>) -> Result<(), ActorProcessingErr> {
         self.feed(Event::RequestBegan).await?;
-        let listed = match self.names(&request).await {
+        let listed = match requests::names(&request, &self.registry).await {
             Ok(_) if request.is_about_all() => {
                 // The list was just read, so a row that is missing in it is noticed now. Another notice may have given
                 // it back since, so the list is read again.
                 let restored = self.notice_others().await?;
-                self.names(&request).await.map(|names| (names, restored))
+                requests::names(&request, &self.registry).await.map(|names| (names, restored))
             }
             listed => listed.map(|names| (names, Vec::new())),
         };
@@ -370,7 +393,8 @@ impl State {
             workers.push((self.worker(&name).await?, name));
         }
         let myself = self.myself.clone();
-        let desk = requests::Desk { supervisor: myself.clone(), nudges: ending.as_ref().map(Ending::nudges) };
+        let nudges = ending.as_ref().map(Ending::nudges);
+        let desk = requests::Desk { supervisor: myself.clone(), ports: self.ports.clone(), nudges };
         let carried_out = requests::carry_out(request, workers, desk, answers.clone());
         let work = match ending {
             Some(ending) => tokio::spawn(ending.around(carried_out)),
@@ -387,21 +411,19 @@ impl State {
         Ok(())
     }
 
-    async fn names(&self, request: &Request) -> Result<Vec<String>, Refusal> {
-        if let Request::Respawn(respawn) = request {
-            self.may_respawn(respawn).await?;
-        }
-        requests::names(request, &self.registry).await
-    }
-
     fn emit(&self, kind: EventKind) {
         self.emit_of(None, kind);
     }
 
     pub(super) fn emit_of(&self, worker: Option<String>, kind: EventKind) {
-        let at_ms = self.ports.clock.wall_ms();
-        self.ports.events.emit(swarm_model::Event { at_ms, worker, generation: None, request: None, kind });
+        emit(&self.ports, worker, kind);
     }
+}
+
+/// Emits an event that is not about a generation.
+pub fn emit(ports: &Ports, worker: Option<String>, kind: EventKind) {
+    let at_ms = ports.clock.wall_ms();
+    ports.events.emit(swarm_model::Event { at_ms, worker, generation: None, request: None, kind });
 }
 
 async fn start_registry(

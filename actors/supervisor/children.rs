@@ -24,6 +24,15 @@ impl<Key: Clone + Ord, Handle: Clone> Children<Key, Handle> {
         self.handles.get(key)
     }
 
+    pub fn keys(&self) -> impl Iterator<Item = &Key> {
+        self.handles.keys()
+    }
+
+    /// Reports whether an actor runs under this key, or is just leaving.
+    pub fn has_actor(&self, key: &Key) -> bool {
+        self.handles.contains_key(key) || self.keys.values().any(|of| of == key)
+    }
+
     pub fn all(&self) -> impl Iterator<Item = &Handle> {
         self.handles.values()
     }
@@ -57,9 +66,9 @@ impl<Key: Clone + Ord, Handle: Clone> Children<Key, Handle> {
         Some((self.child)(key))
     }
 
-    /// Forgets an actor that has left.
-    pub fn left(&mut self, actor: ActorId) {
-        self.keys.remove(&actor);
+    /// Forgets an actor that has left. Returns whether it was one of these children.
+    pub fn left(&mut self, actor: ActorId) -> bool {
+        self.keys.remove(&actor).is_some()
     }
 }
 

@@ -79,7 +79,7 @@ impl Ending {
         }
         work.await;
         for name in &self.after {
-            if self.desk.is_running(name).await
+            if self.desk.may_run(name).await
                 && matches!(self.desk.registry.find(name).await, Ok(None))
                 && let Err(refusal) = self.desk.killed(name).await
             {

@@ -9,41 +9,19 @@ use super::children::not_started;
 use super::client::SupervisorClient;
 use super::machine::{Child, Event};
 use super::message::SupervisorMessage;
+use super::openings::{Opened, Started, Why, answer};
 use super::state::State;
 use crate::flow::{FlowArguments, FlowHandle, FlowReport};
 use swarm_model::flow::Begin;
 use swarm_model::{Answer, FlowLine, FlowOrder, FlowPlace, FlowRequest, Refusal, RefusalKind};
+use swarm_ports::BoxFuture;
 
 /// Maximum time that the workers of a stopped flow may take to end.
 const STOP_MAX: std::time::Duration = std::time::Duration::from_secs(30);
 
 impl State {
-    /// Resumes every flow that is active. A flow that cannot resume is logged; the others still start.
-    pub(super) async fn resume_flows(&mut self) -> Result<(), ActorProcessingErr> {
-        match self.ports.flows.active().await {
-            Ok(places) => {
-                for place in places {
-                    self.resume_flow(&place).await?;
-                }
-            }
-            Err(error) => tracing::error!(%error, "cannot list the flows"),
-        }
-        Ok(())
-    }
-
-    pub(super) async fn resume_flow(&mut self, place: &FlowPlace) -> Result<(), ActorProcessingErr> {
-        if let Err(refusal) = self.open_flow(place, None).await? {
-            tracing::error!(flow = %place, cause = %refusal.cause, "cannot resume a flow");
-        }
-        Ok(())
-    }
-
-    async fn open_flow(
-        &mut self,
-        place: &FlowPlace,
-        begin: Option<Begin>,
-    ) -> Result<Result<(), Refusal>, ActorProcessingErr> {
-        let (myself, about) = (self.myself.clone(), place.clone());
+    pub(super) fn start_flow(&self, place: &FlowPlace, begin: Option<Begin>) -> BoxFuture<'static, Opened> {
+        let (myself, about, place) = (self.myself.clone(), place.clone(), place.clone());
         let arguments = FlowArguments {
             place: place.clone(),
             begin,
@@ -51,13 +29,12 @@ impl State {
             fleet: Arc::new(SupervisorClient(self.myself.clone())),
             tell: Arc::new(move |told| drop(myself.cast(SupervisorMessage::Flow(about.clone(), told)))),
         };
-        let flow = match FlowHandle::start(arguments, self.myself.get_cell()).await {
-            Ok(flow) => flow,
-            Err(error) => return Ok(Err(not_started(error, RefusalKind::Invalid))),
-        };
-        let child = self.flows.insert(place, flow);
-        self.feed(Event::Live { child, live: true }).await?;
-        Ok(Ok(()))
+        let parent = self.myself.get_cell();
+        Box::pin(async move {
+            let started = FlowHandle::start(arguments, parent).await;
+            let flow = started.map_err(|error| not_started(error, RefusalKind::Invalid))?;
+            Ok(Some(Started::Flow(place, flow)))
+        })
     }
 
     pub(super) async fn flow_told(&mut self, place: FlowPlace, told: FlowReport) -> Result<(), ActorProcessingErr> {
@@ -77,14 +54,12 @@ impl State {
     ) -> Result<(), ActorProcessingErr> {
         let FlowRequest { caller, place, order } = request;
         let known = self.flows.get(&place).cloned();
-        let answer = match (order, known) {
+        let done = match (order, known) {
             (FlowOrder::Run(rules), Some(flow)) => {
                 let myself = self.myself.clone();
                 self.beside(async move {
                     if flow.run().await {
-                        let _ = answers.send(Answer::Flow(FlowLine { place, done: "running".to_owned() }));
-                        let _ = answers.send(Answer::Done);
-                        return;
+                        return answer(&answers, Ok(line(place, "running")));
                     }
                     // The actor is just leaving. Start the flow again after that.
                     let _ = flow.cell().wait(Some(STOP_MAX)).await;
@@ -94,8 +69,11 @@ impl State {
                 return Ok(());
             }
             (FlowOrder::Run(rules), None) => {
-                let opened = self.open_flow(&place, Some(Begin { rules, caller })).await?;
-                opened.map(|()| "running")
+                let start = self.start_flow(&place, Some(Begin { rules, caller }));
+                self.open(Child::Flow(place.clone()), Why::Asked, start, move |opened| {
+                    answer(&answers, opened.map(|_| line(place, "running")));
+                });
+                return self.feed(Event::RequestEnded).await;
             }
             (FlowOrder::Wake, Some(flow)) => {
                 flow.wake();
@@ -109,21 +87,18 @@ impl State {
             }
             (order, Some(flow)) => {
                 self.beside(async move {
-                    let answer = match carry_out(&flow, order).await {
-                        Ok(done) => Answer::Flow(FlowLine { place, done: done.to_owned() }),
-                        Err(refusal) => Answer::Refused(refusal),
-                    };
-                    let _ = answers.send(answer);
-                    let _ = answers.send(Answer::Done);
+                    answer(&answers, carry_out(&flow, order).await.map(|done| line(place, done)));
                 });
                 return Ok(());
             }
         };
-        let answer = answer.map(|done| Answer::Flow(FlowLine { place, done: done.to_owned() }));
-        let _ = answers.send(answer.unwrap_or_else(Answer::Refused));
-        let _ = answers.send(Answer::Done);
+        answer(&answers, done.map(|done| line(place, done)));
         self.feed(Event::RequestEnded).await
     }
+}
+
+fn line(place: FlowPlace, done: &str) -> Answer {
+    Answer::Flow(FlowLine { place, done: done.to_owned() })
 }
 
 async fn carry_out(flow: &FlowHandle, order: FlowOrder) -> Result<&'static str, Refusal> {

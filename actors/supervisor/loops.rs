@@ -3,13 +3,14 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use ractor::{ActorProcessingErr, ActorRef};
+use ractor::{ActorProcessingErr, ActorRef, RpcReplyPort};
 use tokio::sync::mpsc::UnboundedSender;
 
 use super::children::not_started;
 use super::client::SupervisorClient;
 use super::machine::{Child, Event};
 use super::message::SupervisorMessage;
+use super::openings::{Opened, Started, Why};
 use super::state::State;
 use crate::loops::machine::Event as Happening;
 use crate::loops::{Begin, LoopArguments, LoopError, LoopHandle, LoopReport, is_own_request};
@@ -17,7 +18,7 @@ use crate::registry::RegistryHandle;
 use crate::worker::{WorkerRecord, Workers as _, of_store};
 use swarm_model::loops::progress::{Loop, Plan, Status};
 use swarm_model::{Answer, Caller, LoopLine, LoopOrder, LoopRequest, Refusal, RefusalKind, RespawnRequest, Spawned};
-use swarm_ports::Ports;
+use swarm_ports::{BoxFuture, Ports};
 
 /// Maximum time to open a loop, in milliseconds. The longest part is a slow disk.
 const OPEN_MS_MAX: u64 = 30_000;
@@ -26,63 +27,56 @@ const LEAVE_MAX: Duration = Duration::from_secs(60);
 /// Maximum number of times that a request is sent to a loop whose actor is just exiting.
 const TRIES_MAX: u32 = 5;
 
+/// Where the result of [`SupervisorMessage::OpenLoop`] goes.
+type LoopReply = RpcReplyPort<Result<Option<LoopHandle>, Refusal>>;
+
 impl State {
-    /// Resumes every active loop. A loop that cannot resume is logged; the others still start.
-    pub(super) async fn resume_loops(&mut self) -> Result<(), ActorProcessingErr> {
-        match self.ports.loops.active().await {
-            Ok(names) => {
-                for name in names {
-                    self.resume_loop(&name).await?;
+    /// Passes on the loop of this name. Starts or resumes it if it has no actor.
+    pub(super) fn open_loop(&mut self, name: &str, begin: Option<Begin>, reply: LoopReply) {
+        match (self.loops.get(&name.to_owned()), &begin) {
+            (Some(_), Some(Begin::Plan(_))) => drop(reply.send(Err(under_way(name)))),
+            // The loop is already running here, for example because another request adopted it.
+            (Some(known), Some(Begin::Adopt(_)) | None) => drop(reply.send(Ok(Some(known.clone())))),
+            (None, _) => {
+                let start = self.start_loop(name, begin);
+                self.open(Child::Loop(name.to_owned()), Why::Asked, start, move |opened| {
+                    let _ = reply.send(opened.map(|started| match started {
+                        Some(Started::Loop(_, it)) => Some(it),
+                        _ => None,
+                    }));
+                });
+            }
+        }
+    }
+
+    pub(super) fn start_loop(&self, name: &str, mut begin: Option<Begin>) -> BoxFuture<'static, Opened> {
+        let (myself, ports, name) = (self.myself.clone(), self.ports.clone(), name.to_owned());
+        Box::pin(async move {
+            if !matches!(begin, Some(Begin::Plan(_))) {
+                match ports.loops.load(&name).await {
+                    Ok(Some(_)) => begin = None,
+                    Ok(None) if begin.is_some() => {}
+                    Ok(None) => return Ok(None),
+                    Err(cause) => return Err(Refusal::new(RefusalKind::Registry, cause).of(&name)),
                 }
             }
-            Err(error) => tracing::error!(%error, "cannot list the loops"),
-        }
-        Ok(())
-    }
-
-    pub(super) async fn resume_loop(&mut self, name: &str) -> Result<(), ActorProcessingErr> {
-        if let Err(refusal) = self.open_loop(name, None).await? {
-            tracing::error!(worker = name, cause = %refusal.cause, "cannot resume a loop");
-        }
-        Ok(())
-    }
-
-    pub(super) async fn open_loop(
-        &mut self,
-        name: &str,
-        mut begin: Option<Begin>,
-    ) -> Result<Result<Option<LoopHandle>, Refusal>, ActorProcessingErr> {
-        match (self.loops.get(&name.to_owned()), &begin) {
-            (Some(_), Some(Begin::Plan(_))) => return Ok(Err(under_way(name))),
-            // The loop is already running here, for example because another request adopted it.
-            (Some(known), Some(Begin::Adopt(_)) | None) => return Ok(Ok(Some(known.clone()))),
-            (None, Some(Begin::Plan(_))) => {}
-            (None, Some(Begin::Adopt(_)) | None) => match self.ports.loops.load(name).await {
-                Ok(Some(_)) => begin = None,
-                Ok(None) if begin.is_some() => {}
-                Ok(None) => return Ok(Ok(None)),
-                Err(cause) => return Ok(Err(Refusal::new(RefusalKind::Registry, cause).of(name))),
-            },
-        }
-        let (myself, about) = (self.myself.clone(), name.to_owned());
-        let arguments = LoopArguments {
-            name: name.to_owned(),
-            begin,
-            ports: self.ports.clone(),
-            workers: Arc::new(SupervisorClient(self.myself.clone())),
-            tell: Arc::new(move |told| drop(myself.cast(SupervisorMessage::Loop(about.clone(), told)))),
-        };
-        let opened = match LoopHandle::start(arguments, self.myself.get_cell()).await {
-            Ok(opened) => opened,
-            Err(error) => {
-                let refusal = not_started(error, RefusalKind::Registry);
-                let named = refusal.kind == RefusalKind::Registry;
-                return Ok(Err(if named { refusal.of(name) } else { refusal }));
+            let (parent, about, teller) = (myself.get_cell(), name.clone(), myself.clone());
+            let arguments = LoopArguments {
+                name: name.clone(),
+                begin,
+                ports,
+                workers: Arc::new(SupervisorClient(myself)),
+                tell: Arc::new(move |told| drop(teller.cast(SupervisorMessage::Loop(about.clone(), told)))),
+            };
+            match LoopHandle::start(arguments, parent).await {
+                Ok(opened) => Ok(Some(Started::Loop(name, opened))),
+                Err(error) => {
+                    let refusal = not_started(error, RefusalKind::Registry);
+                    let is_named = refusal.kind == RefusalKind::Registry;
+                    Err(if is_named { refusal.of(&name) } else { refusal })
+                }
             }
-        };
-        let child = self.loops.insert(&name.to_owned(), opened.clone());
-        self.feed(Event::Live { child, live: true }).await?;
-        Ok(Ok(Some(opened)))
+        })
     }
 
     pub(super) async fn loop_told(&mut self, name: String, told: LoopReport) -> Result<(), ActorProcessingErr> {
@@ -110,27 +104,31 @@ impl State {
     pub(super) fn loop_desk(&self) -> Desk {
         Desk { ports: self.ports.clone(), registry: self.registry.clone(), supervisor: self.myself.clone() }
     }
+}
 
-    /// Refuses to respawn the worker of a loop that is active or paused, because the loop starts the
-    /// worker itself. A respawn beside the loop would end the loop or be mistaken for another
-    /// program's worker.
-    pub(super) async fn may_respawn(&self, respawn: &RespawnRequest) -> Result<(), Refusal> {
-        if is_own_request(&respawn.caller.request) {
-            return Ok(());
-        }
-        let Ok(Some(it)) = self.ports.loops.load(&respawn.name).await else { return Ok(()) };
-        if !it.is_active() && it.status != Status::Paused {
-            return Ok(());
-        }
-        let (name, state) = (&respawn.name, it.status.word());
-        let cause = format!("worker '{name}' belongs to a ralph loop that is {state} and starts it itself");
-        let refusal = Refusal::new(RefusalKind::Running, cause).of(name);
-        let remedy = format!(
-            "run 'swarm ralph pause {name}' to prevent the next iteration, or 'swarm ralph stop {name}' to end the \
-             loop before you respawn the worker"
-        );
-        Err(refusal.remedy(remedy))
+/// Refuses to respawn the worker of a loop that is active or paused, because the loop starts the worker itself. A respawn
+/// beside the loop would end the loop or be mistaken for another program's worker.
+pub async fn may_respawn(ports: &Ports, respawn: &RespawnRequest) -> Result<(), Refusal> {
+    if is_own_request(&respawn.caller.request) {
+        return Ok(());
     }
+    let name = &respawn.name;
+    let unreadable = |cause| {
+        let cause = format!("cannot find out whether worker '{name}' belongs to a ralph loop: {cause}");
+        Refusal::new(RefusalKind::Registry, cause).of(name)
+    };
+    let Some(it) = ports.loops.load(name).await.map_err(unreadable)? else { return Ok(()) };
+    if !it.is_active() && it.status != Status::Paused {
+        return Ok(());
+    }
+    let state = it.status.word();
+    let cause = format!("worker '{name}' belongs to a ralph loop that is {state} and starts it itself");
+    let refusal = Refusal::new(RefusalKind::Running, cause).of(name);
+    let remedy = format!(
+        "run 'swarm ralph pause {name}' to prevent the next iteration, or 'swarm ralph stop {name}' to end the loop \
+         before you respawn the worker"
+    );
+    Err(refusal.remedy(remedy))
 }
 
 /// What is needed to carry out a request about loops beside the supervisor's actor.
@@ -208,7 +206,7 @@ impl Desk {
     ) -> Result<Spawned, Refusal> {
         let name = plan.name.clone();
         if caller.repeated > 0
-            && let Ok(Some(it)) = self.ports.loops.load(&name).await
+            && let Some(it) = self.load(&name).await?
             && it.plan.id == plan.id
         {
             // A repeated request whose first answer was lost.
@@ -232,9 +230,7 @@ impl Desk {
                 let _ = answers.send(line(&name, "cleared"));
             }
         }
-        if let Ok(Some(it)) = self.ports.loops.load(&name).await
-            && it.is_active()
-        {
+        if self.load(&name).await?.is_some_and(|it| it.is_active()) {
             return Err(under_way(&name));
         }
         let opened = self.open(&name, Some(Begin::Plan(Box::new(plan)))).await?;
@@ -313,8 +309,14 @@ impl Desk {
         Err(Refusal::new(RefusalKind::Stopping, "the loop ended before it could answer").of(name))
     }
 
-    pub(super) async fn is_running(&self, name: &str) -> bool {
-        matches!(self.ports.loops.load(name).await, Ok(Some(it)) if it.status == Status::Running)
+    pub(super) async fn load(&self, name: &str) -> Result<Option<Loop>, Refusal> {
+        let unreadable = |cause| Refusal::new(RefusalKind::Registry, cause).of(name);
+        self.ports.loops.load(name).await.map_err(unreadable)
+    }
+
+    /// Reports whether a loop runs. One that cannot be read may run.
+    pub(super) async fn may_run(&self, name: &str) -> bool {
+        self.load(name).await.map_or(true, |it| it.is_some_and(|it| it.status == Status::Running))
     }
 
     /// Ends the loop of this worker, if there is one that is active or could resume.

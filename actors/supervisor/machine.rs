@@ -38,6 +38,40 @@ pub enum Child {
     Nudges,
 }
 
+impl Child {
+    /// Returns the kind of a child that is found on disk by its own files. `None` for others.
+    pub fn kind(&self) -> Option<Kind> {
+        match self {
+            Self::Merge(_) => Some(Kind::Merges),
+            Self::Run(_) => Some(Kind::Runs),
+            Self::Loop(_) => Some(Kind::Loops),
+            Self::Flow(_) => Some(Kind::Flows),
+            Self::Registry | Self::Worker(_) | Self::Heartbeat | Self::Nudges => None,
+        }
+    }
+}
+
+/// Kind of children that are found on disk by their own files.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Kind {
+    Merges,
+    Runs,
+    Loops,
+    Flows,
+}
+
+impl Kind {
+    /// Returns the name of one of them.
+    pub fn noun(self) -> &'static str {
+        match self {
+            Self::Merges => "merge queue",
+            Self::Runs => "run",
+            Self::Loops => "loop",
+            Self::Flows => "flow",
+        }
+    }
+}
+
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Event {
     RequestBegan,
@@ -46,6 +80,11 @@ pub enum Event {
     Live {
         child: Child,
         live: bool,
+    },
+    /// Something of this kind on disk cannot be read or resumed yet, or everything was.
+    Owed {
+        kind: Kind,
+        owes: bool,
     },
     /// A child panicked or returned an error, `now_ms` milliseconds after boot.
     ChildFailed {
@@ -69,6 +108,8 @@ pub enum Effect {
 #[derive(Clone, Debug, Default)]
 pub struct Machine {
     live: BTreeSet<Child>,
+    /// Kinds of which something on disk cannot be read or resumed yet. It may be alive.
+    owed: BTreeSet<Kind>,
     requests: usize,
     failures: BTreeMap<Child, VecDeque<u64>>,
     idle_timer: u64,
@@ -98,6 +139,13 @@ impl Machine {
                 self.live.remove(&child);
                 self.arm_when_idle()
             }
+            Event::Owed { kind, owes: true } => {
+                self.owed.insert(kind);
+                Vec::new()
+            }
+            // The same again does not start the time anew.
+            Event::Owed { kind, owes: false } if !self.owed.remove(&kind) => Vec::new(),
+            Event::Owed { owes: false, .. } => self.arm_when_idle(),
             Event::ChildFailed { child, now_ms } => self.child_failed(child, now_ms),
             Event::IdleTimer(number) => {
                 let still = number == self.idle_timer && self.is_idle();
@@ -108,7 +156,7 @@ impl Machine {
     }
 
     pub fn is_idle(&self) -> bool {
-        self.live.is_empty() && self.requests == 0
+        self.live.is_empty() && self.owed.is_empty() && self.requests == 0
     }
 
     /// Arms the idle timer if the supervisor is idle. Earlier timers become void.
@@ -214,6 +262,18 @@ mod tests {
         assert_eq!(machine.on(Event::RequestEnded), vec![Effect::ArmIdle(2)]);
         assert_eq!(machine.on(Event::IdleTimer(1)), Vec::new(), "an old timer is void");
         assert_eq!(machine.on(Event::IdleTimer(2)), vec![Effect::End(Exit::Idle)]);
+    }
+
+    #[test]
+    fn the_supervisor_stays_while_something_on_disk_is_not_resumed() {
+        let mut machine = Machine::default();
+        let owed = |kind, owes| Event::Owed { kind, owes };
+        assert_eq!(machine.on(owed(Kind::Runs, false)), Vec::new());
+        machine.on(owed(Kind::Runs, true));
+        machine.on(owed(Kind::Flows, true));
+        assert_eq!((machine.is_idle(), machine.live()), (false, 0));
+        assert_eq!(machine.on(owed(Kind::Runs, false)), Vec::new());
+        assert_eq!(machine.on(owed(Kind::Flows, false)), vec![Effect::ArmIdle(1)]);
     }
 
     #[test]

@@ -9,6 +9,7 @@ use tokio::sync::mpsc::UnboundedSender;
 use super::children::not_started;
 use super::machine::{Child, Event};
 use super::message::SupervisorMessage;
+use super::openings::{Opened, Started, Why};
 use super::state::State;
 use crate::merge::{Ask, MergeArguments, MergeError, MergeHandle, MergeReport, Step};
 use crate::registry::RegistryHandle;
@@ -18,7 +19,7 @@ use swarm_model::run::Wish;
 use swarm_model::{
     Answer, Event as Happening, EventKind, MergeLine, MergeOrder, MergeRequest, Refusal, RefusalKind, RowKey, Target,
 };
-use swarm_ports::{Completion, DamagedJournal, Ports};
+use swarm_ports::{BoxFuture, Completion, Ports};
 
 /// Maximum duration of a query about the queues, in milliseconds.
 const CALL_MS_MAX: u64 = 30_000;
@@ -29,51 +30,37 @@ const ENTRY_TRIES_MAX: u32 = 6;
 const ENTRY_PAUSE: Duration = Duration::from_secs(1);
 
 impl State {
-    /// Resumes every queue that has a journal. A queue that cannot resume is logged; the others and the
-    /// workers still start.
-    pub(super) async fn resume_merges(&mut self) {
-        match self.ports.landings.set_damaged_aside().await {
-            Ok(damaged) => {
-                for DamagedJournal { base, file, cause } in damaged {
-                    tracing::error!(%cause, "the journal of a merge queue was damaged");
-                    self.emit_of(None, EventKind::MergeDamaged { base, file, cause });
-                }
-            }
-            Err(error) => tracing::error!(%error, "cannot check the journals of the merge queues"),
-        }
-        match self.ports.landings.targets().await {
-            Ok(targets) => {
-                for target in targets {
-                    self.resume_merge(&target).await;
-                }
-            }
-            Err(error) => tracing::error!(%error, "cannot list the merge queues"),
-        }
-    }
-
-    pub(super) async fn resume_merge(&mut self, target: &Target) {
-        if let Err(refusal) = self.queue(target).await {
-            tracing::error!(branch = %target.branch, cause = %refusal.cause, "cannot resume a merge queue");
-        }
-    }
-
-    /// Returns the queue of this base. Starts it if it is not running.
-    pub(super) async fn queue(&mut self, target: &Target) -> Result<MergeHandle, Refusal> {
+    /// Passes on the queue of this base. Starts it if it is not running.
+    pub(super) fn queue(&mut self, target: &Target, reply: RpcReplyPort<Result<MergeHandle, Refusal>>) {
         if let Some(queue) = self.merges.get(target) {
-            return Ok(queue.clone());
+            let _ = reply.send(Ok(queue.clone()));
+            return;
         }
-        let (myself, about) = (self.myself.clone(), target.clone());
+        let start = self.start_queue(target);
+        self.open(Child::Merge(target.clone()), Why::Asked, start, move |opened| {
+            let absent = || Refusal::new(RefusalKind::Internal, "the merge queue did not start");
+            let queue = opened.and_then(|started| match started {
+                Some(Started::Merge(_, queue)) => Ok(queue),
+                _ => Err(absent()),
+            });
+            let _ = reply.send(queue);
+        });
+    }
+
+    pub(super) fn start_queue(&self, target: &Target) -> BoxFuture<'static, Opened> {
+        let (myself, about, target) = (self.myself.clone(), target.clone(), target.clone());
         let arguments = MergeArguments {
             target: target.clone(),
             landings: Arc::clone(&self.ports.landings),
             clock: Arc::clone(&self.ports.clock),
             tell: Arc::new(move |told| drop(myself.cast(SupervisorMessage::Merge(about.clone(), told)))),
         };
-        let started = MergeHandle::start(arguments, self.myself.get_cell()).await;
-        let queue = started.map_err(|error| not_started(error, RefusalKind::Registry))?;
-        self.merges.insert(target, queue.clone());
-        self.queued.extend(queue.journaled_keys().iter().map(|key| (key.clone(), target.clone())));
-        Ok(queue)
+        let parent = self.myself.get_cell();
+        Box::pin(async move {
+            let started = MergeHandle::start(arguments, parent).await;
+            let queue = started.map_err(|error| not_started(error, RefusalKind::Registry))?;
+            Ok(Some(Started::Merge(target, queue)))
+        })
     }
 
     /// Returns the queue that contains the item with this key.

@@ -3,6 +3,8 @@
 use ractor::RpcReplyPort;
 use tokio::sync::mpsc::UnboundedSender;
 
+use super::machine::{Child, Kind};
+use super::openings::{Opened, Why};
 use crate::loops::{Begin, LoopHandle};
 use crate::merge::{MergeHandle, MergeReport};
 use crate::run::RunHandle;
@@ -12,6 +14,7 @@ use swarm_model::{
     Answer, CleanRequest, FlowPlace, FlowRequest, KillRequest, LoopRequest, MergeRequest, NudgeRequest, RecoverRequest,
     Refusal, RespawnRequest, RunRequest, Scope, SpawnRequest, Target,
 };
+use swarm_ports::Survey;
 
 /// Request about workers, from a person or a script.
 #[derive(Clone, Debug)]
@@ -98,6 +101,12 @@ pub enum SupervisorMessage {
     Queued(String, Target),
     /// Return the queue that contains the item with this key.
     QueueOf(String, RpcReplyPort<Option<MergeHandle>>),
+    /// The start of a child is over.
+    Opened(Child, Why, Box<Opened>),
+    /// Read again what could not be read. From the actor itself, after a pause.
+    Survey(Kind),
+    /// Result of [`Self::Survey`].
+    Surveyed(Kind, Box<Survey<Child>>),
     /// Do not exit when idle.
     Stay,
     /// Sent by the idle timer, with the number under which it was armed.

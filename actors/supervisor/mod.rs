@@ -27,11 +27,13 @@ pub mod machine;
 mod merges;
 mod message;
 mod nudges;
+mod openings;
 mod others;
 mod requests;
 mod runs;
 mod sessions;
 mod state;
+mod survey;
 
 use std::path::PathBuf;
 

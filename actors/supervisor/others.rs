@@ -30,7 +30,7 @@ impl Deref for Located {
 impl Desk {
     pub(super) async fn locate(&self, name: &str) -> Result<Located, Refusal> {
         let unreadable = |cause| Refusal::new(RefusalKind::Registry, cause).of(name);
-        if let Some(it) = self.ports.loops.load(name).await.map_err(unreadable)? {
+        if let Some(it) = self.load(name).await? {
             return Ok(Located { it, theirs: None });
         }
         match self.ports.loops.found(name).await.map_err(unreadable)? {
@@ -71,7 +71,9 @@ impl Desk {
     pub(super) async fn is_let_go(&self, name: &str) -> Result<(), Refusal> {
         match self.locate(name).await {
             Ok(Located { theirs: Some(found), .. }) => is_left(&found),
-            Ok(_) | Err(_) => Ok(()),
+            Ok(_) => Ok(()),
+            Err(refusal) if refusal.kind == RefusalKind::NotFound => Ok(()),
+            Err(refusal) => Err(refusal),
         }
     }
 

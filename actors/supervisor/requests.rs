@@ -11,6 +11,7 @@ use super::message::{Request, SupervisorMessage};
 use crate::registry::RegistryHandle;
 use crate::worker::{self, Removal, WorkerHandle};
 use swarm_model::{Answer, Refusal, RefusalKind, Scope};
+use swarm_ports::Ports;
 
 /// Returns the names of the workers that a request is about.
 ///
@@ -37,6 +38,7 @@ pub async fn names(request: &Request, registry: &RegistryHandle) -> Result<Vec<S
 #[derive(Clone)]
 pub struct Desk {
     pub supervisor: ActorRef<SupervisorMessage>,
+    pub ports: Ports,
     /// Set for requests that end workers.
     pub nudges: Option<Arc<Nudges>>,
 }
@@ -79,6 +81,9 @@ fn skipped(request: &Request, refusal: &Refusal) -> bool {
 /// Passes the request to a worker actor. If that was just cleaned and takes no more messages, the
 /// next actor of that name gets the request.
 async fn one_or_next(request: Arc<Request>, worker: WorkerHandle, name: String, desk: Desk) -> Result<Answer, Refusal> {
+    if let Request::Respawn(respawn) = request.as_ref() {
+        super::loops::may_respawn(&desk.ports, respawn).await?;
+    }
     let answer = match one(Request::clone(&request), &worker).await {
         Err(refusal) if refusal.kind == RefusalKind::Stopping && worker.is_cleaned() => {
             match ractor::call_t!(desk.supervisor, SupervisorMessage::Worker, CALL_MS_MAX, name.clone()) {

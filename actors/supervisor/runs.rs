@@ -6,28 +6,33 @@ use std::sync::Arc;
 use ractor::ActorProcessingErr;
 use tokio::sync::mpsc::UnboundedSender;
 
+use super::actor::emit;
 use super::children::not_started;
 use super::client::SupervisorClient;
 use super::machine::{Child, Event};
 use super::message::SupervisorMessage;
+use super::openings::{Opened, Started, Why, answer};
 use super::state::State;
 use crate::merge::Step;
 use crate::run::{Ask, Begin, RunArguments, RunHandle, RunReport};
 use swarm_model::merge::queue::Item;
-use swarm_model::{Answer, EventKind, Refusal, RefusalKind, RunLine, RunOrder, RunRequest};
+use swarm_model::{Answer, Caller, EventKind, Refusal, RefusalKind, RunLine, RunOrder, RunRequest};
+use swarm_ports::{BoxFuture, Ports};
 
 impl State {
     /// Tells the run that queued this item that a merge step has started.
-    pub(super) fn run_merging(&self, step: &Step, item: &Item) {
-        if let Some(run) = self.run_of(item) {
-            run.merging(step.clone(), item.clone());
+    pub(super) fn run_merging(&mut self, step: &Step, item: &Item) {
+        match self.run_of(item) {
+            Some(run) => run.merging(step.clone(), item.clone()),
+            None => self.openings.keep_report(Some(step.clone()), item),
         }
     }
 
     /// Tells the run that queued this item that it has settled.
-    pub(super) fn run_settled(&self, item: &Item) {
-        if let Some(run) = self.run_of(item) {
-            run.settled(item.clone());
+    pub(super) fn run_settled(&mut self, item: &Item) {
+        match self.run_of(item) {
+            Some(run) => run.settled(item.clone()),
+            None => self.openings.keep_report(None, item),
         }
     }
 
@@ -37,42 +42,21 @@ impl State {
         self.runs.all().find(|run| run.has_queued(key))
     }
 
-    /// Resumes every run that is not over. A run that cannot resume is logged; the others still start.
-    pub(super) async fn resume_runs(&mut self) -> Result<(), ActorProcessingErr> {
-        match self.ports.runs.active().await {
-            Ok(homes) => {
-                for home in homes {
-                    self.resume_run(&home).await?;
-                }
-            }
-            Err(error) => tracing::error!(%error, "cannot list the runs"),
-        }
-        Ok(())
-    }
-
-    pub(super) async fn resume_run(&mut self, home: &str) -> Result<(), ActorProcessingErr> {
-        if let Err(refusal) = self.run(home, None).await? {
-            tracing::error!(home, cause = %refusal.cause, "cannot resume a run");
-        }
-        Ok(())
-    }
-
-    async fn run(&mut self, home: &str, begin: Option<Begin>) -> Result<Result<(), Refusal>, ActorProcessingErr> {
-        let (myself, about) = (self.myself.clone(), home.to_owned());
+    pub(super) fn start_run(&self, home: &str, begin: Option<Begin>) -> BoxFuture<'static, Opened> {
+        let (myself, about, home) = (self.myself.clone(), home.to_owned(), home.to_owned());
         let arguments = RunArguments {
-            home: home.to_owned(),
+            home: home.clone(),
             begin,
             ports: self.ports.clone(),
             fleet: Arc::new(SupervisorClient(self.myself.clone())),
             tell: Arc::new(move |told| drop(myself.cast(SupervisorMessage::Run(about.clone(), told)))),
         };
-        let run = match RunHandle::start(arguments, self.myself.get_cell()).await {
-            Ok(run) => run,
-            Err(error) => return Ok(Err(not_started(error, RefusalKind::Invalid))),
-        };
-        let child = self.runs.insert(&home.to_owned(), run);
-        self.feed(Event::Live { child, live: true }).await?;
-        Ok(Ok(()))
+        let parent = self.myself.get_cell();
+        Box::pin(async move {
+            let started = RunHandle::start(arguments, parent).await;
+            let run = started.map_err(|error| not_started(error, RefusalKind::Invalid))?;
+            Ok(Some(Started::Run(home, run)))
+        })
     }
 
     pub(super) async fn run_told(&mut self, home: String, told: RunReport) -> Result<(), ActorProcessingErr> {
@@ -93,9 +77,7 @@ impl State {
         let RunRequest { caller, order } = request;
         let (home, ask, done) = match order {
             RunOrder::Begin { plan, retry_failed } => {
-                let answer = self.start_run(Begin { plan: *plan, caller, retry_failed }).await?;
-                let _ = answers.send(answer);
-                let _ = answers.send(Answer::Done);
+                self.begin_new_run(Begin { plan: *plan, caller, retry_failed }, answers);
                 return self.feed(Event::RequestEnded).await;
             }
             RunOrder::Stop { home } => (home, Ask::Stop, "stopping"),
@@ -121,24 +103,53 @@ impl State {
         Ok(())
     }
 
-    async fn start_run(&mut self, begin: Begin) -> Result<Answer, ActorProcessingErr> {
+    /// Starts a run beside this actor, and answers.
+    fn begin_new_run(&mut self, begin: Begin, answers: UnboundedSender<Answer>) {
         let (run, home) = (begin.plan.id.clone(), begin.plan.home.clone());
-        let repeated = begin.caller.repeated > 0;
-        if repeated && self.ports.runs.began_by(&home, &begin.caller.request).await {
-            // A repeated request whose first answer was lost; the run is in progress or already over.
-            return Ok(Answer::Run(RunLine { run, home, done: "started".to_owned() }));
-        }
+        let began = began(self.ports.clone(), home.clone(), &begin.caller);
+        let line = RunLine { run: run.clone(), home: home.clone(), done: "started".to_owned() };
         if self.runs.get(&home).is_some() {
-            let refusal = Refusal::new(RefusalKind::Exists, format!("a run is in progress in {home}"));
-            let remedy = "run 'swarm run attach' to watch it, or 'swarm run stop' to end it";
-            return Ok(Answer::Refused(refusal.remedy(remedy)));
+            self.request_began();
+            self.beside(async move {
+                answer(
+                    &answers,
+                    match began.await {
+                        Ok(true) => Ok(Answer::Run(line)),
+                        Ok(false) => Err(in_progress(&home)),
+                        Err(refusal) => Err(refusal),
+                    },
+                );
+            });
+            return;
         }
-        Ok(match self.run(&home, Some(begin)).await? {
-            Ok(()) => {
-                self.emit_of(None, EventKind::RunBegan { run: run.clone(), home: home.clone() });
-                Answer::Run(RunLine { run, home, done: "started".to_owned() })
+        let (new, ports) = (self.start_run(&home, Some(begin)), self.ports.clone());
+        let start = async move { if began.await? { Ok(None) } else { new.await } };
+        self.open(Child::Run(home.clone()), Why::Asked, Box::pin(start), move |opened| {
+            if matches!(opened, Ok(Some(_))) {
+                emit(&ports, None, EventKind::RunBegan { run, home });
             }
-            Err(refusal) => Answer::Refused(refusal),
-        })
+            answer(&answers, opened.map(|_| Answer::Run(line)));
+        });
     }
+}
+
+/// Reports whether an earlier attempt of the same request, whose answer was lost, started the run. The run is in progress
+/// or already over.
+fn began(ports: Ports, home: String, caller: &Caller) -> BoxFuture<'static, Result<bool, Refusal>> {
+    let (is_repeated, request) = (caller.repeated > 0, caller.request.clone());
+    Box::pin(async move {
+        if !is_repeated {
+            return Ok(false);
+        }
+        let unreadable = |error: std::io::Error| {
+            let cause = format!("cannot find out whether the run in {home} was started: {error}");
+            Refusal::new(RefusalKind::Registry, cause)
+        };
+        ports.runs.began_by(&home, &request).await.map_err(unreadable)
+    })
+}
+
+fn in_progress(home: &str) -> Refusal {
+    let refusal = Refusal::new(RefusalKind::Exists, format!("a run is in progress in {home}"));
+    refusal.remedy("run 'swarm run attach' to watch it, or 'swarm run stop' to end it")
 }

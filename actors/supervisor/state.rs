@@ -12,6 +12,8 @@ use tokio::task::AbortHandle;
 use super::children::Children;
 use super::machine::Machine;
 use super::message::{Exit, SupervisorMessage};
+use super::openings::Openings;
+use super::survey::Owed;
 use crate::flow::FlowHandle;
 use crate::loops::LoopHandle;
 use crate::merge::MergeHandle;
@@ -42,6 +44,8 @@ pub struct State {
     pub(super) loops: Children<String, LoopHandle>,
     pub(super) flows: Children<FlowPlace, FlowHandle>,
     pub(super) nudges: NudgesHandle,
+    pub(super) openings: Openings,
+    pub(super) owed: Owed,
     /// Idle timer, if it is armed.
     pub(super) idle: Option<AbortHandle>,
 }

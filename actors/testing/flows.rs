@@ -9,7 +9,7 @@ use super::script::Script;
 use swarm_model::flow::{Begin, Ended, How, Standing, Turn, request_of, request_prefix, worker_name};
 use swarm_model::run::Wish;
 use swarm_model::{Caller, Contract, FlowPlace, SpawnRequest};
-use swarm_ports::{BoxFuture, Flows, Opened};
+use swarm_ports::{BoxFuture, Flows, Opened, Survey};
 
 pub struct FakeFlows {
     script: Arc<Script>,
@@ -40,6 +40,11 @@ impl FakeFlows {
     /// Returns the turns that the files list as running.
     pub fn at_work(&self, place: &FlowPlace) -> Vec<Turn> {
         self.with(place, |flow| flow.at_work.clone())
+    }
+
+    /// Removes the flow as another program would.
+    pub fn take_away(&self, place: &FlowPlace) {
+        self.with(place, |flow| flow.active = false);
     }
 
     pub fn is_active(&self, place: &FlowPlace) -> bool {
@@ -73,17 +78,20 @@ impl Flow {
 }
 
 impl Flows for FakeFlows {
-    fn active(&self) -> BoxFuture<'_, io::Result<Vec<FlowPlace>>> {
+    fn active(&self) -> BoxFuture<'_, io::Result<Survey<FlowPlace>>> {
         Box::pin(async {
-            self.script.before("flow.active", "all").await.map_err(io::Error::other)?;
-            let flows = self.flows.lock().unwrap_or_else(PoisonError::into_inner);
-            Ok(flows.iter().filter(|(_, flow)| flow.active).map(|(place, _)| place.clone()).collect())
+            let places: Vec<FlowPlace> = {
+                let flows = self.flows.lock().unwrap_or_else(PoisonError::into_inner);
+                flows.iter().filter(|(_, flow)| flow.active).map(|(place, _)| place.clone()).collect()
+            };
+            self.script.survey("flow.active", places, |place| place.flow.clone()).await
         })
     }
 
     fn open<'a>(&'a self, place: &'a FlowPlace, begin: Option<&'a Begin>) -> BoxFuture<'a, Result<Opened, String>> {
         Box::pin(async move {
             self.script.before("flow.open", &place.flow).await?;
+            self.script.after("flow.open").await?;
             self.with(place, |flow| {
                 if let Some(begin) = begin {
                     flow.active = true;

@@ -10,7 +10,7 @@ use super::script::Script;
 use swarm_model::merge::queue::{Item, ItemId, Obstacle, Queue, Rules};
 use swarm_model::merge::{Build, Landing, Resolution, Verdict};
 use swarm_model::{Refusal, RefusalKind, Target};
-use swarm_ports::{BoxFuture, Completed, Completion, Landings, Verification};
+use swarm_ports::{BoxFuture, Completed, Completion, Landings, Survey, Verification};
 
 pub struct FakeLandings {
     script: Arc<Script>,
@@ -101,10 +101,11 @@ fn read(commit: &str) -> Vec<ItemId> {
 }
 
 impl Landings for FakeLandings {
-    fn targets(&self) -> BoxFuture<'_, io::Result<Vec<Target>>> {
+    fn targets(&self) -> BoxFuture<'_, io::Result<Survey<Target>>> {
         Box::pin(async move {
-            let known = self.with(|inner| inner.journal.is_some());
-            Ok(known.then(target).into_iter().collect())
+            let is_known = self.with(|inner| inner.journal.is_some());
+            let known = is_known.then(target).into_iter().collect();
+            self.script.survey("targets", known, |target| target.branch.clone()).await
         })
     }
 

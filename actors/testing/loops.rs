@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use super::script::Script;
 use swarm_model::loops::progress::{Earlier, Loop, Plan, Wire};
 use swarm_model::loops::words::Word;
-use swarm_ports::{BoxFuture, Filed, Found, Loops};
+use swarm_ports::{BoxFuture, Filed, Found, Loops, Survey};
 
 pub struct FakeLoops {
     script: Arc<Script>,
@@ -80,13 +80,15 @@ impl FakeLoops {
 }
 
 impl Loops for FakeLoops {
-    fn active(&self) -> BoxFuture<'_, io::Result<Vec<String>>> {
+    fn active(&self) -> BoxFuture<'_, io::Result<Survey<String>>> {
         Box::pin(async move {
             let names: Vec<String> = self.with(|inner| inner.saved.keys().cloned().collect());
             let wire = |name: &String| self.with(|inner| inner.wires.get(name).copied());
             let is_changed = |name: &String, it: &Loop| wire(name).is_some_and(|wire| it.is_anothers(wire));
             let is_active = |name: &String, it: &Loop| it.is_active() || (it.may_go_on() && is_changed(name, it));
-            Ok(names.into_iter().filter(|name| self.loaded(name).is_some_and(|it| is_active(name, &it))).collect())
+            let is_listed = |name: &String| self.loaded(name).is_some_and(|it| is_active(name, &it));
+            let active = names.into_iter().filter(is_listed).collect();
+            self.script.survey("loop.active", active, String::clone).await
         })
     }
 

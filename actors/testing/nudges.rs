@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use super::script::Script;
 use swarm_model::nudges::{Nudge, Status};
-use swarm_ports::{BoxFuture, Nudges};
+use swarm_ports::{BoxFuture, Nudges, Survey};
 
 pub struct FakeNudges {
     script: Arc<Script>,
@@ -27,6 +27,11 @@ impl FakeNudges {
         self.with(|files| files.insert(nudge.worker.clone(), nudge));
     }
 
+    /// Deletes a nudge as another program would.
+    pub fn take_away(&self, worker: &str) {
+        self.with(|files| files.remove(worker));
+    }
+
     pub fn status(&self, worker: &str) -> Option<Status> {
         self.get(worker).map(|nudge| nudge.status)
     }
@@ -45,10 +50,10 @@ fn date_after(expression: &str, wall_ms: u64) -> Result<u64, String> {
 }
 
 impl Nudges for FakeNudges {
-    fn load(&self) -> BoxFuture<'_, io::Result<Vec<Nudge>>> {
+    fn load(&self) -> BoxFuture<'_, io::Result<Survey<Nudge>>> {
         Box::pin(async {
-            self.script.before("nudge.load", "all").await.map_err(io::Error::other)?;
-            Ok(self.with(|files| files.values().cloned().collect()))
+            let nudges = self.with(|files| files.values().cloned().collect());
+            self.script.survey("nudge.load", nudges, |nudge: &Nudge| nudge.worker.clone()).await
         })
     }
 

@@ -11,7 +11,7 @@ use swarm_model::run::progress::{Now, Run, Spent};
 use swarm_model::run::{Event, FaultKind, Outcome};
 use swarm_model::run::{request_of, request_prefix};
 use swarm_model::{Caller, Contract, ExitRecord, Reason, SpawnRequest, WorktreeRequest};
-use swarm_ports::{BoxFuture, Journaled, Runs, Telling};
+use swarm_ports::{BoxFuture, Journaled, Runs, Survey, Telling};
 
 pub struct FakeRuns {
     script: Arc<Script>,
@@ -69,10 +69,13 @@ impl FakeRuns {
 }
 
 impl Runs for FakeRuns {
-    fn active(&self) -> BoxFuture<'_, io::Result<Vec<String>>> {
+    fn active(&self) -> BoxFuture<'_, io::Result<Survey<String>>> {
         Box::pin(async move {
-            let homes = self.homes.lock().unwrap_or_else(PoisonError::into_inner);
-            Ok(homes.iter().filter(|(_, home)| home.active || home.closed).map(|(name, _)| name.clone()).collect())
+            let active = {
+                let homes = self.homes.lock().unwrap_or_else(PoisonError::into_inner);
+                homes.iter().filter(|(_, home)| home.active || home.closed).map(|(name, _)| name.clone()).collect()
+            };
+            self.script.survey("run.active", active, String::clone).await
         })
     }
 
@@ -97,9 +100,11 @@ impl Runs for FakeRuns {
         })
     }
 
-    fn began_by<'a>(&'a self, home: &'a str, request: &'a str) -> BoxFuture<'a, bool> {
-        let began = self.with(home, |home| !home.snapshot.is_empty() && home.caller.request == request);
-        Box::pin(std::future::ready(began))
+    fn began_by<'a>(&'a self, home: &'a str, request: &'a str) -> BoxFuture<'a, io::Result<bool>> {
+        Box::pin(async move {
+            self.script.before("run.began_by", home).await.map_err(io::Error::other)?;
+            Ok(self.with(home, |home| !home.snapshot.is_empty() && home.caller.request == request))
+        })
     }
 
     fn resume<'a>(&'a self, home: &'a str) -> BoxFuture<'a, Result<Journaled, String>> {

@@ -4,7 +4,11 @@
 //! under the name with `.after` (`open.after`). A test can thus cut a supervisor off on either side
 //! of every effect.
 
+use std::io;
 use std::sync::{Mutex, PoisonError};
+
+use swarm_ports::Survey;
+use tokio::sync::oneshot;
 
 /// Fault of a call.
 pub enum Fault {
@@ -14,6 +18,8 @@ pub enum Fault {
     Panic,
     /// The call never returns.
     Hang,
+    /// The call continues once this resolves.
+    Wait(oneshot::Receiver<()>),
     /// The world changes during the call, which then continues.
     Run(Box<dyn FnOnce() + Send>),
 }
@@ -75,6 +81,24 @@ impl Script {
         self.meet(step).await
     }
 
+    /// Returns the result of reading these things, with a step `NAME` for their list and a step `NAME.one` for each.
+    pub(super) async fn survey<T>(
+        &self,
+        name: &str,
+        all: Vec<T>,
+        subject: impl Fn(&T) -> String,
+    ) -> io::Result<Survey<T>> {
+        self.before(name, "all").await.map_err(io::Error::other)?;
+        let mut survey = Survey::default();
+        for one in all {
+            match self.before(&format!("{name}.one"), &subject(&one)).await {
+                Ok(()) => survey.found.push(one),
+                Err(cause) => survey.miss(subject(&one), cause),
+            }
+        }
+        Ok(survey)
+    }
+
     /// Called after the effect of a call. An error here means that the effect happened but was not
     /// reported.
     pub(super) async fn after(&self, step: &str) -> Result<(), String> {
@@ -92,6 +116,10 @@ impl Script {
 
     async fn meet(&self, step: &str) -> Result<(), String> {
         let Some(fault) = self.take(step) else { return Ok(()) };
+        if let Fault::Wait(until) = fault {
+            let _ = until.await;
+            return Ok(());
+        }
         match strike(step, fault) {
             Some(struck) => struck,
             None => std::future::pending().await,
@@ -115,7 +143,7 @@ fn strike(step: &str, fault: Fault) -> Option<Result<(), String>> {
     match fault {
         Fault::Error(cause) => Some(Err(cause.to_owned())),
         Fault::Panic => panic!("{step} was told to panic"),
-        Fault::Hang => None,
+        Fault::Hang | Fault::Wait(_) => None,
         Fault::Run(change) => {
             change();
             Some(Ok(()))

@@ -2,19 +2,15 @@
 //! The records become one event, and the machine decides as if the worker had been watched all
 //! along.
 
-use std::time::Duration;
-
 use super::actor::{Life, State};
 use super::error;
 use super::machine::{Adoption, End, Event as Happening};
 use super::message::WorkerMessage;
 use super::record::WorkerRecord;
 use crate::registry::{Mutation, RegistryError, reconcile};
+use crate::unread::READ_PAUSE;
 use swarm_model::{Event, EventKind, FineState, Refusal, RefusalKind, Row, Wanted, WantedState, WireStatus};
 use swarm_ports::{DirFacts, Ports, SpecFacts};
-
-/// Pause before another try to read the records of a worker that must be adopted, or to record a stop.
-const ADOPT_PAUSE: Duration = Duration::from_secs(5);
 
 /// Stop of a generation that could not be recorded.
 #[derive(Clone, Copy)]
@@ -115,6 +111,11 @@ impl State {
         match self.try_roll_back(&facts).await {
             Ok(true) => {}
             Ok(false) => self.adopt().await,
+            // The system failed, and not git.
+            Err(refusal) if matches!(refusal.kind, RefusalKind::Internal | RefusalKind::Registry) => {
+                tracing::error!(worker = self.name(), cause = %refusal.cause, "cannot roll back a start yet, trying again");
+                self.myself.send_after(READ_PAUSE, move || WorkerMessage::RollBack(Box::new(facts)));
+            }
             Err(refusal) => {
                 tracing::error!(worker = self.name(), cause = %refusal.cause, "cannot roll back an interrupted start");
             }
@@ -155,7 +156,7 @@ impl State {
     /// Adopts the worker after a pause, because its records could not be read.
     fn adopt_later(&self, refusal: &Refusal) {
         tracing::error!(worker = self.name(), cause = %refusal.cause, "cannot adopt a worker yet, trying again");
-        self.myself.send_after(ADOPT_PAUSE, || WorkerMessage::Adopt);
+        self.myself.send_after(READ_PAUSE, || WorkerMessage::Adopt);
     }
 
     /// Records the stop of a worker whose row still says that it runs: it was stopped while the disk was full, or
@@ -205,7 +206,7 @@ impl State {
     pub(super) fn owe_stop(&mut self, owed: OwedStop) {
         let keeps = owed.keeps || self.owed.is_some_and(|owed| owed.keeps);
         if self.owed.replace(OwedStop { keeps, ..owed }).is_none() {
-            self.myself.send_after(ADOPT_PAUSE, || WorkerMessage::RecordStop);
+            self.myself.send_after(READ_PAUSE, || WorkerMessage::RecordStop);
         }
     }
 

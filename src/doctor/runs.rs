@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use super::{Finding, Patient};
-use swarm_store::flows::active;
+use swarm_store::flows::registered;
 use swarm_store::flows::store::FlowFiles;
 use swarm_store::lines;
 use swarm_store::runs::home::Home;
@@ -21,7 +21,7 @@ pub fn events(patient: &Patient) -> Vec<Finding> {
     let ours = patient.paths.events();
     let mut files = vec![ours.with_file_name("events.jsonl.1"), ours];
     files.extend(homes(patient).iter().map(|home| Home::new(home).events()));
-    files.extend(active::registered(&patient.paths).iter().map(FlowFiles::events_file));
+    files.extend(registered::registered(&patient.paths).iter().map(FlowFiles::events_file));
     files.iter().filter_map(|file| damaged_events(file)).collect()
 }
 

@@ -363,3 +363,18 @@ async fn a_rollback_that_hangs_delays_only_its_own_name() {
     assert_eq!(rig.world.records.keys(), [("b".to_owned(), 1)], "the next supervisor rolls it back");
     rig.check();
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_rollback_that_cannot_read_the_records_is_tried_again() {
+    let mut rig = Rig::start().await;
+    rig.world.script.at("prepare", Fault::Hang);
+    let _answers = rig.swarm().request(Request::Spawn(Box::new(with_tree("a"))));
+    rig.world.pass(Duration::from_secs(1)).await;
+    rig.crash().await;
+    rig.world.script.at("observe", Fault::Error("an I/O error"));
+    rig.up().await;
+    assert_eq!((rig.world.script.unmet(), rig.world.records.keys().len()), (Vec::new(), 1));
+    rig.world.pass(Duration::from_secs(10)).await;
+    assert_eq!((rig.world.records.keys(), rig.world.worktrees.paths()), (Vec::new(), Vec::new()));
+    rig.check();
+}

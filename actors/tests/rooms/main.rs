@@ -19,6 +19,7 @@ mod recover;
 mod registry;
 mod respawn;
 mod restart;
+mod resume;
 mod run;
 mod sessions;
 mod store;

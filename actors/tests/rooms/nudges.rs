@@ -267,6 +267,47 @@ async fn beats_missed_without_a_supervisor_come_as_one() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn nudges_that_cannot_be_read_are_read_again_and_keep_the_supervisor() {
+    for step in ["nudge.load", "nudge.load.one"] {
+        let mut rig = Rig::start().await;
+        worker(&rig, "w").await;
+        ask(&rig, "w", every(MINUTE)).await.expect("it starts");
+        rig.crash().await;
+        // Nothing else needs a supervisor.
+        rig.world.end("w", Ended::Code(0));
+        for _ in 0..20 {
+            rig.world.script.at(step, Fault::Error("an I/O error"));
+        }
+        rig.up().await;
+        let stays = tokio::time::timeout(Duration::from_secs(90), rig.swarm().ended()).await;
+        assert!(stays.is_err(), "{step}: {stays:?}");
+        assert_eq!((typed(&rig, "w"), rig.world.script.unmet().len()), (0, 1), "{step}: a try each 5 s");
+        rig.world.pass(Duration::from_secs(15)).await;
+        assert_eq!(typed(&rig, "w"), 1, "{step}: missed beats come as one");
+        rig.world.script.forget_calls();
+        rig.world.pass(MINUTE * 2).await;
+        assert_eq!((typed(&rig, "w"), rig.world.script.count("nudge.load all")), (3, 0), "{step}");
+        rig.world.terminals.close("w");
+        assert_eq!(rig.swarm().ended().await, Exit::Idle, "{step}");
+        assert_eq!(status(&rig, "w"), Status::Stopped);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_nudge_that_is_removed_before_it_can_be_read_keeps_nothing() {
+    let mut rig = Rig::start().await;
+    worker(&rig, "w").await;
+    ask(&rig, "w", every(MINUTE)).await.expect("it starts");
+    rig.crash().await;
+    rig.world.end("w", Ended::Code(0));
+    rig.world.script.at("nudge.load.one", Fault::Error("an I/O error"));
+    rig.up().await;
+    rig.world.nudges.take_away("w");
+    assert_eq!(rig.swarm().ended().await, Exit::Idle);
+    assert_eq!(typed(&rig, "w"), 0);
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_nudge_waits_silently_for_a_worker_that_comes_back() {
     let mut rig = Rig::start().await;
     worker(&rig, "w").await;

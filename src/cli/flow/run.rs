@@ -16,7 +16,8 @@ use swarm_actors::flow::rules::graph::Graph;
 use swarm_actors::flow::rules::names::RoleId;
 use swarm_agents::Kind;
 use swarm_config::trust::{CLAUDE, CODEX, agent_files};
-use swarm_store::flows::active::{FlowSite, is_run};
+use swarm_store::flows::active::FlowSite;
+use swarm_store::flows::registered::is_run;
 use swarm_store::flows::store::FlowFiles;
 use swarm_sys::paths::Paths;
 

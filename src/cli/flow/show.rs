@@ -14,8 +14,8 @@ use crate::cli::error::Failure;
 use crate::cli::json;
 use crate::cli::render::{escape, table};
 use crate::cli::screen::Screen;
-use swarm_store::flows::active;
 use swarm_store::flows::store::{FlowFiles, Open, gate_of};
+use swarm_store::flows::{active, registered};
 use swarm_sys::paths::Paths;
 
 pub fn list(args: &LsArgs, screen: &mut Screen) -> Result<u8, Failure> {
@@ -133,7 +133,7 @@ pub fn waits(open: &Open, screen: &mut Screen) -> Result<(), Failure> {
 
 fn is_run(files: &FlowFiles) -> bool {
     let place = super::run::place_of(files).ok();
-    place.zip(Paths::from_env().ok()).is_some_and(|(place, paths)| active::is_run(&paths, &place))
+    place.zip(Paths::from_env().ok()).is_some_and(|(place, paths)| registered::is_run(&paths, &place))
 }
 
 /// A role and the agent that plays it.

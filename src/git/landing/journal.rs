@@ -10,6 +10,7 @@ use std::time::{Duration, SystemTime};
 use serde::{Deserialize, Serialize};
 use swarm_model::merge::queue::Queue;
 use swarm_model::{Caller, QueueView, Target};
+use swarm_ports::{Survey, Unread};
 
 use swarm_sys::files;
 use swarm_sys::files::reserve;
@@ -124,22 +125,21 @@ pub(super) fn read_named(path: &Path) -> io::Result<Option<Journal>> {
     })
 }
 
-fn all(paths: &Paths) -> io::Result<Vec<Journal>> {
-    let entries = files::list_if_present(&paths.merges())?;
-    let mut journals = Vec::new();
-    for entry in entries {
-        match read_named(&entry.path().join(FILE)) {
-            Ok(journal) => journals.extend(journal),
-            Err(error) => tracing::error!(%error, "cannot read a merge queue"),
+fn all(paths: &Paths) -> io::Result<Survey<Journal>> {
+    let mut survey = Survey::default();
+    for entry in files::list_if_present(&paths.merges())? {
+        let path = entry.path().join(FILE);
+        match read_named(&path) {
+            Ok(journal) => survey.found.extend(journal),
+            Err(error) => survey.miss(path.display(), error),
         }
     }
-    journals.sort_by(|one, other| one.target.cmp(&other.target));
-    Ok(journals)
+    survey.found.sort_by(|one, other| one.target.cmp(&other.target));
+    Ok(survey)
 }
 
-/// Returns the targets of all queues. Called when a supervisor starts, so the temporary files of
-/// an earlier one are stale and are deleted.
-pub(crate) fn targets(paths: &Paths) -> io::Result<Vec<Target>> {
+/// Deletes the temporary files of earlier supervisors. Called when a supervisor starts, which is the only writer.
+pub(crate) fn remove_torn(paths: &Paths) {
     for place in fs::read_dir(paths.merges()).into_iter().flatten().flatten() {
         for dir in [place.path(), place.path().join(CALLERS)] {
             let files = fs::read_dir(dir).into_iter().flatten().flatten();
@@ -148,7 +148,11 @@ pub(crate) fn targets(paths: &Paths) -> io::Result<Vec<Target>> {
             }
         }
     }
-    Ok(all(paths)?.into_iter().map(|journal| journal.target).collect())
+}
+
+/// Returns the targets of all queues.
+pub(crate) fn targets(paths: &Paths) -> io::Result<Survey<Target>> {
+    Ok(all(paths)?.map(|journal| journal.target))
 }
 
 /// Returns all queues as they were last journaled.
@@ -156,10 +160,12 @@ pub(crate) fn targets(paths: &Paths) -> io::Result<Vec<Target>> {
 /// # Errors
 /// Fails if the directory cannot be read.
 pub fn views(paths: &Paths) -> io::Result<Vec<QueueView>> {
-    Ok(all(paths)?
-        .into_iter()
-        .map(|journal| QueueView { target: journal.target, queue: journal.queue, stuck: None })
-        .collect())
+    let Survey { found, unread } = all(paths)?;
+    for Unread { place, cause } in unread {
+        tracing::error!(place, cause, "cannot read a merge queue");
+    }
+    let view = |journal: Journal| QueueView { target: journal.target, queue: journal.queue, stuck: None };
+    Ok(found.into_iter().map(view).collect())
 }
 
 /// Stores the caller that adds to this queue, as whom git and the commands run. Returns its key. Only the owner can
@@ -244,11 +250,17 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let paths = Paths::new(dir.path());
         let target = Target { repository: "/r/.git".into(), branch: "refs/heads/main".into() };
-        assert!(load(&paths, &target).unwrap().is_none() && targets(&paths).unwrap().is_empty());
+        assert!(load(&paths, &target).unwrap().is_none() && targets(&paths).unwrap() == Survey::default());
         let queue = Queue { paused: true, next: 7, ..Queue::default() };
         save(&paths, &target, &queue).unwrap();
         assert_eq!(load(&paths, &target).unwrap(), Some(queue));
-        assert_eq!(targets(&paths).unwrap(), vec![target.clone()]);
+        assert_eq!(targets(&paths).unwrap(), Survey { found: vec![target.clone()], unread: Vec::new() });
+        // A directory can be opened, but not read, whoever asks.
+        let unread = paths.merges().join("unread").join(FILE);
+        fs::create_dir_all(&unread).unwrap();
+        let survey = targets(&paths).unwrap();
+        let places: Vec<String> = survey.unread.into_iter().map(|one| one.place).collect();
+        assert_eq!((survey.found, places), (vec![target.clone()], vec![unread.to_string_lossy().into_owned()]));
         let file = place(&paths, &target).join(FILE);
         let newer = fs::read_to_string(&file).unwrap().replace("\"version\":1", "\"version\":2");
         fs::write(&file, newer).unwrap();
@@ -288,7 +300,7 @@ mod tests {
         assert_eq!(kept(), [true, true], "they are young");
         let unfinished = place(&paths, &target).join(CALLERS).join(format!("{one}.tmp.1"));
         fs::write(&unfinished, "").unwrap();
-        targets(&paths).unwrap();
+        remove_torn(&paths);
         assert!(!unfinished.exists() && kept() == [true, true]);
         for key in [&one, &two] {
             let file = fs::File::options().write(true).open(place(&paths, &target).join(CALLERS).join(key)).unwrap();

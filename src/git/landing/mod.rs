@@ -43,13 +43,13 @@ mod tests_reference;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, Once, PoisonError};
 use std::time::{Duration, SystemTime};
 
 use swarm_model::merge::queue::{Item, Obstacle, Queue};
 use swarm_model::merge::{Build, Landing, Resolution, Verdict};
 use swarm_model::{Refusal, RefusalKind, Target};
-use swarm_ports::{BoxFuture, Completed, Completion, DamagedJournal, Landings, Verification};
+use swarm_ports::{BoxFuture, Completed, Completion, DamagedJournal, Landings, Survey, Verification};
 
 pub use complete::target_of;
 pub use config::has_resolver;
@@ -64,6 +64,8 @@ use swarm_sys::paths::Paths;
 pub struct GitLandings {
     paths: Paths,
     workspaces: Arc<Workspaces>,
+    /// Done once the temporary files of earlier processes are deleted.
+    tidied: Arc<Once>,
 }
 
 /// Queue, and the key of a caller.
@@ -112,7 +114,7 @@ impl GitLandings {
     pub fn new(paths: Paths, executable: PathBuf) -> Self {
         let (open, seen) = (Mutex::default(), Mutex::default());
         let workspaces = Arc::new(Workspaces { paths: paths.clone(), executable, open, seen });
-        Self { paths, workspaces }
+        Self { paths, workspaces, tidied: Arc::new(Once::new()) }
     }
 
     /// Runs one blocking step outside of the actors' thread, as the caller of the item or as the last one.
@@ -195,9 +197,12 @@ async fn blocking<T: Send + 'static>(work: impl FnOnce() -> io::Result<T> + Send
 }
 
 impl Landings for GitLandings {
-    fn targets(&self) -> BoxFuture<'_, io::Result<Vec<Target>>> {
-        let paths = self.paths.clone();
-        Box::pin(blocking(move || read_with_retries(|| journal::targets(&paths))))
+    fn targets(&self) -> BoxFuture<'_, io::Result<Survey<Target>>> {
+        let (paths, tidied) = (self.paths.clone(), Arc::clone(&self.tidied));
+        Box::pin(blocking(move || {
+            tidied.call_once(|| journal::remove_torn(&paths));
+            read_with_retries(|| journal::targets(&paths))
+        }))
     }
 
     fn set_damaged_aside(&self) -> BoxFuture<'_, io::Result<Vec<DamagedJournal>>> {

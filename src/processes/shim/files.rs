@@ -4,6 +4,7 @@ use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write as _};
 use std::os::unix::fs::{FileExt as _, MetadataExt as _, OpenOptionsExt as _};
 use std::path::Path;
+use std::time::Duration;
 
 use nix::fcntl::{FcntlArg, fcntl};
 use serde::Deserialize;
@@ -13,6 +14,11 @@ use swarm_sys::files::reserve;
 
 /// Reserved size of an exit record in bytes, larger than any record.
 const EXIT_RECORD_BYTES_MAX: u64 = 4096;
+
+/// Maximum number of tries to read the registry.
+const READS_MAX: u32 = 20;
+/// Pause between two tries to read the registry.
+pub const READ_PAUSE: Duration = Duration::from_millis(100);
 
 /// Lease file, whose lock this process holds for life.
 pub struct LeaseFile(File);
@@ -101,11 +107,22 @@ pub fn read_spec() -> io::Result<Spec> {
 }
 
 /// Reports whether the registry has a row of this start. The token is random, so finding it anywhere in the file is
-/// sufficient.
-pub fn is_committed(dir: &Path, token: &str) -> bool {
-    let Some(root) = dir.parent().and_then(Path::parent) else { return false };
-    let Ok(text) = fs::read(root.join("state.json")) else { return false };
-    text.windows(token.len()).any(|window| window == token.as_bytes())
+/// sufficient. If the file cannot be read, tries again, with a pause between the tries.
+///
+/// # Errors
+/// Fails if the file exists and cannot be read: the row may be there or not.
+pub fn is_committed(dir: &Path, token: &str, mut pause: impl FnMut()) -> io::Result<bool> {
+    let Some(root) = dir.parent().and_then(Path::parent) else { return Ok(false) };
+    let mut tries = 0;
+    loop {
+        tries += 1;
+        match fs::read(root.join("state.json")) {
+            Ok(text) => return Ok(text.windows(token.len()).any(|window| window == token.as_bytes())),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(false),
+            Err(error) if tries == READS_MAX => return Err(error),
+            Err(_) => pause(),
+        }
+    }
 }
 
 /// Reserved space for the exit record, allocated at the start so that a full disk cannot lose an exit code.
@@ -145,4 +162,30 @@ fn finish(file: &File, bytes: &[u8], name: &str) -> io::Result<()> {
     File::open(".")?.sync_all()?;
     // A start does not sync the name of the directory.
     File::open("..")?.sync_all()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_registry_that_cannot_be_read_is_not_one_without_the_row() {
+        let root = tempfile::tempdir().expect("a directory");
+        let (dir, state) = (root.path().join("w/a.1"), root.path().join("state.json"));
+        let never = || panic!("there is nothing to wait for");
+        assert!(!is_committed(&dir, "token", never).expect("there are no rows"));
+        fs::write(&state, r#"{"workers": []}"#).expect("written");
+        assert!(!is_committed(&dir, "token", never).expect("readable"));
+        // A directory can be opened, but not read, whoever asks.
+        fs::remove_file(&state).expect("removed");
+        fs::create_dir(&state).expect("made");
+        let mut pauses = 0;
+        is_committed(&dir, "token", || pauses += 1).expect_err("the row may be there");
+        assert_eq!(pauses, READS_MAX - 1);
+        let repair = || {
+            let _ = fs::remove_dir(&state);
+            fs::write(&state, r#"{"workers": [{"token": "token"}]}"#).expect("written");
+        };
+        assert!(is_committed(&dir, "token", repair).expect("readable at last"));
+    }
 }

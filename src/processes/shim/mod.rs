@@ -92,15 +92,16 @@ fn run(dir: &Path, is_prepared: impl FnOnce()) -> io::Result<()> {
     link.say(&format!("prepared {}", serde_json::to_string(&prepared)?));
     is_prepared();
     let go = match link.verdict(&signals) {
-        StartDecision::Go => true,
-        StartDecision::No => false,
+        StartDecision::Go => Ok(true),
+        StartDecision::No => Ok(false),
         // The supervisor died: the start is committed if the registry has a row with this token.
-        StartDecision::EndOfFile => files::is_committed(dir, &terms.token),
+        StartDecision::EndOfFile => files::is_committed(dir, &terms.token, || std::thread::sleep(files::READ_PAUSE)),
     };
-    if !go {
+    // If that is unknown, nothing is executed here. The next supervisor starts what is committed.
+    if !matches!(go, Ok(true)) {
         child.give_up();
         groups.remove();
-        return Ok(());
+        return go.map(drop);
     }
     match child.open_gate() {
         Ok(warnings) => link.say(&format!("started {}", serde_json::to_string(&warnings)?)),

@@ -7,31 +7,26 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use serde::{Deserialize, Serialize};
 use swarm_actors::flow::rules::graph::Graph;
 use swarm_actors::flow::rules::names::{FlowRef, RoleId};
 use swarm_actors::flow::rules::validate::{OwnerRules, validate};
 use swarm_actors::worker::LOG_LIMIT_BYTES;
 use swarm_model::flow::{Begin, Ended, Standing, TAG, Turn, request_of, request_prefix, worker_name};
 use swarm_model::run::Wish;
-use swarm_model::{
-    Caller, Contract, FlowPlace, FlowRules, MergeSettings, SessionRules, SpawnRequest, TmuxPlace, WorktreeRequest,
-};
-use swarm_ports::{BoxFuture, Flows, Opened};
+use swarm_model::{Caller, Contract, FlowPlace, MergeSettings, SessionRules, SpawnRequest, TmuxPlace, WorktreeRequest};
+use swarm_ports::{BoxFuture, Flows, Opened, Survey};
 
 use super::advance::{Stage, is_open};
 use super::config::{Config, Load, Mode, Player};
 use super::file::Lock;
 use super::place::Workspace;
+use super::registered::{self, Active, CALLER, read, registration};
 use super::store::{FlowFiles, StoreError, workflow_of};
 use super::turns;
 use super::watch::Watches;
 use crate::runs::home::make_all;
-use swarm_sys::files;
 use swarm_sys::files::{blocking, replace_durably};
-use swarm_sys::paths::{Paths, digest};
-
-const CALLER: &str = "caller.json";
+use swarm_sys::paths::Paths;
 
 pub struct DiskFlows {
     paths: Paths,
@@ -39,14 +34,6 @@ pub struct DiskFlows {
     /// Run locks that this process holds.
     open: Arc<Mutex<BTreeMap<FlowPlace, Lock>>>,
     watches: Arc<Watches>,
-}
-
-/// Content of `caller.json`, which registers a flow as active, with the caller on whose behalf it runs.
-#[derive(Serialize, Deserialize)]
-struct Active {
-    place: FlowPlace,
-    caller: Caller,
-    rules: FlowRules,
 }
 
 impl DiskFlows {
@@ -115,59 +102,6 @@ impl FlowSite {
     fn caller(&self, caller: &Caller) -> Caller {
         Caller { cwd: self.dir.to_string_lossy().into_owned(), ..caller.clone() }
     }
-}
-
-fn registration(paths: &Paths, place: &FlowPlace) -> PathBuf {
-    let text = format!("{}\0{}\0{}", place.root, place.project, place.flow);
-    paths.flows().join(digest(text.as_bytes(), 8))
-}
-
-fn read(paths: &Paths, place: &FlowPlace) -> io::Result<Option<Active>> {
-    match fs::read(registration(paths, place).join(CALLER)) {
-        Ok(text) => Ok(Some(serde_json::from_slice(&text)?)),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
-        Err(error) => Err(error),
-    }
-}
-
-/// Reports whether a supervisor runs the flow, or is going to.
-pub fn is_run(paths: &Paths, place: &FlowPlace) -> bool {
-    registration(paths, place).join(CALLER).exists()
-}
-
-fn active(paths: &Paths) -> io::Result<Vec<FlowPlace>> {
-    let mut places = Vec::new();
-    for entry in files::list_if_present(&paths.flows())? {
-        let text = match fs::read(entry.path().join(CALLER)) {
-            Ok(text) => text,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
-            Err(error) => return Err(error),
-        };
-        match serde_json::from_slice::<Active>(&text) {
-            // The flow was removed, so its registration is removed as well.
-            Ok(active) if is_gone(&active.place) => {
-                let _ = fs::remove_dir_all(entry.path());
-            }
-            Ok(active) => places.push(active.place),
-            Err(error) => {
-                tracing::error!(dir = %entry.path().display(), %error, "cannot read the registration of a flow")
-            }
-        }
-    }
-    places.sort();
-    Ok(places)
-}
-
-/// Returns the flows that are registered in this state directory. What cannot be read is left out, and nothing changes.
-pub fn registered(paths: &Paths) -> Vec<FlowFiles> {
-    let entries = files::list_if_present(&paths.flows()).unwrap_or_default();
-    let place = |dir: &Path| Some(serde_json::from_slice::<Active>(&fs::read(dir.join(CALLER)).ok()?).ok()?.place);
-    entries.iter().filter_map(|entry| files_of(&place(&entry.path())?).ok()).collect()
-}
-
-fn is_gone(place: &FlowPlace) -> bool {
-    let missing = |path: &Path| fs::symlink_metadata(path).is_err_and(|error| error.kind() == io::ErrorKind::NotFound);
-    files_of(place).is_ok_and(|files| missing(&files.dir().join(super::store::FLOW)))
 }
 
 /// Checks workflow, roles and merge target before a flow is run.
@@ -418,9 +352,9 @@ fn off_thread<T: Send + 'static>(
 }
 
 impl Flows for DiskFlows {
-    fn active(&self) -> BoxFuture<'_, io::Result<Vec<FlowPlace>>> {
+    fn active(&self) -> BoxFuture<'_, io::Result<Survey<FlowPlace>>> {
         let paths = self.paths.clone();
-        blocking(move || active(&paths))
+        blocking(move || registered::active(&paths))
     }
 
     fn open<'a>(&'a self, place: &'a FlowPlace, begin: Option<&'a Begin>) -> BoxFuture<'a, Result<Opened, String>> {

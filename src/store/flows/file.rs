@@ -83,12 +83,13 @@ fn temporary(name: &str) -> String {
     format!(".{name}.tmp-{}-{}", std::process::id(), LAST.fetch_add(1, Ordering::Relaxed))
 }
 
-/// Removes temporary files of killed writers from a folder without active writers.
+/// Removes temporary files of killed writers from a folder without active writers. Those of `flow.json`, which may be
+/// versions of another program, are not among them.
 pub fn remove_torn(dir: &Path) {
     for file in fs::read_dir(dir).into_iter().flatten().flatten() {
         let name = file.file_name();
         let name = name.to_string_lossy();
-        if (name.starts_with('.') && name.contains(".tmp-")) || name.starts_with("flow.json.tmp.") {
+        if name.starts_with('.') && name.contains(".tmp-") {
             let _ = fs::remove_file(file.path());
         }
     }

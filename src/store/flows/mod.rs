@@ -8,6 +8,7 @@ mod file;
 mod make;
 pub mod place;
 mod prompt;
+pub mod registered;
 pub mod sidecar;
 pub mod store;
 pub mod turns;

@@ -299,6 +299,10 @@ impl FlowFiles {
     }
 
     fn open_to_change(&self, _: &Lock) -> Result<(Open, Before), StoreError> {
+        // Before anything is read: a kill between two swaps left the present version in another file.
+        for kept in compare_exchange::recover(&self.dir.join(FLOW))? {
+            tracing::warn!(file = %kept.display(), "kept a version of flow.json that another program wrote");
+        }
         let Read { mut flow, text, stamp } = self.read_whole()?;
         flow.complete();
         let before = Before { text, stamp, flow: flow.render(), sidecar: self.sidecar()? };

@@ -183,6 +183,25 @@ fn what_another_program_writes_meanwhile_is_not_lost() {
 }
 
 #[test]
+fn what_a_kill_between_two_swaps_left_is_put_back_before_the_next_change() {
+    let (_dir, _space, files) = asking();
+    let path = files.dir().join(FLOW);
+    let before = flow_json(&files);
+    let theirs = before.replacen('{', "{\n  \"theirs\": true,", 1);
+    answer(&files, "go").expect("taken");
+    let ours = flow_json(&files);
+    // Another program wrote its version right before ours was swapped in.
+    let digests = [&before, &ours].map(|text| swarm_sys::paths::digest(text.as_bytes(), 8)).join(".");
+    fs::write(files.dir().join(format!("{FLOW}.tmp.1.{digests}")), &theirs).expect("written");
+    super::super::turns::tidy(files.dir(), &swarm_model::flow::Turn::default());
+    answer(&files, "go").expect("the question is open again");
+    assert!(flow_json(&files).contains("\"theirs\": true"));
+    assert!(fs::read_to_string(&path).expect("there") != theirs, "with the answer");
+    let left = fs::read_dir(files.dir()).expect("listed").flatten();
+    assert_eq!(left.filter(|file| file.file_name().to_string_lossy().contains(".tmp")).count(), 0);
+}
+
+#[test]
 fn one_of_many_concurrent_answers_is_accepted() {
     let (_dir, _space, files) = asking();
     let start = Barrier::new(8);

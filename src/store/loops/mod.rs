@@ -11,16 +11,18 @@ mod log;
 mod monitor;
 pub mod wire;
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::io::{self, Read as _, Seek as _, SeekFrom};
 use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use swarm_actors::registry::store;
 use swarm_model::WorkerName;
 use swarm_model::loops::progress::{Earlier, Loop, Plan, Status, Wire};
-use swarm_ports::{BoxFuture, Filed, Found, Loops};
+use swarm_ports::{BoxFuture, Filed, Found, Loops, Survey};
 
-use self::wire::WireState;
+use self::wire::{Fault, WireState};
 use super::runs::home::make_all;
 use swarm_sys::files;
 use swarm_sys::files::compare_exchange::{self, Replaced};
@@ -38,11 +40,29 @@ const WRITES_MAX: u32 = 64;
 
 pub struct DiskLoops {
     paths: Paths,
+    written: Arc<Written>,
 }
+
+/// Names of the loops to which this process has written. Their files are not repaired any more. Held during a repair, so
+/// that nothing is written meanwhile.
+type Written = Mutex<BTreeSet<String>>;
 
 impl DiskLoops {
     pub fn new(paths: Paths) -> Self {
-        Self { paths }
+        Self { paths, written: Arc::default() }
+    }
+
+    /// Runs `work` on another thread, which changes files of the loop of this name.
+    fn change<T: Send + 'static>(
+        &self,
+        name: &str,
+        work: impl FnOnce(&Path) -> io::Result<T> + Send + 'static,
+    ) -> BoxFuture<'static, io::Result<T>> {
+        let (dir, written, name) = (self.dir(name), Arc::clone(&self.written), name.to_owned());
+        blocking(move || {
+            written.lock().unwrap_or_else(PoisonError::into_inner).insert(name);
+            work(&dir?)
+        })
     }
 
     fn dir(&self, name: &str) -> io::Result<PathBuf> {
@@ -90,7 +110,13 @@ pub fn read(paths: &Paths, name: &str) -> Result<Option<Known>, String> {
             let made = |record: Loop| Known { state: WireState::of(&record), record: Some(record), warning: None };
             Ok(record.map(made))
         }
-        Err(cause) => {
+        Err(Fault::Unread(error)) => {
+            let cause = format!("cannot read ralph state for '{name}' ({error})");
+            let Some(record) = record else { return Err(cause) };
+            let warning = Some(format!("{cause}, shown from the loop's own records"));
+            Ok(Some(Known { state: WireState::of(&record), record: Some(record), warning }))
+        }
+        Err(Fault::Damaged(cause)) => {
             let kept = store::quarantine(&dir.join(STATE)).err().map(|error| format!("; {error}")).unwrap_or_default();
             let Some(record) = record else {
                 return Err(format!("cannot read ralph state for '{name}' ({cause}){kept}"));
@@ -165,7 +191,7 @@ fn quarantine(path: &Path, cause: &str) -> io::Result<()> {
 
 /// Updates log and state if a crash kept them from being written after the record.
 fn repair(dir: &Path, it: &Loop) -> io::Result<()> {
-    undo_exchange(dir, it);
+    undo_exchange(dir, it)?;
     super::runs::home::remove_torn(dir);
     log::complete(&dir.join(LOG), it)?;
     let is_behind = match wire::read(&dir.join(STATE)) {
@@ -176,47 +202,65 @@ fn repair(dir: &Path, it: &Loop) -> io::Result<()> {
 }
 
 /// Restores the state of another program that a crash during an exchange left in a temporary file.
-fn undo_exchange(dir: &Path, it: &Loop) {
+///
+/// # Errors
+/// Fails if such a file cannot be read: nobody knows whose state it is.
+fn undo_exchange(dir: &Path, it: &Loop) -> io::Result<()> {
     let prefix = format!("{STATE}.tmp.");
-    let left = fs::read_dir(dir).into_iter().flatten().flatten();
-    for file in left.filter(|file| file.file_name().to_string_lossy().starts_with(&prefix)) {
-        let is_anothers = |state: WireState| it.is_anothers(state.wire());
-        if wire::read(&file.path()).is_ok_and(|state| state.is_some_and(is_anothers)) {
-            let _ = fs::rename(file.path(), dir.join(STATE));
+    for file in files::list(dir)? {
+        if !file.file_name().to_string_lossy().starts_with(&prefix) {
+            continue;
+        }
+        let text = compare_exchange::read(&file.path())?.unwrap_or_default();
+        if wire::parse(&text).is_ok_and(|state| it.is_anothers(state.wire())) {
+            fs::rename(file.path(), dir.join(STATE))?;
         }
     }
+    Ok(())
 }
 
 /// Reports whether another program changed the state file of an inactive loop.
-fn is_changed(dir: &Path, it: &Loop) -> bool {
-    let is_anothers = |state: WireState| it.is_anothers(state.wire());
-    it.may_go_on() && wire::read(&dir.join(STATE)).is_ok_and(|state| state.is_some_and(is_anothers))
+fn is_changed(dir: &Path, it: &Loop) -> io::Result<bool> {
+    if !it.may_go_on() {
+        return Ok(false);
+    }
+    match wire::read(&dir.join(STATE)) {
+        Ok(state) => Ok(state.is_some_and(|state| it.is_anothers(state.wire()))),
+        Err(Fault::Damaged(_)) => Ok(false),
+        Err(Fault::Unread(error)) => Err(error),
+    }
 }
 
-fn active(paths: &Paths) -> io::Result<Vec<String>> {
-    let mut active = Vec::new();
+fn active(paths: &Paths, written: &Written) -> io::Result<Survey<String>> {
+    let mut survey = Survey::default();
     for name in names(paths)? {
         let dir = paths.loops().join(&name);
+        let written = written.lock().unwrap_or_else(PoisonError::into_inner);
         match load(&dir) {
             Ok(Some(it)) => {
-                if let Err(error) = repair(&dir, &it) {
+                if !written.contains(&name)
+                    && let Err(error) = repair(&dir, &it)
+                {
                     tracing::warn!(worker = name, %error, "cannot repair the files of a loop after a crash");
                 }
-                if it.is_active() || is_changed(&dir, &it) {
-                    active.push(name);
+                let needs_one = if it.is_active() { Ok(true) } else { is_changed(&dir, &it) };
+                match needs_one {
+                    Ok(true) => survey.found.push(name),
+                    Ok(false) => {}
+                    Err(error) => survey.miss(dir.join(STATE).display(), error),
                 }
             }
             Ok(None) => {}
-            Err(error) => tracing::error!(worker = name, %error, "cannot read a loop"),
+            Err(cause) => survey.miss(dir.display(), cause),
         }
     }
-    Ok(active)
+    Ok(survey)
 }
 
 impl Loops for DiskLoops {
-    fn active(&self) -> BoxFuture<'_, io::Result<Vec<String>>> {
-        let paths = self.paths.clone();
-        blocking(move || active(&paths))
+    fn active(&self) -> BoxFuture<'_, io::Result<Survey<String>>> {
+        let (paths, written) = (self.paths.clone(), Arc::clone(&self.written));
+        blocking(move || active(&paths, &written))
     }
 
     fn load<'a>(&'a self, name: &'a str) -> BoxFuture<'a, Result<Option<Loop>, String>> {
@@ -232,13 +276,13 @@ impl Loops for DiskLoops {
     }
 
     fn save<'a>(&'a self, it: &'a Loop) -> BoxFuture<'a, io::Result<Filed>> {
-        let (dir, it) = (self.dir(it.name()), it.clone());
-        blocking(move || save(&dir?, &it))
+        let saved = it.clone();
+        self.change(it.name(), move |dir| save(dir, &saved))
     }
 
     fn note<'a>(&'a self, it: &'a Loop) -> BoxFuture<'a, ()> {
-        let (dir, noted) = (self.dir(it.name()), it.clone());
-        let noted = blocking(move || write_state(&dir?, &noted, false));
+        let noted = it.clone();
+        let noted = self.change(it.name(), move |dir| write_state(dir, &noted, false));
         Box::pin(async move {
             if let Err(error) = noted.await {
                 tracing::warn!(worker = it.name(), %error, "cannot update state.json of a loop");
@@ -263,17 +307,17 @@ impl Loops for DiskLoops {
     }
 
     fn withdraw<'a>(&'a self, it: &'a Loop) -> BoxFuture<'a, io::Result<()>> {
-        let (dir, earlier) = (self.dir(it.name()), it.earlier.clone());
-        match earlier {
-            Some(earlier) => blocking(move || earlier::restore(&dir?, &earlier)),
+        match it.earlier.clone() {
+            Some(earlier) => self.change(it.name(), move |dir| earlier::restore(dir, &earlier)),
             None => Box::pin(async move { self.forget(it.name()).await.map(drop) }),
         }
     }
 
     fn forget<'a>(&'a self, name: &'a str) -> BoxFuture<'a, io::Result<bool>> {
-        let dir = self.dir(name);
-        blocking(move || {
-            let Ok(dir) = dir else { return Ok(false) };
+        if dir(&self.paths, name).is_none() {
+            return Box::pin(std::future::ready(Ok(false)));
+        }
+        self.change(name, |dir| {
             // The record goes first: a partly removed loop must not continue.
             match fs::remove_file(dir.join(RECORD)) {
                 Err(error) if !matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => {
@@ -281,7 +325,7 @@ impl Loops for DiskLoops {
                 }
                 _ => {}
             }
-            match fs::remove_dir_all(&dir) {
+            match fs::remove_dir_all(dir) {
                 Ok(()) => Ok(true),
                 Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
                 Err(error) => Err(error),
@@ -317,9 +361,14 @@ impl Loops for DiskLoops {
 
 /// Reads a loop of another program: it has a state file but no record of ours.
 fn found(paths: &Paths, name: &str) -> Result<Option<Found>, String> {
-    let Some(dir) = dir(paths, name).filter(|dir| !dir.join(RECORD).exists()) else { return Ok(None) };
-    let unreadable = |cause| format!("cannot read ralph state for '{name}' ({cause})");
-    let Some(state) = wire::read(&dir.join(STATE)).map_err(unreadable)? else { return Ok(None) };
+    let unreadable = |cause: String| format!("cannot read ralph state for '{name}' ({cause})");
+    let Some(dir) = dir(paths, name) else { return Ok(None) };
+    if dir.join(RECORD).try_exists().map_err(|error| unreadable(error.to_string()))? {
+        return Ok(None);
+    }
+    let Some(state) = wire::read(&dir.join(STATE)).map_err(|fault| unreadable(fault.to_string()))? else {
+        return Ok(None);
+    };
     let keeper = monitor::find(paths, name, state.monitor_pid);
     let keeper = keeper.map_err(|error| format!("cannot find out who runs the loop of '{name}': {error}"))?;
     Ok(Some(Found { it: state.into_loop(name), keeper }))
@@ -327,14 +376,19 @@ fn found(paths: &Paths, name: &str) -> Result<Option<Found>, String> {
 
 /// Reports whether a loop of this name was started or taken over by this program.
 pub fn is_ours(paths: &Paths, name: &str) -> bool {
-    dir(paths, name).is_some_and(|dir| dir.join(RECORD).exists())
+    // What cannot be looked up may be there.
+    dir(paths, name).is_some_and(|dir| dir.join(RECORD).try_exists().unwrap_or(true))
 }
 
 /// Reads the wire state; a corrupt file is quarantined, and rebuilt if the loop is ours.
 fn wire_or_repair(dir: &Path, name: &str) -> Option<Wire> {
     match wire::read(&dir.join(STATE)) {
         Ok(state) => state.map(|state| state.wire()),
-        Err(cause) => {
+        Err(Fault::Unread(error)) => {
+            tracing::warn!(worker = name, %error, "cannot read a ralph state");
+            None
+        }
+        Err(Fault::Damaged(cause)) => {
             let repaired = quarantine(&dir.join(STATE), &cause).and_then(|()| match load(dir) {
                 Ok(Some(it)) => write_state(dir, &it, true).map(drop),
                 Ok(None) | Err(_) => Ok(()),

@@ -4,6 +4,14 @@ use swarm_model::loops::progress::{Stage, Status};
 
 use super::*;
 
+/// Returns the loops as a supervisor finds them that has just started.
+fn active(paths: &Paths) -> io::Result<Vec<String>> {
+    super::active(paths, &Written::default()).map(|Survey { found, unread }| {
+        assert_eq!(unread, []);
+        found
+    })
+}
+
 fn site() -> (tempfile::TempDir, Paths) {
     let dir = tempfile::tempdir().expect("a directory");
     let paths = Paths::new(dir.path());
@@ -113,6 +121,64 @@ fn invalid_names_have_no_directory() {
     save(&dir(&paths, "a").expect("a name"), &begun("a")).expect("saved");
     assert_eq!(names(&paths).expect("listed"), ["a", "b"]);
     assert_eq!(active(&paths).expect("listed"), ["a", "b"]);
+}
+
+#[test]
+fn a_loop_that_cannot_be_read_hides_no_other() {
+    let (_site, paths) = site();
+    for name in ["a", "c"] {
+        save(&dir(&paths, name).expect("a name"), &begun(name)).expect("saved");
+    }
+    let unread = dir(&paths, "b").expect("a name");
+    // A directory can be opened, but not read, whoever asks.
+    fs::create_dir_all(unread.join(RECORD)).expect("made");
+    let survey = super::active(&paths, &Written::default()).expect("listed");
+    assert_eq!(survey.found, ["a", "c"]);
+    let places: Vec<String> = survey.unread.into_iter().map(|one| one.place).collect();
+    assert_eq!(places, [unread.to_string_lossy().into_owned()]);
+    fs::remove_dir(unread.join(RECORD)).expect("removed");
+    save(&unread, &begun("b")).expect("saved");
+    assert_eq!(active(&paths).expect("listed"), ["a", "b", "c"]);
+    // The directory itself.
+    fs::remove_dir_all(paths.loops()).expect("removed");
+    fs::write(paths.loops(), "").expect("written");
+    super::active(&paths, &Written::default()).expect_err("a file is no directory");
+}
+
+#[test]
+fn a_state_that_cannot_be_read_stays_where_it_is() {
+    let (_site, paths) = site();
+    let dir = dir(&paths, "w").expect("a name");
+    let mut it = filed(&dir);
+    (it.status, it.stage) = (Status::Paused, Stage::Between { again: false });
+    fs::remove_file(dir.join(STATE)).expect("removed");
+    fs::write(dir.join(RECORD), serde_json::to_vec(&it).expect("JSON")).expect("written");
+    // A directory can be opened, but not read, whoever asks.
+    fs::create_dir(dir.join(STATE)).expect("made");
+    let survey = super::active(&paths, &Written::default()).expect("listed");
+    assert_eq!((survey.found.len(), survey.unread.len()), (0, 1), "another program may have changed it");
+    assert_eq!(wire_or_repair(&dir, "w"), None);
+    let known = read(&paths, "w").expect("readable").expect("there");
+    assert_eq!((known.state.status, known.warning.is_some()), (Status::Paused, true));
+    assert!(dir.join(STATE).is_dir(), "it is not moved aside");
+    fs::remove_file(dir.join(RECORD)).expect("removed");
+    assert!(read(&paths, "w").is_err() && dir.join(STATE).is_dir());
+}
+
+#[tokio::test]
+async fn files_that_this_process_writes_are_not_repaired() {
+    let (_site, paths) = site();
+    let dir = dir(&paths, "w").expect("a name");
+    let loops = DiskLoops::new(paths);
+    loops.save(&begun("w")).await.expect("saved");
+    // The temporary file of a write in progress.
+    let temporary = dir.join(format!("{RECORD}.tmp.1"));
+    fs::write(&temporary, "half").expect("written");
+    assert_eq!(loops.active().await.expect("listed").found, ["w"]);
+    assert!(temporary.exists());
+    let next = DiskLoops::new(loops.paths);
+    assert_eq!(next.active().await.expect("listed").found, ["w"]);
+    assert!(!temporary.exists(), "its writer is gone");
 }
 
 #[test]

@@ -157,13 +157,23 @@ impl WireState {
     }
 }
 
+/// Reason why the file could not be used.
+#[derive(Debug, thiserror::Error)]
+pub enum Fault {
+    /// The system failed. The content may be sound.
+    #[error("{0}")]
+    Unread(io::Error),
+    #[error("{0}")]
+    Damaged(String),
+}
+
 /// Reads the file; `None` if there is none.
 ///
 /// # Errors
-/// Returns the I/O or parse error as text.
-pub fn read(path: &Path) -> Result<Option<WireState>, String> {
-    let text = compare_exchange::read(path).map_err(|error| error.to_string())?;
-    text.map(|text| parse(&text)).transpose()
+/// Fails if the file exists and cannot be read or parsed.
+pub fn read(path: &Path) -> Result<Option<WireState>, Fault> {
+    let text = compare_exchange::read(path).map_err(Fault::Unread)?;
+    text.map(|text| parse(&text).map_err(Fault::Damaged)).transpose()
 }
 
 /// Parses the content of the file.

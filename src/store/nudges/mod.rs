@@ -15,7 +15,7 @@ use std::time::Duration;
 use nix::libc;
 use swarm_model::nudges::{Now, Nudge};
 use swarm_model::{Every, Wire};
-use swarm_ports::{BoxFuture, Clock as _, Nudges};
+use swarm_ports::{BoxFuture, Clock as _, Nudges, Survey};
 
 use self::calendar::Calendar;
 use self::wire::{File, Present};
@@ -31,6 +31,8 @@ const FILE_BYTES_MAX: u64 = 1 << 20;
 /// Maximum wait for the lock. The original waits forever.
 const LOCK_MAX: Duration = Duration::from_secs(10);
 const ENDING: &str = ".json";
+/// Maximum number of damaged files of one worker that are kept.
+const QUARANTINES_MAX: u32 = 10_000;
 
 pub struct DiskNudges {
     paths: Paths,
@@ -69,10 +71,10 @@ pub fn list(paths: &Paths, present: &Present) -> io::Result<Listed> {
         if name.contains(".json.corrupted") {
             listed.damaged.push((path, "quarantined because it cannot be read".to_owned()));
         } else if name.ends_with(ENDING) {
-            match read_file(&path).and_then(|file| interpret(file, &path, present)) {
+            match read(&path, present) {
                 Ok(Some(found)) => listed.nudges.push(found),
                 Ok(None) => {}
-                Err(error) => listed.damaged.push((path, error.to_string())),
+                Err(fault) => listed.damaged.push((path, fault.cause())),
             }
         }
     }
@@ -86,14 +88,34 @@ pub fn list(paths: &Paths, present: &Present) -> io::Result<Listed> {
 /// Fails if the file exists and cannot be read or parsed.
 pub fn read_one(paths: &Paths, worker: &str, present: &Present) -> io::Result<Option<(File, Nudge)>> {
     let Some(path) = path_of(paths, worker) else { return Ok(None) };
-    read_file(&path).and_then(|file| interpret(file, &path, present))
+    read(&path, present).map_err(|fault| match fault {
+        Fault::Unread(error) => error,
+        Fault::Damaged(cause) => io::Error::other(cause),
+    })
 }
 
-fn interpret(file: Option<File>, path: &Path, present: &Present) -> io::Result<Option<(File, Nudge)>> {
-    let Some(file) = file else { return Ok(None) };
-    let nudge = file.nudge(present).map_err(io::Error::other)?;
+/// Reason why a file could not be used.
+enum Fault {
+    /// The system failed. The content may be sound.
+    Unread(io::Error),
+    /// The content is not that of a nudge of this worker.
+    Damaged(String),
+}
+
+impl Fault {
+    fn cause(self) -> String {
+        match self {
+            Self::Unread(error) => error.to_string(),
+            Self::Damaged(cause) => cause,
+        }
+    }
+}
+
+fn read(path: &Path, present: &Present) -> Result<Option<(File, Nudge)>, Fault> {
+    let Some(file) = read_file(path)? else { return Ok(None) };
+    let nudge = file.nudge(present).map_err(Fault::Damaged)?;
     if path.file_name().and_then(OsStr::to_str) != Some(&format!("{}{ENDING}", nudge.worker)) {
-        return Err(io::Error::other(format!("the file belongs to another worker, '{}'", nudge.worker)));
+        return Err(Fault::Damaged(format!("the file belongs to another worker, '{}'", nudge.worker)));
     }
     Ok(Some((file, nudge)))
 }
@@ -105,16 +127,16 @@ fn path_of(paths: &Paths, worker: &str) -> Option<PathBuf> {
     (!leads_elsewhere).then(|| paths.heartbeats().join(format!("{worker}{ENDING}")))
 }
 
-fn read_file(path: &Path) -> io::Result<Option<File>> {
+fn read_file(path: &Path) -> Result<Option<File>, Fault> {
     let opened = OpenOptions::new().read(true).custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK).open(path);
     let file = match opened {
         Ok(file) => file,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-        Err(error) => return Err(error),
+        Err(error) => return Err(Fault::Unread(error)),
     };
     let mut text = Vec::new();
-    file.take(FILE_BYTES_MAX).read_to_end(&mut text)?;
-    Ok(Some(serde_json::from_slice(&text)?))
+    file.take(FILE_BYTES_MAX).read_to_end(&mut text).map_err(Fault::Unread)?;
+    serde_json::from_slice(&text).map(Some).map_err(|error| Fault::Damaged(error.to_string()))
 }
 
 fn files(dir: &Path) -> io::Result<Vec<PathBuf>> {
@@ -122,35 +144,82 @@ fn files(dir: &Path) -> io::Result<Vec<PathBuf>> {
 }
 
 fn lock(paths: &Paths) -> io::Result<fs::File> {
-    let path = paths.heartbeat_lock();
-    let file = OpenOptions::new().read(true).write(true).create(true).truncate(false).mode(0o600).open(&path)?;
-    let locked = lock::lock_within(file, LOCK_MAX)?;
-    let held = || io::Error::other(format!("{} is locked (waited {} s)", path.display(), LOCK_MAX.as_secs()));
-    locked.ok_or_else(held)
+    let held = || {
+        let (path, waited) = (paths.heartbeat_lock(), LOCK_MAX.as_secs());
+        io::Error::other(format!("{} is locked (waited {waited} s)", path.display()))
+    };
+    lock::lock_within(lock_file(paths)?, LOCK_MAX)?.ok_or_else(held)
 }
 
-fn load(paths: &Paths) -> io::Result<Vec<Nudge>> {
-    let present = present();
-    let _lock = lock(paths)?;
-    let mut nudges = Vec::new();
+/// Takes the lock if it is free; otherwise returns `None`.
+fn try_lock(paths: &Paths) -> io::Result<Option<fs::File>> {
+    let file = lock_file(paths)?;
+    match file.try_lock() {
+        Ok(()) => Ok(Some(file)),
+        Err(fs::TryLockError::WouldBlock) => Ok(None),
+        Err(fs::TryLockError::Error(error)) => Err(error),
+    }
+}
+
+fn lock_file(paths: &Paths) -> io::Result<fs::File> {
+    let mut options = OpenOptions::new();
+    options.read(true).write(true).create(true).truncate(false).mode(0o600).open(paths.heartbeat_lock())
+}
+
+/// Reads all nudges. Writers replace the files as a whole, so that reading needs no lock. Only with the lock, which is
+/// not waited for, leftovers are removed and damaged files moved aside.
+fn load(paths: &Paths) -> io::Result<Survey<Nudge>> {
+    let (present, mut survey, mut to_tidy) = (present(), Survey::default(), Vec::new());
     for path in files(&paths.heartbeats())? {
         let name = path.file_name().and_then(OsStr::to_str).unwrap_or_default();
         if name.contains(".json.tmp.") {
-            // A leftover of a killed supervisor.
-            let _ = fs::remove_file(&path);
+            to_tidy.push(path);
         } else if name.ends_with(ENDING) {
-            match read_file(&path).and_then(|file| interpret(file, &path, &present)) {
-                Ok(Some((_, nudge))) => nudges.push(nudge),
-                Ok(None) => {}
-                Err(error) => quarantine(&path, &error),
+            match read(&path, &present) {
+                Ok(found) => survey.found.extend(found.map(|(_, nudge)| nudge)),
+                Err(Fault::Unread(error)) => survey.miss(path.display(), error),
+                Err(Fault::Damaged(_)) => to_tidy.push(path),
             }
         }
     }
-    Ok(nudges)
+    if !to_tidy.is_empty() {
+        tidy(paths, to_tidy, &present, &mut survey);
+    }
+    Ok(survey)
 }
 
-/// Renames an unreadable file to the first free `NAME.json.corrupted[.N]`, so that its content is kept.
-fn quarantine(path: &Path, why: &io::Error) {
+/// Removes leftovers of killed supervisors, and moves damaged files aside. What must wait for the lock is listed as
+/// unread.
+fn tidy(paths: &Paths, files: Vec<PathBuf>, present: &Present, survey: &mut Survey<Nudge>) {
+    let lock = try_lock(paths);
+    let held = match &lock {
+        Ok(Some(_)) => None,
+        Ok(None) => Some(format!("{} is locked", paths.heartbeat_lock().display())),
+        Err(error) => Some(format!("{}: {error}", paths.heartbeat_lock().display())),
+    };
+    for path in files {
+        let is_leftover = !path.as_os_str().to_string_lossy().ends_with(ENDING);
+        match (&held, is_leftover) {
+            (None, true) => drop(fs::remove_file(&path)),
+            // The next supervisor removes it.
+            (Some(_), true) => {}
+            (Some(held), false) => survey.miss(path.display(), format!("damaged, or being written: {held}")),
+            // A program that does not replace the file as a whole may have written it meanwhile.
+            (None, false) => match read(&path, present) {
+                Ok(found) => survey.found.extend(found.map(|(_, nudge)| nudge)),
+                Err(Fault::Unread(error)) => survey.miss(path.display(), error),
+                Err(Fault::Damaged(why)) => {
+                    if let Err(error) = quarantine(&path, &why) {
+                        survey.miss(path.display(), format!("{why}; it cannot be moved aside: {error}"));
+                    }
+                }
+            },
+        }
+    }
+}
+
+/// Renames a damaged file to the first free `NAME.json.corrupted[.N]`, so that its content is kept.
+fn quarantine(path: &Path, why: &str) -> io::Result<()> {
     let numbered = |count: u32| {
         let mut name = path.as_os_str().to_owned();
         name.push(".corrupted");
@@ -159,13 +228,16 @@ fn quarantine(path: &Path, why: &io::Error) {
         }
         PathBuf::from(name)
     };
-    let free = (0..u32::MAX).map(numbered).find(|name| fs::symlink_metadata(name).is_err());
-    match free.map(|name| fs::rename(path, &name).map(|()| name)) {
-        Some(Ok(name)) => {
-            tracing::error!(file = %path.display(), %why, aside = %name.display(), "quarantined an unreadable nudge");
-        }
-        Some(Err(_)) | None => tracing::error!(file = %path.display(), %why, "cannot read a nudge"),
-    }
+    let is_free = |name: &PathBuf| fs::symlink_metadata(name).is_err_and(|error| is_absent(&error));
+    let aside = (0..QUARANTINES_MAX).map(numbered).find(is_free);
+    let aside = aside.ok_or_else(|| io::Error::other("no name for it is free"))?;
+    fs::rename(path, &aside)?;
+    tracing::error!(file = %path.display(), why, aside = %aside.display(), "quarantined a damaged nudge");
+    Ok(())
+}
+
+fn is_absent(error: &io::Error) -> bool {
+    error.kind() == io::ErrorKind::NotFound
 }
 
 fn save(paths: &Paths, nudge: &Nudge, gap_ms: u64) -> io::Result<()> {
@@ -179,8 +251,9 @@ fn save(paths: &Paths, nudge: &Nudge, gap_ms: u64) -> io::Result<()> {
     let _lock = lock(paths)?;
     let there = match read_file(&path) {
         Ok(there) => there,
-        Err(error) => {
-            quarantine(&path, &error);
+        Err(Fault::Unread(error)) => return Err(error),
+        Err(Fault::Damaged(why)) => {
+            quarantine(&path, &why)?;
             None
         }
     };
@@ -190,7 +263,12 @@ fn save(paths: &Paths, nudge: &Nudge, gap_ms: u64) -> io::Result<()> {
 }
 
 fn remove(paths: &Paths, worker: &str) -> io::Result<()> {
-    let Some(path) = path_of(paths, worker).filter(|path| fs::symlink_metadata(path).is_ok()) else { return Ok(()) };
+    let Some(path) = path_of(paths, worker) else { return Ok(()) };
+    match fs::symlink_metadata(&path) {
+        Err(error) if is_absent(&error) => return Ok(()),
+        Err(error) => return Err(error),
+        Ok(_) => {}
+    }
     let _lock = lock(paths)?;
     match fs::remove_file(path) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
@@ -199,10 +277,7 @@ fn remove(paths: &Paths, worker: &str) -> io::Result<()> {
 }
 
 impl Nudges for DiskNudges {
-    fn load(&self) -> BoxFuture<'_, io::Result<Vec<Nudge>>> {
-        if !self.paths.heartbeats().exists() {
-            return Box::pin(std::future::ready(Ok(Vec::new())));
-        }
+    fn load(&self) -> BoxFuture<'_, io::Result<Survey<Nudge>>> {
         let paths = self.paths.clone();
         blocking(move || load(&paths))
     }
@@ -223,9 +298,6 @@ impl Nudges for DiskNudges {
     }
 
     fn remove<'a>(&'a self, worker: &'a str) -> BoxFuture<'a, io::Result<()>> {
-        if !self.paths.heartbeats().exists() {
-            return Box::pin(std::future::ready(Ok(())));
-        }
         let (paths, worker) = (self.paths.clone(), worker.to_owned());
         blocking(move || remove(&paths, &worker))
     }

@@ -33,7 +33,7 @@ fn nudge(worker: &str) -> Nudge {
 async fn what_is_saved_is_read_and_private() {
     let (_dir, paths) = home();
     let disk = DiskNudges::new(paths.clone());
-    assert_eq!(disk.load().await.expect("nothing"), []);
+    assert_eq!(disk.load().await.expect("nothing"), Survey::default());
     assert!(!paths.heartbeats().exists(), "reading makes nothing");
     disk.save(&nudge("w")).await.expect("saved");
     assert_eq!(disk.read("w").await.expect("read"), Some(nudge_as_read(&disk).await));
@@ -48,11 +48,11 @@ async fn what_is_saved_is_read_and_private() {
 }
 
 async fn nudge_as_read(disk: &DiskNudges) -> Nudge {
-    disk.load().await.expect("loads").remove(0)
+    disk.load().await.expect("loads").found.remove(0)
 }
 
 #[tokio::test]
-async fn unreadable_files_are_quarantined_and_the_others_are_loaded() {
+async fn damaged_files_are_quarantined_and_the_others_are_loaded() {
     let (_dir, paths) = home();
     let disk = DiskNudges::new(paths.clone());
     disk.save(&nudge("good")).await.expect("saved");
@@ -63,8 +63,7 @@ async fn unreadable_files_are_quarantined_and_the_others_are_loaded() {
     fs::write(paths.heartbeats().join("x.json.tmp.7"), "half").expect("written");
     let listed = list(&paths, &present()).expect("listed");
     assert_eq!((listed.nudges.len(), listed.damaged.len()), (1, 3));
-    let names: Vec<String> = disk.load().await.expect("loads").into_iter().map(|nudge| nudge.worker).collect();
-    assert_eq!(names, ["good"]);
+    assert_eq!(loaded(&disk).await, (vec!["good".to_owned()], Vec::new()));
     let mut left: Vec<String> = files(&paths.heartbeats())
         .expect("listed")
         .iter()
@@ -77,6 +76,50 @@ async fn unreadable_files_are_quarantined_and_the_others_are_loaded() {
         3,
         "quarantined files are listed until they are removed"
     );
+}
+
+/// Returns the workers whose nudges are loaded, and the names of the files that could not be read.
+async fn loaded(disk: &DiskNudges) -> (Vec<String>, Vec<String>) {
+    let Survey { found, unread } = disk.load().await.expect("loads");
+    let name = |place: &str| place.rsplit('/').next().expect("a name").to_owned();
+    (found.into_iter().map(|nudge| nudge.worker).collect(), unread.iter().map(|one| name(&one.place)).collect())
+}
+
+#[tokio::test]
+async fn a_file_that_cannot_be_read_stays_where_it_is() {
+    let (_dir, paths) = home();
+    let disk = DiskNudges::new(paths.clone());
+    disk.save(&nudge("good")).await.expect("saved");
+    // A directory can be opened, but not read, whoever asks.
+    let path = paths.heartbeats().join("w.json");
+    fs::create_dir(&path).expect("made");
+    assert_eq!(loaded(&disk).await, (vec!["good".to_owned()], vec!["w.json".to_owned()]));
+    disk.save(&nudge("w")).await.expect_err("nobody knows what is there");
+    assert!(path.is_dir(), "it is not moved aside");
+    fs::remove_dir(&path).expect("removed");
+    disk.save(&nudge("w")).await.expect("saved");
+    assert_eq!(loaded(&disk).await.1, Vec::<String>::new());
+    // The directory itself.
+    fs::remove_dir_all(paths.heartbeats()).expect("removed");
+    fs::write(paths.heartbeats(), "").expect("written");
+    disk.load().await.expect_err("a file is no directory");
+    disk.remove("w").await.expect_err("nobody knows whether it is there");
+}
+
+#[tokio::test]
+async fn nudges_are_loaded_while_another_program_holds_the_lock() {
+    let (_dir, paths) = home();
+    let disk = DiskNudges::new(paths.clone());
+    disk.save(&nudge("good")).await.expect("saved");
+    let (torn, left) = (paths.heartbeats().join("torn.json"), paths.heartbeats().join("x.json.tmp.7"));
+    fs::write(&torn, "{").expect("written");
+    fs::write(&left, "half").expect("written");
+    let held = lock(&paths).expect("locked");
+    assert_eq!(loaded(&disk).await, (vec!["good".to_owned()], vec!["torn.json".to_owned()]));
+    assert!(torn.exists() && left.exists(), "their writer may be at work");
+    drop(held);
+    assert_eq!(loaded(&disk).await, (vec!["good".to_owned()], Vec::new()));
+    assert!(!torn.exists() && !left.exists());
 }
 
 #[tokio::test]

@@ -22,7 +22,7 @@ use swarm_model::run::progress::{Now, Progress, Run, Spent};
 use swarm_model::run::words::Word;
 use swarm_model::run::{Event, Outcome};
 use swarm_model::{Caller, ExitRecord, SpawnRequest};
-use swarm_ports::{BoxFuture, Journaled, Runs, Telling};
+use swarm_ports::{BoxFuture, Journaled, Runs, Survey, Telling};
 
 use self::home::Home;
 use self::wire::{ArialState, StateFault};
@@ -186,27 +186,39 @@ fn unregister(place: &Path) -> io::Result<()> {
     Ok(())
 }
 
-fn active(runs: &Path) -> io::Result<Vec<String>> {
-    let entries = files::list_if_present(runs)?;
-    let mut homes = Vec::new();
-    for entry in entries {
-        let registration = match read_active(&entry.path()) {
-            Ok(None) => read_registration(&entry.path().join(OVER)),
+fn active(runs: &Path, open: &OpenRuns) -> io::Result<Survey<String>> {
+    let mut survey = Survey::default();
+    for entry in files::list_if_present(runs)? {
+        let place = entry.path();
+        // Held, so that no run registers meanwhile.
+        let open = open.lock().unwrap_or_else(PoisonError::into_inner);
+        let registration = match read_active(&place) {
+            Ok(None) => read_registration(&place.join(OVER)),
             active => active,
         };
         match registration {
-            Ok(Some(active)) if active.has_begun() => homes.push(active.home),
+            // It runs here, or is being started.
+            Ok(Some(active)) if open.contains_key(&active.home) => {}
+            Ok(Some(active)) if is_absent(Path::new(&active.home)) => {
+                tracing::warn!(home = %active.home, "the home of a run that is not over does not exist");
+            }
+            Ok(Some(active)) if active.has_begun() => survey.found.push(active.home),
             Ok(Some(active)) => {
                 tracing::warn!(home = %active.home, "discarding a run whose start was interrupted");
-                if let Err(error) = unregister(&entry.path()) {
+                if let Err(error) = unregister(&place) {
                     tracing::warn!(%error, "cannot remove the registration of an interrupted start");
                 }
             }
             Ok(None) => {}
-            Err(error) => tracing::error!(%error, "cannot read the registration of a run"),
+            Err(error) => survey.miss(place.display(), error),
         }
     }
-    Ok(homes)
+    Ok(survey)
+}
+
+/// Reports whether there is nothing at this path. Its disk may be absent as well.
+fn is_absent(path: &Path) -> bool {
+    fs::symlink_metadata(path).is_err_and(|error| error.kind() == io::ErrorKind::NotFound)
 }
 
 /// Returns the registration of a run that is not over.
@@ -280,9 +292,9 @@ fn earlier(home: &Home, state: Option<&ArialState>) -> Result<Option<Run>, Strin
 }
 
 impl Runs for DiskRuns {
-    fn active(&self) -> BoxFuture<'_, io::Result<Vec<String>>> {
-        let runs = self.paths.runs();
-        blocking(move || active(&runs))
+    fn active(&self) -> BoxFuture<'_, io::Result<Survey<String>>> {
+        let (runs, open) = (self.paths.runs(), Arc::clone(&self.open));
+        blocking(move || active(&runs, &open))
     }
 
     fn open<'a>(&'a self, home: &'a str) -> BoxFuture<'a, Result<Option<Run>, String>> {
@@ -308,15 +320,23 @@ impl Runs for DiskRuns {
         })
     }
 
-    fn began_by<'a>(&'a self, home: &'a str, request: &'a str) -> BoxFuture<'a, bool> {
-        let began = journal::request(&Home::new(home)).is_ok_and(|begun| begun.as_deref() == Some(request));
-        Box::pin(std::future::ready(began))
+    fn began_by<'a>(&'a self, home: &'a str, request: &'a str) -> BoxFuture<'a, io::Result<bool>> {
+        let (home, request) = (Home::new(home), request.to_owned());
+        blocking(move || match journal::request(&home) {
+            Ok(begun) => Ok(begun.as_deref() == Some(request.as_str())),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
+            Err(error) => Err(error),
+        })
     }
 
     fn resume<'a>(&'a self, home: &'a str) -> BoxFuture<'a, Result<Journaled, String>> {
         let (open, home, registered) = (Arc::clone(&self.open), home.to_owned(), self.place(home));
         off_thread(move || {
             let place = Home::new(&home);
+            // Created, it would hide the one on a disk that is not mounted now.
+            if is_absent(place.path()) {
+                return Err(format!("{home} does not exist"));
+            }
             take(&open, &place)?;
             journaled(&place, &registered).inspect_err(|_| unlock(&open, &home))
         })

@@ -27,6 +27,14 @@ impl Rig {
     }
 
     async fn active(&self) -> Vec<String> {
+        let Survey { found, unread } = self.runs.active().await.expect("listed");
+        assert_eq!(unread, []);
+        found
+    }
+
+    /// Returns the runs as a supervisor finds them that has just started.
+    async fn restarted(&mut self) -> Survey<String> {
+        self.runs = DiskRuns::new(self.runs.paths.clone(), PathBuf::from("/bin/true"));
         self.runs.active().await.expect("listed")
     }
 
@@ -41,7 +49,9 @@ async fn a_run_is_active_from_its_journal_until_it_is_closed() {
     let home = rig.run.plan.home.clone();
     assert_eq!(rig.runs.open(&home).await, Ok(None));
     rig.runs.begin(&rig.run, &Rig::caller("one")).await.expect("begun");
-    assert_eq!((rig.active().await, rig.is_under_way()), (vec![home.clone()], true));
+    assert_eq!((rig.active().await, rig.is_under_way()), (Vec::new(), true), "it runs here");
+    let next = DiskRuns::new(rig.runs.paths.clone(), PathBuf::from("/bin/true"));
+    assert_eq!(next.active().await.expect("listed").found, std::slice::from_ref(&home));
     rig.runs.close(&home).await;
     assert_eq!((rig.active().await, rig.is_under_way()), (vec![home.clone()], false), "its end is not reported yet");
     assert_eq!(rig.runs.resume(&home).await.map(|journaled| journaled.caller.request), Ok("one".to_owned()));
@@ -57,7 +67,7 @@ async fn a_run_is_active_from_its_journal_until_it_is_closed() {
 
 #[tokio::test]
 async fn the_next_run_is_not_forgotten_with_the_one_before() {
-    let rig = Rig::new();
+    let mut rig = Rig::new();
     let home = rig.run.plan.home.clone();
     rig.runs.open(&home).await.expect("opened");
     rig.runs.begin(&rig.run, &Rig::caller("one")).await.expect("begun");
@@ -65,12 +75,13 @@ async fn the_next_run_is_not_forgotten_with_the_one_before() {
     rig.runs.open(&home).await.expect("opened");
     rig.runs.begin(&rig.run, &Rig::caller("two")).await.expect("begun");
     rig.runs.forget(&rig.run).await;
-    assert_eq!((rig.active().await, rig.is_under_way()), (vec![home], true));
+    assert!(rig.is_under_way());
+    assert_eq!(rig.restarted().await.found, [home]);
 }
 
 #[tokio::test]
 async fn a_start_interrupted_before_its_journal_leaves_no_run() {
-    let rig = Rig::new();
+    let mut rig = Rig::new();
     let home = rig.run.plan.home.clone();
     rig.runs.open(&home).await.expect("opened");
     rig.runs.begin(&rig.run, &Rig::caller("one")).await.expect("begun");
@@ -84,10 +95,41 @@ async fn a_start_interrupted_before_its_journal_leaves_no_run() {
         }
         assert!(!rig.is_under_way());
         assert_eq!(rig.active().await.len(), 0);
+        assert!(rig.runs.place(&home).exists(), "it is being started here");
+        assert_eq!(rig.restarted().await, Survey::default());
         assert!(!rig.runs.place(&home).exists(), "nothing of it is left");
+        rig.runs.open(&home).await.expect("opened");
         rig.runs.begin(&rig.run, &Rig::caller("three")).await.expect("begun");
     }
     // A repository that is not accessible now may be accessible later.
-    fs::remove_dir_all(rig.home().path()).expect("removed");
-    assert_eq!((rig.active().await, rig.is_under_way()), (vec![home], true));
+    let away = rig.root.path().join("away");
+    fs::rename(rig.home().path(), &away).expect("moved");
+    assert_eq!((rig.restarted().await, rig.is_under_way()), (Survey::default(), true));
+    rig.runs.resume(&home).await.expect_err("it is away");
+    assert!(!rig.home().path().exists(), "the way back is free");
+    fs::rename(away, rig.home().path()).expect("moved");
+    assert_eq!(rig.restarted().await.found, [home]);
+}
+
+#[tokio::test]
+async fn a_registration_that_cannot_be_read_hides_no_other() {
+    let mut rig = Rig::new();
+    let home = rig.run.plan.home.clone();
+    rig.runs.open(&home).await.expect("opened");
+    rig.runs.begin(&rig.run, &Rig::caller("one")).await.expect("begun");
+    let runs = rig.runs.paths.runs();
+    // A directory can be opened, but not read, whoever asks.
+    let unread = [CALLER, OVER].map(|name| runs.join("unread").join(name));
+    for (path, other) in unread.iter().zip(unread.iter().rev()) {
+        let _ = fs::remove_dir(other);
+        fs::create_dir_all(path).expect("made");
+        let survey = rig.restarted().await;
+        assert_eq!(survey.found, std::slice::from_ref(&home));
+        let places: Vec<String> = survey.unread.into_iter().map(|one| one.place).collect();
+        assert_eq!(places, [runs.join("unread").to_string_lossy().into_owned()]);
+    }
+    // The directory itself.
+    fs::remove_dir_all(&runs).expect("removed");
+    fs::write(&runs, "").expect("written");
+    rig.runs.active().await.expect_err("a file is no directory");
 }

@@ -1,6 +1,7 @@
 //! Replacement of a file that another program also replaces, without a lock: the new file and the old one are
 //! swapped, and the old one is then compared with what was read before.
 
+use std::ffi::OsStr;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write as _};
 use std::mem;
@@ -10,7 +11,14 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{CWD, RenameFlags, renameat_with};
 use rustix::io::{Errno, retry_on_intr};
 
+use super::list_if_present;
+use crate::paths::digest;
+
 const PRIVATE: u32 = 0o600;
+/// End of the name of a temporary file that is being written.
+const PART: &str = ".part";
+/// Maximum number of versions that are kept beside a file.
+const KEPT_MAX: u32 = 1000;
 /// Maximum number of swaps back, more than the number of other writers.
 const TRIES_MAX: u32 = 64;
 
@@ -42,7 +50,7 @@ pub fn replace_while(
     durably: bool,
     still: impl FnOnce() -> bool,
 ) -> io::Result<Replaced> {
-    let temporary = temporary(path);
+    let temporary = temporary(path, seen, text);
     let written = write(&temporary, path, text, durably);
     let replaced = written.and_then(|()| match seen {
         _ if !still() => Ok(Replaced::Overtaken),
@@ -57,14 +65,86 @@ pub fn replace_while(
     Ok(replaced)
 }
 
-fn temporary(path: &Path) -> PathBuf {
+/// Returns the name of the temporary file. It contains digests of what is replaced and of the replacement, so that any
+/// other content is known as a version of another program after a crash.
+fn temporary(path: &Path, seen: Option<&[u8]>, text: &[u8]) -> PathBuf {
+    with_end(path, &format!(".tmp.{}.{}.{}", std::process::id(), digest_of(seen.unwrap_or_default()), digest_of(text)))
+}
+
+fn with_end(path: &Path, end: &str) -> PathBuf {
     let mut name = path.as_os_str().to_owned();
-    name.push(format!(".tmp.{}", std::process::id()));
+    name.push(end);
     PathBuf::from(name)
 }
 
-/// Writes the temporary file. It gets the mode of an existing file; a new file is private.
+fn digest_of(text: &[u8]) -> String {
+    digest(text, 8)
+}
+
+/// Removes the temporary files that killed processes left beside the file. A process that was killed between two swaps
+/// leaves a version of another program that nobody has read. That version is put back if the file still has what was
+/// swapped in for it. Otherwise it is moved aside, and its new path is returned. The caller excludes writers of this
+/// program.
+///
+/// # Errors
+/// Fails if a file cannot be read or moved. Nothing that was not read is removed.
+pub fn recover(path: &Path) -> io::Result<Vec<PathBuf>> {
+    let (Some(dir), Some(name)) = (path.parent(), path.file_name().and_then(OsStr::to_str)) else {
+        return Err(io::Error::other("not a valid file name"));
+    };
+    let (prefix, mut aside) = (format!("{name}.tmp."), Vec::new());
+    for entry in list_if_present(dir)? {
+        let left = entry.path();
+        let of = entry.file_name();
+        let Some(of) = of.to_str().and_then(|of| of.strip_prefix(&prefix)) else { continue };
+        // A file that was not written completely was never swapped in.
+        if !of.ends_with(PART) && !settle(path, &left, of, &mut aside)? {
+            continue;
+        }
+        absent_ok(fs::remove_file(&left))?;
+    }
+    Ok(aside)
+}
+
+/// Settles a complete temporary file with the end `of` its name. Returns whether it is not needed any more.
+fn settle(path: &Path, left: &Path, of: &str, aside: &mut Vec<PathBuf>) -> io::Result<bool> {
+    let Some(text) = read(left)? else { return Ok(false) };
+    let present = read(path)?;
+    let (of_text, mut digests) = (digest_of(&text), of.split('.').skip(1));
+    let (seen, ours) = (digests.next(), digests.next());
+    if present.as_ref() == Some(&text) || [seen, ours].contains(&Some(of_text.as_str())) {
+        return Ok(true);
+    }
+    let is_ours = |present: &&Vec<u8>| ours == Some(digest_of(present).as_str());
+    if let Some(present) = present.as_ref().filter(is_ours)
+        && replace(path, Some(present), &text, true)? == Replaced::Done
+    {
+        return Ok(true);
+    }
+    for number in 0..KEPT_MAX {
+        let end = if number == 0 { ".kept".to_owned() } else { format!(".kept.{number}") };
+        let kept = with_end(path, &end);
+        match rename(left, &kept, RenameFlags::NOREPLACE) {
+            Ok(()) => {
+                aside.push(kept);
+                return Ok(false);
+            }
+            Err(Errno::EXIST) => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+    Err(io::Error::other(format!("there are too many files {}.kept", path.display())))
+}
+
+/// Writes the temporary file under another name first, so that it is complete under its own. It gets the mode of an
+/// existing file; a new file is private.
 fn write(temporary: &Path, path: &Path, text: &[u8], durably: bool) -> io::Result<()> {
+    let part = with_end(path, &format!(".tmp.{}{PART}", std::process::id()));
+    write_part(&part, path, text, durably)?;
+    fs::rename(part, temporary)
+}
+
+fn write_part(temporary: &Path, path: &Path, text: &[u8], durably: bool) -> io::Result<()> {
     absent_ok(fs::remove_file(temporary))?;
     let mode = fs::metadata(path).map_or(PRIVATE, |meta| meta.permissions().mode() & 0o777);
     let written = (|| {
@@ -176,6 +256,45 @@ mod tests {
             assert_eq!(there(), "new");
         }
         assert_eq!(fs::read_dir(dir.path()).expect("readable").count(), 1, "a temporary file is left");
+    }
+
+    /// Leaves a temporary file as a process does that is killed after it swapped `ours` in.
+    fn killed(path: &Path, seen: &str, ours: &str, came_out: &str) {
+        let left = temporary(path, Some(seen.as_bytes()), ours.as_bytes());
+        fs::write(left, came_out).expect("written");
+        fs::write(path, ours).expect("written");
+    }
+
+    #[test]
+    fn a_version_that_nobody_has_read_survives_a_kill() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let path = dir.path().join("state.json");
+        let there = || fs::read_to_string(&path).expect("there");
+        let files = || fs::read_dir(dir.path()).expect("readable").count();
+        assert_eq!(recover(&path).expect("nothing to do"), Vec::<PathBuf>::new());
+        for (came_out, present) in [("seen", "ours"), ("ours", "ours"), ("theirs", "theirs")] {
+            killed(&path, "seen", "ours", came_out);
+            assert_eq!(recover(&path).expect("recovers"), Vec::<PathBuf>::new());
+            assert_eq!((there().as_str(), files()), (present, 1), "{came_out}");
+        }
+        // The file was written since.
+        for kept in ["state.json.kept", "state.json.kept.1"] {
+            killed(&path, "seen", "ours", "theirs");
+            fs::write(&path, "newer").expect("written");
+            assert_eq!(recover(&path).expect("recovers"), [dir.path().join(kept)]);
+            assert_eq!(fs::read_to_string(dir.path().join(kept)).expect("kept"), "theirs");
+            assert_eq!(there(), "newer");
+        }
+        // A process of an older version left it, and one was killed while it wrote.
+        fs::write(dir.path().join("state.json.tmp.7"), "unknown").expect("written");
+        fs::write(dir.path().join("state.json.tmp.7.part"), "half").expect("written");
+        assert_eq!(recover(&path).expect("recovers"), [dir.path().join("state.json.kept.2")]);
+        assert_eq!(files(), 4);
+        // A directory can be opened, but not read, whoever asks.
+        let unread = dir.path().join("state.json.tmp.8.a.b");
+        fs::create_dir(&unread).expect("made");
+        recover(&path).expect_err("nobody knows what it has");
+        assert!(unread.exists());
     }
 
     #[test]

@@ -232,7 +232,7 @@ fn outcome<T>(cause: String) -> Result<T, Outcome> {
 }
 
 port!(Flows, "flows", {
-    fails active() -> io::Result<Vec<FlowPlace>>, or io;
+    fails active() -> io::Result<Survey<FlowPlace>>, or io;
     fails open(place: &'a FlowPlace, begin: Option<&'a Begin>) -> Result<Opened, String>, or text;
     fails advance(place: &'a FlowPlace, ended: &'a [TurnEnded], claim: bool) -> Result<Standing, String>, or text;
     always changed(place: &FlowPlace) -> ();
@@ -242,7 +242,7 @@ port!(Flows, "flows", {
 });
 
 port!(Landings, "landings", {
-    fails targets() -> io::Result<Vec<Target>>, or io;
+    fails targets() -> io::Result<Survey<Target>>, or io;
     fails set_damaged_aside() -> io::Result<Vec<DamagedJournal>>, or io;
     fails complete(completion: Completion) -> Result<Completed, Refusal>, or tool;
     fails load(target: &'a Target) -> io::Result<Option<Queue>>, or io;
@@ -265,7 +265,7 @@ port!(Launcher, "launcher", {
 });
 
 port!(Loops, "loops", {
-    fails active() -> io::Result<Vec<String>>, or io;
+    fails active() -> io::Result<Survey<String>>, or io;
     fails load(name: &'a str) -> Result<Option<Loop>, String>, or text;
     fails found(name: &'a str) -> Result<Option<Found>, String>, or text;
     fails save(it: &'a Loop) -> io::Result<Filed>, or io;
@@ -281,7 +281,7 @@ port!(Loops, "loops", {
 });
 
 port!(Nudges, "nudges", {
-    fails load() -> io::Result<Vec<Nudge>>, or io;
+    fails load() -> io::Result<Survey<Nudge>>, or io;
     fails read(worker: &'a str) -> io::Result<Option<Nudge>>, or io;
     fails save(nudge: &'a Nudge) -> io::Result<()>, or io;
     fails remove(worker: &'a str) -> io::Result<()>, or io;
@@ -316,10 +316,10 @@ port!(Records, "records", {
 });
 
 port!(Runs, "runs", {
-    fails active() -> io::Result<Vec<String>>, or io;
+    fails active() -> io::Result<Survey<String>>, or io;
     fails open(home: &'a str) -> Result<Option<Run>, String>, or text;
     fails begin(run: &'a Run, caller: &'a Caller) -> io::Result<()>, or io;
-    waits began_by(home: &'a str, request: &'a str) -> bool;
+    fails began_by(home: &'a str, request: &'a str) -> io::Result<bool>, or io;
     fails resume(home: &'a str) -> Result<Journaled, String>, or text;
     fails append(run: &'a Run, events: &'a [(u64, RunEvent)]) -> io::Result<()>, or io;
     waits tell(plan: &'a RunPlan, words: Vec<Telling>) -> ();

@@ -1,0 +1,267 @@
+//! What a new supervisor cannot read or open at once is resumed once it can, and nothing waits for it meanwhile.
+
+use std::time::Duration;
+
+use swarm_actors::supervisor::Exit;
+use swarm_actors::testing::Fault;
+use swarm_model::flow::Turn;
+use swarm_model::loops::progress::Status;
+use swarm_model::run::plan::{Job, Plan};
+use swarm_model::run::progress::Mode;
+use swarm_model::{
+    Answer, Caller, Ended, FlowOrder, FlowPlace, FlowRequest, FlowRules, MergeOrder, MergeRequest, MergeSettings,
+    RefusalKind, RunOrder, RunRequest,
+};
+use tokio::sync::mpsc::UnboundedReceiver;
+use tokio::sync::oneshot;
+
+use crate::fixture::{Rig, caller, request};
+use crate::loops;
+
+const HOME: &str = "/repo/.arial";
+
+fn place(flow: &str) -> FlowPlace {
+    FlowPlace { root: "/ws".to_owned(), project: "demo".to_owned(), flow: format!("20260527T143000123Z-{flow}") }
+}
+
+fn flow(rig: &Rig, place: FlowPlace) -> UnboundedReceiver<Answer> {
+    let order = FlowOrder::Run(FlowRules::default());
+    rig.swarm().flow(FlowRequest { caller: caller(), place, order })
+}
+
+fn run(rig: &Rig) -> UnboundedReceiver<Answer> {
+    let (id, home, root) = ("r1".to_owned(), HOME.to_owned(), "/repo".to_owned());
+    let jobs = vec![Job { id: "a".to_owned(), ..Job::default() }];
+    let plan = Box::new(Plan { id, home, root, slug: "p".to_owned(), jobs, ..Plan::default() });
+    rig.swarm().run(RunRequest { caller: caller(), order: RunOrder::Begin { plan, retry_failed: false } })
+}
+
+fn merge(rig: &Rig) -> UnboundedReceiver<Answer> {
+    let (names, base, priority, settings) = (vec!["branch".to_owned()], None, 0, MergeSettings::default());
+    let order = MergeOrder::Add { names, base, priority, settings };
+    rig.swarm().merge(MergeRequest { caller: caller(), order })
+}
+
+/// Something that a supervisor runs.
+#[derive(Clone, Copy, Debug)]
+enum What {
+    Flow,
+    Run,
+    Loop,
+    Queue,
+}
+
+impl What {
+    /// Returns the steps that read the list, one of it, and what is in it.
+    fn steps(self) -> [&'static str; 3] {
+        match self {
+            Self::Flow => ["flow.active", "flow.active.one", "flow.open"],
+            Self::Run => ["run.active", "run.active.one", "run.resume"],
+            Self::Loop => ["loop.active", "loop.active.one", "loop.load"],
+            Self::Queue => ["targets", "targets.one", "load"],
+        }
+    }
+
+    /// Starts it, and ends the supervisor before it is done. Nothing but this needs the next supervisor.
+    async fn interrupted(self) -> Rig {
+        let mut rig = loops::rig().await;
+        match self {
+            Self::Flow => {
+                let turn = Turn { role: "dev".to_owned(), number: 1, node: Some("dev-1".to_owned()) };
+                rig.world.flows.plan(&place("abcdef"), vec![vec![turn]]);
+                drop(flow(&rig, place("abcdef")));
+            }
+            Self::Run => drop(run(&rig)),
+            Self::Loop => drop(loops::begin(&rig, loops::plan(1)).await),
+            Self::Queue => {
+                rig.world.script.at("build", Fault::Hang);
+                drop(merge(&rig));
+            }
+        }
+        rig.world.pass(Duration::from_secs(60)).await;
+        rig.crash().await;
+        match self {
+            Self::Flow => rig.world.end("abcdef-dev", Ended::Code(0)),
+            Self::Run => rig.world.end("p.a", Ended::Code(0)),
+            Self::Loop => rig.world.end("w", Ended::Code(0)),
+            Self::Queue => {}
+        }
+        rig
+    }
+
+    fn is_done(self, rig: &Rig) -> bool {
+        match self {
+            Self::Flow => !rig.world.flows.is_active(&place("abcdef")),
+            Self::Run => matches!(rig.world.runs.run(HOME).mode, Mode::Over(_)),
+            Self::Loop => rig.world.loops.loaded("w").is_some_and(|it| it.status != Status::Running),
+            Self::Queue => rig.world.landings.base() == [0],
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_cannot_be_read_or_opened_is_tried_again_and_keeps_the_supervisor() {
+    for what in [What::Flow, What::Run, What::Loop, What::Queue] {
+        for step in what.steps() {
+            let mut rig = what.interrupted().await;
+            for _ in 0..20 {
+                rig.world.script.at(step, Fault::Error("an I/O error"));
+            }
+            rig.up().await;
+            let ended = tokio::time::timeout(Duration::from_secs(90), rig.swarm().ended()).await;
+            assert!(ended.is_err(), "{what:?} {step}: {ended:?}");
+            assert_eq!((what.is_done(&rig), rig.world.script.unmet().len()), (false, 1), "{what:?} {step}: each 5 s");
+            rig.world.pass(Duration::from_secs(15)).await;
+            assert!(what.is_done(&rig), "{what:?} {step}");
+            rig.world.script.forget_calls();
+            assert_eq!(rig.swarm().ended().await, Exit::Idle, "{what:?} {step}");
+            let list = format!("{} all", what.steps()[0]);
+            assert_eq!(rig.world.script.count(&list), 0, "{what:?} {step}: nothing is read any more");
+            rig.check();
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_removed_before_it_can_be_read_keeps_nothing() {
+    for step in ["flow.active.one", "flow.open"] {
+        let mut rig = What::Flow.interrupted().await;
+        rig.world.script.at(step, Fault::Error("an I/O error"));
+        rig.world.script.forget_calls();
+        rig.up().await;
+        rig.world.flows.take_away(&place("abcdef"));
+        let ended = tokio::time::timeout(Duration::from_secs(40), rig.swarm().ended()).await;
+        assert_eq!(ended.ok(), Some(Exit::Idle), "{step}");
+        let opened = rig.world.script.count(&format!("flow.open {}", place("abcdef").flow));
+        assert_eq!(opened, usize::from(step == "flow.open"));
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_cannot_be_reopened_after_a_panic_is_tried_again() {
+    let rig = loops::rig().await;
+    loops::begin(&rig, loops::plan(1)).await;
+    rig.world.script.at("loop.save", Fault::Panic);
+    rig.world.script.at("loop.load", Fault::Error("an I/O error"));
+    rig.world.end("w", Ended::Code(0));
+    rig.world.pass(Duration::from_secs(4)).await;
+    assert!(!What::Loop.is_done(&rig) && rig.world.script.unmet().is_empty());
+    rig.world.pass(Duration::from_secs(3)).await;
+    assert!(What::Loop.is_done(&rig));
+    rig.check();
+}
+
+/// Returns the words of the answer to a request. Fails if there is none yet.
+fn said(answers: &mut UnboundedReceiver<Answer>) -> Option<String> {
+    match answers.try_recv().ok()? {
+        Answer::Flow(line) => Some(line.done),
+        Answer::Run(line) => Some(line.done),
+        Answer::Refused(refusal) => Some(refusal.cause),
+        answer => panic!("{answer:?}"),
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_flow_that_is_slow_to_open_delays_only_requests_about_itself() {
+    for fails in [false, true] {
+        let rig = Rig::start().await;
+        let (open, until) = oneshot::channel();
+        rig.world.script.at("flow.open", Fault::Wait(until));
+        let turn = Turn { role: "dev".to_owned(), number: 1, node: Some("dev-1".to_owned()) };
+        rig.world.flows.plan(&place("abcdef"), vec![vec![turn]]);
+        let mut first = flow(&rig, place("abcdef"));
+        rig.world.settle().await;
+        let (mut second, mut other) = (flow(&rig, place("abcdef")), flow(&rig, place("bbbbbb")));
+        rig.spawn(request("w")).await.expect("starts");
+        rig.kill("w").await.expect("ends");
+        rig.world.settle().await;
+        assert_eq!(said(&mut other).as_deref(), Some("running"));
+        assert_eq!((said(&mut first), said(&mut second)), (None, None));
+        if fails {
+            rig.world.script.at("flow.open.after", Fault::Error("it is in use by another process"));
+        }
+        let _ = open.send(());
+        rig.world.settle().await;
+        let refused = "it is in use by another process";
+        assert_eq!(said(&mut first).as_deref(), Some(if fails { refused } else { "running" }));
+        assert_eq!(said(&mut second).as_deref(), Some("running"));
+        let opened = rig.world.script.count(&format!("flow.open {}", place("abcdef").flow));
+        assert_eq!(opened, if fails { 2 } else { 1 }, "the second one joins the first");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_start_that_hangs_keeps_the_supervisor_and_answers_the_others() {
+    for (step, what) in [("run.open", What::Run), ("loop.save", What::Loop), ("load", What::Queue)] {
+        let rig = loops::rig().await;
+        rig.world.script.at(step, Fault::Hang);
+        let answers = match what {
+            What::Run => run(&rig),
+            What::Queue => merge(&rig),
+            What::Loop | What::Flow => {
+                let order = loops::beginning(loops::plan(1));
+                rig.swarm().ralph(swarm_model::LoopRequest { caller: caller(), order })
+            }
+        };
+        rig.world.settle().await;
+        rig.spawn(request("other")).await.expect("starts");
+        rig.kill("other").await.expect("ends");
+        let ended = tokio::time::timeout(Duration::from_secs(3600), rig.swarm().ended()).await;
+        assert!(ended.is_err(), "{step}: {ended:?}");
+        drop(answers);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_worker_whose_loop_cannot_be_read_is_not_respawned() {
+    let rig = loops::rig().await;
+    loops::begin(&rig, loops::plan(3)).await;
+    rig.world.script.at("loop.load", Fault::Error("an I/O error"));
+    let refusal = rig.respawn("w").await.expect_err("it may belong to a loop");
+    let cause = "cannot find out whether worker 'w' belongs to a ralph loop: an I/O error";
+    assert_eq!((refusal.kind, refusal.cause.as_str()), (RefusalKind::Registry, cause));
+    assert_eq!(rig.respawn("w").await.expect_err("it does").kind, RefusalKind::Running);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_repeated_request_whose_run_cannot_be_read_starts_nothing() {
+    let rig = Rig::start().await;
+    let request = |repeated| {
+        let who = Caller { request: "the same".to_owned(), repeated, ..caller() };
+        let jobs = vec![Job { id: "a".to_owned(), ..Job::default() }];
+        let (id, home, root) = ("r1".to_owned(), HOME.to_owned(), "/repo".to_owned());
+        let plan = Box::new(Plan { id, home, root, slug: "p".to_owned(), jobs, ..Plan::default() });
+        RunRequest { caller: who, order: RunOrder::Begin { plan, retry_failed: true } }
+    };
+    let mut first = rig.swarm().run(request(0));
+    rig.world.settle().await;
+    assert_eq!(said(&mut first).as_deref(), Some("started"));
+    for code in [1, 0] {
+        rig.world.script.at("run.began_by", Fault::Error("an I/O error"));
+        let mut again = rig.swarm().run(request(1));
+        rig.world.settle().await;
+        let cause = "cannot find out whether the run in /repo/.arial was started: an I/O error";
+        assert_eq!(said(&mut again).as_deref(), Some(cause), "in progress, then over");
+        if code == 1 {
+            rig.world.end("p.a", Ended::Code(code));
+            rig.world.pass(Duration::from_secs(60)).await;
+        }
+    }
+    let starts = rig.world.script.calls().iter().filter(|call| call.starts_with("open p.a.")).count();
+    assert_eq!((starts, What::Run.is_done(&rig)), (1, true));
+}
+
+#[tokio::test(start_paused = true)]
+async fn no_loop_is_started_over_one_that_cannot_be_read() {
+    let rig = loops::rig().await;
+    for nth in 0..2 {
+        if nth == 1 {
+            rig.world.script.at("loop.load", Fault::Run(Box::new(|| {})));
+        }
+        rig.world.script.at("loop.load", Fault::Error("an I/O error"));
+        let answers = loops::begin(&rig, loops::plan(1)).await;
+        let [Answer::Refused(refusal)] = answers.as_slice() else { panic!("{nth}: {answers:?}") };
+        assert_eq!((refusal.kind, refusal.cause.as_str()), (RefusalKind::Registry, "an I/O error"));
+    }
+    assert!(matches!(loops::begin(&rig, loops::plan(1)).await[..], [Answer::Spawned(_)]));
+}
