@@ -15,7 +15,7 @@ from statistics import median
 
 from . import cases, procs
 from .peers import Pueue, Subject, Swarm, SwarmShort, Tsp, timed
-from .rig import Rig, wait_until
+from .rig import Rig, temp_base, wait_until
 
 ORIGINAL_START_MS = 145
 # Pooled threads exit after some seconds without work; that belongs to the start and is not idle time.
@@ -383,8 +383,8 @@ def supervisor_start(quick: bool) -> list[Row]:
 
 
 def on_disk(quick: bool) -> list[Row]:
-    """A start with the state on a real disk, compared with one fsync on that disk."""
-    base = tempfile.gettempdir()
+    """A start compared with one fsync on the same disk."""
+    base = temp_base()
 
     def fsync() -> float:
         with tempfile.TemporaryDirectory(dir=base) as folder:
@@ -396,7 +396,7 @@ def on_disk(quick: bool) -> list[Row]:
             os.close(handle)
         return took
 
-    with Swarm(base) as ours:
+    with Swarm() as ours:
         ours.fill(10, SLEEP)
         found = alternate({"swarm": lambda: ours.start(TRUE), "one fsync": fsync}, 10 if quick else 30)
     return [Row("start one, state on disk", found["swarm"], peers={"one fsync": found["one fsync"]}, note=f"below {base}")]

@@ -4,7 +4,6 @@ import json
 import os
 import signal
 import subprocess
-import tempfile
 import time
 from pathlib import Path
 
@@ -35,9 +34,9 @@ def cpu_ns(pid: int) -> int:
 
 
 def sessions(quick: bool) -> list[Row]:
-    """Share of a core that heartbeats take, on a real disk."""
+    """Share of a core that heartbeats take."""
     count, seconds = (100, 30) if quick else (1000, 120)
-    with Swarm(tempfile.gettempdir()) as ours:
+    with Swarm() as ours:
         supervisor = begin(ours, count)
         before = cpu_ns(supervisor)
         time.sleep(seconds)
