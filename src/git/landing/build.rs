@@ -3,13 +3,14 @@
 
 use std::collections::BTreeSet;
 
-use git2::{Oid, Repository, Signature, Time};
+use git2::{ObjectType, Oid, Repository, Signature, Time};
 use swarm_model::merge::Build;
 use swarm_model::merge::queue::{Item, Strategy};
 
 use super::check::Check;
+use super::listing::Listings;
 use super::{journal, land, trees};
-use crate::landing::workspace::Workspace;
+use crate::landing::workspace::{Library, Workspace, date};
 use crate::repository::durable::sync_file_systems;
 use crate::repository::fault::Fault;
 use crate::repository::{holders, objects};
@@ -36,7 +37,10 @@ struct Draft<'a> {
 pub(crate) fn build(workspace: &Workspace, strategy: Strategy, item: &Item, onto: &str) -> Result<Build, Fault> {
     let _hold = workspace.hold()?;
     let library = workspace.library();
-    let built = Builder { workspace, library: library.as_deref(), item, onto }.build(strategy)?;
+    let parts = library.as_ref().map(Library::parts);
+    let (of_library, trees) = (parts.map(|(repo, _)| repo), parts.map(|(repo, cache)| Listings::new(repo, cache)));
+    let trees = trees.transpose()?;
+    let built = Builder { workspace, library: of_library, trees: trees.as_ref(), item, onto }.build(strategy)?;
     if let Build::Made(commit) = &built {
         pin(workspace, library.as_deref(), commit)?;
         // The queue records only candidates that are whole after a power cut.
@@ -128,6 +132,7 @@ fn time(raw: &str) -> Time {
 struct Builder<'a> {
     workspace: &'a Workspace,
     library: Option<&'a Repository>,
+    trees: Option<&'a Listings<'a>>,
     item: &'a Item,
     onto: &'a str,
 }
@@ -297,7 +302,7 @@ impl Builder<'_> {
     }
 
     fn trivially(&self, base: &str, ours: &str, theirs: &str) -> Option<String> {
-        let merged = trivially(self.library?, base, ours, theirs).ok().flatten();
+        let merged = trivially(self.library?, self.trees?, base, ours, theirs).ok().flatten();
         merged.map(|tree| tree.to_string())
     }
 
@@ -335,13 +340,9 @@ impl Builder<'_> {
         let identity = self.workspace.identity()?;
         if let Some(repo) = self.library {
             let made = (|| {
-                let parents = draft.parents.iter().map(|id| repo.find_commit(Oid::from_str(id)?));
-                let parents = parents.collect::<Result<Vec<_>, git2::Error>>()?;
-                let tree = repo.find_tree(Oid::from_str(draft.tree)?)?;
                 // libgit2 rejects an author without a mail; git accepts it.
                 let author = draft.author.map_or_else(|| identity.author(), Author::signature)?;
-                let committer = identity.committer()?;
-                repo.commit(None, &author, &committer, draft.message, &tree, &parents.iter().collect::<Vec<_>>())
+                write_commit(repo, draft, &author, &identity.committer()?)
             })();
             if let Ok(id) = made {
                 return Ok(id.to_string());
@@ -349,6 +350,31 @@ impl Builder<'_> {
         }
         commit_tree(self.workspace, draft.tree, draft.parents, draft.message, draft.author)
     }
+}
+
+/// Creates a commit. libgit2's own function would read the whole tree.
+fn write_commit(
+    repo: &Repository,
+    draft: &Draft<'_>,
+    author: &Signature<'_>,
+    committer: &Signature<'_>,
+) -> Result<Oid, git2::Error> {
+    let (tree, odb) = (Oid::from_str(draft.tree)?, repo.odb()?);
+    if odb.read_header(tree)?.1 != ObjectType::Tree {
+        return Err(git2::Error::from_str("not a tree"));
+    }
+    let mut text = format!("tree {tree}\n").into_bytes();
+    for parent in draft.parents {
+        text.extend_from_slice(format!("parent {}\n", repo.find_commit(Oid::from_str(parent)?)?.id()).as_bytes());
+    }
+    for (role, who) in [("author", author), ("committer", committer)] {
+        let date = date(who.when());
+        let parts = [role.as_bytes(), b" ", who.name_bytes(), b" <", who.email_bytes(), b"> ", date.as_bytes(), b"\n"];
+        text.extend(parts.concat());
+    }
+    text.push(b'\n');
+    text.extend_from_slice(draft.message.as_bytes());
+    odb.write(ObjectType::Commit, &text)
 }
 
 /// Returns the commit's tree with git.
@@ -403,14 +429,40 @@ fn by_library(repo: &Repository, one: &str, other: &str) -> Result<Vec<String>, 
     }
 }
 
-fn trivially(repo: &Repository, base: &str, ours: &str, theirs: &str) -> Result<Option<Oid>, git2::Error> {
+fn trivially(
+    repo: &Repository,
+    trees: &Listings<'_>,
+    base: &str,
+    ours: &str,
+    theirs: &str,
+) -> Result<Option<Oid>, git2::Error> {
     let tree = |id: &str| Ok::<_, git2::Error>(repo.find_commit(Oid::from_str(id)?)?.tree_id());
-    trees::merge(repo, tree(base)?, tree(ours)?, tree(theirs)?)
+    trees::merge(trees, tree(base)?, tree(ours)?, tree(theirs)?)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::fixture::Fixture;
+
+    #[test]
+    fn a_commit_is_the_one_that_libgit2_writes() {
+        let fix = Fixture::new();
+        let repo = Repository::open(&fix.repo).unwrap();
+        let parent = repo.head().unwrap().peel_to_commit().unwrap();
+        let (tree, id) = (parent.tree().unwrap(), parent.id().to_string());
+        let (author, other) = (" Ö. x,\n", "a@b");
+        let author = Signature::new(author, other, &Time::new(1_700_000_000, -90)).unwrap();
+        let committer = Signature::new("c", " d ", &Time::new(5, 330)).unwrap();
+        for (parents, message) in [(vec![], ""), (vec![&parent], "one\n"), (vec![&parent, &parent], "a\n\nb\n\n# c")] {
+            let ids = vec![id.as_str(); parents.len()];
+            let draft = Draft { tree: &tree.id().to_string(), parents: &ids, message, author: None };
+            let made = repo.commit(None, &author, &committer, message, &tree, &parents).unwrap();
+            assert_eq!(write_commit(&repo, &draft, &author, &committer).unwrap(), made);
+        }
+        let wrong = Draft { tree: &id, parents: &[], message: "", author: None };
+        write_commit(&repo, &wrong, &author, &committer).unwrap_err();
+    }
 
     #[test]
     fn paths_in_conflict_are_those_listed_or_those_of_the_messages() {

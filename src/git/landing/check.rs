@@ -7,6 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use git2::{IndexEntry, IndexTime, MergeFileOptions, Oid, Repository, Tree};
 
+use super::trees;
 use crate::landing::workspace::Workspace;
 use crate::repository::fault::Fault;
 
@@ -22,6 +23,13 @@ pub(crate) struct Check<'a> {
     pub(crate) theirs: &'a str,
 }
 
+/// Kind of the paths that are listed.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Paths {
+    All,
+    Deleted,
+}
+
 /// Mode and object id of a file.
 type Entry = (u32, Oid);
 
@@ -33,9 +41,9 @@ impl Check<'_> {
     pub(crate) fn run(&self, tree: &str) -> Result<(), Fault> {
         let mut topic = BTreeSet::new();
         for base in self.bases {
-            topic.extend(self.paths(base, self.theirs, &[])?);
+            topic.extend(self.paths(base, self.theirs, Paths::All)?);
         }
-        let landed = self.paths(self.ours, tree, &[])?;
+        let landed = self.paths(self.ours, tree, Paths::All)?;
         self.check_foreign_paths(tree, &topic, &landed)?;
         self.check_dropped_changes(&topic.difference(&landed).collect::<Vec<_>>())
     }
@@ -45,7 +53,7 @@ impl Check<'_> {
         let mut gone = 0;
         for base in self.bases {
             for side in [self.ours, self.theirs] {
-                gone += self.paths(base, side, &["--diff-filter=D"])?.len();
+                gone += self.paths(base, side, Paths::Deleted)?.len();
             }
         }
         Ok(gone)
@@ -86,7 +94,7 @@ impl Check<'_> {
         if unchanged.is_empty() {
             return Ok(());
         }
-        let differ = self.paths(self.ours, self.theirs, &[])?;
+        let differ = self.paths(self.ours, self.theirs, Paths::All)?;
         let left: Vec<&String> = unchanged.iter().copied().filter(|path| differ.contains(*path)).collect();
         let of = |commit: &str| Ok::<_, Fault>(entries(&commit_tree(repo, commit)?, &left));
         let (base, ours, theirs) = (of(base)?, of(self.ours)?, of(self.theirs)?);
@@ -122,7 +130,15 @@ impl Check<'_> {
         Ok(driver == Some(b"unspecified") && driven != 0 && !normalizes.starts_with(b"true"))
     }
 
-    fn paths(&self, from: &str, to: &str, words: &[&str]) -> Result<BTreeSet<String>, Fault> {
+    /// Returns the paths that differ between two commits or trees.
+    fn paths(&self, from: &str, to: &str, which: Paths) -> Result<BTreeSet<String>, Fault> {
+        if let Some(repo) = self.library
+            && let Ok(paths) = trees::differing(repo, from, to)
+        {
+            let wanted = paths.into_iter().filter(|path| which == Paths::All || path.after.is_none());
+            return Ok(wanted.map(|differing| String::from_utf8_lossy(&differing.path).into_owned()).collect());
+        }
+        let words: &[&str] = if which == Paths::Deleted { &["--diff-filter=D"] } else { &[] };
         let call =
             self.workspace.read().args(["diff-tree", "-r", "-z", "--name-only", "--no-renames", "--no-ext-diff"]);
         let out = call.args(words).args([from, to]).run()?;

@@ -17,6 +17,7 @@ mod furnish;
 pub mod journal;
 mod land;
 mod leftover;
+mod listing;
 mod obstacles;
 mod reference;
 mod resolve;

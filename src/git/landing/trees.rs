@@ -3,27 +3,13 @@
 //! a rename, is left to `git merge-tree`. With 20,000 files this costs a hundredth of reading all
 //! of them.
 
-use std::cmp::Ordering;
+use git2::{Oid, Repository, Tree};
 
-use git2::{ErrorCode, ObjectType, Oid, Repository, Tree, TreeEntry};
-
-/// Entry for one name in a tree.
-#[derive(Clone, Copy, PartialEq, Eq)]
-struct Entry {
-    mode: i32,
-    id: Oid,
-    is_tree: bool,
-}
-
-impl From<TreeEntry<'_>> for Entry {
-    fn from(entry: TreeEntry<'_>) -> Self {
-        Self { mode: entry.filemode_raw(), id: entry.id(), is_tree: entry.kind() == Some(ObjectType::Tree) }
-    }
-}
+use super::listing::{Cache, Entry, Listing, Listings, changed, find};
 
 /// Returns `ours` with the changes from `base` to `theirs`, or `None` if the merge is not
 /// trivial.
-pub(crate) fn merge(repo: &Repository, base: Oid, ours: Oid, theirs: Oid) -> Result<Option<Oid>, git2::Error> {
+pub(crate) fn merge(trees: &Listings<'_>, base: Oid, ours: Oid, theirs: Oid) -> Result<Option<Oid>, git2::Error> {
     if base == theirs {
         return Ok(Some(ours));
     }
@@ -34,66 +20,25 @@ pub(crate) fn merge(repo: &Repository, base: Oid, ours: Oid, theirs: Oid) -> Res
     if ours == theirs {
         return Ok(None);
     }
-    let (base, ours, theirs) = (repo.find_tree(base)?, repo.find_tree(ours)?, repo.find_tree(theirs)?);
-    let mut builder = repo.treebuilder(Some(&ours))?;
-    for name in changed(Some(&base), Some(&theirs)) {
-        let (before, mine, wanted) = (find(&base, &name), find(&ours, &name), find(&theirs, &name));
+    let (base, ours, theirs) = (trees.read(base)?, trees.read(ours)?, trees.read(theirs)?);
+    let (base, ours, theirs) = (base.entries()?, ours.entries()?, theirs.entries()?);
+    let mut edits = Vec::new();
+    for change in changed(&base, &theirs) {
+        let (before, wanted) = (change.before, change.after);
+        let mine = find(&ours, change.name);
         if before == mine {
-            match wanted {
-                Some(entry) => drop(builder.insert(&name[..], entry.id, entry.mode)?),
-                None => builder.remove(&name[..])?,
-            }
+            edits.push((change.name, wanted.map(|entry| (entry.mode, entry.id))));
             continue;
         }
         let (Some(before), Some(mine), Some(wanted)) = (before, mine, wanted) else { return Ok(None) };
-        if !(before.is_tree && mine.is_tree && wanted.is_tree) {
+        if !(before.is_tree() && mine.is_tree() && wanted.is_tree()) {
             return Ok(None);
         }
-        let Some(below) = merge(repo, before.id, mine.id, wanted.id)? else { return Ok(None) };
-        if repo.find_tree(below)?.is_empty() {
-            builder.remove(&name[..])?;
-        } else {
-            builder.insert(&name[..], below, mine.mode)?;
-        }
+        let Some(below) = merge(trees, before.id, mine.id, wanted.id)? else { return Ok(None) };
+        let is_empty = trees.read(below)?.is_empty();
+        edits.push((change.name, (!is_empty).then_some((mine.mode, below))));
     }
-    Ok(Some(builder.write()?))
-}
-
-fn find(tree: &Tree<'_>, name: &[u8]) -> Option<Entry> {
-    tree.get_name_bytes(name).map(|entry| Entry::from(entry.to_owned()))
-}
-
-/// Returns the names whose entries differ between the trees, sorted and without duplicates.
-fn changed(base: Option<&Tree<'_>>, theirs: Option<&Tree<'_>>) -> Vec<Vec<u8>> {
-    let mut names: Vec<Vec<u8>> = Vec::new();
-    let mut one = base.into_iter().flat_map(Tree::iter).peekable();
-    let mut other = theirs.into_iter().flat_map(Tree::iter).peekable();
-    loop {
-        let order = match (one.peek(), other.peek()) {
-            (Some(left), Some(right)) => compare(left, right),
-            (Some(_), None) => Ordering::Less,
-            (None, Some(_)) => Ordering::Greater,
-            (None, None) => break,
-        };
-        let left = if order == Ordering::Greater { None } else { one.next() };
-        let right = if order == Ordering::Less { None } else { other.next() };
-        let name = left.as_ref().or(right.as_ref()).map(|entry| entry.name_bytes().to_vec()).unwrap_or_default();
-        if left.map(Entry::from) != right.map(Entry::from) {
-            names.push(name);
-        }
-    }
-    names.sort();
-    names.dedup();
-    names
-}
-
-/// Compares names in git's tree order: a directory sorts as if its name ended in `/`.
-fn compare(one: &TreeEntry<'_>, other: &TreeEntry<'_>) -> Ordering {
-    let key = |entry: &TreeEntry<'_>| {
-        let end = (entry.kind() == Some(ObjectType::Tree)).then_some(b'/');
-        entry.name_bytes().iter().copied().chain(end).collect::<Vec<u8>>()
-    };
-    key(one).cmp(&key(other))
+    Ok(Some(trees.write(&ours, &edits)?))
 }
 
 /// Reports whether all objects exist that the commits after `from` up to `to` introduced.
@@ -101,26 +46,28 @@ pub(crate) fn is_complete(repo: &Repository, from: &str, to: &str) -> Result<boo
     let mut walk = repo.revwalk()?;
     walk.push(Oid::from_str(to)?)?;
     walk.hide(Oid::from_str(from)?)?;
+    let cache = Cache::default();
+    let trees = Listings::new(repo, &cache)?;
     for id in walk {
         let commit = repo.find_commit(id?)?;
-        let before = commit.parents().next().map(|parent| parent.tree()).transpose()?;
-        if !has_new(repo, before.as_ref(), &commit.tree()?)? {
+        let before = commit.parents().next().map(|parent| parent.tree_id());
+        if !has_new(&trees, before, commit.tree_id())? {
             return Ok(false);
         }
     }
     Ok(true)
 }
 
-/// Reports whether all objects exist that `after` has and `before` has not.
-fn has_new(repo: &Repository, before: Option<&Tree<'_>>, after: &Tree<'_>) -> Result<bool, git2::Error> {
-    for name in changed(before, Some(after)) {
-        let Some(entry) = find(after, &name) else { continue };
-        let is_there = if entry.is_tree {
-            let old = before.and_then(|before| find(before, &name)).filter(|old| old.is_tree);
-            let old = old.map(|old| repo.find_tree(old.id)).transpose()?;
-            has_new(repo, old.as_ref(), &repo.find_tree(entry.id)?)?
+/// Reports whether all objects exist that the tree `after` has and the tree `before` has not.
+fn has_new(trees: &Listings<'_>, before: Option<Oid>, after: Oid) -> Result<bool, git2::Error> {
+    let (before, after) = (before.map_or_else(|| Ok(Listing::default()), |id| trees.read(id))?, trees.read(after)?);
+    for change in changed(&before.entries()?, &after.entries()?) {
+        let Some(entry) = change.after else { continue };
+        let is_there = if entry.is_tree() {
+            let old = change.before.filter(Entry::is_tree).map(|old| old.id);
+            has_new(trees, old, entry.id)?
         } else {
-            Kind::of(entry.mode) == Kind::Link || repo.odb()?.exists(entry.id)
+            Kind::of(entry.mode) == Kind::Link || trees.has(entry.id)
         };
         if !is_there {
             return Ok(false);
@@ -131,7 +78,7 @@ fn has_new(repo: &Repository, before: Option<&Tree<'_>>, after: &Tree<'_>) -> Re
 
 /// Reports whether an error only means that an object does not exist.
 pub(crate) fn is_absent(error: &git2::Error) -> bool {
-    error.code() == ErrorCode::NotFound
+    error.code() == git2::ErrorCode::NotFound
 }
 
 /// Kind of a path in a commit, unless it is a directory.
@@ -145,7 +92,7 @@ pub(crate) enum Kind {
 
 impl Kind {
     /// Returns the kind for a tree entry mode.
-    pub(crate) fn of(mode: i32) -> Self {
+    pub(crate) fn of(mode: u32) -> Self {
         if mode == 0o160_000 { Self::Link } else { Self::File }
     }
 }
@@ -159,32 +106,35 @@ pub(crate) struct Differing {
     pub(crate) after: Option<Kind>,
 }
 
-/// Returns the paths that differ between two commits.
+/// Returns the paths that differ between two commits or trees.
 pub(crate) fn differing(repo: &Repository, one: &str, other: &str) -> Result<Vec<Differing>, git2::Error> {
-    let tree = |commit: &str| repo.find_commit(Oid::from_str(commit)?)?.tree();
-    let mut paths = Vec::new();
-    walk(repo, Some(tree(one)?), Some(tree(other)?), &[], &mut paths)?;
+    let tree =
+        |name: &str| repo.find_object(Oid::from_str(name)?, None)?.peel_to_tree().map(|tree: Tree<'_>| tree.id());
+    let (mut paths, cache) = (Vec::new(), Cache::default());
+    walk(&Listings::new(repo, &cache)?, Some(tree(one)?), Some(tree(other)?), &[], &mut paths)?;
     Ok(paths)
 }
 
 fn walk(
-    repo: &Repository,
-    one: Option<Tree<'_>>,
-    other: Option<Tree<'_>>,
+    trees: &Listings<'_>,
+    one: Option<Oid>,
+    other: Option<Oid>,
     above: &[u8],
     paths: &mut Vec<Differing>,
 ) -> Result<(), git2::Error> {
-    for name in changed(one.as_ref(), other.as_ref()) {
-        let path = [above, &name].concat();
-        let both = [&one, &other].map(|tree| tree.as_ref().and_then(|tree| find(tree, &name)));
-        let [before, after] = both.map(|entry| entry.filter(|entry| !entry.is_tree).map(|entry| Kind::of(entry.mode)));
+    let read = |id: Option<Oid>| id.map_or_else(|| Ok(Listing::default()), |id| trees.read(id));
+    let (one, other) = (read(one)?, read(other)?);
+    for change in changed(&one.entries()?, &other.entries()?) {
+        let path = [above, change.name].concat();
+        let both = [change.before, change.after];
+        let [before, after] =
+            both.map(|entry| entry.filter(|entry| !entry.is_tree()).map(|entry| Kind::of(entry.mode)));
         if before.is_some() || after.is_some() {
             paths.push(Differing { path: path.clone(), before, after });
         }
-        let [before, after] =
-            both.map(|entry| entry.filter(|entry| entry.is_tree).map(|entry| repo.find_tree(entry.id)));
+        let [before, after] = both.map(|entry| entry.filter(Entry::is_tree).map(|entry| entry.id));
         if before.is_some() || after.is_some() {
-            walk(repo, before.transpose()?, after.transpose()?, &[&path[..], b"/"].concat(), paths)?;
+            walk(trees, before, after, &[&path[..], b"/"].concat(), paths)?;
         }
     }
     Ok(())
@@ -192,7 +142,7 @@ fn walk(
 
 /// Parses `git diff-tree -r -z --raw`: `:MODE MODE ID ID LETTER` and a path.
 pub(crate) fn listed(out: &[u8]) -> Vec<Differing> {
-    let kind = |mode: &str| i32::from_str_radix(mode, 8).ok().filter(|mode| *mode != 0).map(Kind::of);
+    let kind = |mode: &str| u32::from_str_radix(mode, 8).ok().filter(|mode| *mode != 0).map(Kind::of);
     let one = |pair: &[&[u8]]| {
         let mut words = std::str::from_utf8(pair[0]).ok()?.strip_prefix(':')?.split(' ');
         let (before, after) = (kind(words.next()?), kind(words.next()?));

@@ -10,6 +10,7 @@ use git2::{Repository, Signature, Time};
 use swarm_model::{Caller, Target};
 
 use super::build::Author;
+use super::listing::Cache;
 use super::{complete, journal};
 use crate::repository::cli::{Call, Cli};
 use crate::repository::fault::Fault;
@@ -39,6 +40,7 @@ struct Kept {
     /// Time of the last change in the pack directory. libgit2 would believe that objects of a
     /// pack deleted since then still exist, and would not write them again.
     packs: Option<SystemTime>,
+    trees: Cache,
 }
 
 /// The opened repository, borrowed by one step.
@@ -47,11 +49,19 @@ pub(crate) struct Library<'a> {
     kept: Option<Kept>,
 }
 
+impl Library<'_> {
+    /// Returns the repository and the trees that earlier steps have read.
+    pub(crate) fn parts(&self) -> (&Repository, &Cache) {
+        let kept = self.kept.as_ref().expect("it is given back at the end of its loan only");
+        (&kept.repository, &kept.trees)
+    }
+}
+
 impl Deref for Library<'_> {
     type Target = Repository;
 
     fn deref(&self) -> &Repository {
-        &self.kept.as_ref().expect("it is given back at the end of its loan only").repository
+        self.parts().0
     }
 }
 
@@ -135,7 +145,10 @@ impl Workspace {
         let kept = kept.filter(|kept| kept.packs.is_some() && kept.packs == changed);
         // A directory that changed just now may change again without a new modification time.
         let packs = changed.filter(|at| at.elapsed().is_ok_and(|age| age > FILE_CLOCK_MAX));
-        let open = || Some(Kept { repository: Repository::open(&self.common).ok()?, packs });
+        let open = || {
+            let repository = Repository::open(&self.common).ok()?;
+            Some(Kept { repository, packs, trees: Cache::default() })
+        };
         kept.or_else(open).map(|kept| Library { workspace: self, kept: Some(kept) })
     }
 
