@@ -10,7 +10,7 @@ use tokio::task::AbortHandle;
 use super::error::MergeError;
 use super::machine::{Effect, Event, Machine};
 use super::message::{Ask, MergeMessage, MergeReport, Step};
-use swarm_model::merge::queue::{Item, ItemId, Obstacle, Phase, Queue, State as ItemState};
+use swarm_model::merge::queue::{Addition, Item, ItemId, Obstacle, Phase, Queue, State as ItemState};
 use swarm_model::{QueueView, Target};
 use swarm_ports::{Clock, Landings, Verification};
 
@@ -125,15 +125,23 @@ impl Actor for Merge {
 }
 
 impl State {
-    /// Handles a request. Returns the number of the added item, once it is journaled.
-    async fn ask(&mut self, ask: Ask) -> Result<Option<ItemId>, MergeError> {
-        let added = matches!(ask, Ask::Add(_)).then_some(self.queue.next);
+    /// Handles a request. Returns the numbers of the added items, once they are journaled.
+    async fn ask(&mut self, ask: Ask) -> Result<Vec<ItemId>, MergeError> {
+        let mut added = Vec::new();
         let event = match ask {
-            Ask::Add(addition) => {
-                if let Some(known) = addition.key.as_deref().and_then(|key| self.queue.of_key(key)) {
-                    return Ok(Some(known.id));
+            Ask::Add(additions) => {
+                let mut new: Vec<Addition> = Vec::new();
+                for addition in additions {
+                    let known = addition.key.as_deref().and_then(|key| self.queue.of_key(key));
+                    added.push(known.map_or(self.queue.next + new.len() as ItemId, |known| known.id));
+                    if known.is_none() {
+                        new.push(addition);
+                    }
                 }
-                Event::Added(addition)
+                if new.is_empty() {
+                    return Ok(added);
+                }
+                Event::Added(new)
             }
             Ask::Drop(id) => {
                 self.may(id, "dropped", ItemState::may_be_dropped)?;

@@ -31,9 +31,9 @@ const LOST_MAX: u32 = 3;
 
 /// Result of an effect, or request of a person.
 #[derive(Clone, Debug, PartialEq, Eq)]
-#[expect(clippy::large_enum_variant, reason = "one event exists at a time")]
 pub enum Event {
-    Added(Addition),
+    /// Several items that were added together are built together.
+    Added(Vec<Addition>),
     /// Result of [`Effect::ReadBase`].
     BaseRead(Result<String, String>),
     Built(Build),
@@ -108,7 +108,9 @@ impl Machine {
     pub fn on(&mut self, event: Event, now_ms: u64) -> Vec<Effect> {
         let mut effects = Vec::new();
         match event {
-            Event::Added(addition) => self.add(addition, now_ms, &mut effects),
+            Event::Added(additions) => {
+                additions.into_iter().for_each(|addition| self.add(addition, now_ms, &mut effects));
+            }
             Event::BaseRead(base) => self.base_read(base, &mut effects),
             Event::Built(build) => self.built(build, &mut effects),
             Event::Verified(verdict) => self.verified(verdict, &mut effects),

@@ -93,7 +93,8 @@ fn add(queue: &mut Machine, count: u64) -> Vec<Effect> {
     let mut effects = Vec::new();
     for at_ms in 0..count {
         let id = queue.next;
-        let added = Event::Added(Addition { name: format!("w{id}"), tip: format!("t{id}"), ..Addition::default() });
+        let added =
+            Event::Added(vec![Addition { name: format!("w{id}"), tip: format!("t{id}"), ..Addition::default() }]);
         let more = queue.on(added, at_ms);
         if waiting(&more).is_some() {
             effects = more;
@@ -168,7 +169,12 @@ fn priority_comes_before_age() {
     queue.on(Event::Pause, 0);
     for (number, priority) in [0, 5, 0, 9].into_iter().enumerate() {
         queue.on(
-            Event::Added(Addition { name: number.to_string(), tip: String::new(), priority, ..Addition::default() }),
+            Event::Added(vec![Addition {
+                name: number.to_string(),
+                tip: String::new(),
+                priority,
+                ..Addition::default()
+            }]),
             0,
         );
     }

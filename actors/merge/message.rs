@@ -11,7 +11,7 @@ use swarm_model::merge::queue::{Addition, Item, ItemId};
 #[derive(Debug)]
 pub enum MergeMessage {
     /// Request of a person or worker. Answered once it is durable.
-    Ask(Ask, RpcReplyPort<Result<Option<ItemId>, MergeError>>),
+    Ask(Ask, RpcReplyPort<Result<Vec<ItemId>, MergeError>>),
     /// Asks for the present state of the queue.
     Look(RpcReplyPort<QueueView>),
     /// Asks for the item that was added under this key.
@@ -26,10 +26,9 @@ pub enum MergeMessage {
 
 /// Request of a person or worker.
 #[derive(Clone, Debug, PartialEq, Eq)]
-#[expect(clippy::large_enum_variant, reason = "sent once for each item")]
 pub enum Ask {
-    /// Add finished work of a worker or branch. A repeated request with the same key returns the same item.
-    Add(Addition),
+    /// Add finished work of workers or branches. A repeated request with the same key returns the same item.
+    Add(Vec<Addition>),
     Drop(ItemId),
     /// Retry the item for a person, who accepts a base that was rewritten.
     Retry(ItemId),

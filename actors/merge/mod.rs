@@ -49,11 +49,11 @@ impl MergeHandle {
         self.actor.get_cell()
     }
 
-    /// Requests a change. `Ok` means that it is durable. Returns the number of an item that was added.
+    /// Requests a change. `Ok` means that it is durable. Returns the numbers of the items that were added.
     ///
     /// # Errors
     /// Returns the reason why nothing was changed.
-    pub async fn ask(&self, ask: Ask) -> Result<Option<ItemId>, MergeError> {
+    pub async fn ask(&self, ask: Ask) -> Result<Vec<ItemId>, MergeError> {
         ractor::call_t!(self.actor, MergeMessage::Ask, CALL_MS_MAX, ask).unwrap_or(Err(MergeError::Closed))
     }
 

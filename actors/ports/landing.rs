@@ -88,6 +88,17 @@ pub trait Landings: Send + Sync {
     /// Returns a refusal if the work cannot land, for example because it has no base.
     fn complete(&self, completion: Completion) -> BoxFuture<'_, Result<Completed, Refusal>>;
 
+    /// Completes several branches, in this order.
+    fn complete_all(&self, completions: Vec<Completion>) -> BoxFuture<'_, Vec<Result<Completed, Refusal>>> {
+        Box::pin(async move {
+            let mut completed = Vec::new();
+            for completion in completions {
+                completed.push(self.complete(completion).await);
+            }
+            completed
+        })
+    }
+
     /// Returns the queue as last journaled. `None` if there is no journal.
     fn load<'a>(&'a self, target: &'a Target) -> BoxFuture<'a, io::Result<Option<Queue>>>;
 

@@ -19,7 +19,7 @@ use swarm_model::run::Wish;
 use swarm_model::{
     Answer, Event as Happening, EventKind, MergeLine, MergeOrder, MergeRequest, Refusal, RefusalKind, RowKey, Target,
 };
-use swarm_ports::{BoxFuture, Completion, Ports};
+use swarm_ports::{BoxFuture, Completed, Completion, Ports};
 
 /// Maximum duration of a query about the queues, in milliseconds.
 const CALL_MS_MAX: u64 = 30_000;
@@ -28,6 +28,9 @@ const CALL_MS_MAX: u64 = 30_000;
 const ENTRY_TRIES_MAX: u32 = 6;
 /// Pause before the second try. Doubles before each further try.
 const ENTRY_PAUSE: Duration = Duration::from_secs(1);
+
+/// Maximum number of branches that are added in one step, so that a long list is answered as it proceeds.
+const TOGETHER_MAX: usize = 64;
 
 impl State {
     /// Passes on the queue of this base. Starts it if it is not running.
@@ -161,6 +164,13 @@ impl State {
     }
 }
 
+/// Returns the item of completed work.
+fn addition(key: &str, name: &str, done: &Completed, priority: i32, mends: bool) -> Addition {
+    let Completed { tip, rules, waits, fork, caller, left_out, .. } = done.clone();
+    let (name, key) = (name.to_owned(), Some(key.to_owned()));
+    Addition { name, tip, priority, key, rules, waits, fork, caller, mends, left_out }
+}
+
 /// Returns the item with this key, and its queue.
 pub(super) async fn item_of(supervisor: &ActorRef<SupervisorMessage>, key: &str) -> Option<(MergeHandle, Item)> {
     let queue = ractor::call_t!(supervisor, SupervisorMessage::QueueOf, CALL_MS_MAX, key.to_owned()).ok()??;
@@ -202,25 +212,11 @@ impl Desk {
         let MergeRequest { caller, order } = request;
         let (target, ask, item, done) = match order {
             MergeOrder::Add { names, base, priority, settings } => {
-                for name in names {
-                    let key = format!("{}/{name}", caller.request);
+                let wanted = |name: String| {
                     let (base, settings, caller) = (base.clone(), settings.clone(), caller.clone());
-                    let wanted = Completion {
-                        name: name.clone(),
-                        worker: None,
-                        base,
-                        settings,
-                        attended: true,
-                        subject: None,
-                        caller,
-                    };
-                    let added = match self.looked_up(wanted).await {
-                        Ok((completion, seen)) => self.add(key, completion, &seen, priority, false).await,
-                        Err(refusal) => Err(refusal),
-                    };
-                    let _ =
-                        answers.send(added.map_or_else(|refusal| Answer::Refused(refusal.of(&name)), Answer::Merge));
-                }
+                    Completion { name, worker: None, base, settings, attended: true, subject: None, caller }
+                };
+                self.add_all(&caller.request, names.into_iter().map(wanted), priority, answers).await;
                 return;
             }
             MergeOrder::Retry { target, item } => (target, Ask::Retry(item), Some(item), "queued"),
@@ -243,6 +239,77 @@ impl Desk {
             Err(refusal) => Answer::Refused(refusal),
         };
         let _ = answers.send(answer);
+    }
+
+    /// Adds the work of these names and answers for each, in this order. Consecutive branches are completed together.
+    async fn add_all(
+        &self,
+        request: &str,
+        wanted: impl Iterator<Item = Completion>,
+        priority: i32,
+        answers: &UnboundedSender<Answer>,
+    ) {
+        let answer = |name: &str, added: Result<MergeLine, Refusal>| {
+            let _ = answers.send(added.map_or_else(|refusal| Answer::Refused(refusal.of(name)), Answer::Merge));
+        };
+        let mut branches = Vec::new();
+        for completion in wanted {
+            let name = completion.name.clone();
+            let key = format!("{request}/{name}");
+            let found = match self.looked_up(completion).await {
+                Ok((completion, Seen::Branch)) => {
+                    branches.push((key, completion));
+                    if branches.len() == TOGETHER_MAX {
+                        self.add_branches(std::mem::take(&mut branches), priority, &answer).await;
+                    }
+                    continue;
+                }
+                found => found,
+            };
+            self.add_branches(std::mem::take(&mut branches), priority, &answer).await;
+            match found {
+                Ok((completion, seen)) => answer(&name, self.add(key, completion, &seen, priority, false).await),
+                Err(refusal) => answer(&name, Err(refusal)),
+            }
+        }
+        self.add_branches(branches, priority, &answer).await;
+    }
+
+    /// Adds branches, each given with the key of its item, in one change of each queue.
+    async fn add_branches(
+        &self,
+        branches: Vec<(String, Completion)>,
+        priority: i32,
+        answer: &impl Fn(&str, Result<MergeLine, Refusal>),
+    ) {
+        let (keys, completions): (Vec<String>, Vec<Completion>) = branches.into_iter().unzip();
+        let names: Vec<String> = completions.iter().map(|completion| completion.name.clone()).collect();
+        let completed = self.ports.landings.complete_all(completions).await;
+        let mut work = keys.into_iter().zip(names).zip(completed).peekable();
+        while let Some(((key, name), completed)) = work.next() {
+            let done = match completed {
+                Ok(done) => done,
+                Err(refusal) => {
+                    answer(&name, Err(refusal));
+                    continue;
+                }
+            };
+            let target = done.target.clone();
+            let mut together = vec![(key, name, done)];
+            while let Some(((key, name), Ok(done))) =
+                work.next_if(|(_, next)| next.as_ref().is_ok_and(|done| done.target == target))
+            {
+                together.push((key, name, done));
+            }
+            let addition = |(key, name, done): &(String, String, Completed)| addition(key, name, done, priority, false);
+            match self.ask(&target, Ask::Add(together.iter().map(addition).collect())).await {
+                Ok(ids) => together.into_iter().zip(ids).for_each(|((key, name, done), id)| {
+                    let line = self.added(key, &name, done, id);
+                    answer(&name, Ok(line));
+                }),
+                Err(refusal) => together.iter().for_each(|(_, name, _)| answer(name, Err(refusal.clone()))),
+            }
+        }
     }
 
     /// Adds the worktree and base of the worker of that name. A name without a row is a branch and is
@@ -300,32 +367,22 @@ impl Desk {
         if let Some(why) = done.waits.as_ref().filter(|_| mends && done.is_mendable) {
             return Err(Refusal::new(RefusalKind::Worktree, why.clone()));
         }
-        let (rules, waits) = (done.rules, done.waits.clone());
-        let left_out = done.left_out.clone();
-        let (name_of_item, key_of_item, fork, caller) = (name.clone(), Some(key.clone()), done.fork, done.caller);
-        let addition = Addition {
-            name: name_of_item,
-            tip: done.tip,
-            priority,
-            key: key_of_item,
-            rules,
-            waits,
-            fork,
-            caller,
-            mends,
-            left_out,
-        };
-        let item = self.ask(&done.target, Ask::Add(addition)).await?;
-        let _ = self.supervisor.cast(SupervisorMessage::Queued(key, done.target.clone()));
-        let base = done.target.base().to_owned();
-        let left_out = done.left_out;
-        let queued = EventKind::MergeQueued { item: item.unwrap_or_default(), base, left_out: left_out.clone() };
-        self.emit(name.clone(), queued);
-        let word = if done.waits.is_some() { "waiting" } else { "queued" };
-        Ok(MergeLine { target: done.target, item, name, done: word.to_owned(), reason: done.waits, left_out })
+        let ids = self.ask(&done.target, Ask::Add(vec![addition(&key, &name, &done, priority, mends)])).await?;
+        Ok(self.added(key, &name, done, ids.first().copied().unwrap_or_default()))
     }
 
-    async fn ask(&self, target: &Target, ask: Ask) -> Result<Option<ItemId>, Refusal> {
+    /// Reports an item that was added.
+    fn added(&self, key: String, name: &str, done: Completed, item: ItemId) -> MergeLine {
+        let Completed { target, waits, left_out, .. } = done;
+        let _ = self.supervisor.cast(SupervisorMessage::Queued(key, target.clone()));
+        let queued = EventKind::MergeQueued { item, base: target.base().to_owned(), left_out: left_out.clone() };
+        self.emit(name.to_owned(), queued);
+        let word = if waits.is_some() { "waiting" } else { "queued" };
+        let (item, name) = (Some(item), name.to_owned());
+        MergeLine { target, item, name, done: word.to_owned(), reason: waits, left_out }
+    }
+
+    async fn ask(&self, target: &Target, ask: Ask) -> Result<Vec<ItemId>, Refusal> {
         let about = target.clone();
         let queue = ractor::call_t!(self.supervisor, SupervisorMessage::Queue, CALL_MS_MAX, about);
         let queue = queue.map_err(|_| Refusal::new(RefusalKind::Stopping, "the supervisor is shutting down"))??;

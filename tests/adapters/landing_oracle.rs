@@ -181,7 +181,7 @@ impl History {
         let done = self.landings.complete(completion).await.unwrap();
         assert_eq!((&done.target, &done.waits), (&self.target, &None));
         let addition = Addition { name: name.into(), tip: done.tip, rules: done.rules, ..Addition::default() };
-        self.queue.on(Event::Added(addition), 0);
+        self.queue.on(Event::Added(vec![addition]), 0);
         self.landings.save(&self.target, &self.queue.kept()).await.unwrap();
     }
 

@@ -83,7 +83,10 @@ fn machine(count: u64, batch: usize, tries: u32) -> Machine {
     let mut queue = Machine::new(Queue { rules, ..Queue::default() });
     queue.on(Event::Pause, 0);
     for id in 0..count {
-        queue.on(Event::Added(Addition { name: format!("w{id}"), tip: format!("t{id}"), ..Addition::default() }), id);
+        queue.on(
+            Event::Added(vec![Addition { name: format!("w{id}"), tip: format!("t{id}"), ..Addition::default() }]),
+            id,
+        );
     }
     queue
 }

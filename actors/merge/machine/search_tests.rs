@@ -60,7 +60,10 @@ fn machine(count: u64, batch: usize) -> Machine {
     let mut queue = Machine::new(Queue { rules, ..Queue::default() });
     queue.on(Event::Pause, 0);
     for id in 0..count {
-        queue.on(Event::Added(Addition { name: format!("w{id}"), tip: format!("t{id}"), ..Addition::default() }), id);
+        queue.on(
+            Event::Added(vec![Addition { name: format!("w{id}"), tip: format!("t{id}"), ..Addition::default() }]),
+            id,
+        );
     }
     queue
 }
@@ -135,7 +138,7 @@ fn a_base_passes_for_one_caller_and_not_for_another() {
     let (mut queue, mut world) = (machine(0, 1), World::default());
     let add = |name: &str| {
         let (name, tip, caller) = (name.to_owned(), format!("tip of {name}"), Some(format!("as {name}")));
-        Event::Added(Addition { name, tip, caller, ..Addition::default() })
+        Event::Added(vec![Addition { name, tip, caller, ..Addition::default() }])
     };
     world.run(&mut queue, Event::Resume);
     world.run(&mut queue, add("one"));
@@ -157,7 +160,7 @@ fn an_item_that_is_replaced_no_longer_continues_and_says_so() {
     world.run(&mut queue, Event::Resume);
     assert!(queue.items[0].obstacle().is_some());
     let again = Addition { name: "w0".to_owned(), tip: "t".to_owned(), ..Addition::default() };
-    let effects = queue.on(Event::Added(again), 0);
+    let effects = queue.on(Event::Added(vec![again]), 0);
     assert!(effects.contains(&Effect::Settled(0)) && queue.items[0].obstacle().is_none(), "{effects:?}");
 }
 
@@ -220,7 +223,7 @@ fn a_worker_may_try_once_more_to_mend_the_base_if_it_is_the_only_one_that_fails(
     queue.on(Event::Resume, 0);
     let mut add = |name: &str, world: &mut World| {
         let (name, tip) = (name.to_owned(), "tip".to_owned());
-        world.run(&mut queue, Event::Added(Addition { name, tip, mends: true, ..Addition::default() }));
+        world.run(&mut queue, Event::Added(vec![Addition { name, tip, mends: true, ..Addition::default() }]));
         queue.items.last().expect("it was added").state.clone()
     };
     let reason = "exit code 1; the base itself does not pass either".to_owned();
@@ -244,7 +247,7 @@ fn a_command_that_is_not_found_on_the_base_costs_no_attempt() {
         let (mut queue, mut world) = (machine(0, 1), World { is_red: true, ..World::default() });
         queue.on(Event::Resume, 0);
         let added = Addition { name: "w".to_owned(), tip: "t".to_owned(), mends: true, ..Addition::default() };
-        let mut effects = queue.on(Event::Added(added), 0);
+        let mut effects = queue.on(Event::Added(vec![added]), 0);
         while let Some(effect) = effects.iter().find(|effect| !matches!(effect, Effect::Settled(_))) {
             let event = match effect {
                 Effect::Verify { .. } => Event::Verified(Verdict::Red(reason.clone())),
@@ -262,7 +265,7 @@ fn a_worker_that_adds_the_command_may_try_again() {
     let (mut queue, mut world) = (machine(0, 1), World { is_red: true, ..World::default() });
     queue.on(Event::Resume, 0);
     let added = Addition { name: "w".to_owned(), tip: "t".to_owned(), mends: true, ..Addition::default() };
-    let mut effects = queue.on(Event::Added(added), 0);
+    let mut effects = queue.on(Event::Added(vec![added]), 0);
     let mut is_own = true;
     while let Some(effect) = effects.iter().find(|effect| !matches!(effect, Effect::Settled(_))) {
         let event = match effect {
@@ -287,7 +290,7 @@ fn an_item_that_was_replaced_does_not_continue_by_itself() {
     let obstacle = queue.items[0].obstacle().cloned().expect("it waits");
     queue.on(Event::Pause, 0);
     let (name, tip) = ("w0".to_owned(), "newer".to_owned());
-    world.run(&mut queue, Event::Added(Addition { name, tip, ..Addition::default() }));
+    world.run(&mut queue, Event::Added(vec![Addition { name, tip, ..Addition::default() }]));
     assert_eq!(queue.items[0].obstacle(), None);
     world.run(&mut queue, Event::Cleared(obstacle));
     assert_eq!(words(&queue), ["waiting", "queued"]);

@@ -24,10 +24,61 @@ async fn states(rig: &Rig) -> Vec<(String, &'static str)> {
     queues.iter().flat_map(|view| &view.queue.items).map(|item| (item.name.clone(), item.state.word())).collect()
 }
 
-async fn add(rig: &Rig, name: &str) -> Answer {
-    let (names, base, priority, settings) = (vec![name.to_owned()], None, 0, MergeSettings::default());
+async fn add_all(rig: &Rig, names: &[&str]) -> Vec<Answer> {
+    let names = names.iter().map(|name| (*name).to_owned()).collect();
+    let (base, priority, settings) = (None, 0, MergeSettings::default());
     let request = MergeRequest { caller: caller(), order: MergeOrder::Add { names, base, priority, settings } };
-    rig.swarm().merge(request).recv().await.expect("an answer")
+    let mut answers = rig.swarm().merge(request);
+    let mut all = Vec::new();
+    while let Some(answer) = answers.recv().await.filter(|answer| !matches!(answer, Answer::Done)) {
+        all.push(answer);
+    }
+    all
+}
+
+async fn add(rig: &Rig, name: &str) -> Answer {
+    add_all(rig, &[name]).await.remove(0)
+}
+
+#[tokio::test(start_paused = true)]
+async fn each_name_is_answered_in_its_place_and_branches_are_added_together() {
+    let rig = Rig::start().await;
+    for name in ["busy", "ended"] {
+        rig.spawn(with_tree(name)).await.expect("starts");
+    }
+    rig.world.end("ended", Ended::Code(0));
+    rig.world.pass(Duration::from_secs(1)).await;
+    let answers = add_all(&rig, &["a", "b", "busy", "c", "ended", "d", "e"]).await;
+    let word = |answer: &Answer| match answer {
+        Answer::Merge(line) => (line.name.clone(), line.item),
+        Answer::Refused(refusal) => (refusal.name.clone().unwrap_or_default(), None),
+        other => panic!("{other:?}"),
+    };
+    let of = |name: &str, item| (name.to_owned(), item);
+    let expected = [
+        of("a", Some(0)),
+        of("b", Some(1)),
+        of("busy", None),
+        of("c", Some(2)),
+        of("ended", Some(3)),
+        of("d", Some(4)),
+        of("e", Some(5)),
+    ];
+    assert_eq!(answers.iter().map(word).collect::<Vec<_>>(), expected);
+    rig.world.pass(Duration::from_secs(1)).await;
+    assert_eq!(rig.world.landings.base(), [0, 1, 2, 3, 4, 5]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn branches_whose_queue_cannot_be_written_are_each_refused() {
+    let rig = Rig::start().await;
+    rig.world.script.at("save", Fault::Error("no space left"));
+    let answers = add_all(&rig, &["a", "b"]).await;
+    let refused =
+        |answer: &Answer| matches!(answer, Answer::Refused(refusal) if refusal.cause.contains("no space left"));
+    assert!(answers.len() == 2 && answers.iter().all(refused), "{answers:?}");
+    assert!(rig.world.script.unmet().is_empty());
+    assert_eq!(states(&rig).await, []);
 }
 
 #[tokio::test(start_paused = true)]

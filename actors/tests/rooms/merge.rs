@@ -40,8 +40,8 @@ impl Bench {
     async fn add(&self, name: &str) -> Result<u64, MergeError> {
         let rules = Some(Rules { verify: Some("check".to_owned()), ..Rules::default() });
         let (name, tip) = (name.to_owned(), format!("tip of {name}"));
-        let ask = Ask::Add(Addition { name, tip, rules, ..Addition::default() });
-        self.queue.ask(ask).await.map(|id| id.expect("a number"))
+        let ask = Ask::Add(vec![Addition { name, tip, rules, ..Addition::default() }]);
+        self.queue.ask(ask).await.map(|ids| ids[0])
     }
 
     async fn items(&self) -> Vec<Item> {
@@ -102,6 +102,24 @@ async fn open(
 }
 
 #[tokio::test(start_paused = true)]
+async fn items_that_are_added_together_are_journaled_and_built_together() {
+    let bench = Bench::start().await;
+    let addition = |name: &str| {
+        let (tip, key) = (format!("tip of {name}"), Some(name.to_owned()));
+        Addition { name: name.to_owned(), tip, key, ..Addition::default() }
+    };
+    let add = |names: &[&str]| bench.queue.ask(Ask::Add(names.iter().map(|name| addition(name)).collect()));
+    assert_eq!(add(&["a", "b", "c"]).await, Ok(vec![0, 1, 2]));
+    bench.settle().await;
+    assert_eq!(bench.landings.base(), [0, 1, 2]);
+    // When they were added, before they landed, and when they had landed.
+    assert_eq!((bench.script.count("save queue"), bench.script.count("read_base base")), (3, 1));
+    assert_eq!(add(&["b", "d", "a", "e"]).await, Ok(vec![1, 3, 0, 4]), "those with a known key are there already");
+    bench.settle().await;
+    assert_eq!(bench.landings.base(), [0, 1, 2, 3, 4]);
+}
+
+#[tokio::test(start_paused = true)]
 async fn work_lands_in_the_order_in_which_it_was_finished() {
     let bench = Bench::start().await;
     for (number, name) in ["a", "b", "c"].into_iter().enumerate() {
@@ -132,7 +150,7 @@ async fn each_step_is_reported_with_its_items() {
     };
     for name in ["a", "b", "c"] {
         let (name, tip, rules) = (name.to_owned(), format!("tip of {name}"), Some(batch.clone()));
-        bench.queue.ask(Ask::Add(Addition { name, tip, rules, ..Addition::default() })).await.expect("is taken");
+        bench.queue.ask(Ask::Add(vec![Addition { name, tip, rules, ..Addition::default() }])).await.expect("is taken");
     }
     bench.queue.ask(Ask::Resume).await.expect("goes on");
     bench.settle().await;
@@ -386,7 +404,7 @@ async fn a_resolver_that_meets_a_limit_is_started_again_later() {
     (0..3).for_each(|_| bench.script.at("resolve", Fault::Error("limit")));
     let rules = Rules { resolver: Some("resolve".to_owned()), resolver_tries: 1, ..Rules::default() };
     let (name, tip, rules) = ("a".to_owned(), "tip of a".to_owned(), Some(rules));
-    bench.queue.ask(Ask::Add(Addition { name, tip, rules, ..Addition::default() })).await.expect("is taken");
+    bench.queue.ask(Ask::Add(vec![Addition { name, tip, rules, ..Addition::default() }])).await.expect("is taken");
     bench.settle().await;
     assert_eq!(bench.words().await, ["queued"]);
     assert!(bench.is_busy(), "it must not leave");

@@ -11,7 +11,6 @@ use super::check::Check;
 use super::listing::Listings;
 use super::{journal, land, trees};
 use crate::landing::workspace::{Library, Workspace, date};
-use crate::repository::durable::sync_file_systems;
 use crate::repository::fault::Fault;
 use crate::repository::{holders, objects};
 use crate::worktrees::plan;
@@ -43,8 +42,6 @@ pub(crate) fn build(workspace: &Workspace, strategy: Strategy, item: &Item, onto
     let built = Builder { workspace, library: of_library, trees: trees.as_ref(), item, onto }.build(strategy)?;
     if let Build::Made(commit) = &built {
         pin(workspace, library.as_deref(), commit)?;
-        // The queue records only candidates that are whole after a power cut.
-        sync_file_systems([workspace.common.as_path()])?;
     }
     Ok(built)
 }

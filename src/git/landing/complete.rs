@@ -1,6 +1,7 @@
 //! Turns finished work into a commit that can land: commits what a worker left uncommitted to
 //! its branch, never to the base, and pins the tip.
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use swarm_model::merge::queue::Rules;
@@ -34,6 +35,37 @@ const UNFINISHED: [(&str, &str); 5] = [
 ];
 
 pub(crate) fn complete(paths: &Paths, completion: &Completion) -> Result<Completed, Refusal> {
+    prepared(paths, completion, sync)
+}
+
+/// Completes branches, with one sync for all.
+pub(crate) fn complete_all(paths: &Paths, branches: &[Completion]) -> Vec<Result<Completed, Refusal>> {
+    let done = branches.iter().map(|completion| prepared(paths, completion, |_| Ok(())));
+    let mut done: Vec<_> = done.collect();
+    let repositories: BTreeSet<_> = done.iter().flatten().map(|done| done.target.repository.clone()).collect();
+    for repository in repositories {
+        if let Err(refusal) = sync(Path::new(&repository)) {
+            let of_this = |done: &&mut Result<Completed, Refusal>| {
+                done.as_ref().is_ok_and(|done| done.target.repository == repository)
+            };
+            done.iter_mut().filter(of_this).for_each(|done| *done = Err(refusal.clone()));
+        }
+    }
+    done
+}
+
+/// Makes the work durable: neither the agent's git nor libgit2 syncs what it writes, and the caller is told that this
+/// work is queued.
+fn sync(common: &Path) -> Result<(), Refusal> {
+    with_retries(&Vec::new, || sync_file_systems([common])).map_err(tool)
+}
+
+/// Completes the work of a worker or branch. Calls `sync` once the work is pinned, before it may be pruned.
+fn prepared(
+    paths: &Paths,
+    completion: &Completion,
+    sync: impl Fn(&Path) -> Result<(), Refusal>,
+) -> Result<Completed, Refusal> {
     let cli = Cli::new(&completion.caller).map_err(|error| tool(error.into()))?;
     let repo = match &completion.worker {
         Some((worktree, _)) => PathBuf::from(&worktree.base_repo),
@@ -42,7 +74,7 @@ pub(crate) fn complete(paths: &Paths, completion: &Completion) -> Result<Complet
     let site = CompletionRepo::open(&cli, &repo);
     let target = target(&site, completion)?;
     let mut is_mendable = false;
-    let (work, rules, waits) = match work(&cli, &site, &target, completion) {
+    let (work, rules, waits) = match work(&cli, &site, &target, completion, sync) {
         Ok((work, rules)) => (work, Some(rules), None),
         // The worker's item is still queued, so that a person finds out why it waits.
         Err(refusal) if completion.worker.is_some() && !is_answered(completion, &refusal) => {
@@ -83,6 +115,7 @@ fn work(
     site: &CompletionRepo<'_>,
     target: &Target,
     completion: &Completion,
+    sync: impl Fn(&Path) -> Result<(), Refusal>,
 ) -> Result<(Work, Rules), Refusal> {
     if site.tip(target.base()).map_err(tool)?.is_none() {
         let cause = format!("base branch '{}' not found", target.base());
@@ -102,8 +135,7 @@ fn work(
         None => (Work { tip: of_branch(site, &completion.name)?, left_out: Vec::new() }, None),
     };
     with_retries(&locks, || site.pin(&work.tip)).map_err(tool)?;
-    // Neither the agent's git nor libgit2 syncs what it writes, and the caller is told that this work is queued.
-    with_retries(&locks, || sync_file_systems([common])).map_err(tool)?;
+    sync(common)?;
     drop(hold);
     Ok((work, rules))
 }

@@ -61,7 +61,7 @@ pub(crate) fn land(workspace: &Workspace, from: &str, candidate: &str) -> Result
         return Err(Fault::new(cause).remedy("run 'swarm merge retry' to create them again"));
     }
     if to != candidate {
-        // Candidates were synced when they were built; their signed copies were not.
+        // Candidates were synced before the queue recorded them; their signed copies were not.
         sync_file_systems([workspace.common.as_path()])?;
     }
     let plan = match checkout::plan(workspace, from, to)? {

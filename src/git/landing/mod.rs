@@ -47,7 +47,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, Once, PoisonError};
 use std::time::{Duration, SystemTime};
 
-use swarm_model::merge::queue::{Item, Obstacle, Queue};
+use swarm_model::merge::queue::{Item, Obstacle, Phase, Queue};
 use swarm_model::merge::{Build, Landing, Resolution, Verdict};
 use swarm_model::{Refusal, RefusalKind, Target};
 use swarm_ports::{BoxFuture, Completed, Completion, DamagedJournal, Landings, Survey, Verification};
@@ -59,6 +59,8 @@ pub use damaged::{DamagedQueue, damaged};
 use crate::landing::workspace::Workspace;
 use crate::repository::fault::Fault;
 use crate::repository::{deletion, durable, gc_lock, holders};
+use crate::worktrees::admin;
+use swarm_sys::files;
 use swarm_sys::paths::Paths;
 
 /// Implements the `Landings` port for the repositories of this host.
@@ -80,6 +82,8 @@ struct Workspaces {
     open: Mutex<BTreeMap<Key, Arc<Workspace>>>,
     /// Queues that this process has opened before.
     seen: Mutex<BTreeSet<Target>>,
+    /// Queues with candidates that a power cut may damage.
+    unsynced: Mutex<BTreeSet<Target>>,
 }
 
 impl Workspaces {
@@ -105,6 +109,25 @@ impl Workspaces {
         Ok(Arc::clone(open().entry(key.clone()).or_insert(workspace)))
     }
 
+    /// Notes that candidates of this queue are not durable yet.
+    fn note_built(&self, target: &Target) {
+        self.unsynced.lock().unwrap_or_else(PoisonError::into_inner).insert(target.clone());
+    }
+
+    /// Makes the candidates of this queue durable. One sync serves all that were built since the last one.
+    fn make_durable(&self, target: &Target) -> io::Result<()> {
+        let unsynced = || self.unsynced.lock().unwrap_or_else(PoisonError::into_inner);
+        if !unsynced().remove(target) {
+            return Ok(());
+        }
+        // If the repository is gone, so are the candidates, and the next step says so.
+        let synced = admin::ignore_missing(files::sync_file_system(Path::new(&target.repository)));
+        if synced.is_err() {
+            unsynced().insert(target.clone());
+        }
+        synced.map(drop)
+    }
+
     /// Drops the cached workspaces, so that the next step reads the caller and git's configuration again.
     fn forget(&self, target: &Target) {
         self.open.lock().unwrap_or_else(PoisonError::into_inner).retain(|(known, _), _| known != target);
@@ -113,8 +136,8 @@ impl Workspaces {
 
 impl GitLandings {
     pub fn new(paths: Paths, executable: PathBuf) -> Self {
-        let (open, seen) = (Mutex::default(), Mutex::default());
-        let workspaces = Arc::new(Workspaces { paths: paths.clone(), executable, open, seen });
+        let (open, seen, unsynced) = (Mutex::default(), Mutex::default(), Mutex::default());
+        let workspaces = Arc::new(Workspaces { paths: paths.clone(), executable, open, seen, unsynced });
         Self { paths, workspaces, tidied: Arc::new(Once::new()) }
     }
 
@@ -230,6 +253,19 @@ impl Landings for GitLandings {
         })
     }
 
+    fn complete_all(&self, completions: Vec<Completion>) -> BoxFuture<'_, Vec<Result<Completed, Refusal>>> {
+        let (paths, count) = (self.paths.clone(), completions.len());
+        Box::pin(async move {
+            let done = tokio::task::spawn_blocking(move || complete::complete_all(&paths, &completions)).await;
+            let failed = |error: tokio::task::JoinError| {
+                vec![Err(Refusal::new(RefusalKind::Internal, error.to_string())); count]
+            };
+            let completed = done.unwrap_or_else(failed);
+            completed.iter().flatten().for_each(|done| self.workspaces.forget(&done.target));
+            completed
+        })
+    }
+
     fn load<'a>(&'a self, target: &'a Target) -> BoxFuture<'a, io::Result<Option<Queue>>> {
         let (paths, about) = (self.paths.clone(), target.clone());
         Box::pin(async move {
@@ -254,7 +290,14 @@ impl Landings for GitLandings {
 
     fn save<'a>(&'a self, target: &'a Target, queue: &'a Queue) -> BoxFuture<'a, io::Result<()>> {
         let (paths, target, queue) = (self.paths.clone(), target.clone(), queue.clone());
-        Box::pin(blocking(move || journal::save(&paths, &target, &queue)))
+        let workspaces = Arc::clone(&self.workspaces);
+        Box::pin(blocking(move || {
+            // The queue records only candidates that are whole after a power cut.
+            if matches!(queue.phase, Phase::Landing { .. }) {
+                workspaces.make_durable(&target)?;
+            }
+            journal::save(&paths, &target, &queue)
+        }))
     }
 
     fn read_base<'a>(&'a self, target: &'a Target) -> BoxFuture<'a, Result<String, String>> {
@@ -267,6 +310,7 @@ impl Landings for GitLandings {
         Box::pin(async move {
             let (of, work) = (item.clone(), move |at: &Workspace| build::build(at, strategy, &item, &onto));
             let built = self.step(target, Some(&of), work).await;
+            self.workspaces.note_built(target);
             built.unwrap_or_else(|fault| Build::Failed(reason_of(fault)))
         })
     }
@@ -283,6 +327,10 @@ impl Landings for GitLandings {
                 Ok(workspace) => workspace,
                 Err(fault) => return Verdict::Unknown(reason_of(fault)),
             };
+            let (workspaces, of) = (Arc::clone(&self.workspaces), target.clone());
+            if let Err(error) = blocking(move || workspaces.make_durable(&of)).await {
+                return Verdict::Unknown(format!("cannot write the candidate to the disk: {error}"));
+            }
             let verdict = verify::verify(workspace, item, commit, kind).await;
             verdict.unwrap_or_else(|fault| Verdict::Unknown(reason_of(fault)))
         })

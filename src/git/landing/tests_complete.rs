@@ -3,13 +3,13 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use swarm_model::merge::queue::{Addition, Item, Rules, State};
+use swarm_model::merge::queue::{Addition, Item, Link, Phase, Queue, Rules, State};
 use swarm_model::merge::{Build, Resolution};
-use swarm_model::{BaseRef, RowWorktree};
+use swarm_model::{BaseRef, RowWorktree, Target};
 use swarm_ports::{Completed, Completion, Landings as _};
 
 use super::tests_checkout::Site;
-use super::{leftover, resolve, scratch};
+use super::{GitLandings, complete, leftover, resolve, scratch};
 use crate::fixture::text;
 
 impl Site {
@@ -56,6 +56,58 @@ async fn only_the_recorded_branch_lands() {
     site.fix.at(&tree, &["switch", "-q", "a"]);
     let done = site.done(&completion).await;
     assert_eq!((done.tip, done.waits), (site.tip("a"), None));
+}
+
+#[tokio::test]
+async fn branches_are_completed_together_and_each_has_its_answer() {
+    let site = Site::new();
+    for name in ["a", "c"] {
+        site.branch(name, &format!("echo {name} > {name}"));
+    }
+    let wanted = ["a", "missing", "c"].map(|name| site.completion(name)).to_vec();
+    let done = site.landings.complete_all(wanted).await;
+    let tips: Vec<_> = done.iter().map(|done| done.as_ref().map(|done| done.tip.clone()).ok()).collect();
+    assert_eq!(tips, [Some(site.tip("a")), None, Some(site.tip("c"))]);
+    for tip in tips.into_iter().flatten() {
+        assert_eq!(site.tip(&complete::pinned(&tip)), tip);
+    }
+    let refusal = done[1].as_ref().unwrap_err();
+    assert!(refusal.cause.starts_with("worker 'missing' not found"), "{refusal:?}");
+}
+
+#[tokio::test]
+async fn a_landing_is_not_recorded_before_its_candidates_are_durable() {
+    let site = Site::new();
+    let file = site.fix.root.join("file");
+    fs::write(&file, "").unwrap();
+    // This path cannot be opened, so that its file system cannot be synced.
+    let repository = file.join("repo").to_str().unwrap().to_owned();
+    let target = Target { repository, ..site.target.clone() };
+    let chain = vec![Link { item: 0, commit: "c".into() }];
+    let landing = Queue { phase: Phase::Landing { base: "b".into(), chain }, ..Queue::default() };
+    site.landings.workspaces.note_built(&target);
+    for _ in 0..2 {
+        site.landings.save(&target, &landing).await.unwrap_err();
+        assert!(site.landings.load(&target).await.unwrap().is_none());
+    }
+    site.landings.save(&target, &Queue::default()).await.unwrap();
+    let restarted = GitLandings::new(site.paths.clone(), PathBuf::from("/nowhere"));
+    restarted.save(&target, &landing).await.expect("an earlier process has synced what it recorded");
+}
+
+#[tokio::test]
+async fn a_candidate_is_synced_when_the_queue_records_it() {
+    let site = Site::new();
+    site.branch("a", "echo a > a");
+    let item = site.item("a").await;
+    let unsynced = || site.landings.workspaces.unsynced.lock().unwrap().contains(&site.target);
+    let base = site.tip("main");
+    let Build::Made(commit) = site.landings.build(&site.target, &item, &base).await else { panic!("is built") };
+    assert!(unsynced());
+    let chain = vec![Link { item: 0, commit }];
+    let landing = Queue { phase: Phase::Landing { base, chain }, ..Queue::default() };
+    site.landings.save(&site.target, &landing.kept()).await.unwrap();
+    assert!(!unsynced());
 }
 
 #[tokio::test]
