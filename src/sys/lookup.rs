@@ -79,11 +79,9 @@ pub fn check_start(contract: &Contract, dir: Option<&Path>) -> Result<(), Refusa
 pub fn is_program(command: &str, contract: &Contract) -> bool {
     let path = path_in(contract).unwrap_or(DEFAULT_PATH);
     let named = || Some(PathBuf::from(command)).filter(|path| path.is_absolute() && is_executable(path));
-    let searched = || {
-        let places = path.split(':').filter(|entry| entry.starts_with('/') && !command.contains('/'));
-        places.map(|entry| Path::new(entry).join(command)).find(|path| is_executable(path))
+    let Some(file) = named().or_else(|| search(command, Some(path))).and_then(|path| fs::File::open(path).ok()) else {
+        return false;
     };
-    let Some(file) = named().or_else(searched).and_then(|path| fs::File::open(path).ok()) else { return false };
     let mut head = Vec::new();
     if file.take(HEAD_BYTES).read_to_end(&mut head).is_err() {
         return false;
@@ -91,6 +89,14 @@ pub fn is_program(command: &str, contract: &Contract) -> bool {
     let line = head.split(|byte| *byte == b'\n').next().unwrap_or_default();
     let line = String::from_utf8_lossy(line);
     !line.starts_with("#!") || ["node", "bun", "deno"].iter().any(|runtime| line.contains(runtime))
+}
+
+/// Returns the program of this name in the absolute directories of `path`. `None` if there is none, or if the name
+/// contains a slash.
+pub fn search(command: &str, path: Option<&str>) -> Option<PathBuf> {
+    let places =
+        path.unwrap_or(DEFAULT_PATH).split(':').filter(|entry| entry.starts_with('/') && !command.contains('/'));
+    places.map(|entry| Path::new(entry).join(command)).find(|path| is_executable(path))
 }
 
 fn is_executable(path: &Path) -> bool {

@@ -28,11 +28,14 @@ pub mod testing;
 #[cfg(test)]
 mod tests;
 
+use std::os::unix::process::CommandExt as _;
+use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
 use swarm_model::TmuxPane;
 use swarm_sys::commands::deadline;
+use swarm_sys::lookup;
 use swarm_sys::variables::OF_A_WORKER;
 use tmux_interface::TmuxCommand;
 
@@ -122,19 +125,26 @@ impl Tmux {
     }
 
     /// Returns the command `tmux` with the caller's environment and nothing else. LC_ALL remains the caller's: tmux
-    /// translates nothing, and a server that this client starts would pass another locale to every pane. The working
-    /// directory is the root, because a new server keeps it for life and would pin a worktree. A server is nobody's
-    /// worker either, even if the caller is one.
+    /// translates nothing, and a server that this client starts would pass another locale to every pane. A server is
+    /// nobody's worker either, even if the caller is one.
+    ///
+    /// The program is named by its path, and the working directory stays as it is: for anything else, the standard
+    /// library forks this process instead of spawning the program, which takes longer the more memory there is.
     fn bare(&self, umask: Option<u32>) -> Command {
         let mut command = match umask {
-            None => Command::new("tmux"),
+            None => {
+                let found = lookup::search("tmux", self.variable("PATH"));
+                let mut tmux = Command::new(found.as_deref().unwrap_or(Path::new("tmux")));
+                tmux.arg0("tmux");
+                tmux
+            }
             Some(umask) => {
                 let mut shell = Command::new("/bin/sh");
                 shell.args(["-c", "umask \"$0\" && exec \"$@\"", &format!("{umask:04o}"), "tmux"]);
                 shell
             }
         };
-        command.env_clear().current_dir("/");
+        command.env_clear();
         let is_inherited = |name: &str| name != "PWD" && !OF_A_WORKER.contains(&name);
         let inherited = self.environment.iter().filter(|(name, _)| is_inherited(name));
         command.envs(inherited.map(|(name, value)| (name, value)));
@@ -145,8 +155,14 @@ impl Tmux {
     fn client(&self, start: Start) -> Result<Command, TmuxError> {
         let mut command = self.bare(self.umask.filter(|_| start == Start::Allowed));
         command.arg("-u");
-        if start == Start::Never {
-            command.arg("-N");
+        match start {
+            Start::Never => {
+                command.arg("-N");
+            }
+            // A new server keeps its directory for life and would pin a worktree.
+            Start::Allowed => {
+                command.current_dir("/");
+            }
         }
         command.args(self.server_words()?);
         Ok(command)

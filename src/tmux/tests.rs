@@ -5,7 +5,7 @@ use std::sync::Barrier;
 use std::time::Duration;
 
 use super::testing::{Private, wait_until};
-use super::{Key, OF_A_WORKER, Order, SendOptions, Server, Tmux, TmuxError};
+use super::{Key, OF_A_WORKER, Order, SendOptions, Server, Start, Tmux, TmuxError};
 
 const PLAIN: SendOptions = SendOptions { clear: false, enter: true };
 
@@ -16,6 +16,23 @@ fn a_server_gets_no_variable_of_a_worker() {
     let command = Tmux::new(Server::Default, &environment).bare(None);
     let passed: Vec<_> = command.get_envs().map(|(name, _)| name.to_owned()).collect();
     assert_eq!(passed, ["MINE"]);
+}
+
+#[test]
+fn a_client_is_spawned_and_this_process_is_not_forked() {
+    let environment: Vec<_> = std::env::vars().collect();
+    let tmux = Tmux::new(Server::Default, &environment);
+    let client = tmux.client(Start::Never).expect("is made");
+    // The standard library forks for a program that it has to search for, and for another directory.
+    assert!(Path::new(client.get_program()).is_absolute() && client.get_current_dir().is_none(), "{client:?}");
+    let starter = tmux.client(Start::Allowed).expect("is made");
+    assert_eq!(starter.get_current_dir(), Some(Path::new("/")), "a new server pins no directory");
+}
+
+#[test]
+fn a_missing_tmux_is_named() {
+    let nowhere = [("PATH".to_owned(), "/nowhere".to_owned())];
+    assert_eq!(Tmux::new(Server::Default, &nowhere).version(), Err(TmuxError::Missing));
 }
 
 #[test]
