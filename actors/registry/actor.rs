@@ -8,6 +8,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use ractor::{Actor, ActorProcessingErr, ActorRef, RpcReplyPort};
 
+use super::Rows;
 use super::error::{Refused, RegistryError, StoreError};
 use super::machine::{Committer, Mutation};
 use super::message::RegistryMessage;
@@ -129,7 +130,7 @@ impl State {
 
     /// Answers with all rows. Rows that were rebuilt because the file is missing are written first, because commands
     /// read the file themselves.
-    fn rows(&self, reply: RpcReplyPort<Result<Arc<Vec<Arc<Row>>>, StoreError>>) {
+    fn rows(&self, reply: RpcReplyPort<Result<Rows, StoreError>>) {
         let (root, store, rebuild) = (self.root.clone(), Arc::clone(&self.store), self.rebuild());
         let read = self.store.try_lock().ok().map(|mut store| rows(&mut store, &rebuild));
         match read {
@@ -192,7 +193,7 @@ fn commit(
 }
 
 /// Returns all readable rows, and whether they were rebuilt because the file is missing.
-fn rows(store: &mut Store, rebuild: Rebuild<'_>) -> Result<(Arc<Vec<Arc<Row>>>, bool), StoreError> {
+fn rows(store: &mut Store, rebuild: Rebuild<'_>) -> Result<(Rows, bool), StoreError> {
     let damaged = store.read(rebuild)?.1.is_some();
     let missing = damaged && store.is_missing();
     let (table, _) = store.read(rebuild)?;

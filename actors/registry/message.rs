@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use ractor::RpcReplyPort;
 
+use super::Rows;
 use super::error::{Refused, RegistryError, StoreError};
 use super::machine::Mutation;
 use swarm_model::Row;
@@ -14,7 +15,7 @@ pub enum RegistryMessage {
     /// Changes one row. Answered once the change is durable.
     Mutate(Mutation, RpcReplyPort<Result<(), RegistryError>>),
     /// Returns all readable rows that are on disk now.
-    Rows(RpcReplyPort<Result<Arc<Vec<Arc<Row>>>, StoreError>>),
+    Rows(RpcReplyPort<Result<Rows, StoreError>>),
     /// Returns the row of this name, or `None`.
     Find(String, RpcReplyPort<Result<Option<Arc<Row>>, StoreError>>),
     /// Asks whether another program has written the file since the previous request.

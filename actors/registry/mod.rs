@@ -42,6 +42,9 @@ const CALL_MS_MAX: u64 = 30_000;
 /// Maximum duration of closing the registry, in milliseconds.
 const CLOSE_MS_MAX: u64 = 2000;
 
+/// All readable rows in the order of the file.
+pub type Rows = Arc<Vec<Arc<Row>>>;
+
 /// Handle to the registry actor.
 #[derive(Clone)]
 pub struct RegistryHandle {
@@ -76,7 +79,7 @@ impl RegistryHandle {
     ///
     /// # Errors
     /// Fails if the file cannot be read.
-    pub async fn rows(&self) -> Result<Arc<Vec<Arc<Row>>>, StoreError> {
+    pub async fn rows(&self) -> Result<Rows, StoreError> {
         ractor::call_t!(self.actor, RegistryMessage::Rows, CALL_MS_MAX).unwrap_or(Err(StoreError::Closed))
     }
 
