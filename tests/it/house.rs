@@ -76,7 +76,7 @@ fn the_inherited_environment_is_in_the_contract_only_and_goes_with_it() {
     }
     rig.swarm(&["clean", "p"]).ok();
     rig.swarm(&["supervisor", "stop"]).ok();
-    assert_eq!(with_secret(), [std::path::PathBuf::new(); 0]);
+    assert_eq!(with_secret(), Vec::<PathBuf>::new());
 }
 
 #[test]

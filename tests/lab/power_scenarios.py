@@ -378,6 +378,25 @@ def check_heartbeat(world: World, acks: list[str]) -> list[str]:
     return found
 
 
+def script_supervisors(world: World) -> str:
+    """Workers of three supervisors: the first is stopped, the second is killed."""
+    kill = f"kill -9 $(cat {shlex.quote(str(world.rig.dir))}/supervisor.lock)\n"
+    return (spawn(world, "a", "sleep", 1000) + spawn(world, "b", "sleep", 1000) + line(world, "kill", "b")
+            + line(world, "clean", "b") + "ack cleaned b\n" + line(world, "supervisor", "stop")
+            + spawn(world, "c", "sleep", 1000) + kill + spawn(world, "d", "sleep", 1000)
+            + spawn(world, "e", "sleep", 1000))
+
+
+def check_supervisors(world: World, acks: list[str]) -> list[str]:
+    rows = world.rows()
+    found = [text for name in "acde" for text in present(rows, name, acks, {"interrupted"}) + not_started(world, name)]
+    if "cleaned b" in acks and "b" in rows:
+        found.append(f"ghost: b was cleaned and is {rows['b']['state']}")
+    for name in "ace":
+        found += recovers(world, name) if not found and name in rows else []
+    return found
+
+
 def repo(world: World) -> None:
     world.rig.make_repo()
 
@@ -391,6 +410,7 @@ SCENARIOS = {
                       + line(w, "clean", "c") + "ack cleaned c\n", check_clean),
     "respawn": Scenario(lambda w: spawn(w, "p", "sleep", 1000) + line(w, "kill", "p") + "ack killed p\n"
                         + line(w, "respawn", "p") + "ack respawned p\n", check_respawn),
+    "supervisors": Scenario(script_supervisors, check_supervisors),
     "worktree": Scenario(lambda w: f"cd {shlex.quote(str(w.rig.repo))}\n"
                          + spawn(w, "w", "sleep", 1000, flags=("--worktree",)), check_worktree, repo),
     "land-merge": Scenario(script_land(), check_land, repo, "queued x"),
