@@ -85,13 +85,14 @@ impl Durable {
                 }
                 Ok(false) => {}
                 Err(error) => {
-                    self.journal = None;
+                    // The record may be on the disk all the same.
+                    self.failed();
                     return Err(io_error("write", &self.path(), &error));
                 }
             }
         }
         self.unsynced.extend(commit.contracts);
-        self.begin(commit.text, false)
+        self.begin(commit.text, false).inspect_err(|_| self.failed())
     }
 
     /// Notes that the recorded commit is visible as this file.
@@ -99,15 +100,18 @@ impl Durable {
         self.last = file;
     }
 
-    /// Takes back the recorded commit, which could not be made visible.
+    /// Takes back the recorded commit, which could not be made visible, by a new journal with the file as it is. If that
+    /// fails as well, the next commit begins one.
     pub fn failed(&mut self) {
-        if let Some(error) = self.journal.take().and_then(|journal| journal.void().err()) {
+        if let Err(error) = self.note(false) {
             tracing::warn!(%error, "cannot take back a record of the registry's journal");
+            self.journal = None;
+            self.last = None;
         }
     }
 
     /// Reports whether there is a journal, also of an earlier process.
-    pub fn is_used(&self) -> bool {
+    fn is_used(&self) -> bool {
         self.journal.is_some() || self.path().exists()
     }
 
@@ -116,16 +120,21 @@ impl Durable {
         self.journal.is_some() && self.last != file
     }
 
-    /// Starts a new journal with the file as it is now. If `closed`, later versions of the file win over it.
+    /// Starts a new journal with the file as it is now, if there is one already. If `closed`, later versions of the file
+    /// win over it.
     ///
     /// # Errors
-    /// Fails if the journal or the file cannot be written to the disk. A missing file is not recorded.
+    /// Fails if the journal or the file cannot be written to the disk.
     pub fn note(&mut self, closed: bool) -> Result<(), StoreError> {
+        if !self.is_used() {
+            return Ok(());
+        }
         let state = self.root.join("state.json");
         let file = file_id(&state);
-        let text = match fs::read_to_string(&state) {
-            Ok(text) => text,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+        let (text, closed) = match fs::read_to_string(&state) {
+            Ok(text) => (text, closed),
+            // It must stay missing.
+            Err(error) if error.kind() == io::ErrorKind::NotFound => (String::new(), true),
             Err(error) => return Err(io_error("read", &state, &error)),
         };
         self.begin(&text, closed)?;
@@ -137,8 +146,7 @@ impl Durable {
     fn begin(&mut self, text: &str, closed: bool) -> Result<(), StoreError> {
         let (state, path) = (self.root.join("state.json"), self.path());
         let failed = |error: &io::Error| io_error("write", &path, error);
-        let earlier = self.journal.take();
-        if earlier.is_none() {
+        if self.journal.take().is_none() {
             // That of an earlier supervisor.
             let read = journal::read(&path).map_err(|error| failed(&error))?;
             let earlier = read.map(|content| contracts(&content.records)).unwrap_or_default();
@@ -159,17 +167,28 @@ impl Durable {
             Err(error) => return Err(io_error("read", &state, &error)),
         };
         sync_directory(&self.root)?;
-        let workers = self.root.join("w");
-        let (known, count) = (self.unsynced.len(), self.syncing.as_ref().map_or(0, |syncing| syncing.count));
-        if count == 0 {
-            self.unsynced.retain(|one| workers.join(&one.dir).is_dir());
-        }
-        tracing::debug!(contracts = self.unsynced.len(), known, "a new journal of the registry");
+        self.drop_removed();
+        tracing::debug!(contracts = self.unsynced.len(), "a new journal of the registry");
         let change = Change::Whole { after, text: text.to_owned() };
         let record = Record { version: Version::of(text), change, contracts: self.unsynced.clone(), closed };
-        let used = earlier.as_ref().map(Journal::used);
-        self.journal = Some(Journal::begin(&path, &self.boot, &record, used).map_err(|error| failed(&error))?);
+        self.journal = Some(Journal::begin(&path, &self.boot, &record).map_err(|error| failed(&error))?);
         Ok(())
+    }
+
+    /// Drops the contracts of removed directories.
+    fn drop_removed(&mut self) {
+        let workers = self.root.join("w");
+        let (mut at, mut dropped) = (0, 0);
+        let count = self.syncing.as_ref().map_or(0, |syncing| syncing.count);
+        self.unsynced.retain(|one| {
+            let is_there = workers.join(&one.dir).is_dir();
+            dropped += usize::from(!is_there && at < count);
+            at += 1;
+            is_there
+        });
+        if let Some(syncing) = &mut self.syncing {
+            syncing.count -= dropped;
+        }
     }
 
     /// Starts to sync the file system if half of the journal is in use and contains contracts.
@@ -200,21 +219,27 @@ impl Durable {
         }
     }
 
-    /// Brings the file and the contracts to the state of the last commit if the journal was written before this boot,
-    /// and starts a new journal then.
+    /// Brings the file and the contracts to the state of the last commit if the journal was written before this boot.
+    /// Starts a new journal if there is one: that of an earlier process does not know what other programs wrote since.
     ///
     /// # Errors
     /// Fails if the journal cannot be read, or if a file cannot be read or written.
     pub fn recover(&mut self) -> Result<(), StoreError> {
         let path = self.path();
         let read = journal::read_of_other_boot(&path, &self.boot);
-        let Some(content) = read.map_err(|error| io_error("read", &path, &error))? else { return Ok(()) };
+        let Some(content) = read.map_err(|error| io_error("read", &path, &error))? else {
+            return self.note(false);
+        };
         let state = self.root.join("state.json");
         let found = read_if_text(&state)?;
         let text = replayed(&path, &content, found.as_deref());
         let table = text.as_deref().or(found.as_deref()).and_then(|text| Table::parse(text).ok()).unwrap_or_default();
         for contract in contracts(&content.records) {
-            restore(&self.root, &table, &contract).map_err(|error| io_error("restore a contract in", &path, &error))?;
+            // One directory that cannot be read or written must not keep the others from their supervisor.
+            if let Err(error) = restore(&self.root, &table, &contract) {
+                let dir = self.root.join("w").join(&contract.dir);
+                tracing::error!(dir = %dir.display(), %error, "cannot restore the contract of a worker");
+            }
         }
         if let Some(text) = text {
             tracing::warn!("state.json was not written completely before the power was lost; restoring it");

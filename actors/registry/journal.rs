@@ -1,9 +1,10 @@
 //! File of the registry's journal, `state.journal`.
 //!
 //! The file is allocated and written in advance, so that a commit overwrites a few blocks and syncs nothing but them:
-//! no size, no allocation and no directory. Each record begins in a new block; no block with an earlier record is
-//! written again. All records of one pass over the file have the same epoch. A record is valid if its checksum is
-//! right, and if it has the epoch of the first record and the number that follows.
+//! no size, no allocation and no directory. It has two areas. All records of one pass over an area have the same epoch;
+//! the next epoch begins in the other area, so that a torn first record leaves the earlier epoch. Each record begins in a
+//! new block, and no block of a record is written again before a later epoch is durable. A record is valid if its
+//! checksum is right, and if it has the epoch of the first record and the number that follows.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read as _};
@@ -16,9 +17,9 @@ use swarm_sys::files::open_regular;
 
 /// Unit in which records are written, in bytes. A disk writes it as a whole, or in parts that are multiples of 512.
 const BLOCK: usize = 4096;
-/// Minimum size of the file, in bytes.
-const SIZE_MIN: usize = 1 << 20;
-/// Maximum size of a file that is read, in bytes. A registry of the maximum size needs a quarter of it.
+/// Minimum size of an area, in bytes.
+const AREA_MIN: usize = 512 << 10;
+/// Maximum size of a file that is read, in bytes. A registry of the maximum size needs half of it.
 const SIZE_MAX: u64 = 1 << 30;
 const MAGIC: [u8; 8] = *b"swarmjnl";
 const BOOT_BYTES: usize = 36;
@@ -28,14 +29,19 @@ const HEADER: usize = 8 + 8 + 4 + 4 + 4 + BOOT_BYTES;
 /// The journal, open for writing. Its owner holds the registry lock while it writes.
 pub struct Journal {
     file: File,
-    size: usize,
+    area: Area,
     epoch: u64,
     boot: String,
-    /// Position of the next record.
+    /// Number of bytes of the area that records take.
     tail: usize,
     number: u32,
-    /// Position of the last record, and the bytes that it takes.
-    last: (usize, usize),
+}
+
+/// Part of the file, in bytes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Area {
+    start: usize,
+    size: usize,
 }
 
 /// Valid records of a journal.
@@ -46,41 +52,49 @@ pub struct Content {
     /// Whether a valid record follows an invalid one.
     pub is_damaged: bool,
     epoch: u64,
+    area: Area,
 }
 
 impl Journal {
-    /// Starts a new epoch with `record` as its first one. Everything that earlier records describe must be durable.
-    /// Overwrites earlier records with zeros, because they contain the environments of workers: up to `used`, or all if
-    /// that is `None`.
+    /// Starts a new epoch with `record` as its first one. `state.json` must be durable, and `record` must have every
+    /// contract that is still needed. Then overwrites the earlier epoch with zeros, because it contains the environments
+    /// of workers.
     ///
     /// # Errors
-    /// Returns any I/O error. The journal then has the earlier epoch, the new one, or nothing.
-    pub fn begin(path: &Path, boot: &str, record: &Record, used: Option<usize>) -> io::Result<Self> {
-        let bytes = serde_json::to_vec(record)?;
-        let size = bytes.len().saturating_mul(4).max(SIZE_MIN).next_multiple_of(SIZE_MIN);
+    /// Returns any I/O error. The journal then has the earlier epoch or the new one.
+    pub fn begin(path: &Path, boot: &str, record: &Record) -> io::Result<Self> {
+        let payload = serde_json::to_vec(record)?;
+        let size = payload.len().saturating_mul(4).next_multiple_of(BLOCK).max(AREA_MIN);
         let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |now| now.as_nanos());
-        let (file, earlier) = match open_for_writing(path, size)? {
-            Some(found) => found,
-            None => (create(path, size)?, 0),
-        };
-        let epoch = u64::try_from(now).unwrap_or(0).max(earlier + 1);
-        let size = usize::try_from(file.metadata()?.len()).unwrap_or(size);
-        let mut journal = Self { file, size, epoch, boot: boot.to_owned(), tail: 0, number: 0, last: (0, 0) };
-        if !journal.write(&bytes)? {
-            return Err(io::Error::other("the journal is too small for its first record"));
+        let now = u64::try_from(now).unwrap_or(0);
+        // A larger file is made before it is needed; a full disk must not require one that is not.
+        if let Some((file, earlier)) = open_for_writing(path, size / 2)? {
+            let areas = areas(usize::try_from(file.metadata()?.len()).unwrap_or(0));
+            let (area, other) = if earlier.area == areas[0] { (areas[1], areas[0]) } else { (areas[0], areas[1]) };
+            let mut journal = Self::new(file, area, now.max(earlier.epoch + 1), boot);
+            journal.write(&payload)?;
+            // Not synced: the next record is, with them.
+            journal.file.write_all_at(&vec![0; other.size], other.start as u64)?;
+            journal.file.write_all_at(&vec![0; area.size - journal.tail], (area.start + journal.tail) as u64)?;
+            return Ok(journal);
         }
-        // Not synced: the next record is, with them.
-        let end = used.unwrap_or(journal.size).min(journal.size);
-        journal.file.write_all_at(&vec![0; end.saturating_sub(journal.tail)], journal.tail as u64)?;
-        Ok(journal)
+        let temporary = PathBuf::from(format!("{}.tmp", path.display()));
+        let made = create(&temporary, 2 * size).and_then(|file| {
+            let mut journal = Self::new(file, Area { start: 0, size }, now, boot);
+            journal.write(&payload)?;
+            journal.file.sync_all()?;
+            fs::rename(&temporary, path)?;
+            File::open(path.parent().unwrap_or(Path::new(".")))?.sync_all()?;
+            Ok(journal)
+        });
+        made.inspect_err(|_| drop(fs::remove_file(&temporary)))
     }
 
-    /// Returns the number of bytes that the records take.
-    pub fn used(&self) -> usize {
-        self.tail
+    fn new(file: File, area: Area, epoch: u64, boot: &str) -> Self {
+        Self { file, area, epoch, boot: boot.to_owned(), tail: 0, number: 0 }
     }
 
-    /// Appends a record durably. Returns false, and writes nothing, if the file has no room for it.
+    /// Appends a record durably. Returns false, and writes nothing, if the area has no room for it.
     ///
     /// # Errors
     /// Returns any I/O error. The record may be durable all the same.
@@ -89,25 +103,15 @@ impl Journal {
         self.write(&bytes)
     }
 
-    /// Reports whether more than half of the file is in use.
+    /// Reports whether more than half of the area is in use.
     pub fn is_half_full(&self) -> bool {
-        self.tail > self.size / 2
-    }
-
-    /// Makes the last record invalid, because its commit failed.
-    ///
-    /// # Errors
-    /// Returns any I/O error. The record may then still be valid.
-    pub fn void(self) -> io::Result<()> {
-        let (at, length) = self.last;
-        self.file.write_all_at(&vec![0; length], at as u64)?;
-        self.file.sync_data()
+        self.tail > self.area.size / 2
     }
 
     fn write(&mut self, payload: &[u8]) -> io::Result<bool> {
         let Ok(length) = u32::try_from(payload.len()) else { return Ok(false) };
         let whole = (HEADER + payload.len()).next_multiple_of(BLOCK);
-        if whole > self.size - self.tail {
+        if whole > self.area.size - self.tail {
             return Ok(false);
         }
         let mut bytes = Vec::with_capacity(whole);
@@ -121,49 +125,46 @@ impl Journal {
         let checksum = crc32fast::hash(&bytes);
         bytes[24..28].copy_from_slice(&checksum.to_le_bytes());
         bytes.resize(whole, 0);
-        self.file.write_all_at(&bytes, self.tail as u64)?;
+        let at = self.area.start + self.tail;
+        self.file.write_all_at(&bytes, at as u64)?;
         self.file.sync_data()?;
-        self.last = (self.tail, whole);
         self.tail += whole;
         self.number += 1;
         Ok(true)
     }
 }
 
-/// Opens an existing journal that is large enough, and returns it with its epoch.
-fn open_for_writing(path: &Path, size: usize) -> io::Result<Option<(File, u64)>> {
-    let file = match open_regular(OpenOptions::new().read(true).write(true), path) {
+/// Returns the two areas of a file of this size.
+fn areas(size: usize) -> [Area; 2] {
+    let size = size / 2 / BLOCK * BLOCK;
+    [Area { start: 0, size }, Area { start: size, size }]
+}
+
+/// Opens an existing journal whose areas have at least this size, and returns it with its content.
+fn open_for_writing(path: &Path, size: usize) -> io::Result<Option<(File, Content)>> {
+    let mut file = match open_regular(OpenOptions::new().read(true).write(true), path) {
         Ok(file) => file,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
         Err(error) => return Err(error),
     };
     let length = file.metadata()?.len();
-    if length < size as u64 || length > SIZE_MAX {
+    if length < 2 * size as u64 || length > SIZE_MAX {
         return Ok(None);
     }
-    let mut header = [0; HEADER];
-    file.read_exact_at(&mut header, 0)?;
-    Ok(Some((file, if header.starts_with(&MAGIC) { number(&header[8..16]) } else { 0 })))
+    let mut bytes = Vec::new();
+    (&mut file).take(SIZE_MAX).read_to_end(&mut bytes)?;
+    Ok(Some((file, scan(&bytes))))
 }
 
-/// Creates the journal, allocated and durable, in place of an earlier one.
-fn create(path: &Path, size: usize) -> io::Result<File> {
-    let temporary = PathBuf::from(format!("{}.tmp", path.display()));
+/// Creates a file of this size under a temporary name, with all of its blocks.
+fn create(temporary: &Path, size: usize) -> io::Result<File> {
     // Left by a killed process. Nobody else uses it while the registry is locked.
-    match fs::remove_file(&temporary) {
+    match fs::remove_file(temporary) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
         _ => {}
     }
-    let file = OpenOptions::new().read(true).write(true).create_new(true).mode(0o600).open(&temporary)?;
-    let written = file
-        .write_all_at(&vec![0; size], 0)
-        .and_then(|()| file.sync_all())
-        .and_then(|()| fs::rename(&temporary, path))
-        .and_then(|()| File::open(path.parent().unwrap_or(Path::new(".")))?.sync_all());
-    if let Err(error) = written {
-        let _ = fs::remove_file(&temporary);
-        return Err(error);
-    }
+    let file = OpenOptions::new().read(true).write(true).create_new(true).mode(0o600).open(temporary)?;
+    file.write_all_at(&vec![0; size], 0)?;
     Ok(file)
 }
 
@@ -189,24 +190,38 @@ fn read_unless(path: &Path, skips: impl FnOnce(&str) -> bool) -> io::Result<Opti
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
         Err(error) => return Err(error),
     };
-    let mut bytes = vec![0; HEADER];
-    match file.read_exact(&mut bytes) {
-        Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => return Ok(None),
-        read => read?,
+    let mut headers = Vec::new();
+    for area in areas(usize::try_from(file.metadata()?.len().min(SIZE_MAX)).unwrap_or(0)) {
+        let mut header = [0; HEADER];
+        match file.read_exact_at(&mut header, area.start as u64) {
+            Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => return Ok(None),
+            read => read?,
+        }
+        headers.extend(header.starts_with(&MAGIC).then(|| (number(&header[8..16]), boot_of(&header))));
     }
-    let boot = boot_of(&bytes);
-    if !bytes.starts_with(&MAGIC) || skips(&boot) {
+    // If the newest epoch was torn, its process had recovered, and made durable, what an earlier boot had left.
+    if headers.into_iter().max().is_none_or(|(_, boot)| skips(&boot)) {
         return Ok(None);
     }
-    file.take(SIZE_MAX).read_to_end(&mut bytes)?;
+    let mut bytes = Vec::new();
+    (&mut file).take(SIZE_MAX).read_to_end(&mut bytes)?;
     let content = scan(&bytes);
     Ok((!content.records.is_empty()).then_some(content))
 }
 
-/// Returns the valid records among the bytes of a journal.
+/// Returns the valid records of the newest epoch among the bytes of a journal.
 fn scan(bytes: &[u8]) -> Content {
-    let epoch = bytes.get(8..16).map_or(0, number);
-    let mut content = Content { epoch, ..Content::default() };
+    let both = areas(bytes.len()).map(|area| scan_area(bytes, area));
+    let newest = both.iter().map(|content| content.epoch).max().unwrap_or(0);
+    let is_damaged = both.iter().any(|content| content.is_damaged && content.epoch == newest);
+    let best = both.into_iter().filter(|content| !content.records.is_empty()).max_by_key(|content| content.epoch);
+    Content { is_damaged, epoch: newest, ..best.unwrap_or_default() }
+}
+
+fn scan_area(bytes: &[u8], area: Area) -> Content {
+    let bytes = &bytes[area.start..area.start + area.size];
+    let epoch = bytes.get(8..16).filter(|_| bytes.starts_with(&MAGIC)).map_or(0, number);
+    let mut content = Content { epoch, area, ..Content::default() };
     let mut at = 0;
     while let Some((epoch, boot, record, length)) = record_at(bytes, at, content.records.len()) {
         if epoch != content.epoch {
@@ -221,7 +236,7 @@ fn scan(bytes: &[u8]) -> Content {
         of_epoch && number(&block[16..20]) > content.records.len() as u64
     };
     let rest = bytes.get(at..).unwrap_or_default().chunks_exact(BLOCK);
-    content.is_damaged = rest.into_iter().any(is_later);
+    content.is_damaged = epoch != 0 && rest.into_iter().any(is_later);
     content
 }
 
@@ -274,7 +289,7 @@ mod tests {
     fn journal(texts: &[&str]) -> (tempfile::TempDir, PathBuf) {
         let dir = tempfile::tempdir().expect("a directory");
         let path = dir.path().join("state.journal");
-        let mut journal = Journal::begin(&path, "boot", &record(texts[0]), None).expect("begins");
+        let mut journal = Journal::begin(&path, "boot", &record(texts[0])).expect("begins");
         for text in &texts[1..] {
             assert!(journal.append(&record(text)).expect("appends"));
         }
@@ -294,7 +309,7 @@ mod tests {
         fs::remove_file(&path).expect("removed");
         std::os::unix::fs::symlink("elsewhere", &path).expect("linked");
         assert!(read(&path).is_err(), "followed a link");
-        assert!(Journal::begin(&path, "boot", &record("a"), None).is_err(), "followed a link");
+        assert!(Journal::begin(&path, "boot", &record("a")).is_err(), "followed a link");
     }
 
     #[test]
@@ -326,38 +341,57 @@ mod tests {
     #[test]
     fn an_earlier_epoch_does_not_continue_a_new_one() {
         let (_dir, path) = journal(&["a", "b", "c"]);
-        let mut again = Journal::begin(&path, "later", &record("d"), Some(0)).expect("begins");
+        let mut again = Journal::begin(&path, "later", &record("d")).expect("begins");
         assert_eq!(texts(&fs::read(&path).expect("reads")), ["d"]);
         assert!(!scan(&fs::read(&path).expect("reads")).is_damaged, "records of the earlier epoch follow");
         assert!(again.append(&record("e")).expect("appends"));
         assert_eq!(texts(&fs::read(&path).expect("reads")), ["d", "e"]);
-        again.void().expect("takes back");
-        assert_eq!(texts(&fs::read(&path).expect("reads")), ["d"]);
     }
 
     #[test]
     fn a_new_epoch_overwrites_the_records_of_the_earlier_one() {
-        for used in [None, Some(3 * BLOCK)] {
-            let (_dir, path) = journal(&["a", "secret", "secret"]);
-            Journal::begin(&path, "boot", &record("d"), used).expect("begins");
-            let text = String::from_utf8_lossy(&fs::read(&path).expect("reads")).into_owned();
-            assert!(!text.contains("secret"), "with {used:?}");
+        let (_dir, path) = journal(&["a", "secret", "secret"]);
+        Journal::begin(&path, "boot", &record("d")).expect("begins");
+        Journal::begin(&path, "boot", &record("e")).expect("begins");
+        let text = String::from_utf8_lossy(&fs::read(&path).expect("reads")).into_owned();
+        assert!(!text.contains("secret"));
+    }
+
+    #[test]
+    fn a_torn_begin_leaves_the_earlier_epoch() {
+        let (_dir, path) = journal(&["a", "b"]);
+        for round in 0..3 {
+            let before = fs::read(&path).expect("reads");
+            let earlier = texts(&before);
+            let long = format!("{round}{}", "x".repeat(2 * BLOCK));
+            let mut again = Journal::begin(&path, "later", &record(&long)).expect("begins");
+            let after = fs::read(&path).expect("reads");
+            let area = again.area;
+            for kept in (0..=again.tail).step_by(512) {
+                let mut torn = before.clone();
+                torn[area.start..area.start + kept].copy_from_slice(&after[area.start..area.start + kept]);
+                let is_whole = torn[area.start..area.start + again.tail] == after[area.start..area.start + again.tail];
+                let expected = if is_whole { std::slice::from_ref(&long) } else { &earlier[..] };
+                assert_eq!(texts(&torn), expected, "{kept} bytes of round {round} were written");
+                assert!(!scan(&torn).is_damaged);
+            }
+            assert!(again.append(&record("more")).expect("appends"));
         }
     }
 
     #[test]
     fn a_full_journal_takes_no_record_and_a_larger_one_replaces_it() {
         let (_dir, path) = journal(&["a"]);
-        let mut journal = Journal::begin(&path, "boot", &record("a"), None).expect("begins");
-        let half = "x".repeat(SIZE_MIN / 2);
+        let mut journal = Journal::begin(&path, "boot", &record("a")).expect("begins");
+        let half = "x".repeat(AREA_MIN / 2);
         assert!(!journal.is_half_full());
         assert!(journal.append(&record(&half)).expect("appends") && journal.is_half_full());
         let before = fs::read(&path).expect("reads");
         assert!(!journal.append(&record(&half)).expect("has no room"));
         assert_eq!(fs::read(&path).expect("reads"), before);
-        Journal::begin(&path, "boot", &record(&half), None).expect("begins");
+        Journal::begin(&path, "boot", &record(&half)).expect("begins");
         let size = fs::metadata(&path).expect("there").len();
-        assert!(size > 2 * SIZE_MIN as u64 && size.is_multiple_of(SIZE_MIN as u64), "{size}");
+        assert!(size > 4 * AREA_MIN as u64 && size.is_multiple_of(2 * BLOCK as u64), "{size}");
         assert_eq!(texts(&fs::read(&path).expect("reads")), [half]);
     }
 }

@@ -122,7 +122,8 @@ pub fn replay(records: &[Record], found: Option<&str>) -> Result<Option<String>,
         return Ok(None);
     }
     let is_table = found.is_some_and(|text| Table::parse(text).is_ok());
-    if last.closed && is_table {
+    // Closing syncs the file, so that a missing one was removed.
+    if last.closed && (is_table || found.is_none()) {
         return Ok(None);
     }
     let made = records.iter().rposition(|record| Some(record.version) == version).map(|at| at + 1);

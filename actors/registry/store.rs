@@ -22,7 +22,7 @@ use swarm_sys::procfs;
 
 /// Maximum wait of a mutation for the lock. The original `swarm` waits forever.
 pub const LOCK_WAIT_MAX: Duration = Duration::from_secs(10);
-/// Maximum wait for the lock when the registry is closed.
+/// Maximum wait for the lock when the registry is opened or closed.
 pub const CLOSE_WAIT_MAX: Duration = Duration::from_secs(1);
 /// Maximum size of `state.json`, in bytes. A registry of ten thousand workers takes 6 MB.
 pub const STATE_BYTES_MAX: u64 = 64 << 20;
@@ -87,13 +87,13 @@ impl Store {
         }
     }
 
-    /// Restores the file, and the contracts of its workers, if a power cut has taken a part of them. Must succeed
-    /// before the workers' records are read.
+    /// Restores the file, and the contracts of its workers, if a power cut has taken a part of them. Precedes reading
+    /// the workers' records. If it fails, the next commit tries again.
     ///
     /// # Errors
     /// Fails if the lock cannot be acquired, or if a file cannot be read or written.
     pub fn recover(&mut self) -> Result<(), StoreError> {
-        let guard = self.lock()?;
+        let guard = lock(&self.root, self.lock_wait.min(CLOSE_WAIT_MAX))?;
         self.recover_once(&guard)
     }
 
@@ -120,7 +120,7 @@ impl Store {
     /// Fails if a file cannot be read or written.
     pub fn close(&mut self, guard: &LockGuard) -> Result<(), StoreError> {
         self.recover_once(guard)?;
-        if self.durable.is_used() { self.durable.note(true) } else { Ok(()) }
+        self.durable.note(true)
     }
 
     /// Reports whether another program has written the file since the previous call, and resets that.

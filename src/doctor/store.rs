@@ -4,8 +4,8 @@ use std::fs;
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 
-use swarm_actors::registry::reconcile;
 use swarm_actors::registry::store::STATE_BYTES_MAX;
+use swarm_actors::registry::{journal, reconcile};
 use swarm_model::{FineState, WorkerView};
 use swarm_ports::Records as _;
 
@@ -58,6 +58,7 @@ pub fn registry(patient: &Patient) -> Vec<Finding> {
         Ok(registry) => registry,
         Err(cause) => return vec![Finding::error("registry", cause.clone())],
     };
+    let journal = journal_damage(&patient.paths.root().join("state.journal"));
     let warned = registry.warnings.iter().map(|text| Finding::error("registry", text.clone()));
     let unreadable = registry.unreadable.iter().map(|(label, cause)| {
         Finding::error("registry", format!("cannot read entry {label} of state.json: {cause}"))
@@ -80,7 +81,21 @@ pub fn registry(patient: &Patient) -> Vec<Finding> {
     let down =
         told(of(FineState::Interrupted), "were running when the machine went down", "run 'swarm recover --apply'");
     let lost = told(of(FineState::Lost), "ended with an unknown result", "run 'swarm explain NAME' for details");
-    warned.chain(unreadable).chain(unreadable_dirs).chain(rowless).chain(elsewhere).chain(down).chain(lost).collect()
+    let about_files = warned.chain(journal).chain(unreadable);
+    about_files.chain(unreadable_dirs).chain(rowless).chain(elsewhere).chain(down).chain(lost).collect()
+}
+
+/// Finds a journal that would not restore the registry after a power cut. An orderly end of the supervisor begins a new
+/// one.
+fn journal_damage(path: &Path) -> Option<Finding> {
+    let what = match journal::read(path) {
+        Ok(Some(content)) if content.is_damaged => {
+            format!("{} is damaged: after a power cut, the latest changes would be lost", path.display())
+        }
+        Ok(_) => return None,
+        Err(error) => format!("cannot read {}: {error}", path.display()),
+    };
+    Some(Finding::error("registry", what).repair(Repair::RestartSupervisor))
 }
 
 /// Finds running workers without a row, and directories that cannot be read.

@@ -327,3 +327,20 @@ fn a_damaged_line_in_the_middle_of_the_events_is_reported() {
         assert!(said.code == Some(0) && is_warned, "{said:?}");
     }
 }
+
+#[test]
+fn a_damaged_journal_of_the_registry_is_reported_and_begun_anew() {
+    let rig = Rig::new();
+    for name in ["a", "b", "c"] {
+        rig.spawn(name, &[], &["sleep", "600"]);
+    }
+    let path = rig.root().join("state.journal");
+    let mut bytes = fs::read(&path).expect("there");
+    let second = bytes.windows(8).enumerate().filter(|(_, part)| *part == b"swarmjnl").nth(1).expect("records").0;
+    bytes[second + 80] ^= 1;
+    fs::write(&path, bytes).expect("written");
+    one(&found(&rig, &[]), &["registry: ", "state.journal is damaged"]);
+    one(&found(&rig, &["--repair", "--yes"]), &["state.journal is damaged", "(mended)"]);
+    assert_eq!(found(&rig, &[]), Vec::<String>::new());
+    assert_eq!(rig.names(), ["a", "b", "c"]);
+}

@@ -239,11 +239,11 @@ fn groups_of_a_killed_shim_are_removed_with_its_worker() {
 fn groups_of_a_killed_shim_and_supervisor_are_removed_by_the_next_supervisor() {
     let rig = Rig::new();
     limited(&rig, "x", &["--memory", "256M"], "exec sleep 600");
-    let (pid, groups) = (rig.pid("x"), groups(&rig, "x.1"));
-    for end in [rig.keepers().1, rig.keepers().0, Some(rig.shim("x")), Some(pid)].into_iter().flatten() {
+    let (pid, shim, groups) = (rig.pid("x"), rig.shim("x"), groups(&rig, "x.1"));
+    for end in [rig.keepers().1, rig.keepers().0, Some(shim), Some(pid)].into_iter().flatten() {
         proc::signal(end, proc::Signal::KILL);
     }
-    wait_until("the worker has ended", SOON, || !proc::alive(pid));
+    wait_until("the worker has ended", SOON, || !proc::alive(pid) && !proc::alive(shim));
     let said = rig.swarm(&["clean", "x"]);
     assert_eq!((said.code, said.out.as_str()), (Some(0), "cleaned x\n"), "{said:?}");
     assert!(are_gone(&groups));

@@ -348,3 +348,25 @@ fn a_home_that_is_tracked_by_mistake_is_reported_by_plan() {
     let said = site.swarm(&["plan", "--specs", "specs", "-y"]);
     assert!(said.code == Some(0) && said.err.contains(".arial is tracked by git"), "{said:?}");
 }
+
+#[test]
+fn a_new_workstream_with_an_earlier_name_gets_its_own_order() {
+    let site = Site::new();
+    site.spec("a", "", "echo old > old.txt");
+    site.spec("b", "", "echo b > b.txt");
+    site.commit();
+    site.plan();
+    site.run(0, &[]);
+    fs::remove_file(site.repo.join("specs/a.md")).expect("removed");
+    site.spec("c", "", "echo c > c.txt");
+    site.commit();
+    site.plan();
+    site.run(0, &[]);
+    site.git(&["rm", "-q", "old.txt"]);
+    site.spec("a", "", "echo new > new.txt");
+    site.commit();
+    site.plan();
+    site.run(0, &[]);
+    assert!(site.repo.join("new.txt").exists(), "the order of the earlier workstream was executed");
+    assert!(!site.repo.join("old.txt").exists());
+}

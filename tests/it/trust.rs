@@ -292,7 +292,7 @@ fn commands_of_a_spec_that_change_during_the_run_need_consent() {
 }
 
 #[test]
-fn flags_of_a_run_that_came_with_the_repository_are_not_used() {
+fn a_run_that_came_with_the_repository_is_refused() {
     let site = planned("", "# A\n\n```sh\nexit 1\n```\n");
     let canary = site.rig.path("canary");
     let verify = format!("touch '{}'", canary.display());
@@ -309,7 +309,8 @@ fn flags_of_a_run_that_came_with_the_repository_are_not_used() {
     let mut run = site.rig.command(&["run", "--retry-failed"]);
     run.current_dir(&clone).env("PATH", "/usr/bin:/bin");
     let said = crate::common::run(run);
-    assert!(said.err.contains("its flags are not used") && !said.err.contains("continuing with"), "{said:?}");
+    assert!(said.code == Some(1) && said.err.contains("run.jsonl is tracked by git"), "{said:?}");
+    assert!(said.err.contains("git rm -r --cached .arial"), "{said:?}");
     assert!(!canary.exists(), "{said:?}");
 }
 

@@ -13,11 +13,11 @@ use tempfile::TempDir;
 use crate::fixture::foreign_row;
 
 const BEFORE: &str = "00000000-0000-4000-8000-000000000001";
-const AFTER: &str = "00000000-0000-4000-8000-000000000002";
 
 struct Disk {
     home: TempDir,
     store: Store,
+    cuts: u32,
 }
 
 fn none() -> io::Result<Vec<Row>> {
@@ -46,7 +46,7 @@ impl Disk {
         let home = tempfile::tempdir().expect("a directory for the test");
         fs::create_dir(home.path().join("w")).expect("made");
         let store = Store::of_boot(home.path(), BEFORE.to_owned());
-        Self { home, store }
+        Self { home, store, cuts: 0 }
     }
 
     fn state(&self) -> PathBuf {
@@ -78,13 +78,19 @@ impl Disk {
 
     /// Cuts the power, and lets a supervisor of the next boot recover.
     fn cut(&mut self) {
-        self.store = Store::of_boot(self.home.path(), AFTER.to_owned());
+        self.cuts += 1;
+        self.store = Store::of_boot(self.home.path(), format!("boot {}", self.cuts));
         self.store.recover().expect("recovers");
     }
 
     fn noted(&mut self) -> Result<(), StoreError> {
         let guard = store::lock(self.home.path(), store::LOCK_WAIT_MAX)?;
         self.store.note_changes(&guard)
+    }
+
+    fn closed(&mut self) {
+        let guard = store::lock(self.home.path(), store::LOCK_WAIT_MAX).expect("free");
+        self.store.close(&guard).expect("closes");
     }
 
     fn names(&mut self) -> Vec<String> {
@@ -211,9 +217,7 @@ fn what_other_programs_wrote_last_stays() {
     assert!(disk.text().contains("/theirs"));
     // It changes the file after the registry was closed.
     disk.start(&spec("c", 1, "c"), None);
-    let guard = store::lock(disk.home.path(), store::LOCK_WAIT_MAX).expect("free");
-    disk.store.close(&guard).expect("closes");
-    drop(guard);
+    disk.closed();
     theirs(&disk, &first);
     disk.cut();
     assert_eq!(disk.names(), ["a"]);
@@ -239,4 +243,77 @@ fn a_long_life_is_restored_as_well() {
     assert_eq!(contract_of(&disk.dir(&keep)).as_deref(), Some("keep"));
     let size = fs::metadata(disk.home.path().join("state.journal")).expect("there").len();
     assert_eq!(size, 1 << 20, "the journal grows");
+}
+
+#[test]
+fn a_supervisor_that_commits_nothing_notes_what_others_wrote_before_and_after_it_started() {
+    for is_late in [false, true] {
+        let mut disk = Disk::new();
+        disk.start(&spec("a", 1, "a"), None);
+        let first = disk.text();
+        disk.start(&spec("b", 1, "b"), None);
+        if !is_late {
+            fs::write(disk.state(), &first).expect("written");
+        }
+        disk.store = Store::of_boot(disk.home.path(), BEFORE.to_owned());
+        disk.store.recover().expect("recovers");
+        if is_late {
+            fs::write(disk.state(), &first).expect("written");
+            disk.noted().expect("notes");
+        }
+        fs::remove_dir_all(disk.dir(&spec("b", 1, "b"))).expect("removed");
+        disk.cut();
+        assert_eq!(disk.names(), ["a"]);
+        assert!(!disk.dir(&spec("b", 1, "b")).exists(), "the contract came back");
+    }
+}
+
+#[test]
+fn what_a_person_removed_after_an_orderly_end_stays_removed() {
+    let mut disk = Disk::new();
+    disk.start(&spec("a", 1, "a"), None);
+    disk.closed();
+    fs::remove_file(disk.state()).expect("removed");
+    fs::remove_dir_all(disk.home.path().join("w")).expect("removed");
+    for _ in 0..2 {
+        disk.cut();
+        assert!(!disk.state().exists() && !disk.home.path().join("w").exists());
+    }
+    fs::create_dir(disk.home.path().join("w")).expect("made");
+    disk.start(&spec("b", 1, "b"), None);
+    fs::remove_file(disk.state()).expect("removed");
+    disk.cut();
+    assert_eq!(disk.names(), ["b"]);
+}
+
+#[test]
+fn a_directory_that_cannot_be_read_keeps_nobody_from_being_restored() {
+    let mut disk = Disk::new();
+    let specs = ["a", "b"].map(|name| spec(name, 1, name));
+    for spec in &specs {
+        disk.start(spec, None);
+        fs::remove_file(disk.dir(spec).join("spec.json")).expect("removed");
+    }
+    fs::create_dir(disk.dir(&specs[0]).join("spec.json")).expect("made");
+    let last = disk.text();
+    fs::remove_file(disk.state()).expect("removed");
+    disk.cut();
+    assert_eq!(disk.text(), last);
+    assert_eq!(contract_of(&disk.dir(&specs[1])).as_deref(), Some("b"));
+}
+
+#[test]
+fn a_commit_that_was_refused_does_not_happen_later() {
+    let mut disk = Disk::new();
+    disk.start(&spec("a", 1, "a"), None);
+    let journal = disk.home.path().join("state.journal");
+    fs::rename(&journal, disk.home.path().join("aside")).expect("moved");
+    fs::create_dir(&journal).expect("made");
+    disk.store = Store::of_boot(disk.home.path(), BEFORE.to_owned());
+    let mutation = Mutation::Insert(Box::new(foreign_row("refused", None)));
+    assert!(disk.store.commit(vec![mutation], &none).is_err());
+    fs::remove_dir(&journal).expect("removed");
+    fs::rename(disk.home.path().join("aside"), &journal).expect("moved");
+    disk.cut();
+    assert_eq!(disk.names(), ["a"]);
 }

@@ -112,21 +112,12 @@ fn typed(args: &BeginArgs) -> Typed {
     Typed { agent: args.agent.clone(), retries: args.retries, timeout: args.timeout }
 }
 
-/// Returns the arguments with the flags of an unfinished run, unless that run came with the repository: its flags execute
-/// commands, and nobody here typed them.
-fn continued(args: &BeginArgs, root: &Path, home: &Home, caller: &Caller, screen: &mut Screen) -> BeginArgs {
-    if super::plan::is_journal_tracked(root, caller) {
-        screen.warning("the journal of an earlier run comes from the repository; its flags are not used");
-        return args.clone();
-    }
-    flags::with_earlier(args, home, screen)
-}
-
 fn of_specs(args: &BeginArgs, caller: &Caller, paths: &Paths, screen: &mut Screen) -> Result<Plan, Failure> {
     let root = swarm_store::repositories::root(caller)?;
     let home = Home::of(&root);
     super::plan::refuse_tracked_link(&root, caller)?;
-    let args = &continued(args, &root, &home, caller, screen);
+    super::plan::refuse_tracked_journal(&root, caller)?;
+    let args = &flags::with_earlier(args, &home, screen);
     let state = planned_state(&home, paths, screen)?;
     let Some(state) = state.filter(|state| !state.workstreams.is_empty()) else {
         let refusal = Refusal::new(RefusalKind::NotFound, format!("no plan in {}", root.display()));

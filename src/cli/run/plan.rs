@@ -107,12 +107,21 @@ pub fn refuse_tracked_link(root: &Path, caller: &Caller) -> Result<(), Failure> 
     Err(Refusal::new(RefusalKind::Invalid, cause).remedy(format!("run 'git rm --cached {ARIAL}' and remove it")).into())
 }
 
-/// Reports whether the journal of a run came with the repository: as a file, or in a folder behind a link.
-pub fn is_journal_tracked(root: &Path, caller: &Caller) -> bool {
+/// Refuses a journal that came with the repository. It says which workstreams are left and with which flags, so that a run
+/// would execute what nobody here was asked about.
+pub fn refuse_tracked_journal(root: &Path, caller: &Caller) -> Result<(), Failure> {
     let journal = format!("{ARIAL}/run.jsonl");
+    if !root.join(&journal).exists() {
+        return Ok(());
+    }
     let tracked = swarm_store::repositories::lines(root, &["ls-files", "--", ARIAL], caller);
-    // If git cannot tell, the flags are not used either.
-    tracked.is_none_or(|paths| paths.iter().any(|path| *path == ARIAL || *path == journal))
+    // If git cannot tell, the journal may be that of the repository.
+    if tracked.is_some_and(|paths| paths.iter().all(|path| *path != journal)) {
+        return Ok(());
+    }
+    let cause = format!("{} is tracked by git, and decides what a run executes", root.join(&journal).display());
+    let remedy = format!("run 'git rm -r --cached {ARIAL}' and delete {journal}");
+    Err(Refusal::new(RefusalKind::Invalid, cause).remedy(remedy).into())
 }
 
 fn read_specs(caller: &Caller, typed: &str, screen: &mut Screen) -> Result<Vec<Spec>, Failure> {

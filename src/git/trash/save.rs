@@ -200,9 +200,10 @@ pub(crate) fn save(cli: &Cli, place: &Place, name: &str) -> Result<Saved, Fault>
     let none = "0".repeat(commit.len());
     let write = place.call(cli.write(&place.tree)).args(DURABLE);
     write.args(["update-ref", "-m", "swarm: saved", &reference, &commit, &none]).run()?;
-    verify(cli, place, &raw, &reference, &commit)?;
     // git syncs files, and not the directories that name them; the worktree is removed next.
     sync_file_systems([place.common().as_path()])?;
+    // Last, because a sync may take long, in which somebody may write.
+    verify(cli, place, &raw, &reference, &commit)?;
     Ok(Saved { reference, commit })
 }
 

@@ -72,14 +72,15 @@ pub(crate) fn remove(
         let Some(again) = assess(cli, path, base_repo, force)? else { return Ok(None) };
         found = again;
     }
+    // git reads the entries of all worktrees and fails if one disappears meanwhile.
+    // If the lock is not available, the removal is tried without it. Before the save, because what is
+    // written after it is lost.
+    let common = found.place.common();
+    let _turn = lock::acquire(&common, Duration::from_millis(LOCK_WAIT_MS_MAX)).ok();
     let saved = match found.has_work {
         true => Some(save::save(cli, &found.place, name).map_err(Fault::unknown)?),
         false => None,
     };
-    // git reads the entries of all worktrees and fails if one disappears meanwhile.
-    // If the lock is not available, the removal is tried without it.
-    let common = found.place.common();
-    let _turn = lock::acquire(&common, Duration::from_millis(LOCK_WAIT_MS_MAX)).ok();
     // Saving and the command take time, in which a worker in the worktree may have started another one.
     check_inside(&common, path)?;
     let marker = found.place.git_dir.join(REMOVING);

@@ -51,12 +51,12 @@ pub fn main(mut arguments: impl Iterator<Item = OsString>) -> u8 {
 
 /// Runs the attempt and returns whether it succeeded.
 fn attempt(dir: &Path) -> io::Result<bool> {
-    let order = order::read_order(dir)?;
+    let (order, digest) = order::read_with_digest(dir)?;
     let prompt = fs::read_to_string(dir.join(PROMPT))?;
     let diary = Diary::new(Log::open(&order.log)?, order.events.clone(), &order.run, &order.job);
     let doings = Doings::here();
     let mut attempt = Attempt { dir, order: &order, diary, doings, reports: 0, waits: false, last: String::new() };
-    let verdict = attempt.run(prompt);
+    let verdict = AttemptResult { order: digest, ..attempt.run(prompt) };
     drop(attempt);
     let well = matches!(verdict.outcome, Outcome::Success { .. });
     order::write_result(dir, &verdict)?;
@@ -91,7 +91,7 @@ impl Attempt<'_> {
                 Ok(report) => report,
                 Err(cause) => {
                     let outcome = Outcome::Failure { cause, evidence: None, fault: FaultKind::Lasting };
-                    return AttemptResult { outcome, spent };
+                    return AttemptResult::new(outcome, spent);
                 }
             };
             spent = spent.plus(report.spent);
@@ -110,17 +110,17 @@ impl Attempt<'_> {
             }
             if !matches!(report.outcome, Outcome::Success { .. }) {
                 // Messages that arrived in the meantime are left for the next attempt.
-                return AttemptResult { outcome: report.outcome, spent };
+                return AttemptResult::new(report.outcome, spent);
             }
             let more = session.is_some() && self.order.agent.resumes();
             let context = self.take_context(more);
             if !more || context.is_empty() {
-                return AttemptResult { outcome: report.outcome, spent };
+                return AttemptResult::new(report.outcome, spent);
             }
             said = context;
         }
         let cause = format!("not done after {TURNS_MAX} turns");
-        AttemptResult { outcome: Outcome::Failure { cause, evidence: None, fault: FaultKind::Task }, spent }
+        AttemptResult::new(Outcome::Failure { cause, evidence: None, fault: FaultKind::Task }, spent)
     }
 
     fn turn(&mut self, prompt: &str, session: Option<&Session>, fresh_id: &str) -> Result<Report, String> {

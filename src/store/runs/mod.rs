@@ -6,6 +6,7 @@ pub mod journal;
 pub mod order;
 pub mod prepare;
 pub mod prompt;
+mod seal;
 pub mod specs;
 pub mod wire;
 
@@ -25,6 +26,7 @@ use swarm_model::{Caller, ExitRecord, SpawnRequest};
 use swarm_ports::{BoxFuture, Journaled, Runs, Survey, Telling};
 
 use self::home::Home;
+use self::seal::Seals;
 use self::wire::{ArialState, StateFault};
 use swarm_agents::short;
 use swarm_sys::clock::wall_ms;
@@ -312,6 +314,7 @@ impl Runs for DiskRuns {
         blocking(move || {
             home::make_all(&runs)?;
             home::make_all(&place)?;
+            Seals::of(&place).begin()?;
             let active = Active { home: run.plan.home.clone(), caller };
             replace_durably(&place, CALLER, &serde_json::to_vec(&active)?)?;
             // Commits the start. Until then the registration has no effect, because the journal belongs to another
@@ -378,10 +381,12 @@ impl Runs for DiskRuns {
         Box::pin(async move {
             // A plain command has no files to read, and a thread would cost more than all the rest.
             if matches!(now.job().work, Work::Command(_)) {
-                return prepare::prepare(now, caller, &self.executable);
+                return prepare::prepare(now, caller, &self.executable, &self.paths);
             }
             let (now, caller, executable) = (now.clone(), caller.clone(), self.executable.clone());
-            let prepared = tokio::task::spawn_blocking(move || prepare::prepare(&now, &caller, &executable)).await;
+            let paths = self.paths.clone();
+            let prepare = move || prepare::prepare(&now, &caller, &executable, &paths);
+            let prepared = tokio::task::spawn_blocking(prepare).await;
             prepared.unwrap_or_else(|error| Err(prepare::broken(&error.to_string())))
         })
     }

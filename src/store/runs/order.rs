@@ -11,6 +11,8 @@ use swarm_model::run::progress::Spent;
 use swarm_agents::{Agent, Session};
 use swarm_sys::files::replace_durably;
 
+use super::seal::digest_of;
+
 /// Content of `order.json`: what the process of an attempt has to do.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Order {
@@ -37,6 +39,16 @@ pub struct Order {
 pub struct AttemptResult {
     pub outcome: Outcome,
     pub spent: Spent,
+    /// Digest of the order that was carried out. Empty in results of older versions.
+    #[serde(default)]
+    pub order: String,
+}
+
+impl AttemptResult {
+    /// Returns a result that does not name its order yet.
+    pub fn new(outcome: Outcome, spent: Spent) -> Self {
+        Self { outcome, spent, order: String::new() }
+    }
 }
 
 const ORDER: &str = "order.json";
@@ -50,12 +62,20 @@ pub const VERB: &str = "__attempt";
 /// File of the prompt.
 pub const PROMPT: &str = "prompt.md";
 
-/// Writes the order durably.
+/// Writes the text of an order durably. Removes what an earlier attempt of the same number left, whose result is not that
+/// of this order.
 ///
 /// # Errors
 /// Returns any I/O error.
-pub fn write_order(dir: &Path, order: &Order) -> io::Result<()> {
-    replace_durably(dir, ORDER, &serde_json::to_vec_pretty(order)?)
+pub fn write_order(dir: &Path, order: &[u8]) -> io::Result<()> {
+    for entry in fs::read_dir(dir)?.flatten() {
+        let name = entry.file_name();
+        let name = name.to_string_lossy();
+        if [RESULT, SESSION, WAITING].contains(&&*name) || name.starts_with(RESOLUTION) {
+            fs::remove_file(entry.path())?;
+        }
+    }
+    replace_durably(dir, ORDER, order)
 }
 
 /// Reads the order.
@@ -63,7 +83,16 @@ pub fn write_order(dir: &Path, order: &Order) -> io::Result<()> {
 /// # Errors
 /// Returns I/O and parse errors.
 pub fn read_order(dir: &Path) -> io::Result<Order> {
-    Ok(serde_json::from_slice(&fs::read(dir.join(ORDER))?)?)
+    Ok(read_with_digest(dir)?.0)
+}
+
+/// Reads the order, and the digest by which a result names it.
+///
+/// # Errors
+/// Returns I/O and parse errors.
+pub fn read_with_digest(dir: &Path) -> io::Result<(Order, String)> {
+    let text = fs::read(dir.join(ORDER))?;
+    Ok((serde_json::from_slice(&text)?, digest_of(&text)))
 }
 
 /// Writes the result durably.

@@ -12,8 +12,9 @@ use swarm_model::run::{request_of, request_prefix};
 use swarm_model::{Caller, Contract, Ended, ExitRecord, Reason, SessionRules, SpawnRequest, WorktreeRequest};
 
 use super::home::{self, Home, append_lines, make_all};
-use super::order::{self, Order, PROMPT};
+use super::order::{self, AttemptResult, Order, PROMPT};
 use super::prompt::{self, Template, fill};
+use super::seal::{Sealed, Seals};
 use swarm_config::defaults;
 
 use super::{events, specs};
@@ -37,7 +38,12 @@ fn lasting(cause: impl Into<String>) -> Outcome {
     Outcome::Failure { cause: cause.into(), evidence: None, fault: FaultKind::Lasting }
 }
 
-pub fn prepare(now: &Now, caller: &Caller, executable: &Path) -> Result<SpawnRequest, Outcome> {
+/// Returns the request that starts the worker of an attempt. Writes the order of the attempt first, unless that was done
+/// before a crash.
+///
+/// # Errors
+/// Returns the outcome of the attempt if it cannot start.
+pub fn prepare(now: &Now, caller: &Caller, executable: &Path, paths: &Paths) -> Result<SpawnRequest, Outcome> {
     let (plan, asked, attempt) = (&*now.plan, now.job(), now.progress.attempt);
     let request = request_of(&plan.id, &asked.id, attempt);
     // Work that has landed since the run began may have brought a link.
@@ -47,10 +53,17 @@ pub fn prepare(now: &Now, caller: &Caller, executable: &Path) -> Result<SpawnReq
         Work::Command(work) => command(plan, work, &mut contract),
         Work::Spec(work) => {
             let dir = Home::new(&plan.home).attempt(&asked.id, attempt);
-            // Otherwise a crash interrupted the start of this attempt, and its worker may be running on its branch.
-            if !is_ordered(plan, &dir) {
-                check_branch(now, caller)?;
-                order_attempt(now, work, &dir)?;
+            let seals = Seals::of(&super::place(paths, &plan.home));
+            let sealed = seals.compare(&asked.id, attempt, &dir);
+            match sealed.map_err(|error| broken(&format!("cannot read the seal of the attempt's order: {error}")))? {
+                // A crash interrupted the start of this attempt, and its worker may be running on its branch.
+                Sealed::Intact => {}
+                Sealed::Unknown if is_ordered(plan, &dir) => {}
+                Sealed::Changed => order_attempt(now, work, &dir, &seals)?,
+                Sealed::No | Sealed::Unknown => {
+                    check_branch(now, caller)?;
+                    order_attempt(now, work, &dir, &seals)?;
+                }
             }
             let executable = executable.to_string_lossy().into_owned();
             contract.argv = vec![executable, order::VERB.to_owned(), dir.to_string_lossy().into_owned()];
@@ -143,14 +156,14 @@ fn check_branch(now: &Now, caller: &Caller) -> Result<(), Outcome> {
     )))
 }
 
-/// Reports whether the order of this attempt exists already.
+/// Reports whether the order of an attempt exists already, of a run that an older version began.
 fn is_ordered(plan: &Plan, dir: &Path) -> bool {
     dir.join(PROMPT).exists() && order::read_order(dir).is_ok_and(|order| order.run == plan.id)
 }
 
 /// Writes the order of an attempt: finds the agent, checks its capabilities, reads the spec, and writes the prompt. The
 /// worktree is created later with the worker, so that none is created if this fails.
-fn order_attempt(now: &Now, work: &SpecWork, dir: &Path) -> Result<(), Outcome> {
+fn order_attempt(now: &Now, work: &SpecWork, dir: &Path, seals: &Seals) -> Result<(), Outcome> {
     let (plan, asked, attempt) = (&*now.plan, now.job(), now.progress.attempt);
     let root = Path::new(&plan.root);
     let config = swarm_config::load(Some(root)).map_err(lasting)?;
@@ -178,22 +191,21 @@ fn order_attempt(now: &Now, work: &SpecWork, dir: &Path) -> Result<(), Outcome> 
     }
     let written = || -> io::Result<()> {
         make_all(dir)?;
+        let order = serde_json::to_vec_pretty(&Order {
+            run: plan.id.clone(),
+            job: asked.id.clone(),
+            attempt,
+            root: Some(root.to_owned()),
+            session: if agent.resumes() { conversation(&home, &asked.id, attempt, &agent) } else { None },
+            agent,
+            events: home.events(),
+            log: home.log(&asked.id),
+            context: home.context(&asked.id),
+            fresh_id: random_uuid(),
+        })?;
+        seals.record(&asked.id, attempt, &order)?;
         replace_durably(dir, PROMPT, text.as_bytes())?;
-        order::write_order(
-            dir,
-            &Order {
-                run: plan.id.clone(),
-                job: asked.id.clone(),
-                attempt,
-                root: Some(root.to_owned()),
-                session: if agent.resumes() { conversation(&home, &asked.id, attempt, &agent) } else { None },
-                agent,
-                events: home.events(),
-                log: home.log(&asked.id),
-                context: home.context(&asked.id),
-                fresh_id: random_uuid(),
-            },
-        )
+        order::write_order(dir, &order)
     };
     written().map_err(|error| broken(&format!("cannot write the order of the attempt: {error}")))
 }
@@ -283,7 +295,10 @@ pub fn outcome(now: &Now, exit: Option<&ExitRecord>, paths: &Paths) -> (Outcome,
         // The process of the attempt has ended, perhaps during a write.
         home::remove_torn(&dir);
     }
-    let left = order::read_result(&dir);
+    // A result of another order is not that of this attempt.
+    let seals = Seals::of(&super::place(paths, &now.plan.home));
+    let is_ours = |left: &AttemptResult| seals.accepts(&asked.id, attempt, &left.order).unwrap_or(false);
+    let left = order::read_result(&dir).filter(is_ours);
     // Without a result, the usage of an agent is unknown, which is not the same as zero.
     let unknown = Spent { unpriced: matches!(asked.work, Work::Spec(_)), ..Spent::default() };
     let spent = left.as_ref().map_or(unknown, |left| left.spent);
