@@ -45,15 +45,7 @@ impl Actor for Registry {
     ) -> Result<State, ActorProcessingErr> {
         let root = arguments.root.clone();
         let mut store = Store::new(root.clone());
-        let store = tokio::task::spawn_blocking(move || {
-            // With a full disk or a held lock, the supervisor starts all the same: it reads what the journal says, and
-            // the next commit recovers first.
-            if let Err(error) = store.recover() {
-                tracing::error!(%error, "cannot restore the registry and the contracts yet");
-            }
-            store
-        })
-        .await?;
+        let store = tokio::task::spawn_blocking(move || store.recover().map(|()| store)).await??;
         let store = Arc::new(Mutex::new(store));
         // In the background, because another process may hold the lock. Files that a killed
         // commit left behind waste space but do no harm.

@@ -17,8 +17,10 @@ use std::fs::{self, File};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::thread::JoinHandle;
+use std::time::{Duration, SystemTime};
 
 use swarm_model::Spec;
+use swarm_sys::clock::boot_ms;
 use swarm_sys::files::{make_dirs, replace_durably, sync_file_system};
 
 use super::error::StoreError;
@@ -181,7 +183,8 @@ impl Durable {
         let (mut at, mut dropped) = (0, 0);
         let count = self.syncing.as_ref().map_or(0, |syncing| syncing.count);
         self.unsynced.retain(|one| {
-            let is_there = workers.join(&one.dir).is_dir();
+            let gone = |error: io::Error| error.kind() == io::ErrorKind::NotFound;
+            let is_there = !fs::symlink_metadata(workers.join(&one.dir)).is_err_and(gone);
             dropped += usize::from(!is_there && at < count);
             at += 1;
             is_there
@@ -220,33 +223,26 @@ impl Durable {
     }
 
     /// Brings the file and the contracts to the state of the last commit if the journal was written before this boot.
-    /// Starts a new journal if there is one: that of an earlier process does not know what other programs wrote since.
     ///
     /// # Errors
     /// Fails if the journal cannot be read, or if a file cannot be read or written.
     pub fn recover(&mut self) -> Result<(), StoreError> {
         let path = self.path();
         let read = journal::read_of_other_boot(&path, &self.boot);
-        let Some(content) = read.map_err(|error| io_error("read", &path, &error))? else {
-            return self.note(false);
-        };
+        let Some(content) = read.map_err(|error| io_error("read", &path, &error))? else { return Ok(()) };
         let state = self.root.join("state.json");
         let found = read_if_text(&state)?;
-        let text = replayed(&path, &content, found.as_deref());
+        let text = replayed(&self.root, &content, found.as_deref());
         let table = text.as_deref().or(found.as_deref()).and_then(|text| Table::parse(text).ok()).unwrap_or_default();
         for contract in contracts(&content.records) {
-            // One directory that cannot be read or written must not keep the others from their supervisor.
-            if let Err(error) = restore(&self.root, &table, &contract) {
-                let dir = self.root.join("w").join(&contract.dir);
-                tracing::error!(dir = %dir.display(), %error, "cannot restore the contract of a worker");
-            }
+            restore(&self.root, &table, &contract)?;
         }
         if let Some(text) = text {
             tracing::warn!("state.json was not written completely before the power was lost; restoring it");
             replace_durably(&self.root, "state.json", text.as_bytes())
                 .map_err(|error| io_error("restore", &state, &error))?;
         }
-        self.note(false)
+        Ok(())
     }
 
     fn path(&self) -> PathBuf {
@@ -262,7 +258,7 @@ pub fn text_after_power_cut(root: &Path, boot: &str) -> Result<Option<String>, S
     let path = journal_of(root);
     let read = journal::read_of_other_boot(&path, boot);
     match read.map_err(|error| io_error("read", &path, &error))? {
-        Some(content) => Ok(replayed(&path, &content, read_if_text(&root.join("state.json"))?.as_deref())),
+        Some(content) => Ok(replayed(root, &content, read_if_text(&root.join("state.json"))?.as_deref())),
         None => Ok(None),
     }
 }
@@ -280,7 +276,22 @@ fn read_if_text(path: &Path) -> Result<Option<String>, StoreError> {
     }
 }
 
-fn replayed(path: &Path, content: &Content, found: Option<&str>) -> Option<String> {
+/// Reports whether a journal of an earlier boot is there, or cannot be read.
+pub fn is_of_other_boot(root: &Path, boot: &str) -> bool {
+    journal::read_of_other_boot(&journal_of(root), boot).map_or(true, |content| content.is_some())
+}
+
+/// Returns the text that the file must have, and `None` if it has it already, or if somebody changed it after the boot, or
+/// removed the whole registry.
+fn replayed(root: &Path, content: &Content, found: Option<&str>) -> Option<String> {
+    let (path, state) = (journal_of(root), root.join("state.json"));
+    let is_of_this_boot = fs::metadata(&state)
+        .and_then(|meta| meta.modified())
+        .is_ok_and(|modified| modified > SystemTime::now() - Duration::from_millis(boot_ms()));
+    let is_whole = found.is_some_and(|text| Table::parse(text).is_ok());
+    if is_whole && is_of_this_boot || found.is_none() && !root.join("w").exists() {
+        return None;
+    }
     if content.is_damaged {
         tracing::error!(path = %path.display(), "the registry's journal is damaged; commits after the damage are lost");
     }
@@ -292,7 +303,10 @@ fn replayed(path: &Path, content: &Content, found: Option<&str>) -> Option<Strin
 
 /// Writes the contract of a row if its file was lost. The directory of another start, whose removal was lost, is
 /// replaced.
-fn restore(root: &Path, table: &Table, contract: &Unsynced) -> io::Result<()> {
+///
+/// # Errors
+/// Fails if the contract cannot be written. What cannot be read is left to the supervisor, which tries again.
+fn restore(root: &Path, table: &Table, contract: &Unsynced) -> Result<(), StoreError> {
     let Ok(spec) = serde_json::from_str::<Spec>(&contract.text) else { return Ok(()) };
     let row = table.find(&spec.name).and_then(|row| row.swarm().cloned());
     if row.is_none_or(|row| row.id != spec.token || row.generation != spec.generation) {
@@ -304,16 +318,19 @@ fn restore(root: &Path, table: &Table, contract: &Unsynced) -> io::Result<()> {
         match fs::read(dir.join(name)) {
             Ok(bytes) => match serde_json::from_slice::<Spec>(&bytes) {
                 Ok(found) if found.token == spec.token => return Ok(()),
-                Ok(_) => fs::remove_dir_all(&dir)?,
+                Ok(_) => fs::remove_dir_all(&dir).map_err(|error| io_error("remove", &dir, &error))?,
                 Err(_) => leaf = name,
             },
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-            Err(error) => return Err(error),
+            Err(error) => {
+                tracing::error!(dir = %dir.display(), %error, "cannot read the contract of a worker");
+                return Ok(());
+            }
         }
     }
     tracing::warn!(worker = spec.name, generation = spec.generation, "restoring a contract that a power cut had taken");
-    make_dirs(&dir)?;
-    replace_durably(&dir, leaf, contract.text.as_bytes())
+    let written = make_dirs(&dir).and_then(|()| replace_durably(&dir, leaf, contract.text.as_bytes()));
+    written.map_err(|error| io_error("restore the contract in", &dir, &error))
 }
 
 fn sync_directory(path: &Path) -> Result<(), StoreError> {

@@ -11,7 +11,7 @@ use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use super::durable::{Commit, Durable, text_after_power_cut};
+use super::durable::{Commit, Durable, is_of_other_boot, text_after_power_cut};
 use super::error::{Refused, StoreError};
 use super::machine::{Mutation, apply};
 use super::replay::Unsynced;
@@ -88,18 +88,32 @@ impl Store {
     }
 
     /// Restores the file, and the contracts of its workers, if a power cut has taken a part of them. Precedes reading
-    /// the workers' records. If it fails, the next commit tries again.
+    /// the workers' records: a torn contract would be taken for that of a start that was never committed.
     ///
     /// # Errors
     /// Fails if the lock cannot be acquired, or if a file cannot be read or written.
     pub fn recover(&mut self) -> Result<(), StoreError> {
-        let guard = lock(&self.root, self.lock_wait.min(CLOSE_WAIT_MAX))?;
-        self.recover_once(&guard)
+        if is_of_other_boot(&self.root, self.durable.boot()) {
+            let guard = self.lock()?;
+            self.durable.recover()?;
+            if let Err(error) = self.recover_once(&guard) {
+                tracing::warn!(%error, "cannot begin a new journal of the registry yet");
+            }
+            return Ok(());
+        }
+        let noted = lock(&self.root, CLOSE_WAIT_MAX).and_then(|guard| self.recover_once(&guard));
+        if let Err(error) = noted {
+            tracing::warn!(%error, "cannot begin a new journal of the registry yet");
+        }
+        Ok(())
     }
 
+    /// Begins a journal with the file as this process finds it, once: that of an earlier process does not know what
+    /// other programs wrote since.
     fn recover_once(&mut self, _: &LockGuard) -> Result<(), StoreError> {
         if !self.is_recovered {
             self.durable.recover()?;
+            self.durable.note(false)?;
             self.is_recovered = true;
         }
         Ok(())
@@ -312,6 +326,11 @@ pub fn lock(root: &Path, wait: Duration) -> Result<LockGuard, StoreError> {
 /// Fails if it is not a regular file, is larger than [`STATE_BYTES_MAX`], or cannot be read.
 pub fn load(path: &Path) -> Result<Loaded, StoreError> {
     load_with(path, Table::parse)
+}
+
+/// Reports whether a supervisor has to compare the registry in `root` with a journal of an earlier boot first.
+pub fn is_behind_journal(root: &Path) -> bool {
+    is_of_other_boot(root, &procfs::boot_id())
 }
 
 /// Reads `path` without taking a lock and passes its text to `parse`.

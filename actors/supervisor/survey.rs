@@ -38,6 +38,10 @@ impl State {
 
     /// Starts the actor of a child that is on disk, beside this actor.
     pub(super) fn reopen(&mut self, child: Child) {
+        // It is being started already, on request.
+        if self.openings.has(&child) {
+            return;
+        }
         let start = self.start_of(&child);
         self.open(child, Why::Resumed, start, drop);
     }
@@ -84,7 +88,8 @@ impl State {
         found.retain(|child| !self.has_actor(child));
         // A child that could not be started stays owed until it is.
         let places = self.owed.places.entry(kind).or_default();
-        unread.extend(found.iter().filter_map(|child| places.get(&place(child))));
+        let opening = self.openings.children().filter(|child| child.kind() == Some(kind));
+        unread.extend(found.iter().chain(opening).filter_map(|child| places.get(&place(child))));
         for child in found {
             self.reopen(child);
         }

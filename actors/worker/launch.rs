@@ -13,7 +13,7 @@ use std::sync::Arc;
 
 use super::error;
 use crate::registry::replay::Unsynced;
-use crate::registry::{Mutation, RegistryHandle, reconcile};
+use crate::registry::{Mutation, RegistryError, RegistryHandle, StoreError, reconcile};
 use swarm_model::{
     BaseRef, Caller, Contract, Held, Lease, Refusal, RefusalKind, Row, RowWorktree, Spawned, Spec, SwarmMeta, Wanted,
     WorktreePlan, WorktreeRequest, worker_dir_name,
@@ -132,6 +132,10 @@ impl Attempt<'_> {
         // is killed after it, the worker runs.
         if let Err(error) = self.registry.mutate(self.commit(&row)).await {
             self.ports.launcher.withdraw(prepared).await;
+            if matches!(error, RegistryError::Store(StoreError::Closed)) {
+                // The commit may still be under way; what is withdrawn after it is committed after it.
+                self.withdraw_row(&row).await;
+            }
             let refusal = error::of_registry(&error);
             self.abandon(&refusal).await;
             self.take_back().await;

@@ -350,7 +350,7 @@ fn a_home_that_is_tracked_by_mistake_is_reported_by_plan() {
 }
 
 #[test]
-fn a_new_workstream_with_an_earlier_name_gets_its_own_order() {
+fn a_new_workstream_with_an_earlier_name_is_refused() {
     let site = Site::new();
     site.spec("a", "", "echo old > old.txt");
     site.spec("b", "", "echo b > b.txt");
@@ -362,11 +362,17 @@ fn a_new_workstream_with_an_earlier_name_gets_its_own_order() {
     site.commit();
     site.plan();
     site.run(0, &[]);
-    site.git(&["rm", "-q", "old.txt"]);
     site.spec("a", "", "echo new > new.txt");
     site.commit();
     site.plan();
+    let said = site.swarm(&["run", "--agent", "shell"]);
+    assert!(
+        said.code == Some(1) && said.err.contains("workstream 'a' is new, but this run had another one"),
+        "{said:?}"
+    );
+    fs::rename(site.repo.join("specs/a.md"), site.repo.join("specs/a2.md")).expect("renamed");
+    site.commit();
+    site.plan();
     site.run(0, &[]);
-    assert!(site.repo.join("new.txt").exists(), "the order of the earlier workstream was executed");
-    assert!(!site.repo.join("old.txt").exists());
+    assert!(site.repo.join("new.txt").exists());
 }

@@ -3,6 +3,7 @@
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
+use std::time::SystemTime;
 
 use swarm_actors::registry::replay::Unsynced;
 use swarm_actors::registry::store::{self, Loaded, Store};
@@ -76,8 +77,21 @@ impl Disk {
         assert_eq!(self.store.commit(vec![mutation], &none).expect("commits"), vec![Ok(())]);
     }
 
+    /// Makes the file older than this boot.
+    fn age(&self) {
+        match fs::File::options().write(true).open(self.state()) {
+            Ok(file) => file.set_modified(SystemTime::UNIX_EPOCH).expect("set"),
+            Err(error) => assert_eq!(error.kind(), io::ErrorKind::NotFound),
+        }
+    }
+
     /// Cuts the power, and lets a supervisor of the next boot recover.
     fn cut(&mut self) {
+        self.age();
+        self.boot();
+    }
+
+    fn boot(&mut self) {
         self.cuts += 1;
         self.store = Store::of_boot(self.home.path(), format!("boot {}", self.cuts));
         self.store.recover().expect("recovers");
@@ -131,6 +145,7 @@ fn rows_and_contracts_are_restored_from_every_state_of_the_disk() {
         }
         fs::write(disk.dir(&specs[0]).join("spec.json"), "torn").expect("written");
         lose(&disk, &earlier);
+        disk.age();
         // Before any supervisor: a command that reads.
         match store::load(&disk.state()).expect("reads") {
             Loaded::Table(table) => assert_eq!(table.render(), last, "a reader, without {what}"),
@@ -279,6 +294,14 @@ fn what_a_person_removed_after_an_orderly_end_stays_removed() {
         disk.cut();
         assert!(!disk.state().exists() && !disk.home.path().join("w").exists());
     }
+    // Without an orderly end, a missing directory tells the same.
+    disk.store = Store::of_boot(disk.home.path(), BEFORE.to_owned());
+    fs::create_dir(disk.home.path().join("w")).expect("made");
+    disk.start(&spec("a", 1, "a"), None);
+    fs::remove_file(disk.state()).expect("removed");
+    fs::remove_dir_all(disk.home.path().join("w")).expect("removed");
+    disk.cut();
+    assert!(!disk.state().exists() && !disk.home.path().join("w").exists());
     fs::create_dir(disk.home.path().join("w")).expect("made");
     disk.start(&spec("b", 1, "b"), None);
     fs::remove_file(disk.state()).expect("removed");
@@ -315,5 +338,16 @@ fn a_commit_that_was_refused_does_not_happen_later() {
     fs::remove_dir(&journal).expect("removed");
     fs::rename(disk.home.path().join("aside"), &journal).expect("moved");
     disk.cut();
+    assert_eq!(disk.names(), ["a"]);
+}
+
+#[test]
+fn what_another_program_wrote_after_the_boot_stays() {
+    let mut disk = Disk::new();
+    disk.start(&spec("a", 1, "a"), None);
+    let first = disk.text();
+    disk.start(&spec("b", 1, "b"), None);
+    fs::write(disk.state(), &first).expect("written");
+    disk.boot();
     assert_eq!(disk.names(), ["a"]);
 }

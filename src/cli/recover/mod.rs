@@ -10,6 +10,7 @@ use std::path::Path;
 use std::time::Instant;
 
 use serde_json::{Map, Value, json};
+use swarm_actors::registry::store;
 use swarm_actors::worker::fate::Fate;
 use swarm_model::{Answer, FineState, RecoverRequest, RefusalKind, Resume, Spec, WorkerView};
 
@@ -64,6 +65,10 @@ enum Became {
 pub fn run(args: &RecoverArgs, paths: &Paths, screen: &mut Screen) -> Result<u8, Failure> {
     if let Some(host) = &args.gone {
         gone::declare(host, paths)?;
+    }
+    if args.apply && store::is_behind_journal(paths.root()) {
+        // The supervisor restores what a power cut has taken, before it is looked at.
+        client::ensure(paths)?;
     }
     let registry = super::read_for(paths, super::only(&args.names), screen)?;
     let cases = cases(args, &registry, paths)?;

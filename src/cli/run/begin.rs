@@ -28,7 +28,7 @@ use swarm_config::trust::{SPECS, agent_files};
 use swarm_store::repositories::landing::has_resolver;
 use swarm_store::runs::home::{Home, make_all};
 use swarm_store::runs::specs::{self, Spec};
-use swarm_store::runs::{is_under_way, journal, load_repaired, run_id, wire};
+use swarm_store::runs::{is_under_way, journal, load_repaired, order, run_id, wire};
 use swarm_store::views::{Detail, Pick, load_where};
 use swarm_sys::paths::Paths;
 use swarm_sys::quoting::quoted;
@@ -170,6 +170,7 @@ fn of_specs(args: &BeginArgs, caller: &Caller, paths: &Paths, screen: &mut Scree
         fail_fast: args.fail_fast || config.run.fail_fast.unwrap_or(false),
         merge: settings(args.verify.as_ref(), &root, &home),
     };
+    refuse_used_names(&home, &jobs)?;
     let id = own_id(&home, &state.created_at);
     Ok(Plan {
         slug: own_slug(&root, &id, &home, paths)?,
@@ -191,6 +192,23 @@ fn note_unplanned(planned: &[Spec], screen: &mut Screen) {
         for new in specs::names(folder).iter().filter(|name| !known.contains(name.as_str())) {
             screen.aside("note: ", &format!("spec '{new}' is not planned; run 'swarm plan' to add it"));
         }
+    }
+}
+
+/// Refuses a new workstream with the name of one that was in an earlier plan of this run: the attempts and queue items of
+/// both would have the same keys, so that the earlier work would be taken for that of the new one.
+fn refuse_used_names(home: &Home, jobs: &[Job]) -> Result<(), Failure> {
+    let Some(begun) = journal::begun(home).ok().filter(|run| run.plan.specs.is_some()) else { return Ok(()) };
+    let is_used = |job: &&Job| {
+        begun.plan.jobs.iter().all(|known| known.id != job.id) && home.attempt(&job.id, 1).join(order::ORDER).exists()
+    };
+    match jobs.iter().find(is_used) {
+        Some(job) => {
+            let cause = format!("workstream '{}' is new, but this run had another one of that name", job.id);
+            let remedy = "rename its spec, then run 'swarm plan' again";
+            Err(Refusal::new(RefusalKind::Exists, cause).remedy(remedy).into())
+        }
+        None => Ok(()),
     }
 }
 

@@ -2,7 +2,7 @@
 //! fraction of libgit2's parsed trees and builder, which sort and copy every entry: a directory of 20,000 files is merged
 //! in milliseconds.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::cmp::Ordering;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -12,6 +12,8 @@ use git2::{ObjectType, Odb, Oid, Repository};
 /// Size of an object id.
 const ID: usize = 20;
 const TREE: u32 = 0o040_000;
+/// Maximum number of nested directories. A path with more cannot be checked out as a whole.
+const DEPTH_MAX: usize = 500;
 /// Maximum number of bytes of trees that are kept. A chain of merges needs the last ones again and again.
 const KEPT_MAX: usize = 4 << 20;
 
@@ -178,11 +180,33 @@ pub(crate) struct Listings<'r> {
     repo: &'r Repository,
     odb: Odb<'r>,
     cache: &'r Cache,
+    depth: Cell<usize>,
+}
+
+/// A level of directories in which a function is. Left when it is dropped.
+pub(crate) struct Level<'a>(&'a Cell<usize>);
+
+impl Drop for Level<'_> {
+    fn drop(&mut self) {
+        self.0.set(self.0.get() - 1);
+    }
 }
 
 impl<'r> Listings<'r> {
     pub(crate) fn new(repo: &'r Repository, cache: &'r Cache) -> Result<Self, git2::Error> {
-        Ok(Self { repo, odb: repo.odb()?, cache })
+        Ok(Self { repo, odb: repo.odb()?, cache, depth: Cell::new(0) })
+    }
+
+    /// Enters a directory, on behalf of a function that calls itself for each one below.
+    ///
+    /// # Errors
+    /// Fails if directories are nested more deeply than [`DEPTH_MAX`]: the stack of a thread is limited.
+    pub(crate) fn enter(&self) -> Result<Level<'_>, git2::Error> {
+        if self.depth.get() == DEPTH_MAX {
+            return Err(git2::Error::from_str("directories are nested too deeply"));
+        }
+        self.depth.set(self.depth.get() + 1);
+        Ok(Level(&self.depth))
     }
 
     /// Reads a tree.

@@ -20,6 +20,7 @@ pub(crate) fn merge(trees: &Listings<'_>, base: Oid, ours: Oid, theirs: Oid) -> 
     if ours == theirs {
         return Ok(None);
     }
+    let _level = trees.enter()?;
     let (base, ours, theirs) = (trees.read(base)?, trees.read(ours)?, trees.read(theirs)?);
     let (base, ours, theirs) = (base.entries()?, ours.entries()?, theirs.entries()?);
     let mut edits = Vec::new();
@@ -60,6 +61,7 @@ pub(crate) fn is_complete(repo: &Repository, from: &str, to: &str) -> Result<boo
 
 /// Reports whether all objects exist that the tree `after` has and the tree `before` has not.
 fn has_new(trees: &Listings<'_>, before: Option<Oid>, after: Oid) -> Result<bool, git2::Error> {
+    let _level = trees.enter()?;
     let (before, after) = (before.map_or_else(|| Ok(Listing::default()), |id| trees.read(id))?, trees.read(after)?);
     for change in changed(&before.entries()?, &after.entries()?) {
         let Some(entry) = change.after else { continue };
@@ -122,6 +124,7 @@ fn walk(
     above: &[u8],
     paths: &mut Vec<Differing>,
 ) -> Result<(), git2::Error> {
+    let _level = trees.enter()?;
     let read = |id: Option<Oid>| id.map_or_else(|| Ok(Listing::default()), |id| trees.read(id));
     let (one, other) = (read(one)?, read(other)?);
     for change in changed(&one.entries()?, &other.entries()?) {

@@ -67,16 +67,16 @@ pub(crate) fn remove(
             }
         }
     }
-    if !found.has_work && !found.is_resumed {
-        // The command may have created work.
-        let Some(again) = assess(cli, path, base_repo, force)? else { return Ok(None) };
-        found = again;
-    }
     // git reads the entries of all worktrees and fails if one disappears meanwhile.
     // If the lock is not available, the removal is tried without it. Before the save, because what is
     // written after it is lost.
     let common = found.place.common();
     let _turn = lock::acquire(&common, Duration::from_millis(LOCK_WAIT_MS_MAX)).ok();
+    if !found.has_work && !found.is_resumed {
+        // The command may have created work, or somebody may have during the wait.
+        let Some(again) = assess(cli, path, base_repo, force)? else { return Ok(None) };
+        found = again;
+    }
     let saved = match found.has_work {
         true => Some(save::save(cli, &found.place, name).map_err(Fault::unknown)?),
         false => None,

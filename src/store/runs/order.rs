@@ -51,7 +51,8 @@ impl AttemptResult {
     }
 }
 
-const ORDER: &str = "order.json";
+/// File of the order.
+pub const ORDER: &str = "order.json";
 const RESULT: &str = "result.json";
 const RESOLUTION: &str = "resolution.";
 const SESSION: &str = "session.json";
@@ -132,8 +133,11 @@ pub fn write_session(dir: &Path, session: &Session) -> io::Result<()> {
     replace_durably(dir, SESSION, &serde_json::to_vec(session)?)
 }
 
+/// Returns the recorded conversation. An id that an agent could take for an option is none.
 pub fn read_session(dir: &Path) -> Option<Session> {
-    serde_json::from_slice(&fs::read(dir.join(SESSION)).ok()?).ok()
+    let session: Session = serde_json::from_slice(&fs::read(dir.join(SESSION)).ok()?).ok()?;
+    let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.:".contains(&byte);
+    (!session.id.starts_with('-') && session.id.bytes().all(is_plain)).then_some(session)
 }
 
 /// Records what the agent waits for; `None` removes the record.
