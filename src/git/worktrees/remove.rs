@@ -21,6 +21,9 @@ use crate::trash::save::{self, Place};
 /// saved at that time, so files that are missing now are not lost work.
 const REMOVING: &str = "swarm-removing";
 
+/// Words for changed files that git was told not to look at.
+pub(crate) const HIDDEN_CHANGES: &str = "changed file(s) marked assume-unchanged or skip-worktree";
+
 const IN_PROGRESS: [(&str, &str); 7] = [
     ("rebase-merge", "a rebase"),
     ("rebase-apply", "a rebase or am"),
@@ -172,8 +175,7 @@ fn assess(cli: &Cli, path: &Path, base_repo: &Path, force: Force) -> Result<Opti
                 return Err(unknown(format!("{doing} is in progress in the worktree")));
             }
             if hidden > 0 {
-                let what = "changed file(s) marked assume-unchanged or skip-worktree";
-                return Err(unknown(format!("worktree has {hidden} {what}")));
+                return Err(unknown(format!("worktree has {hidden} {HIDDEN_CHANGES}")));
             }
             if let Some(copy) = copies::paths(&copies).first() {
                 let what = format!("{} changed since it was copied from the base checkout", copy.display());

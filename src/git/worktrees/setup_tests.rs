@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, symlink};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use swarm_ports::{Force, WorktreeError};
 
@@ -122,8 +122,8 @@ fn paths_outside_of_the_repository_and_hidden_work_are_refused_and_rolled_back()
     assert_eq!(refused(&command), "cannot run worktree.post_create here");
 }
 
-#[test]
-fn submodules_come_from_the_base_checkout_and_are_never_lost() {
+/// A repository with the submodule `lib/outer`, which has the submodule `in`. Their origins are returned as well.
+fn with_submodules() -> (Fixture, [PathBuf; 2]) {
     let fix = furnished("[worktree]\nsubmodules = true\n");
     let (inner, outer) = (fix.root.join("inner"), fix.root.join("outer"));
     for (dir, below) in [(&inner, None), (&outer, Some(&inner))] {
@@ -142,6 +142,12 @@ fn submodules_come_from_the_base_checkout_and_are_never_lost() {
     let deep = ["-c", "protocol.file.allow=always", "submodule", "update", "-q", "--init", "--recursive"];
     fix.git(&deep);
     fix.git(&["commit", "-q", "-m", "submodules"]);
+    (fix, [outer, inner])
+}
+
+#[test]
+fn submodules_come_from_the_base_checkout_and_are_never_lost() {
+    let (fix, [outer, inner]) = with_submodules();
     // No network is needed: the origin is gone.
     fs::rename(&outer, fix.root.join("outer-gone")).unwrap();
     fs::rename(&inner, fix.root.join("inner-gone")).unwrap();
@@ -149,7 +155,7 @@ fn submodules_come_from_the_base_checkout_and_are_never_lost() {
     let (_, tree) = fix.made("w");
     let sub = tree.join("lib/outer");
     assert_eq!(fs::read_to_string(sub.join("in/file")).unwrap(), "one\n");
-    assert_eq!(text(&fix.at(&sub, &["config", "remote.origin.url"])), url);
+    assert_eq!(text(&fix.at(&sub, &["config", "remote.origin.url"])), outer.to_str().unwrap());
     assert_eq!(text(&fix.at(&tree, &["status", "--porcelain"])), "");
     assert_eq!(fs::read_to_string(fix.repo.join(".git/config")).unwrap(), before);
     fix.remove(&tree, Force::No).unwrap();
@@ -166,6 +172,46 @@ fn submodules_come_from_the_base_checkout_and_are_never_lost() {
     let Err(WorktreeError::Unknown(cause)) = fix.remove(&tree, Force::SaveFirst) else { panic!("removed") };
     assert_eq!(cause, "submodule a/b/modules/in has commits that the base checkout lacks");
     assert!(sub.join("in/file").exists());
+}
+
+#[test]
+fn work_in_submodules_that_git_status_does_not_list_holds_a_worktree() {
+    let (fix, _) = with_submodules();
+    let (_, tree) = fix.made("w");
+    let (sub, deep) = (tree.join("lib/outer"), tree.join("lib/outer/in"));
+    let refused = |why: &str| {
+        for force in [Force::No, Force::SaveFirst] {
+            let Err(WorktreeError::Unknown(cause)) = fix.remove(&tree, force) else { panic!("removed: {why}") };
+            assert_eq!(cause, why);
+        }
+    };
+    for (dir, name) in [(&sub, "a/b"), (&deep, "a/b/modules/in")] {
+        for mark in ["assume-unchanged", "skip-worktree"] {
+            fix.at(dir, &["update-index", &format!("--{mark}"), "file"]);
+            write(&dir.join("file"), "precious\n");
+            refused(&format!("submodule {name} has 1 changed file(s) marked assume-unchanged or skip-worktree"));
+            assert_eq!(fs::read_to_string(dir.join("file")).unwrap(), "precious\n");
+            fix.at(dir, &["update-index", &format!("--no-{mark}"), "file"]);
+            fix.at(dir, &["checkout", "-q", "file"]);
+        }
+        fix.at(dir, &["bisect", "start"]);
+        refused(&format!("submodule {name} has a bisect in progress"));
+        fix.at(dir, &["bisect", "reset"]);
+    }
+    // A mark alone is no work.
+    fix.at(&deep, &["update-index", "--skip-worktree", "file"]);
+    fix.check(&tree, Force::No).unwrap();
+    // A repository of its own in place of the inner submodule, with the same commit.
+    let link = fs::read_to_string(deep.join(".git")).unwrap();
+    let module = deep.join(link.trim_end().strip_prefix("gitdir: ").unwrap()).canonicalize().unwrap();
+    let head = text(&fix.at(&deep, &["rev-parse", "HEAD"]));
+    fs::rename(&deep, fix.root.join("aside")).unwrap();
+    fix.at(&sub, &["clone", "-q", module.to_str().unwrap(), "in"]);
+    fix.at(&deep, &["checkout", "-q", &head]);
+    write(&deep.join("new"), "precious\n");
+    fs::remove_dir_all(&module).unwrap();
+    refused("submodule a/b has uncommitted changes");
+    assert!(deep.join("new").exists());
 }
 
 #[test]

@@ -6,11 +6,12 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use super::admin;
+use super::remove::{HIDDEN_CHANGES, in_progress};
 use crate::repository::cli::Cli;
 use crate::repository::fault::Fault;
 use crate::repository::parse;
 use crate::trash::raw;
-use crate::trash::save::Place;
+use crate::trash::save::{self, Place};
 
 /// A submodule as recorded in `.gitmodules`.
 struct Module {
@@ -78,9 +79,8 @@ pub(crate) fn reason_to_keep(cli: &Cli, common: &Path, record: &Path, tree: &Pat
         }
         // The `.git` file of the submodule can be written by an agent. Submodules within it are listed, too.
         let own = Place { git_dir: module.clone(), tree: place.clone(), head: None, branch: None, is_whole: true };
-        let status = ["status", "--porcelain", "-z", "--untracked-files=all", "--ignore-submodules=dirty"];
-        if place.exists() && !own.call(cli.read(&place)).args(status).run()?.is_empty() {
-            return Ok(Some(format!("submodule {shown} has uncommitted changes")));
+        if let Some(work) = work_in(cli, &own)? {
+            return Ok(Some(format!("submodule {shown} has {work}")));
         }
         let tips = cli.read(&module).args(["rev-list", "--no-walk", "--all", "--reflog", "HEAD"]).run()?;
         let base = common.join("modules").join(&name);
@@ -89,6 +89,22 @@ pub(crate) fn reason_to_keep(cli: &Cli, common: &Path, record: &Path, tree: &Pat
         }
     }
     Ok(None)
+}
+
+/// Returns what of a submodule's checkout is in no commit, or `None` if there is nothing. An unfinished operation of git
+/// counts, because only its files may name the commits that it works on.
+fn work_in(cli: &Cli, own: &Place) -> Result<Option<String>, Fault> {
+    if let Some(doing) = in_progress(&own.git_dir) {
+        return Ok(Some(format!("{doing} in progress")));
+    }
+    if !own.tree.exists() {
+        return Ok(None);
+    }
+    if !save::status(cli, own, "all")?.is_empty() {
+        return Ok(Some("uncommitted changes".to_owned()));
+    }
+    let hidden = save::hidden_changes(cli, own)?;
+    Ok((hidden > 0).then(|| format!("{hidden} {HIDDEN_CHANGES}")))
 }
 
 /// Reports whether all these commits are reachable from the refs of the repository `base`.
