@@ -283,6 +283,14 @@ pub(crate) fn resolved(path: &Path) -> PathBuf {
     }
 }
 
+/// Returns the path of `name` below `root`, a path without symbolic links. Returns `None` if the directory of `name` does
+/// not exist, or is reached through a symbolic link.
+pub(crate) fn without_links(root: &Path, name: &Path) -> Option<PathBuf> {
+    let above = name.parent().map_or_else(|| root.to_owned(), |above| root.join(above));
+    let is_direct = above.canonicalize().is_ok_and(|real| real == above);
+    is_direct.then(|| root.join(name))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

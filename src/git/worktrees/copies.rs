@@ -144,8 +144,7 @@ pub(crate) fn stale(base: &Path, record: &Path) -> Vec<Vec<u8>> {
 pub(crate) fn remove(tree: &Path, copies: &[Vec<u8>]) -> Result<(), Fault> {
     let root = tree.canonicalize().map_err(Fault::at(tree))?;
     for name in paths(copies) {
-        let (copy, above) = (root.join(&name), name.parent().map_or_else(|| root.clone(), |above| root.join(above)));
-        if above.canonicalize().is_ok_and(|real| real == above) {
+        if let Some(copy) = admin::without_links(&root, &name) {
             admin::ignore_missing(fs::remove_file(&copy)).map_err(Fault::at(&copy))?;
         }
     }

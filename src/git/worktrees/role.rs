@@ -2,13 +2,15 @@
 //! role's own work. Runs the user's git without hooks. Agents can write to the worktree, also to its
 //! `.git` file: each call checks it against the record first, and git is pointed at both.
 
+mod added;
+
 use std::fs;
 use std::path::{Path, PathBuf};
 
 use git2::{Oid, Repository, RepositoryState, StatusOptions};
 use swarm_model::{Caller, Refusal, RefusalKind};
 
-use super::{admin, generated, identity, topic};
+use super::{generated, identity, topic};
 use crate::repository::cli::{Call, Cli};
 use crate::repository::fault::Fault;
 use crate::repository::{holders, objects, recorded};
@@ -124,18 +126,12 @@ fn roll_back(git: &Git, marker: &Path) -> Result<(), Fault> {
         Err(error) => return Err(Fault::at(marker)(error)),
     };
     // Older versions wrote the marker in place: then a kill or a power cut before the merge leaves it without content.
-    if !admin::is_torn(commit.as_bytes()) && !has(&git.place.git_dir, &commit) {
+    // Other text was written by somebody else, and git could take it as an option.
+    let is_id = !commit.is_empty() && commit.bytes().all(|byte| byte.is_ascii_hexdigit());
+    if is_id && !has(&git.place.git_dir, &commit) {
         git.write().args(["reset", "--hard", "--quiet"]).run()?;
-        let added = ["diff", "--name-only", "--diff-filter=A", "--no-renames", "--no-ext-diff", "-z", "HEAD", &commit];
-        for path in fields(&git.read().args(added).run()?) {
-            let path = git.place.tree.join(&path);
-            match fs::remove_file(&path) {
-                Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
-                    return Err(Fault::at(&path)(error));
-                }
-                _ => {}
-            }
-        }
+        let begun = fs::symlink_metadata(marker).map_err(Fault::at(marker))?;
+        added::remove(git, &commit, &begun)?;
     }
     fs::remove_file(marker).map_err(Fault::at(marker))
 }

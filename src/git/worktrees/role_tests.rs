@@ -132,6 +132,76 @@ fn only_the_partial_merge_of_a_killed_git_is_rolled_back() {
     assert_eq!(merge_handoff(&qa, &first, "build", &fix.caller).unwrap(), MergeOutcome::Merged);
 }
 
+/// Commits a file of the role in `dir`, also if tools typically generate it.
+fn added(fix: &Fixture, dir: &Path, name: &str, content: &str) -> String {
+    fs::create_dir_all(dir.join(name).parent().unwrap()).unwrap();
+    fs::write(dir.join(name), content).unwrap();
+    fix.at(dir, &["add", "-f", name]);
+    fix.at(dir, &["commit", "-q", "-m", name]);
+    text(&fix.at(dir, &["rev-parse", "HEAD"]))
+}
+
+#[test]
+fn a_merge_is_rolled_back_within_the_worktree_only() {
+    let fix = Fixture::new();
+    let (dev, qa) = (worktree(&fix, "dev"), worktree(&fix, "qa"));
+    let handed = added(&fix, &dev, "x/y", "of dev\n");
+    let shared = fix.root.join("shared");
+    fs::create_dir(&shared).unwrap();
+    std::os::unix::fs::symlink("../shared", qa.join("x")).unwrap();
+    commit_work(&qa, "a link", &fix.caller).unwrap();
+    // Also a file with the same content is not the one of the merge.
+    for content in ["of a person\n", "of dev\n", ""] {
+        fs::write(record(&qa).join(MERGE_MARKER), &handed).unwrap();
+        fs::write(shared.join("y"), content).unwrap();
+        merge_handoff(&qa, &handed, "build", &fix.caller).unwrap();
+        assert_eq!(fs::read_to_string(shared.join("y")).unwrap(), content);
+        assert!(!record(&qa).join(MERGE_MARKER).exists());
+        fix.at(&qa, &["merge", "--abort"]);
+    }
+}
+
+#[test]
+fn untracked_files_survive_a_rollback_unless_the_merge_wrote_them() {
+    let fix = Fixture::new();
+    let (dev, qa) = (worktree(&fix, "dev"), worktree(&fix, "qa"));
+    let handed = added(&fix, &dev, "node_modules/a", "of dev\n");
+    let (marker, file) = (record(&qa).join(MERGE_MARKER), qa.join("node_modules/a"));
+    fs::create_dir(qa.join("node_modules")).unwrap();
+    let later = std::time::SystemTime::now() + std::time::Duration::from_secs(60);
+    // A part of the content is the merge's own only if it was written after the marker.
+    for (content, is_earlier) in [("of a person\n", false), ("of dev\nand a person\n", false), ("of", true), ("", true)]
+    {
+        fs::write(&marker, &handed).unwrap();
+        fs::write(&file, content).unwrap();
+        if is_earlier {
+            fs::File::options().write(true).open(&marker).unwrap().set_modified(later).unwrap();
+        }
+        let refused = merge_handoff(&qa, &handed, "build", &fix.caller).unwrap_err();
+        assert!(refused.cause.contains("untracked"), "{refused:?}");
+        assert_eq!(fs::read_to_string(&file).unwrap(), content);
+    }
+    for content in ["of dev\n", "of", ""] {
+        fs::write(&marker, &handed).unwrap();
+        fs::write(&file, content).unwrap();
+        assert_eq!(merge_handoff(&qa, &handed, "build", &fix.caller).unwrap(), MergeOutcome::Merged, "{content}");
+        assert_eq!(fs::read_to_string(&file).unwrap(), "of dev\n");
+        fix.at(&qa, &["reset", "-q", "--hard", "main"]);
+        fs::create_dir_all(qa.join("node_modules")).unwrap();
+    }
+}
+
+#[test]
+fn git_takes_no_option_from_the_marker_of_a_merge() {
+    let fix = Fixture::new();
+    let (dev, qa) = (worktree(&fix, "dev"), worktree(&fix, "qa"));
+    let handed = added(&fix, &dev, "new", "of dev\n");
+    let canary = fix.root.join("canary");
+    fs::write(record(&qa).join(MERGE_MARKER), format!("--output={}", canary.display())).unwrap();
+    assert_eq!(merge_handoff(&qa, &handed, "build", &fix.caller).unwrap(), MergeOutcome::Merged);
+    assert!(!canary.exists() && !record(&qa).join(MERGE_MARKER).exists());
+}
+
 #[test]
 fn uncommitted_work_is_committed_before_a_merge() {
     let fix = Fixture::new();
