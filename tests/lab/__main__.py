@@ -1,5 +1,5 @@
-"""Commands of the laboratory: sweep, errors, real, agents, ssh, hammer, the soaks, audit, power and bench; ci runs all
-but bench.
+"""Commands of the laboratory: the sweeps, errors, real, agents, ssh, hammer, the soaks, audit, power and bench; ci runs
+all but bench.
 
     python3 -m lab sweep --sample 20 --seed 7
     python3 -m lab real --only tmux
@@ -19,8 +19,8 @@ from dataclasses import dataclass, field
 
 from . import cases
 
-MODULES = ("sweep", "sweep_flows", "errors", "real", "agents", "ssh", "hammer", "soak", "soak_runs", "soak_flows", "audit",
-           "power", "bench")
+MODULES = ("sweep", "sweep_flows", "sweep_verbs", "errors", "real", "agents", "ssh", "hammer", "soak", "soak_runs",
+           "soak_flows", "audit", "power", "bench")
 CLOSING = re.compile(r"^(\d+) passed, (\d+) failed(?:, (\d+) skipped)?(?:, (\d+) not met)?$")
 TIMED = re.compile(r"^(?:ok|FAIL)  +(.*?) \((\d+\.\d) s\)")
 SLOWEST = 20
@@ -109,7 +109,7 @@ def show_total(parts: list[Part]) -> None:
 
 def ci(argv: list[str]) -> int:
     parser = argparse.ArgumentParser(prog="lab ci", description="Runs every laboratory module that is short enough for CI.")
-    parser.add_argument("--budget", type=float, default=360, help="total number of seconds for the samples of both sweeps")
+    parser.add_argument("--budget", type=float, default=360, help="seconds for the kill and error sweeps")
     parser.add_argument("--seed", type=int, help="seed of the samples (default: the current day)")
     parser.add_argument("--soak-seconds", type=float, default=180)
     parser.add_argument("--power-images", type=int, default=300)
@@ -121,6 +121,8 @@ def ci(argv: list[str]) -> int:
     seed = args.seed if args.seed is not None else int(time.time() // 86400)
     allow = ["--allow-skips"] if args.allow_skips else []
     sample = ["--seed", str(seed), "--jobs", str(args.jobs), "--sample", "1000", "--budget", str(args.budget / 2)]
+    # A quarter of the time of the kill sweep is for the verbs that have a module of their own.
+    verbs = args.budget / 8
 
     def part(module: str, *words) -> Part:
         return Part(module, [*map(str, words), *allow])
@@ -134,7 +136,8 @@ def ci(argv: list[str]) -> int:
     beside = [part("audit"), part("real", "--jobs", args.jobs), part("ssh"), part("agents"), part("hammer")]
     power = ["--seed", str(seed), "--jobs", str(args.jobs)]
     alone = [part("power", "--images", args.power_images, *power), part("power", "--removed", *power),
-             part("sweep", *sample), part("errors", *sample), part("sweep_flows", *sample[:-1], 20)]
+             part("sweep", *sample[:-1], args.budget / 2 - verbs), part("sweep_verbs", *sample[:-1], verbs),
+             part("errors", *sample), part("sweep_flows", *sample[:-1], 20)]
     run_lanes([soaks, beside])
     run_lanes([alone])
     parts = [*beside, *alone, *soaks]
