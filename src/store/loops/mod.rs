@@ -191,7 +191,10 @@ fn quarantine(path: &Path, cause: &str) -> io::Result<()> {
 
 /// Updates log and state if a crash kept them from being written after the record.
 fn repair(dir: &Path, it: &Loop) -> io::Result<()> {
-    undo_exchange(dir, it)?;
+    // Before anything is read: a kill between two swaps left the present version in another file.
+    for kept in compare_exchange::recover(&dir.join(STATE))? {
+        tracing::warn!(file = %kept.display(), "kept a version of state.json that another program wrote");
+    }
     super::runs::home::remove_torn(dir);
     log::complete(&dir.join(LOG), it)?;
     let is_behind = match wire::read(&dir.join(STATE)) {
@@ -199,24 +202,6 @@ fn repair(dir: &Path, it: &Loop) -> io::Result<()> {
         Ok(None) | Err(_) => true,
     };
     if is_behind { write_state(dir, it, true).map(drop) } else { Ok(()) }
-}
-
-/// Restores the state of another program that a crash during an exchange left in a temporary file.
-///
-/// # Errors
-/// Fails if such a file cannot be read: nobody knows whose state it is.
-fn undo_exchange(dir: &Path, it: &Loop) -> io::Result<()> {
-    let prefix = format!("{STATE}.tmp.");
-    for file in files::list(dir)? {
-        if !file.file_name().to_string_lossy().starts_with(&prefix) {
-            continue;
-        }
-        let text = compare_exchange::read(&file.path())?.unwrap_or_default();
-        if wire::parse(&text).is_ok_and(|state| it.is_anothers(state.wire())) {
-            fs::rename(file.path(), dir.join(STATE))?;
-        }
-    }
-    Ok(())
 }
 
 /// Reports whether another program changed the state file of an inactive loop.

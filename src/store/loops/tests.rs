@@ -270,26 +270,59 @@ fn a_field_added_concurrently_is_preserved() {
     assert_eq!((&state(&dir)["theirs"], &state(&dir)["consecutive_failures"]), (&json!([1]), &json!(3)));
 }
 
+/// Leaves the files of a process that was killed after it swapped in `ours` for `seen`, and found `left` in its place.
+fn killed(dir: &Path, seen: &str, ours: &str, left: &str) {
+    let digests = [seen, ours].map(|text| swarm_sys::paths::digest(text.as_bytes(), 8)).join(".");
+    fs::write(dir.join(format!("{STATE}.tmp.1.{digests}")), left).expect("written");
+    fs::write(dir.join(STATE), ours).expect("written");
+}
+
+/// Returns the text of a state file with another value.
+fn with(text: &str, key: &str, value: Value) -> String {
+    let mut state: Value = serde_json::from_str(text).expect("JSON");
+    state[key] = value;
+    state.to_string()
+}
+
 #[test]
 fn what_a_crash_during_an_exchange_left_is_restored() {
     let (_site, paths) = site();
     let dir = dir(&paths, "w").expect("a name");
     let it = filed(&dir);
     save(&dir, &it).expect("saved");
-    let aside = dir.join(format!("{STATE}.tmp.1"));
-    let text = state(&dir);
-    for (status, kept) in [("paused", "paused"), ("running", "running")] {
-        let mut left = text.clone();
-        left["status"] = json!(status);
-        left["total_failures"] = json!(7);
-        fs::write(&aside, left.to_string()).expect("written");
-        fs::write(dir.join(STATE), text.to_string()).expect("written");
+    let there = |name: &str| fs::read_to_string(dir.join(name)).expect("there");
+    let leftovers =
+        || files::list(&dir).expect("listed").iter().any(|it| it.path().to_string_lossy().contains(".tmp."));
+    let ours = there(STATE);
+    let seen = with(&ours, "total_failures", json!(7));
+    let (paused, grown) = (with(&ours, "status", json!("paused")), with(&ours, "theirs", json!([1])));
+    // What came out is in the file again, unless it is what was read before the exchange, or our own version.
+    for (left, expected) in [(&paused, &paused), (&grown, &grown), (&seen, &ours), (&ours, &ours)] {
+        killed(&dir, &seen, &ours, left);
         repair(&dir, &it).expect("repaired");
-        // Our own state, or the earlier one, is only a copy.
-        let failures = if kept == "paused" { 7 } else { 0 };
-        assert_eq!((&state(&dir)["status"], &state(&dir)["total_failures"]), (&json!(kept), &json!(failures)));
-        assert!(!aside.exists());
+        assert_eq!((&there(STATE), leftovers()), (expected, false));
     }
+    // A version that cannot be parsed is kept as well.
+    killed(&dir, &seen, &ours, "{torn");
+    repair(&dir, &it).expect("repaired");
+    assert_eq!((state(&dir)["max_iterations"].clone(), there("state.json.corrupted")), (json!(5), "{torn".to_owned()));
+    assert!(!leftovers());
+}
+
+#[test]
+fn a_version_that_was_written_after_a_crash_is_not_replaced_by_an_earlier_one() {
+    let (_site, paths) = site();
+    let dir = dir(&paths, "w").expect("a name");
+    let it = filed(&dir);
+    save(&dir, &it).expect("saved");
+    let there = |name: &str| fs::read_to_string(dir.join(name)).expect("there");
+    let ours = there(STATE);
+    let earlier = with(&ours, "max_iterations", json!(2));
+    killed(&dir, "seen", &ours, &earlier);
+    theirs(&dir, |state| state["status"] = json!("paused"));
+    let later = there(STATE);
+    repair(&dir, &it).expect("repaired");
+    assert_eq!((there(STATE), there("state.json.kept")), (later, earlier));
 }
 
 #[test]
