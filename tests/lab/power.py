@@ -138,7 +138,7 @@ class Point:
 REMOVED = [
     ("spawn", r"^sync state\.journal"),
     ("exit", r"^sync (exit\.tmp|exit\.json)"),
-    ("kill", r"^sync w "),
+    ("kill", r"^sync w\s*$"),
     ("worktree", r"^syncfs"),
     ("land-merge", r"^sync queue\.json\.tmp"),
     ("removal", r"^syncfs"),
@@ -247,6 +247,9 @@ def check_removed(tally: cases.Tally, dice: random.Random, jobs: int) -> None:
     for name, pattern in REMOVED:
         whole = _recordings[name]
         _recordings[name], removed = whole.without(pattern)
+        if not removed:
+            tally.record(f"power {name} without '{pattern}'", ["the recording has no such sync"])
+            continue
         covered = set(range(len(whole.ops))) - set(whole.pending(len(whole.ops)))
         seen, found = 0, []
         while not found and seen < REMOVED_IMAGES_MAX:
