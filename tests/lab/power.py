@@ -263,11 +263,12 @@ def check_removed(tally: cases.Tally, dice: random.Random, jobs: int) -> None:
 
 
 def removed_point(name: str, dice: random.Random, removed: list[int], covered: set[int]) -> str:
-    """Returns an image without some of the operations that a removed sync had `covered`."""
+    """Returns an image without some of the operations that a removed sync had `covered`, or without all that no sync
+    covers: what one file does not have, another one may."""
     recording = _recordings[name]
     end = dice.randint(removed[0] + 1, len(recording.ops))
     lost = sorted(covered & set(recording.pending(end))) or [removed[0]]
-    dropped = set(lost) if dice.random() < 0.3 else set(dice.sample(lost, min(len(lost), dice.choice((1, 2)))))
+    dropped = set(recording.pending(end)) if dice.random() < 0.3 else set(dice.sample(lost, min(len(lost), dice.choice((1, 2)))))
     return str(Point(name, end, dropped, {}))
 
 
