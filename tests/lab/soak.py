@@ -123,6 +123,8 @@ class Soak:
         self.rig.start_tmux()
 
     def verdict(self) -> list[str]:
+        # The last strike may have killed supervisor and guard; nobody else starts another one.
+        self.rig.must("supervisor", "start")
         ended = self.rig.swarm("wait", "--all", "--timeout", str(SETTLE_LIMIT), limit=SETTLE_LIMIT + 10)
         findings = [] if ended.rc == 0 else [f"wedge: {ended}"]
         expect = Expect(must=set(self.acked), stopped=set(self.codes))
