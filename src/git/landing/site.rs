@@ -1,6 +1,7 @@
 //! Repository of a completion. libgit2 reads it in-process if it supports the format; otherwise
 //! git does.
 
+use std::fs;
 use std::path::{Path, PathBuf};
 
 use git2::{ErrorCode, Oid, Repository};
@@ -115,6 +116,11 @@ impl<'a> CompletionRepo<'a> {
         if let Ok(common) = self.common() {
             // Only we write this ref; an existing lock is left over.
             holders::clear_stale_locks(&[Path::new(&common).join(format!("{name}.lock"))], None);
+            // Its name says what it contains, unless a power cut has torn it; git would not write it again.
+            let file = Path::new(&common).join(&name);
+            if fs::read(&file).is_ok_and(|text| text.trim_ascii() != tip.as_bytes()) {
+                fs::remove_file(&file).map_err(Fault::at(&file))?;
+            }
         }
         let pin = |repo: &Repository| repo.reference(&name, Oid::from_str(tip)?, true, why).map(drop);
         if self.library.as_ref().is_some_and(|repo| pin(repo).is_ok()) {
