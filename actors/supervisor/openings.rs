@@ -200,7 +200,7 @@ impl State {
             Started::Merge(target, queue) => {
                 self.queued.extend(queue.journaled_keys().iter().map(|key| (key.clone(), target.clone())));
                 self.merges.insert(&target, queue);
-                // It reports by itself whether it needs this process.
+                // The queue itself reports whether the supervisor must stay.
                 return Ok(());
             }
             Started::Run(home, run) => {

@@ -18,7 +18,7 @@ use tokio::sync::Mutex;
 
 use crate::processes::forkserver::ForkServer;
 use swarm_store::records;
-use swarm_sys::files::{Durability, Mode, list_if_present, replace};
+use swarm_sys::files::{Durability, list_if_present, replace_private};
 use swarm_sys::paths::Paths;
 use swarm_sys::{lookup, processes, procfs};
 use swarm_tmux::{Order, Server, Tmux, TmuxError};
@@ -304,9 +304,7 @@ impl Launcher for ShimLauncher {
             let text = serde_json::to_vec(&spec).map_err(|error| LaunchError::System(error.to_string()))?;
             // Otherwise the registry's journal contains the contract.
             let durability = if spec.is_synced() { Durability::Synced } else { Durability::None };
-            let temporary = dir.join(format!("spec.pending.tmp.{}", std::process::id()));
-            let path = dir.join("spec.pending");
-            replace(&temporary, &path, &text, Mode::Private, durability)
+            replace_private(&dir, "spec.pending", &text, durability)
                 .map_err(|error| system("write the launch contract", &error))
         })
     }

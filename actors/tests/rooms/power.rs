@@ -1,4 +1,4 @@
-//! What a power cut leaves of the registry and of the contracts, without the actor.
+//! Recovery of the registry and of the contracts after a power cut, tested without the actor.
 
 use std::fs;
 use std::io;
@@ -221,16 +221,16 @@ fn what_other_programs_wrote_last_stays() {
     disk.start(&spec("a", 1, "a"), None);
     let first = disk.text();
     disk.start(&spec("b", 1, "b"), None);
-    // It removes the row that came last, so that the file is what it was before.
+    // Another program removes the last row. The file then has the text of an earlier version.
     theirs(&disk, &first);
     disk.noted().expect("notes");
     disk.cut();
     assert_eq!(disk.names(), ["a"]);
-    // It adds something, and nobody notes it.
+    // Another program changes a row, and the supervisor does not notice.
     theirs(&disk, &first.replace("\"cwd\": \"/\"", "\"cwd\": \"/theirs\""));
     disk.cut();
     assert!(disk.text().contains("/theirs"));
-    // It changes the file after the registry was closed.
+    // Another program writes the file after the registry was closed.
     disk.start(&spec("c", 1, "c"), None);
     disk.closed();
     theirs(&disk, &first);

@@ -170,8 +170,12 @@ fn of_specs(args: &BeginArgs, caller: &Caller, paths: &Paths, screen: &mut Scree
         fail_fast: args.fail_fast || config.run.fail_fast.unwrap_or(false),
         merge: settings(args.verify.as_ref(), &root, &home),
     };
-    refuse_used_names(&home, &jobs)?;
-    let id = own_id(&home, &state.created_at);
+    let begun = journal::begun(&home).ok().filter(|run| run.plan.specs.is_some()).map(|run| run.plan);
+    if let Some(begun) = &begun {
+        refuse_used_names(&home, begun, &jobs)?;
+    }
+    // A state that was lost and planned again has another date; the run is the same.
+    let id = begun.as_ref().map_or_else(|| run_id(home.path(), &state.created_at), |begun| begun.id.clone());
     Ok(Plan {
         slug: own_slug(&root, &id, &home, paths)?,
         id,
@@ -195,12 +199,11 @@ fn note_unplanned(planned: &[Spec], screen: &mut Screen) {
     }
 }
 
-/// Refuses a new workstream with the name of one that was in an earlier plan of this run: the attempts and queue items of
+/// Refuses a new workstream with the name of one that was in a plan before `begun`, the latest plan of this run: the attempts and queue items of
 /// both would have the same keys, so that the earlier work would be taken for that of the new one.
-fn refuse_used_names(home: &Home, jobs: &[Job]) -> Result<(), Failure> {
-    let Some(begun) = journal::begun(home).ok().filter(|run| run.plan.specs.is_some()) else { return Ok(()) };
+fn refuse_used_names(home: &Home, begun: &Plan, jobs: &[Job]) -> Result<(), Failure> {
     let is_used = |job: &&Job| {
-        begun.plan.jobs.iter().all(|known| known.id != job.id) && home.attempt(&job.id, 1).join(order::ORDER).exists()
+        begun.jobs.iter().all(|known| known.id != job.id) && home.attempt(&job.id, 1).join(order::ORDER).exists()
     };
     match jobs.iter().find(is_used) {
         Some(job) => {
@@ -210,12 +213,6 @@ fn refuse_used_names(home: &Home, jobs: &[Job]) -> Result<(), Failure> {
         }
         None => Ok(()),
     }
-}
-
-/// Returns the id of the run of this home. A state that was lost and planned again has another date; the run is the same.
-fn own_id(home: &Home, created_at: &str) -> String {
-    let begun = journal::begun(home).ok().filter(|run| run.plan.specs.is_some());
-    begun.map_or_else(|| run_id(home.path(), created_at), |run| run.plan.id.clone())
 }
 
 /// Returns the planned state. A damaged file is repaired first, unless a run is in progress.

@@ -120,7 +120,7 @@ pub fn refuse_tracked_journal(root: &Path, caller: &Caller) -> Result<(), Failur
         return Ok(());
     }
     let cause = format!("{} is tracked by git, and decides what a run executes", root.join(&journal).display());
-    let remedy = format!("run 'git rm -r --cached {ARIAL}' and delete {journal}");
+    let remedy = format!("run 'git rm -r --cached {ARIAL}', and delete {journal} unless you began that run yourself");
     Err(Refusal::new(RefusalKind::Invalid, cause).remedy(remedy).into())
 }
 

@@ -335,7 +335,7 @@ impl Checkout {
         Ok(changes.map(|change| String::from_utf8_lossy(&change.path).into_owned()).collect())
     }
 
-    /// Returns the files that the landing writes and whose changes git was told not to see.
+    /// Returns the changed files among those that the landing writes that are marked assume-unchanged or skip-worktree.
     fn hidden(&self, workspace: &Workspace) -> Result<Vec<String>, Fault> {
         let listed = self.read(workspace).args(["ls-files", "-v", "-z"]).run()?;
         let mut hidden = refused::marked(&listed);

@@ -17,7 +17,7 @@ const DEPTH_MAX: usize = 500;
 /// Maximum number of bytes of trees that are kept. A chain of merges needs the last ones again and again.
 const KEPT_MAX: usize = 4 << 20;
 
-/// One entry of a tree.
+/// Entry of a tree object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Entry<'a> {
     pub(crate) mode: u32,

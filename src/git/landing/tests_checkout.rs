@@ -264,7 +264,8 @@ async fn changes_that_git_was_told_to_ignore_are_named_with_a_remedy() {
         site.fix.git(&["update-index", flag, "f"]);
         fs::write(&file, "local\n").unwrap();
         let landed = site.land("topic").await;
-        let cause = format!("{} has changes of f that git was told to ignore (run 'git -C ", site.fix.repo.display());
+        let marks = "changed files that are marked assume-unchanged or skip-worktree";
+        let cause = format!("{} has {marks}: f (run 'git -C ", site.fix.repo.display());
         assert!(matches!(&landed, Landing::Failed(why) if why.starts_with(&cause)), "{flag}: {landed:?}");
         assert_eq!(fs::read_to_string(&file).unwrap(), "local\n", "{flag}");
     }

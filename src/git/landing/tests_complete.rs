@@ -432,3 +432,17 @@ async fn locks_of_a_dead_git_in_the_worktree_do_not_block_its_work() {
     assert_eq!(text(&site.fix.git(&["show", &format!("{}:more", done.tip)])), "left uncommitted");
     assert!(!locks.iter().any(|lock| lock.exists()));
 }
+
+#[tokio::test]
+async fn a_pin_that_a_power_cut_has_torn_is_written_again() {
+    let site = Site::new();
+    let (_, completion) = site.worker("a");
+    let tip = site.tip("a");
+    let pin = site.fix.repo.join(".git").join(complete::pinned(&tip));
+    fs::create_dir_all(pin.parent().unwrap()).unwrap();
+    for torn in [&[0; 41][..], b"", b"half"] {
+        fs::write(&pin, torn).unwrap();
+        assert_eq!(site.done(&completion).await.tip, tip);
+        assert_eq!(fs::read_to_string(&pin).unwrap().trim(), tip);
+    }
+}

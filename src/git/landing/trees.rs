@@ -154,3 +154,35 @@ pub(crate) fn listed(out: &[u8]) -> Vec<Differing> {
     let fields: Vec<&[u8]> = out.split(|byte| *byte == 0).filter(|field| !field.is_empty()).collect();
     fields.chunks_exact(2).filter_map(one).collect()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fixture::Fixture;
+
+    /// Returns a tree with a file of this content below that many nested directories.
+    fn nested(repo: &Repository, depth: usize, content: &str) -> Oid {
+        let (mut id, mut name, mut mode) = (repo.blob(content.as_bytes()).unwrap(), "f", 0o100_644);
+        for _ in 0..=depth {
+            let mut tree = repo.treebuilder(None).unwrap();
+            tree.insert(name, id, mode).unwrap();
+            (id, name, mode) = (tree.write().unwrap(), "d", 0o040_000);
+        }
+        id
+    }
+
+    #[test]
+    fn trees_that_are_nested_too_deeply_are_an_error() {
+        let fix = Fixture::new();
+        let repo = Repository::open(&fix.repo).unwrap();
+        let cache = Cache::default();
+        let trees = Listings::new(&repo, &cache).unwrap();
+        for (depth, fits) in [(400, true), (5000, false), (400, true)] {
+            let [base, ours, theirs] = ["base", "ours", "theirs"].map(|content| nested(&repo, depth, content));
+            // All three differ in one file, so that the merge descends to it.
+            assert_eq!(merge(&trees, base, ours, theirs).is_ok(), fits, "merge at depth {depth}");
+            assert_eq!(has_new(&trees, Some(base), ours).is_ok(), fits, "has_new at depth {depth}");
+            assert_eq!(differing(&repo, &base.to_string(), &ours.to_string()).is_ok(), fits, "at depth {depth}");
+        }
+    }
+}

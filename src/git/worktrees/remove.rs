@@ -21,7 +21,7 @@ use crate::trash::save::{self, Place};
 /// saved at that time, so files that are missing now are not lost work.
 const REMOVING: &str = "swarm-removing";
 
-/// Words for changed files that git was told not to look at.
+/// How messages name changed files that `git status` does not list.
 pub(crate) const HIDDEN_CHANGES: &str = "changed file(s) marked assume-unchanged or skip-worktree";
 
 const IN_PROGRESS: [(&str, &str); 7] = [

@@ -44,7 +44,7 @@ fn read_in(dir: &Path) -> io::Result<Option<Active>> {
 
 /// Reports whether a supervisor runs the flow, or is going to.
 pub fn is_run(paths: &Paths, place: &FlowPlace) -> bool {
-    // What cannot be looked up may be there.
+    // If the lookup fails, the file may exist.
     registration(paths, place).join(CALLER).try_exists().unwrap_or(true)
 }
 

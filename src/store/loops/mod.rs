@@ -361,7 +361,7 @@ fn found(paths: &Paths, name: &str) -> Result<Option<Found>, String> {
 
 /// Reports whether a loop of this name was started or taken over by this program.
 pub fn is_ours(paths: &Paths, name: &str) -> bool {
-    // What cannot be looked up may be there.
+    // If the lookup fails, the file may exist.
     dir(paths, name).is_some_and(|dir| dir.join(RECORD).try_exists().unwrap_or(true))
 }
 

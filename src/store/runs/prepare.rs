@@ -46,13 +46,14 @@ fn lasting(cause: impl Into<String>) -> Outcome {
 pub fn prepare(now: &Now, caller: &Caller, executable: &Path, paths: &Paths) -> Result<SpawnRequest, Outcome> {
     let (plan, asked, attempt) = (&*now.plan, now.job(), now.progress.attempt);
     let request = request_of(&plan.id, &asked.id, attempt);
-    // Work that has landed since the run began may have brought a link.
-    Home::new(&plan.home).check_links().map_err(|error| lasting(error.to_string()))?;
     let mut contract = contract(plan, asked, caller);
     match &asked.work {
         Work::Command(work) => command(plan, work, &mut contract),
         Work::Spec(work) => {
-            let dir = Home::new(&plan.home).attempt(&asked.id, attempt);
+            let home = Home::new(&plan.home);
+            // Work that has landed since the run began may have brought a link. Plain commands land nothing.
+            home.check_links().map_err(|error| lasting(error.to_string()))?;
+            let dir = home.attempt(&asked.id, attempt);
             let seals = Seals::of(&super::place(paths, &plan.home));
             let sealed = seals.compare(&asked.id, attempt, &dir);
             match sealed.map_err(|error| broken(&format!("cannot read the seal of the attempt's order: {error}")))? {

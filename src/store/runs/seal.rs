@@ -24,14 +24,14 @@ struct Seal {
     order: String,
 }
 
-/// What the seal says about the order of an attempt.
+/// Result of comparing the order of an attempt with its seal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Sealed {
     /// The run has no seals.
     Unknown,
     /// This run has not written an order for the attempt.
     No,
-    /// It has, and the file is missing, or not the one that it wrote.
+    /// The run wrote an order for the attempt, and the file is missing or has another content.
     Changed,
     Intact,
 }
@@ -164,6 +164,17 @@ mod tests {
         assert!(seals.accepts("a", 1, &digest_of(&order())).expect("read"));
         assert!(!seals.accepts("a", 1, &digest_of(b"another")).expect("read"));
         assert!(!seals.accepts("a", 2, &digest_of(&order())).expect("read"));
+    }
+
+    #[test]
+    fn a_conversation_id_that_looks_like_an_option_is_none() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let plain = "0198-ab_c";
+        for (id, is_one) in [(plain, true), ("--dangerously-skip-permissions", false), ("a b", false), ("a\n", false)] {
+            let session = swarm_agents::Session { id: id.to_owned(), spent: Spent::default() };
+            crate::runs::order::write_session(dir.path(), &session).expect("written");
+            assert_eq!(crate::runs::order::read_session(dir.path()).is_some(), is_one, "{id:?}");
+        }
     }
 
     #[test]

@@ -87,8 +87,16 @@ fn mode_of(file: &File) -> io::Result<u32> {
 /// # Errors
 /// As [`replace`].
 pub fn replace_durably(dir: &Path, name: &str, bytes: &[u8]) -> io::Result<()> {
+    replace_private(dir, name, bytes, Durability::Synced)
+}
+
+/// Replaces the private file `name` in `dir` atomically.
+///
+/// # Errors
+/// As [`replace`].
+pub fn replace_private(dir: &Path, name: &str, bytes: &[u8], durability: Durability) -> io::Result<()> {
     let temporary = dir.join(format!("{name}.tmp.{}", std::process::id()));
-    replace(&temporary, &dir.join(name), bytes, Mode::Private, Durability::Synced)
+    replace(&temporary, &dir.join(name), bytes, Mode::Private, durability)
 }
 
 /// Writes a private file in place, neither atomically nor durably.

@@ -10,8 +10,8 @@ pub(super) fn marked(listed: &[u8]) -> Vec<&[u8]> {
     entries.filter(|entry| entry[0].is_ascii_lowercase() || entry[0] == b'S').map(|entry| &entry[2..]).collect()
 }
 
-/// Returns why `tree` could not be updated, with the remedy. `hidden` are the files whose changes git was told not to
-/// see, and `message` is what git said.
+/// Returns why `tree` could not be updated, with the remedy. `hidden` are the changed files that are marked assume-unchanged
+/// or skip-worktree, and `message` is what git printed.
 pub(super) fn reason(tree: &Path, hidden: &[String], message: &str) -> String {
     // git ends the path of a main checkout with a slash.
     let tree: PathBuf = tree.components().collect();
@@ -27,8 +27,8 @@ pub(super) fn reason(tree: &Path, hidden: &[String], message: &str) -> String {
     let shown = command_line(words.into_iter().chain(hidden.iter().map(String::as_str)));
     let files = hidden.join(", ");
     format!(
-        "{dir} has changes of {files} that git was told to ignore (run '{shown}', commit or discard the changes, then run \
-         'swarm merge retry')"
+        "{dir} has changed files that are marked assume-unchanged or skip-worktree: {files} (run '{shown}', commit or \
+         discard the changes, then run 'swarm merge retry')"
     )
 }
 
@@ -49,8 +49,8 @@ mod tests {
         let hidden = reason(tree, &["f".to_owned(), "g h".to_owned()], "Entry 'f' not uptodate. Cannot merge.");
         assert_eq!(
             hidden,
-            "/a b has changes of f, g h that git was told to ignore (run 'git -C '/a b' update-index \
-             --no-assume-unchanged --no-skip-worktree f 'g h'', commit or discard the changes, then run 'swarm merge \
+            "/a b has changed files that are marked assume-unchanged or skip-worktree: f, g h (run 'git -C '/a b' \
+             update-index --no-assume-unchanged --no-skip-worktree f 'g h'', commit or discard the changes, then run 'swarm merge \
              retry')"
         );
         let other = reason(Path::new("/a/"), &[], "cannot unlink 'f'");
