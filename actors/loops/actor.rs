@@ -1,7 +1,7 @@
 //! Actor around [`machine`](super::machine): makes each decision durable, then carries out its
 //! effects, and stays responsive meanwhile.
 
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use ractor::{Actor, ActorProcessingErr, ActorRef, RpcReplyPort};
@@ -27,7 +27,8 @@ pub struct LoopActor;
 /// Origin of a loop.
 #[derive(Clone, Debug)]
 pub enum Begin {
-    Plan(Box<Plan>),
+    /// A new loop. It is not begun if its asker is gone by then.
+    Plan(Box<Plan>, Weak<()>),
     /// A loop that another program started and left. It rests until something happens to it.
     Adopt(Box<Loop>),
 }
@@ -76,7 +77,7 @@ impl Actor for LoopActor {
         arguments: LoopArguments,
     ) -> Result<State, ActorProcessingErr> {
         match arguments.begin.clone() {
-            Some(Begin::Plan(plan)) => State::begin(myself, arguments, *plan).await,
+            Some(Begin::Plan(plan, asker)) => State::begin(myself, arguments, *plan, &asker).await,
             Some(Begin::Adopt(it)) => State::adopt(myself, arguments, *it).await,
             None => State::resume(myself, arguments).await,
         }
@@ -133,6 +134,7 @@ impl State {
         myself: ActorRef<LoopMessage>,
         arguments: LoopArguments,
         plan: Plan,
+        asker: &Weak<()>,
     ) -> Result<Self, ActorProcessingErr> {
         let mut it = Loop::new(plan, arguments.ports.clock.wall_ms());
         let earlier = arguments.ports.loops.earlier(it.name()).await;
@@ -144,6 +146,10 @@ impl State {
             // No other process may start a half-written loop.
             state.take_back().await;
             return Err(LoopError::Save(error.to_string()).into());
+        }
+        if asker.strong_count() == 0 {
+            state.take_back().await;
+            return Err(LoopError::Open("it took too long, and nobody waits for the loop any more".to_owned()).into());
         }
         state.ask_for_flush();
         Ok(state)

@@ -75,15 +75,28 @@ impl State {
                 });
                 return self.feed(Event::RequestEnded).await;
             }
-            (FlowOrder::Wake, Some(flow)) => {
-                flow.wake();
-                Ok("woken")
+            (FlowOrder::Wake, flow) => {
+                // Without an actor: the next one that runs the flow reads its files anyway.
+                flow.iter().for_each(FlowHandle::wake);
+                "woken"
             }
-            // The next actor that runs the flow reads its files anyway.
-            (FlowOrder::Wake, None) => Ok("woken"),
-            (FlowOrder::Stop { .. } | FlowOrder::Rest, None) => {
-                let refusal = Refusal::new(RefusalKind::NotFound, format!("flow '{place}' is not running"));
-                Err(refusal.remedy(format!("run 'swarm flow run {place}'")))
+            (order @ (FlowOrder::Stop { .. } | FlowOrder::Rest), None) => {
+                let child = Child::Flow(place.clone());
+                let Some(start) = self.resumption(&child) else {
+                    answer(&answers, Err(not_running(&place)));
+                    return self.feed(Event::RequestEnded).await;
+                };
+                self.open(child, Why::Resumed, start, move |opened| {
+                    tokio::spawn(async move {
+                        let done = match opened {
+                            Ok(Some(Started::Flow(_, flow))) => carry_out(&flow, order).await,
+                            Ok(_) => Err(not_running(&place)),
+                            Err(refusal) => Err(refusal),
+                        };
+                        answer(&answers, done.map(|done| line(place, done)));
+                    });
+                });
+                return self.feed(Event::RequestEnded).await;
             }
             (order, Some(flow)) => {
                 self.beside(async move {
@@ -92,13 +105,18 @@ impl State {
                 return Ok(());
             }
         };
-        answer(&answers, done.map(|done| line(place, done)));
+        answer(&answers, Ok(line(place, done)));
         self.feed(Event::RequestEnded).await
     }
 }
 
 fn line(place: FlowPlace, done: &str) -> Answer {
     Answer::Flow(FlowLine { place, done: done.to_owned() })
+}
+
+fn not_running(place: &FlowPlace) -> Refusal {
+    let refusal = Refusal::new(RefusalKind::NotFound, format!("flow '{place}' is not running"));
+    refusal.remedy(format!("run 'swarm flow run {place}'"))
 }
 
 async fn carry_out(flow: &FlowHandle, order: FlowOrder) -> Result<&'static str, Refusal> {

@@ -34,7 +34,7 @@ impl State {
     /// Passes on the loop of this name. Starts or resumes it if it has no actor.
     pub(super) fn open_loop(&mut self, name: &str, begin: Option<Begin>, reply: LoopReply) {
         match (self.loops.get(&name.to_owned()), &begin) {
-            (Some(_), Some(Begin::Plan(_))) => drop(reply.send(Err(under_way(name)))),
+            (Some(_), Some(Begin::Plan(..))) => drop(reply.send(Err(under_way(name)))),
             // The loop is already running here, for example because another request adopted it.
             (Some(known), Some(Begin::Adopt(_)) | None) => drop(reply.send(Ok(Some(known.clone())))),
             (None, _) => {
@@ -52,7 +52,7 @@ impl State {
     pub(super) fn start_loop(&self, name: &str, mut begin: Option<Begin>) -> BoxFuture<'static, Opened> {
         let (myself, ports, name) = (self.myself.clone(), self.ports.clone(), name.to_owned());
         Box::pin(async move {
-            if !matches!(begin, Some(Begin::Plan(_))) {
+            if !matches!(begin, Some(Begin::Plan(..))) {
                 match ports.loops.load(&name).await {
                     Ok(Some(_)) => begin = None,
                     Ok(None) if begin.is_some() => {}
@@ -233,7 +233,9 @@ impl Desk {
         if self.load(&name).await?.is_some_and(|it| it.is_active()) {
             return Err(under_way(&name));
         }
-        let opened = self.open(&name, Some(Begin::Plan(Box::new(plan)))).await?;
+        // Dropped if the loop is not open in time, so that it is not begun after this request was refused.
+        let asker = Arc::new(());
+        let opened = self.open(&name, Some(Begin::Plan(Box::new(plan), Arc::downgrade(&asker)))).await?;
         let opened = opened.ok_or_else(|| Refusal::new(RefusalKind::Internal, "the loop did not start"))?;
         opened.begun().await.map_err(|refusal| refusal.of(&name))
     }
@@ -292,8 +294,15 @@ impl Desk {
 
     pub(super) async fn open(&self, name: &str, begin: Option<Begin>) -> Result<Option<LoopHandle>, Refusal> {
         let name = name.to_owned();
-        let opened = ractor::call_t!(self.supervisor, SupervisorMessage::OpenLoop, OPEN_MS_MAX, name, begin);
-        opened.unwrap_or_else(|_| Err(Refusal::new(RefusalKind::Stopping, "the supervisor is shutting down")))
+        let late = format!("cannot read or write the loop of '{name}' within {} s", OPEN_MS_MAX / 1000);
+        match ractor::call_t!(self.supervisor, SupervisorMessage::OpenLoop, OPEN_MS_MAX, name.clone(), begin) {
+            Ok(opened) => opened,
+            Err(ractor::RactorErr::Timeout) => {
+                let refusal = Refusal::new(RefusalKind::Registry, late).of(&name);
+                Err(refusal.remedy("check the disk of the state directory, then try again"))
+            }
+            Err(_) => Err(Refusal::new(RefusalKind::Stopping, "the supervisor is shutting down")),
+        }
     }
 
     pub(super) async fn ask(&self, name: &str, event: Happening, done: &str) -> Result<Answer, Refusal> {

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use ractor::{ActorCell, ActorId, ActorProcessingErr};
 use tokio::task::JoinSet;
 
-use super::machine::{Child, Event};
+use super::machine::{Child, Event, Kind};
 use super::message::SupervisorMessage;
 use super::state::State;
 use crate::flow::FlowHandle;
@@ -14,7 +14,7 @@ use crate::loops::LoopHandle;
 use crate::merge::{MergeHandle, Step};
 use crate::run::RunHandle;
 use swarm_model::merge::queue::Item;
-use swarm_model::{Answer, FlowPlace, Refusal, RefusalKind, RunOrder, Target};
+use swarm_model::{Answer, FlowOrder, FlowPlace, Refusal, RefusalKind, RunOrder, Target};
 use swarm_ports::BoxFuture;
 
 /// Actor that has started, with its key.
@@ -128,7 +128,11 @@ impl State {
     fn subject(&self, message: &SupervisorMessage) -> Option<Child> {
         Some(match message {
             SupervisorMessage::Queue(target, _) | SupervisorMessage::Merge(target, _) => Child::Merge(target.clone()),
-            SupervisorMessage::QueueOf(key, _) => Child::Merge(self.queued.get(key)?.clone()),
+            // A queue that is being started may have the item.
+            SupervisorMessage::QueueOf(key, _) => match self.queued.get(key) {
+                Some(target) => Child::Merge(target.clone()),
+                None => self.openings.children().find(|child| child.kind() == Some(Kind::Merges))?.clone(),
+            },
             SupervisorMessage::RunRequest(request, _) => Child::Run(match &request.order {
                 RunOrder::Begin { plan, .. } => plan.home.clone(),
                 RunOrder::Stop { home } | RunOrder::Hold { home } | RunOrder::Resume { home } => home.clone(),
@@ -183,7 +187,7 @@ impl State {
             Err(refusal) if why == Why::Resumed => self.cannot_resume(&child, refusal.cause).await?,
             Err(_) => {}
         }
-        for message in waiting {
+        for message in waiting.into_iter().filter(|message| !is_abandoned(message)) {
             Box::pin(self.take(message)).await?;
         }
         match (ended, actor) {
@@ -228,6 +232,21 @@ impl State {
                 Child::Flow(place) => self.flows.has_actor(place),
                 Child::Registry | Child::Worker(_) | Child::Heartbeat | Child::Nudges => true,
             }
+    }
+}
+
+/// Reports whether a message would begin something for a caller that was refused meanwhile.
+fn is_abandoned(message: &SupervisorMessage) -> bool {
+    match message {
+        SupervisorMessage::OpenLoop(_, _, reply) => reply.is_closed(),
+        SupervisorMessage::Queue(_, reply) => reply.is_closed(),
+        SupervisorMessage::RunRequest(request, answers) => {
+            matches!(request.order, RunOrder::Begin { .. }) && answers.is_closed()
+        }
+        SupervisorMessage::FlowRequest(request, answers) => {
+            matches!(request.order, FlowOrder::Run(_)) && answers.is_closed()
+        }
+        _ => false,
     }
 }
 

@@ -1,7 +1,7 @@
 //! Runs: starts and resumes them, informs them about their queue items, and carries out requests
 //! about them.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use ractor::ActorProcessingErr;
 use tokio::sync::mpsc::UnboundedSender;
@@ -84,23 +84,26 @@ impl State {
             RunOrder::Hold { home } => (home, Ask::Hold, "paused"),
             RunOrder::Resume { home } => (home, Ask::Resume, "resumed"),
         };
-        let run = self.runs.get(&home).cloned();
-        self.beside(async move {
-            let answer = match run {
-                None => {
-                    let refusal = Refusal::new(RefusalKind::NotFound, format!("no run is in progress in {home}"));
-                    Err(refusal.remedy("run 'swarm run' to start or continue one"))
-                }
-                Some(run) => match run.ask(ask).await {
-                    // A stopped run with nothing at work may be over by now.
-                    Ok(()) => Ok(RunLine { run: run.id(), home, done: done.to_owned() }),
-                    Err(error) => Err(Refusal::new(RefusalKind::Registry, error.to_string())),
-                },
-            };
-            let _ = answers.send(answer.map_or_else(Answer::Refused, Answer::Run));
-            let _ = answers.send(Answer::Done);
-        });
-        Ok(())
+        let child = Child::Run(home.clone());
+        match (self.runs.get(&home).cloned(), self.resumption(&child)) {
+            (None, Some(start)) => {
+                self.open(child, Why::Resumed, start, move |opened| {
+                    tokio::spawn(async move {
+                        let asked = match opened {
+                            Ok(Some(Started::Run(_, run))) => ask_run(Some(run), ask, home, done).await,
+                            Ok(_) => ask_run(None, ask, home, done).await,
+                            Err(refusal) => Err(refusal),
+                        };
+                        answer(&answers, asked);
+                    });
+                });
+                self.feed(Event::RequestEnded).await
+            }
+            (run, _) => {
+                self.beside(async move { answer(&answers, ask_run(run, ask, home, done).await) });
+                Ok(())
+            }
+        }
     }
 
     /// Starts a run beside this actor, and answers.
@@ -123,8 +126,25 @@ impl State {
             return;
         }
         let (new, ports) = (self.start_run(&home, Some(begin)), self.ports.clone());
-        let start = async move { if began.await? { Ok(None) } else { new.await } };
-        self.open(Child::Run(home.clone()), Why::Asked, Box::pin(start), move |opened| {
+        let (child, is_old) = (Child::Run(home.clone()), Arc::new(OnceLock::new()));
+        let (resumption, found_old) = (self.resumption(&child), Arc::clone(&is_old));
+        let start = async move {
+            if began.await? {
+                return Ok(None);
+            }
+            match resumption {
+                Some(resumption) => match resumption.await? {
+                    Some(old) => {
+                        let _ = found_old.set(());
+                        Ok(Some(old))
+                    }
+                    None => new.await,
+                },
+                None => new.await,
+            }
+        };
+        self.open(child, Why::Asked, Box::pin(start), move |opened| {
+            let opened = if is_old.get().is_some() { Err(in_progress(&home)) } else { opened };
             if matches!(opened, Ok(Some(_))) {
                 emit(&ports, None, EventKind::RunBegan { run, home });
             }
@@ -147,6 +167,19 @@ fn began(ports: Ports, home: String, caller: &Caller) -> BoxFuture<'static, Resu
         };
         ports.runs.began_by(&home, &request).await.map_err(unreadable)
     })
+}
+
+/// Asks a run for something, and returns the answer to the request.
+async fn ask_run(run: Option<RunHandle>, ask: Ask, home: String, done: &str) -> Result<Answer, Refusal> {
+    let Some(run) = run else {
+        let refusal = Refusal::new(RefusalKind::NotFound, format!("no run is in progress in {home}"));
+        return Err(refusal.remedy("run 'swarm run' to start or continue one"));
+    };
+    match run.ask(ask).await {
+        // A stopped run with nothing at work may be over by now.
+        Ok(()) => Ok(Answer::Run(RunLine { run: run.id(), home, done: done.to_owned() })),
+        Err(error) => Err(Refusal::new(RefusalKind::Registry, error.to_string())),
+    }
 }
 
 fn in_progress(home: &str) -> Refusal {

@@ -11,7 +11,7 @@ use super::message::SupervisorMessage;
 use super::openings::{Opened, Why};
 use super::state::State;
 use crate::unread::{READ_PAUSE, UnreadPlaces};
-use swarm_model::EventKind;
+use swarm_model::{EventKind, Refusal, RefusalKind};
 use swarm_ports::{BoxFuture, DamagedJournal, Ports, Survey, Unread};
 
 /// What could not be read or resumed.
@@ -20,18 +20,16 @@ pub struct Owed {
     places: BTreeMap<Kind, UnreadPlaces>,
     /// Kinds that will be read again, or are being read.
     due: BTreeSet<Kind>,
+    /// Children that could not be started while their kind is being read.
+    failed: BTreeMap<Kind, BTreeSet<String>>,
 }
 
 impl State {
-    /// Resumes everything of this kind that is on disk.
+    /// Resumes everything of this kind that is on disk. The starts go on beside this actor.
     pub(super) async fn resume(&mut self, kind: Kind) -> Result<(), ActorProcessingErr> {
-        let Survey { found, mut unread } = survey(&self.ports, kind).await;
+        let Survey { found, unread } = survey(&self.ports, kind).await;
         for child in found {
-            match self.start_of(&child).await {
-                Ok(None) => {}
-                Ok(Some(started)) => self.admit(started).await?,
-                Err(refusal) => unread.push(Unread { place: place(&child), cause: refusal.cause }),
-            }
+            self.reopen(child);
         }
         self.owe(kind, unread).await
     }
@@ -44,6 +42,27 @@ impl State {
         }
         let start = self.start_of(&child);
         self.open(child, Why::Resumed, start, drop);
+    }
+
+    /// Returns the start of a child whose kind could not be read completely, so that it may be on disk; `None` if
+    /// it cannot be. The start returns `None` if the child is not on disk.
+    pub(super) fn resumption(&self, child: &Child) -> Option<BoxFuture<'static, Opened>> {
+        let kind = child.kind()?;
+        if self.owed.places.get(&kind)?.is_empty() {
+            return None;
+        }
+        let (ports, child, start) = (self.ports.clone(), child.clone(), self.start_of(child));
+        Some(Box::pin(async move {
+            let Survey { found, unread } = survey(&ports, kind).await;
+            if found.contains(&child) {
+                return start.await;
+            }
+            // Each of them may be this child.
+            let Some(Unread { place: unread, cause }) = unread.into_iter().next() else { return Ok(None) };
+            let cause =
+                format!("cannot find out whether the {} {} is active: {unread}: {cause}", kind.noun(), place(&child));
+            Err(Refusal::new(RefusalKind::Registry, cause))
+        }))
     }
 
     fn start_of(&self, child: &Child) -> BoxFuture<'static, Opened> {
@@ -68,6 +87,7 @@ impl State {
             self.flows.keys().cloned().map(Child::Flow).collect(),
         ];
         let known: BTreeSet<Child> = children.into_iter().flatten().chain(self.openings.children().cloned()).collect();
+        self.owed.failed.insert(kind, BTreeSet::new());
         let (ports, myself) = (self.ports.clone(), self.myself.clone());
         self.openings.spawn(async move {
             let mut alone = JoinSet::new();
@@ -87,9 +107,12 @@ impl State {
         let Survey { mut found, mut unread } = survey;
         found.retain(|child| !self.has_actor(child));
         // A child that could not be started stays owed until it is.
+        let failed = self.owed.failed.remove(&kind).unwrap_or_default();
         let places = self.owed.places.entry(kind).or_default();
         let opening = self.openings.children().filter(|child| child.kind() == Some(kind));
-        unread.extend(found.iter().chain(opening).filter_map(|child| places.get(&place(child))));
+        let mut owed: BTreeSet<String> = found.iter().chain(opening).map(place).chain(failed).collect();
+        owed.retain(|place| unread.iter().all(|one| one.place != *place));
+        unread.extend(owed.iter().filter_map(|place| places.get(place)));
         for child in found {
             self.reopen(child);
         }
@@ -110,6 +133,9 @@ impl State {
         let Some(kind) = child.kind() else { return Ok(()) };
         let mut unread = self.owed.places.entry(kind).or_default().all();
         let place = place(child);
+        if let Some(failed) = self.owed.failed.get_mut(&kind) {
+            failed.insert(place.clone());
+        }
         unread.retain(|one| one.place != place);
         unread.push(Unread { place, cause });
         self.owe(kind, unread).await

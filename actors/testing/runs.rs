@@ -73,7 +73,9 @@ impl Runs for FakeRuns {
         Box::pin(async move {
             let active = {
                 let homes = self.homes.lock().unwrap_or_else(PoisonError::into_inner);
-                homes.iter().filter(|(_, home)| home.active || home.closed).map(|(name, _)| name.clone()).collect()
+                // A start that failed before its journal began left nothing.
+                let begun = homes.iter().filter(|(_, home)| !home.snapshot.is_empty());
+                begun.filter(|(_, home)| home.active || home.closed).map(|(name, _)| name.clone()).collect()
             };
             self.script.survey("run.active", active, String::clone).await
         })

@@ -85,6 +85,28 @@ async fn a_kill_does_not_wait_for_a_commit_that_waits_for_the_lock() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_start_that_was_refused_because_its_commit_took_too_long_leaves_no_row() {
+    let rig = Rig::start().await;
+    let path = rig.world.root.join("state.lock");
+    let lock = File::create(&path).expect("opens the lock file");
+    fs2::FileExt::lock_exclusive(&lock).expect("takes the lock");
+    let mut answers = rig.swarm().request(Request::Spawn(Box::new(request("w"))));
+    while descriptors_of(&path) < 2 {
+        tokio::time::advance(Duration::from_millis(1)).await;
+    }
+    // The request is given up while its commit waits for the lock.
+    for _ in 0..31 {
+        tokio::time::advance(Duration::from_secs(1)).await;
+    }
+    drop(lock);
+    let Some(Answer::Refused(_)) = answers.recv().await else { panic!("refused") };
+    rig.world.settle().await;
+    assert_eq!((rig.world.rows(), rig.world.kernel.living()), (Vec::new(), 0));
+    rig.spawn(request("w")).await.expect("nothing has the name");
+    rig.check();
+}
+
+#[tokio::test(start_paused = true)]
 async fn one_of_many_requests_gets_the_name() {
     let rig = Rig::down();
     let registry = registry(&rig).await;

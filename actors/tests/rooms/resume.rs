@@ -9,8 +9,8 @@ use swarm_model::loops::progress::Status;
 use swarm_model::run::plan::{Job, Plan};
 use swarm_model::run::progress::Mode;
 use swarm_model::{
-    Answer, Caller, Ended, FlowOrder, FlowPlace, FlowRequest, FlowRules, MergeOrder, MergeRequest, MergeSettings,
-    RefusalKind, RunOrder, RunRequest,
+    Answer, Caller, Ended, FlowOrder, FlowPlace, FlowRequest, FlowRules, LoopOrder, LoopRequest, MergeOrder,
+    MergeRequest, MergeSettings, RefusalKind, RunOrder, RunRequest,
 };
 use tokio::sync::mpsc::UnboundedReceiver;
 use tokio::sync::oneshot;
@@ -264,4 +264,174 @@ async fn no_loop_is_started_over_one_that_cannot_be_read() {
         assert_eq!((refusal.kind, refusal.cause.as_str()), (RefusalKind::Registry, "an I/O error"));
     }
     assert!(matches!(loops::begin(&rig, loops::plan(1)).await[..], [Answer::Spawned(_)]));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_resumption_that_hangs_delays_only_requests_about_itself() {
+    for what in [What::Flow, What::Run, What::Loop, What::Queue] {
+        let mut rig = what.interrupted().await;
+        let (go_on, until) = oneshot::channel();
+        rig.world.script.at(what.steps()[2], Fault::Wait(until));
+        let up = rig.try_up(rig.world.ports(), Duration::from_secs(60)).await;
+        assert_eq!(up, Some(Ok(())), "{what:?}");
+        rig.spawn(request("other")).await.expect("starts");
+        rig.kill("other").await.expect("ends");
+        rig.world.pass(Duration::from_secs(60)).await;
+        assert!(!what.is_done(&rig) && rig.world.script.unmet().is_empty(), "{what:?}");
+        let _ = go_on.send(());
+        rig.world.pass(Duration::from_secs(60)).await;
+        assert!(what.is_done(&rig), "{what:?}");
+        rig.check();
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_loop_that_cannot_be_begun_in_time_is_not_begun_later() {
+    let rig = loops::rig().await;
+    let (go_on, until) = oneshot::channel();
+    rig.world.script.at("loop.save", Fault::Wait(until));
+    let order = loops::beginning(loops::plan(1));
+    let mut answers = rig.swarm().ralph(LoopRequest { caller: caller(), order });
+    rig.world.pass(Duration::from_secs(40)).await;
+    assert_eq!(said(&mut answers).as_deref(), Some("cannot read or write the loop of 'w' within 30 s"));
+    let _ = go_on.send(());
+    rig.world.pass(Duration::from_secs(60)).await;
+    let has_started = rig.world.script.calls().iter().any(|call| call.starts_with("open w."));
+    assert_eq!((rig.world.loops.loaded("w").is_none(), has_started), (true, false));
+    assert!(matches!(loops::begin(&rig, loops::plan(1)).await[..], [Answer::Spawned(_)]));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_request_whose_caller_is_gone_begins_nothing_after_a_slow_start() {
+    let rig = Rig::start().await;
+    let (go_on, until) = oneshot::channel();
+    rig.world.script.at("flow.open", Fault::Wait(until));
+    rig.world.script.at("flow.open.after", Fault::Error("an I/O error"));
+    let mut first = flow(&rig, place("abcdef"));
+    rig.world.settle().await;
+    drop(flow(&rig, place("abcdef")));
+    rig.world.settle().await;
+    let _ = go_on.send(());
+    rig.world.settle().await;
+    assert_eq!(said(&mut first).as_deref(), Some("an I/O error"));
+    assert_eq!(rig.world.script.count(&format!("flow.open {}", place("abcdef").flow)), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_cannot_be_reopened_while_others_are_read_is_tried_again() {
+    let mut rig = loops::rig().await;
+    loops::begin(&rig, loops::plan(1)).await;
+    rig.crash().await;
+    rig.world.script.at("loop.active", Fault::Error("an I/O error"));
+    rig.up().await;
+    let order = LoopOrder::Attend { name: "w".to_owned() };
+    drop(rig.swarm().ralph(LoopRequest { caller: caller(), order }));
+    let (go_on, until) = oneshot::channel();
+    rig.world.script.at("loop.active", Fault::Wait(until));
+    rig.world.pass(Duration::from_secs(6)).await;
+    assert_eq!(rig.world.script.unmet(), Vec::<String>::new(), "the loops are being read");
+    rig.world.script.at("loop.save", Fault::Panic);
+    rig.world.script.at("loop.load", Fault::Error("an I/O error"));
+    rig.world.end("w", Ended::Code(0));
+    rig.world.pass(Duration::from_secs(2)).await;
+    assert_eq!((rig.world.script.unmet().len(), What::Loop.is_done(&rig)), (0, false));
+    let _ = go_on.send(());
+    rig.world.pass(Duration::from_secs(15)).await;
+    assert!(What::Loop.is_done(&rig));
+    rig.check();
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_was_opened_on_request_while_it_was_read_is_not_opened_again() {
+    let mut rig = Rig::start().await;
+    let turn = Turn { role: "dev".to_owned(), number: 1, node: Some("dev-1".to_owned()) };
+    rig.world.flows.plan(&place("abcdef"), vec![vec![turn]]);
+    drop(flow(&rig, place("abcdef")));
+    rig.world.settle().await;
+    rig.crash().await;
+    rig.world.script.at("flow.active", Fault::Error("an I/O error"));
+    rig.up().await;
+    let (go_on, until) = oneshot::channel();
+    rig.world.script.at("flow.active.one", Fault::Wait(until));
+    rig.world.script.forget_calls();
+    rig.world.pass(Duration::from_secs(6)).await;
+    let mut answers = flow(&rig, place("abcdef"));
+    rig.world.settle().await;
+    assert_eq!(said(&mut answers).as_deref(), Some("running"));
+    let _ = go_on.send(());
+    rig.world.pass(Duration::from_secs(20)).await;
+    assert_eq!(rig.world.script.count(&format!("flow.open {}", place("abcdef").flow)), 1);
+    rig.world.end("abcdef-dev", Ended::Code(0));
+    rig.world.pass(Duration::from_secs(5)).await;
+    assert!(What::Flow.is_done(&rig));
+    rig.check();
+}
+
+/// A run whose worker works, and a supervisor that cannot read the runs.
+async fn unread_run(step: &str, times: usize) -> Rig {
+    let mut rig = Rig::start().await;
+    drop(run(&rig));
+    rig.world.pass(Duration::from_secs(60)).await;
+    rig.crash().await;
+    (0..times).for_each(|_| rig.world.script.at(step, Fault::Error("an I/O error")));
+    rig.up().await;
+    rig
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_request_about_a_run_that_could_not_be_read_reads_it_again() {
+    for step in ["run.active", "run.active.one", "run.resume"] {
+        let rig = unread_run(step, 1).await;
+        let mut begun = run(&rig);
+        rig.world.settle().await;
+        assert_eq!(said(&mut begun).as_deref(), Some("a run is in progress in /repo/.arial"), "{step}");
+        let rig = unread_run(step, 1).await;
+        let order = RunOrder::Stop { home: HOME.to_owned() };
+        let mut stopped = rig.swarm().run(RunRequest { caller: caller(), order });
+        rig.world.settle().await;
+        assert_eq!(said(&mut stopped).as_deref(), Some("stopping"), "{step}");
+        rig.world.end("p.a", Ended::Code(0));
+        rig.world.pass(Duration::from_secs(60)).await;
+        assert!(What::Run.is_done(&rig), "{step}");
+        let starts = rig.world.script.calls().iter().filter(|call| call.starts_with("open p.a.")).count();
+        assert_eq!(starts, 1, "{step}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_request_about_a_run_that_cannot_be_read_is_refused() {
+    for begins in [true, false] {
+        let rig = unread_run("run.active.one", 2).await;
+        let mut answers = if begins {
+            run(&rig)
+        } else {
+            rig.swarm().run(RunRequest { caller: caller(), order: RunOrder::Hold { home: HOME.to_owned() } })
+        };
+        rig.world.settle().await;
+        let cause = "cannot find out whether the run /repo/.arial is active: /repo/.arial: an I/O error";
+        assert_eq!(said(&mut answers).as_deref(), Some(cause), "{begins}");
+        rig.world.pass(Duration::from_secs(10)).await;
+        rig.world.end("p.a", Ended::Code(0));
+        rig.world.pass(Duration::from_secs(60)).await;
+        assert!(What::Run.is_done(&rig), "{begins}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_flow_that_could_not_be_read_can_be_stopped() {
+    let mut rig = Rig::start().await;
+    let turn = Turn { role: "dev".to_owned(), number: 1, node: Some("dev-1".to_owned()) };
+    rig.world.flows.plan(&place("abcdef"), vec![vec![turn]]);
+    drop(flow(&rig, place("abcdef")));
+    rig.world.settle().await;
+    rig.crash().await;
+    rig.world.script.at("flow.active.one", Fault::Error("an I/O error"));
+    rig.up().await;
+    let stop = |place| FlowRequest { caller: caller(), place, order: FlowOrder::Stop { node: None } };
+    let mut other = rig.swarm().flow(stop(place("bbbbbb")));
+    let mut stopped = rig.swarm().flow(stop(place("abcdef")));
+    rig.world.pass(Duration::from_secs(2)).await;
+    assert!(said(&mut other).is_some_and(|cause| cause.ends_with("is not running")));
+    assert_eq!(said(&mut stopped).as_deref(), Some("stopped"));
+    assert_eq!(rig.world.kernel.living(), 0);
 }
