@@ -17,10 +17,9 @@ use std::fs::{self, File};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::thread::JoinHandle;
-use std::time::{Duration, SystemTime};
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use swarm_model::Spec;
-use swarm_sys::clock::boot_ms;
 use swarm_sys::files::{make_dirs, replace_durably, sync_file_system};
 
 use super::error::StoreError;
@@ -39,6 +38,8 @@ pub struct Durable {
     /// Contracts that the next journal must contain.
     unsynced: Vec<Unsynced>,
     syncing: Option<Syncing>,
+    /// Time of the last record.
+    at_ms: u64,
 }
 
 /// A sync of the file system in progress, after which the first `count` contracts are durable.
@@ -60,7 +61,7 @@ pub struct Commit<'a> {
 
 impl Durable {
     pub fn new(root: &Path, boot: String) -> Self {
-        Self { root: root.to_owned(), boot, journal: None, last: None, unsynced: Vec::new(), syncing: None }
+        Self { root: root.to_owned(), boot, journal: None, last: None, unsynced: Vec::new(), syncing: None, at_ms: 0 }
     }
 
     pub fn boot(&self) -> &str {
@@ -78,7 +79,9 @@ impl Durable {
         if let Some(journal) = self.journal.as_mut().filter(|_| is_ours && !has_synced) {
             let change = Change::between(commit.old, commit.new);
             let contracts = commit.contracts.clone();
-            let record = Record { version: Version::of(commit.text), change, contracts, closed: false };
+            self.at_ms = self.at_ms.max(now_ms());
+            let (version, at_ms) = (Version::of(commit.text), self.at_ms);
+            let record = Record { version, change, contracts, closed: false, at_ms };
             match journal.append(&record) {
                 Ok(true) => {
                     self.unsynced.extend(commit.contracts);
@@ -137,6 +140,12 @@ impl Durable {
             Ok(text) => (text, closed),
             // It must stay missing.
             Err(error) if error.kind() == io::ErrorKind::NotFound => (String::new(), true),
+            // The next commit rebuilds the damaged file, and begins a journal.
+            Err(error) if error.kind() == io::ErrorKind::InvalidData => {
+                self.journal = None;
+                self.last = None;
+                return Ok(());
+            }
             Err(error) => return Err(io_error("read", &state, &error)),
         };
         self.begin(&text, closed)?;
@@ -151,7 +160,9 @@ impl Durable {
         if self.journal.take().is_none() {
             // That of an earlier supervisor.
             let read = journal::read(&path).map_err(|error| failed(&error))?;
-            let earlier = read.map(|content| contracts(&content.records)).unwrap_or_default();
+            let earlier = read.map(|content| content.records).unwrap_or_default();
+            self.at_ms = earlier.iter().map(|record| record.at_ms).fold(self.at_ms, u64::max);
+            let earlier = contracts(&earlier);
             let is_new = |one: &Unsynced| self.unsynced.iter().all(|other| other.dir != one.dir);
             let earlier: Vec<_> = earlier.into_iter().filter(is_new).collect();
             self.unsynced.splice(0..0, earlier);
@@ -172,7 +183,9 @@ impl Durable {
         self.drop_removed();
         tracing::debug!(contracts = self.unsynced.len(), "a new journal of the registry");
         let change = Change::Whole { after, text: text.to_owned() };
-        let record = Record { version: Version::of(text), change, contracts: self.unsynced.clone(), closed };
+        self.at_ms = self.at_ms.max(now_ms()).max(modified_ms(&state));
+        let (version, contracts, at_ms) = (Version::of(text), self.unsynced.clone(), self.at_ms);
+        let record = Record { version, change, contracts, closed, at_ms };
         self.journal = Some(Journal::begin(&path, &self.boot, &record).map_err(|error| failed(&error))?);
         Ok(())
     }
@@ -263,6 +276,29 @@ pub fn text_after_power_cut(root: &Path, boot: &str) -> Result<Option<String>, S
     }
 }
 
+/// Returns the contracts that only a journal of an earlier boot may have, because their files were not synced.
+///
+/// # Errors
+/// Fails if the journal exists and cannot be read.
+pub fn contracts_of_other_boot(root: &Path, boot: &str) -> io::Result<Vec<Unsynced>> {
+    let content = journal::read_of_other_boot(&journal_of(root), boot)?;
+    Ok(content.map(|content| contracts(&content.records)).unwrap_or_default())
+}
+
+fn now_ms() -> u64 {
+    unix_ms(SystemTime::now())
+}
+
+/// Returns when a file was modified, in Unix milliseconds; 0 if that is unknown.
+fn modified_ms(path: &Path) -> u64 {
+    fs::metadata(path).and_then(|meta| meta.modified()).map_or(0, unix_ms)
+}
+
+fn unix_ms(time: SystemTime) -> u64 {
+    let since = time.duration_since(UNIX_EPOCH).unwrap_or_default();
+    u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
+}
+
 fn journal_of(root: &Path) -> PathBuf {
     root.join("state.journal")
 }
@@ -281,15 +317,14 @@ pub fn is_of_other_boot(root: &Path, boot: &str) -> bool {
     journal::read_of_other_boot(&journal_of(root), boot).map_or(true, |content| content.is_some())
 }
 
-/// Returns the text that the file must have, and `None` if it has it already, or if somebody changed it after the boot, or
-/// removed the whole registry.
+/// Returns the text that the file must have, and `None` if it has it already, or if somebody changed it after the last
+/// commit, or removed the whole registry. Compares only times that were recorded by the same clock before the power cut:
+/// the clock of the next boot may be wrong.
 fn replayed(root: &Path, content: &Content, found: Option<&str>) -> Option<String> {
     let (path, state) = (journal_of(root), root.join("state.json"));
-    let is_of_this_boot = fs::metadata(&state)
-        .and_then(|meta| meta.modified())
-        .is_ok_and(|modified| modified > SystemTime::now() - Duration::from_millis(boot_ms()));
+    let is_later = content.records.last().is_some_and(|last| last.at_ms > 0 && modified_ms(&state) > last.at_ms);
     let is_whole = found.is_some_and(|text| Table::parse(text).is_ok());
-    if is_whole && is_of_this_boot || found.is_none() && !root.join("w").exists() {
+    if is_whole && is_later || found.is_none() && !root.join("w").exists() {
         return None;
     }
     if content.is_damaged {

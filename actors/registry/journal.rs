@@ -275,7 +275,7 @@ mod tests {
 
     fn record(text: &str) -> Record {
         let change = Change::Whole { after: None, text: text.to_owned() };
-        Record { version: Version::of(text), change, contracts: Vec::new(), closed: false }
+        Record { version: Version::of(text), change, contracts: Vec::new(), closed: false, at_ms: 0 }
     }
 
     fn texts(bytes: &[u8]) -> Vec<String> {

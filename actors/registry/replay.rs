@@ -22,6 +22,9 @@ pub struct Record {
     /// Whether the registry was closed: the file was synced, and every later version is that of another program.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub closed: bool,
+    /// Time of the commit in Unix milliseconds. Not before that of an earlier record, nor before the file was modified.
+    #[serde(default)]
+    pub at_ms: u64,
 }
 
 /// Identity of a version of the file. Equal texts have equal versions.
@@ -85,16 +88,19 @@ impl Change {
         Self::Rows(pieces)
     }
 
-    /// Returns the text after the change.
+    /// Returns the content after the change.
     ///
     /// # Errors
-    /// Returns the reason if `before` is not the text that the change is based on.
-    fn apply(&self, before: &str) -> Result<String, String> {
+    /// Returns the reason if the change cannot be based on `before`.
+    fn apply(&self, before: Content) -> Result<Content, String> {
         let pieces = match self {
-            Self::Whole { text, .. } => return Ok(text.clone()),
+            Self::Whole { text, .. } => return Ok(Content::Text(text.clone())),
             Self::Rows(pieces) => pieces,
         };
-        let mut table = Table::parse(before)?;
+        let mut table = match before {
+            Content::Text(text) => Table::parse(&text)?,
+            Content::Table(table) => table,
+        };
         let old = std::mem::take(&mut table.entries);
         for piece in pieces {
             match piece {
@@ -106,8 +112,14 @@ impl Change {
                 }
             }
         }
-        Ok(table.render())
+        Ok(Content::Table(table))
     }
+}
+
+/// Content of the file while changes are applied: many changes are applied to the same rows.
+enum Content {
+    Text(String),
+    Table(Table),
 }
 
 /// Returns the text that the file must have after a power cut, and `None` if it has that text already, or was changed
@@ -128,7 +140,7 @@ pub fn replay(records: &[Record], found: Option<&str>) -> Result<Option<String>,
     }
     let made = records.iter().rposition(|record| Some(record.version) == version).map(|at| at + 1);
     let replaced = || records.iter().rposition(|record| record.replaces(version));
-    let (start, mut text) = match (made.or_else(replaced), found) {
+    let (start, text) = match (made.or_else(replaced), found) {
         (Some(start), Some(found)) => (start, found.to_owned()),
         // Another program wrote the file after the last commit.
         (None, Some(_)) if is_table => return Ok(None),
@@ -139,13 +151,19 @@ pub fn replay(records: &[Record], found: Option<&str>) -> Result<Option<String>,
             (start, String::new())
         }
     };
+    let mut content = Content::Text(text);
     for record in &records[start..] {
-        text = record.change.apply(&text)?;
-        if Version::of(&text) != record.version {
-            return Err("a record does not describe its version".to_owned());
-        }
+        content = record.change.apply(content)?;
     }
-    Ok(Some(text))
+    let text = match content {
+        Content::Text(text) => text,
+        Content::Table(table) => table.render(),
+    };
+    if Version::of(&text) == last.version {
+        Ok(Some(text))
+    } else {
+        Err("the records contradict each other".to_owned())
+    }
 }
 
 /// Returns the contracts of the records, without those that a later one of the same directory replaced.

@@ -84,7 +84,7 @@ impl Disk {
             self.records.clear();
             Change::Whole { after, text: text.clone() }
         };
-        self.records.push(Record { version: Version::of(&text), change, contracts: Vec::new(), closed });
+        self.records.push(Record { version: Version::of(&text), change, contracts: Vec::new(), closed, at_ms: 0 });
         self.versions.push(Some(text.clone()));
         self.foreign = self.versions.len();
         self.committed = Some(text);
@@ -129,7 +129,13 @@ impl Disk {
             if is_ours {
                 let change = Change::between(&old, &table);
                 let text = table.render();
-                self.records.push(Record { version: Version::of(&text), change, contracts: Vec::new(), closed: false });
+                self.records.push(Record {
+                    version: Version::of(&text),
+                    change,
+                    contracts: Vec::new(),
+                    closed: false,
+                    at_ms: 0,
+                });
                 self.versions.push(Some(text.clone()));
                 self.foreign = self.versions.len();
                 self.committed = Some(text);
@@ -201,14 +207,19 @@ fn records_that_contradict_each_other_change_nothing() {
     disk.records.remove(0);
     assert!(replay(&disk.records, None).is_err(), "nothing to begin with");
     let far = Change::Rows(vec![Piece::Kept(usize::MAX, 2)]);
-    assert!(far.apply("{\"workers\": []}").is_err());
+    assert!(far.apply(Content::Text("{\"workers\": []}".to_owned())).is_err());
 }
 
 #[test]
 fn the_newest_contract_of_a_directory_counts() {
     let contract = |dir: &str, text: &str| Unsynced { dir: dir.to_owned(), text: text.to_owned() };
-    let record =
-        |contracts| Record { version: Version::of(""), change: Change::Rows(Vec::new()), contracts, closed: false };
+    let record = |contracts| Record {
+        version: Version::of(""),
+        change: Change::Rows(Vec::new()),
+        contracts,
+        closed: false,
+        at_ms: 0,
+    };
     let records = [record(vec![contract("a.1", "old"), contract("b.1", "b")]), record(vec![contract("a.1", "new")])];
     assert_eq!(contracts(&records), [contract("b.1", "b"), contract("a.1", "new")]);
 }

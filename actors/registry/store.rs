@@ -11,12 +11,12 @@ use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use super::durable::{Commit, Durable, is_of_other_boot, text_after_power_cut};
+use super::durable::{Commit, Durable, contracts_of_other_boot, is_of_other_boot, text_after_power_cut};
 use super::error::{Refused, StoreError};
 use super::machine::{Mutation, apply};
 use super::replay::Unsynced;
 use super::table::Table;
-use swarm_model::Row;
+use swarm_model::{Row, Spec};
 use swarm_sys::files::lock::{holder, lock_within};
 use swarm_sys::procfs;
 
@@ -331,6 +331,17 @@ pub fn load(path: &Path) -> Result<Loaded, StoreError> {
 /// Reports whether a supervisor has to compare the registry in `root` with a journal of an earlier boot first.
 pub fn is_behind_journal(root: &Path) -> bool {
     is_of_other_boot(root, &procfs::boot_id())
+}
+
+/// Returns the contract of the worker directory `dir` if only the journal of an earlier boot in `root` may have it: a
+/// power cut may have taken its file, until a supervisor restores it.
+///
+/// # Errors
+/// Fails if the journal exists and cannot be read.
+pub fn lost_contract(root: &Path, boot: &str, dir: &str) -> io::Result<Option<Spec>> {
+    let contracts = contracts_of_other_boot(root, boot)?;
+    let found = contracts.iter().find(|one| one.dir == dir);
+    Ok(found.and_then(|one| serde_json::from_str(&one.text).ok()))
 }
 
 /// Reads `path` without taking a lock and passes its text to `parse`.

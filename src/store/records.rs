@@ -11,6 +11,7 @@ use std::time::Duration;
 use nix::fcntl::{FcntlArg, fcntl};
 use nix::libc;
 use serde::de::DeserializeOwned;
+use swarm_actors::registry::store;
 use swarm_model::{Lease, Spec, Wanted, WorkerName, worker_dir_name};
 use swarm_ports::{BoxFuture, DirFacts, LeaseFacts, Mark, Records, Scan, SpecFacts, Unreadable};
 
@@ -58,7 +59,7 @@ impl DiskRecords {
         match fs::symlink_metadata(&dir) {
             Ok(meta) if meta.is_dir() => {}
             Ok(_) => return Ok(None),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return self.lost(name, generation),
             Err(error) => return Err(error),
         }
         // The lease is read before the exit record, which is written before the lease is released: a lease found free
@@ -66,7 +67,12 @@ impl DiskRecords {
         let (held, content) = probe(&dir)?.unwrap_or_default();
         let exit = record(&dir.join("exit.json"))?;
         let mut lease = self.with_process(held, content, !held && exit.is_none())?;
-        let spec = spec(&dir)?;
+        let mut spec = spec(&dir)?;
+        if matches!(spec, SpecFacts::Missing)
+            && let Some(lost) = self.lost_contract(name, generation)?
+        {
+            spec = SpecFacts::Pending(Box::new(lost));
+        }
         if lease.content.is_none() && !held {
             lease.content = spec.spec().and_then(|spec| spec.lost_lease(&self.boot));
         }
@@ -75,6 +81,19 @@ impl DiskRecords {
         lease.elsewhere = Gone::new(&self.paths).elsewhere(machine)?;
         let wanted = record(&dir.join("wanted.json"))?.unwrap_or_default();
         Ok(Some(DirFacts { name: name.to_owned(), generation, spec, lease, exit, wanted }))
+    }
+
+    /// Returns the facts of a directory that a power cut took away; `None` if there was none.
+    fn lost(&self, name: &str, generation: u64) -> io::Result<Option<DirFacts>> {
+        let Some(spec) = self.lost_contract(name, generation)? else { return Ok(None) };
+        let lease = LeaseFacts { content: spec.lost_lease(&self.boot), ..LeaseFacts::default() };
+        let (name, spec, wanted) = (name.to_owned(), SpecFacts::Pending(Box::new(spec)), Wanted::default());
+        Ok(Some(DirFacts { name, generation, spec, lease, exit: None, wanted }))
+    }
+
+    /// Returns the contract of a start whose file a power cut took away and no supervisor has restored yet.
+    fn lost_contract(&self, name: &str, generation: u64) -> io::Result<Option<Spec>> {
+        store::lost_contract(self.paths.root(), &self.boot, &worker_dir_name(name, generation))
     }
 
     /// Combines the lease with the state of the worker's process. If that does not decide anything, a process that

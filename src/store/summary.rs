@@ -12,6 +12,7 @@ use rustix::fs::{Access, AtFlags, Mode, OFlags, accessat, open, openat};
 use rustix::io::{Errno, retry_on_intr};
 use serde::de::DeserializeOwned;
 use swarm_actors::registry::reconcile::{Evidence, Launch};
+use swarm_actors::registry::store;
 use swarm_model::{ExitRecord, Lease, RestartPolicy, Row, Spec, Wanted, worker_dir_name};
 use swarm_ports::LeaseFacts;
 
@@ -57,6 +58,7 @@ impl<'a> From<&'a Summary> for Evidence<'a> {
 pub struct Records {
     workers: OwnedFd,
     dir: PathBuf,
+    root: PathBuf,
     boot: String,
     gone: Gone,
     /// End of the wait for workers whose windows were closed; set by the first of them.
@@ -75,9 +77,9 @@ impl Records {
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
         match retry_on_intr(|| open(paths.workers(), flags, Mode::empty())) {
             Ok(workers) => {
-                let (dir, boot) = (paths.workers(), procfs::boot_id());
+                let (dir, root, boot) = (paths.workers(), paths.root().to_owned(), procfs::boot_id());
                 let gone = Gone::new(paths);
-                Ok(Some(Self { workers, dir, boot, gone, closing_until: Cell::new(None) }))
+                Ok(Some(Self { workers, dir, root, boot, gone, closing_until: Cell::new(None) }))
             }
             Err(Errno::NOENT) => Ok(None),
             Err(error) => Err(error.into()),
@@ -145,14 +147,16 @@ impl Records {
         }))
     }
 
-    /// Returns what the contract says of a lease that a power cut took away; `None` if there was none.
+    /// Returns what the contract says of a lease that a power cut took away; `None` if there was none. The power cut may
+    /// have taken the contract's file as well.
     fn lost_lease(&self, dir: &str) -> io::Result<Option<Lease>> {
         for name in ["spec.json", "spec.pending"] {
             if let Some(spec) = self.record::<Spec>(dir, name)? {
                 return Ok(spec.lost_lease(&self.boot));
             }
         }
-        Ok(None)
+        let journaled = store::lost_contract(&self.root, &self.boot, dir)?;
+        Ok(journaled.and_then(|spec| spec.lost_lease(&self.boot)))
     }
 
     /// Reports whether the window of a worker is gone: the kernel has taken the terminal away from its shim.
@@ -211,5 +215,57 @@ pub fn running(row: &Row, generation: u64) -> Summary {
         lease: LeaseFacts { held: true, this_boot: true, worker_alive: true, ..LeaseFacts::default() },
         exit: None,
         wanted: Wanted::default(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::records::DiskRecords;
+    use crate::views::load_one;
+    use swarm_actors::registry::replay::Unsynced;
+    use swarm_actors::registry::{Mutation, reconcile};
+    use swarm_model::{Contract, FineState, Machine};
+    use swarm_ports::SpecFacts;
+
+    /// Starts a worker in another boot, with its contract in the journal only, and returns its state for readers.
+    fn state_after(lose: impl FnOnce(&Paths)) -> (FineState, bool) {
+        let home = tempfile::tempdir().expect("a directory");
+        let paths = Paths::new(home.path());
+        let before = "00000000-0000-4000-8000-000000000001";
+        let spec = Spec {
+            name: "a".to_owned(),
+            generation: 1,
+            token: "token".to_owned(),
+            request: "r".to_owned(),
+            started: "2026-01-01T00:00:00.000001".to_owned(),
+            contract: Contract { argv: vec!["true".to_owned()], cwd: "/".to_owned(), ..Contract::default() },
+            worktree: None,
+            logs: Vec::new(),
+            resume: None,
+            hooked: None,
+            machine: Some(Machine { id: String::new(), boot: before.to_owned(), host: "host".to_owned() }),
+        };
+        let text = serde_json::to_string(&spec).expect("is JSON");
+        std::fs::create_dir_all(paths.worker("a", 1)).expect("made");
+        std::fs::write(paths.worker("a", 1).join("spec.json"), &text).expect("written");
+        let row = Box::new(reconcile::row_of(&spec, 77, "host"));
+        let contract = Some(Unsynced { dir: worker_dir_name("a", 1), text });
+        let start = Mutation::Start { expect: None, row, contract };
+        let mut writer = store::Store::of_boot(home.path(), before.to_owned());
+        assert_eq!(writer.commit(vec![start], &|| Ok(Vec::new())).expect("commits"), vec![Ok(())]);
+        lose(&paths);
+        let view = load_one(&paths, "a").expect("readable").expect("has a row");
+        let facts = DiskRecords::new(paths).read("a", 1).expect("readable").expect("has a contract");
+        (view.state, matches!(facts.spec, SpecFacts::Pending(_)))
+    }
+
+    #[test]
+    fn a_contract_that_a_power_cut_took_is_read_from_the_journal() {
+        assert_eq!(state_after(|_| {}), (FineState::Interrupted, false));
+        let torn = |paths: &Paths| std::fs::write(paths.worker("a", 1).join("spec.json"), "{ \"na").expect("written");
+        assert_eq!(state_after(torn), (FineState::Interrupted, true));
+        let gone = |paths: &Paths| std::fs::remove_dir_all(paths.worker("a", 1)).expect("removed");
+        assert_eq!(state_after(gone), (FineState::Interrupted, true));
     }
 }

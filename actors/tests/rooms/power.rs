@@ -3,7 +3,7 @@
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use swarm_actors::registry::replay::Unsynced;
 use swarm_actors::registry::store::{self, Loaded, Store};
@@ -79,8 +79,12 @@ impl Disk {
 
     /// Makes the file older than this boot.
     fn age(&self) {
+        self.modified(SystemTime::UNIX_EPOCH);
+    }
+
+    fn modified(&self, at: SystemTime) {
         match fs::File::options().write(true).open(self.state()) {
-            Ok(file) => file.set_modified(SystemTime::UNIX_EPOCH).expect("set"),
+            Ok(file) => file.set_modified(at).expect("set"),
             Err(error) => assert_eq!(error.kind(), io::ErrorKind::NotFound),
         }
     }
@@ -348,6 +352,33 @@ fn what_another_program_wrote_after_the_boot_stays() {
     let first = disk.text();
     disk.start(&spec("b", 1, "b"), None);
     fs::write(disk.state(), &first).expect("written");
+    disk.modified(SystemTime::now() + Duration::from_secs(1));
     disk.boot();
     assert_eq!(disk.names(), ["a"]);
+}
+
+#[test]
+fn a_version_from_before_the_last_commit_is_replaced_whatever_the_clock_says() {
+    let mut disk = Disk::new();
+    disk.start(&spec("a", 1, "a"), None);
+    let (first, then) = (disk.text(), fs::metadata(disk.state()).and_then(|meta| meta.modified()).expect("known"));
+    disk.start(&spec("b", 1, "b"), None);
+    fs::write(disk.state(), &first).expect("written");
+    // By a slow clock, this is after the boot.
+    disk.modified(then);
+    disk.boot();
+    assert_eq!(disk.names(), ["a", "b"]);
+}
+
+#[test]
+fn a_file_that_is_no_text_is_rebuilt_although_there_is_a_journal() {
+    let mut disk = Disk::new();
+    disk.start(&spec("a", 1, "a"), None);
+    fs::write(disk.state(), [0xff, 0xfe]).expect("written");
+    disk.store = Store::of_boot(disk.home.path(), BEFORE.to_owned());
+    disk.store.recover().expect("recovers");
+    disk.start(&spec("b", 1, "b"), None);
+    assert_eq!(disk.names(), ["b"], "these records are no part of the test");
+    disk.cut();
+    assert_eq!(disk.names(), ["b"]);
 }
