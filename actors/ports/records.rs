@@ -119,8 +119,14 @@ pub trait Records: Send + Sync {
     fn tidy(&self) -> BoxFuture<'_, io::Result<()>>;
 
     /// Removes generations of this name, other than `keep`, that were executed and have ended. They are left behind
-    /// if an earlier removal failed. Continues after an error and returns the first one.
-    fn remove_leftovers<'a>(&'a self, name: &'a str, keep: Option<u64>) -> BoxFuture<'a, io::Result<()>>;
+    /// if an earlier removal failed. A start that was never executed is kept, because it may have to be rolled back, unless
+    /// its row was committed: those up to `committed` were. Continues after an error and returns the first one.
+    fn remove_leftovers<'a>(
+        &'a self,
+        name: &'a str,
+        keep: Option<u64>,
+        committed: Option<u64>,
+    ) -> BoxFuture<'a, io::Result<()>>;
 
     /// Waits for at most a few seconds until no process holds the lease of this generation. Returns `false` if it is
     /// still held then.

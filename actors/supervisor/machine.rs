@@ -223,7 +223,13 @@ pub fn adoptions(rows: &[Arc<Row>], dirs: &[DirFacts], host: &str) -> Vec<Adopti
             plan.push(Adoption::Worker(facts.name.clone()));
             continue;
         }
+        let has_later_row = || row.and_then(|row| row.swarm()).is_some_and(|meta| meta.generation > facts.generation);
         match &facts.spec {
+            // A later start was committed, and may use the same worktree. So was this one then, before it: a power cut
+            // took the name of its executed contract.
+            SpecFacts::Pending(_) if !facts.lease.held && has_later_row() => {
+                plan.push(Adoption::Remove { name: facts.name.clone(), generation: facts.generation, with_logs: false })
+            }
             SpecFacts::Pending(_) => plan.push(Adoption::Abort(Box::new(facts.clone()))),
             SpecFacts::Executed(spec) if facts.lease.held && row.is_none() && !named.contains(&facts.name) => {
                 let pid = facts.lease.content.as_ref().map_or(0, |lease| lease.worker.pid);
@@ -344,11 +350,13 @@ mod tests {
     fn records_on_disk_are_adopted_aborted_or_removed() {
         let kept = facts("kept", 2, true, true);
         let older = facts("kept", 1, true, false);
+        let unexecuted = facts("renewed", 1, false, false);
+        let renewed = facts("renewed", 2, true, true);
         let aborted = facts("aborted", 1, false, false);
         let lost_row = facts("lost", 1, true, true);
         let cleaned = facts("cleaned", 1, true, false);
-        let rows = [row(&kept)];
-        let dirs = [aborted.clone(), cleaned, older, kept, lost_row.clone()];
+        let rows = [row(&kept), row(&renewed)];
+        let dirs = [aborted.clone(), cleaned, older, kept, lost_row.clone(), unexecuted, renewed];
         let remove = |name: &str, with_logs| Adoption::Remove { name: name.to_owned(), generation: 1, with_logs };
         assert_eq!(
             adoptions(&rows, &dirs, "h"),
@@ -359,6 +367,8 @@ mod tests {
                 Adoption::Worker("kept".to_owned()),
                 Adoption::AdoptBack(Box::new(row(&lost_row).as_ref().clone())),
                 Adoption::Worker("lost".to_owned()),
+                remove("renewed", false),
+                Adoption::Worker("renewed".to_owned()),
             ]
         );
     }

@@ -191,12 +191,18 @@ impl Records for FakeRecords {
         Box::pin(async { Ok(()) })
     }
 
-    fn remove_leftovers<'a>(&'a self, name: &'a str, keep: Option<u64>) -> BoxFuture<'a, io::Result<()>> {
+    fn remove_leftovers<'a>(
+        &'a self,
+        name: &'a str,
+        keep: Option<u64>,
+        committed: Option<u64>,
+    ) -> BoxFuture<'a, io::Result<()>> {
         Box::pin(async move {
             self.script.before("remove_leftovers", name).await.map_err(io::Error::other)?;
             let dead = |key: &Key, facts: &DirFacts| {
                 let other = key.0 == name && Some(key.1) != keep;
-                other && !facts.lease.held && !matches!(facts.spec, SpecFacts::Pending(_))
+                let may_be_rolled_back = matches!(facts.spec, SpecFacts::Pending(_)) && Some(key.1) > committed;
+                other && !facts.lease.held && !may_be_rolled_back
             };
             for key in self.keys() {
                 if self.facts(&key).is_some_and(|facts| dead(&key, &facts)) {

@@ -361,15 +361,15 @@ impl State {
         if let Err(error) = self.ports().records.remove(self.name(), facts.generation).await {
             tracing::warn!(worker = self.name(), %error, "cannot delete the records of the previous generation");
         }
-        self.remove_leftovers(Some(generation)).await;
+        self.remove_leftovers(Some(generation), Some(generation)).await;
         Ok(())
     }
 
     /// Deletes the records of earlier generations. Retries once; records that remain are deleted by
     /// the next verb on this name, or by the next supervisor.
-    pub(super) async fn remove_leftovers(&self, keep: Option<u64>) {
+    pub(super) async fn remove_leftovers(&self, keep: Option<u64>, committed: Option<u64>) {
         for _ in 0..2 {
-            match self.ports().records.remove_leftovers(self.name(), keep).await {
+            match self.ports().records.remove_leftovers(self.name(), keep, committed).await {
                 Ok(()) => return,
                 Err(error) => tracing::warn!(worker = self.name(), %error, "cannot delete records of old generations"),
             }
@@ -417,7 +417,7 @@ impl State {
         let handled = self.feed(Event::LifeEnded(end)).await;
         if matches!(self.subject().await, Ok(WorkerRecord::None)) {
             // Another program deleted the row: the worker is cleaned, and only the records are left.
-            self.remove_leftovers(None).await;
+            self.remove_leftovers(None, Some(generation)).await;
         }
         handled
     }

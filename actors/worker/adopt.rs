@@ -132,6 +132,11 @@ impl State {
             // A request that came first has rolled it back.
             (None, _) => return Ok(true),
             (Some(now), Some(row)) if reconcile::belongs(&row, &now) => return Ok(false),
+            // A later start was committed, and may use the same worktree. So was this one then, before it.
+            (Some(_), Some(row)) if row.swarm().is_some_and(|meta| meta.generation > facts.generation) => {
+                let removed = ports.records.remove(self.name(), facts.generation).await;
+                return removed.map(|()| true).map_err(|error| error::of_io("delete the records", &error));
+            }
             (Some(_), _) => {}
         }
         if let Some(spec) = facts.spec.spec() {

@@ -53,7 +53,7 @@ impl State {
             counts: true,
         };
         let spawned = self.start(start).await?;
-        self.remove_leftovers(Some(spawned.generation)).await;
+        self.remove_leftovers(Some(spawned.generation), Some(spawned.generation)).await;
         Ok(spawned)
     }
 
@@ -100,7 +100,7 @@ impl State {
         };
         match self.start(start).await {
             Ok(spawned) => {
-                self.remove_leftovers(Some(spawned.generation)).await;
+                self.remove_leftovers(Some(spawned.generation), Some(spawned.generation)).await;
                 Ok(spawned)
             }
             Err(refusal) => {

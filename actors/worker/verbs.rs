@@ -66,7 +66,7 @@ impl State {
         };
         let spawned = self.start(start).await?;
         if replaces {
-            self.remove_leftovers(Some(spawned.generation)).await;
+            self.remove_leftovers(Some(spawned.generation), Some(spawned.generation)).await;
         }
         Ok(spawned)
     }
@@ -167,7 +167,7 @@ impl State {
         let subject = self.subject().await?;
         let Some(row) = subject.row().cloned() else {
             // This may be a repeated request whose first answer was lost with its supervisor.
-            self.remove_leftovers(None).await;
+            self.remove_leftovers(None, None).await;
             let answered = caller.repeated > 0 && self.ports().events.seen(&caller.request);
             return if answered { Ok(done(Vec::new())) } else { Err(error::not_found(&name)) };
         };
@@ -232,7 +232,7 @@ impl State {
         if let Err(error) = self.ports().records.remove_logs(self.name()).await {
             tracing::warn!(worker = self.name(), %error, "cannot delete the logs of a cleaned worker");
         }
-        self.remove_leftovers(None).await;
+        self.remove_leftovers(None, row.swarm().map(|meta| meta.generation)).await;
         (self.life, self.owed) = (None, None);
         self.feed(Event::Forgotten).await
     }
@@ -284,7 +284,7 @@ impl State {
             counts: false,
         };
         let spawned = self.start(start).await?;
-        self.remove_leftovers(Some(spawned.generation)).await;
+        self.remove_leftovers(Some(spawned.generation), Some(spawned.generation)).await;
         Ok(spawned)
     }
 }

@@ -251,7 +251,12 @@ impl Records for DiskRecords {
         })
     }
 
-    fn remove_leftovers<'a>(&'a self, name: &'a str, keep: Option<u64>) -> BoxFuture<'a, io::Result<()>> {
+    fn remove_leftovers<'a>(
+        &'a self,
+        name: &'a str,
+        keep: Option<u64>,
+        committed: Option<u64>,
+    ) -> BoxFuture<'a, io::Result<()>> {
         let this = Self { paths: self.paths.clone(), boot: self.boot.clone() };
         let name = name.to_owned();
         blocking(move || {
@@ -261,7 +266,7 @@ impl Records for DiskRecords {
                 let Some((other, generation)) = file_name.to_str().and_then(parse_dir_name) else { continue };
                 if other == name && Some(generation) != keep {
                     // A damaged directory must not keep the others from being removed.
-                    done = done.and(this.remove_if_over(other, generation));
+                    done = done.and(this.remove_if_over(other, generation, Some(generation) <= committed));
                 }
             }
             done
@@ -335,14 +340,14 @@ impl Records for DiskRecords {
 }
 
 impl DiskRecords {
-    /// Removes a generation that has ended. A start that was never executed is kept: its worktree may have to be
-    /// rolled back.
-    fn remove_if_over(&self, name: &str, generation: u64) -> io::Result<()> {
+    /// Removes a generation that has ended. A start that was never executed nor committed is kept: its worktree may have
+    /// to be rolled back.
+    fn remove_if_over(&self, name: &str, generation: u64, is_committed: bool) -> io::Result<()> {
         match self.read(name, generation)? {
             Some(facts)
                 if facts.lease.elsewhere.is_none()
                     && !facts.lease.held
-                    && !matches!(facts.spec, SpecFacts::Pending(_)) =>
+                    && (is_committed || !matches!(facts.spec, SpecFacts::Pending(_))) =>
             {
                 remove_dir(&self.paths.worker(name, generation))
             }
@@ -485,7 +490,7 @@ mod tests {
         }
         fs::create_dir(paths.worker("a", 2).join("exit.json")).expect("made");
         let records = DiskRecords::new(paths.clone());
-        assert!(records.remove_leftovers("a", None).await.is_err(), "one directory cannot be read");
+        assert!(records.remove_leftovers("a", None, None).await.is_err(), "one directory cannot be read");
         assert_eq!([1, 2, 3].map(|generation| paths.worker("a", generation).exists()), [false, true, false]);
     }
 }

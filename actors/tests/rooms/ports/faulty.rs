@@ -304,7 +304,7 @@ port!(Records, "records", {
     fails observe(name: &'a str, generation: u64) -> io::Result<Option<DirFacts>>, or io;
     now next_free(name: &str, above: u64) -> io::Result<u64>, or io;
     fails tidy() -> io::Result<()>, or io;
-    fails remove_leftovers(name: &'a str, keep: Option<u64>) -> io::Result<()>, or io;
+    fails remove_leftovers(name: &'a str, keep: Option<u64>, committed: Option<u64>) -> io::Result<()>, or io;
     waits lease_is_let_go(name: &'a str, generation: u64) -> bool;
     fails write_wanted(name: &'a str, generation: u64, wanted: &'a Wanted) -> io::Result<()>, or io;
     waits is_end_told(name: &'a str, generation: u64) -> bool;
