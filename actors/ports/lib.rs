@@ -27,7 +27,7 @@ pub use launch::{LaunchError, Launcher, Prepared, StopOrder};
 pub use loops::{Filed, Found, Loops};
 pub use nudges::Nudges;
 pub use process::{Gone, ProcessError, Processes, WindowTarget};
-pub use records::{DirFacts, LeaseFacts, Mark, Records, Scan, SpecFacts, Unreadable};
+pub use records::{DirFacts, LeaseFacts, Mark, Note, Records, Scan, SpecFacts, Unreadable};
 pub use runs::{Journaled, Runs, Telling};
 pub use session::{Beaten, Life, LifeEnd, Opening, SessionError, Sessions, Sight};
 pub use survey::{Survey, Unread};

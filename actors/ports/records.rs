@@ -14,6 +14,15 @@ pub enum Mark {
     Waits(String),
 }
 
+/// What is done once after the end of a generation, and then noted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Note {
+    /// Its end was reported as an event.
+    EndTold,
+    /// Its work was added to a merge queue, which may have forgotten the item since.
+    WorkQueued,
+}
+
 /// State of the launch contract of a generation.
 #[derive(Clone, Debug, PartialEq)]
 pub enum SpecFacts {
@@ -135,11 +144,11 @@ pub trait Records: Send + Sync {
     /// Replaces `wanted.json`, durably.
     fn write_wanted<'a>(&'a self, name: &'a str, generation: u64, wanted: &'a Wanted) -> BoxFuture<'a, io::Result<()>>;
 
-    /// Reports whether the end of a generation was reported as an event.
-    fn is_end_told<'a>(&'a self, name: &'a str, generation: u64) -> BoxFuture<'a, bool>;
+    /// Reports whether something is noted about a generation.
+    fn is_noted<'a>(&'a self, name: &'a str, generation: u64, note: Note) -> BoxFuture<'a, bool>;
 
-    /// Notes that the end of a generation was reported. Errors are ignored: at worst the end is reported twice.
-    fn set_end_told<'a>(&'a self, name: &'a str, generation: u64) -> BoxFuture<'a, ()>;
+    /// Notes something about a generation. Errors are ignored: at worst it is done twice.
+    fn note<'a>(&'a self, name: &'a str, generation: u64, note: Note) -> BoxFuture<'a, ()>;
 
     /// Marks a generation that makes no progress, or removes its mark if `mark` is `None`. Errors are ignored.
     fn mark<'a>(&'a self, name: &'a str, generation: u64, mark: Option<&'a Mark>) -> BoxFuture<'a, ()>;

@@ -183,9 +183,9 @@ impl State {
                 self.workers.remove(&name);
                 self.feed(Event::Live { child: Child::Worker(name), live: false }).await
             }
-            Report::Finished { key, completion } => {
+            Report::Finished { key, generation, completion } => {
                 self.feed(Event::RequestBegan).await?;
-                self.enqueue(key, *completion);
+                self.enqueue(key, generation, *completion);
                 Ok(())
             }
             Report::Began(life) => {

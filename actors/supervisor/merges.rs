@@ -19,7 +19,7 @@ use swarm_model::run::Wish;
 use swarm_model::{
     Answer, Event as Happening, EventKind, MergeLine, MergeOrder, MergeRequest, Refusal, RefusalKind, RowKey, Target,
 };
-use swarm_ports::{BoxFuture, Completed, Completion, Ports};
+use swarm_ports::{BoxFuture, Completed, Completion, Note, Ports};
 
 /// Maximum duration of a query about the queues, in milliseconds.
 const CALL_MS_MAX: u64 = 30_000;
@@ -100,18 +100,22 @@ impl State {
     }
 
     /// Adds the work of a finished worker to its queue, in a separate task.
-    pub(super) fn enqueue(&self, key: String, completion: Completion) {
+    pub(super) fn enqueue(&self, key: String, generation: u64, completion: Completion) {
         let desk = self.desk();
         self.beside(async move {
-            // Every adoption reports the end again, and the worktree may be in use again by then.
+            let name = completion.name.clone();
+            let (records, noted_of) = (Arc::clone(&desk.ports.records), name.clone());
+            let note = async move { records.note(&noted_of, generation, Note::WorkQueued).await };
+            // The next adoption reports the end again, and the worktree may be in use again by then.
             if item_of(&desk.supervisor, &key).await.is_some() {
-                return;
+                return note.await;
             }
             let seen = Seen::Launch(key.clone());
-            let name = completion.name.clone();
             let mut pause = ENTRY_PAUSE;
             for attempt in 1..=ENTRY_TRIES_MAX {
-                let Err(refusal) = desk.add(key.clone(), completion.clone(), &seen, 0, false).await else { return };
+                let Err(refusal) = desk.add(key.clone(), completion.clone(), &seen, 0, false).await else {
+                    return note.await;
+                };
                 tracing::warn!(worker = %name, cause = %refusal.cause, "cannot queue finished work");
                 if refusal.kind == RefusalKind::Running {
                     // The worktree belongs to a later launch, whose end is reported as well.

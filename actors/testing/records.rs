@@ -8,7 +8,7 @@ use std::time::Duration;
 use super::kernel::Kernel;
 use super::script::Script;
 use swarm_model::{ExitRecord, Lease, Spec, Token, Wanted, worker_dir_name};
-use swarm_ports::{BoxFuture, DirFacts, LeaseFacts, Mark, Records, Scan, SpecFacts, Unreadable};
+use swarm_ports::{BoxFuture, DirFacts, LeaseFacts, Mark, Note, Records, Scan, SpecFacts, Unreadable};
 
 /// Cause of every failure to read a damaged directory.
 const DAMAGE: &str = "input/output error";
@@ -40,7 +40,7 @@ struct Inner {
     executions: Vec<Token>,
     logs_removed: Vec<String>,
     marks: BTreeMap<String, Mark>,
-    told: std::collections::BTreeSet<(String, u64)>,
+    notes: std::collections::BTreeSet<(String, u64, Note)>,
     damaged: Vec<Key>,
 }
 
@@ -236,12 +236,12 @@ impl Records for FakeRecords {
         })
     }
 
-    fn is_end_told<'a>(&'a self, name: &'a str, generation: u64) -> BoxFuture<'a, bool> {
-        Box::pin(std::future::ready(self.with(|inner| inner.told.contains(&(name.to_owned(), generation)))))
+    fn is_noted<'a>(&'a self, name: &'a str, generation: u64, note: Note) -> BoxFuture<'a, bool> {
+        Box::pin(std::future::ready(self.with(|inner| inner.notes.contains(&(name.to_owned(), generation, note)))))
     }
 
-    fn set_end_told<'a>(&'a self, name: &'a str, generation: u64) -> BoxFuture<'a, ()> {
-        self.with(|inner| inner.told.insert((name.to_owned(), generation)));
+    fn note<'a>(&'a self, name: &'a str, generation: u64, note: Note) -> BoxFuture<'a, ()> {
+        self.with(|inner| inner.notes.insert((name.to_owned(), generation, note)));
         Box::pin(std::future::ready(()))
     }
 

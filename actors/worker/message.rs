@@ -74,9 +74,9 @@ pub enum Report {
     Live { name: String, live: bool, owes: bool },
     /// The worker was cleaned.
     Cleaned { name: String },
-    /// The worker ended successfully and its work must land. Reported again after each adoption; the
-    /// key is the launch token.
-    Finished { key: String, completion: Box<Completion> },
+    /// The worker ended successfully and its work must land. Reported again after each adoption, until it is noted that
+    /// the work was queued. The key is the launch token.
+    Finished { key: String, generation: u64, completion: Box<Completion> },
     /// The worker runs and needs the heartbeat actor, which keeps its session or watches it.
     Began(Box<Life>),
     /// A worker that was reported as `Began` has ended.

@@ -6,7 +6,7 @@ use super::machine::End;
 use super::message::Report;
 use super::record::WorkerRecord;
 use swarm_model::{EventKind, MergeSettings, Reason};
-use swarm_ports::Completion;
+use swarm_ports::{Completion, Note};
 
 impl State {
     /// Reports a worker that ended successfully for good, if its work must land.
@@ -15,6 +15,9 @@ impl State {
         let Ok(WorkerRecord::Ours { row, facts }) = self.subject().await else { return };
         let spec = facts.spec.spec().filter(|spec| spec.generation == life.generation);
         let (Some(spec), Some(worktree)) = (spec, row.worktree.clone()) else { return };
+        if self.ports().records.is_noted(self.name(), spec.generation, Note::WorkQueued).await {
+            return;
+        }
         let completion = Box::new(Completion {
             name: self.name().to_owned(),
             worker: Some((worktree, row.swarm().and_then(|meta| meta.base.clone()))),
@@ -24,14 +27,14 @@ impl State {
             subject: None,
             caller: caller_of(&spec.contract, &spec.request),
         });
-        self.report(Report::Finished { key: spec.token.clone(), completion });
+        self.report(Report::Finished { key: spec.token.clone(), generation: spec.generation, completion });
     }
 
     /// Emits the end of a generation, once per generation, even if no supervisor ran when it ended.
     pub(super) async fn report_end(&self, end: &End) {
         let Some(life) = &self.life else { return };
         let records = &self.ports().records;
-        if records.is_end_told(self.name(), life.generation).await {
+        if records.is_noted(self.name(), life.generation, Note::EndTold).await {
             return;
         }
         let End { ended, reason, up_ms, hits } = *end;
@@ -42,7 +45,7 @@ impl State {
         {
             self.emit(EventKind::WorkerFailed { cause: fate::Lost::Server.words().to_owned() });
         }
-        records.set_end_told(self.name(), life.generation).await;
+        records.note(self.name(), life.generation, Note::EndTold).await;
     }
 
     pub(super) fn emit(&self, kind: EventKind) {

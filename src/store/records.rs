@@ -13,7 +13,7 @@ use nix::libc;
 use serde::de::DeserializeOwned;
 use swarm_actors::registry::store;
 use swarm_model::{Lease, Spec, Wanted, WorkerName, worker_dir_name};
-use swarm_ports::{BoxFuture, DirFacts, LeaseFacts, Mark, Records, Scan, SpecFacts, Unreadable};
+use swarm_ports::{BoxFuture, DirFacts, LeaseFacts, Mark, Note, Records, Scan, SpecFacts, Unreadable};
 
 use crate::log_parts::unfinished;
 use swarm_sys::files::{blocking, list_if_present, make_dir, replace_durably, write_private};
@@ -30,8 +30,6 @@ const LEASE_WAIT_MAX: Duration = Duration::from_secs(3);
 pub const STUCK: &str = "stuck";
 /// Marker file beside [`STUCK`] of a worker that waits for a person; holds the same evidence.
 pub const WAITS: &str = "waits";
-/// Marker file of a generation whose end was recorded in the event log.
-const TOLD: &str = "told";
 /// File that lists the control groups of a generation, one per line.
 pub const GROUPS: &str = "groups";
 
@@ -282,16 +280,16 @@ impl Records for DiskRecords {
         })
     }
 
-    fn is_end_told<'a>(&'a self, name: &'a str, generation: u64) -> BoxFuture<'a, bool> {
-        let path = self.paths.worker(name, generation).join(TOLD);
+    fn is_noted<'a>(&'a self, name: &'a str, generation: u64, note: Note) -> BoxFuture<'a, bool> {
+        let path = self.paths.worker(name, generation).join(file_of(note));
         Box::pin(async move { blocking(move || path.try_exists()).await.unwrap_or(false) })
     }
 
-    fn set_end_told<'a>(&'a self, name: &'a str, generation: u64) -> BoxFuture<'a, ()> {
-        let path = self.paths.worker(name, generation).join(TOLD);
+    fn note<'a>(&'a self, name: &'a str, generation: u64, note: Note) -> BoxFuture<'a, ()> {
+        let path = self.paths.worker(name, generation).join(file_of(note));
         Box::pin(async move {
             if let Err(error) = blocking(move || write_private(&path, b"")).await {
-                tracing::debug!(worker = name, %error, "cannot record that the end was reported");
+                tracing::warn!(worker = name, ?note, %error, "cannot write a note about a worker");
             }
         })
     }
@@ -366,6 +364,14 @@ impl DiskRecords {
     }
 }
 
+/// Returns the name of the marker file of a note.
+fn file_of(note: Note) -> &'static str {
+    match note {
+        Note::EndTold => "told",
+        Note::WorkQueued => "queued",
+    }
+}
+
 /// Removes the directory of a generation: first the control groups that a killed shim left, last the contract, so
 /// that an interrupted removal is still recognizable as this generation.
 fn remove_dir(dir: &Path) -> io::Result<()> {
@@ -428,69 +434,5 @@ pub fn make_worker_dir(paths: &Paths, spec: &Spec) -> io::Result<PathBuf> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_lease_that_cannot_be_opened_is_an_error_and_never_a_free_lease() {
-        let dir = tempfile::tempdir().expect("a directory");
-        let paths = Paths::new(dir.path());
-        let worker = paths.worker("a", 1);
-        fs::create_dir_all(&worker).expect("made");
-        let records = DiskRecords::new(paths);
-        assert_eq!(records.read("a", 1).expect("readable").map(|facts| facts.lease.held), Some(false));
-        std::os::unix::fs::symlink("lease", worker.join("lease")).expect("made");
-        assert!(records.read("a", 1).is_err());
-        assert!(!wait_let_go(&worker.join("lease")));
-        let scan = records.scan_now().expect("the other workers");
-        assert_eq!((scan.dirs.len(), scan.unreadable.len()), (0, 1));
-        let error = scan.complete().expect_err("a worker is missing");
-        assert!(error.to_string().contains("w/a.1"), "{error}");
-    }
-
-    #[test]
-    fn a_lease_that_was_waited_for_is_not_held_by_the_waiting_thread() {
-        let dir = tempfile::tempdir().expect("a directory");
-        let path = dir.path().join("lease");
-        for _ in 0..300 {
-            let held = File::create(&path).expect("created");
-            fcntl(&held, FcntlArg::F_OFD_SETLK(&whole_file_lock())).expect("locked");
-            let waiting = std::thread::spawn({
-                let path = path.clone();
-                move || wait_let_go(&path) && !is_held(&File::open(&path).expect("there"))
-            });
-            drop(held);
-            assert!(waiting.join().expect("no panic"));
-        }
-    }
-
-    #[test]
-    fn a_record_that_cannot_be_read_is_an_error_and_never_an_absent_record() {
-        let dir = tempfile::tempdir().expect("a directory");
-        let paths = Paths::new(dir.path());
-        for leaf in ["exit.json", "wanted.json", "spec.json"] {
-            let worker = paths.worker("a", 1);
-            fs::create_dir_all(&worker).expect("made");
-            fs::write(worker.join(leaf), "{ torn").expect("written");
-            assert!(DiskRecords::new(paths.clone()).read("a", 1).is_ok(), "{leaf}: malformed");
-            fs::remove_file(worker.join(leaf)).expect("removed");
-            // Its open succeeds, and its read fails.
-            fs::create_dir(worker.join(leaf)).expect("made");
-            assert!(DiskRecords::new(paths.clone()).read("a", 1).is_err(), "{leaf}");
-            fs::remove_dir_all(&worker).expect("removed");
-        }
-    }
-
-    #[tokio::test]
-    async fn a_damaged_leftover_does_not_keep_the_others_from_being_removed() {
-        let dir = tempfile::tempdir().expect("a directory");
-        let paths = Paths::new(dir.path());
-        for generation in 1..=3 {
-            fs::create_dir_all(paths.worker("a", generation)).expect("made");
-        }
-        fs::create_dir(paths.worker("a", 2).join("exit.json")).expect("made");
-        let records = DiskRecords::new(paths.clone());
-        assert!(records.remove_leftovers("a", None, None).await.is_err(), "one directory cannot be read");
-        assert_eq!([1, 2, 3].map(|generation| paths.worker("a", generation).exists()), [false, true, false]);
-    }
-}
+#[path = "records_tests.rs"]
+mod tests;

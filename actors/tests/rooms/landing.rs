@@ -233,3 +233,17 @@ async fn a_running_worker_does_not_land() {
     let Answer::Refused(refusal) = add(&rig, "plain").await else { panic!("it was taken") };
     assert_eq!(refusal.cause, "worker 'plain' has no worktree, so there is nothing to merge");
 }
+
+#[tokio::test(start_paused = true)]
+async fn finished_work_is_queued_once_even_if_its_item_is_forgotten() {
+    let mut rig = Rig::start().await;
+    rig.spawn(landing("a")).await.expect("starts");
+    rig.world.end("a", Ended::Code(0));
+    rig.world.pass(Duration::from_secs(1)).await;
+    assert_eq!(states(&rig).await, [("a".to_owned(), "landed")]);
+    rig.crash().await;
+    rig.world.landings.forget_items();
+    rig.up().await;
+    rig.world.pass(Duration::from_secs(60)).await;
+    assert_eq!((states(&rig).await, rig.world.landings.base()), (Vec::new(), vec![0]));
+}

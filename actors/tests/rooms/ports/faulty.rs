@@ -307,8 +307,8 @@ port!(Records, "records", {
     fails remove_leftovers(name: &'a str, keep: Option<u64>, committed: Option<u64>) -> io::Result<()>, or io;
     waits lease_is_let_go(name: &'a str, generation: u64) -> bool;
     fails write_wanted(name: &'a str, generation: u64, wanted: &'a Wanted) -> io::Result<()>, or io;
-    waits is_end_told(name: &'a str, generation: u64) -> bool;
-    waits set_end_told(name: &'a str, generation: u64) -> ();
+    waits is_noted(name: &'a str, generation: u64, note: Note) -> bool;
+    waits note(name: &'a str, generation: u64, note: Note) -> ();
     waits mark(name: &'a str, generation: u64, mark: Option<&'a Mark>) -> ();
     fails remove(name: &'a str, generation: u64) -> io::Result<()>, or io;
     fails remove_logs(name: &'a str) -> io::Result<()>, or io;

@@ -1,0 +1,64 @@
+use super::*;
+
+#[test]
+fn a_lease_that_cannot_be_opened_is_an_error_and_never_a_free_lease() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let paths = Paths::new(dir.path());
+    let worker = paths.worker("a", 1);
+    fs::create_dir_all(&worker).expect("made");
+    let records = DiskRecords::new(paths);
+    assert_eq!(records.read("a", 1).expect("readable").map(|facts| facts.lease.held), Some(false));
+    std::os::unix::fs::symlink("lease", worker.join("lease")).expect("made");
+    assert!(records.read("a", 1).is_err());
+    assert!(!wait_let_go(&worker.join("lease")));
+    let scan = records.scan_now().expect("the other workers");
+    assert_eq!((scan.dirs.len(), scan.unreadable.len()), (0, 1));
+    let error = scan.complete().expect_err("a worker is missing");
+    assert!(error.to_string().contains("w/a.1"), "{error}");
+}
+
+#[test]
+fn a_lease_that_was_waited_for_is_not_held_by_the_waiting_thread() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let path = dir.path().join("lease");
+    for _ in 0..300 {
+        let held = File::create(&path).expect("created");
+        fcntl(&held, FcntlArg::F_OFD_SETLK(&whole_file_lock())).expect("locked");
+        let waiting = std::thread::spawn({
+            let path = path.clone();
+            move || wait_let_go(&path) && !is_held(&File::open(&path).expect("there"))
+        });
+        drop(held);
+        assert!(waiting.join().expect("no panic"));
+    }
+}
+
+#[test]
+fn a_record_that_cannot_be_read_is_an_error_and_never_an_absent_record() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let paths = Paths::new(dir.path());
+    for leaf in ["exit.json", "wanted.json", "spec.json"] {
+        let worker = paths.worker("a", 1);
+        fs::create_dir_all(&worker).expect("made");
+        fs::write(worker.join(leaf), "{ torn").expect("written");
+        assert!(DiskRecords::new(paths.clone()).read("a", 1).is_ok(), "{leaf}: malformed");
+        fs::remove_file(worker.join(leaf)).expect("removed");
+        // Its open succeeds, and its read fails.
+        fs::create_dir(worker.join(leaf)).expect("made");
+        assert!(DiskRecords::new(paths.clone()).read("a", 1).is_err(), "{leaf}");
+        fs::remove_dir_all(&worker).expect("removed");
+    }
+}
+
+#[tokio::test]
+async fn a_damaged_leftover_does_not_keep_the_others_from_being_removed() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let paths = Paths::new(dir.path());
+    for generation in 1..=3 {
+        fs::create_dir_all(paths.worker("a", generation)).expect("made");
+    }
+    fs::create_dir(paths.worker("a", 2).join("exit.json")).expect("made");
+    let records = DiskRecords::new(paths.clone());
+    assert!(records.remove_leftovers("a", None, None).await.is_err(), "one directory cannot be read");
+    assert_eq!([1, 2, 3].map(|generation| paths.worker("a", generation).exists()), [false, true, false]);
+}
