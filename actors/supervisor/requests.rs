@@ -52,15 +52,19 @@ pub async fn carry_out(
 ) {
     let all = request.is_about_all();
     let request = Arc::new(request);
-    let begin = |(worker, name)| tokio::spawn(one_or_next(Arc::clone(&request), worker, name, desk.clone()));
+    let begin = |(worker, name): (WorkerHandle, String)| {
+        (name.clone(), tokio::spawn(one_or_next(Arc::clone(&request), worker, name, desk.clone())))
+    };
     let tasks: Vec<_> = workers.into_iter().map(begin).collect();
-    for task in tasks {
+    for (name, task) in tasks {
         let answer = match task.await {
             Ok(Ok(answer)) => answer,
             // `--all` means all existing workers; one that has gone in the meantime is done.
             Ok(Err(refusal)) if all && skipped(&request, &refusal) => continue,
             Ok(Err(refusal)) => Answer::Refused(refusal),
-            Err(_) => continue,
+            Err(_) => Answer::Refused(
+                Refusal::new(RefusalKind::Internal, "the request failed inside the supervisor").of(&name),
+            ),
         };
         let _ = answers.send(answer);
     }

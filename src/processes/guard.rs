@@ -83,7 +83,7 @@ fn run(root: &Path, mode: Option<&str>) -> io::Result<()> {
         crate::processes::memory::trim();
         let end = read_end(&mut pipe);
         let killed = child.is_none_or(|mut child: Child| child.wait().is_ok_and(|status| status.signal() == Some(9)));
-        if end == End::Farewell || !root.is_dir() || is_stopped(root) {
+        if end == End::Farewell || swarm_sys::files::is_absent(root) || is_stopped(root) {
             return Ok(());
         }
         if let End::ReplacedBy(program) = end {

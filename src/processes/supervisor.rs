@@ -313,7 +313,7 @@ fn watch_root(paths: &Paths) -> io::Result<impl Future<Output = ()> + use<>> {
         let Ok(readable) = inotify.as_fd().try_clone_to_owned().and_then(Readable::new) else {
             return std::future::pending().await;
         };
-        while lock.exists() && readable.wait().await.is_ok() {
+        while !swarm_sys::files::is_absent(&lock) && readable.wait().await.is_ok() {
             while inotify.read_events().is_ok_and(|events| !events.is_empty()) {}
         }
     })

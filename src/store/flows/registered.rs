@@ -54,7 +54,7 @@ pub(super) fn active(paths: &Paths) -> io::Result<Survey<FlowPlace>> {
     for entry in files::list_if_present(&paths.flows())? {
         match read_in(&entry.path()) {
             Ok(None) => {}
-            Ok(Some(Active { place, .. })) if is_absent(Path::new(&place.root)) => {
+            Ok(Some(Active { place, .. })) if files::is_absent(Path::new(&place.root)) => {
                 tracing::warn!(flow = %place, root = %place.root, "the workspace of a flow that is run does not exist");
             }
             Ok(Some(Active { place, .. })) if is_gone(&place) => drop(fs::remove_dir_all(entry.path())),
@@ -75,11 +75,7 @@ pub fn registered(paths: &Paths) -> Vec<FlowFiles> {
 
 /// Reports whether the flow was removed from its workspace.
 fn is_gone(place: &FlowPlace) -> bool {
-    files_of(place).is_ok_and(|files| is_absent(&files.dir().join(FLOW)))
-}
-
-fn is_absent(path: &Path) -> bool {
-    fs::symlink_metadata(path).is_err_and(|error| error.kind() == io::ErrorKind::NotFound)
+    files_of(place).is_ok_and(|files| files::is_absent(&files.dir().join(FLOW)))
 }
 
 #[cfg(test)]

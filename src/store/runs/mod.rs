@@ -201,7 +201,8 @@ fn active(runs: &Path, open: &OpenRuns) -> io::Result<Survey<String>> {
         match registration {
             // It runs here, or is being started.
             Ok(Some(active)) if open.contains_key(&active.home) => {}
-            Ok(Some(active)) if is_absent(Path::new(&active.home)) => {
+            // Its disk may be absent as well.
+            Ok(Some(active)) if files::is_absent(Path::new(&active.home)) => {
                 tracing::warn!(home = %active.home, "the home of a run that is not over does not exist");
             }
             Ok(Some(active)) if active.has_begun() => survey.found.push(active.home),
@@ -216,11 +217,6 @@ fn active(runs: &Path, open: &OpenRuns) -> io::Result<Survey<String>> {
         }
     }
     Ok(survey)
-}
-
-/// Reports whether there is nothing at this path. Its disk may be absent as well.
-fn is_absent(path: &Path) -> bool {
-    fs::symlink_metadata(path).is_err_and(|error| error.kind() == io::ErrorKind::NotFound)
 }
 
 /// Returns the registration of a run that is not over.
@@ -337,7 +333,7 @@ impl Runs for DiskRuns {
         off_thread(move || {
             let place = Home::new(&home);
             // Created, it would hide the one on a disk that is not mounted now.
-            if is_absent(place.path()) {
+            if files::is_absent(place.path()) {
                 return Err(format!("{home} does not exist"));
             }
             take(&open, &place)?;

@@ -29,9 +29,27 @@ pub fn list_if_present(dir: &Path) -> io::Result<Vec<DirEntry>> {
     }
 }
 
+/// Reports whether there is certainly nothing at this path. A path that cannot be examined may exist.
+pub fn is_absent(path: &Path) -> bool {
+    let absent = |error: io::Error| matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory);
+    std::fs::symlink_metadata(path).is_err_and(absent)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn only_what_certainly_does_not_exist_is_absent() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let file = dir.path().join("file");
+        std::fs::write(&file, "").expect("written");
+        let loops = dir.path().join("loops");
+        std::os::unix::fs::symlink("loops", &loops).expect("made");
+        let absent = [dir.path().join("none"), file.join("below")].map(|path| is_absent(&path));
+        let other = [file, loops.clone(), loops.join("below")].map(|path| is_absent(&path));
+        assert_eq!((absent, other), ([true; 2], [false; 3]));
+    }
 
     #[test]
     fn an_absent_directory_is_empty_only_if_that_is_asked_for() {

@@ -10,7 +10,7 @@ use std::io::{self, Write as _};
 use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _, PermissionsExt as _};
 use std::path::Path;
 
-pub use list::{list, list_if_present};
+pub use list::{is_absent, list, list_if_present};
 use swarm_ports::BoxFuture;
 
 const PRIVATE: u32 = 0o600;
