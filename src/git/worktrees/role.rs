@@ -15,7 +15,8 @@ use crate::repository::cli::{Call, Cli};
 use crate::repository::fault::Fault;
 use crate::repository::{holders, objects, recorded};
 use crate::trash::raw;
-use crate::trash::save::{DURABLE, Place};
+use crate::trash::save::{self, DURABLE, Place};
+use crate::trash::saved::PREFIX;
 use swarm_sys::files::replace_durably;
 
 /// Outcome of a merge.
@@ -118,7 +119,8 @@ pub fn merge_handoff(tree: RoleTree<'_>, commit: &str, from: &str, caller: &Call
     }
 }
 
-/// Rolls back a merge whose git was killed. All other work was committed before the merge.
+/// Rolls back a merge whose git was killed. All other work was committed before the merge, but somebody may have changed
+/// files since, so everything uncommitted is saved first.
 fn roll_back(git: &Git, marker: &Path) -> Result<(), Fault> {
     let commit = match fs::read_to_string(marker) {
         Ok(commit) => commit,
@@ -129,11 +131,30 @@ fn roll_back(git: &Git, marker: &Path) -> Result<(), Fault> {
     // Other text was written by somebody else, and git could take it as an option.
     let is_id = !commit.is_empty() && commit.bytes().all(|byte| byte.is_ascii_hexdigit());
     if is_id && !has(&git.place.git_dir, &commit) {
+        save_changes(git)?;
         git.write().args(["reset", "--hard", "--quiet"]).run()?;
         let begun = fs::symlink_metadata(marker).map_err(Fault::at(marker))?;
         added::remove(git, &commit, &begun)?;
     }
     fs::remove_file(marker).map_err(Fault::at(marker))
+}
+
+/// Saves the worktree if a tracked file in it differs from HEAD, and names the save in the log of the turn. Untracked
+/// files alone are no reason: a rollback removes only those of the merge.
+fn save_changes(git: &Git) -> Result<(), Fault> {
+    if git
+        .read()
+        .args(["status", "--porcelain=v1", "-z", "--untracked-files=no", "--ignore-submodules=dirty"])
+        .run()?
+        .is_empty()
+    {
+        return Ok(());
+    }
+    let name = git.place.tree.file_name().unwrap_or_default().to_string_lossy();
+    let saved = save::save(&git.cli, &git.place, &name)?;
+    let id = saved.reference.strip_prefix(PREFIX).unwrap_or(&saved.reference);
+    println!("a merge was interrupted; what was in the worktree is saved: 'swarm restore {id} --to DIR' shows it");
+    Ok(())
 }
 
 /// Reports whether `commit` is HEAD or an ancestor of it; `false` if libgit2 cannot tell.

@@ -192,6 +192,39 @@ fn untracked_files_survive_a_rollback_unless_the_merge_wrote_them() {
 }
 
 #[test]
+fn what_was_edited_after_a_killed_merge_is_saved_before_the_rollback() {
+    let fix = Fixture::new();
+    let (dev, qa) = (worktree(&fix, "dev"), worktree(&fix, "qa"));
+    let handed = added(&fix, &dev, "new", "of dev\n");
+    let saves = || text(&fix.git(&["for-each-ref", "--format=%(objectname)", "refs/swarm/trash/qa/"]));
+    let interrupted = || fs::write(record(&qa).join(MERGE_MARKER), &handed).unwrap();
+    // Staged and unstaged.
+    interrupted();
+    fs::write(qa.join("f"), "staged\n").unwrap();
+    fix.at(&qa, &["add", "f"]);
+    fs::write(qa.join("f"), "of a person\n").unwrap();
+    assert_eq!(merge_handoff(&qa, &handed, "build", &fix.caller).unwrap(), MergeOutcome::Merged);
+    let saved = saves();
+    assert_eq!(saved.lines().count(), 1, "{saved}");
+    assert_eq!(text(&fix.git(&["show", &format!("{saved}:f")])), "of a person");
+    assert_eq!(text(&fix.git(&["show", &format!("{saved}^2:f")])), "staged");
+    // A rollback that changes no tracked file saves nothing.
+    fix.at(&qa, &["reset", "-q", "--hard", "main"]);
+    interrupted();
+    fs::write(qa.join("new"), "of").unwrap();
+    assert_eq!(merge_handoff(&qa, &handed, "build", &fix.caller).unwrap(), MergeOutcome::Merged);
+    assert_eq!(saves(), saved);
+    // What cannot be saved stays.
+    fix.at(&qa, &["reset", "-q", "--hard", "main"]);
+    fix.at(&qa, &["init", "-q", "inner"]);
+    interrupted();
+    fs::write(qa.join("f"), "of a person\n").unwrap();
+    let refused = merge_handoff(&qa, &handed, "build", &fix.caller).unwrap_err();
+    assert!(refused.cause.contains("inner is a separate repository"), "{refused:?}");
+    assert_eq!(fs::read_to_string(qa.join("f")).unwrap(), "of a person\n");
+}
+
+#[test]
 fn git_takes_no_option_from_the_marker_of_a_merge() {
     let fix = Fixture::new();
     let (dev, qa) = (worktree(&fix, "dev"), worktree(&fix, "qa"));
