@@ -13,6 +13,7 @@
 
 mod above;
 mod book;
+mod index;
 mod nested;
 mod place;
 mod unasked;

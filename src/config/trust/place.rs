@@ -59,12 +59,7 @@ pub fn shown(key: &str) -> &str {
 
 /// Returns the common directory that the `.git` file of a linked worktree or of a submodule leads to.
 fn common_of(root: &Path, git: &Path, bytes: u64) -> io::Result<PathBuf> {
-    if bytes > LINK_BYTES_MAX {
-        return Err(io::Error::other(format!("{} is larger than {LINK_BYTES_MAX} bytes", git.display())));
-    }
-    let text = fs::read_to_string(git)?;
-    let Some(link) = text.strip_prefix("gitdir: ") else { return Ok(root.to_owned()) };
-    let git_dir = root.join(link.trim_end_matches(['\n', '\r']));
+    let Some(git_dir) = linked(root, git, bytes)? else { return Ok(root.to_owned()) };
     match fs::read_to_string(git_dir.join("commondir")) {
         Ok(common) => Ok(git_dir.join(common.trim_end_matches(['\n', '\r']))),
         Err(error) if error.kind() == io::ErrorKind::NotFound && git_dir.is_dir() => Ok(git_dir),
@@ -72,6 +67,23 @@ fn common_of(root: &Path, git: &Path, bytes: u64) -> io::Result<PathBuf> {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(root.to_owned()),
         Err(error) => Err(error),
     }
+}
+
+/// Returns the directory that the file `git` of the checkout `root` names; `None` if it names none.
+fn linked(root: &Path, git: &Path, bytes: u64) -> io::Result<Option<PathBuf>> {
+    if bytes > LINK_BYTES_MAX {
+        return Err(io::Error::other(format!("{} is larger than {LINK_BYTES_MAX} bytes", git.display())));
+    }
+    let text = fs::read_to_string(git)?;
+    Ok(text.strip_prefix("gitdir: ").map(|link| root.join(link.trim_end_matches(['\n', '\r']))))
+}
+
+/// Returns the directory with git's files of the checkout at `root`, which need not exist; `None` if `.git` cannot be read
+/// or is none.
+pub(super) fn git_dir_of(root: &Path) -> Option<PathBuf> {
+    let git = root.join(".git");
+    let meta = fs::metadata(&git).ok()?;
+    if meta.is_file() { linked(root, &git, meta.len()).ok()? } else { meta.is_dir().then_some(git) }
 }
 
 /// Returns the directory whose `swarm.toml` applies in `dir`.

@@ -308,6 +308,10 @@ fn folders_of_claude_in_subdirectories_are_loaded_only_if_somebody_agreed() {
     }
     write("wt/.git", "gitdir: /r/.git/worktrees/wt\n");
     assert_eq!(loads(), Ok(true), "nothing of that is loaded");
+    let index = site.root().join(".git/index");
+    fs::write(&index, "of a newer version").expect("written");
+    assert_eq!(loads(), Ok(false), "nobody knows what is tracked, so everything is searched");
+    fs::remove_file(index).expect("removed");
     let names = [
         "a/.claude/commands/c.md",
         "a/.claude/settings.json",

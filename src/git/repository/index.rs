@@ -78,6 +78,8 @@ pub(crate) fn clear_own_lock(git_dir: &Path) -> io::Result<()> {
 
 #[cfg(test)]
 mod tests {
+    use swarm_config::trust;
+
     use super::*;
     use crate::fixture::{Fixture, text};
 
@@ -106,6 +108,88 @@ mod tests {
         fix.git(&["reset", "-q", "--hard"]);
         fix.git(&["update-index", "--split-index"]);
         assert_eq!(properties(&file), None, "a split index");
+    }
+
+    /// Returns the files that `claude` loads from `dir`.
+    fn loaded(dir: &Path) -> Vec<String> {
+        let files = trust::agent_files(dir, &[trust::CLAUDE]).expect("read");
+        files.into_iter().map(|file| file.key).collect()
+    }
+
+    fn put(dir: &Path, name: &str) {
+        let file = dir.join(name);
+        fs::create_dir_all(file.parent().expect("a parent")).expect("made");
+        fs::write(file, "{}").expect("written");
+    }
+
+    #[test]
+    fn tracked_files_of_agents_are_found_where_nobody_searches() {
+        for format in ["sha1", "sha256"] {
+            let fix = Fixture::empty();
+            fs::remove_dir_all(fix.repo.join(".git")).expect("removed");
+            fix.git(&["init", "-q", "-b", "main", "--object-format", format]);
+            let tracked = [
+                ".claude/of/.claude/settings.json",
+                "node_modules/.claude/settings.json",
+                "node_modules/a/.claude/agents/a.md",
+                "sub/node_modules/b/.claude/skills/s/SKILL.md",
+            ];
+            tracked.iter().for_each(|name| put(&fix.repo, name));
+            fix.git(&["add", "."]);
+            put(&fix.repo, "node_modules/untracked/.claude/settings.json");
+            assert_eq!(loaded(&fix.repo), tracked, "before the first commit, {format}");
+            fix.git(&["commit", "-q", "-m", "modules"]);
+            for version in ["2", "3", "4"] {
+                fix.git(&["update-index", "--index-version", version]);
+                assert_eq!(loaded(&fix.repo), tracked, "version {version}, {format}");
+            }
+            let tree = fix.root.join("w");
+            fix.git(&["worktree", "add", "-q", tree.to_str().expect("text")]);
+            assert_eq!(loaded(&tree), tracked, "a worktree, {format}");
+            assert_eq!(loaded(&tree.join("sub")), ["node_modules/b/.claude/skills/s/SKILL.md"], "below its root");
+            fs::remove_dir_all(tree.join("node_modules/a")).expect("removed");
+            assert_eq!(loaded(&tree).len(), 3, "what is not checked out is not loaded");
+            // Only git reads this form, so everything is searched.
+            fix.git(&["update-index", "--split-index"]);
+            let names = loaded(&fix.repo);
+            assert!(tracked.iter().all(|name| names.iter().any(|one| one == name)), "{names:?}");
+        }
+    }
+
+    #[test]
+    fn files_of_agents_in_submodules_are_found_also_in_a_worktree() {
+        let fix = Fixture::new();
+        let lib = fix.root.join("lib");
+        fix.at(&fix.root, &["init", "-q", "-b", "main", "lib"]);
+        for name in [".claude/settings.json", "node_modules/a/.claude/settings.json"] {
+            put(&lib, name);
+        }
+        fix.at(&lib, &["add", "."]);
+        fix.at(&lib, &["commit", "-q", "-m", "library"]);
+        let allow = ["-c", "protocol.file.allow=always"];
+        for place in ["lib", "node_modules/lib"] {
+            fix.git(&[&allow[..], &["submodule", "--quiet", "add", "../lib", place]].concat());
+        }
+        fix.git(&["commit", "-q", "-m", "libraries"]);
+        let tree = fix.root.join("w");
+        fix.git(&["worktree", "add", "-q", tree.to_str().expect("text")]);
+        assert_eq!(loaded(&tree), [""; 0], "they are not checked out");
+        fix.at(&tree, &[&allow[..], &["submodule", "--quiet", "update", "--init"]].concat());
+        let expected = [
+            "lib/.claude/settings.json",
+            "lib/node_modules/a/.claude/settings.json",
+            "node_modules/lib/.claude/settings.json",
+            "node_modules/lib/node_modules/a/.claude/settings.json",
+        ];
+        assert_eq!(
+            (loaded(&fix.repo), loaded(&tree)),
+            (expected.map(str::to_owned).to_vec(), expected.map(str::to_owned).to_vec())
+        );
+        // A worktree in the checkout is a root of its own, whatever it has.
+        let inner = fix.repo.join("inner");
+        fix.git(&["worktree", "add", "-q", "--detach", inner.to_str().expect("text")]);
+        put(&inner, "x/.claude/settings.json");
+        assert_eq!(loaded(&fix.repo), expected);
     }
 
     #[test]
