@@ -92,11 +92,16 @@ impl Fixture {
     /// Returns a caller whose git runs `body` instead of `worktree add`; `$GIT` is the
     /// real git.
     pub fn with_stub(&self, body: &str) -> Caller {
+        self.with_stub_of("worktree add", body)
+    }
+
+    /// Returns a caller whose git runs `body` for command lines that contain `words`.
+    pub fn with_stub_of(&self, words: &str, body: &str) -> Caller {
         let path = std::env::var("PATH").unwrap();
         let real = path.split(':').map(|dir| Path::new(dir).join("git")).find(|git| git.is_file()).unwrap();
         let stub = self.root.join("stub/git");
         let head = format!("GIT={}", real.display());
-        self.script(&stub, &format!("{head}\ncase \" $* \" in *' worktree add '*)\n{body}\n;; esac\nexec $GIT \"$@\""));
+        self.script(&stub, &format!("{head}\ncase \" $* \" in *' {words} '*)\n{body}\n;; esac\nexec $GIT \"$@\""));
         let mut caller = self.caller.clone();
         let entry =
             std::sync::Arc::make_mut(&mut caller.environment).iter_mut().find(|(key, _)| key == "PATH").unwrap();

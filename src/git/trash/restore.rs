@@ -7,9 +7,12 @@
 //! |---|---|
 //! | 1 `git worktree add`, locked, in the hidden directory | the next restore removes directory and entry |
 //! | 2 files, index, modes, flags; verification | as after 1 |
-//! | 3 create the branch if it is missing | the next restore finds it at its commit and uses it |
+//! | 3 create the branch if it is missing | the next restore finds it at its commit and uses it; a new name by its reflog |
 //! | 4 write the save's ref and the target path into the entry | as after 1 |
 //! | 5 move the directory to the target | the next restore unlocks it and reports that it was already restored |
+//! | 6 remove the hidden directory, then the lock | the same after 6a; done |
+//!
+//! The creation and the removal of a worktree complete step 6, too.
 
 use std::collections::HashSet;
 use std::fs;
@@ -89,7 +92,7 @@ fn restore_locked(cli: &Cli, common: &Path, save: &Save, request: &RestoreReques
     let target = target(save, request)?;
     if let Some(entry) = admin::entry_of(common, &target).map_err(Fault::at(&target))?
         && admin::link_of(&target).ok().flatten().is_some_and(|link| admin::resolved(&link) == admin::resolved(&entry))
-        && fs::read_to_string(entry.join(RESTORED)).is_ok_and(|from| from.trim_end() == save.reference)
+        && restored_from(&entry).as_ref() == Some(&save.reference)
     {
         let head = objects::head_ref(cli, &entry)?;
         let note = "the save was already restored".to_owned();
@@ -128,7 +131,6 @@ fn restore_locked(cli: &Cli, common: &Path, save: &Save, request: &RestoreReques
             Err(more) => Fault { cause: format!("{}; {}", fault.cause, more.cause), ..fault },
         });
     }
-    let _ = fs::remove_dir(&nest);
     finish(cli, common, save, request, RestoredWorktree { path: target, branch: choice.branch, notes, dropped: false })
 }
 
@@ -202,22 +204,18 @@ fn choose_branch(cli: &Cli, common: &Path, save: &Save, request: &RestoreRequest
         if !objects::is_branch_name(new) {
             return Err(Fault::new(format!("'{new}' is not a valid branch name")));
         }
-        if objects::branch_tip(cli, common, new)?.is_some() {
+        let (branch, tip) = (format!("refs/heads/{new}"), objects::branch_tip(cli, common, new)?);
+        if tip.is_some() && !(tip == save.head && is_left(cli, common, save, &branch)?) {
             return Err(Fault::new(format!("a branch named '{new}' already exists")).remedy("choose another name"));
         }
-        return Ok(BranchChoice {
-            branch: Some(format!("refs/heads/{new}")),
-            create: save.head.is_some(),
-            notes: Vec::new(),
-        });
+        let create = tip.is_none() && save.head.is_some();
+        return Ok(BranchChoice { branch: Some(branch), create, notes: Vec::new() });
     }
     let Some(full) = &save.branch else { return Ok(detached(None)) };
     let short = full.strip_prefix("refs/heads/").unwrap_or(full);
     let tip = objects::branch_tip(cli, common, short)?;
-    let listed = parse::worktrees(&cli.read(common).args(["worktree", "list", "--porcelain", "-z"]).run()?);
-    let holder = listed.iter().find(|one| one.branch.as_ref() == Some(full));
-    if let Some(holder) = holder {
-        let note = format!("branch '{short}' is checked out at {}, so HEAD is detached", holder.path);
+    if let Some(holder) = holder(cli, common, full)? {
+        let note = format!("branch '{short}' is checked out at {holder}, so HEAD is detached");
         return Ok(detached(Some(note)));
     }
     let is_same = tip.is_none() || tip == save.head;
@@ -227,6 +225,23 @@ fn choose_branch(cli: &Cli, common: &Path, save: &Save, request: &RestoreRequest
         return Ok(detached(Some(note)));
     }
     Ok(BranchChoice { branch: Some(full.clone()), create: tip.is_none() && save.head.is_some(), notes: Vec::new() })
+}
+
+/// Returns the path of the worktree that has a branch checked out.
+fn holder(cli: &Cli, common: &Path, branch: &str) -> Result<Option<String>, Fault> {
+    let listed = parse::worktrees(&cli.read(common).args(["worktree", "list", "--porcelain", "-z"]).run()?);
+    Ok(listed.into_iter().find(|one| one.branch.as_deref() == Some(branch)).map(|one| one.path))
+}
+
+/// Reports whether a branch is as a restore of the save made it, by its reflog, and no worktree uses it.
+fn is_left(cli: &Cli, common: &Path, save: &Save, branch: &str) -> Result<bool, Fault> {
+    let log = cli.read(common).args(["reflog", "show", "--format=%gs", "--max-count=2", branch, "--"]).line_if_any()?;
+    Ok(log == Some(created(save)) && holder(cli, common, branch)?.is_none())
+}
+
+/// Returns the reflog's message of a branch that a restore of the save makes.
+fn created(save: &Save) -> String {
+    format!("swarm: restored {}/{}", save.name, save.stamp)
 }
 
 /// Performs steps 1 to 3.
@@ -243,7 +258,8 @@ fn build(cli: &Cli, common: &Path, save: &Save, hidden: &Path, choice: &BranchCh
     fill(cli, common, save, &place)?;
     if let (Some(branch), Some(head), true) = (&choice.branch, &save.head, choice.create) {
         let none = "0".repeat(head.len());
-        let made = cli.write(common).args(["update-ref", "-m", "swarm: restored", branch, head, &none]).run();
+        let update = ["-c", "core.logAllRefUpdates=true", "update-ref", "-m", &created(save), branch, head, &none];
+        let made = cli.write(common).args(update).run();
         made.map_err(|error| Fault::from(error).remedy("choose another branch with --branch"))?;
     }
     if let Some(branch) = &choice.branch {
@@ -383,7 +399,7 @@ fn add_intended(cli: &Cli, place: &Place, intended: &[(String, Vec<u8>)]) -> Res
     added
 }
 
-/// Performs steps 4 and 5.
+/// Performs steps 4 to 6.
 fn move_into_place(common: &Path, save: &Save, hidden: &Path, target: &Path) -> Result<(), Fault> {
     let entry = admin::entry_of(common, hidden).map_err(Fault::at(hidden))?;
     let entry = entry.ok_or_else(|| Fault::new(format!("git's entry of {} is missing", hidden.display())))?;
@@ -397,8 +413,40 @@ fn move_into_place(common: &Path, save: &Save, hidden: &Path, target: &Path) -> 
         fs::write(&gitdir, format!("{}\n", hidden.join(".git").display())).map_err(Fault::at(&gitdir))?;
         return Err(Fault::at(target)(error.into()));
     }
-    let _ = fs::remove_file(entry.join("locked"));
+    unlock(&entry, target);
     Ok(())
+}
+
+/// Performs step 6. The lock goes last, because it leads to the hidden directory.
+fn unlock(entry: &Path, target: &Path) {
+    let from = restored_from(entry).unwrap_or_default();
+    let stamp = from.rsplit('/').next().unwrap_or_default();
+    let _ = fs::remove_dir(target.with_file_name(format!("{HIDDEN}{stamp}")));
+    let _ = fs::remove_file(entry.join("locked"));
+}
+
+/// Completes restores that were killed in step 6. The caller holds the creation lock, which proves that no restore is
+/// running.
+pub(crate) fn complete(common: &Path) {
+    for entry in admin::entries(common).unwrap_or_default().into_iter().filter(|entry| is_complete(entry)) {
+        admin::tree_of(&entry).inspect(|tree| unlock(&entry, tree));
+    }
+}
+
+/// Reports whether a worktree was restored and only its lock is left, because the restore was killed or is about to end.
+pub(crate) fn is_complete(entry: &Path) -> bool {
+    admin::is_locked_for(entry, REASON) && restored_from(entry).is_some() && is_in_place(entry)
+}
+
+fn is_in_place(entry: &Path) -> bool {
+    // Compared with the record only.
+    let link = admin::tree_of(entry).and_then(|tree| admin::link_of(&tree).ok().flatten());
+    link.is_some_and(|link| admin::resolved(&link) == admin::resolved(entry))
+}
+
+/// Returns the ref of the save from which a worktree was restored.
+fn restored_from(entry: &Path) -> Option<String> {
+    Some(fs::read_to_string(entry.join(RESTORED)).ok()?.trim_end().to_owned())
 }
 
 /// Removes a hidden directory and the entry of its worktree.
@@ -413,7 +461,7 @@ fn clear(common: &Path, hidden: &Path) -> Result<(), Fault> {
     Ok(())
 }
 
-/// Rolls back restores that were killed. The creation lock proves that no restore is running.
+/// Rolls back restores that were killed, or completes them. The creation lock proves that no restore is running.
 fn clear_killed(common: &Path) -> Result<(), Fault> {
     for entry in admin::entries(common).map_err(Fault::at(common))? {
         let is_hidden = |path: &Path| {
@@ -431,12 +479,8 @@ fn clear_killed(common: &Path) -> Result<(), Fault> {
         };
         if is_hidden(&tree) {
             clear(common, &tree)?;
-        } else if admin::link_of(&tree) // Compared with the record only.
-            .ok()
-            .flatten()
-            .is_some_and(|link| admin::resolved(&link) == admin::resolved(&entry))
-        {
-            let _ = fs::remove_file(entry.join("locked"));
+        } else if is_in_place(&entry) {
+            unlock(&entry, &tree);
         } else if admin::lock_reason(&entry).is_some() {
             // Killed between steps 4 and 5: the entry names the target, but the directory was not moved.
             let (above, leaf) = (tree.parent().unwrap_or(common), tree.file_name().unwrap_or_default());

@@ -397,12 +397,80 @@ fn a_killed_restore_is_rolled_back_and_repeated() {
     bring_back(&fix, &RestoreRequest::default());
     assert_eq!(picture(&fix, &tree), before);
     // Killed after the directory was moved.
+    fs::create_dir(hidden.parent().unwrap()).unwrap();
     fs::write(entry.join("locked"), "swarm is restoring it").unwrap();
     let back = bring_back(&fix, &RestoreRequest::default());
     assert_eq!((back.notes, back.branch.as_deref()), (vec!["the save was already restored".to_owned()], Some("w")));
     assert!(!entry.join("locked").exists() && picture(&fix, &tree) == before);
     assert!(save::status(&fix.cli(), &place_of(&fix, &entry, &tree), "all").unwrap().len() == 1);
     assert_eq!(fs::read_dir(fix.root.join("repo-worktrees")).unwrap().count(), 1);
+}
+
+#[test]
+fn a_restore_that_was_killed_at_its_end_is_completed_by_whoever_is_next() {
+    let (fix, tree) = worked_in();
+    fs::write(tree.join("a"), "changed\n").unwrap();
+    fix.remove(&tree, Force::SaveFirst).unwrap().unwrap();
+    let nest = fix.root.join(format!("repo-worktrees/.swarm-restore-{}", saves(&fix).remove(0).stamp));
+    bring_back(&fix, &RestoreRequest::default());
+    let lock = common(&fix).join("worktrees/w/locked");
+    let killed = || {
+        fs::create_dir(&nest).unwrap();
+        fs::write(&lock, "swarm is restoring it").unwrap();
+    };
+    killed();
+    fix.made("other");
+    assert!(!lock.exists() && !nest.exists() && tree.join("a").exists());
+    // A lock of a person stays.
+    fs::write(&lock, "mine").unwrap();
+    assert!(format!("{:?}", fix.remove(&tree, Force::SaveFirst).unwrap_err()).contains("locked: mine"));
+    fs::remove_file(&lock).unwrap();
+    killed();
+    fix.remove(&tree, Force::SaveFirst).unwrap().unwrap();
+    assert!(!tree.exists() && !nest.exists() && !common(&fix).join("worktrees/w").exists());
+}
+
+#[test]
+fn a_restore_that_was_killed_after_it_made_a_branch_is_repeated() {
+    let (fix, tree) = worked_in();
+    fs::write(tree.join("a"), "changed\n").unwrap();
+    fix.remove(&tree, Force::SaveFirst).unwrap().unwrap();
+    let (save, to) = (saves(&fix).remove(0), fix.root.join("else"));
+    fix.git(&["config", "core.logAllRefUpdates", "false"]);
+    // The repository and the hidden directory are kept as a kill leaves them.
+    let root = fix.root.display();
+    let keep = format!("mkdir {root}/kept && cp -a {root}/repo {root}/.swarm-restore-* {root}/kept && exit 1");
+    let stub = fix.with_stub_of("symbolic-ref HEAD refs/heads/other", &keep);
+    let request =
+        |branch: &str, to: &Path| RestoreRequest { to: Some(to.into()), branch: Some(branch.into()), drop_save: false };
+    let cli = |caller| crate::repository::cli::Cli::new(caller).unwrap();
+    restore(&cli(&stub), &common(&fix), &save, &request("other", &to)).unwrap_err();
+    assert!(!fix.has("refs/heads/other") && !to.exists());
+    let kill = || {
+        fs::remove_dir_all(&fix.repo).unwrap();
+        let kept = fix.root.join("kept");
+        assert!(Command::new("cp").args(["-a", "-T"]).args([&kept, &fix.root]).status().unwrap().success());
+        assert!(fix.has("refs/heads/other"));
+    };
+    // Somebody has used the branch since.
+    kill();
+    let refused = |branch: &str| {
+        let fault = restore(&fix.cli(), &common(&fix), &save, &request(branch, &fix.root.join("more"))).unwrap_err();
+        assert_eq!(fault.cause, format!("a branch named '{branch}' already exists"));
+    };
+    fix.git(&["checkout", "-q", "other"]);
+    refused("other");
+    kill();
+    fix.git(&["update-ref", "--create-reflog", "-m", "moved", "refs/heads/other", "main~1"]);
+    fix.git(&["update-ref", "--create-reflog", "-m", "moved", "refs/heads/other", save.head.as_ref().unwrap()]);
+    fix.git(&["branch", "mine", save.head.as_ref().unwrap()]);
+    refused("other");
+    refused("mine");
+    kill();
+    let back = bring_back(&fix, &request("other", &to));
+    assert_eq!((back.branch.as_deref(), back.notes), (Some("other"), Vec::new()));
+    assert_eq!(fs::read_to_string(to.join("a")).unwrap(), "changed\n");
+    refused("other");
 }
 
 fn place_of(fix: &Fixture, entry: &Path, tree: &Path) -> save::Place {

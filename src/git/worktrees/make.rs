@@ -14,6 +14,7 @@ use crate::repository::durable::sync_file_systems;
 use crate::repository::fault::Fault;
 use crate::repository::lock::{self, CreationLock, LOCK_WAIT_MS_MAX};
 use crate::repository::{holders, objects};
+use crate::trash::restore;
 use crate::worktrees::setup;
 
 pub(crate) fn make(cli: &Cli, plan: &WorktreePlan, home: Option<&Home>) -> Result<(), Fault> {
@@ -48,6 +49,7 @@ fn make_tree(cli: &Cli, plan: &WorktreePlan) -> Result<Vec<PathBuf>, Fault> {
     let path = Path::new(&plan.path);
     let common = admin::common_dir(repo).map_err(Fault::at(repo))?;
     let lock = lock::acquire(&common, Duration::from_millis(LOCK_WAIT_MS_MAX))?;
+    restore::complete(&common);
     let was_empty_dir = plan::is_empty_dir(path);
     if !was_empty_dir && fs::symlink_metadata(path).is_ok() {
         return Err(Fault::new(format!("{} already exists", path.display())));

@@ -15,6 +15,7 @@ use crate::repository::cli::{Cli, CliError};
 use crate::repository::fault::Fault;
 use crate::repository::lock::{self, LOCK_WAIT_MS_MAX};
 use crate::repository::parse::Change;
+use crate::trash::restore;
 use crate::trash::save::{self, Place};
 
 /// Marker in the worktree's entry while a removal is in progress. The worktree was clean or
@@ -74,7 +75,11 @@ pub(crate) fn remove(
     // If the lock is not available, the removal is tried without it. Before the save, because what is
     // written after it is lost.
     let common = found.place.common();
-    let _turn = lock::acquire(&common, Duration::from_millis(LOCK_WAIT_MS_MAX)).ok();
+    let turn = lock::acquire(&common, Duration::from_millis(LOCK_WAIT_MS_MAX)).ok();
+    if turn.is_some() && restore::is_complete(&found.place.git_dir) {
+        // git would refuse to remove it.
+        restore::complete(&common);
+    }
     if !found.has_work && !found.is_resumed {
         // The command may have created work, or somebody may have during the wait.
         let Some(again) = assess(cli, path, base_repo, force)? else { return Ok(None) };
@@ -142,7 +147,7 @@ fn assess(cli: &Cli, path: &Path, base_repo: &Path, force: Force) -> Result<Opti
     let place = Place::of(cli, &common, &entry, path, "").map_err(Fault::unknown)?;
     let shown = path.display();
     let unknown = |cause: String| Fault::new(cause).unknown();
-    if let Some(reason) = admin::lock_reason(&entry) {
+    if let Some(reason) = admin::lock_reason(&entry).filter(|_| !restore::is_complete(&entry)) {
         let reason = if reason.is_empty() { String::new() } else { format!(": {reason}") };
         return Err(unknown(format!("worktree is locked{reason}")));
     }
