@@ -26,13 +26,21 @@ impl Target {
     }
 }
 
-/// Reports whether the server of this pane still runs, even if its socket is gone.
+/// Reports whether the server of this pane still runs, even if its socket is gone. If tmux cannot be asked, only the kernel
+/// knows.
 pub fn has_server(pane: &TmuxPane) -> bool {
     let environment: Vec<(String, String)> = std::env::vars().collect();
-    let answers = match Tmux::of_pane(pane, &environment).list() {
+    is_server_of(&Tmux::of_pane(pane, &environment), pane)
+}
+
+/// Reports whether `tmux` reaches the server of this pane, or its process exists.
+pub(crate) fn is_server_of(tmux: &Tmux, pane: &TmuxPane) -> bool {
+    let answers = match tmux.list() {
         Ok(panes) => panes.iter().any(|line| line.server_pid == pane.server_pid),
         // A server that does not answer exists.
-        Err(_) => true,
+        Err(TmuxError::Timeout { .. }) => true,
+        // The client is missing, or was killed.
+        Err(_) => false,
     };
     answers || procfs::command(pane.server_pid).is_some_and(|name| name.starts_with("tmux"))
 }

@@ -4,6 +4,8 @@ use std::path::Path;
 use std::sync::Barrier;
 use std::time::Duration;
 
+use swarm_model::TmuxPane;
+
 use super::testing::{Private, wait_until};
 use super::{Key, OF_A_WORKER, Order, SendOptions, Server, Start, Tmux, TmuxError};
 
@@ -357,6 +359,22 @@ fn a_missing_tmux_and_a_hung_one_are_reported() {
     let hung = Tmux { limit: Duration::from_secs(5), ..hung };
     let text = TmuxError::Timeout { limit_ms: 5_000, server: hung.describe() }.to_string();
     assert_eq!(text, "tmux does not answer within 5 s (the default socket)");
+}
+
+#[test]
+fn a_client_that_was_killed_says_nothing_about_the_server() {
+    let server = Private::new();
+    let pane = server.open("w", "exec sleep 1000").pane;
+    let gone = TmuxPane { server_pid: i32::MAX, ..pane.clone() };
+    let lives = |tmux: &Tmux, pane| super::target::is_server_of(tmux, pane);
+    assert!(lives(&server.tmux(), &pane) && !lives(&server.tmux(), &gone));
+    for script in ["kill -9 $$", "exit 1"] {
+        let killed = stub(&server, script);
+        assert!(killed.list().is_err());
+        assert!(lives(&killed, &pane) && !lives(&killed, &gone), "{script}");
+    }
+    let missing = Tmux::new(Server::Default, &[("PATH".to_owned(), "/nowhere".to_owned())]);
+    assert!(lives(&missing, &pane) && !lives(&missing, &gone));
 }
 
 #[test]
