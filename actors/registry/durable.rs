@@ -13,18 +13,19 @@
 //! The files of contracts are not synced either; their texts are in the records. When half of the journal is in use, a
 //! thread syncs the file system, after which the next journal can do without the contracts that were written before.
 
-use std::fs::{self, File};
+use std::fs::{self, File, OpenOptions};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::thread::JoinHandle;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use swarm_model::Spec;
-use swarm_sys::files::{make_dirs, replace_durably, sync_file_system};
+use swarm_sys::files::{make_dirs, open_regular, replace_durably, sync_file_system};
 
 use super::error::StoreError;
 use super::journal::{self, Content, Journal};
 use super::replay::{Change, Record, Unsynced, Version, contracts, replay};
+use super::state_file;
 use super::store::{FileId, file_id, io_error};
 use super::table::Table;
 
@@ -136,17 +137,18 @@ impl Durable {
         }
         let state = self.root.join("state.json");
         let file = file_id(&state);
-        let (text, closed) = match fs::read_to_string(&state) {
-            Ok(text) => (text, closed),
+        let (text, closed) = match state_file::read(&state)? {
+            Some(bytes) => match String::from_utf8(bytes) {
+                Ok(text) => (text, closed),
+                // The next commit rebuilds the damaged file, and begins a journal.
+                Err(_) => {
+                    self.journal = None;
+                    self.last = None;
+                    return Ok(());
+                }
+            },
             // It must stay missing.
-            Err(error) if error.kind() == io::ErrorKind::NotFound => (String::new(), true),
-            // The next commit rebuilds the damaged file, and begins a journal.
-            Err(error) if error.kind() == io::ErrorKind::InvalidData => {
-                self.journal = None;
-                self.last = None;
-                return Ok(());
-            }
-            Err(error) => return Err(io_error("read", &state, &error)),
+            None => (String::new(), true),
         };
         self.begin(&text, closed)?;
         self.last = file;
@@ -170,14 +172,13 @@ impl Durable {
                 syncing.count = 0;
             }
         }
-        let after = match fs::read(&state) {
-            Ok(bytes) => {
-                let synced = File::open(&state).and_then(|file| file.sync_all());
-                synced.map_err(|error| io_error("sync", &state, &error))?;
+        let after = match state_file::read(&state)? {
+            Some(bytes) => {
+                let opened = open_regular(OpenOptions::new().read(true), &state);
+                opened.and_then(|file| file.sync_all()).map_err(|error| io_error("sync", &state, &error))?;
                 std::str::from_utf8(&bytes).ok().map(Version::of)
             }
-            Err(error) if error.kind() == io::ErrorKind::NotFound => None,
-            Err(error) => return Err(io_error("read", &state, &error)),
+            None => None,
         };
         sync_directory(&self.root)?;
         self.drop_removed();
@@ -291,7 +292,7 @@ fn now_ms() -> u64 {
 
 /// Returns when a file was modified, in Unix milliseconds; 0 if that is unknown.
 fn modified_ms(path: &Path) -> u64 {
-    fs::metadata(path).and_then(|meta| meta.modified()).map_or(0, unix_ms)
+    fs::symlink_metadata(path).and_then(|meta| meta.modified()).map_or(0, unix_ms)
 }
 
 fn unix_ms(time: SystemTime) -> u64 {
@@ -304,12 +305,8 @@ fn journal_of(root: &Path) -> PathBuf {
 }
 
 fn read_if_text(path: &Path) -> Result<Option<String>, StoreError> {
-    match fs::read(path) {
-        // A torn file is no text; it must differ from a missing one.
-        Ok(bytes) => Ok(Some(String::from_utf8(bytes).unwrap_or_default())),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
-        Err(error) => Err(io_error("read", path, &error)),
-    }
+    // A torn file is no text; it must differ from a missing one.
+    Ok(state_file::read(path)?.map(|bytes| String::from_utf8(bytes).unwrap_or_default()))
 }
 
 /// Reports whether a journal of an earlier boot is there, or cannot be read.

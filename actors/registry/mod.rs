@@ -21,6 +21,7 @@ pub mod reconcile;
 #[cfg(test)]
 mod reconcile_tests;
 pub mod replay;
+mod state_file;
 pub mod store;
 pub mod table;
 

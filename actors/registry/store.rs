@@ -6,7 +6,7 @@
 //! take no lock, because a rename is atomic.
 
 use std::fs::{self, File, OpenOptions};
-use std::io::{self, Read as _, Write as _};
+use std::io::{self, Write as _};
 use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -15,6 +15,7 @@ use super::durable::{Commit, Durable, contracts_of_other_boot, is_of_other_boot,
 use super::error::{Refused, StoreError};
 use super::machine::{Mutation, apply};
 use super::replay::Unsynced;
+use super::state_file;
 use super::table::Table;
 use swarm_model::{Row, Spec};
 use swarm_sys::files::lock::{holder, lock_within};
@@ -357,34 +358,13 @@ fn load_of_boot<T>(
     boot: &str,
     parse: impl FnOnce(&str) -> Result<T, String>,
 ) -> Result<Loaded<T>, StoreError> {
-    let meta = match fs::symlink_metadata(path) {
-        Ok(meta) => Some(meta),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => None,
-        Err(error) => return Err(io_error("read", path, &error)),
-    };
-    let is_readable = meta.as_ref().is_none_or(|meta| meta.is_file() && meta.len() <= STATE_BYTES_MAX);
-    if is_readable
-        && let Some(root) = path.parent()
+    let read = state_file::read(path)?;
+    if let Some(root) = path.parent()
         && let Some(text) = text_after_power_cut(root, boot)?
     {
         return Ok(parse(&text).map_or_else(Loaded::Damaged, Loaded::Table));
     }
-    let Some(meta) = meta else { return Ok(Loaded::Absent) };
-    // Check before opening: opening a FIFO would wait for a writer.
-    if !meta.is_file() {
-        let what = match meta.file_type() {
-            kind if kind.is_symlink() => "a symbolic link",
-            kind if kind.is_dir() => "a directory",
-            _ => "a special file",
-        };
-        return Err(StoreError::NotAFile { path: path.to_owned(), what });
-    }
-    if meta.len() > STATE_BYTES_MAX {
-        return Err(StoreError::TooLarge { path: path.to_owned(), limit_bytes: STATE_BYTES_MAX });
-    }
-    let mut bytes = Vec::with_capacity(usize::try_from(meta.len()).unwrap_or(0) + 1);
-    let file = File::open(path).map_err(|error| io_error("open", path, &error))?;
-    file.take(STATE_BYTES_MAX + 1).read_to_end(&mut bytes).map_err(|error| io_error("read", path, &error))?;
+    let Some(bytes) = read else { return Ok(Loaded::Absent) };
     let parsed = match std::str::from_utf8(&bytes) {
         Ok(text) => parse(text),
         Err(error) => Err(format!("not valid UTF-8: {error}")),

@@ -382,3 +382,33 @@ fn a_file_that_is_no_text_is_rebuilt_although_there_is_a_journal() {
     disk.cut();
     assert_eq!(disk.names(), ["b"]);
 }
+
+#[test]
+fn a_recovery_reads_only_a_regular_file() {
+    type Make<'a> = &'a dyn Fn(&Path);
+    let make_link = |path: &Path| std::os::unix::fs::symlink("aside", path).expect("made");
+    let make_pipe = |path: &Path| {
+        let made = std::process::Command::new("mkfifo").arg(path).status();
+        assert!(made.expect("mkfifo is there").success());
+    };
+    let make_dir = |path: &Path| fs::create_dir(path).expect("made");
+    let cases: [(&str, Make<'_>); 3] =
+        [("a symbolic link", &make_link), ("a directory", &make_dir), ("a special file", &make_pipe)];
+    for (what, make) in cases {
+        let mut disk = Disk::new();
+        disk.start(&spec("a", 1, "a"), None);
+        disk.age();
+        let (state, aside) = (disk.state(), disk.home.path().join("aside"));
+        fs::rename(&state, &aside).expect("moved");
+        make(&state);
+        let refused = StoreError::NotAFile { path: state.clone(), what };
+        disk.store = Store::of_boot(disk.home.path(), "next".to_owned());
+        assert_eq!(disk.store.recover(), Err(refused.clone()), "{what}");
+        assert_eq!(disk.noted(), Err(refused.clone()), "{what}");
+        assert_eq!(disk.store.read(&none).err(), Some(refused), "{what}");
+        fs::rename(&state, disk.home.path().join("strange")).expect("moved");
+        fs::rename(&aside, &state).expect("moved back");
+        disk.cut();
+        assert_eq!(disk.names(), ["a"], "{what}");
+    }
+}
