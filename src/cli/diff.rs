@@ -99,7 +99,7 @@ fn print_json(view: &WorkerView, branch: &str, topic: &Topic, screen: &mut Scree
 pub fn left_out(paths: &[String]) -> String {
     let named = paths.iter().take(NAMED_MAX).map(String::as_str).collect::<Vec<_>>().join(", ");
     let more = if paths.len() > NAMED_MAX { ", …" } else { "" };
-    format!("{} untracked generated path(s) will not land: {named}{more}", paths.len())
+    format!("{} untracked path(s) will not land: {named}{more}", paths.len())
 }
 
 /// Escapes control characters in a patch before it is written to a terminal.

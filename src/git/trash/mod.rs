@@ -1,6 +1,7 @@
 //! The trash: what forced removals save under `refs/swarm/trash/`, and how it is restored.
 
 pub mod expiry;
+pub(crate) mod gitlinks;
 pub mod list;
 pub(crate) mod metadata;
 pub(crate) mod raw;

@@ -84,7 +84,7 @@ impl Raw {
     }
 
     /// Removes all stages of these entries from the index.
-    pub(crate) fn forget(&self, cli: &Cli, entries: &[Entry]) -> Result<(), Fault> {
+    pub(crate) fn forget<'a>(&self, cli: &Cli, entries: impl Iterator<Item = &'a Entry>) -> Result<(), Fault> {
         let mut lines = Vec::new();
         for entry in entries {
             lines.extend_from_slice(format!("0 {} 0\t", "0".repeat(entry.id.len())).as_bytes());

@@ -15,6 +15,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use swarm_ports::Saved;
 
+use super::gitlinks;
 use super::raw::{self, Raw};
 use crate::repository::cli::{Call, Cli};
 use crate::repository::durable::sync_file_systems;
@@ -94,16 +95,16 @@ impl Place {
         }
     }
 
-    fn index(&self) -> Option<PathBuf> {
+    pub(super) fn index(&self) -> Option<PathBuf> {
         Some(self.git_dir.join("index")).filter(|index| self.is_whole && index.exists())
     }
 }
 
-/// Returns the changes relative to HEAD, and the repositories that are in place of submodules. `untracked` is the value for
-/// `--untracked-files`.
+/// Returns the changes relative to HEAD, and what is at the places of submodules and no part of them. `untracked` is the
+/// value for `--untracked-files`.
 pub(crate) fn status(cli: &Cli, place: &Place, untracked: &str) -> Result<Vec<Change>, Fault> {
     let mut changes = status_of_files(cli, place, untracked)?;
-    changes.extend(foreign_repositories(cli, place)?);
+    changes.extend(gitlinks::foreign(cli, place)?.into_iter().flat_map(|found| found.changes));
     Ok(changes)
 }
 
@@ -118,40 +119,6 @@ fn status_of_files(cli: &Cli, place: &Place, untracked: &str) -> Result<Vec<Chan
     let untracked = format!("--untracked-files={untracked}");
     let args = ["status", "--porcelain=v1", "-z", "--ignore-submodules=dirty", &untracked];
     Ok(parse::status(&place.call(cli.read(&place.tree)).args(args).run()?))
-}
-
-/// Returns the repositories at the places of submodules that are not checkouts of the worktree's own submodules, as
-/// untracked directories. Only the worktree's own submodules can be checked without trusting what is in them.
-fn foreign_repositories(cli: &Cli, place: &Place) -> Result<Vec<Change>, Fault> {
-    if !place.is_whole {
-        return Ok(Vec::new());
-    }
-    let modules = admin::resolved(&place.git_dir.join("modules"));
-    let mut found = Vec::new();
-    for path in gitlinks(cli, place)? {
-        let dir = place.tree.join(OsStr::from_bytes(&path));
-        if fs::symlink_metadata(dir.join(".git")).is_err_and(|error| error.kind() == std::io::ErrorKind::NotFound) {
-            continue;
-        }
-        // Compared with the worktree's own submodules only; no git follows it.
-        let link = admin::link_of(&dir).map_err(Fault::at(&dir))?;
-        if !link.is_some_and(|link| admin::resolved(&link).starts_with(&modules)) {
-            found.push(Change { staged: b'?', unstaged: b'?', path: [&path[..], b"/"].concat() });
-        }
-    }
-    Ok(found)
-}
-
-/// Returns the paths of the submodules in the index.
-fn gitlinks(cli: &Cli, place: &Place) -> Result<Vec<Vec<u8>>, Fault> {
-    const MODE: u32 = 0o160_000;
-    let Some(index) = place.index() else { return Ok(Vec::new()) };
-    // libgit2 does not read every kind of index.
-    if let Ok(index) = git2::Index::open(&index) {
-        return Ok(index.iter().filter(|entry| entry.mode == MODE).map(|entry| entry.path).collect());
-    }
-    let listed = parse::index(&place.call(cli.read(&place.tree)).args(["ls-files", "-s", "-z"]).run()?);
-    Ok(listed.into_iter().filter(|entry| entry.mode == "160000").map(|entry| entry.path).collect())
 }
 
 /// Returns the number of changed paths. Fails if some of them cannot be saved.
@@ -219,6 +186,9 @@ pub(crate) fn capture(cli: &Cli, place: &Place) -> Result<(StateTrees, Raw), Fau
     let flags = flags(cli, place, &scratch, &entries, properties.as_ref())?;
     let raw = Raw::new(place, &index)?;
     raw.fill_index(cli, &entries)?;
+    // Files in the directory of a submodule that is not checked out take its place in the tree; the index still has it.
+    let replaced = gitlinks::with_files(cli, place, &entries)?;
+    raw.forget(cli, entries.iter().filter(|entry| replaced.contains(&entry.path)))?;
     let mut absent = flags.skipped.clone();
     absent.retain(|path| fs::symlink_metadata(place.tree.join(OsStr::from_bytes(path))).is_err());
     raw.skip(cli, &absent)?;
@@ -227,7 +197,7 @@ pub(crate) fn capture(cli: &Cli, place: &Place) -> Result<(StateTrees, Raw), Fau
     let saved = parse::index(&raw.write(cli).args(["ls-files", "-s", "-z"]).run()?);
     // git keeps a conflict whose path it cannot look up, as below a link that points to itself. No file is there.
     let (saved, gone): (Vec<_>, Vec<_>) = saved.into_iter().partition(|entry| entry.stage == 0);
-    raw.forget(cli, &gone)?;
+    raw.forget(cli, gone.iter())?;
     refuse_new_gitlinks(place, &entries, &saved)?;
     let tree = raw.write(cli).arg("write-tree").line()?;
     let record = place.is_whole.then_some(place.git_dir.as_path());

@@ -17,6 +17,7 @@ use crate::repository::gc_lock::{self, Hold};
 use crate::repository::objects;
 use crate::repository::parse;
 use crate::repository::recorded;
+use crate::trash::gitlinks;
 use crate::trash::raw;
 use crate::trash::save::{self, Place, Scratch};
 
@@ -155,14 +156,18 @@ pub(crate) enum Objects {
 pub(crate) fn snapshot(cli: &Cli, place: &Place, objects: Objects) -> Result<Snapshot, Fault> {
     let (git_dir, tree) = (&place.git_dir, &place.tree);
     let changes = save::status_without_submodules(cli, place)?;
+    // A tree cannot hold both a submodule and what is in its place.
+    let foreign = gitlinks::foreign(cli, place)?.into_iter().map(|found| [found.link.as_slice(), b"/"].concat());
+    let text = |path: &[u8]| String::from_utf8_lossy(path).into_owned();
+    let mut left_out: Vec<String> = foreign.map(|path| text(&path)).collect();
     if changes.is_empty() && save::hidden_changes(cli, place)? == 0 {
-        return Ok(Snapshot::default());
+        return Ok(Snapshot { left_out, ..Snapshot::default() });
     }
     let untracked = changes.iter().filter(|change| change.staged == b'?').map(|change| &change.path);
     let (copy, properties) = save::index_copy(cli, place)?;
     let tracked = || save::step(cli, place, &copy).args(["ls-files", "-z"]).run();
     let (out, kept) = generated::split(untracked, tracked)?;
-    let left_out = out.into_iter().map(|path| String::from_utf8_lossy(path).into_owned()).collect();
+    left_out.extend(out.into_iter().map(|path| text(path)));
     if kept.len() > UNTRACKED_MAX {
         let cause = format!("{} untracked files in {}, more than {UNTRACKED_MAX}", kept.len(), tree.display());
         let remedy = "commit the files that matter and add the others to .gitignore";
