@@ -88,6 +88,7 @@ mod tests {
             changes: None,
             index: None,
             metadata: None,
+            autostash: None,
         };
         [(9_000, 10), (5_000, 100), (1_000, 10)].map(|(at, bytes)| (save(at), bytes)).to_vec()
     }

@@ -17,8 +17,16 @@ use swarm_sys::files;
 
 /// Files in a worktree's entry that are part of its state. Those of a rebase, a sequence of
 /// picks or a bisect are not saved, because these operations are not resumed.
-const STATE: [&str; 7] =
-    ["MERGE_HEAD", "MERGE_MSG", "MERGE_MODE", "CHERRY_PICK_HEAD", "REVERT_HEAD", SETTINGS, "info/sparse-checkout"];
+const STATE: [&str; 8] = [
+    "MERGE_HEAD",
+    "MERGE_MSG",
+    "MERGE_MODE",
+    "MERGE_AUTOSTASH",
+    "CHERRY_PICK_HEAD",
+    "REVERT_HEAD",
+    SETTINGS,
+    "info/sparse-checkout",
+];
 const SETTINGS: &str = "config.worktree";
 const MODE: u32 = 0o7777;
 

@@ -116,6 +116,9 @@ fn restore_locked(cli: &Cli, common: &Path, save: &Save, request: &RestoreReques
     if let Some(doing) = &save.doing {
         notes.extend(unfinished(doing));
     }
+    if save.autostash.is_some() {
+        notes.push("the changes that it had stashed are in the list of stashes (git stash pop)".to_owned());
+    }
     if let Err(fault) =
         build(cli, common, save, &hidden, &choice).and_then(|()| move_into_place(common, save, &hidden, &target))
     {
@@ -266,6 +269,21 @@ fn build(cli: &Cli, common: &Path, save: &Save, hidden: &Path, choice: &BranchCh
         place.branch = Some(branch.clone());
         place.call(cli.write(hidden)).args(["symbolic-ref", "HEAD", branch]).run()?;
     }
+    save.autostash.as_ref().map_or(Ok(()), |stashed| stash(cli, &place, stashed))
+}
+
+/// Adds the changes that a rebase had stashed to the list of stashes, as git does if it cannot apply them. Does nothing
+/// if they are there.
+fn stash(cli: &Cli, place: &Place, commit: &str) -> Result<(), Fault> {
+    let known = ["rev-parse", "--verify", "-q", "refs/stash"];
+    if place.call(cli.read(&place.tree)).args(known).line_if_any()?.is_some() {
+        let list = ["log", "--walk-reflogs", "--no-show-signature", "--format=%H", "refs/stash", "--"];
+        if place.call(cli.read(&place.tree)).args(list).line()?.lines().any(|known| known == commit) {
+            return Ok(());
+        }
+    }
+    let store = ["stash", "store", "--quiet", "-m", "swarm: restored autostash", commit];
+    place.call(cli.write(&place.tree)).args(store).run()?;
     Ok(())
 }
 

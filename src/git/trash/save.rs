@@ -39,7 +39,16 @@ const PLAIN: [&str; 6] =
     ["-c", "core.safecrlf=false", "-c", "advice.addEmbeddedRepo=false", "-c", "i18n.commitEncoding=UTF-8"];
 
 /// State files that name commits which may not be reachable otherwise.
-const UNFINISHED: [&str; 4] = ["MERGE_HEAD", "CHERRY_PICK_HEAD", "REVERT_HEAD", "rebase-merge/orig-head"];
+const UNFINISHED: [&str; 6] = [
+    "MERGE_HEAD",
+    "CHERRY_PICK_HEAD",
+    "REVERT_HEAD",
+    "MERGE_AUTOSTASH",
+    "rebase-merge/orig-head",
+    "rebase-apply/orig-head",
+];
+/// State files that name the changes which a rebase has stashed and applies again at its end.
+const AUTOSTASH: [&str; 2] = ["rebase-merge/autostash", "rebase-apply/autostash"];
 
 /// Location and HEAD of a worktree. git is pointed at it explicitly, because discovery would
 /// find another repository if the worktree is damaged.
@@ -157,9 +166,11 @@ pub(crate) fn save(cli: &Cli, place: &Place, name: &str) -> Result<Saved, Fault>
     let note = if state.is_merged { "index" } else { UNMERGED };
     let index = commit(cli, place, &state.index, &format!("{note} of {name}"), place.head.as_slice())?;
     let metadata = commit(cli, place, &state.metadata, &format!("particulars of {name}"), &[])?;
-    let message = message(place, name, changes, &index, &metadata);
+    let stashed = named_commits(cli, place, &AUTOSTASH)?;
+    let message = message(place, name, changes, [&index, &metadata], stashed.first());
     let mut parents: Vec<String> = place.head.iter().cloned().chain([index]).collect();
-    parents.extend(unfinished(cli, place)?);
+    parents.extend(named_commits(cli, place, &UNFINISHED)?);
+    parents.extend(stashed);
     parents.push(metadata);
     let commit = commit(cli, place, &state.tree, &message, &parents)?;
     let reference = reference(name);
@@ -339,10 +350,10 @@ fn refuse_new_gitlinks(place: &Place, before: &[parse::Entry], after: &[parse::E
     }
 }
 
-/// Returns the commits that an unfinished merge, pick or rebase refers to.
-fn unfinished(cli: &Cli, place: &Place) -> Result<Vec<String>, Fault> {
+/// Returns the commits that these state files name.
+fn named_commits(cli: &Cli, place: &Place, files: &[&str]) -> Result<Vec<String>, Fault> {
     let mut commits = Vec::new();
-    for file in UNFINISHED.iter().filter(|_| place.is_whole) {
+    for file in files.iter().filter(|_| place.is_whole) {
         let text = fs::read_to_string(place.git_dir.join(file)).unwrap_or_default();
         for name in text.lines().filter(|line| !line.is_empty()) {
             commits.extend(objects::commit(cli, &place.tree, name)?);
@@ -366,11 +377,18 @@ fn commit(cli: &Cli, place: &Place, tree: &str, message: &str, parents: &[String
     Ok(call.arg(tree).line()?)
 }
 
-fn message(place: &Place, name: &str, changes: usize, index: &str, metadata: &str) -> String {
+fn message(
+    place: &Place,
+    name: &str,
+    changes: usize,
+    [index, metadata]: [&String; 2],
+    stashed: Option<&String>,
+) -> String {
     let none = || "(none)".to_owned();
+    let stashed = stashed.map_or_else(String::new, |commit| format!("\nAutostash: {commit}"));
     let doing = place.is_whole.then(|| in_progress(&place.git_dir)).flatten();
     format!(
-        "swarm: saved worktree of {name}\n\nWorker: {name}\nPath: {}\nBranch: {}\nHEAD: {}\nDoing: {}\nChanges: {changes}\nIndex: {index}\nParticulars: {metadata}",
+        "swarm: saved worktree of {name}\n\nWorker: {name}\nPath: {}\nBranch: {}\nHEAD: {}\nDoing: {}\nChanges: {changes}\nIndex: {index}\nParticulars: {metadata}{stashed}",
         place.tree.display(),
         place.branch.clone().unwrap_or_else(none),
         place.head.clone().unwrap_or_else(none),

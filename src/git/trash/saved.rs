@@ -36,6 +36,8 @@ pub struct Save {
     /// Commits that hold the index and the metadata.
     pub(crate) index: Option<String>,
     pub(crate) metadata: Option<String>,
+    /// Changes that an unfinished rebase had stashed.
+    pub(crate) autostash: Option<String>,
 }
 
 impl Save {
@@ -93,6 +95,7 @@ fn read(fields: &[&str]) -> Option<Save> {
         changes: field("Changes").and_then(|count| count.parse().ok()),
         index,
         metadata: field("Particulars"),
+        autostash: field("Autostash"),
     })
 }
 

@@ -67,3 +67,52 @@ fn a_repository_in_the_directory_of_a_submodule_that_is_not_checked_out_holds_a_
     assert!(cause.contains("sub/lib/inner is a separate repository, which cannot be saved"), "{cause}");
     assert!(admin::entry_of(&fix.repo.join(".git"), &tree).unwrap().is_some() && fix.trash().is_empty());
 }
+
+/// Returns a worktree in which an operation of git has stashed uncommitted changes of `notes`, and stopped at a conflict.
+fn with_autostash(operation: &[&str]) -> (Fixture, PathBuf) {
+    let fix = Fixture::new();
+    fix.commit("notes", "notes", "n\n");
+    let (_, tree) = fix.made("w");
+    fs::write(tree.join("f"), "topic\n").unwrap();
+    fix.at(&tree, &["commit", "-qam", "topic"]);
+    fix.commit("base", "f", "base\n");
+    fs::write(tree.join("notes"), "two days of work\n").unwrap();
+    let (is_done, _) = fix.attempt(&tree, operation);
+    assert!(!is_done && fs::read_to_string(tree.join("notes")).unwrap() == "n\n");
+    (fix, tree)
+}
+
+#[test]
+fn changes_that_a_rebase_had_stashed_are_in_the_stash_after_a_restore() {
+    for backend in ["--merge", "--apply"] {
+        let (fix, tree) = with_autostash(&["rebase", "-q", "--autostash", backend, "main"]);
+        fix.remove(&tree, Force::SaveFirst).unwrap().unwrap();
+        fix.git(&["reflog", "expire", "--expire=now", "--all"]);
+        fix.git(&["gc", "-q", "--prune=now"]);
+        let back = bring_back(&fix);
+        assert!(back.notes.iter().any(|note| note.contains("git stash pop")), "{backend}: {:?}", back.notes);
+        fix.at(&tree, &["reset", "-q", "--hard"]);
+        fix.at(&tree, &["stash", "pop", "-q"]);
+        assert_eq!(fs::read_to_string(tree.join("notes")).unwrap(), "two days of work\n");
+        // Restored once more, it is not stashed twice.
+        fs::write(tree.join("f"), "").unwrap();
+        fix.git(&["worktree", "remove", "--force", tree.to_str().unwrap()]);
+        for _ in 0..2 {
+            bring_back(&fix);
+            fix.git(&["worktree", "remove", "--force", tree.to_str().unwrap()]);
+        }
+        assert_eq!(text(&fix.git(&["stash", "list"])).lines().count(), 1);
+    }
+}
+
+#[test]
+fn a_merge_that_had_stashed_changes_can_be_finished_after_a_restore() {
+    let (fix, tree) = with_autostash(&["merge", "-q", "--autostash", "main"]);
+    fix.remove(&tree, Force::SaveFirst).unwrap().unwrap();
+    fix.git(&["reflog", "expire", "--expire=now", "--all"]);
+    fix.git(&["gc", "-q", "--prune=now"]);
+    assert_eq!(bring_back(&fix).notes, Vec::<String>::new());
+    fs::write(tree.join("f"), "both\n").unwrap();
+    fix.at(&tree, &["commit", "-qam", "merged"]);
+    assert_eq!(fs::read_to_string(tree.join("notes")).unwrap(), "two days of work\n");
+}
