@@ -233,6 +233,9 @@ fn absent_ok(result: io::Result<()>) -> io::Result<()> {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::AtomicU32;
+    use std::sync::atomic::Ordering::SeqCst;
+
     use super::*;
 
     #[test]
@@ -302,21 +305,29 @@ mod tests {
         let dir = tempfile::tempdir().expect("a directory");
         let path = dir.path().join("state.json");
         fs::write(&path, "ours 0").expect("written");
+        // The other program writes less often during one replacement than the replacement is tried.
+        let (written, allowed) = (AtomicU32::new(0), AtomicU32::new(0));
         std::thread::scope(|scope| {
             scope.spawn(|| {
                 let mut done = 0;
                 while done < 500 {
+                    allowed.store(written.load(SeqCst) + TRIES_MAX / 2, SeqCst);
                     let seen = fs::read_to_string(&path).expect("there");
                     let theirs = seen.split(' ').nth(1).expect("two words");
                     let replaced = replace(&path, Some(seen.as_bytes()), format!("{done} {theirs}").as_bytes(), false);
                     done += u32::from(replaced.expect("no failure") == Replaced::Done);
                 }
+                allowed.store(u32::MAX, SeqCst);
             });
             scope.spawn(|| {
                 let aside = dir.path().join("theirs");
                 for count in 1..=500 {
+                    while count > allowed.load(SeqCst) {
+                        std::thread::yield_now();
+                    }
                     fs::write(&aside, format!("theirs {count}")).expect("written");
                     fs::rename(&aside, &path).expect("renamed");
+                    written.store(count, SeqCst);
                 }
             });
         });
