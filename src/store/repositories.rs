@@ -3,7 +3,7 @@
 
 pub use swarm_git::repository::{
     Listed, Site, branch_tip, common_dir, contains, exclude, has_branch, is_branch_name, lines, main_tree,
-    remove_landed_branch, repair_bare, root, site, worktrees_of,
+    remove_landed_branch, repair_bare, root, site, tracked, worktrees_of,
 };
 pub use swarm_git::trash;
 pub use swarm_git::worktrees::{remove_worktree_if_clean, topic, usage};

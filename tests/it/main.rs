@@ -3,6 +3,7 @@
 
 mod common;
 
+mod brought;
 mod coexist;
 mod completions;
 mod config;

@@ -13,6 +13,7 @@ use super::args::BeginArgs;
 use super::attach::{self, View};
 use super::flags;
 use super::jobs::{self, JobFile, Typed};
+use super::own;
 use super::plan::{alone, changed, prepare, refused};
 use super::show;
 use crate::cli::caller;
@@ -27,6 +28,7 @@ use swarm_config::sections::AgentConfig;
 use swarm_config::trust::{SPECS, agent_files};
 use swarm_store::repositories::landing::has_resolver;
 use swarm_store::runs::home::{Home, make_all};
+use swarm_store::runs::origin::RECORDS;
 use swarm_store::runs::specs::{self, Spec};
 use swarm_store::runs::{is_under_way, journal, load_repaired, order, run_id, wire};
 use swarm_store::views::{Detail, Pick, load_where};
@@ -115,8 +117,8 @@ fn typed(args: &BeginArgs) -> Typed {
 fn of_specs(args: &BeginArgs, caller: &Caller, paths: &Paths, screen: &mut Screen) -> Result<Plan, Failure> {
     let root = swarm_store::repositories::root(caller)?;
     let home = Home::of(&root);
-    super::plan::refuse_tracked_link(&root, caller)?;
-    super::plan::refuse_tracked_journal(&root, caller)?;
+    own::refuse_tracked_link(&root, caller)?;
+    own::refuse_brought_along(&home, &RECORDS, caller)?;
     let args = &flags::with_earlier(args, &home, screen);
     let state = planned_state(&home, paths, screen)?;
     let Some(state) = state.filter(|state| !state.workstreams.is_empty()) else {

@@ -6,6 +6,7 @@ mod begin;
 mod flags;
 mod jobs;
 mod live;
+mod own;
 mod plain;
 mod plan;
 mod show;
@@ -56,7 +57,7 @@ pub fn home(typed: Option<&Path>) -> Result<Home, Failure> {
     let Some(typed) = typed else {
         let caller = caller::collect()?.caller;
         let root = swarm_store::repositories::root(&caller)?;
-        plan::refuse_tracked_link(&root, &caller)?;
+        own::refuse_tracked_link(&root, &caller)?;
         return Ok(Home::of(&root));
     };
     let path: PathBuf =
@@ -72,7 +73,7 @@ fn init(args: &Plain, screen: &mut Screen) -> Result<u8, Failure> {
     let caller = caller::collect()?.caller;
     let root = swarm_store::repositories::root(&caller)?;
     let home = Home::of(&root);
-    plan::refuse_tracked_link(&root, &caller)?;
+    own::refuse_tracked_link(&root, &caller)?;
     plan::prepare(&root, &home)?;
     if args.json {
         json::print(screen, "swarm.run-init/1", &json!({"home": home.path()}))?;

@@ -13,14 +13,16 @@ use swarm_model::{Caller, Refusal, RefusalKind};
 use super::args::PlanArgs;
 use super::begin::agent_refusals;
 use super::jobs::{Typed, job_of};
+use super::own::{refuse_brought_along, refuse_tracked_link};
 use crate::cli::caller;
 use crate::cli::error::Failure;
 use crate::cli::json;
 use crate::cli::render::{counted, escape, table};
 use crate::cli::screen::Screen;
 use swarm_agents::Agent;
-use swarm_store::repositories::Site;
+use swarm_store::repositories::{Site, tracked};
 use swarm_store::runs::home::{ARIAL, Home, iso};
+use swarm_store::runs::origin::JOURNAL;
 use swarm_store::runs::specs::{self, Spec};
 use swarm_store::runs::wire::{self, ArialState, Workstream};
 use swarm_store::runs::{is_under_way, journal, load_repaired};
@@ -40,6 +42,7 @@ pub fn run(args: &PlanArgs, paths: &Paths, screen: &mut Screen) -> Result<u8, Fa
     check(&site.root, &specs, screen)?;
     let home = Home::of(&site.root);
     refuse_tracked_link(&site.root, &caller)?;
+    refuse_brought_along(&home, &JOURNAL, &caller)?;
     prepare(&site.root, &home)?;
     if is_tracked(&site.root, &caller) {
         screen.warning(&format!(
@@ -88,40 +91,7 @@ pub fn alone(home: &Home, paths: &Paths) -> Result<File, Failure> {
 
 /// Reports whether the home is committed, which happens by mistake.
 fn is_tracked(root: &Path, caller: &Caller) -> bool {
-    let tracked = swarm_store::repositories::lines(root, &["ls-files", "--", ARIAL], caller);
-    tracked.is_some_and(|paths| !paths.is_empty())
-}
-
-/// Refuses a home that is a symbolic link of the repository: a run would write wherever it leads.
-pub fn refuse_tracked_link(root: &Path, caller: &Caller) -> Result<(), Failure> {
-    let path = Home::of(root).path().to_owned();
-    if !path.is_symlink() {
-        return Ok(());
-    }
-    let tracked = swarm_store::repositories::lines(root, &["ls-files", "--", ARIAL], caller);
-    // If git cannot tell, the link may be that of the repository.
-    if tracked.is_some_and(|paths| paths.is_empty()) {
-        return Ok(());
-    }
-    let cause = format!("{} is a symbolic link that is tracked by git", path.display());
-    Err(Refusal::new(RefusalKind::Invalid, cause).remedy(format!("run 'git rm --cached {ARIAL}' and remove it")).into())
-}
-
-/// Refuses a journal that came with the repository. It says which workstreams are left and with which flags, so that a run
-/// would execute what nobody here was asked about.
-pub fn refuse_tracked_journal(root: &Path, caller: &Caller) -> Result<(), Failure> {
-    let journal = format!("{ARIAL}/run.jsonl");
-    if !root.join(&journal).exists() {
-        return Ok(());
-    }
-    let tracked = swarm_store::repositories::lines(root, &["ls-files", "--", ARIAL], caller);
-    // If git cannot tell, the journal may be that of the repository.
-    if tracked.is_some_and(|paths| paths.iter().all(|path| *path != journal)) {
-        return Ok(());
-    }
-    let cause = format!("{} is tracked by git, and decides what a run executes", root.join(&journal).display());
-    let remedy = format!("run 'git rm -r --cached {ARIAL}', and delete {journal} unless you began that run yourself");
-    Err(Refusal::new(RefusalKind::Invalid, cause).remedy(remedy).into())
+    tracked(root, ARIAL, caller).is_ok_and(|entries| !entries.is_empty())
 }
 
 fn read_specs(caller: &Caller, typed: &str, screen: &mut Screen) -> Result<Vec<Spec>, Failure> {

@@ -12,6 +12,7 @@ use swarm_model::run::worker_name;
 use swarm_model::{Caller, CleanRequest, Refusal, RefusalKind, Reply, Scope};
 
 use super::args::{ContextArgs, Plain};
+use super::own::refuse_brought_along;
 use crate::api::client;
 use crate::cli::caller;
 use crate::cli::error::Failure;
@@ -20,6 +21,7 @@ use crate::cli::render::escape;
 use crate::cli::screen::Screen;
 use swarm_agents::short;
 use swarm_store::runs::home::{Home, make_all};
+use swarm_store::runs::origin::RECORDS;
 use swarm_store::runs::{journal, wire};
 use swarm_store::views::{Detail, Pick, load_where};
 use swarm_sys::files::{self, replace_durably};
@@ -33,9 +35,10 @@ const CONTEXT_BYTES_MAX: u64 = 1 << 20;
 /// else is kept and named.
 pub fn run(args: &Plain, paths: &Paths, screen: &mut Screen) -> Result<u8, Failure> {
     let home = super::home(args.home.as_deref())?;
+    let caller = caller::collect()?.caller;
+    refuse_brought_along(&home, &RECORDS, &caller)?;
     super::check_version(&home)?;
     let lock = super::plan::alone(&home, paths)?;
-    let caller = caller::collect()?.caller;
     let run = journal::replay(&home).map_err(|cause| Failure::new(RefusalKind::Invalid, cause))?;
     let mut tidied = Tidied::new(home, run.as_ref(), caller);
     for (job, progress) in run.iter().flat_map(|run| run.plan.jobs.iter().zip(&run.jobs)) {
@@ -179,6 +182,7 @@ fn is_same_place(one: &Path, other: &Path) -> bool {
 /// Stores a message for an agent in a file, which is delivered when the agent's next turn starts.
 pub fn context(args: &ContextArgs, screen: &mut Screen) -> Result<u8, Failure> {
     let home = super::home(args.home.as_deref())?;
+    refuse_brought_along(&home, &RECORDS, &caller::collect()?.caller)?;
     super::check_version(&home)?;
     let run = journal::replay(&home).map_err(|cause| Failure::new(RefusalKind::Invalid, cause))?;
     let known = run.as_ref().and_then(|run| run.plan.position(&args.id).map(|at| &run.jobs[at]));
@@ -227,7 +231,8 @@ fn leave(home: &Home, id: &str, text: &str) -> Result<PathBuf, Failure> {
     // Named by time, so that messages are delivered in order.
     let at = jiff::Timestamp::now().as_nanosecond();
     let name = format!("{at:020}.md");
-    let written = make_all(&dir).and_then(|()| replace_durably(&dir, &name, text.as_bytes()));
+    let written = home.check_links().and_then(|()| make_all(&dir));
+    let written = written.and_then(|()| replace_durably(&dir, &name, text.as_bytes()));
     written.map_err(|error| Failure::system(format!("cannot write to {}", dir.display()), &error))?;
     Ok(dir.join(name))
 }

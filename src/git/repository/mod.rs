@@ -16,6 +16,7 @@ pub(crate) mod query;
 pub(crate) mod recorded;
 pub(crate) mod site;
 pub(crate) mod stale;
+mod tracked;
 pub(crate) mod version;
 
 pub use bare::repair_bare;
@@ -25,3 +26,4 @@ pub use query::{
 };
 pub use site::{Site, exclude, root, site};
 pub use stale::{remove_stale_lock, stale_locks};
+pub use tracked::{brought, tracked};

@@ -4,6 +4,7 @@ pub mod events;
 pub mod home;
 pub mod journal;
 pub mod order;
+pub mod origin;
 pub mod prepare;
 pub mod prompt;
 mod seal;

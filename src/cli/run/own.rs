@@ -1,0 +1,40 @@
+//! Records of runs that are not the user's own, because they came with the repository.
+
+use std::path::Path;
+
+use swarm_model::{Caller, Refusal, RefusalKind};
+
+use crate::cli::error::Failure;
+use swarm_store::repositories::tracked;
+use swarm_store::runs::home::{ARIAL, Home};
+use swarm_store::runs::origin;
+
+/// Refuses a home that is a symbolic link of the repository: a run would write wherever it leads.
+pub fn refuse_tracked_link(root: &Path, caller: &Caller) -> Result<(), Failure> {
+    let path = Home::of(root).path().to_owned();
+    // If git cannot tell, the link may be that of the repository.
+    if !path.is_symlink() || tracked(root, ARIAL, caller).is_ok_and(|entries| entries.is_empty()) {
+        return Ok(());
+    }
+    let cause = format!("{} is a symbolic link that is tracked by git", path.display());
+    Err(Refusal::new(RefusalKind::Invalid, cause).remedy(format!("run 'git rm --cached {ARIAL}' and remove it")).into())
+}
+
+/// Refuses records that came with the repository. They say which workstreams are left, with which flags, and what belongs
+/// to the run, so that a run would execute what nobody here was asked about, and a cleanup would remove what it names.
+pub fn refuse_brought_along(home: &Home, records: &[&str], caller: &Caller) -> Result<(), Failure> {
+    let name = home.path().file_name().unwrap_or_default().to_string_lossy();
+    let invalid = |cause: String| Refusal::new(RefusalKind::Invalid, cause);
+    match origin::brought_along(home, records, caller) {
+        Ok(None) => Ok(()),
+        Ok(Some(path)) => {
+            let cause = format!("{} is tracked by git, and decides what a run does", path.display());
+            let below = path.strip_prefix(home.path()).ok().filter(|below| !below.as_os_str().is_empty());
+            let record = below.map_or_else(|| name.to_string(), |below| format!("{name}/{}", below.display()));
+            let remedy =
+                format!("run 'git rm -r --cached {name}', and delete {record} unless you began that run yourself");
+            Err(invalid(cause).remedy(remedy).into())
+        }
+        Err(cause) => Err(invalid(cause).into()),
+    }
+}

@@ -1,0 +1,107 @@
+//! Records of runs that came with a repository: nothing that they say is carried out.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use crate::common::{Rig, Said, run};
+use crate::run::Site;
+
+/// Runs the program in `dir` with a PATH that has no agents.
+fn alone(rig: &Rig, dir: &Path, words: &[&str]) -> Said {
+    let mut command = rig.command(words);
+    command.current_dir(dir).env("PATH", "/usr/bin:/bin");
+    run(command)
+}
+
+/// A repository with a run that failed, whose verification leaves a trace and whose specs a person executes with the agent
+/// `shell`. Returns the path of the trace.
+fn evil() -> (Site, PathBuf) {
+    let site = Site::new();
+    fs::write(site.repo.join("specs/a.md"), "# Improve\n\n```sh\nexit 1\n```\n").expect("written");
+    site.git(&["add", "-A"]);
+    site.git(&["commit", "-q", "-m", "specs"]);
+    site.plan();
+    let canary = site.rig.path("canary");
+    let verify = format!("touch '{}'", canary.display());
+    let said = site.swarm(&["run", "--agent", "shell", "--verify", &verify, "--retries", "0"]);
+    assert!(said.code == Some(1) && !canary.exists(), "{said:?}");
+    let spec = format!("# Improve\n\n```sh\ntouch '{}'; echo b > b\n```\n", canary.display());
+    fs::write(site.repo.join("specs/a.md"), spec).expect("written");
+    site.git(&["commit", "-q", "-a", "-m", "specs"]);
+    (site, canary)
+}
+
+/// Verbs that act on what the records of a run say.
+const ACTING: [&[&str]; 4] = [
+    &["plan", "--specs", "specs", "-y"],
+    &["run", "--retry-failed"],
+    &["run", "cleanup"],
+    &["run", "context", "a", "text"],
+];
+
+#[test]
+fn a_run_that_came_in_a_submodule_is_refused() {
+    let (site, canary) = evil();
+    let home = site.rig.path("home.git");
+    fs::create_dir(&home).expect("made");
+    for name in ["run.jsonl", "state.json"] {
+        fs::copy(site.repo.join(".arial").join(name), home.join(name)).expect("copied");
+    }
+    site.rig.git(&home, &["init", "-q"]);
+    site.rig.git(&home, &["add", "-A"]);
+    site.rig.git(&home, &["commit", "-q", "-m", "home"]);
+    fs::remove_dir_all(site.repo.join(".arial")).expect("removed");
+    let file = ["-c", "protocol.file.allow=always"];
+    site.git(&[&file[..], &["submodule", "--quiet", "add", "-f", home.to_str().expect("text"), ".arial"]].concat());
+    site.git(&["commit", "-q", "-m", "with a run"]);
+    let clone = site.rig.path("clone");
+    let words = ["clone", "-q", "--recurse-submodules", ".", clone.to_str().expect("text")];
+    site.git(&[&file[..], &words].concat());
+    assert!(clone.join(".arial/run.jsonl").exists());
+    let cause =
+        format!("swarm: error: {} is tracked by git, and decides what a run does", clone.join(".arial").display());
+    for words in ACTING {
+        let said = alone(&site.rig, &clone, words);
+        assert!(said.code == Some(1) && said.err.starts_with(&cause), "{words:?}: {said:?}");
+        assert!(said.err.contains("run 'git rm -r --cached .arial', and delete .arial unless"), "{said:?}");
+    }
+    let named = ["run", "cleanup", "--home", ".arial"];
+    assert!(alone(&site.rig, &clone, &named).err.starts_with(&cause));
+    // Without a repository of its own, it is still the submodule's content.
+    fs::remove_file(clone.join(".arial/.git")).expect("removed");
+    assert!(alone(&site.rig, &clone, &["run", "--retry-failed"]).err.starts_with(&cause));
+    assert!(!canary.exists());
+}
+
+#[test]
+fn any_tracked_record_of_a_run_is_refused_and_others_are_not() {
+    let site = Site::new();
+    site.spec("a", "", "echo a > a.txt");
+    site.commit();
+    site.plan();
+    fs::create_dir_all(site.repo.join(".arial/templates")).expect("made");
+    fs::write(site.repo.join(".arial/templates/execution.md"), "{{spec}}").expect("written");
+    site.git(&["add", "-f", ".arial/templates"]);
+    site.git(&["commit", "-q", "-m", "templates"]);
+    for record in ["state.json", "context/a/1.md", "attempts/a.1/order.json"] {
+        let path = site.repo.join(".arial").join(record);
+        fs::create_dir_all(path.parent().expect("has one")).expect("made");
+        if !path.exists() {
+            fs::write(&path, "{}").expect("written");
+        }
+        site.git(&["add", "-f", &format!(".arial/{record}")]);
+        let first = site.repo.join(".arial").join(record.split('/').next().expect("one"));
+        let cause = format!("{} is tracked by git, and decides what a run does", first.display());
+        for words in [&["run"][..], &["run", "cleanup"]] {
+            site.swarm(words).refused(1, &cause);
+        }
+        site.git(&["rm", "-q", "--cached", &format!(".arial/{record}")]);
+        fs::rename(&path, site.rig.path("aside")).expect("moved");
+        if record == "state.json" {
+            fs::rename(site.rig.path("aside"), &path).expect("back");
+        }
+    }
+    fs::remove_dir_all(site.repo.join(".arial/attempts")).expect("removed");
+    site.run(0, &[]);
+    assert_eq!(site.landed("a.txt"), "a");
+}
