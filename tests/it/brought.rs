@@ -1,7 +1,9 @@
-//! Records of runs that came with a repository: nothing that they say is carried out.
+//! Records of runs that came with a repository, or that are those of another one: nothing that they say is carried out.
 
 use std::fs;
 use std::path::{Path, PathBuf};
+
+use serde_json::{Value, json};
 
 use crate::common::{Rig, Said, run};
 use crate::run::Site;
@@ -104,4 +106,40 @@ fn any_tracked_record_of_a_run_is_refused_and_others_are_not() {
     fs::remove_dir_all(site.repo.join(".arial/attempts")).expect("removed");
     site.run(0, &[]);
     assert_eq!(site.landed("a.txt"), "a");
+}
+
+/// Makes the recorded run one of the repository `other`, with one workstream more, whose directory is not in the home.
+fn divert(journal: &Path, other: &Path) {
+    let text = fs::read_to_string(journal).expect("read");
+    let mut first: Value = serde_json::from_str(text.lines().next().expect("a line")).expect("JSON");
+    let run = &mut first["run"];
+    let mut job = run["plan"]["jobs"][0].clone();
+    (job["id"], job["branch"]) = (json!("job"), json!("release"));
+    (run["plan"]["root"], run["plan"]["slug"]) = (json!(other), json!("team"));
+    run["plan"]["jobs"] = json!([job]);
+    run["jobs"] = json!([run["jobs"][0]]);
+    run["jobs"][0]["stage"] = json!("done");
+    fs::write(journal, format!("{first}\n")).expect("written");
+}
+
+#[test]
+fn cleanup_removes_nothing_of_another_repository() {
+    let (site, _) = evil();
+    let other = site.rig.repo_named("other");
+    site.rig.git(&other, &["branch", "release"]);
+    site.rig.spawn_sh("team.job", &[], "echo important; exit 3");
+    site.rig.wait("team.job");
+    divert(&site.repo.join(".arial/run.jsonl"), &other);
+    let branches = || site.rig.git(&other, &["branch", "--list", "release"]);
+    let is_whole = || site.rig.names().contains(&"team.job".to_owned()) && branches().contains("release");
+    // One that was copied here.
+    let cause = format!("{} is of a run in {}", site.repo.join(".arial/run.jsonl").display(), other.display());
+    site.swarm(&["run", "cleanup"]).refused(1, &cause);
+    assert!(is_whole());
+    // One that came with a commit.
+    site.git(&["add", "-f", ".arial/run.jsonl"]);
+    let path = site.repo.join(".arial/run.jsonl");
+    site.swarm(&["run", "cleanup"])
+        .refused(1, &format!("{} is tracked by git, and decides what a run does", path.display()));
+    assert!(is_whole());
 }

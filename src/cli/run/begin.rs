@@ -359,7 +359,7 @@ fn settings(verify: Option<&String>, root: &Path, home: &Home) -> MergeSettings 
 }
 
 /// Returns the prefix of worker names: the name of the directory.
-fn slug(root: &Path) -> String {
+pub fn slug(root: &Path) -> String {
     let name = root.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
     let kept: String =
         name.chars().map(|c| if c.is_ascii_alphanumeric() || matches!(c, '-' | '_') { c } else { '-' }).collect();

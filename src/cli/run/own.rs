@@ -1,9 +1,11 @@
-//! Records of runs that are not the user's own, because they came with the repository.
+//! Records of runs that are not the user's own: those that came with the repository, and those of a run of another one.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
+use swarm_model::run::progress::Run;
 use swarm_model::{Caller, Refusal, RefusalKind};
 
+use super::begin::slug;
 use crate::cli::error::Failure;
 use swarm_store::repositories::tracked;
 use swarm_store::runs::home::{ARIAL, Home};
@@ -37,4 +39,26 @@ pub fn refuse_brought_along(home: &Home, records: &[&str], caller: &Caller) -> R
         }
         Err(cause) => Err(invalid(cause).into()),
     }
+}
+
+/// Returns the root of the repository that a recorded run belongs to.
+///
+/// # Errors
+/// Fails if the records in a repository are those of a run of another one: its branches, worktrees and workers have
+/// nothing to do with this one.
+pub fn root_of(home: &Home, run: &Run) -> Result<PathBuf, Failure> {
+    let recorded = PathBuf::from(&run.plan.root);
+    if !origin::is_of_repository(home) {
+        return Ok(recorded);
+    }
+    let root = home.path().parent().unwrap_or(home.path()).to_owned();
+    let real = |path: &Path| path.canonicalize().ok();
+    let is_here = real(&root).is_some_and(|root| real(&recorded) == Some(root));
+    let plain = slug(&recorded);
+    if is_here && (run.plan.slug == plain || run.plan.slug == format!("{plain}-{}", run.plan.id)) {
+        return Ok(root);
+    }
+    let cause = format!("{} is of a run in {}", home.journal().display(), recorded.display());
+    let remedy = "if the repository was moved, run 'swarm run' first, which continues the run here";
+    Err(Refusal::new(RefusalKind::Invalid, cause).remedy(remedy).into())
 }

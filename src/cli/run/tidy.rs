@@ -12,7 +12,7 @@ use swarm_model::run::worker_name;
 use swarm_model::{Caller, CleanRequest, Refusal, RefusalKind, Reply, Scope};
 
 use super::args::{ContextArgs, Plain};
-use super::own::refuse_brought_along;
+use super::own::{refuse_brought_along, root_of};
 use crate::api::client;
 use crate::cli::caller;
 use crate::cli::error::Failure;
@@ -40,7 +40,7 @@ pub fn run(args: &Plain, paths: &Paths, screen: &mut Screen) -> Result<u8, Failu
     super::check_version(&home)?;
     let lock = super::plan::alone(&home, paths)?;
     let run = journal::replay(&home).map_err(|cause| Failure::new(RefusalKind::Invalid, cause))?;
-    let mut tidied = Tidied::new(home, run.as_ref(), caller);
+    let mut tidied = Tidied::new(home, run.as_ref(), caller)?;
     for (job, progress) in run.iter().flat_map(|run| run.plan.jobs.iter().zip(&run.jobs)) {
         let Some(run) = &run else { break };
         if progress.stage == Stage::Done || progress.stage == Stage::Failed {
@@ -86,10 +86,13 @@ struct Tidied {
 
 impl Tidied {
     /// Without a run, for example in a home that is only planned, the plan names the base.
-    fn new(home: Home, run: Option<&Run>, caller: Caller) -> Self {
+    ///
+    /// # Errors
+    /// Fails if the run is one of another repository.
+    fn new(home: Home, run: Option<&Run>, caller: Caller) -> Result<Self, Failure> {
         let state = wire::load(&home).ok().flatten();
         let root = match run {
-            Some(run) => PathBuf::from(&run.plan.root),
+            Some(run) => root_of(&home, run)?,
             None => home.path().parent().unwrap_or(home.path()).to_owned(),
         };
         let base =
@@ -97,7 +100,7 @@ impl Tidied {
         let leaf = |row: &wire::Workstream| row.worktree_path.rsplit('/').next().unwrap_or_default().to_owned();
         let planned = state.iter().flat_map(|state| state.workstreams.iter().map(leaf)).collect();
         let (removed, kept) = (Vec::new(), Vec::new());
-        Self { home, root, base: base.unwrap_or_default(), planned, caller, removed, kept }
+        Ok(Self { home, root, base: base.unwrap_or_default(), planned, caller, removed, kept })
     }
 
     /// Returns the directory names of worktrees that no workstream has: those that exist, and those that git still lists

@@ -61,11 +61,14 @@ fn is_merged_into(cli: &Cli, root: &Path, branch: &str, commit: &str) -> Result<
 }
 
 /// Deletes a branch that is fully merged into `base`, unless it is checked out somewhere
-/// or moves at the same time. Returns whether it was deleted.
+/// or moves at the same time. Returns whether it was deleted. The base itself is never deleted.
 ///
 /// # Errors
 /// Returns a message if git cannot tell; the branch still exists then.
 pub fn remove_landed_branch(root: &Path, branch: &str, base: &str, caller: &Caller) -> Result<bool, String> {
+    if branch == base {
+        return Ok(false);
+    }
     if let Ok(removed) = objects::remove_merged_branch(root, branch, base) {
         return Ok(removed);
     }

@@ -460,6 +460,8 @@ fn a_branch_is_deleted_only_if_it_is_merged_and_not_checked_out() {
     assert_eq!((by_library("open"), by_library("held"), by_library("none")), (Ok(false), Ok(false), Ok(false)));
     assert_eq!((by_command("open"), by_command("held"), by_command("none")), (Ok(false), Ok(false), Ok(false)));
     assert_eq!((by_library("landed"), by_command("again")), (Ok(true), Ok(true)));
+    let base = crate::repository::remove_landed_branch(&fix.repo, "open", "open", &fix.caller);
+    assert_eq!(base, Ok(false), "a base contains itself");
     assert_eq!(git(&["for-each-ref", "--format=%(refname:short)", "refs/heads"]), "held\nmain\nopen");
 }
 

@@ -7,6 +7,7 @@ use std::io::{self, BufRead as _, BufReader};
 use serde::de::{DeserializeOwned, IgnoredAny};
 use serde::{Deserialize, Serialize};
 use swarm_actors::run::machine::Machine;
+use swarm_git::repository::is_branch_name;
 use swarm_model::run::Event;
 use swarm_model::run::progress::Run;
 
@@ -63,7 +64,30 @@ pub fn request(home: &Home) -> io::Result<Option<String>> {
 /// # Errors
 /// Fails as [`request`] does.
 pub fn begun(home: &Home) -> io::Result<Run> {
-    first_line::<Run>(home).map(|first| first.run)
+    let run = first_line::<Run>(home)?.run;
+    check_names(&run).map_err(io::Error::other)?;
+    Ok(run)
+}
+
+/// Checks the names in a run: those of branches, and parts of paths. A journal that a commit brought may contain any
+/// text.
+fn check_names(run: &Run) -> Result<(), String> {
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_');
+    if !run.plan.slug.chars().all(is_plain) {
+        return Err(format!("invalid prefix of workers '{}'", run.plan.slug));
+    }
+    if let Some(base) = run.plan.base.as_ref().filter(|base| !is_branch_name(base)) {
+        return Err(format!("'{base}' is not a valid branch name"));
+    }
+    for job in &run.plan.jobs {
+        if job.id.contains('/') || !is_branch_name(&format!("arial/{}", job.id)) {
+            return Err(format!("invalid name of a workstream '{}'", job.id));
+        }
+        if let Some(branch) = job.branch.as_ref().filter(|branch| !is_branch_name(branch)) {
+            return Err(format!("'{branch}' is not a valid branch name"));
+        }
+    }
+    Ok(())
 }
 
 /// Reads only the first line; the events may be long.
@@ -105,7 +129,8 @@ pub fn read(home: &Home) -> Result<Option<(Run, Happened)>, String> {
 /// others and from the reports in `events.jsonl`, which are written after the journal.
 ///
 /// # Errors
-/// Fails with a message for users if the file cannot be read, its first line cannot be parsed, or it has a newer version.
+/// Fails with a message for users if the file cannot be read, its first line cannot be parsed, it has a newer version, or it
+/// contains an invalid name.
 pub fn read_all(home: &Home) -> Result<Option<Journal>, String> {
     let path = home.journal();
     // Read as bytes: a line may be torn within a character.
@@ -121,6 +146,7 @@ pub fn read_all(home: &Home) -> Result<Option<Journal>, String> {
     if first.version > VERSION {
         return Err(named(0, format!("unsupported version {} (this program supports {VERSION})", first.version)));
     }
+    check_names(&first.run).map_err(|cause| named(0, cause))?;
     first.run.record_topics();
     let (mut events, mut damage) = (Happened::new(), Vec::new());
     // Number of events before the first damaged line after the last repair.
@@ -128,7 +154,10 @@ pub fn read_all(home: &Home) -> Result<Option<Journal>, String> {
     let lines: Vec<&[u8]> = lines.collect();
     for (at, line) in lines.iter().enumerate() {
         match serde_json::from_slice::<(u64, Event)>(line) {
-            Ok((at_ms, event @ Event::Repaired { .. })) => {
+            Ok((at_ms, event)) if matches!(event, Event::Repaired { .. }) => {
+                if let Event::Repaired { run } = &event {
+                    check_names(run).map_err(|cause| named(at + 1, cause))?;
+                }
                 sound = None;
                 events = vec![(at_ms, event)];
             }

@@ -159,3 +159,31 @@ fn torn_lines_are_no_damage_and_unknown_events_are() {
     assert_eq!(journal.damage.iter().map(|one| one.line).collect::<Vec<_>>(), [6]);
     assert_eq!(journal.present().jobs[0].stage, Stage::Done);
 }
+
+#[test]
+fn names_that_lead_elsewhere_are_refused() {
+    let rig = Rig::new();
+    let named = |change: &dyn Fn(&mut Plan)| {
+        let mut run = rig.run.clone();
+        change(Arc::make_mut(&mut run.plan));
+        begin(&rig.home, &run, "request").expect("begun");
+        let cause = read_all(&rig.home).map(drop);
+        assert_eq!(begun(&rig.home).is_err(), cause.is_err());
+        // Also if it comes later.
+        begin(&rig.home, &rig.run, "request").expect("begun");
+        append(&rig.home, &[(5, Event::Repaired { run: Box::new(run) })]).expect("appended");
+        assert_eq!(read_all(&rig.home).is_err(), cause.is_err());
+        cause.err().and_then(|cause| Some(cause.split_once("line 1: ")?.1.to_owned()))
+    };
+    assert_eq!(named(&|plan| plan.slug = "repo-1f".to_owned()), None);
+    assert_eq!(named(&|plan| plan.base = Some("a/b".to_owned())), None);
+    for id in ["../../../mine", "..", ".", "", "a/b", "a\0b"] {
+        let cause = named(&|plan| plan.jobs[1].id = id.to_owned());
+        assert_eq!(cause, Some(format!("invalid name of a workstream '{id}'")));
+    }
+    let branch = |name: &str| Some(format!("'{name}' is not a valid branch name"));
+    assert_eq!(named(&|plan| plan.jobs[0].branch = Some("../x".to_owned())), branch("../x"));
+    assert_eq!(named(&|plan| plan.base = Some("--all".to_owned())), branch("--all"));
+    let cause = named(&|plan| plan.slug = "other.run".to_owned());
+    assert_eq!(cause.as_deref(), Some("invalid prefix of workers 'other.run'"));
+}

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use swarm_git::repository::{brought, tracked};
 use swarm_model::Caller;
 
-use super::home::Home;
+use super::home::{ARIAL, Home};
 
 /// The journal, which says which work is left and with which flags.
 pub const JOURNAL: [&str; 1] = ["run.jsonl"];
@@ -33,4 +33,9 @@ pub fn brought_along(home: &Home, records: &[&str], caller: &Caller) -> Result<O
         home.path().join(record).symlink_metadata().is_ok() && brought(&entries, &format!("{name}/{record}")).is_some()
     };
     Ok(records.iter().find(comes).map(|record| home.path().join(record)))
+}
+
+/// Reports whether this is the home of a repository, and not the directory of a job file's run.
+pub fn is_of_repository(home: &Home) -> bool {
+    home.path().file_name().is_some_and(|name| name == ARIAL)
 }
