@@ -1,4 +1,5 @@
-//! Records of runs that came with a repository, or that are those of another one: nothing that they say is carried out.
+//! Records of runs and flows that came with a repository, or that are those of another one: nothing that they say is
+//! carried out.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -6,6 +7,7 @@ use std::path::{Path, PathBuf};
 use serde_json::{Value, json};
 
 use crate::common::{Rig, Said, run};
+use crate::flow_run;
 use crate::run::Site;
 
 /// Runs the program in `dir` with a PATH that has no agents.
@@ -142,4 +144,27 @@ fn cleanup_removes_nothing_of_another_repository() {
     site.swarm(&["run", "cleanup"])
         .refused(1, &format!("{} is tracked by git, and decides what a run does", path.display()));
     assert!(is_whole());
+}
+
+#[test]
+fn a_flow_that_came_with_the_repository_is_refused() {
+    let script = "touch $SWARM_FLOW_ROOT/../canary; echo x > x.txt; swarm flow emit --to owner-close --artifact x.txt";
+    let site = flow_run::Site::new(&flow_run::line(script, ""));
+    let git = |words: &[&str]| site.rig.git(&site.repo, words);
+    assert_eq!(git(&["status", "--porcelain"]), "", "a new flow is not committed by mistake");
+    let record = format!(".a-society/state/demo/{}/swarm.json", site.id);
+    git(&["add", "-f", &record]);
+    git(&["commit", "-q", "-m", "with a flow"]);
+    let record = site.repo.join(record);
+    let cause = format!("{} is tracked by git, and decides what the agents of the flow may do", record.display());
+    for verb in ["run", "resume"] {
+        let said = site.flow(verb, &[]).refused(1, &cause);
+        assert!(said.err.contains(&format!("run 'git rm -r --cached {}'", site.dir().display())), "{said:?}");
+    }
+    assert!(site.flow("status", &[]).ok().contains("owner-intake"));
+    let canary = site.rig.path("canary");
+    assert!(!canary.exists());
+    git(&["rm", "-q", "--cached", "-r", ".a-society"]);
+    assert_eq!(site.run(), "waiting");
+    assert!(canary.exists());
 }

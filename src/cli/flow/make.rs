@@ -15,7 +15,7 @@ use crate::cli::screen::Screen;
 use crate::cli::{caller, json};
 use swarm_store::flows;
 use swarm_store::flows::Make;
-use swarm_store::flows::active::{FlowSite, check_merge, check_roles};
+use swarm_store::flows::active::{FlowSite, check_merge, check_roles, exclude};
 use swarm_store::flows::place::Workspace;
 use swarm_store::flows::sidecar::Sidecar;
 use swarm_store::flows::store::FlowFiles;
@@ -37,6 +37,9 @@ pub fn run(args: &NewArgs, screen: &mut Screen) -> Result<u8, Failure> {
     let (base, merge) = (args.base.clone(), args.merge);
     let sidecar = Sidecar { base, task, relaxed: args.relaxed, merge, ..Sidecar::default() };
     let consent = args.consent.as_deref().and_then(Mode::of);
+    // Before the flow exists: a flow that is committed by mistake is refused.
+    exclude(space.root(), &caller::collect()?.caller)
+        .map_err(|error| Failure::system("cannot exclude the flows from git", &error))?;
     let files = space.make(&Make { project: &project, workflow: &workflow, sidecar, consent })?;
     if args.a_docs {
         a_docs(&files).map_err(|error| Failure::system("cannot write the project's a-docs", &error))?;

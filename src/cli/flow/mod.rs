@@ -58,17 +58,23 @@ impl From<StoreError> for Failure {
     fn from(error: StoreError) -> Self {
         let kind = match &error {
             StoreError::NotFound { .. } => RefusalKind::NotFound,
-            StoreError::Ambiguous { .. } => RefusalKind::Invalid,
+            StoreError::Ambiguous { .. } | StoreError::Brought { .. } => RefusalKind::Invalid,
             StoreError::Closed { .. } | StoreError::Unreadable { .. } => RefusalKind::Registry,
             StoreError::Busy(_) | StoreError::System(_) => RefusalKind::Internal,
         };
         let mut refusal = Refusal::new(kind, error.to_string());
-        match error {
+        match &error {
             StoreError::NotFound { .. } => {
                 let hint = "run 'swarm flow ls' to list flows, or use --root DIR to search another directory";
                 refusal.remedy = Some(hint.to_owned());
             }
             StoreError::Ambiguous { .. } => refusal.remedy = Some("use a longer prefix".to_owned()),
+            StoreError::Brought { whole, .. } => {
+                let whole = whole.display();
+                refusal.remedy = Some(format!(
+                    "run 'git rm -r --cached {whole}', and delete it unless you or a program of yours began that flow"
+                ));
+            }
             _ => {}
         }
         let code = if error.is_closed() { CLOSED } else { 1 };

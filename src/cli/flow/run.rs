@@ -44,9 +44,10 @@ pub fn run(args: &RunArgs, screen: &mut Screen) -> Result<u8, Failure> {
 /// Asks the supervisor to run the flow and returns its answer (`done`).
 ///
 /// # Errors
-/// Returns the supervisor's refusal, or an error if the supervisor cannot be reached.
+/// Fails if the flow came with the repository. Returns the supervisor's refusal, or an error if the supervisor cannot be reached.
 pub fn begin(files: &FlowFiles, rules: FlowRules, screen: &mut Screen) -> Result<String, Failure> {
     let place = place_of(files)?;
+    files.check_origin(&caller::collect()?.caller)?;
     require_trust(&place, &files.open()?.graph, screen)?;
     ask(&paths()?, place, FlowOrder::Run(rules), screen)
 }

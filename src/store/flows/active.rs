@@ -19,7 +19,7 @@ use swarm_ports::{BoxFuture, Flows, Opened, Survey};
 use super::advance::{Stage, is_open};
 use super::config::{Config, Load, Mode, Player};
 use super::file::Lock;
-use super::place::Workspace;
+use super::place::{HOME, Workspace};
 use super::registered::{self, Active, CALLER, read, registration};
 use super::store::{FlowFiles, StoreError, workflow_of};
 use super::turns;
@@ -104,8 +104,20 @@ impl FlowSite {
     }
 }
 
-/// Checks workflow, roles and merge target before a flow is run.
+/// Excludes the flows of a workspace from git, if it is in a repository.
+///
+/// # Errors
+/// Fails if the repository's list of excluded files cannot be read or written.
+pub fn exclude(root: &Path, caller: &Caller) -> io::Result<()> {
+    let at = Caller { cwd: root.to_string_lossy().into_owned(), ..caller.clone() };
+    let Ok(repo) = swarm_git::repository::root(&at) else { return Ok(()) };
+    let below = root.strip_prefix(&repo).unwrap_or(Path::new("")).join(HOME);
+    swarm_git::repository::exclude(&repo, &below.to_string_lossy())
+}
+
+/// Checks origin, workflow, roles and merge target before a flow is run.
 fn check(files: &FlowFiles, site: &FlowSite, caller: &Caller) -> Result<(), String> {
+    files.check_origin(caller).map_err(|error| error.to_string())?;
     let open = files.open().map_err(|error| error.to_string())?;
     // The workflow of a flow that has started is not validated: agents may have edited it.
     if open.flow.visited().next().is_none() {
@@ -161,8 +173,7 @@ fn settle(files: &FlowFiles, site: &FlowSite, caller: &Caller) -> Result<(), Str
     keep_gates(files)?;
     let Some(repo) = &site.repo else { return Ok(()) };
     if files.root().starts_with(repo) {
-        let below = files.root().strip_prefix(repo).unwrap_or(Path::new("")).join(".a-society");
-        swarm_git::repository::exclude(repo, &below.to_string_lossy()).map_err(|error| error.to_string())?;
+        exclude(files.root(), caller).map_err(|error| error.to_string())?;
     }
     let base = files.sidecar().map_err(|error| error.to_string())?.base;
     if base.is_none()

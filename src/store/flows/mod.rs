@@ -6,6 +6,7 @@ pub mod config;
 pub mod feed;
 mod file;
 mod make;
+mod origin;
 pub mod place;
 mod prompt;
 pub mod registered;

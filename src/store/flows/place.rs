@@ -12,7 +12,8 @@ use super::file;
 use super::store::{FLOW, FlowFiles, StoreError};
 use swarm_sys::files;
 
-const HOME: &str = ".a-society";
+/// Directory of all flows of a workspace.
+pub(super) const HOME: &str = ".a-society";
 
 /// A workspace: the folder that contains the projects.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -35,7 +35,7 @@ use swarm_sys::clock::now_iso;
 use swarm_sys::files::compare_exchange::{self, Replaced};
 
 pub const FLOW: &str = "flow.json";
-const SIDECAR: &str = "swarm.json";
+pub(super) const SIDECAR: &str = "swarm.json";
 const LOCK: &str = "swarm.lock";
 const RUNNER: &str = "swarm.runner";
 const EVENTS: &str = "events.jsonl";
@@ -68,6 +68,13 @@ pub enum StoreError {
     Closed { path: PathBuf, cause: LoadError },
     #[error("cannot read {}: {cause}", path.display())]
     Unreadable { path: PathBuf, cause: String },
+    /// The flow came with the repository.
+    #[error("{} is tracked by git, and decides what the agents of the flow may do", path.display())]
+    Brought {
+        path: PathBuf,
+        /// The folder of the flow, or the submodule or link that contains it.
+        whole: PathBuf,
+    },
     #[error("another program keeps writing {}", .0.display())]
     Busy(PathBuf),
     #[error("{0}")]
