@@ -35,3 +35,40 @@ fn an_agent_cannot_lead_its_workflow_around_an_approval() {
     let said = site.flow("status", &[]).ok();
     assert!(said.contains("to owner-close: the workflow was changed here after the flow started"), "{said}");
 }
+
+#[test]
+fn no_worker_can_decide_for_the_person() {
+    let script = "echo x > x.txt; swarm flow emit --to owner-close --artifact x.txt";
+    let site = Site::new(&line(script, "      human-colab: true\n"));
+    assert_eq!(site.run(), "waiting");
+    let before = site.text();
+    let verbs = [
+        "approve FLOW build",
+        "decline FLOW build",
+        "answer FLOW yes",
+        "allow FLOW 1",
+        "deny FLOW 1",
+        "consent FLOW no-access",
+        "improve FLOW none",
+        "feedback FLOW grant",
+    ];
+    let bin = env!("CARGO_BIN_EXE_swarm");
+    let each = verbs.map(|verb| format!("'{bin}' flow {}; ", verb.replace("FLOW", &site.id))).concat();
+    // Neither without the marks of the worker nor with directories of its own.
+    let approve = format!("'{bin}' flow approve {} build", site.id);
+    let script = format!(
+        "cd '{}' || exit; {each} env -u SWARM_TOKEN -u SWARM_WORKER setsid {approve}; \
+         HOME=/nonexistent XDG_CONFIG_HOME=/nonexistent SWARM_DIR=$PWD/../other {approve}; '{bin}' flow status {}; exit 0",
+        site.repo.display(),
+        site.id
+    );
+    site.rig.spawn_sh("agent", &[], &script);
+    site.rig.wait("agent");
+    let said = site.rig.log("agent", "stderr");
+    let cause = format!("swarm: error: worker 'agent' cannot decide for a person in flow 'demo/{}'", site.id);
+    let refused = said.lines().filter(|line| *line == cause).count();
+    assert_eq!(refused, verbs.len() + 2, "{said}");
+    assert!(site.rig.log("agent", "stdout").contains("handoff-approval"), "a worker may look");
+    assert_eq!(site.text(), before);
+    site.flow("approve", &["build"]).is(0, "approved: build\n", "");
+}

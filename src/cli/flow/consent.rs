@@ -139,7 +139,7 @@ pub fn deny(args: &DenyArgs, screen: &mut Screen) -> Result<u8, Failure> {
 }
 
 fn respond(of: &FlowOf, number: u64, answer: Answer, done: &str, screen: &mut Screen) -> Result<u8, Failure> {
-    let files = super::flow_of(of)?;
+    let files = super::steered(of)?;
     let who = files.update(|open| {
         let asked = open.sidecar.requests.get(&number).filter(|asked| asked.answer.is_none()).cloned();
         let asked = asked.ok_or_else(|| {

@@ -20,6 +20,7 @@ use swarm_model::{Refusal, RefusalKind};
 use self::args::{Common, FlowAction, FlowOf};
 use super::error::Failure;
 use super::screen::Screen;
+use super::trust::gate::refuse_to_steer_below_a_worker;
 use swarm_store::flows::place::Workspace;
 use swarm_store::flows::store::{FlowFiles, StoreError};
 
@@ -93,6 +94,16 @@ fn workspace(common: &Common) -> Result<Workspace, Failure> {
 
 fn flow_of(args: &FlowOf) -> Result<FlowFiles, Failure> {
     Ok(workspace(&args.common)?.resolve(&args.flow)?)
+}
+
+/// Returns the flow in which the caller decides for a person.
+///
+/// # Errors
+/// Fails if the flow cannot be found, or below a worker: an agent is not the person.
+fn steered(args: &FlowOf) -> Result<FlowFiles, Failure> {
+    let files = flow_of(args)?;
+    refuse_to_steer_below_a_worker(&run::place_of(&files)?)?;
+    Ok(files)
 }
 
 /// Returns the text that was typed, or standard input if that is `-`.

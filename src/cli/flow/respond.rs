@@ -52,7 +52,7 @@ pub fn told(
 }
 
 pub fn answer(args: &AnswerArgs, screen: &mut Screen) -> Result<u8, Failure> {
-    let files = super::flow_of(&args.of)?;
+    let files = super::steered(&args.of)?;
     let text = super::text_of(&args.text)?;
     if text.trim().is_empty() {
         return Err(Failure::new(RefusalKind::Invalid, "the answer is empty"));
@@ -97,7 +97,7 @@ fn role_of(flow: &FlowRun, to: To<'_>) -> Result<String, Denied> {
 }
 
 pub fn approve(args: &ApproveArgs, screen: &mut Screen) -> Result<u8, Failure> {
-    let files = super::flow_of(&args.of)?;
+    let files = super::steered(&args.of)?;
     files.update(|open| {
         let ended = operator::approve(&mut open.flow, &open.graph, &args.node, |path| files.look(path))?;
         tell_handed(open, &args.node, &ended);
@@ -115,7 +115,7 @@ fn tell_handed(open: &mut Open, node: &str, ended: &Ended) {
 }
 
 pub fn decline(args: &DeclineArgs, screen: &mut Screen) -> Result<u8, Failure> {
-    let files = super::flow_of(&args.of)?;
+    let files = super::steered(&args.of)?;
     let text = args.message.as_deref().map(super::text_of).transpose()?;
     files.update(|open| {
         let at = now_iso();
@@ -128,7 +128,7 @@ pub fn decline(args: &DeclineArgs, screen: &mut Screen) -> Result<u8, Failure> {
 }
 
 pub fn improve(args: &ImproveArgs, screen: &mut Screen) -> Result<u8, Failure> {
-    let (files, mode) = (super::flow_of(&args.of)?, ImprovementMode::of(&args.mode));
+    let (files, mode) = (super::steered(&args.of)?, ImprovementMode::of(&args.mode));
     files.update(|open| {
         improvement::choose(&mut open.flow, mode)?;
         if let Some(mode) = mode {
@@ -144,7 +144,7 @@ pub fn improve(args: &ImproveArgs, screen: &mut Screen) -> Result<u8, Failure> {
 }
 
 pub fn feedback(args: &FeedbackArgs, screen: &mut Screen) -> Result<u8, Failure> {
-    let files = super::flow_of(&args.of)?;
+    let files = super::steered(&args.of)?;
     let decision = if args.decision == "grant" { Feedback::Granted } else { Feedback::Denied };
     files.update(|open| {
         improvement::decide(&mut open.flow, decision)?;
@@ -163,7 +163,7 @@ fn tell_completed(open: &mut Open) {
 }
 
 pub fn consent(args: &ConsentArgs, screen: &mut Screen) -> Result<u8, Failure> {
-    let files = super::flow_of(&args.of)?;
+    let files = super::steered(&args.of)?;
     let mode = Mode::of(&args.mode)
         .ok_or_else(|| Failure::new(RefusalKind::Invalid, format!("invalid consent mode '{}'", args.mode)))?;
     files.update(|open| {

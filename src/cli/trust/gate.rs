@@ -5,7 +5,7 @@ use std::io::{self, BufRead as _, IsTerminal as _};
 use std::path::{Path, PathBuf};
 
 use swarm_config::trust::{self, Book, Effect, Entry, Project, SETTINGS, Status};
-use swarm_model::{Refusal, RefusalKind};
+use swarm_model::{FlowPlace, Refusal, RefusalKind};
 
 use super::inside;
 use crate::cli::error::Failure;
@@ -157,6 +157,17 @@ pub fn refuse_below_a_worker(verb: Verb, named: &str) -> Result<(), Failure> {
     let cause = format!("worker '{worker}' cannot {} {named}", verb.words());
     let remedy = format!("run 'swarm trust{} {}' in a terminal of your own", verb.flag(), command_line([named]));
     Err(Refusal::new(RefusalKind::Invalid, cause).remedy(remedy).into())
+}
+
+/// Refuses to decide for a person in a flow from within a worker: an agent could approve its own work, or extend its own
+/// rights.
+///
+/// # Errors
+/// Fails if a worker is above this process.
+pub fn refuse_to_steer_below_a_worker(place: &FlowPlace) -> Result<(), Failure> {
+    let Some(worker) = inside::worker_above_flow(place) else { return Ok(()) };
+    let cause = format!("worker '{worker}' cannot decide for a person in flow '{place}'");
+    Err(Refusal::new(RefusalKind::Invalid, cause).remedy("run the command in a terminal of your own").into())
 }
 
 /// Refuses to replace an agreed rule of the merge queue from within a worker: its work would land by its own rules.

@@ -7,6 +7,9 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Component, Path, PathBuf};
 
+use swarm_model::FlowPlace;
+use swarm_store::flows::registered::is_run;
+use swarm_sys::paths::Paths;
 use swarm_sys::procfs;
 
 /// Maximum number of ancestors that are examined.
@@ -15,13 +18,25 @@ const ANCESTORS_MAX: usize = 4096;
 /// Returns the name of the worker above this process, if there is one. Its shim is an ancestor, because processes that
 /// lose their parent become its children; a process that has left it may still have the environment of the worker.
 pub fn worker_above() -> Option<String> {
+    above(|_| false)
+}
+
+/// Like [`worker_above`], for a flow: a worker counts also if the flow is run in its state directory, whatever
+/// configuration directory this process names.
+pub fn worker_above_flow(place: &FlowPlace) -> Option<String> {
+    above(|paths| is_run(paths, place))
+}
+
+/// Returns the name of the worker above this process that uses the same configuration directory, or whose state directory
+/// `concerns` the caller.
+fn above(concerns: impl Fn(&Paths) -> bool) -> Option<String> {
     let (mut found, mut pid) = (false, i32::try_from(std::process::id()).ok()?);
     for _ in 0..ANCESTORS_MAX {
         let Some(parent) = procfs::stat(pid).map(|stat| stat.parent).filter(|parent| *parent > 1) else { break };
         pid = parent;
         if let Some(worker) = worker_of_shim(pid) {
             found = true;
-            if records_here(pid) {
+            if records_here(pid) || state_of_shim(pid).is_some_and(|paths| concerns(&paths)) {
                 return Some(worker);
             }
         }
@@ -38,6 +53,12 @@ fn worker_of_shim(pid: i32) -> Option<String> {
     let leaf = Path::new(OsStr::from_bytes(dir)).file_name()?.to_string_lossy().into_owned();
     // The directory of a worker is named NAME.GENERATION.
     Some(leaf.rsplit_once('.').map_or_else(|| leaf.clone(), |(name, _)| name.to_owned()))
+}
+
+/// Returns the state directory of a shim, whose working directory is `w/NAME.GENERATION` there.
+fn state_of_shim(pid: i32) -> Option<Paths> {
+    let dir = fs::read_link(format!("/proc/{pid}/cwd")).ok()?;
+    Some(Paths::new(dir.parent()?.parent()?))
 }
 
 /// Reports whether a process uses the same configuration directory, as far as it can be told. The tests of a program
