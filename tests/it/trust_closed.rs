@@ -318,3 +318,30 @@ fn the_cleanup_of_a_run_executes_the_command_before_a_removal() {
     let said = site.swarm(&["run", "cleanup"]);
     assert!(said.code == Some(0) && !Path::new(&tree).exists() && gone.exists(), "{said:?}");
 }
+
+#[test]
+fn work_cannot_agree_while_it_is_verified() {
+    let rig = Rig::new();
+    let (repo, other) = (rig.repo(), rig.repo_named("other"));
+    set(&rig, &repo, "[merge]\nverify = 'sh check'\n[worktree]\npost_create = 'sh check'\n");
+    set(&rig, &other, "[merge]\nverify = 'true'\n");
+    rig.trust(&repo);
+    let bin = env!("CARGO_BIN_EXE_swarm");
+    let told = rig.path("told");
+    // The trace shows that the check was executed.
+    let check =
+        format!("echo x >> '{0}'; '{bin}' trust --yes '{1}' 2>> '{0}'; exit 0", told.display(), other.display());
+    let script = format!("echo \"{check}\" > check");
+    fs::write(repo.join("check"), ":\n").expect("written");
+    rig.git(&repo, &["add", "check"]);
+    rig.git(&repo, &["commit", "-q", "-m", "check"]);
+    rig.swarm_in(&repo, &["spawn", "--name", "b", "--worktree", "--merge", "--", "sh", "-c", &script]).ok();
+    rig.wait("b");
+    rig.swarm_in(&repo, &["merge", "wait", "b", "--timeout", "25"]).ok();
+    let cause = format!("worker 'b' cannot trust {}", other.display());
+    assert!(fs::read_to_string(&told).expect("verified").contains(&cause));
+    // The landed check is the hook of the next worktree.
+    rig.swarm_in(&repo, &["spawn", "--name", "c", "--worktree", "--", "true"]).ok();
+    assert!(fs::read_to_string(&told).expect("made").contains("worker 'c' cannot trust"));
+    assert_eq!(rig.swarm_in(&other, &["trust", "--show"]).code, Some(1), "nobody agreed");
+}

@@ -1,9 +1,9 @@
 //! Whether this process runs below a worker, and therefore perhaps on behalf of an agent.
 
-use std::ffi::OsStr;
+use std::ffi::{OsStr, OsString};
 use std::fs;
 use std::io;
-use std::os::unix::ffi::OsStrExt as _;
+use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Component, Path, PathBuf};
 
@@ -15,7 +15,8 @@ use swarm_sys::procfs;
 /// Maximum number of ancestors that are examined.
 const ANCESTORS_MAX: usize = 4096;
 
-/// Returns the name of the worker above this process, if there is one. Its shim is an ancestor, because processes that
+/// Returns the name of the worker above this process, or of the worker whose work a command above it is for, if there is
+/// one. Its shim is an ancestor, because processes that
 /// lose their parent become its children; a process that has left it may still have the environment of the worker.
 pub fn worker_above() -> Option<String> {
     above(|_| false)
@@ -34,7 +35,7 @@ fn above(concerns: impl Fn(&Paths) -> bool) -> Option<String> {
     for _ in 0..ANCESTORS_MAX {
         let Some(parent) = procfs::stat(pid).map(|stat| stat.parent).filter(|parent| *parent > 1) else { break };
         pid = parent;
-        if let Some(worker) = worker_of_shim(pid) {
+        if let Some(worker) = worker_of_shim(pid).or_else(|| work_of_runner(pid)) {
             found = true;
             if records_here(pid) || state_of_shim(pid).is_some_and(|paths| concerns(&paths)) {
                 return Some(worker);
@@ -55,6 +56,25 @@ fn worker_of_shim(pid: i32) -> Option<String> {
     Some(leaf.rsplit_once('.').map_or_else(|| leaf.clone(), |(name, _)| name.to_owned()))
 }
 
+/// Returns the name of the work that a process runs a command for: a verification or a resolver of the merge queue, or a
+/// hook of a worktree. What it executes may have been written by the worker, although the command itself was agreed to.
+fn work_of_runner(pid: i32) -> Option<String> {
+    let words = fs::read(format!("/proc/{pid}/cmdline")).ok()?;
+    words.split(|byte| *byte == 0).nth(1).filter(|verb| *verb == b"__runner")?;
+    // Commands for notifications have neither: they are those of a person.
+    let leaf = |tree: OsString| PathBuf::from(tree).file_name().map(OsStr::to_owned);
+    let name = variable(pid, "SWARM_MERGE_NAME").or_else(|| leaf(variable(pid, "SWARM_WORKTREE")?))?;
+    Some(name.to_string_lossy().into_owned())
+}
+
+/// Returns a variable that is not empty from the environment with which a process was started.
+fn variable(pid: i32, name: &str) -> Option<OsString> {
+    let environment = fs::read(format!("/proc/{pid}/environ")).ok()?;
+    let of = |pair: &[u8]| Some(pair.strip_prefix(name.as_bytes())?.strip_prefix(b"=")?.to_owned());
+    let value = environment.split(|byte| *byte == 0).find_map(of).filter(|value| !value.is_empty());
+    value.map(OsString::from_vec)
+}
+
 /// Returns the state directory of a shim, whose working directory is `w/NAME.GENERATION` there.
 fn state_of_shim(pid: i32) -> Option<Paths> {
     let dir = fs::read_link(format!("/proc/{pid}/cwd")).ok()?;
@@ -64,12 +84,8 @@ fn state_of_shim(pid: i32) -> Option<Paths> {
 /// Reports whether a process uses the same configuration directory, as far as it can be told. The tests of a program
 /// that runs below a worker may have directories of their own.
 fn records_here(pid: i32) -> bool {
-    let Ok(environment) = std::fs::read(format!("/proc/{pid}/environ")) else { return true };
-    let of = |name: &str| {
-        let value = environment.split(|byte| *byte == 0).find_map(|pair| pair.strip_prefix(name.as_bytes()));
-        value.filter(|value| !value.is_empty()).map(|value| PathBuf::from(OsStr::from_bytes(value)))
-    };
-    let theirs = swarm_config::user_path_in(of("XDG_CONFIG_HOME="), of("HOME="));
+    let of = |name: &str| variable(pid, name).map(PathBuf::from);
+    let theirs = swarm_config::user_path_in(of("XDG_CONFIG_HOME"), of("HOME"));
     let (Some(theirs), Some(ours)) = (theirs, swarm_config::user_path()) else { return true };
     is_same_place(theirs.parent().unwrap_or(&theirs), ours.parent().unwrap_or(&ours))
 }
