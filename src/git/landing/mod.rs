@@ -9,7 +9,7 @@ mod check;
 mod checked_out;
 mod checkout;
 mod cleared;
-mod complete;
+pub(crate) mod complete;
 mod config;
 mod damaged;
 mod fork;

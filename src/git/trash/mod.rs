@@ -5,6 +5,7 @@ pub mod expiry;
 pub(crate) mod gitlinks;
 pub mod list;
 pub(crate) mod metadata;
+pub(crate) mod only_here;
 pub(crate) mod raw;
 pub mod restore;
 pub(crate) mod save;

@@ -1,7 +1,7 @@
 //! Saves the content of a worktree before its removal: files, index and HEAD become one commit
 //! under `refs/swarm/trash/`. The commit's tree is the directory with untracked files, byte for
 //! byte. Its parents are HEAD, the index, the metadata that neither can hold (`particulars`), and
-//! the commits that an unfinished merge or rebase refers to. Objects are durable before the ref
+//! the commits that an unfinished merge or rebase refers to or that only the worktree keeps. Objects are durable before the ref
 //! names them. Ignored files are not saved.
 
 use std::collections::HashSet;
@@ -15,8 +15,8 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use swarm_ports::Saved;
 
-use super::gitlinks;
 use super::raw::{self, Raw};
+use super::{gitlinks, only_here};
 use crate::repository::cli::{Call, Cli};
 use crate::repository::durable::sync_file_systems;
 use crate::repository::fault::Fault;
@@ -171,6 +171,7 @@ pub(crate) fn save(cli: &Cli, place: &Place, name: &str) -> Result<Saved, Fault>
     let mut parents: Vec<String> = place.head.iter().cloned().chain([index]).collect();
     parents.extend(named_commits(cli, place, &UNFINISHED)?);
     parents.extend(stashed);
+    parents.extend(only_here::commits(cli, place)?);
     parents.push(metadata);
     let commit = commit(cli, place, &state.tree, &message, &parents)?;
     let reference = reference(name);

@@ -15,6 +15,7 @@ use crate::repository::cli::{Cli, CliError};
 use crate::repository::fault::Fault;
 use crate::repository::lock::{self, LOCK_WAIT_MS_MAX};
 use crate::repository::parse::Change;
+use crate::trash::only_here;
 use crate::trash::restore;
 use crate::trash::save::{self, Place};
 
@@ -40,6 +41,8 @@ struct Removable {
     place: Place,
     /// Whether it holds work that must be saved first.
     has_work: bool,
+    /// Whether only it keeps commits that are not checked out. They are no work in progress, and are saved unasked.
+    has_commits: bool,
     /// Whether an earlier removal was killed.
     is_resumed: bool,
 }
@@ -85,7 +88,7 @@ pub(crate) fn remove(
         let Some(again) = assess(cli, path, base_repo, force)? else { return Ok(None) };
         found = again;
     }
-    let saved = match found.has_work {
+    let saved = match found.has_work || found.has_commits {
         true => Some(save::save(cli, &found.place, name).map_err(Fault::unknown)?),
         false => None,
     };
@@ -170,6 +173,7 @@ fn assess(cli: &Cli, path: &Path, base_repo: &Path, force: Force) -> Result<Opti
     let lost = unreachable_head(cli, &place).map_err(Fault::unknown)?;
     let hidden = save::hidden_changes(cli, &place).map_err(Fault::unknown)?;
     let copies = copies::changed(path, &entry);
+    let has_commits = !only_here::commits(cli, &place).map_err(Fault::unknown)?.is_empty();
     let has_work = !changes.is_empty() || doing.is_some() || lost.is_some() || hidden > 0 || !copies.is_empty();
     match force {
         Force::SaveFirst if has_work => drop(save::check(cli, &place).map_err(Fault::unknown)?),
@@ -191,7 +195,7 @@ fn assess(cli: &Cli, path: &Path, base_repo: &Path, force: Force) -> Result<Opti
             }
         }
     }
-    Ok(Some(Removable { place, has_work, is_resumed }))
+    Ok(Some(Removable { place, has_work, has_commits, is_resumed }))
 }
 
 /// Fails if another worktree of the repository lies inside the one at `path`. A save of the outer worktree does not hold

@@ -116,3 +116,58 @@ fn a_merge_that_had_stashed_changes_can_be_finished_after_a_restore() {
     fix.at(&tree, &["commit", "-qam", "merged"]);
     assert_eq!(fs::read_to_string(tree.join("notes")).unwrap(), "two days of work\n");
 }
+
+/// Commits `file` on a detached HEAD and returns the commit.
+fn detached(fix: &Fixture, tree: &Path, file: &str) -> String {
+    fix.at(tree, &["checkout", "-q", "--detach"]);
+    fs::write(tree.join(file), "unique\n").unwrap();
+    fix.at(tree, &["add", file]);
+    fix.at(tree, &["commit", "-qm", file]);
+    text(&fix.at(tree, &["rev-parse", "HEAD"]))
+}
+
+#[test]
+fn commits_that_only_the_reflog_of_a_worktree_has_are_saved() {
+    let fix = Fixture::new();
+    let (_, tree) = fix.made("w");
+    detached(&fix, &tree, "one");
+    let first = detached(&fix, &tree, "two");
+    fix.at(&tree, &["checkout", "-q", "-b", "topic", "w"]);
+    fix.at(&tree, &["commit", "-q", "--allow-empty", "-m", "of a branch"]);
+    let second = text(&fix.at(&tree, &["rev-parse", "HEAD"]));
+    fix.at(&tree, &["checkout", "-q", "w"]);
+    fix.at(&tree, &["branch", "-q", "-D", "topic"]);
+    let third = text(&fix.at(&tree, &["commit-tree", "-p", "HEAD", "-m", "noted", "HEAD^{tree}"]));
+    fix.at(&tree, &["update-ref", "refs/worktree/note", &third]);
+    let saved = fix.remove(&tree, Force::No).unwrap().expect("saved");
+    assert!(!tree.exists());
+    fix.git(&["reflog", "expire", "--expire=now", "--all"]);
+    fix.git(&["gc", "-q", "--prune=now"]);
+    let parents = text(&fix.git(&["log", "-1", "--format=%P", &saved.commit]));
+    assert!([&first, &second, &third].iter().all(|commit| parents.contains(commit.as_str())), "{parents}");
+    assert_eq!(text(&fix.git(&["show", &format!("{first}:one")])), "unique");
+    bring_back(&fix);
+    assert_eq!(fix.remove(&tree, Force::No), Ok(None), "the save keeps them");
+}
+
+#[test]
+fn commits_that_a_ref_or_its_reflog_keeps_need_no_save() {
+    let fix = Fixture::new();
+    let (_, tree) = fix.made("w");
+    fs::write(tree.join("f"), "ours\n").unwrap();
+    fix.at(&tree, &["commit", "-qam", "ours"]);
+    fix.at(&tree, &["commit", "-q", "--amend", "-m", "amended"]);
+    fix.at(&tree, &["commit", "-q", "--allow-empty", "-m", "fixup! amended"]);
+    fix.at(&tree, &["reset", "-q", "--hard", "HEAD~1"]);
+    fs::write(tree.join("g"), "g\n").unwrap();
+    fix.at(&tree, &["add", "g"]);
+    fix.at(&tree, &["commit", "-qm", "fixup! amended"]);
+    fix.commit("theirs", "h", "theirs\n");
+    let autosquash = ["-c", "sequence.editor=true", "rebase", "-q", "-i", "--autosquash", "main"];
+    fix.at(&tree, &autosquash);
+    detached(&fix, &tree, "kept");
+    fix.at(&tree, &["tag", "kept"]);
+    fix.at(&tree, &["checkout", "-q", "w"]);
+    assert_eq!(fix.remove(&tree, Force::No), Ok(None));
+    assert!(fix.trash().is_empty());
+}
