@@ -43,5 +43,7 @@ pub use route::{LoopAnswer, Reply, Route};
 pub use row::{Row, RowError, RowKey, RowTmux, RowWorktree, SwarmMeta, Wire, WireStatus};
 pub use run::{RunLine, RunOrder, RunRequest};
 pub use session::{Fence, SESSION_BYTES_MAX, Session, SessionOwner, SessionStatus, session_fault};
-pub use session_plan::{SESSION_FOLDER, SessionPlan, SessionRules, WORK_TYPES, WatchRules, launch_id};
+pub use session_plan::{
+    SESSION_FILES, SESSION_FOLDER, SessionPlan, SessionRules, WORK_TYPES, WatchRules, is_session_file, launch_id,
+};
 pub use view::{FineState, WorkerView};

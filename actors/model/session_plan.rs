@@ -6,6 +6,33 @@ use serde::{Deserialize, Serialize};
 
 /// Name of the folder that holds a session's files.
 pub const SESSION_FOLDER: &str = ".agent";
+/// Files that sessions have in their folder; `*` stands for any text. A repository may track other files there.
+pub const SESSION_FILES: [&str; 12] = [
+    "state.json",
+    "state.json.malformed",
+    "state.json.malformed.*",
+    "state.lock",
+    "heartbeat.json",
+    "progress.log",
+    "progress.log.old",
+    "todos.json",
+    "preserved.json",
+    "recovery.md",
+    "activity.json",
+    ".*.tmp-*",
+];
+
+/// Reports whether a file with this name in the folder belongs to a session.
+pub fn is_session_file(name: &str) -> bool {
+    SESSION_FILES.iter().any(|pattern| matches(pattern, name))
+}
+
+fn matches(pattern: &str, name: &str) -> bool {
+    let Some((head, rest)) = pattern.split_once('*') else { return pattern == name };
+    let Some(tail) = name.strip_prefix(head) else { return false };
+    let ends = tail.char_indices().map(|(at, _)| at).chain([tail.len()]);
+    ends.into_iter().any(|at| matches(rest, &tail[at..]))
+}
 
 /// Session options of a start (`--issue`, `--work-type`, `--prompt`, `--session-dir`).
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -116,4 +143,18 @@ pub fn launch_id(token: &str) -> String {
     let (a, b, c, d, e) = (&token[..8], &token[8..12], &token[13..16], &token[17..20], &token[20..]);
     // Set version 4 and its variant, as in random UUIDs.
     format!("{a}-{b}-4{c}-a{d}-{e}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn files_of_sessions_are_told_from_others_in_the_folder() {
+        let own =
+            ["state.json", "state.json.malformed", "state.json.malformed.2", ".state.json.tmp-12-é", "recovery.md"];
+        assert!(own.into_iter().all(is_session_file));
+        let others = ["rules.md", "state.json.bak", "my-state.json", "tmp-1", "é.tmp-1", "recovery.md.old", ""];
+        assert!(!others.into_iter().any(is_session_file));
+    }
 }

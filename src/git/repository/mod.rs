@@ -4,6 +4,7 @@ mod bare;
 pub mod cli;
 pub(crate) mod deletion;
 pub(crate) mod durable;
+pub(crate) mod exclude;
 pub(crate) mod fault;
 pub(crate) mod gc_lock;
 pub(crate) mod holders;
@@ -20,10 +21,11 @@ mod tracked;
 pub(crate) mod version;
 
 pub use bare::repair_bare;
+pub use exclude::{exclude, exclude_files};
 pub use listed::{Listed, default_dir, main_tree, worktrees_of};
 pub use query::{
     branch_tip, common_dir, contains, has_branch, is_branch_name, is_usable, lines, lines_in, remove_landed_branch,
 };
-pub use site::{Site, exclude, root, site};
+pub use site::{Site, root, site};
 pub use stale::{remove_stale_lock, stale_locks};
 pub use tracked::{brought, tracked};

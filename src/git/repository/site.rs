@@ -1,8 +1,6 @@
 //! Place of a run: the repository around a directory, and the base branch on which
 //! its work lands.
 
-use std::fs;
-use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
 
 use swarm_model::{Caller, Refusal, RefusalKind};
@@ -11,7 +9,6 @@ use super::cli::Cli;
 use super::fault::Fault;
 use super::is_branch_name;
 use super::objects::{self, Question};
-use crate::worktrees::admin;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Site {
@@ -65,38 +62,4 @@ fn locate(caller: &Caller, base: Option<&str>) -> Result<(PathBuf, objects::Fact
         return Err(refusal.remedy("run the command in a worktree of the repository (git worktree add)"));
     };
     Ok((root.canonicalize().unwrap_or(root), facts))
-}
-
-/// Adds the directory `name` at the root to the repository's `info/exclude`.
-///
-/// # Errors
-/// Fails if the file cannot be read or written.
-pub fn exclude(root: &Path, name: &str) -> io::Result<()> {
-    exclude_line(root, &format!("/{name}/"))
-}
-
-/// Adds any path, such as a symbolic link, to the repository's `info/exclude`.
-///
-/// # Errors
-/// Fails if the file cannot be read or written.
-pub fn exclude_path(root: &Path, name: &str) -> io::Result<()> {
-    let special = |c: char| if "\\*?[ ".contains(c) { format!("\\{c}") } else { c.to_string() };
-    exclude_line(root, &format!("/{}", name.trim_end_matches('/').chars().map(special).collect::<String>()))
-}
-
-fn exclude_line(root: &Path, line: &str) -> io::Result<()> {
-    let info = admin::common_dir(root)?.join("info");
-    let path = info.join("exclude");
-    let known = match fs::read_to_string(&path) {
-        Ok(text) => text,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => String::new(),
-        Err(error) => return Err(error),
-    };
-    if known.lines().any(|known| known.trim() == line) {
-        return Ok(());
-    }
-    fs::create_dir_all(&info)?;
-    let gap = if known.is_empty() || known.ends_with('\n') { "" } else { "\n" };
-    let mut file = fs::OpenOptions::new().append(true).create(true).open(&path)?;
-    file.write_all(format!("{gap}{line}\n").as_bytes())
 }

@@ -112,7 +112,7 @@ pub(crate) fn link_ignored(cli: &Cli, base: &Path, tree: &Path, settings: &Workt
         }
         create_parents(base, tree, Path::new(name))?;
         // A pattern for a directory does not match a symbolic link to one.
-        crate::repository::site::exclude_path(base, name).map_err(Fault::at(base))?;
+        crate::repository::exclude::exclude_path(base, name).map_err(Fault::at(base))?;
         symlink(&from, &to).map_err(Fault::at(&to))?;
     }
     Ok(())

@@ -3,6 +3,8 @@
 
 use std::collections::BTreeMap;
 
+use swarm_model::{SESSION_FOLDER, is_session_file};
+
 /// Directories that are never committed, at any depth.
 const DIRECTORIES: [&str; 12] = [
     "node_modules",
@@ -20,8 +22,6 @@ const DIRECTORIES: [&str; 12] = [
 ];
 /// Directories that are never committed if they are directly inside a given parent.
 const NESTED: [[&str; 2]; 2] = [["target", "debug"], ["target", "release"]];
-/// State of agents at the top level, which is never committed.
-const TOP: &str = ".agent";
 const EXTENSIONS: [&str; 3] = [".pyc", ".tmp", ".log"];
 /// Name prefix of files that debuggers build next to the sources.
 const PREFIX: &str = "__debug_bin";
@@ -57,7 +57,9 @@ fn kinds(path: &str) -> Vec<Kind> {
     let (name, above) = parts.split_last().expect("splitting gives one part at least");
     let below = |count: usize| above[..count].iter().map(|part| format!("{part}/")).collect::<String>();
     let mut kinds = Vec::new();
-    if above.first() == Some(&TOP) || name.starts_with(PREFIX) {
+    // The session of the worker itself, at the top of its worktree. Other files in that folder are work.
+    let is_of_session = above == [SESSION_FOLDER] && is_session_file(name);
+    if is_of_session || name.starts_with(PREFIX) {
         kinds.push(Kind::Always);
     }
     if let Some(at) = above.iter().position(|part| DIRECTORIES.contains(part)) {
@@ -113,10 +115,22 @@ mod tests {
 
     #[test]
     fn excluded_directories_and_file_names_are_distinguished() {
-        let out =
-            ["a/dist/b", ".venv/x", "target/release/x", "x/y.log", "__debug_bin123", ".agent/x", "a/.cache/b", "sub/"];
+        let session = [".agent/state.json", ".agent/.state.json.tmp-1-2"];
+        let others = ["a/dist/b", ".venv/x", "target/release/x", "x/y.log", "__debug_bin123", "a/.cache/b", "sub/"];
+        let out = [session.as_slice(), &others].concat();
         assert_eq!(left_out(&out, "main.rs a/b"), out);
-        let kept = ["dist", "sub/.agent/x", "target/x", "debug/target", "catalog", "a.log.rs", "x__debug_bin"];
+        let kept = [
+            ".agent/rules/new.md",
+            ".agent/x",
+            "sub/.agent/state.json",
+            ".agent/x/state.json",
+            "dist",
+            "target/x",
+            "debug/target",
+            "catalog",
+            "a.log.rs",
+            "x__debug_bin",
+        ];
         assert_eq!(left_out(&kept, "main.rs"), [""; 0]);
     }
 
@@ -131,7 +145,7 @@ mod tests {
             (&["fixtures/new.log"], "fixtures/old.txt fixtures/a/old.log old.log", &["fixtures/new.log"]),
             (&["new.log"], "old.log", &[]),
             (&["dist/node_modules/x"], "dist/old", &[]),
-            (&["target/debug/x", ".agent/x"], "target/debug/y .agent/y", &[".agent/x"]),
+            (&["target/debug/x", ".agent/todos.json"], "target/debug/y .agent/y", &[".agent/todos.json"]),
         ];
         for (untracked, tracked, expected) in cases {
             assert_eq!(left_out(untracked, tracked), expected, "{untracked:?} beside {tracked:?}");

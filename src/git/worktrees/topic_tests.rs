@@ -92,12 +92,13 @@ fn generated_files_are_left_out_and_listed() {
     let fix = Fixture::new();
     let row = worktree(&fix);
     let tree = Path::new(&row.path);
-    for path in ["node_modules/a/b.js", "sub/target/debug/x", "x.pyc", ".agent/state.json", "kept/target/x"] {
+    let generated = ["node_modules/a/b.js", "sub/target/debug/x", "x.pyc", ".agent/state.json"];
+    for path in [generated.as_slice(), &["kept/target/x", ".agent/rules.md"]].concat() {
         fs::create_dir_all(tree.join(path).parent().unwrap()).unwrap();
         fs::write(tree.join(path), "x\n").unwrap();
     }
     let topic = topic(&fix.caller, &row, Some(&main_base())).unwrap();
-    assert_eq!(names(&topic), [('A', "kept/target/x".to_owned())]);
+    assert_eq!(names(&topic), [".agent/rules.md", "kept/target/x"].map(|path| ('A', path.to_owned())));
     assert_eq!(topic.left_out, [".agent/state.json", "node_modules/a/b.js", "sub/target/debug/x", "x.pyc"]);
     drop(topic);
 
@@ -107,7 +108,7 @@ fn generated_files_are_left_out_and_listed() {
     fs::write(tree.join("sub/target/debug/y"), "x\n").unwrap();
     let topic = super::topic(&fix.caller, &row, Some(&main_base())).unwrap();
     assert_eq!(topic.left_out, [".agent/state.json", "node_modules/a/b.js"]);
-    assert!(names(&topic).contains(&('A', "y.pyc".to_owned())) && names(&topic).len() == 5, "{:?}", names(&topic));
+    assert!(names(&topic).contains(&('A', "y.pyc".to_owned())) && names(&topic).len() == 6, "{:?}", names(&topic));
 }
 
 #[test]

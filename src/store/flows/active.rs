@@ -173,7 +173,12 @@ fn settle(files: &FlowFiles, site: &FlowSite, caller: &Caller) -> Result<(), Str
     keep_gates(files)?;
     let Some(repo) = &site.repo else { return Ok(()) };
     if files.root().starts_with(repo) {
+<<<<<<< HEAD
         exclude(files.root(), caller).map_err(|error| error.to_string())?;
+=======
+        let below = files.root().strip_prefix(repo).unwrap_or(Path::new("")).join(".a-society/state");
+        swarm_git::repository::exclude(repo, &below.to_string_lossy()).map_err(|error| error.to_string())?;
+>>>>>>> bc4639c (Ignore only the files of a session in .agent/)
     }
     let base = files.sidecar().map_err(|error| error.to_string())?.base;
     if base.is_none()

@@ -25,7 +25,9 @@ use serde_json::json;
 use swarm_actors::sessions::recovery::{self, Known};
 use swarm_model::Recovery;
 pub use swarm_model::SESSION_FOLDER as FOLDER;
-use swarm_model::{Fence, Reason, Resume, Session, SessionOwner, SessionPlan, SessionStatus, Spec, WORK_TYPES};
+use swarm_model::{
+    Fence, Reason, Resume, SESSION_FILES, Session, SessionOwner, SessionPlan, SessionStatus, Spec, WORK_TYPES,
+};
 use swarm_ports::{Beaten, BoxFuture, Life, LifeEnd, Opening, SessionError, Sessions, Sight};
 
 pub use self::activity::{Tool, activity, note, write_activity, write_todos};
@@ -195,12 +197,12 @@ fn begin(session: &mut Session, opening: &Opening) {
     });
 }
 
-/// Excludes the session folder from git, if `base` is in a repository.
+/// Excludes the session's files from git, if `base` is in a repository.
 fn exclude(base: &Path) {
     let Some(root) = base.ancestors().find(|dir| dir.join(".git").exists()) else { return };
     let below = base.strip_prefix(root).unwrap_or(base).join(FOLDER);
-    if let Err(error) = swarm_git::repository::exclude(root, &below.to_string_lossy()) {
-        tracing::warn!(root = %root.display(), %error, "cannot exclude the session directory from git status");
+    if let Err(error) = swarm_git::repository::exclude_files(root, &below, &SESSION_FILES) {
+        tracing::warn!(root = %root.display(), %error, "cannot exclude the files of the session from git status");
     }
 }
 

@@ -116,3 +116,13 @@ fn a_file_that_is_rewritten_in_place_continuously_can_be_read() {
         over.store(true, Ordering::Relaxed);
     });
 }
+
+#[test]
+fn only_the_files_of_a_session_are_excluded_from_git() {
+    let base = base();
+    fs::create_dir_all(base.path().join(".git/info")).expect("made");
+    super::super::exclude(base.path());
+    let excluded = fs::read_to_string(base.path().join(".git/info/exclude")).expect("read");
+    let lines: Vec<_> = excluded.lines().collect();
+    assert!(lines.contains(&"/.agent/state.json") && !lines.contains(&"/.agent/"), "{excluded}");
+}
