@@ -19,7 +19,7 @@ use swarm_ports::{BoxFuture, Flows, Opened, Survey};
 use super::advance::{Stage, is_open};
 use super::config::{Config, Load, Mode, Player};
 use super::file::Lock;
-use super::place::{HOME, Workspace};
+use super::place::{HOME, STATE, Workspace};
 use super::registered::{self, Active, CALLER, read, registration};
 use super::store::{FlowFiles, StoreError, workflow_of};
 use super::turns;
@@ -111,7 +111,7 @@ impl FlowSite {
 pub fn exclude(root: &Path, caller: &Caller) -> io::Result<()> {
     let at = Caller { cwd: root.to_string_lossy().into_owned(), ..caller.clone() };
     let Ok(repo) = swarm_git::repository::root(&at) else { return Ok(()) };
-    let below = root.strip_prefix(&repo).unwrap_or(Path::new("")).join(HOME);
+    let below = root.strip_prefix(&repo).unwrap_or(Path::new("")).join(HOME).join(STATE);
     swarm_git::repository::exclude(&repo, &below.to_string_lossy())
 }
 
@@ -173,12 +173,7 @@ fn settle(files: &FlowFiles, site: &FlowSite, caller: &Caller) -> Result<(), Str
     keep_gates(files)?;
     let Some(repo) = &site.repo else { return Ok(()) };
     if files.root().starts_with(repo) {
-<<<<<<< HEAD
         exclude(files.root(), caller).map_err(|error| error.to_string())?;
-=======
-        let below = files.root().strip_prefix(repo).unwrap_or(Path::new("")).join(".a-society/state");
-        swarm_git::repository::exclude(repo, &below.to_string_lossy()).map_err(|error| error.to_string())?;
->>>>>>> bc4639c (Ignore only the files of a session in .agent/)
     }
     let base = files.sidecar().map_err(|error| error.to_string())?.base;
     if base.is_none()

@@ -14,6 +14,8 @@ use swarm_sys::files;
 
 /// Directory of all flows of a workspace.
 pub(super) const HOME: &str = ".a-society";
+/// Directory in [`HOME`] that has the flows.
+pub(super) const STATE: &str = "state";
 
 /// A workspace: the folder that contains the projects.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -53,7 +55,7 @@ impl Workspace {
     }
 
     fn state(&self) -> PathBuf {
-        self.root.join(HOME).join("state")
+        self.root.join(HOME).join(STATE)
     }
 
     pub fn flow(&self, id: FlowRef) -> FlowFiles {
