@@ -1,7 +1,7 @@
 //! `trust.json` in the user's configuration directory: what a person agreed to, for each project.
 //!
 //! A change holds `trust.lock`, reads the file, and replaces it durably. A process that is killed leaves the old file or
-//! the new one.
+//! the new one, and perhaps a temporary file, which the next change removes.
 
 use std::collections::BTreeMap;
 use std::fs::{self, OpenOptions};
@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
-use swarm_sys::files::{lock, replace_durably};
+use swarm_sys::files::{list_if_present, lock, replace_durably};
 use toml::Value;
 
 use super::place::Project;
@@ -184,5 +184,19 @@ fn change(path: &Path, edit: impl FnOnce(&mut Book) -> bool) -> Result<(), Strin
     let is_empty = |agreed: &Agreed| agreed.sections.values().all(BTreeMap::is_empty);
     book.projects.retain(|key, agreed| !is_empty(agreed) || Path::new(key).exists());
     let text = serde_json::to_vec_pretty(&book).map_err(|error| failed(error.into()))?;
+    remove_temporary(dir);
     replace_durably(dir, FILE, &text).map_err(failed)
+}
+
+/// Removes the temporary files of processes that were killed while they wrote the book. Whoever writes one holds the lock,
+/// which the caller has, so that no living process has any.
+fn remove_temporary(dir: &Path) {
+    let is_left = |file: &fs::DirEntry| {
+        let name = file.file_name();
+        let pid = name.to_str().and_then(|name| name.strip_prefix(FILE)?.strip_prefix(".tmp."));
+        pid.is_some_and(|pid| pid.parse::<u32>().is_ok()) && file.file_type().is_ok_and(|kind| kind.is_file())
+    };
+    for file in list_if_present(dir).unwrap_or_default().into_iter().filter(is_left) {
+        let _ = fs::remove_file(file.path());
+    }
 }

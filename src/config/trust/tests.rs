@@ -249,6 +249,20 @@ fn events_and_limits_of_the_trash_count_only_as_agreed_to() {
 }
 
 #[test]
+fn a_change_removes_what_killed_ones_left() {
+    let site = Site::new(TEXT);
+    site.agree(&["spawn"]);
+    let dir = site.book().parent().expect("a directory").to_owned();
+    for name in ["trust.json.tmp.1", "trust.json.tmp.4194305", "trust.json.tmp.mine", "trust.json.old"] {
+        fs::write(dir.join(name), "half").expect("written");
+    }
+    site.agree(&["merge"]);
+    let mut names: Vec<_> = fs::read_dir(dir).expect("read").map(|file| file.expect("read").file_name()).collect();
+    names.sort();
+    assert_eq!(names, ["trust.json", "trust.json.old", "trust.json.tmp.mine", "trust.lock"]);
+}
+
+#[test]
 fn files_of_agents_are_loaded_only_if_somebody_agreed() {
     let site = Site::new("");
     let loads = || loads_as_agreed_in(&site.book(), &site.root(), &site.root(), CLAUDE).expect("read");
