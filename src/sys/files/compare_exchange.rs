@@ -3,7 +3,7 @@
 
 use std::ffi::OsStr;
 use std::fs::{self, File, OpenOptions};
-use std::io::{self, Write as _};
+use std::io::{self, Read as _, Write as _};
 use std::mem;
 use std::os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
@@ -83,8 +83,8 @@ fn digest_of(text: &[u8]) -> String {
 
 /// Removes the temporary files that killed processes left beside the file. A process that was killed between two swaps
 /// leaves a version of another program that nobody has read. That version is put back if the file still has what was
-/// swapped in for it. Otherwise it is moved aside, and its new path is returned. The caller excludes writers of this
-/// program.
+/// swapped in for it. Otherwise it is moved aside, and its new path is returned. Pipes, sockets and devices are no version
+/// of the file, and stay. The caller excludes writers of this program.
 ///
 /// # Errors
 /// Fails if a file cannot be read or moved. Nothing that was not read is removed.
@@ -97,6 +97,10 @@ pub fn recover(path: &Path) -> io::Result<Vec<PathBuf>> {
         let left = entry.path();
         let of = entry.file_name();
         let Some(of) = of.to_str().and_then(|of| of.strip_prefix(&prefix)) else { continue };
+        let kind = entry.file_type()?;
+        if !kind.is_file() && !kind.is_dir() && !kind.is_symlink() {
+            continue;
+        }
         // A file that was not written completely was never swapped in.
         if !of.ends_with(PART) && !settle(path, &left, of, &mut aside)? {
             continue;
@@ -177,7 +181,14 @@ fn exchange(temporary: &Path, path: &Path, seen: &[u8], text: &[u8]) -> io::Resu
         Err(error) if is_unknown(error) => return look_and_rename(temporary, path, Some(seen)),
         Err(error) => return Err(error.into()),
     }
-    let mut out = fs::read(temporary)?;
+    let mut out = match read_existing(temporary) {
+        Ok(out) => out,
+        Err(error) => {
+            // Nobody knows what came out, so it goes back.
+            rename(temporary, path, RenameFlags::EXCHANGE)?;
+            return Err(error);
+        }
+    };
     if out == seen {
         return Ok(Replaced::Done);
     }
@@ -185,7 +196,7 @@ fn exchange(temporary: &Path, path: &Path, seen: &[u8], text: &[u8]) -> io::Resu
     let mut put = text.to_vec();
     for _ in 0..TRIES_MAX {
         rename(temporary, path, RenameFlags::EXCHANGE)?;
-        let came = fs::read(temporary)?;
+        let came = read_existing(temporary)?;
         if came == put {
             return Ok(Replaced::Overtaken);
         }
@@ -203,16 +214,26 @@ fn look_and_rename(temporary: &Path, path: &Path, seen: Option<&[u8]>) -> io::Re
     Ok(Replaced::Done)
 }
 
-/// Returns the content of a file. `None` if it does not exist.
+/// Returns the content of a file. `None` if it does not exist. Does not wait for the other end of a pipe.
 ///
 /// # Errors
-/// Fails if the file exists and cannot be read.
+/// Fails if the file exists and cannot be read, or is not a regular file.
 pub fn read(path: &Path) -> io::Result<Option<Vec<u8>>> {
-    match fs::read(path) {
+    match read_existing(path) {
         Ok(bytes) => Ok(Some(bytes)),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
         Err(error) => Err(error),
     }
+}
+
+fn read_existing(path: &Path) -> io::Result<Vec<u8>> {
+    let mut file = OpenOptions::new().read(true).custom_flags(nix::libc::O_NONBLOCK).open(path)?;
+    if !file.metadata()?.is_file() {
+        return Err(io::Error::other(format!("{} is not a regular file", path.display())));
+    }
+    let mut bytes = Vec::new();
+    file.read_to_end(&mut bytes)?;
+    Ok(bytes)
 }
 
 fn rename(from: &Path, to: &Path, flags: RenameFlags) -> Result<(), Errno> {
@@ -298,6 +319,27 @@ mod tests {
         fs::create_dir(&unread).expect("made");
         recover(&path).expect_err("nobody knows what it has");
         assert!(unread.exists());
+    }
+
+    #[test]
+    fn nobody_waits_for_the_other_end_of_a_pipe() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let path = dir.path().join("flow.json");
+        let pipe = |path: &Path| nix::unistd::mkfifo(path, nix::sys::stat::Mode::S_IRWXU).expect("made");
+        fs::write(&path, "ours").expect("written");
+        let left = dir.path().join("flow.json.tmp.7.a.b");
+        pipe(&left);
+        assert_eq!(recover(&path).expect("recovers"), Vec::<PathBuf>::new());
+        assert!(left.exists(), "it is not ours");
+        let part = dir.path().join(format!("flow.json.tmp.{}.part", std::process::id()));
+        pipe(&part);
+        assert_eq!(replace(&path, Some(b"ours"), b"more", false).expect("replaces"), Replaced::Done);
+        // Another program has put a pipe in the place of the file.
+        fs::remove_file(&path).expect("removed");
+        pipe(&path);
+        assert!(read(&path).is_err_and(|error| error.to_string().ends_with("is not a regular file")));
+        replace(&path, Some(b"more"), b"again", false).expect_err("nobody knows what it has");
+        assert!(!fs::symlink_metadata(&path).expect("there").is_file(), "it is put back");
     }
 
     #[test]
