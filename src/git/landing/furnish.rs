@@ -4,12 +4,13 @@
 use std::fs;
 use std::path::Path;
 
+use super::modules;
 use super::scratch::{Edits, Leftovers, Scratch};
 use crate::landing::workspace::Workspace;
 use crate::repository::fault::Fault;
 use crate::worktrees::hook::Home;
 use crate::worktrees::setup::{self, Bare};
-use crate::worktrees::{admin, copies, settings, submodules};
+use crate::worktrees::{admin, copies, settings};
 
 /// File in the entry of a scratch worktree with the settings by which it was set up.
 const MARK: &str = "swarm-set-up";
@@ -21,8 +22,8 @@ pub(crate) fn furnish(workspace: &Workspace, scratch: &Scratch, leftovers: Lefto
     let Some(base) = admin::checkout_of(&workspace.common) else { return Ok(Edits::default()) };
     let wanted = settings::with_commands(base)?;
     if wanted.submodules {
-        reset_submodules(workspace, scratch)?;
-        submodules::check_out(&workspace.cli, base, &scratch.dir)?;
+        modules::reset(workspace, scratch)?;
+        modules::check_out(workspace, base, scratch)?;
     }
     let include = admin::ignore_missing(fs::read(base.join(".worktreeinclude"))).map_err(Fault::at(base))?;
     let text = format!("{wanted:?}\n{}", String::from_utf8_lossy(&include.unwrap_or_default()));
@@ -43,15 +44,4 @@ pub(crate) fn furnish(workspace: &Workspace, scratch: &Scratch, leftovers: Lefto
     let made = Edits::read(workspace, scratch)?;
     fs::write(&mark, text).map_err(Fault::at(&mark))?;
     Ok(made)
-}
-
-/// Discards what a verification changed in submodules, also in files that it marked so that git does not look at them.
-fn reset_submodules(workspace: &Workspace, scratch: &Scratch) -> Result<(), Fault> {
-    if scratch.entry.join("modules").exists() {
-        let reset =
-            "if git ls-files -v | LC_ALL=C grep -q '^[a-zS]'; then rm -f \"$(git rev-parse --git-path index)\"; fi
-            git reset -q --hard && git clean -ffdq";
-        scratch.write(workspace).args(["submodule", "--quiet", "foreach", "--recursive", reset]).run()?;
-    }
-    Ok(())
 }

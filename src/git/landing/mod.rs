@@ -18,6 +18,7 @@ pub mod journal;
 mod land;
 mod leftover;
 mod listing;
+mod modules;
 mod obstacles;
 mod reference;
 mod resolve;
@@ -40,6 +41,8 @@ mod tests_holders;
 mod tests_odd_commits;
 #[cfg(test)]
 mod tests_reference;
+#[cfg(test)]
+mod tests_submodules;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;

@@ -58,11 +58,7 @@ pub(crate) fn prepare(workspace: &Workspace, name: &str, commit: &str, leftovers
             made.ok_or_else(|| Fault::new(format!("git created no worktree at {}", dir.display())))?
         }
     };
-    // Only our own git processes work here, and none is running now, so these locks are stale.
-    let files = fs::read_dir(&entry).into_iter().flatten().flatten().map(|file| file.path());
-    for lock in files.filter(|path| path.extension().is_some_and(|end| end == "lock")) {
-        let _ = fs::remove_file(lock);
-    }
+    remove_locks(&entry);
     let scratch = Scratch { dir, entry };
     make_whole(workspace, &scratch.entry)?;
     forget_hidden(workspace, &scratch)?;
@@ -72,9 +68,18 @@ pub(crate) fn prepare(workspace: &Workspace, name: &str, commit: &str, leftovers
     Ok(scratch)
 }
 
+/// Removes stale locks in the entry of a scratch worktree or submodule: only our own git processes work there, and none is
+/// running now.
+pub(super) fn remove_locks(entry: &Path) {
+    let files = fs::read_dir(entry).into_iter().flatten().flatten().map(|file| file.path());
+    for lock in files.filter(|path| path.extension().is_some_and(|end| end == "lock")) {
+        let _ = fs::remove_file(lock);
+    }
+}
+
 /// Removes the index of a scratch worktree if a verification marked a tracked file as assume-unchanged or skip-worktree:
 /// git would leave that file as it is when it checks out the next commit. Returns whether the index was removed.
-fn forget_hidden(workspace: &Workspace, scratch: &Scratch) -> Result<bool, Fault> {
+pub(super) fn forget_hidden(workspace: &Workspace, scratch: &Scratch) -> Result<bool, Fault> {
     let file = scratch.entry.join("index");
     let has_hidden = match index::properties(&file) {
         Some(properties) => properties.has_hidden,

@@ -27,7 +27,7 @@ pub(crate) fn set_up(cli: &Cli, plan: &WorktreePlan, home: Option<&Home>) -> Res
     let record = record.ok_or_else(|| Fault::new(format!("{} is not a linked worktree", tree.display())))?;
     if settings.submodules {
         // git discovers the worktree by its `.git` file, which it has just written: no agent has run there.
-        submodules::check_out(cli, base, tree)?;
+        submodules::check_out(cli, base, tree, &|_, _| Ok(()))?;
     }
     furnish(cli, &Bare { base, tree, record: &record }, &settings, home)
 }

@@ -19,30 +19,36 @@ struct Module {
     path: String,
 }
 
+/// Prepares the place of a submodule, given by the worktree around it and the path in it, before git works there.
+type Prepare<'a> = &'a dyn Fn(&Path, &str) -> Result<(), Fault>;
+
 /// Checks out the submodules that the base checkout has, recursively.
-pub(crate) fn check_out(cli: &Cli, base: &Path, tree: &Path) -> Result<(), Fault> {
+pub(crate) fn check_out(cli: &Cli, base: &Path, tree: &Path, prepare: Prepare<'_>) -> Result<(), Fault> {
     let common = admin::common_dir(base).map_err(Fault::at(base))?;
-    check_out_from(cli, &common.join("modules"), tree)
+    check_out_from(cli, &common.join("modules"), tree, prepare)
 }
 
-fn check_out_from(cli: &Cli, modules: &Path, tree: &Path) -> Result<(), Fault> {
+fn check_out_from(cli: &Cli, modules: &Path, tree: &Path, prepare: Prepare<'_>) -> Result<(), Fault> {
     for module in listed(cli, tree)? {
         let source = modules.join(&module.name);
         if !source.join("HEAD").exists() {
             // The base checkout does not have it either.
             continue;
         }
+        prepare(tree, &module.path)?;
         let address = format!("submodule.{}.url={}", module.name, source.display());
         let failed = |fault: Fault| Fault { cause: format!("submodule {}: {}", module.path, fault.cause), ..fault };
         let update = cli.write(tree).for_user().args(["-c", "protocol.file.allow=always", "-c", &address]);
         let update = update.args(["submodule", "--quiet", "update", "--init", "--checkout", "--", &module.path]);
         update.run().map_err(|error| failed(error.into()))?;
         let sub = tree.join(&module.path);
+        // Without a repository there, git would find the one above.
+        let Some(git_dir) = admin::link_of(&sub).map_err(Fault::at(&sub))? else { continue };
         // Later fetches must use the same remote as the base checkout.
         if let Some(origin) = cli.read(&source).args(["config", "--get", "remote.origin.url"]).line_if_any()? {
-            cli.write(&sub).args(["config", "remote.origin.url", &origin]).run()?;
+            cli.write(&sub).env("GIT_DIR", git_dir).args(["config", "remote.origin.url", &origin]).run()?;
         }
-        check_out_from(cli, &source.join("modules"), &sub)?;
+        check_out_from(cli, &source.join("modules"), &sub, prepare)?;
     }
     Ok(())
 }

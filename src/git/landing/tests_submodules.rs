@@ -1,0 +1,113 @@
+//! Submodules in scratch worktrees, in whose directories a verification or resolver may have written anything.
+
+use std::fs;
+use std::os::unix::fs::symlink;
+use std::path::{Path, PathBuf};
+
+use super::scratch::{Edits, Leftovers, Scratch};
+use super::tests_checkout::Site;
+use super::{furnish, scratch};
+use crate::landing::workspace::Workspace;
+
+/// A queue whose base has the submodule `lib`, which has the submodule `in`. The settings ask for submodules. The
+/// checkouts of the base contain changes of a person.
+struct Modules {
+    site: Site,
+    workspace: Workspace,
+}
+
+impl Modules {
+    async fn new() -> Self {
+        let site = Site::new();
+        let fix = &site.fix;
+        let add = |dir: &Path, from: &Path, path: &str| {
+            fix.at(dir, &["-c", "protocol.file.allow=always", "submodule", "add", "-q", from.to_str().unwrap(), path]);
+        };
+        let (inner, outer) = (fix.root.join("inner"), fix.root.join("outer"));
+        for (dir, below) in [(&inner, None), (&outer, Some(&inner))] {
+            fix.at(&fix.root, &["init", "-q", "-b", "main", dir.to_str().unwrap()]);
+            fs::write(dir.join("file"), "one\n").unwrap();
+            if let Some(below) = below {
+                add(dir, below, "in");
+            }
+            fix.at(dir, &["add", "-A"]);
+            fix.at(dir, &["commit", "-q", "-m", "one"]);
+        }
+        add(&fix.repo, &outer, "lib");
+        fix.git(&["-c", "protocol.file.allow=always", "submodule", "update", "-q", "--init", "--recursive"]);
+        fix.commit("submodules", "swarm.toml", "[worktree]\nsubmodules = true\n");
+        site.branch("topic", "echo topic > t");
+        site.item("topic").await;
+        for path in ["f", "lib/file", "lib/own", "lib/in/file", "lib/in/own"] {
+            fs::write(fix.repo.join(path), "of a person\n").unwrap();
+        }
+        let workspace = site.workspace();
+        Self { site, workspace }
+    }
+
+    fn next(&self) -> (Scratch, Edits) {
+        let place = scratch::prepare(&self.workspace, "verify", &self.site.tip("main"), Leftovers::Keep).unwrap();
+        let edits = furnish::furnish(&self.workspace, &place, Leftovers::Keep).unwrap();
+        (place, edits)
+    }
+
+    /// Asserts that the next verification finds the commits of the submodules, and a person all changes.
+    fn is_as_committed(&self, case: &str) {
+        let (place, _) = self.next();
+        for path in ["lib/file", "lib/in/file"] {
+            assert_eq!(fs::read_to_string(place.dir.join(path)).unwrap(), "one\n", "{case}: {path}");
+            assert!(!fs::symlink_metadata(place.dir.join(path).parent().unwrap()).unwrap().is_symlink(), "{case}");
+        }
+        assert!(!place.dir.join("lib/own").exists() && !place.dir.join("lib/in/own").exists(), "{case}");
+        for path in ["f", "lib/file", "lib/own", "lib/in/file", "lib/in/own"] {
+            let found = fs::read_to_string(self.site.fix.repo.join(path)).ok();
+            assert_eq!(found.as_deref(), Some("of a person\n"), "{case}: {path} of the base checkout");
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_git_file_that_leads_elsewhere_lets_no_git_work_there() {
+    let modules = Modules::new().await;
+    let common = modules.site.fix.repo.join(".git");
+    let targets = ["", "modules/lib", "modules/lib/modules/in"].map(|path| common.join(path));
+    for target in &targets {
+        for path in ["lib", "lib/in"] {
+            let (place, _) = modules.next();
+            fs::write(place.dir.join(path).join(".git"), format!("gitdir: {}\n", target.display())).unwrap();
+            fs::write(place.dir.join(path).join("own"), "of a verification\n").unwrap();
+            modules.is_as_committed(&format!("{path} leads to {}", target.display()));
+        }
+    }
+    // The submodule's repository, but at the place of another one.
+    let (place, _) = modules.next();
+    fs::write(place.dir.join("lib/in/.git"), format!("gitdir: {}\n", place.entry.join("modules/lib").display()))
+        .unwrap();
+    modules.is_as_committed("the inner leads to the outer");
+}
+
+#[tokio::test]
+async fn whatever_is_in_place_of_a_submodule_is_replaced() {
+    let modules = Modules::new().await;
+    let of_base = modules.site.fix.repo.join("lib");
+    let replace: [(&str, &dyn Fn(PathBuf)); 4] = [
+        ("no repository", &|lib| fs::remove_file(lib.join(".git")).unwrap()),
+        ("a link", &|lib| {
+            fs::remove_dir_all(&lib).unwrap();
+            symlink(&of_base, &lib).unwrap();
+        }),
+        ("a link below", &|lib| {
+            fs::remove_dir_all(lib.join("in")).unwrap();
+            symlink(of_base.join("in"), lib.join("in")).unwrap();
+        }),
+        ("a file", &|lib| {
+            fs::remove_dir_all(&lib).unwrap();
+            fs::write(&lib, "").unwrap();
+        }),
+    ];
+    for (case, replace) in replace {
+        let (place, _) = modules.next();
+        replace(place.dir.join("lib"));
+        modules.is_as_committed(case);
+    }
+}
