@@ -326,7 +326,8 @@ impl Checkout {
 
     /// Returns the uncommitted changes among the files that the landing writes.
     fn overlapping(&self, workspace: &Workspace) -> Result<Vec<String>, Fault> {
-        let status = self.read(workspace).args(["status", "--porcelain", "-z", "-uall"]).run()?;
+        let status =
+            self.read(workspace).args(["status", "--porcelain", "-z", "-uall", "--ignore-submodules=dirty"]).run()?;
         let touched = |path: &[u8]| {
             let meets = |file: &[u8]| file == path || is_below(file, path) || is_below(path, file);
             self.files.iter().any(|file| meets(&file.path))

@@ -5,7 +5,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use super::run;
+use super::{modules, run};
 use crate::landing::workspace::Workspace;
 use crate::repository::cli::Call;
 use crate::repository::fault::Fault;
@@ -175,17 +175,36 @@ pub(crate) struct Edits {
 }
 
 impl Edits {
-    /// Reads the changes, also those of files that were marked so that git does not look at them. Removes the marks.
+    /// Reads the changes, also those of files that were marked so that git does not look at them, and those in submodules.
+    /// Removes the marks.
     pub(crate) fn read(workspace: &Workspace, scratch: &Scratch) -> Result<Self, Fault> {
+        let mut edits = Self::of_files(workspace, scratch)?;
+        modules::each(workspace, scratch, &mut |path, own| {
+            let inner = Self::of_files(workspace, own)?;
+            if inner != Self::default() {
+                edits.status.extend([b" M ".as_slice(), path, b"\0"].concat());
+                edits.patch.extend([inner.status, inner.patch].concat());
+            }
+            Ok(())
+        })?;
+        Ok(edits)
+    }
+
+    /// Reads the changes outside of submodules. git runs in none, since a verification may have put any repository into
+    /// its place; another commit there is a change.
+    fn of_files(workspace: &Workspace, scratch: &Scratch) -> Result<Self, Fault> {
         if forget_hidden(workspace, scratch)? {
             scratch.write(workspace).args(["read-tree", "HEAD"]).run()?;
         }
-        let status = scratch.read(workspace).args(["status", "--porcelain", "-z", "--untracked-files=no"]).run()?;
+        let status = ["status", "--porcelain", "-z", "--untracked-files=no", "--ignore-submodules=dirty"];
+        let status = scratch.read(workspace).args(status).run()?;
         if status.is_empty() {
             return Ok(Self::default());
         }
-        let patch = ["diff", "--no-ext-diff", "--no-textconv", "--no-color", "--binary", "--full-index", "HEAD"];
-        Ok(Self { status, patch: scratch.read(workspace).args(patch).run()? })
+        let patch = ["diff", "--no-ext-diff", "--no-textconv", "--no-color", "--binary", "--full-index"];
+        let patch =
+            scratch.read(workspace).args(patch).args(["--ignore-submodules=dirty", "--submodule=short", "HEAD"]);
+        Ok(Self { status, patch: patch.run()? })
     }
 }
 

@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use super::scratch::{Edits, Leftovers, Scratch};
 use super::tests_checkout::Site;
 use super::{furnish, scratch};
+use crate::fixture::text;
 use crate::landing::workspace::Workspace;
 
 /// A queue whose base has the submodule `lib`, which has the submodule `in`. The settings ask for submodules. The
@@ -110,4 +111,57 @@ async fn whatever_is_in_place_of_a_submodule_is_replaced() {
         replace(place.dir.join("lib"));
         modules.is_as_committed(case);
     }
+}
+
+#[tokio::test]
+async fn changes_in_submodules_are_changes_and_are_discarded() {
+    let modules = Modules::new().await;
+    for path in ["lib", "lib/in"] {
+        for flag in [None, Some("--assume-unchanged")] {
+            let (place, before) = modules.next();
+            let dir = place.dir.join(path);
+            if let Some(flag) = flag {
+                modules.site.fix.at(&dir, &["update-index", flag, "file"]);
+            }
+            fs::write(dir.join("file"), "of a verification\n").unwrap();
+            fs::write(dir.join("own"), "of a verification\n").unwrap();
+            let changed = || scratch::changed(&modules.workspace, &place, &modules.site.tip("main"), &before).unwrap();
+            assert_eq!(changed(), Some(format!("changed 1 tracked file(s): {path}")), "{flag:?}");
+            modules.is_as_committed(path);
+            assert_eq!(changed(), None);
+        }
+    }
+}
+
+/// Puts a repository with the filter `body` into a directory, as an agent could.
+fn with_filter(site: &Site, dir: &Path, body: &str) {
+    fs::create_dir_all(dir).unwrap();
+    site.fix.at(dir, &["init", "-q", "."]);
+    fs::write(dir.join("file"), "1\n").unwrap();
+    site.fix.at(dir, &["add", "-A"]);
+    site.fix.at(dir, &["commit", "-q", "-m", "one"]);
+    site.fix.at(dir, &["config", "filter.own.clean", body]);
+    fs::write(dir.join(".git/info/attributes"), "* filter=own\n").unwrap();
+    fs::write(dir.join("file"), "2\n").unwrap();
+}
+
+#[tokio::test]
+async fn programs_of_a_repository_in_place_of_a_submodule_are_not_run() {
+    let site = Site::new();
+    let head = site.tip("main");
+    site.branch("topic", &format!("mkdir x; git update-index --add --cacheinfo 160000,{head},x; echo topic > t"));
+    site.item("topic").await;
+    let (workspace, commit) = (site.workspace(), site.tip("topic"));
+    let place = scratch::prepare(&workspace, "verify", &commit, Leftovers::Keep).unwrap();
+    let ran = site.fix.root.join("ran");
+    with_filter(&site, &place.dir.join("x"), &format!("touch {}; cat", ran.display()));
+    fs::write(place.dir.join("t"), "of the verification\n").unwrap();
+    let changed = scratch::changed(&workspace, &place, &commit, &Edits::default()).unwrap();
+    assert_eq!(changed.as_deref(), Some("changed 2 tracked file(s): t, x"));
+    scratch::discard(&workspace, &place, &commit);
+    scratch::prepare(&workspace, "verify", &commit, Leftovers::Keep).unwrap();
+    assert!(!ran.exists());
+    assert!(!ran.exists());
+    assert!(text(&site.fix.at(&place.dir, &["status", "--porcelain"])).contains(" x"));
+    assert!(ran.exists(), "git itself runs it");
 }
