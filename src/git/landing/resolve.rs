@@ -17,13 +17,11 @@ use super::{build, complete, leftover, off_thread, run, scratch};
 use crate::landing::workspace::Workspace;
 use crate::repository::durable::sync_file_systems;
 use crate::repository::fault::Fault;
+use crate::repository::markers::{self, Conflict, Markers};
+use crate::trash::raw;
 use crate::worktrees::generated;
-use crate::worktrees::topic::UNTRACKED_MAX;
+use crate::worktrees::topic::{self, UNTRACKED_MAX};
 use swarm_sys::commands::runner::Outcome;
-
-/// Prefixes of the markers of `git merge`. `=======` is left out because it is also valid
-/// Markdown.
-const MARKERS: [&[u8]; 2] = [b"<<<<<<< ", b">>>>>>> "];
 
 /// Maximum number of commits of one side in the log for the resolver.
 const COMMITS_MAX: usize = 50;
@@ -61,9 +59,10 @@ pub(crate) async fn resolve(
         at.identity()?.environment(place.write(&at), None).args(merge).args(own).arg(&wanted.tip).run_for(&[0, 1])?;
         let said = [(&*base, &*wanted.tip), (&*wanted.tip, &*base)];
         let before = leftover::state(&at, &place);
-        Ok((place, before, said.map(|(not_in, of)| messages(&at, not_in, of, &conflicts))))
+        let stopped = markers::conflicts(&|| place.read(&at), &place.entry)?;
+        Ok((place, before, stopped, said.map(|(not_in, of)| messages(&at, not_in, of, &conflicts))))
     });
-    let (place, before, [of_tip, of_onto]) = place.await?;
+    let (place, before, stopped, [of_tip, of_onto]) = place.await?;
     let variables = [
         ("SWARM_MERGE_FILES", files.join("\n")),
         ("SWARM_MERGE_BASE", workspace.target.base().to_owned()),
@@ -87,12 +86,12 @@ pub(crate) async fn resolve(
         Outcome::Signal(signal) => Some(format!("was killed by signal {signal}")),
         Outcome::Unknown(why) => Some(why),
     };
-    let (item, onto, files) = (item.clone(), onto.to_owned(), files.to_vec());
+    let (item, onto) = (item.clone(), onto.to_owned());
     off_thread(move || {
         let result = match why {
             Some(why) if is_later => Ok(Resolution::Later(format!("the resolver {why}; {output}"))),
             Some(why) => Ok(Resolution::Failed(format!("the resolver {why}; {output}"))),
-            None => commit_result(&workspace, &place, &item, &onto, &files, &log),
+            None => commit_result(&workspace, &place, &item, &onto, &stopped, &log),
         };
         if !matches!(result, Ok(Resolution::Done(_))) {
             leftover::keep(&workspace, &place, &item, before.as_ref(), &log)?;
@@ -127,28 +126,28 @@ fn messages(workspace: &Workspace, not_in: &str, of: &str, files: &[String]) -> 
     kept.collect::<Vec<_>>().join("\n")
 }
 
-/// Commits the resolver's result on top of the item's tip.
+/// Commits the resolver's result on top of the item's tip. `conflicts` are those with which the merge has stopped.
 pub(super) fn commit_result(
     workspace: &Workspace,
     place: &Scratch,
     item: &Item,
     onto: &str,
-    files: &[String],
+    conflicts: &[Conflict],
     log: &Path,
 ) -> Result<Resolution, Fault> {
     let _hold = workspace.hold()?;
     let head = place.read(workspace).args(["rev-parse", "--verify", "HEAD"]).line()?;
-    if let Some(file) = files.iter().find(|file| has_markers(&place.dir.join(file))) {
-        return Ok(Resolution::Failed(format!("the resolver left conflict markers in {file}")));
+    if let Some(conflict) = conflicts.iter().find(|conflict| conflict.markers(&place.dir) != Markers::default()) {
+        return Ok(Resolution::Failed(format!("the resolver left conflict markers in {}", conflict.shown())));
     }
     let merging = place.entry.join("MERGE_HEAD");
     if head == onto && !merging.try_exists().map_err(Fault::at(&merging))? {
         return Ok(Resolution::Failed("the resolver aborted the merge".to_owned()));
     }
-    let out = match add_all(workspace, place, files)? {
+    let out = match add_all(workspace, place)? {
         Added::All => Vec::new(),
         Added::Without(out) => out,
-        Added::TooMany(why) => return Ok(Resolution::Failed(why)),
+        Added::Nothing(why) => return Ok(Resolution::Failed(why)),
     };
     leftover::move_out(workspace, place, item, &out, log)?;
     let tree = place.write(workspace).arg("write-tree").line()?;
@@ -189,31 +188,49 @@ enum Added {
     /// All but these untracked paths, which are of kinds that tools generate, or nested repositories.
     Without(Vec<Vec<u8>>),
     /// Nothing, for this reason.
-    TooMany(String),
+    Nothing(String),
 }
 
 /// Adds all that the resolver left to the index: changes, deletions, and new files that are not ignored.
-fn add_all(workspace: &Workspace, place: &Scratch, files: &[String]) -> Result<Added, Fault> {
-    let add = || place.write(workspace).env("GIT_LITERAL_PATHSPECS", "1").arg("add");
-    add().args(["-A", "--"]).args(files).run().or_else(|error| {
-        // `git add` fails for a path that both sides deleted.
-        if files.iter().any(|file| !place.dir.join(file).exists()) { Ok(Vec::new()) } else { Err(error) }
-    })?;
-    add().args(["-u", "--", "."]).run()?;
-    let listed = place.read(workspace).args(["ls-files", "-z", "--others", "--exclude-standard"]).run()?;
+fn add_all(workspace: &Workspace, place: &Scratch) -> Result<Added, Fault> {
+    let read = || place.read(workspace);
+    let open = markers::conflicts(&read, &place.entry)?;
+    let is_bare = |conflict: &&Conflict| {
+        let dir = place.dir.join(OsStr::from_bytes(&conflict.path));
+        let is_dir = fs::symlink_metadata(&dir).is_ok_and(|meta| meta.is_dir());
+        is_dir && fs::symlink_metadata(dir.join(".git")).is_err()
+    };
+    let (links, dirs): (Vec<_>, Vec<_>) = open.iter().filter(is_bare).partition(|conflict| conflict.is_link);
+    if let Some(link) = links.first() {
+        return Ok(Added::Nothing(format!("the resolver chose no commit for the submodule {}", link.shown())));
+    }
+    let dirs: Vec<&[u8]> = dirs.into_iter().map(|conflict| conflict.path.as_slice()).collect();
+    if let Err(fault) = add_tracked(workspace, place, &dirs) {
+        // git refuses what is neither a file nor a link nor a directory, for example.
+        let why = format!("git cannot add what the resolver left: {fault}");
+        return if fault.is_tool_failure { Err(fault) } else { Ok(Added::Nothing(why)) };
+    }
+    let listed = read().args(["ls-files", "-z", "--others", "--exclude-standard"]).run()?;
     let untracked = listed.split(|byte| *byte == 0).filter(|path| !path.is_empty());
-    let (out, new) = generated::split(untracked, || place.read(workspace).args(["ls-files", "-z"]).run())?;
+    let (out, new) = generated::split(untracked, || read().args(["ls-files", "-z"]).run())?;
     if new.len() > UNTRACKED_MAX {
         let limit = format!("more than {UNTRACKED_MAX}; it must commit or ignore them");
-        return Ok(Added::TooMany(format!("the resolver left {} untracked files, {limit}", new.len())));
+        return Ok(Added::Nothing(format!("the resolver left {} untracked files, {limit}", new.len())));
     }
     if !new.is_empty() {
-        add().arg("--").args(new.iter().map(|path| OsStr::from_bytes(path))).run()?;
+        let add = place.write(workspace).env("GIT_LITERAL_PATHSPECS", "1").args(["add", "--"]);
+        add.args(new.iter().map(|path| OsStr::from_bytes(path))).run()?;
     }
     Ok(if out.is_empty() { Added::All } else { Added::Without(out.into_iter().map(<[u8]>::to_vec).collect()) })
 }
 
-fn has_markers(path: &Path) -> bool {
-    let text = fs::read(path).unwrap_or_default();
-    text.split(|byte| *byte == b'\n').any(|line| MARKERS.iter().any(|marker| line.starts_with(marker)))
+/// Adds the changes of tracked files. `dirs` are conflicts in whose place the resolver has put a directory. git runs in
+/// no repository within the worktree, whose configuration the resolver could have written.
+fn add_tracked(workspace: &Workspace, place: &Scratch, dirs: &[&[u8]]) -> Result<(), Fault> {
+    let step = || place.write(workspace);
+    if !dirs.is_empty() {
+        let remove = step().args(["update-index", "--force-remove", "-z", "--stdin"]);
+        raw::feed(remove, &place.entry, &dirs.join(&0))?;
+    }
+    topic::add_tracked(&step, &place.entry)
 }

@@ -1,6 +1,8 @@
 //! What counts as finished work: only the recorded branch, and all that a resolver left.
 
+use std::ffi::OsStr;
 use std::fs;
+use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 
 use swarm_model::merge::queue::{Addition, Item, Link, Phase, Queue, Rules, State};
@@ -11,6 +13,7 @@ use swarm_ports::{Completed, Completion, Landings as _};
 use super::tests_checkout::Site;
 use super::{GitLandings, complete, leftover, resolve, scratch};
 use crate::fixture::text;
+use crate::repository::markers::{self, Conflict};
 
 impl Site {
     /// Creates the worktree of a worker with one commit. Returns its directory and its completion.
@@ -232,7 +235,7 @@ async fn new_files_of_a_resolver_land() {
     let site = Site::new();
     let (item, place, onto) = stopped_merge(&site).await;
     write(&place.dir, &["list", "new.txt", "lib/helper.rs", ":(top)odd*", "ignored", "build.log"]);
-    let (workspace, conflicts, log) = (site.workspace(), ["list".to_owned()], log(&site));
+    let (workspace, conflicts, log) = (site.workspace(), [Conflict::at("list")], log(&site));
     let resolved = resolve::commit_result(&workspace, &place, &item, &onto, &conflicts, &log).unwrap();
     let Resolution::Done(tip) = resolved else { panic!("{resolved:?}") };
     assert_eq!(files(&site, &tip), ".gitignore\n:(top)odd*\nf\nlib/helper.rs\nlist\nnew.txt");
@@ -244,7 +247,7 @@ async fn new_files_of_a_resolver_land() {
 async fn what_a_resolver_left_and_what_does_not_land_is_kept() {
     let site = Site::new();
     let (item, place, onto) = stopped_merge(&site).await;
-    let (workspace, conflicts, log) = (site.workspace(), ["list".to_owned()], log(&site));
+    let (workspace, conflicts, log) = (site.workspace(), [Conflict::at("list")], log(&site));
     let left = workspace.own.join("left");
     for number in 1..3 {
         write(&place.dir, &["list", "build.log", "pkg/dist/out"]);
@@ -335,13 +338,38 @@ async fn too_many_new_files_of_a_worker_are_its_own_to_resolve() {
 }
 
 #[tokio::test]
+async fn markers_that_a_resolver_left_are_found_whatever_the_file_is_called_and_however_long_they_are() {
+    let site = Site::new();
+    let names = [b"caf\xe9.txt".as_slice(), b"long.txt", b"plain.txt"].map(OsStr::from_bytes);
+    let write = |dir: &Path, content: &str| names.iter().for_each(|name| fs::write(dir.join(name), content).unwrap());
+    write(&site.fix.repo, "one\n");
+    site.fix.commit("files", ".gitattributes", "long.txt conflict-marker-size=32\n");
+    site.branch("topic", "for name in *.txt; do echo topic > \"$name\"; done");
+    write(&site.fix.repo, "main\n");
+    site.fix.commit("others", "f", "main\n");
+    let (item, onto, log) = (site.item("topic").await, site.tip("main"), log(&site));
+    let workspace = site.workspace();
+    let place = scratch::prepare(&workspace, "resolve-0", &onto, scratch::Leftovers::Delete).unwrap();
+    assert!(!site.fix.attempt(&place.dir, &["merge", "--no-commit", "--no-ff", &item.tip]).0, "a conflict");
+    let conflicts = markers::conflicts(&|| place.read(&workspace), &place.entry).unwrap();
+    assert_eq!(conflicts.len(), 3);
+    let commit = || resolve::commit_result(&workspace, &place, &item, &onto, &conflicts, &log).unwrap();
+    for name in names {
+        let why = format!("the resolver left conflict markers in {}", name.to_string_lossy());
+        assert_eq!(commit(), Resolution::Failed(why));
+        fs::write(place.dir.join(name), "of the resolver\n").unwrap();
+    }
+    assert!(matches!(commit(), Resolution::Done(_)));
+}
+
+#[tokio::test]
 async fn what_a_resolver_that_commits_left_uncommitted_lands() {
     let site = Site::new();
     let (item, place, onto) = stopped_merge(&site).await;
     write(&place.dir, &["list"]);
     site.fix.at(&place.dir, &["commit", "-qam", "resolved"]);
     write(&place.dir, &["f", "late.txt"]);
-    let (workspace, conflicts, log) = (site.workspace(), ["list".to_owned()], log(&site));
+    let (workspace, conflicts, log) = (site.workspace(), [Conflict::at("list")], log(&site));
     let resolved = resolve::commit_result(&workspace, &place, &item, &onto, &conflicts, &log).unwrap();
     let Resolution::Done(tip) = resolved else { panic!("{resolved:?}") };
     assert_eq!(files(&site, &tip), ".gitignore\nf\nlate.txt\nlist");
@@ -367,7 +395,7 @@ async fn a_resolver_that_gives_up_resolves_nothing() {
         } else {
             site.fix.at(&place.dir, words);
         }
-        let (workspace, conflicts, log) = (site.workspace(), ["list".to_owned()], log(&site));
+        let (workspace, conflicts, log) = (site.workspace(), [Conflict::at("list")], log(&site));
         let resolved = resolve::commit_result(&workspace, &place, &item, &onto, &conflicts, &log).unwrap();
         assert_eq!(resolved, Resolution::Failed(why.to_owned()), "{words:?}");
     }
@@ -380,7 +408,7 @@ async fn too_many_new_files_of_a_resolver_fail_the_try() {
     let names: Vec<String> = (0..201).map(|number| format!("n{number}")).collect();
     write(&place.dir, &["list"]);
     write(&place.dir, &names.iter().map(String::as_str).collect::<Vec<_>>());
-    let (workspace, conflicts, log) = (site.workspace(), ["list".to_owned()], log(&site));
+    let (workspace, conflicts, log) = (site.workspace(), [Conflict::at("list")], log(&site));
     let resolved = resolve::commit_result(&workspace, &place, &item, &onto, &conflicts, &log).unwrap();
     let why = "the resolver left 201 untracked files, more than 200; it must commit or ignore them";
     assert_eq!(resolved, Resolution::Failed(why.to_owned()));

@@ -4,11 +4,14 @@ use std::fs;
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 
+use swarm_model::merge::Resolution;
+
 use super::scratch::{Edits, Leftovers, Scratch};
 use super::tests_checkout::Site;
-use super::{furnish, scratch};
+use super::{furnish, resolve, scratch};
 use crate::fixture::text;
 use crate::landing::workspace::Workspace;
+use crate::repository::markers::Conflict;
 
 /// A queue whose base has the submodule `lib`, which has the submodule `in`. The settings ask for submodules. The
 /// checkouts of the base contain changes of a person.
@@ -143,6 +146,28 @@ fn with_filter(site: &Site, dir: &Path, body: &str) {
     site.fix.at(dir, &["config", "filter.own.clean", body]);
     fs::write(dir.join(".git/info/attributes"), "* filter=own\n").unwrap();
     fs::write(dir.join("file"), "2\n").unwrap();
+}
+
+#[tokio::test]
+async fn a_resolver_must_choose_the_commit_of_a_submodule() {
+    let site = Site::new();
+    let link = |commit: &str| format!("mkdir -p x; git update-index --add --cacheinfo 160000,{commit},x");
+    let [one, two, three] = ["1", "2", "3"].map(|digit| digit.repeat(40));
+    site.branch("first", &link(&one));
+    site.fix.git(&["merge", "-q", "first"]);
+    site.branch("topic", &link(&two));
+    site.branch("other", &link(&three));
+    site.fix.git(&["merge", "-q", "other"]);
+    let (item, onto, log) = (site.item("topic").await, site.tip("main"), site.fix.root.join("log"));
+    fs::write(&log, "").unwrap();
+    let workspace = site.workspace();
+    let place = scratch::prepare(&workspace, "resolve-0", &onto, Leftovers::Delete).unwrap();
+    assert!(!site.fix.attempt(&place.dir, &["merge", "--no-commit", "--no-ff", &item.tip]).0, "a conflict");
+    let commit = || resolve::commit_result(&workspace, &place, &item, &onto, &[Conflict::at("x")], &log).unwrap();
+    assert_eq!(commit(), Resolution::Failed("the resolver chose no commit for the submodule x".to_owned()));
+    site.fix.at(&place.dir, &["update-index", "--cacheinfo", &format!("160000,{two},x")]);
+    let Resolution::Done(tip) = commit() else { panic!("it failed") };
+    assert!(text(&site.fix.git(&["ls-tree", &tip, "x"])).contains(&two));
 }
 
 #[tokio::test]

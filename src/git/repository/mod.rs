@@ -11,6 +11,7 @@ pub(crate) mod holders;
 pub(crate) mod index;
 pub(crate) mod listed;
 pub(crate) mod lock;
+pub(crate) mod markers;
 pub(crate) mod objects;
 pub(crate) mod parse;
 pub(crate) mod query;

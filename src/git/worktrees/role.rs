@@ -13,6 +13,8 @@ use swarm_model::{Caller, Refusal, RefusalKind};
 use super::{generated, identity, topic};
 use crate::repository::cli::{Call, Cli};
 use crate::repository::fault::Fault;
+use crate::repository::markers::{self, Conflict};
+use crate::repository::parse::{self, Change};
 use crate::repository::{holders, objects, recorded};
 use crate::trash::raw;
 use crate::trash::save::{self, DURABLE, Place};
@@ -92,9 +94,9 @@ pub fn merge_handoff(tree: RoleTree<'_>, commit: &str, from: &str, caller: &Call
     }
     // A merge that an earlier turn started and the role has to resolve.
     if merge_head(git_dir).as_deref() == Some(commit) {
-        let files = unmerged(&git).map_err(refusal)?;
-        if files.iter().any(|file| has_conflict_markers(&dir.join(file))) {
-            return Ok(MergeOutcome::Conflict(files));
+        let conflicts = unmerged(&git).map_err(refusal)?;
+        if conflicts.iter().any(|conflict| is_unresolved(conflict, dir)) {
+            return Ok(MergeOutcome::Conflict(shown(&conflicts)));
         }
     }
     commit_work(tree, "Commit work in progress", caller)?;
@@ -109,8 +111,8 @@ pub fn merge_handoff(tree: RoleTree<'_>, commit: &str, from: &str, caller: &Call
         let call = git.write().args(["merge", "--quiet", "--no-gpg-sign"]).args(own);
         let merged = call.args(["-m", &message, commit]).run();
         let Err(error) = merged else { return Ok(MergeOutcome::Merged) };
-        let files = unmerged(&git)?;
-        if files.is_empty() { Err(error.into()) } else { Ok(MergeOutcome::Conflict(files)) }
+        let conflicts = unmerged(&git)?;
+        if conflicts.is_empty() { Err(error.into()) } else { Ok(MergeOutcome::Conflict(shown(&conflicts))) }
     };
     let outcome = outcome();
     match fs::remove_file(&marker) {
@@ -195,18 +197,17 @@ pub fn commit_work(tree: RoleTree<'_>, message: &str, caller: &Caller) -> Result
         }
         // Within submodules, git would use a configuration that the agent can write.
         let status = ["status", "--porcelain=v1", "-z", "--untracked-files=all", "--ignore-submodules=dirty"];
-        let changes = parse_status(&git.read().args(status).run()?);
+        let changes = parse::status(&git.read().args(status).run()?);
         let merging = merge_head(git_dir).is_some();
         if changes.is_empty() && !merging {
             return git.head();
         }
-        if let Some(path) =
-            changes.iter().find(|(code, path)| is_unmerged(*code) && has_conflict_markers(&dir.join(path)))
-        {
-            return Err(Fault::new(format!("{} contains conflict markers", path.1)));
+        let conflicts = if changes.iter().any(is_unmerged) { unmerged(&git)? } else { Vec::new() };
+        if let Some(conflict) = conflicts.iter().find(|conflict| is_unresolved(conflict, dir)) {
+            return Err(Fault::new(format!("{} contains conflict markers", conflict.shown())));
         }
         topic::add_tracked(&|| git.write(), git_dir)?;
-        let untracked = changes.iter().filter(|(code, _)| *code == *b"??").map(|(_, path)| path.as_str());
+        let untracked = changes.iter().filter(|change| change.staged == b'?').map(|change| &change.path);
         let (_, new) = generated::split(untracked, || git.read().args(["ls-files", "-z"]).run())?;
         if new.len() > topic::UNTRACKED_MAX {
             let cause = format!("{} untracked files, more than {}", new.len(), topic::UNTRACKED_MAX);
@@ -215,7 +216,8 @@ pub fn commit_work(tree: RoleTree<'_>, message: &str, caller: &Caller) -> Result
         if !new.is_empty() {
             let add = ["add", "--pathspec-from-file=-", "--pathspec-file-nul"];
             let add = git.write().env("GIT_LITERAL_PATHSPECS", "1").args(add);
-            raw::feed(add, git_dir, new.join("\0").as_bytes())?;
+            let paths: Vec<&[u8]> = new.into_iter().map(Vec::as_slice).collect();
+            raw::feed(add, git_dir, &paths.join(&0))?;
         }
         let staged = git.read().args(["diff", "--cached", "--name-only", "-z", "--no-ext-diff"]).run()?;
         if !staged.is_empty() || merging {
@@ -249,40 +251,22 @@ fn refusal(fault: Fault) -> Refusal {
     Refusal { remedy: fault.remedy, ..Refusal::new(RefusalKind::Tool, fault.cause) }
 }
 
-fn unmerged(git: &Git) -> Result<Vec<String>, Fault> {
-    let words = ["diff", "--name-only", "--diff-filter=U", "-z", "--no-ext-diff", "--ignore-submodules=dirty"];
-    Ok(fields(&git.read().args(words).run()?))
+fn unmerged(git: &Git) -> Result<Vec<Conflict>, Fault> {
+    markers::conflicts(&|| git.read(), &git.place.git_dir)
 }
 
-fn fields(bytes: &[u8]) -> Vec<String> {
-    let fields = bytes.split(|byte| *byte == 0).filter(|field| !field.is_empty());
-    fields.map(|field| String::from_utf8_lossy(field).into_owned()).collect()
+fn shown(conflicts: &[Conflict]) -> Vec<String> {
+    conflicts.iter().map(Conflict::shown).collect()
 }
 
-/// Parses `git status --porcelain -z`: two letters and the path; after a renamed path follows the old one.
-fn parse_status(bytes: &[u8]) -> Vec<([u8; 2], String)> {
-    let mut all = fields(bytes).into_iter();
-    let mut changes = Vec::new();
-    while let Some(field) = all.next() {
-        let (Some(code), Some(path)) = (field.as_bytes().first_chunk::<2>().copied(), field.get(3..)) else { continue };
-        if code.contains(&b'R') || code.contains(&b'C') {
-            all.next();
-        }
-        changes.push((code, path.to_owned()));
-    }
-    changes
-}
-
-fn is_unmerged(code: [u8; 2]) -> bool {
+fn is_unmerged(change: &Change) -> bool {
+    let code = [change.staged, change.unstaged];
     code.contains(&b'U') || code == *b"AA" || code == *b"DD"
 }
 
-fn has_conflict_markers(path: &Path) -> bool {
-    // Nothing but a file can have them, and reading a pipe would block.
-    let is_file = fs::symlink_metadata(path).is_ok_and(|meta| meta.is_file());
-    let text = Some(path).filter(|_| is_file).and_then(|path| fs::read(path).ok()).unwrap_or_default();
-    let begins = |marker: &[u8]| text.split(|byte| *byte == b'\n').any(|line| line.starts_with(marker));
-    begins(b"<<<<<<< ") && begins(b">>>>>>> ")
+fn is_unresolved(conflict: &Conflict, dir: &Path) -> bool {
+    let found = conflict.markers(dir);
+    found.begin && found.end
 }
 
 #[cfg(test)]

@@ -1,4 +1,6 @@
+use std::ffi::OsStr;
 use std::fs;
+use std::os::unix::ffi::OsStrExt as _;
 
 use super::*;
 use crate::fixture::{Fixture, text};
@@ -102,6 +104,30 @@ fn handoffs_are_merged_and_the_role_resolves_conflicts() {
     let merged = commit_work(&qa, "qa 2", &fix.caller).unwrap();
     let parents = text(&fix.at(&qa, &["rev-list", "--parents", "-n", "1", &merged]));
     assert!(parents.ends_with(&second) && parents.split(' ').count() == 3, "{parents}");
+}
+
+#[test]
+fn odd_names_and_long_markers_hide_no_conflict_and_no_new_file() {
+    let fix = Fixture::new();
+    let names = [OsStr::from_bytes(b"caf\xe9.txt"), OsStr::from_bytes(b"long.txt")];
+    let write = |dir: &Path, content: &str| names.iter().for_each(|name| fs::write(dir.join(name), content).unwrap());
+    write(&fix.repo, "one\n");
+    fix.commit("attributes", ".gitattributes", "long.txt conflict-marker-size=32\n");
+    let (dev, qa) = (worktree(&fix, "dev"), worktree(&fix, "qa"));
+    write(&dev, "of dev\n");
+    fs::write(dev.join(OsStr::from_bytes(b"n\xe9w")), "new\n").unwrap();
+    let handed = commit_work(&dev, "dev 1", &fix.caller).unwrap();
+    assert!(fix.at(&dev, &["ls-tree", "-z", "--name-only", "HEAD"]).windows(4).any(|name| name == b"n\xe9w\0"));
+    write(&qa, "of qa\n");
+    commit_work(&qa, "qa 1", &fix.caller).unwrap();
+    for name in names {
+        let outcome = merge_handoff(&qa, &handed, "build", &fix.caller).unwrap();
+        assert!(matches!(outcome, MergeOutcome::Conflict(_)), "{outcome:?}");
+        let refused = commit_work(&qa, "qa 2", &fix.caller).unwrap_err().cause;
+        assert_eq!(refused, format!("{} contains conflict markers", name.to_string_lossy()));
+        fs::write(qa.join(name), "of both\n").unwrap();
+    }
+    commit_work(&qa, "qa 2", &fix.caller).unwrap();
 }
 
 #[test]
