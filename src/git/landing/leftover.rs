@@ -13,6 +13,7 @@ use super::scratch::{self, Scratch};
 use crate::landing::workspace::Workspace;
 use crate::repository::fault::Fault;
 use crate::repository::objects;
+use crate::repository::parse::Change;
 use crate::trash::save::{self, Place, StateTrees};
 use crate::worktrees::admin;
 
@@ -43,11 +44,10 @@ pub(super) fn keep(
     log: &Path,
 ) -> Result<(), Fault> {
     keep_inside(workspace, place, item, log)?;
-    let listed = place.read(workspace).args(["ls-files", "-z", "--others", "--exclude-standard"]).run()?;
     // git cannot save a repository in a worktree.
-    let nested: Vec<Vec<u8>> =
-        listed.split(|byte| *byte == 0).filter(|path| path.ends_with(b"/")).map(<[u8]>::to_vec).collect();
-    move_out(workspace, place, item, &nested, log)?;
+    let changes = save::status(&workspace.cli, &place_of(workspace, place)?, "all")?.into_iter();
+    let nested: Vec<Vec<u8>> = changes.filter(Change::is_embedded_repository).map(|change| change.path).collect();
+    move_out(workspace, place, item, &[nested, special(workspace, place)?].concat(), log)?;
     if before.is_some() && before == state(workspace, place).as_ref() {
         return Ok(());
     }
@@ -55,6 +55,16 @@ pub(super) fn keep(
     let id = saved.reference.strip_prefix(crate::trash::saved::PREFIX).unwrap_or(&saved.reference);
     append(log, &format!("swarm: the files of this try are saved; run 'swarm restore {id} --to DIR' to see them\n"));
     Ok(())
+}
+
+/// Returns the tracked paths at which there is neither a file nor a link nor a directory; git cannot save them either.
+fn special(workspace: &Workspace, place: &Scratch) -> Result<Vec<Vec<u8>>, Fault> {
+    let listed = place.read(workspace).args(["ls-files", "-z"]).run()?;
+    let is_special = |path: &&[u8]| {
+        let found = fs::symlink_metadata(place.dir.join(OsStr::from_bytes(path))).map(|meta| meta.file_type());
+        found.is_ok_and(|kind| !kind.is_file() && !kind.is_symlink() && !kind.is_dir())
+    };
+    Ok(listed.split(|byte| *byte == 0).filter(is_special).map(<[u8]>::to_vec).collect())
 }
 
 /// Keeps what a try left that was interrupted, before its scratch worktree `name` is used again.
@@ -114,7 +124,7 @@ pub(super) fn move_out(
         admin::ignore_missing(fs::rename(&from, &to)).map_err(Fault::at(&to))?;
         names.push(String::from_utf8_lossy(path));
     }
-    let why = "because tools generate such files or they are repositories";
+    let why = "because tools generate such files, or they are repositories or special files";
     let line = format!("swarm: not committed, {why}: {} (moved to {})\n", names.join(", "), kept.display());
     append(log, &line);
     Ok(())

@@ -363,6 +363,24 @@ async fn markers_that_a_resolver_left_are_found_whatever_the_file_is_called_and_
 }
 
 #[tokio::test]
+async fn a_pipe_or_directory_in_place_of_a_conflict_is_an_answer_without_a_wait() {
+    let site = Site::new();
+    let (item, place, onto) = stopped_merge(&site).await;
+    let (workspace, conflicts, log) = (site.workspace(), [Conflict::at("list")], log(&site));
+    let commit = || resolve::commit_result(&workspace, &place, &item, &onto, &conflicts, &log).unwrap();
+    let list = place.dir.join("list");
+    fs::remove_file(&list).unwrap();
+    nix::unistd::mkfifo(&list, nix::sys::stat::Mode::S_IRWXU).unwrap();
+    let Resolution::Failed(why) = commit() else { panic!("it landed") };
+    assert!(why.starts_with("git cannot add what the resolver left: "), "{why}");
+    leftover::keep(&workspace, &place, &item, None, &log).unwrap();
+    assert!(fs::symlink_metadata(&list).is_err(), "it was moved out");
+    write(&place.dir, &["list/of/all"]);
+    let Resolution::Done(tip) = commit() else { panic!("it failed") };
+    assert_eq!(files(&site, &tip), ".gitignore\nf\nlist/of/all");
+}
+
+#[tokio::test]
 async fn what_a_resolver_that_commits_left_uncommitted_lands() {
     let site = Site::new();
     let (item, place, onto) = stopped_merge(&site).await;

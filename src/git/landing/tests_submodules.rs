@@ -8,7 +8,7 @@ use swarm_model::merge::Resolution;
 
 use super::scratch::{Edits, Leftovers, Scratch};
 use super::tests_checkout::Site;
-use super::{furnish, resolve, scratch};
+use super::{furnish, leftover, resolve, scratch};
 use crate::fixture::text;
 use crate::landing::workspace::Workspace;
 use crate::repository::markers::Conflict;
@@ -186,6 +186,19 @@ async fn programs_of_a_repository_in_place_of_a_submodule_are_not_run() {
     scratch::discard(&workspace, &place, &commit);
     scratch::prepare(&workspace, "verify", &commit, Leftovers::Keep).unwrap();
     assert!(!ran.exists());
+    // A resolver's result.
+    site.branch("other", "echo other > o");
+    let item = site.item("other").await;
+    let resolving = scratch::prepare(&workspace, "resolve-0", &commit, Leftovers::Delete).unwrap();
+    site.fix.at(&resolving.dir, &["merge", "-q", "--no-commit", &item.tip]);
+    with_filter(&site, &resolving.dir.join("x"), &format!("touch {}; cat", ran.display()));
+    fs::write(resolving.dir.join("t"), "of the resolver\n").unwrap();
+    let log = site.fix.root.join("log");
+    fs::write(&log, "").unwrap();
+    let resolved = resolve::commit_result(&workspace, &resolving, &item, &commit, &[Conflict::at("t")], &log).unwrap();
+    assert!(matches!(resolved, Resolution::Done(_)), "{resolved:?}");
+    leftover::keep(&workspace, &resolving, &item, None, &log).unwrap();
+    assert!(workspace.own.join("left").join(format!("{}-1/x/file", item.id)).exists());
     assert!(!ran.exists());
     assert!(text(&site.fix.at(&place.dir, &["status", "--porcelain"])).contains(" x"));
     assert!(ran.exists(), "git itself runs it");
