@@ -12,8 +12,11 @@ use swarm_model::merge::queue::Obstacle;
 
 use super::checked_out::{Holder, holders_of_base};
 use super::{land, obstacles, off_thread};
+use crate::landing::obstacles::is_below;
 use crate::landing::workspace::Workspace;
 use crate::repository::fault::Fault;
+use crate::repository::parse::{self, Change};
+use swarm_sys::files;
 use swarm_sys::readable::Readable;
 
 /// Pause between a change and the check, because programs change several files in a row.
@@ -59,22 +62,66 @@ pub(crate) fn is_gone(workspace: &Workspace, obstacle: &Obstacle) -> Result<bool
     let Ok(holders) = holders_of_base(workspace)? else { return Ok(false) };
     // A slash at the end marks a directory that is in the way with anything in it.
     let (dirs, files): (Vec<&String>, Vec<&String>) = files.iter().partition(|file| file.ends_with('/'));
+    let (inexact, exact): (Vec<&String>, Vec<&String>) = files.into_iter().partition(|file| file.contains(LOST));
     for (tree, git_dir) in holders {
         for dir in &dirs {
-            if obstacles::holds_anything(&tree, Path::new(dir.trim_end_matches('/')))? {
+            for place in places(&tree, dir.trim_end_matches('/')) {
+                if obstacles::holds_anything(&tree, &place)? {
+                    return Ok(false);
+                }
+            }
+        }
+        let status = || {
+            let call = Workspace::named(workspace.cli.read(&tree), &git_dir, &tree);
+            call.args(["status", "--porcelain", "-z", "-uall", "--ignored", "--ignore-submodules=dirty", "--"])
+        };
+        if !exact.is_empty() && !status().env("GIT_LITERAL_PATHSPECS", "1").args(&exact).run()?.is_empty() {
+            return Ok(false);
+        }
+        if !inexact.is_empty() {
+            let changes = parse::status(&status().args(inexact.iter().map(|file| pathspec(file))).run()?);
+            let is_meant = |change: &Change| {
+                let path = String::from_utf8_lossy(&change.path);
+                inexact.iter().any(|file| path == file.as_str() || is_below(path.as_bytes(), file.as_bytes()))
+            };
+            if changes.iter().any(is_meant) {
                 return Ok(false);
             }
         }
-        if files.is_empty() {
-            continue;
-        }
-        let call = Workspace::named(workspace.cli.read(&tree), &git_dir, &tree);
-        let status = ["--literal-pathspecs", "status", "--porcelain", "-z", "-uall", "--ignored", "--"];
-        if !call.args(status).args(&files).run()?.is_empty() {
-            return Ok(false);
-        }
     }
     Ok(true)
+}
+
+/// Stands in a name for bytes that are not UTF-8.
+const LOST: char = char::REPLACEMENT_CHARACTER;
+
+/// Returns a pathspec for all paths that have this name in UTF-8.
+fn pathspec(name: &str) -> String {
+    let mut spec = ":(top,glob)".to_owned();
+    for c in name.chars() {
+        match c {
+            LOST => spec.push('*'),
+            '*' | '?' | '[' | '\\' => spec.extend(['\\', c]),
+            _ => spec.push(c),
+        }
+    }
+    spec
+}
+
+/// Returns the paths below `root` that have this name in UTF-8. Parts that are not UTF-8 are looked up in the directory.
+fn places(root: &Path, name: &str) -> Vec<PathBuf> {
+    let mut found = vec![PathBuf::new()];
+    for part in name.split('/') {
+        let below = |above: PathBuf| {
+            if !part.contains(LOST) {
+                return vec![above.join(part)];
+            }
+            let names = files::list(&root.join(&above)).unwrap_or_default().into_iter().map(|entry| entry.file_name());
+            names.filter(|name| name.to_string_lossy() == part).map(|name| above.join(name)).collect()
+        };
+        found = found.into_iter().flat_map(below).collect();
+    }
+    found
 }
 
 /// Returns the directories in which a change may remove the obstacle.
@@ -87,10 +134,18 @@ fn dirs(workspace: &Workspace, obstacle: &Obstacle, holders: &[Holder]) -> BTree
             above.map(Path::to_owned).chain([common.clone(), common.join("reftable")]).collect()
         }
         Obstacle::Edits(files) => {
-            let places = || holders.iter().flat_map(|(tree, _)| files.iter().map(|file| tree.join(file)));
-            let above = places().filter_map(|file| file.parent().map(Path::to_owned));
+            let above =
+                |file: &str| file.trim_end_matches('/').rsplit_once('/').map_or("", |(above, _)| above).to_owned();
             // The checkout of a submodule may be emptied and stay.
-            let above = above.chain(places().filter(|place| place.as_os_str().as_encoded_bytes().ends_with(b"/")));
+            let submodules =
+                files.iter().filter(|file| file.ends_with('/')).map(|file| file.trim_end_matches('/').to_owned());
+            let names: Vec<String> = files.iter().map(|file| above(file)).chain(submodules).collect();
+            let in_tree = |tree: &PathBuf, name: &String| {
+                let found = places(tree, name);
+                let found = if found.is_empty() { vec![PathBuf::from(name)] } else { found };
+                found.into_iter().map(|place| tree.join(place)).collect::<Vec<_>>()
+            };
+            let above = holders.iter().flat_map(|(tree, _)| names.iter().flat_map(|name| in_tree(tree, name)));
             let git_dirs = holders.iter().map(|(_, git_dir)| git_dir.clone());
             git_dirs.chain(above).take(DIRS_MAX).collect()
         }
@@ -115,7 +170,9 @@ fn watch(dirs: &BTreeSet<PathBuf>) -> Result<Inotify, Fault> {
 
 #[cfg(test)]
 mod tests {
+    use std::ffi::OsStr;
     use std::fs;
+    use std::os::unix::ffi::OsStrExt as _;
 
     use swarm_model::merge::Landing;
     use swarm_ports::Landings as _;
@@ -175,6 +232,35 @@ mod tests {
             fs::write(&g, text(&site.fix.git(&["show", "main:d/g"])) + "\n").unwrap();
         })
         .await;
+    }
+
+    #[tokio::test]
+    async fn edits_in_files_whose_names_are_not_utf_8_are_waited_for() {
+        let site = Site::new();
+        let (dir, file) = (site.fix.repo.join(OsStr::from_bytes(b"d\xe9[1]")), OsStr::from_bytes(b"caf\xe9.txt"));
+        fs::create_dir(&dir).unwrap();
+        for path in [dir.join(file), site.fix.repo.join(file), dir.join("cafX.txt")] {
+            fs::write(path, "1\n").unwrap();
+        }
+        site.fix.commit("odd names", "f", "2\n");
+        site.branch("topic", "for file in *.txt d*/caf*; do echo topic > \"$file\"; done");
+        fs::write(dir.join("cafX.txt"), "not in the way\n").unwrap();
+        for path in [dir.join(file), site.fix.repo.join(file)] {
+            fs::write(&path, "mine\n").unwrap();
+            let Landing::Overlap(files) = site.land("topic").await else { panic!("it landed") };
+            let obstacle = Obstacle::Edits(files.into_iter().filter(|file| !file.ends_with("X.txt")).collect());
+            disappears(&site, &obstacle, || fs::write(&path, "1\n").unwrap()).await;
+            fs::write(&path, "mine\n").unwrap();
+            let above = path.parent().unwrap();
+            disappears(&site, &obstacle, || {
+                site.fix.at(above, &["checkout", "-q", "--", "."]);
+            })
+            .await;
+            fs::write(dir.join("cafX.txt"), "not in the way\n").unwrap();
+        }
+        fs::write(dir.join("new"), "").unwrap();
+        let whole = edits(&["d\u{fffd}[1]/"]);
+        disappears(&site, &whole, || fs::remove_dir_all(&dir).unwrap()).await;
     }
 
     #[tokio::test]
