@@ -25,8 +25,7 @@ pub(crate) fn furnish(workspace: &Workspace, scratch: &Scratch, leftovers: Lefto
         modules::reset(workspace, scratch)?;
         modules::check_out(workspace, base, scratch)?;
     }
-    let include = admin::ignore_missing(fs::read(base.join(".worktreeinclude"))).map_err(Fault::at(base))?;
-    let text = format!("{wanted:?}\n{}", String::from_utf8_lossy(&include.unwrap_or_default()));
+    let text = format!("{wanted:?}\n{}", String::from_utf8_lossy(&copies::included(base)?));
     let mark = scratch.entry.join(MARK);
     let is_set_up =
         admin::ignore_missing(fs::read_to_string(&mark)).map_err(Fault::at(&mark))?.is_some_and(|known| known == text);

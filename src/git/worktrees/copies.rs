@@ -5,7 +5,7 @@
 use std::collections::HashSet;
 use std::ffi::OsStr;
 use std::fs::{self, File, FileTimes, OpenOptions};
-use std::io;
+use std::io::{self, Read as _};
 use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _, PermissionsExt as _, symlink};
 use std::path::{Path, PathBuf};
@@ -20,6 +20,8 @@ use crate::trash::raw;
 
 /// File at the repository's root with patterns as in `.gitignore`.
 const FILE: &str = ".worktreeinclude";
+/// Maximum size of that file in bytes.
+const FILE_BYTES_MAX: u64 = 1 << 20;
 /// File in the worktree's entry that lists the copies and the state of each when it was made.
 const COPIED: &str = "swarm-copied";
 /// Directories of swarm and similar programs, which are never copied.
@@ -166,13 +168,25 @@ fn fingerprint(path: &Path) -> io::Result<String> {
     Ok(format!("{}:{}.{}:{:o}:{}", meta.len(), meta.mtime(), meta.mtime_nsec(), meta.mode(), meta.ino()))
 }
 
+/// Returns the content of the file with patterns in the base checkout; nothing if there is none.
+pub(crate) fn included(base: &Path) -> Result<Vec<u8>, Fault> {
+    let path = base.join(FILE);
+    let failed = Fault::at(&path);
+    let unfit = |what: &str| Fault::new(format!("{} is {what}", path.display()));
+    // It may be a link, but a pipe would block, and a device may have no end.
+    let opened = OpenOptions::new().read(true).custom_flags(libc::O_NONBLOCK).open(&path);
+    let Some(file) = admin::ignore_missing(opened).map_err(&failed)? else { return Ok(Vec::new()) };
+    if !file.metadata().map_err(&failed)?.is_file() {
+        return Err(unfit("not a regular file"));
+    }
+    let mut text = Vec::new();
+    file.take(FILE_BYTES_MAX + 1).read_to_end(&mut text).map_err(&failed)?;
+    if text.len() as u64 > FILE_BYTES_MAX { Err(unfit("larger than 1 MiB")) } else { Ok(text) }
+}
+
 fn patterns(base: &Path, settings: &WorktreeSettings) -> Result<Option<Vec<u8>>, Fault> {
     let path = base.join(FILE);
-    let mut text = match fs::read(&path) {
-        Ok(text) => text,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Vec::new(),
-        Err(error) => return Err(Fault::at(&path)(error)),
-    };
+    let mut text = included(base)?;
     if text.split(|byte| *byte == b'\n').any(|line| line.split(|byte| *byte == b'/').any(|part| part == b"..")) {
         return Err(Fault::new(format!("{} has a pattern outside of the repository", path.display())));
     }

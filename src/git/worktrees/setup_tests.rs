@@ -106,6 +106,13 @@ fn paths_outside_of_the_repository_and_hidden_work_are_refused_and_rolled_back()
     let pattern = furnished("");
     write(&pattern.repo.join(".worktreeinclude"), "a/../../x\n");
     assert_eq!(refused(&pattern), "/repo/.worktreeinclude has a pattern outside of the repository");
+
+    let endless = furnished("");
+    symlink("/dev/zero", endless.repo.join(".worktreeinclude")).unwrap();
+    assert_eq!(refused(&endless), "/repo/.worktreeinclude is not a regular file");
+    fs::remove_file(endless.repo.join(".worktreeinclude")).unwrap();
+    fs::File::create(endless.repo.join(".worktreeinclude")).unwrap().set_len((1 << 20) + 1).unwrap();
+    assert_eq!(refused(&endless), "/repo/.worktreeinclude is larger than 1 MiB");
     // The commit has a symbolic link where the base checkout now has a directory.
     let swapped = furnished("[worktree]\ninclude = ['*.local']\n");
     fs::remove_dir_all(swapped.repo.join("deep")).unwrap();
