@@ -21,6 +21,8 @@ pub mod usage;
 #[cfg(test)]
 mod inside_tests;
 #[cfg(test)]
+mod own_refs_tests;
+#[cfg(test)]
 mod remove_tests;
 #[cfg(test)]
 mod setup_tests;

@@ -165,6 +165,9 @@ fn assess(cli: &Cli, path: &Path, base_repo: &Path, force: Force) -> Result<Opti
     {
         return Err(unknown(why));
     }
+    if let Some(reference) = own_ref(cli, &place).map_err(Fault::unknown)? {
+        return Err(unknown(format!("{reference}, a ref of the worktree itself, has commits that no branch has")));
+    }
     if is_resumed {
         // Everything else is checked again: commits may have been added since.
         changes.clear();
@@ -260,9 +263,32 @@ fn unreachable_head(cli: &Cli, place: &Place) -> Result<Option<String>, Fault> {
         // The branch itself contains its commit.
         return Ok(None);
     };
-    let contains = format!("--contains={head}");
+    Ok((!is_held(cli, place, head)?).then(|| head.clone()))
+}
+
+/// Reports whether a branch, tag or remote branch contains the commit.
+fn is_held(cli: &Cli, place: &Place, commit: &str) -> Result<bool, Fault> {
+    let contains = format!("--contains={commit}");
     let args =
         ["for-each-ref", "--count=1", "--format=%(refname)", &contains, "refs/heads", "refs/tags", "refs/remotes"];
-    let holder = place.call(cli.read(&place.tree)).args(args).line()?;
-    Ok(holder.is_empty().then(|| head.clone()))
+    Ok(!place.call(cli.read(&place.tree)).args(args).line()?.is_empty())
+}
+
+/// Returns a ref that belongs to the worktree and disappears with it, if it names a commit that no branch has. HEAD may
+/// be on such a ref as well.
+fn own_ref(cli: &Cli, place: &Place) -> Result<Option<String>, Fault> {
+    if !["refs/worktree", "reftable"].iter().any(|dir| place.git_dir.join(dir).exists()) {
+        return Ok(None);
+    }
+    let list = ["for-each-ref", "--format=%(objectname) %(objecttype) %(refname)", "refs/worktree"];
+    let listed = place.call(cli.read(&place.tree)).args(list).line()?;
+    for line in listed.lines() {
+        let mut words = line.splitn(3, ' ');
+        if let (Some(commit), Some("commit"), Some(name)) = (words.next(), words.next(), words.next())
+            && !is_held(cli, place, commit)?
+        {
+            return Ok(Some(name.to_owned()));
+        }
+    }
+    Ok(None)
 }
