@@ -22,7 +22,6 @@ pub(crate) fn furnish(workspace: &Workspace, scratch: &Scratch, leftovers: Lefto
     let Some(base) = admin::checkout_of(&workspace.common) else { return Ok(Edits::default()) };
     let wanted = settings::with_commands(base)?;
     if wanted.submodules {
-        modules::reset(workspace, scratch)?;
         modules::check_out(workspace, base, scratch)?;
     }
     let text = format!("{wanted:?}\n{}", String::from_utf8_lossy(&copies::included(base)?));

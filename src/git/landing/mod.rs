@@ -12,6 +12,7 @@ mod cleared;
 pub(crate) mod complete;
 mod config;
 mod damaged;
+mod discarded;
 mod fork;
 mod furnish;
 pub mod journal;
@@ -26,6 +27,7 @@ mod run;
 mod scratch;
 mod site;
 mod trees;
+mod unfit;
 mod verify;
 mod workspace;
 
@@ -41,6 +43,8 @@ mod tests_holders;
 mod tests_odd_commits;
 #[cfg(test)]
 mod tests_reference;
+#[cfg(test)]
+mod tests_scratch;
 #[cfg(test)]
 mod tests_submodules;
 
@@ -58,6 +62,7 @@ use swarm_ports::{BoxFuture, Completed, Completion, DamagedJournal, Landings, Su
 pub use complete::target_of;
 pub use config::has_resolver;
 pub use damaged::{DamagedQueue, damaged};
+pub use discarded::{delete_discarded, discarded};
 
 use crate::landing::workspace::Workspace;
 use crate::repository::fault::Fault;
@@ -281,6 +286,7 @@ impl Landings for GitLandings {
                     if let Err(error) = journal::forget_callers(&paths, &target, &known) {
                         tracing::warn!(%error, "cannot forget the callers of landed items");
                     }
+                    discarded::sweep(&journal::place(&paths, &target));
                     let tidied = workspaces.of(&key(&target, None));
                     if let Err(fault) = tidied.and_then(|workspace| land::tidy_kept(&workspace, &known)) {
                         tracing::warn!(cause = %fault.cause, "cannot remove the refs of landed items");

@@ -97,7 +97,7 @@ pub(crate) async fn resolve(
             leftover::keep(&workspace, &place, &item, before.as_ref(), &log)?;
         }
         leftover::keep_inside(&workspace, &place, &item, &log)?;
-        scratch::remove(&workspace, &name(&item))?;
+        scratch::remove(&workspace, &place);
         result
     })
     .await

@@ -5,7 +5,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use super::{modules, run};
+use super::{discarded, modules, run, unfit};
 use crate::landing::workspace::Workspace;
 use crate::repository::cli::Call;
 use crate::repository::fault::Fault;
@@ -44,28 +44,43 @@ pub(crate) enum Leftovers {
 }
 
 /// Prepares the scratch worktree `name` at `commit`: tracked files as in the commit, and no
-/// untracked files except ignored ones.
+/// untracked files except ignored ones. If git cannot clean what an earlier command left, the worktree is made anew.
 pub(crate) fn prepare(workspace: &Workspace, name: &str, commit: &str, leftovers: Leftovers) -> Result<Scratch, Fault> {
     let dir = workspace.own.join(name);
     if dir.exists() {
         run::end_leftovers(&dir)?;
     }
-    let entry = match recorded(workspace, &dir)? {
-        Some(entry) => entry,
-        None => {
-            make(workspace, &dir, commit)?;
-            let made = recorded(workspace, &dir)?;
-            made.ok_or_else(|| Fault::new(format!("git created no worktree at {}", dir.display())))?
+    if let Some(entry) = recorded(workspace, &dir)? {
+        let scratch = Scratch { dir: dir.clone(), entry };
+        match reset(workspace, &scratch, commit, leftovers) {
+            Err(fault) if !fault.is_tool_failure && unfit::reason(workspace, commit).is_none() => {
+                tracing::warn!(cause = %fault.cause, "git cannot clean {}, so it is made anew", dir.display());
+            }
+            done => return done.map(|()| scratch),
         }
-    };
-    remove_locks(&entry);
+    }
+    make(workspace, &dir, commit)?;
+    let made = recorded(workspace, &dir)?;
+    let entry = made.ok_or_else(|| Fault::new(format!("git created no worktree at {}", dir.display())))?;
     let scratch = Scratch { dir, entry };
-    make_whole(workspace, &scratch.entry)?;
-    forget_hidden(workspace, &scratch)?;
-    scratch.write(workspace).args(["checkout", "-q", "--force", "--detach", commit]).run()?;
-    let clean = if leftovers == Leftovers::Keep { "-ffdq" } else { "-ffdqx" };
-    scratch.write(workspace).args(["clean", clean]).run()?;
+    reset(workspace, &scratch, commit, leftovers)?;
     Ok(scratch)
+}
+
+/// Checks out a commit in a scratch worktree, and deletes what does not belong to it.
+fn reset(workspace: &Workspace, scratch: &Scratch, commit: &str, leftovers: Leftovers) -> Result<(), Fault> {
+    remove_locks(&scratch.entry);
+    make_whole(workspace, &scratch.entry)?;
+    forget_hidden(workspace, scratch)?;
+    scratch.write(workspace).args(["checkout", "-q", "--force", "--detach", commit]).run()?;
+    clean(workspace, scratch, leftovers)?;
+    if scratch.entry.join("modules").exists() { modules::reset(workspace, scratch) } else { Ok(()) }
+}
+
+/// Deletes untracked files.
+fn clean(workspace: &Workspace, scratch: &Scratch, leftovers: Leftovers) -> Result<(), Fault> {
+    let flags = if leftovers == Leftovers::Keep { "-ffdq" } else { "-ffdqx" };
+    Ok(scratch.write(workspace).args(["clean", flags]).run().map(drop)?)
 }
 
 /// Removes stale locks in the entry of a scratch worktree or submodule: only our own git processes work there, and none is
@@ -112,9 +127,10 @@ fn make_whole(workspace: &Workspace, entry: &Path) -> Result<(), Fault> {
 /// queue's journal. Failures become visible in the next [`prepare`].
 pub(crate) fn discard(workspace: &Workspace, scratch: &Scratch, commit: &str) {
     // `clean` first, because it frees space; `checkout` needs some.
-    let _ = scratch.write(workspace).args(["clean", "-ffdq"]).run();
-    let _ = forget_hidden(workspace, scratch);
-    let _ = scratch.write(workspace).args(["checkout", "-q", "--force", "--detach", commit]).run();
+    if clean_or_discard(workspace, scratch, Leftovers::Keep) {
+        let _ = forget_hidden(workspace, scratch);
+        let _ = scratch.write(workspace).args(["checkout", "-q", "--force", "--detach", commit]).run();
+    }
 }
 
 /// Deletes ignored files, too, if the disk is nearly full; they can be built again.
@@ -124,7 +140,15 @@ pub(crate) fn free_space(workspace: &Workspace, name: &str) {
         return;
     }
     if let Ok(Some(entry)) = recorded(workspace, &dir) {
-        let _ = Scratch { dir, entry }.write(workspace).args(["clean", "-ffdqx"]).run();
+        clean_or_discard(workspace, &Scratch { dir, entry }, Leftovers::Delete);
+    }
+}
+
+/// Cleans a scratch worktree, or deletes all of it if git cannot. Returns whether it still exists.
+fn clean_or_discard(workspace: &Workspace, scratch: &Scratch, leftovers: Leftovers) -> bool {
+    match clean(workspace, scratch, leftovers) {
+        Err(fault) if !fault.is_tool_failure => discarded::discard(&scratch.dir).is_err(),
+        _ => true,
     }
 }
 
@@ -132,7 +156,8 @@ pub(crate) fn free_space(workspace: &Workspace, name: &str) {
 /// into the directory, also a `.git` file with the record of somebody else's worktree.
 pub(super) fn recorded(workspace: &Workspace, dir: &Path) -> Result<Option<PathBuf>, Fault> {
     let Some(entry) = admin::entry_of(&workspace.common, dir).map_err(Fault::at(dir))? else { return Ok(None) };
-    let link = admin::link_of(dir).map_err(Fault::at(dir))?;
+    // A verification may also have taken away the permission to read it.
+    let link = admin::link_of(dir).unwrap_or_default();
     let is_same = link.is_some_and(|link| admin::resolved(&link) == admin::resolved(&entry));
     let is_dir = fs::symlink_metadata(dir).is_ok_and(|meta| meta.is_dir());
     Ok(Some(entry).filter(|entry| is_same && is_dir && entry.join("HEAD").exists()))
@@ -140,8 +165,8 @@ pub(super) fn recorded(workspace: &Workspace, dir: &Path) -> Result<Option<PathB
 
 fn make(workspace: &Workspace, dir: &Path, commit: &str) -> Result<(), Fault> {
     // The worktree is incomplete or its entry is missing; it contains nobody's work.
+    discarded::discard(dir)?;
     let _lock = lock::acquire(&workspace.common, Duration::from_millis(lock::LOCK_WAIT_MS_MAX))?;
-    admin::ignore_missing(fs::remove_dir_all(dir)).map_err(Fault::at(dir))?;
     let name = dir.file_name().unwrap_or_default().to_string_lossy();
     let known = admin::entry_of(&workspace.common, dir).map_err(Fault::at(&workspace.common))?;
     for entry in known.into_iter().chain(admin::unfinished(&workspace.common, &name)) {
@@ -153,17 +178,17 @@ fn make(workspace: &Workspace, dir: &Path, commit: &str) -> Result<(), Fault> {
     Ok(())
 }
 
-/// Removes a scratch worktree and its entry.
-pub(crate) fn remove(workspace: &Workspace, name: &str) -> Result<(), Fault> {
-    let dir = workspace.own.join(name);
-    if !dir.exists() {
-        return Ok(());
+/// Removes a scratch worktree and its entry. What cannot be deleted stays under another name: nobody needs the place.
+pub(crate) fn remove(workspace: &Workspace, scratch: &Scratch) {
+    let remove = || {
+        run::end_leftovers(&scratch.dir)?;
+        discarded::discard(&scratch.dir)?;
+        let _lock = lock::acquire(&workspace.common, Duration::from_millis(lock::LOCK_WAIT_MS_MAX))?;
+        admin::remove(&scratch.entry).map_err(Fault::at(&scratch.entry))
+    };
+    if let Err(fault) = remove() {
+        tracing::warn!(cause = %fault.cause, "cannot remove the scratch directory {}", scratch.dir.display());
     }
-    run::end_leftovers(&dir)?;
-    if workspace.write().args(["worktree", "remove", "-f", "-f", "--"]).arg(&dir).run().is_err() {
-        admin::ignore_missing(fs::remove_dir_all(&dir)).map_err(Fault::at(&dir))?;
-    }
-    Ok(())
 }
 
 /// Uncommitted changes of tracked files, byte by byte.

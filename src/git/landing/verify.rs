@@ -10,7 +10,7 @@ use swarm_model::merge::Verdict;
 use swarm_model::merge::queue::Item;
 
 use super::scratch::{Edits, Leftovers, Scratch};
-use super::{furnish, off_thread, run, scratch, with_retries};
+use super::{furnish, off_thread, run, scratch, unfit, with_retries};
 use crate::landing::workspace::Workspace;
 use crate::repository::fault::Fault;
 use swarm_ports::Verification;
@@ -46,9 +46,15 @@ pub(crate) async fn verify(
         if prepared.is_err() {
             scratch::free_space(&at, SCRATCH);
         }
-        prepared
+        match prepared {
+            Err(fault) => unfit::reason(&at, &wanted).map(Err).ok_or(fault),
+            Ok(prepared) => Ok(Ok(prepared)),
+        }
     });
-    let (scratch, set_up) = scratch.await?;
+    let (scratch, set_up) = match scratch.await? {
+        Ok(prepared) => prepared,
+        Err(why) => return Ok(Verdict::Red(format!("the commit cannot be checked out: {why}"))),
+    };
     let variables = [
         ("SWARM_MERGE_COMMIT", commit.to_owned()),
         ("SWARM_MERGE_BASE", workspace.target.base().to_owned()),

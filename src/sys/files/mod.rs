@@ -3,6 +3,7 @@
 pub mod compare_exchange;
 mod list;
 pub mod lock;
+mod remove;
 pub mod reserve;
 
 use std::fs::{self, File, OpenOptions};
@@ -11,6 +12,7 @@ use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _, PermissionsExt 
 use std::path::Path;
 
 pub use list::{is_absent, list, list_if_present};
+pub use remove::remove_tree;
 use swarm_ports::BoxFuture;
 
 const PRIVATE: u32 = 0o600;

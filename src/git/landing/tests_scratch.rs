@@ -1,0 +1,135 @@
+//! Scratch directories that git cannot clean, or whose commit git cannot check out.
+
+use std::fs;
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::Path;
+
+use rustix::fs::{CWD, Mode, OFlags, mkdirat, openat};
+use swarm_model::merge::Verdict;
+use swarm_ports::{Landings as _, Verification};
+
+use super::tests_checkout::Site;
+use super::{discarded, scratch};
+use crate::fixture::text;
+use crate::landing::workspace::Workspace;
+use scratch::Leftovers::{Delete, Keep};
+
+/// Creates directories whose path is longer than the kernel accepts.
+fn deep(top: &Path) {
+    let open = |at: OwnedFd| openat(&at, c"dd", OFlags::DIRECTORY, Mode::empty()).unwrap();
+    fs::create_dir_all(top).unwrap();
+    let mut below = openat(CWD, top, OFlags::DIRECTORY, Mode::empty()).unwrap();
+    for _ in 0..2500 {
+        mkdirat(&below, c"dd", Mode::RWXU).unwrap();
+        below = open(below);
+    }
+}
+
+/// Returns a workspace with a branch `topic`, and its tip.
+async fn prepared() -> (Site, Workspace, String) {
+    let site = Site::new();
+    site.branch("topic", "echo topic > topic");
+    site.item("topic").await;
+    let (workspace, commit) = (site.workspace(), site.tip("topic"));
+    (site, workspace, commit)
+}
+
+#[tokio::test]
+async fn a_scratch_directory_that_git_cannot_clean_is_made_anew() {
+    let (site, workspace, commit) = prepared().await;
+    let dir = workspace.own.join("verify");
+    let record = || site.fix.repo.join(".git/worktrees/verify");
+    let spoils: [(&str, &dyn Fn()); 8] = [
+        // For root, this is no obstacle.
+        ("directories that are not writable", &|| {
+            for name in ["left", "ignored"] {
+                write(&dir, &[&format!("{name}/pkg/mod/go.mod")]);
+                fs::set_permissions(dir.join(name).join("pkg/mod"), fs::Permissions::from_mode(0o555)).unwrap();
+            }
+        }),
+        ("untracked directories", &|| deep(&dir.join("left"))),
+        ("ignored directories", &|| deep(&dir.join("ignored"))),
+        ("directories in place of a file", &|| {
+            fs::remove_file(dir.join("topic")).unwrap();
+            deep(&dir.join("topic"));
+        }),
+        ("the index", &|| fs::write(record().join("index"), "no index").unwrap()),
+        ("the index is a directory", &|| {
+            fs::remove_file(record().join("index")).unwrap();
+            fs::create_dir(record().join("index")).unwrap();
+        }),
+        ("HEAD", &|| fs::write(record().join("HEAD"), "no head\n").unwrap()),
+        ("a file in its place", &|| {
+            fs::remove_dir_all(&dir).unwrap();
+            fs::write(&dir, "").unwrap();
+        }),
+    ];
+    for (what, spoil) in spoils {
+        scratch::prepare(&workspace, "verify", &commit, Keep).unwrap();
+        fs::write(dir.join("ignored-not"), "untracked").unwrap();
+        spoil();
+        let scratch = scratch::prepare(&workspace, "verify", &commit, Delete).expect(what);
+        assert_eq!(text(&site.fix.at(&dir, &["status", "--porcelain", "--ignored"])), "", "{what}");
+        assert_eq!((text(&site.fix.at(&dir, &["rev-parse", "HEAD"])), &scratch.dir), (commit.clone(), &dir), "{what}");
+        let listed = text(&site.fix.git(&["worktree", "list", "--porcelain"]));
+        assert_eq!(listed.matches("worktree ").count(), 2, "{what}: {listed}");
+        assert_eq!(discarded(&site.paths), Vec::<std::path::PathBuf>::new(), "{what}");
+    }
+}
+
+#[tokio::test]
+async fn what_git_cannot_clean_after_a_verification_is_deleted_at_once() {
+    let (_site, workspace, commit) = prepared().await;
+    let place = scratch::prepare(&workspace, "verify", &commit, Keep).unwrap();
+    fs::write(place.dir.join("ignored"), "a cache").unwrap();
+    scratch::discard(&workspace, &place, &commit);
+    assert!(place.dir.join("ignored").exists());
+    deep(&place.dir.join("left"));
+    scratch::discard(&workspace, &place, &commit);
+    assert!(!place.dir.exists());
+    scratch::prepare(&workspace, "verify", &commit, Keep).unwrap();
+    assert!(place.dir.join("topic").exists());
+}
+
+#[tokio::test]
+async fn a_scratch_directory_is_removed_whatever_is_in_it() {
+    let (site, workspace, commit) = prepared().await;
+    let place = scratch::prepare(&workspace, "resolve-7", &commit, Delete).unwrap();
+    deep(&place.dir.join("ignored"));
+    scratch::remove(&workspace, &place);
+    assert!(!place.dir.exists() && !site.fix.repo.join(".git/worktrees").exists());
+    assert!(discarded(&site.paths).is_empty());
+    scratch::remove(&workspace, &place);
+}
+
+#[tokio::test]
+async fn directories_whose_deletion_was_interrupted_are_deleted_at_the_next_start() {
+    let (_site, workspace, _) = prepared().await;
+    let left = workspace.own.join("discarded-3");
+    deep(&left);
+    assert_eq!(discarded::sweep(&workspace.own), Vec::<std::path::PathBuf>::new());
+    assert!(!left.exists());
+}
+
+#[tokio::test]
+async fn an_item_whose_commit_cannot_be_checked_out_is_rejected_and_the_next_one_is_not() {
+    let site = Site::new();
+    let blob = text(&site.fix.git(&["hash-object", "-w", "f"]));
+    let long =
+        format!("git update-index --add --cacheinfo 100644,{blob},{}f; git commit -qm deep; exit", "dd/".repeat(1400));
+    site.branch("good", "echo good > good");
+    site.branch("deep", &long);
+    let mut item = site.item("deep").await;
+    // The program that would run it does not exist.
+    item.rules.verify = Some("true".into());
+    let verify = async |kind| site.landings.verify(&site.target, &item, &site.tip("deep"), kind).await;
+    for kind in [Verification::First, Verification::Again, Verification::Base] {
+        let path = format!("{}…", "dd/".repeat(20));
+        let why = format!("the commit cannot be checked out: the path '{path}' has 4201 bytes, and 4095 is the limit");
+        assert_eq!(verify(kind).await, Verdict::Red(why));
+    }
+    let next = site.landings.verify(&site.target, &item, &site.tip("good"), Verification::First).await;
+    assert!(matches!(&next, Verdict::Unknown(why) if why.starts_with("cannot run 'true'")), "{next:?}");
+    assert_eq!(fs::read_to_string(site.workspace().own.join("verify/good")).unwrap(), "good\n");
+}
