@@ -5,6 +5,7 @@ use std::ffi::OsStr;
 use std::fs;
 use std::io::{self, Write as _};
 use std::os::unix::ffi::OsStrExt as _;
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 
 use swarm_model::merge::queue::Item;
@@ -19,6 +20,7 @@ use crate::worktrees::admin;
 
 /// Directory of the queue for single files.
 const LEFT: &str = "left";
+const UNSAVED: &str = "cannot be saved";
 
 /// State of a scratch worktree: its commit and its files.
 pub(super) type State = (Option<String>, StateTrees);
@@ -74,12 +76,46 @@ pub(super) fn keep_interrupted(workspace: &Workspace, name: &str, item: &Item, l
         return Ok(());
     }
     super::run::end_leftovers(&dir)?;
-    if let Some(entry) = scratch::recorded(workspace, &dir)? {
-        return keep(workspace, &Scratch { dir, entry }, item, None, log);
+    let why = match scratch::recorded(workspace, &dir)? {
+        None => "is damaged".to_owned(),
+        Some(entry) => match keep(workspace, &Scratch { dir: dir.clone(), entry }, item, None, log) {
+            Ok(()) => return Ok(()),
+            Err(fault) => format!("{UNSAVED}: {}", fault.cause),
+        },
+    };
+    keep_whole(workspace, &dir, item, log, &why)
+}
+
+/// Keeps the scratch worktree of a try as a whole, because of this failure to save its files.
+pub(super) fn keep_unsaved(workspace: &Workspace, place: &Scratch, item: &Item, log: &Path, fault: &Fault) {
+    let kept = keep_whole(workspace, &place.dir, item, log, &format!("{UNSAVED}: {}", fault.cause));
+    if let Err(fault) = kept {
+        // The next try begins with it.
+        tracing::warn!(cause = %fault.cause, "the worktree of a resolver stays at {}", place.dir.display());
     }
+}
+
+/// Moves a scratch worktree as it is to a new directory `left/ITEM-N` of the queue, and says so in the log. It remains a
+/// worktree of the repository.
+fn keep_whole(workspace: &Workspace, dir: &Path, item: &Item, log: &Path, why: &str) -> Result<(), Fault> {
+    let entry = scratch::recorded(workspace, dir)?;
     let kept = new_directory(&workspace.own.join(LEFT), item)?;
-    fs::rename(&dir, &kept).map_err(Fault::at(&dir))?;
-    append(log, &format!("swarm: an interrupted try left a damaged worktree, which was moved to {}\n", kept.display()));
+    match fs::symlink_metadata(dir) {
+        // A directory that is not writable cannot be moved to another one.
+        Ok(meta) if meta.is_dir() => {
+            let _ = fs::set_permissions(dir, fs::Permissions::from_mode(meta.permissions().mode() | 0o700));
+        }
+        // Nothing but a directory can replace the new one, which is empty.
+        _ => fs::remove_dir(&kept).map_err(Fault::at(&kept))?,
+    }
+    fs::rename(dir, &kept).map_err(Fault::at(dir))?;
+    if let Some(entry) = entry {
+        let file = entry.join("gitdir");
+        let link = [kept.join(".git").as_os_str().as_bytes(), b"\n"].concat();
+        fs::write(&file, link).map_err(Fault::at(&file))?;
+    }
+    let place = kept.display();
+    append(log, &format!("swarm: the worktree of a try {why}; it was moved to {place}\n"));
     Ok(())
 }
 

@@ -88,19 +88,37 @@ pub(crate) async fn resolve(
     };
     let (item, onto) = (item.clone(), onto.to_owned());
     off_thread(move || {
-        let result = match why {
-            Some(why) if is_later => Ok(Resolution::Later(format!("the resolver {why}; {output}"))),
-            Some(why) => Ok(Resolution::Failed(format!("the resolver {why}; {output}"))),
-            None => commit_result(&workspace, &place, &item, &onto, &stopped, &log),
-        };
-        if !matches!(result, Ok(Resolution::Done(_))) {
-            leftover::keep(&workspace, &place, &item, before.as_ref(), &log)?;
-        }
-        leftover::keep_inside(&workspace, &place, &item, &log)?;
-        scratch::remove(&workspace, &place);
-        result
+        let failed = why.map(|why| match is_later {
+            true => Resolution::Later(format!("the resolver {why}; {output}")),
+            false => Resolution::Failed(format!("the resolver {why}; {output}")),
+        });
+        finish(&workspace, &place, &item, (&onto, &stopped), failed, before.as_ref(), &log)
     })
     .await
+}
+
+/// Commits the result of a try, unless it has `failed`, keeps what does not land, and removes the scratch worktree. The
+/// result is not lost if that removal fails.
+pub(super) fn finish(
+    workspace: &Workspace,
+    place: &Scratch,
+    item: &Item,
+    (onto, conflicts): (&str, &[Conflict]),
+    failed: Option<Resolution>,
+    before: Option<&leftover::State>,
+    log: &Path,
+) -> Result<Resolution, Fault> {
+    let result = failed.map_or_else(|| commit_result(workspace, place, item, onto, conflicts, log), Ok);
+    let kept = match &result {
+        // All but the worktrees inside is committed or moved out.
+        Ok(Resolution::Done(_)) => leftover::keep_inside(workspace, place, item, log),
+        _ => leftover::keep(workspace, place, item, before, log),
+    };
+    match kept {
+        Ok(()) => scratch::remove(workspace, place),
+        Err(fault) => leftover::keep_unsaved(workspace, place, item, log, &fault),
+    }
+    result
 }
 
 /// Returns the messages of one side's commits that touch these files, newest first, as far as

@@ -200,7 +200,7 @@ async fn a_branch_that_did_not_start_from_the_base_may_land() {
 }
 
 /// A scratch directory in which a merge of `topic` has stopped.
-async fn stopped_merge(site: &Site) -> (Item, scratch::Scratch, String) {
+pub(super) async fn stopped_merge(site: &Site) -> (Item, scratch::Scratch, String) {
     site.fix.commit("list", "list", "one\n");
     site.branch("topic", "echo topic > list");
     site.fix.commit("another", "list", "main\n");
@@ -212,7 +212,7 @@ async fn stopped_merge(site: &Site) -> (Item, scratch::Scratch, String) {
     (item, place, onto)
 }
 
-fn log(site: &Site) -> PathBuf {
+pub(super) fn log(site: &Site) -> PathBuf {
     let log = site.fix.root.join("log");
     fs::write(&log, "").unwrap();
     log
@@ -222,7 +222,7 @@ fn files(site: &Site, commit: &str) -> String {
     text(&site.fix.git(&["ls-tree", "-r", "--name-only", commit]))
 }
 
-fn write(dir: &Path, names: &[&str]) {
+pub(super) fn write(dir: &Path, names: &[&str]) {
     for name in names {
         let path = dir.join(name);
         fs::create_dir_all(path.parent().unwrap()).unwrap();

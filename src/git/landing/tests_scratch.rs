@@ -6,13 +6,15 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 
 use rustix::fs::{CWD, Mode, OFlags, mkdirat, openat};
-use swarm_model::merge::Verdict;
+use swarm_model::merge::{Resolution, Verdict};
 use swarm_ports::{Landings as _, Verification};
 
 use super::tests_checkout::Site;
-use super::{discarded, scratch};
+use super::tests_complete::{log, stopped_merge, write};
+use super::{discarded, leftover, resolve, scratch};
 use crate::fixture::text;
 use crate::landing::workspace::Workspace;
+use crate::repository::markers::Conflict;
 use scratch::Leftovers::{Delete, Keep};
 
 /// Creates directories whose path is longer than the kernel accepts.
@@ -132,4 +134,52 @@ async fn an_item_whose_commit_cannot_be_checked_out_is_rejected_and_the_next_one
     let next = site.landings.verify(&site.target, &item, &site.tip("good"), Verification::First).await;
     assert!(matches!(&next, Verdict::Unknown(why) if why.starts_with("cannot run 'true'")), "{next:?}");
     assert_eq!(fs::read_to_string(site.workspace().own.join("verify/good")).unwrap(), "good\n");
+}
+
+#[tokio::test]
+async fn the_result_of_a_resolver_does_not_depend_on_the_removal_of_its_worktree() {
+    for is_known in [true, false] {
+        let site = Site::new();
+        let (item, place, onto) = stopped_merge(&site).await;
+        let (workspace, log, conflicts) = (site.workspace(), log(&site), [Conflict::at("list")]);
+        write(&place.dir, &["list"]);
+        deep(&place.dir.join("ignored"));
+        if !is_known {
+            // It cannot be determined which worktrees are inside.
+            fs::create_dir_all(site.fix.repo.join(".git/worktrees/z/gitdir")).unwrap();
+        }
+        let result = resolve::finish(&workspace, &place, &item, (&onto, &conflicts), None, None, &log).unwrap();
+        let Resolution::Done(tip) = result else { panic!("{result:?}") };
+        assert_eq!(text(&site.fix.git(&["show", &format!("{tip}:list")])), "of the resolver");
+        let kept = workspace.own.join("left/0-1");
+        assert_eq!((place.dir.exists(), kept.exists()), (false, !is_known));
+        assert!(discarded(&site.paths).is_empty());
+        if !is_known {
+            let told = fs::read_to_string(log).unwrap();
+            assert!(told.contains("cannot be saved: ") && told.contains(&kept.display().to_string()), "{told}");
+            assert_eq!(text(&site.fix.at(&kept, &["rev-parse", "HEAD"])), onto, "it is a worktree");
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_try_that_cannot_be_saved_is_kept_as_it_is_and_the_next_one_starts() {
+    let site = Site::new();
+    let (item, place, onto) = stopped_merge(&site).await;
+    let (workspace, log) = (site.workspace(), log(&site));
+    let failed = || Resolution::Failed("the resolver exited with code 1".into());
+    for number in 1..=2 {
+        write(&place.dir, &["own"]);
+        deep(&place.dir.join("deep"));
+        if number == 1 {
+            let result = resolve::finish(&workspace, &place, &item, (&onto, &[]), Some(failed()), None, &log).unwrap();
+            assert_eq!(result, failed());
+        } else {
+            leftover::keep_interrupted(&workspace, "resolve-0", &item, &log).unwrap();
+        }
+        let kept = workspace.own.join(format!("left/0-{number}"));
+        assert_eq!(fs::read_to_string(kept.join("own")).unwrap(), "of the resolver\n");
+        assert!(kept.join("deep/dd/dd").exists() && !place.dir.exists());
+        scratch::prepare(&workspace, "resolve-0", &onto, Delete).unwrap();
+    }
 }
