@@ -18,6 +18,8 @@ pub enum Repair {
     Mode { path: PathBuf, mode: u32 },
     /// Removes a temporary file whose writer is gone.
     Temporary(PathBuf),
+    /// Deletes what is left of a scratch directory of a merge queue.
+    Discarded(PathBuf),
     /// Removes a worktree that this state directory created, that no worker uses and that holds no work.
     Worktree { path: PathBuf, repo: PathBuf },
     /// Removes a lock of a git process that was killed.
@@ -33,7 +35,9 @@ impl Repair {
     pub fn words(&self) -> String {
         match self {
             Self::Mode { path, mode } => format!("set the mode of {} to {mode:o}", path.display()),
-            Self::Temporary(path) | Self::Lock { path, .. } => format!("remove {}", path.display()),
+            Self::Temporary(path) | Self::Discarded(path) | Self::Lock { path, .. } => {
+                format!("remove {}", path.display())
+            }
             Self::Worktree { path, .. } => {
                 format!("remove the worktree {} with its ignored files", path.display())
             }
@@ -61,6 +65,7 @@ impl Repair {
                 true => fs::remove_file(path).map_err(said),
                 false => Err("the file is now in use".to_owned()),
             },
+            Self::Discarded(path) => swarm_git::landing::delete_discarded(paths, path).map_err(said),
             Self::Worktree { path, repo } => trees::remove(path, repo, paths, caller),
             Self::Lock { path, repo } => swarm_git::repository::remove_stale_lock(path, repo),
             Self::StartSupervisor => client::ensure(paths).map_err(|refusal| refusal.cause),

@@ -226,7 +226,12 @@ pub fn leftovers(patient: &Patient) -> Vec<Finding> {
         let what = format!("{} is a temporary file of a process that is gone", path.display());
         Finding::warning("leftovers", what).repair(Repair::Temporary(path))
     };
-    abandoned.map(told).collect()
+    let discarded = swarm_git::landing::discarded(&patient.paths).into_iter().map(|path| {
+        let what = format!("{} is what a command of a merge queue left, and could not be deleted", path.display());
+        let remedy = "if some of its files belong to another user, delete it with the rights of that user";
+        Finding::warning("leftovers", what).remedy(remedy).repair(Repair::Discarded(path))
+    });
+    abandoned.map(told).chain(discarded).collect()
 }
 
 /// Reports whether this is a temporary file whose writer is gone. The name ends in the writer's pid: `.tmp.PID` or

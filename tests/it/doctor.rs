@@ -83,6 +83,23 @@ fn temporary_files_of_dead_processes_are_removed() {
 }
 
 #[test]
+fn what_a_merge_queue_could_not_delete_is_named_and_deleted() {
+    let rig = Rig::new();
+    rig.spawn("p", &[], &["true"]);
+    rig.wait("p");
+    let (queue, private) = (rig.root().join("merge/0123456789abcdef"), Permissions::from_mode(0o700));
+    fs::create_dir_all(queue.join("discarded-2/a/b")).expect("made");
+    fs::create_dir(queue.join("verify")).expect("made");
+    for dir in [&rig.root().join("merge"), &queue] {
+        fs::set_permissions(dir, private.clone()).expect("set");
+    }
+    one(&found(&rig, &[]), &["leftovers: ", "/discarded-2 is what a command of a merge queue left"]);
+    one(&found(&rig, &["--repair", "--yes"]), &["(mended)"]);
+    assert!(!queue.join("discarded-2").exists() && queue.join("verify").exists());
+    assert!(found(&rig, &[]).is_empty());
+}
+
+#[test]
 fn unsupervised_workers_get_a_supervisor() {
     let rig = Rig::new();
     rig.spawn("p", &[], &["sleep", "600"]);
