@@ -10,7 +10,7 @@ use tokio::task::AbortHandle;
 use super::error::MergeError;
 use super::machine::{Effect, Event, Machine};
 use super::message::{Ask, MergeMessage, MergeReport, Step};
-use swarm_model::merge::queue::{Addition, Item, ItemId, Obstacle, Phase, Queue, State as ItemState};
+use swarm_model::merge::queue::{Item, ItemId, Obstacle, Phase, Queue, State as ItemState};
 use swarm_model::{QueueView, Target};
 use swarm_ports::{Clock, Landings, Verification};
 
@@ -130,14 +130,8 @@ impl State {
         let mut added = Vec::new();
         let event = match ask {
             Ask::Add(additions) => {
-                let mut new: Vec<Addition> = Vec::new();
-                for addition in additions {
-                    let known = addition.key.as_deref().and_then(|key| self.queue.of_key(key));
-                    added.push(known.map_or(self.queue.next + new.len() as ItemId, |known| known.id));
-                    if known.is_none() {
-                        new.push(addition);
-                    }
-                }
+                let (ids, new) = self.queue.number(additions);
+                added = ids;
                 if new.is_empty() {
                     return Ok(added);
                 }

@@ -104,6 +104,22 @@ impl Machine {
         Self { queue }
     }
 
+    /// Returns the number of each addition's item, and the additions that need a new one. A key has only one item, also
+    /// among these additions.
+    pub fn number(&self, additions: Vec<Addition>) -> (Vec<ItemId>, Vec<Addition>) {
+        let (mut ids, mut new): (_, Vec<Addition>) = (Vec::new(), Vec::new());
+        for addition in additions {
+            let known = addition.key.as_deref().and_then(|key| self.queue.of_key(key)).map(|item| item.id);
+            let is_same = |other: &Addition| addition.key.is_some() && other.key == addition.key;
+            let at = new.iter().position(is_same).unwrap_or(new.len());
+            ids.push(known.unwrap_or(self.queue.next + at as ItemId));
+            if known.is_none() && at == new.len() {
+                new.push(addition);
+            }
+        }
+        (ids, new)
+    }
+
     /// Applies one event at `now_ms`, in Unix milliseconds, and returns its effects.
     pub fn on(&mut self, event: Event, now_ms: u64) -> Vec<Effect> {
         let mut effects = Vec::new();

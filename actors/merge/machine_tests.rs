@@ -262,6 +262,27 @@ fn a_verification_without_result_is_repeated_and_then_the_item_waits() {
 }
 
 #[test]
+fn a_key_has_one_item_however_often_and_in_which_company_it_is_added() {
+    let mut queue = with_rules(8, false);
+    let one = |name: &str, key: Option<&str>| {
+        let (name, tip, key) = (name.to_owned(), format!("tip of {name}"), key.map(str::to_owned));
+        Addition { name, tip, key, ..Addition::default() }
+    };
+    let mut add = |additions: &[Addition]| {
+        let (ids, new) = queue.number(additions.to_vec());
+        queue.on(Event::Added(new), 0);
+        ids
+    };
+    let (a, b) = (one("a", Some("1")), one("b", Some("2")));
+    assert_eq!(add(&[a.clone(), b.clone(), a.clone()]), [0, 1, 0]);
+    assert_eq!(add(&[one("c", Some("1")), one("d", Some("3")), b, one("e", Some("3"))]), [0, 2, 1, 2]);
+    // Without a key, each is a new item.
+    assert_eq!(add(&[one("f", None), one("f", None), a]), [3, 4, 0]);
+    let names: Vec<&str> = queue.items.iter().map(|item| item.name.as_str()).collect();
+    assert_eq!(names, ["a", "b", "d", "f", "f"]);
+}
+
+#[test]
 fn an_item_cannot_be_dropped_while_it_lands() {
     let mut queue = with_rules(1, false);
     queue.queue.rules.verify = None;
