@@ -20,6 +20,7 @@ const KEPT_MAX: usize = 4 << 20;
 /// Entry of a tree object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Entry<'a> {
+    /// One of the five modes that git writes.
     pub(crate) mode: u32,
     pub(crate) name: &'a [u8],
     pub(crate) id: Oid,
@@ -68,10 +69,22 @@ impl Listing {
     }
 }
 
+/// Returns what git takes a mode for. Old versions and other programs wrote more modes than git does.
+fn canonical(mode: u32) -> u32 {
+    match mode & 0o170_000 {
+        0o100_000 if mode & 0o100 == 0 => 0o100_644,
+        0o100_000 => 0o100_755,
+        known @ (TREE | 0o120_000) => known,
+        _ => 0o160_000,
+    }
+}
+
 /// Parses the first entry; returns it and the bytes after it.
 fn parse(bytes: &[u8]) -> Option<(Entry<'_>, &[u8])> {
-    let blank = bytes.iter().take(8).position(|byte| *byte == b' ')?;
-    let mode = u32::from_str_radix(std::str::from_utf8(&bytes[..blank]).ok()?, 8).ok()?;
+    let blank = bytes.iter().take(8).position(|byte| *byte == b' ').filter(|blank| *blank > 0)?;
+    let digits = bytes[..blank].iter().map(|digit| digit.checked_sub(b'0').filter(|digit| *digit < 8));
+    let mode = digits.into_iter().try_fold(0, |mode, digit| Some(mode * 8 + u32::from(digit?)))?;
+    let mode = canonical(mode);
     let bytes = &bytes[blank + 1..];
     let end = bytes.iter().position(|byte| *byte == 0).filter(|end| *end > 0)?;
     let (id, rest) = bytes[end + 1..].split_at_checked(ID)?;
@@ -327,6 +340,33 @@ mod tests {
         for cut in 1..whole.0.len() {
             let entries = Listing(whole.0[..cut].into());
             assert_eq!(entries.entries().is_ok(), cut == whole.0.len() / 2 + 1, "{cut}");
+        }
+    }
+
+    #[test]
+    fn modes_are_read_as_git_reads_them() {
+        let read = |mode: &str| {
+            let bytes = [mode.as_bytes(), b" f\0", &[1; ID]].concat();
+            Some(Listing(bytes.into()).entries().ok()?[0].mode)
+        };
+        for (mode, expected) in [
+            ("40000", TREE),
+            ("040000", TREE),
+            ("40755", TREE),
+            ("100644", FILE),
+            ("100664", FILE),
+            ("0100600", FILE),
+            ("100755", 0o100_755),
+            ("100744", 0o100_755),
+            ("120000", 0o120_000),
+            ("120777", 0o120_000),
+            ("160000", 0o160_000),
+            ("0", 0o160_000),
+        ] {
+            assert_eq!(read(mode), Some(expected), "{mode}");
+        }
+        for mode in ["", "+40000", "-1", "100648", "x"] {
+            assert_eq!(read(mode), None, "{mode}");
         }
     }
 

@@ -158,7 +158,7 @@ pub(crate) fn listed(out: &[u8]) -> Vec<Differing> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::fixture::Fixture;
+    use crate::fixture::{Fixture, text};
 
     /// Returns a tree with a file of this content below that many nested directories.
     fn nested(repo: &Repository, depth: usize, content: &str) -> Oid {
@@ -183,6 +183,43 @@ mod tests {
             assert_eq!(merge(&trees, base, ours, theirs).is_ok(), fits, "merge at depth {depth}");
             assert_eq!(has_new(&trees, Some(base), ours).is_ok(), fits, "has_new at depth {depth}");
             assert_eq!(differing(&repo, &base.to_string(), &ours.to_string()).is_ok(), fits, "at depth {depth}");
+        }
+    }
+
+    #[test]
+    fn trees_with_unusual_modes_are_merged_as_git_does() {
+        let fix = Fixture::new();
+        let repo = Repository::open(&fix.repo).unwrap();
+        let (odb, cache) = (repo.odb().unwrap(), Cache::default());
+        let trees = Listings::new(&repo, &cache).unwrap();
+        let blob = |text: &str| repo.blob(text.as_bytes()).unwrap();
+        let tree = |entries: &[(&str, &str, Oid)]| {
+            let of = |(mode, name, id): &(&str, &str, Oid)| {
+                [mode.as_bytes(), b" ", name.as_bytes(), b"\0", id.as_bytes()].concat()
+            };
+            odb.write(git2::ObjectType::Tree, &entries.iter().flat_map(of).collect::<Vec<u8>>()).unwrap()
+        };
+        for (dir, file) in [("40000", "100644"), ("040000", "0100664"), ("40755", "100755"), ("40000", "100711")] {
+            let root = |one: &str, other: &str| {
+                let below = tree(&[("100644", "a", blob(one)), (file, "b", blob("b")), ("100644", "c", blob(other))]);
+                tree(&[
+                    (dir, "d", below),
+                    (file, "g", blob("g")),
+                    ("100644", one, blob("1")),
+                    ("120000", "z", blob("z")),
+                ])
+            };
+            let [base, ours, theirs] = [root("h", "0"), root("i", "0"), root("h", "2")];
+            let commit = |tree: Oid, parent: Option<&str>| {
+                let (tree, parent) = (tree.to_string(), parent.map(|parent| ["-p", parent]));
+                let words = ["commit-tree", "-m", "x", &tree].into_iter().chain(parent.into_iter().flatten());
+                text(&fix.git(&words.collect::<Vec<_>>()))
+            };
+            let fork = commit(base, None);
+            let sides = [ours, theirs].map(|tree| commit(tree, Some(&fork)));
+            let by_git = text(&fix.git(&["merge-tree", "--write-tree", &sides[0], &sides[1]]));
+            let merged = merge(&trees, base, ours, theirs).unwrap().map(|id| id.to_string());
+            assert_eq!(merged, Some(by_git), "{dir} {file}");
         }
     }
 }
