@@ -17,6 +17,9 @@ use crate::worktrees::{admin, plan, submodules};
 /// Maximum depth of submodules in submodules.
 const DEPTH_MAX: usize = 16;
 
+/// What is done with the path and the checkout of a submodule.
+type Visit<'a> = dyn FnMut(&[u8], &Scratch) -> Result<(), Fault> + 'a;
+
 /// Discards what a verification changed in the submodules, also in files that it marked so that git does not look at
 /// them.
 pub(super) fn reset(workspace: &Workspace, scratch: &Scratch) -> Result<(), Fault> {
@@ -45,11 +48,7 @@ pub(super) fn check_out(workspace: &Workspace, base: &Path, scratch: &Scratch) -
 }
 
 /// Calls `visit` for the path and the checkout of each submodule of a scratch worktree, and then for those in it.
-pub(super) fn each(
-    workspace: &Workspace,
-    scratch: &Scratch,
-    visit: &mut dyn FnMut(&[u8], &Scratch) -> Result<(), Fault>,
-) -> Result<(), Fault> {
+pub(super) fn each(workspace: &Workspace, scratch: &Scratch, visit: &mut Visit<'_>) -> Result<(), Fault> {
     below(workspace, scratch, b"", 0, visit)
 }
 
@@ -58,7 +57,7 @@ fn below(
     above: &Scratch,
     prefix: &[u8],
     depth: usize,
-    visit: &mut dyn FnMut(&[u8], &Scratch) -> Result<(), Fault>,
+    visit: &mut Visit<'_>,
 ) -> Result<(), Fault> {
     if depth == DEPTH_MAX || !above.entry.join("modules").exists() {
         return Ok(());
