@@ -14,11 +14,11 @@ use crate::repository::fault::Fault;
 use crate::repository::parse;
 use crate::worktrees::{admin, plan, submodules};
 
+/// Takes the path and the checkout of a submodule.
+type Visit<'a> = &'a mut dyn FnMut(&[u8], &Scratch) -> Result<(), Fault>;
+
 /// Maximum depth of submodules in submodules.
 const DEPTH_MAX: usize = 16;
-
-/// What is done with the path and the checkout of a submodule.
-type Visit<'a> = dyn FnMut(&[u8], &Scratch) -> Result<(), Fault> + 'a;
 
 /// Discards what a verification changed in the submodules, also in files that it marked so that git does not look at
 /// them.
@@ -48,17 +48,11 @@ pub(super) fn check_out(workspace: &Workspace, base: &Path, scratch: &Scratch) -
 }
 
 /// Calls `visit` for the path and the checkout of each submodule of a scratch worktree, and then for those in it.
-pub(super) fn each(workspace: &Workspace, scratch: &Scratch, visit: &mut Visit<'_>) -> Result<(), Fault> {
+pub(super) fn each(workspace: &Workspace, scratch: &Scratch, visit: Visit<'_>) -> Result<(), Fault> {
     below(workspace, scratch, b"", 0, visit)
 }
 
-fn below(
-    workspace: &Workspace,
-    above: &Scratch,
-    prefix: &[u8],
-    depth: usize,
-    visit: &mut Visit<'_>,
-) -> Result<(), Fault> {
+fn below(workspace: &Workspace, above: &Scratch, prefix: &[u8], depth: usize, visit: Visit<'_>) -> Result<(), Fault> {
     if depth == DEPTH_MAX || !above.entry.join("modules").exists() {
         return Ok(());
     }

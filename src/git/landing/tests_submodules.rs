@@ -94,7 +94,12 @@ async fn a_git_file_that_leads_elsewhere_lets_no_git_work_there() {
 async fn whatever_is_in_place_of_a_submodule_is_replaced() {
     let modules = Modules::new().await;
     let of_base = modules.site.fix.repo.join("lib");
-    let replace: [(&str, &dyn Fn(PathBuf)); 4] = [
+    let replace: [(&str, &dyn Fn(PathBuf)); 5] = [
+        ("a repository of its own", &|lib| {
+            fs::remove_file(lib.join(".git")).unwrap();
+            modules.site.fix.at(&lib, &["init", "-q", "."]);
+            modules.site.fix.at(&lib, &["commit", "-q", "--allow-empty", "-m", "one"]);
+        }),
         ("no repository", &|lib| fs::remove_file(lib.join(".git")).unwrap()),
         ("a link", &|lib| {
             fs::remove_dir_all(&lib).unwrap();
