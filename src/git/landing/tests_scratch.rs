@@ -106,7 +106,7 @@ async fn a_scratch_directory_is_removed_whatever_is_in_it() {
 }
 
 #[tokio::test]
-async fn directories_whose_deletion_was_interrupted_are_deleted_at_the_next_start() {
+async fn directories_whose_deletion_was_interrupted_are_deleted_by_the_next_sweep() {
     let (_site, workspace, _) = prepared().await;
     let left = workspace.own.join("discarded-3");
     deep(&left);
