@@ -415,11 +415,17 @@ impl State {
         self.tell_end(&end);
         self.ports().logs.release(self.name());
         let handled = self.feed(Event::LifeEnded(end)).await;
-        if matches!(self.subject().await, Ok(WorkerRecord::None)) {
+        if !self.has_row_of(generation).await && matches!(self.subject().await, Ok(WorkerRecord::None)) {
             // Another program deleted the row: the worker is cleaned, and only the records are left.
             self.remove_leftovers(None, Some(generation)).await;
         }
         handled
+    }
+
+    /// Reports whether the registry certainly has the row of this generation, so that nothing has to be read about it.
+    async fn has_row_of(&self, generation: u64) -> bool {
+        let found = self.arguments.registry.find(self.name()).await.ok().flatten();
+        found.and_then(|row| row.swarm().map(|meta| meta.generation)) == Some(generation)
     }
 
     async fn settle_end(&mut self) {

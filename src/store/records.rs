@@ -16,13 +16,18 @@ use swarm_model::{Lease, Spec, Wanted, WorkerName, worker_dir_name};
 use swarm_ports::{BoxFuture, DirFacts, LeaseFacts, Mark, Note, Records, Scan, SpecFacts, Unreadable};
 
 use crate::log_parts::unfinished;
-use swarm_sys::files::{blocking, list_if_present, make_dir, replace_durably, write_private};
+use swarm_sys::files::{
+    absent_ok, blocking, list_if_present, make_dir, remove_if_present, rename_if_present, replace_durably,
+    write_private,
+};
 use swarm_sys::machine::Gone;
 use swarm_sys::paths::Paths;
 use swarm_sys::{cgroups, procfs};
 
 /// Maximum size of a record in bytes; an environment has at most 2 MB.
 const RECORD_BYTES_MAX: u64 = 8 << 20;
+/// Size of the first read of a record in bytes. Most contracts are smaller.
+const PIECE_BYTES: usize = 4096;
 /// Maximum wait for a shim to decide a start that its supervisor abandoned.
 const LEASE_WAIT_MAX: Duration = Duration::from_secs(3);
 
@@ -173,7 +178,7 @@ fn lacks_resources(error: &io::Error) -> bool {
 /// # Errors
 /// Fails if the file cannot be read.
 pub fn parse<T: DeserializeOwned>(file: &mut File) -> io::Result<Option<T>> {
-    let mut piece = [0_u8; 1024];
+    let mut piece = [0_u8; PIECE_BYTES];
     let length = loop {
         match file.read(&mut piece) {
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
@@ -282,7 +287,8 @@ impl Records for DiskRecords {
 
     fn is_noted<'a>(&'a self, name: &'a str, generation: u64, note: Note) -> BoxFuture<'a, bool> {
         let path = self.paths.worker(name, generation).join(file_of(note));
-        Box::pin(async move { blocking(move || path.try_exists()).await.unwrap_or(false) })
+        // One look into the cache is cheaper than a thread.
+        Box::pin(std::future::ready(path.try_exists().unwrap_or(false)))
     }
 
     fn note<'a>(&'a self, name: &'a str, generation: u64, note: Note) -> BoxFuture<'a, ()> {
@@ -325,14 +331,14 @@ impl Records for DiskRecords {
         let files = self.log_files(name);
         blocking(move || {
             let all = files.iter().flat_map(|(log, rotated)| [log.clone(), rotated.clone(), unfinished(log)]);
-            all.into_iter().try_for_each(|file| absent_ok(fs::remove_file(file)))
+            all.into_iter().try_for_each(|file| remove_if_present(&file))
         })
     }
 
     fn rotate_logs<'a>(&'a self, name: &'a str) -> BoxFuture<'a, io::Result<()>> {
         let files = self.log_files(name);
-        // Three renames in one directory, mostly of absent files, are cheaper than a thread.
-        let rotated = files.iter().try_for_each(|(log, rotated)| absent_ok(fs::rename(log, rotated)));
+        // Looking for three files, which are mostly absent, is cheaper than a thread.
+        let rotated = files.iter().try_for_each(|(log, rotated)| rename_if_present(log, rotated));
         Box::pin(std::future::ready(rotated))
     }
 }
@@ -384,13 +390,6 @@ fn remove_dir(dir: &Path) -> io::Result<()> {
         absent_ok(fs::remove_file(path))?;
     }
     absent_ok(fs::remove_dir(dir))
-}
-
-fn absent_ok(done: io::Result<()>) -> io::Result<()> {
-    match done {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
-        done => done,
-    }
 }
 
 /// Waits until the lease is released, at most `LEASE_WAIT_MAX`, and reports whether it was.

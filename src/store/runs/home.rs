@@ -218,7 +218,7 @@ pub fn end_of(path: &Path, bytes_max: u64) -> io::Result<Vec<u8>> {
     let mut file = File::open(path)?;
     let length = file.metadata()?.len();
     file.seek(SeekFrom::Start(length.saturating_sub(bytes_max)))?;
-    let mut bytes = Vec::new();
+    let mut bytes = Vec::with_capacity(usize::try_from(length.min(bytes_max)).unwrap_or(0) + 1);
     file.take(bytes_max).read_to_end(&mut bytes)?;
     Ok(bytes)
 }

@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{CWD, RenameFlags, renameat_with};
 use rustix::io::{Errno, retry_on_intr};
 
-use super::list_if_present;
+use super::{absent_ok, list_if_present};
 use crate::paths::digest;
 
 const PRIVATE: u32 = 0o600;
@@ -243,13 +243,6 @@ fn rename(from: &Path, to: &Path, flags: RenameFlags) -> Result<(), Errno> {
 /// Reports whether the file system or the kernel does not support the flag.
 fn is_unknown(error: Errno) -> bool {
     matches!(error, Errno::INVAL | Errno::NOSYS | Errno::OPNOTSUPP)
-}
-
-fn absent_ok(result: io::Result<()>) -> io::Result<()> {
-    match result {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
-        result => result,
-    }
 }
 
 #[cfg(test)]

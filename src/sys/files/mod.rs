@@ -44,8 +44,6 @@ pub enum Durability {
 /// # Errors
 /// Returns any I/O error; the old file then still exists, except if only the sync of the directory failed.
 pub fn replace(temporary: &Path, path: &Path, bytes: &[u8], mode: Mode, durability: Durability) -> io::Result<()> {
-    // A leftover of a killed process that had the same pid.
-    let _ = fs::remove_file(temporary);
     let written = write_new(temporary, path, bytes, mode, durability).and_then(|()| fs::rename(temporary, path));
     if let Err(error) = written {
         let _ = fs::remove_file(temporary);
@@ -63,7 +61,14 @@ fn write_new(temporary: &Path, path: &Path, bytes: &[u8], mode: Mode, durability
     if !matches!(mode, Mode::KeepOrDefault { .. }) {
         options.mode(PRIVATE);
     }
-    let mut file = options.open(temporary)?;
+    let mut file = match options.open(temporary) {
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
+            // A leftover of a killed process that had the same pid.
+            fs::remove_file(temporary)?;
+            options.open(temporary)?
+        }
+        opened => opened?,
+    };
     file.write_all(bytes)?;
     let old = || fs::metadata(path).ok().map(|meta| meta.permissions().mode());
     let wanted = match mode {
@@ -77,6 +82,33 @@ fn write_new(temporary: &Path, path: &Path, bytes: &[u8], mode: Mode, durability
     match durability {
         Durability::Synced => file.sync_all(),
         Durability::None => Ok(()),
+    }
+}
+
+/// Renames a file if there is one. Unlike a rename that fails, this does not lock the directory if there is none.
+///
+/// # Errors
+/// Returns any I/O error, except that there is no such file.
+pub fn rename_if_present(from: &Path, to: &Path) -> io::Result<()> {
+    if is_absent(from) { Ok(()) } else { absent_ok(fs::rename(from, to)) }
+}
+
+/// Removes a file if there is one. Unlike a removal that fails, this does not lock the directory if there is none.
+///
+/// # Errors
+/// Returns any I/O error, except that there is no such file.
+pub fn remove_if_present(path: &Path) -> io::Result<()> {
+    if is_absent(path) { Ok(()) } else { absent_ok(fs::remove_file(path)) }
+}
+
+/// Takes a missing file for success.
+///
+/// # Errors
+/// Returns all other errors.
+pub fn absent_ok(done: io::Result<()>) -> io::Result<()> {
+    match done {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        done => done,
     }
 }
 
@@ -176,6 +208,36 @@ pub fn blocking<T: Send + 'static>(
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_leftover_of_the_temporary_file_is_replaced() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let (temporary, path) = (dir.path().join("tmp"), dir.path().join("file"));
+        fs::write(&temporary, "a leftover, longer than the text").expect("written");
+        replace(&temporary, &path, b"text", Mode::Private, Durability::None).expect("replaced");
+        assert_eq!(fs::read_to_string(&path).expect("there"), "text");
+        // Its target is none of ours.
+        fs::write(dir.path().join("target"), "kept").expect("written");
+        std::os::unix::fs::symlink("target", &temporary).expect("linked");
+        replace(&temporary, &path, b"again", Mode::Private, Durability::None).expect("replaced");
+        assert_eq!(fs::read_to_string(&path).expect("there"), "again");
+        assert_eq!(fs::read_to_string(dir.path().join("target")).expect("there"), "kept");
+    }
+
+    #[test]
+    fn only_an_absent_file_needs_no_change() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let (file, other) = (dir.path().join("file"), dir.path().join("other"));
+        remove_if_present(&file).expect("nothing to do");
+        rename_if_present(&file, &other).expect("nothing to do");
+        fs::write(&file, "").expect("written");
+        rename_if_present(&file, &other).expect("renamed");
+        assert!(!file.exists() && other.exists());
+        std::os::unix::fs::symlink("nowhere", &file).expect("linked");
+        remove_if_present(&file).expect("removed");
+        remove_if_present(&other).expect("removed");
+        assert_eq!(fs::read_dir(dir.path()).expect("readable").count(), 0);
+    }
 
     #[test]
     fn missing_directories_are_created_private_and_existing_ones_are_kept() {
