@@ -26,7 +26,7 @@ use nix::unistd::{ForkResult, fork};
 
 use crate::processes::memory;
 use crate::processes::shim;
-use swarm_sys::cgroups;
+use swarm_sys::{attributes, cgroups, machine};
 
 /// Maximum length of a path in the kernel, in bytes.
 const PATH_BYTES_MAX: usize = 4096;
@@ -146,6 +146,9 @@ fn serve() -> io::Result<std::convert::Infallible> {
     #[expect(unsafe_code, reason = "sigaction is unsafe for handlers, of which this has none")]
     unsafe { signal(Signal::SIGCHLD, SigHandler::SigIgn) }?;
     cgroups::learn();
+    // Found out once for all shims.
+    attributes::learn();
+    machine::this();
     let mut is_needed = false;
     loop {
         let (taken, takes) = nix::unistd::pipe2(OFlag::O_CLOEXEC)?;

@@ -3,6 +3,7 @@
 
 use std::io;
 use std::os::unix::fs::MetadataExt as _;
+use std::sync::OnceLock;
 
 use nix::libc;
 use swarm_model::{Attributes, Namespaces, Policy};
@@ -80,9 +81,48 @@ fn io_word(priority: i32) -> String {
     }
 }
 
+/// CPUs of this process, or of the one that it was forked from.
+static LEARNED: OnceLock<Learned> = OnceLock::new();
+
+/// CPUs that a process may use.
+struct Learned {
+    /// Those that were in use, as a mask.
+    usable: Box<[u8]>,
+    /// All of them, in the words of the kernel.
+    list: String,
+}
+
+impl Learned {
+    /// Returns the list, unless the mask has changed since.
+    fn list(&self, usable: Option<&[u8]>) -> Option<String> {
+        (usable == Some(&*self.usable)).then(|| self.list.clone())
+    }
+}
+
+/// Reads what processes that are forked from this one can then compare without a file, of which the kernel renders all
+/// lines for each reader.
+pub fn learn() {
+    if let (Some(usable), Some(list)) = (usable_cpus(), read_cpus()) {
+        let _ = LEARNED.set(Learned { usable, list });
+    }
+}
+
 fn cpus() -> Option<String> {
+    LEARNED.get().and_then(|learned| learned.list(usable_cpus().as_deref())).or_else(read_cpus)
+}
+
+fn read_cpus() -> Option<String> {
     let status = std::fs::read_to_string("/proc/self/status").ok()?;
     status.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:")).map(|list| list.trim().to_owned())
+}
+
+/// Returns the CPUs that are in use now and that this process may use, as a mask. `None` if they cannot be read.
+fn usable_cpus() -> Option<Box<[u8]>> {
+    let mut mask = [0_u8; CPUS_MAX / 8];
+    // SAFETY: the kernel writes at most as many bytes as it is told, and the array has them.
+    #[expect(unsafe_code, reason = "the call has no safe wrapper for more than 1024 CPUs")]
+    let count = unsafe { libc::syscall(libc::SYS_sched_getaffinity, 0, mask.len(), mask.as_mut_ptr()) };
+    usize::try_from(count).ok().and_then(|count| mask.get(..count)).map(Box::from)
 }
 
 fn oom_score_adj() -> Option<i32> {
@@ -189,6 +229,18 @@ mod tests {
         assert_eq!(parse("0-2,5"), Some(vec![0, 1, 2, 5]));
         assert_eq!(parse("7"), Some(vec![7]));
         assert_eq!((parse(""), parse("a-b")), (None, None));
+    }
+
+    #[test]
+    fn learned_cpus_hold_only_for_the_mask_that_they_were_read_with() {
+        let (usable, list) = (usable_cpus().expect("readable"), "learned".to_owned());
+        let learned = Learned { usable: usable.clone(), list };
+        assert_eq!(learned.list(usable_cpus().as_deref()).as_deref(), Some("learned"));
+        let mut other = usable;
+        other[0] ^= 1;
+        assert_eq!((learned.list(Some(&other)), learned.list(None)), (None, None));
+        learn();
+        assert_eq!(cpus(), read_cpus());
     }
 
     #[test]
