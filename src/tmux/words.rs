@@ -46,7 +46,8 @@ pub fn literal_format(text: &str) -> String {
 }
 
 /// Returns the command for `pipe-pane` that appends to `path`. tmux expands formats and `strftime` in the command,
-/// and passes the rest to `sh`. Each `#` is followed by an empty quoted string, so that tmux never sees a style.
+/// and passes the rest to `sh`. Each `#` is followed by an empty quoted string, so that tmux never sees a style. `cat`
+/// needs no locale, and to load one takes a third of the time in which it starts.
 pub fn append_to_log(path: &str) -> String {
     let mut quoted = String::with_capacity(path.len() + 16);
     for c in path.chars() {
@@ -57,7 +58,7 @@ pub fn append_to_log(path: &str) -> String {
             other => quoted.push(other),
         }
     }
-    format!("exec cat >>'{quoted}'")
+    format!("LC_ALL=C exec cat >>'{quoted}'")
 }
 
 /// Checks that tmux keeps `name` unchanged for a session, and finds it again. tmux replaces `.` and `:` by `_`,
@@ -157,10 +158,10 @@ mod tests {
     #[test]
     fn a_log_path_is_quoted_for_sh_and_for_tmux() {
         for (path, command) in [
-            ("/a/b.log", "exec cat >>'/a/b.log'"),
-            ("/a b/$(x);", "exec cat >>'/a b/$(x);'"),
-            ("/it's", "exec cat >>'/it'\\''s'"),
-            ("/#(x)%H#[", "exec cat >>'/##''(x)%%H##''['"),
+            ("/a/b.log", "LC_ALL=C exec cat >>'/a/b.log'"),
+            ("/a b/$(x);", "LC_ALL=C exec cat >>'/a b/$(x);'"),
+            ("/it's", "LC_ALL=C exec cat >>'/it'\\''s'"),
+            ("/#(x)%H#[", "LC_ALL=C exec cat >>'/##''(x)%%H##''['"),
         ] {
             assert_eq!(append_to_log(path), command);
         }
