@@ -19,10 +19,12 @@ use crate::legacy_process;
 use crate::summary;
 pub use crate::summary::Detail;
 pub use swarm_actors::registry::table::Pick;
-use swarm_sys::clock;
 use swarm_sys::paths::Paths;
-use swarm_sys::procfs;
+use swarm_sys::{attributes, clock, procfs};
 use swarm_tmux::{PaneLine, Server, Tmux};
+
+/// Minimum number of workers for a thread of its own, which takes as long to start as some tens of workers to read.
+const PART_MIN: usize = 150;
 
 /// Result of reading the registry.
 pub struct Registry {
@@ -98,10 +100,7 @@ pub fn load_where(paths: &Paths, detail: Detail, pick: Pick<'_>) -> Result<Regis
         }
     }
     let unopened = |error: io::Error| unread(&format!("cannot read {}: {error}", paths.workers().display()));
-    let seen = match summary::Records::open(paths).map_err(unopened)? {
-        Some(records) => summarize_all(&records, &rows, detail, &mut registry.warnings),
-        None => rows.iter().map(|_| Seen::Nothing).collect(),
-    };
+    let seen = summarize_rows(paths, &rows, detail, &mut registry.warnings).map_err(unopened)?;
     let views = rows.into_iter().zip(seen).map(|(row, seen)| {
         match &seen {
             Seen::Records(summary) => reconcile::judge(row, Some(summary.into()), None),
@@ -164,6 +163,53 @@ enum Seen {
     Unread(summary::Summary),
 }
 
+/// Reads the records of each row. If there are many rows, uses several processors: nearly all of the time is spent in the
+/// kernel.
+///
+/// # Errors
+/// Fails if the directory of all records exists and cannot be opened.
+fn summarize_rows(
+    paths: &Paths,
+    rows: &[Arc<Row>],
+    detail: Detail,
+    warnings: &mut Vec<String>,
+) -> io::Result<Vec<Seen>> {
+    let threads = if rows.len() < 2 * PART_MIN { 1 } else { attributes::usable_cpu_count().min(rows.len() / PART_MIN) };
+    let (first, others) = rows.split_at(rows.len().div_ceil(threads.max(1)));
+    let summarized = |part: &[Arc<Row>]| summarize_part(paths, part, detail);
+    let parts = std::thread::scope(|scope| {
+        let begin = |part| {
+            let thread = std::thread::Builder::new().spawn_scoped(scope, move || summarized(part));
+            // Without a thread, this one reads it.
+            thread.map_err(|_| part)
+        };
+        let begun: Vec<_> = others.chunks(first.len().max(1)).map(begin).collect();
+        let mut parts = vec![summarized(first)];
+        parts.extend(begun.into_iter().map(|thread| match thread {
+            Ok(thread) => thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)),
+            Err(part) => summarized(part),
+        }));
+        parts
+    });
+    let mut all = Vec::with_capacity(rows.len());
+    for part in parts {
+        let (seen, warned) = part?;
+        all.extend(seen);
+        warnings.extend(warned);
+    }
+    Ok(all)
+}
+
+/// Reads the records of each row. Returns them with the warnings about them.
+fn summarize_part(paths: &Paths, rows: &[Arc<Row>], detail: Detail) -> io::Result<(Vec<Seen>, Vec<String>)> {
+    let mut warnings = Vec::new();
+    let seen = match summary::Records::open(paths)? {
+        Some(records) => summarize_all(&records, rows, detail, &mut warnings),
+        None => rows.iter().map(|_| Seen::Nothing).collect(),
+    };
+    Ok((seen, warnings))
+}
+
 /// Reads the records of each row.
 fn summarize_all(
     records: &summary::Records,
@@ -207,3 +253,7 @@ impl Windows {
         panes.iter().find(same).and_then(|pane| procfs::identity(pane.pane_pid, boot))
     }
 }
+
+#[cfg(test)]
+#[path = "views_tests.rs"]
+mod tests;

@@ -116,6 +116,12 @@ fn read_cpus() -> Option<String> {
     status.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:")).map(|list| list.trim().to_owned())
 }
 
+/// Returns the number of CPUs that this process may use now, at least 1.
+pub fn usable_cpu_count() -> usize {
+    let count = |mask: Box<[u8]>| mask.iter().map(|byte| byte.count_ones() as usize).sum::<usize>();
+    usable_cpus().map_or(1, count).max(1)
+}
+
 /// Returns the CPUs that are in use now and that this process may use, as a mask. `None` if they cannot be read.
 fn usable_cpus() -> Option<Box<[u8]>> {
     let mut mask = [0_u8; CPUS_MAX / 8];

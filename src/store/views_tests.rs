@@ -1,0 +1,93 @@
+use std::fs;
+
+use swarm_actors::registry::table::Table;
+use swarm_model::{Contract, Ended, ExitRecord, Hits, Lease, Reason, RestartPolicy, Spec, Usage, worker_dir_name};
+
+use super::*;
+
+fn spec(number: usize) -> Spec {
+    Spec {
+        name: format!("w{number}"),
+        generation: 1,
+        token: format!("token{number}"),
+        request: String::new(),
+        started: "2026-01-01T00:00:00.000000".to_owned(),
+        contract: Contract::default(),
+        worktree: None,
+        logs: Vec::new(),
+        resume: None,
+        hooked: None,
+        machine: None,
+    }
+}
+
+/// Writes the records of a worker that ended in an earlier boot.
+fn write_records(paths: &Paths, spec: &Spec, is_recorded: bool, is_readable: bool) {
+    let dir = paths.workers().join(worker_dir_name(&spec.name, 1));
+    fs::create_dir_all(&dir).expect("made");
+    let process = ProcessId { pid: 1, start_ticks: 1, boot: "an earlier one".to_owned() };
+    let lease = Lease {
+        token: spec.token.clone(),
+        started: spec.started.clone(),
+        worker: process.clone(),
+        shim: process,
+        pane: None,
+        restart: RestartPolicy::Never,
+        limits: None,
+        machine: None,
+    };
+    let exit = ExitRecord {
+        token: spec.token.clone(),
+        started: spec.started.clone(),
+        pid: 1,
+        ended: Ended::Code(0),
+        reason: Reason::Exited,
+        ended_at_ms: 0,
+        duration_ms: 0,
+        usage: Usage::default(),
+        survivors: Vec::new(),
+        hits: Hits::default(),
+    };
+    if is_readable {
+        fs::write(dir.join("lease"), serde_json::to_vec(&lease).expect("JSON")).expect("written");
+    } else {
+        std::os::unix::fs::symlink("lease", dir.join("lease")).expect("linked");
+    }
+    if is_recorded {
+        fs::write(dir.join("exit.json"), serde_json::to_vec(&exit).expect("JSON")).expect("written");
+    }
+}
+
+#[test]
+fn many_workers_are_listed_in_order_with_a_warning_for_each_that_cannot_be_read() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let paths = Paths::new(dir.path());
+    let (is_recorded, is_readable) = (|number: usize| number.is_multiple_of(3), |number: usize| number % 100 != 50);
+    let all: Vec<usize> = (0..3 * PART_MIN + 7).collect();
+    let mut rows = Vec::new();
+    for &number in &all {
+        let spec = spec(number);
+        write_records(&paths, &spec, is_recorded(number), is_readable(number));
+        rows.push(reconcile::row_of(&spec, 1, "host"));
+    }
+    fs::write(paths.state(), Table::of(rows).render()).expect("written");
+    for taken in [&all[..], &all[..1], &[]] {
+        let names: Vec<String> = taken.iter().map(|number| format!("w{number}")).collect();
+        let picked: Vec<&str> = names.iter().map(String::as_str).collect();
+        let pick = if taken.len() == all.len() { Pick::All } else { Pick::Named(&picked) };
+        let found = load_where(&paths, Detail::Exit, pick).expect("readable");
+        assert_eq!(found.workers.iter().map(|worker| worker.row.name.clone()).collect::<Vec<_>>(), names);
+        for (worker, &number) in found.workers.iter().zip(taken) {
+            let expected = (!is_readable(number), is_recorded(number) && is_readable(number));
+            assert_eq!((worker.state.is_running(), worker.exit.is_some()), expected, "{}", worker.row.name);
+        }
+        let unread: Vec<String> =
+            taken.iter().filter(|number| !is_readable(**number)).map(|number| format!("'w{number}'")).collect();
+        assert_eq!(found.warnings.len(), unread.len(), "{:?}", found.warnings);
+        assert!(
+            found.warnings.iter().zip(&unread).all(|(warning, name)| warning.contains(name)),
+            "{:?}",
+            found.warnings
+        );
+    }
+}
