@@ -334,15 +334,25 @@ pub fn is_behind_journal(root: &Path) -> bool {
     is_of_other_boot(root, &procfs::boot_id())
 }
 
-/// Returns the contract of the worker directory `dir` if only the journal of an earlier boot in `root` may have it: a
-/// power cut may have taken its file, until a supervisor restores it.
-///
-/// # Errors
-/// Fails if the journal exists and cannot be read.
-pub fn lost_contract(root: &Path, boot: &str, dir: &str) -> io::Result<Option<Spec>> {
-    let contracts = contracts_of_other_boot(root, boot)?;
-    let found = contracts.iter().find(|one| one.dir == dir);
-    Ok(found.and_then(|one| serde_json::from_str(&one.text).ok()))
+/// Contracts that only the journal of an earlier boot may have: a power cut may have taken their files, until a supervisor
+/// restores them.
+#[derive(Debug)]
+pub struct LostContracts(Vec<Unsynced>);
+
+impl LostContracts {
+    /// Reads the journal in `root`.
+    ///
+    /// # Errors
+    /// Fails if the journal exists and cannot be read.
+    pub fn read(root: &Path, boot: &str) -> io::Result<Self> {
+        contracts_of_other_boot(root, boot).map(Self)
+    }
+
+    /// Returns the contract of the worker directory `dir`, if the journal has it.
+    pub fn of(&self, dir: &str) -> Option<Spec> {
+        let found = self.0.iter().find(|one| one.dir == dir)?;
+        serde_json::from_str(&found.text).ok()
+    }
 }
 
 /// Reads `path` without taking a lock and passes its text to `parse`.

@@ -11,7 +11,7 @@ use std::time::Duration;
 use nix::fcntl::{FcntlArg, fcntl};
 use nix::libc;
 use serde::de::DeserializeOwned;
-use swarm_actors::registry::store;
+use swarm_actors::registry::store::LostContracts;
 use swarm_model::{Lease, Spec, Wanted, WorkerName, worker_dir_name};
 use swarm_ports::{BoxFuture, DirFacts, LeaseFacts, Mark, Note, Records, Scan, SpecFacts, Unreadable};
 
@@ -96,7 +96,8 @@ impl DiskRecords {
 
     /// Returns the contract of a start whose file a power cut took away and no supervisor has restored yet.
     fn lost_contract(&self, name: &str, generation: u64) -> io::Result<Option<Spec>> {
-        store::lost_contract(self.paths.root(), &self.boot, &worker_dir_name(name, generation))
+        let lost = LostContracts::read(self.paths.root(), &self.boot)?;
+        Ok(lost.of(&worker_dir_name(name, generation)))
     }
 
     /// Combines the lease with the state of the worker's process. If that does not decide anything, a process that

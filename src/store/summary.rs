@@ -1,7 +1,7 @@
 //! Reads only the part of a worker's records that a view needs: listing a thousand workers reads one small file of
 //! each. The contract is not read; the fields of it that lease and row repeat are used instead.
 
-use std::cell::Cell;
+use std::cell::{Cell, OnceCell};
 use std::fs::File;
 use std::io;
 use std::os::fd::OwnedFd;
@@ -12,7 +12,7 @@ use rustix::fs::{Access, AtFlags, Mode, OFlags, accessat, open, openat};
 use rustix::io::{Errno, retry_on_intr};
 use serde::de::DeserializeOwned;
 use swarm_actors::registry::reconcile::{Evidence, Launch};
-use swarm_actors::registry::store;
+use swarm_actors::registry::store::LostContracts;
 use swarm_model::{ExitRecord, Lease, RestartPolicy, Row, Spec, Wanted, worker_dir_name};
 use swarm_ports::LeaseFacts;
 
@@ -61,6 +61,8 @@ pub struct Records {
     root: PathBuf,
     boot: String,
     gone: Gone,
+    /// Read for the first worker whose contract is missing.
+    journaled: OnceCell<LostContracts>,
     /// End of the wait for workers whose windows were closed; set by the first of them.
     closing_until: Cell<Option<Instant>>,
 }
@@ -79,7 +81,15 @@ impl Records {
             Ok(workers) => {
                 let (dir, root, boot) = (paths.workers(), paths.root().to_owned(), procfs::boot_id());
                 let gone = Gone::new(paths);
-                Ok(Some(Self { workers, dir, root, boot, gone, closing_until: Cell::new(None) }))
+                Ok(Some(Self {
+                    workers,
+                    dir,
+                    root,
+                    boot,
+                    gone,
+                    closing_until: Cell::new(None),
+                    journaled: OnceCell::new(),
+                }))
             }
             Err(Errno::NOENT) => Ok(None),
             Err(error) => Err(error.into()),
@@ -155,8 +165,10 @@ impl Records {
                 return Ok(spec.lost_lease(&self.boot));
             }
         }
-        let journaled = store::lost_contract(&self.root, &self.boot, dir)?;
-        Ok(journaled.and_then(|spec| spec.lost_lease(&self.boot)))
+        if self.journaled.get().is_none() {
+            let _ = self.journaled.set(LostContracts::read(&self.root, &self.boot)?);
+        }
+        Ok(self.journaled.get().and_then(|lost| lost.of(dir)?.lost_lease(&self.boot)))
     }
 
     /// Reports whether the window of a worker is gone: the kernel has taken the terminal away from its shim.
@@ -224,6 +236,7 @@ mod tests {
     use crate::records::DiskRecords;
     use crate::views::load_one;
     use swarm_actors::registry::replay::Unsynced;
+    use swarm_actors::registry::store::Store;
     use swarm_actors::registry::{Mutation, reconcile};
     use swarm_model::{Contract, FineState, Machine};
     use swarm_ports::SpecFacts;
@@ -252,7 +265,7 @@ mod tests {
         let row = Box::new(reconcile::row_of(&spec, 77, "host"));
         let contract = Some(Unsynced { dir: worker_dir_name("a", 1), text });
         let start = Mutation::Start { expect: None, row, contract };
-        let mut writer = store::Store::of_boot(home.path(), before.to_owned());
+        let mut writer = Store::of_boot(home.path(), before.to_owned());
         assert_eq!(writer.commit(vec![start], &|| Ok(Vec::new())).expect("commits"), vec![Ok(())]);
         lose(&paths);
         let view = load_one(&paths, "a").expect("readable").expect("has a row");
