@@ -1,5 +1,6 @@
 //! The trash: what forced removals save under `refs/swarm/trash/`, and how it is restored.
 
+pub(crate) mod absent;
 mod branch;
 pub mod expiry;
 pub(crate) mod gitlinks;

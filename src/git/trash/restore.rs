@@ -97,7 +97,7 @@ fn restore_locked(cli: &Cli, common: &Path, save: &Save, request: &RestoreReques
             RestoredWorktree { path: target, branch: head, notes: vec![note], dropped: false },
         );
     }
-    check_target(common, &target)?;
+    check_target(cli, common, &target)?;
     let choice = choose_branch(cli, common, save, request)?;
     let leaf = target.file_name().unwrap_or_default().to_owned();
     let nest = target.with_file_name(format!("{HIDDEN}{}", save.stamp));
@@ -175,7 +175,7 @@ fn target(save: &Save, request: &RestoreRequest) -> Result<PathBuf, Fault> {
 }
 
 /// Fails if something exists at the target or git has an entry for it that must stay.
-fn check_target(common: &Path, target: &Path) -> Result<(), Fault> {
+fn check_target(cli: &Cli, common: &Path, target: &Path) -> Result<(), Fault> {
     match fs::symlink_metadata(target) {
         Ok(_) if plan::is_empty_dir(target) => {}
         Ok(_) => {
@@ -186,7 +186,7 @@ fn check_target(common: &Path, target: &Path) -> Result<(), Fault> {
         Err(error) => return Err(Fault::at(target)(error)),
     }
     if let Some(entry) = admin::entry_of(common, target).map_err(Fault::at(target))? {
-        plan::check_abandoned(&entry, target)?;
+        plan::check_abandoned(cli, common, &entry, target)?;
         admin::remove(&entry).map_err(Fault::at(&entry))?;
     }
     Ok(())

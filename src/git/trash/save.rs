@@ -163,11 +163,26 @@ pub(crate) fn save(cli: &Cli, place: &Place, name: &str) -> Result<Saved, Fault>
     let changes = if place.is_whole { check(cli, place)? } else { 0 };
     let _hold = gc_lock::hold(&place.common(), gc_lock::SAVE_WAIT)?;
     let (state, raw) = capture(cli, place)?;
+    let saved = record(cli, place, &place.tree, name, &state, changes)?;
+    // Last, because a sync may take long, in which somebody may write.
+    verify(cli, place, &raw, &saved)?;
+    Ok(saved)
+}
+
+/// Writes the commits and the ref of a save, durably. `path` is where the worktree belongs.
+pub(crate) fn record(
+    cli: &Cli,
+    place: &Place,
+    path: &Path,
+    name: &str,
+    state: &StateTrees,
+    changes: usize,
+) -> Result<Saved, Fault> {
     let note = if state.is_merged { "index" } else { UNMERGED };
     let index = commit(cli, place, &state.index, &format!("{note} of {name}"), place.head.as_slice())?;
     let metadata = commit(cli, place, &state.metadata, &format!("particulars of {name}"), &[])?;
     let stashed = named_commits(cli, place, &AUTOSTASH)?;
-    let message = message(place, name, changes, [&index, &metadata], stashed.first());
+    let message = message(place, path, name, changes, [&index, &metadata], stashed.first());
     let mut parents: Vec<String> = place.head.iter().cloned().chain([index]).collect();
     parents.extend(named_commits(cli, place, &UNFINISHED)?);
     parents.extend(stashed);
@@ -181,21 +196,34 @@ pub(crate) fn save(cli: &Cli, place: &Place, name: &str) -> Result<Saved, Fault>
     write.args(["update-ref", "-m", "swarm: saved", &reference, &commit, &none]).run()?;
     // git syncs files, and not the directories that name them; the worktree is removed next.
     sync_file_systems([place.common().as_path()])?;
-    // Last, because a sync may take long, in which somebody may write.
-    verify(cli, place, &raw, &reference, &commit)?;
     Ok(Saved { reference, commit })
 }
 
-/// Writes objects for the current state; no ref holds them yet.
-pub(crate) fn capture(cli: &Cli, place: &Place) -> Result<(StateTrees, Raw), Fault> {
+/// An index that is to be saved.
+pub(crate) struct SavedIndex {
+    pub(crate) entries: Vec<parse::Entry>,
+    /// See [`StateTrees::index`].
+    pub(crate) tree: String,
+    pub(crate) is_merged: bool,
+    pub(crate) flags: Flags,
+}
+
+/// Writes the index as a tree; no ref holds it yet.
+pub(crate) fn capture_index(cli: &Cli, place: &Place) -> Result<SavedIndex, Fault> {
     let (scratch, properties) = index_copy(cli, place)?;
     let entries = parse::index(&step(cli, place, &scratch).args(["ls-files", "-s", "-z"]).run()?);
     let is_merged = entries.iter().all(|entry| entry.stage == 0);
-    let index = match is_merged {
+    let tree = match is_merged {
         true => step(cli, place, &scratch).arg("write-tree").line()?,
         false => stages_tree(cli, place, &entries)?,
     };
     let flags = flags(cli, place, &scratch, &entries, properties.as_ref())?;
+    Ok(SavedIndex { entries, tree, is_merged, flags })
+}
+
+/// Writes objects for the current state; no ref holds them yet.
+pub(crate) fn capture(cli: &Cli, place: &Place) -> Result<(StateTrees, Raw), Fault> {
+    let SavedIndex { entries, tree: index, is_merged, flags } = capture_index(cli, place)?;
     let raw = Raw::new(place, &index)?;
     raw.fill_index(cli, &entries)?;
     // Files in the directory of a submodule that is not checked out take its place in the tree; the index still has it.
@@ -248,7 +276,7 @@ fn flags(
     Ok(Flags { intended, assumed, skipped })
 }
 
-fn metadata_tree(cli: &Cli, place: &Place, metadata: &WorktreeMetadata) -> Result<String, Fault> {
+pub(super) fn metadata_tree(cli: &Cli, place: &Place, metadata: &WorktreeMetadata) -> Result<String, Fault> {
     let write = || place.call(cli.write(&place.tree)).args(DURABLE);
     let blob = write().args(["hash-object", "-w", "--no-filters", "--stdin"]);
     let blob = raw::output_with_input(blob, &place.git_dir, &metadata.encode())?;
@@ -380,6 +408,7 @@ fn commit(cli: &Cli, place: &Place, tree: &str, message: &str, parents: &[String
 
 fn message(
     place: &Place,
+    path: &Path,
     name: &str,
     changes: usize,
     [index, metadata]: [&String; 2],
@@ -390,7 +419,7 @@ fn message(
     let doing = place.is_whole.then(|| in_progress(&place.git_dir)).flatten();
     format!(
         "swarm: saved worktree of {name}\n\nWorker: {name}\nPath: {}\nBranch: {}\nHEAD: {}\nDoing: {}\nChanges: {changes}\nIndex: {index}\nParticulars: {metadata}{stashed}",
-        place.tree.display(),
+        path.display(),
         place.branch.clone().unwrap_or_else(none),
         place.head.clone().unwrap_or_else(none),
         doing.map_or_else(none, str::to_owned),
@@ -408,10 +437,10 @@ fn reference(name: &str) -> String {
 
 /// Verifies that the ref and its objects exist, and that the directory still equals what was
 /// saved.
-fn verify(cli: &Cli, place: &Place, raw: &Raw, reference: &str, commit: &str) -> Result<(), Fault> {
+fn verify(cli: &Cli, place: &Place, raw: &Raw, Saved { reference, commit }: &Saved) -> Result<(), Fault> {
     let failed = |what: &str| Fault::new(format!("save {reference} is invalid: {what}"));
     let read = || place.call(cli.read(&place.tree));
-    if read().args(["rev-parse", "--verify", "-q", reference]).line_if_any()?.as_deref() != Some(commit) {
+    if read().args(["rev-parse", "--verify", "-q", reference]).line_if_any()?.as_ref() != Some(commit) {
         return Err(failed("the ref does not exist"));
     }
     read().args(["cat-file", "-e", &format!("{commit}^{{tree}}")]).run().map_err(|error| failed(&error.to_string()))?;

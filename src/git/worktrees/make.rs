@@ -59,7 +59,7 @@ fn make_tree(cli: &Cli, plan: &WorktreePlan) -> Result<Vec<PathBuf>, Fault> {
     }
     if let Some(entry) = admin::entry_of(&common, path).map_err(Fault::at(path))? {
         // The directory is missing or empty; git would require `--force`.
-        plan::check_abandoned(&entry, path)?;
+        plan::check_abandoned(cli, &common, &entry, path)?;
         admin::remove(&entry).map_err(Fault::at(&entry))?;
     }
     let made = make_parents(path)?;

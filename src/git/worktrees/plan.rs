@@ -15,6 +15,7 @@ use crate::repository::durable::boot_time;
 use crate::repository::fault::Fault;
 use crate::repository::objects::{self, Facts, Question};
 use crate::repository::parse::{self, Listed};
+use crate::trash::absent;
 
 pub(crate) fn plan(cli: &Cli, name: &str, asked: &WorktreeRequest, caller: &Caller) -> Result<WorktreePlan, Fault> {
     let branch = asked.branch.as_deref().unwrap_or(name);
@@ -124,7 +125,7 @@ fn settle_tree(cli: &Cli, toplevel: &Path, path: &Path, plan: &mut WorktreePlan)
     };
     let entry = admin::entry_of(&common, path).map_err(Fault::at(path))?;
     if !there && let Some(entry) = &entry {
-        check_abandoned(entry, path)?;
+        check_abandoned(cli, &common, entry, path)?;
     }
     if !there && plan.makes_branch {
         return Ok(());
@@ -152,7 +153,8 @@ fn settle_tree(cli: &Cli, toplevel: &Path, path: &Path, plan: &mut WorktreePlan)
 }
 
 /// Checks that the entry of a worktree whose directory is missing may be replaced.
-pub(crate) fn check_abandoned(entry: &Path, path: &Path) -> Result<(), Fault> {
+pub(crate) fn check_abandoned(cli: &Cli, common: &Path, entry: &Path, path: &Path) -> Result<(), Fault> {
+    let tree = path;
     let path = path.display();
     if let Some(reason) = admin::lock_reason(entry) {
         let reason = if reason.is_empty() { String::new() } else { format!(": {reason}") };
@@ -165,7 +167,12 @@ pub(crate) fn check_abandoned(entry: &Path, path: &Path) -> Result<(), Fault> {
         return Err(Fault::new(format!("the worktree at {path} is missing; it was at commit {}", short(head.trim())))
             .remedy("keep that commit with 'git branch', then run 'git worktree prune'"));
     }
-    Ok(())
+    match absent::unsaved(cli, common, entry)? {
+        Some(what) => {
+            Err(absent::refusal(tree, &what).remedy("bring it back, or give that up with 'git worktree prune'"))
+        }
+        None => Ok(()),
+    }
 }
 
 pub(crate) fn is_empty_dir(path: &Path) -> bool {

@@ -15,6 +15,7 @@ use crate::repository::cli::{Cli, CliError};
 use crate::repository::fault::Fault;
 use crate::repository::lock::{self, LOCK_WAIT_MS_MAX};
 use crate::repository::parse::Change;
+use crate::trash::absent;
 use crate::trash::only_here;
 use crate::trash::restore;
 use crate::trash::save::{self, Place};
@@ -48,7 +49,10 @@ struct Removable {
 }
 
 pub(crate) fn check(cli: &Cli, path: &Path, base_repo: &Path, force: Force) -> Result<(), WorktreeError> {
-    assess(cli, path, base_repo, force).map(|_| ())
+    match assess(cli, path, base_repo, force)? {
+        Some(_) => Ok(()),
+        None => assess_entry(cli, path, base_repo, force).map(drop),
+    }
 }
 
 pub(crate) fn remove(
@@ -60,10 +64,7 @@ pub(crate) fn remove(
     home: Option<&Home>,
 ) -> Result<Option<Saved>, WorktreeError> {
     let Some(mut found) = assess(cli, path, base_repo, force)? else {
-        // Perhaps only its entry is left. git refuses to remove a locked entry;
-        // without an entry there is nothing to do.
-        let _ = cli.write(base_repo).args(["worktree", "remove", "--"]).arg(path).run();
-        return Ok(None);
+        return remove_entry(cli, name, path, base_repo, force);
     };
     if let Err(fault) = run_pre_remove(cli, path, base_repo, home) {
         match force {
@@ -121,6 +122,49 @@ pub(crate) fn remove(
             Err(fault.unknown())
         }
     }
+}
+
+/// The entry of a worktree whose directory is missing.
+struct LeftEntry {
+    common: PathBuf,
+    entry: PathBuf,
+    /// Whether it must be saved first.
+    has_work: bool,
+}
+
+/// Returns the entry of a missing worktree. A locked one stays, as git does not remove it either.
+fn assess_entry(cli: &Cli, path: &Path, base_repo: &Path, force: Force) -> Result<Option<LeftEntry>, WorktreeError> {
+    let common =
+        admin::ignore_missing(admin::common_dir(base_repo)).map_err(|error| Fault::at(base_repo)(error).unknown())?;
+    let Some(common) = common else { return Ok(None) };
+    let entry = admin::entry_of(&common, path).map_err(|error| Fault::at(path)(error).unknown())?;
+    let Some(entry) = entry.filter(|entry| admin::lock_reason(entry).is_none()) else { return Ok(None) };
+    // A removal that was killed had saved what is in it.
+    let is_resumed = entry.join(REMOVING).exists();
+    let unsaved = if is_resumed { None } else { absent::unsaved(cli, &common, &entry).map_err(Fault::unknown)? };
+    match unsaved {
+        Some(what) if force == Force::No => {
+            let remedy = format!("bring it back, then run 'git -C {} worktree repair PATH'", base_repo.display());
+            Err(absent::refusal(path, &what).remedy(remedy).unknown())
+        }
+        unsaved => Ok(Some(LeftEntry { common, entry, has_work: unsaved.is_some() })),
+    }
+}
+
+/// Removes the entry of a worktree whose directory is missing.
+fn remove_entry(
+    cli: &Cli,
+    name: &str,
+    path: &Path,
+    base_repo: &Path,
+    force: Force,
+) -> Result<Option<Saved>, WorktreeError> {
+    let Some(left) = assess_entry(cli, path, base_repo, force)? else { return Ok(None) };
+    let _turn = lock::acquire(&left.common, Duration::from_millis(LOCK_WAIT_MS_MAX)).ok();
+    let saved = left.has_work.then(|| absent::save(cli, &left.common, &left.entry, path, name));
+    let saved = saved.transpose().map_err(Fault::unknown)?;
+    admin::remove(&left.entry).map_err(|error| Fault::at(&left.entry)(error).unknown())?;
+    Ok(saved)
 }
 
 /// Runs the user's `pre_remove` command.
@@ -258,7 +302,7 @@ pub(crate) fn has_initialised_submodules(entry: &Path) -> bool {
 }
 
 /// Returns HEAD's commit if it is detached and no branch, tag or remote branch contains it.
-fn unreachable_head(cli: &Cli, place: &Place) -> Result<Option<String>, Fault> {
+pub(crate) fn unreachable_head(cli: &Cli, place: &Place) -> Result<Option<String>, Fault> {
     let (Some(head), None) = (&place.head, &place.branch) else {
         // The branch itself contains its commit.
         return Ok(None);

@@ -171,3 +171,89 @@ fn commits_that_a_ref_or_its_reflog_keeps_need_no_save() {
     assert_eq!(fix.remove(&tree, Force::No), Ok(None));
     assert!(fix.trash().is_empty());
 }
+
+fn cause(result: Result<impl std::fmt::Debug, WorktreeError>) -> String {
+    match result {
+        Err(WorktreeError::Unknown(cause)) => cause,
+        other => panic!("not held: {other:?}"),
+    }
+}
+
+#[test]
+fn a_missing_worktree_is_held_by_what_only_its_entry_has() {
+    type Work = (&'static str, fn(&Fixture, &Path));
+    let works: [Work; 4] = [
+        ("staged changes", |fix, tree| {
+            fs::write(tree.join("f"), "staged\n").unwrap();
+            fix.at(tree, &["add", "f"]);
+        }),
+        ("commits that no branch or tag contains", |fix, tree| drop(detached(fix, tree, "new"))),
+        ("commits that no branch or tag contains", |fix, tree| {
+            detached(fix, tree, "new");
+            fix.at(tree, &["checkout", "-q", "w"]);
+        }),
+        ("a bisect in progress", |fix, tree| drop(fix.at(tree, &["bisect", "start"]))),
+    ];
+    for (what, work) in works {
+        let fix = Fixture::new();
+        let (_, tree) = fix.made("w");
+        work(&fix, &tree);
+        let moved = fix.root.join("moved");
+        fs::rename(&tree, &moved).unwrap();
+        let why = format!("the worktree at {} is missing, and git still has its {what} (bring it back", tree.display());
+        for held in [fix.check(&tree, Force::No), fix.remove(&tree, Force::No).map(drop)] {
+            let said = cause(held);
+            assert!(said.starts_with(&why), "{said}");
+        }
+        let (refused, remedy) = fix.refusal("w", &fix.asked());
+        assert!(refused.starts_with("the worktree at ") && remedy.unwrap().contains("git worktree prune"), "{refused}");
+        let entry = fix.repo.join(".git/worktrees/w");
+        let left = fs::read_dir(&entry).unwrap().flatten().map(|file| file.file_name());
+        assert!(left.filter(|name| name.to_string_lossy().starts_with("swarm-absent")).count() == 0);
+        fs::rename(&moved, &tree).unwrap();
+        fix.at(&tree, &["status"]);
+    }
+}
+
+#[test]
+fn the_entry_of_a_missing_worktree_is_saved_and_restored() {
+    let fix = Fixture::new();
+    let (_, tree) = fix.made("w");
+    let commit = detached(&fix, &tree, "new");
+    fs::create_dir(tree.join("d")).unwrap();
+    for (file, content) in [("d/staged", "staged\n"), ("f", "2\n"), ("announced", "")] {
+        fs::write(tree.join(file), content).unwrap();
+    }
+    fix.at(&tree, &["add", "d", "f"]);
+    fix.at(&tree, &["add", "-N", "announced"]);
+    fs::write(tree.join("d/staged"), "not staged\n").unwrap();
+    let index = fix.at(&tree, &["ls-files", "-s"]);
+    fs::rename(&tree, fix.root.join("moved")).unwrap();
+    fix.remove(&tree, Force::SaveFirst).unwrap().expect("saved");
+    assert!(!fix.repo.join(".git/worktrees").exists());
+    let back = bring_back(&fix);
+    assert_eq!((back.path.as_path(), back.branch), (tree.as_path(), None));
+    assert_eq!(text(&fix.at(&tree, &["rev-parse", "HEAD"])), commit);
+    assert_eq!(text(&fix.at(&tree, &["ls-files", "-s"])), text(&index));
+    assert_eq!(fs::read_to_string(tree.join("d/staged")).unwrap(), "staged\n");
+    assert_eq!(text(&fix.at(&tree, &["status", "--short"])), " D announced\nA  d/staged\nM  f");
+}
+
+#[test]
+fn a_conflict_of_a_missing_worktree_is_saved_and_restored() {
+    let fix = Fixture::new();
+    let (_, tree) = fix.made("w");
+    fs::write(tree.join("f"), "ours\n").unwrap();
+    fix.at(&tree, &["commit", "-qam", "ours"]);
+    fix.commit("theirs", "f", "theirs\n");
+    assert!(!fix.attempt(&tree, &["merge", "-q", "main"]).0);
+    let index = fix.at(&tree, &["ls-files", "-s"]);
+    fs::remove_dir_all(&tree).unwrap();
+    assert!(cause(fix.remove(&tree, Force::No)).contains("a merge in progress"));
+    fix.remove(&tree, Force::SaveFirst).unwrap().expect("saved");
+    let back = bring_back(&fix);
+    assert_eq!((back.branch.as_deref(), fix.at(&tree, &["ls-files", "-s"])), (Some("w"), index));
+    fs::write(tree.join("f"), "both\n").unwrap();
+    fix.at(&tree, &["commit", "-qam", "merged"]);
+    assert_eq!(text(&fix.at(&tree, &["log", "-1", "--format=%P"])).split(' ').count(), 2);
+}
