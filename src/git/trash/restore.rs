@@ -103,7 +103,7 @@ fn restore_locked(cli: &Cli, common: &Path, save: &Save, request: &RestoreReques
     let nest = target.with_file_name(format!("{HIDDEN}{}", save.stamp));
     let hidden = nest.join(leaf);
     // Left by a restore of this save whose entry a power cut took: `clear_killed` cannot have found it.
-    admin::ignore_missing(fs::remove_dir_all(&nest)).map_err(Fault::at(&nest))?;
+    admin::remove_all(&nest).map_err(Fault::at(&nest))?;
     let parents = make::make_parents(&hidden)?;
     let mut notes = choice.notes.clone();
     if let Some(doing) = &save.doing {
@@ -419,7 +419,7 @@ fn clear(common: &Path, hidden: &Path) -> Result<(), Fault> {
         admin::remove(&entry).map_err(Fault::at(&entry))?;
     }
     if let Some(nest) = hidden.parent() {
-        let _ = fs::remove_dir_all(nest);
+        let _ = admin::remove_all(nest);
     }
     Ok(())
 }
@@ -451,7 +451,7 @@ fn clear_killed(common: &Path) -> Result<(), Fault> {
                 let hidden = nest.path().join(leaf);
                 let link = admin::link_of(&hidden).ok().flatten();
                 if is_hidden(&hidden) && link.is_some_and(|link| admin::resolved(&link) == admin::resolved(&entry)) {
-                    let _ = fs::remove_dir_all(nest.path());
+                    let _ = admin::remove_all(&nest.path());
                 }
             }
             admin::remove(&entry).map_err(Fault::at(&entry))?;

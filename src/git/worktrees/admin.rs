@@ -13,7 +13,7 @@ use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 use swarm_sys::files;
 
-use super::identity;
+use super::{identity, removable};
 
 /// Maximum size of a `.git` file: the longest path and some words.
 const LINK_BYTES_MAX: u64 = 8 << 10;
@@ -241,7 +241,22 @@ pub(crate) fn remove(entry: &Path) -> io::Result<()> {
 
 /// Removes a worktree's directory, and its `.git` file last: as long as that file exists, the
 /// rest is known to belong to the worktree.
+///
+/// # Errors
+/// Fails if something cannot be deleted. If that is known before, nothing was deleted.
 pub(crate) fn remove_tree(tree: &Path) -> io::Result<()> {
+    removable::prepare(tree)?;
+    remove_prepared(tree)
+}
+
+/// Removes a directory with everything in it.
+pub(crate) fn remove_all(dir: &Path) -> io::Result<()> {
+    removable::prepare(dir)?;
+    ignore_missing(fs::remove_dir_all(dir)).map(drop)
+}
+
+/// Removes a worktree's directory as [`remove_tree`] does, after its directories were made deletable.
+pub(crate) fn remove_prepared(tree: &Path) -> io::Result<()> {
     for file in ignore_missing(fs::read_dir(tree))?.into_iter().flatten() {
         let file = file?;
         if file.file_name() != ".git" {

@@ -9,6 +9,7 @@ pub(crate) mod make;
 pub(crate) mod owner;
 pub(crate) mod plan;
 pub(crate) mod port;
+pub(crate) mod removable;
 pub(crate) mod remove;
 pub mod role;
 pub(crate) mod settings;
@@ -22,6 +23,8 @@ pub mod usage;
 mod inside_tests;
 #[cfg(test)]
 mod own_refs_tests;
+#[cfg(test)]
+mod removable_tests;
 #[cfg(test)]
 mod remove_tests;
 #[cfg(test)]

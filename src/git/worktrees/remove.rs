@@ -1,5 +1,5 @@
-//! Decides whether a worktree may be removed, and removes it. `git worktree remove`
-//! without `--force` then checks once more itself.
+//! Decides whether a worktree may be removed, and removes it. What changes meanwhile is seen by a
+//! second look right before the first file is deleted.
 
 use std::fs;
 use std::io::{self, Write as _};
@@ -10,8 +10,8 @@ use swarm_ports::{Force, Saved, WorktreeError};
 
 use super::admin;
 use super::hook::{self, Home, Hook};
-use super::{copies, identity, settings, submodules};
-use crate::repository::cli::{Cli, CliError};
+use super::{copies, identity, removable, settings, submodules};
+use crate::repository::cli::Cli;
 use crate::repository::fault::Fault;
 use crate::repository::lock::{self, LOCK_WAIT_MS_MAX};
 use crate::repository::parse::Change;
@@ -95,32 +95,15 @@ pub(crate) fn remove(
     };
     // Saving and the command take time, in which a worker in the worktree may have started another one.
     check_inside(&common, path)?;
-    let marker = found.place.git_dir.join(REMOVING);
-    fs::write(&marker, b"").map_err(|error| Fault::at(&marker)(error).unknown())?;
-    let has_force = saved.is_some() || found.is_resumed;
-    let mut removed = delete(cli, path, base_repo, has_force);
-    if let Err(CliError::Exit { message, .. }) = &removed
-        && message.contains("submodules")
-    {
-        // git refuses worktrees with submodules even if none is initialised; `assess` has checked them.
-        removed = delete(cli, path, base_repo, true);
-    }
-    match removed {
+    match delete(cli, &found, saved.is_some()) {
         Ok(()) => {
             hook::remove_logs(home, path);
             Ok(saved)
         }
-        Err(error) => {
-            if !error.was_cut_off() {
-                let _ = fs::remove_file(&marker);
-            }
-            // Our checks passed, so a refusal by git says nothing about the work in it.
-            let mut fault = Fault { is_tool_failure: true, ..Fault::from(error) };
-            if let Some(saved) = saved {
-                fault.cause = format!("{} (its work is saved as {})", fault.cause, saved.reference);
-            }
-            Err(fault.unknown())
+        Err(WorktreeError::Tool(cause)) if let Some(saved) = &saved => {
+            Err(WorktreeError::Tool(format!("{cause} (its work is saved as {})", saved.reference)))
         }
+        Err(error) => Err(error),
     }
 }
 
@@ -174,13 +157,38 @@ fn run_pre_remove(cli: &Cli, path: &Path, base_repo: &Path, home: Option<&Home>)
     hook::run(home, cli, &Hook { key: "pre_remove", command, limit: settings.limit(), tree: path, base_repo })
 }
 
-fn delete(cli: &Cli, path: &Path, base_repo: &Path, has_force: bool) -> Result<(), CliError> {
-    // The user's setting must not hide untracked files from git's own check.
-    // Nor may that check write an index again that is about to be removed.
-    let call = cli.write(base_repo).args(["--no-optional-locks", "-c", "status.showUntrackedFiles=normal"]);
-    let call = call.args(["worktree", "remove"]);
-    let call = if has_force { call.arg("--force") } else { call };
-    call.arg("--").arg(path).run().map(|_| ())
+/// Deletes the directory, and the entry after it: git deletes the entry also if the directory cannot be deleted, and then
+/// nobody knows any more what is left of it.
+fn delete(cli: &Cli, found: &Removable, is_saved: bool) -> Result<(), WorktreeError> {
+    let (tree, entry) = (&found.place.tree, &found.place.git_dir);
+    let marker = entry.join(REMOVING);
+    fs::write(&marker, b"").map_err(|error| Fault::at(&marker)(error).unknown())?;
+    if let Err(error) = prepare(cli, found, is_saved) {
+        if !found.is_resumed {
+            let _ = fs::remove_file(&marker);
+        }
+        return Err(error);
+    }
+    // From here on, the marker tells the next removal that missing files are no work.
+    admin::remove_prepared(tree).map_err(|error| Fault::at(tree)(error).unknown())?;
+    admin::remove(entry).map_err(|error| Fault::at(entry)(error).unknown())
+}
+
+/// Checks a last time that no work is lost, and that everything can be deleted.
+fn prepare(cli: &Cli, found: &Removable, is_saved: bool) -> Result<(), WorktreeError> {
+    let tree = &found.place.tree;
+    if !is_saved && !found.is_resumed {
+        let changes = save::status(cli, &found.place, "normal").map_err(Fault::unknown)?;
+        if !changes.is_empty() {
+            return Err(WorktreeError::Dirty(changes.len()));
+        }
+    }
+    let remedy = "delete it as that user, then run the command again";
+    removable::prepare(tree).map_err(|error| {
+        let is_denied = error.kind() == io::ErrorKind::PermissionDenied;
+        let fault = Fault::at(tree)(error);
+        if is_denied { fault.remedy(remedy).unknown() } else { fault.unknown() }
+    })
 }
 
 /// Checks whether the worktree may be removed. Returns `None` if nothing exists at `path`.

@@ -1,0 +1,74 @@
+//! Removal of worktrees with directories in which nothing can be deleted, without the privileges of root.
+
+use std::fs;
+use std::os::unix::fs::{PermissionsExt as _, chown};
+use std::path::{Path, PathBuf};
+
+use rustix::thread::{CapabilitySet, capabilities, remove_capability_from_bounding_set, set_capabilities};
+use swarm_ports::{Force, WorktreeError};
+
+use super::remove;
+use crate::fixture::Fixture;
+
+/// Returns what `work` returns in a thread without the capabilities that make root ignore permissions. Programs that it
+/// starts lack them, too.
+fn as_ordinary_user<T: Send>(work: impl FnOnce() -> T + Send) -> T {
+    let dropped = CapabilitySet::DAC_OVERRIDE | CapabilitySet::DAC_READ_SEARCH | CapabilitySet::FOWNER;
+    std::thread::scope(|scope| {
+        let run = scope.spawn(move || {
+            if rustix::process::geteuid().is_root() {
+                for one in dropped.iter() {
+                    remove_capability_from_bounding_set(one).unwrap();
+                }
+                let mut sets = capabilities(None).unwrap();
+                sets.effective &= !dropped;
+                sets.permitted &= !dropped;
+                set_capabilities(None, sets).unwrap();
+            }
+            work()
+        });
+        run.join().unwrap()
+    })
+}
+
+/// Returns a worktree with an ignored directory that has a file and is write-protected, and this directory.
+fn with_module_cache() -> (Fixture, PathBuf, PathBuf) {
+    let fix = Fixture::new();
+    fix.commit("ignore", ".gitignore", "ignored\n.go/\n");
+    let (_, tree) = fix.made("w");
+    let cache = tree.join(".go/pkg/m@v1");
+    fs::create_dir_all(cache.join("inner")).unwrap();
+    for dir in [cache.join("inner"), cache.clone()] {
+        fs::write(dir.join("go.mod"), "module m\n").unwrap();
+        fs::set_permissions(&dir, fs::Permissions::from_mode(0o555)).unwrap();
+    }
+    (fix, tree, cache)
+}
+
+fn removed(fix: &Fixture, tree: &Path) -> Result<(), WorktreeError> {
+    as_ordinary_user(|| remove::remove(&fix.cli(), "w", tree, &fix.repo, Force::No, None).map(drop))
+}
+
+#[test]
+fn a_worktree_with_write_protected_directories_is_removed() {
+    let (fix, tree, _) = with_module_cache();
+    assert_eq!(removed(&fix, &tree), Ok(()));
+    assert!(!tree.exists() && !fix.repo.join(".git/worktrees").exists());
+}
+
+#[test]
+fn a_directory_of_another_user_is_found_before_anything_is_deleted() {
+    if !rustix::process::geteuid().is_root() {
+        // Only root can give a directory away.
+        return;
+    }
+    let (fix, tree, cache) = with_module_cache();
+    chown(&cache, Some(65534), Some(65534)).unwrap();
+    let Err(WorktreeError::Tool(cause)) = removed(&fix, &tree) else { panic!("removed") };
+    assert!(cause.contains("m@v1 belongs to another user") && cause.contains("then run the command again"), "{cause}");
+    assert!(tree.join("f").exists() && tree.join(".git").exists() && cache.join("inner/go.mod").exists());
+    assert!(!fix.repo.join(".git/worktrees/w/swarm-removing").exists());
+    chown(&cache, Some(0), Some(0)).unwrap();
+    assert_eq!(removed(&fix, &tree), Ok(()));
+    assert!(!tree.exists() && !fix.repo.join(".git/worktrees").exists());
+}
