@@ -217,9 +217,6 @@ fn assess(cli: &Cli, path: &Path, base_repo: &Path, force: Force) -> Result<Opti
     {
         return Err(unknown(why));
     }
-    if let Some(reference) = own_ref(cli, &place).map_err(Fault::unknown)? {
-        return Err(unknown(format!("{reference}, a ref of the worktree itself, has commits that no branch has")));
-    }
     if is_resumed {
         // Everything else is checked again: commits may have been added since.
         changes.clear();
@@ -309,9 +306,10 @@ pub(crate) fn has_initialised_submodules(entry: &Path) -> bool {
     fs::read_dir(entry.join("modules")).is_ok_and(|mut modules| modules.next().is_some())
 }
 
-/// Returns HEAD's commit if it is detached and no branch, tag or remote branch contains it.
+/// Returns HEAD's commit if it is on no branch, but detached or on another ref, and no branch, tag or remote branch has it.
 pub(crate) fn unreachable_head(cli: &Cli, place: &Place) -> Result<Option<String>, Fault> {
-    let (Some(head), None) = (&place.head, &place.branch) else {
+    let branch = place.branch.as_ref().filter(|name| name.starts_with("refs/heads/"));
+    let (Some(head), None) = (&place.head, branch) else {
         // The branch itself contains its commit.
         return Ok(None);
     };
@@ -324,23 +322,4 @@ fn is_held(cli: &Cli, place: &Place, commit: &str) -> Result<bool, Fault> {
     let args =
         ["for-each-ref", "--count=1", "--format=%(refname)", &contains, "refs/heads", "refs/tags", "refs/remotes"];
     Ok(!place.call(cli.read(&place.tree)).args(args).line()?.is_empty())
-}
-
-/// Returns a ref that belongs to the worktree and disappears with it, if it names a commit that no branch has. HEAD may
-/// be on such a ref as well.
-fn own_ref(cli: &Cli, place: &Place) -> Result<Option<String>, Fault> {
-    if !["refs/worktree", "reftable"].iter().any(|dir| place.git_dir.join(dir).exists()) {
-        return Ok(None);
-    }
-    let list = ["for-each-ref", "--format=%(objectname) %(objecttype) %(refname)", "refs/worktree"];
-    let listed = place.call(cli.read(&place.tree)).args(list).line()?;
-    for line in listed.lines() {
-        let mut words = line.splitn(3, ' ');
-        if let (Some(commit), Some("commit"), Some(name)) = (words.next(), words.next(), words.next())
-            && !is_held(cli, place, commit)?
-        {
-            return Ok(Some(name.to_owned()));
-        }
-    }
-    Ok(None)
 }
