@@ -131,24 +131,24 @@ impl SupervisorHandle {
         receiver
     }
 
-    /// Returns the current state of all runs that are not over.
-    pub async fn runs(&self) -> Vec<Run> {
-        let runs = ractor::call_t!(self.actor, SupervisorMessage::Runs, CALL_MS_MAX).unwrap_or_default();
+    /// Returns the current state of all runs that are not over. `None` if one of them could not be opened yet.
+    pub async fn runs(&self) -> Option<Vec<Run>> {
+        let runs = ractor::call_t!(self.actor, SupervisorMessage::Runs, CALL_MS_MAX).ok()?;
         let mut views = Vec::with_capacity(runs.len());
         for run in runs {
             views.extend(run.look().await.ok());
         }
-        views
+        Some(views)
     }
 
-    /// Returns the current state of all merge queues.
-    pub async fn queues(&self) -> Vec<QueueView> {
-        let queues = ractor::call_t!(self.actor, SupervisorMessage::Queues, CALL_MS_MAX).unwrap_or_default();
+    /// Returns the current state of all merge queues. `None` if one of them could not be opened yet.
+    pub async fn queues(&self) -> Option<Vec<QueueView>> {
+        let queues = ractor::call_t!(self.actor, SupervisorMessage::Queues, CALL_MS_MAX).ok()?;
         let mut views = Vec::with_capacity(queues.len());
         for queue in queues {
             views.extend(queue.look().await);
         }
-        views
+        Some(views)
     }
 
     /// Ends the supervisor. Workers keep running.

@@ -131,8 +131,11 @@ impl State {
             // A queue that is being started may have the item.
             SupervisorMessage::QueueOf(key, _) => match self.queued.get(key) {
                 Some(target) => Child::Merge(target.clone()),
-                None => self.openings.children().find(|child| child.kind() == Some(Kind::Merges))?.clone(),
+                None => self.opening(Kind::Merges)?,
             },
+            // A list would lack those that are being started.
+            SupervisorMessage::Queues(_) => self.opening(Kind::Merges)?,
+            SupervisorMessage::Runs(_) => self.opening(Kind::Runs)?,
             SupervisorMessage::RunRequest(request, _) => Child::Run(match &request.order {
                 RunOrder::Begin { plan, .. } => plan.home.clone(),
                 RunOrder::Stop { home } | RunOrder::Hold { home } | RunOrder::Resume { home } => home.clone(),
@@ -143,6 +146,11 @@ impl State {
             SupervisorMessage::Flow(place, _) => Child::Flow(place.clone()),
             _ => return None,
         })
+    }
+
+    /// Returns a child of this kind that is being started.
+    fn opening(&self, kind: Kind) -> Option<Child> {
+        self.openings.children().find(|child| child.kind() == Some(kind)).cloned()
     }
 
     /// Starts an actor beside this one. `then` gets the result, after the actor became a child. The start counts as a

@@ -202,7 +202,7 @@ fn send(stream: UnixStream, method: &str, route: &str, body: &[u8]) -> Result<Bu
             let _ = reply.take(4096).read_to_string(&mut text);
             Err(match status {
                 408 if !text.is_empty() => Broken::Refused(internal(text.trim())),
-                429 => Broken::Busy(text.trim().to_owned()),
+                429 | 503 => Broken::Busy(text.trim().to_owned()),
                 status => Broken::Status(status, text.trim().to_owned()),
             })
         }

@@ -151,7 +151,7 @@ async fn merge(State(context): State<Context>, body: Bytes) -> Result<Response, 
 }
 
 async fn queues(State(context): State<Context>) -> Response {
-    Json(context.handle.queues().await).into_response()
+    listed(context.handle.queues().await, "a merge queue cannot be read yet")
 }
 
 async fn run(State(context): State<Context>, body: Bytes) -> Result<Response, Rejected> {
@@ -187,7 +187,7 @@ async fn flow(
 }
 
 async fn runs(State(context): State<Context>) -> Response {
-    Json(context.handle.runs().await).into_response()
+    listed(context.handle.runs().await, "a run cannot be read yet")
 }
 
 async fn nudge(State(context): State<Context>, body: Bytes) -> Result<Response, Rejected> {
@@ -212,6 +212,14 @@ fn is_elsewhere(caller: &Caller) -> Option<Refusal> {
         format!("this command runs in another {kind} namespace than the supervisor, where its work would start");
     let remedy = "run it where the supervisor runs, or set SWARM_DIR to another directory to use a supervisor here";
     Some(Refusal::new(RefusalKind::Invalid, cause).remedy(remedy))
+}
+
+/// Answers with a list, or with `busy` if it is not complete yet.
+fn listed<T: serde::Serialize>(list: Option<Vec<T>>, busy: &'static str) -> Response {
+    match list {
+        Some(list) => Json(list).into_response(),
+        None => (StatusCode::SERVICE_UNAVAILABLE, busy).into_response(),
+    }
 }
 
 async fn refused(refusal: Refusal) -> Response {

@@ -20,7 +20,7 @@ fn landing(name: &str) -> SpawnRequest {
 }
 
 async fn states(rig: &Rig) -> Vec<(String, &'static str)> {
-    let queues = rig.swarm().queues().await;
+    let queues = rig.swarm().queues().await.expect("complete");
     queues.iter().flat_map(|view| &view.queue.items).map(|item| (item.name.clone(), item.state.word())).collect()
 }
 
@@ -172,7 +172,7 @@ async fn a_queue_that_panics_is_restarted_alone() {
     rig.world.settle().await;
     assert!(matches!(add(&rig, "b").await, Answer::Merge(_)));
     rig.world.pass(Duration::from_secs(1)).await;
-    let queues = rig.swarm().queues().await;
+    let queues = rig.swarm().queues().await.expect("complete");
     assert!(queues[0].queue.items.iter().all(|item| matches!(item.state, State::Landed { .. })), "{queues:?}");
     assert_eq!((rig.world.state("w"), rig.swarm().live().await), (Some(FineState::Running), 1));
 }

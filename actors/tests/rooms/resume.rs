@@ -276,6 +276,8 @@ async fn a_resumption_that_hangs_delays_only_requests_about_itself() {
         assert_eq!(up, Some(Ok(())), "{what:?}");
         rig.spawn(request("other")).await.expect("starts");
         rig.kill("other").await.expect("ends");
+        let incomplete = (rig.swarm().queues().await.is_none(), rig.swarm().runs().await.is_none());
+        assert_eq!(incomplete, (matches!(what, What::Queue), matches!(what, What::Run)));
         rig.world.pass(Duration::from_secs(60)).await;
         assert!(!what.is_done(&rig) && rig.world.script.unmet().is_empty(), "{what:?}");
         let _ = go_on.send(());
