@@ -1,6 +1,7 @@
 """Flows under real conditions: commands that cannot be carried out, and invalid handoff blocks."""
 
 import os
+import threading
 
 from .flow_held import artifact, environment, free, hold, is_held
 from .flow_verdict import commits
@@ -108,11 +109,22 @@ def gave_up() -> list[str]:
     with Rig() as rig:
         world = World(rig, three_nodes())
         world.must("consent", world.id, "no-access")
-        # Each turn revokes the consent that was given to it alone, before the next turn starts.
-        forbid = f"'{rig.binary}' flow consent --root \"$SWARM_FLOW_ROOT\" {world.id} no-access\nsay \"end"
+        # The consent that was given to a turn alone is revoked at its end, before the next turn starts.
+        nodes, ending, revoked = ("owner-intake", "build", "owner-close"), rig.root / "ending", rig.root / "revoked"
+        for pipe in (ending, revoked):
+            os.mkfifo(pipe)
         play = rig.root / "play.sh"
+        forbid = f": >'{ending}'\n: <'{revoked}'\nsay \"end"
         play.write_text(play.read_text().replace('say "end', forbid))
-        for node in ("owner-intake", "build", "owner-close"):
+
+        def revoke() -> None:
+            for _ in nodes:
+                ending.read_bytes()
+                world.must("consent", world.id, "no-access")
+                revoked.write_bytes(b"")
+
+        threading.Thread(target=revoke, daemon=True).start()
+        for node in nodes:
             world.must("run", world.id, "--wait")
             waits = world.flow()["awaitingHumanNodes"]
             if waits.get(node, {}).get("reason") != "autonomous-abort":
