@@ -10,6 +10,7 @@ import json
 import os
 import re
 import stat
+import time
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -31,7 +32,7 @@ class Inode:
     real: int = 0
     """Number that the file system gave it."""
     modified_ns: int = 0
-    """Time of its last change before the recording; 0 if it was changed or made later."""
+    """Time of its last change; 0 if that is unknown."""
 
     def copy(self) -> "Inode":
         return replace(self, entries=dict(self.entries))
@@ -68,12 +69,13 @@ class Data:
     offset: int
     data: bytes
     label: str = ""
+    at_ns: int = field(default_factory=time.time_ns)
 
     def apply(self, inodes: dict[int, Inode]) -> None:
         held = inodes[self.inode]
         padded = held.data.ljust(self.offset, b"\0")
         held.data = padded[: self.offset] + self.data + padded[self.offset + len(self.data):]
-        held.modified_ns = 0
+        held.modified_ns = self.at_ns
 
 
 @dataclass
@@ -83,11 +85,12 @@ class Size:
     inode: int
     length: int
     label: str = ""
+    at_ns: int = field(default_factory=time.time_ns)
 
     def apply(self, inodes: dict[int, Inode]) -> None:
         held = inodes[self.inode]
         held.data = held.data[: self.length].ljust(self.length, b"\0")
-        held.modified_ns = 0
+        held.modified_ns = self.at_ns
 
 
 @dataclass
@@ -206,7 +209,7 @@ class Recording:
                 continue
             if at in torn:
                 kept = op.data[: torn[at]]
-                op = Data(op.inode, op.offset, kept.ljust(len(op.data), b"\0"))
+                op = replace(op, data=kept.ljust(len(op.data), b"\0"))
             op.apply(inodes)
         return inodes
 

@@ -145,7 +145,6 @@ class Recorder(Tracer):
         made = born(path, meta)
         if made is None:
             raise ValueError("no file")
-        made.modified_ns = 0
         self.count += 1
         self.numbers[meta.st_ino] = self.count
         return self.count, {self.count: made}

@@ -72,10 +72,14 @@ SCENARIOS = {scenario.name + ("-git" if scenario.git else ""): scenario for scen
 
 
 def trace(scenario: Scenario, world: World, point: dict | None) -> Traced:
-    rig = world.rig
+    rig, person = world.rig, world.rig.env
+    # The node hands over; what follows is done by a person.
     if scenario.name == "flow-emit":
-        rig.env = {**rig.env, **environment(world)}
-    return Traced(rig, scenario.words(world), scenario.attach(rig), str(rig.repo), point)
+        rig.env = {**person, **environment(world)}
+    try:
+        return Traced(rig, scenario.words(world), scenario.attach(rig), str(rig.repo), point)
+    finally:
+        rig.env = person
 
 
 def enumerate_points(name: str) -> list[dict]:

@@ -8,6 +8,8 @@ use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{Access, Mode, OFlags};
+use rustix::io::retry_on_intr;
+use swarm_sys::files::list;
 
 const OWNER: u32 = 0o700;
 
@@ -39,15 +41,14 @@ fn directories_in(dir: &Path) -> io::Result<Vec<PathBuf>> {
         permit(dir, meta.mode() & 0o7777 | OWNER)?;
     }
     if !is_open && rustix::fs::access(dir, Access::READ_OK | Access::WRITE_OK | Access::EXEC_OK).is_err() {
-        let is_empty = fs::read_dir(dir).is_ok_and(|mut files| files.next().is_none());
+        let is_empty = list(dir).is_ok_and(|files| files.is_empty());
         if !is_empty {
             let cause = format!("{} belongs to another user, and nothing in it can be deleted", dir.display());
             return Err(io::Error::new(io::ErrorKind::PermissionDenied, cause));
         }
     }
     let mut inner = Vec::new();
-    for file in fs::read_dir(dir)? {
-        let file = file?;
+    for file in list(dir)? {
         if file.file_type()?.is_dir() {
             inner.push(file.path());
         }
@@ -58,6 +59,6 @@ fn directories_in(dir: &Path) -> io::Result<Vec<PathBuf>> {
 /// Sets the mode of a directory, but not of one that a symbolic link leads to.
 fn permit(dir: &Path, mode: u32) -> io::Result<()> {
     let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::DIRECTORY | OFlags::CLOEXEC;
-    let opened = rustix::fs::open(dir, flags, Mode::empty())?;
+    let opened = retry_on_intr(|| rustix::fs::open(dir, flags, Mode::empty()))?;
     fs::set_permissions(format!("/proc/self/fd/{}", opened.as_raw_fd()), fs::Permissions::from_mode(mode))
 }

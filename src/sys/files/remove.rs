@@ -8,7 +8,7 @@ use std::os::fd::{AsFd, AsRawFd as _, OwnedFd};
 use std::path::Path;
 
 use rustix::fs::{AtFlags, CWD, Dir, Mode, OFlags, fstat, openat, renameat, unlinkat};
-use rustix::io::Errno;
+use rustix::io::{Errno, retry_on_intr};
 
 /// Permissions of the owner that the removal of a directory's content needs.
 const OWN: u32 = 0o700;
@@ -113,13 +113,13 @@ impl Removal {
 fn open(at: impl AsFd, name: impl rustix::path::Arg + Copy) -> io::Result<OwnedFd> {
     let flags = OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     // A directory without read permission can only be named.
-    let named = openat(at.as_fd(), name, flags | OFlags::PATH, Mode::empty())?;
+    let named = retry_on_intr(|| openat(at.as_fd(), name, flags | OFlags::PATH, Mode::empty()))?;
     let mode = fstat(&named)?.st_mode;
     if mode & OWN != OWN {
         let link = format!("/proc/self/fd/{}", named.as_raw_fd());
-        rustix::fs::chmod(link, Mode::from_raw_mode((mode | OWN) & 0o7777))?;
+        retry_on_intr(|| rustix::fs::chmod(&link, Mode::from_raw_mode((mode | OWN) & 0o7777)))?;
     }
-    Ok(openat(&named, c".", flags | OFlags::RDONLY, Mode::empty())?)
+    Ok(retry_on_intr(|| openat(&named, c".", flags | OFlags::RDONLY, Mode::empty()))?)
 }
 
 fn names(dir: &OwnedFd) -> io::Result<Vec<CString>> {
