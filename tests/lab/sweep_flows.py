@@ -62,6 +62,9 @@ class Scenario:
         """Reports whether the point belongs to this sweep; starting workers belongs to the sweep of commands."""
         if self.name != "flow-step":
             return point["role"] == "command"
+        # git decides by itself when it maintains a repository, and how often it looks.
+        if point["target"].endswith("/maintenance.lock"):
+            return False
         if point["role"] in ("role", "role-child", "git"):
             return True
         return point["role"] == "supervisor" and ("/.a-society/" in point["target"] or "/s/flow/" in point["target"])
