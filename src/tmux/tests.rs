@@ -136,13 +136,22 @@ fn a_server_without_socket_is_recovered_and_never_doubled() {
     assert_eq!(server.tmux().list().expect("lists").len(), 2);
 }
 
+/// Stops a server, and waits until it is: before that, it would still receive a signal with a lower number.
+fn stop(pid: nix::unistd::Pid) {
+    nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGSTOP).expect("stops the server");
+    wait_until("the server is stopped", || {
+        let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+        stat.rsplit_once(") ").is_some_and(|(_, rest)| rest.starts_with('T'))
+    });
+}
+
 #[test]
 fn a_server_that_ends_while_its_socket_is_asked_for_is_replaced() {
     let server = Private::new();
     let first = server.open("w1", "exec sleep 1000");
     let known = (first.pane.socket_path.clone(), first.pane.server_pid);
     let pid = nix::unistd::Pid::from_raw(known.1);
-    nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGSTOP).expect("stops the server");
+    stop(pid);
     std::fs::remove_file(&known.0).expect("removes the socket");
     let asked = || {
         let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
@@ -167,7 +176,7 @@ fn a_server_that_stays_unreachable_is_reported_and_not_doubled() {
     let first = server.open("w1", "exec sleep 1000");
     let known = (first.pane.socket_path.clone(), first.pane.server_pid);
     let pid = nix::unistd::Pid::from_raw(known.1);
-    nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGSTOP).expect("stops the server");
+    stop(pid);
     std::fs::remove_file(&known.0).expect("removes the socket");
     let log = server.log("w2");
     let order = Order { session: "swarm", name: "w2", cwd: "/", argv: &["sleep", "1000"], log: &log };
