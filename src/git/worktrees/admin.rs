@@ -232,8 +232,11 @@ pub(crate) fn remove(entry: &Path) -> io::Result<()> {
     }
     ignore_missing(fs::remove_file(entry.join("gitdir")))?;
     ignore_missing(fs::remove_dir(entry))?;
-    // git removes `worktrees` together with its last entry, and so do we.
     if let Some(above) = entry.parent() {
+        // If a power cut takes only the last of these steps, git finds an entry without HEAD. An error here changes
+        // nothing of the removal.
+        let _ = fs::File::open(above).and_then(|above| above.sync_all());
+        // git removes `worktrees` together with its last entry, and so do we.
         let _ = fs::remove_dir(above);
     }
     Ok(())
