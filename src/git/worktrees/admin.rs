@@ -221,22 +221,23 @@ pub(crate) fn complete_torn(common: &Path, boot: SystemTime) -> io::Result<()> {
     Ok(())
 }
 
-/// Removes an entry. Removes the file that names the worktree last, so that an interrupted
-/// removal can be found again.
+/// Removes an entry. Removes the file that names the worktree after all others but HEAD, so that an interrupted removal can
+/// be found again.
 pub(crate) fn remove(entry: &Path) -> io::Result<()> {
     for file in ignore_missing(fs::read_dir(entry))?.into_iter().flatten() {
         let file = file?;
-        if file.file_name() != "gitdir" {
+        if !["gitdir", "HEAD"].iter().any(|last| file.file_name() == *last) {
             remove_any(&file.path())?;
         }
     }
     ignore_missing(fs::remove_file(entry.join("gitdir")))?;
+    // git ignores an entry that names no worktree, but takes one without HEAD for damaged. If this fails, only a power cut
+    // could still bring such an entry back.
+    let _ = fs::File::open(entry).and_then(|entry| entry.sync_all());
+    ignore_missing(fs::remove_file(entry.join("HEAD")))?;
     ignore_missing(fs::remove_dir(entry))?;
+    // git removes `worktrees` together with its last entry, and so do we.
     if let Some(above) = entry.parent() {
-        // If a power cut takes only the last of these steps, git finds an entry without HEAD. An error here changes
-        // nothing of the removal.
-        let _ = fs::File::open(above).and_then(|above| above.sync_all());
-        // git removes `worktrees` together with its last entry, and so do we.
         let _ = fs::remove_dir(above);
     }
     Ok(())
