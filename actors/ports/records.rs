@@ -17,9 +17,9 @@ pub enum Mark {
 /// What is done once after the end of a generation, and then noted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Note {
-    /// Its end was reported as an event.
+    /// The event of its end was emitted.
     EndTold,
-    /// Its work was added to a merge queue, which may have forgotten the item since.
+    /// Its work was added to a merge queue. The queue may have dropped the item since.
     WorkQueued,
 }
 
@@ -147,7 +147,8 @@ pub trait Records: Send + Sync {
     /// Reports whether something is noted about a generation.
     fn is_noted<'a>(&'a self, name: &'a str, generation: u64, note: Note) -> BoxFuture<'a, bool>;
 
-    /// Notes something about a generation. Errors are ignored: at worst it is done twice.
+    /// Notes something about a generation. Errors are ignored: an event is then emitted twice, and work is queued again if
+    /// its queue has dropped the item.
     fn note<'a>(&'a self, name: &'a str, generation: u64, note: Note) -> BoxFuture<'a, ()>;
 
     /// Marks a generation that makes no progress, or removes its mark if `mark` is `None`. Errors are ignored.

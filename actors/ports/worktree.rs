@@ -98,8 +98,8 @@ pub trait Worktrees: Send + Sync {
     ) -> BoxFuture<'a, Result<(), WorktreeError>>;
 
     /// Removes a worktree, but never its branch. A path that does not exist counts as removed, unless git's record of the
-    /// worktree holds work that exists nowhere else. `name` becomes part of
-    /// the trash reference. Returns what was saved; `None` if there was nothing to save.
+    /// worktree holds work that exists nowhere else. `name` becomes part of the trash reference. Returns what was saved;
+    /// `None` if there was nothing to save.
     fn remove<'a>(
         &'a self,
         name: &'a str,

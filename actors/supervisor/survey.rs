@@ -61,7 +61,8 @@ impl State {
             let Some(Unread { place: unread, cause }) = unread.into_iter().next() else { return Ok(None) };
             let cause =
                 format!("cannot find out whether the {} {} is active: {unread}: {cause}", kind.noun(), place(&child));
-            Err(Refusal::new(RefusalKind::Registry, cause))
+            let refusal = Refusal::new(RefusalKind::Registry, cause);
+            Err(refusal.remedy("make it readable, or remove it if it is damaged; the supervisor tries again every 5 s"))
         }))
     }
 

@@ -125,7 +125,7 @@ pub fn usable_cpu_count() -> usize {
 /// Returns the CPUs that are in use now and that this process may use, as a mask. `None` if they cannot be read.
 fn usable_cpus() -> Option<Box<[u8]>> {
     let mut mask = [0_u8; CPUS_MAX / 8];
-    // SAFETY: the kernel writes at most as many bytes as it is told, and the array has them.
+    // SAFETY: the kernel writes at most `mask.len()` bytes to the array.
     #[expect(unsafe_code, reason = "the call has no safe wrapper for more than 1024 CPUs")]
     let count = unsafe { libc::syscall(libc::SYS_sched_getaffinity, 0, mask.len(), mask.as_mut_ptr()) };
     usize::try_from(count).ok().and_then(|count| mask.get(..count)).map(Box::from)

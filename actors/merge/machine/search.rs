@@ -62,7 +62,7 @@ impl Machine {
     pub(super) fn look(&mut self, base: String, chain: Vec<Link>, search: Search, effects: &mut Vec<Effect>) {
         let link = &chain[search.at];
         let commit = if search.of_base { base.clone() } else { link.commit.clone() };
-        // What earlier verifications left may be why the others had no result.
+        // Files that earlier verifications left may be the reason why there was no result.
         let is_last = search.lost + 1 == LOST_MAX;
         effects.push(Effect::Verify { commit, of: link.item, fresh: search.of_base || search.again || is_last });
         self.queue.phase = Phase::Verifying { base, chain, search };

@@ -343,14 +343,20 @@ async fn what_cannot_be_reopened_while_others_are_read_is_tried_again() {
     rig.check();
 }
 
-#[tokio::test(start_paused = true)]
-async fn what_was_opened_on_request_while_it_was_read_is_not_opened_again() {
+/// A flow whose role works, without a supervisor.
+async fn working_flow() -> Rig {
     let mut rig = Rig::start().await;
     let turn = Turn { role: "dev".to_owned(), number: 1, node: Some("dev-1".to_owned()) };
     rig.world.flows.plan(&place("abcdef"), vec![vec![turn]]);
     drop(flow(&rig, place("abcdef")));
     rig.world.settle().await;
     rig.crash().await;
+    rig
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_was_opened_on_request_while_it_was_read_is_not_opened_again() {
+    let mut rig = working_flow().await;
     rig.world.script.at("flow.active", Fault::Error("an I/O error"));
     rig.up().await;
     let (go_on, until) = oneshot::channel();
@@ -421,12 +427,7 @@ async fn a_request_about_a_run_that_cannot_be_read_is_refused() {
 
 #[tokio::test(start_paused = true)]
 async fn a_flow_that_could_not_be_read_can_be_stopped() {
-    let mut rig = Rig::start().await;
-    let turn = Turn { role: "dev".to_owned(), number: 1, node: Some("dev-1".to_owned()) };
-    rig.world.flows.plan(&place("abcdef"), vec![vec![turn]]);
-    drop(flow(&rig, place("abcdef")));
-    rig.world.settle().await;
-    rig.crash().await;
+    let mut rig = working_flow().await;
     rig.world.script.at("flow.active.one", Fault::Error("an I/O error"));
     rig.up().await;
     let stop = |place| FlowRequest { caller: caller(), place, order: FlowOrder::Stop { node: None } };

@@ -15,9 +15,9 @@ use swarm_sys::procfs;
 /// Maximum number of ancestors that are examined.
 const ANCESTORS_MAX: usize = 4096;
 
-/// Returns the name of the worker above this process, or of the worker whose work a command above it is for, if there is
-/// one. Its shim is an ancestor, because processes that
-/// lose their parent become its children; a process that has left it may still have the environment of the worker.
+/// Returns the name of the worker that this process runs below, or whose work it verifies, resolves or sets up. `None` if
+/// there is none. The shim of a worker is an ancestor of its processes, because those that lose their parent become its
+/// children. A process that has left the shim may still have the environment of the worker.
 pub fn worker_above() -> Option<String> {
     above(|_| false)
 }

@@ -108,7 +108,7 @@ impl Search<'_> {
             }
             let folders = below.ancestors().filter(|part| part.file_name().is_some_and(|name| name == FOLDER));
             for above in folders.filter_map(Path::parent).map(|above| dir.join(above)) {
-                // What is not checked out is not loaded.
+                // claude does not load a folder that is not checked out.
                 if !above.as_os_str().is_empty() && self.root.join(&above).join(FOLDER).symlink_metadata().is_ok() {
                     self.add(&above)?;
                 }

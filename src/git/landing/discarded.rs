@@ -24,7 +24,7 @@ pub(super) fn discard(path: &Path) -> Result<(), Fault> {
 }
 
 fn discard_with(path: &Path, remove: fn(&Path) -> io::Result<()>) -> Result<(), Fault> {
-    if fs::symlink_metadata(path).is_err_and(|error| error.kind() == io::ErrorKind::NotFound) {
+    if files::is_absent(path) {
         return Ok(());
     }
     let own = path.parent().unwrap_or(path);
@@ -44,7 +44,7 @@ fn move_aside(path: &Path, own: &Path) -> io::Result<PathBuf> {
     let mut number = 1_u32;
     loop {
         let aside = own.join(format!("{NAME}{number}"));
-        if fs::symlink_metadata(&aside).is_err_and(|error| error.kind() == io::ErrorKind::NotFound) {
+        if files::is_absent(&aside) {
             match fs::rename(path, &aside) {
                 // A verification and a resolver may end at the same time.
                 Err(error)
@@ -128,7 +128,7 @@ mod tests {
         let cause = format!("cannot delete 10 directories that earlier commands left: {}", all.display());
         assert_eq!(fault.cause, cause);
         assert!(path.exists(), "and nothing is lost");
-        // They can be deleted now.
+        // With a removal that succeeds, the next call deletes all of them.
         discard(&path).unwrap();
         assert!(!path.exists() && discarded(&paths).is_empty());
         assert!(own.join("left").exists() && own.join(format!("{NAME}journal")).exists());

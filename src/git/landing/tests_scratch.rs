@@ -145,7 +145,7 @@ async fn the_result_of_a_resolver_does_not_depend_on_the_removal_of_its_worktree
         write(&place.dir, &["list"]);
         deep(&place.dir.join("ignored"));
         if !is_known {
-            // It cannot be determined which worktrees are inside.
+            // The worktrees inside cannot be listed.
             fs::create_dir_all(site.fix.repo.join(".git/worktrees/z/gitdir")).unwrap();
         }
         let result = resolve::finish(&workspace, &place, &item, (&onto, &conflicts), None, None, &log).unwrap();

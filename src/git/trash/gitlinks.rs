@@ -17,7 +17,7 @@ use crate::worktrees::{admin, plan};
 /// Mode of a submodule in an index.
 const MODE: u32 = 0o160_000;
 
-/// What is at the place of a submodule and no part of it.
+/// Files at the path of a submodule that do not belong to it.
 pub(crate) struct Foreign {
     /// Path of the submodule.
     pub(crate) link: Vec<u8>,

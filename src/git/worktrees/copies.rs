@@ -173,7 +173,7 @@ pub(crate) fn included(base: &Path) -> Result<Vec<u8>, Fault> {
     let path = base.join(FILE);
     let failed = Fault::at(&path);
     let unfit = |what: &str| Fault::new(format!("{} is {what}", path.display()));
-    // It may be a link, but a pipe would block, and a device may have no end.
+    // A link is followed. To read a pipe would block, and a device may never end.
     let opened = OpenOptions::new().read(true).custom_flags(libc::O_NONBLOCK).open(&path);
     let Some(file) = admin::ignore_missing(opened).map_err(&failed)? else { return Ok(Vec::new()) };
     if !file.metadata().map_err(&failed)?.is_file() {

@@ -202,7 +202,7 @@ fn active(runs: &Path, open: &OpenRuns) -> io::Result<Survey<String>> {
         match registration {
             // It runs here, or is being started.
             Ok(Some(active)) if open.contains_key(&active.home) => {}
-            // Its disk may be absent as well.
+            // The home may also be on a disk that is not mounted.
             Ok(Some(active)) if files::is_absent(Path::new(&active.home)) => {
                 tracing::warn!(home = %active.home, "the home of a run that is not over does not exist");
             }
