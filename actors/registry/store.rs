@@ -18,6 +18,7 @@ use super::replay::Unsynced;
 use super::state_file;
 use super::table::Table;
 use swarm_model::{Row, Spec};
+use swarm_sys::files::list;
 use swarm_sys::files::lock::{holder, lock_within};
 use swarm_sys::procfs;
 
@@ -276,7 +277,7 @@ impl Store {
     /// Deletes all temporary files. Under the lock no other commit is in progress, so none of them is
     /// in use. Failures are ignored.
     fn sweep(&self, _: &LockGuard) {
-        for entry in fs::read_dir(&self.root).into_iter().flatten().flatten() {
+        for entry in list(&self.root).into_iter().flatten() {
             if entry.file_name().to_string_lossy().starts_with("state.json.tmp.") {
                 let _ = fs::remove_file(entry.path());
             }

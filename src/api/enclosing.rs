@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 
 use swarm_model::{Lease, ProcessId};
 use swarm_store::records;
+use swarm_sys::files::list;
 use swarm_sys::paths::Paths;
 use swarm_sys::procfs;
 
@@ -74,7 +75,7 @@ fn worker_of_shim(pid: i32, paths: &Paths, boot: &str) -> Option<Enclosing> {
 /// Finds the worker whose token this process has, if its shim lives without being visible here.
 fn sandboxed(paths: &Paths, boot: &str) -> Enclosing {
     let Ok(token) = std::env::var(TOKEN) else { return Enclosing::None };
-    let dirs = std::fs::read_dir(paths.workers()).into_iter().flatten().flatten();
+    let dirs = list(&paths.workers()).into_iter().flatten();
     for dir in dirs.map(|entry| entry.path()) {
         let Some(lease) = read_lease(&dir).filter(|lease| lease.token == token) else { continue };
         let held = std::fs::File::open(dir.join("lease")).is_ok_and(|file| records::is_held(&file));

@@ -15,6 +15,7 @@ use crate::api::{self, client};
 use swarm_store::records::DiskRecords;
 use swarm_store::repositories::landing;
 use swarm_store::views::Registry;
+use swarm_sys::files::list;
 use swarm_sys::procfs;
 
 /// Maximum number of files that are checked.
@@ -151,8 +152,8 @@ enum Place {
 }
 
 fn place(root: &Path) -> Place {
-    let names: Vec<String> = match fs::read_dir(root) {
-        Ok(entries) => entries.flatten().map(|entry| entry.file_name().to_string_lossy().into_owned()).collect(),
+    let names: Vec<String> = match list(root) {
+        Ok(entries) => entries.into_iter().map(|entry| entry.file_name().to_string_lossy().into_owned()).collect(),
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Place::New,
         Err(error) if error.kind() == std::io::ErrorKind::NotADirectory => return Place::Other("is not a directory"),
         Err(_) => return Place::Other("cannot be read"),
@@ -265,8 +266,7 @@ fn ours(patient: &Patient, with_logs: bool) -> Vec<PathBuf> {
     if matches!(place(root), Place::Other(_)) {
         return found;
     }
-    let named =
-        |dir: &Path| fs::read_dir(dir).into_iter().flatten().flatten().map(|entry| entry.path()).collect::<Vec<_>>();
+    let named = |dir: &Path| list(dir).into_iter().flatten().map(|entry| entry.path()).collect::<Vec<_>>();
     let is_file_of_ours = |path: &Path| {
         let name = path.file_name().unwrap_or_default().to_string_lossy();
         FILES.iter().any(|known| name.starts_with(known)) && fs::symlink_metadata(path).is_ok_and(|meta| !meta.is_dir())

@@ -6,6 +6,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use crate::commands::deadline;
+use crate::files::list;
 
 const CONFIG: [&str; 3] = ["etc/systemd/logind.conf", "run/systemd/logind.conf", "usr/lib/systemd/logind.conf"];
 const DROP_INS: [&str; 3] = ["usr/lib/systemd/logind.conf.d", "run/systemd/logind.conf.d", "etc/systemd/logind.conf.d"];
@@ -67,8 +68,7 @@ fn warning_for(root: &Path, cgroup: &str, user: &str) -> Option<String> {
 /// Returns the configuration as text, in order of increasing precedence.
 fn config(root: &Path) -> String {
     let main = CONFIG.iter().find_map(|path| fs::read_to_string(root.join(path)).ok()).unwrap_or_default();
-    let mut files: Vec<_> =
-        DROP_INS.iter().filter_map(|dir| fs::read_dir(root.join(dir)).ok()).flatten().flatten().collect();
+    let mut files: Vec<_> = DROP_INS.iter().filter_map(|dir| list(&root.join(dir)).ok()).flatten().collect();
     files.sort_by_key(fs::DirEntry::file_name);
     let drop_ins = files.iter().filter_map(|file| fs::read_to_string(file.path()).ok());
     std::iter::once(main).chain(drop_ins).collect::<Vec<_>>().join("\n")

@@ -138,6 +138,18 @@ fn verbs_reach_git_and_tmux_through_the_store() {
 }
 
 #[test]
+fn directories_are_listed_completely_or_not_at_all() {
+    for (path, code) in ["src", "actors"].into_iter().flat_map(sources) {
+        let is_listing = path.ends_with("sys/files/list.rs") || path.ends_with("tmux/testing.rs") || is_test(&path);
+        assert!(
+            is_listing || !without_tests(&code).contains("read_dir("),
+            "{}: list the directory with swarm_sys::files::list, which repeats interrupted calls",
+            path.display()
+        );
+    }
+}
+
+#[test]
 fn the_state_of_a_machine_changes_only_by_events() {
     let mut machines = 0;
     for (path, code) in sources("actors") {

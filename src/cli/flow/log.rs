@@ -6,6 +6,7 @@ use std::path::Path;
 
 use serde_json::{Map, Value, json};
 use swarm_model::{Refusal, RefusalKind};
+use swarm_sys::files::list;
 
 use super::args::{EventsArgs, FeedArgs, FlowOf};
 use crate::cli::error::Failure;
@@ -85,7 +86,7 @@ fn watched(
     }
     let (changes, interrupt) = (Changes::new()?, Interrupt::catch()?);
     let watch = |changes: &Changes| -> Result<(), Failure> {
-        let deeper = std::fs::read_dir(dir).into_iter().flatten().flatten().map(|entry| entry.path());
+        let deeper = list(dir).into_iter().flatten().map(|entry| entry.path());
         let there = deeper.filter(|path| path.is_dir()).chain(Some(dir.to_owned()).filter(|dir| dir.is_dir()));
         there.chain(dir.parent().map(Path::to_owned)).try_for_each(|dir| changes.add_dir(&dir))
     };

@@ -22,6 +22,7 @@ use crate::cli::screen::Screen;
 use crate::cli::watch::{Changes, Until, open_process, wait_any};
 use crate::cli::{caller, watch};
 use swarm_store::views::{Detail, Pick, load_where};
+use swarm_sys::files::list;
 use swarm_sys::paths::Paths;
 
 /// Maximum time between the end of a worker and its item in the queue.
@@ -98,7 +99,7 @@ impl Wait<'_> {
             // Phases are reported as events and are not journaled.
             self.changes.add_file(&self.paths.events())?;
         }
-        let entries = std::fs::read_dir(self.paths.merges()).into_iter().flatten().flatten();
+        let entries = list(&self.paths.merges()).into_iter().flatten();
         entries.map(|entry| entry.path()).try_for_each(|dir| self.changes.add_dir(&dir))
     }
 

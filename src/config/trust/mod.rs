@@ -24,6 +24,7 @@ mod tests;
 use std::io::ErrorKind;
 use std::path::Path;
 
+use swarm_sys::files::list;
 use toml::{Table, Value};
 
 use super::{Owner, keys, layer};
@@ -198,15 +199,15 @@ fn loaded(
 fn texts(root: &Path, folder: String, depth: usize, names: &mut Vec<String>) -> Result<(), String> {
     let dir = root.join(&folder);
     let failed = |error: std::io::Error| format!("{}: {error}", dir.display());
-    let listed = match std::fs::read_dir(&dir) {
+    let listed = match list(&dir) {
         Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => return Ok(()),
         listed => listed.map_err(failed)?,
     };
     if depth == 0 {
         return Err(format!("{}: more than {DEPTH_MAX} levels of directories", dir.display()));
     }
-    for (number, file) in listed.enumerate() {
-        let name = file.map_err(failed)?.file_name();
+    for (number, file) in listed.into_iter().enumerate() {
+        let name = file.file_name();
         let Some(name) = name.to_str().filter(|_| number < NAMES_MAX) else {
             return Err(format!("{}: too many files, or a name that is not UTF-8", dir.display()));
         };

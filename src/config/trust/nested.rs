@@ -13,6 +13,7 @@ use std::path::{Path, PathBuf};
 
 use super::index::{self, Tracked};
 use super::place;
+use swarm_sys::files::list;
 
 /// Name of the folder.
 pub(super) const FOLDER: &str = ".claude";
@@ -60,13 +61,12 @@ impl Search<'_> {
     fn list(&mut self, dir: &Path, is_thorough: bool) -> Result<(), String> {
         let path = self.root.join(dir);
         let failed = |error: std::io::Error| format!("{}: {error}", path.display());
-        let listed = match fs::read_dir(&path) {
+        let listed = match list(&path) {
             // The agent runs as the same user.
             Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::PermissionDenied) => return Ok(()),
             listed => listed.map_err(failed)?,
         };
         for file in listed {
-            let file = file.map_err(failed)?;
             let name = file.file_name();
             if name == FOLDER && !dir.as_os_str().is_empty() {
                 self.add(dir)?;

@@ -18,6 +18,7 @@ use crate::repository::{holders, index, objects, recorded};
 use crate::trash::save::{DURABLE, Place};
 use crate::worktrees::topic::{Objects, snapshot};
 use crate::worktrees::{admin, identity};
+use swarm_sys::files::list;
 use swarm_sys::paths::Paths;
 
 /// Namespace of the refs that pin tips which have not landed; each is named after its commit.
@@ -155,7 +156,7 @@ fn locks_of(common: &Path, worktree: Option<&RowWorktree>) -> Vec<PathBuf> {
 
 /// Returns the locks of refs that pin tips.
 pub(crate) fn pin_locks(common: &Path) -> impl Iterator<Item = PathBuf> {
-    let pinned = std::fs::read_dir(common.join(DONE)).into_iter().flatten().flatten().map(|entry| entry.path());
+    let pinned = list(&common.join(DONE)).into_iter().flatten().map(|entry| entry.path());
     pinned.filter(|path| path.extension().is_some_and(|end| end == "lock"))
 }
 

@@ -140,9 +140,9 @@ fn all(paths: &Paths) -> io::Result<Survey<Journal>> {
 
 /// Deletes the temporary files of earlier supervisors. Called when a supervisor starts, which is the only writer.
 pub(crate) fn remove_torn(paths: &Paths) {
-    for place in fs::read_dir(paths.merges()).into_iter().flatten().flatten() {
+    for place in files::list(&paths.merges()).into_iter().flatten() {
         for dir in [place.path(), place.path().join(CALLERS)] {
-            let files = fs::read_dir(dir).into_iter().flatten().flatten();
+            let files = files::list(&dir).into_iter().flatten();
             for file in files.filter(|file| file.file_name().to_string_lossy().contains(".tmp.")) {
                 let _ = fs::remove_file(file.path());
             }

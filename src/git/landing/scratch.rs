@@ -13,6 +13,7 @@ use crate::repository::index;
 use crate::repository::lock;
 use crate::repository::parse::{self, status};
 use crate::worktrees::admin;
+use swarm_sys::files::list;
 use swarm_sys::files::reserve;
 
 /// Settings of git in a scratch worktree: the whole commit is checked out, even if the base checkout is sparse.
@@ -86,7 +87,7 @@ fn clean(workspace: &Workspace, scratch: &Scratch, leftovers: Leftovers) -> Resu
 /// Removes stale locks in the entry of a scratch worktree or submodule: only our own git processes work there, and none is
 /// running now.
 pub(super) fn remove_locks(entry: &Path) {
-    let files = fs::read_dir(entry).into_iter().flatten().flatten().map(|file| file.path());
+    let files = list(entry).into_iter().flatten().map(|file| file.path());
     for lock in files.filter(|path| path.extension().is_some_and(|end| end == "lock")) {
         let _ = fs::remove_file(lock);
     }

@@ -2,12 +2,15 @@
 //! a git that outlived the supervisor that started it.
 
 use std::fs;
+use std::io;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant, SystemTime};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
+use swarm_sys::files::list;
 
 use super::fault::Fault;
 
@@ -51,17 +54,24 @@ pub(crate) fn clear_locks_of_dead(tree: &Path, repo: &Path, locks: &[PathBuf]) {
     }
 }
 
+/// Reports whether a process may hold a file open. Processes of other users do not count, nor do those that end meanwhile.
 pub(crate) fn is_held_open(path: &Path) -> bool {
-    let holds = |pid: Pid| {
-        let fds = fs::read_dir(format!("/proc/{}/fd", pid.as_raw_nonzero()));
-        fds.into_iter().flatten().flatten().any(|fd| fs::read_link(fd.path()).is_ok_and(|target| target == path))
+    let holds = |pid: Pid| match list(Path::new(&format!("/proc/{}/fd", pid.as_raw_nonzero()))) {
+        Ok(fds) => fds.iter().any(|fd| fs::read_link(fd.path()).is_ok_and(|target| target == path)),
+        // What cannot be listed for lack of descriptors, for example, may hold it.
+        Err(error) => !matches!(Errno::from_io_error(&error), Some(Errno::NOENT | Errno::SRCH | Errno::ACCESS)),
     };
-    processes().into_iter().any(holds)
+    is_any(holds)
 }
 
-fn processes() -> Vec<Pid> {
-    let listed = fs::read_dir("/proc").into_iter().flatten().flatten();
-    listed.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).filter_map(Pid::from_raw).collect()
+/// Reports whether something holds for any process, or the processes cannot be listed.
+fn is_any(holds: impl Fn(Pid) -> bool) -> bool {
+    processes().map_or(true, |all| all.into_iter().any(holds))
+}
+
+fn processes() -> io::Result<Vec<Pid>> {
+    let listed = list(Path::new("/proc"))?.into_iter();
+    Ok(listed.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).filter_map(Pid::from_raw).collect())
 }
 
 /// Waits until no git process is creating the worktree at `path` any more; fails if one
@@ -69,7 +79,7 @@ fn processes() -> Vec<Pid> {
 /// rollback in parallel with it would leave files behind.
 pub(crate) fn wait_for_git_at(path: &Path, limit: Duration) -> Result<(), Fault> {
     let deadline = Instant::now() + limit;
-    for pid in processes() {
+    for pid in processes().map_err(Fault::at(Path::new("/proc")))? {
         if !ends_or_leaves(pid, deadline, || is_git_at(pid, path)) {
             let pid = pid.as_raw_nonzero();
             return Err(Fault::new(format!("git (process {pid}) is still running in {}", path.display())));
@@ -84,7 +94,10 @@ fn ends_or_leaves(pid: Pid, deadline: Instant, is_there: impl Fn() -> bool) -> b
         return true;
     }
     // Open the pidfd first, then check again: this proves it is the same process.
-    let Ok(pidfd) = pidfd_open(pid, PidfdFlags::empty()) else { return true };
+    let pidfd = match pidfd_open(pid, PidfdFlags::empty()) {
+        Ok(pidfd) => pidfd,
+        Err(error) => return error == Errno::SRCH,
+    };
     while is_there() {
         let left = deadline.saturating_duration_since(Instant::now());
         let Ok(timeout) = Timespec::try_from(left) else { return false };
@@ -97,17 +110,17 @@ fn ends_or_leaves(pid: Pid, deadline: Instant, is_there: impl Fn() -> bool) -> b
     true
 }
 
-/// Reports whether the current directory of any process is inside `dir`.
+/// Reports whether the current directory of any process may be inside `dir`.
 pub(crate) fn is_any_process_in(dir: &Path) -> bool {
     let Ok(dir) = dir.canonicalize() else { return false };
     let stands =
         |pid: Pid| fs::read_link(format!("/proc/{}/cwd", pid.as_raw_nonzero())).is_ok_and(|cwd| cwd.starts_with(&dir));
-    processes().into_iter().any(stands)
+    is_any(stands)
 }
 
-/// Reports whether a git process is working in the worktree `tree`.
+/// Reports whether a git process may be working in the worktree `tree`.
 pub(crate) fn is_git_in(tree: &Path) -> bool {
-    processes().into_iter().any(|pid| is_git_at(pid, tree))
+    is_any(|pid| is_git_at(pid, tree))
 }
 
 /// Waits until no git of this user works in one of these directories or below, for example the maintenance that git
@@ -128,7 +141,7 @@ pub(crate) fn no_git_works_in(dirs: &[PathBuf], limit: Duration) -> bool {
                 Err(_) => root.exists(),
             }
     };
-    processes().into_iter().all(|pid| ends_or_leaves(pid, deadline, || is_one(pid)))
+    processes().is_ok_and(|all| all.into_iter().all(|pid| ends_or_leaves(pid, deadline, || is_one(pid))))
 }
 
 fn is_git_at(pid: Pid, path: &Path) -> bool {

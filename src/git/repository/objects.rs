@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 
 use git2::{ErrorCode, Reference, Repository, RepositoryOpenFlags};
 use swarm_model::BaseRef;
+use swarm_sys::files::{is_absent, list_if_present};
 
 use super::cli::{Cli, CliError};
 use super::deletion::Mark;
@@ -211,10 +212,14 @@ pub(crate) fn remove_merged_branch(root: &Path, branch: &str, base: &str) -> Res
         return Ok(false);
     }
     let common = repo.commondir();
-    let entries = std::fs::read_dir(common.join("worktrees")).into_iter().flatten().flatten();
-    let heads = entries.map(|entry| entry.path().join("HEAD")).chain([common.join("HEAD")]);
-    let is_held = |head: PathBuf| std::fs::read_to_string(head).is_ok_and(|text| text.trim_end().ends_with(&full));
-    if heads.into_iter().any(is_held) {
+    // A branch that may be checked out stays.
+    let Ok(entries) = list_if_present(&common.join("worktrees")) else { return Ok(false) };
+    let mut heads = entries.iter().map(|entry| entry.path().join("HEAD")).chain([common.join("HEAD")]);
+    let is_held = |head: PathBuf| match std::fs::read(&head) {
+        Ok(text) => text.trim_ascii_end().ends_with(full.as_bytes()),
+        Err(_) => !is_absent(&head),
+    };
+    if heads.any(is_held) {
         return Ok(false);
     }
     let _mark = Mark::new(common, &full).map_err(|error| git2::Error::from_str(&error.to_string()))?;

@@ -21,6 +21,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use rustix::fs::{CWD, RenameFlags, renameat_with};
+use swarm_sys::files::list;
 
 use super::branch::{BranchChoice, choose_branch, created};
 use super::expiry;
@@ -447,7 +448,7 @@ fn clear_killed(common: &Path) -> Result<(), Fault> {
         } else if admin::lock_reason(&entry).is_some() {
             // Killed between steps 4 and 5: the entry names the target, but the directory was not moved.
             let (above, leaf) = (tree.parent().unwrap_or(common), tree.file_name().unwrap_or_default());
-            for nest in fs::read_dir(above).into_iter().flatten().flatten() {
+            for nest in list(above).into_iter().flatten() {
                 let hidden = nest.path().join(leaf);
                 let link = admin::link_of(&hidden).ok().flatten();
                 if is_hidden(&hidden) && link.is_some_and(|link| admin::resolved(&link) == admin::resolved(&entry)) {

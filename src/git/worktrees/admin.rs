@@ -224,8 +224,7 @@ pub(crate) fn complete_torn(common: &Path, boot: SystemTime) -> io::Result<()> {
 /// Removes an entry. Removes the file that names the worktree after all others but HEAD, so that an interrupted removal can
 /// be found again.
 pub(crate) fn remove(entry: &Path) -> io::Result<()> {
-    for file in ignore_missing(fs::read_dir(entry))?.into_iter().flatten() {
-        let file = file?;
+    for file in files::list_if_present(entry)? {
         if !["gitdir", "HEAD"].iter().any(|last| file.file_name() == *last) {
             remove_any(&file.path())?;
         }
@@ -261,8 +260,7 @@ pub(crate) fn remove_all(dir: &Path) -> io::Result<()> {
 
 /// Removes a worktree's directory as [`remove_tree`] does, after its directories were made deletable.
 pub(crate) fn remove_prepared(tree: &Path) -> io::Result<()> {
-    for file in ignore_missing(fs::read_dir(tree))?.into_iter().flatten() {
-        let file = file?;
+    for file in files::list_if_present(tree)? {
         if file.file_name() != ".git" {
             remove_any(&file.path())?;
         }

@@ -7,6 +7,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use swarm_model::{BaseRef, Caller, WorktreePlan, WorktreeRequest};
+use swarm_sys::files::list;
 
 use super::usage;
 use super::{admin, identity};
@@ -177,7 +178,7 @@ pub(crate) fn check_abandoned(cli: &Cli, common: &Path, entry: &Path, path: &Pat
 
 pub(crate) fn is_empty_dir(path: &Path) -> bool {
     let is_dir = fs::symlink_metadata(path).is_ok_and(|metadata| metadata.is_dir());
-    is_dir && fs::read_dir(path).is_ok_and(|mut files| files.next().is_none())
+    is_dir && list(path).is_ok_and(|files| files.is_empty())
 }
 
 pub(crate) fn short(commit: &str) -> &str {

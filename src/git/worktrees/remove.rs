@@ -300,10 +300,9 @@ pub(crate) fn in_progress(git_dir: &Path) -> Option<&'static str> {
     IN_PROGRESS.iter().find(|(file, _)| git_dir.join(file).exists()).map(|(_, what)| *what)
 }
 
-/// Reports whether the entry contains repositories of submodules, which may hold commits
-/// that were never pushed.
+/// Reports whether the entry may contain repositories of submodules, which may hold commits that were never pushed.
 pub(crate) fn has_initialised_submodules(entry: &Path) -> bool {
-    fs::read_dir(entry.join("modules")).is_ok_and(|mut modules| modules.next().is_some())
+    !swarm_sys::files::list_if_present(&entry.join("modules")).is_ok_and(|modules| modules.is_empty())
 }
 
 /// Returns HEAD's commit if it is on no branch, but detached or on another ref, and no branch, tag or remote branch has it.

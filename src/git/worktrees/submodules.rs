@@ -2,7 +2,7 @@
 //! from the base checkout's own repositories without the network. A worktree that is removed
 //! must not hold anything in its submodules that the base checkout's submodules lack.
 
-use std::fs;
+use std::io;
 use std::path::{Path, PathBuf};
 
 use super::admin;
@@ -12,6 +12,7 @@ use crate::repository::fault::Fault;
 use crate::repository::parse;
 use crate::trash::raw;
 use crate::trash::save::{self, Place};
+use swarm_sys::files::list_if_present;
 
 /// A submodule as recorded in `.gitmodules`.
 struct Module {
@@ -75,7 +76,8 @@ fn listed(cli: &Cli, tree: &Path) -> Result<Vec<Module>, Fault> {
 /// Returns why the submodules of a worktree must stay, or `None` if the base checkout has
 /// everything that is in them.
 pub(crate) fn reason_to_keep(cli: &Cli, common: &Path, record: &Path, tree: &Path) -> Result<Option<String>, Fault> {
-    for (name, module) in repositories(&record.join("modules"), &PathBuf::new(), 0) {
+    let modules = record.join("modules");
+    for (name, module) in repositories(&modules, &PathBuf::new(), 0).map_err(Fault::at(&modules))? {
         let shown = name.display();
         let Some(place) = worktree_of(cli, &module)? else {
             return Ok(Some(format!("submodule {shown} has no work tree that can be checked")));
@@ -128,20 +130,20 @@ fn worktree_of(cli: &Cli, module: &Path) -> Result<Option<PathBuf>, Fault> {
 }
 
 /// Lists the repositories below `modules` with their names, which may contain slashes.
-fn repositories(modules: &Path, above: &Path, depth: usize) -> Vec<(PathBuf, PathBuf)> {
+fn repositories(modules: &Path, above: &Path, depth: usize) -> io::Result<Vec<(PathBuf, PathBuf)>> {
     const DEPTH_MAX: usize = 16;
     let mut found = Vec::new();
-    for entry in fs::read_dir(modules).into_iter().flatten().flatten().filter(|_| depth < DEPTH_MAX) {
+    for entry in list_if_present(modules)?.into_iter().filter(|_| depth < DEPTH_MAX) {
         let (path, name) = (entry.path(), above.join(entry.file_name()));
         if !path.is_dir() {
             continue;
         }
         if path.join("HEAD").exists() {
-            found.extend(repositories(&path.join("modules"), &name.join("modules"), depth + 1));
+            found.extend(repositories(&path.join("modules"), &name.join("modules"), depth + 1)?);
             found.push((name, path));
         } else {
-            found.extend(repositories(&path, &name, depth + 1));
+            found.extend(repositories(&path, &name, depth + 1)?);
         }
     }
-    found
+    Ok(found)
 }

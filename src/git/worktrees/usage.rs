@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use super::admin;
 use super::settings;
 use crate::repository::fault::Fault;
+use swarm_sys::files::list;
 
 /// Unit of `st_blocks`, in bytes.
 const BLOCK: u64 = 512;
@@ -24,7 +25,7 @@ pub fn bytes(dir: &Path) -> u64 {
         }
         total = total.saturating_add(meta.blocks().saturating_mul(BLOCK));
         if meta.is_dir() {
-            look.extend(fs::read_dir(&path).into_iter().flatten().flatten().map(|entry| entry.path()));
+            look.extend(list(&path).into_iter().flatten().map(|entry| entry.path()));
         }
     }
     total

@@ -5,6 +5,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use swarm_actors::flow::rules::json::Json;
+use swarm_sys::files::list;
 
 use super::file;
 use super::turns::folder;
@@ -64,7 +65,7 @@ pub fn text<'a>(item: &'a Json, key: &str) -> &'a str {
 
 /// Returns the names of the roles that have a feed, sorted.
 pub fn roles(flow: &Path) -> Vec<String> {
-    let folders = std::fs::read_dir(flow.join("roles")).into_iter().flatten().flatten();
+    let folders = list(&flow.join("roles")).into_iter().flatten();
     let mut names: Vec<String> = folders
         .filter(|folder| folder.path().join("feed.json").exists())
         .filter_map(|folder| folder.file_name().into_string().ok())

@@ -86,7 +86,7 @@ fn temporary(name: &str) -> String {
 /// Removes temporary files of killed writers from a folder without active writers. Those of `flow.json`, which may be
 /// versions of another program, are not among them.
 pub fn remove_torn(dir: &Path) {
-    for file in fs::read_dir(dir).into_iter().flatten().flatten() {
+    for file in files::list(dir).into_iter().flatten() {
         let name = file.file_name();
         let name = name.to_string_lossy();
         if name.starts_with('.') && name.contains(".tmp-") {

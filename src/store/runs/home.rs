@@ -18,7 +18,7 @@ use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 
 use swarm_sys::clock;
-use swarm_sys::files::{list_if_present, make_dir};
+use swarm_sys::files::{list, list_if_present, make_dir};
 
 /// Directory name of a repository's home.
 pub const ARIAL: &str = ".arial";
@@ -166,7 +166,7 @@ fn refuse_link(path: &Path) -> io::Error {
 
 /// Removes temporary files of killed writers from a directory without active writers.
 pub fn remove_torn(dir: &Path) {
-    for file in fs::read_dir(dir).into_iter().flatten().flatten() {
+    for file in list(dir).into_iter().flatten() {
         if file.file_name().to_string_lossy().contains(".tmp.") {
             let _ = fs::remove_file(file.path());
         }

@@ -9,6 +9,7 @@ use swarm_model::run::Outcome;
 use swarm_model::run::progress::Spent;
 
 use swarm_agents::{Agent, Session};
+use swarm_sys::files::list;
 use swarm_sys::files::replace_durably;
 
 use super::seal::digest_of;
@@ -69,7 +70,7 @@ pub const PROMPT: &str = "prompt.md";
 /// # Errors
 /// Returns any I/O error.
 pub fn write_order(dir: &Path, order: &[u8]) -> io::Result<()> {
-    for entry in fs::read_dir(dir)?.flatten() {
+    for entry in list(dir)? {
         let name = entry.file_name();
         let name = name.to_string_lossy();
         if [RESULT, SESSION, WAITING].contains(&&*name) || name.starts_with(RESOLUTION) {
@@ -119,7 +120,7 @@ pub fn write_resolution(dir: &Path, token: &str, spent: &Spent) -> io::Result<()
 
 /// Returns the sum of what was spent on resolving conflicts of this attempt.
 pub fn resolutions(dir: &Path) -> Spent {
-    let files = fs::read_dir(dir).into_iter().flatten().flatten();
+    let files = list(dir).into_iter().flatten();
     let ours = files.filter(|file| file.file_name().to_string_lossy().starts_with(RESOLUTION));
     let spent = ours.filter_map(|file| serde_json::from_slice(&fs::read(file.path()).ok()?).ok());
     spent.fold(Spent::default(), Spent::plus)
@@ -166,8 +167,7 @@ pub fn waiting_of(command: &[String]) -> Option<String> {
 
 /// Returns the undelivered messages from people, oldest first, each with its file.
 pub fn said(dir: &Path) -> Vec<(PathBuf, String)> {
-    let mut files: Vec<PathBuf> =
-        fs::read_dir(dir).map(|entries| entries.flatten().map(|entry| entry.path()).collect()).unwrap_or_default();
+    let mut files: Vec<PathBuf> = list(dir).into_iter().flatten().map(|entry| entry.path()).collect();
     files.retain(|file| file.extension().is_some_and(|extension| extension == "md"));
     files.sort();
     let read = |file: PathBuf| fs::read_to_string(&file).ok().map(|text| (file, text.trim().to_owned()));

@@ -122,7 +122,7 @@ pub fn read(dir: &Path) -> Result<Folder, (String, Option<String>)> {
 
 /// Returns the names of the specs of a folder, without reading the files.
 pub fn names(dir: &Path) -> Vec<String> {
-    let paths = fs::read_dir(dir).into_iter().flatten().flatten().map(|entry| entry.path());
+    let paths = files::list(dir).into_iter().flatten().map(|entry| entry.path());
     let specs = paths.filter(|path| !is_hidden(path) && is_markdown(path) && path.is_file());
     specs.filter_map(|path| path.file_stem()?.to_str().map(str::to_owned)).collect()
 }
@@ -136,10 +136,7 @@ fn is_markdown(path: &Path) -> bool {
 }
 
 fn has_markdown(dir: &Path) -> bool {
-    let Ok(entries) = fs::read_dir(dir) else { return false };
-    entries
-        .flatten()
-        .any(|entry| entry.path().extension().is_some_and(|extension| extension.eq_ignore_ascii_case("md")))
+    files::list(dir).is_ok_and(|entries| entries.iter().any(|entry| is_markdown(&entry.path())))
 }
 
 /// Reads one spec.

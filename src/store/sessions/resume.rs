@@ -11,6 +11,7 @@ use serde_json::Value;
 use swarm_actors::worker::caller_of;
 use swarm_model::json::Members as _;
 use swarm_model::{Resume, Session, SessionPlan, Spec};
+use swarm_sys::files::list;
 
 use super::folder::Folder;
 use super::{TODOS, store};
@@ -142,7 +143,7 @@ fn of_codex(sessions: &Path, cwd: &Path, since: SystemTime, named: Option<&str>,
 }
 
 fn listed(dir: &Path) -> Vec<PathBuf> {
-    let mut paths: Vec<PathBuf> = fs::read_dir(dir).into_iter().flatten().flatten().map(|entry| entry.path()).collect();
+    let mut paths: Vec<PathBuf> = list(dir).into_iter().flatten().map(|entry| entry.path()).collect();
     paths.sort_unstable_by(|a, b| b.cmp(a));
     paths
 }

@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use swarm_model::{By, Limits};
 
 use super::place::Controller;
+use crate::files::list;
 
 /// Period of the processor quota in microseconds, the default of a new group.
 const PERIOD_US: u64 = 100_000;
@@ -154,7 +155,7 @@ fn tree(root: &Path) -> Vec<PathBuf> {
     let mut found = vec![root.to_owned()];
     let mut next = 0;
     while next < found.len() {
-        let entries = fs::read_dir(&found[next]).into_iter().flatten().flatten();
+        let entries = list(&found[next]).into_iter().flatten();
         let below = entries.filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()));
         let below: Vec<PathBuf> = below.map(|entry| entry.path()).collect();
         found.extend(below);

@@ -122,7 +122,12 @@ fn open(at: impl AsFd, name: impl rustix::path::Arg + Copy) -> io::Result<OwnedF
     Ok(retry_on_intr(|| openat(&named, c".", flags | OFlags::RDONLY, Mode::empty()))?)
 }
 
+/// Returns the names of what is in a directory.
 fn names(dir: &OwnedFd) -> io::Result<Vec<CString>> {
+    Ok(retry_on_intr(|| listed(dir))?)
+}
+
+fn listed(dir: &OwnedFd) -> rustix::io::Result<Vec<CString>> {
     let mut names = Vec::new();
     for entry in Dir::read_from(dir)? {
         let entry = entry?;
