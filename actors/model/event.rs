@@ -2,6 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::activity::NeedKind;
 use super::limits::Hits;
 use super::records::{Ended, Reason};
 
@@ -96,6 +97,15 @@ pub enum EventKind {
     /// `worker` makes progress again by itself.
     #[serde(rename = "worker.unstuck")]
     WorkerUnstuck,
+    /// The agent of `worker` cannot go on before a person does what `text` says.
+    #[serde(rename = "worker.waiting")]
+    WorkerWaiting { kind: NeedKind, text: String },
+    /// The turn of the agent of `worker` is over; it waits for its next task.
+    #[serde(rename = "worker.idle")]
+    WorkerIdle { text: String },
+    /// The agent of `worker` works again after it was idle or waited.
+    #[serde(rename = "worker.working")]
+    WorkerWorking,
     /// The session of `worker` now belongs to another launch or program, so the worker is stopped.
     #[serde(rename = "session.lost")]
     SessionLost { found: String },

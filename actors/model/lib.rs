@@ -1,6 +1,7 @@
 //! Values shared by all crates of `swarm`: names, rows, records, requests and events, with their JSON forms. Nothing
 //! here touches a file, a clock or a process.
 
+mod activity;
 mod event;
 pub mod flow;
 pub mod json;
@@ -22,6 +23,7 @@ mod session_plan;
 mod view;
 
 pub use crate::flow::{FlowLine, FlowOrder, FlowPlace, FlowRequest, FlowRules};
+pub use activity::{Activity, Doing, NeedKind, Needs};
 pub use event::{Event, EventKind};
 pub use limits::{By, Held, Hits, Limits, LimitsText, Typed, parse_cores, parse_memory, parse_pids, parse_size};
 pub use loops::{LoopLine, LoopOrder, LoopRequest};

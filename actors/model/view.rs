@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
+use super::activity::{Activity, Doing, Needs};
 use super::limits::Held;
 use super::records::{ExitRecord, RestartPolicy, TmuxPane};
 use super::row::Row;
@@ -78,9 +79,11 @@ pub struct WorkerView {
     pub restarts: u32,
     /// Time of the next start in Unix milliseconds. `None` if none is due.
     pub next_start_ms: Option<u64>,
-    /// What a person must do before the worker continues. `None` if nothing.
-    pub waiting: Option<String>,
-    /// Evidence that the worker is stuck. `None` while it makes progress, or while steps against that are under way.
+    /// What its agent does. `None` if that is unknown, or if the worker does not run.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub activity: Option<Activity>,
+    /// Evidence that the worker is stuck. `None` while it makes progress, waits for a person or its next task, or while
+    /// steps against that are under way.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub stuck: Option<String>,
     /// Resource limits, and what enforces each. `None` if there are none.
@@ -91,4 +94,16 @@ pub struct WorkerView {
     pub elsewhere: Option<String>,
     /// Name of the directory below `w/`. `None` for a worker that the original `swarm` started.
     pub dir: Option<String>,
+}
+
+impl WorkerView {
+    /// Returns what the worker's agent does, if it was told so.
+    pub fn doing(&self) -> Option<Doing> {
+        self.activity.as_ref().map(|activity| activity.doing)
+    }
+
+    /// Returns what the worker needs from a person. `None` if nothing.
+    pub fn needs(&self) -> Option<Needs> {
+        self.activity.as_ref()?.needs(&self.row.name, self.row.tmux.is_some())
+    }
 }

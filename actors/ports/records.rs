@@ -12,6 +12,8 @@ pub enum Mark {
     Stuck(String),
     /// The worker waits for a person.
     Waits(String),
+    /// The worker's turn is over; it waits for its next task.
+    Idle(String),
 }
 
 /// What is done once after the end of a generation, and then noted.

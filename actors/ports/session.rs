@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::BoxFuture;
 use swarm_model::Recovery;
-use swarm_model::{Ended, Fence, ProcessId, Reason, Resume, Rungs, SessionPlan, Spec, WatchRules};
+use swarm_model::{Ended, Fence, NeedKind, ProcessId, Reason, Resume, Rungs, SessionPlan, Spec, WatchRules};
 
 /// Session that a start is about to use.
 #[derive(Clone, Debug, PartialEq)]
@@ -49,6 +49,8 @@ pub struct Sight {
     pub operation: Option<(String, u64)>,
     /// What the agent waits for, as it reports it. `None` if it does not wait.
     pub waiting: Option<String>,
+    /// Kind of what it waits for.
+    pub kind: NeedKind,
     /// Whether the agent waits for its next task, because it has done the last one.
     pub idle: bool,
 }
@@ -140,6 +142,10 @@ pub trait Sessions: Send + Sync {
     /// Writes a beat for each worker that has a session, and observes all of them, in one task. Returns a result for
     /// each worker, in order. A worker that could not be observed has no sight, which is no sign of progress.
     fn beat(&self, lives: Vec<(Arc<Life>, Option<Fence>)>) -> BoxFuture<'static, Vec<(Beaten, Option<Sight>)>>;
+
+    /// Resolves when the agent of this launch reports that it is idle, waits or works again. Never resolves for agents that
+    /// report nothing.
+    fn reported(&self, life: &Life) -> BoxFuture<'static, ()>;
 
     /// Notes why the worktree `dir` was kept: it contains work that is not saved elsewhere.
     fn preserve<'a>(&'a self, dir: &'a str, reason: &'a str, details: &'a str) -> BoxFuture<'a, ()>;

@@ -1,6 +1,7 @@
 //! Actor around [`machine`](super::machine). Files are written in separate tasks, so that a slow
 //! disk delays only the beats.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use ractor::{Actor, ActorProcessingErr, ActorRef};
@@ -27,6 +28,8 @@ pub struct State {
     /// When the last tick was due, in milliseconds since boot.
     ticked_ms: Option<u64>,
     timer: Option<AbortHandle>,
+    /// Tasks that wait for reports of agents, by worker.
+    listeners: BTreeMap<String, AbortHandle>,
 }
 
 impl Actor for Heartbeat {
@@ -42,7 +45,16 @@ impl Actor for Heartbeat {
         let SessionsArguments { ports, tell } = arguments;
         let interval_ms = ports.sessions.interval_ms();
         let machine = Machine::new(interval_ms);
-        Ok(State { ports, tell, myself, machine, interval_ms, ticked_ms: None, timer: None })
+        Ok(State {
+            ports,
+            tell,
+            myself,
+            machine,
+            interval_ms,
+            ticked_ms: None,
+            timer: None,
+            listeners: BTreeMap::new(),
+        })
     }
 
     async fn handle(
@@ -64,6 +76,7 @@ impl Actor for Heartbeat {
         if let Some(timer) = state.timer.take() {
             timer.abort();
         }
+        state.listeners.values().for_each(AbortHandle::abort);
         Ok(())
     }
 }
@@ -89,6 +102,23 @@ impl State {
                 let beaten = beaten.collect();
                 let _ = myself.cast(SessionsMessage::Beaten(beaten, round));
             })),
+            Effect::Listen(life) => {
+                let worker = life.worker.clone();
+                let task = tokio::spawn(async move {
+                    loop {
+                        sessions.reported(&life).await;
+                        let _ = myself.cast(SessionsMessage::Reported(Arc::clone(&life)));
+                    }
+                });
+                if let Some(earlier) = self.listeners.insert(worker, task.abort_handle()) {
+                    earlier.abort();
+                }
+            }
+            Effect::Unlisten(worker) => {
+                if let Some(task) = self.listeners.remove(&worker) {
+                    task.abort();
+                }
+            }
             Effect::Arm => self.arm(),
             Effect::Look(life, sight) => drop(tokio::spawn(async move {
                 let screen = terminals.screen(&life.worker, 0).await.ok();

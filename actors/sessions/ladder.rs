@@ -208,12 +208,13 @@ impl Ladder {
 /// Returns the signal that the worker itself reports. It takes precedence over its screen.
 fn own_word(sight: &Sight) -> Option<Signal> {
     let what = sight.waiting.clone()?;
-    Some(if sight.idle { Signal::Idle { what } } else { Signal::Waiting { what } })
+    Some(if sight.idle { Signal::Idle { what } } else { Signal::Waiting { kind: sight.kind, what } })
 }
 
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
+    use swarm_model::NeedKind;
 
     use super::*;
 
@@ -322,7 +323,10 @@ mod tests {
         let asks = || Some(Signal::Asks { what: "asks for permission" });
         let waits = Sight { waiting: Some("may it push?".to_owned()), ..silent(1) };
         let acts = ladder.look(&waits, asks(), means, 0);
-        assert_eq!(acts, vec![Act::Take(Step::Told, Signal::Waiting { what: "may it push?".to_owned() })]);
+        assert_eq!(
+            acts,
+            vec![Act::Take(Step::Told, Signal::Waiting { kind: NeedKind::Input, what: "may it push?".to_owned() })]
+        );
     }
 
     #[test]

@@ -43,6 +43,8 @@ pub enum Event {
     Tick,
     /// From the task that wrote a round of beats.
     Beaten(Vec<(Arc<Life>, Beaten, Option<Sight>)>, Round),
+    /// From the task that waits for reports of an agent: the agent is idle, waits, or works again.
+    Reported(Arc<Life>),
     /// From the task that read a worker's screen: its text, `None` if it could not be read.
     Looked(Arc<Life>, Sight, Option<String>),
 }
@@ -58,6 +60,10 @@ pub enum Effect {
     /// Write a beat for each worker that has a session, and observe each worker. `Beaten` reports the
     /// result.
     Beat(Vec<(Arc<Life>, Option<Fence>)>, Round),
+    /// Wait for reports of the agent until it ends. `Reported` reports each.
+    Listen(Arc<Life>),
+    /// Stop that for the worker of this name.
+    Unlisten(String),
     /// Fire `Tick` one interval after the last one, or from now.
     Arm,
     /// Read the worker's screen. `Looked` reports the result.
@@ -105,6 +111,8 @@ struct Tracked {
     screen: Option<Signal>,
     /// Whether that screen showed an agent at work.
     works: bool,
+    /// Whether it was last reported as idle or waiting.
+    rests: bool,
     /// When the screen was read last, and at which output.
     looked: Option<(u64, u64)>,
 }
@@ -156,6 +164,7 @@ impl Machine {
                 let each = |(life, beaten, sight)| self.beaten(&life, beaten, sight);
                 beaten.into_iter().flat_map(each).collect()
             }
+            Event::Reported(life) => self.reported(life),
             Event::Looked(life, sight, screen) => self.looked(&life, &sight, screen.as_deref()),
         }
     }
@@ -170,8 +179,15 @@ impl Machine {
             return Vec::new();
         }
         let began_ms = self.now_ms;
-        let tracked =
-            Tracked { life: Arc::clone(&life), fence: None, began_ms, screen: None, works: false, looked: None };
+        let tracked = Tracked {
+            life: Arc::clone(&life),
+            fence: None,
+            began_ms,
+            screen: None,
+            works: false,
+            rests: false,
+            looked: None,
+        };
         self.lives.insert(life.worker.clone(), tracked);
         if !life.rungs.is_foot() {
             let resumed = || Ladder::resumed(life.rungs, began_ms);
@@ -180,14 +196,16 @@ impl Machine {
         // A mark of an earlier supervisor is outdated, unless the worker was given up.
         let mark = Effect::Mark { worker: life.worker.clone(), generation: life.generation, mark: None };
         let mark = ((life.watch.is_some() || life.agent) && !life.rungs.given_up).then_some(mark);
+        let listen = life.agent.then(|| Effect::Listen(Arc::clone(&life)));
         let run = life.plan.is_some().then_some(Effect::Run(life, None));
-        run.into_iter().chain(mark).chain(self.arm()).collect()
+        run.into_iter().chain(mark).chain(listen).chain(self.arm()).collect()
     }
 
     fn ended(&mut self, life: Arc<Life>, end: LifeEnd) -> Vec<Effect> {
         let mut effects = Vec::new();
         if self.tracked(&life).is_some() {
             self.lives.remove(&life.worker);
+            effects.extend(life.agent.then(|| Effect::Unlisten(life.worker.clone())));
             let failed = end.is_some_and(|(ended, reason)| reason == Reason::Exited && !ended.is_success());
             let ladder = self.ladders.get_mut(&life.worker).filter(|_| failed);
             if let Some(ladder) = ladder.filter(|ladder| ladder.is_ended_by_us(self.now_ms)) {
@@ -241,6 +259,17 @@ impl Machine {
             effects.push(Effect::Beat(due, Round::All));
         }
         effects
+    }
+
+    /// Observes an agent at once that reports a change.
+    fn reported(&mut self, life: Arc<Life>) -> Vec<Effect> {
+        let Some(tracked) = self.tracked(&life) else { return Vec::new() };
+        // A session that is not written yet is observed at the tick that writes it.
+        if life.plan.is_some() && tracked.fence.is_none() {
+            return Vec::new();
+        }
+        let fence = tracked.fence.clone();
+        vec![Effect::Beat(vec![(life, fence)], Round::First)]
     }
 
     fn beaten(&mut self, life: &Arc<Life>, beaten: Beaten, sight: Option<Sight>) -> Vec<Effect> {
@@ -312,15 +341,25 @@ impl Machine {
         let (worker, generation) = (life.worker.clone(), life.generation);
         let mark = |mark| Effect::Mark { worker: worker.clone(), generation, mark };
         let (step, signal) = match act {
-            Act::Unstuck => return vec![Effect::Tell(worker.clone(), EventKind::WorkerUnstuck), mark(None)],
+            Act::Unstuck => {
+                let rested = self.tracked(life).is_some_and(|tracked| mem::take(&mut tracked.rests));
+                let told = if rested { EventKind::WorkerWorking } else { EventKind::WorkerUnstuck };
+                return vec![Effect::Tell(worker.clone(), told), mark(None)];
+            }
             Act::Take(step, signal) => (step, signal),
         };
         let evidence = signal.evidence();
-        let told = EventKind::WorkerStuck {
-            signal: signal.word().to_owned(),
-            evidence: evidence.clone(),
-            step: step.word().to_owned(),
+        let told = match step {
+            Step::Told => signal.event(step.word()),
+            Step::Nudged | Step::Interrupted | Step::Restarted | Step::GivenUp => EventKind::WorkerStuck {
+                signal: signal.word().to_owned(),
+                evidence: evidence.clone(),
+                step: step.word().to_owned(),
+            },
         };
+        if let Some(tracked) = self.tracked(life) {
+            tracked.rests = step == Step::Told && signal.is_rest();
+        }
         let done = match step {
             Step::Told => mark(Some(signal.mark())),
             Step::GivenUp => mark(Some(Mark::Stuck(evidence))),

@@ -48,6 +48,21 @@ fn the_first_beat_comes_at_once_and_the_others_with_the_tick() {
 }
 
 #[test]
+fn a_report_of_an_agent_is_looked_at_without_a_tick() {
+    let mut machine = Machine::new(10_000);
+    let agent = |generation| Arc::new(Life { agent: true, window: true, ..(*life("a", generation)).clone() });
+    let (a, other) = (agent(1), agent(2));
+    assert!(machine.on(Event::Began(Arc::clone(&a))).contains(&Effect::Listen(Arc::clone(&a))));
+    assert_eq!(machine.on(Event::Reported(Arc::clone(&a))), Vec::new(), "its session is not written yet");
+    machine.on(Event::Ran(Arc::clone(&a), Ok(fence(&a))));
+    let beat = Effect::Beat(vec![(Arc::clone(&a), Some(fence(&a)))], Round::First);
+    assert_eq!(machine.on(Event::Reported(Arc::clone(&a))), vec![beat]);
+    assert_eq!(machine.on(Event::Reported(other)), Vec::new(), "another start");
+    assert!(machine.on(Event::Ended(Arc::clone(&a), ended())).contains(&Effect::Unlisten("a".to_owned())));
+    assert_eq!(machine.on(Event::Reported(a)), Vec::new());
+}
+
+#[test]
 fn one_timer_serves_all_workers_and_stops_without_any() {
     let mut machine = Machine::new(10_000);
     let (a, b) = (life("a", 1), life("b", 1));
@@ -285,7 +300,7 @@ fn a_life_that_is_only_watched_has_no_session_to_write() {
 }
 
 fn any_event() -> impl Strategy<Value = Event> {
-    (0..3_usize, 1..4_u64, 0..7_u8).prop_map(|(worker, generation, kind)| {
+    (0..3_usize, 1..4_u64, 0..8_u8).prop_map(|(worker, generation, kind)| {
         let life = life(["a", "b", "c"][worker], generation);
         let fence = fence(&life);
         match kind {
@@ -294,6 +309,7 @@ fn any_event() -> impl Strategy<Value = Event> {
             2 => Event::Ran(life, Ok(fence)),
             3 => Event::Ran(life, Err(SessionError::System("full".to_owned()))),
             5 => Event::Unended(life, None, 1),
+            6 => Event::Reported(life),
             4 => Event::Beaten(
                 vec![(life, Beaten::Lost { found: Fence::default() }, Some(Sight::default()))],
                 Round::All,
@@ -319,7 +335,7 @@ proptest! {
                 }
                 Event::Began(life) => ended.retain(|one| *one != (life.worker.clone(), life.generation)),
                 Event::Ended(life, _) => ended.push((life.worker.clone(), life.generation)),
-                Event::Unended(..) | Event::Ran(..) | Event::Beaten(..) | Event::Looked(..) => {}
+                Event::Unended(..) | Event::Ran(..) | Event::Beaten(..) | Event::Looked(..) | Event::Reported(..) => {}
             }
             for effect in machine.on(event) {
                 match effect {

@@ -30,6 +30,7 @@ use ractor::{Actor as _, ActorCell, ActorRef, SpawnErr};
 
 pub use message::SessionReport;
 use message::SessionsMessage;
+pub use signals::kind_of;
 
 use swarm_ports::{Life, LifeEnd, Ports};
 

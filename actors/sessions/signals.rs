@@ -1,6 +1,7 @@
 //! Signals of an agent's state, and their detection on its screen. Pure functions. Screens are the
 //! last resort, used if no event and no record tells the state.
 
+use swarm_model::{EventKind, NeedKind};
 use swarm_ports::Mark;
 
 /// Reason why an agent makes no progress, or soon will not.
@@ -11,7 +12,7 @@ pub enum Signal {
     /// The agent has been running the same operation for this long, in milliseconds.
     SameOperation { operation: String, for_ms: u64 },
     /// The agent waits for a person.
-    Waiting { what: String },
+    Waiting { kind: NeedKind, what: String },
     /// The agent has finished its task and waits for the next one.
     Idle { what: String },
     /// The screen shows a question, for example for a login, a permission or trust in a directory.
@@ -48,15 +49,33 @@ impl Signal {
         }
     }
 
-    /// Returns the mark of a worker with this signal that is only reported. An agent without a task waits for a person
-    /// too, although it could continue.
+    /// Returns the mark of a worker with this signal that is only reported.
     pub fn mark(&self) -> Mark {
         match self {
-            Self::Waiting { .. } | Self::Asks { .. } | Self::Idle { .. } => Mark::Waits(self.evidence()),
+            Self::Waiting { .. } | Self::Asks { .. } => Mark::Waits(self.evidence()),
+            Self::Idle { .. } => Mark::Idle(self.evidence()),
             Self::Silent { .. } | Self::SameOperation { .. } | Self::ContextFull { .. } | Self::Compacting => {
                 Mark::Stuck(self.evidence())
             }
         }
+    }
+
+    /// Returns the event that tells people of a signal on which no step is taken; `step` is the word for that.
+    pub fn event(&self, step: &str) -> EventKind {
+        let text = self.evidence();
+        match self {
+            Self::Waiting { kind, .. } => EventKind::WorkerWaiting { kind: *kind, text },
+            Self::Asks { what } => EventKind::WorkerWaiting { kind: kind_of(what), text },
+            Self::Idle { .. } => EventKind::WorkerIdle { text },
+            Self::Silent { .. } | Self::SameOperation { .. } | Self::ContextFull { .. } | Self::Compacting => {
+                EventKind::WorkerStuck { signal: self.word().to_owned(), evidence: text, step: step.to_owned() }
+            }
+        }
+    }
+
+    /// Reports whether the agent is not at work, but not stuck either.
+    pub fn is_rest(&self) -> bool {
+        matches!(self, Self::Idle { .. }) || self.needs_a_person()
     }
 
     /// Returns what was observed, worded for people.
@@ -68,11 +87,21 @@ impl Signal {
         match self {
             Self::Silent { for_ms } => format!("no output for {}", time(for_ms)),
             Self::SameOperation { operation, for_ms } => format!("at {operation:?} for {}", time(for_ms)),
-            Self::Waiting { what } | Self::Idle { what } => what.clone(),
+            Self::Waiting { what, .. } | Self::Idle { what } => what.clone(),
             Self::Asks { what } => (*what).to_owned(),
             Self::ContextFull { percent } => format!("context is {percent} % full"),
             Self::Compacting => "compacting its conversation".to_owned(),
         }
+    }
+}
+
+/// Returns the kind of a question on a screen, from the evidence in [`QUESTIONS`].
+pub fn kind_of(evidence: &str) -> NeedKind {
+    match evidence {
+        _ if ["log in", "login", "logged in"].iter().any(|word| evidence.contains(word)) => NeedKind::Login,
+        _ if evidence.contains("trust") => NeedKind::Trust,
+        _ if evidence.contains("permission") => NeedKind::Permission,
+        _ => NeedKind::Input,
     }
 }
 

@@ -3,6 +3,8 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
+use tokio::sync::Notify;
+
 use super::clock::FakeClock;
 use super::kernel::Kernel;
 use super::script::Script;
@@ -24,6 +26,7 @@ struct Inner {
     beats: BTreeMap<String, u64>,
     preserved: Vec<String>,
     sights: BTreeMap<String, Sight>,
+    reports: BTreeMap<String, Arc<Notify>>,
 }
 
 impl FakeSessions {
@@ -49,6 +52,12 @@ impl FakeSessions {
     /// Sets what heartbeats observe of this worker.
     pub fn show(&self, worker: &str, sight: Sight) {
         self.with(|inner| inner.sights.insert(worker.to_owned(), sight));
+    }
+
+    /// Sets what is observed of this worker, as a report of its agent, which is heard at once.
+    pub fn report(&self, worker: &str, sight: Sight) {
+        self.show(worker, sight);
+        self.with(|inner| inner.reports.entry(worker.to_owned()).or_default().notify_one());
     }
 
     /// Returns the directories that were kept because of their content.
@@ -162,6 +171,11 @@ impl Sessions for FakeSessions {
             self.finish(dir_of(life), &life.session_id, status);
             Ok(())
         })
+    }
+
+    fn reported(&self, life: &Life) -> BoxFuture<'static, ()> {
+        let report = self.with(|inner| Arc::clone(inner.reports.entry(life.worker.clone()).or_default()));
+        Box::pin(async move { report.notified().await })
     }
 
     fn beat(&self, lives: Vec<(Arc<Life>, Option<Fence>)>) -> BoxFuture<'static, Vec<(Beaten, Option<Sight>)>> {

@@ -7,6 +7,7 @@
 use std::path::Path;
 
 use serde_json::{Value, json};
+use swarm_model::NeedKind;
 use swarm_model::json::Members as _;
 
 use super::{claude, resume, short};
@@ -22,11 +23,11 @@ pub enum Word {
     Doing(String),
     /// The tool use, or whatever else was started, has ended.
     Done(String),
-    /// The agent waits for a person.
-    Waits(String),
+    /// The agent waits for a person to give it this.
+    Waits(NeedKind, String),
     /// The agent waits for a person, possibly for what an earlier `Waits` described in more detail.
     StillWaits(String),
-    /// The agent has finished its task and waits for the next one.
+    /// The agent's turn is over; it waits for its next task.
     Idle(String),
 }
 
@@ -58,26 +59,33 @@ const EVENTS: [&str; 12] = [
 /// Timeout of a hook in seconds, after which the agent continues.
 const SECONDS_MAX: u32 = 10;
 const COMPACTING: &str = "compacts its conversation";
+/// Text for an agent that waits for its next task.
+pub const TURN_OVER: &str = "its turn is over";
+/// Text for an agent whose last turn ended with an error, for example of its provider.
+const TURN_FAILED: &str = "its last turn failed";
 /// Tool with which the agent asks a question.
 const QUESTION: &str = "AskUserQuestion";
 const TODOS: &str = "TodoWrite";
 
-/// Returns the command line extended by hooks that run `program`. `None` for programs without hooks, and if the command
-/// line already has `--settings`, because the agent reads only the last of them.
-pub fn command(argv: &[String], program: &Path) -> Option<Vec<String>> {
+/// Returns the command line extended by hooks that run `program`, which records the activity in the directory `records`.
+/// `None` for programs without hooks, and if the command line already has `--settings`, because the agent reads only the
+/// last of them.
+pub fn command(argv: &[String], program: &Path, records: &Path) -> Option<Vec<String>> {
     let (agent, words) = argv.split_first()?;
     if resume::program(argv)? != "claude" || resume::has_option(argv, "--settings")? {
         return None;
     }
-    let settings = settings(program.to_str()?).to_string();
+    let settings = settings(program.to_str()?, records.to_str()?).to_string();
     let ours = [agent.clone(), "--settings".to_owned(), settings];
     Some(ours.into_iter().chain(words.iter().cloned()).collect())
 }
 
-fn settings(program: &str) -> Value {
+fn settings(program: &str, records: &str) -> Value {
     // The hook must never fail or print anything: a missing program is not the agent's failure, and output would be
     // taken for an answer.
-    let command = format!("'{}' session hook >/dev/null 2>&1 || :", program.replace('\'', r"'\''"));
+    let quoted = |text: &str| format!("'{}'", text.replace('\'', r"'\''"));
+    let (program, records) = (quoted(program), quoted(records));
+    let command = format!("{program} session hook --records {records} >/dev/null 2>&1 || :");
     let hook = json!([{ "hooks": [{ "type": "command", "command": command, "timeout": SECONDS_MAX }] }]);
     let hooks: serde_json::Map<String, Value> =
         EVENTS.iter().map(|event| ((*event).to_owned(), hook.clone())).collect();
@@ -91,10 +99,16 @@ pub fn hear(said: &Value) -> Heard {
     let (name, input) = (short(text("tool_name")), said.member("tool_input"));
     let tool = || claude::tool(&name, input);
     let word = match event {
-        "SessionStart" | "UserPromptSubmit" | "Stop" | "StopFailure" | "SessionEnd" => Word::Working,
+        // A conversation that was compacted goes on by itself.
+        "SessionStart" if text("source") == "compact" => Word::Working,
+        // The turn of a subagent is part of a turn of the agent.
+        "Stop" | "StopFailure" if said.member("agent_id").is_some_and(|id| !id.is_null()) => Word::Working,
+        "SessionStart" | "Stop" => Word::Idle(TURN_OVER.to_owned()),
+        "StopFailure" => Word::Idle(TURN_FAILED.to_owned()),
+        "UserPromptSubmit" | "SessionEnd" => Word::Working,
         "PreToolUse" => Word::Tool(tool()),
-        "PermissionRequest" if name == QUESTION => Word::Waits(claude::question(input)),
-        "PermissionRequest" => Word::Waits(short(&format!("asks for permission: {}", tool()))),
+        "PermissionRequest" if name == QUESTION => Word::Waits(NeedKind::Question, claude::question(input)),
+        "PermissionRequest" => Word::Waits(NeedKind::Permission, short(&format!("asks for permission: {}", tool()))),
         "PermissionDenied" | "PostToolUse" | "PostToolUseFailure" => Word::Done(tool()),
         "PreCompact" => Word::Doing(COMPACTING.to_owned()),
         "PostCompact" => Word::Done(COMPACTING.to_owned()),
@@ -133,7 +147,7 @@ mod tests {
     }
 
     fn hooked(line: &str) -> Option<Vec<String>> {
-        command(&words(line), Path::new("/opt/it's/swarm"))
+        command(&words(line), Path::new("/opt/it's/swarm"), Path::new("/s/w/a.1"))
     }
 
     #[test]
@@ -148,7 +162,8 @@ mod tests {
         assert_eq!(hooks.len(), EVENTS.len());
         for (event, hook) in hooks {
             let command = hook[0]["hooks"][0]["command"].as_str().expect("a command");
-            assert_eq!(command, r"'/opt/it'\''s/swarm' session hook >/dev/null 2>&1 || :", "{event}");
+            let expected = r"'/opt/it'\''s/swarm' session hook --records '/s/w/a.1' >/dev/null 2>&1 || :";
+            assert_eq!(command, expected, "{event}");
         }
         assert_eq!(settings.as_object().map(serde_json::Map::len), Some(1), "nothing else is set");
     }
@@ -168,7 +183,7 @@ mod tests {
             assert_eq!(hooked(line), None, "{line}");
         }
         assert!(hooked("claude -- --settings").is_some(), "that is a prompt");
-        assert_eq!(command(&[], Path::new("/swarm")), None);
+        assert_eq!(command(&[], Path::new("/swarm"), Path::new("/s")), None);
     }
 
     #[test]
@@ -180,17 +195,21 @@ mod tests {
         let plain = |event: &str| json!({ "hook_event_name": event, "session_id": "C-1" });
         let said = |text: &str| text.to_owned();
         for (hook, word) in [
-            (plain("SessionStart"), Word::Working),
+            (plain("SessionStart"), Word::Idle(said(TURN_OVER))),
+            (json!({ "hook_event_name": "SessionStart", "session_id": "C-1", "source": "compact" }), Word::Working),
             (plain("UserPromptSubmit"), Word::Working),
-            (plain("Stop"), Word::Working),
-            (plain("StopFailure"), Word::Working),
+            (plain("Stop"), Word::Idle(said(TURN_OVER))),
+            (plain("StopFailure"), Word::Idle(said(TURN_FAILED))),
             (tool("PreToolUse", "Bash", &touch), Word::Tool(said("Bash: touch a"))),
             (tool("PreToolUse", "mcp__x__y", &json!(null)), Word::Tool(said("mcp__x__y"))),
             (tool("PostToolUse", "Bash", &touch), Word::Done(said("Bash: touch a"))),
             (tool("PostToolUseFailure", "Bash", &touch), Word::Done(said("Bash: touch a"))),
             (tool("PermissionDenied", "Bash", &touch), Word::Done(said("Bash: touch a"))),
-            (tool("PermissionRequest", "Bash", &touch), Word::Waits(said("asks for permission: Bash: touch a"))),
-            (tool("PermissionRequest", QUESTION, &asked), Word::Waits(said("Which? (a | b)"))),
+            (
+                tool("PermissionRequest", "Bash", &touch),
+                Word::Waits(NeedKind::Permission, said("asks for permission: Bash: touch a")),
+            ),
+            (tool("PermissionRequest", QUESTION, &asked), Word::Waits(NeedKind::Question, said("Which? (a | b)"))),
             (notified("permission_prompt", "it needs you"), Word::StillWaits(said("it needs you"))),
             (notified("elicitation_dialog", ""), Word::StillWaits(said("needs attention"))),
             (notified("", "Claude is waiting for your input"), Word::Idle(said("Claude is waiting for your input"))),
@@ -245,7 +264,7 @@ mod tests {
         fn any_input_stays_short_and_on_one_line(name in ".{0,300}", command in "\\PC{0,400}|(a|\n|\u{1b})*") {
             let hook = json!({ "hook_event_name": "PermissionRequest", "tool_name": name,
                                "tool_input": { "command": command } });
-            let Some(Word::Waits(what)) = hear(&hook).word else { panic!("it waits") };
+            let Some(Word::Waits(_, what)) = hear(&hook).word else { panic!("it waits") };
             prop_assert!(what.chars().count() <= 201 && !what.contains(char::is_control), "{what:?}");
         }
     }

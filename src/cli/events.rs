@@ -220,10 +220,14 @@ pub fn sentence(kind: &EventKind) -> String {
         EventKind::WorkerKilled => "killed".into(),
         EventKind::WorkerCleaning => "being cleaned".into(),
         EventKind::WorkerCleaned => "cleaned".into(),
+        // Earlier versions also reported waiting agents with this event.
         EventKind::WorkerStuck { signal, evidence, step } => match (signal.as_str(), step.as_str()) {
             ("asks" | "waiting" | "idle", "told") => format!("waits for a person: {evidence}"),
             _ => format!("stuck ({evidence}): {step}"),
         },
+        EventKind::WorkerWaiting { text, .. } => format!("waits for a person: {text}"),
+        EventKind::WorkerIdle { text } => format!("waits for its next task: {text}"),
+        EventKind::WorkerWorking => "works again".into(),
         EventKind::WorkerUnstuck => "no longer stuck".into(),
         EventKind::SessionLost { found } if found.is_empty() => "stopped, because its session was taken over".into(),
         EventKind::SessionLost { found } => format!("stopped, because launch {found} took over its session"),

@@ -5,7 +5,9 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 use serde_json::{Map, Value};
-use swarm_model::{BaseRef, By, Ended, ExitRecord, Held, Hits, Reason, RestartPolicy, Usage, WorkerView};
+use swarm_model::{
+    Activity, BaseRef, By, Doing, Ended, ExitRecord, Held, Hits, Needs, Reason, RestartPolicy, Usage, WorkerView,
+};
 
 use super::error::Failure;
 use super::render::{signal_name, state_word, status_word};
@@ -51,10 +53,26 @@ pub struct Worker<'a> {
     restart: RestartPolicy,
     restarts: u32,
     next_start_ms: Option<u64>,
-    waiting: Option<&'a str>,
+    waiting: Option<String>,
+    activity: Option<ActivityJson<'a>>,
+    needs: Option<Needs>,
     stuck: Option<&'a str>,
     limits: Option<Limits>,
     exit: Option<Exit>,
+}
+
+/// What the agent does: `working`, `idle` or `waiting`, with what, since when.
+#[derive(Serialize)]
+struct ActivityJson<'a> {
+    doing: Doing,
+    what: Option<&'a str>,
+    since_ms: u64,
+}
+
+impl<'a> ActivityJson<'a> {
+    fn of(activity: &'a Activity) -> Self {
+        Self { doing: activity.doing, what: activity.what.as_deref(), since_ms: activity.since_ms }
+    }
 }
 
 #[derive(Serialize)]
@@ -129,6 +147,7 @@ impl<'a> Worker<'a> {
             socket_path: pane.map(|pane| pane.socket_path.as_str()),
         });
         let base = swarm.as_ref().and_then(|swarm| swarm.base.clone());
+        let needs = view.needs();
         let worktree = row.worktree.as_ref().map(|tree| Worktree {
             path: &tree.path,
             branch: &tree.branch,
@@ -153,7 +172,9 @@ impl<'a> Worker<'a> {
             restart: view.restart,
             restarts: view.restarts,
             next_start_ms: view.next_start_ms,
-            waiting: view.waiting.as_deref(),
+            waiting: needs.as_ref().map(|needs| needs.text.clone()),
+            activity: view.activity.as_ref().map(ActivityJson::of),
+            needs,
             stuck: view.stuck.as_deref(),
             limits: view.limits.as_ref().map(Limits::of),
             exit: Exit::of(view),

@@ -6,7 +6,7 @@ use std::fmt::Write as _;
 use jiff::civil::DateTime;
 use jiff::tz::TimeZone;
 use jiff::{SignedDuration, Timestamp};
-use swarm_model::{Ended, FineState, RowTmux, WorkerView};
+use swarm_model::{Doing, Ended, FineState, RowTmux, WorkerView};
 
 use crate::cli::columns;
 
@@ -195,15 +195,19 @@ fn row<const N: usize>(cells: [&str; N]) -> Vec<String> {
     cells.map(str::to_owned).to_vec()
 }
 
-/// Returns the state of a worker; for a waiting or stuck agent with its cause.
+/// Returns the state of a worker; for a running agent what it does, waits for, or at what it is stuck.
 pub fn long_state(view: &WorkerView) -> String {
     let word = state_word(view.state);
     if let Some(host) = &view.elsewhere {
         return format!("elsewhere: {}", escape(host));
     }
-    match (&view.waiting, &view.stuck) {
-        (Some(cause), _) => format!("waiting: {}", escape(cause)),
-        (None, Some(cause)) => format!("stuck: {}", escape(cause)),
+    let what = view.activity.as_ref().and_then(|activity| activity.what.as_deref());
+    match (view.doing(), &view.stuck) {
+        _ if view.state != FineState::Running => word.into(),
+        (Some(Doing::Waiting), _) => format!("waiting: {}", escape(what.unwrap_or("a person"))),
+        (_, Some(cause)) => format!("stuck: {}", escape(cause)),
+        (Some(Doing::Idle), None) => "idle".into(),
+        (Some(Doing::Working), None) => what.map_or("working".into(), |what| format!("working: {}", escape(what))),
         (None, None) => word.into(),
     }
 }
@@ -235,7 +239,9 @@ fn state_colour(word: &str) -> Option<&'static str> {
     match word {
         _ if word.starts_with("waiting: ") || word.starts_with("elsewhere") => Some("\x1b[33m"),
         _ if word.starts_with("stuck: ") => Some("\x1b[31m"),
+        _ if word.starts_with("working") => Some("\x1b[32m"),
         "running" => Some("\x1b[32m"),
+        "idle" => Some("\x1b[36m"),
         "starting" | "stopping" | "suspended" | "unsupervised" | "backoff" => Some("\x1b[33m"),
         "failed" | "lost" | "interrupted" | "out-of-memory" => Some("\x1b[31m"),
         _ => None,

@@ -44,7 +44,7 @@ pub fn process(name: &str) -> WorkerView {
         restart: RestartPolicy::Never,
         restarts: 0,
         next_start_ms: None,
-        waiting: None,
+        activity: None,
         stuck: None,
         limits: None,
         elsewhere: None,

@@ -234,7 +234,7 @@ pub mod tests {
             restart,
             restarts: 0,
             next_start_ms: None,
-            waiting: None,
+            activity: None,
             stuck: None,
             limits: None,
             elsewhere: None,

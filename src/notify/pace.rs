@@ -69,11 +69,12 @@ pub fn sort(event: &Event) -> Option<(Group, String)> {
         EventKind::MergeDamaged { cause, .. } => (Group::Waiting, cause.clone()),
         EventKind::WorkerStuck { signal, evidence, step } => match (signal.as_str(), step.as_str()) {
             (_, "given-up") => (Group::Stuck, about(format!("is stuck and did not recover: {evidence}"))),
-            ("asks" | "waiting" | "idle", "told") => (Group::Waiting, about(format!("waits for you: {evidence}"))),
             ("context-full", "told") => (Group::Budget, about(format!("is near its context limit: {evidence}"))),
             // The supervisor is still trying to recover the worker.
             _ => return None,
         },
+        EventKind::WorkerWaiting { text, .. } => (Group::Waiting, about(format!("waits for you: {text}"))),
+        EventKind::WorkerIdle { text } => (Group::Waiting, about(format!("waits for its next task: {text}"))),
         EventKind::SessionLost { .. } => (Group::Failed, about("lost its session to another process".to_owned())),
         EventKind::LoopEnded { reason, .. } => match reason.as_str() {
             "done_pattern" | "max_iterations" => (Group::Finished, about(format!("ended its loop: {reason}"))),

@@ -33,8 +33,10 @@ const LEASE_WAIT_MAX: Duration = Duration::from_secs(3);
 
 /// Marker file of a worker that makes no progress; holds the evidence.
 pub const STUCK: &str = "stuck";
-/// Marker file beside [`STUCK`] of a worker that waits for a person; holds the same evidence.
+/// Marker file of a worker that waits for a person; holds the evidence.
 pub const WAITS: &str = "waits";
+/// Marker file of a worker whose turn is over; holds the evidence.
+pub const IDLE: &str = "idle";
 /// File that lists the control groups of a generation, one per line.
 pub const GROUPS: &str = "groups";
 
@@ -307,13 +309,14 @@ impl Records for DiskRecords {
             Some(evidence) => write_private(&dir.join(leaf), evidence.as_bytes()),
             None => absent_ok(fs::remove_file(dir.join(leaf))),
         };
-        let (stuck, waits) = match mark {
-            Some(Mark::Stuck(evidence)) => (Some(evidence.as_str()), None),
-            Some(Mark::Waits(evidence)) => (Some(evidence.as_str()), Some(evidence.as_str())),
-            None => (None, None),
+        let (stuck, waits, idle) = match mark {
+            Some(Mark::Stuck(evidence)) => (Some(evidence.as_str()), None, None),
+            Some(Mark::Waits(evidence)) => (None, Some(evidence.as_str()), None),
+            Some(Mark::Idle(evidence)) => (None, None, Some(evidence.as_str())),
+            None => (None, None, None),
         };
-        if let Err(error) = set(WAITS, waits).and_then(|()| set(STUCK, stuck)) {
-            tracing::debug!(worker = name, %error, "cannot update the stuck marker");
+        if let Err(error) = set(WAITS, waits).and_then(|()| set(IDLE, idle)).and_then(|()| set(STUCK, stuck)) {
+            tracing::debug!(worker = name, %error, "cannot update the markers of a worker");
         }
         Box::pin(std::future::ready(()))
     }

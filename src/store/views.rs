@@ -6,15 +6,18 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::UNIX_EPOCH;
 
 use swarm_actors::registry::store::{self, Loaded};
 use swarm_actors::registry::table::{self, Unreadable};
 use swarm_actors::registry::{StoreError, reconcile};
-use swarm_model::{ProcessId, Refusal, RefusalKind, Row, WireStatus, WorkerView};
+use swarm_actors::sessions::kind_of;
+use swarm_model::{Activity, Doing, ProcessId, Refusal, RefusalKind, Row, WireStatus, WorkerView};
 use swarm_ports::{Records as _, Scan};
 
-use super::records::{DiskRecords, STUCK, WAITS};
+use super::records::{DiskRecords, IDLE, STUCK, WAITS};
 use super::runs::order;
+use super::sessions;
 use crate::legacy_process;
 use crate::summary;
 pub use crate::summary::Detail;
@@ -61,6 +64,31 @@ pub fn load_one(paths: &Paths, name: &str) -> Result<Option<WorkerView>, Refusal
 /// Returns the evidence in a marker file of the generation in `dir`; `None` if it has no such mark.
 fn marked(dir: &Path, leaf: &str) -> Option<String> {
     std::fs::read_to_string(dir.join(leaf)).ok()
+}
+
+/// Returns the activity that a marker file of the supervisor tells, which saw it on the agent's screen.
+fn seen(dir: &Path, leaf: &str, doing: Doing) -> Option<Activity> {
+    let what = marked(dir, leaf)?;
+    let modified = std::fs::metadata(dir.join(leaf)).and_then(|meta| meta.modified()).ok()?;
+    let since_ms = modified.duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis() as u64);
+    let kind = (doing == Doing::Waiting).then(|| kind_of(&what));
+    Some(Activity { doing, what: Some(what), since_ms, kind })
+}
+
+/// Returns what the agent of a running worker does. What the agent itself reports counts, unless its screen showed a
+/// question later: a login, for example, is not reported.
+fn activity_of(view: &WorkerView, dir: Option<&Path>) -> Option<Activity> {
+    if let Some(attempt) = order::attempt_of(&view.row.cmd) {
+        let told = || sessions::activity(Path::new(&view.row.cwd)).map(Activity::from);
+        return seen(attempt, order::WAITING, Doing::Waiting).or_else(told);
+    }
+    let dir = dir?;
+    let told = sessions::recorded(dir).map(Activity::from);
+    let shown = seen(dir, WAITS, Doing::Waiting).or_else(|| seen(dir, IDLE, Doing::Idle));
+    match (told, shown) {
+        (Some(told), Some(shown)) if shown.doing == Doing::Waiting && shown.since_ms > told.since_ms => Some(shown),
+        (told, shown) => told.or(shown),
+    }
 }
 
 /// Returns the row of this name as stored on disk.
@@ -116,9 +144,9 @@ pub fn load_where(paths: &Paths, detail: Detail, pick: Pick<'_>) -> Result<Regis
     if detail == Detail::Fine {
         for view in registry.workers.iter_mut().filter(|view| view.state.is_running()) {
             let dir = view.dir.as_ref().map(|dir| paths.workers().join(dir));
-            let mark = |leaf| dir.as_ref().and_then(|dir| marked(dir, leaf));
-            view.waiting = order::waiting_of(&view.row.cmd).or_else(|| mark(WAITS));
-            view.stuck = mark(STUCK);
+            view.activity = activity_of(view, dir.as_deref());
+            view.stuck =
+                dir.as_deref().and_then(|dir| marked(dir, STUCK)).filter(|_| view.doing() != Some(Doing::Waiting));
         }
     }
     registry.warnings.extend(windows.failed.into_values());

@@ -68,11 +68,17 @@ impl Site {
     /// Fires a hook in the agent and waits for its end.
     #[track_caller]
     fn hook(&self, name: &str, said: &Value) {
-        let done = self.tree(name).join("done");
+        self.fire(&self.tree(name), said);
+    }
+
+    /// Fires a hook in the agent that runs in `dir` and waits for its end.
+    #[track_caller]
+    fn fire(&self, dir: &Path, said: &Value) {
+        let done = dir.join("done");
         let _ = fs::remove_file(&done);
         let mut said = said.clone();
         said["session_id"] = json!("7d6c54f0-0000-4000-a000-000000000000");
-        tell(&self.tree(name).join("hooks"), &said.to_string());
+        tell(&dir.join("hooks"), &said.to_string());
         wait_until("the hook has run", SOON, || fs::read_to_string(&done).is_ok_and(|text| text.ends_with('\n')));
         assert_eq!(fs::read_to_string(done).expect("read"), "0 \n", "the hook prints nothing and succeeds");
     }
@@ -85,6 +91,10 @@ impl Site {
                     == (&json!(kind), operation, &json!(calls))
             })
         });
+    }
+
+    fn worker(&self, name: &str) -> Value {
+        serde_json::from_str(&self.swarm(&["status", name, "--json"], &[]).out).expect("JSON")
     }
 
     fn told(&self, word: &str) -> usize {
@@ -116,8 +126,14 @@ fn an_agent_in_a_window_reports_its_operation() {
     assert_eq!((words[0].as_str(), &words[2..]), ("--settings", &["go on".to_owned()][..]));
     assert_eq!(site.rig.rows()[0]["cmd"], json!(["claude", "go on"]), "the row has the command as typed");
 
+    let doing = || site.worker("a")["activity"]["doing"].clone();
     site.hook("a", &event("SessionStart"));
+    assert_eq!(doing(), json!("idle"), "shown as soon as the hook has run");
+    site.hook("a", &event("UserPromptSubmit"));
+    assert_eq!(doing(), json!("working"));
     site.hook("a", &tool("PreToolUse"));
+    assert!(site.swarm(&["ls", "-l"], &[]).out.contains("  working: Bash: make it  "));
+    assert_eq!(site.worker("a")["needs"], Value::Null);
     site.beats("a", "tool_use", &json!("Bash: make it"), 1);
     let state = site.file("a", "state.json").expect("a state");
     assert_eq!(state["providerSessionId"], "7d6c54f0-0000-4000-a000-000000000000");
@@ -126,22 +142,26 @@ fn an_agent_in_a_window_reports_its_operation() {
 
     site.hook("a", &tool("PermissionRequest"));
     site.beats("a", "waiting", &json!("Bash: make it"), 1);
-    wait_until("an event reports the wait", SOON, || site.told("worker.stuck") == 1);
     let asks = "asks for permission: Bash: make it";
-    wait_until("ls shows the wait", SOON, || site.swarm(&["ls", "-l"], &[]).out.contains(asks));
-    let shown = site.swarm(&["status", "a", "--json"], &[]).out;
-    let shown: Value = serde_json::from_str(&shown).expect("JSON");
-    assert_eq!((&shown["waiting"], &shown["stuck"]), (&json!(asks), &json!(asks)));
+    let shown = site.worker("a");
+    assert_eq!((&shown["waiting"], &shown["stuck"]), (&json!(asks), &Value::Null));
+    let needs = &shown["needs"];
+    assert_eq!((&needs["kind"], &needs["text"]), (&json!("permission"), &json!(asks)));
+    assert_eq!((&needs["answer"], &shown["activity"]["doing"]), (&json!("swarm attach a"), &json!("waiting")));
+    wait_until("an event reports the wait", SOON, || site.told("worker.waiting") == 1);
     let said = site.swarm(&["explain", "a"], &[]).ok();
-    assert!(said.contains(&format!("its process is alive and waits for a person: {asks}\n")), "{said}");
+    assert!(said.contains(&format!("its agent waits for a person: {asks}\n")), "{said}");
     assert!(said.contains(&format!("waits for a person: {asks}\n")) && !said.contains("stuck"), "{said}");
     assert!(site.swarm(&["ls", "-l"], &[]).out.contains(&format!("waiting: {asks}")));
     site.hook("a", &tool("PostToolUse"));
     wait_until("ls no longer shows the wait", SOON, || !site.swarm(&["ls", "-l"], &[]).out.contains(asks));
-    assert_eq!(site.told("worker.unstuck"), 1);
+    wait_until("an event reports that it works", SOON, || site.told("worker.working") > 0);
+    assert_eq!((site.told("worker.unstuck"), site.told("worker.stuck")), (0, 0));
 
     let message = json!({ "hook_event_name": "Notification", "notification_type": "idle_prompt", "message": "next?" });
     site.hook("a", &event("Stop"));
+    assert!(site.swarm(&["ls", "-l"], &[]).out.contains("  idle  "));
+    wait_until("an event reports the end of its turn", SOON, || site.told("worker.idle") > 0);
     site.hook("a", &message);
     site.beats("a", "idle", &Value::Null, 1);
     let shown = site.swarm(&["session", "show", "a", "--json"], &[]).ok();
@@ -202,7 +222,7 @@ fn token(site: &Site, name: &str) -> String {
 }
 
 #[test]
-fn commands_with_settings_without_hooks_or_without_a_session_are_unchanged() {
+fn commands_with_settings_or_without_hooks_are_unchanged() {
     let site = Site::new();
     let typed = |name: &str, flags: &[&str], words: &[&str], env: &[(&str, &str)], dir: &Path| {
         let all = [&["spawn", "--name", name], flags, &["--"], words].concat();
@@ -214,7 +234,21 @@ fn commands_with_settings_without_hooks_or_without_a_session_are_unchanged() {
     typed("own", &["--worktree"], &["claude", "--settings", "{}", "go"], &[], &site.tree("own"));
     typed("off", &["--worktree"], &["claude", "go"], &[("SWARM_HOOKS", "off")], &site.tree("off"));
     typed("env", &["--worktree", "--env", "SWARM_HOOKS=off"], &["claude", "go"], &[], &site.tree("env"));
-    typed("bare", &[], &["claude", "go"], &[], &site.repo);
+}
+
+#[test]
+fn an_agent_without_a_session_reports_too() {
+    let site = Site::new();
+    site.swarm(&["spawn", "--name", "bare", "--tmux", "--", "claude", "go"], &[]).ok();
+    wait_until("the agent was executed", SOON, || site.repo.join("hooks").exists());
+    for (hook, doing) in
+        [(event("SessionStart"), "idle"), (tool("PreToolUse"), "working"), (tool("PermissionRequest"), "waiting")]
+    {
+        site.fire(&site.repo, &hook);
+        assert_eq!(site.worker("bare")["activity"]["doing"], json!(doing));
+    }
+    wait_until("an event reports the wait", SOON, || site.told("worker.waiting") == 1);
+    assert!(!site.repo.join(".agent").exists());
 }
 
 #[test]

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use swarm_actors::supervisor::Request;
 use swarm_actors::testing::Fault;
-use swarm_model::{EventKind, FineState, RecoverRequest, TmuxPlace, WatchRules, WorktreeRequest};
+use swarm_model::{EventKind, FineState, NeedKind, RecoverRequest, TmuxPlace, WatchRules, WorktreeRequest};
 use swarm_ports::{Mark, Sight};
 
 use crate::fixture::{Rig, caller, request};
@@ -25,6 +25,7 @@ fn steps(rig: &Rig, name: &str) -> Vec<String> {
     let step = |kind| match kind {
         EventKind::WorkerStuck { step, .. } => Some(step),
         EventKind::WorkerUnstuck => Some("unstuck".to_owned()),
+        EventKind::WorkerWaiting { .. } => Some("waiting".to_owned()),
         _ => None,
     };
     rig.world.events.of(name).into_iter().filter_map(step).collect()
@@ -91,7 +92,7 @@ async fn a_question_on_the_screen_is_left_to_a_person() {
     rig.world.terminals.show("a", "Do you trust the files in this folder?");
     rig.world.sessions.show("a", Sight { output: 3, ..Sight::default() });
     rig.world.pass(MINUTE * 60).await;
-    assert_eq!(steps(&rig, "a"), ["told"]);
+    assert_eq!(steps(&rig, "a"), ["waiting"]);
     assert_eq!(rig.world.terminals.typed("a"), Vec::<String>::new());
     let waits = Mark::Waits("asks whether to trust this directory".to_owned());
     assert_eq!(rig.world.records.mark_of("a"), Some(waits));
@@ -164,4 +165,34 @@ async fn the_ladder_keeps_the_count_of_recoveries() {
     assert_eq!(steps(&rig, "a"), ["nudged"]);
     let wanted = rig.world.facts("a").expect("records").wanted;
     assert_eq!((wanted.recoveries, wanted.rungs.nudges), (1, 1));
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_an_agent_reports_is_told_at_once_and_is_not_called_stuck() {
+    let rig = Rig::start().await;
+    let mut asked = request("a");
+    asked.contract.argv = vec!["claude".to_owned()];
+    asked.contract.tmux = Some(TmuxPlace { session: "s".to_owned(), ..TmuxPlace::default() });
+    rig.world.terminals.show("a", "> ");
+    rig.spawn(asked).await.expect("starts");
+    rig.world.settle().await;
+    let text = |text: &str| text.to_owned();
+    let asks = Sight { waiting: Some(text("which branch?")), kind: NeedKind::Question, ..Sight::default() };
+    let rests = Sight { waiting: Some(text("its turn is over")), idle: true, ..Sight::default() };
+    for (sight, event, mark) in [
+        (
+            asks,
+            EventKind::WorkerWaiting { kind: NeedKind::Question, text: text("which branch?") },
+            Some(Mark::Waits(text("which branch?"))),
+        ),
+        (rests, EventKind::WorkerIdle { text: text("its turn is over") }, Some(Mark::Idle(text("its turn is over")))),
+        (Sight::default(), EventKind::WorkerWorking, None),
+    ] {
+        rig.world.sessions.report("a", sight);
+        rig.world.settle().await;
+        assert_eq!(rig.world.events.of("a").last(), Some(&event), "without a tick");
+        assert_eq!(rig.world.records.mark_of("a"), mark);
+    }
+    assert_eq!(steps(&rig, "a"), ["waiting"]);
+    rig.check();
 }

@@ -1,6 +1,6 @@
 //! Derives from the facts why a worker is in its state, and what to do next.
 
-use swarm_model::{Ended, ExitRecord, FineState, Reason, RestartPolicy, WorkerView};
+use swarm_model::{Doing, Ended, ExitRecord, FineState, Reason, RestartPolicy, WorkerView};
 
 use super::facts::Evidence;
 use crate::cli::render::{Clock, signal_name, words};
@@ -39,12 +39,22 @@ pub fn because(view: &WorkerView, evidence: &Evidence, clock: &Clock) -> String 
 }
 
 fn running(view: &WorkerView, evidence: &Evidence) -> String {
-    match (&view.waiting, &view.stuck) {
-        (Some(cause), _) => format!("its process is alive and waits for a person: {cause}"),
-        (None, Some(cause)) if evidence.is_given_up() => {
+    let activity = view.activity.as_ref();
+    let what = activity.and_then(|activity| activity.what.as_deref());
+    match (view.doing(), &view.stuck) {
+        (Some(Doing::Waiting), _) => {
+            format!("its agent waits for a person: {}", what.unwrap_or("its reason is unknown"))
+        }
+        (_, Some(cause)) if evidence.is_given_up() => {
             format!("its process is alive but stuck, and every remedy failed: {cause}")
         }
-        (None, Some(cause)) => format!("its process is alive and needs attention: {cause}"),
+        (_, Some(cause)) => format!("its process is alive and needs attention: {cause}"),
+        (Some(Doing::Idle), None) => {
+            format!("its agent waits for its next task: {}", what.unwrap_or("its turn is over"))
+        }
+        (Some(Doing::Working), None) => {
+            what.map_or_else(|| "its agent is at work".to_owned(), |what| format!("its agent is at work: {what}"))
+        }
         (None, None) => "its process is alive, and its shim holds the lease".to_owned(),
     }
 }
@@ -97,11 +107,18 @@ pub fn next(view: &WorkerView, evidence: &Evidence) -> Vec<String> {
     let mut next: Vec<(String, &str)> = Vec::new();
     let swarm = |verb: &str| format!("swarm {verb} {name}");
     match view.state {
-        FineState::Running if view.waiting.is_some() || view.stuck.is_some() => {
+        FineState::Running if view.doing() == Some(Doing::Waiting) || view.stuck.is_some() => {
             if view.row.tmux.is_some() {
                 next.push((swarm("attach"), "see the window and answer"));
             }
             next.push((swarm("logs"), "show its output"));
+        }
+        FineState::Running if view.doing() == Some(Doing::Idle) && view.row.tmux.is_some() => {
+            next.push((format!("{} 'TEXT'", swarm("send")), "give it its next task"));
+            if evidence.has_tree {
+                next.push((swarm("diff"), "show its changes"));
+            }
+            next.push((swarm("kill"), "end it"));
         }
         FineState::Starting | FineState::Running | FineState::Stopping | FineState::Backoff => {
             next.push((swarm("logs --follow"), "follow its output"));
@@ -137,6 +154,8 @@ pub fn next(view: &WorkerView, evidence: &Evidence) -> Vec<String> {
 
 #[cfg(test)]
 mod tests {
+    use swarm_model::Activity;
+
     use super::*;
     use crate::cli::sample;
 
@@ -163,11 +182,12 @@ mod tests {
     fn a_worker_that_waits_for_a_person_is_not_called_stuck() {
         let said = |waiting: Option<&str>, stuck: Option<&str>| {
             let (waiting, stuck) = (waiting.map(str::to_owned), stuck.map(str::to_owned));
-            let view = WorkerView { waiting, stuck, ..sample::window("w") };
+            let waits = |what| Activity { doing: Doing::Waiting, what: Some(what), since_ms: 0, kind: None };
+            let view = WorkerView { activity: waiting.map(waits), stuck, ..sample::window("w") };
             because(&view, &Evidence::default(), &sample::clock("2026-01-02T00:05:00Z"))
         };
         let cause = Some("may it push?");
-        assert_eq!(said(cause, cause), "its process is alive and waits for a person: may it push?");
+        assert_eq!(said(cause, cause), "its agent waits for a person: may it push?");
         let attention = "its process is alive and needs attention: its context is full to 95 %";
         assert_eq!(said(None, Some("its context is full to 95 %")), attention);
     }

@@ -1,5 +1,7 @@
 //! Arguments of `swarm session`.
 
+use std::path::PathBuf;
+
 use clap::{Args, Subcommand};
 
 use crate::cli::examples;
@@ -110,6 +112,9 @@ pub struct NoteArgs {
 
 #[derive(Debug, Args)]
 pub struct HookArgs {
+    /// Directory of the worker's records, where listings read the activity
+    #[arg(long, value_name = "DIR", hide = true)]
+    pub records: Option<PathBuf>,
     /// Further arguments of the agent; the last one is parsed as JSON instead of standard input
     #[arg(value_name = "JSON", trailing_var_arg = true, allow_hyphen_values = true)]
     pub words: Vec<String>,

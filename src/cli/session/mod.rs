@@ -23,7 +23,7 @@ pub fn run(
     screen: &mut Screen,
 ) -> Result<u8, Failure> {
     match action {
-        SessionAction::Hook(args) => Ok(note::hook(&args.words)),
+        SessionAction::Hook(args) => Ok(note::hook(args)),
         SessionAction::Show(args) => show::show(&args.which, &place(&args.which, &paths()?, screen)?, screen),
         SessionAction::Check(args) => show::check(args, &place(&args.which, &paths()?, screen)?, screen),
         SessionAction::Update(args) => {
@@ -44,7 +44,7 @@ pub fn run(
             let which = Which { name: args.name.clone(), dir: args.dir.clone(), expect: None, json: args.json };
             let own = note::ours().filter(|_| which.name.is_none() && which.dir.is_none());
             let base = own.map_or_else(|| place(&which, &paths()?, screen), Ok)?;
-            note::note(args, &base, screen)
+            note::note(args, &base, paths().ok().as_ref(), screen)
         }
     }
 }

@@ -5,9 +5,9 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
-use swarm_model::launch_id;
+use swarm_model::{NeedKind, launch_id};
 
-use super::args::NoteArgs;
+use super::args::{HookArgs, NoteArgs};
 use super::failed;
 use crate::cli::error::Failure;
 use crate::cli::json;
@@ -15,6 +15,7 @@ use crate::cli::screen::Screen;
 use swarm_agents::hooks::{self, Heard, Word};
 use swarm_agents::short;
 use swarm_store::sessions;
+use swarm_sys::paths::Paths;
 use swarm_sys::processes::wait_readable;
 
 /// Environment variables with the directory of a worker's session and with its launch token.
@@ -40,11 +41,16 @@ fn launch() -> Option<String> {
 }
 
 /// Records what a hook reports. Always returns 0 and ignores errors, so that the agent is not disturbed.
-pub fn hook(words: &[String]) -> u8 {
-    if let (Some(base), Some(launch)) = (ours(), launch())
-        && let Some(said) = said(words)
-    {
-        let _ = sessions::note(&base, Some(&launch), hooks::hear(&said), LOCK_MAX);
+pub fn hook(args: &HookArgs) -> u8 {
+    let Some(heard) = said(&args.words).map(|said| hooks::hear(&said)) else { return 0 };
+    match (ours(), launch(), args.records.as_deref()) {
+        (Some(base), Some(launch), records) => {
+            let _ = sessions::note(&base, Some(&launch), records, heard, LOCK_MAX);
+        }
+        (None, _, Some(records)) => {
+            let _ = sessions::note_without_session(records, heard, LOCK_MAX);
+        }
+        _ => {}
     }
     0
 }
@@ -79,17 +85,20 @@ fn input() -> Option<Vec<u8>> {
 ///
 /// # Errors
 /// Fails if the session cannot be written, belongs to another launch or is over.
-pub fn note(args: &NoteArgs, base: &Path, screen: &mut Screen) -> Result<u8, Failure> {
+pub fn note(args: &NoteArgs, base: &Path, paths: Option<&Paths>, screen: &mut Screen) -> Result<u8, Failure> {
     let word = match (&args.operation, &args.waiting) {
         (Some(what), _) => Word::Tool(short(what)),
-        (None, Some(what)) => Word::Waits(short(what)),
+        (None, Some(what)) => Word::Waits(NeedKind::Input, short(what)),
         (None, None) if args.idle => Word::Idle(NEXT_TASK.to_owned()),
         (None, None) => Word::Working,
     };
     // The launch is checked only if the worker reports to its own session.
     let launch = launch().filter(|_| args.name.is_none() && args.dir.is_none() && ours().is_some());
     let heard = Heard { word: Some(word), ..Heard::default() };
-    let now = sessions::note(base, launch.as_deref(), heard, NOTE_MAX).map_err(failed)?;
+    let owner = sessions::read(base).ok().and_then(|session| session.owner());
+    let records = paths.zip(owner).map(|(paths, owner)| paths.worker(&owner.worker, owner.generation));
+    let records = records.filter(|records| records.is_dir());
+    let now = sessions::note(base, launch.as_deref(), records.as_deref(), heard, NOTE_MAX).map_err(failed)?;
     if args.json {
         json::print(screen, "swarm.session.note/1", &json!({ "dir": base, "activity": now }))?;
     }

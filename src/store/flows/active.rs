@@ -21,9 +21,10 @@ use super::config::{Config, Load, Mode, Player};
 use super::file::Lock;
 use super::place::{HOME, STATE, Workspace};
 use super::registered::{self, Active, CALLER, read, registration};
+use super::store::FLOW;
 use super::store::{FlowFiles, StoreError, workflow_of};
 use super::turns;
-use super::watch::Watches;
+use crate::changes::Watches;
 use crate::runs::home::make_all;
 use swarm_sys::files::{blocking, replace_durably};
 use swarm_sys::paths::Paths;
@@ -42,7 +43,7 @@ impl DiskFlows {
     /// # Errors
     /// Fails if inotify is not available.
     pub fn start(paths: Paths, executable: PathBuf) -> io::Result<Self> {
-        Ok(Self { paths, executable, open: Arc::default(), watches: Watches::start()? })
+        Ok(Self { paths, executable, open: Arc::default(), watches: Watches::start(FLOW)? })
     }
 }
 

@@ -13,7 +13,6 @@ pub mod registered;
 pub mod sidecar;
 pub mod store;
 pub mod turns;
-mod watch;
 pub mod yaml;
 mod yaml_write;
 

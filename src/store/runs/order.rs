@@ -58,7 +58,8 @@ const RESULT: &str = "result.json";
 const RESOLUTION: &str = "resolution.";
 const SESSION: &str = "session.json";
 /// File that exists while the agent is blocked; holds what it waits for.
-const WAITING: &str = "waiting";
+/// File with what the agent waits for.
+pub const WAITING: &str = "waiting";
 /// First argument of the command that executes an attempt.
 pub const VERB: &str = "__attempt";
 /// File of the prompt.
@@ -157,10 +158,10 @@ pub fn waiting(dir: &Path) -> Option<String> {
     fs::read_to_string(dir.join(WAITING)).ok()
 }
 
-/// Returns what an agent waits for, given the command of the worker that executes its attempt.
-pub fn waiting_of(command: &[String]) -> Option<String> {
+/// Returns the directory of the attempt that a worker with this command executes. `None` if it executes none.
+pub fn attempt_of(command: &[String]) -> Option<&Path> {
     match command {
-        [_, verb, dir] if verb == VERB => waiting(Path::new(dir)),
+        [_, verb, dir] if verb == VERB => Some(Path::new(dir)),
         _ => None,
     }
 }

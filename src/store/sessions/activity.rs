@@ -1,20 +1,26 @@
 //! Reads and writes `activity.json`: what an agent does, as reported by itself or by the process that reads its events.
 
+use std::fs::OpenOptions;
 use std::io;
+use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::Path;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use serde_json::json;
-use swarm_model::SessionStatus;
+use swarm_model::{Activity, Doing, NeedKind, SessionStatus};
 
 use super::folder::Folder;
 use super::store::{StoreError, load, save};
 use super::{PROGRESS, PROGRESS_BYTES_MAX, TODOS, is_ours, progress_line};
 use swarm_agents::hooks::{Heard, Word};
 use swarm_sys::clock::wall_ms;
+use swarm_sys::files::lock::lock_within;
+use swarm_sys::files::{Durability, replace_private};
 
-const ACTIVITY: &str = "activity.json";
+pub const ACTIVITY: &str = "activity.json";
+/// Lock of [`ACTIVITY`] among the records of a worker without a session.
+const LOCK: &str = "activity.lock";
 
 /// Reported activity of an agent.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -25,14 +31,36 @@ pub struct Tool {
     pub operation: Option<String>,
     /// Question to a person that the agent waits for.
     pub waiting: Option<String>,
-    /// The agent has finished its task and waits for the next one.
+    /// The agent's turn is over; it waits for its next task. `waiting` then says so.
     pub idle: bool,
+    /// Kind of what the agent waits for. `None` unless it waits for a person.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub kind: Option<NeedKind>,
+    /// When what the agent does now began.
+    pub since_ms: u64,
 }
 
 impl Tool {
     /// Returns the activity after the agent reported `word`.
     pub fn after(self, word: Word, at_ms: u64) -> Self {
-        let Self { calls, operation, waiting, idle, .. } = self;
+        let before = self.clone();
+        let now = self.reported(word, at_ms);
+        let is_same =
+            (now.doing(), &now.operation, &now.waiting) == (before.doing(), &before.operation, &before.waiting);
+        Self { since_ms: if is_same && before.since_ms != 0 { before.since_ms } else { at_ms }, ..now }
+    }
+
+    /// Returns whether the agent works, is idle or waits.
+    pub fn doing(&self) -> Doing {
+        match &self.waiting {
+            Some(_) if self.idle => Doing::Idle,
+            Some(_) => Doing::Waiting,
+            None => Doing::Working,
+        }
+    }
+
+    fn reported(self, word: Word, at_ms: u64) -> Self {
+        let Self { calls, operation, waiting, idle, kind, .. } = self;
         let at_work = Self { at_ms, calls, ..Self::default() };
         match word {
             Word::Working => at_work,
@@ -40,13 +68,22 @@ impl Tool {
             Word::Doing(what) => Self { operation: Some(what), ..at_work },
             // Another operation may have started in parallel; it stays.
             Word::Done(what) => Self { operation: operation.filter(|is| *is != what), ..at_work },
-            Word::Waits(what) => Self { operation, waiting: Some(what), ..at_work },
+            Word::Waits(kind, what) => Self { operation, waiting: Some(what), kind: Some(kind), ..at_work },
             Word::StillWaits(what) => {
                 let known = waiting.filter(|_| !idle);
-                Self { operation, waiting: Some(known.unwrap_or(what)), ..at_work }
+                let kind = kind.filter(|_| known.is_some()).or(Some(NeedKind::Input));
+                Self { operation, waiting: Some(known.unwrap_or(what)), kind, ..at_work }
             }
             Word::Idle(what) => Self { waiting: Some(what), idle: true, ..at_work },
         }
+    }
+}
+
+impl From<Tool> for Activity {
+    fn from(tool: Tool) -> Self {
+        let (doing, since_ms) = (tool.doing(), if tool.since_ms == 0 { tool.at_ms } else { tool.since_ms });
+        let kind = (doing == Doing::Waiting).then(|| tool.kind.unwrap_or_default());
+        Self { doing, what: tool.waiting.or(tool.operation), since_ms, kind }
     }
 }
 
@@ -88,14 +125,45 @@ pub fn write_todos(base: &Path, todos: &serde_json::Value) -> io::Result<()> {
     folder.replace(TODOS, format!("{todos:#}").as_bytes(), false).map(drop)
 }
 
-/// Records a report of an agent in the session of `base`, under its lock, and returns the resulting activity. If
-/// `launch` is given, the session must belong to it: a late report of an earlier agent says nothing about the
-/// present one.
+/// Reads the activity of the worker whose records are in `dir`; `None` if none is recorded.
+pub fn recorded(dir: &Path) -> Option<Tool> {
+    let bytes = std::fs::read(dir.join(ACTIVITY)).ok()?;
+    serde_json::from_slice(&bytes).ok()
+}
+
+/// Writes the activity of a worker among its records, from which listings read it.
+///
+/// # Errors
+/// Returns any I/O error.
+pub fn record(dir: &Path, tool: &Tool) -> io::Result<()> {
+    replace_private(dir, ACTIVITY, &serde_json::to_vec(tool)?, Durability::None)
+}
+
+/// Records a report of an agent that has no session among the records of its worker.
+///
+/// # Errors
+/// Fails if there are no such records, if another report holds the lock for longer than `limit`, or on I/O errors.
+pub fn note_without_session(dir: &Path, heard: Heard, limit: Duration) -> io::Result<()> {
+    let lock = OpenOptions::new().write(true).create(true).truncate(false).mode(0o600).open(dir.join(LOCK))?;
+    let _lock = lock_within(lock, limit)?.ok_or(io::ErrorKind::TimedOut)?;
+    let Some(word) = heard.word else { return Ok(()) };
+    record(dir, &recorded(dir).unwrap_or_default().after(word, wall_ms()))
+}
+
+/// Records a report of an agent in the session of `base`, under its lock, and returns the resulting activity. Also writes
+/// it to `records`, the directory of the worker's records. If `launch` is given, the session must belong to it: a late
+/// report of an earlier agent says nothing about the present one.
 ///
 /// # Errors
 /// Fails if there is no such session, if it has ended or belongs to another launch, if the lock is not free within
 /// `limit`, or on I/O errors.
-pub fn note(base: &Path, launch: Option<&str>, heard: Heard, limit: Duration) -> Result<Tool, StoreError> {
+pub fn note(
+    base: &Path,
+    launch: Option<&str>,
+    records: Option<&Path>,
+    heard: Heard,
+    limit: Duration,
+) -> Result<Tool, StoreError> {
     let folder = Folder::open(base)?.ok_or_else(|| StoreError::NotFound(base.to_owned()))?;
     let lock = folder.lock_within(limit)?.ok_or_else(|| folder.lock_timeout(limit))?;
     let mut session = load(&folder)?.ok_or_else(|| StoreError::NotFound(base.to_owned()))?;
@@ -114,6 +182,9 @@ pub fn note(base: &Path, launch: Option<&str>, heard: Heard, limit: Duration) ->
     };
     let now = before.after(word, wall_ms());
     write(&folder, &now, &line)?;
+    if let Some(records) = records {
+        record(records, &now)?;
+    }
     if let Some(items) = heard.todos {
         let todos = json!({ "updatedAt": now.at_ms, "items": items });
         folder.replace(TODOS, format!("{todos:#}").as_bytes(), false)?;

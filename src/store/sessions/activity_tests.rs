@@ -44,10 +44,16 @@ fn each_report_changes_only_what_it_is_about() {
         (vec![Word::Tool(text("x"))], x, none, false, 1),
         (vec![Word::Tool(text("x")), Word::Done(text("x"))], none, none, false, 1),
         (vec![Word::Tool(text("y")), Word::Tool(text("x")), Word::Done(text("y"))], x, none, false, 2),
-        (vec![Word::Tool(text("x")), Word::Waits(text("may it?"))], x, Some("may it?"), false, 1),
-        (vec![Word::Waits(text("may it?")), Word::StillWaits(text("hello"))], none, Some("may it?"), false, 0),
+        (vec![Word::Tool(text("x")), Word::Waits(NeedKind::Question, text("may it?"))], x, Some("may it?"), false, 1),
+        (
+            vec![Word::Waits(NeedKind::Question, text("may it?")), Word::StillWaits(text("hello"))],
+            none,
+            Some("may it?"),
+            false,
+            0,
+        ),
         (vec![Word::Idle(text("done")), Word::StillWaits(text("hello"))], none, Some("hello"), false, 0),
-        (vec![Word::Waits(text("may it?")), Word::Done(text("x"))], none, none, false, 0),
+        (vec![Word::Waits(NeedKind::Question, text("may it?")), Word::Done(text("x"))], none, none, false, 0),
         (vec![Word::Tool(text("x")), Word::Idle(text("done"))], none, Some("done"), true, 1),
         (vec![Word::Idle(text("done")), Word::Working], none, none, false, 0),
         (vec![Word::Idle(text("done")), Word::Tool(text("x"))], x, none, false, 1),
@@ -60,6 +66,8 @@ fn each_report_changes_only_what_it_is_about() {
             operation: operation.map(str::to_owned),
             waiting: waiting.map(str::to_owned),
             idle,
+            kind: seen.kind,
+            since_ms: 7,
         };
         assert_eq!(seen, expected, "{words:?}");
     }
@@ -68,9 +76,9 @@ fn each_report_changes_only_what_it_is_about() {
 #[test]
 fn reports_of_the_present_agent_are_recorded_and_those_of_earlier_ones_refused() {
     let base = begun("L-2");
-    note(base.path(), Some("L-2"), tool("Bash: make"), LIMIT).expect("noted");
+    note(base.path(), Some("L-2"), None, tool("Bash: make"), LIMIT).expect("noted");
     for (launch, word) in [("L-1", "late"), ("", "nobody")] {
-        let error = note(base.path(), Some(launch), tool(word), LIMIT).expect_err("is refused").to_string();
+        let error = note(base.path(), Some(launch), None, tool(word), LIMIT).expect_err("is refused").to_string();
         assert!(error.ends_with("belongs to another launch"), "{error}");
     }
     let now = activity(base.path()).expect("there");
@@ -78,7 +86,7 @@ fn reports_of_the_present_agent_are_recorded_and_those_of_earlier_ones_refused()
     let progress = fs::read_to_string(base.path().join(FOLDER).join(PROGRESS)).expect("read");
     assert!(progress.ends_with("|tool|Bash: make\n"), "{progress}");
     // A report by a person names the session but no launch.
-    note(base.path(), None, said(Word::Waits("may it?".to_owned())), LIMIT).expect("noted");
+    note(base.path(), None, None, said(Word::Waits(NeedKind::Question, "may it?".to_owned())), LIMIT).expect("noted");
     assert_eq!(activity(base.path()).expect("there").waiting.as_deref(), Some("may it?"));
     assert_eq!(files(base.path()), ["activity.json", "progress.log", "state.json", "state.lock"]);
 }
@@ -86,7 +94,7 @@ fn reports_of_the_present_agent_are_recorded_and_those_of_earlier_ones_refused()
 #[test]
 fn reports_without_a_session_create_nothing_and_ended_sessions_record_nothing() {
     let base = tempfile::tempdir().expect("a directory");
-    assert!(matches!(note(base.path(), None, tool("x"), LIMIT), Err(StoreError::NotFound(_))));
+    assert!(matches!(note(base.path(), None, None, tool("x"), LIMIT), Err(StoreError::NotFound(_))));
     assert!(!base.path().join(FOLDER).exists());
     let base = begun("L");
     update::<_, StoreError>(base.path(), |session| {
@@ -94,7 +102,7 @@ fn reports_without_a_session_create_nothing_and_ended_sessions_record_nothing() 
         Ok(Change::Write(()))
     })
     .expect("ended");
-    let error = note(base.path(), Some("L"), tool("x"), LIMIT).expect_err("is refused").to_string();
+    let error = note(base.path(), Some("L"), None, tool("x"), LIMIT).expect_err("is refused").to_string();
     assert!(error.ends_with("has ended"), "{error}");
     assert_eq!(activity(base.path()), None);
 }
@@ -104,15 +112,15 @@ fn the_conversation_is_recorded_once_and_the_rest_of_the_session_stays() {
     let base = begun("L");
     let path = base.path().join(FOLDER).join("state.json");
     let hear = |id: &str| Heard { conversation: Some(id.to_owned()), ..said(Word::Working) };
-    note(base.path(), Some("L"), hear("C-1"), LIMIT).expect("noted");
+    note(base.path(), Some("L"), None, hear("C-1"), LIMIT).expect("noted");
     let first = fs::read_to_string(&path).expect("read");
     assert!(
         first.contains("\"providerSessionId\": \"C-1\"") && first.contains("\"issueIdentifier\": \"a\""),
         "{first}"
     );
-    note(base.path(), Some("L"), hear("C-1"), LIMIT).expect("noted");
+    note(base.path(), Some("L"), None, hear("C-1"), LIMIT).expect("noted");
     assert_eq!(fs::read_to_string(&path).expect("read"), first, "it is not written again");
-    note(base.path(), Some("L"), hear("C-2"), LIMIT).expect("noted");
+    note(base.path(), Some("L"), None, hear("C-2"), LIMIT).expect("noted");
     assert!(fs::read_to_string(&path).expect("read").contains("\"C-2\""));
 }
 
@@ -120,7 +128,8 @@ fn the_conversation_is_recorded_once_and_the_rest_of_the_session_stays() {
 fn the_to_do_list_is_recorded() {
     let base = begun("L");
     let todos = json!([{ "content": "a", "status": "pending", "activeForm": "doing a" }]);
-    note(base.path(), Some("L"), Heard { todos: Some(todos.clone()), ..tool("TodoWrite") }, LIMIT).expect("noted");
+    note(base.path(), Some("L"), None, Heard { todos: Some(todos.clone()), ..tool("TodoWrite") }, LIMIT)
+        .expect("noted");
     let kept = fs::read(base.path().join(FOLDER).join(TODOS)).expect("read");
     let kept: serde_json::Value = serde_json::from_slice(&kept).expect("JSON");
     assert_eq!(kept["items"], todos);
@@ -132,10 +141,10 @@ fn the_wait_for_a_held_lock_is_limited() {
     let base = begun("L");
     let folder = Folder::open(base.path()).expect("opened").expect("there");
     let held = folder.lock().expect("locked");
-    let error = note(base.path(), Some("L"), tool("x"), Duration::from_millis(20)).expect_err("is refused");
+    let error = note(base.path(), Some("L"), None, tool("x"), Duration::from_millis(20)).expect_err("is refused");
     assert!(error.to_string().contains("is locked"), "{error}");
     drop(held);
-    note(base.path(), Some("L"), tool("x"), LIMIT).expect("noted");
+    note(base.path(), Some("L"), None, tool("x"), LIMIT).expect("noted");
 }
 
 #[test]
@@ -145,7 +154,7 @@ fn concurrent_reports_all_count() {
         for _ in 0..4 {
             scope.spawn(|| {
                 for _ in 0..25 {
-                    note(base.path(), Some("L"), tool("x"), Duration::from_secs(10)).expect("noted");
+                    note(base.path(), Some("L"), None, tool("x"), Duration::from_secs(10)).expect("noted");
                 }
             });
         }
@@ -159,14 +168,14 @@ fn a_link_or_malformed_file_in_its_place_is_replaced_and_never_followed() {
     let (kept, path) = (base.path().join("kept"), base.path().join(FOLDER).join(ACTIVITY));
     fs::write(&kept, "{\"calls\": 7}").expect("written");
     std::os::unix::fs::symlink(&kept, &path).expect("linked");
-    assert_eq!(note(base.path(), Some("L"), tool("x"), LIMIT).expect("noted").calls, 1);
+    assert_eq!(note(base.path(), Some("L"), None, tool("x"), LIMIT).expect("noted").calls, 1);
     assert_eq!(fs::read_to_string(&kept).expect("read"), "{\"calls\": 7}");
     for odd in ["", "{", "[]", "{\"calls\": -1}", "{\"calls\": \"many\"}"] {
         fs::write(&path, odd).expect("written");
-        assert_eq!(note(base.path(), Some("L"), tool("x"), LIMIT).expect("noted").calls, 1, "{odd}");
+        assert_eq!(note(base.path(), Some("L"), None, tool("x"), LIMIT).expect("noted").calls, 1, "{odd}");
     }
     fs::write(&path, format!("{{\"calls\": {}}}", u64::MAX)).expect("written");
-    assert_eq!(note(base.path(), Some("L"), tool("x"), LIMIT).expect("noted").calls, u64::MAX);
+    assert_eq!(note(base.path(), Some("L"), None, tool("x"), LIMIT).expect("noted").calls, u64::MAX);
 }
 
 proptest! {
@@ -176,7 +185,7 @@ proptest! {
         let mut tool = Tool::default();
         for which in order {
             let x = || "x".to_owned();
-            let words = [Word::Working, Word::Tool(x()), Word::Doing(x()), Word::Done(x()), Word::Waits(x()),
+            let words = [Word::Working, Word::Tool(x()), Word::Doing(x()), Word::Done(x()), Word::Waits(NeedKind::Question, x()),
                          Word::StillWaits(x()), Word::Idle(x())];
             let before = tool.calls;
             tool = tool.after(words[which].clone(), 1);

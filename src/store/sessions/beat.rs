@@ -197,7 +197,8 @@ impl Pulse {
     fn sight(&self) -> Sight {
         let tool = self.tool.clone().unwrap_or_default();
         let operation = tool.operation.map(|what| (what, tool.calls));
-        Sight { output: self.output, operation, waiting: tool.waiting, idle: tool.idle }
+        let kind = tool.kind.unwrap_or_default();
+        Sight { output: self.output, operation, waiting: tool.waiting, kind, idle: tool.idle }
     }
 
     fn render(&self, activity: &str) -> Vec<u8> {
@@ -240,7 +241,9 @@ fn pulse(paths: &Paths, life: &Life, stat: &Stat, folder: Option<&Folder>) -> Pu
         output: written.iter().fold(0, |sum, (at_ms, bytes)| sum.wrapping_mul(31).wrapping_add(at_ms ^ (bytes << 20))),
         // Before the first output, the start counts as the last activity.
         wrote_ms: wrote_ms.max(now_ms.saturating_sub(up_s * 1000)),
-        tool: folder.and_then(activity::read),
+        tool: folder
+            .and_then(activity::read)
+            .or_else(|| activity::recorded(&paths.worker(&life.worker, life.generation))),
     }
 }
 

@@ -7,6 +7,7 @@
 //! - `check`: the observable facts of a session
 //! - `store`: `state.json`; `beat`: `heartbeat.json`
 //! - `activity`: what an agent reports that it does
+//! - `reports`: listens to those reports
 //! - `resume`: how an interrupted agent resumes
 //! - this file: what is written from the start of a worker to its end
 
@@ -14,6 +15,7 @@ mod activity;
 mod beat;
 mod check;
 mod folder;
+mod reports;
 mod resume;
 mod store;
 
@@ -30,7 +32,7 @@ use swarm_model::{
 };
 use swarm_ports::{Beaten, BoxFuture, Life, LifeEnd, Opening, SessionError, Sessions, Sight};
 
-pub use self::activity::{Tool, activity, note, write_activity, write_todos};
+pub use self::activity::{Tool, activity, note, note_without_session, recorded, write_activity, write_todos};
 pub use self::check::{Checked, answer, attempts_max, check};
 use tokio::sync::Semaphore;
 
@@ -38,6 +40,7 @@ use self::beat::Beater;
 pub use self::beat::HEARTBEAT;
 use self::check::known;
 use self::folder::Folder;
+use self::reports::Reports;
 pub use self::resume::how;
 pub use self::store::{Change, StoreError, read, read_expect, replace, update};
 use swarm_agents::{end_words, hooks};
@@ -75,6 +78,7 @@ pub struct DiskSessions {
     boot: String,
     beater: Arc<Mutex<Beater>>,
     ends: Arc<Semaphore>,
+    reports: Reports,
 }
 
 /// Maximum number of session ends written concurrently.
@@ -88,6 +92,7 @@ impl DiskSessions {
             boot: procfs::boot_id(),
             beater: Arc::default(),
             ends: Arc::new(Semaphore::new(ENDS_MAX)),
+            reports: Reports::default(),
         }
     }
 }
@@ -395,7 +400,8 @@ impl Sessions for DiskSessions {
 
     fn hooked(&self, spec: &Spec) -> Option<Vec<String>> {
         let argv = spec.unhooked();
-        let command = hooks::command(argv, self.program.as_deref().filter(|_| spec.session().is_some())?)?;
+        let records = self.paths.worker(&spec.name, spec.generation);
+        let command = hooks::command(argv, self.program.as_deref()?, &records)?;
         let wanted = match resume::variable(spec, HOOKS) {
             Some("off") => false,
             Some("on") => true,
@@ -459,6 +465,10 @@ impl Sessions for DiskSessions {
             });
             beaten.await.unwrap_or_else(|_| vec![(Beaten::Done, None); count])
         })
+    }
+
+    fn reported(&self, life: &Life) -> BoxFuture<'static, ()> {
+        self.reports.changed(self.paths.worker(&life.worker, life.generation))
     }
 
     fn preserve<'a>(&'a self, dir: &'a str, reason: &'a str, details: &'a str) -> BoxFuture<'a, ()> {

@@ -344,6 +344,7 @@ port!(Sessions, "sessions", {
     fails run(life: &'a Life, known: Option<Fence>) -> Result<Fence, SessionError>, or session;
     fails end(life: &'a Life, end: LifeEnd) -> Result<(), SessionError>, or session;
     always beat(lives: Vec<(Arc<Life>, Option<Fence>)>) -> Vec<(Beaten, Option<Sight>)>;
+    plain reported(life: &Life) -> BoxFuture<'static, ()>;
     waits preserve(dir: &'a str, reason: &'a str, details: &'a str) -> ();
 });
 

@@ -1,0 +1,103 @@
+//! What a running agent does, as all listings show it.
+
+use serde::{Deserialize, Serialize};
+
+/// Whether a running agent works, has finished its turn, or cannot go on without a person.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Doing {
+    Working,
+    /// The agent's turn is over; it waits for its next task.
+    Idle,
+    /// The agent waits for a person.
+    Waiting,
+}
+
+impl Doing {
+    /// Returns the word that listings and JSON use.
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Working => "working",
+            Self::Idle => "idle",
+            Self::Waiting => "waiting",
+        }
+    }
+}
+
+/// Kind of what an agent needs from a person.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum NeedKind {
+    /// The permission to do something.
+    Permission,
+    /// The answer to a question.
+    Question,
+    /// A login at its provider.
+    Login,
+    /// Trust in the directory in which it runs.
+    Trust,
+    /// Something else, for example a choice in a menu.
+    #[default]
+    #[serde(other)]
+    Input,
+}
+
+/// Activity of a running agent.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Activity {
+    pub doing: Doing,
+    /// What it works on, or what it waits for. `None` if that is unknown.
+    pub what: Option<String>,
+    /// When this began, in Unix milliseconds.
+    pub since_ms: u64,
+    /// What it waits for. `None` unless it waits.
+    pub kind: Option<NeedKind>,
+}
+
+impl Activity {
+    /// Returns what the agent of the worker `name` needs from a person, and how a person gives it. `window` tells whether
+    /// the agent runs in a window. `None` if it needs nothing.
+    pub fn needs(&self, name: &str, window: bool) -> Option<Needs> {
+        let kind = self.kind.filter(|_| self.doing == Doing::Waiting)?;
+        Some(Needs {
+            kind,
+            text: self.what.clone().unwrap_or_else(|| "a person".to_owned()),
+            since_ms: self.since_ms,
+            answer: window.then(|| format!("swarm attach {name}")),
+        })
+    }
+}
+
+/// What an agent needs from a person before it can go on.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Needs {
+    pub kind: NeedKind,
+    pub text: String,
+    /// Since when it waits, in Unix milliseconds.
+    pub since_ms: u64,
+    /// Command with which a person answers. `None` if there is none.
+    pub answer: Option<String>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_an_agent_that_waits_needs_something() {
+        let activity = |doing, kind| Activity { doing, what: Some("may it push?".to_owned()), since_ms: 7, kind };
+        for doing in [Doing::Working, Doing::Idle] {
+            assert_eq!(activity(doing, Some(NeedKind::Question)).needs("fix", true), None, "{doing:?}");
+        }
+        let needs = activity(Doing::Waiting, Some(NeedKind::Permission)).needs("fix", true).expect("it waits");
+        assert_eq!((needs.kind, needs.since_ms), (NeedKind::Permission, 7));
+        assert_eq!((needs.text.as_str(), needs.answer.as_deref()), ("may it push?", Some("swarm attach fix")));
+        assert_eq!(activity(Doing::Waiting, Some(NeedKind::Login)).needs("fix", false).expect("it waits").answer, None);
+    }
+
+    #[test]
+    fn kinds_of_newer_versions_are_read() {
+        let kind: NeedKind = serde_json::from_str("\"budget\"").expect("read");
+        assert_eq!(kind, NeedKind::Input);
+    }
+}
