@@ -14,6 +14,8 @@ pub enum Mark {
     Waits(String),
     /// The worker's turn is over; it waits for its next task.
     Idle(String),
+    /// The worker's screen shows that it works, although it reported last that it waits.
+    Works,
 }
 
 /// What is done once after the end of a generation, and then noted.

@@ -342,9 +342,11 @@ impl Machine {
         let mark = |mark| Effect::Mark { worker: worker.clone(), generation, mark };
         let (step, signal) = match act {
             Act::Unstuck => {
-                let rested = self.tracked(life).is_some_and(|tracked| mem::take(&mut tracked.rests));
+                let tracked = self.lives.get_mut(&life.worker);
+                let (rested, works) =
+                    tracked.map_or((false, false), |tracked| (mem::take(&mut tracked.rests), tracked.works));
                 let told = if rested { EventKind::WorkerWorking } else { EventKind::WorkerUnstuck };
-                return vec![Effect::Tell(worker.clone(), told), mark(None)];
+                return vec![Effect::Tell(worker.clone(), told), mark((rested && works).then_some(Mark::Works))];
             }
             Act::Take(step, signal) => (step, signal),
         };

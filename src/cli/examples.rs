@@ -358,7 +358,7 @@ claude gets it only with SWARM_HOOKS=on. For other agents with hooks of the same
 kind, add it by hand, for example in ~/.codex/hooks.json:
   {\"hooks\": {\"PreToolUse\": [{\"hooks\": [{\"type\": \"command\", \"command\": \"swarm session hook\"}]}]}}
 
-Outside a worker with a session, the hook does nothing.";
+Outside a worker, the hook does nothing.";
 
 pub const DU: &str = "\
 Examples:

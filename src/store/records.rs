@@ -37,6 +37,8 @@ pub const STUCK: &str = "stuck";
 pub const WAITS: &str = "waits";
 /// Marker file of a worker whose turn is over; holds the evidence.
 pub const IDLE: &str = "idle";
+/// Empty marker file of a worker whose screen showed that it works, although it had reported that it waits.
+pub const WORKS: &str = "works";
 /// File that lists the control groups of a generation, one per line.
 pub const GROUPS: &str = "groups";
 
@@ -309,13 +311,15 @@ impl Records for DiskRecords {
             Some(evidence) => write_private(&dir.join(leaf), evidence.as_bytes()),
             None => absent_ok(fs::remove_file(dir.join(leaf))),
         };
-        let (stuck, waits, idle) = match mark {
-            Some(Mark::Stuck(evidence)) => (Some(evidence.as_str()), None, None),
-            Some(Mark::Waits(evidence)) => (None, Some(evidence.as_str()), None),
-            Some(Mark::Idle(evidence)) => (None, None, Some(evidence.as_str())),
-            None => (None, None, None),
+        let marked = match mark {
+            Some(Mark::Stuck(evidence)) => Some((STUCK, evidence.as_str())),
+            Some(Mark::Waits(evidence)) => Some((WAITS, evidence.as_str())),
+            Some(Mark::Idle(evidence)) => Some((IDLE, evidence.as_str())),
+            Some(Mark::Works) => Some((WORKS, "")),
+            None => None,
         };
-        if let Err(error) = set(WAITS, waits).and_then(|()| set(IDLE, idle)).and_then(|()| set(STUCK, stuck)) {
+        let text = |leaf| marked.filter(|(marked, _)| *marked == leaf).map(|(_, text)| text);
+        if let Err(error) = [WAITS, IDLE, WORKS, STUCK].into_iter().try_for_each(|leaf| set(leaf, text(leaf))) {
             tracing::debug!(worker = name, %error, "cannot update the markers of a worker");
         }
         Box::pin(std::future::ready(()))

@@ -15,9 +15,9 @@ use swarm_actors::sessions::kind_of;
 use swarm_model::{Activity, Doing, ProcessId, Refusal, RefusalKind, Row, WireStatus, WorkerView};
 use swarm_ports::{Records as _, Scan};
 
-use super::records::{DiskRecords, IDLE, STUCK, WAITS};
+use super::records::{DiskRecords, IDLE, STUCK, WAITS, WORKS};
 use super::runs::order;
-use super::sessions;
+use super::sessions::{self, Tool};
 use crate::legacy_process;
 use crate::summary;
 pub use crate::summary::Detail;
@@ -75,18 +75,28 @@ fn seen(dir: &Path, leaf: &str, doing: Doing) -> Option<Activity> {
     Some(Activity { doing, what: Some(what), since_ms, kind })
 }
 
-/// Returns what the agent of a running worker does. What the agent itself reports counts, unless its screen showed a
-/// question later: a login, for example, is not reported.
+/// Returns what the agent of a running worker does. What the agent itself reports counts, unless its screen showed later
+/// that it asks something, for example for a login, or that it works although it had asked.
 fn activity_of(view: &WorkerView, dir: Option<&Path>) -> Option<Activity> {
     if let Some(attempt) = order::attempt_of(&view.row.cmd) {
         let told = || sessions::activity(Path::new(&view.row.cwd)).map(Activity::from);
         return seen(attempt, order::WAITING, Doing::Waiting).or_else(told);
     }
     let dir = dir?;
-    let told = sessions::recorded(dir).map(Activity::from);
-    let shown = seen(dir, WAITS, Doing::Waiting).or_else(|| seen(dir, IDLE, Doing::Idle));
-    match (told, shown) {
-        (Some(told), Some(shown)) if shown.doing == Doing::Waiting && shown.since_ms > told.since_ms => Some(shown),
+    let marks = [(WAITS, Doing::Waiting), (IDLE, Doing::Idle), (WORKS, Doing::Working)];
+    latest(sessions::recorded(dir), marks.into_iter().find_map(|(leaf, doing)| seen(dir, leaf, doing)))
+}
+
+/// Returns the activity that counts: what the agent reported, or what its screen showed.
+fn latest(told: Option<Tool>, shown: Option<Activity>) -> Option<Activity> {
+    let operation = told.as_ref().and_then(|tool| tool.operation.clone());
+    match (told.map(Activity::from), shown) {
+        (Some(told), Some(shown)) if shown.since_ms > told.since_ms => match (told.doing, shown.doing) {
+            // No agent reports that it was answered before the step is done about which it asked.
+            (Doing::Waiting, Doing::Working) => Some(Activity { what: operation, ..shown }),
+            (_, Doing::Waiting) if shown.what != told.what => Some(shown),
+            _ => Some(told),
+        },
         (told, shown) => told.or(shown),
     }
 }

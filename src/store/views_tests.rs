@@ -1,7 +1,9 @@
 use std::fs;
 
 use swarm_actors::registry::table::Table;
-use swarm_model::{Contract, Ended, ExitRecord, Hits, Lease, Reason, RestartPolicy, Spec, Usage, worker_dir_name};
+use swarm_model::{
+    Contract, Ended, ExitRecord, Hits, Lease, NeedKind, Reason, RestartPolicy, Spec, Usage, worker_dir_name,
+};
 
 use super::*;
 
@@ -90,4 +92,40 @@ fn many_workers_are_listed_in_order_with_a_warning_for_each_that_cannot_be_read(
             found.warnings
         );
     }
+}
+
+#[test]
+fn the_latest_of_what_an_agent_reports_and_shows_counts() {
+    let tool = |waiting: Option<&str>, idle| Tool {
+        since_ms: 10,
+        operation: Some("make".to_owned()),
+        waiting: waiting.map(str::to_owned),
+        idle,
+        kind: waiting.filter(|_| !idle).map(|_| NeedKind::Question),
+        ..Tool::default()
+    };
+    let shown = |doing, what: &str, since_ms| {
+        let kind = (doing == Doing::Waiting).then_some(NeedKind::Login);
+        Some(Activity { doing, what: Some(what.to_owned()), since_ms, kind })
+    };
+    let (asks, rests, works) = (tool(Some("which?"), false), tool(Some("over"), true), tool(None, false));
+    for (told, shown, doing, what) in [
+        (Some(asks.clone()), None, Doing::Waiting, "which?"),
+        (Some(rests.clone()), None, Doing::Idle, "over"),
+        (Some(works.clone()), None, Doing::Working, "make"),
+        (None, shown(Doing::Idle, "seen", 5), Doing::Idle, "seen"),
+        (Some(works.clone()), shown(Doing::Waiting, "asks how to log in", 5), Doing::Working, "make"),
+        (Some(works), shown(Doing::Waiting, "asks how to log in", 15), Doing::Waiting, "asks how to log in"),
+        (Some(rests.clone()), shown(Doing::Waiting, "asks how to log in", 15), Doing::Waiting, "asks how to log in"),
+        (Some(rests), shown(Doing::Working, "", 15), Doing::Idle, "over"),
+        (Some(asks.clone()), shown(Doing::Idle, "seen", 15), Doing::Waiting, "which?"),
+        (Some(asks.clone()), shown(Doing::Working, "", 15), Doing::Working, "make"),
+    ] {
+        let case = format!("{told:?} {shown:?}");
+        let found = latest(told, shown).expect("known");
+        assert_eq!((found.doing, found.what.as_deref()), (doing, Some(what)), "{case}");
+    }
+    let same = latest(Some(asks), shown(Doing::Waiting, "which?", 15)).expect("known");
+    assert_eq!((same.kind, same.since_ms), (Some(NeedKind::Question), 10), "the supervisor only repeats it");
+    assert_eq!(latest(None, None), None);
 }
