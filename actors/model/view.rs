@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use super::activity::{Activity, Doing, Needs};
 use super::limits::Held;
-use super::records::{ExitRecord, RestartPolicy, TmuxPane};
+use super::records::{ExitRecord, Reason, RestartPolicy, TmuxPane};
 use super::row::Row;
 
 /// State of a worker, in more detail than the `running` and `stopped` of `state.json`.
@@ -105,5 +105,26 @@ impl WorkerView {
     /// Returns what the worker needs from a person. `None` if nothing.
     pub fn needs(&self) -> Option<Needs> {
         self.activity.as_ref()?.needs(&self.row.name, self.row.tmux.is_some())
+    }
+
+    /// Reports whether the worker has ended without success and stays so: with a code other than zero, by a signal, at a
+    /// limit, or without a record of how. What a person stopped has not failed, and neither has a worker whose restart is
+    /// due.
+    pub fn has_failed(&self) -> bool {
+        match self.state {
+            FineState::Exited => self.exit.as_ref().is_none_or(|exit| {
+                !exit.ended.is_success()
+                    || matches!(exit.reason, Reason::Timeout | Reason::Output | Reason::OutOfMemory)
+            }),
+            FineState::OutOfMemory | FineState::Failed | FineState::Lost | FineState::Interrupted => true,
+            FineState::Starting
+            | FineState::Running
+            | FineState::Suspended
+            | FineState::Unsupervised
+            | FineState::Stopping
+            | FineState::Stopped
+            | FineState::Backoff
+            | FineState::Elsewhere => false,
+        }
     }
 }

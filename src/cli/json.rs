@@ -59,6 +59,7 @@ pub struct Worker<'a> {
     stuck: Option<&'a str>,
     limits: Option<Limits>,
     exit: Option<Exit>,
+    failed: bool,
 }
 
 /// What the agent does: `working`, `idle` or `waiting`, with what, since when.
@@ -178,6 +179,7 @@ impl<'a> Worker<'a> {
             stuck: view.stuck.as_deref(),
             limits: view.limits.as_ref().map(Limits::of),
             exit: Exit::of(view),
+            failed: view.has_failed(),
         }
     }
 }

@@ -6,6 +6,7 @@ use super::answers::Answers;
 use super::args::KillArgs;
 use super::caller;
 use super::error::{Failure, unknown_worker};
+use super::here;
 use super::screen::Screen;
 use crate::api::client::post_raw;
 use swarm_store::views::Registry;
@@ -15,6 +16,10 @@ pub fn run(args: &KillArgs, paths: &Paths, screen: &mut Screen) -> Result<u8, Fa
     let mut told = Answers::new(args.json);
     let registry = super::read_for(paths, super::only(&args.names).filter(|_| !args.all), screen)?;
     if let Some(scope) = scope(args, &registry)? {
+        if scope == Scope::All && !args.everywhere {
+            let running: Vec<_> = registry.workers.iter().filter(|view| view.state.is_running()).collect();
+            here::confirm_all("kill", &running, screen)?;
+        }
         let caller = caller::collect()?.caller;
         let (rm_worktree, force_dirty) = (args.rm_worktree, args.force_dirty);
         let request = KillRequest { caller, scope, rm_worktree, force_dirty };
@@ -31,6 +36,11 @@ fn scope(args: &KillArgs, registry: &Registry) -> Result<Option<Scope>, Failure>
     }
     if args.tagged.is_given() {
         return Ok(Some(Scope::Names(args.tagged.names(registry)?)));
+    }
+    if args.here {
+        let found = here::workers(registry.workers.iter())?;
+        let names: Vec<String> = found.into_iter().map(|view| view.row.name.clone()).collect();
+        return Ok((!names.is_empty()).then_some(Scope::Names(names)));
     }
     let names = super::each_once(&args.names);
     for worker in names.iter().filter_map(|name| registry.find(name)) {

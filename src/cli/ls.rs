@@ -4,12 +4,13 @@ use std::cmp::Reverse;
 use std::path::Path;
 
 use serde::Serialize;
-use swarm_model::{FineState, Row, Wire, WorkerView};
+use swarm_model::{Doing, FineState, Row, Wire, WorkerView};
 
 use super::args::{Format, LsArgs, Sort, StatusFilter};
 use super::error::Failure;
+use super::here;
 use super::json;
-use super::render::{Clock, escape, long_table, plain_table};
+use super::render::{Clock, counted, escape, long_table, plain_table};
 use super::screen::Screen;
 use super::tagged::has_all;
 use swarm_store::views::{Detail, Pick, Registry, load_where};
@@ -17,22 +18,36 @@ use swarm_sys::paths::Paths;
 
 pub fn run(args: &LsArgs, paths: &Paths, screen: &mut Screen) -> Result<u8, Failure> {
     let detail = match args.sort {
-        _ if args.long || args.json => Detail::Fine,
+        _ if args.long || args.json || screen.terminal || args.status == StatusFilter::Failed => Detail::Fine,
         Some(Sort::State | Sort::Uptime) => Detail::Fine,
         Some(Sort::Restarts) => Detail::Exit,
         Some(Sort::Name | Sort::Started) | None => Detail::Word,
     };
     screen.colour_as(args.color);
     let registry = load_where(paths, detail, Pick::All)?;
-    show(args, &registry, &paths.state(), &Clock::system(), screen)
+    let chosen = match args.here {
+        true => here::workers(registry.workers.iter())?,
+        false => registry.workers.iter().collect(),
+    };
+    show(args, &registry, chosen, &paths.state(), &Clock::system(), screen)
 }
 
-/// Prints the selected workers. Unreadable rows are reported after the list and set the exit code to 1.
-fn show(args: &LsArgs, registry: &Registry, state: &Path, clock: &Clock, screen: &mut Screen) -> Result<u8, Failure> {
+/// Prints the workers among `chosen` that the filters select. Unreadable rows are reported after the list and set the exit
+/// code to 1.
+fn show(
+    args: &LsArgs,
+    registry: &Registry,
+    mut chosen: Vec<&WorkerView>,
+    state: &Path,
+    clock: &Clock,
+    screen: &mut Screen,
+) -> Result<u8, Failure> {
     super::warn_all(registry, screen);
-    let mut chosen: Vec<&WorkerView> = registry.workers.iter().filter(|view| selected(args, view)).collect();
+    chosen.retain(|view| selected(args, view));
     let total = chosen.len();
-    order(args, &mut chosen, clock);
+    let is_table = !args.json && !args.quiet && (args.long || args.format == Format::Table);
+    order(args, is_table && screen.terminal, &mut chosen, clock);
+    let all = chosen.clone();
     let chosen: Vec<&WorkerView> =
         chosen.into_iter().skip(args.offset).take(args.limit.unwrap_or(usize::MAX)).collect();
     if args.json {
@@ -44,10 +59,16 @@ fn show(args: &LsArgs, registry: &Registry, state: &Path, clock: &Clock, screen:
     } else {
         match args.format {
             _ if args.quiet => chosen.iter().try_for_each(|view| screen.line(&escape(&view.row.name)))?,
-            Format::Table => screen.bytes(plain_table(&chosen, clock, screen.columns).as_bytes())?,
+            Format::Table => {
+                let text = plain_table(&chosen, clock, screen.terminal, screen.colour, screen.columns);
+                screen.bytes(text.as_bytes())?;
+            }
             Format::Json => screen.line(&wire(&chosen))?,
             Format::Names => chosen.iter().try_for_each(|view| screen.line(&escape(&view.row.name)))?,
         }
+    }
+    if is_table && screen.terminal {
+        screen.line(&totals(&all, registry.workers.len()))?;
     }
     screen.flush()?;
     for (row, cause) in &registry.unreadable {
@@ -61,8 +82,34 @@ fn selected(args: &LsArgs, view: &WorkerView) -> bool {
         StatusFilter::All => true,
         StatusFilter::Running => view.state.is_running(),
         StatusFilter::Stopped => !view.state.is_running(),
+        StatusFilter::Failed => view.has_failed(),
     };
     status && has_all(view, &args.tags)
+}
+
+/// Returns the line below a list on a terminal, such as `3 workers: 2 running, 1 failed`.
+fn totals(views: &[&WorkerView], registered: usize) -> String {
+    if views.is_empty() {
+        return match registered {
+            0 => "no workers; start one with 'swarm spawn --name NAME -- COMMAND'".into(),
+            count => format!("none of {} matches", counted(count as u64, "worker")),
+        };
+    }
+    const WORDS: [&str; 8] = ["running", "idle", "waiting", "stuck", "restarting", "exited", "stopped", "failed"];
+    let word = |view: &WorkerView| match view.state {
+        _ if view.has_failed() => "failed",
+        FineState::Backoff => "restarting",
+        FineState::Stopped => "stopped",
+        _ if !view.state.is_running() => "exited",
+        _ if view.doing() == Some(Doing::Waiting) => "waiting",
+        _ if view.stuck.is_some() => "stuck",
+        _ if view.doing() == Some(Doing::Idle) => "idle",
+        _ => "running",
+    };
+    let count = |wanted: &&str| views.iter().filter(|view| word(view) == *wanted).count();
+    let parts = WORDS.iter().map(|word| (count(word), word)).filter(|(count, _)| *count > 0);
+    let parts: Vec<String> = parts.map(|(count, word)| format!("{count} {word}")).collect();
+    format!("{}: {}", counted(views.len() as u64, "worker"), parts.join(", "))
 }
 
 /// Result of `--json`.
@@ -73,13 +120,14 @@ struct List<'a> {
     workers: Vec<json::Worker<'a>>,
 }
 
-fn order(args: &LsArgs, views: &mut [&WorkerView], clock: &Clock) {
-    match args.sort {
+/// Sorts the workers. Without `--sort`, `by_state` puts failures last, where a person sees them.
+fn order(args: &LsArgs, by_state: bool, views: &mut [&WorkerView], clock: &Clock) {
+    match args.sort.or(by_state.then_some(Sort::State)) {
         Some(Sort::Name) => views.sort_by(|one, other| one.row.name.cmp(&other.row.name)),
         Some(Sort::Started) => {
             views.sort_by_cached_key(|view| (Reverse(clock.since(&view.row.started)), view.row.started.clone()))
         }
-        Some(Sort::State) => views.sort_by_key(|view| rank(view.state)),
+        Some(Sort::State) => views.sort_by_key(|view| rank(view)),
         Some(Sort::Uptime) => views.sort_by_cached_key(|view| life(view, clock)),
         Some(Sort::Restarts) => views.sort_by_key(|view| view.restarts),
         None => {}
@@ -97,9 +145,10 @@ fn life(view: &WorkerView, clock: &Clock) -> Option<u64> {
     }
 }
 
-/// Returns the sort rank of a state: running, restarting, ended, failed.
-fn rank(state: FineState) -> u8 {
-    match state {
+/// Returns the sort rank of a worker: running, restarting, ended, failed.
+fn rank(view: &WorkerView) -> u8 {
+    match view.state {
+        FineState::Exited if view.has_failed() => 11,
         FineState::Running => 0,
         FineState::Starting => 1,
         FineState::Stopping => 2,
@@ -112,7 +161,7 @@ fn rank(state: FineState) -> u8 {
         FineState::Interrupted => 8,
         FineState::Lost => 9,
         FineState::OutOfMemory => 10,
-        FineState::Failed => 11,
+        FineState::Failed => 12,
     }
 }
 
@@ -134,7 +183,10 @@ mod tests {
             panic!("not ls");
         };
         let clock = sample::clock("2026-01-02T00:05:00Z");
-        sample::said(|screen| show(&args, registry, Path::new("/s/state.json"), &clock, screen))
+        sample::said(|screen| {
+            let all = registry.workers.iter().collect();
+            show(&args, registry, all, Path::new("/s/state.json"), &clock, screen)
+        })
     }
 
     #[test]
@@ -148,6 +200,39 @@ mod tests {
     }
 
     #[test]
+    fn a_terminal_shows_failures_last_and_totals_within_its_width() {
+        let failed = ["bad", "worse"].map(|name| sample::ended(name, Ended::Code(3)));
+        let [bad, worse] = failed;
+        let mut all = sample::registry(vec![bad, sample::ended("fine", Ended::Code(0)), worse, sample::window("up")]);
+        for view in &mut all.workers {
+            let row = std::sync::Arc::make_mut(&mut view.row);
+            row.worktree = sample::window("a-name-of-some-length").row.worktree.clone();
+            row.tags = vec!["a-tag-of-some-length".into(), "and-another-one".into()];
+        }
+        let crate::cli::args::Command::Ls(args) = sample::command(&["ls"]) else { panic!("not ls") };
+        let clock = sample::clock("2026-01-02T00:05:00Z");
+        let listed = |registry: &Registry, args: &LsArgs| {
+            let said = sample::said(|screen| {
+                (screen.terminal, screen.columns) = (true, Some(60));
+                let all = registry.workers.iter().collect();
+                show(args, registry, all, Path::new("/s/state.json"), &clock, screen)
+            });
+            said.0
+        };
+        let text = listed(&all, &args);
+        assert!(text.lines().all(|line| line.chars().count() <= 60), "{text}");
+        let names: Vec<_> = text.lines().filter_map(|line| line.split(' ').next()).collect();
+        assert_eq!(names, ["NAME", "up", "fine", "bad", "worse", "4"]);
+        assert!(text.ends_with("\n4 workers: 1 running, 1 exited, 2 failed\n"), "{text}");
+        assert!(text.lines().nth(3).is_some_and(|line| line.starts_with("bad    failed (exit code 3)")), "{text}");
+        let none = sample::registry(Vec::new());
+        assert_eq!(listed(&none, &args), "no workers; start one with 'swarm spawn --name NAME -- COMMAND'\n");
+        let one = sample::registry(vec![sample::process("up")]);
+        let args = LsArgs { status: StatusFilter::Failed, ..args };
+        assert_eq!(listed(&one, &args), "none of 1 worker matches\n");
+    }
+
+    #[test]
     fn filters_select_by_current_status_and_exact_tag() {
         let all = sample::registry(vec![
             sample::process("up"),
@@ -158,6 +243,14 @@ mod tests {
         assert_eq!(listed(&["--format", "names", "--status", "running"], &all).0, "up\nuntagged\n");
         assert_eq!(listed(&["--format", "names", "--status", "stopped"], &all).0, "down\n");
         assert_eq!(listed(&["--format", "names", "--tag", "ci"], &all).0, "up\ndown\n");
+        let ends = sample::registry(vec![
+            sample::ended("three", Ended::Code(3)),
+            sample::ended("none", Ended::Code(0)),
+            sample::ended("killed", Ended::Signal(9)),
+            sample::process("up"),
+        ]);
+        assert_eq!(listed(&["-q", "--status", "failed"], &ends).0, "three\nkilled\n");
+        assert_eq!(listed(&["-q", "--sort", "state"], &ends).0, "up\nnone\nthree\nkilled\n");
         assert_eq!(listed(&["--format", "names", "--tag", "c"], &all).0, "");
     }
 

@@ -25,6 +25,7 @@ mod flow;
 mod follow;
 mod groups;
 mod heartbeat;
+mod here;
 mod history;
 mod init;
 mod init_args;

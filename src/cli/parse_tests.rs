@@ -186,7 +186,7 @@ fn defaults_are_the_original_ones() {
     let args = spawn(&["--name", "x", "--", "a"]);
     assert_eq!((args.place.ready_timeout, args.restart, args.timeout), (120, None, None));
     let Command::Peek(peek) = command(&["peek", "x"]) else { panic!("not peek") };
-    assert_eq!(peek.lines, 30);
+    assert_eq!(peek.lines, None);
     let Command::Wait(wait) = command(&["wait", "x", "--timeout", "0"]) else { panic!("not wait") };
     assert_eq!(wait.timeout, Some(Duration::ZERO));
 }

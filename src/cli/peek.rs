@@ -4,12 +4,15 @@ use swarm_model::{Refusal, RefusalKind, WorkerView};
 
 use super::send::{Environment, Verb, Who, live_worker, locate};
 
-/// Writes `lines` lines of scrollback and the visible pane: unchanged for one worker, under a heading with the name for
-/// several.
+/// Lines of scrollback that are shown before the visible pane, as in the original.
+const SCROLLBACK: usize = 30;
+
+/// Writes the last `lines` lines that are not blank; without a number, some lines of scrollback and the visible pane. The
+/// text of one worker is unchanged, that of several is under a heading with the name. Zero stands for the visible pane.
 ///
 /// # Errors
 /// Returns an error if the named worker has no pane to show; the kind is `NotFound` if no worker has this name.
-pub fn peek(verb: &mut Verb<'_>, who: Option<Who<'_>>, lines: usize) -> Result<u8, Refusal> {
+pub fn peek(verb: &mut Verb<'_>, who: Option<Who<'_>>, lines: Option<usize>) -> Result<u8, Refusal> {
     let (registry, environment) = (verb.registry, verb.environment);
     let missing = || Refusal::new(RefusalKind::Invalid, "worker name required (or use --all)");
     match who.ok_or_else(missing)? {
@@ -30,15 +33,25 @@ pub fn peek(verb: &mut Verb<'_>, who: Option<Who<'_>>, lines: usize) -> Result<u
     Ok(0)
 }
 
-fn shown(worker: &WorkerView, lines: usize, environment: &Environment) -> Result<String, Refusal> {
+fn shown(worker: &WorkerView, lines: Option<usize>, environment: &Environment) -> Result<String, Refusal> {
     let name = &worker.row.name;
     let failed = |refusal: Refusal| Refusal {
         cause: format!("failed to capture pane for '{name}': {}", refusal.cause),
         ..refusal
     };
     let target = locate(worker, environment).map_err(failed)?;
-    let text = target.tmux.capture(&target.pane, lines, false);
-    text.map_err(|error| failed(Refusal::from(error).of(name)))
+    let text = target.tmux.capture(&target.pane, lines.unwrap_or(SCROLLBACK), false);
+    let text = text.map_err(|error| failed(Refusal::from(error).of(name)))?;
+    Ok(match lines {
+        Some(lines @ 1..) => last_lines(&text, lines),
+        Some(0) | None => text,
+    })
+}
+
+/// Returns the last lines that are not blank.
+fn last_lines(text: &str, lines: usize) -> String {
+    let shown: Vec<&str> = text.lines().filter(|line| !line.trim().is_empty()).collect();
+    shown[shown.len().saturating_sub(lines)..].iter().map(|line| format!("{line}\n")).collect()
 }
 
 fn write(verb: &mut Verb<'_>, text: &str) -> Result<(), Refusal> {
@@ -65,10 +78,14 @@ mod tests {
             foreign("job-two", &server, "swarm"),
         ]);
         let environment = &server.environment;
-        let (result, out, _) = spoken(&registry, environment, |verb| peek(verb, Some(Who::Name("job")), 2));
+        let (result, out, _) = spoken(&registry, environment, |verb| peek(verb, Some(Who::Name("job")), None));
         assert_eq!(result, Ok(0));
-        assert_eq!((out.lines().count(), out.lines().last()), (52, Some("done")), "{out:?}");
-        let (result, out, err) = spoken(&registry, environment, |verb| peek(verb, Some(Who::All), 0));
+        assert_eq!((out.lines().count(), out.lines().last()), (80, Some("done")), "{out:?}");
+        let peeked = |lines| spoken(&registry, environment, |verb| peek(verb, Some(Who::Name("job")), Some(lines))).1;
+        assert_eq!((peeked(2).as_str(), peeked(0).lines().count()), ("100\ndone\n", 50));
+        let second = spoken(&registry, environment, |verb| peek(verb, Some(Who::Name("job-two")), Some(5))).1;
+        assert_eq!(second, "second\n", "the blank rest of the screen is left out");
+        let (result, out, err) = spoken(&registry, environment, |verb| peek(verb, Some(Who::All), Some(0)));
         assert_eq!((result, err.as_str()), (Ok(0), ""));
         assert!(out.starts_with("=== job ===\n") && out.contains("\ndone\n\n=== job-two ===\nsecond\n"), "{out:?}");
         assert!(out.ends_with("\n\n") && !out.contains("process"));
@@ -82,7 +99,7 @@ mod tests {
         let registry = registry(vec![worker("gone", None, Some(gone), FineState::Running)]);
         let environment = &server.environment;
         let told = |who| {
-            let refusal = spoken(&registry, environment, |verb| peek(verb, who, 30)).0.expect_err("is refused");
+            let refusal = spoken(&registry, environment, |verb| peek(verb, who, None)).0.expect_err("is refused");
             (refusal.kind, refusal.cause)
         };
         assert_eq!(told(None), (RefusalKind::Invalid, "worker name required (or use --all)".to_owned()));

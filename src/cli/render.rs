@@ -6,7 +6,7 @@ use std::fmt::Write as _;
 use jiff::civil::DateTime;
 use jiff::tz::TimeZone;
 use jiff::{SignedDuration, Timestamp};
-use swarm_model::{Doing, Ended, FineState, RowTmux, WorkerView};
+use swarm_model::{Doing, Ended, FineState, Reason, RowTmux, WorkerView};
 
 use crate::cli::columns;
 
@@ -143,8 +143,10 @@ pub fn table(rows: &[Vec<String>], paint: impl Fn(usize, usize, &str) -> Option<
     text
 }
 
-/// Returns the table of the original, shortened to `columns` on a narrow terminal; empty without workers.
-pub fn plain_table(views: &[&WorkerView], clock: &Clock, columns: Option<u16>) -> String {
+/// Returns the table of the original; empty without workers. On a terminal, its status is that of [`short_state`], and it
+/// is shortened to `columns`.
+pub fn plain_table(views: &[&WorkerView], clock: &Clock, terminal: bool, colour: bool, columns: Option<u16>) -> String {
+    let status = |view: &WorkerView| if terminal { short_state(view) } else { status_word(view).into() };
     if views.is_empty() {
         return String::new();
     }
@@ -152,7 +154,7 @@ pub fn plain_table(views: &[&WorkerView], clock: &Clock, columns: Option<u16>) -
     for view in views {
         rows.push(vec![
             escape(&view.row.name).into_owned(),
-            status_word(view).into(),
+            status(view),
             place(view),
             clock.age(&view.row.started),
             worktree(view),
@@ -160,7 +162,7 @@ pub fn plain_table(views: &[&WorkerView], clock: &Clock, columns: Option<u16>) -
         ]);
     }
     columns::to_width(&mut rows, columns);
-    table(&rows, |_, _, _| None)
+    painted(&rows, views, colour)
 }
 
 /// Returns the table of `ls -l`; empty without workers.
@@ -184,9 +186,14 @@ pub fn long_table(views: &[&WorkerView], clock: &Clock, colour: bool, columns: O
         ]);
     }
     columns::to_width(&mut rows, columns);
-    table(&rows, |x, y, cell| match (x, y) {
-        (1, 1..) if colour => state_colour(cell),
+    painted(&rows, views, colour)
+}
+
+/// Formats rows whose second column is the state of the worker, with colours if they are wanted.
+fn painted(rows: &[Vec<String>], views: &[&WorkerView], colour: bool) -> String {
+    table(rows, |x, y, _| match (x, y) {
         (_, 0) if colour => Some("\x1b[1m"),
+        (1, _) if colour => state_colour(views[y - 1]),
         _ => None,
     })
 }
@@ -195,9 +202,17 @@ fn row<const N: usize>(cells: [&str; N]) -> Vec<String> {
     cells.map(str::to_owned).to_vec()
 }
 
-/// Returns the state of a worker; for a running agent what it does, waits for, or at what it is stuck.
+/// Returns the state of a worker; for a running agent what it does, waits for or is stuck at, and for a failed worker why.
 pub fn long_state(view: &WorkerView) -> String {
     let word = state_word(view.state);
+    if view.has_failed() {
+        // A code or signal is in a column of its own.
+        return match failure(view) {
+            Some(Cause::Ended(_)) => "failed".into(),
+            Some(Cause::Other(cause)) => format!("failed: {cause}"),
+            None => word.into(),
+        };
+    }
     if let Some(host) = &view.elsewhere {
         return format!("elsewhere: {}", escape(host));
     }
@@ -210,6 +225,48 @@ pub fn long_state(view: &WorkerView) -> String {
         (Some(Doing::Working), None) => what.map_or("working".into(), |what| format!("working: {}", escape(what))),
         (None, None) => word.into(),
     }
+}
+
+/// Returns the state of a worker in a few words; for one that failed with how it ended.
+pub fn short_state(view: &WorkerView) -> String {
+    if view.has_failed() {
+        return match failure(view) {
+            Some(Cause::Ended(Ended::Code(code))) => format!("failed (exit code {code})"),
+            Some(Cause::Ended(ended)) => format!("failed ({})", ended_word(ended)),
+            Some(Cause::Other(cause)) => format!("failed ({cause})"),
+            None => state_word(view.state).into(),
+        };
+    }
+    match (view.doing(), &view.stuck) {
+        _ if view.state != FineState::Running => state_word(view.state).into(),
+        (Some(Doing::Waiting), _) => Doing::Waiting.word().into(),
+        (_, Some(_)) => "stuck".into(),
+        (Some(doing), None) => doing.word().into(),
+        (None, None) => state_word(view.state).into(),
+    }
+}
+
+/// How a failed worker ended.
+enum Cause {
+    Ended(Ended),
+    Other(&'static str),
+}
+
+/// Returns how a failed worker ended, `None` if its state says all that is known.
+fn failure(view: &WorkerView) -> Option<Cause> {
+    let exit = match (view.state, &view.exit) {
+        (FineState::Exited, Some(exit)) => exit,
+        (FineState::Exited, None) => return Some(Cause::Other("end unknown")),
+        (FineState::Failed, _) => return Some(Cause::Other("restarted too often")),
+        _ => return None,
+    };
+    Some(match exit.reason {
+        Reason::Timeout => Cause::Other("time limit"),
+        Reason::Output => Cause::Other("output limit"),
+        Reason::Closed => Cause::Other("window closed"),
+        Reason::Abandoned => Cause::Other("state directory removed"),
+        Reason::Exited | Reason::Stopped | Reason::OutOfMemory => Cause::Ended(exit.ended),
+    })
 }
 
 /// Returns the status word of the original.
@@ -235,15 +292,21 @@ pub fn state_word(state: FineState) -> &'static str {
     }
 }
 
-fn state_colour(word: &str) -> Option<&'static str> {
-    match word {
-        _ if word.starts_with("waiting: ") || word.starts_with("elsewhere") => Some("\x1b[33m"),
-        _ if word.starts_with("stuck: ") => Some("\x1b[31m"),
-        _ if word.starts_with("working") => Some("\x1b[32m"),
-        "running" => Some("\x1b[32m"),
-        "idle" => Some("\x1b[36m"),
-        "starting" | "stopping" | "suspended" | "unsupervised" | "backoff" => Some("\x1b[33m"),
-        "failed" | "lost" | "interrupted" | "out-of-memory" => Some("\x1b[31m"),
+fn state_colour(view: &WorkerView) -> Option<&'static str> {
+    const GREEN: &str = "\x1b[32m";
+    const YELLOW: &str = "\x1b[33m";
+    const RED: &str = "\x1b[31m";
+    match view.state {
+        _ if view.has_failed() => Some(RED),
+        _ if view.doing() == Some(Doing::Waiting) => Some(YELLOW),
+        _ if view.stuck.is_some() => Some(RED),
+        FineState::Running => Some(GREEN),
+        FineState::Starting
+        | FineState::Stopping
+        | FineState::Suspended
+        | FineState::Unsupervised
+        | FineState::Backoff
+        | FineState::Elsewhere => Some(YELLOW),
         _ => None,
     }
 }
@@ -337,8 +400,8 @@ NAME   STATUS   PID/WINDOW          STARTED  WORKTREE  TAG
 tests  running  4242                5m       -         ci,a
 fix    running  swarm-00c0ffee:fix  5m       /r/w/fix  -   
 ";
-        assert_eq!(plain_table(&[&one, &two], &clock, None), expected);
-        assert_eq!(plain_table(&[], &clock, None), "");
+        assert_eq!(plain_table(&[&one, &two], &clock, false, false, None), expected);
+        assert_eq!(plain_table(&[], &clock, false, false, None), "");
     }
 
     #[test]
@@ -354,11 +417,53 @@ fix    running  swarm-00c0ffee:fix  5m       /r/w/fix  -
         let expected = "\
 NAME   STATE    PID   WINDOW  EXIT     RESTARTS  UPTIME  WORKTREE  TAG 
 up     running  4242  -       -        0         5m      -         ci,a
-seven  exited   -     -       7        0         1m ago  -         ci,a
-shot   exited   -     -       SIGKILL  0         1m ago  -         ci,a
+seven  failed   -     -       7        0         1m ago  -         ci,a
+shot   failed   -     -       SIGKILL  0         1m ago  -         ci,a
 gone   lost     -     -       unknown  0         -       -         ci,a
 ";
         assert_eq!(text, expected);
+    }
+
+    #[test]
+    fn every_failure_is_shown_with_its_cause_and_other_ends_are_not_failures() {
+        let end = |state, reason, ended| {
+            let mut view = WorkerView { state, ..sample::ended("x", ended) };
+            view.exit.as_mut().expect("an exit").reason = reason;
+            view
+        };
+        let killed = Ended::Signal(9);
+        for (view, short, long) in [
+            (end(FineState::Exited, Reason::Exited, Ended::Code(7)), "failed (exit code 7)", "failed"),
+            (end(FineState::Exited, Reason::Exited, killed), "failed (SIGKILL)", "failed"),
+            (end(FineState::Exited, Reason::Timeout, Ended::Code(0)), "failed (time limit)", "failed: time limit"),
+            (end(FineState::Exited, Reason::Output, killed), "failed (output limit)", "failed: output limit"),
+            (
+                end(FineState::Exited, Reason::Closed, Ended::Signal(1)),
+                "failed (window closed)",
+                "failed: window closed",
+            ),
+            (
+                end(FineState::Failed, Reason::Exited, killed),
+                "failed (restarted too often)",
+                "failed: restarted too often",
+            ),
+            (end(FineState::OutOfMemory, Reason::OutOfMemory, killed), "out-of-memory", "out-of-memory"),
+            (WorkerView { exit: None, ..sample::ended("x", killed) }, "failed (end unknown)", "failed: end unknown"),
+        ] {
+            assert_eq!(
+                (view.has_failed(), short_state(&view).as_str(), long_state(&view).as_str()),
+                (true, short, long)
+            );
+            assert_eq!(state_colour(&view), Some("\x1b[31m"), "{short}");
+        }
+        for (view, word) in [
+            (sample::process("x"), "running"),
+            (sample::ended("x", Ended::Code(0)), "exited"),
+            (end(FineState::Stopped, Reason::Stopped, killed), "stopped"),
+            (end(FineState::Backoff, Reason::Exited, Ended::Code(1)), "backoff"),
+        ] {
+            assert_eq!((view.has_failed(), short_state(&view), long_state(&view)), (false, word.into(), word.into()));
+        }
     }
 
     #[test]

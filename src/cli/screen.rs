@@ -13,6 +13,8 @@ use swarm_sys::streams;
 pub struct Screen<'a> {
     out: &'a mut dyn Write,
     err: &'a mut dyn Write,
+    /// Set if standard output is a terminal: a person reads it.
+    pub terminal: bool,
     /// Set if standard output is a terminal and colours are wanted.
     pub colour: bool,
     /// Rows of the terminal; `None` if standard output is none.
@@ -60,7 +62,7 @@ impl Write for Prefixed<'_, '_> {
 
 impl<'a> Screen<'a> {
     pub fn new(out: &'a mut dyn Write, err: &'a mut dyn Write) -> Self {
-        Self { out, err, colour: false, rows: None, columns: None }
+        Self { out, err, terminal: false, colour: false, rows: None, columns: None }
     }
 
     /// Runs `verb` with a prefix before each line of its output, and completes the last line.
@@ -157,6 +159,7 @@ pub fn run(verb: impl FnOnce(&mut Screen) -> Result<u8, Failure>) -> u8 {
     let mut out = BufWriter::with_capacity(64 * 1024, Stdout(stdout));
     let mut errors = io::stderr();
     let mut screen = Screen::new(&mut out, &mut errors);
+    screen.terminal = terminal;
     screen.colour = terminal && render::colour_wanted();
     screen.rows = size.map(|size| size.ws_row).filter(|rows| *rows > 0);
     screen.columns = size.map(|size| size.ws_col).filter(|columns| *columns > 0);

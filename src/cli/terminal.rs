@@ -20,7 +20,7 @@ type Environment = Vec<(String, String)>;
 type Act<'a> = &'a dyn Fn(&mut Verb<'_>, Option<Who<'_>>) -> Result<u8, Refusal>;
 
 pub fn peek(args: &PeekArgs, paths: &Paths, screen: &mut Screen) -> Result<u8, Failure> {
-    let lines = args.lines as usize;
+    let lines = args.lines.map(|lines| lines as usize);
     let who = who(args.name.as_deref(), args.all, &args.tagged);
     let act = |verb: &mut Verb<'_>, who: Option<Who<'_>>| peek::peek(verb, who, lines);
     let told =

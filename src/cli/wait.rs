@@ -8,13 +8,13 @@ use std::os::fd::AsFd as _;
 use std::time::{Duration, Instant};
 
 use serde_json::{Map, Value, json};
-use swarm_model::{RefusalKind, WorkerView};
+use swarm_model::{Ended, RefusalKind, WorkerView};
 
 use super::args::WaitArgs;
 use super::error::{Failure, unknown_worker};
 use super::json;
 use super::life::{BLIND_LOOK, WatchState, WatchedWorker, has_ended, watch_records};
-use super::render::escape;
+use super::render::{escape, short_state};
 use super::screen::Screen;
 use super::watch::{Changes, Until, allow_many_descriptors, wait_any};
 use crate::api::client;
@@ -23,6 +23,8 @@ use swarm_store::events;
 use swarm_store::views::{Detail, Pick, Registry, load_where};
 use swarm_sys::paths::Paths;
 
+/// Exit code of `--exit-code` if the time is up, as that of `timeout`.
+const TIMED_OUT: u8 = 124;
 /// Maximum time between an end and its event, for which the answer is delayed.
 const EVENT_MAX: Duration = Duration::from_secs(2);
 
@@ -42,7 +44,7 @@ pub fn run(args: &WaitArgs, paths: &Paths, screen: &mut Screen) -> Result<u8, Fa
     allow_many_descriptors();
     let mut wait = Wait::new(paths, limit.and_then(|limit| Instant::now().checked_add(limit)));
     wait.first_only = args.any;
-    let mut report = Report { as_json: args.json, results: Vec::new(), ended: 0 };
+    let mut report = Report::of(args, screen);
     let mut left = wait.all(waiting, registry, &mut report, screen)?;
     if args.any && report.ended > 0 {
         left.clear();
@@ -51,9 +53,9 @@ pub fn run(args: &WaitArgs, paths: &Paths, screen: &mut Screen) -> Result<u8, Fa
         report.say(&life.name, "timeout", None, screen)?;
     }
     if args.json {
-        json::print_list(screen, "swarm.waited/1", "workers", report.results)?;
+        json::print_list(screen, "swarm.waited/1", "workers", std::mem::take(&mut report.results))?;
     }
-    Ok(u8::from(!left.is_empty()))
+    Ok(report.code(!left.is_empty()))
 }
 
 /// Returns the named workers in any state, or all that run or will be restarted.
@@ -228,30 +230,69 @@ impl Wait<'_> {
 
 struct Report {
     as_json: bool,
+    /// Set for `--exit-code`.
+    by_code: bool,
+    /// Set if failures are printed as such, and not in the words of the original.
+    plain: bool,
     results: Vec<Map<String, Value>>,
     /// Number of workers that have ended.
     ended: usize,
+    /// Exit code for each of them, as shells report it.
+    codes: Vec<u8>,
 }
 
 impl Report {
+    fn of(args: &WaitArgs, screen: &Screen) -> Self {
+        let plain = args.exit_code || screen.terminal;
+        Self { as_json: args.json, by_code: args.exit_code, plain, results: Vec::new(), ended: 0, codes: Vec::new() }
+    }
+
     /// Prints `NAME: exited` or `NAME: still running (timeout)` at once, or collects it for `--json`.
     fn say(&mut self, name: &str, result: &str, view: Option<&WorkerView>, screen: &mut Screen) -> Result<(), Failure> {
-        self.ended += usize::from(result == "exited");
+        if result == "exited" {
+            self.ended += 1;
+            self.codes.push(shell_code(view));
+        }
         if self.as_json {
             // A worker that was cleaned meanwhile has ended too, without a record.
             let exit = (result == "exited").then(|| view.and_then(json::Exit::of).unwrap_or_else(json::Exit::unknown));
             self.results.push(json::object([("name", json!(name)), ("result", json!(result)), ("exit", json!(exit))]));
             return Ok(());
         }
-        let words = if result == "exited" { "exited" } else { "still running (timeout)" };
+        let words = match view {
+            _ if result != "exited" => "still running (timeout)".into(),
+            Some(view) if self.plain => short_state(view),
+            _ => "exited".into(),
+        };
         screen.line(&format!("{}: {words}", escape(name)))?;
         screen.flush()
     }
+
+    /// Returns the exit code of the verb.
+    fn code(&self, timed_out: bool) -> u8 {
+        match self.codes[..] {
+            _ if !self.by_code => u8::from(timed_out),
+            _ if timed_out => TIMED_OUT,
+            [code] => code,
+            _ => u8::from(self.codes.iter().any(|code| *code != 0)),
+        }
+    }
+}
+
+/// Returns the code of an ended worker as shells report it: 128 and the number of the signal that ended it, and 1 if it
+/// is unknown or if the worker failed in spite of code 0.
+fn shell_code(view: Option<&WorkerView>) -> u8 {
+    let Some((view, exit)) = view.and_then(|view| Some((view, view.exit.as_ref()?))) else { return 1 };
+    let code = match exit.ended {
+        Ended::Code(code) => code & 0xff,
+        Ended::Signal(signal) => 128 + signal,
+    };
+    u8::try_from(code).unwrap_or(1).max(u8::from(view.has_failed()))
 }
 
 #[cfg(test)]
 mod tests {
-    use swarm_model::{Ended, FineState, ProcessId};
+    use swarm_model::{FineState, ProcessId, Reason};
 
     use super::*;
     use crate::cli::sample;
@@ -264,7 +305,7 @@ mod tests {
         sample::said(|screen| {
             let waiting = chosen(&args, &registry)?;
             let deadline = args.timeout.filter(|limit| !limit.is_zero()).map(|limit| Instant::now() + limit);
-            let mut report = Report { as_json: args.json, results: Vec::new(), ended: 0 };
+            let mut report = Report::of(&args, screen);
             let mut wait = Wait::new(&paths, deadline);
             wait.first_only = args.any;
             let left = wait.all(waiting, registry, &mut report, screen)?;
@@ -272,9 +313,9 @@ mod tests {
                 report.say(&life.name, "timeout", None, screen)?;
             }
             if args.json {
-                json::print_list(screen, "swarm.waited/1", "workers", report.results)?;
+                json::print_list(screen, "swarm.waited/1", "workers", std::mem::take(&mut report.results))?;
             }
-            Ok(u8::from(!left.is_empty()))
+            Ok(report.code(!left.is_empty()))
         })
     }
 
@@ -299,6 +340,33 @@ mod tests {
         let (out, _, code) = waited(&["x", "--json", "--timeout", "0"], registry);
         let value: Value = serde_json::from_str(&out).expect("json");
         assert_eq!((value["workers"][0]["exit"]["code"].as_i64(), code), (Some(7), 0));
+    }
+
+    #[test]
+    fn exit_code_is_that_of_the_worker_and_failures_are_named() {
+        let end = |ended, reason| {
+            let mut view = sample::ended("x", ended);
+            view.exit.as_mut().expect("an exit").reason = reason;
+            view
+        };
+        let unknown = WorkerView { exit: None, state: FineState::Lost, ..sample::ended("x", Ended::Code(0)) };
+        let stopped = WorkerView { state: FineState::Stopped, ..end(Ended::Signal(15), Reason::Stopped) };
+        for (view, words, expected) in [
+            (end(Ended::Code(0), Reason::Exited), "exited", 0),
+            (end(Ended::Code(7), Reason::Exited), "failed (exit code 7)", 7),
+            (end(Ended::Signal(9), Reason::Exited), "failed (SIGKILL)", 137),
+            (end(Ended::Code(0), Reason::Timeout), "failed (time limit)", 1),
+            (unknown, "lost", 1),
+            (stopped, "stopped", 143),
+        ] {
+            let registry = || sample::registry(vec![view.clone()]);
+            let (out, err, code) = waited(&["x", "--exit-code"], registry());
+            assert_eq!((out, err.as_str(), code), (format!("x: {words}\n"), "", expected));
+            assert_eq!(waited(&["x"], registry()), ("x: exited\n".into(), String::new(), 0), "{words}");
+        }
+        let two = || sample::registry(vec![sample::ended("a", Ended::Code(0)), sample::ended("b", Ended::Code(7))]);
+        assert_eq!(waited(&["a", "b", "--status"], two()).2, 1);
+        assert_eq!(waited(&["a", "--any", "--exit-code"], two()).2, 0);
     }
 
     #[test]
@@ -328,11 +396,12 @@ mod tests {
         let mut wait = Wait::new(&paths, Some(Instant::now()));
         let registry = sample::registry(vec![view]);
         let lives: Vec<WatchedWorker> = registry.workers.iter().map(WatchedWorker::of).collect();
-        let mut report = Report { as_json: false, results: Vec::new(), ended: 0 };
+        let crate::cli::args::Command::Wait(args) = sample::command(&["wait", "up"]) else { panic!("not wait") };
         let (out, _, code) = sample::said(|screen| {
+            let mut report = Report::of(&args, screen);
             let left = wait.all(lives, registry, &mut report, screen)?;
             report.say(&left[0].name, "timeout", None, screen)?;
-            Ok(u8::from(!left.is_empty()))
+            Ok(report.code(!left.is_empty()))
         });
         assert_eq!((out.as_str(), code), ("up: still running (timeout)\n", 1));
     }

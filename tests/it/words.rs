@@ -385,3 +385,64 @@ fn the_supervisor_can_be_queried_stopped_and_restarted() {
         took
     });
 }
+
+#[test]
+fn failures_stand_out_and_wait_reports_them_if_asked() {
+    let rig = Rig::new();
+    for (name, script) in [("fine", "exit 0"), ("bad", "exit 3"), ("shot", "kill -9 $$")] {
+        rig.spawn_sh(name, &[], script);
+    }
+    rig.spawn_sh("late", &["--timeout", "1"], "exec tail -f /dev/null");
+    rig.spawn("mine", &[], &["tail", "-f", "/dev/null"]);
+    rig.swarm(&["wait", "fine", "bad", "shot", "late"]).ok();
+    rig.swarm(&["kill", "mine"]).ok();
+    let named = |words: &[&str]| rig.swarm(&[&["ls", "-q"], words].concat()).ok().replace('\n', " ");
+    assert_eq!(named(&["--status", "failed"]), "bad shot late ");
+    assert_eq!(named(&["--sort", "state"]), "fine mine bad shot late ");
+    let long = rig.swarm(&["ls", "-l"]).ok();
+    let row = |name: &str| long.lines().find(|line| line.starts_with(name)).expect("a row").to_owned();
+    assert!(row("bad").contains(" failed ") && row("late").contains("failed: time limit"), "{long}");
+    assert!(row("mine").contains(" stopped ") && row("fine").contains(" exited "), "{long}");
+    let list: Value = serde_json::from_str(&rig.swarm(&["ls", "-l", "--json"]).ok()).expect("JSON");
+    let failed = |name: &str| {
+        list["workers"].as_array().expect("workers").iter().any(|one| one["name"] == name && one["failed"] == true)
+    };
+    assert!(failed("bad") && failed("late") && !failed("mine") && !failed("fine"), "{list:#}");
+    // The table and the exit code of the original stay for scripts.
+    assert!(rig.swarm(&["ls"]).ok().lines().skip(1).all(|line| line.contains("  stopped  ")));
+    rig.swarm(&["wait", "bad"]).is(0, "bad: exited\n", "");
+    rig.swarm(&["wait", "bad", "--exit-code"]).is(3, "bad: failed (exit code 3)\n", "");
+    rig.swarm(&["wait", "shot", "--exit-code"]).is(137, "shot: failed (SIGKILL)\n", "");
+    rig.swarm(&["wait", "fine", "bad", "--exit-code"]).is(1, "fine: exited\nbad: failed (exit code 3)\n", "");
+    rig.swarm(&["wait", "fine", "--status"]).is(0, "fine: exited\n", "");
+    rig.spawn("long", &[], &["tail", "-f", "/dev/null"]);
+    let late = rig.swarm(&["wait", "long", "--exit-code", "--timeout", "0.1"]);
+    late.is(124, "long: still running (timeout)\n", "");
+}
+
+#[test]
+fn here_selects_the_workers_of_this_repository() {
+    let rig = Rig::new();
+    let (one, two) = (rig.repo(), rig.path("two"));
+    std::fs::create_dir(&two).expect("made");
+    rig.git(&two, &["init", "-q"]);
+    rig.git(&two, &["commit", "-q", "--allow-empty", "-m", "first"]);
+    let spawn = |dir: &std::path::Path, name: &str, flags: &[&str]| {
+        let words = [&["spawn", "--name", name], flags, &["--", "tail", "-f", "/dev/null"]].concat();
+        rig.swarm_in(dir, &words).ok()
+    };
+    spawn(&one, "tree", &["--worktree"]);
+    spawn(&one, "plain", &[]);
+    spawn(&two, "other", &[]);
+    spawn(&rig.cwd(), "nowhere", &[]);
+    let inside = one.join("sub");
+    std::fs::create_dir(&inside).expect("made");
+    assert_eq!(rig.swarm_in(&inside, &["ls", "-q", "--here"]).ok(), "tree\nplain\n");
+    assert_eq!(rig.swarm_in(&rig.path("repo-worktrees/tree"), &["ls", "-q", "--here"]).ok(), "tree\nplain\n");
+    let outside = rig.swarm(&["ls", "--here"]);
+    assert!(outside.code == Some(1) && outside.err.contains("is not in a git repository"), "{outside:?}");
+    assert_eq!(rig.swarm_in(&two, &["kill", "--here"]).ok(), "killed other\n");
+    assert_eq!(rig.swarm_in(&two, &["clean", "--here"]).ok(), "cleaned other\n");
+    // Scripts are not asked: every worker is meant, as in the original.
+    assert_eq!(rig.swarm_in(&two, &["kill", "--all"]).ok().lines().count(), 3);
+}

@@ -13,6 +13,9 @@ pub struct LsArgs {
     /// Show only workers with this status
     #[arg(long, value_enum, default_value_t = StatusFilter::All)]
     pub status: StatusFilter,
+    /// Show only workers of the repository of the current directory
+    #[arg(long)]
+    pub here: bool,
     /// Show only workers with this tag (may be repeated to require several tags)
     #[arg(long = "tag", value_name = "TAG")]
     pub tags: Vec<String>,
@@ -22,7 +25,7 @@ pub struct LsArgs {
     /// Print only names, as --format names does
     #[arg(short, long, conflicts_with_all = ["format", "long", "json"])]
     pub quiet: bool,
-    /// Sort by this key [default: order of start]
+    /// Sort by this key [default: order of start; on a terminal state]
     #[arg(long, value_name = "KEY", value_enum)]
     pub sort: Option<Sort>,
     /// Reverse the order
@@ -38,7 +41,7 @@ pub struct LsArgs {
     #[arg(long, value_name = "WHEN", value_enum)]
     pub color: Option<Colour>,
     /// Print one JSON object (detailed states and exits; values of variables hidden)
-    #[arg(long, conflicts_with_all = ["format", "long"])]
+    #[arg(long, conflicts_with = "format")]
     pub json: bool,
 }
 

@@ -304,6 +304,8 @@ pub enum Format {
 pub enum StatusFilter {
     Running,
     Stopped,
+    /// Ended with a code other than 0, by a signal, at a limit, or nobody recorded how
+    Failed,
     All,
 }
 
@@ -374,6 +376,12 @@ pub struct KillArgs {
     /// Stop every worker
     #[arg(long)]
     pub all: bool,
+    /// Stop every worker of the repository of the current directory
+    #[arg(long, conflicts_with_all = ["names", "tags", "all"])]
+    pub here: bool,
+    /// Do not ask before --all reaches other repositories (on a terminal)
+    #[arg(long, requires = "all")]
+    pub everywhere: bool,
     /// Print one JSON object
     #[arg(long)]
     pub json: bool,
@@ -395,6 +403,9 @@ pub struct WaitArgs {
     /// Wait for every worker that is running now
     #[arg(long)]
     pub all: bool,
+    /// Exit with the worker's own code (several workers: 1 if one failed; timed out: 124)
+    #[arg(long, alias = "status")]
+    pub exit_code: bool,
     /// Print one JSON object
     #[arg(long)]
     pub json: bool,
@@ -419,6 +430,12 @@ pub struct CleanArgs {
     /// Remove every stopped worker
     #[arg(long)]
     pub all: bool,
+    /// Remove every stopped worker of the repository of the current directory
+    #[arg(long, conflicts_with_all = ["names", "tags", "all"])]
+    pub here: bool,
+    /// Do not ask before --all reaches other repositories (on a terminal)
+    #[arg(long, requires = "all")]
+    pub everywhere: bool,
     /// Print one JSON object
     #[arg(long)]
     pub json: bool,

@@ -11,9 +11,9 @@ pub struct PeekArgs {
     pub name: Option<String>,
     #[command(flatten)]
     pub tagged: Tagged,
-    /// Lines of scrollback to show before the visible screen
-    #[arg(short = 'n', long, default_value_t = 30)]
-    pub lines: u32,
+    /// Show only the last LINES lines that are not blank [default: 30 lines of scrollback and the whole screen]
+    #[arg(short = 'n', long, value_name = "LINES")]
+    pub lines: Option<u32>,
     /// Show every running tmux worker
     #[arg(long)]
     pub all: bool,

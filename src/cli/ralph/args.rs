@@ -180,8 +180,9 @@ impl StatusFilter {
 
 #[derive(Debug, Args)]
 pub struct CleanArgs {
-    /// Name of the loop's worker
-    pub name: Option<String>,
+    /// Names of the loops' workers
+    #[arg(value_name = "NAME")]
+    pub names: Vec<String>,
     /// Delete the state of all loops
     #[arg(long)]
     pub all: bool,

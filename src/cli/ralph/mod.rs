@@ -157,13 +157,11 @@ fn run_loop(args: &NameArgs, paths: &Paths, screen: &mut Screen) -> Result<u8, F
 }
 
 fn clean(args: &CleanArgs, paths: &Paths, screen: &mut Screen) -> Result<u8, Failure> {
-    let names = match (&args.name, args.all) {
+    let names = match (&args.names[..], args.all) {
         (_, true) => loops::names(paths)
             .map_err(|error| Failure::system(format!("cannot list '{}'", paths.loops().display()), &error))?,
-        (Some(name), false) => vec![name.clone()],
-        (None, false) => {
-            return Err(Failure::new(RefusalKind::Invalid, "must specify worker name or use --all"));
-        }
+        ([], false) => return Err(Failure::new(RefusalKind::Invalid, "must specify worker name or use --all")),
+        (names, false) => crate::cli::each_once(names),
     };
     let registry = load(paths)?;
     let mut cleaned = Vec::new();
@@ -204,6 +202,8 @@ fn stop(args: &StopArgs, paths: &Paths, screen: &mut Screen) -> Result<u8, Failu
                 rm_worktree,
                 force_dirty,
                 all: false,
+                here: false,
+                everywhere: false,
                 json,
             },
             paths,
