@@ -121,6 +121,9 @@ pub struct CleanRequest {
     pub scope: Scope,
     pub rm_worktree: bool,
     pub force_dirty: bool,
+    /// Whether to delete a branch that was made for the worker, if its base contains it.
+    #[serde(default)]
+    pub drop_branch: bool,
 }
 
 /// `POST /v1/respawn`.

@@ -1,7 +1,7 @@
 //! Worktrees: created by one `git worktree add`, and removed only if that destroys no work.
 
 use super::BoxFuture;
-use swarm_model::{Caller, WorktreePlan, WorktreeRequest};
+use swarm_model::{Caller, RowWorktree, WorktreePlan, WorktreeRequest};
 
 /// Reason why a worktree cannot be created or removed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -108,4 +108,22 @@ pub trait Worktrees: Send + Sync {
         force: Force,
         caller: &'a Caller,
     ) -> BoxFuture<'a, Result<Option<Saved>, WorktreeError>>;
+
+    /// Deletes the branch of this plan if its base contains it and no worktree has it checked out. Returns whether it was
+    /// deleted.
+    fn drop_branch<'a>(
+        &'a self,
+        plan: &'a WorktreePlan,
+        caller: &'a Caller,
+    ) -> BoxFuture<'a, Result<bool, WorktreeError>>;
+
+    /// Records that a worktree stays although its worker is forgotten, so that `kept` finds it.
+    fn keep<'a>(&'a self, name: &'a str, tree: &'a RowWorktree) -> BoxFuture<'a, Result<(), WorktreeError>>;
+
+    /// Returns the worktree in the caller's repository that stayed when the worker of this name was forgotten.
+    fn kept<'a>(
+        &'a self,
+        name: &'a str,
+        caller: &'a Caller,
+    ) -> BoxFuture<'a, Result<Option<RowWorktree>, WorktreeError>>;
 }

@@ -33,7 +33,8 @@ impl SupervisorClient {
 
     async fn remove(&self, name: &str, caller: &Caller, force_dirty: bool) -> Result<WorkerLine, Refusal> {
         let scope = Scope::Names(vec![name.to_owned()]);
-        let request = CleanRequest { caller: caller.clone(), scope, rm_worktree: true, force_dirty };
+        let request =
+            CleanRequest { caller: caller.clone(), scope, rm_worktree: true, force_dirty, drop_branch: false };
         self.ask::<CleanRequest>(Request::Clean(Box::new(request))).await
     }
 

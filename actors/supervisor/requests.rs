@@ -103,7 +103,7 @@ async fn one_or_next(request: Arc<Request>, worker: WorkerHandle, name: String, 
 }
 
 async fn one(request: Request, worker: &WorkerHandle) -> Result<Answer, Refusal> {
-    let removal = |rm_worktree, force_dirty| Removal { rm_worktree, force_dirty };
+    let removal = |rm_worktree, force_dirty| Removal { rm_worktree, force_dirty, drop_branch: false };
     match request {
         Request::Spawn(request) => worker.spawn(*request).await.map(Answer::Spawned),
         Request::Recover(request) => worker.recover(request.caller).await.map(Answer::Spawned),
@@ -116,7 +116,8 @@ async fn one(request: Request, worker: &WorkerHandle) -> Result<Answer, Refusal>
             worker.kill(request.caller, removal).await.map(Answer::Worker)
         }
         Request::Clean(request) => {
-            let removal = removal(request.rm_worktree, request.force_dirty);
+            let removal =
+                Removal { drop_branch: request.drop_branch, ..removal(request.rm_worktree, request.force_dirty) };
             worker.clean(request.caller, removal).await.map(Answer::Worker)
         }
     }

@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use super::script::Script;
-use swarm_model::{BaseRef, Caller, WorktreePlan, WorktreeRequest};
+use swarm_model::{BaseRef, Caller, RowWorktree, WorktreePlan, WorktreeRequest};
 use swarm_ports::{BoxFuture, Expired, Force, Saved, WorktreeError, Worktrees};
 
 pub struct FakeWorktrees {
@@ -22,6 +22,8 @@ struct Inner {
     trees: BTreeMap<String, usize>,
     branches: BTreeSet<String>,
     saved: Vec<String>,
+    /// Worktrees that stayed when their workers were forgotten.
+    kept: BTreeMap<String, RowWorktree>,
 }
 
 impl FakeWorktrees {
@@ -167,6 +169,27 @@ impl Worktrees for FakeWorktrees {
             self.script.before("remove_tree", name).await.map_err(WorktreeError::Tool)?;
             self.may_go(path, force)?;
             Ok(self.take_away(path))
+        })
+    }
+
+    fn drop_branch<'a>(&'a self, plan: &'a WorktreePlan, _: &'a Caller) -> BoxFuture<'a, Result<bool, WorktreeError>> {
+        Box::pin(async move {
+            self.script.before("drop_branch", &plan.branch).await.map_err(WorktreeError::Tool)?;
+            Ok(!self.paths().contains(&plan.path) && self.with(|inner| inner.branches.remove(&plan.branch)))
+        })
+    }
+
+    fn keep<'a>(&'a self, name: &'a str, tree: &'a RowWorktree) -> BoxFuture<'a, Result<(), WorktreeError>> {
+        Box::pin(async move {
+            self.with(|inner| inner.kept.insert(name.to_owned(), tree.clone()));
+            Ok(())
+        })
+    }
+
+    fn kept<'a>(&'a self, name: &'a str, _: &'a Caller) -> BoxFuture<'a, Result<Option<RowWorktree>, WorktreeError>> {
+        Box::pin(async move {
+            let kept = self.with(|inner| inner.kept.get(name).cloned());
+            Ok(kept.filter(|tree| self.paths().contains(&tree.path)))
         })
     }
 }

@@ -10,6 +10,8 @@ use swarm_ports::{Completion, DirFacts, Life, LifeEnd};
 pub struct Removal {
     pub rm_worktree: bool,
     pub force_dirty: bool,
+    /// Whether a branch that was made for the worker is deleted if its base contains it.
+    pub drop_branch: bool,
 }
 
 /// Message to a worker's actor.

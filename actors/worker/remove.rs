@@ -1,6 +1,7 @@
 //! Removal of worktrees: deletes a worktree if no work is lost, else keeps it and says why.
 
 use super::message::Removal;
+use super::record::WorkerRecord;
 use swarm_model::{Caller, Event, EventKind, Refusal, RefusalKind, RowWorktree};
 use swarm_ports::{Expired, Force, Ports, Saved, WorktreeError};
 
@@ -56,12 +57,50 @@ pub async fn on_clean(
             ports.sessions.preserve(&tree.path, reason, &error.to_string()).await;
             // A run has nobody to show the notes to.
             tracing::info!(worker = name, path = tree.path, cause = %error, "keeping worktree");
-            Ok(vec![
+            let mut notes = vec![
                 warning(format!("preserving worktree for '{name}': {error}")),
                 plain(format!("worktree at: {}", tree.path)),
                 plain(remedy(&error)),
-            ])
+            ];
+            match ports.worktrees.keep(name, tree).await {
+                Ok(()) if !matches!(error, WorktreeError::Contains(_)) => notes.push(("hint".to_owned(), format!(
+                    "in {}, 'swarm spawn --name {name} --worktree' continues in it; 'swarm clean {name} --force-dirty' \
+                     saves its work and removes it",
+                    tree.base_repo
+                ))),
+                Ok(()) => {}
+                Err(error) => tracing::warn!(worker = name, %error, "cannot record that the worktree was kept"),
+            }
+            Ok(notes)
         }
+    }
+}
+
+/// Removes the worktree that stayed when this worker was forgotten, if that is forced. `None` if there is none.
+///
+/// # Errors
+/// Fails if the worktree must stay nevertheless.
+pub async fn kept(ports: &Ports, name: &str, removal: Removal, caller: &Caller) -> Result<Option<Notes>, Refusal> {
+    if !removal.rm_worktree || !removal.force_dirty {
+        return Ok(None);
+    }
+    let refused = |error: WorktreeError| {
+        Refusal::new(RefusalKind::Worktree, format!("cannot remove worktree for '{name}': {error}")).of(name)
+    };
+    let Some(tree) = ports.worktrees.kept(name, caller).await.map_err(refused)? else { return Ok(None) };
+    remove(ports, name, &tree, removal, caller).await.map(Some).map_err(refused)
+}
+
+/// Deletes the branch that was made for a worker whose worktree is gone, if its base contains it. A branch that cannot be
+/// deleted stays.
+pub async fn drop_branch(ports: &Ports, subject: &WorkerRecord, caller: &Caller) {
+    let WorkerRecord::Ours { row, facts } = subject else { return };
+    let plan = facts.spec.spec().and_then(|spec| spec.worktree.as_ref());
+    let Some(plan) = plan.filter(|plan| plan.makes_branch) else { return };
+    match ports.worktrees.drop_branch(plan, caller).await {
+        Ok(true) => tracing::info!(worker = row.name, branch = plan.branch, "deleted a branch that its base contains"),
+        Ok(false) => {}
+        Err(error) => tracing::warn!(worker = row.name, branch = plan.branch, %error, "cannot delete the branch"),
     }
 }
 

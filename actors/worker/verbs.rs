@@ -168,8 +168,11 @@ impl State {
         let Some(row) = subject.row().cloned() else {
             // This may be a repeated request whose first answer was lost with its supervisor.
             self.remove_leftovers(None, None).await;
-            let answered = caller.repeated > 0 && self.ports().events.seen(&caller.request);
-            return if answered { Ok(done(Vec::new())) } else { Err(error::not_found(&name)) };
+            if caller.repeated > 0 && self.ports().events.seen(&caller.request) {
+                return Ok(done(Vec::new()));
+            }
+            let notes = remove::kept(self.ports(), &name, removal, caller).await?;
+            return notes.map(done).ok_or_else(|| error::not_found(&name));
         };
         let subject = self.without_closed_window(subject).await?;
         if subject.is_running() {
@@ -192,6 +195,10 @@ impl State {
             && let Some(tree) = &row.worktree
         {
             notes = remove::on_clean(self.ports(), &name, tree, removal, caller).await?;
+            // What a forced removal has saved is restored onto its branch.
+            if removal.drop_branch && !removal.force_dirty {
+                remove::drop_branch(self.ports(), &subject, caller).await;
+            }
         }
         self.forget(&row).await?;
         self.emit(EventKind::WorkerCleaned);

@@ -6,6 +6,7 @@ use super::answers::Answers;
 use super::args::CleanArgs;
 use super::caller;
 use super::error::{Failure, unknown_worker};
+use super::here;
 use super::screen::Screen;
 use crate::api::client::post_raw;
 use swarm_store::views::Registry;
@@ -15,9 +16,13 @@ pub fn run(args: &CleanArgs, paths: &Paths, screen: &mut Screen) -> Result<u8, F
     let mut told = Answers::new(args.json);
     let registry = super::read_for(paths, super::only(&args.names).filter(|_| !args.all), screen)?;
     if let Some(scope) = scope(args, &registry)? {
+        if scope == Scope::All && !args.everywhere {
+            let stopped: Vec<_> = registry.workers.iter().filter(|view| !view.state.is_running()).collect();
+            here::confirm_all("clean", &stopped, screen)?;
+        }
         let caller = caller::collect()?.caller;
         let (rm_worktree, force_dirty) = (!args.no_rm_worktree, args.force_dirty);
-        let request = CleanRequest { caller, scope, rm_worktree, force_dirty };
+        let request = CleanRequest { caller, scope, rm_worktree, force_dirty, drop_branch: rm_worktree };
         post_raw(paths, &request, &mut |answer| told.tell(answer, "cleaned", screen))?;
     }
     told.end("swarm.cleaned/1", screen)
@@ -31,6 +36,11 @@ fn scope(args: &CleanArgs, registry: &Registry) -> Result<Option<Scope>, Failure
         let names: Vec<String> = stopped.map(|view| view.row.name.clone()).collect();
         return Ok((!names.is_empty()).then_some(Scope::Names(names)));
     }
+    if args.here {
+        let found = here::workers(registry.workers.iter().filter(|view| !view.state.is_running()))?;
+        let names: Vec<String> = found.into_iter().map(|view| view.row.name.clone()).collect();
+        return Ok((!names.is_empty()).then_some(Scope::Names(names)));
+    }
     if args.all {
         let stopped = registry.workers.iter().any(|view| !view.state.is_running());
         return Ok(stopped.then_some(Scope::All));
@@ -40,7 +50,12 @@ fn scope(args: &CleanArgs, registry: &Registry) -> Result<Option<Scope>, Failure
         return Err(Failure::new(RefusalKind::Invalid, "must specify worker name or use --all"));
     }
     for name in &names {
-        let view = registry.find(name).ok_or_else(|| unknown_worker(name, registry))?;
+        let view = match registry.find(name) {
+            Some(view) => view,
+            // Its worktree may have been kept when it was forgotten; the supervisor knows.
+            None if args.force_dirty && !args.no_rm_worktree => continue,
+            None => return Err(unknown_worker(name, registry)),
+        };
         super::refuse_elsewhere(view)?;
         if view.state.is_running() {
             let cause = format!("cannot clean running worker '{name}'");
@@ -81,6 +96,8 @@ mod tests {
         // If any named worker is running, nothing is cleaned.
         assert_eq!(scope_of(&["down", "up"], &both), Err(refusal.into()));
         assert_eq!(scope_of(&[], &both), Err("swarm: error: must specify worker name or use --all\n".into()));
+        let kept = scope_of(&["zzz", "--force-dirty"], &both);
+        assert_eq!(kept, Ok(Some(Scope::Names(vec!["zzz".into()]))), "its worktree may have been kept");
         assert_eq!(scope_of(&["zzz"], &both), Err("swarm: error: worker 'zzz' not found\n".into()));
     }
 }

@@ -6,7 +6,7 @@ pub use swarm_git::repository::{
     remove_landed_branch, repair_bare, root, site, tracked, worktrees_of,
 };
 pub use swarm_git::trash;
-pub use swarm_git::worktrees::{remove_worktree_if_clean, topic, usage};
+pub use swarm_git::worktrees::{kept_worktree, remove_worktree_if_clean, topic, usage};
 
 /// Merge queues as their journals have them, for verbs that ask no supervisor.
 pub mod landing {

@@ -56,7 +56,11 @@ fn a_worktree_is_created_beside_the_repository_on_a_branch_of_its_name() {
     assert!(said.out.contains(&format!(", worktree {}, uptime ", path.display())), "{said:?}");
     rig.swarm(&["clean", "x"]).is(0, "cleaned x\n", "");
     assert!(!path.exists());
-    assert_eq!((linked(&rig, &repo), branches(&rig, &repo).as_str()), (0, "main\nx"));
+    assert_eq!(
+        (linked(&rig, &repo), branches(&rig, &repo).as_str()),
+        (0, "main"),
+        "the branch has nothing that main does not have"
+    );
 }
 
 #[test]
@@ -137,13 +141,46 @@ fn uncommitted_work_is_never_removed() {
     rig.swarm(&["kill", "x", "--rm-worktree"]).is(0, "killed x\n", kept);
     let kept = format!(
         "swarm: warning: preserving worktree for 'x': worktree has 2 uncommitted change(s)\n\
-         swarm: worktree at: {}\nswarm: use --force-dirty to remove anyway\n",
-        path.display()
+         swarm: worktree at: {}\nswarm: use --force-dirty to remove anyway\n\
+         swarm: hint: in {}, 'swarm spawn --name x --worktree' continues in it; 'swarm clean x --force-dirty' saves its \
+         work and removes it\n",
+        path.display(),
+        repo.display()
     );
     rig.swarm(&["clean", "x"]).is(0, "cleaned x\n", &kept);
     assert_eq!(std::fs::read_to_string(path.join("file")).expect("kept"), "changed\n");
     assert_eq!(std::fs::read_to_string(path.join("new")).expect("kept"), "new\n");
     assert_eq!(linked(&rig, &repo), 1);
+    // The hint holds although the worker is forgotten.
+    rig.swarm_in(&repo, &["clean", "x"]).is(1, "", "swarm: error: worker 'x' not found\n");
+    let said = rig.swarm_in(&repo, &["clean", "x", "--force-dirty"]);
+    assert!(said.out == "cleaned x\n" && said.err.contains("'x' was saved as refs/swarm/trash/"), "{said:?}");
+    assert!(!path.exists() && linked(&rig, &repo) == 0);
+    rig.swarm_in(&repo, &["clean", "x", "--force-dirty"]).is(1, "", "swarm: error: worker 'x' not found\n");
+    rig.swarm_in(&repo, &["restore", "x"]).ok();
+    assert_eq!(std::fs::read_to_string(path.join("new")).expect("restored"), "new\n");
+}
+
+#[test]
+fn a_branch_goes_with_its_worker_if_its_base_contains_it() {
+    let rig = Rig::new();
+    let repo = rig.repo();
+    for name in ["merged", "work"] {
+        let path = tree(&rig, &repo, name, &[]);
+        std::fs::write(path.join(name), "new\n").expect("written");
+        rig.git(&path, &["add", "."]);
+        rig.git(&path, &["commit", "-q", "-m", name]);
+    }
+    rig.git(&repo, &["branch", "mine"]);
+    tree(&rig, &repo, "other", &["--branch", "mine"]);
+    rig.git(&repo, &["merge", "-q", "--no-edit", "merged"]);
+    rig.swarm(&["kill", "--all"]).ok();
+    rig.swarm(&["clean", "--all"]).ok();
+    let branches = rig.git(&repo, &["branch", "--format", "%(refname:short)"]);
+    assert_eq!(branches.lines().collect::<Vec<_>>(), ["main", "mine", "work"]);
+    let again = ["spawn", "--name", "work", "--worktree", "--", "true"];
+    let said = rig.swarm_in(&repo, &again);
+    assert!(said.err.contains("branch 'work' already exists and is continued from its tip"), "{said:?}");
 }
 
 #[test]

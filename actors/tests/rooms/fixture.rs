@@ -184,7 +184,8 @@ pub fn kill(name: &str) -> Request {
 
 /// Returns a clean request like the original's: the worktree is removed if it has no work in it.
 pub fn clean(name: &str) -> CleanRequest {
-    CleanRequest { caller: caller(), scope: Scope::Names(vec![name.to_owned()]), rm_worktree: true, force_dirty: false }
+    let scope = Scope::Names(vec![name.to_owned()]);
+    CleanRequest { caller: caller(), scope, rm_worktree: true, force_dirty: false, drop_branch: true }
 }
 
 pub fn respawn(name: &str) -> RespawnRequest {

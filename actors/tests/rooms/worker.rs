@@ -243,10 +243,33 @@ async fn cleaning_keeps_a_worktree_that_holds_work() {
             note("warning", "preserving worktree for 'a': worktree has 2 uncommitted change(s)".to_owned()),
             note("plain", format!("worktree at: {path}")),
             note("plain", "use --force-dirty to remove anyway".to_owned()),
+            note(
+                "hint",
+                "in /repo, 'swarm spawn --name a --worktree' continues in it; 'swarm clean a --force-dirty' saves its \
+                 work and removes it"
+                    .to_owned()
+            ),
         ]
     );
     assert_eq!(rig.world.rows(), Vec::new());
-    assert_eq!(rig.world.worktrees.paths(), [path]);
+    assert_eq!(rig.world.worktrees.paths(), std::slice::from_ref(&path));
+    // By force it is found although its worker is forgotten.
+    assert_eq!(rig.clean("a").await.expect_err("it is forgotten").kind, RefusalKind::NotFound);
+    let line = rig.clean_by(swarm_model::CleanRequest { force_dirty: true, ..clean("a") }).await.expect("goes");
+    assert!(line.notes[0].1.contains("refs/swarm/trash"), "{:?}", line.notes);
+    assert_eq!((rig.world.worktrees.paths(), rig.world.worktrees.saved()), (Vec::new(), vec![path]));
+    assert_eq!(rig.clean("a").await.expect_err("nothing is left").kind, RefusalKind::NotFound);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_branch_that_was_made_for_a_worker_goes_with_its_worktree_on_request() {
+    let rig = Rig::start().await;
+    for (name, drop_branch, left) in [("kept", false, vec!["kept"]), ("gone", true, vec!["kept"])] {
+        rig.spawn(with_tree(name)).await.expect("starts");
+        rig.kill(name).await.expect("ends");
+        rig.clean_by(swarm_model::CleanRequest { drop_branch, ..clean(name) }).await.expect("goes");
+        assert_eq!(rig.world.worktrees.branches(), left);
+    }
 }
 
 #[tokio::test(start_paused = true)]
@@ -260,7 +283,7 @@ async fn a_forced_clean_saves_first() {
     let line = rig.clean_by(asked).await.expect("goes");
     assert!(line.notes[0].1.contains("refs/swarm/trash"), "{:?}", line.notes);
     assert_eq!((rig.world.worktrees.paths(), rig.world.worktrees.saved()), (Vec::new(), vec![path]));
-    assert_eq!(rig.world.worktrees.branches(), ["a"], "a branch is never removed");
+    assert_eq!(rig.world.worktrees.branches(), ["a"], "what was saved is restored onto its branch");
 }
 
 #[tokio::test(start_paused = true)]

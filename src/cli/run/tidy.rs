@@ -160,20 +160,31 @@ impl Tidied {
 
     /// Deletes a worker without its worktree, which is handled separately. Returns false if the worker is kept.
     fn clean(&mut self, name: &str, paths: &Paths) -> Result<bool, Failure> {
-        let caller = Caller { request: swarm_sys::clock::random_token(), ..self.caller.clone() };
-        let scope = Scope::Names(vec![name.to_owned()]);
-        let request = CleanRequest { caller, scope, rm_worktree: false, force_dirty: false };
         let mut is_gone = true;
-        client::post(paths, &request, &mut |reply| {
-            if let Reply::Refused(refusal) = reply
-                && refusal.kind != RefusalKind::NotFound
-            {
+        forget(name, &self.caller, paths, &mut |refusal| {
+            if refusal.kind != RefusalKind::NotFound {
                 is_gone = false;
                 self.kept.push((name.to_owned(), refusal.cause));
             }
         })?;
         Ok(is_gone)
     }
+}
+
+/// Deletes a worker without its worktree. Passes a refusal to `refused`.
+///
+/// # Errors
+/// Fails if the supervisor cannot be reached.
+pub fn forget(name: &str, caller: &Caller, paths: &Paths, refused: &mut dyn FnMut(Refusal)) -> Result<(), Failure> {
+    let caller = Caller { request: swarm_sys::clock::random_token(), ..caller.clone() };
+    let scope = Scope::Names(vec![name.to_owned()]);
+    let request = CleanRequest { caller, scope, rm_worktree: false, force_dirty: false, drop_branch: false };
+    client::post(paths, &request, &mut |reply| {
+        if let Reply::Refused(refusal) = reply {
+            refused(refusal);
+        }
+    })?;
+    Ok(())
 }
 
 /// Reports whether two paths name the same directory, which may be gone.

@@ -34,16 +34,17 @@ mod tests;
 #[cfg(test)]
 mod undo_tests;
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use swarm_model::{Caller, WorktreePlan, WorktreeRequest};
+use swarm_model::{Caller, RowWorktree, WorktreePlan, WorktreeRequest};
 use swarm_ports::{BoxFuture, Expired, Force, Saved, WorktreeError, Worktrees};
 
 pub use owner::is_abandoned_by;
 
 use crate::repository::cli::Cli;
 use crate::repository::fault::Fault;
+use crate::repository::{common_dir, remove_landed_branch};
 use crate::trash::list;
 use hook::Home;
 use swarm_sys::paths::Paths;
@@ -83,6 +84,13 @@ pub fn remove_worktree_if_clean(
     let home = Home { executable, state_dir: paths.root().to_owned(), logs: paths.hooks() };
     let removed = remove::remove(&cli, name, path, root, Force::No, Some(&home));
     removed.map(drop).map_err(|fault| fault.to_string())
+}
+
+/// Returns the worktree in the caller's repository that stayed when this worker of a state directory was forgotten.
+/// `None` if there is none, or if git cannot tell.
+pub fn kept_worktree(name: &str, state_dir: &Path, caller: &Caller) -> Option<PathBuf> {
+    let common = common_dir(caller)?;
+    owner::kept(name, Path::new(&common), state_dir).ok().flatten().map(|tree| PathBuf::from(tree.path))
 }
 
 /// Checks that a worktree holds no work that exists nowhere else.
@@ -181,6 +189,36 @@ impl Worktrees for Git {
         blocking(move || {
             let cli = cli(&caller).map_err(Fault::unknown)?;
             remove::remove(&cli, &name, Path::new(&path), Path::new(&base_repo), force, home.as_deref())
+        })
+    }
+
+    fn drop_branch<'a>(
+        &'a self,
+        plan: &'a WorktreePlan,
+        caller: &'a Caller,
+    ) -> BoxFuture<'a, Result<bool, WorktreeError>> {
+        let (plan, caller) = (plan.clone(), caller.clone());
+        blocking(move || {
+            let Some(base) = &plan.base.branch else { return Ok(false) };
+            remove_landed_branch(Path::new(&plan.base_repo), &plan.branch, base, &caller).map_err(WorktreeError::Tool)
+        })
+    }
+
+    fn keep<'a>(&'a self, name: &'a str, tree: &'a RowWorktree) -> BoxFuture<'a, Result<(), WorktreeError>> {
+        let (name, tree) = (name.to_owned(), tree.clone());
+        blocking(move || owner::keep(&name, &tree).map_err(|error| WorktreeError::Tool(error.to_string())))
+    }
+
+    fn kept<'a>(
+        &'a self,
+        name: &'a str,
+        caller: &'a Caller,
+    ) -> BoxFuture<'a, Result<Option<RowWorktree>, WorktreeError>> {
+        let (name, caller, home) = (name.to_owned(), caller.clone(), self.home.clone());
+        blocking(move || {
+            let (Some(home), Some(common)) = (home, common_dir(&caller)) else { return Ok(None) };
+            let kept = owner::kept(&name, Path::new(&common), &home.state_dir);
+            kept.map_err(|error| WorktreeError::Tool(error.to_string()))
         })
     }
 }

@@ -3,13 +3,18 @@
 //! removed unasked.
 
 use std::fs;
+use std::io;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
+
+use swarm_model::RowWorktree;
 
 use super::admin;
 use crate::repository::holders;
 
 const MARK: &str = "swarm-made";
+/// Name of the worker that was forgotten while this worktree stayed, and the checkout that it was made from.
+const KEPT: &str = "swarm-kept";
 /// Minimum age of a leftover worktree. A start with the user's commands takes at most ten minutes.
 const AGE_MIN: Duration = Duration::from_secs(1800);
 
@@ -34,4 +39,33 @@ pub fn is_abandoned_by(tree: &Path, base_repo: &Path, state_dir: &Path) -> bool 
     let is_here = |maker: &Path| admin::resolved(maker) == admin::resolved(state_dir);
     let is_ours = |(maker, age): (PathBuf, Duration)| is_here(&maker) && age >= AGE_MIN;
     read_owner(tree, base_repo).is_some_and(is_ours) && !holders::is_any_process_in(tree)
+}
+
+/// Records that the worktree stays although its worker is forgotten. What is not a worktree of the repository is left
+/// alone.
+///
+/// # Errors
+/// Fails if git's record of the worktree cannot be read or written.
+pub(crate) fn keep(name: &str, tree: &RowWorktree) -> io::Result<()> {
+    let common = admin::common_dir(Path::new(&tree.base_repo))?;
+    match admin::entry_of(&common, Path::new(&tree.path))? {
+        Some(entry) => fs::write(entry.join(KEPT), format!("{name}\n{}\n{}\n", tree.branch, tree.base_repo)),
+        None => Ok(()),
+    }
+}
+
+/// Returns the worktree of a repository that stayed when this worker of the state directory was forgotten.
+///
+/// # Errors
+/// Fails if the worktrees of the repository cannot be listed.
+pub(crate) fn kept(name: &str, common: &Path, state_dir: &Path) -> io::Result<Option<RowWorktree>> {
+    let of_entry = |entry: &PathBuf| {
+        let text = fs::read_to_string(entry.join(KEPT)).ok()?;
+        let maker = fs::read_to_string(entry.join(MARK)).ok()?;
+        let [kept, branch, base_repo] = text.lines().collect::<Vec<_>>().try_into().ok()?;
+        let is_ours = kept == name && admin::resolved(Path::new(&maker)) == admin::resolved(state_dir);
+        let path = admin::tree_of(entry).filter(|_| is_ours)?.to_str()?.to_owned();
+        Some(RowWorktree { path, branch: branch.to_owned(), base_repo: base_repo.to_owned() })
+    };
+    Ok(admin::entries(common)?.iter().find_map(of_entry))
 }

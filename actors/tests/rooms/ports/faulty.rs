@@ -15,7 +15,7 @@ use swarm_model::run::progress::{Now, Run, Spent};
 use swarm_model::run::{Event as RunEvent, FaultKind, Outcome, Wish};
 use swarm_model::{
     Caller, Contract, ExitRecord, Fence, FlowPlace, Lease, ProcessId, Recovery, Refusal, RefusalKind, Resume, Row,
-    SessionPlan, SpawnRequest, Spec, Target, TmuxPane, Wanted, WorktreePlan, WorktreeRequest,
+    RowWorktree, SessionPlan, SpawnRequest, Spec, Target, TmuxPane, Wanted, WorktreePlan, WorktreeRequest,
 };
 use swarm_ports::*;
 
@@ -364,4 +364,7 @@ port!(Worktrees, "worktrees", {
     fails expire(base_repo: &'a str, now_ms: u64, caller: &'a Caller) -> Result<Vec<Expired>, WorktreeError>, or tree;
     fails check(path: &'a str, base_repo: &'a str, force: Force, caller: &'a Caller) -> Result<(), WorktreeError>, or tree;
     fails remove(name: &'a str, path: &'a str, base_repo: &'a str, force: Force, caller: &'a Caller) -> Result<Option<Saved>, WorktreeError>, or tree;
+    fails drop_branch(plan: &'a WorktreePlan, caller: &'a Caller) -> Result<bool, WorktreeError>, or tree;
+    fails keep(name: &'a str, kept: &'a RowWorktree) -> Result<(), WorktreeError>, or tree;
+    fails kept(name: &'a str, caller: &'a Caller) -> Result<Option<RowWorktree>, WorktreeError>, or tree;
 });

@@ -9,13 +9,13 @@ use swarm_model::flow::Turn;
 use swarm_model::run::plan::{Job, Plan, Rules};
 use swarm_model::run::progress::{Mode, Verdict};
 use swarm_model::{
-    Caller, Ended, EventKind, Every, FlowOrder, FlowPlace, FlowRequest, FlowRules, KillRequest, LoopOrder, LoopRequest,
-    MergeSettings, NudgeOrder, NudgeRequest, NudgeSettings, RecoverRequest, RestartPolicy, RunOrder, RunRequest, Scope,
-    SpawnRequest, TmuxPlace, WatchRules,
+    Caller, CleanRequest, Ended, EventKind, Every, FlowOrder, FlowPlace, FlowRequest, FlowRules, KillRequest,
+    LoopOrder, LoopRequest, MergeSettings, NudgeOrder, NudgeRequest, NudgeSettings, RecoverRequest, RestartPolicy,
+    RunOrder, RunRequest, Scope, SpawnRequest, TmuxPlace, WatchRules,
 };
 
 use super::stage::Stage;
-use crate::fixture::{caller, foreign_row, request, restarting, with_tree};
+use crate::fixture::{caller, clean, foreign_row, request, restarting, with_tree};
 use crate::loops::{PROMPT, beginning, plan as loop_plan};
 
 type Act = for<'a> fn(&'a mut Stage) -> Pin<Box<dyn Future<Output = ()> + 'a>>;
@@ -94,6 +94,13 @@ mod workers {
             stage.clean("e").await;
             let is_kept = stage.rig.world.worktrees.paths().contains(&path);
             stage.violated(!is_kept, || "work was destroyed".to_owned());
+            // By force, and by a name that may be forgotten.
+            stage.forget("e");
+            let forced = CleanRequest { force_dirty: true, ..clean("e") };
+            stage.ask("clean", Request::Clean(Box::new(forced))).await;
+            let trees = &stage.rig.world.worktrees;
+            let is_safe = trees.paths().contains(&path) || trees.saved().contains(&path);
+            stage.violated(!is_safe, || "work was removed without a save".to_owned());
         }
     }
 
