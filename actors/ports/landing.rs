@@ -8,6 +8,15 @@ use swarm_model::merge::queue::{Item, Obstacle, Queue, Rules};
 use swarm_model::merge::{Build, Landing, Resolution, Verdict};
 use swarm_model::{BaseRef, Caller, MergeSettings, Refusal, RowWorktree, Target};
 
+/// Work of a worker that still runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Unfinished {
+    /// Only what is committed lands. Uncommitted changes are refused, because the worker may be writing them.
+    Committed,
+    /// Uncommitted changes are committed first, as they are.
+    Everything,
+}
+
 /// Work that was reported as finished.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Completion {
@@ -23,6 +32,8 @@ pub struct Completion {
     pub attended: bool,
     /// Subject of the commit for uncommitted work. `None`: the name.
     pub subject: Option<String>,
+    /// What lands of a worker that still runs. `None`: it has ended.
+    pub unfinished: Option<Unfinished>,
     pub caller: Caller,
 }
 

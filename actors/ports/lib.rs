@@ -22,7 +22,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 
 pub use flows::{Flows, Opened};
-pub use landing::{Completed, Completion, DamagedJournal, Landings, Verification};
+pub use landing::{Completed, Completion, DamagedJournal, Landings, Unfinished, Verification};
 pub use launch::{LaunchError, Launcher, Prepared, StopOrder};
 pub use loops::{Filed, Found, Loops};
 pub use nudges::Nudges;

@@ -19,7 +19,7 @@ use swarm_model::run::Wish;
 use swarm_model::{
     Answer, Event as Happening, EventKind, MergeLine, MergeOrder, MergeRequest, Refusal, RefusalKind, RowKey, Target,
 };
-use swarm_ports::{BoxFuture, Completed, Completion, Note, Ports};
+use swarm_ports::{BoxFuture, Completed, Completion, Note, Ports, Unfinished};
 
 /// Maximum duration of a query about the queues, in milliseconds.
 const CALL_MS_MAX: u64 = 30_000;
@@ -135,7 +135,8 @@ impl State {
         let desk = self.desk();
         self.beside(async move {
             let Wish { key, worker, base, priority, settings, subject, mends, caller } = wish;
-            let wanted = Completion { name: worker, worker: None, base, settings, attended: false, subject, caller };
+            let (name, attended, unfinished) = (worker, false, None);
+            let wanted = Completion { name, worker: None, base, settings, attended, subject, unfinished, caller };
             let landed = match desk.looked_up(wanted).await {
                 Ok((completion, seen)) => desk.add(key, completion, &seen, priority, mends).await.map(drop),
                 Err(refusal) => Err(refusal),
@@ -215,10 +216,12 @@ impl Desk {
     async fn carry_out(&self, request: MergeRequest, answers: &UnboundedSender<Answer>) {
         let MergeRequest { caller, order } = request;
         let (target, ask, item, done) = match order {
-            MergeOrder::Add { names, base, priority, settings } => {
+            MergeOrder::Add { names, base, priority, settings, uncommitted } => {
                 let wanted = |name: String| {
                     let (base, settings, caller) = (base.clone(), settings.clone(), caller.clone());
-                    Completion { name, worker: None, base, settings, attended: true, subject: None, caller }
+                    let takes_all = uncommitted.contains(&name);
+                    let unfinished = Some(if takes_all { Unfinished::Everything } else { Unfinished::Committed });
+                    Completion { name, worker: None, base, settings, attended: true, subject: None, unfinished, caller }
                 };
                 self.add_all(&caller.request, names.into_iter().map(wanted), priority, answers).await;
                 return;
@@ -322,15 +325,11 @@ impl Desk {
         let name = completion.name.as_str();
         let subject = WorkerRecord::read(&self.ports, &self.registry, name).await?;
         let Some(row) = subject.row() else { return Ok((completion, Seen::Branch)) };
-        if subject.is_running() {
+        if !subject.is_running() {
+            completion.unfinished = None;
+        } else if completion.unfinished.is_none() {
             let refusal = Refusal::new(RefusalKind::Running, format!("worker '{name}' is still running"));
-            // The program of a window may wait for a person.
-            let ends = if row.tmux.is_some() {
-                format!(", or end it with 'swarm eof {name}' or 'swarm kill {name}'")
-            } else {
-                String::new()
-            };
-            return Err(refusal.remedy(format!("run 'swarm wait {name}'{ends}, then add it again")));
+            return Err(refusal.remedy(format!("run 'swarm kill {name}', then add it again")));
         }
         let Some(worktree) = &row.worktree else {
             let cause = format!("worker '{name}' has no worktree, so there is nothing to merge");
@@ -347,7 +346,7 @@ impl Desk {
         let subject = WorkerRecord::read(&self.ports, &self.registry, name).await?;
         let Some(row) = subject.row() else { return Ok(()) };
         let uses_it = row.worktree.as_ref().is_some_and(|now| now.path == worktree.path);
-        if !uses_it || (seen.is(&subject) && !subject.is_running()) {
+        if !uses_it || (seen.is(&subject) && (completion.unfinished.is_some() || !subject.is_running())) {
             return Ok(());
         }
         let cause = format!("worker '{name}' was started again before its work was queued");

@@ -25,6 +25,7 @@ impl State {
             settings: MergeSettings::default(),
             attended: false,
             subject: None,
+            unfinished: None,
             caller: caller_of(&spec.contract, &spec.request),
         });
         self.report(Report::Finished { key: spec.token.clone(), generation: spec.generation, completion });

@@ -176,8 +176,16 @@ impl History {
     async fn add(&mut self, name: &str) {
         let caller = swarm_model::Caller { cwd: self.fix.repo.to_str().unwrap().into(), ..self.fix.caller.clone() };
         let (worker, base, settings) = (None, None, MergeSettings::default());
-        let completion =
-            Completion { name: name.into(), worker, base, settings, attended: false, subject: None, caller };
+        let completion = Completion {
+            name: name.into(),
+            worker,
+            base,
+            settings,
+            attended: false,
+            subject: None,
+            unfinished: None,
+            caller,
+        };
         let done = self.landings.complete(completion).await.unwrap();
         assert_eq!((&done.target, &done.waits), (&self.target, &None));
         let addition = Addition { name: name.into(), tip: done.tip, rules: done.rules, ..Addition::default() };

@@ -250,7 +250,7 @@ fn mistakes_are_refused_in_one_line_and_change_nothing() {
     site.swarm(&["merge", "status", "b"]).refused(2, "merge item 'b' not found");
     site.swarm(&["merge", "pause"]).refused(1, "no merge queue");
     site.swarm(&["spawn", "--name", "p", "--", "sleep", "600"]).ok();
-    site.swarm(&["merge", "add", "p"]).refused(1, "worker 'p' is still running");
+    site.swarm(&["merge", "add", "p"]).refused(1, "worker 'p' has no worktree, so there is nothing to merge");
     site.git(&["checkout", "-q", "--detach"]);
     let detached = ["spawn", "--name", "d", "--worktree", "--merge", "--", "true"];
     site.swarm(&detached).refused(1, "--merge requires a base branch, but the worktree would start at a commit");

@@ -26,6 +26,7 @@ mod hostile;
 mod house;
 mod keepers;
 mod landing;
+mod landing_live;
 mod landing_meant;
 mod landing_odds;
 mod landing_story;

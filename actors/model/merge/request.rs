@@ -57,6 +57,9 @@ pub enum MergeOrder {
         priority: i32,
         #[serde(default)]
         settings: MergeSettings,
+        /// Workers whose uncommitted changes are committed although they still run.
+        #[serde(default)]
+        uncommitted: Vec<String>,
     },
     Retry {
         target: Target,

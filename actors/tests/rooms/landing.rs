@@ -6,9 +6,7 @@ use std::time::Duration;
 use swarm_actors::supervisor::Exit;
 use swarm_actors::testing::Fault;
 use swarm_model::merge::queue::State;
-use swarm_model::{
-    Answer, Ended, EventKind, FineState, MergeOrder, MergeRequest, MergeSettings, SpawnRequest, TmuxPlace,
-};
+use swarm_model::{Answer, Ended, EventKind, FineState, MergeOrder, MergeRequest, MergeSettings, SpawnRequest};
 
 use crate::fixture::{Rig, caller, request, with_tree};
 
@@ -27,7 +25,8 @@ async fn states(rig: &Rig) -> Vec<(String, &'static str)> {
 async fn add_all(rig: &Rig, names: &[&str]) -> Vec<Answer> {
     let names = names.iter().map(|name| (*name).to_owned()).collect();
     let (base, priority, settings) = (None, 0, MergeSettings::default());
-    let request = MergeRequest { caller: caller(), order: MergeOrder::Add { names, base, priority, settings } };
+    let order = MergeOrder::Add { names, base, priority, settings, uncommitted: Vec::new() };
+    let request = MergeRequest { caller: caller(), order };
     let mut answers = rig.swarm().merge(request);
     let mut all = Vec::new();
     while let Some(answer) = answers.recv().await.filter(|answer| !matches!(answer, Answer::Done)) {
@@ -43,9 +42,9 @@ async fn add(rig: &Rig, name: &str) -> Answer {
 #[tokio::test(start_paused = true)]
 async fn each_name_is_answered_in_its_place_and_branches_are_added_together() {
     let rig = Rig::start().await;
-    for name in ["busy", "ended"] {
-        rig.spawn(with_tree(name)).await.expect("starts");
-    }
+    // Without a worktree, it has nothing to land.
+    rig.spawn(request("busy")).await.expect("starts");
+    rig.spawn(with_tree("ended")).await.expect("starts");
     rig.world.end("ended", Ended::Code(0));
     rig.world.pass(Duration::from_secs(1)).await;
     let answers = add_all(&rig, &["a", "b", "busy", "c", "ended", "d", "e"]).await;
@@ -215,18 +214,11 @@ async fn work_that_a_later_generation_has_touched_during_its_completion_is_refus
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_running_worker_does_not_land() {
+async fn a_running_worker_lands_if_it_has_a_worktree() {
     let rig = Rig::start().await;
     rig.spawn(with_tree("a")).await.expect("starts");
-    let Answer::Refused(refusal) = add(&rig, "a").await else { panic!("it was taken") };
-    assert_eq!(refusal.cause, "worker 'a' is still running");
-    assert_eq!(refusal.remedy.as_deref(), Some("run 'swarm wait a', then add it again"));
-    let mut interactive = with_tree("i");
-    interactive.contract.tmux = Some(TmuxPlace { session: "s".to_owned(), ..TmuxPlace::default() });
-    rig.spawn(interactive).await.expect("starts");
-    let Answer::Refused(refusal) = add(&rig, "i").await else { panic!("it was taken") };
-    let remedy = "run 'swarm wait i', or end it with 'swarm eof i' or 'swarm kill i', then add it again";
-    assert_eq!(refusal.remedy.as_deref(), Some(remedy));
+    let Answer::Merge(line) = add(&rig, "a").await else { panic!("it was refused") };
+    assert_eq!((line.name.as_str(), line.item), ("a", Some(0)));
     rig.spawn(request("plain")).await.expect("starts");
     rig.world.end("plain", Ended::Code(0));
     rig.world.settle().await;

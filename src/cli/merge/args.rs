@@ -18,17 +18,17 @@ pub struct MergeArgs {
 
 #[derive(Debug, Subcommand)]
 pub enum MergeAction {
-    /// Add the work of finished workers or of branches to the merge queue
+    /// Add the work of workers or of branches to the merge queue
     #[command(after_help = examples::MERGE_ADD)]
     Add(AddArgs),
     /// List items that are queued, in progress or need attention
     Ls(LsArgs),
     /// Show the details of one item (exit code 0: landed or noop, 1: not landed, 2: unknown)
     Status(ItemArgs),
-    /// Queue an item again that did not land
-    Retry(ItemArgs),
-    /// Remove an item from the queue; its branch and worktree are kept
-    Drop(ItemArgs),
+    /// Queue items again that did not land
+    Retry(ItemsArgs),
+    /// Remove items from the queue; their branches and worktrees are kept
+    Drop(ItemsArgs),
     /// Pause a queue after the landing in progress
     Pause(QueueArgs),
     /// Resume a paused queue
@@ -52,6 +52,9 @@ pub struct AddArgs {
     /// Priority: higher numbers land first
     #[arg(long, value_name = "N", default_value_t = 0, allow_negative_numbers = true)]
     pub priority: i32,
+    /// Commit what a running worker has not committed, even if its agent may be at work
+    #[arg(long)]
+    pub uncommitted: bool,
     #[command(flatten)]
     pub rules: RuleArgs,
     /// Print one JSON object
@@ -130,6 +133,19 @@ pub struct LsArgs {
 pub struct ItemArgs {
     /// Item: its number, or the name of its worker or branch (newest item)
     pub item: String,
+    /// Search only the queue of this branch
+    #[arg(long, value_name = "BRANCH")]
+    pub base: Option<String>,
+    /// Print one JSON object
+    #[arg(long)]
+    pub json: bool,
+}
+
+#[derive(Debug, Args)]
+pub struct ItemsArgs {
+    /// Items: their numbers, or the names of their workers or branches (newest item)
+    #[arg(value_name = "ITEM", required = true)]
+    pub items: Vec<String>,
     /// Search only the queue of this branch
     #[arg(long, value_name = "BRANCH")]
     pub base: Option<String>,

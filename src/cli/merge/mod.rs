@@ -9,9 +9,9 @@ mod wait;
 use std::path::{Path, PathBuf};
 
 use serde_json::{Value, json};
-use swarm_model::{MergeLine, MergeOrder, MergeRequest, Refusal, RefusalKind, Reply};
+use swarm_model::{MergeLine, MergeOrder, MergeRequest, Refusal, RefusalKind, Reply, WorkerView};
 
-use self::args::{AddArgs, ItemArgs, MergeAction, QueueArgs};
+use self::args::{AddArgs, ItemsArgs, MergeAction, QueueArgs};
 use self::queues::Queues;
 use super::caller;
 use super::diff::left_out;
@@ -22,7 +22,8 @@ use super::screen::Screen;
 use super::trust::gate::{Use, refuse_other_rules};
 use crate::api::client;
 use swarm_store::repositories::{self, landing};
-use swarm_store::views::{Detail, Pick, load_where};
+use swarm_store::sessions;
+use swarm_store::views::{Registry, session_dir};
 use swarm_sys::paths::Paths;
 
 pub fn run(action: &MergeAction, paths: &Paths, screen: &mut Screen) -> Result<u8, Failure> {
@@ -35,8 +36,8 @@ pub fn run(action: &MergeAction, paths: &Paths, screen: &mut Screen) -> Result<u
         MergeAction::Status(args) => show::status(args, &Queues::read(paths, args.base.as_deref())?, screen),
         MergeAction::Log(args) => show::log(args, &Queues::read(paths, args.base.as_deref())?, screen),
         MergeAction::Wait(args) => wait::run(args, paths, screen),
-        MergeAction::Retry(args) => item(args, paths, screen, |target, item| MergeOrder::Retry { target, item }),
-        MergeAction::Drop(args) => item(args, paths, screen, |target, item| MergeOrder::Drop { target, item }),
+        MergeAction::Retry(args) => items(args, paths, screen, |target, item| MergeOrder::Retry { target, item }),
+        MergeAction::Drop(args) => items(args, paths, screen, |target, item| MergeOrder::Drop { target, item }),
         MergeAction::Pause(args) => pause(args, paths, screen),
         MergeAction::Resume(args) => queue(args, paths, screen, |target| MergeOrder::Resume { target }),
     }
@@ -63,24 +64,54 @@ fn warn_damaged(paths: &Paths, screen: &mut Screen) -> Result<(), Failure> {
 }
 
 fn add(args: &AddArgs, paths: &Paths, screen: &mut Screen) -> Result<u8, Failure> {
+    let registry = super::read(paths, screen)?;
     let names = match args.tagged.is_given() {
-        true => args.tagged.names(&super::read(paths, screen)?)?,
+        true => args.tagged.names(&registry)?,
         false => super::each_once(&args.names),
     };
-    require_trust(args, &names, paths, screen)?;
+    let running: Vec<&WorkerView> =
+        names.iter().filter_map(|name| registry.find(name)).filter(|view| view.state.is_running()).collect();
+    running.iter().try_for_each(|view| super::refuse_elsewhere(view))?;
+    require_trust(args, &names, &registry, screen)?;
+    let takes_all = |view: &&&WorkerView| args.uncommitted || is_idle(view, paths);
+    let uncommitted = running.iter().filter(takes_all).map(|view| view.row.name.clone()).collect();
     let settings = args.rules.settings();
-    let order = MergeOrder::Add { names, base: args.base.clone(), priority: args.priority, settings };
-    send(order, args.json, paths, screen)
+    let order = MergeOrder::Add {
+        names: names.clone(),
+        base: args.base.clone(),
+        priority: args.priority,
+        settings,
+        uncommitted,
+    };
+    let code = send(order, args.json, paths, screen)?;
+    for view in running.iter().filter(|_| code == 0) {
+        let text = format!("worker '{}' is still running: what it does from now on is not included", view.row.name);
+        screen.aside("note: ", &text);
+    }
+    let caller = caller::collect()?.caller;
+    for name in names.iter().filter(|name| registry.find(name).is_none()) {
+        if let Some(tree) = repositories::kept_worktree(name, paths.root(), &caller) {
+            let text = format!("no worker is called '{name}', so only what branch '{name}' contains is added");
+            screen.aside("note: ", &format!("{text}, not uncommitted changes in {}", tree.display()));
+        }
+    }
+    Ok(code)
+}
+
+/// Reports whether the agent of a worker has said that its turn is over, so that nothing changes in its worktree until
+/// somebody writes to it.
+fn is_idle(view: &WorkerView, paths: &Paths) -> bool {
+    let activity = session_dir(paths, view).and_then(|dir| sessions::activity(&dir));
+    activity.is_some_and(|activity| activity.idle)
 }
 
 /// Makes sure that a person agreed to the rules of each repository whose work is added.
-fn require_trust(args: &AddArgs, names: &[String], paths: &Paths, screen: &mut Screen) -> Result<(), Failure> {
+fn require_trust(args: &AddArgs, names: &[String], registry: &Registry, screen: &mut Screen) -> Result<(), Failure> {
     let typed = [("merge.verify", &args.rules.verify), ("merge.resolver", &args.rules.resolver)];
     let overridden: Vec<&'static str> =
         typed.iter().filter(|(_, typed)| typed.is_some()).map(|(key, _)| *key).collect();
     let cwd =
         std::env::current_dir().map_err(|error| Failure::system("cannot determine the current directory", &error))?;
-    let registry = load_where(paths, Detail::Word, Pick::All)?;
     let of_worker = |name: &String| {
         let row = &registry.find(name)?.row;
         row.worktree.as_ref().map(|worktree| PathBuf::from(&worktree.base_repo))
@@ -99,15 +130,18 @@ fn require_trust(args: &AddArgs, names: &[String], paths: &Paths, screen: &mut S
     Ok(())
 }
 
-fn item(
-    args: &ItemArgs,
+/// Sends an order about each item. One unknown item refuses all.
+fn items(
+    args: &ItemsArgs,
     paths: &Paths,
     screen: &mut Screen,
-    order: impl FnOnce(swarm_model::Target, u64) -> MergeOrder,
+    order: impl Fn(swarm_model::Target, u64) -> MergeOrder,
 ) -> Result<u8, Failure> {
     let queues = Queues::read(paths, args.base.as_deref())?;
-    let (target, item) = queues.find(&args.item)?;
-    send(order(target.clone(), item.id), args.json, paths, screen)
+    let found = super::each_once(&args.items).into_iter().map(|item| queues.find(&item));
+    let orders: Vec<MergeOrder> =
+        found.map(|found| found.map(|(target, item)| order(target.clone(), item.id))).collect::<Result<_, _>>()?;
+    send_all(orders, args.json, paths, screen)
 }
 
 fn queue(
@@ -130,33 +164,41 @@ fn pause(args: &QueueArgs, paths: &Paths, screen: &mut Screen) -> Result<u8, Fai
     send(MergeOrder::Pause { target }, args.json, paths, screen)
 }
 
-/// Sends an order to the supervisor and prints each answer as it arrives. Returns exit code 1 if any part was refused.
+fn send(order: MergeOrder, as_json: bool, paths: &Paths, screen: &mut Screen) -> Result<u8, Failure> {
+    send_all(vec![order], as_json, paths, screen)
+}
+
+/// Sends orders to the supervisor and prints each answer as it arrives. Returns exit code 1 if any part was refused.
 ///
 /// # Errors
 /// Fails if the supervisor cannot be reached or answers nothing, or if standard output cannot be written.
-fn send(order: MergeOrder, as_json: bool, paths: &Paths, screen: &mut Screen) -> Result<u8, Failure> {
-    let request = MergeRequest { caller: caller::collect()?.caller, order };
+fn send_all(orders: Vec<MergeOrder>, as_json: bool, paths: &Paths, screen: &mut Screen) -> Result<u8, Failure> {
     let mut objects: Vec<Value> = Vec::new();
     let (mut code, mut broken) = (0, None);
-    client::post(paths, &request, &mut |reply| match reply {
-        Reply::Answer(line) => {
-            objects.push(object(&line));
-            if !as_json && broken.is_none() {
-                broken = say(&line, screen).err();
+    for order in orders {
+        let before = objects.len();
+        let request = MergeRequest { caller: caller::collect()?.caller, order };
+        client::post(paths, &request, &mut |reply| match reply {
+            Reply::Answer(line) => {
+                objects.push(object(&line));
+                if !as_json && broken.is_none() {
+                    broken = say(&line, screen).err();
+                }
             }
+            Reply::Refused(refusal) => {
+                code = 1;
+                screen.refusal(&refusal);
+                objects.push(json!({"name": refusal.name, "error": refusal.cause, "hint": refusal.remedy}));
+            }
+            Reply::Warning(text) => screen.warning(&text),
+        })?;
+        if objects.len() == before {
+            let cause = "the supervisor closed the connection without a result";
+            return Err(Refusal::new(RefusalKind::Internal, cause).into());
         }
-        Reply::Refused(refusal) => {
-            code = 1;
-            screen.refusal(&refusal);
-            objects.push(json!({"name": refusal.name, "error": refusal.cause, "hint": refusal.remedy}));
-        }
-        Reply::Warning(text) => screen.warning(&text),
-    })?;
+    }
     if let Some(failure) = broken {
         return Err(failure);
-    }
-    if objects.is_empty() {
-        return Err(Refusal::new(RefusalKind::Internal, "the supervisor closed the connection without a result").into());
     }
     if as_json {
         json::print_list(screen, "swarm.merged/1", "items", objects)?;

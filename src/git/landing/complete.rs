@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use swarm_model::merge::queue::Rules;
 use swarm_model::{BaseRef, Caller, Refusal, RefusalKind, RowWorktree, Target};
-use swarm_ports::{Completed, Completion};
+use swarm_ports::{Completed, Completion, Unfinished};
 
 use super::site::CompletionRepo;
 use super::{config, fork, journal, reason_of, with_retries};
@@ -78,7 +78,9 @@ fn prepared(
     let (work, rules, waits) = match work(&cli, &site, &target, completion, sync) {
         Ok((work, rules)) => (work, Some(rules), None),
         // The worker's item is still queued, so that a person finds out why it waits.
-        Err(refusal) if completion.worker.is_some() && !is_answered(completion, &refusal) => {
+        Err(refusal)
+            if completion.worker.is_some() && completion.unfinished.is_none() && !is_answered(completion, &refusal) =>
+        {
             is_mendable = refusal.kind == RefusalKind::Worktree;
             let why = Fault { remedy: refusal.remedy, ..Fault::new(refusal.cause) };
             (Work::default(), None, Some(reason_of(why)))
@@ -223,7 +225,9 @@ fn of_worker(
     let names = ["index.lock", "HEAD.lock", "ORIG_HEAD.lock", "AUTO_MERGE.lock"];
     let mut locks: Vec<PathBuf> = names.iter().map(|name| place.git_dir.join(name)).collect();
     locks.push(place.common().join(format!("refs/heads/{}.lock", worktree.branch)));
-    holders::clear_locks_of_dead(tree, repo, &locks);
+    if completion.unfinished.is_none() {
+        holders::clear_locks_of_dead(tree, repo, &locks);
+    }
     if let Some(what) = UNFINISHED.iter().find(|(file, _)| place.git_dir.join(file).exists()) {
         let cause = format!("a {} is in progress in its worktree", what.1);
         return Err(Fault::new(cause)
@@ -242,6 +246,13 @@ fn of_worker(
             renew_index(cli, &place, &tip)?;
         }
         return Ok((Work { tip, left_out }, hold));
+    }
+    if completion.unfinished == Some(Unfinished::Committed) {
+        let cause = format!("worker '{name}' is still running and has uncommitted changes in {}", tree.display());
+        return Err(Fault::new(cause).remedy(format!(
+            "have its agent commit them, then add it again; or add them as they are now: 'swarm merge add {name} \
+             --uncommitted'"
+        )));
     }
     if head.as_deref() == Some(target.branch.as_str()) {
         let cause = format!("its worktree has the base '{}' checked out, with uncommitted work", target.base());

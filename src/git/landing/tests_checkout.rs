@@ -62,6 +62,7 @@ impl Site {
             settings: MergeSettings::default(),
             attended: false,
             subject: None,
+            unfinished: None,
             caller,
         }
     }

@@ -261,7 +261,8 @@ mod landing {
             resolver: Some("resolve".to_owned()),
             ..MergeSettings::default()
         };
-        let order = MergeOrder::Add { names: vec![name.to_owned()], base: None, priority: 0, settings };
+        let (names, uncommitted) = (vec![name.to_owned()], Vec::new());
+        let order = MergeOrder::Add { names, base: None, priority: 0, settings, uncommitted };
         let answers = stage.rig.swarm().merge(MergeRequest { caller: caller(), order });
         stage.done("merge add", answers).await;
     }

@@ -1,0 +1,82 @@
+//! Landing of work whose worker still runs: only what its branch contains, or what an idle agent has left.
+
+use std::fs;
+
+use crate::common::{SOON, wait_until};
+use crate::landing::Site;
+
+/// Starts a worker that commits `one`, leaves `two` uncommitted, and goes on.
+fn at_work(site: &Site, name: &str) {
+    let ready = site.rig.path(&format!("{name}-ready"));
+    let script = format!(
+        "echo {name} > {name}-one; git add .; git commit -qm {name}; echo two > {name}-two; touch {}; exec tail -f /dev/null",
+        ready.display()
+    );
+    site.swarm(&["spawn", "--name", name, "--worktree", "--", "sh", "-c", &script]).ok();
+    wait_until("the worker has written", SOON, || ready.exists());
+}
+
+fn included(name: &str) -> String {
+    format!("swarm: note: worker '{name}' is still running: what it does from now on is not included\n")
+}
+
+#[test]
+fn committed_work_of_a_running_worker_lands_and_the_worker_goes_on() {
+    let site = Site::new();
+    at_work(&site, "fix");
+    let tree = site.rig.path("repo-worktrees/fix");
+    // What it may be writing is refused; the hint names what helps, and nothing is queued.
+    let cause = format!("worker 'fix' is still running and has uncommitted changes in {}", tree.display());
+    let said = site.swarm(&["merge", "add", "fix", "--verify", "true"]).refused(1, &cause);
+    assert!(said.err.contains("'swarm merge add fix --uncommitted'"), "{said:?}");
+    assert_eq!(site.swarm(&["merge", "ls", "--all"]).ok(), "");
+    fs::remove_file(tree.join("fix-two")).expect("removed");
+    let before = site.rig.git(&tree, &["rev-parse", "HEAD"]);
+    site.swarm(&["merge", "add", "fix", "--verify", "true"]).is(0, "queued fix for main (item 0)\n", &included("fix"));
+    site.swarm(&["merge", "wait", "fix", "--timeout", "25"]).is(0, "fix: landed (main)\n", "");
+    assert_eq!(fs::read_to_string(site.repo.join("fix-one")).expect("landed"), "fix\n");
+    assert_eq!((site.rig.fine("fix").as_str(), site.rig.git(&tree, &["rev-parse", "HEAD"])), ("running", before));
+    // What it does later lands as another item.
+    fs::write(tree.join("later"), "later\n").expect("written");
+    site.rig.git(&tree, &["add", "later"]);
+    site.rig.git(&tree, &["commit", "-q", "-m", "later"]);
+    site.swarm(&["merge", "add", "fix"]).is(0, "queued fix for main (item 1)\n", &included("fix"));
+    site.swarm(&["merge", "wait", "fix", "--timeout", "25"]).is(0, "fix: landed (main)\n", "");
+    assert!(site.repo.join("later").exists());
+    site.assert_untouched();
+}
+
+#[test]
+fn uncommitted_work_of_a_running_worker_lands_if_its_agent_is_idle_or_on_request() {
+    let site = Site::new();
+    at_work(&site, "idle");
+    site.swarm(&["session", "note", "idle", "--operation", "writes"]).ok();
+    let said = site.swarm(&["merge", "add", "idle"]);
+    assert!(said.code == Some(1) && said.err.contains("has uncommitted changes"), "{said:?}");
+    site.swarm(&["session", "note", "idle", "--idle"]).ok();
+    site.swarm(&["merge", "add", "idle"]).is(0, "queued idle for main (item 0)\n", &included("idle"));
+    at_work(&site, "forced");
+    let words = ["merge", "add", "forced", "--uncommitted"];
+    site.swarm(&words).is(0, "queued forced for main (item 1)\n", &included("forced"));
+    site.swarm(&["merge", "wait", "idle", "forced", "--timeout", "25"]).ok();
+    for name in ["idle", "forced"] {
+        assert!(site.repo.join(format!("{name}-two")).exists(), "{name}");
+        assert_eq!(site.rig.fine(name), "running");
+        assert_eq!(site.rig.git(&site.rig.path(&format!("repo-worktrees/{name}")), &["status", "--porcelain"]), "");
+    }
+    site.assert_untouched();
+}
+
+#[test]
+fn a_name_whose_worker_is_forgotten_says_that_only_its_branch_is_added() {
+    let site = Site::new();
+    site.worker("gone", &[], "echo lost > lost");
+    let kept = site.swarm(&["clean", "gone"]);
+    assert!(kept.err.contains("preserving worktree for 'gone'"), "{kept:?}");
+    let said = site.swarm(&["merge", "add", "gone"]);
+    let note = format!(
+        "swarm: note: no worker is called 'gone', so only what branch 'gone' contains is added, not uncommitted changes in {}\n",
+        site.rig.path("repo-worktrees/gone").display()
+    );
+    said.is(0, "queued gone for main (item 0)\n", &note);
+}
