@@ -142,6 +142,10 @@ impl EffectRunner {
     }
 
     async fn tidy(&self, now: &Now) {
+        if now.plan.flags.no_merge && now.job().branch.is_some() {
+            // A person reviews the work, and names the worker to land it.
+            return self.ports.runs.keep(now).await;
+        }
         let name = now.worker();
         let caller = Caller { request: self.ports.clock.token(), ..self.caller.clone() };
         self.ports.runs.keep(now).await;

@@ -42,8 +42,8 @@ fn a_run_waits_until_edits_are_gone_and_work_that_depends_on_it_starts() {
     );
     // By the name that the user gave to the workstream.
     assert!(site.swarm(&["merge", "status", "a"]).out.starts_with("repo.a (item 0 of main): waiting"));
-    site.swarm(&["run", "stop"]).ok();
-    wait_until("the run is over", SOON, || site.swarm(&["run", "status"]).out.contains("was interrupted"));
+    assert!(site.swarm(&["run", "stop"]).ok().starts_with("stopped run "));
+    assert!(site.swarm(&["run", "status"]).out.contains("was interrupted"), "it returns when the run is over");
     let all = std::thread::scope(|scope| {
         let resumed = scope.spawn(|| site.run(0, &[]));
         wait_until("it was checked again, and is still blocked", SOON, || waits() == 2);
@@ -196,4 +196,46 @@ fn a_jobs_file_restarts_only_after_it_has_completed() {
     let said = rig.swarm(&["run", &file]);
     assert_eq!((said.code, said.err.as_str()), (Some(0), dropped), "{said:?}");
     assert_eq!(ran().lines().count(), 4);
+}
+
+#[test]
+fn work_of_a_run_without_landing_is_reviewed_and_landed_later() {
+    let site = Site::new();
+    site.spec("a", "", "echo a > a");
+    site.commit();
+    site.plan();
+    let said = site.swarm(&["run", "--no-merge"]);
+    let hint = "swarm: hint: review with 'swarm diff repo.a', land with 'swarm merge add repo.a'\n";
+    assert!(said.code == Some(0) && said.err == hint, "{said:?}");
+    assert!(!site.repo.join("a").exists() && site.statuses() == ["a done"]);
+    assert!(site.swarm(&["diff", "repo.a"]).ok().contains("+a"));
+    site.swarm(&["merge", "add", "repo.a"]).ok();
+    site.swarm(&["merge", "wait", "repo.a", "--timeout", "25"]).is(0, "repo.a: landed (main)\n", "");
+    assert_eq!(fs::read_to_string(site.repo.join("a")).expect("landed"), "a\n");
+}
+
+#[test]
+fn a_retry_without_work_starts_from_the_base_as_it_is_now() {
+    let site = Site::new();
+    site.spec("empty", "retries: 0\n", "test -e mended && echo ok > ok");
+    site.spec("works", "retries: 0\n", "echo work >> work; git add work; git commit -qm work; test -e mended");
+    site.commit();
+    site.plan();
+    site.run(1, &[]);
+    assert_eq!(site.statuses(), ["empty failed", "works failed"]);
+    site.write("mended", "yes\n");
+    site.commit();
+    let said = site.swarm(&["run", "--retry-failed"]);
+    assert!(said.err.contains("note: workstream 'empty' starts again from main as it is now\n"), "{said:?}");
+    let tree = site.repo.join(".arial/worktrees/works");
+    let kept = format!(
+        "note: workstream 'works' continues its earlier work on arial/works, without what is new on main; to bring it up \
+         to date: git -C {} merge main\n",
+        tree.display()
+    );
+    assert!(said.err.contains(&kept), "{said:?}");
+    assert_eq!(site.statuses(), ["empty done", "works failed"]);
+    site.rig.git(&tree, &["merge", "-q", "--no-edit", "main"]);
+    assert_eq!(site.swarm(&["run", "--retry-failed"]).code, Some(0));
+    assert_eq!(site.statuses(), ["empty done", "works done"]);
 }

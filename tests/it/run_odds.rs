@@ -13,9 +13,9 @@ fn an_impossible_run_is_refused_before_anything_is_created() {
     let site = Site::new();
     site.swarm(&["run"]).refused(1, &format!("no plan in {}", site.repo.display()));
     site.swarm(&["plan", "--specs", "specs"]).refused(1, &format!("no specs in {}", site.repo.join("specs").display()));
-    site.write("specs/a.md", "no heading\n");
+    site.write("specs/a.md", "\n");
     site.swarm(&["plan", "--specs", "specs"])
-        .refused(1, &format!("{}: no heading", site.repo.join("specs/a.md").display()));
+        .refused(1, &format!("{}: the spec is empty", site.repo.join("specs/a.md").display()));
     site.spec("a", "after: b\n", "true");
     site.swarm(&["plan", "--specs", "specs"]).refused(1, "job 'a': unknown dependency 'b'");
     site.spec("b", "after: a\n", "true");

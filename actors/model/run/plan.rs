@@ -40,6 +40,9 @@ pub struct Flags {
     pub retries: Option<u32>,
     pub timeout_ms: Option<u64>,
     pub verify: Option<String>,
+    /// Finished work stays on its branch.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub no_merge: bool,
 }
 
 /// Rules for all jobs of a run.

@@ -39,7 +39,7 @@ pub struct BeginArgs {
     #[arg(value_name = "FILE.toml")]
     pub file: Option<PathBuf>,
     /// Maximum number of workstreams that run at the same time [default: 20]
-    #[arg(short = 'j', long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    #[arg(short = 'j', long, visible_alias = "jobs", value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     pub limit: Option<u32>,
     /// Agent for specs that name none [default: claude]
     #[arg(long, value_name = "NAME")]
@@ -53,10 +53,16 @@ pub struct BeginArgs {
     /// Shell command that verifies work before it lands ('' for none)
     #[arg(long, value_name = "COMMAND")]
     pub verify: Option<String>,
+    /// Leave finished work on its branch, to be reviewed and landed later
+    #[arg(long, overrides_with = "merge")]
+    pub no_merge: bool,
+    /// Land finished work, if the run was started with --no-merge
+    #[arg(long)]
+    pub merge: bool,
     /// Start no further workstream after one has failed
     #[arg(long)]
     pub fail_fast: bool,
-    /// Also retry workstreams that failed before
+    /// Also retry workstreams that failed before, on the base as it is now unless they have work
     #[arg(long)]
     pub retry_failed: bool,
     /// Show what would run without starting it

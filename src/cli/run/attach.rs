@@ -57,12 +57,12 @@ enum Show {
 }
 
 impl Show {
-    fn new(view: &View) -> Self {
+    fn new(view: &View, home: &Home) -> Self {
         // The live view draws on standard error.
         let is_terminal = std::io::stdout().is_terminal() && std::io::stderr().is_terminal();
         match view {
             View { json: true, .. } => Self::Json,
-            View { .. } if is_terminal => Self::Live(Box::new(Live::new())),
+            View { .. } if is_terminal => Self::Live(Box::new(Live::new(&home.worktrees()))),
             View { began_ms, .. } => Self::Plain(Plain::new(*began_ms)),
         }
     }
@@ -176,7 +176,7 @@ pub fn follow(home: &Home, from: Position, view: View, paths: &Paths, screen: &m
         over: if view.owns || view.told > 0 { None } else { over_before(home, from) },
         told: view.told,
         begun: !view.owns,
-        show: Show::new(&view),
+        show: Show::new(&view, home),
         retry: view.retry.filter(|_| !view.json),
         has_failed: false,
         has_damage: false,

@@ -15,7 +15,7 @@ use super::flags;
 use super::jobs::{self, JobFile, Typed};
 use super::own;
 use super::plan::{alone, changed, prepare, refused};
-use super::show;
+use super::{advice, renew, show};
 use crate::cli::caller;
 use crate::cli::error::Failure;
 use crate::cli::screen::Screen;
@@ -56,6 +56,11 @@ pub fn run(args: &BeginArgs, paths: &Paths, screen: &mut Screen) -> Result<u8, F
     if let Some(warning) = swarm_sys::logind::warning() {
         screen.warning(&warning);
     }
+    advice::before(&plan, screen);
+    if args.retry_failed {
+        renew::failed(&home, &caller, paths, screen)?;
+    }
+    let review = advice::review_of(&plan);
     let from = attach::length(&home);
     let order = RunOrder::Begin { plan: Box::new(plan), retry_failed: args.retry_failed };
     let begun = send_behind_a_stop(&order, &home, paths);
@@ -66,7 +71,11 @@ pub fn run(args: &BeginArgs, paths: &Paths, screen: &mut Screen) -> Result<u8, F
     }
     let retry = Some(attach::retry_command(args.file.as_deref()));
     let view = View { json: args.json, owns: true, told: from.lines, began_ms: None, retry };
-    attach::follow(&home, from, view, paths, screen)
+    let code = attach::follow(&home, from, view, paths, screen)?;
+    if let Some(review) = review.filter(|_| !args.json) {
+        screen.aside("hint: ", &review);
+    }
+    Ok(code)
 }
 
 fn invalid(cause: impl Into<String>) -> Failure {
@@ -95,6 +104,21 @@ fn send_behind_a_stop(order: &RunOrder, home: &Home, paths: &Paths) -> Result<Ru
             sent => return sent,
         }
     }
+}
+
+/// Waits until a run that is being stopped is over; returns false if it is not within the limit.
+pub fn is_over_soon(home: &Home, paths: &Paths) -> Result<bool, Failure> {
+    let deadline = Instant::now() + STOP_MAX;
+    let changes = Changes::new()?;
+    changes.add_dir(&paths.runs())?;
+    while is_under_way(paths, home) {
+        if deadline <= Instant::now() {
+            return Ok(false);
+        }
+        wait_any(&[(changes.as_fd(), Until::Readable)], Some(deadline))?;
+        changes.take()?;
+    }
+    Ok(true)
 }
 
 /// Adds the job file to the hint about a run that is already in progress.
@@ -163,6 +187,9 @@ fn of_specs(args: &BeginArgs, caller: &Caller, paths: &Paths, screen: &mut Scree
         if row.branch.starts_with("arial/") && swarm_store::repositories::is_branch_name(&row.branch) {
             job.branch = Some(row.branch.clone());
         }
+    }
+    if args.no_merge {
+        jobs.iter_mut().for_each(|job| job.merge = false);
     }
     check_agents(&planned, &jobs, &config.agents, screen)?;
     prepare(&root, &home)?;
@@ -403,7 +430,10 @@ fn of_file(
     let parsed = jobs::parse(&text).map_err(|cause| invalid(format!("{shown}{cause}")))?;
     let (id, home) = (run_id(&path, ""), home_of_file(&path, paths));
     let args = &flags::with_earlier(args, &home, screen);
-    let jobs = jobs::jobs_of(&parsed, &typed(args)).map_err(|cause| invalid(format!("{shown}: {cause}")))?;
+    let mut jobs = jobs::jobs_of(&parsed, &typed(args)).map_err(|cause| invalid(format!("{shown}: {cause}")))?;
+    if args.no_merge {
+        jobs.iter_mut().for_each(|job| job.merge = false);
+    }
     if jobs.is_empty() {
         return Err(Refusal::new(RefusalKind::Invalid, format!("'{shown}' defines no jobs"))
             .remedy("add a [[job]] table with a command")

@@ -21,6 +21,7 @@ pub fn of(args: &BeginArgs) -> Flags {
         retries: args.retries,
         timeout_ms: args.timeout.map(super::jobs::milliseconds),
         verify: args.verify.clone(),
+        no_merge: args.no_merge,
     }
 }
 
@@ -67,6 +68,10 @@ fn merged(args: &BeginArgs, earlier: &Flags) -> (BeginArgs, Vec<String>) {
         say("--timeout", &format!("{}s", ms.div_ceil(1000)));
         all.timeout = Some(Duration::from_millis(ms));
     }
+    if !args.no_merge && !args.merge && earlier.no_merge {
+        said.push("--no-merge".to_owned());
+        all.no_merge = true;
+    }
     (all, said)
 }
 
@@ -93,5 +98,8 @@ mod tests {
         assert_eq!(none.verify.as_deref(), Some(""));
         let (_, said) = merged(&typed(&[]), &of(&none));
         assert_eq!(said, ["--verify ''", "-j 5", "--retries 0", "--timeout 90s"]);
+        let (kept, said) = merged(&typed(&[]), &of(&typed(&["--no-merge"])));
+        assert_eq!((kept.no_merge, said), (true, vec!["--no-merge".to_owned()]));
+        assert!(!merged(&typed(&["--merge"]), &of(&kept)).0.no_merge);
     }
 }

@@ -1,11 +1,15 @@
-//! View of a run on a terminal: each running workstream with its last activity, the merge queue, and above them the
-//! results of the others.
+//! View of a run on a terminal: each running workstream with its last activity and elapsed time, those at work first, the
+//! merge queue, and above them the results of the others.
 
 use std::collections::{BTreeMap, VecDeque};
-use std::time::Duration;
+use std::path::Path;
+use std::time::{Duration, Instant};
 
-use indicatif::{MultiProgress, ProgressBar, ProgressDrawTarget};
+use indicatif::{MultiProgress, ProgressBar, ProgressDrawTarget, ProgressState};
+use swarm_model::run::progress::Spent;
 use swarm_model::run::words::{Line, Word};
+use swarm_store::runs::home::from_iso;
+use swarm_sys::clock::wall_ms;
 
 use super::plain;
 use crate::cli::diff;
@@ -16,17 +20,25 @@ use crate::cli::render::escape;
 const EARLIER_MAX: usize = 3;
 /// Number of rows that are not for workstreams: the queue, the summary and the cursor's row.
 const ROWS_OTHER: usize = 3;
+/// Line of a workstream: with its elapsed time, and with the time until its next attempt.
+const HEAD: &str = "{spinner:.blue} {prefix:.bold} {wide_msg} {elapsed:.dim}";
+const HEAD_WAITING: &str = "{spinner:.blue} {prefix:.bold} {left} {wide_msg} {elapsed:.dim}";
 /// Assumed number of rows of a terminal that does not report its size.
 const ROWS: usize = 24;
 
 pub struct Live {
     all: MultiProgress,
     at_work: BTreeMap<String, Work>,
+    /// Those of `at_work` that wait, in the order of their lines.
+    waits: Vec<String>,
     queue: Queue,
     summary: ProgressBar,
     rows: fn() -> usize,
     /// Interval of the spinners; `None` in tests.
     tick: Option<Duration>,
+    /// Directory of the worktrees, which paths of activities are shown relative to.
+    trees: String,
+    spent: Spent,
     total: usize,
     done: usize,
     failed: usize,
@@ -35,6 +47,8 @@ pub struct Live {
 /// Running workstream.
 struct Work {
     head: ProgressBar,
+    /// Whether its agent is at work, and not waiting.
+    is_at_work: bool,
     /// Activities, newest first.
     said: VecDeque<String>,
     lines: Vec<ProgressBar>,
@@ -48,22 +62,27 @@ struct Queue {
 }
 
 impl Live {
-    pub fn new() -> Self {
-        let live = Self::on(ProgressDrawTarget::stderr(), || {
+    /// Creates the view of a run whose worktrees are in `trees`.
+    pub fn new(trees: &Path) -> Self {
+        let mut live = Self::on(ProgressDrawTarget::stderr(), || {
             let size = rustix::termios::tcgetwinsize(std::io::stderr()).ok();
             size.map(|size| usize::from(size.ws_row)).filter(|rows| *rows > 0).unwrap_or(ROWS)
         });
         // An update that came too soon after another one to be drawn is drawn with the next tick.
         live.summary.enable_steady_tick(TICK);
-        Self { tick: Some(TICK), ..live }
+        live.tick = Some(TICK);
+        live.trees = format!("{}/", trees.display());
+        live
     }
 
     fn on(target: ProgressDrawTarget, rows: fn() -> usize) -> Self {
         let all = MultiProgress::with_draw_target(target);
-        let line = || all.add(ProgressBar::new_spinner().with_style(style("{wide_msg}")));
-        let (bar, summary) = (line(), line());
+        let line = |template: &str| all.add(ProgressBar::new_spinner().with_style(style(template)));
+        let (bar, summary) = (line("{wide_msg}"), line("{wide_msg} {elapsed:.dim}"));
         let queue = Queue { bar, base: String::new(), items: Vec::new() };
-        Self { all, at_work: BTreeMap::new(), queue, summary, rows, tick: None, total: 0, done: 0, failed: 0 }
+        let (at_work, trees, spent) = (BTreeMap::new(), String::new(), Spent::default());
+        let waits = Vec::new();
+        Self { all, at_work, waits, queue, summary, rows, tick: None, trees, spent, total: 0, done: 0, failed: 0 }
     }
 
     pub fn show(&mut self, line: &Line) {
@@ -73,18 +92,31 @@ impl Live {
                 self.total = *workstreams;
                 self.failed = *failed;
                 self.done = workstreams.saturating_sub(pending + failed);
+                self.summary.reset_elapsed();
+                self.summary = self.summary.clone().with_elapsed(age(line));
                 self.say(&plain::begun(&line.run, *workstreams, *pending));
             }
             Word::Started { attempt, .. } => {
                 let text = if *attempt > 1 { format!("attempt {attempt}") } else { "running".to_owned() };
-                self.set(id, &text);
+                self.forget(id);
+                self.set(id, &text, true);
+                self.since(id, age(line));
             }
-            Word::Activity { text } => self.set(id, text),
-            Word::NeedsInput { cause } => self.set(id, &format!("waiting: {cause}")),
-            Word::Completed { .. } => self.set(id, "finished, waiting to land"),
+            Word::Activity { text } => self.set(id, &self.relative(text), true),
+            Word::NeedsInput { cause } => self.set(id, &format!("waiting: {cause}"), false),
+            Word::Completed { spent, .. } => {
+                self.spent = self.spent.plus(*spent);
+                self.set(id, "finished, waiting to land", false);
+            }
             Word::Retrying { error, in_ms, .. } => {
                 self.queue.remove(id);
-                self.set(id, &format!("{}: {error}", plain::retrying(*in_ms)));
+                let left = Duration::from_millis(*in_ms).saturating_sub(age(line));
+                if left.is_zero() {
+                    self.set(id, &format!("retrying: {error}"), false);
+                } else {
+                    self.set(id, error, false);
+                    self.count_down(id, left);
+                }
             }
             Word::Done { commit } => {
                 self.done += 1;
@@ -123,7 +155,8 @@ impl Live {
             items => format!(", {items} in the merge queue"),
         };
         let (done, total, failed, at_work) = (self.done, self.total, self.failed, self.at_work.len());
-        self.summary.set_message(format!("{done} of {total} done, {failed} failed, {at_work} running{queued}"));
+        let cost = self.spent.usd.map(|usd| format!(", {usd:.2} USD")).unwrap_or_default();
+        self.summary.set_message(format!("{done} of {total} done, {failed} failed, {at_work} running{queued}{cost}"));
     }
 
     fn merging(&mut self, id: &str, word: &Word) {
@@ -152,19 +185,81 @@ impl Live {
         self.queue.set(id, state);
     }
 
-    fn set(&mut self, id: &str, text: &str) {
-        let (all, queue, tick) = (&self.all, &self.queue, self.tick);
-        let work = self.at_work.entry(id.to_owned()).or_insert_with(|| {
-            let head = all.insert_before(&queue.bar, ProgressBar::new_spinner());
-            head.set_style(style("{spinner:.blue} {prefix:.bold} {wide_msg}"));
-            head.set_prefix(escape(id).into_owned());
-            tick.into_iter().for_each(|tick| head.enable_steady_tick(tick));
-            Work { head, said: VecDeque::new(), lines: Vec::new() }
-        });
+    /// Shows what a workstream does. Those at work are above those that wait.
+    fn set(&mut self, id: &str, text: &str, is_at_work: bool) {
+        if self.at_work.get(id).is_none_or(|work| work.is_at_work != is_at_work) {
+            self.place(id, is_at_work);
+        }
+        let Some(work) = self.at_work.get_mut(id) else { return };
+        work.head.set_style(style(HEAD));
         let text = escape(text).into_owned();
         work.head.set_message(text.clone());
         work.said.push_front(text);
         work.said.truncate(EARLIER_MAX + 1);
+    }
+
+    /// Puts the lines of a workstream behind those of the others at work, or of all others.
+    fn place(&mut self, id: &str, is_at_work: bool) {
+        self.waits.retain(|waiting| waiting != id);
+        let first_waiting = self.waits.first().and_then(|waiting| self.at_work.get(waiting));
+        let next = match first_waiting.filter(|_| is_at_work) {
+            Some(waiting) => waiting.head.clone(),
+            None => self.queue.bar.clone(),
+        };
+        if !is_at_work {
+            self.waits.push(id.to_owned());
+        }
+        let (all, tick) = (&self.all, self.tick);
+        match self.at_work.get_mut(id) {
+            Some(work) => {
+                work.is_at_work = is_at_work;
+                work.lines.drain(..).for_each(|line| line.finish_and_clear());
+                all.remove(&work.head);
+                work.head = all.insert_before(&next, work.head.clone());
+            }
+            None => {
+                let head = all.insert_before(&next, ProgressBar::new_spinner());
+                head.set_prefix(escape(id).into_owned());
+                tick.into_iter().for_each(|tick| head.enable_steady_tick(tick));
+                let (said, lines) = (VecDeque::new(), Vec::new());
+                self.at_work.insert(id.to_owned(), Work { head, is_at_work, said, lines });
+            }
+        }
+    }
+
+    /// Sets the time for which an attempt has run.
+    fn since(&mut self, id: &str, age: Duration) {
+        if let Some(work) = self.at_work.get_mut(id) {
+            work.head = work.head.clone().with_elapsed(age);
+        }
+    }
+
+    /// Shows the time until the next attempt, which every frame computes anew.
+    fn count_down(&self, id: &str, left: Duration) {
+        let Some(work) = self.at_work.get(id) else { return };
+        let until = Instant::now() + left;
+        let key = move |_: &ProgressState, text: &mut dyn std::fmt::Write| {
+            let left = until.saturating_duration_since(Instant::now());
+            let _ = write!(text, "{}:", plain::retrying(u64::try_from(left.as_millis()).unwrap_or(u64::MAX)));
+        };
+        work.head.set_style(style(HEAD_WAITING).with_key("left", key));
+        work.head.tick();
+    }
+
+    /// Returns a text with paths of a worktree relative to it.
+    fn relative(&self, text: &str) -> String {
+        let (mut out, mut rest) = (String::new(), text);
+        while let Some(at) = rest.find(&self.trees).filter(|_| !self.trees.is_empty()) {
+            out.push_str(&rest[..at]);
+            let below = &rest[at + self.trees.len()..];
+            let Some(slash) = below.find('/').filter(|slash| !below[..*slash].contains(char::is_whitespace)) else {
+                out.push_str(&rest[at..at + self.trees.len()]);
+                rest = below;
+                continue;
+            };
+            rest = &below[slash + 1..];
+        }
+        out + rest
     }
 
     /// Shows as many earlier activities as the terminal has room for.
@@ -185,6 +280,7 @@ impl Live {
     }
 
     fn forget(&mut self, id: &str) {
+        self.waits.retain(|waiting| waiting != id);
         if let Some(work) = self.at_work.remove(id) {
             work.end();
         }
@@ -202,11 +298,27 @@ impl Live {
 
     fn over(&mut self, status: &str, done: usize, failed: usize, pending: usize) {
         std::mem::take(&mut self.at_work).into_values().for_each(Work::end);
+        self.waits.clear();
         self.queue.items.clear();
         self.queue.bar.finish_and_clear();
         self.summary.finish_and_clear();
         self.say(&plain::totals(status, done, failed, pending));
     }
+}
+
+/// A view that ends before the run leaves no stale lines.
+impl Drop for Live {
+    fn drop(&mut self) {
+        std::mem::take(&mut self.at_work).into_values().for_each(Work::end);
+        self.queue.bar.finish_and_clear();
+        self.summary.finish_and_clear();
+    }
+}
+
+/// Returns how long ago an event was written.
+fn age(line: &Line) -> Duration {
+    let at_ms = from_iso(&line.time).unwrap_or_else(wall_ms);
+    Duration::from_millis(wall_ms().saturating_sub(at_ms))
 }
 
 impl Work {
@@ -271,8 +383,59 @@ mod tests {
             self.live.all.suspend(|| {});
             let spinner = |c: char| !c.is_ascii() && !"✓✗‖…".contains(c);
             let text = self.term.contents();
-            text.lines().map(|line| line.trim_start_matches(spinner).trim().to_owned()).collect()
+            let plain = |line: &str| line.trim_start_matches(spinner).trim().to_owned();
+            text.lines().map(|line| without_elapsed(&plain(line))).collect()
         }
+    }
+
+    /// Removes the elapsed time at the end of a line, which is apart from the text.
+    fn without_elapsed(line: &str) -> String {
+        let is_elapsed = |word: &str| {
+            let digits = word.trim_end_matches(['s', 'm', 'h']);
+            digits.len() < word.len() && !digits.is_empty() && digits.chars().all(|c| c.is_ascii_digit())
+        };
+        match line.rsplit_once("  ") {
+            Some((text, last)) if is_elapsed(last.trim()) => text.trim().to_owned(),
+            _ => line.to_owned(),
+        }
+    }
+
+    #[test]
+    fn those_at_work_come_first_and_a_wait_counts_down() {
+        let mut shown = Terminal::new(|| 24);
+        shown.live.trees = "/home/me/p/.arial/worktrees/".to_owned();
+        shown.does("auth", "edit");
+        shown.does("billing", "Edit: /home/me/p/.arial/worktrees/billing/src/b.rs");
+        shown.tell(Some("billing"), Word::NeedsInput { cause: "may it?".to_owned() });
+        shown.does("docs", "Read: /etc/hosts /home/me/p/.arial/worktrees/docs/a.md");
+        let spent = Spent { usd: Some(1.5), ..Spent::default() };
+        shown.tell(Some("auth"), Word::Completed { attempt: 1, summary: None, spent });
+        let first: Vec<String> = shown.lines().into_iter().filter(|line| !line.starts_with("E")).collect();
+        assert_eq!(
+            first[..4],
+            [
+                "run r1: 4 of 4 workstreams pending",
+                "docs Read: /etc/hosts a.md",
+                "billing waiting: may it?",
+                "auth finished, waiting to land"
+            ]
+        );
+        assert!(first.contains(&"0 of 4 done, 0 failed, 3 running, 1.50 USD".to_owned()), "{first:?}");
+        shown.tell(Some("docs"), Word::Retrying { attempt: 1, error: "red".to_owned(), in_ms: 7_200_000 });
+        let lines = shown.lines();
+        let wait = lines.iter().find(|line| line.starts_with("docs ")).expect("a line");
+        assert!(wait.starts_with("docs retrying in ") && wait.ends_with(": red"), "{wait}");
+        assert!(wait.contains("1h 59m") || wait.contains("2h 0m"), "{wait}");
+    }
+
+    #[test]
+    fn a_view_that_ends_early_leaves_no_lines() {
+        let mut shown = Terminal::new(|| 24);
+        shown.does("auth", "edit");
+        shown.does("auth", "run");
+        let Terminal { live, term } = shown;
+        drop(live);
+        assert_eq!(term.contents(), "run r1: 4 of 4 workstreams pending");
     }
 
     #[test]

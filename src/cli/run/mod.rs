@@ -1,5 +1,6 @@
 //! `swarm plan` and `swarm run`: run agents or commands on specs or jobs, and land their work.
 
+mod advice;
 pub mod args;
 mod attach;
 mod begin;
@@ -9,6 +10,7 @@ mod live;
 mod own;
 mod plain;
 mod plan;
+mod renew;
 mod show;
 mod tidy;
 
@@ -40,7 +42,7 @@ pub fn run(args: &RunArgs, paths: &Paths, screen: &mut Screen) -> Result<u8, Fai
         Some(RunAction::Init(args)) => init(args, screen),
         Some(RunAction::Status(args)) => show::status(args, screen),
         Some(RunAction::Attach(args)) => attach::run(args, paths, screen),
-        Some(RunAction::Stop(args)) => change(args, paths, screen, |home| RunOrder::Stop { home }),
+        Some(RunAction::Stop(args)) => stop(args, paths, screen),
         Some(RunAction::Pause(args)) => change(args, paths, screen, |home| RunOrder::Hold { home }),
         Some(RunAction::Resume(args)) => change(args, paths, screen, |home| RunOrder::Resume { home }),
         Some(RunAction::Cleanup(args)) => tidy::run(args, paths, screen),
@@ -95,6 +97,18 @@ fn check_version(home: &Home) -> Result<(), Failure> {
     }
 }
 
+/// Stops a run, and returns when its agents have ended.
+fn stop(args: &Plain, paths: &Paths, screen: &mut Screen) -> Result<u8, Failure> {
+    let home = home(args.home.as_deref())?;
+    check_version(&home)?;
+    let mut line = send(paths, RunOrder::Stop { home: home.path().to_string_lossy().into_owned() })?;
+    match begin::is_over_soon(&home, paths)? {
+        true => line.done = "stopped".to_owned(),
+        false => screen.warning("agents of the run have not ended yet; 'swarm run status' shows when they have"),
+    }
+    tell(args, &line, screen)
+}
+
 fn change(
     args: &Plain,
     paths: &Paths,
@@ -103,7 +117,10 @@ fn change(
 ) -> Result<u8, Failure> {
     let home = home(args.home.as_deref())?;
     check_version(&home)?;
-    let line = send(paths, order(home.path().to_string_lossy().into_owned()))?;
+    tell(args, &send(paths, order(home.path().to_string_lossy().into_owned()))?, screen)
+}
+
+fn tell(args: &Plain, line: &RunLine, screen: &mut Screen) -> Result<u8, Failure> {
     if args.json {
         json::print(screen, "swarm.run-changed/1", &json!({"run": line.run, "home": line.home, "done": line.done}))?;
     } else {

@@ -100,7 +100,7 @@ fn read_specs(caller: &Caller, typed: &str, screen: &mut Screen) -> Result<Vec<S
     folder.notes.iter().for_each(|note| screen.aside("note: ", note));
     if folder.specs.is_empty() {
         let refusal = Refusal::new(RefusalKind::Invalid, format!("no specs in {}", dir.display()));
-        return Err(refusal.remedy("add a *.md file that starts with a heading").into());
+        return Err(refusal.remedy("add a *.md file that says what to do").into());
     }
     Ok(folder.specs)
 }

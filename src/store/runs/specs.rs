@@ -1,4 +1,4 @@
-//! Reads a folder of specs. Each `*.md` file is one workstream, named after the file. Only a heading is required;
+//! Reads a folder of specs. Each `*.md` file is one workstream, named after the file. Only a text is required;
 //! front matter holds the settings.
 
 use std::collections::BTreeMap;
@@ -171,10 +171,10 @@ pub fn read_one(path: &Path) -> Result<Spec, (String, Option<String>)> {
         Some(yaml) => parse_front(yaml).map_err(|cause| plain(format!("invalid front matter: {cause}")))?,
         None => FrontMatter::default(),
     };
-    let Some(title) = title(body) else {
-        let remedy = "add a heading: # What to do".to_owned();
-        return Err((format!("{shown}: no heading"), Some(remedy)));
-    };
+    if body.trim().is_empty() {
+        return Err((format!("{shown}: the spec is empty"), Some("describe what to do".to_owned())));
+    }
+    let title = title(body).unwrap_or_else(|| id.replace(['-', '_'], " "));
     let description = description(body);
     Ok(Spec { id, path: path.to_owned(), title, description, digest, front, body: body.to_owned() })
 }
@@ -238,9 +238,11 @@ fn title(body: &str) -> Option<String> {
     Some(heading.to_owned()).filter(|title| !title.is_empty())
 }
 
-/// Returns the first paragraph after the heading as one line.
+/// Returns the first paragraph after the heading, or of the text without one, as one line.
 fn description(body: &str) -> String {
-    let after = text_lines(body).skip_while(|line| !line.starts_with("# ")).skip(1);
+    let before =
+        if title(body).is_some() { text_lines(body).take_while(|line| !line.starts_with("# ")).count() + 1 } else { 0 };
+    let after = text_lines(body).skip(before);
     let paragraph = after.skip_while(|line| line.trim().is_empty() || line.starts_with('#'));
     let words: Vec<&str> =
         paragraph.take_while(|line| !line.trim().is_empty() && !line.starts_with('#')).map(str::trim).collect();

@@ -43,7 +43,10 @@ fn the_heading_is_the_title_and_the_first_paragraph_the_description() {
 
 #[test]
 fn invalid_specs_are_refused_with_their_name() {
-    assert_eq!(refusal(&[("a.md", "no heading")]), "a.md: no heading");
+    assert_eq!(refusal(&[("a.md", "---\nretries: 1\n---\n \n")]), "a.md: the spec is empty");
+    let plain = folder(&[("add-a_door.md", "Of wood,\nnot of glass.\n\nmore\n")]);
+    let spec = read(plain.path()).expect("its file name is the title").specs.remove(0);
+    assert_eq!((spec.title.as_str(), spec.description.as_str()), ("add a door", "Of wood, not of glass."));
     assert_eq!(refusal(&[("a.md", "# A\0")]), "a.md: contains a NUL byte");
     assert_eq!(refusal(&[("a..b.md", "# A")]), "a..b.md: 'arial/a..b' is not a valid branch name");
     assert_eq!(refusal(&[("a b.md", "# A")]), "a b.md: 'arial/a b' is not a valid branch name");

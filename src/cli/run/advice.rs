@@ -1,0 +1,74 @@
+//! What a person should know before a run starts, and what to do with work that it leaves.
+
+use std::io::IsTerminal as _;
+use std::path::Path;
+
+use swarm_model::run::plan::Plan;
+use swarm_model::run::worker_name;
+
+use crate::cli::screen::Screen;
+
+/// Warns of what a run does not do by itself.
+pub fn before(plan: &Plan, screen: &mut Screen) {
+    let configured = || swarm_config::load(Some(Path::new(&plan.root))).is_ok_and(|all| all.merge.verify.is_some());
+    if let Some(warning) = unverified(plan).filter(|_| std::io::stderr().is_terminal() && !configured()) {
+        screen.warning(&warning);
+        screen.aside("hint: ", "add --verify 'COMMAND', or set verify in [merge] of swarm.toml");
+    }
+    if plan.flags.no_merge && plan.jobs.iter().any(|job| !job.after.is_empty()) {
+        screen.warning("with --no-merge, a workstream starts without the work of those that it comes after");
+    }
+}
+
+/// Returns the warning if work would land that neither the plan nor the workstream verifies. An empty command is a choice.
+fn unverified(plan: &Plan) -> Option<String> {
+    let base = plan.base.as_ref().filter(|_| plan.rules.merge.verify.is_none())?;
+    let lands = plan.jobs.iter().any(|job| job.merge && job.verify.is_none());
+    lands.then(|| format!("nothing verifies the work before it lands on {base}"))
+}
+
+/// Returns how to land the work of a run with `--no-merge`, `None` for other runs.
+pub fn review_of(plan: &Plan) -> Option<String> {
+    let job = plan.jobs.iter().find(|job| job.branch.is_some()).filter(|_| plan.flags.no_merge)?;
+    let name = worker_name(&plan.slug, &job.id);
+    Some(format!("review with 'swarm diff {name}', land with 'swarm merge add {name}'"))
+}
+
+#[cfg(test)]
+mod tests {
+    use swarm_model::MergeSettings;
+    use swarm_model::run::plan::{Flags, Job, Rules};
+
+    use super::*;
+
+    #[test]
+    fn work_that_lands_without_a_verification_is_warned_of() {
+        let job =
+            |merge: bool, verify: Option<&str>| Job { merge, verify: verify.map(str::to_owned), ..Job::default() };
+        let plan = |verify: Option<&str>, job: Job| {
+            let merge = MergeSettings { verify: verify.map(str::to_owned), ..MergeSettings::default() };
+            let (base, rules) = (Some("main".to_owned()), Rules { merge, ..Rules::default() });
+            Plan { base, rules, jobs: vec![job], ..Plan::default() }
+        };
+        let warning = Some("nothing verifies the work before it lands on main".to_owned());
+        assert_eq!(unverified(&plan(None, job(true, None))), warning);
+        for plan in [
+            plan(Some("make test"), job(true, None)),
+            plan(Some(""), job(true, None)),
+            plan(None, job(true, Some("make test"))),
+            plan(None, job(false, None)),
+            Plan { base: None, ..plan(None, job(true, None)) },
+        ] {
+            assert_eq!(unverified(&plan), None, "{plan:?}");
+        }
+    }
+
+    #[test]
+    fn only_work_that_was_not_to_land_is_named_for_review() {
+        let job = Job { id: "a".to_owned(), branch: Some("arial/a".to_owned()), ..Job::default() };
+        let plan = Plan { slug: "p".to_owned(), jobs: vec![job], ..Plan::default() };
+        assert_eq!(review_of(&plan), None);
+        let plan = Plan { flags: Flags { no_merge: true, ..Flags::default() }, ..plan };
+        assert_eq!(review_of(&plan).as_deref(), Some("review with 'swarm diff p.a', land with 'swarm merge add p.a'"));
+    }
+}

@@ -1,0 +1,62 @@
+//! `swarm run --retry-failed`: a failed workstream without work of its own starts again from the base as it is now.
+
+use std::path::Path;
+
+use swarm_model::run::plan::Job;
+use swarm_model::run::progress::Stage;
+use swarm_model::run::worker_name;
+use swarm_model::{Caller, RefusalKind};
+use swarm_store::repositories::{branch_tip, contains, remove_landed_branch, remove_worktree_if_clean};
+use swarm_store::runs::home::Home;
+use swarm_store::runs::journal;
+use swarm_sys::paths::Paths;
+
+use super::{plan, tidy};
+use crate::cli::error::Failure;
+use crate::cli::screen::Screen;
+
+/// Removes worktree and branch of each failed workstream whose branch has nothing that the base does not have, so that
+/// its next attempt makes both from the present base. A workstream with work keeps it; a note says so if the base has
+/// moved. Does nothing while a run is in progress.
+///
+/// # Errors
+/// Fails if the supervisor cannot be reached.
+pub fn failed(home: &Home, caller: &Caller, paths: &Paths, screen: &mut Screen) -> Result<(), Failure> {
+    let Ok(_lock) = plan::alone(home, paths) else { return Ok(()) };
+    let Some(run) = journal::replay(home).ok().flatten() else { return Ok(()) };
+    let Some(base) = &run.plan.base else { return Ok(()) };
+    let root = Path::new(&run.plan.root);
+    let Ok(Some(now)) = branch_tip(root, base, caller) else { return Ok(()) };
+    for (job, _) in run.plan.jobs.iter().zip(&run.jobs).filter(|(_, progress)| progress.stage == Stage::Failed) {
+        let Some(branch) = &job.branch else { continue };
+        let Ok(Some(tip)) = branch_tip(root, branch, caller) else { continue };
+        if contains(root, branch, &now, caller) {
+            continue;
+        }
+        let is_empty = contains(root, base, &tip, caller);
+        let tree = home.worktrees().join(job.leaf());
+        if is_empty && is_removed(job, &tree, branch, base, root, paths, caller) {
+            tidy::forget(&worker_name(&run.plan.slug, &job.id), caller, paths, &mut |refusal| {
+                if refusal.kind != RefusalKind::NotFound {
+                    screen.warning(&refusal.cause);
+                }
+            })?;
+            screen.aside("note: ", &format!("workstream '{}' starts again from {base} as it is now", job.id));
+        } else {
+            let text = format!(
+                "workstream '{}' continues its earlier work on {branch}, without what is new on {base}; to bring it up \
+                 to date: git -C {} merge {base}",
+                job.id,
+                tree.display()
+            );
+            screen.aside("note: ", &text);
+        }
+    }
+    Ok(())
+}
+
+fn is_removed(job: &Job, tree: &Path, branch: &str, base: &str, root: &Path, paths: &Paths, caller: &Caller) -> bool {
+    let is_gone =
+        tree.symlink_metadata().is_err() || remove_worktree_if_clean(job.leaf(), tree, root, paths, caller).is_ok();
+    is_gone && remove_landed_branch(root, branch, base, caller).unwrap_or(false)
+}
