@@ -78,7 +78,7 @@ impl Lost {
         match self {
             Self::Machine => "the machine went down while the worker was running",
             Self::Server => "its tmux server is gone",
-            Self::Killed => "killed together with its shim",
+            Self::Killed => "killed together with its parent process",
         }
     }
 }

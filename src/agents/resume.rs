@@ -148,13 +148,28 @@ pub fn task(argv: &[String]) -> Option<String> {
 /// Returns the command line that continues with `prompt`: in conversation `id` if known, else in a new one. `None` for
 /// commands that are not an agent's.
 pub fn command(argv: &[String], id: Option<&str>, prompt: &str) -> Option<Vec<String>> {
+    with_prompt(argv, id, Some(prompt))
+}
+
+/// Returns the command line that opens conversation `id` in a terminal without telling the agent anything. `None` for
+/// commands that are not an agent's, or whose agent runs without a terminal.
+pub fn reopen(argv: &[String], id: &str) -> Option<Vec<String>> {
+    let is_alone = match program(argv)? {
+        "claude" => claude(argv)?.options.iter().any(|word| matches!(word.as_str(), "-p" | "--print")),
+        "codex" => codex(argv)?.alone,
+        _ => return None,
+    };
+    if is_alone { None } else { with_prompt(argv, Some(id), None) }
+}
+
+fn with_prompt(argv: &[String], id: Option<&str>, prompt: Option<&str>) -> Option<Vec<String>> {
     let mut words = vec![argv.first()?.clone()];
     match program(argv)? {
         "claude" => {
             let parsed = claude(argv)?;
             words.extend(id.into_iter().flat_map(|id| ["--resume".to_owned(), id.to_owned()]));
             // Before the options, because some of them take all arguments that follow.
-            words.push(prompt.to_owned());
+            words.extend(prompt.map(str::to_owned));
             words.extend(parsed.options);
         }
         "codex" => {
@@ -169,7 +184,7 @@ pub fn command(argv: &[String], id: Option<&str>, prompt: &str) -> Option<Vec<St
                 words.extend(resume);
                 words.extend(parsed.options);
             }
-            words.push(prompt.to_owned());
+            words.extend(prompt.map(str::to_owned));
         }
         _ => return None,
     }
@@ -285,6 +300,15 @@ mod tests {
             assert_eq!(command(&words(argv), Some("ID"), "go"), None, "{argv}");
         }
         assert_eq!(command(&[], None, "go"), None);
+        for (argv, reopened) in [
+            ("claude --model x task", Some("claude --resume ID --model x")),
+            ("codex --model x task", Some("codex resume ID --model x")),
+            ("claude -p task", None),
+            ("codex exec task", None),
+            ("sh -c task", None),
+        ] {
+            assert_eq!(reopen(&words(argv), "ID"), reopened.map(words), "{argv}");
+        }
     }
 
     #[test]

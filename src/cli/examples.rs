@@ -38,9 +38,15 @@ pub const LS: &str = "\
 Examples:
   swarm ls
   swarm ls --status running --tag ci
+  swarm ls --status failed               ended with an error, by a signal, at a limit, or unknown
+  swarm ls --here                        only workers of this repository
   swarm ls -l --sort state --limit 20
   swarm ls -q | xargs -n 1 swarm status
-  swarm ls --json | jq '.workers[] | select(.state == \"failed\").name'";
+  swarm ls --json | jq '.workers[] | select(.failed).name'
+
+On a terminal, failures come last, and a line with totals follows. Otherwise the
+output is the original's: workers in the order of their start, 'running' or
+'stopped'.";
 
 pub const STATUS: &str = "\
 Examples:
@@ -55,7 +61,7 @@ Examples:
 pub const PEEK: &str = "\
 Examples:
   swarm peek fix
-  swarm peek fix -n 200
+  swarm peek fix -n 5          the last five lines that are not blank
   swarm peek --all";
 
 pub const SEND: &str = "\
@@ -120,7 +126,11 @@ Examples:
   swarm merge add feature/x --verify 'cargo test' --batch 8
 
 Uncommitted work of a worker is committed first, except untracked generated
-files such as node_modules or *.log.";
+files such as node_modules or *.log.
+
+A worker may still run: the commit that its branch has now lands. Its uncommitted
+changes are included if its agent reports that its turn is over, or with
+--uncommitted; otherwise they are refused, because it may be writing them.";
 
 pub const HEARTBEAT: &str = "\
 Examples:
@@ -191,6 +201,7 @@ Examples:
   swarm kill fix
   swarm kill fix docs --rm-worktree
   swarm kill --all
+  swarm kill --here                          workers of this repository
   swarm kill --tag ci --tag nightly          workers with both tags
 
 Ends the whole process tree: SIGTERM, then SIGKILL after five seconds.";
@@ -200,18 +211,25 @@ Examples:
   swarm wait fix docs
   swarm wait --all --timeout 30m
   swarm wait --any --tag ci
+  swarm wait fix --exit-code && swarm merge add fix
 
 Exit code 0: all workers have ended (with --any: at least one), whatever their
-own exit codes. 1: timed out.";
+own exit codes. 1: timed out.
+
+With --exit-code: the worker's own code, 128 and the number of the signal that
+ended it, or 1 if that is unknown. Several workers: 0 if all succeeded, else 1.
+124: timed out.";
 
 pub const CLEAN: &str = "\
 Examples:
   swarm clean fix docs
   swarm clean --all
+  swarm clean --here                 workers of this repository
   swarm clean fix --no-rm-worktree
 
-Branches are never deleted. A worktree with unsaved work is kept unless
---force-dirty is given.";
+A branch that was made for the worker goes with its worktree if its base contains
+it; no other branch is deleted. A worktree with unsaved work is kept unless
+--force-dirty is given, which also finds it after its worker was removed.";
 
 pub const RESPAWN: &str = "\
 Examples:
@@ -387,7 +405,7 @@ Examples:
   swarm plan --specs ./specs -y && swarm run
   swarm plan --specs ./specs --base develop
 
-A spec is a *.md file that begins with a heading. Front matter may set adapter,
+A spec is a *.md file that says what to do. Front matter may set adapter,
 requiredCapabilities, after, priority, group, timeout, retries, verify, merge.
 _context.md is added to every prompt. Planning again keeps unchanged
 workstreams.";
@@ -396,6 +414,7 @@ pub const RUN: &str = "\
 Examples:
   swarm plan --specs ./specs -y && swarm run --verify 'make test'
   swarm run --agent shell -j 4
+  swarm run --no-merge                   review the work, then land it with 'swarm merge add'
   ssh host 'cd project && swarm run'
   swarm run attach
   swarm run jobs.toml --dry-run

@@ -33,6 +33,7 @@ use super::trust::args::TrustArgs;
 /// # Errors
 /// Returns an error for `--help`, `--version` and usage errors; print it with [`report`].
 pub fn parse(words: &[OsString]) -> Result<Cli, clap::Error> {
+    let words = &usual(words);
     let cli = match parse_alone(words) {
         Some(cli) => cli,
         None => {
@@ -49,6 +50,31 @@ pub fn parse(words: &[OsString]) -> Result<Cli, clap::Error> {
         refuse_flag_as_text(send, words)?;
     }
     Ok(cli)
+}
+
+/// Words that other programs use for a verb, and the verb.
+const USUAL: [(&str, &str); 4] = [("list", "ls"), ("ps", "ls"), ("stop", "kill"), ("rm", "clean")];
+
+/// Replaces a first word that other programs use by the verb or option that is meant. These words are no verbs: help and
+/// completion do not list them.
+fn usual(words: &[OsString]) -> Vec<OsString> {
+    let mut words = words.to_vec();
+    let Some(first) = words.get(1).and_then(|word| word.to_str()).map(str::to_owned) else { return words };
+    match first.as_str() {
+        "version" if words.len() == 2 => words[1] = "--version".into(),
+        "help" if words.len() == 2 => words[1] = "--help".into(),
+        "help" => {
+            words.remove(1);
+            words.push("--help".into());
+            return usual(&words);
+        }
+        first => {
+            if let Some((_, verb)) = USUAL.iter().find(|(word, _)| *word == first) {
+                words[1] = (*verb).into();
+            }
+        }
+    }
+    words
 }
 
 /// Parses a valid command line. Builds only the verb that was typed: building all verbs with their help takes longer

@@ -126,6 +126,31 @@ State directory: $SWARM_DIR (default ~/.swarm). See also 'swarm VERB --help'.
 }
 
 #[test]
+fn words_of_other_programs_mean_the_verb() {
+    let said = |words: &[&str]| format!("{:?}", command(words));
+    for (words, meant) in [
+        (&["list", "-l"][..], &["ls", "-l"][..]),
+        (&["ps"], &["ls"]),
+        (&["stop", "fix"], &["kill", "fix"]),
+        (&["rm", "fix", "--force-dirty"], &["clean", "fix", "--force-dirty"]),
+        (&["ls", "-l", "--json"], &["ls", "--json", "-l"]),
+        (&["run", "--jobs", "3"], &["run", "-j", "3"]),
+    ] {
+        assert_eq!(said(words), said(meant), "{words:?}");
+    }
+    let shown = |words: &[&str]| {
+        let words: Vec<OsString> = std::iter::once("swarm").chain(words.iter().copied()).map(Into::into).collect();
+        let error = parse(&words).expect_err("help");
+        assert!(!error.use_stderr(), "{error}");
+        error.to_string()
+    };
+    assert_eq!(shown(&["help"]), shown(&["--help"]));
+    assert_eq!(shown(&["help", "merge", "add"]), shown(&["merge", "add", "--help"]));
+    assert_eq!(shown(&["help", "list"]), shown(&["ls", "--help"]));
+    assert_eq!(shown(&["version"]), shown(&["--version"]));
+}
+
+#[test]
 fn every_verb_has_examples() {
     for verb in Cli::command().get_subcommands() {
         let help = verb.get_after_help().map(ToString::to_string).unwrap_or_default();

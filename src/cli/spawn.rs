@@ -94,10 +94,25 @@ fn announce(
         json::print(screen, "swarm.spawned/1", &spawned_object(spawned))?;
     } else {
         screen.line(&spawned_line("spawned", spawned))?;
+        if screen.terminal {
+            screen.flush()?;
+            screen.aside("hint: ", &next_steps(spawned));
+        }
     }
     let nudge = nudge?;
     tell_nudge(nudge.as_ref().filter(|_| !args.json), screen)?;
     Ok(0)
+}
+
+/// Returns what a person may want to do with a new worker.
+fn next_steps(spawned: &Spawned) -> String {
+    let name = &spawned.name;
+    let steps = match &spawned.window {
+        Some(_) => format!("'swarm attach {name}' to type into its window, 'swarm peek {name}' to see it"),
+        None => format!("'swarm logs {name} --follow' to see its output, 'swarm wait {name}' to wait for its end"),
+    };
+    let changes = spawned.worktree.as_ref().map(|_| format!(", 'swarm diff {name}' for its changes"));
+    format!("{steps}{}", changes.unwrap_or_default())
 }
 
 pub fn tell_nudge(nudge: Option<&NudgeSettings>, screen: &mut Screen) -> Result<(), Failure> {

@@ -117,3 +117,22 @@ fn the_log_limit_is_a_positive_number() {
         assert!(parse_log_limit(Some(text)).is_err(), "{text:?}");
     }
 }
+
+#[test]
+fn next_steps_fit_the_kind_of_worker() {
+    let spawned = |window: Option<&str>, worktree: Option<&str>| Spawned {
+        name: "fix".into(),
+        generation: 1,
+        pid: 7,
+        window: window.map(str::to_owned),
+        pane: None,
+        socket_path: None,
+        worktree: worktree.map(str::to_owned),
+        notes: Vec::new(),
+        warnings: Vec::new(),
+    };
+    let steps = next_steps(&spawned(Some("s:fix"), Some("/w/fix")));
+    assert!(steps.contains("swarm attach fix") && steps.ends_with("'swarm diff fix' for its changes"), "{steps}");
+    let steps = next_steps(&spawned(None, None));
+    assert!(steps.contains("swarm logs fix --follow") && !steps.contains("attach"), "{steps}");
+}

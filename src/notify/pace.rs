@@ -16,6 +16,8 @@ const BURST_MS: u64 = 2_000;
 pub const APART_MS: u64 = 5_000;
 /// Maximum number of names in a notice.
 const NAMES_MAX: usize = 100;
+/// Maximum number of names in the message of a notice.
+const NAMES_SHOWN_MAX: usize = 5;
 
 /// A notification to deliver.
 #[derive(Clone, Debug, PartialEq)]
@@ -91,16 +93,24 @@ pub fn sort(event: &Event) -> Option<(Group, String)> {
     })
 }
 
-/// Returns the message for several events of a group.
-fn several(group: Group, count: usize) -> String {
-    match group {
-        Group::Finished => format!("{count} workers finished"),
-        Group::Failed => format!("{count} workers failed"),
-        Group::Stuck => format!("{count} workers are stuck"),
-        Group::Waiting => format!("{count} workers wait for you"),
-        Group::Landed => format!("{count} workers landed"),
-        Group::Budget => format!("{count} workers are near their context limit"),
+/// Returns the message for several events of a group, about these workers, flows or queues.
+fn several(group: Group, names: &[&str]) -> String {
+    let what = match group {
+        Group::Finished => "finished",
+        Group::Failed => "failed",
+        Group::Stuck => "are stuck",
+        Group::Waiting => "wait for you",
+        Group::Landed => "landed",
+        Group::Budget => "are near their context limit",
+    };
+    let named: Vec<&str> = names.iter().copied().filter(|name| !name.is_empty()).collect();
+    let mut shown = named.iter().take(NAMES_SHOWN_MAX).copied().collect::<Vec<_>>().join(", ");
+    let more = names.len() - named.len().min(NAMES_SHOWN_MAX);
+    if more > 0 && !shown.is_empty() {
+        shown.push_str(&format!(" and {more} more"));
     }
+    let colon = if shown.is_empty() { "" } else { ": " };
+    format!("{} workers {what}{colon}{shown}", names.len())
 }
 
 impl Notice {
@@ -119,8 +129,9 @@ impl Notice {
         if notices.len() < 2 {
             return notices.pop();
         }
-        let message = several(group, notices.len());
-        let names: Vec<&str> = notices.iter().map(|notice| notice.worker.as_str()).take(NAMES_MAX).collect();
+        let names: Vec<&str> = notices.iter().map(|notice| notice.worker.as_str()).collect();
+        let message = several(group, &names);
+        let names = &names[..names.len().min(NAMES_MAX)];
         let last = notices.last()?;
         let event = json!({
             "at_ms": last.event.get("at_ms"),

@@ -37,7 +37,7 @@ fn the_end_of_a_loop_is_reported_and_not_each_iteration() {
     pace.take(&event("w", over("max_iterations")), 0);
     pace.take(&finished("other"), 0);
     let told: Vec<String> = pace.due(60_000).into_iter().map(|notice| notice.message).collect();
-    assert_eq!(told, ["2 workers finished"]);
+    assert_eq!(told, ["2 workers finished: other, w"]);
 }
 
 #[test]
@@ -90,7 +90,7 @@ fn a_burst_becomes_one_notice_and_a_single_event_keeps_its_own() {
     let told = pace.due(1400);
     assert_eq!(
         told.iter().map(|notice| notice.message.as_str()).collect::<Vec<_>>(),
-        ["3 workers finished", "d landed on main"]
+        ["3 workers finished: a, b, c", "d landed on main"]
     );
     assert_eq!((told[0].worker.as_str(), &told[0].event["workers"]), ("a,b,c", &json!(["a", "b", "c"])));
     assert_eq!((told[1].kind.as_str(), &told[1].event["group"]), ("merge.settled", &json!("landed")));
@@ -107,7 +107,10 @@ fn a_steady_stream_of_events_is_gathered() {
         }
         told.extend(pace.due(now).into_iter().map(|notice| notice.message));
     }
-    assert_eq!(told, ["4 workers finished", "20 workers finished", "6 workers finished"]);
+    let counts: Vec<&str> = told.iter().filter_map(|message| message.split(':').next()).collect();
+    assert_eq!(counts, ["4 workers finished", "20 workers finished", "6 workers finished"]);
+    assert_eq!(told[0], "4 workers finished: w0, w100, w200, w300");
+    assert!(told[1].ends_with(" and 15 more"), "{told:?}");
 }
 
 #[test]

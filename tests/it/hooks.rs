@@ -188,12 +188,7 @@ fn a_worker_resumes_the_conversation_that_it_reported_and_old_hooks_are_ignored(
     site.words("a");
     site.hook("a", &tool("PreToolUse"));
     let tree = site.tree("a");
-    let slug: String =
-        tree.to_string_lossy().chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '-' }).collect();
-    let projects = site.rig.path("home/.claude/projects").join(slug);
-    fs::create_dir_all(&projects).expect("made");
-    let id = "7d6c54f0-0000-4000-a000-000000000000";
-    fs::write(projects.join(format!("{id}.jsonl")), "{}\n").expect("written");
+    let (projects, id) = conversation(&site, "a");
     // A newer conversation, which may belong to a subagent.
     fs::write(projects.join("newer.jsonl"), "{}\n").expect("written");
     let token = token(&site, "a");
@@ -211,6 +206,40 @@ fn a_worker_resumes_the_conversation_that_it_reported_and_old_hooks_are_ignored(
     late.env("SWARM_SESSION", &tree).env("SWARM_TOKEN", token);
     run(late).is(0, "", "");
     assert_eq!(site.file("a", "activity.json"), None);
+}
+
+/// Makes the conversation that the hooks report; returns its folder and its id.
+fn conversation(site: &Site, name: &str) -> (PathBuf, &'static str) {
+    let tree = site.tree(name);
+    let slug: String =
+        tree.to_string_lossy().chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '-' }).collect();
+    let projects = site.rig.path("home/.claude/projects").join(slug);
+    fs::create_dir_all(&projects).expect("made");
+    let id = "7d6c54f0-0000-4000-a000-000000000000";
+    fs::write(projects.join(format!("{id}.jsonl")), "{}\n").expect("written");
+    (projects, id)
+}
+
+#[test]
+fn an_agent_that_had_finished_is_reopened_without_being_told_to_go_on() {
+    let site = Site::new();
+    let words = ["spawn", "--name", "a", "--tmux", "--worktree", "--", "claude", "--model", "m", "go"];
+    site.swarm(&words, &[]).ok();
+    site.words("a");
+    site.hook("a", &tool("PreToolUse"));
+    site.hook(
+        "a",
+        &json!({ "hook_event_name": "Notification", "notification_type": "idle_prompt", "message": "next?" }),
+    );
+    let (_, id) = conversation(&site, "a");
+    reboot(&site.rig);
+    fs::remove_file(site.tree("a").join("hooks")).expect("removed");
+    site.swarm(&["recover", "a", "--apply", "--settle", "0"], &[]).ok();
+    let words = site.words("a");
+    assert_eq!(
+        (words[0].as_str(), &words[2..]),
+        ("--settings", &["--resume", id, "--model", "m"].map(str::to_owned)[..])
+    );
 }
 
 fn token(site: &Site, name: &str) -> String {

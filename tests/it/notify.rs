@@ -106,7 +106,7 @@ fn a_burst_becomes_one_notification() {
     rig.swarm(&["wait", "--all", "--timeout", "20"]);
     wait_until("a notification arrives", SOON, || !lines(&told).is_empty());
     holds_for("not ten times", Duration::from_secs(1), || lines(&told).len() < 5);
-    assert!(lines(&told).iter().any(|line| line.contains(" workers finished|")), "{:?}", lines(&told));
+    assert!(lines(&told).iter().any(|line| line.contains(" workers finished: ")), "{:?}", lines(&told));
 }
 
 #[test]

@@ -55,7 +55,7 @@ fn running(view: &WorkerView, evidence: &Evidence) -> String {
         (Some(Doing::Working), None) => {
             what.map_or_else(|| "its agent is at work".to_owned(), |what| format!("its agent is at work: {what}"))
         }
-        (None, None) => "its process is alive, and its shim holds the lease".to_owned(),
+        (None, None) => "its process is alive and supervised".to_owned(),
     }
 }
 

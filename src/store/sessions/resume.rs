@@ -14,7 +14,7 @@ use swarm_model::{Resume, Session, SessionPlan, Spec};
 use swarm_sys::files::list;
 
 use super::folder::Folder;
-use super::{TODOS, store};
+use super::{TODOS, activity, store};
 use swarm_agents::resume;
 
 /// File of the recovery prompt, in the session's folder.
@@ -50,7 +50,10 @@ fn inspect(spec: &Spec) -> (Resume, String) {
     let cwd = spec.worktree.as_ref().map_or_else(|| PathBuf::from(&contract.cwd), |tree| PathBuf::from(&tree.path));
     let said = prompt(spec, state.as_ref(), base.as_deref(), &cwd);
     let conversation = kept(spec, state.as_ref(), &cwd).filter(|id| resume::is_id(id));
-    let argv = resume::command(&contract.argv, conversation.as_deref(), &said);
+    // An agent whose turn was over had nothing left to do: it waits for its next task, as before.
+    let is_idle = base.as_deref().and_then(activity).is_some_and(|activity| activity.idle);
+    let reopened = conversation.as_deref().filter(|_| is_idle).and_then(|id| resume::reopen(&contract.argv, id));
+    let argv = reopened.or_else(|| resume::command(&contract.argv, conversation.as_deref(), &said));
     let conversation = conversation.filter(|_| argv.is_some());
     (Resume { argv, prompt: None, conversation }, said)
 }
@@ -181,7 +184,10 @@ fn prompt(spec: &Spec, state: Option<&Session>, base: Option<&Path>, cwd: &Path)
     };
     say("Issue", text("issueIdentifier"));
     say("Type of work", text("workType"));
-    say("Last phase", text("currentPhase").filter(|phase| !matches!(phase.as_str(), "running" | "starting")));
+    say(
+        "Last phase",
+        text("currentPhase").filter(|phase| !matches!(phase.as_str(), "running" | "starting" | "failed")),
+    );
     say("Attempt", state.map(|state| (state.recoveries() + 2).to_string()));
     let todos = base.map(todos).unwrap_or_default();
     if !todos.is_empty() {
