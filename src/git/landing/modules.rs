@@ -13,6 +13,7 @@ use crate::landing::workspace::Workspace;
 use crate::repository::fault::Fault;
 use crate::repository::parse;
 use crate::worktrees::{admin, plan, submodules};
+use swarm_sys::files;
 
 /// Takes the path and the checkout of a submodule.
 type Visit<'a> = &'a mut dyn FnMut(&[u8], &Scratch) -> Result<(), Fault>;
@@ -41,7 +42,7 @@ pub(super) fn check_out(workspace: &Workspace, base: &Path, scratch: &Scratch) -
         let dir = make_directory(above, Path::new(path)).map_err(&failed)?;
         let above = Scratch { dir: above.to_owned(), entry };
         if own(workspace, &above, &dir)?.is_none() && !plan::is_empty_dir(&dir) {
-            fs::remove_dir_all(&dir).and_then(|()| fs::create_dir(&dir)).map_err(Fault::at(&dir))?;
+            files::remove_tree(&dir).and_then(|()| fs::create_dir(&dir)).map_err(Fault::at(&dir))?;
         }
         Ok(())
     })

@@ -12,7 +12,7 @@ use crate::repository::fault::Fault;
 use crate::repository::index;
 use crate::repository::lock;
 use crate::repository::parse::{self, status};
-use crate::worktrees::admin;
+use crate::worktrees::{admin, removable};
 use swarm_sys::files::list;
 use swarm_sys::files::reserve;
 
@@ -70,6 +70,7 @@ pub(crate) fn prepare(workspace: &Workspace, name: &str, commit: &str, leftovers
 
 /// Checks out a commit in a scratch worktree, and deletes what does not belong to it.
 fn reset(workspace: &Workspace, scratch: &Scratch, commit: &str, leftovers: Leftovers) -> Result<(), Fault> {
+    removable::check_mounts(&scratch.dir)?;
     remove_locks(&scratch.entry);
     make_whole(workspace, &scratch.entry)?;
     forget_hidden(workspace, scratch)?;
@@ -80,6 +81,8 @@ fn reset(workspace: &Workspace, scratch: &Scratch, commit: &str, leftovers: Left
 
 /// Deletes untracked files.
 fn clean(workspace: &Workspace, scratch: &Scratch, leftovers: Leftovers) -> Result<(), Fault> {
+    // git would delete what is mounted below.
+    removable::check_mounts(&scratch.dir)?;
     let flags = if leftovers == Leftovers::Keep { "-ffdq" } else { "-ffdqx" };
     Ok(scratch.write(workspace).args(["clean", flags]).run().map(drop)?)
 }

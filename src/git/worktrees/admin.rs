@@ -226,7 +226,7 @@ pub(crate) fn complete_torn(common: &Path, boot: SystemTime) -> io::Result<()> {
 pub(crate) fn remove(entry: &Path) -> io::Result<()> {
     for file in files::list_if_present(entry)? {
         if !["gitdir", "HEAD"].iter().any(|last| file.file_name() == *last) {
-            remove_any(&file.path())?;
+            files::remove_in_place(&file.path())?;
         }
     }
     ignore_missing(fs::remove_file(entry.join("gitdir")))?;
@@ -255,25 +255,19 @@ pub(crate) fn remove_tree(tree: &Path) -> io::Result<()> {
 /// Removes a directory with everything in it.
 pub(crate) fn remove_all(dir: &Path) -> io::Result<()> {
     removable::prepare(dir)?;
-    ignore_missing(fs::remove_dir_all(dir)).map(drop)
+    files::remove_tree(dir)
 }
 
 /// Removes a worktree's directory as [`remove_tree`] does, after its directories were made deletable.
 pub(crate) fn remove_prepared(tree: &Path) -> io::Result<()> {
     for file in files::list_if_present(tree)? {
         if file.file_name() != ".git" {
-            remove_any(&file.path())?;
+            files::remove_in_place(&file.path())?;
         }
     }
     ignore_missing(fs::remove_file(tree.join(".git")))?;
     ignore_missing(fs::remove_dir(tree))?;
     Ok(())
-}
-
-fn remove_any(path: &Path) -> io::Result<()> {
-    let metadata = fs::symlink_metadata(path)?;
-    let removed = if metadata.is_dir() { fs::remove_dir_all(path) } else { fs::remove_file(path) };
-    ignore_missing(removed).map(|_| ())
 }
 
 pub(crate) fn ignore_missing<T>(result: io::Result<T>) -> io::Result<Option<T>> {

@@ -9,15 +9,30 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::{Access, Mode, OFlags};
 use rustix::io::retry_on_intr;
-use swarm_sys::files::list;
+use swarm_sys::files::{list, mounts_below};
+
+use crate::repository::fault::Fault;
 
 const OWNER: u32 = 0o700;
+
+/// Fails if a file system is mounted at `tree` or below: it is somebody else's, whatever ignore rules say.
+pub(crate) fn check_mounts(tree: &Path) -> Result<(), Fault> {
+    let mounts = mounts_below(tree).map_err(Fault::at(tree))?;
+    mounts.first().map_or(Ok(()), |mount| {
+        let cause = format!("a file system is mounted at {}", mount.display());
+        Err(Fault::new(cause).remedy(format!("run 'umount {}', then run the command again", mount.display())))
+    })
+}
 
 /// Gives us all permissions on the directories in `tree` that are ours.
 ///
 /// # Errors
-/// Fails if a directory with content remains in which we cannot delete anything. Nothing was deleted then.
+/// Fails if a file system is mounted below, or if a directory with content remains in which we cannot delete anything.
+/// Nothing was deleted then.
 pub(crate) fn prepare(tree: &Path) -> io::Result<()> {
+    if let Some(mount) = mounts_below(tree)?.first() {
+        return Err(io::Error::other(format!("a file system is mounted at {}", mount.display())));
+    }
     let mut left = vec![tree.to_owned()];
     while let Some(dir) = left.pop() {
         match directories_in(&dir) {

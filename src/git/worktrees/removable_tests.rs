@@ -4,10 +4,11 @@ use std::fs;
 use std::os::unix::fs::{PermissionsExt as _, chown};
 use std::path::{Path, PathBuf};
 
+use nix::mount::{MsFlags, mount};
 use rustix::thread::{CapabilitySet, capabilities, remove_capability_from_bounding_set, set_capabilities};
 use swarm_ports::{Force, WorktreeError};
 
-use super::remove;
+use super::{admin, remove};
 use crate::fixture::Fixture;
 
 /// Returns what `work` returns in a thread without the capabilities that make root ignore permissions. Programs that it
@@ -71,4 +72,43 @@ fn a_directory_of_another_user_is_found_before_anything_is_deleted() {
     chown(&cache, Some(0), Some(0)).unwrap();
     assert_eq!(removed(&fix, &tree), Ok(()));
     assert!(!tree.exists() && !fix.repo.join(".git/worktrees").exists());
+}
+
+/// Runs `work` in a thread for which a directory with a file is mounted at `to`. Returns that file, or `None` if this
+/// process may not mount anything.
+fn with_mount<T: Send>(fix: &Fixture, to: &Path, work: impl FnOnce() -> T + Send) -> Option<(PathBuf, T)> {
+    let mine = fix.root.join("mine");
+    fs::create_dir_all(&mine).unwrap();
+    fs::create_dir_all(to).unwrap();
+    fs::write(mine.join("thesis"), "my only copy").unwrap();
+    let run = || {
+        nix::sched::unshare(nix::sched::CloneFlags::CLONE_NEWNS).ok()?;
+        let none = None::<&str>;
+        mount(none, "/", none, MsFlags::MS_REC | MsFlags::MS_PRIVATE, none).unwrap();
+        mount(Some(&mine), to, none, MsFlags::MS_BIND, none).unwrap();
+        Some(work())
+    };
+    let done = std::thread::scope(|scope| scope.spawn(run).join().unwrap());
+    assert!(done.is_some() || !rustix::process::geteuid().is_root());
+    Some((mine.join("thesis"), done?))
+}
+
+#[test]
+fn a_worktree_in_which_a_file_system_is_mounted_stays() {
+    let fix = Fixture::new();
+    fix.commit("ignore", ".gitignore", "data/\n");
+    let (_, tree) = fix.made("w");
+    let data = tree.join("data/a b");
+    for force in [Force::No, Force::SaveFirst] {
+        let remove = || remove::remove(&fix.cli(), "w", &tree, &fix.repo, force, None).map(drop);
+        let Some((file, refused)) = with_mount(&fix, &data, remove) else { return };
+        let why =
+            format!("a file system is mounted at {0} (run 'umount {0}', then run the command again)", data.display());
+        assert_eq!(refused, Err(WorktreeError::Unknown(why)));
+        assert_eq!(fs::read_to_string(&file).unwrap(), "my only copy");
+        assert!(tree.join("f").exists() && !fix.repo.join(".git/worktrees/w/swarm-removing").exists());
+        let Some((_, all)) = with_mount(&fix, &data, || admin::remove_all(&tree)) else { return };
+        assert!(all.unwrap_err().to_string().starts_with("a file system is mounted at ") && file.exists());
+    }
+    assert_eq!(removed(&fix, &tree), Ok(()));
 }

@@ -183,6 +183,7 @@ fn prepare(cli: &Cli, found: &Removable, is_saved: bool) -> Result<(), WorktreeE
             return Err(WorktreeError::Dirty(changes.len()));
         }
     }
+    removable::check_mounts(tree).map_err(Fault::unknown)?;
     let remedy = "delete it as that user, then run the command again";
     removable::prepare(tree).map_err(|error| {
         let is_denied = error.kind() == io::ErrorKind::PermissionDenied;
@@ -210,6 +211,7 @@ fn assess(cli: &Cli, path: &Path, base_repo: &Path, force: Force) -> Result<Opti
         return Err(unknown(format!("git's administrative files for {shown} are incomplete")));
     }
     check_inside(&common, path)?;
+    removable::check_mounts(path).map_err(Fault::unknown)?;
     let mut changes = save::status(cli, &place, "normal").map_err(Fault::unknown)?;
     let is_resumed = entry.join(REMOVING).exists() && changes.iter().all(Change::is_plain_deletion);
     if has_initialised_submodules(&entry)

@@ -12,8 +12,8 @@ use std::time::Duration;
 
 use swarm_model::WorktreePlan;
 
-use super::admin;
 use super::remove::{has_initialised_submodules, in_progress};
+use super::{admin, removable};
 use crate::repository::cli::Cli;
 use crate::repository::fault::Fault;
 use crate::repository::lock::{self, CreationLock, LOCK_WAIT_MS_MAX};
@@ -61,6 +61,7 @@ pub(crate) fn undo_locked(cli: &Cli, common: &Path, plan: &WorktreePlan, _lock: 
                 let remedy = format!("run 'git -C {} worktree remove {}'", plan.base_repo, inner.display());
                 return Err(Fault::new(cause).remedy(remedy));
             }
+            removable::check_mounts(path)?;
             drop_torn_files(entry)?;
             save_changes(cli, common, plan, entry)?;
             admin::remove_tree(path).map_err(Fault::at(path))?;

@@ -384,7 +384,7 @@ impl FlowFiles {
         let Some(runner) = self.run_lock()? else { return Ok(false) };
         // Removed first: without this file the flow does not exist, whatever remains.
         std::fs::remove_file(self.dir.join(FLOW))?;
-        std::fs::remove_dir_all(&self.dir)?;
+        swarm_sys::files::remove_tree(&self.dir)?;
         drop((runner, lock));
         Ok(true)
     }

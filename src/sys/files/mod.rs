@@ -3,6 +3,7 @@
 pub mod compare_exchange;
 mod list;
 pub mod lock;
+mod mounts;
 mod remove;
 pub mod reserve;
 
@@ -12,7 +13,8 @@ use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _, PermissionsExt 
 use std::path::Path;
 
 pub use list::{is_absent, list, list_if_present};
-pub use remove::remove_tree;
+pub use mounts::mounts_below;
+pub use remove::{remove_in_place, remove_tree};
 use swarm_ports::BoxFuture;
 
 const PRIVATE: u32 = 0o600;

@@ -4,10 +4,10 @@
 
 use std::ffi::{CStr, CString};
 use std::io;
-use std::os::fd::{AsFd, AsRawFd as _, OwnedFd};
+use std::os::fd::{AsRawFd as _, OwnedFd};
 use std::path::Path;
 
-use rustix::fs::{AtFlags, CWD, Dir, Mode, OFlags, fstat, openat, renameat, unlinkat};
+use rustix::fs::{AtFlags, CWD, Dir, Mode, OFlags, ResolveFlags, fstat, openat, openat2, renameat, unlinkat};
 use rustix::io::{Errno, retry_on_intr};
 
 /// Permissions of the owner that the removal of a directory's content needs.
@@ -24,7 +24,7 @@ pub fn remove_tree(path: &Path) -> io::Result<()> {
     if removed(unlinkat(CWD, path, AtFlags::empty()))? || removed(unlinkat(CWD, path, AtFlags::REMOVEDIR))? {
         return Ok(());
     }
-    let mut removal = Removal { top: open(CWD, path)?, next: 0, todo: Vec::new(), failed: None };
+    let mut removal = Removal { top: open_top(path)?, next: 0, todo: Vec::new(), failed: None };
     let top = removal.top.try_clone()?;
     removal.empty(&top)?;
     // At most two directories are open, however deep they were.
@@ -41,6 +41,33 @@ pub fn remove_tree(path: &Path) -> io::Result<()> {
         return Err(error);
     }
     if removed(unlinkat(CWD, path, AtFlags::REMOVEDIR))? { Ok(()) } else { Err(Errno::NOTEMPTY.into()) }
+}
+
+/// Removes a file, or a directory with all that is in it, as [`remove_tree`] does, but moves nothing: what is left after an
+/// interruption is where it was.
+///
+/// # Errors
+/// Returns the first failure and stops there. Fails if more directories are nested than this process may have open.
+pub fn remove_in_place(path: &Path) -> io::Result<()> {
+    if removed(unlinkat(CWD, path, AtFlags::empty()))? || removed(unlinkat(CWD, path, AtFlags::REMOVEDIR))? {
+        return Ok(());
+    }
+    empty_in_place(&open_top(path)?)?;
+    if removed(unlinkat(CWD, path, AtFlags::REMOVEDIR))? { Ok(()) } else { Err(Errno::NOTEMPTY.into()) }
+}
+
+fn empty_in_place(dir: &OwnedFd) -> io::Result<()> {
+    for name in names(dir)? {
+        let remove = |flags| removed(unlinkat(dir, &*name, flags));
+        if remove(AtFlags::empty())? || remove(AtFlags::REMOVEDIR)? {
+            continue;
+        }
+        empty_in_place(&open(dir, &name)?)?;
+        if !remove(AtFlags::REMOVEDIR)? {
+            return Err(Errno::NOTEMPTY.into());
+        }
+    }
+    Ok(())
 }
 
 /// Returns whether something is gone; false if it is a directory that must be emptied first.
@@ -109,17 +136,37 @@ impl Removal {
     }
 }
 
-/// Opens a directory, and gives its owner all permissions for it first. Follows no symbolic link.
-fn open(at: impl AsFd, name: impl rustix::path::Arg + Copy) -> io::Result<OwnedFd> {
-    let flags = OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    // A directory without read permission can only be named.
-    let named = retry_on_intr(|| openat(at.as_fd(), name, flags | OFlags::PATH, Mode::empty()))?;
+const DIRECTORY: OFlags = OFlags::DIRECTORY.union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
+
+/// Opens the directory at `path`, and gives its owner all permissions for it first. Follows no symbolic link at its end.
+fn open_top(path: &Path) -> io::Result<OwnedFd> {
+    readable(retry_on_intr(|| openat(CWD, path, DIRECTORY | OFlags::PATH, Mode::empty()))?)
+}
+
+/// Opens a directory in `at` as [`open_top`] does. Fails with `EXDEV` if it belongs to another mount.
+fn open(at: &OwnedFd, name: &CStr) -> io::Result<OwnedFd> {
+    let flags = DIRECTORY | OFlags::PATH;
+    match retry_on_intr(|| openat2(at, name, flags, Mode::empty(), ResolveFlags::NO_XDEV)) {
+        // Linux before 5.6, or a sandbox that does not know the call.
+        Err(Errno::NOSYS | Errno::PERM) => {
+            let named = retry_on_intr(|| openat(at, name, flags, Mode::empty()))?;
+            if fstat(&named)?.st_dev != fstat(at)?.st_dev {
+                return Err(Errno::XDEV.into());
+            }
+            readable(named)
+        }
+        named => readable(named?),
+    }
+}
+
+/// Opens a directory for reading that is only named yet, as one without read permission is.
+fn readable(named: OwnedFd) -> io::Result<OwnedFd> {
     let mode = fstat(&named)?.st_mode;
     if mode & OWN != OWN {
         let link = format!("/proc/self/fd/{}", named.as_raw_fd());
         retry_on_intr(|| rustix::fs::chmod(&link, Mode::from_raw_mode((mode | OWN) & 0o7777)))?;
     }
-    Ok(retry_on_intr(|| openat(&named, c".", flags | OFlags::RDONLY, Mode::empty()))?)
+    Ok(retry_on_intr(|| openat(&named, c".", DIRECTORY | OFlags::RDONLY, Mode::empty()))?)
 }
 
 /// Returns the names of what is in a directory.
@@ -179,7 +226,7 @@ mod tests {
         // Names that the removal itself would use.
         fs::write(top.join("0"), "").expect("written");
         fs::create_dir_all(top.join("1/1/1")).expect("made");
-        let mut below = open(CWD, &top).expect("opened");
+        let mut below = open_top(&top).expect("opened");
         for _ in 0..30_000 {
             rustix::fs::mkdirat(&below, c"dd", Mode::RWXU).expect("made");
             below = open(&below, c"dd").expect("opened");
@@ -229,6 +276,39 @@ mod tests {
         }
         assert!(mine.join("file").exists());
         assert_eq!(fs::metadata(&mine).expect("there").permissions().mode() & 0o777, 0o500);
+    }
+
+    #[test]
+    fn nothing_below_a_mount_point_is_removed() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let (top, mine) = (dir.path().join("top"), dir.path().join("mine"));
+        fs::create_dir(&mine).expect("made");
+        fs::write(mine.join("file"), "").expect("written");
+        let is_mounted = super::super::mounts::tests::with_mount(&mine, &top.join("a/b"), || {
+            assert_eq!(fs::metadata(top.join("a/b")).expect("there").len(), fs::metadata(&mine).expect("there").len());
+            fs::write(top.join("a/z"), "").expect("written");
+            for remove in [remove_in_place, remove_tree] {
+                remove(&top).expect_err("the mount point cannot be removed");
+                assert!(mine.join("file").exists());
+            }
+            // The mount point is named, but not entered: its own name is in the way before.
+            let above = open_top(&top.join("a")).expect("opened");
+            assert_eq!(open(&above, c"b").map(drop).expect_err("another mount").raw_os_error(), Some(18));
+        });
+        assert!(mine.join("file").exists());
+        assert!(is_mounted || !nix::unistd::getuid().is_root());
+    }
+
+    #[test]
+    fn a_removal_in_place_moves_nothing() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let top = dir.path().join("top");
+        fs::create_dir_all(top.join("a/b/c")).expect("made");
+        fs::write(top.join("a/b/c/file"), "").expect("written");
+        chmod(&top.join("a/b"), 0o500);
+        remove_in_place(&top).expect("removed");
+        assert!(!top.exists());
+        remove_in_place(&top).expect("there is nothing to remove");
     }
 
     #[test]
