@@ -228,7 +228,7 @@ fn add_all(workspace: &Workspace, place: &Scratch) -> Result<Added, Fault> {
         let why = format!("git cannot add what the resolver left: {fault}");
         return if fault.is_tool_failure { Err(fault) } else { Ok(Added::Nothing(why)) };
     }
-    let listed = read().args(["ls-files", "-z", "--others", "--exclude-standard"]).run()?;
+    let listed = read().args(["ls-files", "-z", "--others", "--exclude-standard"]).strict().run()?;
     let untracked = listed.split(|byte| *byte == 0).filter(|path| !path.is_empty());
     let (out, new) = generated::split(untracked, || read().args(["ls-files", "-z"]).run())?;
     if new.len() > UNTRACKED_MAX {

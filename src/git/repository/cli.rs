@@ -136,7 +136,7 @@ impl Cli {
             args.extend(SETTINGS.split(' ').flat_map(|setting| ["-c", setting]).map(OsString::from));
         }
         let (limit, for_user) = (Duration::from_millis(limit_ms), kind == Kind::User);
-        Call { cli: self, kind, args, variables: Vec::new(), input: None, limit, for_user }
+        Call { cli: self, kind, args, variables: Vec::new(), input: None, limit, for_user, is_strict: false }
     }
 }
 
@@ -150,6 +150,8 @@ pub(crate) struct Call<'a> {
     limit: Duration,
     /// Whether to write files with the user's umask.
     for_user: bool,
+    /// Whether git must have looked at everything.
+    is_strict: bool,
 }
 
 impl Call<'_> {
@@ -176,6 +178,13 @@ impl Call<'_> {
     /// Runs git with the caller's umask, for files that belong to the user.
     pub(crate) fn for_user(mut self) -> Self {
         self.for_user = true;
+        self
+    }
+
+    /// Makes the call fail if git cannot read a directory or look up a file. It leaves both out, says so, and exits with 0,
+    /// so that work in them would count as absent.
+    pub(crate) fn strict(mut self) -> Self {
+        self.is_strict = true;
         self
     }
 
@@ -217,6 +226,9 @@ impl Call<'_> {
             let message =
                 parse::first_useful_line(&ended.stderr).unwrap_or_else(|| format!("git exited with code {code}"));
             return Err(CliError::Exit { code, message });
+        }
+        if let Some(unseen) = parse::unseen(&ended.stderr).filter(|_| self.is_strict) {
+            return Err(CliError::Unseen(unseen));
         }
         if ended.overflow { Err(CliError::TooMuch) } else { Ok((code, ended.stdout)) }
     }

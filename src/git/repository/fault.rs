@@ -65,10 +65,12 @@ impl Fault {
 
 impl From<CliError> for Fault {
     fn from(error: CliError) -> Self {
-        let is_tool_failure = !matches!(error, CliError::Exit { .. });
-        let transient = matches!(error, CliError::Signal(_) | CliError::Run(_));
+        // Who owns the worktree can permit it; anything else is a failure of the system.
+        let is_mendable = matches!(&error, CliError::Unseen(what) if what.ends_with("Permission denied"));
+        let is_tool_failure = !matches!(error, CliError::Exit { .. }) && !is_mendable;
+        let transient = matches!(error, CliError::Signal(_) | CliError::Run(_) | CliError::Unseen(_)) && !is_mendable;
         let killed = matches!(error, CliError::Signal(_));
-        Self { remedy: error.remedy(), is_tool_failure, transient, killed, ..Self::new(error.to_string()) }
+        Self { remedy: error.remedy(), is_tool_failure, transient, killed, is_mendable, ..Self::new(error.to_string()) }
     }
 }
 
@@ -101,6 +103,8 @@ pub(crate) enum CliError {
     Silent(u64),
     #[error("git timed out after {0} s and was killed")]
     Timeout(u64),
+    #[error("git cannot see all files: {0}")]
+    Unseen(String),
     #[error("git printed more than {} MiB", super::cli::STDOUT_BYTES_MAX >> 20)]
     TooMuch,
 }
@@ -117,6 +121,10 @@ impl CliError {
             Self::Silent(_) => Some("run 'git version' and check why it hangs".to_owned()),
             Self::Signal(_) => Some("run the command again".to_owned()),
             Self::Timeout(_) => Some("check for a hook or filter that hangs, then run the command again".to_owned()),
+            Self::Unseen(what) if what.ends_with("Permission denied") => {
+                Some("permit it with 'chmod u+rwx', or delete it, then run the command again".to_owned())
+            }
+            Self::Unseen(_) => Some("run the command again".to_owned()),
             Self::Run(_) | Self::Exit { .. } | Self::TooMuch => None,
         }
     }

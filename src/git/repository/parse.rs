@@ -143,9 +143,47 @@ pub(crate) fn first_useful_line(stderr: &[u8]) -> Option<String> {
     Some(if is_outside { "not in a git repository" } else { cause }.to_owned())
 }
 
+/// Texts of errors with which git leaves out a file or a directory. Not those that say that something does not exist.
+const UNSEEN: [&str; 9] = [
+    "Permission denied",
+    "Operation not permitted",
+    "Input/output error",
+    "Cannot allocate memory",
+    "Too many open files",
+    "Too many open files in system",
+    "File name too long",
+    "Stale file handle",
+    "Transport endpoint is not connected",
+];
+
+/// Returns the first line in which a successful git says that it could not look at something: it names a directory in a
+/// warning, and a file alone.
+pub(crate) fn unseen(stderr: &[u8]) -> Option<String> {
+    let text = String::from_utf8_lossy(stderr);
+    let is_unseen = |line: &&str| {
+        line.contains("could not open directory ")
+            || line.rsplit_once(": ").is_some_and(|(_, cause)| UNSEEN.contains(&cause))
+    };
+    let line = text.lines().map(str::trim).find(is_unseen)?;
+    Some(line.strip_prefix("warning: ").unwrap_or(line).to_owned())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_directory_that_git_left_out_is_found() {
+        let said = b"warning: in the working copy of 'a', LF will be replaced by CRLF\n\
+                     warning: could not open directory 'notes/': Permission denied\n";
+        assert_eq!(unseen(said).as_deref(), Some("could not open directory 'notes/': Permission denied"));
+        assert_eq!(unseen(b"d/f: Permission denied\n").as_deref(), Some("d/f: Permission denied"));
+        let deep = b"warning: could not open directory 'd/': File name too long\n";
+        assert_eq!(unseen(deep).as_deref(), Some("could not open directory 'd/': File name too long"));
+        for other in [&b""[..], b"hint: a: b\n", b"warning: a: No such file or directory\n"] {
+            assert_eq!(unseen(other), None);
+        }
+    }
 
     #[test]
     fn a_rename_is_one_change() {

@@ -70,7 +70,7 @@ fn files(cli: &Cli, place: &Place, links: &BTreeSet<Vec<u8>>) -> Result<Vec<Fore
     let none = Scratch::new(&place.git_dir, "none");
     let call = place.call(cli.read(&place.tree)).env("GIT_INDEX_FILE", none.path()).env("GIT_LITERAL_PATHSPECS", "1");
     let call = call.args(["ls-files", "-z", "--others", "--exclude-standard", "--"]);
-    let listed = call.args(bare.iter().map(|link| OsStr::from_bytes(link))).run()?;
+    let listed = call.args(bare.iter().map(|link| OsStr::from_bytes(link))).strict().run()?;
     let mut found: BTreeMap<&Vec<u8>, Vec<Change>> = BTreeMap::new();
     for path in listed.split(|byte| *byte == 0) {
         let is_below = |link: &&&Vec<u8>| path.strip_prefix(link.as_slice()).is_some_and(|rest| rest.starts_with(b"/"));

@@ -127,7 +127,7 @@ fn status_of_files(cli: &Cli, place: &Place, untracked: &str) -> Result<Vec<Chan
     // The user's setting may hide untracked files, but they are work, too.
     let untracked = format!("--untracked-files={untracked}");
     let args = ["status", "--porcelain=v1", "-z", "--ignore-submodules=dirty", &untracked];
-    Ok(parse::status(&place.call(cli.read(&place.tree)).args(args).run()?))
+    Ok(parse::status(&place.call(cli.read(&place.tree)).args(args).strict().run()?))
 }
 
 /// Returns the number of changed paths. Fails if some of them cannot be saved.
@@ -324,8 +324,8 @@ pub(crate) fn hidden_changes(cli: &Cli, place: &Place) -> Result<usize, Fault> {
     unhide(cli, place, &scratch)?;
     // Refresh first: different file times alone are not a change.
     let _ = step(cli, place, &scratch).args(["update-index", "-q", "--refresh"]).run();
-    let changed =
-        step(cli, place, &scratch).args(["diff-files", "-z", "--name-only", "--ignore-submodules=dirty"]).run()?;
+    let differing = ["diff-files", "-z", "--name-only", "--ignore-submodules=dirty"];
+    let changed = step(cli, place, &scratch).args(differing).strict().run()?;
     Ok(changed.iter().filter(|byte| **byte == 0).count())
 }
 
@@ -445,8 +445,8 @@ fn verify(cli: &Cli, place: &Place, raw: &Raw, Saved { reference, commit }: &Sav
     }
     read().args(["cat-file", "-e", &format!("{commit}^{{tree}}")]).run().map_err(|error| failed(&error.to_string()))?;
     let look = || raw.call(cli.read(&place.tree));
-    let changed = look().args(["diff-files", "-z", "--name-only"]).run()?;
-    let new = look().args(["ls-files", "-z", "--others", "--exclude-standard"]).run()?;
+    let changed = look().args(["diff-files", "-z", "--name-only"]).strict().run()?;
+    let new = look().args(["ls-files", "-z", "--others", "--exclude-standard"]).strict().run()?;
     match changed.is_empty() && new.is_empty() {
         true => Ok(()),
         false => Err(failed("the worktree changed while it was being saved")),

@@ -112,3 +112,27 @@ fn a_worktree_in_which_a_file_system_is_mounted_stays() {
     }
     assert_eq!(removed(&fix, &tree), Ok(()));
 }
+
+#[test]
+fn work_in_a_directory_that_git_cannot_read_is_not_removed() {
+    for (mode, is_tracked) in [(0o300, false), (0, false), (0, true)] {
+        let fix = Fixture::new();
+        fs::create_dir(fix.repo.join("notes")).unwrap();
+        fix.commit("notes", "notes/old", "old");
+        let (_, tree) = fix.made("w");
+        let notes = if is_tracked { tree.join("notes") } else { tree.join("new") };
+        let permit = |mode| fs::set_permissions(&notes, fs::Permissions::from_mode(mode)).unwrap();
+        fs::create_dir_all(&notes).unwrap();
+        fs::write(notes.join("old"), "work").unwrap();
+        permit(mode);
+        for force in [Force::No, Force::SaveFirst] {
+            let done = as_ordinary_user(|| remove::remove(&fix.cli(), "w", &tree, &fix.repo, force, None));
+            let Err(WorktreeError::Unknown(cause)) = done else { panic!("{done:?}") };
+            assert!(cause.starts_with("git cannot see all files: ") && cause.contains("chmod u+rwx"), "{cause}");
+        }
+        permit(0o700);
+        assert_eq!(fs::read_to_string(notes.join("old")).unwrap(), "work");
+        let saved = remove::remove(&fix.cli(), "w", &tree, &fix.repo, Force::SaveFirst, None).unwrap();
+        assert!(saved.is_some() && !tree.exists());
+    }
+}

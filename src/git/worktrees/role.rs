@@ -147,6 +147,7 @@ fn save_changes(git: &Git) -> Result<(), Fault> {
     if git
         .read()
         .args(["status", "--porcelain=v1", "-z", "--untracked-files=no", "--ignore-submodules=dirty"])
+        .strict()
         .run()?
         .is_empty()
     {
@@ -197,7 +198,7 @@ pub fn commit_work(tree: RoleTree<'_>, message: &str, caller: &Caller) -> Result
         }
         // Within submodules, git would use a configuration that the agent can write.
         let status = ["status", "--porcelain=v1", "-z", "--untracked-files=all", "--ignore-submodules=dirty"];
-        let changes = parse::status(&git.read().args(status).run()?);
+        let changes = parse::status(&git.read().args(status).strict().run()?);
         let merging = merge_head(git_dir).is_some();
         if changes.is_empty() && !merging {
             return git.head();

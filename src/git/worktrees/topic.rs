@@ -211,7 +211,7 @@ pub(crate) fn snapshot(cli: &Cli, place: &Place, objects: Objects) -> Result<Sna
 /// repository within the worktree, whose configuration an agent could have written.
 pub(crate) fn add_tracked<'a>(step: &impl Fn() -> Call<'a>, git_dir: &Path) -> Result<(), Fault> {
     let list = ["diff-files", "-z", "--name-status", "--no-renames", "--ignore-submodules=dirty"];
-    let listed = step().args(list).run()?;
+    let listed = step().args(list).strict().run()?;
     let fields: Vec<&[u8]> = listed.split(|byte| *byte == 0).filter(|field| !field.is_empty()).collect();
     let (gone, changed): (Vec<_>, Vec<_>) = fields.chunks_exact(2).partition(|pair| pair[0] == b"D");
     for (flags, pairs) in [(["--force-remove"].as_slice(), gone), (["--add", "--remove"].as_slice(), changed)] {
