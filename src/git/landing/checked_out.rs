@@ -9,7 +9,8 @@ use git2::ErrorClass;
 use crate::landing::workspace::Workspace;
 use crate::repository::fault::Fault;
 use crate::repository::parse;
-use crate::worktrees::admin;
+use crate::worktrees::{admin, plan};
+use swarm_sys::quoting::command_line;
 
 /// A worktree and its git directory.
 pub(crate) type Holder = (PathBuf, PathBuf);
@@ -45,15 +46,40 @@ pub(crate) fn holders_of_base(workspace: &Workspace) -> Result<Result<Vec<Holder
             return Ok(Err(format!("{why} (finish or abort the rebase, then run 'swarm merge retry')")));
         }
     }
-    let Some(repo) = library else { return holders_by_command(workspace).map(Ok) };
+    let Some(repo) = library else { return holders_by_command(workspace) };
     let mut holders = Vec::new();
     for (tree, git_dir) in dirs {
-        let is_held = head_of(&repo, &git_dir)?.is_some_and(|branch| branch == workspace.target.branch);
-        if is_held && tree.try_exists().map_err(Fault::at(&tree))? {
-            holders.push((tree, git_dir));
+        if head_of(&repo, &git_dir)?.is_none_or(|branch| branch != workspace.target.branch) {
+            continue;
         }
+        if is_missing(&tree, &git_dir, &workspace.common)? {
+            return Ok(Err(missing(workspace, &tree, &git_dir)));
+        }
+        holders.push((tree, git_dir));
     }
     Ok(Ok(holders))
+}
+
+/// Reports whether a linked worktree is not at its path: it was moved and goes on working at another one, or its disk is
+/// not mounted. What lands meanwhile would look there as if the user had reverted it.
+fn is_missing(tree: &Path, git_dir: &Path, common: &Path) -> Result<bool, Fault> {
+    let is_there = tree.try_exists().map_err(Fault::at(tree))?;
+    Ok(git_dir != common && (!is_there || plan::is_empty_dir(tree)))
+}
+
+fn missing(workspace: &Workspace, tree: &Path, entry: &Path) -> String {
+    let repo = admin::checkout_of(&workspace.common).unwrap_or(&workspace.common).to_string_lossy();
+    let at = tree.to_string_lossy();
+    let repair = command_line(["git", "-C", &repo, "worktree", "repair"]);
+    let mut remove = command_line(["git", "-C", &repo, "worktree", "remove", &at]);
+    if admin::lock_reason(entry).is_some() {
+        remove = command_line(["git", "-C", &repo, "worktree", "remove", "-f", "-f", &at]);
+    }
+    format!(
+        "'{}' is checked out in the worktree {at}, which is missing (bring it back, or run '{repair} PATH' if it was \
+         moved to PATH, or '{remove}' if it is gone; then run 'swarm merge retry')",
+        workspace.target.base()
+    )
 }
 
 /// Reports whether a rebase in a worktree moves the branch at its end: the branch is rebased itself, or belongs to the
@@ -119,20 +145,24 @@ fn read(path: &Path) -> Result<Option<String>, Fault> {
     admin::ignore_missing(fs::read_to_string(path)).map_err(Fault::at(path))
 }
 
-fn holders_by_command(workspace: &Workspace) -> Result<Vec<Holder>, Fault> {
+fn holders_by_command(workspace: &Workspace) -> Result<Result<Vec<Holder>, String>, Fault> {
     let listed = workspace.read().args(["worktree", "list", "--porcelain", "-z"]).run()?;
     let mut holders = Vec::new();
     for worktree in
         parse::worktrees(&listed).into_iter().filter(|tree| tree.branch.as_ref() == Some(&workspace.target.branch))
     {
         let tree = PathBuf::from(&worktree.path);
+        // By record: the `.git` file of a linked worktree can be an agent's.
+        let entry = admin::entry_of(&workspace.common, &tree).map_err(Fault::at(&tree))?;
+        let git_dir = entry.unwrap_or_else(|| workspace.common.clone());
+        if is_missing(&tree, &git_dir, &workspace.common)? {
+            return Ok(Err(missing(workspace, &tree, &git_dir)));
+        }
         if tree.try_exists().map_err(Fault::at(&tree))? {
-            // By record: the `.git` file of a linked worktree can be an agent's.
-            let entry = admin::entry_of(&workspace.common, &tree).map_err(Fault::at(&tree))?;
-            holders.push((tree, entry.unwrap_or_else(|| workspace.common.clone())));
+            holders.push((tree, git_dir));
         }
     }
-    Ok(holders)
+    Ok(Ok(holders))
 }
 
 #[cfg(test)]

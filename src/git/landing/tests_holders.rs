@@ -100,3 +100,32 @@ async fn a_symbolic_branch_leads_to_the_queue_of_the_real_one() {
         assert_eq!(super::target_of(&caller, "side").unwrap().branch, "refs/heads/side");
     }
 }
+
+#[tokio::test]
+async fn a_base_that_is_checked_out_in_a_missing_worktree_does_not_move() {
+    for format in ["files", "reftable"] {
+        let (site, other) = site(format);
+        let main = || text(&site.fix.git(&["rev-parse", "main"]));
+        let before = main();
+        site.branch("topic", "echo t > t");
+        let away = site.fix.root.join("away");
+        let waits = async |remedy: &str| {
+            let landed = site.land_on_main("topic").await;
+            let why = format!("'main' is checked out in the worktree {}, which is missing (", other.display());
+            let Landing::Failed(said) = &landed else { panic!("{format}: {landed:?}") };
+            assert!(said.starts_with(&why) && said.contains(remedy), "{format}: {said}");
+            assert_eq!(main(), before, "{format}");
+        };
+        fs::rename(&other, &away).unwrap();
+        waits("worktree repair PATH' if it was moved").await;
+        // On a disk that is not mounted.
+        fs::create_dir(&other).unwrap();
+        site.fix.git(&["worktree", "lock", other.to_str().unwrap()]);
+        waits(&format!("worktree remove -f -f {}' if it is gone", other.display())).await;
+        site.fix.git(&["worktree", "unlock", other.to_str().unwrap()]);
+        fs::remove_dir(&other).unwrap();
+        site.fix.git(&["worktree", "repair", away.to_str().unwrap()]);
+        assert_eq!(site.land_on_main("topic").await, Landing::Done(Vec::new()), "{format}");
+        assert!(away.join("t").exists() && text(&site.fix.at(&away, &["status", "--porcelain"])).is_empty());
+    }
+}
