@@ -9,6 +9,7 @@ use git2::ErrorClass;
 use crate::landing::workspace::Workspace;
 use crate::repository::fault::Fault;
 use crate::repository::parse;
+use crate::trash::absent;
 use crate::worktrees::{admin, plan};
 use swarm_sys::quoting::command_line;
 
@@ -68,17 +69,15 @@ fn is_missing(tree: &Path, git_dir: &Path, common: &Path) -> Result<bool, Fault>
 }
 
 fn missing(workspace: &Workspace, tree: &Path, entry: &Path) -> String {
-    let repo = admin::checkout_of(&workspace.common).unwrap_or(&workspace.common).to_string_lossy();
-    let at = tree.to_string_lossy();
-    let repair = command_line(["git", "-C", &repo, "worktree", "repair"]);
-    let mut remove = command_line(["git", "-C", &repo, "worktree", "remove", &at]);
-    if admin::lock_reason(entry).is_some() {
-        remove = command_line(["git", "-C", &repo, "worktree", "remove", "-f", "-f", &at]);
-    }
+    let common = &workspace.common;
+    let repo = admin::checkout_of(common).unwrap_or(common).to_string_lossy();
+    let repair = command_line(["git", "-C", &repo, "worktree", "repair", "PATH"]);
+    let if_moved = format!("bring it back, or run '{repair}' if it was moved to PATH");
     format!(
-        "'{}' is checked out in the worktree {at}, which is missing (bring it back, or run '{repair} PATH' if it was \
-         moved to PATH, or '{remove}' if it is gone; then run 'swarm merge retry')",
-        workspace.target.base()
+        "'{}' is checked out in the worktree {}, which is missing ({}; then run 'swarm merge retry')",
+        workspace.target.base(),
+        tree.display(),
+        absent::remedy(common, entry, tree, &if_moved)
     )
 }
 

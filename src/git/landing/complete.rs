@@ -15,6 +15,7 @@ use crate::repository::durable::sync_file_systems;
 use crate::repository::fault::Fault;
 use crate::repository::gc_lock::Hold;
 use crate::repository::{holders, index, objects, recorded};
+use crate::trash::absent;
 use crate::trash::save::{DURABLE, Place};
 use crate::worktrees::topic::{Objects, snapshot};
 use crate::worktrees::{admin, identity};
@@ -218,6 +219,8 @@ fn of_worker(
     let (repo, tree) = (Path::new(&worktree.base_repo), Path::new(&worktree.path));
     let none = || Fault::new(format!("branch '{}' has no commit", worktree.branch));
     let Some(place) = identity::open(cli, tree, repo)? else {
+        // What lands is all that the worker did.
+        absent::check(cli, repo, tree, &worktree.branch)?;
         let tip = objects::branch_tip(cli, repo, &worktree.branch)?.ok_or_else(none)?;
         return Ok((Work { tip, left_out: Vec::new() }, None));
     };

@@ -40,6 +40,8 @@ mod tests_complete;
 #[cfg(test)]
 mod tests_holders;
 #[cfg(test)]
+mod tests_missing;
+#[cfg(test)]
 mod tests_odd_commits;
 #[cfg(test)]
 mod tests_reference;

@@ -17,7 +17,7 @@ use crate::repository::markers::{self, Conflict};
 
 impl Site {
     /// Creates the worktree of a worker with one commit. Returns its directory and its completion.
-    fn worker(&self, name: &str) -> (PathBuf, Completion) {
+    pub(super) fn worker(&self, name: &str) -> (PathBuf, Completion) {
         let (tree, commit) = (self.fix.root.join(name), self.tip("main"));
         let path = tree.to_str().unwrap().to_owned();
         self.fix.git(&["worktree", "add", "-q", "-b", name, &path, "main"]);
@@ -30,7 +30,7 @@ impl Site {
         (tree, Completion { worker: Some((row, Some(base))), ..self.completion(name) })
     }
 
-    async fn done(&self, completion: &Completion) -> Completed {
+    pub(super) async fn done(&self, completion: &Completion) -> Completed {
         self.landings.complete(completion.clone()).await.unwrap()
     }
 

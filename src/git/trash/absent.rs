@@ -14,7 +14,9 @@ use super::save::{self, Place, SavedIndex, Scratch, StateTrees};
 use crate::repository::cli::Cli;
 use crate::repository::fault::Fault;
 use crate::repository::{gc_lock, parse};
-use crate::worktrees::remove::{in_progress, unreachable_head};
+use crate::worktrees::remove::{REMOVING, in_progress, unreachable_head};
+use crate::worktrees::{admin, owner};
+use swarm_sys::quoting::command_line;
 
 /// First bytes of an index.
 const INDEX_MAGIC: &[u8] = b"DIRC";
@@ -65,6 +67,39 @@ pub(crate) fn unsaved(cli: &Cli, common: &Path, entry: &Path) -> Result<Option<S
 /// Returns the refusal to remove the entry of the worktree at `path`.
 pub(crate) fn refusal(path: &Path, what: &str) -> Fault {
     Fault::new(format!("the worktree at {} is missing, and git still has its {what}", path.display()))
+}
+
+/// Returns how to end the absence of a worktree that belongs at `tree`: `if_moved` says what to do if it is elsewhere.
+pub(crate) fn remedy(common: &Path, entry: &Path, tree: &Path, if_moved: &str) -> String {
+    let repo = admin::checkout_of(common).unwrap_or(common).to_string_lossy();
+    let forced: &[&str] = if admin::lock_reason(entry).is_some() { &["-f", "-f"] } else { &[] };
+    let at = tree.to_string_lossy();
+    let words = ["git", "-C", &repo, "worktree", "remove"].into_iter().chain(forced.iter().copied());
+    format!("{if_moved}, or run '{}' if it is gone", command_line(words.chain([&*at])))
+}
+
+/// Fails if the worktree of a worker, which belongs at `tree` and is not there, may hold work elsewhere: git still has an
+/// entry for it, or one of ours that has its branch checked out.
+pub(crate) fn check(cli: &Cli, repo: &Path, tree: &Path, branch: &str) -> Result<(), Fault> {
+    let Some(common) = admin::ignore_missing(admin::common_dir(repo)).map_err(Fault::at(repo))? else { return Ok(()) };
+    let entry = admin::entry_of(&common, tree).map_err(Fault::at(tree))?;
+    if let Some(entry) = entry.filter(|entry| !entry.join(REMOVING).exists()) {
+        let cause = format!("its worktree {} is missing", tree.display());
+        let missing = Fault { is_mendable: true, ..Fault::new(cause) };
+        return Err(missing.remedy(remedy(&common, &entry, tree, "bring it back to this path")));
+    }
+    let listed = parse::worktrees(&cli.read(&common).args(["worktree", "list", "--porcelain", "-z"]).run()?);
+    let full = format!("refs/heads/{branch}");
+    for at in listed.iter().filter(|one| one.branch.as_ref() == Some(&full)).map(|one| Path::new(&one.path)) {
+        let entry = admin::entry_of(&common, at).map_err(Fault::at(at))?;
+        if entry.is_some_and(|entry| owner::is_marked(&entry)) {
+            let cause = format!("its worktree {} was moved to {}", tree.display(), at.display());
+            let words = [repo, at, tree].map(Path::to_string_lossy);
+            let back = command_line(["git", "-C", &words[0], "worktree", "move", &words[1], &words[2]]);
+            return Err(Fault::new(cause).remedy(format!("run '{back}'")));
+        }
+    }
+    Ok(())
 }
 
 /// Saves the entry of the worktree that belongs at `path`. The files of the save are those of the index; a file with a

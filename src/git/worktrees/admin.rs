@@ -13,6 +13,7 @@ use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 use swarm_sys::files;
 
+use super::remove::REMOVING;
 use super::{identity, removable};
 
 /// Maximum size of a `.git` file: the longest path and some words.
@@ -221,15 +222,17 @@ pub(crate) fn complete_torn(common: &Path, boot: SystemTime) -> io::Result<()> {
     Ok(())
 }
 
-/// Removes an entry. Removes the file that names the worktree after all others but HEAD, so that an interrupted removal can
-/// be found again.
+/// Removes an entry. Removes the mark of the removal and the file that names the worktree after all others but HEAD, so
+/// that an interrupted removal can be found again.
 pub(crate) fn remove(entry: &Path) -> io::Result<()> {
     for file in files::list_if_present(entry)? {
-        if !["gitdir", "HEAD"].iter().any(|last| file.file_name() == *last) {
+        if !["gitdir", "HEAD", REMOVING].iter().any(|last| file.file_name() == *last) {
             files::remove_in_place(&file.path())?;
         }
     }
-    ignore_missing(fs::remove_file(entry.join("gitdir")))?;
+    for file in [REMOVING, "gitdir"] {
+        ignore_missing(fs::remove_file(entry.join(file)))?;
+    }
     // git ignores an entry that names no worktree, but takes one without HEAD for damaged. If this fails, only a power cut
     // could still bring such an entry back.
     let _ = fs::File::open(entry).and_then(|entry| entry.sync_all());

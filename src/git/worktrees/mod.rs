@@ -83,7 +83,9 @@ pub fn remove_worktree_if_clean(
     let executable = std::env::current_exe().map_err(|error| format!("cannot find the program: {error}"))?;
     let home = Home { executable, state_dir: paths.root().to_owned(), logs: paths.hooks() };
     let removed = remove::remove(&cli, name, path, root, Force::No, Some(&home));
-    removed.map(drop).map_err(|fault| fault.to_string())
+    // Worktrees of a run lie in the repository, from where nobody moves them.
+    let removed = removed.and_then(|_| remove::forget_missing(&cli, name, path, root));
+    removed.map_err(|fault| fault.to_string())
 }
 
 /// Returns the worktree in the caller's repository that stayed when this worker of a state directory was forgotten.

@@ -25,6 +25,11 @@ pub(crate) fn record_owner(common: &Path, tree: &Path, state_dir: &Path) {
     }
 }
 
+/// Reports whether swarm created the worktree of this entry.
+pub(crate) fn is_marked(entry: &Path) -> bool {
+    entry.join(MARK).exists()
+}
+
 /// Returns the state directory that created the worktree, and the age of that record.
 fn read_owner(tree: &Path, base_repo: &Path) -> Option<(PathBuf, Duration)> {
     let common = admin::common_dir(base_repo).ok()?;

@@ -22,7 +22,7 @@ use crate::trash::save::{self, Place};
 
 /// Marker in the worktree's entry while a removal is in progress. The worktree was clean or
 /// saved at that time, so files that are missing now are not lost work.
-const REMOVING: &str = "swarm-removing";
+pub(crate) const REMOVING: &str = "swarm-removing";
 
 /// How messages name changed files that `git status` does not list.
 pub(crate) const HIDDEN_CHANGES: &str = "changed file(s) marked assume-unchanged or skip-worktree";
@@ -113,6 +113,8 @@ struct LeftEntry {
     entry: PathBuf,
     /// Whether it must be saved first.
     has_work: bool,
+    /// Whether its worktree may be elsewhere and go on working: it was moved, or its disk is not mounted.
+    may_live: bool,
 }
 
 /// Returns the entry of a missing worktree. A locked one stays, as git does not remove it either.
@@ -130,7 +132,10 @@ fn assess_entry(cli: &Cli, path: &Path, base_repo: &Path, force: Force) -> Resul
             let remedy = format!("bring it back, then run 'git -C {} worktree repair PATH'", base_repo.display());
             Err(absent::refusal(path, &what).remedy(remedy).unknown())
         }
-        unsaved => Ok(Some(LeftEntry { common, entry, has_work: unsaved.is_some() })),
+        unsaved => {
+            let may_live = !is_resumed && ["HEAD", "commondir"].iter().all(|file| entry.join(file).exists());
+            Ok(Some(LeftEntry { common, entry, has_work: unsaved.is_some(), may_live }))
+        }
     }
 }
 
@@ -143,6 +148,23 @@ fn remove_entry(
     force: Force,
 ) -> Result<Option<Saved>, WorktreeError> {
     let Some(left) = assess_entry(cli, path, base_repo, force)? else { return Ok(None) };
+    // Without it, the worktree would be none any more. Once the directory is gone for good, `git worktree prune` removes it.
+    if force == Force::No && left.may_live {
+        return Ok(None);
+    }
+    forget(cli, name, path, &left)
+}
+
+/// Removes what git knows about a worktree whose directory is missing, unless that holds something that exists nowhere else.
+pub(crate) fn forget_missing(cli: &Cli, name: &str, path: &Path, base_repo: &Path) -> Result<(), WorktreeError> {
+    if !swarm_sys::files::is_absent(path) {
+        return Ok(());
+    }
+    let left = assess_entry(cli, path, base_repo, Force::No)?;
+    left.map_or(Ok(()), |left| forget(cli, name, path, &left).map(drop))
+}
+
+fn forget(cli: &Cli, name: &str, path: &Path, left: &LeftEntry) -> Result<Option<Saved>, WorktreeError> {
     let _turn = lock::acquire(&left.common, Duration::from_millis(LOCK_WAIT_MS_MAX)).ok();
     let saved = left.has_work.then(|| absent::save(cli, &left.common, &left.entry, path, name));
     let saved = saved.transpose().map_err(Fault::unknown)?;
