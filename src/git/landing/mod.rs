@@ -49,6 +49,8 @@ mod tests_reference;
 mod tests_scratch;
 #[cfg(test)]
 mod tests_submodules;
+#[cfg(test)]
+mod tests_unresolved;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;

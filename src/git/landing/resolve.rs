@@ -59,7 +59,7 @@ pub(crate) async fn resolve(
         at.identity()?.environment(place.write(&at), None).args(merge).args(own).arg(&wanted.tip).run_for(&[0, 1])?;
         let said = [(&*base, &*wanted.tip), (&*wanted.tip, &*base)];
         let before = leftover::state(&at, &place);
-        let stopped = markers::conflicts(&|| place.read(&at), &place.entry)?;
+        let stopped = markers::stopped(&|| place.read(&at), &place.entry, &place.dir)?;
         Ok((place, before, stopped, said.map(|(not_in, of)| messages(&at, not_in, of, &conflicts))))
     });
     let (place, before, stopped, [of_tip, of_onto]) = place.await?;
@@ -157,6 +157,11 @@ pub(super) fn commit_result(
     let head = place.read(workspace).args(["rev-parse", "--verify", "HEAD"]).line()?;
     if let Some(conflict) = conflicts.iter().find(|conflict| conflict.markers(&place.dir) != Markers::default()) {
         return Ok(Resolution::Failed(format!("the resolver left conflict markers in {}", conflict.shown())));
+    }
+    let open = markers::conflicts(&|| place.read(workspace), &place.entry)?;
+    if let Some(conflict) = markers::untouched(conflicts, &open, &place.dir)? {
+        let how = "it must change the file, or run 'git add' or 'git rm' on it";
+        return Ok(Resolution::Failed(format!("the resolver left {} unresolved ({how})", conflict.shown())));
     }
     let merging = place.entry.join("MERGE_HEAD");
     if head == onto && !merging.try_exists().map_err(Fault::at(&merging))? {

@@ -1,10 +1,15 @@
 //! Conflicts of a merge that has stopped, and the markers that git wrote into the files.
 
 use std::ffi::OsStr;
-use std::fs::{File, OpenOptions};
+use std::fs::{self, File, OpenOptions};
 use std::io::{self, BufRead as _, BufReader, Read as _};
-use std::os::unix::ffi::OsStrExt as _;
-use std::path::Path;
+use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::{Path, PathBuf};
+
+use rustix::io::Errno;
+use serde::{Deserialize, Serialize};
+use sha2::{Digest as _, Sha256};
 
 use super::cli::Call;
 use super::fault::Fault;
@@ -27,6 +32,55 @@ pub(crate) struct Conflict {
     pub(crate) is_link: bool,
     /// Length of the markers in the file.
     length: usize,
+    /// Whether a side has something there. If both deleted it, there is nothing to choose.
+    has_side: bool,
+    /// What the merge left in the worktree; `None` if that is unknown.
+    left: Option<Left>,
+}
+
+/// What is at a path of a worktree, as far as a commit contains it. Equal values mean equal content.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) enum Left {
+    Nothing,
+    Link(Vec<u8>),
+    File {
+        digest: String,
+        is_executable: bool,
+    },
+    /// A directory, or what git cannot add.
+    Other,
+}
+
+fn is_absent(error: &io::Error) -> bool {
+    matches!(Errno::from_io_error(error), Some(Errno::NOENT | Errno::NOTDIR | Errno::LOOP))
+}
+
+impl Left {
+    pub(crate) fn at(path: &Path) -> io::Result<Self> {
+        let meta = match fs::symlink_metadata(path) {
+            // Something else is in place of a directory above it.
+            Err(error) if is_absent(&error) => return Ok(Self::Nothing),
+            meta => meta?,
+        };
+        if meta.is_symlink() {
+            return Ok(Self::Link(fs::read_link(path)?.into_os_string().into_vec()));
+        }
+        if !meta.is_file() {
+            return Ok(Self::Other);
+        }
+        let (mut file, mut digest) = (open_regular(OpenOptions::new().read(true), path)?, Sha256::new());
+        let mut buffer = vec![0; 64 << 10];
+        loop {
+            match file.read(&mut buffer) {
+                Ok(0) => break,
+                Ok(count) => digest.update(&buffer[..count]),
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
+        }
+        let digest = digest.finalize().iter().map(|byte| format!("{byte:02x}")).collect();
+        Ok(Self::File { digest, is_executable: meta.permissions().mode() & 0o100 != 0 })
+    }
 }
 
 /// Which markers a file contains.
@@ -56,15 +110,59 @@ pub(crate) fn conflicts<'a>(read: &impl Fn() -> Call<'a>, git_dir: &Path) -> Res
     let found = paths.into_iter().enumerate();
     let conflict = |(number, path): (usize, Vec<u8>)| {
         let (is_link, length) = (is_link(&path), length(values.get(number)));
-        Conflict { path, is_link, length }
+        let has_side = listed.iter().any(|entry| entry.path == path && entry.stage != 1);
+        Conflict { path, is_link, length, has_side, left: None }
     };
     Ok(found.map(conflict).collect())
 }
 
+/// Returns the conflicts in the index of a merge that has just stopped, with what it left of each in the worktree `tree`.
+pub(crate) fn stopped<'a>(read: &impl Fn() -> Call<'a>, git_dir: &Path, tree: &Path) -> Result<Vec<Conflict>, Fault> {
+    let mut found = conflicts(read, git_dir)?;
+    for conflict in &mut found {
+        let path = conflict.place(tree);
+        conflict.left = Some(Left::at(&path).map_err(Fault::at(&path))?);
+    }
+    Ok(found)
+}
+
+/// Returns the first conflict of a stopped merge that nobody has touched: git still knows it as unmerged, and its file is
+/// as the merge has left it. Not every kind has markers: files without text, links, and files that one side deleted have
+/// none. `open` are the conflicts that are left.
+pub(crate) fn untouched<'a>(
+    stopped: &'a [Conflict],
+    open: &[Conflict],
+    tree: &Path,
+) -> Result<Option<&'a Conflict>, Fault> {
+    for conflict in stopped.iter().filter(|conflict| conflict.has_side && !conflict.is_link) {
+        let Some(left) = conflict.left.as_ref().filter(|_| open.iter().any(|open| open.path == conflict.path)) else {
+            continue;
+        };
+        let path = conflict.place(tree);
+        if *left == Left::at(&path).map_err(Fault::at(&path))? {
+            return Ok(Some(conflict));
+        }
+    }
+    Ok(None)
+}
+
 impl Conflict {
+    pub(crate) fn left(&self) -> Option<&Left> {
+        self.left.as_ref()
+    }
+
+    /// Returns the conflict of a merge that had left this.
+    pub(crate) fn with(self, left: Option<Left>) -> Self {
+        Self { left, ..self }
+    }
+
+    fn place(&self, tree: &Path) -> PathBuf {
+        tree.join(OsStr::from_bytes(&self.path))
+    }
+
     #[cfg(test)]
     pub(crate) fn at(path: &str) -> Self {
-        Self { path: path.as_bytes().to_vec(), is_link: false, length: LENGTH }
+        Self { path: path.as_bytes().to_vec(), is_link: false, length: LENGTH, has_side: true, left: None }
     }
 
     pub(crate) fn shown(&self) -> String {
@@ -74,8 +172,7 @@ impl Conflict {
     /// Returns the markers in the file below `tree`. Nothing but a regular file has any: a pipe would block, and a link may
     /// lead to a device without an end.
     pub(crate) fn markers(&self, tree: &Path) -> Markers {
-        let path = tree.join(OsStr::from_bytes(&self.path));
-        let found = open_regular(OpenOptions::new().read(true), &path).and_then(|file| self.find(file));
+        let found = open_regular(OpenOptions::new().read(true), &self.place(tree)).and_then(|file| self.find(file));
         found.unwrap_or_default()
     }
 
@@ -102,8 +199,6 @@ impl Conflict {
 
 #[cfg(test)]
 mod tests {
-    use std::fs;
-
     use super::*;
 
     #[test]
@@ -125,6 +220,26 @@ mod tests {
         assert_eq!(markers("<<< a\n<<<<<<< a\n", 3), (true, false));
         assert_eq!(markers("<<<<<<< a\n", 3), (false, false));
         assert_eq!(markers("<<<<<<< a\n", usize::MAX), (false, false));
+    }
+
+    #[test]
+    fn what_is_at_a_path_is_compared_by_content() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let path = |name: &str| dir.path().join(name);
+        let left = |name: &str| Left::at(&path(name)).expect("read");
+        fs::write(path("f"), "one").expect("written");
+        fs::write(path("same"), "one").expect("written");
+        fs::write(path("other"), "two").expect("written");
+        for (name, to) in [("link", "f"), ("loop", "loop"), ("link2", "f")] {
+            std::os::unix::fs::symlink(to, path(name)).expect("linked");
+        }
+        assert_eq!((left("f"), left("link"), left("")), (left("same"), left("link2"), Left::Other));
+        assert!(left("f") != left("other") && left("f") != left("link") && left("loop") != left("link"));
+        fs::set_permissions(path("same"), fs::Permissions::from_mode(0o755)).expect("changed");
+        assert_ne!(left("f"), left("same"));
+        for absent in ["absent", "absent/f", "f/below", "loop/below"] {
+            assert_eq!(left(absent), Left::Nothing, "{absent}");
+        }
     }
 
     #[test]

@@ -326,3 +326,26 @@ fn nothing_that_an_agent_wrote_is_executed() {
     clear_stale_locks(&dir, &fix.repo);
     assert!(!canary.exists());
 }
+
+#[test]
+fn a_conflict_without_markers_is_not_committed_as_it_is() {
+    let fix = Fixture::new();
+    fs::write(fix.repo.join("logo"), "a\0").unwrap();
+    fix.git(&["add", "logo"]);
+    fix.commit("logo", "f", "1\n");
+    let (dev, qa) = (worktree(&fix, "dev"), worktree(&fix, "qa"));
+    let work = [(&dev, "dev\0"), (&qa, "qa\0")].map(|(dir, content)| {
+        fs::write(dir.join("logo"), content).unwrap();
+        commit_work(dir, "work", &fix.caller).unwrap()
+    });
+    let conflict = MergeOutcome::Conflict(vec!["logo".to_owned()]);
+    assert_eq!(merge_handoff(&qa, &work[0], "dev", &fix.caller).unwrap(), conflict);
+    let refused = commit_work(&qa, "qa 2", &fix.caller).unwrap_err();
+    assert_eq!(refused.cause, "logo has an unresolved conflict");
+    assert_eq!(merge_handoff(&qa, &work[0], "dev", &fix.caller).unwrap(), conflict, "it waits for the role");
+    // Its own side, on purpose.
+    fix.at(&qa, &["add", "logo"]);
+    let merged = commit_work(&qa, "qa 2", &fix.caller).unwrap();
+    assert_eq!(text(&fix.git(&["log", "-1", "--format=%P", &merged])), format!("{} {}", work[1], work[0]));
+    assert_eq!(merge_handoff(&qa, &work[0], "dev", &fix.caller).unwrap(), MergeOutcome::Merged);
+}
