@@ -174,6 +174,18 @@ pub fn has_variable(pid: i32, pair: &[u8]) -> io::Result<bool> {
     }
 }
 
+/// Reports whether a process is the parent of a worker's processes. Those that are gone, and those of other users, are not.
+///
+/// # Errors
+/// Fails if the system lacks the resources to read its command line.
+pub fn is_shim(pid: i32) -> io::Result<bool> {
+    match fs::read(format!("/proc/{pid}/cmdline")) {
+        Ok(words) => Ok(words.split(|byte| *byte == 0).nth(1) == Some(b"__shim")),
+        Err(error) if lacks_resources(&error) => Err(error),
+        Err(_) => Ok(false),
+    }
+}
+
 /// Reports whether an error says nothing about the file, only that the system or this process has run out of memory or
 /// descriptors.
 fn lacks_resources(error: &io::Error) -> bool {

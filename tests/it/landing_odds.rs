@@ -423,3 +423,21 @@ fn a_failed_worker_makes_merge_wait_fail() {
     let warning = "swarm: warning: 'w' did not succeed, nothing to land\n";
     assert_eq!((said.code, said.out.as_str(), said.err.as_str()), (Some(1), "", warning));
 }
+
+#[test]
+fn a_worker_that_a_verification_starts_outlives_the_next_one() {
+    let site = Site::new();
+    for name in ["a", "b"] {
+        site.worker(name, &[], &format!("echo {name} > {name}"));
+    }
+    let spawn = format!("{} spawn --name srv -- sleep 600", env!("CARGO_BIN_EXE_swarm"));
+    site.swarm(&["merge", "add", "a", "--verify", &spawn]).ok();
+    site.swarm(&["merge", "wait", "a"]).ok();
+    let pid = site.rig.view("srv")["pid"].clone();
+    let environment = fs::read(format!("/proc/{pid}/environ")).expect("it runs");
+    assert!(!String::from_utf8_lossy(&environment).contains("SWARM_SCRATCH="));
+    site.swarm(&["merge", "add", "b", "--verify", "true"]).ok();
+    site.swarm(&["merge", "wait", "b"]).ok();
+    let view = site.rig.view("srv");
+    assert_eq!((view["status"].as_str(), &view["pid"]), (Some("running"), &pid));
+}

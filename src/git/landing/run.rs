@@ -60,11 +60,26 @@ fn start(workspace: &Workspace, order: &Order<'_>) -> io::Result<Runner> {
     })
 }
 
+/// Reports whether a process belongs to a worker that the run has started, which outlives it. Earlier versions passed the
+/// mark on to it. If this process runs below a shim itself, as in a swarm within another, that one proves nothing.
+fn is_of_a_worker(pid: i32) -> io::Result<bool> {
+    let mut above = pid;
+    while let Some(stat) = procfs::living(above)?.filter(|stat| stat.parent > 1) {
+        above = stat.parent;
+        if procfs::is_shim(above)? {
+            let own = i32::try_from(std::process::id()).unwrap_or_default();
+            return Ok(!procfs::descendants(above)?.contains(&own));
+        }
+    }
+    Ok(false)
+}
+
 /// Kills processes that an earlier run in this directory left behind when even its runner was killed.
 pub(crate) fn end_leftovers(dir: &Path) -> Result<(), Fault> {
     let mark = [MARK.as_bytes(), b"=", dir.as_os_str().as_encoded_bytes()].concat();
-    let is_marked =
-        |pid: i32| -> std::io::Result<bool> { Ok(procfs::has_variable(pid, &mark)? && procfs::living(pid)?.is_some()) };
+    let is_marked = |pid: i32| -> io::Result<bool> {
+        Ok(procfs::has_variable(pid, &mark)? && procfs::living(pid)?.is_some() && !is_of_a_worker(pid)?)
+    };
     let marked = || {
         let mut marked = Vec::new();
         for pid in procfs::all()? {

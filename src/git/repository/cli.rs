@@ -29,9 +29,10 @@ const DRAIN_MS_MAX: u64 = 5_000;
 pub(crate) const STDOUT_BYTES_MAX: usize = 64 << 20;
 const STDERR_BYTES_MAX: usize = 64 << 10;
 
-/// Variables that point git at another repository, change what our arguments mean, or that a hook
+/// Variables that point git at another repository, change what our arguments mean, or that a hook or a verification
 /// leaves in the caller's environment.
-pub(crate) const UNSET: [&str; 20] = [
+pub(crate) const UNSET: [&str; 21] = [
+    "SWARM_SCRATCH",
     "GIT_DIR",
     "GIT_WORK_TREE",
     "GIT_INDEX_FILE",

@@ -27,6 +27,8 @@ const GIT_POINTERS: [&str; 3] = ["GIT_DIR", "GIT_INDEX_FILE", "GIT_WORK_TREE"];
 const SESSION: &str = "SWARM_SESSION";
 /// Variable with a port that no other worker has.
 const PORT: &str = "SWARM_PORT";
+/// Marks what a verification or a resolver has started, all of which ends with it. A worker does not.
+const SCRATCH: &str = "SWARM_SCRATCH";
 /// Variables that are taken from the pane, not from the caller.
 const OF_THE_PANE: [&str; 3] = ["TERM", "TMUX", "TMUX_PANE"];
 
@@ -390,6 +392,7 @@ fn environment(spec: &Spec, cwd: &Path) -> Vec<(String, String)> {
     let foreign = |key: &str| {
         GIT_POINTERS.contains(&key)
             || key == SESSION
+            || key == SCRATCH
             || key == PORT
             || (key.starts_with("TMUX") && key != TMUX_DIRECTORY)
             || (in_tmux && OF_THE_PANE.contains(&key))
