@@ -385,14 +385,13 @@ impl Checkout {
 
 /// Rolls back an interrupted landing, so that it can start again.
 pub(crate) fn recover(workspace: &Workspace, marker: &Marker) -> Result<(), Fault> {
-    holders::wait_for_git_at(&workspace.common, GIT_WAIT)?;
+    workspace.wait_for_own_git(GIT_WAIT)?;
     let mut locks =
         vec![workspace.common.join(format!("{}.lock", workspace.target.branch)), workspace.common.join("HEAD.lock")];
     for checkout in &marker.checkouts {
         if !checkout.tree.exists() || !checkout.git_dir.exists() {
             continue;
         }
-        holders::wait_for_git_at(&checkout.tree, GIT_WAIT)?;
         let checkout = checkout.locked()?;
         checkout.restore(workspace, marker)?;
         checkout.release()?;

@@ -2,6 +2,7 @@
 //! commit identity.
 
 use std::ops::Deref;
+use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, OnceLock, PoisonError};
 use std::time::{Duration, SystemTime};
@@ -15,11 +16,15 @@ use super::{complete, journal};
 use crate::repository::cli::{Call, Cli};
 use crate::repository::fault::Fault;
 use crate::repository::gc_lock::{self, Hold};
+use crate::repository::holders;
 use crate::trash::save::DURABLE;
 use swarm_sys::paths::Paths;
 
 /// Upper bound of the granularity of file times.
 const FILE_CLOCK_MAX: Duration = Duration::from_secs(1);
+
+/// Environment variable with the queue's directory, by which a later supervisor finds the gits of an earlier one.
+const MARK: &str = "SWARM_LANDING";
 
 pub(crate) struct Workspace {
     pub(crate) cli: Cli,
@@ -122,7 +127,14 @@ impl Workspace {
     }
 
     pub(crate) fn write_at(&self, dir: &Path) -> Call<'_> {
-        self.cli.write(dir).args(DURABLE)
+        self.cli.write(dir).args(DURABLE).env(MARK, &self.own)
+    }
+
+    /// Waits until no git that an earlier supervisor has started for this queue writes any more. Other gits, such as one of
+    /// the user that waits for an editor, do not count: they respect the locks of the queue. Fails if one still runs after
+    /// `limit`.
+    pub(crate) fn wait_for_own_git(&self, limit: Duration) -> Result<(), Fault> {
+        holders::wait_for_marked_git(&[MARK.as_bytes(), b"=", self.own.as_os_str().as_bytes()].concat(), limit)
     }
 
     /// Points a call explicitly at a repository: discovery would find another repository above

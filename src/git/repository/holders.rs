@@ -11,6 +11,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 use swarm_sys::files::list;
+use swarm_sys::procfs;
 
 use super::fault::Fault;
 
@@ -88,6 +89,25 @@ pub(crate) fn wait_for_git_at(path: &Path, limit: Duration) -> Result<(), Fault>
     Ok(())
 }
 
+/// Waits until no git runs any more that was started with this variable, given as `NAME=VALUE`; fails if one still does
+/// after `limit`.
+pub(crate) fn wait_for_marked_git(variable: &[u8], limit: Duration) -> Result<(), Fault> {
+    let deadline = Instant::now() + limit;
+    let is_marked = |pid: Pid| {
+        let pid = pid.as_raw_nonzero().get();
+        // The shell executes git. What is not known to be another process may be one.
+        let is_git = procfs::command(pid).is_some_and(|name| name.starts_with("git") || name == "sh");
+        is_git && procfs::has_variable(pid, variable).unwrap_or(true)
+    };
+    for pid in processes().map_err(Fault::at(Path::new("/proc")))? {
+        if !ends_or_leaves(pid, deadline, || is_marked(pid)) {
+            let pid = pid.as_raw_nonzero();
+            return Err(Fault::new(format!("a git of an earlier landing (process {pid}) is still running")));
+        }
+    }
+    Ok(())
+}
+
 /// Waits until a process has ended or `is_there` is false. Returns false if `deadline` comes first.
 fn ends_or_leaves(pid: Pid, deadline: Instant, is_there: impl Fn() -> bool) -> bool {
     if !is_there() {
@@ -156,6 +176,29 @@ fn is_git_at(pid: Pid, path: &Path) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn only_a_git_with_the_mark_is_waited_for() {
+        let dir = tempfile::tempdir().unwrap();
+        let mark = format!("SWARM_LANDING={}", dir.path().display());
+        let wait = || wait_for_marked_git(mark.as_bytes(), Duration::ZERO);
+        let git = |is_marked: bool| {
+            let mut git = std::process::Command::new("git");
+            git.args(["hash-object", "--stdin"]).current_dir(dir.path()).stdin(std::process::Stdio::piped());
+            if is_marked {
+                git.env("SWARM_LANDING", dir.path());
+            }
+            git.stdout(std::process::Stdio::null()).spawn().unwrap()
+        };
+        let (mut users, mut ours) = (git(false), git(true));
+        let cause = wait().unwrap_err().cause;
+        assert_eq!(cause, format!("a git of an earlier landing (process {}) is still running", ours.id()));
+        drop(ours.stdin.take());
+        ours.wait().unwrap();
+        assert_eq!(wait(), Ok(()));
+        drop(users.stdin.take());
+        users.wait().unwrap();
+    }
 
     #[test]
     fn a_lock_is_removed_only_if_it_is_young_and_not_open() {
