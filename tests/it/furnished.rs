@@ -177,3 +177,43 @@ fn saves_expire_only_by_rule_and_always_with_a_message() {
     let events = rig.swarm(&["events", "--json"]).ok();
     assert!(events.contains("\"save.expired\""), "{events}");
 }
+
+#[test]
+fn a_verification_finds_its_setup_in_any_layout_of_the_repository() {
+    let rig = Rig::new();
+    let settings = "[worktree]\ninclude = ['.env']\npost_create = 'mkdir cache && touch cache/made'\n\
+                    [merge]\nverify = 'test -e cache/made && grep KEY .env'\n";
+    let set_up = |dir: &std::path::Path| {
+        fs::write(dir.join(".gitignore"), ".env\ncache/\n").expect("written");
+        fs::write(dir.join("swarm.toml"), settings).expect("written");
+        rig.git(dir, &["add", "."]);
+        rig.git(dir, &["commit", "-q", "-m", "settings"]);
+        fs::write(dir.join(".env"), "KEY=1\n").expect("written");
+        rig.trust(dir);
+    };
+    let (apart, store, bare, main) = (rig.path("apart"), rig.path("store"), rig.path("bare"), rig.path("main"));
+    let text = |path: &std::path::Path| path.to_str().expect("text").to_owned();
+    rig.git(&rig.cwd(), &["init", "-q", "-b", "main", "--separate-git-dir", &text(&store), &text(&apart)]);
+    // Without it, git finds the checkout only from within, and a base that is checked out there waits.
+    rig.git(&apart, &["config", "core.worktree", &text(&apart)]);
+    set_up(&apart);
+    rig.git(&rig.cwd(), &["clone", "-q", "--bare", &text(&apart), &text(&bare)]);
+    rig.git(&bare, &["worktree", "add", "-q", &text(&main), "main"]);
+    fs::write(main.join("more"), "").expect("written");
+    set_up(&main);
+    for (name, repo) in [("a", &apart), ("b", &main)] {
+        rig.swarm_in(repo, &["spawn", "--name", name, "--worktree", "--", "sh", "-c", "echo x > x"]).ok();
+        rig.wait(name);
+        rig.swarm(&["merge", "add", name]).ok();
+        rig.swarm(&["merge", "wait", name]).ok();
+        assert_eq!(fs::read_to_string(repo.join("x")).expect("landed"), "x\n", "{name}");
+    }
+    // What a save does not hold is copied again.
+    rig.swarm_in(&main, &["spawn", "--name", "c", "--worktree", "--", "sh", "-c", "echo y > y"]).ok();
+    rig.wait("c");
+    for words in [&["clean", "c", "--force-dirty"][..], &["restore", "c"]] {
+        let said = rig.swarm_in(&main, words);
+        assert_eq!(said.code, Some(0), "{said:?}");
+    }
+    assert_eq!(fs::read_to_string(rig.path("main-worktrees/c/.env")).expect("copied"), "KEY=1\n");
+}

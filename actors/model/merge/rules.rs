@@ -31,6 +31,9 @@ pub struct Rules {
     /// Maximum number of tries of the resolver for one item.
     pub resolver_tries: u32,
     pub strategy: Strategy,
+    /// Base checkout of a repository that has no main worktree beside its `.git`, as it was when the item was added.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub checkout: Option<String>,
 }
 
 /// Default of [`Rules::timeout_ms`].
@@ -48,6 +51,7 @@ impl Default for Rules {
             resolver: None,
             resolver_tries: RESOLVER_TRIES,
             strategy: Strategy::Merge,
+            checkout: None,
         }
     }
 }

@@ -131,7 +131,10 @@ fn work(
         Some(name) if name == ".git" => common.parent().map(Path::to_owned),
         _ => site.toplevel(),
     };
-    let rules = config::rules(root.as_deref(), &completion.settings)?;
+    let mut rules = config::rules(root.as_deref(), &completion.settings)?;
+    if admin::checkout_of(common).is_none() {
+        rules.checkout = root.as_deref().and_then(Path::to_str).map(|root| root.trim_end_matches('/').to_owned());
+    }
     let (locks, own) = (Path::new(&target.repository), completion.worker.as_ref());
     let locks = || locks_of(locks, own.map(|(worktree, _)| worktree));
     let (work, hold) = match &completion.worker {

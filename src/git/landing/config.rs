@@ -28,6 +28,7 @@ fn merged(file: MergeSettings, typed: &MergeSettings) -> Result<Rules, Refusal> 
         resolver: typed.resolver.clone().or(file.resolver).filter(|command| !command.trim().is_empty()),
         resolver_tries: typed.max_retries.or(file.max_retries).unwrap_or(standard.resolver_tries),
         strategy: typed.strategy.or(file.strategy).unwrap_or(standard.strategy),
+        checkout: None,
     };
     if rules.batch == 0 || rules.timeout_ms == 0 {
         let which = if rules.batch == 0 { "batch" } else { "timeout" };

@@ -4,6 +4,8 @@
 use std::fs;
 use std::path::Path;
 
+use swarm_model::merge::queue::Rules;
+
 use super::modules;
 use super::scratch::{Edits, Leftovers, Scratch};
 use crate::landing::workspace::Workspace;
@@ -18,8 +20,14 @@ const MARK: &str = "swarm-set-up";
 /// Sets up a scratch worktree that was just prepared. Submodules follow each commit; the rest is done once, and again
 /// if the settings or copied files changed, or ignored files were deleted. Returns the tracked files that the setup changed, as the
 /// user's `post_create` may do.
-pub(crate) fn furnish(workspace: &Workspace, scratch: &Scratch, leftovers: Leftovers) -> Result<Edits, Fault> {
-    let Some(base) = admin::checkout_of(&workspace.common) else { return Ok(Edits::default()) };
+pub(crate) fn furnish(
+    workspace: &Workspace,
+    scratch: &Scratch,
+    rules: &Rules,
+    leftovers: Leftovers,
+) -> Result<Edits, Fault> {
+    let recorded = rules.checkout.as_deref().map(Path::new).filter(|base| base.exists());
+    let Some(base) = admin::checkout_of(&workspace.common).or(recorded) else { return Ok(Edits::default()) };
     let wanted = settings::with_commands(base)?;
     if wanted.submodules {
         modules::check_out(workspace, base, scratch)?;

@@ -381,7 +381,7 @@ async fn a_copied_file_that_changed_is_copied_again_for_the_next_verification() 
     let next = || {
         let keep = scratch::Leftovers::Keep;
         let scratch = scratch::prepare(&workspace, "verify", &site.tip("main"), keep).unwrap();
-        furnish::furnish(&workspace, &scratch, keep).unwrap();
+        furnish::furnish(&workspace, &scratch, &Rules::default(), keep).unwrap();
         fs::read_to_string(scratch.dir.join("ignored")).ok()
     };
     let file = site.fix.repo.join("ignored");

@@ -5,6 +5,7 @@ use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 
 use swarm_model::merge::Resolution;
+use swarm_model::merge::queue::Rules;
 
 use super::scratch::{Edits, Leftovers, Scratch};
 use super::tests_checkout::Site;
@@ -51,7 +52,7 @@ impl Modules {
 
     fn next(&self) -> (Scratch, Edits) {
         let place = scratch::prepare(&self.workspace, "verify", &self.site.tip("main"), Leftovers::Keep).unwrap();
-        let edits = furnish::furnish(&self.workspace, &place, Leftovers::Keep).unwrap();
+        let edits = furnish::furnish(&self.workspace, &place, &Rules::default(), Leftovers::Keep).unwrap();
         (place, edits)
     }
 

@@ -35,11 +35,12 @@ pub(crate) async fn verify(
     let log = log(&workspace, item, kind);
     let leftovers = if kind == Verification::First { Leftovers::Keep } else { Leftovers::Delete };
     let (at, wanted, empty) = (Arc::clone(&workspace), commit.to_owned(), log.clone());
+    let rules = item.rules.clone();
     let scratch = off_thread(move || {
         let prepared = open_log(&empty).and_then(|()| {
             let prepare = || {
                 let scratch = scratch::prepare(&at, SCRATCH, &wanted, leftovers)?;
-                furnish::furnish(&at, &scratch, leftovers).map(|edits| (scratch, edits))
+                furnish::furnish(&at, &scratch, &rules, leftovers).map(|edits| (scratch, edits))
             };
             with_retries(&|| at.locks(), prepare)
         });

@@ -17,6 +17,8 @@ use crate::worktrees::{admin, settings};
 pub struct TrashList {
     cli: Cli,
     common: PathBuf,
+    /// Base checkout, if there is one.
+    base: Option<PathBuf>,
 }
 
 /// A path that differs from the save's HEAD, with the status letter of git.
@@ -40,7 +42,9 @@ impl TrashList {
             Refusal::new(RefusalKind::Invalid, cause).remedy("choose a repository with --repo")
         };
         let common = objects::common_dir(&cli, &dir).map_err(none)?;
-        Ok(Self { cli, common: PathBuf::from(common) })
+        let common = PathBuf::from(common);
+        let base = admin::base_around(&common, &dir);
+        Ok(Self { cli, common, base })
     }
 
     /// Returns the base checkout, or the common directory of a bare repository.
@@ -69,7 +73,7 @@ impl TrashList {
     /// # Errors
     /// Returns why it cannot be restored; nothing was changed in that case.
     pub fn restore(&self, save: &Save, request: &RestoreRequest) -> Result<RestoredWorktree, Refusal> {
-        restore::restore(&self.cli, &self.common, save, request).map_err(refusal)
+        restore::restore_by(&self.cli, &self.common, self.base.as_deref(), save, request).map_err(refusal)
     }
 
     /// Returns the saves that exceed the limits of a policy.

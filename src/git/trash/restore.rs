@@ -65,16 +65,29 @@ pub struct RestoredWorktree {
     pub dropped: bool,
 }
 
+#[cfg(test)]
 pub(crate) fn restore(
     cli: &Cli,
     common: &Path,
     save: &Save,
     request: &RestoreRequest,
 ) -> Result<RestoredWorktree, Fault> {
+    restore_by(cli, common, admin::checkout_of(common), save, request)
+}
+
+/// Restores a save of the repository whose base checkout is `base`.
+pub(crate) fn restore_by(
+    cli: &Cli,
+    common: &Path,
+    base: Option<&Path>,
+    save: &Save,
+    request: &RestoreRequest,
+) -> Result<RestoredWorktree, Fault> {
     let mut restored = restore_locked(cli, common, save, request)?;
     // Ignored files were not saved, so they are copied from the base checkout again. Done without
     // the lock, because it may be a lot.
-    if let Err(fault) = copy_ignored(cli, common, &restored.path) {
+    let copied = base.map_or(Ok(()), |base| copy_ignored(cli, common, base, &restored.path));
+    if let Err(fault) = copied {
         restored.notes.push(format!("copies and links of [worktree] are missing: {}", fault.cause));
     }
     Ok(restored)
@@ -156,8 +169,7 @@ fn finish(
     Ok(restored)
 }
 
-fn copy_ignored(cli: &Cli, common: &Path, tree: &Path) -> Result<(), Fault> {
-    let Some(base) = admin::checkout_of(common) else { return Ok(()) };
+fn copy_ignored(cli: &Cli, common: &Path, base: &Path, tree: &Path) -> Result<(), Fault> {
     let settings = crate::worktrees::settings::worktree(base)?;
     let Some(record) = admin::entry_of(common, tree).map_err(Fault::at(tree))? else { return Ok(()) };
     copies::copy_ignored(cli, base, tree, &record, &settings)?;

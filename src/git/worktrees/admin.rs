@@ -14,7 +14,7 @@ use rustix::io::Errno;
 use swarm_sys::files;
 
 use super::remove::REMOVING;
-use super::{identity, removable};
+use super::{identity, owner, removable};
 
 /// Maximum size of a `.git` file: the longest path and some words.
 const LINK_BYTES_MAX: u64 = 8 << 10;
@@ -284,6 +284,18 @@ pub(crate) fn ignore_missing<T>(result: io::Result<T>) -> io::Result<Option<T>> 
 /// Returns the base checkout of a repository from its common directory; a bare one has none.
 pub(crate) fn checkout_of(common: &Path) -> Option<&Path> {
     common.parent().filter(|_| common.ends_with(".git"))
+}
+
+/// Returns the base checkout of a repository: its main worktree, or without one that around `dir`, unless swarm has made
+/// it.
+pub(crate) fn base_around(common: &Path, dir: &Path) -> Option<PathBuf> {
+    if let Some(main) = checkout_of(common) {
+        return Some(main.to_owned());
+    }
+    let top = dir.ancestors().find(|dir| fs::symlink_metadata(dir.join(".git")).is_ok())?;
+    let is_of_it = common_dir(top).is_ok_and(|found| found == resolved(common));
+    let is_made = entry_of(common, top).ok()?.is_some_and(|entry| owner::is_marked(&entry));
+    (is_of_it && !is_made).then(|| top.to_owned())
 }
 
 /// Resolves the symbolic links in the existing part of a path.
