@@ -31,6 +31,8 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::task::AbortHandle;
 use tokio::time::{Instant, sleep, timeout, timeout_at};
 
+use swarm_sys::attributes;
+
 /// Maximum size of a request in bytes: an environment and a command line may have 2 MB each.
 const BODY_BYTES_MAX: usize = 16 << 20;
 /// Maximum number of connections that are being refused.
@@ -101,6 +103,23 @@ impl Socket {
             Ok(count) => count == 0,
             Err(error) => !matches!(error, Errno::EAGAIN | Errno::EINTR),
         }
+    }
+}
+
+/// Process at the other end of a connection.
+#[derive(Clone, Copy, Debug)]
+pub struct Peer {
+    /// Kind of namespace in which it is and this process is not. `None` also if it belongs to another user, such as root,
+    /// whose namespaces the kernel may hide.
+    pub apart: Option<&'static str>,
+}
+
+impl Peer {
+    /// Must be called while the peer waits for its answer: its pid means another process after its end.
+    fn of(stream: &UnixStream) -> Self {
+        let own = rustix::process::geteuid().as_raw();
+        let pid = stream.peer_cred().ok().filter(|cred| cred.uid() == own).and_then(|cred| cred.pid());
+        Self { apart: pid.and_then(attributes::namespace_apart) }
     }
 }
 
@@ -274,7 +293,7 @@ async fn talk(stream: UnixStream, router: Router, limit: Duration) {
     let mut builder = Builder::new(TokioExecutor::new()).http1_only();
     // One request for each connection: a caller that keeps its connection keeps a place.
     builder.http1().timer(TokioTimer::new()).header_read_timeout(limit).keep_alive(false);
-    let router = router.layer(Extension(Socket(stream.as_raw_fd())));
+    let router = router.layer(Extension(Socket(stream.as_raw_fd()))).layer(Extension(Peer::of(&stream)));
     if let Err(error) = builder.serve_connection(TokioIo::new(stream), TowerToHyperService::new(router)).await {
         tracing::debug!(%error, "a connection broke");
     }

@@ -17,15 +17,15 @@ use serde::de::DeserializeOwned;
 use swarm_actors::supervisor::{Exit, Request, SupervisorHandle};
 use swarm_model::{
     Answer, Caller, CleanRequest, FlowOrder, FlowRequest, Hello, KillRequest, LoopOrder, LoopRequest, MergeOrder,
-    MergeRequest, NudgeRequest, RecoverRequest, Refusal, RefusalKind, RespawnRequest, Route as _, RunOrder, RunRequest,
-    SpawnRequest,
+    MergeRequest, NudgeOrder, NudgeRequest, RecoverRequest, Refusal, RefusalKind, RespawnRequest, Route as _, RunOrder,
+    RunRequest, SpawnRequest,
 };
 use tokio::sync::OwnedSemaphorePermit;
 use tokio::sync::mpsc::UnboundedReceiver;
 use tokio_stream::StreamExt as _;
 use tokio_stream::wrappers::{BroadcastStream, UnboundedReceiverStream};
 
-use crate::api::connections::{self, Limits, Streams};
+use crate::api::connections::{self, Limits, Peer, Streams};
 use crate::api::{BUILD_HEADER, REPLACE_ROUTE, Replace, SENT_HEADER, build, build_of, is_newer};
 use crate::processes::guard;
 use swarm_store::events::EventLog;
@@ -97,9 +97,13 @@ async fn is_in_time(request: HttpRequest, next: Next) -> Response {
     next.run(request).await
 }
 
-async fn spawn(State(context): State<Context>, body: Bytes) -> Result<Response, Rejected> {
+async fn spawn(
+    State(context): State<Context>,
+    Extension(peer): Extension<Peer>,
+    body: Bytes,
+) -> Result<Response, Rejected> {
     let mut request: SpawnRequest = parse(&body)?;
-    if let Some(refusal) = is_elsewhere(&request.caller) {
+    if let Some(refusal) = is_elsewhere(peer, &request.caller) {
         return Ok(refused(refusal.of(&request.name)).await);
     }
     if request.caller.environment.is_empty() {
@@ -115,36 +119,62 @@ fn parse<T: DeserializeOwned>(body: &[u8]) -> Result<T, Rejected> {
     serde_json::from_slice(body).map_err(|error| (StatusCode::BAD_REQUEST, error.to_string()))
 }
 
-async fn kill(State(context): State<Context>, body: Bytes) -> Result<Response, Rejected> {
+async fn kill(
+    State(context): State<Context>,
+    Extension(peer): Extension<Peer>,
+    body: Bytes,
+) -> Result<Response, Rejected> {
     let request: KillRequest = parse(&body)?;
+    if let Some(refusal) = is_elsewhere(peer, &request.caller).filter(|_| request.rm_worktree) {
+        return Ok(refused(refusal).await);
+    }
     Ok(answers(&context, Request::Kill(Box::new(request))).await)
 }
 
-async fn clean(State(context): State<Context>, body: Bytes) -> Result<Response, Rejected> {
+async fn clean(
+    State(context): State<Context>,
+    Extension(peer): Extension<Peer>,
+    body: Bytes,
+) -> Result<Response, Rejected> {
     let request: CleanRequest = parse(&body)?;
+    if let Some(refusal) = is_elsewhere(peer, &request.caller).filter(|_| request.rm_worktree) {
+        return Ok(refused(refusal).await);
+    }
     Ok(answers(&context, Request::Clean(Box::new(request))).await)
 }
 
-async fn respawn(State(context): State<Context>, body: Bytes) -> Result<Response, Rejected> {
+async fn respawn(
+    State(context): State<Context>,
+    Extension(peer): Extension<Peer>,
+    body: Bytes,
+) -> Result<Response, Rejected> {
     let request: RespawnRequest = parse(&body)?;
-    if let Some(refusal) = is_elsewhere(&request.caller) {
+    if let Some(refusal) = is_elsewhere(peer, &request.caller) {
         return Ok(refused(refusal.of(&request.name)).await);
     }
     Ok(answers(&context, Request::Respawn(Box::new(request))).await)
 }
 
-async fn recover(State(context): State<Context>, body: Bytes) -> Result<Response, Rejected> {
+async fn recover(
+    State(context): State<Context>,
+    Extension(peer): Extension<Peer>,
+    body: Bytes,
+) -> Result<Response, Rejected> {
     let request: RecoverRequest = parse(&body)?;
-    if let Some(refusal) = is_elsewhere(&request.caller) {
+    if let Some(refusal) = is_elsewhere(peer, &request.caller) {
         return Ok(refused(refusal.of(&request.name)).await);
     }
     Ok(answers(&context, Request::Recover(Box::new(request))).await)
 }
 
-async fn merge(State(context): State<Context>, body: Bytes) -> Result<Response, Rejected> {
+async fn merge(
+    State(context): State<Context>,
+    Extension(peer): Extension<Peer>,
+    body: Bytes,
+) -> Result<Response, Rejected> {
     let request: MergeRequest = parse(&body)?;
-    let starts = matches!(request.order, MergeOrder::Add { .. } | MergeOrder::Retry { .. });
-    if let Some(refusal) = is_elsewhere(&request.caller).filter(|_| starts) {
+    let starts = matches!(request.order, MergeOrder::Add { .. } | MergeOrder::Retry { .. } | MergeOrder::Resume { .. });
+    if let Some(refusal) = is_elsewhere(peer, &request.caller).filter(|_| starts) {
         return Ok(refused(refusal).await);
     }
     Ok(stream(context.handle.merge(request)).await)
@@ -154,19 +184,27 @@ async fn queues(State(context): State<Context>) -> Response {
     listed(context.handle.queues().await, "a merge queue cannot be read yet")
 }
 
-async fn run(State(context): State<Context>, body: Bytes) -> Result<Response, Rejected> {
+async fn run(
+    State(context): State<Context>,
+    Extension(peer): Extension<Peer>,
+    body: Bytes,
+) -> Result<Response, Rejected> {
     let request: RunRequest = parse(&body)?;
     let starts = matches!(request.order, RunOrder::Begin { .. } | RunOrder::Resume { .. });
-    if let Some(refusal) = is_elsewhere(&request.caller).filter(|_| starts) {
+    if let Some(refusal) = is_elsewhere(peer, &request.caller).filter(|_| starts) {
         return Ok(refused(refusal).await);
     }
     Ok(stream(context.handle.run(request)).await)
 }
 
-async fn ralph(State(context): State<Context>, body: Bytes) -> Result<Response, Rejected> {
+async fn ralph(
+    State(context): State<Context>,
+    Extension(peer): Extension<Peer>,
+    body: Bytes,
+) -> Result<Response, Rejected> {
     let request: LoopRequest = parse(&body)?;
-    let starts = matches!(request.order, LoopOrder::Begin { .. } | LoopOrder::Resume { .. });
-    if let Some(refusal) = is_elsewhere(&request.caller).filter(|_| starts) {
+    let starts = matches!(request.order, LoopOrder::Begin { .. } | LoopOrder::Resume { .. } | LoopOrder::Attend { .. });
+    if let Some(refusal) = is_elsewhere(peer, &request.caller).filter(|_| starts) {
         return Ok(refused(refusal).await);
     }
     Ok(stream(context.handle.ralph(request)).await)
@@ -175,10 +213,11 @@ async fn ralph(State(context): State<Context>, body: Bytes) -> Result<Response, 
 async fn flow(
     State(context): State<Context>,
     Extension(streams): Extension<Streams>,
+    Extension(peer): Extension<Peer>,
     body: Bytes,
 ) -> Result<Response, Rejected> {
     let request: FlowRequest = parse(&body)?;
-    if let Some(refusal) = is_elsewhere(&request.caller).filter(|_| matches!(request.order, FlowOrder::Run(_))) {
+    if let Some(refusal) = is_elsewhere(peer, &request.caller).filter(|_| matches!(request.order, FlowOrder::Run(_))) {
         return Ok(refused(refusal).await);
     }
     // Answered when the flow waits for a person or is over.
@@ -190,8 +229,16 @@ async fn runs(State(context): State<Context>) -> Response {
     listed(context.handle.runs().await, "a run cannot be read yet")
 }
 
-async fn nudge(State(context): State<Context>, body: Bytes) -> Result<Response, Rejected> {
+async fn nudge(
+    State(context): State<Context>,
+    Extension(peer): Extension<Peer>,
+    body: Bytes,
+) -> Result<Response, Rejected> {
     let request: NudgeRequest = parse(&body)?;
+    let types = matches!(request.order, NudgeOrder::Start { .. } | NudgeOrder::Resume);
+    if let Some(refusal) = is_elsewhere(peer, &request.caller).filter(|_| types) {
+        return Ok(refused(refusal).await);
+    }
     Ok(stream(context.handle.nudge(request)).await)
 }
 
@@ -204,10 +251,12 @@ async fn nudges(State(context): State<Context>) -> Response {
     }
 }
 
-/// Refuses a request that starts something for a caller in other namespaces: the work would start in those of the
-/// supervisor, which may see and reach more than the caller, or less.
-fn is_elsewhere(caller: &Caller) -> Option<Refusal> {
-    let kind = caller.namespaces.as_ref()?.difference(&attributes::namespaces()?)?;
+/// Refuses a request that starts something, types, or runs git, for a caller in other namespaces: that would happen in
+/// those of the supervisor, which may see and reach more than the caller, or less. What the kernel says about the peer
+/// counts, whatever the caller says; the caller may also forward the request of another process.
+fn is_elsewhere(peer: Peer, caller: &Caller) -> Option<Refusal> {
+    let said = || caller.namespaces.as_ref()?.difference(&attributes::namespaces()?);
+    let kind = peer.apart.or_else(said)?;
     let cause =
         format!("this command runs in another {kind} namespace than the supervisor, where its work would start");
     let remedy = "run it where the supervisor runs, or set SWARM_DIR to another directory to use a supervisor here";

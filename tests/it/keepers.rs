@@ -310,9 +310,27 @@ fn a_caller_in_another_namespace_may_look_and_stop_but_start_nothing() {
         return skipped("callers in other namespaces: no namespace can be made here");
     }
     let cause = "this command runs in another mount namespace than the supervisor, where its work would start";
-    for words in [&["spawn", "--name", "y", "--", "true"][..], &["respawn", "x"]] {
+    rig.spawn("over", &[], &["true"]);
+    rig.wait("over");
+    for words in [&["spawn", "--name", "y", "--", "true"][..], &["respawn", "x"], &["clean", "over"]] {
         elsewhere(&[&[BINARY], words].concat()).refused(1, cause);
     }
+    // What a caller says about its namespaces is no proof.
+    let script = r#"
+import json, os, socket
+caller = {"request": "r", "cwd": "/", "environment": [], "umask": 18, "rlimits": [], "nice": 0}
+def post(path, **members):
+    body = json.dumps({"caller": caller, **members})
+    with socket.socket(socket.AF_UNIX) as s:
+        s.connect(os.environ["SWARM_DIR"] + "/supervisor.sock")
+        s.sendall(f"POST {path} HTTP/1.1\r\nHost: x\r\nContent-Length: {len(body)}\r\n\r\n{body}".encode())
+        print(b"".join(iter(lambda: s.recv(4096), b"")).decode())
+post("/v1/clean", scope={"names": ["over"]}, rm_worktree=True, force_dirty=False)
+post("/v1/nudges", worker="x", order="resume")
+"#;
+    let said = elsewhere(&["python3", "-c", script]).ok();
+    assert!(said.matches(cause).count() == 2 && rig.names().contains(&"over".to_owned()), "{said}");
+    rig.swarm(&["clean", "over"]).ok();
     assert_eq!(elsewhere(&[BINARY, "ls", "--format", "names"]).ok(), "x\n");
     elsewhere(&[BINARY, "kill", "x"]).is(0, "killed x\n", "");
 }
