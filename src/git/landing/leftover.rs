@@ -129,7 +129,7 @@ pub(super) fn keep_inside(workspace: &Workspace, place: &Scratch, item: &Item, l
     move_out(workspace, place, item, &names, log)
 }
 
-fn append(log: &Path, line: &str) {
+pub(super) fn append(log: &Path, line: &str) {
     let written = fs::OpenOptions::new().append(true).open(log).and_then(|mut log| log.write_all(line.as_bytes()));
     if let Err(error) = written {
         tracing::warn!(%error, "cannot write to the log of the resolver");

@@ -5,7 +5,7 @@
 use std::ffi::OsStr;
 use std::fs;
 use std::os::unix::ffi::OsStrExt as _;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use swarm_model::merge::queue::Item;
@@ -21,7 +21,7 @@ use crate::repository::markers::{self, Conflict, Markers};
 use crate::trash::raw;
 use crate::worktrees::generated;
 use crate::worktrees::topic::{self, UNTRACKED_MAX};
-use swarm_sys::commands::runner::Outcome;
+use swarm_sys::commands::runner::{Ended, Outcome};
 
 /// Maximum number of commits of one side in the log for the resolver.
 const COMMITS_MAX: usize = 50;
@@ -29,6 +29,8 @@ const COMMITS_MAX: usize = 50;
 const FILES_MAX: usize = 500;
 /// Maximum size of that log in bytes.
 const MESSAGES_BYTES_MAX: usize = 16 << 10;
+/// Maximum size of the variable with the names of the conflicting files in bytes. The kernel limits a variable to 128 KiB.
+const FILES_BYTES_MAX: usize = 64 << 10;
 
 fn name(item: &Item) -> String {
     format!("resolve-{}", item.id)
@@ -48,6 +50,8 @@ pub(crate) async fn resolve(
     let conflicts = files.to_vec();
     let place = off_thread(move || {
         open_log(&fresh)?;
+        let list = list_of(&fresh);
+        fs::write(&list, conflicts.join("\n") + "\n").map_err(Fault::at(&list))?;
         leftover::keep_interrupted(&at, &name(&wanted), &wanted, &fresh)?;
         let place = scratch::prepare(&at, &name(&wanted), &base, Leftovers::Delete)?;
         let _hold = at.hold()?;
@@ -64,7 +68,8 @@ pub(crate) async fn resolve(
     });
     let (place, before, stopped, [of_tip, of_onto]) = place.await?;
     let variables = [
-        ("SWARM_MERGE_FILES", files.join("\n")),
+        ("SWARM_MERGE_FILES", shortened(files)),
+        ("SWARM_MERGE_LIST", list_of(&log).to_string_lossy().into_owned()),
         ("SWARM_MERGE_BASE", workspace.target.base().to_owned()),
         ("SWARM_MERGE_ONTO", onto.to_owned()),
         ("SWARM_MERGE_TIP", item.tip.clone()),
@@ -75,26 +80,47 @@ pub(crate) async fn resolve(
     ];
     let order =
         run::Order { dir: &place.dir, log: &log, limit_ms: item.rules.timeout_ms, command, variables: &variables };
-    let ended = run::run(&workspace, &order).await?;
-    let output = run::output(&ended, &log);
-    let is_later = matches!(ended.outcome, Outcome::Code(RESOLVER_LATER));
-    let why = match ended.outcome {
-        Outcome::Code(0) => None,
-        Outcome::Code(RESOLVER_LATER) => Some("cannot work now".to_owned()),
-        Outcome::Code(code) => Some(format!("exited with code {code}")),
-        Outcome::Timeout => Some(format!("timed out after {} s", item.rules.timeout_ms / 1000)),
-        Outcome::Signal(signal) => Some(format!("was killed by signal {signal}")),
-        Outcome::Unknown(why) => Some(why),
+    let failed = match run::run(&workspace, &order).await {
+        Ok(ended) => failure(ended, item, &log),
+        Err(fault) => {
+            leftover::append(&log, &format!("swarm: {}\n", fault.cause));
+            Some(Resolution::Later(format!("the resolver cannot be started: {}", fault.cause)))
+        }
     };
     let (item, onto) = (item.clone(), onto.to_owned());
-    off_thread(move || {
-        let failed = why.map(|why| match is_later {
-            true => Resolution::Later(format!("the resolver {why}; {output}")),
-            false => Resolution::Failed(format!("the resolver {why}; {output}")),
-        });
-        finish(&workspace, &place, &item, (&onto, &stopped), failed, before.as_ref(), &log)
-    })
-    .await
+    off_thread(move || finish(&workspace, &place, &item, (&onto, &stopped), failed, before.as_ref(), &log)).await
+}
+
+/// Returns the file with all conflicts of a try.
+fn list_of(log: &Path) -> PathBuf {
+    log.with_extension("files")
+}
+
+/// Returns the first of these paths, one per line, as far as they fit into a variable: a longer one would keep the resolver
+/// from being started at all.
+pub(super) fn shortened(files: &[String]) -> String {
+    let mut length = 0;
+    let kept = files.iter().take_while(|file| {
+        length += file.len() + 1;
+        length <= FILES_BYTES_MAX
+    });
+    kept.map(String::as_str).collect::<Vec<_>>().join("\n")
+}
+
+/// Returns why a resolver that has ended has resolved nothing. `None` if it may have.
+fn failure(ended: Ended, item: &Item, log: &Path) -> Option<Resolution> {
+    let output = run::output(&ended, log);
+    let is_later = matches!(ended.outcome, Outcome::Code(RESOLVER_LATER));
+    let why = match ended.outcome {
+        Outcome::Code(0) => return None,
+        Outcome::Code(RESOLVER_LATER) => "cannot work now".to_owned(),
+        Outcome::Code(code) => format!("exited with code {code}"),
+        Outcome::Timeout => format!("timed out after {} s", item.rules.timeout_ms / 1000),
+        Outcome::Signal(signal) => format!("was killed by signal {signal}"),
+        Outcome::Unknown(why) => why,
+    };
+    let why = format!("the resolver {why}; {output}");
+    Some(if is_later { Resolution::Later(why) } else { Resolution::Failed(why) })
 }
 
 /// Commits the result of a try, unless it has `failed`, keeps what does not land, and removes the scratch worktree. The
@@ -108,7 +134,11 @@ pub(super) fn finish(
     before: Option<&leftover::State>,
     log: &Path,
 ) -> Result<Resolution, Fault> {
+    let has_ended = failed.is_none();
     let result = failed.map_or_else(|| commit_result(workspace, place, item, onto, conflicts, log), Ok);
+    if let (true, Ok(Resolution::Failed(why))) = (has_ended, &result) {
+        leftover::append(log, &format!("swarm: {why}\n"));
+    }
     let kept = match &result {
         // All but the worktrees inside is committed or moved out.
         Ok(Resolution::Done(_)) => leftover::keep_inside(workspace, place, item, log),

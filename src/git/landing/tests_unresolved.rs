@@ -51,3 +51,31 @@ async fn a_conflict_without_markers_must_be_resolved_by_the_resolver() {
     assert_eq!(site.fix.git(&["show", &format!("{tip}:logo")]), b"main\0");
     assert!(!site.fix.attempt(repo, &["cat-file", "-e", &format!("{tip}:gone")]).0);
 }
+
+#[test]
+fn the_names_of_many_conflicts_fit_into_a_variable() {
+    let files: Vec<String> = (0..10_000).map(|number| format!("directory/{number}")).collect();
+    let short = resolve::shortened(&files);
+    assert!(short.len() < 64 << 10 && short.len() > 63 << 10);
+    assert!(short.lines().zip(&files).all(|(one, other)| one == other));
+    assert_eq!(resolve::shortened(&files[..2]), "directory/0\ndirectory/1");
+}
+
+#[tokio::test]
+async fn a_resolver_that_cannot_be_started_is_no_try() {
+    let site = Site::new();
+    let (mut item, place, onto) = super::tests_complete::stopped_merge(&site).await;
+    let _ = place;
+    // Without a program that could run it: the site has none.
+    item.rules.resolver = Some("true".into());
+    let files = vec!["list".to_owned()];
+    let workspace = std::sync::Arc::new(site.workspace());
+    let resolved = resolve::resolve(std::sync::Arc::clone(&workspace), &item, &onto, &files).await.unwrap();
+    let Resolution::Later(why) = resolved else { panic!("{resolved:?}") };
+    assert!(why.starts_with("the resolver cannot be started: cannot run 'true': "), "{why}");
+    let logs = workspace.own.join("logs");
+    let log = fs::read_to_string(logs.join(format!("{}.resolver.log", item.id))).unwrap();
+    assert!(log.lines().any(|line| line.starts_with("swarm: cannot run 'true': ")), "{log}");
+    assert_eq!(fs::read_to_string(logs.join(format!("{}.resolver.files", item.id))).unwrap(), "list\n");
+    assert!(!workspace.own.join(format!("resolve-{}", item.id)).exists());
+}
