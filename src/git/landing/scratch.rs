@@ -1,7 +1,9 @@
 //! Scratch worktrees of a queue: a commit checked out with a detached HEAD. They are kept, so
 //! that the next verification finds what the last one built.
 
+use std::ffi::OsStr;
 use std::fs;
+use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -11,6 +13,7 @@ use crate::repository::cli::Call;
 use crate::repository::fault::Fault;
 use crate::repository::index;
 use crate::repository::lock;
+use crate::repository::markers::Left;
 use crate::repository::parse::{self, status};
 use crate::worktrees::{admin, removable};
 use swarm_sys::files::list;
@@ -200,7 +203,8 @@ pub(crate) fn remove(workspace: &Workspace, scratch: &Scratch) {
 pub(crate) struct Edits {
     /// Output of `git status --porcelain -z`.
     status: Vec<u8>,
-    patch: Vec<u8>,
+    /// What is at the changed paths.
+    content: Vec<u8>,
 }
 
 impl Edits {
@@ -212,7 +216,7 @@ impl Edits {
             let inner = Self::of_files(workspace, own)?;
             if inner != Self::default() {
                 edits.status.extend([b" M ".as_slice(), path, b"\0"].concat());
-                edits.patch.extend([inner.status, inner.patch].concat());
+                edits.content.extend([inner.status, inner.content].concat());
             }
             Ok(())
         })?;
@@ -230,10 +234,26 @@ impl Edits {
         if status.is_empty() {
             return Ok(Self::default());
         }
-        let patch = ["diff", "--no-ext-diff", "--no-textconv", "--no-color", "--binary", "--full-index"];
-        let patch =
-            scratch.read(workspace).args(patch).args(["--ignore-submodules=dirty", "--submodule=short", "HEAD"]);
-        Ok(Self { status, patch: patch.run()? })
+        // Not as a patch, which may be larger than what git may print.
+        let mut content = Vec::new();
+        let mut dirs = Vec::new();
+        for path in parse::status(&status).into_iter().map(|change| change.path) {
+            let left = Left::at(&scratch.dir.join(OsStr::from_bytes(&path))).map_err(Fault::at(&scratch.dir))?;
+            if left == Left::Other {
+                dirs.push(path);
+            } else {
+                content.extend([path.as_slice(), format!("\0{left:?}\0").as_bytes()].concat());
+            }
+        }
+        if !dirs.is_empty() {
+            // The commits of submodules.
+            let diff =
+                ["diff", "--no-ext-diff", "--no-textconv", "--no-color", "--full-index", "--ignore-submodules=dirty"];
+            let diff = scratch.read(workspace).env("GIT_LITERAL_PATHSPECS", "1").args(diff);
+            let diff = diff.args(["--submodule=short", "HEAD", "--"]);
+            content.extend(diff.args(dirs.iter().map(|dir| OsStr::from_bytes(dir))).run()?);
+        }
+        Ok(Self { status, content })
     }
 }
 

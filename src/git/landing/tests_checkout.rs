@@ -321,6 +321,9 @@ async fn what_the_setup_changed_is_no_change_of_the_verification() {
     assert_eq!(changed().as_deref(), Some("changed 1 tracked file(s): topic"));
     write("topic", "topic\n");
     assert_eq!(changed(), None, "it is as in the commit");
+    // Its patch would be larger than what git may print.
+    write("more", &"of the verification\n".repeat(4 << 20));
+    assert_eq!(changed().as_deref(), Some("changed 1 tracked file(s): more"));
 }
 
 #[tokio::test]
