@@ -105,7 +105,8 @@ fn others(repos: &BTreeSet<PathBuf>, workers: &[Worker]) -> Vec<Other> {
 /// Returns the size of the logs of a worker, including rotated parts, in bytes.
 fn logs(paths: &Paths, name: &str) -> u64 {
     let files = ["stdout", "stderr", "tmux"].map(|kind| paths.log(name, kind));
-    files.iter().map(|file| bytes(file) + bytes(&file.with_added_extension("1"))).sum()
+    let sizes = swarm_store::window_sizes::beside(&paths.log(name, "tmux"));
+    files.iter().chain([&sizes]).map(|file| bytes(file) + bytes(&file.with_added_extension("1"))).sum()
 }
 
 /// Returns the saves in the repositories of the workers and in the current one.

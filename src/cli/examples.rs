@@ -95,7 +95,17 @@ Examples:
   swarm logs tests --stderr --lines 50
   swarm logs tests --follow
   swarm logs fix --history --lines 5000
-  swarm logs --tag ci --follow                each line begins with the name of its worker";
+  swarm logs --tag ci --follow                each line begins with the name of its worker
+
+A worker without a window: prints its standard output, then its standard error,
+to the same stream of 'swarm logs' ('2>/dev/null' hides standard error); with
+--tag and --json both go to standard output. --lines counts each of them. With
+--follow, both are printed as they are written.
+
+A tmux worker: prints what its window showed, scrollback and screen, wrapped at
+the width that it had. With --follow, a line is printed when it is finished: the
+cursor is below it, and the program does not repaint it. A program that uses the
+whole screen prints its last screen when it ends; 'swarm peek' shows it before.";
 
 pub const DIFF: &str = "\
 Examples:

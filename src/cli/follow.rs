@@ -1,8 +1,10 @@
 //! The loop behind `--follow`: passes bytes on as they are written, until the worker ends, the reader closes the pipe,
 //! or the user presses Ctrl-C.
 
+use std::cell::RefCell;
 use std::os::fd::AsFd as _;
-use std::path::Path;
+use std::path::{Path, PathBuf};
+use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 use super::error::Failure;
@@ -24,6 +26,36 @@ pub struct Followed {
     pub through_tmux: bool,
 }
 
+/// Standard error, which is followed beside the standard output.
+pub struct Beside {
+    file: PathBuf,
+    pub tail: Tail,
+    /// What was written to it and not yet taken. Filled before the sink is told that no more is available.
+    pub told: Rc<RefCell<Vec<u8>>>,
+}
+
+impl Beside {
+    pub fn of(paths: &Paths, name: &str) -> Self {
+        let file = paths.log(name, "stderr");
+        Self { tail: Tail::new(file.clone()), file, told: Rc::default() }
+    }
+
+    /// Reads new bytes; returns true if more can be read immediately.
+    fn drain(&mut self, changes: &Changes) -> Result<bool, Failure> {
+        loop {
+            let told = &self.told;
+            let drained = self.tail.drain(&mut |bytes: &[u8]| {
+                told.borrow_mut().extend_from_slice(bytes);
+                Ok(())
+            })?;
+            if !drained.switched {
+                return Ok(drained.more);
+            }
+            changes.add_file(&self.file)?;
+        }
+    }
+}
+
 /// Reasons why a pause ended.
 #[derive(Default)]
 struct Woken {
@@ -43,6 +75,8 @@ pub struct Follow<'a> {
     /// Set once the worker waits for a restart, which needs a supervisor.
     supervision: Option<Supervision<'a>>,
     closed: bool,
+    /// Second log of the same worker.
+    pub beside: Option<Beside>,
 }
 
 impl<'a> Follow<'a> {
@@ -61,6 +95,7 @@ impl<'a> Follow<'a> {
             records: None,
             supervision: None,
             closed: false,
+            beside: None,
         })
     }
 
@@ -73,6 +108,9 @@ impl<'a> Follow<'a> {
         mut registry: Option<Registry>,
         sink: &mut Sink,
     ) -> Result<(), Failure> {
+        if let Some(beside) = &self.beside {
+            self.changes.add_file(&beside.file)?;
+        }
         loop {
             let more = self.drain(tail, sink)?;
             let mut soon = more.then(Instant::now);
@@ -119,8 +157,9 @@ impl<'a> Follow<'a> {
             self.closed |= self.changes.take()?.closed;
             let drained = tail.drain(sink)?;
             if !drained.switched {
+                let more = self.beside.as_mut().map_or(Ok(false), |beside| beside.drain(&self.changes))?;
                 sink(b"")?;
-                return Ok(drained.more);
+                return Ok(drained.more || more);
             }
             // Another file has this name now. The next round reads what was written to it before this watch.
             self.changes.add_file(self.file)?;

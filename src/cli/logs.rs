@@ -1,20 +1,22 @@
 //! `swarm logs`: the output of a worker, read from disk for windows and processes alike: while the worker runs, after
 //! it ended, and after its window is gone.
 
+use std::rc::Rc;
+
 use serde_json::json;
 use swarm_model::{Refusal, RefusalKind, WorkerView};
 
 use super::args::LogsArgs;
 use super::error::{Failure, suggestion, unknown_worker};
-use super::follow::{Follow, Followed};
+use super::follow::{Beside, Follow, Followed};
 use super::json;
 use super::life::{WatchedWorker, has_ended};
 use super::logs_many;
+use super::logs_window::Window;
 use super::screen::Screen;
 use super::tail::{From, Tail};
 use swarm_store::views::Registry;
 use swarm_sys::paths::Paths;
-use swarm_sys::strip_ansi::Plain;
 
 /// Default number of lines of `--history`, as in the original.
 const HISTORY_LINES: u64 = 1000;
@@ -28,16 +30,18 @@ const LINE_BYTES_MAX: usize = 1024 * 1024;
 pub fn run(args: &LogsArgs, paths: &Paths, screen: &mut Screen) -> Result<u8, Failure> {
     let registry = super::read_for(paths, args.name.as_deref(), screen)?;
     match &args.name {
-        Some(name) => show(args, name, paths, registry, screen).map(|()| 0),
+        Some(name) => show(args, name, paths, registry, Errors::Apart, screen).map(|()| 0),
         None => logs_many::run(args, paths, &registry, screen),
     }
 }
 
+/// Prints the log of one worker. Standard error goes to `errors`.
 pub fn show(
     args: &LogsArgs,
     name: &str,
     paths: &Paths,
     registry: Registry,
+    errors: Errors,
     screen: &mut Screen,
 ) -> Result<(), Failure> {
     let view = registry.find(name).ok_or_else(|| unknown(name, &registry))?;
@@ -45,20 +49,49 @@ pub fn show(
     let kind = kind(args, name, in_tmux)?;
     let file = paths.log(name, kind);
     let mut tail = Tail::new(file.clone());
-    if !tail.exists() && (!args.follow || has_ended(view)) {
+    let mut beside = (kind == "stdout").then(|| Beside::of(paths, name));
+    let exists = tail.exists() || beside.as_ref().is_some_and(|beside| beside.tail.exists());
+    if !exists && (!args.follow || has_ended(view)) {
         return Err(Failure::said(format!("no logs found for {name}"), None));
     }
     let from = from(args, in_tmux, screen.rows);
-    let mut shape = Shape::of(args, name, in_tmux, kind);
+    let mut printer = Printer::of(args, name, kind);
     let life = followed(view, in_tmux);
-    let follow = if args.follow { Some(Follow::new(paths, &file)?) } else { None };
-    let mut sink = |bytes: &[u8]| shape.give(bytes, screen);
-    tail.start(from, &mut sink)?;
-    match follow {
-        Some(mut follow) => follow.run(&mut tail, Some(life), Some(registry), &mut sink)?,
-        None => while tail.drain(&mut sink)?.more {},
+    let mut follow = if args.follow { Some(Follow::new(paths, &file)?) } else { None };
+    if in_tmux && !args.raw {
+        let count = match from {
+            From::LastLines(count) => count,
+            From::Start | From::Byte(_) => u64::MAX,
+        };
+        let mut window = Window::start(&file, &mut tail, count, &mut |line| printer.line(line, screen))?;
+        let Some(mut follow) = follow else { return Ok(()) };
+        follow.run(&mut tail, Some(life), Some(registry), &mut |bytes: &[u8]| {
+            window.feed(bytes, &mut |line| printer.line(line, screen))?;
+            if bytes.is_empty() { screen.flush() } else { Ok(()) }
+        })?;
+        return window.end(&mut |line| printer.line(line, screen));
     }
-    shape.end(screen)
+    let mut second = beside.as_ref().map(|_| Printer::of(args, name, "stderr").to(errors));
+    tail.start(from, &mut |bytes: &[u8]| printer.give(bytes, screen))?;
+    while tail.drain(&mut |bytes: &[u8]| printer.give(bytes, screen))?.more {}
+    if let (Some(beside), Some(second)) = (&mut beside, &mut second) {
+        screen.flush()?;
+        beside.tail.start(from, &mut |bytes: &[u8]| printer.give_other(bytes, second, screen))?;
+        while beside.tail.drain(&mut |bytes: &[u8]| printer.give_other(bytes, second, screen))?.more {}
+    }
+    if let Some(follow) = &mut follow {
+        let told = beside.as_ref().map(|beside| Rc::clone(&beside.told));
+        follow.beside = beside;
+        follow.run(&mut tail, Some(life), Some(registry), &mut |bytes: &[u8]| {
+            printer.give(bytes, screen)?;
+            match (&told, &mut second) {
+                (Some(told), Some(second)) if bytes.is_empty() => printer.give_other(&told.take(), second, screen),
+                _ => Ok(()),
+            }
+        })?;
+    }
+    printer.end(screen)?;
+    second.map_or(Ok(()), |second| second.end(screen))
 }
 
 fn followed(view: &WorkerView, through_tmux: bool) -> Followed {
@@ -98,12 +131,24 @@ fn from(args: &LogsArgs, in_tmux: bool, rows: Option<u16>) -> From {
     }
 }
 
-/// Converts bytes of the log for output.
-struct Shape {
-    plain: Option<Plain>,
-    /// For `--json`: the source and the incomplete last line.
-    lines: Option<(Source, Vec<u8>)>,
-    text: Vec<u8>,
+/// Where `logs` writes the standard error of a worker.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Errors {
+    /// To its own standard error.
+    Apart,
+    /// Between the lines of the standard output.
+    Among,
+}
+
+/// Prints one stream of a worker.
+struct Printer {
+    source: Source,
+    as_json: bool,
+    errors: Errors,
+    /// Incomplete last line of `--json`.
+    pending: Vec<u8>,
+    /// Set while the last printed line is incomplete.
+    open: bool,
 }
 
 /// Worker and stream that a line comes from.
@@ -112,41 +157,49 @@ struct Source {
     stream: &'static str,
 }
 
-impl Shape {
-    fn of(args: &LogsArgs, name: &str, in_tmux: bool, stream: &'static str) -> Self {
-        let plain = (in_tmux && !args.raw).then(Plain::new);
-        let source = || Source { name: name.to_owned(), stream };
-        Self { plain, lines: args.json.then(|| (source(), Vec::new())), text: Vec::new() }
+impl Printer {
+    fn of(args: &LogsArgs, name: &str, stream: &'static str) -> Self {
+        let source = Source { name: name.to_owned(), stream };
+        Self { source, as_json: args.json, errors: Errors::Among, pending: Vec::new(), open: false }
     }
 
-    /// Prints `bytes`; an empty slice means that no more are available for now, and flushes.
+    fn to(self, errors: Errors) -> Self {
+        Self { errors, ..self }
+    }
+
+    /// Prints bytes unchanged; an empty slice means that no more are available for now, and flushes.
     fn give(&mut self, bytes: &[u8], screen: &mut Screen) -> Result<(), Failure> {
-        if bytes.is_empty() {
-            return screen.flush();
-        }
-        let mut text = std::mem::take(&mut self.text);
-        text.clear();
-        let shown = match &mut self.plain {
-            Some(plain) => {
-                plain.feed(bytes, &mut text);
-                text.as_slice()
+        match self.errors {
+            _ if bytes.is_empty() => screen.flush(),
+            _ if self.as_json => json_lines(&self.source, &mut self.pending, bytes, screen),
+            Errors::Among => {
+                self.open = !bytes.ends_with(b"\n");
+                screen.bytes(bytes)
             }
-            None => bytes,
-        };
-        let result = match &mut self.lines {
-            Some((source, pending)) => json_lines(source, pending, shown, screen),
-            None => screen.bytes(shown),
-        };
-        self.text = text;
-        result
+            Errors::Apart => {
+                screen.errors(bytes);
+                Ok(())
+            }
+        }
+    }
+
+    /// Prints a part of the other stream, `bytes`, by `second`. Lines of both do not mix.
+    fn give_other(&mut self, bytes: &[u8], second: &mut Self, screen: &mut Screen) -> Result<(), Failure> {
+        if !bytes.is_empty() && second.errors == Errors::Among && std::mem::take(&mut self.open) {
+            screen.bytes(b"\n")?;
+        }
+        second.give(bytes, screen)?;
+        self.open |= second.errors == Errors::Among && second.open;
+        Ok(())
+    }
+
+    fn line(&self, text: &str, screen: &mut Screen) -> Result<(), Failure> {
+        if self.as_json { json_line(&self.source, text.as_bytes(), screen) } else { screen.line(text) }
     }
 
     /// Prints an incomplete last line.
     fn end(self, screen: &mut Screen) -> Result<(), Failure> {
-        match self.lines {
-            Some((source, pending)) if !pending.is_empty() => json_line(&source, &pending, screen),
-            _ => Ok(()),
-        }
+        if self.pending.is_empty() { Ok(()) } else { json_line(&self.source, &self.pending, screen) }
     }
 }
 

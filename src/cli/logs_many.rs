@@ -8,7 +8,7 @@ use swarm_model::{Refusal, RefusalKind, WorkerView};
 
 use super::args::LogsArgs;
 use super::error::Failure;
-use super::logs::show;
+use super::logs::{Errors, show};
 use super::render::escape;
 use super::screen::Screen;
 use super::watch::Interrupt;
@@ -44,8 +44,9 @@ fn alone(view: &WorkerView) -> Registry {
 fn one_by_one(args: &LogsArgs, paths: &Paths, views: &[&WorkerView], screen: &mut Screen) -> Result<u8, Failure> {
     let mut code = 0;
     for view in views {
-        let shown =
-            screen.under(&prefix_of(args, view), |screen| show(args, &view.row.name, paths, alone(view), screen));
+        let shown = screen.under(&prefix_of(args, view), |screen| {
+            show(args, &view.row.name, paths, alone(view), Errors::Among, screen)
+        });
         code |= judged(shown, screen)?;
     }
     Ok(code)
@@ -62,7 +63,14 @@ fn side_by_side(args: &LogsArgs, paths: &Paths, views: &[&WorkerView], screen: &
             scope.spawn(move || {
                 let mut out = Lines { prefix: prefix_of(args, view), open: Vec::new(), sender: sender.clone() };
                 let mut errors = Vec::new();
-                let mut shown = show(args, &view.row.name, paths, alone(view), &mut Screen::new(&mut out, &mut errors));
+                let mut shown = show(
+                    args,
+                    &view.row.name,
+                    paths,
+                    alone(view),
+                    Errors::Among,
+                    &mut Screen::new(&mut out, &mut errors),
+                );
                 if let Err(error) = out.end() {
                     shown = shown.and(Err(Failure::Output(error)));
                 }

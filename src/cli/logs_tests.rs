@@ -27,7 +27,9 @@ fn logged(state: &State, words: &[&str], workers: Vec<WorkerView>) -> (String, S
     };
     let registry = sample::registry(workers);
     match &args.name {
-        Some(name) => sample::said(|screen| show(&args, name, &state.paths, registry, screen).map(|()| 0)),
+        Some(name) => {
+            sample::said(|screen| show(&args, name, &state.paths, registry, Errors::Apart, screen).map(|()| 0))
+        }
         None => sample::said(|screen| logs_many::run(&args, &state.paths, &registry, screen)),
     }
 }
@@ -43,10 +45,50 @@ fn a_process_log_is_shown_whole_and_unchanged() {
     let files = [("x.stdout.log.1", "one\n"), ("x.stdout.log", "\x1b[31mtwo\nthree\n"), ("x.stderr.log", "oops\n")];
     let state = state(&files);
     let x = || sample::process("x");
-    assert_eq!(out(&state, &["x"], x()), "one\n\x1b[31mtwo\nthree\n");
-    assert_eq!(out(&state, &["x", "--history", "--lines", "1"], x()), "one\n\x1b[31mtwo\nthree\n");
-    assert_eq!(out(&state, &["x", "--lines", "1"], x()), "three\n");
+    let both = |words: &[&str]| {
+        let (out, err, code) = logged(&state, words, vec![x()]);
+        assert_eq!((err.as_str(), code), ("oops\n", 0), "standard error stays apart");
+        out
+    };
+    assert_eq!(both(&["x"]), "one\n\x1b[31mtwo\nthree\n");
+    assert_eq!(both(&["x", "--history", "--lines", "1"]), "one\n\x1b[31mtwo\nthree\n");
+    assert_eq!(both(&["x", "--lines", "1"]), "three\n");
     assert_eq!(out(&state, &["x", "--stderr"], x()), "oops\n");
+    let streams: Vec<(String, String)> = out(&state, &["x", "--json", "--lines", "1"], x())
+        .lines()
+        .map(|line| serde_json::from_str::<serde_json::Value>(line).expect("json"))
+        .map(|line| (line["stream"].as_str().expect("text").into(), line["text"].as_str().expect("text").into()))
+        .collect();
+    assert_eq!(streams, [("stdout".to_owned(), "three".to_owned()), ("stderr".to_owned(), "oops".to_owned())]);
+    let (out, err, _) = logged(&state, &["--tag", "ci", "--lines", "1"], vec![x()]);
+    assert_eq!((out.as_str(), err.as_str()), ("x | three\nx | oops\n", ""));
+}
+
+#[test]
+fn a_worker_that_writes_only_to_standard_error_has_a_log() {
+    let state = state(&[("x.stderr.log", "oops\n")]);
+    let ended = || vec![sample::ended("x", Ended::Code(1))];
+    assert_eq!(logged(&state, &["x"], ended()), (String::new(), "oops\n".into(), 0));
+    assert_eq!(logged(&state, &["x", "--follow"], ended()), (String::new(), "oops\n".into(), 0));
+}
+
+#[test]
+fn a_window_is_shown_as_its_screen_was() {
+    let repainted = "\x1b[1m●\x1b[1Cthe\x1b[1Canswer\r\n⠋ thinking\r\x1b[2K\x1b[1A\x1b[2K● 42\r\n0123456789abcdef\r\n";
+    let state = state(&[
+        ("x.tmux.log.1", "earlier\r\n0123456789ab\r\n"),
+        ("x.tmux.sizes.1", "0 80 24\n"),
+        ("x.tmux.log", repainted),
+        ("x.tmux.sizes", "0 14 24\n"),
+    ]);
+    let x = || sample::window("x");
+    assert_eq!(out(&state, &["x"], x()), "earlier\n0123456789ab\n● 42\n0123456789abcd\nef\n");
+    assert_eq!(out(&state, &["x", "--lines", "2"], x()), "0123456789abcd\nef\n");
+    let (out, _, _) = logged(&state, &["x", "--raw"], vec![x()]);
+    assert!(out.ends_with(repainted));
+    let at = repainted.find("0123").expect("there");
+    fs::write(state.paths.logs().join("x.tmux.sizes"), format!("0 14 24\n{at} 80 24\n")).expect("written");
+    assert_eq!(logged(&state, &["x", "--lines", "1"], vec![x()]).0, "0123456789abcdef\n");
 }
 
 #[test]

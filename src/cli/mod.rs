@@ -34,6 +34,7 @@ mod kill;
 mod life;
 mod logs;
 mod logs_many;
+mod logs_window;
 mod ls;
 mod man;
 mod many;

@@ -18,4 +18,6 @@ pub mod sessions;
 pub mod summary;
 pub mod terminals;
 pub mod views;
+pub mod window_log;
+pub mod window_sizes;
 pub mod windows;

@@ -345,7 +345,7 @@ impl Records for DiskRecords {
 
     fn rotate_logs<'a>(&'a self, name: &'a str) -> BoxFuture<'a, io::Result<()>> {
         let files = self.log_files(name);
-        // Looking for three files, which are mostly absent, is cheaper than a thread.
+        // Looking for four files, which are mostly absent, is cheaper than a thread.
         let rotated = files.iter().try_for_each(|(log, rotated)| rename_if_present(log, rotated));
         Box::pin(std::future::ready(rotated))
     }
@@ -367,14 +367,17 @@ impl DiskRecords {
         }
     }
 
-    /// Returns the paths of the logs and of their rotated parts. Empty for names that the original `swarm` accepted and
+    /// Returns the paths of the logs and of their rotated parts, and of the sizes of the window. Empty for names that the original `swarm` accepted and
     /// that would lead out of the directory.
     fn log_files(&self, name: &str) -> Vec<(PathBuf, PathBuf)> {
         if WorkerName::parse(name).is_err() {
             return Vec::new();
         }
         let both = |kind| (self.paths.log(name, kind), self.paths.logs().join(format!("{name}.{kind}.log.1")));
-        ["stdout", "stderr", "tmux"].map(both).into()
+        let sizes = crate::window_sizes::beside(&self.paths.log(name, "tmux"));
+        let mut files: Vec<_> = ["stdout", "stderr", "tmux"].map(both).into();
+        files.push((sizes.clone(), sizes.with_added_extension("1")));
+        files
     }
 }
 

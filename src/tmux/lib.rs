@@ -11,9 +11,11 @@
 //! - `panes`: existing panes and their content
 //! - `keys`: typing; `proof`: typing with a check that the window shows the text
 //! - `attach`: showing a window on the caller's terminal
+//! - `emulator`: the output of a window as its screen showed it
 //! - `target`: the pane of a worker of the registry
 
 mod attach;
+mod emulator;
 mod error;
 mod keys;
 mod open;
@@ -39,6 +41,7 @@ use swarm_sys::lookup;
 use swarm_sys::variables::OF_A_WORKER;
 use tmux_interface::TmuxCommand;
 
+pub use emulator::{Emulator, Shown, Size};
 pub use error::TmuxError;
 pub use keys::{Key, SendOptions};
 pub use open::Order;

@@ -95,7 +95,7 @@ fn a_broadcast_reports_the_delivery_to_each_worker() {
 #[test]
 fn several_logs_are_followed_together_until_all_workers_have_ended() {
     let rig = Rig::new();
-    let script = "until [ -e ../go ]; do read -t 0.05 line < /dev/null; done; echo \"at work\"; printf last; exit 0";
+    let script = "until [ -e ../go ]; do sleep 0.01; done; echo \"at work\"; printf last; echo oops >&2; exit 0";
     rig.spawn_sh("one", &["--tag", "x"], script);
     rig.spawn_sh("two", &["--tag", "x"], script);
     let said = std::thread::scope(|scope| {
@@ -106,7 +106,7 @@ fn several_logs_are_followed_together_until_all_workers_have_ended() {
     let text = said.ok();
     let mut lines: Vec<&str> = text.lines().collect();
     lines.sort_unstable();
-    assert_eq!(lines, ["one | at work", "one | last", "two | at work", "two | last"]);
+    assert_eq!(lines, ["one | at work", "one | last", "one | oops", "two | at work", "two | last", "two | oops"]);
 }
 
 #[test]

@@ -66,6 +66,7 @@ fn output_is_on_disk_and_outlives_the_window() {
     let said = rig.swarm(&["logs", "t"]);
     assert!(said.code == Some(0) && said.out.contains("from-the-window\n"), "{said:?}");
     rig.swarm(&["logs", "p", "--stderr"]).is(0, "to-err\n", "");
+    assert_eq!(rig.swarm(&["logs", "p"]).err, "to-err\n");
     for log in ["p.stdout", "p.stderr", "t.tmux"] {
         let mode = std::fs::metadata(rig.root().join(format!("logs/{log}.log"))).expect("there").permissions().mode();
         assert_eq!(mode & 0o777, 0o600, "{log}");
@@ -75,21 +76,25 @@ fn output_is_on_disk_and_outlives_the_window() {
 #[test]
 fn logs_follow_until_the_worker_has_ended() {
     let rig = Rig::new();
-    rig.spawn_sh("x", &[], "echo one; until [ -e go ]; do sleep 0.01; done; echo two");
+    rig.spawn_sh("x", &[], "echo one; until [ -e go ]; do sleep 0.01; done; echo two; echo three >&2");
     let follower = std::thread::spawn({
         let command = rig.command(&["logs", "x", "--follow"]);
         move || run(command)
     });
     wait_until("the first line is written", SOON, || rig.log("x", "stdout") == "one\n");
     std::fs::write(rig.cwd().join("go"), "").expect("written");
-    follower.join().expect("joined").is(0, "one\ntwo\n", "");
+    follower.join().expect("joined").is(0, "one\ntwo\n", "three\n");
     rig.swarm(&["logs", "nobody"]).is(1, "", "swarm: no worker named 'nobody'\n");
 }
 
 #[test]
 fn logs_follow_a_worker_that_waits_for_its_restart_only_as_long_as_a_supervisor_may_start_it() {
     let rig = Rig::new();
-    rig.spawn_sh("x", &["--restart", "always"], "echo $(($(wc -l < runs 2>/dev/null || echo 0) + 1)) >> runs; cat runs | tail -n 1; [ -e go ] && exec sleep 600; exit 1");
+    rig.spawn_sh(
+        "x",
+        &["--restart", "always"],
+        ": >> runs; echo $(($(wc -l < runs) + 1)) >> runs; cat runs | tail -n 1; [ -e go ] && exec sleep 600; exit 1",
+    );
     wait_until("the worker waits for its restart", SOON, || rig.fine("x") == "backoff");
     rig.swarm(&["supervisor", "stop"]).ok();
     let said = rig.swarm(&["logs", "x", "--follow"]);

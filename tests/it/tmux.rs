@@ -132,6 +132,25 @@ fn reading_verbs_start_no_tmux_for_our_workers() {
 }
 
 #[test]
+fn lines_of_a_log_wrap_as_they_did_in_the_window() {
+    let rig = Rig::new();
+    let script = "until [ -e go ]; do sleep 0.01; done; printf '%060d\\n' 0; exec sleep 600";
+    rig.spawn_sh("w", &["--tmux", "--session", "s"], script);
+    rig.tmux(&["resize-window", "-t", "=s:=w", "-x", "40", "-y", "10"]).ok();
+    let sizes = || std::fs::read_to_string(rig.root().join("logs/w.tmux.sizes")).unwrap_or_default();
+    wait_until("the size is recorded", SOON, || sizes().ends_with(" 40 10\n"));
+    assert!(sizes().starts_with("0 200 50\n"), "{}", sizes());
+    std::fs::write(rig.cwd().join("go"), "").expect("written");
+    let expected = format!("{}\n{}\n", "0".repeat(40), "0".repeat(20));
+    wait_until("the line is in the log", SOON, || rig.swarm(&["logs", "w"]).out == expected);
+    let explained = rig.swarm(&["explain", "w"]).ok();
+    assert!(explained.contains(&format!("  {}\n  {}\n", "0".repeat(40), "0".repeat(20))), "{explained}");
+    rig.swarm(&["kill", "w"]).ok();
+    rig.swarm(&["clean", "w"]).ok();
+    assert_eq!(std::fs::read_dir(rig.root().join("logs")).expect("there").count(), 0);
+}
+
+#[test]
 fn a_window_renamed_or_moved_by_hand_is_still_the_workers() {
     let rig = Rig::new();
     rig.spawn("a", &["--tmux", "--session", "s"], &["sleep", "600"]);

@@ -334,10 +334,10 @@ pub struct LogsArgs {
     /// Keep printing new output until the worker has ended
     #[arg(short, long)]
     pub follow: bool,
-    /// Show standard error instead of standard output (not for tmux workers)
+    /// Show only standard error (not for tmux workers)
     #[arg(long)]
     pub stderr: bool,
-    /// Keep the terminal control sequences of a tmux worker
+    /// Print the bytes that a tmux worker wrote, with its terminal control sequences
     #[arg(long)]
     pub raw: bool,
     /// Print one JSON object per line

@@ -15,6 +15,7 @@ use crate::cli::tail::{From, Tail};
 use swarm_store::records::DiskRecords;
 use swarm_store::repositories::{self, Listed};
 use swarm_store::sessions::HEARTBEAT;
+use swarm_store::window_log;
 use swarm_sys::paths::Paths;
 use swarm_sys::procfs;
 use swarm_sys::strip_ansi::Plain;
@@ -96,6 +97,9 @@ fn output(view: &WorkerView, paths: &Paths) -> Vec<String> {
         Some((meta.modified().ok()?, file))
     });
     let Some((_, file)) = written.max() else { return Vec::new() };
+    if view.row.tmux.is_some() {
+        return window_log::last_lines(&file, OUTPUT_LINES).unwrap_or_default();
+    }
     let (mut tail, mut bytes) = (Tail::new(file), Vec::new());
     let lines = u64::try_from(OUTPUT_LINES).unwrap_or(u64::MAX);
     let mut sink = |more: &[u8]| {

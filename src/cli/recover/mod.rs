@@ -25,7 +25,7 @@ use super::trust::again;
 use super::watch;
 use crate::api::client;
 use swarm_store::views::{self, Registry};
-use swarm_store::{recovery_view, sessions};
+use swarm_store::{recovery_view, sessions, window_log};
 use swarm_sys::paths::Paths;
 use swarm_sys::strip_ansi::Plain;
 
@@ -305,8 +305,14 @@ fn lengths(name: &str, paths: &Paths) -> Vec<u64> {
 }
 
 fn last_words(name: &str, before: &[u64], paths: &Paths) -> String {
-    let texts = LOGS.iter().zip(before).filter_map(|(kind, from)| tail(&paths.log(name, kind), *from));
-    texts.map(|bytes| plain_text(&bytes)).collect::<Vec<_>>().join("\n")
+    let texts = LOGS.iter().zip(before).filter_map(|(kind, from)| {
+        let log = paths.log(name, kind);
+        match *kind {
+            "tmux" => window_log::lines_since(&log, *from).ok().map(|lines| lines.join("\n")),
+            _ => tail(&log, *from).map(|bytes| plain_text(&bytes)),
+        }
+    });
+    texts.collect::<Vec<_>>().join("\n")
 }
 
 fn plain_text(bytes: &[u8]) -> String {

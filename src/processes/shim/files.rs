@@ -3,7 +3,7 @@
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write as _};
 use std::os::unix::fs::{FileExt as _, MetadataExt as _, OpenOptionsExt as _};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use nix::fcntl::{FcntlArg, fcntl};
@@ -93,6 +93,12 @@ impl Terms {
     pub fn logged_bytes(&self) -> u64 {
         let sizes = self.logs.iter().map(|log| fs::metadata(Path::new("../../logs").join(log)));
         sizes.map(|meta| meta.map_or(0, |meta| meta.len())).sum()
+    }
+
+    /// Returns the path of the window's log; `None` for a worker without a window.
+    pub fn window_log(&self) -> Option<PathBuf> {
+        let log = self.logs.first().filter(|_| self.in_tmux())?;
+        Some(Path::new("../../logs").join(log))
     }
 
     /// Returns the maximum run time of the worker, in milliseconds.

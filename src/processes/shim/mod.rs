@@ -33,7 +33,8 @@ pub use self::link::SOCKET_NAME;
 use self::link::{Link, StartDecision};
 use self::signals::{Deadline, Signals, Wake};
 use crate::processes::memory;
-use swarm_store::records;
+use swarm_store::windows::Size;
+use swarm_store::{records, window_sizes};
 use swarm_sys::cgroups::{self, Groups};
 use swarm_sys::procfs;
 
@@ -192,6 +193,7 @@ struct RunningWorker {
 impl RunningWorker {
     /// Supervises the worker from its exec to its exit record.
     fn supervise(self, child: &mut Child, deadline: Option<Deadline>) -> io::Result<()> {
+        self.record_size();
         let timer = deadline.map(Deadline::begin).transpose()?;
         let abandoned = signals::watch_removal();
         if self.signals.stay_away(memory::CALM, timer.as_ref()) {
@@ -228,6 +230,14 @@ impl RunningWorker {
         Ok(())
     }
 
+    /// Records the size of the window beside its log. A size that cannot be recorded only makes the log wrap otherwise.
+    fn record_size(&self) {
+        let Some(log) = self.terms.window_log() else { return };
+        if let Ok(size) = rustix::termios::tcgetwinsize(io::stdout()) {
+            let _ = window_sizes::record(&log, Size { columns: size.ws_col, rows: size.ws_row });
+        }
+    }
+
     /// Returns the first order that has arrived and was not read yet.
     fn pending_order(&self) -> Option<Reason> {
         std::iter::from_fn(|| self.signals.take()).find_map(|wake| self.order(wake))
@@ -243,6 +253,10 @@ impl RunningWorker {
             Wake::Removal if self.lease.is_removed() => Some(Reason::Abandoned),
             Wake::Supervisor => {
                 beside::start_supervisor();
+                None
+            }
+            Wake::Resize => {
+                self.record_size();
                 None
             }
             Wake::Child | Wake::Hangup | Wake::Removal => None,

@@ -25,11 +25,20 @@ pub enum Wake {
     Output,
     /// A command inside the worker needs a supervisor.
     Supervisor,
+    /// The window has another size.
+    Resize,
 }
 
 /// Signals that are waited for. Clients recognize by the last one what a shim can do.
-const WAITED: [Signal; 6] =
-    [Signal::SIGCHLD, Signal::SIGTERM, Signal::SIGHUP, Signal::SIGIO, Signal::SIGXFSZ, Signal::SIGUSR1];
+const WAITED: [Signal; 7] = [
+    Signal::SIGCHLD,
+    Signal::SIGTERM,
+    Signal::SIGHUP,
+    Signal::SIGIO,
+    Signal::SIGXFSZ,
+    Signal::SIGWINCH,
+    Signal::SIGUSR1,
+];
 
 pub struct Signals(SignalFd);
 
@@ -122,6 +131,7 @@ impl Signals {
                 // Not from writes of the shim itself: these are small and happen after the worker's end.
                 Signal::SIGXFSZ => return Some(Wake::Output),
                 Signal::SIGUSR1 => return Some(Wake::Supervisor),
+                Signal::SIGWINCH => return Some(Wake::Resize),
                 _ => {}
             }
         }

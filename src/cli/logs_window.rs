@@ -1,0 +1,220 @@
+//! The log of a window for `swarm logs`, as the window showed it.
+
+use std::collections::VecDeque;
+use std::path::Path;
+
+use super::error::Failure;
+use super::tail::Tail;
+use swarm_store::window_log::{LastLines, Replay};
+use swarm_store::window_sizes;
+use swarm_store::windows::Shown;
+
+/// Receives lines.
+pub type Lines<'a> = dyn FnMut(&str) -> Result<(), Failure> + 'a;
+
+/// Window whose log is read.
+pub struct Window {
+    replay: Replay,
+    /// Texts of the rows at the top of the screen that were printed.
+    printed: VecDeque<String>,
+}
+
+impl Window {
+    /// Reads the log up to its present end, and prints its last `count` lines.
+    pub fn start(log: &Path, tail: &mut Tail, count: u64, lines: &mut Lines) -> Result<Self, Failure> {
+        let mut last = LastLines::new(usize::try_from(count).unwrap_or(usize::MAX));
+        let sizes = window_sizes::beside(log);
+        let base = tail.begin()?;
+        let part = tail.part_start();
+        let mut replay = Replay::new(sizes.clone(), part.unwrap_or(base));
+        if part.is_some() {
+            tail.copy_part(&mut |bytes: &[u8]| render(&mut replay, bytes, &mut last))?;
+        } else {
+            // The log of an earlier start, in another window.
+            let mut earlier = Replay::new(sizes.with_added_extension("1"), 0);
+            tail.copy_part(&mut |bytes: &[u8]| render(&mut earlier, bytes, &mut last))?;
+            last.end(earlier.emulator());
+        }
+        while tail.drain(&mut |bytes: &[u8]| render(&mut replay, bytes, &mut last))?.more {}
+        last.end(replay.emulator());
+        last.lines().iter().try_for_each(|line| lines(line))?;
+        let printed = replay.emulator().screen().into();
+        Ok(Self { replay, printed })
+    }
+
+    /// Takes more output, and prints the lines that left the screen by it. No bytes mean that there are no more for now:
+    /// then the lines are printed that are finished.
+    pub fn feed(&mut self, bytes: &[u8], lines: &mut Lines) -> Result<(), Failure> {
+        let mut bytes = bytes;
+        if bytes.is_empty() {
+            self.replay.refresh();
+            self.turn(lines)?;
+            return self.settle(lines);
+        }
+        while !bytes.is_empty() {
+            bytes = &bytes[self.replay.feed_some(bytes)..];
+            self.give(lines)?;
+            self.turn(lines)?;
+        }
+        Ok(())
+    }
+
+    /// Prints what left the screen and was not printed.
+    fn give(&mut self, lines: &mut Lines) -> Result<(), Failure> {
+        for shown in self.replay.emulator().take() {
+            match shown {
+                Shown::Line(line) => {
+                    if self.printed.pop_front().is_none_or(|printed| printed != line) {
+                        lines(&line)?;
+                    }
+                }
+                Shown::Left(left) => left.iter().try_for_each(|line| lines(line))?,
+                Shown::HistoryCleared => {}
+            }
+        }
+        Ok(())
+    }
+
+    /// Gives the terminal the size that the window has now. What leaves the screen by that was printed, or is about to be
+    /// repainted.
+    fn turn(&mut self, lines: &mut Lines) -> Result<(), Failure> {
+        let Some(size) = self.replay.next_size() else { return Ok(()) };
+        self.settle(lines)?;
+        let emulator = self.replay.emulator();
+        emulator.resize(size);
+        emulator.take();
+        self.printed = emulator.screen().into();
+        Ok(())
+    }
+
+    fn settle(&mut self, lines: &mut Lines) -> Result<(), Failure> {
+        let finished = self.replay.emulator().finished();
+        self.print(finished, lines)
+    }
+
+    fn print(&mut self, rows: Vec<String>, lines: &mut Lines) -> Result<(), Failure> {
+        for (index, row) in rows.into_iter().enumerate() {
+            match self.printed.get_mut(index) {
+                Some(printed) if *printed == row => {}
+                Some(printed) => {
+                    lines(&row)?;
+                    *printed = row;
+                }
+                None => {
+                    lines(&row)?;
+                    self.printed.push_back(row);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Prints the rest of the screen.
+    pub fn end(&mut self, lines: &mut Lines) -> Result<(), Failure> {
+        let screen = self.replay.emulator().screen();
+        self.print(screen, lines)
+    }
+}
+
+fn render(replay: &mut Replay, bytes: &[u8], last: &mut LastLines) -> Result<(), Failure> {
+    replay.feed(bytes);
+    last.take(replay.emulator());
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs::{self, OpenOptions};
+    use std::io::Write as _;
+    use std::path::PathBuf;
+
+    use super::*;
+
+    struct Followed {
+        _dir: tempfile::TempDir,
+        log: PathBuf,
+        tail: Tail,
+        window: Window,
+    }
+
+    /// A followed log in a window of 20 columns and 4 rows, and its last 2 lines.
+    fn followed(text: &str) -> (Followed, Vec<String>) {
+        let dir = tempfile::tempdir().expect("a directory");
+        let log = dir.path().join("x.tmux.log");
+        fs::write(&log, text).expect("written");
+        fs::write(window_sizes::beside(&log), "0 20 4\n").expect("written");
+        let mut tail = Tail::new(log.clone());
+        let mut said = Vec::new();
+        let window = Window::start(&log, &mut tail, 2, &mut |line| {
+            said.push(line.to_owned());
+            Ok(())
+        });
+        (Followed { _dir: dir, log, tail, window: window.expect("read") }, said)
+    }
+
+    impl Followed {
+        /// Returns what is printed after the window got `text` and paused.
+        fn gets(&mut self, text: &str) -> Vec<String> {
+            let mut log = OpenOptions::new().append(true).open(&self.log).expect("open");
+            log.write_all(text.as_bytes()).expect("written");
+            let mut said = Vec::new();
+            let (tail, window) = (&mut self.tail, &mut self.window);
+            let mut lines = |line: &str| {
+                said.push(line.to_owned());
+                Ok(())
+            };
+            tail.drain(&mut |bytes: &[u8]| window.feed(bytes, &mut lines)).expect("read");
+            window.feed(b"", &mut lines).expect("read");
+            said
+        }
+
+        fn ends(mut self) -> Vec<String> {
+            let mut said = Vec::new();
+            let ended = self.window.end(&mut |line| {
+                said.push(line.to_owned());
+                Ok(())
+            });
+            ended.expect("printed");
+            said
+        }
+    }
+
+    #[test]
+    fn a_line_is_printed_when_it_is_complete() {
+        let (mut window, first) = followed("1\r\n2\r\n3\r\n4\r\n5\r\n");
+        assert_eq!(first, ["4", "5"]);
+        assert_eq!(window.gets("si"), Vec::<String>::new());
+        assert_eq!(window.gets("x\r\nseven\r\n"), ["six", "seven"]);
+        assert_eq!(window.gets("8\r\n9\r\n10\r\n11\r\n12\r\n13"), ["8", "9", "10", "11", "12"]);
+        assert_eq!(window.ends(), ["13"]);
+    }
+
+    #[test]
+    fn rows_that_are_repainted_are_printed_once_they_are_left() {
+        let (mut window, first) = followed("start\r\n");
+        assert_eq!(first, ["start"]);
+        assert_eq!(window.gets("a 1\r\nb"), ["a 1"]);
+        for step in 2..20 {
+            assert_eq!(window.gets(&format!("\r\x1b[2K\x1b[1A\x1b[2Ka {step}\r\nb")), Vec::<String>::new());
+        }
+        assert_eq!(window.gets("\r\x1b[2K\x1b[1A\x1b[2Kmessage\r\na 20\r\nb\x1b[1A\r\x1b[1B"), Vec::<String>::new());
+        assert_eq!(window.gets("\r\nc\r\nd"), ["message"], "the rest may be repainted");
+        assert_eq!(window.ends(), ["a 20", "b", "c", "d"]);
+    }
+
+    #[test]
+    fn a_full_screen_program_prints_its_last_screen_when_it_leaves_it() {
+        let (mut window, _) = followed("$ vi\r\n");
+        assert_eq!(window.gets("\x1b[?1049h\x1b[2J\x1b[Htext\r\n~"), Vec::<String>::new());
+        assert_eq!(window.gets("\x1b[?1049l$ "), ["text", "~"]);
+        assert_eq!(window.ends(), ["$"]);
+    }
+
+    #[test]
+    fn a_size_that_is_recorded_meanwhile_counts() {
+        let (mut window, _) = followed("one\r\n");
+        fs::write(window_sizes::beside(&window.log), "0 20 4\n5 10 4\n").expect("written");
+        assert_eq!(window.gets("0123456789ab\r\n"), ["0123456789ab"], "it is not noticed before the next pause");
+        assert_eq!(window.gets("0123456789ab\r\n"), ["0123456789", "ab"]);
+    }
+}
