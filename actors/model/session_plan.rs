@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 /// Name of the folder that holds a session's files.
 pub const SESSION_FOLDER: &str = ".agent";
 /// Files that sessions have in their folder; `*` stands for any text. A repository may track other files there.
-pub const SESSION_FILES: [&str; 12] = [
+pub const SESSION_FILES: [&str; 13] = [
     "state.json",
     "state.json.malformed",
     "state.json.malformed.*",
@@ -19,6 +19,7 @@ pub const SESSION_FILES: [&str; 12] = [
     "preserved.json",
     "recovery.md",
     "activity.json",
+    "verification.log",
     ".*.tmp-*",
 ];
 

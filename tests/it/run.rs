@@ -209,7 +209,7 @@ fn without_time(line: &str) -> &str {
 fn a_rejected_attempt_is_retried_with_the_reason() {
     let site = Site::new();
     // A command that reads its prompt and does better once the prompt says what was wrong.
-    let agent = "#!/bin/sh\ncat > prompt\ngrep -q 'An earlier attempt at this task failed' prompt && echo good > health || echo bad > health\nrm prompt\necho wrote health\n";
+    let agent = "#!/bin/sh\ncat > prompt\ngrep -q 'An earlier attempt at this task failed' prompt && { echo good > health; cat .agent/verification.log > seen; } || echo bad > health\nrm prompt\necho wrote health\n";
     let path = site.rig.file("agent", agent);
     fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).expect("executable");
     site.write("swarm.toml", &format!("[run]\nagent = 'mine'\n[agents.mine]\ncommand = ['{path}']\n"));
@@ -217,7 +217,13 @@ fn a_rejected_attempt_is_retried_with_the_reason() {
     site.write("specs/_context.md", "Everything here is about health.\n");
     site.commit();
     site.plan();
-    let events = site.run(0, &["--verify", "test \"$(cat health)\" = good"]);
+    let events = site.run(
+        0,
+        &[
+            "--verify",
+            "echo health is checked; test \"$(cat health)\" = good || { echo but it is $(cat health); exit 1; }",
+        ],
+    );
     assert_eq!(site.landed("health"), "good");
     assert_eq!(site.row("fix")["retryCount"], 1);
     // After a failed verification, the base alone is verified twice, and then the same commit once more.
@@ -227,7 +233,17 @@ fn a_rejected_attempt_is_retried_with_the_reason() {
     let prompt =
         |n: u32| fs::read_to_string(site.repo.join(format!(".arial/attempts/fix.{n}/prompt.md"))).expect("kept");
     assert!(prompt(1).contains("Make it healthy.") && prompt(1).contains("Everything here is about health."));
-    assert!(prompt(2).contains("exit code 1") || prompt(2).contains("code 1"), "{}", prompt(2));
+    assert!(
+        prompt(2).contains("exited with code 1: but it is bad; its output is in .agent/verification.log"),
+        "{}",
+        prompt(2)
+    );
+    assert!(prompt(2).contains("\n```text\nhealth is checked\nbut it is bad\n```\n"), "{}", prompt(2));
+    // The agent could read all of it, and git has ignored the copy.
+    assert_eq!(site.landed("seen"), "health is checked\nbut it is bad");
+    assert_eq!(site.git(&["ls-files", ".agent"]), "");
+    let rejected = events.iter().find(|event| event["event"] == "merge.rejected").expect("it is told");
+    assert!(rejected["error"].as_str().expect("text").contains(": but it is bad; "), "{rejected}");
 }
 
 #[test]

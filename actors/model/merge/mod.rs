@@ -5,5 +5,8 @@ pub mod queue;
 mod request;
 mod rules;
 
+/// Words before the path of a verification's output in the reason of a rejection.
+pub const OUTPUT_AT: &str = "; its output is in ";
+
 pub use answer::{Build, Landing, NOT_EXECUTED, RESOLVER_LATER, Resolution, Verdict};
 pub use request::{MergeLine, MergeOrder, MergeRequest, MergeSettings, QueueView, Target};

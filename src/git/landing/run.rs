@@ -1,19 +1,27 @@
 //! Runs a command of the user through our runner process, which kills whatever the command leaves
 //! behind.
 
-use std::io;
+use std::fs::File;
+use std::io::{self, Read as _, Seek as _, SeekFrom};
 use std::path::Path;
 use std::time::Duration;
 
 use crate::landing::workspace::Workspace;
 use crate::repository::cli::UNSET;
 use crate::repository::fault::Fault;
+use swarm_model::merge::OUTPUT_AT;
 use swarm_sys::commands::runner::{self, Ended, Outcome, Runner};
 use swarm_sys::readable::Readable;
+use swarm_sys::strip_ansi::Plain;
 use swarm_sys::{processes, procfs};
 
 /// Environment variable that marks processes started for a directory, so that a later supervisor finds them.
 const MARK: &str = "SWARM_SCRATCH";
+
+/// Number of bytes at the end of a log in which its last line is looked for.
+const LAST_BYTES: u64 = 4 << 10;
+/// Maximum number of characters of that line.
+const LAST_CHARS: usize = 120;
 
 /// A command to run.
 pub(crate) struct Order<'a> {
@@ -39,8 +47,30 @@ pub(crate) async fn run(workspace: &Workspace, order: &Order<'_>) -> Result<Ende
 
 /// Returns the part of a message that says where the output is.
 pub(crate) fn output(ended: &Ended, log: &Path) -> String {
-    let all = format!("its output is in {}", log.display());
+    let all = format!("{}{}", OUTPUT_AT.trim_start_matches("; "), log.display());
     ended.unwritten.as_ref().map_or(all.clone(), |why| format!("{all}, which is incomplete ({why})"))
+}
+
+/// Returns the last line of a command's output that is not blank, without control sequences, after a colon. Empty if
+/// there is none.
+pub(crate) fn last_line(log: &Path) -> String {
+    let read = || -> io::Result<Vec<u8>> {
+        let mut file = File::open(log)?;
+        let length = file.metadata()?.len();
+        file.seek(SeekFrom::Start(length.saturating_sub(LAST_BYTES)))?;
+        let mut bytes = Vec::new();
+        file.take(LAST_BYTES).read_to_end(&mut bytes)?;
+        Ok(bytes)
+    };
+    let mut plain = Vec::new();
+    Plain::new().feed(&read().unwrap_or_default(), &mut plain);
+    let text = String::from_utf8_lossy(&plain);
+    let last = text.lines().rev().map(str::trim).find(|line| !line.is_empty()).unwrap_or_default();
+    let mut short: String = last.chars().take(LAST_CHARS).collect();
+    if short.len() < last.len() {
+        short.push('…');
+    }
+    if short.is_empty() { short } else { format!(": {short}") }
 }
 
 fn start(workspace: &Workspace, order: &Order<'_>) -> io::Result<Runner> {

@@ -65,8 +65,8 @@ pub(crate) async fn verify(
     let order =
         run::Order { dir: &scratch.dir, log: &log, limit_ms: item.rules.timeout_ms, command, variables: &variables };
     let ended = run::run(&workspace, &order).await?;
-    let output = run::output(&ended, &log);
-    let verdict = judge(&workspace, (&scratch, &set_up), (ended.outcome, &output), item, commit).await?;
+    let output = (run::last_line(&log), run::output(&ended, &log));
+    let verdict = judge(&workspace, (&scratch, &set_up), (ended.outcome, output), item, commit).await?;
     if verdict != Verdict::Green {
         let (at, place, commit) = (Arc::clone(&workspace), scratch.clone(), commit.to_owned());
         off_thread(move || {
@@ -83,7 +83,7 @@ pub(crate) async fn verify(
 async fn judge(
     workspace: &Arc<Workspace>,
     (scratch, set_up): (&Scratch, &Edits),
-    (outcome, output): (Outcome, &str),
+    (outcome, (last, output)): (Outcome, (String, String)),
     item: &Item,
     commit: &str,
 ) -> Result<Verdict, Fault> {
@@ -98,8 +98,8 @@ async fn judge(
                 Some(how) => red(format!("passed, but {how}")),
             }
         }
-        Outcome::Code(code) => red(format!("exited with code {code}")),
-        Outcome::Timeout => red(format!("timed out after {} s and was killed", item.rules.timeout_ms / 1000)),
+        Outcome::Code(code) => red(format!("exited with code {code}{last}")),
+        Outcome::Timeout => red(format!("timed out after {} s and was killed{last}", item.rules.timeout_ms / 1000)),
         Outcome::Signal(signal) => Ok(Verdict::Unknown(format!("'{command}' was killed by signal {signal}"))),
         Outcome::Unknown(why) => Ok(Verdict::Unknown(why)),
     }

@@ -7,6 +7,7 @@ pub mod order;
 pub mod origin;
 pub mod prepare;
 pub mod prompt;
+mod rejection;
 mod seal;
 pub mod specs;
 pub mod wire;

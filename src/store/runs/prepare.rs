@@ -17,7 +17,7 @@ use super::prompt::{self, Template, fill};
 use super::seal::{Sealed, Seals};
 use swarm_config::defaults;
 
-use super::{events, specs};
+use super::{events, rejection, specs};
 use swarm_agents::{Agent, Kind, consent, end_words, last_lines, shell_script};
 use swarm_config::Sections;
 use swarm_config::trust::{CLAUDE, CODEX, Entry, SPECS, Status, compare, loads_as_agreed, recorded, user_book};
@@ -60,10 +60,10 @@ pub fn prepare(now: &Now, caller: &Caller, executable: &Path, paths: &Paths) -> 
                 // A crash interrupted the start of this attempt, and its worker may be running on its branch.
                 Sealed::Intact => {}
                 Sealed::Unknown if is_ordered(plan, &dir) => {}
-                Sealed::Changed => order_attempt(now, work, &dir, &seals)?,
+                Sealed::Changed => order_attempt(now, work, &dir, &seals, paths)?,
                 Sealed::No | Sealed::Unknown => {
                     check_branch(now, caller)?;
-                    order_attempt(now, work, &dir, &seals)?;
+                    order_attempt(now, work, &dir, &seals, paths)?;
                 }
             }
             let executable = executable.to_string_lossy().into_owned();
@@ -164,7 +164,7 @@ fn is_ordered(plan: &Plan, dir: &Path) -> bool {
 
 /// Writes the order of an attempt: finds the agent, checks its capabilities, reads the spec, and writes the prompt. The
 /// worktree is created later with the worker, so that none is created if this fails.
-fn order_attempt(now: &Now, work: &SpecWork, dir: &Path, seals: &Seals) -> Result<(), Outcome> {
+fn order_attempt(now: &Now, work: &SpecWork, dir: &Path, seals: &Seals, paths: &Paths) -> Result<(), Outcome> {
     let (plan, asked, attempt) = (&*now.plan, now.job(), now.progress.attempt);
     let root = Path::new(&plan.root);
     let config = swarm_config::load(Some(root)).map_err(lasting)?;
@@ -186,7 +186,7 @@ fn order_attempt(now: &Now, work: &SpecWork, dir: &Path, seals: &Seals) -> Resul
             tracing::warn!(home = %plan.home, %error, "cannot report that a spec changed");
         }
     }
-    let text = prompt_text(now, &agent, &spec.body, &config)?;
+    let text = prompt_text(now, &agent, &spec.body, &config, paths)?;
     if !agent.converses() {
         check_script(root, work, &spec.digest, &text)?;
     }
@@ -251,7 +251,7 @@ fn conversation(home: &Home, id: &str, attempt: u32, agent: &Agent) -> Option<sw
     })
 }
 
-fn prompt_text(now: &Now, agent: &Agent, body: &str, config: &Sections) -> Result<String, Outcome> {
+fn prompt_text(now: &Now, agent: &Agent, body: &str, config: &Sections, paths: &Paths) -> Result<String, Outcome> {
     if !agent.converses() {
         return shell_script(body).map_err(lasting);
     }
@@ -277,8 +277,9 @@ fn prompt_text(now: &Now, agent: &Agent, body: &str, config: &Sections) -> Resul
     }
     let template = if progress.evidence.is_some() { Template::Retry } else { Template::Continue };
     let mut values = values.to_vec();
-    let evidence = progress.evidence.as_deref().unwrap_or_default();
-    values.extend([("evidence", evidence), ("execution", execution.as_str())]);
+    let worktree = Home::new(&plan.home).worktrees().join(asked.leaf());
+    let evidence = progress.evidence.as_deref().map(|evidence| rejection::with_output(evidence, &worktree, paths));
+    values.extend([("evidence", evidence.as_deref().unwrap_or_default()), ("execution", execution.as_str())]);
     Ok(fill(&load(template)?, &values))
 }
 

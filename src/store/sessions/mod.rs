@@ -14,7 +14,7 @@
 mod activity;
 mod beat;
 mod check;
-mod folder;
+pub(crate) mod folder;
 mod reports;
 mod resume;
 mod store;
