@@ -8,6 +8,7 @@ mod claude;
 mod codex;
 mod command;
 pub mod consent;
+pub mod conversation;
 mod fault;
 pub mod hooks;
 pub mod resume;

@@ -440,6 +440,17 @@ Examples:
 
 Ctrl-C closes the view; the run continues.";
 
+pub const RUN_LOGS: &str = "\
+Examples:
+  swarm run logs auth
+  swarm run logs auth --follow
+  swarm run logs auth --attempt 1 --json | jq -r .text
+  swarm run logs build --home jobs.toml
+
+Prints messages, uses of tools with the beginnings of their results, questions,
+denials, and the result of each turn with its cost. Agents that print plain text
+are shown as they are; of a command, standard error comes before standard output.";
+
 pub const RUN_CONTEXT: &str = "\
 Examples:
   swarm run context auth 'use the existing session table'

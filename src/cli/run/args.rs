@@ -85,6 +85,9 @@ pub enum RunAction {
     /// Follow a run, by default from its last start on
     #[command(after_help = examples::RUN_ATTACH)]
     Attach(AttachArgs),
+    /// Show what the agent of a workstream, or the command of a job, wrote
+    #[command(after_help = examples::RUN_LOGS)]
+    Logs(LogsArgs),
     /// Stop a run; the next 'swarm run' continues it
     Stop(Plain),
     /// Start no further workstream; running ones continue
@@ -118,6 +121,24 @@ pub struct AttachArgs {
     pub since: Option<u64>,
     /// Print one JSON object per line, on a terminal too
     #[arg(long, visible_aliases = ["headless", "no-tui"])]
+    pub json: bool,
+}
+
+#[derive(Debug, Args)]
+pub struct LogsArgs {
+    /// ID of the workstream or job
+    pub id: String,
+    /// Show this attempt [default: the latest]
+    #[arg(long, value_name = "N")]
+    pub attempt: Option<u32>,
+    /// Keep printing until the attempt has ended
+    #[arg(short, long)]
+    pub follow: bool,
+    /// Directory of the run, or its job file [default: .arial of this repository]
+    #[arg(long, value_name = "PATH")]
+    pub home: Option<PathBuf>,
+    /// Print one JSON object per line
+    #[arg(long)]
     pub json: bool,
 }
 

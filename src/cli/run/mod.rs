@@ -7,6 +7,7 @@ mod begin;
 mod flags;
 mod jobs;
 mod live;
+mod logs;
 mod own;
 mod plain;
 mod plan;
@@ -42,6 +43,7 @@ pub fn run(args: &RunArgs, paths: &Paths, screen: &mut Screen) -> Result<u8, Fai
         Some(RunAction::Init(args)) => init(args, screen),
         Some(RunAction::Status(args)) => show::status(args, screen),
         Some(RunAction::Attach(args)) => attach::run(args, paths, screen),
+        Some(RunAction::Logs(args)) => logs::run(args, paths, screen),
         Some(RunAction::Stop(args)) => stop(args, paths, screen),
         Some(RunAction::Pause(args)) => change(args, paths, screen, |home| RunOrder::Hold { home }),
         Some(RunAction::Resume(args)) => change(args, paths, screen, |home| RunOrder::Resume { home }),

@@ -10,6 +10,45 @@ use swarm_store::runs::home::NO_LINK;
 /// Size at which the log is rotated, in bytes; one old part is kept.
 const BYTES_MAX: u64 = 32 << 20;
 
+/// Size beyond which a write of a stream is not delayed, in bytes.
+const HELD_MAX: usize = 256 << 10;
+
+/// Everything that an agent printed. Written after each batch of its output.
+pub struct Stream {
+    log: Log,
+    held: Vec<u8>,
+}
+
+impl Stream {
+    /// Opens or creates the file for appending.
+    ///
+    /// # Errors
+    /// Fails if the file cannot be opened.
+    pub fn open(path: &Path) -> io::Result<Self> {
+        Ok(Self { log: Log::open(path)?, held: Vec::new() })
+    }
+
+    pub fn push(&mut self, bytes: &[u8]) {
+        self.held.extend_from_slice(bytes);
+        if self.held.len() >= HELD_MAX {
+            self.write();
+        }
+    }
+
+    pub fn write(&mut self) {
+        if !self.held.is_empty() {
+            self.log.raw(&self.held);
+            self.held.clear();
+        }
+    }
+}
+
+impl Drop for Stream {
+    fn drop(&mut self) {
+        self.write();
+    }
+}
+
 pub struct Log {
     path: PathBuf,
     file: File,

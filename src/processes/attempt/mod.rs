@@ -21,11 +21,11 @@ use swarm_model::run::words::Word;
 use swarm_model::run::{FaultKind, Outcome};
 
 use self::diary::Diary;
-use self::log::Log;
+use self::log::{Log, Stream};
 use self::session::Doings;
 use self::turn::{Teller, take_turn};
 use swarm_agents::{Report, Session, Turn};
-use swarm_store::runs::order::{self, AttemptResult, Order, PROMPT};
+use swarm_store::runs::order::{self, AttemptResult, Order, PROMPT, STREAM};
 use swarm_store::runs::prepare;
 use swarm_sys::clock::random_uuid;
 use swarm_sys::files::replace_durably;
@@ -55,7 +55,15 @@ fn attempt(dir: &Path) -> io::Result<bool> {
     let prompt = fs::read_to_string(dir.join(PROMPT))?;
     let diary = Diary::new(Log::open(&order.log)?, order.events.clone(), &order.run, &order.job);
     let doings = Doings::here();
-    let mut attempt = Attempt { dir, order: &order, diary, doings, reports: 0, waits: false, last: String::new() };
+    let stream = match Stream::open(&dir.join(STREAM)) {
+        Ok(stream) => Some(stream),
+        Err(error) => {
+            eprintln!("swarm: warning: cannot record the conversation: {error}");
+            None
+        }
+    };
+    let (reports, waits, last) = (0, false, String::new());
+    let mut attempt = Attempt { dir, order: &order, diary, doings, reports, waits, stream, last };
     let verdict = AttemptResult { order: digest, ..attempt.run(prompt) };
     drop(attempt);
     let well = matches!(verdict.outcome, Outcome::Success { .. });
@@ -71,6 +79,8 @@ struct Attempt<'a> {
     reports: u32,
     /// The agent is recorded as waiting.
     waits: bool,
+    /// Conversation of the attempt; `None` if it cannot be recorded.
+    stream: Option<Stream>,
     /// Last reported activity; repetitions are not reported.
     last: String,
 }
@@ -210,6 +220,12 @@ impl Teller for Attempt<'_> {
         self.diary.tell(word);
     }
 
+    fn printed(&mut self, bytes: &[u8]) {
+        if let Some(stream) = &mut self.stream {
+            stream.push(bytes);
+        }
+    }
+
     fn raw(&mut self, bytes: &[u8]) {
         self.diary.raw(bytes);
     }
@@ -227,6 +243,9 @@ impl Teller for Attempt<'_> {
     }
 
     fn looked(&mut self) -> Option<Duration> {
+        if let Some(stream) = &mut self.stream {
+            stream.write();
+        }
         self.diary.write();
         self.doings.write()
     }

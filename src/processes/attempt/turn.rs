@@ -38,6 +38,8 @@ pub trait Teller {
     fn todos(&mut self, _items: &serde_json::Value) {}
     /// The agent writes a message.
     fn says(&mut self) {}
+    /// Everything that the agent prints, in order; its standard error at the end of the turn.
+    fn printed(&mut self, _bytes: &[u8]) {}
     /// Raw output, for agents that print no events.
     fn raw(&mut self, bytes: &[u8]);
     /// A batch of output was processed. Returns the time after which this has to be called again, even if the agent
@@ -69,6 +71,7 @@ pub fn take_turn(launch: &Launch, parser: Box<dyn Parser>, teller: &mut dyn Tell
     let status = agent.wait()?;
     let stderr = stderr.text();
     if !stderr.is_empty() {
+        turn.teller.printed(stderr.as_bytes());
         turn.teller.raw(stderr.as_bytes());
     }
     let end = End { ended: ended(status), stderr: &stderr, output: &turn.output.text(), now_ms: wall_ms() };
@@ -136,6 +139,7 @@ impl Turn<'_> {
 
     fn take(&mut self, bytes: &[u8]) {
         self.output.push(bytes);
+        self.teller.printed(bytes);
         if self.teller.wants_raw() {
             self.teller.raw(bytes);
         }

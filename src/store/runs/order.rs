@@ -54,6 +54,8 @@ impl AttemptResult {
 
 /// File of the order.
 pub const ORDER: &str = "order.json";
+/// File of the lines that the agent printed.
+pub const STREAM: &str = "stream.log";
 const RESULT: &str = "result.json";
 const RESOLUTION: &str = "resolution.";
 const SESSION: &str = "session.json";

@@ -1,0 +1,199 @@
+//! `swarm run logs`: what the agent of a workstream said and did, or what the command of a job printed.
+
+use std::path::{Path, PathBuf};
+
+use serde_json::{Map, Value, json};
+use swarm_agents::Kind;
+use swarm_agents::conversation::{Reader, Said};
+use swarm_model::run::plan::Work;
+use swarm_model::run::progress::{Now, Run};
+use swarm_model::{Refusal, RefusalKind};
+
+use super::args::LogsArgs;
+use crate::cli::error::Failure;
+use crate::cli::follow::{Follow, Followed};
+use crate::cli::json;
+use crate::cli::life::WatchedWorker;
+use crate::cli::render::escape;
+use crate::cli::screen::Screen;
+use crate::cli::tail::{From, Pending, Tail};
+use swarm_store::runs::home::Home;
+use swarm_store::runs::{journal, order};
+use swarm_store::views;
+use swarm_sys::paths::Paths;
+
+pub fn run(args: &LogsArgs, paths: &Paths, screen: &mut Screen) -> Result<u8, Failure> {
+    let home = super::home(args.home.as_deref())?;
+    let run = journal::replay(&home).map_err(|cause| Failure::new(RefusalKind::Invalid, cause))?;
+    let now = find(args, run)?;
+    let registry = views::load(paths)?;
+    let files = files(args, &now, &home, paths)?;
+    let last = files.sources.len().saturating_sub(1);
+    for (at, (file, kind)) in files.sources.into_iter().enumerate() {
+        let mut tail = Tail::new(file.clone());
+        let mut printer =
+            Printer { args, attempt: files.attempt, reader: Reader::new(kind), pending: Pending::default() };
+        let view = registry.find(&now.worker()).filter(|_| args.follow && files.is_latest && at == last);
+        // Watched before it is read, so that nothing is missed.
+        let follow = view.map(|view| Follow::new(paths, &file).map(|follow| (follow, WatchedWorker::of(view))));
+        let follow = follow.transpose()?;
+        let mut sink = |bytes: &[u8]| printer.give(bytes, screen);
+        tail.start(From::Start, &mut sink)?;
+        match follow {
+            Some((mut follow, life)) => {
+                let life = Followed { life, through_tmux: false };
+                follow.run(&mut tail, Some(life), Some(views::load(paths)?), &mut sink)?;
+            }
+            None => while tail.drain(&mut sink)?.more {},
+        }
+        printer.end(screen)?;
+    }
+    Ok(0)
+}
+
+/// Returns the workstream or job that is meant.
+fn find(args: &LogsArgs, run: Option<Run>) -> Result<Now, Failure> {
+    let Some(run) = run else {
+        let none = Refusal::new(RefusalKind::NotFound, "there is no run here");
+        return Err(none.remedy("run 'swarm run' first, or name another run with --home").into());
+    };
+    let Some(at) = run.plan.position(&args.id) else {
+        let mut refusal = Refusal::new(RefusalKind::NotFound, format!("workstream '{}' not found", args.id));
+        let names = run.plan.jobs.iter().map(|job| job.id.as_str());
+        refusal.remedy = swarm_model::nearest(&args.id, names).map(|near| format!("did you mean '{near}'?"));
+        return Err(refusal.into());
+    };
+    let progress = run.jobs[at].clone();
+    Ok(Now { plan: run.plan, at, progress })
+}
+
+/// Files to read, one after the other.
+struct Files {
+    sources: Vec<(PathBuf, Kind)>,
+    attempt: u32,
+    is_latest: bool,
+}
+
+fn files(args: &LogsArgs, now: &Now, home: &Home, paths: &Paths) -> Result<Files, Failure> {
+    let (id, latest) = (&now.job().id, now.progress.attempt);
+    let attempt = args.attempt.unwrap_or(latest);
+    let refuse = |cause: String, remedy: String| Err(Refusal::new(RefusalKind::NotFound, cause).remedy(remedy).into());
+    if latest == 0 {
+        return refuse(format!("'{id}' has not started yet"), "run 'swarm run status'".to_owned());
+    }
+    if attempt == 0 || attempt > latest {
+        return refuse(format!("'{id}' has no attempt {attempt}"), format!("its latest attempt is {latest}"));
+    }
+    let sources = match &now.job().work {
+        Work::Spec(_) => vec![conversation(&home.attempt(id, attempt))],
+        Work::Command(_) if attempt < latest => {
+            let cause = format!("the output of attempt {attempt} of '{id}' was not kept");
+            return refuse(cause, "only the latest attempt of a command has its output".to_owned());
+        }
+        Work::Command(_) => ["stderr", "stdout"].map(|kind| (output(now, kind, home, paths), Kind::Command)).into(),
+    };
+    if !args.follow && sources.iter().all(|(file, _)| !Tail::new(file.clone()).exists()) {
+        let cause = format!("attempt {attempt} of '{id}' has printed nothing");
+        return refuse(cause, "run 'swarm run status'".to_owned());
+    }
+    Ok(Files { sources, attempt, is_latest: attempt == latest })
+}
+
+/// Returns the file of an attempt's conversation, and who wrote it.
+fn conversation(dir: &Path) -> (PathBuf, Kind) {
+    // An order that cannot be read is shown as text.
+    let kind = order::read_order(dir).map_or(Kind::Command, |order| order.agent.kind);
+    (dir.join(order::STREAM), kind)
+}
+
+/// Returns the output of a command: while it runs that of its worker, later the copy in the run's home.
+fn output(now: &Now, kind: &str, home: &Home, paths: &Paths) -> PathBuf {
+    let kept = home.logs().join(format!("{}.{kind}.log", now.job().id));
+    let live = paths.log(&now.worker(), kind);
+    if live.exists() { live } else { kept }
+}
+
+struct Printer<'a> {
+    args: &'a LogsArgs,
+    attempt: u32,
+    reader: Reader,
+    pending: Pending,
+}
+
+impl Printer<'_> {
+    /// Prints complete lines; no bytes mean that no more are there for now.
+    fn give(&mut self, bytes: &[u8], screen: &mut Screen) -> Result<(), Failure> {
+        for line in self.pending.whole(bytes) {
+            self.line(&line, screen)?;
+        }
+        if bytes.is_empty() { screen.flush() } else { Ok(()) }
+    }
+
+    /// Prints an incomplete last line.
+    fn end(mut self, screen: &mut Screen) -> Result<(), Failure> {
+        for line in self.pending.whole(b"\n") {
+            if line != b"\n" {
+                self.line(&line, screen)?;
+            }
+        }
+        screen.flush()
+    }
+
+    fn line(&mut self, line: &[u8], screen: &mut Screen) -> Result<(), Failure> {
+        let line = String::from_utf8_lossy(line);
+        for said in self.reader.line(line.trim_end_matches(['\n', '\r'])) {
+            if self.args.json {
+                json::print(screen, "swarm.run.log/1", &Value::Object(self.object(&said)))?;
+            } else {
+                print(&said, screen)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn object(&self, said: &Said) -> Map<String, Value> {
+        let mut object = Map::new();
+        object.insert("id".to_owned(), json!(self.args.id));
+        object.insert("attempt".to_owned(), json!(self.attempt));
+        if let Ok(Value::Object(fields)) = serde_json::to_value(said) {
+            object.extend(fields);
+        }
+        object
+    }
+}
+
+fn print(said: &Said, screen: &mut Screen) -> Result<(), Failure> {
+    match said {
+        Said::Begin { session } => screen.line(&format!("conversation {}", escape(session))),
+        Said::Message { text } => block("", "", text, screen),
+        Said::Text { text } => screen.line(&escape(text)),
+        Said::Tool { tool, text } => block(&format!("> {}: ", escape(tool)), "    ", text, screen),
+        Said::Result { text, failed, cut } => {
+            if *failed {
+                screen.line("  failed:")?;
+            }
+            if !text.is_empty() {
+                block("  ", "  ", text, screen)?;
+            }
+            if *cut > 0 { screen.line(&format!("  ({cut} more lines)")) } else { Ok(()) }
+        }
+        Said::Question { text } => block("? ", "  ", text, screen),
+        Said::Denied { text } => block("denied: ", "    ", text, screen),
+        Said::Notice { text } => block("note: ", "    ", text, screen),
+        Said::End { failed, text, usd, input_tokens, output_tokens } => {
+            let mut about = vec![if *failed { "failed".to_owned() } else { "done".to_owned() }];
+            about.extend(input_tokens.map(|tokens| format!("{tokens} tokens in")));
+            about.extend(output_tokens.map(|tokens| format!("{tokens} tokens out")));
+            about.extend(usd.map(|usd| format!("{usd:.4} USD")));
+            let head = format!("end of turn: {}", about.join(", "));
+            if text.is_empty() { screen.line(&head) } else { block(&format!("{head}: "), "    ", text, screen) }
+        }
+    }
+}
+
+/// Prints lines: the first after `head`, the others after `indent`.
+fn block(head: &str, indent: &str, text: &str, screen: &mut Screen) -> Result<(), Failure> {
+    let mut lines = text.lines();
+    screen.line(&format!("{head}{}", escape(lines.next().unwrap_or_default())))?;
+    lines.try_for_each(|line| screen.line(&format!("{indent}{}", escape(line))))
+}
