@@ -1,7 +1,8 @@
 //! `claude`: Claude Code without a terminal (`-p --output-format stream-json`).
 //!
 //! Neither the exit code nor the subtype `success` alone means success: a request that failed permanently has both. A
-//! turn succeeded if the exit code is 0 *and* the result has `is_error: false`. Costs are totals of the whole
+//! turn succeeded if the exit code is 0 *and* the result has `is_error: false`, *and* no tool use was deferred: a hook of
+//! the user may stop the agent at a tool use, which looks like success otherwise. Costs are totals of the whole
 //! conversation.
 
 use std::collections::{BTreeMap, VecDeque};
@@ -13,6 +14,7 @@ use swarm_model::run::progress::Spent;
 use swarm_model::run::{FaultKind, Outcome};
 
 use super::fault::{classify_end, own_error};
+use super::reset::reset;
 use super::{End, Launch, Parser, Report, Seen, Session, Turn, classify, end_words, failure, short};
 use swarm_config::sections::AgentConfig;
 
@@ -22,6 +24,10 @@ const ASKED_MAX: usize = 64;
 const QUESTION: &str = "AskUserQuestion";
 /// Tool with which the agent maintains its task list.
 const TODOS: &str = "TodoWrite";
+/// Reason for which an agent stopped at a tool use that a hook deferred.
+const DEFERRED: &str = "tool_deferred";
+/// Maximum number of remembered answers.
+const ANSWERS_MAX: usize = 64;
 
 /// Beginnings of the lines of standard error in which the agent reports why it ended.
 const OWN_ERRORS: [&str; 7] = [
@@ -71,6 +77,10 @@ pub struct Reader {
     asked: VecDeque<(String, String)>,
     /// Ids of tool uses whose denial was reported.
     denied: Vec<String>,
+    /// Last answers, by their ids: each is printed once for each of its blocks, every time with its whole usage.
+    answers: VecDeque<(String, Tokens)>,
+    /// Usage of this turn as its answers report it. Of their output tokens, an unknown part is missing.
+    streamed: Spent,
 }
 
 /// Last line of a turn.
@@ -87,10 +97,14 @@ struct Ended {
     #[serde(rename = "modelUsage")]
     models: BTreeMap<String, ModelTokens>,
     terminal_reason: Option<String>,
+    stop_reason: Option<String>,
+    /// Kind of error, for limits of an account.
+    api_error: Option<String>,
+    deferred_tool_use: Option<Value>,
     permission_denials: Vec<Value>,
 }
 
-#[derive(Clone, Debug, Default, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Deserialize)]
 #[serde(default)]
 struct Tokens {
     input_tokens: u64,
@@ -108,13 +122,29 @@ struct ModelTokens {
     cache_read_input_tokens: u64,
 }
 
+impl Tokens {
+    fn input(&self) -> u64 {
+        sum([self.input_tokens, self.cache_creation_input_tokens, self.cache_read_input_tokens])
+    }
+}
+
 impl Ended {
+    /// Reports whether a hook stopped the agent at a tool use.
+    fn is_deferred(&self) -> bool {
+        self.deferred_tool_use.is_some() || self.stop_reason.as_deref() == Some(DEFERRED)
+    }
+
+    /// Describes the tool use that was deferred.
+    fn deferred(&self) -> String {
+        let call = self.deferred_tool_use.as_ref();
+        tool(call.text("name").unwrap_or("a tool"), call.member("input"))
+    }
+
     /// Returns the input and output tokens of the whole conversation; `usage` counts the last process alone.
     fn total(&self, before: Spent) -> (u64, u64) {
         if self.models.is_empty() {
             let of = &self.usage;
-            let read = sum([of.input_tokens, of.cache_creation_input_tokens, of.cache_read_input_tokens]);
-            return (sum([before.input_tokens, read]), sum([before.output_tokens, of.output_tokens]));
+            return (sum([before.input_tokens, of.input()]), sum([before.output_tokens, of.output_tokens]));
         }
         self.models.values().fold((0, 0), |(input, output), of| {
             let read = sum([of.input_tokens, of.cache_creation_input_tokens, of.cache_read_input_tokens]);
@@ -135,7 +165,40 @@ impl Reader {
 
     fn assistant(&mut self, line: &Value) -> Vec<Seen> {
         self.error = line.text("error").map(str::to_owned);
+        let spent = self.answer(line.member("message")).map(Seen::Spent);
         let parts = line.member("message").list("content");
+        spent.into_iter().chain(self.parts(parts)).collect()
+    }
+
+    /// Counts the usage of an answer. Returns the usage of the turn if it has changed.
+    fn answer(&mut self, message: Option<&Value>) -> Option<Spent> {
+        let id = message.text("id")?;
+        let usage = Tokens::deserialize(message.member("usage")?).ok()?;
+        let known = self.answers.iter_mut().find(|(known, _)| known == id);
+        let before = match known {
+            Some((_, known)) => std::mem::replace(known, usage),
+            None => {
+                self.answers.push_back((id.to_owned(), usage));
+                if self.answers.len() > ANSWERS_MAX {
+                    self.answers.pop_front();
+                }
+                Tokens::default()
+            }
+        };
+        if before == usage {
+            return None;
+        }
+        let more = |now: u64, then: u64, sum: u64| sum.saturating_add(now.saturating_sub(then));
+        self.streamed = Spent {
+            input_tokens: more(usage.input(), before.input(), self.streamed.input_tokens),
+            output_tokens: more(usage.output_tokens, before.output_tokens, self.streamed.output_tokens),
+            usd: None,
+            unpriced: true,
+        };
+        Some(self.streamed)
+    }
+
+    fn parts(&mut self, parts: &[Value]) -> Vec<Seen> {
         parts
             .iter()
             .flat_map(|part| {
@@ -194,22 +257,33 @@ impl Reader {
         }
     }
 
-    /// Returns the cost of this turn and the total of the conversation.
-    fn spent(&self) -> (Spent, Spent) {
+    /// Returns the cost of this turn, the total of the conversation, and what was used beyond that total.
+    fn spent(&self) -> (Spent, Spent, Spent) {
         let Some(result) = &self.result else {
-            return (Spent { unpriced: true, ..Spent::default() }, self.before.spent);
+            // The agent was killed: what its answers report is known, and their price is not.
+            let turn = Spent { unpriced: true, ..self.streamed };
+            return (turn, self.before.spent, self.before.unreported.plus(turn));
         };
         let before = self.before.spent;
         let (input_tokens, output_tokens) = result.total(before);
         let usd = result.total_cost_usd;
         let total = Spent { input_tokens, output_tokens, usd: usd.or(before.usd), unpriced: before.unpriced };
+        // A turn that was ended by a signal is part of the next total, one that was killed is not. So whatever exceeds the
+        // usage of this process is of earlier turns, and of that, what was counted then does not count again.
+        let own_input = result.usage.input().max(self.streamed.input_tokens);
+        let own_output = result.usage.output_tokens.max(self.streamed.output_tokens);
+        let turn_of = |total: u64, before: u64, own: u64, counted: u64| {
+            let since = total.saturating_sub(before);
+            since - counted.min(since.saturating_sub(own))
+        };
+        let counted = self.before.unreported;
         let turn = Spent {
-            input_tokens: input_tokens.saturating_sub(before.input_tokens),
-            output_tokens: output_tokens.saturating_sub(before.output_tokens),
+            input_tokens: turn_of(input_tokens, before.input_tokens, own_input, counted.input_tokens),
+            output_tokens: turn_of(output_tokens, before.output_tokens, own_output, counted.output_tokens),
             usd: usd.map(|total| (total - before.usd.unwrap_or(0.0)).max(0.0)),
             unpriced: usd.is_none(),
         };
-        (turn, total)
+        (turn, total, Spent::default())
     }
 
     fn outcome(&self, end: End<'_>) -> Outcome {
@@ -231,12 +305,17 @@ impl Reader {
             };
             return failure(cause, None, fault);
         };
+        if result.is_error == Some(false) && result.is_deferred() {
+            let what = result.deferred();
+            let cause = format!("stopped at {what}: a hook in claude's settings deferred it, and nobody can be asked");
+            return failure(cause, None, FaultKind::Lasting);
+        }
         if result.is_error == Some(false) && end.ended.is_success() {
             return Outcome::Success { summary: result.result.as_deref().map(short).filter(|text| !text.is_empty()) };
         }
         let said = result.result.clone().unwrap_or_else(|| result.errors.join("; "));
         let cause = if said.trim().is_empty() { end_words(end.ended) } else { short(&said) };
-        failure(cause, Some(said).filter(|text| !text.trim().is_empty()), self.fault(result, end.now_ms))
+        failure(cause, Some(said).filter(|text| !text.trim().is_empty()), self.fault(result, &end))
     }
 
     /// Reports whether the conversation that this turn was to continue does not exist.
@@ -248,32 +327,33 @@ impl Reader {
         !self.before.id.is_empty() && self.session.is_none() && is_said
     }
 
-    fn fault(&self, result: &Ended, now_ms: u64) -> FaultKind {
-        if let Some(until_ms) = self.limit {
-            return FaultKind::Limit { until_ms };
-        }
+    fn fault(&self, result: &Ended, end: &End<'_>) -> FaultKind {
         let said = result.result.clone().unwrap_or_else(|| result.errors.join("; "));
+        let dated = || reset(&said, end.now_ms, end.zone);
+        if let Some(until_ms) = self.limit {
+            return FaultKind::Limit { until_ms: until_ms.or_else(dated) };
+        }
+        if result.api_error.as_deref() == Some("usage_limit_reached") {
+            return FaultKind::Limit { until_ms: dated() };
+        }
         match (result.subtype.as_str(), self.error.as_deref(), result.terminal_reason.as_deref()) {
             ("error_max_turns", ..) => FaultKind::Task,
             ("error_max_budget_usd", ..) => FaultKind::Lasting,
             (_, Some("authentication_failed" | "billing_error" | "model_not_found" | "invalid_request"), _) => {
                 FaultKind::Lasting
             }
-            (_, Some("rate_limit"), _) => FaultKind::Limit { until_ms: None },
+            (_, Some("rate_limit"), _) => FaultKind::Limit { until_ms: dated() },
             (_, Some("server_error" | "overloaded"), _) => FaultKind::Passing,
             (_, Some("unknown"), Some("api_error")) => FaultKind::Lasting,
-            _ => classify(&said, now_ms),
+            _ => classify(&said, end),
         }
     }
 }
 
 impl Parser for Reader {
-    fn skips(&self, line: &[u8], told: bool) -> bool {
+    fn skips(&self, line: &[u8], _told: bool) -> bool {
         // Tool results are most of the output and are not needed.
         line.starts_with(br#"{"type":"user""#)
-            || (!told
-                && line.starts_with(br#"{"type":"assistant""#)
-                && memchr::memmem::find(line, br#""error":"#).is_none())
     }
 
     fn line(&mut self, line: &str) -> Vec<Seen> {
@@ -293,7 +373,8 @@ impl Parser for Reader {
                 let is_new = |one: &&Value| !one.text("tool_use_id").is_some_and(is_known);
                 let denied = ended.permission_denials.iter().filter(is_new);
                 let told = |one: &Value| tool(one.text("tool_name").unwrap_or("a tool"), one.member("tool_input"));
-                let seen = denied.map(|one| Seen::Denied(told(one))).collect();
+                let mut seen: Vec<Seen> = denied.map(|one| Seen::Denied(told(one))).collect();
+                seen.extend(ended.is_deferred().then(|| Seen::Denied(ended.deferred())));
                 self.result = Some(ended);
                 seen
             }
@@ -302,9 +383,9 @@ impl Parser for Reader {
     }
 
     fn end(self: Box<Self>, end: End<'_>) -> Report {
-        let (spent, total) = self.spent();
+        let (spent, total, unreported) = self.spent();
         let id = self.session.clone().or_else(|| Some(self.before.id.clone()).filter(|id| !id.is_empty()));
-        let session = id.map(|id| Session { id, spent: total });
+        let session = id.map(|id| Session { id, spent: total, unreported });
         let said = self.result.as_ref().and_then(|result| result.result.clone());
         let is_gone = self.is_gone(&end);
         Report { outcome: self.outcome(end), spent, session, said, is_gone }

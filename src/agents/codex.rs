@@ -74,7 +74,7 @@ impl Reader {
 
     fn outcome(&self, end: End<'_>) -> Outcome {
         if let Some(message) = &self.failed {
-            return failure(short(message), Some(message.clone()), classify(message, end.now_ms));
+            return failure(short(message), Some(message.clone()), classify(message, &end));
         }
         if !end.ended.is_success() || !self.completed {
             let said = short(end.stderr);
@@ -124,7 +124,7 @@ impl Parser for Reader {
     }
 
     fn end(self: Box<Self>, end: End<'_>) -> Report {
-        let before = self.before.spent;
+        let (before, before_unreported) = (self.before.spent, self.before.unreported);
         let total = self.total.unwrap_or(before);
         let spent = Spent {
             input_tokens: total.input_tokens.saturating_sub(before.input_tokens),
@@ -133,7 +133,7 @@ impl Parser for Reader {
             unpriced: true,
         };
         let id = self.session.clone().or_else(|| Some(self.before.id.clone()).filter(|id| !id.is_empty()));
-        let session = id.map(|id| Session { id, spent: total });
+        let session = id.map(|id| Session { id, spent: total, unreported: before_unreported });
         // An agent that has found the conversation names it first.
         let is_missing = || {
             let said = own_error(end.stderr, &OWN_ERRORS).to_lowercase();

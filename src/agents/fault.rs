@@ -1,11 +1,10 @@
 //! Classification of an agent's last message: whether and when another attempt may help.
 
-use jiff::civil::DateTime;
-use jiff::tz::TimeZone;
 use swarm_model::Ended;
 use swarm_model::run::FaultKind;
 
 use super::End;
+use super::reset::reset;
 
 /// Phrases of lasting failures: key, billing, model or policy.
 const LASTING: [&str; 17] = [
@@ -49,7 +48,18 @@ pub fn is_logged_out(said: &str) -> bool {
 }
 
 /// Phrases of a provider's limits.
-const LIMIT: [&str; 5] = ["rate limit", "usage limit", "hour limit", "(429)", "429 too many"];
+const LIMIT: [&str; 10] = [
+    "rate limit",
+    "rate_limit",
+    "usage limit",
+    "usage_limit",
+    "hour limit",
+    "weekly limit",
+    "hit your limit",
+    "resource_exhausted",
+    "(429)",
+    "429 too many",
+];
 
 /// Phrases of temporary failures.
 const PASSING: [&str; 11] = [
@@ -67,12 +77,13 @@ const PASSING: [&str; 11] = [
 ];
 
 /// Classifies the message with which an agent gave up. An unknown message counts as a failure of the task.
-pub fn classify(message: &str, now_ms: u64) -> FaultKind {
-    let words = message.to_lowercase();
+pub fn classify(message: &str, end: &End<'_>) -> FaultKind {
+    // Programs print either apostrophe.
+    let words = message.to_lowercase().replace('\u{2019}', "'");
     let says = |list: &[&str]| list.iter().any(|word| words.contains(word));
     // Limits first: their messages may also mention billing.
     if says(&LIMIT) {
-        return FaultKind::Limit { until_ms: reset(message, now_ms) };
+        return FaultKind::Limit { until_ms: reset(message, end.now_ms, end.zone) };
     }
     if says(&LASTING) {
         return FaultKind::Lasting;
@@ -86,7 +97,7 @@ pub fn classify(message: &str, now_ms: u64) -> FaultKind {
 pub fn classify_end(end: &End<'_>, prefixes: &[&str]) -> FaultKind {
     match end.ended {
         Ended::Signal(_) => FaultKind::Task,
-        Ended::Code(_) => classify(&own_error(end.stderr, prefixes), end.now_ms),
+        Ended::Code(_) => classify(&own_error(end.stderr, prefixes), end),
     }
 }
 
@@ -99,36 +110,4 @@ pub fn own_error(stderr: &str, prefixes: &[&str]) -> String {
     let is_cause = |line: &&&str| line.is_empty() || line.starts_with([' ', '\t']) || line.starts_with("Caused by:");
     let causes = lines[at + 1..].iter().take_while(is_cause);
     std::iter::once(&lines[at]).chain(causes).copied().collect::<Vec<_>>().join("\n")
-}
-
-/// Returns the end of a limit in Unix milliseconds if the message has it: `try again in 1.5s`, or
-/// `try again at Jan 15th, 2027 8:00 AM` (local time).
-pub fn reset(message: &str, now_ms: u64) -> Option<u64> {
-    if let Some((_, rest)) = message.split_once("try again in ") {
-        let number: String = rest.chars().take_while(|c| c.is_ascii_digit() || *c == '.').collect();
-        let amount: f64 = number.trim_end_matches('.').parse().ok()?;
-        let unit = rest[number.len()..].trim_start();
-        let factor = match unit {
-            unit if unit.starts_with("ms") => 1.0,
-            unit if unit.starts_with('s') || number.ends_with('.') => 1_000.0,
-            unit if unit.starts_with('m') => 60_000.0,
-            unit if unit.starts_with('h') => 3_600_000.0,
-            unit if unit.starts_with('d') => 86_400_000.0,
-            _ => return None,
-        };
-        #[expect(
-            clippy::cast_possible_truncation,
-            clippy::cast_sign_loss,
-            reason = "a time of a few days in milliseconds"
-        )]
-        return Some(now_ms.saturating_add((amount * factor) as u64));
-    }
-    let (_, rest) = message.split_once("try again at ")?;
-    let text = rest.trim().trim_end_matches('.');
-    let (month, rest) = text.split_once(' ')?;
-    let (day, rest) = rest.split_once(',')?;
-    let day = day.trim_end_matches(|c: char| c.is_ascii_alphabetic());
-    let at = DateTime::strptime("%b %d, %Y %I:%M %p", format!("{month} {day},{rest}")).ok()?;
-    let at = at.to_zoned(TimeZone::system()).ok()?;
-    u64::try_from(at.timestamp().as_millisecond()).ok()
 }

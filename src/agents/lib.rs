@@ -11,11 +11,13 @@ pub mod consent;
 pub mod conversation;
 mod fault;
 pub mod hooks;
+mod reset;
 pub mod resume;
 mod shell;
 
 use std::collections::BTreeMap;
 
+pub use jiff::tz::TimeZone;
 use serde::{Deserialize, Serialize};
 use swarm_config::sections::AgentConfig;
 use swarm_model::Ended;
@@ -62,9 +64,33 @@ pub enum Kind {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Session {
     pub id: String,
-    /// Cost so far. Agents report totals of the whole conversation, so this is subtracted.
+    /// Total of the conversation, as the results of its turns report it.
     #[serde(default)]
     pub spent: Spent,
+    /// Usage of turns that were killed, counted from their single answers. The next total may or may not include it.
+    #[serde(default, skip_serializing_if = "is_nothing")]
+    pub unreported: Spent,
+}
+
+fn is_nothing(spent: &Spent) -> bool {
+    *spent == Spent::default()
+}
+
+impl Session {
+    /// Returns the usage since `before`, the same conversation at an earlier time. Whatever another conversation used
+    /// counts for nothing.
+    #[must_use]
+    pub fn since(&self, before: Option<&Self>) -> Spent {
+        let before = before.filter(|before| before.id == self.id).cloned().unwrap_or_default();
+        let (now, then) = (self.spent.plus(self.unreported), before.spent.plus(before.unreported));
+        let usd = now.usd.map(|usd| usd - then.usd.unwrap_or(0.0)).filter(|usd| *usd > 0.0);
+        Spent {
+            input_tokens: now.input_tokens.saturating_sub(then.input_tokens),
+            output_tokens: now.output_tokens.saturating_sub(then.output_tokens),
+            usd,
+            unpriced: now.unpriced,
+        }
+    }
 }
 
 /// Input of one turn of an agent.
@@ -95,6 +121,8 @@ pub enum Seen {
     Text(String),
     /// Use of a tool.
     Tool(String),
+    /// Usage of this turn so far.
+    Spent(Spent),
     /// Task list of the agent: a list of `{content, status, activeForm}`.
     Todos(serde_json::Value),
     /// The agent has to wait before it can continue.
@@ -131,6 +159,8 @@ pub struct End<'a> {
     pub output: &'a str,
     /// Current time in Unix milliseconds, for limits that are reported relative to now.
     pub now_ms: u64,
+    /// Time zone of dates without one.
+    pub zone: &'a TimeZone,
 }
 
 /// Parser of an agent's output.
@@ -263,5 +293,7 @@ pub fn last_lines(text: &str, count: usize) -> String {
     lines[lines.len().saturating_sub(count)..].join("\n")
 }
 
+#[cfg(test)]
+mod killed_tests;
 #[cfg(test)]
 mod tests;

@@ -31,11 +31,11 @@ fn a_role_starts_no_server_of_the_repository() {
     );
 }
 
-fn read(name: &str, case: &str, ended: Ended, session: Option<&Session>) -> (Vec<Seen>, Report) {
+pub fn read(name: &str, case: &str, ended: Ended, session: Option<&Session>) -> (Vec<Seen>, Report) {
     let text = lines(name, case);
     let mut parser = agent(name).parser(session);
     let seen = text.lines().flat_map(|line| parser.line(line)).collect();
-    let end = End { ended, stderr: "", output: &text, now_ms: NOW };
+    let end = End { ended, stderr: "", output: &text, now_ms: NOW, zone: &TimeZone::UTC };
     (seen, parser.end(end))
 }
 
@@ -63,7 +63,7 @@ fn a_successful_turn_reports_activity_and_a_summary() {
 fn skipped_lines_do_not_change_the_outcome() {
     for (name, case) in [("claude", "normal"), ("claude", "rate_limited"), ("codex", "normal"), ("codex", "bad_key")] {
         let text = lines(name, case);
-        let end = End { ended: Ended::Code(0), stderr: "", output: &text, now_ms: NOW };
+        let end = End { ended: Ended::Code(0), stderr: "", output: &text, now_ms: NOW, zone: &TimeZone::UTC };
         let mut parser = agent(name).parser(None);
         for line in text.lines() {
             if !parser.skips(line.as_bytes(), false) {
@@ -136,7 +136,7 @@ fn each_failure_says_whether_and_when_another_attempt_may_help() {
 
 /// Returns the report of an agent that printed no event, and whether it was to continue a conversation.
 fn silent(name: &str, ended: Ended, stderr: &str, session: Option<&Session>) -> Report {
-    agent(name).parser(session).end(End { ended, stderr, output: "", now_ms: NOW })
+    agent(name).parser(session).end(End { ended, stderr, output: "", now_ms: NOW, zone: &TimeZone::UTC })
 }
 
 #[test]
@@ -302,7 +302,7 @@ fn lines_that_are_no_events_are_ignored() {
         ] {
             parser.line(line);
         }
-        let _ = parser.end(End { ended: Ended::Code(0), stderr: "", output: "", now_ms: 0 });
+        let _ = parser.end(End { ended: Ended::Code(0), stderr: "", output: "", now_ms: 0, zone: &TimeZone::UTC });
     }
 }
 
@@ -310,7 +310,7 @@ fn lines_that_are_no_events_are_ignored() {
 fn seen(name: &str, lines: &[Value]) -> (Vec<Seen>, Report) {
     let mut parser = agent(name).parser(None);
     let seen = lines.iter().flat_map(|line| parser.line(&line.to_string())).collect();
-    (seen, parser.end(End { ended: Ended::Code(0), stderr: "", output: "", now_ms: 0 }))
+    (seen, parser.end(End { ended: Ended::Code(0), stderr: "", output: "", now_ms: 0, zone: &TimeZone::UTC }))
 }
 
 #[test]

@@ -43,6 +43,7 @@ mod recover;
 mod restore;
 mod run;
 mod run_again;
+mod run_agents;
 mod run_logs;
 mod run_odds;
 mod run_others;

@@ -9,6 +9,7 @@ mod log;
 mod resolve;
 pub mod session;
 pub mod turn;
+mod usage;
 
 use std::ffi::OsString;
 use std::fs;
@@ -24,6 +25,7 @@ use self::diary::Diary;
 use self::log::{Log, Stream};
 use self::session::Doings;
 use self::turn::{Teller, take_turn};
+use self::usage::Usage;
 use swarm_agents::{Report, Session, Turn};
 use swarm_store::runs::order::{self, AttemptResult, Order, PROMPT, STREAM};
 use swarm_store::runs::prepare;
@@ -62,8 +64,9 @@ fn attempt(dir: &Path) -> io::Result<bool> {
             None
         }
     };
+    let usage = Usage::new(dir.to_owned());
     let (reports, waits, last) = (0, false, String::new());
-    let mut attempt = Attempt { dir, order: &order, diary, doings, reports, waits, stream, last };
+    let mut attempt = Attempt { dir, order: &order, diary, doings, usage, reports, waits, stream, last };
     let verdict = AttemptResult { order: digest, ..attempt.run(prompt) };
     drop(attempt);
     let well = matches!(verdict.outcome, Outcome::Success { .. });
@@ -76,6 +79,7 @@ struct Attempt<'a> {
     order: &'a Order,
     diary: Diary,
     doings: Doings,
+    usage: Usage,
     reports: u32,
     /// The agent is recorded as waiting.
     waits: bool,
@@ -113,10 +117,8 @@ impl Attempt<'_> {
                 continue;
             }
             session = report.session.or(session);
-            if let Some(session) = &session
-                && let Err(error) = order::write_session(self.dir, session)
-            {
-                eprintln!("swarm: warning: cannot record the conversation: {error}");
+            if let Some(session) = &session {
+                self.usage.end(session);
             }
             if !matches!(report.outcome, Outcome::Success { .. }) {
                 // Messages that arrived in the meantime are left for the next attempt.
@@ -151,6 +153,7 @@ impl Attempt<'_> {
         ] {
             launch.env.push((key.to_owned(), value.to_owned()));
         }
+        self.usage.begin(session);
         let parser = agent.parser(session);
         take_turn(&launch, parser, self).map_err(|error| {
             let program = launch.argv.first().map_or("nothing", String::as_str);
@@ -198,10 +201,12 @@ impl Attempt<'_> {
 
 impl Teller for Attempt<'_> {
     fn session(&mut self, id: String) {
-        let spent = self.order.session.as_ref().filter(|session| session.id == id).map(|session| session.spent);
         self.doings.conversation(&id);
-        // Recorded at its first line, so that an interrupted conversation can be resumed.
-        let _ = order::write_session(self.dir, &Session { id, spent: spent.unwrap_or_default() });
+        self.usage.named(id);
+    }
+
+    fn spent(&mut self, spent: Spent) {
+        self.usage.spent(spent);
     }
 
     fn tell(&mut self, word: Word) {
@@ -247,7 +252,7 @@ impl Teller for Attempt<'_> {
             stream.write();
         }
         self.diary.write();
-        self.doings.write()
+        [self.usage.write(), self.doings.write()].into_iter().flatten().min()
     }
 
     fn wants_raw(&self) -> bool {

@@ -12,9 +12,10 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
 use rustix::process::{Pid, PidfdFlags, Signal, kill_process, pidfd_open};
 use swarm_model::Ended;
+use swarm_model::run::progress::Spent;
 use swarm_model::run::words::Word;
 
-use swarm_agents::{End, Launch, Parser, Report, Seen};
+use swarm_agents::{End, Launch, Parser, Report, Seen, TimeZone};
 use swarm_sys::clock::wall_ms;
 
 /// Maximum length of a line in bytes; the rest of a longer line is dropped.
@@ -30,6 +31,8 @@ const TAIL_BYTES: usize = 16 << 10;
 pub trait Teller {
     /// The id of the conversation is known.
     fn session(&mut self, id: String);
+    /// The turn has used this so far.
+    fn spent(&mut self, _spent: Spent) {}
     /// An event occurred.
     fn tell(&mut self, word: Word);
     /// The agent starts to use a tool.
@@ -74,7 +77,8 @@ pub fn take_turn(launch: &Launch, parser: Box<dyn Parser>, teller: &mut dyn Tell
         turn.teller.printed(stderr.as_bytes());
         turn.teller.raw(stderr.as_bytes());
     }
-    let end = End { ended: ended(status), stderr: &stderr, output: &turn.output.text(), now_ms: wall_ms() };
+    let (output, zone) = (turn.output.text(), TimeZone::system());
+    let end = End { ended: ended(status), stderr: &stderr, output: &output, now_ms: wall_ms(), zone: &zone };
     Ok(turn.parser.end(end))
 }
 
@@ -82,6 +86,8 @@ fn start(launch: &Launch) -> io::Result<Child> {
     let (program, words) = launch.argv.split_first().ok_or_else(|| io::Error::other("no command"))?;
     let mut command = Command::new(program);
     command.args(words).envs(launch.env.iter().cloned());
+    // Some agents work in this directory, not in their current one.
+    command.env("PWD", std::env::current_dir()?);
     let stdin = if launch.input.is_some() { Stdio::piped() } else { Stdio::null() };
     command.stdin(stdin).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()
 }
@@ -176,6 +182,7 @@ impl Turn<'_> {
         for seen in self.parser.line(String::from_utf8_lossy(line).trim_end()) {
             match seen {
                 Seen::Session(id) => self.teller.session(id),
+                Seen::Spent(spent) => self.teller.spent(spent),
                 Seen::Todos(items) => self.teller.todos(&items),
                 Seen::Tool(text) => {
                     self.teller.tool(&text);
@@ -241,5 +248,44 @@ fn ended(status: ExitStatus) -> Ended {
         (Some(code), _) => Ended::Code(code),
         (None, Some(signal)) => Ended::Signal(signal),
         (None, None) => Ended::Code(-1),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use super::*;
+
+    #[derive(Default)]
+    struct Heard(Vec<u8>);
+
+    impl Teller for Heard {
+        fn session(&mut self, _: String) {}
+        fn tell(&mut self, _: Word) {}
+        fn raw(&mut self, bytes: &[u8]) {
+            self.0.extend_from_slice(bytes);
+        }
+        fn looked(&mut self) -> Option<Duration> {
+            None
+        }
+        fn wants_raw(&self) -> bool {
+            true
+        }
+        fn listens(&self) -> bool {
+            true
+        }
+    }
+
+    #[test]
+    fn an_agent_finds_its_directory_in_pwd() {
+        let agent = swarm_agents::Agent::find("shell", &BTreeMap::new()).expect("built in");
+        let argv = ["/usr/bin/env"].map(str::to_owned).to_vec();
+        let launch = Launch { argv, env: vec![("PWD".to_owned(), "/elsewhere".to_owned())], input: None };
+        let mut heard = Heard::default();
+        take_turn(&launch, agent.parser(None), &mut heard).expect("run");
+        let here = std::env::current_dir().expect("there");
+        let all = String::from_utf8(heard.0).expect("text");
+        assert!(all.lines().any(|line| line == format!("PWD={}", here.display())), "{all}");
     }
 }

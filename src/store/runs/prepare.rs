@@ -301,9 +301,13 @@ pub fn outcome(now: &Now, exit: Option<&ExitRecord>, paths: &Paths) -> (Outcome,
     let seals = Seals::of(&super::place(paths, &now.plan.home));
     let is_ours = |left: &AttemptResult| seals.accepts(&asked.id, attempt, &left.order).unwrap_or(false);
     let left = order::read_result(&dir).filter(is_ours);
-    // Without a result, the usage of an agent is unknown, which is not the same as zero.
-    let unknown = Spent { unpriced: matches!(asked.work, Work::Spec(_)), ..Spent::default() };
-    let spent = left.as_ref().map_or(unknown, |left| left.spent);
+    let spent = match &left {
+        Some(left) => left.spent,
+        None if matches!(asked.work, Work::Spec(_)) => {
+            killed(&dir, |order| seals.accepts(&asked.id, attempt, order).unwrap_or(false))
+        }
+        None => Spent::default(),
+    };
     let task = |cause: String, evidence: Option<String>| Outcome::Failure { cause, evidence, fault: FaultKind::Task };
     let outcome = match (exit.map(|exit| exit.reason), left) {
         (Some(Reason::Stopped | Reason::Closed | Reason::Abandoned), _) => Outcome::Stopped,
@@ -331,6 +335,16 @@ pub fn outcome(now: &Now, exit: Option<&ExitRecord>, paths: &Paths) -> (Outcome,
         },
     };
     (outcome, spent)
+}
+
+/// Returns what is known of the usage of an attempt without a result: that of the answers that it had recorded. The rest is
+/// unknown, which is not the same as zero.
+fn killed(dir: &Path, is_ours: impl Fn(&str) -> bool) -> Spent {
+    let recorded = order::read_session(dir).and_then(|session| {
+        let (order, digest) = order::read_with_digest(dir).ok()?;
+        is_ours(&digest).then(|| session.since(order.session.as_ref()))
+    });
+    Spent { unpriced: true, ..recorded.unwrap_or_default() }
 }
 
 fn unknown_end() -> String {

@@ -171,7 +171,7 @@ mod tests {
         let dir = tempfile::tempdir().expect("a directory");
         let plain = "0198-ab_c";
         for (id, is_one) in [(plain, true), ("--dangerously-skip-permissions", false), ("a b", false), ("a\n", false)] {
-            let session = swarm_agents::Session { id: id.to_owned(), spent: Spent::default() };
+            let session = swarm_agents::Session { id: id.to_owned(), ..Default::default() };
             crate::runs::order::write_session(dir.path(), &session).expect("written");
             assert_eq!(crate::runs::order::read_session(dir.path()).is_some(), is_one, "{id:?}");
         }
