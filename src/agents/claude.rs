@@ -15,7 +15,7 @@ use swarm_model::run::{FaultKind, Outcome};
 
 use super::fault::{classify_end, own_error};
 use super::reset::reset;
-use super::{End, Launch, Parser, Report, Seen, Session, Turn, classify, end_words, failure, short};
+use super::{End, Launch, Parser, Report, Seen, Session, Turn, classify, end_words, failure, not_understood, short};
 use swarm_config::sections::AgentConfig;
 
 /// Maximum number of remembered tool uses that may still be denied.
@@ -81,6 +81,8 @@ pub struct Reader {
     answers: VecDeque<(String, Tokens)>,
     /// Usage of this turn as its answers report it. Of their output tokens, an unknown part is missing.
     streamed: Spent,
+    /// A line was understood.
+    is_known: bool,
 }
 
 /// Last line of a turn.
@@ -287,6 +289,9 @@ impl Reader {
     }
 
     fn outcome(&self, end: End<'_>) -> Outcome {
+        if !self.is_known && end.ended.is_success() {
+            return not_understood("claude", &end);
+        }
         let Some(result) = &self.result else {
             let said = short(end.stderr);
             let cause = match (said.is_empty(), &self.retried) {
@@ -358,7 +363,9 @@ impl Parser for Reader {
 
     fn line(&mut self, line: &str) -> Vec<Seen> {
         let Ok(value) = serde_json::from_str::<Value>(line) else { return Vec::new() };
-        match value.text("type") {
+        let kind = value.text("type");
+        self.is_known |= matches!(kind, Some("system" | "assistant" | "result"));
+        match kind {
             Some("system") => self.system(&value),
             Some("assistant") => self.assistant(&value),
             Some("rate_limit_event") if value.member("rate_limit_info").text("status") == Some("rejected") => {
@@ -405,7 +412,7 @@ pub fn question(input: Option<&Value>) -> String {
 
 /// Describes a tool use, for example `Bash: cargo test` or `Write: src/lib.rs`.
 pub fn tool(name: &str, input: Option<&Value>) -> String {
-    let about = ["command", "file_path", "path", "pattern", "url", "query", "description", "prompt"];
+    let about = ["command", "file_path", "filePath", "path", "pattern", "url", "query", "description", "prompt"];
     match about.iter().find_map(|key| input.text(key)) {
         Some(detail) => short(&format!("{name}: {detail}")),
         None => name.to_owned(),

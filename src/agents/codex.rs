@@ -7,7 +7,7 @@ use swarm_model::run::Outcome;
 use swarm_model::run::progress::Spent;
 
 use super::fault::{classify_end, own_error};
-use super::{End, Launch, Parser, Report, Seen, Session, Turn, classify, end_words, failure, short};
+use super::{End, Launch, Parser, Report, Seen, Session, Turn, classify, end_words, failure, not_understood, short};
 use swarm_config::sections::AgentConfig;
 
 /// Beginnings of the lines of standard error in which the agent reports why it ended.
@@ -45,6 +45,8 @@ pub struct Reader {
     completed: bool,
     failed: Option<String>,
     message: Option<String>,
+    /// A line was understood.
+    is_known: bool,
 }
 
 impl Reader {
@@ -76,6 +78,9 @@ impl Reader {
         if let Some(message) = &self.failed {
             return failure(short(message), Some(message.clone()), classify(message, &end));
         }
+        if !self.is_known && end.ended.is_success() {
+            return not_understood("codex", &end);
+        }
         if !end.ended.is_success() || !self.completed {
             let said = short(end.stderr);
             let how = format!("{} without completing its turn", end_words(end.ended));
@@ -97,7 +102,9 @@ impl Parser for Reader {
 
     fn line(&mut self, line: &str) -> Vec<Seen> {
         let Ok(value) = serde_json::from_str::<Value>(line) else { return Vec::new() };
-        match value.text("type") {
+        let kind = value.text("type").unwrap_or_default();
+        self.is_known |= ["thread.", "turn.", "item."].iter().any(|start| kind.starts_with(start));
+        match Some(kind) {
             Some("thread.started") => {
                 self.session = value.text("thread_id").map(str::to_owned);
                 self.session.clone().map(Seen::Session).into_iter().collect()

@@ -91,6 +91,17 @@ pub fn classify(message: &str, end: &End<'_>) -> FaultKind {
     if says(&PASSING) { FaultKind::Passing } else { FaultKind::Task }
 }
 
+/// Classifies a message by the status of the provider's answer.
+pub fn of_status(status: u16, message: &str, end: &End<'_>) -> FaultKind {
+    match (status, classify(message, end)) {
+        (429, limit @ FaultKind::Limit { .. }) => limit,
+        (429, _) => FaultKind::Limit { until_ms: reset(message, end.now_ms, end.zone) },
+        (408 | 500..=599, _) => FaultKind::Passing,
+        (400..=499, _) => FaultKind::Lasting,
+        (_, fault) => fault,
+    }
+}
+
 /// Classifies the end of an agent that left no result. A signal comes from outside and says nothing about the task.
 /// After an exit code, only the agent's own error counts: the rest of standard error comes from its tools as well, and
 /// may contain any words.

@@ -4,42 +4,39 @@
 //! it the lines of the agent's standard output, and asks for the outcome at the end. Success needs evidence; an exit
 //! code alone is not enough.
 
+mod aider;
 mod claude;
 mod codex;
 mod command;
 pub mod consent;
 pub mod conversation;
 mod fault;
+mod gemini;
 pub mod hooks;
+mod opencode;
 mod reset;
 pub mod resume;
 mod shell;
+pub mod traits;
 
 use std::collections::BTreeMap;
 
 pub use jiff::tz::TimeZone;
 use serde::{Deserialize, Serialize};
 use swarm_config::sections::AgentConfig;
+use swarm_config::trust;
 use swarm_model::Ended;
 use swarm_model::run::progress::Spent;
 use swarm_model::run::{FaultKind, Outcome};
 
+use traits::Conversations;
+
 pub use fault::{classify, is_logged_out};
 
-/// Capabilities that the front matter of a spec may require.
-pub const CAPABILITIES: [&str; 8] = [
-    "file_read",
-    "file_write",
-    "file_search",
-    "bash_execute",
-    "web_search",
-    "web_fetch",
-    "code_analysis",
-    "git_operations",
-];
+pub use traits::{CAPABILITIES, Traits};
 
 /// Agents that need no configuration.
-pub const BUILT_IN: [&str; 3] = ["claude", "codex", "shell"];
+pub const BUILT_IN: [&str; 6] = ["claude", "codex", "gemini", "opencode", "aider", "shell"];
 
 /// Agent that can be started.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -54,6 +51,9 @@ pub struct Agent {
 pub enum Kind {
     Claude,
     Codex,
+    Gemini,
+    Opencode,
+    Aider,
     /// Runs the shell blocks of the spec itself.
     Shell,
     /// Any command; its exit code is the only result.
@@ -176,6 +176,37 @@ pub trait Parser: Send {
     fn end(self: Box<Self>, end: End<'_>) -> Report;
 }
 
+impl Kind {
+    /// Returns the section of the files that this agent loads from a repository, if it loads any.
+    pub fn loads(self) -> Option<&'static str> {
+        match self {
+            Self::Claude => Some(trust::CLAUDE),
+            Self::Codex => Some(trust::CODEX),
+            Self::Gemini => Some(trust::GEMINI),
+            Self::Aider => Some(trust::AIDER),
+            // opencode is started without the configuration of the repository.
+            Self::Opencode | Self::Shell | Self::Command => None,
+        }
+    }
+
+    /// Reports whether a flow can restrict what this agent does.
+    pub fn can_be_held_back(self) -> bool {
+        matches!(self, Self::Claude | Self::Codex)
+    }
+
+    /// Returns the adapter that understands the events of this agent.
+    fn of_events(name: &str) -> Option<Self> {
+        match name {
+            "claude" => Some(Self::Claude),
+            "codex" => Some(Self::Codex),
+            "gemini" => Some(Self::Gemini),
+            "opencode" => Some(Self::Opencode),
+            "aider" => Some(Self::Aider),
+            _ => None,
+        }
+    }
+}
+
 impl Agent {
     /// Returns the agent of this name: a built-in one, or one from the configuration.
     ///
@@ -187,15 +218,16 @@ impl Agent {
             (_, Some(command), _) if command.is_empty() => {
                 return Err(format!("agents.{name}.command is empty"));
             }
-            (_, Some(_), Some("claude")) => Kind::Claude,
-            (_, Some(_), Some("codex")) => Kind::Codex,
             (_, Some(_), None) => Kind::Command,
-            (_, _, Some(events)) if !matches!(events, "claude" | "codex") => {
-                return Err(format!("invalid agents.{name}.events '{events}': expected claude or codex"));
+            (_, Some(_), Some(events)) if Kind::of_events(events).is_some() => {
+                Kind::of_events(events).unwrap_or(Kind::Command)
             }
-            ("claude", None, _) => Kind::Claude,
-            ("codex", None, _) => Kind::Codex,
+            (_, _, Some(events)) if Kind::of_events(events).is_none() => {
+                let known = swarm_config::sections::EVENTS.join(", ");
+                return Err(format!("invalid agents.{name}.events '{events}': expected one of {known}"));
+            }
             ("shell", None, _) => Kind::Shell,
+            (_, None, _) if Kind::of_events(name).is_some() => Kind::of_events(name).unwrap_or(Kind::Command),
             (_, None, _) if configured.contains_key(name) => {
                 return Err(format!("agents.{name} has no command"));
             }
@@ -211,13 +243,7 @@ impl Agent {
     pub fn missing(&self, required: &[String]) -> Vec<String> {
         let has = |capability: &str| match &self.config.capabilities {
             Some(configured) => configured.iter().any(|one| one == capability),
-            None => match self.kind {
-                Kind::Claude | Kind::Command => CAPABILITIES.contains(&capability),
-                Kind::Codex => CAPABILITIES.contains(&capability) && capability != "web_fetch",
-                Kind::Shell => {
-                    matches!(capability, "file_read" | "file_write" | "file_search" | "bash_execute" | "git_operations")
-                }
-            },
+            None => self.kind.traits().capabilities.contains(&capability),
         };
         required.iter().filter(|one| !has(one)).cloned().collect()
     }
@@ -229,7 +255,7 @@ impl Agent {
 
     /// Reports whether a conversation with the agent can be continued.
     pub fn resumes(&self) -> bool {
-        matches!(self.kind, Kind::Claude | Kind::Codex)
+        self.kind.traits().session != Conversations::None
     }
 
     /// Returns the command line, environment and input for a turn.
@@ -237,6 +263,9 @@ impl Agent {
         let mut launch = match self.kind {
             Kind::Claude => claude::launch(&self.config, turn),
             Kind::Codex => codex::launch(&self.config, turn),
+            Kind::Gemini => gemini::launch(&self.config, turn),
+            Kind::Opencode => opencode::launch(&self.config, turn),
+            Kind::Aider => aider::launch(&self.config, turn),
             Kind::Command => command::launch(&self.config, turn),
             Kind::Shell => shell::launch(turn),
         };
@@ -250,6 +279,9 @@ impl Agent {
         match self.kind {
             Kind::Claude => Box::new(claude::Reader::new(before)),
             Kind::Codex => Box::new(codex::Reader::new(before)),
+            Kind::Gemini => Box::new(gemini::Reader::new(before)),
+            Kind::Opencode => Box::new(opencode::Reader::new(before)),
+            Kind::Aider => Box::new(aider::Reader::default()),
             Kind::Command | Kind::Shell => Box::new(command::Reader::default()),
         }
     }
@@ -266,6 +298,16 @@ pub fn shell_script(spec: &str) -> Result<String, String> {
 /// Returns a failure with its evidence for the next attempt.
 fn failure(cause: impl Into<String>, evidence: Option<String>, fault: FaultKind) -> Outcome {
     Outcome::Failure { cause: cause.into(), evidence, fault }
+}
+
+/// Returns the failure of an agent that ended well and printed nothing that its adapter knows.
+fn not_understood(agent: &str, end: &End<'_>) -> Outcome {
+    let last = end.output.lines().rev().map(short).find(|line| !line.is_empty());
+    let cause = match last {
+        Some(line) => format!("its output is not that of a known version of {agent} (see 'swarm agents'): {line}"),
+        None => format!("{} and printed nothing", end_words(end.ended)),
+    };
+    failure(cause, None, FaultKind::Lasting)
 }
 
 /// Returns `exited with code 3` or `killed by signal 9`.
@@ -295,5 +337,7 @@ pub fn last_lines(text: &str, count: usize) -> String {
 
 #[cfg(test)]
 mod killed_tests;
+#[cfg(test)]
+mod others_tests;
 #[cfg(test)]
 mod tests;

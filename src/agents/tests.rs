@@ -280,7 +280,7 @@ fn agents_are_found_by_name_and_errors_name_the_problem() {
     assert_eq!(Agent::find("mine", &configured).map(|agent| agent.kind), Ok(Kind::Command));
     assert_eq!(Agent::find("empty", &configured), Err("agents.empty.command is empty".to_owned()));
     let unknown = Agent::find("none", &configured).expect_err("unknown");
-    assert_eq!(unknown, "agent 'none' not found (known: claude, codex, shell, empty, mine)");
+    assert_eq!(unknown, "agent 'none' not found (known: claude, codex, gemini, opencode, aider, shell, empty, mine)");
     let required = ["file_write".to_owned(), "web_search".to_owned(), "telepathy".to_owned()];
     assert_eq!(agent("shell").missing(&required), ["web_search", "telepathy"]);
     assert_eq!(agent("claude").missing(&required), ["telepathy"]);
@@ -288,7 +288,7 @@ fn agents_are_found_by_name_and_errors_name_the_problem() {
 
 #[test]
 fn lines_that_are_no_events_are_ignored() {
-    for name in ["claude", "codex", "shell"] {
+    for name in BUILT_IN {
         let mut parser = agent(name).parser(None);
         for line in [
             "",
@@ -463,7 +463,7 @@ fn replaced(value: &mut Value, at: &mut usize, new: &Value) {
 proptest! {
     #[test]
     fn any_json_is_read_without_a_panic(kind in select(&TYPES[..]), values in prop::collection::vec(any_json(), 1..6)) {
-        for name in ["claude", "codex"] {
+        for name in ["claude", "codex", "gemini", "opencode"] {
             let lines: Vec<Value> = values.iter().cloned().map(|mut value| {
                 if let Some(members) = value.as_object_mut() {
                     members.insert("type".to_owned(), kind.into());
@@ -477,7 +477,7 @@ proptest! {
 
     #[test]
     fn a_recorded_line_with_one_wrong_value_is_read_without_a_panic(
-        agent in select(&["claude", "codex"][..]), at in 0..40_usize, new in any_json(), huge in any::<bool>()
+        agent in select(&["claude", "codex", "gemini", "opencode"][..]), at in 0..40_usize, new in any_json(), huge in any::<bool>()
     ) {
         let new = if huge { json!(u64::MAX) } else { new };
         let text = ["normal", "bad_key", "rate_limited"].map(|case| lines(agent, case)).concat();

@@ -21,7 +21,7 @@ pub const KEYS: &[Key] = &[
     key("agents.*.capabilities", "", "capabilities of the agent; all by default"),
     key("agents.*.command", "", "command to execute, as a list of words"),
     key("agents.*.env.*", "", "environment variables for the agent"),
-    key("agents.*.events", "", "event format that the command prints: claude, codex"),
+    key("agents.*.events", "", "event format that the command prints: claude, codex, gemini, opencode, aider"),
     key("agents.*.model", "", "model to use"),
     key("flow.agent", "claude", "agent for roles that name none"),
     key("flow.merge", "false", "add the result of a flow to the merge queue"),

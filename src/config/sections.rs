@@ -122,13 +122,16 @@ impl Sections {
         if let Some((name, _)) = agents.chain(roles).find(|(_, command)| command.as_ref().is_some_and(is_empty)) {
             return Err((name, "is empty".to_owned()));
         }
-        let is_odd = |agent: &AgentConfig| agent.events.as_deref().is_some_and(|it| !matches!(it, "claude" | "codex"));
+        let is_odd = |agent: &AgentConfig| agent.events.as_deref().is_some_and(|it| !EVENTS.contains(&it));
         match self.agents.iter().find(|(_, agent)| is_odd(agent)) {
-            Some((name, _)) => Err((format!("agents.{name}.events"), "must be claude or codex".to_owned())),
+            Some((name, _)) => Err((format!("agents.{name}.events"), format!("must be one of {}", EVENTS.join(", ")))),
             None => Ok(()),
         }
     }
 }
+
+/// Agents whose event formats other commands may print.
+pub const EVENTS: [&str; 5] = ["claude", "codex", "gemini", "opencode", "aider"];
 
 /// Splits a cause such as `memory: '4X' is not a size` into the key, prefixed with the section, and the rest.
 fn in_section(section: &str, cause: &str) -> (String, String) {
@@ -272,7 +275,7 @@ pub struct AgentConfig {
     pub command: Option<Vec<String>>,
     /// Capabilities of the agent; all by default.
     pub capabilities: Option<Vec<String>>,
-    /// Built-in agent whose event format the command prints (`claude` or `codex`).
+    /// Built-in agent whose event format the command prints (one of [`EVENTS`]).
     pub events: Option<String>,
     /// Further arguments, appended to the command line of a built-in agent.
     pub arguments: Vec<String>,

@@ -62,3 +62,54 @@ fn an_agent_that_stops_at_a_deferred_tool_use_has_not_succeeded() {
     let error = site.row("a")["lastError"].as_str().expect("an error").to_owned();
     assert!(error.starts_with("stopped at Bash: make: a hook in claude's settings deferred it"), "{error}");
 }
+
+#[test]
+fn opencode_and_gemini_land_their_work_and_a_lost_conversation_is_replaced() {
+    // Stand-ins that know no conversation but their own, and fail their first attempt.
+    let gemini = format!(
+        "case \"$*\" in *--resume*) echo 'Error resuming session: Invalid session identifier \"x\".' >&2; exit 42;; esac\n{}\
+         [ $SWARM_ATTEMPT = 1 ] && exit 1\necho a > a.txt\n{}",
+        say(&[
+            r#"{"type":"init","session_id":"x"}"#,
+            r#"{"type":"message","role":"assistant","content":"it is","delta":true}"#
+        ]),
+        say(&[r#"{"type":"result","status":"success","stats":{"input_tokens":10,"output_tokens":2}}"#]),
+    );
+    let opencode = format!(
+        "case \"$*\" in *' -s '*) printf '\\033[91m\\033[1mError: \\033[0mSession not found\\n' >&2; exit 1;; esac\n{}\
+         [ $SWARM_ATTEMPT = 1 ] && exit 1\necho a > a.txt\n{}",
+        say(&[
+            r#"{"type":"step_start","sessionID":"x"}"#,
+            r#"{"type":"text","sessionID":"x","part":{"text":"it is"}}"#
+        ]),
+        say(&[
+            r#"{"type":"step_finish","sessionID":"x","part":{"reason":"stop","tokens":{"input":10,"output":2},"cost":0.1}}"#
+        ]),
+    );
+    for (events, script) in [("gemini", gemini), ("opencode", opencode)] {
+        let site = Site::new();
+        site.agent(&format!("cat > /dev/null\n{script}"), &format!("events = '{events}'\n"));
+        site.write("specs/a.md", "---\nretries: 1\n---\n# A\n");
+        site.commit();
+        site.plan();
+        let all = site.run(0, &["--agent", "mine"]);
+        assert_eq!(site.landed("a.txt"), "a", "{events}");
+        let said = |event: &Value| event["text"] == "the conversation is gone; starting a new one";
+        assert!(all.iter().any(said), "{events}: {all:?}");
+        let row = status(&site);
+        assert_eq!((&row["input_tokens"], &row["summary"]), (&10.into(), &"it is".into()), "{events}: {row}");
+    }
+}
+
+#[test]
+fn gemini_is_not_started_where_it_would_load_files_to_which_nobody_agreed() {
+    let site = Site::new();
+    let script = "cat > /dev/null\nmkdir -p .gemini\necho '{}' > .gemini/settings.json\nexit 1\n";
+    site.agent(script, "events = 'gemini'\n");
+    site.write("specs/a.md", "---\nretries: 1\n---\n# A\n");
+    site.commit();
+    site.plan();
+    site.run(1, &["--agent", "mine"]);
+    let error = site.row("a")["lastError"].as_str().expect("an error").to_owned();
+    assert!(error.starts_with("mine would load files in the worktree that are not those that were trusted"), "{error}");
+}

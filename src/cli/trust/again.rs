@@ -3,9 +3,8 @@
 
 use std::path::{Path, PathBuf};
 
-use swarm_agents::Kind;
 use swarm_agents::consent::agent_of;
-use swarm_config::trust::{CLAUDE, CODEX, agent_files};
+use swarm_config::trust::{AGENTS, agent_files};
 use swarm_model::{RefusalKind, Spec, WorkerView};
 
 use super::gate::Use;
@@ -16,11 +15,7 @@ use swarm_sys::paths::Paths;
 
 /// Returns the section of the files that a command loads from its worktree, if it is an agent.
 pub fn loads_of(argv: &[String]) -> Option<&'static str> {
-    match agent_of(argv)? {
-        Kind::Claude => Some(CLAUDE),
-        Kind::Codex => Some(CODEX),
-        Kind::Shell | Kind::Command => None,
-    }
+    agent_of(argv)?.loads()
 }
 
 /// Returns the question about these sections, and about the files of `root` that agents load.
@@ -28,7 +23,7 @@ pub fn loads_of(argv: &[String]) -> Option<&'static str> {
 /// # Errors
 /// Fails if such a file cannot be read.
 pub fn question<'a>(root: Option<&'a Path>, sections: &[&'static str]) -> Result<Use<'a>, Failure> {
-    let of_agents: Vec<&str> = sections.iter().copied().filter(|one| [CLAUDE, CODEX].contains(one)).collect();
+    let of_agents: Vec<&str> = sections.iter().copied().filter(|one| AGENTS.contains(one)).collect();
     let more = root.map(|root| agent_files(root, &of_agents)).transpose();
     let more = more.map_err(|cause| Failure::new(RefusalKind::Invalid, cause))?.unwrap_or_default();
     Ok(Use { more, ..Use::new(root, sections) })

@@ -11,7 +11,7 @@ use std::io::{self, IsTerminal as _};
 use std::path::{Path, PathBuf};
 
 use serde_json::{Value, json};
-use swarm_config::trust::{self, Book, CLAUDE, CODEX, Entry, Project, SETTINGS, SPECS, Status};
+use swarm_config::trust::{self, AGENTS, Book, Entry, Project, SETTINGS, SPECS, Status};
 use swarm_model::{Refusal, RefusalKind};
 
 use self::args::TrustArgs;
@@ -23,8 +23,19 @@ use super::screen::Screen;
 use swarm_sys::clock::wall_ms;
 
 /// All sections of a project.
-const ALL: [&str; SETTINGS.len() + 3] =
-    [SETTINGS[0], SETTINGS[1], SETTINGS[2], SETTINGS[3], SETTINGS[4], SETTINGS[5], SPECS, CLAUDE, CODEX];
+const ALL: [&str; SETTINGS.len() + 1 + AGENTS.len()] = [
+    SETTINGS[0],
+    SETTINGS[1],
+    SETTINGS[2],
+    SETTINGS[3],
+    SETTINGS[4],
+    SETTINGS[5],
+    SPECS,
+    AGENTS[0],
+    AGENTS[1],
+    AGENTS[2],
+    AGENTS[3],
+];
 
 pub fn run(args: &TrustArgs, screen: &mut Screen) -> Result<u8, Failure> {
     let book = gate::book()?;
@@ -72,7 +83,7 @@ pub fn run(args: &TrustArgs, screen: &mut Screen) -> Result<u8, Failure> {
 fn entries(root: &Path, project: &Project, screen: &mut Screen) -> Result<Vec<Entry>, Failure> {
     let mut all = gate::settings(root, project)?;
     all.extend(specs::planned(root, screen)?);
-    all.extend(trust::agent_files(root, &[CLAUDE, CODEX]).map_err(gate::unreadable)?);
+    all.extend(trust::agent_files(root, &AGENTS).map_err(gate::unreadable)?);
     Ok(all)
 }
 

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use swarm_config::defaults;
 use swarm_config::sections::AgentConfig;
-use swarm_config::trust::{CLAUDE, CODEX, Entry, SPECS};
+use swarm_config::trust::{AGENTS, Entry, SPECS};
 use swarm_config::{self, Sections};
 
 use super::gate;
@@ -65,5 +65,5 @@ pub fn entries(spec: &Spec, root: &Path, config: &Sections, typed: Option<&str>)
 /// Returns the sections of the files that an agent of this name loads from the repository.
 pub fn sections_of(agent: &str, configured: &std::collections::BTreeMap<String, AgentConfig>) -> Option<&'static str> {
     let events = configured.get(agent).and_then(|config| config.events.as_deref());
-    [CLAUDE, CODEX].into_iter().find(|kind| agent == *kind || events == Some(kind))
+    AGENTS.into_iter().find(|kind| agent == *kind || events == Some(kind))
 }

@@ -37,6 +37,12 @@ pub use self::unasked::{Unasked, Untrusted};
 pub const CLAUDE: &str = "claude";
 /// Section of entries about `codex`.
 pub const CODEX: &str = "codex";
+/// Section of entries about `gemini`.
+pub const GEMINI: &str = "gemini";
+/// Section of entries about `aider`.
+pub const AIDER: &str = "aider";
+/// Sections of agents that load files from a repository.
+pub const AGENTS: [&str; 4] = [CLAUDE, CODEX, GEMINI, AIDER];
 /// Section of entries about specs.
 pub const SPECS: &str = "specs";
 /// Sections of `swarm.toml` that have entries.
@@ -44,18 +50,31 @@ pub const SETTINGS: [&str; 6] = ["agents", "flow", "merge", "spawn", "trash", "w
 
 /// Files that an agent loads from a repository, with the section of their entries. They define hooks, servers that the
 /// agent starts, and variables.
-pub const AGENT_FILES: [(&str, &str); 5] = [
+pub const AGENT_FILES: [(&str, &str); 11] = [
     (CLAUDE, ".claude/settings.json"),
     (CLAUDE, ".claude/settings.local.json"),
     (CLAUDE, ".mcp.json"),
     (CODEX, ".codex/config.toml"),
     (CODEX, ".codex/hooks.json"),
+    (GEMINI, ".gemini/settings.json"),
+    (GEMINI, ".gemini/.env"),
+    (GEMINI, ".env"),
+    (AIDER, ".aider.conf.yml"),
+    (AIDER, ".aider.model.settings.yml"),
+    (AIDER, ".env"),
 ];
 
 /// Directories of texts that an agent loads from a repository, with the section of their entries. A text may define hooks
 /// in its front matter.
-const AGENT_FOLDERS: [(&str, &str); 3] =
-    [(CLAUDE, ".claude/agents"), (CLAUDE, ".claude/commands"), (CLAUDE, ".claude/skills")];
+const AGENT_FOLDERS: [(&str, &str); 5] = [
+    (CLAUDE, ".claude/agents"),
+    (CLAUDE, ".claude/commands"),
+    (CLAUDE, ".claude/skills"),
+    (GEMINI, ".gemini/agents"),
+    (GEMINI, ".gemini/skills"),
+];
+/// File of variables. Its text is not shown, because it may contain keys.
+const VARIABLES: &str = ".env";
 /// End of the names of those texts, in any case.
 const TEXT: &str = ".md";
 /// Maximum depth of such a directory. Symbolic links in it are followed, as by the agent.
@@ -176,7 +195,14 @@ fn loaded(
     let mut add = |section: &str, name: String| {
         let path = root.join(&name);
         let text = super::file::read(&path).map_err(|error| format!("{}: {error}", path.display()))?;
-        found.extend(text.map(|text| Entry { key: name.clone(), ..Entry::of_text(section, &name, "", &text) }));
+        found.extend(text.map(|text| {
+            let mut entry = Entry { key: name.clone(), ..Entry::of_text(section, &name, "", &text) };
+            if name.ends_with(VARIABLES) {
+                entry.text = format!("(variables, {} bytes, not shown)", text.len());
+                entry.effect = Effect::Variable;
+            }
+            entry
+        }));
         Ok::<_, String>(())
     };
     let counts = |(section, name): &&(&str, &str)| sections.contains(section) && is_read(name);

@@ -140,7 +140,7 @@ impl Attempt<'_> {
         if let Some(root) = &self.order.root {
             // Before each turn: the agent may have written such a file in the last one.
             let here = std::env::current_dir().map_err(|error| format!("cannot find the worktree: {error}"))?;
-            prepare::hold_back(&mut agent, root, &here);
+            prepare::hold_back(&mut agent, root, &here)?;
         }
         let turn = Turn { prompt, session, fresh_id };
         let mut launch = agent.launch(&turn);

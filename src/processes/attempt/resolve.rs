@@ -59,7 +59,7 @@ fn resolve(home: &Path) -> io::Result<Outcome> {
     if !agent.converses() {
         return Err(io::Error::other(format!("agent '{}' cannot resolve conflicts", agent.name)));
     }
-    prepare::hold_back(&mut agent, root, &std::env::current_dir()?);
+    prepare::hold_back(&mut agent, root, &std::env::current_dir()?).map_err(io::Error::other)?;
     let spec = specs::read_one(&root.join(&work.file)).map_err(|(cause, _)| io::Error::other(cause))?;
     let folders = folders(root, &home, &config);
     let base = variable("SWARM_MERGE_BASE");

@@ -4,7 +4,7 @@
 use std::path::{Path, PathBuf};
 
 use swarm_agents::consent;
-use swarm_config::trust::{self, CLAUDE, CODEX};
+use swarm_config::trust;
 use swarm_model::Spec;
 
 /// Variable with the directories above which git does not look for a repository.
@@ -17,7 +17,7 @@ pub fn held_back(spec: &Spec) -> Option<(Vec<String>, String)> {
     let agent = consent::agent_of(spec.argv())?;
     let tree = Path::new(&plan.path);
     let ours = consent::own_settings_only(agent, tree)?;
-    let section = if agent == swarm_agents::Kind::Claude { CLAUDE } else { CODEX };
+    let section = agent.loads()?;
     // The book of whoever asked for the worker. The worker's own variables may name another one.
     let of_caller = |name: &str| {
         let found = spec.contract.environment.iter().find(|(key, value)| key == name && !value.is_empty());

@@ -260,8 +260,7 @@ impl<'a> Role<'a> {
 
     /// Refuses an agent that cannot ask for permission if the flow allows nothing without asking.
     fn check_consent(&self, open: &Open) -> Result<(), Fail> {
-        let is_free = matches!(self.player.agent.kind, swarm_agents::Kind::Command | swarm_agents::Kind::Shell)
-            && !self.player.is_unsafe;
+        let is_free = !self.player.agent.kind.can_be_held_back() && !self.player.is_unsafe;
         if !is_free || flows::store::gate_of(&open.flow).mode() != Consent::NoAccess {
             return Ok(());
         }

@@ -18,9 +18,9 @@ use super::seal::{Sealed, Seals};
 use swarm_config::defaults;
 
 use super::{events, rejection, specs};
-use swarm_agents::{Agent, Kind, consent, end_words, last_lines, shell_script};
+use swarm_agents::{Agent, consent, end_words, last_lines, shell_script};
 use swarm_config::Sections;
-use swarm_config::trust::{CLAUDE, CODEX, Entry, SPECS, Status, compare, loads_as_agreed, recorded, user_book};
+use swarm_config::trust::{Entry, SPECS, Status, agent_places, compare, loads_as_agreed, recorded, user_book};
 use swarm_sys::clock::{random_uuid, wall_ms};
 use swarm_sys::files::replace_durably;
 use swarm_sys::paths::Paths;
@@ -213,15 +213,26 @@ fn order_attempt(now: &Now, work: &SpecWork, dir: &Path, seals: &Seals, paths: &
 
 /// Keeps an agent from loading files of `dir`, a worktree of the project of `root`, to which nobody agreed: an earlier
 /// attempt, or work that landed, may have written them. A file that cannot be read is not loaded either.
-pub fn hold_back(agent: &mut Agent, root: &Path, dir: &Path) {
-    let section = match agent.kind {
-        Kind::Claude => CLAUDE,
-        Kind::Codex => CODEX,
-        Kind::Shell | Kind::Command => return,
-    };
-    if !loads_as_agreed(root, dir, section).unwrap_or(false) {
-        agent.config.arguments.extend(consent::own_settings_only(agent.kind, dir).unwrap_or_default());
+///
+/// # Errors
+/// Fails if such a file exists and the agent cannot be kept from loading it.
+pub fn hold_back(agent: &mut Agent, root: &Path, dir: &Path) -> Result<(), String> {
+    let Some(section) = agent.kind.loads() else { return Ok(()) };
+    if loads_as_agreed(root, dir, section).unwrap_or(false) {
+        return Ok(());
     }
+    match consent::own_settings_only(agent.kind, dir) {
+        Some(words) => agent.config.arguments.extend(words),
+        None => {
+            let names: Vec<&str> = agent_places(section).collect();
+            let names = names.join(", ");
+            return Err(format!(
+                "{} would load files in the worktree that are not those that were trusted ({names}): run 'swarm trust'",
+                agent.name
+            ));
+        }
+    }
+    Ok(())
 }
 
 /// Refuses a shell script other than the one with which the run began, or to which a person agreed: work that landed may
