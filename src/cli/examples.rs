@@ -34,6 +34,17 @@ Everything after `--` is the command; it runs without a shell. A file is checked
 completely before the first worker starts; paths in it are relative to its
 directory.";
 
+pub const AGENTS: &str = "\
+Examples:
+  swarm agents
+  swarm agents --json | jq -r '.agents[] | select(.lost != []) | .name'
+
+CONTINUES: a retry goes on in the conversation of the attempt before it.
+ASKS: how the program can ask while it runs without a terminal. USAGE PER: what
+its token counts are of. Below the table: what is missing in an older version.
+Each program on PATH is executed once with `--version`; commands of swarm.toml
+are not.";
+
 pub const LS: &str = "\
 Examples:
   swarm ls

@@ -18,7 +18,10 @@ pub const GROUPS: [(&str, &[&str]); 6] = [
     ("Landing", &["diff", "merge", "restore"]),
     ("Agents and sessions", &["peek", "send", "interrupt", "eof", "attach", "heartbeat", "session"]),
     ("Flows", &["flow"]),
-    ("System", &["init", "config", "trust", "doctor", "events", "du", "notify", "supervisor", "completions", "man"]),
+    (
+        "System",
+        &["init", "agents", "config", "trust", "doctor", "events", "du", "notify", "supervisor", "completions", "man"],
+    ),
 ];
 
 /// Returns the whole command line, whose help lists the verbs in groups.

@@ -4,6 +4,7 @@
 //! Verbs that read use files and the kernel; verbs that change something ask the supervisor. This module keeps no
 //! state and reads nothing before the command line has been parsed.
 
+mod agents;
 mod answers;
 #[allow(rustdoc::broken_intra_doc_links, rustdoc::invalid_html_tags, reason = "comments of arguments are help texts")]
 mod args;
@@ -108,6 +109,7 @@ fn dispatch(command: &Command, screen: &mut Screen) -> Result<u8, Failure> {
         Command::Ralph(args) => ralph::run(&args.action, &paths()?, screen),
         Command::Heartbeat(args) => heartbeat::run(&args.action, &paths()?, screen),
         Command::Flow(args) => flow::run(&args.action, screen),
+        Command::Agents(args) => agents::run(args, &paths()?, screen),
         Command::Init(args) => init::run(args, screen),
         Command::Peek(args) => terminal::peek(args, &paths()?, screen),
         Command::Send(args) => terminal::send(args, &paths()?, screen),

@@ -5,6 +5,7 @@ use std::ffi::OsString;
 use clap::error::ErrorKind;
 use clap::{Args as _, CommandFactory as _, FromArgMatches as _};
 
+use super::agents::AgentsArgs;
 use super::args::{
     AttachArgs, CleanArgs, Cli, Command, DiffArgs, EofArgs, EventsArgs, InitArgs, InterruptArgs, KillArgs, LogsArgs,
     LsArgs, PeekArgs, RespawnArgs, SendArgs, SpawnArgs, StatusArgs, SupervisorArgs, WaitArgs,
@@ -100,7 +101,7 @@ pub fn verb(name: &str) -> Option<clap::Command> {
 /// A verb and the function that adds its arguments.
 type Verb = (&'static str, fn(clap::Command) -> clap::Command);
 
-const VERBS: [Verb; 35] = [
+const VERBS: [Verb; 36] = [
     ("spawn", SpawnArgs::augment_args),
     ("ls", LsArgs::augment_args),
     ("status", StatusArgs::augment_args),
@@ -129,6 +130,7 @@ const VERBS: [Verb; 35] = [
     ("events", EventsArgs::augment_args),
     ("explain", ExplainArgs::augment_args),
     ("doctor", DoctorArgs::augment_args),
+    ("agents", AgentsArgs::augment_args),
     ("config", ConfigArgs::augment_args),
     ("trust", TrustArgs::augment_args),
     ("history", HistoryArgs::augment_args),

@@ -99,6 +99,7 @@ Flows:
 
 System:
   init         Add instructions for agents to AGENTS.md or CLAUDE.md
+  agents       Show the agents, their programs and what each of them offers
   config       Show the configuration, and where each value is set
   trust        Agree to what a repository's files execute or set
   doctor       Find problems and offer repairs (exit code 1: problems remain)

@@ -3,6 +3,7 @@
 
 mod common;
 
+mod agents;
 mod brought;
 mod coexist;
 mod completions;

@@ -125,6 +125,7 @@ fn output_about_workers_conforms_to_its_schemas() {
             &["supervisor", "status"],
             &["man", "--dir", man.to_str().expect("text")],
             &["init"],
+            &["agents"],
             &["kill", "--tag", "t"],
             &["wait", "--all", "--timeout", "0.1"],
             &["respawn", "shot"],

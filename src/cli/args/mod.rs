@@ -18,6 +18,7 @@ pub use self::limits::LimitFlags;
 pub use self::list::{LsArgs, Sort};
 pub use self::supervisor::{InstallFlags, SupervisorAction, SupervisorArgs, SupervisorFlags};
 pub use self::windows::{AttachArgs, EofArgs, InterruptArgs, PeekArgs, SendArgs};
+use super::agents::AgentsArgs;
 use super::complete::CompletionsArgs;
 use super::config::ConfigArgs;
 use super::doctor::DoctorArgs;
@@ -139,6 +140,9 @@ pub enum Command {
     /// Add instructions for agents to AGENTS.md or CLAUDE.md
     #[command(after_help = examples::INIT)]
     Init(InitArgs),
+    /// Show the agents, their programs and what each of them offers
+    #[command(after_help = examples::AGENTS)]
+    Agents(AgentsArgs),
     /// Show the configuration, and where each value is set
     #[command(after_help = examples::CONFIG)]
     Config(ConfigArgs),
