@@ -13,16 +13,15 @@ use super::machine::Event;
 use super::message::LoopMessage;
 use super::{CALL_MS_MAX, request_of, request_prefix, sight};
 use crate::worker::{Workers, ended, tried};
+use swarm_model::loops::headless;
 use swarm_model::loops::progress::{BACKOFF_S_MAX, Loop, Stage, Then};
 use swarm_model::loops::words::Code;
-use swarm_model::screen::{Screen, judge};
+use swarm_model::screen::{Screen, judge_dialog};
 use swarm_model::{Caller, Contract, Ended, ExitRecord, Reason, Refusal, RefusalKind, SpawnRequest};
 use swarm_ports::{Ports, TerminalError, Typing};
 
 /// Maximum wait for an agent to become ready. After it, the prompt is typed anyway.
 const READY_MAX: Duration = Duration::from_secs(30);
-/// Delay before a screen that was answered with Enter is read again.
-const ANSWERED_PAUSE: Duration = Duration::from_millis(500);
 /// Minimum interval between two reads of a window, however much is written to it.
 const LOOK_PAUSE: Duration = Duration::from_secs(2);
 /// Lines of scrollback that are searched for the done pattern.
@@ -72,7 +71,22 @@ impl EffectRunner {
         if !done && self.is_lost(generation, exit.as_ref()).await {
             return self.tell(Event::Lost { iteration });
         }
-        self.tell(Event::Ended { iteration, code: exit.as_ref().and_then(code), asked, done });
+        let code = exit.as_ref().and_then(code);
+        if !asked && code != Some(0) {
+            self.report_refusal(iteration).await;
+        }
+        self.tell(Event::Ended { iteration, code, asked, done });
+    }
+
+    /// Reports why a headless agent could not start, if that needs a person.
+    async fn report_refusal(&self, iteration: u32) {
+        if !headless::is_headless(&self.it.plan.contract.argv) {
+            return;
+        }
+        let from = ractor::call_t!(self.actor, LoopMessage::Look, CALL_MS_MAX).map_or(0, |it| it.log_from);
+        if let Some(why) = headless::refused(&self.ports.loops.output(self.name(), from).await) {
+            self.tell(Event::Blocked { iteration, cause: why.to_owned() });
+        }
     }
 
     /// Reports whether the worker was lost instead of ending by itself: with its machine (no exit
@@ -120,7 +134,7 @@ impl EffectRunner {
         if let Some(generation) = self.it.stage.generation() {
             return Some((generation, Some(prompt)));
         }
-        match self.spawn().await {
+        match self.spawn(&prompt).await {
             Ok(spawned) => {
                 self.tell(Event::Started { iteration, generation: spawned.generation });
                 let generation = spawned.generation;
@@ -139,15 +153,16 @@ impl EffectRunner {
         }
     }
 
-    async fn spawn(&self) -> Result<swarm_model::Spawned, Refusal> {
+    async fn spawn(&self, prompt: &str) -> Result<swarm_model::Spawned, Refusal> {
         let plan = &self.it.plan;
+        let argv = headless::with_prompt(&plan.contract.argv, prompt).unwrap_or_else(|| plan.contract.argv.clone());
         let mut metadata = plan.contract.metadata.clone();
         metadata.insert("ralph".to_owned(), true.into());
         metadata.insert("ralph_iteration".to_owned(), self.it.iteration.into());
         let request = SpawnRequest {
             caller: self.caller(&self.request()),
             name: plan.name.clone(),
-            contract: Contract { metadata, ..plan.contract.clone() },
+            contract: Contract { argv, metadata, ..plan.contract.clone() },
             worktree: plan.worktree.clone(),
             replaces: Some(request_prefix(&plan.id)),
             takes_over: self.it.theirs.as_ref().map(|theirs| theirs.started.clone()),
@@ -159,13 +174,13 @@ impl EffectRunner {
         tried(|| self.workers.spawn(request.clone())).await
     }
 
-    /// Returns the request of this worker. A lost worker gets a new request, so that its row is not
-    /// taken for the new one's.
+    /// Returns the request of this worker. The worker that replaces a lost one, or one that could not
+    /// work, gets a new request, so that the old row is not taken for its.
     fn request(&self) -> String {
         let request = request_of(&self.it.plan.id, self.it.iteration);
-        match self.it.lost {
+        match self.it.lost + self.it.turned_away {
             0 => request,
-            lost => format!("{request}/again-{lost}"),
+            again => format!("{request}/again-{again}"),
         }
     }
 
@@ -186,6 +201,7 @@ impl EffectRunner {
             Ok(baseline) => self.watch(&baseline, Instant::now()).await,
             // The task that waits for the worker reports its end.
             Err(TerminalError::Gone(_) | TerminalError::Away(_)) => {}
+            Err(TerminalError::Asks(cause)) => self.tell(Event::Blocked { iteration, cause }),
             Err(TerminalError::Tool(cause)) => self.tell(Event::NotPrompted { iteration, cause }),
         }
     }
@@ -195,6 +211,9 @@ impl EffectRunner {
     /// is repeated.
     async fn give(&self, prompt: &str) -> Result<String, TerminalError> {
         let (name, iteration) = (self.name(), self.it.iteration);
+        if headless::is_headless(&self.it.plan.contract.argv) {
+            return self.given().await;
+        }
         let was_begun = matches!(self.it.stage, Stage::Typing { .. });
         let is_typed = was_begun && shows(&self.screen(SCROLLBACK_LINES).await?, prompt);
         if !is_typed {
@@ -219,6 +238,15 @@ impl EffectRunner {
         Ok(baseline)
     }
 
+    /// Records that the agent got its prompt on its command line: all that it writes is its answer.
+    async fn given(&self) -> Result<String, TerminalError> {
+        let iteration = self.it.iteration;
+        self.durable(Event::Typing { iteration }).await?;
+        self.durable(Event::Prompted { iteration, baseline: String::new(), log_from: 0 }).await?;
+        self.tell(Event::Entered { iteration });
+        Ok(String::new())
+    }
+
     async fn enter(&self) -> Result<(), TerminalError> {
         self.ports.terminals.type_text(self.name(), "", Typing { clear: false, enter: true }).await?;
         self.tell(Event::Entered { iteration: self.it.iteration });
@@ -228,7 +256,7 @@ impl EffectRunner {
     /// After a crash before the Enter was recorded: presses Enter if the window has not changed
     /// since.
     async fn enter_again(&self) -> Result<(), TerminalError> {
-        if self.it.entered {
+        if self.it.entered || headless::is_headless(&self.it.plan.contract.argv) {
             return Ok(());
         }
         match self.screen(SCROLLBACK_LINES).await?.trim_end() == self.it.baseline.trim_end() {
@@ -259,23 +287,19 @@ impl EffectRunner {
         }
     }
 
-    /// Waits until the agent is ready for input, for at most `READY_MAX`.
+    /// Waits until the agent is ready for input, for at most `READY_MAX`. Fails if it shows a dialog.
     async fn ready(&self) -> Result<(), TerminalError> {
         let deadline = Instant::now() + READY_MAX;
         loop {
             let written = self.ports.logs.written(self.name());
-            let again = match judge(&self.screen(0).await?) {
-                Screen::Ready => return Ok(()),
-                Screen::Asks => {
-                    let enter = Typing { clear: false, enter: true };
-                    self.ports.terminals.type_text(self.name(), "", enter).await?;
-                    deadline.min(Instant::now() + ANSWERED_PAUSE)
-                }
-                Screen::Other => deadline,
-            };
+            match judge_dialog(&self.screen(0).await?) {
+                (_, Some(dialog)) => return Err(TerminalError::Asks(dialog.sentence())),
+                (Screen::Ready, None) => return Ok(()),
+                (Screen::Asks | Screen::Other, None) => {}
+            }
             tokio::select! {
                 () = written => {}
-                () = tokio::time::sleep_until(again) => {}
+                () = tokio::time::sleep_until(deadline) => {}
             }
             if Instant::now() >= deadline {
                 return Ok(());
@@ -300,7 +324,7 @@ impl EffectRunner {
             let shown = match self.screen(scrollback).await {
                 Ok(shown) => shown,
                 Err(TerminalError::Gone(_) | TerminalError::Away(_)) => return,
-                Err(TerminalError::Tool(cause)) => {
+                Err(TerminalError::Tool(cause) | TerminalError::Asks(cause)) => {
                     tracing::warn!(worker = self.name(), cause, "cannot read the worker's window");
                     tokio::time::sleep(READY_MAX).await;
                     continue;
@@ -340,6 +364,9 @@ impl EffectRunner {
         let is_prompted = matches!(it.stage, Stage::Watching { .. } | Stage::Ending { then: Then::Next });
         if it.iteration != self.it.iteration || !is_prompted {
             return false;
+        }
+        if headless::draws(&it.plan.contract.argv) {
+            return it.shown_done;
         }
         let output = self.ports.loops.output(self.name(), it.log_from).await;
         sight::says_done(&output, &it.baseline, &pattern)

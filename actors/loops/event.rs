@@ -44,6 +44,11 @@ pub enum Event {
         iteration: u32,
         cause: String,
     },
+    /// The agent cannot work before a person acts.
+    Blocked {
+        iteration: u32,
+        cause: String,
+    },
     Seen {
         iteration: u32,
         sight: Sight,

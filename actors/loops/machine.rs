@@ -133,6 +133,11 @@ impl Turn<'_> {
                     self.end_worker(Then::Failed);
                 }
             }
+            Event::Blocked { iteration, cause } => {
+                if at_work(self, *iteration) {
+                    self.blocked(cause);
+                }
+            }
             Event::Seen { iteration, sight } => {
                 if self.it.iteration == *iteration && matches!(self.it.stage, Stage::Watching { .. }) {
                     self.seen(sight);
@@ -208,11 +213,14 @@ impl Turn<'_> {
         it.iteration_started_ms = self.now_ms;
         it.baseline = String::new();
         it.entered = false;
+        it.blocked = None;
+        it.shown_done = false;
         it.nudged = false;
         it.warned.clear();
         if !again {
             it.iteration += 1;
             it.lost = 0;
+            it.turned_away = 0;
             let (iteration, max) = (it.iteration, it.max_iterations);
             self.announce(News::Iteration);
             self.tell(Word::Start { iteration, max });
@@ -321,6 +329,18 @@ impl Turn<'_> {
         self.effects.push(Effect::Arm { at_ms: until_ms });
     }
 
+    /// Pauses the loop because its agent cannot work. The window stays, so that a person can answer; the same iteration
+    /// then goes on.
+    fn blocked(&mut self, cause: &str) {
+        if self.it.blocked.as_deref() == Some(cause) {
+            return;
+        }
+        self.it.blocked = Some(cause.to_owned());
+        let iteration = self.it.iteration;
+        self.tell(Word::Error { text: format!("iteration {iteration}: the agent {cause}") });
+        self.pause(&format!("the agent {cause}"));
+    }
+
     fn prompted(&mut self, generation: u64, baseline: &str, log_from: u64) {
         baseline.clone_into(&mut self.it.baseline);
         self.it.log_from = log_from;
@@ -344,6 +364,10 @@ impl Turn<'_> {
     }
 
     fn seen(&mut self, sight: &Sight) {
+        if let Some(cause) = &sight.obstacle {
+            return self.blocked(cause);
+        }
+        self.it.shown_done = sight.done;
         if sight.quiet_ms == 0 {
             self.it.screen_changed_ms = Some(self.now_ms);
         }
@@ -397,6 +421,11 @@ impl Turn<'_> {
     }
 
     fn ended(&mut self, code: Code, asked: bool, done: bool) {
+        if self.it.blocked.is_some() && !asked && !done {
+            // It never worked: the iteration is not used.
+            self.it.turned_away += 1;
+            return self.rest(true);
+        }
         let is_theirs = self.it.follows().is_some();
         let (iteration, seconds) = (self.it.iteration, self.close_iteration());
         self.tell(Word::End { iteration, code, seconds });

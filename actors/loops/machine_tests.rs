@@ -277,6 +277,7 @@ fn any_event() -> impl Strategy<Value = Event> {
         stuck,
         hash: 0,
         preflight: false,
+        obstacle: None,
     });
     prop_oneof![
         (i.clone(), 1_u64..9).prop_map(|(iteration, generation)| Event::Started { iteration, generation }),
@@ -286,6 +287,7 @@ fn any_event() -> impl Strategy<Value = Event> {
         i.clone().prop_map(|iteration| Event::Prompted { iteration, baseline: "b".into(), log_from: 1 }),
         i.clone().prop_map(|iteration| Event::Entered { iteration }),
         i.clone().prop_map(|iteration| Event::NotPrompted { iteration, cause: "c".into() }),
+        i.clone().prop_map(|iteration| Event::Blocked { iteration, cause: "c".into() }),
         (i.clone(), sight).prop_map(|(iteration, sight)| Event::Seen { iteration, sight }),
         (i.clone(), 0_i32..3, any::<bool>(), any::<bool>()).prop_map(|(iteration, code, asked, done)| Event::Ended {
             iteration,

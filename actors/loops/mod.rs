@@ -23,6 +23,7 @@ pub mod event;
 pub mod machine;
 mod message;
 mod requests;
+mod said;
 pub mod sight;
 mod theirs;
 

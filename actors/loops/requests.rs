@@ -29,6 +29,14 @@ impl Turn<'_> {
         self.it.exit_reason = None;
         self.it.detached = false;
         self.announce(News::Resumed);
+        if self.it.blocked.take().is_some()
+            && let Some(generation) = self.it.stage.generation()
+        {
+            // The agent has not worked on the prompt yet.
+            self.it.entered = false;
+            self.it.stage = Stage::Prompting { generation };
+            return self.effects.push(Effect::Attend);
+        }
         match self.it.stage {
             Stage::Between { again } => self.next(again),
             Stage::Over => self.next(false),

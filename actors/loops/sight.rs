@@ -5,6 +5,9 @@ use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 
 use regex::{Regex, RegexBuilder};
 use serde::{Deserialize, Serialize};
+use swarm_model::dialog::obstacle;
+
+use super::said::said;
 
 /// Texts of screens at which an agent is stuck, and the warning for each.
 pub const STUCK: [(&str, &str); 4] = [
@@ -32,6 +35,8 @@ pub struct Sight {
     pub done: bool,
     /// Indexes into [`STUCK`].
     pub stuck: Vec<usize>,
+    /// Why the agent cannot work before a person acts.
+    pub obstacle: Option<String>,
     pub fatal: bool,
     /// Context use in percent.
     pub context: Option<u32>,
@@ -55,8 +60,9 @@ pub fn look(text: &str, baseline: &str, pattern: Option<&Regex>) -> Sight {
     let is_shown = |(at, (words, _)): (usize, &(&str, &str))| recent.contains(words).then_some(at);
     Sight {
         hash: hasher.finish(),
-        done: pattern.is_some_and(|pattern| matches(pattern, &fresh)),
+        done: pattern.is_some_and(|pattern| matches(pattern, &fresh_said(&text, baseline))),
         stuck: STUCK.iter().enumerate().filter_map(is_shown).collect(),
+        obstacle: obstacle(&text),
         fatal: FATAL.iter().any(|words| fresh.contains(words)),
         context: context(&text),
         quiet_ms: 0,
@@ -66,12 +72,21 @@ pub fn look(text: &str, baseline: &str, pattern: Option<&Regex>) -> Sight {
 
 /// Reports whether a worker's output since its prompt matches the done pattern.
 pub fn says_done(written: &str, baseline: &str, pattern: &Regex) -> bool {
-    matches(pattern, &answered(&plain(written), baseline))
+    matches(pattern, &answered(&said(&plain(written)), baseline))
+}
+
+/// Returns what the agent said since its prompt. The prompt is removed first where an agent shows it in its own way, since
+/// it may be wrapped differently there.
+fn fresh_said(text: &str, baseline: &str) -> String {
+    match text.strip_prefix(baseline.trim_end()) {
+        Some(rest) => said(rest),
+        None => fresh(&said(text), baseline),
+    }
 }
 
 /// Matches a pattern with or without the marks that agents draw before an answer, so that `^` is the start of the answer.
 fn matches(pattern: &Regex, text: &str) -> bool {
-    let bare = |line: &str| line.strip_prefix(ANSWERS).map_or(line, str::trim_start).to_owned();
+    let bare = |line: &str| line.trim().trim_start_matches(ANSWERS).trim_start().to_owned();
     pattern.is_match(text) || pattern.is_match(&text.lines().map(bare).collect::<Vec<_>>().join("\n"))
 }
 

@@ -1,42 +1,54 @@
-//! Recognition of screens on which an agent or a shell waits for input, or asks a question of a first start. Pure.
+//! Recognition of screens on which an agent or a shell waits for input, or shows a dialog. Pure.
+
+use crate::dialog::{Dialog, dialog};
 
 /// Kind of a screen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Screen {
     /// Waits for a task.
     Ready,
-    /// Asks a question of a first start. Enter accepts the default.
+    /// Shows a dialog, which takes keys and no text.
     Asks,
     Other,
 }
 
 /// Phrases, in lower case, that agents show when they are ready.
-const READY_WORDS: [&str; 6] = [
+const READY_WORDS: [&str; 7] = [
     "bypass permissions",
     "permission mode",
     "permissions mode",
     "shift+tab to cycle",
     "tab switch agent",
     "ctrl+p commands",
+    "type your message",
 ];
 /// Phrases, in lower case, that precede a version number on the screen of a ready agent.
-const READY_VERSIONS: [&str; 2] = ["claude code v", "opencode v"];
+const READY_VERSIONS: [&str; 1] = ["opencode v"];
 /// Prompts at the start of a line.
 const PROMPTS: [&str; 3] = [">", "$", ">>>"];
-/// Phrases, in lower case, of questions of a first start.
-const ASKING_WORDS: [&str; 4] =
-    ["choose the text style", "looks best with your terminal", "select login method", "paste code here"];
+/// Prompt of codex. The line below it that names model and directory, with this sign between them, is drawn when codex
+/// takes text.
+const CODEX_PROMPT: char = '›';
+const CODEX_STATUS: &str = " · ";
 
-/// Returns the kind of a screen. A question takes precedence, because it may show a prompt next to its choices.
+/// Returns the kind of a screen. A dialog takes precedence, because it may show a prompt next to its choices.
 pub fn judge(screen: &str) -> Screen {
-    let lines: Vec<String> = screen.lines().map(spaced).collect();
-    if lines.iter().any(|line| ASKING_WORDS.iter().any(|words| line.to_lowercase().contains(words))) {
-        return Screen::Asks;
+    judge_dialog(screen).0
+}
+
+/// Like [`judge`], with the dialog if there is one.
+pub fn judge_dialog(screen: &str) -> (Screen, Option<Dialog>) {
+    if let Some(dialog) = dialog(screen) {
+        return (Screen::Asks, Some(dialog));
     }
-    if screen.lines().zip(&lines).any(|(raw, line)| is_ready(raw, &line.to_lowercase())) {
-        return Screen::Ready;
-    }
-    Screen::Other
+    let is_ready = screen.lines().any(|line| is_ready(line, &spaced(line).to_lowercase())) || is_codex_ready(screen);
+    (if is_ready { Screen::Ready } else { Screen::Other }, None)
+}
+
+fn is_codex_ready(screen: &str) -> bool {
+    let lines: Vec<&str> = screen.lines().collect();
+    let prompt = lines.iter().rposition(|line| line.starts_with(CODEX_PROMPT));
+    prompt.is_some_and(|at| lines[at + 1..].iter().any(|line| line.contains(CODEX_STATUS)))
 }
 
 /// Reports whether a line shows that the program is ready. `raw` is the line as captured; `words` is the line in
@@ -86,7 +98,7 @@ mod tests {
             ("Bypass  Permissions", Screen::Ready),
             ("permission mode: plan", Screen::Ready),
             ("permissions mode", Screen::Ready),
-            ("\u{256d} Claude Code v2.1.0 \u{256e}", Screen::Ready),
+            ("\u{256d} Claude Code v2.1.0 \u{256e}", Screen::Other),
             ("Claude Code vNext", Screen::Other),
             ("opencode v0.3", Screen::Ready),
             ("tab switch agent  ctrl+p commands", Screen::Ready),
@@ -109,9 +121,9 @@ mod tests {
             ("costs 5 $ each", Screen::Other),
             ("", Screen::Other),
             ("loading\n\n", Screen::Other),
-            ("Choose the text style that looks best with your terminal\n> 1. Dark", Screen::Asks),
-            ("Select login method:\n \u{276f} 1. Claude account", Screen::Asks),
-            ("Paste code here if prompted >", Screen::Asks),
+            ("\u{203a} Ask Codex to do anything\n  ? for shortcuts", Screen::Other),
+            ("\u{203a} Ask Codex to do anything\n  gpt \u{b7} ~/src", Screen::Ready),
+            ("Select login method:\n \u{276f} 1. Claude account\n   2. Console account", Screen::Asks),
         ] {
             assert_eq!(judge(screen), judged, "{screen:?}");
         }

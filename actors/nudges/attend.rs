@@ -8,6 +8,7 @@ use tokio::time::{Instant, sleep, timeout};
 
 use super::machine::{Event, Seen, Typed};
 use super::message::NudgesMessage;
+use swarm_model::dialog::dialog;
 use swarm_ports::{Ports, TerminalError, Typing};
 
 /// Timeout of one read of a window.
@@ -62,10 +63,14 @@ impl EffectRunner {
 
     async fn seen_once(&self, worker: &str, message: &str) -> Seen {
         match timeout(LOOK_MAX, self.ports.terminals.screen(worker, 0)).await {
-            Ok(Ok(screen)) if is_pending(&screen, message) => Seen::Pending,
-            Ok(Ok(_)) => Seen::Free,
+            Ok(Ok(screen)) => match dialog(&screen) {
+                Some(dialog) => Seen::Asks(asks(&dialog.sentence())),
+                None if is_pending(&screen, message) => Seen::Pending,
+                None => Seen::Free,
+            },
             Ok(Err(TerminalError::Gone(cause))) => Seen::Gone(cause),
             Ok(Err(TerminalError::Away(_))) => Seen::Away,
+            Ok(Err(TerminalError::Asks(sentence))) => Seen::Asks(asks(&sentence)),
             Ok(Err(TerminalError::Tool(cause))) => Seen::Unreachable(cause),
             Err(_) => Seen::Unreachable("tmux does not answer".to_owned()),
         }
@@ -77,6 +82,7 @@ impl EffectRunner {
         let typed = match timeout(TYPE_MAX, self.ports.terminals.type_text(&worker, &message, typing)).await {
             Ok(Ok(())) => Typed::Sent,
             Ok(Err(TerminalError::Gone(cause))) => Typed::Gone(cause),
+            Ok(Err(TerminalError::Asks(sentence))) => Typed::Failed(asks(&sentence)),
             Ok(Err(TerminalError::Tool(cause) | TerminalError::Away(cause))) => Typed::Failed(cause),
             Err(_) => Typed::Failed("tmux does not answer".to_owned()),
         };
@@ -86,6 +92,11 @@ impl EffectRunner {
     fn tell(&self, event: Event) {
         let _ = self.actor.cast(NudgesMessage::Happened(event));
     }
+}
+
+/// Returns why nothing is typed into a dialog.
+fn asks(sentence: &str) -> String {
+    format!("its agent {sentence}")
 }
 
 /// Reports whether the last non-blank line still has the message: its reader has not processed the

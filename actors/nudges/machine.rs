@@ -258,7 +258,7 @@ impl Machine {
                 entry.phase = Phase::Typing;
                 vec![Effect::Save { nudge: Box::new(entry.nudge.clone()), then: Then::Finish }]
             }
-            Some(Seen::Pending | Seen::Free | Seen::Away | Seen::Unreachable(_)) | None => Vec::new(),
+            Some(Seen::Pending | Seen::Asks(_) | Seen::Free | Seen::Away | Seen::Unreachable(_)) | None => Vec::new(),
         }
     }
 
@@ -284,7 +284,9 @@ impl Machine {
         let Some(handled) = schedule::due(&nudge, now, dates) else { return effects };
         effects.push(match seen {
             Seen::Gone(cause) => stopped(&nudge, cause),
-            Seen::Free | Seen::Pending | Seen::Away | Seen::Unreachable(_) if is_over(&nudge, now) => expired(&nudge),
+            Seen::Free | Seen::Asks(_) | Seen::Pending | Seen::Away | Seen::Unreachable(_) if is_over(&nudge, now) => {
+                expired(&nudge)
+            }
             Seen::Away => {
                 match entry.returned {
                     true => entry.come_back(now),
@@ -306,7 +308,7 @@ impl Machine {
                 Effect::Save { nudge: Box::new(Nudge { handled, ..nudge }), then: Then::Finish }
             }
             Seen::Pending => Effect::Save { nudge: Box::new(Nudge { handled, ..nudge }), then: Then::Nothing },
-            Seen::Unreachable(cause) => {
+            Seen::Asks(cause) | Seen::Unreachable(cause) => {
                 Effect::Save { nudge: Box::new(Nudge { handled, ..nudge }), then: Then::Missed(cause) }
             }
         });

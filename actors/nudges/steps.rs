@@ -50,6 +50,8 @@ pub enum Seen {
     Free,
     /// The message of an earlier beat is still in the last line.
     Pending,
+    /// The window shows a dialog of its agent, which text would answer.
+    Asks(String),
     /// The worker has ended, or has no window.
     Gone(String),
     /// The worker does not run, but will come back.

@@ -22,6 +22,9 @@ pub enum TerminalError {
     /// is between two iterations.
     #[error("{0}")]
     Away(String),
+    /// The window shows a dialog of its agent, which text would answer. Nothing was typed, or no Enter after the text.
+    #[error("{0}")]
+    Asks(String),
     /// tmux failed. A later try may succeed.
     #[error("{0}")]
     Tool(String),

@@ -285,7 +285,7 @@ fn nothing_is_typed_into_a_question_and_it_is_marked() {
     let mut machine = Machine::new(10_000);
     let a = watched("a", true);
     machine.on(Event::Began(Arc::clone(&a)));
-    let done = silence(&mut machine, &a, 600, "Select login method:");
+    let done = silence(&mut machine, &a, 600, "Select login method:\n ❯ 1. Claude\n   2. Console");
     let mark = Some(Mark::Waits("asks how to log in".to_owned()));
     assert_eq!(done, vec![Effect::Mark { worker: "a".to_owned(), generation: 1, mark }]);
 }

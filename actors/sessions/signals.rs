@@ -1,6 +1,7 @@
 //! Signals of an agent's state, and their detection on its screen. Pure functions. Screens are the
 //! last resort, used if no event and no record tells the state.
 
+use swarm_model::dialog::dialog;
 use swarm_model::{EventKind, NeedKind};
 use swarm_ports::Mark;
 
@@ -95,7 +96,7 @@ impl Signal {
     }
 }
 
-/// Returns the kind of a question on a screen, from the evidence in [`QUESTIONS`].
+/// Returns the kind of a question on a screen, from the evidence for it.
 pub fn kind_of(evidence: &str) -> NeedKind {
     match evidence {
         _ if ["log in", "login", "logged in"].iter().any(|word| evidence.contains(word)) => NeedKind::Login,
@@ -105,28 +106,10 @@ pub fn kind_of(evidence: &str) -> NeedKind {
     }
 }
 
-/// Questions that block an agent, in lower case, and the evidence for each.
-const QUESTIONS: [(&str, &str); 17] = [
-    ("select login method", "asks how to log in"),
-    ("paste code here", "asks for a login code"),
-    ("please run /login", "not logged in"),
-    ("sign in with chatgpt", "asks how to log in"),
-    ("choose the text style", "asks for a colour theme"),
-    ("do you trust the files in this folder", "asks whether to trust this directory"),
-    ("is this a project you created or one you trust", "asks whether to trust this directory"),
-    ("do you trust the contents of this directory", "asks whether to trust this directory"),
-    ("do you want to ", "asks for permission"),
-    ("would you like to ", "asks for permission"),
-    ("allow command", "asks for permission"),
-    ("allow this ", "asks for permission"),
-    ("❯ 1. ", "asks for a choice"),
-    ("› 1. ", "asks for a choice"),
-    ("(y/n)", "asks for a choice"),
-    ("[y/n]", "asks for a choice"),
-    ("yes, and don't ask again", "asks for permission"),
-];
-/// Number of lines at the end of a screen that are searched for questions.
+/// Number of lines at the end of a screen that are searched for words.
 const LINES_MAX: usize = 20;
+/// Ends of the last line, in lower case, of programs that ask for yes or no.
+const YES_OR_NO: [&str; 2] = ["(y/n)", "[y/n]"];
 /// Number of lines at the end of a screen that are searched for signs of work.
 const WORKING_LINES_MAX: usize = 8;
 const COMPACTING: &str = "compacting conversation";
@@ -144,17 +127,26 @@ pub fn is_at_work(screen: &str) -> bool {
 
 /// Returns the most severe signal that a screen shows.
 pub fn of_screen(screen: &str) -> Option<Signal> {
-    // Questions are at the bottom; the lines above may contain arbitrary text.
+    if let Some(what) = question(screen) {
+        return Some(Signal::Asks { what });
+    }
     let lines: Vec<&str> = screen.lines().filter(|line| !line.trim().is_empty()).collect();
     let last = lines[lines.len().saturating_sub(LINES_MAX)..].join(" ");
     let text: String = last.split_whitespace().collect::<Vec<_>>().join(" ").to_lowercase();
-    if let Some((_, what)) = QUESTIONS.iter().find(|(words, _)| text.contains(words)) {
-        return Some(Signal::Asks { what });
-    }
     if text.contains(COMPACTING) {
         return Some(Signal::Compacting);
     }
     context(screen).filter(|percent| *percent >= CONTEXT_PERCENT).map(|percent| Signal::ContextFull { percent })
+}
+
+/// Returns what the program asks: a dialog of an agent, or yes or no on its last line.
+fn question(screen: &str) -> Option<&'static str> {
+    if let Some(dialog) = dialog(screen) {
+        return Some(dialog.asks());
+    }
+    let last = screen.lines().rfind(|line| !line.trim().is_empty())?.to_lowercase();
+    let last = last.trim_end_matches([' ', ':', '?']);
+    YES_OR_NO.iter().any(|words| last.ends_with(words)).then_some("asks for a choice")
 }
 
 /// Returns the percentage of its context that the agent has used, if its last lines show it.
@@ -178,11 +170,14 @@ mod tests {
     #[test]
     fn screens_say_what_an_agent_asks_or_lacks() {
         for (screen, word) in [
-            ("Welcome\n\n Select login   method:\n ❯ 1. Claude", Some("asks")),
-            ("Do you trust the files\nin this folder?", Some("asks")),
-            ("Do you want to proceed?\n ❯ 1. Yes", Some("asks")),
-            ("Do you want to make this edit to a.rs?\n   1. Yes", Some("asks")),
+            ("Welcome\n\n Select login method:\n ❯ 1. Claude\n   2. Console", Some("asks")),
+            (include_str!("../../tests/data/screens/claude/trust.txt"), Some("asks")),
+            (include_str!("../../tests/data/screens/codex/permission.txt"), Some("asks")),
+            (include_str!("../../tests/data/screens/claude/printed-menu.txt"), None),
+            ("Do you want to proceed?\n1. Yes\n2. No\n> ", None),
             ("Overwrite? (y/N)", Some("asks")),
+            ("Overwrite? [y/N]: ", Some("asks")),
+            ("Overwrite? (y/n)\nyes\n$ ", None),
             ("✻ Compacting conversation…", Some("compacting")),
             ("> \n  Context left until auto-compact: 4%", None),
             ("> \n  context: 95% used", Some("context-full")),
@@ -201,7 +196,7 @@ mod tests {
             ("· Cooking…\n────\n❯ \n────\n  ⏵⏵ auto mode on (shift+tab to cycle) · esc to interrupt\n", true),
             ("◦ Working (2s • esc to interrupt)\n\n\n› Ask\n\n  model · /repo\n  ? for shortcuts\n", true),
             ("● done\n────\n❯ \n────\n  ⏵⏵ auto mode on (shift+tab to cycle)\n", false),
-            ("Do you want to proceed?\n ❯ 1. Yes\n   2. No, esc to interrupt\n", false),
+            ("Do you want to proceed?\n ❯ 1. Yes\n   2. No, esc to interrupt\n\n Esc to cancel\n", false),
             ("it said: esc to interrupt\na\nb\nc\nd\ne\nf\ng\nh\n", false),
             ("", false),
         ] {

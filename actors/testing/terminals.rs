@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use super::script::Script;
 use swarm_model::TmuxPane;
+use swarm_model::dialog::dialog;
 use swarm_ports::{BoxFuture, TerminalError, Terminals, Typing};
 
 pub struct FakeTerminals {
@@ -76,8 +77,9 @@ impl FakeTerminals {
 
     fn type_into(&self, worker: &str, text: &str, typing: Typing) -> Result<(), TerminalError> {
         self.with(|inner| {
-            if !inner.screens.contains_key(worker) {
-                return Err(inner.missing(worker));
+            let screen = inner.screens.get(worker).ok_or_else(|| inner.missing(worker))?;
+            if let Some(dialog) = dialog(screen) {
+                return Err(TerminalError::Asks(dialog.sentence()));
             }
             inner.typed.push((worker.to_owned(), text.to_owned(), typing));
             Ok(())

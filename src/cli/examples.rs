@@ -85,7 +85,20 @@ Examples:
 
 Succeeds when the window shows part of the text (input without echo, such as a
 password, is exempt). Otherwise sending to that worker fails, and Enter is not
-pressed.";
+pressed. Nothing is typed while an agent shows a dialog (trust, login, permission,
+a menu), which text would answer: see 'swarm keys'.";
+
+pub const KEYS: &str = "\
+Examples:
+  swarm keys fix Down Enter
+  swarm keys fix 1
+  swarm keys fix Escape
+  swarm keys fix -- -
+
+Keys: Enter Escape Tab BTab Space BSpace Up Down Left Right Home End PageUp
+PageDown DC F1 to F12, C-x and M-x with a letter, or one letter, digit or sign.
+Look at the window before ('swarm peek') and after: a dialog decides what a key
+means. Refused from within a worker: an agent must not answer for a person.";
 
 pub const INTERRUPT: &str = "\
 Examples:
@@ -514,12 +527,14 @@ To change the course, edit the prompt file: the next iteration reads it.";
 
 pub const RALPH_SPAWN: &str = "\
 Examples:
-  swarm ralph spawn --name dev --prompt-file PROMPT.md -- claude --dangerously-skip-permissions
-  swarm ralph spawn --name dev --prompt-file PROMPT.md --max-iterations 10 --foreground -- claude
+  swarm ralph spawn --name dev --prompt-file PROMPT.md --done-pattern 'ALL TASKS DONE' -- claude
+  swarm ralph spawn --name dev --prompt-file PROMPT.md --max-iterations 10 -- claude -p
+  swarm ralph spawn --name dev --prompt-file PROMPT.md --foreground -- codex exec
   swarm ralph spawn --name dev --prompt-file PROMPT.md --no-worktree --inactivity-timeout 5m -- ./agent.sh
 
-The prompt is typed when the agent is ready for input, after 30 s at the latest.
-An iteration ends when its agent ends, when its window has not changed for
+The prompt is typed when the agent is ready for input, after 30 s at the latest;
+claude -p and codex exec get it as an argument. An agent that asks for trust or
+a login pauses the loop: see 'swarm ralph status'. An iteration ends when its agent ends, when its window has not changed for
 --inactivity-timeout, or when its context is used up. An exit code other than 0
 is a failure; five failures in a row end the loop. The supervisor owns the loop:
 closing the terminal does not affect it. Ctrl-C with --foreground pauses the

@@ -16,7 +16,7 @@ pub const GROUPS: [(&str, &[&str]); 6] = [
         &["spawn", "ls", "status", "explain", "wait", "logs", "history", "kill", "respawn", "clean", "recover"],
     ),
     ("Landing", &["diff", "merge", "restore"]),
-    ("Agents and sessions", &["peek", "send", "interrupt", "eof", "attach", "heartbeat", "session"]),
+    ("Agents and sessions", &["peek", "send", "keys", "interrupt", "eof", "attach", "heartbeat", "session"]),
     ("Flows", &["flow"]),
     (
         "System",

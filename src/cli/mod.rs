@@ -113,6 +113,7 @@ fn dispatch(command: &Command, screen: &mut Screen) -> Result<u8, Failure> {
         Command::Init(args) => init::run(args, screen),
         Command::Peek(args) => terminal::peek(args, &paths()?, screen),
         Command::Send(args) => terminal::send(args, &paths()?, screen),
+        Command::Keys(args) => terminal::keys(args, &paths()?, screen),
         Command::Interrupt(args) => terminal::interrupt(args, &paths()?, screen),
         Command::Eof(args) => terminal::eof(args, &paths()?, screen),
         Command::Attach(args) => terminal::attach(args, &paths()?, screen),

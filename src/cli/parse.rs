@@ -7,8 +7,8 @@ use clap::{Args as _, CommandFactory as _, FromArgMatches as _};
 
 use super::agents::AgentsArgs;
 use super::args::{
-    AttachArgs, CleanArgs, Cli, Command, DiffArgs, EofArgs, EventsArgs, InitArgs, InterruptArgs, KillArgs, LogsArgs,
-    LsArgs, PeekArgs, RespawnArgs, SendArgs, SpawnArgs, StatusArgs, SupervisorArgs, WaitArgs,
+    AttachArgs, CleanArgs, Cli, Command, DiffArgs, EofArgs, EventsArgs, InitArgs, InterruptArgs, KeysArgs, KillArgs,
+    LogsArgs, LsArgs, PeekArgs, RespawnArgs, SendArgs, SpawnArgs, StatusArgs, SupervisorArgs, WaitArgs,
 };
 use super::complete::CompletionsArgs;
 use super::config::ConfigArgs;
@@ -107,6 +107,7 @@ const VERBS: [Verb; 36] = [
     ("status", StatusArgs::augment_args),
     ("peek", PeekArgs::augment_args),
     ("send", SendArgs::augment_args),
+    ("keys", KeysArgs::augment_args),
     ("interrupt", InterruptArgs::augment_args),
     ("eof", EofArgs::augment_args),
     ("attach", AttachArgs::augment_args),

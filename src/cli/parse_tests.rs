@@ -88,6 +88,7 @@ Landing:
 Agents and sessions:
   peek         Show the screen of a tmux worker
   send         Type text into a tmux worker
+  keys         Press keys in a tmux worker, to answer its dialogs
   interrupt    Send Ctrl-C to a tmux worker
   eof          Send Ctrl-D to a tmux worker
   attach       Attach this terminal to the window of a tmux worker

@@ -11,13 +11,16 @@ use nix::sys::inotify::{AddWatchFlags, InitFlags, Inotify};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 use swarm_model::ProcessId;
+use swarm_model::dialog::Dialog;
 use swarm_model::screen as patterns;
 
-use swarm_store::windows::{Key, Target, TmuxError};
+use swarm_store::windows::{Target, TmuxError};
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Readiness {
     Ready,
+    /// The agent shows a dialog, which is left to a person.
+    Asks(Box<Dialog>),
     /// The time limit passed first.
     TimedOut,
     /// The worker ended first.
@@ -28,8 +31,7 @@ pub enum Readiness {
 const BURST_MS: u64 = 50;
 /// Maximum time between two captures while a program writes without pause.
 const BURST_MS_MAX: u64 = 250;
-/// Interval between two captures of a pane without a log. A screen that was answered with Enter is answered again
-/// after this time.
+/// Interval between two captures of a pane without a log.
 const LOOK_MS: u64 = 500;
 
 /// Waits until the pane shows a prompt. `log` is the file with the output of the pane, if there is one; the end of the
@@ -58,20 +60,15 @@ pub fn wait_ready(
             Err(error) if error.is_absence() => return Ok(Readiness::Ended),
             Err(error) => return Err(error),
         };
-        let view = patterns::judge(&screen);
-        match view {
-            patterns::Screen::Ready => return Ok(Readiness::Ready),
-            patterns::Screen::Asks => match target.tmux.send_key(&target.pane, Key::Enter) {
-                Err(error) if error.is_absence() => return Ok(Readiness::Ended),
-                other => other?,
-            },
-            patterns::Screen::Other => {}
+        match patterns::judge_dialog(&screen) {
+            (_, Some(dialog)) => return Ok(Readiness::Asks(Box::new(dialog))),
+            (patterns::Screen::Ready, None) => return Ok(Readiness::Ready),
+            (patterns::Screen::Asks | patterns::Screen::Other, None) => {}
         }
         if Instant::now() >= deadline {
             return Ok(Readiness::TimedOut);
         }
-        let look_again = view == patterns::Screen::Asks || wakers.log.is_none();
-        let until = if look_again { deadline.min(after(LOOK_MS)) } else { deadline };
+        let until = if wakers.log.is_none() { deadline.min(after(LOOK_MS)) } else { deadline };
         if wakers.wait(until).map_err(|error| TmuxError::System(error.to_string()))? == Woken::Ended {
             return Ok(Readiness::Ended);
         }

@@ -7,7 +7,7 @@ use swarm_model::{Refusal, RefusalKind, WorkerView, nearest};
 
 use super::tagged::{self, has_all};
 use swarm_store::views::Registry;
-use swarm_store::windows::{Key, SendOptions, Target, TmuxError};
+use swarm_store::windows::{Key, NamedKey, SendOptions, Target, TmuxError};
 
 /// Environment of the caller, in its order.
 pub type Environment = [(String, String)];
@@ -91,6 +91,15 @@ pub fn eof(verb: &mut Verb<'_>, who: Option<Who<'_>>) -> Result<u8, Refusal> {
     each(verb, who, "sent eof to", &act)
 }
 
+/// Types keys into one worker, whatever its window shows.
+///
+/// # Errors
+/// Returns an error if the worker cannot be reached.
+pub fn keys(verb: &mut Verb<'_>, who: Option<Who<'_>>, keys: &[NamedKey]) -> Result<u8, Refusal> {
+    let who = who.ok_or_else(|| Refusal::new(RefusalKind::Invalid, "worker name required"))?;
+    each(verb, who, "sent keys to", &|target: &Target| target.tmux.send_named(&target.pane, keys))
+}
+
 /// Context of a verb: the registry, the environment for tmux, and the output streams.
 pub struct Verb<'a> {
     pub registry: &'a Registry,
@@ -123,7 +132,7 @@ fn each(
     let (registry, environment) = (verb.registry, verb.environment);
     let reach = |worker: &WorkerView| -> Result<(), Refusal> {
         let target = locate(worker, environment)?;
-        act(&target).map_err(|error| Refusal::from(error).of(&worker.row.name))
+        act(&target).map_err(|error| refusal(error, &worker.row.name))
     };
     match who {
         Who::Name(name) => {
@@ -145,6 +154,14 @@ fn each(
             Ok(code)
         }
     }
+}
+
+/// Returns the refusal for a worker whose window did not take what was typed.
+fn refusal(error: TmuxError, name: &str) -> Refusal {
+    let TmuxError::Asks(dialog) = &error else { return Refusal::from(error).of(name) };
+    let cause = format!("worker '{name}' {}; text would answer that, so nothing was sent", dialog.sentence());
+    let remedy = format!("run 'swarm attach {name}' and answer, or use 'swarm keys {name} KEY…'");
+    Refusal::new(RefusalKind::Invalid, cause).remedy(remedy).of(name)
 }
 
 /// Returns the worker with this name.

@@ -12,6 +12,7 @@ use swarm_model::{
 
 pub mod defaults;
 mod env_file;
+mod first_questions;
 
 use super::answers::{no_answer, spawned_line, spawned_object};
 use super::args::SpawnArgs;
@@ -119,14 +120,32 @@ pub fn tell_nudge(nudge: Option<&NudgeSettings>, screen: &mut Screen) -> Result<
     nudge.map_or(Ok(()), |settings| screen.line(&format!("heartbeat started ({})", heartbeat::times(settings))))
 }
 
+/// Returns a hint about what the agent in the new window will ask first, if anything.
+pub fn first_questions(args: &SpawnArgs, spawned: &Spawned) -> Option<String> {
+    spawned.window.as_ref()?;
+    let here = || std::env::current_dir().ok();
+    let dir = spawned
+        .worktree
+        .as_ref()
+        .map(PathBuf::from)
+        .or_else(|| args.place.cwd.as_ref().map(PathBuf::from))
+        .or_else(here)?;
+    first_questions::hint(&spawned.name, &args.command, &dir.canonicalize().unwrap_or(dir))
+}
+
 /// Prints the warnings and notes about a start, and waits for readiness if requested.
 pub fn wait_ready(args: &SpawnArgs, spawned: &Spawned, paths: &Paths, screen: &mut Screen) -> Result<(), Failure> {
     spawned.warnings.iter().for_each(|warning| screen.warning(warning));
     spawned.notes.iter().for_each(|note| screen.aside("note: ", note));
+    if let Some(hint) = first_questions(args, spawned) {
+        screen.aside("hint: ", &hint);
+    }
     let timeout = Duration::from_secs(args.place.ready_timeout);
-    if args.place.ready_wait && spawned.window.is_some() && !terminal::is_ready(spawned, paths, timeout)? {
-        let seconds = args.place.ready_timeout;
-        screen.warning(&format!("agent '{}' did not become ready within {seconds}s", spawned.name));
+    if args.place.ready_wait
+        && spawned.window.is_some()
+        && let Some(warning) = terminal::unready(spawned, paths, timeout)?
+    {
+        screen.warning(&warning);
     }
     Ok(())
 }

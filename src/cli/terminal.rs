@@ -6,11 +6,12 @@ use serde_json::json;
 use swarm_model::{Refusal, Spawned, WorkerView};
 
 use super::answers::refusal_object;
-use super::args::{AttachArgs, EofArgs, InterruptArgs, PeekArgs, SendArgs};
+use super::args::{AttachArgs, EofArgs, InterruptArgs, KeysArgs, PeekArgs, SendArgs};
 use super::error::Failure;
 use super::screen::Screen;
 use super::send::{Proof, Typed, Verb, Who};
 use super::tagged::Tagged;
+use super::trust::gate;
 use super::{attach, json, peek, ready, send};
 use swarm_store::views::{Registry, load_one};
 use swarm_store::windows::SendOptions;
@@ -47,20 +48,36 @@ pub fn eof(args: &EofArgs, paths: &Paths, screen: &mut Screen) -> Result<u8, Fai
     said(args.json, paths, screen, who, &|verb, who| send::eof(verb, who))
 }
 
+/// Types keys. Refused below a worker: an agent must not answer questions that are meant for a person.
+pub fn keys(args: &KeysArgs, paths: &Paths, screen: &mut Screen) -> Result<u8, Failure> {
+    gate::refuse_keys_below_a_worker(&args.name)?;
+    said(args.json, paths, screen, Some(Who::Name(&args.name)), &|verb, who| send::keys(verb, who, &args.keys))
+}
+
 pub fn attach(args: &AttachArgs, paths: &Paths, screen: &mut Screen) -> Result<u8, Failure> {
     let registry = super::read_one(paths, &args.name, screen)?;
     Ok(attach::attach(&registry, &args.name, &environment())?)
 }
 
-/// Reports whether the agent in a new window shows its prompt within `limit`.
-pub fn is_ready(spawned: &Spawned, paths: &Paths, limit: Duration) -> Result<bool, Failure> {
-    let Some(view) = load_one(paths, &spawned.name)? else { return Ok(false) };
+/// Waits until the agent in a new window shows its prompt, at most `limit`. Returns a warning if it does not.
+pub fn unready(spawned: &Spawned, paths: &Paths, limit: Duration) -> Result<Option<String>, Failure> {
+    let name = &spawned.name;
+    let late = || Some(format!("agent '{name}' did not become ready within {}s", limit.as_secs()));
+    let Some(view) = load_one(paths, name)? else { return Ok(late()) };
     let Some(target) = swarm_store::windows::target(&view, &environment()).map_err(Refusal::from)? else {
-        return Ok(true);
+        return Ok(None);
     };
     let log = paths.log(&spawned.name, "tmux");
     let readiness = ready::wait_ready(&target, Some(&log), view.watch.as_ref(), limit).map_err(Refusal::from)?;
-    Ok(readiness == ready::Readiness::Ready)
+    Ok(match readiness {
+        ready::Readiness::Ready => None,
+        ready::Readiness::Asks(dialog) => {
+            let sentence = dialog.sentence();
+            let remedy = format!("run 'swarm attach {name}' and answer, or use 'swarm keys {name} KEY…'");
+            Some(format!("agent '{name}' is not ready: it {sentence}; {remedy}"))
+        }
+        ready::Readiness::TimedOut | ready::Readiness::Ended => late(),
+    })
 }
 
 /// Returns the text in the window of a worker, if it has one.

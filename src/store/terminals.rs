@@ -7,7 +7,7 @@ use swarm_ports::{BoxFuture, TerminalError, Terminals, Typing};
 use super::views;
 use crate::recovery_view;
 use swarm_sys::paths::Paths;
-use swarm_tmux::{self, Key, SendOptions, Target, TmuxError};
+use swarm_tmux::{self, SendOptions, Target, TmuxError};
 
 pub struct TmuxTerminals {
     paths: Paths,
@@ -75,6 +75,7 @@ fn is_away(paths: &Paths, worker: &str) -> bool {
 fn terminal_error(error: TmuxError) -> TerminalError {
     match error {
         error if error.is_absence() => TerminalError::Gone(error.to_string()),
+        TmuxError::Asks(dialog) => TerminalError::Asks(dialog.sentence()),
         TmuxError::NotDelivered { .. } => TerminalError::Gone(error.to_string()),
         error => TerminalError::Tool(error.to_string()),
     }
@@ -108,6 +109,6 @@ impl Terminals for TmuxTerminals {
     }
 
     fn interrupt<'a>(&'a self, worker: &'a str) -> BoxFuture<'a, Result<(), TerminalError>> {
-        self.at(worker, |target| target.tmux.send_key(&target.pane, Key::Interrupt))
+        self.at(worker, |target| target.tmux.interrupt(&target.pane))
     }
 }

@@ -1,5 +1,6 @@
 //! Errors of tmux, and the classification of its stderr.
 
+use swarm_model::dialog::Dialog;
 use swarm_model::{Refusal, RefusalKind};
 
 /// Oldest supported version of tmux. Older ones lack `-N` and `copy-mode -q`.
@@ -31,6 +32,12 @@ pub enum TmuxError {
     NotDelivered { pane: String },
     #[error("pane {pane} did not show the text within {} s, so Enter was not pressed", limit_ms.div_ceil(1000))]
     NotShown { pane: String, limit_ms: u64 },
+    /// The pane shows a dialog of an agent, which takes keys and would take text for an answer.
+    #[error("its agent {}; text would answer that", .0.sentence())]
+    Asks(Box<Dialog>),
+    /// A dialog showed no effect of a key, so the keys after it were not pressed.
+    #[error("the window shows no effect of the key {key}; the next keys were not pressed")]
+    KeyIgnored { key: String },
     #[error("invalid tmux session name '{name}': {why}")]
     Session { name: String, why: String },
     #[error("invalid tmux window name '{name}'")]
@@ -63,6 +70,8 @@ impl TmuxError {
             Self::NotShown { .. } => {
                 Some("run 'swarm peek' to see the window, or use --no-proof to send without this check".to_owned())
             }
+            Self::Asks(_) => Some("run 'swarm attach NAME' and answer, or use 'swarm keys NAME KEY…'".to_owned()),
+            Self::KeyIgnored { .. } => Some("look at it with 'swarm peek', then press them again".to_owned()),
             Self::Session { .. } => Some("choose another --session".to_owned()),
             Self::SocketName { .. } => Some("choose another --tmux-socket".to_owned()),
             Self::SocketPath { .. } => Some("set TMUX_TMPDIR to a shorter directory".to_owned()),

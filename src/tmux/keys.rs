@@ -4,6 +4,7 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use swarm_model::dialog::dialog;
 use tmux_interface::{DeleteBuffer, IfShell};
 
 use super::{Tmux, TmuxError, words};
@@ -42,6 +43,49 @@ impl Key {
     }
 }
 
+/// Key that a person names, as tmux writes it. Only names of the list can be put into a command of tmux.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NamedKey(String);
+
+/// Names of keys, as tmux writes them.
+pub const KEY_NAMES: [&str; 27] = [
+    "Enter", "Escape", "Tab", "BTab", "Space", "BSpace", "Up", "Down", "Left", "Right", "Home", "End", "PageUp",
+    "PageDown", "DC", "F1", "F2", "F3", "F4", "F5", "F6", "F7", "F8", "F9", "F10", "F11", "F12",
+];
+/// Other usual names of these keys, in lower case.
+const KEY_ALIASES: [(&str, &str); 6] = [
+    ("return", "Enter"),
+    ("esc", "Escape"),
+    ("backspace", "BSpace"),
+    ("delete", "DC"),
+    ("pgup", "PageUp"),
+    ("pgdn", "PageDown"),
+];
+
+impl NamedKey {
+    /// Returns the key with this name: one of [`KEY_NAMES`] in any case, `C-x` or `M-x` with a letter, or one letter,
+    /// digit or sign. `None` for any other name.
+    pub fn parse(name: &str) -> Option<Self> {
+        let is_plain = |c: &char| c.is_ascii_alphanumeric() || "/?+-.,:=!@".contains(*c);
+        let mut chars = name.chars();
+        if let (Some(only), None) = (chars.next(), chars.next()) {
+            return is_plain(&only).then(|| Self(name.to_owned()));
+        }
+        if let Some((held, letter)) = name.split_once('-') {
+            let held = ["C", "M"].into_iter().find(|known| known.eq_ignore_ascii_case(held))?;
+            let is_letter = letter.len() == 1 && letter.chars().all(|c| c.is_ascii_alphabetic());
+            return is_letter.then(|| Self(format!("{held}-{}", letter.to_ascii_lowercase())));
+        }
+        let alias = KEY_ALIASES.iter().find(|(alias, _)| alias.eq_ignore_ascii_case(name)).map(|(_, key)| *key);
+        let known = || KEY_NAMES.into_iter().find(|key| key.eq_ignore_ascii_case(name));
+        alias.or_else(known).map(|key| Self(key.to_owned()))
+    }
+
+    pub fn name(&self) -> &str {
+        &self.0
+    }
+}
+
 /// Pause before Enter in milliseconds. Programs that draw their own screen take a key that follows at once for part
 /// of the paste.
 const BEFORE_ENTER_MS: u64 = 100;
@@ -51,12 +95,13 @@ const BEFORE_ENTER_LINES_MS: u64 = 500;
 const AFTER_ESCAPE_MS: u64 = 20;
 
 impl Tmux {
-    /// Types `text` with the given options.
+    /// Types `text` with the given options. Never types into a dialog of an agent, which the text would answer.
     ///
     /// # Errors
-    /// Returns [`TmuxError::NotDelivered`] if the pane ended before tmux had passed on the whole text, or any other
-    /// error of tmux.
+    /// Returns [`TmuxError::Asks`] if the pane shows a dialog, [`TmuxError::NotDelivered`] if the pane ended before
+    /// tmux had passed on the whole text, or any other error of tmux.
     pub fn send_text(&self, pane: &str, text: &str, options: SendOptions) -> Result<(), TmuxError> {
+        self.refuse_dialog(pane)?;
         self.clear_line(pane, options)?;
         let pasted = words::pasteable(text);
         if !pasted.is_empty() {
@@ -80,9 +125,46 @@ impl Tmux {
         if options.enter {
             let pause = if text.contains('\n') { BEFORE_ENTER_LINES_MS } else { BEFORE_ENTER_MS };
             std::thread::sleep(Duration::from_millis(pause));
+            // The agent may have begun to ask since the text was typed.
+            self.refuse_dialog(pane)?;
             self.send_key(pane, Key::Enter)?;
         }
         Ok(())
+    }
+
+    /// Fails if the pane shows a dialog of an agent.
+    pub(super) fn refuse_dialog(&self, pane: &str) -> Result<(), TmuxError> {
+        match self.capture(pane, 0, false) {
+            Ok(screen) => dialog(&screen).map_or(Ok(()), |dialog| Err(TmuxError::Asks(Box::new(dialog)))),
+            Err(error) if error.is_absence() => Err(TmuxError::NotDelivered { pane: pane.to_owned() }),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Types keys one after the other, each after the window has shown the one before: programs that draw their own
+    /// screen take keys that arrive together for one.
+    ///
+    /// # Errors
+    /// Fails as [`Tmux::send_key`] does.
+    pub fn send_named(&self, pane: &str, keys: &[NamedKey]) -> Result<(), TmuxError> {
+        check_pane(pane)?;
+        for (at, NamedKey(name)) in keys.iter().enumerate() {
+            let before = (at + 1 < keys.len()).then(|| self.look(pane)).transpose()?;
+            self.guarded(pane, &format!("copy-mode -q -t {pane} ; send-keys -t {pane} -- '{name}'"), None)?;
+            if let Some(before) = before {
+                self.await_key(pane, &before, name)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Types Ctrl-C, unless the pane shows a dialog of an agent.
+    ///
+    /// # Errors
+    /// Fails as [`Tmux::send_text`] does.
+    pub fn interrupt(&self, pane: &str) -> Result<(), TmuxError> {
+        self.refuse_dialog(pane)?;
+        self.send_key(pane, Key::Interrupt)
     }
 
     /// Types one key. Ends copy mode first if a person scrolls in the pane, because that mode would swallow the key.
@@ -151,6 +233,17 @@ fn buffer_name() -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn only_keys_of_the_list_have_names() {
+        let name = |text: &str| NamedKey::parse(text).map(|key| key.name().to_owned());
+        for (text, key) in [("Down", "Down"), ("enter", "Enter"), ("esc", "Escape"), ("1", "1"), ("c-C", "C-c")] {
+            assert_eq!(name(text).as_deref(), Some(key));
+        }
+        for text in ["", "Dwon", ";", "'", "C-", "C-ab", "C-é", "kill-server", "yes", "#{pid}", "ä", "X-a"] {
+            assert_eq!(name(text), None, "{text:?}");
+        }
+    }
 
     #[test]
     fn only_valid_ids_are_put_into_commands() {

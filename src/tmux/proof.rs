@@ -16,9 +16,13 @@ pub const PROOF_MS_MAX: u64 = 2_000;
 /// Pause between two checks of the window, in milliseconds.
 const LOOK_MS: u64 = 20;
 
+/// Time limit in milliseconds for a window to show a key, and the pause between two checks.
+const KEY_MS_MAX: u64 = 1_000;
+const KEY_LOOK_MS: u64 = 60;
+
 /// Content of a pane, with the position of its cursor.
 #[derive(PartialEq, Eq)]
-struct Sight(String);
+pub(super) struct Sight(String);
 
 impl Tmux {
     /// Types a text like [`Tmux::send_text`], but does not press Enter if the window does not change.
@@ -27,6 +31,7 @@ impl Tmux {
     /// Returns [`TmuxError::NotShown`] if the window does not change, and otherwise fails as [`Tmux::send_text`]
     /// does.
     pub fn send_proven(&self, pane: &str, text: &str, options: SendOptions) -> Result<(), TmuxError> {
+        self.refuse_dialog(pane)?;
         self.clear_line(pane, options)?;
         let pasted = words::pasteable(text);
         if !pasted.is_empty() {
@@ -62,7 +67,27 @@ impl Tmux {
         }
     }
 
-    fn look(&self, pane: &str) -> Result<Sight, TmuxError> {
+    /// Waits until the pane differs from `before` and then stays the same, at most [`KEY_MS_MAX`]. Fails if a dialog
+    /// shows no effect of `key`: the next key would choose something else.
+    pub(super) fn await_key(&self, pane: &str, before: &Sight, key: &str) -> Result<(), TmuxError> {
+        let deadline = Instant::now() + Duration::from_millis(KEY_MS_MAX);
+        let mut last = None;
+        loop {
+            std::thread::sleep(Duration::from_millis(KEY_LOOK_MS));
+            let now = self.look(pane)?;
+            let is_still = last.as_ref() == Some(&now);
+            if now != *before && is_still {
+                return Ok(());
+            }
+            if Instant::now() >= deadline {
+                let is_ignored = now == *before && self.refuse_dialog(pane).is_err();
+                return if is_ignored { Err(TmuxError::KeyIgnored { key: key.to_owned() }) } else { Ok(()) };
+            }
+            last = Some(now);
+        }
+    }
+
+    pub(super) fn look(&self, pane: &str) -> Result<Sight, TmuxError> {
         let cursor = DisplayMessage::new().print().target_pane(pane).message("#{cursor_x},#{cursor_y} #{history_size}");
         let shown = CapturePane::new().stdout().target_pane(pane);
         self.ask([self.identity(pane), cursor.build(), shown.build()]).map(Sight)
@@ -95,6 +120,43 @@ mod tests {
         let pane = &window.pane.pane;
         assert_eq!(server.tmux().send_proven(pane, "one", PLAIN), Ok(()));
         wait_until("it came", || server.logged("job").contains("got one"));
+    }
+
+    #[test]
+    fn nothing_is_typed_into_a_dialog() {
+        let server = Private::new();
+        let menu = "Do you want to proceed?\\n ❯ 1. Yes\\n   2. No\\n\\n Esc to cancel\\n";
+        let script = format!("printf '{menu}'; read -r key; printf 'got %s' \"$key\"; read more");
+        let window = server.open("job", &script);
+        wait_until("it asks", || server.logged("job").contains("Esc to cancel"));
+        let (tmux, pane) = (server.tmux(), &window.pane.pane);
+        for text in ["1", "yes, go on", ""] {
+            for sent in [tmux.send_proven(pane, text, PLAIN), tmux.send_text(pane, text, PLAIN)] {
+                assert!(
+                    matches!(&sent, Err(TmuxError::Asks(dialog)) if dialog.choices == ["1. Yes", "2. No"]),
+                    "{sent:?}"
+                );
+            }
+        }
+        assert!(matches!(tmux.interrupt(pane), Err(TmuxError::Asks(_))));
+        // Named keys answer it.
+        let keys = ["1", "Enter"].map(|name| super::super::NamedKey::parse(name).expect("a key"));
+        assert_eq!(tmux.send_named(pane, &keys), Ok(()));
+        wait_until("it is answered", || server.logged("job").contains("got 1"));
+        assert!(!server.logged("job").contains("got 11"));
+    }
+
+    #[test]
+    fn keys_after_one_that_a_dialog_ignores_are_not_pressed() {
+        let server = Private::new();
+        let menu = "Do you want to proceed?\\n ❯ 1. Yes\\n   2. No\\n\\n Esc to cancel\\n";
+        let script = format!("stty -echo; printf '{menu}'; read -r key; printf 'got %s' \"$key\"; read more");
+        let window = server.open("job", &script);
+        wait_until("it asks", || server.logged("job").contains("Esc to cancel"));
+        let keys = ["2", "Enter"].map(|name| super::super::NamedKey::parse(name).expect("a key"));
+        let ignored = TmuxError::KeyIgnored { key: "2".to_owned() };
+        assert_eq!(server.tmux().send_named(&window.pane.pane, &keys), Err(ignored));
+        assert!(!server.logged("job").contains("got"));
     }
 
     #[test]

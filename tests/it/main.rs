@@ -11,6 +11,7 @@ mod config;
 mod crash;
 mod crowd;
 mod damage;
+mod dialogs;
 mod docs;
 mod doctor;
 mod elsewhere;

@@ -107,6 +107,7 @@ fn output_about_workers_conforms_to_its_schemas() {
             &["logs", "window"],
             &["peek", "window"],
             &["send", "window", "hello"],
+            &["keys", "window", "Enter"],
             &["diff", "tree"],
             &["history", "shot"],
             &["session", "show", "tree"],

@@ -350,7 +350,8 @@ fn workers_without_a_running_window_are_refused_with_the_known_messages() {
 #[test]
 fn spawn_may_wait_for_a_prompt() {
     let rig = Rig::new();
-    let agent = "until [ -e go ]; do sleep 0.02; done; echo 'Claude Code v1.2'; exec sleep 600";
+    // The name of the agent shows before its prompt.
+    let agent = "echo 'Claude Code v1.2'; until [ -e go ]; do sleep 0.02; done; printf '❯ '; exec sleep 600";
     let spawner = thread::spawn({
         let command = rig.command(&["spawn", "--name", "x", "--tmux", "--ready-wait", "--", "sh", "-c", agent]);
         move || run(command)

@@ -15,7 +15,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from . import agents_flows, agents_hooks, cases, procs, real_sessions
+from . import agents_flows, agents_hooks, agents_windows, cases, procs, real_sessions
 from .inject import panics
 from .rig import Result, Rig, wait_until
 from .stand_in import StandIn
@@ -413,9 +413,9 @@ def recovered(site: Site) -> list[str]:
 
 SCENES = {"lands": lands, "a rejected attempt is continued": continued, "told meanwhile": told_meanwhile,
           "stopped meanwhile": stopped_meanwhile, "wrong key": wrong_key, "recovered": recovered,
-          "plays a role": agents_flows.plays}
+          "plays a role": agents_flows.plays, **agents_windows.SCENES}
 CLAUDE = {"limit with a date": limited, "supervisor killed": supervisor_killed, "not allowed": not_allowed, "asks": asks,
-          "in a window": agents_hooks.in_a_window, "asks in a flow": agents_flows.asks}
+          "in a window": agents_hooks.in_a_window, "asks in a flow": agents_flows.asks, **agents_windows.CLAUDE}
 CODEX = {"hooks by hand": agents_hooks.by_hand}
 
 

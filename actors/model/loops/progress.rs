@@ -237,9 +237,19 @@ pub struct Loop {
     /// Indexes of the stuck screens that were already warned of.
     #[serde(default)]
     pub warned: Vec<usize>,
+    /// Why the agent of this iteration cannot work before a person acts: it asks for trust or a login. The loop is
+    /// then paused.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub blocked: Option<String>,
     /// Whether the pre-flight check was made.
     #[serde(default)]
     pub preflown: bool,
+    /// Number of times that the present iteration's agent ended before it could work.
+    #[serde(default)]
+    pub turned_away: u32,
+    /// Whether the window showed at last that the agent is done.
+    #[serde(default)]
+    pub shown_done: bool,
     /// Whether the agent reported that it is done, possibly while paused.
     #[serde(default)]
     pub done_seen: bool,

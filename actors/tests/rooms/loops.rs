@@ -229,7 +229,6 @@ async fn a_login_screen_fails_the_preflight_check() {
     assert_eq!(status(&rig), (Status::Failed, Some(ExitReason::PreflightFailed)));
     assert!(lines(&rig).iter().any(|line| line.starts_with("ERROR iteration 1: pre-flight check failed — ")));
     assert_eq!(rig.world.row("w"), None, "the worker is dropped");
-    assert!(rig.world.terminals.typed("w").len() > 10, "Enter was tried");
 }
 
 #[tokio::test(start_paused = true)]

@@ -7,6 +7,7 @@ mod fixture;
 mod flows;
 mod landing;
 mod limits;
+mod loop_blocked;
 mod loop_edges;
 mod loop_theirs;
 mod loops;

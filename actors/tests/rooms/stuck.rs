@@ -89,7 +89,7 @@ async fn a_worker_that_continues_is_reported_and_unmarked() {
 async fn a_question_on_the_screen_is_left_to_a_person() {
     let rig = Rig::start().await;
     watched(&rig, "a").await;
-    rig.world.terminals.show("a", "Do you trust the files in this folder?");
+    rig.world.terminals.show("a", include_str!("../../../tests/data/screens/gemini/trust.txt"));
     rig.world.sessions.show("a", Sight { output: 3, ..Sight::default() });
     rig.world.pass(MINUTE * 60).await;
     assert_eq!(steps(&rig, "a"), ["waiting"]);

@@ -17,7 +17,7 @@ use swarm_model::{RestartPolicy, WORK_TYPES};
 pub use self::limits::LimitFlags;
 pub use self::list::{LsArgs, Sort};
 pub use self::supervisor::{InstallFlags, SupervisorAction, SupervisorArgs, SupervisorFlags};
-pub use self::windows::{AttachArgs, EofArgs, InterruptArgs, PeekArgs, SendArgs};
+pub use self::windows::{AttachArgs, EofArgs, InterruptArgs, KeysArgs, PeekArgs, SendArgs};
 use super::agents::AgentsArgs;
 use super::complete::CompletionsArgs;
 use super::config::ConfigArgs;
@@ -119,6 +119,9 @@ pub enum Command {
     /// Type text into a tmux worker
     #[command(after_help = examples::SEND)]
     Send(SendArgs),
+    /// Press keys in a tmux worker, to answer its dialogs
+    #[command(after_help = examples::KEYS)]
+    Keys(KeysArgs),
     /// Send Ctrl-C to a tmux worker
     #[command(after_help = examples::INTERRUPT)]
     Interrupt(InterruptArgs),

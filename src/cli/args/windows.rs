@@ -1,6 +1,8 @@
 //! Arguments of the verbs that act on tmux windows.
 
 use clap::Args;
+use swarm_model::nearest;
+use swarm_store::windows::{KEY_NAMES, NamedKey};
 
 use crate::cli::tagged::Tagged;
 
@@ -86,6 +88,25 @@ pub struct EofArgs {
     /// Print one JSON object
     #[arg(long)]
     pub json: bool,
+}
+
+#[derive(Debug, Args)]
+pub struct KeysArgs {
+    /// Name of the worker
+    pub name: String,
+    /// Keys to press, one after the other: Enter, Down, Escape, 1, y, C-c, …
+    #[arg(required = true, value_name = "KEY", value_parser = named_key)]
+    pub keys: Vec<NamedKey>,
+    /// Print one JSON object
+    #[arg(long)]
+    pub json: bool,
+}
+
+fn named_key(name: &str) -> Result<NamedKey, String> {
+    NamedKey::parse(name).ok_or_else(|| match nearest(name, KEY_NAMES) {
+        Some(key) => format!("unknown key; did you mean '{key}'?"),
+        None => format!("unknown key; use {}, C-x, M-x, or one letter, digit or sign", KEY_NAMES[..17].join(", ")),
+    })
 }
 
 #[derive(Debug, Args)]

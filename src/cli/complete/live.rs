@@ -15,6 +15,7 @@ use swarm_store::repositories::landing::journal;
 use swarm_store::repositories::trash::list::TrashList;
 use swarm_store::runs::wire;
 use swarm_store::views::{Detail, Pick, load_where};
+use swarm_store::windows::KEY_NAMES;
 use swarm_store::{loops, nudges};
 use swarm_sys::paths::Paths;
 
@@ -32,6 +33,8 @@ pub enum Live {
     Saves,
     Verbs,
     Keys,
+    /// Keys that can be pressed in a window.
+    WindowKeys,
     /// Completed by the shell itself, as are the next two.
     Files,
     Directories,
@@ -56,7 +59,8 @@ impl Live {
         match (path, verb, arg.get_id().as_str()) {
             ("spawn" | "ralph spawn", _, "name") | (_, "send", "second") => None,
             (_, "ralph", "name") => Some(Self::Loops),
-            (_, "peek" | "send" | "interrupt" | "eof" | "attach", "name" | "names" | "first") => {
+            (_, "keys", "keys") => Some(Self::WindowKeys),
+            (_, "peek" | "send" | "keys" | "interrupt" | "eof" | "attach", "name" | "names" | "first") => {
                 Some(Self::Workers(Which::Window))
             }
             (_, "kill" | "wait", "names") => Some(Self::Workers(Which::Running)),
@@ -122,6 +126,7 @@ pub fn candidates(live: Live, paths: &Paths) -> Vec<Candidate> {
             let fixed = keys::KEYS.iter().filter(|key| !key.name.contains('*'));
             fixed.map(|key| Candidate::new(key.name.to_owned(), key.about)).collect()
         }
+        Live::WindowKeys => KEY_NAMES.into_iter().map(|name| Candidate::new(name.to_owned(), "key")).collect(),
         Live::Files | Live::Directories | Live::Commands => Vec::new(),
     }
 }

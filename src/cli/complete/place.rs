@@ -227,6 +227,8 @@ mod tests {
             (&["peek", "-n20", ""], Some(Live::Workers(Which::Window))),
             (&["send", ""], Some(Live::Workers(Which::Window))),
             (&["send", "x", ""], None),
+            (&["keys", ""], Some(Live::Workers(Which::Window))),
+            (&["keys", "x", "Down", ""], Some(Live::WindowKeys)),
             (&["send", "--all", ""], None),
             (&["attach", "x", ""], None),
             (&["logs", "--li", "5", ""], Some(Live::Workers(Which::Any))),

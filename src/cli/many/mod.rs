@@ -43,7 +43,8 @@ struct Outcome {
     warnings: Vec<String>,
     started: Result<Spawned, Failure>,
     /// Set if its prompt appeared in time, or nobody asked to wait for it.
-    ready: bool,
+    /// Why the agent is not ready, if that was waited for.
+    unready: Option<String>,
 }
 
 pub fn run(path: &Path, as_json: bool, paths: &Paths, screen: &mut Screen) -> Result<u8, Failure> {
@@ -183,10 +184,13 @@ fn start_each(workers: &[Ready], next: &AtomicUsize, paths: &Paths, outcomes: &m
         let started = spawn::start(&worker.request, paths, &mut |text| warnings.push(text));
         let place = &worker.args.place;
         let limit = Duration::from_secs(place.ready_timeout);
-        let is_ready = |spawned: &Spawned| terminal::is_ready(spawned, paths, limit).unwrap_or(false);
+        let unready = |spawned: &Spawned| match terminal::unready(spawned, paths, limit) {
+            Ok(warning) => warning,
+            Err(failure) => Some(format!("agent '{}' is not ready: {}", spawned.name, failure.cause())),
+        };
         let waits = |spawned: &&Spawned| place.ready_wait && spawned.window.is_some();
-        let ready = started.as_ref().ok().filter(waits).is_none_or(is_ready);
-        if outcomes.send(Outcome { at, warnings, started, ready }).is_err() {
+        let unready = started.as_ref().ok().filter(waits).and_then(unready);
+        if outcomes.send(Outcome { at, warnings, started, unready }).is_err() {
             return;
         }
     }
@@ -211,9 +215,11 @@ fn tell(
         }
     };
     spawned.notes.iter().for_each(|note| screen.aside("note: ", &format!("{name}: {note}")));
-    if !outcome.ready {
-        let seconds = worker.args.place.ready_timeout;
-        screen.warning(&format!("agent '{name}' did not become ready within {seconds}s"));
+    if let Some(hint) = spawn::first_questions(&worker.args, &spawned) {
+        screen.aside("hint: ", &hint);
+    }
+    if let Some(warning) = &outcome.unready {
+        screen.warning(warning);
     }
     if !as_json {
         screen.line(&spawned_line("spawned", &spawned))?;

@@ -68,6 +68,12 @@ fn no_state(name: &str) -> Failure {
     Failure::new(RefusalKind::NotFound, format!("no ralph state found for worker '{name}'"))
 }
 
+/// Returns what a person does about a loop whose agent cannot work.
+fn unblock(name: &str) -> String {
+    let name = escape(name);
+    format!("answer the agent ('swarm attach {name}') or log in, then run 'swarm ralph resume {name}'")
+}
+
 /// Supervisor's answer to an order.
 #[derive(Default)]
 struct Done {

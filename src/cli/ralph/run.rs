@@ -67,7 +67,7 @@ impl View {
             let status = self.status(paths)?;
             while tail.drain(&mut |bytes: &[u8]| self.give(bytes, &mut pending, screen))?.more {}
             if let Some(status) = status.filter(|status| *status != Status::Running) {
-                return self.end(status, screen);
+                return self.end(status, paths, screen);
             }
             let stdout = std::io::stdout();
             let sources = [
@@ -102,10 +102,16 @@ impl View {
         }
     }
 
-    fn end(&self, status: Status, screen: &mut Screen) -> Result<u8, Failure> {
+    fn end(&self, status: Status, paths: &Paths, screen: &mut Screen) -> Result<u8, Failure> {
+        let known = loops::read(paths, &self.name).ok().flatten();
+        let is_blocked = known.is_some_and(|known| known.record.is_some_and(|record| record.blocked.is_some()));
         if self.json {
             let body = json!({"name": self.name, "status": status.word()});
             json::print(screen, "swarm.ralph.ended/1", &body)?;
+        }
+        if is_blocked && status == Status::Paused {
+            screen.aside("hint: ", &super::unblock(&self.name));
+            return Ok(1);
         }
         Ok(u8::from(status == Status::Failed))
     }

@@ -40,9 +40,13 @@ pub fn status(args: &NameArgs, paths: &Paths, screen: &mut Screen) -> Result<u8,
     let (state, still) = (&known.state, still_s(&known, paths));
     screen.line(&format!("Ralph Loop: {}", escape(&state.worker_name)))?;
     let is_at_work = state.status == Status::Running && worker.as_ref().is_some_and(|view| view.state.is_running());
+    let blocked = known.record.as_ref().and_then(|record| record.blocked.as_deref());
     let stuck = still.filter(|still| is_at_work && *still > STILL_S);
     let aside = stuck.map(|still| format!(" (possibly stuck — no output change for {still}s)")).unwrap_or_default();
     screen.line(&format!("Status: {}{aside}", state.status.word()))?;
+    if let Some(cause) = blocked {
+        screen.line(&format!("Blocked: the agent {}", escape(cause)))?;
+    }
     screen.line(&iterations(state))?;
     for (label, time) in [("Started", &state.started), ("Current iteration started", &state.last_iteration_started)] {
         time_line(label, time, screen)?;
@@ -66,6 +70,9 @@ pub fn status(args: &NameArgs, paths: &Paths, screen: &mut Screen) -> Result<u8,
         last_output(worker, screen)?;
     }
     exit_reason(state, worker.as_ref(), screen)?;
+    if blocked.is_some() {
+        screen.aside("hint: ", &super::unblock(&args.name));
+    }
     Ok(0)
 }
 
@@ -142,6 +149,7 @@ fn view(known: &Known, worker_status: &str) -> Value {
         "status": state.status,
         "exit_reason": state.exit_reason,
         "worker_status": worker_status,
+        "blocked": record.and_then(|record| record.blocked.as_deref()),
         "iteration": state.current_iteration,
         "max_iterations": state.max_iterations,
         "consecutive_failures": state.consecutive_failures,

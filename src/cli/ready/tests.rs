@@ -35,11 +35,22 @@ fn a_late_prompt_is_seen_through_the_log_or_by_polling() {
 }
 
 #[test]
-fn a_question_is_answered_and_the_wait_continues() {
+fn a_dialog_ends_the_wait_and_is_not_answered() {
     let server = Private::new();
-    let window = server.open("w", "echo 'Select login method:'; read x; clear; echo 'Claude Code v9'; exec sleep 1000");
-    let ready = wait_ready(&target(&server, &window), Some(&server.log("w")), None, LONG);
-    assert_eq!(ready, Ok(Readiness::Ready));
+    for (name, asks) in [("trust", "asks whether to trust this directory"), ("login", "asks how to log in")] {
+        let shown = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("tests/data/screens/claude/{name}.txt"));
+        // Only the last lines fit the window.
+        let shown = shown.display();
+        let window =
+            server.open(name, &format!("stty -echo; tail -n 15 '{shown}'; read x; echo answered; exec sleep 1000"));
+        let ready = wait_ready(&target(&server, &window), Some(&server.log(name)), None, LONG);
+        let asked = ready.map(|ready| match ready {
+            Readiness::Asks(dialog) => dialog.asks(),
+            _ => "nothing",
+        });
+        assert_eq!(asked, Ok(asks));
+        assert!(!server.logged(name).contains("answered"));
+    }
 }
 
 #[test]

@@ -170,6 +170,16 @@ pub fn refuse_to_steer_below_a_worker(place: &FlowPlace) -> Result<(), Failure> 
     Err(Refusal::new(RefusalKind::Invalid, cause).remedy("run the command in a terminal of your own").into())
 }
 
+/// Refuses to type keys from within a worker: an agent could answer what is asked of a person.
+///
+/// # Errors
+/// Fails if a worker is above this process.
+pub fn refuse_keys_below_a_worker(name: &str) -> Result<(), Failure> {
+    let Some(worker) = inside::worker_above() else { return Ok(()) };
+    let cause = format!("worker '{worker}' cannot answer for a person in the window of '{name}'");
+    Err(Refusal::new(RefusalKind::Invalid, cause).remedy("run the command in a terminal of your own").into())
+}
+
 /// Refuses to replace an agreed rule of the merge queue from within a worker: its work would land by its own rules.
 /// `typed` are the keys that flags override.
 ///
