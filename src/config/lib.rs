@@ -257,7 +257,10 @@ mod tests {
             ("[run.groups]\n\nslow = 0", "3: run.groups.slow: must be at least 1"),
             ("[agents.x]\ncommand = []", "2: agents.x.command: is empty"),
             ("[agents.x]\ncommand = ['']", "2: agents.x.command: is empty"),
-            ("[agents.x]\ncommand = ['a']\nevents = 'odd'", "3: agents.x.events: must be one of claude, codex, gemini, opencode, aider"),
+            (
+                "[agents.x]\ncommand = ['a']\nevents = 'odd'",
+                "3: agents.x.events: must be one of claude, codex, gemini, opencode, aider",
+            ),
             ("[flow.roles.dev]\ncommand = []", "2: flow.roles.dev.command: is empty"),
         ];
         for (text, expected) in cases {

@@ -29,7 +29,7 @@ pub fn remove_tree(path: &Path) -> io::Result<()> {
     removal.empty(&top)?;
     // At most two directories are open, however deep they were.
     while let Some(name) = removal.todo.pop() {
-        let emptied = open(&top, &*name).and_then(|dir| removal.empty(&dir));
+        let emptied = open(&top, &name).and_then(|dir| removal.empty(&dir));
         match emptied.and_then(|()| removed(unlinkat(&top, &*name, AtFlags::REMOVEDIR))) {
             Ok(true) => {}
             Ok(false) => removal.note(Errno::NOTEMPTY.into()),

@@ -1,0 +1,82 @@
+use super::*;
+use crate::fixture::Fixture;
+
+fn shell(script: &str, limit: Duration) -> Finished {
+    let mut command = Command::new("/bin/sh");
+    command.args(["-c", script]).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).process_group(0);
+    wait_for_exit(command.spawn().unwrap(), limit).unwrap()
+}
+
+#[test]
+fn a_command_that_hangs_is_killed_with_its_helpers() {
+    // The helper holds the pipe: the pipe reaches end of file when the helper
+    // dies, long before the drain limit would end the wait.
+    let begun = Instant::now();
+    let ended = shell("echo begun; sleep 1000 & wait", Duration::from_millis(50));
+    assert!(ended.timed_out && begun.elapsed() < Duration::from_millis(DRAIN_MS_MAX));
+    assert_eq!((ended.status.signal(), ended.stdout.as_slice()), (Some(9), b"begun\n".as_slice()));
+}
+
+#[test]
+fn output_is_bounded_but_read_to_its_end() {
+    let ended = shell("head -c 300000 /dev/zero >&2; echo done", Duration::from_secs(60));
+    assert_eq!((ended.stderr.len(), ended.stdout.as_slice()), (STDERR_BYTES_MAX, b"done\n".as_slice()));
+    assert!(!ended.timed_out && ended.status.success());
+}
+
+#[test]
+fn a_background_process_of_a_hook_is_not_waited_for() {
+    let ended = shell("sleep 1000 & echo $!", Duration::from_secs(60));
+    let pid = String::from_utf8(ended.stdout).unwrap().trim().parse().unwrap();
+    assert!(ended.status.success() && !ended.timed_out);
+    rustix::process::kill_process(Pid::from_raw(pid).unwrap(), Signal::KILL).unwrap();
+}
+
+#[test]
+fn exit_code_signal_and_missing_git_are_distinguished() {
+    let mut fix = Fixture::new();
+    let cli = fix.cli();
+    let failed = cli.read(&fix.repo).args(["rev-parse", "--verify", "nothing"]).run().unwrap_err();
+    assert!(
+        matches!(&failed, CliError::Exit { code: 128, message } if message == "Needed a single revision"),
+        "{failed:?}"
+    );
+    let signal = cli.read(&fix.repo).args(["-c", "alias.die=!kill -9 $PPID", "die"]).run().unwrap_err();
+    assert!(matches!(signal, CliError::Signal(9)) && signal.was_cut_off(), "{signal:?}");
+    fix.set("PATH", "/nowhere");
+    let missing = Cli::new(&fix.caller).err().unwrap();
+    assert_eq!(missing.to_string(), "git is not installed or not in PATH");
+    assert!(missing.remedy().unwrap().contains("2.38"));
+}
+
+#[test]
+fn repository_variables_do_not_reach_git_and_hooks_do_not_run() {
+    let mut fix = Fixture::new();
+    for key in UNSET {
+        fix.set(key, "/elsewhere");
+    }
+    fix.set("LC_ALL", "de_DE.UTF-8");
+    let out = fix.cli().read(&fix.repo).args(["-c", "alias.environment=!env", "environment"]).run().unwrap();
+    let out = String::from_utf8(out).unwrap();
+    // git itself sets some of them for the alias; none may keep the caller's value.
+    assert!(!out.contains("/elsewhere"), "{out}");
+    for line in ["LC_ALL=C", "GIT_TERMINAL_PROMPT=0", "GIT_OPTIONAL_LOCKS=0"] {
+        assert!(out.lines().any(|seen| seen == line), "{line} is missing");
+    }
+    let hook = fix.repo.join(".git/hooks/reference-transaction");
+    fix.script(&hook, "touch hook-ran");
+    fix.cli().write(&fix.repo).args(["update-ref", "refs/x", "HEAD"]).run().unwrap();
+    assert!(!fix.repo.join("hook-ran").exists());
+    fix.cli().user(&fix.repo).args(["update-ref", "refs/y", "HEAD"]).run().unwrap();
+    assert!(fix.repo.join("hook-ran").exists());
+}
+
+#[test]
+fn files_of_the_user_get_the_callers_umask() {
+    let mut fix = Fixture::new();
+    for umask in [0o077, 0o002] {
+        fix.caller.umask = umask;
+        let out = fix.cli().user(&fix.repo).args(["-c", "alias.mask=!umask; :", "mask"]).line().unwrap();
+        assert_eq!(u32::from_str_radix(&out, 8).unwrap(), umask);
+    }
+}
