@@ -1,4 +1,4 @@
-"""The real claude and codex as agents of runs, with a stand-in for their model APIs on loopback.
+"""The real claude, codex, gemini and opencode as agents of runs, with a stand-in for their model APIs on loopback.
 
 Without --bin (or $LAB_AGENTS), npm installs the agents into a temporary directory. The specs contain the agents'
 instructions, as directives of the stand-in. The stand-in records every request; the cases compare swarm's account with
@@ -16,11 +16,13 @@ import tempfile
 from pathlib import Path
 
 from . import agents_flows, agents_hooks, agents_windows, cases, procs, real_sessions
+from .agents_configs import CODEX_CONFIG, GEMINI_SETTINGS, opencode_config
 from .inject import panics
 from .rig import Result, Rig, wait_until
 from .stand_in import StandIn
 
-PACKAGES = {"claude": "@anthropic-ai/claude-code@2.1.328", "codex": "@openai/codex@0.169.0"}
+PACKAGES = {"claude": "@anthropic-ai/claude-code@2.1.328", "codex": "@openai/codex@0.169.0",
+            "gemini": "@google/gemini-cli@0.61.0", "opencode": "opencode-ai@1.18.33"}
 INSTALL_LIMIT = 300
 # The model that claude is told to use, and its price in claude's own accounting: US dollars per input and per output
 # token.
@@ -30,17 +32,6 @@ EACH = "[[usage 1000 200]]"
 LIMIT = 60
 # A loopback port without a listener: requests to the outside world are refused.
 NOWHERE = "http://127.0.0.1:9"
-CODEX_CONFIG = """model = "stand-in"
-model_provider = "stand-in"
-check_for_update_on_startup = false
-[analytics]
-enabled = false
-[model_providers.stand-in]
-name = "stand-in"
-base_url = "{url}/v1"
-env_key = "STAND_IN_KEY"
-wire_api = "responses"
-"""
 
 
 class Tools:
@@ -91,8 +82,13 @@ class Site:
         (rig.root / "tmp").mkdir()
         (rig.home / ".codex").mkdir()
         (rig.home / ".codex" / "config.toml").write_text(CODEX_CONFIG.format(url=stand_in.url))
+        for path, config in ((".gemini/settings.json", GEMINI_SETTINGS),
+                             (".config/opencode/opencode.json", opencode_config(stand_in.url))):
+            (rig.home / path).parent.mkdir(parents=True, exist_ok=True)
+            (rig.home / path).write_text(json.dumps(config))
         rig.make_repo()
-        (rig.repo / "swarm.toml").write_text(f"[agents.claude]\nmodel = '{MODEL}'\n")
+        models = f"[agents.claude]\nmodel = '{MODEL}'\n[agents.gemini]\nmodel = 'gemini-2.5-flash'\n"
+        (rig.repo / "swarm.toml").write_text(models)
         (rig.repo / "specs").mkdir()
 
     def environment(self, place: str) -> dict[str, str]:
@@ -103,6 +99,9 @@ class Site:
             "ANTHROPIC_BASE_URL": self.stand_in.url, "ANTHROPIC_API_KEY": "sk-ant-stand-in-0000",
             "DISABLE_TELEMETRY": "1", "DISABLE_ERROR_REPORTING": "1", "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1",
             "STAND_IN_KEY": "sk-stand-in",
+            "GEMINI_API_KEY": "stand-in", "GOOGLE_GEMINI_BASE_URL": self.stand_in.url,
+            "OPENCODE_DISABLE_MODELS_FETCH": "1", "OPENCODE_DISABLE_LSP_DOWNLOAD": "1",
+            "OPENCODE_DISABLE_DEFAULT_PLUGINS": "1",
         }
 
     def spec(self, name: str, directives: str, front: str = "") -> None:
@@ -188,7 +187,10 @@ class Told:
         tokens = self.site.stand_in.usage(name)
         self.same(f"tokens of {name}", (row.get("input_tokens"), row.get("output_tokens")), tokens)
         usd = row.get("usd")
-        if self.site.agent == "codex":
+        if self.site.agent == "opencode":
+            # The price is that of its own table.
+            self.same(f"{name} has a price", (usd is not None and usd > 0), True)
+        elif self.site.agent in ("codex", "gemini"):
             self.same(f"price of {name}", (usd, row.get("unpriced")), (None, True))
         else:
             expected = round(tokens[0] * PRICES[0] + tokens[1] * PRICES[1], 6)
@@ -198,7 +200,9 @@ class Told:
 
     def tools(self, name: str, *words: str) -> None:
         """Checks that each tool call is reported exactly once, in order."""
-        mark = {"claude": ("Read:", "Write:", "Bash:"), "codex": ("exec:",)}[self.site.agent]
+        mark = {"claude": ("Read:", "Write:", "Bash:"), "codex": ("exec:",),
+                "gemini": ("read_file:", "write_file:", "run_shell_command:"),
+                "opencode": ("read:", "write:", "bash:")}[self.site.agent]
         texts = [line["text"] for line in self.events(name, "activity") if line["text"].startswith(mark)]
         fits = len(texts) == len(words) and all(word in text for word, text in zip(words, texts))
         if not fits:
@@ -256,6 +260,46 @@ def continued(site: Site) -> list[str]:
     told.same("conversations on record", (two, site.stand_in.sessions("fix")), (one, {one}))
     told.same("prompts in the conversation", [record.prompts for record in site.stand_in.answers("fix")], [1, 1, 2, 2])
     told.spent("fix")
+    return told.findings
+
+
+def corrected(site: Site) -> list[str]:
+    """A spec that conflicts with none lands; work that the verification rejects is fixed in the same conversation."""
+    site.spec("fix", "[[bash test -e fix.txt && echo good > fix.txt || echo bad > fix.txt]] [[say wrote it]]")
+    told = site.finish(site.begin("--verify", "grep -q good fix.txt"))
+    told.row("fix", stage="done", attempt=2, failures=1, summary="wrote it")
+    told.landed(fix="good")
+    told.merges(1)
+    told.same("conversations on record", site.conversation("fix", 2), site.conversation("fix", 1))
+    told.same("prompts in the conversation", [record.prompts for record in site.stand_in.answers("fix")], [1, 1, 2, 2])
+    told.tools("fix", "fix.txt", "fix.txt")
+    told.spent("fix")
+    return told.findings
+
+
+def stopped_halfway(site: Site) -> list[str]:
+    """A run that is stopped while its agent works goes on in the same conversation; steps before the stop count."""
+    site.spec("task", "[[bash echo first >> first.txt]] [[gate stopped]] [[say it is there]]")
+    started = site.begin()
+    held(site, "stopped")
+    record = site.rig.repo / ".arial" / "attempts" / "task.1" / "session.json"
+    wait_until(lambda: '"input_tokens":1000' in record.read_text(), LIMIT, "the first step is recorded")
+    site.rig.must("run", "stop", cwd=site.rig.repo)
+    site.finish(started, code=130)
+    site.stand_in.open("stopped")
+    told = site.finish(site.begin(), first=False)
+    told.row("task", stage="done", attempt=2, failures=0)
+    told.same("conversations", site.conversation("task", 2), site.conversation("task", 1))
+    told.same("prompts in the end", [record.prompts for record in site.stand_in.answers("task")][-1:], [2])
+    told.spent("task", complete=False)
+    return told.findings
+
+
+def refused(site: Site) -> list[str]:
+    """A refused key fails the workstream, whatever the exit code."""
+    site.spec("key", "[[error 401 1000]] [[bash true]]")
+    told = site.finish(site.begin(), code=1)
+    told.row("key", stage="failed", attempt=1, failures=1)
     return told.findings
 
 
@@ -417,17 +461,19 @@ SCENES = {"lands": lands, "a rejected attempt is continued": continued, "told me
 CLAUDE = {"limit with a date": limited, "supervisor killed": supervisor_killed, "not allowed": not_allowed, "asks": asks,
           "in a window": agents_hooks.in_a_window, "asks in a flow": agents_flows.asks, **agents_windows.CLAUDE}
 CODEX = {"hooks by hand": agents_hooks.by_hand}
+OTHERS = {"corrected": corrected, "refused": refused}
+OPENCODE = {"stopped halfway": stopped_halfway}
 
 
 def every() -> dict:
-    both = {f"{agent}: {name}": of_agent(agent, scene) for agent in PACKAGES for name, scene in SCENES.items()}
-    each = {"claude": CLAUDE, "codex": CODEX}
+    both = {f"{agent}: {name}": of_agent(agent, scene) for agent in ("claude", "codex") for name, scene in SCENES.items()}
+    each = {"claude": CLAUDE, "codex": CODEX, "gemini": OTHERS, "opencode": OTHERS | OPENCODE}
     return both | {f"{agent}: {name}": of_agent(agent, scene) for agent in each for name, scene in each[agent].items()}
 
 
 def main(argv=None) -> int:
     parser = cases.parser(__doc__)
-    parser.add_argument("--bin", metavar="DIR", default=os.environ.get("LAB_AGENTS"), help="directory of claude and codex")
+    parser.add_argument("--bin", metavar="DIR", default=os.environ.get("LAB_AGENTS"), help="directory of the agents' programs")
     args = parser.parse_args(argv)
     cases.ends_on_term()
     TOOLS.given = args.bin

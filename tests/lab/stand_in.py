@@ -1,4 +1,5 @@
-"""A stand-in for the model APIs that claude and codex call: Anthropic's messages, OpenAI's responses.
+"""A stand-in for the model APIs that agents call: Anthropic's messages (claude, opencode), OpenAI's responses (codex), and
+Google's contents (gemini).
 
 The "model" follows directives. The last prompt of a conversation that contains directives counts. Directives, in order:
 
@@ -40,6 +41,8 @@ class Conversation:
     directory: str
     # (role, text, number of tool results), in order.
     turns: list[tuple[str, str, int]]
+    # Names of the offered tools. A request without tools is no step of the task: it asks for a title, for example.
+    tools: frozenset[str] = frozenset({"any"})
 
     def prompts(self) -> list[str]:
         return [text for role, text, _ in self.turns if role == "user" and DIRECTIVE.search(text)]
@@ -83,7 +86,18 @@ def of_messages(body: dict, headers) -> Conversation:
     """Parses a request to /v1/messages."""
     turns = [turn for message in body.get("messages", []) for turn in parts(message["role"], message["content"])]
     session = headers.get("x-claude-code-session-id", "")
-    return Conversation(session, body.get("model", ""), directory_in(body), turns)
+    tools = frozenset(tool.get("name", "") for tool in body.get("tools") or [])
+    return Conversation(session, body.get("model", ""), directory_in(body), turns, tools)
+
+
+def of_contents(body: dict, path: str) -> Conversation:
+    """Parses a request to /v1beta/models/MODEL:streamGenerateContent."""
+    turns = []
+    for content in body.get("contents", []):
+        for part in content.get("parts", []):
+            turns.append((content.get("role", "user"), part.get("text") or "", int("functionResponse" in part)))
+    tools = frozenset(one["name"] for tool in body.get("tools") or [] for one in tool.get("functionDeclarations", []))
+    return Conversation("", path.rsplit("/", 1)[-1].split(":")[0], "", turns, tools)
 
 
 def of_responses(body: dict, headers) -> Conversation:
@@ -157,6 +171,8 @@ class StandIn:
     def answer(self, asked: Conversation, is_gone) -> Answer:
         """Returns the next answer; records it unless the client has disconnected meanwhile."""
         prompts = asked.prompts()
+        if not asked.tools:
+            return Answer("text", argument="a title", usage=(1, 1))
         if not prompts:
             return self.recorded(asked, "", Answer("text", argument="done"))
         directives = DIRECTIVE.findall(prompts[-1])
@@ -240,6 +256,28 @@ def claude_call(answer: Answer) -> dict:
     return {"type": "tool_use", "id": f"toolu_{uuid.uuid4().hex[:16]}", "name": name, "input": words}
 
 
+def opencode_call(answer: Answer) -> dict:
+    """The call as a content block of /v1/messages, with the tools of opencode."""
+    if answer.name == "bash":
+        words = {"command": answer.argument, "description": "a step"}
+    else:
+        path, text = json.loads(answer.argument)
+        words = {"filePath": path} | ({"content": text} if answer.name == "write" else {})
+    return {"type": "tool_use", "id": f"toolu_{uuid.uuid4().hex[:16]}", "name": answer.name, "input": words}
+
+
+def gemini_call(answer: Answer) -> dict:
+    """The call as a part of a content."""
+    if answer.name == "bash":
+        name, words = "run_shell_command", {"command": answer.argument}
+    else:
+        path, text = json.loads(answer.argument)
+        name, words = f"{answer.name}_file", {"file_path": path}
+        if answer.name == "write":
+            words["content"] = text
+    return {"functionCall": {"name": name, "args": words}}
+
+
 def codex_call(answer: Answer) -> dict:
     """The call as an item of /v1/responses, where the shell writes files."""
     command = answer.argument
@@ -270,7 +308,13 @@ class Handler(BaseHTTPRequestHandler):
         path = self.path.split("?")[0]
         try:
             if path.endswith("/messages"):
-                self.give(self.stand_in.answer(of_messages(body, self.headers), self.is_gone), body, self.as_messages)
+                asked = of_messages(body, self.headers)
+                self.call = opencode_call if "bash" in asked.tools else claude_call
+                self.give(self.stand_in.answer(asked, self.is_gone), body, self.as_messages)
+            elif "enerateContent" in path:
+                asked = of_contents(body, path)
+                protocol = self.as_contents if "stream" in path else self.as_content
+                self.give(self.stand_in.answer(asked, self.is_gone), body, protocol)
             elif path.endswith("/responses"):
                 self.give(self.stand_in.answer(of_responses(body, self.headers), self.is_gone), body, self.as_responses)
             else:
@@ -311,7 +355,9 @@ class Handler(BaseHTTPRequestHandler):
         self.send_header("connection", "close")
         self.end_headers()
         self.close_connection = True
-        self.wfile.write("".join(f"event: {one['type']}\ndata: {json.dumps(one)}\n\n" for one in events).encode())
+        # Google's events have no type.
+        named = (("event: " + one["type"] + "\n" if "type" in one else "", json.dumps(one)) for one in events)
+        self.wfile.write("".join(f"{name}data: {text}\n\n" for name, text in named).encode())
 
     def as_messages(self, answer: Answer, model: str) -> None:
         tokens_in, tokens_out = answer.usage
@@ -320,7 +366,7 @@ class Handler(BaseHTTPRequestHandler):
         whole = {"id": f"msg_{uuid.uuid4().hex[:16]}", "type": "message", "role": "assistant", "model": model,
                  "content": [], "stop_reason": None, "stop_sequence": None, "usage": usage}
         if answer.kind == "call":
-            block, stop = claude_call(answer), "tool_use"
+            block, stop = self.call(answer), "tool_use"
             begun = {**block, "input": {}}
             delta = {"type": "input_json_delta", "partial_json": json.dumps(block["input"])}
         else:
@@ -335,6 +381,20 @@ class Handler(BaseHTTPRequestHandler):
              "usage": {"output_tokens": tokens_out}},
             {"type": "message_stop"},
         ])
+
+    def content(self, answer: Answer) -> dict:
+        tokens_in, tokens_out = answer.usage
+        part = gemini_call(answer) if answer.kind == "call" else {"text": answer.argument}
+        usage = {"promptTokenCount": tokens_in, "candidatesTokenCount": tokens_out,
+                 "totalTokenCount": tokens_in + tokens_out}
+        return {"candidates": [{"content": {"role": "model", "parts": [part]}, "finishReason": "STOP", "index": 0}],
+                "usageMetadata": usage, "modelVersion": "stand-in", "responseId": uuid.uuid4().hex}
+
+    def as_content(self, answer: Answer, model: str) -> None:
+        self.json(200, self.content(answer))
+
+    def as_contents(self, answer: Answer, model: str) -> None:
+        self.stream([self.content(answer)])
 
     def as_responses(self, answer: Answer, model: str) -> None:
         tokens_in, tokens_out = answer.usage

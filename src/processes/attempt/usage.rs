@@ -8,8 +8,8 @@ use swarm_agents::Session;
 use swarm_model::run::progress::Spent;
 use swarm_store::runs::order;
 
-/// Minimum interval between two writes.
-const PAUSE: Duration = Duration::from_secs(1);
+/// Minimum interval between two writes. Answers take longer, so that nearly each is recorded at once.
+const PAUSE: Duration = Duration::from_millis(100);
 
 pub struct Usage {
     /// Directory of the attempt.
@@ -42,6 +42,8 @@ impl Usage {
         self.changed = true;
         self.written = None;
         self.write();
+        // The first answer is recorded at once as well.
+        self.written = None;
     }
 
     /// The turn has used this so far.
@@ -88,8 +90,10 @@ mod tests {
         usage.named("a".to_owned());
         assert_eq!(order::read_session(dir.path()), Some(before.clone()));
         usage.spent(tokens(5));
+        assert_eq!(usage.write(), None, "the first answer is recorded at once");
         usage.spent(tokens(7));
-        assert!(usage.write().is_some(), "the last write was less than a second ago");
+        usage.written = Some(Instant::now() + PAUSE);
+        assert!(usage.write().is_some(), "it is held back");
         usage.written = None;
         assert_eq!(usage.write(), None);
         let recorded = order::read_session(dir.path()).expect("recorded");
