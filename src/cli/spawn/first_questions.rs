@@ -60,11 +60,19 @@ pub fn hint(name: &str, argv: &[String], dir: &Path) -> Option<String> {
 /// Returns what claude will ask, and keys that agree.
 fn claude(config: &[u8], places: &[&Path]) -> Option<(&'static str, &'static str)> {
     let config: Option<Value> = serde_json::from_slice(config).ok();
-    let Some(config) = config.filter(|config| config["hasCompletedOnboarding"] == true) else {
+    let Some(config) = config.filter(|config| is_true(config.get("hasCompletedOnboarding"))) else {
         return Some(("for a theme, a login and whether to trust this directory", "KEY…"));
     };
-    let is_trusted = |dir: &&Path| config["projects"][dir.to_string_lossy().as_ref()]["hasTrustDialogAccepted"] == true;
+    let projects = config.get("projects");
+    let is_trusted = |dir: &&Path| {
+        let project = projects.and_then(|projects| projects.get(dir.to_string_lossy().as_ref()));
+        is_true(project.and_then(|project| project.get("hasTrustDialogAccepted")))
+    };
     (!places.iter().any(is_trusted)).then_some(("whether to trust this directory", "Down Enter"))
+}
+
+fn is_true(value: Option<&Value>) -> bool {
+    value.and_then(Value::as_bool) == Some(true)
 }
 
 /// Returns what codex will ask, and keys that agree.
