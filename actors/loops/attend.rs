@@ -66,7 +66,7 @@ impl EffectRunner {
             exit = &mut end => exit,
             () = self.look_after(prompt) => end.await,
         };
-        let asked = exit.as_ref().is_some_and(|exit| exit.reason == Reason::Stopped);
+        let asked = exit.as_ref().is_some_and(|exit| exit.reason == Reason::Stopped && !exit.interrupted);
         let done = self.has_said_done().await;
         if !done && self.is_lost(generation, exit.as_ref()).await {
             return self.tell(Event::Lost { iteration });
@@ -89,10 +89,11 @@ impl EffectRunner {
         }
     }
 
-    /// Reports whether the worker was lost instead of ending by itself: with its machine (no exit
-    /// record) or with its tmux server.
+    /// Reports whether the worker was lost instead of ending by itself: with its machine (no exit record, or interrupted
+    /// by the shutdown) or with its tmux server.
     async fn is_lost(&self, generation: u64, exit: Option<&ExitRecord>) -> bool {
         match exit {
+            Some(exit) if exit.interrupted => return true,
             Some(exit) if exit.reason != Reason::Closed => return false,
             // A server that closes its windows may still respond for a moment.
             Some(_) => tokio::time::sleep(SETTLE).await,

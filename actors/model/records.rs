@@ -309,6 +309,21 @@ pub struct ExitRecord {
     /// Resource limits that the worker ran into.
     #[serde(default, skip_serializing_if = "Hits::is_none")]
     pub hits: Hits,
+    /// Whether a signal that no supervisor sent ended the worker, such as the one that a machine sends to all processes
+    /// before it shuts down. `reason` is then `Stopped`, as in records of older versions, and nobody asked for the end.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub interrupted: bool,
+}
+
+impl ExitRecord {
+    /// Reports whether the worker was told to end and has to stay ended.
+    pub fn is_ordered(&self) -> bool {
+        match self.reason {
+            Reason::Stopped => !self.interrupted,
+            Reason::Abandoned => true,
+            Reason::Exited | Reason::Closed | Reason::Timeout | Reason::OutOfMemory | Reason::Output => false,
+        }
+    }
 }
 
 /// How a process ended, as `waitpid` reports it.
@@ -331,7 +346,7 @@ impl Ended {
 pub enum Reason {
     /// The command ended by itself, or by a signal that swarm did not send.
     Exited,
-    /// Ended by `swarm kill` or a respawn.
+    /// Ended by `swarm kill` or a respawn, or interrupted by a signal of somebody else ([`ExitRecord::interrupted`]).
     Stopped,
     /// The window was closed, or the terminal hung up.
     Closed,

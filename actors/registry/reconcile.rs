@@ -7,7 +7,7 @@
 //! | held | – | none | pending | starting |
 //! | held | – | none | executed | running, or suspended |
 //! | held | – | exists | – | stopping |
-//! | free | – | exists | – | exited, out of memory, stopped, failed, or backoff if a restart is due |
+//! | free | – | exists | – | exited, out of memory, stopped, interrupted, failed, or backoff if a restart is due |
 //! | free | no | none | – | interrupted, or backoff if a restart is due |
 //! | free | yes | none | executed | unsupervised while its process lives, else stopped if that was wanted, else lost |
 //! | free | yes | none | pending | lost: it was never executed |
@@ -203,6 +203,7 @@ fn ended(evidence: Evidence<'_>) -> FineState {
     }
     match evidence.exit.map(|exit| exit.reason) {
         None => FineState::Lost,
+        Some(_) if evidence.exit.is_some_and(|exit| exit.interrupted) => FineState::Interrupted,
         Some(Reason::Stopped) => FineState::Stopped,
         Some(Reason::OutOfMemory) => FineState::OutOfMemory,
         Some(Reason::Exited | Reason::Closed | Reason::Timeout | Reason::Output | Reason::Abandoned) => {
@@ -215,8 +216,8 @@ fn ended(evidence: Evidence<'_>) -> FineState {
 /// failure, never as a success.
 fn restart_due(evidence: Evidence<'_>) -> bool {
     let Evidence { launch: Some(launch), exit, wanted, .. } = evidence else { return false };
-    let stopped = exit.is_some_and(|exit| matches!(exit.reason, Reason::Stopped | Reason::Abandoned));
-    let success = exit.is_some_and(|exit| exit.ended.is_success());
+    let stopped = exit.is_some_and(ExitRecord::is_ordered);
+    let success = exit.is_some_and(|exit| exit.ended.is_success() && !exit.interrupted);
     if wanted.state != WantedState::Running {
         return false;
     }

@@ -91,6 +91,7 @@ impl Records {
             usage: Usage::default(),
             survivors: Vec::new(),
             hits: Hits::default(),
+            interrupted: false,
         });
         let lease = LeaseFacts {
             held: matches!(lock, Lock::Held | Lock::HeldSuspended),
@@ -223,6 +224,28 @@ fn what_is_wanted_decides_about_restarts() {
         let mut records = Records::new(Lock::Free, boot, exit, Asked::Executed(policy));
         records.wanted = Wanted { state: wanted, renewed, ..Wanted::default() };
         assert_eq!(records.state(), state, "{wanted:?}, renewed {renewed}, {boot:?}, {exit:?}");
+    }
+}
+
+#[test]
+fn an_interrupted_worker_was_not_stopped_unless_that_was_wanted() {
+    use FineState as S;
+    use RestartPolicy::{Always, Never, OnFailure};
+    for (policy, wanted, state) in [
+        (Never, WantedState::Running, S::Interrupted),
+        (OnFailure, WantedState::Running, S::Backoff),
+        (Always, WantedState::Running, S::Backoff),
+        (Always, WantedState::Stopped, S::Stopped),
+        (Always, WantedState::Failed, S::Failed),
+    ] {
+        // Its command may handle the signal and end with success.
+        for ended in [Ended::Code(0), Ended::Signal(15)] {
+            let exit = Some((ended, Reason::Stopped));
+            let mut records = Records::new(Lock::Free, Boot::This, exit, Asked::Executed(policy));
+            records.exit.as_mut().expect("recorded").interrupted = true;
+            records.wanted.state = wanted;
+            assert_eq!(records.state(), state, "{policy:?}, {wanted:?}, {ended:?}");
+        }
     }
 }
 

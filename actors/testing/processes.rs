@@ -37,12 +37,17 @@ impl FakeProcesses {
 
     /// Ends the worker's command. Its shim, if it has one, records the exit.
     pub fn end(&self, key: &Key, ended: Ended) {
-        self.finish(key, ended, Reason::Exited);
+        self.finish(key, ended, Reason::Exited, false);
     }
 
     /// Ends the worker's command for the given reason.
     pub fn end_because(&self, key: &Key, ended: Ended, reason: Reason) {
-        self.finish(key, ended, reason);
+        self.finish(key, ended, reason, false);
+    }
+
+    /// Ends a worker as a machine does that shuts down: its shim gets a signal that no supervisor sent.
+    pub fn interrupt(&self, key: &Key, ended: Ended) {
+        self.finish(key, ended, Reason::Stopped, true);
     }
 
     /// Closes the window of a worker. Its shim ends it when the test says so.
@@ -61,7 +66,7 @@ impl FakeProcesses {
         }
     }
 
-    fn finish(&self, key: &Key, ended: Ended, reason: Reason) {
+    fn finish(&self, key: &Key, ended: Ended, reason: Reason, interrupted: bool) {
         let Some(lease) = self.records.facts(key).and_then(|facts| facts.lease.content) else { return };
         self.kernel.end(&lease.worker);
         if !self.kernel.is_alive(&lease.shim) {
@@ -78,6 +83,7 @@ impl FakeProcesses {
             usage: Usage::default(),
             survivors: Vec::new(),
             hits: Hits::default(),
+            interrupted,
         };
         self.records.set_exit(key, exit);
         self.kernel.end(&lease.shim);
@@ -122,7 +128,7 @@ impl Processes for FakeProcesses {
                     StopOrder::Stop => Reason::Stopped,
                     StopOrder::Output => Reason::Output,
                 };
-                this.finish(&key, Ended::Signal(15), reason);
+                this.finish(&key, Ended::Signal(15), reason, false);
             }
         });
         Ok(())

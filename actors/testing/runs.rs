@@ -177,7 +177,10 @@ impl Runs for FakeRuns {
             let failure =
                 |cause: &str| Outcome::Failure { cause: cause.to_owned(), evidence: None, fault: FaultKind::Task };
             let outcome = match exit {
-                Some(exit) if exit.reason == Reason::Stopped => Outcome::Stopped,
+                Some(exit) if exit.is_ordered() => Outcome::Stopped,
+                Some(exit) if exit.interrupted => {
+                    Outcome::Failure { cause: "interrupted".to_owned(), evidence: None, fault: FaultKind::Lost }
+                }
                 Some(exit) if exit.ended.is_success() => Outcome::Success { summary: None },
                 Some(_) => failure("it failed"),
                 None => failure("ended with an unknown result"),

@@ -152,6 +152,14 @@ impl World {
         self.processes.end(&self.records.newest(name).expect("it was started"), ended);
     }
 
+    /// Interrupts the worker of `name`, as a machine does that shuts down.
+    ///
+    /// # Panics
+    /// As [`World::end`].
+    pub fn interrupt(&self, name: &str, ended: Ended) {
+        self.processes.interrupt(&self.records.newest(name).expect("it was started"), ended);
+    }
+
     /// Ends the command of `name` for the given reason.
     ///
     /// # Panics

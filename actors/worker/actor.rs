@@ -351,7 +351,7 @@ impl State {
             wanted: Some(wanted),
             fresh_logs: false,
             // A worker that has finished starts from scratch.
-            recovers: !facts.exit.as_ref().is_some_and(|exit| exit.ended.is_success()),
+            recovers: !facts.exit.as_ref().is_some_and(|exit| exit.ended.is_success() && !exit.interrupted),
             counts: false,
         };
         let started = launch::launch(self.ports(), &self.arguments.registry, start).await?;

@@ -62,6 +62,8 @@ pub enum Lost {
     Server,
     /// The worker and its shim were killed.
     Killed,
+    /// A signal that no supervisor sent ended it.
+    Signal,
 }
 
 /// Decision about a worker that does not run.
@@ -79,6 +81,7 @@ impl Lost {
             Self::Machine => "the machine went down while the worker was running",
             Self::Server => "its tmux server is gone",
             Self::Killed => "killed together with its parent process",
+            Self::Signal => "ended by a signal that swarm did not send, such as that of a shutdown",
         }
     }
 }
@@ -131,6 +134,7 @@ pub fn is_lost(facts: &Facts) -> bool {
 
 fn lost(facts: &Facts) -> Result<Lost, String> {
     match facts.state {
+        FineState::Interrupted if facts.exit.is_some() => Ok(Lost::Signal),
         FineState::Interrupted => Ok(Lost::Machine),
         FineState::Lost => Ok(Lost::Killed),
         FineState::Exited | FineState::OutOfMemory => ended(facts),
@@ -196,6 +200,7 @@ mod tests {
             usage: Usage::default(),
             survivors: Vec::new(),
             hits: swarm_model::Hits::default(),
+            interrupted: false,
         };
         Facts { exit: Some(exit), ..facts(FineState::Exited) }
     }
@@ -205,6 +210,8 @@ mod tests {
         use FineState as S;
         assert_eq!(decide(&facts(S::Interrupted)), Fate::Recover(Lost::Machine));
         assert_eq!(decide(&facts(S::Lost)), Fate::Recover(Lost::Killed));
+        let signalled = ended(Ended::Code(0), Reason::Stopped);
+        assert_eq!(decide(&Facts { state: S::Interrupted, ..signalled }), Fate::Recover(Lost::Signal));
         let closed = ended(Ended::Signal(1), Reason::Closed);
         let gone = Facts { server_lives: Some(false), ..closed.clone() };
         assert_eq!(decide(&gone), Fate::Recover(Lost::Server));

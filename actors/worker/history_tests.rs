@@ -313,6 +313,7 @@ impl World {
                 usage: Usage::default(),
                 survivors: Vec::new(),
                 hits: Hits::default(),
+                interrupted: false,
             }),
             wanted: self.disk.clone(),
         }

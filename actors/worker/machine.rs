@@ -38,6 +38,8 @@ pub struct End {
     /// Uptime in milliseconds. `None` if the end was only found later and nothing recorded it.
     pub up_ms: Option<u64>,
     pub hits: Hits,
+    /// Whether a signal that no supervisor sent ended it.
+    pub interrupted: bool,
 }
 
 impl End {
@@ -49,7 +51,13 @@ impl End {
             reason: exit.map(|exit| exit.reason),
             up_ms: exit.map(|exit| exit.duration_ms).or(up_ms),
             hits: exit.map_or_else(Hits::default, |exit| exit.hits),
+            interrupted: exit.is_some_and(|exit| exit.interrupted),
         }
+    }
+
+    /// Reports whether only the wanted state can say that the worker was stopped.
+    fn proves_no_stop(&self) -> bool {
+        self.ended.is_none() || self.interrupted
     }
 
     /// Reports whether the worker ended by itself and with success.
@@ -157,7 +165,8 @@ pub struct Machine {
     generation: Option<u64>,
     /// Whether the end of that generation was reported.
     reported: bool,
-    /// Whether that generation has ended without an exit record, so that only `wanted` can say that it was stopped.
+    /// Whether that generation has ended without an exit record, or was interrupted, so that only `wanted` can say that
+    /// it was stopped.
     unrecorded: bool,
 }
 
@@ -218,7 +227,7 @@ impl Machine {
                 Phase::Starting | Phase::Running | Phase::Unsupervised => {
                     let mut effects = self.report(end);
                     // Only `wanted` can say that it was stopped, and the first write may have failed.
-                    self.unrecorded = end.ended.is_none();
+                    self.unrecorded = end.proves_no_stop();
                     if self.unrecorded && self.wanted.state == WantedState::Stopped {
                         effects.push(Effect::WriteWanted(self.wanted.clone()));
                     }
@@ -267,7 +276,7 @@ impl Machine {
         if state.is_running() {
             return self.adopt_running(state);
         }
-        self.unrecorded = end.ended.is_none();
+        self.unrecorded = end.proves_no_stop();
         let mut effects = vec![Effect::TellEnd(end)];
         effects.extend(self.report(end));
         match (state, self.wanted.next_start_ms) {
@@ -332,8 +341,8 @@ impl Machine {
         self.wanted.state = WantedState::Stopped;
         self.wanted.next_start_ms = None;
         let mut effects = Vec::new();
-        // Also without a policy: the shutdown of the machine makes the shim write the same exit record as a request,
-        // and another program may save the row as running again. Write even if the state is already `Stopped`: the
+        // Also without a policy: if the shutdown of the machine ends the worker at the same time, the exit record does not
+        // say that it was stopped, and another program may save the row as running again. Write even if the state is already `Stopped`: the
         // previous write may have failed, and then only this process knows. A worker that ended by itself stays
         // `exited`.
         if self.policy != RestartPolicy::Never || std::mem::take(&mut self.wanted.renewed) || !has_ended {
@@ -376,13 +385,13 @@ impl Machine {
     }
 
     fn restarts_after(&self, end: End) -> bool {
-        let ordered = matches!(end.reason, Some(Reason::Stopped | Reason::Abandoned));
+        let ordered = matches!(end.reason, Some(Reason::Stopped | Reason::Abandoned)) && !end.interrupted;
         if ordered || self.wanted.state != WantedState::Running {
             return false;
         }
         match self.policy {
             RestartPolicy::Never => false,
-            RestartPolicy::OnFailure => !end.ended.is_some_and(Ended::is_success),
+            RestartPolicy::OnFailure => end.interrupted || !end.ended.is_some_and(Ended::is_success),
             RestartPolicy::Always => true,
         }
     }

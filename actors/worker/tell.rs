@@ -38,7 +38,7 @@ impl State {
         if records.is_noted(self.name(), life.generation, Note::EndTold).await {
             return;
         }
-        let End { ended, reason, up_ms, hits } = *end;
+        let End { ended, reason, up_ms, hits, .. } = *end;
         self.emit(EventKind::WorkerExited { ended, reason, duration_ms: up_ms, hits });
         if reason == Some(Reason::Closed)
             && let Some(pane) = &life.lease.pane
@@ -73,7 +73,9 @@ impl State {
     /// Reports to the supervisor that such a worker has ended. Reported again after each adoption.
     pub(super) fn tell_end(&self, end: &End) {
         if let Some(session) = self.life.as_ref().and_then(|life| life.session.clone()) {
-            self.report(Report::Ended(Box::new(session), end.ended.zip(end.reason)));
+            // An interrupted session counts as lost, as after a power cut: nobody cancelled it.
+            let end = end.ended.zip(end.reason).filter(|_| !end.interrupted);
+            self.report(Report::Ended(Box::new(session), end));
         }
     }
 }

@@ -69,7 +69,7 @@ impl State {
     pub(super) async fn is_stop_recorded(&self) -> bool {
         let Some(life) = &self.life else { return false };
         let facts = self.observe(life.generation).await.ok().flatten();
-        facts.and_then(|facts| facts.exit).is_some_and(|exit| exit.reason == Reason::Stopped)
+        facts.and_then(|facts| facts.exit).is_some_and(|exit| exit.reason == Reason::Stopped && !exit.interrupted)
     }
 
     pub(super) async fn shim_gone(&mut self, generation: u64) {

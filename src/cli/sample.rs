@@ -76,6 +76,7 @@ pub fn ended(name: &str, ended: Ended) -> WorkerView {
         usage: Usage::default(),
         survivors: Vec::new(),
         hits: Hits::default(),
+        interrupted: false,
     };
     let mut view = WorkerView { state: FineState::Exited, pid: None, exit: Some(exit), ..process(name) };
     Arc::make_mut(&mut view.row).status = WireStatus::Stopped;

@@ -10,7 +10,7 @@ use rustix::process::pidfd_send_signal;
 use swarm_model::{Lease, ProcessId, Row};
 use swarm_ports::{BoxFuture, Gone, ProcessError, Processes, StopOrder};
 use swarm_sys::cgroups::Groups;
-use swarm_sys::processes::{end_set, pidfd};
+use swarm_sys::processes::{end_set, order_to_end, pidfd};
 use swarm_sys::procfs;
 use swarm_sys::readable::Readable;
 
@@ -99,16 +99,15 @@ impl Processes for SystemProcesses {
     fn stop_by_shim(&self, lease: &Lease, order: StopOrder) -> Result<(), ProcessError> {
         let failed = |error: io::Error| ProcessError::Tool(format!("cannot signal shim {}: {error}", lease.shim.pid));
         let Some(fd) = pidfd(&lease.shim, &self.boot).map_err(failed)? else { return Ok(()) };
-        let signal = match order {
-            StopOrder::Stop => rustix::process::Signal::TERM,
-            StopOrder::Output => rustix::process::Signal::XFSZ,
+        let sent = match order {
+            StopOrder::Stop => order_to_end(&fd),
+            StopOrder::Output => pidfd_send_signal(&fd, rustix::process::Signal::XFSZ).map_err(io::Error::from),
         };
-        let sent = pidfd_send_signal(&fd, signal);
         // A suspended shim has to continue before it can handle the signal.
         let _ = pidfd_send_signal(&fd, rustix::process::Signal::CONT);
         match sent {
-            Ok(()) | Err(rustix::io::Errno::SRCH) => Ok(()),
-            Err(error) => Err(failed(error.into())),
+            Err(error) if error.raw_os_error() != Some(nix::libc::ESRCH) => Err(failed(error)),
+            _ => Ok(()),
         }
     }
 

@@ -12,7 +12,7 @@ use nix::fcntl::{FcntlArg, fcntl};
 use nix::libc;
 use serde::de::DeserializeOwned;
 use swarm_actors::registry::store::LostContracts;
-use swarm_model::{Lease, Spec, Wanted, WorkerName, worker_dir_name};
+use swarm_model::{ExitRecord, Lease, Spec, Wanted, WantedState, WorkerName, worker_dir_name};
 use swarm_ports::{BoxFuture, DirFacts, LeaseFacts, Mark, Note, Records, Scan, SpecFacts, Unreadable};
 
 use crate::log_parts::unfinished;
@@ -72,7 +72,7 @@ impl DiskRecords {
         // The lease is read before the exit record, which is written before the lease is released: a lease found free
         // therefore always has its record, unless the shim died.
         let (held, content) = probe(&dir)?.unwrap_or_default();
-        let exit = record(&dir.join("exit.json"))?;
+        let mut exit: Option<ExitRecord> = record(&dir.join("exit.json"))?;
         let mut lease = self.with_process(held, content, !held && exit.is_none())?;
         let mut spec = spec(&dir)?;
         if matches!(spec, SpecFacts::Missing)
@@ -86,7 +86,11 @@ impl DiskRecords {
         let machine = lease.content.as_ref().and_then(|lease| lease.machine.as_ref());
         let machine = machine.or_else(|| spec.spec().and_then(|spec| spec.machine.as_ref()));
         lease.elsewhere = Gone::new(&self.paths).elsewhere(machine)?;
-        let wanted = record(&dir.join("wanted.json"))?.unwrap_or_default();
+        let wanted: Wanted = record(&dir.join("wanted.json"))?.unwrap_or_default();
+        if let Some(exit) = exit.as_mut().filter(|_| wanted.state == WantedState::Stopped) {
+            // Whatever signal came first, it was to be stopped.
+            exit.interrupted = false;
+        }
         Ok(Some(DirFacts { name: name.to_owned(), generation, spec, lease, exit, wanted }))
     }
 

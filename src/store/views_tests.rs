@@ -49,6 +49,7 @@ fn write_records(paths: &Paths, spec: &Spec, is_recorded: bool, is_readable: boo
         usage: Usage::default(),
         survivors: Vec::new(),
         hits: Hits::default(),
+        interrupted: false,
     };
     if is_readable {
         fs::write(dir.join("lease"), serde_json::to_vec(&lease).expect("JSON")).expect("written");

@@ -1,7 +1,7 @@
 //! Processes by identity: watched through pidfds, and signalled only through a pidfd whose identity was checked.
 
 use std::io;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsRawFd as _, OwnedFd};
 use std::time::{Duration, Instant};
 
 use nix::errno::Errno;
@@ -90,6 +90,27 @@ pub fn signal_descendant(pid: i32, signal: Signal) {
             _ => return,
         }
     }
+}
+
+/// Sends SIGTERM as an order of a supervisor. The receiver recognizes it by its code, which kill(2) cannot set: a
+/// machine that shuts down sends SIGTERM to all processes, and that is not a wish of a person.
+///
+/// # Errors
+/// Fails as pidfd_send_signal(2) does.
+pub fn order_to_end(process: &OwnedFd) -> io::Result<()> {
+    // SAFETY: all zeros are a valid siginfo_t, which the kernel only reads.
+    #[expect(unsafe_code, reason = "rustix sends no signal with a siginfo_t")]
+    let sent = unsafe {
+        let mut info: libc::siginfo_t = std::mem::zeroed();
+        (info.si_signo, info.si_code) = (libc::SIGTERM, libc::SI_QUEUE);
+        libc::syscall(libc::SYS_pidfd_send_signal, process.as_raw_fd(), libc::SIGTERM, &raw const info, 0)
+    };
+    Errno::result(sent).map(drop).map_err(io::Error::from)
+}
+
+/// Reports whether the SIGTERM with this code is an order of a supervisor.
+pub fn is_order(code: i32) -> bool {
+    code == libc::SI_QUEUE
 }
 
 fn number(signal: Signal) -> rustix::process::Signal {

@@ -3,10 +3,13 @@
 
 use std::fs;
 use std::path::Path;
+use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use crate::common::{Rig, SOON, proc, run, wait_until};
+use crate::common::proc::{self, Signal};
+use crate::common::{Rig, SOON, run, wait_until};
+use crate::run::Site;
 
 /// Kills every process of the rig, and makes its files look as if an earlier boot wrote them.
 pub fn reboot(rig: &Rig) {
@@ -14,7 +17,7 @@ pub fn reboot(rig: &Rig) {
         let left = rig.processes();
         // All stop before the first is killed: a shim that runs on would record how its worker ended. The end of a tmux
         // server continues the shims of its windows, so those are killed before it.
-        left.iter().for_each(|pid| proc::signal(*pid, proc::Signal::STOP));
+        left.iter().for_each(|pid| proc::signal(*pid, Signal::STOP));
         left.iter().rev().for_each(|pid| proc::kill(*pid));
         left.is_empty()
     });
@@ -22,6 +25,15 @@ pub fn reboot(rig: &Rig) {
     for tree in fs::read_dir(rig.path("repo-worktrees")).into_iter().flatten().flatten() {
         rewrite_boot(&tree.path(), &["state.json"]);
     }
+}
+
+/// Ends every process of the rig as a machine does that shuts down: SIGTERM to all of them at once.
+fn shut_down(rig: &Rig) {
+    let all = rig.processes();
+    for signal in [Signal::STOP, Signal::TERM, Signal::CONT] {
+        all.iter().for_each(|pid| proc::signal(*pid, signal));
+    }
+    wait_until("everything has ended", SOON, || rig.processes().is_empty());
 }
 
 fn rewrite_boot(dir: &Path, names: &[&str]) {
@@ -46,6 +58,53 @@ fn cases(rig: &Rig, words: &[&str]) -> Vec<(String, String, String)> {
     let case = |case: &Value| (text(&case["name"]), text(&case["decision"]), text(&case["why"]));
     value["workers"].as_array().expect("a list").iter().map(case).collect()
 }
+
+#[test]
+fn an_orderly_shutdown_stops_nothing_for_good() {
+    for reboots in [false, true] {
+        let site = Site::new();
+        let rig = &site.rig;
+        let (marks, go) = (rig.path("marks"), rig.path("go"));
+        let (marks, go) = (marks.display(), go.display());
+        let works = format!("echo run >> {marks}\nwhile ! test -e {go}; do sleep 0.1; done\necho a > a.txt");
+        site.spec("a", "retries: 0\n", &works);
+        site.write("PROMPT.md", "go on\n");
+        let agent = rig.file("agent", &format!("printf '> '\nread line\necho loop >> {marks}\nexec sleep 600\n"));
+        site.under_way(&[]);
+        let begin = ["ralph", "spawn", "--name", "dev", "--prompt-file", "PROMPT.md", "--max-iterations", "1"];
+        site.swarm(&[&begin[..], &["--", "sh", &agent]].concat()).ok();
+        let marking = |name: &str| format!("echo {name} >> {marks}; exec sleep 600");
+        rig.spawn_sh("policy", &["--restart", "always"], &marking("policy"));
+        rig.spawn_sh("plain", &[], &marking("plain"));
+        rig.spawn_sh("killed", &["--restart", "always"], &marking("killed"));
+        let count = |name: &str| {
+            let text = fs::read_to_string(rig.path("marks")).unwrap_or_default();
+            text.lines().filter(|line| *line == name).count()
+        };
+        let names = ["run", "loop", "policy", "plain", "killed"];
+        wait_until("all are at work", SOON, || names.iter().all(|name| count(name) == 1));
+        rig.swarm(&["kill", "killed"]).ok();
+        shut_down(rig);
+        if reboots {
+            rewrite_boot(&rig.root().join("w"), &["lease"]);
+        }
+        assert_eq!((rig.fine("plain"), rig.fine("killed")), ("interrupted".to_owned(), "stopped".to_owned()));
+        let said = rig.swarm(&["recover", "--apply", "--settle", "0"]);
+        assert!(said.code == Some(0) && said.out.contains("recovered plain"), "{said:?}");
+        let back = ["run", "loop", "policy", "plain"];
+        wait_until("they are back", LONG, || back.iter().all(|name| count(name) == 2));
+        rig.file("go", "");
+        wait_until("the work lands", LONG, || site.row("a")["status"] == "done");
+        assert_eq!((site.landed("a.txt").as_str(), count("killed")), ("a", 1), "reboots: {reboots}");
+        assert_eq!(rig.fine("killed"), "stopped");
+        let state = fs::read(rig.root().join("ralph/dev/state.json")).expect("read");
+        let state: Value = serde_json::from_slice(&state).expect("JSON");
+        assert_eq!((&state["status"], &state["current_iteration"]), (&json!("running"), &json!(1)));
+    }
+}
+
+/// A restart that backs off, on a loaded machine.
+const LONG: Duration = Duration::from_secs(60);
 
 const WAITS: &str = "echo up >> marks; exec sleep 600";
 

@@ -115,20 +115,24 @@ async fn an_interrupted_refusal_is_repeated_and_leaves_nothing() {
 
 #[tokio::test(start_paused = true)]
 async fn a_lost_iteration_is_restarted_up_to_the_limit() {
-    for with_server in [false, true] {
+    for how in ["killed", "server", "interrupted"] {
         let rig = rig().await;
         begin(&rig, plan(2)).await;
         for lost in 1..=4 {
-            if with_server {
-                rig.world.terminals.lose_server();
-                rig.world.end_because("w", Ended::Signal(1), Reason::Closed);
-            } else {
-                rig.world.kill_shim("w");
-                rig.world.end("w", Ended::Code(0));
+            match how {
+                "server" => {
+                    rig.world.terminals.lose_server();
+                    rig.world.end_because("w", Ended::Signal(1), Reason::Closed);
+                }
+                "interrupted" => rig.world.interrupt("w", Ended::Signal(15)),
+                _ => {
+                    rig.world.kill_shim("w");
+                    rig.world.end("w", Ended::Code(0));
+                }
             }
             rig.world.terminals.show("w", "$ ");
             seconds(&rig, 10).await;
-            assert_eq!(starts(&rig), lost + 1, "{:?}", lines(&rig));
+            assert_eq!(starts(&rig), lost + 1, "{how}: {:?}", lines(&rig));
             let it = rig.world.loops.loaded("w").expect("there");
             let failures = u32::from(lost == 4);
             assert_eq!((it.iteration, it.total_failures), (1 + failures, failures), "{:?}", lines(&rig));

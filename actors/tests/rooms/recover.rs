@@ -37,6 +37,22 @@ async fn rebooted() -> Rig {
 }
 
 #[tokio::test(start_paused = true)]
+async fn interrupted_workers_are_recovered_in_the_same_boot_too() {
+    let rig = Rig::start().await;
+    for name in ["a", "killed"] {
+        rig.spawn(request(name)).await.expect("starts");
+    }
+    rig.world.interrupt("a", Ended::Code(0));
+    rig.kill("killed").await.expect("is killed");
+    rig.world.settle().await;
+    assert_eq!(rig.world.state("a"), Some(FineState::Interrupted));
+    recover(&rig, "a").await.expect("comes back");
+    let refusal = recover(&rig, "killed").await.expect_err("is left");
+    assert_eq!(refusal.cause, "worker 'killed' not recovered: stopped on request");
+    rig.check();
+}
+
+#[tokio::test(start_paused = true)]
 async fn running_workers_are_recovered_and_ended_ones_are_not() {
     let rig = rebooted().await;
     assert_eq!(rig.world.state("policy"), Some(FineState::Running), "it comes back by its policy");

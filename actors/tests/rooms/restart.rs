@@ -230,3 +230,43 @@ async fn a_new_worker_inherits_nothing_from_an_old_one_of_its_name() {
     rig.world.pass(Duration::from_secs(1)).await;
     assert_eq!(rig.world.state("a"), Some(FineState::Running), "the stop was the other one's");
 }
+
+#[tokio::test(start_paused = true)]
+async fn the_signal_of_a_shutdown_is_not_a_stop() {
+    use FineState::{Interrupted, Running};
+    let signals = [Ended::Code(0), Ended::Signal(15)];
+    let policies =
+        [(RestartPolicy::Never, Interrupted), (RestartPolicy::OnFailure, Running), (RestartPolicy::Always, Running)];
+    for ((policy, expected), reboots) in policies.into_iter().flat_map(|it| [(it, false), (it, true)]) {
+        for ended in signals {
+            let mut rig = running(policy).await;
+            rig.spawn(restarting("killed", policy)).await.expect("starts");
+            rig.kill("killed").await.expect("is stopped");
+            rig.crash().await;
+            rig.world.interrupt("a", ended);
+            if reboots {
+                rig.world.kernel.reboot();
+            }
+            rig.up().await;
+            rig.world.pass(Duration::from_secs(3600)).await;
+            let context = format!("{policy:?}, {ended:?}, reboot: {reboots}");
+            assert_eq!(rig.world.state("a"), Some(expected), "{context}");
+            assert_eq!(rig.world.state("killed"), Some(FineState::Stopped), "{context}");
+            rig.kill("a").await.expect("is stopped");
+            rig.crash().await;
+            rig.up().await;
+            assert_eq!(rig.world.state("a"), Some(FineState::Stopped), "{context}: a kill is remembered");
+            rig.check();
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_supervisor_that_sees_the_signal_of_a_shutdown_restarts_the_worker() {
+    let rig = running(RestartPolicy::OnFailure).await;
+    rig.world.interrupt("a", Ended::Code(0));
+    rig.world.settle().await;
+    rig.world.pass(Duration::from_secs(1)).await;
+    assert_eq!((rig.world.state("a"), rig.world.records.executions().len()), (Some(FineState::Running), 2));
+    rig.check();
+}

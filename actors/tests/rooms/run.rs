@@ -72,6 +72,29 @@ async fn specs_become_landed_work_and_leave_nothing_behind() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn an_attempt_that_a_shutdown_interrupts_is_repeated_and_does_not_count() {
+    for sees in [false, true] {
+        let mut rig = Rig::start().await;
+        begin(&rig, vec![Job { retries: 0, ..job("a") }]).await;
+        if !sees {
+            rig.crash().await;
+        }
+        rig.world.interrupt("p.a", Ended::Code(0));
+        if !sees {
+            rig.world.kernel.reboot();
+            rig.up().await;
+        }
+        pass(&rig).await;
+        let progress = rig.world.runs.run(HOME).jobs[0].clone();
+        assert_eq!((progress.stage.word(), progress.attempt, progress.failures), ("working", 2, 0), "seen: {sees}");
+        end(&rig, "a", 0);
+        pass(&rig).await;
+        assert_eq!(rig.world.runs.run(HOME).mode, Mode::Over(Verdict::Completed));
+        rig.check();
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_repeated_request_does_not_restart_a_finished_run() {
     let rig = Rig::start().await;
     let ask = async |repeated| {

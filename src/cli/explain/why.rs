@@ -34,6 +34,7 @@ pub fn because(view: &WorkerView, evidence: &Evidence, clock: &Clock) -> String 
             "it was started on machine '{}', which shares this state directory; whether it runs is only known there",
             view.elsewhere.as_deref().unwrap_or("unknown")
         ),
+        FineState::Interrupted if view.exit.is_some() => ended(view),
         FineState::Interrupted => "the machine went down while the worker was running".to_owned(),
     }
 }
@@ -70,6 +71,9 @@ fn how(exit: &ExitRecord) -> String {
         Ended::Signal(signal) => signal_name(signal),
     };
     match (exit.reason, exit.ended) {
+        (Reason::Stopped, _) if exit.interrupted => format!(
+            "ended with {by} after {after}, because its shim got a signal that swarm did not send, as at a shutdown"
+        ),
         (Reason::Stopped, _) => format!("stopped on request (swarm kill, respawn) after {after}, ended with {by}"),
         (Reason::Closed, _) => format!("ended with {by} after {after}, because its window was closed"),
         (Reason::Timeout, _) => format!("reached its time limit (--timeout) after {after}, ended with {by}"),

@@ -43,6 +43,11 @@ use swarm_sys::procfs;
 /// log of an ended worker is complete and its window gone.
 const LOG_MAX: Duration = Duration::from_millis(20);
 
+/// How a command ends that a shutdown signals before its shim.
+const TERMINATED: Ended = Ended::Signal(nix::libc::SIGTERM);
+/// Time for which the shim of such a command waits for its own signal.
+const SIGNAL_MAX: Duration = Duration::from_millis(50);
+
 /// Runs one worker from its gate to its exit record.
 pub fn main(dir: Option<&OsString>) -> u8 {
     let Some(dir) = dir else { return 2 };
@@ -217,8 +222,17 @@ impl RunningWorker {
         let survivors = tree::end(child, &self.signals, &self.groups, first);
         drop(abandoned);
         let hits = Hits { pids_refused: refused, ..self.groups.hits() };
-        let reason = order.unwrap_or_else(|| by_itself(ended_before, hits));
-        let record = ExitRecord { survivors, hits, ..record(&self.terms, child, reason) };
+        // A shutdown may end the command, or the terminal, before it signals the shim.
+        let wait = match order.map(|order| order.reason) {
+            None => (ended_before == Some(TERMINATED)).then_some(SIGNAL_MAX),
+            Some(reason) => (reason == Reason::Closed).then_some(Duration::ZERO),
+        };
+        if wait.is_some_and(|limit| self.signals.is_terminated_within(limit)) {
+            order = Some(Order { reason: Reason::Stopped, interrupted: true });
+        }
+        let reason = order.map_or_else(|| by_itself(ended_before, hits), |order| order.reason);
+        let interrupted = order.is_some_and(|order| order.interrupted);
+        let record = ExitRecord { survivors, hits, interrupted, ..record(&self.terms, child, reason) };
         self.groups.remove();
         if self.terms.in_tmux() && order.is_none() {
             self.signals.stay_quiet(LOG_MAX);
@@ -239,14 +253,14 @@ impl RunningWorker {
     }
 
     /// Returns the first order that has arrived and was not read yet.
-    fn pending_order(&self) -> Option<Reason> {
+    fn pending_order(&self) -> Option<Order> {
         std::iter::from_fn(|| self.signals.take()).find_map(|wake| self.order(wake))
     }
 
-    /// Returns the reason why the worker must be ended; `None` if the wake-up needs no action.
-    fn order(&self, wake: Wake) -> Option<Reason> {
-        match wake {
-            Wake::Terminate => Some(Reason::Stopped),
+    /// Returns why the worker must be ended; `None` if the wake-up needs no action.
+    fn order(&self, wake: Wake) -> Option<Order> {
+        let reason = match wake {
+            Wake::Stop | Wake::Terminate => Some(Reason::Stopped),
             Wake::Hangup if self.terms.in_tmux() => Some(Reason::Closed),
             Wake::Deadline => Some(Reason::Timeout),
             Wake::Output => Some(Reason::Output),
@@ -260,8 +274,17 @@ impl RunningWorker {
                 None
             }
             Wake::Child | Wake::Hangup | Wake::Removal => None,
-        }
+        };
+        reason.map(|reason| Order { reason, interrupted: wake == Wake::Terminate })
     }
+}
+
+/// Why the shim ends its worker.
+#[derive(Clone, Copy)]
+struct Order {
+    reason: Reason,
+    /// Whether somebody other than a supervisor asked for it.
+    interrupted: bool,
 }
 
 fn has_ended(child: &mut Child) -> bool {
@@ -298,6 +321,7 @@ fn record(terms: &Terms, child: &Child, reason: Reason) -> ExitRecord {
         }),
         survivors: Vec::new(),
         hits: Hits::default(),
+        interrupted: false,
     }
 }
 

@@ -1,6 +1,7 @@
 //! Wake-ups of the shim: signals, its deadline, and the removal of its directory. All arrive through descriptors, so
 //! one `poll` waits for everything.
 
+use std::cell::Cell;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd};
 use std::time::Duration;
@@ -11,11 +12,15 @@ use nix::sys::signal::{SigHandler, SigSet, Signal, signal};
 use nix::sys::signalfd::{SfdFlags, SignalFd};
 use nix::sys::time::TimeSpec;
 use nix::sys::timerfd::{ClockId, Expiration, TimerFd, TimerFlags, TimerSetTimeFlags};
+use swarm_sys::processes::is_order;
 
 /// Reason of a wake-up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Wake {
     Child,
+    /// A supervisor orders the end.
+    Stop,
+    /// Somebody else asks for the end, such as a machine that shuts down.
     Terminate,
     Hangup,
     Deadline,
@@ -40,7 +45,11 @@ const WAITED: [Signal; 7] = [
     Signal::SIGUSR1,
 ];
 
-pub struct Signals(SignalFd);
+pub struct Signals {
+    fd: SignalFd,
+    /// Whether somebody other than a supervisor has asked for the end.
+    terminated: Cell<bool>,
+}
 
 impl Signals {
     /// Blocks the signals that are waited for, and ignores those that a terminal sends to all processes of the pane,
@@ -60,20 +69,31 @@ impl Signals {
                 signal(ignored, SigHandler::SigIgn)?;
             }
         }
-        Ok(Self(SignalFd::with_flags(&set, SfdFlags::SFD_CLOEXEC | SfdFlags::SFD_NONBLOCK)?))
+        let fd = SignalFd::with_flags(&set, SfdFlags::SFD_CLOEXEC | SfdFlags::SFD_NONBLOCK)?;
+        Ok(Self { fd, terminated: Cell::new(false) })
     }
 
     pub fn as_fd(&self) -> BorrowedFd<'_> {
-        self.0.as_fd()
+        self.fd.as_fd()
     }
 
     /// Takes all pending signals, and reports whether one of them is an order to end.
     pub fn is_told_to_end(&self) -> bool {
         let mut told = false;
         while let Some(wake) = self.take() {
-            told |= wake == Wake::Terminate;
+            told |= matches!(wake, Wake::Stop | Wake::Terminate);
         }
         told
+    }
+
+    /// Waits for `limit` at most, and reports whether somebody other than a supervisor has asked for the end, now or
+    /// earlier.
+    pub fn is_terminated_within(&self, limit: Duration) -> bool {
+        while self.take().is_some() {}
+        if !self.terminated.get() {
+            self.wait_child(limit);
+        }
+        self.terminated.get()
     }
 
     /// Reports whether nothing happens within `limit`. Signals are left for [`wait`](Self::wait).
@@ -90,7 +110,7 @@ impl Signals {
 
     fn waits<'a>(&'a self, timer: Option<&'a TimerFd>) -> Vec<PollFd<'a>> {
         let timer = timer.map(|timer| PollFd::new(timer.as_fd(), PollFlags::POLLIN));
-        [PollFd::new(self.0.as_fd(), PollFlags::POLLIN)].into_iter().chain(timer).collect()
+        [PollFd::new(self.fd.as_fd(), PollFlags::POLLIN)].into_iter().chain(timer).collect()
     }
 
     /// Waits for the next reason to wake, without limit.
@@ -114,18 +134,22 @@ impl Signals {
     /// Waits for a child's change, at most `limit`.
     pub fn wait_child(&self, limit: Duration) {
         let limit = PollTimeout::try_from(limit).unwrap_or(PollTimeout::MAX);
-        let _ = poll(&mut [PollFd::new(self.0.as_fd(), PollFlags::POLLIN)], limit);
+        let _ = poll(&mut [PollFd::new(self.fd.as_fd(), PollFlags::POLLIN)], limit);
         while self.take().is_some() {}
     }
 
     /// Returns the next signal that has arrived; `None` if there is none.
     pub fn take(&self) -> Option<Wake> {
         loop {
-            let info = self.0.read_signal().ok().flatten()?;
+            let info = self.fd.read_signal().ok().flatten()?;
             let number = i32::try_from(info.ssi_signo).ok()?;
             match Signal::try_from(number).ok()? {
                 Signal::SIGCHLD => return Some(Wake::Child),
-                Signal::SIGTERM => return Some(Wake::Terminate),
+                Signal::SIGTERM if is_order(info.ssi_code) => return Some(Wake::Stop),
+                Signal::SIGTERM => {
+                    self.terminated.set(true);
+                    return Some(Wake::Terminate);
+                }
                 Signal::SIGHUP => return Some(Wake::Hangup),
                 Signal::SIGIO => return Some(Wake::Removal),
                 // Not from writes of the shim itself: these are small and happen after the worker's end.

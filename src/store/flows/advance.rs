@@ -62,6 +62,9 @@ impl Stage<'_> {
         }
         let cause = match &ended.how {
             How::NotStarted(cause) => return abort(open, turn, &format!("cannot start the turn: {cause}")),
+            How::Exit(Some(exit)) if exit.interrupted => {
+                "the turn was interrupted by a signal, such as that of a shutdown"
+            }
             How::Exit(Some(exit)) => match exit.reason {
                 Why::Stopped | Why::Closed | Why::Abandoned => return abort(open, turn, "the turn was stopped"),
                 Why::Timeout => "the turn timed out",

@@ -320,7 +320,13 @@ pub fn outcome(now: &Now, exit: Option<&ExitRecord>, paths: &Paths) -> (Outcome,
         None => Spent::default(),
     };
     let task = |cause: String, evidence: Option<String>| Outcome::Failure { cause, evidence, fault: FaultKind::Task };
+    let lost = |cause: &str| Outcome::Failure { cause: cause.to_owned(), evidence: None, fault: FaultKind::Lost };
     let outcome = match (exit.map(|exit| exit.reason), left) {
+        // Its result may only say that the agent was told to end as well.
+        (Some(Reason::Stopped), left) if exit.is_some_and(|exit| exit.interrupted) => match left {
+            Some(AttemptResult { outcome: success @ Outcome::Success { .. }, .. }) => success,
+            _ => lost("ended by a signal that swarm did not send, such as that of a shutdown"),
+        },
         (Some(Reason::Stopped | Reason::Closed | Reason::Abandoned), _) => Outcome::Stopped,
         (Some(Reason::Timeout), _) => {
             let limit = asked.timeout_ms.unwrap_or_default() / 1000;
@@ -329,10 +335,7 @@ pub fn outcome(now: &Now, exit: Option<&ExitRecord>, paths: &Paths) -> (Outcome,
         (Some(Reason::Output), _) => task("exceeded its output limit".to_owned(), None),
         (_, Some(left)) => left.outcome,
         (Some(Reason::OutOfMemory), None) => task("ran out of memory".to_owned(), None),
-        (None, None) => {
-            let cause = "ended with an unknown result: the machine went down, or its shim was killed";
-            Outcome::Failure { cause: cause.to_owned(), evidence: None, fault: FaultKind::Lost }
-        }
+        (None, None) => lost("ended with an unknown result: the machine went down, or its shim was killed"),
         (Some(Reason::Exited), None) => match (&asked.work, exit.map(|exit| exit.ended)) {
             (Work::Command(_), Some(Ended::Code(0))) => Outcome::Success { summary: None },
             (Work::Command(_), ended) => {
