@@ -8,12 +8,13 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use ractor::{Actor, ActorProcessingErr, ActorRef, RpcReplyPort};
 
-use super::Rows;
+use super::Listing;
 use super::error::{Refused, RegistryError, StoreError};
 use super::machine::{Committer, Mutation};
 use super::message::RegistryMessage;
 use super::reconcile;
 use super::store::{self, Rebuild, Store};
+use super::table::Table;
 use swarm_model::Row;
 use swarm_ports::Ports;
 
@@ -86,9 +87,10 @@ impl Actor for Registry {
                 }
             }
             RegistryMessage::Close(reply) => state.close(reply),
-            RegistryMessage::Rows(reply) => state.rows(reply),
+            RegistryMessage::List(reply) => state.list(reply),
             RegistryMessage::Find(name, reply) => {
-                state.read(move |store, rebuild| Ok(store.read(rebuild)?.0.find(&name).cloned()), reply);
+                let path = state.root.join("state.json");
+                state.read(move |store, rebuild| find(store.read(rebuild)?.0, &name, path), reply);
             }
         }
         Ok(())
@@ -130,23 +132,23 @@ impl State {
 
     /// Answers with all rows. Rows that were rebuilt because the file is missing are written first, because commands
     /// read the file themselves.
-    fn rows(&self, reply: RpcReplyPort<Result<Rows, StoreError>>) {
+    fn list(&self, reply: RpcReplyPort<Result<Listing, StoreError>>) {
         let (root, store, rebuild) = (self.root.clone(), Arc::clone(&self.store), self.rebuild());
-        let read = self.store.try_lock().ok().map(|mut store| rows(&mut store, &rebuild));
+        let read = self.store.try_lock().ok().map(|mut store| list(&mut store, &rebuild));
         match read {
-            Some(Ok((rows, false))) => return drop(reply.send(Ok(rows))),
+            Some(Ok((listing, false))) => return drop(reply.send(Ok(listing))),
             Some(Err(error)) => return drop(reply.send(Err(error))),
             Some(Ok((_, true))) | None => {}
         }
         tokio::task::spawn_blocking(move || {
-            let mut read = rows(&mut locked(&store), &rebuild);
+            let mut read = list(&mut locked(&store), &rebuild);
             if matches!(read, Ok((_, true))) {
                 if let Err(error) = commit(&root, &store, Vec::new(), &rebuild) {
                     tracing::warn!(%error, "cannot write the rebuilt state.json yet");
                 }
-                read = rows(&mut locked(&store), &rebuild);
+                read = list(&mut locked(&store), &rebuild);
             }
-            let _ = reply.send(read.map(|(rows, _)| rows));
+            let _ = reply.send(read.map(|(listing, _)| listing));
         });
     }
 
@@ -192,12 +194,22 @@ fn commit(
     locked(store).commit_under(&guard, batch, rebuild)
 }
 
-/// Returns all readable rows, and whether they were rebuilt because the file is missing.
-fn rows(store: &mut Store, rebuild: Rebuild<'_>) -> Result<(Rows, bool), StoreError> {
+/// Returns the row of a name, or `None` if there is none. A row that cannot be read is not taken for none.
+fn find(table: &Table, name: &str, path: PathBuf) -> Result<Option<Arc<Row>>, StoreError> {
+    match (table.find(name), table.damage(name)) {
+        (Some(row), _) => Ok(Some(Arc::clone(row))),
+        (None, Some(error)) => Err(StoreError::Row { name: name.to_owned(), path, cause: error.to_string() }),
+        (None, None) => Ok(None),
+    }
+}
+
+/// Returns all rows, and whether they were rebuilt because the file is missing.
+fn list(store: &mut Store, rebuild: Rebuild<'_>) -> Result<(Listing, bool), StoreError> {
     let damaged = store.read(rebuild)?.1.is_some();
     let missing = damaged && store.is_missing();
     let (table, _) = store.read(rebuild)?;
-    Ok((Arc::new(table.entries.iter().filter_map(|entry| entry.row.clone().ok()).collect()), missing))
+    let rows = Arc::new(table.entries.iter().filter_map(|entry| entry.row.clone().ok()).collect());
+    Ok((Listing { rows, unjudged: table.unjudged() }, missing))
 }
 
 fn answer(replies: Vec<Reply>, result: Result<Vec<Result<(), Refused>>, StoreError>) {

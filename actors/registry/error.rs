@@ -9,6 +9,8 @@ pub enum Refused {
     Exists(String),
     #[error("worker '{0}' not found")]
     Missing(String),
+    #[error("the row of '{0}' in state.json cannot be read")]
+    Unreadable(String),
     /// Another program replaced the row in the meantime.
     #[error("worker '{0}' was changed by another program in the meantime")]
     Changed(String),
@@ -31,6 +33,8 @@ pub enum StoreError {
     NewerSchema { path: PathBuf, version: u64 },
     #[error("cannot {step} {}: {cause}", path.display())]
     Io { step: &'static str, path: PathBuf, cause: String },
+    #[error("the row of '{name}' in {} cannot be read: {cause}", path.display())]
+    Row { name: String, path: PathBuf, cause: String },
     /// The actor is gone because the supervisor is shutting down.
     #[error("the registry is shutting down")]
     Closed,
@@ -45,6 +49,7 @@ impl StoreError {
             Self::TooLarge { path, .. } => {
                 Some(format!("inspect it and move it away: mv '{0}' '{0}.aside'", path.display()))
             }
+            Self::Row { path, .. } => Some(format!("correct that row in {}", path.display())),
             Self::NewerSchema { .. } => Some("use the newer version of swarm".to_owned()),
             Self::Io { .. } | Self::Closed => None,
         }

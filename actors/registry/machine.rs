@@ -13,7 +13,7 @@ pub enum Mutation {
     /// Adds the row of a start, as `Insert` or, with the key of the row that it expects, as `Replace`. The contract is
     /// recorded with it if its file was not synced.
     Start { expect: Option<RowKey>, row: Box<Row>, contract: Option<Unsynced> },
-    /// Adds a new worker. Refused if the name exists.
+    /// Adds a new worker. Refused if the name exists, also in a row that cannot be read.
     Insert(Box<Row>),
     /// Replaces a worker's row with that of its next generation. The row moves to the end, as in
     /// the original `swarm`. Refused if the row is no longer the expected one.
@@ -37,7 +37,7 @@ impl Mutation {
 /// Applies one mutation. A refused mutation does not change the table.
 ///
 /// # Errors
-/// Refused if the name already exists (insert), is unknown, or has a row other than the expected
+/// Refused if the name already exists or has a row that cannot be read (insert), is unknown, or has a row other than the expected
 /// one.
 pub fn apply(table: &mut Table, mutation: Mutation) -> Result<(), Refused> {
     match mutation {
@@ -46,6 +46,9 @@ pub fn apply(table: &mut Table, mutation: Mutation) -> Result<(), Refused> {
         Mutation::Insert(row) => {
             if table.position(&row.name).is_some() {
                 return Err(Refused::Exists(row.name));
+            }
+            if table.damage(&row.name).is_some() {
+                return Err(Refused::Unreadable(row.name));
             }
             table.entries.push(Entry::of(*row));
         }
@@ -153,6 +156,15 @@ mod tests {
         let again = apply(&mut table, Mutation::Insert(Box::new(row("a", "2"))));
         assert_eq!(again, Err(Refused::Exists("a".to_owned())));
         assert_eq!(table.find("a").map(|row| row.started.clone()), Some("1".to_owned()));
+    }
+
+    #[test]
+    fn a_name_whose_row_cannot_be_read_gets_no_second_one() {
+        let mut table = Table::default();
+        table.entries.push(Entry::parse("{\"name\":\"a\",\"env\":[]}"));
+        let refused = apply(&mut table, Mutation::Insert(Box::new(row("a", "2"))));
+        assert_eq!(refused, Err(Refused::Unreadable("a".to_owned())));
+        assert_eq!(apply(&mut table, Mutation::Insert(Box::new(row("b", "2")))), Ok(()));
     }
 
     #[test]

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use ractor::RpcReplyPort;
 
-use super::Rows;
+use super::Listing;
 use super::error::{Refused, RegistryError, StoreError};
 use super::machine::Mutation;
 use swarm_model::Row;
@@ -14,8 +14,8 @@ use swarm_model::Row;
 pub enum RegistryMessage {
     /// Changes one row. Answered once the change is durable.
     Mutate(Mutation, RpcReplyPort<Result<(), RegistryError>>),
-    /// Returns all readable rows that are on disk now.
-    Rows(RpcReplyPort<Result<Rows, StoreError>>),
+    /// Returns all rows that are on disk now.
+    List(RpcReplyPort<Result<Listing, StoreError>>),
     /// Returns the row of this name, or `None`.
     Find(String, RpcReplyPort<Result<Option<Arc<Row>>, StoreError>>),
     /// Asks whether another program has written the file since the previous request.

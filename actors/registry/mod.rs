@@ -33,6 +33,7 @@ use ractor::{Actor as _, ActorCell, ActorRef, SpawnErr};
 pub use error::{Refused, RegistryError, StoreError};
 pub use machine::{BATCH_MAX, Committer, Mutation, apply};
 use message::RegistryMessage;
+pub use table::Unjudged;
 
 use swarm_model::Row;
 use swarm_ports::Ports;
@@ -45,6 +46,14 @@ const CLOSE_MS_MAX: u64 = 2000;
 
 /// All readable rows in the order of the file.
 pub type Rows = Arc<Vec<Arc<Row>>>;
+
+/// All rows of one version of the file.
+#[derive(Clone, Debug)]
+pub struct Listing {
+    pub rows: Rows,
+    /// Names that may have a row that cannot be read.
+    pub unjudged: Unjudged,
+}
 
 /// Handle to the registry actor.
 #[derive(Clone)]
@@ -81,7 +90,15 @@ impl RegistryHandle {
     /// # Errors
     /// Fails if the file cannot be read.
     pub async fn rows(&self) -> Result<Rows, StoreError> {
-        ractor::call_t!(self.actor, RegistryMessage::Rows, CALL_MS_MAX).unwrap_or(Err(StoreError::Closed))
+        self.list().await.map(|listing| listing.rows)
+    }
+
+    /// Returns all readable rows, and the names that may have another one.
+    ///
+    /// # Errors
+    /// Fails if the file cannot be read.
+    pub async fn list(&self) -> Result<Listing, StoreError> {
+        ractor::call_t!(self.actor, RegistryMessage::List, CALL_MS_MAX).unwrap_or(Err(StoreError::Closed))
     }
 
     /// Reports whether another program has written the file since the previous call.
@@ -98,7 +115,7 @@ impl RegistryHandle {
     /// Returns the row of this name, or `None` if there is none.
     ///
     /// # Errors
-    /// Fails if the file cannot be read.
+    /// Fails if the file or that row cannot be read.
     pub async fn find(&self, name: &str) -> Result<Option<Arc<Row>>, StoreError> {
         ractor::call_t!(self.actor, RegistryMessage::Find, CALL_MS_MAX, name.to_owned())
             .unwrap_or(Err(StoreError::Closed))

@@ -1,5 +1,6 @@
 //! `state.json` in memory: the original text of each row, byte for byte, plus a typed view of it.
 
+use std::collections::BTreeSet;
 use std::fmt;
 use std::sync::Arc;
 
@@ -41,6 +42,22 @@ pub struct Unreadable {
 pub struct Entry {
     pub raw: Arc<str>,
     pub row: Result<Arc<Row>, RowError>,
+}
+
+/// Names about which the file says nothing, because rows in it cannot be read. Their workers may have a row, so nothing
+/// may be removed or inserted for them.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Unjudged {
+    /// Whether this may be any name: a row has no readable name, or the whole file has a newer format.
+    any: bool,
+    names: BTreeSet<String>,
+}
+
+impl Unjudged {
+    /// Reports whether this name may have a row that cannot be read.
+    pub fn covers(&self, name: &str) -> bool {
+        self.any || self.names.contains(name)
+    }
 }
 
 /// Content of the whole file.
@@ -154,6 +171,24 @@ impl Table {
         self.entries.iter().filter_map(|entry| entry.row.as_ref().ok()).find(|row| row.name == name)
     }
 
+    /// Returns the names about which this table says nothing.
+    pub fn unjudged(&self) -> Unjudged {
+        let mut unjudged = Unjudged { any: self.newer_schema().is_some(), names: BTreeSet::new() };
+        for entry in self.entries.iter().filter(|entry| entry.row.is_err()) {
+            match name_of(&entry.raw) {
+                Some(name) => drop(unjudged.names.insert(name)),
+                None => unjudged.any = true,
+            }
+        }
+        unjudged
+    }
+
+    /// Returns why the row of this name cannot be read. `None` if it can, or if there is none.
+    pub fn damage(&self, name: &str) -> Option<&RowError> {
+        let damaged = self.entries.iter().filter_map(|entry| Some((entry.row.as_ref().err()?, &entry.raw)));
+        damaged.filter(|(_, raw)| name_of(raw).as_deref() == Some(name)).map(|(error, _)| error).next()
+    }
+
     pub fn position(&self, name: &str) -> Option<usize> {
         self.entries.iter().position(|entry| entry.name() == Some(name))
     }
@@ -221,10 +256,14 @@ pub fn rows(text: &str, pick: Pick<'_>) -> Result<Vec<Result<Arc<Row>, Unreadabl
 
 /// Labels a bad row with its name if that can be read, else with its position.
 fn unreadable(raw: &str, position: usize, error: RowError) -> Unreadable {
-    let value: Option<serde_json::Value> = serde_json::from_str(raw).ok();
-    let name = value.as_ref().and_then(|value| value.get("name")).and_then(|name| name.as_str());
-    let label = name.map_or_else(|| format!("row {}", position + 1), str::to_owned);
+    let label = name_of(raw).unwrap_or_else(|| format!("row {}", position + 1));
     Unreadable { label, error }
+}
+
+/// Returns the name of a row of which the rest may be malformed.
+fn name_of(raw: &str) -> Option<String> {
+    let value: serde_json::Value = serde_json::from_str(raw).ok()?;
+    value.get("name")?.as_str().map(str::to_owned)
 }
 
 fn members(raw: &str) -> Result<Members<'_>, serde_json::Error> {
@@ -318,6 +357,25 @@ mod tests {
     fn a_file_of_the_original_comes_back_byte_for_byte() {
         let table = Table::parse(ORIGINAL).expect("parses");
         assert_eq!(table.render(), ORIGINAL);
+    }
+
+    #[test]
+    fn rows_that_cannot_be_read_are_named_as_far_as_possible() {
+        let unjudged = |version: u32, row: &str| {
+            let text = format!("{{\"schema_version\":{version},\"workers\":[{row}]}}");
+            Table::parse(&text).expect("parses").unjudged()
+        };
+        let sound = &ORIGINAL[ORIGINAL.find('[').expect("there") + 1..ORIGINAL.rfind(']').expect("there")];
+        for (version, row, a, b) in [
+            (1, sound, false, false),
+            (1, "{\"name\":\"a\",\"env\":[]}", true, false),
+            (1, "{\"name\":7}", true, true),
+            (1, "[]", true, true),
+            (2, sound, true, true),
+        ] {
+            let unjudged = unjudged(version, row);
+            assert_eq!((unjudged.covers("a"), unjudged.covers("b")), (a, b), "{version}: {row}");
+        }
     }
 
     #[test]

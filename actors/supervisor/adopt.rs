@@ -24,7 +24,8 @@ pub async fn sweep(
     registry: &RegistryHandle,
     wanted: &(dyn Fn(&str) -> bool + Sync),
 ) -> Result<Vec<Task>, SupervisorError> {
-    let rows = registry.rows().await?;
+    let listing = registry.list().await?;
+    let rows = &listing.rows;
     let Scan { mut dirs, unreadable } = ports.records.scan().await.map_err(SupervisorError::Records)?;
     dirs.retain(|facts| wanted(&facts.name));
     // The actor of a worker whose records cannot be read tries again until it can adopt the worker.
@@ -35,7 +36,7 @@ pub async fn sweep(
     };
     let mut tasks: Vec<Task> = unreadable.iter().filter(is_current).map(|one| Task::Adopt(one.name.clone())).collect();
     let is_damaged = |name: &str| unreadable.iter().any(|one| one.name == name);
-    for adoption in adoptions(&rows, &dirs, &ports.clock.host()) {
+    for adoption in adoptions(&listing, &dirs, &ports.clock.host()) {
         match adoption {
             Adoption::Worker(name) => tasks.push(Task::Adopt(name)),
             Adoption::AdoptBack(row) if dirs.iter().any(|facts| facts.name == row.name && is_closing(ports, facts)) => {
@@ -71,12 +72,13 @@ pub async fn sweep(
 /// between has its row.
 pub async fn settle_dropped(ports: &Ports, registry: &RegistryHandle) -> Result<Vec<(String, u64)>, SupervisorError> {
     let Scan { mut dirs, unreadable } = ports.records.scan().await.map_err(SupervisorError::Records)?;
-    let rows = registry.rows().await?;
+    let listing = registry.list().await?;
+    let rows = &listing.rows;
     let mut names: Vec<String> = dirs.iter().map(|facts| facts.name.clone()).collect();
     names.extend(unreadable.into_iter().map(|one| one.name));
     // A spec that was not executed yet belongs to a start in progress.
     dirs.retain(|facts| matches!(facts.spec, SpecFacts::Executed(_)));
-    for adoption in adoptions(&rows, &dirs, &ports.clock.host()) {
+    for adoption in adoptions(&listing, &dirs, &ports.clock.host()) {
         if let Adoption::Remove { name, generation, with_logs: true } = adoption {
             let alone = names.iter().filter(|other| **other == name).count() == 1;
             remove(ports, &name, generation, alone).await;
@@ -84,8 +86,8 @@ pub async fn settle_dropped(ports: &Ports, registry: &RegistryHandle) -> Result<
     }
     let has_row = |facts: &DirFacts| rows.iter().any(|row| row.name == facts.name);
     let is_dropped = |facts: &&DirFacts| reconcile::runs(facts) && !has_row(facts) && !is_closing(ports, facts);
-    let outdated = reconcile::outdated(&rows, &dirs).into_iter().map(|(_, facts)| facts);
-    let lost = dirs.iter().filter(is_dropped).chain(outdated);
+    let outdated = reconcile::outdated(rows, &dirs).into_iter().map(|(_, facts)| facts);
+    let lost = dirs.iter().filter(is_dropped).chain(outdated).filter(|facts| !listing.unjudged.covers(&facts.name));
     Ok(lost.map(|facts| (facts.name.clone(), facts.generation)).collect())
 }
 

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
 use super::message::Exit;
-use crate::registry::reconcile;
+use crate::registry::{Listing, reconcile};
 use swarm_model::{FlowPlace, Row, Target};
 use swarm_ports::{DirFacts, SpecFacts};
 
@@ -203,12 +203,20 @@ pub enum Adoption {
 }
 
 /// Returns the actions for everything on disk that this machine wrote. `host` is written to rows that are inserted again.
-pub fn adoptions(rows: &[Arc<Row>], dirs: &[DirFacts], host: &str) -> Vec<Adoption> {
+/// Records whose row may exist and cannot be read are left as they are.
+pub fn adoptions(listing: &Listing, dirs: &[DirFacts], host: &str) -> Vec<Adoption> {
+    let Listing { rows, unjudged } = listing;
     let mut plan = Vec::new();
     let mut named = BTreeSet::new();
     let outdated = reconcile::outdated(rows, dirs);
     for facts in dirs.iter().filter(|facts| facts.lease.elsewhere.is_none()) {
         let row = rows.iter().find(|row| row.name == facts.name);
+        if unjudged.covers(&facts.name) {
+            if row.is_some_and(|row| reconcile::belongs(row, facts)) {
+                plan.push(Adoption::Worker(facts.name.clone()));
+            }
+            continue;
+        }
         let outdated = outdated.iter().find(|(_, newest)| std::ptr::eq(*newest, facts));
         if let (Some((outdated, _)), Some(mut row)) = (outdated, reconcile::row_now(facts, host)) {
             row.metadata = row.metadata.inherit(&outdated.metadata);
@@ -252,6 +260,7 @@ pub fn adoptions(rows: &[Arc<Row>], dirs: &[DirFacts], host: &str) -> Vec<Adopti
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::registry::table::Table;
     use swarm_model::{Contract, Lease, ProcessId, Spec, Wanted};
     use swarm_ports::LeaseFacts;
 
@@ -346,6 +355,32 @@ mod tests {
         Arc::new(reconcile::row_of(facts.spec.spec().expect("has one"), 77, "h"))
     }
 
+    /// Returns a file with these rows, and with another row of these names that cannot be read.
+    fn listing(rows: &[Arc<Row>], unreadable: &[&str]) -> Listing {
+        let bad: Vec<String> = unreadable.iter().map(|name| format!("{{\"name\":{name}}}")).collect();
+        let table = Table::parse(&format!("{{\"workers\":[{}]}}", bad.join(","))).expect("parses");
+        Listing { rows: Arc::new(rows.to_vec()), unjudged: table.unjudged() }
+    }
+
+    #[test]
+    fn nothing_is_removed_or_inserted_for_rows_that_cannot_be_read() {
+        let dirs = [
+            facts("aborted", 1, false, false),
+            facts("ended", 1, true, false),
+            facts("known", 2, true, true),
+            facts("known", 1, true, false),
+            facts("running", 1, true, true),
+        ];
+        let rows = [row(&dirs[2])];
+        let planned = |unreadable: &[&str]| adoptions(&listing(&rows, unreadable), &dirs, "h");
+        let remove = |name: &str, with_logs| Adoption::Remove { name: name.to_owned(), generation: 1, with_logs };
+        let known = Adoption::Worker("known".to_owned());
+        let of_others = planned(&["\"aborted\"", "\"ended\"", "\"running\""]);
+        assert_eq!(of_others, vec![known.clone(), remove("known", false)]);
+        assert_eq!(planned(&["7"]), vec![known], "it may be the row of any of them");
+        assert!(planned(&["\"other\""]).contains(&remove("ended", true)));
+    }
+
     #[test]
     fn records_on_disk_are_adopted_aborted_or_removed() {
         let kept = facts("kept", 2, true, true);
@@ -359,7 +394,7 @@ mod tests {
         let dirs = [aborted.clone(), cleaned, older, kept, lost_row.clone(), unexecuted, renewed];
         let remove = |name: &str, with_logs| Adoption::Remove { name: name.to_owned(), generation: 1, with_logs };
         assert_eq!(
-            adoptions(&rows, &dirs, "h"),
+            adoptions(&listing(&rows, &[]), &dirs, "h"),
             vec![
                 Adoption::Abort(Box::new(aborted)),
                 remove("cleaned", true),
@@ -382,17 +417,17 @@ mod tests {
         let renew = |row: Row| Adoption::Renew { outdated: super::tests::row(&earlier), row: Box::new(row) };
         let worker = Adoption::Worker("a".to_owned());
         assert_eq!(
-            adoptions(&[row(&earlier)], std::slice::from_ref(&ended), "h"),
+            adoptions(&listing(&[row(&earlier)], &[]), std::slice::from_ref(&ended), "h"),
             vec![renew(renewed), worker.clone()]
         );
         let current = row(&running).as_ref().clone();
         assert_eq!(
-            adoptions(&[row(&earlier)], std::slice::from_ref(&running), "h"),
+            adoptions(&listing(&[row(&earlier)], &[]), std::slice::from_ref(&running), "h"),
             vec![renew(current), worker.clone()]
         );
         // A new worker got the number of an earlier one, whose records could not be deleted when it was cleaned.
         let remove = Adoption::Remove { name: "a".to_owned(), generation: 2, with_logs: false };
-        assert_eq!(adoptions(&[row(&earlier)], &[earlier.clone(), ended], "h"), vec![worker, remove]);
+        assert_eq!(adoptions(&listing(&[row(&earlier)], &[]), &[earlier.clone(), ended], "h"), vec![worker, remove]);
     }
 
     #[test]
@@ -402,6 +437,6 @@ mod tests {
         for facts in &mut dirs {
             facts.lease.elsewhere = Some("far".to_owned());
         }
-        assert_eq!(adoptions(&rows, &dirs, "h"), Vec::new());
+        assert_eq!(adoptions(&listing(&rows, &[]), &dirs, "h"), Vec::new());
     }
 }

@@ -167,7 +167,9 @@ impl State {
         let subject = self.subject().await?;
         let Some(row) = subject.row().cloned() else {
             // This may be a repeated request whose first answer was lost with its supervisor.
-            self.remove_leftovers(None, None).await;
+            if self.arguments.registry.list().await.is_ok_and(|listing| !listing.unjudged.covers(&name)) {
+                self.remove_leftovers(None, None).await;
+            }
             if caller.repeated > 0 && self.ports().events.seen(&caller.request) {
                 return Ok(done(Vec::new()));
             }

@@ -63,7 +63,7 @@ pub fn registry(patient: &Patient) -> Vec<Finding> {
     let warned = registry.warnings.iter().map(|text| Finding::error("registry", text.clone()));
     let unreadable = registry.unreadable.iter().map(|(label, cause)| {
         Finding::error("registry", format!("cannot read entry {label} of state.json: {cause}"))
-            .remedy("fix the entry by hand, or run 'swarm clean NAME'; until then it is kept unchanged")
+            .remedy("correct the entry by hand; until then, it and the records of its worker are kept unchanged")
     });
     let of = |state| {
         let those = registry.workers.iter().filter(move |worker| worker.state == state);

@@ -51,6 +51,44 @@ async fn unreadable_records_are_read_again_and_do_not_count_as_an_end() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn rows_that_cannot_be_read_keep_their_workers_records() {
+    let newer = |sound: &str| sound.replacen('{', "{\"schema_version\":2,", 1).replace("\"tags\": []", "\"tags\": {}");
+    let damaged = |sound: &str| sound.replace("\"tags\": []", "\"tags\": {}");
+    for (damage, crashes) in
+        [(&damaged as &dyn Fn(&str) -> String, true), (&newer, true), (&damaged, false), (&newer, false)]
+    {
+        let mut rig = Rig::start().await;
+        for name in ["ended", "runs"] {
+            rig.spawn(request(name)).await.expect("starts");
+        }
+        rig.world.end("ended", Ended::Code(7));
+        rig.world.settle().await;
+        let sound = rig.world.state_text();
+        let text = damage(&sound);
+        assert_ne!(text, sound);
+        if crashes {
+            rig.crash().await;
+        }
+        rig.world.write_state(&text);
+        if crashes {
+            rig.up().await;
+        }
+        // A request that notices that another program has written the file.
+        let _ = rig.spawn(request("other")).await;
+        rig.world.settle().await;
+        let refused = rig.kill("runs").await.expect_err("its row cannot be read");
+        assert!(refused.cause.contains("state.json"), "{refused:?}");
+        rig.spawn(request("runs")).await.expect_err("it runs already");
+        assert_eq!(rig.world.state_text().matches("\"name\": \"runs\"").count(), 1, "crashes: {crashes}");
+        rig.crash().await;
+        rig.world.write_state(&sound);
+        rig.up().await;
+        assert_eq!(rig.world.facts("ended").and_then(|facts| facts.exit).map(|exit| exit.ended), Some(Ended::Code(7)));
+        rig.kill("runs").await.expect("is stopped");
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn an_unseen_exit_is_handled_like_a_seen_one() {
     for (policy, ended, expected) in [
         (RestartPolicy::OnFailure, Ended::Code(1), FineState::Running),
