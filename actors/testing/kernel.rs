@@ -1,6 +1,6 @@
 //! Processes by identity, and the present boot.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use tokio::sync::watch;
@@ -18,11 +18,16 @@ struct Inner {
     boot: u32,
     last_pid: i32,
     living: BTreeMap<i32, (ProcessId, watch::Sender<()>)>,
+    /// Pids of processes in another process namespace, which the supervisor does not see.
+    hidden: BTreeSet<i32>,
 }
 
 impl Kernel {
     pub fn new(clock: Arc<FakeClock>) -> Self {
-        Self { clock, inner: Mutex::new(Inner { boot: 1, last_pid: 100, living: BTreeMap::new() }) }
+        Self {
+            clock,
+            inner: Mutex::new(Inner { boot: 1, last_pid: 100, living: BTreeMap::new(), hidden: BTreeSet::new() }),
+        }
     }
 
     pub fn boot(&self) -> String {
@@ -39,8 +44,19 @@ impl Kernel {
         })
     }
 
+    /// Reports whether the supervisor sees this process.
     pub fn is_alive(&self, process: &ProcessId) -> bool {
+        self.exists(process) && !self.with(|inner| inner.hidden.contains(&process.pid))
+    }
+
+    /// Reports whether this process exists in any namespace.
+    pub fn exists(&self, process: &ProcessId) -> bool {
         self.with(|inner| inner.living.get(&process.pid).is_some_and(|(living, _)| living == process))
+    }
+
+    /// Moves a process to another process namespace.
+    pub fn hide(&self, process: &ProcessId) {
+        self.with(|inner| inner.hidden.insert(process.pid));
     }
 
     pub fn by_pid(&self, pid: i32) -> Option<ProcessId> {
@@ -54,7 +70,7 @@ impl Kernel {
 
     /// Ends the process and wakes its watchers.
     pub fn end(&self, process: &ProcessId) {
-        if self.is_alive(process) {
+        if self.exists(process) {
             self.with(|inner| inner.living.remove(&process.pid));
         }
     }

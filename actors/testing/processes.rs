@@ -69,7 +69,7 @@ impl FakeProcesses {
     fn finish(&self, key: &Key, ended: Ended, reason: Reason, interrupted: bool) {
         let Some(lease) = self.records.facts(key).and_then(|facts| facts.lease.content) else { return };
         self.kernel.end(&lease.worker);
-        if !self.kernel.is_alive(&lease.shim) {
+        if !self.kernel.exists(&lease.shim) {
             return;
         }
         let exit = ExitRecord {

@@ -84,7 +84,7 @@ impl FakeRecords {
             generation: key.1,
             spec: if dir.executed { SpecFacts::Executed(spec) } else { SpecFacts::Pending(spec) },
             lease: LeaseFacts {
-                held: lease.as_ref().is_some_and(|lease| self.kernel.is_alive(&lease.shim)),
+                held: lease.as_ref().is_some_and(|lease| self.kernel.exists(&lease.shim)),
                 this_boot: lease.as_ref().is_some_and(|lease| lease.worker.boot == self.kernel.boot()),
                 worker_alive: lease.as_ref().is_some_and(|lease| self.kernel.is_alive(&lease.worker)),
                 suspended: false,
@@ -215,8 +215,13 @@ impl Records for FakeRecords {
 
     fn lease_is_let_go<'a>(&'a self, name: &'a str, generation: u64) -> BoxFuture<'a, bool> {
         let lease = self.facts(&(name.to_owned(), generation)).and_then(|facts| facts.lease.content);
-        let gone = lease.map(|lease| self.kernel.gone(&lease.shim));
+        let shim = lease.map(|lease| lease.shim);
+        let gone = shim.as_ref().map(|shim| self.kernel.gone(shim));
         Box::pin(async move {
+            if shim.is_some_and(|shim| self.kernel.exists(&shim) && !self.kernel.is_alive(&shim)) {
+                tokio::time::sleep(LEASE_WAIT_MAX).await;
+                return false;
+            }
             match gone {
                 None => true,
                 Some(gone) => tokio::time::timeout(LEASE_WAIT_MAX, gone).await.is_ok(),

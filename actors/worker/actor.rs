@@ -388,6 +388,8 @@ impl State {
                 let cause = format!("worker '{}' did not end within {} s", self.name(), STOP_MAX.as_secs());
                 return Err(Refusal::new(RefusalKind::Running, cause).of(self.name()));
             }
+        } else {
+            self.check_ended(generation).await?;
         }
         let mut facts = self.observe(generation).await?;
         if facts.as_ref().is_none_or(|facts| facts.exit.is_none()) {
@@ -463,11 +465,6 @@ impl State {
         if let Err(error) = self.ports().processes.stop_unsupervised(&lease).await {
             tracing::error!(worker = self.name(), %error, "cannot end a worker that reached its time limit");
         }
-    }
-
-    pub(super) fn up_ms(&self, lease: &Lease) -> u64 {
-        // The kernel counts start times in hundredths of a second since boot, hence the factor.
-        self.ports().clock.boot_ms().saturating_sub(lease.worker.start_ticks.saturating_mul(10))
     }
 
     fn tell_liveness(&mut self) {

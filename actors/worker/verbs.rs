@@ -115,6 +115,11 @@ impl State {
                 stopped.map_err(|error| error::of_process(&error).of(self.name()))
             }
             WorkerRecord::Ours { facts, .. } => {
+                let shim = facts.lease.content.as_ref().map(|lease| &lease.shim).filter(|_| facts.lease.held);
+                if shim.is_some_and(|shim| !self.ports().processes.is_alive(shim)) {
+                    // Before the stop is recorded.
+                    self.check_ended(facts.generation).await?;
+                }
                 self.sync(facts).await;
                 if self.life.as_ref().is_some_and(|life| life.generation == facts.generation) {
                     return self.feed(Event::StopAsked).await;

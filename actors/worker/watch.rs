@@ -6,7 +6,7 @@ use super::actor::State;
 use super::error;
 use super::machine::Event;
 use super::message::WorkerMessage;
-use swarm_model::{Reason, Refusal};
+use swarm_model::{Lease, Reason, Refusal, RefusalKind};
 use swarm_ports::DirFacts;
 
 /// Pause before another try to read the records of a worker whose process is gone.
@@ -54,9 +54,15 @@ impl State {
         observed.map_err(|error| error::of_io("read the worker's records", &error).of(self.name()))
     }
 
-    /// Reads the records of a generation whose process is gone. If that fails, sends `again` after a pause.
+    /// Reads the records of a generation whose process is gone. If that fails, sends `again` after a pause. So it does if
+    /// the lease is held: then its shim lives in a process namespace that is not visible from here.
     async fn observe_end(&self, generation: u64, again: WorkerMessage) -> Option<Option<DirFacts>> {
         match self.observe(generation).await {
+            Ok(Some(facts)) if facts.lease.held => {
+                tracing::debug!(worker = self.name(), "the shim is not visible, but its lease is held");
+                self.myself.send_after(OBSERVE_PAUSE, move || again);
+                None
+            }
             Ok(facts) => Some(facts),
             Err(refusal) => {
                 tracing::warn!(worker = self.name(), cause = %refusal.cause, "cannot handle an end yet, trying again");
@@ -64,6 +70,26 @@ impl State {
                 None
             }
         }
+    }
+
+    /// Checks that a generation whose shim is not visible has really ended.
+    ///
+    /// # Errors
+    /// Fails if another process holds its lease, or its records cannot be read.
+    pub(super) async fn check_ended(&self, generation: u64) -> Result<(), Refusal> {
+        let is_held = self.observe(generation).await?.is_some_and(|facts| facts.lease.held);
+        if !is_held || self.ports().records.lease_is_let_go(self.name(), generation).await {
+            return Ok(());
+        }
+        let cause = format!("worker '{}' runs in a process namespace that its supervisor cannot see", self.name());
+        let remedy =
+            "stop this supervisor, and run the command where the worker was started, such as outside of the container";
+        Err(Refusal::new(RefusalKind::Running, cause).remedy(remedy).of(self.name()))
+    }
+
+    pub(super) fn up_ms(&self, lease: &Lease) -> u64 {
+        // The kernel counts start times in hundredths of a second since boot, hence the factor.
+        self.ports().clock.boot_ms().saturating_sub(lease.worker.start_ticks.saturating_mul(10))
     }
 
     pub(super) async fn is_stop_recorded(&self) -> bool {

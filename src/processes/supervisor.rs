@@ -16,7 +16,7 @@ use swarm_actors::registry::reconcile;
 use swarm_actors::supervisor::{Exit, SupervisorHandle};
 use swarm_model::{Event, EventKind, FineState, Machine, ProcessId};
 use swarm_ports::{DirFacts, Events as _, Records as _, Scan};
-use swarm_store::records::DiskRecords;
+use swarm_store::records::{self, DiskRecords};
 use tokio::sync::broadcast::{self, error::RecvError};
 
 use crate::api::server;
@@ -112,6 +112,24 @@ fn is_anything_left(paths: &Paths, meant: impl Fn(&DirFacts) -> bool) -> bool {
     scan.map_or(true, |dirs| dirs.iter().any(|facts| meant(facts) && may_run(facts)))
 }
 
+/// Returns a worker of this boot whose lease is held by a process that is not visible here. A supervisor that takes it for
+/// dead would start it twice. If records cannot be read, the actors of their workers try again.
+fn hidden_worker(paths: &Paths) -> Option<String> {
+    let boot = procfs::boot_id();
+    let scan = DiskRecords::new(paths.clone()).scan_now().ok()?;
+    let is_hidden = |facts: &&DirFacts| {
+        let lease = &facts.lease;
+        let is_visible = |shim: &ProcessId| procfs::alive(shim, &boot).map_or(true, |stat| stat.is_some());
+        let shim = lease.content.as_ref().map(|lease| &lease.shim);
+        let may_be = lease.held && lease.this_boot && lease.elsewhere.is_none();
+        // The child of a killed shim holds the lease for a moment.
+        may_be
+            && shim.is_some_and(|shim| !is_visible(shim))
+            && !records::wait_let_go(&paths.worker(&facts.name, facts.generation).join("lease"))
+    };
+    scan.dirs.iter().find(is_hidden).map(|facts| facts.name.clone())
+}
+
 /// Creates the pool's first thread. Tokio panics if that is impossible, so it is done here, where it can be reported.
 fn first_thread(runtime: &tokio::runtime::Runtime) -> io::Result<()> {
     let hook = std::panic::take_hook();
@@ -124,6 +142,12 @@ fn first_thread(runtime: &tokio::runtime::Runtime) -> io::Result<()> {
 async fn supervise(paths: &Paths, guard: Option<i32>, inherited: &mut Inherited) -> io::Result<Ended> {
     let gone = watch_root(paths)?;
     let Wired { ports, events } = wiring::ports(paths)?;
+    if let Some(name) = hidden_worker(paths) {
+        let place = "run this where it was started, or set SWARM_DIR to another directory";
+        return Err(io::Error::other(format!(
+            "worker '{name}' runs in another process namespace, where no supervisor of this one sees it ({place})"
+        )));
+    }
     let started = SupervisorHandle::start(paths.root().to_owned(), ports.clone()).await;
     let handle = started.map_err(io::Error::other)?;
     if std::env::var_os(STAY).is_some_and(|value| !value.is_empty()) {

@@ -336,6 +336,29 @@ post("/v1/nudges", worker="x", order="resume")
 }
 
 #[test]
+fn no_supervisor_starts_beside_a_worker_that_it_cannot_see() {
+    let rig = Rig::new();
+    rig.spawn("x", &["--restart", "always"], &["sleep", "600"]);
+    let pid = rig.pid("x");
+    rig.swarm(&["supervisor", "stop"]).ok();
+    let inside = |words: &[&str]| {
+        let mut command = rig.program("unshare");
+        command.args(["-pf", "--kill-child", "--mount-proc", BINARY]).args(words);
+        run(command)
+    };
+    if inside(&["--version"]).code != Some(0) {
+        return skipped("workers in other process namespaces: no namespace can be made here");
+    }
+    for words in [&["supervisor", "start"][..], &["kill", "x"]] {
+        let said = inside(words);
+        assert_eq!(said.code, Some(1), "{said:?}");
+        assert!(said.err.contains("worker 'x' runs in another process namespace"), "{said:?}");
+    }
+    assert_eq!((rig.pid("x"), proc::alive(pid)), (pid, true));
+    rig.swarm(&["kill", "x"]).is(0, "killed x\n", "");
+}
+
+#[test]
 fn a_newer_program_in_another_namespace_does_not_move_the_supervisor_there() {
     use std::os::unix::fs::PermissionsExt as _;
     let rig = Rig::new();

@@ -4,7 +4,9 @@ use std::time::Duration;
 
 use swarm_actors::supervisor::Request;
 use swarm_actors::testing::Fault;
-use swarm_model::{Ended, EventKind, FineState, KillRequest, RefusalKind, RestartPolicy, Scope, TmuxPlace};
+use swarm_model::{
+    Ended, EventKind, FineState, KillRequest, RefusalKind, RestartPolicy, Scope, TmuxPlace, WantedState,
+};
 
 use crate::fixture::{Rig, caller, request, restarting, with_tree};
 
@@ -48,6 +50,28 @@ async fn unreadable_records_are_read_again_and_do_not_count_as_an_end() {
     assert!(adopted(&rig));
     assert_eq!(rig.world.records.executions().len(), 1, "a living worker was started again");
     rig.check();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_worker_in_another_process_namespace_is_not_taken_for_dead() {
+    for policy in [RestartPolicy::Never, RestartPolicy::Always] {
+        let mut rig = orphan(policy).await;
+        let lease = rig.world.facts("a").and_then(|facts| facts.lease.content).expect("it runs");
+        for process in [&lease.shim, &lease.worker] {
+            rig.world.kernel.hide(process);
+        }
+        rig.up().await;
+        rig.world.pass(Duration::from_secs(600)).await;
+        assert_eq!(rig.world.records.executions().len(), 1, "{policy:?}: a living worker was started again");
+        let refused = rig.kill("a").await.expect_err("it cannot be ended from here");
+        assert!(refused.cause.contains("process namespace"), "{refused:?}");
+        assert_eq!(rig.world.facts("a").map(|facts| facts.wanted.state), Some(WantedState::Running));
+        rig.world.end("a", Ended::Code(1));
+        rig.world.pass(Duration::from_secs(5)).await;
+        let starts = if policy == RestartPolicy::Always { 2 } else { 1 };
+        assert_eq!(rig.world.records.executions().len(), starts, "{policy:?}: its end is seen");
+        rig.check();
+    }
 }
 
 #[tokio::test(start_paused = true)]
