@@ -33,22 +33,16 @@ impl Enclosing {
     /// Finds the outermost worker of this state directory that this process belongs to. A worker of another state
     /// directory does not count: what it starts in a state directory of its own, such as that of a test, ends with it.
     pub fn find(paths: &Paths) -> Self {
-        let boot = procfs::boot_id();
-        let mut found = Self::None;
-        let mut pid = nix::unistd::getpid().as_raw();
-        for _ in 0..ANCESTORS_MAX {
-            match procfs::stat(pid).map(|stat| stat.parent) {
-                Some(parent) if parent > 0 => pid = parent,
-                _ => break,
-            }
-            if let Some(worker) = worker_of_shim(pid, paths, &boot) {
-                found = worker;
-            }
-        }
-        match found {
-            Self::None => sandboxed(paths, &boot),
+        match outermost(nix::unistd::getpid().as_raw(), paths) {
+            Self::None => sandboxed(paths, &procfs::boot_id()),
             found => found,
         }
+    }
+
+    /// Returns the name of the outermost worker of this state directory to which another process belongs. `None` if it
+    /// belongs to none.
+    pub fn worker_of(pid: i32, paths: &Paths) -> Option<String> {
+        outermost(pid, paths).worker().map(str::to_owned)
     }
 
     /// Returns the name of the worker that this process belongs to.
@@ -58,6 +52,22 @@ impl Enclosing {
             Self::Worker { name, .. } | Self::Sandbox { name } => Some(name),
         }
     }
+}
+
+/// Returns the worker whose shim is the outermost ancestor of a process.
+fn outermost(mut pid: i32, paths: &Paths) -> Enclosing {
+    let boot = procfs::boot_id();
+    let mut found = Enclosing::None;
+    for _ in 0..ANCESTORS_MAX {
+        match procfs::stat(pid).map(|stat| stat.parent) {
+            Some(parent) if parent > 0 => pid = parent,
+            _ => break,
+        }
+        if let Some(worker) = worker_of_shim(pid, paths, &boot) {
+            found = worker;
+        }
+    }
+    found
 }
 
 /// Returns the worker of this shim; `None` if the process is not a shim of this state directory. The working directory

@@ -13,6 +13,8 @@ use std::sync::OnceLock;
 
 use swarm_model::Build;
 
+pub use enclosing::Enclosing;
+
 /// Header with the caller's [`Build`] as `VERSION NANOSECONDS`.
 pub const BUILD_HEADER: &str = "x-swarm-build";
 

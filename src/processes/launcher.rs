@@ -16,6 +16,7 @@ use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader};
 use tokio::net::UnixStream;
 use tokio::sync::Mutex;
 
+use crate::api::Enclosing;
 use crate::processes::forkserver::ForkServer;
 use swarm_store::records;
 use swarm_sys::files::{Durability, list_if_present, replace_private};
@@ -127,6 +128,15 @@ impl ShimLauncher {
         let order = Order { session: &place.session, name: &spec.name, cwd, argv: &argv, log: &log };
         let opened = tmux.open_window(&order, &known);
         let window = opened.map_err(|error: TmuxError| LaunchError::Tmux(error.to_string()))?;
+        // A shim is the subreaper of its worker: what the worker started ends with it, however it was detached.
+        if let Some(owner) = Enclosing::worker_of(window.pane.server_pid, &self.paths) {
+            let _ = tmux.kill_window(&window.window_id);
+            return Err(LaunchError::Tmux(format!(
+                "the tmux server on {} was started by worker '{owner}' and ends with it (end that server with 'tmux -S {} \
+                 kill-server', or choose another with --tmux-socket)",
+                window.pane.socket_path, window.pane.socket_path
+            )));
+        }
         let link = accept(&listener).map_err(|error| {
             let _ = tmux.kill_window(&window.window_id);
             LaunchError::NotStarted(format!("the window's process did not answer: {error}"))

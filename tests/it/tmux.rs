@@ -195,6 +195,27 @@ fn a_server_that_is_lost_at_once_closes_its_workers() {
 }
 
 #[test]
+fn a_server_that_a_worker_started_is_not_used_for_others() {
+    let rig = Rig::new();
+    rig.spawn_sh("agent", &[], "tmux new-session -d -s testing 'exec sleep 600'; echo up; exec sleep 600");
+    wait_until("its server is up", SOON, || rig.log("agent", "stdout").contains("up"));
+    let said = rig.swarm(&["spawn", "--name", "other", "--tmux", "--", "sleep", "600"]);
+    assert_eq!(said.code, Some(1), "{said:?}");
+    for part in ["was started by worker 'agent' and ends with it", "--tmux-socket"] {
+        assert!(said.err.contains(part), "{said:?}");
+    }
+    assert!(windows(&rig).iter().all(|window| window.starts_with("testing:")), "{:?}", windows(&rig));
+    assert_eq!(rig.names(), ["agent"]);
+    rig.spawn("other", &["--tmux", "--tmux-socket", "own"], &["sleep", "600"]);
+    rig.swarm(&["kill", "agent"]).ok();
+    assert_eq!(rig.fine("other"), "running");
+    // A server of ours, once that one is gone.
+    rig.spawn("third", &["--tmux"], &["sleep", "600"]);
+    assert_eq!(windows(&rig).len(), 1);
+    rig.swarm(&["kill", "other"]).ok();
+}
+
+#[test]
 fn a_closed_window_shows_at_once() {
     let rig = Rig::new();
     // Its end takes longer than a view; on a busy machine it may take longer than a view waits.
