@@ -258,7 +258,7 @@ async fn plan(ports: &Ports, registry: &RegistryHandle, start: &Start) -> Result
         Tree::New(request) => (request.clone(), None),
         Tree::Known { worktree, base } => {
             let path = std::path::Path::new(&worktree.path);
-            if path.is_dir() {
+            if is_dir(&worktree.path).await? {
                 return Ok(Some(WorktreePlan {
                     path: worktree.path.clone(),
                     branch: worktree.branch.clone(),
@@ -283,6 +283,13 @@ async fn plan(ports: &Ports, registry: &RegistryHandle, start: &Start) -> Result
     request.trees = trees.map(|tree| (tree.path.clone(), tree.base_repo.clone())).collect();
     let planned = ports.worktrees.plan(&leaf, &request, &start.caller).await;
     planned.map(Some).map_err(|error| error::of_worktree(&error).of(&start.name))
+}
+
+/// Reports whether a directory exists, on another thread: its disk may not answer.
+pub(super) async fn is_dir(path: &str) -> Result<bool, Refusal> {
+    let path = std::path::PathBuf::from(path);
+    let looked = tokio::task::spawn_blocking(move || path.is_dir()).await;
+    looked.map_err(|error| Refusal::new(RefusalKind::Internal, format!("cannot look for a directory: {error}")))
 }
 
 /// Assigns a port to a worker that has a worktree, for a server that it may want to run. The port is

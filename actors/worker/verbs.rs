@@ -309,7 +309,8 @@ impl State {
         let tree = subject.row().and_then(|row| row.worktree.as_ref());
         let dir = match tree {
             None => Some(contract.cwd.as_str()),
-            Some(tree) => Some(tree.path.as_str()).filter(|path| !makes_tree && std::path::Path::new(path).is_dir()),
+            Some(tree) if !makes_tree && launch::is_dir(&tree.path).await? => Some(tree.path.as_str()),
+            Some(_) => None,
         };
         let checked = self.ports().launcher.check(contract, dir).await;
         checked.map_err(|refusal| refusal.of(self.name()))?;

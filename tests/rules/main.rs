@@ -150,6 +150,23 @@ fn directories_are_listed_completely_or_not_at_all() {
 }
 
 #[test]
+fn actors_look_at_disks_in_other_threads() {
+    // The supervisor has one thread, and a disk may not answer. The registry does its work in other threads.
+    for (path, code) in sources("actors") {
+        let is_other = ["registry", "testing", "tests"].iter().any(|room| path.iter().any(|part| part == *room));
+        if is_other || is_test(&path) {
+            continue;
+        }
+        for line in without_tests(&code).lines().filter(|line| !line.contains("spawn_blocking")) {
+            for banned in [".is_dir()", ".is_file()", ".exists()", "std::fs", "metadata("] {
+                let at = path.display();
+                assert!(!line.contains(banned), "{at}: {line}: use a port, or tokio::task::spawn_blocking");
+            }
+        }
+    }
+}
+
+#[test]
 fn the_state_of_a_machine_changes_only_by_events() {
     let mut machines = 0;
     for (path, code) in sources("actors") {

@@ -7,6 +7,7 @@ pub mod order;
 pub mod origin;
 pub mod prepare;
 pub mod prompt;
+mod registration;
 mod rejection;
 mod seal;
 pub mod specs;
@@ -28,6 +29,8 @@ use swarm_model::{Caller, ExitRecord, SpawnRequest};
 use swarm_ports::{BoxFuture, Journaled, Runs, Survey, Telling};
 
 use self::home::Home;
+use self::registration::{Active, CALLER, Looks, OVER, place, read_any, unregister};
+pub use self::registration::{is_under_way, registered};
 use self::seal::Seals;
 use self::wire::{ArialState, StateFault};
 use swarm_agents::short;
@@ -36,15 +39,11 @@ use swarm_sys::files;
 use swarm_sys::files::{blocking, replace_durably};
 use swarm_sys::paths::{Paths, digest};
 
-const CALLER: &str = "caller.json";
-/// Name of `caller.json` once the run is over, until all its reports are written. Older programs do not know it, and
-/// ignore the run.
-const OVER: &str = "over.json";
-
 pub struct DiskRuns {
     paths: Paths,
     executable: PathBuf,
     open: Arc<OpenRuns>,
+    looks: Looks,
 }
 
 /// A run whose lock this process holds.
@@ -54,28 +53,9 @@ struct Open {
     state: Option<ArialState>,
 }
 
-/// Content of `caller.json`, which registers a run that is not over, with the caller on whose behalf it runs.
-#[derive(Serialize, Deserialize)]
-struct Active {
-    home: String,
-    caller: Caller,
-}
-
-impl Active {
-    /// Reports whether the journal of this request exists: a start may have been interrupted before writing it. Also
-    /// true if the journal cannot be checked, so that the error is reported to the user later.
-    fn has_begun(&self) -> bool {
-        let home = Home::new(&self.home);
-        match journal::request(&home) {
-            Ok(begun) => begun.is_none_or(|begun| begun == self.caller.request),
-            Err(error) => error.kind() != io::ErrorKind::NotFound || !home.path().is_dir(),
-        }
-    }
-}
-
 impl DiskRuns {
     pub fn new(paths: Paths, executable: PathBuf) -> Self {
-        Self { paths, executable, open: Arc::default() }
+        Self { paths, executable, open: Arc::default(), looks: Looks::default() }
     }
 
     fn place(&self, home: &str) -> PathBuf {
@@ -88,10 +68,11 @@ type OpenRuns = Mutex<BTreeMap<String, Open>>;
 /// Takes the lock of a run, unless this process holds it already, and returns the content of `state.json`.
 fn take(open: &OpenRuns, home: &Home) -> Result<Option<ArialState>, String> {
     let name = home.path().to_string_lossy().into_owned();
-    let mut open = open.lock().unwrap_or_else(PoisonError::into_inner);
-    if let Some(known) = open.get(&name) {
+    let opened = || open.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some(known) = opened().get(&name) {
         return Ok(known.state.clone());
     }
+    // Not under the mutex, which all runs need: the disk of this home may not answer.
     home.make().map_err(|error| format!("{}: {error}", home.path().display()))?;
     let lock = home.take_lock()?;
     home.tidy();
@@ -99,7 +80,7 @@ fn take(open: &OpenRuns, home: &Home) -> Result<Option<ArialState>, String> {
     if let Some(note) = note {
         tracing::warn!("{note}");
     }
-    open.insert(name, Open { _lock: lock, state: state.clone() });
+    opened().insert(name, Open { _lock: lock, state: state.clone() });
     Ok(state)
 }
 
@@ -149,88 +130,22 @@ fn journaled(home: &Home, registered: &Path) -> Result<Journaled, String> {
         journal::append(home, &events).map_err(failed)?;
         events::report_damage(home, &run.plan.id, &damage).map_err(failed)?;
     }
-    let active = read_active(registered).and_then(|active| match active {
-        Some(active) => Ok(Some(active)),
-        None => read_registration(&registered.join(OVER)),
-    });
+    let active = read_any(registered);
     let active = active.map_err(|error| error.to_string())?;
     let caller = active.ok_or("the caller of the run is not recorded")?.caller;
     let told = events::count(home, &run.plan.id);
     Ok(Journaled { run, events, caller, told })
 }
 
-/// Returns the directory that registers the run of this home as active.
-fn place(paths: &Paths, home: &str) -> PathBuf {
-    paths.runs().join(digest(home.as_bytes(), 8))
-}
-
-/// Returns the homes of all runs that are registered in this state directory. What cannot be read is left out.
-pub fn registered(paths: &Paths) -> Vec<PathBuf> {
-    let entries = files::list_if_present(&paths.runs()).unwrap_or_default();
-    let home = |place: &Path| Some(PathBuf::from(read_active(place).ok()??.home));
-    entries.iter().filter_map(|entry| home(&entry.path())).collect()
-}
-
-/// Reports whether a run of this home is active, even if no supervisor is running.
-pub fn is_under_way(paths: &Paths, home: &Home) -> bool {
-    let registered = read_active(&place(paths, &home.path().to_string_lossy()));
-    // An unreadable registration counts as active.
-    registered.map_or(true, |active| active.is_some_and(|active| active.has_begun()))
-}
-
-fn unregister(place: &Path) -> io::Result<()> {
-    for file in [CALLER, OVER] {
-        match fs::remove_file(place.join(file)) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-            _ => {}
-        }
+/// Moves the logs of a finished command to the home of its run. The log of an agent is there already.
+fn keep(now: &Now, paths: &Paths) {
+    let (home, worker) = (Home::new(&now.plan.home), now.worker());
+    if matches!(now.job().work, Work::Spec(_)) {
+        return report_late(&home, &now.plan.id, &now.job().id);
     }
-    // Removes leftovers of killed writers as well.
-    let _ = fs::remove_dir_all(place);
-    Ok(())
-}
-
-fn active(runs: &Path, open: &OpenRuns) -> io::Result<Survey<String>> {
-    let mut survey = Survey::default();
-    for entry in files::list_if_present(runs)? {
-        let place = entry.path();
-        // Held, so that no run registers meanwhile.
-        let open = open.lock().unwrap_or_else(PoisonError::into_inner);
-        let registration = match read_active(&place) {
-            Ok(None) => read_registration(&place.join(OVER)),
-            active => active,
-        };
-        match registration {
-            // It runs here, or is being started.
-            Ok(Some(active)) if open.contains_key(&active.home) => {}
-            // The home may also be on a disk that is not mounted.
-            Ok(Some(active)) if files::is_absent(Path::new(&active.home)) => {
-                tracing::warn!(home = %active.home, "the home of a run that is not over does not exist");
-            }
-            Ok(Some(active)) if active.has_begun() => survey.found.push(active.home),
-            Ok(Some(active)) => {
-                tracing::warn!(home = %active.home, "discarding a run whose start was interrupted");
-                if let Err(error) = unregister(&place) {
-                    tracing::warn!(%error, "cannot remove the registration of an interrupted start");
-                }
-            }
-            Ok(None) => {}
-            Err(error) => survey.miss(place.display(), error),
-        }
-    }
-    Ok(survey)
-}
-
-/// Returns the registration of a run that is not over.
-fn read_active(place: &Path) -> io::Result<Option<Active>> {
-    read_registration(&place.join(CALLER))
-}
-
-fn read_registration(file: &Path) -> io::Result<Option<Active>> {
-    match fs::read(file) {
-        Ok(text) => Ok(Some(serde_json::from_slice(&text)?)),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
-        Err(error) => Err(error),
+    for kind in ["stdout", "stderr"] {
+        let kept = home.logs().join(format!("{}.{kind}.log", now.job().id));
+        let _ = fs::rename(paths.log(&worker, kind), kept);
     }
 }
 
@@ -293,8 +208,8 @@ fn earlier(home: &Home, state: Option<&ArialState>) -> Result<Option<Run>, Strin
 
 impl Runs for DiskRuns {
     fn active(&self) -> BoxFuture<'_, io::Result<Survey<String>>> {
-        let (runs, open) = (self.paths.runs(), Arc::clone(&self.open));
-        blocking(move || active(&runs, &open))
+        let (runs, open, looks) = (self.paths.runs(), Arc::clone(&self.open), Arc::clone(&self.looks));
+        blocking(move || registration::active(&runs, &open, &looks))
     }
 
     fn open<'a>(&'a self, home: &'a str) -> BoxFuture<'a, Result<Option<Run>, String>> {
@@ -368,8 +283,9 @@ impl Runs for DiskRuns {
     }
 
     fn tell<'a>(&'a self, plan: &'a Plan, words: Vec<Telling>) -> BoxFuture<'a, ()> {
+        let owned = plan.clone();
         Box::pin(async move {
-            if let Err(error) = events::append(plan, words) {
+            if let Err(error) = blocking(move || events::append(&owned, words)).await {
                 tracing::warn!(home = %plan.home, %error, "cannot record the events of a run");
             }
         })
@@ -397,26 +313,22 @@ impl Runs for DiskRuns {
     }
 
     fn outcome<'a>(&'a self, now: &'a Now, exit: Option<&'a ExitRecord>) -> BoxFuture<'a, (Outcome, Spent)> {
-        // A few small reads from the page cache are cheaper than a thread.
-        Box::pin(std::future::ready(prepare::outcome(now, exit, &self.paths)))
+        let (now, exit, paths) = (now.clone(), exit.cloned(), self.paths.clone());
+        Box::pin(async move {
+            let judged = tokio::task::spawn_blocking(move || prepare::outcome(&now, exit.as_ref(), &paths)).await;
+            judged.unwrap_or_else(|error| (prepare::broken(&error.to_string()), Spent::default()))
+        })
     }
 
     fn resolutions<'a>(&'a self, now: &'a Now) -> BoxFuture<'a, Spent> {
         let dir = Home::new(&now.plan.home).attempt(&now.job().id, now.progress.attempt);
-        Box::pin(std::future::ready(order::resolutions(&dir)))
+        Box::pin(async move { tokio::task::spawn_blocking(move || order::resolutions(&dir)).await.unwrap_or_default() })
     }
 
     fn keep<'a>(&'a self, now: &'a Now) -> BoxFuture<'a, ()> {
+        let (now, paths) = (now.clone(), self.paths.clone());
         Box::pin(async move {
-            let (home, worker) = (Home::new(&now.plan.home), now.worker());
-            // The log of an agent is already in the run's home.
-            if matches!(now.job().work, Work::Spec(_)) {
-                return report_late(&home, &now.plan.id, &now.job().id);
-            }
-            for kind in ["stdout", "stderr"] {
-                let kept = home.logs().join(format!("{}.{kind}.log", now.job().id));
-                let _ = fs::rename(self.paths.log(&worker, kind), kept);
-            }
+            let _ = tokio::task::spawn_blocking(move || keep(&now, &paths)).await;
         })
     }
 
@@ -450,7 +362,8 @@ impl Runs for DiskRuns {
     fn forget<'a>(&'a self, run: &'a Run) -> BoxFuture<'a, ()> {
         Box::pin(async move {
             let home = &run.plan.home;
-            if events::count(&Home::new(home), &run.plan.id) < run.told {
+            let (of, id, told) = (Home::new(home), run.plan.id.clone(), run.told);
+            if !tokio::task::spawn_blocking(move || events::count(&of, &id) >= told).await.unwrap_or_default() {
                 return;
             }
             // Held, so that the next run does not register meanwhile.
