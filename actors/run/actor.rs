@@ -18,7 +18,7 @@ use swarm_model::Caller;
 use swarm_model::merge::queue::Item;
 use swarm_model::run::Event;
 use swarm_model::run::plan::Plan;
-use swarm_model::run::progress::{Run, Stage};
+use swarm_model::run::progress::{Mode, Run, Stage};
 use swarm_model::run::words::Word;
 use swarm_ports::{Journaled, Ports, Telling};
 
@@ -162,6 +162,12 @@ impl State {
         let mut effects = run.resume();
         last.retain(|effect| !matches!(effect, Effect::Tell(number, ..) if *number < told));
         effects.extend(last);
+        // A journal that was written anew may begin after the end.
+        if let Mode::Over(verdict) = run.mode
+            && !effects.iter().any(|effect| matches!(effect, Effect::End(_)))
+        {
+            effects.push(Effect::End(verdict));
+        }
         let mut state = Self::new(myself, arguments, caller, run);
         state.held = effects;
         if unbegun {

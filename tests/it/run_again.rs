@@ -55,6 +55,21 @@ fn a_run_waits_until_edits_are_gone_and_work_that_depends_on_it_starts() {
 }
 
 #[test]
+fn a_run_whose_files_were_deleted_can_be_stopped_and_continued() {
+    let site = Site::new();
+    let go = site.rig.path("go");
+    site.spec("a", "", &format!("while ! test -e {}; do sleep 0.1; done\necho a > a.txt", go.display()));
+    site.under_way(&[]);
+    site.git(&["clean", "-fdxq"]);
+    assert!(!site.repo.join(".arial/run.jsonl").exists());
+    site.swarm(&["run", "stop"]).ok();
+    wait_until("the run is over", SOON, || site.swarm(&["run", "status"]).out.contains("was interrupted"));
+    site.rig.file("go", "");
+    site.run(0, &[]);
+    assert_eq!(site.landed("a.txt"), "a");
+}
+
+#[test]
 fn work_landed_on_another_base_is_planned_again() {
     let site = Site::new();
     site.spec("a", "", "echo a > a.txt");

@@ -51,6 +51,18 @@ pub fn begin(home: &Home, run: &Run, request: &str) -> io::Result<()> {
     replace_durably(home.path(), "run.jsonl", &line)
 }
 
+/// Writes a journal anew that somebody deleted: the request that began the run, and its present state.
+///
+/// # Errors
+/// Returns any I/O error.
+pub fn restart(home: &Home, run: &Run, request: &str, at_ms: u64) -> io::Result<()> {
+    let first = FirstLine { version: VERSION, request: Some(request.to_owned()), run };
+    // Without an event, the run would begin once more when it is resumed.
+    let event = (at_ms, Event::Repaired { run: Box::new(run.clone()) });
+    let text = format!("{}\n{}\n", serde_json::to_string(&first)?, serde_json::to_string(&event)?);
+    replace_durably(home.path(), "run.jsonl", text.as_bytes())
+}
+
 /// Returns the request that started the run; `None` for runs of older programs, which did not record it.
 ///
 /// # Errors

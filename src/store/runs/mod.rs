@@ -16,6 +16,7 @@ pub mod wire;
 use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::io;
+use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -29,7 +30,7 @@ use swarm_model::{Caller, ExitRecord, SpawnRequest};
 use swarm_ports::{BoxFuture, Journaled, Runs, Survey, Telling};
 
 use self::home::Home;
-use self::registration::{Active, CALLER, Looks, OVER, place, read_any, unregister};
+use self::registration::{Active, CALLER, Looks, OVER, place, read_active, read_any, unregister};
 pub use self::registration::{is_under_way, registered};
 use self::seal::Seals;
 use self::wire::{ArialState, StateFault};
@@ -49,7 +50,7 @@ pub struct DiskRuns {
 /// A run whose lock this process holds.
 struct Open {
     /// Held as long as the run is open.
-    _lock: File,
+    lock: File,
     state: Option<ArialState>,
 }
 
@@ -80,7 +81,7 @@ fn take(open: &OpenRuns, home: &Home) -> Result<Option<ArialState>, String> {
     if let Some(note) = note {
         tracing::warn!("{note}");
     }
-    opened().insert(name, Open { _lock: lock, state: state.clone() });
+    opened().insert(name, Open { lock, state: state.clone() });
     Ok(state)
 }
 
@@ -135,6 +136,39 @@ fn journaled(home: &Home, registered: &Path) -> Result<Journaled, String> {
     let caller = active.ok_or("the caller of the run is not recorded")?.caller;
     let told = events::count(home, &run.plan.id);
     Ok(Journaled { run, events, caller, told })
+}
+
+/// Updates `state.json`. A failure is only logged: an outdated file is rebuilt from the journal.
+fn save_state(home: &Home, state: Option<ArialState>) {
+    if let Some(state) = state
+        && let Err(error) = wire::save(home, &state)
+    {
+        tracing::warn!(home = %home.path().display(), %error, "cannot update state.json of a run");
+    }
+}
+
+/// Writes the journal of a run anew that somebody deleted while the run went on, for example by `git clean -fdx`, and takes
+/// the lock again if it was deleted too.
+///
+/// # Errors
+/// Fails if the repository is not there either: it may be on a disk that is not mounted now.
+fn restore(open: &OpenRuns, home: &Home, run: &Run, place: &Path) -> io::Result<()> {
+    let above = home.path().parent().unwrap_or(home.path());
+    let sign = if home.path().ends_with(home::ARIAL) { above.join(".git") } else { above.to_owned() };
+    fs::symlink_metadata(sign)?;
+    let active = read_active(place)?.ok_or_else(|| io::Error::other("the run is not registered"))?;
+    home.make()?;
+    let opened = || open.lock().unwrap_or_else(PoisonError::into_inner);
+    let held = opened().get(&run.plan.home).map(|open| open.lock.try_clone()).transpose()?;
+    if let Some(held) = held {
+        let (held, found) = (held.metadata()?, fs::metadata(home.lock()));
+        if !found.is_ok_and(|found| (found.dev(), found.ino()) == (held.dev(), held.ino())) {
+            let lock = home.take_lock().map_err(io::Error::other)?;
+            opened().entry(run.plan.home.clone()).and_modify(|open| open.lock = lock);
+        }
+    }
+    tracing::warn!(home = %home.path().display(), "the journal of a run was deleted; it is written anew");
+    journal::restart(home, run, &active.caller.request, wall_ms())
 }
 
 /// Moves the logs of a finished command to the home of its run. The log of an agent is there already.
@@ -259,7 +293,7 @@ impl Runs for DiskRuns {
     }
 
     fn append<'a>(&'a self, run: &'a Run, events: &'a [(u64, Event)]) -> BoxFuture<'a, io::Result<()>> {
-        let events = events.to_vec();
+        let owned = events.to_vec();
         let home = Home::new(&run.plan.home);
         let state = {
             let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
@@ -270,15 +304,24 @@ impl Runs for DiskRuns {
                 state.clone()
             })
         };
-        blocking(move || {
-            journal::append(&home, &events)?;
-            // A failure is only logged: an outdated file is rebuilt from the journal.
-            if let Some(state) = state
-                && let Err(error) = wire::save(&home, &state)
-            {
-                tracing::warn!(home = %home.path().display(), %error, "cannot update state.json of a run");
-            }
+        let (appended_home, appended_state) = (home.clone(), state.clone());
+        let appended = blocking(move || {
+            journal::append(&appended_home, &owned)?;
+            save_state(&appended_home, appended_state);
             Ok(())
+        });
+        Box::pin(async move {
+            match appended.await {
+                Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+                done => return done,
+            }
+            let (run, open, place) = (run.clone(), Arc::clone(&self.open), self.place(&run.plan.home));
+            blocking(move || {
+                restore(&open, &home, &run, &place)?;
+                save_state(&home, state);
+                Ok(())
+            })
+            .await
         })
     }
 

@@ -66,6 +66,52 @@ async fn a_run_is_active_from_its_journal_until_it_is_closed() {
 }
 
 #[tokio::test]
+async fn a_journal_that_is_deleted_during_the_run_is_written_anew() {
+    for deletes_all in [false, true] {
+        let mut rig = Rig::new();
+        let plan = Plan { jobs: vec![Job { id: "a".to_owned(), ..Job::default() }], ..Plan::clone(&rig.run.plan) };
+        rig.run = Run { plan: Arc::new(plan), jobs: vec![Progress::default()], ..rig.run.clone() };
+        let home = rig.run.plan.home.clone();
+        rig.runs.open(&home).await.expect("opened");
+        rig.runs.begin(&rig.run, &Rig::caller("one")).await.expect("begun");
+        rig.runs.append(&rig.run, &[(1, Event::Began)]).await.expect("appended");
+        match deletes_all {
+            true => fs::remove_dir_all(rig.home().path()).expect("removed"),
+            false => fs::remove_file(rig.home().journal()).expect("removed"),
+        }
+        let held = Run { told: 7, mode: swarm_model::run::progress::Mode::Held, ..rig.run.clone() };
+        rig.runs.append(&held, &[(2, Event::Hold)]).await.expect("appended");
+        rig.runs.append(&held, &[(3, Event::Hold)]).await.expect("appended");
+        assert!(rig.home().is_locked(), "nobody else may begin a run");
+        assert_eq!(rig.restarted().await.found, [home.as_str()]);
+        let journaled = rig.runs.resume(&home).await.expect("resumed");
+        let mut machine = Machine::new(journaled.run);
+        assert_eq!(journaled.events.len(), 2, "it has begun");
+        for (at_ms, event) in &journaled.events {
+            machine.on(event, *at_ms);
+        }
+        assert_eq!((machine.mode, machine.told, journaled.caller.request.as_str()), (held.mode, 7, "one"));
+    }
+}
+
+#[tokio::test]
+async fn the_journal_of_a_repository_that_is_away_is_not_written_anew() {
+    let mut rig = Rig::new();
+    let home = rig.root.path().join("repo/.arial").to_str().expect("text").to_owned();
+    fs::create_dir_all(rig.root.path().join("repo/.git")).expect("made");
+    rig.run = Run { plan: Arc::new(Plan { home: home.clone(), ..Plan::clone(&rig.run.plan) }), ..rig.run.clone() };
+    rig.runs.open(&home).await.expect("opened");
+    rig.runs.begin(&rig.run, &Rig::caller("one")).await.expect("begun");
+    fs::rename(rig.root.path().join("repo"), rig.root.path().join("away")).expect("moved");
+    fs::create_dir(rig.root.path().join("repo")).expect("the mount point");
+    rig.runs.append(&rig.run, &[(1, Event::Hold)]).await.expect_err("it is away");
+    assert!(!rig.home().path().exists(), "the way back is free");
+    fs::remove_dir(rig.root.path().join("repo")).expect("removed");
+    fs::rename(rig.root.path().join("away"), rig.root.path().join("repo")).expect("moved");
+    rig.runs.append(&rig.run, &[(1, Event::Hold)]).await.expect("it is back");
+}
+
+#[tokio::test]
 async fn the_next_run_is_not_forgotten_with_the_one_before() {
     let mut rig = Rig::new();
     let home = rig.run.plan.home.clone();
