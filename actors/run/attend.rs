@@ -185,6 +185,30 @@ fn not_started(refusal: &Refusal) -> Outcome {
         None => refusal.cause.clone(),
     };
     // The next attempt may succeed, for example after a full disk or a lock of git.
-    let fault = if is_final(refusal.kind) { FaultKind::Lasting } else { FaultKind::Passing };
+    let is_lasting = is_final(refusal.kind) && !is_of_disk(&refusal.cause);
+    let fault = if is_lasting { FaultKind::Lasting } else { FaultKind::Passing };
     Outcome::Failure { cause: format!("cannot start the worker: {cause}"), evidence: None, fault }
+}
+
+/// Reports whether a cause is the state of a disk, in the words of the C library. git reports it as the failure of a
+/// worktree.
+fn is_of_disk(cause: &str) -> bool {
+    ["No space left on device", "Disk quota exceeded", "Input/output error", "Read-only file system"]
+        .iter()
+        .any(|words| cause.contains(words))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_worktree_that_the_disk_has_no_room_for_is_tried_again() {
+        let fault = |cause: &str| match not_started(&Refusal::new(RefusalKind::Worktree, cause)) {
+            Outcome::Failure { fault, .. } => fault,
+            other => panic!("{other:?}"),
+        };
+        assert_eq!(fault("fatal: cannot create directory at 'x': No space left on device"), FaultKind::Passing);
+        assert_eq!(fault("'x' is not a valid branch name"), FaultKind::Lasting);
+    }
 }

@@ -1,26 +1,18 @@
 //! Decisions of a run as a pure function: progress, event, time → progress, effects. Replaying the journaled events
 //! leads to the same state and the same reports.
 
+mod pauses;
 mod skipped;
 
 use std::ops::Deref;
 
+pub use self::pauses::{LIMIT_MS_MAX, LIMITED_MAX, LOST_MAX, PASSING_MAX, PAUSE_MS, PAUSE_MS_MAX};
+use self::pauses::{limit_pause_ms, pause_ms};
 pub use self::skipped::ReportedEnd;
 use super::next::next;
 use swarm_model::run::progress::{Mode, Progress, Run, Spent, Stage, Verdict};
 use swarm_model::run::words::Word;
 use swarm_model::run::{Event, FaultKind, Merged, Outcome};
-
-/// First pause after a temporary failure, in milliseconds. Each further pause is twice as long.
-pub const PAUSE_MS: u64 = 15_000;
-/// Longest pause after a temporary failure, in milliseconds.
-pub const PAUSE_MS_MAX: u64 = 10 * 60_000;
-/// Longest pause until a time that a provider names, in milliseconds. Their limits last a week at most.
-pub const LIMIT_MS_MAX: u64 = 8 * 24 * 60 * 60_000;
-/// Number of attempts that may end at the provider's usage limit without counting as failures.
-pub const LIMITED_MAX: u32 = 20;
-/// Number of attempts that may be lost without counting as failures.
-pub const LOST_MAX: u32 = 3;
 
 /// Effect of an event. Effects are carried out in order.
 #[derive(Clone, Debug, PartialEq)]
@@ -349,7 +341,11 @@ impl Turn<'_> {
                 progress.lost += 1;
                 progress.lost <= LOST_MAX
             }
-            FaultKind::Task | FaultKind::Passing | FaultKind::Lasting => false,
+            FaultKind::Passing => {
+                progress.passing += 1;
+                progress.passing <= PASSING_MAX
+            }
+            FaultKind::Task | FaultKind::Lasting => false,
         };
         if !excused {
             progress.failures += 1;
@@ -360,7 +356,7 @@ impl Turn<'_> {
         }
         let in_ms = match fault {
             FaultKind::Task | FaultKind::Lost | FaultKind::Lasting => 0,
-            FaultKind::Passing => pause_ms(progress.failures),
+            FaultKind::Passing => pause_ms(progress.passing),
             FaultKind::Limit { until_ms } => limit_pause_ms(until_ms, self.now_ms, progress.limited),
         };
         let attempt = progress.attempt;
@@ -483,18 +479,4 @@ fn listed(paths: &[String]) -> String {
     const PATHS_MAX: usize = 20;
     let more = if paths.len() > PATHS_MAX { format!(" and {} more", paths.len() - PATHS_MAX) } else { String::new() };
     format!("{}{more}", paths[..paths.len().min(PATHS_MAX)].join(", "))
-}
-
-/// Returns the pause before retry number `times` of a job that met its provider's limit. The provider's time holds if it
-/// is in the future. If it has passed, or the limit was met before, the pause grows: the local clock may be ahead of the
-/// provider's, and the retries must not be used up within a moment.
-fn limit_pause_ms(until_ms: Option<u64>, now_ms: u64, times: u32) -> u64 {
-    let named_ms = until_ms.map_or(0, |until_ms| until_ms.saturating_sub(now_ms)).min(LIMIT_MS_MAX);
-    if named_ms > 0 && times <= 1 { named_ms } else { named_ms.max(pause_ms(times)) }
-}
-
-/// Returns the pause before retry number `times`, which doubles each time up to [`PAUSE_MS_MAX`].
-fn pause_ms(times: u32) -> u64 {
-    let doublings = times.saturating_sub(1).min(16);
-    (PAUSE_MS << doublings).min(PAUSE_MS_MAX)
 }

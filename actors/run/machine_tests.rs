@@ -2,7 +2,7 @@
 
 use proptest::prelude::*;
 
-use super::machine::{Effect, LIMIT_MS_MAX, LIMITED_MAX, Machine, PAUSE_MS, PAUSE_MS_MAX};
+use super::machine::{Effect, LIMIT_MS_MAX, LIMITED_MAX, Machine, PASSING_MAX, PAUSE_MS, PAUSE_MS_MAX};
 use swarm_model::run::plan::{CommandWork, Job, Plan, Rules, Work};
 use swarm_model::run::progress::{Mode, Progress, Run, Spent, Stage, Verdict};
 use swarm_model::run::words::Word;
@@ -184,7 +184,7 @@ fn the_kind_of_failure_decides_when_to_retry() {
         (at, run.jobs[0].failures, stages(&run)[0])
     };
     assert_eq!(armed(FaultKind::Task), (None, 1, "working"));
-    assert_eq!(armed(FaultKind::Passing), (Some(1_000 + PAUSE_MS), 1, "retrying"));
+    assert_eq!(armed(FaultKind::Passing), (Some(1_000 + PAUSE_MS), 0, "retrying"));
     assert_eq!(armed(FaultKind::Limit { until_ms: Some(9_000) }), (Some(9_000), 0, "retrying"));
     assert_eq!(armed(FaultKind::Limit { until_ms: None }), (Some(1_000 + PAUSE_MS), 0, "retrying"));
     assert_eq!(armed(FaultKind::Lasting), (None, 1, "failed"));
@@ -213,6 +213,25 @@ fn a_limit_whose_end_has_passed_does_not_use_up_its_retries_at_once() {
         assert_eq!((run.jobs[0].failures, stages(&run)), (0, vec!["working"]));
         assert!(now_ms > 2 * 3_600_000, "all retries took {now_ms} ms");
     }
+}
+
+#[test]
+fn a_disk_that_is_full_for_some_time_uses_up_no_retries() {
+    let mut run = run(vec![Job { retries: 0, ..job("a") }], 1);
+    run.on(&Event::Began, 0);
+    let mut now_ms = 0;
+    for attempt in 1..=PASSING_MAX {
+        let effects = run.on(&badly(0, attempt, FaultKind::Passing), now_ms);
+        let at =
+            effects.iter().find_map(|effect| if let Effect::Arm { at_ms, .. } = effect { Some(*at_ms) } else { None });
+        let pause_ms = (PAUSE_MS << (attempt - 1)).min(PAUSE_MS_MAX);
+        assert_eq!((at, run.jobs[0].failures), (Some(now_ms + pause_ms), 0), "attempt {attempt}");
+        now_ms += pause_ms;
+        run.on(&Event::Due { job: 0, attempt }, now_ms);
+    }
+    assert!(now_ms > 30 * 60_000, "all retries took {now_ms} ms");
+    run.on(&badly(0, PASSING_MAX + 1, FaultKind::Passing), now_ms);
+    assert_eq!((stages(&run), run.jobs[0].failures), (vec!["failed"], 1), "not for ever");
 }
 
 #[test]

@@ -25,7 +25,8 @@ pub enum Outcome {
 pub enum FaultKind {
     /// The task failed. Retried at once.
     Task,
-    /// A temporary failure outside the task. Retried after a pause.
+    /// A temporary failure outside the task, such as a full disk. Retried after a growing pause. Does not count as a failure
+    /// at first.
     Passing,
     /// The provider's usage limit was reached. Retried at `until_ms` (Unix milliseconds) if the provider named a
     /// time, else after a pause. Does not count as a failure.

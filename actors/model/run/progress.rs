@@ -66,6 +66,9 @@ pub struct Progress {
     /// Number of attempts whose end is unknown. They do not count as failures at first.
     #[serde(default)]
     pub lost: u32,
+    /// Number of attempts that a temporary failure outside the task ended. They do not count as failures at first.
+    #[serde(default)]
+    pub passing: u32,
     /// Pid of the worker. `None` if it does not run.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pid: Option<i32>,

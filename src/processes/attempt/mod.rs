@@ -46,7 +46,7 @@ pub fn main(mut arguments: impl Iterator<Item = OsString>) -> u8 {
         Ok(false) => 1,
         Err(error) => {
             eprintln!("swarm: error: {}: {error}", dir.display());
-            1
+            order::IO_FAILED
         }
     }
 }

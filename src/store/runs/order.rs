@@ -14,6 +14,9 @@ use swarm_sys::files::replace_durably;
 
 use super::seal::digest_of;
 
+/// Exit code of an attempt that could not read its order or write its result: `EX_IOERR` of sysexits(3).
+pub const IO_FAILED: u8 = 74;
+
 /// Content of `order.json`: what the process of an attempt has to do.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Order {

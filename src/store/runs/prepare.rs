@@ -343,6 +343,10 @@ pub fn outcome(now: &Now, exit: Option<&ExitRecord>, paths: &Paths) -> (Outcome,
                 let said = tail(&log);
                 task(format!("{}{}", ended.map_or_else(unknown_end, end_words), first(&said)), said)
             }
+            (Work::Spec(_), Some(Ended::Code(code))) if code == i32::from(order::IO_FAILED) => {
+                let said = tail(&paths.log(&now.worker(), "stderr"));
+                broken(&format!("cannot read the order or write the result of the attempt{}", first(&said)))
+            }
             (Work::Spec(_), ended) => {
                 task(format!("{} without a result", ended.map_or_else(unknown_end, end_words)), None)
             }

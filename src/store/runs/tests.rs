@@ -179,3 +179,40 @@ async fn a_registration_that_cannot_be_read_hides_no_other() {
     fs::write(&runs, "").expect("written");
     rig.runs.active().await.expect_err("a file is no directory");
 }
+
+#[tokio::test]
+async fn an_interrupted_attempt_is_lost_and_a_full_disk_is_no_failure_of_the_task() {
+    use swarm_model::run::FaultKind;
+    use swarm_model::{Ended, Reason};
+    let mut rig = Rig::new();
+    let job = Job { id: "a".to_owned(), work: Work::Spec(Default::default()), ..Job::default() };
+    let plan = Plan { jobs: vec![job], ..Plan::clone(&rig.run.plan) };
+    let progress = Progress { attempt: 1, ..Progress::default() };
+    rig.run = Run { plan: Arc::new(plan), jobs: vec![progress], ..rig.run.clone() };
+    let dir = rig.home().attempt("a", 1);
+    fs::create_dir_all(&dir).expect("made");
+    let exit = |reason, ended, interrupted| ExitRecord {
+        token: "t".to_owned(),
+        started: String::new(),
+        pid: 1,
+        ended,
+        reason,
+        ended_at_ms: 0,
+        duration_ms: 0,
+        usage: swarm_model::Usage::default(),
+        survivors: Vec::new(),
+        hits: swarm_model::Hits::default(),
+        interrupted,
+    };
+    let fault = async |exit: &ExitRecord| match rig.runs.outcome(&rig.run.now(0), Some(exit)).await.0 {
+        Outcome::Failure { fault, .. } => Some(fault),
+        Outcome::Success { .. } | Outcome::Stopped => None,
+    };
+    let terminated = exit(Reason::Stopped, Ended::Signal(15), true);
+    assert_eq!(fault(&terminated).await, Some(FaultKind::Lost));
+    let code = i32::from(order::IO_FAILED);
+    assert_eq!(fault(&exit(Reason::Exited, Ended::Code(code), false)).await, Some(FaultKind::Passing));
+    assert_eq!(fault(&exit(Reason::Exited, Ended::Code(1), false)).await, Some(FaultKind::Task));
+    let stopped = exit(Reason::Stopped, Ended::Signal(15), false);
+    assert_eq!(rig.runs.outcome(&rig.run.now(0), Some(&stopped)).await.0, Outcome::Stopped);
+}

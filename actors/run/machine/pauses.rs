@@ -1,0 +1,28 @@
+//! Pauses before retries, and the number of attempts that do not count as failures.
+
+/// First pause after a temporary failure, in milliseconds. Each further pause is twice as long.
+pub const PAUSE_MS: u64 = 15_000;
+/// Longest pause after a temporary failure, in milliseconds.
+pub const PAUSE_MS_MAX: u64 = 10 * 60_000;
+/// Longest pause until a time that a provider names, in milliseconds. Their limits last a week at most.
+pub const LIMIT_MS_MAX: u64 = 8 * 24 * 60 * 60_000;
+/// Number of attempts that may end at the provider's usage limit without counting as failures.
+pub const LIMITED_MAX: u32 = 20;
+/// Number of attempts that may be lost without counting as failures.
+pub const LOST_MAX: u32 = 3;
+/// Number of attempts that a temporary failure outside the task may end without counting as failures.
+pub const PASSING_MAX: u32 = 10;
+
+/// Returns the pause before retry number `times` of a job that met its provider's limit. The provider's time holds if it
+/// is in the future. If it has passed, or the limit was met before, the pause grows: the local clock may be ahead of the
+/// provider's, and the retries must not be used up within a moment.
+pub fn limit_pause_ms(until_ms: Option<u64>, now_ms: u64, times: u32) -> u64 {
+    let named_ms = until_ms.map_or(0, |until_ms| until_ms.saturating_sub(now_ms)).min(LIMIT_MS_MAX);
+    if named_ms > 0 && times <= 1 { named_ms } else { named_ms.max(pause_ms(times)) }
+}
+
+/// Returns the pause before retry number `times`, which doubles each time up to [`PAUSE_MS_MAX`].
+pub fn pause_ms(times: u32) -> u64 {
+    let doublings = times.saturating_sub(1).min(16);
+    (PAUSE_MS << doublings).min(PAUSE_MS_MAX)
+}
