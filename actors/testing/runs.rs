@@ -10,7 +10,7 @@ use swarm_model::run::plan::Plan;
 use swarm_model::run::progress::{Now, Run, Spent};
 use swarm_model::run::{Event, FaultKind, Outcome};
 use swarm_model::run::{request_of, request_prefix};
-use swarm_model::{Caller, Contract, ExitRecord, Reason, SpawnRequest, WorktreeRequest};
+use swarm_model::{Caller, Contract, ExitRecord, SpawnRequest, WorktreeRequest};
 use swarm_ports::{BoxFuture, Journaled, Runs, Survey, Telling};
 
 pub struct FakeRuns {
