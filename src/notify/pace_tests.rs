@@ -1,3 +1,5 @@
+use swarm_model::NeedKind;
+
 use super::*;
 
 fn event(worker: &str, kind: EventKind) -> Event {
@@ -65,7 +67,15 @@ fn each_event_has_its_group_and_message() {
         (settled("noop"), None),
         (stuck("silent", "given-up"), Some((Group::Stuck, "w is stuck and did not recover: evidence"))),
         (stuck("silent", "nudged"), None),
-        (stuck("asks", "told"), Some((Group::Waiting, "w waits for you: evidence"))),
+        (
+            EventKind::WorkerWaiting { kind: NeedKind::Login, text: "asks how to log in".to_owned() },
+            Some((Group::Waiting, "w waits for you: asks how to log in")),
+        ),
+        (
+            EventKind::WorkerIdle { text: "its turn is over".to_owned() },
+            Some((Group::Waiting, "w waits for its next task: its turn is over")),
+        ),
+        (EventKind::WorkerWorking, None),
         (stuck("context-full", "told"), Some((Group::Budget, "w is near its context limit: evidence"))),
         (stuck("compacting", "told"), None),
         (over("max_iterations"), Some((Group::Finished, "w ended its loop: max_iterations"))),

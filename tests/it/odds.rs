@@ -200,9 +200,12 @@ fn cleaning_survives_the_death_of_its_supervisor() {
         let commands: Vec<_> = names.iter().map(|name| rig.command(&["clean", name])).collect();
         move || commands.into_iter().map(run).collect::<Vec<_>>()
     });
+    // A busy machine needs longer for a start than a kill leaves it at first.
+    let mut pause = Duration::from_millis(45);
     while !cleaner.is_finished() {
         rig.keepers().0.into_iter().for_each(proc::kill);
-        thread::park_timeout(Duration::from_millis(45));
+        thread::park_timeout(pause);
+        pause = pause.mul_f64(1.1);
     }
     for (name, said) in names.iter().zip(cleaner.join().expect("joined")) {
         assert_eq!((said.code, said.out), (Some(0), format!("cleaned {name}\n")), "{}", said.err);
