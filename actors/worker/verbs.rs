@@ -202,12 +202,12 @@ impl State {
             && let Some(tree) = &row.worktree
         {
             notes = remove::on_clean(self.ports(), &name, tree, removal, caller).await?;
-            // What a forced removal has saved is restored onto its branch.
-            if removal.drop_branch && !removal.force_dirty {
-                remove::drop_branch(self.ports(), &subject, caller).await;
-            }
         }
         self.forget(&row).await?;
+        // After the row, which names the branch. What a forced removal has saved is restored onto its branch.
+        if removal.rm_worktree && row.worktree.is_some() && removal.drop_branch && !removal.force_dirty {
+            remove::drop_branch(self.ports(), &subject, caller).await;
+        }
         self.emit(EventKind::WorkerCleaned);
         Ok(done(notes))
     }
