@@ -422,7 +422,7 @@ impl Turn<'_> {
 
     fn ended(&mut self, code: Code, asked: bool, done: bool) {
         if self.it.blocked.is_some() && !asked && !done {
-            // It never worked: the iteration is not used.
+            // The agent did no work, so the iteration does not count.
             self.it.turned_away += 1;
             return self.rest(true);
         }

@@ -1,4 +1,4 @@
-//! What a running agent does, as all listings show it.
+//! Activity of a running agent: working, idle, or waiting for a person. All listings show the same one.
 
 use serde::{Deserialize, Serialize};
 
@@ -68,7 +68,7 @@ impl Activity {
     }
 }
 
-/// What an agent needs from a person before it can go on.
+/// Request of an agent to a person. The agent continues after the person has answered.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Needs {
     pub kind: NeedKind,

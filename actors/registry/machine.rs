@@ -37,8 +37,8 @@ impl Mutation {
 /// Applies one mutation. A refused mutation does not change the table.
 ///
 /// # Errors
-/// Refused if the name already exists or has a row that cannot be read (insert), is unknown, or has a row other than the expected
-/// one.
+/// Refused if the name already exists or has a row that cannot be read (insert), is unknown, or has a row other than the
+/// expected one.
 pub fn apply(table: &mut Table, mutation: Mutation) -> Result<(), Refused> {
     match mutation {
         Mutation::Start { expect: Some(expect), row, .. } => return apply(table, Mutation::Replace { expect, row }),

@@ -1,4 +1,4 @@
-//! What an agent said and did, read from the lines that it printed. Lines of an unknown kind say nothing.
+//! Reads the conversation of an agent from the lines that the agent printed. Skips lines of unknown kinds.
 
 use serde::Serialize;
 use serde_json::Value;

@@ -47,11 +47,11 @@ pub struct Traits {
     pub losses: &'static [Loss],
 }
 
-/// What the output of an agent is.
+/// Format of an agent's output.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Output {
-    /// One event per line.
+    /// JSON events, one per line.
     Lines,
     /// Text for people.
     Text,
@@ -82,7 +82,7 @@ pub enum Asks {
     Never,
 }
 
-/// What the usage in an agent's output counts.
+/// Period for which an agent reports its usage of tokens.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Totals {

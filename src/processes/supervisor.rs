@@ -145,7 +145,7 @@ async fn supervise(paths: &Paths, guard: Option<i32>, inherited: &mut Inherited)
     if let Some(name) = hidden_worker(paths) {
         let place = "run this where it was started, or set SWARM_DIR to another directory";
         return Err(io::Error::other(format!(
-            "worker '{name}' runs in another process namespace, where no supervisor of this one sees it ({place})"
+            "worker '{name}' runs in another process namespace, and a supervisor in this one cannot see it ({place})"
         )));
     }
     let started = SupervisorHandle::start(paths.root().to_owned(), ports.clone()).await;

@@ -66,7 +66,7 @@ fn marked(dir: &Path, leaf: &str) -> Option<String> {
     std::fs::read_to_string(dir.join(leaf)).ok()
 }
 
-/// Returns the activity that a marker file of the supervisor tells, which saw it on the agent's screen.
+/// Returns the activity that the supervisor saw on the agent's screen and recorded in a marker file.
 fn seen(dir: &Path, leaf: &str, doing: Doing) -> Option<Activity> {
     let what = marked(dir, leaf)?;
     let modified = std::fs::metadata(dir.join(leaf)).and_then(|meta| meta.modified()).ok()?;

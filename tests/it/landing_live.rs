@@ -25,7 +25,7 @@ fn committed_work_of_a_running_worker_lands_and_the_worker_goes_on() {
     let site = Site::new();
     at_work(&site, "fix");
     let tree = site.rig.path("repo-worktrees/fix");
-    // What it may be writing is refused; the hint names what helps, and nothing is queued.
+    // The agent may still be writing, so the addition is refused with a remedy, and nothing is queued.
     let cause = format!("worker 'fix' is still running and has uncommitted changes in {}", tree.display());
     let said = site.swarm(&["merge", "add", "fix", "--verify", "true"]).refused(1, &cause);
     assert!(said.err.contains("'swarm merge add fix --uncommitted'"), "{said:?}");

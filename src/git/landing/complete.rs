@@ -222,7 +222,7 @@ fn of_worker(
     let (repo, tree) = (Path::new(&worktree.base_repo), Path::new(&worktree.path));
     let none = || Fault::new(format!("branch '{}' has no commit", worktree.branch));
     let Some(place) = identity::open(cli, tree, repo)? else {
-        // What lands is all that the worker did.
+        // Without a directory there is no uncommitted work, unless the directory is only somewhere else.
         absent::check(cli, repo, tree, &worktree.branch)?;
         let tip = objects::branch_tip(cli, repo, &worktree.branch)?.ok_or_else(none)?;
         return Ok((Work { tip, left_out: Vec::new() }, None));

@@ -321,7 +321,7 @@ async fn what_the_setup_changed_is_no_change_of_the_verification() {
     assert_eq!(changed().as_deref(), Some("changed 1 tracked file(s): topic"));
     write("topic", "topic\n");
     assert_eq!(changed(), None, "it is as in the commit");
-    // Its patch would be larger than what git may print.
+    // The patch would exceed the limit on the output of git.
     write("more", &"of the verification\n".repeat(4 << 20));
     assert_eq!(changed().as_deref(), Some("changed 1 tracked file(s): more"));
 }

@@ -59,7 +59,7 @@ pub(crate) fn clear_locks_of_dead(tree: &Path, repo: &Path, locks: &[PathBuf]) {
 pub(crate) fn is_held_open(path: &Path) -> bool {
     let holds = |pid: Pid| match list(Path::new(&format!("/proc/{}/fd", pid.as_raw_nonzero()))) {
         Ok(fds) => fds.iter().any(|fd| fs::read_link(fd.path()).is_ok_and(|target| target == path)),
-        // What cannot be listed for lack of descriptors, for example, may hold it.
+        // A process whose descriptors cannot be listed may hold the file open.
         Err(error) => !matches!(Errno::from_io_error(&error), Some(Errno::NOENT | Errno::SRCH | Errno::ACCESS)),
     };
     is_any(holds)

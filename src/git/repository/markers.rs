@@ -38,7 +38,7 @@ pub(crate) struct Conflict {
     left: Option<Left>,
 }
 
-/// What is at a path of a worktree, as far as a commit contains it. Equal values mean equal content.
+/// Content of a path in a worktree, limited to what a commit can store. Equal values mean equal content.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum Left {
     Nothing,

@@ -31,7 +31,7 @@ const TAIL_BYTES: usize = 16 << 10;
 pub trait Teller {
     /// The id of the conversation is known.
     fn session(&mut self, id: String);
-    /// The turn has used this so far.
+    /// Takes the usage of the turn so far.
     fn spent(&mut self, _spent: Spent) {}
     /// An event occurred.
     fn tell(&mut self, word: Word);
@@ -41,7 +41,7 @@ pub trait Teller {
     fn todos(&mut self, _items: &serde_json::Value) {}
     /// The agent writes a message.
     fn says(&mut self) {}
-    /// Everything that the agent prints, in order; its standard error at the end of the turn.
+    /// Takes the output of the agent in order, and its standard error at the end of the turn.
     fn printed(&mut self, _bytes: &[u8]) {}
     /// Raw output, for agents that print no events.
     fn raw(&mut self, bytes: &[u8]);

@@ -26,14 +26,14 @@ impl Usage {
         Self { dir, before: None, now: None, changed: false, written: None }
     }
 
-    /// A turn begins that continues `session`.
+    /// Starts the record of a turn. `session` is the conversation that the turn continues.
     pub fn begin(&mut self, session: Option<&Session>) {
         self.before = session.cloned();
         self.now = session.cloned();
         self.changed = false;
     }
 
-    /// The id of the conversation is known. Recorded at once, so that an interrupted conversation can be resumed.
+    /// Records the id of the conversation at once, so that an interrupted conversation can be resumed.
     pub fn named(&mut self, id: String) {
         if self.before.as_ref().is_none_or(|before| before.id != id) {
             self.before = Some(Session { id, ..Session::default() });
@@ -46,14 +46,14 @@ impl Usage {
         self.written = None;
     }
 
-    /// The turn has used this so far.
+    /// Notes the usage of the turn so far.
     pub fn spent(&mut self, spent: Spent) {
         let Some(before) = &self.before else { return };
         self.now = Some(Session { unreported: before.unreported.plus(spent), ..before.clone() });
         self.changed = true;
     }
 
-    /// The turn has ended; nothing of it is left to write.
+    /// Records the conversation after the end of the turn.
     pub fn end(&mut self, session: &Session) {
         self.changed = false;
         if let Err(error) = order::write_session(&self.dir, session) {
