@@ -6,7 +6,7 @@ use std::os::unix::fs::PermissionsExt as _;
 
 use serde_json::Value;
 
-use crate::common::{Rig, SOON, proc, wait_until};
+use crate::common::{Rig, SOON, proc, remove_worktree, wait_until};
 
 /// Findings as `check: what`, without those about the machine that runs the test.
 fn found(rig: &Rig, flags: &[&str]) -> Vec<String> {
@@ -157,7 +157,7 @@ fn orphaned_worktrees_are_reported_and_only_those_without_work_are_removed() {
     let tree = |name: &str| rig.path("repo-worktrees").join(name);
     // A worktree that the user made, which doctor must ignore.
     rig.git(&repo, &["worktree", "add", "-q", "-b", "mine", tree("mine").to_str().expect("text")]);
-    fs::remove_dir_all(tree("gone")).expect("removed");
+    remove_worktree(tree("gone"));
     one(&found(&rig, &[]), &["worktrees: the worktree of worker 'gone' is missing"]);
     // As after the loss of the registry.
     let kept = rig.rows().into_iter().filter(|row| row["name"] == "kept").collect::<Vec<_>>();

@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use crate::common::{Rig, SOON, proc, wait_until};
+use crate::common::{Rig, SOON, proc, remove_worktree, wait_until};
 use crate::landing::{CHECK, Site};
 
 #[test]
@@ -270,7 +270,7 @@ fn a_deleted_branch_or_worktree_still_lands_the_finished_work() {
     site.merge_wait();
     site.swarm(&["merge", "pause"]).ok();
     site.swarm(&["merge", "add", "w", "x"]).ok();
-    fs::remove_dir_all(site.rig.path("repo-worktrees")).expect("removed");
+    remove_worktree(site.rig.path("repo-worktrees"));
     site.git(&["worktree", "prune"]);
     site.git(&["branch", "-D", "w", "x"]);
     site.git(&["gc", "-q", "--prune=now"]);

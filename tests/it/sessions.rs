@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use serde_json::{Value, json};
 
-use crate::common::{Rig, SOON, Said, holds_for, run, wait_until};
+use crate::common::{Rig, SOON, Said, holds_for, remove_worktree, run, wait_until};
 
 /// Heartbeat interval in milliseconds, short enough for a test.
 const OFTEN: &str = "100";
@@ -181,7 +181,7 @@ fn deleted_or_forged_session_files_are_written_again() {
     wait_until("a beat again", SOON, || folder.join("heartbeat.json").exists());
     wait_status(&folder, "running");
     assert_eq!(state(&folder)["issueIdentifier"], "a");
-    wait_until("the worktree is removed", SOON, || fs::remove_dir_all(rig.path("repo-worktrees/a")).is_ok());
+    remove_worktree(rig.path("repo-worktrees/a"));
     holds_for("no worktree is made", std::time::Duration::from_millis(400), || !rig.path("repo-worktrees/a").exists());
     assert_eq!(rig.fine("a"), "running");
 }

@@ -4,7 +4,7 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 
-use crate::common::{Rig, SOON, wait_until};
+use crate::common::{Rig, SOON, remove_worktree, wait_until};
 use crate::run::Site;
 
 const HOSTILE: &str = "[spawn]\nworktree = true\nenv = { LD_PRELOAD = '/evil.so' }\n\
@@ -423,7 +423,7 @@ fn a_respawn_asks_about_commands_that_changed() {
     let said = rig.swarm(&["respawn", "w", "--clean-first"]).refused(1, &cause);
     assert_eq!(said.err.lines().nth(1), Some(hint.as_str()));
     let tree = rig.view("w")["worktree"]["path"].as_str().expect("a path").to_owned();
-    fs::remove_dir_all(&tree).expect("removed");
+    remove_worktree(&tree);
     rig.swarm(&["respawn", "w"]).refused(1, &cause);
     assert!(!Path::new(&tree).exists() && !rig.path("pwned").exists());
     rig.trust(&repo);

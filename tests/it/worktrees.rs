@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::thread;
 
-use crate::common::{Rig, Said, proc};
+use crate::common::{Rig, Said, proc, remove_worktree};
 
 /// Spawns a worker that waits, with a worktree, and returns the worktree's path.
 #[track_caller]
@@ -217,7 +217,7 @@ fn ignored_files_are_no_work_and_a_missing_tree_counts_as_removed() {
     rig.swarm(&["clean", "x"]).is(0, "cleaned x\n", "");
     let path = tree(&rig, &repo, "y", &[]);
     rig.swarm(&["kill", "y"]).ok();
-    std::fs::remove_dir_all(&path).expect("removed");
+    remove_worktree(&path);
     rig.swarm(&["clean", "y"]).is(0, "cleaned y\n", "");
 }
 

@@ -375,6 +375,13 @@ fn read_aside(mut stream: impl Read + Send + 'static) -> mpsc::Receiver<Vec<u8>>
     receiver
 }
 
+/// Removes the worktree of an ended worker, as a person does. The supervisor writes the end of the session into it
+/// after it has answered, so a directory may become non-empty while it is being removed.
+#[track_caller]
+pub fn remove_worktree(path: impl AsRef<Path>) {
+    wait_until("the worktree is removed", SOON, || std::fs::remove_dir_all(path.as_ref()).is_ok());
+}
+
 /// Waits for a condition.
 #[track_caller]
 pub fn wait_until(what: &str, limit: Duration, mut condition: impl FnMut() -> bool) {
