@@ -2,6 +2,7 @@
 //! here touches a file, a clock or a process.
 
 mod activity;
+pub mod asks;
 pub mod dialog;
 mod event;
 pub mod flow;

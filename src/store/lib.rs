@@ -1,5 +1,6 @@
 //! The state directory: reads and writes its files, and builds the views that combine them.
 
+pub mod asks;
 mod changes;
 pub mod events;
 pub mod flows;

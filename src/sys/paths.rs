@@ -107,6 +107,10 @@ impl Paths {
     pub fn loops(&self) -> PathBuf {
         self.root.join("ralph")
     }
+    /// Returns the directory of the requests of agents to people.
+    pub fn asks(&self) -> PathBuf {
+        self.root.join("asks")
+    }
     /// Returns the directory that has a directory for each running flow.
     pub fn flows(&self) -> PathBuf {
         self.root.join("flow")

@@ -1,0 +1,249 @@
+//! Requests of agents to people: what is asked, the answer, and what became of it.
+//!
+//! ```text
+//!   open ──▶ answered ──▶ taken ──▶ over
+//!     └──────────┴────────────────────▲    nobody waits any more
+//! ```
+//!
+//! A request is a number and at most four files, each of which is written once. The first answer counts. An answer is
+//! used at most once: it is taken before the agent hears it.
+
+pub mod judge;
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use crate::NeedKind;
+
+/// Schema of a request's file.
+pub const SCHEMA: &str = "swarm.ask/1";
+
+/// What an agent wants to do, or wants to know.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase", tag = "type")]
+pub enum AskWish {
+    /// Execute a command of a shell.
+    Command { command: String },
+    /// Write this file.
+    Write { path: String },
+    /// Use a tool of an MCP server.
+    Mcp { server: String, name: String, arguments: Value },
+    /// Use another tool with this input.
+    Tool { input: Value },
+    /// Ask a person.
+    Question { questions: Vec<Question> },
+}
+
+/// Question of an agent to a person.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Question {
+    /// Name by which the agent expects the answer: an id, or the text of the question.
+    pub id: String,
+    pub text: String,
+    /// Labels of the answers that the agent suggests. Empty if it expects a text.
+    pub options: Vec<String>,
+    /// Whether several options may be chosen.
+    pub several: bool,
+}
+
+/// How the agent waits for the answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Waits {
+    /// No process waits. The agent continues in a new process after the answer.
+    Parked,
+    /// The agent's process waits.
+    Held,
+    /// The agent's process waits, and also shows its own dialog in a window.
+    Shown,
+}
+
+/// Who asks.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Asker {
+    /// Name of the worker.
+    pub worker: String,
+    pub generation: Option<u64>,
+    /// Id of the run, for a workstream.
+    pub run: Option<String>,
+    /// Id of the workstream.
+    pub job: Option<String>,
+    pub attempt: Option<u32>,
+    /// Name of the agent, for example `claude`.
+    pub agent: Option<String>,
+    /// Id of the agent's conversation.
+    pub conversation: Option<String>,
+    /// Id of the tool use within the conversation.
+    pub call: Option<String>,
+}
+
+/// A request that has no number yet.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Draft {
+    /// Identifies the request across repetitions: the same tool use of the same attempt has the same key.
+    pub key: String,
+    pub who: Asker,
+    /// Name of the tool, as the agent calls it.
+    pub tool: String,
+    pub wish: AskWish,
+    /// Directory in which the agent works.
+    pub cwd: String,
+    pub waits: Waits,
+}
+
+/// A request.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Ask {
+    pub schema: String,
+    pub number: u64,
+    pub key: String,
+    pub who: Asker,
+    pub tool: String,
+    pub wish: AskWish,
+    pub cwd: String,
+    pub waits: Waits,
+    /// Identifies what is asked: SHA-256 of tool, wish and directory.
+    pub digest: String,
+    pub asked_at_ms: u64,
+}
+
+impl Ask {
+    /// Returns the kind of what the agent needs.
+    pub fn kind(&self) -> NeedKind {
+        match self.wish {
+            AskWish::Question { .. } => NeedKind::Question,
+            AskWish::Command { .. } | AskWish::Write { .. } | AskWish::Mcp { .. } | AskWish::Tool { .. } => {
+                NeedKind::Permission
+            }
+        }
+    }
+
+    /// Returns what the agent wants, in words, complete and possibly of several lines.
+    pub fn text(&self) -> String {
+        match &self.wish {
+            AskWish::Command { command } => command.clone(),
+            AskWish::Write { path } => format!("write {path}"),
+            AskWish::Mcp { server, name, arguments } => format!("{server}: {name} {arguments}"),
+            AskWish::Tool { input } => format!("{} {input}", self.tool),
+            AskWish::Question { questions } => {
+                let texts: Vec<&str> = questions.iter().map(|question| question.text.as_str()).collect();
+                texts.join("\n")
+            }
+        }
+    }
+}
+
+/// What a person, or a rule, decided.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase", tag = "verdict")]
+pub enum Verdict {
+    Allow {
+        /// Input that the tool is used with instead of the agent's. `None` for the agent's own.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        input: Option<Value>,
+    },
+    Deny {
+        reason: String,
+    },
+    /// Answers to questions: pairs of the question's id and the answer.
+    Answer {
+        answers: Vec<(String, String)>,
+    },
+}
+
+/// How an answer came about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Via {
+    Person,
+    Rule,
+    Timeout,
+    /// A person answered in the agent's own dialog.
+    Terminal,
+}
+
+/// Who answered.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Answerer {
+    pub uid: u32,
+    pub user: Option<String>,
+    pub pid: i32,
+    /// Terminal of the answer. `None` if there was none.
+    pub tty: Option<String>,
+    /// Address from which the person was logged in by ssh. `None` if that is unknown.
+    pub from: Option<String>,
+    pub via: Via,
+}
+
+/// The answer to a request.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct AskAnswer {
+    #[serde(flatten)]
+    pub verdict: Verdict,
+    /// Digest of the request that was shown.
+    pub digest: String,
+    pub by: Answerer,
+    pub at_ms: u64,
+}
+
+/// Who used an answer.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Taken {
+    /// Identifies the process for which the answer was used, for example the attempt.
+    pub by: String,
+    pub at_ms: u64,
+}
+
+/// Why nobody waits for an answer any more.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Over {
+    pub why: String,
+    pub at_ms: u64,
+}
+
+/// A request with everything that is recorded about it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct AskRecord {
+    pub ask: Ask,
+    pub answer: Option<AskAnswer>,
+    pub taken: Option<Taken>,
+    pub over: Option<Over>,
+}
+
+/// State of a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AskState {
+    /// Waits for an answer.
+    Open,
+    /// Answered; the agent has not heard the answer yet.
+    Answered,
+    /// The agent was told the answer, or the process that was to tell it has ended.
+    Taken,
+    /// Nobody waits any more.
+    Over,
+}
+
+impl AskState {
+    /// Returns the word that listings and JSON use.
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Open => "open",
+            Self::Answered => "answered",
+            Self::Taken => "taken",
+            Self::Over => "over",
+        }
+    }
+}
+
+impl AskRecord {
+    pub fn state(&self) -> AskState {
+        match (&self.over, &self.taken, &self.answer) {
+            (Some(_), _, _) => AskState::Over,
+            (None, Some(_), _) => AskState::Taken,
+            (None, None, Some(_)) => AskState::Answered,
+            (None, None, None) => AskState::Open,
+        }
+    }
+}

@@ -1,0 +1,217 @@
+//! Requests of agents to people: `$SWARM_DIR/asks/`.
+//!
+//! ```text
+//!   N.ask.json      what is asked            N.taken.json   for whom the answer was used
+//!   N.answer.json   the answer               N.over.json    why nobody waits any more
+//! ```
+//!
+//! Every file is complete and synced before it gets its name, and none is replaced: of several writers the first one
+//! counts, and no lock is needed. The files of one directory can be watched together.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Write as _};
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::path::{Path, PathBuf};
+
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use swarm_model::asks::{Ask, AskAnswer, AskRecord, AskState, Draft, Over, SCHEMA, Taken};
+use swarm_sys::clock::{random_uuid, wall_ms};
+use swarm_sys::files::{is_absent, list_if_present, make_dirs};
+use swarm_sys::paths::{Paths, digest};
+
+/// Length of a request's digest in bytes.
+const DIGEST_BYTES: usize = 32;
+/// Maximum number of numbers that are tried for a new request.
+const TRIES_MAX: u64 = 10_000;
+
+/// Why a request could not be answered.
+#[derive(Debug, thiserror::Error)]
+pub enum AnswerError {
+    #[error("request {0} not found")]
+    NotFound(u64),
+    #[error("request {number} is over: {why}")]
+    Over { number: u64, why: String },
+    #[error("request {number} was already answered{}", .first.by.user.as_ref().map(|user| format!(" by {user}")).unwrap_or_default())]
+    Answered { number: u64, first: Box<AskAnswer> },
+    #[error("request {0} is not the one that was shown")]
+    Changed(u64),
+    #[error("cannot record the answer to request {number}: {error}")]
+    Io { number: u64, error: io::Error },
+}
+
+/// Requests of one state directory.
+#[derive(Clone, Debug)]
+pub struct Asks {
+    dir: PathBuf,
+}
+
+impl Asks {
+    pub fn new(paths: &Paths) -> Self {
+        Self { dir: paths.asks() }
+    }
+
+    /// Returns the directory, which exists once something was asked.
+    pub fn dir(&self) -> &Path {
+        &self.dir
+    }
+
+    /// Creates the directory, for a process that watches it.
+    ///
+    /// # Errors
+    /// Returns any I/O error.
+    pub fn make_dir(&self) -> io::Result<()> {
+        make_dirs(&self.dir)
+    }
+
+    /// Records a request durably and returns it. A request with the same key that is not over is returned instead.
+    ///
+    /// # Errors
+    /// Returns any I/O error; then nothing is asked.
+    pub fn ask(&self, draft: &Draft) -> io::Result<Ask> {
+        self.make_dir()?;
+        let known = self.all()?;
+        if let Some(same) = known.iter().find(|one| one.ask.key == draft.key && one.state() != AskState::Over) {
+            return Ok(same.ask.clone());
+        }
+        let after = known.iter().map(|one| one.ask.number).max().unwrap_or(0);
+        for number in (after + 1)..=(after + TRIES_MAX) {
+            let ask = Ask {
+                schema: SCHEMA.to_owned(),
+                number,
+                key: draft.key.clone(),
+                who: draft.who.clone(),
+                tool: draft.tool.clone(),
+                wish: draft.wish.clone(),
+                cwd: draft.cwd.clone(),
+                waits: draft.waits,
+                digest: digest_of(draft)?,
+                asked_at_ms: wall_ms(),
+            };
+            if self.publish(number, "ask", &ask)? {
+                return Ok(ask);
+            }
+        }
+        Err(io::Error::other("cannot find a free number for the request"))
+    }
+
+    /// Returns a request. `None` if there is none with this number.
+    ///
+    /// # Errors
+    /// Fails if one of its files cannot be read.
+    pub fn find(&self, number: u64) -> io::Result<Option<AskRecord>> {
+        let Some(ask) = self.read(number, "ask")? else { return Ok(None) };
+        let (answer, taken, over) =
+            (self.read(number, "answer")?, self.read(number, "taken")?, self.read(number, "over")?);
+        Ok(Some(AskRecord { ask, answer, taken, over }))
+    }
+
+    /// Returns all requests by number.
+    ///
+    /// # Errors
+    /// Fails if the directory or a file cannot be read.
+    pub fn all(&self) -> io::Result<Vec<AskRecord>> {
+        let mut numbers: Vec<u64> = list_if_present(&self.dir)?
+            .iter()
+            .filter_map(|entry| entry.file_name().to_str()?.strip_suffix(".ask.json")?.parse().ok())
+            .collect();
+        numbers.sort_unstable();
+        numbers.into_iter().filter_map(|number| self.find(number).transpose()).collect()
+    }
+
+    /// Returns the request with this key that is not over. `None` if there is none.
+    ///
+    /// # Errors
+    /// As [`Self::all`].
+    pub fn of_key(&self, key: &str) -> io::Result<Option<AskRecord>> {
+        Ok(self.all()?.into_iter().find(|one| one.ask.key == key && one.state() != AskState::Over))
+    }
+
+    /// Records an answer durably.
+    ///
+    /// # Errors
+    /// Fails if the request does not exist, is over, was answered by somebody else before, or is not the one that the
+    /// answer names; and with any I/O error.
+    pub fn answer(&self, number: u64, answer: &AskAnswer) -> Result<(), AnswerError> {
+        let io = |error| AnswerError::Io { number, error };
+        let record = self.find(number).map_err(io)?.ok_or(AnswerError::NotFound(number))?;
+        if record.ask.digest != answer.digest {
+            return Err(AnswerError::Changed(number));
+        }
+        if let Some(over) = record.over {
+            return Err(AnswerError::Over { number, why: over.why });
+        }
+        if record.answer.is_none() && self.publish(number, "answer", answer).map_err(io)? {
+            return Ok(());
+        }
+        let first: Option<AskAnswer> = self.read(number, "answer").map_err(io)?;
+        match first {
+            Some(first) => Err(AnswerError::Answered { number, first: Box::new(first) }),
+            None => Err(io(io::Error::other("the answer is gone"))),
+        }
+    }
+
+    /// Uses the answer for `by`, durably. Reports whether this call was the first one: only then may the agent hear
+    /// the answer.
+    ///
+    /// # Errors
+    /// Returns any I/O error; then the answer must not be used.
+    pub fn take(&self, number: u64, by: &str) -> io::Result<bool> {
+        self.publish(number, "taken", &Taken { by: by.to_owned(), at_ms: wall_ms() })
+    }
+
+    /// Records durably that nobody waits any more. A reason that was recorded before stays.
+    ///
+    /// # Errors
+    /// Returns any I/O error.
+    pub fn end(&self, number: u64, why: &str) -> io::Result<()> {
+        self.publish(number, "over", &Over { why: why.to_owned(), at_ms: wall_ms() }).map(drop)
+    }
+
+    fn path(&self, number: u64, part: &str) -> PathBuf {
+        self.dir.join(format!("{number}.{part}.json"))
+    }
+
+    fn read<T: DeserializeOwned>(&self, number: u64, part: &str) -> io::Result<Option<T>> {
+        let path = self.path(number, part);
+        match fs::read(&path) {
+            Ok(text) => serde_json::from_slice(&text)
+                .map(Some)
+                .map_err(|error| io::Error::other(format!("{}: {error}", path.display()))),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Gives a file its name, unless there is one of this name. Reports whether it did.
+    fn publish(&self, number: u64, part: &str, value: &impl Serialize) -> io::Result<bool> {
+        let path = self.path(number, part);
+        if !is_absent(&path) {
+            return Ok(false);
+        }
+        let temporary = self.dir.join(format!(".{}", random_uuid()));
+        let linked = write_synced(&temporary, &serde_json::to_vec_pretty(value)?)
+            .and_then(|()| fs::hard_link(&temporary, &path));
+        let _ = fs::remove_file(&temporary);
+        match linked {
+            Ok(()) => File::open(&self.dir)?.sync_all().map(|()| true),
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
+}
+
+fn write_synced(path: &Path, bytes: &[u8]) -> io::Result<()> {
+    let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)?;
+    file.write_all(bytes)?;
+    file.sync_all()
+}
+
+fn digest_of(draft: &Draft) -> io::Result<String> {
+    // The members of an object are sorted, so equal wishes have equal texts.
+    let text = serde_json::to_vec(&serde_json::json!([draft.tool, draft.wish, draft.cwd]))?;
+    Ok(digest(&text, DIGEST_BYTES))
+}
+
+#[cfg(test)]
+mod tests;

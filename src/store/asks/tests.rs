@@ -1,0 +1,84 @@
+use std::sync::Barrier;
+use std::thread;
+
+use swarm_model::asks::{Answerer, AskWish, Asker, Verdict, Via, Waits};
+
+use super::*;
+
+fn asks() -> (tempfile::TempDir, Asks) {
+    let dir = tempfile::tempdir().expect("a directory");
+    let asks = Asks::new(&Paths::new(dir.path()));
+    (dir, asks)
+}
+
+fn draft(key: &str, command: &str) -> Draft {
+    Draft {
+        key: key.to_owned(),
+        who: Asker { worker: "a".to_owned(), ..Asker::default() },
+        tool: "Bash".to_owned(),
+        wish: AskWish::Command { command: command.to_owned() },
+        cwd: "/w".to_owned(),
+        waits: Waits::Parked,
+    }
+}
+
+fn answer(ask: &Ask, pid: i32) -> AskAnswer {
+    let by = Answerer { uid: 0, user: Some("ada".to_owned()), pid, tty: None, from: None, via: Via::Person };
+    AskAnswer { verdict: Verdict::Allow { input: None }, digest: ask.digest.clone(), by, at_ms: 1 }
+}
+
+#[test]
+fn a_request_has_one_number_until_it_is_over() {
+    let (_dir, asks) = asks();
+    assert_eq!(asks.all().expect("nothing was asked").len(), 0);
+    let first = asks.ask(&draft("run/1", "make")).expect("asked");
+    let same = asks.ask(&draft("run/1", "make")).expect("asked");
+    let other = asks.ask(&draft("run/2", "make")).expect("asked");
+    assert_eq!((first.number, same.number, other.number), (1, 1, 2));
+    assert_eq!(first.digest, other.digest, "the same is asked");
+    assert_ne!(first.digest, asks.ask(&draft("run/3", "make all")).expect("asked").digest);
+    asks.end(1, "the run was stopped").expect("ended");
+    asks.end(1, "another reason").expect("ended");
+    assert_eq!(asks.find(1).expect("read").expect("there").over.expect("over").why, "the run was stopped");
+    assert_eq!(asks.ask(&draft("run/1", "make")).expect("asked").number, 4);
+    assert_eq!(asks.of_key("run/1").expect("read").expect("there").ask.number, 4);
+}
+
+#[test]
+fn the_first_answer_counts_and_is_used_once() {
+    let (_dir, asks) = asks();
+    let ask = asks.ask(&draft("k", "make")).expect("asked");
+    let start = Barrier::new(8);
+    let won = |done: fn(&Asks, &Ask, i32) -> bool| {
+        thread::scope(|scope| {
+            let each = (0..8).map(|pid| {
+                let (asks, ask, start) = (&asks, &ask, &start);
+                scope.spawn(move || {
+                    start.wait();
+                    done(asks, ask, pid)
+                })
+            });
+            let each: Vec<_> = each.collect();
+            each.into_iter().map(|one| one.join().expect("no panic")).filter(|won| *won).count()
+        })
+    };
+    assert_eq!(won(|asks, ask, pid| asks.answer(ask.number, &answer(ask, pid)).is_ok()), 1);
+    assert_eq!(won(|asks, ask, pid| asks.take(ask.number, &pid.to_string()).expect("taken")), 1);
+    let late = asks.answer(ask.number, &answer(&ask, 9)).expect_err("refused");
+    assert_eq!(late.to_string(), "request 1 was already answered by ada");
+    assert_eq!(asks.find(1).expect("read").expect("there").state(), AskState::Taken);
+    assert_eq!(list_if_present(asks.dir()).expect("listed").len(), 3, "no temporary file is left");
+}
+
+#[test]
+fn an_answer_belongs_to_the_request_that_was_shown() {
+    let (_dir, asks) = asks();
+    let ask = asks.ask(&draft("k", "make")).expect("asked");
+    let other = AskAnswer { digest: "other".to_owned(), ..answer(&ask, 1) };
+    assert_eq!(asks.answer(1, &other).expect_err("refused").to_string(), "request 1 is not the one that was shown");
+    assert_eq!(asks.answer(7, &other).expect_err("refused").to_string(), "request 7 not found");
+    asks.end(1, "the worker has ended").expect("ended");
+    let late = asks.answer(1, &answer(&ask, 1)).expect_err("refused");
+    assert_eq!(late.to_string(), "request 1 is over: the worker has ended");
+    assert_eq!(asks.find(1).expect("read").expect("there").answer, None);
+}
