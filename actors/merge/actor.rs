@@ -275,7 +275,7 @@ impl State {
             let task = tokio::spawn(async move {
                 let mut pause = WATCH_PAUSE;
                 while let Err(cause) = arguments.landings.cleared(&arguments.target, &about).await {
-                    tracing::warn!(%cause, "cannot see when an item could continue; trying again");
+                    tracing::warn!(%cause, "an item cannot continue yet; trying again");
                     tokio::time::sleep(pause).await;
                     pause = (pause * 2).min(WATCH_PAUSE_MAX);
                 }

@@ -288,6 +288,7 @@ impl Machine {
                 self.stopped(&chain, "uncommitted edits are in the way", Some(Obstacle::Edits(files)), effects);
             }
             Landing::Failed(reason) => self.stopped(&chain, &reason, None, effects),
+            Landing::Stuck(reason) => self.stopped(&chain, &reason, Some(Obstacle::Leftovers), effects),
         }
     }
 

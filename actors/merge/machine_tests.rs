@@ -352,3 +352,22 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn an_item_continues_once_nothing_is_left_of_its_failed_landing() {
+    let mut machine = Machine::default();
+    let mut effects = add(&mut machine, 1);
+    let mut world = World::default();
+    while !matches!(waiting(&effects), Some(Effect::Land { .. })) {
+        effects = machine.on(world.answer(&waiting(&effects).expect("a step")), 0);
+    }
+    machine.on(Event::Landed(Landing::Stuck("locked".into())), 0);
+    let waits = |machine: &Machine| machine.items[0].obstacle() == Some(&Obstacle::Leftovers);
+    assert!(waits(&machine) && machine.is_busy(), "the supervisor stays");
+    machine.on(Event::Cleared(Obstacle::Edits(Vec::new())), 0);
+    assert!(waits(&machine));
+    assert!(waiting(&machine.on(Event::Cleared(Obstacle::Leftovers), 0)).is_some());
+    // A supervisor that was killed meanwhile continues in the same way.
+    let text = serde_json::to_string(&Obstacle::Leftovers).expect("text");
+    assert_eq!(serde_json::from_str::<Obstacle>(&text).expect("read"), Obstacle::Leftovers);
+}

@@ -39,6 +39,8 @@ pub enum Landing {
     Overlap(Vec<String>),
     /// The base was not moved, for this reason.
     Failed(String),
+    /// The base was not moved, for this reason, and what the landing had done could not be undone.
+    Stuck(String),
 }
 
 /// Exit code of a resolver that could not work now and is to be started again later (`EX_TEMPFAIL`).

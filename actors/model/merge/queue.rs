@@ -226,6 +226,8 @@ pub enum Obstacle {
     Base(String),
     /// Uncommitted edits to these paths.
     Edits(Vec<String>),
+    /// What a failed landing left in the directories that have the base checked out.
+    Leftovers,
 }
 
 /// Item that is to be added.

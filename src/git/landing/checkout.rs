@@ -364,7 +364,7 @@ impl Checkout {
             let cause =
                 format!("{} is still locked by another git process after an interrupted landing", lock.display());
             return Err(Fault::new(cause)
-                .remedy("if no git process is running there, remove that file, then run 'swarm merge retry'"));
+                .remedy("if no git process is running there, remove that file; the work then lands by itself"));
         }
         Ok(Self { lock: number, ..self.clone() })
     }

@@ -11,6 +11,7 @@ use nix::sys::inotify::{AddWatchFlags, InitFlags, Inotify};
 use swarm_model::merge::queue::Obstacle;
 
 use super::checked_out::{Holder, holders_of_base};
+use super::checkout::Marker;
 use super::{land, obstacles, off_thread};
 use crate::landing::obstacles::is_below;
 use crate::landing::workspace::Workspace;
@@ -56,6 +57,7 @@ pub(crate) async fn cleared(workspace: Arc<Workspace>, obstacle: &Obstacle) -> R
 pub(crate) fn is_gone(workspace: &Workspace, obstacle: &Obstacle) -> Result<bool, Fault> {
     let files = match obstacle {
         Obstacle::Base(commit) => return Ok(land::base(workspace)? != *commit),
+        Obstacle::Leftovers => return Ok(Marker::load(workspace)?.is_none()),
         Obstacle::Edits(files) => files,
     };
     // While the base is being rebased, it cannot move.
@@ -128,6 +130,8 @@ fn places(root: &Path, name: &str) -> Vec<PathBuf> {
 fn dirs(workspace: &Workspace, obstacle: &Obstacle, holders: &[Holder]) -> BTreeSet<PathBuf> {
     let common = &workspace.common;
     match obstacle {
+        // The marker is there.
+        Obstacle::Leftovers => BTreeSet::from([workspace.own.clone()]),
         Obstacle::Base(_) => {
             let reference = common.join(&workspace.target.branch);
             let above = reference.ancestors().skip(1).take_while(|dir| *dir != common.as_path());

@@ -355,12 +355,17 @@ impl Landings for GitLandings {
         let (from, to) = (from.to_owned(), to.to_owned());
         Box::pin(async move {
             let landed = self.step(target, Some(item), move |workspace| land::land(workspace, &from, &to)).await;
-            if landed.is_err()
-                && let Err(fault) = self.step(target, Some(item), land::roll_back).await
-            {
-                tracing::error!(cause = %fault.cause, "cannot roll back a failed landing; the next one retries");
+            let fault = match landed {
+                Ok(landing) => return landing,
+                Err(fault) => fault,
+            };
+            match self.step(target, Some(item), land::roll_back).await {
+                Ok(()) => Landing::Failed(reason_of(fault)),
+                Err(left) => {
+                    tracing::error!(cause = %left.cause, "cannot roll back a failed landing; trying again");
+                    Landing::Stuck(reason_of(fault))
+                }
             }
-            landed.unwrap_or_else(|fault| Landing::Failed(reason_of(fault)))
         })
     }
 
@@ -383,6 +388,10 @@ impl Landings for GitLandings {
 
     fn cleared<'a>(&'a self, target: &'a Target, obstacle: &'a Obstacle) -> BoxFuture<'a, Result<(), String>> {
         Box::pin(async move {
+            if *obstacle == Obstacle::Leftovers {
+                // Nothing else removes them.
+                return self.step(target, None, land::roll_back).await.map_err(reason_of);
+            }
             let workspace = self.workspace(target, None).await.map_err(reason_of)?;
             cleared::cleared(workspace, obstacle).await.map_err(reason_of)
         })

@@ -1,6 +1,11 @@
 //! Recovery from a landing that was interrupted.
 
+use std::fs;
 use std::process::{Command, Stdio};
+
+use swarm_model::merge::Landing;
+use swarm_model::merge::queue::Obstacle;
+use swarm_ports::Landings as _;
 
 use super::checkout;
 use super::tests_checkout::Site;
@@ -30,4 +35,28 @@ async fn a_git_of_the_user_does_not_delay_the_recovery() {
     let environment = workspace.write().args(["-c", "alias.environment=!env", "environment"]).run().unwrap();
     let mark = format!("SWARM_LANDING={}", workspace.own.display());
     assert!(text(&environment).lines().any(|line| line == mark));
+}
+
+#[tokio::test]
+async fn what_a_failed_landing_left_is_removed_once_that_is_possible() {
+    let site = Site::new();
+    site.branch("topic", "echo t > t");
+    let item = site.item("topic").await;
+    let workspace = site.workspace();
+    let checkout::Planned::Ready(plan) = checkout::plan(&workspace, &site.tip("main"), &item.tip).unwrap() else {
+        panic!("it waits")
+    };
+    plan.marker.save(&workspace).unwrap();
+    let in_the_way = site.fix.repo.join(".git/swarm-landing.lock");
+    fs::remove_file(&in_the_way).unwrap();
+    fs::create_dir(&in_the_way).unwrap();
+    let landed = site.land("topic").await;
+    assert!(matches!(&landed, Landing::Stuck(_)), "{landed:?}");
+    let cleared = async || site.landings.cleared(&site.target, &Obstacle::Leftovers).await;
+    assert!(cleared().await.is_err());
+    assert!(checkout::Marker::load(&workspace).unwrap().is_some());
+    fs::remove_dir(&in_the_way).unwrap();
+    cleared().await.unwrap();
+    assert!(checkout::Marker::load(&workspace).unwrap().is_none());
+    assert_eq!(site.land("topic").await, Landing::Done(Vec::new()));
 }
