@@ -23,6 +23,8 @@ pub const KEYS: &[Key] = &[
     key("agents.*.env.*", "", "environment variables for the agent"),
     key("agents.*.events", "", "event format that the command prints: claude, codex, gemini, opencode, aider"),
     key("agents.*.model", "", "model to use"),
+    key("approvals.allow", "", "commands and tools that agents may use without asking; only in the user's own file"),
+    key("approvals.rule", "", "rules with allow, deny or ask, and reason; a repository's may only deny and ask"),
     key("flow.agent", "claude", "agent for roles that name none"),
     key("flow.merge", "false", "add the result of a flow to the merge queue"),
     key("flow.repairs", "3", "maximum number of times a turn is sent back to its agent"),
@@ -187,9 +189,19 @@ mod tests {
     /// Compares the list with the types: for an unknown name, serde's message lists all names that it knows.
     #[test]
     fn the_list_is_complete() {
-        for section in
-            ["merge", "run", "flow", "flow.roles.x", "agents.x", "notify", "spawn", "limits", "trash", "worktree"]
-        {
+        for section in [
+            "merge",
+            "run",
+            "flow",
+            "flow.roles.x",
+            "agents.x",
+            "approvals",
+            "notify",
+            "spawn",
+            "limits",
+            "trash",
+            "worktree",
+        ] {
             let error = toml::from_str::<crate::Sections>(&format!("[{section}]\nqqq = 1\n")).expect_err("unknown");
             let known: Vec<&str> = error.message().split('`').skip(3).step_by(2).collect();
             let mut known: Vec<&str> = known.into_iter().filter(|name| *name != "roles" || section != "x").collect();

@@ -19,6 +19,7 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use serde::Deserialize as _;
+use swarm_model::asks::rules::AskRule;
 use toml::{Table, Value};
 
 pub use self::file::{USER_FILE, root_above, user_path, user_path_in};
@@ -85,6 +86,25 @@ pub fn as_written(root: Option<&Path>) -> Result<Sections, String> {
 
 fn ignores_user() -> bool {
     cfg!(test) || IGNORES_USER_FILE.load(Ordering::Relaxed)
+}
+
+/// Returns the rules of the user's own file and those of the repository with this root. The latter only deny and ask.
+///
+/// # Errors
+/// Fails as [`load`] does.
+pub fn approvals(root: Option<&Path>) -> Result<Vec<AskRule>, String> {
+    let user = user_path().filter(|_| !ignores_user());
+    approvals_of(user.as_deref(), root)
+}
+
+fn approvals_of(user: Option<&Path>, root: Option<&Path>) -> Result<Vec<AskRule>, String> {
+    let mut rules = Vec::new();
+    for layer in first(layers(user, root))? {
+        let failed = |cause: String| format!("{}: {cause}", layer.shown);
+        let sections = Sections::deserialize(layer.table.clone()).map_err(|error| failed(error.to_string()))?;
+        rules.extend(sections.approvals.rules().map_err(failed)?);
+    }
+    Ok(rules)
 }
 
 /// Returns the configuration of the user's own file alone.
@@ -164,6 +184,11 @@ fn layer(path: &Path, owner: Owner) -> Result<Option<Layer>, Vec<String>> {
         let line = check::place_of(&text, &key).map_or(1, at);
         vec![format!("{shown}, line {line}: {key}: {cause}")]
     })?;
+    if owner == Owner::Repository && sections.approvals.allows() {
+        let line = check::place_of(&text, "approvals").map_or(1, at);
+        let cause = format!("rules that allow are possible only in the user's own file, ~/.config/{USER_FILE}");
+        return Err(vec![format!("{shown}, line {line}: approvals: {cause}")]);
+    }
     let table = toml::from_str(&text).map_err(|error| vec![wrong(&error)])?;
     Ok(Some(Layer { owner, shown, text, table }))
 }
@@ -317,6 +342,34 @@ mod tests {
     fn a_repository_cannot_set_a_users_section() {
         let causes = both("", "[notify]\ncommand = 'x'\n").expect_err("refused");
         assert!(causes[0].starts_with("/repo/swarm.toml, line 1: 'notify' is allowed only in"), "{causes:?}");
+    }
+
+    #[test]
+    fn rules_of_both_files_count_and_a_repository_cannot_allow() {
+        let user = "[approvals]\nallow = ['cargo test']\n[[approvals.rule]]\ndeny = 'git push'\n";
+        let dir = tempfile::tempdir().expect("a directory");
+        let path = dir.path().join("config.toml");
+        fs::write(&path, user).expect("written");
+        let read = |text: &str| {
+            fs::write(dir.path().join(FILE), text).expect("written");
+            let rules = approvals_of(Some(&path), Some(dir.path()))?;
+            Ok(rules.into_iter().map(|rule| format!("{} {}", rule.effect.word(), rule.pattern)).collect::<Vec<_>>())
+        };
+        let theirs = "[[approvals.rule]]\nask = 'make'\nreason = 'slow'\n";
+        let rules: Result<_, String> = read(theirs);
+        assert_eq!(rules.expect("read"), ["allow cargo test", "deny git push", "ask make"]);
+        for (text, line) in [("[approvals]\nallow = ['make']\n", 1), ("\n[[approvals.rule]]\nallow = 'make'\n", 2)] {
+            let cause: String = read(text).expect_err("refused");
+            assert!(cause.contains(&format!("/swarm.toml, line {line}: approvals: rules that allow ")), "{cause}");
+        }
+        for (text, cause) in [
+            ("[[approvals.rule]]\ndeny = 'make'\nask = 'make'\n", "approvals: a rule has one of allow, deny and ask"),
+            ("[[approvals.rule]]\nreason = 'x'\n", "approvals: a rule has one of allow, deny and ask"),
+            ("[[approvals.rule]]\ndeny = 'a | b'\n", "approvals: 'a | b': a rule is the first words of one command"),
+        ] {
+            let found: String = read(text).expect_err("refused");
+            assert!(found.ends_with(cause), "{found}");
+        }
     }
 
     #[test]

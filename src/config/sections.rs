@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Deserializer, Serialize};
+use swarm_model::asks::rules::{AskRule, Effect};
 use swarm_model::merge::queue::Strategy;
 use swarm_model::{LimitsText, MergeSettings, RestartPolicy};
 
@@ -18,6 +19,9 @@ pub const VARIABLES_MAX: usize = 4096;
 #[serde(default, deny_unknown_fields)]
 pub struct Sections {
     pub agents: BTreeMap<String, AgentConfig>,
+    /// Of one file only, because merging would replace the rules of one file by those of the other: see
+    /// [`approvals`](super::approvals).
+    pub approvals: Approvals,
     pub flow: FlowConfig,
     /// Limits of workers that are started one by one.
     pub limits: LimitsText,
@@ -85,6 +89,7 @@ impl Sections {
         }
         self.worktree.check()?;
         self.check_runs()?;
+        self.approvals.rules().map_err(|cause| ("approvals".to_owned(), cause))?;
         self.limits.parse().map_err(|cause| in_section("limits", &cause))?;
         let roles = self.flow.roles.iter().map(|(name, role)| (format!("flow.roles.{name}.timeout"), &role.timeout));
         let times = [
@@ -264,6 +269,57 @@ impl Notify {
     pub fn filled(self) -> Self {
         let full = |text: Option<String>| text.filter(|text| !text.trim().is_empty());
         Self { command: full(self.command), webhook: full(self.webhook), ..self }
+    }
+}
+
+/// `[approvals]`: what agents are allowed or denied, or a person is asked about.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Approvals {
+    /// Patterns of what is allowed.
+    pub allow: Vec<String>,
+    pub rule: Vec<RuleText>,
+}
+
+/// `[[approvals.rule]]`: one of `allow`, `deny` and `ask` is set.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct RuleText {
+    pub allow: Option<String>,
+    pub deny: Option<String>,
+    pub ask: Option<String>,
+    /// What the agent is told.
+    pub reason: Option<String>,
+}
+
+impl Approvals {
+    /// Returns the rules.
+    ///
+    /// # Errors
+    /// Fails with the problem of the first rule that can match nothing.
+    pub fn rules(&self) -> Result<Vec<AskRule>, String> {
+        let told = |pattern: &str| {
+            let pattern = pattern.to_owned();
+            move |cause| format!("'{}': {cause}", super::words::plain(&pattern))
+        };
+        let allowed =
+            self.allow.iter().map(|pattern| AskRule::new(Effect::Allow, pattern, None).map_err(told(pattern)));
+        let written = self.rule.iter().map(|rule| {
+            let set = [(Effect::Allow, &rule.allow), (Effect::Deny, &rule.deny), (Effect::Ask, &rule.ask)];
+            let mut set = set.into_iter().filter_map(|(effect, pattern)| Some((effect, pattern.as_deref()?)));
+            match (set.next(), set.next()) {
+                (Some((effect, pattern)), None) => {
+                    AskRule::new(effect, pattern, rule.reason.as_deref()).map_err(told(pattern))
+                }
+                _ => Err("a rule has one of allow, deny and ask".to_owned()),
+            }
+        });
+        allowed.chain(written).collect()
+    }
+
+    /// Reports whether a rule allows something.
+    pub(super) fn allows(&self) -> bool {
+        !self.allow.is_empty() || self.rule.iter().any(|rule| rule.allow.is_some())
     }
 }
 

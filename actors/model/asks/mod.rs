@@ -9,6 +9,8 @@
 //! used at most once: it is taken before the agent hears it.
 
 pub mod judge;
+pub mod rules;
+mod shell;
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;

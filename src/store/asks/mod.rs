@@ -8,6 +8,8 @@
 //! Every file is complete and synced before it gets its name, and none is replaced: of several writers the first one
 //! counts, and no lock is needed. The files of one directory can be watched together.
 
+pub mod rules;
+
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write as _};
 use std::os::unix::fs::OpenOptionsExt as _;

@@ -1,0 +1,250 @@
+//! Commands of a shell, read only as far as rules need it. What is not understood is odd, and no rule allows it.
+
+/// Programs that execute another program, or words of the shell in front of one.
+const WRAPPERS: [&str; 30] = [
+    "!", "{", "builtin", "command", "chrt", "do", "doas", "elif", "else", "env", "eval", "exec", "find", "if",
+    "ionice", "nice", "nohup", "parallel", "runuser", "setsid", "stdbuf", "su", "sudo", "taskset", "then", "time",
+    "timeout", "until", "while", "xargs",
+];
+const SHELLS: [&str; 8] = ["sh", "bash", "dash", "zsh", "ksh", "fish", "ash", "busybox"];
+/// Redirections that write nothing.
+const HARMLESS: [&str; 7] = ["2>&1", "1>&2", ">&2", ">/dev/null", "1>/dev/null", "2>/dev/null", "</dev/null"];
+/// Options of `git` before its verb that take the next word.
+const GIT_VALUES: [&str; 5] = ["-C", "-c", "--git-dir", "--work-tree", "--namespace"];
+
+/// A line of a shell.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Line {
+    /// Words of each command, without quotes.
+    pub commands: Vec<Vec<String>>,
+    /// Why no rule can allow the line. `None` if a rule can.
+    pub odd: Option<&'static str>,
+    /// The line as it is written.
+    text: String,
+}
+
+impl Line {
+    pub fn of(text: &str) -> Self {
+        let mut reader = Reader::default();
+        reader.read(text);
+        let Reader { commands, mut odd, .. } = reader;
+        let risky = commands.iter().find_map(|words| risk(words));
+        odd = odd.or(risky);
+        Self { commands, odd, text: text.to_owned() }
+    }
+
+    pub fn is_plain(&self) -> bool {
+        self.odd.is_none()
+    }
+
+    /// Returns the words of each command. For an odd line also those that are found without regard to quotes, so that a
+    /// command in a substitution, or in the argument of another shell, is among them.
+    pub fn everything(&self) -> impl Iterator<Item = Vec<String>> {
+        let splits = |c: char| ";|&\n\r()`<>{}'\"".contains(c);
+        let rough = self.text.split(splits).filter(|_| self.odd.is_some());
+        let rough = rough.map(|part| part.split_whitespace().map(|word| word.replace('\\', "")).collect());
+        self.commands.iter().cloned().chain(rough)
+    }
+}
+
+/// Reports whether a command may execute what follows in its words.
+pub(super) fn is_wrapper(words: &[String]) -> bool {
+    words.first().is_some_and(|first| is_assignment(first) || WRAPPERS.contains(&base(first)))
+}
+
+/// Returns the words after the options in front of the verb of `git`.
+pub(super) fn without_git_options(words: &[String]) -> &[String] {
+    match words.split_first() {
+        Some((option, rest)) if GIT_VALUES.contains(&option.as_str()) => {
+            without_git_options(rest.get(1..).unwrap_or(&[]))
+        }
+        Some((option, rest)) if option.starts_with('-') => without_git_options(rest),
+        _ => words,
+    }
+}
+
+/// Returns a word as it can be written in a line.
+pub(super) fn quoted(word: &str) -> String {
+    let is_bare = |c: char| c.is_alphanumeric() || "_-./:=@%+,".contains(c);
+    if !word.is_empty() && word.chars().all(is_bare) {
+        word.to_owned()
+    } else {
+        format!("'{}'", word.replace('\'', r"'\''"))
+    }
+}
+
+fn base(program: &str) -> &str {
+    program.rsplit('/').next().unwrap_or(program)
+}
+
+fn is_assignment(word: &str) -> bool {
+    let Some((name, _)) = word.split_once('=') else { return false };
+    let name = name.strip_suffix('+').unwrap_or(name);
+    !name.is_empty() && name.chars().all(|c| c == '_' || c == '[' || c == ']' || c.is_ascii_alphanumeric())
+}
+
+/// Returns why no rule may allow this command, although its words are plain.
+fn risk(words: &[String]) -> Option<&'static str> {
+    let (first, rest) = words.split_first()?;
+    if is_assignment(first) {
+        return Some("a variable in front of it");
+    }
+    let has = |begins: &[&str]| rest.iter().any(|word| begins.iter().any(|begin| word.starts_with(begin)));
+    let is_cluster = |word: &String| word.starts_with('-') && !word.starts_with("--") && word.contains('c');
+    match base(first) {
+        "xargs" | "parallel" => Some("xargs"),
+        "eval" | "source" | "." | "exec" | "trap" | "alias" => Some("eval"),
+        "find" if has(&["-exec", "-ok", "-delete", "-fprint", "-fls"]) => Some("find -exec"),
+        "git" if has(&["-c", "--config-env", "--exec-path"]) => Some("git -c"),
+        shell if SHELLS.contains(&shell) && rest.iter().any(is_cluster) => Some("sh -c"),
+        _ => None,
+    }
+}
+
+/// Reports whether a character is not shown as it is: a control character other than a tab, or one that changes the direction or has no
+/// width.
+fn is_hidden(c: char) -> bool {
+    (c.is_control() && c != '\t')
+        || matches!(c, '\u{ad}' | '\u{61c}' | '\u{180e}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}')
+        || matches!(c, '\u{2060}'..='\u{206f}' | '\u{feff}' | '\u{fff9}'..='\u{fffb}' | '\u{e0000}'..='\u{e007f}')
+}
+
+#[derive(Default)]
+struct Reader {
+    commands: Vec<Vec<String>>,
+    words: Vec<String>,
+    /// Word that is being read. `None` between two words.
+    word: Option<String>,
+    odd: Option<&'static str>,
+}
+
+impl Reader {
+    fn read(&mut self, text: &str) {
+        let mut rest = text;
+        while let Some(c) = rest.chars().next() {
+            if is_hidden(c) {
+                self.odd("control characters or several lines");
+            }
+            if self.word.is_none()
+                && let Some(after) = HARMLESS.iter().find_map(|known| rest.strip_prefix(known))
+                && after.chars().next().is_none_or(|next| " ;|".contains(next))
+            {
+                rest = after;
+                continue;
+            }
+            let after = &rest[c.len_utf8()..];
+            rest = match c {
+                '\'' => self.single(after),
+                '"' => self.double(after),
+                '\\' => self.escaped(after),
+                ' ' | '\t' => {
+                    self.end_word();
+                    after
+                }
+                ';' | '|' | '&' | '\n' | '\r' => self.separated(c, after),
+                '(' | ')' | '`' | '<' | '>' => {
+                    self.odd(if c == '<' || c == '>' { "a redirection" } else { "a substitution or a subshell" });
+                    self.end_command();
+                    after
+                }
+                _ => {
+                    self.push(c, after);
+                    after
+                }
+            };
+        }
+        self.end_word();
+        if !self.words.is_empty() {
+            self.commands.push(std::mem::take(&mut self.words));
+        } else if !self.commands.is_empty() {
+            self.odd("an empty command");
+        }
+    }
+
+    fn odd(&mut self, why: &'static str) {
+        self.odd.get_or_insert(why);
+    }
+
+    fn word(&mut self) -> &mut String {
+        self.word.get_or_insert_default()
+    }
+
+    /// Adds a character that is followed by `after`.
+    fn push(&mut self, c: char, after: &str) {
+        if c == '$' && after.starts_with(['(', '{', '[', '\'', '"']) {
+            self.odd("a substitution or a subshell");
+        }
+        self.word().push(c);
+    }
+
+    fn end_word(&mut self) {
+        self.words.extend(self.word.take());
+    }
+
+    fn end_command(&mut self) {
+        self.end_word();
+        match std::mem::take(&mut self.words) {
+            words if words.is_empty() => self.odd("an empty command"),
+            words => self.commands.push(words),
+        }
+    }
+
+    /// Reads what separates two commands, after its first character.
+    fn separated<'a>(&mut self, c: char, after: &'a str) -> &'a str {
+        self.end_command();
+        match after.strip_prefix(c).filter(|_| c == '&' || c == '|') {
+            Some(after) => after,
+            None => {
+                if c == '&' || (c == '|' && after.starts_with('&')) {
+                    self.odd("'&'");
+                }
+                after
+            }
+        }
+    }
+
+    fn single<'a>(&mut self, after: &'a str) -> &'a str {
+        let Some((text, after)) = after.split_once('\'') else {
+            self.odd("a quote without an end");
+            self.word().push_str(after);
+            return "";
+        };
+        if text.contains(is_hidden) {
+            self.odd("control characters or several lines");
+        }
+        self.word().push_str(text);
+        after
+    }
+
+    fn double<'a>(&mut self, mut rest: &'a str) -> &'a str {
+        self.word();
+        while let Some(c) = rest.chars().next() {
+            rest = &rest[c.len_utf8()..];
+            match c {
+                '"' => return rest,
+                '\\' if rest.starts_with(['"', '\\', '$', '`']) => {
+                    self.word().push_str(&rest[..1]);
+                    rest = &rest[1..];
+                }
+                '`' => self.odd("a substitution or a subshell"),
+                '$' if rest.starts_with('"') => self.word().push(c),
+                _ if is_hidden(c) => self.odd("control characters or several lines"),
+                _ => self.push(c, rest),
+            }
+        }
+        self.odd("a quote without an end");
+        rest
+    }
+
+    fn escaped<'a>(&mut self, after: &'a str) -> &'a str {
+        let Some(c) = after.chars().next() else {
+            self.odd("a quote without an end");
+            return after;
+        };
+        if is_hidden(c) {
+            self.odd("control characters or several lines");
+        }
+        self.word().push(c);
+        &after[c.len_utf8()..]
+    }
+}
