@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use swarm_model::NeedKind;
 use swarm_model::json::Members as _;
 
-use super::{claude, resume, short};
+use super::{claude, consent, resume, short};
 
 /// Activity that an agent reports.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -39,6 +39,36 @@ pub struct Heard {
     pub word: Option<Word>,
     /// Task list of the agent: a list of `{content, status, activeForm}`.
     pub todos: Option<Value>,
+    /// What the agent still waits for, although `word` says that it works on something beside that.
+    pub beside: Option<Word>,
+}
+
+impl Word {
+    /// Returns the report of an agent that asks for the permission to use a tool.
+    pub fn of_permission(tool: &str) -> Self {
+        Self::Waits(NeedKind::Permission, short(&format!("asks for permission: {tool}")))
+    }
+
+    /// Returns the report of an agent that asks the questions in this input of its tool.
+    pub fn of_question(input: Option<&Value>) -> Self {
+        Self::Waits(NeedKind::Question, claude::question(input))
+    }
+
+    /// Reports whether the agent works.
+    pub fn is_work(&self) -> bool {
+        match self {
+            Self::Working | Self::Tool(_) | Self::Doing(_) | Self::Done(_) => true,
+            Self::Waits(..) | Self::StillWaits(_) | Self::Idle(_) => false,
+        }
+    }
+}
+
+/// Requests of an agent in a window, which its hooks record and wait for.
+#[derive(Clone, Copy, Debug)]
+pub struct Asking<'a> {
+    /// Name of the worker.
+    pub worker: &'a str,
+    pub generation: u64,
 }
 
 /// Hook events of `claude` that are reported.
@@ -61,34 +91,48 @@ const SECONDS_MAX: u32 = 10;
 const COMPACTING: &str = "compacts its conversation";
 /// Text for an agent that waits for its next task.
 pub const TURN_OVER: &str = "its turn is over";
+/// Text for an agent whose turn was interrupted, for example by a dialog that was dismissed.
+pub const TURN_INTERRUPTED: &str = "its turn was interrupted";
 /// Text for an agent whose last turn ended with an error, for example of its provider.
 const TURN_FAILED: &str = "its last turn failed";
 /// Tool with which the agent asks a question.
-const QUESTION: &str = "AskUserQuestion";
+pub const QUESTION: &str = "AskUserQuestion";
+/// Hook event of an agent that shows a dialog, or would if it had a terminal.
+const ASKS: &str = "PermissionRequest";
 const TODOS: &str = "TodoWrite";
 
 /// Returns the command line extended by hooks that run `program`, which records the activity in the directory `records`.
+/// With `asking`, the hooks also record the requests of the agent, and the one for its dialogs waits for the answer.
 /// `None` for programs without hooks, and if the command line already has `--settings`, because the agent reads only the
 /// last of them.
-pub fn command(argv: &[String], program: &Path, records: &Path) -> Option<Vec<String>> {
+pub fn command(argv: &[String], program: &Path, records: &Path, asking: Option<Asking<'_>>) -> Option<Vec<String>> {
     let (agent, words) = argv.split_first()?;
     if resume::program(argv)? != "claude" || resume::has_option(argv, "--settings")? {
         return None;
     }
-    let settings = settings(program.to_str()?, records.to_str()?).to_string();
+    // Without a terminal there is no dialog beside which a hook could wait: the agent denies at once what it may not do.
+    let asking = asking.filter(|_| !resume::is_headless(argv));
+    let settings = settings(program.to_str()?, records.to_str()?, asking).to_string();
     let ours = [agent.clone(), "--settings".to_owned(), settings];
     Some(ours.into_iter().chain(words.iter().cloned()).collect())
 }
 
-fn settings(program: &str, records: &str) -> Value {
-    // The hook must never fail or print anything: a missing program is not the agent's failure, and output would be
-    // taken for an answer.
+fn settings(program: &str, records: &str, asking: Option<Asking<'_>>) -> Value {
     let quoted = |text: &str| format!("'{}'", text.replace('\'', r"'\''"));
-    let (program, records) = (quoted(program), quoted(records));
-    let command = format!("{program} session hook --records {records} >/dev/null 2>&1 || :");
-    let hook = json!([{ "hooks": [{ "type": "command", "command": command, "timeout": SECONDS_MAX }] }]);
-    let hooks: serde_json::Map<String, Value> =
-        EVENTS.iter().map(|event| ((*event).to_owned(), hook.clone())).collect();
+    let mut command = format!("{} session hook --records {}", quoted(program), quoted(records));
+    if let Some(Asking { worker, generation }) = asking {
+        command += &format!(" --asks {}", quoted(&format!("worker/{worker}/{generation}")));
+    }
+    let hook = |event: &&str| {
+        // The hook must never fail, and print nothing but an answer: a missing program is not the agent's failure.
+        let (ends, seconds) = match asking {
+            Some(_) if *event == ASKS => (" --wait 2>/dev/null || :", consent::SECONDS_MAX),
+            _ => (" >/dev/null 2>&1 || :", SECONDS_MAX),
+        };
+        let hook = json!({ "type": "command", "command": format!("{command}{ends}"), "timeout": seconds });
+        ((*event).to_owned(), json!([{ "hooks": [hook] }]))
+    };
+    let hooks: serde_json::Map<String, Value> = EVENTS.iter().map(hook).collect();
     json!({ "hooks": hooks })
 }
 
@@ -103,12 +147,13 @@ pub fn hear(said: &Value) -> Heard {
         "SessionStart" if text("source") == "compact" => Word::Working,
         // The turn of a subagent is part of a turn of the agent.
         "Stop" | "StopFailure" if said.member("agent_id").is_some_and(|id| !id.is_null()) => Word::Working,
-        "SessionStart" | "Stop" => Word::Idle(TURN_OVER.to_owned()),
+        "Stop" => Word::Idle(asked(text("last_assistant_message")).unwrap_or_else(|| TURN_OVER.to_owned())),
+        "SessionStart" => Word::Idle(TURN_OVER.to_owned()),
         "StopFailure" => Word::Idle(TURN_FAILED.to_owned()),
         "UserPromptSubmit" | "SessionEnd" => Word::Working,
         "PreToolUse" => Word::Tool(tool()),
-        "PermissionRequest" if name == QUESTION => Word::Waits(NeedKind::Question, claude::question(input)),
-        "PermissionRequest" => Word::Waits(NeedKind::Permission, short(&format!("asks for permission: {}", tool()))),
+        "PermissionRequest" if name == QUESTION => Word::of_question(input),
+        "PermissionRequest" => Word::of_permission(&tool()),
         "PermissionDenied" | "PostToolUse" | "PostToolUseFailure" => Word::Done(tool()),
         "PreCompact" => Word::Doing(COMPACTING.to_owned()),
         "PostCompact" => Word::Done(COMPACTING.to_owned()),
@@ -122,7 +167,13 @@ pub fn hear(said: &Value) -> Heard {
     let own = event != "SessionEnd" && said.member("agent_id").is_none_or(Value::is_null);
     let conversation = Some(text("session_id")).filter(|id| own && resume::is_id(id)).map(str::to_owned);
     let todos = input.member("todos").filter(|todos| event == "PreToolUse" && name == TODOS && todos.is_array());
-    Heard { conversation, word: Some(word), todos: todos.cloned() }
+    Heard { conversation, word: Some(word), todos: todos.cloned(), beside: None }
+}
+
+/// Returns the question with which the last message of a turn ends. `None` if it ends otherwise.
+fn asked(message: &str) -> Option<String> {
+    let last = message.trim_end().lines().next_back()?.trim().trim_matches(['*', '_', '`']);
+    last.ends_with('?').then(|| short(&format!("it asks: {last}")))
 }
 
 fn notification(kind: &str, message: String) -> Option<Word> {
@@ -147,7 +198,31 @@ mod tests {
     }
 
     fn hooked(line: &str) -> Option<Vec<String>> {
-        command(&words(line), Path::new("/opt/it's/swarm"), Path::new("/s/w/a.1"))
+        command(&words(line), Path::new("/opt/it's/swarm"), Path::new("/s/w/a.1"), None)
+    }
+
+    /// Returns the command and the timeout of the hook for an event, of an agent in a window.
+    fn in_a_window(line: &str, event: &str) -> (String, u64) {
+        let asking = Asking { worker: "a", generation: 1 };
+        let argv = command(&words(line), Path::new("/swarm"), Path::new("/s/w/a.1"), Some(asking)).expect("is hooked");
+        let settings: Value = serde_json::from_str(&argv[2]).expect("JSON");
+        let hook = &settings["hooks"][event][0]["hooks"][0];
+        (hook["command"].as_str().expect("a command").to_owned(), hook["timeout"].as_u64().expect("a number"))
+    }
+
+    #[test]
+    fn only_the_hook_beside_a_dialog_waits() {
+        let plain = "'/swarm' session hook --records '/s/w/a.1'";
+        let waits = format!("{plain} --asks 'worker/a/1' --wait 2>/dev/null || :");
+        assert_eq!(in_a_window("claude go", ASKS), (waits, u64::from(consent::SECONDS_MAX)));
+        let tells = format!("{plain} --asks 'worker/a/1' >/dev/null 2>&1 || :");
+        for event in EVENTS.iter().filter(|event| **event != ASKS) {
+            assert_eq!(in_a_window("claude go", event), (tells.clone(), u64::from(SECONDS_MAX)), "{event}");
+        }
+        for line in ["claude -p go", "claude go --print"] {
+            let headless = format!("{plain} >/dev/null 2>&1 || :");
+            assert_eq!(in_a_window(line, ASKS), (headless, u64::from(SECONDS_MAX)), "{line}");
+        }
     }
 
     #[test]
@@ -183,7 +258,7 @@ mod tests {
             assert_eq!(hooked(line), None, "{line}");
         }
         assert!(hooked("claude -- --settings").is_some(), "that is a prompt");
-        assert_eq!(command(&[], Path::new("/swarm"), Path::new("/s")), None);
+        assert_eq!(command(&[], Path::new("/swarm"), Path::new("/s"), None), None);
     }
 
     #[test]
@@ -199,6 +274,14 @@ mod tests {
             (json!({ "hook_event_name": "SessionStart", "session_id": "C-1", "source": "compact" }), Word::Working),
             (plain("UserPromptSubmit"), Word::Working),
             (plain("Stop"), Word::Idle(said(TURN_OVER))),
+            (
+                json!({ "hook_event_name": "Stop", "session_id": "C-1", "last_assistant_message": "Done.\n\n**Push it?**\n" }),
+                Word::Idle(said("it asks: Push it?")),
+            ),
+            (
+                json!({ "hook_event_name": "Stop", "session_id": "C-1", "last_assistant_message": "Push?\nI did." }),
+                Word::Idle(said(TURN_OVER)),
+            ),
             (plain("StopFailure"), Word::Idle(said(TURN_FAILED))),
             (tool("PreToolUse", "Bash", &touch), Word::Tool(said("Bash: touch a"))),
             (tool("PreToolUse", "mcp__x__y", &json!(null)), Word::Tool(said("mcp__x__y"))),

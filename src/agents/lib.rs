@@ -5,6 +5,7 @@
 //! code alone is not enough.
 
 mod aider;
+pub mod asking;
 mod claude;
 mod codex;
 mod command;

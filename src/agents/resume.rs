@@ -154,12 +154,17 @@ pub fn command(argv: &[String], id: Option<&str>, prompt: &str) -> Option<Vec<St
 /// Returns the command line that opens conversation `id` in a terminal without telling the agent anything. `None` for
 /// commands that are not an agent's, or whose agent runs without a terminal.
 pub fn reopen(argv: &[String], id: &str) -> Option<Vec<String>> {
-    let is_alone = match program(argv)? {
-        "claude" => claude(argv)?.options.iter().any(|word| matches!(word.as_str(), "-p" | "--print")),
-        "codex" => codex(argv)?.alone,
-        _ => return None,
+    if is_headless(argv) { None } else { with_prompt(argv, Some(id), None) }
+}
+
+/// Reports whether the command line starts an agent that runs without a terminal.
+pub fn is_headless(argv: &[String]) -> bool {
+    let parsed = match program(argv) {
+        Some("claude") => claude(argv),
+        Some("codex") => codex(argv),
+        _ => None,
     };
-    if is_alone { None } else { with_prompt(argv, Some(id), None) }
+    parsed.is_some_and(|parsed| parsed.alone)
 }
 
 fn with_prompt(argv: &[String], id: Option<&str>, prompt: Option<&str>) -> Option<Vec<String>> {

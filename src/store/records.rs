@@ -15,6 +15,7 @@ use swarm_actors::registry::store::LostContracts;
 use swarm_model::{ExitRecord, Lease, Spec, Wanted, WantedState, WorkerName, worker_dir_name};
 use swarm_ports::{BoxFuture, DirFacts, LeaseFacts, Mark, Note, Records, Scan, SpecFacts, Unreadable};
 
+use crate::asks::Asks;
 use crate::log_parts::unfinished;
 use swarm_sys::files::{
     absent_ok, blocking, list_if_present, make_dir, remove_if_present, rename_if_present, replace_durably,
@@ -302,8 +303,14 @@ impl Records for DiskRecords {
 
     fn note<'a>(&'a self, name: &'a str, generation: u64, note: Note) -> BoxFuture<'a, ()> {
         let path = self.paths.worker(name, generation).join(file_of(note));
+        let asks = (note == Note::EndTold).then(|| (Asks::new(&self.paths), Asks::of_worker(name, generation)));
         Box::pin(async move {
-            if let Err(error) = blocking(move || write_private(&path, b"")).await {
+            let noted = blocking(move || {
+                let ended = asks.map_or(Ok(()), |(asks, start)| asks.end_all(&start, "the worker has ended"));
+                // Not noted before: whoever notices the end next ends the requests again.
+                ended.and_then(|()| write_private(&path, b""))
+            });
+            if let Err(error) = noted.await {
                 tracing::warn!(worker = name, ?note, %error, "cannot write a note about a worker");
             }
         })

@@ -24,6 +24,7 @@ mod flow_odds;
 mod flow_run;
 mod furnished;
 mod hooks;
+mod hooks_asking;
 mod hostile;
 mod house;
 mod keepers;

@@ -115,6 +115,12 @@ pub struct HookArgs {
     /// Directory of the worker's records, where listings read the activity
     #[arg(long, value_name = "DIR", hide = true)]
     pub records: Option<PathBuf>,
+    /// Beginning of the keys of the worker's requests: worker/NAME/GENERATION
+    #[arg(long, value_name = "KEY", requires = "records", hide = true)]
+    pub asks: Option<String>,
+    /// Wait for the answer to a request, and print it
+    #[arg(long, requires = "asks", hide = true)]
+    pub wait: bool,
     /// Further arguments of the agent; the last one is parsed as JSON instead of standard input
     #[arg(value_name = "JSON", trailing_var_arg = true, allow_hyphen_values = true)]
     pub words: Vec<String>,

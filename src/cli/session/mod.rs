@@ -2,6 +2,7 @@
 
 pub mod args;
 mod change;
+mod dialogs;
 mod note;
 mod show;
 

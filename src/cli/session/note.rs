@@ -8,6 +8,7 @@ use serde_json::{Value, json};
 use swarm_model::{NeedKind, launch_id};
 
 use super::args::{HookArgs, NoteArgs};
+use super::dialogs::Dialogs;
 use super::failed;
 use crate::cli::error::Failure;
 use crate::cli::json;
@@ -42,7 +43,16 @@ fn launch() -> Option<String> {
 
 /// Records what a hook reports. Always returns 0 and ignores errors, so that the agent is not disturbed.
 pub fn hook(args: &HookArgs) -> u8 {
-    let Some(heard) = said(&args.words).map(|said| hooks::hear(&said)) else { return 0 };
+    let Some(said) = said(&args.words) else { return 0 };
+    let heard = hooks::hear(&said);
+    match Dialogs::of(args) {
+        Some(dialogs) => dialogs.hear(said, heard, args.wait, |heard| report(args, heard)),
+        None => report(args, heard),
+    }
+    0
+}
+
+fn report(args: &HookArgs, heard: Heard) {
     match (ours(), launch(), args.records.as_deref()) {
         (Some(base), Some(launch), records) => {
             let _ = sessions::note(&base, Some(&launch), records, heard, LOCK_MAX);
@@ -52,7 +62,6 @@ pub fn hook(args: &HookArgs) -> u8 {
         }
         _ => {}
     }
-    0
 }
 
 /// Parses the hook's input: its last argument, or standard input if there is none.

@@ -10,6 +10,7 @@
 
 pub mod rules;
 
+use std::collections::BTreeSet;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write as _};
 use std::os::unix::fs::OpenOptionsExt as _;
@@ -56,6 +57,11 @@ impl Asks {
     /// Returns the directory, which exists once something was asked.
     pub fn dir(&self) -> &Path {
         &self.dir
+    }
+
+    /// Returns how the keys of the requests of a worker begin.
+    pub fn of_worker(name: &str, generation: u64) -> String {
+        format!("worker/{name}/{generation}/")
     }
 
     /// Creates the directory, for a process that watches it.
@@ -119,6 +125,35 @@ impl Asks {
             .collect();
         numbers.sort_unstable();
         numbers.into_iter().filter_map(|number| self.find(number).transpose()).collect()
+    }
+
+    /// Returns the requests that are not over, by number. Reads nothing of the others.
+    ///
+    /// # Errors
+    /// Fails if the directory or a file cannot be read.
+    pub fn unfinished(&self) -> io::Result<Vec<AskRecord>> {
+        let (mut asked, mut over) = (BTreeSet::new(), BTreeSet::new());
+        for entry in list_if_present(&self.dir)? {
+            let name = entry.file_name();
+            let Some((number, part)) = name.to_str().and_then(|name| name.split_once('.')) else { continue };
+            let Ok(number) = number.parse::<u64>() else { continue };
+            match part {
+                "ask.json" => asked.insert(number),
+                "over.json" => over.insert(number),
+                _ => continue,
+            };
+        }
+        asked.difference(&over).filter_map(|number| self.find(*number).transpose()).collect()
+    }
+
+    /// Ends all requests whose keys begin with `start`, durably.
+    ///
+    /// # Errors
+    /// Returns the first error, and ends the others nevertheless.
+    pub fn end_all(&self, start: &str, why: &str) -> io::Result<()> {
+        let ours = self.unfinished()?.into_iter().filter(|one| one.ask.key.starts_with(start));
+        let ended: Vec<io::Result<()>> = ours.map(|one| self.end(one.ask.number, why)).collect();
+        ended.into_iter().collect()
     }
 
     /// Returns the request with this key that is not over. `None` if there is none.

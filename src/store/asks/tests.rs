@@ -82,3 +82,20 @@ fn an_answer_belongs_to_the_request_that_was_shown() {
     assert_eq!(late.to_string(), "request 1 is over: the worker has ended");
     assert_eq!(asks.find(1).expect("read").expect("there").answer, None);
 }
+
+#[test]
+fn requests_of_one_worker_are_ended_together() {
+    let (_dir, asks) = asks();
+    asks.end_all("worker/a/1/", "nothing was asked").expect("nothing to do");
+    for key in ["worker/a/1/x", "worker/a/1/y", "worker/a/12/x", "run/1"] {
+        asks.ask(&draft(key, "make")).expect("asked");
+    }
+    asks.end(2, "answered in the dialog").expect("ended");
+    let numbers = || -> Vec<u64> { asks.unfinished().expect("read").iter().map(|one| one.ask.number).collect() };
+    assert_eq!(numbers(), [1, 3, 4]);
+    // A damaged record of a request that is over is not read.
+    std::fs::write(asks.dir().join("2.ask.json"), "{").expect("written");
+    asks.end_all("worker/a/1/", "the worker has ended").expect("ended");
+    assert_eq!(numbers(), [3, 4]);
+    assert_eq!(asks.find(1).expect("read").expect("there").over.expect("over").why, "the worker has ended");
+}

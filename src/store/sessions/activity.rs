@@ -43,8 +43,17 @@ pub struct Tool {
 impl Tool {
     /// Returns the activity after the agent reported `word`.
     pub fn after(self, word: Word, at_ms: u64) -> Self {
+        self.after_both(word, None, at_ms)
+    }
+
+    /// Returns the activity after the agent reported `word`, while it still waits for what `beside` says.
+    fn after_both(self, word: Word, beside: Option<Word>, at_ms: u64) -> Self {
         let before = self.clone();
         let now = self.reported(word, at_ms);
+        let now = match beside {
+            Some(beside) => now.reported(beside, at_ms),
+            None => now,
+        };
         let is_same =
             (now.doing(), &now.operation, &now.waiting) == (before.doing(), &before.operation, &before.waiting);
         Self { since_ms: if is_same && before.since_ms != 0 { before.since_ms } else { at_ms }, ..now }
@@ -147,7 +156,7 @@ pub fn note_without_session(dir: &Path, heard: Heard, limit: Duration) -> io::Re
     let lock = OpenOptions::new().write(true).create(true).truncate(false).mode(0o600).open(dir.join(LOCK))?;
     let _lock = lock_within(lock, limit)?.ok_or(io::ErrorKind::TimedOut)?;
     let Some(word) = heard.word else { return Ok(()) };
-    record(dir, &recorded(dir).unwrap_or_default().after(word, wall_ms()))
+    record(dir, &recorded(dir).unwrap_or_default().after_both(word, heard.beside, wall_ms()))
 }
 
 /// Records a report of an agent in the session of `base`, under its lock, and returns the resulting activity. Also writes
@@ -180,7 +189,7 @@ pub fn note(
         Word::Tool(what) => vec![progress_line("tool", what)],
         _ => Vec::new(),
     };
-    let now = before.after(word, wall_ms());
+    let now = before.after_both(word, heard.beside, wall_ms());
     write(&folder, &now, &line)?;
     if let Some(records) = records {
         record(records, &now)?;

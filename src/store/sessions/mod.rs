@@ -43,7 +43,8 @@ use self::folder::Folder;
 use self::reports::Reports;
 pub use self::resume::how;
 pub use self::store::{Change, StoreError, read, read_expect, replace, update};
-use swarm_agents::{end_words, hooks};
+use swarm_agents::end_words;
+use swarm_agents::hooks::{self, Asking};
 use swarm_sys::clock::{now_iso, wall_ms};
 use swarm_sys::paths::Paths;
 use swarm_sys::{lookup, procfs};
@@ -401,7 +402,9 @@ impl Sessions for DiskSessions {
     fn hooked(&self, spec: &Spec) -> Option<Vec<String>> {
         let argv = spec.unhooked();
         let records = self.paths.worker(&spec.name, spec.generation);
-        let command = hooks::command(argv, self.program.as_deref()?, &records)?;
+        let asking = Asking { worker: &spec.name, generation: spec.generation };
+        let asking = Some(asking).filter(|_| spec.contract.tmux.is_some());
+        let command = hooks::command(argv, self.program.as_deref()?, &records, asking)?;
         let wanted = match resume::variable(spec, HOOKS) {
             Some("off") => false,
             Some("on") => true,

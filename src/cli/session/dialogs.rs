@@ -1,0 +1,196 @@
+//! Requests of an agent in a window: its hooks record them, and one of them waits for the answer beside the dialog.
+//!
+//! ```text
+//!   request recorded ─▶ activity "waiting" ─▶ answered ─▶ taken ─▶ printed
+//!                                        └─▶ over: answered in the dialog, interrupted, or the worker has ended
+//! ```
+//!
+//! Whatever fails here leaves the question to the dialog: the hook ends without a word. An answer is taken before it is
+//! printed, so it is used at most once. A hook that is killed leaves its request to the next report of its conversation
+//! that settles it, or to the end of the worker.
+
+use std::io::{self, Write as _};
+use std::os::fd::AsFd as _;
+use std::time::{Duration, Instant};
+
+use nix::sys::signal::Signal;
+use serde_json::Value;
+use swarm_agents::asking::{self, Step};
+use swarm_agents::consent::SECONDS_MAX;
+use swarm_agents::hooks::{Heard, TURN_INTERRUPTED, Word};
+use swarm_model::asks::{Ask, AskState, AskWish, Asker, Draft, Verdict, Waits};
+use swarm_model::json::Members as _;
+use swarm_store::asks::Asks;
+use swarm_sys::clock::random_uuid;
+use swarm_sys::paths::{Paths, digest};
+
+use super::args::HookArgs;
+use crate::cli::error::Failure;
+use crate::cli::watch::{Changes, Interrupt, Until, wait_any};
+
+/// Length of the digest of a tool use in bytes.
+const MATTER_BYTES: usize = 8;
+/// Maximum size of what is asked, in bytes. More than that is not recorded: only the dialog asks.
+const WISH_BYTES_MAX: usize = 64 << 10;
+/// Maximum wait for an answer: ends before the agent's own timeout of the hook.
+const ANSWER_MAX: Duration = Duration::from_secs(SECONDS_MAX as u64 - 3600);
+/// Key of the agent itself, as opposed to its subagents.
+const ITSELF: &str = "-";
+
+/// Requests of an agent in a window.
+pub struct Dialogs {
+    asks: Asks,
+    /// Beginning of the keys of the worker's requests.
+    start: String,
+    worker: String,
+    generation: Option<u64>,
+}
+
+/// Request for whose answer this process waits.
+struct Open<'a> {
+    dialogs: &'a Dialogs,
+    ask: Ask,
+    /// Beginning of the keys of the conversation's requests.
+    conversation: String,
+    input: Value,
+    changes: Changes,
+    signals: Interrupt,
+}
+
+impl Dialogs {
+    /// Returns the requests of the worker that the arguments name. `None` if its hooks record none.
+    pub fn of(args: &HookArgs) -> Option<Self> {
+        let key = args.asks.as_deref()?;
+        let (worker, generation) = key.strip_prefix("worker/")?.rsplit_once('/')?;
+        let root = args.records.as_deref()?.parent()?.parent()?;
+        let asks = Asks::new(&Paths::new(root));
+        Some(Self { asks, start: format!("{key}/"), worker: worker.to_owned(), generation: generation.parse().ok() })
+    }
+
+    /// Records what a hook says about requests, and reports the activity. Waits for the answer if `waits`.
+    pub fn hear(&self, said: Value, mut heard: Heard, waits: bool, report: impl Fn(Heard)) {
+        let conversation = format!("{}{}/", self.start, said.text("session_id").unwrap_or_default());
+        let _ = self.settle(&said, &conversation);
+        let open = if waits && asking::step(&said) == Step::Asks {
+            self.open(&said, &conversation).ok().flatten()
+        } else {
+            None
+        };
+        heard.beside = heard.word.as_ref().filter(|word| word.is_work()).and_then(|_| self.beside(&conversation));
+        // After the request was recorded, so that whoever sees that the agent waits finds what it asks.
+        report(heard);
+        drop(said);
+        if let Some(open) = open {
+            let _ = open.wait(&report);
+        }
+    }
+
+    /// Ends the requests that were answered in the dialog, as a hook says.
+    fn settle(&self, said: &Value, conversation: &str) -> io::Result<()> {
+        let agent = format!("{conversation}{}/", asking::subagent(said).unwrap_or(ITSELF));
+        let shown = "it was answered in the agent's own dialog";
+        match asking::step(said) {
+            Step::Used => {
+                let matter = format!("{agent}{}/", matter(said));
+                let same = self.asks.unfinished()?.into_iter().filter(|one| one.ask.key.starts_with(&matter));
+                // Of several equal requests, the one that was answered before is the one that was carried out.
+                let Some(used) = same.max_by_key(|one| (one.state() == AskState::Taken, u64::MAX - one.ask.number))
+                else {
+                    return Ok(());
+                };
+                let why = if used.state() == AskState::Taken { "its answer was carried out" } else { shown };
+                self.asks.end(used.ask.number, why)
+            }
+            Step::Turn => self.asks.end_all(&agent, shown),
+            Step::Ended => self.asks.end_all(conversation, "the conversation is over"),
+            Step::Asks | Step::Other => Ok(()),
+        }
+    }
+
+    /// Returns what the agent still waits for.
+    fn beside(&self, conversation: &str) -> Option<Word> {
+        let all = self.asks.unfinished().ok()?;
+        let open = all.iter().find(|one| one.ask.key.starts_with(conversation) && one.state() == AskState::Open)?;
+        Some(asking::waits(&open.ask.tool, &open.ask.wish))
+    }
+
+    /// Records the request of a hook. `None` if it is too long to be recorded.
+    fn open(&self, said: &Value, conversation: &str) -> Result<Option<Open<'_>>, Failure> {
+        let text = |key: &str| said.text(key).unwrap_or_default().to_owned();
+        let input = said.member("tool_input").cloned().unwrap_or_default();
+        let (tool, wish) = (text("tool_name"), asking::wish(&text("tool_name"), &input));
+        if serde_json::to_string(&wish).map_or(usize::MAX, |wish| wish.len()) > WISH_BYTES_MAX {
+            return Ok(None);
+        }
+        let agent = asking::subagent(said).unwrap_or(ITSELF);
+        let who = Asker {
+            worker: self.worker.clone(),
+            generation: self.generation,
+            agent: Some("claude".to_owned()),
+            conversation: Some(text("session_id")),
+            ..Asker::default()
+        };
+        // Equal tool uses are different requests: an answer to one is none to the other.
+        let key = format!("{conversation}{agent}/{}/{}", matter(said), random_uuid());
+        let draft = Draft { key, who, tool, wish, cwd: text("cwd"), waits: Waits::Shown };
+        // Both before the request exists, so that no answer and no signal is missed.
+        let signals = Interrupt::catch_all(&[Signal::SIGTERM, Signal::SIGINT, Signal::SIGHUP])?;
+        let changes = Changes::new()?;
+        let failed = |error: io::Error| Failure::system("cannot record the request", &error);
+        self.asks.make_dir().map_err(failed)?;
+        changes.add_dir(self.asks.dir())?;
+        let ask = self.asks.ask(&draft).map_err(failed)?;
+        // Only the questions need their input again.
+        let input = if matches!(ask.wish, AskWish::Question { .. }) { input } else { Value::Null };
+        Ok(Some(Open { dialogs: self, ask, conversation: conversation.to_owned(), input, changes, signals }))
+    }
+}
+
+impl Open<'_> {
+    /// Waits until the request is answered or over, and prints the answer.
+    fn wait(&self, report: &impl Fn(Heard)) -> Result<(), Failure> {
+        let asks = &self.dialogs.asks;
+        let number = self.ask.number;
+        let failed = |error: io::Error| Failure::system("cannot follow the request", &error);
+        let deadline = Instant::now() + ANSWER_MAX;
+        loop {
+            let record = asks.find(number).map_err(failed)?;
+            let Some(record) = record.filter(|record| record.over.is_none()) else { return Ok(()) };
+            if let Some(answer) = record.answer {
+                return self.give(&answer.verdict, report).map_err(failed);
+            }
+            let sources = [(self.changes.as_fd(), Until::Readable), (self.signals.as_fd(), Until::Readable)];
+            wait_any(&sources, Some(deadline))?;
+            self.changes.take()?;
+            if self.signals.take().is_some() {
+                // The agent ends its hooks if a person dismissed the dialog. It reports nothing else about that.
+                asks.end(number, "the dialog was dismissed, or the agent has ended").map_err(failed)?;
+                report(Heard { word: Some(Word::Idle(TURN_INTERRUPTED.to_owned())), ..Heard::default() });
+                return Ok(());
+            }
+            if Instant::now() >= deadline {
+                return asks.end(number, "nobody answered in time").map_err(failed);
+            }
+        }
+    }
+
+    fn give(&self, verdict: &Verdict, report: &impl Fn(Heard)) -> io::Result<()> {
+        let asks = &self.dialogs.asks;
+        let reply = asking::reply(verdict, &self.ask.wish, &self.input);
+        let is_allowed = reply["hookSpecificOutput"]["decision"]["behavior"] == "allow";
+        if !asks.take(self.ask.number, &format!("{}.hook.{}", self.ask.who.worker, std::process::id()))? {
+            return Ok(());
+        }
+        let word = if is_allowed { Word::Doing(asking::tool(&self.ask.tool, &self.ask.wish)) } else { Word::Working };
+        report(Heard { word: Some(word), beside: self.dialogs.beside(&self.conversation), ..Heard::default() });
+        let mut out = io::stdout();
+        writeln!(out, "{reply}").and_then(|()| out.flush())?;
+        // The agent reports the end of a tool use that was allowed, and nothing about one that was denied.
+        if is_allowed { Ok(()) } else { asks.end(self.ask.number, "it was denied") }
+    }
+}
+
+/// Returns the short name of the tool use that a hook names.
+fn matter(said: &Value) -> String {
+    digest(asking::matter(said).as_bytes(), MATTER_BYTES)
+}
