@@ -100,6 +100,13 @@ pub enum EventKind {
     /// The agent of `worker` cannot go on before a person does what `text` says.
     #[serde(rename = "worker.waiting")]
     WorkerWaiting { kind: NeedKind, text: String },
+    /// The agent of `worker` asks a person for the permission to use `tool`, or something that it wants to know. `ask` is the number
+    /// of the request. What exactly it asks is not part of the event, which notifications pass on.
+    #[serde(rename = "approval.requested")]
+    ApprovalRequested { ask: u64, kind: NeedKind, tool: String },
+    /// A request was answered: `allow`, `deny` or `answer`, and the user who did, unless it was a rule or a time limit.
+    #[serde(rename = "approval.answered")]
+    ApprovalAnswered { ask: u64, verdict: String, by: Option<String> },
     /// The turn of the agent of `worker` is over; it waits for its next task.
     #[serde(rename = "worker.idle")]
     WorkerIdle { text: String },

@@ -82,6 +82,9 @@ pub struct WorkerView {
     /// What its agent does. `None` if that is unknown, or if the worker does not run.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub activity: Option<Activity>,
+    /// What its agent asks for in a request that is open. The agent may have no process meanwhile.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ask: Option<Needs>,
     /// Evidence that the worker is stuck. `None` while it makes progress, waits for a person or its next task, or while
     /// steps against that are under way.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -104,7 +107,7 @@ impl WorkerView {
 
     /// Returns what the worker needs from a person. `None` if nothing.
     pub fn needs(&self) -> Option<Needs> {
-        self.activity.as_ref()?.needs(&self.row.name, self.row.tmux.is_some())
+        self.ask.clone().or_else(|| self.activity.as_ref()?.needs(&self.row.name, self.row.tmux.is_some()))
     }
 
     /// Reports whether the worker has ended without success and stays so: with a code other than zero, by a signal, at a

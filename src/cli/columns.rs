@@ -2,7 +2,8 @@
 //! on one line. Names are never shortened, and nothing is shortened in a pipe.
 
 /// Columns that may be shortened, in this order. Paths and windows keep their end, which distinguishes them.
-const CUT: [(&str, Keep); 5] = [
+const CUT: [(&str, Keep); 6] = [
+    ("WHAT", Keep::Start),
     ("WORKTREE", Keep::End),
     ("TAG", Keep::Start),
     ("WINDOW", Keep::End),

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::path::Path;
 
 use serde_json::Value;
-use swarm_model::{Ended, Event, EventKind, Hits, Reason, Refusal, RefusalKind};
+use swarm_model::{Ended, Event, EventKind, Hits, NeedKind, Reason, Refusal, RefusalKind};
 
 use super::args::EventsArgs;
 use super::error::{Failure, unknown_worker};
@@ -205,6 +205,16 @@ impl<'a> History<'a> {
     }
 }
 
+fn answered(ask: u64, verdict: &str, by: Option<&str>) -> String {
+    let done = match verdict {
+        "allow" => "approved",
+        "deny" => "denied",
+        _ => "answered",
+    };
+    let by = by.map_or_else(String::new, |by| format!(" by {by}"));
+    format!("request {ask} was {done}{by}")
+}
+
 /// Returns the sentence that describes an event.
 pub fn sentence(kind: &EventKind) -> String {
     match kind {
@@ -226,6 +236,11 @@ pub fn sentence(kind: &EventKind) -> String {
             _ => format!("stuck ({evidence}): {step}"),
         },
         EventKind::WorkerWaiting { text, .. } => format!("waits for a person: {text}"),
+        EventKind::ApprovalRequested { ask, kind: NeedKind::Question, .. } => {
+            format!("asks a question: swarm approvals {ask}")
+        }
+        EventKind::ApprovalRequested { ask, tool, .. } => format!("asks for {tool}: swarm approvals {ask}"),
+        EventKind::ApprovalAnswered { ask, verdict, by } => answered(*ask, verdict, by.as_deref()),
         EventKind::WorkerIdle { text } => format!("waits for its next task: {text}"),
         EventKind::WorkerWorking => "works again".into(),
         EventKind::WorkerUnstuck => "no longer stuck".into(),

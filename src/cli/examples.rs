@@ -1,7 +1,9 @@
 //! Examples and notes below the help of each verb.
 
+mod asks;
 mod work;
 
+pub use asks::*;
 pub use work::*;
 
 pub const TOP: &str = "\

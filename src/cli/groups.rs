@@ -9,7 +9,7 @@ use clap::{Command, CommandFactory as _};
 use super::args::Cli;
 
 /// Headings with their verbs. Every verb is in exactly one group.
-pub const GROUPS: [(&str, &[&str]); 6] = [
+pub const GROUPS: [(&str, &[&str]); 7] = [
     ("Runs", &["plan", "run", "ralph"]),
     (
         "Workers",
@@ -17,6 +17,7 @@ pub const GROUPS: [(&str, &[&str]); 6] = [
     ),
     ("Landing", &["diff", "merge", "restore"]),
     ("Agents and sessions", &["peek", "send", "keys", "interrupt", "eof", "attach", "heartbeat", "session"]),
+    ("Requests of agents", &["approvals", "approve", "deny", "answer", "rules", "ask"]),
     ("Flows", &["flow"]),
     (
         "System",

@@ -8,6 +8,7 @@ mod agents;
 mod answers;
 #[allow(rustdoc::broken_intra_doc_links, rustdoc::invalid_html_tags, reason = "comments of arguments are help texts")]
 mod args;
+mod asks;
 mod attach;
 mod caller;
 mod clean;
@@ -88,6 +89,12 @@ pub fn main(words: &[OsString]) -> u8 {
 fn dispatch(command: &Command, screen: &mut Screen) -> Result<u8, Failure> {
     let paths = || Paths::from_env().map_err(|error| Failure::new(RefusalKind::Invalid, error.to_string()));
     match command {
+        Command::Approvals(args) => asks::list(args, &paths()?, screen),
+        Command::Approve(args) => asks::approve(args, &paths()?, screen),
+        Command::Deny(args) => asks::deny(args, &paths()?, screen),
+        Command::Answer(args) => asks::answer(args, &paths()?, screen),
+        Command::Rules(args) => asks::rules(args, &paths()?, screen),
+        Command::Ask(args) => asks::ask(args, &paths()?, screen),
         Command::Ls(args) => ls::run(args, &paths()?, screen),
         Command::Spawn(args) => spawn::run(args, &paths()?, screen),
         Command::Kill(args) => kill::run(args, &paths()?, screen),

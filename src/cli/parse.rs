@@ -10,6 +10,7 @@ use super::args::{
     AttachArgs, CleanArgs, Cli, Command, DiffArgs, EofArgs, EventsArgs, InitArgs, InterruptArgs, KeysArgs, KillArgs,
     LogsArgs, LsArgs, PeekArgs, RespawnArgs, SendArgs, SpawnArgs, StatusArgs, SupervisorArgs, WaitArgs,
 };
+use super::asks::args::{AnswerArgs, ApprovalsArgs, ApproveArgs, AskArgs, DenyArgs, RulesArgs};
 use super::complete::CompletionsArgs;
 use super::config::ConfigArgs;
 use super::doctor::DoctorArgs;
@@ -101,7 +102,7 @@ pub fn verb(name: &str) -> Option<clap::Command> {
 /// A verb and the function that adds its arguments.
 type Verb = (&'static str, fn(clap::Command) -> clap::Command);
 
-const VERBS: [Verb; 37] = [
+const VERBS: [Verb; 43] = [
     ("spawn", SpawnArgs::augment_args),
     ("ls", LsArgs::augment_args),
     ("status", StatusArgs::augment_args),
@@ -119,6 +120,12 @@ const VERBS: [Verb; 37] = [
     ("run", RunArgs::augment_args),
     ("ralph", RalphArgs::augment_args),
     ("heartbeat", HeartbeatArgs::augment_args),
+    ("approvals", ApprovalsArgs::augment_args),
+    ("approve", ApproveArgs::augment_args),
+    ("deny", DenyArgs::augment_args),
+    ("answer", AnswerArgs::augment_args),
+    ("rules", RulesArgs::augment_args),
+    ("ask", AskArgs::augment_args),
     ("flow", FlowArgs::augment_args),
     ("kill", KillArgs::augment_args),
     ("wait", WaitArgs::augment_args),

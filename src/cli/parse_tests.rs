@@ -95,6 +95,14 @@ Agents and sessions:
   heartbeat    Nudge agents on a schedule by typing text into their windows
   session      Show or update the session of a worker
 
+Requests of agents:
+  approvals    List what agents ask of you, or show one request in full
+  approve      Allow what agents ask for
+  deny         Refuse what agents ask for
+  answer       Answer a question of an agent
+  rules        List or change the rules that answer in advance
+  ask          For workers: ask a person and wait for the answer
+
 Flows:
   flow         Let roles hand work to each other along a workflow
 

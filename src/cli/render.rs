@@ -216,6 +216,10 @@ pub fn long_state(view: &WorkerView) -> String {
     if let Some(host) = &view.elsewhere {
         return format!("elsewhere: {}", escape(host));
     }
+    // Its agent has no process until the answer is there.
+    if let Some(ask) = view.ask.as_ref().filter(|_| !view.state.is_running()) {
+        return format!("waiting: {}", escape(&ask.text));
+    }
     let what = view.activity.as_ref().and_then(|activity| activity.what.as_deref());
     match (view.doing(), &view.stuck) {
         _ if view.state != FineState::Running => word.into(),
@@ -238,6 +242,7 @@ pub fn short_state(view: &WorkerView) -> String {
         };
     }
     match (view.doing(), &view.stuck) {
+        _ if view.ask.is_some() => Doing::Waiting.word().into(),
         _ if view.state != FineState::Running => state_word(view.state).into(),
         (Some(Doing::Waiting), _) => Doing::Waiting.word().into(),
         (_, Some(_)) => "stuck".into(),

@@ -45,6 +45,7 @@ pub fn process(name: &str) -> WorkerView {
         restarts: 0,
         next_start_ms: None,
         activity: None,
+        ask: None,
         stuck: None,
         limits: None,
         elsewhere: None,

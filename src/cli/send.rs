@@ -252,6 +252,7 @@ pub mod tests {
             restarts: 0,
             next_start_ms: None,
             activity: None,
+            ask: None,
             stuck: None,
             limits: None,
             elsewhere: None,

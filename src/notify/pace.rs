@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::{Map, Value, json};
-use swarm_model::{Ended, Event, EventKind, Reason};
+use swarm_model::{Ended, Event, EventKind, NeedKind, Reason};
 
 use super::config::Group;
 use swarm_agents::short;
@@ -76,6 +76,12 @@ pub fn sort(event: &Event) -> Option<(Group, String)> {
             _ => return None,
         },
         EventKind::WorkerWaiting { text, .. } => (Group::Waiting, about(format!("waits for you: {text}"))),
+        EventKind::ApprovalRequested { ask, kind: NeedKind::Question, .. } => {
+            (Group::Waiting, about(format!("asks you a question: swarm approvals {ask}")))
+        }
+        EventKind::ApprovalRequested { ask, tool, .. } => {
+            (Group::Waiting, about(format!("asks you to approve {}: swarm approvals {ask}", short(tool))))
+        }
         EventKind::WorkerIdle { text } => (Group::Waiting, about(format!("waits for its next task: {text}"))),
         EventKind::SessionLost { .. } => (Group::Failed, about("lost its session to another process".to_owned())),
         EventKind::LoopEnded { reason, .. } => match reason.as_str() {

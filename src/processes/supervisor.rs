@@ -16,6 +16,7 @@ use swarm_actors::registry::reconcile;
 use swarm_actors::supervisor::{Exit, SupervisorHandle};
 use swarm_model::{Event, EventKind, FineState, Machine, ProcessId};
 use swarm_ports::{DirFacts, Events as _, Records as _, Scan};
+use swarm_store::asks::Asks;
 use swarm_store::records::{self, DiskRecords};
 use tokio::sync::broadcast::{self, error::RecvError};
 
@@ -141,6 +142,8 @@ fn first_thread(runtime: &tokio::runtime::Runtime) -> io::Result<()> {
 
 async fn supervise(paths: &Paths, guard: Option<i32>, inherited: &mut Inherited) -> io::Result<Ended> {
     let gone = watch_root(paths)?;
+    // Before the first event of this process: what agents asked later was not told.
+    let told_ms = swarm_store::events::last_at_ms(paths);
     let Wired { ports, events } = wiring::ports(paths)?;
     if let Some(name) = hidden_worker(paths) {
         let place = "run this where it was started, or set SWARM_DIR to another directory";
@@ -175,6 +178,8 @@ async fn supervise(paths: &Paths, guard: Option<i32>, inherited: &mut Inherited)
         request: None,
         kind: EventKind::SupervisorStarted { pid: me },
     });
+    let emit = Arc::clone(&events);
+    tokio::spawn(swarm_store::asks::watch::tell(Asks::new(paths), told_ms, move |event| emit.emit(event)));
     inherited.say("ready");
     let exit = tokio::select! {
         exit = handle.ended() => exit,

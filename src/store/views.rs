@@ -12,9 +12,11 @@ use swarm_actors::registry::store::{self, Loaded};
 use swarm_actors::registry::table::{self, Unreadable};
 use swarm_actors::registry::{StoreError, reconcile};
 use swarm_actors::sessions::kind_of;
+use swarm_model::asks::Waits;
 use swarm_model::{Activity, Doing, ProcessId, Refusal, RefusalKind, Row, WireStatus, WorkerView};
 use swarm_ports::{Records as _, Scan};
 
+use super::asks::Asks;
 use super::records::{DiskRecords, IDLE, STUCK, WAITS, WORKS};
 use super::runs::order;
 use super::sessions::{self, Tool};
@@ -158,9 +160,36 @@ pub fn load_where(paths: &Paths, detail: Detail, pick: Pick<'_>) -> Result<Regis
             view.stuck =
                 dir.as_deref().and_then(|dir| marked(dir, STUCK)).filter(|_| view.doing() != Some(Doing::Waiting));
         }
+        ask_all(paths, &mut registry);
     }
     registry.warnings.extend(windows.failed.into_values());
     Ok(registry)
+}
+
+/// Adds what the agents ask for in requests that are open. An agent that runs waits meanwhile, whatever else it was seen
+/// doing.
+fn ask_all(paths: &Paths, registry: &mut Registry) {
+    let open = match Asks::new(paths).open() {
+        Ok(open) => open,
+        Err(error) => return registry.warnings.push(format!("cannot read the requests of agents: {error}")),
+    };
+    for ask in &open {
+        let asks = |view: &&mut WorkerView| view.row.name == ask.who.worker && view.ask.is_none();
+        let Some(view) = registry.workers.iter_mut().find(asks) else { continue };
+        let generation = view.row.swarm().map(|meta| meta.generation);
+        let is_other = ask.who.generation.is_some() && generation.is_some() && ask.who.generation != generation;
+        let runs = view.state.is_running();
+        if ask.waits != Waits::Parked && (is_other || !runs) {
+            continue;
+        }
+        let needs = ask.needs();
+        if runs {
+            let (what, kind) = (Some(needs.text.clone()), Some(needs.kind));
+            view.activity = Some(Activity { doing: Doing::Waiting, what, since_ms: needs.since_ms, kind });
+            view.stuck = None;
+        }
+        view.ask = Some(needs);
+    }
 }
 
 fn read_rows(

@@ -161,6 +161,7 @@ macro_rules! examples {
 
 examples! {
     agents = "docs/agents.md",
+    approvals = "docs/approvals.md",
     configuration = "docs/configuration.md",
     exit_codes = "docs/exit-codes.md",
     files = "docs/files.md",
@@ -329,7 +330,11 @@ fn keys_in(pages: &[Page]) -> BTreeSet<String> {
     for block in pages.iter().flat_map(|page| &page.blocks).filter(|block| block.words().first() == Some(&"toml")) {
         let mut section = "";
         for line in block.text.lines() {
-            if let Some(name) = line.strip_prefix('[') {
+            if let Some(list) = line.strip_prefix("[[") {
+                let name = list.split(']').next().unwrap_or_default();
+                section = name.rsplit_once('.').map_or("", |(section, _)| section);
+                keys.insert(name.to_owned());
+            } else if let Some(name) = line.strip_prefix('[') {
                 section = name.split(']').next().unwrap_or_default();
             } else if let Some((key, _)) = line.split_once(" = ") {
                 keys.insert(format!("{section}.{key}"));

@@ -4,6 +4,7 @@
 mod common;
 
 mod agents;
+mod asks;
 mod brought;
 mod coexist;
 mod completions;

@@ -15,7 +15,7 @@ mod shell;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::NeedKind;
+use crate::{NeedKind, Needs};
 
 /// Schema of a request's file.
 pub const SCHEMA: &str = "swarm.ask/1";
@@ -119,6 +119,21 @@ impl Ask {
             AskWish::Command { .. } | AskWish::Write { .. } | AskWish::Mcp { .. } | AskWish::Tool { .. } => {
                 NeedKind::Permission
             }
+        }
+    }
+
+    /// Returns what the worker needs from a person, in one line.
+    pub fn needs(&self) -> Needs {
+        let text = match &self.wish {
+            AskWish::Command { command } => format!("{}: {command}", self.tool),
+            _ => self.text(),
+        };
+        let verb = if self.kind() == NeedKind::Question { "answer" } else { "approve" };
+        Needs {
+            kind: self.kind(),
+            text: text.lines().next().unwrap_or_default().to_owned(),
+            since_ms: self.asked_at_ms,
+            answer: Some(format!("swarm {verb} {}", self.number)),
         }
     }
 

@@ -4,6 +4,7 @@
 
 mod limits;
 mod list;
+mod output;
 mod supervisor;
 mod windows;
 
@@ -16,9 +17,11 @@ use swarm_model::{RestartPolicy, WORK_TYPES};
 
 pub use self::limits::LimitFlags;
 pub use self::list::{LsArgs, Sort};
+pub use self::output::{EventsArgs, LogsArgs};
 pub use self::supervisor::{InstallFlags, SupervisorAction, SupervisorArgs, SupervisorFlags};
 pub use self::windows::{AttachArgs, EofArgs, InterruptArgs, KeysArgs, PeekArgs, SendArgs};
 use super::agents::AgentsArgs;
+use super::asks::args::{AnswerArgs, ApprovalsArgs, ApproveArgs, AskArgs, DenyArgs, RulesArgs};
 use super::complete::CompletionsArgs;
 use super::config::ConfigArgs;
 use super::doctor::DoctorArgs;
@@ -40,7 +43,6 @@ use super::run::args::{PlanArgs, RunArgs};
 use super::session::args::SessionArgs;
 use super::tagged::Tagged;
 use super::trust::args::TrustArgs;
-use crate::cli::datetime;
 
 #[derive(Debug, Parser)]
 #[command(
@@ -137,6 +139,24 @@ pub enum Command {
     /// Show or update the session of a worker
     #[command(after_help = examples::SESSION)]
     Session(SessionArgs),
+    /// List what agents ask of you, or show one request in full
+    #[command(after_help = examples::APPROVALS)]
+    Approvals(ApprovalsArgs),
+    /// Allow what agents ask for
+    #[command(after_help = examples::APPROVE)]
+    Approve(ApproveArgs),
+    /// Refuse what agents ask for
+    #[command(after_help = examples::DENY)]
+    Deny(DenyArgs),
+    /// Answer a question of an agent
+    #[command(after_help = examples::ANSWER)]
+    Answer(AnswerArgs),
+    /// List or change the rules that answer in advance
+    #[command(after_help = examples::RULES)]
+    Rules(RulesArgs),
+    /// For workers: ask a person and wait for the answer
+    #[command(after_help = examples::ASK)]
+    Ask(AskArgs),
     /// Let roles hand work to each other along a workflow
     #[command(after_help = examples::FLOW)]
     Flow(FlowArgs),
@@ -326,33 +346,6 @@ pub struct StatusArgs {
 }
 
 #[derive(Debug, Args)]
-pub struct LogsArgs {
-    /// Name of the worker
-    #[arg(required_unless_present = "tags", conflicts_with = "tags")]
-    pub name: Option<String>,
-    #[command(flatten)]
-    pub tagged: Tagged,
-    /// Show the last LINES lines of a tmux worker instead of its last screenful
-    #[arg(long)]
-    pub history: bool,
-    /// Show only the last LINES lines [default with --history: 1000]
-    #[arg(long, value_name = "LINES")]
-    pub lines: Option<u64>,
-    /// Keep printing new output until the worker has ended
-    #[arg(short, long)]
-    pub follow: bool,
-    /// Show only standard error (not for tmux workers)
-    #[arg(long)]
-    pub stderr: bool,
-    /// Print the bytes that a tmux worker wrote, with its terminal control sequences
-    #[arg(long)]
-    pub raw: bool,
-    /// Print one JSON object per line
-    #[arg(long)]
-    pub json: bool,
-}
-
-#[derive(Debug, Args)]
 pub struct DiffArgs {
     /// Name of the worker
     pub name: String,
@@ -462,27 +455,6 @@ pub struct RespawnArgs {
     #[arg(long)]
     pub force_dirty: bool,
     /// Print one JSON object
-    #[arg(long)]
-    pub json: bool,
-}
-
-#[derive(Debug, Args)]
-pub struct EventsArgs {
-    /// Show only events of this worker
-    pub name: Option<String>,
-    /// Keep printing new events until interrupted
-    #[arg(short, long)]
-    pub follow: bool,
-    /// Show only the last LINES events [default: all; 10 with --follow]
-    #[arg(short = 'n', long, value_name = "LINES")]
-    pub lines: Option<u64>,
-    /// Show only events since this time: 10m (ago), 12:30 (today), 2026-01-31, 2026-01-31T12:30:05+01:00
-    #[arg(long, value_name = "TIME", value_parser = datetime::parse)]
-    pub since: Option<u64>,
-    /// Show only events before this time, written as for --since
-    #[arg(long, value_name = "TIME", value_parser = datetime::parse, conflicts_with = "follow")]
-    pub until: Option<u64>,
-    /// Print one JSON object per line, as recorded
     #[arg(long)]
     pub json: bool,
 }

@@ -4,12 +4,14 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use clap::Arg;
-use swarm_model::WorkerView;
+use swarm_model::asks::Ask;
+use swarm_model::{NeedKind, WorkerView};
 
 use super::Candidate;
 use crate::cli::render::{Clock, state_word};
 use crate::cli::{caller, parse};
 use swarm_config::keys;
+use swarm_store::asks::{Asks, rules};
 use swarm_store::flows::place::Workspace;
 use swarm_store::repositories::landing::journal;
 use swarm_store::repositories::trash::list::TrashList;
@@ -31,6 +33,9 @@ pub enum Live {
     Items,
     Workstreams,
     Saves,
+    /// Requests that are open.
+    Asks(Option<Questions>),
+    Rules,
     Verbs,
     Keys,
     /// Keys that can be pressed in a window.
@@ -39,6 +44,13 @@ pub enum Live {
     Files,
     Directories,
     Commands,
+}
+
+/// Requests that a verb applies to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Questions {
+    Only,
+    None,
 }
 
 /// Workers that a verb applies to.
@@ -72,6 +84,10 @@ impl Live {
             (_, "heartbeat", "worker") => Some(Self::Nudged),
             (_, "merge", "item" | "items") => Some(Self::Items),
             ("run context", _, "id") => Some(Self::Workstreams),
+            (_, "approve", "requests") => Some(Self::Asks(Some(Questions::None))),
+            ("answer", _, "request") => Some(Self::Asks(Some(Questions::Only))),
+            (_, "deny", "requests") | ("approvals", _, "request") => Some(Self::Asks(None)),
+            ("rules rm", _, "number") => Some(Self::Rules),
             (_, "restore", "what") => Some(Self::Saves),
             (_, "man", "verb") => Some(Self::Verbs),
             (_, "config", "keys") => Some(Self::Keys),
@@ -121,6 +137,11 @@ pub fn candidates(live: Live, paths: &Paths) -> Vec<Candidate> {
         Live::Items => items(paths),
         Live::Workstreams => workstreams(),
         Live::Saves => saves(),
+        Live::Asks(questions) => asks(questions, paths),
+        Live::Rules => {
+            let made = rules::made(paths).unwrap_or_default();
+            made.into_iter().map(|made| Candidate::new(made.number.to_string(), made.rule.pattern)).collect()
+        }
         Live::Verbs => parse::names().map(|name| Candidate::new(name.to_owned(), "verb")).collect(),
         Live::Keys => {
             let fixed = keys::KEYS.iter().filter(|key| !key.name.contains('*'));
@@ -150,6 +171,16 @@ fn workers(which: Which, paths: &Paths) -> Vec<Candidate> {
     };
     let meant = views(paths).into_iter().filter(is_meant);
     meant.map(|view| Candidate::new(view.row.name.clone(), about(&view))).collect()
+}
+
+fn asks(questions: Option<Questions>, paths: &Paths) -> Vec<Candidate> {
+    let is_meant = |ask: &Ask| {
+        let is_question = ask.kind() == NeedKind::Question;
+        questions.is_none_or(|questions| (questions == Questions::Only) == is_question)
+    };
+    let open = Asks::new(paths).open().unwrap_or_default();
+    let about = |ask: &Ask| format!("{}: {}", ask.who.worker, ask.needs().text);
+    open.iter().filter(|ask| is_meant(ask)).map(|ask| Candidate::new(ask.number.to_string(), about(ask))).collect()
 }
 
 /// Returns the saves in the repository of the current directory.

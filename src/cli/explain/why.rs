@@ -110,6 +110,10 @@ pub fn next(view: &WorkerView, evidence: &Evidence) -> Vec<String> {
     let name = &view.row.name;
     let mut next: Vec<(String, &str)> = Vec::new();
     let swarm = |verb: &str| format!("swarm {verb} {name}");
+    if let Some(answer) = view.ask.as_ref().and_then(|ask| ask.answer.clone()) {
+        next.push((answer, "answer what its agent asks"));
+        next.push(("swarm approvals".to_owned(), "see all of it"));
+    }
     match view.state {
         FineState::Running if view.doing() == Some(Doing::Waiting) || view.stuck.is_some() => {
             if view.row.tmux.is_some() {

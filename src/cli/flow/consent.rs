@@ -19,10 +19,14 @@ use swarm_sys::clock::now_iso;
 /// Something in a flow that waits for a person.
 pub struct Waiting {
     /// Number of a permission request; `None` for everything else.
-    number: Option<u64>,
+    pub number: Option<u64>,
     /// Node, or role in the improvement phase.
     pub who: String,
-    role: String,
+    pub role: String,
+    /// Whether `who` is a role.
+    pub is_role: bool,
+    /// Whether a handoff waits to be approved.
+    pub is_handoff: bool,
     pub reason: String,
     /// Question or requested action.
     pub what: String,
@@ -63,6 +67,8 @@ pub fn waiting(open: &Open) -> Vec<Waiting> {
             number: Some(*number),
             who: asked.node.clone().unwrap_or_else(|| asked.role.clone()),
             role: asked.role.clone(),
+            is_role: asked.node.is_none(),
+            is_handoff: false,
             reason: Reason::Consent.word().to_owned(),
             what: what(asked),
             helps: format!("swarm flow allow {id} {number}"),
@@ -83,12 +89,15 @@ pub fn waiting(open: &Open) -> Vec<Waiting> {
             Some(_) => format!("swarm flow approve {id} {}", wait.node),
             None => format!("swarm flow answer {id} --node {} TEXT", wait.node),
         };
+        let is_handoff = staged.is_some();
         let said = open.sidecar.words.get(wait.node).cloned().unwrap_or_default();
         let what = [said, staged.unwrap_or_default()].into_iter().filter(|text| !text.is_empty());
         list.push(Waiting {
             number: None,
             who: wait.node.to_owned(),
             role: wait.role.to_owned(),
+            is_role: false,
+            is_handoff,
             reason: wait.reason.to_owned(),
             what: what.collect::<Vec<_>>().join("\n"),
             helps,
@@ -103,6 +112,8 @@ pub fn waiting(open: &Open) -> Vec<Waiting> {
         number: None,
         who: "flow".to_owned(),
         role: "-".to_owned(),
+        is_role: false,
+        is_handoff: false,
         reason: flow.status().to_owned(),
         what: what.to_owned(),
         helps: format!("swarm flow {verb} {id} {words}"),
@@ -112,6 +123,8 @@ pub fn waiting(open: &Open) -> Vec<Waiting> {
             number: None,
             who: role.to_owned(),
             role: role.to_owned(),
+            is_role: true,
+            is_handoff: false,
             reason: reason.to_owned(),
             what: open.sidecar.words.get(role).cloned().unwrap_or_default(),
             helps: format!("swarm flow answer {id} --role {role} TEXT"),

@@ -3,12 +3,12 @@
 
 pub mod args;
 mod check;
-mod consent;
+pub mod consent;
 mod emit;
 mod hook;
 mod log;
 mod make;
-mod respond;
+pub mod respond;
 mod run;
 mod show;
 

@@ -12,6 +12,7 @@ use crate::cli::error::Failure;
 use crate::cli::render::{counted, escape};
 use crate::cli::screen::Screen;
 use swarm_sys::clock::wall_ms;
+use swarm_sys::paths::Paths;
 use swarm_sys::quoting::command_line;
 
 /// Section that only the verb itself reads. The others are read by the supervisor as well, perhaps much later.
@@ -177,6 +178,16 @@ pub fn refuse_to_steer_below_a_worker(place: &FlowPlace) -> Result<(), Failure> 
 pub fn refuse_keys_below_a_worker(name: &str) -> Result<(), Failure> {
     let Some(worker) = inside::worker_above() else { return Ok(()) };
     let cause = format!("worker '{worker}' cannot answer for a person in the window of '{name}'");
+    Err(Refusal::new(RefusalKind::Invalid, cause).remedy("run the command in a terminal of your own").into())
+}
+
+/// Refuses to answer requests, or to make rules that do, from within a worker: an agent could answer itself.
+///
+/// # Errors
+/// Fails if a worker is above this process.
+pub fn refuse_answers_below_a_worker(paths: &Paths) -> Result<(), Failure> {
+    let Some(worker) = inside::worker_above_in(paths) else { return Ok(()) };
+    let cause = format!("worker '{worker}' cannot answer for a person");
     Err(Refusal::new(RefusalKind::Invalid, cause).remedy("run the command in a terminal of your own").into())
 }
 

@@ -28,6 +28,12 @@ pub fn worker_above_flow(place: &FlowPlace) -> Option<String> {
     above(|paths| is_run(paths, place))
 }
 
+/// Like [`worker_above`], for requests in a state directory: a worker of that directory counts as well, whatever
+/// configuration directory this process names.
+pub fn worker_above_in(state: &Paths) -> Option<String> {
+    above(|theirs| is_same_place(theirs.root(), state.root()))
+}
+
 /// Returns the name of the worker above this process that uses the same configuration directory, or whose state directory
 /// `concerns` the caller.
 fn above(concerns: impl Fn(&Paths) -> bool) -> Option<String> {

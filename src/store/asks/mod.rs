@@ -8,7 +8,9 @@
 //! Every file is complete and synced before it gets its name, and none is replaced: of several writers the first one
 //! counts, and no lock is needed. The files of one directory can be watched together.
 
+pub mod present;
 pub mod rules;
+pub mod watch;
 
 use std::collections::BTreeSet;
 use std::fs::{self, File, OpenOptions};
@@ -132,18 +134,8 @@ impl Asks {
     /// # Errors
     /// Fails if the directory or a file cannot be read.
     pub fn unfinished(&self) -> io::Result<Vec<AskRecord>> {
-        let (mut asked, mut over) = (BTreeSet::new(), BTreeSet::new());
-        for entry in list_if_present(&self.dir)? {
-            let name = entry.file_name();
-            let Some((number, part)) = name.to_str().and_then(|name| name.split_once('.')) else { continue };
-            let Ok(number) = number.parse::<u64>() else { continue };
-            match part {
-                "ask.json" => asked.insert(number),
-                "over.json" => over.insert(number),
-                _ => continue,
-            };
-        }
-        asked.difference(&over).filter_map(|number| self.find(*number).transpose()).collect()
+        let numbers = self.numbers_without(|part| part == "over")?;
+        numbers.into_iter().filter_map(|number| self.find(number).transpose()).collect()
     }
 
     /// Ends all requests whose keys begin with `start`, durably.
@@ -154,6 +146,35 @@ impl Asks {
         let ours = self.unfinished()?.into_iter().filter(|one| one.ask.key.starts_with(start));
         let ended: Vec<io::Result<()>> = ours.map(|one| self.end(one.ask.number, why)).collect();
         ended.into_iter().collect()
+    }
+
+    /// Returns the requests that wait for an answer, by number. Only their own files are read.
+    ///
+    /// # Errors
+    /// As [`Self::all`].
+    pub fn open(&self) -> io::Result<Vec<Ask>> {
+        let numbers = self.numbers_without(|part| part != "ask")?;
+        numbers.into_iter().filter_map(|number| self.read(number, "ask").transpose()).collect()
+    }
+
+    /// Returns the numbers of the requests that have no file for which `settles` is true, in order.
+    fn numbers_without(&self, settles: fn(&str) -> bool) -> io::Result<Vec<u64>> {
+        let (mut asked, mut settled) = (BTreeSet::new(), BTreeSet::new());
+        for entry in list_if_present(&self.dir)? {
+            let name = entry.file_name();
+            let Some((number, part)) = name.to_str().and_then(|name| name.strip_suffix(".json")?.split_once('.'))
+            else {
+                continue;
+            };
+            let Ok(number) = number.parse::<u64>() else { continue };
+            if part == "ask" {
+                asked.insert(number);
+            }
+            if settles(part) {
+                settled.insert(number);
+            }
+        }
+        Ok(asked.difference(&settled).copied().collect())
     }
 
     /// Returns the request with this key that is not over. `None` if there is none.

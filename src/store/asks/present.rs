@@ -1,0 +1,154 @@
+//! Requests as they are now: those that nobody waits for any more are ended.
+
+use std::collections::BTreeMap;
+use std::io;
+
+use swarm_model::asks::{AskRecord, AskState, Waits};
+use swarm_sys::paths::Paths;
+use swarm_sys::procfs;
+
+use super::Asks;
+use crate::views::{Detail, Pick, load_where};
+
+/// Begin of the key of a request that a process waits for by itself, followed by its pid and its start time.
+const PROCESS: &str = "process/";
+
+/// Returns the key of a request that this process waits for.
+///
+/// # Errors
+/// Fails if the process cannot be examined.
+pub fn key_of_process() -> io::Result<String> {
+    let pid = i32::try_from(std::process::id()).map_err(io::Error::other)?;
+    let stat = procfs::stat(pid).ok_or_else(|| io::Error::other("cannot examine this process"))?;
+    Ok(format!("{PROCESS}{pid}/{}/{}", stat.start_ticks, procfs::boot_id()))
+}
+
+/// Returns all requests by number. An open request is over, and recorded as such, if its worker no longer exists, or if the
+/// agent's process waited and is gone.
+///
+/// # Errors
+/// Fails if the requests cannot be read.
+pub fn present(paths: &Paths) -> io::Result<Vec<AskRecord>> {
+    let asks = Asks::new(paths);
+    // Before the workers: whoever asked until then was registered.
+    let mut all = asks.all()?;
+    let names: Vec<String> = all
+        .iter()
+        .filter(|record| record.state() == AskState::Open)
+        .map(|record| record.ask.who.worker.clone())
+        .collect();
+    if names.is_empty() {
+        return Ok(all);
+    }
+    let picked: Vec<&str> = names.iter().map(String::as_str).collect();
+    // Without the workers nobody can tell: the requests stay open.
+    let Ok(registry) = load_where(paths, Detail::Word, Pick::Named(&picked)) else { return Ok(all) };
+    if !registry.unreadable.is_empty() {
+        return Ok(all);
+    }
+    let workers: BTreeMap<&str, (bool, Option<u64>)> = registry
+        .workers
+        .iter()
+        .map(|view| {
+            let generation = view.row.swarm().map(|meta| meta.generation);
+            (view.row.name.as_str(), (view.state.is_running(), generation))
+        })
+        .collect();
+    for record in all.iter_mut().filter(|record| record.state() == AskState::Open) {
+        let worker = workers.get(record.ask.who.worker.as_str()).copied();
+        if let Some(why) = over(record, worker) {
+            asks.end(record.ask.number, &why)?;
+            if let Some(now) = asks.find(record.ask.number)? {
+                *record = now;
+            }
+        }
+    }
+    Ok(all)
+}
+
+/// Returns why nobody waits for a request any more. `worker` tells whether its worker runs, and its generation; `None` if
+/// there is no such worker.
+fn over(record: &AskRecord, worker: Option<(bool, Option<u64>)>) -> Option<String> {
+    let ask = &record.ask;
+    let name = &ask.who.worker;
+    let is_parked = ask.waits == Waits::Parked;
+    // A workstream is asked for by its run, which outlives the workers of its attempts.
+    if is_parked && ask.who.run.is_some() {
+        return None;
+    }
+    let Some((is_running, generation)) = worker else { return Some(format!("worker '{name}' no longer exists")) };
+    if is_parked {
+        return None;
+    }
+    let is_other = matches!((ask.who.generation, generation), (Some(asked), Some(now)) if asked != now);
+    if !is_running || is_other {
+        return Some(format!("worker '{name}' has ended"));
+    }
+    (ask.key.starts_with(PROCESS) && !is_alive(&ask.key)).then(|| "the command that asked has ended".to_owned())
+}
+
+/// Reports whether the process of a key may be alive.
+fn is_alive(key: &str) -> bool {
+    let mut parts = key.trim_start_matches(PROCESS).splitn(3, '/');
+    let pid = parts.next().and_then(|pid| pid.parse().ok());
+    let start = parts.next().and_then(|ticks| ticks.parse::<u64>().ok());
+    let (Some(pid), Some(start), Some(boot)) = (pid, start, parts.next()) else { return true };
+    // A process in another namespace is not visible here.
+    boot == procfs::boot_id() && procfs::stat(pid).is_some_and(|stat| stat.is_alive() && stat.start_ticks == start)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use swarm_model::asks::{Ask, AskWish, Asker, SCHEMA};
+
+    fn record(waits: Waits, run: Option<&str>, key: &str) -> AskRecord {
+        let who =
+            Asker { worker: "fix".to_owned(), generation: Some(2), run: run.map(str::to_owned), ..Asker::default() };
+        let ask = Ask {
+            schema: SCHEMA.to_owned(),
+            number: 1,
+            key: key.to_owned(),
+            who,
+            tool: "Bash".to_owned(),
+            wish: AskWish::Command { command: "make".to_owned() },
+            cwd: "/".to_owned(),
+            waits,
+            digest: String::new(),
+            asked_at_ms: 1,
+        };
+        AskRecord { ask, answer: None, taken: None, over: None }
+    }
+
+    #[test]
+    fn a_request_is_over_if_nobody_waits_for_it() {
+        let gone = Some("worker 'fix' no longer exists");
+        let ended = Some("worker 'fix' has ended");
+        for (waits, run, worker, why) in [
+            (Waits::Held, None, Some((true, Some(2))), None),
+            (Waits::Held, None, Some((true, None)), None),
+            (Waits::Held, None, Some((false, Some(2))), ended),
+            (Waits::Shown, None, Some((true, Some(3))), ended),
+            (Waits::Shown, Some("r"), None, gone),
+            (Waits::Parked, None, Some((false, Some(2))), None),
+            (Waits::Parked, None, Some((false, Some(3))), None),
+            (Waits::Parked, None, None, gone),
+            (Waits::Parked, Some("r"), None, None),
+        ] {
+            let found = over(&record(waits, run, "k"), worker);
+            assert_eq!(found.as_deref(), why, "{waits:?} {run:?} {worker:?}");
+        }
+    }
+
+    #[test]
+    fn a_request_is_over_with_the_process_that_waited() {
+        let own = key_of_process().expect("this process");
+        let running = Some((true, Some(2)));
+        assert_eq!(over(&record(Waits::Held, None, &own), running), None);
+        let other = own.replacen(PROCESS, "process/1", 1);
+        for key in [other, format!("{own}x")] {
+            let why = over(&record(Waits::Held, None, &key), running);
+            assert_eq!(why.as_deref(), Some("the command that asked has ended"), "{key}");
+        }
+    }
+}

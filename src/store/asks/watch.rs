@@ -1,0 +1,193 @@
+//! Tells of new requests and answers as events. Any process may write them; inotify reports their files, so that nothing
+//! polls.
+
+use std::collections::BTreeSet;
+use std::io;
+use std::os::fd::AsFd as _;
+use std::time::{Duration, UNIX_EPOCH};
+
+use nix::sys::inotify::{AddWatchFlags, InitFlags, Inotify};
+use swarm_model::asks::{Ask, AskAnswer, Verdict, Via};
+use swarm_model::{Event, EventKind};
+use swarm_sys::files::list_if_present;
+use swarm_sys::readable::Readable;
+
+use super::Asks;
+
+/// Time by which the stamps of files may be behind the clock, in milliseconds.
+const COARSE_MS: u64 = 1_000;
+
+/// Tells of every request and answer that is recorded from now on, and of those recorded after `since_ms`, in Unix
+/// milliseconds. Without `since_ms`, tells of all. Must be called within a runtime.
+pub async fn tell(asks: Asks, since_ms: Option<u64>, mut emit: impl FnMut(Event)) {
+    let watched = Watch::start(asks, since_ms);
+    let watch = match watched {
+        Ok(watch) => watch,
+        Err(error) => return tracing::warn!(%error, "cannot watch the requests of agents: nobody is notified of them"),
+    };
+    if let Err(error) = watch.run(&mut emit).await {
+        tracing::warn!(%error, "the requests of agents are no longer watched");
+    }
+}
+
+struct Watch {
+    asks: Asks,
+    inotify: Inotify,
+    since_ms: u64,
+    /// What was told: number and part.
+    told: BTreeSet<(u64, Part)>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Part {
+    Ask,
+    Answer,
+}
+
+impl Watch {
+    fn start(asks: Asks, since_ms: Option<u64>) -> io::Result<Self> {
+        asks.make_dir()?;
+        let inotify = Inotify::init(InitFlags::IN_CLOEXEC | InitFlags::IN_NONBLOCK)?;
+        // A request gets its name by a link.
+        inotify
+            .add_watch(asks.dir(), AddWatchFlags::IN_CREATE | AddWatchFlags::IN_MOVED_TO | AddWatchFlags::IN_ONLYDIR)?;
+        Ok(Self { asks, inotify, since_ms: since_ms.map_or(0, |since| since + 1), told: BTreeSet::new() })
+    }
+
+    async fn run(mut self, emit: &mut impl FnMut(Event)) -> io::Result<()> {
+        let readable = Readable::new(self.inotify.as_fd().try_clone_to_owned()?)?;
+        self.scan(emit)?;
+        loop {
+            readable.wait().await?;
+            while let Ok(events) = self.inotify.read_events() {
+                if events.is_empty() {
+                    break;
+                }
+                if events.iter().any(|event| event.mask.contains(AddWatchFlags::IN_Q_OVERFLOW)) {
+                    self.scan(emit)?;
+                }
+                let names = events.iter().filter_map(|event| event.name.as_ref()?.to_str());
+                let mut found: Vec<(u64, Part)> = names.filter_map(named).collect();
+                found.sort_unstable();
+                found.into_iter().for_each(|(number, part)| self.tell(number, part, emit));
+            }
+        }
+    }
+
+    /// Tells of the files that were written since then.
+    fn scan(&mut self, emit: &mut impl FnMut(Event)) -> io::Result<()> {
+        let since = UNIX_EPOCH + Duration::from_millis(self.since_ms.saturating_sub(COARSE_MS));
+        let mut found = Vec::new();
+        for entry in list_if_present(self.asks.dir())? {
+            let is_new = entry.metadata().and_then(|meta| meta.modified()).is_ok_and(|at| at >= since);
+            found.extend(entry.file_name().to_str().and_then(named).filter(|_| is_new));
+        }
+        found.sort_unstable();
+        found.into_iter().for_each(|(number, part)| self.tell(number, part, emit));
+        Ok(())
+    }
+
+    fn tell(&mut self, number: u64, part: Part, emit: &mut impl FnMut(Event)) {
+        if self.told.contains(&(number, part)) {
+            return;
+        }
+        match self.event(number, part) {
+            Ok(event) => {
+                self.told.insert((number, part));
+                event.into_iter().for_each(emit);
+            }
+            Err(error) => tracing::warn!(number, %error, "cannot read a request of an agent"),
+        }
+    }
+
+    /// Returns the event. `None` if it is of an earlier time.
+    fn event(&self, number: u64, part: Part) -> io::Result<Option<Event>> {
+        let Some(ask) = self.asks.read::<Ask>(number, "ask")? else { return Ok(None) };
+        let (at_ms, kind) = match part {
+            Part::Ask => {
+                let (kind, tool) = (ask.kind(), ask.tool);
+                (ask.asked_at_ms, EventKind::ApprovalRequested { ask: number, kind, tool })
+            }
+            Part::Answer => {
+                let Some(answer) = self.asks.read::<AskAnswer>(number, "answer")? else { return Ok(None) };
+                let verdict = match answer.verdict {
+                    Verdict::Allow { .. } => "allow",
+                    Verdict::Deny { .. } => "deny",
+                    Verdict::Answer { .. } => "answer",
+                };
+                let is_person = matches!(answer.by.via, Via::Person | Via::Terminal);
+                let by = answer.by.user.filter(|_| is_person);
+                (answer.at_ms, EventKind::ApprovalAnswered { ask: number, verdict: verdict.to_owned(), by })
+            }
+        };
+        let (worker, generation) = (Some(ask.who.worker), ask.who.generation);
+        Ok((at_ms >= self.since_ms).then_some(Event { at_ms, worker, generation, request: None, kind }))
+    }
+}
+
+/// Returns the number and the part that a file is about. `None` for other files.
+fn named(name: &str) -> Option<(u64, Part)> {
+    let (number, part) = name.strip_suffix(".json")?.split_once('.')?;
+    let part = match part {
+        "ask" => Part::Ask,
+        "answer" => Part::Answer,
+        _ => return None,
+    };
+    Some((number.parse().ok()?, part))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use swarm_model::asks::{Answerer, AskWish, Asker, Draft, Waits};
+    use swarm_sys::paths::Paths;
+    use tokio::sync::mpsc;
+
+    fn draft(key: &str) -> Draft {
+        Draft {
+            key: key.to_owned(),
+            who: Asker { worker: "fix".to_owned(), ..Asker::default() },
+            tool: "Bash".to_owned(),
+            wish: AskWish::Command { command: "secret".to_owned() },
+            cwd: "/".to_owned(),
+            waits: Waits::Held,
+        }
+    }
+
+    fn answer(ask: &Ask, at_ms: u64) -> AskAnswer {
+        let by = Answerer { uid: 1, user: Some("me".to_owned()), pid: 1, tty: None, from: None, via: Via::Person };
+        AskAnswer { verdict: Verdict::Allow { input: None }, digest: ask.digest.clone(), by, at_ms }
+    }
+
+    #[tokio::test]
+    async fn each_request_and_answer_is_told_once_without_its_command() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let asks = Asks::new(&Paths::new(dir.path()));
+        let old = asks.ask(&draft("old")).expect("asked");
+        // What was asked before the last event of the log was told by another supervisor.
+        let since = old.asked_at_ms;
+        asks.answer(old.number, &answer(&old, since + 1)).expect("answered");
+        let (sender, mut told) = mpsc::unbounded_channel();
+        let task = tokio::spawn(tell(asks.clone(), Some(since), move |event| sender.send(event).expect("heard")));
+        let mut next = async || {
+            let event = tokio::time::timeout(Duration::from_secs(20), told.recv()).await;
+            let event = event.expect("in time").expect("an event");
+            let text = serde_json::to_string(&event).expect("JSON");
+            assert!(!text.contains("secret"), "{text}");
+            assert_eq!(event.worker.as_deref(), Some("fix"));
+            match event.kind {
+                EventKind::ApprovalRequested { ask, tool, .. } => format!("{ask} asks {tool}"),
+                EventKind::ApprovalAnswered { ask, verdict, by } => format!("{ask} {verdict} {by:?}"),
+                _ => panic!("{text}"),
+            }
+        };
+        assert_eq!(next().await, "1 allow Some(\"me\")");
+        let new = asks.ask(&draft("new")).expect("asked");
+        assert_eq!(next().await, "2 asks Bash");
+        asks.answer(new.number, &answer(&new, new.asked_at_ms)).expect("answered");
+        assert_eq!(next().await, "2 allow Some(\"me\")");
+        let third = asks.ask(&draft("third")).expect("asked");
+        assert_eq!((next().await, third.number), ("3 asks Bash".to_owned(), 3), "nothing was told twice");
+        task.abort();
+    }
+}
