@@ -4,10 +4,10 @@ use clap::Args;
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 use swarm_model::json::Members as _;
-use swarm_model::{Ended, Event, EventKind, Hits, Reason, WorkerView};
+use swarm_model::{Ended, Event, EventKind, Hits, NeedKind, Reason, WorkerView};
 
 use super::error::{Failure, unknown_worker};
-use super::events::{self, exited};
+use super::events::{self, exited, sentence};
 use super::json;
 use super::render::{Clock, ended_word, escape, table, words};
 use super::screen::Screen;
@@ -92,10 +92,23 @@ impl Start {
     }
 }
 
+/// What the agent asked of people, and the answer.
+#[derive(Serialize)]
+struct Request {
+    at_ms: u64,
+    ask: u64,
+    kind: NeedKind,
+    tool: String,
+    answered_at_ms: Option<u64>,
+    verdict: Option<String>,
+    by: Option<String>,
+}
+
 #[derive(Default)]
 struct Past {
     starts: Vec<Start>,
     landings: Vec<Map<String, Value>>,
+    requests: Vec<Request>,
     /// Set if the next start is due to the restart policy.
     restarting: bool,
     /// Set if an earlier worker with this name was cleaned.
@@ -127,6 +140,15 @@ impl Past {
                 self.restarting = false;
             }
             EventKind::WorkerCleaned => self.cleaned = true,
+            EventKind::ApprovalRequested { ask, kind, tool } => {
+                let (answered_at_ms, verdict, by) = (None, None, None);
+                self.requests.push(Request { at_ms, ask, kind, tool, answered_at_ms, verdict, by });
+            }
+            EventKind::ApprovalAnswered { ask, verdict, by } => {
+                if let Some(request) = self.requests.iter_mut().rev().find(|request| request.ask == ask) {
+                    (request.answered_at_ms, request.verdict, request.by) = (Some(at_ms), Some(verdict), by);
+                }
+            }
             EventKind::MergeSettled { item, base, state, commit, cause, .. } => self.landings.push(json::object([
                 ("at_ms", json!(at_ms)),
                 ("item", json!(item)),
@@ -176,6 +198,7 @@ fn show(args: &HistoryArgs, past: &Past, registered: bool, clock: &Clock, screen
     if args.json {
         let body = json!({
             "name": args.name, "registered": registered, "starts": past.starts, "landings": past.landings,
+            "requests": past.requests,
         });
         return json::print(screen, "swarm.history/1", &body).map(|()| 0);
     }
@@ -183,6 +206,15 @@ fn show(args: &HistoryArgs, past: &Past, registered: bool, clock: &Clock, screen
     let rows: Vec<Vec<String>> = std::iter::once(head).chain(past.starts.iter().map(|life| row(life, clock))).collect();
     for line in table(&rows, |_, _, _| None).lines() {
         screen.line(line.trim_end())?;
+    }
+    for request in &past.requests {
+        let asked = EventKind::ApprovalRequested { ask: request.ask, kind: request.kind, tool: request.tool.clone() };
+        let answer = request.verdict.as_ref().map(|verdict| {
+            let (ask, verdict, by) = (request.ask, verdict.clone(), request.by.clone());
+            format!(" ({})", sentence(&EventKind::ApprovalAnswered { ask, verdict, by }))
+        });
+        let text = format!("{}{}", sentence(&asked), answer.unwrap_or_default());
+        screen.line(&format!("{}  {}", clock.local(request.at_ms), escape(&text)))?;
     }
     for landing in &past.landings {
         let text = |key: &str| landing.text(key).unwrap_or_default().to_owned();
@@ -241,6 +273,9 @@ torn {"at_ms":17
 {"at_ms":1767312124000,"worker":"x","generation":2,"type":"worker.exited","ended":{"signal":15},"reason":"stopped","duration_ms":120000}
 {"at_ms":1767312124001,"worker":"x","generation":2,"type":"worker.killed"}
 {"at_ms":1767312184000,"worker":"x","generation":3,"type":"worker.started","pid":13}
+{"at_ms":1767312185000,"worker":"x","generation":3,"type":"approval.requested","ask":7,"kind":"permission","tool":"Bash"}
+{"at_ms":1767312186000,"worker":"x","generation":3,"type":"approval.requested","ask":8,"kind":"question","tool":"Ask"}
+{"at_ms":1767312187000,"worker":"x","generation":3,"type":"approval.answered","ask":7,"verdict":"deny","by":"me"}
 {"at_ms":1767312190000,"worker":"x","type":"merge.settled","item":0,"base":"main","state":"landed","commit":"abc","cause":null,"files":[]}
 "#;
 
@@ -265,6 +300,8 @@ START                REASON   PID  END                  EXIT     DURATION  RESUL
 2026-01-02 00:00:01  spawn    10   2026-01-02 00:00:03  3        2s        exited with code 3, restart in 1s
 2026-01-02 00:00:04  restart  12   2026-01-02 00:02:04  SIGTERM  2m        killed by SIGTERM (stopped)
 2026-01-02 00:03:04  respawn  13   -                    -        1m        running
+2026-01-02 00:03:05  asks for Bash: swarm approvals 7 (request 7 was denied by me)
+2026-01-02 00:03:06  asks a question: swarm approvals 8
 2026-01-02 00:03:10  landed on main: abc
 ";
         assert_eq!(told(&["x"], None), expected);

@@ -305,7 +305,7 @@ mod tests {
         };
         let narrow = show(Some(80));
         assert!(narrow.lines().all(|line| line.chars().count() <= 80), "{narrow}");
-        assert!(narrow.contains("…tation-of-everything/1") && narrow.contains("Bash: cargo"), "{narrow}");
+        assert!(narrow.contains("…ntation-of-everything/1") && narrow.contains("Bash: cargo"), "{narrow}");
         assert!(show(None).trim_end().ends_with(command.trim_end()));
     }
 }
