@@ -1,6 +1,8 @@
 //! Requests of agents to people: listed, answered once by a person and never by an agent, and over with their worker.
 
 use std::fs;
+use std::io::{BufRead as _, BufReader};
+use std::process::Stdio;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use serde_json::{Value, json};
@@ -281,4 +283,47 @@ fn requests_of_flows_are_listed_and_answered_as_well() {
     wait_until("it is allowed", SOON, || fs::read_to_string(&once).is_ok_and(|text| text.contains("\"allow\"")));
     wait_until("nothing waits", SOON, || listed(&site.rig, &[]).is_empty());
     site.flow("stop", &[]).ok();
+}
+
+#[test]
+fn handoffs_and_questions_of_flows_are_answered_by_their_node() {
+    let script = "test -n \"$SWARM_ANSWER\" || { swarm flow emit --ask 'Which way?'; exit; }\n\
+                  echo x > x.txt; swarm flow emit --to owner-close --artifact x.txt";
+    let site = Site::new(&line(script, "      human-colab: true\n"));
+    assert_eq!(site.run(), "waiting");
+    let id = format!("{}/build", site.id);
+    let kind = || listed(&site.rig, &[]).first().map(|one| (one["id"].clone(), one["kind"].clone()));
+    assert_eq!(kind(), Some((json!(id), json!("question"))), "{}", site.text());
+    site.rig.swarm(&["approve", &id]).refused(1, &format!("request {id} is a question"));
+    site.rig.swarm(&["answer", &id, "left"]).is(0, "answered: build\n", "");
+    assert_eq!(site.run(), "waiting");
+    assert_eq!(kind(), Some((json!(id), json!("handoff"))), "{}", site.text());
+    site.rig.swarm(&["answer", &id, "left"]).refused(1, &format!("request {id} asks for a permission"));
+    site.rig.swarm(&["approve", &id]).is(0, "approved: build\n", "");
+    assert_eq!(site.run(), "waiting");
+    assert_eq!(site.status(), "awaiting_improvement_choice");
+}
+
+#[test]
+fn requests_are_followed_and_completed() {
+    let rig = Rig::new();
+    rig.spawn("w", &[], &["sleep", "600"]);
+    put(&rig, 1, "w", "held", "Bash", &command("make"));
+    put(&rig, 2, "w", "held", "AskUserQuestion", &question(&["a"]));
+    for (verb, numbers) in [("approve", &["1"][..]), ("answer", &["2"]), ("deny", &["1", "2"])] {
+        let out = rig.swarm(&["__complete", "fish", verb, ""]).ok();
+        let offered: Vec<&str> = out.lines().filter_map(|line| line.split('\t').next()).collect();
+        assert_eq!(offered, numbers, "{verb}: {out}");
+    }
+    let mut follower = rig.command(&["approvals", "--follow"]).stdout(Stdio::piped()).spawn().expect("started");
+    let mut lines = BufReader::new(follower.stdout.take().expect("a pipe")).lines();
+    let mut next = || lines.next().expect("a line").expect("text");
+    assert_eq!((next(), next()), ("1  w asks: Bash: make".to_owned(), "2  w asks: Which database?".to_owned()));
+    put(&rig, 3, "w", "held", "Bash", &command("true"));
+    assert_eq!(next(), "3  w asks: Bash: true");
+    rig.swarm(&["deny", "1", "--reason", "no"]).ok();
+    let answered = next();
+    assert!(answered.starts_with("1  denied (no) by "), "{answered}");
+    proc::signal(i32::try_from(follower.id()).expect("a pid"), Signal::INT);
+    assert_eq!(follower.wait().expect("ended").code(), Some(0));
 }
