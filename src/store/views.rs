@@ -167,7 +167,7 @@ pub fn load_where(paths: &Paths, detail: Detail, pick: Pick<'_>) -> Result<Regis
 }
 
 /// Adds what the agents ask for in requests that are open. An agent that runs waits meanwhile, whatever else it was seen
-/// doing.
+/// doing; what it says itself about its wait stays.
 fn ask_all(paths: &Paths, registry: &mut Registry) {
     let open = match Asks::new(paths).open() {
         Ok(open) => open,
@@ -183,7 +183,7 @@ fn ask_all(paths: &Paths, registry: &mut Registry) {
             continue;
         }
         let needs = ask.needs();
-        if runs {
+        if runs && view.doing() != Some(Doing::Waiting) {
             let (what, kind) = (Some(needs.text.clone()), Some(needs.kind));
             view.activity = Some(Activity { doing: Doing::Waiting, what, since_ms: needs.since_ms, kind });
             view.stuck = None;
