@@ -44,6 +44,7 @@ fn every_command_of_a_line_must_be_allowed() {
         "cargo test é",
         "bash script.sh",
         "find . -name x",
+        "env cargo test",
     ] {
         assert_eq!(command(&rules, allowed), Rule::Allow, "{allowed:?}");
     }
@@ -117,6 +118,10 @@ fn every_command_of_a_line_must_be_allowed() {
         "! cargo test",
         "time cargo test",
         "eval cargo test",
+        "env sh -c 'rm x'",
+        "env -i A=b bash -c x",
+        "env xargs rm",
+        "env A=b make",
         "sudo cargo test",
         "cargo\\ test",
         "'cargo test'",

@@ -28,7 +28,7 @@ impl Line {
         let mut reader = Reader::default();
         reader.read(text);
         let Reader { commands, mut odd, .. } = reader;
-        let risky = commands.iter().find_map(|words| risk(words));
+        let risky = commands.iter().find_map(|words| risk(words).or_else(|| wrapped_risk(words)));
         odd = odd.or(risky);
         Self { commands, odd, text: text.to_owned() }
     }
@@ -81,6 +81,13 @@ fn is_assignment(word: &str) -> bool {
     let Some((name, _)) = word.split_once('=') else { return false };
     let name = name.strip_suffix('+').unwrap_or(name);
     !name.is_empty() && name.chars().all(|c| c == '_' || c == '[' || c == ']' || c.is_ascii_alphanumeric())
+}
+
+/// Returns why no rule may allow a command that executes another one.
+fn wrapped_risk(words: &[String]) -> Option<&'static str> {
+    // The directory of `find` is not the builtin that reads a file.
+    let mut begins = (1..words.len()).filter(|from| words[*from] != "." && is_wrapper(words));
+    begins.find_map(|from| risk(&words[from..]))
 }
 
 /// Returns why no rule may allow this command, although its words are plain.
