@@ -15,7 +15,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from . import agents_flows, agents_hooks, agents_windows, cases, procs, real_sessions
+from . import agents_asking, agents_flows, agents_hooks, agents_windows, cases, procs, real_sessions
 from .agents_configs import CODEX_CONFIG, GEMINI_SETTINGS, opencode_config
 from .inject import panics
 from .rig import Result, Rig, wait_until
@@ -459,7 +459,8 @@ SCENES = {"lands": lands, "a rejected attempt is continued": continued, "told me
           "stopped meanwhile": stopped_meanwhile, "wrong key": wrong_key, "recovered": recovered,
           "plays a role": agents_flows.plays, **agents_windows.SCENES}
 CLAUDE = {"limit with a date": limited, "supervisor killed": supervisor_killed, "not allowed": not_allowed, "asks": asks,
-          "in a window": agents_hooks.in_a_window, "asks in a flow": agents_flows.asks, **agents_windows.CLAUDE}
+          "in a window": agents_hooks.in_a_window, "asks in a flow": agents_flows.asks, **agents_windows.CLAUDE,
+          **agents_asking.CLAUDE}
 CODEX = {"hooks by hand": agents_hooks.by_hand}
 OTHERS = {"corrected": corrected, "refused": refused}
 OPENCODE = {"stopped halfway": stopped_halfway}
