@@ -1,8 +1,7 @@
 //! Hooks: arguments that make an agent report its activity, and the parser of these reports. Pure functions.
 //!
-//! Among the known agents only `claude` accepts hooks for a single start (`--settings`), in addition to those of the
-//! user and the repository. `codex` asks a person to trust each hook first, and its `notify` would replace the user's
-//! own; its reports are understood if a person has added our command to its hooks.
+//! `claude` accepts hooks for a single start (`--settings`), in addition to those of the user and the repository. For those
+//! of `codex` see `codex_hooks`.
 
 use std::path::Path;
 

@@ -8,6 +8,7 @@ mod aider;
 pub mod asking;
 mod claude;
 mod codex;
+pub mod codex_hooks;
 mod command;
 pub mod consent;
 pub mod conversation;

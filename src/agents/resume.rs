@@ -159,12 +159,20 @@ pub fn reopen(argv: &[String], id: &str) -> Option<Vec<String>> {
 
 /// Reports whether the command line starts an agent that runs without a terminal.
 pub fn is_headless(argv: &[String]) -> bool {
-    let parsed = match program(argv) {
+    parsed(argv).is_some_and(|parsed| parsed.alone)
+}
+
+/// Reports whether the command line starts an agent with a terminal, and not another command of its program.
+pub fn is_interactive(argv: &[String]) -> bool {
+    parsed(argv).is_some_and(|parsed| !parsed.alone)
+}
+
+fn parsed(argv: &[String]) -> Option<Parsed> {
+    match program(argv) {
         Some("claude") => claude(argv),
         Some("codex") => codex(argv),
         _ => None,
-    };
-    parsed.is_some_and(|parsed| parsed.alone)
+    }
 }
 
 fn with_prompt(argv: &[String], id: Option<&str>, prompt: Option<&str>) -> Option<Vec<String>> {

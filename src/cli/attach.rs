@@ -9,12 +9,17 @@ use swarm_model::{Refusal, RefusalKind};
 use super::send::{Environment, live_worker, locate};
 use swarm_store::views::Registry;
 
-/// Replaces this process with tmux. Returns only on failure.
+/// Calls `before` if nothing prevents it, and replaces this process with tmux. Returns only on failure.
 ///
 /// # Errors
 /// Returns an error if the worker has no window, if tmux cannot be executed, or if tmux would need a terminal and standard
 /// input is none.
-pub fn attach(registry: &Registry, name: &str, environment: &Environment) -> Result<u8, Refusal> {
+pub fn attach(
+    registry: &Registry,
+    name: &str,
+    environment: &Environment,
+    before: impl FnOnce(),
+) -> Result<u8, Refusal> {
     let mut command = command(registry, name, environment)?;
     // Inside tmux, its client is moved, whatever standard input is.
     if command.get_args().any(|word| word == "attach-session") && !std::io::stdin().is_terminal() {
@@ -22,6 +27,7 @@ pub fn attach(registry: &Registry, name: &str, environment: &Environment) -> Res
         let remedy = format!("run 'swarm peek {name}' to show its screen");
         return Err(Refusal::new(RefusalKind::Invalid, cause).remedy(remedy).of(name));
     }
+    before();
     let error = command.exec();
     Err(Refusal::new(RefusalKind::Tool, format!("cannot execute tmux: {error}")).of(name))
 }

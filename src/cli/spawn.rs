@@ -10,6 +10,7 @@ use swarm_model::{
     SessionRules, SpawnRequest, Spawned, TmuxPlace, WatchRules, WorkerName, WorktreeRequest,
 };
 
+mod codex_hooks;
 pub mod defaults;
 mod env_file;
 mod first_questions;
@@ -70,6 +71,9 @@ pub fn repair_bare(dir: &Path, caller: &Caller, screen: &mut Screen) {
 
 /// Asks the supervisor to start the worker. Passes its warnings to `warn`.
 pub fn start(request: &SpawnRequest, paths: &Paths, warn: &mut dyn FnMut(String)) -> Result<Spawned, Failure> {
+    if let Some(warning) = codex_hooks::ask(&request.contract, paths) {
+        warn(warning);
+    }
     let mut settled = None;
     post(paths, request, &mut |reply| match reply {
         Reply::Answer(spawned) => settled = Some(Ok(spawned)),

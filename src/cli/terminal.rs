@@ -10,9 +10,11 @@ use super::args::{AttachArgs, EofArgs, InterruptArgs, KeysArgs, PeekArgs, SendAr
 use super::error::Failure;
 use super::screen::Screen;
 use super::send::{Proof, Typed, Verb, Who};
+use super::session::dialogs::give_way;
 use super::tagged::Tagged;
 use super::trust::gate;
 use super::{attach, json, peek, ready, send};
+use swarm_store::asks::Asks;
 use swarm_store::views::{Registry, load_one};
 use swarm_store::windows::SendOptions;
 use swarm_sys::paths::Paths;
@@ -56,7 +58,12 @@ pub fn keys(args: &KeysArgs, paths: &Paths, screen: &mut Screen) -> Result<u8, F
 
 pub fn attach(args: &AttachArgs, paths: &Paths, screen: &mut Screen) -> Result<u8, Failure> {
     let registry = super::read_one(paths, &args.name, screen)?;
-    Ok(attach::attach(&registry, &args.name, &environment())?)
+    let generation = registry.find(&args.name).and_then(|view| view.row.swarm()).map(|swarm| swarm.generation);
+    let before = || {
+        // If this fails, the hook of the agent still waits, and the window shows that instead of the dialog.
+        let _ = generation.map(|generation| give_way(&Asks::new(paths), &args.name, generation));
+    };
+    Ok(attach::attach(&registry, &args.name, &environment(), before)?)
 }
 
 /// Waits until the agent in a new window shows its prompt, at most `limit`. Returns a warning if it does not.

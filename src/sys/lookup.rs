@@ -77,11 +77,7 @@ pub fn check_start(contract: &Contract, dir: Option<&Path>) -> Result<(), Refusa
 /// Reports whether a command is a program, and not a wrapper script for one. Agents are binaries, or scripts of a
 /// JavaScript runtime.
 pub fn is_program(command: &str, contract: &Contract) -> bool {
-    let path = path_in(contract).unwrap_or(DEFAULT_PATH);
-    let named = || Some(PathBuf::from(command)).filter(|path| path.is_absolute() && is_executable(path));
-    let Some(file) = named().or_else(|| search(command, Some(path))).and_then(|path| fs::File::open(path).ok()) else {
-        return false;
-    };
+    let Some(file) = file_of(command, contract).and_then(|path| fs::File::open(path).ok()) else { return false };
     let mut head = Vec::new();
     if file.take(HEAD_BYTES).read_to_end(&mut head).is_err() {
         return false;
@@ -89,6 +85,12 @@ pub fn is_program(command: &str, contract: &Contract) -> bool {
     let line = head.split(|byte| *byte == b'\n').next().unwrap_or_default();
     let line = String::from_utf8_lossy(line);
     !line.starts_with("#!") || ["node", "bun", "deno"].iter().any(|runtime| line.contains(runtime))
+}
+
+/// Returns the file that a command of a contract executes. `None` if there is none, or if it is relative.
+pub fn file_of(command: &str, contract: &Contract) -> Option<PathBuf> {
+    let named = Some(PathBuf::from(command)).filter(|path| path.is_absolute() && is_executable(path));
+    named.or_else(|| search(command, Some(path_in(contract).unwrap_or(DEFAULT_PATH))))
 }
 
 /// Returns the program of this name in the absolute directories of `path`. `None` if there is none, or if the name

@@ -1,11 +1,15 @@
 //! Names of environment variables that several processes must agree on.
 
+/// Directory of the records of a worker, for hooks whose words are the same for all workers.
+pub const RECORDS: &str = "SWARM_RECORDS";
+
 /// Variables that belong to one worker. A process that serves all workers must not have them: a search for what a
 /// worker left behind would take it for a part of that worker.
-pub const OF_A_WORKER: [&str; 23] = [
+pub const OF_A_WORKER: [&str; 24] = [
     "SWARM_TOKEN",
     "SWARM_WORKER",
     "SWARM_SESSION",
+    RECORDS,
     "SWARM_PORT",
     "SWARM_RECOVERY",
     "SWARM_RUN",

@@ -8,19 +8,43 @@ use std::path::PathBuf;
 use serde_json::{Value, json};
 
 use crate::common::proc::{alive, kill, signal, wait_end};
-use crate::common::{Rig, SOON, run, wait_quiet, wait_until};
+use crate::common::{Rig, SOON, Said, run, wait_quiet, wait_until};
 use rustix::process::Signal;
 
 /// Stand-in for claude: runs the hook that its `--settings` name for each event, each in a process group of its own.
 /// Lines of `events` are `NUMBER EVENT JSON`. Leaves `pid.NUMBER` of the hook, its output `out.NUMBER`, and its exit code
 /// `done.NUMBER`.
-const AGENT: &str = r#"#!/bin/sh
+const CLAUDE: &str = r#"#!/bin/sh
 printf '%s' "$2" > settings
+hook_of() { sed -n "s/.*\"$1\":\[{\"hooks\":\[{\"command\":\"\([^\"]*\)\".*/\1/p" settings; }
+"#;
+/// Stand-in for codex, with hooks from its flags. Its `app-server` names their hashes if the file `hashes` exists beside it.
+const CODEX: &str = r#"#!/bin/sh
+if [ "$1" = app-server ]; then
+    echo asked >> "$0.asked"
+    [ -e "${0%/*}/hashes" ] || exit 1
+    for word; do
+        case $word in hooks.*)
+            event=${word#hooks.}; event=${event%%=*}
+            command=$(printf '%s' "$word" | sed 's/.*command=\("[^"]*"\).*/\1/')
+            hook="{\"key\":\"k:$event\",\"source\":\"sessionFlags\",\"command\":$command,\"currentHash\":\"sha256:$event\"}"
+            hooks="$hooks${hooks:+,}$hook"
+        esac
+    done
+    while read -r line; do
+        case $line in *hooks/list*) echo "{\"id\":2,\"result\":{\"data\":[{\"hooks\":[$hooks]}]}}"; esac
+    done
+    exit
+fi
+for word; do printf '%s\n' "$word"; done > settings
+hook_of() { sed -n "s/^hooks.$1=.*command=\"\([^\"]*\)\".*/\1/p" settings; }
+"#;
+const EVENTS: &str = r#"
 [ -p events ] || mkfifo events
 # Also open for writing, so that there is no end of file between two writers.
 exec 3<> events
 while read -r number event said <&3; do
-    hook=$(sed -n "s/.*\"$event\":\[{\"hooks\":\[{\"command\":\"\([^\"]*\)\".*/\1/p" settings)
+    hook=$(hook_of "$event")
     printf '%s' "$said" > "in.$number"
     (
         setsid sh -c "echo \$\$ > pid.$number; $hook" < "in.$number" > "out.$number" 2>&1
@@ -38,19 +62,38 @@ struct Site {
 impl Site {
     /// Starts a stand-in for claude in a window, with these flags of `spawn` and these arguments.
     fn new(flags: &[&str], words: &[&str]) -> Self {
+        let site = Self::installed();
+        site.spawn(&[&["--name", "a"], flags, &["--", "claude"], words].concat()).ok();
+        site.begun()
+    }
+
+    fn installed() -> Self {
         let rig = Rig::new();
         let dir = rig.repo();
         fs::create_dir(rig.path("bin")).expect("made");
-        let agent = rig.path("bin/claude");
-        fs::write(&agent, AGENT).expect("written");
-        fs::set_permissions(&agent, fs::Permissions::from_mode(0o755)).expect("set");
-        let mut command = rig.command(&[&["spawn", "--name", "a"], flags, &["--", "claude"], words].concat());
-        let path = format!("{}:{}", rig.path("bin").display(), std::env::var("PATH").expect("a path"));
-        // The stand-in agent is a script, for which hooks are off by default.
-        command.current_dir(&dir).env("PATH", path).env("SWARM_HOOKS", "on");
-        run(command).ok();
-        wait_until("the agent takes events", SOON, || dir.join("events").exists());
+        for (name, script) in [("claude", CLAUDE), ("codex", CODEX)] {
+            let agent = rig.path("bin").join(name);
+            fs::write(&agent, [script, EVENTS].concat()).expect("written");
+            fs::set_permissions(&agent, fs::Permissions::from_mode(0o755)).expect("set");
+        }
         Self { rig, dir }
+    }
+
+    fn spawn(&self, words: &[&str]) -> Said {
+        let mut command = self.rig.command(&[&["spawn"], words].concat());
+        let path = format!("{}:{}", self.rig.path("bin").display(), std::env::var("PATH").expect("a path"));
+        // The stand-in agents are scripts, for which hooks are off by default.
+        command.current_dir(&self.dir).env("PATH", path).env("SWARM_HOOKS", "on");
+        run(command)
+    }
+
+    fn begun(self) -> Self {
+        wait_until("the agent takes events", SOON, || self.dir.join("events").exists());
+        self
+    }
+
+    fn settings(&self) -> String {
+        fs::read_to_string(self.dir.join("settings")).expect("read")
     }
 
     fn in_a_window() -> Self {
@@ -341,4 +384,51 @@ fn a_waiting_hook_sleeps() {
     site.asks(1, "touch a");
     let hook = site.hook(1);
     wait_quiet(&[hook]);
+}
+
+#[test]
+fn codex_in_a_window_reports_and_is_answered_through_hooks_that_are_trusted_once() {
+    let site = Site::installed();
+    fs::write(site.rig.path("bin/hashes"), "").expect("written");
+    let codex = ["--tmux", "--", "codex", "-m", "x"];
+    site.spawn(&[&["--name", "a"], &codex[..]].concat()).ok();
+    let site = site.begun();
+    let settings = site.settings();
+    assert!(settings.contains(r#""k:PermissionRequest"={trusted_hash="sha256:PermissionRequest"}"#), "{settings}");
+    assert!(settings.ends_with("-m\nx\n"), "{settings}");
+    site.tell(1, "SessionStart", &json!({}));
+    assert_eq!(site.doing().0, json!("idle"));
+    let number = site.asks(2, "touch a");
+    let asked = site.part(number, "ask").expect("asked");
+    assert_eq!((&asked["who"]["agent"], &asked["who"]["worker"]), (&json!("codex"), &json!("a")));
+    wait_until("the agent waits", SOON, || site.doing() == (json!("waiting"), json!(WAITING)));
+    site.allow(number);
+    assert_eq!(site.decision(2), json!({ "behavior": "allow" }));
+    site.tell(3, "PostToolUse", &bash("touch a"));
+    site.over(number, "its answer was carried out");
+    // codex kills the shell around the hook if a person interrupts it.
+    let dismissed = site.asks(4, "touch b");
+    let hook = site.hook(4);
+    kill(site.shell(4));
+    site.over(dismissed, "the dialog was dismissed, or the agent has ended");
+    assert!(wait_end(hook, SOON));
+    wait_until("the agent is idle", SOON, || site.doing() == (json!("idle"), json!("its turn was interrupted")));
+
+    site.rig.swarm(&["kill", "a"]).ok();
+    fs::remove_file(site.dir.join("events")).expect("removed");
+    site.spawn(&[&["--name", "b"], &codex[..]].concat()).ok();
+    let site = site.begun();
+    assert_eq!(fs::read_to_string(site.rig.path("bin/codex.asked")).expect("read"), "asked\n", "once for a version");
+}
+
+#[test]
+fn codex_that_names_no_hashes_starts_without_hooks() {
+    let site = Site::installed();
+    let said = site.spawn(&["--name", "a", "--tmux", "--", "codex", "-m", "x"]);
+    assert_eq!(said.code, Some(0), "{said:?}");
+    assert!(said.err.contains("codex does not report what it does"), "{said:?}");
+    let site = site.begun();
+    assert_eq!(site.settings(), "-m\nx\n");
+    let said = site.spawn(&["--name", "b", "--", "codex", "exec", "x"]);
+    assert!(!said.err.contains("hooks"), "only windows have hooks: {said:?}");
 }

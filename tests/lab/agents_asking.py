@@ -2,10 +2,12 @@
 
 import json
 import os
+import subprocess
+import threading
 import time
 
 from .agents_windows import MODEL, known
-from .rig import wait_until
+from .rig import SESSION, wait_until
 
 LIMIT = 60
 
@@ -107,4 +109,69 @@ def not_in_a_window(site) -> list[str]:
     return findings + (["the command was executed"] if (site.rig.repo / "one.txt").exists() else [])
 
 
+def watched(site) -> subprocess.Popen:
+    """Attaches a terminal to the window."""
+    theirs, ours = os.openpty()
+    env = site.rig.env | {"TERM": "xterm"}
+    words = [site.rig.binary, "attach", "w"]
+    client = subprocess.Popen(words, env=env, cwd=site.rig.repo, stdin=ours, stdout=ours, stderr=ours, start_new_session=True)
+    os.close(ours)
+    # What tmux draws must be read, or it waits.
+    threading.Thread(target=drain, args=(theirs,), daemon=True).start()
+    return client
+
+
+def drain(terminal: int) -> None:
+    try:
+        while os.read(terminal, 1 << 16):
+            pass
+    except OSError:
+        os.close(terminal)
+
+
+def shows(site, word: str) -> None:
+    wait_until(lambda: word in site.swarm("peek", "w", "-n", "0").out, LIMIT, f"the window shows {word!r}")
+
+
+def of_codex(site) -> list[str]:
+    """codex in a window hears answers from outside while nobody looks at the window, and shows its dialog otherwise. It
+    reports when it works and when its turn is over. No file of its user is changed."""
+    config = site.rig.home / ".codex" / "config.toml"
+    names = ("one", "two", "three", "four", "five")
+    steps = " ".join(f"[[escalate touch {name}.txt]]" for name in names[:4])
+    spawn(site, "codex", f"[[as task]] {steps} [[gate end]] [[say Push it?]]")
+    wish = asked(site, 1)["wish"]
+    findings = [] if wish == {"type": "command", "command": "touch one.txt"} else [f"it wants {wish}"]
+    answer(site, 1, {"verdict": "allow"})
+    findings += over(site, 1, CARRIED_OUT)
+    asked(site, 2)
+    answer(site, 2, {"verdict": "deny", "reason": "not two"})
+    findings += over(site, 2, "it was denied")
+    asked(site, 3)
+    client = watched(site)
+    findings += over(site, 3, "somebody looks at the window, where its dialog asks")
+    shows(site, "$ touch three.txt")
+    press(site, "y")
+    # While somebody looks, the dialog asks at once.
+    shows(site, "$ touch four.txt")
+    press(site, "y")
+    wait_until(lambda: site.stand_in.waiting("end") == 1, LIMIT, "the last step is done")
+    wait_until(lambda: doing(site) == "working", LIMIT, "codex works")
+    site.stand_in.open("end")
+    wait_until(lambda: doing(site) == "idle", LIMIT, "codex is idle")
+    findings += [] if "it asks: Push it?" in site.swarm("explain", "w").out else ["its question is not shown"]
+    client.kill()
+    client.wait()
+    site.rig.tmux("detach-client", "-s", SESSION)
+    wait_until(lambda: not site.rig.tmux("list-clients").out, LIMIT, "nobody looks")
+    site.rig.must("send", "w", "[[as task]] [[escalate touch five.txt]]", cwd=site.rig.repo)
+    asked(site, 4)
+    press(site, "Escape")
+    findings += over(site, 4, "the dialog was dismissed, or the agent has ended")
+    made = [name for name in names if (site.rig.repo / f"{name}.txt").exists()]
+    findings += [] if made == ["one", "three", "four"] else [f"made: {made}"]
+    return findings + ([] if "hooks" not in config.read_text() else [f"hooks in {config}"])
+
+
 CLAUDE = {"answered from outside": of_claude, "headless, asks nobody": not_in_a_window}
+CODEX = {"answered from outside": of_codex}

@@ -6,6 +6,7 @@ The "model" follows directives. The last prompt of a conversation that contains 
     [[as NAME]]                    name of the conversation in the records
     [[usage IN OUT]]               the tokens of each answer
     [[write PATH|TEXT]]  [[read PATH]]  [[bash COMMAND]]     one tool call each
+    [[escalate COMMAND]]           codex's shell, with the wish to execute the command outside of its sandbox
     [[ask QUESTION]]               claude's tool that asks the user
     [[gate NAME]]                  the next answer is held until the case opens NAME
     [[error STATUS TIMES AFTER]]   the next step fails TIMES times with STATUS, and with `retry-after: AFTER` if given
@@ -26,7 +27,7 @@ import uuid
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
-DIRECTIVE = re.compile(r"\[\[(as|usage|write|read|bash|ask|gate|error|limit|say)\b ?(.*?)\]\]", re.S)
+DIRECTIVE = re.compile(r"\[\[(as|usage|write|read|bash|escalate|ask|gate|error|limit|say)\b ?(.*?)\]\]", re.S)
 DIRECTORY = re.compile(r"(?:[Ww]orking directory|<cwd>)(?: is)?\s*:?\s*`?(/[^\s<`\"\\]+)")
 ERRORS = {401: "authentication_error", 429: "rate_limit_error", 500: "api_error", 529: "overloaded_error"}
 GATE_LIMIT = 120
@@ -194,7 +195,7 @@ class StandIn:
         for kind, argument in directives:
             if kind in ("gate", "error", "limit"):
                 before.append((kind, argument, (who, kind, argument)))
-            elif kind in ("write", "read", "bash", "ask"):
+            elif kind in ("write", "read", "bash", "escalate", "ask"):
                 if at == step:
                     return self.obstacle(before) or call(kind, argument, asked.directory)
                 at, before = at + 1, []
@@ -235,7 +236,7 @@ def limit(seconds: float) -> dict[str, str]:
 
 def call(kind: str, argument: str, directory: str) -> Answer:
     path, _, text = argument.partition("|")
-    if kind in ("bash", "ask"):
+    if kind in ("bash", "escalate", "ask"):
         return Answer("call", name=kind, argument=argument)
     return Answer("call", name=kind, argument=json.dumps([os.path.join(directory, path), text.replace("\\n", "\n")]))
 
@@ -280,12 +281,14 @@ def gemini_call(answer: Answer) -> dict:
 
 def codex_call(answer: Answer) -> dict:
     """The call as an item of /v1/responses, where the shell writes files."""
-    command = answer.argument
-    if answer.name != "bash":
+    command, more = answer.argument, {}
+    if answer.name == "escalate":
+        more = {"sandbox_permissions": "require_escalated", "justification": "May I?"}
+    elif answer.name != "bash":
         path, text = json.loads(answer.argument)
         command = f"cat '{path}'" if answer.name == "read" else f"cat > '{path}' <<'__END__'\n{text.rstrip()}\n__END__"
     return {"type": "function_call", "id": f"fc_{uuid.uuid4().hex[:12]}", "call_id": f"call_{uuid.uuid4().hex[:12]}",
-            "name": "exec_command", "arguments": json.dumps({"cmd": command}), "status": "completed"}
+            "name": "exec_command", "arguments": json.dumps({"cmd": command} | more), "status": "completed"}
 
 
 class Handler(BaseHTTPRequestHandler):

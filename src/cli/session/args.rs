@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use clap::{Args, Subcommand};
 
 use crate::cli::examples;
+use swarm_sys::variables::RECORDS;
 
 #[derive(Debug, Args)]
 pub struct SessionArgs {
@@ -118,12 +119,32 @@ pub struct HookArgs {
     /// Beginning of the keys of the worker's requests: worker/NAME/GENERATION
     #[arg(long, value_name = "KEY", requires = "records", hide = true)]
     pub asks: Option<String>,
+    /// Take records and keys from the environment of a worker, and wait only while nobody looks at its window
+    #[arg(long, conflicts_with_all = ["records", "asks"], hide = true)]
+    pub window: bool,
     /// Wait for the answer to a request, and print it
-    #[arg(long, requires = "asks", hide = true)]
+    #[arg(long, hide = true)]
     pub wait: bool,
     /// Further arguments of the agent; the last one is parsed as JSON instead of standard input
     #[arg(value_name = "JSON", trailing_var_arg = true, allow_hyphen_values = true)]
     pub words: Vec<String>,
+}
+
+impl HookArgs {
+    /// Returns the directory of the worker's records. `None` if it is unknown.
+    pub fn records(&self) -> Option<PathBuf> {
+        let told = || std::env::var_os(RECORDS).filter(|dir| self.window && !dir.is_empty()).map(PathBuf::from);
+        self.records.clone().or_else(told)
+    }
+
+    /// Returns the beginning of the keys of the worker's requests. `None` if its hooks record none.
+    pub fn keys(&self) -> Option<String> {
+        let told = || {
+            let generation = self.records()?.extension()?.to_str()?.to_owned();
+            Some(format!("worker/{}/{generation}", std::env::var("SWARM_WORKER").ok()?))
+        };
+        self.asks.clone().or_else(|| if self.window { told() } else { None })
+    }
 }
 
 #[derive(Debug, Args)]

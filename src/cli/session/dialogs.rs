@@ -11,17 +11,21 @@
 
 use std::io::{self, Write as _};
 use std::os::fd::AsFd as _;
+use std::process::Command;
 use std::time::{Duration, Instant};
 
+use nix::sys::prctl::set_pdeathsig;
 use nix::sys::signal::Signal;
+use nix::unistd::setsid;
 use serde_json::Value;
 use swarm_agents::asking::{self, Step};
 use swarm_agents::consent::SECONDS_MAX;
 use swarm_agents::hooks::{Heard, TURN_INTERRUPTED, Word};
-use swarm_model::asks::{Ask, AskState, AskWish, Asker, Draft, Verdict, Waits};
+use swarm_model::asks::{Ask, AskRecord, AskState, AskWish, Asker, Draft, Verdict, Waits};
 use swarm_model::json::Members as _;
 use swarm_store::asks::Asks;
 use swarm_sys::clock::random_uuid;
+use swarm_sys::commands::deadline;
 use swarm_sys::paths::{Paths, digest};
 
 use super::args::HookArgs;
@@ -34,14 +38,38 @@ const MATTER_BYTES: usize = 8;
 const WISH_BYTES_MAX: usize = 64 << 10;
 /// Maximum wait for an answer: ends before the agent's own timeout of the hook.
 const ANSWER_MAX: Duration = Duration::from_secs(SECONDS_MAX as u64 - 3600);
+/// Limits of the question to tmux.
+const TMUX_MAX: Duration = Duration::from_secs(2);
+const TMUX_BYTES_MAX: usize = 1024;
+/// Name of the agent that hides its dialog while its hook runs.
+const CODEX: &str = "codex";
 /// Key of the agent itself, as opposed to its subagents.
 const ITSELF: &str = "-";
+
+/// Program of the agent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Program {
+    /// Shows its dialog while the hook runs.
+    Claude,
+    /// Shows its dialog after the hook has ended without an answer.
+    Codex,
+}
+
+impl Program {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Claude => "claude",
+            Self::Codex => CODEX,
+        }
+    }
+}
 
 /// Requests of an agent in a window.
 pub struct Dialogs {
     asks: Asks,
     /// Beginning of the keys of the worker's requests.
     start: String,
+    agent: Program,
     worker: String,
     generation: Option<u64>,
 }
@@ -60,11 +88,13 @@ struct Open<'a> {
 impl Dialogs {
     /// Returns the requests of the worker that the arguments name. `None` if its hooks record none.
     pub fn of(args: &HookArgs) -> Option<Self> {
-        let key = args.asks.as_deref()?;
+        let key = args.keys()?;
         let (worker, generation) = key.strip_prefix("worker/")?.rsplit_once('/')?;
-        let root = args.records.as_deref()?.parent()?.parent()?;
-        let asks = Asks::new(&Paths::new(root));
-        Some(Self { asks, start: format!("{key}/"), worker: worker.to_owned(), generation: generation.parse().ok() })
+        let root = args.records()?;
+        let asks = Asks::new(&Paths::new(root.parent()?.parent()?));
+        let agent = if args.window { Program::Codex } else { Program::Claude };
+        let (worker, generation) = (worker.to_owned(), generation.parse().ok());
+        Some(Self { asks, agent, start: format!("{key}/"), worker, generation })
     }
 
     /// Records what a hook says about requests, and reports the activity. Waits for the answer if `waits`.
@@ -107,6 +137,16 @@ impl Dialogs {
         }
     }
 
+    /// Returns the verdict as the agent can hear it: codex takes no other input from a hook.
+    fn told(&self, verdict: &Verdict) -> Verdict {
+        match verdict {
+            Verdict::Allow { input: Some(input) } if self.agent == Program::Codex => {
+                Verdict::Deny { reason: format!("a person wants this instead: {input}") }
+            }
+            verdict => verdict.clone(),
+        }
+    }
+
     /// Returns what the agent still waits for.
     fn beside(&self, conversation: &str) -> Option<Word> {
         let all = self.asks.unfinished().ok()?;
@@ -122,11 +162,14 @@ impl Dialogs {
         if serde_json::to_string(&wish).map_or(usize::MAX, |wish| wish.len()) > WISH_BYTES_MAX {
             return Ok(None);
         }
+        if self.agent == Program::Codex && !is_unwatched() {
+            return Ok(None);
+        }
         let agent = asking::subagent(said).unwrap_or(ITSELF);
         let who = Asker {
             worker: self.worker.clone(),
             generation: self.generation,
-            agent: Some("claude".to_owned()),
+            agent: Some(self.agent.name().to_owned()),
             conversation: Some(text("session_id")),
             ..Asker::default()
         };
@@ -135,6 +178,9 @@ impl Dialogs {
         let draft = Draft { key, who, tool, wish, cwd: text("cwd"), waits: Waits::Shown };
         // Both before the request exists, so that no answer and no signal is missed.
         let signals = Interrupt::catch_all(&[Signal::SIGTERM, Signal::SIGINT, Signal::SIGHUP])?;
+        // codex ends the process group of its hook by SIGKILL: outside of it, the death of the shell around is a signal.
+        let _ = set_pdeathsig(Signal::SIGTERM);
+        let _ = setsid();
         let changes = Changes::new()?;
         let failed = |error: io::Error| Failure::system("cannot record the request", &error);
         self.asks.make_dir().map_err(failed)?;
@@ -176,7 +222,7 @@ impl Open<'_> {
 
     fn give(&self, verdict: &Verdict, report: &impl Fn(Heard)) -> io::Result<()> {
         let asks = &self.dialogs.asks;
-        let reply = asking::reply(verdict, &self.ask.wish, &self.input);
+        let reply = asking::reply(&self.dialogs.told(verdict), &self.ask.wish, &self.input);
         let is_allowed = reply["hookSpecificOutput"]["decision"]["behavior"] == "allow";
         if !asks.take(self.ask.number, &format!("{}.hook.{}", self.ask.who.worker, std::process::id()))? {
             return Ok(());
@@ -188,6 +234,30 @@ impl Open<'_> {
         // The agent reports the end of a tool use that was allowed, and nothing about one that was denied.
         if is_allowed { Ok(()) } else { asks.end(self.ask.number, "it was denied") }
     }
+}
+
+/// Leaves the open requests of an agent to its dialog, because a person is about to look at its window. An agent that shows
+/// its dialog anyway keeps its requests.
+///
+/// # Errors
+/// Returns any I/O error.
+pub fn give_way(asks: &Asks, worker: &str, generation: u64) -> io::Result<()> {
+    let keys = Asks::of_worker(worker, generation);
+    let is_hidden = |one: &AskRecord| one.ask.waits == Waits::Shown && one.ask.who.agent.as_deref() == Some(CODEX);
+    let ours = |one: &AskRecord| one.ask.key.starts_with(&keys) && one.state() == AskState::Open;
+    let hidden = asks.unfinished()?.into_iter().filter(|one| ours(one) && is_hidden(one));
+    let ended: Vec<io::Result<()>> =
+        hidden.map(|one| asks.end(one.ask.number, "somebody looks at the window, where its dialog asks")).collect();
+    ended.into_iter().collect()
+}
+
+/// Reports whether no terminal shows the window of this process.
+fn is_unwatched() -> bool {
+    let Ok(pane) = std::env::var("TMUX_PANE") else { return false };
+    let mut tmux = Command::new("tmux");
+    tmux.args(["display-message", "-p", "-t", &pane, "#{window_active_clients}"]);
+    // An older tmux does not know the number.
+    deadline::run(&mut tmux, None, TMUX_MAX, TMUX_BYTES_MAX).is_ok_and(|said| said.success && said.stdout == b"0\n")
 }
 
 /// Returns the short name of the tool use that a hook names.

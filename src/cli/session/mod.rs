@@ -2,7 +2,7 @@
 
 pub mod args;
 mod change;
-mod dialogs;
+pub mod dialogs;
 mod note;
 mod show;
 

@@ -53,7 +53,8 @@ pub fn hook(args: &HookArgs) -> u8 {
 }
 
 fn report(args: &HookArgs, heard: Heard) {
-    match (ours(), launch(), args.records.as_deref()) {
+    let records = args.records();
+    match (ours(), launch(), records.as_deref()) {
         (Some(base), Some(launch), records) => {
             let _ = sessions::note(&base, Some(&launch), records, heard, LOCK_MAX);
         }

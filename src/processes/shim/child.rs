@@ -20,6 +20,7 @@ use swarm_model::{Ended, Rlimit, Spec};
 use super::worktree;
 use swarm_sys::attributes;
 use swarm_sys::cgroups::Groups;
+use swarm_sys::variables::RECORDS;
 
 /// Variables of git that would point the worker at its caller's repository.
 const GIT_POINTERS: [&str; 3] = ["GIT_DIR", "GIT_INDEX_FILE", "GIT_WORK_TREE"];
@@ -230,6 +231,9 @@ impl Launch {
         let in_tmux = contract.tmux.is_some();
         let cwd = spec.worktree.as_ref().map_or_else(|| PathBuf::from(&contract.cwd), |tree| PathBuf::from(&tree.path));
         let mut environment = environment(spec, &cwd);
+        if spec.hooked.is_some() {
+            environment.push((RECORDS.to_owned(), dir.to_string_lossy().into_owned()));
+        }
         if spec.worktree.is_some() {
             worktree::set_ceiling(&cwd, &mut environment);
         }
@@ -394,6 +398,7 @@ fn environment(spec: &Spec, cwd: &Path) -> Vec<(String, String)> {
             || key == SESSION
             || key == SCRATCH
             || key == PORT
+            || key == RECORDS
             || (key.starts_with("TMUX") && key != TMUX_DIRECTORY)
             || (in_tmux && OF_THE_PANE.contains(&key))
     };

@@ -15,6 +15,7 @@ mod activity;
 mod beat;
 mod check;
 pub(crate) mod folder;
+pub mod hooked;
 mod reports;
 mod resume;
 mod store;
@@ -44,17 +45,14 @@ use self::reports::Reports;
 pub use self::resume::how;
 pub use self::store::{Change, StoreError, read, read_expect, replace, update};
 use swarm_agents::end_words;
-use swarm_agents::hooks::{self, Asking};
 use swarm_sys::clock::{now_iso, wall_ms};
 use swarm_sys::paths::Paths;
-use swarm_sys::{lookup, procfs};
+use swarm_sys::procfs;
 
 /// Default interval between two beats, in milliseconds.
 const INTERVAL_MS: u64 = 10_000;
 /// Environment variable that sets the interval.
 const INTERVAL: &str = "AGENT_HEARTBEAT_INTERVAL_MS";
-/// Environment variable that turns hooks on or off (`on`, `off`) for a worker.
-const HOOKS: &str = "SWARM_HOOKS";
 /// Minimum interval between two beats, in milliseconds.
 const INTERVAL_MS_MIN: u64 = 100;
 
@@ -400,18 +398,7 @@ impl Sessions for DiskSessions {
     }
 
     fn hooked(&self, spec: &Spec) -> Option<Vec<String>> {
-        let argv = spec.unhooked();
-        let records = self.paths.worker(&spec.name, spec.generation);
-        let asking = Asking { worker: &spec.name, generation: spec.generation };
-        let asking = Some(asking).filter(|_| spec.contract.tmux.is_some());
-        let command = hooks::command(argv, self.program.as_deref()?, &records, asking)?;
-        let wanted = match resume::variable(spec, HOOKS) {
-            Some("off") => false,
-            Some("on") => true,
-            // A script of the agent's name may not understand the added arguments.
-            _ => argv.first().is_some_and(|command| lookup::is_program(command, &spec.contract)),
-        };
-        wanted.then_some(command)
+        hooked::command(&self.paths, self.program.as_deref()?, spec)
     }
 
     fn attempts_max(&self) -> i64 {

@@ -10,7 +10,7 @@ use serde::Deserialize;
 use serde_json::Value;
 use swarm_actors::worker::caller_of;
 use swarm_model::json::Members as _;
-use swarm_model::{Resume, Session, SessionPlan, Spec};
+use swarm_model::{Contract, Resume, Session, SessionPlan, Spec};
 use swarm_sys::files::list;
 
 use super::folder::Folder;
@@ -90,7 +90,11 @@ fn kept(spec: &Spec, state: Option<&Session>, cwd: &Path) -> Option<String> {
 
 /// Returns the value of a variable in the worker's environment; `None` if it is unset or empty.
 pub fn variable<'a>(spec: &'a Spec, name: &str) -> Option<&'a str> {
-    let contract = &spec.contract;
+    variable_in(&spec.contract, name)
+}
+
+/// Returns the value of a variable in the environment of a worker with this contract; `None` if it is unset or empty.
+pub fn variable_in<'a>(contract: &'a Contract, name: &str) -> Option<&'a str> {
     let mut all = contract.private.iter().chain(contract.environment.iter());
     let inherited = || all.find(|(key, _)| key == name).map(|(_, value)| value);
     let value = contract.env.get(name).or_else(inherited)?;
