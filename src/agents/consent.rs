@@ -37,7 +37,7 @@ pub fn own_settings_only(kind: Kind, dir: &Path) -> Option<Vec<String>> {
             let entry = format!("projects={{{}={{trust_level=\"untrusted\"}}}}", json!(dir.to_string_lossy()));
             Some(vec!["-c".to_owned(), entry])
         }
-        Kind::Gemini | Kind::Opencode | Kind::Aider | Kind::Shell | Kind::Command => None,
+        _ => None,
     }
 }
 

@@ -62,13 +62,14 @@ const LIMIT: [&str; 10] = [
 ];
 
 /// Phrases of temporary failures.
-const PASSING: [&str; 11] = [
+const PASSING: [&str; 12] = [
     "overloaded",
     "at capacity",
     "high demand",
     "server-side issue",
     "service unavailable",
     "connection refused",
+    "connection error",
     "connection failed",
     "stream disconnected",
     "internal server error",

@@ -4,14 +4,17 @@
 //! it the lines of the agent's standard output, and asks for the outcome at the end. Success needs evidence; an exit
 //! code alone is not enough.
 
+mod acp;
 mod aider;
 pub mod asking;
 mod claude;
 mod codex;
 pub mod codex_hooks;
+mod codex_server;
 mod command;
 pub mod consent;
 pub mod conversation;
+pub mod dialogue;
 mod fault;
 mod gemini;
 pub mod hooks;
@@ -28,9 +31,11 @@ use serde::{Deserialize, Serialize};
 use swarm_config::sections::AgentConfig;
 use swarm_config::trust;
 use swarm_model::Ended;
+use swarm_model::asks::judge::Consent;
 use swarm_model::run::progress::Spent;
 use swarm_model::run::{FaultKind, Outcome};
 
+use dialogue::Dialogue;
 use traits::Conversations;
 
 pub use fault::{classify, is_logged_out};
@@ -38,7 +43,8 @@ pub use fault::{classify, is_logged_out};
 pub use traits::{CAPABILITIES, Traits};
 
 /// Agents that need no configuration.
-pub const BUILT_IN: [&str; 6] = ["claude", "codex", "gemini", "opencode", "aider", "shell"];
+pub const BUILT_IN: [&str; 9] =
+    ["claude", "codex", "gemini", "opencode", "aider", "gemini-acp", "opencode-acp", "qwen", "shell"];
 
 /// Agent that can be started.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -49,13 +55,18 @@ pub struct Agent {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
+#[serde(rename_all = "kebab-case")]
 pub enum Kind {
     Claude,
     Codex,
     Gemini,
     Opencode,
     Aider,
+    /// Any agent that speaks the Agent Client Protocol, and three of them.
+    Acp,
+    GeminiAcp,
+    OpencodeAcp,
+    Qwen,
     /// Runs the shell blocks of the spec itself.
     Shell,
     /// Any command; its exit code is the only result.
@@ -96,13 +107,24 @@ impl Session {
 }
 
 /// Input of one turn of an agent.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct Turn<'a> {
     pub prompt: &'a str,
     /// Conversation to continue.
     pub session: Option<&'a Session>,
     /// Id for a new conversation, for agents that let the caller choose it.
     pub fresh_id: &'a str,
+    /// Directory in which the agent works.
+    pub cwd: &'a str,
+    /// What the agent may do without asking. `None` if nobody can be asked, and it may do everything.
+    pub consent: Option<Consent>,
+}
+
+impl Turn<'_> {
+    /// Reports whether there is something for which the agent has to ask.
+    pub fn may_ask(&self) -> bool {
+        self.consent.is_some_and(|consent| consent != Consent::FullAccess)
+    }
 }
 
 /// Command line, environment and input of one turn.
@@ -165,6 +187,14 @@ pub struct End<'a> {
     pub zone: &'a TimeZone,
 }
 
+/// How an agent is listened to, and talked to.
+pub enum Talk {
+    /// It gets its task at the start, and reports.
+    Lines(Box<dyn Parser>),
+    /// It is talked to while it works.
+    Dialogue(Box<dyn Dialogue>),
+}
+
 /// Parser of an agent's output.
 pub trait Parser: Send {
     /// Parses one line.
@@ -184,10 +214,11 @@ impl Kind {
         match self {
             Self::Claude => Some(trust::CLAUDE),
             Self::Codex => Some(trust::CODEX),
-            Self::Gemini => Some(trust::GEMINI),
+            Self::Gemini | Self::GeminiAcp => Some(trust::GEMINI),
+            Self::Qwen => Some(trust::QWEN),
             Self::Aider => Some(trust::AIDER),
             // opencode is started without the configuration of the repository.
-            Self::Opencode | Self::Shell | Self::Command => None,
+            Self::Opencode | Self::OpencodeAcp | Self::Acp | Self::Shell | Self::Command => None,
         }
     }
 
@@ -204,8 +235,25 @@ impl Kind {
             "gemini" => Some(Self::Gemini),
             "opencode" => Some(Self::Opencode),
             "aider" => Some(Self::Aider),
+            "acp" => Some(Self::Acp),
             _ => None,
         }
+    }
+
+    /// Returns the adapter of a name that needs no configuration; `events` is what the configuration says about it.
+    fn named(name: &str, events: Option<&str>) -> Option<Self> {
+        match (name, events) {
+            ("gemini-acp", _) | ("gemini", Some("acp")) => Some(Self::GeminiAcp),
+            ("opencode-acp", _) | ("opencode", Some("acp")) => Some(Self::OpencodeAcp),
+            ("qwen", _) => Some(Self::Qwen),
+            ("acp", _) => None,
+            _ => Self::of_events(name),
+        }
+    }
+
+    /// Reports whether the agent speaks the Agent Client Protocol.
+    fn is_acp(self) -> bool {
+        matches!(self, Self::Acp | Self::GeminiAcp | Self::OpencodeAcp | Self::Qwen)
     }
 }
 
@@ -220,6 +268,8 @@ impl Agent {
             (_, Some(command), _) if command.is_empty() => {
                 return Err(format!("agents.{name}.command is empty"));
             }
+            // Another program for an agent that is known, with its variables.
+            (_, Some(_), Some("acp")) => Kind::named(name, Some("acp")).filter(|it| it.is_acp()).unwrap_or(Kind::Acp),
             (_, Some(_), None) => Kind::Command,
             (_, Some(_), Some(events)) if Kind::of_events(events).is_some() => {
                 Kind::of_events(events).unwrap_or(Kind::Command)
@@ -229,7 +279,9 @@ impl Agent {
                 return Err(format!("invalid agents.{name}.events '{events}': expected one of {known}"));
             }
             ("shell", None, _) => Kind::Shell,
-            (_, None, _) if Kind::of_events(name).is_some() => Kind::of_events(name).unwrap_or(Kind::Command),
+            (_, None, events) if Kind::named(name, events).is_some() => {
+                Kind::named(name, events).unwrap_or(Kind::Command)
+            }
             (_, None, _) if configured.contains_key(name) => {
                 return Err(format!("agents.{name} has no command"));
             }
@@ -264,10 +316,12 @@ impl Agent {
     pub fn launch(&self, turn: &Turn<'_>) -> Launch {
         let mut launch = match self.kind {
             Kind::Claude => claude::launch(&self.config, turn),
+            Kind::Codex if turn.may_ask() => codex_server::launch(&self.config),
             Kind::Codex => codex::launch(&self.config, turn),
             Kind::Gemini => gemini::launch(&self.config, turn),
             Kind::Opencode => opencode::launch(&self.config, turn),
             Kind::Aider => aider::launch(&self.config, turn),
+            kind @ (Kind::Acp | Kind::GeminiAcp | Kind::OpencodeAcp | Kind::Qwen) => acp::launch(kind, &self.config),
             Kind::Command => command::launch(&self.config, turn),
             Kind::Shell => shell::launch(turn),
         };
@@ -275,7 +329,21 @@ impl Agent {
         launch
     }
 
-    /// Returns a parser of the agent's output; `session` is the conversation that is continued.
+    /// Returns how the agent is talked to in a turn.
+    pub fn talk(&self, turn: &Turn<'_>) -> Talk {
+        match self.kind {
+            Kind::Codex if turn.may_ask() => Talk::Dialogue(Box::new(codex_server::Reader::new(&self.config, turn))),
+            kind if kind.is_acp() => Talk::Dialogue(Box::new(acp::Reader::new(kind, &self.name, turn))),
+            _ => Talk::Lines(self.parser(turn.session)),
+        }
+    }
+
+    /// Reports whether the agent is told its task in a dialogue, and may be told something else for its answer.
+    pub fn is_asked(&self, turn: &Turn<'_>) -> bool {
+        self.kind.is_acp() || self.kind == Kind::Codex && turn.may_ask()
+    }
+
+    /// Returns a parser of the agent's output, for agents without a dialogue; `session` is the conversation that is continued.
     pub fn parser(&self, session: Option<&Session>) -> Box<dyn Parser> {
         let before = session.cloned().unwrap_or_default();
         match self.kind {
@@ -284,7 +352,9 @@ impl Agent {
             Kind::Gemini => Box::new(gemini::Reader::new(before)),
             Kind::Opencode => Box::new(opencode::Reader::new(before)),
             Kind::Aider => Box::new(aider::Reader::default()),
-            Kind::Command | Kind::Shell => Box::new(command::Reader::default()),
+            Kind::Command | Kind::Shell | Kind::Acp | Kind::GeminiAcp | Kind::OpencodeAcp | Kind::Qwen => {
+                Box::new(command::Reader::default())
+            }
         }
     }
 }
@@ -337,6 +407,10 @@ pub fn last_lines(text: &str, count: usize) -> String {
     lines[lines.len().saturating_sub(count)..].join("\n")
 }
 
+#[cfg(test)]
+mod dialogue_odds_tests;
+#[cfg(test)]
+mod dialogue_tests;
 #[cfg(test)]
 mod killed_tests;
 #[cfg(test)]

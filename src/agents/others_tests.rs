@@ -188,7 +188,7 @@ fn each_agent_is_started_without_questions_and_configured_permissions_take_prece
         let mut agent = kind.agent();
         agent.config.arguments = arguments.iter().map(ToString::to_string).collect();
         agent.config.model = Some("M".to_owned());
-        let launch = agent.launch(&Turn { prompt: "do it", session, fresh_id: "F" });
+        let launch = agent.launch(&Turn { prompt: "do it", session, fresh_id: "F", ..Turn::default() });
         assert_eq!(launch.input.as_deref(), Some("do it"), "the prompt is no argument");
         launch
     };

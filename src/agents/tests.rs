@@ -249,7 +249,7 @@ fn costs_that_count_over_a_conversation_are_not_counted_twice() {
 fn a_conversation_is_continued_by_its_name() {
     let session = Session { id: "S".to_owned(), ..Session::default() };
     let argv = |name: &str, session| {
-        let turn = Turn { prompt: "do it", session, fresh_id: "F" };
+        let turn = Turn { prompt: "do it", session, fresh_id: "F", ..Turn::default() };
         let launch = agent(name).launch(&turn);
         assert_eq!(launch.input.as_deref(), Some("do it"));
         launch.argv.join(" ")
@@ -280,7 +280,11 @@ fn agents_are_found_by_name_and_errors_name_the_problem() {
     assert_eq!(Agent::find("mine", &configured).map(|agent| agent.kind), Ok(Kind::Command));
     assert_eq!(Agent::find("empty", &configured), Err("agents.empty.command is empty".to_owned()));
     let unknown = Agent::find("none", &configured).expect_err("unknown");
-    assert_eq!(unknown, "agent 'none' not found (known: claude, codex, gemini, opencode, aider, shell, empty, mine)");
+    assert_eq!(
+        unknown,
+        "agent 'none' not found (known: claude, codex, gemini, opencode, aider, gemini-acp, opencode-acp, \
+         qwen, shell, empty, mine)"
+    );
     let required = ["file_write".to_owned(), "web_search".to_owned(), "telepathy".to_owned()];
     assert_eq!(agent("shell").missing(&required), ["web_search", "telepathy"]);
     assert_eq!(agent("claude").missing(&required), ["telepathy"]);

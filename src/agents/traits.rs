@@ -55,6 +55,8 @@ pub enum Output {
     Lines,
     /// Text for people.
     Text,
+    /// JSON messages in both directions, one per line.
+    Dialogue,
 }
 
 /// How a conversation is named, to continue it.
@@ -107,7 +109,7 @@ const EDITS_AND_SHELL: &[&str] =
     &["file_read", "file_write", "file_search", "bash_execute", "web_search", "code_analysis", "git_operations"];
 
 /// Traits of all adapters, in the order in which they are listed.
-pub const ALL: [Traits; 7] = [
+pub const ALL: [Traits; 11] = [
     Traits {
         name: "claude",
         program: Some("claude"),
@@ -197,6 +199,74 @@ pub const ALL: [Traits; 7] = [
         losses: &[],
     },
     Traits {
+        name: "acp",
+        program: None,
+        tested: None,
+        output: Output::Dialogue,
+        session: Conversations::Learned,
+        asks: Asks::Dialogue,
+        totals: Totals::Run,
+        price: false,
+        schema: false,
+        mcp: true,
+        mail: false,
+        accounts: &[],
+        capabilities: &CAPABILITIES,
+        unattended: "",
+        losses: &[],
+    },
+    Traits {
+        name: "gemini-acp",
+        program: Some("gemini"),
+        tested: Some("0.61.0"),
+        output: Output::Dialogue,
+        session: Conversations::Learned,
+        asks: Asks::Dialogue,
+        totals: Totals::Run,
+        price: false,
+        schema: false,
+        mcp: true,
+        mail: false,
+        accounts: &["GEMINI_CLI_HOME", "GEMINI_API_KEY"],
+        capabilities: &CAPABILITIES,
+        unattended: "the answer 'allow once'",
+        losses: &[],
+    },
+    Traits {
+        name: "opencode-acp",
+        program: Some("opencode"),
+        tested: Some("1.18.33"),
+        output: Output::Dialogue,
+        session: Conversations::Learned,
+        asks: Asks::Dialogue,
+        totals: Totals::Step,
+        price: true,
+        schema: false,
+        mcp: true,
+        mail: false,
+        accounts: &["XDG_DATA_HOME"],
+        capabilities: &CAPABILITIES,
+        unattended: "the answer 'allow once'",
+        losses: &[],
+    },
+    Traits {
+        name: "qwen",
+        program: Some("qwen"),
+        tested: Some("0.15.10"),
+        output: Output::Dialogue,
+        session: Conversations::Learned,
+        asks: Asks::Dialogue,
+        totals: Totals::Step,
+        price: false,
+        schema: false,
+        mcp: true,
+        mail: false,
+        accounts: &["OPENAI_API_KEY"],
+        capabilities: &CAPABILITIES,
+        unattended: "the answer 'allow once'",
+        losses: &[],
+    },
+    Traits {
         name: "shell",
         program: None,
         tested: None,
@@ -240,8 +310,12 @@ impl Kind {
             Self::Gemini => 2,
             Self::Opencode => 3,
             Self::Aider => 4,
-            Self::Shell => 5,
-            Self::Command => 6,
+            Self::Acp => 5,
+            Self::GeminiAcp => 6,
+            Self::OpencodeAcp => 7,
+            Self::Qwen => 8,
+            Self::Shell => 9,
+            Self::Command => 10,
         };
         &ALL[at]
     }
@@ -309,7 +383,8 @@ mod tests {
 
     #[test]
     fn each_adapter_has_its_own_traits() {
-        for kind in [Kind::Claude, Kind::Codex, Kind::Gemini, Kind::Opencode, Kind::Aider, Kind::Shell, Kind::Command] {
+        for name in ALL.map(|traits| traits.name) {
+            let kind: Kind = serde_json::from_value(name.into()).expect("a kind");
             let name = serde_json::to_value(kind).expect("a name");
             assert_eq!(name, kind.traits().name);
             assert!(kind.traits().losses.iter().all(|loss| parts(loss.since).len() == 3));

@@ -21,7 +21,7 @@ pub const KEYS: &[Key] = &[
     key("agents.*.capabilities", "", "capabilities of the agent; all by default"),
     key("agents.*.command", "", "command to execute, as a list of words"),
     key("agents.*.env.*", "", "environment variables for the agent"),
-    key("agents.*.events", "", "event format that the command prints: claude, codex, gemini, opencode, aider"),
+    key("agents.*.events", "", "event format that the command prints: claude, codex, gemini, opencode, aider, acp"),
     key("agents.*.model", "", "model to use"),
     key("approvals.allow", "", "commands and tools that agents may use without asking; only in the user's own file"),
     key("approvals.rule", "", "rules with allow, deny or ask, and reason; a repository's may only deny and ask"),

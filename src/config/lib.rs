@@ -284,7 +284,7 @@ mod tests {
             ("[agents.x]\ncommand = ['']", "2: agents.x.command: is empty"),
             (
                 "[agents.x]\ncommand = ['a']\nevents = 'odd'",
-                "3: agents.x.events: must be one of claude, codex, gemini, opencode, aider",
+                "3: agents.x.events: must be one of claude, codex, gemini, opencode, aider, acp",
             ),
             ("[flow.roles.dev]\ncommand = []", "2: flow.roles.dev.command: is empty"),
         ];

@@ -136,7 +136,7 @@ impl Sections {
 }
 
 /// Agents whose event formats other commands may print.
-pub const EVENTS: [&str; 5] = ["claude", "codex", "gemini", "opencode", "aider"];
+pub const EVENTS: [&str; 6] = ["claude", "codex", "gemini", "opencode", "aider", "acp"];
 
 /// Splits a cause such as `memory: '4X' is not a size` into the key, prefixed with the section, and the rest.
 fn in_section(section: &str, cause: &str) -> (String, String) {

@@ -65,7 +65,10 @@ fn each_program_is_executed_once_until_it_changes() {
     programs.make("claude", "2.1.328 (Claude Code)");
     programs.make("codex", "codex-cli 0.100.0");
     let names: Vec<Value> = programs.agents().iter().map(|agent| agent["name"].clone()).collect();
-    assert_eq!(names, ["claude", "codex", "gemini", "opencode", "aider", "shell"]);
+    assert_eq!(
+        names,
+        ["claude", "codex", "gemini", "opencode", "aider", "gemini-acp", "opencode-acp", "qwen", "shell"]
+    );
     assert_eq!(programs.started(), ["claude --version in /", "codex --version in /"]);
     let claude = programs.agent("claude");
     assert_eq!((&claude["version"], &claude["lost"]), (&json!("2.1.328"), &json!([])));

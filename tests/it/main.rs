@@ -48,6 +48,7 @@ mod restore;
 mod run;
 mod run_again;
 mod run_agents;
+mod run_dialogue;
 mod run_logs;
 mod run_odds;
 mod run_others;

@@ -126,7 +126,8 @@ fn unknown_capabilities_and_an_unknown_default_agent_are_refused_before_anything
     let config = std::fs::read_to_string(site.repo.join("swarm.toml")).unwrap_or_default();
     site.write("swarm.toml", &format!("{config}\n[run]\nagent = 'nope'\n"));
     site.commit();
-    let known = "agent 'nope' not found (known: claude, codex, gemini, opencode, aider, shell";
+    let known =
+        "agent 'nope' not found (known: claude, codex, gemini, opencode, aider, gemini-acp, opencode-acp, qwen, shell";
     let said = site.swarm(&["plan", "--specs", "specs", "-y"]);
     assert!(said.code == Some(1) && said.err.starts_with(&format!("swarm: error: run.agent: {known}")), "{said:?}");
     assert!(!site.repo.join(".arial/state.json").exists());
@@ -139,7 +140,7 @@ fn an_unknown_agent_is_reported_for_each_spec() {
         site.write(&format!("specs/{id}.md"), &format!("---\nadapter: {agent}\n---\n# Spec {id}\n"));
     }
     site.commit();
-    let known = "(known: claude, codex, gemini, opencode, aider, shell)";
+    let known = "(known: claude, codex, gemini, opencode, aider, gemini-acp, opencode-acp, qwen, shell)";
     let all = format!(
         "swarm: error: specs/a.md: agent 'cladue' not found {known}\nswarm: hint: did you mean 'claude'?\n\
          swarm: error: specs/c.md: agent 'codx' not found {known}\nswarm: hint: did you mean 'codex'?\n"

@@ -15,14 +15,24 @@ import sys
 import tempfile
 from pathlib import Path
 
-from . import agents_asking, agents_flows, agents_hooks, agents_windows, cases, procs, real_sessions
-from .agents_configs import CODEX_CONFIG, GEMINI_SETTINGS, opencode_config
+from . import (
+    agents_asking,
+    agents_dialogue,
+    agents_flows,
+    agents_hooks,
+    agents_windows,
+    cases,
+    procs,
+    real_sessions,
+)
+from .agents_configs import CODEX_CONFIG, GEMINI_SETTINGS, MARKS, QWEN_SETTINGS, opencode_config, program_of
 from .inject import panics
 from .rig import Result, Rig, wait_until
 from .stand_in import StandIn
 
 PACKAGES = {"claude": "@anthropic-ai/claude-code@2.1.328", "codex": "@openai/codex@0.169.0",
-            "gemini": "@google/gemini-cli@0.61.0", "opencode": "opencode-ai@1.18.33"}
+            "gemini": "@google/gemini-cli@0.61.0", "opencode": "opencode-ai@1.18.33",
+            "qwen": "@qwen-code/qwen-code@0.15.10"}
 INSTALL_LIMIT = 300
 # The model that claude is told to use, and its price in claude's own accounting: US dollars per input and per output
 # token.
@@ -47,8 +57,8 @@ class Tools:
         if not self.given and not self.made and not self.why:
             self.install()
         place = Path(self.given) if self.given else (self.made or Path("/nonexistent")) / "node_modules" / ".bin"
-        if not os.access(place / agent, os.X_OK):
-            raise cases.Missing(self.why or f"no {agent} in {place}")
+        if not os.access(place / program_of(agent), os.X_OK):
+            raise cases.Missing(self.why or f"no {program_of(agent)} in {place}")
         return str(place.resolve())
 
     def install(self) -> None:
@@ -82,12 +92,13 @@ class Site:
         (rig.root / "tmp").mkdir()
         (rig.home / ".codex").mkdir()
         (rig.home / ".codex" / "config.toml").write_text(CODEX_CONFIG.format(url=stand_in.url))
-        for path, config in ((".gemini/settings.json", GEMINI_SETTINGS),
+        for path, config in ((".gemini/settings.json", GEMINI_SETTINGS), (".qwen/settings.json", QWEN_SETTINGS),
                              (".config/opencode/opencode.json", opencode_config(stand_in.url))):
             (rig.home / path).parent.mkdir(parents=True, exist_ok=True)
             (rig.home / path).write_text(json.dumps(config))
         rig.make_repo()
-        models = f"[agents.claude]\nmodel = '{MODEL}'\n[agents.gemini]\nmodel = 'gemini-2.5-flash'\n"
+        gemini = "".join(f"[agents.{name}]\nmodel = 'gemini-2.5-flash'\n" for name in ("gemini", "gemini-acp"))
+        models = f"[agents.claude]\nmodel = '{MODEL}'\n{gemini}"
         (rig.repo / "swarm.toml").write_text(models)
         (rig.repo / "specs").mkdir()
 
@@ -102,6 +113,9 @@ class Site:
             "GEMINI_API_KEY": "stand-in", "GOOGLE_GEMINI_BASE_URL": self.stand_in.url,
             "OPENCODE_DISABLE_MODELS_FETCH": "1", "OPENCODE_DISABLE_LSP_DOWNLOAD": "1",
             "OPENCODE_DISABLE_DEFAULT_PLUGINS": "1",
+            "OPENAI_API_KEY": "stand-in", "OPENAI_BASE_URL": f"{self.stand_in.url}/v1", "OPENAI_MODEL": "stand-in",
+            # qwen heeds no NO_PROXY.
+            **({"HTTPS_PROXY": "", "HTTP_PROXY": ""} if self.agent == "qwen" else {}),
         }
 
     def spec(self, name: str, directives: str, front: str = "") -> None:
@@ -185,12 +199,14 @@ class Told:
         false."""
         row = self.rows.get(name, {})
         tokens = self.site.stand_in.usage(name)
-        self.same(f"tokens of {name}", (row.get("input_tokens"), row.get("output_tokens")), tokens)
+        # In this protocol, opencode reports the tokens of its last step alone.
+        if self.site.agent != "opencode-acp":
+            self.same(f"tokens of {name}", (row.get("input_tokens"), row.get("output_tokens")), tokens)
         usd = row.get("usd")
-        if self.site.agent == "opencode":
+        if self.site.agent in ("opencode", "opencode-acp"):
             # The price is that of its own table.
             self.same(f"{name} has a price", (usd is not None and usd > 0), True)
-        elif self.site.agent in ("codex", "gemini"):
+        elif self.site.agent != "claude":
             self.same(f"price of {name}", (usd, row.get("unpriced")), (None, True))
         else:
             expected = round(tokens[0] * PRICES[0] + tokens[1] * PRICES[1], 6)
@@ -200,9 +216,7 @@ class Told:
 
     def tools(self, name: str, *words: str) -> None:
         """Checks that each tool call is reported exactly once, in order."""
-        mark = {"claude": ("Read:", "Write:", "Bash:"), "codex": ("exec:",),
-                "gemini": ("read_file:", "write_file:", "run_shell_command:"),
-                "opencode": ("read:", "write:", "bash:")}[self.site.agent]
+        mark = MARKS[self.site.agent]
         texts = [line["text"] for line in self.events(name, "activity") if line["text"].startswith(mark)]
         fits = len(texts) == len(words) and all(word in text for word, text in zip(words, texts))
         if not fits:
@@ -468,7 +482,8 @@ OPENCODE = {"stopped halfway": stopped_halfway}
 
 def every() -> dict:
     both = {f"{agent}: {name}": of_agent(agent, scene) for agent in ("claude", "codex") for name, scene in SCENES.items()}
-    each = {"claude": CLAUDE, "codex": CODEX, "gemini": OTHERS, "opencode": OTHERS | OPENCODE}
+    acp = {agent: agents_dialogue.SCENES for agent in ("gemini-acp", "opencode-acp", "qwen")}
+    each = acp | {"claude": CLAUDE, "codex": CODEX, "gemini": OTHERS, "opencode": OTHERS | OPENCODE}
     return both | {f"{agent}: {name}": of_agent(agent, scene) for agent in each for name, scene in each[agent].items()}
 
 

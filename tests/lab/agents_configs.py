@@ -14,6 +14,18 @@ wire_api = "responses"
 GEMINI_SETTINGS = {"security": {"auth": {"selectedType": "gemini-api-key"}}, "telemetry": {"enabled": False},
                    "privacy": {"usageStatisticsEnabled": False}, "general": {"enableAutoUpdate": False}}
 
+QWEN_SETTINGS = {"security": {"auth": {"selectedType": "openai"}}, "privacy": {"usageStatisticsEnabled": False},
+                 "general": {"disableAutoUpdate": True, "enableAutoUpdate": False}, "telemetry": {"enabled": False}}
+# Beginnings of the reports of tool calls.
+MARKS = {"claude": ("Read:", "Write:", "Bash:"), "codex": ("exec:",),
+         "gemini": ("read_file:", "write_file:", "run_shell_command:"), "opencode": ("read:", "write:", "bash:"),
+         **dict.fromkeys(("gemini-acp", "opencode-acp", "qwen"), ("read:", "edit:", "execute:"))}
+
+
+def program_of(agent: str) -> str:
+    """The program that carries out an agent."""
+    return agent.removesuffix("-acp")
+
 
 def opencode_config(url: str) -> dict:
     model = "anthropic/claude-sonnet-4-5"

@@ -1,5 +1,5 @@
-"""A stand-in for the model APIs that agents call: Anthropic's messages (claude, opencode), OpenAI's responses (codex), and
-Google's contents (gemini).
+"""A stand-in for the model APIs that agents call: Anthropic's messages (claude, opencode), OpenAI's responses (codex) and
+chat completions (qwen), and Google's contents (gemini).
 
 The "model" follows directives. The last prompt of a conversation that contains directives counts. Directives, in order:
 
@@ -110,6 +110,18 @@ def of_responses(body: dict, headers) -> Conversation:
         elif item.get("type", "message") == "message":
             turns += parts(item.get("role", "user"), item.get("content"))
     return Conversation(headers.get("session-id", ""), body.get("model", ""), directory_in(body), turns)
+
+
+def of_chat(body: dict) -> Conversation:
+    """Parses a request to /v1/chat/completions."""
+    turns = []
+    for message in body.get("messages", []):
+        if message["role"] == "tool":
+            turns.append(("tool", "", 1))
+        else:
+            turns += parts(message["role"], message.get("content"))
+    tools = frozenset(tool["function"]["name"] for tool in body.get("tools") or [])
+    return Conversation("", body.get("model", ""), directory_in(body), turns, tools)
 
 
 def directory_in(body: dict) -> str:
@@ -279,6 +291,14 @@ def gemini_call(answer: Answer) -> dict:
     return {"functionCall": {"name": name, "args": words}}
 
 
+def qwen_call(answer: Answer) -> dict:
+    """The call as a part of a message, with the tools of qwen, which are those of gemini."""
+    call = gemini_call(answer)["functionCall"]
+    words = call["args"] | ({"is_background": False} if call["name"] == "run_shell_command" else {})
+    return {"index": 0, "id": f"call_{uuid.uuid4().hex[:12]}", "type": "function",
+            "function": {"name": call["name"], "arguments": json.dumps(words)}}
+
+
 def codex_call(answer: Answer) -> dict:
     """The call as an item of /v1/responses, where the shell writes files."""
     command, more = answer.argument, {}
@@ -318,6 +338,9 @@ class Handler(BaseHTTPRequestHandler):
                 asked = of_contents(body, path)
                 protocol = self.as_contents if "stream" in path else self.as_content
                 self.give(self.stand_in.answer(asked, self.is_gone), body, protocol)
+            elif path.endswith("/chat/completions"):
+                protocol = self.as_chat if body.get("stream") else self.as_whole_chat
+                self.give(self.stand_in.answer(of_chat(body), self.is_gone), body, protocol)
             elif path.endswith("/responses"):
                 self.give(self.stand_in.answer(of_responses(body, self.headers), self.is_gone), body, self.as_responses)
             else:
@@ -398,6 +421,26 @@ class Handler(BaseHTTPRequestHandler):
 
     def as_contents(self, answer: Answer, model: str) -> None:
         self.stream([self.content(answer)])
+
+    def chat(self, answer: Answer, model: str) -> dict:
+        """A whole chat completion."""
+        tokens_in, tokens_out = answer.usage
+        is_call = answer.kind == "call"
+        said = {"content": None, "tool_calls": [qwen_call(answer)]} if is_call else {"content": answer.argument}
+        choice = {"index": 0, "message": {"role": "assistant", **said}, "finish_reason": "tool_calls" if is_call else "stop"}
+        usage = {"prompt_tokens": tokens_in, "completion_tokens": tokens_out, "total_tokens": tokens_in + tokens_out}
+        return {"id": f"chatcmpl-{uuid.uuid4().hex[:12]}", "object": "chat.completion", "created": int(time.time()),
+                "model": model, "choices": [choice], "usage": usage}
+
+    def as_whole_chat(self, answer: Answer, model: str) -> None:
+        self.json(200, self.chat(answer, model))
+
+    def as_chat(self, answer: Answer, model: str) -> None:
+        whole = {**self.chat(answer, model), "object": "chat.completion.chunk"}
+        choice, usage = whole.pop("choices")[0], whole.pop("usage")
+        first = {"index": 0, "delta": choice["message"], "finish_reason": None}
+        last = {"index": 0, "delta": {}, "finish_reason": choice["finish_reason"]}
+        self.stream([{**whole, "choices": [first]}, {**whole, "choices": [last]}, {**whole, "choices": [], "usage": usage}])
 
     def as_responses(self, answer: Answer, model: str) -> None:
         tokens_in, tokens_out = answer.usage

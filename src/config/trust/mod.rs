@@ -39,10 +39,12 @@ pub const CLAUDE: &str = "claude";
 pub const CODEX: &str = "codex";
 /// Section of entries about `gemini`.
 pub const GEMINI: &str = "gemini";
+/// Section of entries about `qwen`.
+pub const QWEN: &str = "qwen";
 /// Section of entries about `aider`.
 pub const AIDER: &str = "aider";
 /// Sections of agents that load files from a repository.
-pub const AGENTS: [&str; 4] = [CLAUDE, CODEX, GEMINI, AIDER];
+pub const AGENTS: [&str; 5] = [CLAUDE, CODEX, GEMINI, QWEN, AIDER];
 /// Section of entries about specs.
 pub const SPECS: &str = "specs";
 /// Sections of `swarm.toml` that have entries.
@@ -50,7 +52,7 @@ pub const SETTINGS: [&str; 6] = ["agents", "flow", "merge", "spawn", "trash", "w
 
 /// Files that an agent loads from a repository, with the section of their entries. They define hooks, servers that the
 /// agent starts, and variables.
-pub const AGENT_FILES: [(&str, &str); 11] = [
+pub const AGENT_FILES: [(&str, &str); 14] = [
     (CLAUDE, ".claude/settings.json"),
     (CLAUDE, ".claude/settings.local.json"),
     (CLAUDE, ".mcp.json"),
@@ -59,6 +61,9 @@ pub const AGENT_FILES: [(&str, &str); 11] = [
     (GEMINI, ".gemini/settings.json"),
     (GEMINI, ".gemini/.env"),
     (GEMINI, ".env"),
+    (QWEN, ".qwen/settings.json"),
+    (QWEN, ".qwen/.env"),
+    (QWEN, ".env"),
     (AIDER, ".aider.conf.yml"),
     (AIDER, ".aider.model.settings.yml"),
     (AIDER, ".env"),
@@ -66,12 +71,14 @@ pub const AGENT_FILES: [(&str, &str); 11] = [
 
 /// Directories of texts that an agent loads from a repository, with the section of their entries. A text may define hooks
 /// in its front matter.
-const AGENT_FOLDERS: [(&str, &str); 5] = [
+const AGENT_FOLDERS: [(&str, &str); 7] = [
     (CLAUDE, ".claude/agents"),
     (CLAUDE, ".claude/commands"),
     (CLAUDE, ".claude/skills"),
     (GEMINI, ".gemini/agents"),
     (GEMINI, ".gemini/skills"),
+    (QWEN, ".qwen/agents"),
+    (QWEN, ".qwen/skills"),
 ];
 /// File of variables. Its text is not shown, because it may contain keys.
 const VARIABLES: &str = ".env";

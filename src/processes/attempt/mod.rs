@@ -5,6 +5,7 @@
 //! `swarm __resolve HOME` does the same for a merge that has stopped with conflicts.
 
 mod diary;
+mod driver;
 mod log;
 mod resolve;
 pub mod session;
@@ -142,7 +143,9 @@ impl Attempt<'_> {
             let here = std::env::current_dir().map_err(|error| format!("cannot find the worktree: {error}"))?;
             prepare::hold_back(&mut agent, root, &here)?;
         }
-        let turn = Turn { prompt, session, fresh_id };
+        let here = std::env::current_dir().map_err(|error| format!("cannot find the worktree: {error}"))?;
+        let here = here.to_string_lossy();
+        let turn = Turn { prompt, session, fresh_id, cwd: &here, consent: None };
         let mut launch = agent.launch(&turn);
         let prompt_file = self.dir.join(PROMPT).to_string_lossy().into_owned();
         for (key, value) in [
@@ -154,8 +157,7 @@ impl Attempt<'_> {
             launch.env.push((key.to_owned(), value.to_owned()));
         }
         self.usage.begin(session);
-        let parser = agent.parser(session);
-        take_turn(&launch, parser, self).map_err(|error| {
+        take_turn(&launch, agent.talk(&turn), self).map_err(|error| {
             let program = launch.argv.first().map_or("nothing", String::as_str);
             format!("cannot start '{program}': {error}")
         })

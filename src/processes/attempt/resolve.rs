@@ -75,13 +75,15 @@ fn resolve(home: &Path) -> io::Result<Outcome> {
         ],
     );
     let id = random_uuid();
-    let turn = Turn { prompt: &prompt, session: None, fresh_id: &id };
+    let here = std::env::current_dir()?;
+    let here = here.to_string_lossy();
+    let turn = Turn { prompt: &prompt, session: None, fresh_id: &id, cwd: &here, consent: None };
     let mut launch = agent.launch(&turn);
     launch.env.push(("SWARM_WORKSTREAM".to_owned(), job.id.clone()));
     let diary = Diary::new(Log::open(&home.log(&job.id))?, home.events(), &run.plan.id, &job.id);
     let mut teller = Conflict { diary, raw: !agent.resumes() };
     let dir = home.attempt(&job.id, attempt);
-    let report = take_turn(&launch, agent.parser(None), &mut teller)?;
+    let report = take_turn(&launch, agent.talk(&turn), &mut teller)?;
     if let Err(error) = order::write_resolution(&dir, &id, &report.spent) {
         eprintln!("swarm: warning: cannot record the cost: {error}");
     }

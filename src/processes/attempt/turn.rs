@@ -2,7 +2,7 @@
 
 use std::fs::File;
 use std::io::{self, Read as _, Write as _};
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use std::os::unix::process::ExitStatusExt as _;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::thread;
@@ -15,7 +15,8 @@ use swarm_model::Ended;
 use swarm_model::run::progress::Spent;
 use swarm_model::run::words::Word;
 
-use swarm_agents::{End, Launch, Parser, Report, Seen, TimeZone};
+use super::driver::Driver;
+use swarm_agents::{End, Launch, Parser, Report, Seen, Talk, TimeZone};
 use swarm_sys::clock::wall_ms;
 
 /// Maximum length of a line in bytes; the rest of a longer line is dropped.
@@ -58,18 +59,25 @@ pub trait Teller {
 ///
 /// # Errors
 /// Fails if the agent cannot be started or its output cannot be read.
-pub fn take_turn(launch: &Launch, parser: Box<dyn Parser>, teller: &mut dyn Teller) -> io::Result<Report> {
-    let mut agent = start(launch)?;
-    let input = launch.input.clone();
+pub fn take_turn(launch: &Launch, talk: Talk, teller: &mut dyn Teller) -> io::Result<Report> {
+    let mut agent = start(launch, matches!(talk, Talk::Dialogue(_)))?;
     let stdin = agent.stdin.take();
-    // In a thread, because an agent may print before it has read all its input. The thread ends with the agent.
-    thread::Builder::new().spawn(move || {
-        if let (Some(mut stdin), Some(input)) = (stdin, input) {
-            // An agent may ignore its input.
-            let _ = stdin.write_all(input.as_bytes());
+    let ear = match (talk, stdin) {
+        (Talk::Dialogue(machine), Some(stdin)) => Ear::Dialogue(Driver::new(machine, Pid::from_child(&agent), stdin)?),
+        (Talk::Dialogue(_), None) => return Err(io::Error::other("no standard input")),
+        (Talk::Lines(parser), stdin) => {
+            let input = launch.input.clone();
+            // In a thread, because an agent may print before it has read all its input. The thread ends with the agent.
+            thread::Builder::new().spawn(move || {
+                if let (Some(mut stdin), Some(input)) = (stdin, input) {
+                    // An agent may ignore its input.
+                    let _ = stdin.write_all(input.as_bytes());
+                }
+            })?;
+            Ear::Lines(parser)
         }
-    })?;
-    let mut turn = Turn { parser, teller, agent: Pid::from_child(&agent), line: Vec::new(), output: Tail::default() };
+    };
+    let mut turn = Turn { ear, teller, agent: Pid::from_child(&agent), line: Vec::new(), output: Tail::default() };
     let stderr = turn.listen(&mut agent)?;
     let status = agent.wait()?;
     let stderr = stderr.text();
@@ -79,22 +87,31 @@ pub fn take_turn(launch: &Launch, parser: Box<dyn Parser>, teller: &mut dyn Tell
     }
     let (output, zone) = (turn.output.text(), TimeZone::system());
     let end = End { ended: ended(status), stderr: &stderr, output: &output, now_ms: wall_ms(), zone: &zone };
-    Ok(turn.parser.end(end))
+    Ok(match turn.ear {
+        Ear::Lines(parser) => parser.end(end),
+        Ear::Dialogue(driver) => driver.end(end),
+    })
 }
 
-fn start(launch: &Launch) -> io::Result<Child> {
+fn start(launch: &Launch, is_dialogue: bool) -> io::Result<Child> {
     let (program, words) = launch.argv.split_first().ok_or_else(|| io::Error::other("no command"))?;
     let mut command = Command::new(program);
     command.args(words).envs(launch.env.iter().cloned());
     // Some agents work in this directory, not in their current one.
     command.env("PWD", std::env::current_dir()?);
-    let stdin = if launch.input.is_some() { Stdio::piped() } else { Stdio::null() };
+    let stdin = if is_dialogue || launch.input.is_some() { Stdio::piped() } else { Stdio::null() };
     command.stdin(stdin).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()
+}
+
+/// Who reads what the agent prints.
+enum Ear {
+    Lines(Box<dyn Parser>),
+    Dialogue(Driver),
 }
 
 /// Running agent.
 struct Turn<'a> {
-    parser: Box<dyn Parser>,
+    ear: Ear,
     teller: &'a mut dyn Teller,
     /// Child that was not waited for yet, so its pid cannot be reused.
     agent: Pid,
@@ -118,7 +135,10 @@ impl Turn<'_> {
             // A larger pipe saves wake-ups if an agent prints much. Refusals are ignored.
             let _ = rustix::pipe::fcntl_setpipe_size(stream, PIPE_BYTES);
         }
-        let mut again = None;
+        if let Ear::Dialogue(driver) = &mut self.ear {
+            driver.begin(self.teller);
+        }
+        let mut again = self.look(process.as_fd());
         loop {
             let mut fds = vec![PollFd::new(&process, PollFlags::IN)];
             fds.extend(streams.iter().flatten().map(|stream| PollFd::new(stream, PollFlags::IN)));
@@ -136,11 +156,29 @@ impl Turn<'_> {
             if ended {
                 self.end_line();
             }
-            again = self.teller.looked().and_then(|pause| Timespec::try_from(pause).ok());
+            if let Ear::Dialogue(driver) = &mut self.ear
+                && (ended || stdout.is_none())
+            {
+                driver.silent(ended);
+            }
+            again = self.look(process.as_fd());
             if ended {
                 return Ok(errors);
             }
         }
+    }
+
+    /// Does what is due. Returns the time after which this has to be called again.
+    fn look(&mut self, process: BorrowedFd<'_>) -> Option<Timespec> {
+        let due = match &mut self.ear {
+            Ear::Dialogue(driver) => {
+                driver.look(process, self.teller);
+                driver.pause()
+            }
+            Ear::Lines(_) => None,
+        };
+        let pauses = [self.teller.looked(), due];
+        pauses.into_iter().flatten().min().and_then(|pause| Timespec::try_from(pause).ok())
     }
 
     fn take(&mut self, bytes: &[u8]) {
@@ -176,33 +214,43 @@ impl Turn<'_> {
     }
 
     fn whole(&mut self, line: &[u8]) {
-        if self.parser.skips(line, self.teller.listens()) {
-            return;
-        }
-        for seen in self.parser.line(String::from_utf8_lossy(line).trim_end()) {
-            match seen {
-                Seen::Session(id) => self.teller.session(id),
-                Seen::Spent(spent) => self.teller.spent(spent),
-                Seen::Todos(items) => self.teller.todos(&items),
-                Seen::Tool(text) => {
-                    self.teller.tool(&text);
-                    self.teller.tell(Word::Activity { text });
-                }
-                Seen::Text(text) => {
-                    self.teller.says();
-                    self.teller.tell(Word::Activity { text });
-                }
-                Seen::Delay(text) => self.teller.tell(Word::Activity { text }),
-                Seen::Doomed => drop(kill_process(self.agent, Signal::TERM)),
-                Seen::Denied(what) => {
-                    let cause = format!("nobody could be asked to allow {what}");
-                    self.teller.tell(Word::NeedsInput { cause });
-                }
-                Seen::Asked(what) => {
-                    let cause = format!("nobody could be asked to answer: {what}");
-                    self.teller.tell(Word::NeedsInput { cause });
+        match &mut self.ear {
+            // What is left of a longer line is no message.
+            Ear::Dialogue(_) if line.len() >= LINE_BYTES_MAX => {}
+            Ear::Dialogue(driver) => driver.line(String::from_utf8_lossy(line).trim_end(), self.teller),
+            Ear::Lines(parser) if parser.skips(line, self.teller.listens()) => {}
+            Ear::Lines(parser) => {
+                for seen in parser.line(String::from_utf8_lossy(line).trim_end()) {
+                    see(self.teller, self.agent, seen);
                 }
             }
+        }
+    }
+}
+
+/// Reports an event of the agent, a child that was not waited for yet.
+pub fn see(teller: &mut dyn Teller, agent: Pid, seen: Seen) {
+    match seen {
+        Seen::Session(id) => teller.session(id),
+        Seen::Spent(spent) => teller.spent(spent),
+        Seen::Todos(items) => teller.todos(&items),
+        Seen::Tool(text) => {
+            teller.tool(&text);
+            teller.tell(Word::Activity { text });
+        }
+        Seen::Text(text) => {
+            teller.says();
+            teller.tell(Word::Activity { text });
+        }
+        Seen::Delay(text) => teller.tell(Word::Activity { text }),
+        Seen::Doomed => drop(kill_process(agent, Signal::TERM)),
+        Seen::Denied(what) => {
+            let cause = format!("nobody could be asked to allow {what}");
+            teller.tell(Word::NeedsInput { cause });
+        }
+        Seen::Asked(what) => {
+            let cause = format!("nobody could be asked to answer: {what}");
+            teller.tell(Word::NeedsInput { cause });
         }
     }
 }
@@ -283,7 +331,7 @@ mod tests {
         let argv = ["/usr/bin/env"].map(str::to_owned).to_vec();
         let launch = Launch { argv, env: vec![("PWD".to_owned(), "/elsewhere".to_owned())], input: None };
         let mut heard = Heard::default();
-        take_turn(&launch, agent.parser(None), &mut heard).expect("run");
+        take_turn(&launch, Talk::Lines(agent.parser(None)), &mut heard).expect("run");
         let here = std::env::current_dir().expect("there");
         let all = String::from_utf8(heard.0).expect("text");
         assert!(all.lines().any(|line| line == format!("PWD={}", here.display())), "{all}");

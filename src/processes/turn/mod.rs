@@ -357,13 +357,15 @@ impl<'a> Role<'a> {
         let mut agent = self.player.agent.clone();
         word::hold_back(&mut agent, self.files, self.dir, &self.project)?;
         let fresh_id = random_uuid();
-        let turn = Turn { prompt: said, session, fresh_id: &fresh_id };
+        let here = std::env::current_dir()?;
+        let here = here.to_string_lossy();
+        let turn = Turn { prompt: said, session, fresh_id: &fresh_id, cwd: &here, consent: None };
         let mut launch = agent.launch(&turn);
         launch.env.extend(self.environment());
-        let parser = agent.parser(session);
+        let talk = agent.talk(&turn);
         fs::write(self.dir.join(TOLD), "")?;
         let mut teller = Spoken::new(!agent.resumes(), self);
-        let report = take_turn(&launch, parser, &mut teller);
+        let report = take_turn(&launch, talk, &mut teller);
         let spoken = teller.end();
         let report = report.map_err(|error| {
             let program = launch.argv.first().map_or("nothing", String::as_str);

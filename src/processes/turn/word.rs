@@ -101,7 +101,7 @@ pub(super) fn hold_back(agent: &mut Agent, files: &FlowFiles, dir: &Path, projec
             let roots = [flow.record_folder(), &own];
             agent.config.arguments.extend(consent::codex(mode == Mode::NoAccess, mode == Mode::FullAccess, &roots));
         }
-        Kind::Gemini | Kind::Opencode | Kind::Aider | Kind::Shell | Kind::Command => {}
+        _ => {}
     }
     prepare::hold_back(agent, project, &std::env::current_dir()?).map_err(Fail::Over)?;
     Ok(())
