@@ -2,11 +2,12 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::Stdio;
+use std::process::{Child, Stdio};
+use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use crate::common::{Rig, SOON, wait_until};
+use crate::common::{Rig, SOON, quick, timed, wait_until};
 use crate::run::{Site, text};
 
 /// The agent. Its first argument says what it does once it has its task.
@@ -71,6 +72,29 @@ def breaks_off():
         sys.exit(0)
     works()
 
+def holds():
+    asks()
+    answer = hear()
+    note("heard", json.dumps(answer))
+    if answer.get("method") == "session/cancel":
+        note("then", json.dumps(hear()))
+        done("cancelled")
+    else:
+        done()
+    hear()
+
+def again():
+    note("prompt", prompt)
+    asks("c2")
+    one = hear()
+    asks("c3")
+    note("heard", json.dumps([one, hear()]))
+    done("cancelled")
+
+def dies():
+    asks()
+    sys.exit(3)
+
 def stays():
     signal.signal(signal.SIGTERM, lambda *_: (note("told", "to end"), os._exit(0)))
     done()
@@ -134,10 +158,13 @@ struct Attempt<'a> {
 
 impl<'a> Attempt<'a> {
     /// Writes the order of an attempt.
-    fn new(rig: &'a Rig, mode: &str, number: u32) -> Self {
+    fn new(rig: &'a Rig, mode: &str, number: u32, hold_ms: u64) -> Self {
         let (dir, tree) = (rig.path(&format!("attempt.{number}")), rig.path("tree"));
         for dir in [&dir, &tree] {
             fs::create_dir_all(dir).expect("made");
+        }
+        for name in ["heard", "then", "told"] {
+            let _ = fs::remove_file(tree.join(name));
         }
         let script = rig.file("agent.py", AGENT);
         let config = json!({"command": ["python3", script, mode], "capabilities": null, "events": "acp",
@@ -146,22 +173,44 @@ impl<'a> Attempt<'a> {
         let order = json!({"run": "r", "job": "j", "attempt": number, "root": null,
             "agent": {"name": "mine", "kind": "acp", "config": config},
             "events": dir.join("events"), "log": dir.join("log"), "context": dir.join("context"),
-            "session": session, "fresh_id": "f"});
+            "session": session, "fresh_id": "f", "consent": "no-access", "hold_ms": hold_ms});
         fs::write(dir.join("order.json"), order.to_string()).expect("written");
         fs::write(dir.join("prompt.md"), "do it").expect("written");
         Self { rig, dir, tree }
     }
 
-    fn run(&self) {
+    fn start(&self) -> Child {
         let mut command = self.rig.command(&["__attempt", self.dir.to_str().expect("text")]);
-        command.current_dir(&self.tree).stdin(Stdio::null()).stdout(Stdio::null());
-        let mut attempt = command.spawn().expect("started");
+        command.current_dir(&self.tree).stdin(Stdio::null()).stdout(Stdio::null()).spawn().expect("started")
+    }
+
+    fn run(&self) {
+        let mut attempt = self.start();
         wait_until("the attempt has ended", SOON, || attempt.try_wait().expect("a child").is_some());
     }
 
     fn outcome(&self) -> Value {
         let result = fs::read(self.dir.join("result.json")).expect("a result");
         serde_json::from_slice::<Value>(&result).expect("JSON")["outcome"].clone()
+    }
+
+    fn read(&self, name: &str) -> Value {
+        serde_json::from_slice(&fs::read(self.tree.join(name)).expect(name)).expect("JSON")
+    }
+
+    fn file(&self, number: u64, part: &str) -> PathBuf {
+        self.rig.root().join(format!("asks/{number}.{part}.json"))
+    }
+
+    /// Answers a request as `swarm approve` does.
+    fn allow(&self, number: u64) {
+        let ask: Value = serde_json::from_slice(&fs::read(self.file(number, "ask")).expect("asked")).expect("JSON");
+        let by = json!({"uid": 0, "user": null, "pid": 1, "tty": null, "from": null, "via": "person"});
+        let answer = json!({"verdict": "allow", "digest": ask["digest"], "by": by, "at_ms": 1});
+        let new = self.rig.root().join("asks/.new");
+        fs::write(&new, answer.to_string()).expect("written");
+        fs::hard_link(&new, self.file(number, "answer")).expect("the first answer");
+        fs::remove_file(&new).expect("removed");
     }
 }
 
@@ -170,12 +219,76 @@ fn is_there(path: &Path) -> bool {
 }
 
 #[test]
+fn an_answer_reaches_an_agent_that_is_held_at_once() {
+    quick("the answer", Duration::from_millis(150), || {
+        let rig = Rig::new();
+        let attempt = Attempt::new(&rig, "holds", 1, 60_000);
+        let mut running = attempt.start();
+        wait_until("it asks", SOON, || is_there(&attempt.file(1, "ask")));
+        let ask: Value = serde_json::from_slice(&fs::read(attempt.file(1, "ask")).expect("asked")).expect("JSON");
+        assert_eq!(
+            (&ask["key"], &ask["waits"], &ask["wish"]["command"]),
+            (&json!("run/r/j/1/c1"), &json!("held"), &json!("make"))
+        );
+        wait_until("it waits", SOON, || is_there(&attempt.dir.join("waiting")));
+        assert!(!is_there(&attempt.tree.join("heard")), "nobody has answered");
+        let took = timed(|| {
+            attempt.allow(1);
+            wait_until("it hears", SOON, || is_there(&attempt.tree.join("heard")));
+        });
+        assert!(is_there(&attempt.file(1, "taken")), "the answer is taken before it is heard");
+        wait_until("it ends", SOON, || running.try_wait().expect("a child").is_some());
+        assert_eq!(attempt.read("heard")["result"]["outcome"], json!({"outcome": "selected", "optionId": "this-once"}));
+        assert!(attempt.outcome()["success"].is_object() && is_there(&attempt.file(1, "over")));
+        took
+    });
+}
+
+#[test]
+fn after_the_hold_the_turn_is_cancelled_and_the_next_one_uses_the_answer_once() {
+    let rig = Rig::new();
+    let first = Attempt::new(&rig, "holds", 1, 1);
+    first.run();
+    assert_eq!(first.read("heard")["method"], "session/cancel");
+    assert_eq!(first.read("then")["result"]["outcome"], json!({"outcome": "cancelled"}));
+    assert_eq!(first.outcome()["failure"]["cause"], "waits for an answer to request 1: make");
+    assert!(!is_there(&first.file(1, "over")), "the request stays open");
+    first.allow(1);
+    let next = Attempt::new(&rig, "again", 2, 1);
+    next.run();
+    let prompt = fs::read_to_string(next.tree.join("prompt")).expect("a prompt");
+    assert!(
+        prompt.starts_with("do it\n\nA person has answered") && prompt.ends_with("- allowed, once: make"),
+        "{prompt}"
+    );
+    let heard = next.read("heard");
+    assert_eq!(heard[0]["result"]["outcome"]["optionId"], "this-once");
+    assert_eq!(heard[1]["method"], "session/cancel", "the second use of the tool is asked for");
+    assert_eq!(next.outcome()["failure"]["cause"], "waits for an answer to request 2: make");
+}
+
+#[test]
+fn a_request_of_an_agent_that_died_stays_open_and_is_not_asked_twice() {
+    let rig = Rig::new();
+    let first = Attempt::new(&rig, "dies", 1, 60_000);
+    first.run();
+    assert_eq!(first.outcome()["failure"]["cause"], "exited with code 3 without completing its turn");
+    let next = Attempt::new(&rig, "holds", 2, 60_000);
+    let mut running = next.start();
+    wait_until("it waits", SOON, || is_there(&next.dir.join("waiting")));
+    assert!(is_there(&next.file(1, "ask")) && !is_there(&next.file(2, "ask")));
+    next.allow(1);
+    wait_until("it ends", SOON, || running.try_wait().expect("a child").is_some());
+    assert!(next.outcome()["success"].is_object());
+}
+
+#[test]
 fn an_agent_that_stays_or_does_not_listen_is_ended() {
     let rig = Rig::new();
-    let stays = Attempt::new(&rig, "stays", 1);
+    let stays = Attempt::new(&rig, "stays", 1, 1);
     stays.run();
     assert!(stays.outcome()["success"].is_object() && is_there(&stays.tree.join("told")));
-    let floods = Attempt::new(&rig, "floods", 2);
+    let floods = Attempt::new(&rig, "floods", 1, 1);
     floods.run();
     assert_eq!(floods.outcome()["failure"]["cause"], "killed by signal 15 without completing its turn");
 }

@@ -475,7 +475,7 @@ SCENES = {"lands": lands, "a rejected attempt is continued": continued, "told me
 CLAUDE = {"limit with a date": limited, "supervisor killed": supervisor_killed, "not allowed": not_allowed, "asks": asks,
           "in a window": agents_hooks.in_a_window, "asks in a flow": agents_flows.asks, **agents_windows.CLAUDE,
           **agents_asking.CLAUDE}
-CODEX = {"hooks by hand": agents_hooks.by_hand, **agents_asking.CODEX}
+CODEX = {"hooks by hand": agents_hooks.by_hand, **agents_asking.CODEX, **agents_dialogue.ASKING}
 OTHERS = {"corrected": corrected, "refused": refused}
 OPENCODE = {"stopped halfway": stopped_halfway}
 

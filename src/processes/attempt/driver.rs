@@ -12,9 +12,8 @@ use std::time::{Duration, Instant};
 use rustix::process::{Pid, Signal, pidfd_send_signal};
 use swarm_agents::dialogue::{Dialogue, Step};
 use swarm_agents::{End, Report};
-use swarm_model::asks::Verdict;
 
-use super::turn::{Teller, see};
+use super::turn::{Decided, Heard, Teller, see};
 
 /// Maximum number of lines that wait to be written. An agent that reads so slowly has stopped.
 const LINES_MAX: usize = 256;
@@ -68,8 +67,17 @@ impl Driver {
         self.carry_out(steps, teller);
     }
 
-    /// Does what is due. `agent` is the process.
+    /// Does what is due, and passes on answers that have arrived. `agent` is the process.
     pub fn look(&mut self, agent: BorrowedFd<'_>, teller: &mut dyn Teller) {
+        if !self.has_ended {
+            for heard in teller.heard() {
+                let steps = match heard {
+                    Heard::Verdict(call, verdict) => self.machine.answer(&call, &verdict),
+                    Heard::Park => self.machine.cancel(self.now_ms()),
+                };
+                self.carry_out(steps, teller);
+            }
+        }
         let now_ms = self.now_ms();
         if self.machine.due_ms().is_some_and(|due| due <= now_ms) {
             let steps = self.machine.tick(now_ms);
@@ -85,10 +93,10 @@ impl Driver {
     }
 
     /// Returns the time after which [`Self::look`] must be called again.
-    pub fn pause(&self) -> Option<Duration> {
+    pub fn pause(&self, teller: &dyn Teller) -> Option<Duration> {
         let now = Instant::now();
         let machine = self.machine.due_ms().and_then(|due| self.begun.checked_add(Duration::from_millis(due)));
-        let all = [machine, self.closing.map(|(at, _)| at)];
+        let all = [machine, self.closing.map(|(at, _)| at), teller.held_until()];
         all.into_iter().flatten().min().map(|at| at.saturating_duration_since(now))
     }
 
@@ -118,9 +126,10 @@ impl Driver {
                 Step::Close => self.close(),
                 Step::Ask(_) if self.has_ended => {}
                 Step::Ask(request) => {
-                    // Nobody can be asked.
-                    let more = self.machine.answer(&request.call, &Verdict::Allow { input: None });
-                    more.into_iter().rev().for_each(|step| steps.push_front(step));
+                    if let Decided::Now(verdict) = teller.asked(&request) {
+                        let more = self.machine.answer(&request.call, &verdict);
+                        more.into_iter().rev().for_each(|step| steps.push_front(step));
+                    }
                 }
             }
         }

@@ -4,8 +4,10 @@
 //!
 //! `swarm __resolve HOME` does the same for a merge that has stopped with conflicts.
 
+mod confined;
 mod diary;
 mod driver;
+mod held;
 mod log;
 mod resolve;
 pub mod session;
@@ -15,23 +17,29 @@ mod usage;
 use std::ffi::OsString;
 use std::fs;
 use std::io;
+use std::os::fd::BorrowedFd;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
+use swarm_model::asks::Asker;
 use swarm_model::run::progress::Spent;
 use swarm_model::run::words::Word;
-use swarm_model::run::{FaultKind, Outcome};
+use swarm_model::run::{FaultKind, Outcome, worker_name};
 
 use self::diary::Diary;
+use self::held::{HOLD, Held, Parked};
 use self::log::{Log, Stream};
 use self::session::Doings;
-use self::turn::{Teller, take_turn};
+use self::turn::{Decided, Heard, Teller, take_turn};
 use self::usage::Usage;
+use swarm_agents::dialogue::Request;
 use swarm_agents::{Report, Session, Turn};
+use swarm_store::asks::Asks;
 use swarm_store::runs::order::{self, AttemptResult, Order, PROMPT, STREAM};
 use swarm_store::runs::prepare;
 use swarm_sys::clock::random_uuid;
 use swarm_sys::files::replace_durably;
+use swarm_sys::paths::Paths;
 
 pub use resolve::main as resolve;
 
@@ -66,13 +74,35 @@ fn attempt(dir: &Path) -> io::Result<bool> {
         }
     };
     let usage = Usage::new(dir.to_owned());
-    let (reports, waits, last) = (0, false, String::new());
-    let mut attempt = Attempt { dir, order: &order, diary, doings, usage, reports, waits, stream, last };
+    let (reports, waits, last, held) = (0, false, String::new(), held(&order)?);
+    let mut attempt = Attempt { dir, order: &order, diary, doings, usage, held, reports, waits, stream, last };
     let verdict = AttemptResult { order: digest, ..attempt.run(prompt) };
     drop(attempt);
     let well = matches!(verdict.outcome, Outcome::Success { .. });
     order::write_result(dir, &verdict)?;
     Ok(well)
+}
+
+/// Returns the judge of what the agent asks for.
+fn held(order: &Order) -> io::Result<Held> {
+    let who = Asker {
+        worker: std::env::var("SWARM_WORKER").unwrap_or_else(|_| worker_name("", &order.job)),
+        generation: None,
+        run: Some(order.run.clone()),
+        job: Some(order.job.clone()),
+        attempt: Some(order.attempt),
+        agent: Some(order.agent.name.clone()),
+        ..Asker::default()
+    };
+    let cwd = std::env::current_dir()?.to_string_lossy().into_owned();
+    let hold = order.hold_ms.map_or(HOLD, Duration::from_millis);
+    Ok(Held::new(Asks::new(&Paths::from_env()?), who, cwd, order.consent, hold))
+}
+
+/// Returns the outcome of an attempt whose agent waits for an answer.
+fn parked(Parked { number, what, .. }: Parked) -> Outcome {
+    let cause = format!("waits for an answer to request {number}: {what}");
+    Outcome::Failure { cause, evidence: None, fault: FaultKind::Passing }
 }
 
 struct Attempt<'a> {
@@ -81,6 +111,7 @@ struct Attempt<'a> {
     diary: Diary,
     doings: Doings,
     usage: Usage,
+    held: Held,
     reports: u32,
     /// The agent is recorded as waiting.
     waits: bool,
@@ -145,7 +176,7 @@ impl Attempt<'_> {
         }
         let here = std::env::current_dir().map_err(|error| format!("cannot find the worktree: {error}"))?;
         let here = here.to_string_lossy();
-        let turn = Turn { prompt, session, fresh_id, cwd: &here, consent: None };
+        let turn = Turn { prompt, session, fresh_id, cwd: &here, consent: self.order.consent };
         let mut launch = agent.launch(&turn);
         let prompt_file = self.dir.join(PROMPT).to_string_lossy().into_owned();
         for (key, value) in [
@@ -157,10 +188,23 @@ impl Attempt<'_> {
             launch.env.push((key.to_owned(), value.to_owned()));
         }
         self.usage.begin(session);
-        take_turn(&launch, agent.talk(&turn), self).map_err(|error| {
+        let report = take_turn(&launch, agent.talk(&turn), self).map_err(|error| {
             let program = launch.argv.first().map_or("nothing", String::as_str);
             format!("cannot start '{program}': {error}")
+        })?;
+        let has_succeeded = matches!(report.outcome, Outcome::Success { .. });
+        Ok(match self.held.end_turn(has_succeeded) {
+            Some(request) => Report { outcome: parked(request), is_gone: false, ..report },
+            None => report,
         })
+    }
+
+    /// Reports what became of requests to people.
+    fn told_of_requests(&mut self) {
+        let (news, waits) = self.held.news();
+        for text in news {
+            self.tell(if waits { Word::NeedsInput { cause: text } } else { Word::Activity { text } });
+        }
     }
 
     /// Records whether the agent waits. On a full disk this is lost, as reports are.
@@ -184,8 +228,10 @@ impl Attempt<'_> {
         if !self.order.agent.converses() {
             return prompt;
         }
-        let context = self.take_context(true);
-        if context.is_empty() { prompt } else { format!("{prompt}\n\n{context}") }
+        let is_dialogue = self.order.agent.is_asked(&Turn { consent: self.order.consent, ..Turn::default() });
+        let decided = is_dialogue.then(|| self.held.decided()).flatten();
+        let context = Some(self.take_context(true)).filter(|context| !context.is_empty());
+        [Some(prompt), decided, context].into_iter().flatten().collect::<Vec<_>>().join("\n\n")
     }
 
     /// Takes the messages of people that arrived since, and reports each as delivered or as too late.
@@ -202,7 +248,28 @@ impl Attempt<'_> {
 }
 
 impl Teller for Attempt<'_> {
+    fn asked(&mut self, request: &Request) -> Decided {
+        let decided = self.held.asked(request);
+        self.told_of_requests();
+        decided
+    }
+
+    fn heard(&mut self) -> Vec<Heard> {
+        let heard = self.held.heard();
+        self.told_of_requests();
+        heard
+    }
+
+    fn answers(&self) -> Option<BorrowedFd<'_>> {
+        self.held.fd()
+    }
+
+    fn held_until(&self) -> Option<Instant> {
+        self.held.until()
+    }
+
     fn session(&mut self, id: String) {
+        self.held.conversation(&id);
         self.doings.conversation(&id);
         self.usage.named(id);
     }

@@ -6,7 +6,7 @@ use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use std::os::unix::process::ExitStatusExt as _;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
@@ -16,7 +16,9 @@ use swarm_model::run::progress::Spent;
 use swarm_model::run::words::Word;
 
 use super::driver::Driver;
+use swarm_agents::dialogue::Request;
 use swarm_agents::{End, Launch, Parser, Report, Seen, Talk, TimeZone};
+use swarm_model::asks::Verdict;
 use swarm_sys::clock::wall_ms;
 
 /// Maximum length of a line in bytes; the rest of a longer line is dropped.
@@ -28,8 +30,41 @@ const READS_MAX: u32 = 1024;
 /// Number of bytes that are kept of the end of each stream.
 const TAIL_BYTES: usize = 16 << 10;
 
+/// What becomes of a request of the agent.
+#[derive(Debug, PartialEq)]
+pub enum Decided {
+    Now(Verdict),
+    /// A person is asked; [`Teller::heard`] returns the answer.
+    Held,
+}
+
+/// News about requests that are held.
+#[derive(Debug, PartialEq)]
+pub enum Heard {
+    /// Answer to the request of this call.
+    Verdict(String, Verdict),
+    /// Nobody has answered in time: the turn is to be cancelled.
+    Park,
+}
+
 /// Receiver of an agent's activity.
 pub trait Teller {
+    /// Decides about a request. Without a person to ask, everything is allowed, once.
+    fn asked(&mut self, _request: &Request) -> Decided {
+        Decided::Now(Verdict::Allow { input: None })
+    }
+    /// Returns the news about requests that are held.
+    fn heard(&mut self) -> Vec<Heard> {
+        Vec::new()
+    }
+    /// Returns a descriptor that is readable when there is news.
+    fn answers(&self) -> Option<BorrowedFd<'_>> {
+        None
+    }
+    /// Returns the time at which there is news in any case.
+    fn held_until(&self) -> Option<Instant> {
+        None
+    }
     /// The id of the conversation is known.
     fn session(&mut self, id: String);
     /// Takes the usage of the turn so far.
@@ -141,6 +176,7 @@ impl Turn<'_> {
         let mut again = self.look(process.as_fd());
         loop {
             let mut fds = vec![PollFd::new(&process, PollFlags::IN)];
+            fds.extend(self.teller.answers().map(|answers| PollFd::from_borrowed_fd(answers, PollFlags::IN)));
             fds.extend(streams.iter().flatten().map(|stream| PollFd::new(stream, PollFlags::IN)));
             match poll(&mut fds, again.as_ref()) {
                 Ok(_) | Err(rustix::io::Errno::INTR) => {}
@@ -173,7 +209,7 @@ impl Turn<'_> {
         let due = match &mut self.ear {
             Ear::Dialogue(driver) => {
                 driver.look(process, self.teller);
-                driver.pause()
+                driver.pause(self.teller)
             }
             Ear::Lines(_) => None,
         };

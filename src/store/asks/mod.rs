@@ -265,7 +265,11 @@ fn write_synced(path: &Path, bytes: &[u8]) -> io::Result<()> {
     file.sync_all()
 }
 
-fn digest_of(draft: &Draft) -> io::Result<String> {
+/// Returns the digest of a request, which identifies what is asked.
+///
+/// # Errors
+/// Fails if the request cannot be written as JSON.
+pub fn digest_of(draft: &Draft) -> io::Result<String> {
     // The members of an object are sorted, so equal wishes have equal texts.
     let text = serde_json::to_vec(&serde_json::json!([draft.tool, draft.wish, draft.cwd]))?;
     Ok(digest(&text, DIGEST_BYTES))

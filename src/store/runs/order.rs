@@ -5,6 +5,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
+use swarm_model::asks::judge::Consent;
 use swarm_model::run::Outcome;
 use swarm_model::run::progress::Spent;
 
@@ -36,6 +37,12 @@ pub struct Order {
     pub session: Option<Session>,
     /// Id for a new conversation.
     pub fresh_id: String,
+    /// What the agent may do without asking. `None` if nobody is asked.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub consent: Option<Consent>,
+    /// Time for which an agent is held while a person is asked, in milliseconds. `None` for the default.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub hold_ms: Option<u64>,
 }
 
 /// Content of `result.json`: what became of an attempt.

@@ -203,6 +203,8 @@ fn order_attempt(now: &Now, work: &SpecWork, dir: &Path, seals: &Seals, paths: &
             log: home.log(&asked.id),
             context: home.context(&asked.id),
             fresh_id: random_uuid(),
+            consent: None,
+            hold_ms: None,
         })?;
         seals.record(&asked.id, attempt, &order)?;
         replace_durably(dir, PROMPT, text.as_bytes())?;

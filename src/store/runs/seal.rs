@@ -126,6 +126,8 @@ mod tests {
             context: PathBuf::from("c"),
             session: None,
             fresh_id: "f".to_owned(),
+            consent: None,
+            hold_ms: None,
         };
         serde_json::to_vec(&order).expect("is JSON")
     }

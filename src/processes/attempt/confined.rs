@@ -1,0 +1,72 @@
+//! Whether a file belongs to the work in a worktree.
+
+use std::path::{Component, Path};
+
+/// Names that configure git, agents or swarm, or from which programs execute or start something.
+const GUARDED: [&str; 14] = [
+    ".git",
+    ".claude",
+    ".codex",
+    ".gemini",
+    ".qwen",
+    ".opencode",
+    ".agent",
+    ".arial",
+    ".a-society",
+    ".mcp.json",
+    "opencode.json",
+    ".env",
+    ".envrc",
+    "swarm.toml",
+];
+
+/// Reports whether `path`, with symbolic links resolved, is in the worktree and configures neither git nor an agent.
+pub fn is_confined(worktree: &Path, path: &Path) -> bool {
+    let Ok(base) = worktree.canonicalize() else { return false };
+    let path = base.join(path);
+    // The deepest existing ancestor with symbolic links resolved, and the rest of the path as given.
+    let there = path.ancestors().find_map(|part| Some((part.canonicalize().ok()?, path.strip_prefix(part).ok()?)));
+    let Some((there, rest)) = there else { return false };
+    // A link that leads nowhere is not resolved, but would be followed.
+    let leads = there.join(rest.components().next().map_or(Path::new(""), |first| Path::new(first.as_os_str())));
+    let is_link = rest.components().next().is_some() && leads.symlink_metadata().is_ok();
+    let is_plain = rest.components().all(|part| matches!(part, Component::Normal(_)));
+    let is_guarded = |part: Component<'_>| GUARDED.iter().any(|name| part.as_os_str().eq_ignore_ascii_case(name));
+    let whole = there.join(rest);
+    is_plain && !is_link && whole.strip_prefix(&base).is_ok_and(|rest| !rest.components().any(is_guarded))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::symlink;
+
+    use super::*;
+
+    #[test]
+    fn only_files_of_the_work_are_confined() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let tree = dir.path().join("tree");
+        std::fs::create_dir_all(tree.join("src")).expect("made");
+        symlink(dir.path(), tree.join("out")).expect("made");
+        symlink("/nowhere/at/all", tree.join("dangling")).expect("made");
+        for (path, is) in [
+            ("src/new/a.rs", true),
+            ("a.txt", true),
+            ("../a.txt", false),
+            ("src/../../a.txt", false),
+            ("no/../../../a.txt", false),
+            ("out/a.txt", false),
+            ("dangling", false),
+            (".git/hooks/pre-commit", false),
+            ("src/.GIT/config", false),
+            (".claude/settings.json", false),
+            ("swarm.toml", false),
+            ("/etc/passwd", false),
+        ] {
+            assert_eq!(is_confined(&tree, path.as_ref()), is, "{path}");
+        }
+        let inside = tree.join("src/x.rs");
+        assert!(is_confined(&tree, &inside), "an absolute path");
+        assert!(!is_confined(&tree.join("gone"), &inside));
+    }
+}
