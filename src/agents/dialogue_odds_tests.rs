@@ -61,6 +61,9 @@ fn answers_that_come_twice_and_other_conversations_are_ignored() {
     play.say(&json!({"id": 5, "method": "session/request_permission", "params": {"sessionId": "other"}}));
     assert_eq!(play.answers().last(), Some(&&json!({"outcome": {"outcome": "cancelled"}})));
     assert_eq!((play.sent.len(), play.seen.len(), play.asked.len()), (sent + 1, seen, 0));
+    play.say(&json!({"id": 3, "result": {"stopReason": "end_turn"}}));
+    let report = play.end(Ended::Code(0));
+    assert_eq!((report.said, report.outcome), (None, Outcome::Success { summary: None }));
 }
 
 /// Lines that a mad agent may print, with the ids and methods of real ones.

@@ -109,7 +109,6 @@ impl Held {
         // Before the records are read, so that no answer is missed.
         self.watch()?;
         let ask = match self.earlier(&draft)? {
-            Some(record) if record.state() == AskState::Taken => return Ok(no(SPENT.to_owned())),
             Some(AskRecord { ask, answer: Some(answer), .. }) => {
                 return Ok(Decided::Now(self.take(&ask, answer.verdict)));
             }
