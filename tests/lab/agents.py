@@ -15,16 +15,8 @@ import sys
 import tempfile
 from pathlib import Path
 
-from . import (
-    agents_asking,
-    agents_dialogue,
-    agents_flows,
-    agents_hooks,
-    agents_windows,
-    cases,
-    procs,
-    real_sessions,
-)
+from . import (agents_asking, agents_dialogue, agents_flows, agents_hooks, agents_windows, cases, procs,
+               real_sessions)
 from .agents_configs import CODEX_CONFIG, GEMINI_SETTINGS, MARKS, QWEN_SETTINGS, opencode_config, program_of
 from .inject import panics
 from .rig import Result, Rig, wait_until
