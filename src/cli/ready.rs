@@ -54,6 +54,7 @@ pub fn wait_ready(
             Err(error) => return Err(TmuxError::System(error.to_string())),
         }
     }
+    let mut was_ready = false;
     loop {
         let screen = match target.tmux.capture(&target.pane, 0, false) {
             Ok(screen) => screen,
@@ -62,8 +63,17 @@ pub fn wait_ready(
         };
         match patterns::judge_dialog(&screen) {
             (_, Some(dialog)) => return Ok(Readiness::Asks(Box::new(dialog))),
-            (patterns::Screen::Ready, None) => return Ok(Readiness::Ready),
-            (patterns::Screen::Asks | patterns::Screen::Other, None) => {}
+            (patterns::Screen::Ready, None) if was_ready || Instant::now() >= deadline => return Ok(Readiness::Ready),
+            (patterns::Screen::Ready, None) => {
+                // A dialog that is only half drawn may look like a prompt.
+                was_ready = true;
+                let woken = wakers.wait_once(deadline.min(after(BURST_MS)));
+                if woken.map_err(|error| TmuxError::System(error.to_string()))? == Woken::Ended {
+                    return Ok(Readiness::Ended);
+                }
+                continue;
+            }
+            (patterns::Screen::Asks | patterns::Screen::Other, None) => was_ready = false,
         }
         if Instant::now() >= deadline {
             return Ok(Readiness::TimedOut);
