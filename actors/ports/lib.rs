@@ -28,7 +28,7 @@ pub use loops::{Filed, Found, Loops};
 pub use nudges::Nudges;
 pub use process::{Gone, ProcessError, Processes, WindowTarget};
 pub use records::{DirFacts, LeaseFacts, Mark, Note, Records, Scan, SpecFacts, Unreadable};
-pub use runs::{Journaled, Runs, Telling};
+pub use runs::{Journaled, Runs, Settled, Telling};
 pub use session::{Beaten, Life, LifeEnd, Opening, SessionError, Sessions, Sight};
 pub use survey::{Survey, Unread};
 pub use terminal::{TerminalError, Terminals, Typing};

@@ -34,6 +34,15 @@ pub struct Telling {
     pub word: Word,
 }
 
+/// What became of a request to a person.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Settled {
+    /// Answered, or gone: then the agent asks again.
+    Answered,
+    /// Nobody waits for the answer any more.
+    Over { why: String },
+}
+
 /// Files of runs.
 pub trait Runs: Send + Sync {
     /// Returns the homes of runs that are not over, or whose end is not reported yet. Called when a supervisor starts,
@@ -82,6 +91,9 @@ pub trait Runs: Send + Sync {
 
     /// Returns the outcome of the present attempt by all evidence, and the usage that the agent reported.
     fn outcome<'a>(&'a self, now: &'a Now, exit: Option<&'a ExitRecord>) -> BoxFuture<'a, (Outcome, Spent)>;
+
+    /// Resolves once the request with this number is settled. Nothing runs until then.
+    fn settled(&self, ask: u64) -> BoxFuture<'_, Settled>;
 
     /// Returns the usage of agents that resolved conflicts of the present attempt.
     fn resolutions<'a>(&'a self, now: &'a Now) -> BoxFuture<'a, Spent>;

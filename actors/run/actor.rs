@@ -322,6 +322,7 @@ impl State {
                 Stage::Finishing => self.steps.push((job, word)),
                 Stage::Pending
                 | Stage::Working
+                | Stage::Asking { .. }
                 | Stage::BackingOff { .. }
                 | Stage::Paused
                 | Stage::Done

@@ -17,7 +17,7 @@ use swarm_model::run::progress::{Now, Spent};
 use swarm_model::run::request_of;
 use swarm_model::run::{Event, FaultKind, Merged, Outcome};
 use swarm_model::{Caller, MergeSettings, Refusal, RefusalKind};
-use swarm_ports::Ports;
+use swarm_ports::{Ports, Settled};
 
 /// Carries out the effects of a run.
 pub struct EffectRunner {
@@ -33,6 +33,12 @@ impl EffectRunner {
             Effect::Attend { attempt, .. } => self.attend(now, attempt).await,
             Effect::Stop { .. } => self.stop(now).await,
             Effect::Land { attempt, .. } => self.land(now, attempt).await,
+            Effect::Await { job, attempt, ask } => {
+                self.tell(match self.ports.runs.settled(ask).await {
+                    Settled::Answered => Event::Answered { job, attempt, ask },
+                    Settled::Over { why } => Event::Withdrawn { job, attempt, why },
+                });
+            }
             Effect::Arm { job, attempt, at_ms } => {
                 let wait = at_ms.saturating_sub(self.ports.clock.wall_ms());
                 tokio::time::sleep(Duration::from_millis(wait)).await;

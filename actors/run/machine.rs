@@ -1,6 +1,7 @@
 //! Decisions of a run as a pure function: progress, event, time → progress, effects. Replaying the journaled events
 //! leads to the same state and the same reports.
 
+mod asking;
 mod pauses;
 mod skipped;
 
@@ -23,6 +24,8 @@ pub enum Effect {
     Stop { job: usize },
     /// Add the work to the merge queue, or find it there, and report the result.
     Land { job: usize, attempt: u32 },
+    /// Wait until the request is settled, and send [`Event::Answered`] or [`Event::Withdrawn`].
+    Await { job: usize, attempt: u32, ask: u64 },
     /// Send [`Event::Due`] at this time, in Unix milliseconds.
     Arm { job: usize, attempt: u32, at_ms: u64 },
     /// Remove the worker and the branch of a finished job.
@@ -40,6 +43,7 @@ impl Effect {
             Self::Attend { job, .. }
             | Self::Stop { job }
             | Self::Land { job, .. }
+            | Self::Await { job, .. }
             | Self::Arm { job, .. }
             | Self::Tidy { job } => Some(*job),
             Self::Tell(_, job, _) => *job,
@@ -93,9 +97,12 @@ impl Machine {
                         effects.push(Effect::Stop { job });
                     }
                 }
+                Stage::Asking { ask, .. } if self.mode != Mode::Stopping => {
+                    effects.push(Effect::Await { job, attempt, ask });
+                }
                 Stage::Finishing | Stage::Merging | Stage::Waiting => effects.push(Effect::Land { job, attempt }),
                 Stage::BackingOff { until_ms } => effects.push(Effect::Arm { job, attempt, at_ms: until_ms }),
-                Stage::Pending | Stage::Paused | Stage::Failed => {}
+                Stage::Pending | Stage::Asking { .. } | Stage::Paused | Stage::Failed => {}
             }
         }
         effects
@@ -161,6 +168,8 @@ impl Turn<'_> {
                     self.run.jobs[*job].stage = Stage::Pending;
                 }
             }
+            Event::Answered { job, attempt, ask } => self.answered(*job, *attempt, *ask),
+            Event::Withdrawn { job, attempt, why } => self.withdrawn(*job, *attempt, why),
             Event::Stop => self.stop(),
             Event::Hold if self.run.mode == Mode::Running => {
                 self.run.mode = Mode::Held;
@@ -195,6 +204,10 @@ impl Turn<'_> {
                     let attempt = self.run.jobs[job].attempt;
                     self.effects.push(Effect::Land { job, attempt });
                 }
+                Stage::Asking { ask, .. } => {
+                    let attempt = self.run.jobs[job].attempt;
+                    self.effects.push(Effect::Await { job, attempt, ask });
+                }
                 Stage::Paused => self.run.jobs[job].stage = Stage::Pending,
                 _ => {}
             }
@@ -215,7 +228,9 @@ impl Turn<'_> {
         let progress = &mut self.run.jobs[job];
         progress.pid = None;
         progress.spent = progress.spent.plus(spent);
+        progress.answered = None;
         match outcome {
+            Outcome::Parked { ask, what, kind } => self.parked(job, *ask, what, *kind),
             Outcome::Success { summary } => {
                 progress.summary.clone_from(summary);
                 progress.error = None;
@@ -445,6 +460,7 @@ impl Turn<'_> {
     fn end_if_over(&mut self) {
         let active = |job: &Progress| match job.stage {
             Stage::Working | Stage::Finishing => true,
+            Stage::Asking { .. } => self.run.mode != Mode::Stopping,
             // The merge queue continues by itself, and a resumed run finds its result.
             Stage::Merging | Stage::BackingOff { .. } => self.run.mode != Mode::Stopping,
             // Otherwise work would land after the end of the run, and what depends on it would never start.

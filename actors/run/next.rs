@@ -6,6 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use swarm_model::run::progress::{Run, Stage};
 
 /// Returns the job to start next: of those that may start, the first by priority and then by the order of the plan.
+/// Those that continue with an answer go before new work.
 pub(super) fn next(run: &Run) -> Option<usize> {
     let (plan, jobs) = (&run.plan, &run.jobs);
     // Computed only if a job has dependencies.
@@ -18,7 +19,9 @@ pub(super) fn next(run: &Run) -> Option<usize> {
     let is_full = |group: &str| {
         let count = || {
             let mut count = BTreeMap::<&str, usize>::new();
-            let at_work = plan.jobs.iter().zip(jobs).filter(|(_, job)| job.stage == Stage::Working);
+            // A job that waits for an answer has begun what no other of its group may do meanwhile.
+            let is_begun = |stage: &Stage| matches!(stage, Stage::Working | Stage::Asking { .. });
+            let at_work = plan.jobs.iter().zip(jobs).filter(|(_, job)| is_begun(&job.stage));
             let groups = at_work.filter_map(|(job, _)| job.group.as_deref());
             groups.for_each(|group| *count.entry(group).or_default() += 1);
             count
@@ -30,5 +33,7 @@ pub(super) fn next(run: &Run) -> Option<usize> {
         let job = &plan.jobs[*at];
         jobs[*at].stage == Stage::Pending && job.after.iter().all(is_done) && !job.group.as_deref().is_some_and(is_full)
     };
-    (0..jobs.len()).filter(may).max_by_key(|at| (plan.jobs[*at].priority, std::cmp::Reverse(*at)))
+    (0..jobs.len())
+        .filter(may)
+        .max_by_key(|at| (jobs[*at].answered.is_some(), plan.jobs[*at].priority, std::cmp::Reverse(*at)))
 }

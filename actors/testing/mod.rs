@@ -46,7 +46,7 @@ pub use loops::FakeLoops;
 pub use nudges::FakeNudges;
 pub use processes::FakeProcesses;
 pub use records::{FakeRecords, Key};
-pub use runs::FakeRuns;
+pub use runs::{ASKS, FakeRuns};
 pub use script::{Fault, Script};
 pub use sessions::FakeSessions;
 pub use terminals::FakeTerminals;

@@ -10,13 +10,19 @@ use swarm_model::run::plan::Plan;
 use swarm_model::run::progress::{Now, Run, Spent};
 use swarm_model::run::{Event, FaultKind, Outcome};
 use swarm_model::run::{request_of, request_prefix};
-use swarm_model::{Caller, Contract, ExitRecord, SpawnRequest, WorktreeRequest};
-use swarm_ports::{BoxFuture, Journaled, Runs, Survey, Telling};
+use swarm_model::{Caller, Contract, Ended, ExitRecord, NeedKind, SpawnRequest, WorktreeRequest};
+use swarm_ports::{BoxFuture, Journaled, Runs, Settled, Survey, Telling};
 
 pub struct FakeRuns {
     script: Arc<Script>,
     homes: Mutex<BTreeMap<String, Home>>,
+    /// Requests by their numbers, with what became of them.
+    asks: Mutex<BTreeMap<u64, Settled>>,
+    changed: tokio::sync::Notify,
 }
+
+/// Exit code of an agent that asks a person. The number of the request is the number of the attempt.
+pub const ASKS: i32 = 75;
 
 #[derive(Default)]
 struct Home {
@@ -34,7 +40,7 @@ struct Home {
 
 impl FakeRuns {
     pub fn new(script: Arc<Script>) -> Self {
-        Self { script, homes: Mutex::default() }
+        Self { script, homes: Mutex::default(), asks: Mutex::default(), changed: tokio::sync::Notify::new() }
     }
 
     /// Returns the state of the run, replayed from its journal.
@@ -55,6 +61,12 @@ impl FakeRuns {
     /// Returns everything that was reported about the run.
     pub fn told(&self, home: &str) -> Vec<Telling> {
         self.with(home, |home| home.told.clone())
+    }
+
+    /// Answers a request, or ends it, as a person would.
+    pub fn settle(&self, ask: u64, settled: Settled) {
+        self.asks.lock().unwrap_or_else(PoisonError::into_inner).insert(ask, settled);
+        self.changed.notify_waiters();
     }
 
     /// Merges all work that conflicted, as a person would.
@@ -172,7 +184,7 @@ impl Runs for FakeRuns {
         Box::pin(std::future::ready(is_merged))
     }
 
-    fn outcome<'a>(&'a self, _: &'a Now, exit: Option<&'a ExitRecord>) -> BoxFuture<'a, (Outcome, Spent)> {
+    fn outcome<'a>(&'a self, now: &'a Now, exit: Option<&'a ExitRecord>) -> BoxFuture<'a, (Outcome, Spent)> {
         Box::pin(async move {
             let failure =
                 |cause: &str| Outcome::Failure { cause: cause.to_owned(), evidence: None, fault: FaultKind::Task };
@@ -181,11 +193,29 @@ impl Runs for FakeRuns {
                 Some(exit) if exit.interrupted => {
                     Outcome::Failure { cause: "interrupted".to_owned(), evidence: None, fault: FaultKind::Lost }
                 }
+                Some(exit) if exit.ended == Ended::Code(ASKS) => {
+                    let ask = u64::from(now.progress.attempt);
+                    Outcome::Parked { ask, what: "Bash: make".to_owned(), kind: NeedKind::Permission }
+                }
                 Some(exit) if exit.ended.is_success() => Outcome::Success { summary: None },
                 Some(_) => failure("it failed"),
                 None => failure("ended with an unknown result"),
             };
             (outcome, Spent::default())
+        })
+    }
+
+    fn settled(&self, ask: u64) -> BoxFuture<'_, Settled> {
+        Box::pin(async move {
+            self.script.note(format!("run.settled {ask}"));
+            loop {
+                let changed = self.changed.notified();
+                let settled = self.asks.lock().unwrap_or_else(PoisonError::into_inner).get(&ask).cloned();
+                if let Some(settled) = settled {
+                    return settled;
+                }
+                changed.await;
+            }
         })
     }
 

@@ -22,8 +22,9 @@ pub fn launch(config: &AgentConfig, turn: &Turn<'_>) -> Launch {
         argv.push("resume".to_owned());
     }
     argv.extend(["--json", "--skip-git-repo-check"].map(str::to_owned));
-    // A configured sandbox takes precedence.
-    if !config.arguments.iter().any(|word| word.starts_with("sandbox_mode=")) {
+    // A chosen sandbox takes precedence.
+    let chooses = |word: &String| word.starts_with("sandbox_mode=") || word.starts_with("--sandbox") || word == "-s";
+    if !config.arguments.iter().any(chooses) {
         argv.push("--dangerously-bypass-approvals-and-sandbox".to_owned());
     }
     if let Some(model) = &config.model {

@@ -4,7 +4,8 @@ use std::path::Path;
 
 use serde_json::json;
 
-use super::{Kind, resume};
+use super::{Agent, Kind, resume};
+use swarm_model::asks::judge::Consent;
 
 /// Timeout of the hook in seconds: long, because a person answers. The agent ignores a hook that takes longer, so the
 /// hook itself must deny before that.
@@ -68,9 +69,97 @@ pub fn codex(reads_only: bool, all: bool, roots: &[&str]) -> Vec<String> {
     settings.into_iter().flat_map(|setting| ["-c".to_owned(), setting]).collect()
 }
 
+/// Arguments that select a sandbox of `codex`.
+const SANDBOX: [&str; 4] = ["-s", "--sandbox", "--full-auto", "--dangerously-bypass-approvals-and-sandbox"];
+
+/// Returns why an agent cannot work in a run with this consent, and the remedy.
+pub fn refusal(agent: &Agent, consent: Option<Consent>) -> Option<(String, String)> {
+    let consent = consent.filter(|consent| *consent != Consent::FullAccess)?;
+    let (name, word) = (&agent.name, consent.word());
+    let remedy =
+        || "use --consent full-access, or an agent that asks: codex, gemini-acp, opencode-acp, qwen".to_owned();
+    match agent.kind {
+        // It executes the spec itself, which a person wrote.
+        Kind::Shell => None,
+        Kind::Codex if selects_sandbox(agent) => {
+            let cause = format!("agents.{name}.arguments selects a sandbox, which consent '{word}' would replace");
+            Some((cause, "remove these arguments, or use --consent full-access".to_owned()))
+        }
+        // They ask a person.
+        Kind::Codex | Kind::Acp | Kind::GeminiAcp | Kind::OpencodeAcp | Kind::Qwen => None,
+        Kind::Claude | Kind::Gemini | Kind::Opencode | Kind::Aider | Kind::Command => {
+            let cause = format!("agent '{name}' can neither ask a person in a run nor be restricted to '{word}'");
+            Some((cause, remedy()))
+        }
+    }
+}
+
+fn selects_sandbox(agent: &Agent) -> bool {
+    let selects = |word: &String| {
+        SANDBOX.contains(&word.as_str()) || word.starts_with("--sandbox=") || word.starts_with("sandbox_mode=")
+    };
+    agent.config.arguments.iter().any(selects)
+}
+
+/// Restricts an agent of a run to what it may do without asking. `roots` are the directories with git's files of its
+/// worktree, without which it cannot commit.
+pub fn restrict(agent: &mut Agent, consent: Option<Consent>, roots: &[&str]) {
+    if agent.kind == Kind::Codex && consent != Some(Consent::FullAccess) && !selects_sandbox(agent) {
+        agent.config.arguments.extend(codex(consent == Some(Consent::NoAccess), false, roots));
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn codex_works_in_its_sandbox_unless_full_access_or_a_sandbox_is_chosen() {
+        let codex = Agent::find("codex", &std::collections::BTreeMap::new()).expect("built in");
+        let restricted = |agent: &Agent, consent| {
+            let mut agent = agent.clone();
+            restrict(&mut agent, consent, &["/r/.git"]);
+            let turn = crate::Turn { prompt: "x", fresh_id: "F", ..crate::Turn::default() };
+            agent.launch(&turn).argv.join(" ")
+        };
+        let bypass = "--dangerously-bypass-approvals-and-sandbox";
+        for (consent, mode) in [
+            (None, "workspace-write"),
+            (Some(Consent::PartialAccess), "workspace-write"),
+            (Some(Consent::NoAccess), "read-only"),
+        ] {
+            let line = restricted(&codex, consent);
+            assert!(line.contains(&format!("-c sandbox_mode=\"{mode}\"")) && !line.contains(bypass), "{line}");
+            assert!(line.contains(r#"writable_roots=["/r/.git"]"#), "{line}");
+        }
+        assert!(restricted(&codex, Some(Consent::FullAccess)).contains(bypass));
+        let mut chosen = codex;
+        chosen.config.arguments = words("--sandbox danger-full-access");
+        assert!(!restricted(&chosen, None).contains("sandbox_mode="), "what a person configured counts");
+        let (cause, _) = refusal(&chosen, Some(Consent::PartialAccess)).expect("both cannot hold");
+        assert!(cause.contains("selects a sandbox"), "{cause}");
+    }
+
+    #[test]
+    fn agents_that_cannot_be_restricted_need_full_access() {
+        for (name, is_possible) in [
+            ("codex", true),
+            ("shell", true),
+            ("gemini-acp", true),
+            ("opencode-acp", true),
+            ("qwen", true),
+            ("claude", false),
+            ("gemini", false),
+            ("opencode", false),
+            ("aider", false),
+        ] {
+            let agent = Agent::find(name, &std::collections::BTreeMap::new()).expect("built in");
+            let may = |consent| refusal(&agent, consent).is_none();
+            assert!(may(None) && may(Some(Consent::FullAccess)), "{name}");
+            assert_eq!(may(Some(Consent::PartialAccess)), is_possible, "{name}");
+            assert_eq!(may(Some(Consent::NoAccess)), is_possible, "{name}");
+        }
+    }
 
     fn words(text: &str) -> Vec<String> {
         text.split(' ').map(str::to_owned).collect()

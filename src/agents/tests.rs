@@ -42,7 +42,7 @@ pub fn read(name: &str, case: &str, ended: Ended, session: Option<&Session>) -> 
 fn fault(name: &str, case: &str) -> Option<FaultKind> {
     match read(name, case, Ended::Code(1), None).1.outcome {
         Outcome::Failure { fault, .. } => Some(fault),
-        Outcome::Success { .. } | Outcome::Stopped => None,
+        Outcome::Success { .. } | Outcome::Stopped | Outcome::Parked { .. } => None,
     }
 }
 

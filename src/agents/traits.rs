@@ -144,7 +144,7 @@ pub const ALL: [Traits; 11] = [
         mail: true,
         accounts: &["CODEX_HOME"],
         capabilities: EDITS_AND_SHELL,
-        unattended: "--dangerously-bypass-approvals-and-sandbox",
+        unattended: "-c sandbox_mode=\"workspace-write\"",
         losses: &[],
     },
     Traits {

@@ -54,6 +54,7 @@ pub const KEYS: &[Key] = &[
     key("notify.events", "", "events to report: finished, failed, stuck, waiting, landed, budget; all by default"),
     key("notify.webhook", "", "http or https URL to which events are posted"),
     key("run.agent", "claude", "agent for specs that name none"),
+    key("run.consent", "", "what agents may do without asking: no-access, partial-access or full-access"),
     key("run.fail_fast", "false", "start no further workstream after one has failed"),
     key("run.groups.*", "1", "maximum number of workstreams of this group that run at the same time"),
     key("run.limit", "20", "maximum number of workstreams that run at the same time"),
@@ -84,7 +85,7 @@ pub const KEYS: &[Key] = &[
 ];
 
 /// Keys that count from a repository's file only after a person agreed to their values, and what they do.
-const GUARDED: [(&str, Effect); 16] = [
+const GUARDED: [(&str, Effect); 17] = [
     ("agents.*.arguments", Effect::Permission),
     ("agents.*.command", Effect::Command),
     ("agents.*.env.*", Effect::Variable),
@@ -95,6 +96,7 @@ const GUARDED: [(&str, Effect); 16] = [
     ("flow.roles.*.unsafe", Effect::Permission),
     ("merge.resolver", Effect::Command),
     ("merge.verify", Effect::Command),
+    ("run.consent", Effect::Permission),
     ("spawn.env.*", Effect::Variable),
     // A worktree puts files of the repository wherever it is, for example where another program looks for plugins.
     ("spawn.worktree_dir", Effect::Permission),

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Deserializer, Serialize};
+use swarm_model::asks::judge::Consent;
 use swarm_model::asks::rules::{AskRule, Effect};
 use swarm_model::merge::queue::Strategy;
 use swarm_model::{LimitsText, MergeSettings, RestartPolicy};
@@ -180,6 +181,8 @@ pub struct SpawnConfig {
 #[serde(default, deny_unknown_fields)]
 pub struct RunConfig {
     pub agent: Option<String>,
+    /// What agents may do without asking.
+    pub consent: Option<Consent>,
     pub limit: Option<usize>,
     /// Maximum number of running jobs per group, by name of the group.
     pub groups: BTreeMap<String, usize>,

@@ -113,3 +113,49 @@ fn gemini_is_not_started_where_it_would_load_files_to_which_nobody_agreed() {
     let error = site.row("a")["lastError"].as_str().expect("an error").to_owned();
     assert!(error.starts_with("mine would load files in the worktree that are not those that were trusted"), "{error}");
 }
+
+#[test]
+fn the_consent_of_a_run_decides_about_the_sandbox_of_codex_and_refuses_agents_that_cannot_keep_it() {
+    let site = Site::new();
+    let script = [
+        "cat > /dev/null\nprintf '%s\\n' \"$@\" > ../../args.txt\n".to_owned(),
+        "echo $SWARM_ATTEMPT >> $SWARM_WORKSTREAM.txt\n".to_owned(),
+        say(&[
+            r#"{"type":"thread.started","thread_id":"7"}"#,
+            r#"{"type":"item.completed","item":{"type":"agent_message","text":"done"}}"#,
+            r#"{"type":"turn.completed","usage":{"input_tokens":1,"output_tokens":1}}"#,
+        ]),
+    ];
+    site.agent(&script.concat(), "events = 'codex'\n");
+    for id in ["a", "b"] {
+        site.write(&format!("specs/{id}.md"), &format!("---\nadapter: mine\n---\n# {id}\n"));
+    }
+    site.commit();
+    site.plan();
+    let args = || std::fs::read_to_string(site.repo.join(".arial/args.txt")).expect("it ran");
+    let consent = || {
+        let status: Value = serde_json::from_str(&site.swarm(&["run", "status", "--json"]).ok()).expect("JSON");
+        status["consent"].clone()
+    };
+    site.run(0, &["-j", "1"]);
+    let git = site.repo.join(".git").canonicalize().expect("a repository");
+    assert!(args().contains("sandbox_mode=\"workspace-write\"") && !args().contains("--dangerously"), "{}", args());
+    let roots = format!("[\"{0}/worktrees/b\",\"{0}\"]", git.display());
+    assert!(args().contains(&format!("sandbox_workspace_write.writable_roots={roots}")), "{}", args());
+    assert_eq!(consent(), Value::Null);
+    site.write("specs/c.md", "---\nadapter: mine\n---\n# C\n");
+    site.commit();
+    site.plan();
+    site.run(0, &["--consent", "full-access"]);
+    assert!(args().contains("--dangerously-bypass-approvals-and-sandbox"), "{}", args());
+    assert_eq!(consent(), "full-access");
+    let other = Site::new();
+    other.agent("exit 1", "events = 'claude'\n");
+    other.write("specs/a.md", "---\nadapter: mine\n---\n# A\n");
+    other.commit();
+    other.plan();
+    let refused = other.swarm(&["run", "--consent", "partial-access"]);
+    assert_eq!(refused.code, Some(1), "{refused:?}");
+    assert!(refused.err.contains("specs/a.md: agent 'mine' can neither ask"), "{refused:?}");
+    assert!(refused.err.contains("use --consent full-access"), "{refused:?}");
+}

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use crate::common::{Rig, SOON, quick, timed, wait_until};
+use crate::common::{Rig, SOON, proc, quick, timed, wait_until};
 use crate::run::{Site, text};
 
 /// The agent. Its first argument says what it does once it has its task.
@@ -137,7 +137,7 @@ fn an_agent_is_talked_to_and_its_work_lands() {
     let told: Vec<&str> =
         all.iter().filter(|one| one["event"] == "workstream.activity").map(|one| text(&one["text"])).collect();
     assert_eq!(told, ["execute: make", "it is done"]);
-    assert!(!is_there(&site.rig.root().join("asks")), "nobody was asked");
+    assert!(!is_there(&site.rig.root().join("asks/1.ask.json")), "nobody was asked");
 }
 
 #[test]
@@ -251,7 +251,7 @@ fn after_the_hold_the_turn_is_cancelled_and_the_next_one_uses_the_answer_once() 
     first.run();
     assert_eq!(first.read("heard")["method"], "session/cancel");
     assert_eq!(first.read("then")["result"]["outcome"], json!({"outcome": "cancelled"}));
-    assert_eq!(first.outcome()["failure"]["cause"], "waits for an answer to request 1: make");
+    assert_eq!(first.outcome()["parked"], json!({"ask": 1, "what": "make", "kind": "permission"}));
     assert!(!is_there(&first.file(1, "over")), "the request stays open");
     first.allow(1);
     let next = Attempt::new(&rig, "again", 2, 1);
@@ -264,7 +264,7 @@ fn after_the_hold_the_turn_is_cancelled_and_the_next_one_uses_the_answer_once() 
     let heard = next.read("heard");
     assert_eq!(heard[0]["result"]["outcome"]["optionId"], "this-once");
     assert_eq!(heard[1]["method"], "session/cancel", "the second use of the tool is asked for");
-    assert_eq!(next.outcome()["failure"]["cause"], "waits for an answer to request 2: make");
+    assert_eq!(next.outcome()["parked"]["ask"], 2);
 }
 
 #[test]
@@ -291,4 +291,35 @@ fn an_agent_that_stays_or_does_not_listen_is_ended() {
     let floods = Attempt::new(&rig, "floods", 1, 1);
     floods.run();
     assert_eq!(floods.outcome()["failure"]["cause"], "killed by signal 15 without completing its turn");
+}
+
+#[test]
+fn a_run_asks_a_person_and_continues_with_the_answer() {
+    let site = site("works", "");
+    site.swarm(&["run", "--detach", "--agent", "mine", "--consent", "no-access"]).ok();
+    wait_until("it asks", SOON, || site.rig.swarm(&["approvals"]).out.contains("make"));
+    site.rig.swarm(&["approve", "1"]).ok();
+    wait_until("it has landed", SOON, || site.repo.join("a.txt").exists());
+    assert_eq!(site.landed("a.txt"), "-32601 selected this-once");
+    assert_eq!(status(&site)["attempt"], 1);
+    assert!(is_there(&site.rig.root().join("asks/1.over.json")));
+}
+
+#[test]
+fn a_workstream_whose_agent_was_killed_while_it_asked_waits_for_the_answer() {
+    let site = site("works", "retries: 0\n");
+    site.swarm(&["run", "--detach", "--agent", "mine", "--consent", "partial-access"]).ok();
+    wait_until("it asks", SOON, || is_there(&site.rig.root().join("asks/1.ask.json")));
+    let pid = site.rig.rows()[0]["pid"].as_i64().expect("a pid");
+    proc::kill(i32::try_from(pid).expect("a pid"));
+    wait_until("the run waits", SOON, || status(&site)["stage"] == "asking");
+    let row = status(&site);
+    assert_eq!(row["waiting"], "asks: make (answer with 'swarm approve 1' or 'swarm deny 1')");
+    // A supervisor that starts later waits as well.
+    site.rig.kill_keepers();
+    site.rig.swarm(&["approve", "1"]).ok();
+    site.swarm(&["run", "attach"]).ok();
+    assert_eq!(site.landed("a.txt"), "-32601 selected this-once");
+    assert_eq!(status(&site)["attempt"], 2);
+    assert!(!is_there(&site.rig.root().join("asks/2.ask.json")), "the answer was used");
 }

@@ -48,6 +48,19 @@ pub enum Event {
         job: usize,
         attempt: u32,
     },
+    /// A person has answered the request for which the attempt ended.
+    Answered {
+        job: usize,
+        attempt: u32,
+        /// Number of the request.
+        ask: u64,
+    },
+    /// Nobody waits for the answer to the request any more.
+    Withdrawn {
+        job: usize,
+        attempt: u32,
+        why: String,
+    },
     Stop,
     Hold,
     Resume,

@@ -2,6 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::NeedKind;
+
 /// How an attempt ended.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
@@ -17,6 +19,15 @@ pub enum Outcome {
     },
     /// The worker was ended on request.
     Stopped,
+    /// The agent asks a person and has ended. It continues after the answer.
+    Parked {
+        /// Number of the request.
+        ask: u64,
+        /// What is asked, in one line.
+        what: String,
+        /// Kind of what the agent needs.
+        kind: NeedKind,
+    },
 }
 
 /// Kind of a failure, which decides whether and when to retry.

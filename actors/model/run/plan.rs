@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use crate::MergeSettings;
+use crate::asks::judge::Consent;
 
 /// Plan of one run, as requested.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -43,6 +44,8 @@ pub struct Flags {
     /// Finished work stays on its branch.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub no_merge: bool,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub consent: Option<Consent>,
 }
 
 /// Rules for all jobs of a run.
@@ -57,11 +60,20 @@ pub struct Rules {
     pub fail_fast: bool,
     /// How finished work lands. Settings that are `None` come from the repository's configuration.
     pub merge: MergeSettings,
+    /// What agents may do without asking. `None`: whatever they do in their worktree, codex within its sandbox.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub consent: Option<Consent>,
 }
 
 impl Default for Rules {
     fn default() -> Self {
-        Self { limit: usize::MAX, groups: BTreeMap::new(), fail_fast: false, merge: MergeSettings::default() }
+        Self {
+            limit: usize::MAX,
+            groups: BTreeMap::new(),
+            fail_fast: false,
+            merge: MergeSettings::default(),
+            consent: None,
+        }
     }
 }
 

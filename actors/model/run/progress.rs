@@ -6,6 +6,7 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 
 use super::plan::{Job, Plan, Topic, Work};
+use crate::NeedKind;
 
 /// Stage of a job.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -16,6 +17,14 @@ pub enum Stage {
     Pending,
     /// The worker is being started, or runs.
     Working,
+    /// The agent asks a person and has ended. The next attempt continues its conversation after the answer.
+    Asking {
+        /// Number of the request.
+        ask: u64,
+        /// What is asked, in one line.
+        what: String,
+        kind: NeedKind,
+    },
     /// The next attempt is due at this time, in Unix milliseconds.
     BackingOff {
         until_ms: u64,
@@ -38,6 +47,7 @@ impl Stage {
         match self {
             Self::Pending => "pending",
             Self::Working => "working",
+            Self::Asking { .. } => "asking",
             Self::BackingOff { .. } => "retrying",
             Self::Finishing => "finishing",
             Self::Merging => "merging",
@@ -114,6 +124,9 @@ pub struct Progress {
     /// Whether waiting work lands by itself when what is in the way is gone.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub continues: bool,
+    /// Number of the request that was answered, for the attempt that continues with the answer.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub answered: Option<u64>,
     #[serde(default)]
     pub spent: Spent,
 }
@@ -308,6 +321,6 @@ fn resumed(earlier: Option<&Progress>, retry_failed: bool) -> Progress {
             job.stage = Stage::Paused;
             job
         }
-        Stage::Pending | Stage::Paused | Stage::Done | Stage::Failed => job,
+        Stage::Pending | Stage::Asking { .. } | Stage::Paused | Stage::Done | Stage::Failed => job,
     }
 }

@@ -3,6 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::progress::Spent;
+use crate::NeedKind;
 
 /// One line of `events.jsonl`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -59,6 +60,18 @@ pub enum Word {
     /// An attempt failed, and another one follows in `in_ms` milliseconds.
     #[serde(rename = "workstream.retrying")]
     Retrying { attempt: u32, error: String, in_ms: u64 },
+    /// The agent asks a person and has ended. The workstream continues after the answer.
+    #[serde(rename = "workstream.asking")]
+    Asking {
+        attempt: u32,
+        /// Number of the request.
+        ask: u64,
+        kind: NeedKind,
+        what: String,
+    },
+    /// A person has answered; the next attempt continues with the answer.
+    #[serde(rename = "workstream.answered")]
+    Answered { attempt: u32, ask: u64 },
     /// The workstream was stopped and can be resumed.
     #[serde(rename = "workstream.paused")]
     Paused { attempt: u32 },

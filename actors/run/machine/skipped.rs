@@ -24,6 +24,14 @@ impl Machine {
             Event::Retried { job, attempt } => (*job, *attempt, Stage::Waiting),
             Event::Merged { job, attempt, .. } => (*job, *attempt, Stage::Merging),
             Event::Due { job, attempt } => (*job, *attempt, Stage::BackingOff { until_ms: now_ms }),
+            Event::Answered { job, attempt, ask } => {
+                let (what, kind) = (String::new(), swarm_model::NeedKind::default());
+                (*job, *attempt, Stage::Asking { ask: *ask, what, kind })
+            }
+            Event::Withdrawn { job, attempt, .. } => {
+                let (what, kind) = (String::new(), swarm_model::NeedKind::default());
+                (*job, *attempt, Stage::Asking { ask: 0, what, kind })
+            }
             Event::Began | Event::Stop | Event::Hold | Event::Resume | Event::Repaired { .. } => return,
         };
         let Some(progress) = self.run.jobs.get_mut(job) else { return };
@@ -104,7 +112,7 @@ fn rank(stage: &Stage) -> Option<u32> {
         Stage::Working => Some(1),
         Stage::Finishing => Some(2),
         Stage::Merging | Stage::Waiting => Some(3),
-        Stage::BackingOff { .. } => Some(4),
+        Stage::BackingOff { .. } | Stage::Asking { .. } => Some(4),
         Stage::Pending | Stage::Paused | Stage::Done | Stage::Failed => None,
     }
 }

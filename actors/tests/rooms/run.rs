@@ -3,11 +3,13 @@
 use std::time::Duration;
 
 use swarm_actors::supervisor::Exit;
-use swarm_actors::testing::Fault;
+use swarm_actors::testing::{ASKS, Fault};
 use swarm_model::run::plan::{Job, Plan, Rules};
 use swarm_model::run::progress::{Mode, Run, Verdict};
 use swarm_model::run::words::Word;
 use swarm_model::{Answer, Caller, Ended, RunOrder, RunRequest};
+
+use swarm_ports::Settled;
 
 use crate::fixture::{Rig, caller};
 
@@ -385,4 +387,50 @@ async fn work_that_conflicted_and_was_merged_by_hand_is_done_without_its_worker(
     let run = rig.world.runs.run(HOME);
     assert_eq!((stages(&run), run.mode), (vec!["done"], Mode::Over(Verdict::Completed)), "{:?}", run.jobs);
     assert_eq!(rig.world.landings.base(), [0_u64; 0], "the queue did not land it");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_job_that_asks_leaves_its_place_to_others_and_continues_after_the_answer() {
+    let rig = Rig::start().await;
+    let mut one = plan(vec![job("a"), job("b"), job("c")]);
+    one.rules.limit = 1;
+    order(&rig, RunOrder::Begin { plan: Box::new(one), retry_failed: false }).await;
+    rig.world.settle().await;
+    end(&rig, "a", ASKS);
+    pass(&rig).await;
+    let run = rig.world.runs.run(HOME);
+    assert_eq!(stages(&run), ["asking", "working", "pending"]);
+    assert_eq!((run.jobs[0].failures, run.jobs[0].attempt), (0, 1));
+    rig.world.runs.settle(1, Settled::Answered);
+    end(&rig, "b", 0);
+    pass(&rig).await;
+    let run = rig.world.runs.run(HOME);
+    assert_eq!((stages(&run)[0], stages(&run)[2]), ("working", "pending"), "answered work comes before new work");
+    assert_eq!((run.jobs[0].failures, run.jobs[0].attempt), (0, 2));
+    end(&rig, "a", 0);
+    pass(&rig).await;
+    end(&rig, "c", 0);
+    pass(&rig).await;
+    assert_eq!(stages(&rig.world.runs.run(HOME)), ["done", "done", "done"]);
+    assert_eq!(count(&rig, |word| matches!(word, Word::Asking { ask: 1, .. } | Word::Answered { ask: 1, .. })), 2);
+    rig.check();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_run_that_is_stopped_while_a_job_asks_waits_again_when_it_continues() {
+    let rig = Rig::start().await;
+    begin(&rig, vec![job("a")]).await;
+    end(&rig, "a", ASKS);
+    pass(&rig).await;
+    order(&rig, RunOrder::Stop { home: HOME.to_owned() }).await;
+    pass(&rig).await;
+    let run = rig.world.runs.run(HOME);
+    assert_eq!((stages(&run), run.mode), (vec!["asking"], Mode::Over(Verdict::Interrupted)));
+    begin(&rig, vec![job("a")]).await;
+    assert_eq!(stages(&rig.world.runs.run(HOME)), ["asking"]);
+    rig.world.runs.settle(1, Settled::Over { why: "nobody answered".to_owned() });
+    pass(&rig).await;
+    let run = rig.world.runs.run(HOME);
+    assert_eq!((stages(&run), run.jobs[0].error.as_deref()), (vec!["failed"], Some("nobody answered")));
+    rig.check();
 }

@@ -3,10 +3,28 @@
 use std::io::IsTerminal as _;
 use std::path::Path;
 
-use swarm_model::run::plan::Plan;
+use swarm_model::asks::judge::Consent;
+use swarm_model::run::plan::{Job, Plan, Work};
 use swarm_model::run::worker_name;
 
 use crate::cli::screen::Screen;
+
+/// Returns what the agents of these jobs may do without asking. `None` if the jobs only execute what a person wrote.
+pub fn consent(jobs: &[Job], consent: Option<Consent>) -> Option<String> {
+    let agent = |job: &Job| match &job.work {
+        Work::Spec(work) => work.adapter.as_deref() != Some("shell"),
+        Work::Command(_) => false,
+    };
+    jobs.iter().any(agent).then(|| {
+        match consent {
+            None => "agents edit files and run commands without asking, codex in its sandbox (see --consent)",
+            Some(Consent::FullAccess) => "consent full-access: agents do everything without asking",
+            Some(Consent::PartialAccess) => "consent partial-access: agents write in their worktree, and ask before they do anything else ('swarm approvals')",
+            Some(Consent::NoAccess) => "consent no-access: agents ask before they do more than read ('swarm approvals')",
+        }
+        .to_owned()
+    })
+}
 
 /// Warns of what a run does not do by itself.
 pub fn before(plan: &Plan, screen: &mut Screen) {

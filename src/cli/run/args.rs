@@ -3,7 +3,9 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
+use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{Args, Subcommand};
+use swarm_model::asks::judge::Consent;
 
 use crate::cli::duration;
 use crate::cli::examples;
@@ -33,6 +35,10 @@ pub struct RunArgs {
     pub begin: BeginArgs,
 }
 
+fn consents() -> impl TypedValueParser<Value = Consent> {
+    PossibleValuesParser::new(Consent::ALL.map(Consent::word)).try_map(|word| Consent::of(&word).ok_or("unknown mode"))
+}
+
 #[derive(Clone, Debug, Args)]
 pub struct BeginArgs {
     /// Job file to run instead of the planned specs (its name must end in .toml or contain a /)
@@ -59,6 +65,9 @@ pub struct BeginArgs {
     /// Land finished work, if the run was started with --no-merge
     #[arg(long)]
     pub merge: bool,
+    /// What agents may do without asking you [default: anything in their worktree]
+    #[arg(long, value_name = "MODE", value_parser = consents())]
+    pub consent: Option<Consent>,
     /// Start no further workstream after one has failed
     #[arg(long)]
     pub fail_fast: bool,

@@ -5,6 +5,7 @@ use std::os::fd::AsFd as _;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
+use swarm_model::asks::judge::Consent;
 use swarm_model::run::plan::{Job, Plan, Rules, SpecWork, Work};
 use swarm_model::run::progress::{Mode, Run};
 use swarm_model::{Caller, MergeSettings, Refusal, RefusalKind, RunLine, RunOrder, nearest};
@@ -21,6 +22,7 @@ use crate::cli::error::Failure;
 use crate::cli::screen::Screen;
 use crate::cli::trust::{self, gate::Use, gate::refuse_other_rules};
 use crate::cli::watch::{Changes, Until, wait_any};
+use swarm_agents::consent::refusal;
 use swarm_agents::{Agent, CAPABILITIES};
 use swarm_config::Sections;
 use swarm_config::defaults;
@@ -48,6 +50,7 @@ pub fn run(args: &BeginArgs, paths: &Paths, screen: &mut Screen) -> Result<u8, F
     };
     plan.check_order().map_err(|cause| Failure::new(RefusalKind::Invalid, cause))?;
     if args.dry_run {
+        advice::consent(&plan.jobs, plan.rules.consent).iter().for_each(|line| screen.aside("note: ", line));
         return show::tree(plan, args.retry_failed, screen);
     }
     let home = Home::new(&plan.home);
@@ -61,14 +64,17 @@ pub fn run(args: &BeginArgs, paths: &Paths, screen: &mut Screen) -> Result<u8, F
         renew::failed(&home, &caller, paths, screen)?;
     }
     let review = advice::review_of(&plan);
+    let consent = advice::consent(&plan.jobs, plan.rules.consent);
     let from = attach::length(&home);
     let order = RunOrder::Begin { plan: Box::new(plan), retry_failed: args.retry_failed };
     let begun = send_behind_a_stop(&order, &home, paths);
     let line = begun.map_err(|failure| about_file(failure, args.file.as_deref()))?;
     if args.detach {
         screen.line(&format!("started run {} ({})", line.run, line.home))?;
+        consent.iter().try_for_each(|consent| screen.line(consent))?;
         return Ok(0);
     }
+    consent.iter().for_each(|consent| screen.aside("note: ", consent));
     let retry = Some(attach::retry_command(args.file.as_deref()));
     let view = View { json: args.json, owns: true, told: from.lines, began_ms: None, retry };
     let code = attach::follow(&home, from, view, paths, screen)?;
@@ -168,7 +174,7 @@ fn of_specs(args: &BeginArgs, caller: &Caller, paths: &Paths, screen: &mut Scree
                 row.spec_file
             )));
         }
-        if let Some(pid) = at_work(row, &home).filter(|_| !is_under_way(paths, &home)) {
+        if let Some(pid) = own::at_work(row, &home).filter(|_| !is_under_way(paths, &home)) {
             let cause = format!("workstream '{}' is in use by process {pid} of another program", row.id);
             let remedy = "wait until that process ends, or end it";
             return Err(Refusal::new(RefusalKind::Running, cause).remedy(remedy).into());
@@ -191,13 +197,15 @@ fn of_specs(args: &BeginArgs, caller: &Caller, paths: &Paths, screen: &mut Scree
     if args.no_merge {
         jobs.iter_mut().for_each(|job| job.merge = false);
     }
-    check_agents(&planned, &jobs, &config.agents, screen)?;
+    let consent = args.consent.or(config.run.consent);
+    check_agents(&planned, &jobs, &config.agents, consent, screen)?;
     prepare(&root, &home)?;
     let rules = Rules {
         limit: limit(args, config.run.limit),
         groups: config.run.groups.clone(),
         fail_fast: args.fail_fast || config.run.fail_fast.unwrap_or(false),
         merge: settings(args.verify.as_ref(), &root, &home),
+        consent,
     };
     let begun = journal::begun(&home).ok().filter(|run| run.plan.specs.is_some()).map(|run| run.plan);
     if let Some(begun) = &begun {
@@ -271,7 +279,7 @@ fn trusted(
     if args.dry_run {
         return Ok(config);
     }
-    let (mut sections, mut more) = (vec!["agents", "merge", "trash", "worktree"], Vec::new());
+    let (mut sections, mut more) = (vec!["agents", "merge", "run", "trash", "worktree"], Vec::new());
     for (spec, _) in planned.iter().zip(&state.workstreams).filter(|(_, row)| row.status != "done") {
         more.extend(trust::specs::entries(spec, root, &config, args.agent.as_deref()));
         let own = spec.front.adapter.as_deref().or(args.agent.as_deref()).or(config.run.agent.as_deref());
@@ -281,7 +289,8 @@ fn trusted(
     sections.dedup();
     more.extend(agent_files(root, &sections).map_err(invalid)?);
     sections.push(SPECS);
-    let overridden = if args.verify.is_some() { vec!["merge.verify"] } else { Vec::new() };
+    let mut overridden = if args.verify.is_some() { vec!["merge.verify"] } else { Vec::new() };
+    overridden.extend(args.consent.map(|_| "run.consent"));
     refuse_other_rules(root, &overridden)?;
     Use { more, overridden, ..Use::new(Some(root), &sections) }.require(screen)?;
     swarm_config::load(Some(root)).map_err(invalid)
@@ -296,9 +305,10 @@ fn check_agents(
     specs: &[Spec],
     jobs: &[Job],
     configured: &BTreeMap<String, AgentConfig>,
+    consent: Option<Consent>,
     screen: &mut Screen,
 ) -> Result<(), Failure> {
-    let mut refusals = agent_refusals(specs, jobs, configured);
+    let mut refusals = agent_refusals(specs, jobs, configured, consent);
     let own = refusals.iter().filter(|(is_own, _)| *is_own).count();
     if own == refusals.len() && own < specs.len() {
         refusals.iter().for_each(|(_, refusal)| screen.refusal(refusal));
@@ -315,14 +325,22 @@ pub fn agent_refusals(
     specs: &[Spec],
     jobs: &[Job],
     configured: &BTreeMap<String, AgentConfig>,
+    consent: Option<Consent>,
 ) -> Vec<(bool, Refusal)> {
     let mut refusals: Vec<(bool, Refusal)> = Vec::new();
     for (spec, Job { work, .. }) in specs.iter().zip(jobs) {
         let Work::Spec(work) = work else { continue };
         refusals.extend(unknown_capabilities(work, configured).into_iter().map(|refusal| (true, refusal)));
         let name = work.adapter.as_deref().unwrap_or(defaults::AGENT);
-        let Err(cause) = Agent::find(name, configured) else { continue };
-        let is_own = spec.front.adapter.is_some();
+        let (found, is_own) = (Agent::find(name, configured), spec.front.adapter.is_some());
+        let refused = found.as_ref().ok().and_then(|agent| refusal(agent, consent));
+        if let Some((cause, remedy)) = refused {
+            let cause = if is_own { format!("{}: {cause}", work.file) } else { cause };
+            if refusals.iter().all(|(_, earlier)| earlier.cause != cause) {
+                refusals.push((is_own, Refusal::new(RefusalKind::Invalid, cause).remedy(remedy)));
+            }
+        }
+        let Err(cause) = found else { continue };
         let cause = if is_own { format!("{}: {cause}", work.file) } else { cause };
         if refusals.iter().any(|(_, earlier)| earlier.cause == cause) {
             continue;
@@ -348,18 +366,6 @@ fn unknown_capabilities(work: &SpecWork, configured: &BTreeMap<String, AgentConf
         Refusal::new(RefusalKind::Invalid, cause).remedy(remedy)
     };
     work.capabilities.iter().filter(|one| !known.contains(one.as_str())).map(refusal).collect()
-}
-
-/// Returns the process of another program that runs in the worktree of this workstream, if any.
-fn at_work(row: &wire::Workstream, home: &Home) -> Option<i32> {
-    let pid = row.pid.filter(|pid| row.status == "running" && *pid > 1)?;
-    let at = std::fs::read_link(format!("/proc/{pid}/cwd")).ok()?;
-    let tree = home.worktrees().join(&row.id).canonicalize().ok()?;
-    // Workers of this program are excluded: the registry knows them.
-    let environment = std::fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
-    let is_ours = environment.split(|byte| *byte == 0).any(|one| one.starts_with(b"SWARM_WORKER="));
-    // A process without an environment is just ending.
-    (at.starts_with(tree) && !environment.is_empty() && !is_ours).then_some(pid)
 }
 
 /// Returns the directory of the specs relative to the root. The typed path may be relative to another directory.
@@ -452,6 +458,8 @@ fn of_file(
         groups: parsed.groups.clone(),
         fail_fast: args.fail_fast || parsed.fail_fast.unwrap_or(false),
         merge: MergeSettings { verify, ..MergeSettings::default() },
+        // A person wrote the commands.
+        consent: None,
     };
     Ok(Plan {
         home: home.path().to_string_lossy().into_owned(),

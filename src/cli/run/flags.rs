@@ -22,6 +22,7 @@ pub fn of(args: &BeginArgs) -> Flags {
         timeout_ms: args.timeout.map(super::jobs::milliseconds),
         verify: args.verify.clone(),
         no_merge: args.no_merge,
+        consent: args.consent,
     }
 }
 
@@ -68,6 +69,10 @@ fn merged(args: &BeginArgs, earlier: &Flags) -> (BeginArgs, Vec<String>) {
         say("--timeout", &format!("{}s", ms.div_ceil(1000)));
         all.timeout = Some(Duration::from_millis(ms));
     }
+    if let (None, Some(consent)) = (args.consent, earlier.consent) {
+        say("--consent", consent.word());
+        all.consent = Some(consent);
+    }
     if !args.no_merge && !args.merge && earlier.no_merge {
         said.push("--no-merge".to_owned());
         all.no_merge = true;
@@ -77,6 +82,8 @@ fn merged(args: &BeginArgs, earlier: &Flags) -> (BeginArgs, Vec<String>) {
 
 #[cfg(test)]
 mod tests {
+    use swarm_model::asks::judge::Consent;
+
     use super::*;
     use crate::cli::args::Command;
     use crate::cli::sample;
@@ -100,6 +107,12 @@ mod tests {
         assert_eq!(said, ["--verify ''", "-j 5", "--retries 0", "--timeout 90s"]);
         let (kept, said) = merged(&typed(&[]), &of(&typed(&["--no-merge"])));
         assert_eq!((kept.no_merge, said), (true, vec!["--no-merge".to_owned()]));
+        let (kept, said) = merged(&typed(&[]), &of(&typed(&["--consent", "full-access"])));
+        assert_eq!(
+            (kept.consent.map(Consent::word), said),
+            (Some("full-access"), vec!["--consent full-access".to_owned()])
+        );
+        let (kept, _) = merged(&typed(&[]), &of(&typed(&["--no-merge"])));
         assert!(!merged(&typed(&["--merge"]), &of(&kept)).0.no_merge);
     }
 }

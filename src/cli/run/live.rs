@@ -118,6 +118,8 @@ impl Live {
                     self.count_down(id, left);
                 }
             }
+            Word::Asking { ask, kind, what, .. } => self.set(id, &plain::asking(*ask, *kind, what), false),
+            Word::Answered { ask, .. } => self.set(id, &format!("request {ask} was answered"), false),
             Word::Done { commit } => {
                 self.done += 1;
                 self.end(id, "✓", &plain::done(commit.as_deref()));

@@ -10,6 +10,7 @@ use crate::cli::error::Failure;
 use swarm_store::repositories::tracked;
 use swarm_store::runs::home::{ARIAL, Home};
 use swarm_store::runs::origin;
+use swarm_store::runs::wire::Workstream;
 
 /// Refuses a home that is a symbolic link of the repository: a run would write wherever it leads.
 pub fn refuse_tracked_link(root: &Path, caller: &Caller) -> Result<(), Failure> {
@@ -61,4 +62,16 @@ pub fn root_of(home: &Home, run: &Run) -> Result<PathBuf, Failure> {
     let cause = format!("{} is of a run in {}", home.journal().display(), recorded.display());
     let remedy = "if the repository was moved, run 'swarm run' first, which continues the run here";
     Err(Refusal::new(RefusalKind::Invalid, cause).remedy(remedy).into())
+}
+
+/// Returns the process of another program that runs in the worktree of this workstream, if any.
+pub fn at_work(row: &Workstream, home: &Home) -> Option<i32> {
+    let pid = row.pid.filter(|pid| row.status == "running" && *pid > 1)?;
+    let at = std::fs::read_link(format!("/proc/{pid}/cwd")).ok()?;
+    let tree = home.worktrees().join(&row.id).canonicalize().ok()?;
+    // Workers of this program are excluded: the registry knows them.
+    let environment = std::fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
+    let is_ours = environment.split(|byte| *byte == 0).any(|one| one.starts_with(b"SWARM_WORKER="));
+    // A process without an environment is just ending.
+    (at.starts_with(tree) && !environment.is_empty() && !is_ours).then_some(pid)
 }

@@ -1,6 +1,7 @@
 //! View of a run without a terminal: one line of text per event that matters to a person, without colour and without
 //! cursor movement. Also the words that the live view shares.
 
+use swarm_model::NeedKind;
 use swarm_model::run::words::{Line, Word};
 use swarm_store::runs::home::from_iso;
 
@@ -60,6 +61,17 @@ fn text(line: &Line) -> Option<String> {
     Some(escape(&shown).into_owned())
 }
 
+/// Returns what an agent asks a person, and how a person answers.
+pub fn asking(ask: u64, kind: NeedKind, what: &str) -> String {
+    let how = match kind {
+        NeedKind::Question => format!("'swarm answer {ask} TEXT'"),
+        NeedKind::Permission | NeedKind::Login | NeedKind::Trust | NeedKind::Input => {
+            format!("'swarm approve {ask}' or 'swarm deny {ask}'")
+        }
+    };
+    format!("asks: {what} (answer with {how})")
+}
+
 fn of_workstream(word: &Word) -> Option<String> {
     Some(match word {
         Word::Started { attempt: 0 | 1, .. } => "started".to_owned(),
@@ -68,6 +80,8 @@ fn of_workstream(word: &Word) -> Option<String> {
         Word::Completed { .. } => "finished".to_owned(),
         Word::Failed { error, .. } => format!("failed: {error}"),
         Word::Retrying { attempt, error, in_ms } => format!("attempt {attempt} failed, {}: {error}", retrying(*in_ms)),
+        Word::Asking { ask, kind, what, .. } => asking(*ask, *kind, what),
+        Word::Answered { ask, .. } => format!("request {ask} was answered"),
         Word::Paused { .. } => STOPPED.to_owned(),
         Word::Done { commit } => done(commit.as_deref()),
         Word::SpecChanged { file, .. } => changed(file),

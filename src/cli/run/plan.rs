@@ -10,6 +10,7 @@ use swarm_model::run::plan::Plan;
 use swarm_model::run::progress::Run;
 use swarm_model::{Caller, Refusal, RefusalKind};
 
+use super::advice;
 use super::args::PlanArgs;
 use super::begin::agent_refusals;
 use super::jobs::{Typed, job_of};
@@ -39,7 +40,7 @@ pub fn run(args: &PlanArgs, paths: &Paths, screen: &mut Screen) -> Result<u8, Fa
     let caller = caller::collect()?.caller;
     let site = swarm_store::repositories::site(&caller, args.base.as_deref())?;
     let specs = read_specs(&caller, &args.specs, screen)?;
-    check(&site.root, &specs, screen)?;
+    let consent = check(&site.root, &specs, screen)?;
     let home = Home::of(&site.root);
     refuse_tracked_link(&site.root, &caller)?;
     refuse_brought_along(&home, &JOURNAL, &caller)?;
@@ -65,7 +66,11 @@ pub fn run(args: &PlanArgs, paths: &Paths, screen: &mut Screen) -> Result<u8, Fa
     // `state.json` first: if killed in between, a changed spec counts as changed once more.
     let written = wire::save(&home, &state).and_then(|()| write_digests(&home, &specs));
     written.map_err(|error| Failure::system(format!("cannot write {}", home.state().display()), &error))?;
-    show(args, &state, &home, screen)
+    show(args, &state, &home, screen)?;
+    if !args.json {
+        consent.iter().try_for_each(|consent| screen.line(consent))?;
+    }
+    Ok(0)
 }
 
 /// Takes the lock of a home.
@@ -109,15 +114,15 @@ pub fn refused((cause, remedy): (String, Option<String>)) -> Failure {
     Refusal { remedy, ..Refusal::new(RefusalKind::Invalid, cause) }.into()
 }
 
-/// Checks everything that a run would refuse, before anything is written.
-fn check(root: &Path, specs: &[Spec], screen: &mut Screen) -> Result<(), Failure> {
+/// Checks everything that a run would refuse, before anything is written. Returns what the agents may do, in words.
+fn check(root: &Path, specs: &[Spec], screen: &mut Screen) -> Result<Option<String>, Failure> {
     let invalid = |cause: String| Failure::new(RefusalKind::Invalid, cause);
     let config = swarm_config::as_written(Some(root)).map_err(invalid)?;
     let typed = Typed::default();
     let jobs = specs.iter().map(|spec| job_of(spec, root, &config.run, &typed)).collect::<Result<_, _>>();
     let plan = Plan { jobs: jobs.map_err(invalid)?, ..Plan::default() };
     // The command line of the run may name another agent for specs that name none.
-    let mut refusals = agent_refusals(specs, &plan.jobs, &config.agents);
+    let mut refusals = agent_refusals(specs, &plan.jobs, &config.agents, config.run.consent);
     refusals.retain(|(is_own, _)| *is_own);
     // A default that does not exist is a mistake, whatever the command line names later.
     if let Some(name) = &config.run.agent {
@@ -127,7 +132,8 @@ fn check(root: &Path, specs: &[Spec], screen: &mut Screen) -> Result<(), Failure
         refusals.iter().for_each(|(_, refusal)| screen.refusal(refusal));
         return Err(last.into());
     }
-    plan.check_order().map_err(invalid)
+    plan.check_order().map_err(invalid)?;
+    Ok(advice::consent(&plan.jobs, config.run.consent))
 }
 
 /// Creates `.arial/` and excludes it from git.

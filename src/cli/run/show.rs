@@ -85,9 +85,13 @@ fn sentence(run: &Run) -> String {
 }
 
 fn show(run: &Run, screen: &mut Screen) -> Result<u8, Failure> {
-    screen.line(&format!("run {} {}", run.plan.id, sentence(run)))?;
+    let consent = run.plan.rules.consent.map(|consent| format!(" with consent {}", consent.word()));
+    screen.line(&format!("run {} {}{}", run.plan.id, sentence(run), consent.unwrap_or_default()))?;
     let row = |(job, progress): (&Job, &Progress)| {
-        let waits = waiting(run, job, progress).map(|cause| format!("waiting: {cause}"));
+        let waits = waiting(run, job, progress).map(|cause| match progress.stage {
+            Stage::Asking { .. } => cause,
+            _ => format!("waiting: {cause}"),
+        });
         let what = waits.or_else(|| to_land(progress)).or_else(|| progress.error.clone());
         let what = with_left_out(what.or_else(|| progress.summary.clone()), &progress.left_out);
         vec![
@@ -105,7 +109,11 @@ fn show(run: &Run, screen: &mut Screen) -> Result<u8, Failure> {
 /// Returns what the agent of a running job waits for, if anything.
 fn waiting(run: &Run, job: &Job, progress: &Progress) -> Option<String> {
     let dir = Home::new(&run.plan.home).attempt(&job.id, progress.attempt);
-    if progress.stage == Stage::Working { order::waiting(&dir) } else { None }
+    match &progress.stage {
+        Stage::Working => order::waiting(&dir),
+        Stage::Asking { ask, what, kind } => Some(super::plain::asking(*ask, *kind, what)),
+        _ => None,
+    }
 }
 
 /// Returns the reason why finished work cannot land, with the command that continues.
@@ -165,7 +173,7 @@ fn print(run: &Run, damage: &[String], screen: &mut Screen) -> Result<u8, Failur
         })
     };
     let rows: Vec<_> = run.plan.jobs.iter().zip(&run.jobs).map(row).collect();
-    let body = json!({"run": run.plan.id, "home": run.plan.home, "base": run.plan.base, "status": mode(run), "damage": damage, "workstreams": rows});
+    let body = json!({"run": run.plan.id, "home": run.plan.home, "base": run.plan.base, "status": mode(run), "consent": run.plan.rules.consent, "damage": damage, "workstreams": rows});
     json::print(screen, "swarm.run/1", &body)?;
     Ok(0)
 }

@@ -223,7 +223,7 @@ impl Open<'_> {
     fn give(&self, verdict: &Verdict, report: &impl Fn(Heard)) -> io::Result<()> {
         let asks = &self.dialogs.asks;
         let reply = asking::reply(&self.dialogs.told(verdict), &self.ask.wish, &self.input);
-        let is_allowed = reply["hookSpecificOutput"]["decision"]["behavior"] == "allow";
+        let is_allowed = reply.member("hookSpecificOutput").member("decision").text("behavior") == Some("allow");
         if !asks.take(self.ask.number, &format!("{}.hook.{}", self.ask.who.worker, std::process::id()))? {
             return Ok(());
         }

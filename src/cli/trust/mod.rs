@@ -30,6 +30,7 @@ const ALL: [&str; SETTINGS.len() + 1 + AGENTS.len()] = [
     SETTINGS[3],
     SETTINGS[4],
     SETTINGS[5],
+    SETTINGS[6],
     SPECS,
     AGENTS[0],
     AGENTS[1],

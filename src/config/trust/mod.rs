@@ -48,7 +48,7 @@ pub const AGENTS: [&str; 5] = [CLAUDE, CODEX, GEMINI, QWEN, AIDER];
 /// Section of entries about specs.
 pub const SPECS: &str = "specs";
 /// Sections of `swarm.toml` that have entries.
-pub const SETTINGS: [&str; 6] = ["agents", "flow", "merge", "spawn", "trash", "worktree"];
+pub const SETTINGS: [&str; 7] = ["agents", "flow", "merge", "run", "spawn", "trash", "worktree"];
 
 /// Files that an agent loads from a repository, with the section of their entries. They define hooks, servers that the
 /// agent starts, and variables.

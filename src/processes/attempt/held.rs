@@ -18,7 +18,9 @@ use swarm_agents::dialogue::Request;
 use swarm_model::NeedKind;
 use swarm_model::asks::judge::{Consent, Rule, Ruling, judge};
 use swarm_model::asks::{Ask, AskRecord, AskState, AskWish, Asker, Draft, Verdict, Waits};
+use swarm_store::asks::rules::rule_for;
 use swarm_store::asks::{Asks, digest_of};
+use swarm_sys::paths::Paths;
 
 use super::confined::is_confined;
 use super::turn::{Decided, Heard};
@@ -45,6 +47,7 @@ pub struct Parked {
 }
 
 pub struct Held {
+    paths: Paths,
     asks: Asks,
     /// Beginning of the keys of this attempt's requests.
     prefix: String,
@@ -63,10 +66,11 @@ pub struct Held {
 
 impl Held {
     /// `who` names the run, the workstream and the attempt.
-    pub fn new(asks: Asks, who: Asker, cwd: String, consent: Option<Consent>, hold: Duration) -> Self {
+    pub fn new(paths: Paths, who: Asker, cwd: String, consent: Option<Consent>, hold: Duration) -> Self {
         let (run, job) = (who.run.clone().unwrap_or_default(), who.job.clone().unwrap_or_default());
         Self {
-            asks,
+            asks: Asks::new(&paths),
+            paths,
             prefix: format!("run/{run}/{job}/{}", who.attempt.unwrap_or(0)),
             who,
             cwd,
@@ -90,7 +94,13 @@ impl Held {
             AskWish::Write { path } => is_confined(self.cwd.as_ref(), path.as_ref()),
             _ => false,
         };
-        match judge(self.consent, Rule::None, &request.wish, is_confined) {
+        // The worktree, even if the agent has moved to another directory. A rule that cannot be read may deny it.
+        let rule = match self.consent {
+            Consent::FullAccess => Ok(Rule::None),
+            Consent::NoAccess | Consent::PartialAccess => rule_for(&self.paths, self.cwd.as_ref(), &request.wish),
+        };
+        let rule = rule.unwrap_or_else(|cause| Rule::Deny { reason: format!("the rules cannot be read: {cause}") });
+        match judge(self.consent, rule, &request.wish, is_confined) {
             Ruling::Allow => Decided::Now(Verdict::Allow { input: None }),
             Ruling::Deny { reason } => Decided::Now(Verdict::Deny { reason }),
             Ruling::Ask => self.ask(request).unwrap_or_else(|error| no(format!("nobody can be asked: {error}"))),

@@ -1,26 +1,27 @@
 use swarm_model::asks::{Answerer, AskAnswer, Via};
 use swarm_sys::files::list_if_present;
-use swarm_sys::paths::Paths;
 
 use super::*;
 
 struct Site {
     dir: tempfile::TempDir,
+    paths: Paths,
     asks: Asks,
 }
 
 impl Site {
     fn new() -> Self {
         let dir = tempfile::tempdir().expect("a directory");
-        let asks = Asks::new(&Paths::new(dir.path().join("state")));
-        Self { dir, asks }
+        let paths = Paths::new(dir.path().join("state"));
+        let asks = Asks::new(&paths);
+        Self { dir, paths, asks }
     }
 
     fn held(&self, attempt: u32, consent: Option<Consent>, hold: Duration) -> Held {
         let who =
             Asker { run: Some("r".to_owned()), job: Some("j".to_owned()), attempt: Some(attempt), ..Asker::default() };
         let cwd = self.dir.path().to_string_lossy().into_owned();
-        Held::new(self.asks.clone(), who, cwd, consent, hold)
+        Held::new(self.paths.clone(), who, cwd, consent, hold)
     }
 
     fn answer(&self, number: u64, verdict: Verdict) {

@@ -34,7 +34,6 @@ use self::turn::{Decided, Heard, Teller, take_turn};
 use self::usage::Usage;
 use swarm_agents::dialogue::Request;
 use swarm_agents::{Report, Session, Turn};
-use swarm_store::asks::Asks;
 use swarm_store::runs::order::{self, AttemptResult, Order, PROMPT, STREAM};
 use swarm_store::runs::prepare;
 use swarm_sys::clock::random_uuid;
@@ -96,13 +95,12 @@ fn held(order: &Order) -> io::Result<Held> {
     };
     let cwd = std::env::current_dir()?.to_string_lossy().into_owned();
     let hold = order.hold_ms.map_or(HOLD, Duration::from_millis);
-    Ok(Held::new(Asks::new(&Paths::from_env()?), who, cwd, order.consent, hold))
+    Ok(Held::new(Paths::from_env()?, who, cwd, order.consent, hold))
 }
 
 /// Returns the outcome of an attempt whose agent waits for an answer.
-fn parked(Parked { number, what, .. }: Parked) -> Outcome {
-    let cause = format!("waits for an answer to request {number}: {what}");
-    Outcome::Failure { cause, evidence: None, fault: FaultKind::Passing }
+fn parked(Parked { number, what, kind }: Parked) -> Outcome {
+    Outcome::Parked { ask: number, what, kind }
 }
 
 struct Attempt<'a> {
@@ -169,9 +167,10 @@ impl Attempt<'_> {
 
     fn turn(&mut self, prompt: &str, session: Option<&Session>, fresh_id: &str) -> Result<Report, String> {
         let mut agent = self.order.agent.clone();
+        let here = std::env::current_dir().map_err(|error| format!("cannot find the worktree: {error}"))?;
+        prepare::restrict(&mut agent, self.order.consent, self.order.root.as_deref(), &here);
         if let Some(root) = &self.order.root {
             // Before each turn: the agent may have written such a file in the last one.
-            let here = std::env::current_dir().map_err(|error| format!("cannot find the worktree: {error}"))?;
             prepare::hold_back(&mut agent, root, &here)?;
         }
         let here = std::env::current_dir().map_err(|error| format!("cannot find the worktree: {error}"))?;

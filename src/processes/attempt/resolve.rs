@@ -6,15 +6,19 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use swarm_agents::dialogue::Request;
+use swarm_model::asks::judge::{Consent, Rule, Ruling, judge};
+use swarm_model::asks::{AskWish, Verdict};
 use swarm_model::merge::RESOLVER_LATER;
 use swarm_model::run::plan::Work;
 use swarm_model::run::words::Word;
 use swarm_model::run::worker_name;
 use swarm_model::run::{FaultKind, Outcome};
 
+use super::confined::is_confined;
 use super::diary::Diary;
 use super::log::Log;
-use super::turn::{Teller, take_turn};
+use super::turn::{Decided, Teller, take_turn};
 use swarm_agents::{Agent, Turn};
 use swarm_config::defaults;
 use swarm_store::runs::home::Home;
@@ -32,7 +36,7 @@ pub fn main(mut arguments: impl Iterator<Item = OsString>) -> u8 {
             let is_later = matches!(fault, FaultKind::Limit { .. } | FaultKind::Passing);
             if is_later { u8::try_from(RESOLVER_LATER).unwrap_or(1) } else { 1 }
         }
-        Ok(Outcome::Stopped) => 1,
+        Ok(Outcome::Stopped | Outcome::Parked { .. }) => 1,
         Err(error) => {
             eprintln!("swarm: error: {error}");
             1
@@ -59,7 +63,9 @@ fn resolve(home: &Path) -> io::Result<Outcome> {
     if !agent.converses() {
         return Err(io::Error::other(format!("agent '{}' cannot resolve conflicts", agent.name)));
     }
-    prepare::hold_back(&mut agent, root, &std::env::current_dir()?).map_err(io::Error::other)?;
+    let here = std::env::current_dir()?;
+    prepare::restrict(&mut agent, run.plan.rules.consent, Some(root), &here);
+    prepare::hold_back(&mut agent, root, &here).map_err(io::Error::other)?;
     let spec = specs::read_one(&root.join(&work.file)).map_err(|(cause, _)| io::Error::other(cause))?;
     let folders = folders(root, &home, &config);
     let base = variable("SWARM_MERGE_BASE");
@@ -81,7 +87,8 @@ fn resolve(home: &Path) -> io::Result<Outcome> {
     let mut launch = agent.launch(&turn);
     launch.env.push(("SWARM_WORKSTREAM".to_owned(), job.id.clone()));
     let diary = Diary::new(Log::open(&home.log(&job.id))?, home.events(), &run.plan.id, &job.id);
-    let mut teller = Conflict { diary, raw: !agent.resumes() };
+    let consent = run.plan.rules.consent;
+    let mut teller = Conflict { diary, raw: !agent.resumes(), consent, tree: PathBuf::from(&*here) };
     let dir = home.attempt(&job.id, attempt);
     let report = take_turn(&launch, agent.talk(&turn), &mut teller)?;
     if let Err(error) = order::write_resolution(&dir, &id, &report.spent) {
@@ -93,9 +100,22 @@ fn resolve(home: &Path) -> io::Result<Outcome> {
 struct Conflict {
     diary: Diary,
     raw: bool,
+    consent: Option<Consent>,
+    tree: PathBuf,
 }
 
 impl Teller for Conflict {
+    /// Nobody is asked: the merge queue would have to wait for the answer.
+    fn asked(&mut self, request: &Request) -> Decided {
+        let is_confined = matches!(&request.wish, AskWish::Write { path } if is_confined(&self.tree, path.as_ref()));
+        let consent = self.consent.unwrap_or(Consent::FullAccess);
+        Decided::Now(match judge(consent, Rule::None, &request.wish, is_confined) {
+            Ruling::Allow => Verdict::Allow { input: None },
+            Ruling::Deny { reason } => Verdict::Deny { reason },
+            Ruling::Ask => Verdict::Deny { reason: "nobody can be asked while a conflict is resolved".to_owned() },
+        })
+    }
+
     fn session(&mut self, _: String) {}
 
     fn tell(&mut self, word: Word) {

@@ -210,7 +210,9 @@ impl<'a> Role<'a> {
                         (refusal, why)
                     }
                 },
-                Outcome::Stopped => return Err(Fail::Over("the turn was stopped".to_owned())),
+                Outcome::Stopped | Outcome::Parked { .. } => {
+                    return Err(Fail::Over("the turn was stopped".to_owned()));
+                }
                 // The agent had given its signal before it failed.
                 Outcome::Failure { .. } if self.brings_what_was_left()? => return Ok(()),
                 Outcome::Failure { cause, fault, .. } => {

@@ -10,6 +10,7 @@
 
 pub mod present;
 pub mod rules;
+pub mod settled;
 pub mod watch;
 
 use std::collections::BTreeSet;
@@ -276,4 +277,4 @@ pub fn digest_of(draft: &Draft) -> io::Result<String> {
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

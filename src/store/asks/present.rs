@@ -72,8 +72,8 @@ fn over(record: &AskRecord, worker: Option<(bool, Option<u64>)>) -> Option<Strin
     let ask = &record.ask;
     let name = &ask.who.worker;
     let is_parked = ask.waits == Waits::Parked;
-    // A workstream is asked for by its run, which outlives the workers of its attempts.
-    if is_parked && ask.who.run.is_some() {
+    // A workstream is asked for by its run, which outlives the workers of its attempts and ends its requests.
+    if ask.who.run.is_some() {
         return None;
     }
     let Some((is_running, generation)) = worker else { return Some(format!("worker '{name}' no longer exists")) };
@@ -129,7 +129,7 @@ mod tests {
             (Waits::Held, None, Some((true, None)), None),
             (Waits::Held, None, Some((false, Some(2))), ended),
             (Waits::Shown, None, Some((true, Some(3))), ended),
-            (Waits::Shown, Some("r"), None, gone),
+            (Waits::Held, Some("r"), Some((false, Some(2))), None),
             (Waits::Parked, None, Some((false, Some(2))), None),
             (Waits::Parked, None, Some((false, Some(3))), None),
             (Waits::Parked, None, None, gone),

@@ -11,7 +11,7 @@ fn asks() -> (tempfile::TempDir, Asks) {
     (dir, asks)
 }
 
-fn draft(key: &str, command: &str) -> Draft {
+pub(crate) fn draft(key: &str, command: &str) -> Draft {
     Draft {
         key: key.to_owned(),
         who: Asker { worker: "a".to_owned(), ..Asker::default() },
@@ -22,7 +22,7 @@ fn draft(key: &str, command: &str) -> Draft {
     }
 }
 
-fn answer(ask: &Ask, pid: i32) -> AskAnswer {
+pub(crate) fn answer(ask: &Ask, pid: i32) -> AskAnswer {
     let by = Answerer { uid: 0, user: Some("ada".to_owned()), pid, tty: None, from: None, via: Via::Person };
     AskAnswer { verdict: Verdict::Allow { input: None }, digest: ask.digest.clone(), by, at_ms: 1 }
 }

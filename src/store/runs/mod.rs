@@ -1,5 +1,6 @@
 //! Runs on disk: journals, `.arial/state.json`, prompts, and the results of attempts.
 
+mod asking;
 pub mod events;
 pub mod home;
 pub mod journal;
@@ -26,13 +27,15 @@ use swarm_model::run::progress::{Now, Progress, Run, Spent};
 use swarm_model::run::words::Word;
 use swarm_model::run::{Event, Outcome};
 use swarm_model::{Caller, ExitRecord, SpawnRequest};
-use swarm_ports::{BoxFuture, Journaled, Runs, Survey, Telling};
+use swarm_ports::{BoxFuture, Journaled, Runs, Settled, Survey, Telling};
 
 use self::home::Home;
 use self::registration::{Active, CALLER, Looks, OVER, place, read_active, read_any, unregister};
 pub use self::registration::{is_under_way, registered};
 use self::seal::Seals;
 use self::wire::{ArialState, StateFault};
+use crate::asks::Asks;
+use crate::asks::settled::Settlements;
 use swarm_agents::short;
 use swarm_sys::clock::wall_ms;
 use swarm_sys::files;
@@ -44,6 +47,7 @@ pub struct DiskRuns {
     executable: PathBuf,
     open: Arc<OpenRuns>,
     looks: Looks,
+    settlements: Settlements,
 }
 
 /// A run whose lock this process holds.
@@ -55,7 +59,8 @@ struct Open {
 
 impl DiskRuns {
     pub fn new(paths: Paths, executable: PathBuf) -> Self {
-        Self { paths, executable, open: Arc::default(), looks: Looks::default() }
+        let settlements = Settlements::new(Asks::new(&paths));
+        Self { paths, executable, open: Arc::default(), looks: Looks::default(), settlements }
     }
 
     fn place(&self, home: &str) -> PathBuf {
@@ -360,6 +365,10 @@ impl Runs for DiskRuns {
             let judged = tokio::task::spawn_blocking(move || prepare::outcome(&now, exit.as_ref(), &paths)).await;
             judged.unwrap_or_else(|error| (prepare::broken(&error.to_string()), Spent::default()))
         })
+    }
+
+    fn settled(&self, ask: u64) -> BoxFuture<'_, Settled> {
+        Box::pin(self.settlements.settled(ask))
     }
 
     fn resolutions<'a>(&'a self, now: &'a Now) -> BoxFuture<'a, Spent> {

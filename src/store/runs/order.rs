@@ -33,13 +33,13 @@ pub struct Order {
     pub log: PathBuf,
     /// Directory with messages from people to the agent.
     pub context: PathBuf,
+    /// What the agent may do without asking. `None`: whatever it does in its worktree, codex within its sandbox.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub consent: Option<Consent>,
     /// Conversation to resume.
     pub session: Option<Session>,
     /// Id for a new conversation.
     pub fresh_id: String,
-    /// What the agent may do without asking. `None` if nobody is asked.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub consent: Option<Consent>,
     /// Time for which an agent is held while a person is asked, in milliseconds. `None` for the default.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hold_ms: Option<u64>,

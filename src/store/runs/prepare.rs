@@ -1,9 +1,10 @@
 //! Prepares the request that starts the worker of an attempt, and determines its outcome.
 
 use std::io;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use swarm_actors::worker::LOG_LIMIT_BYTES;
+use swarm_model::asks::judge::Consent;
 use swarm_model::run::plan::{CommandWork, Job, Plan, SpecWork, Work};
 use swarm_model::run::progress::{Now, Spent};
 use swarm_model::run::words::Word;
@@ -17,10 +18,12 @@ use super::prompt::{self, Template, fill};
 use super::seal::{Sealed, Seals};
 use swarm_config::defaults;
 
+use super::asking::{self, Attempt};
 use super::{events, rejection, specs};
+use crate::asks::Asks;
 use swarm_agents::{Agent, consent, end_words, last_lines, shell_script};
 use swarm_config::Sections;
-use swarm_config::trust::{Entry, SPECS, Status, agent_places, compare, loads_as_agreed, recorded, user_book};
+use swarm_config::trust::{Entry, Project, SPECS, Status, agent_places, compare, loads_as_agreed, recorded, user_book};
 use swarm_sys::clock::{random_uuid, wall_ms};
 use swarm_sys::files::replace_durably;
 use swarm_sys::paths::Paths;
@@ -175,6 +178,9 @@ fn order_attempt(now: &Now, work: &SpecWork, dir: &Path, seals: &Seals, paths: &
     if !missing.is_empty() {
         return Err(lasting(format!("agent '{name}' lacks required capabilities: {}", missing.join(", "))));
     }
+    if let Some((cause, remedy)) = consent::refusal(&agent, plan.rules.consent) {
+        return Err(lasting(format!("{cause} ({remedy})")));
+    }
     let spec = specs::read_one(&root.join(&work.file)).map_err(|(cause, _)| lasting(cause))?;
     let home = Home::new(&plan.home);
     // Runs started by older programs have no digest.
@@ -197,13 +203,13 @@ fn order_attempt(now: &Now, work: &SpecWork, dir: &Path, seals: &Seals, paths: &
             job: asked.id.clone(),
             attempt,
             root: Some(root.to_owned()),
+            consent: plan.rules.consent,
             session: if agent.resumes() { conversation(&home, &asked.id, attempt, &agent) } else { None },
             agent,
             events: home.events(),
             log: home.log(&asked.id),
             context: home.context(&asked.id),
             fresh_id: random_uuid(),
-            consent: None,
             hold_ms: None,
         })?;
         seals.record(&asked.id, attempt, &order)?;
@@ -235,6 +241,23 @@ pub fn hold_back(agent: &mut Agent, root: &Path, dir: &Path) -> Result<(), Strin
         }
     }
     Ok(())
+}
+
+/// Restricts an agent in `dir`, a worktree of the repository of `root`, to what it may do without asking.
+pub fn restrict(agent: &mut Agent, asked: Option<Consent>, root: Option<&Path>, dir: &Path) {
+    let roots = root.map(|root| git_dirs(root, dir)).unwrap_or_default();
+    let roots: Vec<&str> = roots.iter().filter_map(|root| root.to_str()).collect();
+    consent::restrict(agent, asked, &roots);
+}
+
+/// Returns the directories with git's files of the worktree `dir`: its own, and that of the repository of `root`. An agent
+/// may have written another path into the worktree's `.git`, so only one below that of the repository counts.
+fn git_dirs(root: &Path, dir: &Path) -> Vec<PathBuf> {
+    let Ok(common) = Project::of(root).map(|project| PathBuf::from(project.key)) else { return Vec::new() };
+    let link = std::fs::read_to_string(dir.join(".git")).unwrap_or_default();
+    let own = link.strip_prefix("gitdir: ").and_then(|own| dir.join(own.trim_end()).canonicalize().ok());
+    let own = own.filter(|own| own.starts_with(&common));
+    own.into_iter().chain([common.clone()]).collect()
 }
 
 /// Refuses a shell script other than the one with which the run began, or to which a person agreed: work that landed may
@@ -296,7 +319,26 @@ fn prompt_text(now: &Now, agent: &Agent, body: &str, config: &Sections, paths: &
     Ok(fill(&load(template)?, &values))
 }
 
+/// Returns the outcome of the present attempt by all evidence, and what it spent. Ends the requests of the workstream to
+/// which nobody waits for an answer any more.
 pub fn outcome(now: &Now, exit: Option<&ExitRecord>, paths: &Paths) -> (Outcome, Spent) {
+    let (outcome, spent, has_result) = evident(now, exit, paths);
+    let is_work = matches!(now.job().work, Work::Spec(_));
+    if !is_work || now.plan.rules.consent.is_none() {
+        return (outcome, spent);
+    }
+    let asks = Asks::new(paths);
+    let attempt = Attempt { run: &now.plan.id, job: &now.job().id, number: now.progress.attempt, has_result };
+    let settled = asking::settle(&asks, &attempt, outcome.clone());
+    let outcome = settled.unwrap_or_else(|error| {
+        tracing::warn!(job = now.job().id, %error, "cannot end the requests of a workstream");
+        outcome
+    });
+    (outcome, spent)
+}
+
+/// Returns the outcome of the present attempt, what it spent, and whether the attempt itself left a result.
+fn evident(now: &Now, exit: Option<&ExitRecord>, paths: &Paths) -> (Outcome, Spent, bool) {
     let (asked, attempt) = (now.job(), now.progress.attempt);
     let home = Home::new(&now.plan.home);
     if let Work::Command(work) = &asked.work {
@@ -321,6 +363,7 @@ pub fn outcome(now: &Now, exit: Option<&ExitRecord>, paths: &Paths) -> (Outcome,
         }
         None => Spent::default(),
     };
+    let has_result = left.is_some();
     let task = |cause: String, evidence: Option<String>| Outcome::Failure { cause, evidence, fault: FaultKind::Task };
     let lost = |cause: &str| Outcome::Failure { cause: cause.to_owned(), evidence: None, fault: FaultKind::Lost };
     let outcome = match (exit.map(|exit| exit.reason), left) {
@@ -354,7 +397,7 @@ pub fn outcome(now: &Now, exit: Option<&ExitRecord>, paths: &Paths) -> (Outcome,
             }
         },
     };
-    (outcome, spent)
+    (outcome, spent, has_result)
 }
 
 /// Returns what is known of the usage of an attempt without a result: that of the answers that it had recorded. The rest is

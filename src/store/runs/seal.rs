@@ -124,9 +124,9 @@ mod tests {
             events: PathBuf::from("e"),
             log: PathBuf::from("l"),
             context: PathBuf::from("c"),
+            consent: None,
             session: None,
             fresh_id: "f".to_owned(),
-            consent: None,
             hold_ms: None,
         };
         serde_json::to_vec(&order).expect("is JSON")

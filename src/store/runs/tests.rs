@@ -206,7 +206,7 @@ async fn an_interrupted_attempt_is_lost_and_a_full_disk_is_no_failure_of_the_tas
     };
     let fault = async |exit: &ExitRecord| match rig.runs.outcome(&rig.run.now(0), Some(exit)).await.0 {
         Outcome::Failure { fault, .. } => Some(fault),
-        Outcome::Success { .. } | Outcome::Stopped => None,
+        Outcome::Success { .. } | Outcome::Stopped | Outcome::Parked { .. } => None,
     };
     let terminated = exit(Reason::Stopped, Ended::Signal(15), true);
     assert_eq!(fault(&terminated).await, Some(FaultKind::Lost));

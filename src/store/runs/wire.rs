@@ -304,11 +304,14 @@ impl Workstream {
 /// Maps a stage to one of the four status words of the file.
 pub fn word(stage: &Stage, over: bool) -> &'static str {
     match stage {
-        Stage::Working | Stage::Finishing | Stage::Merging | Stage::Waiting if !over => "running",
+        Stage::Working | Stage::Asking { .. } | Stage::Finishing | Stage::Merging | Stage::Waiting if !over => {
+            "running"
+        }
         Stage::Pending
         | Stage::Paused
         | Stage::BackingOff { .. }
         | Stage::Working
+        | Stage::Asking { .. }
         | Stage::Finishing
         | Stage::Merging
         | Stage::Waiting => "pending",

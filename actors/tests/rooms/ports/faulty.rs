@@ -327,6 +327,7 @@ port!(Runs, "runs", {
     waits has_landed(now: &'a Now, caller: &'a Caller) -> bool;
     waits outcome(now: &'a Now, exit: Option<&'a ExitRecord>) -> (Outcome, Spent);
     waits resolutions(now: &'a Now) -> Spent;
+    waits settled(ask: u64) -> Settled;
     waits keep(now: &'a Now) -> ();
     waits tidy(now: &'a Now, caller: &'a Caller) -> ();
     waits close(home: &'a str) -> ();

@@ -1,0 +1,86 @@
+//! Requests of the agents of a run: which of them somebody still waits for.
+
+use std::io;
+
+use swarm_agents::short;
+use swarm_model::run::{FaultKind, Outcome};
+
+use crate::asks::Asks;
+
+/// An attempt that has ended.
+pub struct Attempt<'a> {
+    pub run: &'a str,
+    pub job: &'a str,
+    pub number: u32,
+    /// Whether its process has written how it ended, which it does unless it is killed.
+    pub has_result: bool,
+}
+
+/// Returns the outcome of an attempt: one that was killed while its request was open waits for the answer, like one that
+/// said so. Ends the open requests of the workstream that nobody waits for after this outcome.
+///
+/// # Errors
+/// Fails if the requests cannot be read or ended.
+pub fn settle(asks: &Asks, attempt: &Attempt<'_>, outcome: Outcome) -> io::Result<Outcome> {
+    let of_job = format!("run/{}/{}/", attempt.run, attempt.job);
+    let of_attempt = format!("{of_job}{}/", attempt.number);
+    let open: Vec<_> = asks.open()?.into_iter().filter(|ask| ask.key.starts_with(&of_job)).collect();
+    let was_killed = !attempt.has_result && matches!(outcome, Outcome::Failure { .. });
+    let asked = open.iter().filter(|_| was_killed).rfind(|ask| ask.key.starts_with(&of_attempt));
+    let outcome = match asked {
+        Some(ask) => Outcome::Parked { ask: ask.number, what: short(&ask.text()), kind: ask.kind() },
+        None => outcome,
+    };
+    let why = match &outcome {
+        Outcome::Failure { fault: FaultKind::Lasting, .. } => "the workstream has failed",
+        // The next attempt may ask again, under the number that people know.
+        Outcome::Parked { .. } | Outcome::Failure { .. } => return Ok(outcome),
+        Outcome::Success { .. } => "the agent finished without the answer",
+        Outcome::Stopped => "the worker was stopped",
+    };
+    for ask in open {
+        asks.end(ask.number, why)?;
+    }
+    Ok(outcome)
+}
+
+#[cfg(test)]
+mod tests {
+    use swarm_sys::paths::Paths;
+
+    use super::*;
+    use crate::asks::tests::draft;
+
+    #[test]
+    fn a_request_outlives_the_attempts_that_wait_for_its_answer() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let asks = Asks::new(&Paths::new(dir.path()));
+        let ask = |key: &str| asks.ask(&draft(key, "make")).expect("asked").number;
+        let failed = |fault| Outcome::Failure { cause: "red".to_owned(), evidence: None, fault };
+        let success = || Outcome::Success { summary: None };
+        let settled = |outcome: Outcome, number: u32, has_result: bool| {
+            let attempt = Attempt { run: "r", job: "j", number, has_result };
+            settle(&asks, &attempt, outcome).expect("settled")
+        };
+        let is_open = |number: u64| asks.open().expect("read").iter().any(|ask| ask.number == number);
+        let other = ask("run/r/jj/1/c");
+        for (outcome, has_result, is_asking, stays) in [
+            (failed(FaultKind::Lost), false, true, true),
+            (failed(FaultKind::Task), false, true, true),
+            (failed(FaultKind::Task), true, false, true),
+            (failed(FaultKind::Lasting), true, false, false),
+            (success(), true, false, false),
+            (Outcome::Stopped, false, false, false),
+        ] {
+            let number = ask("run/r/j/3/c");
+            let shown = format!("{outcome:?}");
+            let now = settled(outcome.clone(), 3, has_result);
+            assert_eq!(matches!(now, Outcome::Parked { ask, .. } if ask == number), is_asking, "{shown}");
+            assert!(is_asking || now == outcome, "{shown}");
+            assert_eq!(is_open(number), stays, "{shown}");
+        }
+        ask("run/r/j/3/c");
+        assert_eq!(settled(failed(FaultKind::Lost), 4, false), failed(FaultKind::Lost), "an earlier attempt has asked");
+        assert!(is_open(other), "another workstream asks");
+    }
+}
