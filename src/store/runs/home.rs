@@ -17,8 +17,8 @@ use std::io::{self, Read as _, Seek as _, SeekFrom, Write as _};
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 
-use swarm_sys::clock;
-use swarm_sys::files::{list, list_if_present, make_dir};
+use swarm_sys::clock::{self, random_uuid};
+use swarm_sys::files::{is_absent, list, list_if_present, make_dir, write_private};
 
 /// Directory name of a repository's home.
 pub const ARIAL: &str = ".arial";
@@ -210,6 +210,23 @@ pub fn append_lines(path: &Path, lines: &str) -> io::Result<File> {
     Ok(file)
 }
 
+/// Creates a private file with this text unless it exists. Of several callers, one creates it, and nobody sees it empty.
+///
+/// # Errors
+/// Returns any I/O error, except that the file exists.
+pub fn create_with(path: &Path, text: &str) -> io::Result<()> {
+    if !is_absent(path) {
+        return Ok(());
+    }
+    let temporary = path.with_extension(format!("{}.tmp", random_uuid()));
+    let made = write_private(&temporary, text.as_bytes()).and_then(|()| fs::hard_link(&temporary, path));
+    let _ = fs::remove_file(&temporary);
+    match made {
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
+        made => made,
+    }
+}
+
 /// Reads at most the last `bytes_max` bytes of a file.
 ///
 /// # Errors
@@ -240,6 +257,29 @@ mod tests {
     use std::os::unix::fs::symlink;
 
     use super::*;
+
+    #[test]
+    fn a_file_that_several_create_has_its_first_line_once() {
+        let dir = tempfile::tempdir().expect("makes a directory");
+        for round in 0..50 {
+            let path = dir.path().join(format!("joblog.{round}"));
+            let start = std::sync::Barrier::new(4);
+            std::thread::scope(|scope| {
+                for job in 0..4 {
+                    let (path, start) = (&path, &start);
+                    scope.spawn(move || {
+                        start.wait();
+                        create_with(path, "head\n").expect("created");
+                        append_lines(path, &format!("{job}\n")).expect("appended");
+                    });
+                }
+            });
+            let text = fs::read_to_string(&path).expect("read");
+            assert!(text.starts_with("head\n") && text.matches("head").count() == 1, "{text}");
+            assert_eq!(text.lines().count(), 5, "{text}");
+        }
+        assert_eq!(list(dir.path()).expect("listed").len(), 50, "no temporary file is left");
+    }
 
     #[test]
     fn a_home_with_a_link_is_refused_and_nothing_is_written_through_it() {

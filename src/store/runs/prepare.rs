@@ -12,7 +12,7 @@ use swarm_model::run::{FaultKind, Outcome};
 use swarm_model::run::{request_of, request_prefix};
 use swarm_model::{Caller, Contract, Ended, ExitRecord, Reason, SessionRules, SpawnRequest, WorktreeRequest};
 
-use super::home::{self, Home, append_lines, make_all};
+use super::home::{self, Home, append_lines, create_with, make_all};
 use super::order::{self, AttemptResult, Order, PROMPT};
 use super::prompt::{self, Template, fill};
 use super::seal::{Sealed, Seals};
@@ -451,6 +451,7 @@ fn joblog(home: &Home, now: &Now, work: &CommandWork, exit: Option<&ExitRecord>)
         return Ok(());
     }
     let head = "Seq\tHost\tStarttime\tJobRuntime\tSend\tReceive\tExitval\tSignal\tCommand\n";
-    let head = if known.is_empty() { head } else { "" };
-    append_lines(&path, &format!("{head}{line}")).map(drop)
+    // Other jobs may end at the same moment.
+    create_with(&path, head)?;
+    append_lines(&path, &line).map(drop)
 }
