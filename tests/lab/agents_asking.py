@@ -105,7 +105,7 @@ def not_in_a_window(site) -> list[str]:
     site.rig.must("spawn", "--name", "w", "--", *words, cwd=site.rig.repo)
     ended = site.swarm("wait", "w", "--timeout", str(LIMIT))
     findings = [] if ended.rc == 0 else [f"exit of w: {ended}"]
-    findings += [] if not asks(site).exists() else ["it asked somebody"]
+    findings += [] if not list(asks(site).glob("*.ask.json")) else ["it asked somebody"]
     return findings + (["the command was executed"] if (site.rig.repo / "one.txt").exists() else [])
 
 

@@ -87,7 +87,8 @@ def parked(site) -> list[str]:
     first = Attempt(site, 1, task, 1)
     outcome = first.outcome()
     findings = []
-    if outcome.get("failure", {}).get("cause") != "waits for an answer to request 1: echo one >> one.txt" or file.exists():
+    asked = {"ask": 1, "what": "echo one >> one.txt", "kind": "permission"}
+    if outcome != {"parked": asked} or file.exists():
         findings.append(f"outcome of the first: {outcome}")
     first.answer(1, verdict="allow")
     second = Attempt(site, 2, task, 1, first.session())

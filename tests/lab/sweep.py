@@ -12,7 +12,7 @@ from . import cases, inject
 from .scenarios import SCENARIOS
 
 
-TRIES_MAX = 6
+TRIES_MAX = 20
 """Maximum number of runs of a scenario until the point is reached."""
 
 

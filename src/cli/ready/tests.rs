@@ -24,7 +24,8 @@ fn a_late_prompt_is_seen_through_the_log_or_by_polling() {
         let ready = std::thread::scope(|scope| {
             let target = target(&server, &window);
             let log = logged.then_some(log.as_path());
-            let waiting = scope.spawn(move || wait_ready(&target, log, Some(&process(window.pane_pid)), LONG));
+            let shell = process(window.pane_pid);
+            let waiting = scope.spawn(move || wait_ready(&target, log, Some(&shell), LONG));
             wait_until("the start", || server.logged(name).contains("loading"));
             assert!(!waiting.is_finished());
             server.user(&["send-keys", "-t", &window.pane.pane, "Enter"]);
@@ -61,7 +62,8 @@ fn the_end_of_the_worker_ends_the_wait() {
     let ended = std::thread::scope(|scope| {
         let target = target(&server, &window);
         let log = server.log("w");
-        let waiting = scope.spawn(move || wait_ready(&target, Some(&log), Some(&process(window.pane_pid)), LONG));
+        let shell = process(window.pane_pid);
+        let waiting = scope.spawn(move || wait_ready(&target, Some(&log), Some(&shell), LONG));
         wait_until("the start", || server.logged("w").contains("loading"));
         server.user(&["send-keys", "-t", &window.pane.pane, "Enter"]);
         waiting.join().expect("ends")

@@ -51,16 +51,23 @@ fn retried(mut call: impl FnMut() -> io::Result<()>) -> io::Result<()> {
     }
 }
 
+/// Returns the pid of the process that holds the lock of a file.
+fn holder_of(inode: &str) -> Option<String> {
+    let locks = fs::read_to_string("/proc/locks").ok()?;
+    locks.lines().find_map(|line| {
+        let fields: Vec<&str> = line.split_whitespace().collect();
+        let same = fields.get(1) == Some(&"FLOCK") && fields.get(5)?.rsplit(':').next() == Some(inode);
+        same.then(|| fields.get(4).map(|pid| (*pid).to_owned())).flatten()
+    })
+}
+
+/// Number of times that `/proc/locks` is read: a list that changes while it is being read may lack an entry.
+const LOOKS_MAX: usize = 5;
+
 /// Names the process that holds the lock, as far as `/proc/locks` tells.
 pub fn holder(path: &Path) -> String {
     let inode = fs::metadata(path).map(|meta| meta.ino().to_string()).unwrap_or_default();
-    let locks = fs::read_to_string("/proc/locks").unwrap_or_default();
-    let pid = locks.lines().find_map(|line| {
-        let fields: Vec<&str> = line.split_whitespace().collect();
-        let same = fields.get(1) == Some(&"FLOCK") && fields.get(5)?.rsplit(':').next() == Some(inode.as_str());
-        same.then(|| fields.get(4).copied()).flatten()
-    });
-    let Some(pid) = pid else { return "an unknown process".to_owned() };
+    let Some(pid) = (0..LOOKS_MAX).find_map(|_| holder_of(&inode)) else { return "an unknown process".to_owned() };
     let command = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
     let command = String::from_utf8_lossy(&command).replace('\0', " ");
     format!("process {pid} ({})", command.trim().chars().take(80).collect::<String>())
