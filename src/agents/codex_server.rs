@@ -319,7 +319,7 @@ impl Dialogue for Reader {
         let mut approval = self.open.remove(at);
         match approval.answer(verdict) {
             Some(step) => vec![step],
-            // One file of several is allowed; the next one is asked for.
+            // An edit of several files is allowed file by file.
             None => {
                 let request = approval.request();
                 self.open.insert(at, approval);

@@ -79,7 +79,7 @@ pub fn refusal(agent: &Agent, consent: Option<Consent>) -> Option<(String, Strin
     let remedy =
         || "use --consent full-access, or an agent that asks: codex, gemini-acp, opencode-acp, qwen".to_owned();
     match agent.kind {
-        // It executes the spec itself, which a person wrote.
+        // It executes only the script in the spec, which a person wrote.
         Kind::Shell => None,
         Kind::Codex if selects_sandbox(agent) => {
             let cause = format!("agents.{name}.arguments selects a sandbox, which consent '{word}' would replace");

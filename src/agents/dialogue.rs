@@ -1,5 +1,5 @@
-//! Dialogues: agents that are told what to do on standard input while they work, by JSON-RPC messages of one line each,
-//! and that may ask before they use a tool.
+//! Dialogues with agents that exchange JSON-RPC messages, one per line, over standard input and output. Such an agent may
+//! ask before it uses a tool.
 //!
 //! A dialogue is a pure machine. Whoever runs the agent passes it lines, answers and the time, and carries out the steps
 //! that it returns. Times are in milliseconds since the dialogue began.

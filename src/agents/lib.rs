@@ -116,7 +116,7 @@ pub struct Turn<'a> {
     pub fresh_id: &'a str,
     /// Directory in which the agent works.
     pub cwd: &'a str,
-    /// What the agent may do without asking. `None` if nobody can be asked, and it may do everything.
+    /// What the agent may do without asking. `None`: everything, because nobody can be asked.
     pub consent: Option<Consent>,
 }
 

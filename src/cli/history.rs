@@ -92,7 +92,7 @@ impl Start {
     }
 }
 
-/// What the agent asked of people, and the answer.
+/// Returns the requests of the worker to people, with their answers.
 #[derive(Serialize)]
 struct Request {
     at_ms: u64,

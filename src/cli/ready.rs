@@ -67,7 +67,7 @@ pub fn wait_ready(
             (patterns::Screen::Ready, None) => {
                 // A dialog that is only half drawn may look like a prompt.
                 was_ready = true;
-                let woken = wakers.wait_once(deadline.min(after(BURST_MS)));
+                let woken = wakers.settle(deadline);
                 if woken.map_err(|error| TmuxError::System(error.to_string()))? == Woken::Ended {
                     return Ok(Readiness::Ended);
                 }
@@ -109,6 +109,11 @@ impl Wakers {
         if first != Woken::Grown {
             return Ok(first);
         }
+        self.settle(until)
+    }
+
+    /// Waits for a pause in the output.
+    fn settle(&self, until: Instant) -> io::Result<Woken> {
         let latest = until.min(after(BURST_MS_MAX));
         loop {
             match self.wait_once(latest.min(after(BURST_MS)))? {

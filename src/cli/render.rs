@@ -216,7 +216,7 @@ pub fn long_state(view: &WorkerView) -> String {
     if let Some(host) = &view.elsewhere {
         return format!("elsewhere: {}", escape(host));
     }
-    // Its agent has no process until the answer is there.
+    // The agent is started again only after the answer.
     if let Some(ask) = view.ask.as_ref().filter(|_| !view.state.is_running()) {
         return format!("waiting: {}", escape(&ask.text));
     }

@@ -149,7 +149,7 @@ fn an_agent_that_ends_in_the_middle_of_a_line_is_started_again_with_its_conversa
     assert_eq!(status(&site)["summary"], "it is done", "and not what was said in an earlier turn");
 }
 
-/// One attempt, without a run around it.
+/// A single attempt that no run has started.
 struct Attempt<'a> {
     rig: &'a Rig,
     dir: PathBuf,

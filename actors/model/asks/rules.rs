@@ -16,7 +16,7 @@ use super::shell::{Line, quoted};
 /// Beginning of a pattern for tools of MCP servers.
 const MCP: &str = "mcp__";
 
-/// What a rule decides.
+/// Effect of a rule on what it matches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Effect {

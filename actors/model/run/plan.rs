@@ -60,7 +60,7 @@ pub struct Rules {
     pub fail_fast: bool,
     /// How finished work lands. Settings that are `None` come from the repository's configuration.
     pub merge: MergeSettings,
-    /// What agents may do without asking. `None`: whatever they do in their worktree, codex within its sandbox.
+    /// What agents may do without asking. `None`: everything; the sandbox of codex still applies.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub consent: Option<Consent>,
 }

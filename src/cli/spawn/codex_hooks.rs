@@ -37,11 +37,10 @@ fn hashes(codex: &Path, program: &Path) -> Result<Hashes, String> {
     command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
     let mut server = command.spawn().map_err(|error| error.to_string())?;
     let answer = talk(&mut server, program);
-    // It ends when its input does; a wrapper script may have a child that keeps running otherwise.
+    // A wrapper script may have a child, which ends when its input does.
     drop(server.stdin.take());
-    if answer.is_err() {
-        let _ = server.kill();
-    }
+    // Without it, a server that is stopped would be waited for without a limit.
+    let _ = server.kill();
     let _ = server.wait();
     answer
 }

@@ -10,7 +10,9 @@ use swarm_sys::procfs;
 use super::Asks;
 use crate::views::{Detail, Pick, load_where};
 
-/// Begin of the key of a request that a process waits for by itself, followed by its pid and its start time.
+/// Beginning of the key of a request that an attempt of a run makes.
+const ATTEMPT: &str = "run/";
+/// Beginning of the key of a request that a process makes for itself, followed by its pid and its start time.
 const PROCESS: &str = "process/";
 
 /// Returns the key of a request that this process waits for.
@@ -72,8 +74,8 @@ fn over(record: &AskRecord, worker: Option<(bool, Option<u64>)>) -> Option<Strin
     let ask = &record.ask;
     let name = &ask.who.worker;
     let is_parked = ask.waits == Waits::Parked;
-    // A workstream is asked for by its run, which outlives the workers of its attempts and ends its requests.
-    if ask.who.run.is_some() {
+    // The run ends the requests of its attempts: they outlive the workers.
+    if ask.key.starts_with(ATTEMPT) {
         return None;
     }
     let Some((is_running, generation)) = worker else { return Some(format!("worker '{name}' no longer exists")) };
@@ -124,19 +126,21 @@ mod tests {
     fn a_request_is_over_if_nobody_waits_for_it() {
         let gone = Some("worker 'fix' no longer exists");
         let ended = Some("worker 'fix' has ended");
-        for (waits, run, worker, why) in [
-            (Waits::Held, None, Some((true, Some(2))), None),
-            (Waits::Held, None, Some((true, None)), None),
-            (Waits::Held, None, Some((false, Some(2))), ended),
-            (Waits::Shown, None, Some((true, Some(3))), ended),
-            (Waits::Held, Some("r"), Some((false, Some(2))), None),
-            (Waits::Parked, None, Some((false, Some(2))), None),
-            (Waits::Parked, None, Some((false, Some(3))), None),
-            (Waits::Parked, None, None, gone),
-            (Waits::Parked, Some("r"), None, None),
+        for (waits, run, key, worker, why) in [
+            (Waits::Held, None, "k", Some((true, Some(2))), None),
+            (Waits::Held, None, "k", Some((true, None)), None),
+            (Waits::Held, None, "k", Some((false, Some(2))), ended),
+            (Waits::Shown, None, "k", Some((true, Some(3))), ended),
+            (Waits::Held, Some("r"), "k", Some((false, Some(2))), ended),
+            (Waits::Held, Some("r"), "k", None, gone),
+            (Waits::Held, Some("r"), "run/r/j/1/c", Some((false, Some(2))), None),
+            (Waits::Parked, None, "k", Some((false, Some(2))), None),
+            (Waits::Parked, None, "k", Some((false, Some(3))), None),
+            (Waits::Parked, None, "k", None, gone),
+            (Waits::Parked, Some("r"), "run/r/j/1/c", None, None),
         ] {
-            let found = over(&record(waits, run, "k"), worker);
-            assert_eq!(found.as_deref(), why, "{waits:?} {run:?} {worker:?}");
+            let found = over(&record(waits, run, key), worker);
+            assert_eq!(found.as_deref(), why, "{waits:?} {run:?} {key} {worker:?}");
         }
     }
 

@@ -34,7 +34,7 @@ struct Watch {
     asks: Asks,
     inotify: Inotify,
     since_ms: u64,
-    /// What was told: number and part.
+    /// Files that were reported already.
     told: BTreeSet<(u64, Part)>,
 }
 

@@ -33,7 +33,7 @@ pub struct Order {
     pub log: PathBuf,
     /// Directory with messages from people to the agent.
     pub context: PathBuf,
-    /// What the agent may do without asking. `None`: whatever it does in its worktree, codex within its sandbox.
+    /// What the agent may do without asking. `None`: everything; the sandbox of codex still applies.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub consent: Option<Consent>,
     /// Conversation to resume.
@@ -69,8 +69,7 @@ pub const STREAM: &str = "stream.log";
 const RESULT: &str = "result.json";
 const RESOLUTION: &str = "resolution.";
 const SESSION: &str = "session.json";
-/// File that exists while the agent is blocked; holds what it waits for.
-/// File with what the agent waits for.
+/// File that exists while the agent is blocked. It contains what the agent waits for.
 pub const WAITING: &str = "waiting";
 /// First argument of the command that executes an attempt.
 pub const VERB: &str = "__attempt";
