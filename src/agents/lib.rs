@@ -12,6 +12,7 @@ mod codex;
 pub mod codex_hooks;
 mod codex_server;
 mod command;
+pub mod confined;
 pub mod consent;
 pub mod conversation;
 pub mod dialogue;

@@ -92,7 +92,7 @@ impl Start {
     }
 }
 
-/// Returns the requests of the worker to people, with their answers.
+/// Request of the worker to a person, with the answer.
 #[derive(Serialize)]
 struct Request {
     at_ms: u64,

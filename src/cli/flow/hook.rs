@@ -2,7 +2,7 @@
 //! a person has answered.
 
 use std::io::Read as _;
-use std::path::{Component, Path};
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
@@ -13,6 +13,7 @@ use super::emit::Here;
 use crate::cli::error::Failure;
 use crate::cli::screen::Screen;
 use crate::cli::watch::{Changes, Until, wait_any};
+use swarm_agents::confined::{GUARDED, is_below, resolved};
 use swarm_agents::consent::SECONDS_MAX;
 use swarm_store::flows::sidecar::Asked;
 use swarm_store::flows::store::{StoreError, gate_of};
@@ -211,29 +212,15 @@ fn confined((tool, input): (String, Value), record: &str) -> (String, Value) {
     ("run_command".to_owned(), json!({"command": format!("write {said}")}))
 }
 
-/// Directories that configure git, agents or swarm, and files that programs execute or start something from.
-const GUARDED: [&str; 8] = [".git", ".claude", ".codex", ".a-society", ".agent", ".mcp.json", ".envrc", "swarm.toml"];
 /// Files of the record that steer the flow itself.
 const STEERING: [&str; 2] = ["workflow.yaml", "record.yaml"];
 
 /// Reports whether `path` is below the worktree or the record, and is no file that configures git, agents or the flow.
 fn is_within(path: &Path, worktree: &Path, record: &Path) -> bool {
-    // The deepest existing ancestor with symbolic links resolved, and the rest of the path as given.
-    let there = path.ancestors().find_map(|part| Some((part.canonicalize().ok()?, path.strip_prefix(part).ok()?)));
-    let Some((there, rest)) = there else { return false };
-    let plain = rest.components().all(|part| matches!(part, Component::Normal(_)));
-    let whole = there.join(rest);
-    let below = |base: &Path, guarded: &[&str]| {
-        base.canonicalize().is_ok_and(|base| {
-            let is_guarded =
-                |part: Component<'_>| guarded.iter().any(|name| part.as_os_str().eq_ignore_ascii_case(name));
-            whole.strip_prefix(base).is_ok_and(|rest| !rest.components().any(is_guarded))
-        })
-    };
+    let Some(whole) = resolved(path) else { return false };
     // The record may be below the worktree, if the project is no repository.
-    let is_record = record.canonicalize().is_ok_and(|record| whole.starts_with(record));
-    let steers = is_record && !below(record, &STEERING);
-    plain && !steers && (below(worktree, &GUARDED) || below(record, &GUARDED))
+    let steers = is_below(&whole, record, &[]) && !is_below(&whole, record, &STEERING);
+    !steers && (is_below(&whole, worktree, &GUARDED) || is_below(&whole, record, &GUARDED))
 }
 
 /// Returns the tool and its input in the vocabulary of the consent rules.
@@ -310,13 +297,21 @@ mod tests {
             std::fs::create_dir_all(folder).expect("made");
         }
         std::os::unix::fs::symlink(dir.path(), tree.join("out")).expect("linked");
+        std::os::unix::fs::symlink("/nowhere/at/all", tree.join("dangling")).expect("linked");
         let within = |path: &str| is_within(&tree.join(path), &tree, &record);
         for path in ["a", "src/new/deep.rs", "../flow/record/01.md", record.join("x").to_str().expect("text")] {
             assert!(within(path), "{path}");
         }
-        for path in
-            ["../flow/flow.json", "/etc/passwd", ".git/config", "out/x", "src/../../x", ".claude/settings.json", ""]
-        {
+        for path in [
+            "../flow/flow.json",
+            "/etc/passwd",
+            ".git/config",
+            "out/x",
+            "dangling",
+            "src/../../x",
+            ".claude/settings.json",
+            "",
+        ] {
             assert!(!within(path) || path.is_empty(), "{path}");
         }
         let steering = [

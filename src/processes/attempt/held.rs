@@ -14,6 +14,7 @@ use std::os::fd::{AsFd as _, BorrowedFd};
 use std::time::{Duration, Instant};
 
 use nix::sys::inotify::{AddWatchFlags, InitFlags, Inotify};
+use swarm_agents::confined::is_confined;
 use swarm_agents::dialogue::Request;
 use swarm_model::NeedKind;
 use swarm_model::asks::judge::{Consent, Rule, Ruling, judge};
@@ -22,7 +23,6 @@ use swarm_store::asks::rules::rule_for;
 use swarm_store::asks::{Asks, digest_of};
 use swarm_sys::paths::Paths;
 
-use super::confined::is_confined;
 use super::turn::{Decided, Heard};
 
 /// Time for which an agent is held, unless the order says otherwise. The provider's cache is still warm then.

@@ -4,7 +4,6 @@
 //!
 //! `swarm __resolve HOME` does the same for a merge that has stopped with conflicts.
 
-mod confined;
 mod diary;
 mod driver;
 mod held;

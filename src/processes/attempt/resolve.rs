@@ -6,6 +6,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use swarm_agents::confined::is_confined;
 use swarm_agents::dialogue::Request;
 use swarm_model::asks::judge::{Consent, Rule, Ruling, judge};
 use swarm_model::asks::{AskWish, Verdict};
@@ -15,7 +16,6 @@ use swarm_model::run::words::Word;
 use swarm_model::run::worker_name;
 use swarm_model::run::{FaultKind, Outcome};
 
-use super::confined::is_confined;
 use super::diary::Diary;
 use super::log::Log;
 use super::turn::{Decided, Teller, take_turn};

@@ -1,9 +1,9 @@
 //! Whether a file belongs to the work in a worktree.
 
-use std::path::{Component, Path};
+use std::path::{Component, Path, PathBuf};
 
 /// Names that configure git, agents or swarm, or from which programs execute or start something.
-const GUARDED: [&str; 14] = [
+pub const GUARDED: [&str; 14] = [
     ".git",
     ".claude",
     ".codex",
@@ -22,18 +22,25 @@ const GUARDED: [&str; 14] = [
 
 /// Reports whether `path`, with symbolic links resolved, is in the worktree and configures neither git nor an agent.
 pub fn is_confined(worktree: &Path, path: &Path) -> bool {
-    let Ok(base) = worktree.canonicalize() else { return false };
-    let path = base.join(path);
+    resolved(&worktree.join(path)).is_some_and(|whole| is_below(&whole, worktree, &GUARDED))
+}
+
+/// Returns the path with symbolic links resolved, as far as it exists. `None` if it leads through a link to something that
+/// does not exist, or if the part that does not exist contains `..`.
+pub fn resolved(path: &Path) -> Option<PathBuf> {
     // The deepest existing ancestor with symbolic links resolved, and the rest of the path as given.
-    let there = path.ancestors().find_map(|part| Some((part.canonicalize().ok()?, path.strip_prefix(part).ok()?)));
-    let Some((there, rest)) = there else { return false };
+    let (there, rest) =
+        path.ancestors().find_map(|part| Some((part.canonicalize().ok()?, path.strip_prefix(part).ok()?)))?;
     // A link that leads nowhere is not resolved, but would be followed.
-    let leads = there.join(rest.components().next().map_or(Path::new(""), |first| Path::new(first.as_os_str())));
-    let is_link = rest.components().next().is_some() && leads.symlink_metadata().is_ok();
+    let is_link = rest.components().next().is_some_and(|first| there.join(first).symlink_metadata().is_ok());
     let is_plain = rest.components().all(|part| matches!(part, Component::Normal(_)));
-    let is_guarded = |part: Component<'_>| GUARDED.iter().any(|name| part.as_os_str().eq_ignore_ascii_case(name));
-    let whole = there.join(rest);
-    is_plain && !is_link && whole.strip_prefix(&base).is_ok_and(|rest| !rest.components().any(is_guarded))
+    (is_plain && !is_link).then(|| there.join(rest))
+}
+
+/// Reports whether a resolved path is below `base`, and none of its parts below that has one of the `guarded` names.
+pub fn is_below(whole: &Path, base: &Path, guarded: &[&str]) -> bool {
+    let is_guarded = |part: Component<'_>| guarded.iter().any(|name| part.as_os_str().eq_ignore_ascii_case(name));
+    base.canonicalize().is_ok_and(|base| whole.strip_prefix(&base).is_ok_and(|rest| !rest.components().any(is_guarded)))
 }
 
 #[cfg(test)]
