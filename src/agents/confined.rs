@@ -3,8 +3,11 @@
 use std::path::{Component, Path, PathBuf};
 
 /// Names that configure git, agents or swarm, or from which programs execute or start something.
-pub const GUARDED: [&str; 14] = [
+pub const GUARDED: [&str; 17] = [
     ".git",
+    ".gitattributes",
+    ".gitmodules",
+    ".vscode",
     ".claude",
     ".codex",
     ".gemini",
@@ -67,6 +70,10 @@ mod tests {
             (".git/hooks/pre-commit", false),
             ("src/.GIT/config", false),
             (".claude/settings.json", false),
+            ("src/.gitattributes", false),
+            (".gitmodules", false),
+            (".vscode/tasks.json", false),
+            (".gitignore", true),
             ("swarm.toml", false),
             ("/etc/passwd", false),
         ] {

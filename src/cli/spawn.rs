@@ -77,10 +77,18 @@ pub fn start(request: &SpawnRequest, paths: &Paths, warn: &mut dyn FnMut(String)
     let mut settled = None;
     post(paths, request, &mut |reply| match reply {
         Reply::Answer(spawned) => settled = Some(Ok(spawned)),
-        Reply::Refused(refusal) => settled = Some(Err(refusal.into())),
+        Reply::Refused(refusal) => settled = Some(Err(refusal)),
         Reply::Warning(text) => warn(text),
     })?;
-    settled.unwrap_or_else(|| Err(no_answer()))
+    let settled = settled.ok_or_else(no_answer)?;
+    if let Err(refusal) = &settled
+        && request.worktree.is_some()
+        && matches!(refusal.kind, RefusalKind::Start | RefusalKind::Tool)
+    {
+        // The supervisor has removed the worktree by now. Scripts look for these words of the original `swarm`.
+        warn("spawn failed, cleaning up partial state".to_owned());
+    }
+    Ok(settled?)
 }
 
 /// Waits for readiness if requested, then prints the result: a script that reads the line may type into the agent at

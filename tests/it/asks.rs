@@ -8,7 +8,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use serde_json::{Value, json};
 
 use crate::common::proc::{self, Signal};
-use crate::common::{Rig, SOON, wait_until};
+use crate::common::{Rig, SOON, skipped, wait_until};
 use crate::flow_run::{Site, line};
 
 const BIN: &str = env!("CARGO_BIN_EXE_swarm");
@@ -72,6 +72,42 @@ fn a_worker_asks_a_person_and_hears_the_answer() {
     let again = rig.swarm(&["answer", "1", "1"]);
     assert!(again.err.contains("request 1 was already answered 'sqlite' by "), "{again:?}");
     assert_eq!(again.code, Some(1));
+}
+
+#[test]
+fn a_person_without_an_account_is_served() {
+    let rig = Rig::new();
+    let (binary, root) = (rig.path("swarm"), rustix::process::geteuid().is_root());
+    fs::copy(BIN, &binary).expect("copied");
+    // No entry of the user database has this number.
+    let words = match root {
+        true => &["setpriv", "--reuid", "54321", "--regid", "54321", "--clear-groups"][..],
+        false => &["unshare", "--user", "--map-user=54321"],
+    };
+    let give = || {
+        let given = rig.program("chown").args(["-R", "54321:54321"]).arg(rig.path("")).status().expect("run");
+        assert!(!root || given.success());
+    };
+    give();
+    let stranger = |more: &[&str]| {
+        let mut command = rig.program(words[0]);
+        command.env_remove("USER").env_remove("LOGNAME").args(&words[1..]).arg(&binary).args(more);
+        crate::common::run(command)
+    };
+    if stranger(&["--version"]).code != Some(0) {
+        return skipped("persons without an account: no such user can be made here");
+    }
+    stranger(&["spawn", "--name", "x", "--", "sh", "-c", "id -u"]).ok();
+    stranger(&["wait", "x"]).is(0, "x: exited\n", "");
+    assert_eq!(rig.log("x", "stdout"), "54321\n");
+    put(&rig, 1, "x", "parked", "Bash", &command("make"));
+    give();
+    stranger(&["approve", "1"]).is(0, "approved 1 (x): make\n", "");
+    let by = &read(&rig, "1.answer.json")["by"];
+    assert_eq!((&by["uid"], &by["user"]), (&json!(54321), &Value::Null));
+    let said = stranger(&["doctor"]);
+    assert!(matches!(said.code, Some(0 | 1)), "{said:?}");
+    stranger(&["supervisor", "stop"]).ok();
 }
 
 #[test]

@@ -328,11 +328,13 @@ fn respawn_recreates_a_removed_worktree_on_its_branch() {
 
 #[test]
 fn a_start_that_fails_leaves_no_trace() {
+    const FAILED: &str = "swarm: warning: spawn failed, cleaning up partial state\n\
+        swarm: error: command not found: ./no-such-command\n";
     let rig = Rig::new();
     let repo = rig.repo();
     for flags in [&[][..], &["--tmux"]] {
         let words = [&["spawn", "--name", "x", "--worktree"], flags, &["--", "./no-such-command"]].concat();
-        rig.swarm_in(&repo, &words).refused(1, "command not found: ./no-such-command");
+        rig.swarm_in(&repo, &words).is(1, "", FAILED);
         assert!(!rig.path("repo-worktrees/x").exists(), "{flags:?}");
         assert_eq!((linked(&rig, &repo), branches(&rig, &repo).as_str()), (0, "main"), "{flags:?}");
         assert_eq!(rig.names().len(), 0, "{flags:?}");
@@ -341,7 +343,13 @@ fn a_start_that_fails_leaves_no_trace() {
     // An existing branch stays unchanged.
     rig.git(&repo, &["branch", "kept"]);
     rig.swarm_in(&repo, &["spawn", "--name", "x", "--worktree", "--branch", "kept", "--", "./no-such-command"])
-        .refused(1, "command not found: ./no-such-command");
+        .is(1, "", FAILED);
+    // Without a worktree nothing was there.
+    rig.swarm_in(&repo, &["spawn", "--name", "x", "--", "./no-such-command"]).is(
+        1,
+        "",
+        FAILED.split_once('\n').expect("two lines").1,
+    );
     assert_eq!(branches(&rig, &repo), "kept\nmain");
     assert_eq!(linked(&rig, &repo), 0);
 }

@@ -153,14 +153,13 @@ fn record(ask: &Ask, verdict: Verdict, paths: &Paths) -> Result<(), Failure> {
 /// Returns the person who runs this program, as far as it can be told.
 fn person() -> Answerer {
     let uid = nix::unistd::getuid();
-    let user = nix::unistd::User::from_uid(uid).ok().flatten().map(|user| user.name);
     let is_tty = |path: &std::path::PathBuf| path.starts_with("/dev/pts") || path.starts_with("/dev/tty");
     let tty = (0..3).find_map(|fd| fs::read_link(format!("/proc/self/fd/{fd}")).ok().filter(is_tty));
     let from = std::env::var("SSH_CONNECTION").ok();
     let from = from.and_then(|from| from.split_whitespace().next().map(str::to_owned));
     Answerer {
         uid: uid.as_raw(),
-        user,
+        user: swarm_sys::logind::user(),
         pid: nix::unistd::getpid().as_raw(),
         tty: tty.map(|tty| tty.display().to_string()),
         from,
