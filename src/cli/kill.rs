@@ -15,7 +15,8 @@ use swarm_sys::paths::Paths;
 pub fn run(args: &KillArgs, paths: &Paths, screen: &mut Screen) -> Result<u8, Failure> {
     let mut told = Answers::new(args.json);
     let registry = super::read_for(paths, super::only(&args.names).filter(|_| !args.all), screen)?;
-    if let Some(scope) = scope(args, &registry)? {
+    let is_starting = |name: &str| swarm_store::records::is_starting(paths, name);
+    if let Some(scope) = scope(args, &registry, is_starting)? {
         if scope == Scope::All && !args.everywhere {
             let running: Vec<_> = registry.workers.iter().filter(|view| view.state.is_running()).collect();
             here::confirm_all("kill", &running, screen)?;
@@ -29,8 +30,8 @@ pub fn run(args: &KillArgs, paths: &Paths, screen: &mut Screen) -> Result<u8, Fa
 }
 
 /// Returns the workers to kill, `None` for `--all` without workers. `--all` overrides a name, as in the original;
-/// tags narrow it.
-fn scope(args: &KillArgs, registry: &Registry) -> Result<Option<Scope>, Failure> {
+/// tags narrow it. A worker that is being started is not registered yet, but is killed as soon as it runs.
+fn scope(args: &KillArgs, registry: &Registry, is_starting: impl Fn(&str) -> bool) -> Result<Option<Scope>, Failure> {
     if args.all && !args.tagged.is_given() {
         return Ok((!registry.workers.is_empty()).then_some(Scope::All));
     }
@@ -46,7 +47,7 @@ fn scope(args: &KillArgs, registry: &Registry) -> Result<Option<Scope>, Failure>
     for worker in names.iter().filter_map(|name| registry.find(name)) {
         super::refuse_elsewhere(worker)?;
     }
-    match names.iter().find(|name| registry.find(name).is_none()) {
+    match names.iter().find(|name| registry.find(name).is_none() && !is_starting(name)) {
         None if names.is_empty() => Err(Failure::new(RefusalKind::Invalid, "must specify worker name or --all")),
         None => Ok(Some(Scope::Names(names))),
         Some(unknown) => Err(unknown_worker(unknown, registry)),
@@ -62,7 +63,7 @@ mod tests {
         let crate::cli::args::Command::Kill(args) = sample::command(&[&["kill"], words].concat()) else {
             panic!("not kill");
         };
-        scope(&args, registry).map_err(|failure| {
+        scope(&args, registry, |name| name == "begins").map_err(|failure| {
             let mut err = Vec::new();
             assert_eq!(failure.report(&mut err), 1);
             String::from_utf8(err).expect("text")
@@ -81,5 +82,6 @@ mod tests {
         assert_eq!(scope_of(&["x", "why"], &some), Err("swarm: error: worker 'why' not found\n".into()));
         assert_eq!(scope_of(&[], &some), Err("swarm: error: must specify worker name or --all\n".into()));
         assert_eq!(scope_of(&["why"], &none), Err("swarm: error: worker 'why' not found\n".into()));
+        assert_eq!(scope_of(&["begins"], &none), Ok(Some(Scope::Names(vec!["begins".into()]))));
     }
 }

@@ -209,6 +209,15 @@ fn parse_dir_name(text: &str) -> Option<(&str, u64)> {
     Some((name, generation.parse().ok().filter(|number| *number > 0)?))
 }
 
+/// Reports whether a worker of this name is being started: it has a contract, but has not been registered.
+pub fn is_starting(paths: &Paths, name: &str) -> bool {
+    list_if_present(&paths.workers()).unwrap_or_default().iter().any(|entry| {
+        let found = entry.file_name();
+        let is_of_name = found.to_str().and_then(parse_dir_name).is_some_and(|(of, _)| of == name);
+        is_of_name && matches!(spec(&entry.path()), Ok(SpecFacts::Pending(_)))
+    })
+}
+
 impl Records for DiskRecords {
     fn scan_now(&self) -> io::Result<Scan> {
         let entries = list_if_present(&self.paths.workers())?;

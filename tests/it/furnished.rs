@@ -3,10 +3,13 @@
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::PathBuf;
+use std::process::Stdio;
 
 use serde_json::Value;
 
 use crate::common::{Rig, SOON, wait_until};
+
+const BINARY: &str = env!("CARGO_BIN_EXE_swarm");
 
 /// A repository with these settings.
 fn repo(rig: &Rig, settings: &str) -> PathBuf {
@@ -70,11 +73,37 @@ fn a_failing_or_hanging_post_create_fails_the_start_and_leaves_nothing() {
 }
 
 #[test]
+fn a_kill_during_post_create_ends_the_worker_after_it() {
+    let rig = Rig::new();
+    let repo = repo(&rig, "[worktree]\npost_create = 'echo begun; cat \"$SWARM_BASE_REPO/../pipe\"'\n");
+    let pipe = rig.path("pipe");
+    assert!(rig.program("mkfifo").arg(&pipe).status().expect("run").success());
+    let mut spawn = rig.program(BINARY);
+    spawn.current_dir(&repo).args(["spawn", "--name", "x", "--worktree", "--", "sleep", "600"]);
+    let mut spawn = spawn.stdout(Stdio::null()).spawn().expect("started");
+    let log = rig.root().join("hooks/x.post_create.log");
+    wait_until("post_create runs", SOON, || fs::read(&log).is_ok_and(|text| text == b"begun\n"));
+    rig.swarm(&["kill", "y"]).refused(1, "worker 'y' not found");
+    let mut kill = rig.program(BINARY).args(["kill", "x"]).stdout(Stdio::piped()).spawn().expect("started");
+    let descriptors = PathBuf::from(format!("/proc/{}/fd", kill.id()));
+    let has_asked = || {
+        let mut links = fs::read_dir(&descriptors).into_iter().flatten().flatten();
+        links.any(|one| fs::read_link(one.path()).is_ok_and(|to| to.to_string_lossy().starts_with("socket:")))
+    };
+    wait_until("the kill is sent", SOON, || has_asked() || kill.try_wait().expect("asked").is_some());
+    fs::write(&pipe, "go on\n").expect("written");
+    assert!(spawn.wait().expect("waited").success());
+    let said = kill.wait_with_output().expect("waited");
+    assert_eq!((said.status.code(), String::from_utf8_lossy(&said.stdout).as_ref()), (Some(0), "killed x\n"));
+    assert_eq!(rig.fine("x"), "stopped");
+}
+
+#[test]
 fn a_supervisor_killed_during_post_create_leaves_nothing_behind() {
     let rig = Rig::new();
     let repo = repo(&rig, "[worktree]\ninclude = ['.env']\npost_create = 'echo begun; exec sleep 600'\n");
     let mut command = rig.command(&["spawn", "--name", "x", "--worktree", "--", "true"]);
-    command.current_dir(&repo).stdout(std::process::Stdio::null()).stderr(std::process::Stdio::null());
+    command.current_dir(&repo).stdout(Stdio::null()).stderr(Stdio::null());
     let mut spawning = command.spawn().expect("started");
     let log = rig.root().join("hooks/x.post_create.log");
     wait_until("the command runs", SOON, || std::fs::read_to_string(&log).is_ok_and(|text| text == "begun\n"));
