@@ -42,6 +42,19 @@ pub enum NeedKind {
     Input,
 }
 
+impl NeedKind {
+    /// Returns the word that listings and JSON use.
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Permission => "permission",
+            Self::Question => "question",
+            Self::Login => "login",
+            Self::Trust => "trust",
+            Self::Input => "input",
+        }
+    }
+}
+
 /// Activity of a running agent.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Activity {

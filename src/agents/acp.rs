@@ -12,9 +12,11 @@ use swarm_model::run::{FaultKind, Outcome};
 
 use self::usage::Usage;
 use self::wish::Permission;
-use super::dialogue::{ANSWER_MS, CANCEL_MS, Dialogue, Message, Step, Wire, Writing, message};
-use super::fault::{classify_end, of_status};
-use super::{End, Kind, Report, Seen, Session, Turn, classify, claude, end_words, failure, not_understood, short};
+use super::dialogue::{
+    ANSWER_MS, CANCEL_MS, Dialogue, Message, Step, Wire, Writing, broken_off, conversation, late, message,
+};
+use super::fault::of_status;
+use super::{End, Kind, Report, Seen, Session, Turn, classify, claude, failure, not_understood, short};
 
 pub use self::launch::launch;
 
@@ -121,9 +123,7 @@ impl Reader {
     fn over(&mut self, how: Ended) -> Vec<Step> {
         self.state = State::Over;
         self.ended.get_or_insert(how);
-        let mut steps: Vec<Step> = self.writing.done().into_iter().collect();
-        steps.push(Step::Close);
-        steps
+        self.writing.close()
     }
 
     fn introduced(&mut self, result: &Value, now_ms: u64) -> Vec<Step> {
@@ -290,12 +290,7 @@ impl Reader {
             }
             Some(Ended::Fault(cause, fault)) => failure(format!("{} {cause}", self.name), None, *fault),
             None if !self.is_known && end.ended.is_success() => not_understood(&self.name, end),
-            None => {
-                let how = format!("{} without completing its turn", end_words(end.ended));
-                let said = short(end.stderr);
-                let cause = if said.is_empty() { how } else { format!("{how}: {said}") };
-                failure(cause, None, classify_end(end, &["Error: ", "error: "]))
-            }
+            None => broken_off(end, &["Error: ", "error: "]),
         }
     }
 
@@ -391,7 +386,7 @@ impl Dialogue for Reader {
         if self.due_ms().is_none_or(|due| now_ms < due) {
             return Vec::new();
         }
-        let late = |what: &str| Ended::Fault(format!("did not answer '{what}' within 60 s"), FaultKind::Passing);
+        let late = |method: &str| Ended::Fault(late(method), FaultKind::Passing);
         match self.state {
             State::Hello { .. } => self.over(late("initialize")),
             State::Open { .. } => {
@@ -411,7 +406,7 @@ impl Dialogue for Reader {
     fn end(mut self: Box<Self>, end: End<'_>) -> Report {
         self.writing.done();
         let outcome = self.outcome(&end);
-        let id = self.session.clone().or_else(|| Some(self.before.id.clone()).filter(|id| !id.is_empty()));
+        let id = conversation(self.session.as_ref(), &self.before);
         let (spent, usd) = self.usage.spent();
         let total = self.before.spent.plus(spent);
         let total = swarm_model::run::progress::Spent { usd: usd.or(total.usd), ..total };

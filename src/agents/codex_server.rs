@@ -13,9 +13,11 @@ use swarm_model::run::progress::Spent;
 use swarm_model::run::{FaultKind, Outcome};
 
 use self::wish::Approval;
-use super::dialogue::{ANSWER_MS, CANCEL_MS, Dialogue, Message, Step, Wire, Writing, message};
-use super::fault::{classify_end, of_status};
-use super::{End, Launch, Report, Seen, Session, Turn, classify, end_words, failure, not_understood, short};
+use super::dialogue::{
+    ANSWER_MS, CANCEL_MS, Dialogue, Message, Step, Wire, Writing, broken_off, conversation, late, message,
+};
+use super::fault::of_status;
+use super::{End, Launch, Report, Seen, Session, Turn, classify, failure, not_understood, short};
 use swarm_config::sections::AgentConfig;
 
 const WIRE: Wire = Wire { is_versioned: false };
@@ -97,9 +99,7 @@ impl Reader {
     fn over(&mut self, how: Ended) -> Vec<Step> {
         self.state = State::Over;
         self.ended.get_or_insert(how);
-        let mut steps: Vec<Step> = self.writing.done().into_iter().collect();
-        steps.push(Step::Close);
-        steps
+        self.writing.close()
     }
 
     fn introduced(&mut self, now_ms: u64) -> Vec<Step> {
@@ -282,12 +282,7 @@ impl Reader {
             }
             Some(Ended::Fault(cause, fault)) => failure(format!("codex {cause}"), None, *fault),
             None if !self.is_known && end.ended.is_success() => not_understood("codex", end),
-            None => {
-                let how = format!("{} without completing its turn", end_words(end.ended));
-                let said = short(end.stderr);
-                let cause = if said.is_empty() { how } else { format!("{how}: {said}") };
-                failure(cause, None, classify_end(end, &["Error: ", "ERROR: "]))
-            }
+            None => broken_off(end, &["Error: ", "ERROR: "]),
         }
     }
 }
@@ -352,7 +347,7 @@ impl Dialogue for Reader {
         if self.due_ms().is_none_or(|due| now_ms < due) {
             return Vec::new();
         }
-        let late = |what: &str| Ended::Fault(format!("did not answer '{what}' within 60 s"), FaultKind::Passing);
+        let late = |method: &str| Ended::Fault(late(method), FaultKind::Passing);
         match self.state {
             State::Hello { .. } => self.over(late("initialize")),
             State::Open { .. } => self.over(late("thread/start")),
@@ -365,7 +360,7 @@ impl Dialogue for Reader {
     fn end(mut self: Box<Self>, end: End<'_>) -> Report {
         self.writing.done();
         let outcome = self.outcome(&end);
-        let id = self.session.clone().or_else(|| Some(self.before.id.clone()).filter(|id| !id.is_empty()));
+        let id = conversation(self.session.as_ref(), &self.before);
         let total = self.total.unwrap_or(self.before.spent);
         let (spent, unreported) = self.spent();
         let session = id.map(|id| Session { id, spent: total, unreported });

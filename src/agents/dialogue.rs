@@ -7,13 +7,17 @@
 use serde_json::{Value, json};
 use swarm_model::asks::{AskWish, Verdict};
 use swarm_model::json::Members as _;
+use swarm_model::run::Outcome;
 
-use super::{End, Report, Seen};
+use super::fault::classify_end;
+use super::{End, Report, Seen, Session, end_words, failure, short};
 
 /// Time in which an agent must answer a message that is no task, in milliseconds.
 pub(crate) const ANSWER_MS: u64 = 60_000;
 /// Time in which an agent must end a turn that was cancelled, in milliseconds.
 pub(crate) const CANCEL_MS: u64 = 30_000;
+/// Words for [`ANSWER_MS`].
+const ANSWER_TIME: &str = "60 s";
 /// Code of an error: the method is not known.
 const NO_METHOD: i64 = -32601;
 
@@ -146,13 +150,36 @@ impl Writing {
         self.part.push_str(part);
     }
 
+    /// Ends the dialogue: returns the last message, and closes the agent's input.
+    pub fn close(&mut self) -> Vec<Step> {
+        self.done().into_iter().chain([Step::Close]).collect()
+    }
+
     /// Returns the message, if one was written since the last call.
     pub fn done(&mut self) -> Option<Step> {
         let message = std::mem::take(&mut self.part);
-        let told = Some(super::short(&message)).filter(|text| !text.is_empty())?;
+        let told = Some(short(&message)).filter(|text| !text.is_empty())?;
         self.last = Some(message);
         Some(Step::Seen(Seen::Text(told)))
     }
+}
+
+/// Returns what is wrong with an agent that did not answer a message that is no task.
+pub(crate) fn late(method: &str) -> String {
+    format!("did not answer '{method}' within {ANSWER_TIME}")
+}
+
+/// Returns the outcome of an agent that has ended before its turn was over. `marks` begin the lines that tell of errors.
+pub(crate) fn broken_off(end: &End<'_>, marks: &[&str]) -> Outcome {
+    let how = format!("{} without completing its turn", end_words(end.ended));
+    let said = short(end.stderr);
+    let cause = if said.is_empty() { how } else { format!("{how}: {said}") };
+    failure(cause, None, classify_end(end, marks))
+}
+
+/// Returns the id of the conversation: the one that was opened, or else the one that was to be continued.
+pub(crate) fn conversation(opened: Option<&String>, before: &Session) -> Option<String> {
+    opened.or(Some(&before.id).filter(|id| !id.is_empty())).cloned()
 }
 
 #[cfg(test)]

@@ -8,6 +8,8 @@
 //!
 //! Reading never needs permission, nor do `pwd` and `ls` on relative paths below the working directory.
 
+use swarm_model::asks::judge::Consent;
+
 use super::document::FlowRun;
 use super::improvement;
 use super::json::{Json, Members, trim};
@@ -17,29 +19,6 @@ use super::state::{RUNNING, Reason, object_in};
 /// Time recorded for a grant without a `grantedAt` text.
 const UNKNOWN_TIME: &str = "1970-01-01T00:00:00.000Z";
 const PREVIEW_CHARS_MAX: usize = 240;
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Mode {
-    NoAccess,
-    PartialAccess,
-    FullAccess,
-}
-
-impl Mode {
-    pub const ALL: [Self; 3] = [Self::NoAccess, Self::PartialAccess, Self::FullAccess];
-
-    pub fn word(self) -> &'static str {
-        match self {
-            Self::NoAccess => "no-access",
-            Self::PartialAccess => "partial-access",
-            Self::FullAccess => "full-access",
-        }
-    }
-
-    pub fn of(word: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|mode| mode.word() == word)
-    }
-}
 
 /// An action that needs permission.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -77,7 +56,7 @@ impl Answer {
 /// defaults.
 pub fn normalize(value: Option<&Json>) -> Json {
     let state = value.and_then(Json::as_object);
-    let mode = state.and_then(|state| Mode::of(state.text("mode")?)).unwrap_or(Mode::NoAccess);
+    let mode = state.and_then(|state| Consent::of(state.text("mode")?)).unwrap_or(Consent::NoAccess);
     let grants = |part: &str, list: &str, name: &str| {
         let given = state.and_then(|state| state.get(part)?.as_object()?.get(list)?.as_object());
         let mut kept = Members::default();
@@ -163,8 +142,8 @@ impl Gate {
         Json::Object(self.state.clone())
     }
 
-    pub fn mode(&self) -> Mode {
-        self.state.text("mode").and_then(Mode::of).unwrap_or(Mode::NoAccess)
+    pub fn mode(&self) -> Consent {
+        self.state.text("mode").and_then(Consent::of).unwrap_or(Consent::NoAccess)
     }
 
     pub fn open(&self) -> impl Iterator<Item = &Request> {
@@ -178,9 +157,9 @@ impl Gate {
             return true;
         }
         match self.mode() {
-            Mode::FullAccess => true,
-            Mode::NoAccess => false,
-            Mode::PartialAccess => match wish {
+            Consent::FullAccess => true,
+            Consent::NoAccess => false,
+            Consent::PartialAccess => match wish {
                 Wish::Write { .. } => true,
                 Wish::Command { command } => !command.is_empty() && self.has("bash", "allowedCommands", command),
                 Wish::Tool { tool, .. } => self.has("mcp", "allowedTools", tool),
@@ -216,7 +195,7 @@ impl Gate {
         let (_, request) = self.open.remove(at);
         let mut settled = vec![request];
         if answer == Answer::AllowFlow {
-            self.state.set("mode", Mode::PartialAccess.word());
+            self.state.set("mode", Consent::PartialAccess.word());
             self.grant(&settled[0].wish.clone(), at_iso);
             let (granted, open) =
                 std::mem::take(&mut self.open).into_iter().partition(|(_, open)| self.is_granted(&open.wish));
@@ -238,18 +217,18 @@ impl Gate {
     }
 
     /// Sets the mode back after questions were opened under another one. Settles nothing.
-    pub fn restore_mode(&mut self, mode: Mode) {
+    pub fn restore_mode(&mut self, mode: Consent) {
         self.state.set("mode", mode.word());
     }
 
     /// Sets the mode and returns the questions that this settles: all of them with full access.
     /// `None` if the mode does not change.
-    pub fn set_mode(&mut self, mode: Mode) -> Option<Vec<Request>> {
+    pub fn set_mode(&mut self, mode: Consent) -> Option<Vec<Request>> {
         if self.mode() == mode {
             return None;
         }
         self.state.set("mode", mode.word());
-        let settled = if mode == Mode::FullAccess { std::mem::take(&mut self.open) } else { Vec::new() };
+        let settled = if mode == Consent::FullAccess { std::mem::take(&mut self.open) } else { Vec::new() };
         Some(settled.into_iter().map(|(_, request)| request).collect())
     }
 }

@@ -124,16 +124,20 @@ impl Ask {
 
     /// Returns what the worker needs from a person, in one line.
     pub fn needs(&self) -> Needs {
-        let text = match &self.wish {
-            AskWish::Command { command } => format!("{}: {command}", self.tool),
-            _ => self.text(),
-        };
         let verb = if self.kind() == NeedKind::Question { "answer" } else { "approve" };
         Needs {
             kind: self.kind(),
-            text: text.lines().next().unwrap_or_default().to_owned(),
+            text: self.what().lines().next().unwrap_or_default().to_owned(),
             since_ms: self.asked_at_ms,
             answer: Some(format!("swarm {verb} {}", self.number)),
+        }
+    }
+
+    /// Returns what the agent wants as [`Self::text`] does, with the tool in front of a command.
+    pub fn what(&self) -> String {
+        match &self.wish {
+            AskWish::Command { command } => format!("{}: {command}", self.tool),
+            _ => self.text(),
         }
     }
 
@@ -168,6 +172,26 @@ pub enum Verdict {
     Answer {
         answers: Vec<(String, String)>,
     },
+}
+
+impl Verdict {
+    /// Returns the word that events and JSON use.
+    pub fn word(&self) -> &'static str {
+        match self {
+            Self::Allow { .. } => "allow",
+            Self::Deny { .. } => "deny",
+            Self::Answer { .. } => "answer",
+        }
+    }
+
+    /// Returns the word for a request with this answer.
+    pub fn participle(&self) -> &'static str {
+        match self {
+            Self::Allow { .. } => "allowed",
+            Self::Deny { .. } => "denied",
+            Self::Answer { .. } => "answered",
+        }
+    }
 }
 
 /// How an answer came about.

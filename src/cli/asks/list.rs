@@ -1,6 +1,7 @@
 //! `swarm approvals`: lists requests, and shows one in full.
 
 use std::collections::BTreeMap;
+use std::io;
 use std::os::fd::AsFd as _;
 
 use jiff::Timestamp;
@@ -8,13 +9,13 @@ use serde_json::Value;
 use swarm_model::asks::{AskAnswer, AskRecord, AskState, AskWish, Verdict, Via, Waits};
 use swarm_model::{NeedKind, RefusalKind};
 use swarm_store::asks::Asks;
-use swarm_store::asks::present::present;
+use swarm_store::asks::present;
 use swarm_sys::paths::Paths;
 
 use super::args::ApprovalsArgs;
 use super::flows::{self, FlowRequest};
 use super::which::Which;
-use super::{SCHEMA, json_of, kind_word, refused, unreadable};
+use super::{SCHEMA, json_of, refused, unreadable};
 use crate::cli::columns;
 use crate::cli::error::Failure;
 use crate::cli::json;
@@ -58,7 +59,8 @@ fn is_chosen(args: &ApprovalsArgs, record: &AskRecord) -> bool {
 }
 
 fn all(args: &ApprovalsArgs, paths: &Paths, screen: &mut Screen) -> Result<u8, Failure> {
-    let mut records = present(paths).map_err(|error| unreadable(&error))?;
+    let records = if args.all { present::all(paths) } else { present::unfinished(paths) };
+    let mut records = records.map_err(|error| unreadable(&error))?;
     records.retain(|record| is_chosen(args, record));
     let of_flows = if args.run.is_none() { flows::open(paths, screen) } else { Vec::new() };
     if args.json {
@@ -102,9 +104,9 @@ fn all(args: &ApprovalsArgs, paths: &Paths, screen: &mut Screen) -> Result<u8, F
 fn cells(args: &ApprovalsArgs, record: &AskRecord, clock: &Clock, terminal: bool) -> (u64, Vec<String>) {
     let ask = &record.ask;
     let age = clock.since_ms(ask.asked_at_ms).map_or_else(|| "-".to_owned(), crate::cli::render::words);
-    let kind = kind_word(ask.kind()).to_owned();
+    let kind = ask.kind().word().to_owned();
     let texts = [ask.number.to_string(), age, ask.who.worker.clone(), kind];
-    (ask.asked_at_ms, row(args, texts, record.state().word(), &what(record), terminal))
+    (ask.asked_at_ms, row(args, texts, record.state().word(), &record.ask.what(), terminal))
 }
 
 fn row(args: &ApprovalsArgs, texts: [String; 4], state: &str, what: &str, terminal: bool) -> Vec<String> {
@@ -120,17 +122,8 @@ fn row(args: &ApprovalsArgs, texts: [String; 4], state: &str, what: &str, termin
     row
 }
 
-/// Returns what is asked, for one line.
-fn what(record: &AskRecord) -> String {
-    match record.ask.wish {
-        AskWish::Command { .. } => format!("{}: {}", record.ask.tool, record.ask.text()),
-        _ => record.ask.text(),
-    }
-}
-
 fn one(number: u64, as_json: bool, paths: &Paths, screen: &mut Screen) -> Result<u8, Failure> {
-    let record = present(paths).map_err(|error| unreadable(&error))?;
-    let record = record.into_iter().find(|record| record.ask.number == number).ok_or_else(|| unknown(number))?;
+    let record = present::one(paths, number).map_err(|error| unreadable(&error))?.ok_or_else(|| unknown(number))?;
     if as_json {
         return json::print_list(screen, SCHEMA, "approvals", vec![json_of(&record)]).map(|()| 0);
     }
@@ -153,7 +146,7 @@ fn tell(record: &AskRecord, screen: &mut Screen) -> Result<(), Failure> {
         .since_ms(ask.asked_at_ms)
         .map_or_else(String::new, |since| format!(", asked {} ago", crate::cli::render::words(since)));
     let state = record.state().word();
-    screen.line(&format!("request {}: {}, {state}{age}", ask.number, kind_word(ask.kind())))?;
+    screen.line(&format!("request {}: {}, {state}{age}", ask.number, ask.kind().word()))?;
     let agent = ask.who.agent.as_ref().map_or_else(String::new, |agent| format!(" ({agent})"));
     screen.line(&format!("worker:    {}{}", escape(&ask.who.worker), escape(&agent)))?;
     screen.line(&format!("directory: {}", escape(&ask.cwd)))?;
@@ -239,7 +232,7 @@ fn follow(args: &ApprovalsArgs, paths: &Paths, screen: &mut Screen) -> Result<u8
     let mut known: BTreeMap<u64, AskState> = BTreeMap::new();
     loop {
         changes.take()?;
-        for record in present(paths).map_err(|error| unreadable(&error))? {
+        for record in now(args, &asks, &known, paths).map_err(|error| unreadable(&error))? {
             let (number, state) = (record.ask.number, record.state());
             let before = known.insert(number, state);
             let is_of_run = args.run.as_ref().is_none_or(|run| record.ask.who.run.as_ref() == Some(run));
@@ -261,10 +254,30 @@ fn follow(args: &ApprovalsArgs, paths: &Paths, screen: &mut Screen) -> Result<u8
     }
 }
 
+/// Returns the requests that may have changed: those that are not over, and those that were not when they were shown.
+/// With `--all`, all of them.
+fn now(
+    args: &ApprovalsArgs,
+    asks: &Asks,
+    known: &BTreeMap<u64, AskState>,
+    paths: &Paths,
+) -> io::Result<Vec<AskRecord>> {
+    if args.all {
+        return present::all(paths);
+    }
+    let mut records = present::unfinished(paths)?;
+    let is_there = |number: u64| records.iter().any(|record| record.ask.number == number);
+    let ended = known.iter().filter(|(number, state)| **state != AskState::Over && !is_there(**number));
+    let ended: io::Result<Vec<_>> = ended.filter_map(|(number, _)| asks.find(*number).transpose()).collect();
+    records.extend(ended?);
+    records.sort_by_key(|record| record.ask.number);
+    Ok(records)
+}
+
 fn sentence(record: &AskRecord) -> String {
     let (number, worker) = (record.ask.number, &record.ask.who.worker);
     let text = match (record.state(), &record.answer, &record.over) {
-        (AskState::Open, _, _) => format!("{worker} asks: {}", what(record)),
+        (AskState::Open, _, _) => format!("{worker} asks: {}", record.ask.what()),
         (AskState::Over, _, Some(over)) => format!("over: {}", over.why),
         (_, Some(answer), _) => answered(answer),
         (state, None, _) => state.word().to_owned(),

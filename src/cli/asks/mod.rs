@@ -15,7 +15,7 @@ pub use self::rules::run as rules;
 
 use serde_json::{Value, json};
 use swarm_model::asks::{AskRecord, AskWish, Verdict};
-use swarm_model::{NeedKind, Refusal, RefusalKind};
+use swarm_model::{Refusal, RefusalKind};
 
 use super::error::Failure;
 
@@ -31,16 +31,6 @@ fn unreadable(error: &std::io::Error) -> Failure {
     Failure::system("cannot read the requests", error)
 }
 
-fn kind_word(kind: NeedKind) -> &'static str {
-    match kind {
-        NeedKind::Permission => "permission",
-        NeedKind::Question => "question",
-        NeedKind::Login => "login",
-        NeedKind::Trust => "trust",
-        NeedKind::Input => "input",
-    }
-}
-
 /// Returns a request as JSON.
 fn json_of(record: &AskRecord) -> Value {
     let AskRecord { ask, answer, over, .. } = record;
@@ -53,17 +43,18 @@ fn json_of(record: &AskRecord) -> Value {
         .map(|one| json!({"id": one.id, "text": one.text, "options": one.options, "several": one.several}))
         .collect();
     let answer = answer.as_ref().map(|answer| {
-        let (verdict, reason, answers) = match &answer.verdict {
-            Verdict::Allow { .. } => ("allow", None, Vec::new()),
-            Verdict::Deny { reason } => ("deny", Some(reason), Vec::new()),
-            Verdict::Answer { answers } => ("answer", None, answers.iter().map(|(_, text)| text).collect()),
+        let (reason, answers) = match &answer.verdict {
+            Verdict::Allow { .. } => (None, Vec::new()),
+            Verdict::Deny { reason } => (Some(reason), Vec::new()),
+            Verdict::Answer { answers } => (None, answers.iter().map(|(_, text)| text).collect()),
         };
         json!({
-            "verdict": verdict, "reason": reason, "answers": answers, "by": answer.by, "at_ms": answer.at_ms,
+            "verdict": answer.verdict.word(), "reason": reason, "answers": answers, "by": answer.by,
+            "at_ms": answer.at_ms,
         })
     });
     json!({
-        "id": ask.number.to_string(), "state": record.state().word(), "kind": kind_word(ask.kind()),
+        "id": ask.number.to_string(), "state": record.state().word(), "kind": ask.kind().word(),
         "worker": ask.who.worker, "run": ask.who.run, "workstream": ask.who.job, "agent": ask.who.agent, "flow": null,
         "node": null, "tool": ask.tool, "text": ask.text(), "questions": questions, "cwd": ask.cwd,
         "waits": ask.waits, "digest": ask.digest, "asked_at_ms": ask.asked_at_ms, "answer": answer,

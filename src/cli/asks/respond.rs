@@ -6,8 +6,7 @@ use swarm_model::asks::judge::Rule;
 use swarm_model::asks::rules::{AskRule, Effect, rule_of, suggested};
 use swarm_model::asks::{Answerer, Ask, AskAnswer, AskRecord, AskState, AskWish, Question, Verdict, Via};
 use swarm_model::{NeedKind, Refusal, RefusalKind};
-use swarm_store::asks::present::present;
-use swarm_store::asks::{AnswerError, Asks, rules};
+use swarm_store::asks::{AnswerError, Asks, present, rules};
 use swarm_sys::clock::wall_ms;
 use swarm_sys::paths::Paths;
 
@@ -116,8 +115,7 @@ fn each(
 
 /// Returns a request that can be answered.
 fn open_one(number: u64, paths: &Paths) -> Result<Ask, Failure> {
-    let found = present(paths).map_err(|error| unreadable(&error))?;
-    let record = found.into_iter().find(|record| record.ask.number == number).ok_or_else(|| unknown(number))?;
+    let record = present::one(paths, number).map_err(|error| unreadable(&error))?.ok_or_else(|| unknown(number))?;
     let AskRecord { ask, answer, over, .. } = &record;
     match (record.state(), answer, over) {
         (AskState::Open, _, _) => Ok(ask.clone()),

@@ -5,6 +5,7 @@ use swarm_actors::flow::rules::consent::{self, Answer, Gate, Request, Wish};
 use swarm_actors::flow::rules::improvement;
 use swarm_actors::flow::rules::operator;
 use swarm_actors::flow::rules::state::Reason;
+use swarm_model::asks::judge::Consent;
 use swarm_model::{Refusal, RefusalKind};
 
 use super::args::{AllowArgs, DenyArgs, FlowOf};
@@ -192,7 +193,7 @@ fn gate_with_open(open: &Open) -> Gate {
     let mut gate = gate_of(&open.flow);
     // Register requests even if they would be granted by now: the agent still waits for an answer.
     let mode = gate.mode();
-    gate.set_mode(consent::Mode::NoAccess);
+    gate.set_mode(Consent::NoAccess);
     for asked in open.sidecar.requests.values().filter(|asked| asked.answer.is_none()) {
         let node = asked.node.clone().unwrap_or_default();
         if let Some(request) = consent::request(&asked.tool, &asked.input, &node, &asked.role) {

@@ -7,12 +7,14 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 use swarm_actors::flow::rules::consent::{self, Answer, Request, Wish};
+use swarm_model::asks::AskWish;
 use swarm_model::json::Members as _;
 
 use super::emit::Here;
 use crate::cli::error::Failure;
 use crate::cli::screen::Screen;
 use crate::cli::watch::{Changes, Until, wait_any};
+use swarm_agents::asking;
 use swarm_agents::confined::{GUARDED, is_below, resolved};
 use swarm_agents::consent::SECONDS_MAX;
 use swarm_store::flows::sidecar::Asked;
@@ -229,13 +231,17 @@ fn wish_of(said: &Value) -> (String, Value) {
         return (said.text("tool").unwrap_or_default().to_owned(), said.member("input").cloned().unwrap_or_default());
     };
     let input = said.member("tool_input").unwrap_or(&Value::Null);
-    match tool {
-        "Bash" => ("run_command".to_owned(), json!({"command": input.member("command")})),
-        "Write" | "Edit" | "MultiEdit" => ("write_file".to_owned(), json!({"path": input.member("file_path")})),
-        "NotebookEdit" => ("write_file".to_owned(), json!({"path": input.member("notebook_path")})),
-        _ if tool.starts_with("mcp__") || HARMLESS.contains(&tool) => (tool.to_owned(), input.clone()),
+    match asking::wish(tool, input) {
+        AskWish::Command { command } => ("run_command".to_owned(), json!({ "command": command })),
+        AskWish::Write { path } => {
+            ("write_file".to_owned(), json!({ "path": Some(path).filter(|path| !path.is_empty()) }))
+        }
+        AskWish::Mcp { .. } => (tool.to_owned(), input.clone()),
+        _ if HARMLESS.contains(&tool) => (tool.to_owned(), input.clone()),
         // An unknown tool may do anything.
-        _ => ("run_command".to_owned(), json!({"command": format!("{tool} {input}")})),
+        AskWish::Tool { .. } | AskWish::Question { .. } => {
+            ("run_command".to_owned(), json!({"command": format!("{tool} {input}")}))
+        }
     }
 }
 
@@ -286,6 +292,9 @@ mod tests {
         for tool in HARMLESS {
             assert_eq!(wish(tool, json!({"file_path": "a"})), None, "{tool}");
         }
+        let nowhere = Wish::Write { tool: "write_file".to_owned(), path: "(missing path)".to_owned() };
+        assert_eq!(wish("Write", json!({})), Some(nowhere));
+        assert_eq!(wish("mcp__x", json!({})), command("mcp__x {}"), "the name of no server's tool");
         assert_eq!(wish("Launch", json!({"a": 1})), command(r#"Launch {"a":1}"#), "an unknown tool needs permission");
     }
 

@@ -1,10 +1,10 @@
 //! `swarm flow new`: creates a flow from a workflow.
 
 use serde_json::json;
-use swarm_actors::flow::rules::consent::Mode;
 use swarm_actors::flow::rules::graph::Graph;
 use swarm_actors::flow::rules::names::{FlowRef, RoleId};
 use swarm_actors::flow::rules::validate::validate;
+use swarm_model::asks::judge::Consent;
 use swarm_model::{FlowPlace, FlowRules, Refusal, RefusalKind};
 
 use super::args::NewArgs;
@@ -36,7 +36,7 @@ pub fn run(args: &NewArgs, screen: &mut Screen) -> Result<u8, Failure> {
     check_first(args, &space, &project, &workflow, screen)?;
     let (base, merge) = (args.base.clone(), args.merge);
     let sidecar = Sidecar { base, task, relaxed: args.relaxed, merge, ..Sidecar::default() };
-    let consent = args.consent.as_deref().and_then(Mode::of);
+    let consent = args.consent.as_deref().and_then(Consent::of);
     // Before the flow exists: a flow that is committed by mistake is refused.
     exclude(space.root(), &caller::collect()?.caller)
         .map_err(|error| Failure::system("cannot exclude the flows from git", &error))?;

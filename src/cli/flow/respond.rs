@@ -2,7 +2,7 @@
 //! its lock.
 
 use serde_json::{Value, json};
-use swarm_actors::flow::rules::consent::{self, Mode};
+use swarm_actors::flow::rules::consent;
 use swarm_actors::flow::rules::document::FlowRun;
 use swarm_actors::flow::rules::handoff::Ended;
 use swarm_actors::flow::rules::improvement::{self, Feedback};
@@ -11,6 +11,7 @@ use swarm_actors::flow::rules::operator::{self, Denied, To};
 use swarm_actors::flow::rules::plan::{ImprovementMode, Plan};
 use swarm_actors::flow::rules::state::Reason;
 use swarm_model::RefusalKind;
+use swarm_model::asks::judge::Consent;
 
 use super::args::{AnswerArgs, ApproveArgs, Common, ConsentArgs, DeclineArgs, FeedbackArgs, ImproveArgs};
 use crate::cli::error::Failure;
@@ -164,7 +165,7 @@ fn tell_completed(open: &mut Open) {
 
 pub fn consent(args: &ConsentArgs, screen: &mut Screen) -> Result<u8, Failure> {
     let files = super::steered(&args.of)?;
-    let mode = Mode::of(&args.mode)
+    let mode = Consent::of(&args.mode)
         .ok_or_else(|| Failure::new(RefusalKind::Invalid, format!("invalid consent mode '{}'", args.mode)))?;
     files.update(|open| {
         let mut gate = gate_of(&open.flow);
@@ -172,7 +173,7 @@ pub fn consent(args: &ConsentArgs, screen: &mut Screen) -> Result<u8, Failure> {
             return Ok(());
         }
         consent::keep(&mut open.flow, &gate);
-        if mode == Mode::FullAccess {
+        if mode == Consent::FullAccess {
             super::consent::settle_all(open);
         }
         open.tell("consent.mode_changed", [("mode", json!(args.mode))]);

@@ -1,12 +1,12 @@
 //! `swarm flow ls`, `status` and `graph`: read-only views of flows.
 
 use serde_json::{Value, json};
-use swarm_actors::flow::rules::consent::Mode;
 use swarm_actors::flow::rules::document::{FlowRun, FlowSummary};
 use swarm_actors::flow::rules::improvement;
 use swarm_actors::flow::rules::json::Json;
 use swarm_actors::flow::rules::names::RoleId;
 use swarm_actors::flow::rules::status::{Doing, FlowStatus, NodeStatus, Stall, status as status_of};
+use swarm_model::asks::judge::Consent;
 
 use super::args::{FlowOf, GraphArgs, LsArgs};
 use super::consent::waiting;
@@ -87,9 +87,9 @@ pub fn status(args: &FlowOf, screen: &mut Screen) -> Result<u8, Failure> {
     let free = company.iter().filter(|part| !part.held_back && !part.agent.is_empty());
     let free: Vec<String> = free.map(|part| format!("{} ({})", part.role, part.agent)).collect();
     let mode = gate_of(flow).mode();
-    if mode != Mode::FullAccess && !free.is_empty() {
+    if mode != Consent::FullAccess && !free.is_empty() {
         let what = match mode {
-            Mode::NoAccess => "agents that cannot ask for permission, not started unless the role is marked unsafe",
+            Consent::NoAccess => "agents that cannot ask for permission, not started unless the role is marked unsafe",
             _ => "agents that cannot ask for permission and act without limits",
         };
         screen.line(&format!("consent {}: {what}: {}", mode.word(), escape(&free.join(", "))))?;

@@ -13,7 +13,7 @@ use std::io;
 use std::os::fd::{AsFd as _, BorrowedFd};
 use std::time::{Duration, Instant};
 
-use nix::sys::inotify::{AddWatchFlags, InitFlags, Inotify};
+use nix::sys::inotify::Inotify;
 use swarm_agents::confined::is_confined;
 use swarm_agents::dialogue::Request;
 use swarm_model::NeedKind;
@@ -134,7 +134,7 @@ impl Held {
     /// Returns the record of this very use of a tool, or else one of the same content that was not used yet.
     fn earlier(&self, draft: &Draft) -> io::Result<Option<AskRecord>> {
         let digest = digest_of(draft)?;
-        let mut all = self.asks.all()?;
+        let mut all = self.asks.unfinished()?;
         all.retain(|one| {
             one.state() != AskState::Over && !self.open.iter().any(|open| open.ask.number == one.ask.number)
         });
@@ -152,12 +152,7 @@ impl Held {
         let reason = match self.asks.take(ask.number, &self.prefix) {
             Ok(true) => {
                 self.used.push(ask.number);
-                let word = match &verdict {
-                    Verdict::Allow { .. } => "allowed",
-                    Verdict::Deny { .. } => "denied",
-                    Verdict::Answer { .. } => "answered",
-                };
-                self.news.push(format!("request {} was {word}", ask.number));
+                self.news.push(format!("request {} was {}", ask.number, verdict.participle()));
                 return verdict;
             }
             Ok(false) => SPENT.to_owned(),
@@ -236,7 +231,7 @@ impl Held {
     /// Returns what people have answered since the agent was last told, as part of the next prompt. The answers themselves
     /// are used when the agent asks again.
     pub fn decided(&self) -> Option<String> {
-        let all = self.asks.all().unwrap_or_default();
+        let all = self.asks.unfinished().unwrap_or_default();
         let is_ours = |one: &&AskRecord| {
             (&one.ask.who.run, &one.ask.who.job) == (&self.who.run, &self.who.job) && one.state() == AskState::Answered
         };
@@ -247,11 +242,7 @@ impl Held {
 
     fn watch(&mut self) -> io::Result<()> {
         if self.watch.is_none() {
-            self.asks.make_dir()?;
-            let watch = Inotify::init(InitFlags::IN_CLOEXEC | InitFlags::IN_NONBLOCK)?;
-            let flags = AddWatchFlags::IN_CREATE | AddWatchFlags::IN_MOVED_TO | AddWatchFlags::IN_ONLYDIR;
-            watch.add_watch(self.asks.dir(), flags)?;
-            self.watch = Some(watch);
+            self.watch = Some(self.asks.watch()?);
         }
         Ok(())
     }

@@ -22,8 +22,8 @@ use std::time::Duration;
 
 use serde_json::json;
 use swarm_actors::flow::rules::block::Refusal;
-use swarm_actors::flow::rules::consent::Mode as Consent;
 use swarm_model::Caller;
+use swarm_model::asks::judge::Consent;
 use swarm_model::run::{FaultKind, Outcome};
 
 use self::bring::Brought;

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use serde_json::Value;
 use swarm_actors::flow::rules::block::{self, BLOCK_BYTES_MAX, Code, Refusal, Signal, Which};
-use swarm_actors::flow::rules::consent::Mode;
+use swarm_model::asks::judge::Consent;
 
 use super::Fail;
 use swarm_agents::{Agent, Kind, consent};
@@ -99,7 +99,11 @@ pub(super) fn hold_back(agent: &mut Agent, files: &FlowFiles, dir: &Path, projec
             let mode = gate_of(&flow).mode();
             let own = dir.to_string_lossy();
             let roots = [flow.record_folder(), &own];
-            agent.config.arguments.extend(consent::codex(mode == Mode::NoAccess, mode == Mode::FullAccess, &roots));
+            agent.config.arguments.extend(consent::codex(
+                mode == Consent::NoAccess,
+                mode == Consent::FullAccess,
+                &roots,
+            ));
         }
         _ => {}
     }

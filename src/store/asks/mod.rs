@@ -19,6 +19,7 @@ use std::io::{self, Write as _};
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 
+use nix::sys::inotify::{AddWatchFlags, InitFlags, Inotify};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use swarm_model::asks::{Ask, AskAnswer, AskRecord, AskState, Draft, Over, SCHEMA, Taken};
@@ -75,17 +76,30 @@ impl Asks {
         make_dirs(&self.dir)
     }
 
+    /// Returns a watch that is readable when a file got its name in the directory, which this creates.
+    ///
+    /// # Errors
+    /// Returns any I/O error.
+    pub fn watch(&self) -> io::Result<Inotify> {
+        self.make_dir()?;
+        let inotify = Inotify::init(InitFlags::IN_CLOEXEC | InitFlags::IN_NONBLOCK)?;
+        // A file gets its name by a link.
+        inotify
+            .add_watch(&self.dir, AddWatchFlags::IN_CREATE | AddWatchFlags::IN_MOVED_TO | AddWatchFlags::IN_ONLYDIR)?;
+        Ok(inotify)
+    }
+
     /// Records a request durably and returns it. A request with the same key that is not over is returned instead.
     ///
     /// # Errors
     /// Returns any I/O error; then nothing is asked.
     pub fn ask(&self, draft: &Draft) -> io::Result<Ask> {
         self.make_dir()?;
-        let known = self.all()?;
-        if let Some(same) = known.iter().find(|one| one.ask.key == draft.key && one.state() != AskState::Over) {
-            return Ok(same.ask.clone());
+        let is_same = |one: &AskRecord| one.ask.key == draft.key && one.state() != AskState::Over;
+        if let Some(same) = self.unfinished()?.into_iter().find(is_same) {
+            return Ok(same.ask);
         }
-        let after = known.iter().map(|one| one.ask.number).max().unwrap_or(0);
+        let after = self.files()?.into_iter().map(|(number, _)| number).max().unwrap_or(0);
         for number in (after + 1)..=(after + TRIES_MAX) {
             let ask = Ask {
                 schema: SCHEMA.to_owned(),
@@ -122,11 +136,7 @@ impl Asks {
     /// # Errors
     /// Fails if the directory or a file cannot be read.
     pub fn all(&self) -> io::Result<Vec<AskRecord>> {
-        let mut numbers: Vec<u64> = list_if_present(&self.dir)?
-            .iter()
-            .filter_map(|entry| entry.file_name().to_str()?.strip_suffix(".ask.json")?.parse().ok())
-            .collect();
-        numbers.sort_unstable();
+        let numbers = self.numbers_without(|_| false)?;
         numbers.into_iter().filter_map(|number| self.find(number).transpose()).collect()
     }
 
@@ -161,29 +171,21 @@ impl Asks {
     /// Returns the numbers of the requests that have no file for which `settles` is true, in order.
     fn numbers_without(&self, settles: fn(&str) -> bool) -> io::Result<Vec<u64>> {
         let (mut asked, mut settled) = (BTreeSet::new(), BTreeSet::new());
-        for entry in list_if_present(&self.dir)? {
-            let name = entry.file_name();
-            let Some((number, part)) = name.to_str().and_then(|name| name.strip_suffix(".json")?.split_once('.'))
-            else {
-                continue;
-            };
-            let Ok(number) = number.parse::<u64>() else { continue };
+        for (number, part) in self.files()? {
             if part == "ask" {
                 asked.insert(number);
             }
-            if settles(part) {
+            if settles(&part) {
                 settled.insert(number);
             }
         }
         Ok(asked.difference(&settled).copied().collect())
     }
 
-    /// Returns the request with this key that is not over. `None` if there is none.
-    ///
-    /// # Errors
-    /// As [`Self::all`].
-    pub fn of_key(&self, key: &str) -> io::Result<Option<AskRecord>> {
-        Ok(self.all()?.into_iter().find(|one| one.ask.key == key && one.state() != AskState::Over))
+    /// Returns the number and the part of each file.
+    fn files(&self) -> io::Result<Vec<(u64, String)>> {
+        let named = list_if_present(&self.dir)?.into_iter().filter_map(|entry| named(entry.file_name().to_str()?));
+        Ok(named.collect())
     }
 
     /// Records an answer durably.
@@ -258,6 +260,12 @@ impl Asks {
             Err(error) => Err(error),
         }
     }
+}
+
+/// Returns the number of the request that a file belongs to, and the part of the request. `None` for other files.
+fn named(name: &str) -> Option<(u64, String)> {
+    let (number, part) = name.strip_suffix(".json")?.split_once('.')?;
+    Some((number.parse().ok()?, part.to_owned()))
 }
 
 fn write_synced(path: &Path, bytes: &[u8]) -> io::Result<()> {

@@ -25,28 +25,53 @@ pub fn key_of_process() -> io::Result<String> {
     Ok(format!("{PROCESS}{pid}/{}/{}", stat.start_ticks, procfs::boot_id()))
 }
 
-/// Returns all requests by number. An open request is over, and recorded as such, if its worker no longer exists, or if the
-/// agent's process waited and is gone.
+/// Returns the requests that are not over, by number, and those that this call has ended. An open request is over, and
+/// recorded as such, if its worker no longer exists, or if the agent's process waited and is gone.
 ///
 /// # Errors
 /// Fails if the requests cannot be read.
-pub fn present(paths: &Paths) -> io::Result<Vec<AskRecord>> {
+pub fn unfinished(paths: &Paths) -> io::Result<Vec<AskRecord>> {
     let asks = Asks::new(paths);
     // Before the workers: whoever asked until then was registered.
-    let mut all = asks.all()?;
-    let names: Vec<String> = all
+    let found = asks.unfinished()?;
+    settled(paths, &asks, found)
+}
+
+/// Returns all requests by number, as [`unfinished`] does.
+///
+/// # Errors
+/// Fails if the requests cannot be read.
+pub fn all(paths: &Paths) -> io::Result<Vec<AskRecord>> {
+    let asks = Asks::new(paths);
+    let found = asks.all()?;
+    settled(paths, &asks, found)
+}
+
+/// Returns a request as [`unfinished`] does, reading no other one. `None` if there is none with this number.
+///
+/// # Errors
+/// Fails if the request cannot be read.
+pub fn one(paths: &Paths, number: u64) -> io::Result<Option<AskRecord>> {
+    let asks = Asks::new(paths);
+    let found = asks.find(number)?.into_iter().collect();
+    Ok(settled(paths, &asks, found)?.pop())
+}
+
+/// Ends the open ones of these requests for which nobody waits.
+fn settled(paths: &Paths, asks: &Asks, mut found: Vec<AskRecord>) -> io::Result<Vec<AskRecord>> {
+    let names: Vec<String> = found
         .iter()
         .filter(|record| record.state() == AskState::Open)
         .map(|record| record.ask.who.worker.clone())
         .collect();
     if names.is_empty() {
-        return Ok(all);
+        return Ok(found);
     }
     let picked: Vec<&str> = names.iter().map(String::as_str).collect();
     // Without the workers nobody can tell: the requests stay open.
-    let Ok(registry) = load_where(paths, Detail::Word, Pick::Named(&picked)) else { return Ok(all) };
+    let Ok(registry) = load_where(paths, Detail::Word, Pick::Named(&picked)) else { return Ok(found) };
     if !registry.unreadable.is_empty() {
-        return Ok(all);
+        return Ok(found);
     }
     let workers: BTreeMap<&str, (bool, Option<u64>)> = registry
         .workers
@@ -56,7 +81,7 @@ pub fn present(paths: &Paths) -> io::Result<Vec<AskRecord>> {
             (view.row.name.as_str(), (view.state.is_running(), generation))
         })
         .collect();
-    for record in all.iter_mut().filter(|record| record.state() == AskState::Open) {
+    for record in found.iter_mut().filter(|record| record.state() == AskState::Open) {
         let worker = workers.get(record.ask.who.worker.as_str()).copied();
         if let Some(why) = over(record, worker) {
             asks.end(record.ask.number, &why)?;
@@ -65,7 +90,7 @@ pub fn present(paths: &Paths) -> io::Result<Vec<AskRecord>> {
             }
         }
     }
-    Ok(all)
+    Ok(found)
 }
 
 /// Returns why nobody waits for a request any more. `worker` tells whether its worker runs, and its generation; `None` if

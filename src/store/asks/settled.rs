@@ -5,7 +5,6 @@ use std::os::fd::AsFd as _;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use nix::sys::inotify::{AddWatchFlags, InitFlags, Inotify};
 use swarm_model::asks::AskRecord;
 use swarm_ports::Settled;
 use swarm_sys::readable::Readable;
@@ -67,9 +66,7 @@ impl Settlements {
 
 /// Starts the task that reports new files.
 fn watch(asks: &Asks) -> io::Result<Arc<Notify>> {
-    asks.make_dir()?;
-    let inotify = Inotify::init(InitFlags::IN_CLOEXEC | InitFlags::IN_NONBLOCK)?;
-    inotify.add_watch(asks.dir(), AddWatchFlags::IN_CREATE | AddWatchFlags::IN_MOVED_TO | AddWatchFlags::IN_ONLYDIR)?;
+    let inotify = asks.watch()?;
     let readable = Readable::new(inotify.as_fd().try_clone_to_owned()?)?;
     let changed = Arc::new(Notify::new());
     let told = Arc::clone(&changed);

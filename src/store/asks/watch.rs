@@ -6,8 +6,8 @@ use std::io;
 use std::os::fd::AsFd as _;
 use std::time::{Duration, UNIX_EPOCH};
 
-use nix::sys::inotify::{AddWatchFlags, InitFlags, Inotify};
-use swarm_model::asks::{Ask, AskAnswer, Verdict, Via};
+use nix::sys::inotify::{AddWatchFlags, Inotify};
+use swarm_model::asks::{Ask, AskAnswer, Via};
 use swarm_model::{Event, EventKind};
 use swarm_sys::files::list_if_present;
 use swarm_sys::readable::Readable;
@@ -46,11 +46,7 @@ enum Part {
 
 impl Watch {
     fn start(asks: Asks, since_ms: Option<u64>) -> io::Result<Self> {
-        asks.make_dir()?;
-        let inotify = Inotify::init(InitFlags::IN_CLOEXEC | InitFlags::IN_NONBLOCK)?;
-        // A request gets its name by a link.
-        inotify
-            .add_watch(asks.dir(), AddWatchFlags::IN_CREATE | AddWatchFlags::IN_MOVED_TO | AddWatchFlags::IN_ONLYDIR)?;
+        let inotify = asks.watch()?;
         Ok(Self { asks, inotify, since_ms: since_ms.map_or(0, |since| since + 1), told: BTreeSet::new() })
     }
 
@@ -67,7 +63,7 @@ impl Watch {
                     self.scan(emit)?;
                 }
                 let names = events.iter().filter_map(|event| event.name.as_ref()?.to_str());
-                let mut found: Vec<(u64, Part)> = names.filter_map(named).collect();
+                let mut found: Vec<(u64, Part)> = names.filter_map(part_of).collect();
                 found.sort_unstable();
                 found.into_iter().for_each(|(number, part)| self.tell(number, part, emit));
             }
@@ -80,7 +76,7 @@ impl Watch {
         let mut found = Vec::new();
         for entry in list_if_present(self.asks.dir())? {
             let is_new = entry.metadata().and_then(|meta| meta.modified()).is_ok_and(|at| at >= since);
-            found.extend(entry.file_name().to_str().and_then(named).filter(|_| is_new));
+            found.extend(entry.file_name().to_str().and_then(part_of).filter(|_| is_new));
         }
         found.sort_unstable();
         found.into_iter().for_each(|(number, part)| self.tell(number, part, emit));
@@ -110,14 +106,10 @@ impl Watch {
             }
             Part::Answer => {
                 let Some(answer) = self.asks.read::<AskAnswer>(number, "answer")? else { return Ok(None) };
-                let verdict = match answer.verdict {
-                    Verdict::Allow { .. } => "allow",
-                    Verdict::Deny { .. } => "deny",
-                    Verdict::Answer { .. } => "answer",
-                };
+                let verdict = answer.verdict.word().to_owned();
                 let is_person = matches!(answer.by.via, Via::Person | Via::Terminal);
                 let by = answer.by.user.filter(|_| is_person);
-                (answer.at_ms, EventKind::ApprovalAnswered { ask: number, verdict: verdict.to_owned(), by })
+                (answer.at_ms, EventKind::ApprovalAnswered { ask: number, verdict, by })
             }
         };
         let (worker, generation) = (Some(ask.who.worker), ask.who.generation);
@@ -126,20 +118,19 @@ impl Watch {
 }
 
 /// Returns the number and the part that a file is about. `None` for other files.
-fn named(name: &str) -> Option<(u64, Part)> {
-    let (number, part) = name.strip_suffix(".json")?.split_once('.')?;
-    let part = match part {
-        "ask" => Part::Ask,
-        "answer" => Part::Answer,
-        _ => return None,
-    };
-    Some((number.parse().ok()?, part))
+fn part_of(name: &str) -> Option<(u64, Part)> {
+    let (number, part) = super::named(name)?;
+    match part.as_str() {
+        "ask" => Some((number, Part::Ask)),
+        "answer" => Some((number, Part::Answer)),
+        _ => None,
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use swarm_model::asks::{Answerer, AskWish, Asker, Draft, Waits};
+    use swarm_model::asks::{Answerer, AskWish, Asker, Draft, Verdict, Waits};
     use swarm_sys::paths::Paths;
     use tokio::sync::mpsc;
 

@@ -3,10 +3,11 @@
 use std::io;
 
 use rustix::rand::{GetRandomFlags, getrandom};
-use swarm_actors::flow::rules::consent::{self, Mode};
+use swarm_actors::flow::rules::consent;
 use swarm_actors::flow::rules::document::{FlowRun, NewFlow};
 use swarm_actors::flow::rules::graph::Graph;
 use swarm_actors::flow::rules::names::{FlowRef, flow_id};
+use swarm_model::asks::judge::Consent;
 
 use super::file;
 use super::place::Workspace;
@@ -23,7 +24,7 @@ pub struct Make<'a> {
     pub workflow: &'a str,
     pub sidecar: Sidecar,
     /// Permissions of agents without asking; `None` for the default, which permits nothing.
-    pub consent: Option<Mode>,
+    pub consent: Option<Consent>,
 }
 
 impl Workspace {

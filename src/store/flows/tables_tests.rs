@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde_json::{Value, json};
 use swarm_actors::flow::rules::block::{Code, Which, extract, parse};
-use swarm_actors::flow::rules::consent::{Answer, Gate, Mode, Request, Wish, is_harmless, normalize, request};
+use swarm_actors::flow::rules::consent::{Answer, Gate, Request, Wish, is_harmless, normalize, request};
 use swarm_actors::flow::rules::document::FlowRun;
 use swarm_actors::flow::rules::graph::Graph;
 use swarm_actors::flow::rules::json::Json;
@@ -12,6 +12,7 @@ use swarm_actors::flow::rules::live;
 use swarm_actors::flow::rules::names::{FlowRef, RoleId};
 use swarm_actors::flow::rules::plan::{ImprovementMode, Plan, Step};
 use swarm_actors::flow::rules::validate::{OwnerRules, validate};
+use swarm_model::asks::judge::Consent;
 
 use super::replay::{flow_in, graph_of, signal_value, table, text, timeless};
 use super::yaml;
@@ -159,7 +160,7 @@ fn play(script: &Value) {
                 open.push((id, asked));
             }
         } else if let Some(mode) = step.get("mode") {
-            let mode = mode.as_str().and_then(Mode::of).expect("a mode");
+            let mode = mode.as_str().and_then(Consent::of).expect("a mode");
             if let Some(settled) = gate.set_mode(mode) {
                 conclude(&settled, "proceed", &mut open, &mut checks);
                 events.push(json!({"kind": "consent.mode_changed", "mode": mode.word()}));
