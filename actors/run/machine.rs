@@ -7,8 +7,8 @@ mod skipped;
 
 use std::ops::Deref;
 
-pub use self::pauses::{LIMIT_MS_MAX, LIMITED_MAX, LOST_MAX, PASSING_MAX, PAUSE_MS, PAUSE_MS_MAX};
-use self::pauses::{limit_pause_ms, pause_ms};
+pub use self::pauses::{LIMIT_MS_MAX, LIMITED_MAX, LOST_MAX, PASSING_MAX, PAUSE_MS, PAUSE_MS_MAX, is_last};
+use self::pauses::{count, limit_pause_ms, pause_ms};
 pub use self::skipped::ReportedEnd;
 use super::next::next;
 use swarm_model::run::progress::{Mode, Progress, Run, Spent, Stage, Verdict};
@@ -347,25 +347,7 @@ impl Turn<'_> {
             }
             progress.evidence = Some(evidence);
         }
-        let excused = match fault {
-            FaultKind::Limit { .. } => {
-                progress.limited += 1;
-                progress.limited <= LIMITED_MAX
-            }
-            FaultKind::Lost => {
-                progress.lost += 1;
-                progress.lost <= LOST_MAX
-            }
-            FaultKind::Passing => {
-                progress.passing += 1;
-                progress.passing <= PASSING_MAX
-            }
-            FaultKind::Task | FaultKind::Lasting => false,
-        };
-        if !excused {
-            progress.failures += 1;
-        }
-        let spent = !excused && (fault == FaultKind::Lasting || progress.failures > retries);
+        let spent = count(progress, fault, retries);
         if spent {
             return self.give_up(job, cause);
         }

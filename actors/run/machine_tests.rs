@@ -2,7 +2,7 @@
 
 use proptest::prelude::*;
 
-use super::machine::{Effect, LIMIT_MS_MAX, LIMITED_MAX, Machine, PASSING_MAX, PAUSE_MS, PAUSE_MS_MAX};
+use super::machine::{Effect, LIMIT_MS_MAX, LIMITED_MAX, Machine, PASSING_MAX, PAUSE_MS, PAUSE_MS_MAX, is_last};
 use swarm_model::run::plan::{CommandWork, Job, Plan, Rules, Work};
 use swarm_model::run::progress::{Mode, Progress, Run, Spent, Stage, Verdict};
 use swarm_model::run::words::Word;
@@ -165,8 +165,12 @@ fn dependents_of_a_failed_job_fail_and_the_others_continue() {
 fn a_failure_is_retried_up_to_the_limit_with_its_evidence() {
     let mut run = run(vec![Job { retries: 1, ..job("a") }], 1);
     run.on(&Event::Began, 0);
+    let last =
+        |run: &Machine| [FaultKind::Task, FaultKind::Lost, FaultKind::Lasting].map(|it| is_last(&run.now(0), it));
+    assert_eq!(last(&run), [false, false, true]);
     assert_eq!(begun(&run.on(&badly(0, 1, FaultKind::Task), 0)), [(0, 2)]);
     assert_eq!(run.jobs[0].evidence.as_deref(), Some("no"));
+    assert_eq!(last(&run), [true, false, true]);
     // Reports of an earlier attempt have no effect.
     assert_eq!(run.on(&badly(0, 1, FaultKind::Task), 0), []);
     assert!(run.on(&badly(0, 2, FaultKind::Task), 0).contains(&Effect::End(Verdict::Failed)));

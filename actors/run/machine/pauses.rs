@@ -1,5 +1,8 @@
 //! Pauses before retries, and the number of attempts that do not count as failures.
 
+use swarm_model::run::FaultKind;
+use swarm_model::run::progress::{Now, Progress};
+
 /// First pause after a temporary failure, in milliseconds. Each further pause is twice as long.
 pub const PAUSE_MS: u64 = 15_000;
 /// Longest pause after a temporary failure, in milliseconds.
@@ -12,6 +15,34 @@ pub const LIMITED_MAX: u32 = 20;
 pub const LOST_MAX: u32 = 3;
 /// Number of attempts that a temporary failure outside the task may end without counting as failures.
 pub const PASSING_MAX: u32 = 10;
+
+/// Counts an attempt that failed. Reports whether no retry is left.
+pub fn count(progress: &mut Progress, fault: FaultKind, retries: u32) -> bool {
+    let excused = match fault {
+        FaultKind::Limit { .. } => {
+            progress.limited += 1;
+            progress.limited <= LIMITED_MAX
+        }
+        FaultKind::Lost => {
+            progress.lost += 1;
+            progress.lost <= LOST_MAX
+        }
+        FaultKind::Passing => {
+            progress.passing += 1;
+            progress.passing <= PASSING_MAX
+        }
+        FaultKind::Task | FaultKind::Lasting => false,
+    };
+    if !excused {
+        progress.failures += 1;
+    }
+    !excused && (fault == FaultKind::Lasting || progress.failures > retries)
+}
+
+/// Reports whether the present attempt of a job, if it fails like this, is its last one.
+pub fn is_last(now: &Now, fault: FaultKind) -> bool {
+    count(&mut now.progress.clone(), fault, now.job().retries)
+}
 
 /// Returns the pause before retry number `times` of a job that met its provider's limit. The provider's time holds if it
 /// is in the future. If it has passed, or the limit was met before, the pause grows: the local clock may be ahead of the

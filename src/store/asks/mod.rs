@@ -8,6 +8,7 @@
 //! Every file is complete and synced before it gets its name, and none is replaced: of several writers the first one
 //! counts, and no lock is needed. The files of one directory can be watched together.
 
+mod past;
 pub mod present;
 pub mod rules;
 pub mod settled;
@@ -125,9 +126,10 @@ impl Asks {
     /// # Errors
     /// Fails if one of its files cannot be read.
     pub fn find(&self, number: u64) -> io::Result<Option<AskRecord>> {
+        // The question last: a request that is removed meanwhile loses it first, and is never open again.
+        let (over, taken, answer) =
+            (self.read(number, "over")?, self.read(number, "taken")?, self.read(number, "answer")?);
         let Some(ask) = self.read(number, "ask")? else { return Ok(None) };
-        let (answer, taken, over) =
-            (self.read(number, "answer")?, self.read(number, "taken")?, self.read(number, "over")?);
         Ok(Some(AskRecord { ask, answer, taken, over }))
     }
 

@@ -1,5 +1,5 @@
-//! Tells of new requests and answers as events. Any process may write them; inotify reports their files, so that nothing
-//! polls.
+//! Tells of new requests and answers as events, and removes old requests. Any process may write them; inotify reports their
+//! files, so that nothing polls.
 
 use std::collections::BTreeSet;
 use std::io;
@@ -9,6 +9,7 @@ use std::time::{Duration, UNIX_EPOCH};
 use nix::sys::inotify::{AddWatchFlags, Inotify};
 use swarm_model::asks::{Ask, AskAnswer, Via};
 use swarm_model::{Event, EventKind};
+use swarm_sys::clock::wall_ms;
 use swarm_sys::files::list_if_present;
 use swarm_sys::readable::Readable;
 
@@ -16,6 +17,9 @@ use super::Asks;
 
 /// Time by which the stamps of files may be behind the clock, in milliseconds.
 const COARSE_MS: u64 = 1_000;
+
+/// Minimum time between two removals of old requests, in milliseconds.
+const TIDY_PAUSE_MS: u64 = 24 * 60 * 60 * 1000;
 
 /// Tells of every request and answer that is recorded from now on, and of those recorded after `since_ms`, in Unix
 /// milliseconds. Without `since_ms`, tells of all. Must be called within a runtime.
@@ -36,6 +40,8 @@ struct Watch {
     since_ms: u64,
     /// Files that were reported already.
     told: BTreeSet<(u64, Part)>,
+    /// Time at which old requests were removed last. `None` if they were not yet.
+    tidied_ms: Option<u64>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -47,13 +53,20 @@ enum Part {
 impl Watch {
     fn start(asks: Asks, since_ms: Option<u64>) -> io::Result<Self> {
         let inotify = asks.watch()?;
-        Ok(Self { asks, inotify, since_ms: since_ms.map_or(0, |since| since + 1), told: BTreeSet::new() })
+        Ok(Self {
+            asks,
+            inotify,
+            since_ms: since_ms.map_or(0, |since| since + 1),
+            told: BTreeSet::new(),
+            tidied_ms: None,
+        })
     }
 
     async fn run(mut self, emit: &mut impl FnMut(Event)) -> io::Result<()> {
         let readable = Readable::new(self.inotify.as_fd().try_clone_to_owned()?)?;
         self.scan(emit)?;
         loop {
+            self.tidy();
             readable.wait().await?;
             while let Ok(events) = self.inotify.read_events() {
                 if events.is_empty() {
@@ -68,6 +81,21 @@ impl Watch {
                 found.into_iter().for_each(|(number, part)| self.tell(number, part, emit));
             }
         }
+    }
+
+    /// Removes old requests, in a thread of its own, unless that was done a short time ago.
+    fn tidy(&mut self) {
+        let now_ms = wall_ms();
+        if self.tidied_ms.is_some_and(|last| now_ms.saturating_sub(last) < TIDY_PAUSE_MS) {
+            return;
+        }
+        self.tidied_ms = Some(now_ms);
+        let asks = self.asks.clone();
+        drop(tokio::task::spawn_blocking(move || {
+            if let Err(error) = asks.remove_past(now_ms) {
+                tracing::warn!(%error, "cannot remove old requests");
+            }
+        }));
     }
 
     /// Tells of the files that were written since then.

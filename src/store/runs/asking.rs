@@ -3,7 +3,7 @@
 use std::io;
 
 use swarm_agents::short;
-use swarm_model::run::{FaultKind, Outcome};
+use swarm_model::run::Outcome;
 
 use crate::asks::Asks;
 
@@ -12,6 +12,8 @@ pub struct Attempt<'a> {
     pub run: &'a str,
     pub job: &'a str,
     pub number: u32,
+    /// Whether the workstream has failed if this attempt has: no retry is left.
+    pub is_last: bool,
     /// Whether its process has written how it ended, which it does unless it is killed.
     pub has_result: bool,
 }
@@ -32,7 +34,7 @@ pub fn settle(asks: &Asks, attempt: &Attempt<'_>, outcome: Outcome) -> io::Resul
         None => outcome,
     };
     let why = match &outcome {
-        Outcome::Failure { fault: FaultKind::Lasting, .. } => "the workstream has failed",
+        Outcome::Failure { .. } if attempt.is_last => "the workstream has failed",
         // The next attempt may ask again, under the number that people know.
         Outcome::Parked { .. } | Outcome::Failure { .. } => return Ok(outcome),
         Outcome::Success { .. } => "the agent finished without the answer",
@@ -46,6 +48,7 @@ pub fn settle(asks: &Asks, attempt: &Attempt<'_>, outcome: Outcome) -> io::Resul
 
 #[cfg(test)]
 mod tests {
+    use swarm_model::run::FaultKind;
     use swarm_sys::paths::Paths;
 
     use super::*;
@@ -58,29 +61,34 @@ mod tests {
         let ask = |key: &str| asks.ask(&draft(key, "make")).expect("asked").number;
         let failed = |fault| Outcome::Failure { cause: "red".to_owned(), evidence: None, fault };
         let success = || Outcome::Success { summary: None };
-        let settled = |outcome: Outcome, number: u32, has_result: bool| {
-            let attempt = Attempt { run: "r", job: "j", number, has_result };
+        let settled = |outcome: Outcome, number: u32, has_result: bool, is_last: bool| {
+            let attempt = Attempt { run: "r", job: "j", number, is_last, has_result };
             settle(&asks, &attempt, outcome).expect("settled")
         };
         let is_open = |number: u64| asks.open().expect("read").iter().any(|ask| ask.number == number);
         let other = ask("run/r/jj/1/c");
-        for (outcome, has_result, is_asking, stays) in [
-            (failed(FaultKind::Lost), false, true, true),
-            (failed(FaultKind::Task), false, true, true),
-            (failed(FaultKind::Task), true, false, true),
-            (failed(FaultKind::Lasting), true, false, false),
-            (success(), true, false, false),
-            (Outcome::Stopped, false, false, false),
+        for (outcome, has_result, is_last, is_asking, stays) in [
+            (failed(FaultKind::Lost), false, false, true, true),
+            (failed(FaultKind::Task), false, true, true, true),
+            (failed(FaultKind::Task), true, false, false, true),
+            (failed(FaultKind::Task), true, true, false, false),
+            (failed(FaultKind::Lasting), true, true, false, false),
+            (success(), true, false, false, false),
+            (Outcome::Stopped, false, false, false, false),
         ] {
             let number = ask("run/r/j/3/c");
-            let shown = format!("{outcome:?}");
-            let now = settled(outcome.clone(), 3, has_result);
+            let shown = format!("{outcome:?} {is_last}");
+            let now = settled(outcome.clone(), 3, has_result, is_last);
             assert_eq!(matches!(now, Outcome::Parked { ask, .. } if ask == number), is_asking, "{shown}");
             assert!(is_asking || now == outcome, "{shown}");
             assert_eq!(is_open(number), stays, "{shown}");
         }
         ask("run/r/j/3/c");
-        assert_eq!(settled(failed(FaultKind::Lost), 4, false), failed(FaultKind::Lost), "an earlier attempt has asked");
+        assert_eq!(
+            settled(failed(FaultKind::Lost), 4, false, false),
+            failed(FaultKind::Lost),
+            "an earlier attempt has asked"
+        );
         assert!(is_open(other), "another workstream asks");
     }
 }

@@ -3,6 +3,7 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
+use swarm_actors::run::machine::is_last;
 use swarm_actors::worker::LOG_LIMIT_BYTES;
 use swarm_model::asks::judge::Consent;
 use swarm_model::run::plan::{CommandWork, Job, Plan, SpecWork, Work};
@@ -45,8 +46,13 @@ fn lasting(cause: impl Into<String>) -> Outcome {
 /// before a crash.
 ///
 /// # Errors
-/// Returns the outcome of the attempt if it cannot start.
+/// Returns the outcome of the attempt if it cannot start, and ends the requests of the workstream to which nobody waits for
+/// an answer any more.
 pub fn prepare(now: &Now, caller: &Caller, executable: &Path, paths: &Paths) -> Result<SpawnRequest, Outcome> {
+    prepared(now, caller, executable, paths).map_err(|outcome| settled(now, outcome, true, paths))
+}
+
+fn prepared(now: &Now, caller: &Caller, executable: &Path, paths: &Paths) -> Result<SpawnRequest, Outcome> {
     let (plan, asked, attempt) = (&*now.plan, now.job(), now.progress.attempt);
     let request = request_of(&plan.id, &asked.id, attempt);
     let mut contract = contract(plan, asked, caller);
@@ -323,18 +329,23 @@ fn prompt_text(now: &Now, agent: &Agent, body: &str, config: &Sections, paths: &
 /// which nobody waits for an answer any more.
 pub fn outcome(now: &Now, exit: Option<&ExitRecord>, paths: &Paths) -> (Outcome, Spent) {
     let (outcome, spent, has_result) = evident(now, exit, paths);
+    (settled(now, outcome, has_result, paths), spent)
+}
+
+/// Returns the outcome of an attempt in view of its requests, as [`asking::settle`] does.
+fn settled(now: &Now, outcome: Outcome, has_result: bool, paths: &Paths) -> Outcome {
     let is_work = matches!(now.job().work, Work::Spec(_));
     if !is_work || now.plan.rules.consent.is_none() {
-        return (outcome, spent);
+        return outcome;
     }
     let asks = Asks::new(paths);
-    let attempt = Attempt { run: &now.plan.id, job: &now.job().id, number: now.progress.attempt, has_result };
-    let settled = asking::settle(&asks, &attempt, outcome.clone());
-    let outcome = settled.unwrap_or_else(|error| {
-        tracing::warn!(job = now.job().id, %error, "cannot end the requests of a workstream");
+    let is_last = matches!(outcome, Outcome::Failure { fault, .. } if is_last(now, fault));
+    let (run, job, number) = (now.plan.id.as_str(), now.job().id.as_str(), now.progress.attempt);
+    let settled = asking::settle(&asks, &Attempt { run, job, number, is_last, has_result }, outcome.clone());
+    settled.unwrap_or_else(|error| {
+        tracing::warn!(job, %error, "cannot end the requests of a workstream");
         outcome
-    });
-    (outcome, spent)
+    })
 }
 
 /// Returns the outcome of the present attempt, what it spent, and whether the attempt itself left a result.
