@@ -152,6 +152,11 @@ pub fn is_held(file: &File) -> bool {
     }
 }
 
+/// Returns the directory in which the worker with these records was started. `None` if its contract cannot be read.
+pub fn started_in(dir: &Path) -> Option<String> {
+    Some(spec(dir).ok()?.spec()?.contract.cwd.clone())
+}
+
 fn spec(dir: &Path) -> io::Result<SpecFacts> {
     if let Some(spec) = record::<Spec>(&dir.join("spec.json"))? {
         return Ok(SpecFacts::Executed(Box::new(spec)));

@@ -300,6 +300,33 @@ fn two_dialogs_are_answered_each_for_itself() {
 }
 
 #[test]
+fn a_rule_answers_at_once_and_records_nothing() {
+    let site = Site::in_a_window();
+    // The rules of the directory in which the agent was started apply; the reports name another one.
+    let add = |words: &[&str]| drop(site.rig.swarm_in(&site.dir, &[&["rules", "add"], words].concat()).ok());
+    add(&["--allow", "touch a"]);
+    add(&["--deny", "rm", "--reason", "keep it", "--everywhere"]);
+    add(&["--ask", "touch a now"]);
+    site.fire(1, "PermissionRequest", &bash("touch a"));
+    assert_eq!(site.decision(1), json!({ "behavior": "allow" }));
+    assert_eq!(site.doing(), (json!("working"), json!("Bash: touch a")));
+    site.fire(2, "PermissionRequest", &bash("touch a && rm b"));
+    assert_eq!(site.decision(2), json!({ "behavior": "deny", "message": "keep it" }));
+    assert_eq!(site.doing(), (json!("working"), Value::Null));
+    assert_eq!(site.open(), [0_u64; 0]);
+    // A person is asked: no rule allows it, one says so, or a repository's file would allow it, which it cannot.
+    for (number, command) in [(3, "touch b"), (4, "touch a now")] {
+        site.asks(number, command);
+    }
+    fs::write(site.dir.join("swarm.toml"), "[approvals]\nallow = ['touch a']\n").expect("written");
+    site.asks(5, "touch a");
+    fs::write(site.dir.join("swarm.toml"), "[[approvals.rule]]\ndeny = 'touch'\n").expect("written");
+    site.fire(6, "PermissionRequest", &bash("touch a"));
+    assert_eq!(site.decision(6), json!({ "behavior": "deny", "message": "a rule denies 'touch'" }));
+    assert_eq!(site.doing().0, json!("waiting"), "the others still wait");
+}
+
+#[test]
 fn an_answer_is_used_once_and_not_beside_its_record() {
     let site = Site::in_a_window();
     let number = site.asks(1, "touch a");

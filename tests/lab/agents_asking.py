@@ -173,5 +173,38 @@ def of_codex(site) -> list[str]:
     return findings + ([] if "hooks" not in config.read_text() else [f"hooks in {config}"])
 
 
-CLAUDE = {"answered from outside": of_claude, "headless, asks nobody": not_in_a_window}
-CODEX = {"answered from outside": of_codex}
+def ruled(site, *words: str) -> list[str]:
+    """A rule of a person answers the agent in a window at once: yes to what it allows, no to what it denies. What no rule
+    decides is asked."""
+    spawn(site, *words)
+    findings = [] if asked(site, 1)["wish"]["command"] == "touch three.txt" else ["something else was asked first"]
+    answer(site, 1, {"verdict": "allow"})
+    wait_until(lambda: (site.rig.repo / "three.txt").exists(), LIMIT, "what was allowed is done")
+    wait_until(lambda: doing(site) == "idle", LIMIT, "the agent is idle")
+    made = [name for name in ("one", "two", "three") if (site.rig.repo / f"{name}.txt").exists()]
+    findings += [] if made == ["one", "three"] else [f"made: {made}"]
+    findings += [] if part(site, 2, "ask") is None else ["it was asked about what a rule decides"]
+    screen = site.swarm("peek", "w", "-n", "0").out
+    return findings + ([] if "not two" in screen else [f"the reason is not on the screen: {screen}"])
+
+
+def with_rules(site) -> None:
+    site.rig.must("rules", "add", "--allow", "touch one.txt", cwd=site.rig.repo)
+    site.rig.must("rules", "add", "--deny", "touch two.txt", "--reason", "not two", cwd=site.rig.repo)
+
+
+def rules_of_claude(site) -> list[str]:
+    with_rules(site)
+    steps = "[[bash touch one.txt]] [[bash touch two.txt]] [[bash touch three.txt]] [[say done]]"
+    return ruled(site, "claude", "--model", MODEL, "--permission-mode", "manual", f"[[as task]] {steps}")
+
+
+def rules_of_codex(site) -> list[str]:
+    with_rules(site)
+    steps = " ".join(f"[[escalate touch {name}.txt]]" for name in ("one", "two", "three"))
+    return ruled(site, "codex", f"[[as task]] {steps} [[say done]]")
+
+
+CLAUDE = {"answered from outside": of_claude, "headless, asks nobody": not_in_a_window,
+          "answered by a rule in a window": rules_of_claude}
+CODEX = {"answered from outside": of_codex, "answered by a rule in a window": rules_of_codex}

@@ -5,12 +5,16 @@
 //!                                        └─▶ over: answered in the dialog, interrupted, or the worker has ended
 //! ```
 //!
+//! A rule that allows or denies answers at once, and nothing is recorded. A rule that asks, and rules that cannot be read,
+//! leave it to a person.
+//!
 //! Whatever fails here leaves the question to the dialog: the hook ends without a word. An answer is taken before it is
 //! printed, so it is used at most once. A hook that is killed leaves its request to the next report of its conversation
 //! that settles it, or to the end of the worker.
 
 use std::io::{self, Write as _};
 use std::os::fd::AsFd as _;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
@@ -21,9 +25,12 @@ use serde_json::Value;
 use swarm_agents::asking::{self, Step};
 use swarm_agents::consent::SECONDS_MAX;
 use swarm_agents::hooks::{Heard, TURN_INTERRUPTED, Word};
+use swarm_model::asks::judge::Rule;
 use swarm_model::asks::{Ask, AskRecord, AskState, AskWish, Asker, Draft, Verdict, Waits};
 use swarm_model::json::Members as _;
 use swarm_store::asks::Asks;
+use swarm_store::asks::rules::rule_for;
+use swarm_store::records;
 use swarm_sys::clock::random_uuid;
 use swarm_sys::commands::deadline;
 use swarm_sys::paths::{Paths, digest};
@@ -67,6 +74,9 @@ impl Program {
 /// Requests of an agent in a window.
 pub struct Dialogs {
     asks: Asks,
+    paths: Paths,
+    /// Directory of the worker's records.
+    records: PathBuf,
     /// Beginning of the keys of the worker's requests.
     start: String,
     agent: Program,
@@ -90,22 +100,24 @@ impl Dialogs {
     pub fn of(args: &HookArgs) -> Option<Self> {
         let key = args.keys()?;
         let (worker, generation) = key.strip_prefix("worker/")?.rsplit_once('/')?;
-        let root = args.records()?;
-        let asks = Asks::new(&Paths::new(root.parent()?.parent()?));
+        let records = args.records()?;
+        let paths = Paths::new(records.parent()?.parent()?);
         let agent = if args.window { Program::Codex } else { Program::Claude };
         let (worker, generation) = (worker.to_owned(), generation.parse().ok());
-        Some(Self { asks, agent, start: format!("{key}/"), worker, generation })
+        Some(Self { asks: Asks::new(&paths), paths, records, agent, start: format!("{key}/"), worker, generation })
     }
 
     /// Records what a hook says about requests, and reports the activity. Waits for the answer if `waits`.
     pub fn hear(&self, said: Value, mut heard: Heard, waits: bool, report: impl Fn(Heard)) {
         let conversation = format!("{}{}/", self.start, said.text("session_id").unwrap_or_default());
         let _ = self.settle(&said, &conversation);
-        let open = if waits && asking::step(&said) == Step::Asks {
-            self.open(&said, &conversation).ok().flatten()
-        } else {
-            None
-        };
+        let asks = waits && asking::step(&said) == Step::Asks;
+        if let Some((word, reply)) = asks.then(|| self.ruled(&said)).flatten() {
+            report(Heard { word: Some(word), beside: self.beside(&conversation), ..heard });
+            let _ = print(&reply);
+            return;
+        }
+        let open = if asks { self.open(&said, &conversation).ok().flatten() } else { None };
         heard.beside = heard.word.as_ref().filter(|word| word.is_work()).and_then(|_| self.beside(&conversation));
         // After the request was recorded, so that whoever sees that the agent waits finds what it asks.
         report(heard);
@@ -135,6 +147,21 @@ impl Dialogs {
             Step::Ended => self.asks.end_all(conversation, "the conversation is over"),
             Step::Asks | Step::Other => Ok(()),
         }
+    }
+
+    /// Returns what the agent does next, and the answer to it, if a rule decides about what it wants.
+    fn ruled(&self, said: &Value) -> Option<(Word, Value)> {
+        let input = said.member("tool_input").cloned().unwrap_or_default();
+        let tool = said.text("tool_name").unwrap_or_default();
+        let wish = asking::wish(tool, &input);
+        // Where it was started, because it may have moved to another directory.
+        let started = records::started_in(&self.records)?;
+        let (word, verdict) = match rule_for(&self.paths, Path::new(&started), &wish) {
+            Ok(Rule::Allow) => (Word::Doing(asking::tool(tool, &wish)), Verdict::Allow { input: None }),
+            Ok(Rule::Deny { reason }) => (Word::Working, Verdict::Deny { reason }),
+            Ok(Rule::None | Rule::Ask) | Err(_) => return None,
+        };
+        Some((word, asking::reply(&verdict, &wish, &input)))
     }
 
     /// Returns the verdict as the agent can hear it: codex takes no other input from a hook.
@@ -229,11 +256,15 @@ impl Open<'_> {
         }
         let word = if is_allowed { Word::Doing(asking::tool(&self.ask.tool, &self.ask.wish)) } else { Word::Working };
         report(Heard { word: Some(word), beside: self.dialogs.beside(&self.conversation), ..Heard::default() });
-        let mut out = io::stdout();
-        writeln!(out, "{reply}").and_then(|()| out.flush())?;
+        print(&reply)?;
         // The agent reports the end of a tool use that was allowed, and nothing about one that was denied.
         if is_allowed { Ok(()) } else { asks.end(self.ask.number, "it was denied") }
     }
+}
+
+fn print(reply: &Value) -> io::Result<()> {
+    let mut out = io::stdout();
+    writeln!(out, "{reply}").and_then(|()| out.flush())
 }
 
 /// Leaves the open requests of an agent to its dialog, because a person is about to look at its window. An agent that shows
