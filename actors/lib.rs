@@ -18,6 +18,7 @@
 //!
 //! Requests go down only (supervisor → run, loops, flows → merge, worker → registry); reports go up as casts.
 
+mod alarm;
 pub mod flow;
 pub mod loops;
 pub mod merge;

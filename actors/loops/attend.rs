@@ -12,6 +12,7 @@ use tokio::time::Instant;
 use super::machine::Event;
 use super::message::LoopMessage;
 use super::{CALL_MS_MAX, request_of, request_prefix, sight};
+use crate::alarm::until;
 use crate::worker::{Workers, ended, tried};
 use swarm_model::loops::headless;
 use swarm_model::loops::progress::{BACKOFF_S_MAX, Loop, Stage, Then};
@@ -399,8 +400,8 @@ impl EffectRunner {
 
     pub async fn wait_until(&self, at_ms: u64) {
         // Bounded, in case the clock was set meanwhile.
-        let wait_ms = at_ms.saturating_sub(self.ports.clock.wall_ms()).min(BACKOFF_S_MAX * 1000);
-        tokio::time::sleep(Duration::from_millis(wait_ms)).await;
+        let clock = self.ports.clock.as_ref();
+        until(clock, at_ms.min(clock.wall_ms().saturating_add(BACKOFF_S_MAX * 1000))).await;
         self.tell(Event::Due { iteration: self.it.iteration });
     }
 }

@@ -2,13 +2,13 @@
 //! queue. Each effect may be repeated after a crash, and then finds what is there.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use ractor::ActorRef;
 
 use super::fleet::Fleet;
 use super::machine::Effect;
 use super::message::RunMessage;
+use crate::alarm::until;
 use crate::worker::{ended, is_final, tried};
 use swarm_model::merge::queue::{Item, State};
 use swarm_model::run::Wish;
@@ -40,8 +40,7 @@ impl EffectRunner {
                 });
             }
             Effect::Arm { job, attempt, at_ms } => {
-                let wait = at_ms.saturating_sub(self.ports.clock.wall_ms());
-                tokio::time::sleep(Duration::from_millis(wait)).await;
+                until(self.ports.clock.as_ref(), at_ms).await;
                 self.tell(Event::Due { job, attempt });
             }
             Effect::Tidy { .. } => self.tidy(now).await,
