@@ -13,6 +13,8 @@ use super::AskWish;
 use super::judge::Rule;
 use super::shell::{Line, quoted};
 
+/// Maximum length of a command that rules are applied to. A person is asked about longer ones.
+const COMMAND_BYTES_MAX: usize = 64 << 10;
 /// Beginning of a pattern for tools of MCP servers.
 const MCP: &str = "mcp__";
 
@@ -83,6 +85,9 @@ fn decided(rules: &[AskRule], is_match: impl Fn(&AskRule) -> bool) -> Rule {
 }
 
 fn of_command(rules: &[AskRule], command: &str) -> Rule {
+    if command.len() > COMMAND_BYTES_MAX {
+        return Rule::Ask;
+    }
     let line = Line::of(command);
     let restricted = decided(rules, |rule| {
         rule.effect != Effect::Allow && words_of(&rule.pattern).is_some_and(|words| is_within(&words, &line))
@@ -111,13 +116,14 @@ fn is_within(pattern: &[String], line: &Line) -> bool {
     })
 }
 
-/// As [`begins`]; the program may be written with its directory, and options of `git` before its verb do not count.
+/// As [`begins`]; the program may be written with its directory, and options in front of its verb do not count.
 fn begins_with_program(pattern: &[String], words: &[String]) -> bool {
-    let Some((program, rest)) = words.split_first() else { return false };
-    let program = program.rsplit('/').next().unwrap_or(program).to_owned();
-    let rest = if program == "git" { super::shell::without_git_options(rest) } else { rest };
-    let bare: Vec<String> = std::iter::once(program).chain(rest.iter().cloned()).collect();
-    begins(pattern, words, Star::Any) || begins(pattern, &bare, Star::Any)
+    let (Some((meant, verb)), Some((program, rest))) = (pattern.split_first(), words.split_first()) else {
+        return false;
+    };
+    let bare = program.rsplit('/').next().unwrap_or(program);
+    let is_program = fits(meant, program, Star::Any) || fits(meant, bare, Star::Any);
+    is_program && super::shell::verbs_at(rest).any(|at| begins(verb, &rest[at.min(rest.len())..], Star::Any))
 }
 
 /// What `*` at the end of a word stands for.
@@ -151,7 +157,7 @@ fn words_of(pattern: &str) -> Option<Vec<String>> {
     if pattern.starts_with(MCP) {
         return None;
     }
-    match Line::of(pattern).commands.as_slice() {
+    match Line::of_pattern(pattern).commands.as_slice() {
         [words] => Some(words.clone()),
         _ => None,
     }
@@ -165,7 +171,7 @@ fn check(effect: Effect, pattern: &str) -> Result<(), String> {
             false => Err(format!("'{pattern}' names no tool: write mcp__SERVER__TOOL or mcp__SERVER__*")),
         };
     }
-    let line = Line::of(pattern);
+    let line = Line::of_pattern(pattern);
     let [words] = line.commands.as_slice() else {
         return Err("a rule is the first words of one command".to_owned());
     };

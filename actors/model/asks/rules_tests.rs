@@ -42,6 +42,7 @@ fn every_command_of_a_line_must_be_allowed() {
         "cat src/a.rs",
         "cargo test '$(rm x)'",
         "cargo test é",
+        "cargo test '*.rs' \"[a]\" 'x$y' \\$x a$ {}",
         "bash script.sh",
         "find . -name x",
         "env cargo test",
@@ -115,6 +116,18 @@ fn every_command_of_a_line_must_be_allowed() {
         "cargo test $[1]",
         "cat src/../../x",
         "cat src/$X",
+        "cat src/*",
+        "cat src/{.,}./x",
+        "cat src/.?/x",
+        "cargo test $x",
+        "cargo test \"$x\"",
+        "cargo test [a]",
+        "find . -maxdepth 0 -exe$@c touch x {} +",
+        "find . -maxdepth 0 -exe{c..c} touch x",
+        "find . *",
+        "git \"-$@c\" alias.x=!touch x",
+        "git pus$@h",
+        "git {push,origin}",
         "! cargo test",
         "time cargo test",
         "eval cargo test",
@@ -128,9 +141,14 @@ fn every_command_of_a_line_must_be_allowed() {
     ] {
         assert_ne!(command(&rules, not), Rule::Allow, "{not:?}");
     }
-    let long = format!("cargo test {}", "x ".repeat(35_000));
+    for c in ["x", "{", "$", "\"", "(", "\\", "git ", "-"] {
+        // Takes no time that grows with the square of the length.
+        assert_ne!(command(&rules, &format!("rm {}", c.repeat(60_000 / c.len()))), Rule::Allow);
+    }
+    let long = format!("cargo test {}", "x ".repeat(30_000));
     assert_eq!(command(&rules, &long), Rule::Allow);
     assert_ne!(command(&rules, &format!("{long}; rm x")), Rule::Allow);
+    assert_eq!(command(&rules, &format!("cargo test {}", "x ".repeat(35_000))), Rule::Ask);
 }
 
 #[test]
@@ -176,14 +194,36 @@ fn a_rule_that_denies_matches_any_command_of_a_line_however_it_is_wrapped() {
         "curl x; git push",
         "sudo /usr/bin/git -C x push",
         "eval 'git push'",
+        "git --attr-source HEAD push",
+        "git --config-env a=b push",
+        "git -q --no-pager -C x push",
+        "echo \"$(git 'push')\"",
+        "flock x git push",
+        "systemd-run --user git push",
+        "coproc git push",
     ] {
         assert_eq!(command(&rules, denied), Rule::Deny { reason: "a rule denies 'git push'".to_owned() }, "{denied:?}");
     }
-    for other in ["git pushx", "git status", "git commit -m 'git push later'", "echo git push", "git log push"] {
+    for other in [
+        "git pushx",
+        "git status",
+        "git commit -m 'git push later'",
+        "git commit -m push",
+        "git -C x log push",
+        "echo git push",
+        "git log push",
+    ] {
         assert!(!matches!(command(&rules, other), Rule::Deny { .. }), "{other:?}");
     }
     assert_eq!(command(&rules, "curl x | git apply"), Rule::Ask, "one that asks wins over one that allows");
     assert_eq!(command(&rules, "git apply"), Rule::Allow);
+    let cargo = self::rules(&[(Effect::Ask, "cargo publish"), (Effect::Allow, "cargo")]);
+    for asked in
+        ["cargo publish", "cargo -q publish", "cargo +nightly publish", "cargo --config a=b -q publish --dry-run"]
+    {
+        assert_eq!(command(&cargo, asked), Rule::Ask, "{asked}");
+    }
+    assert_eq!(command(&cargo, "cargo test publish"), Rule::Allow);
 }
 
 #[test]
@@ -233,9 +273,20 @@ fn patterns_that_can_match_nothing_or_too_much_are_refused() {
             assert!(AskRule::new(effect, pattern, None).is_err(), "{pattern:?}");
         }
     }
-    for pattern in
-        ["*", "xargs rm", "sh -c x", "A=b make", "a > b", "find . -exec", "git -c x", "make $(x)", "a\u{202e}"]
-    {
+    for pattern in [
+        "*",
+        "xargs rm",
+        "cat ?",
+        "cat {a,b}",
+        "make $x",
+        "sh -c x",
+        "A=b make",
+        "a > b",
+        "find . -exec",
+        "git -c x",
+        "make $(x)",
+        "a\u{202e}",
+    ] {
         assert!(AskRule::new(Effect::Allow, pattern, None).is_err(), "{pattern:?}");
     }
     for pattern in ["*", "sh -c", "xargs", "git -c", "make"] {

@@ -1,16 +1,55 @@
 //! Commands of a shell, read only as far as rules need it. What is not understood is odd, and no rule allows it.
 
 /// Programs that execute another program, or words of the shell in front of one.
-const WRAPPERS: [&str; 30] = [
-    "!", "{", "builtin", "command", "chrt", "do", "doas", "elif", "else", "env", "eval", "exec", "find", "if",
-    "ionice", "nice", "nohup", "parallel", "runuser", "setsid", "stdbuf", "su", "sudo", "taskset", "then", "time",
-    "timeout", "until", "while", "xargs",
+const WRAPPERS: [&str; 44] = [
+    "!",
+    "{",
+    "builtin",
+    "bwrap",
+    "chroot",
+    "command",
+    "chrt",
+    "coproc",
+    "do",
+    "doas",
+    "elif",
+    "else",
+    "env",
+    "eval",
+    "exec",
+    "find",
+    "flock",
+    "if",
+    "ionice",
+    "ltrace",
+    "nice",
+    "nohup",
+    "nsenter",
+    "parallel",
+    "runuser",
+    "script",
+    "setpriv",
+    "setsid",
+    "ssh",
+    "stdbuf",
+    "strace",
+    "su",
+    "sudo",
+    "systemd-run",
+    "taskset",
+    "then",
+    "time",
+    "timeout",
+    "unbuffer",
+    "unshare",
+    "until",
+    "watch",
+    "while",
+    "xargs",
 ];
 const SHELLS: [&str; 8] = ["sh", "bash", "dash", "zsh", "ksh", "fish", "ash", "busybox"];
 /// Redirections that write nothing.
 const HARMLESS: [&str; 7] = ["2>&1", "1>&2", ">&2", ">/dev/null", "1>/dev/null", "2>/dev/null", "</dev/null"];
-/// Options of `git` before its verb that take the next word.
-const GIT_VALUES: [&str; 5] = ["-C", "-c", "--git-dir", "--work-tree", "--namespace"];
 
 /// A line of a shell.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -25,7 +64,15 @@ pub(super) struct Line {
 
 impl Line {
     pub fn of(text: &str) -> Self {
-        let mut reader = Reader::default();
+        Self::read(text, Reader::default())
+    }
+
+    /// Reads the words of a rule, in which `*` has its own meaning.
+    pub fn of_pattern(text: &str) -> Self {
+        Self::read(text, Reader { is_pattern: true, ..Reader::default() })
+    }
+
+    fn read(text: &str, mut reader: Reader) -> Self {
         reader.read(text);
         let Reader { commands, mut odd, .. } = reader;
         let risky = commands.iter().find_map(|words| risk(words).or_else(|| wrapped_risk(words)));
@@ -40,9 +87,12 @@ impl Line {
     /// Returns the words of each command. For an odd line also those that are found without regard to quotes, so that a
     /// command in a substitution, or in the argument of another shell, is among them.
     pub fn everything(&self) -> impl Iterator<Item = Vec<String>> {
-        let splits = |c: char| ";|&\n\r()`<>{}'\"".contains(c);
-        let rough = self.text.split(splits).filter(|_| self.odd.is_some());
-        let rough = rough.map(|part| part.split_whitespace().map(|word| word.replace('\\', "")).collect());
+        let splits = |c: char| ";|&\n\r()`<>{}".contains(c);
+        // A quote may begin a command, or be within one of its words.
+        let divided = self.text.split(move |c: char| splits(c) || "'\"".contains(c));
+        let rough = self.text.split(splits).chain(divided).filter(|_| self.odd.is_some());
+        let word = |word: &str| word.replace(['\\', '\'', '"'], "");
+        let rough = rough.map(move |part| part.split_whitespace().map(word).collect());
         self.commands.iter().cloned().chain(rough)
     }
 }
@@ -52,15 +102,12 @@ pub(super) fn is_wrapper(words: &[String]) -> bool {
     words.first().is_some_and(|first| is_assignment(first) || WRAPPERS.contains(&base(first)))
 }
 
-/// Returns the words after the options in front of the verb of `git`.
-pub(super) fn without_git_options(words: &[String]) -> &[String] {
-    match words.split_first() {
-        Some((option, rest)) if GIT_VALUES.contains(&option.as_str()) => {
-            without_git_options(rest.get(1..).unwrap_or(&[]))
-        }
-        Some((option, rest)) if option.starts_with('-') => without_git_options(rest),
-        _ => words,
-    }
+/// Returns the places at which the verb of a program may be, in the words after the program: the first one, and those
+/// behind options, of which each may take the next word. `+NAME` chooses a toolchain.
+pub(super) fn verbs_at(words: &[String]) -> impl Iterator<Item = usize> {
+    let is_option = |word: &String| word.starts_with(['-', '+']);
+    let end = (0..words.len()).find(|at| !is_option(&words[*at]) && (*at == 0 || !is_option(&words[at - 1])));
+    0..=end.unwrap_or(words.len())
 }
 
 /// Returns a word as it can be written in a line.
@@ -116,8 +163,21 @@ fn is_hidden(c: char) -> bool {
         || matches!(c, '\u{2060}'..='\u{206f}' | '\u{feff}' | '\u{fff9}'..='\u{fffb}' | '\u{e0000}'..='\u{e007f}')
 }
 
+/// Reports whether a `$` with this text after it is replaced by the shell.
+fn expands(after: &str) -> bool {
+    after.starts_with(|c: char| c.is_ascii_alphanumeric() || "_@*#?!-$({['\"".contains(c))
+}
+
+/// Reports whether a shell replaces a character outside of quotes, with this text after it, by names of files or several
+/// words.
+fn is_glob(c: char, after: &str) -> bool {
+    matches!(c, '*' | '?' | '[') || (c == '{' && !after.starts_with('}'))
+}
+
 #[derive(Default)]
 struct Reader {
+    /// `*` has the meaning of a rule.
+    is_pattern: bool,
     commands: Vec<Vec<String>>,
     words: Vec<String>,
     /// Word that is being read. `None` between two words.
@@ -155,6 +215,9 @@ impl Reader {
                     after
                 }
                 _ => {
+                    if is_glob(c, after) && !(self.is_pattern && c == '*') {
+                        self.odd("a pattern of file names or braces");
+                    }
                     self.push(c, after);
                     after
                 }
@@ -178,8 +241,8 @@ impl Reader {
 
     /// Adds a character that is followed by `after`.
     fn push(&mut self, c: char, after: &str) {
-        if c == '$' && after.starts_with(['(', '{', '[', '\'', '"']) {
-            self.odd("a substitution or a subshell");
+        if c == '$' && expands(after) {
+            self.odd("a variable or a substitution");
         }
         self.word().push(c);
     }
