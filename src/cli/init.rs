@@ -153,10 +153,14 @@ fn scaffold(
 /// file keeps its mode.
 fn replace(path: &Path, text: &str, add_mode: Option<u32>) -> io::Result<()> {
     let path = inside(path, &followed(path))?;
-    let mut name = path.file_name().unwrap_or_default().to_owned();
-    name.push(format!(".{}.tmp", std::process::id()));
+    let name = path.file_name().unwrap_or_default();
+    let dir = path.parent().filter(|dir| !dir.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    // What a killed 'swarm init' left.
+    files::remove_abandoned(dir, |of| name == of)?;
+    let mut temporary = name.to_owned();
+    temporary.push(format!(".tmp.{}", std::process::id()));
     let mode = Mode::KeepOrDefault { add: add_mode.unwrap_or(0) };
-    files::replace(&path.with_file_name(name), &path, text.as_bytes(), mode, Durability::Synced)
+    files::replace(&path.with_file_name(temporary), &path, text.as_bytes(), mode, Durability::Synced)
 }
 
 /// Returns the file to which a path leads, whether or not it exists.

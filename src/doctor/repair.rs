@@ -8,8 +8,9 @@ use std::path::PathBuf;
 
 use swarm_model::Caller;
 
-use super::{store, trees};
+use super::trees;
 use crate::api::client;
+use swarm_sys::files::is_abandoned;
 use swarm_sys::paths::Paths;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -61,7 +62,7 @@ impl Repair {
                     false => fs::set_permissions(path, Permissions::from_mode(*mode)).map_err(said),
                 }
             }
-            Self::Temporary(path) => match store::is_abandoned(path) {
+            Self::Temporary(path) => match is_abandoned(path) {
                 true => fs::remove_file(path).map_err(said),
                 false => Err("the file is now in use".to_owned()),
             },

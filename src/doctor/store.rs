@@ -15,8 +15,7 @@ use crate::api::{self, client};
 use swarm_store::records::DiskRecords;
 use swarm_store::repositories::landing;
 use swarm_store::views::Registry;
-use swarm_sys::files::list;
-use swarm_sys::procfs;
+use swarm_sys::files::{is_abandoned, list};
 
 /// Maximum number of files that are checked.
 const FILES_MAX: usize = 100_000;
@@ -235,29 +234,6 @@ pub fn leftovers(patient: &Patient) -> Vec<Finding> {
     abandoned.map(told).chain(discarded).collect()
 }
 
-/// Reports whether this is a temporary file whose writer is gone. The name ends in the writer's pid: `.tmp.PID` or
-/// `.tmp-PID-N`.
-pub(super) fn is_abandoned(path: &Path) -> bool {
-    let Some(pid) = path.file_name().and_then(|name| writer(&name.to_string_lossy())) else { return false };
-    let Ok(meta) = fs::symlink_metadata(path) else { return false };
-    meta.is_file() && !wrote_it(pid, meta.mtime())
-}
-
-fn writer(name: &str) -> Option<i32> {
-    let (before, rest) = name.rsplit_once(".tmp.").or_else(|| name.rsplit_once(".tmp-"))?;
-    let mut numbers = rest.split(['.', '-']);
-    let pid = numbers.next()?.parse().ok().filter(|pid| *pid > 0);
-    // Only numbers may follow.
-    pid.filter(|_| !before.is_empty() && numbers.all(|number| number.parse::<u64>().is_ok()))
-}
-
-/// Reports whether a living process has this pid and already existed when the file was written.
-fn wrote_it(pid: i32, written_s: i64) -> bool {
-    procfs::stat(pid).is_some_and(|stat| {
-        stat.is_alive() && swarm_sys::procfs::process_start_ms(stat.start_ticks) / 1000 <= written_s.saturating_add(1)
-    })
-}
-
 /// Returns the files and directories of this program: the root, its files with known names, and two levels of its
 /// directories. Everything else there, such as checkouts and worktrees, belongs to the user.
 fn ours(patient: &Patient, with_logs: bool) -> Vec<PathBuf> {
@@ -291,36 +267,4 @@ fn ours(patient: &Patient, with_logs: bool) -> Vec<PathBuf> {
         }
     }
     found
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn temporary_files_name_their_writer() {
-        assert_eq!(writer("state.json.tmp.12.3"), Some(12));
-        assert_eq!(writer("exit.json.tmp.45"), Some(45));
-        assert_eq!(writer(".flow.json.tmp-7-1"), Some(7));
-        for name in
-            ["state.json", "x.tmp", "a.tmp.b", "a.tmp.-3", ".heartbeat.json.tmp-session", "a.tmp.0", "a.tmp.7.json"]
-        {
-            assert_eq!(writer(name), None, "{name}");
-        }
-    }
-
-    #[test]
-    fn a_file_of_a_living_process_is_not_abandoned() {
-        let dir = tempfile::tempdir().expect("a directory");
-        let mine = dir.path().join(format!("a.tmp.{}", std::process::id()));
-        fs::write(&mine, "").expect("written");
-        assert!(!is_abandoned(&mine));
-        // Older than the process that has this number now.
-        let old = std::time::SystemTime::UNIX_EPOCH + std::time::Duration::from_secs(1_000);
-        fs::File::options().write(true).open(&mine).and_then(|file| file.set_modified(old)).expect("set");
-        assert!(is_abandoned(&mine));
-        let nobody = dir.path().join(format!("a.tmp.{}", i32::MAX));
-        fs::write(&nobody, "").expect("written");
-        assert!(is_abandoned(&nobody));
-    }
 }

@@ -18,7 +18,7 @@ use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 
 use swarm_sys::clock::{self, random_uuid};
-use swarm_sys::files::{is_absent, list, list_if_present, make_dir, write_private};
+use swarm_sys::files::{is_absent, list, list_if_present, make_dir, remove_abandoned, write_private};
 
 /// Directory name of a repository's home.
 pub const ARIAL: &str = ".arial";
@@ -142,6 +142,8 @@ impl Home {
         }
         let written = lock.set_len(0).and_then(|()| writeln!(lock, "{}", std::process::id()));
         written.map_err(|error| format!("{}: {error}", path.display()))?;
+        // What a killed 'swarm plan' left. Nobody writes but the holder of the lock.
+        remove_abandoned(&self.0, |_| true).map_err(|error| format!("{}: {error}", self.0.display()))?;
         Ok(lock)
     }
 }

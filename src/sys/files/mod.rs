@@ -6,6 +6,7 @@ pub mod lock;
 mod mounts;
 mod remove;
 pub mod reserve;
+mod temporary;
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write as _};
@@ -16,6 +17,7 @@ pub use list::{is_absent, list, list_if_present};
 pub use mounts::mounts_below;
 pub use remove::{remove_in_place, remove_tree};
 use swarm_ports::BoxFuture;
+pub use temporary::{is_abandoned, remove_abandoned};
 
 const PRIVATE: u32 = 0o600;
 
