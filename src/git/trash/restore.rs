@@ -21,7 +21,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use rustix::fs::{CWD, RenameFlags, renameat_with};
-use swarm_sys::files::list;
+use swarm_sys::files::{list, remove_if_present};
 
 use super::branch::{BranchChoice, choose_branch, created};
 use super::expiry;
@@ -317,7 +317,10 @@ fn write_index(
     }
     add_intended(cli, place, &metadata.intended)?;
     // Refreshes the file times in the index. Failure is harmless: a required filter may be missing.
-    let _ = write().args(["update-index", "-q", "--refresh"]).run();
+    if write().args(["update-index", "-q", "--refresh"]).run().is_err() {
+        // Nobody else knows this worktree yet, so the lock is that of a git that was killed.
+        remove_if_present(&place.git_dir.join("index.lock")).map_err(Fault::at(&place.git_dir))?;
+    }
     raw::mark(write(), &place.git_dir, "--assume-unchanged", &metadata.assumed)?;
     raw::mark(write(), &place.git_dir, "--skip-worktree", &metadata.skipped)
 }

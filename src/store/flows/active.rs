@@ -429,7 +429,10 @@ impl Flows for DiskFlows {
                 let left = if unfinished { leave(&about) } else { Ok(()) };
                 // Removed even if that failed: a stopped flow must not continue by itself.
                 let dir = registration(&paths, &about);
-                let removed = fs::remove_file(dir.join(CALLER)).and_then(|()| fs::remove_dir_all(&dir));
+                let removed = fs::remove_file(dir.join(CALLER))
+                    // Nor after a power cut.
+                    .and_then(|()| fs::File::open(&dir)?.sync_all())
+                    .and_then(|()| fs::remove_dir_all(&dir));
                 left.and(removed.map_err(|error| format!("{}: {error}", dir.display())))
             });
             if let Err(error) = closed.await {

@@ -383,7 +383,7 @@ impl FlowFiles {
         let lock = self.lock()?;
         let Some(runner) = self.run_lock()? else { return Ok(false) };
         // Removed first: without this file the flow does not exist, whatever remains.
-        std::fs::remove_file(self.dir.join(FLOW))?;
+        swarm_sys::files::remove_if_present(&self.dir.join(FLOW))?;
         swarm_sys::files::remove_tree(&self.dir)?;
         drop((runner, lock));
         Ok(true)
