@@ -132,9 +132,11 @@ pub fn table(rows: &[Vec<String>], paint: impl Fn(usize, usize, &str) -> Option<
     for (y, row) in rows.iter().enumerate() {
         for (x, (cell, &width)) in row.iter().zip(&widths).enumerate() {
             let gap = if x == 0 { "" } else { "  " };
+            // Formatting has a limit for widths.
+            let blanks = " ".repeat(width.saturating_sub(cell.chars().count()));
             let written = match paint(x, y, cell) {
-                Some(colour) => write!(text, "{gap}{colour}{cell:<width$}\x1b[0m"),
-                None => write!(text, "{gap}{cell:<width$}"),
+                Some(colour) => write!(text, "{gap}{colour}{cell}{blanks}\x1b[0m"),
+                None => write!(text, "{gap}{cell}{blanks}"),
             };
             written.expect("writing to a string cannot fail");
         }
@@ -427,6 +429,13 @@ shot   failed   -     -       SIGKILL  0         1m ago  -         ci,a
 gone   lost     -     -       unknown  0         -       -         ci,a
 ";
         assert_eq!(text, expected);
+    }
+
+    #[test]
+    fn a_cell_may_be_longer_than_any_width_of_a_format() {
+        let long = "x".repeat(70_000);
+        let text = table(&[vec!["a".to_owned(), long.clone()], vec!["bc".to_owned(), "é".to_owned()]], |_, _, _| None);
+        assert_eq!(text, format!("a   {long}\nbc  é{}\n", " ".repeat(69_999)));
     }
 
     #[test]

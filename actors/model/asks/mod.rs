@@ -127,9 +127,21 @@ impl Ask {
         let verb = if self.kind() == NeedKind::Question { "answer" } else { "approve" };
         Needs {
             kind: self.kind(),
-            text: self.what().lines().next().unwrap_or_default().to_owned(),
+            text: first_line(&self.what()),
             since_ms: self.asked_at_ms,
             answer: Some(format!("swarm {verb} {}", self.number)),
+        }
+    }
+
+    /// Returns what the agent wants, in words, in one line that is short enough for a list. It says so if there is more.
+    pub fn summary(&self) -> String {
+        const CHARS_MAX: usize = 200;
+        // Nothing is left out without a mark: it is shown next to the command that approves it.
+        let line: String =
+            first_line(&self.text()).chars().map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect();
+        match line.char_indices().nth(CHARS_MAX) {
+            Some((at, _)) => format!("{}… ({} characters)", &line[..at], self.text().chars().count()),
+            None => line,
         }
     }
 
@@ -153,6 +165,15 @@ impl Ask {
                 texts.join("\n")
             }
         }
+    }
+}
+
+/// Returns the first line of a text, with the number of its lines if there are more.
+fn first_line(text: &str) -> String {
+    let first = text.lines().next().unwrap_or_default();
+    match text.lines().count() {
+        0 | 1 => first.to_owned(),
+        count => format!("{first} … ({count} lines)"),
     }
 }
 
@@ -286,5 +307,35 @@ impl AskRecord {
             (None, None, Some(_)) => AskState::Answered,
             (None, None, None) => AskState::Open,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_left_out_of_a_line_is_marked() {
+        let ask = |command: &str| Ask {
+            schema: SCHEMA.to_owned(),
+            number: 7,
+            key: "k".to_owned(),
+            who: Asker::default(),
+            tool: "Bash".to_owned(),
+            wish: AskWish::Command { command: command.to_owned() },
+            cwd: "/w".to_owned(),
+            waits: Waits::Held,
+            digest: "d".to_owned(),
+            asked_at_ms: 1,
+        };
+        for (command, needs, summary) in [
+            ("make", "Bash: make", "make"),
+            ("make\nrm -rf x", "Bash: make … (2 lines)", "make … (2 lines)"),
+            ("a\u{1b}[2Kb", "Bash: a\u{1b}[2Kb", "a\u{fffd}[2Kb"),
+        ] {
+            assert_eq!((ask(command).needs().text, ask(command).summary()), (needs.to_owned(), summary.to_owned()));
+        }
+        let long = ask(&"é".repeat(300)).summary();
+        assert_eq!(long, format!("{}… (300 characters)", "é".repeat(200)));
     }
 }

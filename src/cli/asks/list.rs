@@ -62,6 +62,11 @@ fn all(args: &ApprovalsArgs, paths: &Paths, screen: &mut Screen) -> Result<u8, F
     let records = if args.all { present::all(paths) } else { present::unfinished(paths) };
     let mut records = records.map_err(|error| unreadable(&error))?;
     records.retain(|record| is_chosen(args, record));
+    let asks = Asks::new(paths);
+    for (number, cause) in asks.damaged().map_err(|error| unreadable(&error))? {
+        screen.warning(&format!("request {number} is damaged, and left out: {cause}"));
+        screen.aside("hint: ", &format!("remove {}/{number}.*.json if nobody needs it", asks.dir().display()));
+    }
     let of_flows = if args.run.is_none() { flows::open(paths, screen) } else { Vec::new() };
     if args.json {
         let own = records.iter().map(json_of);

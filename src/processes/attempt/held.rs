@@ -125,7 +125,7 @@ impl Held {
             Some(record) => record.ask,
             None => self.asks.ask(&draft)?,
         };
-        let one_line = swarm_agents::short(&ask.text());
+        let one_line = ask.summary();
         self.news.push(format!("request {}: {one_line} (answer with 'swarm approve' or 'swarm deny')", ask.number));
         self.open.push(Open { call: request.call.clone(), ask, until: Instant::now() + self.hold });
         Ok(Decided::Held)
@@ -179,7 +179,7 @@ impl Held {
         let now = Instant::now();
         if let Some(late) = self.open.iter().find(|open| open.until <= now) {
             let (number, kind) = (late.ask.number, late.ask.kind());
-            self.parked = Some(Parked { number, what: swarm_agents::short(&late.ask.text()), kind });
+            self.parked = Some(Parked { number, what: late.ask.summary(), kind });
             self.open.clear();
             heard.push(Heard::Park);
         }

@@ -16,7 +16,7 @@ pub mod watch;
 
 use std::collections::BTreeSet;
 use std::fs::{self, File, OpenOptions};
-use std::io::{self, Write as _};
+use std::io::{self, Read as _, Write as _};
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 
@@ -32,6 +32,10 @@ use swarm_sys::paths::{Paths, digest};
 const DIGEST_BYTES: usize = 32;
 /// Maximum number of numbers that are tried for a new request.
 const TRIES_MAX: u64 = 10_000;
+/// Maximum size of a file in bytes.
+const FILE_BYTES_MAX: u64 = 32 << 20;
+/// Events after which a watch of the directory reports nothing more.
+const DIR_GONE: AddWatchFlags = AddWatchFlags::IN_DELETE_SELF.union(AddWatchFlags::IN_MOVE_SELF);
 
 /// Why a request could not be answered.
 #[derive(Debug, thiserror::Error)]
@@ -77,7 +81,8 @@ impl Asks {
         make_dirs(&self.dir)
     }
 
-    /// Returns a watch that is readable when a file got its name in the directory, which this creates.
+    /// Returns a watch that is readable when a file got its name in the directory, which this creates, or when a file or
+    /// the directory itself is gone.
     ///
     /// # Errors
     /// Returns any I/O error.
@@ -85,8 +90,9 @@ impl Asks {
         self.make_dir()?;
         let inotify = Inotify::init(InitFlags::IN_CLOEXEC | InitFlags::IN_NONBLOCK)?;
         // A file gets its name by a link.
-        inotify
-            .add_watch(&self.dir, AddWatchFlags::IN_CREATE | AddWatchFlags::IN_MOVED_TO | AddWatchFlags::IN_ONLYDIR)?;
+        let made = AddWatchFlags::IN_CREATE | AddWatchFlags::IN_MOVED_TO;
+        let gone = AddWatchFlags::IN_DELETE | AddWatchFlags::IN_MOVED_FROM;
+        inotify.add_watch(&self.dir, made | gone | DIR_GONE | AddWatchFlags::IN_ONLYDIR)?;
         Ok(inotify)
     }
 
@@ -133,22 +139,32 @@ impl Asks {
         Ok(Some(AskRecord { ask, answer, taken, over }))
     }
 
-    /// Returns all requests by number.
+    /// Returns all requests by number, except those that are [damaged](Self::damaged).
     ///
     /// # Errors
     /// Fails if the directory or a file cannot be read.
     pub fn all(&self) -> io::Result<Vec<AskRecord>> {
-        let numbers = self.numbers_without(|_| false)?;
-        numbers.into_iter().filter_map(|number| self.find(number).transpose()).collect()
+        each(self.numbers_without(|_| false)?, |number| self.find(number))
     }
 
-    /// Returns the requests that are not over, by number. Reads nothing of the others.
+    /// Returns the requests that are not over, by number, except those that are [damaged](Self::damaged). Reads nothing of
+    /// the others.
     ///
     /// # Errors
     /// Fails if the directory or a file cannot be read.
     pub fn unfinished(&self) -> io::Result<Vec<AskRecord>> {
+        each(self.numbers_without(|part| part == "over")?, |number| self.find(number))
+    }
+
+    /// Returns the numbers of the requests that are not over, and of which a file is damaged or was written by another
+    /// version, each with the cause.
+    ///
+    /// # Errors
+    /// Fails if the directory cannot be read.
+    pub fn damaged(&self) -> io::Result<Vec<(u64, String)>> {
         let numbers = self.numbers_without(|part| part == "over")?;
-        numbers.into_iter().filter_map(|number| self.find(number).transpose()).collect()
+        let cause = |number| self.find(number).err().filter(is_damage).map(|error| (number, error.to_string()));
+        Ok(numbers.into_iter().filter_map(cause).collect())
     }
 
     /// Ends all requests whose keys begin with `start`, durably.
@@ -166,8 +182,7 @@ impl Asks {
     /// # Errors
     /// As [`Self::all`].
     pub fn open(&self) -> io::Result<Vec<Ask>> {
-        let numbers = self.numbers_without(|part| part != "ask")?;
-        numbers.into_iter().filter_map(|number| self.read(number, "ask").transpose()).collect()
+        each(self.numbers_without(|part| part != "ask")?, |number| self.read(number, "ask"))
     }
 
     /// Returns the numbers of the requests that have no file for which `settles` is true, in order.
@@ -237,13 +252,23 @@ impl Asks {
 
     fn read<T: DeserializeOwned>(&self, number: u64, part: &str) -> io::Result<Option<T>> {
         let path = self.path(number, part);
-        match fs::read(&path) {
-            Ok(text) => serde_json::from_slice(&text)
-                .map(Some)
-                .map_err(|error| io::Error::other(format!("{}: {error}", path.display()))),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
-            Err(error) => Err(error),
+        let damaged =
+            |cause: String| io::Error::new(io::ErrorKind::InvalidData, format!("{}: {cause}", path.display()));
+        let mut options = OpenOptions::new();
+        // Neither waits for the other end of a pipe.
+        let file = match options.read(true).custom_flags(nix::libc::O_NOFOLLOW | nix::libc::O_NONBLOCK).open(&path) {
+            Ok(file) => file,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+            Err(error) if error.raw_os_error() == Some(nix::libc::ELOOP) => return Err(damaged(error.to_string())),
+            Err(error) => return Err(error),
+        };
+        let meta = file.metadata()?;
+        if !meta.is_file() || meta.len() > FILE_BYTES_MAX {
+            return Err(damaged("it is no file of a request".to_owned()));
         }
+        let mut text = Vec::new();
+        file.take(FILE_BYTES_MAX).read_to_end(&mut text)?;
+        serde_json::from_slice(&text).map(Some).map_err(|error| damaged(error.to_string()))
     }
 
     /// Gives a file its name, unless there is one of this name. Reports whether it did.
@@ -262,6 +287,23 @@ impl Asks {
             Err(error) => Err(error),
         }
     }
+}
+
+/// Reads the requests with these numbers. Leaves out those that are damaged: they must not hide the others.
+fn each<T>(numbers: Vec<u64>, read: impl Fn(u64) -> io::Result<Option<T>>) -> io::Result<Vec<T>> {
+    let mut found = Vec::new();
+    for number in numbers {
+        match read(number) {
+            Ok(one) => found.extend(one),
+            Err(error) if is_damage(&error) => tracing::warn!(number, %error, "a request is damaged"),
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(found)
+}
+
+fn is_damage(error: &io::Error) -> bool {
+    error.kind() == io::ErrorKind::InvalidData
 }
 
 /// Returns the number of the request that a file belongs to, and the part of the request. `None` for other files.

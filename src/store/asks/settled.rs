@@ -5,20 +5,21 @@ use std::os::fd::AsFd as _;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
+use nix::sys::inotify::AddWatchFlags;
 use swarm_model::asks::AskRecord;
 use swarm_ports::Settled;
 use swarm_sys::readable::Readable;
 use tokio::sync::Notify;
 
-use super::Asks;
+use super::{Asks, DIR_GONE};
 
-/// Pause before the next look if the kernel refuses to watch.
+/// Pause before the next look if the directory cannot be watched.
 const LOOK_PAUSE: Duration = Duration::from_secs(60);
 
 pub struct Settlements {
     asks: Asks,
-    /// Notified of each new file. `None` if the kernel refuses to watch.
-    changed: OnceLock<Option<Arc<Notify>>>,
+    /// Notified of each change of the directory. Set by the first that waits.
+    changed: OnceLock<Arc<Notify>>,
 }
 
 impl Settlements {
@@ -29,17 +30,11 @@ impl Settlements {
     /// Resolves once the request is answered, over or gone. Must be called within a runtime.
     pub async fn settled(&self, number: u64) -> Settled {
         let changed = self.changed.get_or_init(|| {
-            let watched = watch(&self.asks);
-            watched.inspect_err(|error| tracing::warn!(%error, "cannot watch the requests of agents")).ok()
+            let changed = Arc::new(Notify::new());
+            tokio::spawn(follow(self.asks.clone(), Arc::clone(&changed)));
+            changed
         });
         loop {
-            let Some(changed) = changed else {
-                if let Some(settled) = self.look(number) {
-                    return settled;
-                }
-                tokio::time::sleep(LOOK_PAUSE).await;
-                continue;
-            };
             let mut next = std::pin::pin!(changed.notified());
             // Before the look, so that no change is missed.
             next.as_mut().enable();
@@ -64,19 +59,35 @@ impl Settlements {
     }
 }
 
-/// Starts the task that reports new files.
-fn watch(asks: &Asks) -> io::Result<Arc<Notify>> {
+/// Reports the changes of the directory for ever. If it cannot be watched, or is gone, looks again from time to time.
+async fn follow(asks: Asks, changed: Arc<Notify>) {
+    loop {
+        if let Err(error) = watch(&asks, &changed).await {
+            tracing::warn!(%error, "cannot watch the requests of agents");
+        }
+        changed.notify_waiters();
+        tokio::time::sleep(LOOK_PAUSE).await;
+    }
+}
+
+/// Reports the changes of the directory until it is gone.
+async fn watch(asks: &Asks, changed: &Notify) -> io::Result<()> {
     let inotify = asks.watch()?;
     let readable = Readable::new(inotify.as_fd().try_clone_to_owned()?)?;
-    let changed = Arc::new(Notify::new());
-    let told = Arc::clone(&changed);
-    tokio::spawn(async move {
-        while readable.wait().await.is_ok() {
-            while inotify.read_events().is_ok_and(|events| !events.is_empty()) {}
-            told.notify_waiters();
+    // What happened before.
+    changed.notify_waiters();
+    loop {
+        readable.wait().await?;
+        while let Ok(events) = inotify.read_events() {
+            if events.is_empty() {
+                break;
+            }
+            if events.iter().any(|event| event.mask.intersects(DIR_GONE | AddWatchFlags::IN_IGNORED)) {
+                return Ok(());
+            }
         }
-    });
-    Ok(changed)
+        changed.notify_waiters();
+    }
 }
 
 #[cfg(test)]
@@ -85,6 +96,24 @@ mod tests {
 
     use super::super::tests::{answer, draft};
     use super::*;
+
+    #[tokio::test]
+    async fn a_request_that_is_removed_no_longer_waits() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let asks = Asks::new(&Paths::new(dir.path()));
+        let settlements = Settlements::new(asks.clone());
+        let [one, two] = ["1", "2"].map(|key| asks.ask(&draft(key, "make")).expect("asked").number);
+        let removing = async {
+            tokio::task::yield_now().await;
+            std::fs::remove_file(asks.path(one, "ask")).expect("removed");
+        };
+        assert_eq!(tokio::join!(settlements.settled(one), removing).0, Settled::Answered);
+        let moving = async {
+            tokio::task::yield_now().await;
+            std::fs::rename(asks.dir(), dir.path().join("elsewhere")).expect("moved");
+        };
+        assert_eq!(tokio::join!(settlements.settled(two), moving).0, Settled::Answered);
+    }
 
     #[tokio::test]
     async fn each_that_waits_hears_of_its_own_request() {

@@ -102,3 +102,30 @@ fn requests_of_one_worker_are_ended_together() {
     assert_eq!(numbers(), [3, 4]);
     assert_eq!(asks.find(1).expect("read").expect("there").over.expect("over").why, "the worker has ended");
 }
+
+#[test]
+fn a_damaged_request_hides_no_other() {
+    let (_dir, asks) = asks();
+    for key in ["1", "2", "3", "4", "5", "6", "7"] {
+        asks.ask(&draft(key, "make")).expect("asked");
+    }
+    let path = |name: &str| asks.dir().join(name);
+    std::fs::write(path("1.ask.json"), "{").expect("damaged");
+    std::fs::write(path("2.answer.json"), r#"{"verdict":"later"}"#).expect("of another version");
+    for number in [3, 4, 5] {
+        std::fs::remove_file(path(&format!("{number}.ask.json"))).expect("removed");
+    }
+    nix::unistd::mkfifo(&path("3.ask.json"), nix::sys::stat::Mode::S_IRWXU).expect("made");
+    std::os::unix::fs::symlink("6.ask.json", path("4.ask.json")).expect("made");
+    std::fs::create_dir(path("5.ask.json")).expect("made");
+    std::fs::File::options().write(true).open(path("6.ask.json")).and_then(|it| it.set_len(1 << 30)).expect("grown");
+    let numbers = |list: Vec<AskRecord>| list.iter().map(|one| one.ask.number).collect::<Vec<_>>();
+    assert_eq!((numbers(asks.all().expect("read")), numbers(asks.unfinished().expect("read"))), (vec![7], vec![7]));
+    assert_eq!(asks.open().expect("read").iter().map(|ask| ask.number).collect::<Vec<_>>(), [7]);
+    let damaged = asks.damaged().expect("read");
+    assert_eq!(damaged.iter().map(|(number, _)| *number).collect::<Vec<_>>(), [1, 2, 3, 4, 5, 6], "{damaged:?}");
+    assert!(matches!(asks.answer(2, &answer(&asks.open().expect("read")[0], 1)), Err(AnswerError::Io { .. })));
+    assert_eq!(asks.ask(&draft("8", "make")).expect("asked").number, 8);
+    asks.end(1, "nobody needs it").expect("ended");
+    assert_eq!(asks.damaged().expect("read").len(), 5);
+}

@@ -2,7 +2,6 @@
 
 use std::io;
 
-use swarm_agents::short;
 use swarm_model::run::Outcome;
 
 use crate::asks::Asks;
@@ -30,7 +29,7 @@ pub fn settle(asks: &Asks, attempt: &Attempt<'_>, outcome: Outcome) -> io::Resul
     let was_killed = !attempt.has_result && matches!(outcome, Outcome::Failure { .. });
     let asked = open.iter().filter(|_| was_killed).rfind(|ask| ask.key.starts_with(&of_attempt));
     let outcome = match asked {
-        Some(ask) => Outcome::Parked { ask: ask.number, what: short(&ask.text()), kind: ask.kind() },
+        Some(ask) => Outcome::Parked { ask: ask.number, what: ask.summary(), kind: ask.kind() },
         None => outcome,
     };
     let why = match &outcome {
