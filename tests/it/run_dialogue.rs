@@ -299,7 +299,7 @@ fn a_run_asks_a_person_and_continues_with_the_answer() {
     site.swarm(&["run", "--detach", "--agent", "mine", "--consent", "no-access"]).ok();
     wait_until("it asks", SOON, || site.rig.swarm(&["approvals"]).out.contains("make"));
     site.rig.swarm(&["approve", "1"]).ok();
-    wait_until("it has landed", SOON, || site.repo.join("a.txt").exists());
+    site.swarm(&["run", "attach"]).ok();
     assert_eq!(site.landed("a.txt"), "-32601 selected this-once");
     assert_eq!(status(&site)["attempt"], 1);
     assert!(is_there(&site.rig.root().join("asks/1.over.json")));
