@@ -15,8 +15,8 @@ import sys
 import tempfile
 from pathlib import Path
 
-from . import (agents_asking, agents_dialogue, agents_flows, agents_hooks, agents_windows, cases, procs,
-               real_sessions)
+from . import (agents_asking, agents_dialogue, agents_flows, agents_hooks, agents_person, agents_windows,
+               cases, procs, real_sessions)
 from .agents_configs import CODEX_CONFIG, GEMINI_SETTINGS, MARKS, QWEN_SETTINGS, opencode_config, program_of
 from .inject import panics
 from .rig import Result, Rig, wait_until
@@ -476,13 +476,16 @@ def every() -> dict:
     both = {f"{agent}: {name}": of_agent(agent, scene) for agent in ("claude", "codex") for name, scene in SCENES.items()}
     acp = {agent: agents_dialogue.SCENES for agent in ("gemini-acp", "opencode-acp", "qwen")}
     each = acp | {"claude": CLAUDE, "codex": CODEX, "gemini": OTHERS, "opencode": OTHERS | OPENCODE}
+    both["claude: one person over ssh"] = agents_person.case(Site)
     return both | {f"{agent}: {name}": of_agent(agent, scene) for agent in each for name, scene in each[agent].items()}
 
 
 def main(argv=None) -> int:
     parser = cases.parser(__doc__)
     parser.add_argument("--bin", metavar="DIR", default=os.environ.get("LAB_AGENTS"), help="directory of the agents' programs")
+    agents_person.options(parser)
     args = parser.parse_args(argv)
+    agents_person.take(args)
     cases.ends_on_term()
     TOOLS.given = args.bin
     try:

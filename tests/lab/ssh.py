@@ -58,8 +58,8 @@ def children(pid: int) -> list[procs.Stat]:
     return found
 
 
-class Host:
-    """The remote side: sshd, and a repository with specs that each wait until they are released."""
+class Door:
+    """sshd on loopback, through which a person reaches a rig."""
 
     def __init__(self, rig: Rig):
         self.rig = rig
@@ -67,10 +67,9 @@ class Host:
         self.place.mkdir(mode=0o700)
         self.daemon: subprocess.Popen | None = None
         self.port = 0
-        self.make_repo()
         self.start()
 
-    def __enter__(self) -> "Host":
+    def __enter__(self) -> "Door":
         return self
 
     def __exit__(self, *exc) -> None:
@@ -83,19 +82,6 @@ class Host:
             for stat in left:
                 if any("sshd" in word for word in procs.read_argv(stat.pid)[:1]):
                     procs.send(stat.pid, stat.start, signal.SIGKILL)
-
-    def make_repo(self) -> None:
-        """Makes the repository. Each shell spec finishes once its pipe has a line; git's identity is set in the
-        repository."""
-        self.rig.make_repo()
-        git = ["git", "-C", str(self.rig.repo)]
-        for words in (["user.name", "Lab"], ["user.email", "lab@localhost"]):
-            self.rig.run(*git, "config", *words)
-        (self.rig.repo / "specs").mkdir()
-        for name in SPECS:
-            os.mkfifo(self.rig.root / f"{name}.pipe")
-            text = f"---\nadapter: shell\n---\n# {name}\n\n```sh\ncat {self.rig.root}/{name}.pipe > {name}.txt\n```\n"
-            (self.rig.repo / "specs" / f"{name}.md").write_text(text)
 
     def start(self) -> None:
         sshd = shutil.which("sshd", path=f"{os.environ.get('PATH', '')}:/usr/sbin:/usr/local/sbin")
@@ -152,6 +138,28 @@ class Host:
 
     def swarm(self, words: str):
         return self.ssh(self.in_repo(words))
+
+
+class Host(Door):
+    """The remote side: sshd, and a repository with specs that each wait until they are released."""
+
+    def __init__(self, rig: Rig):
+        self.rig = rig
+        self.make_repo()
+        super().__init__(rig)
+
+    def make_repo(self) -> None:
+        """Makes the repository. Each shell spec finishes once its pipe has a line; git's identity is set in the
+        repository."""
+        self.rig.make_repo()
+        git = ["git", "-C", str(self.rig.repo)]
+        for words in (["user.name", "Lab"], ["user.email", "lab@localhost"]):
+            self.rig.run(*git, "config", *words)
+        (self.rig.repo / "specs").mkdir()
+        for name in SPECS:
+            os.mkfifo(self.rig.root / f"{name}.pipe")
+            text = f"---\nadapter: shell\n---\n# {name}\n\n```sh\ncat {self.rig.root}/{name}.pipe > {name}.txt\n```\n"
+            (self.rig.repo / "specs" / f"{name}.md").write_text(text)
 
     def begin(self, words: str, *flags: str) -> "Client":
         return Client(self, words, *flags)
