@@ -48,6 +48,7 @@ fn start(words: &[OsString]) -> u8 {
             runner::main(arguments)
         }
         Some(order::VERB) => attempt::main(arguments),
+        Some(attempt::GATE) => attempt::gate(arguments),
         Some(turns::VERB) => turn::main(arguments),
         Some("__complete") => cli::complete(arguments),
         Some("__resolve") => attempt::resolve(arguments),

@@ -411,6 +411,6 @@ impl Dialogue for Reader {
         let total = self.before.spent.plus(spent);
         let total = swarm_model::run::progress::Spent { usd: usd.or(total.usd), ..total };
         let session = id.map(|id| Session { id, spent: total, unreported: self.before.unreported });
-        Report { outcome, spent, session, said: self.writing.last, is_gone: self.is_gone }
+        Report { outcome, spent, session, said: self.writing.last, is_gone: self.is_gone, deferred: None }
     }
 }

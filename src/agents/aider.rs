@@ -165,7 +165,7 @@ impl Parser for Reader {
     fn end(self: Box<Self>, end: End<'_>) -> Report {
         let unknown = Spent { unpriced: true, ..Spent::default() };
         let spent = self.spent.unwrap_or(unknown);
-        Report { outcome: self.outcome(&end), spent, session: None, said: None, is_gone: false }
+        Report { outcome: self.outcome(&end), spent, session: None, said: None, is_gone: false, deferred: None }
     }
 }
 

@@ -126,24 +126,32 @@ fn shown(question: &Question) -> Value {
 
 /// Returns what the hook for `PermissionRequest` prints. `input` is the input of the tool.
 pub fn reply(verdict: &Verdict, wish: &AskWish, input: &Value) -> Value {
+    let decision = match decision(verdict, wish, input) {
+        Ok(Some(input)) => json!({ "behavior": "allow", "updatedInput": input }),
+        Ok(None) => json!({ "behavior": "allow" }),
+        Err(why) => json!({ "behavior": "deny", "message": why }),
+    };
+    json!({ "hookSpecificOutput": { "hookEventName": "PermissionRequest", "decision": decision } })
+}
+
+/// Returns what a verdict means for `claude`: the use of the tool, with another input if there is one.
+///
+/// # Errors
+/// Fails with the reason if the tool must not be used.
+pub(crate) fn decision(verdict: &Verdict, wish: &AskWish, input: &Value) -> Result<Option<Value>, String> {
     let is_question = matches!(wish, AskWish::Question { .. });
-    let deny = |why: &str| json!({ "behavior": "deny", "message": why });
-    let decision = match verdict {
-        Verdict::Allow { input: Some(input) } => json!({ "behavior": "allow", "updatedInput": input }),
-        Verdict::Allow { input: None } if is_question => deny(NOT_ANSWERED),
-        Verdict::Allow { input: None } => json!({ "behavior": "allow" }),
-        Verdict::Deny { reason } if reason.is_empty() => deny(DENIED),
-        Verdict::Deny { reason } => deny(reason),
-        Verdict::Answer { answers } if is_question => {
-            json!({ "behavior": "allow", "updatedInput": answered(input, answers) })
-        }
+    match verdict {
+        Verdict::Allow { input: None } if is_question => Err(NOT_ANSWERED.to_owned()),
+        Verdict::Allow { input } => Ok(input.clone()),
+        Verdict::Deny { reason } if reason.is_empty() => Err(DENIED.to_owned()),
+        Verdict::Deny { reason } => Err(reason.clone()),
+        Verdict::Answer { answers } if is_question => Ok(Some(answered(input, answers))),
         // Words in place of a permission.
         Verdict::Answer { answers } => {
             let texts: Vec<&str> = answers.iter().map(|(_, text)| text.as_str()).collect();
-            deny(&texts.join("\n"))
+            Err(texts.join("\n"))
         }
-    };
-    json!({ "hookSpecificOutput": { "hookEventName": "PermissionRequest", "decision": decision } })
+    }
 }
 
 /// Returns the input of a question with its answers. Several answers to one question are divided by commas.

@@ -4,6 +4,8 @@
 //! turn succeeded if the exit code is 0 *and* the result has `is_error: false`, *and* no tool use was deferred: a hook of
 //! the user may stop the agent at a tool use, which looks like success otherwise. Costs are totals of the whole
 //! conversation.
+//!
+//! Where the agent may ask, a hook of swarm stops it in the same way: the turn ends, and the next one continues there.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -13,10 +15,16 @@ use swarm_model::json::Members as _;
 use swarm_model::run::progress::Spent;
 use swarm_model::run::{FaultKind, Outcome};
 
+use super::asking::wish;
+use super::dialogue::Request;
 use super::fault::{classify_end, own_error};
 use super::reset::reset;
-use super::{End, Launch, Parser, Report, Seen, Session, Turn, classify, end_words, failure, not_understood, short};
+use super::{
+    Deferred, End, Launch, Parser, Report, Seen, Session, Turn, classify, consent, end_words, failure, not_understood,
+    short,
+};
 use swarm_config::sections::AgentConfig;
+use swarm_model::asks::judge::Consent;
 
 /// Maximum number of remembered tool uses that may still be denied.
 const ASKED_MAX: usize = 64;
@@ -41,6 +49,8 @@ const OWN_ERRORS: [&str; 7] = [
 ];
 /// Beginning of the message about a conversation that the agent does not find.
 const GONE: &str = "No conversation found with session ID";
+/// Beginning of the message about a conversation that has no deferred tool use to continue at.
+const UNMARKED: &str = "Error: No deferred tool marker found";
 
 pub fn launch(config: &AgentConfig, turn: &Turn<'_>) -> Launch {
     let mut argv = config.command.clone().unwrap_or_else(|| vec!["claude".to_owned()]);
@@ -83,6 +93,10 @@ pub struct Reader {
     streamed: Spent,
     /// A line was understood.
     is_known: bool,
+    /// What the agent may do without asking, if its hook decides about each use of a tool.
+    asks: Option<Consent>,
+    /// Why this version of the agent cannot ask.
+    too_old: Option<String>,
 }
 
 /// Last line of a turn.
@@ -142,6 +156,14 @@ impl Ended {
         tool(call.text("name").unwrap_or("a tool"), call.member("input"))
     }
 
+    /// Returns the tool use that was deferred.
+    fn request(&self) -> Option<Request> {
+        let call = self.deferred_tool_use.as_ref().filter(|_| self.is_error == Some(false))?;
+        let (id, tool) = (call.text("id")?.to_owned(), call.text("name")?.to_owned());
+        let wish = wish(&tool, call.member("input").unwrap_or(&Value::Null));
+        Some(Request { call: id, tool, wish })
+    }
+
     /// Returns the input and output tokens of the whole conversation; `usage` counts the last process alone.
     fn total(&self, before: Spent) -> (u64, u64) {
         if self.models.is_empty() {
@@ -165,11 +187,18 @@ impl Reader {
         Self { before, ..Self::default() }
     }
 
+    /// Returns a reader of an agent whose hook decides about each use of a tool. What it denies is no news.
+    pub fn asking(self, consent: Option<Consent>) -> Self {
+        Self { asks: consent, ..self }
+    }
+
     fn assistant(&mut self, line: &Value) -> Vec<Seen> {
         self.error = line.text("error").map(str::to_owned);
+        // An agent that continues after it has deferred a tool use has given that up.
+        let left = self.result.as_ref().filter(|_| self.asks.is_some()).and_then(Ended::request);
         let spent = self.answer(line.member("message")).map(Seen::Spent);
         let parts = line.member("message").list("content");
-        spent.into_iter().chain(self.parts(parts)).collect()
+        left.map(|left| Seen::Done(left.call)).into_iter().chain(spent).chain(self.parts(parts)).collect()
     }
 
     /// Counts the usage of an answer. Returns the usage of the turn if it has changed.
@@ -217,7 +246,8 @@ impl Reader {
             "tool_use" if part.text("name") == Some(QUESTION) => {
                 // Its denial is not reported again.
                 self.denied.push(part.text("id").unwrap_or_default().to_owned());
-                Some(Seen::Asked(question(part.member("input"))))
+                let asked = question(part.member("input"));
+                Some(if self.asks.is_some() { Seen::Tool(asked) } else { Seen::Asked(asked) })
             }
             "tool_use" => {
                 let what = tool(part.text("name")?, part.member("input"));
@@ -235,7 +265,11 @@ impl Reader {
         match line.text("subtype") {
             Some("init") => {
                 self.session = line.text("session_id").map(str::to_owned);
-                self.session.clone().map(Seen::Session).into_iter().collect()
+                let version = line.text("claude_code_version").unwrap_or_default();
+                self.too_old =
+                    consent::too_old(version, self.asks).map(|(cause, remedy)| format!("{cause} ({remedy})"));
+                let doomed = self.too_old.is_some().then_some(Seen::Doomed);
+                self.session.clone().map(Seen::Session).into_iter().chain(doomed).collect()
             }
             Some("api_retry") => {
                 let error = line.text("error").unwrap_or("error").to_owned();
@@ -253,6 +287,9 @@ impl Reader {
                 }
                 let asked = self.asked.iter().find(|(asked, _)| *asked == id).map(|(_, what)| what.clone());
                 self.denied.push(id);
+                if self.asks.is_some() {
+                    return Vec::new();
+                }
                 vec![Seen::Denied(asked.unwrap_or_else(|| line.text("tool_name").unwrap_or("a tool").to_owned()))]
             }
             _ => Vec::new(),
@@ -289,6 +326,9 @@ impl Reader {
     }
 
     fn outcome(&self, end: End<'_>) -> Outcome {
+        if let Some(cause) = &self.too_old {
+            return failure(cause, None, FaultKind::Lasting);
+        }
         if !self.is_known && end.ended.is_success() {
             return not_understood("claude", &end);
         }
@@ -332,6 +372,23 @@ impl Reader {
         !self.before.id.is_empty() && self.session.is_none() && is_said
     }
 
+    /// Returns the tool use at which the agent has stopped, if it may.
+    fn deferred(&self, end: &End<'_>) -> Option<Deferred> {
+        self.asks?;
+        match &self.result {
+            Some(result) => result.request().map(Deferred::At),
+            None if self.before.id.is_empty() || self.is_known => None,
+            None => end.stderr.lines().any(|line| line.starts_with(UNMARKED)).then_some(Deferred::Nowhere),
+        }
+    }
+
+    /// Returns the uses of tools whose results a line reports.
+    fn results(line: &Value) -> Vec<Seen> {
+        let parts = line.member("message").list("content").iter();
+        let of_results = parts.filter(|part| part.text("type") == Some("tool_result"));
+        of_results.filter_map(|part| part.text("tool_use_id").map(|id| Seen::Done(id.to_owned()))).collect()
+    }
+
     fn fault(&self, result: &Ended, end: &End<'_>) -> FaultKind {
         let said = result.result.clone().unwrap_or_else(|| result.errors.join("; "));
         let dated = || reset(&said, end.now_ms, end.zone);
@@ -357,8 +414,8 @@ impl Reader {
 
 impl Parser for Reader {
     fn skips(&self, line: &[u8], _told: bool) -> bool {
-        // Tool results are most of the output and are not needed.
-        line.starts_with(br#"{"type":"user""#)
+        // Tool results are most of the output. Only an agent that asks is told when one is there.
+        self.asks.is_none() && line.starts_with(br#"{"type":"user""#)
     }
 
     fn line(&mut self, line: &str) -> Vec<Seen> {
@@ -368,6 +425,7 @@ impl Parser for Reader {
         match kind {
             Some("system") => self.system(&value),
             Some("assistant") => self.assistant(&value),
+            Some("user") if self.asks.is_some() => Self::results(&value),
             Some("rate_limit_event") if value.member("rate_limit_info").text("status") == Some("rejected") => {
                 let seconds = value.member("rate_limit_info").whole("resetsAt");
                 self.limit = Some(seconds.map(|seconds| seconds.saturating_mul(1000)));
@@ -378,10 +436,11 @@ impl Parser for Reader {
                 let ended: Ended = serde_json::from_value(value).unwrap_or_default();
                 let is_known = |id: &str| self.denied.iter().any(|known| known == id);
                 let is_new = |one: &&Value| !one.text("tool_use_id").is_some_and(is_known);
-                let denied = ended.permission_denials.iter().filter(is_new);
+                let is_news = self.asks.is_none();
+                let denied = ended.permission_denials.iter().filter(|one| is_news && is_new(one));
                 let told = |one: &Value| tool(one.text("tool_name").unwrap_or("a tool"), one.member("tool_input"));
                 let mut seen: Vec<Seen> = denied.map(|one| Seen::Denied(told(one))).collect();
-                seen.extend(ended.is_deferred().then(|| Seen::Denied(ended.deferred())));
+                seen.extend((is_news && ended.is_deferred()).then(|| Seen::Denied(ended.deferred())));
                 self.result = Some(ended);
                 seen
             }
@@ -390,12 +449,16 @@ impl Parser for Reader {
     }
 
     fn end(self: Box<Self>, end: End<'_>) -> Report {
-        let (spent, total, unreported) = self.spent();
+        let deferred = self.deferred(&end);
+        let (spent, total, unreported) = match deferred {
+            Some(Deferred::Nowhere) => (Spent::default(), self.before.spent, self.before.unreported),
+            _ => self.spent(),
+        };
         let id = self.session.clone().or_else(|| Some(self.before.id.clone()).filter(|id| !id.is_empty()));
         let session = id.map(|id| Session { id, spent: total, unreported });
         let said = self.result.as_ref().and_then(|result| result.result.clone());
         let is_gone = self.is_gone(&end);
-        Report { outcome: self.outcome(end), spent, session, said, is_gone }
+        Report { outcome: self.outcome(end), spent, session, said, is_gone, deferred }
     }
 }
 

@@ -148,7 +148,7 @@ impl Parser for Reader {
             GONE.iter().any(|phrase| said.contains(phrase))
         };
         let is_gone = !self.before.id.is_empty() && self.session.is_none() && is_missing();
-        Report { outcome: self.outcome(end), spent, session, said: self.message, is_gone }
+        Report { outcome: self.outcome(end), spent, session, said: self.message, is_gone, deferred: None }
     }
 }
 

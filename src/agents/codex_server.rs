@@ -364,6 +364,6 @@ impl Dialogue for Reader {
         let total = self.total.unwrap_or(self.before.spent);
         let (spent, unreported) = self.spent();
         let session = id.map(|id| Session { id, spent: total, unreported });
-        Report { outcome, spent, session, said: self.writing.last, is_gone: self.is_gone }
+        Report { outcome, spent, session, said: self.writing.last, is_gone: self.is_gone, deferred: None }
     }
 }

@@ -51,6 +51,7 @@ impl Parser for Reader {
             session: None,
             said: None,
             is_gone: false,
+            deferred: None,
         }
     }
 }

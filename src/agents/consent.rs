@@ -4,6 +4,7 @@ use std::path::Path;
 
 use serde_json::json;
 
+use super::traits::{CLAUDE_DEFERS, is_before};
 use super::{Agent, Kind, resume};
 use swarm_model::asks::judge::Consent;
 
@@ -14,13 +15,22 @@ pub const SECONDS_MAX: u32 = 7 * 24 * 3600;
 /// Returns arguments that make `claude` ask `program` before each use of a tool. Without an answer it only reads. Servers
 /// that a file of the repository defines are not started: `claude` would do that without asking.
 pub fn claude(program: &str) -> Vec<String> {
+    asked_by(&format!("{} flow consent-check", quoted(program)), SECONDS_MAX)
+}
+
+/// Returns arguments that make `claude` execute a command before each use of a tool, which decides about it.
+fn asked_by(command: &str, seconds: u32) -> Vec<String> {
     // Only exit code 2 blocks the tool; any other failure of the hook is ignored.
-    let command = format!("'{}' flow consent-check || exit 2", program.replace('\'', r"'\''"));
-    let hook =
-        json!([{ "matcher": "*", "hooks": [{ "type": "command", "command": command, "timeout": SECONDS_MAX }] }]);
+    let command = format!("{command} || exit 2");
+    let hook = json!([{ "matcher": "*", "hooks": [{ "type": "command", "command": command, "timeout": seconds }] }]);
     let settings = json!({ "disableAllHooks": false, "hooks": { "PreToolUse": hook } });
     let settings = settings.to_string();
     ["--permission-mode", "default", "--strict-mcp-config", "--settings", &settings].map(str::to_owned).to_vec()
+}
+
+/// Returns a word as a shell reads it.
+pub fn quoted(word: &str) -> String {
+    format!("'{}'", word.replace('\'', r"'\''"))
 }
 
 /// Arguments that keep `claude` from loading servers, hooks and variables from files of the repository.
@@ -72,12 +82,27 @@ pub fn codex(reads_only: bool, all: bool, roots: &[&str]) -> Vec<String> {
 /// Arguments that select a sandbox of `codex`.
 const SANDBOX: [&str; 4] = ["-s", "--sandbox", "--full-auto", "--dangerously-bypass-approvals-and-sandbox"];
 
+/// Options of `claude` that select what it may do, or keep it from calling hooks or from keeping its conversation.
+const PERMISSIONS: [&str; 9] = [
+    "--permission-mode",
+    "--dangerously-skip-permissions",
+    "--allow-dangerously-skip-permissions",
+    "--permission-prompt-tool",
+    "--permission-prompts",
+    "--settings",
+    "--bare",
+    "--safe-mode",
+    "--no-session-persistence",
+];
+/// Timeout in seconds of a hook that asks nobody.
+const SECONDS: u32 = 600;
+
 /// Returns why an agent cannot work in a run with this consent, and the remedy.
 pub fn refusal(agent: &Agent, consent: Option<Consent>) -> Option<(String, String)> {
     let consent = consent.filter(|consent| *consent != Consent::FullAccess)?;
     let (name, word) = (&agent.name, consent.word());
     let remedy =
-        || "use --consent full-access, or an agent that asks: codex, gemini-acp, opencode-acp, qwen".to_owned();
+        || "use --consent full-access, or an agent that asks: claude, codex, gemini-acp, opencode-acp, qwen".to_owned();
     match agent.kind {
         // It executes only the script in the spec, which a person wrote.
         Kind::Shell => None,
@@ -85,13 +110,39 @@ pub fn refusal(agent: &Agent, consent: Option<Consent>) -> Option<(String, Strin
             let cause = format!("agents.{name}.arguments selects a sandbox, which consent '{word}' would replace");
             Some((cause, "remove these arguments, or use --consent full-access".to_owned()))
         }
+        Kind::Claude => {
+            let chosen = permission(agent)?;
+            let cause = format!("the command line of agents.{name} has {chosen}, which consent '{word}' would replace");
+            Some((cause, format!("remove {chosen}, or use --consent full-access")))
+        }
         // They ask a person.
         Kind::Codex | Kind::Acp | Kind::GeminiAcp | Kind::OpencodeAcp | Kind::Qwen => None,
-        Kind::Claude | Kind::Gemini | Kind::Opencode | Kind::Aider | Kind::Command => {
+        Kind::Gemini | Kind::Opencode | Kind::Aider | Kind::Command => {
             let cause = format!("agent '{name}' can neither ask a person in a run nor be restricted to '{word}'");
             Some((cause, remedy()))
         }
     }
+}
+
+/// Returns why a version of `claude` cannot work with this consent, and the remedy. An empty version is one that it does
+/// not tell.
+pub fn too_old(version: &str, consent: Option<Consent>) -> Option<(String, String)> {
+    let consent = consent.filter(|consent| *consent != Consent::FullAccess && is_before(version, CLAUDE_DEFERS))?;
+    let which = if version.is_empty() { "of an unknown version".to_owned() } else { version.to_owned() };
+    let cause = format!("claude {which} cannot stop to ask, which consent '{}' needs", consent.word());
+    Some((cause, format!("update claude to {CLAUDE_DEFERS} or later, or use --consent full-access")))
+}
+
+/// Returns the option on an agent's own command line that selects what it may do.
+fn permission(agent: &Agent) -> Option<&'static str> {
+    let command = agent.config.command.iter().flatten();
+    let words: Vec<&String> = command.chain(&agent.config.arguments).collect();
+    let is_there = |option: &&str| {
+        let has =
+            |word: &&String| word.strip_prefix(*option).is_some_and(|rest| rest.is_empty() || rest.starts_with('='));
+        words.iter().any(has)
+    };
+    PERMISSIONS.into_iter().find(is_there)
 }
 
 fn selects_sandbox(agent: &Agent) -> bool {
@@ -102,8 +153,13 @@ fn selects_sandbox(agent: &Agent) -> bool {
 }
 
 /// Restricts an agent of a run to what it may do without asking. `roots` are the directories with git's files of its
-/// worktree, without which it cannot commit.
-pub fn restrict(agent: &mut Agent, consent: Option<Consent>, roots: &[&str]) {
+/// worktree, without which it cannot commit. `hook` is the command that decides about the uses of tools of `claude`.
+pub fn restrict(agent: &mut Agent, consent: Option<Consent>, roots: &[&str], hook: &str) {
+    if agent.kind == Kind::Claude && consent.is_some_and(|consent| consent != Consent::FullAccess) {
+        // Without it, it does not offer its tool for questions. Nothing reaches this prompt: the hook decides before.
+        agent.config.arguments.extend(["--permission-prompt-tool", "stdio"].map(str::to_owned));
+        agent.config.arguments.extend(asked_by(hook, SECONDS));
+    }
     if agent.kind == Kind::Codex && consent != Some(Consent::FullAccess) && !selects_sandbox(agent) {
         agent.config.arguments.extend(codex(consent == Some(Consent::NoAccess), false, roots));
     }
@@ -118,7 +174,7 @@ mod tests {
         let codex = Agent::find("codex", &std::collections::BTreeMap::new()).expect("built in");
         let restricted = |agent: &Agent, consent| {
             let mut agent = agent.clone();
-            restrict(&mut agent, consent, &["/r/.git"]);
+            restrict(&mut agent, consent, &["/r/.git"], "hook");
             let turn = crate::Turn { prompt: "x", fresh_id: "F", ..crate::Turn::default() };
             agent.launch(&turn).argv.join(" ")
         };
@@ -148,7 +204,7 @@ mod tests {
             ("gemini-acp", true),
             ("opencode-acp", true),
             ("qwen", true),
-            ("claude", false),
+            ("claude", true),
             ("gemini", false),
             ("opencode", false),
             ("aider", false),
@@ -158,6 +214,58 @@ mod tests {
             assert!(may(None) && may(Some(Consent::FullAccess)), "{name}");
             assert_eq!(may(Some(Consent::PartialAccess)), is_possible, "{name}");
             assert_eq!(may(Some(Consent::NoAccess)), is_possible, "{name}");
+        }
+    }
+
+    #[test]
+    fn a_hook_decides_what_claude_does_unless_everything_is_allowed() {
+        let claude = Agent::find("claude", &std::collections::BTreeMap::new()).expect("built in");
+        let line = |consent| {
+            let mut agent = claude.clone();
+            restrict(&mut agent, consent, &[], "/bin/swarm judge");
+            agent.launch(&crate::Turn { prompt: "x", fresh_id: "F", ..crate::Turn::default() }).argv.join(" ")
+        };
+        for consent in [Consent::NoAccess, Consent::PartialAccess] {
+            let line = line(Some(consent));
+            assert!(!line.contains("acceptEdits") && !line.contains("Bash(*)"), "{line}");
+            assert!(line.contains("--permission-mode default --strict-mcp-config --settings {"), "{line}");
+            assert!(line.contains("/bin/swarm judge || exit 2"), "{line}");
+        }
+        for consent in [None, Some(Consent::FullAccess)] {
+            let line = line(consent);
+            assert!(line.contains("acceptEdits") && !line.contains("--settings"), "{line}");
+        }
+    }
+
+    #[test]
+    fn an_option_that_would_stay_in_force_is_refused() {
+        let refused = |command: Option<&str>, arguments: &str| {
+            let mut claude = Agent::find("claude", &std::collections::BTreeMap::new()).expect("built in");
+            claude.config.command = command.map(words);
+            claude.config.arguments = words(arguments);
+            assert_eq!(refusal(&claude, Some(Consent::FullAccess)), None);
+            refusal(&claude, Some(Consent::NoAccess)).map(|(_, remedy)| remedy)
+        };
+        let remedy = |option: &str| Some(format!("remove {option}, or use --consent full-access"));
+        assert_eq!(refused(None, "--model opus --max-turns 80"), None);
+        assert_eq!(refused(None, "--permission-mode plan"), remedy("--permission-mode"));
+        assert_eq!(refused(None, "--settings=x.json"), remedy("--settings"));
+        assert_eq!(
+            refused(Some("claude --dangerously-skip-permissions"), "--x"),
+            remedy("--dangerously-skip-permissions")
+        );
+    }
+
+    #[test]
+    fn a_version_that_cannot_stop_to_ask_is_named() {
+        let of = |version: &str, consent| too_old(version, consent).map(|(cause, _)| cause);
+        let cause = "claude 2.1.88 cannot stop to ask, which consent 'no-access' needs";
+        assert_eq!(of("2.1.88", Some(Consent::NoAccess)).as_deref(), Some(cause));
+        assert!(of("", Some(Consent::PartialAccess)).is_some_and(|cause| cause.contains("unknown version")));
+        for (version, consent) in
+            [("2.1.89", Some(Consent::NoAccess)), ("2.1.88", Some(Consent::FullAccess)), ("2.1.88", None)]
+        {
+            assert_eq!(of(version, consent), None, "{version}");
         }
     }
 

@@ -158,6 +158,6 @@ impl Parser for Reader {
         let is_gone = !self.before.id.is_empty()
             && self.session.is_none()
             && GONE.iter().any(|phrase| own_error(end.stderr, &OWN_ERRORS).starts_with(phrase));
-        Report { outcome: self.outcome(&end), spent: self.spent, session, said: self.message, is_gone }
+        Report { outcome: self.outcome(&end), spent: self.spent, session, said: self.message, is_gone, deferred: None }
     }
 }

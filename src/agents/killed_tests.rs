@@ -1,9 +1,11 @@
 //! Tests of what counts of an agent that did not come to its own end.
 
 use serde_json::json;
+use swarm_model::asks::AskWish;
+use swarm_model::asks::judge::Consent;
 
 use super::*;
-use crate::tests::read;
+use crate::tests::{lines, read};
 
 fn tokens(spent: Spent) -> (u64, u64) {
     (spent.input_tokens, spent.output_tokens)
@@ -16,6 +18,87 @@ fn an_end_at_a_deferred_tool_use_is_no_success() {
     assert!(cause.starts_with("stopped at Bash: touch a.txt: a hook in claude's settings deferred it"), "{cause}");
     assert_eq!(seen.last(), Some(&Seen::Denied("Bash: touch a.txt".to_owned())));
     assert_eq!(tokens(report.spent), (100, 20));
+}
+
+/// Reads recorded lines of `claude` in a run whose agents ask.
+fn read_asking(case: &str, before: Option<&Session>, stderr: &str) -> (Vec<Seen>, Report) {
+    let turn = Turn { session: before, consent: Some(Consent::NoAccess), ..Turn::default() };
+    let Talk::Lines(mut parser) = Agent::find("claude", &BTreeMap::new()).expect("known").talk(&turn) else {
+        panic!("a dialogue")
+    };
+    let text = if case.is_empty() { String::new() } else { lines("claude", case) };
+    let all = text.lines().filter(|line| !parser.skips(line.as_bytes(), true)).collect::<Vec<_>>();
+    let seen = all.into_iter().flat_map(|line| parser.line(line)).collect();
+    let ended = Ended::Code(i32::from(case.is_empty()));
+    (seen, parser.end(End { ended, stderr, output: &text, now_ms: 1, zone: &TimeZone::UTC }))
+}
+
+#[test]
+fn an_agent_that_may_ask_reports_where_it_has_stopped() {
+    let (seen, report) = read_asking("asks_question", None, "");
+    assert!(seen.contains(&Seen::Tool("Which one? (yes | no)".to_owned())), "{seen:?}");
+    assert!(!seen.iter().any(|one| matches!(one, Seen::Asked(_) | Seen::Denied(_))), "a person is asked: {seen:?}");
+    assert!(!matches!(report.outcome, Outcome::Success { .. }), "{report:?}");
+    let Some(Deferred::At(request)) = &report.deferred else { panic!("{report:?}") };
+    let AskWish::Question { questions } = &request.wish else { panic!("{request:?}") };
+    assert_eq!((questions[0].text.as_str(), questions[0].options.len()), ("Which one?", 2));
+    assert_eq!(tokens(report.spent), (1000, 200));
+    // Continued without an answer: the same request, and nothing was used.
+    let (_, again) = read_asking("asks_again", report.session.as_ref(), "");
+    assert_eq!((again.deferred.as_ref(), tokens(again.spent)), (report.deferred.as_ref(), (0, 0)));
+    assert_eq!(again.session.as_ref().map(|session| &session.id), report.session.as_ref().map(|session| &session.id));
+    // Continued with it.
+    let (seen, resumed) = read_asking("asks_resumed", again.session.as_ref(), "");
+    assert_eq!(seen.first(), Some(&Seen::Done(request.call.clone())));
+    assert_eq!(resumed.outcome, Outcome::Success { summary: Some("done it".to_owned()) });
+    assert_eq!((resumed.deferred, tokens(resumed.spent)), (None, (2000, 400)));
+    // What its hook denies is no news.
+    let (seen, denied) = read_asking("asks_denied", resumed.session.as_ref(), "");
+    assert!(!seen.iter().any(|one| matches!(one, Seen::Denied(_))), "{seen:?}");
+    assert!(matches!(denied.outcome, Outcome::Success { .. }), "{denied:?}");
+}
+
+#[test]
+fn a_conversation_without_a_deferred_use_is_told_as_such() {
+    let before = Session { id: "s".to_owned(), ..Session::default() };
+    let stderr = "Error: No deferred tool marker found in the resumed session. Either the session was not deferred, \
+                  the marker is stale (tool already ran), or it exceeds the tail-scan window.\n";
+    let (_, report) = read_asking("", Some(&before), stderr);
+    assert_eq!((report.deferred, report.spent), (Some(Deferred::Nowhere), Spent::default()), "it has used nothing");
+    assert!(!report.is_gone && report.session == Some(before.clone()));
+    let (_, other) = read_asking("", Some(&before), "Error: something else\n");
+    assert_eq!((other.deferred, other.spent.unpriced), (None, true));
+    assert_eq!(read_asking("", None, stderr).1.deferred, None, "there was none to continue");
+}
+
+#[test]
+fn an_agent_that_goes_on_has_given_up_where_it_had_stopped() {
+    let turn = Turn { consent: Some(Consent::NoAccess), ..Turn::default() };
+    let Talk::Lines(mut parser) = Agent::find("claude", &BTreeMap::new()).expect("known").talk(&turn) else {
+        panic!("a dialogue")
+    };
+    let deferred = json!({"id": "t", "name": "Bash", "input": {"command": "make"}});
+    parser.line(&json!({"type": "result", "is_error": false, "deferred_tool_use": deferred}).to_string());
+    let seen = parser.line(&json!({"type": "assistant", "message": {"content": []}}).to_string());
+    assert_eq!(seen, [Seen::Done("t".to_owned())]);
+}
+
+#[test]
+fn a_version_that_cannot_stop_to_ask_is_ended() {
+    let turn = Turn { consent: Some(Consent::PartialAccess), ..Turn::default() };
+    let ended = |version: &str, turn: &Turn<'_>| {
+        let Talk::Lines(mut parser) = Agent::find("claude", &BTreeMap::new()).expect("known").talk(turn) else {
+            panic!("a dialogue")
+        };
+        let init = json!({"type": "system", "subtype": "init", "session_id": "s", "claude_code_version": version});
+        let is_doomed = parser.line(&init.to_string()).contains(&Seen::Doomed);
+        let end = End { ended: Ended::Signal(15), stderr: "", output: "", now_ms: 1, zone: &TimeZone::UTC };
+        (is_doomed, parser.end(end).outcome)
+    };
+    let (is_doomed, outcome) = ended("2.1.88", &turn);
+    let Outcome::Failure { cause, fault: FaultKind::Lasting, .. } = outcome else { panic!("{outcome:?}") };
+    assert!(is_doomed && cause.starts_with("claude 2.1.88 cannot stop to ask"), "{cause}");
+    assert!(!ended("2.1.89", &turn).0 && !ended("2.1.88", &Turn::default()).0);
 }
 
 #[test]

@@ -17,6 +17,7 @@ pub mod consent;
 pub mod conversation;
 pub mod dialogue;
 mod fault;
+pub mod gating;
 mod gemini;
 pub mod hooks;
 mod opencode;
@@ -36,7 +37,7 @@ use swarm_model::asks::judge::Consent;
 use swarm_model::run::progress::Spent;
 use swarm_model::run::{FaultKind, Outcome};
 
-use dialogue::Dialogue;
+use dialogue::{Dialogue, Request};
 use traits::Conversations;
 
 pub use fault::{classify, is_logged_out};
@@ -156,8 +157,19 @@ pub enum Seen {
     Denied(String),
     /// The agent asks a person, and waits for the answer or continues without it.
     Asked(String),
-    /// The agent retries something that cannot succeed and must be ended.
+    /// The use of a tool with this id has a result, or will never have one.
+    Done(String),
+    /// The agent does something that cannot succeed and must be ended.
     Doomed,
+}
+
+/// Use of a tool at which an agent has stopped.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Deferred {
+    /// The agent has ended there, and can continue there later.
+    At(Request),
+    /// The conversation has none to continue at, so the agent did nothing.
+    Nowhere,
 }
 
 /// Result of a turn.
@@ -172,6 +184,7 @@ pub struct Report {
     pub said: Option<String>,
     /// The conversation to be continued no longer exists, so the agent did nothing.
     pub is_gone: bool,
+    pub deferred: Option<Deferred>,
 }
 
 /// Facts about the end of an agent's process.
@@ -335,13 +348,17 @@ impl Agent {
         match self.kind {
             Kind::Codex if turn.may_ask() => Talk::Dialogue(Box::new(codex_server::Reader::new(&self.config, turn))),
             kind if kind.is_acp() => Talk::Dialogue(Box::new(acp::Reader::new(kind, &self.name, turn))),
+            Kind::Claude if turn.may_ask() => {
+                let before = turn.session.cloned().unwrap_or_default();
+                Talk::Lines(Box::new(claude::Reader::new(before).asking(turn.consent)))
+            }
             _ => Talk::Lines(self.parser(turn.session)),
         }
     }
 
-    /// Reports whether the agent is told its task in a dialogue, and may be told something else for its answer.
-    pub fn is_asked(&self, turn: &Turn<'_>) -> bool {
-        self.kind.is_acp() || self.kind == Kind::Codex && turn.may_ask()
+    /// Reports whether the agent may ask a person in a turn, and has to be told the answers.
+    pub fn asks(&self, turn: &Turn<'_>) -> bool {
+        self.kind.is_acp() || matches!(self.kind, Kind::Codex | Kind::Claude) && turn.may_ask()
     }
 
     /// Returns a parser of the agent's output, for agents without a dialogue; `session` is the conversation that is continued.

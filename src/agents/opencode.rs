@@ -170,7 +170,7 @@ impl Parser for Reader {
         let session = id.map(|id| Session { id, spent: total, unreported: self.before.unreported });
         let stderr = plain(end.stderr);
         let is_gone = !self.before.id.is_empty() && self.session.is_none() && stderr.lines().any(|line| line == GONE);
-        Report { outcome: self.outcome(&end, &stderr), spent, session, said: self.message, is_gone }
+        Report { outcome: self.outcome(&end, &stderr), spent, session, said: self.message, is_gone, deferred: None }
     }
 }
 

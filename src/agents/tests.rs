@@ -12,7 +12,7 @@ use super::*;
 
 const NOW: u64 = 1_790_000_000_000;
 
-fn lines(agent: &str, case: &str) -> String {
+pub fn lines(agent: &str, case: &str) -> String {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("../../tests/data/agents/{agent}/{case}.jsonl"));
     std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
 }

@@ -105,6 +105,9 @@ pub struct Loss {
     pub what: &'static str,
 }
 
+/// First version of `claude` whose hooks can defer the use of a tool.
+pub const CLAUDE_DEFERS: &str = "2.1.89";
+
 const EDITS_AND_SHELL: &[&str] =
     &["file_read", "file_write", "file_search", "bash_execute", "web_search", "code_analysis", "git_operations"];
 
@@ -126,7 +129,7 @@ pub const ALL: [Traits; 11] = [
         capabilities: &CAPABILITIES,
         unattended: "--permission-mode acceptEdits --allowedTools Bash(*)",
         losses: &[
-            Loss { since: "2.1.89", what: "hooks cannot defer a tool use" },
+            Loss { since: CLAUDE_DEFERS, what: "hooks cannot defer a tool use" },
             Loss { since: "2.1.234", what: "in a window, it does not wait for the end of a limit by itself" },
         ],
     },
@@ -343,6 +346,11 @@ pub fn version_in(output: &str) -> Option<&str> {
         let mut numbers = word.split(['.', '-']);
         (word.contains('.') && numbers.by_ref().take(2).filter(|part| is_number(part)).count() == 2).then_some(word)
     })
+}
+
+/// Reports whether a version comes before another one.
+pub fn is_before(version: &str, other: &str) -> bool {
+    parts(version) < parts(other)
 }
 
 /// Returns the numbers of a version.

@@ -141,6 +141,12 @@ fn row(agent: &Agent, program: Option<PathBuf>, version: Option<String>) -> Row 
     Row { name: agent.name.clone(), adapter: traits.name, program, version, lost, offers }
 }
 
+/// Returns the version of an agent's program. `None` if it does not tell, or if the configuration has another command.
+pub fn version(agent: &Agent, paths: &Paths) -> Option<String> {
+    let program = program_of(agent).filter(|_| agent.config.command.is_none());
+    versions(&[program.as_deref()], paths).pop().flatten()
+}
+
 /// Returns the version of each program. Programs that have changed since their version was recorded are executed, all at
 /// the same time.
 fn versions(programs: &[Option<&Path>], paths: &Paths) -> Vec<Option<String>> {
@@ -152,7 +158,9 @@ fn versions(programs: &[Option<&Path>], paths: &Paths) -> Vec<Option<String>> {
             programs.iter().map(|program| program.map(|program| scope.spawn(|| version_of(program, &known)))).collect();
         threads.into_iter().map(|thread| thread.and_then(|thread| thread.join().ok().flatten())).collect()
     });
-    let now: BTreeMap<PathBuf, Known> = found.iter().flatten().cloned().collect();
+    let others =
+        known.iter().filter(|(program, _)| program.exists()).map(|(program, known)| (program.clone(), known.clone()));
+    let now: BTreeMap<PathBuf, Known> = others.chain(found.iter().flatten().cloned()).collect();
     // Without a state directory, or on a full disk, the programs are executed again the next time.
     if now != known
         && let Ok(text) = serde_json::to_vec(&now)

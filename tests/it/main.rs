@@ -53,6 +53,7 @@ mod run_logs;
 mod run_odds;
 mod run_others;
 mod run_owned;
+mod run_parked;
 mod schemas;
 mod secrets;
 mod sessions;

@@ -150,7 +150,7 @@ fn the_consent_of_a_run_decides_about_the_sandbox_of_codex_and_refuses_agents_th
     assert!(args().contains("--dangerously-bypass-approvals-and-sandbox"), "{}", args());
     assert_eq!(consent(), "full-access");
     let other = Site::new();
-    other.agent("exit 1", "events = 'claude'\n");
+    other.agent("exit 1", "events = 'gemini'\n");
     other.write("specs/a.md", "---\nadapter: mine\n---\n# A\n");
     other.commit();
     other.plan();

@@ -15,8 +15,8 @@ import sys
 import tempfile
 from pathlib import Path
 
-from . import (agents_asking, agents_dialogue, agents_flows, agents_hooks, agents_person, agents_windows,
-               cases, procs, real_sessions)
+from . import (agents_asking, agents_dialogue, agents_flows, agents_hooks, agents_parking, agents_person,
+               agents_windows, cases, procs, real_sessions)
 from .agents_configs import CODEX_CONFIG, GEMINI_SETTINGS, MARKS, QWEN_SETTINGS, opencode_config, program_of
 from .inject import panics
 from .rig import Result, Rig, wait_until
@@ -466,7 +466,7 @@ SCENES = {"lands": lands, "a rejected attempt is continued": continued, "told me
           "plays a role": agents_flows.plays, **agents_windows.SCENES}
 CLAUDE = {"limit with a date": limited, "supervisor killed": supervisor_killed, "not allowed": not_allowed, "asks": asks,
           "in a window": agents_hooks.in_a_window, "asks in a flow": agents_flows.asks, **agents_windows.CLAUDE,
-          **agents_asking.CLAUDE}
+          **agents_asking.CLAUDE, **agents_parking.CLAUDE}
 CODEX = {"hooks by hand": agents_hooks.by_hand, **agents_asking.CODEX, **agents_dialogue.ASKING}
 OTHERS = {"corrected": corrected, "refused": refused}
 OPENCODE = {"stopped halfway": stopped_halfway}

@@ -17,35 +17,11 @@ use crate::cli::watch::{Changes, Until, wait_any};
 use swarm_agents::asking;
 use swarm_agents::confined::{GUARDED, is_below, resolved};
 use swarm_agents::consent::SECONDS_MAX;
+use swarm_agents::gating::is_harmless;
 use swarm_store::flows::sidecar::Asked;
 use swarm_store::flows::store::{StoreError, gate_of};
 use swarm_sys::clock::now_iso;
 
-/// Tools of `claude` that neither write nor execute, or do so only through other tools that need permission.
-const HARMLESS: [&str; 22] = [
-    "Agent",
-    "AskUserQuestion",
-    "BashOutput",
-    "EnterPlanMode",
-    "ExitPlanMode",
-    "Glob",
-    "Grep",
-    "KillBash",
-    "KillShell",
-    "LS",
-    "ListMcpResourcesTool",
-    "NotebookRead",
-    "Read",
-    "ReadMcpResourceTool",
-    "Skill",
-    "SlashCommand",
-    "Task",
-    "TaskOutput",
-    "TodoWrite",
-    "ToolSearch",
-    "WebFetch",
-    "WebSearch",
-];
 /// Maximum size of a hook's input, in bytes.
 const SAID_BYTES_MAX: u64 = 64 << 20;
 /// Maximum size in bytes of a command or of a tool's input in a request. A longer command is denied; a longer input is
@@ -237,7 +213,7 @@ fn wish_of(said: &Value) -> (String, Value) {
             ("write_file".to_owned(), json!({ "path": Some(path).filter(|path| !path.is_empty()) }))
         }
         AskWish::Mcp { .. } => (tool.to_owned(), input.clone()),
-        _ if HARMLESS.contains(&tool) => (tool.to_owned(), input.clone()),
+        _ if is_harmless(tool) => (tool.to_owned(), input.clone()),
         // An unknown tool may do anything.
         AskWish::Tool { .. } | AskWish::Question { .. } => {
             ("run_command".to_owned(), json!({"command": format!("{tool} {input}")}))
@@ -289,7 +265,7 @@ mod tests {
             matches!(wish("NotebookEdit", json!({"notebook_path": "b"})), Some(Wish::Write { path, .. }) if path == "b")
         );
         assert!(matches!(wish("mcp__x__y", json!({})), Some(Wish::Tool { .. })));
-        for tool in HARMLESS {
+        for tool in ["Read", "Agent", "AskUserQuestion", "WebFetch", "TodoWrite"] {
             assert_eq!(wish(tool, json!({"file_path": "a"})), None, "{tool}");
         }
         let nowhere = Wish::Write { tool: "write_file".to_owned(), path: "(missing path)".to_owned() };

@@ -1,12 +1,21 @@
 //! What a person should know before a run starts, and what to do with work that it leaves.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::IsTerminal as _;
 use std::path::Path;
 
+use swarm_agents::consent::too_old;
+use swarm_agents::{Agent, Kind};
+use swarm_config::defaults;
+use swarm_config::sections::AgentConfig;
 use swarm_model::asks::judge::Consent;
 use swarm_model::run::plan::{Job, Plan, Work};
 use swarm_model::run::worker_name;
+use swarm_model::{Refusal, RefusalKind};
+use swarm_sys::paths::Paths;
 
+use crate::cli::agents;
+use crate::cli::error::Failure;
 use crate::cli::screen::Screen;
 
 /// Returns what the agents of these jobs may do without asking. `None` if the jobs only execute what a person wrote.
@@ -24,6 +33,31 @@ pub fn consent(jobs: &[Job], consent: Option<Consent>) -> Option<String> {
         }
         .to_owned()
     })
+}
+
+/// Refuses versions of agents that cannot keep this consent. Other commands than the known programs are not executed to find
+/// out: their attempts fail.
+pub fn check_versions(
+    jobs: &[Job],
+    configured: &BTreeMap<String, AgentConfig>,
+    consent: Option<Consent>,
+    paths: &Paths,
+) -> Result<(), Failure> {
+    let Some(_) = consent.filter(|consent| *consent != Consent::FullAccess) else { return Ok(()) };
+    let names: BTreeSet<&str> = jobs
+        .iter()
+        .filter_map(|job| match &job.work {
+            Work::Spec(work) => Some(work.adapter.as_deref().unwrap_or(defaults::AGENT)),
+            Work::Command(_) => None,
+        })
+        .collect();
+    for agent in names.into_iter().filter_map(|name| Agent::find(name, configured).ok()) {
+        let version = (agent.kind == Kind::Claude).then(|| agents::version(&agent, paths)).flatten();
+        if let Some((cause, remedy)) = version.and_then(|version| too_old(&version, consent)) {
+            return Err(Refusal::new(RefusalKind::Invalid, cause).remedy(remedy).into());
+        }
+    }
+    Ok(())
 }
 
 /// Warns of what a run does not do by itself.

@@ -65,7 +65,7 @@ pub struct BeginArgs {
     /// Land finished work, if the run was started with --no-merge
     #[arg(long)]
     pub merge: bool,
-    /// What agents may do without asking you [default: anything in their worktree]
+    /// What agents may do without asking you (claude, codex and ACP agents can ask) [default: anything in their worktree]
     #[arg(long, value_name = "MODE", value_parser = consents())]
     pub consent: Option<Consent>,
     /// Start no further workstream after one has failed

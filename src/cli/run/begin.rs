@@ -199,6 +199,7 @@ fn of_specs(args: &BeginArgs, caller: &Caller, paths: &Paths, screen: &mut Scree
     }
     let consent = args.consent.or(config.run.consent);
     check_agents(&planned, &jobs, &config.agents, consent, screen)?;
+    advice::check_versions(&jobs, &config.agents, consent, paths)?;
     prepare(&root, &home)?;
     let rules = Rules {
         limit: limit(args, config.run.limit),

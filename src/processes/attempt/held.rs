@@ -1,4 +1,4 @@
-//! Decides about what the agent of an attempt wants to do, and holds the agent while a person is asked.
+//! Holds an agent while a person is asked, and ends the requests of a turn.
 //!
 //! ```text
 //!   request ──▶ judge ──▶ allowed, denied
@@ -6,29 +6,27 @@
 //!                       └─▶ the hold is over: the turn is cancelled, and the attempt ends; the request stays open
 //! ```
 //!
-//! An answer is taken durably before the agent hears it. Killed in between, the agent is told no the next time. Whatever
-//! goes wrong is a no.
+//! An agent that has stopped by itself is not held: its request is recorded, and the attempt ends.
 
 use std::io;
 use std::os::fd::{AsFd as _, BorrowedFd};
 use std::time::{Duration, Instant};
 
 use nix::sys::inotify::Inotify;
-use swarm_agents::confined::is_confined;
 use swarm_agents::dialogue::Request;
 use swarm_model::NeedKind;
-use swarm_model::asks::judge::{Consent, Rule, Ruling, judge};
-use swarm_model::asks::{Ask, AskRecord, AskState, AskWish, Asker, Draft, Verdict, Waits};
-use swarm_store::asks::rules::rule_for;
-use swarm_store::asks::{Asks, digest_of};
+use swarm_model::asks::judge::{Consent, Ruling};
+use swarm_model::asks::{Ask, AskRecord, AskState, Asker, Verdict, Waits};
 use swarm_sys::paths::Paths;
 
+use super::judging::Judge;
 use super::turn::{Decided, Heard};
 
 /// Time for which an agent is held, unless the order says otherwise. The provider's cache is still warm then.
 pub const HOLD: Duration = Duration::from_secs(240);
-/// What an agent is told about an answer that was used before.
-const SPENT: &str = "it was allowed once and may have run: look before you try again";
+
+/// Why a request is over whose answer was used.
+const HEARD: &str = "the agent has heard the answer";
 
 /// Request that a person is asked about.
 struct Open {
@@ -37,7 +35,7 @@ struct Open {
     until: Instant,
 }
 
-/// Request for which the turn was cancelled.
+/// Request for whose answer no process waits.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Parked {
     pub number: u64,
@@ -47,60 +45,47 @@ pub struct Parked {
 }
 
 pub struct Held {
-    paths: Paths,
-    asks: Asks,
-    /// Beginning of the keys of this attempt's requests.
-    prefix: String,
-    who: Asker,
-    cwd: String,
-    consent: Consent,
+    judge: Judge,
     hold: Duration,
     watch: Option<Inotify>,
     open: Vec<Open>,
     /// Requests whose answer the agent has heard in this turn.
     used: Vec<u64>,
     parked: Option<Parked>,
+    /// The agent has stopped at a request.
+    waits: bool,
     /// What is to be reported.
     news: Vec<String>,
+}
+
+impl Parked {
+    fn of(ask: &Ask) -> Self {
+        Self { number: ask.number, what: ask.summary(), kind: ask.kind() }
+    }
 }
 
 impl Held {
     /// `who` names the run, the workstream and the attempt.
     pub fn new(paths: Paths, who: Asker, cwd: String, consent: Option<Consent>, hold: Duration) -> Self {
-        let (run, job) = (who.run.clone().unwrap_or_default(), who.job.clone().unwrap_or_default());
         Self {
-            asks: Asks::new(&paths),
-            paths,
-            prefix: format!("run/{run}/{job}/{}", who.attempt.unwrap_or(0)),
-            who,
-            cwd,
-            consent: consent.unwrap_or(Consent::FullAccess),
+            judge: Judge::new(paths, who, cwd, consent),
             hold,
             watch: None,
             open: Vec::new(),
             used: Vec::new(),
             parked: None,
+            waits: false,
             news: Vec::new(),
         }
     }
 
     /// Names the conversation in which is asked from now on.
     pub fn conversation(&mut self, id: &str) {
-        self.who.conversation = Some(id.to_owned());
+        self.judge.who.conversation = Some(id.to_owned());
     }
 
     pub fn asked(&mut self, request: &Request) -> Decided {
-        let is_confined = match &request.wish {
-            AskWish::Write { path } => is_confined(self.cwd.as_ref(), path.as_ref()),
-            _ => false,
-        };
-        // The worktree, even if the agent has moved to another directory. A rule that cannot be read may deny it.
-        let rule = match self.consent {
-            Consent::FullAccess => Ok(Rule::None),
-            Consent::NoAccess | Consent::PartialAccess => rule_for(&self.paths, self.cwd.as_ref(), &request.wish),
-        };
-        let rule = rule.unwrap_or_else(|cause| Rule::Deny { reason: format!("the rules cannot be read: {cause}") });
-        match judge(self.consent, rule, &request.wish, is_confined) {
+        match self.judge.ruling(&request.wish) {
             Ruling::Allow => Decided::Now(Verdict::Allow { input: None }),
             Ruling::Deny { reason } => Decided::Now(Verdict::Deny { reason }),
             Ruling::Ask => self.ask(request).unwrap_or_else(|error| no(format!("nobody can be asked: {error}"))),
@@ -108,57 +93,49 @@ impl Held {
     }
 
     fn ask(&mut self, request: &Request) -> io::Result<Decided> {
-        let draft = Draft {
-            key: format!("{}/{}", self.prefix, request.call),
-            who: Asker { call: Some(request.call.clone()), ..self.who.clone() },
-            tool: request.tool.clone(),
-            wish: request.wish.clone(),
-            cwd: self.cwd.clone(),
-            waits: Waits::Held,
-        };
+        let draft = self.judge.draft(request, Waits::Held);
         // Before the records are read, so that no answer is missed.
         self.watch()?;
-        let ask = match self.earlier(&draft)? {
+        let held: Vec<u64> = self.open.iter().map(|open| open.ask.number).collect();
+        let ask = match self.judge.earlier(&draft, &held)? {
             Some(AskRecord { ask, answer: Some(answer), .. }) => {
                 return Ok(Decided::Now(self.take(&ask, answer.verdict)));
             }
             Some(record) => record.ask,
-            None => self.asks.ask(&draft)?,
+            None => self.judge.asks.ask(&draft)?,
         };
-        let one_line = ask.summary();
-        self.news.push(format!("request {}: {one_line} (answer with 'swarm approve' or 'swarm deny')", ask.number));
+        self.tell(&ask);
         self.open.push(Open { call: request.call.clone(), ask, until: Instant::now() + self.hold });
         Ok(Decided::Held)
     }
 
-    /// Returns the record of this very use of a tool, or else one of the same content that was not used yet.
-    fn earlier(&self, draft: &Draft) -> io::Result<Option<AskRecord>> {
-        let digest = digest_of(draft)?;
-        let mut all = self.asks.unfinished()?;
-        all.retain(|one| {
-            one.state() != AskState::Over && !self.open.iter().any(|open| open.ask.number == one.ask.number)
-        });
-        let is_unused = |one: &AskRecord| matches!(one.state(), AskState::Open | AskState::Answered);
-        let same = |one: &AskRecord| {
-            let (here, there) = (&draft.who, &one.ask.who);
-            one.ask.digest == digest && is_unused(one) && (&here.run, &here.job) == (&there.run, &there.job)
+    /// Records the request of an agent that has stopped at it.
+    pub fn park(&mut self, request: &Request) -> io::Result<Parked> {
+        let draft = self.judge.draft(request, Waits::Parked);
+        let ask = match self.judge.earlier(&draft, &[])? {
+            Some(record) => record.ask,
+            None => self.judge.asks.ask(&draft)?,
         };
-        let at = all.iter().position(|one| one.ask.key == draft.key).or_else(|| all.iter().position(same));
-        Ok(at.map(|at| all.swap_remove(at)))
+        self.tell(&ask);
+        self.waits = true;
+        Ok(Parked::of(&ask))
+    }
+
+    fn tell(&mut self, ask: &Ask) {
+        let one_line = ask.summary();
+        self.news.push(format!("request {}: {one_line} (answer with 'swarm approve' or 'swarm deny')", ask.number));
     }
 
     /// Uses an answer, and returns what the agent may hear.
     fn take(&mut self, ask: &Ask, verdict: Verdict) -> Verdict {
-        let reason = match self.asks.take(ask.number, &self.prefix) {
-            Ok(true) => {
+        match self.judge.take(ask, verdict) {
+            Ok(verdict) => {
                 self.used.push(ask.number);
-                self.news.push(format!("request {} was {}", ask.number, verdict.participle()));
-                return verdict;
+                self.news.push(said(ask.number, &verdict));
+                verdict
             }
-            Ok(false) => SPENT.to_owned(),
-            Err(error) => format!("the answer cannot be recorded as used: {error}"),
-        };
-        Verdict::Deny { reason }
+            Err(no) => no,
+        }
     }
 
     /// Returns answers to open requests. At the end of the hold the turn is to be cancelled.
@@ -178,8 +155,7 @@ impl Held {
         }
         let now = Instant::now();
         if let Some(late) = self.open.iter().find(|open| open.until <= now) {
-            let (number, kind) = (late.ask.number, late.ask.kind());
-            self.parked = Some(Parked { number, what: late.ask.summary(), kind });
+            self.parked = Some(Parked::of(&late.ask));
             self.open.clear();
             heard.push(Heard::Park);
         }
@@ -187,7 +163,7 @@ impl Held {
     }
 
     fn answer_of(&mut self, ask: &Ask) -> Option<Verdict> {
-        match self.asks.find(ask.number) {
+        match self.judge.asks.find(ask.number) {
             Ok(Some(AskRecord { over: Some(over), .. })) => Some(Verdict::Deny { reason: over.why }),
             Ok(Some(AskRecord { answer: Some(answer), .. })) => Some(self.take(ask, answer.verdict)),
             Ok(Some(_)) => None,
@@ -208,33 +184,49 @@ impl Held {
 
     /// Returns what is to be reported, and whether the agent waits for a person.
     pub fn news(&mut self) -> (Vec<String>, bool) {
-        (std::mem::take(&mut self.news), !self.open.is_empty())
+        (std::mem::take(&mut self.news), self.waits || !self.open.is_empty())
     }
 
     /// Ends the records of a turn. Requests without an answer stay open, for the turn that asks again, unless the agent
     /// has finished without them. Returns the request for which the turn was cancelled.
     pub fn end_turn(&mut self, has_succeeded: bool) -> Option<Parked> {
-        let mut over: Vec<(u64, &str)> =
-            self.used.drain(..).map(|number| (number, "the agent has heard the answer")).collect();
+        let mut over: Vec<(u64, &str)> = self.used.drain(..).map(|number| (number, HEARD)).collect();
         if has_succeeded {
             over.extend(self.open.iter().map(|open| (open.ask.number, "the agent continued without it")));
         }
         self.open.clear();
         for (number, why) in over {
-            if let Err(error) = self.asks.end(number, why) {
-                eprintln!("swarm: warning: cannot record the end of request {number}: {error}");
-            }
+            self.end(number, why);
         }
         self.parked.take()
+    }
+
+    /// Ends the requests whose answers the agent has heard from its hook: the one of a use of a tool that has a result, or
+    /// all at the end of the turn.
+    pub fn end_heard(&mut self, call: Option<&str>) {
+        let is_of_call = |one: &AskRecord| call.is_none() || one.ask.who.call.as_deref() == call;
+        // On an error they are ended later, or stay as they are: used.
+        for record in self.judge.asks.unfinished().unwrap_or_default() {
+            let is_known = self.used.contains(&record.ask.number);
+            let is_used = record.state() == AskState::Taken && self.judge.is_ours(&record.ask);
+            if is_used && !is_known && is_of_call(&record) {
+                self.news.extend(record.answer.map(|answer| said(record.ask.number, &answer.verdict)));
+                self.end(record.ask.number, HEARD);
+            }
+        }
+    }
+
+    fn end(&self, number: u64, why: &str) {
+        if let Err(error) = self.judge.asks.end(number, why) {
+            eprintln!("swarm: warning: cannot record the end of request {number}: {error}");
+        }
     }
 
     /// Returns what people have answered since the agent was last told, as part of the next prompt. The answers themselves
     /// are used when the agent asks again.
     pub fn decided(&self) -> Option<String> {
-        let all = self.asks.unfinished().unwrap_or_default();
-        let is_ours = |one: &&AskRecord| {
-            (&one.ask.who.run, &one.ask.who.job) == (&self.who.run, &self.who.job) && one.state() == AskState::Answered
-        };
+        let all = self.judge.asks.unfinished().unwrap_or_default();
+        let is_ours = |one: &&AskRecord| self.judge.is_ours(&one.ask) && one.state() == AskState::Answered;
         let lines: Vec<String> = all.iter().filter(is_ours).filter_map(line).collect();
         let head = "A person has answered what you had asked for before your turn was interrupted:";
         (!lines.is_empty()).then(|| format!("{head}\n\n{}", lines.join("\n")))
@@ -242,10 +234,14 @@ impl Held {
 
     fn watch(&mut self) -> io::Result<()> {
         if self.watch.is_none() {
-            self.watch = Some(self.asks.watch()?);
+            self.watch = Some(self.judge.asks.watch()?);
         }
         Ok(())
     }
+}
+
+fn said(number: u64, verdict: &Verdict) -> String {
+    format!("request {number} was {}", verdict.participle())
 }
 
 fn no(reason: String) -> Decided {

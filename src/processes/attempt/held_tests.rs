@@ -1,7 +1,9 @@
-use swarm_model::asks::{Answerer, AskAnswer, Via};
+use swarm_model::asks::{Answerer, AskAnswer, AskWish, Via};
+use swarm_store::asks::Asks;
 use swarm_sys::files::list_if_present;
 
 use super::*;
+use crate::processes::attempt::judging::SPENT;
 
 struct Site {
     dir: tempfile::TempDir,

@@ -2,11 +2,14 @@
 //! turn by turn, reports the agent's activity, and writes a result. Has no runtime. May be killed at any moment; then
 //! there is no result.
 //!
-//! `swarm __resolve HOME` does the same for a merge that has stopped with conflicts.
+//! `swarm __resolve HOME` does the same for a merge that has stopped with conflicts. `swarm __gate GATE` is the hook of an
+//! agent that asks by a hook.
 
 mod diary;
 mod driver;
+mod gate;
 mod held;
+mod judging;
 mod log;
 mod resolve;
 pub mod session;
@@ -26,19 +29,21 @@ use swarm_model::run::words::Word;
 use swarm_model::run::{FaultKind, Outcome, worker_name};
 
 use self::diary::Diary;
+use self::gate::Gate;
 use self::held::{HOLD, Held, Parked};
 use self::log::{Log, Stream};
 use self::session::Doings;
 use self::turn::{Decided, Heard, Teller, take_turn};
 use self::usage::Usage;
 use swarm_agents::dialogue::Request;
-use swarm_agents::{Report, Session, Turn};
+use swarm_agents::{Deferred, Report, Session, Turn};
 use swarm_store::runs::order::{self, AttemptResult, Order, PROMPT, STREAM};
 use swarm_store::runs::prepare;
 use swarm_sys::clock::random_uuid;
 use swarm_sys::files::replace_durably;
 use swarm_sys::paths::Paths;
 
+pub use gate::{VERB as GATE, main as gate};
 pub use resolve::main as resolve;
 
 /// Maximum number of turns in one attempt.
@@ -81,9 +86,9 @@ fn attempt(dir: &Path) -> io::Result<bool> {
     Ok(well)
 }
 
-/// Returns the judge of what the agent asks for.
-fn held(order: &Order) -> io::Result<Held> {
-    let who = Asker {
+/// Returns who asks in an attempt.
+fn asker(order: &Order) -> Asker {
+    Asker {
         worker: std::env::var("SWARM_WORKER").unwrap_or_else(|_| worker_name("", &order.job)),
         generation: None,
         run: Some(order.run.clone()),
@@ -91,10 +96,14 @@ fn held(order: &Order) -> io::Result<Held> {
         attempt: Some(order.attempt),
         agent: Some(order.agent.name.clone()),
         ..Asker::default()
-    };
+    }
+}
+
+/// Returns the judge of what the agent asks for.
+fn held(order: &Order) -> io::Result<Held> {
     let cwd = std::env::current_dir()?.to_string_lossy().into_owned();
     let hold = order.hold_ms.map_or(HOLD, Duration::from_millis);
-    Ok(Held::new(Paths::from_env()?, who, cwd, order.consent, hold))
+    Ok(Held::new(Paths::from_env()?, asker(order), cwd, order.consent, hold))
 }
 
 /// Returns the outcome of an attempt whose agent waits for an answer.
@@ -121,13 +130,9 @@ struct Attempt<'a> {
 impl Attempt<'_> {
     fn run(&mut self, prompt: String) -> AttemptResult {
         let (mut session, mut spent) = (self.order.session.clone(), Spent::default());
-        let mut said = self.with_context(prompt.clone());
-        // The prompt file is updated as well, for agents that read it.
-        if said != prompt
-            && let Err(error) = replace_durably(self.dir, PROMPT, said.as_bytes())
-        {
-            eprintln!("swarm: warning: cannot write the prompt: {error}");
-        }
+        // An agent that has stopped at the use of a tool continues there without a prompt.
+        let mut stopped_at = self.stopped_at();
+        let mut said = if stopped_at.is_some() { String::new() } else { self.whole(&prompt) };
         let mut fresh_id = self.order.fresh_id.clone();
         for _ in 0..TURNS_MAX {
             let report = match self.turn(&said, session.as_ref(), &fresh_id) {
@@ -138,6 +143,15 @@ impl Attempt<'_> {
                 }
             };
             spent = spent.plus(report.spent);
+            if let Some(call) = stopped_at.take()
+                && (report.is_gone || report.deferred == Some(Deferred::Nowhere))
+            {
+                self.clear_deferred(&call);
+                said = self.whole(&prompt);
+                if !report.is_gone {
+                    continue;
+                }
+            }
             if report.is_gone && session.take().is_some() {
                 self.tell(Word::Activity { text: "the conversation is gone; starting a new one".to_owned() });
                 // The new conversation needs the whole prompt, whichever message found the old one gone.
@@ -164,10 +178,50 @@ impl Attempt<'_> {
         AttemptResult::new(Outcome::Failure { cause, evidence: None, fault: FaultKind::Task }, spent)
     }
 
+    /// Returns the use of a tool at which the agent has stopped in an earlier attempt, and records that it is there.
+    fn stopped_at(&self) -> Option<String> {
+        let call = self.order.deferred.clone()?;
+        let turn = Turn { consent: self.order.consent, ..Turn::default() };
+        let is_there = self.order.session.is_some() && turn.may_ask();
+        // If it cannot be recorded, the agent is told its task again.
+        (is_there && order::defer(self.dir, &call).unwrap_or(false)).then_some(call)
+    }
+
+    /// Records that the agent does not stop, or no longer.
+    fn clear_deferred(&self, call: &str) {
+        if let Err(error) = order::clear_deferred(self.dir, call) {
+            eprintln!("swarm: warning: cannot record that the agent continues: {error}");
+        }
+    }
+
+    /// Returns the prompt with everything that the agent has to be told, and updates its file, for agents that read it.
+    fn whole(&mut self, prompt: &str) -> String {
+        let said = self.with_context(prompt.to_owned());
+        if said != prompt
+            && let Err(error) = replace_durably(self.dir, PROMPT, said.as_bytes())
+        {
+            eprintln!("swarm: warning: cannot write the prompt: {error}");
+        }
+        said
+    }
+
+    /// Returns the command of the hook that decides about the uses of tools of an agent in `tree`.
+    fn hook(&self, tree: &Path) -> io::Result<String> {
+        let gate = Gate {
+            root: Paths::from_env()?.root().to_owned(),
+            cwd: tree.to_string_lossy().into_owned(),
+            consent: self.order.consent,
+            who: asker(self.order),
+            dir: Some(std::path::absolute(self.dir)?),
+        };
+        gate.command()
+    }
+
     fn turn(&mut self, prompt: &str, session: Option<&Session>, fresh_id: &str) -> Result<Report, String> {
         let mut agent = self.order.agent.clone();
         let here = std::env::current_dir().map_err(|error| format!("cannot find the worktree: {error}"))?;
-        prepare::restrict(&mut agent, self.order.consent, self.order.root.as_deref(), &here);
+        let hook = self.hook(&here).map_err(|error| format!("cannot find this program: {error}"))?;
+        prepare::restrict(&mut agent, self.order.consent, self.order.root.as_deref(), &here, &hook);
         if let Some(root) = &self.order.root {
             // Before each turn: the agent may have written such a file in the last one.
             prepare::hold_back(&mut agent, root, &here)?;
@@ -186,15 +240,36 @@ impl Attempt<'_> {
             launch.env.push((key.to_owned(), value.to_owned()));
         }
         self.usage.begin(session);
+        if let Some(session) = session {
+            self.held.conversation(&session.id);
+        }
         let report = take_turn(&launch, agent.talk(&turn), self).map_err(|error| {
             let program = launch.argv.first().map_or("nothing", String::as_str);
             format!("cannot start '{program}': {error}")
         })?;
         let has_succeeded = matches!(report.outcome, Outcome::Success { .. });
+        if turn.may_ask() {
+            self.held.end_heard(None);
+            self.told_of_requests();
+        }
         Ok(match self.held.end_turn(has_succeeded) {
             Some(request) => Report { outcome: parked(request), is_gone: false, ..report },
-            None => report,
+            None => self.stopped(report),
         })
+    }
+
+    /// Records the request at which the agent has stopped. Another hook may have stopped it: then the outcome stays.
+    fn stopped(&mut self, report: Report) -> Report {
+        let Some(Deferred::At(request)) = &report.deferred else { return report };
+        if order::deferred(self.dir).as_deref() != Some(&*request.call) {
+            return report;
+        }
+        let outcome = match self.held.park(request) {
+            Ok(request) => parked(request),
+            Err(error) => prepare::broken(&format!("cannot record what the agent asks: {error}")),
+        };
+        self.told_of_requests();
+        Report { outcome, ..report }
     }
 
     /// Reports what became of requests to people.
@@ -226,8 +301,8 @@ impl Attempt<'_> {
         if !self.order.agent.converses() {
             return prompt;
         }
-        let is_dialogue = self.order.agent.is_asked(&Turn { consent: self.order.consent, ..Turn::default() });
-        let decided = is_dialogue.then(|| self.held.decided()).flatten();
+        let asks = self.order.agent.asks(&Turn { consent: self.order.consent, ..Turn::default() });
+        let decided = asks.then(|| self.held.decided()).flatten();
         let context = Some(self.take_context(true)).filter(|context| !context.is_empty());
         [Some(prompt), decided, context].into_iter().flatten().collect::<Vec<_>>().join("\n\n")
     }
@@ -308,6 +383,14 @@ impl Teller for Attempt<'_> {
 
     fn says(&mut self) {
         self.doings.says();
+    }
+
+    fn done(&mut self, call: &str) {
+        self.clear_deferred(call);
+        if self.order.deferred.as_deref() == Some(call) {
+            self.held.end_heard(Some(call));
+            self.told_of_requests();
+        }
     }
 
     fn todos(&mut self, items: &serde_json::Value) {

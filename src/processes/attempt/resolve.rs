@@ -6,10 +6,9 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use swarm_agents::confined::is_confined;
 use swarm_agents::dialogue::Request;
-use swarm_model::asks::judge::{Consent, Rule, Ruling, judge};
-use swarm_model::asks::{AskWish, Verdict};
+use swarm_model::asks::judge::Ruling;
+use swarm_model::asks::{Asker, Verdict};
 use swarm_model::merge::RESOLVER_LATER;
 use swarm_model::run::plan::Work;
 use swarm_model::run::words::Word;
@@ -17,6 +16,8 @@ use swarm_model::run::worker_name;
 use swarm_model::run::{FaultKind, Outcome};
 
 use super::diary::Diary;
+use super::gate::{Gate, NOBODY};
+use super::judging::Judge;
 use super::log::Log;
 use super::turn::{Decided, Teller, take_turn};
 use swarm_agents::{Agent, Turn};
@@ -25,6 +26,7 @@ use swarm_store::runs::home::Home;
 use swarm_store::runs::prompt::{Template, fill, folders};
 use swarm_store::runs::{journal, order, prepare, specs};
 use swarm_sys::clock::random_uuid;
+use swarm_sys::paths::Paths;
 
 pub fn main(mut arguments: impl Iterator<Item = OsString>) -> u8 {
     let Some(home) = arguments.next().map(PathBuf::from) else { return 2 };
@@ -64,7 +66,10 @@ fn resolve(home: &Path) -> io::Result<Outcome> {
         return Err(io::Error::other(format!("agent '{}' cannot resolve conflicts", agent.name)));
     }
     let here = std::env::current_dir()?;
-    prepare::restrict(&mut agent, run.plan.rules.consent, Some(root), &here);
+    let (paths, consent, tree) = (Paths::from_env()?, run.plan.rules.consent, here.to_string_lossy().into_owned());
+    let who = Asker { run: Some(run.plan.id.clone()), job: Some(job.id.clone()), ..Asker::default() };
+    let gate = Gate { root: paths.root().to_owned(), cwd: tree.clone(), consent, who: who.clone(), dir: None };
+    prepare::restrict(&mut agent, consent, Some(root), &here, &gate.command()?);
     prepare::hold_back(&mut agent, root, &here).map_err(io::Error::other)?;
     let spec = specs::read_one(&root.join(&work.file)).map_err(|(cause, _)| io::Error::other(cause))?;
     let folders = folders(root, &home, &config);
@@ -87,8 +92,8 @@ fn resolve(home: &Path) -> io::Result<Outcome> {
     let mut launch = agent.launch(&turn);
     launch.env.push(("SWARM_WORKSTREAM".to_owned(), job.id.clone()));
     let diary = Diary::new(Log::open(&home.log(&job.id))?, home.events(), &run.plan.id, &job.id);
-    let consent = run.plan.rules.consent;
-    let mut teller = Conflict { diary, raw: !agent.resumes(), consent, tree: PathBuf::from(&*here) };
+    let judge = Judge::new(paths, who, tree, consent);
+    let mut teller = Conflict { diary, raw: !agent.resumes(), judge };
     let dir = home.attempt(&job.id, attempt);
     let report = take_turn(&launch, agent.talk(&turn), &mut teller)?;
     if let Err(error) = order::write_resolution(&dir, &id, &report.spent) {
@@ -100,19 +105,16 @@ fn resolve(home: &Path) -> io::Result<Outcome> {
 struct Conflict {
     diary: Diary,
     raw: bool,
-    consent: Option<Consent>,
-    tree: PathBuf,
+    judge: Judge,
 }
 
 impl Teller for Conflict {
     /// Nobody is asked: the merge queue would have to wait for the answer.
     fn asked(&mut self, request: &Request) -> Decided {
-        let is_confined = matches!(&request.wish, AskWish::Write { path } if is_confined(&self.tree, path.as_ref()));
-        let consent = self.consent.unwrap_or(Consent::FullAccess);
-        Decided::Now(match judge(consent, Rule::None, &request.wish, is_confined) {
+        Decided::Now(match self.judge.ruling(&request.wish) {
             Ruling::Allow => Verdict::Allow { input: None },
             Ruling::Deny { reason } => Verdict::Deny { reason },
-            Ruling::Ask => Verdict::Deny { reason: "nobody can be asked while a conflict is resolved".to_owned() },
+            Ruling::Ask => Verdict::Deny { reason: NOBODY.to_owned() },
         })
     }
 

@@ -77,6 +77,8 @@ pub trait Teller {
     fn todos(&mut self, _items: &serde_json::Value) {}
     /// The agent writes a message.
     fn says(&mut self) {}
+    /// The use of a tool with this id has a result, or will never have one.
+    fn done(&mut self, _call: &str) {}
     /// Takes the output of the agent in order, and its standard error at the end of the turn.
     fn printed(&mut self, _bytes: &[u8]) {}
     /// Raw output, for agents that print no events.
@@ -279,6 +281,7 @@ pub fn see(teller: &mut dyn Teller, agent: Pid, seen: Seen) {
             teller.tell(Word::Activity { text });
         }
         Seen::Delay(text) => teller.tell(Word::Activity { text }),
+        Seen::Done(call) => teller.done(&call),
         Seen::Doomed => drop(kill_process(agent, Signal::TERM)),
         Seen::Denied(what) => {
             let cause = format!("nobody could be asked to allow {what}");

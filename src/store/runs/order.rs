@@ -10,6 +10,7 @@ use swarm_model::run::Outcome;
 use swarm_model::run::progress::Spent;
 
 use swarm_agents::{Agent, Session};
+use swarm_sys::clock::random_uuid;
 use swarm_sys::files::list;
 use swarm_sys::files::replace_durably;
 
@@ -38,6 +39,9 @@ pub struct Order {
     pub consent: Option<Consent>,
     /// Conversation to resume.
     pub session: Option<Session>,
+    /// Id of the tool use at which the conversation has stopped. `None` if it has not.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub deferred: Option<String>,
     /// Id for a new conversation.
     pub fresh_id: String,
     /// Time for which an agent is held while a person is asked, in milliseconds. `None` for the default.
@@ -71,6 +75,8 @@ const RESOLUTION: &str = "resolution.";
 const SESSION: &str = "session.json";
 /// File that exists while the agent is blocked. It contains what the agent waits for.
 pub const WAITING: &str = "waiting";
+/// File that exists while the agent has stopped, or is about to stop, at the use of a tool. It contains the id of that use.
+const DEFERRED: &str = "deferred";
 /// First argument of the command that executes an attempt.
 pub const VERB: &str = "__attempt";
 /// File of the prompt.
@@ -85,7 +91,7 @@ pub fn write_order(dir: &Path, order: &[u8]) -> io::Result<()> {
     for entry in list(dir)? {
         let name = entry.file_name();
         let name = name.to_string_lossy();
-        if [RESULT, SESSION, WAITING].contains(&&*name) || name.starts_with(RESOLUTION) {
+        if [RESULT, SESSION, WAITING, DEFERRED].contains(&&*name) || name.starts_with(RESOLUTION) {
             fs::remove_file(entry.path())?;
         }
     }
@@ -167,6 +173,35 @@ pub fn write_waiting(dir: &Path, cause: Option<&str>) -> io::Result<()> {
 /// Returns what the agent of an attempt waits for, or `None` if it is not blocked.
 pub fn waiting(dir: &Path) -> Option<String> {
     fs::read_to_string(dir.join(WAITING)).ok()
+}
+
+/// Records that the agent stops at this use of a tool. Reports whether it does: of several uses, the first one counts until
+/// it is [cleared](clear_deferred).
+///
+/// # Errors
+/// Returns any I/O error; then the agent must not stop.
+pub fn defer(dir: &Path, call: &str) -> io::Result<bool> {
+    let temporary = dir.join(format!(".{}", random_uuid()));
+    let linked = fs::write(&temporary, call).and_then(|()| fs::hard_link(&temporary, dir.join(DEFERRED)));
+    let _ = fs::remove_file(&temporary);
+    match linked {
+        Ok(()) => Ok(true),
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(deferred(dir).as_deref() == Some(call)),
+        Err(error) => Err(error),
+    }
+}
+
+/// Returns the id of the tool use at which the agent of an attempt stops. `None` if there is none.
+pub fn deferred(dir: &Path) -> Option<String> {
+    fs::read_to_string(dir.join(DEFERRED)).ok()
+}
+
+/// Records that the agent does not stop at this use of a tool, or no longer.
+///
+/// # Errors
+/// Returns any I/O error.
+pub fn clear_deferred(dir: &Path, call: &str) -> io::Result<()> {
+    if deferred(dir).as_deref() == Some(call) { fs::remove_file(dir.join(DEFERRED)) } else { Ok(()) }
 }
 
 /// Returns the directory of the attempt that a worker with this command executes. `None` if it executes none.

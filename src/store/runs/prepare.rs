@@ -202,6 +202,8 @@ fn order_attempt(now: &Now, work: &SpecWork, dir: &Path, seals: &Seals, paths: &
     if !agent.converses() {
         check_script(root, work, &spec.digest, &text)?;
     }
+    let earlier = if agent.resumes() { conversation(&home, &asked.id, attempt, &agent) } else { None };
+    let (session, deferred) = earlier.map_or((None, None), |(session, deferred)| (Some(session), deferred));
     let written = || -> io::Result<()> {
         make_all(dir)?;
         let order = serde_json::to_vec_pretty(&Order {
@@ -210,7 +212,8 @@ fn order_attempt(now: &Now, work: &SpecWork, dir: &Path, seals: &Seals, paths: &
             attempt,
             root: Some(root.to_owned()),
             consent: plan.rules.consent,
-            session: if agent.resumes() { conversation(&home, &asked.id, attempt, &agent) } else { None },
+            session,
+            deferred,
             agent,
             events: home.events(),
             log: home.log(&asked.id),
@@ -249,11 +252,12 @@ pub fn hold_back(agent: &mut Agent, root: &Path, dir: &Path) -> Result<(), Strin
     Ok(())
 }
 
-/// Restricts an agent in `dir`, a worktree of the repository of `root`, to what it may do without asking.
-pub fn restrict(agent: &mut Agent, asked: Option<Consent>, root: Option<&Path>, dir: &Path) {
+/// Restricts an agent in `dir`, a worktree of the repository of `root`, to what it may do without asking. `hook` is the
+/// command that decides about its uses of tools, if it needs one.
+pub fn restrict(agent: &mut Agent, asked: Option<Consent>, root: Option<&Path>, dir: &Path, hook: &str) {
     let roots = root.map(|root| git_dirs(root, dir)).unwrap_or_default();
     let roots: Vec<&str> = roots.iter().filter_map(|root| root.to_str()).collect();
-    consent::restrict(agent, asked, &roots);
+    consent::restrict(agent, asked, &roots, hook);
 }
 
 /// Returns the directories with git's files of the worktree `dir`: its own, and that of the repository of `root`. An agent
@@ -283,13 +287,14 @@ fn check_script(root: &Path, work: &SpecWork, digest: &str, script: &str) -> Res
     }
 }
 
-/// Returns the conversation of the latest earlier attempt that has one with the same agent.
-fn conversation(home: &Home, id: &str, attempt: u32, agent: &Agent) -> Option<swarm_agents::Session> {
+/// Returns the conversation of the latest earlier attempt that has one with the same agent, and the tool use at which it
+/// has stopped.
+fn conversation(home: &Home, id: &str, attempt: u32, agent: &Agent) -> Option<(swarm_agents::Session, Option<String>)> {
     (1..attempt).rev().find_map(|earlier| {
         let dir = home.attempt(id, earlier);
         let order = order::read_order(&dir).ok()?;
         let same = order.agent.kind == agent.kind && order.agent.name == agent.name;
-        order::read_session(&dir).filter(|_| same)
+        order::read_session(&dir).filter(|_| same).map(|session| (session, order::deferred(&dir)))
     })
 }
 

@@ -126,6 +126,7 @@ mod tests {
             context: PathBuf::from("c"),
             consent: None,
             session: None,
+            deferred: None,
             fresh_id: "f".to_owned(),
             hold_ms: None,
         };

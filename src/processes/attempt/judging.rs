@@ -1,0 +1,123 @@
+//! Decides about what an agent of a run wants to do, and uses people's answers: for agents in a dialogue, for the hook of
+//! `claude`, and while a conflict is resolved.
+//!
+//! An answer is taken durably before the agent hears it. Killed in between, the agent is told no the next time. Whatever
+//! goes wrong is a no.
+
+use std::io;
+
+use swarm_agents::confined::is_confined;
+use swarm_agents::dialogue::Request;
+use swarm_model::asks::judge::{Consent, Rule, Ruling, judge};
+use swarm_model::asks::{Ask, AskRecord, AskState, AskWish, Asker, Draft, Verdict, Waits};
+use swarm_store::asks::rules::rule_for;
+use swarm_store::asks::{Asks, digest_of};
+use swarm_sys::paths::Paths;
+
+/// What an agent is told about an answer that was used before.
+pub const SPENT: &str = "it was allowed once and may have run: look before you try again";
+
+pub struct Judge {
+    paths: Paths,
+    pub asks: Asks,
+    /// Names the run, the workstream and the attempt.
+    pub who: Asker,
+    /// Worktree of the agent, even if the agent has moved to another directory.
+    cwd: String,
+    consent: Consent,
+}
+
+impl Judge {
+    /// Without a consent, everything is allowed that no rule denies.
+    pub fn new(paths: Paths, who: Asker, cwd: String, consent: Option<Consent>) -> Self {
+        Self { asks: Asks::new(&paths), paths, who, cwd, consent: consent.unwrap_or(Consent::FullAccess) }
+    }
+
+    /// Decides about a wish by the consent and the rules. A rule that cannot be read may deny it.
+    pub fn ruling(&self, wish: &AskWish) -> Ruling {
+        let is_confined = match wish {
+            AskWish::Write { path } => is_confined(self.cwd.as_ref(), path.as_ref()),
+            _ => false,
+        };
+        let rule = match self.consent {
+            Consent::FullAccess => Ok(Rule::None),
+            Consent::NoAccess | Consent::PartialAccess => rule_for(&self.paths, self.cwd.as_ref(), wish),
+        };
+        let rule = rule.unwrap_or_else(|cause| Rule::Deny { reason: format!("the rules cannot be read: {cause}") });
+        judge(self.consent, rule, wish, is_confined)
+    }
+
+    /// Returns the beginning of the keys of the workstream's requests.
+    pub fn of_job(&self) -> String {
+        let part = |part: &Option<String>| part.clone().unwrap_or_default();
+        format!("run/{}/{}/", part(&self.who.run), part(&self.who.job))
+    }
+
+    /// Returns the beginning of the keys of this attempt's requests.
+    fn of_attempt(&self) -> String {
+        format!("{}{}", self.of_job(), self.who.attempt.unwrap_or(0))
+    }
+
+    pub fn draft(&self, request: &Request, waits: Waits) -> Draft {
+        Draft {
+            key: format!("{}/{}", self.of_attempt(), request.call),
+            who: Asker { call: Some(request.call.clone()), ..self.who.clone() },
+            tool: request.tool.clone(),
+            wish: request.wish.clone(),
+            cwd: self.cwd.clone(),
+            waits,
+        }
+    }
+
+    /// Returns the record of this very use of a tool, or else one of the same content that was not used yet. Leaves out
+    /// the numbers in `others`.
+    pub fn earlier(&self, draft: &Draft, others: &[u64]) -> io::Result<Option<AskRecord>> {
+        let digest = digest_of(draft)?;
+        let mut all = self.asks.unfinished()?;
+        all.retain(|one| !others.contains(&one.ask.number));
+        let is_unused = |one: &AskRecord| matches!(one.state(), AskState::Open | AskState::Answered);
+        let same = |one: &AskRecord| one.ask.digest == digest && is_unused(one) && self.is_ours(&one.ask);
+        let at = all
+            .iter()
+            .position(|one| one.ask.key == draft.key)
+            .or_else(|| all.iter().position(|one| same(one) && one.ask.who.call == draft.who.call))
+            .or_else(|| all.iter().position(same));
+        Ok(at.map(|at| all.swap_remove(at)))
+    }
+
+    /// Uses the answer to a request that was made before its agent stopped, and returns what the agent may hear. `None` if
+    /// nobody has answered. An agent that has heard the answer before may have been killed while it used the tool: then a
+    /// yes becomes a no.
+    pub fn heard_before(&self, request: &Request) -> io::Result<Option<Verdict>> {
+        let is_same_use = |one: &AskRecord| {
+            one.taken.is_some() && one.ask.who.call.as_deref() == Some(&*request.call) && self.is_ours(&one.ask)
+        };
+        if let Some(heard) = self.asks.all()?.into_iter().find(is_same_use) {
+            return Ok(Some(match heard.answer.map(|answer| answer.verdict) {
+                Some(verdict @ (Verdict::Deny { .. } | Verdict::Answer { .. })) => verdict,
+                Some(Verdict::Allow { .. }) | None => Verdict::Deny { reason: SPENT.to_owned() },
+            }));
+        }
+        let earlier = self.earlier(&self.draft(request, Waits::Parked), &[])?;
+        let answered = earlier.and_then(|AskRecord { ask, answer, .. }| Some((ask, answer?.verdict)));
+        Ok(answered.map(|(ask, verdict)| self.take(&ask, verdict).unwrap_or_else(|no| no)))
+    }
+
+    /// Uses an answer, and returns what the agent may hear.
+    ///
+    /// # Errors
+    /// Fails with what the agent hears instead, if the answer must not be used.
+    pub fn take(&self, ask: &Ask, verdict: Verdict) -> Result<Verdict, Verdict> {
+        let reason = match self.asks.take(ask.number, &self.of_attempt()) {
+            Ok(true) => return Ok(verdict),
+            Ok(false) => SPENT.to_owned(),
+            Err(error) => format!("the answer cannot be recorded as used: {error}"),
+        };
+        Err(Verdict::Deny { reason })
+    }
+
+    /// Reports whether the same workstream has asked.
+    pub fn is_ours(&self, ask: &Ask) -> bool {
+        (&ask.who.run, &ask.who.job) == (&self.who.run, &self.who.job)
+    }
+}
