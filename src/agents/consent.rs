@@ -137,11 +137,10 @@ pub fn too_old(version: &str, consent: Option<Consent>) -> Option<(String, Strin
 fn permission(agent: &Agent) -> Option<&'static str> {
     let command = agent.config.command.iter().flatten();
     let words: Vec<&String> = command.chain(&agent.config.arguments).collect();
-    let is_there = |option: &&str| {
-        let has =
-            |word: &&String| word.strip_prefix(*option).is_some_and(|rest| rest.is_empty() || rest.starts_with('='));
-        words.iter().any(has)
+    let is_of = |word: &str, option: &str| {
+        word.strip_prefix(option).is_some_and(|rest| rest.is_empty() || rest.starts_with('='))
     };
+    let is_there = |option: &&str| words.iter().any(|word| is_of(word, option));
     PERMISSIONS.into_iter().find(is_there)
 }
 

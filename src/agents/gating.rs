@@ -4,7 +4,7 @@
 //! A use that the hook defers ends the process of `claude`. The conversation is continued without a prompt later; `claude`
 //! then calls the hook for the same use again, and continues with its answer.
 
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 use swarm_model::asks::{AskWish, Verdict};
 use swarm_model::json::Members as _;
 
@@ -97,20 +97,14 @@ impl Call {
 impl Answer {
     /// Returns what the hook prints.
     pub fn text(&self) -> String {
-        let mut said = json!({ "hookEventName": "PreToolUse" });
-        match self {
-            Self::Allow { input } => {
-                said["permissionDecision"] = json!("allow");
-                if let Some(input) = input {
-                    said["updatedInput"] = input.clone();
-                }
-            }
-            Self::Deny { reason } => {
-                said["permissionDecision"] = json!("deny");
-                said["permissionDecisionReason"] = json!(reason);
-            }
-            Self::Defer => said["permissionDecision"] = json!("defer"),
-        }
+        let (decision, more) = match self {
+            Self::Allow { input } => ("allow", input.as_ref().map(|input| ("updatedInput", input.clone()))),
+            Self::Deny { reason } => ("deny", Some(("permissionDecisionReason", json!(reason)))),
+            Self::Defer => ("defer", None),
+        };
+        let said = [("hookEventName", json!("PreToolUse")), ("permissionDecision", json!(decision))];
+        let said: Map<String, Value> =
+            said.into_iter().chain(more).map(|(key, value)| (key.to_owned(), value)).collect();
         json!({ "hookSpecificOutput": said }).to_string()
     }
 }
