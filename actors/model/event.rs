@@ -104,6 +104,9 @@ pub enum EventKind {
     /// of the request. What exactly it asks is not part of the event, which notifications pass on.
     #[serde(rename = "approval.requested")]
     ApprovalRequested { ask: u64, kind: NeedKind, tool: String },
+    /// A request is still open: people are reminded of it.
+    #[serde(rename = "approval.reminded")]
+    ApprovalReminded { ask: u64, kind: NeedKind, tool: String },
     /// A request was answered: `allow`, `deny` or `answer`, and the user who did, unless it was a rule or a time limit.
     #[serde(rename = "approval.answered")]
     ApprovalAnswered { ask: u64, verdict: String, by: Option<String> },

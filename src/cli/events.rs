@@ -240,6 +240,7 @@ pub fn sentence(kind: &EventKind) -> String {
             format!("asks a question: swarm approvals {ask}")
         }
         EventKind::ApprovalRequested { ask, tool, .. } => format!("asks for {tool}: swarm approvals {ask}"),
+        EventKind::ApprovalReminded { ask, .. } => format!("reminder: request {ask} is still open"),
         EventKind::ApprovalAnswered { ask, verdict, by } => answered(*ask, verdict, by.as_deref()),
         EventKind::WorkerIdle { text } => format!("waits for its next task: {text}"),
         EventKind::WorkerWorking => "works again".into(),

@@ -79,6 +79,12 @@ impl Clock {
         Some(whole_seconds(self.now.duration_since(then)))
     }
 
+    /// Returns the seconds until a time in milliseconds since the Unix epoch; 0 if it has passed.
+    pub fn until_ms(&self, at_ms: u64) -> Option<u64> {
+        let then = Timestamp::from_millisecond(i64::try_from(at_ms).ok()?).ok()?;
+        Some(whole_seconds(then.duration_since(self.now)))
+    }
+
     /// Formats a time as `2026-01-31 12:00:05` in the local zone.
     pub fn local(&self, at_ms: u64) -> String {
         let at = i64::try_from(at_ms).ok().and_then(|ms| Timestamp::from_millisecond(ms).ok());

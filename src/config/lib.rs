@@ -23,7 +23,7 @@ use swarm_model::asks::rules::AskRule;
 use toml::{Table, Value};
 
 pub use self::file::{USER_FILE, root_above, user_path, user_path_in};
-pub use self::sections::Sections;
+pub use self::sections::{ApprovalTimes, Sections};
 pub use self::shown::{Shown, Source, shown};
 use self::trust::Unasked;
 
@@ -107,6 +107,15 @@ fn approvals_of(user: Option<&Path>, root: Option<&Path>) -> Result<Vec<AskRule>
     Ok(rules)
 }
 
+/// Returns the times of requests in the user's own file.
+///
+/// # Errors
+/// Fails as [`load`] does.
+pub fn approval_times() -> Result<ApprovalTimes, String> {
+    let Some(path) = user_path().filter(|_| !ignores_user()) else { return Ok(ApprovalTimes::default()) };
+    of_user(&path)?.approvals.times().map_err(|(key, cause)| format!("{key}: {cause}"))
+}
+
 /// Returns the configuration of the user's own file alone.
 ///
 /// # Errors
@@ -184,6 +193,14 @@ fn layer(path: &Path, owner: Owner) -> Result<Option<Layer>, Vec<String>> {
         let line = check::place_of(&text, &key).map_or(1, at);
         vec![format!("{shown}, line {line}: {key}: {cause}")]
     })?;
+    if owner == Owner::Repository
+        && let Some(name) = sections.approvals.timed().next()
+    {
+        let key = format!("approvals.{name}");
+        let line = check::place_of(&text, &key).map_or(1, at);
+        let cause = format!("possible only in the user's own file, ~/.config/{USER_FILE}");
+        return Err(vec![format!("{shown}, line {line}: {key}: {cause}")]);
+    }
     if owner == Owner::Repository && sections.approvals.allows() {
         let line = check::place_of(&text, "approvals").map_or(1, at);
         let cause = format!("rules that allow are possible only in the user's own file, ~/.config/{USER_FILE}");
@@ -369,6 +386,33 @@ mod tests {
         ] {
             let found: String = read(text).expect_err("refused");
             assert!(found.ends_with(cause), "{found}");
+        }
+    }
+
+    #[test]
+    fn times_of_requests_are_durations_of_the_users_own_file() {
+        let user = "[approvals]\ntimeout = '24h'\nremind = 3600\nhold = '4m'\n";
+        let times = both(user, "[[approvals.rule]]\nask = 'make'\n").expect("read").approvals.times().expect("valid");
+        let seconds = |time: Option<std::time::Duration>| time.map(|time| time.as_secs());
+        assert_eq!(
+            (seconds(times.timeout), seconds(times.remind), seconds(times.hold)),
+            (Some(86_400), Some(3_600), Some(240))
+        );
+        let never = both("[approvals]\ntimeout = 'never'\nremind = 'never'\n", "").expect("read");
+        assert_eq!(never.approvals.times(), Ok(ApprovalTimes::default()));
+        for (text, problem) in [
+            ("timeout = 'soon'", "approvals.timeout: 'soon' is not a duration (expected 90, 90s, 5m or 1h30m)"),
+            ("timeout = 0", "approvals.timeout: must be above 0"),
+            ("remind = '0.5s'", "approvals.remind: must be at least 1 second"),
+            ("hold = 'never'", "approvals.hold: 'never' is not a duration (expected 90, 90s, 5m or 1h30m)"),
+        ] {
+            let causes = both(&format!("[approvals]\n{text}\n"), "").expect_err("wrong");
+            assert_eq!(causes, [format!("/config.toml, line 2: {problem}")]);
+        }
+        for name in ["timeout", "remind", "hold"] {
+            let causes = both("", &format!("[approvals]\n{name} = '1h'\n")).expect_err("refused");
+            let start = format!("/repo/swarm.toml, line 2: approvals.{name}: possible only in the user's own file");
+            assert!(causes[0].starts_with(&start), "{causes:?}");
         }
     }
 

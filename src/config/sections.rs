@@ -1,6 +1,7 @@
 //! Types of the sections of the configuration.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use serde::{Deserialize, Deserializer, Serialize};
 use swarm_model::asks::judge::Consent;
@@ -14,6 +15,9 @@ use swarm_sys::duration::{self, NumberOrText};
 
 /// Maximum number of environment variables; a process with more could not be started.
 pub const VARIABLES_MAX: usize = 4096;
+
+/// Text for a time without a limit.
+const NEVER: &str = "never";
 
 /// Configuration: all sections of both files, merged.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
@@ -91,6 +95,7 @@ impl Sections {
         self.worktree.check()?;
         self.check_runs()?;
         self.approvals.rules().map_err(|cause| ("approvals".to_owned(), cause))?;
+        self.approvals.times()?;
         self.limits.parse().map_err(|cause| in_section("limits", &cause))?;
         let roles = self.flow.roles.iter().map(|(name, role)| (format!("flow.roles.{name}.timeout"), &role.timeout));
         let times = [
@@ -276,12 +281,29 @@ impl Notify {
 }
 
 /// `[approvals]`: what agents are allowed or denied, or a person is asked about.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Approvals {
+    /// Time for an answer. Then it is no. 'never': no limit.
+    pub timeout: Option<NumberOrText>,
+    /// Time between two notifications of an open request. 'never': one notification.
+    pub remind: Option<NumberOrText>,
+    /// Time for which the agent of a run is held.
+    pub hold: Option<NumberOrText>,
     /// Patterns of what is allowed.
     pub allow: Vec<String>,
     pub rule: Vec<RuleText>,
+}
+
+/// Times of requests.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ApprovalTimes {
+    /// Time for an answer. `None`: no limit.
+    pub timeout: Option<Duration>,
+    /// Time between two notifications of an open request. `None`: one notification.
+    pub remind: Option<Duration>,
+    /// Time for which the agent of a run is held. `None`: the default.
+    pub hold: Option<Duration>,
 }
 
 /// `[[approvals.rule]]`: one of `allow`, `deny` and `ask` is set.
@@ -318,6 +340,29 @@ impl Approvals {
             }
         });
         allowed.chain(written).collect()
+    }
+
+    /// Returns the times.
+    ///
+    /// # Errors
+    /// Returns the first invalid key and the problem.
+    pub fn times(&self) -> Result<ApprovalTimes, (String, String)> {
+        let time = |name: &str, written: &Option<NumberOrText>| {
+            let text = written.as_ref().map(NumberOrText::text).filter(|text| name == "hold" || text != NEVER);
+            let read = text.map(|text| match duration::parse_positive(&text)? {
+                time if time < Duration::from_secs(1) => Err("must be at least 1 second".to_owned()),
+                time => Ok(time),
+            });
+            read.transpose().map_err(|cause| (format!("approvals.{name}"), cause))
+        };
+        let (timeout, remind) = (time("timeout", &self.timeout)?, time("remind", &self.remind)?);
+        Ok(ApprovalTimes { timeout, remind, hold: time("hold", &self.hold)? })
+    }
+
+    /// Returns the names of the times that are set.
+    pub(super) fn timed(&self) -> impl Iterator<Item = &'static str> {
+        let times = [("timeout", &self.timeout), ("remind", &self.remind), ("hold", &self.hold)];
+        times.into_iter().filter_map(|(name, time)| time.is_some().then_some(name))
     }
 
     /// Reports whether a rule allows something.

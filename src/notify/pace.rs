@@ -82,6 +82,12 @@ pub fn sort(event: &Event) -> Option<(Group, String)> {
         EventKind::ApprovalRequested { ask, tool, .. } => {
             (Group::Waiting, about(format!("asks you to approve {}: swarm approvals {ask}", short(tool))))
         }
+        EventKind::ApprovalReminded { ask, kind: NeedKind::Question, .. } => {
+            (Group::Waiting, about(format!("still asks you a question: swarm approvals {ask}")))
+        }
+        EventKind::ApprovalReminded { ask, tool, .. } => {
+            (Group::Waiting, about(format!("still asks you to approve {}: swarm approvals {ask}", short(tool))))
+        }
         EventKind::WorkerIdle { text } => (Group::Waiting, about(format!("waits for its next task: {text}"))),
         EventKind::SessionLost { .. } => (Group::Failed, about("lost its session to another process".to_owned())),
         EventKind::LoopEnded { reason, .. } => match reason.as_str() {

@@ -261,14 +261,76 @@ fn a_rule_answers_the_next_time() {
         .refused(1, "invalid pattern 'xargs rm': no rule can allow a command with xargs");
 }
 
+/// Writes the user's own configuration.
+pub fn configure(rig: &Rig, text: &str) {
+    fs::create_dir_all(rig.path("home/.config/swarm")).expect("made");
+    fs::write(rig.path("home/.config/swarm/config.toml"), text).expect("written");
+}
+
+#[test]
+fn a_request_that_nobody_answers_in_time_is_denied() {
+    let rig = Rig::new();
+    let asks = format!("'{BIN}' ask 'Go on?' --wait");
+    rig.spawn_sh("open", &[], &asks);
+    wait_until("it asks", SOON, || listed(&rig, &[]).len() == 1);
+    assert!(!rig.swarm(&["approvals"]).ok().contains("LEFT"), "there is no limit");
+    configure(&rig, "[approvals]\ntimeout = '1h'\n");
+    rig.spawn_sh("later", &[], &asks);
+    wait_until("it asks", SOON, || listed(&rig, &[]).len() == 2);
+    let list = rig.swarm(&["approvals"]).ok();
+    let rows: Vec<Vec<&str>> = list.lines().map(|line| line.split_whitespace().collect()).collect();
+    assert_eq!(rows[0], ["N", "AGE", "WORKER", "KIND", "LEFT", "WHAT"]);
+    assert_eq!((rows[1][4], rows[2][4]), ("-", "59m"), "{list}");
+    let full = rig.swarm(&["approvals", "2"]).ok();
+    assert!(full.contains("expires:   ") && full.contains("; then the answer is no\n"), "{full}");
+    let one = &listed(&rig, &[])[1];
+    assert_eq!(one["expires_at_ms"].as_u64(), one["asked_at_ms"].as_u64().map(|asked| asked + 3_600_000));
+
+    configure(&rig, "[approvals]\ntimeout = '1s'\n");
+    rig.spawn_sh("late", &[], &format!("{asks}; echo \"code $?\""));
+    rig.wait("late");
+    assert_eq!(rig.log("late", "stdout"), "code 1\n");
+    let said = rig.log("late", "stderr");
+    assert!(said.contains("request 3 was denied because nobody answered in time"), "{said}");
+    assert_eq!(read(&rig, "3.answer.json")["by"]["via"], "timeout");
+    // What expires while no supervisor runs is denied by the next one.
+    rig.swarm(&["supervisor", "stop"]).ok();
+    let path = rig.root().join("asks/2.ask.json");
+    let mut ask = read(&rig, "2.ask.json");
+    ask["expires_at_ms"] = json!(1);
+    fs::write(path, ask.to_string()).expect("written");
+    rig.swarm(&["supervisor", "start"]).ok();
+    rig.wait("later");
+    assert_eq!(read(&rig, "2.answer.json")["reason"], "nobody answered in time");
+    assert_eq!(listed(&rig, &[]).len(), 1, "the one without a limit is still open");
+}
+
+#[test]
+fn people_are_reminded_of_an_open_request() {
+    let rig = Rig::new();
+    let told = rig.path("told");
+    let command = json!(format!("echo \"$SWARM_MESSAGE\" >> '{}'", told.display()));
+    configure(&rig, &format!("[approvals]\nremind = '1s'\n[notify]\ncommand = {command}\n"));
+    rig.spawn_sh("w", &[], &format!("'{BIN}' ask 'Go on?' --wait"));
+    let reminders = || rig.swarm(&["events", "--json"]).ok().matches("approval.reminded").count();
+    wait_until("people are reminded twice", SOON, || reminders() >= 2);
+    assert!(rig.swarm(&["events", "w"]).ok().contains("reminder: request 1 is still open"));
+    let notified = || fs::read_to_string(&told).unwrap_or_default();
+    wait_until("they are notified", SOON, || notified().contains("w still asks you a question: swarm approvals 1\n"));
+    rig.swarm(&["answer", "1", "yes"]).ok();
+    rig.wait("w");
+    let last = reminders();
+    rig.spawn_sh("x", &[], &format!("'{BIN}' ask 'Go on?' --wait"));
+    wait_until("people are reminded of another one", SOON, || reminders() > last);
+    assert!(!rig.swarm(&["events", "w"]).ok().trim_end().ends_with("still open"), "the first one was answered");
+}
+
 #[test]
 fn everybody_sees_that_a_worker_asks_and_notifications_do_not_tell_what() {
     let rig = Rig::new();
     let told = rig.path("told");
-    fs::create_dir_all(rig.path("home/.config/swarm")).expect("made");
     let command_line = format!("printf '%s %s\\n' \"$SWARM_MESSAGE\" \"$(cat)\" >> '{}'", told.display());
-    let config = format!("[notify]\ncommand = {}\n", json!(command_line));
-    fs::write(rig.path("home/.config/swarm/config.toml"), config).expect("written");
+    configure(&rig, &format!("[notify]\ncommand = {}\n", json!(command_line)));
     rig.spawn("w", &[], &["sleep", "600"]);
     put(&rig, 1, "w", "held", "Bash", &command("make --secret"));
     let view = rig.view("w");

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
+use crate::asks::configure;
 use crate::common::{Rig, SOON, proc, quick, timed, wait_until};
 use crate::run::{Site, text};
 
@@ -303,6 +304,16 @@ fn a_run_asks_a_person_and_continues_with_the_answer() {
     assert_eq!(site.landed("a.txt"), "-32601 selected this-once");
     assert_eq!(status(&site)["attempt"], 1);
     assert!(is_there(&site.rig.root().join("asks/1.over.json")));
+}
+
+#[test]
+fn a_person_sets_how_long_an_agent_is_held() {
+    let site = site("holds", "retries: 0\n");
+    configure(&site.rig, "[approvals]\nhold = '1s'\n");
+    site.swarm(&["run", "--detach", "--agent", "mine", "--consent", "no-access"]).ok();
+    wait_until("no process waits", SOON, || status(&site)["stage"] == "asking");
+    assert!(is_there(&site.rig.root().join("asks/1.ask.json")));
+    assert!(!is_there(&site.rig.root().join("asks/1.over.json")), "the request stays open");
 }
 
 #[test]

@@ -109,6 +109,9 @@ pub struct Ask {
     /// Identifies what is asked: SHA-256 of tool, wish and directory.
     pub digest: String,
     pub asked_at_ms: u64,
+    /// Time at which the answer is no, in Unix milliseconds. `None` if the request stays open.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub expires_at_ms: Option<u64>,
 }
 
 impl Ask {

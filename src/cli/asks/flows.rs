@@ -78,7 +78,7 @@ impl FlowRequest {
         json!({
             "id": self.id(), "state": "open", "kind": self.kind(), "worker": null, "run": null, "workstream": null,
             "agent": null, "flow": self.flow, "node": self.who, "tool": null, "text": self.text, "questions": [],
-            "cwd": self.root, "waits": "held", "digest": null, "asked_at_ms": null, "answer": null, "over": null,
+            "cwd": self.root, "waits": "held", "digest": null, "asked_at_ms": null, "expires_at_ms": null, "answer": null, "over": null,
             "command": self.command(),
         })
     }

@@ -74,14 +74,16 @@ fn all(args: &ApprovalsArgs, paths: &Paths, screen: &mut Screen) -> Result<u8, F
         return json::print_list(screen, SCHEMA, "approvals", list).map(|()| 0);
     }
     let clock = Clock::system();
-    let rows = records.iter().map(|record| cells(args, record, &clock, screen.terminal));
+    let left = records.iter().any(|record| left(record, &clock).is_some());
+    let shown = Shown { left, status: args.all, terminal: screen.terminal };
+    let rows = records.iter().map(|record| cells(shown, record, &clock));
     let mut rows: Vec<(u64, Vec<String>)> = rows.collect();
     rows.extend(of_flows.iter().map(|request| {
         let at_ms = request.asked_at.as_ref().and_then(|at| at.parse::<Timestamp>().ok());
         let at_ms = at_ms.and_then(|at| u64::try_from(at.as_millisecond()).ok());
         let age = request.asked_at.as_ref().map_or_else(|| "-".to_owned(), |at| clock.age(at));
         let texts = [request.id(), age, request.role.clone(), request.kind().to_owned()];
-        (at_ms.unwrap_or(u64::MAX), row(args, texts, "open", &request.text, screen.terminal))
+        (at_ms.unwrap_or(u64::MAX), row(shown, texts, "-".to_owned(), "open", &request.text))
     }));
     rows.sort_by_key(|(at_ms, _)| *at_ms);
     if rows.is_empty() {
@@ -91,8 +93,11 @@ fn all(args: &ApprovalsArgs, paths: &Paths, screen: &mut Screen) -> Result<u8, F
         return Ok(0);
     }
     let mut header: Vec<String> = ["N", "AGE", "WORKER", "KIND", "WHAT"].map(str::to_owned).to_vec();
-    if args.all {
-        header.insert(4, "STATUS".to_owned());
+    if shown.left {
+        header.insert(4, "LEFT".to_owned());
+    }
+    if shown.status {
+        header.insert(header.len() - 1, "STATUS".to_owned());
     }
     let mut rows: Vec<Vec<String>> = std::iter::once(header).chain(rows.into_iter().map(|(_, row)| row)).collect();
     columns::to_width(&mut rows, screen.columns);
@@ -105,22 +110,41 @@ fn all(args: &ApprovalsArgs, paths: &Paths, screen: &mut Screen) -> Result<u8, F
     Ok(0)
 }
 
+/// What a table of requests contains.
+#[derive(Clone, Copy)]
+struct Shown {
+    /// The time that is left for an answer.
+    left: bool,
+    status: bool,
+    terminal: bool,
+}
+
+/// Returns the time that is left for an answer. `None` if there is no limit.
+fn left(record: &AskRecord, clock: &Clock) -> Option<String> {
+    let at_ms = record.ask.expires_at_ms.filter(|_| record.state() == AskState::Open)?;
+    clock.until_ms(at_ms).map(crate::cli::render::words)
+}
+
 /// Returns the time of a request and its row in the table.
-fn cells(args: &ApprovalsArgs, record: &AskRecord, clock: &Clock, terminal: bool) -> (u64, Vec<String>) {
+fn cells(shown: Shown, record: &AskRecord, clock: &Clock) -> (u64, Vec<String>) {
     let ask = &record.ask;
     let age = clock.since_ms(ask.asked_at_ms).map_or_else(|| "-".to_owned(), crate::cli::render::words);
     let kind = ask.kind().word().to_owned();
     let texts = [ask.number.to_string(), age, ask.who.worker.clone(), kind];
-    (ask.asked_at_ms, row(args, texts, record.state().word(), &record.ask.what(), terminal))
+    let left = left(record, clock).unwrap_or_else(|| "-".to_owned());
+    (ask.asked_at_ms, row(shown, texts, left, record.state().word(), &record.ask.what()))
 }
 
-fn row(args: &ApprovalsArgs, texts: [String; 4], state: &str, what: &str, terminal: bool) -> Vec<String> {
+fn row(shown: Shown, texts: [String; 4], left: String, state: &str, what: &str) -> Vec<String> {
     let mut row = texts.map(|text| escape(&text).into_owned()).to_vec();
     let chars = row[2].chars().count();
-    if terminal && chars > NAME_CHARS_MAX {
+    if shown.terminal && chars > NAME_CHARS_MAX {
         row[2] = format!("…{}", row[2].chars().skip(chars - NAME_CHARS_MAX + 1).collect::<String>());
     }
-    if args.all {
+    if shown.left {
+        row.push(left);
+    }
+    if shown.status {
         row.push(state.to_owned());
     }
     row.push(escape(what).into_owned());
@@ -161,6 +185,9 @@ fn tell(record: &AskRecord, screen: &mut Screen) -> Result<(), Failure> {
         Waits::Shown => "the agent waits, and shows its own dialog in its window",
     };
     screen.line(&format!("waits:     {waits}"))?;
+    if let Some(at_ms) = ask.expires_at_ms.filter(|_| record.state() == AskState::Open) {
+        screen.line(&format!("expires:   {}; then the answer is no", clock.local(at_ms)))?;
+    }
     match &ask.wish {
         AskWish::Question { questions } => {
             for (index, question) in questions.iter().enumerate() {
@@ -204,6 +231,7 @@ pub fn answered(answer: &AskAnswer) -> String {
     let verdict = match &answer.verdict {
         Verdict::Allow { input: None } => "approved".to_owned(),
         Verdict::Allow { input: Some(input) } => format!("approved with another input: {input}"),
+        Verdict::Deny { .. } if answer.by.via == Via::Timeout => "denied".to_owned(),
         Verdict::Deny { reason } if reason.is_empty() => "denied".to_owned(),
         Verdict::Deny { reason } => format!("denied ({reason})"),
         Verdict::Answer { answers } => {

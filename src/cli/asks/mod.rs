@@ -57,7 +57,8 @@ fn json_of(record: &AskRecord) -> Value {
         "id": ask.number.to_string(), "state": record.state().word(), "kind": ask.kind().word(),
         "worker": ask.who.worker, "run": ask.who.run, "workstream": ask.who.job, "agent": ask.who.agent, "flow": null,
         "node": null, "tool": ask.tool, "text": ask.text(), "questions": questions, "cwd": ask.cwd,
-        "waits": ask.waits, "digest": ask.digest, "asked_at_ms": ask.asked_at_ms, "answer": answer,
+        "waits": ask.waits, "digest": ask.digest, "asked_at_ms": ask.asked_at_ms,
+        "expires_at_ms": ask.expires_at_ms, "answer": answer,
         "over": over.as_ref().map(|over| json!({"why": over.why, "at_ms": over.at_ms})),
         "command": list::command(record),
     })

@@ -8,6 +8,7 @@
 //! Every file is complete and synced before it gets its name, and none is replaced: of several writers the first one
 //! counts, and no lock is needed. The files of one directory can be watched together.
 
+mod deadlines;
 mod past;
 pub mod present;
 pub mod rules;
@@ -106,7 +107,11 @@ impl Asks {
         if let Some(same) = self.unfinished()?.into_iter().find(is_same) {
             return Ok(same.ask);
         }
+        // A file that cannot be read sets no limit: the request stays open.
+        let timeout = swarm_config::approval_times().unwrap_or_default().timeout;
+        let timeout_ms = timeout.and_then(|timeout| u64::try_from(timeout.as_millis()).ok());
         let after = self.files()?.into_iter().map(|(number, _)| number).max().unwrap_or(0);
+        let asked_at_ms = wall_ms();
         for number in (after + 1)..=(after + TRIES_MAX) {
             let ask = Ask {
                 schema: SCHEMA.to_owned(),
@@ -118,7 +123,8 @@ impl Asks {
                 cwd: draft.cwd.clone(),
                 waits: draft.waits,
                 digest: digest_of(draft)?,
-                asked_at_ms: wall_ms(),
+                asked_at_ms,
+                expires_at_ms: timeout_ms.map(|timeout_ms| asked_at_ms.saturating_add(timeout_ms)),
             };
             if self.publish(number, "ask", &ask)? {
                 return Ok(ask);

@@ -143,6 +143,7 @@ mod tests {
             waits,
             digest: String::new(),
             asked_at_ms: 1,
+            expires_at_ms: None,
         };
         AskRecord { ask, answer: None, taken: None, over: None }
     }

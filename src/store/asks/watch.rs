@@ -1,5 +1,6 @@
-//! Tells of new requests and answers as events, and removes old requests. Any process may write them; inotify reports their
-//! files, so that nothing polls.
+//! Tells of new requests and answers as events, denies what nobody answers in time, reminds of what is open, and removes old
+//! requests. Any process may write them; inotify reports their files, and one timer waits for the next deadline, so that
+//! nothing polls.
 
 use std::collections::BTreeSet;
 use std::io;
@@ -9,11 +10,14 @@ use std::time::{Duration, UNIX_EPOCH};
 use nix::sys::inotify::{AddWatchFlags, Inotify};
 use swarm_model::asks::{Ask, AskAnswer, Via};
 use swarm_model::{Event, EventKind};
+use swarm_ports::Alarm;
+use swarm_sys::alarm::ring;
 use swarm_sys::clock::wall_ms;
 use swarm_sys::files::list_if_present;
 use swarm_sys::readable::Readable;
 
 use super::Asks;
+use super::deadlines::Deadlines;
 
 /// Time by which the stamps of files may be behind the clock, in milliseconds.
 const COARSE_MS: u64 = 1_000;
@@ -34,10 +38,18 @@ pub async fn tell(asks: Asks, since_ms: Option<u64>, mut emit: impl FnMut(Event)
     }
 }
 
+/// Returns the time between two reminders in milliseconds, as the user has set it now.
+fn remind_ms() -> Option<u64> {
+    let times = swarm_config::approval_times();
+    let times = times.inspect_err(|cause| tracing::warn!(cause, "cannot read [approvals]: nobody is reminded"));
+    u64::try_from(times.unwrap_or_default().remind?.as_millis()).ok()
+}
+
 struct Watch {
     asks: Asks,
     inotify: Inotify,
     since_ms: u64,
+    deadlines: Deadlines,
     /// Files that were reported already.
     told: BTreeSet<(u64, Part)>,
     /// Time at which old requests were removed last. `None` if they were not yet.
@@ -52,9 +64,10 @@ enum Part {
 
 impl Watch {
     fn start(asks: Asks, since_ms: Option<u64>) -> io::Result<Self> {
-        let inotify = asks.watch()?;
+        let (inotify, deadlines) = (asks.watch()?, Deadlines::new(asks.clone()));
         Ok(Self {
             asks,
+            deadlines,
             inotify,
             since_ms: since_ms.map_or(0, |since| since + 1),
             told: BTreeSet::new(),
@@ -67,7 +80,11 @@ impl Watch {
         self.scan(emit)?;
         loop {
             self.tidy();
-            readable.wait().await?;
+            let due_ms = self.deadlines.pass(wall_ms(), remind_ms, emit)?;
+            tokio::select! {
+                heard = readable.wait() => heard?,
+                () = ring(Alarm { wall_ms: due_ms, boot_ms: None }) => continue,
+            }
             while let Ok(events) = self.inotify.read_events() {
                 if events.is_empty() {
                     break;

@@ -178,6 +178,8 @@ fn order_attempt(now: &Now, work: &SpecWork, dir: &Path, seals: &Seals, paths: &
     let root = Path::new(&plan.root);
     let config = swarm_config::load(Some(root)).map_err(lasting)?;
     config.unasked.require(&["agents"]).map_err(|untrusted| lasting(untrusted.to_string()))?;
+    let times = config.approvals.times().map_err(|(key, cause)| lasting(format!("{key}: {cause}")))?;
+    let hold_ms = times.hold.and_then(|hold| u64::try_from(hold.as_millis()).ok());
     let name = work.adapter.as_deref().unwrap_or(defaults::AGENT);
     let agent = Agent::find(name, &config.agents).map_err(lasting)?;
     let missing = agent.missing(&work.capabilities);
@@ -219,7 +221,7 @@ fn order_attempt(now: &Now, work: &SpecWork, dir: &Path, seals: &Seals, paths: &
             log: home.log(&asked.id),
             context: home.context(&asked.id),
             fresh_id: random_uuid(),
-            hold_ms: None,
+            hold_ms,
         })?;
         seals.record(&asked.id, attempt, &order)?;
         replace_durably(dir, PROMPT, text.as_bytes())?;
