@@ -19,8 +19,8 @@ from dataclasses import dataclass, field
 
 from . import cases
 
-MODULES = ("sweep", "sweep_flows", "sweep_verbs", "errors", "real", "agents", "ssh", "hammer", "soak", "soak_runs",
-           "soak_flows", "audit", "power", "bench")
+MODULES = ("sweep", "sweep_flows", "sweep_verbs", "errors", "errors_verbs", "real", "agents", "ssh", "hammer", "soak",
+           "soak_runs", "soak_flows", "audit", "power", "bench")
 CLOSING = re.compile(r"^(\d+) passed, (\d+) failed(?:, (\d+) skipped)?(?:, (\d+) not met)?$")
 TIMED = re.compile(r"^(?:ok|FAIL)  +(.*?) \((\d+\.\d) s\)")
 SLOWEST = 20
@@ -137,7 +137,8 @@ def ci(argv: list[str]) -> int:
     power = ["--seed", str(seed), "--jobs", str(args.jobs)]
     alone = [part("power", "--images", args.power_images, *power), part("power", "--removed", *power),
              part("sweep", *sample[:-1], args.budget / 2 - verbs), part("sweep_verbs", *sample[:-1], verbs),
-             part("errors", *sample), part("sweep_flows", *sample[:-1], 20)]
+             part("errors", *sample[:-1], args.budget / 2 - verbs), part("errors_verbs", *sample[:-1], verbs),
+             part("sweep_flows", *sample[:-1], 20)]
     run_lanes([soaks, beside])
     run_lanes([alone])
     parts = [*beside, *alone, *soaks]

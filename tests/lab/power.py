@@ -26,9 +26,11 @@ from pathlib import Path
 
 from . import cases, procs
 from .power_disk import Data, Entries, Recording, write_tree
-from .power_scenarios import SCENARIOS, World
+from . import power_asks, power_scenarios
+from .power_scenarios import World
 from .rig import Rig
 
+SCENARIOS = power_scenarios.SCENARIOS | power_asks.SCENARIOS
 NEWNS, NEWPID, NEWTIME = 0x20000, 0x20000000, 0x80
 MS_BIND, MS_REC, MS_PRIVATE = 0x1000, 0x4000, 0x40000
 BOOT_ID = "/proc/sys/kernel/random/boot_id"
@@ -142,6 +144,11 @@ REMOVED = [
     ("worktree", r"^syncfs"),
     ("land-merge", r"^sync queue\.json\.tmp"),
     ("removal", r"^syncfs"),
+    ("answers", r"^sync asks"),
+    ("answers", r"^sync \."),
+    ("rules", r"^sync rules\.jsonl"),
+    ("ask", r"^sync asks"),
+    ("held", r"^sync asks"),
 ]
 REMOVED_BATCH, REMOVED_IMAGES_MAX = 20, 200
 """Numbers of images that are checked at once, and until a removed sync has to be found."""

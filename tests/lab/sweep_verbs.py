@@ -2,6 +2,8 @@
 
     merge-pause, merge-resume, merge-retry   the merge queue
     recover-pid                              two workers that were killed together with their shims
+    asks-approve, -deny, -answer, -always    the answer to a request, alone and with a rule
+    rules-add, rules-rm                      rules that answer in advance
 
 After the kill, what was acknowledged must hold, and nothing may be half-done. After one repetition, the result must be
 complete.
@@ -11,7 +13,7 @@ complete.
 
 import sys
 
-from . import sweep
+from . import sweep, verbs_asks
 from .inject import COMMAND_LIMIT, REST_LIMIT, Traced, agreement, complaint, panics, stop_everything
 from .oracle import Oracle
 from .rig import Rig, Timeout, wait_until
@@ -19,7 +21,7 @@ from .verbs import Scenario
 from .verbs_work import Merge, Recover
 
 SCENARIOS = {scenario.name: scenario for scenario in (
-    Merge("pause"), Merge("resume"), Merge("retry"), Recover())}
+    Merge("pause"), Merge("resume"), Merge("retry"), Recover(), *verbs_asks.SCENARIOS)}
 HIT_LIMIT = 2
 """Time after the end of the command in which the point may be reached, in seconds."""
 
@@ -75,6 +77,8 @@ def disturb(name: str, point: dict) -> tuple[list[str], bool]:
             pass
         hit = traced.hit
         findings = [finding for finding in complaint(result) if not scenario.tolerated(point, finding)]
+        if point.get("error") == "EINTR" and result.rc != 0:
+            findings.append(f"visible: an interrupted call was not repeated: {result}")
         findings += settled(rig, scenario, made, scenario.acknowledged(result, point), point)
         traced.close()
         findings += agreement(rig) + panics(rig)
