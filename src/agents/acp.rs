@@ -2,8 +2,8 @@
 //! `end_turn`. The client offers neither files nor terminals, so that the agent uses its own tools, in its own sandbox.
 
 mod launch;
-mod usage;
-mod wish;
+pub mod usage;
+pub mod wish;
 
 use serde_json::{Value, json};
 use swarm_model::asks::Verdict;

@@ -1,7 +1,7 @@
 //! `codex` where it may ask: `codex app-server`, whose messages are JSON-RPC without a version. A turn succeeded if it was
 //! completed with a last message. Token counts are totals of the whole conversation; prices are not reported.
 
-mod wish;
+pub mod wish;
 
 use std::collections::BTreeMap;
 

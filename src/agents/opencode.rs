@@ -17,7 +17,7 @@ const OWN_ERRORS: [&str; 1] = ["Error: "];
 /// Message about a conversation that the agent does not find.
 const GONE: &str = "Error: Session not found";
 /// Beginning of the error of a tool use that needed a permission.
-const REFUSED: &str = "The user rejected permission";
+pub const REFUSED: &str = "The user rejected permission";
 const PERMISSION: &str = "OPENCODE_PERMISSION";
 
 pub fn launch(config: &AgentConfig, turn: &Turn<'_>) -> Launch {
@@ -86,15 +86,7 @@ impl Reader {
 
     fn step(&mut self, part: Option<&Value>) -> Seen {
         self.reason = part.text("reason").map(str::to_owned);
-        let tokens = part.member("tokens");
-        let cache = |key: &str| tokens.member("cache").whole(key).unwrap_or(0);
-        let of = |key: &str| tokens.whole(key).unwrap_or(0);
-        let input_tokens = of("input").saturating_add(cache("read")).saturating_add(cache("write"));
-        let output_tokens = of("output").saturating_add(of("reasoning"));
-        // A model without a known price has the price 0.
-        let usd = part.member("cost").and_then(Value::as_f64).filter(|usd| usd.is_finite() && *usd > 0.0);
-        let unpriced = usd.is_none() && input_tokens.saturating_add(output_tokens) > 0;
-        self.spent = self.spent.plus(Spent { input_tokens, output_tokens, usd, unpriced });
+        self.spent = self.spent.plus(step(part));
         Seen::Spent(self.spent)
     }
 
@@ -172,6 +164,19 @@ impl Parser for Reader {
         let is_gone = !self.before.id.is_empty() && self.session.is_none() && stderr.lines().any(|line| line == GONE);
         Report { outcome: self.outcome(&end, &stderr), spent, session, said: self.message, is_gone, deferred: None }
     }
+}
+
+/// Returns what a step used.
+pub fn step(part: Option<&Value>) -> Spent {
+    let tokens = part.member("tokens");
+    let cache = |key: &str| tokens.member("cache").whole(key).unwrap_or(0);
+    let of = |key: &str| tokens.whole(key).unwrap_or(0);
+    let input_tokens = of("input").saturating_add(cache("read")).saturating_add(cache("write"));
+    let output_tokens = of("output").saturating_add(of("reasoning"));
+    // A model without a known price has the price 0.
+    let usd = part.member("cost").and_then(Value::as_f64).filter(|usd| usd.is_finite() && *usd > 0.0);
+    let unpriced = usd.is_none() && input_tokens.saturating_add(output_tokens) > 0;
+    Spent { input_tokens, output_tokens, usd, unpriced }
 }
 
 /// Returns a text without colours.

@@ -8,7 +8,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use crate::asks::configure;
-use crate::common::{Rig, SOON, proc, quick, timed, wait_until};
+use crate::common::{Rig, SOON, proc, quick, run, timed, wait_until};
 use crate::run::{Site, text};
 
 /// The agent. Its first argument says what it does once it has its task.
@@ -138,6 +138,8 @@ fn an_agent_is_talked_to_and_its_work_lands() {
     let told: Vec<&str> =
         all.iter().filter(|one| one["event"] == "workstream.activity").map(|one| text(&one["text"])).collect();
     assert_eq!(told, ["execute: make", "it is done"]);
+    let logs = "this is no message\nconversation s1\n> execute: make\nit is done\nend of turn: done, 70 tokens in, 7 tokens out\n";
+    assert_eq!(site.swarm(&["run", "logs", "a"]).ok(), logs);
     assert!(!is_there(&site.rig.root().join("asks/1.ask.json")), "nobody was asked");
 }
 
@@ -148,6 +150,8 @@ fn an_agent_that_ends_in_the_middle_of_a_line_is_started_again_with_its_conversa
     let failed = all.iter().find(|one| one["event"] == "workstream.retrying").expect("it failed once");
     assert_eq!(failed["error"], "exited with code 0 without completing its turn");
     assert_eq!(status(&site)["summary"], "it is done", "and not what was said in an earlier turn");
+    let logs = site.swarm(&["run", "logs", "a"]).ok();
+    assert!(logs.contains("\nit is done\n") && !logs.contains("of an earlier turn"), "{logs}");
 }
 
 /// A single attempt that no run has started.
@@ -299,7 +303,19 @@ fn a_run_asks_a_person_and_continues_with_the_answer() {
     let site = site("works", "");
     site.swarm(&["run", "--detach", "--agent", "mine", "--consent", "no-access"]).ok();
     wait_until("it asks", SOON, || site.rig.swarm(&["approvals"]).out.contains("make"));
+    let follower = std::thread::spawn({
+        let mut command = site.rig.command(&["run", "logs", "a", "--follow"]);
+        command.current_dir(&site.repo);
+        move || run(command)
+    });
+    let shown = || site.swarm(&["run", "logs", "a"]).out;
+    wait_until("the question is in the log", SOON, || shown().ends_with("> execute: make\n? execute: make\n"));
     site.rig.swarm(&["approve", "1"]).ok();
+    let followed = follower.join().expect("joined").out;
+    assert!(
+        followed.ends_with("? execute: make\nit is done\nend of turn: done, 70 tokens in, 7 tokens out\n"),
+        "{followed}"
+    );
     site.swarm(&["run", "attach"]).ok();
     assert_eq!(site.landed("a.txt"), "-32601 selected this-once");
     assert_eq!(status(&site)["attempt"], 1);

@@ -8,6 +8,7 @@ use swarm_model::run::progress::Spent;
 use crate::Seen;
 use crate::dialogue::Step;
 
+#[derive(Debug)]
 pub struct Usage {
     /// Price of the conversation before this turn, in US dollars.
     before: Option<f64>,

@@ -12,6 +12,7 @@ use crate::short;
 const PATHS: [&str; 5] = ["file_path", "filePath", "filepath", "path", "absolute_path"];
 
 /// Open request for a permission.
+#[derive(Debug)]
 pub struct Permission {
     /// Id of the message.
     id: Value,
@@ -43,6 +44,16 @@ impl Permission {
     /// Returns what is asked, in one line.
     pub fn what(&self) -> String {
         short(&format!("{}: {}", self.request.tool, self.title))
+    }
+
+    /// Reports whether this is the request with this id.
+    pub fn is(&self, id: &Value) -> bool {
+        self.id == *id
+    }
+
+    /// Reports whether an answer that chooses this option allows the use.
+    pub fn is_allowed_by(&self, option: &str) -> bool {
+        self.allow.as_deref() == Some(option)
     }
 
     /// Returns the answer, and whether it allows the use.

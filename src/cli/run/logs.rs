@@ -3,8 +3,8 @@
 use std::path::{Path, PathBuf};
 
 use serde_json::{Map, Value, json};
-use swarm_agents::Kind;
 use swarm_agents::conversation::{Reader, Said};
+use swarm_agents::{Kind, Turn};
 use swarm_model::run::plan::Work;
 use swarm_model::run::progress::{Now, Run};
 use swarm_model::{Refusal, RefusalKind};
@@ -29,10 +29,9 @@ pub fn run(args: &LogsArgs, paths: &Paths, screen: &mut Screen) -> Result<u8, Fa
     let registry = views::load(paths)?;
     let files = files(args, &now, &home, paths)?;
     let last = files.sources.len().saturating_sub(1);
-    for (at, (file, kind)) in files.sources.into_iter().enumerate() {
+    for (at, (file, reader)) in files.sources.into_iter().enumerate() {
         let mut tail = Tail::new(file.clone());
-        let mut printer =
-            Printer { args, attempt: files.attempt, reader: Reader::new(kind), pending: Pending::default() };
+        let mut printer = Printer { args, attempt: files.attempt, reader, pending: Pending::default() };
         let view = registry.find(&now.worker()).filter(|_| args.follow && files.is_latest && at == last);
         // Watched before it is read, so that nothing is missed.
         let follow = view.map(|view| Follow::new(paths, &file).map(|follow| (follow, WatchedWorker::of(view))));
@@ -69,7 +68,7 @@ fn find(args: &LogsArgs, run: Option<Run>) -> Result<Now, Failure> {
 
 /// Files to read, one after the other.
 struct Files {
-    sources: Vec<(PathBuf, Kind)>,
+    sources: Vec<(PathBuf, Reader)>,
     attempt: u32,
     is_latest: bool,
 }
@@ -90,7 +89,9 @@ fn files(args: &LogsArgs, now: &Now, home: &Home, paths: &Paths) -> Result<Files
             let cause = format!("the output of attempt {attempt} of '{id}' was not kept");
             return refuse(cause, "only the latest attempt of a command has its output".to_owned());
         }
-        Work::Command(_) => ["stderr", "stdout"].map(|kind| (output(now, kind, home, paths), Kind::Command)).into(),
+        Work::Command(_) => {
+            ["stderr", "stdout"].map(|kind| (output(now, kind, home, paths), Reader::new(Kind::Command, false))).into()
+        }
     };
     if !args.follow && sources.iter().all(|(file, _)| !Tail::new(file.clone()).exists()) {
         let cause = format!("attempt {attempt} of '{id}' has printed nothing");
@@ -99,11 +100,17 @@ fn files(args: &LogsArgs, now: &Now, home: &Home, paths: &Paths) -> Result<Files
     Ok(Files { sources, attempt, is_latest: attempt == latest })
 }
 
-/// Returns the file of an attempt's conversation, and who wrote it.
-fn conversation(dir: &Path) -> (PathBuf, Kind) {
-    // An order that cannot be read is shown as text.
-    let kind = order::read_order(dir).map_or(Kind::Command, |order| order.agent.kind);
-    (dir.join(order::STREAM), kind)
+/// Returns the file of an attempt's conversation, and what understands it.
+fn conversation(dir: &Path) -> (PathBuf, Reader) {
+    let reader = match order::read_order(dir) {
+        Ok(order) => {
+            let turn = Turn { consent: order.consent, ..Turn::default() };
+            Reader::new(order.agent.kind, turn.may_ask())
+        }
+        // Shown as text.
+        Err(_) => Reader::new(Kind::Command, false),
+    };
+    (dir.join(order::STREAM), reader)
 }
 
 /// Returns the output of a command: while it runs that of its worker, later the copy in the run's home.
@@ -136,19 +143,25 @@ impl Printer<'_> {
                 self.line(&line, screen)?;
             }
         }
+        if let Some(said) = self.reader.end() {
+            self.said(&said, screen)?;
+        }
         screen.flush()
     }
 
     fn line(&mut self, line: &[u8], screen: &mut Screen) -> Result<(), Failure> {
         let line = String::from_utf8_lossy(line);
         for said in self.reader.line(line.trim_end_matches(['\n', '\r'])) {
-            if self.args.json {
-                json::print(screen, "swarm.run.log/1", &Value::Object(self.object(&said)))?;
-            } else {
-                print(&said, screen)?;
-            }
+            self.said(&said, screen)?;
         }
         Ok(())
+    }
+
+    fn said(&self, said: &Said, screen: &mut Screen) -> Result<(), Failure> {
+        if !self.args.json {
+            return print(said, screen);
+        }
+        json::print(screen, "swarm.run.log/1", &Value::Object(self.object(said)))
     }
 
     fn object(&self, said: &Said) -> Map<String, Value> {
@@ -167,6 +180,11 @@ fn print(said: &Said, screen: &mut Screen) -> Result<(), Failure> {
         Said::Begin { session } => screen.line(&format!("conversation {}", escape(session))),
         Said::Message { text } => block("", "", text, screen),
         Said::Text { text } => screen.line(&escape(text)),
+        Said::Plan { text } => {
+            screen.line("plan:")?;
+            block("  ", "  ", text, screen)
+        }
+        Said::Tool { tool, text } if text.is_empty() => screen.line(&format!("> {}", escape(tool))),
         Said::Tool { tool, text } => block(&format!("> {}: ", escape(tool)), "    ", text, screen),
         Said::Result { text, failed, cut } => {
             if *failed {

@@ -122,7 +122,10 @@ impl Driver {
         while let Some(step) = steps.pop_front() {
             match step {
                 Step::Seen(one) => see(teller, self.agent, one),
-                Step::Send(line) => self.send(line),
+                Step::Send(line) => {
+                    teller.printed(format!("{{\"sent\":{line}}}\n").as_bytes());
+                    self.send(line);
+                }
                 Step::Close => self.close(),
                 Step::Ask(_) if self.has_ended => {}
                 Step::Ask(request) => {

@@ -79,7 +79,8 @@ pub trait Teller {
     fn says(&mut self) {}
     /// The use of a tool with this id has a result, or will never have one.
     fn done(&mut self, _call: &str) {}
-    /// Takes the output of the agent in order, and its standard error at the end of the turn.
+    /// Takes the output of the agent in order, and its standard error at the end of the turn. In a dialogue, what was sent
+    /// to the agent is between its lines, as objects with the member `sent`.
     fn printed(&mut self, _bytes: &[u8]) {}
     /// Raw output, for agents that print no events.
     fn raw(&mut self, bytes: &[u8]);
@@ -221,7 +222,9 @@ impl Turn<'_> {
 
     fn take(&mut self, bytes: &[u8]) {
         self.output.push(bytes);
-        self.teller.printed(bytes);
+        if matches!(self.ear, Ear::Lines(_)) {
+            self.teller.printed(bytes);
+        }
         if self.teller.wants_raw() {
             self.teller.raw(bytes);
         }
@@ -253,9 +256,17 @@ impl Turn<'_> {
 
     fn whole(&mut self, line: &[u8]) {
         match &mut self.ear {
+            Ear::Dialogue(_) if line.is_empty() => {}
             // What is left of a longer line is no message.
             Ear::Dialogue(_) if line.len() >= LINE_BYTES_MAX => {}
-            Ear::Dialogue(driver) => driver.line(String::from_utf8_lossy(line).trim_end(), self.teller),
+            Ear::Dialogue(driver) => {
+                // Line by line, because what is sent comes between lines.
+                self.teller.printed(line);
+                if !line.ends_with(b"\n") {
+                    self.teller.printed(b"\n");
+                }
+                driver.line(String::from_utf8_lossy(line).trim_end(), self.teller);
+            }
             Ear::Lines(parser) if parser.skips(line, self.teller.listens()) => {}
             Ear::Lines(parser) => {
                 for seen in parser.line(String::from_utf8_lossy(line).trim_end()) {
