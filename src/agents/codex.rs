@@ -132,16 +132,13 @@ impl Parser for Reader {
     }
 
     fn end(self: Box<Self>, end: End<'_>) -> Report {
-        let (before, before_unreported) = (self.before.spent, self.before.unreported);
-        let total = self.total.unwrap_or(before);
-        let spent = Spent {
-            input_tokens: total.input_tokens.saturating_sub(before.input_tokens),
-            output_tokens: total.output_tokens.saturating_sub(before.output_tokens),
-            usd: None,
-            unpriced: true,
+        let total = self.total.unwrap_or(self.before.spent);
+        let (spent, unreported) = match self.total {
+            Some(total) => self.before.turn(total),
+            None => (Spent { unpriced: true, ..Spent::default() }, self.before.unreported),
         };
         let id = self.session.clone().or_else(|| Some(self.before.id.clone()).filter(|id| !id.is_empty()));
-        let session = id.map(|id| Session { id, spent: total, unreported: before_unreported });
+        let session = id.map(|id| Session { id, spent: total, unreported });
         // An agent that has found the conversation names it first.
         let is_missing = || {
             let said = own_error(end.stderr, &OWN_ERRORS).to_lowercase();

@@ -249,18 +249,10 @@ impl Reader {
     /// Returns the usage of this turn, and what remains unreported. The total includes turns that were killed, as far as
     /// codex has recorded them.
     fn spent(&self) -> (Spent, Spent) {
-        let (before, unreported) = (self.before.spent, self.before.unreported);
-        let Some(total) = self.total else { return (Spent { unpriced: true, ..Spent::default() }, unreported) };
-        let counted = before.plus(unreported);
-        let has_all = total.input_tokens >= counted.input_tokens && total.output_tokens >= counted.output_tokens;
-        let (base, left) = if has_all { (counted, Spent::default()) } else { (before, unreported) };
-        let spent = Spent {
-            input_tokens: total.input_tokens.saturating_sub(base.input_tokens),
-            output_tokens: total.output_tokens.saturating_sub(base.output_tokens),
-            usd: None,
-            unpriced: true,
-        };
-        (spent, left)
+        match self.total {
+            Some(total) => self.before.turn(total),
+            None => (Spent { unpriced: true, ..Spent::default() }, self.before.unreported),
+        }
     }
 
     fn outcome(&self, end: &End<'_>) -> Outcome {

@@ -170,3 +170,19 @@ fn usage_since_an_earlier_time_counts_only_the_same_conversation() {
     assert_eq!(at("a", 30, 0).since(None).input_tokens, 30);
     assert_eq!(at("a", 3, 0).since(Some(&at("a", 20, 0))).input_tokens, 0);
 }
+
+#[test]
+fn a_total_of_codex_may_include_a_turn_that_was_killed() {
+    let spent = |input_tokens, output_tokens| Spent { input_tokens, output_tokens, usd: None, unpriced: true };
+    let before = Session { id: "t".to_owned(), spent: spent(700, 70), unreported: spent(200, 20) };
+    for (total, turn, unreported) in [((1300, 130), 400, 0), ((800, 80), 100, 200)] {
+        let mut parser = Agent::find("codex", &BTreeMap::new()).expect("known").parser(Some(&before));
+        let usage = json!({"input_tokens": total.0, "output_tokens": total.1});
+        parser.line(&json!({"type": "turn.completed", "usage": usage}).to_string());
+        let end = End { ended: Ended::Code(0), stderr: "", output: "", now_ms: 0, zone: &TimeZone::UTC };
+        let report = parser.end(end);
+        let session = report.session.expect("a conversation");
+        assert_eq!((report.spent.input_tokens, session.unreported.input_tokens), (turn, unreported));
+        assert_eq!(session.since(Some(&before)).input_tokens, turn);
+    }
+}

@@ -25,6 +25,7 @@ mod reset;
 pub mod resume;
 mod shell;
 pub mod traits;
+pub mod transcript;
 
 use std::collections::BTreeMap;
 
@@ -92,6 +93,21 @@ fn is_nothing(spent: &Spent) -> bool {
 }
 
 impl Session {
+    /// Returns the usage of a turn after which the conversation has this total, and what remains unreported. The total may
+    /// or may not include turns that were killed.
+    fn turn(&self, total: Spent) -> (Spent, Spent) {
+        let counted = self.spent.plus(self.unreported);
+        let has_all = total.input_tokens >= counted.input_tokens && total.output_tokens >= counted.output_tokens;
+        let (base, left) = if has_all { (counted, Spent::default()) } else { (self.spent, self.unreported) };
+        let spent = Spent {
+            input_tokens: total.input_tokens.saturating_sub(base.input_tokens),
+            output_tokens: total.output_tokens.saturating_sub(base.output_tokens),
+            usd: None,
+            unpriced: true,
+        };
+        (spent, left)
+    }
+
     /// Returns the usage since `before`, the same conversation at an earlier time. Whatever another conversation used
     /// counts for nothing.
     #[must_use]

@@ -50,6 +50,39 @@ fn the_tokens_of_a_killed_attempt_count_and_not_once_more_when_it_is_continued()
 }
 
 #[test]
+fn the_tokens_of_a_killed_attempt_of_codex_are_read_from_its_own_file() {
+    let site = Site::new();
+    let usage = |input: u64| {
+        format!(
+            "echo '{{\"type\":\"token_usage_record\",\"payload\":{{\"thread_token_usage\":{{\"input_tokens\":{input},\"output_tokens\":7}}}}}}' \
+             >> $dir/rollout-2026-11-24T05-21-07-01a2.jsonl\n"
+        )
+    };
+    let script = [
+        "cat > /dev/null\ndir=$HOME/.codex/sessions/2026/11/24\nmkdir -p $dir\n".to_owned(),
+        say(&[r#"{"type":"thread.started","thread_id":"01a2"}"#]),
+        "if [ $SWARM_ATTEMPT = 1 ]; then\n".to_owned(),
+        usage(1000),
+        say(&[r#"{"type":"item.started","item":{"type":"command_execution","command":"ls"}}"#]),
+        "until grep -q '\"input_tokens\":1000' ../../attempts/a.1/session.json; do :; done\nkill -9 $PPID; exit\nfi\n"
+            .to_owned(),
+        usage(1300),
+        "echo a > a.txt\n".to_owned(),
+        say(&[
+            r#"{"type":"item.completed","item":{"type":"agent_message","text":"done"}}"#,
+            r#"{"type":"turn.completed","usage":{"input_tokens":1300,"output_tokens":7}}"#,
+        ]),
+    ];
+    site.agent(&script.concat(), "events = 'codex'\n");
+    site.write("specs/a.md", "---\nretries: 1\n---\n# A\n");
+    site.commit();
+    site.plan();
+    site.run(0, &["--agent", "mine"]);
+    let row = status(&site);
+    assert_eq!((&row["input_tokens"], &row["output_tokens"]), (&1300.into(), &7.into()), "{row}");
+}
+
+#[test]
 fn an_agent_that_stops_at_a_deferred_tool_use_has_not_succeeded() {
     let site = Site::new();
     let result = r#"{"type":"result","subtype":"success","is_error":false,"result":"","stop_reason":"tool_deferred","deferred_tool_use":{"id":"t","name":"Bash","input":{"command":"make"}}}"#;

@@ -467,15 +467,15 @@ SCENES = {"lands": lands, "a rejected attempt is continued": continued, "told me
 CLAUDE = {"limit with a date": limited, "supervisor killed": supervisor_killed, "not allowed": not_allowed, "asks": asks,
           "in a window": agents_hooks.in_a_window, "asks in a flow": agents_flows.asks, **agents_windows.CLAUDE,
           **agents_asking.CLAUDE, **agents_parking.CLAUDE}
+HALFWAY = {"stopped halfway": stopped_halfway}
 CODEX = {"hooks by hand": agents_hooks.by_hand, **agents_asking.CODEX, **agents_dialogue.ASKING}
 OTHERS = {"corrected": corrected, "refused": refused}
-OPENCODE = {"stopped halfway": stopped_halfway}
 
 
 def every() -> dict:
     both = {f"{agent}: {name}": of_agent(agent, scene) for agent in ("claude", "codex") for name, scene in SCENES.items()}
     acp = {agent: agents_dialogue.SCENES for agent in ("gemini-acp", "opencode-acp", "qwen")}
-    each = acp | {"claude": CLAUDE, "codex": CODEX, "gemini": OTHERS, "opencode": OTHERS | OPENCODE}
+    each = acp | {"claude": CLAUDE, "codex": CODEX | HALFWAY, **dict.fromkeys(("gemini", "opencode"), OTHERS | HALFWAY)}
     both["claude: one person over ssh"] = agents_person.case(Site)
     return both | {f"{agent}: {name}": of_agent(agent, scene) for agent in each for name, scene in each[agent].items()}
 

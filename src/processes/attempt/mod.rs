@@ -13,6 +13,7 @@ mod judging;
 mod log;
 mod resolve;
 pub mod session;
+mod transcript;
 pub mod turn;
 mod usage;
 
@@ -33,9 +34,11 @@ use self::gate::Gate;
 use self::held::{HOLD, Held, Parked};
 use self::log::{Log, Stream};
 use self::session::Doings;
+use self::transcript::Transcript;
 use self::turn::{Decided, Heard, Teller, take_turn};
 use self::usage::Usage;
 use swarm_agents::dialogue::Request;
+use swarm_agents::transcript::Count;
 use swarm_agents::{Deferred, Report, Session, Turn};
 use swarm_store::runs::order::{self, AttemptResult, Order, PROMPT, STREAM};
 use swarm_store::runs::prepare;
@@ -78,7 +81,9 @@ fn attempt(dir: &Path) -> io::Result<bool> {
     };
     let usage = Usage::new(dir.to_owned());
     let (reports, waits, last, held) = (0, false, String::new(), held(&order)?);
-    let mut attempt = Attempt { dir, order: &order, diary, doings, usage, held, reports, waits, stream, last };
+    let transcript = None;
+    let mut attempt =
+        Attempt { dir, order: &order, diary, doings, usage, transcript, held, reports, waits, stream, last };
     let verdict = AttemptResult { order: digest, ..attempt.run(prompt) };
     drop(attempt);
     let well = matches!(verdict.outcome, Outcome::Success { .. });
@@ -117,6 +122,8 @@ struct Attempt<'a> {
     diary: Diary,
     doings: Doings,
     usage: Usage,
+    /// The agent's own file of the conversation, for agents that report their usage at the end of a turn only.
+    transcript: Option<Transcript>,
     held: Held,
     reports: u32,
     /// The agent is recorded as waiting.
@@ -243,10 +250,13 @@ impl Attempt<'_> {
         if let Some(session) = session {
             self.held.conversation(&session.id);
         }
+        let count = Count::new(agent.kind, turn.may_ask());
+        self.transcript = count.and_then(|count| Transcript::begin(count, &launch, session));
         let report = take_turn(&launch, agent.talk(&turn), self).map_err(|error| {
             let program = launch.argv.first().map_or("nothing", String::as_str);
             format!("cannot start '{program}': {error}")
         })?;
+        let report = self.counted(report);
         let has_succeeded = matches!(report.outcome, Outcome::Success { .. });
         if turn.may_ask() {
             self.held.end_heard(None);
@@ -270,6 +280,18 @@ impl Attempt<'_> {
         };
         self.told_of_requests();
         Report { outcome, ..report }
+    }
+
+    /// Adds the usage of a turn that the agent did not report, because it was killed.
+    fn counted(&mut self, mut report: Report) -> Report {
+        let Some(mut transcript) = self.transcript.take() else { return report };
+        transcript.look();
+        let is_told = report.spent.input_tokens > 0 || report.spent.output_tokens > 0;
+        if let (false, Some(session)) = (is_told, &mut report.session) {
+            report.spent = report.spent.plus(transcript.spent());
+            session.unreported = session.unreported.plus(transcript.spent());
+        }
+        report
     }
 
     /// Reports what became of requests to people.
@@ -344,6 +366,9 @@ impl Teller for Attempt<'_> {
     fn session(&mut self, id: String) {
         self.held.conversation(&id);
         self.doings.conversation(&id);
+        if let Some(transcript) = &mut self.transcript {
+            transcript.named(&id);
+        }
         self.usage.named(id);
     }
 
@@ -402,6 +427,9 @@ impl Teller for Attempt<'_> {
             stream.write();
         }
         self.diary.write();
+        if let Some(spent) = self.transcript.as_mut().and_then(Transcript::look) {
+            self.usage.spent(spent);
+        }
         [self.usage.write(), self.doings.write()].into_iter().flatten().min()
     }
 
