@@ -29,6 +29,9 @@ const ARGUMENTS: [&str; 16] = [
     "--input-history-file",
     "/dev/null",
 ];
+/// Files that aider writes into its worktree whatever it is told. Those with its configuration are the user's.
+pub const OWN_FILES: [&str; 4] =
+    [".aider.tags.cache.*", ".aider.chat.history.md", ".aider.input.history", ".aider.llm.history"];
 /// Beginning of the line with the tokens of one answer.
 const TOKENS: &str = "Tokens: ";
 /// Beginning of a line with an error of the provider: `litellm.RateLimitError: …`.

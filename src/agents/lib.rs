@@ -252,6 +252,15 @@ impl Kind {
         }
     }
 
+    /// Returns the names of the files and directories that this agent writes for itself at the root of its worktree; `*`
+    /// stands for any text.
+    pub fn own_files(self) -> &'static [&'static str] {
+        match self {
+            Self::Aider => &aider::OWN_FILES,
+            _ => &[],
+        }
+    }
+
     /// Reports whether a flow can restrict what this agent does.
     pub fn can_be_held_back(self) -> bool {
         matches!(self, Self::Claude | Self::Codex)

@@ -83,6 +83,22 @@ fn the_tokens_of_a_killed_attempt_of_codex_are_read_from_its_own_file() {
 }
 
 #[test]
+fn what_aider_writes_for_itself_is_no_work() {
+    let site = Site::new();
+    let script = "cat > /dev/null\nmkdir .aider.tags.cache.v4\necho x > .aider.tags.cache.v4/cache.db\n\
+        echo x > .aider.chat.history.md\necho a > a.txt\necho b > .aiderignore\n\
+        echo 'Tokens: 1.0k sent, 20 received.'\n";
+    site.agent(script, "events = 'aider'\n");
+    site.write("specs/a.md", "# A\n");
+    site.commit();
+    site.plan();
+    site.run(0, &["--agent", "mine"]);
+    let landed = site.git(&["ls-tree", "-r", "--name-only", "HEAD"]);
+    let names: Vec<&str> = landed.lines().filter(|name| name.contains("aider") || *name == "a.txt").collect();
+    assert_eq!(names, [".aiderignore", "a.txt"]);
+}
+
+#[test]
 fn an_agent_that_stops_at_a_deferred_tool_use_has_not_succeeded() {
     let site = Site::new();
     let result = r#"{"type":"result","subtype":"success","is_error":false,"result":"","stop_reason":"tool_deferred","deferred_tool_use":{"id":"t","name":"Bash","input":{"command":"make"}}}"#;

@@ -330,6 +330,7 @@ mod tests {
             waits: Waits::Held,
             digest: "d".to_owned(),
             asked_at_ms: 1,
+            expires_at_ms: None,
         };
         for (command, needs, summary) in [
             ("make", "Bash: make", "make"),

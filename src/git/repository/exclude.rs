@@ -29,6 +29,15 @@ pub fn exclude_files(root: &Path, below: &Path, names: &[&str]) -> io::Result<()
     add(root, &patterns, Some(&[b"/".as_slice(), below.as_os_str().as_bytes(), b"/"].concat()))
 }
 
+/// Adds files and directories at the root to the repository's `info/exclude`; `*` in a name stands for any text.
+///
+/// # Errors
+/// Fails if the file cannot be read or written.
+pub fn exclude_at_root(root: &Path, names: &[&str]) -> io::Result<()> {
+    let patterns: Vec<_> = names.iter().map(|name| [b"/".as_slice(), name.as_bytes()].concat()).collect();
+    add(root, &patterns, None)
+}
+
 /// Adds any path, such as a symbolic link, to the repository's `info/exclude`.
 ///
 /// # Errors

@@ -22,7 +22,7 @@ mod tracked;
 pub(crate) mod version;
 
 pub use bare::repair_bare;
-pub use exclude::{exclude, exclude_files};
+pub use exclude::{exclude, exclude_at_root, exclude_files};
 pub use listed::{Listed, default_dir, main_tree, worktrees_of};
 pub use query::{
     branch_tip, common_dir, contains, has_branch, is_branch_name, is_usable, lines, lines_in, remove_landed_branch,

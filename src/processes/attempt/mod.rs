@@ -232,6 +232,7 @@ impl Attempt<'_> {
         if let Some(root) = &self.order.root {
             // Before each turn: the agent may have written such a file in the last one.
             prepare::hold_back(&mut agent, root, &here)?;
+            prepare::hide_own_files(&agent, root);
         }
         let here = std::env::current_dir().map_err(|error| format!("cannot find the worktree: {error}"))?;
         let here = here.to_string_lossy();

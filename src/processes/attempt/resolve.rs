@@ -71,6 +71,7 @@ fn resolve(home: &Path) -> io::Result<Outcome> {
     let gate = Gate { root: paths.root().to_owned(), cwd: tree.clone(), consent, who: who.clone(), dir: None };
     prepare::restrict(&mut agent, consent, Some(root), &here, &gate.command()?);
     prepare::hold_back(&mut agent, root, &here).map_err(io::Error::other)?;
+    prepare::hide_own_files(&agent, root);
     let spec = specs::read_one(&root.join(&work.file)).map_err(|(cause, _)| io::Error::other(cause))?;
     let folders = folders(root, &home, &config);
     let base = variable("SWARM_MERGE_BASE");

@@ -254,6 +254,17 @@ pub fn hold_back(agent: &mut Agent, root: &Path, dir: &Path) -> Result<(), Strin
     Ok(())
 }
 
+/// Hides the files that an agent writes for itself into its worktree from git, so that they are no work of it.
+pub fn hide_own_files(agent: &Agent, root: &Path) {
+    let names = agent.kind.own_files();
+    if names.is_empty() {
+        return;
+    }
+    if let Err(error) = swarm_git::repository::exclude_at_root(root, names) {
+        eprintln!("swarm: warning: cannot hide the agent's own files from git: {error}");
+    }
+}
+
 /// Restricts an agent in `dir`, a worktree of the repository of `root`, to what it may do without asking. `hook` is the
 /// command that decides about its uses of tools, if it needs one.
 pub fn restrict(agent: &mut Agent, asked: Option<Consent>, root: Option<&Path>, dir: &Path, hook: &str) {
