@@ -25,8 +25,8 @@ pub fn key_of_process() -> io::Result<String> {
     Ok(format!("{PROCESS}{pid}/{}/{}", stat.start_ticks, procfs::boot_id()))
 }
 
-/// Returns the requests that are not over, by number, and those that this call has ended. An open request is over, and
-/// recorded as such, if its worker no longer exists, or if the agent's process waited and is gone.
+/// Returns the requests that are not over, by number, and those that this call has ended. A request is over, answered
+/// or not, and recorded as such, if its worker no longer exists, or if the agent's process waited and is gone.
 ///
 /// # Errors
 /// Fails if the requests cannot be read.
@@ -57,11 +57,11 @@ pub fn one(paths: &Paths, number: u64) -> io::Result<Option<AskRecord>> {
     Ok(settled(paths, &asks, found)?.pop())
 }
 
-/// Ends the open ones of these requests for which nobody waits.
+/// Ends those of these requests for which nobody waits.
 fn settled(paths: &Paths, asks: &Asks, mut found: Vec<AskRecord>) -> io::Result<Vec<AskRecord>> {
     let names: Vec<String> = found
         .iter()
-        .filter(|record| record.state() == AskState::Open)
+        .filter(|record| record.state() != AskState::Over)
         .map(|record| record.ask.who.worker.clone())
         .collect();
     if names.is_empty() {
@@ -81,7 +81,7 @@ fn settled(paths: &Paths, asks: &Asks, mut found: Vec<AskRecord>) -> io::Result<
             (view.row.name.as_str(), (view.state.is_running(), generation))
         })
         .collect();
-    for record in found.iter_mut().filter(|record| record.state() == AskState::Open) {
+    for record in found.iter_mut().filter(|record| record.state() != AskState::Over) {
         let worker = workers.get(record.ask.who.worker.as_str()).copied();
         if let Some(why) = over(record, worker) {
             asks.end(record.ask.number, &why)?;
@@ -180,5 +180,23 @@ mod tests {
             let why = over(&record(Waits::Held, None, &key), running);
             assert_eq!(why.as_deref(), Some("the command that asked has ended"), "{key}");
         }
+    }
+
+    #[test]
+    fn a_request_is_over_without_its_worker_whether_or_not_its_answer_was_used() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let paths = Paths::new(dir.path());
+        let asks = Asks::new(&paths);
+        for key in ["open", "answered", "taken", "run/r/j/1/c"] {
+            let ask = asks.ask(&crate::asks::tests::draft(key, "make")).expect("asked");
+            if key != "open" {
+                asks.answer(ask.number, &crate::asks::tests::answer(&ask, 1)).expect("answered");
+            }
+        }
+        assert!(asks.take(3, "process 1").expect("taken"));
+        let states: Vec<AskState> = unfinished(&paths).expect("read").iter().map(AskRecord::state).collect();
+        assert_eq!(states, [AskState::Over, AskState::Over, AskState::Over, AskState::Answered]);
+        let left: Vec<u64> = asks.unfinished().expect("read").iter().map(|one| one.ask.number).collect();
+        assert_eq!(left, [4], "the answer to a workstream is used by its next attempt");
     }
 }

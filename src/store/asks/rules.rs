@@ -16,7 +16,7 @@ use swarm_model::asks::AskWish;
 use swarm_model::asks::judge::Rule;
 use swarm_model::asks::rules::{AskRule, rule_of};
 use swarm_sys::clock::wall_ms;
-use swarm_sys::files::{absent_ok, lock, make_dirs, replace_durably};
+use swarm_sys::files::{absent_ok, list_if_present, lock, make_dirs, remove_if_present, replace_durably};
 use swarm_sys::paths::Paths;
 
 const FILE: &str = "rules.jsonl";
@@ -135,6 +135,14 @@ fn read(path: &Path) -> Result<Vec<MadeRule>, String> {
     parsed.collect()
 }
 
+/// Removes what a change that was killed has left. Nobody else writes while the lock is held.
+fn remove_torn(dir: &Path) -> io::Result<()> {
+    let start = format!("{FILE}.tmp.");
+    let names = list_if_present(dir)?.into_iter().map(|entry| entry.file_name());
+    let mut torn = names.filter(|name| name.to_str().is_some_and(|name| name.starts_with(&start)));
+    torn.try_for_each(|name| remove_if_present(&dir.join(name)))
+}
+
 /// Changes the rules under their lock.
 fn change<T>(paths: &Paths, edit: impl FnOnce(&mut Vec<MadeRule>) -> T) -> Result<T, String> {
     let (path, dir) = (file_of(paths), paths.root());
@@ -143,6 +151,7 @@ fn change<T>(paths: &Paths, edit: impl FnOnce(&mut Vec<MadeRule>) -> T) -> Resul
     let file = OpenOptions::new().write(true).create(true).truncate(false).mode(0o600).open(dir.join(LOCK));
     let held = lock::lock_within(file.map_err(failed)?, LOCK_WAIT_MAX).map_err(failed)?;
     let _held = held.ok_or_else(|| format!("{} is locked by {}", path.display(), lock::holder(&dir.join(LOCK))))?;
+    remove_torn(dir).map_err(failed)?;
     let mut rules = read(&path)?;
     let done = edit(&mut rules);
     let mut text = Vec::new();

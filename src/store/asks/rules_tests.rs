@@ -113,3 +113,14 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn a_change_removes_what_a_killed_one_has_left() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let paths = Paths::new(dir.path());
+    let torn = dir.path().join("rules.jsonl.tmp.4711");
+    fs::write(&torn, "{").expect("written");
+    assert_eq!(add(&paths, &[rule(Effect::Deny, "rm")], None), Ok(vec![1]));
+    assert!(!torn.exists());
+    assert_eq!(made(&paths).map(|made| made.len()), Ok(1));
+}
