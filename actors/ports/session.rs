@@ -45,6 +45,10 @@ pub struct Life {
 pub struct Sight {
     /// Value that changes whenever the agent has written something.
     pub output: u64,
+    /// Time since the agent has written something, in milliseconds.
+    pub quiet_ms: u64,
+    /// Whether the agent itself reports what it does.
+    pub reports: bool,
     /// Present operation as the agent reports it, and its number.
     pub operation: Option<(String, u64)>,
     /// What the agent waits for, as it reports it. `None` if it does not wait.

@@ -12,6 +12,9 @@ use swarm_ports::{Beaten, Life, LifeEnd, Mark, SessionError, Sight};
 
 /// Minimum time between two reads of the same worker's screen, in milliseconds.
 const LOOK_MS: u64 = 30_000;
+/// Time without output after which the screen of an agent shows its state, in milliseconds. While they work, agents draw
+/// something more often.
+const QUIET_MS: u64 = 2_000;
 /// Time after their start in which agents without watch rules are checked, in milliseconds. Agents
 /// ask their login and trust questions then.
 const FIRST_MS: u64 = 60_000;
@@ -115,6 +118,8 @@ struct Tracked {
     rests: bool,
     /// When the screen was read last, and at which output.
     looked: Option<(u64, u64)>,
+    /// Output at which the screen of an agent that reports nothing itself was read while it stood still.
+    settled: Option<u64>,
 }
 
 /// State of the heartbeat. Only events change it.
@@ -187,6 +192,7 @@ impl Machine {
             works: false,
             rests: false,
             looked: None,
+            settled: None,
         };
         self.lives.insert(life.worker.clone(), tracked);
         if !life.rungs.is_foot() {
@@ -287,22 +293,29 @@ impl Machine {
         let seen = tracked
             .looked
             .is_some_and(|(at_ms, output)| output == sight.output || now_ms.saturating_sub(at_ms) < LOOK_MS);
+        // A screen that stands still after a change may show the end of a turn. If one was reported, any change may be
+        // the beginning of the next one.
+        let (is_quiet, unsettled) = (sight.quiet_ms >= QUIET_MS, tracked.settled != Some(sight.output));
+        let changed = tracked.looked.is_none_or(|(_, output)| output != sight.output);
         let screen = tracked.screen.clone();
         let ladder = self.ladders.get(&life.worker);
         // Keep checking until the reported signal is gone.
         let told = ladder.is_some_and(Ladder::is_told);
         let says = sight.waiting.is_some() && speaks_for_itself(life);
         let watched = life.watch.is_some() || (life.agent && young);
-        if !(watched || told || says) {
+        let mute = is_mute(life, &sight);
+        if !(watched || told || says || mute) {
             return Vec::new();
         }
         // Never type into a screen that was not read just before.
         let would_act = |rules| ladder.is_some_and(|ladder| ladder.is_due(&sight, rules, now_ms));
         let due = life.watch.as_ref().is_some_and(would_act);
-        let fresh = due || !seen;
+        let rests = mute && (is_quiet && unsettled || told && changed);
+        let fresh = due || rests || (!seen && (watched || told || says));
         if life.window && fresh {
             if let Some(tracked) = self.tracked(life) {
                 tracked.looked = Some((now_ms, sight.output));
+                tracked.settled = is_quiet.then_some(sight.output).or(tracked.settled);
             }
             return vec![Effect::Look(Arc::clone(life), sight)];
         }
@@ -313,10 +326,13 @@ impl Machine {
         let Some(tracked) = self.tracked(life) else { return Vec::new() };
         let Some(screen) = screen else {
             // The screen is unknown, so no step is taken.
-            tracked.looked = None;
+            (tracked.looked, tracked.settled) = (None, None);
             return Vec::new();
         };
-        (tracked.screen, tracked.works) = (signals::of_screen(screen), signals::is_at_work(screen));
+        // An agent that is drawing may leave out for a moment that it works. One that was idle stays so until it works.
+        let rests = tracked.rests || sight.quiet_ms >= QUIET_MS;
+        let signal = if is_mute(life, sight) && rests { signals::of_silent_screen } else { signals::of_screen };
+        (tracked.screen, tracked.works) = (signal(screen), signals::is_at_work(screen));
         let screen = tracked.screen.clone();
         self.judge(life, sight, screen)
     }
@@ -392,6 +408,11 @@ impl Machine {
         self.armed = true;
         Some(Effect::Arm)
     }
+}
+
+/// Reports whether only its screen tells what an agent does.
+fn is_mute(life: &Life, sight: &Sight) -> bool {
+    life.agent && life.window && !sight.reports
 }
 
 /// Reports whether this actor reports what the worker waits for. For an attempt of a run, whose

@@ -357,3 +357,52 @@ proptest! {
         }
     }
 }
+
+const GEMINI_IDLE: &str = include_str!("../../tests/data/screens/gemini/idle.txt");
+const GEMINI_WORKS: &str = include_str!("../../tests/data/screens/gemini/working.txt");
+
+/// What the machine does after a tick at which the agent was seen so, with this screen if it is read.
+fn ticked(machine: &mut Machine, life: &Arc<Life>, sight: Sight, screen: &str) -> Option<Vec<Effect>> {
+    machine.on(Event::Tick);
+    let effects = machine.on(Event::Beaten(vec![(Arc::clone(life), Beaten::Done, Some(sight))], Round::All));
+    let Some(Effect::Look(_, sight)) = effects.first() else {
+        assert_eq!(effects, Vec::new());
+        return None;
+    };
+    Some(machine.on(Event::Looked(Arc::clone(life), sight.clone(), Some(screen.to_owned()))))
+}
+
+#[test]
+fn an_agent_that_reports_nothing_is_idle_if_its_screen_stands_still_and_says_so() {
+    let mut machine = Machine::new(10_000);
+    let a = Arc::new(Life { agent: true, window: true, ..(*life("a", 1)).clone() });
+    running(&mut machine, &a);
+    let at = |output, quiet_ms| Sight { output, quiet_ms, ..Sight::default() };
+    let marks = |effects: Option<Vec<Effect>>| -> Vec<Option<Mark>> {
+        let effects = effects.expect("the screen is read").into_iter();
+        effects.filter_map(|effect| if let Effect::Mark { mark, .. } = effect { Some(mark) } else { None }).collect()
+    };
+    // In its first minute any change is looked at.
+    assert_eq!(marks(ticked(&mut machine, &a, at(1, 100), GEMINI_IDLE)), [], "it may be about to work");
+    let idle = Mark::Idle("its turn is over".to_owned());
+    assert_eq!(marks(ticked(&mut machine, &a, at(1, 9_000), GEMINI_IDLE)), [Some(idle.clone())]);
+    assert_eq!(ticked(&mut machine, &a, at(1, 19_000), GEMINI_IDLE), None, "nothing is read while nothing is written");
+    // Its input line changes while somebody types.
+    assert_eq!(marks(ticked(&mut machine, &a, at(2, 100), GEMINI_IDLE)), []);
+    assert_eq!(marks(ticked(&mut machine, &a, at(3, 100), GEMINI_WORKS)), [Some(Mark::Works)]);
+    for output in 4..20 {
+        let read = ticked(&mut machine, &a, at(output, 100), GEMINI_IDLE).unwrap_or_default();
+        assert_eq!(read, Vec::new(), "a screen that changes shows no end of a turn");
+    }
+    assert_eq!(marks(ticked(&mut machine, &a, at(20, 60_000), GEMINI_WORKS)), [], "quiet, but at work");
+    assert_eq!(marks(ticked(&mut machine, &a, at(21, 2_000), GEMINI_IDLE)), [Some(idle)]);
+}
+
+#[test]
+fn the_screen_of_an_agent_that_reports_does_not_say_that_it_is_idle() {
+    let mut machine = Machine::new(10_000);
+    let a = Arc::new(Life { agent: true, window: true, ..(*life("a", 1)).clone() });
+    running(&mut machine, &a);
+    let sight = Sight { output: 1, quiet_ms: 9_000, reports: true, ..Sight::default() };
+    assert_eq!(ticked(&mut machine, &a, sight, GEMINI_IDLE), Some(Vec::new()));
+}

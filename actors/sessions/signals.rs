@@ -2,6 +2,7 @@
 //! last resort, used if no event and no record tells the state.
 
 use swarm_model::dialog::dialog;
+use swarm_model::screen::{Screen, judge};
 use swarm_model::{EventKind, NeedKind};
 use swarm_ports::Mark;
 
@@ -113,16 +114,55 @@ const YES_OR_NO: [&str; 2] = ["(y/n)", "[y/n]"];
 /// Number of lines at the end of a screen that are searched for signs of work.
 const WORKING_LINES_MAX: usize = 8;
 const COMPACTING: &str = "compacting conversation";
-/// Text that agents show while they work.
-const WORKING: &str = "esc to interrupt";
+/// Texts, in lower case, that agents show while they work.
+const WORKING: [&str; 4] = ["esc to interrupt", "(esc to cancel", "esc interrupt", "esc again to interrupt"];
+/// Texts, in lower case, of the input lines of gemini and opencode.
+const INPUTS: [&str; 2] = ["type your message", "ctrl+p commands"];
+/// What is shown of an agent that is idle by its screen.
+const IDLE: &str = "its turn is over";
 /// Share of the context in use, in percent, from which on it counts as nearly full.
 const CONTEXT_PERCENT: u32 = 90;
 
 /// Reports whether a screen shows an agent that works and asks nothing.
 pub fn is_at_work(screen: &str) -> bool {
-    let last: Vec<&str> = screen.lines().rev().filter(|line| !line.trim().is_empty()).take(WORKING_LINES_MAX).collect();
-    let shown = last.iter().any(|line| line.to_lowercase().contains(WORKING));
-    shown && !matches!(of_screen(screen), Some(Signal::Asks { .. }))
+    shows_work(screen) && question(screen).is_none()
+}
+
+fn shows_work(screen: &str) -> bool {
+    last_lines(screen).iter().any(|line| WORKING.iter().any(|text| line.to_lowercase().contains(text)))
+}
+
+/// Returns the last lines of a screen that are not empty, the last one first.
+fn last_lines(screen: &str) -> Vec<&str> {
+    screen.lines().rev().filter(|line| !line.trim().is_empty()).take(WORKING_LINES_MAX).collect()
+}
+
+/// Returns what the screen of an agent shows that reports nothing itself: it may be idle as well. The screen must not have
+/// changed for some time, because an agent may leave out the signs of its work for a moment.
+pub fn of_silent_screen(screen: &str) -> Option<Signal> {
+    match of_screen(screen) {
+        Some(signal @ (Signal::Asks { .. } | Signal::Compacting)) => Some(signal),
+        _ if is_idle(screen) => Some(Signal::Idle { what: IDLE.to_owned() }),
+        other => other,
+    }
+}
+
+/// Reports whether a screen shows the empty or filled input line of a known agent, and no sign of work.
+fn is_idle(screen: &str) -> bool {
+    let last = last_lines(screen);
+    let is_rule = |line: &str| line.chars().count() > 3 && line.chars().all(|c| c == '─');
+    let below_a_rule = |is_input: &dyn Fn(&str) -> bool| {
+        last.windows(2).any(|pair| is_input(pair[0].trim()) && is_rule(pair[1].trim()))
+    };
+    let is_claude = || below_a_rule(&|line| line.starts_with('❯'));
+    let is_aider = || {
+        let is_prompt =
+            |line: &str| line.strip_suffix('>').is_some_and(|mode| mode.chars().all(|c| c.is_ascii_lowercase()));
+        last.first().is_some_and(|line| is_prompt(line.trim())) && below_a_rule(&is_prompt)
+    };
+    let is_codex = || matches!(judge(screen), Screen::Ready) && last.iter().any(|line| line.starts_with('›'));
+    let shows_input = last.iter().any(|line| INPUTS.iter().any(|text| line.to_lowercase().contains(text)));
+    !shows_work(screen) && (shows_input || is_claude() || is_codex() || is_aider())
 }
 
 /// Returns the most severe signal that a screen shows.
@@ -167,6 +207,56 @@ fn context(screen: &str) -> Option<u32> {
 mod tests {
     use super::*;
 
+    const RECORDED: [(&str, &str, &str); 47] = [
+        ("claude", "draft", include_str!("../../tests/data/screens/claude/draft.txt")),
+        ("claude", "idle", include_str!("../../tests/data/screens/claude/idle.txt")),
+        ("claude", "login", include_str!("../../tests/data/screens/claude/login.txt")),
+        ("claude", "login-code", include_str!("../../tests/data/screens/claude/login-code.txt")),
+        ("claude", "model-menu", include_str!("../../tests/data/screens/claude/model-menu.txt")),
+        ("claude", "not-logged-in", include_str!("../../tests/data/screens/claude/not-logged-in.txt")),
+        ("claude", "permission-command", include_str!("../../tests/data/screens/claude/permission-command.txt")),
+        ("claude", "permission-write", include_str!("../../tests/data/screens/claude/permission-write.txt")),
+        ("claude", "printed-list", include_str!("../../tests/data/screens/claude/printed-list.txt")),
+        ("claude", "printed-menu", include_str!("../../tests/data/screens/claude/printed-menu.txt")),
+        ("claude", "question", include_str!("../../tests/data/screens/claude/question.txt")),
+        ("claude", "slash", include_str!("../../tests/data/screens/claude/slash.txt")),
+        ("claude", "start", include_str!("../../tests/data/screens/claude/start.txt")),
+        ("claude", "theme", include_str!("../../tests/data/screens/claude/theme.txt")),
+        ("claude", "trust", include_str!("../../tests/data/screens/claude/trust.txt")),
+        ("claude", "working", include_str!("../../tests/data/screens/claude/working.txt")),
+        ("claude", "working-tool", include_str!("../../tests/data/screens/claude/working-tool.txt")),
+        ("codex", "draft", include_str!("../../tests/data/screens/codex/draft.txt")),
+        ("codex", "draft-list", include_str!("../../tests/data/screens/codex/draft-list.txt")),
+        ("codex", "idle", include_str!("../../tests/data/screens/codex/idle.txt")),
+        ("codex", "loading", include_str!("../../tests/data/screens/codex/loading.txt")),
+        ("codex", "loading-2", include_str!("../../tests/data/screens/codex/loading-2.txt")),
+        ("codex", "login", include_str!("../../tests/data/screens/codex/login.txt")),
+        ("codex", "model-menu", include_str!("../../tests/data/screens/codex/model-menu.txt")),
+        ("codex", "permission", include_str!("../../tests/data/screens/codex/permission.txt")),
+        ("codex", "permissions-menu", include_str!("../../tests/data/screens/codex/permissions-menu.txt")),
+        ("codex", "printed-list", include_str!("../../tests/data/screens/codex/printed-list.txt")),
+        ("codex", "printed-menu", include_str!("../../tests/data/screens/codex/printed-menu.txt")),
+        ("codex", "start", include_str!("../../tests/data/screens/codex/start.txt")),
+        ("codex", "trust", include_str!("../../tests/data/screens/codex/trust.txt")),
+        ("codex", "update", include_str!("../../tests/data/screens/codex/update.txt")),
+        ("codex", "working", include_str!("../../tests/data/screens/codex/working.txt")),
+        ("gemini", "idle", include_str!("../../tests/data/screens/gemini/idle.txt")),
+        ("gemini", "login", include_str!("../../tests/data/screens/gemini/login.txt")),
+        ("gemini", "permission", include_str!("../../tests/data/screens/gemini/permission.txt")),
+        ("gemini", "printed-list", include_str!("../../tests/data/screens/gemini/printed-list.txt")),
+        ("gemini", "start", include_str!("../../tests/data/screens/gemini/start.txt")),
+        ("gemini", "theme", include_str!("../../tests/data/screens/gemini/theme.txt")),
+        ("gemini", "trust", include_str!("../../tests/data/screens/gemini/trust.txt")),
+        ("gemini", "working", include_str!("../../tests/data/screens/gemini/working.txt")),
+        ("opencode", "idle", include_str!("../../tests/data/screens/opencode/idle.txt")),
+        ("opencode", "permission", include_str!("../../tests/data/screens/opencode/permission.txt")),
+        ("opencode", "printed-list", include_str!("../../tests/data/screens/opencode/printed-list.txt")),
+        ("opencode", "question", include_str!("../../tests/data/screens/opencode/question.txt")),
+        ("opencode", "start", include_str!("../../tests/data/screens/opencode/start.txt")),
+        ("opencode", "working", include_str!("../../tests/data/screens/opencode/working.txt")),
+        ("opencode", "working-tool", include_str!("../../tests/data/screens/opencode/working-tool.txt")),
+    ];
+
     #[test]
     fn screens_say_what_an_agent_asks_or_lacks() {
         for (screen, word) in [
@@ -201,6 +291,35 @@ mod tests {
             ("", false),
         ] {
             assert_eq!(is_at_work(screen), works, "{screen}");
+        }
+    }
+
+    #[test]
+    fn recorded_screens_of_agents_show_whether_they_are_idle() {
+        let at_rest =
+            ["idle", "start", "draft", "draft-list", "printed-list", "printed-menu", "not-logged-in", "slash"];
+        for (agent, name, screen) in RECORDED {
+            let told = of_silent_screen(screen).map(|signal| signal.word());
+            // That draft was typed while codex worked.
+            let works = name.starts_with("working") || (agent, name) == ("codex", "draft");
+            assert_eq!(is_at_work(screen), works, "{agent} {name}\n{screen}");
+            let rests = at_rest.contains(&name) && !works;
+            assert_eq!(told == Some("idle"), rests, "{agent} {name}: {told:?}\n{screen}");
+        }
+    }
+
+    #[test]
+    fn aider_is_idle_at_its_prompt_alone() {
+        let rule = "─".repeat(60);
+        for (screen, idle) in [
+            (format!("Tokens: 1k sent, 20 received.\n{rule}\n> \n"), true),
+            (format!("{rule}\narchitect> \n"), true),
+            ("It says:\n> \n".to_owned(), false),
+            (format!("{rule}\n> do it\n"), false),
+            (format!("{rule}\n> \nWaiting for model\n"), false),
+            ("$ \n".to_owned(), false),
+        ] {
+            assert_eq!(of_silent_screen(&screen).is_some(), idle, "{screen}");
         }
     }
 

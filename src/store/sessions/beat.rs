@@ -195,10 +195,11 @@ struct Pulse {
 
 impl Pulse {
     fn sight(&self) -> Sight {
-        let tool = self.tool.clone().unwrap_or_default();
+        let (reports, tool) = (self.tool.is_some(), self.tool.clone().unwrap_or_default());
         let operation = tool.operation.map(|what| (what, tool.calls));
         let kind = tool.kind.unwrap_or_default();
-        Sight { output: self.output, operation, waiting: tool.waiting, kind, idle: tool.idle }
+        let quiet_ms = self.now_ms.saturating_sub(self.wrote_ms);
+        Sight { output: self.output, quiet_ms, reports, operation, waiting: tool.waiting, kind, idle: tool.idle }
     }
 
     fn render(&self, activity: &str) -> Vec<u8> {
