@@ -6,8 +6,8 @@ pub mod wish;
 use std::collections::BTreeMap;
 
 use serde_json::{Value, json};
-use swarm_model::asks::Verdict;
 use swarm_model::asks::judge::Consent;
+use swarm_model::asks::{AskWish, Verdict};
 use swarm_model::json::Members as _;
 use swarm_model::run::progress::Spent;
 use swarm_model::run::{FaultKind, Outcome};
@@ -68,8 +68,8 @@ pub struct Reader {
     is_known: bool,
     ended: Option<Ended>,
     open: Vec<Approval>,
-    /// Files of each edit, by its id.
-    edits: BTreeMap<String, Vec<String>>,
+    /// What each edit does, by its id.
+    edits: BTreeMap<String, Vec<AskWish>>,
     writing: Writing,
     /// Total of the whole conversation.
     total: Option<Spent>,
@@ -161,7 +161,8 @@ impl Reader {
             return vec![WIRE.result(id, json!({ "action": "decline", "content": null }))];
         }
         let edit = params.text("itemId").and_then(|item| self.edits.get(item));
-        let Some(approval) = Approval::new(id, method, params, edit.map_or(&[], Vec::as_slice)) else {
+        let edit = edit.map_or(&[][..], Vec::as_slice);
+        let Some(approval) = Approval::new(id, method, params, edit, &self.cwd) else {
             return vec![WIRE.no_method(id, method)];
         };
         let is_open = matches!(self.state, State::Begin { .. } | State::Working);
@@ -226,11 +227,11 @@ impl Reader {
                 vec![Step::Seen(Seen::Tool(short(&format!("exec: {command}"))))]
             }
             Some("fileChange") => {
-                let paths = item.list("changes").iter().filter_map(|change| change.text("path"));
-                let paths: Vec<String> = paths.map(str::to_owned).collect();
+                let paths: Vec<&str> = item.list("changes").iter().filter_map(|change| change.text("path")).collect();
                 let seen = Step::Seen(Seen::Tool(short(&format!("edit: {}", paths.join(", ")))));
                 if self.edits.len() < EDITS_MAX {
-                    self.edits.extend(item.text("id").map(|id| (id.to_owned(), paths)));
+                    let wishes = item.list("changes").iter().flat_map(wish::of_change).collect();
+                    self.edits.extend(item.text("id").map(|id| (id.to_owned(), wishes)));
                 }
                 if is_done { vec![seen] } else { Vec::new() }
             }

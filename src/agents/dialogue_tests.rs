@@ -396,7 +396,8 @@ fn codex_asks_for_each_file_of_an_edit_and_for_answers() {
     let mut play = Play::new("codex-server", None);
     play.until("codex-server", "normal", "\"id\":3");
     let thread = play.sent[3]["params"]["threadId"].clone();
-    let changes = json!([{"path": "a.rs"}, {"path": "b.rs"}]);
+    let kind = json!({"type": "update", "move_path": null});
+    let changes = json!([{"path": "a.rs", "kind": kind}, {"path": "b.rs", "kind": kind}]);
     play.say(&json!({"method": "item/started", "params": {"threadId": thread,
         "item": {"type": "fileChange", "id": "e", "changes": changes}}}));
     play.verdict = None;

@@ -11,6 +11,9 @@ use crate::short;
 /// Members of a tool's input that name the file that it writes.
 const PATHS: [&str; 5] = ["file_path", "filePath", "filepath", "path", "absolute_path"];
 
+/// Members of a command's input that name the directory in which it is executed.
+const DIRECTORIES: [&str; 6] = ["directory", "dir_path", "dir", "cwd", "workdir", "working_directory"];
+
 /// Open request for a permission.
 #[derive(Debug)]
 pub struct Permission {
@@ -75,13 +78,26 @@ impl Permission {
     }
 }
 
+/// Reports whether a part of the content names a directory, as gemini does: `make [in other]`.
+fn names_directory(part: &Value) -> bool {
+    part.member("content").text("text").or(part.text("text")).is_some_and(|text| text.contains("[in "))
+}
+
 /// Returns what the agent wants to do, as far as it says so.
 fn wish(kind: &str, title: &str, tool: Option<&Value>) -> AskWish {
     let input = tool.member("rawInput").filter(|input| input.as_object().is_some_and(|it| !it.is_empty()));
     match kind {
         "execute" => {
+            let has =
+                |key: &&str| input.member(key).is_some_and(|value| !value.is_null() && value.as_str() != Some(""));
+            let is_elsewhere = DIRECTORIES.iter().any(has) || tool.list("content").iter().any(names_directory);
             let command = input.text("command").unwrap_or(title).to_owned();
-            return AskWish::Command { command };
+            if !is_elsewhere {
+                return AskWish::Command { command };
+            }
+            // Another directory is part of what is asked, and no rule about the command is meant for it.
+            let more = tool.member("content").cloned().unwrap_or_default();
+            return AskWish::Tool { input: json!({ "command": command, "input": input, "content": more }) };
         }
         "edit" => {
             let mut paths: Vec<&str> = tool.list("locations").iter().filter_map(|place| place.text("path")).collect();

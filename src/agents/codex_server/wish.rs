@@ -1,11 +1,16 @@
 //! Requests of codex for an approval or for answers, and what it is told.
 
+use std::path::Path;
+
 use serde_json::{Map, Value, json};
 use swarm_model::asks::{AskWish, Question, Verdict};
 use swarm_model::json::Members as _;
 
 use super::WIRE;
 use crate::dialogue::{Request, Step};
+
+/// Members of a request for a command that say what is asked.
+const COMMAND: [&str; 5] = ["command", "cwd", "reason", "networkApprovalContext", "additionalPermissions"];
 
 /// What is asked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -31,20 +36,23 @@ pub struct Approval {
 }
 
 impl Approval {
-    /// Reads a request; `paths` are the files of an edit. `None` for an unknown method.
-    pub fn new(id: &Value, method: &str, params: Option<&Value>, paths: &[String]) -> Option<Self> {
+    /// Reads a request; `edit` is what an edit does, and `cwd` the worktree. `None` for an unknown method.
+    pub fn new(id: &Value, method: &str, params: Option<&Value>, edit: &[AskWish], cwd: &str) -> Option<Self> {
         let all = || params.cloned().unwrap_or_default();
         let (kind, tool, wishes) = match method {
             "item/commandExecution/requestApproval" => {
+                let more = asked(params, &["reason", "networkApprovalContext", "additionalPermissions"]);
+                let is_here = params.text("cwd").is_none_or(|dir| Path::new(dir) == Path::new(cwd));
                 let wish = match params.text("command") {
-                    Some(command) => AskWish::Command { command: unwrapped(command) },
-                    None => AskWish::Tool { input: asked(params, &["reason", "networkApprovalContext"]) },
+                    Some(command) if is_here && more == json!({}) => AskWish::Command { command: unwrapped(command) },
+                    // Another directory, or a reason to leave the sandbox, is part of what is asked, and no rule about the
+                    // command is meant for it.
+                    _ => AskWish::Tool { input: asked(params, &COMMAND) },
                 };
                 (Kind::Command, "exec", vec![wish])
             }
             "item/fileChange/requestApproval" => {
-                let files = paths.iter().rev().map(|path| AskWish::Write { path: path.clone() });
-                let files: Vec<AskWish> = files.collect();
+                let files: Vec<AskWish> = edit.iter().rev().cloned().collect();
                 let is_files = !files.is_empty() && params.text("grantRoot").is_none();
                 let whole = || vec![AskWish::Tool { input: asked(params, &["reason", "grantRoot"]) }];
                 (Kind::Edit, "edit", if is_files { files } else { whole() })
@@ -112,6 +120,22 @@ impl Approval {
     }
 }
 
+/// Returns what a change of an edit does. What is not understood is a wish of its own, which is never taken for a file in the
+/// worktree.
+pub fn of_change(change: &Value) -> Vec<AskWish> {
+    let kind = change.member("kind");
+    // Older versions name the kind alone.
+    let word = kind.text("type").or(kind.and_then(Value::as_str));
+    let target = ["move_path", "movePath"].into_iter().find_map(|key| kind.member(key));
+    let target = target.filter(|target| !target.is_null());
+    let write = |path: &str| AskWish::Write { path: path.to_owned() };
+    match (change.text("path"), word, target.map(Value::as_str)) {
+        (Some(path), Some("add" | "update" | "delete"), None) => vec![write(path)],
+        (Some(path), Some("update"), Some(Some(target))) => vec![write(path), write(target)],
+        _ => vec![AskWish::Tool { input: change.clone() }],
+    }
+}
+
 /// Returns the members that say what is asked.
 fn asked(params: Option<&Value>, keys: &[&str]) -> Value {
     let known = keys.iter().filter_map(|key| Some(((*key).to_owned(), params.member(key)?.clone())));
@@ -160,6 +184,42 @@ fn unquoted(text: &str) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_is_asked_is_all_that_happens() {
+        let write = |path: &str| AskWish::Write { path: path.to_owned() };
+        for (change, wishes) in [
+            (json!({"path": "/w/a", "kind": {"type": "add"}}), vec![write("/w/a")]),
+            (json!({"path": "/w/a", "kind": {"type": "update", "move_path": null}}), vec![write("/w/a")]),
+            (json!({"path": "/w/a", "kind": {"type": "update", "move_path": "/o"}}), vec![write("/w/a"), write("/o")]),
+            (json!({"path": "/w/a", "kind": {"type": "update", "movePath": "/o"}}), vec![write("/w/a"), write("/o")]),
+        ] {
+            assert_eq!(of_change(&change), wishes, "{change}");
+        }
+        for odd in [
+            json!({"path": "/w/a", "kind": {"type": "link"}}),
+            json!({"path": "/w/a"}),
+            json!({"path": "/w/a", "kind": {"type": "update", "move_path": ["/o"]}}),
+            json!({"kind": {"type": "add"}}),
+        ] {
+            assert_eq!(of_change(&odd), [AskWish::Tool { input: odd.clone() }]);
+        }
+        let wish = |more: Value| {
+            let mut params = json!({"itemId": "i", "command": "make", "cwd": "/w"});
+            params.as_object_mut().expect("an object").extend(more.as_object().expect("an object").clone());
+            let method = "item/commandExecution/requestApproval";
+            Approval::new(&json!(1), method, Some(&params), &[], "/w").expect("known").request().wish
+        };
+        let plain = AskWish::Command { command: "make".to_owned() };
+        assert_eq!((wish(json!({})), wish(json!({"reason": null, "cwd": "/w/"}))), (plain.clone(), plain));
+        for more in [
+            json!({"cwd": "/other"}),
+            json!({"reason": "outside of the sandbox"}),
+            json!({"additionalPermissions": {}}),
+        ] {
+            assert!(matches!(wish(more.clone()), AskWish::Tool { .. }), "{more}");
+        }
+    }
 
     #[test]
     fn the_script_of_a_shell_is_shown_only_if_it_is_all() {

@@ -71,7 +71,8 @@ pub const AGENT_FILES: [(&str, &str); 14] = [
 
 /// Directories of texts that an agent loads from a repository, with the section of their entries. A text may define hooks
 /// in its front matter.
-const AGENT_FOLDERS: [(&str, &str); 7] = [
+const AGENT_FOLDERS: [(&str, &str); 8] = [
+    (CODEX, ".codex/rules"),
     (CLAUDE, ".claude/agents"),
     (CLAUDE, ".claude/commands"),
     (CLAUDE, ".claude/skills"),
@@ -82,8 +83,8 @@ const AGENT_FOLDERS: [(&str, &str); 7] = [
 ];
 /// File of variables. Its text is not shown, because it may contain keys.
 const VARIABLES: &str = ".env";
-/// End of the names of those texts, in any case.
-const TEXT: &str = ".md";
+/// Ends of the names of those texts, in any case. codex executes what its rules allow outside of its sandbox.
+const TEXTS: [&str; 2] = [".md", ".rules"];
 /// Maximum depth of such a directory. Symbolic links in it are followed, as by the agent.
 const DEPTH_MAX: usize = 8;
 /// Maximum number of files and directories in such a directory.
@@ -247,7 +248,7 @@ fn texts(root: &Path, folder: String, depth: usize, names: &mut Vec<String>) -> 
         let path = format!("{folder}/{name}");
         if root.join(&path).is_dir() {
             texts(root, path, depth - 1, names)?;
-        } else if name.to_ascii_lowercase().ends_with(TEXT) {
+        } else if TEXTS.iter().any(|end| name.to_ascii_lowercase().ends_with(end)) {
             names.push(path);
         }
     }

@@ -93,7 +93,7 @@ impl Held {
     }
 
     fn ask(&mut self, request: &Request) -> io::Result<Decided> {
-        let draft = self.judge.draft(request, Waits::Held);
+        let draft = self.judge.draft(request, Waits::Held)?;
         // Before the records are read, so that no answer is missed.
         self.watch()?;
         let held: Vec<u64> = self.open.iter().map(|open| open.ask.number).collect();
@@ -111,7 +111,7 @@ impl Held {
 
     /// Records the request of an agent that has stopped at it.
     pub fn park(&mut self, request: &Request) -> io::Result<Parked> {
-        let draft = self.judge.draft(request, Waits::Parked);
+        let draft = self.judge.draft(request, Waits::Parked)?;
         let ask = match self.judge.earlier(&draft, &[])? {
             Some(record) => record.ask,
             None => self.judge.asks.ask(&draft)?,

@@ -17,6 +17,9 @@ use swarm_sys::paths::Paths;
 /// What an agent is told about an answer that was used before.
 pub const SPENT: &str = "it was allowed once and may have run: look before you try again";
 
+/// Number of characters of a digest in a key.
+const KEY_CHARS: usize = 16;
+
 pub struct Judge {
     paths: Paths,
     pub asks: Asks,
@@ -58,15 +61,22 @@ impl Judge {
         format!("{}{}", self.of_job(), self.who.attempt.unwrap_or(0))
     }
 
-    pub fn draft(&self, request: &Request, waits: Waits) -> Draft {
-        Draft {
-            key: format!("{}/{}", self.of_attempt(), request.call),
+    /// Returns the request to be recorded. An agent may ask for several things about the same use of a tool.
+    ///
+    /// # Errors
+    /// Fails as [`digest_of`] does.
+    pub fn draft(&self, request: &Request, waits: Waits) -> io::Result<Draft> {
+        let mut draft = Draft {
+            key: String::new(),
             who: Asker { call: Some(request.call.clone()), ..self.who.clone() },
             tool: request.tool.clone(),
             wish: request.wish.clone(),
             cwd: self.cwd.clone(),
             waits,
-        }
+        };
+        let digest: String = digest_of(&draft)?.chars().take(KEY_CHARS).collect();
+        draft.key = format!("{}/{}/{digest}", self.of_attempt(), request.call);
+        Ok(draft)
     }
 
     /// Returns the record of this very use of a tool, or else one of the same content that was not used yet. Leaves out
@@ -98,7 +108,7 @@ impl Judge {
                 Some(Verdict::Allow { .. }) | None => Verdict::Deny { reason: SPENT.to_owned() },
             }));
         }
-        let earlier = self.earlier(&self.draft(request, Waits::Parked), &[])?;
+        let earlier = self.earlier(&self.draft(request, Waits::Parked)?, &[])?;
         let answered = earlier.and_then(|AskRecord { ask, answer, .. }| Some((ask, answer?.verdict)));
         Ok(answered.map(|(ask, verdict)| self.take(&ask, verdict).unwrap_or_else(|no| no)))
     }

@@ -89,7 +89,7 @@ fn resolve(home: &Path) -> io::Result<Outcome> {
     let id = random_uuid();
     let here = std::env::current_dir()?;
     let here = here.to_string_lossy();
-    let turn = Turn { prompt: &prompt, session: None, fresh_id: &id, cwd: &here, consent: None };
+    let turn = Turn { prompt: &prompt, session: None, fresh_id: &id, cwd: &here, consent };
     let mut launch = agent.launch(&turn);
     launch.env.push(("SWARM_WORKSTREAM".to_owned(), job.id.clone()));
     let diary = Diary::new(Log::open(&home.log(&job.id))?, home.events(), &run.plan.id, &job.id);

@@ -22,7 +22,7 @@ use swarm_config::defaults;
 use super::asking::{self, Attempt};
 use super::{events, rejection, specs};
 use crate::asks::Asks;
-use swarm_agents::{Agent, consent, end_words, last_lines, shell_script};
+use swarm_agents::{Agent, Kind, consent, end_words, last_lines, shell_script};
 use swarm_config::Sections;
 use swarm_config::trust::{Entry, Project, SPECS, Status, agent_places, compare, loads_as_agreed, recorded, user_book};
 use swarm_sys::clock::{random_uuid, wall_ms};
@@ -237,7 +237,10 @@ fn order_attempt(now: &Now, work: &SpecWork, dir: &Path, seals: &Seals, paths: &
 /// Fails if such a file exists and the agent cannot be kept from loading it.
 pub fn hold_back(agent: &mut Agent, root: &Path, dir: &Path) -> Result<(), String> {
     let Some(section) = agent.kind.loads() else { return Ok(()) };
-    if loads_as_agreed(root, dir, section).unwrap_or(false) {
+    // codex takes a directory in which it may write for trusted from then on, and records that for its user, unless it is
+    // told otherwise.
+    let trusts_itself = agent.kind == Kind::Codex && !dir.join(".codex").exists();
+    if !trusts_itself && loads_as_agreed(root, dir, section).unwrap_or(false) {
         return Ok(());
     }
     match consent::own_settings_only(agent.kind, dir) {
