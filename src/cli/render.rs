@@ -138,7 +138,6 @@ pub fn table(rows: &[Vec<String>], paint: impl Fn(usize, usize, &str) -> Option<
     for (y, row) in rows.iter().enumerate() {
         for (x, (cell, &width)) in row.iter().zip(&widths).enumerate() {
             let gap = if x == 0 { "" } else { "  " };
-            // Formatting has a limit for widths.
             let blanks = " ".repeat(width.saturating_sub(cell.chars().count()));
             let written = match paint(x, y, cell) {
                 Some(colour) => write!(text, "{gap}{colour}{cell}{blanks}\x1b[0m"),
@@ -439,9 +438,8 @@ gone   lost     -     -       unknown  0         -       -         ci,a
 
     #[test]
     fn a_cell_may_be_longer_than_any_width_of_a_format() {
-        let long = "x".repeat(70_000);
-        let text = table(&[vec!["a".to_owned(), long.clone()], vec!["bc".to_owned(), "é".to_owned()]], |_, _, _| None);
-        assert_eq!(text, format!("a   {long}\nbc  é{}\n", " ".repeat(69_999)));
+        let rows = ["x".repeat(70_000), "é".to_owned()].map(|cell| vec![cell]);
+        assert!(table(&rows, |_, _, _| None).lines().all(|line| line.chars().count() == 70_000));
     }
 
     #[test]

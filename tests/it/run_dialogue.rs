@@ -231,10 +231,8 @@ fn an_answer_reaches_an_agent_that_is_held_at_once() {
         let mut running = attempt.start();
         wait_until("it asks", SOON, || is_there(&attempt.file(1, "ask")));
         let ask: Value = serde_json::from_slice(&fs::read(attempt.file(1, "ask")).expect("asked")).expect("JSON");
-        assert_eq!(
-            (&ask["key"], &ask["waits"], &ask["wish"]["command"]),
-            (&json!("run/r/j/1/c1"), &json!("held"), &json!("make"))
-        );
+        assert!(ask["key"].as_str().is_some_and(|key| key.starts_with("run/r/j/1/c1/")), "{ask}");
+        assert_eq!((&ask["waits"], &ask["wish"]["command"]), (&json!("held"), &json!("make")));
         wait_until("it waits", SOON, || is_there(&attempt.dir.join("waiting")));
         assert!(!is_there(&attempt.tree.join("heard")), "nobody has answered");
         let took = timed(|| {

@@ -138,7 +138,7 @@ impl Parked {
 #[test]
 fn an_agent_that_stops_to_ask_leaves_no_process_and_continues_with_the_answer() {
     let parked = Parked::begin("works");
-    assert!(parked.site.row("a")["pid"].is_null(), "no process waits");
+    wait_until("no process waits", SOON, || parked.site.row("a")["pid"].is_null());
     assert_eq!(
         parked.status()["waiting"],
         "asks: echo ran >> ran.txt (answer with 'swarm approve 1' or 'swarm deny 1')"
