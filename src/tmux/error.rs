@@ -35,8 +35,8 @@ pub enum TmuxError {
     /// The pane shows a dialog of an agent, which takes keys and would take text for an answer.
     #[error("its agent {}; text would answer that", .0.sentence())]
     Asks(Box<Dialog>),
-    /// A dialog showed no effect of a key, so the keys after it were not pressed.
-    #[error("the window shows no effect of the key {key}; the next keys were not pressed")]
+    /// A dialog showed no effect of a key, so no other key was pressed after it.
+    #[error("the dialog in the window shows no effect of the key {key}; no other key was pressed after it")]
     KeyIgnored { key: String },
     #[error("invalid tmux session name '{name}': {why}")]
     Session { name: String, why: String },
@@ -71,7 +71,7 @@ impl TmuxError {
                 Some("run 'swarm peek' to see the window, or use --no-proof to send without this check".to_owned())
             }
             Self::Asks(_) => Some("run 'swarm attach NAME' and answer, or use 'swarm keys NAME KEY…'".to_owned()),
-            Self::KeyIgnored { .. } => Some("look at it with 'swarm peek', then press them again".to_owned()),
+            Self::KeyIgnored { .. } => Some("look at it with 'swarm peek', then press the key again".to_owned()),
             Self::Session { .. } => Some("choose another --session".to_owned()),
             Self::SocketName { .. } => Some("choose another --tmux-socket".to_owned()),
             Self::SocketPath { .. } => Some("set TMUX_TMPDIR to a shorter directory".to_owned()),

@@ -142,17 +142,22 @@ impl Tmux {
     }
 
     /// Types keys one after the other, each after the window has shown the one before: programs that draw their own
-    /// screen take keys that arrive together for one.
+    /// screen take keys that arrive together for one. Waits for the effect of the last key only if it answers a dialog:
+    /// agents ignore the keys of the first moment after a dialog appears.
     ///
     /// # Errors
-    /// Fails as [`Tmux::send_key`] does.
+    /// Returns [`TmuxError::KeyIgnored`] if a dialog shows no effect of a key, and otherwise fails as
+    /// [`Tmux::send_key`] does.
     pub fn send_named(&self, pane: &str, keys: &[NamedKey]) -> Result<(), TmuxError> {
         check_pane(pane)?;
         for (at, NamedKey(name)) in keys.iter().enumerate() {
-            let before = (at + 1 < keys.len()).then(|| self.look(pane)).transpose()?;
+            let is_last = at + 1 == keys.len();
+            let before = self.before_key(pane)?;
             self.guarded(pane, &format!("copy-mode -q -t {pane} ; send-keys -t {pane} -- '{name}'"), None)?;
-            if let Some(before) = before {
-                self.await_key(pane, &before, name)?;
+            match self.await_key(pane, &before, name, is_last) {
+                // The answer made the command end.
+                Err(error) if is_last && error.is_absence() => {}
+                awaited => awaited?,
             }
         }
         Ok(())

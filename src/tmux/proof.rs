@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use rustix::fs::{Mode, OFlags, open};
 use rustix::termios::{LocalModes, tcgetattr};
+use swarm_model::dialog::dialog;
 use tmux_interface::{CapturePane, DisplayMessage};
 
 use super::keys::SendOptions;
@@ -23,6 +24,22 @@ const KEY_LOOK_MS: u64 = 60;
 /// Content of a pane, with the position of its cursor.
 #[derive(PartialEq, Eq)]
 pub(super) struct Sight(String);
+
+/// What a pane showed before a key was typed.
+pub(super) struct BeforeKey {
+    /// The dialog that it showed, if any; see [`asked`].
+    asked: Option<String>,
+    sight: Sight,
+}
+
+/// Returns the dialog that a screen shows, with everything below it: an effect of a key changes this.
+fn asked(screen: &str) -> Option<String> {
+    let dialog = dialog(screen)?;
+    let lines: Vec<&str> = screen.lines().collect();
+    let is_first = |line: &&str| dialog.choices.first().is_some_and(|choice| line.contains(choice));
+    let first = lines.iter().rposition(is_first).unwrap_or(0);
+    Some(format!("{}\n{}", dialog.title, lines[first..].join("\n")))
+}
 
 impl Tmux {
     /// Types a text like [`Tmux::send_text`], but does not press Enter if the window does not change.
@@ -67,20 +84,37 @@ impl Tmux {
         }
     }
 
-    /// Waits until the pane differs from `before` and then stays the same, at most [`KEY_MS_MAX`]. Fails if a dialog
-    /// shows no effect of `key`: the next key would choose something else.
-    pub(super) fn await_key(&self, pane: &str, before: &Sight, key: &str) -> Result<(), TmuxError> {
+    /// Returns what the pane shows before a key is typed.
+    ///
+    /// # Errors
+    /// Returns [`TmuxError::NotDelivered`] if the pane does not exist, or any other error of tmux.
+    pub(super) fn before_key(&self, pane: &str) -> Result<BeforeKey, TmuxError> {
+        let looked = self.capture(pane, 0, false).and_then(|screen| Ok((asked(&screen), self.look(pane)?)));
+        looked.map(|(asked, sight)| BeforeKey { asked, sight }).map_err(|error| match error.is_absence() {
+            true => TmuxError::NotDelivered { pane: pane.to_owned() },
+            false => error,
+        })
+    }
+
+    /// Waits until a dialog has reacted to `key`, and until the pane differs from `before` and then stays the same, at most
+    /// [`KEY_MS_MAX`]. Fails if a dialog shows no effect of the key: the next key would choose something else. After the
+    /// last key only a dialog is waited for.
+    pub(super) fn await_key(&self, pane: &str, before: &BeforeKey, key: &str, is_last: bool) -> Result<(), TmuxError> {
         let deadline = Instant::now() + Duration::from_millis(KEY_MS_MAX);
         let mut last = None;
         loop {
+            if is_last && before.asked.is_none() {
+                return Ok(());
+            }
             std::thread::sleep(Duration::from_millis(KEY_LOOK_MS));
+            // Only the dialog counts if there is one: what else is on the screen may change by itself.
+            let is_ignored = before.asked.is_some() && before.asked == asked(&self.capture(pane, 0, false)?);
             let now = self.look(pane)?;
-            let is_still = last.as_ref() == Some(&now);
-            if now != *before && is_still {
+            let is_settled = is_last || now != before.sight && last.as_ref() == Some(&now);
+            if !is_ignored && is_settled {
                 return Ok(());
             }
             if Instant::now() >= deadline {
-                let is_ignored = now == *before && self.refuse_dialog(pane).is_err();
                 return if is_ignored { Err(TmuxError::KeyIgnored { key: key.to_owned() }) } else { Ok(()) };
             }
             last = Some(now);
@@ -157,6 +191,29 @@ mod tests {
         let ignored = TmuxError::KeyIgnored { key: "2".to_owned() };
         assert_eq!(server.tmux().send_named(&window.pane.pane, &keys), Err(ignored));
         assert!(!server.logged("job").contains("got"));
+    }
+
+    #[test]
+    fn a_last_key_that_a_dialog_ignores_is_an_error() {
+        let server = Private::new();
+        let menu = "Do you want to proceed?\\n ❯ 1. Yes\\n   2. No\\n\\n Esc to cancel\\n";
+        let ticks = "i=0; while sleep 0.05; do i=$((i+1)); printf '\\033[1;1H%s\\033[9;1H' $i; done";
+        let script = format!("stty -echo; printf '\\n\\n{menu}'; {ticks}");
+        let window = server.open("job", &script);
+        wait_until("it asks", || server.logged("job").contains("Esc to cancel"));
+        let keys = ["y"].map(|name| super::super::NamedKey::parse(name).expect("a key"));
+        let ignored = TmuxError::KeyIgnored { key: "y".to_owned() };
+        assert_eq!(server.tmux().send_named(&window.pane.pane, &keys), Err(ignored));
+    }
+
+    #[test]
+    fn a_last_key_that_ends_the_command_has_an_effect() {
+        let server = Private::new();
+        let menu = "Do you want to proceed?\\n ❯ 1. Yes\\n   2. No\\n\\n Esc to cancel\\n";
+        let window = server.open("job", &format!("stty raw -echo; printf '{menu}'; head -c 1 >/dev/null"));
+        wait_until("it asks", || server.logged("job").contains("Esc to cancel"));
+        let keys = ["y"].map(|name| super::super::NamedKey::parse(name).expect("a key"));
+        assert_eq!(server.tmux().send_named(&window.pane.pane, &keys), Ok(()));
     }
 
     #[test]
