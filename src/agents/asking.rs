@@ -21,6 +21,8 @@ const ADDED: [&str; 2] = ["answers", "annotations"];
 
 /// Tool that executes a command.
 const SHELL: &str = "Bash";
+/// Members of its input that say nothing about what the command may do.
+const SHELL_INPUT: [&str; 4] = ["command", ABOUT, "timeout", "run_in_background"];
 /// What `codex` adds to the input of a command while it asks for a permission: why it wants to execute it.
 const ABOUT: &str = "description";
 
@@ -74,9 +76,13 @@ pub fn matter(said: &Value) -> String {
 pub fn wish(tool: &str, input: &Value) -> AskWish {
     let text = |key: &str| input.text(key).unwrap_or_default().to_owned();
     match tool {
-        SHELL => AskWish::Command { command: text("command") },
-        "Write" | "Edit" | "MultiEdit" => AskWish::Write { path: text("file_path") },
-        "NotebookEdit" => AskWish::Write { path: text("notebook_path") },
+        SHELL if has_only(input, &SHELL_INPUT) => AskWish::Command { command: text("command") },
+        // The wish to leave the agent's own sandbox is part of what is asked, and no rule about the command is meant for it.
+        SHELL => AskWish::Tool { input: input.clone() },
+        "Write" | "Edit" | "MultiEdit" => {
+            AskWish::Write { path: text("file_path"), change: change(input, "file_path") }
+        }
+        "NotebookEdit" => AskWish::Write { path: text("notebook_path"), change: change(input, "notebook_path") },
         QUESTION => AskWish::Question { questions: input.list("questions").iter().map(question).collect() },
         _ => match tool.strip_prefix("mcp__").and_then(|rest| rest.split_once("__")) {
             Some((server, name)) => {
@@ -85,6 +91,30 @@ pub fn wish(tool: &str, input: &Value) -> AskWish {
             None => AskWish::Tool { input: input.clone() },
         },
     }
+}
+
+/// Reports whether a tool is used with nothing but these members.
+fn has_only(input: &Value, keys: &[&str]) -> bool {
+    let is_known = |(key, value): (&String, &Value)| keys.contains(&key.as_str()) || *value == Value::Null;
+    input.as_object().is_none_or(|members| members.iter().all(is_known))
+}
+
+/// Returns what an edit of a file changes: the new content, or the lines that are replaced with the new ones below. Any
+/// other input as it is, without the path.
+fn change(input: &Value, path: &str) -> String {
+    let text = |key: &str| input.text(key).unwrap_or_default();
+    if has_only(input, &[path, "content"]) {
+        return text("content").to_owned();
+    }
+    if has_only(input, &[path, "old_string", "new_string", "replace_all"]) {
+        let marked = |mark: char, text: &str| text.split('\n').map(|line| format!("{mark}{line}")).collect::<Vec<_>>();
+        let lines = [marked('-', text("old_string")), marked('+', text("new_string"))].concat().join("\n");
+        let is_everywhere = input.member("replace_all").is_some_and(|value| *value == Value::Bool(true));
+        return if is_everywhere { format!("everywhere:\n{lines}") } else { lines };
+    }
+    let mut rest = input.clone();
+    rest.as_object_mut().map(|members| members.remove(path));
+    serde_json::to_string_pretty(&rest).unwrap_or_default()
 }
 
 fn question(asked: &Value) -> Question {
@@ -102,7 +132,7 @@ fn question(asked: &Value) -> Question {
 pub fn tool(name: &str, wish: &AskWish) -> String {
     match wish {
         AskWish::Command { command } => short(&format!("{name}: {command}")),
-        AskWish::Write { path } => short(&format!("{name}: {path}")),
+        AskWish::Write { path, .. } => short(&format!("{name}: {path}")),
         AskWish::Mcp { arguments: input, .. } | AskWish::Tool { input } => claude::tool(&short(name), Some(input)),
         AskWish::Question { .. } => name.to_owned(),
     }
@@ -231,6 +261,10 @@ mod tests {
         );
     }
 
+    fn write(path: &str, change: &str) -> AskWish {
+        AskWish::Write { path: path.to_owned(), change: change.to_owned() }
+    }
+
     #[test]
     fn a_tool_use_is_a_wish_that_reads_as_its_report() {
         let question = Question {
@@ -241,8 +275,23 @@ mod tests {
         };
         for (name, input, expected) in [
             ("Bash", json!({ "command": "make\nit" }), AskWish::Command { command: "make\nit".to_owned() }),
-            ("Edit", json!({ "file_path": "/w/a" }), AskWish::Write { path: "/w/a".to_owned() }),
-            ("NotebookEdit", json!({ "notebook_path": "b" }), AskWish::Write { path: "b".to_owned() }),
+            ("Write", json!({ "file_path": "/w/a", "content": "x\ny\n" }), write("/w/a", "x\ny\n")),
+            (
+                "Edit",
+                json!({ "file_path": "/w/a", "old_string": "x\ny", "new_string": "z" }),
+                write("/w/a", "-x\n-y\n+z"),
+            ),
+            (
+                "Edit",
+                json!({ "file_path": "/w/a", "old_string": "x", "new_string": "", "replace_all": true }),
+                write("/w/a", "everywhere:\n-x\n+"),
+            ),
+            ("NotebookEdit", json!({ "notebook_path": "b", "cell": 1 }), write("b", "{\n  \"cell\": 1\n}")),
+            (
+                "Bash",
+                json!({ "command": "make", "dangerouslyDisableSandbox": true }),
+                AskWish::Tool { input: json!({ "command": "make", "dangerouslyDisableSandbox": true }) },
+            ),
             (
                 "mcp__docs__find",
                 json!({ "query": "x" }),

@@ -173,15 +173,22 @@ fn a_turn_is_opened_carried_out_and_accounted_for() {
 #[test]
 fn a_request_says_what_is_wanted_and_is_allowed_once() {
     let command = AskWish::Command { command: "echo hi > a.txt".to_owned() };
-    let write = AskWish::Write { path: "/w/b.txt".to_owned() };
     for (agent, option, wishes) in [
-        ("gemini-acp", json!("proceed_once"), vec![&command, &write]),
-        ("opencode-acp", json!("once"), vec![&command, &write]),
+        ("gemini-acp", json!("proceed_once"), vec![Some(&command), None]),
+        ("opencode-acp", json!("once"), vec![Some(&command), None]),
         // The stand-in names no absolute path, so the tool fails before it asks.
-        ("qwen", json!("proceed_once"), vec![&command]),
+        ("qwen", json!("proceed_once"), vec![Some(&command)]),
     ] {
         let (play, report) = recorded(agent, "asks", None);
-        assert_eq!(play.asked.iter().map(|asked| &asked.wish).collect::<Vec<_>>(), wishes, "{agent}");
+        assert_eq!(play.asked.len(), wishes.len(), "{agent}");
+        for (asked, wish) in play.asked.iter().zip(wishes) {
+            match (&asked.wish, wish) {
+                (AskWish::Write { path, change }, None) => {
+                    assert!(path == "/w/b.txt" && change.contains("b\\n"), "{agent}: {change}");
+                }
+                (other, wish) => assert_eq!(Some(other), wish, "{agent}"),
+            }
+        }
         let once = json!({"outcome": {"outcome": "selected", "optionId": option}});
         assert_eq!(play.answers().first(), Some(&&once), "{agent}");
         assert!(matches!(report.outcome, Outcome::Success { .. }), "{agent}");
@@ -397,18 +404,18 @@ fn codex_asks_for_each_file_of_an_edit_and_for_answers() {
     play.until("codex-server", "normal", "\"id\":3");
     let thread = play.sent[3]["params"]["threadId"].clone();
     let kind = json!({"type": "update", "move_path": null});
-    let changes = json!([{"path": "a.rs", "kind": kind}, {"path": "b.rs", "kind": kind}]);
+    let changes = json!([{"path": "a.rs", "kind": kind, "diff": "+a"}, {"path": "b.rs", "kind": kind, "diff": "+b"}]);
     play.say(&json!({"method": "item/started", "params": {"threadId": thread,
         "item": {"type": "fileChange", "id": "e", "changes": changes}}}));
     play.verdict = None;
     play.say(
         &json!({"id": 0, "method": "item/fileChange/requestApproval", "params": {"threadId": thread, "itemId": "e"}}),
     );
-    assert_eq!(play.asked[0].wish, AskWish::Write { path: "a.rs".to_owned() });
+    assert_eq!(play.asked[0].wish, AskWish::Write { path: "a.rs".to_owned(), change: "+a".to_owned() });
     let allow = Verdict::Allow { input: None };
     let steps = play.machine.answer(&play.asked[0].call, &allow);
     play.take(steps);
-    assert_eq!(play.asked[1].wish, AskWish::Write { path: "b.rs".to_owned() });
+    assert_eq!(play.asked[1].wish, AskWish::Write { path: "b.rs".to_owned(), change: "+b".to_owned() });
     assert!(play.answers().is_empty());
     let steps = play.machine.answer(&play.asked[1].call, &allow);
     play.take(steps);

@@ -72,7 +72,7 @@ mod tests {
 
     #[test]
     fn rules_come_first_and_questions_are_always_asked() {
-        let write = AskWish::Write { path: "a".to_owned() };
+        let write = AskWish::Write { path: "a".to_owned(), change: String::new() };
         let command = AskWish::Command { command: "make".to_owned() };
         let question = AskWish::Question { questions: Vec::new() };
         let deny = Rule::Deny { reason: "no".to_owned() };

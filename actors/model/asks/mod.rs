@@ -26,8 +26,12 @@ pub const SCHEMA: &str = "swarm.ask/1";
 pub enum AskWish {
     /// Execute a command of a shell.
     Command { command: String },
-    /// Write this file.
-    Write { path: String },
+    /// Write this file. `change` is what is written, as far as the agent says so, in a form that a person can read.
+    Write {
+        path: String,
+        #[serde(default, skip_serializing_if = "String::is_empty")]
+        change: String,
+    },
     /// Use a tool of an MCP server.
     Mcp { server: String, name: String, arguments: Value },
     /// Use another tool with this input.
@@ -160,7 +164,8 @@ impl Ask {
     pub fn text(&self) -> String {
         match &self.wish {
             AskWish::Command { command } => command.clone(),
-            AskWish::Write { path } => format!("write {path}"),
+            AskWish::Write { path, change } if change.is_empty() => format!("write {path}"),
+            AskWish::Write { path, change } => format!("write {path}\n{change}"),
             AskWish::Mcp { server, name, arguments } => format!("{server}: {name} {arguments}"),
             AskWish::Tool { input } => format!("{} {input}", self.tool),
             AskWish::Question { questions } => {

@@ -245,7 +245,7 @@ fn tools_are_matched_by_server_and_name() {
     }
     assert_eq!(command(&rules, "mcp__docs__read"), Rule::None);
     for wish in [
-        AskWish::Write { path: "docs".to_owned() },
+        AskWish::Write { path: "docs".to_owned(), change: String::new() },
         AskWish::Tool { input: serde_json::Value::Null },
         AskWish::Question { questions: Vec::new() },
     ] {

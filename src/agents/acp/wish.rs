@@ -105,7 +105,9 @@ fn wish(kind: &str, title: &str, tool: Option<&Value>) -> AskWish {
             paths.extend(tool.list("content").iter().filter_map(|part| part.text("path")));
             paths.dedup();
             if let [path] = paths[..] {
-                return AskWish::Write { path: path.to_owned() };
+                let change = json!({ "input": input, "content": tool.member("content") });
+                let change = serde_json::to_string_pretty(&change).unwrap_or_default();
+                return AskWish::Write { path: path.to_owned(), change };
             }
         }
         _ => {}

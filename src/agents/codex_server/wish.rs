@@ -128,7 +128,8 @@ pub fn of_change(change: &Value) -> Vec<AskWish> {
     let word = kind.text("type").or(kind.and_then(Value::as_str));
     let target = ["move_path", "movePath"].into_iter().find_map(|key| kind.member(key));
     let target = target.filter(|target| !target.is_null());
-    let write = |path: &str| AskWish::Write { path: path.to_owned() };
+    let text = change.text("diff").map_or_else(|| change.to_string(), str::to_owned);
+    let write = |path: &str| AskWish::Write { path: path.to_owned(), change: text.clone() };
     match (change.text("path"), word, target.map(Value::as_str)) {
         (Some(path), Some("add" | "update" | "delete"), None) => vec![write(path)],
         (Some(path), Some("update"), Some(Some(target))) => vec![write(path), write(target)],
@@ -187,12 +188,18 @@ mod tests {
 
     #[test]
     fn what_is_asked_is_all_that_happens() {
-        let write = |path: &str| AskWish::Write { path: path.to_owned() };
+        let write = |path: &str| AskWish::Write { path: path.to_owned(), change: "+x".to_owned() };
         for (change, wishes) in [
-            (json!({"path": "/w/a", "kind": {"type": "add"}}), vec![write("/w/a")]),
-            (json!({"path": "/w/a", "kind": {"type": "update", "move_path": null}}), vec![write("/w/a")]),
-            (json!({"path": "/w/a", "kind": {"type": "update", "move_path": "/o"}}), vec![write("/w/a"), write("/o")]),
-            (json!({"path": "/w/a", "kind": {"type": "update", "movePath": "/o"}}), vec![write("/w/a"), write("/o")]),
+            (json!({"path": "/w/a", "kind": {"type": "add"}, "diff": "+x"}), vec![write("/w/a")]),
+            (json!({"path": "/w/a", "kind": {"type": "update", "move_path": null}, "diff": "+x"}), vec![write("/w/a")]),
+            (
+                json!({"path": "/w/a", "kind": {"type": "update", "move_path": "/o"}, "diff": "+x"}),
+                vec![write("/w/a"), write("/o")],
+            ),
+            (
+                json!({"path": "/w/a", "kind": {"type": "update", "movePath": "/o"}, "diff": "+x"}),
+                vec![write("/w/a"), write("/o")],
+            ),
         ] {
             assert_eq!(of_change(&change), wishes, "{change}");
         }

@@ -209,7 +209,7 @@ fn wish_of(said: &Value) -> (String, Value) {
     let input = said.member("tool_input").unwrap_or(&Value::Null);
     match asking::wish(tool, input) {
         AskWish::Command { command } => ("run_command".to_owned(), json!({ "command": command })),
-        AskWish::Write { path } => {
+        AskWish::Write { path, .. } => {
             ("write_file".to_owned(), json!({ "path": Some(path).filter(|path| !path.is_empty()) }))
         }
         AskWish::Mcp { .. } => (tool.to_owned(), input.clone()),

@@ -24,14 +24,12 @@ use swarm_model::asks::judge::{Consent, Ruling};
 use swarm_store::runs::order;
 use swarm_sys::paths::Paths;
 
-use super::judging::Judge;
+use super::judging::{Judge, TOO_LONG, is_too_long};
 
 /// First argument of the command.
 pub const VERB: &str = "__gate";
 /// Maximum size of the hook's input, in bytes.
 const SAID_BYTES_MAX: u64 = 64 << 20;
-/// Maximum size of what a person is asked, in bytes.
-const WISH_BYTES_MAX: usize = 64 << 10;
 /// Answer to a subagent.
 const SUBAGENT: &str = "a person has to allow this, and a subagent cannot ask: do it in the main conversation";
 /// Answer to a use of a tool while another one waits.
@@ -92,8 +90,8 @@ impl Gate {
         if call.is_subagent {
             return no(SUBAGENT);
         }
-        if serde_json::to_string(&request.wish)?.len() > WISH_BYTES_MAX {
-            return no("this is too long to be shown to a person: put it into a file");
+        if is_too_long(&request.wish)? {
+            return no(TOO_LONG);
         }
         if order::defer(dir, &request.call)? { Ok(Answer::Defer) } else { no(SIBLING) }
     }

@@ -35,6 +35,10 @@ impl Site {
 
     /// Records the request of an agent that has stopped, as the attempt does.
     fn park(&self, call: &str, command: &str) -> u64 {
+        self.park_at(&bash(call, command))
+    }
+
+    fn park_at(&self, call: &Call) -> u64 {
         let mut held = Held::new(
             Paths::new(&self.gate.root),
             self.gate.who.clone(),
@@ -42,7 +46,7 @@ impl Site {
             self.gate.consent,
             Duration::ZERO,
         );
-        held.park(&bash(call, command).request).expect("recorded").number
+        held.park(&call.request).expect("recorded").number
     }
 
     fn answer(&self, number: u64, verdict: Verdict) {
@@ -180,9 +184,23 @@ fn rules_come_before_answers_and_nobody_is_asked_for_subagents_or_conflicts() {
 }
 
 #[test]
+fn an_answer_about_a_file_counts_only_for_the_content_that_was_shown() {
+    let mut site = Site::new(Consent::PartialAccess);
+    let write = |id: &str, text: &str| use_of("Write", id, &json!({ "file_path": "/etc/motd", "content": text }));
+    let asked = write("a", "harmless");
+    assert_eq!(site.gate.decide(&asked).expect("decided"), Answer::Defer);
+    let number = site.park_at(&asked);
+    site.answer(number, Verdict::Allow { input: None });
+    site.next("a");
+    order::clear_deferred(site.gate.dir.as_deref().expect("a directory"), "a").expect("cleared");
+    assert_eq!(site.gate.decide(&write("b", "never shown")).expect("decided"), Answer::Defer);
+    assert_eq!(site.state(number), AskState::Answered, "its answer was not used");
+}
+
+#[test]
 fn whatever_goes_wrong_is_a_no() {
     let site = Site::new(Consent::NoAccess);
-    let long = "x".repeat(WISH_BYTES_MAX);
+    let long = "x".repeat(64 << 10);
     assert!(matches!(site.decide("l", &long), Answer::Deny { .. }));
     fs::write(site.gate.root.join("asks"), "").expect("a file in the way");
     assert!(site.gate.decide(&bash("c", "make")).is_err());

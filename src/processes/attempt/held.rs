@@ -19,7 +19,7 @@ use swarm_model::asks::judge::{Consent, Ruling};
 use swarm_model::asks::{Ask, AskRecord, AskState, Asker, Verdict, Waits};
 use swarm_sys::paths::Paths;
 
-use super::judging::Judge;
+use super::judging::{Judge, TOO_LONG, is_too_long};
 use super::turn::{Decided, Heard};
 
 /// Time for which an agent is held, unless the order says otherwise. The provider's cache is still warm then.
@@ -93,6 +93,9 @@ impl Held {
     }
 
     fn ask(&mut self, request: &Request) -> io::Result<Decided> {
+        if is_too_long(&request.wish)? {
+            return Ok(Decided::Now(Verdict::Deny { reason: TOO_LONG.to_owned() }));
+        }
         let draft = self.judge.draft(request, Waits::Held)?;
         // Before the records are read, so that no answer is missed.
         self.watch()?;

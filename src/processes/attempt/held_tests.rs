@@ -48,7 +48,7 @@ fn nobody_is_asked_about_what_the_consent_allows() {
     let write = |path: &str| Request {
         call: "w".to_owned(),
         tool: "edit".to_owned(),
-        wish: AskWish::Write { path: path.to_owned() },
+        wish: AskWish::Write { path: path.to_owned(), change: String::new() },
     };
     let mut held = site.held(1, None, HOLD);
     assert_eq!(held.asked(&command("c", "make")), Decided::Now(allow()), "nobody can be asked");

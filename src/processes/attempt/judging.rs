@@ -17,8 +17,22 @@ use swarm_sys::paths::Paths;
 /// What an agent is told about an answer that was used before.
 pub const SPENT: &str = "it was allowed once and may have run: look before you try again";
 
+/// What an agent is told about a request that is too long to be shown to a person.
+pub const TOO_LONG: &str = "this is too long to be shown to a person: do it in smaller steps";
+
+/// Maximum size of what a person is asked, in bytes.
+const WISH_BYTES_MAX: usize = 64 << 10;
+
 /// Number of characters of a digest in a key.
 const KEY_CHARS: usize = 16;
+
+/// Reports whether a wish is too long to be shown to a person.
+///
+/// # Errors
+/// Fails if it cannot be written as JSON.
+pub fn is_too_long(wish: &AskWish) -> io::Result<bool> {
+    Ok(serde_json::to_string(wish)?.len() > WISH_BYTES_MAX)
+}
 
 pub struct Judge {
     paths: Paths,
@@ -39,7 +53,7 @@ impl Judge {
     /// Decides about a wish by the consent and the rules. A rule that cannot be read may deny it.
     pub fn ruling(&self, wish: &AskWish) -> Ruling {
         let is_confined = match wish {
-            AskWish::Write { path } => is_confined(self.cwd.as_ref(), path.as_ref()),
+            AskWish::Write { path, .. } => is_confined(self.cwd.as_ref(), path.as_ref()),
             _ => false,
         };
         let rule = match self.consent {
