@@ -23,9 +23,11 @@ pub const GUARDED: [&str; 17] = [
     "swarm.toml",
 ];
 
-/// Reports whether `path`, with symbolic links resolved, is in the worktree and configures neither git nor an agent.
+/// Reports whether `path`, with symbolic links resolved, is in the worktree and configures neither git nor an agent. A path
+/// that begins with `~` is not: the agent may take it for one in a home directory.
 pub fn is_confined(worktree: &Path, path: &Path) -> bool {
-    resolved(&worktree.join(path)).is_some_and(|whole| is_below(&whole, worktree, &GUARDED))
+    !path.to_string_lossy().starts_with('~')
+        && resolved(&worktree.join(path)).is_some_and(|whole| is_below(&whole, worktree, &GUARDED))
 }
 
 /// Returns the path with symbolic links resolved, as far as it exists. `None` if it leads through a link to something that
@@ -62,6 +64,7 @@ mod tests {
         for (path, is) in [
             ("src/new/a.rs", true),
             ("a.txt", true),
+            ("~/a.txt", false),
             ("../a.txt", false),
             ("src/../../a.txt", false),
             ("no/../../../a.txt", false),

@@ -1,14 +1,13 @@
 //! Commands of a shell, read only as far as rules need it. What is not understood is odd, and no rule allows it.
 
 /// Programs that execute another program, or words of the shell in front of one.
-const WRAPPERS: [&str; 44] = [
+const WRAPPERS: [&str; 47] = [
     "!",
-    "{",
     "builtin",
     "bwrap",
     "chroot",
-    "command",
     "chrt",
+    "command",
     "coproc",
     "do",
     "doas",
@@ -23,9 +22,12 @@ const WRAPPERS: [&str; 44] = [
     "ionice",
     "ltrace",
     "nice",
+    "nocorrect",
+    "noglob",
     "nohup",
     "nsenter",
     "parallel",
+    "repeat",
     "runuser",
     "script",
     "setpriv",
@@ -46,6 +48,7 @@ const WRAPPERS: [&str; 44] = [
     "watch",
     "while",
     "xargs",
+    "{",
 ];
 const SHELLS: [&str; 8] = ["sh", "bash", "dash", "zsh", "ksh", "fish", "ash", "busybox"];
 /// Redirections that write nothing.
@@ -170,8 +173,14 @@ fn expands(after: &str) -> bool {
 
 /// Reports whether a shell replaces a character outside of quotes, with this text after it, by names of files or several
 /// words.
-fn is_glob(c: char, after: &str) -> bool {
-    matches!(c, '*' | '?' | '[') || (c == '{' && !after.starts_with('}'))
+fn is_glob(c: char) -> bool {
+    matches!(c, '*' | '?' | '[' | '{')
+}
+
+/// Reports whether a word that begins with `{` is only `{}`, with this text after its first character. Inside of a longer
+/// word, `{}` may be part of a list: `.{},.}` is `.}` and `..`.
+fn is_lone_braces(after: &str) -> bool {
+    after.strip_prefix('}').is_some_and(|rest| rest.is_empty() || rest.starts_with([' ', '\t', ';', '|', '&', '\n']))
 }
 
 #[derive(Default)]
@@ -215,7 +224,9 @@ impl Reader {
                     after
                 }
                 _ => {
-                    if is_glob(c, after) && !(self.is_pattern && c == '*') {
+                    let is_plain =
+                        (self.is_pattern && c == '*') || (c == '{' && self.word.is_none() && is_lone_braces(after));
+                    if is_glob(c) && !is_plain {
                         self.odd("a pattern of file names or braces");
                     }
                     self.push(c, after);

@@ -100,7 +100,7 @@ proptest! {
     fn a_line_that_is_allowed_executes_nothing_else(
         parts in proptest::collection::vec(proptest::sample::select(vec![
             "cargo test", "cargo test", "cargo test", "cargo test ", " && ", "; ", " | ", " || ", " ", "rm x", "'", "\"",
-            "\\", "$(rm x)", "`rm`", "$", "(", ")", "{", "}", "<", "> f", ">f", "&", "\n", "#", "=", "!", "~", "2>&1",
+            "\\", "$(rm x)", "`rm`", "$", "(", ")", "{", "}", "{}", ",", "<", "> f", ">f", "&", "\n", "#", "=", "!", "~", "2>&1",
             " 2>/dev/null", " >/dev/null", "-p a", " --all ", "cargo build", "A=1 ", "\t", "*", "é",
         ]), 1..7),
     ) {
