@@ -203,14 +203,19 @@ fn a_worker_cannot_land_by_rules_of_its_own() {
     set(&rig, &repo, "[merge]\nverify = 'test ! -e bad'\n");
     rig.trust(&repo);
     let bin = env!("CARGO_BIN_EXE_swarm");
+    // Neither by a flag nor by a file of jobs.
+    let jobs =
+        "base = 'main'\nverify = 'true'\n[[job]]\nname = 'j'\ncommand = 'touch worse'\nworktree = true\nmerge = true\n";
+    let jobs = rig.file("jobs.toml", jobs);
     let script = format!(
-        "touch bad; git add bad; git commit -qm bad; '{bin}' merge add refs/heads/a --base main --verify true; exit 0"
+        "touch bad; git add bad; git commit -qm bad; '{bin}' merge add refs/heads/a --base main --verify true
+         cp '{jobs}' jobs.toml; '{bin}' run ./jobs.toml; exit 0"
     );
     rig.swarm_in(&repo, &["spawn", "--name", "a", "--worktree", "--", "sh", "-c", &script]).ok();
     rig.wait("a");
     let said = rig.log("a", "stderr");
     let cause = format!("worker 'a' cannot replace merge.verify of {}", repo.display());
-    assert!(said.contains(&cause) && said.contains("run the command without --verify"), "{said}");
+    assert!(said.matches(&cause).count() == 2 && said.contains("run the command without --verify"), "{said}");
     assert_eq!(rig.swarm_in(&repo, &["merge", "ls"]).out.matches("refs/heads/a").count(), 0);
     // A person may.
     rig.swarm_in(&repo, &["merge", "add", "a", "--verify", "true"]).ok();

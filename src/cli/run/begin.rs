@@ -447,13 +447,14 @@ fn of_file(
             .into());
     }
     let (root, base) = place(&parsed, &jobs, &path, caller)?;
+    let verify = args.verify.clone().or_else(|| parsed.verify.clone());
     if base.is_some() && !args.dry_run {
+        refuse_other_rules(&root, jobs::rules_of(verify.as_deref(), &jobs))?;
         // Only the rules of worktrees and landing come from `swarm.toml`; the file of jobs was named by a person.
         Use::new(Some(&root), &["merge", "worktree"]).require(screen)?;
     }
     make_all(&paths.runs())
         .map_err(|error| Failure::system(format!("cannot create {}", paths.runs().display()), &error))?;
-    let verify = args.verify.clone().or_else(|| parsed.verify.clone());
     let rules = Rules {
         limit: limit(args, parsed.limit),
         groups: parsed.groups.clone(),

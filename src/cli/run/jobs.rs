@@ -174,6 +174,11 @@ pub fn jobs_of(file: &JobFile, typed: &Typed) -> Result<Vec<Job>, String> {
     Ok(jobs)
 }
 
+/// Returns the keys of `swarm.toml` that a file of jobs replaces: its verification, or that of a job.
+pub fn rules_of(verify: Option<&str>, jobs: &[Job]) -> &'static [&'static str] {
+    if verify.is_some() || jobs.iter().any(|job| job.verify.is_some()) { &["merge.verify"] } else { &[] }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

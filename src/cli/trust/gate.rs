@@ -207,7 +207,8 @@ pub fn refuse_other_rules(root: &Path, typed: &[&'static str]) -> Result<(), Fai
     let named = project(root)?.named(root);
     let flag = key.rsplit('.').next().unwrap_or_default();
     let cause = format!("worker '{worker}' cannot replace {key} of {named}");
-    Err(Refusal::new(RefusalKind::Invalid, cause).remedy(format!("run the command without --{flag}")).into())
+    let remedy = format!("run the command without --{flag}, and without '{flag}' in a job file");
+    Err(Refusal::new(RefusalKind::Invalid, cause).remedy(remedy).into())
 }
 
 fn refuse_or_ask(named: &str, new: &[(Status, Entry)], screen: &mut Screen) -> Result<(), Failure> {
