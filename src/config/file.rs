@@ -32,9 +32,14 @@ pub fn user_path_in(xdg: Option<PathBuf>, home: Option<PathBuf>) -> Option<PathB
     Some(base.join(USER_FILE))
 }
 
-/// Returns the nearest directory at or above `dir` that has a `.git` entry.
+/// Returns the nearest directory at or above `dir` that has a `.git` entry. A directory without `HEAD` does not count, as for
+/// git: the sandboxes of agents leave such directories, also in `/tmp`.
 pub fn root_above(dir: &Path) -> Option<&Path> {
-    dir.ancestors().find(|dir| dir.join(".git").symlink_metadata().is_ok())
+    let is_root = |dir: &&Path| {
+        let git = dir.join(".git");
+        git.symlink_metadata().is_ok_and(|found| !found.is_dir() || git.join("HEAD").symlink_metadata().is_ok())
+    };
+    dir.ancestors().find(is_root)
 }
 
 /// Returns the text of a configuration file; `None` if it does not exist. Transient errors are retried.

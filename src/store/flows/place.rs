@@ -46,7 +46,8 @@ impl Workspace {
         }
         let cwd = cwd.canonicalize()?;
         let above = |test: &dyn Fn(&Path) -> bool| cwd.ancestors().find(|dir| test(dir)).map(Path::to_owned);
-        let root = above(&|dir| dir.join(HOME).is_dir()).or_else(|| above(&|dir| dir.join(".git").exists()));
+        let of_git = || swarm_config::root_above(&cwd).map(Path::to_owned);
+        let root = above(&|dir| dir.join(HOME).is_dir()).or_else(of_git);
         Ok(Self { root: root.unwrap_or(cwd) })
     }
 

@@ -286,7 +286,9 @@ fn the_workspace_is_the_nearest_enclosing_one() {
     let root = dir.path().canonicalize().expect("there");
     let deep = root.join("p/src");
     fs::create_dir_all(&deep).expect("made");
+    fs::create_dir_all(root.join("p/src/.git")).expect("made");
     fs::create_dir_all(root.join("p/.git")).expect("made");
+    fs::write(root.join("p/.git/HEAD"), "").expect("written");
     assert_eq!(Workspace::find(None, &deep).expect("found").root(), root.join("p"));
     fs::create_dir(root.join(".a-society")).expect("made");
     assert_eq!(Workspace::find(None, &deep).expect("found").root(), root);
