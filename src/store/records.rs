@@ -18,8 +18,8 @@ use swarm_ports::{BoxFuture, DirFacts, LeaseFacts, Mark, Note, Records, Scan, Sp
 use crate::asks::Asks;
 use crate::log_parts::unfinished;
 use swarm_sys::files::{
-    absent_ok, blocking, list_if_present, make_dir, remove_if_present, rename_if_present, replace_durably,
-    write_private,
+    Durability, absent_ok, blocking, list_if_present, make_dir, remove_if_present, rename_if_present, replace_durably,
+    replace_private, write_private,
 };
 use swarm_sys::machine::Gone;
 use swarm_sys::paths::Paths;
@@ -333,7 +333,7 @@ impl Records for DiskRecords {
     fn mark<'a>(&'a self, name: &'a str, generation: u64, mark: Option<&'a Mark>) -> BoxFuture<'a, ()> {
         let dir = self.paths.worker(name, generation);
         let set = |leaf: &str, evidence: Option<&str>| match evidence {
-            Some(evidence) => write_private(&dir.join(leaf), evidence.as_bytes()),
+            Some(evidence) => replace_private(&dir, leaf, evidence.as_bytes(), Durability::None),
             None => absent_ok(fs::remove_file(dir.join(leaf))),
         };
         let marked = match mark {

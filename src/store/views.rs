@@ -92,11 +92,12 @@ fn activity_of(view: &WorkerView, dir: Option<&Path>) -> Option<Activity> {
 /// Returns the activity that counts: what the agent reported, or what its screen showed.
 fn latest(told: Option<Tool>, shown: Option<Activity>) -> Option<Activity> {
     let operation = told.as_ref().and_then(|tool| tool.operation.clone());
+    let waited = told.as_ref().and_then(|tool| tool.waited.clone());
     match (told.map(Activity::from), shown) {
         (Some(told), Some(shown)) if shown.since_ms > told.since_ms => match (told.doing, shown.doing) {
             // No agent reports that it was answered before the step is done about which it asked.
             (Doing::Waiting, Doing::Working) => Some(Activity { what: operation, ..shown }),
-            (_, Doing::Waiting) if shown.what != told.what => Some(shown),
+            (_, Doing::Waiting) if shown.what != told.what && shown.what != waited => Some(shown),
             _ => Some(told),
         },
         (told, shown) => told.or(shown),

@@ -126,6 +126,9 @@ fn the_latest_of_what_an_agent_reports_and_shows_counts() {
         let found = latest(told, shown).expect("known");
         assert_eq!((found.doing, found.what.as_deref()), (doing, Some(what)), "{case}");
     }
+    let answered = Tool { since_ms: 12, waited: Some("which?".to_owned()), ..tool(None, false) };
+    let late = latest(Some(answered), shown(Doing::Waiting, "which?", 15)).expect("known");
+    assert_eq!(late.doing, Doing::Working, "the supervisor repeats what was answered meanwhile");
     let same = latest(Some(asks), shown(Doing::Waiting, "which?", 15)).expect("known");
     assert_eq!((same.kind, same.since_ms), (Some(NeedKind::Question), 10), "the supervisor only repeats it");
     assert_eq!(latest(None, None), None);

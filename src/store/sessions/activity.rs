@@ -33,6 +33,9 @@ pub struct Tool {
     pub waiting: Option<String>,
     /// The agent's turn is over; it waits for its next task. `waiting` then says so.
     pub idle: bool,
+    /// What the agent waited for before. The supervisor may still show that, because it looks at reports later.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub waited: Option<String>,
     /// Kind of what the agent waits for. `None` unless it waits for a person.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub kind: Option<NeedKind>,
@@ -70,7 +73,7 @@ impl Tool {
 
     fn reported(self, word: Word, at_ms: u64) -> Self {
         let Self { calls, operation, waiting, idle, kind, .. } = self;
-        let at_work = Self { at_ms, calls, ..Self::default() };
+        let at_work = Self { at_ms, calls, waited: waiting.clone().or(self.waited), ..Self::default() };
         match word {
             Word::Working => at_work,
             Word::Tool(what) => Self { calls: calls.saturating_add(1), operation: Some(what), ..at_work },

@@ -66,6 +66,7 @@ fn each_report_changes_only_what_it_is_about() {
             operation: operation.map(str::to_owned),
             waiting: waiting.map(str::to_owned),
             idle,
+            waited: seen.waited.clone(),
             kind: seen.kind,
             since_ms: 7,
         };
