@@ -88,17 +88,21 @@ pub const KEYS: &[Key] = &[
 ];
 
 /// Keys that count from a repository's file only after a person agreed to their values, and what they do.
-const GUARDED: [(&str, Effect); 17] = [
+const GUARDED: [(&str, Effect); 20] = [
     ("agents.*.arguments", Effect::Permission),
     ("agents.*.command", Effect::Command),
     ("agents.*.env.*", Effect::Variable),
     ("agents.*.events", Effect::Permission),
+    // Some agents cannot be held back by a consent.
+    ("flow.agent", Effect::Permission),
+    ("flow.roles.*.agent", Effect::Permission),
     ("flow.roles.*.arguments", Effect::Permission),
     ("flow.roles.*.command", Effect::Command),
     ("flow.roles.*.env.*", Effect::Variable),
     ("flow.roles.*.unsafe", Effect::Permission),
     ("merge.resolver", Effect::Command),
     ("merge.verify", Effect::Command),
+    ("run.agent", Effect::Permission),
     ("run.consent", Effect::Permission),
     ("spawn.env.*", Effect::Variable),
     // A worktree puts files of the repository wherever it is, for example where another program looks for plugins.
@@ -169,6 +173,7 @@ mod tests {
         assert!(KEYS.is_sorted_by_key(|key| key.name));
         assert!(GUARDED.iter().all(|(name, _)| KEYS.iter().any(|key| key.name == *name)));
         assert_eq!(effect(&["spawn", "env", "A"]), Some(Effect::Variable));
+        assert_eq!(effect(&["flow", "roles", "ci", "agent"]), Some(Effect::Permission));
         assert_eq!(effect(&["run", "limit"]), None);
     }
 

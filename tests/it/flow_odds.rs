@@ -71,6 +71,7 @@ fn flows_that_could_not_land_or_run_are_refused_before_anything_is_created() {
     let said = new(&["--merge"]);
     assert!(said.code == Some(1) && said.err.contains("HEAD is detached"), "{said:?}");
     fs::write(site.repo.join("swarm.toml"), "[flow]\nagent = 'nobody'\n").expect("written");
+    site.rig.trust(&site.repo);
     let said = new(&["--start"]);
     assert!(said.code == Some(1) && said.err.contains("agent 'nobody' not found"), "{said:?}");
     assert_eq!(flows(), before);

@@ -418,6 +418,7 @@ fn changes_of_two_roles_are_merged_and_conflicts_are_reported_to_the_joining_rol
 fn an_agent_cannot_give_a_role_another_command() {
     let rig = Rig::new();
     rig.file("cwd/swarm.toml", "[flow]\nagent = 'shell'\n");
+    rig.trust(&rig.cwd());
     let pwned = rig.path("pwned");
     let hostile = rig.file(
         "hostile",
@@ -441,6 +442,7 @@ fn an_agent_cannot_give_a_role_another_command() {
 fn roles_without_a_repository_work_in_the_project_folder() {
     let rig = Rig::new();
     rig.file("cwd/swarm.toml", "[flow]\nagent = 'shell'\n");
+    rig.trust(&rig.cwd());
     let script = "pwd > where.txt; swarm flow emit --to owner-close --artifact where.txt";
     rig.file("cwd/w.yaml", &line(script, ""));
     fs::create_dir(rig.cwd().join("demo")).expect("made");

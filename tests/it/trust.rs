@@ -355,6 +355,11 @@ fn codex_does_not_load_what_an_earlier_attempt_wrote() {
     let codex = agent(&rig, "codex", script);
     let config = format!("[run]\nagent = 'codex'\n[agents.codex]\ncommand = ['{codex}']\nevents = 'codex'\n");
     let site = planned(&config, "# A\n");
+    // A file that nobody is asked about does not make codex trust the others.
+    fs::create_dir(site.repo.join(".codex")).expect("made");
+    fs::write(site.repo.join(".codex/notes"), "").expect("written");
+    site.commit();
+    site.plan();
     site.rig.trust(&site.repo);
     let said = run_alone(&site, &["--verify", "test -e ok"]);
     assert_eq!(said.code, Some(0), "{said:?}");

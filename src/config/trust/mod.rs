@@ -52,12 +52,10 @@ pub const SETTINGS: [&str; 7] = ["agents", "flow", "merge", "run", "spawn", "tra
 
 /// Files that an agent loads from a repository, with the section of their entries. They define hooks, servers that the
 /// agent starts, and variables.
-pub const AGENT_FILES: [(&str, &str); 14] = [
+pub const AGENT_FILES: [(&str, &str); 12] = [
     (CLAUDE, ".claude/settings.json"),
     (CLAUDE, ".claude/settings.local.json"),
     (CLAUDE, ".mcp.json"),
-    (CODEX, ".codex/config.toml"),
-    (CODEX, ".codex/hooks.json"),
     (GEMINI, ".gemini/settings.json"),
     (GEMINI, ".gemini/.env"),
     (GEMINI, ".env"),
@@ -70,9 +68,10 @@ pub const AGENT_FILES: [(&str, &str); 14] = [
 ];
 
 /// Directories of texts that an agent loads from a repository, with the section of their entries. A text may define hooks
-/// in its front matter.
+/// in its front matter. codex reads its settings, hooks, rules and agents from one directory; further kinds of files are
+/// likely to come.
 const AGENT_FOLDERS: [(&str, &str); 8] = [
-    (CODEX, ".codex/rules"),
+    (CODEX, ".codex"),
     (CLAUDE, ".claude/agents"),
     (CLAUDE, ".claude/commands"),
     (CLAUDE, ".claude/skills"),
@@ -84,7 +83,7 @@ const AGENT_FOLDERS: [(&str, &str); 8] = [
 /// File of variables. Its text is not shown, because it may contain keys.
 const VARIABLES: &str = ".env";
 /// Ends of the names of those texts, in any case. codex executes what its rules allow outside of its sandbox.
-const TEXTS: [&str; 2] = [".md", ".rules"];
+const TEXTS: [&str; 4] = [".md", ".rules", ".toml", ".json"];
 /// Maximum depth of such a directory. Symbolic links in it are followed, as by the agent.
 const DEPTH_MAX: usize = 8;
 /// Maximum number of files and directories in such a directory.
@@ -319,7 +318,7 @@ pub fn compare(agreed: Option<&Agreed>, sections: &[&str], entries: &[Entry]) ->
 /// Reports whether a recorded value still applies after it was removed from the file, until a person agrees: without it,
 /// work would land unverified, or an agent would leave its sandbox or get more rights.
 fn stays(key: &str) -> bool {
-    key == "merge.verify" || key.starts_with("agents.") || key.starts_with("flow.")
+    key == "merge.verify" || ["agents.", "flow.", "run."].iter().any(|section| key.starts_with(section))
 }
 
 /// Reports whether the project of `root` has recorded agents and roles, which still apply if its `swarm.toml` is removed.

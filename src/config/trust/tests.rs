@@ -13,6 +13,7 @@ impl Site {
     fn new(text: &str) -> Self {
         let dir = tempfile::tempdir().expect("a directory");
         fs::create_dir_all(dir.path().join("repo/.git")).expect("made");
+        fs::write(dir.path().join("repo/.git/HEAD"), "ref: refs/heads/main\n").expect("written");
         let site = Self { dir };
         site.write(text);
         site
@@ -236,6 +237,22 @@ fn repositories_that_are_gone_and_have_nothing_agreed_are_forgotten() {
 }
 
 #[test]
+fn a_consent_and_an_agent_stay_if_a_change_removes_them() {
+    let site = Site::new("[run]\nconsent = 'partial-access'\nagent = 'codex'\n[flow]\nagent = 'codex'\n");
+    site.agree(&["run", "flow"]);
+    site.write("[flow]\nagent = 'gemini'\n");
+    let read = site.load();
+    assert_eq!(
+        (read.run.consent.map(|one| one.word()), read.run.agent.as_deref()),
+        (Some("partial-access"), Some("codex"))
+    );
+    assert_eq!(read.flow.agent.as_deref(), Some("codex"));
+    let removed = |key: &str| (Status::Removed, key.to_owned());
+    let changed = (Status::Changed, "flow.agent".to_owned());
+    assert_eq!(site.changes(&["run", "flow"]), [changed, removed("run.agent"), removed("run.consent")]);
+}
+
+#[test]
 fn events_and_limits_of_the_trash_count_only_as_agreed_to() {
     let site = Site::new("[agents.claude]\nevents = 'claude'\n[trash]\nmax_age = '1s'\nmax_size = '1M'\n");
     let keys: Vec<String> = settings(&site.root()).expect("read").into_iter().map(|entry| entry.key).collect();
@@ -369,6 +386,7 @@ fn files_above_a_worktree_are_loaded_only_if_somebody_agreed() {
         (".arial/.claude/skills/s/SKILL.md", CLAUDE),
         (".mcp.json", CLAUDE),
         (".arial/.codex/config.toml", CODEX),
+        (".arial/.codex/agents/default.toml", CODEX),
     ] {
         assert!(loads(".arial/worktrees/a", section), "before {name}");
         write(name, "{}");

@@ -35,8 +35,8 @@ pub struct Player {
 }
 
 impl Config {
-    /// Reads the configuration from the first of these folders that contains the file, or contained it when a person
-    /// agreed to its agents; it overrides the user's own.
+    /// Reads the configuration from the first of these folders to whose agents a person agreed, or else from the first one
+    /// that contains the file; it overrides the user's own. A file that an agent writes therefore takes nobody's place.
     ///
     /// # Errors
     /// Fails with a message that names file, line and problem.
@@ -46,12 +46,14 @@ impl Config {
     }
 
     fn folder<'a>(folders: impl IntoIterator<Item = &'a Path>) -> Result<Option<&'a Path>, String> {
+        let mut first = None;
         for folder in folders {
-            if folder.join(swarm_config::FILE).symlink_metadata().is_ok() || has_lasting_agents(folder)? {
+            if has_lasting_agents(folder)? {
                 return Ok(Some(folder));
             }
+            first = first.or_else(|| folder.join(swarm_config::FILE).symlink_metadata().is_ok().then_some(folder));
         }
-        Ok(None)
+        Ok(first)
     }
 
     /// Makes sure that somebody was asked about the agents of the roles.

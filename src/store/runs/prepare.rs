@@ -24,7 +24,9 @@ use super::{events, rejection, specs};
 use crate::asks::Asks;
 use swarm_agents::{Agent, Kind, consent, end_words, last_lines, shell_script};
 use swarm_config::Sections;
-use swarm_config::trust::{Entry, Project, SPECS, Status, agent_places, compare, loads_as_agreed, recorded, user_book};
+use swarm_config::trust::{
+    Entry, Project, SPECS, Status, agent_places, compare, loads_as_agreed, loads_nothing, recorded, user_book,
+};
 use swarm_sys::clock::{random_uuid, wall_ms};
 use swarm_sys::files::replace_durably;
 use swarm_sys::paths::Paths;
@@ -238,8 +240,8 @@ fn order_attempt(now: &Now, work: &SpecWork, dir: &Path, seals: &Seals, paths: &
 pub fn hold_back(agent: &mut Agent, root: &Path, dir: &Path) -> Result<(), String> {
     let Some(section) = agent.kind.loads() else { return Ok(()) };
     // codex takes a directory in which it may write for trusted from then on, and records that for its user, unless it is
-    // told otherwise.
-    let trusts_itself = agent.kind == Kind::Codex && !dir.join(".codex").exists();
+    // told otherwise. It is told so unless there is something that was agreed to: it may load more than what is known here.
+    let trusts_itself = agent.kind == Kind::Codex && loads_nothing(root, dir, section).unwrap_or(false);
     if !trusts_itself && loads_as_agreed(root, dir, section).unwrap_or(false) {
         return Ok(());
     }
