@@ -37,6 +37,7 @@ def line(count: int) -> str:
 def begin(rig: Rig, text: str) -> str:
     rig.make_repo()
     (rig.repo / "swarm.toml").write_text("[flow]\nagent = 'shell'\n")
+    rig.must("trust", "--yes", cwd=rig.repo)
     (rig.root / "w.yaml").write_text(text)
     words = ["flow", "new", "demo", "--workflow", str(rig.root / "w.yaml"), "--consent", "full-access"]
     return rig.must(*words, cwd=rig.repo).out.strip()

@@ -119,6 +119,7 @@ class World:
         if git:
             for words in (["add", "-A"], ["commit", "-q", "-m", "settings"]):
                 rig.run("git", "-C", str(rig.repo), *words)
+        rig.must("trust", "--yes", cwd=rig.repo)
         made = self.must("new", PROJECT, "--workflow", str(rig.root / "workflow.yaml"), "--task", "all of it")
         self.id = made.out.strip().rsplit("/", 1)[-1]
         self.dir = rig.repo / ".a-society" / "state" / PROJECT / self.id
