@@ -31,7 +31,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::task::AbortHandle;
 use tokio::time::{Instant, sleep, timeout, timeout_at};
 
-use swarm_sys::attributes;
+use super::peer::Peer;
 
 /// Maximum size of a request in bytes: an environment and a command line may have 2 MB each.
 const BODY_BYTES_MAX: usize = 16 << 20;
@@ -103,23 +103,6 @@ impl Socket {
             Ok(count) => count == 0,
             Err(error) => !matches!(error, Errno::EAGAIN | Errno::EINTR),
         }
-    }
-}
-
-/// Process at the other end of a connection.
-#[derive(Clone, Copy, Debug)]
-pub struct Peer {
-    /// Kind of namespace in which it is and this process is not. `None` also if it belongs to another user, such as root,
-    /// whose namespaces the kernel may hide.
-    pub apart: Option<&'static str>,
-}
-
-impl Peer {
-    /// Must be called while the peer waits for its answer: its pid means another process after its end.
-    fn of(stream: &UnixStream) -> Self {
-        let own = rustix::process::geteuid().as_raw();
-        let pid = stream.peer_cred().ok().filter(|cred| cred.uid() == own).and_then(|cred| cred.pid());
-        Self { apart: pid.and_then(attributes::namespace_apart) }
     }
 }
 

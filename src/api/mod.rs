@@ -4,10 +4,13 @@
 pub mod client;
 mod connections;
 mod enclosing;
+mod peer;
 pub mod server;
 mod start;
 pub mod supervision;
 
+use std::ffi::OsStr;
+use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
 use std::os::unix::fs::MetadataExt as _;
 use std::sync::OnceLock;
 
@@ -42,6 +45,17 @@ pub fn build() -> &'static Build {
         let built_ns = std::fs::metadata("/proc/self/exe").map_or(0, |meta| modified_ns(&meta));
         Build { version: env!("CARGO_PKG_VERSION").to_owned(), built_ns }
     })
+}
+
+/// Returns the path at which this program was when it was started, also if another file is there now.
+pub fn installed() -> Option<std::path::PathBuf> {
+    static INSTALLED: OnceLock<Option<std::path::PathBuf>> = OnceLock::new();
+    let find = || {
+        let link = std::fs::read_link("/proc/self/exe").ok()?.into_os_string().into_vec();
+        let path = link.strip_suffix(b" (deleted)").unwrap_or(&link);
+        Some(std::path::PathBuf::from(OsStr::from_bytes(path)))
+    };
+    INSTALLED.get_or_init(find).clone()
 }
 
 /// Returns when a file was last written, in nanoseconds since the Unix epoch.

@@ -25,7 +25,8 @@ use tokio::sync::mpsc::UnboundedReceiver;
 use tokio_stream::StreamExt as _;
 use tokio_stream::wrappers::{BroadcastStream, UnboundedReceiverStream};
 
-use crate::api::connections::{self, Limits, Peer, Streams};
+use crate::api::connections::{self, Limits, Streams};
+use crate::api::peer::{Apart, Peer};
 use crate::api::{BUILD_HEADER, REPLACE_ROUTE, Replace, SENT_HEADER, build, build_of, is_newer};
 use crate::processes::guard;
 use swarm_store::events::EventLog;
@@ -54,6 +55,8 @@ pub struct Context {
 
 /// Serves until the process ends.
 pub async fn serve(listener: tokio::net::UnixListener, context: Context) {
+    // Found now: the file may be moved later.
+    crate::api::installed();
     let work = Router::new()
         .route(SpawnRequest::PATH, post(spawn).get(workers))
         .route(KillRequest::PATH, post(kill))
@@ -256,10 +259,17 @@ async fn nudges(State(context): State<Context>) -> Response {
 /// counts, whatever the caller says; the caller may also forward the request of another process.
 fn is_elsewhere(peer: Peer, caller: &Caller) -> Option<Refusal> {
     let said = || caller.namespaces.as_ref()?.difference(&attributes::namespaces()?);
-    let kind = peer.apart.or_else(said)?;
-    let cause =
-        format!("this command runs in another {kind} namespace than the supervisor, where its work would start");
-    let remedy = "run it where the supervisor runs, or set SWARM_DIR to another directory to use a supervisor here";
+    let (cause, place) = match peer.apart.or_else(|| said().map(Apart::Namespace))? {
+        Apart::Namespace(kind) => {
+            let where_to = "than the supervisor, where its work would start";
+            (format!("this command runs in another {kind} namespace {where_to}"), "where the supervisor runs")
+        }
+        Apart::Unknown => {
+            let cause = "the supervisor cannot examine the process that connected, which may be in other namespaces";
+            (cause.to_owned(), "as the user of the supervisor")
+        }
+    };
+    let remedy = format!("run it {place}, or set SWARM_DIR to another directory to use a supervisor here");
     Some(Refusal::new(RefusalKind::Invalid, cause).remedy(remedy))
 }
 
@@ -358,14 +368,20 @@ async fn stop(State(context): State<Context>, Query(asked): Query<StopQuery>) ->
 
 /// Ends this supervisor, so that its guard executes the caller's program. Answers 409 if the caller is not newer, 403
 /// if the guard must not execute that program, and 503 if there is no guard now.
-async fn replace(State(context): State<Context>, headers: HeaderMap, body: Bytes) -> Result<Response, Rejected> {
+async fn replace(
+    State(context): State<Context>,
+    Extension(peer): Extension<Peer>,
+    headers: HeaderMap,
+    body: Bytes,
+) -> Result<Response, Rejected> {
     let asked: Replace = parse(&body)?;
     let theirs = headers.get(BUILD_HEADER).and_then(|value| value.to_str().ok()).unwrap_or_default();
     if !asked.again && !is_newer(theirs, build()) {
         return Ok(StatusCode::CONFLICT.into_response());
     }
     let built_ns = build_of(theirs).map_or(0, |(_, built_ns)| built_ns);
-    if let Err(cause) = guard::check_program(&asked.program, built_ns) {
+    let checked = guard::check_program(&asked.program, built_ns);
+    if let Err(cause) = checked.and_then(|()| peer.check_program(&asked.program, crate::api::installed().as_deref())) {
         return Err((StatusCode::FORBIDDEN, cause));
     }
     if context.guard.load(Ordering::Relaxed) <= 1 {

@@ -245,9 +245,13 @@ pub enum Replacement {
 /// Fails if that is impossible, or would make the supervisor a part of the worker in which this process runs.
 pub fn replace(paths: &Paths) -> Result<(), Refusal> {
     replace_by_guard(paths, false)?.map_or(Ok(()), |why| match Enclosing::find(paths).worker() {
-        None => match namespace_apart(paths) {
-            None => stop(paths, After::Another).map(drop),
-            Some(kind) => Err(refused_apart("is an older build and cannot be replaced", kind, &why)),
+        None => match (namespace_apart(paths), other_user(paths)) {
+            (None, None) => stop(paths, After::Another).map(drop),
+            (None, Some(uid)) => {
+                let cause = format!("the supervisor of user {uid} is an older build and cannot be replaced: {why}");
+                Err(Refusal::new(RefusalKind::Internal, cause).remedy("run 'swarm supervisor restart' as that user"))
+            }
+            (Some(kind), _) => Err(refused_apart("is an older build and cannot be replaced", kind, &why)),
         },
         Some(name) => {
             let cause =
@@ -289,7 +293,18 @@ pub fn restart(paths: &Paths) -> Result<(), Refusal> {
 /// same, or there is no supervisor.
 fn namespace_apart(paths: &Paths) -> Option<&'static str> {
     let peer = getsockopt(&connect(paths).ok()?, PeerCredentials).ok()?;
-    attributes::namespace_apart(peer.pid())
+    match attributes::namespace_apart(peer.pid()) {
+        Ok(kind) => kind,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => None,
+        // The kernel hides those of a process in a user namespace above.
+        Err(_) => Some("user"),
+    }
+}
+
+/// Returns the user of the supervisor if it is not that of this process, in whose place its next one would run.
+fn other_user(paths: &Paths) -> Option<u32> {
+    let peer = getsockopt(&connect(paths).ok()?, PeerCredentials).ok()?;
+    Some(peer.uid()).filter(|uid| *uid != nix::unistd::getuid().as_raw())
 }
 
 /// Refuses to move the supervisor to where it sees other files and processes than its workers.

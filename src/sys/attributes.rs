@@ -212,18 +212,18 @@ fn namespaces_at(process: &str) -> io::Result<Namespaces> {
     Ok(Namespaces { mount: inode("mnt")?, process: inode("pid")?, network: inode("net")?, user: inode("user")? })
 }
 
-/// Returns the kind of the first namespace in which a process of this user is and this process is not. `None` if all
-/// are the same, or the process is gone. `pid` is 0 for a peer that has none here.
-pub fn namespace_apart(pid: i32) -> Option<&'static str> {
+/// Returns the kind of the first namespace in which a process is and this process is not. `None` if all are the same.
+/// `pid` is 0 for a peer that has none here.
+///
+/// # Errors
+/// Fails if they cannot be read: the process is gone, or the kernel hides them, because it has another user or is in a
+/// user namespace above.
+pub fn namespace_apart(pid: i32) -> io::Result<Option<&'static str>> {
     if pid <= 0 {
-        return Some("process");
+        return Ok(Some("process"));
     }
-    match namespaces_at(&format!("/proc/{pid}")) {
-        Ok(theirs) => namespaces()?.difference(&theirs),
-        // The kernel hides them from a process in a user namespace below.
-        Err(error) if error.kind() == io::ErrorKind::PermissionDenied => Some("user"),
-        Err(_) => None,
-    }
+    let theirs = namespaces_at(&format!("/proc/{pid}"))?;
+    Ok(namespaces_at("/proc/self")?.difference(&theirs))
 }
 
 #[cfg(test)]
@@ -273,6 +273,9 @@ mod tests {
         let other = Namespaces { network: own.network + 1, user: 0, ..own.clone() };
         assert_eq!(own.difference(&other), Some("network"));
         let me = i32::try_from(std::process::id()).expect("a pid");
-        assert_eq!((namespace_apart(me), namespace_apart(0)), (None, Some("process")));
+        assert_eq!(namespace_apart(me).expect("readable"), None);
+        assert_eq!(namespace_apart(0).expect("known"), Some("process"));
+        // Larger than any pid.
+        assert!(namespace_apart(i32::MAX).is_err(), "there is no such process");
     }
 }

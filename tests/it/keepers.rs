@@ -362,38 +362,45 @@ fn no_supervisor_starts_beside_a_worker_that_it_cannot_see() {
 fn a_newer_program_in_another_namespace_does_not_move_the_supervisor_there() {
     use std::os::unix::fs::PermissionsExt as _;
     let rig = Rig::new();
-    rig.spawn("x", &[], &["sleep", "600"]);
+    let place = newer(&rig, "place");
+    let mut command = rig.program(&place);
+    command.args(["spawn", "--name", "x", "--", "sleep", "600"]);
+    run(command).ok();
     let new = newer(&rig, "new");
     let mode = |mode| std::fs::set_permissions(&new, std::fs::Permissions::from_mode(mode)).expect("set");
-    let elsewhere = |words: &[&str]| {
+    let with = |program: &Path, words: &[&str]| {
         let mut command = rig.program("unshare");
-        command.args(["--mount", "--"]).arg(&new).args(words);
+        command.args(["--mount", "--"]).arg(program).args(words);
         run(command)
     };
+    let elsewhere = |words: &[&str]| with(&new, words);
     if elsewhere(&["--version"]).code != Some(0) {
         return skipped("upgrades from other namespaces: no namespace can be made here");
     }
     let namespace = |pid: i32| std::fs::read_link(format!("/proc/{pid}/ns/mnt")).expect("alive");
     let (supervisor, guard) = both(&rig);
     let home = namespace(supervisor);
-    // The guard refuses to execute it.
-    mode(0o777);
-    for (words, what) in [
-        (&["kill", "x"][..], "is an older build and cannot be replaced"),
-        (&["supervisor", "restart"], "cannot be restarted"),
+    // The guard refuses to execute it: others may write it, or the caller chose its place.
+    for (bits, why, words, what) in [
+        (0o777, "is writable by other users", &["kill", "x"][..], "is an older build and cannot be replaced"),
+        (0o777, "is writable by other users", &["supervisor", "restart"], "cannot be restarted"),
+        (0o755, "is not where its own program is", &["kill", "x"], "is an older build and cannot be replaced"),
+        (0o755, "is not where its own program is", &["supervisor", "restart"], "cannot be restarted"),
     ] {
-        let cause =
-            format!("the supervisor {what} from another mount namespace: {} is writable by other users", new.display());
+        mode(bits);
+        let cause = format!("the supervisor {what} from another mount namespace: {} {why}", new.display());
         let said = elsewhere(words).refused(1, &cause);
         assert!(said.err.contains("hint: run 'swarm supervisor restart' where the supervisor runs\n"), "{said:?}");
         assert_eq!((both(&rig), rig.fine("x")), ((supervisor, guard), "running".to_owned()));
     }
-    // A guard that executes it stays where it is.
-    mode(0o755);
-    assert_eq!(elsewhere(&["supervisor", "restart"]).code, Some(0));
+    // It is installed where the supervisor's program was. The guard executes it, and stays where it is.
+    std::fs::rename(&new, &place).expect("renamed");
+    with(&place, &["kill", "x"]).is(0, "killed x\n", "");
     let (next, same) = both(&rig);
-    assert_eq!((same, executable(next), namespace(next)), (guard, new.clone(), home));
-    elsewhere(&["kill", "x"]).is(0, "killed x\n", "");
+    assert_ne!(next, supervisor);
+    assert_eq!((same, executable(next), namespace(next)), (guard, place.clone(), home));
+    assert_eq!(with(&place, &["supervisor", "restart"]).code, Some(0));
+    assert_eq!(both(&rig).1, guard);
 }
 
 #[test]

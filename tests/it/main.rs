@@ -4,6 +4,7 @@
 mod common;
 
 mod agents;
+mod apart;
 mod asks;
 mod brought;
 mod coexist;

@@ -1,0 +1,76 @@
+//! Callers that the supervisor cannot trust to be where it is: they start nothing, and choose no program for its guard.
+
+use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
+
+use crate::common::{Rig, run, skipped};
+use crate::crash::both;
+
+/// Sends a request as a client does. The first argument is the route, the second the build, the third the body.
+const POST: &str = r#"
+import os, socket, sys
+def post(s):
+    route, build, body = sys.argv[1:]
+    head = f"POST {route} HTTP/1.0\r\nHost: x\r\nx-swarm-build: {build}\r\nContent-Length: {len(body)}\r\n\r\n"
+    s.sendall((head + body).encode())
+    print(b"".join(iter(lambda: s.recv(4096), b"")).decode())
+s = socket.socket(socket.AF_UNIX)
+place = os.environ["SWARM_DIR"] + "/supervisor.sock"
+"#;
+
+#[test]
+fn the_guard_executes_only_what_the_caller_executes_itself() {
+    let rig = Rig::new();
+    rig.spawn("x", &[], &["sleep", "600"]);
+    let keepers = both(&rig);
+    let (script, ran) = (rig.path("evil.sh"), rig.path("ran"));
+    std::fs::write(&script, format!("#!/bin/sh\ntouch {}\n", ran.display())).expect("written");
+    std::fs::set_permissions(&script, std::fs::Permissions::from_mode(0o755)).expect("set");
+    let meta = std::fs::metadata(&script).expect("there");
+    let build = format!("9.9.9 {}{:09}", meta.mtime(), meta.mtime_nsec());
+    let body = serde_json::json!({"program": script, "again": true}).to_string();
+    let post = format!("{POST}s.connect(place); post(s)");
+    let asks = |before: &[&str]| {
+        let words = [before, &["env", "python3", "-c", &post, "/v1/replace", &build, &body]].concat();
+        let mut command = rig.program(words[0]);
+        command.args(&words[1..]);
+        run(command)
+    };
+    let here = asks(&[]).ok();
+    assert!(here.starts_with("HTTP/1.0 403") && here.contains("is not the program that asks"), "{here}");
+    let elsewhere = asks(&["unshare", "--mount", "--"]);
+    if elsewhere.code == Some(0) {
+        let said = &elsewhere.out;
+        assert!(said.starts_with("HTTP/1.0 403") && said.contains("is not where its own program is"), "{said}");
+    } else {
+        skipped("programs of callers in other namespaces: no namespace can be made here");
+    }
+    // The next request would wait for the next supervisor.
+    rig.swarm(&["kill", "x"]).is(0, "killed x\n", "");
+    assert_eq!((both(&rig), ran.exists()), (keepers, false));
+}
+
+#[test]
+fn nothing_starts_for_a_connection_whose_process_has_ended() {
+    let rig = Rig::new();
+    rig.spawn("x", &[], &["sleep", "600"]);
+    let caller = serde_json::json!(
+        {"request": "r", "cwd": "/", "environment": [], "umask": 18, "rlimits": [], "nice": 0, "namespaces": null}
+    );
+    let body =
+        serde_json::json!({"caller": caller, "name": "x", "clean_first": false, "force_dirty": false}).to_string();
+    let cause = "the supervisor cannot examine the process that connected";
+    for (connects, refused) in [
+        ("s.connect(place)", false),
+        ("if os.fork() == 0: s.connect(place); os._exit(0)\nos.wait()", true),
+        // A process that is not reaped has no namespaces any more.
+        (
+            "pid = os.fork()\nif pid == 0: s.connect(place); os._exit(0)\nos.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)",
+            true,
+        ),
+    ] {
+        let mut command = rig.program("python3");
+        command.args(["-c", &format!("{POST}\n{connects}\npost(s)"), "/v1/respawn", "0.0.1 1", &body]);
+        let said = run(command).ok();
+        assert_eq!(said.contains(cause), refused, "{connects}: {said}");
+    }
+}
