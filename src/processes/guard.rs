@@ -137,12 +137,18 @@ fn leave_the_caller() -> io::Result<()> {
 fn reset_signals() -> io::Result<()> {
     // Not those that the runtime of the language handles or ignores itself.
     let own = [Signal::SIGPIPE, Signal::SIGSEGV, Signal::SIGBUS];
-    for each in Signal::iterator().filter(|each| !own.contains(each)) {
-        // SAFETY: restores the default, installs nothing. KILL and STOP refuse, rightly.
+    let set = |each: Signal, handler: SigHandler| {
+        // SAFETY: ignores, or restores the default; installs nothing. KILL and STOP refuse, rightly.
         #[expect(unsafe_code, reason = "sigaction is unsafe for handlers, of which this has none")]
-        let _ = unsafe { signal(each, SigHandler::SigDfl) };
+        let _ = unsafe { signal(each, handler) };
+    };
+    // Discards those that a terminal sent while they were blocked: they are not for a process that has left it.
+    for of_terminals in [Signal::SIGHUP, Signal::SIGINT, Signal::SIGQUIT, Signal::SIGTSTP] {
+        set(of_terminals, SigHandler::SigIgn);
     }
-    Ok(SigSet::empty().thread_set_mask()?)
+    SigSet::empty().thread_set_mask()?;
+    Signal::iterator().filter(|each| !own.contains(each)).for_each(|each| set(each, SigHandler::SigDfl));
+    Ok(())
 }
 
 fn start_supervisor(root: &Path, ready: Stdio) -> io::Result<(File, Child)> {
@@ -318,10 +324,18 @@ pub fn become_one(root: &Path, ready: Stdio) -> io::Error {
     command(root).map_or_else(|error| error, |mut command| command.stdin(Stdio::null()).stdout(ready).exec())
 }
 
-/// Starts a guard that stays only if there is no supervisor: used when work is due and both may have died.
+/// Starts a guard that stays only if there is no supervisor: used when work is due and both may have died. It leaves the
+/// terminal of this process before that ends: the kernel then tells the processes of the terminal to end, too.
 pub fn start_late(root: &Path) {
-    let started =
-        command(root).and_then(|mut command| command.arg("late").stdin(Stdio::null()).stdout(Stdio::null()).spawn());
+    let started = command(root).and_then(|mut command| {
+        command.arg("late").stdin(Stdio::null()).stdout(Stdio::null());
+        // SAFETY: setsid is async-signal-safe, and the closure does nothing else.
+        #[expect(unsafe_code, reason = "the standard library has no stable call for this")]
+        unsafe {
+            command.pre_exec(|| nix::unistd::setsid().map(drop).map_err(io::Error::from))
+        };
+        command.spawn()
+    });
     if let Err(error) = started {
         let _ = writeln!(io::stderr(), "swarm: error: cannot start a supervisor: {error}");
     }

@@ -371,3 +371,20 @@ fn no_process_runs_without_a_row() {
     assert_eq!(rig.swarm(&["kill", "--all"]).code, Some(0));
     assert!(sleepers().is_empty(), "{:?}", sleepers());
 }
+
+#[test]
+fn a_window_that_ends_without_its_keepers_starts_them_and_again() {
+    let rig = Rig::new();
+    rig.spawn_sh("r", &["--tmux", "--restart", "always"], "echo up >> ran; exec sleep 600");
+    let starts = || std::fs::read_to_string(rig.cwd().join("ran")).map_or(0, |text| text.lines().count());
+    wait_until("the worker is up", SOON, || starts() == 1);
+    let worker = rig.pid("r");
+    let (supervisor, guard) = both(&rig);
+    proc::signal(guard, Signal::STOP);
+    proc::kill(supervisor);
+    proc::kill(guard);
+    wait_until("supervisor and guard are gone", SOON, || rig.keepers() == (None, None));
+    proc::kill(worker);
+    wait_until("the worker is started again", SOON, || starts() == 2);
+    both(&rig);
+}

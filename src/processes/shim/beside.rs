@@ -33,6 +33,8 @@ pub fn starts_supervisors(shim: i32) -> bool {
 pub fn start_supervisor() {
     let Ok(root) = std::fs::canonicalize("../..") else { return };
     if let Ok(ForkResult::Child) = fork_sibling() {
+        // Before this shim may end, at which the kernel tells the processes of its terminal to end, too.
+        let _ = nix::unistd::setsid();
         let error = guard::become_one(&root, ready());
         let _ = writeln!(io::stderr(), "swarm: error: cannot start a supervisor: {error}");
         // SAFETY: ends the child without running the parent's exit handlers.
