@@ -369,12 +369,13 @@ impl State {
     /// Dispatches a request to the workers that it names. A separate task waits for them.
     async fn begin(&mut self, request: Request, answers: UnboundedSender<Answer>) -> Result<(), ActorProcessingErr> {
         self.feed(Event::RequestBegan).await?;
-        let listed = match requests::names(&request, &self.registry).await {
+        let listed = match requests::names(&request, &self.registry, self.workers.keys()).await {
             Ok(_) if request.is_about_all() => {
                 // The list was just read, so a row that is missing in it is noticed now. Another notice may have given
                 // it back since, so the list is read again.
                 let restored = self.notice_others().await?;
-                requests::names(&request, &self.registry).await.map(|names| (names, restored))
+                let names = requests::names(&request, &self.registry, self.workers.keys()).await;
+                names.map(|names| (names, restored))
             }
             listed => listed.map(|names| (names, Vec::new())),
         };

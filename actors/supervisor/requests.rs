@@ -1,5 +1,6 @@
 //! Requests about one worker or all workers, carried out concurrently.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use ractor::ActorRef;
@@ -13,11 +14,16 @@ use crate::worker::{self, Removal, WorkerHandle};
 use swarm_model::{Answer, Refusal, RefusalKind, Scope};
 use swarm_ports::Ports;
 
-/// Returns the names of the workers that a request is about.
+/// Returns the names of the workers that a request is about. A kill of all is also about `actors`: one of them may be
+/// starting a worker that is not registered yet.
 ///
 /// # Errors
 /// Fails if the request is about all workers and the registry cannot be read.
-pub async fn names(request: &Request, registry: &RegistryHandle) -> Result<Vec<String>, Refusal> {
+pub async fn names<'a>(
+    request: &Request,
+    registry: &RegistryHandle,
+    actors: impl Iterator<Item = &'a String>,
+) -> Result<Vec<String>, Refusal> {
     let scope = match request {
         Request::Spawn(request) => return Ok(vec![request.name.clone()]),
         Request::Respawn(request) => return Ok(vec![request.name.clone()]),
@@ -29,7 +35,12 @@ pub async fn names(request: &Request, registry: &RegistryHandle) -> Result<Vec<S
         Scope::Names(names) => Ok(names.clone()),
         Scope::All => {
             let rows = registry.rows().await.map_err(|error| worker::of_store(&error))?;
-            Ok(rows.iter().map(|row| row.name.clone()).collect())
+            let mut names: Vec<String> = rows.iter().map(|row| row.name.clone()).collect();
+            if matches!(request, Request::Kill(_)) {
+                let registered: BTreeSet<&str> = rows.iter().map(|row| row.name.as_str()).collect();
+                names.extend(actors.filter(|name| !registered.contains(name.as_str())).cloned());
+            }
+            Ok(names)
         }
     }
 }

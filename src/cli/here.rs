@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::io::{self, BufRead as _, IsTerminal as _};
 use std::path::Path;
 
-use swarm_model::{Caller, Refusal, RefusalKind, WorkerView};
+use swarm_model::{Caller, Refusal, RefusalKind, Row, WorkerView};
 use swarm_store::repositories;
 
 use super::caller;
@@ -39,8 +39,8 @@ impl Repositories {
 
     /// Returns the repository of a worker: that of its worktree, or else that of its working directory. `None` if there is
     /// none.
-    pub fn of(&mut self, view: &WorkerView) -> Option<String> {
-        let dir = view.row.worktree.as_ref().map_or(&view.row.cwd, |tree| &tree.base_repo);
+    pub fn of(&mut self, row: &Row) -> Option<String> {
+        let dir = row.worktree.as_ref().map_or(&row.cwd, |tree| &tree.base_repo);
         if Path::new(dir).is_absolute() { self.around(dir) } else { None }
     }
 
@@ -60,7 +60,17 @@ impl Repositories {
 pub fn workers<'a>(views: impl Iterator<Item = &'a WorkerView>) -> Result<Vec<&'a WorkerView>, Failure> {
     let mut repositories = Repositories::new()?;
     let here = repositories.here()?;
-    Ok(views.filter(|view| repositories.of(view).as_ref() == Some(&here)).collect())
+    Ok(views.filter(|view| repositories.of(&view.row).as_ref() == Some(&here)).collect())
+}
+
+/// Returns the rows of workers of the caller's repository.
+///
+/// # Errors
+/// Fails outside of a repository.
+pub fn rows<'a>(rows: impl Iterator<Item = &'a Row>) -> Result<Vec<&'a Row>, Failure> {
+    let mut repositories = Repositories::new()?;
+    let here = repositories.here()?;
+    Ok(rows.filter(|row| repositories.of(row).as_ref() == Some(&here)).collect())
 }
 
 /// Asks a person before `verb` with `--all` reaches workers of other repositories. Scripts are not asked, because the
@@ -74,7 +84,7 @@ pub fn confirm_all(verb: &str, views: &[&WorkerView], screen: &mut Screen) -> Re
     }
     let mut repositories = Repositories::new()?;
     let here = repositories.here().ok();
-    let Some(places) = places(here.as_deref(), views, |view| repositories.of(view)) else { return Ok(()) };
+    let Some(places) = places(here.as_deref(), views, |view| repositories.of(&view.row)) else { return Ok(()) };
     for line in places {
         screen.aside("", &line);
     }

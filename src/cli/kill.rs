@@ -1,6 +1,6 @@
 //! `swarm kill`: asks the supervisor to stop workers.
 
-use swarm_model::{KillRequest, RefusalKind, Scope};
+use swarm_model::{KillRequest, RefusalKind, Row, Scope};
 
 use super::answers::Answers;
 use super::args::KillArgs;
@@ -9,14 +9,14 @@ use super::error::{Failure, unknown_worker};
 use super::here;
 use super::screen::Screen;
 use crate::api::client::post_raw;
+use swarm_store::starting;
 use swarm_store::views::Registry;
 use swarm_sys::paths::Paths;
 
 pub fn run(args: &KillArgs, paths: &Paths, screen: &mut Screen) -> Result<u8, Failure> {
     let mut told = Answers::new(args.json);
     let registry = super::read_for(paths, super::only(&args.names).filter(|_| !args.all), screen)?;
-    let is_starting = |name: &str| swarm_store::records::is_starting(paths, name);
-    if let Some(scope) = scope(args, &registry, is_starting)? {
+    if let Some(scope) = scope(args, &registry, || starting::rows(paths))? {
         if scope == Scope::All && !args.everywhere {
             let running: Vec<_> = registry.workers.iter().filter(|view| view.state.is_running()).collect();
             here::confirm_all("kill", &running, screen)?;
@@ -30,24 +30,33 @@ pub fn run(args: &KillArgs, paths: &Paths, screen: &mut Screen) -> Result<u8, Fa
 }
 
 /// Returns the workers to kill, `None` for `--all` without workers. `--all` overrides a name, as in the original;
-/// tags narrow it. A worker that is being started is not registered yet, but is killed as soon as it runs.
-fn scope(args: &KillArgs, registry: &Registry, is_starting: impl Fn(&str) -> bool) -> Result<Option<Scope>, Failure> {
+/// tags narrow it. Workers that are being started, `begun`, are not registered yet, but are killed as soon as they run.
+fn scope(args: &KillArgs, registry: &Registry, begun: impl Fn() -> Vec<Row>) -> Result<Option<Scope>, Failure> {
+    let named = |rows: &[&Row]| super::each_once(&rows.iter().map(|row| row.name.clone()).collect::<Vec<_>>());
     if args.all && !args.tagged.is_given() {
-        return Ok((!registry.workers.is_empty()).then_some(Scope::All));
+        return Ok((!registry.workers.is_empty() || !begun().is_empty()).then_some(Scope::All));
     }
     if args.tagged.is_given() {
-        return Ok(Some(Scope::Names(args.tagged.names(registry)?)));
+        let begun = begun();
+        let mut rows: Vec<&Row> = begun.iter().filter(|row| args.tagged.is_of(row)).collect();
+        match args.tagged.workers(registry) {
+            Ok(found) => rows.splice(0..0, found.into_iter().map(|view| &*view.row)).for_each(drop),
+            Err(nobody) if rows.is_empty() => return Err(nobody.into()),
+            Err(_) => {}
+        }
+        return Ok(Some(Scope::Names(named(&rows))));
     }
     if args.here {
-        let found = here::workers(registry.workers.iter())?;
-        let names: Vec<String> = found.into_iter().map(|view| view.row.name.clone()).collect();
-        return Ok((!names.is_empty()).then_some(Scope::Names(names)));
+        let begun = begun();
+        let rows = here::rows(registry.workers.iter().map(|view| &*view.row).chain(&begun))?;
+        return Ok((!rows.is_empty()).then(|| Scope::Names(named(&rows))));
     }
     let names = super::each_once(&args.names);
     for worker in names.iter().filter_map(|name| registry.find(name)) {
         super::refuse_elsewhere(worker)?;
     }
-    match names.iter().find(|name| registry.find(name).is_none() && !is_starting(name)) {
+    let is_begun = |name: &str| begun().iter().any(|row| row.name == name);
+    match names.iter().find(|name| registry.find(name).is_none() && !is_begun(name)) {
         None if names.is_empty() => Err(Failure::new(RefusalKind::Invalid, "must specify worker name or --all")),
         None => Ok(Some(Scope::Names(names))),
         Some(unknown) => Err(unknown_worker(unknown, registry)),
@@ -63,7 +72,8 @@ mod tests {
         let crate::cli::args::Command::Kill(args) = sample::command(&[&["kill"], words].concat()) else {
             panic!("not kill");
         };
-        scope(&args, registry, |name| name == "begins").map_err(|failure| {
+        let begun = || vec![Row { tags: vec!["new".into()], ..Row::clone(&sample::process("begins").row) }];
+        scope(&args, registry, begun).map_err(|failure| {
             let mut err = Vec::new();
             assert_eq!(failure.report(&mut err), 1);
             String::from_utf8(err).expect("text")
@@ -73,7 +83,7 @@ mod tests {
     #[test]
     fn a_kill_needs_a_target() {
         let (none, some) = (sample::registry(Vec::new()), sample::registry(vec![sample::process("x")]));
-        assert_eq!(scope_of(&["--all"], &none), Ok(None));
+        assert_eq!(scope_of(&["--all"], &none), Ok(Some(Scope::All)), "one is being started");
         assert_eq!(scope_of(&["x", "--all"], &some), Ok(Some(Scope::All)));
         assert_eq!(scope_of(&["x"], &some), Ok(Some(Scope::Names(vec!["x".into()]))));
         let two = sample::registry(vec![sample::process("x"), sample::process("y")]);
@@ -82,6 +92,10 @@ mod tests {
         assert_eq!(scope_of(&["x", "why"], &some), Err("swarm: error: worker 'why' not found\n".into()));
         assert_eq!(scope_of(&[], &some), Err("swarm: error: must specify worker name or --all\n".into()));
         assert_eq!(scope_of(&["why"], &none), Err("swarm: error: worker 'why' not found\n".into()));
-        assert_eq!(scope_of(&["begins"], &none), Ok(Some(Scope::Names(vec!["begins".into()]))));
+        let begins = Ok(Some(Scope::Names(vec!["begins".into()])));
+        assert_eq!(scope_of(&["begins"], &none), begins);
+        assert_eq!(scope_of(&["--tag", "new"], &some), begins);
+        assert_eq!(scope_of(&["--tag", "ci"], &some), Ok(Some(Scope::Names(vec!["x".into()]))));
+        assert!(scope_of(&["--tag", "old"], &some).is_err());
     }
 }

@@ -84,7 +84,7 @@ fn selected(args: &LsArgs, view: &WorkerView) -> bool {
         StatusFilter::Stopped => !view.state.is_running(),
         StatusFilter::Failed => view.has_failed(),
     };
-    status && has_all(view, &args.tags)
+    status && has_all(&view.row, &args.tags)
 }
 
 /// Returns the line below a list on a terminal, such as `3 workers: 2 running, 1 failed`.

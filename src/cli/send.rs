@@ -33,7 +33,7 @@ impl Who<'_> {
             Who::All => Ok(live_workers(registry).collect()),
             Who::Tagged(tags) => {
                 tagged::workers(tags, registry)?;
-                let live: Vec<&WorkerView> = live_workers(registry).filter(|view| has_all(view, tags)).collect();
+                let live: Vec<&WorkerView> = live_workers(registry).filter(|view| has_all(&view.row, tags)).collect();
                 let cause = || format!("no running tmux worker has the tag '{}'", tags.join("', '"));
                 if live.is_empty() { Err(Refusal::new(RefusalKind::NotFound, cause())) } else { Ok(live) }
             }

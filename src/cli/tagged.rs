@@ -1,7 +1,7 @@
 //! `--tag`: selects workers by tag instead of by name, for every verb that takes names.
 
 use clap::Args;
-use swarm_model::{Refusal, RefusalKind, WorkerView, nearest};
+use swarm_model::{Refusal, RefusalKind, Row, WorkerView, nearest};
 
 use super::error::Failure;
 use swarm_store::views::Registry;
@@ -16,6 +16,11 @@ pub struct Tagged {
 impl Tagged {
     pub fn is_given(&self) -> bool {
         !self.tags.is_empty()
+    }
+
+    /// Reports whether a worker is selected.
+    pub fn is_of(&self, row: &Row) -> bool {
+        has_all(row, &self.tags)
     }
 
     /// Returns the selected workers, in the order of the registry.
@@ -36,8 +41,8 @@ impl Tagged {
 }
 
 /// Reports whether a worker has all of these tags.
-pub fn has_all(view: &WorkerView, tags: &[String]) -> bool {
-    tags.iter().all(|tag| view.row.tags.contains(tag))
+pub fn has_all(row: &Row, tags: &[String]) -> bool {
+    tags.iter().all(|tag| row.tags.contains(tag))
 }
 
 /// Returns the workers with all of these tags, in the order of the registry.
@@ -45,7 +50,7 @@ pub fn has_all(view: &WorkerView, tags: &[String]) -> bool {
 /// # Errors
 /// Returns an error if no worker has them all.
 pub fn workers<'a>(tags: &[String], registry: &'a Registry) -> Result<Vec<&'a WorkerView>, Refusal> {
-    let found: Vec<&WorkerView> = registry.workers.iter().filter(|view| has_all(view, tags)).collect();
+    let found: Vec<&WorkerView> = registry.workers.iter().filter(|view| has_all(&view.row, tags)).collect();
     if found.is_empty() { Err(nobody(tags, registry)) } else { Ok(found) }
 }
 

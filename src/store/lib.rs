@@ -16,6 +16,7 @@ pub mod recovery_view;
 pub mod repositories;
 pub mod runs;
 pub mod sessions;
+pub mod starting;
 pub mod summary;
 pub mod terminals;
 pub mod views;

@@ -157,7 +157,7 @@ pub fn started_in(dir: &Path) -> Option<String> {
     Some(spec(dir).ok()?.spec()?.contract.cwd.clone())
 }
 
-fn spec(dir: &Path) -> io::Result<SpecFacts> {
+pub(crate) fn spec(dir: &Path) -> io::Result<SpecFacts> {
     if let Some(spec) = record::<Spec>(&dir.join("spec.json"))? {
         return Ok(SpecFacts::Executed(Box::new(spec)));
     }
@@ -212,15 +212,6 @@ pub fn parse<T: DeserializeOwned>(file: &mut File) -> io::Result<Option<T>> {
 fn parse_dir_name(text: &str) -> Option<(&str, u64)> {
     let (name, generation) = text.rsplit_once('.')?;
     Some((name, generation.parse().ok().filter(|number| *number > 0)?))
-}
-
-/// Reports whether a worker of this name is being started: it has a contract, but has not been registered.
-pub fn is_starting(paths: &Paths, name: &str) -> bool {
-    list_if_present(&paths.workers()).unwrap_or_default().iter().any(|entry| {
-        let found = entry.file_name();
-        let is_of_name = found.to_str().and_then(parse_dir_name).is_some_and(|(of, _)| of == name);
-        is_of_name && matches!(spec(&entry.path()), Ok(SpecFacts::Pending(_)))
-    })
 }
 
 impl Records for DiskRecords {

@@ -4,10 +4,10 @@ use std::time::Duration;
 
 use swarm_actors::supervisor::{Exit, Request};
 use swarm_actors::testing::Fault;
-use swarm_model::{Ended, FineState, RefusalKind, RestartPolicy, Scope};
+use swarm_model::{Answer, Ended, FineState, KillRequest, RefusalKind, RestartPolicy, Scope};
 use tokio::time::Instant;
 
-use crate::fixture::{ADOPTION, Rig, clean, request, restarting, with_tree};
+use crate::fixture::{ADOPTION, Rig, clean, kill, request, restarting, with_tree};
 
 const IDLE: Duration = Duration::from_secs(30);
 
@@ -185,4 +185,29 @@ async fn all_selects_the_existing_workers() {
     assert_eq!(answers.len(), 1, "running ones are passed over: {answers:?}");
     let left: Vec<String> = rig.world.rows().into_iter().map(|row| row.name).collect();
     assert_eq!(left, ["a", "c"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_kill_of_all_includes_workers_that_are_being_started() {
+    let rig = Rig::start().await;
+    rig.spawn(request("a")).await.expect("starts");
+    rig.spawn(with_tree("failed")).await.expect("starts");
+    rig.kill("failed").await.expect("ends");
+    rig.clean("failed").await.expect("cleaned");
+    let (go, until) = tokio::sync::oneshot::channel();
+    rig.world.script.at("make", Fault::Wait(until));
+    let spawning = rig.swarm().request(Request::Spawn(Box::new(with_tree("slow"))));
+    rig.world.settle().await;
+    let Request::Kill(one) = kill("") else { panic!("not a kill") };
+    let mut killing = rig.swarm().request(Request::Kill(Box::new(KillRequest { scope: Scope::All, ..*one })));
+    rig.world.settle().await;
+    go.send(()).expect("the start waits");
+    let mut killed = Vec::new();
+    while let Some(Answer::Worker(line)) = killing.recv().await {
+        killed.push(line.name);
+    }
+    assert_eq!(killed, ["a", "slow"]);
+    assert_eq!(rig.world.state("slow"), Some(FineState::Stopped));
+    drop(spawning);
+    rig.check();
 }
