@@ -1,8 +1,9 @@
 //! Workers started by the original `swarm`: a row with a pid or a window, and no records.
 //!
 //! A process that started when the row says is that worker; a recycled pid started later. The row names a local time
-//! without its zone, and neither machine nor container: if the process started later by whole quarters of an hour, or
-//! much earlier, its command line and working directory decide.
+//! without its zone, and neither machine nor container, and clocks are set: if the process started at another time, its
+//! command line and working directory decide. One that started later, but not by whole quarters of an hour, is the worker
+//! only if it has both.
 
 use std::io;
 
@@ -57,14 +58,16 @@ pub fn sight(row: &Row, boot: &str) -> Result<Sighting, String> {
     let Some(noted_ms) = started_ms(&row.started) else { return Ok(Sighting::Gone) };
     let process = ProcessId { pid, start_ticks: stat.start_ticks, boot: boot.to_owned() };
     let later_ms = procfs::process_start_ms(stat.start_ticks) - noted_ms;
-    Ok(if (-NOTED_MS_MAX..=SLACK_MS).contains(&later_ms) {
-        Sighting::Worker(process)
-    } else if later_ms > SLACK_MS && !is_difference_of_zones(later_ms) {
-        Sighting::Gone
-    } else if looks_like(row, pid) {
-        Sighting::Worker(process)
-    } else {
-        Sighting::Doubtful(process)
+    if (-NOTED_MS_MAX..=SLACK_MS).contains(&later_ms) {
+        return Ok(Sighting::Worker(process));
+    }
+    let is_recycled = later_ms > SLACK_MS && !is_difference_of_zones(later_ms);
+    Ok(match (is_recycled, has_words(row, pid)) {
+        // Many processes are in the directory of a repository.
+        (true, false) => Sighting::Gone,
+        (true, true) if is_in_directory(row, pid) => Sighting::Worker(process),
+        (false, words) if words || (row.cwd != "/" && is_in_directory(row, pid)) => Sighting::Worker(process),
+        _ => Sighting::Doubtful(process),
     })
 }
 
@@ -75,16 +78,20 @@ fn is_difference_of_zones(later_ms: i64) -> bool {
     later_ms + NOTED_MS_MAX >= QUARTER_MS && later_ms <= ZONES_MS_MAX && beyond_ms <= NOTED_MS_MAX + SLACK_MS
 }
 
-/// Reports whether a process has the command line or the working directory of a row.
-fn looks_like(row: &Row, pid: i32) -> bool {
+/// Reports whether a process has the command line of a row.
+fn has_words(row: &Row, pid: i32) -> bool {
     let command = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
     let words: Vec<&[u8]> = command.strip_suffix(b"\0").unwrap_or(&command).split(|byte| *byte == 0).collect();
-    let cwd = std::fs::read_link(format!("/proc/{pid}/cwd")).ok();
-    let is_there = cwd.is_some() && std::path::Path::new(&row.cwd).canonicalize().ok() == cwd;
     // A script has its interpreter before its own words.
-    let same_words = words.len() >= row.cmd.len()
-        && words.iter().rev().zip(row.cmd.iter().rev()).all(|(word, typed)| *word == typed.as_bytes());
-    (same_words && !row.cmd.is_empty()) || (is_there && row.cwd != "/")
+    !row.cmd.is_empty()
+        && words.len() >= row.cmd.len()
+        && words.iter().rev().zip(row.cmd.iter().rev()).all(|(word, typed)| *word == typed.as_bytes())
+}
+
+/// Reports whether a process has the working directory of a row.
+fn is_in_directory(row: &Row, pid: i32) -> bool {
+    let cwd = std::fs::read_link(format!("/proc/{pid}/cwd")).ok();
+    cwd.is_some() && std::path::Path::new(&row.cwd).canonicalize().ok() == cwd
 }
 
 fn window_process(row: &Row, boot: &str) -> Result<Option<ProcessId>, String> {
@@ -208,6 +215,14 @@ mod tests {
         let cwd = std::env::current_dir().expect("there is one").to_string_lossy().into_owned();
         let there = Row { cwd, ..row(me, &noted(hour_ms)) };
         assert!(matches!(sight(&there, &boot), Ok(Sighting::Worker(_))));
+        // The clock was set back, or forward, since it was noted.
+        let own: Vec<String> = std::env::args().collect();
+        let stepped = Row { cmd: own, cwd: there.cwd, ..row(me, &noted(5 * NOTED_MS_MAX)) };
+        assert!(matches!(sight(&stepped, &boot), Ok(Sighting::Worker(_))));
+        let elsewhere = Row { cwd: "/nowhere".to_owned(), ..stepped.clone() };
+        assert!(matches!(sight(&elsewhere, &boot), Ok(Sighting::Doubtful(_))));
+        let other = Row { cmd: vec!["x".to_owned()], ..stepped };
+        assert_eq!(sight(&other, &boot), Ok(Sighting::Gone), "others work in the same directory");
         for pid in [0, 1, -1] {
             assert_eq!(alive(&row(pid, &future), &boot), Ok(None));
         }

@@ -138,8 +138,8 @@ impl Processes for SystemProcesses {
                 Sighting::Doubtful(process) => {
                     let pid = process.pid;
                     return Err(ProcessError::Tool(format!(
-                        "cannot tell whether process {pid} is worker '{}': it has its pid, but another command and \
-                         directory (inspect it with 'ps -fp {pid}', and end it with 'kill {pid}')",
+                        "cannot tell whether process {pid} is worker '{}': it has its pid, but another command, \
+                         directory or start (inspect it with 'ps -fp {pid}', and end it with 'kill {pid}')",
                         row.name
                     )));
                 }
