@@ -63,8 +63,9 @@ pub(super) fn keep(
 fn special(workspace: &Workspace, place: &Scratch) -> Result<Vec<Vec<u8>>, Fault> {
     let listed = place.read(workspace).args(["ls-files", "-z"]).run()?;
     let is_special = |path: &&[u8]| {
-        let found = fs::symlink_metadata(place.dir.join(OsStr::from_bytes(path))).map(|meta| meta.file_type());
-        found.is_ok_and(|kind| !kind.is_file() && !kind.is_symlink() && !kind.is_dir())
+        let path = admin::without_links(&place.dir, Path::new(OsStr::from_bytes(path)));
+        let found = path.and_then(|path| fs::symlink_metadata(path).ok()).map(|meta| meta.file_type());
+        found.is_some_and(|kind| !kind.is_file() && !kind.is_symlink() && !kind.is_dir())
     };
     Ok(listed.split(|byte| *byte == 0).filter(is_special).map(<[u8]>::to_vec).collect())
 }
@@ -137,7 +138,7 @@ pub(super) fn append(log: &Path, line: &str) {
 }
 
 /// Moves what is not committed out of the scratch directory, which is deleted next, to a new directory `left/ITEM-N`
-/// of the queue. Names the paths and that directory in the log.
+/// of the queue. Names the paths and that directory in the log. What is behind a symbolic link is somebody else's and stays.
 pub(super) fn move_out(
     workspace: &Workspace,
     place: &Scratch,
@@ -145,20 +146,26 @@ pub(super) fn move_out(
     out: &[Vec<u8>],
     log: &Path,
 ) -> Result<(), Fault> {
+    // The name of a nested repository ends with a slash.
+    let name = |path: &[u8]| PathBuf::from(OsStr::from_bytes(path.strip_suffix(b"/").unwrap_or(path)));
+    let found = |name: &PathBuf| {
+        let path = admin::without_links(&place.dir, name);
+        path.is_some_and(|path| fs::symlink_metadata(path).is_ok())
+    };
+    let out: Vec<PathBuf> = out.iter().map(|path| name(path)).filter(found).collect();
     if out.is_empty() {
         return Ok(());
     }
     let kept = new_directory(&workspace.own.join(LEFT), item)?;
     let mut names = Vec::new();
-    for path in out {
-        // The name of a nested repository ends with a slash.
-        let path = path.strip_suffix(b"/").unwrap_or(path);
-        let (from, to) = (place.dir.join(OsStr::from_bytes(path)), kept.join(OsStr::from_bytes(path)));
+    for name in &out {
+        // One that was moved before may have held this one.
+        let (Some(from), to) = (admin::without_links(&place.dir, name), kept.join(name)) else { continue };
         if let Some(above) = to.parent() {
             fs::create_dir_all(above).map_err(Fault::at(above))?;
         }
         admin::ignore_missing(fs::rename(&from, &to)).map_err(Fault::at(&to))?;
-        names.push(String::from_utf8_lossy(path));
+        names.push(name.to_string_lossy());
     }
     let why = "because tools generate such files, or they are repositories or special files";
     let line = format!("swarm: not committed, {why}: {} (moved to {})\n", names.join(", "), kept.display());

@@ -249,9 +249,9 @@ fn add_all(workspace: &Workspace, place: &Scratch) -> Result<Added, Fault> {
     let read = || place.read(workspace);
     let open = markers::conflicts(&read, &place.entry)?;
     let is_bare = |conflict: &&Conflict| {
-        let dir = place.dir.join(OsStr::from_bytes(&conflict.path));
-        let is_dir = fs::symlink_metadata(&dir).is_ok_and(|meta| meta.is_dir());
-        is_dir && fs::symlink_metadata(dir.join(".git")).is_err()
+        let dir = conflict.place(&place.dir);
+        let dir = dir.filter(|dir| fs::symlink_metadata(dir).is_ok_and(|meta| meta.is_dir()));
+        dir.is_some_and(|dir| fs::symlink_metadata(dir.join(".git")).is_err())
     };
     let (links, dirs): (Vec<_>, Vec<_>) = open.iter().filter(is_bare).partition(|conflict| conflict.is_link);
     if let Some(link) = links.first() {

@@ -238,7 +238,7 @@ impl Edits {
         let mut content = Vec::new();
         let mut dirs = Vec::new();
         for path in parse::status(&status).into_iter().map(|change| change.path) {
-            let left = Left::at(&scratch.dir.join(OsStr::from_bytes(&path))).map_err(Fault::at(&scratch.dir))?;
+            let left = Left::below(&scratch.dir, &path)?;
             if left == Left::Other {
                 dirs.push(path);
             } else {

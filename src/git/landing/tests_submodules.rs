@@ -12,7 +12,7 @@ use super::tests_checkout::Site;
 use super::{furnish, leftover, resolve, scratch};
 use crate::fixture::text;
 use crate::landing::workspace::Workspace;
-use crate::repository::markers::Conflict;
+use crate::repository::markers::{Conflict, Markers};
 
 /// A queue whose base has the submodule `lib`, which has the submodule `in`. The settings ask for submodules. The
 /// checkouts of the base contain changes of a person.
@@ -208,4 +208,36 @@ async fn programs_of_a_repository_in_place_of_a_submodule_are_not_run() {
     assert!(!ran.exists());
     assert!(text(&site.fix.at(&place.dir, &["status", "--porcelain"])).contains(" x"));
     assert!(ran.exists(), "git itself runs it");
+}
+
+#[tokio::test]
+async fn nothing_outside_is_moved_or_read_through_a_link_of_a_resolver() {
+    let site = Site::new();
+    let head = site.tip("main");
+    let link = format!("mkdir -p a/sub b; git update-index --add --cacheinfo 160000,{head},a/sub");
+    site.branch("topic", &format!("{link}; echo 1 > b/pipe; echo 1 > b/file; git add b"));
+    let item = site.item("topic").await;
+    let (workspace, log, outside) = (site.workspace(), site.fix.root.join("log"), site.fix.root.join("project"));
+    fs::create_dir(&outside).unwrap();
+    with_filter(&site, &outside.join("sub"), "cat");
+    nix::unistd::mkfifo(&outside.join("pipe"), nix::sys::stat::Mode::S_IRWXU).unwrap();
+    fs::write(outside.join("file"), "<<<<<<< of a person\n").unwrap();
+    fs::write(&log, "").unwrap();
+    let place = scratch::prepare(&workspace, "resolve-0", &site.tip("topic"), Leftovers::Delete).unwrap();
+    for name in ["a", "b"] {
+        fs::remove_dir_all(place.dir.join(name)).unwrap();
+        symlink(&outside, place.dir.join(name)).unwrap();
+    }
+    let conflict = Conflict::at("b/file");
+    assert_eq!(conflict.markers(&place.dir), Markers::default());
+    let before = Edits::read(&workspace, &place).unwrap();
+    fs::write(outside.join("file"), "edited\n").unwrap();
+    assert_eq!(Edits::read(&workspace, &place).unwrap(), before);
+    leftover::keep(&workspace, &place, &item, None, &log).unwrap();
+    assert!(outside.join("sub/.git").exists() && outside.join("pipe").exists());
+    assert!(!workspace.own.join("left").exists(), "{}", fs::read_to_string(&log).unwrap());
+    // Also those of a caller who names such paths.
+    let named = [b"a/sub/".to_vec(), b"b/pipe".to_vec()];
+    leftover::move_out(&workspace, &place, &item, &named, &log).unwrap();
+    assert!(outside.join("sub/.git").exists() && outside.join("pipe").exists());
 }

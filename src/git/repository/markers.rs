@@ -15,6 +15,7 @@ use super::cli::Call;
 use super::fault::Fault;
 use super::parse;
 use crate::trash::raw;
+use crate::worktrees::admin;
 use swarm_sys::files::open_regular;
 
 /// Length of a marker unless the attribute of the file says otherwise.
@@ -56,7 +57,13 @@ fn is_absent(error: &io::Error) -> bool {
 }
 
 impl Left {
-    pub(crate) fn at(path: &Path) -> io::Result<Self> {
+    /// Returns what is at the path `name` of a worktree; nothing if it is reached through a symbolic link, as for git.
+    pub(crate) fn below(tree: &Path, name: &[u8]) -> Result<Self, Fault> {
+        let path = admin::without_links(tree, Path::new(OsStr::from_bytes(name)));
+        path.map_or(Ok(Self::Nothing), |path| Self::at(&path).map_err(Fault::at(&path)))
+    }
+
+    fn at(path: &Path) -> io::Result<Self> {
         let meta = match fs::symlink_metadata(path) {
             // Something else is in place of a directory above it.
             Err(error) if is_absent(&error) => return Ok(Self::Nothing),
@@ -120,8 +127,7 @@ pub(crate) fn conflicts<'a>(read: &impl Fn() -> Call<'a>, git_dir: &Path) -> Res
 pub(crate) fn stopped<'a>(read: &impl Fn() -> Call<'a>, git_dir: &Path, tree: &Path) -> Result<Vec<Conflict>, Fault> {
     let mut found = conflicts(read, git_dir)?;
     for conflict in &mut found {
-        let path = conflict.place(tree);
-        conflict.left = Some(Left::at(&path).map_err(Fault::at(&path))?);
+        conflict.left = Some(Left::below(tree, &conflict.path)?);
     }
     Ok(found)
 }
@@ -138,8 +144,7 @@ pub(crate) fn untouched<'a>(
         let Some(left) = conflict.left.as_ref().filter(|_| open.iter().any(|open| open.path == conflict.path)) else {
             continue;
         };
-        let path = conflict.place(tree);
-        if *left == Left::at(&path).map_err(Fault::at(&path))? {
+        if *left == Left::below(tree, &conflict.path)? {
             return Ok(Some(conflict));
         }
     }
@@ -156,8 +161,9 @@ impl Conflict {
         Self { left, ..self }
     }
 
-    fn place(&self, tree: &Path) -> PathBuf {
-        tree.join(OsStr::from_bytes(&self.path))
+    /// Returns its path below `tree`. `None` if a symbolic link leads there.
+    pub(crate) fn place(&self, tree: &Path) -> Option<PathBuf> {
+        admin::without_links(tree, Path::new(OsStr::from_bytes(&self.path)))
     }
 
     #[cfg(test)]
@@ -172,7 +178,8 @@ impl Conflict {
     /// Returns the markers in the file below `tree`. Nothing but a regular file has any: a pipe would block, and a link may
     /// lead to a device without an end.
     pub(crate) fn markers(&self, tree: &Path) -> Markers {
-        let found = open_regular(OpenOptions::new().read(true), &self.place(tree)).and_then(|file| self.find(file));
+        let Some(path) = self.place(tree) else { return Markers::default() };
+        let found = open_regular(OpenOptions::new().read(true), &path).and_then(|file| self.find(file));
         found.unwrap_or_default()
     }
 

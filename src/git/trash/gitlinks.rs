@@ -7,6 +7,7 @@ use std::ffi::OsStr;
 use std::fs;
 use std::io;
 use std::os::unix::ffi::OsStrExt as _;
+use std::path::Path;
 
 use super::save::{Place, Scratch};
 use crate::repository::cli::Cli;
@@ -35,10 +36,8 @@ pub(crate) fn foreign(cli: &Cli, place: &Place) -> Result<Vec<Foreign>, Fault> {
     let links = gitlinks(cli, place)?;
     let mut found = Vec::new();
     for link in &links {
-        let dir = place.tree.join(OsStr::from_bytes(link));
-        if !has_git(&dir) {
-            continue;
-        }
+        let dir = admin::without_links(&place.tree, Path::new(OsStr::from_bytes(link)));
+        let Some(dir) = dir.filter(|dir| has_git(dir)) else { continue };
         // Compared with the worktree's own submodules only; no git follows it.
         let target = admin::link_of(&dir).map_err(Fault::at(&dir))?;
         if !target.is_some_and(|target| admin::resolved(&target).starts_with(&modules)) {
@@ -59,8 +58,9 @@ pub(crate) fn with_files(cli: &Cli, place: &Place, entries: &[Entry]) -> Result<
 /// Returns the files in directories of submodules that are not checked out. Ignored files are no work there either.
 fn files(cli: &Cli, place: &Place, links: &BTreeSet<Vec<u8>>) -> Result<Vec<Foreign>, Fault> {
     let is_bare = |link: &&Vec<u8>| {
-        let dir = place.tree.join(OsStr::from_bytes(link));
-        fs::symlink_metadata(&dir).is_ok_and(|meta| meta.is_dir()) && !has_git(&dir) && !plan::is_empty_dir(&dir)
+        let dir = admin::without_links(&place.tree, Path::new(OsStr::from_bytes(link)));
+        let dir = dir.filter(|dir| fs::symlink_metadata(dir).is_ok_and(|meta| meta.is_dir()));
+        dir.is_some_and(|dir| !has_git(&dir) && !plan::is_empty_dir(&dir))
     };
     let bare: Vec<&Vec<u8>> = links.iter().filter(is_bare).collect();
     if bare.is_empty() {
@@ -85,7 +85,7 @@ fn untracked(path: Vec<u8>) -> Change {
     Change { staged: b'?', unstaged: b'?', path }
 }
 
-fn has_git(dir: &std::path::Path) -> bool {
+fn has_git(dir: &Path) -> bool {
     !fs::symlink_metadata(dir.join(".git")).is_err_and(|error| error.kind() == io::ErrorKind::NotFound)
 }
 

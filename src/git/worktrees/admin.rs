@@ -6,7 +6,7 @@ use std::ffi::OsStr;
 use std::fs;
 use std::io::{self, Read as _};
 use std::os::unix::ffi::OsStrExt as _;
-use std::path::{Path, PathBuf};
+use std::path::{Component, Path, PathBuf};
 use std::time::SystemTime;
 
 use rustix::fs::{Mode, OFlags};
@@ -150,7 +150,8 @@ fn moved_inside(entry: &Path, old: &Path, path: &Path) -> io::Result<Option<Path
             Err(error) if error.kind() == io::ErrorKind::NotADirectory => continue,
             link => link?,
         };
-        if link.is_some_and(|link| link.ends_with(&end)) && resolved(&tree).starts_with(path) {
+        let tree = resolved(&tree);
+        if link.is_some_and(|link| link.ends_with(&end)) && tree.starts_with(path) {
             return Ok(Some(tree));
         }
     }
@@ -309,12 +310,18 @@ pub(crate) fn resolved(path: &Path) -> PathBuf {
     }
 }
 
-/// Returns the path of `name` below `root`, a path without symbolic links. Returns `None` if the directory of `name` does
-/// not exist, or is reached through a symbolic link.
+/// Returns the path of `name` below `root`. Returns `None` if a directory between the two does not exist or is a symbolic
+/// link: whoever may write to a worktree chooses where such a link leads, and git takes what is behind it for absent.
 pub(crate) fn without_links(root: &Path, name: &Path) -> Option<PathBuf> {
-    let above = name.parent().map_or_else(|| root.to_owned(), |above| root.join(above));
-    let is_direct = above.canonicalize().is_ok_and(|real| real == above);
-    is_direct.then(|| root.join(name))
+    let mut path = root.to_owned();
+    let mut parts = name.components().peekable();
+    while let Some(part) = parts.next() {
+        let Component::Normal(part) = part else { return None };
+        path.push(part);
+        let is_passed = parts.peek().is_none() || fs::symlink_metadata(&path).is_ok_and(|meta| meta.is_dir());
+        is_passed.then_some(())?;
+    }
+    Some(path)
 }
 
 #[cfg(test)]

@@ -124,7 +124,9 @@ pub(crate) fn link_ignored(cli: &Cli, base: &Path, tree: &Path, settings: &Workt
 pub(crate) fn changed(tree: &Path, record: &Path) -> Vec<Vec<u8>> {
     let text = fs::read(record.join(COPIED)).unwrap_or_default();
     let is_changed = |then: &[u8], path: &[u8]| {
-        fingerprint(&tree.join(OsStr::from_bytes(path))).is_ok_and(|now| now.as_bytes() != then)
+        // git adds nothing that is reached through a link.
+        let copy = admin::without_links(tree, Path::new(OsStr::from_bytes(path)));
+        copy.is_some_and(|copy| fingerprint(&copy).is_ok_and(|now| now.as_bytes() != then))
     };
     entries(&text).filter(|(then, path)| is_changed(then, path)).map(|(_, path)| path.to_vec()).collect()
 }
