@@ -44,6 +44,8 @@ mod tests_missing;
 #[cfg(test)]
 mod tests_odd_commits;
 #[cfg(test)]
+mod tests_pipes;
+#[cfg(test)]
 mod tests_recover;
 #[cfg(test)]
 mod tests_reference;

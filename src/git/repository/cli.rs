@@ -16,7 +16,7 @@ use rustix::process::{Pid, PidfdFlags, Signal, kill_process_group, pidfd_open};
 use swarm_model::Caller;
 
 pub(crate) use super::fault::CliError;
-use super::{parse, version};
+use super::{parse, pipes, version};
 
 /// Maximum number of starts of a read-only git that gets killed by a signal.
 const READ_TRIES_MAX: u32 = 3;
@@ -24,6 +24,8 @@ const READ_TRIES_MAX: u32 = 3;
 const READ_MS_MAX: u64 = 60_000;
 /// Time limit for calls that check out, delete or save files.
 pub(crate) const TREE_MS_MAX: u64 = 600_000;
+/// Time after which a git that still runs may be held up by a pipe in the worktree.
+const PIPES_AFTER: Duration = Duration::from_secs(1);
 /// Time limit for draining the pipes of a git that was killed.
 const DRAIN_MS_MAX: u64 = 5_000;
 pub(crate) const STDOUT_BYTES_MAX: usize = 64 << 20;
@@ -137,7 +139,17 @@ impl Cli {
             args.extend(SETTINGS.split(' ').flat_map(|setting| ["-c", setting]).map(OsString::from));
         }
         let (limit, for_user) = (Duration::from_millis(limit_ms), kind == Kind::User);
-        Call { cli: self, kind, args, variables: Vec::new(), input: None, limit, for_user, is_strict: false }
+        Call {
+            cli: self,
+            kind,
+            args,
+            variables: Vec::new(),
+            input: None,
+            limit,
+            for_user,
+            is_strict: false,
+            tree: None,
+        }
     }
 }
 
@@ -153,6 +165,8 @@ pub(crate) struct Call<'a> {
     for_user: bool,
     /// Whether git must have looked at everything.
     is_strict: bool,
+    /// Worktree whose files git may read.
+    tree: Option<PathBuf>,
 }
 
 impl Call<'_> {
@@ -189,6 +203,12 @@ impl Call<'_> {
         self
     }
 
+    /// Makes the call fail soon if a pipe in this worktree holds git up.
+    pub(crate) fn within(mut self, tree: &Path) -> Self {
+        self.tree = Some(tree.to_owned());
+        self
+    }
+
     pub(crate) fn limit(mut self, limit: Duration) -> Self {
         self.limit = limit;
         self
@@ -208,13 +228,19 @@ impl Call<'_> {
     /// Runs git like `run_for`, without checking its version first.
     pub(crate) fn finish(self, answers: &[i32]) -> Result<(i32, Vec<u8>), CliError> {
         let limit = self.limit;
-        let mut ended = self.spawn().map_err(missing).and_then(|child| Ok(wait_for_exit(child, limit)?))?;
+        let run =
+            || self.spawn().map_err(missing).and_then(|child| Ok(wait_for_exit(child, limit, self.tree.as_deref())?));
+        let mut ended = run()?;
         for _ in 1..READ_TRIES_MAX {
             // A read-only call that was killed can safely be repeated.
-            if self.kind != Kind::Read || ended.timed_out || ended.status.signal().is_none() {
+            let is_ours = ended.timed_out || ended.pipe.is_some();
+            if self.kind != Kind::Read || is_ours || ended.status.signal().is_none() {
                 break;
             }
-            ended = self.spawn().map_err(missing).and_then(|child| Ok(wait_for_exit(child, limit)?))?;
+            ended = run()?;
+        }
+        if let Some(pipe) = ended.pipe {
+            return Err(CliError::Pipe(pipe));
         }
         if ended.timed_out {
             return Err(CliError::Timeout(limit.as_secs()));
@@ -305,6 +331,8 @@ struct Finished {
     stderr: Vec<u8>,
     overflow: bool,
     timed_out: bool,
+    /// The pipe that held it up, for which it was ended.
+    pipe: Option<PathBuf>,
 }
 
 /// Bounded copy of one output of the child. Output beyond the bound is read and
@@ -344,13 +372,14 @@ impl Capture {
 }
 
 /// Waits until the child has exited or the limit has passed, in one thread and
-/// without polling. Kills the child's process group at the limit.
-fn wait_for_exit(mut child: Child, limit: Duration) -> io::Result<Finished> {
+/// without polling. Kills the child's process group at the limit, and ends it early if a pipe in `tree` holds it up.
+fn wait_for_exit(mut child: Child, limit: Duration, tree: Option<&Path>) -> io::Result<Finished> {
     let pid = Pid::from_child(&child);
-    let kill_all = || {
-        // The child leads its own group, so this kills its helpers too.
-        let _ = kill_process_group(pid, Signal::KILL);
+    let signal_all = |signal| {
+        // The child leads its own group, so this ends its helpers too.
+        let _ = kill_process_group(pid, signal);
     };
+    let kill_all = || signal_all(Signal::KILL);
     let pidfd = match pidfd_open(pid, PidfdFlags::empty()) {
         Ok(fd) => fd,
         Err(error) => {
@@ -362,14 +391,25 @@ fn wait_for_exit(mut child: Child, limit: Duration) -> io::Result<Finished> {
     let mut out = Capture::new(child.stdout.take().map(OwnedFd::from), STDOUT_BYTES_MAX)?;
     let mut err = Capture::new(child.stderr.take().map(OwnedFd::from), STDERR_BYTES_MAX)?;
     let mut deadline = Instant::now() + limit;
-    let mut timed_out = false;
+    let mut search = tree.map(|tree| (Instant::now() + PIPES_AFTER, tree)).filter(|(at, _)| *at < deadline);
+    let (mut timed_out, mut pipe) = (false, None);
     let mut status: Option<ExitStatus> = None;
     loop {
-        let left = deadline.saturating_duration_since(Instant::now());
+        let until = search.map_or(deadline, |(at, _)| at);
+        let left = until.saturating_duration_since(Instant::now());
         let ready = wait_ready(status.is_none().then_some(&pidfd), &out, &err, left)?;
         out.drain();
         err.drain();
         if ready.is_none() {
+            if let Some((_, tree)) = search.take().filter(|_| status.is_none()) {
+                pipe = pipes::find(tree);
+                if pipe.is_some() {
+                    // git removes its locks.
+                    signal_all(Signal::TERM);
+                    deadline = Instant::now() + Duration::from_millis(DRAIN_MS_MAX);
+                }
+                continue;
+            }
             if timed_out || status.is_some() {
                 break;
             }
@@ -381,7 +421,7 @@ fn wait_for_exit(mut child: Child, limit: Duration) -> io::Result<Finished> {
             let ended = child.wait()?;
             out.drain();
             err.drain();
-            status = Some(ended);
+            (status, search) = (Some(ended), None);
             if ended.signal().is_none() {
                 // A background process of a hook may hold the pipes open forever.
                 break;
@@ -399,7 +439,7 @@ fn wait_for_exit(mut child: Child, limit: Duration) -> io::Result<Finished> {
         Some(status) => status,
         None => child.wait()?,
     };
-    Ok(Finished { status, stdout: out.kept, stderr: err.kept, overflow: out.overflow, timed_out })
+    Ok(Finished { status, stdout: out.kept, stderr: err.kept, overflow: out.overflow, timed_out, pipe })
 }
 
 /// Returns `None` on timeout, else whether the child has exited.

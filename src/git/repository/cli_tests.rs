@@ -4,7 +4,7 @@ use crate::fixture::Fixture;
 fn shell(script: &str, limit: Duration) -> Finished {
     let mut command = Command::new("/bin/sh");
     command.args(["-c", script]).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).process_group(0);
-    wait_for_exit(command.spawn().unwrap(), limit).unwrap()
+    wait_for_exit(command.spawn().unwrap(), limit, None).unwrap()
 }
 
 #[test]
@@ -79,4 +79,25 @@ fn files_of_the_user_get_the_callers_umask() {
         let out = fix.cli().user(&fix.repo).args(["-c", "alias.mask=!umask; :", "mask"]).line().unwrap();
         assert_eq!(u32::from_str_radix(&out, 8).unwrap(), umask);
     }
+}
+
+#[test]
+fn a_pipe_that_holds_git_up_is_named_at_once() {
+    let fix = Fixture::new();
+    let (pipe, cli, begun) = (fix.repo.join("d/.gitignore"), fix.cli(), Instant::now());
+    std::fs::create_dir(fix.repo.join("d")).unwrap();
+    nix::unistd::mkfifo(&pipe, nix::sys::stat::Mode::S_IRWXU).unwrap();
+    std::fs::write(fix.repo.join("d/new"), "").unwrap();
+    for call in [cli.read(&fix.repo).arg("status"), cli.write(&fix.repo).args(["add", "-A"])] {
+        let held = call.within(&fix.repo).run().unwrap_err();
+        assert!(matches!(&held, CliError::Pipe(found) if *found == pipe), "{held:?}");
+        assert_eq!(held.to_string(), format!("git cannot read {}, which is a named pipe", pipe.display()));
+        assert!(!fix.repo.join(".git/index.lock").exists());
+    }
+    assert!(begun.elapsed() < Duration::from_millis(READ_MS_MAX));
+    // A pipe at which git does not look is none.
+    std::fs::remove_file(&pipe).unwrap();
+    nix::unistd::mkfifo(&fix.repo.join("pipe"), nix::sys::stat::Mode::S_IRWXU).unwrap();
+    let slow = cli.read(&fix.repo).within(&fix.repo).args(["-c", "alias.slow=!sleep 1.5", "slow"]);
+    slow.run().unwrap();
 }

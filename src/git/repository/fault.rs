@@ -1,7 +1,7 @@
 //! Error of an internal step, before it is mapped to one of the port's errors.
 
 use std::io;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use swarm_ports::WorktreeError;
 
@@ -66,7 +66,11 @@ impl Fault {
 impl From<CliError> for Fault {
     fn from(error: CliError) -> Self {
         // Who owns the worktree can permit it; anything else is a failure of the system.
-        let is_mendable = matches!(&error, CliError::Unseen(what) if what.ends_with("Permission denied"));
+        let is_mendable = match &error {
+            CliError::Unseen(what) => what.ends_with("Permission denied"),
+            CliError::Pipe(_) => true,
+            _ => false,
+        };
         let is_tool_failure = !matches!(error, CliError::Exit { .. }) && !is_mendable;
         let transient = matches!(error, CliError::Signal(_) | CliError::Run(_) | CliError::Unseen(_)) && !is_mendable;
         let killed = matches!(error, CliError::Signal(_));
@@ -105,6 +109,8 @@ pub(crate) enum CliError {
     Timeout(u64),
     #[error("git cannot see all files: {0}")]
     Unseen(String),
+    #[error("git cannot read {}, which is a named pipe", .0.display())]
+    Pipe(PathBuf),
     #[error("git printed more than {} MiB", super::cli::STDOUT_BYTES_MAX >> 20)]
     TooMuch,
 }
@@ -112,7 +118,7 @@ pub(crate) enum CliError {
 impl CliError {
     /// Reports whether git ended without a chance to clean up after itself.
     pub(crate) fn was_cut_off(&self) -> bool {
-        matches!(self, Self::Signal(_) | Self::Timeout(_))
+        matches!(self, Self::Signal(_) | Self::Timeout(_) | Self::Pipe(_))
     }
 
     pub(crate) fn remedy(&self) -> Option<String> {
@@ -125,6 +131,7 @@ impl CliError {
                 Some("permit it with 'chmod u+rwx', or delete it, then run the command again".to_owned())
             }
             Self::Unseen(_) => Some("run the command again".to_owned()),
+            Self::Pipe(_) => Some("remove it, then run the command again".to_owned()),
             Self::Run(_) | Self::Exit { .. } | Self::TooMuch => None,
         }
     }

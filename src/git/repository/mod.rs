@@ -14,6 +14,7 @@ pub(crate) mod lock;
 pub(crate) mod markers;
 pub(crate) mod objects;
 pub(crate) mod parse;
+mod pipes;
 pub(crate) mod query;
 pub(crate) mod recorded;
 pub(crate) mod site;

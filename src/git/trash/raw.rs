@@ -59,7 +59,7 @@ impl Raw {
         git_dir.push(&self.dir);
         let mut tree = std::ffi::OsString::from("--work-tree=");
         tree.push(&self.tree);
-        call.args([git_dir, tree]).args(DURABLE).env("GIT_OBJECT_DIRECTORY", &self.objects)
+        call.args([git_dir, tree]).within(&self.tree).args(DURABLE).env("GIT_OBJECT_DIRECTORY", &self.objects)
     }
 
     pub(crate) fn write<'a>(&self, cli: &'a Cli) -> Call<'a> {

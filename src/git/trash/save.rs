@@ -93,7 +93,7 @@ impl Place {
         git_dir.push(&self.git_dir);
         let mut tree = OsString::from("--work-tree=");
         tree.push(&self.tree);
-        call.args([git_dir, tree])
+        call.args([git_dir, tree]).within(&self.tree)
     }
 
     /// Returns the common directory.
@@ -385,7 +385,7 @@ fn named_commits(cli: &Cli, place: &Place, files: &[&str]) -> Result<Vec<String>
     for file in files.iter().filter(|_| place.is_whole) {
         let text = fs::read_to_string(place.git_dir.join(file)).unwrap_or_default();
         for name in text.lines().filter(|line| !line.is_empty()) {
-            commits.extend(objects::commit(cli, &place.tree, name)?);
+            commits.extend(objects::commit(cli, &place.git_dir, name)?);
         }
     }
     Ok(commits)

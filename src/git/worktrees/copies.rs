@@ -54,7 +54,7 @@ pub(crate) fn copy_ignored(
         word.push(path);
         word
     };
-    let call = cli.read(tree).args([named("--git-dir=", record), named("--work-tree=", tree)]);
+    let call = cli.read(tree).within(tree).args([named("--git-dir=", record), named("--work-tree=", tree)]);
     let call = call.args(["check-ignore", "-z", "--stdin", "--no-index"]);
     let known = raw::output_with_input_for(call, record, &wanted.join(&0), &[0, 1])?;
     let mut copied = Vec::new();

@@ -8,7 +8,7 @@ mod stopped;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use git2::{Oid, Repository, RepositoryState, StatusOptions};
+use git2::{Oid, Repository};
 use swarm_model::{Caller, Refusal, RefusalKind};
 
 use super::{generated, identity, topic};
@@ -195,9 +195,6 @@ pub fn commit_work(tree: RoleTree<'_>, message: &str, caller: &Caller) -> Result
     let committed = || -> Result<String, Fault> {
         let git = Git::open(tree, caller)?;
         let (dir, git_dir) = (tree.dir, &git.place.git_dir);
-        if let Some(head) = clean_head(git_dir) {
-            return Ok(head);
-        }
         // Within submodules, git would use a configuration that the agent can write.
         let status = ["status", "--porcelain=v1", "-z", "--untracked-files=all", "--ignore-submodules=dirty"];
         let changes = parse::status(&git.read().args(status).strict().run()?);
@@ -233,19 +230,6 @@ pub fn commit_work(tree: RoleTree<'_>, message: &str, caller: &Caller) -> Result
         git.head()
     };
     committed().map_err(refusal)
-}
-
-/// Returns HEAD's commit if the worktree is clean, and `None` if it is not or libgit2 cannot tell.
-/// Most turns change nothing, and this check is faster than starting git.
-fn clean_head(git_dir: &Path) -> Option<String> {
-    let repo = Repository::open(git_dir).ok()?;
-    let mut options = StatusOptions::new();
-    options.include_untracked(true).include_ignored(false).exclude_submodules(false);
-    let clean = repo.state() == RepositoryState::Clean && repo.statuses(Some(&mut options)).ok()?.is_empty();
-    if !clean {
-        return None;
-    }
-    Some(repo.head().ok()?.peel_to_commit().ok()?.id().to_string())
 }
 
 /// Returns the commit that is being merged.

@@ -349,3 +349,24 @@ fn a_conflict_without_markers_is_not_committed_as_it_is() {
     assert_eq!(text(&fix.git(&["log", "-1", "--format=%P", &merged])), format!("{} {}", work[1], work[0]));
     assert_eq!(merge_handoff(&qa, &work[0], "dev", &fix.caller).unwrap(), MergeOutcome::Merged);
 }
+
+#[test]
+fn a_pipe_that_git_would_read_is_named() {
+    let fix = Fixture::new();
+    let (dir, other) = (worktree(&fix, "dev"), worktree(&fix, "qa"));
+    let handed = added(&fix, &other, "of-qa", "1\n");
+    fs::write(dir.join("new"), "y\n").unwrap();
+    let pipe = dir.join(".gitignore");
+    fs::remove_file(&pipe).unwrap();
+    nix::unistd::mkfifo(&pipe, nix::sys::stat::Mode::S_IRWXU).unwrap();
+    let cause = format!("git cannot read {}, which is a named pipe", pipe.display());
+    for refused in [
+        commit_work(&dir, "turn 1", &fix.caller).unwrap_err(),
+        merge_handoff(&dir, &handed, "qa", &fix.caller).unwrap_err(),
+    ] {
+        assert_eq!((refused.cause.as_str(), refused.kind), (cause.as_str(), RefusalKind::Tool));
+        assert_eq!(refused.remedy.as_deref(), Some("remove it, then run the command again"));
+    }
+    fs::remove_file(&pipe).unwrap();
+    assert_eq!(merge_handoff(&dir, &handed, "qa", &fix.caller).unwrap(), MergeOutcome::Merged);
+}

@@ -39,7 +39,7 @@ fn check_out_from(cli: &Cli, modules: &Path, tree: &Path, prepare: Prepare<'_>) 
         prepare(tree, &module.path)?;
         let address = format!("submodule.{}.url={}", module.name, source.display());
         let failed = |fault: Fault| Fault { cause: format!("submodule {}: {}", module.path, fault.cause), ..fault };
-        let update = cli.write(tree).for_user().args(["-c", "protocol.file.allow=always", "-c", &address]);
+        let update = cli.write(tree).within(tree).for_user().args(["-c", "protocol.file.allow=always", "-c", &address]);
         let update = update.args(["submodule", "--quiet", "update", "--init", "--checkout", "--", &module.path]);
         update.run().map_err(|error| failed(error.into()))?;
         let sub = tree.join(&module.path);
