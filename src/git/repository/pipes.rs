@@ -9,6 +9,8 @@ use std::sync::mpsc;
 use std::thread;
 use std::time::Duration;
 
+use swarm_sys::files::list;
+
 /// Names of the files that git reads in every directory of a worktree.
 const READ: [&str; 3] = [".gitignore", ".gitattributes", ".gitmodules"];
 /// Time limit for a search. A file system may not answer.
@@ -27,7 +29,7 @@ fn search(tree: PathBuf) -> Option<PathBuf> {
     let mut open = vec![(tree, false)];
     while let Some((dir, is_git)) = open.pop() {
         // What cannot be listed is no reason to stop.
-        for entry in fs::read_dir(&dir).into_iter().flatten().flatten() {
+        for entry in list(&dir).unwrap_or_default() {
             let name = entry.file_name();
             let is_read = is_git || READ.iter().any(|read| name == *read);
             match entry.file_type() {

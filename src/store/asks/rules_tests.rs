@@ -16,6 +16,7 @@ fn wish(command: &str) -> AskWish {
 
 fn repository(at: &Path) {
     fs::create_dir_all(at.join(".git")).expect("made");
+    fs::write(at.join(".git/HEAD"), "ref: refs/heads/main\n").expect("written");
 }
 
 #[test]
