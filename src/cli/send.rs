@@ -6,8 +6,9 @@ use std::io::Write;
 use swarm_model::{Refusal, RefusalKind, WorkerView, nearest};
 
 use super::tagged::{self, has_all};
+use swarm_agents::resume;
 use swarm_store::views::Registry;
-use swarm_store::windows::{Key, NamedKey, SendOptions, Target, TmuxError};
+use swarm_store::windows::{Clear, Key, NamedKey, SendOptions, Target, TmuxError};
 
 /// Environment of the caller, in its order.
 pub type Environment = [(String, String)];
@@ -64,11 +65,22 @@ pub fn send(verb: &mut Verb<'_>, who: Option<Who<'_>>, typed: Typed<'_>) -> Resu
     let missing = || Refusal::new(RefusalKind::Invalid, "--name required when not using --all");
     let who = who.ok_or_else(|| missing().remedy("run 'swarm send NAME TEXT'; a single argument is the text"))?;
     let Typed { text, options, proof } = typed;
-    let act = |target: &Target| match proof {
-        Proof::Wanted => target.tmux.send_proven(&target.pane, text, options),
-        Proof::Waived => target.tmux.send_text(&target.pane, text, options),
+    let act = |worker: &WorkerView, target: &Target| {
+        let options = SendOptions { clear: cleared(options.clear, &worker.row.cmd), ..options };
+        match proof {
+            Proof::Wanted => target.tmux.send_proven(&target.pane, text, options),
+            Proof::Waived => target.tmux.send_text(&target.pane, text, options),
+        }
     };
     each(verb, who, "sent to", &act)
+}
+
+/// Returns what to press before a text for this command. Escape interrupts a codex that works, and ends its turn.
+fn cleared(clear: Clear, command: &[String]) -> Clear {
+    match clear {
+        Clear::Whole if resume::program(command) == Some("codex") => Clear::Line,
+        clear => clear,
+    }
 }
 
 /// Types Ctrl-C into one worker or several.
@@ -77,7 +89,7 @@ pub fn send(verb: &mut Verb<'_>, who: Option<Who<'_>>, typed: Typed<'_>) -> Resu
 /// Fails as [`send`] does.
 pub fn interrupt(verb: &mut Verb<'_>, who: Option<Who<'_>>) -> Result<u8, Refusal> {
     let missing = || Refusal::new(RefusalKind::Invalid, "worker name required when not using --all");
-    let act = |target: &Target| target.tmux.send_key(&target.pane, Key::Interrupt);
+    let act = |_: &WorkerView, target: &Target| target.tmux.send_key(&target.pane, Key::Interrupt);
     each(verb, who.ok_or_else(missing)?, "interrupted", &act)
 }
 
@@ -87,7 +99,7 @@ pub fn interrupt(verb: &mut Verb<'_>, who: Option<Who<'_>>) -> Result<u8, Refusa
 /// Fails as [`send`] does.
 pub fn eof(verb: &mut Verb<'_>, who: Option<Who<'_>>) -> Result<u8, Refusal> {
     let who = who.ok_or_else(|| Refusal::new(RefusalKind::Invalid, "worker name required"))?;
-    let act = |target: &Target| target.tmux.send_key(&target.pane, Key::Eof);
+    let act = |_: &WorkerView, target: &Target| target.tmux.send_key(&target.pane, Key::Eof);
     each(verb, who, "sent eof to", &act)
 }
 
@@ -97,7 +109,7 @@ pub fn eof(verb: &mut Verb<'_>, who: Option<Who<'_>>) -> Result<u8, Refusal> {
 /// Returns an error if the worker cannot be reached.
 pub fn keys(verb: &mut Verb<'_>, who: Option<Who<'_>>, keys: &[NamedKey]) -> Result<u8, Refusal> {
     let who = who.ok_or_else(|| Refusal::new(RefusalKind::Invalid, "worker name required"))?;
-    each(verb, who, "sent keys to", &|target: &Target| target.tmux.send_named(&target.pane, keys))
+    each(verb, who, "sent keys to", &|_: &WorkerView, target: &Target| target.tmux.send_named(&target.pane, keys))
 }
 
 /// Context of a verb: the registry, the environment for tmux, and the output streams.
@@ -127,12 +139,12 @@ fn each(
     verb: &mut Verb<'_>,
     who: Who<'_>,
     done: &str,
-    act: &dyn Fn(&Target) -> Result<(), TmuxError>,
+    act: &dyn Fn(&WorkerView, &Target) -> Result<(), TmuxError>,
 ) -> Result<u8, Refusal> {
     let (registry, environment) = (verb.registry, verb.environment);
     let reach = |worker: &WorkerView| -> Result<(), Refusal> {
         let target = locate(worker, environment)?;
-        act(&target).map_err(|error| refusal(error, &worker.row.name))
+        act(worker, &target).map_err(|error| refusal(error, &worker.row.name))
     };
     match who {
         Who::Name(name) => {
@@ -288,7 +300,15 @@ pub mod tests {
     }
 
     fn plain(text: &str) -> Typed<'_> {
-        Typed { text, options: SendOptions { clear: false, enter: true }, proof: Proof::Wanted }
+        Typed { text, options: SendOptions { clear: Clear::Nothing, enter: true }, proof: Proof::Wanted }
+    }
+
+    #[test]
+    fn escape_is_not_pressed_where_it_would_end_a_turn() {
+        let command = |program: &str| vec![program.to_owned(), "go on".to_owned()];
+        assert_eq!(cleared(Clear::Whole, &command("/opt/bin/codex")), Clear::Line);
+        assert_eq!(cleared(Clear::Whole, &command("claude")), Clear::Whole);
+        assert_eq!(cleared(Clear::Nothing, &command("codex")), Clear::Nothing);
     }
 
     #[test]

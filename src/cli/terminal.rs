@@ -16,7 +16,7 @@ use super::trust::gate;
 use super::{attach, json, peek, ready, send};
 use swarm_store::asks::Asks;
 use swarm_store::views::{Registry, load_one};
-use swarm_store::windows::SendOptions;
+use swarm_store::windows::{Clear, SendOptions};
 use swarm_sys::paths::Paths;
 
 type Environment = Vec<(String, String)>;
@@ -32,7 +32,7 @@ pub fn peek(args: &PeekArgs, paths: &Paths, screen: &mut Screen) -> Result<u8, F
 }
 
 pub fn send(args: &SendArgs, paths: &Paths, screen: &mut Screen) -> Result<u8, Failure> {
-    let options = SendOptions { clear: !args.raw, enter: !args.no_enter };
+    let options = SendOptions { clear: if args.raw { Clear::Nothing } else { Clear::Whole }, enter: !args.no_enter };
     let who = who(args.name(), args.all, &args.tagged);
     let proof = if args.no_proof { Proof::Waived } else { Proof::Wanted };
     let typed = Typed { text: args.text(), options, proof };

@@ -7,7 +7,7 @@ use swarm_ports::{BoxFuture, TerminalError, Terminals, Typing};
 use super::views;
 use crate::recovery_view;
 use swarm_sys::paths::Paths;
-use swarm_tmux::{self, SendOptions, Target, TmuxError};
+use swarm_tmux::{self, Clear, SendOptions, Target, TmuxError};
 
 pub struct TmuxTerminals {
     paths: Paths,
@@ -92,7 +92,10 @@ impl Terminals for TmuxTerminals {
         text: &'a str,
         typing: Typing,
     ) -> BoxFuture<'a, Result<(), TerminalError>> {
-        let (text, options) = (text.to_owned(), SendOptions { clear: typing.clear, enter: typing.enter });
+        let (text, options) = (
+            text.to_owned(),
+            SendOptions { clear: if typing.clear { Clear::Whole } else { Clear::Nothing }, enter: typing.enter },
+        );
         self.at(worker, move |target| target.tmux.send_text(&target.pane, &text, options))
     }
 

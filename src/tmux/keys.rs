@@ -9,11 +9,20 @@ use tmux_interface::{DeleteBuffer, IfShell};
 
 use super::{Tmux, TmuxError, words};
 
+/// What is pressed before a text, so that it is typed on an empty line.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Clear {
+    Nothing,
+    /// C-u.
+    Line,
+    /// Escape, which closes what lies over the line, and C-u.
+    Whole,
+}
+
 /// How to type a text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SendOptions {
-    /// Press Escape and C-u first, so that the text is typed on an empty line.
-    pub clear: bool,
+    pub clear: Clear,
     /// Press Enter afterwards.
     pub enter: bool,
 }
@@ -112,12 +121,11 @@ impl Tmux {
 
     /// Clears the input line before a text, if the options say so.
     pub(super) fn clear_line(&self, pane: &str, options: SendOptions) -> Result<(), TmuxError> {
-        if options.clear {
+        if options.clear == Clear::Whole {
             self.send_key(pane, Key::Escape)?;
             std::thread::sleep(Duration::from_millis(AFTER_ESCAPE_MS));
-            self.send_key(pane, Key::ClearLine)?;
         }
-        Ok(())
+        if options.clear == Clear::Nothing { Ok(()) } else { self.send_key(pane, Key::ClearLine) }
     }
 
     /// Presses Enter after a text, if the options say so.

@@ -43,7 +43,7 @@ use tmux_interface::TmuxCommand;
 
 pub use emulator::{Emulator, Shown, Size};
 pub use error::TmuxError;
-pub use keys::{KEY_NAMES, Key, NamedKey, SendOptions};
+pub use keys::{Clear, KEY_NAMES, Key, NamedKey, SendOptions};
 pub use open::Order;
 #[cfg(any(test, feature = "testing"))]
 pub use open::Window;

@@ -9,6 +9,8 @@ use rustix::termios::{LocalModes, tcgetattr};
 use swarm_model::dialog::dialog;
 use tmux_interface::{CapturePane, DisplayMessage};
 
+#[cfg(test)]
+use super::keys::Clear;
 use super::keys::SendOptions;
 use super::{Tmux, TmuxError, words};
 
@@ -144,7 +146,7 @@ mod tests {
     use super::super::testing::{Private, wait_until};
     use super::*;
 
-    const PLAIN: SendOptions = SendOptions { clear: false, enter: true };
+    const PLAIN: SendOptions = SendOptions { clear: Clear::Nothing, enter: true };
 
     #[test]
     fn a_window_that_shows_the_text_accepted_it() {

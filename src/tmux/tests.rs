@@ -7,9 +7,9 @@ use std::time::Duration;
 use swarm_model::TmuxPane;
 
 use super::testing::{Private, wait_until};
-use super::{Key, OF_A_WORKER, Order, SendOptions, Server, Start, Tmux, TmuxError};
+use super::{Clear, Key, OF_A_WORKER, Order, SendOptions, Server, Start, Tmux, TmuxError};
 
-const PLAIN: SendOptions = SendOptions { clear: false, enter: true };
+const PLAIN: SendOptions = SendOptions { clear: Clear::Nothing, enter: true };
 
 #[test]
 fn a_server_gets_no_variable_of_a_worker() {
@@ -241,7 +241,7 @@ fn odd_texts_arrive_unchanged() {
     for text in ["-x", "C-c", "tail;", ";", "a\nb", "#{pid} %H #(x)", "\u{e9}\u{4e16}", "a\u{1b}[201~b", "", "\\;"] {
         send(text, PLAIN);
     }
-    send("no enter", SendOptions { clear: true, enter: false });
+    send("no enter", SendOptions { clear: Clear::Whole, enter: false });
     tmux.send_key(&window.pane.pane, Key::Eof).expect("sends");
     let expected = "-x\rC-c\rtail;\r;\ra\nb\r#{pid} %H #(x)\r\u{e9}\u{4e16}\rab\r\r\\;\r\u{1b}\u{15}no enter\u{4}";
     let read = || std::fs::read_to_string(&out).expect("reads");
@@ -278,7 +278,7 @@ fn a_shell_executes_one_line_and_several_lines() {
     let server = Private::new();
     let window = server.open("w", "PS1='ready$ ' exec bash --norc --noprofile -i");
     wait_until("the prompt", || server.logged("w").contains("ready$"));
-    let options = SendOptions { clear: false, enter: true };
+    let options = SendOptions { clear: Clear::Nothing, enter: true };
     server.tmux().send_text(&window.pane.pane, "echo one$((1+1))", options).expect("sends");
     wait_until("its answer", || server.logged("w").contains("one2"));
     server.tmux().send_text(&window.pane.pane, "echo two$((1+1))\necho three$((1+1))", options).expect("sends");
