@@ -1,8 +1,52 @@
 //! Approvals by people that agents cannot get rid of.
 
 use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::PathBuf;
 
+use crate::common::Rig;
 use crate::flow_run::{Site, line, workflow};
+
+/// Makes a stand-in for codex that writes its arguments to `args` and then executes `script`. Returns its configuration.
+fn codex(rig: &Rig, script: &str) -> String {
+    let args = rig.path("args");
+    let text = format!(
+        "#!/bin/sh\ncat > /dev/null\nprintf '%s\\n' \"$@\" > '{}'\necho '{{\"type\":\"thread.started\",\"thread_id\":\"t\"}}'\n\
+         {script}\necho '{{\"type\":\"item.completed\",\"item\":{{\"type\":\"agent_message\",\"text\":\"done\"}}}}'\n\
+         echo '{{\"type\":\"turn.completed\",\"usage\":{{}}}}'\n",
+        args.display()
+    );
+    let program = rig.file("codex", &text);
+    fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).expect("executable");
+    format!("[agents.codex]\ncommand = ['{program}']\nevents = 'codex'\n")
+}
+
+/// Directories in which the stand-in may write besides its current one.
+fn roots(rig: &Rig) -> Vec<PathBuf> {
+    let args = fs::read_to_string(rig.path("args")).expect("it was started");
+    let roots = args.lines().find_map(|line| line.strip_prefix("sandbox_workspace_write.writable_roots="));
+    serde_json::from_str(roots.expect("a sandbox")).expect("a list")
+}
+
+#[test]
+fn a_turn_keeps_its_order_from_an_agent_in_a_sandbox() {
+    let site = Site::with(&line("exit 1", ""), "[flow]\nagent = 'shell'\n", &["--consent", "partial-access"]);
+    // Its first handoff cannot be read.
+    let script = "if [ ! -e ../tried ]; then touch ../tried; mkdir -p \"$SWARM_HANDOFF/x\"; else\n\
+                  echo x > x.txt; swarm flow emit --to owner-close --artifact x.txt > /dev/null; fi";
+    let config = format!("[flow]\nagent = 'shell'\n[flow.roles.dev]\nagent = 'codex'\n{}", codex(&site.rig, script));
+    fs::write(site.repo.join("swarm.toml"), config).expect("written");
+    site.rig.trust(&site.repo);
+    assert_eq!(site.run(), "waiting");
+    assert_eq!((site.status().as_str(), site.count("repair.requested")), ("awaiting_improvement_choice", 1));
+    let turn = site.dir().join("turns/dev/1").canonicalize().expect("there");
+    let roots = roots(&site.rig);
+    for file in ["order.json", "prompt.md", "told", "../../../flow.json", "../../../swarm.json"] {
+        let file = turn.join(file).canonicalize().expect(file);
+        assert!(!roots.iter().any(|root| file.starts_with(root)), "{}: {roots:?}", file.display());
+    }
+    assert!(roots.iter().any(|root| turn.join("out/handoff.yaml").starts_with(root)), "{roots:?}");
+}
 
 #[test]
 fn an_agent_cannot_remove_the_approval_that_its_workflow_required() {

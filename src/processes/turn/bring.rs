@@ -15,7 +15,7 @@ use super::{Fail, Role, artifact, word};
 use swarm_git::worktrees::role::{self, RoleTree};
 use swarm_store::flows::feed::Kind;
 use swarm_store::flows::store::{Open, StoreError};
-use swarm_store::flows::turns::HANDOFF;
+use swarm_store::flows::turns;
 use swarm_sys::files::sync_file_system;
 
 pub enum Brought {
@@ -38,7 +38,7 @@ impl From<StoreError> for Not {
 impl Role<'_> {
     /// Applies the signal in the handoff file, or else in the agent's last message.
     pub(super) fn bring(&self, message: &str) -> Result<Brought, Fail> {
-        let found = word::find(&self.dir.join(HANDOFF), message);
+        let found = word::find(&turns::handoff(self.dir), message);
         let done = found.map_err(Not::Refused).and_then(|word| self.apply(&word.signal, &word.question));
         match done {
             Ok(()) => Ok(Brought::Done),

@@ -14,7 +14,6 @@ mod reporter;
 pub mod word;
 
 use std::ffi::OsString;
-use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::thread;
@@ -37,8 +36,9 @@ use swarm_store::flows::advance::{abort, is_open};
 use swarm_store::flows::config::Player;
 use swarm_store::flows::feed::{self, Kind};
 use swarm_store::flows::store::{FlowFiles, Open, StoreError};
-use swarm_store::flows::turns::{self, HANDOFF, Order, PROMPT, TOLD};
+use swarm_store::flows::turns::{self, Order, PROMPT, TOLD};
 use swarm_sys::clock::{random_uuid, wall_ms};
+use swarm_sys::files::make_dirs;
 
 /// Maximum size of `SWARM_ANSWER` in bytes; the kernel allows 128 KiB for one variable.
 const ANSWER_BYTES_MAX: usize = 100 << 10;
@@ -163,6 +163,8 @@ impl<'a> Role<'a> {
         let player = site.config.player(&order.turn.role).map_err(Fail::Over)?;
         let worktree = worktree(&site, &caller).map_err(Fail::Over)?;
         let record = files.read()?.record_folder().to_owned();
+        // The order may be that of an earlier version.
+        make_dirs(&turns::outbox(dir))?;
         let (repo, project) = (site.repo.clone(), site.repo.unwrap_or(site.dir));
         Ok(Self { dir, order, files, player, caller, worktree, repo, project, record })
     }
@@ -188,7 +190,7 @@ impl<'a> Role<'a> {
                 return Err(Fail::Over(conflicts));
             }
             said = format!("{said}\n{conflicts}");
-            fs::write(self.dir.join(PROMPT), &said)?;
+            self.write(PROMPT, &said)?;
         }
         let mut failures = 0;
         loop {
@@ -196,7 +198,7 @@ impl<'a> Role<'a> {
             if report.is_gone && session.take().is_some() {
                 // The new conversation needs the whole prompt.
                 said = format!("{}\n{conflicts}", self.prompt(false)?);
-                fs::write(self.dir.join(PROMPT), &said)?;
+                self.write(PROMPT, &said)?;
                 continue;
             }
             session = report.session.or(session);
@@ -232,8 +234,9 @@ impl<'a> Role<'a> {
 
     /// Applies the signal in the handoff file, if any, and returns whether that succeeded. Deletes a refused signal.
     fn brings_what_was_left(&self) -> Result<bool, Fail> {
-        if !self.dir.join(HANDOFF).exists() {
-            return Ok(false);
+        if !turns::has_handoff(self.dir) {
+            // A folder or a link, if anything.
+            return self.forget_word().map(|()| false);
         }
         match self.bring("")? {
             Brought::Done => Ok(true),
@@ -243,10 +246,12 @@ impl<'a> Role<'a> {
 
     /// Deletes the handoff file, so that the next turn does not start with a refused signal.
     fn forget_word(&self) -> Result<(), Fail> {
-        match fs::remove_file(self.dir.join(HANDOFF)) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error.into()),
-            _ => Ok(()),
-        }
+        Ok(turns::remove_handoff(self.dir)?)
+    }
+
+    /// Writes a file of the turn. Replaces a link, and does not follow it.
+    fn write(&self, name: &str, text: &str) -> Result<(), Fail> {
+        Ok(flows::replace_lightly(&self.dir.join(name), text.as_bytes())?)
     }
 
     /// Adds items to the role's feed, which is only for readers. Failures are only warned of.
@@ -303,7 +308,7 @@ impl<'a> Role<'a> {
 
     fn prompt(&self, knows: bool) -> Result<String, Fail> {
         let said = if knows { &self.order.prompt } else { &self.order.whole };
-        fs::write(self.dir.join(PROMPT), said)?;
+        self.write(PROMPT, said)?;
         if self.player.agent.kind == swarm_agents::Kind::Shell {
             return self.script();
         }
@@ -320,7 +325,7 @@ impl<'a> Role<'a> {
     /// Returns the whole prompt with the refusal, for an agent without a conversation.
     fn again(&self, refusal: &Refusal) -> Result<String, Fail> {
         let text = format!("{}\n## What was wrong with your last answer\n\n{}\n", self.order.whole, refusal.message);
-        fs::write(self.dir.join(PROMPT), &text)?;
+        self.write(PROMPT, &text)?;
         if self.player.agent.kind == swarm_agents::Kind::Shell { self.script() } else { Ok(text) }
     }
 
@@ -365,7 +370,7 @@ impl<'a> Role<'a> {
         let mut launch = agent.launch(&turn);
         launch.env.extend(self.environment());
         let talk = agent.talk(&turn);
-        fs::write(self.dir.join(TOLD), "")?;
+        self.write(TOLD, "")?;
         let mut teller = Spoken::new(!agent.resumes(), self);
         let report = take_turn(&launch, talk, &mut teller);
         let spoken = teller.end();
@@ -378,7 +383,7 @@ impl<'a> Role<'a> {
 
     fn environment(&self) -> Vec<(String, String)> {
         let (place, turn) = (&self.order.place, &self.order.turn);
-        let path = |name: &str| self.dir.join(name).to_string_lossy().into_owned();
+        let path = |path: &Path| path.to_string_lossy().into_owned();
         let mut variables = vec![
             ("SWARM_FLOW", place.to_string()),
             ("SWARM_FLOW_ROOT", place.root.clone()),
@@ -386,8 +391,8 @@ impl<'a> Role<'a> {
             ("SWARM_ROLE", turn.role.clone()),
             ("SWARM_TURN", turn.number.to_string()),
             ("SWARM_RECORD", self.record.clone()),
-            ("SWARM_HANDOFF", path(HANDOFF)),
-            ("SWARM_PROMPT", path(PROMPT)),
+            ("SWARM_HANDOFF", path(&turns::handoff(self.dir))),
+            ("SWARM_PROMPT", path(&self.dir.join(PROMPT))),
         ];
         // A longer answer does not fit into the environment; the prompt contains it.
         let answer = self.order.answer.clone().filter(|answer| answer.len() <= ANSWER_BYTES_MAX);

@@ -9,7 +9,7 @@ use swarm_model::asks::judge::Consent;
 use super::Fail;
 use swarm_agents::{Agent, Kind, consent};
 use swarm_store::flows::store::{FlowFiles, gate_of};
-use swarm_store::flows::turns::HANDOFF_BYTES_MAX;
+use swarm_store::flows::turns::{self, HANDOFF_BYTES_MAX};
 use swarm_store::flows::{self, yaml};
 use swarm_store::runs::prepare;
 
@@ -97,8 +97,9 @@ pub(super) fn hold_back(agent: &mut Agent, files: &FlowFiles, dir: &Path, projec
         Kind::Codex => {
             let flow = files.read()?;
             let mode = gate_of(&flow).mode();
-            let own = dir.to_string_lossy();
-            let roots = [flow.record_folder(), &own];
+            let out = turns::outbox(dir);
+            let out = out.to_string_lossy();
+            let roots = [flow.record_folder(), &out];
             agent.config.arguments.extend(consent::codex(
                 mode == Consent::NoAccess,
                 mode == Consent::FullAccess,

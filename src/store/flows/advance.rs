@@ -87,15 +87,19 @@ impl Stage<'_> {
         let repairs = open.sidecar.repairs.entry(turn.role.clone()).or_default();
         let most = self.repairs.get(&turn.role).copied().unwrap_or_default();
         // If its agent has left a handoff, the turn only has to apply it, which is always allowed.
-        if *repairs >= most && !turns::has_handoff(self.files.dir(), turn) {
+        let dir = turns::dir(self.files.dir(), turn);
+        if *repairs >= most && !turns::has_handoff(&dir) {
             return abort(open, turn, cause);
         }
         *repairs += 1;
-        let mut order = turns::read(&turns::dir(self.files.dir(), turn))?;
+        let mut order = match turns::read(&dir) {
+            Ok(order) => order,
+            Err(error) => return abort(open, turn, &format!("{cause}, and its order cannot be read: {error}")),
+        };
         let side = open.sidecar.role(&turn.role);
         side.turn += 1;
         order.turn.number = side.turn;
-        turns::remove_handoff(self.files.dir(), &order.turn)?;
+        turns::remove_handoff(&turns::dir(self.files.dir(), &order.turn))?;
         order.was_told |= turns::was_told(self.files.dir(), turn);
         order.prompt = format!("Your turn was interrupted ({cause}). Continue where you stopped.\n\n{}", order.whole);
         turns::write(self.files.dir(), &order)?;
@@ -235,7 +239,7 @@ impl Stage<'_> {
         let Said { prompt, whole, inbox, answer } = said;
         let place = self.place.clone();
         // An interrupted claim with this number may have left a handoff.
-        turns::remove_handoff(self.files.dir(), &turn)?;
+        turns::remove_handoff(&turns::dir(self.files.dir(), &turn))?;
         turns::write(self.files.dir(), &Order { place, turn: turn.clone(), prompt, whole, inbox, answer, ..order })?;
         Ok(turn)
     }

@@ -16,7 +16,7 @@ pub mod turns;
 pub mod yaml;
 mod yaml_write;
 
-pub use file::{read_text, replace};
+pub use file::{read_text, replace, replace_lightly};
 pub use make::Make;
 
 #[cfg(test)]
