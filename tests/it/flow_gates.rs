@@ -49,6 +49,35 @@ fn a_turn_keeps_its_order_from_an_agent_in_a_sandbox() {
 }
 
 #[test]
+fn an_agent_in_a_sandbox_that_contains_the_flow_is_not_started() {
+    let rig = Rig::new();
+    let config = format!("[flow]\nagent = 'codex'\n{}", codex(&rig, "true"));
+    rig.file("cwd/swarm.toml", &config);
+    rig.trust(&rig.cwd());
+    rig.file("cwd/w.yaml", &line("true", ""));
+    let words = ["flow", "new", "demo", "--workflow", "w.yaml", "--consent", "partial-access", "--start"];
+    let id = rig.swarm(&words).ok().trim_end().to_owned();
+    let run = || rig.swarm(&["flow", "run", &id, "--wait"]).ok();
+    let said = run();
+    assert!(said.contains("could change the flow itself"), "{said}");
+    assert!(said.contains("put the workspace into a git repository"), "{said}");
+    assert!(!rig.path("args").exists(), "it was not started");
+    // In its read-only sandbox, it is.
+    rig.swarm(&["flow", "consent", &id, "no-access"]).ok();
+    rig.swarm(&["flow", "answer", &id, "now"]).ok();
+    run();
+    assert!(rig.path("args").exists());
+    // Nor does anything speak against a folder of the project, beside the flow.
+    fs::remove_file(rig.path("args")).expect("there");
+    fs::create_dir(rig.cwd().join("demo")).expect("made");
+    rig.swarm(&["flow", "consent", &id, "partial-access"]).ok();
+    rig.swarm(&["flow", "answer", &id, "now"]).ok();
+    run();
+    let args = fs::read_to_string(rig.path("args")).expect("started");
+    assert!(args.contains("sandbox_mode=\"workspace-write\""), "{args}");
+}
+
+#[test]
 fn an_agent_cannot_remove_the_approval_that_its_workflow_required() {
     let script = "sed -i '/human-colab/d' $SWARM_RECORD/workflow.yaml; echo x > x.txt\n\
                   swarm flow emit --to owner-close --artifact x.txt";

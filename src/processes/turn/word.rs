@@ -12,6 +12,7 @@ use swarm_store::flows::store::{FlowFiles, gate_of};
 use swarm_store::flows::turns::{self, HANDOFF_BYTES_MAX};
 use swarm_store::flows::{self, yaml};
 use swarm_store::runs::prepare;
+use swarm_sys::quoting::command_line;
 
 /// Maximum size of a question in bytes; the rest is left out.
 pub const QUESTION_BYTES_MAX: usize = 16 << 10;
@@ -100,16 +101,44 @@ pub(super) fn hold_back(agent: &mut Agent, files: &FlowFiles, dir: &Path, projec
             let out = turns::outbox(dir);
             let out = out.to_string_lossy();
             let roots = [flow.record_folder(), &out];
+            if mode == Consent::PartialAccess {
+                let here = std::env::current_dir()?;
+                let places = [here.as_path(), Path::new(flow.record_folder())];
+                if let Some(place) = places.into_iter().find(|place| files.is_exposed(place)) {
+                    return Err(Fail::Over(exposed(&agent.name, place, &flow.id().flow)));
+                }
+            }
             agent.config.arguments.extend(consent::codex(
                 mode == Consent::NoAccess,
                 mode == Consent::FullAccess,
                 &roots,
             ));
+            // Its sandbox contains these directories by default.
+            let temporary =
+                [("exclude_slash_tmp", Some("/tmp".into())), ("exclude_tmpdir_env_var", std::env::var_os("TMPDIR"))];
+            for (key, dir) in temporary {
+                if dir.is_some_and(|dir| !dir.is_empty() && files.is_exposed(Path::new(&dir))) {
+                    let setting = format!("sandbox_workspace_write.{key}=true");
+                    agent.config.arguments.extend(["-c".to_owned(), setting]);
+                }
+            }
         }
         _ => {}
     }
     prepare::hold_back(agent, project, &std::env::current_dir()?).map_err(Fail::Over)?;
     Ok(())
+}
+
+/// Returns why an agent is not started that may write in `place`, and the remedy.
+fn exposed(agent: &str, place: &Path, flow: &str) -> String {
+    let consent = |mode| command_line(["swarm", "flow", "consent", flow, mode]);
+    format!(
+        "agent '{agent}' may write in {}, and could change the flow itself, which is stored there: put the workspace into a \
+         git repository, in which each role gets a worktree, or run '{}' or '{}', then answer",
+        place.display(),
+        consent("no-access"),
+        consent("full-access")
+    )
 }
 
 /// Returns `PATH` with this program's directory appended; `None` if it is already there.

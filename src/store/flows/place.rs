@@ -148,6 +148,17 @@ impl Workspace {
     }
 }
 
+impl FlowFiles {
+    /// Reports whether somebody who may write in `place` and below can change this flow or another one of its workspace
+    /// otherwise than through its record.
+    pub fn is_exposed(&self, place: &Path) -> bool {
+        let resolved = |path: &Path| path.canonicalize().unwrap_or_else(|_| path.to_owned());
+        let (place, home) = (resolved(place), resolved(&self.root().join(HOME)));
+        let is_record = || place.starts_with(resolved(&self.dir().join("record")));
+        home.starts_with(&place) || (place.starts_with(&home) && !is_record())
+    }
+}
+
 /// Returns the names of the folders in a folder, sorted; empty if it does not exist.
 fn names(dir: &Path) -> io::Result<Vec<String>> {
     let entries = match files::list_if_present(dir) {
@@ -158,4 +169,35 @@ fn names(dir: &Path) -> io::Result<Vec<String>> {
     let mut names: Vec<String> = folders.filter_map(|entry| entry.file_name().into_string().ok()).collect();
     names.sort_unstable();
     Ok(names)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_flow_is_exposed_where_more_than_its_record_can_be_written() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let root = dir.path().canonicalize().expect("there");
+        let files = Workspace { root: root.clone() }.flow(FlowRef::new("p", "f").expect("valid"));
+        fs::create_dir_all(files.dir().join("record/findings")).expect("made");
+        fs::create_dir_all(root.join("p/src")).expect("made");
+        std::os::unix::fs::symlink(&root, root.join("p/up")).expect("linked");
+        for (place, is) in [
+            ("", true),
+            ("..", true),
+            ("p/up", true),
+            (".a-society", true),
+            (".a-society/state/p", true),
+            (".a-society/state/p/f", true),
+            (".a-society/state/p/f/turns/owner/1", true),
+            (".a-society/state/p/other/record", true),
+            (".a-society/state/p/f/record", false),
+            (".a-society/state/p/f/record/findings", false),
+            ("p", false),
+            ("p/src", false),
+        ] {
+            assert_eq!(files.is_exposed(&root.join(place)), is, "{place}");
+        }
+    }
 }
