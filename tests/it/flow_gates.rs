@@ -78,6 +78,23 @@ fn an_agent_in_a_sandbox_that_contains_the_flow_is_not_started() {
 }
 
 #[test]
+fn a_workflow_that_an_agent_broke_does_not_hold_up_its_flow() {
+    let script = "echo 'a: [' > $SWARM_RECORD/workflow.yaml; echo x > x.txt\n\
+                  swarm flow emit --to owner-close --artifact x.txt 2> ../told";
+    let site = Site::new(&line(script, ""));
+    assert_eq!(site.run(), "waiting");
+    assert_eq!(site.status(), "awaiting_improvement_choice");
+    let warning = "workflow.yaml: ";
+    let told = fs::read_to_string(site.rig.path("repo-worktrees/told")).expect("told");
+    assert!(told.contains(warning) && told.contains("correct it, or the flow goes on"), "{told}");
+    let said = site.flow("status", &[]);
+    assert!(said.code == Some(0) && said.err.contains("the flow goes on with its last valid workflow"), "{said:?}");
+    site.flow("improve", &["none"]).ok();
+    assert_eq!(site.flow("resume", &["--wait"]).code, Some(0));
+    assert_eq!(site.status(), "completed");
+}
+
+#[test]
 fn an_agent_cannot_remove_the_approval_that_its_workflow_required() {
     let script = "sed -i '/human-colab/d' $SWARM_RECORD/workflow.yaml; echo x > x.txt\n\
                   swarm flow emit --to owner-close --artifact x.txt";

@@ -218,6 +218,11 @@ impl Graph {
         }
     }
 
+    /// Builds the graph of a workflow as it was.
+    pub fn of(start: &Start) -> Self {
+        Self::new(start.nodes.clone(), start.edges.clone())
+    }
+
     /// Returns the nodes and edges, to be compared with later versions of the workflow.
     pub fn start(&self) -> Start {
         Start { nodes: self.nodes.clone(), edges: self.owned_edges() }

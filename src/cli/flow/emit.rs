@@ -78,6 +78,9 @@ pub fn run(args: &EmitArgs, screen: &mut Screen) -> Result<u8, Failure> {
     let here = Here::find()?;
     let open = here.files.open()?;
     here.check(&open)?;
+    if let Some(cause) = &open.damage {
+        screen.warning(&format!("{cause}; correct it, or the flow goes on with its last valid workflow"));
+    }
     let block = block(args, &open, &here)?;
     let signal = interpret(&block)?;
     check(&here, &open, &signal)?;

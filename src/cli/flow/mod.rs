@@ -22,7 +22,7 @@ use super::error::Failure;
 use super::screen::Screen;
 use super::trust::gate::refuse_to_steer_below_a_worker;
 use swarm_store::flows::place::Workspace;
-use swarm_store::flows::store::{FlowFiles, StoreError};
+use swarm_store::flows::store::{FlowFiles, Open, StoreError};
 
 /// Exit code if a flow exists but cannot be opened.
 const CLOSED: u8 = 4;
@@ -94,6 +94,15 @@ fn workspace(common: &Common) -> Result<Workspace, Failure> {
 
 fn flow_of(args: &FlowOf) -> Result<FlowFiles, Failure> {
     Ok(workspace(&args.common)?.resolve(&args.flow)?)
+}
+
+/// Opens a flow, and warns if its workflow cannot be read.
+fn opened(files: &FlowFiles, screen: &mut Screen) -> Result<Open, Failure> {
+    let open = files.open()?;
+    if let Some(cause) = &open.damage {
+        screen.warning(&format!("{cause}; the flow goes on with its last valid workflow"));
+    }
+    Ok(open)
 }
 
 /// Returns the flow in which the caller decides for a person.

@@ -23,7 +23,7 @@ use swarm_sys::paths::Paths;
 pub fn run(args: &RunArgs, screen: &mut Screen) -> Result<u8, Failure> {
     let files = super::flow_of(&args.of)?;
     // A flow that cannot be opened fails here, with its own exit code, before a supervisor is started.
-    let open = files.open()?;
+    let open = super::opened(&files, screen)?;
     let paths = paths()?;
     // A completed flow may still be recorded as running: until its result is in the merge queue.
     if open.flow.status() == "completed" && !is_run(&paths, &place_of(&files)?) {

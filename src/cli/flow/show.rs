@@ -63,7 +63,7 @@ fn row_value(row: &FlowSummary) -> Value {
 
 pub fn status(args: &FlowOf, screen: &mut Screen) -> Result<u8, Failure> {
     let files = super::flow_of(args)?;
-    let open = files.open()?;
+    let open = super::opened(&files, screen)?;
     let status = status_of(&open.flow, &open.graph);
     let company = company(&files, &open);
     if args.common.json {
@@ -236,7 +236,7 @@ fn status_value(open: &Open, status: &FlowStatus) -> serde_json::Map<String, Val
 }
 
 pub fn graph(args: &GraphArgs, screen: &mut Screen) -> Result<u8, Failure> {
-    let open = super::flow_of(&args.of)?.open()?;
+    let open = super::opened(&super::flow_of(&args.of)?, screen)?;
     if args.of.common.json {
         let node = |node: &swarm_actors::flow::rules::graph::Node| {
             json!({

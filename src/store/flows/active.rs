@@ -189,15 +189,15 @@ fn settle(files: &FlowFiles, site: &FlowSite, caller: &Caller) -> Result<(), Str
     Ok(())
 }
 
-/// Records the nodes that need approval, and the workflow that requires it, when the flow is run for the first time. A
-/// flow that another program started is held to what its workflow requires now.
+/// Records the workflow, and the nodes that need approval, when the flow is run for the first time. A flow that another
+/// program started is held to what its workflow requires now.
 fn keep_gates(files: &FlowFiles) -> Result<(), String> {
     let kept = files.update(|open| {
         if open.sidecar.gates.is_none() {
             let gates = open.graph.nodes().iter().filter(|node| node.human_colab).map(|node| node.id.clone());
             open.sidecar.gates = Some(gates.collect());
         }
-        if open.sidecar.start.is_none() && open.sidecar.gates.as_ref().is_some_and(|gates| !gates.is_empty()) {
+        if open.sidecar.start.is_none() {
             open.sidecar.start = Some(open.graph.start());
         }
         Ok::<_, StoreError>(())

@@ -40,6 +40,10 @@ impl Stage<'_> {
     /// Fails if the flow cannot be opened or written; nothing has changed then.
     pub fn advance(&self, ended: &[Ended], claims: bool) -> Result<Standing, StoreError> {
         self.files.update(|open| {
+            // A flow that an earlier version started.
+            if open.sidecar.start.is_none() {
+                open.sidecar.start = Some(open.graph.start());
+            }
             for one in ended {
                 self.settle(open, one)?;
             }

@@ -13,6 +13,7 @@ pub mod registered;
 pub mod sidecar;
 pub mod store;
 pub mod turns;
+mod workflow;
 pub mod yaml;
 mod yaml_write;
 

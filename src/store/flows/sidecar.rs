@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
-use swarm_actors::flow::rules::graph::Start;
+use swarm_actors::flow::rules::graph::{Graph, Start};
 use swarm_actors::flow::rules::names::RoleId;
 use swarm_model::flow::Turn;
 
@@ -11,6 +11,8 @@ use swarm_agents::Session;
 
 /// Format version; increased if an older program must not read the file.
 pub const SIDECAR_VERSION: u32 = 1;
+/// Maximum size of a changed workflow that is kept, in bytes.
+const LAST_BYTES_MAX: usize = 1 << 20;
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
@@ -28,9 +30,16 @@ pub struct Sidecar {
     /// `None` if an earlier version started the flow.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub gates: Option<BTreeSet<String>>,
-    /// The workflow when the flow first ran, if it required an approval; agents cannot lead around it.
+    /// The workflow when the flow first ran. What it made the `shell` agent execute needs no approval. If it required an
+    /// approval, agents cannot lead around it. `None` if an earlier version started the flow.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub start: Option<Start>,
+    /// The workflow when it was last read, if it was changed after the start. Counts while the file cannot be read.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub last: Option<Start>,
+    /// Work that is not that of the start and that the `shell` agent is to execute, by node.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub scripts: BTreeMap<String, Script>,
     /// State of each role instance.
     pub roles: BTreeMap<String, RoleSide>,
     /// Commit that belongs to the last handoff, by edge key.
@@ -43,6 +52,15 @@ pub struct Sidecar {
     pub requests: BTreeMap<u64, Asked>,
     /// Number of the last permission request; numbers are not reused.
     pub last_request: u64,
+}
+
+/// Changed work of a node, which the `shell` agent executes only if a person agrees.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Script {
+    /// Role instance that plays the node.
+    pub role: String,
+    pub work: Vec<String>,
+    pub agreed: bool,
 }
 
 /// A permission request.
@@ -100,6 +118,8 @@ impl Default for Sidecar {
             merge: false,
             gates: None,
             start: None,
+            last: None,
+            scripts: BTreeMap::new(),
             roles: BTreeMap::new(),
             commits: BTreeMap::new(),
             repairs: BTreeMap::new(),
@@ -125,6 +145,16 @@ impl Sidecar {
 
     pub fn render(&self) -> String {
         serde_json::to_string_pretty(self).expect("it is plain data with text keys")
+    }
+
+    /// Keeps the workflow for the time when its file cannot be read. A very large one is not kept.
+    pub(super) fn remember(&mut self, graph: &Graph) {
+        let Some(start) = &self.start else { return };
+        let last = Some(graph.start()).filter(|now| now != start);
+        let bytes = |last: &Start| serde_json::to_string(last).map_or(usize::MAX, |text| text.len());
+        if last != self.last && last.as_ref().is_none_or(|last| bytes(last) <= LAST_BYTES_MAX) {
+            self.last = last;
+        }
     }
 
     pub fn role(&mut self, role: &str) -> &mut RoleSide {

@@ -251,6 +251,49 @@ fn every_stored_flow_is_written_back_unchanged() {
 }
 
 #[test]
+fn a_flow_goes_on_with_its_last_valid_workflow() {
+    let (_dir, _space, files) = made();
+    let workflow = files.dir().join("record/workflow.yaml");
+    let update = || files.update(|open| Ok::<_, StoreError>(open.graph.nodes().len()));
+    files
+        .update(|open| {
+            open.sidecar.start = Some(open.graph.start());
+            Ok::<_, StoreError>(())
+        })
+        .expect("begun");
+    assert_eq!(files.sidecar().expect("reads").last, None, "nothing was changed");
+    for broken in ["a: [", "a: 1", "\u{0}"] {
+        fs::write(&workflow, broken).expect("written");
+        let open = files.open().expect("opens");
+        assert!(open.damage.is_some_and(|cause| cause.contains("workflow.yaml: ")), "{broken}");
+        assert_eq!((open.graph.nodes().len(), update().expect("changes")), (3, 3), "that of the start");
+    }
+    fs::write(&workflow, LINE.replace("  edges", "    - {id: more, role: dev}\n  edges")).expect("written");
+    assert_eq!(update().expect("changes"), 4);
+    fs::remove_file(&workflow).expect("there");
+    fs::create_dir(&workflow).expect("made");
+    assert_eq!(update().expect("changes"), 4, "the one that was read last");
+    fs::remove_dir(&workflow).expect("there");
+    fs::write(&workflow, LINE).expect("written");
+    assert_eq!((update().expect("changes"), files.open().expect("opens").damage), (3, None));
+    assert_eq!(files.sidecar().expect("reads").last, None);
+    // What the projects of the workspace share may be damaged as well.
+    let shared = files.root().join("demo/a-docs/workflow");
+    fs::create_dir_all(&shared).expect("made");
+    fs::write(shared.join("main.yaml"), "a: [").expect("written");
+    assert_eq!(update().expect("changes"), 3);
+}
+
+#[test]
+fn a_record_that_cannot_be_written_does_not_keep_a_flow_from_going_on() {
+    let (_dir, _space, files) = asking();
+    let record = files.dir().join("record/record.yaml");
+    fs::remove_file(&record).expect("there");
+    fs::create_dir(&record).expect("made");
+    answer(&files, "go").expect("taken");
+}
+
+#[test]
 fn flows_are_found_by_prefix() {
     let (_dir, space, files) = made();
     let other = space
