@@ -77,6 +77,79 @@ fn an_agent_in_a_sandbox_that_contains_the_flow_is_not_started() {
     assert!(args.contains("sandbox_mode=\"workspace-write\""), "{args}");
 }
 
+/// Edits the `work` of a node of the recorded workflow, whose script is `echo old`.
+const EDIT: &str = "sed -i 's/echo old/echo new/' \"$SWARM_RECORD/workflow.yaml\"";
+
+#[test]
+fn a_changed_script_is_executed_only_with_approval() {
+    for gate in ["", "      human-colab: true\n"] {
+        let begin =
+            format!("{EDIT}\necho x > $SWARM_RECORD/x.md; swarm flow emit --to test --artifact $SWARM_RECORD/x.md");
+        let test = "echo old >> ../ran; cp ../ran $SWARM_RECORD/ran-$SWARM_TURN.md\n\
+                    swarm flow emit --to owner-close --artifact $SWARM_RECORD/ran-$SWARM_TURN.md";
+        let nodes = [
+            ("owner-intake", "owner", "", begin.as_str()),
+            ("test", "ci", "", test),
+            ("owner-close", "owner", gate, "swarm flow emit --close"),
+        ];
+        let site = Site::new(&workflow(&nodes, &[("owner-intake", "test"), ("test", "owner-close")]));
+        assert_eq!(site.run(), "waiting");
+        if !gate.is_empty() {
+            // A gated workflow asks before the handoff as well.
+            site.flow("approve", &["owner-intake"]).ok();
+            assert_eq!(site.run(), "waiting");
+        }
+        let ran = || fs::read_to_string(site.rig.path("repo-worktrees/ran")).unwrap_or_default();
+        assert_eq!((site.reason("test").as_str(), ran().as_str()), ("autonomous-abort", ""));
+        let said = site.flow("requests", &[]).ok();
+        let changed = "what this node executes was changed after the flow started, and needs your approval";
+        assert!(said.contains(&format!("{changed}\n  echo new >> ../ran; cp")), "{said}");
+        assert!(said.ends_with(&format!("→ swarm flow approve {} test\n", site.id)), "{said}");
+        // An answer is no approval.
+        site.flow("answer", &["go on"]).ok();
+        assert_eq!((site.run().as_str(), ran().as_str()), ("waiting", ""));
+        site.flow("decline", &["test"]).ok();
+        assert!(
+            site.flow("status", &[])
+                .ok()
+                .contains("test: what this node would execute was declined → swarm flow answer")
+        );
+        site.flow("answer", &["try again"]).ok();
+        assert_eq!((site.run().as_str(), ran().as_str()), ("waiting", ""));
+        let name = format!("{}/test", site.id);
+        let listed = site.rig.swarm(&["approvals"]).ok();
+        assert!(listed.contains(&name) && listed.contains("permission"), "{listed}");
+        site.rig.swarm(&["approve", &name]).ok();
+        assert_eq!(site.run(), "waiting");
+        assert_eq!((site.status().as_str(), ran().as_str()), ("awaiting_improvement_choice", "new\n"));
+    }
+}
+
+#[test]
+fn work_that_a_node_gets_from_the_project_cannot_be_changed_unseen() {
+    let site = Site::new(&line("rm -f ../never", ""));
+    let folder = site.repo.join("demo/a-docs/workflow");
+    fs::create_dir_all(&folder).expect("made");
+    let shared = |word: &str| {
+        let node = format!("{{id: test, role: ci, work: [\"~~~sh\\necho {word} > ../ran\\n~~~\"]}}");
+        fs::write(folder.join("main.yaml"), format!("workflow: {{nodes: [{node}]}}\n")).expect("written");
+    };
+    shared("old");
+    let script = "echo x > $SWARM_RECORD/x.md; swarm flow emit --to test --artifact $SWARM_RECORD/x.md";
+    let edit = format!("until [ -e ../edited ]; do sleep 0.01; done; {script}");
+    let nodes = [("owner-intake", "owner", "", edit.as_str()), ("owner-close", "owner", "", "swarm flow emit --close")];
+    let text = workflow(&nodes, &[("owner-intake", "test"), ("test", "owner-close")]);
+    let text = text.replace("    - id: owner-close", "    - {id: test, role: ci}\n    - id: owner-close");
+    fs::write(site.dir().join("record/workflow.yaml"), text).expect("written");
+    site.flow("run", &[]).ok();
+    shared("new");
+    fs::create_dir_all(site.rig.path("repo-worktrees")).expect("made");
+    fs::write(site.rig.path("repo-worktrees/edited"), "").expect("written");
+    assert_eq!(site.run(), "waiting");
+    assert!(site.words("test").contains("\necho new > ../ran"), "{}", site.words("test"));
+    assert!(!site.rig.path("repo-worktrees/ran").exists());
+}
+
 #[test]
 fn a_workflow_that_an_agent_broke_does_not_hold_up_its_flow() {
     let script = "echo 'a: [' > $SWARM_RECORD/workflow.yaml; echo x > x.txt\n\

@@ -11,7 +11,7 @@ use serde_json::Value;
 use thiserror::Error;
 
 use super::json::Json;
-use super::names::{edge_key, split_edge_key};
+use super::names::{RoleId, edge_key, split_edge_key};
 
 /// Node of a workflow.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -36,6 +36,14 @@ pub struct Node {
 pub struct Start {
     pub nodes: Vec<Node>,
     pub edges: Vec<(String, String)>,
+}
+
+impl Start {
+    /// Reports whether the workflow had this node, played by this role instance, with this work.
+    pub fn has(&self, node: &str, role: &str, work: &[String]) -> bool {
+        let known = self.nodes.iter().find(|known| known.id == node);
+        known.is_some_and(|known| RoleId::key(&known.role) == role && known.work == work)
+    }
 }
 
 #[derive(Clone, Debug, Default)]

@@ -172,6 +172,21 @@ pub fn decline(flow: &mut FlowRun, node: &str, message: Option<(&str, &str)>) ->
     Ok(())
 }
 
+/// Lets a node whose turn ended without a result start again without an answer. If one is queued, it starts anyway.
+///
+/// # Errors
+/// Fails if the node does not wait for that reason.
+pub fn resume(flow: &mut FlowRun, node: &str) -> Result<(), Denied> {
+    let wait = flow.wait(node).filter(|wait| wait.reason == Reason::AutonomousAbort.word());
+    wait.ok_or_else(|| Denied::NodeNotAccepting(node.to_owned()))?;
+    if !flow.answered().any(|answered| answered == node) {
+        flow.object_mut("awaitingHumanNodes").remove(node);
+        flow.add("runningNodes", node);
+        flow.set_status(RUNNING);
+    }
+    Ok(())
+}
+
 /// Records that a node's turn ended without a result: it was stopped, failed, or sent no signal.
 ///
 /// # Errors

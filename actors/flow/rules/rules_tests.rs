@@ -326,3 +326,31 @@ fn a_changed_workflow_does_not_lead_around_an_approval() {
     let approved = operator::approve(&mut flow, &held, "owner-intake", |_| Artifact::File);
     assert!(matches!(approved, Ok(Ended::Handed(_))), "{approved:?}");
 }
+
+#[test]
+fn only_unchanged_work_of_the_same_role_is_that_of_the_start() {
+    let work = |text: &str| vec![text.to_owned()];
+    let mut nodes = vec![Node { id: "test".to_owned(), role: "ci_1".to_owned(), ..Node::default() }];
+    nodes[0].work = work("make");
+    // The first node of an id counts.
+    nodes.push(Node { work: work("rm"), ..nodes[0].clone() });
+    let start = Graph::new(nodes, Vec::new()).start();
+    assert!(start.has("test", &super::names::RoleId::key("ci_1"), &work("make")));
+    assert!(!start.has("test", "ci_1", &work("rm")) && !start.has("test", "dev", &work("make")));
+    assert!(!start.has("other", "ci_1", &work("make")) && !start.has("test", "ci_1", &[]));
+}
+
+#[test]
+fn a_node_whose_turn_ended_without_a_result_starts_again_without_an_answer() {
+    let mut flow = started();
+    assert!(operator::resume(&mut flow, "owner-intake").is_err(), "it runs");
+    operator::abort(&mut flow, &graph(), "owner-intake").expect("ended");
+    operator::resume(&mut flow, "owner-intake").expect("waits");
+    assert!(flow.is_running("owner-intake") && flow.waits().next().is_none());
+    operator::abort(&mut flow, &graph(), "owner-intake").expect("ended");
+    operator::answer(&mut flow, &graph(), To::Anyone, "go", "2026-01-01T00:00:00.000Z").expect("queued");
+    operator::resume(&mut flow, "owner-intake").expect("waits");
+    let initial = take_initial(&mut flow);
+    let entries = claim(&mut flow, &graph(), &initial, |_| true);
+    assert_eq!(entries[0].answer.as_deref(), Some("go"), "the answer is not lost");
+}

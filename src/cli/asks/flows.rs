@@ -25,6 +25,7 @@ pub struct FlowRequest {
     who: String,
     is_role: bool,
     is_handoff: bool,
+    is_script: bool,
     pub role: String,
     pub reason: String,
     pub text: String,
@@ -41,6 +42,7 @@ impl FlowRequest {
             number: waiting.number,
             is_role: waiting.is_role,
             is_handoff: waiting.is_handoff,
+            is_script: waiting.is_script,
             who: waiting.who,
             role: waiting.role,
             reason: waiting.reason,
@@ -61,6 +63,7 @@ impl FlowRequest {
     pub fn kind(&self) -> &'static str {
         match self.number {
             Some(_) => "permission",
+            None if self.is_script => "permission",
             None if self.is_handoff => "handoff",
             None => "question",
         }
@@ -91,7 +94,9 @@ impl FlowRequest {
     pub fn approve(self, screen: &mut Screen) -> Result<u8, Failure> {
         match (self.kind(), self.number) {
             (_, Some(request)) => consent::allow(&AllowArgs { of: self.of_flow(), request, flow_wide: false }, screen),
-            ("handoff", _) => respond::approve(&ApproveArgs { of: self.of_flow(), node: self.who }, screen),
+            ("handoff" | "permission", None) => {
+                respond::approve(&ApproveArgs { of: self.of_flow(), node: self.who }, screen)
+            }
             _ => {
                 let cause = format!("request {} is a question", self.id());
                 Err(refused(RefusalKind::Invalid, cause, format!("use '{}'", self.command())))
@@ -102,7 +107,7 @@ impl FlowRequest {
     pub fn deny(self, reason: Option<&str>, screen: &mut Screen) -> Result<u8, Failure> {
         match (self.kind(), self.number) {
             (_, Some(request)) => consent::deny(&DenyArgs { of: self.of_flow(), request }, screen),
-            ("handoff", _) => {
+            ("handoff" | "permission", None) => {
                 let message = reason.map(str::to_owned);
                 respond::decline(&DeclineArgs { of: self.of_flow(), node: self.who, message }, screen)
             }

@@ -48,9 +48,9 @@ pub enum FlowAction {
     /// Answer a node that asked a question or waits for a handoff
     #[command(after_help = examples::FLOW_ANSWER)]
     Answer(AnswerArgs),
-    /// Approve the pending handoff of a node
+    /// Approve the pending handoff of a node, or its changed work
     Approve(ApproveArgs),
-    /// Decline the pending handoff of a node, which then waits for an answer
+    /// Decline the pending handoff of a node, or its changed work; it then waits for an answer
     Decline(DeclineArgs),
     /// Choose how roles review their work after the forward pass
     Improve(ImproveArgs),
@@ -167,7 +167,7 @@ pub struct AnswerArgs {
 pub struct ApproveArgs {
     #[command(flatten)]
     pub of: FlowOf,
-    /// Node that requested the handoff
+    /// Node that waits
     pub node: String,
 }
 
@@ -175,7 +175,7 @@ pub struct ApproveArgs {
 pub struct DeclineArgs {
     #[command(flatten)]
     pub of: FlowOf,
-    /// Node that requested the handoff
+    /// Node that waits
     pub node: String,
     /// What the node must do instead ('-' reads standard input)
     #[arg(long, value_name = "TEXT", allow_hyphen_values = true)]

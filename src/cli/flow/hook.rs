@@ -1,6 +1,7 @@
 //! `swarm flow consent-check`: the hook through which an agent asks for permission to use a tool. The hook waits until
 //! a person has answered.
 
+use std::ffi::OsStr;
 use std::io::Read as _;
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -198,7 +199,15 @@ fn is_within(path: &Path, worktree: &Path, record: &Path) -> bool {
     let Some(whole) = resolved(path) else { return false };
     // The record may be below the worktree, if the project is no repository.
     let steers = is_below(&whole, record, &[]) && !is_below(&whole, record, &STEERING);
+    let steers = steers || is_in_workflows(&whole);
     !steers && (is_below(&whole, worktree, &GUARDED) || is_below(&whole, record, &GUARDED))
+}
+
+/// Reports whether a path leads through `a-docs/workflow`, from where nodes get the work that their own workflow does not
+/// name. What a worktree has there may land.
+fn is_in_workflows(path: &Path) -> bool {
+    let parts: Vec<&OsStr> = path.iter().collect();
+    parts.windows(2).any(|two| two[0].eq_ignore_ascii_case("a-docs") && two[1].eq_ignore_ascii_case("workflow"))
 }
 
 /// Returns the tool and its input in the vocabulary of the consent rules.
@@ -310,6 +319,14 @@ mod tests {
         for path in steering.into_iter().chain(["../flow/record/record.yaml", "../flow/record/swarm.toml"]) {
             assert!(!within(path), "{path}");
         }
+        let flow = ".a-society/state/p/f";
+        for path in ["flow.json", "swarm.json", "turns/dev/1/order.json"].map(|name| format!("{flow}/{name}")) {
+            assert!(!within(&path), "{path}");
+        }
+        for path in ["a-docs/workflow/main.yaml", "shop/A-Docs/Workflow/new.yaml", "a-docs/workflow"] {
+            assert!(!within(path), "{path}");
+        }
+        assert!(within("a-docs/roles/dev.md") && within("docs/workflow/main.yaml"));
         // A file of the project that only has the name of one in the record.
         assert!(within("workflow.yaml"));
         assert!(!is_within(&record.join("workflow.yaml"), dir.path(), &record), "a record below the folder");

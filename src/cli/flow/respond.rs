@@ -100,6 +100,10 @@ fn role_of(flow: &FlowRun, to: To<'_>) -> Result<String, Denied> {
 pub fn approve(args: &ApproveArgs, screen: &mut Screen) -> Result<u8, Failure> {
     let files = super::steered(&args.of)?;
     files.update(|open| {
+        if open.agree(&args.node) {
+            open.tell("work.approved", [("nodeId", json!(args.node))]);
+            return Ok(());
+        }
         let ended = operator::approve(&mut open.flow, &open.graph, &args.node, |path| files.look(path))?;
         tell_handed(open, &args.node, &ended);
         Ok::<_, Failure>(())
@@ -119,8 +123,13 @@ pub fn decline(args: &DeclineArgs, screen: &mut Screen) -> Result<u8, Failure> {
     let files = super::steered(&args.of)?;
     let text = args.message.as_deref().map(super::text_of).transpose()?;
     files.update(|open| {
+        let message = text.as_deref().filter(|text| !text.trim().is_empty());
+        if open.withdraw(&args.node, message.unwrap_or("what this node would execute was declined")) {
+            open.tell("work.declined", [("nodeId", json!(args.node))]);
+            return Ok(());
+        }
         let at = now_iso();
-        let message = text.as_deref().filter(|text| !text.trim().is_empty()).map(|text| (text, at.as_str()));
+        let message = message.map(|text| (text, at.as_str()));
         operator::decline(&mut open.flow, &args.node, message)?;
         open.tell("handoff.declined", [("nodeId", json!(args.node))]);
         Ok::<_, Failure>(())

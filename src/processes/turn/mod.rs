@@ -35,6 +35,7 @@ use swarm_store::flows::active::{FlowSite, files_of};
 use swarm_store::flows::advance::{abort, is_open};
 use swarm_store::flows::config::Player;
 use swarm_store::flows::feed::{self, Kind};
+use swarm_store::flows::scripts::WORK_BYTES_MAX;
 use swarm_store::flows::store::{FlowFiles, Open, StoreError};
 use swarm_store::flows::turns::{self, Order, PROMPT, TOLD};
 use swarm_sys::clock::{random_uuid, wall_ms};
@@ -173,6 +174,7 @@ impl<'a> Role<'a> {
         let open = self.files.open()?;
         self.check(&open)?;
         self.check_consent(&open)?;
+        self.check_script(&open)?;
         let mut session = self.session(&open);
         let mut said = self.prompt(session.is_some())?;
         if let Some(worktree) = &self.worktree {
@@ -276,6 +278,28 @@ impl<'a> Role<'a> {
             "agent '{agent}' cannot ask for permission: run 'swarm flow consent {id} full-access' or set 'unsafe = true' \
              for the role in swarm.toml, then answer"
         )))
+    }
+
+    /// Refuses to execute work that is not that of the start, and to which no person agreed.
+    fn check_script(&self, open: &Open) -> Result<(), Fail> {
+        let (turn, work) = (&self.order.turn, &self.order.work);
+        let is_shell = self.player.agent.kind == swarm_agents::Kind::Shell;
+        let Some(node) = turn.node.as_ref().filter(|_| is_shell) else { return Ok(()) };
+        let script = self.script()?;
+        if open.may_execute(node, &turn.role, work) {
+            return Ok(());
+        }
+        let cause = "what this node executes was changed after the flow started";
+        if script.len() > WORK_BYTES_MAX || work.iter().map(String::len).sum::<usize>() > WORK_BYTES_MAX {
+            let remedy = format!("write less than {WORK_BYTES_MAX} bytes into workflow.yaml, then answer");
+            return Err(Fail::Over(format!("{cause}, and is too long to be shown: {remedy}")));
+        }
+        self.files.update(|open| {
+            self.check(open)?;
+            open.propose(node, &turn.role, work);
+            Ok::<_, Fail>(())
+        })?;
+        Err(Fail::Over(format!("{cause}, and needs your approval")))
     }
 
     fn activation(&self) -> (Kind, String) {

@@ -190,6 +190,10 @@ impl Stage<'_> {
             turns::copy_handoff(self.files.dir(), &last, &begun)?;
         }
         open.sidecar.words.remove(&entry.node);
+        // What nobody agreed to is proposed again if it is still to be executed.
+        if open.sidecar.scripts.get(&entry.node).is_some_and(|script| !script.agreed) {
+            open.sidecar.scripts.remove(&entry.node);
+        }
         for event in entry.events(conversation.as_ref()) {
             open.tell(event.kind(), [("nodeId", json!(entry.node)), ("role", json!(entry.role))]);
         }

@@ -10,6 +10,7 @@ mod origin;
 pub mod place;
 mod prompt;
 pub mod registered;
+pub mod scripts;
 pub mod sidecar;
 pub mod store;
 pub mod turns;
