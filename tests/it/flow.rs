@@ -160,11 +160,14 @@ fn a_flow_is_selected_by_a_prefix_of_its_id() {
 impl Site {
     /// Writes what a runner would write if the first node asked.
     fn asks(&self, reason: &str) {
-        let wait =
-            format!("\"awaitingHumanNodes\": {{\"owner-intake\": {{\"role\": \"owner\", \"reason\": \"{reason}\"}}}}");
+        self.asks_at("owner-intake", reason);
+    }
+
+    fn asks_at(&self, node: &str, reason: &str) {
+        let wait = format!("\"awaitingHumanNodes\": {{\"{node}\": {{\"role\": \"owner\", \"reason\": \"{reason}\"}}}}");
         self.edit("\"awaitingHumanNodes\": {}", &wait);
-        self.edit("\"runningNodes\": [\n    \"owner-intake\"\n  ]", "\"runningNodes\": []");
-        self.edit("\"visitedNodeIds\": []", "\"visitedNodeIds\": [\"owner-intake\"]");
+        self.edit(&format!("\"runningNodes\": [\n    \"{node}\"\n  ]"), "\"runningNodes\": []");
+        self.edit("\"visitedNodeIds\": []", &format!("\"visitedNodeIds\": [\"{node}\"]"));
     }
 
     fn stages(&self, artifact: &str) {
@@ -307,4 +310,25 @@ fn events_are_listed_and_a_flow_is_removed_only_if_no_process_runs_it() {
     assert!(!site.dir().exists());
     site.rig.swarm(&["flow", "ls"]).is(0, "", "");
     assert_eq!(site.flow("rm", &[]).code, Some(1));
+}
+
+#[test]
+fn suggested_commands_quote_names_that_agents_chose() {
+    let rig = Rig::new();
+    let evil = "b;touch PWNED;";
+    let text = WORKFLOW.replace("role: owner", "role: boss").replace("owner-intake", &format!("'{evil}'"));
+    rig.file("cwd/w.yaml", &text);
+    let id = rig.swarm(&["flow", "new", "demo", "--workflow", "w.yaml", "--relaxed"]);
+    let site = Site { id: id.ok().trim_end().to_owned(), rig };
+    site.asks_at(evil, "prompt-human");
+    let command = format!("swarm flow answer {} --node '{evil}' TEXT", site.id);
+    let said = site.flow("requests", &[]).ok();
+    assert!(said.ends_with(&format!("→ {command}\n")), "{said}");
+    assert_eq!(site.json("requests", &[])["requests"][0]["command"], command);
+    assert!(site.flow("status", &[]).ok().contains(&command));
+    site.edit("prompt-human", "handoff-approval");
+    let staged = format!("{{\"{evil}\": [{{\"target_node_id\": \"build\", \"artifact_path\": \"x\"}}]}}");
+    site.edit("\"pendingHandoffApprovals\": {}", &format!("\"pendingHandoffApprovals\": {staged}"));
+    let said = site.flow("requests", &[]).ok();
+    assert!(said.ends_with(&format!("→ swarm flow approve {} '{evil}'\n", site.id)), "{said}");
 }

@@ -5,6 +5,7 @@ use swarm_model::RefusalKind;
 use swarm_store::flows::registered::registered;
 use swarm_store::flows::store::{FlowFiles, Open};
 use swarm_sys::paths::Paths;
+use swarm_sys::quoting::command_line;
 
 use super::refused;
 use crate::cli::error::Failure;
@@ -72,8 +73,8 @@ impl FlowRequest {
     /// Returns the command that answers the request.
     pub fn command(&self) -> String {
         match self.kind() {
-            "question" => format!("swarm answer {} TEXT", self.id()),
-            _ => format!("swarm approve {}", self.id()),
+            "question" => format!("{} TEXT", command_line(["swarm", "answer", &self.id()])),
+            _ => command_line(["swarm", "approve", &self.id()]),
         }
     }
 

@@ -23,6 +23,7 @@ use super::screen::Screen;
 use super::trust::gate::refuse_to_steer_below_a_worker;
 use swarm_store::flows::place::Workspace;
 use swarm_store::flows::store::{FlowFiles, Open, StoreError};
+use swarm_sys::quoting::command_line;
 
 /// Exit code if a flow exists but cannot be opened.
 const CLOSED: u8 = 4;
@@ -71,10 +72,10 @@ impl From<StoreError> for Failure {
             }
             StoreError::Ambiguous { .. } => refusal.remedy = Some("use a longer prefix".to_owned()),
             StoreError::Brought { whole, .. } => {
-                let whole = whole.display();
-                refusal.remedy = Some(format!(
-                    "run 'git rm -r --cached {whole}', and delete it unless you or a program of yours began that flow"
-                ));
+                let whole = whole.display().to_string();
+                let command = command_line(["git", "rm", "-r", "--cached", &whole]);
+                refusal.remedy =
+                    Some(format!("run '{command}', and delete it unless you or a program of yours began that flow"));
             }
             _ => {}
         }

@@ -17,6 +17,7 @@ use crate::cli::screen::Screen;
 use swarm_store::flows::store::{FlowFiles, Open, gate_of};
 use swarm_store::flows::{active, registered};
 use swarm_sys::paths::Paths;
+use swarm_sys::quoting::command_line;
 
 pub fn list(args: &LsArgs, screen: &mut Screen) -> Result<u8, Failure> {
     let space = super::workspace(&args.common)?;
@@ -95,7 +96,8 @@ pub fn status(args: &FlowOf, screen: &mut Screen) -> Result<u8, Failure> {
         screen.line(&format!("consent {}: {what}: {}", mode.word(), escape(&free.join(", "))))?;
     }
     if !is_run(&files) && flow.status() == "running" && status.stall.is_none() {
-        screen.line(&format!("not running: swarm flow run {}", escape(&flow.id().flow)))?;
+        let line = command_line(["swarm", "flow", "run", &flow.id().flow]);
+        screen.line(&format!("not running: {}", escape(&line)))?;
     }
     if let Some(line) = what_helps(flow, status.stall) {
         screen.line(line)?;

@@ -40,6 +40,7 @@ use swarm_store::flows::store::{FlowFiles, Open, StoreError};
 use swarm_store::flows::turns::{self, Order, PROMPT, TOLD};
 use swarm_sys::clock::{random_uuid, wall_ms};
 use swarm_sys::files::make_dirs;
+use swarm_sys::quoting::command_line;
 
 /// Maximum size of `SWARM_ANSWER` in bytes; the kernel allows 128 KiB for one variable.
 const ANSWER_BYTES_MAX: usize = 100 << 10;
@@ -273,9 +274,10 @@ impl<'a> Role<'a> {
         if !is_free || flows::store::gate_of(&open.flow).mode() != Consent::NoAccess {
             return Ok(());
         }
-        let (agent, id) = (&self.player.agent.name, open.flow.id());
+        let (agent, id) = (&self.player.agent.name, open.flow.id().to_string());
+        let consent = command_line(["swarm", "flow", "consent", &id, "full-access"]);
         Err(Fail::Over(format!(
-            "agent '{agent}' cannot ask for permission: run 'swarm flow consent {id} full-access' or set 'unsafe = true' \
+            "agent '{agent}' cannot ask for permission: run '{consent}' or set 'unsafe = true' \
              for the role in swarm.toml, then answer"
         )))
     }

@@ -28,6 +28,7 @@ use crate::changes::Watches;
 use crate::runs::home::make_all;
 use swarm_sys::files::{blocking, replace_durably};
 use swarm_sys::paths::Paths;
+use swarm_sys::quoting::command_line;
 
 pub struct DiskFlows {
     paths: Paths,
@@ -125,8 +126,9 @@ fn check(files: &FlowFiles, site: &FlowSite, caller: &Caller) -> Result<(), Stri
         let rules = if open.sidecar.relaxed { OwnerRules::Relaxed } else { OwnerRules::Strict };
         let document = files.workflow(&open.flow).map_err(|error| error.to_string())?;
         if let Some(first) = validate(&document, rules).first() {
-            let path = workflow_of(&open.flow);
-            return Err(format!("invalid workflow: {} (run 'swarm flow check {}')", first.message, path.display()));
+            let path = workflow_of(&open.flow).display().to_string();
+            let check = command_line(["swarm", "flow", "check", &path]);
+            return Err(format!("invalid workflow: {} (run '{check}')", first.message));
         }
     }
     check_roles(site, &open.graph)?;

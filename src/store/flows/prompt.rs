@@ -12,6 +12,7 @@ use super::file;
 use super::sidecar::Sidecar;
 use super::store::FlowFiles;
 use swarm_sys::clock::now_iso;
+use swarm_sys::quoting::command_line;
 
 /// Maximum number of bytes of an artifact that a prompt quotes; the agent reads the rest itself.
 const ARTIFACT_BYTES_MAX: u64 = 64 << 10;
@@ -98,11 +99,9 @@ impl Facts<'_> {
         }
         if node.work.iter().any(|work| work.to_lowercase().contains("workflow.yaml")) {
             let file = format!("{}/workflow.yaml", self.flow.record_folder());
-            let _ = write!(
-                text,
-                "The workflow is {file}. After changing it, run: swarm flow check {file} --flow {}\n\n",
-                self.flow.id()
-            );
+            let id = self.flow.id().to_string();
+            let check = command_line(["swarm", "flow", "check", &file, "--flow", &id]);
+            let _ = write!(text, "The workflow is {file}. After changing it, run: {check}\n\n");
         }
         text
     }
@@ -148,14 +147,13 @@ impl Facts<'_> {
         );
         let ahead: Vec<&str> = self.graph.successors(&node.id).collect();
         let behind: Vec<&str> = self.graph.predecessors(&node.id).collect();
+        // Another agent may have chosen the names.
+        let emit = |to: &str| command_line(["swarm", "flow", "emit", "--to", to, "--artifact", "FILE"]);
         for to in &ahead {
-            let _ = writeln!(text, "    swarm flow emit --to {to} --artifact FILE");
+            let _ = writeln!(text, "    {}", emit(to));
         }
         for to in &behind {
-            let _ = writeln!(
-                text,
-                "    swarm flow emit --to {to} --artifact FILE      (sends work back to it, with reasons)"
-            );
+            let _ = writeln!(text, "    {}      (sends work back to it, with reasons)", emit(to));
         }
         text.push_str("    swarm flow emit --ask QUESTION      (a person answers)\n");
         if !behind.is_empty() {
@@ -232,6 +230,7 @@ impl Facts<'_> {
             let _ = write!(text, "## {path} (findings of {role})\n\n{}\n\n", self.content(&path));
         }
         let file = self.files.root().join(&assigned);
+        let emit = command_line(["swarm", "flow", "emit", end, &assigned]);
         let (kind, key) = match entry.step {
             Step::MetaAnalysis => ("meta-analysis-complete", "findings_path"),
             Step::Feedback => ("backward-pass-complete", "artifact_path"),
@@ -239,7 +238,7 @@ impl Facts<'_> {
         // The script of the `shell` agent finds the file by this line (`LOOK_BACK` in `processes/turn/word.rs`).
         let _ = write!(
             text,
-            "Write it to {}, then stop with\n\n    swarm flow emit {end} {assigned}\n\nor with this block at the \
+            "Write it to {}, then stop with\n\n    {emit}\n\nor with this block at the \
              end of your last message:\n\n```handoff\ntype: {kind}\n{key}: {assigned}\n```\n",
             file.display()
         );
