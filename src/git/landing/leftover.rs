@@ -79,10 +79,17 @@ pub(super) fn keep_interrupted(workspace: &Workspace, name: &str, item: &Item, l
     super::run::end_leftovers(&dir)?;
     let why = match scratch::recorded(workspace, &dir)? {
         None => "is damaged".to_owned(),
-        Some(entry) => match keep(workspace, &Scratch { dir: dir.clone(), entry }, item, None, log) {
-            Ok(()) => return Ok(()),
-            Err(fault) => format!("{UNSAVED}: {}", fault.cause),
-        },
+        Some(entry) => {
+            let place = Scratch { dir: dir.clone(), entry };
+            match keep(workspace, &place, item, None, log) {
+                Ok(()) => {
+                    // The next try merges in it: nothing that an earlier one left may be at the place of a submodule.
+                    scratch::remove(workspace, &place);
+                    return Ok(());
+                }
+                Err(fault) => format!("{UNSAVED}: {}", fault.cause),
+            }
+        }
     };
     keep_whole(workspace, &dir, item, log, &why)
 }

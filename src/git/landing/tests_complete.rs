@@ -271,7 +271,7 @@ async fn what_a_resolver_left_and_what_does_not_land_is_kept() {
 #[tokio::test]
 async fn what_a_failed_try_of_a_resolver_left_is_saved() {
     let site = Site::new();
-    let (item, place, _) = stopped_merge(&site).await;
+    let (item, place, onto) = stopped_merge(&site).await;
     let (workspace, log) = (site.workspace(), log(&site));
     let saves = || text(&site.fix.git(&["for-each-ref", "--format=%(refname)", "refs/swarm/trash/"]));
     let before = leftover::state(&workspace, &place);
@@ -299,6 +299,9 @@ async fn what_a_failed_try_of_a_resolver_left_is_saved() {
             .lines()
             .any(|save| site.fix.attempt(&site.fix.repo, &["cat-file", "-e", &format!("{save}:late.txt")]).0)
     );
+    assert!(!place.dir.exists(), "the next try merges in a new one");
+    let place = scratch::prepare(&workspace, "resolve-0", &onto, scratch::Leftovers::Delete).unwrap();
+    write(&place.dir, &["late.txt"]);
     // A resolver replaced the worktree by a repository of its own.
     fs::remove_file(place.dir.join(".git")).unwrap();
     site.fix.at(&place.dir, &["init", "-q", "."]);

@@ -241,3 +241,20 @@ async fn nothing_outside_is_moved_or_read_through_a_link_of_a_resolver() {
     leftover::move_out(&workspace, &place, &item, &named, &log).unwrap();
     assert!(outside.join("sub/.git").exists() && outside.join("pipe").exists());
 }
+
+#[tokio::test]
+async fn a_save_runs_nothing_of_a_repository_within_a_submodule() {
+    let modules = Modules::new().await;
+    let (site, (place, _)) = (&modules.site, modules.next());
+    let ran = site.fix.root.join("ran");
+    fs::remove_dir_all(place.dir.join("lib/in")).unwrap();
+    with_filter(site, &place.dir.join("lib/in"), &format!("touch {}; cat", ran.display()));
+    let id = text(&site.fix.at(&place.dir, &["-C", "lib", "rev-parse", ":in"]));
+    fs::write(place.dir.join("lib/in/.git/HEAD"), id + "\n").unwrap();
+    leftover::state(&modules.workspace, &place).unwrap();
+    let log = site.fix.root.join("log");
+    fs::write(&log, "").unwrap();
+    fs::write(place.dir.join("f"), "edited\n").unwrap();
+    leftover::keep(&modules.workspace, &place, &site.item("topic").await, None, &log).unwrap();
+    assert!(!ran.exists());
+}

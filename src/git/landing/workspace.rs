@@ -140,7 +140,7 @@ impl Workspace {
     /// Points a call explicitly at a repository: discovery would find another repository above
     /// `tree` if `tree` is damaged.
     pub(crate) fn named<'a>(call: Call<'a>, git_dir: &Path, tree: &Path) -> Call<'a> {
-        call.env("GIT_DIR", git_dir).env("GIT_WORK_TREE", tree).within(tree)
+        call.env("GIT_DIR", git_dir).env("GIT_WORK_TREE", tree).within(tree).without_fetch(git_dir)
     }
 
     /// Keeps `git gc` away while no ref holds the new objects.

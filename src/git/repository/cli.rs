@@ -16,7 +16,7 @@ use rustix::process::{Pid, PidfdFlags, Signal, kill_process_group, pidfd_open};
 use swarm_model::Caller;
 
 pub(crate) use super::fault::CliError;
-use super::{parse, pipes, version};
+use super::{objects, parse, pipes, version};
 
 /// Maximum number of starts of a read-only git that gets killed by a signal.
 const READ_TRIES_MAX: u32 = 3;
@@ -207,6 +207,12 @@ impl Call<'_> {
     pub(crate) fn within(mut self, tree: &Path) -> Self {
         self.tree = Some(tree.to_owned());
         self
+    }
+
+    /// Keeps git from fetching missing objects, unless the repository with this git directory is a partial clone: git would
+    /// also do so for a repository in the worktree, with the configuration of that one.
+    pub(crate) fn without_fetch(self, git_dir: &Path) -> Self {
+        if objects::may_be_partial(git_dir) { self } else { self.env("GIT_NO_LAZY_FETCH", "1") }
     }
 
     pub(crate) fn limit(mut self, limit: Duration) -> Self {

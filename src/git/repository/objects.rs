@@ -160,6 +160,14 @@ pub(crate) fn commit(cli: &Cli, at: &Path, name: &str) -> Result<Option<String>,
     }
 }
 
+/// Reports whether objects may be missing that git fetches when it needs them. `true` if the configuration does not tell.
+pub(crate) fn may_be_partial(git_dir: &Path) -> bool {
+    let common = std::fs::read_to_string(git_dir.join("commondir")).map(|text| git_dir.join(text.trim_end()));
+    let config = common.unwrap_or_else(|_| git_dir.to_owned()).join("config");
+    let known = std::fs::read(config).map(|text| String::from_utf8_lossy(&text).to_lowercase());
+    known.map_or(true, |text| ["promisor", "partialclone", "include"].iter().any(|word| text.contains(word)))
+}
+
 /// Returns the commit of HEAD and the ref that HEAD points to, using libgit2 alone.
 pub(crate) fn head_of(git_dir: &Path) -> Result<(String, Option<String>), git2::Error> {
     let repo = Repository::open(git_dir)?;

@@ -2,15 +2,17 @@
 //! filters, no encodings. With it, files are stored in and extracted from objects byte for byte,
 //! regardless of attributes and settings, and without running the programs that those name.
 
+use std::ffi::OsStr;
 use std::fs;
 use std::io::{self, Seek as _, Write as _};
+use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 
 use crate::repository::cli::{Call, Cli};
 use crate::repository::fault::Fault;
 use crate::repository::parse::Entry;
-use crate::trash::save::{DURABLE, Place, Scratch};
-use crate::worktrees::admin;
+use crate::trash::save::{DURABLE, PLAIN, Place, Scratch};
+use crate::worktrees::{admin, topic};
 
 /// Attributes that override every attributes file in the tree and of the user.
 const ATTRIBUTES: &str = "* -text -eol -filter -ident -working-tree-encoding\n";
@@ -95,6 +97,24 @@ impl Raw {
             return Ok(());
         }
         feed(self.write(cli).args(["update-index", "-z", "--index-info"]), &self.dir, &lines)
+    }
+
+    /// Adds all changes and new files. Unlike `git add -A`, this never runs git in a repository within the worktree, whose
+    /// configuration an agent could have written; not even in one within a submodule.
+    pub(super) fn add_all(&self, cli: &Cli, entries: &[Entry]) -> Result<(), Fault> {
+        // git refuses to add a directory in place of a conflict.
+        let is_bare = |entry: &&Entry| {
+            let dir = self.tree.join(OsStr::from_bytes(&entry.path));
+            entry.stage != 0 && dir.is_dir() && !dir.is_symlink() && fs::symlink_metadata(dir.join(".git")).is_err()
+        };
+        self.forget(cli, entries.iter().filter(is_bare))?;
+        topic::add_tracked(&|| self.write(cli).args(PLAIN), &self.dir)?;
+        let new = self.write(cli).args(["ls-files", "-z", "--others", "--exclude-standard"]).run()?;
+        if new.is_empty() {
+            return Ok(());
+        }
+        let add = ["add", "--sparse", "--pathspec-from-file=-", "--pathspec-file-nul"];
+        feed(self.write(cli).args(PLAIN).env("GIT_LITERAL_PATHSPECS", "1").args(add), &self.dir, &new)
     }
 
     /// Marks paths as skip-worktree, because they are not checked out.

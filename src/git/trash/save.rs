@@ -35,7 +35,7 @@ const EMPTY: [&str; 2] =
     ["e69de29bb2d1d6434b8b29ae775ad8c2e48c5391", "473a0f4c3be8a93681a267e3b1e9a7dcda1185436fe141f7749120a303721813"];
 /// Start of the commit message of an index with conflicts.
 pub(crate) const UNMERGED: &str = "unmerged index, by stages";
-const PLAIN: [&str; 6] =
+pub(super) const PLAIN: [&str; 6] =
     ["-c", "core.safecrlf=false", "-c", "advice.addEmbeddedRepo=false", "-c", "i18n.commitEncoding=UTF-8"];
 
 /// State files that name commits which may not be reachable otherwise.
@@ -93,7 +93,7 @@ impl Place {
         git_dir.push(&self.git_dir);
         let mut tree = OsString::from("--work-tree=");
         tree.push(&self.tree);
-        call.args([git_dir, tree]).within(&self.tree)
+        call.args([git_dir, tree]).within(&self.tree).without_fetch(&self.git_dir)
     }
 
     /// Returns the common directory.
@@ -232,7 +232,7 @@ pub(crate) fn capture(cli: &Cli, place: &Place) -> Result<(StateTrees, Raw), Fau
     let mut absent = flags.skipped.clone();
     absent.retain(|path| fs::symlink_metadata(place.tree.join(OsStr::from_bytes(path))).is_err());
     raw.skip(cli, &absent)?;
-    raw.write(cli).args(PLAIN).args(["add", "-A", "--sparse", "--", "."]).run()?;
+    raw.add_all(cli, &entries)?;
     add_copies(cli, place, &raw)?;
     let saved = parse::index(&raw.write(cli).args(["ls-files", "-s", "-z"]).run()?);
     // git keeps a conflict whose path it cannot look up, as below a link that points to itself. No file is there.
@@ -445,7 +445,7 @@ fn verify(cli: &Cli, place: &Place, raw: &Raw, Saved { reference, commit }: &Sav
     }
     read().args(["cat-file", "-e", &format!("{commit}^{{tree}}")]).run().map_err(|error| failed(&error.to_string()))?;
     let look = || raw.call(cli.read(&place.tree));
-    let changed = look().args(["diff-files", "-z", "--name-only"]).strict().run()?;
+    let changed = look().args(["diff-files", "-z", "--name-only", "--ignore-submodules=dirty"]).strict().run()?;
     let new = look().args(["ls-files", "-z", "--others", "--exclude-standard"]).strict().run()?;
     match changed.is_empty() && new.is_empty() {
         true => Ok(()),

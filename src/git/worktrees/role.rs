@@ -3,6 +3,7 @@
 //! `.git` file: each call checks it against the record first, and git is pointed at both.
 
 mod added;
+mod merge;
 mod stopped;
 
 use std::fs;
@@ -74,6 +75,13 @@ impl Git {
         self.place.call(self.cli.write(&self.place.tree)).args(DURABLE)
     }
 
+    /// Returns a call on the repository and HEAD of the worktree that does not see the worktree.
+    fn apart(&self) -> Call<'_> {
+        let git_dir = &self.place.git_dir;
+        let call = self.cli.write(git_dir).args(DURABLE).env("GIT_DIR", git_dir);
+        call.env("GIT_IMPLICIT_WORK_TREE", "false")
+    }
+
     fn head(&self) -> Result<String, Fault> {
         let head = objects::commit(&self.cli, &self.place.git_dir, "HEAD")?;
         head.ok_or_else(|| Fault::new(format!("{} has no commit", self.place.tree.display())))
@@ -105,18 +113,12 @@ pub fn merge_handoff(tree: RoleTree<'_>, commit: &str, from: &str, caller: &Call
     if has(git_dir, commit) {
         return Ok(MergeOutcome::Merged);
     }
-    let outcome = || -> Result<MergeOutcome, Fault> {
-        replace_durably(git_dir, MERGE_MARKER, commit.as_bytes()).map_err(Fault::at(&marker))?;
-        let message = format!("Merge the handoff of {from}");
-        // The user's settings for merges are meant for merges by hand.
-        let own = ["--ff", "--commit", "--no-squash", "--no-verify-signatures", "--no-autostash", "--no-signoff"];
-        let call = git.write().args(["merge", "--quiet", "--no-gpg-sign"]).args(own);
-        let merged = call.args(["-m", &message, commit]).run();
-        let Err(error) = merged else { return Ok(MergeOutcome::Merged) };
-        let conflicts = stopped::record(&git, commit)?;
-        if conflicts.is_empty() { Err(error.into()) } else { Ok(MergeOutcome::Conflict(shown(&conflicts))) }
-    };
-    let outcome = outcome();
+    let started = replace_durably(git_dir, MERGE_MARKER, commit.as_bytes()).map_err(Fault::at(&marker));
+    let outcome = started.and_then(|()| merge::merge(&git, commit, &format!("Merge the handoff of {from}")));
+    if outcome.is_err() && (merge_head(git_dir).is_some() || is_changed(&git).map_err(refusal)?) {
+        // git stopped in the middle.
+        roll_back(&git, &marker).map_err(refusal)?;
+    }
     match fs::remove_file(&marker) {
         Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(refusal(Fault::at(&marker)(error))),
         _ => outcome.map_err(refusal),
@@ -146,13 +148,7 @@ fn roll_back(git: &Git, marker: &Path) -> Result<(), Fault> {
 /// Saves the worktree if a tracked file in it differs from HEAD, and names the save in the log of the turn. Untracked
 /// files alone are no reason: a rollback removes only those of the merge.
 fn save_changes(git: &Git) -> Result<(), Fault> {
-    if git
-        .read()
-        .args(["status", "--porcelain=v1", "-z", "--untracked-files=no", "--ignore-submodules=dirty"])
-        .strict()
-        .run()?
-        .is_empty()
-    {
+    if !is_changed(git)? {
         return Ok(());
     }
     let name = git.place.tree.file_name().unwrap_or_default().to_string_lossy();
@@ -160,6 +156,12 @@ fn save_changes(git: &Git) -> Result<(), Fault> {
     let id = saved.reference.strip_prefix(PREFIX).unwrap_or(&saved.reference);
     println!("a merge was interrupted; what was in the worktree is saved: 'swarm restore {id} --to DIR' shows it");
     Ok(())
+}
+
+/// Reports whether a tracked file differs from HEAD.
+fn is_changed(git: &Git) -> Result<bool, Fault> {
+    let status = ["status", "--porcelain=v1", "-z", "--untracked-files=no", "--ignore-submodules=dirty"];
+    Ok(!git.read().args(status).strict().run()?.is_empty())
 }
 
 /// Reports whether `commit` is HEAD or an ancestor of it; `false` if libgit2 cannot tell.

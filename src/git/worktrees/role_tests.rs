@@ -370,3 +370,57 @@ fn a_pipe_that_git_would_read_is_named() {
     fs::remove_file(&pipe).unwrap();
     assert_eq!(merge_handoff(&dir, &handed, "qa", &fix.caller).unwrap(), MergeOutcome::Merged);
 }
+
+/// Commits this commit of the submodule `sub` in `dir`.
+fn bumped(fix: &Fixture, dir: &Path, digit: &str) -> String {
+    let link = format!("160000,{},sub", digit.repeat(40));
+    fix.at(dir, &["update-index", "--add", "--cacheinfo", &link]);
+    fix.at(dir, &["commit", "-q", "-m", digit]);
+    text(&fix.at(dir, &["rev-parse", "HEAD"]))
+}
+
+/// Puts a repository into `sub` whose configuration names a program that fetches missing commits. `digit` is its HEAD.
+fn planted(fix: &Fixture, dir: &Path, digit: &str) -> PathBuf {
+    let (sub, ran) = (dir.join("sub"), fix.root.join("ran"));
+    fs::create_dir_all(&sub).unwrap();
+    fix.at(&sub, &["init", "-q"]);
+    let config = format!(
+        "[core]\nrepositoryformatversion = 1\n[extensions]\npartialClone = evil\n[remote \"evil\"]\npromisor = true\n\
+         url = ext::touch {}\n[protocol \"ext\"]\nallow = always\n",
+        ran.display()
+    );
+    fs::write(sub.join(".git/config"), config).unwrap();
+    fs::write(sub.join(".git/HEAD"), format!("{}\n", digit.repeat(40))).unwrap();
+    ran
+}
+
+#[test]
+fn a_merge_runs_nothing_of_a_repository_in_place_of_a_submodule() {
+    let fix = Fixture::new();
+    bumped(&fix, &fix.repo, "1");
+    let (dev, qa) = (worktree(&fix, "dev"), worktree(&fix, "qa"));
+    let handed = bumped(&fix, &dev, "2");
+    let own = bumped(&fix, &qa, "3");
+    let ran = planted(&fix, &qa, "3");
+    // git's own merge in the worktree is kept from it, too, unless the user's repository is a partial clone.
+    let cli = Cli::new(&fix.caller).unwrap();
+    let place = identity::open(&cli, &qa, &fix.repo).unwrap().unwrap();
+    let merge = || place.call(cli.write(&qa)).args(["merge-tree", "--write-tree", "HEAD", &handed]).run_for(&[1]);
+    merge().unwrap();
+    assert!(!ran.exists());
+    fix.git(&["config", "remote.origin.promisor", "true"]);
+    merge().unwrap();
+    assert!(fs::remove_file(&ran).is_ok(), "git itself runs it");
+    let conflict = MergeOutcome::Conflict(vec!["sub".to_owned()]);
+    assert_eq!(merge_handoff(&qa, &handed, "build", &fix.caller).unwrap(), conflict);
+    assert!(!ran.exists());
+    let stages = text(&fix.at(&qa, &["ls-files", "-u"]));
+    assert_eq!(stages.lines().map(|line| &line[7..8]).collect::<String>(), "132", "{stages}");
+    assert!(!ran.exists());
+    // The role chooses.
+    fix.at(&qa, &["update-index", "--cacheinfo", &format!("160000,{},sub", "2".repeat(40))]);
+    fs::write(qa.join("sub/.git/HEAD"), format!("{}\n", "2".repeat(40))).unwrap();
+    let merged = commit_work(&qa, "qa 2", &fix.caller).unwrap();
+    assert_eq!(text(&fix.git(&["log", "-1", "--format=%P", &merged])), format!("{own} {handed}"));
+    assert!(!ran.exists());
+}
