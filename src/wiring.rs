@@ -33,7 +33,7 @@ pub struct Wired {
 /// Creates the real adapters for all ports. Must be called within a runtime.
 ///
 /// # Errors
-/// Fails if the boot id cannot be read or the kernel refuses to watch files.
+/// Fails if the boot id cannot be read.
 pub fn ports(paths: &Paths) -> io::Result<Wired> {
     // Read once here; later calls use the cached value.
     swarm_sys::procfs::known_boot_id()?;
@@ -47,10 +47,10 @@ pub fn ports(paths: &Paths) -> io::Result<Wired> {
     let ports = Ports {
         clock: Arc::new(SystemClock::new()),
         events: Arc::<EventLog>::clone(&events),
-        flows: Arc::new(DiskFlows::start(paths.clone(), installed.clone())?),
+        flows: Arc::new(DiskFlows::start(paths.clone(), installed.clone())),
         landings: Arc::new(GitLandings::new(paths.clone(), executable.clone())),
         launcher: Arc::new(ShimLauncher::new(paths.clone(), executable.clone())),
-        logs: Arc::new(LogKeeper::start(paths.clone())?),
+        logs: Arc::new(LogKeeper::start(paths.clone())),
         loops: Arc::new(DiskLoops::new(paths.clone())),
         nudges: Arc::new(DiskNudges::new(paths.clone())),
         processes: Arc::new(SystemProcesses::new()),

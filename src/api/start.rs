@@ -15,7 +15,7 @@ use std::process::Stdio;
 use std::time::{Duration, Instant};
 
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
-use nix::sys::inotify::{AddWatchFlags, InitFlags, Inotify};
+use nix::sys::inotify::{AddWatchFlags, Inotify};
 use nix::sys::socket::{getsockopt, sockopt::PeerCredentials};
 use rustix::process::{Signal, pidfd_send_signal};
 use swarm_actors::registry::store;
@@ -26,7 +26,7 @@ use super::enclosing::Enclosing;
 use crate::processes::{shim, supervisor};
 use swarm_sys::files::lock;
 use swarm_sys::paths::Paths;
-use swarm_sys::{attributes, machine, processes, procfs};
+use swarm_sys::{attributes, machine, processes, procfs, watching};
 
 /// Maximum time for a supervisor to start and to adopt all workers.
 const START_MAX: Duration = Duration::from_secs(20);
@@ -333,18 +333,15 @@ fn replace_by_guard(paths: &Paths, again: bool) -> Result<Option<String>, Refusa
     if supervisor.is_some_and(|fd| !processes::wait_all_gone(&[fd], END_MAX)) {
         return Err(internal(&format!("the supervisor (pid {}) did not end within 10 s", old.pid)));
     }
-    await_socket(paths, guard.as_ref()).map_err(|error| internal(&format!("cannot watch the socket: {error}")))?;
+    await_socket(paths, guard.as_ref());
     drop(turn);
     Ok(None)
 }
 
 /// Waits until a supervisor listens, as long as its guard lives. After that, the next request starts a supervisor, or
 /// says why there is none.
-///
-/// # Errors
-/// Fails if the directory of the socket cannot be watched.
-pub fn await_socket(paths: &Paths, guard: Option<&OwnedFd>) -> io::Result<()> {
-    let watch = watch_socket(paths)?;
+pub fn await_socket(paths: &Paths, guard: Option<&OwnedFd>) {
+    let watch = watch_socket(paths);
     let deadline = Instant::now() + START_MAX;
     while connect(paths).is_err_and(|error| nobody(&error)) {
         let left = deadline.saturating_duration_since(Instant::now());
@@ -352,15 +349,20 @@ pub fn await_socket(paths: &Paths, guard: Option<&OwnedFd>) -> io::Result<()> {
         if left.is_zero() || guard_is_gone {
             break;
         }
-        wait_either(&watch, guard, left);
-        let _ = watch.read_events();
+        match &watch {
+            Ok(watch) => {
+                wait_either(watch, guard, left);
+                let _ = watch.read_events();
+            }
+            // The kernel refuses: look again soon.
+            Err(_) => std::thread::sleep(AGAIN_PAUSE),
+        }
     }
-    Ok(())
 }
 
 /// Watches for the socket of a new supervisor. Its mode is set after it listens.
 fn watch_socket(paths: &Paths) -> io::Result<Inotify> {
-    let inotify = Inotify::init(InitFlags::IN_CLOEXEC | InitFlags::IN_NONBLOCK)?;
+    let inotify = watching::start()?;
     let socket = paths.socket();
     let dir = socket.parent().unwrap_or_else(|| paths.root());
     inotify.add_watch(dir, AddWatchFlags::IN_CREATE | AddWatchFlags::IN_ATTRIB | AddWatchFlags::IN_ONLYDIR)?;

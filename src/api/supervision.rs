@@ -71,7 +71,7 @@ impl<'a> Supervision<'a> {
             return Ok(());
         }
         // The guard restarts it; starting another guard beside it would move the supervisor.
-        await_socket(self.paths, self.guard.as_ref()).map_err(|error| internal(&error.to_string()))?;
+        await_socket(self.paths, self.guard.as_ref());
         self.watch()
     }
 

@@ -11,7 +11,7 @@ use std::process::Stdio;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use nix::sys::inotify::{AddWatchFlags, InitFlags, Inotify};
+use nix::sys::inotify::AddWatchFlags;
 use swarm_actors::registry::reconcile;
 use swarm_actors::supervisor::{Exit, SupervisorHandle};
 use swarm_model::{Event, EventKind, FineState, Machine, ProcessId};
@@ -27,7 +27,7 @@ use crate::wiring::{self, Wired};
 use swarm_sys::files::lock;
 use swarm_sys::paths::Paths;
 use swarm_sys::readable::Readable;
-use swarm_sys::{machine, procfs};
+use swarm_sys::{machine, procfs, watching};
 
 /// Environment variable with which a service unit keeps the supervisor running even if there is nothing to do.
 const STAY: &str = "SWARM_STAY";
@@ -141,7 +141,7 @@ fn first_thread(runtime: &tokio::runtime::Runtime) -> io::Result<()> {
 }
 
 async fn supervise(paths: &Paths, guard: Option<i32>, inherited: &mut Inherited) -> io::Result<Ended> {
-    let gone = watch_root(paths)?;
+    let gone = watch_root(paths);
     // Before the first event of this process: what agents asked later was not told.
     let told_ms = swarm_store::events::last_at_ms(paths);
     let Wired { ports, events } = wiring::ports(paths)?;
@@ -332,18 +332,28 @@ fn private_dir(dir: &Path) -> io::Result<()> {
 /// Returns a future that resolves when the lock file is no longer at its path: the state directory was removed or
 /// moved, or another supervisor could start. (The removal of the directory itself is not reported while files in it
 /// are open.)
-fn watch_root(paths: &Paths) -> io::Result<impl Future<Output = ()> + use<>> {
-    let inotify = Inotify::init(InitFlags::IN_CLOEXEC | InitFlags::IN_NONBLOCK)?;
+///
+/// If the directory cannot be watched, the future looks every few seconds.
+fn watch_root(paths: &Paths) -> impl Future<Output = ()> + use<> {
     // Moves are not watched, because each commit renames a file to state.json.
-    let flags = AddWatchFlags::IN_DELETE | AddWatchFlags::IN_MOVE_SELF;
-    inotify.add_watch(paths.root(), flags | AddWatchFlags::IN_ONLYDIR)?;
+    let flags = AddWatchFlags::IN_DELETE | AddWatchFlags::IN_MOVE_SELF | AddWatchFlags::IN_ONLYDIR;
+    let watched = watching::start().and_then(|inotify| {
+        inotify.add_watch(paths.root(), flags).map_err(watching::explained)?;
+        let readable = Readable::new(inotify.as_fd().try_clone_to_owned()?)?;
+        Ok((inotify, readable))
+    });
+    if let Err(error) = &watched {
+        tracing::warn!(%error, "cannot watch the state directory, and looks every few seconds instead");
+    }
     let lock = paths.supervisor_lock();
-    Ok(async move {
-        let Ok(readable) = inotify.as_fd().try_clone_to_owned().and_then(Readable::new) else {
-            return std::future::pending().await;
-        };
-        while !swarm_sys::files::is_absent(&lock) && readable.wait().await.is_ok() {
-            while inotify.read_events().is_ok_and(|events| !events.is_empty()) {}
+    async move {
+        while !swarm_sys::files::is_absent(&lock) {
+            match &watched {
+                Ok((inotify, readable)) if readable.wait().await.is_ok() => {
+                    while inotify.read_events().is_ok_and(|events| !events.is_empty()) {}
+                }
+                _ => tokio::time::sleep(watching::LOOK_PAUSE).await,
+            }
         }
-    })
+    }
 }

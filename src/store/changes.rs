@@ -2,16 +2,17 @@
 
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
-use std::io;
 use std::os::fd::AsFd as _;
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use nix::sys::inotify::{AddWatchFlags, InitFlags, Inotify, WatchDescriptor};
+use nix::errno::Errno;
+use nix::sys::inotify::{AddWatchFlags, Inotify, WatchDescriptor};
 use swarm_ports::BoxFuture;
 use tokio::sync::Notify;
 
 use swarm_sys::readable::Readable;
+use swarm_sys::watching;
 
 const FLAGS: AddWatchFlags = AddWatchFlags::IN_MOVED_TO
     .union(AddWatchFlags::IN_CLOSE_WRITE)
@@ -23,30 +24,42 @@ const FLAGS: AddWatchFlags = AddWatchFlags::IN_MOVED_TO
 pub struct Watches {
     /// Name of the file.
     file: &'static str,
-    inotify: Inotify,
+    /// `None` if the kernel refuses one.
+    inotify: Option<Inotify>,
     folders: Mutex<BTreeMap<WatchDescriptor, Arc<Notify>>>,
 }
 
 impl Watches {
     /// Starts the task that reads inotify events about files with this name; must be called within a runtime.
-    ///
-    /// # Errors
-    /// Fails if inotify is not available.
-    pub fn start(file: &'static str) -> io::Result<Arc<Self>> {
-        let inotify = Inotify::init(InitFlags::IN_CLOEXEC | InitFlags::IN_NONBLOCK)?;
-        let readable = Readable::new(inotify.as_fd().try_clone_to_owned()?)?;
-        let watches = Arc::new(Self { file, inotify, folders: Mutex::default() });
-        let all = Arc::clone(&watches);
-        tokio::spawn(async move {
-            while readable.wait().await.is_ok() {
-                all.take();
-            }
+    pub fn start(file: &'static str) -> Arc<Self> {
+        let started = watching::start().and_then(|inotify| {
+            let readable = Readable::new(inotify.as_fd().try_clone_to_owned()?)?;
+            Ok((inotify, readable))
         });
-        Ok(watches)
+        match started {
+            Ok((inotify, readable)) => {
+                let watches = Self::with(file, Some(inotify));
+                let all = Arc::clone(&watches);
+                tokio::spawn(async move {
+                    while readable.wait().await.is_ok() {
+                        all.take();
+                    }
+                });
+                watches
+            }
+            Err(error) => {
+                tracing::warn!(file, %error, "cannot watch for changes, and looks every few seconds instead");
+                Self::with(file, None)
+            }
+        }
+    }
+
+    fn with(file: &'static str, inotify: Option<Inotify>) -> Arc<Self> {
+        Arc::new(Self { file, inotify, folders: Mutex::default() })
     }
 
     fn take(&self) {
-        while let Ok(events) = self.inotify.read_events() {
+        while let Some(Ok(events)) = self.inotify.as_ref().map(Inotify::read_events) {
             if events.is_empty() {
                 return;
             }
@@ -57,17 +70,20 @@ impl Watches {
         }
     }
 
-    /// Resolves at the next change of the file in `dir`, or at once if it changed since the last call. Never
-    /// resolves if the folder cannot be watched; changes are then noticed only if their writers announce them.
+    /// Resolves at the next change of the file in `dir`, or at once if it changed since the last call. If the folder cannot
+    /// be watched, it resolves after a few seconds, so that the caller looks.
     pub fn changed(&self, dir: &Path) -> BoxFuture<'static, ()> {
+        let look = || Box::pin(tokio::time::sleep(watching::LOOK_PAUSE));
+        let Some(inotify) = &self.inotify else { return look() };
         let mut folders = self.folders.lock().unwrap_or_else(PoisonError::into_inner);
         // Adding a watch for the same folder again returns the same descriptor.
-        let change = self.inotify.add_watch(dir, FLAGS).map(|watch| Arc::clone(folders.entry(watch).or_default()));
+        let change = inotify.add_watch(dir, FLAGS).map(|watch| Arc::clone(folders.entry(watch).or_default()));
         match change {
             Ok(change) => Box::pin(async move { change.notified().await }),
             Err(error) => {
-                tracing::warn!(dir = %dir.display(), %error, "cannot watch a folder for changes");
-                Box::pin(std::future::pending())
+                let lacks = error == Errno::ENOSPC;
+                tracing::warn!(dir = %dir.display(), error = %watching::explained(error), "cannot watch a folder for changes");
+                if lacks { look() } else { Box::pin(std::future::pending()) }
             }
         }
     }
@@ -75,8 +91,23 @@ impl Watches {
     pub fn forget(&self, dir: &Path) {
         let mut folders = self.folders.lock().unwrap_or_else(PoisonError::into_inner);
         // Adding the watch again only returns its descriptor.
-        let Ok(watch) = self.inotify.add_watch(dir, FLAGS) else { return };
-        let _ = self.inotify.rm_watch(watch);
+        let Some(inotify) = &self.inotify else { return };
+        let Ok(watch) = inotify.add_watch(dir, FLAGS) else { return };
+        let _ = inotify.rm_watch(watch);
         folders.remove(&watch);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn without_inotify_the_caller_looks_every_few_seconds() {
+        let watches = Watches::with("file", None);
+        let began = tokio::time::Instant::now();
+        watches.changed(Path::new("/nowhere")).await;
+        assert_eq!(began.elapsed(), watching::LOOK_PAUSE);
+        watches.forget(Path::new("/nowhere"));
     }
 }

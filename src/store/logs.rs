@@ -7,6 +7,8 @@
 //! Readers lock a log for a moment, and a rotation waits for them. Whoever can write to a log can keep it locked, so that
 //! nothing but the rotation of this log waits, and only once.
 //!
+//! A file that the kernel refuses to watch is looked at every few seconds.
+//!
 //! If the total output of a worker is limited, the total is the size of its files plus the bytes rotated away. The
 //! rotated bytes are recorded in the worker's directory, so that the next supervisor continues the count.
 
@@ -18,13 +20,15 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use nix::sys::inotify::{AddWatchFlags, InitFlags, Inotify, WatchDescriptor};
+use nix::errno::Errno;
+use nix::sys::inotify::{AddWatchFlags, Inotify, WatchDescriptor};
 use swarm_ports::{BoxFuture, Logs, OutputLimit};
 use tokio::sync::Notify;
 
 use crate::log_parts::{is_locked, rotate, unfinished};
 use swarm_sys::paths::Paths;
 use swarm_sys::readable::Readable;
+use swarm_sys::watching::{self, LOOK_PAUSE};
 
 /// Maximum time for which a suspended reader, or a worker that locks its own log, delays rotations of the log.
 const LOCK_MAX: Duration = Duration::from_secs(2);
@@ -44,8 +48,13 @@ pub struct LogKeeper {
 }
 
 struct Watches {
-    inotify: Inotify,
+    /// `None` if the kernel refuses one.
+    inotify: Option<Inotify>,
     files: Mutex<BTreeMap<WatchDescriptor, Watched>>,
+    /// Files that cannot be watched, each with its length when it was looked at last.
+    unwatched: Mutex<BTreeMap<PathBuf, (Watched, u64)>>,
+    /// Notified for each new one of them.
+    refused: Notify,
     /// Tasks that wait for the next write of a worker.
     listeners: Mutex<BTreeMap<String, Arc<Notify>>>,
     /// Workers whose output is limited.
@@ -75,19 +84,17 @@ struct Watched {
 
 impl LogKeeper {
     /// Starts watching in a task of the current runtime.
-    ///
-    /// # Errors
-    /// Fails if inotify is not available; logs are not rotated then.
-    pub fn start(paths: Paths) -> io::Result<Self> {
-        Self::start_with(paths, LOCK_MAX)
+    pub fn start(paths: Paths) -> Self {
+        let warn = |error| tracing::warn!(%error, "cannot watch logs, and looks at them every few seconds instead");
+        Self::start_with(paths, LOCK_MAX, watching::start().map_err(warn).ok())
     }
 
-    fn start_with(paths: Paths, lock_max: Duration) -> io::Result<Self> {
-        let inotify = Inotify::init(InitFlags::IN_CLOEXEC | InitFlags::IN_NONBLOCK)?;
-        let (files, listeners, limited, rotating, locked) = Default::default();
-        let watches = Arc::new(Watches { inotify, files, listeners, limited, rotating, locked, lock_max });
+    fn start_with(paths: Paths, lock_max: Duration, inotify: Option<Inotify>) -> Self {
+        let (files, unwatched, refused, listeners, limited, rotating, locked) = Default::default();
+        let watches = Watches { inotify, files, unwatched, refused, listeners, limited, rotating, locked, lock_max };
+        let watches = Arc::new(watches);
         tokio::spawn(watch(Arc::clone(&watches)));
-        Ok(Self { paths, watches })
+        Self { paths, watches }
     }
 }
 
@@ -108,32 +115,21 @@ impl Logs for LogKeeper {
                     let _ = std::fs::remove_file(unfinished(&path));
                 }
             }
-            let watch = || Ok(self.watches.inotify.add_watch(&path, AddWatchFlags::IN_MODIFY)?);
-            let watched = watch().or_else(|_: io::Error| {
-                // inotify can watch existing files only.
-                OpenOptions::new().append(true).create(true).mode(0o600).open(&path)?;
-                watch()
-            });
-            match watched {
-                Ok(descriptor) => {
-                    let watched = Watched { worker: worker.to_owned(), path, limit_bytes };
-                    self.watches.files().insert(descriptor, watched);
-                }
-                Err(error) => tracing::warn!(worker, file, %error, "cannot watch a log; it may exceed its limit"),
-            }
+            self.watches.add(Watched { worker: worker.to_owned(), path, limit_bytes });
         }
         // The limit may have been exceeded before the watch existed.
-        self.watches.check_output_limit(&self.watches.files(), worker);
+        self.watches.check_output_limit(&self.watches.all_of(worker), worker);
     }
 
     fn release(&self, worker: &str) {
         self.watches.files().retain(|descriptor, watched| {
             let ours = watched.worker == worker;
-            if ours {
-                let _ = self.watches.inotify.rm_watch(*descriptor);
+            if let Some(inotify) = self.watches.inotify.as_ref().filter(|_| ours) {
+                let _ = inotify.rm_watch(*descriptor);
             }
             !ours
         });
+        self.watches.unwatched().retain(|_, (watched, _)| watched.worker != worker);
         self.watches.limited().remove(worker);
         self.watches.wake([worker]);
     }
@@ -155,6 +151,67 @@ impl Logs for LogKeeper {
 impl Watches {
     fn files(&self) -> std::sync::MutexGuard<'_, BTreeMap<WatchDescriptor, Watched>> {
         self.files.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn unwatched(&self) -> std::sync::MutexGuard<'_, BTreeMap<PathBuf, (Watched, u64)>> {
+        self.unwatched.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Returns the files of a worker.
+    fn all_of(&self, worker: &str) -> Vec<Watched> {
+        let (files, unwatched) = (self.files(), self.unwatched());
+        let all = files.values().chain(unwatched.values().map(|(watched, _)| watched));
+        all.filter(|watched| watched.worker == worker).cloned().collect()
+    }
+
+    /// Watches a log, which is made if there is none.
+    fn add(&self, watched: Watched) {
+        match self.watch(&watched.path) {
+            Ok(descriptor) => drop(self.files().insert(descriptor, watched)),
+            Err(error) => {
+                if self.inotify.is_some() {
+                    let Watched { worker, path, .. } = &watched;
+                    tracing::warn!(worker, path = %path.display(), %error, "cannot watch a log");
+                }
+                let bytes = length(&watched.path);
+                self.unwatched().insert(watched.path.clone(), (watched, bytes));
+                self.refused.notify_one();
+            }
+        }
+    }
+
+    fn watch(&self, path: &Path) -> io::Result<WatchDescriptor> {
+        let Some(inotify) = &self.inotify else { return Err(io::ErrorKind::Unsupported.into()) };
+        match inotify.add_watch(path, AddWatchFlags::IN_MODIFY) {
+            // inotify can watch existing files only.
+            Err(Errno::ENOENT) => {
+                OpenOptions::new().append(true).create(true).mode(0o600).open(path)?;
+                inotify.add_watch(path, AddWatchFlags::IN_MODIFY).map_err(watching::explained)
+            }
+            watched => watched.map_err(watching::explained),
+        }
+    }
+
+    /// Looks at the files that could not be watched, and watches those that can be now. Returns the workers that may have
+    /// written to them.
+    fn look(&self) -> BTreeSet<String> {
+        let mut written = BTreeSet::new();
+        let mut unwatched = self.unwatched();
+        for (watched, bytes) in unwatched.values_mut() {
+            let before = std::mem::replace(bytes, length(&watched.path));
+            if before != *bytes {
+                written.insert(watched.worker.clone());
+            }
+        }
+        unwatched.retain(|path, (watched, _)| match self.watch(path) {
+            Ok(descriptor) => {
+                self.files().insert(descriptor, watched.clone());
+                written.insert(watched.worker.clone());
+                false
+            }
+            Err(_) => true,
+        });
+        written
     }
 
     fn limited(&self) -> std::sync::MutexGuard<'_, BTreeMap<String, Limited>> {
@@ -183,26 +240,30 @@ impl Watches {
     /// Returns whether a file could not be rotated yet because it is locked.
     fn check(&self) -> bool {
         let (mut written, mut overflowed) = (BTreeSet::new(), false);
-        while let Some(events) = self.inotify.read_events().ok().filter(|events| !events.is_empty()) {
+        let read = || self.inotify.as_ref()?.read_events().ok();
+        while let Some(events) = read().filter(|events| !events.is_empty()) {
             overflowed |= events.iter().any(|event| event.mask.contains(AddWatchFlags::IN_Q_OVERFLOW));
             written.extend(events.into_iter().map(|event| event.wd));
         }
+        let mut heard = self.look();
         // A copy: a rotation waits for readers and for the disk, and the supervisor's own thread must not.
         let files = self.files().clone();
-        let heard = |(wd, _): &(&WatchDescriptor, &Watched)| overflowed || written.contains(wd);
-        let heard: BTreeSet<&str> = files.iter().filter(heard).map(|(_, watched)| watched.worker.as_str()).collect();
-        self.wake(heard.iter().copied());
+        let watched = files.iter().filter(|(wd, _)| overflowed || written.contains(wd));
+        heard.extend(watched.map(|(_, watched)| watched.worker.clone()));
+        let unwatched = self.unwatched().values().map(|(watched, _)| watched.clone()).collect::<Vec<_>>();
+        let files: Vec<Watched> = files.into_values().chain(unwatched).collect();
+        self.wake(heard.iter().map(String::as_str));
         // An overflowed queue names no file, so all files are checked after any event.
         let is_large =
             |watched: &&Watched| std::fs::metadata(&watched.path).is_ok_and(|meta| meta.len() > watched.limit_bytes);
         let mut is_postponed = false;
-        for watched in files.values().filter(is_large) {
+        for watched in files.iter().filter(is_large) {
             match self.lock_wait(&watched.path) {
                 Some(wait) => self.rotate(watched, wait),
                 None => is_postponed = true,
             }
         }
-        heard.into_iter().for_each(|worker| self.check_output_limit(&files, worker));
+        heard.iter().for_each(|worker| self.check_output_limit(&files, worker));
         is_postponed
     }
 
@@ -240,11 +301,11 @@ impl Watches {
     }
 
     /// Notifies the waiting task if a worker has exceeded its output limit.
-    fn check_output_limit(&self, files: &BTreeMap<WatchDescriptor, Watched>, worker: &str) {
+    fn check_output_limit(&self, files: &[Watched], worker: &str) {
         let all = self.limited();
         let Some(Limited { limit, rotated_bytes, spent, .. }) = all.get(worker) else { return };
-        let sizes = files.values().filter(|watched| watched.worker == worker);
-        let there: u64 = sizes.map(|watched| std::fs::metadata(&watched.path).map_or(0, |meta| meta.len())).sum();
+        let sizes = files.iter().filter(|watched| watched.worker == worker);
+        let there: u64 = sizes.map(|watched| length(&watched.path)).sum();
         if written_bytes(*rotated_bytes, there, limit.before_bytes) > limit.max_bytes {
             spent.notify_one();
         }
@@ -253,15 +314,33 @@ impl Watches {
 
 async fn watch(watches: Arc<Watches>) {
     use std::os::fd::AsFd as _;
-    let Ok(fd) = watches.inotify.as_fd().try_clone_to_owned() else { return };
-    let Ok(readable) = Readable::new(fd) else { return };
+    let readable = watches.inotify.as_ref().and_then(|inotify| inotify.as_fd().try_clone_to_owned().ok());
+    let readable = readable.and_then(|fd| Readable::new(fd).ok());
+    let heard = async || match &readable {
+        Some(readable) => readable.wait().await.is_ok(),
+        None => std::future::pending().await,
+    };
     let mut is_postponed = false;
-    // The kernel does not report that a lock was released.
-    while is_postponed || readable.wait().await.is_ok() {
+    loop {
+        let looks = !watches.unwatched().is_empty();
+        // The kernel does not report that a lock was released.
+        let goes_on = is_postponed
+            || tokio::select! {
+                goes_on = heard() => goes_on,
+                () = watches.refused.notified() => true,
+                () = tokio::time::sleep(LOOK_PAUSE), if looks => true,
+            };
+        if !goes_on {
+            return;
+        }
         let watches = Arc::clone(&watches);
         is_postponed = tokio::task::spawn_blocking(move || watches.check()).await.unwrap_or(false);
         tokio::time::sleep(PAUSE).await;
     }
+}
+
+fn length(path: &Path) -> u64 {
+    std::fs::metadata(path).map_or(0, |meta| meta.len())
 }
 
 /// Returns the bytes written by one generation: rotated bytes plus bytes in the files, less the bytes that were there
@@ -311,7 +390,7 @@ mod tests {
     async fn a_locked_log_delays_only_its_own_rotation() {
         let dir = tempfile::tempdir().expect("makes a directory");
         let paths = Paths::new(dir.path());
-        let keeper = LogKeeper::start_with(paths.clone(), Duration::MAX).expect("starts");
+        let keeper = LogKeeper::start_with(paths.clone(), Duration::MAX, watching::start().ok());
         let (path, log) = locked_log(&paths, &keeper).await;
         keeper.keep("other", &["other.stdout.log".to_owned()], 400, None);
         keeper.release("other");
@@ -324,11 +403,23 @@ mod tests {
     async fn a_log_that_stays_locked_is_rotated_all_the_same() {
         let dir = tempfile::tempdir().expect("makes a directory");
         let paths = Paths::new(dir.path());
-        let keeper = LogKeeper::start_with(paths.clone(), Duration::ZERO).expect("starts");
+        let keeper = LogKeeper::start_with(paths.clone(), Duration::ZERO, watching::start().ok());
         let (path, mut log) = locked_log(&paths, &keeper).await;
         emptied(&path).await;
         log.write_all(&[b'o'; 600]).expect("writes");
         emptied(&path).await;
+    }
+
+    #[tokio::test]
+    async fn without_inotify_logs_are_looked_at() {
+        let dir = tempfile::tempdir().expect("makes a directory");
+        let paths = Paths::new(dir.path());
+        let keeper = LogKeeper::start_with(paths.clone(), Duration::MAX, None);
+        let (path, log) = locked_log(&paths, &keeper).await;
+        log.unlock().expect("unlocks");
+        emptied(&path).await;
+        keeper.release("x");
+        assert!(keeper.watches.unwatched().is_empty());
     }
 
     #[tokio::test]
@@ -344,7 +435,7 @@ mod tests {
             .map(|file| OpenOptions::new().append(true).create(true).open(paths.logs().join(file)).expect("opens"));
         writers[0].write_all(&[b'-'; 100]).expect("writes as the earlier generation");
         let limit = OutputLimit { generation: 3, max_bytes: 1000, before_bytes: 100 };
-        let keeper = LogKeeper::start(paths.clone()).expect("starts");
+        let keeper = LogKeeper::start(paths.clone());
         let left = unfinished(&paths.logs().join(&files[0]));
         std::fs::write(&left, "").expect("written by a killed supervisor");
         keeper.keep("x", &files, 400, Some(limit));
@@ -362,7 +453,7 @@ mod tests {
         assert_eq!(std::fs::read_to_string(paths.worker("x", 3).join(ROTATED)).expect("noted"), "700");
         // Simulates the death of this supervisor.
         keeper.release("x");
-        let keeper = LogKeeper::start(paths.clone()).expect("starts");
+        let keeper = LogKeeper::start(paths.clone());
         keeper.keep("x", &files, 400, Some(limit));
         let spent = keeper.spent("x");
         writers[1].write_all(&[b'e'; 401]).expect("writes");

@@ -19,3 +19,4 @@ pub mod readable;
 pub mod streams;
 pub mod strip_ansi;
 pub mod variables;
+pub mod watching;

@@ -5,8 +5,10 @@ use std::process::Stdio;
 use std::thread;
 use std::time::Duration;
 
-use crate::common::{Rig, SOON, proc, run, wait_until};
+use crate::common::{Rig, SOON, proc, run, skipped, wait_until};
 use crate::words::pid_in;
+
+const BINARY: &str = env!("CARGO_BIN_EXE_swarm");
 
 #[test]
 fn logs_stay_within_their_limit() {
@@ -322,4 +324,24 @@ fn init_adds_instructions_for_the_agents_of_a_project() {
     assert!(text.starts_with("# Mine\n\nkept\n") && text.contains("Process Management (swarm)"));
     rig.swarm(&["init", "--force"]).is(0, "Updated swarm instructions in CLAUDE.md\n", "");
     assert_eq!(std::fs::read_to_string(rig.cwd().join("CLAUDE.md")).expect("there"), text);
+}
+
+#[test]
+fn a_supervisor_starts_although_nothing_can_be_watched() {
+    let rig = Rig::new();
+    // In a user namespace of its own, so that nothing else lacks what is used up.
+    let script = format!(
+        "echo 0 > /proc/sys/user/max_inotify_instances || exit 77
+         {BINARY} spawn --name x -- sleep 600 && {BINARY} ls --format names && {BINARY} kill x && {BINARY} supervisor restart \
+         && {BINARY} clean x && {BINARY} supervisor stop"
+    );
+    let mut command = rig.program("unshare");
+    command.args(["--user", "--map-root-user", "--", "sh", "-c", &script]);
+    let said = run(command);
+    if said.err.starts_with("unshare: ") || said.code == Some(77) {
+        return skipped("limits of inotify: no namespace can be made here");
+    }
+    assert!(said.code == Some(0) && said.out.contains("killed x\n") && said.out.contains("cleaned x\n"), "{said:?}");
+    let log = std::fs::read_to_string(rig.root().join("supervisor.log")).expect("there");
+    assert!(log.contains("fs.inotify.max_user_instances"), "{log}");
 }

@@ -21,13 +21,14 @@ use std::io::{self, Read as _, Write as _};
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 
-use nix::sys::inotify::{AddWatchFlags, InitFlags, Inotify};
+use nix::sys::inotify::{AddWatchFlags, Inotify};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use swarm_model::asks::{Ask, AskAnswer, AskRecord, AskState, Draft, Over, SCHEMA, Taken};
 use swarm_sys::clock::{random_uuid, wall_ms};
 use swarm_sys::files::{is_absent, list_if_present, make_dirs};
 use swarm_sys::paths::{Paths, digest};
+use swarm_sys::watching;
 
 /// Length of a request's digest in bytes.
 const DIGEST_BYTES: usize = 32;
@@ -89,11 +90,12 @@ impl Asks {
     /// Returns any I/O error.
     pub fn watch(&self) -> io::Result<Inotify> {
         self.make_dir()?;
-        let inotify = Inotify::init(InitFlags::IN_CLOEXEC | InitFlags::IN_NONBLOCK)?;
+        let inotify = watching::start()?;
         // A file gets its name by a link.
         let made = AddWatchFlags::IN_CREATE | AddWatchFlags::IN_MOVED_TO;
         let gone = AddWatchFlags::IN_DELETE | AddWatchFlags::IN_MOVED_FROM;
-        inotify.add_watch(&self.dir, made | gone | DIR_GONE | AddWatchFlags::IN_ONLYDIR)?;
+        let all = made | gone | DIR_GONE | AddWatchFlags::IN_ONLYDIR;
+        inotify.add_watch(&self.dir, all).map_err(watching::explained)?;
         Ok(inotify)
     }
 

@@ -15,6 +15,7 @@ use swarm_sys::alarm::ring;
 use swarm_sys::clock::wall_ms;
 use swarm_sys::files::list_if_present;
 use swarm_sys::readable::Readable;
+use swarm_sys::watching::LOOK_PAUSE;
 
 use super::Asks;
 use super::deadlines::Deadlines;
@@ -28,12 +29,7 @@ const TIDY_PAUSE_MS: u64 = 24 * 60 * 60 * 1000;
 /// Tells of every request and answer that is recorded from now on, and of those recorded after `since_ms`, in Unix
 /// milliseconds. Without `since_ms`, tells of all. Must be called within a runtime.
 pub async fn tell(asks: Asks, since_ms: Option<u64>, mut emit: impl FnMut(Event)) {
-    let watched = Watch::start(asks, since_ms);
-    let watch = match watched {
-        Ok(watch) => watch,
-        Err(error) => return tracing::warn!(%error, "cannot watch the requests of agents: nobody is notified of them"),
-    };
-    if let Err(error) = watch.run(&mut emit).await {
+    if let Err(error) = Watch::start(asks, since_ms).run(&mut emit).await {
         tracing::warn!(%error, "the requests of agents are no longer watched");
     }
 }
@@ -47,7 +43,8 @@ fn remind_ms() -> Option<u64> {
 
 struct Watch {
     asks: Asks,
-    inotify: Inotify,
+    /// `None` if the kernel refuses to watch: the requests are looked at every few seconds.
+    inotify: Option<Inotify>,
     since_ms: u64,
     deadlines: Deadlines,
     /// Files that were reported already.
@@ -63,29 +60,43 @@ enum Part {
 }
 
 impl Watch {
-    fn start(asks: Asks, since_ms: Option<u64>) -> io::Result<Self> {
-        let (inotify, deadlines) = (asks.watch()?, Deadlines::new(asks.clone()));
-        Ok(Self {
+    fn start(asks: Asks, since_ms: Option<u64>) -> Self {
+        let warn = |error| {
+            tracing::warn!(%error, "cannot watch the requests of agents, and looks at them every few seconds instead");
+        };
+        let (inotify, deadlines) = (asks.watch().map_err(warn).ok(), Deadlines::new(asks.clone()));
+        Self {
             asks,
             deadlines,
             inotify,
             since_ms: since_ms.map_or(0, |since| since + 1),
             told: BTreeSet::new(),
             tidied_ms: None,
-        })
+        }
     }
 
     async fn run(mut self, emit: &mut impl FnMut(Event)) -> io::Result<()> {
-        let readable = Readable::new(self.inotify.as_fd().try_clone_to_owned()?)?;
+        let fd = self.inotify.as_ref().map(|inotify| inotify.as_fd().try_clone_to_owned()).transpose()?;
+        let readable = fd.map(Readable::new).transpose()?;
+        let heard = async || match &readable {
+            Some(readable) => readable.wait().await,
+            None => {
+                tokio::time::sleep(LOOK_PAUSE).await;
+                Ok(())
+            }
+        };
         self.scan(emit)?;
         loop {
             self.tidy();
             let due_ms = self.deadlines.pass(wall_ms(), remind_ms, emit)?;
             tokio::select! {
-                heard = readable.wait() => heard?,
+                heard = heard() => heard?,
                 () = ring(Alarm { wall_ms: due_ms, boot_ms: None }) => continue,
             }
-            while let Ok(events) = self.inotify.read_events() {
+            if self.inotify.is_none() {
+                self.scan(emit)?;
+            }
+            while let Some(Ok(events)) = self.inotify.as_ref().map(Inotify::read_events) {
                 if events.is_empty() {
                     break;
                 }

@@ -11,8 +11,7 @@ use crate::changes::Watches;
 /// Watches for reports. Started when the first agent is listened to.
 #[derive(Default)]
 pub struct Reports {
-    /// `None` if the kernel refuses to watch: agents are then observed at each tick.
-    watches: OnceLock<Option<Arc<Watches>>>,
+    watches: OnceLock<Arc<Watches>>,
 }
 
 /// A folder that is watched until this value is dropped.
@@ -31,8 +30,7 @@ impl Reports {
     /// Resolves when the agent of the worker whose records are in `dir` is idle, waits, or works again. Must be called
     /// within a runtime.
     pub fn changed(&self, dir: PathBuf) -> BoxFuture<'static, ()> {
-        let watches = self.watches.get_or_init(|| Watches::start(ACTIVITY).ok()).clone();
-        let Some(watches) = watches else { return Box::pin(std::future::pending()) };
+        let watches = Arc::clone(self.watches.get_or_init(|| Watches::start(ACTIVITY)));
         let doing = |dir: &Path| recorded(dir).map(|tool| tool.doing());
         // The first watch begins before the file is read, so that no change is missed.
         let first = watches.changed(&dir);
