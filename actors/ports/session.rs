@@ -117,8 +117,8 @@ pub trait Sessions: Send + Sync {
     fn resume<'a>(&'a self, spec: &'a Spec) -> BoxFuture<'a, Resume>;
 
     /// Returns the command of this start with hooks by which its agent reports what it does. `None` for a program
-    /// without such hooks.
-    fn hooked(&self, spec: &Spec) -> Option<Vec<String>>;
+    /// without such hooks, and if its file is on a disk that does not answer.
+    fn hooked<'a>(&'a self, spec: &'a Spec) -> BoxFuture<'a, Option<Vec<String>>>;
 
     /// Checks who owns the session, and writes that this launch is starting. Called before anything is executed.
     /// Returns a note for people about what was found there, if there is something to note.
@@ -143,9 +143,9 @@ pub trait Sessions: Send + Sync {
     /// Fails if another launch has taken the session, or if its files cannot be written.
     fn end<'a>(&'a self, life: &'a Life, end: LifeEnd) -> BoxFuture<'a, Result<(), SessionError>>;
 
-    /// Writes a beat for each worker that has a session, and observes all of them, in one task. Returns a result for
-    /// each worker, in order. A worker that could not be observed has no sight, which is no sign of progress.
-    fn beat(&self, lives: Vec<(Arc<Life>, Option<Fence>)>) -> BoxFuture<'static, Vec<(Beaten, Option<Sight>)>>;
+    /// Writes a beat if the worker has a session, and observes the worker. One that could not be observed has no sight,
+    /// which is no sign of progress. Waits for no other session: its disk may not answer.
+    fn beat(&self, life: Arc<Life>, fence: Option<Fence>) -> BoxFuture<'static, (Beaten, Option<Sight>)>;
 
     /// Resolves when the agent of this launch reports that it is idle, waits or works again. Never resolves for agents that
     /// report nothing.

@@ -1,5 +1,5 @@
 //! Actor around [`machine`](super::machine). Files are written in separate tasks, so that a slow
-//! disk delays only the beats.
+//! disk delays only the beats of the sessions on it.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -96,11 +96,9 @@ impl State {
                     let _ = myself.cast(SessionsMessage::Unended(life, end, tried));
                 }
             })),
-            Effect::Beat(lives, round) => drop(tokio::spawn(async move {
-                let beaten = sessions.beat(lives.clone()).await;
-                let beaten = lives.into_iter().zip(beaten).map(|((life, _), (beaten, sight))| (life, beaten, sight));
-                let beaten = beaten.collect();
-                let _ = myself.cast(SessionsMessage::Beaten(beaten, round));
+            Effect::Beat(life, fence) => drop(tokio::spawn(async move {
+                let (beaten, sight) = sessions.beat(Arc::clone(&life), fence).await;
+                let _ = myself.cast(SessionsMessage::Beaten(life, beaten, sight));
             })),
             Effect::Listen(life) => {
                 let worker = life.worker.clone();

@@ -23,15 +23,6 @@ const FIRST_MS: u64 = 60_000;
 /// next supervisor, to which the end is reported again.
 const END_TRIES_MAX: u32 = 60;
 
-/// Kind of a round of beats.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Round {
-    /// The first beat of a generation, written at once.
-    First,
-    /// The beats of all sessions at a tick.
-    All,
-}
-
 /// Event that the machine handles, and message of its actor: from the supervisor, from the timer, or from a task that
 /// carries out an effect.
 #[derive(Clone, Debug)]
@@ -44,8 +35,8 @@ pub enum Event {
     Ran(Arc<Life>, Result<Fence, SessionError>),
     /// From the timer.
     Tick,
-    /// From the task that wrote a round of beats.
-    Beaten(Vec<(Arc<Life>, Beaten, Option<Sight>)>, Round),
+    /// From the task that wrote a beat.
+    Beaten(Arc<Life>, Beaten, Option<Sight>),
     /// From the task that waits for reports of an agent: the agent is idle, waits, or works again.
     Reported(Arc<Life>),
     /// From the task that read a worker's screen: its text, `None` if it could not be read.
@@ -60,9 +51,8 @@ pub enum Effect {
     Run(Arc<Life>, Option<Fence>),
     /// Write how the session ended, with the number of this try. `Unended` reports a failure.
     End(Arc<Life>, LifeEnd, u32),
-    /// Write a beat for each worker that has a session, and observe each worker. `Beaten` reports the
-    /// result.
-    Beat(Vec<(Arc<Life>, Option<Fence>)>, Round),
+    /// Write a beat if the worker has a session, and observe the worker. `Beaten` reports the result.
+    Beat(Arc<Life>, Option<Fence>),
     /// Wait for reports of the agent until it ends. `Reported` reports each.
     Listen(Arc<Life>),
     /// Stop that for the worker of this name.
@@ -109,6 +99,11 @@ struct Tracked {
     life: Arc<Life>,
     /// Known once the session's state was written.
     fence: Option<Fence>,
+    /// Whether a `Run` or `Beat` has not returned. There is one at a time: its disk may not answer, and each further one
+    /// would wait for that as well.
+    is_out: bool,
+    /// Whether its agent reported something meanwhile.
+    is_missed: bool,
     began_ms: u64,
     /// Signal that its screen showed last.
     screen: Option<Signal>,
@@ -120,6 +115,22 @@ struct Tracked {
     looked: Option<(u64, u64)>,
     /// Output at which the screen of an agent that reports nothing itself was read while it stood still.
     settled: Option<u64>,
+}
+
+impl Tracked {
+    /// Returns what is due at a tick: its session is written before its first beat.
+    fn next(&mut self) -> Effect {
+        if self.life.plan.is_none() || self.fence.is_some() {
+            return self.beat();
+        }
+        self.is_out = true;
+        Effect::Run(Arc::clone(&self.life), None)
+    }
+
+    fn beat(&mut self) -> Effect {
+        self.is_out = true;
+        Effect::Beat(Arc::clone(&self.life), self.fence.clone())
+    }
 }
 
 /// State of the heartbeat. Only events change it.
@@ -136,8 +147,6 @@ pub struct Machine {
     armed: bool,
     /// Ends that could not be written, each with its number of tries.
     unended: Vec<(Arc<Life>, LifeEnd, u32)>,
-    /// Whether a round of beats is being written. The next round waits for it.
-    beating: bool,
 }
 
 impl Machine {
@@ -150,7 +159,6 @@ impl Machine {
             renewed: BTreeSet::new(),
             unended: Vec::new(),
             armed: false,
-            beating: false,
         }
     }
 
@@ -164,10 +172,9 @@ impl Machine {
             }
             Event::Ran(life, ran) => self.ran(&life, ran),
             Event::Tick => self.tick(),
-            Event::Beaten(beaten, round) => {
-                self.beating &= round == Round::First;
-                let each = |(life, beaten, sight)| self.beaten(&life, beaten, sight);
-                beaten.into_iter().flat_map(each).collect()
+            Event::Beaten(life, beaten, sight) => {
+                let effects = self.beaten(&life, beaten, sight);
+                effects.into_iter().chain(self.catch_up(&life)).collect()
             }
             Event::Reported(life) => self.reported(life),
             Event::Looked(life, sight, screen) => self.looked(&life, &sight, screen.as_deref()),
@@ -184,9 +191,12 @@ impl Machine {
             return Vec::new();
         }
         let began_ms = self.now_ms;
+        let was_out = self.tracked(&life).is_some_and(|tracked| tracked.is_out);
         let tracked = Tracked {
             life: Arc::clone(&life),
             fence: None,
+            is_out: was_out || life.plan.is_some(),
+            is_missed: false,
             began_ms,
             screen: None,
             works: false,
@@ -203,7 +213,7 @@ impl Machine {
         let mark = Effect::Mark { worker: life.worker.clone(), generation: life.generation, mark: None };
         let mark = ((life.watch.is_some() || life.agent) && !life.rungs.given_up).then_some(mark);
         let listen = life.agent.then(|| Effect::Listen(Arc::clone(&life)));
-        let run = life.plan.is_some().then_some(Effect::Run(life, None));
+        let run = (life.plan.is_some() && !was_out).then_some(Effect::Run(life, None));
         run.into_iter().chain(mark).chain(listen).chain(self.arm()).collect()
     }
 
@@ -234,11 +244,12 @@ impl Machine {
 
     fn ran(&mut self, life: &Arc<Life>, ran: Result<Fence, SessionError>) -> Vec<Effect> {
         let Some(tracked) = self.tracked(life) else { return Vec::new() };
+        tracked.is_out = false;
         match ran {
             Ok(fence) => {
-                tracked.fence = Some(fence.clone());
+                tracked.fence = Some(fence);
                 // Write the first beat at once.
-                vec![Effect::Beat(vec![(Arc::clone(life), Some(fence))], Round::First)]
+                vec![tracked.beat()]
             }
             Err(SessionError::Taken { found, .. }) => self.lost(life, found),
             // The next tick tries again.
@@ -254,16 +265,8 @@ impl Machine {
         effects.extend(
             mem::take(&mut self.unended).into_iter().map(|(life, end, tried)| Effect::End(life, end, tried + 1)),
         );
-        let unwritten = |tracked: &&Tracked| tracked.life.plan.is_some() && tracked.fence.is_none();
-        effects
-            .extend(self.lives.values().filter(unwritten).map(|tracked| Effect::Run(Arc::clone(&tracked.life), None)));
-        let due = self.lives.values().filter(|tracked| !unwritten(tracked));
-        let due: Vec<_> = due.map(|tracked| (Arc::clone(&tracked.life), tracked.fence.clone())).collect();
-        // A disk that takes longer than one interval gets fewer beats, not a queue of them.
-        if !due.is_empty() && !self.beating {
-            self.beating = true;
-            effects.push(Effect::Beat(due, Round::All));
-        }
+        // A disk that takes longer than one interval gets fewer beats, not a queue of them, and delays no other one.
+        effects.extend(self.lives.values_mut().filter(|tracked| !tracked.is_out).map(Tracked::next));
         effects
     }
 
@@ -274,14 +277,24 @@ impl Machine {
         if life.plan.is_some() && tracked.fence.is_none() {
             return Vec::new();
         }
-        let fence = tracked.fence.clone();
-        vec![Effect::Beat(vec![(life, fence)], Round::First)]
+        if tracked.is_out {
+            tracked.is_missed = true;
+            return Vec::new();
+        }
+        vec![tracked.beat()]
+    }
+
+    /// Observes an agent that reported a change while it was being observed.
+    fn catch_up(&mut self, life: &Arc<Life>) -> Option<Effect> {
+        let tracked = self.tracked(life).filter(|tracked| !tracked.is_out)?;
+        mem::take(&mut tracked.is_missed).then(|| tracked.beat())
     }
 
     fn beaten(&mut self, life: &Arc<Life>, beaten: Beaten, sight: Option<Sight>) -> Vec<Effect> {
         let now_ms = self.now_ms;
         // The generation may have ended in the meantime, and the next one may have its session.
         let Some(tracked) = self.tracked(life) else { return Vec::new() };
+        tracked.is_out = beaten == Beaten::Missing;
         match beaten {
             Beaten::Lost { found } => return self.lost(life, found),
             Beaten::Missing => return vec![Effect::Run(Arc::clone(life), tracked.fence.clone())],

@@ -31,6 +31,7 @@ fn fence(life: &Life) -> Fence {
 fn running(machine: &mut Machine, life: &Arc<Life>) {
     machine.on(Event::Began(Arc::clone(life)));
     machine.on(Event::Ran(Arc::clone(life), Ok(fence(life))));
+    machine.on(Event::Beaten(Arc::clone(life), Beaten::Done, None));
 }
 
 fn ended() -> LifeEnd {
@@ -42,9 +43,10 @@ fn the_first_beat_comes_at_once_and_the_others_with_the_tick() {
     let mut machine = Machine::new(10_000);
     let a = life("a", 1);
     assert_eq!(machine.on(Event::Began(Arc::clone(&a))), vec![Effect::Run(Arc::clone(&a), None), Effect::Arm]);
-    let beat = |round| Effect::Beat(vec![(Arc::clone(&a), Some(fence(&a)))], round);
-    assert_eq!(machine.on(Event::Ran(Arc::clone(&a), Ok(fence(&a)))), vec![beat(Round::First)]);
-    assert_eq!(machine.on(Event::Tick), vec![Effect::Arm, beat(Round::All)]);
+    let beat = || Effect::Beat(Arc::clone(&a), Some(fence(&a)));
+    assert_eq!(machine.on(Event::Ran(Arc::clone(&a), Ok(fence(&a)))), vec![beat()]);
+    machine.on(Event::Beaten(Arc::clone(&a), Beaten::Done, None));
+    assert_eq!(machine.on(Event::Tick), vec![Effect::Arm, beat()]);
 }
 
 #[test]
@@ -55,8 +57,12 @@ fn a_report_of_an_agent_is_looked_at_without_a_tick() {
     assert!(machine.on(Event::Began(Arc::clone(&a))).contains(&Effect::Listen(Arc::clone(&a))));
     assert_eq!(machine.on(Event::Reported(Arc::clone(&a))), Vec::new(), "its session is not written yet");
     machine.on(Event::Ran(Arc::clone(&a), Ok(fence(&a))));
-    let beat = Effect::Beat(vec![(Arc::clone(&a), Some(fence(&a)))], Round::First);
-    assert_eq!(machine.on(Event::Reported(Arc::clone(&a))), vec![beat]);
+    assert_eq!(machine.on(Event::Reported(Arc::clone(&a))), Vec::new(), "it is being observed");
+    let beat = || vec![Effect::Beat(Arc::clone(&a), Some(fence(&a)))];
+    let beaten = || Event::Beaten(Arc::clone(&a), Beaten::Done, None);
+    assert_eq!(machine.on(beaten()), beat(), "what it reported meanwhile may have been missed");
+    assert_eq!(machine.on(beaten()), Vec::new());
+    assert_eq!(machine.on(Event::Reported(Arc::clone(&a))), beat());
     assert_eq!(machine.on(Event::Reported(other)), Vec::new(), "another start");
     assert!(machine.on(Event::Ended(Arc::clone(&a), ended())).contains(&Effect::Unlisten("a".to_owned())));
     assert_eq!(machine.on(Event::Reported(a)), Vec::new());
@@ -91,8 +97,29 @@ fn beats_do_not_queue_up_on_a_slow_disk() {
     running(&mut machine, &a);
     assert_eq!(machine.on(Event::Tick).len(), 2);
     assert_eq!(machine.on(Event::Tick), vec![Effect::Arm]);
-    machine.on(Event::Beaten(vec![(Arc::clone(&a), Beaten::Done, Some(Sight::default()))], Round::All));
+    machine.on(Event::Beaten(Arc::clone(&a), Beaten::Done, Some(Sight::default())));
     assert_eq!(machine.on(Event::Tick).len(), 2);
+}
+
+#[test]
+fn a_disk_that_does_not_answer_is_asked_once_and_delays_no_other_session() {
+    let mut machine = Machine::new(10_000);
+    let (hangs, stalls, works) = (life("hangs", 1), life("stalls", 1), life("works", 1));
+    machine.on(Event::Began(Arc::clone(&hangs)));
+    running(&mut machine, &stalls);
+    running(&mut machine, &works);
+    let beat = |life: &Arc<Life>| Effect::Beat(Arc::clone(life), Some(fence(life)));
+    assert_eq!(machine.on(Event::Tick), vec![Effect::Arm, beat(&stalls), beat(&works)]);
+    for _ in 0..100 {
+        machine.on(Event::Beaten(Arc::clone(&works), Beaten::Done, None));
+        assert_eq!(machine.on(Event::Reported(Arc::clone(&stalls))), Vec::new());
+        assert_eq!(machine.on(Event::Began(Arc::clone(&hangs))), Vec::new());
+        assert_eq!(machine.on(Event::Tick), vec![Effect::Arm, beat(&works)]);
+    }
+    let full = SessionError::System("no space".to_owned());
+    machine.on(Event::Ran(Arc::clone(&hangs), Err(full)));
+    assert_eq!(machine.on(Event::Beaten(Arc::clone(&stalls), Beaten::Done, None)), vec![beat(&stalls)]);
+    assert_eq!(machine.on(Event::Tick), vec![Effect::Arm, Effect::Run(hangs, None)]);
 }
 
 #[test]
@@ -101,9 +128,7 @@ fn a_session_taken_by_another_launch_is_reported_once_and_left_alone() {
     let a = life("a", 2);
     running(&mut machine, &a);
     let found = Fence { session: "theirs".to_owned(), started_ms: 9 };
-    let lost = || {
-        Event::Beaten(vec![(Arc::clone(&a), Beaten::Lost { found: found.clone() }, Some(Sight::default()))], Round::All)
-    };
+    let lost = || Event::Beaten(Arc::clone(&a), Beaten::Lost { found: found.clone() }, Some(Sight::default()));
     let told = Effect::TellLost { worker: "a".to_owned(), generation: 2, found: found.clone() };
     assert_eq!(machine.on(lost()), vec![told]);
     assert_eq!(machine.on(lost()), Vec::new());
@@ -115,7 +140,7 @@ fn a_removed_state_is_written_again() {
     let mut machine = Machine::new(10_000);
     let a = life("a", 1);
     running(&mut machine, &a);
-    let missing = || Event::Beaten(vec![(Arc::clone(&a), Beaten::Missing, Some(Sight::default()))], Round::All);
+    let missing = || Event::Beaten(Arc::clone(&a), Beaten::Missing, Some(Sight::default()));
     assert_eq!(machine.on(missing()), vec![Effect::Run(Arc::clone(&a), Some(fence(&a)))]);
     machine.on(Event::Ended(Arc::clone(&a), ended()));
     assert_eq!(machine.on(missing()), Vec::new());
@@ -128,12 +153,9 @@ fn late_reports_of_a_generation_do_not_affect_the_next() {
     running(&mut machine, &old);
     running(&mut machine, &new);
     let found = fence(&new);
-    assert_eq!(
-        machine.on(Event::Beaten(vec![(Arc::clone(&old), Beaten::Lost { found }, Some(Sight::default()))], Round::All)),
-        Vec::new()
-    );
+    assert_eq!(machine.on(Event::Beaten(Arc::clone(&old), Beaten::Lost { found }, Some(Sight::default()))), Vec::new());
     assert_eq!(machine.on(Event::Ended(Arc::clone(&old), None)), vec![Effect::End(old, None, 1)]);
-    assert!(machine.on(Event::Tick).contains(&Effect::Beat(vec![(Arc::clone(&new), Some(fence(&new)))], Round::All)));
+    assert!(machine.on(Event::Tick).contains(&Effect::Beat(Arc::clone(&new), Some(fence(&new)))));
 }
 
 fn watched(worker: &str, window: bool) -> Arc<Life> {
@@ -146,8 +168,7 @@ fn silence(machine: &mut Machine, life: &Arc<Life>, ticks: u32, screen: &str) ->
     let mut done = Vec::new();
     for _ in 0..ticks {
         machine.on(Event::Tick);
-        let mut effects =
-            machine.on(Event::Beaten(vec![(Arc::clone(life), Beaten::Done, Some(Sight::default()))], Round::All));
+        let mut effects = machine.on(Event::Beaten(Arc::clone(life), Beaten::Done, Some(Sight::default())));
         if let [Effect::Look(life, sight)] = &effects[..] {
             let looked = Event::Looked(Arc::clone(life), sight.clone(), Some(screen.to_owned()));
             effects = machine.on(looked);
@@ -185,7 +206,7 @@ fn marks(life: &Arc<Life>, ticks: &[(Option<&str>, &str)]) -> Vec<Option<Mark>> 
     for (output, (waiting, screen)) in [&[(None, ""); 3], ticks].concat().into_iter().enumerate() {
         machine.on(Event::Tick);
         let sight = Sight { waiting: waiting.map(str::to_owned), output: output as u64, ..Sight::default() };
-        let mut effects = machine.on(Event::Beaten(vec![(Arc::clone(life), Beaten::Done, Some(sight))], Round::All));
+        let mut effects = machine.on(Event::Beaten(Arc::clone(life), Beaten::Done, Some(sight)));
         if let [Effect::Look(life, sight)] = &effects[..] {
             effects = machine.on(Event::Looked(Arc::clone(life), sight.clone(), Some(screen.to_owned())));
         }
@@ -224,7 +245,7 @@ fn a_worker_that_cannot_be_observed_makes_no_progress() {
         (1..100).find(|tick| {
             machine.on(Event::Tick);
             let sight = is_observed(*tick).then(|| Sight { output: 7, ..Sight::default() });
-            let effects = machine.on(Event::Beaten(vec![(Arc::clone(&life), Beaten::Done, sight)], Round::All));
+            let effects = machine.on(Event::Beaten(Arc::clone(&life), Beaten::Done, sight));
             effects.iter().any(|effect| matches!(effect, Effect::Mark { mark: Some(Mark::Stuck(_)), .. }))
         })
     };
@@ -296,7 +317,7 @@ fn a_life_that_is_only_watched_has_no_session_to_write() {
     let a = watched("a", false);
     let unmarked = Effect::Mark { worker: "a".to_owned(), generation: 1, mark: None };
     assert_eq!(machine.on(Event::Began(Arc::clone(&a))), vec![unmarked, Effect::Arm]);
-    assert_eq!(machine.on(Event::Tick), vec![Effect::Arm, Effect::Beat(vec![(Arc::clone(&a), None)], Round::All)]);
+    assert_eq!(machine.on(Event::Tick), vec![Effect::Arm, Effect::Beat(Arc::clone(&a), None)]);
     assert_eq!(machine.on(Event::Ended(a, ended())), Vec::new());
 }
 
@@ -311,10 +332,7 @@ fn any_event() -> impl Strategy<Value = Event> {
             3 => Event::Ran(life, Err(SessionError::System("full".to_owned()))),
             5 => Event::Unended(life, None, 1),
             6 => Event::Reported(life),
-            4 => Event::Beaten(
-                vec![(life, Beaten::Lost { found: Fence::default() }, Some(Sight::default()))],
-                Round::All,
-            ),
+            4 => Event::Beaten(life, Beaten::Lost { found: Fence::default() }, Some(Sight::default())),
             _ => Event::Tick,
         }
     })
@@ -344,11 +362,9 @@ proptest! {
                         prop_assert!(!armed, "a second timer");
                         armed = true;
                     }
-                    Effect::Beat(lives, _) => {
-                        for (life, _) in lives {
-                            let key = (life.worker.clone(), life.generation);
-                            prop_assert!(!ended.contains(&key), "a beat after the end: {key:?}");
-                        }
+                    Effect::Beat(life, _) => {
+                        let key = (life.worker.clone(), life.generation);
+                        prop_assert!(!ended.contains(&key), "a beat after the end: {key:?}");
                     }
                     _ => {}
                 }
@@ -364,7 +380,7 @@ const GEMINI_WORKS: &str = include_str!("../../tests/data/screens/gemini/working
 /// What the machine does after a tick at which the agent was seen so, with this screen if it is read.
 fn ticked(machine: &mut Machine, life: &Arc<Life>, sight: Sight, screen: &str) -> Option<Vec<Effect>> {
     machine.on(Event::Tick);
-    let effects = machine.on(Event::Beaten(vec![(Arc::clone(life), Beaten::Done, Some(sight))], Round::All));
+    let effects = machine.on(Event::Beaten(Arc::clone(life), Beaten::Done, Some(sight)));
     let Some(Effect::Look(_, sight)) = effects.first() else {
         assert_eq!(effects, Vec::new());
         return None;

@@ -114,9 +114,10 @@ impl Sessions for FakeSessions {
         Box::pin(std::future::ready(Resume { argv: Some(argv), ..Resume::default() }))
     }
 
-    fn hooked(&self, spec: &Spec) -> Option<Vec<String>> {
+    fn hooked<'a>(&'a self, spec: &'a Spec) -> BoxFuture<'a, Option<Vec<String>>> {
         let argv = spec.unhooked();
-        (argv.first()? == "claude").then(|| [argv, &["--hooked".to_owned()]].concat())
+        let is_hooked = argv.first().is_some_and(|program| program == "claude");
+        Box::pin(std::future::ready(is_hooked.then(|| [argv, &["--hooked".to_owned()]].concat())))
     }
 
     fn open<'a>(&'a self, opening: &'a Opening) -> BoxFuture<'a, Result<Option<String>, SessionError>> {
@@ -178,21 +179,18 @@ impl Sessions for FakeSessions {
         Box::pin(async move { report.notified().await })
     }
 
-    fn beat(&self, lives: Vec<(Arc<Life>, Option<Fence>)>) -> BoxFuture<'static, Vec<(Beaten, Option<Sight>)>> {
-        let beat = |(life, fence): (Arc<Life>, Option<Fence>)| {
-            let sight = self.with(|inner| Some(inner.sights.get(&life.worker).cloned().unwrap_or_default()));
-            let found = self.state(dir_of(&life)).map(|session| session.fence());
-            match (found, fence) {
-                (Some(found), Some(fence)) if found != fence => (Beaten::Lost { found }, sight),
-                (_, fence) => {
-                    if fence.is_some() && self.kernel.is_alive(&life.process) {
-                        self.with(|inner| *inner.beats.entry(life.worker.clone()).or_default() += 1);
-                    }
-                    (Beaten::Done, sight)
+    fn beat(&self, life: Arc<Life>, fence: Option<Fence>) -> BoxFuture<'static, (Beaten, Option<Sight>)> {
+        let sight = self.with(|inner| Some(inner.sights.get(&life.worker).cloned().unwrap_or_default()));
+        let found = self.state(dir_of(&life)).map(|session| session.fence());
+        Box::pin(std::future::ready(match (found, fence) {
+            (Some(found), Some(fence)) if found != fence => (Beaten::Lost { found }, sight),
+            (_, fence) => {
+                if fence.is_some() && self.kernel.is_alive(&life.process) {
+                    self.with(|inner| *inner.beats.entry(life.worker.clone()).or_default() += 1);
                 }
+                (Beaten::Done, sight)
             }
-        };
-        Box::pin(std::future::ready(lives.into_iter().map(beat).collect()))
+        }))
     }
 
     fn preserve<'a>(&'a self, dir: &'a str, _: &'a str, _: &'a str) -> BoxFuture<'a, ()> {

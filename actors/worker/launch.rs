@@ -83,7 +83,7 @@ pub async fn launch(ports: &Ports, registry: &RegistryHandle, mut start: Start) 
     if start.recovers {
         spec.resume = Some(ports.sessions.resume(&spec).await);
     }
-    spec.hooked = ports.sessions.hooked(&spec);
+    spec.hooked = ports.sessions.hooked(&spec).await;
     let opening = spec.session().map(|plan| Opening {
         plan,
         worker: spec.name.clone(),

@@ -12,6 +12,7 @@ pub mod logind;
 pub mod lookup;
 pub mod machine;
 pub mod paths;
+pub mod pool;
 pub mod processes;
 pub mod procfs;
 pub mod quoting;

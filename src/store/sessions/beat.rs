@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::fs;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use serde::{Deserialize, Serialize};
 use swarm_model::{Fence, Session};
@@ -73,30 +74,37 @@ pub fn spare(session_id: &str) -> String {
     format!(".{HEARTBEAT}.tmp-{session_id}")
 }
 
-/// Writes the heartbeats of sessions.
+/// Writes the heartbeats of sessions. Each session has its own lock, because its disk may not answer.
 #[derive(Default)]
 pub struct Beater {
-    seen: BTreeMap<String, Seen>,
+    /// By worker.
+    seen: Mutex<BTreeMap<String, Arc<Mutex<Seen>>>>,
     /// Launches that have ended, oldest first.
-    ended: VecDeque<String>,
+    ended: Mutex<VecDeque<String>>,
 }
 
 impl Beater {
-    /// Marks a launch as ended: no further beat is written for it.
-    pub fn end(&mut self, life: &Life) {
-        self.seen.remove(&life.worker);
-        self.ended.push_back(life.session_id.clone());
-        // A round of beats that started before this end is over long before so many others have ended.
-        if self.ended.len() > ENDED_MAX {
-            self.ended.pop_front();
+    /// Marks a launch as ended: no further beat is written for it. Waits for one that is being written.
+    pub fn end(&self, life: &Life) {
+        {
+            let mut ended = lock(&self.ended);
+            ended.push_back(life.session_id.clone());
+            // A beat that started before this end is over long before so many others have ended.
+            if ended.len() > ENDED_MAX {
+                ended.pop_front();
+            }
         }
+        let seen = lock(&self.seen).remove(&life.worker);
+        drop(seen.as_deref().map(lock));
     }
 
     /// Observes an agent, and writes one beat if it has a session. A failed write is left to the next beat. There is no
     /// sight if the agent has ended or cannot be examined.
-    pub fn beat(&mut self, paths: &Paths, boot: &str, life: &Life, fence: Option<&Fence>) -> (Beaten, Option<Sight>) {
+    pub fn beat(&self, paths: &Paths, boot: &str, life: &Life, fence: Option<&Fence>) -> (Beaten, Option<Sight>) {
+        let seen = Arc::clone(lock(&self.seen).entry(life.worker.clone()).or_default());
+        let mut seen = lock(&seen);
         // Only while this very process exists and its end has not been recorded.
-        let over = self.ended.contains(&life.session_id);
+        let over = lock(&self.ended).contains(&life.session_id);
         // If the process cannot be examined, the next beat tries again.
         let Some(stat) = procfs::alive(&life.process, boot).ok().flatten().filter(|_| !over) else {
             return (Beaten::Done, None);
@@ -104,39 +112,42 @@ impl Beater {
         let folder = life.plan.as_ref().and_then(|plan| reach(Path::new(&plan.dir), fence.is_some()));
         let pulse = pulse(paths, life, &stat, folder.as_ref());
         let beaten = match (&folder, fence) {
-            (Some(folder), Some(fence)) => self.write(folder, life, fence, &pulse),
+            (Some(folder), Some(fence)) => write(&mut seen, folder, life, fence, &pulse),
             _ => Beaten::Done,
         };
         (beaten, Some(pulse.sight()))
     }
+}
 
-    fn write(&mut self, folder: &Folder, life: &Life, fence: &Fence, pulse: &Pulse) -> Beaten {
-        let seen = self.seen.entry(life.worker.clone()).or_default();
-        if seen.session_id != life.session_id {
-            *seen = Seen { session_id: life.session_id.clone(), ..Seen::default() };
-        }
-        let mut missing = false;
-        let stamp = folder.stamp(STATE);
-        if stamp.is_none() || stamp != seen.state {
-            match owner(folder, fence) {
-                Owner::Us => seen.state = stamp,
-                Owner::Other(found) => return Beaten::Lost { found },
-                Owner::Nobody => missing = true,
-                Owner::Unknown => {}
-            }
-        }
-        let (now_ms, activity) = (pulse.now_ms, activity(pulse));
-        if let Err(error) = folder.replace(HEARTBEAT, &pulse.render(activity), false) {
-            tracing::debug!(worker = life.worker, %error, "cannot write a heartbeat");
-            return Beaten::Done;
-        }
-        if (activity != seen.activity || now_ms.abs_diff(seen.noted_ms) >= NOTED_MS)
-            && let Some(stamp) = record_beat(folder, fence, now_ms)
-        {
-            (seen.state, seen.activity, seen.noted_ms) = (Some(stamp), activity, now_ms);
-        }
-        if missing { Beaten::Missing } else { Beaten::Done }
+fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn write(seen: &mut Seen, folder: &Folder, life: &Life, fence: &Fence, pulse: &Pulse) -> Beaten {
+    if seen.session_id != life.session_id {
+        *seen = Seen { session_id: life.session_id.clone(), ..Seen::default() };
     }
+    let mut missing = false;
+    let stamp = folder.stamp(STATE);
+    if stamp.is_none() || stamp != seen.state {
+        match owner(folder, fence) {
+            Owner::Us => seen.state = stamp,
+            Owner::Other(found) => return Beaten::Lost { found },
+            Owner::Nobody => missing = true,
+            Owner::Unknown => {}
+        }
+    }
+    let (now_ms, activity) = (pulse.now_ms, activity(pulse));
+    if let Err(error) = folder.replace(HEARTBEAT, &pulse.render(activity), false) {
+        tracing::debug!(worker = life.worker, %error, "cannot write a heartbeat");
+        return Beaten::Done;
+    }
+    if (activity != seen.activity || now_ms.abs_diff(seen.noted_ms) >= NOTED_MS)
+        && let Some(stamp) = record_beat(folder, fence, now_ms)
+    {
+        (seen.state, seen.activity, seen.noted_ms) = (Some(stamp), activity, now_ms);
+    }
+    if missing { Beaten::Missing } else { Beaten::Done }
 }
 
 /// Opens the folder of a session. With `make`, recreates it if only the folder was removed; a deleted worktree is not
@@ -256,4 +267,49 @@ fn written(path: &Path) -> Option<(u64, u64)> {
         return None;
     }
     Some((u64::try_from(meta.mtime() * 1000 + meta.mtime_nsec() / 1_000_000).ok()?, meta.len()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn life(worker: &str) -> Life {
+        let boot = procfs::boot_id();
+        let me = i32::try_from(std::process::id()).expect("a pid");
+        Life {
+            worker: worker.to_owned(),
+            generation: 1,
+            session_id: format!("{worker}-1"),
+            process: procfs::identity(me, &boot).expect("it is me"),
+            plan: None,
+            logs: Vec::new(),
+            watch: None,
+            window: false,
+            agent: false,
+            rungs: swarm_model::Rungs::default(),
+        }
+    }
+
+    #[test]
+    fn a_session_whose_disk_does_not_answer_delays_no_other_one() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let (paths, boot, beater) = (Paths::new(dir.path()), procfs::boot_id(), Beater::default());
+        let beat = |worker: &str| beater.beat(&paths, &boot, &life(worker), None).1.is_some();
+        assert!(beat("hangs"));
+        // As a beat does that is being written.
+        let slot = Arc::clone(&lock(&beater.seen)["hangs"]);
+        let hangs = lock(&slot);
+        std::thread::scope(|scope| {
+            let waits = scope.spawn(|| beat("hangs"));
+            assert!(beat("works"));
+            beater.end(&life("works"));
+            assert!(!beat("works"), "it has ended");
+            let end = scope.spawn(|| beater.end(&life("hangs")));
+            assert!(!end.is_finished(), "no beat is written after the end");
+            drop(hangs);
+            end.join().expect("no panic");
+            let _ = waits.join().expect("no panic");
+        });
+        assert!(!beat("hangs"));
+    }
 }

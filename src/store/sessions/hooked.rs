@@ -44,6 +44,13 @@ pub fn command(paths: &Paths, program: &Path, spec: &Spec) -> Option<Vec<String>
     takes_hooks(argv, contract).then_some(command)
 }
 
+/// Reports whether a worker takes hooks if its program is not a wrapper script. Looks at no disk.
+pub fn may_take_hooks(paths: &Paths, program: &Path, spec: &Spec) -> bool {
+    let argv = spec.unhooked();
+    let records = paths.worker(&spec.name, spec.generation);
+    codex_hooks::is_for(argv) || hooks::command(argv, program, &records, None).is_some()
+}
+
 fn takes_hooks(argv: &[String], contract: &Contract) -> bool {
     match variable_in(contract, HOOKS) {
         Some("off") => false,
@@ -99,7 +106,52 @@ fn version(codex: &Path) -> Option<(u64, u64)> {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
+    use swarm_ports::Sessions as _;
+    use swarm_sys::pool::Pool;
+
     use super::*;
+    use crate::sessions::DiskSessions;
+
+    fn spec(program: &Path) -> Spec {
+        let argv = vec![program.to_string_lossy().into_owned()];
+        Spec {
+            name: "a".to_owned(),
+            generation: 1,
+            token: "t".to_owned(),
+            request: String::new(),
+            started: "s".to_owned(),
+            contract: Contract { argv, ..Contract::default() },
+            worktree: None,
+            logs: Vec::new(),
+            resume: None,
+            hooked: None,
+            machine: None,
+        }
+    }
+
+    #[tokio::test]
+    async fn an_agent_on_a_disk_that_does_not_answer_starts_without_hooks() {
+        use std::os::unix::fs::PermissionsExt as _;
+        let dir = tempfile::tempdir().expect("a directory");
+        let claude = dir.path().join("claude");
+        fs::write(&claude, "\u{7f}ELF").expect("written");
+        fs::set_permissions(&claude, fs::Permissions::from_mode(0o755)).expect("set");
+        let mut sessions = DiskSessions::new(Paths::new(dir.path()), Some("/bin/swarm".into()));
+        assert!(sessions.hooked(&spec(&claude)).await.is_some());
+        (sessions.looks, sessions.look_max) = (Pool::new(1), Duration::from_millis(20));
+        let (release, waits) = std::sync::mpsc::channel::<()>();
+        let looks = std::sync::Arc::clone(&sessions.looks);
+        let stuck = tokio::spawn(async move { looks.run(move || waits.recv()).await });
+        tokio::task::yield_now().await;
+        assert_eq!(sessions.hooked(&spec(&claude)).await, None);
+        assert_eq!(sessions.hooked(&spec(Path::new("/bin/sleep"))).await, None, "needs no look");
+        drop(release);
+        let _ = stuck.await.expect("no panic");
+        sessions.look_max = Duration::from_secs(20);
+        assert!(sessions.hooked(&spec(&claude)).await.is_some());
+    }
 
     #[test]
     fn hashes_are_known_until_the_program_changes() {

@@ -22,7 +22,8 @@ mod store;
 
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
+use std::time::Duration;
 
 use serde_json::json;
 use swarm_actors::sessions::recovery::{self, Known};
@@ -35,7 +36,6 @@ use swarm_ports::{Beaten, BoxFuture, Life, LifeEnd, Opening, SessionError, Sessi
 
 pub use self::activity::{Tool, activity, note, note_without_session, recorded, write_activity, write_todos};
 pub use self::check::{Checked, answer, attempts_max, check};
-use tokio::sync::Semaphore;
 
 use self::beat::Beater;
 pub use self::beat::HEARTBEAT;
@@ -47,6 +47,7 @@ pub use self::store::{Change, StoreError, read, read_expect, replace, update};
 use swarm_agents::end_words;
 use swarm_sys::clock::{now_iso, wall_ms};
 use swarm_sys::paths::Paths;
+use swarm_sys::pool::Pool;
 use swarm_sys::procfs;
 
 /// Default interval between two beats, in milliseconds.
@@ -75,13 +76,22 @@ pub struct DiskSessions {
     /// Program that agents' hooks run to report their activity. `None` if it may have been removed by then.
     program: Option<PathBuf>,
     boot: String,
-    beater: Arc<Mutex<Beater>>,
-    ends: Arc<Semaphore>,
+    beater: Arc<Beater>,
+    /// Threads that read and write sessions.
+    disks: Arc<Pool>,
+    /// Threads that look for the programs of agents.
+    looks: Arc<Pool>,
+    /// Maximum time for such a look.
+    look_max: Duration,
     reports: Reports,
 }
 
-/// Maximum number of session ends written concurrently.
-const ENDS_MAX: usize = 8;
+/// Maximum number of threads that may wait for the disks of sessions.
+const DISKS_MAX: usize = 256;
+/// Maximum number of threads that may wait for the disks of programs.
+const LOOKS_MAX: usize = 16;
+/// Maximum time to find out whether an agent takes hooks. Without an answer it gets none.
+const LOOK_MAX: Duration = Duration::from_secs(2);
 
 impl DiskSessions {
     pub fn new(paths: Paths, program: Option<PathBuf>) -> Self {
@@ -90,7 +100,9 @@ impl DiskSessions {
             program,
             boot: procfs::boot_id(),
             beater: Arc::default(),
-            ends: Arc::new(Semaphore::new(ENDS_MAX)),
+            disks: Pool::new(DISKS_MAX),
+            looks: Pool::new(LOOKS_MAX),
+            look_max: LOOK_MAX,
             reports: Reports::default(),
         }
     }
@@ -373,9 +385,11 @@ fn preserve(base: &Path, reason: &str, details: &str) -> io::Result<()> {
 }
 
 async fn blocking<T: Send + 'static>(
+    disks: Arc<Pool>,
     work: impl FnOnce() -> Result<T, SessionError> + Send + 'static,
 ) -> Result<T, SessionError> {
-    tokio::task::spawn_blocking(work).await.unwrap_or_else(|error| Err(system(&error)))
+    let none = || Err(system(&"no thread can read or write sessions"));
+    disks.run(work).await.unwrap_or_else(none)
 }
 
 impl Sessions for DiskSessions {
@@ -384,21 +398,31 @@ impl Sessions for DiskSessions {
     }
 
     fn check<'a>(&'a self, plan: &'a SessionPlan) -> BoxFuture<'a, Recovery> {
-        let plan = plan.clone();
+        let (plan, disks) = (plan.clone(), Arc::clone(&self.disks));
         Box::pin(async move {
-            let answer = tokio::task::spawn_blocking(move || answer(&plan)).await;
+            let answer = disks.run(move || answer(&plan)).await;
             // If the check fails here, the start checks again and reports the error.
             answer.unwrap_or(Recovery::NoState)
         })
     }
 
     fn resume<'a>(&'a self, spec: &'a Spec) -> BoxFuture<'a, Resume> {
-        let spec = spec.clone();
-        Box::pin(async move { tokio::task::spawn_blocking(move || resume::plan(&spec)).await.unwrap_or_default() })
+        let (spec, disks) = (spec.clone(), Arc::clone(&self.disks));
+        Box::pin(async move { disks.run(move || resume::plan(&spec)).await.unwrap_or_default() })
     }
 
-    fn hooked(&self, spec: &Spec) -> Option<Vec<String>> {
-        hooked::command(&self.paths, self.program.as_deref()?, spec)
+    fn hooked<'a>(&'a self, spec: &'a Spec) -> BoxFuture<'a, Option<Vec<String>>> {
+        let program = self.program.clone().filter(|program| hooked::may_take_hooks(&self.paths, program, spec));
+        let Some(program) = program else { return Box::pin(std::future::ready(None)) };
+        let (paths, of) = (self.paths.clone(), spec.clone());
+        Box::pin(async move {
+            let looked = self.looks.run(move || hooked::command(&paths, &program, &of));
+            let found = tokio::time::timeout(self.look_max, looked).await;
+            if found.is_err() {
+                tracing::warn!(worker = spec.name, "an agent starts without hooks, because a disk does not answer");
+            }
+            found.ok().flatten().flatten()
+        })
     }
 
     fn attempts_max(&self) -> i64 {
@@ -407,14 +431,14 @@ impl Sessions for DiskSessions {
 
     fn open<'a>(&'a self, opening: &'a Opening) -> BoxFuture<'a, Result<Option<String>, SessionError>> {
         let opening = opening.clone();
-        Box::pin(blocking(move || open(&opening)))
+        Box::pin(blocking(Arc::clone(&self.disks), move || open(&opening)))
     }
 
     fn abandon<'a>(&'a self, opening: &'a Opening, cause: &'a str) -> BoxFuture<'a, ()> {
-        let (opening, cause) = (opening.clone(), cause.to_owned());
+        let (opening, cause, disks) = (opening.clone(), cause.to_owned(), Arc::clone(&self.disks));
         Box::pin(async move {
             let end = (SessionStatus::Failed, Some(cause), "spawn-failed");
-            let done = blocking(move || {
+            let done = blocking(disks, move || {
                 finish(Path::new(&opening.plan.dir), &opening.session_id, None, end)?;
                 uncount(&opening)
             });
@@ -427,33 +451,27 @@ impl Sessions for DiskSessions {
 
     fn run<'a>(&'a self, life: &'a Life, known: Option<Fence>) -> BoxFuture<'a, Result<Fence, SessionError>> {
         let life = life.clone();
-        Box::pin(blocking(move || run(&life, known.as_ref())))
+        Box::pin(blocking(Arc::clone(&self.disks), move || run(&life, known.as_ref())))
     }
 
     fn end<'a>(&'a self, life: &'a Life, end: LifeEnd) -> BoxFuture<'a, Result<(), SessionError>> {
-        let (life, beater, turns) = (life.clone(), Arc::clone(&self.beater), Arc::clone(&self.ends));
+        let (life, beater, disks) = (life.clone(), Arc::clone(&self.beater), Arc::clone(&self.disks));
         Box::pin(async move {
             let Some(plan) = life.plan.clone() else { return Ok(()) };
-            // The limit keeps a fleet that ends at once from using up the thread pool.
-            let _turn = turns.acquire_owned().await;
-            blocking(move || {
-                // The lock waits for a beat in progress, so that no beat is written after its removal.
-                beater.lock().unwrap_or_else(PoisonError::into_inner).end(&life);
+            blocking(disks, move || {
+                beater.end(&life);
                 finish(Path::new(&plan.dir), &life.session_id, Some(life.process.pid), ending(end))
             })
             .await
         })
     }
 
-    fn beat(&self, lives: Vec<(Arc<Life>, Option<Fence>)>) -> BoxFuture<'static, Vec<(Beaten, Option<Sight>)>> {
+    fn beat(&self, life: Arc<Life>, fence: Option<Fence>) -> BoxFuture<'static, (Beaten, Option<Sight>)> {
         let (paths, boot, beater) = (self.paths.clone(), self.boot.clone(), Arc::clone(&self.beater));
+        let disks = Arc::clone(&self.disks);
         Box::pin(async move {
-            let count = lives.len();
-            let beaten = tokio::task::spawn_blocking(move || {
-                let mut beater = beater.lock().unwrap_or_else(PoisonError::into_inner);
-                lives.iter().map(|(life, fence)| beater.beat(&paths, &boot, life, fence.as_ref())).collect()
-            });
-            beaten.await.unwrap_or_else(|_| vec![(Beaten::Done, None); count])
+            let beaten = disks.run(move || beater.beat(&paths, &boot, &life, fence.as_ref())).await;
+            beaten.unwrap_or((Beaten::Done, None))
         })
     }
 
@@ -463,9 +481,10 @@ impl Sessions for DiskSessions {
 
     fn preserve<'a>(&'a self, dir: &'a str, reason: &'a str, details: &'a str) -> BoxFuture<'a, ()> {
         let (base, reason, details) = (dir.to_owned(), reason.to_owned(), details.to_owned());
+        let disks = Arc::clone(&self.disks);
         Box::pin(async move {
-            let kept = tokio::task::spawn_blocking(move || preserve(Path::new(&base), &reason, &details)).await;
-            if let Ok(Err(error)) = kept {
+            let kept = disks.run(move || preserve(Path::new(&base), &reason, &details)).await;
+            if let Some(Err(error)) = kept {
                 tracing::warn!(%error, "cannot record why a worktree is kept");
             }
         })

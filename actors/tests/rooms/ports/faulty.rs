@@ -339,12 +339,12 @@ port!(Sessions, "sessions", {
     plain attempts_max() -> i64;
     waits check(plan: &'a SessionPlan) -> Recovery;
     waits resume(spec: &'a Spec) -> Resume;
-    plain hooked(spec: &Spec) -> Option<Vec<String>>;
+    waits hooked(spec: &'a Spec) -> Option<Vec<String>>;
     fails open(opening: &'a Opening) -> Result<Option<String>, SessionError>, or session;
     waits abandon(opening: &'a Opening, cause: &'a str) -> ();
     fails run(life: &'a Life, known: Option<Fence>) -> Result<Fence, SessionError>, or session;
     fails end(life: &'a Life, end: LifeEnd) -> Result<(), SessionError>, or session;
-    always beat(lives: Vec<(Arc<Life>, Option<Fence>)>) -> Vec<(Beaten, Option<Sight>)>;
+    always beat(life: Arc<Life>, fence: Option<Fence>) -> (Beaten, Option<Sight>);
     plain reported(life: &Life) -> BoxFuture<'static, ()>;
     waits preserve(dir: &'a str, reason: &'a str, details: &'a str) -> ();
 });
