@@ -3,43 +3,48 @@
 //!
 //! The new index is built next to the old one and replaces it while we hold `index.lock`. The lock
 //! is a file of ours whose inode is recorded, so after a crash the lock is known to be ours and the
-//! old index is intact. The files that the landing writes are recorded, too, with their earlier
-//! state: a file is restored only if it differs from that state and contains a beginning of what
-//! we were writing. (A git that is killed during `read-tree -u` leaves files missing, empty or
-//! truncated.)
+//! old index is intact. Under the lock, and before git writes, three things happen in this order:
+//! the state of the files that the landing writes is recorded again if it has changed; those that
+//! it replaces get a second name in `swarm-landing.kept`; and our lock gets content, so that after
+//! a kill it shows whether git may have written.
+//!
+//! A file is rolled back only if it is not the one that was kept, and is missing or contains a
+//! beginning of what we were writing. (A git that is killed during `read-tree -u` leaves files
+//! missing, empty or truncated.) What was kept is moved back. So a beginning of the earlier content
+//! is never ours: a person has shortened the file.
 
+mod kept;
+mod lock;
 mod refused;
 mod rollback;
+mod written;
 
 use std::collections::BTreeSet;
+use std::ffi::OsStr;
 use std::fs;
 use std::io;
 use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Duration, SystemTime};
 
-use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
-use nix::sys::inotify::{AddWatchFlags, InitFlags, Inotify};
 use serde::{Deserialize, Serialize};
-use std::os::fd::AsFd as _;
 
+pub(crate) use self::lock::retry_until;
+use self::lock::{INDEX, LOCK, LOCK_WAIT, take};
 use super::checked_out::holders_of_base;
 use super::trees::{self, Differing};
 use crate::landing::obstacles::{self, Tree, is_below};
 use crate::landing::workspace::Workspace;
 use crate::repository::cli::{Call, CliError};
+use crate::repository::content::{self, Match};
 use crate::repository::fault::Fault;
 use crate::repository::{holders, parse};
 use crate::worktrees::admin;
 use swarm_sys::files::replace_durably;
+use swarm_sys::procfs::known_boot_id;
 
 const MARKER: &str = "landing.json";
-const INDEX: &str = "swarm-landing.index";
-const LOCK: &str = "swarm-landing.lock";
-const RESTORE: &str = "swarm-landing.restore";
-/// How long to wait for another git that has locked the index.
-const LOCK_WAIT: Duration = Duration::from_secs(10);
 /// How long to wait for a git that outlived its supervisor.
 const GIT_WAIT: Duration = Duration::from_secs(600);
 
@@ -49,6 +54,9 @@ pub(crate) struct Marker {
     from: String,
     to: String,
     started: SystemTime,
+    /// Boot in which it started, if that was known.
+    #[serde(default)]
+    boot: Option<String>,
     checkouts: Vec<Checkout>,
 }
 
@@ -108,6 +116,11 @@ impl Marker {
     pub(crate) fn remove(&self, workspace: &Workspace) -> Result<(), Fault> {
         admin::ignore_missing(fs::remove_file(workspace.own.join(MARKER))).map(drop).map_err(Fault::at(&workspace.own))
     }
+
+    /// Reports whether the machine is known to have run since the landing started.
+    fn is_of_this_boot(&self) -> bool {
+        self.boot.is_some() && self.boot == known_boot_id().ok()
+    }
 }
 
 pub(crate) struct Plan {
@@ -130,7 +143,8 @@ pub(crate) enum Updated {
 
 /// Determines which directories have the base checked out and what would change there.
 pub(crate) fn plan(workspace: &Workspace, from: &str, to: &str) -> Result<Planned, Fault> {
-    let mut marker = Marker { from: from.into(), to: to.into(), started: SystemTime::now(), checkouts: Vec::new() };
+    let (started, boot) = (SystemTime::now(), known_boot_id().ok());
+    let mut marker = Marker { from: from.into(), to: to.into(), started, boot, checkouts: Vec::new() };
     let holders = match holders_of_base(workspace)? {
         Ok(holders) => holders,
         Err(why) => return Ok(Planned::Busy(why)),
@@ -151,7 +165,7 @@ pub(crate) fn plan(workspace: &Workspace, from: &str, to: &str) -> Result<Planne
         admin::ignore_missing(fs::remove_file(&lock)).map_err(&failed)?;
         let made = fs::File::create_new(&lock).and_then(|file| file.metadata()).map_err(&failed)?;
         let look = |differing: &Differing| {
-            let before = FileStamp::at(&tree.join(std::ffi::OsStr::from_bytes(&differing.path)));
+            let before = FileStamp::at(&tree.join(OsStr::from_bytes(&differing.path)));
             let (is_new, was_link) = (differing.before.is_none(), replaced.contains(differing.path.as_slice()));
             Written { path: differing.path.clone(), is_new, was_link, before }
         };
@@ -200,14 +214,16 @@ impl Plan {
     }
 
     /// Updates files and indexes from one commit to the other. A refused update has changed
-    /// nothing.
-    pub(crate) fn update(&self, workspace: &Workspace) -> Result<Updated, Fault> {
-        for checkout in &self.marker.checkouts {
+    /// nothing. Needs the locks.
+    pub(crate) fn update(&mut self, workspace: &Workspace) -> Result<Updated, Fault> {
+        self.look_again(workspace)?;
+        for (number, checkout) in self.marker.checkouts.iter().enumerate() {
             match checkout.update(workspace, &self.marker)? {
                 Updated::Done => {}
                 refused => {
                     // Earlier directories are already updated, so restore them.
-                    self.marker.checkouts.iter().try_for_each(|updated| updated.restore(workspace, &self.marker))?;
+                    let mut updated = self.marker.checkouts[..number].iter();
+                    updated.try_for_each(|updated| updated.restore(workspace, &self.marker))?;
                     return Ok(refused);
                 }
             }
@@ -218,47 +234,18 @@ impl Plan {
         }
         Ok(Updated::Done)
     }
-}
 
-/// Hard-links `ours` to `lock`, waiting until the lock is free. Returns `false` on timeout.
-fn take(ours: &Path, lock: &Path) -> io::Result<bool> {
-    retry_until(lock.parent().unwrap_or(lock), LOCK_WAIT, || match fs::hard_link(ours, lock) {
-        Ok(()) => Ok(true),
-        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => Err(error),
-        Err(_) => Ok(false),
-    })
-}
-
-/// Repeats `attempt` whenever a file disappears from `dir`. Returns `false` if it did not succeed
-/// within `limit`.
-pub(crate) fn retry_until(
-    dir: &Path,
-    limit: Duration,
-    mut attempt: impl FnMut() -> io::Result<bool>,
-) -> io::Result<bool> {
-    let deadline = Instant::now() + limit;
-    let mut watch = None;
-    loop {
-        if attempt()? {
-            return Ok(true);
-        }
-        let left = deadline.saturating_duration_since(Instant::now());
-        if left.is_zero() {
-            return Ok(false);
-        }
-        match &watch {
-            // Try once more after the watch exists, so that no change is missed.
-            None => {
-                let changes = Inotify::init(InitFlags::IN_CLOEXEC | InitFlags::IN_NONBLOCK)?;
-                changes.add_watch(dir, AddWatchFlags::IN_DELETE | AddWatchFlags::IN_MOVED_FROM)?;
-                watch = Some(changes);
-            }
-            Some(changes) => {
-                let left = PollTimeout::try_from(left).unwrap_or(PollTimeout::MAX);
-                let _ = poll(&mut [PollFd::new(changes.as_fd(), PollFlags::POLLIN)], left);
-                let _ = changes.read_events();
+    /// Records the files as they are now: somebody may have edited them while we waited for the locks.
+    fn look_again(&mut self, workspace: &Workspace) -> Result<(), Fault> {
+        let mut is_changed = false;
+        for checkout in &mut self.marker.checkouts {
+            for file in &mut checkout.files {
+                let now = FileStamp::at(&checkout.tree.join(OsStr::from_bytes(&file.path)));
+                is_changed |= now != file.before;
+                file.before = now;
             }
         }
+        if is_changed { self.marker.save(workspace) } else { Ok(()) }
     }
 }
 
@@ -280,35 +267,37 @@ impl Checkout {
             all.extend(hidden);
             return Ok(Updated::Overlap(all.into_iter().collect()));
         }
-        match self.read_tree(workspace, marker, false) {
-            Err(CliError::Exit { .. }) => {}
-            Ok(()) => return Ok(Updated::Done),
-            // git may have been killed in the middle.
-            Err(error) => return Err(error.into()),
-        }
-        // git normally refuses before it writes anything, but it may also fail at the last step.
-        self.restore(workspace, marker)?;
-        // Refresh the index, so that files of which only the times changed are not in the way.
-        match self.read_tree(workspace, marker, true) {
-            Ok(()) => Ok(Updated::Done),
+        let has_kept = self.keep()?;
+        self.note_begin()?;
+        match self.read_tree(workspace, marker, has_kept) {
+            Ok(()) => {}
             Err(CliError::Exit { message, .. }) => {
+                // git normally refuses before it writes anything, but it may also fail at the last step.
                 self.restore(workspace, marker)?;
                 let files = self.overlapping(workspace)?;
                 if files.is_empty() {
                     return Ok(Updated::Refused(refused::reason(&self.tree, &self.hidden(workspace)?, &message)));
                 }
-                Ok(Updated::Overlap(files))
+                return Ok(Updated::Overlap(files));
             }
-            Err(error) => Err(error.into()),
+            // git may have been killed in the middle.
+            Err(error) => return Err(error.into()),
         }
+        let edited = self.edited_meanwhile();
+        if edited.is_empty() {
+            return Ok(Updated::Done);
+        }
+        self.restore(workspace, marker)?;
+        Ok(Updated::Overlap(edited))
     }
 
-    /// Updates the files, and builds a new index next to the old one.
-    fn read_tree(&self, workspace: &Workspace, marker: &Marker, refreshed: bool) -> Result<(), CliError> {
+    /// Updates the files, and builds a new index next to the old one. Refreshes the index first if files of which only
+    /// the times changed would be in the way, as do those that were kept.
+    fn read_tree(&self, workspace: &Workspace, marker: &Marker, is_refreshed: bool) -> Result<(), CliError> {
         let new = self.git_dir.join(INDEX);
         admin::copy_index(&self.git_dir.join("index"), &new)?;
         let step = || self.write(workspace).env("GIT_INDEX_FILE", &new);
-        if refreshed {
+        if is_refreshed {
             let _ = step().args(["update-index", "-q", "--refresh"]).run();
         }
         step().args(["read-tree", "-m", "-u", &marker.from, &marker.to]).run().map(drop)
@@ -343,44 +332,6 @@ impl Checkout {
         hidden.retain(|path| self.files.iter().any(|file| file.path == *path && file.before.is_some()));
         Ok(hidden.iter().map(|path| String::from_utf8_lossy(path).into_owned()).collect())
     }
-
-    /// Returns this checkout with its index locked: by the interrupted landing, or now.
-    fn locked(&self) -> Result<Self, Fault> {
-        let lock = self.git_dir.join("index.lock");
-        let failed = Fault::at(&lock);
-        if fs::symlink_metadata(&lock).is_ok_and(|seen| seen.ino() == self.lock) {
-            return Ok(self.clone());
-        }
-        let ours = self.git_dir.join(LOCK);
-        if !ours.exists() {
-            fs::File::create_new(&ours).map_err(&failed)?;
-        }
-        let number = fs::symlink_metadata(&ours).map_err(&failed)?.ino();
-        // An earlier recovery took the lock and was killed.
-        if fs::symlink_metadata(&lock).is_ok_and(|seen| seen.ino() == number) {
-            return Ok(Self { lock: number, ..self.clone() });
-        }
-        if !take(&ours, &lock).map_err(&failed)? {
-            let cause =
-                format!("{} is still locked by another git process after an interrupted landing", lock.display());
-            return Err(Fault::new(cause)
-                .remedy("if no git process is running there, remove that file; the work then lands by itself"));
-        }
-        Ok(Self { lock: number, ..self.clone() })
-    }
-
-    /// Removes the lock if it is ours, and our temporary files.
-    fn release(&self) -> Result<(), Fault> {
-        let lock = self.git_dir.join("index.lock");
-        if fs::symlink_metadata(&lock).is_ok_and(|seen| seen.ino() == self.lock) {
-            fs::remove_file(&lock).map_err(Fault::at(&lock))?;
-        }
-        for name in [LOCK, INDEX, "swarm-landing.index.lock", RESTORE, "swarm-landing.restore.lock"] {
-            let path = self.git_dir.join(name);
-            admin::ignore_missing(fs::remove_file(&path)).map_err(Fault::at(&path))?;
-        }
-        Ok(())
-    }
 }
 
 /// Rolls back an interrupted landing, so that it can start again.
@@ -388,19 +339,20 @@ pub(crate) fn recover(workspace: &Workspace, marker: &Marker) -> Result<(), Faul
     workspace.wait_for_own_git(GIT_WAIT)?;
     let mut locks =
         vec![workspace.common.join(format!("{}.lock", workspace.target.branch)), workspace.common.join("HEAD.lock")];
+    let mut undone = Ok(());
     for checkout in &marker.checkouts {
         if !checkout.tree.exists() || !checkout.git_dir.exists() {
             continue;
         }
-        let checkout = checkout.locked()?;
-        checkout.restore(workspace, marker)?;
-        checkout.release()?;
+        undone = undone.and(checkout.undo(workspace, marker));
         locks.push(checkout.git_dir.join("HEAD.lock"));
     }
     // Our locks are empty or contain the new value. Any other lock blocks the next landing, which
     // reports it.
     let value = format!("{}\n", marker.to);
-    locks.retain(|lock| fs::read(lock).is_ok_and(|found| rollback::is_beginning(&found, value.as_bytes())));
+    let is_ours = |found: &[u8]| content::compare(found, value.as_bytes()).is_ok_and(|found| found != Match::Other);
+    locks.retain(|lock| fs::read(lock).is_ok_and(|found| is_ours(&found)));
     holders::clear_stale_locks(&locks, Some(marker.started));
+    undone?;
     marker.remove(workspace)
 }

@@ -64,12 +64,12 @@ pub(crate) fn land(workspace: &Workspace, from: &str, candidate: &str) -> Result
         // Candidates were synced before the queue recorded them; their signed copies were not.
         sync_file_systems([workspace.common.as_path()])?;
     }
-    let plan = match checkout::plan(workspace, from, to)? {
+    let mut plan = match checkout::plan(workspace, from, to)? {
         checkout::Planned::Ready(plan) => plan,
         checkout::Planned::Busy(why) => return Ok(Landing::Failed(why)),
     };
     plan.marker.save(workspace)?;
-    let landed = move_base(workspace, &plan, from, to);
+    let landed = move_base(workspace, &mut plan, from, to);
     // After an error the progress is unknown; the marker stays, and the next attempt recovers.
     let landed = landed?;
     plan.marker.remove(workspace)?;
@@ -84,7 +84,7 @@ pub(crate) fn roll_back(workspace: &Workspace) -> Result<(), Fault> {
     Marker::load(workspace)?.map_or(Ok(()), |marker| checkout::recover(workspace, &marker))
 }
 
-fn move_base(workspace: &Workspace, plan: &checkout::Plan, from: &str, to: &str) -> Result<Landing, Fault> {
+fn move_base(workspace: &Workspace, plan: &mut checkout::Plan, from: &str, to: &str) -> Result<Landing, Fault> {
     let mut update = RefUpdate::start(workspace)?;
     if let Some(why) = plan.lock()? {
         return Ok(Landing::Failed(why));

@@ -38,6 +38,10 @@ mod tests_checkout;
 #[cfg(test)]
 mod tests_complete;
 #[cfg(test)]
+mod tests_edits;
+#[cfg(test)]
+mod tests_filters;
+#[cfg(test)]
 mod tests_holders;
 #[cfg(test)]
 mod tests_missing;

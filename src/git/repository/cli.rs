@@ -4,7 +4,7 @@
 
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
-use std::io::{self, Read};
+use std::io::{self, Read, Seek as _};
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::{Path, PathBuf};
@@ -145,6 +145,7 @@ impl Cli {
             args,
             variables: Vec::new(),
             input: None,
+            output: None,
             limit,
             for_user,
             is_strict: false,
@@ -160,6 +161,8 @@ pub(crate) struct Call<'a> {
     args: Vec<OsString>,
     variables: Vec<(OsString, OsString)>,
     input: Option<File>,
+    /// File that gets the output, without a limit; otherwise the output is returned.
+    output: Option<File>,
     limit: Duration,
     /// Whether to write files with the user's umask.
     for_user: bool,
@@ -187,6 +190,12 @@ impl Call<'_> {
 
     pub(crate) fn input(mut self, file: File) -> Self {
         self.input = Some(file);
+        self
+    }
+
+    /// Writes the output to an empty file.
+    pub(crate) fn output(mut self, file: File) -> Self {
+        self.output = Some(file);
         self
     }
 
@@ -290,7 +299,14 @@ impl Call<'_> {
 
     fn spawn(&self) -> io::Result<Child> {
         let input = self.input.as_ref().map(File::try_clone).transpose()?;
-        self.command().stdin(input.map_or_else(Stdio::null, Stdio::from)).spawn()
+        let mut command = self.command();
+        if let Some(file) = &self.output {
+            // A git that was killed may have written something.
+            file.set_len(0)?;
+            (&*file).rewind()?;
+            command.stdout(file.try_clone()?);
+        }
+        command.stdin(input.map_or_else(Stdio::null, Stdio::from)).spawn()
     }
 
     fn command(&self) -> Command {

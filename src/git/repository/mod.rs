@@ -2,6 +2,7 @@
 
 mod bare;
 pub mod cli;
+pub(crate) mod content;
 pub(crate) mod deletion;
 pub(crate) mod durable;
 pub(crate) mod exclude;

@@ -15,6 +15,7 @@ use swarm_model::WorktreePlan;
 use super::remove::{has_initialised_submodules, in_progress};
 use super::{admin, removable};
 use crate::repository::cli::Cli;
+use crate::repository::content::{self, Match};
 use crate::repository::fault::Fault;
 use crate::repository::lock::{self, CreationLock, LOCK_WAIT_MS_MAX};
 use crate::repository::{deletion, holders, objects, parse};
@@ -192,11 +193,19 @@ fn is_partial_checkout(cli: &Cli, place: &Place, commit: &str) -> Result<bool, F
         return Ok(false);
     }
     for (path, entry) in differing {
-        let blob = place.call(cli.read(&place.tree)).args(["cat-file", "blob", &entry.id]).run()?;
+        let blob = || place.call(cli.read(&place.tree)).args(["cat-file", "blob", &entry.id]);
         let full = place.tree.join(path);
-        let is_same = match fs::symlink_metadata(&full).map_err(Fault::at(&full))?.is_symlink() {
-            true => is_link(&entry) && fs::read_link(&full).is_ok_and(|to| to.as_os_str().as_bytes() == blob),
-            false => blob.starts_with(&fs::read(&full).map_err(Fault::at(&full))?),
+        let failed = Fault::at(&full);
+        let is_same = if fs::symlink_metadata(&full).map_err(&failed)?.is_symlink() {
+            let is_target = |blob: &[u8]| fs::read_link(&full).is_ok_and(|to| to.as_os_str().as_bytes() == blob);
+            is_link(&entry) && is_target(&blob().run()?)
+        } else {
+            // Not in memory: the file may be large.
+            let mut whole = save::Scratch::new(&place.git_dir, "blob").create()?;
+            blob().output(whole.try_clone().map_err(&failed)?).run()?;
+            whole.rewind().map_err(&failed)?;
+            let found = fs::File::open(&full).map_err(&failed)?;
+            content::compare(found, whole).map_err(&failed)? != Match::Other
         };
         if !is_same {
             return Ok(false);

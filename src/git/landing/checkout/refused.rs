@@ -1,5 +1,6 @@
 //! Why git did not update a directory that has the base checked out, and what a person can do about it.
 
+use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 
 use swarm_sys::quoting::command_line;
@@ -8,6 +9,11 @@ use swarm_sys::quoting::command_line;
 pub(super) fn marked(listed: &[u8]) -> Vec<&[u8]> {
     let entries = listed.split(|byte| *byte == 0).filter(|entry| entry.len() > 2);
     entries.filter(|entry| entry[0].is_ascii_lowercase() || entry[0] == b'S').map(|entry| &entry[2..]).collect()
+}
+
+/// Returns the paths that `git ls-files -t -z` marks as skip-worktree, which may be absent.
+pub(super) fn skipped(listed: &[u8]) -> HashSet<&[u8]> {
+    listed.split(|byte| *byte == 0).filter_map(|entry| entry.strip_prefix(b"S ")).collect()
 }
 
 /// Returns why `tree` could not be updated, with the remedy. `hidden` are the changed files that are marked assume-unchanged
@@ -41,6 +47,7 @@ mod tests {
         let listed = b"H a\0h b c\0S d\0s e\0M f\0";
         assert_eq!(marked(listed), [&b"b c"[..], b"d", b"e"]);
         assert!(marked(b"").is_empty());
+        assert_eq!(skipped(b"H a\0S d e\0M f\0"), HashSet::from([&b"d e"[..]]));
     }
 
     #[test]

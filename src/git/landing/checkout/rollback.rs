@@ -1,16 +1,21 @@
 //! Rolls the files of an interrupted landing back, or forward if their new index was in place already.
 
-use std::ffi::OsStr;
+use std::collections::HashSet;
+use std::ffi::{OsStr, OsString};
 use std::fs;
-use std::io;
 use std::os::unix::ffi::OsStrExt as _;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
-use super::{Checkout, FileStamp, Marker, RESTORE, Written};
+use super::kept::MADE;
+use super::lock::{PATHS, RESTORE};
+use super::written::{Found, Goals, Kind};
+use super::{Checkout, FileStamp, Marker, Written, refused};
 use crate::landing::workspace::Workspace;
 use crate::repository::cli::CliError;
+use crate::repository::content::Match;
 use crate::repository::fault::Fault;
 use crate::worktrees::admin;
+use swarm_sys::files::{remove_tree, sync_file_system};
 
 impl Checkout {
     /// Restores the files that an interrupted landing wrote, if the index is still the old one. If it is the new one,
@@ -21,101 +26,122 @@ impl Checkout {
             Err(CliError::Exit { .. }) => return Ok(()),
             index => index?,
         };
-        let differs = |path: &[u8]| index.split(|byte| *byte == 0).any(|other| other == path);
-        match self.files.iter().any(|file| differs(&file.path)) {
+        let differing: HashSet<&[u8]> = index.split(|byte| *byte == 0).collect();
+        match self.files.iter().any(|file| differing.contains(file.path.as_slice())) {
             true => self.roll_back(workspace, marker),
+            // Without a power cut they are complete, and what differs is an edit.
+            false if marker.is_of_this_boot() => Ok(()),
             false => self.roll_forward(workspace, marker),
         }
     }
 
+    /// A kill at any point leaves files that are either untouched or back, and those are left alone the next time.
     fn roll_back(&self, workspace: &Workspace, marker: &Marker) -> Result<(), Fault> {
-        let mut old = Vec::new();
-        for file in self.files.iter().filter(|file| !file.is_somebodys()) {
+        let goals = Goals::read(self, workspace, marker)?;
+        let files = || self.files.iter().enumerate().filter(|(_, file)| !file.is_somebodys());
+        // New files first: a directory of theirs may be where an old file belongs, and one of them where a directory does.
+        for (_, file) in files().filter(|(_, file)| file.before.is_none()) {
             let path = self.path_of(file);
-            if FileStamp::at(&path) == file.before || !self.is_ours(workspace, marker, file)? {
+            match goals.look(file)? {
+                Some(Found::Content(Match::Whole | Match::Beginning)) => {
+                    admin::ignore_missing(fs::remove_file(&path)).map_err(Fault::at(&path))?;
+                    remove_empty(path.parent(), &self.tree);
+                }
+                Some(Found::Directory) if goals.of(file).is_some_and(|goal| goal.kind == Kind::Submodule) => {
+                    // Fails if anything is in it.
+                    let _ = fs::remove_dir(&path);
+                }
+                _ => {}
+            }
+        }
+        let (mut lost, mut is_changed) = (Vec::new(), false);
+        for (number, file) in files().filter(|(_, file)| file.before.is_some()) {
+            self.remove_beside(file)?;
+            let path = self.path_of(file);
+            if FileStamp::at(&path) == file.before || self.is_kept_at(number, &path) {
                 continue;
             }
-            admin::ignore_missing(fs::remove_file(&path)).map_err(Fault::at(&path))?;
-            match file.before {
-                Some(_) => old.push(file.path.as_slice()),
-                None => remove_empty(path.parent(), &self.tree),
+            // A missing file was removed by git in order to write it again.
+            let is_ours = match goals.look(file)? {
+                Some(Found::Nothing | Found::Directory | Found::Content(Match::Whole | Match::Beginning)) => true,
+                Some(Found::Content(Match::Other)) | None => false,
+            };
+            match is_ours {
+                true if self.has_kept(number, file) => is_changed |= self.put(&self.kept(number), file)?,
+                true => lost.push(file),
+                false => {}
             }
         }
         for link in self.files.iter().filter(|file| file.was_link) {
             // The directory was empty; otherwise the landing would not have written anything.
             let _ = fs::create_dir(self.path_of(link));
         }
-        self.write_from_index(workspace, &old)
+        is_changed |= self.write_again(workspace, &marker.from, &lost)?;
+        if is_changed { self.refresh(workspace) } else { Ok(()) }
     }
 
     fn roll_forward(&self, workspace: &Workspace, marker: &Marker) -> Result<(), Fault> {
-        let mut new = Vec::new();
-        for file in self.files.iter().filter(|file| !file.is_somebodys() && !file.was_link) {
-            let path = self.path_of(file);
-            let wanted = self.content(workspace, &marker.to, file)?;
-            let is_done = match found_at(&path)? {
-                Found::Nothing => wanted.is_none(),
-                Found::Content(found) => wanted.as_ref() == Some(&found),
-                Found::Directory => true,
-            };
-            if is_done || !self.is_ours(workspace, marker, file)? {
+        let goals = Goals::read(self, workspace, marker)?;
+        let listed = self.read(workspace).args(["ls-files", "-t", "-z"]).run()?;
+        let skipped = refused::skipped(&listed);
+        let (mut new, mut is_changed) = (Vec::new(), false);
+        for (number, file) in self.files.iter().enumerate() {
+            if file.is_somebodys() || file.was_link || skipped.contains(file.path.as_slice()) {
                 continue;
             }
-            admin::ignore_missing(fs::remove_file(&path)).map_err(Fault::at(&path))?;
-            match wanted {
-                Some(_) => new.push(file.path.as_slice()),
-                None => remove_empty(path.parent(), &self.tree),
+            self.remove_beside(file)?;
+            let path = self.path_of(file);
+            let is_old = || FileStamp::at(&path) == file.before || self.is_kept_at(number, &path);
+            let wanted = goals.of(file).is_some_and(|goal| goal.kind != Kind::Submodule);
+            match goals.look(file)? {
+                Some(Found::Nothing) if wanted => new.push(file),
+                Some(Found::Content(Match::Beginning)) => new.push(file),
+                Some(Found::Content(Match::Other)) if wanted && is_old() => new.push(file),
+                Some(Found::Content(Match::Other)) if is_old() => {
+                    admin::ignore_missing(fs::remove_file(&path)).map_err(Fault::at(&path))?;
+                    remove_empty(path.parent(), &self.tree);
+                    is_changed = true;
+                }
+                _ => {}
             }
         }
-        self.write_from_index(workspace, &new)
+        is_changed |= self.write_again(workspace, &marker.to, &new)?;
+        if is_changed { self.refresh(workspace) } else { Ok(()) }
     }
 
-    /// Writes files as the index has them.
-    fn write_from_index(&self, workspace: &Workspace, paths: &[&[u8]]) -> Result<(), Fault> {
-        if paths.is_empty() {
-            return Ok(());
+    /// Writes files as a checkout of the commit does. Returns whether any was written.
+    fn write_again(&self, workspace: &Workspace, commit: &str, files: &[&Written]) -> Result<bool, Fault> {
+        if files.is_empty() {
+            return Ok(false);
         }
-        let list = self.git_dir.join(RESTORE);
-        let failed = Fault::at(&list);
+        let (made, index, list) = (self.git_dir.join(MADE), self.git_dir.join(RESTORE), self.git_dir.join(PATHS));
+        let failed = Fault::at(&made);
+        remove_tree(&made).and_then(|()| fs::create_dir(&made)).map_err(&failed)?;
+        admin::ignore_missing(fs::remove_file(&index)).map_err(&failed)?;
+        let step = || self.write(workspace).env("GIT_INDEX_FILE", &index).args(["-c", "core.sparseCheckout=false"]);
+        step().args(["read-tree", commit]).run()?;
+        let paths: Vec<&[u8]> = files.iter().map(|file| file.path.as_slice()).collect();
         fs::write(&list, paths.join(&0)).map_err(&failed)?;
         let input = fs::File::open(&list).map_err(&failed)?;
-        self.write(workspace).args(["checkout-index", "-z", "--stdin"]).input(input).run()?;
-        // The files have new times, so refresh the index.
-        admin::copy_index(&self.git_dir.join("index"), &list).map_err(&failed)?;
-        let refresh = self.write(workspace).env("GIT_INDEX_FILE", &list);
+        // They are written elsewhere, so that no kill leaves a part of a file that looks like an edit.
+        let mut prefix = OsString::from("--prefix=");
+        prefix.push(made.join(""));
+        step().args(["checkout-index", "-z", "--stdin"]).arg(prefix).input(input).run()?;
+        sync_file_system(&made).map_err(&failed)?;
+        let mut is_changed = false;
+        for file in files {
+            is_changed |= self.put(&made.join(OsStr::from_bytes(&file.path)), file)?;
+        }
+        Ok(is_changed)
+    }
+
+    /// Refreshes the index, because files have new times.
+    fn refresh(&self, workspace: &Workspace) -> Result<(), Fault> {
+        let (new, index) = (self.git_dir.join(RESTORE), self.git_dir.join("index"));
+        admin::copy_index(&index, &new).map_err(Fault::at(&new))?;
+        let refresh = self.write(workspace).env("GIT_INDEX_FILE", &new);
         let _ = refresh.args(["update-index", "-q", "--refresh"]).run();
-        let index = self.git_dir.join("index");
-        fs::rename(&list, &index).map_err(Fault::at(&index))
-    }
-
-    fn path_of(&self, file: &Written) -> PathBuf {
-        self.tree.join(OsStr::from_bytes(&file.path))
-    }
-
-    /// Returns what a checkout of the commit writes to the file; `None` if the commit does not have it.
-    fn content(&self, workspace: &Workspace, commit: &str, file: &Written) -> Result<Option<Vec<u8>>, Fault> {
-        let name = [commit.as_bytes(), b":", &file.path].concat();
-        match self.read(workspace).args(["cat-file", "--filters"]).arg(OsStr::from_bytes(&name)).run() {
-            Ok(content) => Ok(Some(content)),
-            Err(CliError::Exit { .. }) => Ok(None),
-            Err(error) => Err(error.into()),
-        }
-    }
-
-    /// Reports whether the file's content is a beginning of what the landing wrote or removed.
-    fn is_ours(&self, workspace: &Workspace, marker: &Marker, file: &Written) -> Result<bool, Fault> {
-        let found = match found_at(&self.path_of(file))? {
-            Found::Directory => return Ok(false),
-            // git removed it in order to write it again.
-            Found::Nothing => return Ok(true),
-            Found::Content(found) => found,
-        };
-        for commit in [&marker.to, &marker.from] {
-            if self.content(workspace, commit, file)?.is_some_and(|whole| is_beginning(&found, &whole)) {
-                return Ok(true);
-            }
-        }
-        Ok(false)
+        fs::rename(&new, &index).map_err(Fault::at(&index))
     }
 }
 
@@ -126,34 +152,6 @@ impl Written {
     }
 }
 
-/// What is at a path.
-enum Found {
-    Nothing,
-    Directory,
-    /// Content of a file, or target of a symbolic link.
-    Content(Vec<u8>),
-}
-
-fn found_at(path: &Path) -> Result<Found, Fault> {
-    let content = match fs::symlink_metadata(path) {
-        Ok(seen) if seen.is_dir() => return Ok(Found::Directory),
-        Ok(seen) if seen.is_symlink() => fs::read_link(path).map(|to| to.as_os_str().as_bytes().to_vec()),
-        Ok(_) => fs::read(path),
-        Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => {
-            return Ok(Found::Nothing);
-        }
-        Err(error) => Err(error),
-    };
-    content.map(Found::Content).map_err(Fault::at(path))
-}
-
-/// Reports whether `found` is what was written of `whole` before a kill or a power cut: a beginning of it, perhaps
-/// followed by zeros whose data did not reach the disk.
-pub(super) fn is_beginning(found: &[u8], whole: &[u8]) -> bool {
-    let same = found.iter().zip(whole).take_while(|(found, whole)| found == whole).count();
-    found.len() <= whole.len() && found[same..].iter().all(|byte| *byte == 0)
-}
-
 /// Removes directories that the landing created, from `dir` upwards, as long as they are empty.
 fn remove_empty(dir: Option<&Path>, tree: &Path) {
     let mut dir = dir;
@@ -162,28 +160,5 @@ fn remove_empty(dir: Option<&Path>, tree: &Path) {
             return;
         }
         dir = path.parent();
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_file_that_was_written_in_part_is_known_and_an_edited_one_is_not() {
-        let whole = b"one\ntwo\n";
-        for (found, is) in [
-            (&b""[..], true),
-            (b"one\n", true),
-            (b"one\ntwo\n", true),
-            (b"\0\0\0\0", true),
-            (b"one\n\0\0\0\0", true),
-            (b"one\n\0\0\0\0\0", false),
-            (b"one\n\0x", false),
-            (b"ONE\n", false),
-            (b"one\ntwo\nthree\n", false),
-        ] {
-            assert_eq!(is_beginning(found, whole), is, "{found:?}");
-        }
     }
 }

@@ -1,0 +1,148 @@
+//! Locks the index of a directory that has the base checked out. Our lock is a hard link to a file whose inode is
+//! recorded. That file is empty until git may write; a kill cannot take that away, and a power cut is known by the boot.
+
+use std::fs;
+use std::io;
+use std::os::fd::AsFd as _;
+use std::os::unix::fs::MetadataExt as _;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::sys::inotify::{AddWatchFlags, InitFlags, Inotify};
+
+use super::kept::{KEPT, MADE};
+use super::{Checkout, Marker};
+use crate::landing::workspace::Workspace;
+use crate::repository::fault::Fault;
+use crate::worktrees::admin;
+use swarm_sys::files::remove_tree;
+
+pub(super) const INDEX: &str = "swarm-landing.index";
+pub(super) const LOCK: &str = "swarm-landing.lock";
+pub(super) const RESTORE: &str = "swarm-landing.restore";
+/// Temporary file with what git would write.
+pub(super) const EXPECTED: &str = "swarm-landing.expected";
+/// Temporary list of paths for git.
+pub(super) const PATHS: &str = "swarm-landing.paths";
+/// How long to wait for another git that has locked the index.
+pub(super) const LOCK_WAIT: Duration = Duration::from_secs(10);
+
+/// Hard-links `ours` to `lock`, waiting until the lock is free. Returns `false` on timeout.
+pub(super) fn take(ours: &Path, lock: &Path) -> io::Result<bool> {
+    retry_until(lock.parent().unwrap_or(lock), LOCK_WAIT, || match fs::hard_link(ours, lock) {
+        Ok(()) => Ok(true),
+        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => Err(error),
+        Err(_) => Ok(false),
+    })
+}
+
+/// Repeats `attempt` whenever a file disappears from `dir`. Returns `false` if it did not succeed
+/// within `limit`.
+pub(crate) fn retry_until(
+    dir: &Path,
+    limit: Duration,
+    mut attempt: impl FnMut() -> io::Result<bool>,
+) -> io::Result<bool> {
+    let deadline = Instant::now() + limit;
+    let mut watch = None;
+    loop {
+        if attempt()? {
+            return Ok(true);
+        }
+        let left = deadline.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return Ok(false);
+        }
+        match &watch {
+            // Try once more after the watch exists, so that no change is missed.
+            None => {
+                let changes = Inotify::init(InitFlags::IN_CLOEXEC | InitFlags::IN_NONBLOCK)?;
+                changes.add_watch(dir, AddWatchFlags::IN_DELETE | AddWatchFlags::IN_MOVED_FROM)?;
+                watch = Some(changes);
+            }
+            Some(changes) => {
+                let left = PollTimeout::try_from(left).unwrap_or(PollTimeout::MAX);
+                let _ = poll(&mut [PollFd::new(changes.as_fd(), PollFlags::POLLIN)], left);
+                let _ = changes.read_events();
+            }
+        }
+    }
+}
+
+impl Checkout {
+    /// Notes that git may write from now on.
+    pub(super) fn note_begin(&self) -> Result<(), Fault> {
+        let lock = self.git_dir.join(LOCK);
+        fs::write(&lock, b"\n").map_err(Fault::at(&lock))
+    }
+
+    /// Reports whether git is known not to have written here.
+    fn is_untouched(&self, marker: &Marker) -> bool {
+        let ours = |name| fs::symlink_metadata(self.git_dir.join(name)).ok().filter(|seen| seen.ino() == self.lock);
+        let lock = ours(LOCK).or_else(|| ours("index.lock"));
+        marker.is_of_this_boot() && lock.is_some_and(|lock| lock.len() == 0)
+    }
+
+    /// Undoes what an interrupted landing did here.
+    pub(super) fn undo(&self, workspace: &Workspace, marker: &Marker) -> Result<(), Fault> {
+        let is_untouched = self.is_untouched(marker);
+        let checkout = self.locked()?;
+        match if is_untouched { Ok(()) } else { checkout.restore(workspace, marker) } {
+            Ok(()) => checkout.release(),
+            Err(fault) => {
+                // It may take long until it can be undone, and the user needs the index until then.
+                checkout.unlock()?;
+                Err(fault)
+            }
+        }
+    }
+
+    /// Returns this checkout with its index locked: by the interrupted landing, or now.
+    fn locked(&self) -> Result<Self, Fault> {
+        let lock = self.git_dir.join("index.lock");
+        let failed = Fault::at(&lock);
+        if fs::symlink_metadata(&lock).is_ok_and(|seen| seen.ino() == self.lock) {
+            return Ok(self.clone());
+        }
+        let ours = self.git_dir.join(LOCK);
+        if !ours.exists() {
+            fs::File::create_new(&ours).map_err(&failed)?;
+        }
+        let number = fs::symlink_metadata(&ours).map_err(&failed)?.ino();
+        // An earlier recovery took the lock and was killed.
+        if fs::symlink_metadata(&lock).is_ok_and(|seen| seen.ino() == number) {
+            return Ok(Self { lock: number, ..self.clone() });
+        }
+        if !take(&ours, &lock).map_err(&failed)? {
+            let cause =
+                format!("{} is still locked by another git process after an interrupted landing", lock.display());
+            return Err(Fault::new(cause)
+                .remedy("if no git process is running there, remove that file; the work then lands by itself"));
+        }
+        Ok(Self { lock: number, ..self.clone() })
+    }
+
+    /// Removes the lock if it is ours.
+    fn unlock(&self) -> Result<(), Fault> {
+        let lock = self.git_dir.join("index.lock");
+        if fs::symlink_metadata(&lock).is_ok_and(|seen| seen.ino() == self.lock) {
+            fs::remove_file(&lock).map_err(Fault::at(&lock))?;
+        }
+        Ok(())
+    }
+
+    /// Removes the lock if it is ours, and our temporary files.
+    pub(super) fn release(&self) -> Result<(), Fault> {
+        self.unlock()?;
+        let files = [LOCK, INDEX, "swarm-landing.index.lock", RESTORE, "swarm-landing.restore.lock", EXPECTED, PATHS];
+        for name in files {
+            let path = self.git_dir.join(name);
+            admin::ignore_missing(fs::remove_file(&path)).map_err(Fault::at(&path))?;
+        }
+        [KEPT, MADE].iter().try_for_each(|name| {
+            let path = self.git_dir.join(name);
+            admin::ignore_missing(remove_tree(&path)).map(drop).map_err(Fault::at(&path))
+        })
+    }
+}

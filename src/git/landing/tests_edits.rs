@@ -1,0 +1,159 @@
+//! Edits that a person makes while a landing waits, or after it was interrupted.
+
+use std::fs;
+use std::time::{Duration, Instant};
+
+use swarm_model::merge::Landing;
+
+use super::tests_checkout::Site;
+use super::{checkout, land};
+use crate::fixture::text;
+
+/// Returns lines with the numbers `from` to `to`.
+fn numbers(from: u32, to: u32) -> String {
+    (from..=to).map(|number| format!("{number}\n")).collect()
+}
+
+/// A site with the branch `topic`, which changes the first of 20 lines of `f` and `h`, appends a line to `g`, deletes `gone`,
+/// and adds `new/file`.
+fn site() -> Site {
+    let site = Site::new();
+    for name in ["f", "g", "h", "gone"] {
+        fs::write(site.fix.repo.join(name), numbers(1, 20)).unwrap();
+    }
+    site.fix.git(&["add", "."]);
+    site.fix.commit("lines", "more", "1\n");
+    site.branch("topic", "sed -i '1s/.*/topic/' f h; echo 21 >> g; rm gone; mkdir new; echo new > new/file");
+    site
+}
+
+impl Site {
+    fn status(&self) -> String {
+        text(&self.fix.git(&["status", "--porcelain", "-uall"]))
+    }
+
+    fn has(&self, path: &str) -> bool {
+        self.fix.repo.join(path).symlink_metadata().is_ok()
+    }
+
+    fn text_of(&self, path: &str) -> String {
+        fs::read_to_string(self.fix.repo.join(path)).unwrap()
+    }
+
+    fn is_free(&self) -> bool {
+        let names = fs::read_dir(self.fix.repo.join(".git")).unwrap().map(|entry| entry.unwrap().file_name());
+        names.into_iter().all(|name| name != "index.lock" && !name.to_string_lossy().starts_with("swarm-landing"))
+    }
+
+    /// Makes the `read-tree` of landings run this script, in which `$GIT` is the real git.
+    fn stub(&mut self, body: &str) {
+        self.fix.caller = self.fix.with_stub_of("read-tree -m", &format!("cd {}; {body}", self.fix.repo.display()));
+    }
+
+    /// Starts to land the branch and fails in the middle.
+    async fn interrupted(&self, name: &str) -> checkout::Marker {
+        let item = self.item(name).await;
+        let workspace = self.workspace();
+        let failed = land::land(&workspace, &self.tip("main"), &item.tip);
+        assert!(failed.is_err_and(|fault| fault.killed));
+        checkout::Marker::load(&workspace).unwrap().unwrap()
+    }
+}
+
+#[tokio::test]
+async fn an_edit_while_a_landing_waits_for_the_index_stays() {
+    for (file, edited) in [("f", numbers(1, 15)), ("g", numbers(1, 15)), ("f", String::new()), ("f", "mine\n".into())] {
+        let site = site();
+        let lock = site.fix.repo.join(".git/index.lock");
+        fs::write(&lock, "").unwrap();
+        let edit = async {
+            let limit = Instant::now() + Duration::from_secs(8);
+            let workspace = loop {
+                tokio::time::sleep(Duration::from_millis(20)).await;
+                let known = site.landings.workspace(&site.target, None).await;
+                if let Some(known) = known.ok().filter(|known| checkout::Marker::load(known).unwrap().is_some()) {
+                    break known;
+                }
+                assert!(Instant::now() < limit);
+            };
+            fs::write(site.fix.repo.join(file), &edited).unwrap();
+            fs::remove_file(&lock).unwrap();
+            drop(workspace);
+        };
+        let (landed, ()) = tokio::join!(site.land("topic"), edit);
+        assert_eq!(landed, Landing::Overlap(vec![file.into()]));
+        assert_eq!((site.text_of(file), site.status()), (edited, format!(" M {file}")));
+        assert!(site.is_free());
+        site.fix.git(&["checkout", "-q", "."]);
+        assert_eq!(site.land("topic").await, Landing::Done(Vec::new()));
+        assert_eq!(site.status(), "");
+        assert!(site.has("new/file") && !site.has("gone") && site.is_free());
+    }
+}
+
+#[tokio::test]
+async fn an_edit_after_a_landing_died_before_git_wrote_stays() {
+    for has_lock in [false, true] {
+        for edited in [numbers(1, 15), String::new(), "topic\n".into()] {
+            let site = site();
+            let item = site.item("topic").await;
+            let workspace = site.workspace();
+            let planned = checkout::plan(&workspace, &site.tip("main"), &item.tip).unwrap();
+            let checkout::Planned::Ready(plan) = planned else { panic!("it waits") };
+            plan.marker.save(&workspace).unwrap();
+            if has_lock {
+                assert_eq!(plan.lock().unwrap(), None);
+            }
+            fs::write(site.fix.repo.join("f"), &edited).unwrap();
+            fs::remove_file(site.fix.repo.join("gone")).unwrap();
+            checkout::recover(&workspace, &plan.marker).unwrap();
+            assert_eq!((site.text_of("f"), site.has("gone")), (edited, false));
+            assert!(site.is_free());
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_landing_that_died_in_the_middle_is_rolled_back_and_edits_stay() {
+    // Of `f` only a part was written, and `g` not yet.
+    let partly = "$GIT \"$@\"; head -c 9 f > part; mv part f; rm g; kill -9 $$";
+    for removes_lock in [false, true] {
+        let mut site = site();
+        site.stub(partly);
+        let marker = site.interrupted("topic").await;
+        assert!(site.has("new/file") && !site.has("gone") && !site.has("g"));
+        if removes_lock {
+            fs::remove_file(site.fix.repo.join(".git/index.lock")).unwrap();
+        }
+        fs::write(site.fix.repo.join("h"), numbers(1, 15)).unwrap();
+        checkout::recover(&site.workspace(), &marker).unwrap();
+        assert_eq!((site.text_of("h"), site.status().as_str()), (numbers(1, 15), " M h"));
+        assert!(!site.has("new") && site.is_free());
+        // A second one finds nothing to do.
+        fs::write(site.fix.repo.join("f"), numbers(1, 3)).unwrap();
+        fs::remove_file(site.fix.repo.join("gone")).unwrap();
+        marker.save(&site.workspace()).unwrap();
+        checkout::recover(&site.workspace(), &marker).unwrap();
+        assert_eq!(site.text_of("f"), numbers(1, 3));
+    }
+}
+
+#[tokio::test]
+async fn what_was_not_kept_is_written_again_from_the_commit() {
+    let mut site = site();
+    site.stub("$GIT \"$@\"; rm -r g .git/swarm-landing.kept; kill -9 $$");
+    let marker = site.interrupted("topic").await;
+    checkout::recover(&site.workspace(), &marker).unwrap();
+    assert_eq!(site.status(), "");
+    assert!(site.is_free());
+}
+
+#[tokio::test]
+async fn an_edit_between_the_look_and_the_write_of_git_stays() {
+    let mut site = site();
+    site.stub("$GIT \"$@\"; for file in .git/swarm-landing.kept/*; do case $(tail -n1 $file) in 20) echo mine >> $file;; esac; done; exit 0");
+    let Landing::Overlap(files) = site.land("topic").await else { panic!("it landed") };
+    assert_eq!(files, ["f", "g", "gone", "h"]);
+    assert_eq!(site.text_of("f"), numbers(1, 20) + "mine\n");
+    assert!(!site.has("new") && site.is_free());
+}
