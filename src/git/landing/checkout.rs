@@ -125,6 +125,8 @@ impl Marker {
 
 pub(crate) struct Plan {
     pub(crate) marker: Marker,
+    /// What the landing changes.
+    paths: Vec<Differing>,
 }
 
 pub(crate) enum Planned {
@@ -150,7 +152,7 @@ pub(crate) fn plan(workspace: &Workspace, from: &str, to: &str) -> Result<Planne
         Err(why) => return Ok(Planned::Busy(why)),
     };
     if holders.is_empty() {
-        return Ok(Planned::Ready(Plan { marker }));
+        return Ok(Planned::Ready(Plan { marker, paths: Vec::new() }));
     }
     let paths = written(workspace, from, to)?;
     let replaced = obstacles::replaced_links(&paths);
@@ -172,7 +174,7 @@ pub(crate) fn plan(workspace: &Workspace, from: &str, to: &str) -> Result<Planne
         let files = paths.iter().map(look).collect();
         marker.checkouts.push(Checkout { tree, git_dir, lock: made.ino(), files });
     }
-    Ok(Planned::Ready(Plan { marker }))
+    Ok(Planned::Ready(Plan { marker, paths }))
 }
 
 /// Returns the paths that differ between two commits.
@@ -218,7 +220,7 @@ impl Plan {
     pub(crate) fn update(&mut self, workspace: &Workspace) -> Result<Updated, Fault> {
         self.look_again(workspace)?;
         for (number, checkout) in self.marker.checkouts.iter().enumerate() {
-            match checkout.update(workspace, &self.marker)? {
+            match checkout.update(workspace, &self.marker, &self.paths)? {
                 Updated::Done => {}
                 refused => {
                     // Earlier directories are already updated, so restore them.
@@ -258,8 +260,8 @@ impl Checkout {
         Workspace::named(workspace.write_at(&self.tree).for_user(), &self.git_dir, &self.tree)
     }
 
-    fn update(&self, workspace: &Workspace, marker: &Marker) -> Result<Updated, Fault> {
-        let hidden = self.in_the_way(workspace)?;
+    fn update(&self, workspace: &Workspace, marker: &Marker, paths: &[Differing]) -> Result<Updated, Fault> {
+        let hidden = self.in_the_way(workspace, paths)?;
         if !hidden.is_empty() {
             let mut all: BTreeSet<String> = self.overlapping(workspace)?.into_iter().collect();
             // A submodule with changes is in the way as a whole.
@@ -303,13 +305,21 @@ impl Checkout {
         step().args(["read-tree", "-m", "-u", &marker.from, &marker.to]).run().map(drop)
     }
 
-    /// Returns untracked paths that git would overwrite or delete.
-    fn in_the_way(&self, workspace: &Workspace) -> Result<Vec<String>, Fault> {
+    /// Returns what a person has put in place of files, or deleted, and git would overwrite, delete or bring back.
+    fn in_the_way(&self, workspace: &Workspace, paths: &[Differing]) -> Result<Vec<String>, Fault> {
         let tracked = || Ok(self.read(workspace).args(["ls-files", "-z"]).run()?);
         let of =
             |is: fn(&Written) -> bool| self.files.iter().filter(move |file| is(file)).map(|file| file.path.as_slice());
         let tree = Tree { root: &self.tree, tracked: &tracked };
-        let found = tree.untracked(of(|file| file.is_new), of(|file| file.was_link))?;
+        let mut found = tree.untracked(of(|file| file.is_new), of(|file| file.was_link))?;
+        let displaced = tree.displaced(paths)?;
+        if !displaced.is_empty() {
+            // A file may be absent because it is outside of a sparse checkout.
+            let listed = self.read(workspace).args(["ls-files", "-t", "-z"]).run()?;
+            let skipped = refused::skipped(&listed);
+            let meant = displaced.into_iter().filter(|(path, _)| !skipped.contains(path));
+            found.extend(meant.map(|(_, place)| place));
+        }
         Ok(found.into_iter().map(|path| path.to_string_lossy().into_owned()).collect())
     }
 

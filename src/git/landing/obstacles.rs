@@ -69,6 +69,30 @@ impl Tree<'_> {
         Ok(found)
     }
 
+    /// Returns the tracked files among `paths` that a person has deleted or whose directory was replaced by something
+    /// else, each with what names that change. git would bring the files back, and delete a symbolic link above them.
+    pub(crate) fn displaced<'p>(&self, paths: &'p [Differing]) -> Result<Vec<(&'p [u8], PathBuf)>, Fault> {
+        let mut found = Vec::new();
+        // The directory of the last file: neighbours follow each other.
+        let mut known: Option<&Path> = None;
+        for file in paths.iter().filter(|file| file.before == Some(Kind::File)) {
+            let path = Path::new(OsStr::from_bytes(&file.path));
+            let above = path.parent().unwrap_or(Path::new(""));
+            let place = match known == Some(above) {
+                true => self.look(path)?.map(|_| path.to_owned()),
+                false => self.obstacle(path)?,
+            };
+            match place {
+                Some(place) if place == path => known = Some(above),
+                Some(place) => found.push((file.path.as_slice(), place)),
+                // What lands deletes it, too.
+                None if file.after.is_none() => {}
+                None => found.push((file.path.as_slice(), path.to_owned())),
+            }
+        }
+        Ok(found)
+    }
+
     /// Returns what exists at a path: the path itself, or a parent that is not a directory.
     fn obstacle(&self, path: &Path) -> Result<Option<PathBuf>, Fault> {
         let mut place = PathBuf::new();

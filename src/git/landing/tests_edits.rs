@@ -157,3 +157,61 @@ async fn an_edit_between_the_look_and_the_write_of_git_stays() {
     assert_eq!(site.text_of("f"), numbers(1, 20) + "mine\n");
     assert!(!site.has("new") && site.is_free());
 }
+
+#[tokio::test]
+async fn a_symbolic_link_in_place_of_a_directory_is_waited_for() {
+    let site = Site::new();
+    let (dir, away) = (site.fix.repo.join("d"), site.fix.root.join("away"));
+    fs::create_dir(&dir).unwrap();
+    fs::write(dir.join("b"), "b\n").unwrap();
+    site.fix.commit("a directory", "d/a", "a\n");
+    site.branch("topic", "echo new >> d/a");
+    site.branch("drops", "rm d/a");
+    fs::rename(&dir, &away).unwrap();
+    std::os::unix::fs::symlink(&away, &dir).unwrap();
+    for name in ["topic", "drops"] {
+        let Landing::Overlap(files) = site.land(name).await else { panic!("{name} landed") };
+        assert!(files.contains(&"d".to_owned()), "{files:?}");
+        assert_eq!((fs::read_link(&dir).unwrap(), site.text_of("d/a").as_str()), (away.clone(), "a\n"));
+    }
+    fs::remove_file(&dir).unwrap();
+    fs::write(&dir, "a file\n").unwrap();
+    assert!(matches!(site.land("topic").await, Landing::Overlap(files) if files.contains(&"d".to_owned())));
+    assert_eq!(site.text_of("d"), "a file\n");
+    fs::remove_file(&dir).unwrap();
+    fs::rename(&away, &dir).unwrap();
+    assert_eq!(site.land("topic").await, Landing::Done(Vec::new()));
+}
+
+#[tokio::test]
+async fn an_uncommitted_deletion_is_waited_for() {
+    let site = Site::new();
+    fs::create_dir(site.fix.repo.join("d")).unwrap();
+    site.fix.commit("one", "d/a", "a\n");
+    site.fix.commit("two", "gone", "b\n");
+    site.branch("topic", "echo new >> d/a; rm gone");
+    // What lands deletes this one, too.
+    fs::remove_file(site.fix.repo.join("gone")).unwrap();
+    for (path, delete) in [("d/a", fs::remove_file as fn(_) -> _), ("d", |path| fs::remove_dir_all(path))] {
+        delete(site.fix.repo.join(path)).unwrap();
+        assert_eq!(site.land("topic").await, Landing::Overlap(vec!["d/a".into(), "gone".into()]));
+        assert!(!site.has("d/a"));
+        site.fix.git(&["checkout", "-q", "d/a"]);
+    }
+    assert_eq!(site.land("topic").await, Landing::Done(Vec::new()));
+    assert_eq!((site.text_of("d/a").as_str(), site.status().as_str()), ("a\nnew\n", ""));
+}
+
+#[tokio::test]
+async fn a_file_outside_of_a_sparse_checkout_is_no_deletion() {
+    let site = Site::new();
+    for dir in ["in", "out"] {
+        fs::create_dir(site.fix.repo.join(dir)).unwrap();
+        site.fix.commit(dir, &format!("{dir}/f"), "1\n");
+    }
+    site.branch("topic", "echo 2 > in/f; echo 2 > out/f; echo new > out/new");
+    site.fix.git(&["sparse-checkout", "set", "in"]);
+    assert!(!site.has("out"));
+    assert_eq!(site.land("topic").await, Landing::Done(Vec::new()));
+    assert_eq!((site.text_of("in/f").as_str(), site.has("out"), site.status().as_str()), ("2\n", false, ""));
+}
