@@ -53,12 +53,49 @@ pub(crate) fn holders_of_base(workspace: &Workspace) -> Result<Result<Vec<Holder
         if head_of(&repo, &git_dir)?.is_none_or(|branch| branch != workspace.target.branch) {
             continue;
         }
-        if is_missing(&tree, &git_dir, &workspace.common)? {
-            return Ok(Err(missing(workspace, &tree, &git_dir)));
+        if let Some(why) = absence(workspace, &tree, &git_dir)? {
+            return Ok(Err(why));
         }
         holders.push((tree, git_dir));
     }
     Ok(Ok(holders))
+}
+
+/// Returns the reason to wait if a linked worktree is not where its entry says.
+fn absence(workspace: &Workspace, tree: &Path, entry: &Path) -> Result<Option<String>, Fault> {
+    if is_missing(tree, entry, &workspace.common)? {
+        return Ok(Some(missing(workspace, tree, entry)));
+    }
+    if entry == workspace.common {
+        return Ok(None);
+    }
+    let link = admin::link_of(tree).map_err(Fault::at(tree))?;
+    if link.is_some_and(|link| admin::resolved(&link) == admin::resolved(entry)) {
+        return Ok(None);
+    }
+    let dot_git = tree.join(".git");
+    let is_lost = admin::ignore_missing(fs::symlink_metadata(&dot_git)).map_err(Fault::at(&dot_git))?.is_none();
+    let repo = admin::checkout_of(&workspace.common).unwrap_or(&workspace.common).to_string_lossy();
+    let base = workspace.target.base();
+    let repair = ["git", "-C", &repo, "worktree", "repair"];
+    Ok(Some(match is_lost {
+        true => format!(
+            "'{base}' is checked out in the worktree {}, which has lost its .git file (run '{}', then run 'swarm merge \
+             retry')",
+            tree.display(),
+            command_line(repair)
+        ),
+        // Files of somebody else: another repository has taken its place, or this one is a copy.
+        false => format!(
+            "'{base}' is checked out in the worktree {} according to {}, but {} leads elsewhere (run '{}' if the worktree \
+             was moved to PATH, or '{}' if it is gone; then run 'swarm merge retry')",
+            tree.display(),
+            entry.display(),
+            dot_git.display(),
+            command_line(repair.into_iter().chain(["PATH"])),
+            command_line(["rm", "-r", &entry.to_string_lossy()])
+        ),
+    }))
 }
 
 /// Reports whether a linked worktree is not at its path: it was moved and goes on working at another one, or its disk is
@@ -128,16 +165,15 @@ fn head_of(repo: &git2::Repository, git_dir: &Path) -> Result<Option<String>, Fa
     Ok(Some(name))
 }
 
-/// Reports whether the directory belongs to this repository according to its `.git` or to
-/// `core.worktree`. With `git init --separate-git-dir`, it may belong to it according to neither.
+/// Reports whether the directory belongs to this repository according to its `.git`, or to `core.worktree` unless its
+/// `.git` file leads elsewhere, as in a copy of the repository. With `git init --separate-git-dir`, it may belong to it according to neither.
 fn leads_back(repo: &git2::Repository, tree: &Path, common: &Path) -> bool {
     // Compared with the common directory only; no git follows it.
-    let dot_git = match admin::link_of(tree) {
-        Ok(Some(linked)) => linked,
-        _ => tree.join(".git"),
-    };
+    let link = admin::link_of(tree).ok().flatten();
+    let is_linked = link.is_some();
+    let dot_git = link.unwrap_or_else(|| tree.join(".git"));
     let same = dot_git.canonicalize().is_ok_and(|dot_git| common.canonicalize().is_ok_and(|common| common == dot_git));
-    same || repo.config().is_ok_and(|config| config.get_path("core.worktree").is_ok())
+    same || !is_linked && repo.config().is_ok_and(|config| config.get_path("core.worktree").is_ok())
 }
 
 fn read(path: &Path) -> Result<Option<String>, Fault> {
@@ -154,8 +190,8 @@ fn holders_by_command(workspace: &Workspace) -> Result<Result<Vec<Holder>, Strin
         // By record: the `.git` file of a linked worktree can be an agent's.
         let entry = admin::entry_of(&workspace.common, &tree).map_err(Fault::at(&tree))?;
         let git_dir = entry.unwrap_or_else(|| workspace.common.clone());
-        if is_missing(&tree, &git_dir, &workspace.common)? {
-            return Ok(Err(missing(workspace, &tree, &git_dir)));
+        if let Some(why) = absence(workspace, &tree, &git_dir)? {
+            return Ok(Err(why));
         }
         if tree.try_exists().map_err(Fault::at(&tree))? {
             holders.push((tree, git_dir));

@@ -129,3 +129,33 @@ async fn a_base_that_is_checked_out_in_a_missing_worktree_does_not_move() {
         assert!(away.join("t").exists() && text(&site.fix.at(&away, &["status", "--porcelain"])).is_empty());
     }
 }
+
+#[tokio::test]
+async fn a_directory_that_is_no_longer_a_worktree_is_not_written() {
+    for format in ["files", "reftable"] {
+        let (site, other) = site(format);
+        let main = || text(&site.fix.git(&["rev-parse", "main"]));
+        let before = main();
+        site.branch("topic", "echo t > t");
+        let waits = async |remedy: &str| {
+            let Landing::Failed(said) = site.land_on_main("topic").await else { panic!("{format}: it landed") };
+            let why = format!("'main' is checked out in the worktree {}", other.display());
+            assert!(said.starts_with(&why) && said.contains(remedy), "{format}: {said}");
+            assert_eq!(main(), before, "{format}");
+            assert!(!other.join("t").exists());
+        };
+        let dot_git = other.join(".git");
+        let link = fs::read(&dot_git).unwrap();
+        fs::remove_file(&dot_git).unwrap();
+        waits("which has lost its .git file (run 'git -C ").await;
+        site.fix.at(&other, &["init", "-q"]);
+        waits("worktree repair PATH' if the worktree was moved to PATH, or 'rm -r ").await;
+        fs::remove_dir_all(&dot_git).unwrap();
+        // As in a copy of the repository.
+        fs::write(&dot_git, "gitdir: /elsewhere/.git/worktrees/other\n").unwrap();
+        waits("leads elsewhere (").await;
+        fs::write(&dot_git, link).unwrap();
+        assert_eq!(site.land_on_main("topic").await, Landing::Done(Vec::new()), "{format}");
+        assert!(other.join("t").exists());
+    }
+}
