@@ -8,7 +8,7 @@ use git2::ErrorClass;
 
 use crate::landing::workspace::Workspace;
 use crate::repository::fault::Fault;
-use crate::repository::parse;
+use crate::repository::{bare, parse};
 use crate::trash::absent;
 use crate::worktrees::{admin, plan};
 use swarm_sys::quoting::command_line;
@@ -25,6 +25,9 @@ const SYMBOLIC_MAX: u32 = 5;
 ///
 /// A bisection is no reason: it ends with a checkout of the base, wherever that is then.
 pub(crate) fn holders_of_base(workspace: &Workspace) -> Result<Result<Vec<Holder>, String>, Fault> {
+    if let Some(why) = taken_for_bare(workspace)? {
+        return Ok(Err(why));
+    }
     let library = workspace.library();
     let mut dirs: Vec<Holder> = Vec::new();
     let main = match &library {
@@ -59,6 +62,34 @@ pub(crate) fn holders_of_base(workspace: &Workspace) -> Result<Result<Vec<Holder
         holders.push((tree, git_dir));
     }
     Ok(Ok(holders))
+}
+
+/// Returns the reason to wait if git takes the repository for bare by mistake and its main worktree has the base checked
+/// out. What lands would look there as if the user had reverted it. Corrects the configuration if the mistake is there.
+fn taken_for_bare(workspace: &Workspace) -> Result<Option<String>, Fault> {
+    let common = &workspace.common;
+    let Some(tree) = admin::checkout_of(common) else { return Ok(None) };
+    let is_bare = match workspace.library() {
+        Some(repo) => repo.is_bare(),
+        None => workspace.read().args(["rev-parse", "--is-bare-repository"]).line()? == "true",
+    };
+    if !is_bare || !bare::has_tracked_files(&workspace.cli, common, tree)? {
+        return Ok(None);
+    }
+    let head = workspace.read().args(["symbolic-ref", "-q", "HEAD"]).line_if_any()?;
+    if head.as_ref() != Some(&workspace.target.branch) {
+        return Ok(None);
+    }
+    if bare::unset(&workspace.cli, common)? {
+        tracing::warn!(repository = %common.display(), "core.bare was true although there is a working tree; it is false now");
+        workspace.forget_library();
+        return Ok(None);
+    }
+    let at = tree.to_string_lossy();
+    let show = command_line(["git", "-C", &at, "config", "--show-origin", "core.bare"]);
+    let why =
+        format!("git takes {} for a bare repository, although '{}' is checked out there", at, workspace.target.base());
+    Ok(Some(format!("{why} (see '{show}', set it to false, then run 'swarm merge retry')")))
 }
 
 /// Returns the reason to wait if a linked worktree is not where its entry says.

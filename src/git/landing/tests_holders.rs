@@ -159,3 +159,33 @@ async fn a_directory_that_is_no_longer_a_worktree_is_not_written() {
         assert!(other.join("t").exists());
     }
 }
+
+#[tokio::test]
+async fn a_repository_that_is_bare_by_mistake_is_repaired_or_waited_for() {
+    for format in ["files", "reftable"] {
+        let (site, other) = site(format);
+        site.fix.git(&["worktree", "remove", "-f", other.to_str().unwrap()]);
+        site.fix.git(&["switch", "-q", "main"]);
+        let lands = async |name: &str| {
+            assert_eq!(site.land_on_main(name).await, Landing::Done(Vec::new()), "{format}");
+            assert!(site.fix.repo.join(name).exists(), "{format}: {name}");
+            assert_eq!(text(&site.fix.git(&["status", "--porcelain"])), "", "{format}");
+        };
+        for name in ["one", "two", "three"] {
+            site.branch(name, &format!("echo x > {name}"));
+        }
+        site.fix.git(&["config", "core.bare", "true"]);
+        lands("one").await;
+        site.fix.git(&["config", "core.bare", "true"]);
+        lands("two").await;
+        // Not in the file that all worktrees share.
+        site.fix.git(&["config", "extensions.worktreeConfig", "true"]);
+        site.fix.git(&["config", "--worktree", "core.bare", "true"]);
+        let landed = site.land_on_main("three").await;
+        let why =
+            format!("git takes {} for a bare repository, although 'main' is checked out", site.fix.repo.display());
+        assert!(matches!(&landed, Landing::Failed(said) if said.starts_with(&why)), "{format}: {landed:?}");
+        site.fix.git(&["config", "--worktree", "core.bare", "false"]);
+        lands("three").await;
+    }
+}

@@ -164,6 +164,11 @@ impl Workspace {
         kept.or_else(open).map(|kept| Library { workspace: self, kept: Some(kept) })
     }
 
+    /// Makes the next [`Self::library`] read the configuration again.
+    pub(crate) fn forget_library(&self) {
+        *self.library.lock().unwrap_or_else(PoisonError::into_inner) = None;
+    }
+
     pub(crate) fn identity(&self) -> Result<&Identity, Fault> {
         if let Some(known) = self.identity.get() {
             return Ok(known);

@@ -23,17 +23,22 @@ pub fn repair_bare(dir: &Path, caller: &Caller) -> Result<bool, String> {
 fn repair(dir: &Path, caller: &Caller) -> Result<bool, Fault> {
     let cli = Cli::new(caller)?;
     let Some(git_dir) = bare_git_dir(&cli, dir)? else { return Ok(false) };
-    let config = git_dir.join("config");
-    let of_file = |cli: &Cli| {
-        let call = cli.read(dir).args(["config", "--type=bool", "--file"]).arg(&config).arg("core.bare");
-        call.line_if_any()
-    };
     let Some(tree) = tree_of(&git_dir, dir) else { return Ok(false) };
-    // The value may come from elsewhere, for example from the worktree's own configuration.
-    if of_file(&cli)?.as_deref() != Some("true") || !has_tracked_files(&cli, &git_dir, tree)? {
+    if !has_tracked_files(&cli, &git_dir, tree)? {
         return Ok(false);
     }
-    cli.write(dir).args(["config", "--file"]).arg(&config).args(["core.bare", "false"]).run()?;
+    unset(&cli, &git_dir)
+}
+
+/// Sets `core.bare` to false in the configuration of a git directory if it is true there. Returns whether it was set: the
+/// value may come from elsewhere, for example from the worktree's own configuration.
+pub(crate) fn unset(cli: &Cli, git_dir: &Path) -> Result<bool, Fault> {
+    let config = git_dir.join("config");
+    let call = cli.read(git_dir).args(["config", "--type=bool", "--file"]).arg(&config).arg("core.bare");
+    if call.line_if_any()?.as_deref() != Some("true") {
+        return Ok(false);
+    }
+    cli.write(git_dir).args(["config", "--file"]).arg(&config).args(["core.bare", "false"]).run()?;
     Ok(true)
 }
 
@@ -54,7 +59,8 @@ fn tree_of<'a>(git_dir: &'a Path, dir: &Path) -> Option<&'a Path> {
     git_dir.parent().filter(|_| git_dir.ends_with(".git") && !is_inside)
 }
 
-fn has_tracked_files(cli: &Cli, git_dir: &Path, tree: &Path) -> Result<bool, Fault> {
+/// Reports whether a file of the index of `git_dir` exists in `tree`.
+pub(crate) fn has_tracked_files(cli: &Cli, git_dir: &Path, tree: &Path) -> Result<bool, Fault> {
     let index = git_dir.join("index");
     if !index.try_exists().map_err(Fault::at(&index))? {
         return Ok(false);

@@ -1,6 +1,6 @@
 //! Access to a repository: the git command, libgit2, the index, locks, and parsing of git's output.
 
-mod bare;
+pub(crate) mod bare;
 pub mod cli;
 pub(crate) mod content;
 pub(crate) mod deletion;
