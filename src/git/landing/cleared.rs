@@ -24,6 +24,8 @@ use swarm_sys::readable::Readable;
 const SETTLE: Duration = Duration::from_millis(500);
 /// Maximum number of directories that are watched for one obstacle.
 const DIRS_MAX: usize = 64;
+/// Time until the next look if there are more.
+const LOOK_AGAIN: Duration = Duration::from_secs(if cfg!(test) { 1 } else { 10 });
 
 const CHANGES: AddWatchFlags = AddWatchFlags::IN_CREATE
     .union(AddWatchFlags::IN_DELETE)
@@ -41,15 +43,18 @@ pub(crate) async fn cleared(workspace: Arc<Workspace>, obstacle: &Obstacle) -> R
         // Watched before the check, so that no change is missed.
         let checked = off_thread(move || {
             let holders = holders_of_base(&at)?.unwrap_or_default();
-            let watch = watch(&dirs(&at, &about, &holders))?;
-            Ok((watch, is_gone(&at, &about)?))
+            let dirs = dirs(&at, &about, &holders);
+            let watch = watch(dirs.iter().take(DIRS_MAX))?;
+            Ok((watch, dirs.len() > DIRS_MAX, is_gone(&at, &about)?))
         });
-        let (watch, is_gone) = checked.await?;
+        let (watch, is_partial, is_gone) = checked.await?;
         if is_gone {
             return Ok(());
         }
         let failed = |error: std::io::Error| Fault::new(format!("cannot wait for a change: {error}"));
-        Readable::new(OwnedFd::from(watch)).map_err(failed)?.wait().await.map_err(failed)?;
+        let changes = Readable::new(OwnedFd::from(watch)).map_err(failed)?;
+        let limit = if is_partial { LOOK_AGAIN } else { Duration::MAX };
+        tokio::time::timeout(limit, changes.wait()).await.unwrap_or(Ok(())).map_err(failed)?;
         tokio::time::sleep(SETTLE).await;
     }
 }
@@ -151,13 +156,13 @@ fn dirs(workspace: &Workspace, obstacle: &Obstacle, holders: &[Holder]) -> BTree
             };
             let above = holders.iter().flat_map(|(tree, _)| names.iter().flat_map(|name| in_tree(tree, name)));
             let git_dirs = holders.iter().map(|(_, git_dir)| git_dir.clone());
-            git_dirs.chain(above).take(DIRS_MAX).collect()
+            git_dirs.chain(above).collect()
         }
     }
 }
 
 /// Watches the directories, or what exists above those that are missing, since they may be created again.
-fn watch(dirs: &BTreeSet<PathBuf>) -> Result<Inotify, Fault> {
+fn watch<'d>(dirs: impl IntoIterator<Item = &'d PathBuf>) -> Result<Inotify, Fault> {
     let failed = |error: nix::Error| Fault::new(format!("cannot watch files: {error}"));
     let watch = Inotify::init(InitFlags::IN_CLOEXEC | InitFlags::IN_NONBLOCK).map_err(failed)?;
     for dir in dirs {
@@ -236,6 +241,29 @@ mod tests {
             fs::write(&g, text(&site.fix.git(&["show", "main:d/g"])) + "\n").unwrap();
         })
         .await;
+    }
+
+    #[tokio::test]
+    async fn edits_in_more_directories_than_are_watched_disappear() {
+        let site = Site::new();
+        let files: Vec<String> = (10..10 + DIRS_MAX + 2).map(|number| format!("d{number}/f")).collect();
+        for file in &files {
+            let path = site.fix.repo.join(file);
+            fs::create_dir(path.parent().unwrap()).unwrap();
+            fs::write(path, "1\n").unwrap();
+        }
+        site.fix.commit("many directories", "f", "2\n");
+        site.branch("topic", "echo topic > t");
+        site.item("topic").await;
+        let last = site.fix.repo.join(files.last().unwrap());
+        fs::write(&last, "an edit\n").unwrap();
+        let obstacle = Obstacle::Edits(files);
+        let remove = async {
+            tokio::time::sleep(Duration::from_millis(300)).await;
+            fs::write(&last, "1\n").unwrap();
+        };
+        let cleared = tokio::time::timeout(Duration::from_secs(30), site.landings.cleared(&site.target, &obstacle));
+        assert_eq!(tokio::join!(cleared, remove).0, Ok(Ok(())));
     }
 
     #[tokio::test]
