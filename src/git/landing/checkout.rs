@@ -225,7 +225,7 @@ impl Plan {
                 refused => {
                     // Earlier directories are already updated, so restore them.
                     let mut updated = self.marker.checkouts[..number].iter();
-                    updated.try_for_each(|updated| updated.restore(workspace, &self.marker))?;
+                    updated.try_for_each(|updated| updated.restore(workspace, &self.marker).map(drop))?;
                     return Ok(refused);
                 }
             }
@@ -275,7 +275,12 @@ impl Checkout {
             Ok(()) => {}
             Err(CliError::Exit { message, .. }) => {
                 // git normally refuses before it writes anything, but it may also fail at the last step.
-                self.restore(workspace, marker)?;
+                if self.restore(workspace, marker)? {
+                    // A landing that was cut off had come this far, and git refuses to turn a file into a directory twice.
+                    let (index, new) = (self.git_dir.join("index"), self.git_dir.join(INDEX));
+                    admin::copy_index(&index, &new).map_err(Fault::at(&index))?;
+                    return Ok(Updated::Done);
+                }
                 let files = self.overlapping(workspace)?;
                 if files.is_empty() {
                     return Ok(Updated::Refused(refused::reason(&self.tree, &self.hidden(workspace)?, &message)));
@@ -314,10 +319,11 @@ impl Checkout {
         let mut found = tree.untracked(of(|file| file.is_new), of(|file| file.was_link))?;
         let displaced = tree.displaced(paths)?;
         if !displaced.is_empty() {
-            // A file may be absent because it is outside of a sparse checkout.
+            // A file may be absent because it is outside of a sparse checkout, or because a landing that was cut off has put
+            // the new index in place.
             let listed = self.read(workspace).args(["ls-files", "-t", "-z"]).run()?;
-            let skipped = refused::skipped(&listed);
-            let meant = displaced.into_iter().filter(|(path, _)| !skipped.contains(path));
+            let present = refused::present(&listed);
+            let meant = displaced.into_iter().filter(|(path, _)| present.contains(path));
             found.extend(meant.map(|(_, place)| place));
         }
         Ok(found.into_iter().map(|path| path.to_string_lossy().into_owned()).collect())

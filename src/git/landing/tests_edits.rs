@@ -203,6 +203,20 @@ async fn an_uncommitted_deletion_is_waited_for() {
 }
 
 #[tokio::test]
+async fn a_landing_that_died_between_index_and_base_lands_again() {
+    let site = Site::new();
+    fs::create_dir(site.fix.repo.join("d")).unwrap();
+    site.fix.commit("a directory", "d/a", "a\n");
+    site.branch("topic", "rm -r d; echo file > d; rm f; mkdir f; echo in > f/in");
+    site.fix.git(&["read-tree", "-m", "-u", "main", "topic"]);
+    assert_eq!(site.land("topic").await, Landing::Done(Vec::new()));
+    assert_eq!(
+        (site.text_of("d").as_str(), site.text_of("f/in").as_str(), site.status().as_str()),
+        ("file\n", "in\n", "")
+    );
+}
+
+#[tokio::test]
 async fn a_file_outside_of_a_sparse_checkout_is_no_deletion() {
     let site = Site::new();
     for dir in ["in", "out"] {

@@ -88,7 +88,7 @@ impl Checkout {
     pub(super) fn undo(&self, workspace: &Workspace, marker: &Marker) -> Result<(), Fault> {
         let is_untouched = self.is_untouched(marker);
         let checkout = self.locked()?;
-        match if is_untouched { Ok(()) } else { checkout.restore(workspace, marker) } {
+        match if is_untouched { Ok(()) } else { checkout.restore(workspace, marker).map(drop) } {
             Ok(()) => checkout.release(),
             Err(fault) => {
                 // It may take long until it can be undone, and the user needs the index until then.

@@ -16,6 +16,12 @@ pub(super) fn skipped(listed: &[u8]) -> HashSet<&[u8]> {
     listed.split(|byte| *byte == 0).filter_map(|entry| entry.strip_prefix(b"S ")).collect()
 }
 
+/// Returns the paths that `git ls-files -t -z` lists and of which a checkout has a file.
+pub(super) fn present(listed: &[u8]) -> HashSet<&[u8]> {
+    let entries = listed.split(|byte| *byte == 0).filter(|entry| !entry.starts_with(b"S "));
+    entries.filter_map(|entry| entry.get(2..)).collect()
+}
+
 /// Returns why `tree` could not be updated, with the remedy. `hidden` are the changed files that are marked assume-unchanged
 /// or skip-worktree, and `message` is what git printed.
 pub(super) fn reason(tree: &Path, hidden: &[String], message: &str) -> String {
@@ -48,6 +54,7 @@ mod tests {
         assert_eq!(marked(listed), [&b"b c"[..], b"d", b"e"]);
         assert!(marked(b"").is_empty());
         assert_eq!(skipped(b"H a\0S d e\0M f\0"), HashSet::from([&b"d e"[..]]));
+        assert_eq!(present(b"H a\0S d e\0M f\0"), HashSet::from([&b"a"[..], b"f"]));
     }
 
     #[test]

@@ -19,19 +19,19 @@ use swarm_sys::files::{remove_tree, sync_file_system};
 
 impl Checkout {
     /// Restores the files that an interrupted landing wrote, if the index is still the old one. If it is the new one,
-    /// completes the files, of which a power cut may have taken some.
-    pub(super) fn restore(&self, workspace: &Workspace, marker: &Marker) -> Result<(), Fault> {
+    /// completes the files, of which a power cut may have taken some. Returns whether it is the new one.
+    pub(super) fn restore(&self, workspace: &Workspace, marker: &Marker) -> Result<bool, Fault> {
         let index = match self.read(workspace).args(["diff-index", "--cached", "-z", "--name-only", &marker.to]).run() {
             // The commit was pruned long after the landing, so only the user can judge the files.
-            Err(CliError::Exit { .. }) => return Ok(()),
+            Err(CliError::Exit { .. }) => return Ok(false),
             index => index?,
         };
         let differing: HashSet<&[u8]> = index.split(|byte| *byte == 0).collect();
         match self.files.iter().any(|file| differing.contains(file.path.as_slice())) {
-            true => self.roll_back(workspace, marker),
+            true => self.roll_back(workspace, marker).map(|()| false),
             // Without a power cut they are complete, and what differs is an edit.
-            false if marker.is_of_this_boot() => Ok(()),
-            false => self.roll_forward(workspace, marker),
+            false if marker.is_of_this_boot() => Ok(true),
+            false => self.roll_forward(workspace, marker).map(|()| true),
         }
     }
 
