@@ -245,10 +245,15 @@ impl Machine {
             Build::Made(commit) => chain.push(Link { item: id, commit }),
             // The cause may be items below this one that have not landed. They continue first, and this item is
             // built again later.
-            Build::Nothing | Build::Failed(_) | Build::Conflict(_) if !self.is_first_link() => {
+            Build::Nothing | Build::Contained | Build::Failed(_) | Build::Conflict(_) if !self.is_first_link() => {
                 self.set(id, State::Queued)
             }
-            Build::Nothing => self.settle(id, State::Noop, effects),
+            Build::Nothing | Build::Contained => {
+                if let Some(item) = self.queue.item_mut(id) {
+                    item.contained = build == Build::Contained;
+                }
+                self.settle(id, State::Noop, effects);
+            }
             Build::Failed(reason) => self.settle(id, State::Waiting { reason, files: Vec::new() }, effects),
             Build::Conflict(files) => self.conflicts(id, onto, files, effects),
         }

@@ -240,7 +240,7 @@ impl Turn<'_> {
                     self.run.jobs[job].stage = Stage::Finishing;
                     self.effects.push(Effect::Land { job, attempt });
                 } else {
-                    self.done(job, None);
+                    self.done(job, None, false);
                 }
             }
             Outcome::Failure { cause, evidence, fault } => self.failed(job, cause, evidence.clone(), *fault),
@@ -257,10 +257,13 @@ impl Turn<'_> {
         match merged {
             Merged::Landed { commit } => {
                 self.tell(Some(job), Word::MergeCompleted { commit: commit.clone() });
-                self.done(job, Some(commit.clone()));
+                self.done(job, Some(commit.clone()), false);
             }
+            Merged::Contained => self.done(job, None, true),
             // There was something to land when the work waited or conflicted, so somebody else has landed it.
-            Merged::Nothing if self.run.jobs[job].waited || self.run.jobs[job].conflicted => self.done(job, None),
+            Merged::Nothing if self.run.jobs[job].waited || self.run.jobs[job].conflicted => {
+                self.done(job, None, true);
+            }
             Merged::Nothing if !self.run.jobs[job].left_out.is_empty() => {
                 let files = listed(&self.run.jobs[job].left_out);
                 let cause = format!("ended with success but left only files that are not committed: {files}");
@@ -319,7 +322,8 @@ impl Turn<'_> {
         self.tell(Some(job), Word::MergeStarted { base, left_out });
     }
 
-    fn done(&mut self, job: usize, commit: Option<String>) {
+    /// Ends a job. `on_base`: the base had all of its work already.
+    fn done(&mut self, job: usize, commit: Option<String>, on_base: bool) {
         let progress = &mut self.run.jobs[job];
         progress.stage = Stage::Done;
         progress.ended_ms = Some(self.now_ms);
@@ -327,7 +331,7 @@ impl Turn<'_> {
         (progress.error, progress.evidence) = (None, None);
         (progress.conflicted, progress.conflict_tip) = (false, None);
         progress.files.clear();
-        self.tell(Some(job), Word::Done { commit });
+        self.tell(Some(job), Word::Done { commit, on_base });
         self.effects.push(Effect::Tidy { job });
     }
 

@@ -422,6 +422,7 @@ fn any_event(jobs: usize) -> impl Strategy<Value = Event> {
     let merged = prop_oneof![
         Just(Merged::Landed { commit: "c".to_owned() }),
         Just(Merged::Nothing),
+        Just(Merged::Contained),
         Just(Merged::Rejected { reason: "red".to_owned() }),
         Just(Merged::Conflict { files: vec!["f".to_owned()], tip: Some("t".to_owned()) }),
         any::<bool>().prop_map(|continues| Merged::Waiting { reason: "w".to_owned(), files: Vec::new(), continues }),

@@ -83,3 +83,14 @@ fn the_agent_mends_what_keeps_its_work_from_the_queue() {
     run.on(&refused(2, false), 0);
     assert_eq!(stages(&run), ["failed"]);
 }
+
+#[test]
+fn work_that_the_base_has_already_is_done() {
+    let mut run = run(vec![Job { retries: 1, ..job("a") }, Job { after: vec!["a".to_owned()], ..job("b") }], 9);
+    run.on(&Event::Began, 0);
+    run.on(&well(0), 0);
+    let merged = Event::Merged { job: 0, attempt: 1, merged: Merged::Contained, spent: Spent::default() };
+    let effects = run.on(&merged, 0);
+    assert!(words(&effects).contains(&&Word::Done { commit: None, on_base: true }), "{effects:?}");
+    assert_eq!(stages(&run), ["done", "working"]);
+}

@@ -5,8 +5,10 @@
 pub enum Build {
     /// Candidate: the item's tip on top of the given commit.
     Made(String),
-    /// The given commit contains the item already.
+    /// There is nothing to land: the item has no change of its own.
     Nothing,
+    /// The item has changes of its own, and the given commit has all of them already.
+    Contained,
     /// The item conflicts with the given commit, in these paths.
     Conflict(Vec<String>),
     /// No result, for this reason. The item waits.

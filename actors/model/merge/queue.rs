@@ -182,6 +182,9 @@ pub struct Item {
     /// Untracked paths of the worker that do not land, because tools generate files of their kind.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub left_out: Vec<String>,
+    /// Whether the base had all changes of the item already, so that nothing of it was left to land.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub contained: bool,
     /// Rules for the item, as they were when it was added.
     #[serde(default)]
     pub rules: Rules,
@@ -282,6 +285,7 @@ impl Addition {
             moved: 0,
             continued: 0,
             left_out: self.left_out,
+            contained: false,
             rules: self.rules.unwrap_or_else(|| rules.clone()),
         }
     }

@@ -55,8 +55,10 @@ pub enum Merged {
     Landed {
         commit: String,
     },
-    /// There was nothing to land, because the base contains everything already.
+    /// There was nothing to land.
     Nothing,
+    /// The work has changes of its own, and the base has all of them already.
+    Contained,
     Rejected {
         reason: String,
     },

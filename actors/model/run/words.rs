@@ -80,6 +80,9 @@ pub enum Word {
     Done {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         commit: Option<String>,
+        /// Whether the base had all of the work already, so that nothing was left to land.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        on_base: bool,
     },
     /// The spec has changed since the run began. This attempt uses the new text.
     #[serde(rename = "workstream.spec_changed")]

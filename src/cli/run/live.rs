@@ -120,9 +120,9 @@ impl Live {
             }
             Word::Asking { ask, kind, what, .. } => self.set(id, &plain::asking(*ask, *kind, what), false),
             Word::Answered { ask, .. } => self.set(id, &format!("request {ask} was answered"), false),
-            Word::Done { commit } => {
+            Word::Done { commit, on_base } => {
                 self.done += 1;
-                self.end(id, "✓", &plain::done(commit.as_deref()));
+                self.end(id, "✓", &plain::done(commit.as_deref(), *on_base));
             }
             Word::Failed { error, .. } => {
                 self.failed += 1;
@@ -477,7 +477,7 @@ mod tests {
         let lines = shown.lines();
         assert_eq!(lines[1], "merge queue of main: auth verifying, billing queued");
         assert_eq!(lines[2], "0 of 4 done, 0 failed, 0 running, 2 in the merge queue");
-        shown.tell(Some("auth"), Word::Done { commit: Some("0123456789abcdef".to_owned()) });
+        shown.tell(Some("auth"), Word::Done { commit: Some("0123456789abcdef".to_owned()), on_base: false });
         shown.tell(Some("billing"), Word::Retrying { attempt: 1, error: "red".to_owned(), in_ms: 0 });
         assert_eq!(
             shown.lines()[1..],

@@ -83,7 +83,7 @@ fn of_workstream(word: &Word) -> Option<String> {
         Word::Asking { ask, kind, what, .. } => asking(*ask, *kind, what),
         Word::Answered { ask, .. } => format!("request {ask} was answered"),
         Word::Paused { .. } => STOPPED.to_owned(),
-        Word::Done { commit } => done(commit.as_deref()),
+        Word::Done { commit, on_base } => done(commit.as_deref(), *on_base),
         Word::SpecChanged { file, .. } => changed(file),
         Word::JournalDamaged { file, line, error } => damaged(file, *line, error),
         Word::NeedsInput { cause } => format!("waiting: {cause}"),
@@ -134,8 +134,12 @@ pub fn retrying(in_ms: u64) -> String {
 }
 
 /// Returns the result of a workstream that is done, with the commit of its work on the base if it had to land.
-pub fn done(commit: Option<&str>) -> String {
-    commit.map_or_else(|| "done".to_owned(), |commit| format!("landed as {}", short_commit(commit)))
+pub fn done(commit: Option<&str>, on_base: bool) -> String {
+    match commit {
+        Some(commit) => format!("landed as {}", short_commit(commit)),
+        None if on_base => "done: already on the base".to_owned(),
+        None => "done".to_owned(),
+    }
 }
 
 /// Returns what happened to a text from `swarm run context`.
@@ -206,8 +210,9 @@ mod tests {
             (retrying(90_000), Some("auth: attempt 1 failed, retrying in 1m 30s: red")),
             (retrying(5_400_000), Some("auth: attempt 1 failed, retrying in 1h 30m: red")),
             (Word::Paused { attempt: 1 }, Some("auth: stopped; the next run continues it")),
-            (Word::Done { commit: Some(commit()) }, Some("auth: landed as 0123456789ab")),
-            (Word::Done { commit: None }, Some("auth: done")),
+            (Word::Done { commit: Some(commit()), on_base: false }, Some("auth: landed as 0123456789ab")),
+            (Word::Done { commit: None, on_base: false }, Some("auth: done")),
+            (Word::Done { commit: None, on_base: true }, Some("auth: done: already on the base")),
             (
                 Word::SpecChanged { attempt: 2, file: text("specs/auth.md") },
                 Some("auth: specs/auth.md has changed; using the new version"),

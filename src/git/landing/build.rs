@@ -8,11 +8,12 @@ use swarm_model::merge::Build;
 use swarm_model::merge::queue::{Item, Strategy};
 
 use super::check::Check;
+use super::landed::{self, Landed};
 use super::listing::Listings;
-use super::{journal, land, trees};
+use super::{land, trees};
 use crate::landing::workspace::{Library, Workspace, date};
 use crate::repository::fault::Fault;
-use crate::repository::{holders, objects};
+use crate::repository::holders;
 use crate::worktrees::plan;
 
 /// Directory of the refs to candidates.
@@ -143,7 +144,7 @@ impl Builder<'_> {
         let mut bases = self.merge_bases(self.onto, tip)?;
         self.check_fork()?;
         if let (Strategy::Squash | Strategy::Rebase, [base, ..]) = (strategy, bases.as_slice())
-            && let Some(landed) = self.landed_tip(base)?
+            && let Some(landed) = self.landed().tip(base)?
         {
             bases = vec![landed];
         }
@@ -152,7 +153,7 @@ impl Builder<'_> {
             [base, ..] => base,
         };
         if base == tip {
-            return Ok(Build::Nothing);
+            return self.nothing(base);
         }
         // Conflict resolutions in the topic's own merges are part of no single non-merge commit.
         let strategy = if strategy == Strategy::Rebase && self.has_merges(base)? { Strategy::Squash } else { strategy };
@@ -164,7 +165,7 @@ impl Builder<'_> {
             Merged::Conflict(files) => return Ok(Build::Conflict(files)),
         };
         if tree == self.tree_of(self.onto)? {
-            return Ok(Build::Nothing);
+            return self.nothing(base);
         }
         let name = &self.item.name;
         let (parents, message) = match strategy {
@@ -176,24 +177,14 @@ impl Builder<'_> {
         self.commit(&Draft { tree: &tree, parents: &parents, message: &message, author: None }).map(Build::Made)
     }
 
-    /// Returns the newest tip of this work that has landed as another commit, which only the queue's journal knows: the
-    /// history of the base does not contain it. `None` if `base`, which git takes for the merge base, is newer.
-    fn landed_tip(&self, base: &str) -> Result<Option<String>, Fault> {
-        let file = self.workspace.own.join(journal::FILE);
-        let journal = journal::read_named(&file).map_err(|error| Fault::new(error.to_string()))?;
-        let items = journal.map(|journal| journal.queue.items).unwrap_or_default();
-        for item in items.iter().rev().filter(|item| item.name == self.item.name && item.id != self.item.id) {
-            let Some(commit) = item.state.commit() else { continue };
-            let is_within = |one: &str, other: &str| land::is_ancestor(self.workspace, one, other);
-            if self.is_there(&item.tip)
-                && self.is_there(commit)
-                && is_within(&item.tip, &self.item.tip)?
-                && is_within(commit, self.onto)?
-            {
-                return Ok((!is_within(commit, base)?).then(|| item.tip.clone()));
-            }
-        }
-        Ok(None)
+    /// Returns the result for work of which nothing is left to land.
+    fn nothing(&self, base: &str) -> Result<Build, Fault> {
+        Ok(if self.landed().has_changes(base)? { Build::Contained } else { Build::Nothing })
+    }
+
+    fn landed(&self) -> Landed<'_> {
+        let Self { workspace, library, item, onto, .. } = *self;
+        Landed { workspace, library, item, onto }
     }
 
     /// Fails if the work started from a commit that was on the base and no longer is: the merge would bring back what
@@ -211,9 +202,7 @@ impl Builder<'_> {
     }
 
     fn is_there(&self, commit: &str) -> bool {
-        let seen = self.library.is_some_and(|repo| Oid::from_str(commit).is_ok_and(|id| repo.find_commit(id).is_ok()));
-        // If the check itself failed, the next step reports the problem.
-        seen || !objects::commit(&self.workspace.cli, &self.workspace.common, commit).is_ok_and(|found| found.is_none())
+        landed::is_there(self.workspace, self.library, commit)
     }
 
     fn trailer(&self) -> String {
@@ -259,7 +248,7 @@ impl Builder<'_> {
             let (message, author) = (&*commit.message, Some(&commit.author));
             at = self.commit(&Draft { tree: &tree, parents: &[&at], message, author })?;
         }
-        Ok(if at == self.onto { Build::Nothing } else { Build::Made(at) })
+        if at == self.onto { self.nothing(base) } else { Ok(Build::Made(at)) }
     }
 
     /// Returns the topic's commits, oldest first.

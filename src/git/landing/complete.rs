@@ -185,6 +185,15 @@ pub fn target_of(caller: &Caller, base: &str) -> Result<Target, Refusal> {
     Ok(Target { repository, branch: site.resolved(format!("refs/heads/{base}")) })
 }
 
+/// Reports whether a queue is that of this base in the repository around `root`; of any base if none is given. False if
+/// git cannot tell.
+pub fn is_queue_of(root: &Path, base: Option<&str>, queue: &Target, caller: &Caller) -> bool {
+    let Ok(cli) = Cli::new(caller) else { return false };
+    let site = CompletionRepo::open(&cli, root);
+    site.common().is_ok_and(|common| common == queue.repository)
+        && base.is_none_or(|base| site.resolved(format!("refs/heads/{base}")) == queue.branch)
+}
+
 /// Returns the repository and base branch of a completion.
 fn target(site: &CompletionRepo<'_>, completion: &Completion) -> Result<Target, Refusal> {
     let invalid = |cause: String| Refusal::new(RefusalKind::Invalid, cause);
@@ -236,7 +245,7 @@ fn of_worker(
     }
     if let Some(what) = UNFINISHED.iter().find(|(file, _)| place.git_dir.join(file).exists()) {
         let cause = format!("a {} is in progress in its worktree", what.1);
-        return Err(Fault::new(cause)
+        return Err(Fault { is_mendable: true, ..Fault::new(cause) }
             .remedy(format!("finish or abort it in {}, then run 'swarm merge add {name}'", tree.display())));
     }
     recorded::check_place(cli, repo, &place, &worktree.branch)?;

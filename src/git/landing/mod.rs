@@ -17,6 +17,7 @@ mod fork;
 mod furnish;
 pub mod journal;
 mod land;
+mod landed;
 mod leftover;
 mod listing;
 mod modules;
@@ -71,7 +72,7 @@ use swarm_model::merge::{Build, Landing, Resolution, Verdict};
 use swarm_model::{Refusal, RefusalKind, Target};
 use swarm_ports::{BoxFuture, Completed, Completion, DamagedJournal, Landings, Survey, Verification};
 
-pub use complete::target_of;
+pub use complete::{is_queue_of, target_of};
 pub use config::has_resolver;
 pub use damaged::{DamagedQueue, damaged};
 pub use discarded::{delete_discarded, discarded};

@@ -75,7 +75,7 @@ pub fn ends(home: &Home, plan: &Plan, since: u64) -> Vec<(usize, ReportedEnd)> {
         let is_ours = line.run == plan.id && line.number.is_some_and(|number| number >= since);
         let Some(job) = line.workstream.filter(|_| is_ours).and_then(|id| plan.position(&id)) else { continue };
         match line.word {
-            Word::Done { commit } => ends.insert(job, ReportedEnd::Done(commit)),
+            Word::Done { commit, .. } => ends.insert(job, ReportedEnd::Done(commit)),
             Word::Failed { error, .. } => ends.insert(job, ReportedEnd::Failed(error)),
             _ => ends.remove(&job),
         };
