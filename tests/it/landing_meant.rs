@@ -281,6 +281,45 @@ fn work_that_has_landed_as_another_commit_does_not_land_again() {
 }
 
 #[test]
+fn a_name_that_is_a_branch_here_and_a_worker_elsewhere_is_refused() {
+    let site = Site::new();
+    site.worker("fix", &[], "echo fix > fix");
+    site.worker("other", &[], "echo other > other");
+    let here = site.rig.path("q");
+    let repo = here.to_str().expect("text");
+    site.rig.git(&site.rig.cwd(), &["clone", "-q", site.repo.to_str().expect("text"), repo]);
+    site.rig.git(&here, &["switch", "-q", "-c", "fix"]);
+    site.rig.git(&here, &["commit", "-q", "--allow-empty", "-m", "fix"]);
+    fs::write(here.join("q"), "q\n").expect("written");
+    site.rig.git(&here, &["add", "q"]);
+    site.rig.git(&here, &["commit", "-q", "-m", "q"]);
+    site.rig.git(&here, &["switch", "-q", "main"]);
+    let cause = format!("'fix' is a worker of {} and a branch of {repo}", site.repo.display());
+    site.rig.swarm_in(&here, &["merge", "add", "fix"]).refused(1, &cause);
+    assert!(site.swarm(&["merge", "ls"]).out.is_empty(), "nothing was queued");
+    let said = site.rig.swarm_in(&here, &["merge", "add", "refs/heads/fix"]).ok();
+    assert_eq!(said, "queued refs/heads/fix for main (item 0)\n");
+    // A worker of another repository may be added, and the answer says where it lands.
+    let said = site.rig.swarm_in(&here, &["merge", "add", "other"]).ok();
+    assert_eq!(said, format!("queued other for main of {} (item 0)\n", site.repo.display()));
+}
+
+#[test]
+fn squashed_work_does_not_land_again_under_another_name() {
+    let site = Site::new();
+    site.worker("w", &["--branch", "feature"], "echo two > file; git commit -qam two");
+    for (name, expected) in [("w", "landed"), ("feature", "noop"), ("w", "noop")] {
+        site.swarm(&["merge", "add", name, "--strategy", "squash"]).ok();
+        site.merge_wait();
+        assert_eq!(site.state(name), expected, "{}", site.item(name));
+        // A person takes it back on the base.
+        fs::write(site.repo.join("file"), "one\n").expect("written");
+        site.rig.git(&site.repo, &["commit", "-q", "-a", "--allow-empty", "-m", "back"]);
+    }
+    assert_eq!(fs::read_to_string(site.repo.join("file")).expect("read"), "one\n");
+}
+
+#[test]
 fn a_queue_can_be_paused_before_anything_is_added() {
     let site = Site::new();
     site.swarm(&["merge", "pause", "--base", "main"]).is(0, "paused the queue of main\n", "");

@@ -2,14 +2,15 @@
 
 pub mod args;
 mod progress;
-mod queues;
+pub mod queues;
 mod show;
 mod wait;
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use serde_json::{Value, json};
-use swarm_model::{MergeLine, MergeOrder, MergeRequest, Refusal, RefusalKind, Reply, WorkerView};
+use swarm_model::{Caller, MergeLine, MergeOrder, MergeRequest, Refusal, RefusalKind, Reply, WorkerView};
 
 use self::args::{AddArgs, ItemsArgs, MergeAction, QueueArgs};
 use self::queues::Queues;
@@ -72,6 +73,7 @@ fn add(args: &AddArgs, paths: &Paths, screen: &mut Screen) -> Result<u8, Failure
     let running: Vec<&WorkerView> =
         names.iter().filter_map(|name| registry.find(name)).filter(|view| view.state.is_running()).collect();
     running.iter().try_for_each(|view| super::refuse_elsewhere(view))?;
+    refuse_ambiguous(&names, &registry)?;
     require_trust(args, &names, &registry, screen)?;
     let takes_all = |view: &&&WorkerView| args.uncommitted || is_idle(view, paths);
     let uncommitted = running.iter().filter(takes_all).map(|view| view.row.name.clone()).collect();
@@ -96,6 +98,34 @@ fn add(args: &AddArgs, paths: &Paths, screen: &mut Screen) -> Result<u8, Failure
         }
     }
     Ok(code)
+}
+
+/// Refuses names of workers of other repositories that are branches here.
+fn refuse_ambiguous(names: &[String], registry: &Registry) -> Result<(), Failure> {
+    let caller = caller::collect()?.caller;
+    let Some(here) = repositories::common_dir(&caller) else { return Ok(()) };
+    let mut known: BTreeMap<&str, bool> = BTreeMap::new();
+    for name in names {
+        let Some(tree) = registry.find(name).and_then(|view| view.row.worktree.as_ref()) else { continue };
+        let is_elsewhere = *known.entry(&tree.base_repo).or_insert_with(|| {
+            let there = Caller { cwd: tree.base_repo.clone(), ..caller.clone() };
+            repositories::common_dir(&there).is_some_and(|there| there != here)
+        });
+        if is_elsewhere && repositories::has_branch(Path::new(&caller.cwd), name, &caller) {
+            let (there, here) = (&tree.base_repo, checkout(&here));
+            let cause = format!("'{name}' is a worker of {there} and a branch of {here}");
+            let remedy = format!(
+                "for the branch: swarm merge add refs/heads/{name}; for the worker, run the command in {there}"
+            );
+            return Err(Refusal::new(RefusalKind::Invalid, cause).of(name).remedy(remedy).into());
+        }
+    }
+    Ok(())
+}
+
+/// Returns the directory of a repository as people know it.
+fn checkout(common: &str) -> &str {
+    common.strip_suffix("/.git").unwrap_or(common)
 }
 
 /// Reports whether the agent of a worker has said that its turn is over, so that nothing changes in its worktree until
@@ -175,6 +205,7 @@ fn send(order: MergeOrder, as_json: bool, paths: &Paths, screen: &mut Screen) ->
 fn send_all(orders: Vec<MergeOrder>, as_json: bool, paths: &Paths, screen: &mut Screen) -> Result<u8, Failure> {
     let mut objects: Vec<Value> = Vec::new();
     let (mut code, mut broken) = (0, None);
+    let here = repositories::common_dir(&caller::collect()?.caller);
     for order in orders {
         let before = objects.len();
         let request = MergeRequest { caller: caller::collect()?.caller, order };
@@ -182,7 +213,7 @@ fn send_all(orders: Vec<MergeOrder>, as_json: bool, paths: &Paths, screen: &mut 
             Reply::Answer(line) => {
                 objects.push(object(&line));
                 if !as_json && broken.is_none() {
-                    broken = say(&line, screen).err();
+                    broken = say(&line, here.as_deref(), screen).err();
                 }
             }
             Reply::Refused(refusal) => {
@@ -206,8 +237,13 @@ fn send_all(orders: Vec<MergeOrder>, as_json: bool, paths: &Paths, screen: &mut 
     Ok(code)
 }
 
-fn say(line: &MergeLine, screen: &mut Screen) -> Result<(), Failure> {
+/// Prints an answer. A queue of another repository than the one `here` is named with it.
+fn say(line: &MergeLine, here: Option<&str>, screen: &mut Screen) -> Result<(), Failure> {
     let base = escape(line.target.base()).into_owned();
+    let base = match here {
+        Some(here) if here == line.target.repository => base,
+        _ => format!("{base} of {}", escape(checkout(&line.target.repository))),
+    };
     let text = match line.item {
         Some(item) if line.done == "dropped" => format!("dropped {} (item {item})", escape(&line.name)),
         Some(item) => format!("{} {} for {base} (item {item})", line.done, escape(&line.name)),
