@@ -81,10 +81,13 @@ fn by_library(cli: &Cli, question: &Question<'_>) -> Result<Facts, git2::Error> 
         Err(error) => return Err(error),
     };
     let base = question.base.and_then(|base| {
-        let commit = repo.revparse_single(base).ok()?.peel_to_commit().ok()?.id().to_string();
         let local = base.strip_prefix("refs/heads/").unwrap_or(base);
-        let tip = tip(&repo, local).ok().flatten();
-        Some(BaseRef { branch: tip.filter(|tip| *tip == commit).map(|_| local.to_owned()), commit })
+        // git itself would prefer a tag of that name, which says nothing about the branch.
+        if let Some(commit) = tip(&repo, local).ok().flatten().filter(|_| is_branch_name(local)) {
+            return Some(BaseRef { branch: Some(local.to_owned()), commit });
+        }
+        let commit = repo.revparse_single(base).ok()?.peel_to_commit().ok()?.id().to_string();
+        Some(BaseRef { branch: None, commit })
     });
     let mut clash = None;
     for name in names_above(question.branch) {
@@ -122,14 +125,13 @@ fn by_command(cli: &Cli, question: &Question<'_>) -> Result<Facts, Fault> {
         None => None,
     };
     let base = match question.base {
-        Some(base) => match commit(cli, at, base)? {
-            Some(commit) => {
-                let local = base.strip_prefix("refs/heads/").unwrap_or(base);
-                let tip = branch_tip(cli, at, local)?;
-                Some(BaseRef { branch: tip.filter(|tip| *tip == commit).map(|_| local.to_owned()), commit })
+        Some(base) => {
+            let local = base.strip_prefix("refs/heads/").unwrap_or(base);
+            match branch_tip(cli, at, local)? {
+                Some(commit) => Some(BaseRef { branch: Some(local.to_owned()), commit }),
+                None => commit(cli, at, base)?.map(|commit| BaseRef { branch: None, commit }),
             }
-            None => None,
-        },
+        }
         None => None,
     };
     let mut clash = None;
@@ -264,6 +266,7 @@ mod tests {
         let fix = Fixture::new();
         fix.git(&["branch", "a/b"]);
         fix.git(&["tag", "-a", "-m", "t", "t1"]);
+        fix.git(&["tag", "main"]);
         fix.commit("second", "f", "2");
         let cli = fix.cli();
         for (branch, base) in [
@@ -272,6 +275,8 @@ mod tests {
             ("a", Some("a/b")),
             ("a/b/c", Some("refs/heads/main")),
             ("x", Some("nothing")),
+            ("x", Some("main")),
+            ("x", Some("tags/main")),
             ("y", Some("HEAD~1")),
             ("z", Some("HEAD:f")),
         ] {
@@ -283,6 +288,10 @@ mod tests {
                 "libgit2 ends the path with a slash or not"
             );
             assert_eq!(library, by_command(&cli, &question).unwrap(), "{branch} {base:?}");
+            if base == Some("main") {
+                let commit = text(&fix.git(&["rev-parse", "refs/heads/main"]));
+                assert_eq!(library.base, Some(BaseRef { branch: Some("main".into()), commit }), "not the tag");
+            }
         }
         fix.git(&["checkout", "-q", "--detach"]);
         let question = Question { cwd: &fix.repo, branch: "w", base: None };
