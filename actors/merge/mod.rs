@@ -20,7 +20,7 @@ use message::MergeMessage;
 pub use message::{Ask, MergeReport, Step};
 use swarm_model::merge::queue::{Item, ItemId};
 
-use swarm_model::QueueView;
+use swarm_model::{QueueView, Target};
 
 /// Timeout of a request in milliseconds. A slow disk takes the longest.
 const CALL_MS_MAX: u64 = 30_000;
@@ -29,6 +29,7 @@ const CALL_MS_MAX: u64 = 30_000;
 #[derive(Clone, Debug)]
 pub struct MergeHandle {
     actor: ActorRef<MergeMessage>,
+    target: Arc<Target>,
     /// Set once it has started.
     keys: Arc<OnceLock<Vec<String>>>,
 }
@@ -41,12 +42,18 @@ impl MergeHandle {
     pub async fn start(arguments: MergeArguments, parent: ActorCell) -> Result<Self, SpawnErr> {
         let keys = Arc::<OnceLock<Vec<String>>>::default();
         let merge = actor::Merge(Arc::clone(&keys));
+        let target = Arc::new(arguments.target.clone());
         let (actor, _) = actor::Merge::spawn_linked(None, merge, arguments, parent).await?;
-        Ok(Self { actor, keys })
+        Ok(Self { actor, target, keys })
     }
 
     pub fn cell(&self) -> ActorCell {
         self.actor.get_cell()
+    }
+
+    /// Returns the repository and base of the queue.
+    pub fn target(&self) -> &Target {
+        &self.target
     }
 
     /// Requests a change. `Ok` means that it is durable. Returns the numbers of the items that were added.

@@ -3,11 +3,12 @@
 use std::io;
 
 use super::{BoxFuture, Survey};
+use swarm_model::merge::queue::Item;
 use swarm_model::run::plan::Plan;
 use swarm_model::run::progress::{Now, Run, Spent};
 use swarm_model::run::words::Word;
 use swarm_model::run::{Event, Outcome};
-use swarm_model::{Caller, ExitRecord, SpawnRequest};
+use swarm_model::{Caller, ExitRecord, SpawnRequest, Target};
 
 /// Run as its journal has it.
 #[derive(Clone, Debug, PartialEq)]
@@ -88,6 +89,16 @@ pub trait Runs: Send + Sync {
 
     /// Reports whether the base contains the work of the job that conflicted last.
     fn has_landed<'a>(&'a self, now: &'a Now, caller: &'a Caller) -> BoxFuture<'a, bool>;
+
+    /// Reports whether a queue item is of this run's repository and base, and on the base if it has landed. A run in a
+    /// copy of the repository, or an earlier one whose records are lost, may have made the same key.
+    fn is_own<'a>(
+        &'a self,
+        now: &'a Now,
+        target: &'a Target,
+        item: &'a Item,
+        caller: &'a Caller,
+    ) -> BoxFuture<'a, bool>;
 
     /// Returns the outcome of the present attempt by all evidence, and the usage that the agent reported.
     fn outcome<'a>(&'a self, now: &'a Now, exit: Option<&'a ExitRecord>) -> BoxFuture<'a, (Outcome, Spent)>;

@@ -17,6 +17,7 @@ use crate::merge::Step;
 use swarm_model::Caller;
 use swarm_model::merge::queue::Item;
 use swarm_model::run::Event;
+use swarm_model::run::parse_key;
 use swarm_model::run::plan::Plan;
 use swarm_model::run::progress::{Mode, Run, Stage};
 use swarm_model::run::words::Word;
@@ -287,9 +288,8 @@ impl State {
 
     /// Returns the job and the attempt of a queue item. `None` if the item is not of this run.
     fn own(&self, item: &Item) -> Option<(usize, u32)> {
-        let of_run = item.key.as_deref()?.strip_prefix(&format!("run/{}/", self.run.plan.id))?;
-        let (job, attempt) = of_run.rsplit_once('/')?;
-        Some((self.run.plan.position(job)?, attempt.parse().ok()?))
+        let (job, attempt) = parse_key(&self.run.plan.id, item.key.as_deref()?)?;
+        Some((self.run.plan.position(job)?, attempt))
     }
 
     /// Reports a step of the merge queue. Steps are not journaled.

@@ -12,11 +12,11 @@ use crate::alarm::until;
 use crate::worker::{ended, is_final, tried};
 use swarm_model::merge::queue::{Item, State};
 use swarm_model::run::Wish;
+use swarm_model::run::key_of;
 use swarm_model::run::plan::Work;
-use swarm_model::run::progress::{Now, Spent};
-use swarm_model::run::request_of;
+use swarm_model::run::progress::{Now, Spent, Stage};
 use swarm_model::run::{Event, FaultKind, Merged, Outcome};
-use swarm_model::{Caller, MergeSettings, Refusal, RefusalKind};
+use swarm_model::{Caller, MergeSettings, Refusal, RefusalKind, Target};
 use swarm_ports::{Ports, Settled};
 
 /// Carries out the effects of a run.
@@ -88,32 +88,89 @@ impl EffectRunner {
             let merged = Merged::Nothing;
             return self.tell(Event::Merged { job, attempt, merged, spent: Spent::default() });
         }
-        let key = request_of(&now.plan.id, &now.job().id, attempt);
-        let event = match self.fleet.item(&key).await {
-            None => {
-                if let Err(refusal) = tried(|| self.fleet.land(self.wish(now, key.clone()))).await {
-                    let is_mendable = refusal.kind == RefusalKind::Worktree;
-                    let merged = Merged::Refused { cause: refusal.cause, is_mendable };
-                    return self.tell(Event::Merged { job, attempt, merged, spent: Spent::default() });
-                }
-                let added = self.fleet.item(&key).await;
-                Event::Queued { job, attempt, left_out: added.map(|item| item.left_out).unwrap_or_default() }
-            }
-            // A person who resumes the run may have removed what the item waits for.
-            Some(item) if matches!(item.state, State::Waiting { .. }) => match self.fleet.retry(&key).await {
-                Ok(()) => Event::Retried { job, attempt },
-                Err(refusal) => {
-                    tracing::info!(worker = %now.worker(), cause = %refusal.cause, "the work still waits to land");
-                    Event::Queued { job, attempt, left_out: item.left_out }
-                }
-            },
-            Some(item) => Event::Queued { job, attempt, left_out: item.left_out },
+        let (found, next) = self.find(now, attempt).await;
+        let key = match found {
+            None => self.add(now, attempt, next).await,
+            Some((key, target, item)) => self.go_on(now, attempt, (key, next), &target, item).await,
         };
-        self.tell(event);
         // The item may have settled before this run listened for it.
-        if let Some(item) = self.fleet.item(&key).await {
+        if let Some(key) = key
+            && let Some((_, item)) = self.fleet.item(&key).await
+        {
             self.settled(now, attempt, &item).await;
         }
+    }
+
+    /// Returns the newest queue item of this attempt, with its key and queue, and the key of the next one.
+    async fn find(&self, now: &Now, attempt: u32) -> (Option<(String, Target, Item)>, String) {
+        let mut found = None;
+        let mut again = 0;
+        loop {
+            let key = key_of(&now.plan.id, &now.job().id, attempt, again);
+            let Some((target, item)) = self.fleet.item(&key).await else { return (found, key) };
+            if self.ports.runs.is_own(now, &target, &item, &self.caller).await {
+                found = Some((key, target, item));
+            } else {
+                tracing::warn!(%key, repository = %target.repository, "an item of this key is not of this run");
+            }
+            again += 1;
+        }
+    }
+
+    /// Adds the work to the queue. Returns the key of its item; `None` if the work was refused.
+    async fn add(&self, now: &Now, attempt: u32, key: String) -> Option<String> {
+        let job = now.at;
+        if let Err(refusal) = tried(|| self.fleet.land(self.wish(now, key.clone()))).await {
+            let is_mendable = refusal.kind == RefusalKind::Worktree;
+            let merged = Merged::Refused { cause: refusal.cause, is_mendable };
+            self.tell(Event::Merged { job, attempt, merged, spent: Spent::default() });
+            return None;
+        }
+        let added = self.fleet.item(&key).await;
+        let left_out = added.map(|(_, item)| item.left_out).unwrap_or_default();
+        self.tell(match now.progress.stage {
+            Stage::Waiting => Event::Retried { job, attempt },
+            _ => Event::Queued { job, attempt, left_out },
+        });
+        Some(key)
+    }
+
+    /// Continues with an item of an earlier time, whose keys are its own and that of the next one. Returns the key of the
+    /// item that says how it ends; `None` if that is told.
+    async fn go_on(
+        &self,
+        now: &Now,
+        attempt: u32,
+        (key, next): (String, String),
+        target: &Target,
+        item: Item,
+    ) -> Option<String> {
+        let job = now.at;
+        if item.state.may_be_retried()
+            && let Some(later) = self.fleet.later(&key).await
+            && later.state.is_done()
+            && self.ports.runs.is_own(now, target, &later, &self.caller).await
+        {
+            // A person added the work again, for example after finishing a merge in its worktree.
+            self.settled(now, attempt, &later).await;
+            return None;
+        }
+        let is_waiting = matches!(item.state, State::Waiting { .. });
+        if (is_waiting && item.tip.is_empty()) || (item.replaced && item.state == State::Dropped) {
+            // There was no commit to land, and a person may have removed the cause; or a person dropped only this item,
+            // after adding the work once more.
+            return self.add(now, attempt, next).await;
+        }
+        // A person who resumes the run may have removed what the item waits for.
+        self.tell(match if is_waiting { Some(self.fleet.retry(&key).await) } else { None } {
+            Some(Ok(())) => Event::Retried { job, attempt },
+            Some(Err(refusal)) => {
+                tracing::info!(worker = %now.worker(), cause = %refusal.cause, "the work still waits to land");
+                Event::Queued { job, attempt, left_out: item.left_out }
+            }
+            None => Event::Queued { job, attempt, left_out: item.left_out },
+        });
+        Some(key)
     }
 
     /// Reports the result of a queue item, if it has settled.
@@ -171,6 +228,7 @@ impl EffectRunner {
 pub fn merged(item: &Item) -> Option<Merged> {
     Some(match &item.state {
         State::Landed { commit } => Merged::Landed { commit: commit.clone() },
+        State::Noop if item.contained => Merged::Contained,
         State::Noop => Merged::Nothing,
         State::Conflict { files } => Merged::Conflict { files: files.clone(), tip: Some(item.work().to_owned()) },
         State::Rejected { reason } => Merged::Rejected { reason: reason.clone() },
@@ -178,6 +236,8 @@ pub fn merged(item: &Item) -> Option<Merged> {
             let continues = item.obstacle().is_some();
             Merged::Waiting { reason: reason.clone(), files: files.clone(), continues }
         }
+        // A person added the work once more, and dropped only this item.
+        State::Dropped if item.replaced => return None,
         State::Dropped => Merged::Dropped,
         State::Queued | State::Active | State::Resolving => return None,
     })

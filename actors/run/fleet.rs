@@ -1,15 +1,19 @@
 //! Access of a run to workers and merge queues.
 
 use crate::worker::Workers;
-use swarm_model::Refusal;
 use swarm_model::merge::queue::Item;
 use swarm_model::run::Wish;
+use swarm_model::{Refusal, Target};
 use swarm_ports::BoxFuture;
 
 /// Access to workers and merge queues.
 pub trait Fleet: Workers {
-    /// Returns the queue item with this key. `None` if there is none.
-    fn item<'a>(&'a self, key: &'a str) -> BoxFuture<'a, Option<Item>>;
+    /// Returns the queue item with this key, and its queue. `None` if there is none.
+    fn item<'a>(&'a self, key: &'a str) -> BoxFuture<'a, Option<(Target, Item)>>;
+
+    /// Returns the newest item of the same worker that was added after the item with this key, in the same queue. `None`
+    /// if there is none.
+    fn later<'a>(&'a self, key: &'a str) -> BoxFuture<'a, Option<Item>>;
 
     /// Retries the waiting queue item with this key.
     ///

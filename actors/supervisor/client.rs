@@ -10,7 +10,8 @@ use crate::worker::Workers;
 use swarm_model::merge::queue::Item;
 use swarm_model::run::Wish;
 use swarm_model::{
-    Caller, CleanRequest, KillRequest, Refusal, RefusalKind, Reply, Route, Scope, SpawnRequest, Spawned, WorkerLine,
+    Caller, CleanRequest, KillRequest, Refusal, RefusalKind, Reply, Route, Scope, SpawnRequest, Spawned, Target,
+    WorkerLine,
 };
 use swarm_ports::BoxFuture;
 
@@ -63,8 +64,17 @@ impl Workers for SupervisorClient {
 }
 
 impl Fleet for SupervisorClient {
-    fn item<'a>(&'a self, key: &'a str) -> BoxFuture<'a, Option<Item>> {
-        Box::pin(async move { item_of(&self.0, key).await.map(|(_, item)| item) })
+    fn item<'a>(&'a self, key: &'a str) -> BoxFuture<'a, Option<(Target, Item)>> {
+        Box::pin(async move { item_of(&self.0, key).await.map(|(queue, item)| (queue.target().clone(), item)) })
+    }
+
+    fn later<'a>(&'a self, key: &'a str) -> BoxFuture<'a, Option<Item>> {
+        Box::pin(async move {
+            let (queue, item) = item_of(&self.0, key).await?;
+            let view = queue.look().await.ok()?;
+            let is_later = |other: &&Item| other.name == item.name && other.id > item.id;
+            view.queue.items.iter().filter(is_later).max_by_key(|other| other.id).cloned()
+        })
     }
 
     fn retry<'a>(&'a self, key: &'a str) -> BoxFuture<'a, Result<(), Refusal>> {

@@ -27,6 +27,8 @@ struct Inner {
     bad: BTreeSet<ItemId>,
     /// Every worktree has another branch checked out than the recorded one.
     elsewhere: bool,
+    /// The base branch is gone, so that there is no commit to land.
+    baseless: bool,
     /// Uncommitted edits are in the way of every landing.
     edits: bool,
     /// Items that have uncommitted edits of their own in the way.
@@ -67,6 +69,11 @@ impl FakeLandings {
     /// Checks out another branch than the recorded one in every worktree, or the recorded one again.
     pub fn switch_away(&self, elsewhere: bool) {
         self.with(|inner| inner.elsewhere = elsewhere);
+    }
+
+    /// Removes the base branch, or creates it again.
+    pub fn lose_base(&self, gone: bool) {
+        self.with(|inner| inner.baseless = gone);
     }
 
     /// Adds a user's commit to the base.
@@ -120,9 +127,11 @@ impl Landings for FakeLandings {
             done.map_err(|cause| Refusal::new(RefusalKind::Tool, cause))?;
             let (verify, resolver) = (completion.settings.verify, completion.settings.resolver);
             let rules = Rules { verify, resolver, ..Rules::default() };
-            let (tip, rules) = (format!("tip of {}", completion.name), Some(rules));
+            let rules = Some(rules);
             let waits = self.with(|inner| inner.elsewhere.then(|| "another branch is checked out".to_owned()));
             let is_mendable = waits.is_some();
+            let waits = waits.or_else(|| self.with(|inner| inner.baseless.then(|| "no base".to_owned())));
+            let tip = if waits.is_some() { String::new() } else { format!("tip of {}", completion.name) };
             Ok(Completed {
                 target: target(),
                 tip,

@@ -1,16 +1,17 @@
 //! In-memory journals of runs, and agents whose exit code determines the outcome.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use super::script::Script;
 use crate::run::machine::Machine;
+use swarm_model::merge::queue::{Item, ItemId};
 use swarm_model::run::plan::Plan;
 use swarm_model::run::progress::{Now, Run, Spent};
 use swarm_model::run::{Event, FaultKind, Outcome};
 use swarm_model::run::{request_of, request_prefix};
-use swarm_model::{Caller, Contract, Ended, ExitRecord, NeedKind, SpawnRequest, WorktreeRequest};
+use swarm_model::{Caller, Contract, Ended, ExitRecord, NeedKind, SpawnRequest, Target, WorktreeRequest};
 use swarm_ports::{BoxFuture, Journaled, Runs, Settled, Survey, Telling};
 
 pub struct FakeRuns {
@@ -36,6 +37,8 @@ struct Home {
     told: Vec<Telling>,
     /// A person merged all work that conflicted.
     is_merged: bool,
+    /// Queue items that are not of this run's repository.
+    foreign: BTreeSet<ItemId>,
 }
 
 impl FakeRuns {
@@ -67,6 +70,11 @@ impl FakeRuns {
     pub fn settle(&self, ask: u64, settled: Settled) {
         self.asks.lock().unwrap_or_else(PoisonError::into_inner).insert(ask, settled);
         self.changed.notify_waiters();
+    }
+
+    /// Says that a queue item is of another repository.
+    pub fn disown(&self, home: &str, item: ItemId) {
+        self.with(home, |home| home.foreign.insert(item));
     }
 
     /// Merges all work that conflicted, as a person would.
@@ -108,7 +116,9 @@ impl Runs for FakeRuns {
             let snapshot = serde_json::to_string(run)?;
             self.with(name, |home| {
                 let (told, is_merged) = (std::mem::take(&mut home.told), home.is_merged);
-                *home = Home { snapshot, caller: caller.clone(), active: true, told, is_merged, ..Home::default() };
+                let foreign = std::mem::take(&mut home.foreign);
+                let (caller, active) = (caller.clone(), true);
+                *home = Home { snapshot, caller, active, told, is_merged, foreign, ..Home::default() };
             });
             self.script.after("run.begin").await.map_err(io::Error::other)
         })
@@ -182,6 +192,11 @@ impl Runs for FakeRuns {
     fn has_landed<'a>(&'a self, now: &'a Now, _: &'a Caller) -> BoxFuture<'a, bool> {
         let is_merged = now.progress.conflict_tip.is_some() && self.with(&now.plan.home, |home| home.is_merged);
         Box::pin(std::future::ready(is_merged))
+    }
+
+    fn is_own<'a>(&'a self, now: &'a Now, _: &'a Target, item: &'a Item, _: &'a Caller) -> BoxFuture<'a, bool> {
+        let is_own = self.with(&now.plan.home, |home| !home.foreign.contains(&item.id));
+        Box::pin(std::future::ready(is_own))
     }
 
     fn outcome<'a>(&'a self, now: &'a Now, exit: Option<&'a ExitRecord>) -> BoxFuture<'a, (Outcome, Spent)> {

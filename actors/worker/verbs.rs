@@ -1,5 +1,6 @@
 //! Verbs on one worker: spawn, kill, clean, respawn.
 
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -13,7 +14,7 @@ use super::{error, remove};
 use crate::registry::{Mutation, Refused, RegistryError};
 use swarm_model::{
     Caller, Contract, EventKind, Held, Refusal, RefusalKind, Row, SpawnRequest, Spawned, Wanted, WantedState,
-    WireStatus, WorkerLine, WorkerName,
+    WireStatus, WorkerLine, WorkerName, WorktreeRequest,
 };
 use swarm_model::{Recovery, RestartPolicy};
 use swarm_ports::{DirFacts, SessionError, SpecFacts};
@@ -30,11 +31,12 @@ impl State {
         match &subject {
             WorkerRecord::None => {}
             WorkerRecord::Ours { row, facts } => {
-                if let Some(spawned) = answered(row, facts, &request.caller) {
+                let is_here = !is_elsewhere(row, &tree);
+                if let Some(spawned) = answered(row, facts, &request.caller).filter(|_| is_here) {
                     return Ok(spawned);
                 }
                 let asked = |prefix: &String| facts.spec.spec().is_some_and(|spec| spec.request.starts_with(prefix));
-                let makes_way = request.replaces.as_ref().is_some_and(asked) || taken_over(row);
+                let makes_way = (is_here && request.replaces.as_ref().is_some_and(asked)) || taken_over(row);
                 if subject.is_running() || self.machine.is_live() || !makes_way {
                     return Err(Refusal::exists(self.name()));
                 }
@@ -323,6 +325,14 @@ impl State {
             _ => Ok(()),
         }
     }
+}
+
+/// Reports whether a request that names the directory for worktrees means another one than that of the row, as a run does
+/// in a copy of the row's repository.
+fn is_elsewhere(row: &Row, tree: &Tree) -> bool {
+    let (Some(known), Tree::New(WorktreeRequest { dir: Some(dir), .. })) = (&row.worktree, tree) else { return false };
+    let dir = Path::new(dir);
+    dir.is_absolute() && !Path::new(&known.path).starts_with(dir)
 }
 
 /// Returns the answer to an earlier delivery of the same request, if there was one.

@@ -49,6 +49,8 @@ mod restore;
 mod run;
 mod run_again;
 mod run_agents;
+mod run_base;
+mod run_copies;
 mod run_dialogue;
 mod run_logs;
 mod run_odds;

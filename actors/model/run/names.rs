@@ -12,6 +12,20 @@ pub fn request_prefix(run: &str, job: &str) -> String {
     format!("run/{run}/{job}/")
 }
 
+/// Returns the key of the queue item of an attempt. `again`: how many items the same attempt has had before.
+pub fn key_of(run: &str, job: &str, attempt: u32, again: u32) -> String {
+    let first = request_of(run, job, attempt);
+    if again == 0 { first } else { format!("{first}+{again}") }
+}
+
+/// Returns the job and the attempt of the queue item with this key. `None` if it is not an item of this run.
+pub fn parse_key<'a>(run: &str, key: &'a str) -> Option<(&'a str, u32)> {
+    let of_run = key.strip_prefix("run/")?.strip_prefix(run)?.strip_prefix('/')?;
+    let (job, attempt) = of_run.rsplit_once('/')?;
+    let attempt = attempt.split_once('+').map_or(attempt, |(attempt, _)| attempt);
+    Some((job, attempt.parse().ok()?))
+}
+
 /// Returns `<slug>.<id>` if that is a valid worker name. Otherwise replaces invalid characters, shortens the name if
 /// necessary, and appends a hash of the original.
 pub fn worker_name(slug: &str, id: &str) -> String {
@@ -33,6 +47,16 @@ fn fnv(text: &str) -> u32 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn keys_of_items_name_their_job_and_attempt() {
+        for (again, key) in [(0, "run/r1/a/2"), (1, "run/r1/a/2+1"), (12, "run/r1/a/2+12")] {
+            assert_eq!(key_of("r1", "a", 2, again), key);
+            assert_eq!(parse_key("r1", key), Some(("a", 2)));
+            assert_eq!(parse_key("r", key), None);
+        }
+        assert_eq!(parse_key("r1", "run/r1/a/x"), None);
+    }
 
     #[test]
     fn worker_names_are_valid_for_any_id() {

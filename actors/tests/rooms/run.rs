@@ -7,7 +7,7 @@ use swarm_actors::testing::{ASKS, Fault};
 use swarm_model::run::plan::{Job, Plan, Rules};
 use swarm_model::run::progress::{Mode, Run, Verdict};
 use swarm_model::run::words::Word;
-use swarm_model::{Answer, Caller, Ended, RunOrder, RunRequest};
+use swarm_model::{Answer, Caller, Ended, MergeOrder, MergeRequest, MergeSettings, RunOrder, RunRequest};
 
 use swarm_ports::Settled;
 
@@ -433,4 +433,59 @@ async fn a_run_that_is_stopped_while_a_job_asks_waits_again_when_it_continues() 
     let run = rig.world.runs.run(HOME);
     assert_eq!((stages(&run), run.jobs[0].error.as_deref()), (vec!["failed"], Some("nobody answered")));
     rig.check();
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_item_of_another_repository_under_the_same_key_is_not_the_work_of_the_run() {
+    let rig = Rig::start().await;
+    begin(&rig, vec![job("a")]).await;
+    end(&rig, "a", 0);
+    pass(&rig).await;
+    assert_eq!(rig.world.landings.base(), [0]);
+    // A run of the same id begins in a copy: its attempt has the key of the item that has landed.
+    rig.world.runs.disown("/copy/.arial", 0);
+    let copy = Plan { home: "/copy/.arial".to_owned(), ..plan(vec![job("a")]) };
+    order(&rig, RunOrder::Begin { plan: Box::new(copy), retry_failed: false }).await;
+    rig.world.settle().await;
+    end(&rig, "a", 0);
+    pass(&rig).await;
+    let run = rig.world.runs.run("/copy/.arial");
+    assert_eq!((stages(&run), run.jobs[0].attempt), (vec!["done"], 1));
+    assert_eq!(run.jobs[0].commit.as_deref(), Some("0+1"), "its own work landed");
+    rig.check();
+}
+
+#[tokio::test(start_paused = true)]
+async fn work_that_waited_without_a_commit_lands_once_its_cause_is_gone() {
+    for is_added_by_hand in [false, true] {
+        let rig = Rig::start().await;
+        rig.world.landings.lose_base(true);
+        let jobs = || vec![job("a"), Job { after: vec!["a".to_owned()], ..job("b") }];
+        begin(&rig, jobs()).await;
+        end(&rig, "a", 0);
+        pass(&rig).await;
+        let run = rig.world.runs.run(HOME);
+        assert_eq!((stages(&run), run.mode), (vec!["waiting", "pending"], Mode::Over(Verdict::Failed)));
+        rig.world.landings.lose_base(false);
+        if is_added_by_hand {
+            let order = MergeOrder::Add {
+                names: vec!["p.a".to_owned()],
+                base: None,
+                priority: 0,
+                settings: MergeSettings::default(),
+                uncommitted: Vec::new(),
+            };
+            rig.swarm().merge(MergeRequest { caller: caller(), order }).recv().await.expect("an answer");
+            pass(&rig).await;
+        }
+        begin(&rig, jobs()).await;
+        pass(&rig).await;
+        let run = rig.world.runs.run(HOME);
+        assert_eq!((stages(&run), run.jobs[0].attempt), (vec!["done", "working"], 1), "{is_added_by_hand}");
+        assert_eq!((run.jobs[0].commit.as_deref(), rig.world.landings.base()), (Some("1"), vec![1]));
+        end(&rig, "b", 0);
+        pass(&rig).await;
+        assert_eq!(rig.world.runs.run(HOME).mode, Mode::Over(Verdict::Completed));
+        rig.check();
+    }
 }

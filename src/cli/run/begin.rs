@@ -13,6 +13,7 @@ use swarm_model::{Caller, MergeSettings, Refusal, RefusalKind, RunLine, RunOrder
 use super::args::BeginArgs;
 use super::attach::{self, View};
 use super::flags;
+use super::identity;
 use super::jobs::{self, JobFile, Typed};
 use super::own;
 use super::plan::{alone, changed, prepare, refused};
@@ -32,8 +33,7 @@ use swarm_store::repositories::landing::has_resolver;
 use swarm_store::runs::home::{Home, make_all};
 use swarm_store::runs::origin::RECORDS;
 use swarm_store::runs::specs::{self, Spec};
-use swarm_store::runs::{is_under_way, journal, load_repaired, order, run_id, wire};
-use swarm_store::views::{Detail, Pick, load_where};
+use swarm_store::runs::{is_under_way, journal, load_repaired, order, wire};
 use swarm_sys::paths::Paths;
 use swarm_sys::quoting::quoted;
 
@@ -212,10 +212,9 @@ fn of_specs(args: &BeginArgs, caller: &Caller, paths: &Paths, screen: &mut Scree
     if let Some(begun) = &begun {
         refuse_used_names(&home, begun, &jobs)?;
     }
-    // A state that was lost and planned again has another date; the run is the same.
-    let id = begun.as_ref().map_or_else(|| run_id(home.path(), &state.created_at), |begun| begun.id.clone());
+    let id = identity::of_specs(&home, begun.as_deref(), &state.created_at);
     Ok(Plan {
-        slug: own_slug(&root, &id, &home, paths)?,
+        slug: identity::own_slug(&root, &id, &home, paths)?,
         id,
         home: home.path().to_string_lossy().into_owned(),
         root: root.to_string_lossy().into_owned(),
@@ -392,30 +391,6 @@ fn settings(verify: Option<&String>, root: &Path, home: &Home) -> MergeSettings 
     MergeSettings { verify: verify.cloned(), resolver, ..MergeSettings::default() }
 }
 
-/// Returns the prefix of worker names: the name of the directory.
-pub fn slug(root: &Path) -> String {
-    let name = root.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
-    let kept: String =
-        name.chars().map(|c| if c.is_ascii_alphanumeric() || matches!(c, '-' | '_') { c } else { '-' }).collect();
-    let kept = kept.trim_start_matches(['-', '_']);
-    if kept.is_empty() { "run".to_owned() } else { kept.to_owned() }
-}
-
-/// Like [`slug`], with the run's id appended if a run of another repository with the same name has workers.
-fn own_slug(root: &Path, id: &str, home: &Home, paths: &Paths) -> Result<String, Failure> {
-    let (plain, own) = (slug(root), format!("{}-{id}", slug(root)));
-    // A run that continues keeps its prefix.
-    if journal::begun(home).is_ok_and(|run| run.plan.slug == own) {
-        return Ok(own);
-    }
-    let registry = load_where(paths, Detail::Word, Pick::All)?;
-    let prefix = format!("{plain}.");
-    let alike = registry.workers.iter().filter(|view| view.row.name.starts_with(&prefix));
-    let tags: Vec<&str> = alike.flat_map(|view| &view.row.tags).filter_map(|tag| tag.strip_prefix("run:")).collect();
-    let (ours, theirs) = (tags.contains(&id), tags.iter().any(|tag| *tag != id));
-    Ok(if theirs && !ours { own } else { plain })
-}
-
 fn of_file(
     args: &BeginArgs,
     file: &Path,
@@ -435,7 +410,8 @@ fn of_file(
     let path = file.canonicalize().map_err(unreadable)?;
     let text = std::fs::read_to_string(&path).map_err(unreadable)?;
     let parsed = jobs::parse(&text).map_err(|cause| invalid(format!("{shown}{cause}")))?;
-    let (id, home) = (run_id(&path, ""), home_of_file(&path, paths));
+    let home = identity::home_of_file(&path, paths);
+    let id = identity::of_file(&home);
     let args = &flags::with_earlier(args, &home, screen);
     let mut jobs = jobs::jobs_of(&parsed, &typed(args)).map_err(|cause| invalid(format!("{shown}: {cause}")))?;
     if args.no_merge {
@@ -466,7 +442,7 @@ fn of_file(
     Ok(Plan {
         home: home.path().to_string_lossy().into_owned(),
         // With the id, because job files and jobs often have the same names.
-        slug: format!("{}-{id}", slug(&path.with_extension(""))),
+        slug: format!("{}-{id}", identity::slug(&path.with_extension(""))),
         id,
         root: root.to_string_lossy().into_owned(),
         base,
@@ -475,11 +451,6 @@ fn of_file(
         rules,
         flags: flags::of(args),
     })
-}
-
-/// Returns the home of the run of a job file.
-pub fn home_of_file(path: &Path, paths: &Paths) -> Home {
-    Home::new(paths.runs().join(format!("{}-{}", slug(&path.with_extension("")), run_id(path, ""))))
 }
 
 /// Returns the directory in which the jobs run and the base branch: the file's own directory without a branch, or the

@@ -5,6 +5,7 @@ pub mod args;
 mod attach;
 mod begin;
 mod flags;
+mod identity;
 mod jobs;
 mod live;
 mod logs;
@@ -70,7 +71,7 @@ pub fn home(typed: Option<&Path>) -> Result<Home, Failure> {
         return Ok(Home::new(path));
     }
     let paths = Paths::from_env().map_err(|error| Failure::new(RefusalKind::Invalid, error.to_string()))?;
-    Ok(begin::home_of_file(&path, &paths))
+    Ok(identity::home_of_file(&path, &paths))
 }
 
 fn init(args: &Plain, screen: &mut Screen) -> Result<u8, Failure> {

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use swarm_model::run::progress::Run;
 use swarm_model::{Caller, Refusal, RefusalKind};
 
-use super::begin::slug;
+use super::identity::slug;
 use crate::cli::error::Failure;
 use swarm_store::repositories::tracked;
 use swarm_store::runs::home::{ARIAL, Home};

@@ -2,10 +2,11 @@
 
 use std::path::Path;
 
+use swarm_model::merge::queue::Item;
 use swarm_model::run::plan::Job;
 use swarm_model::run::progress::Stage;
 use swarm_model::run::worker_name;
-use swarm_model::{Caller, RefusalKind};
+use swarm_model::{Caller, QueueView, RefusalKind};
 use swarm_store::repositories::{branch_tip, contains, remove_landed_branch, remove_worktree_if_clean};
 use swarm_store::runs::home::Home;
 use swarm_store::runs::journal;
@@ -13,6 +14,7 @@ use swarm_sys::paths::Paths;
 
 use super::{plan, tidy};
 use crate::cli::error::Failure;
+use crate::cli::merge::queues::Queues;
 use crate::cli::screen::Screen;
 
 /// Removes worktree and branch of each failed workstream whose branch has nothing that the base does not have, so that
@@ -27,16 +29,22 @@ pub fn failed(home: &Home, caller: &Caller, paths: &Paths, screen: &mut Screen) 
     let Some(base) = &run.plan.base else { return Ok(()) };
     let root = Path::new(&run.plan.root);
     let Ok(Some(now)) = branch_tip(root, base, caller) else { return Ok(()) };
+    let queues = Queues::read_all(paths)?.0;
     for (job, _) in run.plan.jobs.iter().zip(&run.jobs).filter(|(_, progress)| progress.stage == Stage::Failed) {
         let Some(branch) = &job.branch else { continue };
         let Ok(Some(tip)) = branch_tip(root, branch, caller) else { continue };
         if contains(root, branch, &now, caller) {
             continue;
         }
+        let name = worker_name(&run.plan.slug, &job.id);
+        if queues.iter().any(|queue| has_landed(queue, &name, &tip)) {
+            // A person added the work. The next attempt sees it, and that nothing is left to do.
+            continue;
+        }
         let is_empty = contains(root, base, &tip, caller);
         let tree = home.worktrees().join(job.leaf());
         if is_empty && is_removed(job, &tree, branch, base, root, paths, caller) {
-            tidy::forget(&worker_name(&run.plan.slug, &job.id), caller, paths, &mut |refusal| {
+            tidy::forget(&name, caller, paths, &mut |refusal| {
                 if refusal.kind != RefusalKind::NotFound {
                     screen.warning(&refusal.cause);
                 }
@@ -53,6 +61,12 @@ pub fn failed(home: &Home, caller: &Caller, paths: &Paths, screen: &mut Screen) 
         }
     }
     Ok(())
+}
+
+/// Reports whether this tip of a worker has landed.
+fn has_landed(queue: &QueueView, worker: &str, tip: &str) -> bool {
+    let is_it = |item: &Item| item.name == worker && item.work() == tip && item.state.commit().is_some();
+    queue.queue.items.iter().any(is_it)
 }
 
 fn is_removed(job: &Job, tree: &Path, branch: &str, base: &str, root: &Path, paths: &Paths, caller: &Caller) -> bool {

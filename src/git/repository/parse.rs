@@ -135,7 +135,10 @@ pub(crate) fn flagged(out: &[u8]) -> (Vec<Vec<u8>>, Vec<Vec<u8>>) {
 pub(crate) fn first_useful_line(stderr: &[u8]) -> Option<String> {
     let text = String::from_utf8_lossy(stderr);
     let lines: Vec<&str> = text.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
-    let prefixed = ["fatal: ", "error: "].iter().find_map(|p| lines.iter().find_map(|line| line.strip_prefix(p)));
+    let with = |prefix: &str| lines.iter().find_map(|line| line.strip_prefix(prefix));
+    // `git add` names the file in an error, and then only says that it failed.
+    let prefixed = with("fatal: ").filter(|text| *text != "adding files failed").or_else(|| with("error: "));
+    let prefixed = prefixed.or_else(|| with("fatal: "));
     let noise = ["Preparing worktree", "HEAD is now at", "hint: ", "warning: "];
     let plain = || lines.iter().find(|line| !noise.iter().any(|n| line.starts_with(n))).copied();
     let cause = prefixed.or_else(plain)?;

@@ -12,7 +12,7 @@ use swarm_model::{BaseRef, Caller, Refusal, RefusalKind, RowWorktree};
 use super::generated;
 use super::identity;
 use crate::repository::cli::{Call, Cli};
-use crate::repository::fault::Fault;
+use crate::repository::fault::{CliError, Fault};
 use crate::repository::gc_lock::{self, Hold};
 use crate::repository::objects;
 use crate::repository::parse;
@@ -188,7 +188,8 @@ pub(crate) fn snapshot(cli: &Cli, place: &Place, objects: Objects) -> Result<Sna
     };
     if let Some(path) = unmerged {
         let path = String::from_utf8_lossy(&path).into_owned();
-        return Err(Fault::new(format!("{path} has an unresolved conflict")).remedy("resolve it in the worktree"));
+        let cause = format!("{path} has an unresolved conflict");
+        return Err(Fault { is_mendable: true, ..Fault::new(cause) }.remedy("resolve it in the worktree"));
     }
     let is_only_new = changes.iter().all(|change| change.staged == b'?')
         && properties.is_some_and(|properties| !properties.has_hidden);
@@ -201,10 +202,18 @@ pub(crate) fn snapshot(cli: &Cli, place: &Place, objects: Objects) -> Result<Sna
         let text = kept.iter().map(|path| path.as_slice()).collect::<Vec<_>>().join(&0);
         list.write_all(&text).and_then(|()| list.rewind()).map_err(Fault::at(git_dir))?;
         let add = ["add", "--sparse", "--pathspec-from-file=-", "--pathspec-file-nul"];
-        step().env("GIT_LITERAL_PATHSPECS", "1").args(add).input(list).run()?;
+        step().env("GIT_LITERAL_PATHSPECS", "1").args(add).input(list).run().map_err(refused)?;
     }
     let made = step().arg("write-tree").line()?;
     Ok(Snapshot { tree: Some(made), left_out, index: Some(copy), store, hold })
+}
+
+/// Returns the fault of files that git did not add. It takes no file whose name is another spelling of `.git` on some
+/// system; the worker can rename it.
+fn refused(error: CliError) -> Fault {
+    let is_name = matches!(&error, CliError::Exit { message, .. } if message.starts_with("invalid path "));
+    let fault = Fault::from(error);
+    if is_name { Fault { is_mendable: true, ..fault }.remedy("rename or delete it") } else { fault }
 }
 
 /// Adds the changes of tracked files to the index of the calls. Unlike `git add -u`, this never runs git in a

@@ -8,6 +8,7 @@ pub mod order;
 pub mod origin;
 pub mod prepare;
 pub mod prompt;
+mod queued;
 mod registration;
 mod rejection;
 mod seal;
@@ -22,11 +23,12 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use swarm_actors::run::machine::Machine;
+use swarm_model::merge::queue::Item;
 use swarm_model::run::plan::{Job, Plan, Topic, Work};
 use swarm_model::run::progress::{Now, Progress, Run, Spent};
 use swarm_model::run::words::Word;
 use swarm_model::run::{Event, Outcome};
-use swarm_model::{Caller, ExitRecord, SpawnRequest};
+use swarm_model::{Caller, ExitRecord, SpawnRequest, Target};
 use swarm_ports::{BoxFuture, Journaled, Runs, Settled, Survey, Telling};
 
 use self::home::Home;
@@ -355,7 +357,21 @@ impl Runs for DiskRuns {
     fn has_landed<'a>(&'a self, now: &'a Now, caller: &'a Caller) -> BoxFuture<'a, bool> {
         let (now, caller) = (now.clone(), caller.clone());
         Box::pin(async move {
-            tokio::task::spawn_blocking(move || prepare::has_landed(&now, &caller)).await.unwrap_or_default()
+            tokio::task::spawn_blocking(move || queued::has_landed(&now, &caller)).await.unwrap_or_default()
+        })
+    }
+
+    fn is_own<'a>(
+        &'a self,
+        now: &'a Now,
+        target: &'a Target,
+        item: &'a Item,
+        caller: &'a Caller,
+    ) -> BoxFuture<'a, bool> {
+        let (now, target, item, caller) = (now.clone(), target.clone(), item.clone(), caller.clone());
+        Box::pin(async move {
+            let is_own = move || queued::is_own(&now, &target, &item, &caller);
+            tokio::task::spawn_blocking(is_own).await.unwrap_or_default()
         })
     }
 

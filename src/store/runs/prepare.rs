@@ -20,6 +20,7 @@ use super::seal::{Sealed, Seals};
 use swarm_config::defaults;
 
 use super::asking::{self, Attempt};
+use super::queued::has_landed;
 use super::{events, rejection, specs};
 use crate::asks::Asks;
 use swarm_agents::{Agent, Kind, consent, end_words, last_lines, shell_script};
@@ -133,18 +134,12 @@ fn worktree(plan: &Plan, job: &Job, branch: String) -> WorktreeRequest {
         cwd: plan.root.clone(),
         branch: Some(branch),
         dir: Some(dir),
-        base: plan.base.clone(),
+        // In full, so that nothing else of that name is meant if the branch is gone.
+        base: plan.base.as_ref().map(|base| format!("refs/heads/{base}")),
         leaf: Some(job.leaf().to_owned()),
         resume: true,
         ..WorktreeRequest::default()
     }
-}
-
-/// Reports whether the base contains the work of the job that conflicted last. The branch itself says nothing: a person
-/// or an agent may have reset it to the base, or deleted it.
-pub fn has_landed(now: &Now, caller: &Caller) -> bool {
-    let (Some(base), Some(tip)) = (&now.plan.base, &now.progress.conflict_tip) else { return false };
-    now.progress.conflicted && swarm_git::repository::contains(Path::new(&now.plan.root), base, tip, caller)
 }
 
 /// Checks that the branch of the job was created by an attempt of this run. Work on another branch of that name is

@@ -325,6 +325,7 @@ port!(Runs, "runs", {
     waits tell(plan: &'a RunPlan, words: Vec<Telling>) -> ();
     fails prepare(now: &'a Now, caller: &'a Caller) -> Result<SpawnRequest, Outcome>, or outcome;
     waits has_landed(now: &'a Now, caller: &'a Caller) -> bool;
+    waits is_own(now: &'a Now, target: &'a Target, item: &'a Item, caller: &'a Caller) -> bool;
     waits outcome(now: &'a Now, exit: Option<&'a ExitRecord>) -> (Outcome, Spent);
     waits resolutions(now: &'a Now) -> Spent;
     waits settled(ask: u64) -> Settled;

@@ -1,0 +1,24 @@
+//! What git says of a run's work in the merge queue.
+
+use std::path::Path;
+
+use swarm_git::landing::is_queue_of;
+use swarm_git::repository::contains;
+use swarm_model::merge::queue::Item;
+use swarm_model::run::progress::Now;
+use swarm_model::{Caller, Target};
+
+/// Reports whether the base contains the work of the job that conflicted last. The branch itself says nothing: a person
+/// or an agent may have reset it to the base, or deleted it.
+pub fn has_landed(now: &Now, caller: &Caller) -> bool {
+    let (Some(base), Some(tip)) = (&now.plan.base, &now.progress.conflict_tip) else { return false };
+    now.progress.conflicted && contains(Path::new(&now.plan.root), base, tip, caller)
+}
+
+/// Reports whether an item is of the run's repository and base, and on the base if it has landed. Its key proves neither:
+/// a run in a copy of the repository may have made the same one, and the base may have been reset since.
+pub fn is_own(now: &Now, target: &Target, item: &Item, caller: &Caller) -> bool {
+    let root = Path::new(&now.plan.root);
+    is_queue_of(root, now.plan.base.as_deref(), target, caller)
+        && item.state.commit().is_none_or(|commit| contains(root, target.base(), commit, caller))
+}

@@ -1,0 +1,110 @@
+//! Work of runs and its base: what the base has already, what waits without a commit, and names that are ambiguous.
+
+use std::fs;
+
+use crate::run::{Site, told};
+
+#[test]
+fn work_that_the_base_has_already_is_done_and_its_dependents_start() {
+    let site = Site::new();
+    for id in ["a", "b"] {
+        site.spec(id, "", "sleep 1; echo '*.o' > .gitignore");
+    }
+    site.spec("c", "after: b\n", "echo c > c.txt");
+    site.spec("idle", "retries: 0\n", "git commit -q --allow-empty -m nothing");
+    site.commit();
+    site.plan();
+    let said = site.swarm(&["run"]);
+    assert_eq!(said.code, Some(1), "only 'idle' failed: {said:?}");
+    assert!(said.out.contains(": done: already on the base\n"), "{said:?}");
+    assert_eq!(site.statuses(), ["a done", "b done", "c done", "idle failed"]);
+    assert_eq!((site.landed("c.txt").as_str(), site.git(&["branch", "--list", "arial/a"]).as_str()), ("c", ""));
+}
+
+#[test]
+fn work_whose_conflict_was_resolved_for_the_base_is_done() {
+    let site = Site::new();
+    let resolves = "git merge -q main || { git checkout main -- file; git commit -qam merged; }; exit 0";
+    for id in ["a", "b"] {
+        let script = format!("if [ \"$SWARM_ATTEMPT\" -gt 1 ]; then {resolves}; fi\nsleep 1; echo {id} > file");
+        site.spec(id, "retries: 2\n", &script);
+    }
+    site.commit();
+    site.plan();
+    let said = site.swarm(&["run"]);
+    assert_eq!((said.code, site.statuses()), (Some(0), vec!["a done".to_owned(), "b done".to_owned()]), "{said:?}");
+}
+
+#[test]
+fn what_keeps_work_from_its_commit_is_the_agents_to_mend() {
+    let site = Site::new();
+    let first = "echo x > x.txt; git add x.txt; git commit -qm x; git switch -qc tmp HEAD~1; echo y > x.txt; \
+                 git add x.txt; git commit -qm y; git switch -q arial/merging; git merge tmp || true";
+    let again = "echo z > x.txt; git add x.txt; git commit -qm merged";
+    let script =
+        |first: &str, again: &str| format!("if [ \"$SWARM_ATTEMPT\" -gt 1 ]; then {again}; exit 0; fi\n{first}");
+    site.spec("merging", "retries: 1\n", &script(first, again));
+    site.spec("named", "retries: 1\n", &script("echo n > n.txt; echo y > 'git~1'", "rm 'git~1'"));
+    site.spec("after", "after: [merging, named]\n", "cat x.txt n.txt > after.txt");
+    site.commit();
+    site.plan();
+    let said = site.swarm(&["run"]);
+    assert_eq!(said.code, Some(0), "{said:?}");
+    assert!(said.out.contains("attempt 1 failed, retrying: a merge is in progress in its worktree"), "{said:?}");
+    assert!(said.out.contains("attempt 1 failed, retrying: invalid path 'git~1'"), "{said:?}");
+    assert_eq!(site.landed("after.txt"), "z\nn");
+}
+
+#[test]
+fn work_that_a_person_finished_and_added_is_done() {
+    let site = Site::new();
+    let script = "if [ \"$SWARM_ATTEMPT\" -gt 1 ]; then exit 0; fi\necho n > n.txt; echo y > 'git~1'";
+    site.spec("a", "retries: 0\n", script);
+    site.spec("b", "after: a\n", "cat n.txt > b.txt");
+    site.commit();
+    site.plan();
+    let said = site.swarm(&["run"]);
+    assert!(said.code == Some(1) && said.out.contains("a: failed: invalid path 'git~1'"), "{said:?}");
+    fs::remove_file(site.repo.join(".arial/worktrees/a/git~1")).expect("removed");
+    site.swarm(&["merge", "add", "repo.a"]).ok();
+    site.swarm(&["merge", "wait", "repo.a"]).ok();
+    assert_eq!(site.landed("n.txt"), "n");
+    let said = site.swarm(&["run", "--retry-failed"]);
+    assert!(said.code == Some(0) && said.out.contains("a: done: already on the base\n"), "{said:?}");
+    assert_eq!(site.landed("b.txt"), "n");
+}
+
+#[test]
+fn work_lands_once_its_base_is_back() {
+    let site = Site::new();
+    site.spec("a", "", "git branch -m main trunk; echo a > a.txt");
+    site.spec("b", "after: a\n", "cp a.txt b.txt");
+    site.commit();
+    site.plan();
+    let said = site.swarm(&["run"]);
+    assert!(said.code == Some(1) && said.out.contains("base branch 'main' not found"), "{said:?}");
+    site.git(&["branch", "-m", "trunk", "main"]);
+    let all = site.run(0, &[]);
+    assert_eq!(told(&all, "a").last().map(String::as_str), Some("workstream.done"));
+    assert_eq!((site.landed("b.txt").as_str(), site.row("a")["retry_count"].as_u64().unwrap_or(0)), ("a", 0));
+}
+
+#[test]
+fn a_tag_with_the_name_of_the_base_is_not_the_base() {
+    let site = Site::new();
+    site.git(&["tag", "main"]);
+    site.spec("a", "", "echo a > a.txt");
+    site.spec("b", "after: a\nretries: 0\n", "cat a.txt > b.txt");
+    site.commit();
+    site.plan();
+    site.run(0, &["--verify", "test -e a.txt"]);
+    assert_eq!(site.git(&["show", "refs/heads/main:b.txt"]), "a");
+    // Nor is it for a worker that starts from the branch.
+    site.rig
+        .swarm_in(&site.repo, &["spawn", "--name", "w", "--worktree", "--base", "main", "--", "test", "-e", "b.txt"])
+        .ok();
+    site.rig.wait("w");
+    let status: serde_json::Value =
+        serde_json::from_str(&site.rig.swarm(&["status", "w", "--json"]).out).expect("JSON");
+    assert_eq!(status["exit"]["code"], 0, "{status}");
+}
