@@ -109,6 +109,12 @@ pub trait Worktrees: Send + Sync {
         caller: &'a Caller,
     ) -> BoxFuture<'a, Result<Option<Saved>, WorktreeError>>;
 
+    /// Returns the ignored files that somebody made in a worktree and that go with it, apart from those in directories that
+    /// are ignored as a whole. Empty if git cannot tell.
+    fn ignored<'a>(&'a self, _: &'a RowWorktree, _: &'a Caller) -> BoxFuture<'a, Vec<String>> {
+        Box::pin(std::future::ready(Vec::new()))
+    }
+
     /// Deletes the branch of this plan if its base contains it and no worktree has it checked out. Returns whether it was
     /// deleted.
     fn drop_branch<'a>(

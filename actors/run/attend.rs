@@ -204,7 +204,8 @@ impl EffectRunner {
     }
 
     async fn tidy(&self, now: &Now) {
-        if now.plan.flags.no_merge && now.job().branch.is_some() {
+        let is_spec = matches!(now.job().work, Work::Spec(_));
+        if (now.plan.flags.no_merge || (is_spec && !now.job().merge)) && now.job().branch.is_some() {
             // A person reviews the work, and names the worker to land it.
             return self.ports.runs.keep(now).await;
         }
@@ -218,7 +219,7 @@ impl EffectRunner {
                 return tracing::warn!(worker = %name, cause = %refusal.cause, "cannot clean finished worker");
             }
         }
-        if matches!(now.job().work, Work::Spec(_)) && now.job().merge {
+        if is_spec && now.job().merge {
             self.ports.runs.tidy(now, &caller).await;
         }
     }

@@ -5,6 +5,9 @@ use super::record::WorkerRecord;
 use swarm_model::{Caller, Event, EventKind, Refusal, RefusalKind, RowWorktree};
 use swarm_ports::{Expired, Force, Ports, Saved, WorktreeError};
 
+/// Maximum number of ignored files that a note names.
+const NAMED_MAX: usize = 5;
+
 /// Lines for stderr about a removal, each with its kind. Often empty.
 pub type Notes = Vec<(String, String)>;
 
@@ -43,8 +46,14 @@ pub async fn on_clean(
     removal: Removal,
     caller: &Caller,
 ) -> Result<Notes, Refusal> {
+    let ignored = ports.worktrees.ignored(tree, caller).await;
     match remove(ports, name, tree, removal, caller).await {
-        Ok(notes) => Ok(notes),
+        Ok(mut notes) => {
+            if !ignored.is_empty() {
+                notes.push(("note".to_owned(), format!("removed {}", named(&ignored))));
+            }
+            Ok(notes)
+        }
         Err(error @ WorktreeError::Tool(_)) => {
             let cause = format!("cannot remove worktree for '{name}': {error}");
             Err(Refusal::new(RefusalKind::Worktree, cause).of(name))
@@ -74,6 +83,14 @@ pub async fn on_clean(
             Ok(notes)
         }
     }
+}
+
+/// Counts ignored files and names the first ones.
+fn named(files: &[String]) -> String {
+    let first = files.iter().take(NAMED_MAX).map(String::as_str).collect::<Vec<_>>().join(", ");
+    let more = if files.len() > NAMED_MAX { ", …" } else { "" };
+    let word = if files.len() == 1 { "file" } else { "files" };
+    format!("{} ignored {word}: {first}{more}", files.len())
 }
 
 /// Removes the worktree that stayed when this worker was forgotten, if that is forced. `None` if there is none.

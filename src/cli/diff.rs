@@ -97,9 +97,14 @@ fn print_json(view: &WorkerView, branch: &str, topic: &Topic, screen: &mut Scree
 }
 
 pub fn left_out(paths: &[String]) -> String {
+    format!("{} untracked path(s) will not land: {}", paths.len(), named(paths))
+}
+
+/// Names the first paths.
+pub fn named(paths: &[String]) -> String {
     let named = paths.iter().take(NAMED_MAX).map(String::as_str).collect::<Vec<_>>().join(", ");
     let more = if paths.len() > NAMED_MAX { ", …" } else { "" };
-    format!("{} untracked path(s) will not land: {named}{more}", paths.len())
+    format!("{named}{more}")
 }
 
 /// Escapes control characters in a patch before it is written to a terminal.

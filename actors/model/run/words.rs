@@ -96,6 +96,9 @@ pub enum Word {
     /// A text from `swarm run context` has reached the agent, or can no longer reach it.
     #[serde(rename = "workstream.context")]
     Context { delivered: bool, text: String },
+    /// Ignored files that the workstream left in its worktree, which is removed. They do not land.
+    #[serde(rename = "workstream.ignored")]
+    Ignored { files: Vec<String> },
     #[serde(rename = "merge.started")]
     MergeStarted {
         base: String,

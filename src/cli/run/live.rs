@@ -132,6 +132,7 @@ impl Live {
             Word::Context { delivered, text } => {
                 self.say(&escape(&format!("{id}: {}", plain::context(*delivered, text))));
             }
+            Word::Ignored { files } => self.say(&escape(&format!("{id}: {}", plain::ignored(files)))),
             Word::SpecChanged { file, .. } => {
                 self.say(&escape(&format!("{id}: {}", plain::changed(file))));
             }

@@ -88,6 +88,7 @@ fn of_workstream(word: &Word) -> Option<String> {
         Word::JournalDamaged { file, line, error } => damaged(file, *line, error),
         Word::NeedsInput { cause } => format!("waiting: {cause}"),
         Word::Context { delivered, text } => context(*delivered, text),
+        Word::Ignored { files } => ignored(files),
         Word::MergeStarted { base, left_out } => queued(base, left_out),
         Word::MergeVerifying { commit } => format!("verifying {}", short_commit(commit)),
         Word::MergeResolving { files } => format!("resolving conflicts in {}", files.join(", ")),
@@ -146,6 +147,11 @@ pub fn done(commit: Option<&str>, on_base: bool) -> String {
 pub fn context(delivered: bool, text: &str) -> String {
     let how = if delivered { "context delivered" } else { "context not delivered" };
     format!("{how}: {text}")
+}
+
+/// Returns which ignored files go with the worktree.
+pub fn ignored(files: &[String]) -> String {
+    format!("ignored files do not land and go with the worktree: {}", diff::named(files))
 }
 
 /// Describes a line of the run's journal that cannot be read.
@@ -221,6 +227,10 @@ mod tests {
             (Word::NeedsInput { cause: text("Which? (a | b)\x1b[2J") }, Some("auth: waiting: Which? (a | b)\\x1b[2J")),
             (Word::Context { delivered: true, text: text("hi") }, Some("auth: context delivered: hi")),
             (Word::Context { delivered: false, text: text("hi") }, Some("auth: context not delivered: hi")),
+            (
+                Word::Ignored { files: vec![text("a.csv")] },
+                Some("auth: ignored files do not land and go with the worktree: a.csv"),
+            ),
             (Word::MergeStarted { base: text("main"), left_out: Vec::new() }, Some("auth: queued to land on main")),
             (
                 Word::MergeStarted { base: text("main"), left_out: vec![text("dist/a"), text("b.log")] },

@@ -12,8 +12,8 @@ use std::path::{Path, PathBuf};
 
 use nix::libc;
 
-use super::admin;
 use super::settings::WorktreeSettings;
+use super::{admin, identity};
 use crate::repository::cli::Cli;
 use crate::repository::fault::Fault;
 use crate::trash::raw;
@@ -24,6 +24,8 @@ const FILE: &str = ".worktreeinclude";
 const FILE_BYTES_MAX: u64 = 1 << 20;
 /// File in the worktree's entry that lists the copies and the state of each when it was made.
 const COPIED: &str = "swarm-copied";
+/// Empty file in the worktree's entry, written when the worktree was set up.
+const SET_UP: &str = "swarm-ready";
 /// Directories of swarm and similar programs, which are never copied.
 const EXCLUDED: [&str; 4] = [".git", ".agent", ".arial", ".a-society"];
 
@@ -129,6 +131,34 @@ pub(crate) fn changed(tree: &Path, record: &Path) -> Vec<Vec<u8>> {
         copy.is_some_and(|copy| fingerprint(&copy).is_ok_and(|now| now.as_bytes() != then))
     };
     entries(&text).filter(|(then, path)| is_changed(then, path)).map(|(_, path)| path.to_vec()).collect()
+}
+
+/// Returns the ignored files that somebody made in a worktree since it was set up, apart from copies, and from what is in
+/// directories that are ignored as a whole. They are no work, and go with the worktree.
+pub(crate) fn made_since(cli: &Cli, tree: &Path, base_repo: &Path) -> Result<Vec<String>, Fault> {
+    let Some(place) = identity::open(cli, tree, base_repo)? else { return Ok(Vec::new()) };
+    let list = ["ls-files", "-z", "--others", "--ignored", "--exclude-standard", "--directory"];
+    let listed = place.call(cli.read(tree)).args(list).run()?;
+    let note = fs::read(place.git_dir.join(COPIED)).unwrap_or_default();
+    let copied: HashSet<&[u8]> = entries(&note).map(|(_, path)| path).collect();
+    let changed_at = |path: &Path| fs::symlink_metadata(path).ok().filter(fs::Metadata::is_file)?.modified().ok();
+    let set_up_at = changed_at(&place.git_dir.join(SET_UP));
+    let is_made = |path: &&[u8]| {
+        let changed_at = changed_at(&tree.join(OsStr::from_bytes(path)));
+        !copied.contains(path) && !is_excluded(path) && changed_at.is_some() && changed_at > set_up_at
+    };
+    let listed = Ignored::read(&listed);
+    let mut made: Vec<String> =
+        listed.files.into_iter().filter(is_made).map(|path| String::from_utf8_lossy(path).into_owned()).collect();
+    made.sort_unstable();
+    Ok(made)
+}
+
+/// Notes that a worktree is set up, from which [`made_since`] counts. Without the note it counts all files.
+pub(crate) fn note_set_up(common: &Path, tree: &Path) {
+    if let Ok(Some(entry)) = admin::entry_of(common, tree) {
+        let _ = fs::write(entry.join(SET_UP), b"");
+    }
 }
 
 /// Returns the copies whose originals changed or are gone since they were made.

@@ -8,7 +8,7 @@ use std::time::{Duration, SystemTime};
 use swarm_model::WorktreePlan;
 
 use super::hook::Home;
-use super::{admin, identity, owner, plan, undo};
+use super::{admin, copies, identity, owner, plan, undo};
 use crate::repository::cli::{Cli, CliError};
 use crate::repository::durable::sync_file_systems;
 use crate::repository::fault::Fault;
@@ -33,6 +33,9 @@ pub(crate) fn make(cli: &Cli, plan: &WorktreePlan, home: Option<&Home>) -> Resul
         let places = [Path::new(&plan.path), Path::new(&plan.base_repo)];
         sync_file_systems(places).map(|()| done)
     });
+    if let (Ok(()), Ok(common)) = (&set_up, admin::common_dir(Path::new(&plan.base_repo))) {
+        copies::note_set_up(&common, Path::new(&plan.path));
+    }
     set_up.map_err(|fault| {
         let rolled_back = undo::undo(cli, plan);
         made.iter().rev().for_each(|dir| drop(fs::remove_dir(dir)));

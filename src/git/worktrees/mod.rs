@@ -121,6 +121,12 @@ fn cli(caller: &Caller) -> Result<Cli, Fault> {
     Ok(Cli::new(caller)?)
 }
 
+/// Returns the ignored files that go with a worktree when it is removed. Empty if git cannot tell.
+pub fn ignored_files(tree: &RowWorktree, caller: &Caller) -> Vec<String> {
+    let made = |cli: Cli| copies::made_since(&cli, Path::new(&tree.path), Path::new(&tree.base_repo));
+    cli(caller).and_then(made).unwrap_or_default()
+}
+
 impl Worktrees for Git {
     fn plan<'a>(
         &'a self,
@@ -191,6 +197,14 @@ impl Worktrees for Git {
         blocking(move || {
             let cli = cli(&caller).map_err(Fault::unknown)?;
             remove::remove(&cli, &name, Path::new(&path), Path::new(&base_repo), force, home.as_deref())
+        })
+    }
+
+    fn ignored<'a>(&'a self, tree: &'a RowWorktree, caller: &'a Caller) -> BoxFuture<'a, Vec<String>> {
+        let (tree, caller) = (tree.clone(), caller.clone());
+        Box::pin(async move {
+            let listed = tokio::task::spawn_blocking(move || ignored_files(&tree, &caller));
+            listed.await.unwrap_or_default()
         })
     }
 

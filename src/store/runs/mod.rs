@@ -28,7 +28,7 @@ use swarm_model::run::plan::{Job, Plan, Topic, Work};
 use swarm_model::run::progress::{Now, Progress, Run, Spent};
 use swarm_model::run::words::Word;
 use swarm_model::run::{Event, Outcome};
-use swarm_model::{Caller, ExitRecord, SpawnRequest, Target};
+use swarm_model::{Caller, ExitRecord, RowWorktree, SpawnRequest, Target};
 use swarm_ports::{BoxFuture, Journaled, Runs, Settled, Survey, Telling};
 
 use self::home::Home;
@@ -43,6 +43,9 @@ use swarm_sys::clock::wall_ms;
 use swarm_sys::files;
 use swarm_sys::files::{blocking, replace_durably};
 use swarm_sys::paths::{Paths, digest};
+
+/// Maximum number of ignored files that an event names.
+const IGNORED_MAX: usize = 100;
 
 pub struct DiskRuns {
     paths: Paths,
@@ -181,11 +184,31 @@ fn restore(open: &OpenRuns, home: &Home, run: &Run, place: &Path) -> io::Result<
 fn keep(now: &Now, paths: &Paths) {
     let (home, worker) = (Home::new(&now.plan.home), now.worker());
     if matches!(now.job().work, Work::Spec(_)) {
+        if now.job().merge {
+            report_ignored(&home, now, paths);
+        }
         return report_late(&home, &now.plan.id, &now.job().id);
     }
     for kind in ["stdout", "stderr"] {
         let kept = home.logs().join(format!("{}.{kind}.log", now.job().id));
         let _ = fs::rename(paths.log(&worker, kind), kept);
+    }
+}
+
+/// Reports the ignored files in the worktree of a finished workstream, which is removed next.
+fn report_ignored(home: &Home, now: &Now, paths: &Paths) {
+    let Ok(Some(active)) = read_any(&place(paths, &now.plan.home)) else { return };
+    let path = home.worktrees().join(now.job().leaf()).to_string_lossy().into_owned();
+    let branch = now.job().branch.clone().unwrap_or_default();
+    let tree = RowWorktree { path, branch, base_repo: now.plan.root.clone() };
+    let mut files = swarm_git::worktrees::ignored_files(&tree, &active.caller);
+    files.truncate(IGNORED_MAX);
+    if files.is_empty() {
+        return;
+    }
+    let line = events::line(&now.plan.id, &now.job().id, wall_ms(), Word::Ignored { files });
+    if let Err(error) = line.and_then(|line| events::report(&home.events(), &line)) {
+        tracing::warn!(home = %now.plan.home, %error, "cannot report ignored files");
     }
 }
 
