@@ -12,7 +12,7 @@ use tokio::sync::oneshot;
 
 /// Number of threads that work at the same time, besides those that are stuck.
 const ACTIVE_MAX: usize = 4;
-/// Time after which a thread that is at the same work counts as stuck.
+/// Time at the same work after which a thread counts as stuck.
 const STUCK: Duration = Duration::from_secs(1);
 
 type Work = Box<dyn FnOnce() + Send>;
@@ -35,12 +35,18 @@ struct Inner {
 pub struct Pool {
     inner: Mutex<Inner>,
     threads_max: usize,
+    /// Time after which a thread that is at the same work counts as stuck.
+    stuck: Duration,
 }
 
 impl Pool {
     /// Returns a pool that has at most so many threads, all of which may be stuck.
     pub fn new(threads_max: usize) -> Arc<Self> {
-        Arc::new(Self { inner: Mutex::default(), threads_max })
+        Self::with(threads_max, STUCK)
+    }
+
+    fn with(threads_max: usize, stuck: Duration) -> Arc<Self> {
+        Arc::new(Self { inner: Mutex::default(), threads_max, stuck })
     }
 
     /// Has a thread do this, and returns its result. `None` if it panics, or no thread can be made. Work that nobody waits
@@ -63,7 +69,7 @@ impl Pool {
                 return None;
             }
             // All threads may have got stuck meanwhile.
-            match tokio::time::timeout(STUCK, &mut begins).await {
+            match tokio::time::timeout(self.stuck, &mut begins).await {
                 Ok(_) => return (&mut ends).await.ok(),
                 Err(_) => continue,
             }
@@ -78,7 +84,7 @@ impl Pool {
     fn help(self: &Arc<Self>) -> bool {
         let number = {
             let mut inner = self.inner();
-            let active = inner.threads.iter().filter(|(_, since)| since.elapsed() < STUCK).count();
+            let active = inner.threads.iter().filter(|(_, since)| since.elapsed() < self.stuck).count();
             if inner.waiting.is_empty() || active >= ACTIVE_MAX || inner.threads.len() >= self.threads_max {
                 return true;
             }
@@ -140,14 +146,21 @@ mod tests {
 
     #[tokio::test]
     async fn work_behind_a_disk_that_does_not_answer_is_done() {
-        let pool = Pool::new(9);
+        let pool = Pool::with(9, Duration::from_millis(20));
+        let (began, begins) = mpsc::channel();
         let mut locks = Vec::new();
         let mut stuck = Vec::new();
         for _ in 0..8 {
             let (release, waits) = mpsc::channel::<()>();
-            let pool = Arc::clone(&pool);
-            stuck.push(tokio::spawn(async move { pool.run(move || waits.recv()).await }));
+            let (pool, began) = (Arc::clone(&pool), began.clone());
+            let work = move || (began.send(()), waits.recv());
+            stuck.push(tokio::spawn(async move { pool.run(work).await }));
             locks.push(release);
+        }
+        for _ in 0..8 {
+            while begins.try_recv().is_err() {
+                tokio::time::sleep(Duration::from_millis(1)).await;
+            }
         }
         assert_eq!(pool.run(|| 7).await, Some(7));
         assert!(pool.inner().threads.len() <= 9);
