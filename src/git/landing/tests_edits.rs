@@ -149,6 +149,24 @@ async fn what_was_not_kept_is_written_again_from_the_commit() {
 }
 
 #[tokio::test]
+async fn a_roll_back_that_fails_leaves_no_lock() {
+    let mut site = site();
+    site.stub("$GIT \"$@\"; rm -r g .git/swarm-landing.kept; kill -9 $$");
+    let marker = site.interrupted("topic").await;
+    fs::write(site.fix.repo.join(".git/info/attributes"), "g filter=fake\n").unwrap();
+    site.fix.git(&["config", "filter.fake.required", "true"]);
+    site.fix.git(&["config", "filter.fake.smudge", "false"]);
+    assert!(checkout::recover(&site.workspace(), &marker).is_err());
+    assert!(checkout::Marker::load(&site.workspace()).unwrap().is_some(), "it is tried again");
+    site.fix.git(&["commit", "-q", "--allow-empty", "-m", "of a person"]);
+    site.fix.git(&["config", "filter.fake.smudge", "cat"]);
+    checkout::recover(&site.workspace(), &marker).unwrap();
+    fs::remove_file(site.fix.repo.join(".git/info/attributes")).unwrap();
+    assert_eq!(site.status(), "");
+    assert!(site.is_free());
+}
+
+#[tokio::test]
 async fn an_edit_between_the_look_and_the_write_of_git_stays() {
     let mut site = site();
     site.stub("$GIT \"$@\"; for file in .git/swarm-landing.kept/*; do case $(tail -n1 $file) in 20) echo mine >> $file;; esac; done; exit 0");
