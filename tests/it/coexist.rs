@@ -175,7 +175,7 @@ fn both_programs_may_write_concurrently() {
 fn a_reused_pid_is_neither_running_nor_killed() {
     // The original reports a recycled pid as running, and kills it.
     let rig = Rig::new();
-    let mut bystander = rig.program("sleep").arg("600").current_dir(rig.cwd()).spawn().expect("started");
+    let mut bystander = rig.program("sleep").arg("601").spawn().expect("started");
     let pid = i32::try_from(bystander.id()).expect("a pid");
     let row = format!(
         r#"{{"workers":[{{"name":"old","status":"running","cmd":["sleep","600"],"started":"2020-01-01T00:00:00.000001","cwd":"/","pid":{pid}}}]}}"#

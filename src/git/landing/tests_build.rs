@@ -155,7 +155,7 @@ async fn changes_that_the_base_already_has_are_not_reported() {
     site.fix.commit("the same", "list", "first\ntwo\nthree\nfour\nlast\n");
     let item = site.item("topic").await;
     let onto = text(&site.fix.git(&["rev-parse", "main"]));
-    assert_eq!(site.landings.build(&site.target, &item, &onto).await, Build::Nothing);
+    assert_eq!(site.landings.build(&site.target, &item, &onto).await, Build::Contained);
     // With a merge driver of the user's choice, dropped changes are the user's decision.
     site.fix.commit("rules", ".gitattributes", "list merge=ours\n");
     site.fix.commit("another", "list", "one\ntwo\nthree\nfour\nlast\n");
