@@ -89,6 +89,9 @@ const ABOVE_MAX: usize = 12;
 /// Length from which a drawn line separates the dialog from what is above it.
 const RULE_MIN: usize = 20;
 
+/// Separates words that do not belong together.
+const GAP: &str = "  ";
+
 /// A line of the screen without frames.
 #[derive(Debug)]
 struct Row {
@@ -121,6 +124,11 @@ impl Row {
             KEYS.contains(&words[*at]) && (deed(next + 1) || (words.get(next + 1) == Some(&"to") && deed(next + 2)))
         };
         (0..words.len()).filter(names).count()
+    }
+
+    /// Returns the column of the last words that a gap separates from those before.
+    fn last_group(&self) -> usize {
+        self.column + self.text.rfind(GAP).map_or(0, |at| self.text[..at].chars().count() + GAP.len())
     }
 
     /// Reports whether the row is the prompt of a shell.
@@ -189,7 +197,9 @@ fn menu(rows: &[Row]) -> Option<Dialog> {
     }
     let rest = &rows[last + 1..];
     let has_keys = rest.iter().any(|row| row.keys() > 0) && !rest.last().is_some_and(Row::is_shell);
-    let is_last = rest.iter().all(|row| row.text.is_empty() || row.column > column);
+    // A menu in a frame may have a line about the agent's state below the frame.
+    let is_below = |row: &Row| rows[at].framed && !row.framed;
+    let is_last = rest.iter().all(|row| row.text.is_empty() || row.column > column || is_below(row));
     let region = region(rows, first, mark);
     let kind = kind(rows[region..].iter());
     let is_menu = has_keys || (own.is_some() && mark != '>' && is_last) || kind == Kind::Theme;
@@ -256,15 +266,19 @@ fn entry(rows: &[Row]) -> Option<Dialog> {
     is_entry.then(|| Dialog { kind: Kind::Login, title: rows[at].text.clone(), choices: Vec::new() })
 }
 
-/// Returns a dialog beside a bar, whose last row names the keys; its cursor is a colour.
+/// Returns a dialog beside a bar, whose last row names the keys; its cursor is a colour. In a wide window, other text is
+/// to the right of the dialog, and may go on below the keys.
 fn bar(rows: &[Row]) -> Option<Dialog> {
-    let last = rows.iter().rposition(|row| !row.text.is_empty())?;
-    if !rows[last].framed || rows[last].keys() < 2 {
+    let keys = rows.iter().rposition(|row| row.framed && row.keys() >= 2)?;
+    let side = rows[keys].last_group();
+    if rows[keys + 1..].iter().any(|row| !row.text.is_empty() && row.column <= side) {
         return None;
     }
-    let above = rows[..last].iter().rev().take_while(|row| row.framed).count();
-    let dialog = &rows[last - above..=last];
-    let title = dialog.first().map(|row| row.text.clone()).unwrap_or_default();
+    let first = keys - rows[..keys].iter().rev().take_while(|row| row.framed).count();
+    // Messages above have a bar, too.
+    let first = rows[first..keys].iter().rposition(|row| row.text.starts_with('△')).map_or(first, |at| first + at);
+    let dialog = &rows[first..=keys];
+    let title = dialog.first().and_then(|row| row.text.split(GAP).next()).unwrap_or_default().to_owned();
     Some(Dialog { kind: kind(dialog.iter()), title, choices: Vec::new() })
 }
 

@@ -1,4 +1,4 @@
-//! Screens that were recorded with claude 2.1.328, codex 0.169.0, gemini 0.61.0 and opencode 1.18.33.
+//! Screens that were recorded with claude 2.1.328, codex 0.169.0, gemini 0.61.0, opencode 1.18.33 and qwen 0.15.10.
 
 use super::*;
 use crate::screen::{Screen, judge};
@@ -36,7 +36,9 @@ fn dialogs_of_agents_are_recognised() {
         "gemini/permission",
         "gemini/theme",
         "opencode/permission",
+        "opencode/permission-wide",
         "opencode/question",
+        "qwen/permission",
     ];
     let told: Vec<String> = screens
         .iter()
@@ -66,7 +68,9 @@ fn dialogs_of_agents_are_recognised() {
         "gemini/permission Permission 3 Allow execution of [Shell]?",
         "gemini/theme Theme 9 > Select Theme                               Preview",
         "opencode/permission Permission 0 △ Permission required",
+        "opencode/permission-wide Permission 0 △ Permission required",
         "opencode/question Choice 0 Which database?",
+        "qwen/permission Permission 4 Allow execution of: 'touch'?",
     ];
     assert_eq!(told, expected);
     let (.., choices) = shown("claude/trust", screens[0].1);
@@ -101,6 +105,9 @@ fn agents_that_take_text_show_no_dialog() {
         "opencode/working",
         "opencode/working-tool",
         "opencode/printed-list",
+        "qwen/start",
+        "qwen/idle",
+        "qwen/working",
     ];
     for (path, screen) in ready {
         assert_eq!(dialog(screen), None, "{path}");

@@ -115,8 +115,9 @@ const YES_OR_NO: [&str; 2] = ["(y/n)", "[y/n]"];
 const WORKING_LINES_MAX: usize = 8;
 const COMPACTING: &str = "compacting conversation";
 /// Texts, in lower case, that agents show while they work.
-const WORKING: [&str; 4] = ["esc to interrupt", "(esc to cancel", "esc interrupt", "esc again to interrupt"];
-/// Texts, in lower case, of the input lines of gemini and opencode.
+const WORKING: [&str; 5] =
+    ["esc to interrupt", "(esc to cancel", "· esc to cancel)", "esc interrupt", "esc again to interrupt"];
+/// Texts, in lower case, of the input lines of gemini, qwen and opencode.
 const INPUTS: [&str; 2] = ["type your message", "ctrl+p commands"];
 /// What is shown of an agent that is idle by its screen.
 const IDLE: &str = "its turn is over";
@@ -207,7 +208,7 @@ fn context(screen: &str) -> Option<u32> {
 mod tests {
     use super::*;
 
-    const RECORDED: [(&str, &str, &str); 47] = [
+    const RECORDED: [(&str, &str, &str); 52] = [
         ("claude", "draft", include_str!("../../tests/data/screens/claude/draft.txt")),
         ("claude", "idle", include_str!("../../tests/data/screens/claude/idle.txt")),
         ("claude", "login", include_str!("../../tests/data/screens/claude/login.txt")),
@@ -250,11 +251,16 @@ mod tests {
         ("gemini", "working", include_str!("../../tests/data/screens/gemini/working.txt")),
         ("opencode", "idle", include_str!("../../tests/data/screens/opencode/idle.txt")),
         ("opencode", "permission", include_str!("../../tests/data/screens/opencode/permission.txt")),
+        ("opencode", "permission-wide", include_str!("../../tests/data/screens/opencode/permission-wide.txt")),
         ("opencode", "printed-list", include_str!("../../tests/data/screens/opencode/printed-list.txt")),
         ("opencode", "question", include_str!("../../tests/data/screens/opencode/question.txt")),
         ("opencode", "start", include_str!("../../tests/data/screens/opencode/start.txt")),
         ("opencode", "working", include_str!("../../tests/data/screens/opencode/working.txt")),
         ("opencode", "working-tool", include_str!("../../tests/data/screens/opencode/working-tool.txt")),
+        ("qwen", "idle", include_str!("../../tests/data/screens/qwen/idle.txt")),
+        ("qwen", "permission", include_str!("../../tests/data/screens/qwen/permission.txt")),
+        ("qwen", "start", include_str!("../../tests/data/screens/qwen/start.txt")),
+        ("qwen", "working", include_str!("../../tests/data/screens/qwen/working.txt")),
     ];
 
     #[test]
