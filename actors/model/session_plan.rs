@@ -101,7 +101,7 @@ impl super::Spec {
     /// Reports whether the command is an agent whose screens are known.
     pub fn is_agent(&self) -> bool {
         let program = self.contract.argv.first().and_then(|program| program.rsplit('/').next());
-        program.is_some_and(|program| PROVIDERS.contains(&program))
+        program.is_some_and(|program| AGENTS.contains(&program))
     }
 
     /// Returns the id of the launch: its token as a UUID.
@@ -114,6 +114,8 @@ impl super::Spec {
 const DEVELOPMENT: &str = "development";
 /// Agents that all readers of a session know by these names.
 const PROVIDERS: [&str; 3] = ["claude", "codex", "amp"];
+/// Agents whose screens are known. Some are no providers of a session: its other readers do not know them.
+const AGENTS: [&str; 7] = ["claude", "codex", "amp", "gemini", "qwen", "opencode", "aider"];
 /// Kinds of work, each with the suffix of its task list id.
 pub const WORK_TYPES: [(&str, &str); 18] = [
     ("research", "RES"),

@@ -324,7 +324,7 @@ impl Machine {
         let would_act = |rules| ladder.is_some_and(|ladder| ladder.is_due(&sight, rules, now_ms));
         let due = life.watch.as_ref().is_some_and(would_act);
         let rests = mute && (is_quiet && unsettled || told && changed);
-        let fresh = due || rests || (!seen && (watched || told || says));
+        let fresh = due || rests || !seen;
         if life.window && fresh {
             if let Some(tracked) = self.tracked(life) {
                 tracked.looked = Some((now_ms, sight.output));

@@ -415,6 +415,23 @@ fn an_agent_that_reports_nothing_is_idle_if_its_screen_stands_still_and_says_so(
 }
 
 #[test]
+fn a_dialog_beside_a_spinner_is_seen_within_half_a_minute() {
+    let mut machine = Machine::new(10_000);
+    let a = Arc::new(Life { agent: true, window: true, ..(*life("a", 1)).clone() });
+    running(&mut machine, &a);
+    let asks = include_str!("../../tests/data/screens/qwen/permission.txt");
+    let at = |output| Sight { output, quiet_ms: 100, ..Sight::default() };
+    // Its first minute is over.
+    for output in 1..10 {
+        ticked(&mut machine, &a, at(output), GEMINI_WORKS);
+    }
+    let seen: Vec<Effect> =
+        (10..13).filter_map(|output| ticked(&mut machine, &a, at(output), asks)).flatten().collect();
+    let marks = seen.iter().filter(|effect| matches!(effect, Effect::Mark { mark: Some(Mark::Waits(_)), .. }));
+    assert_eq!(marks.count(), 1, "{seen:?}");
+}
+
+#[test]
 fn the_screen_of_an_agent_that_reports_does_not_say_that_it_is_idle() {
     let mut machine = Machine::new(10_000);
     let a = Arc::new(Life { agent: true, window: true, ..(*life("a", 1)).clone() });

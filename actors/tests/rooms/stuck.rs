@@ -99,6 +99,30 @@ async fn a_question_on_the_screen_is_left_to_a_person() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn agents_that_report_nothing_are_watched_without_a_session() {
+    let idle = include_str!("../../../tests/data/screens/gemini/idle.txt");
+    let asks = include_str!("../../../tests/data/screens/gemini/trust.txt");
+    for program in ["gemini", "/opt/bin/qwen", "opencode", "aider"] {
+        let rig = Rig::start().await;
+        let mut asked = request("a");
+        asked.contract.argv = vec![program.to_owned()];
+        asked.contract.tmux = Some(TmuxPlace { session: "s".to_owned(), ..TmuxPlace::default() });
+        for (output, screen, mark) in [
+            (1, asks, Mark::Waits("asks whether to trust this directory".to_owned())),
+            (2, idle, Mark::Idle("its turn is over".to_owned())),
+        ] {
+            rig.world.terminals.show("a", screen);
+            rig.world.sessions.show("a", Sight { output, quiet_ms: 5_000, ..Sight::default() });
+            if output == 1 {
+                rig.spawn(asked.clone()).await.expect("starts");
+            }
+            rig.world.pass(MINUTE).await;
+            assert_eq!(rig.world.records.mark_of("a"), Some(mark), "{program}");
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn an_interrupted_restart_is_completed_by_the_next_supervisor() {
     for step in ["stop_by_shim", "reserve", "open_session", "prepare", "open", "open.after"] {
         let mut rig = Rig::start().await;
