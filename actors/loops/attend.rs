@@ -17,7 +17,7 @@ use crate::worker::{Workers, ended, tried};
 use swarm_model::loops::headless;
 use swarm_model::loops::progress::{BACKOFF_S_MAX, Loop, Stage, Then};
 use swarm_model::loops::words::Code;
-use swarm_model::screen::{Screen, judge_dialog};
+use swarm_model::screen::{Screen, judge_dialog, steady_ms};
 use swarm_model::{Caller, Contract, Ended, ExitRecord, Reason, Refusal, RefusalKind, SpawnRequest};
 use swarm_ports::{Ports, TerminalError, Typing};
 
@@ -292,19 +292,26 @@ impl EffectRunner {
     /// Waits until the agent is ready for input, for at most `READY_MAX`. Fails if it shows a dialog.
     async fn ready(&self) -> Result<(), TerminalError> {
         let deadline = Instant::now() + READY_MAX;
+        let steady = Duration::from_millis(steady_ms(&self.it.plan.contract.argv));
+        // When the prompt that is shown was seen first.
+        let mut shown_at = None;
         loop {
             let written = self.ports.logs.written(self.name());
-            match judge_dialog(&self.screen(0).await?) {
+            let screen = self.screen(0).await?;
+            let looked = Instant::now();
+            match judge_dialog(&screen) {
                 (_, Some(dialog)) => return Err(TerminalError::Asks(dialog.sentence())),
-                (Screen::Ready, None) => return Ok(()),
-                (Screen::Asks | Screen::Other, None) => {}
+                (Screen::Ready, None) if looked >= *shown_at.get_or_insert(looked) + steady => return Ok(()),
+                (Screen::Ready, None) => {}
+                (Screen::Asks | Screen::Other, None) => shown_at = None,
             }
+            if looked >= deadline {
+                return Ok(());
+            }
+            let next = shown_at.map_or(deadline, |at| deadline.min(at + steady));
             tokio::select! {
                 () = written => {}
-                () = tokio::time::sleep_until(deadline) => {}
-            }
-            if Instant::now() >= deadline {
-                return Ok(());
+                () = tokio::time::sleep_until(next) => {}
             }
         }
     }

@@ -31,6 +31,17 @@ const PROMPTS: [&str; 3] = [">", "$", ">>>"];
 const CODEX_PROMPT: char = '›';
 const CODEX_STATUS: &str = " · ";
 
+/// Agents that draw their input line and then ask whether to trust the directory.
+const ASK_LATE: [&str; 2] = ["gemini", "qwen"];
+/// Time for which the prompt of such an agent must stand, in milliseconds.
+const STEADY_MS: u64 = 3_000;
+
+/// Returns for how long the prompt of this command must stand before the program counts as ready, in milliseconds.
+pub fn steady_ms(argv: &[String]) -> u64 {
+    let program = argv.first().and_then(|program| program.rsplit('/').next());
+    if program.is_some_and(|program| ASK_LATE.contains(&program)) { STEADY_MS } else { 0 }
+}
+
 /// Returns the kind of a screen. A dialog takes precedence, because it may show a prompt next to its choices.
 pub fn judge(screen: &str) -> Screen {
     judge_dialog(screen).0
@@ -90,6 +101,14 @@ fn spaced(line: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn only_agents_that_ask_late_must_show_their_prompt_for_some_time() {
+        for (command, steady) in [("gemini", true), ("/opt/qwen -y", true), ("claude", false), ("codex", false)] {
+            let argv: Vec<String> = command.split(' ').map(str::to_owned).collect();
+            assert_eq!(steady_ms(&argv) > 0, steady, "{command}");
+        }
+    }
 
     #[test]
     fn screens_of_agents_and_shells_are_recognised() {

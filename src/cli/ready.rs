@@ -34,7 +34,7 @@ const BURST_MS_MAX: u64 = 250;
 /// Interval between two captures of a pane without a log.
 const LOOK_MS: u64 = 500;
 
-/// Waits until the pane shows a prompt. `log` is the file with the output of the pane, if there is one; the end of the
+/// Waits until the pane shows a prompt, and has shown it for `steady`. `log` is the file with the output of the pane, if there is one; the end of the
 /// process `watch` ends the wait.
 ///
 /// # Errors
@@ -43,6 +43,7 @@ pub fn wait_ready(
     target: &Target,
     log: Option<&Path>,
     watch: Option<&ProcessId>,
+    steady: Duration,
     limit: Duration,
 ) -> Result<Readiness, TmuxError> {
     let deadline = Instant::now() + limit;
@@ -54,26 +55,33 @@ pub fn wait_ready(
             Err(error) => return Err(TmuxError::System(error.to_string())),
         }
     }
-    let mut was_ready = false;
+    // When the prompt that is shown was seen first.
+    let mut shown_at = None;
     loop {
         let screen = match target.tmux.capture(&target.pane, 0, false) {
             Ok(screen) => screen,
             Err(error) if error.is_absence() => return Ok(Readiness::Ended),
             Err(error) => return Err(error),
         };
-        match patterns::judge_dialog(&screen) {
-            (_, Some(dialog)) => return Ok(Readiness::Asks(Box::new(dialog))),
-            (patterns::Screen::Ready, None) if was_ready || Instant::now() >= deadline => return Ok(Readiness::Ready),
-            (patterns::Screen::Ready, None) => {
+        match (patterns::judge_dialog(&screen), shown_at) {
+            ((_, Some(dialog)), _) => return Ok(Readiness::Asks(Box::new(dialog))),
+            ((patterns::Screen::Ready, None), _) if Instant::now() >= deadline => return Ok(Readiness::Ready),
+            ((patterns::Screen::Ready, None), Some(at)) if Instant::now() >= at + steady => {
+                return Ok(Readiness::Ready);
+            }
+            ((patterns::Screen::Ready, None), at) => {
                 // A dialog that is only half drawn may look like a prompt.
-                was_ready = true;
-                let woken = wakers.settle(deadline);
+                let woken = match at {
+                    None => wakers.settle(deadline),
+                    Some(at) => wakers.wait(deadline.min(at + steady)),
+                };
+                shown_at = at.or(Some(Instant::now()));
                 if woken.map_err(|error| TmuxError::System(error.to_string()))? == Woken::Ended {
                     return Ok(Readiness::Ended);
                 }
                 continue;
             }
-            (patterns::Screen::Asks | patterns::Screen::Other, None) => was_ready = false,
+            ((patterns::Screen::Asks | patterns::Screen::Other, None), _) => shown_at = None,
         }
         if Instant::now() >= deadline {
             return Ok(Readiness::TimedOut);

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use serde_json::json;
+use swarm_model::screen::steady_ms;
 use swarm_model::{Refusal, Spawned, WorkerView};
 
 use super::answers::refusal_object;
@@ -75,7 +76,9 @@ pub fn unready(spawned: &Spawned, paths: &Paths, limit: Duration) -> Result<Opti
         return Ok(None);
     };
     let log = paths.log(&spawned.name, "tmux");
-    let readiness = ready::wait_ready(&target, Some(&log), view.watch.as_ref(), limit).map_err(Refusal::from)?;
+    let steady = Duration::from_millis(steady_ms(&view.row.cmd));
+    let readiness =
+        ready::wait_ready(&target, Some(&log), view.watch.as_ref(), steady, limit).map_err(Refusal::from)?;
     Ok(match readiness {
         ready::Readiness::Ready => None,
         ready::Readiness::Asks(dialog) => {

@@ -36,6 +36,24 @@ async fn an_agent_that_asks_for_trust_pauses_the_loop_and_uses_no_iteration() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn an_agent_that_shows_its_prompt_before_it_asks_for_trust_gets_nothing_typed() {
+    let rig = rig().await;
+    let mut plan = plan(3);
+    plan.contract.argv = vec!["gemini".to_owned()];
+    rig.world.terminals.show("w", include_str!("../../../tests/data/screens/gemini/start.txt"));
+    begin(&rig, plan).await;
+    rig.world.terminals.show("w", include_str!("../../../tests/data/screens/gemini/trust.txt"));
+    rig.world.logs.write("w");
+    seconds(&rig, 10).await;
+    assert_eq!(blocked(&rig).as_deref(), Some("asks whether to trust this directory"));
+    assert_eq!(rig.world.terminals.typed("w"), Vec::<String>::new());
+    rig.world.terminals.show("w", include_str!("../../../tests/data/screens/gemini/idle.txt"));
+    order(&rig, LoopOrder::Resume { name: "w".to_owned() }).await;
+    seconds(&rig, 4).await;
+    assert_eq!(rig.world.terminals.typed("w"), ["do it", ""]);
+}
+
+#[tokio::test(start_paused = true)]
 async fn an_agent_that_ends_at_its_question_of_trust_repeats_the_iteration() {
     let rig = rig().await;
     rig.world.terminals.show("w", TRUST);
