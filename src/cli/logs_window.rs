@@ -22,7 +22,7 @@ pub struct Window {
 impl Window {
     /// Reads the log up to its present end, and prints its last `count` lines.
     pub fn start(log: &Path, tail: &mut Tail, count: u64, lines: &mut Lines) -> Result<Self, Failure> {
-        let mut last = LastLines::new(usize::try_from(count).unwrap_or(usize::MAX));
+        let mut last = LastLines::for_reader(usize::try_from(count).unwrap_or(usize::MAX));
         let sizes = window_sizes::beside(log);
         let base = tail.begin()?;
         let part = tail.part_start();

@@ -96,13 +96,23 @@ fn length(path: &Path) -> u64 {
 pub struct LastLines {
     lines: VecDeque<String>,
     count: usize,
-    /// Screen that a program left last, while nothing else was shown.
-    left: Vec<String>,
+    /// Number of lines that were added so far.
+    added: usize,
+    /// Screen that a program left last, and `added` at that time. Without `for_reader` it counts only while nothing else
+    /// was shown.
+    left: Option<(usize, Vec<String>)>,
+    for_reader: bool,
 }
 
 impl LastLines {
     pub fn new(count: usize) -> Self {
-        Self { lines: VecDeque::new(), count, left: Vec::new() }
+        Self { lines: VecDeque::new(), count, added: 0, left: None, for_reader: false }
+    }
+
+    /// Keeps the lines that a person wants to read: of several blank lines one, and also the screen that a full-screen
+    /// program left last.
+    pub fn for_reader(count: usize) -> Self {
+        Self { for_reader: true, ..Self::new(count) }
     }
 
     /// Takes what `emulator` did.
@@ -110,14 +120,21 @@ impl LastLines {
         for shown in emulator.take() {
             match shown {
                 Shown::Line(line) => self.push(line),
-                Shown::HistoryCleared => self.lines.clear(),
+                Shown::HistoryCleared => {
+                    self.lines.clear();
+                    self.left = self.left.take().filter(|_| !self.for_reader);
+                }
                 Shown::Left(lines) if lines.is_empty() => {}
-                Shown::Left(lines) => self.left = lines,
+                Shown::Left(lines) => self.left = Some((self.added, lines)),
             }
         }
     }
 
     fn push(&mut self, line: String) {
+        if self.for_reader && line.is_empty() && self.lines.back().is_some_and(String::is_empty) {
+            return;
+        }
+        self.added += 1;
         if self.lines.len() == self.count {
             self.lines.pop_front();
         }
@@ -129,19 +146,25 @@ impl LastLines {
     /// Adds the screen at the end of one life of the window.
     pub fn end(&mut self, emulator: &mut Emulator) {
         self.take(emulator);
-        let mut screen = emulator.screen();
-        if screen.is_empty() && self.lines.iter().all(String::is_empty) {
-            screen = std::mem::take(&mut self.left);
-        }
-        screen.into_iter().for_each(|line| self.push(line));
+        emulator.screen().into_iter().for_each(|line| self.push(line));
     }
 
     /// Returns the lines, oldest first, without blank ones at the end.
-    pub fn lines(mut self) -> Vec<String> {
-        while self.lines.back().is_some_and(String::is_empty) {
-            self.lines.pop_back();
+    pub fn lines(self) -> Vec<String> {
+        let mut lines = Vec::from(self.lines);
+        let shows_left = self.for_reader || lines.iter().all(String::is_empty);
+        // If more lines followed than are kept, it is out of sight.
+        if let Some((at, left)) = self.left.filter(|(at, _)| shows_left && self.added - at <= self.count) {
+            let index = lines.len().saturating_sub(self.added - at);
+            lines.splice(index..index, left);
         }
-        self.lines.into()
+        if self.for_reader {
+            lines.dedup_by(|next, line| next.is_empty() && line.is_empty());
+        }
+        while lines.last().is_some_and(String::is_empty) {
+            lines.pop();
+        }
+        lines.split_off(lines.len().saturating_sub(self.count))
     }
 }
 
@@ -234,6 +257,27 @@ mod tests {
         let left = format!("{}\x1b[?1049l$ ", fs::read_to_string(&logged.log).expect("read"));
         fs::write(&logged.log, left).expect("written");
         assert_eq!(last_lines(&logged.log, 9).expect("read"), ["$"]);
+    }
+
+    #[test]
+    fn a_reader_gets_the_screen_that_was_left_and_no_runs_of_blank_lines() {
+        let lines = |text: &str, mut last: LastLines| {
+            let mut emulator = Emulator::new(Size { columns: 20, rows: 10 });
+            emulator.feed(text.as_bytes());
+            last.end(&mut emulator);
+            last.lines()
+        };
+        let told = "\x1b[?1049h\x1b[Hquestion\x1b[5;1Hanswer\x1b[1;1H\x1b[?1049lResume with x\r\n";
+        assert_eq!(lines(told, LastLines::new(9)), ["Resume with x"]);
+        assert_eq!(lines(told, LastLines::for_reader(9)), ["question", "", "answer", "Resume with x"]);
+        assert_eq!(lines(told, LastLines::for_reader(2)), ["answer", "Resume with x"]);
+        let cleared = format!("{told}\x1b[H\x1b[2J\x1b[3J$ ");
+        assert_eq!(lines(&cleared, LastLines::for_reader(9)), ["$"]);
+        let later = format!("{told}{}", "line\r\n".repeat(30));
+        assert_eq!(lines(&later, LastLines::for_reader(9)), ["line"; 9]);
+        let spread = "one\r\n\r\n\r\n\r\n\r\n\r\ntwo\r\n\r\n\r\n";
+        assert_eq!(lines(spread, LastLines::for_reader(3)), ["one", "", "two"]);
+        assert_eq!(lines(spread, LastLines::for_reader(0)), Vec::<String>::new());
     }
 
     #[test]

@@ -32,7 +32,7 @@ pub enum Shown {
     Line(String),
     /// The program deleted the scrollback.
     HistoryCleared,
-    /// The program left the alternate screen, which showed these lines.
+    /// The program left the alternate screen, which showed these lines last.
     Left(Vec<String>),
 }
 
@@ -55,6 +55,8 @@ struct Watch {
     highest: Option<u64>,
     /// `highest` of the pauses before.
     pauses: VecDeque<Option<u64>>,
+    /// The alternate screen before it was cleared last.
+    wiped: Vec<String>,
 }
 
 impl Observer for Watch {
@@ -66,7 +68,18 @@ impl Observer for Watch {
                 if context.terminal().active_screen_kind() == ScreenKind::Alternate
                     && modes.as_slice().iter().any(|mode| is_alternate(*mode)) =>
             {
-                self.shown.push(Shown::Left(lines(context.terminal().screen())));
+                // Some programs clear their screen before they leave it.
+                let (left, wiped) = (lines(context.terminal().screen()), std::mem::take(&mut self.wiped));
+                self.shown.push(Shown::Left(if left.is_empty() { wiped } else { left }));
+            }
+            Operation::Function(Function::Ed(scope))
+                if context.terminal().active_screen_kind() == ScreenKind::Alternate
+                    && clears_all(scope, context.terminal()) =>
+            {
+                let wiped = lines(context.terminal().screen());
+                if !wiped.is_empty() {
+                    self.wiped = wiped;
+                }
             }
             Operation::Function(Function::Ris) => {
                 let lines = lines(context.terminal().primary_screen());
@@ -105,6 +118,12 @@ impl Observer for Watch {
     }
 
     fn end(&mut self, _: &mut Observation<'_>) {}
+}
+
+/// Reports whether a terminal clears its whole screen when it erases this part of it.
+fn clears_all(scope: &EdScope, terminal: &Terminal) -> bool {
+    let cursor = terminal.cursor();
+    matches!(scope, EdScope::All) || (matches!(scope, EdScope::Below) && (cursor.col, cursor.row) == (0, 0))
 }
 
 fn is_alternate(mode: DecMode) -> bool {

@@ -47,6 +47,12 @@ fn lines_wrap_and_scroll_as_on_the_screen() {
 fn the_alternate_screen_is_shown_until_the_program_leaves_it() {
     assert_eq!(shown("shell\r\n\x1b[?1049h\x1b[Heditor"), ["shell", "editor"]);
     assert_eq!(shown("shell\r\n\x1b[?1049h\x1b[Heditor\x1b[?1049lback"), ["left: editor", "shell", "back"]);
+    for clear in ["\x1b[H\x1b[J", "\x1b[2J", "\x1b[2J\x1b[H\x1b[J"] {
+        let text = format!("\x1b[?1049h\x1b[Hanswer{clear}\x1b[?1049lback");
+        assert_eq!(shown(&text), ["left: answer", "back"], "{clear:?}");
+    }
+    assert_eq!(shown("\x1b[?1049h\x1b[Hold\x1b[2J\x1b[Hnew\x1b[?1049lback"), ["left: new", "back"]);
+    assert_eq!(shown("\x1b[?1049h\x1b[Hold\x1b[1;2H\x1b[J\x1b[?1049lback"), ["left: o", "back"]);
 }
 
 #[test]
