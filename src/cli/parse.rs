@@ -63,7 +63,11 @@ fn usual(words: &[OsString]) -> Vec<OsString> {
     let mut words = words.to_vec();
     let Some(first) = words.get(1).and_then(|word| word.to_str()).map(str::to_owned) else { return words };
     match first.as_str() {
-        "version" if words.len() == 2 => words[1] = "--version".into(),
+        // Whatever follows, as with the option: `swarm help version` ends here as well.
+        "version" => {
+            words.truncate(1);
+            words.push("--version".into());
+        }
         "help" if words.len() == 2 => words[1] = "--help".into(),
         "help" => {
             words.remove(1);

@@ -144,6 +144,7 @@ fn words_of_other_programs_mean_the_verb() {
         (&["stop", "fix"], &["kill", "fix"]),
         (&["rm", "fix", "--force-dirty"], &["clean", "fix", "--force-dirty"]),
         (&["ls", "-l", "--json"], &["ls", "--json", "-l"]),
+        (&["logs", "fix", "-n", "5"], &["logs", "fix", "--lines", "5"]),
         (&["run", "--jobs", "3"], &["run", "-j", "3"]),
     ] {
         assert_eq!(said(words), said(meant), "{words:?}");
@@ -157,7 +158,9 @@ fn words_of_other_programs_mean_the_verb() {
     assert_eq!(shown(&["help"]), shown(&["--help"]));
     assert_eq!(shown(&["help", "merge", "add"]), shown(&["merge", "add", "--help"]));
     assert_eq!(shown(&["help", "list"]), shown(&["ls", "--help"]));
-    assert_eq!(shown(&["version"]), shown(&["--version"]));
+    for words in [&["version"][..], &["version", "--help"], &["version", "--json"], &["help", "version"]] {
+        assert_eq!(shown(words), shown(&["--version"]), "{words:?}");
+    }
 }
 
 #[test]

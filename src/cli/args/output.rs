@@ -16,7 +16,7 @@ pub struct LogsArgs {
     #[arg(long)]
     pub history: bool,
     /// Show only the last LINES lines [default with --history: 1000]
-    #[arg(long, value_name = "LINES")]
+    #[arg(short = 'n', long, value_name = "LINES")]
     pub lines: Option<u64>,
     /// Keep printing new output until the worker has ended
     #[arg(short, long)]
