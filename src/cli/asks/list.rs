@@ -132,7 +132,27 @@ fn cells(shown: Shown, record: &AskRecord, clock: &Clock) -> (u64, Vec<String>) 
     let kind = ask.kind().word().to_owned();
     let texts = [ask.number.to_string(), age, ask.who.worker.clone(), kind];
     let left = left(record, clock).unwrap_or_else(|| "-".to_owned());
-    (ask.asked_at_ms, row(shown, texts, left, record.state().word(), &record.ask.what()))
+    (ask.asked_at_ms, row(shown, texts, left, &status(record), &record.ask.what()))
+}
+
+/// Returns what became of a request, and who decided it.
+fn status(record: &AskRecord) -> String {
+    let Some(answer) = &record.answer else {
+        return if record.over.is_some() { "dismissed".to_owned() } else { record.state().word().to_owned() };
+    };
+    let verdict = match &answer.verdict {
+        Verdict::Allow { .. } => "approved",
+        Verdict::Deny { .. } => "denied",
+        Verdict::Answer { .. } => "answered",
+    };
+    match answer.by.via {
+        Via::Rule => format!("{verdict} by a rule"),
+        Via::Timeout => format!("{verdict}: no answer in time"),
+        Via::Person | Via::Terminal => {
+            let user = answer.by.user.clone().unwrap_or_else(|| format!("user {}", answer.by.uid));
+            format!("{verdict} by {user}")
+        }
+    }
 }
 
 fn row(shown: Shown, texts: [String; 4], left: String, state: &str, what: &str) -> Vec<String> {
@@ -145,7 +165,7 @@ fn row(shown: Shown, texts: [String; 4], left: String, state: &str, what: &str) 
         row.push(left);
     }
     if shown.status {
-        row.push(state.to_owned());
+        row.push(escape(state).into_owned());
     }
     row.push(escape(what).into_owned());
     row
@@ -321,7 +341,42 @@ fn sentence(record: &AskRecord) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use swarm_model::asks::{Asker, Draft};
+    use swarm_model::asks::{Answerer, Asker, Draft};
+
+    #[test]
+    fn a_list_says_what_was_answered_and_by_whom() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let paths = Paths::new(dir.path());
+        let asks = Asks::new(&paths);
+        let deny = || Verdict::Deny { reason: String::new() };
+        let cases = [
+            (Some((Verdict::Allow { input: None }, Via::Person)), "approved by ada"),
+            (Some((deny(), Via::Terminal)), "denied by ada"),
+            (Some((deny(), Via::Timeout)), "denied: no answer in time"),
+            (Some((Verdict::Answer { answers: Vec::new() }, Via::Rule)), "answered by a rule"),
+            (None, "dismissed"),
+        ];
+        for (number, (answer, status)) in cases.into_iter().enumerate() {
+            let draft = Draft {
+                key: format!("k{number}"),
+                who: Asker { worker: "fix".to_owned(), ..Asker::default() },
+                tool: "Bash".to_owned(),
+                wish: AskWish::Command { command: "make".to_owned() },
+                cwd: "/".to_owned(),
+                waits: Waits::Parked,
+            };
+            let ask = asks.ask(&draft).expect("asked");
+            if let Some((verdict, via)) = answer {
+                let by = Answerer { uid: 1, user: Some("ada".to_owned()), pid: 1, tty: None, from: None, via };
+                let answer = AskAnswer { verdict, digest: ask.digest.clone(), by, at_ms: 1 };
+                asks.answer(ask.number, &answer).expect("answered");
+            }
+            asks.end(ask.number, "it is over").expect("ended");
+            let record = asks.find(ask.number).expect("read").expect("there");
+            let shown = Shown { left: false, status: true, terminal: false };
+            assert_eq!(cells(shown, &record, &Clock::system()).1[4], status);
+        }
+    }
 
     #[test]
     fn a_list_fits_a_terminal_of_80_columns_and_is_whole_in_a_pipe() {
