@@ -110,11 +110,17 @@ impl WorkerView {
         self.ask.clone().or_else(|| self.activity.as_ref()?.needs(&self.row.name, self.row.tmux.is_some()))
     }
 
+    /// Reports whether the worker's agent asks a person and has ended. It is started again after the answer.
+    pub fn is_parked(&self) -> bool {
+        self.state == FineState::Exited && self.ask.is_some()
+    }
+
     /// Reports whether the worker has ended without success and stays so: with a code other than zero, by a signal, at a
     /// limit, or without a record of how. What a person stopped has not failed, and neither has a worker whose restart is
-    /// due.
+    /// due, or whose agent ended because it asks a person.
     pub fn has_failed(&self) -> bool {
         match self.state {
+            FineState::Exited if self.is_parked() => false,
             FineState::Exited => self.exit.as_ref().is_none_or(|exit| {
                 !exit.ended.is_success()
                     || matches!(exit.reason, Reason::Timeout | Reason::Output | Reason::OutOfMemory)

@@ -98,6 +98,7 @@ fn totals(views: &[&WorkerView], registered: usize) -> String {
     const WORDS: [&str; 8] = ["running", "idle", "waiting", "stuck", "restarting", "exited", "stopped", "failed"];
     let word = |view: &WorkerView| match view.state {
         _ if view.has_failed() => "failed",
+        _ if view.ask.is_some() => "waiting",
         FineState::Backoff => "restarting",
         FineState::Stopped => "stopped",
         _ if !view.state.is_running() => "exited",
@@ -173,7 +174,7 @@ fn wire(views: &[&WorkerView]) -> String {
 
 #[cfg(test)]
 mod tests {
-    use swarm_model::Ended;
+    use swarm_model::{Ended, NeedKind, Needs};
 
     use super::*;
     use crate::cli::sample;
@@ -187,6 +188,19 @@ mod tests {
             let all = registry.workers.iter().collect();
             show(&args, registry, all, Path::new("/s/state.json"), &clock, screen)
         })
+    }
+
+    #[test]
+    fn an_agent_that_ended_to_ask_a_person_waits_and_has_not_failed() {
+        let needs = Needs { kind: NeedKind::Permission, text: "Bash: make".to_owned(), since_ms: 0, answer: None };
+        let parked = WorkerView { ask: Some(needs), ..sample::ended("asks", Ended::Code(1)) };
+        let all = sample::registry(vec![parked, sample::ended("bad", Ended::Code(1))]);
+        assert_eq!(listed(&["--status", "failed", "-q"], &all).0, "bad\n");
+        let long = listed(&["-l"], &all).0;
+        assert!(long.lines().any(|line| line.starts_with("asks  waiting: Bash: make")), "{long}");
+        let json: serde_json::Value = serde_json::from_str(&listed(&["--json"], &all).0).expect("JSON");
+        assert_eq!((&json["workers"][0]["failed"], &json["workers"][1]["failed"]), (&false.into(), &true.into()));
+        assert_eq!(totals(&all.workers.iter().collect::<Vec<_>>(), 2), "2 workers: 1 waiting, 1 failed");
     }
 
     #[test]

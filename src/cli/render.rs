@@ -310,7 +310,7 @@ fn state_colour(view: &WorkerView) -> Option<&'static str> {
     const RED: &str = "\x1b[31m";
     match view.state {
         _ if view.has_failed() => Some(RED),
-        _ if view.doing() == Some(Doing::Waiting) => Some(YELLOW),
+        _ if view.ask.is_some() || view.doing() == Some(Doing::Waiting) => Some(YELLOW),
         _ if view.stuck.is_some() => Some(RED),
         FineState::Running => Some(GREEN),
         FineState::Starting

@@ -17,6 +17,7 @@ use swarm_model::{Activity, Doing, ProcessId, Refusal, RefusalKind, Row, WireSta
 use swarm_ports::{Records as _, Scan};
 
 use super::asks::Asks;
+use super::asks::present::ATTEMPT;
 use super::records::{DiskRecords, IDLE, STUCK, WAITS, WORKS};
 use super::runs::order;
 use super::sessions::{self, Tool};
@@ -180,7 +181,9 @@ fn ask_all(paths: &Paths, registry: &mut Registry) {
         let generation = view.row.swarm().map(|meta| meta.generation);
         let is_other = ask.who.generation.is_some() && generation.is_some() && ask.who.generation != generation;
         let runs = view.state.is_running();
-        if ask.waits != Waits::Parked && (is_other || !runs) {
+        // The requests of a run's attempts outlive their processes: the run ends them.
+        let outlives = ask.waits == Waits::Parked || (ask.key.starts_with(ATTEMPT) && !runs);
+        if !outlives && (is_other || !runs) {
             continue;
         }
         let needs = ask.needs();

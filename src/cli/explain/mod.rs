@@ -5,6 +5,7 @@ mod why;
 
 use clap::Args;
 use serde_json::json;
+use swarm_model::Doing;
 
 use self::facts::{Evidence, Fact};
 use super::error::{Failure, unknown_worker};
@@ -46,7 +47,8 @@ pub fn run(args: &ExplainArgs, paths: &Paths, screen: &mut Screen) -> Result<u8,
         json::print(screen, "swarm.explained/1", &body)?;
         return Ok(0);
     }
-    screen.line(&format!("{}: {}: {}", escape(&view.row.name), state_word(view.state), escape(&because)))?;
+    let state = if view.is_parked() { Doing::Waiting.word() } else { state_word(view.state) };
+    screen.line(&format!("{}: {state}: {}", escape(&view.row.name), escape(&because)))?;
     section("Last output:", &evidence.output, screen)?;
     section("Last events:", &evidence.events, screen)?;
     section("Next:", &next, screen)?;

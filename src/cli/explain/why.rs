@@ -7,6 +7,9 @@ use crate::cli::render::{Clock, signal_name, words};
 
 /// Returns the cause of the state of a worker.
 pub fn because(view: &WorkerView, evidence: &Evidence, clock: &Clock) -> String {
+    if let Some(ask) = view.ask.as_ref().filter(|_| view.is_parked()) {
+        return format!("its agent asks a person and has ended; it continues after the answer: {}", ask.text);
+    }
     match view.state {
         FineState::Starting => "its command has not been executed yet".to_owned(),
         FineState::Running => running(view, evidence),
@@ -144,6 +147,8 @@ pub fn next(view: &WorkerView, evidence: &Evidence) -> Vec<String> {
             next.push(("swarm recover".to_owned(), "list all interrupted workers"));
             next.push(("swarm recover --apply".to_owned(), "start all of them again"));
         }
+        // It is started again after the answer; another start would not hear it.
+        FineState::Exited if view.is_parked() => next.push((swarm("logs"), "show its output")),
         FineState::Exited | FineState::Stopped | FineState::Failed | FineState::Lost | FineState::OutOfMemory => {
             next.push((swarm("logs"), "show its output"));
             next.push((swarm("respawn"), "start it again with the same settings"));
@@ -162,7 +167,7 @@ pub fn next(view: &WorkerView, evidence: &Evidence) -> Vec<String> {
 
 #[cfg(test)]
 mod tests {
-    use swarm_model::Activity;
+    use swarm_model::{Activity, NeedKind, Needs};
 
     use super::*;
     use crate::cli::sample;
@@ -198,6 +203,24 @@ mod tests {
         assert_eq!(said(cause, cause), "its agent waits for a person: may it push?");
         let attention = "its process is alive and needs attention: its context is full to 95 %";
         assert_eq!(said(None, Some("its context is full to 95 %")), attention);
+    }
+
+    #[test]
+    fn an_agent_that_ended_to_ask_is_explained_by_its_request() {
+        let ask = Needs {
+            kind: NeedKind::Permission,
+            text: "Bash: make".to_owned(),
+            since_ms: 0,
+            answer: Some("swarm approve 1".to_owned()),
+        };
+        let view = WorkerView { ask: Some(ask), ..sample::ended("x", Ended::Code(1)) };
+        let said = because(&view, &Evidence::default(), &sample::clock("2026-01-02T00:05:00Z"));
+        assert_eq!(said, "its agent asks a person and has ended; it continues after the answer: Bash: make");
+        let next = next(&view, &Evidence::default());
+        assert!(
+            next[0].starts_with("swarm approve 1 ") && !next.iter().any(|line| line.contains("respawn")),
+            "{next:?}"
+        );
     }
 
     #[test]

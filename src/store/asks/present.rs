@@ -11,7 +11,7 @@ use super::Asks;
 use crate::views::{Detail, Pick, load_where};
 
 /// Beginning of the key of a request that an attempt of a run makes.
-const ATTEMPT: &str = "run/";
+pub const ATTEMPT: &str = "run/";
 /// Beginning of the key of a request that a process makes for itself, followed by its pid and its start time.
 const PROCESS: &str = "process/";
 
