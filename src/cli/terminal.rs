@@ -1,19 +1,22 @@
 //! Verbs that use a pane: converts their arguments for `peek`, `send` and `attach`, and prints the results.
 
-use std::time::Duration;
+use std::os::fd::AsFd as _;
+use std::time::{Duration, Instant};
 
 use serde_json::json;
 use swarm_model::screen::steady_ms;
-use swarm_model::{Refusal, Spawned, WorkerView};
+use swarm_model::{Ended, ExitRecord, Refusal, Spawned, WorkerView};
 
 use super::answers::refusal_object;
 use super::args::{AttachArgs, EofArgs, InterruptArgs, KeysArgs, PeekArgs, SendArgs};
 use super::error::Failure;
+use super::render::signal_name;
 use super::screen::Screen;
 use super::send::{Proof, Typed, Verb, Who};
 use super::session::dialogs::give_way;
 use super::tagged::Tagged;
 use super::trust::gate;
+use super::watch::{Changes, Until, wait_any};
 use super::{attach, json, peek, ready, send};
 use swarm_store::asks::Asks;
 use swarm_store::views::{Registry, load_one};
@@ -86,8 +89,38 @@ pub fn unready(spawned: &Spawned, paths: &Paths, limit: Duration) -> Result<Opti
             let remedy = format!("run 'swarm attach {name}' and answer, or use 'swarm keys {name} KEY…'");
             Some(format!("agent '{name}' is not ready: it {sentence}; {remedy}"))
         }
-        ready::Readiness::TimedOut | ready::Readiness::Ended => late(),
+        ready::Readiness::TimedOut => late(),
+        ready::Readiness::Ended => Some(gone(name, exit_of(name, paths)?.as_ref())),
     })
+}
+
+/// Maximum wait for the record of an end that was seen.
+const RECORD_MAX: Duration = Duration::from_secs(2);
+
+/// Returns how a worker ended whose window is gone. `None` if nothing records that in time.
+fn exit_of(name: &str, paths: &Paths) -> Result<Option<ExitRecord>, Failure> {
+    let deadline = Instant::now() + RECORD_MAX;
+    let changes = Changes::new()?;
+    if let Some(dir) = load_one(paths, name)?.and_then(|view| view.dir) {
+        changes.add_dir(&paths.workers().join(dir))?;
+    }
+    loop {
+        let exit = load_one(paths, name)?.and_then(|view| view.exit);
+        if exit.is_some() || deadline <= Instant::now() {
+            return Ok(exit);
+        }
+        wait_any(&[(changes.as_fd(), Until::Readable)], Some(deadline))?;
+        changes.take()?;
+    }
+}
+
+/// Returns the warning that an agent ended before it was ready.
+fn gone(name: &str, exit: Option<&ExitRecord>) -> String {
+    let how = exit.map(|exit| match exit.ended {
+        Ended::Code(code) => format!(" (exit {code})"),
+        Ended::Signal(signal) => format!(" ({})", signal_name(signal)),
+    });
+    format!("agent '{name}' ended{} before it was ready; run 'swarm explain {name}'", how.unwrap_or_default())
 }
 
 /// Returns the text in the window of a worker, if it has one.

@@ -388,6 +388,15 @@ fn spawn_may_wait_for_a_prompt() {
 }
 
 #[test]
+fn an_agent_that_ends_before_it_is_ready_is_named_with_its_end() {
+    let rig = Rig::new();
+    let script = "sleep 0.3; exit 3";
+    let said = rig.swarm(&["spawn", "--name", "x", "--tmux", "--ready-wait", "--", "sh", "-c", script]);
+    let warning = "swarm: warning: agent 'x' ended (exit 3) before it was ready; run 'swarm explain x'\n";
+    assert_eq!((said.code, said.err.as_str()), (Some(0), warning));
+}
+
+#[test]
 fn a_suspended_worker_in_a_window_is_shown_and_killed() {
     let rig = Rig::new();
     rig.spawn("x", &["--tmux"], &["sleep", "600"]);
