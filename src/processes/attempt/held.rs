@@ -125,8 +125,7 @@ impl Held {
     }
 
     fn tell(&mut self, ask: &Ask) {
-        let one_line = ask.summary();
-        self.news.push(format!("request {}: {one_line} (answer with 'swarm approve' or 'swarm deny')", ask.number));
+        self.news.push(news_of(ask));
     }
 
     /// Uses an answer, and returns what the agent may hear.
@@ -241,6 +240,18 @@ impl Held {
         }
         Ok(())
     }
+}
+
+/// Returns the news that an agent asks, with the commands that answer.
+fn news_of(ask: &Ask) -> String {
+    let (number, what) = (ask.number, ask.summary());
+    let how = match ask.kind() {
+        NeedKind::Question => format!("'swarm answer {number} TEXT'"),
+        NeedKind::Permission | NeedKind::Login | NeedKind::Trust | NeedKind::Input => {
+            format!("'swarm approve {number}' or 'swarm deny {number}'")
+        }
+    };
+    format!("request {number}: {what} (answer with {how})")
 }
 
 fn said(number: u64, verdict: &Verdict) -> String {
