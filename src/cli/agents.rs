@@ -9,11 +9,13 @@ use std::time::{Duration, UNIX_EPOCH};
 use clap::Args;
 use serde::{Deserialize, Serialize};
 use swarm_model::RefusalKind;
+use swarm_model::asks::judge::Consent;
 
 use super::error::Failure;
 use super::json;
 use super::render::{escape, table};
 use super::screen::Screen;
+use swarm_agents::consent::refusal;
 use swarm_agents::traits::{Asks, Conversations, Traits, version_in};
 use swarm_agents::{Agent, BUILT_IN};
 use swarm_config::sections::AgentConfig;
@@ -56,6 +58,8 @@ struct Offers {
     output: swarm_agents::traits::Output,
     session: Conversations,
     asks: Asks,
+    /// Whether it asks in runs that restrict their agents.
+    asks_in_runs: bool,
     totals: swarm_agents::traits::Totals,
     price: bool,
     result_schema: bool,
@@ -129,6 +133,7 @@ fn row(agent: &Agent, program: Option<PathBuf>, version: Option<String>) -> Row 
         output: traits.output,
         session: traits.session,
         asks: traits.asks,
+        asks_in_runs: traits.asks != Asks::Never && !is_refused(agent),
         totals: traits.totals,
         price: traits.price,
         result_schema: traits.schema,
@@ -139,6 +144,20 @@ fn row(agent: &Agent, program: Option<PathBuf>, version: Option<String>) -> Row 
         unattended: traits.unattended,
     };
     Row { name: agent.name.clone(), adapter: traits.name, program, version, lost, offers }
+}
+
+/// Reports whether a run that restricts its agents refuses this one.
+fn is_refused(agent: &Agent) -> bool {
+    refusal(agent, Some(Consent::PartialAccess)).is_some()
+}
+
+/// Returns how an agent asks a person in a run, or the name of the agent that does so with the same program.
+fn asking(row: &Row) -> String {
+    match row.adapter {
+        "gemini" | "opencode" if !row.offers.asks_in_runs => format!("as {}-acp", row.adapter),
+        _ if !row.offers.asks_in_runs => word(Asks::Never),
+        _ => word(row.offers.asks),
+    }
 }
 
 /// Returns the version of an agent's program. `None` if it does not tell, or if the configuration has another command.
@@ -208,7 +227,7 @@ fn show(rows: &[Row], screen: &mut Screen) -> Result<(), Failure> {
             escape(&row.name).into_owned(),
             row.version.clone().unwrap_or_else(|| "-".to_owned()),
             if row.offers.session == Conversations::None { "no" } else { "yes" }.to_owned(),
-            word(row.offers.asks),
+            asking(row),
             word(row.offers.totals),
             if row.offers.price { "yes" } else { "no" }.to_owned(),
             program,
@@ -220,4 +239,31 @@ fn show(rows: &[Row], screen: &mut Screen) -> Result<(), Failure> {
         screen.line(&format!("{} {version}: {lost}", escape(&row.name)))?;
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_table_says_which_agents_can_ask_in_runs() {
+        let agents = all(&BTreeMap::new()).expect("built in");
+        let asks = |name: &str| {
+            let agent = agents.iter().find(|agent| agent.name == name).expect("there");
+            let row = row(agent, None, None);
+            (row.offers.asks_in_runs, asking(&row))
+        };
+        for (name, is_asking, shown) in [
+            ("claude", true, "defer"),
+            ("codex", true, "dialogue"),
+            ("gemini", false, "as gemini-acp"),
+            ("gemini-acp", true, "dialogue"),
+            ("opencode", false, "as opencode-acp"),
+            ("opencode-acp", true, "dialogue"),
+            ("aider", false, "never"),
+            ("shell", false, "never"),
+        ] {
+            assert_eq!(asks(name), (is_asking, shown.to_owned()), "{name}");
+        }
+    }
 }
