@@ -1,7 +1,6 @@
 //! What a person should know before a run starts, and what to do with work that it leaves.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::io::IsTerminal as _;
 use std::path::Path;
 
 use swarm_agents::consent::too_old;
@@ -60,10 +59,21 @@ pub fn check_versions(
     Ok(())
 }
 
-/// Warns of what a run does not do by itself.
-pub fn before(plan: &Plan, screen: &mut Screen) {
-    let configured = || swarm_config::load(Some(Path::new(&plan.root))).is_ok_and(|all| all.merge.verify.is_some());
-    if let Some(warning) = unverified(plan).filter(|_| std::io::stderr().is_terminal() && !configured()) {
+/// Says what a person should know of a run that is only shown.
+pub fn dry(plan: &Plan, as_json: bool, screen: &mut Screen) {
+    consent(&plan.jobs, plan.rules.consent).iter().for_each(|line| screen.aside("note: ", line));
+    before(plan, as_json, screen);
+}
+
+/// Warns of what a run does not do by itself, unless a program reads the output.
+pub fn before(plan: &Plan, as_json: bool, screen: &mut Screen) {
+    if as_json {
+        return;
+    }
+    // As written: a dry run has asked nobody to agree to it.
+    let configured =
+        || swarm_config::as_written(Some(Path::new(&plan.root))).is_ok_and(|all| all.merge.verify.is_some());
+    if let Some(warning) = unverified(plan).filter(|_| !configured()) {
         screen.warning(&warning);
         screen.aside("hint: ", "add --verify 'COMMAND', or set verify in [merge] of swarm.toml");
     }

@@ -50,7 +50,7 @@ pub fn run(args: &BeginArgs, paths: &Paths, screen: &mut Screen) -> Result<u8, F
     };
     plan.check_order().map_err(|cause| Failure::new(RefusalKind::Invalid, cause))?;
     if args.dry_run {
-        advice::consent(&plan.jobs, plan.rules.consent).iter().for_each(|line| screen.aside("note: ", line));
+        advice::dry(&plan, args.json, screen);
         return show::tree(plan, args.retry_failed, screen);
     }
     let home = Home::new(&plan.home);
@@ -59,7 +59,7 @@ pub fn run(args: &BeginArgs, paths: &Paths, screen: &mut Screen) -> Result<u8, F
     if let Some(warning) = swarm_sys::logind::warning() {
         screen.warning(&warning);
     }
-    advice::before(&plan, screen);
+    advice::before(&plan, args.json, screen);
     if args.retry_failed {
         renew::failed(&home, &caller, paths, screen)?;
     }
