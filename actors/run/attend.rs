@@ -121,8 +121,14 @@ impl EffectRunner {
     async fn add(&self, now: &Now, attempt: u32, key: String) -> Option<String> {
         let job = now.at;
         if let Err(refusal) = tried(|| self.fleet.land(self.wish(now, key.clone()))).await {
-            let is_mendable = refusal.kind == RefusalKind::Worktree;
-            let merged = Merged::Refused { cause: refusal.cause, is_mendable };
+            // What an earlier run has left may have landed since, and its worker is gone with it.
+            let is_gone = refusal.kind == RefusalKind::NotFound && now.plan.flags.merge && now.progress.waited;
+            let merged = if is_gone && self.ports.runs.has_landed(now, &self.caller).await {
+                Merged::Nothing
+            } else {
+                let is_mendable = refusal.kind == RefusalKind::Worktree;
+                Merged::Refused { cause: refusal.cause, is_mendable }
+            };
             self.tell(Event::Merged { job, attempt, merged, spent: Spent::default() });
             return None;
         }

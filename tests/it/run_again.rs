@@ -231,6 +231,44 @@ fn work_of_a_run_without_landing_is_reviewed_and_landed_later() {
 }
 
 #[test]
+fn work_that_nothing_verifies_is_warned_of_without_a_terminal() {
+    let site = Site::new();
+    site.spec("a", "", "echo a > a");
+    site.commit();
+    site.plan();
+    let warns =
+        |words: &[&str]| site.swarm_says_all(words).err.contains("nothing verifies the work before it lands on main");
+    assert!(warns(&["run", "--dry-run"]) && warns(&["run", "--detach"]));
+    wait_until("it has landed", SOON, || site.statuses() == ["a done"]);
+    assert!(!warns(&["run", "--verify", "true"]) && !warns(&["run", "--json"]));
+}
+
+#[test]
+fn work_that_a_run_has_left_lands_when_a_person_says_so() {
+    let site = Site::new();
+    site.spec("a", "", "echo a > a");
+    site.spec("b", "", "echo b > b");
+    site.commit();
+    site.plan();
+    let ends = |words: &[&str]| assert_eq!(site.swarm(words).code, Some(0), "{words:?}");
+    ends(&["run", "--no-merge"]);
+    let note = |id: &str| format!("not landed; run 'swarm merge add repo.{id}' or 'swarm run --merge'");
+    let status = site.swarm(&["run", "status"]).ok();
+    assert!(status.contains(&note("a")) && status.contains(&note("b")), "{status}");
+    // One of them lands by hand; without a word the other one stays.
+    site.swarm(&["merge", "add", "repo.a"]).ok();
+    site.swarm(&["merge", "wait", "repo.a", "--timeout", "25"]).is(0, "repo.a: landed (main)\n", "");
+    ends(&["run"]);
+    let status = site.swarm(&["run", "status"]).ok();
+    assert!(!status.contains(&note("a")) && status.contains(&note("b")), "{status}");
+    assert!(site.repo.join("a").exists() && !site.repo.join("b").exists());
+    ends(&["run", "--merge"]);
+    assert_eq!(fs::read_to_string(site.repo.join("b")).expect("landed"), "b\n");
+    assert_eq!(site.statuses(), ["a done", "b done"]);
+    assert!(!site.swarm(&["run", "status"]).ok().contains("not landed"));
+}
+
+#[test]
 fn a_retry_without_work_starts_from_the_base_as_it_is_now() {
     let site = Site::new();
     site.spec("empty", "retries: 0\n", "test -e mended && echo ok > ok");

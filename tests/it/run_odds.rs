@@ -228,6 +228,10 @@ fn a_waiting_agent_is_shown_as_waiting() {
     assert!(!site.swarm(&["run", "status"]).ok().contains("waiting: "));
     site.write("go2", "");
     assert_eq!(site.swarm(&["run", "attach", "--headless"]).code, Some(0));
+    // What was denied is not forgotten at the end.
+    assert!(site.swarm(&["run", "status"]).ok().contains(&format!("({cause})")));
+    let status: Value = serde_json::from_str(&site.swarm(&["run", "status", "--json"]).ok()).expect("JSON");
+    assert_eq!(text(&status["workstreams"][0]["unheard"]), cause);
 }
 
 #[test]

@@ -44,6 +44,9 @@ pub struct Flags {
     /// Finished work stays on its branch.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub no_merge: bool,
+    /// Work that an earlier run finished and left on its branch lands, too.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub merge: bool,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub consent: Option<Consent>,
 }

@@ -211,7 +211,7 @@ pub struct Run {
 impl Run {
     /// Creates the state of a run that begins, with the progress of the same jobs from an earlier run. Jobs that were
     /// running then are resumed. Failed jobs stay failed, except with `retry_failed`.
-    pub fn begin(plan: Plan, earlier: Option<&Self>, retry_failed: bool) -> Self {
+    pub fn begin(mut plan: Plan, earlier: Option<&Self>, retry_failed: bool) -> Self {
         let known: BTreeMap<&str, &Progress> = earlier
             .map(|run| run.plan.jobs.iter().map(|job| job.id.as_str()).zip(&run.jobs).collect())
             .unwrap_or_default();
@@ -233,9 +233,17 @@ impl Run {
         let begun = |job: &Job| {
             let progress = go_on(known.get(job.id.as_str()).copied(), is_changed(job));
             let attempt = progress.attempt.max(retired.get(&job.id).copied().unwrap_or(0));
+            if plan.flags.merge && job.merge && is_left(earlier, &job.id) && progress.stage == Stage::Done {
+                // A person may have landed it, so that nothing is left to land.
+                return Progress { stage: Stage::Finishing, attempt, waited: true, ended_ms: None, ..progress };
+            }
             Progress { attempt, ..progress }
         };
         let mut jobs: Vec<Progress> = plan.jobs.iter().map(begun).collect();
+        // Only a person's word lands what was left; until then it stays known as such.
+        if !plan.flags.merge {
+            plan.jobs.iter_mut().filter(|job| is_left(earlier, &job.id)).for_each(|job| job.merge = false);
+        }
         revive(&plan, &mut jobs);
         retired.retain(|id, _| plan.position(id).is_none());
         let told = earlier.filter(|run| run.plan.id == plan.id).map_or(0, |run| run.told);
@@ -301,6 +309,15 @@ fn revive(plan: &Plan, jobs: &mut [Progress]) {
         let (attempt, spent, begun) = (jobs[at].attempt, jobs[at].spent, jobs[at].begun.take());
         jobs[at] = Progress { attempt, spent, begun, ..Progress::default() };
     }
+}
+
+/// Reports whether an earlier run has finished this job and left its work on its branch.
+fn is_left(earlier: Option<&Run>, id: &str) -> bool {
+    let place = |run: &Run| run.plan.position(id);
+    earlier.and_then(|run| Some((run, place(run)?))).is_some_and(|(run, at)| {
+        let (job, progress) = (&run.plan.jobs[at], &run.jobs[at]);
+        !job.merge && job.branch.is_some() && progress.stage == Stage::Done
+    })
 }
 
 /// Returns the progress with which a job of an earlier run begins.

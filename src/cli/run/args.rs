@@ -62,7 +62,7 @@ pub struct BeginArgs {
     /// Leave finished work on its branch, to be reviewed and landed later
     #[arg(long, overrides_with = "merge")]
     pub no_merge: bool,
-    /// Land finished work, if the run was started with --no-merge
+    /// Land work again, also what a run with --no-merge has finished and left on its branch
     #[arg(long)]
     pub merge: bool,
     /// What agents may do without asking you (claude, codex and ACP agents can ask) [default: anything in their worktree]

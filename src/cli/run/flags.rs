@@ -22,6 +22,7 @@ pub fn of(args: &BeginArgs) -> Flags {
         timeout_ms: args.timeout.map(super::jobs::milliseconds),
         verify: args.verify.clone(),
         no_merge: args.no_merge,
+        merge: args.merge,
         consent: args.consent,
     }
 }

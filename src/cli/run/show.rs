@@ -4,14 +4,16 @@ use serde_json::json;
 use swarm_model::run::plan::{Job, Plan, Work};
 use swarm_model::run::progress::{Mode, Progress, Run, Spent, Stage};
 use swarm_model::run::worker_name;
-use swarm_model::{Refusal, RefusalKind};
+use swarm_model::{BaseRef, Refusal, RefusalKind, RowWorktree};
 
 use super::args::Plain;
+use crate::cli::caller;
 use crate::cli::diff::left_out as left_out_words;
 use crate::cli::error::Failure;
 use crate::cli::json;
 use crate::cli::render::{escape, table};
 use crate::cli::screen::Screen;
+use swarm_store::repositories::topic::{Shape, topic};
 use swarm_store::runs::home::{Home, iso};
 use swarm_store::runs::{journal, order, wire};
 use swarm_sys::quoting::command_line;
@@ -93,7 +95,14 @@ fn show(run: &Run, screen: &mut Screen) -> Result<u8, Failure> {
             _ => format!("waiting: {cause}"),
         });
         let what = waits.or_else(|| to_land(progress)).or_else(|| progress.error.clone());
+        let what = what.or_else(|| left(run, job, progress));
         let what = with_left_out(what.or_else(|| progress.summary.clone()), &progress.left_out);
+        // While it works, it is shown as waiting until it goes on.
+        let unheard = unheard(run, job, progress).filter(|_| progress.stage != Stage::Working);
+        let what = match (what, unheard) {
+            (Some(what), Some(unheard)) => Some(format!("{what} ({unheard})")),
+            (what, unheard) => what.or(unheard),
+        };
         vec![
             job.id.clone(),
             progress.stage.word().to_owned(),
@@ -116,6 +125,11 @@ fn waiting(run: &Run, job: &Job, progress: &Progress) -> Option<String> {
     }
 }
 
+/// Returns what the agent of the last attempt was denied, or asked, with nobody to ask.
+fn unheard(run: &Run, job: &Job, progress: &Progress) -> Option<String> {
+    order::unheard(&Home::new(&run.plan.home).attempt(&job.id, progress.attempt))
+}
+
 /// Returns the reason why finished work cannot land, with the command that continues.
 fn to_land(progress: &Progress) -> Option<String> {
     let error = progress.error.as_ref().filter(|_| progress.stage == Stage::Waiting)?;
@@ -125,6 +139,21 @@ fn to_land(progress: &Progress) -> Option<String> {
         false => "then run 'swarm run' or 'swarm merge retry'",
     };
     Some(format!("{error}{files} ({next})"))
+}
+
+/// Returns what a person does with finished work that the run has left on its branch. `None` if there is none.
+fn left(run: &Run, job: &Job, progress: &Progress) -> Option<String> {
+    if job.merge || progress.stage != Stage::Done || progress.commit.is_some() {
+        return None;
+    }
+    let (caller, home) = (caller::collect().ok()?.caller, Home::new(&run.plan.home));
+    let path = home.worktrees().join(job.leaf()).to_string_lossy().into_owned();
+    let tree = RowWorktree { path, branch: job.branch.clone()?, base_repo: run.plan.root.clone() };
+    let base = BaseRef { branch: run.plan.base.clone(), commit: "HEAD".to_owned() };
+    // A person may have landed it: then nothing is left.
+    let changes = topic(&caller, &tree, Some(&base)).and_then(|topic| topic.diff(Shape::Names)).ok()?;
+    let name = worker_name(&run.plan.slug, &job.id);
+    (!changes.is_empty()).then(|| format!("not landed; run 'swarm merge add {name}' or 'swarm run --merge'"))
 }
 
 /// Adds the new files that did not land, unless the text names them already.
@@ -164,6 +193,8 @@ fn print(run: &Run, damage: &[String], screen: &mut Screen) -> Result<u8, Failur
             "summary": progress.summary,
             "error": progress.error,
             "waiting": waiting(run, job, progress),
+            "unheard": unheard(run, job, progress),
+            "to_land": left(run, job, progress),
             "started_at": progress.started_ms.map(iso),
             "completed_at": progress.ended_ms.map(iso),
             "input_tokens": progress.spent.input_tokens,

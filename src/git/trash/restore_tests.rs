@@ -251,6 +251,18 @@ fn a_conflict_below_a_link_to_itself_is_saved() {
     assert_eq!(picture(&fix, &tree), before);
 }
 
+#[test]
+fn a_conflict_in_place_of_a_directory_outside_of_a_sparse_checkout_is_saved() {
+    let (fix, tree) = worked_in();
+    for step in [Step::Plain(&["sparse-checkout", "set", "--no-cone", "a"]), Step::Write(5, 0), Step::Conflict(5)] {
+        happen(&fix, &tree, &step);
+    }
+    let before = picture(&fix, &tree);
+    fix.remove(&tree, Force::SaveFirst).unwrap().unwrap();
+    bring_back(&fix, &RestoreRequest::default());
+    assert_eq!(picture(&fix, &tree), before);
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { cases: 24, failure_persistence: None, ..ProptestConfig::default() })]
 

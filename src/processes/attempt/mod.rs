@@ -403,6 +403,12 @@ impl Teller for Attempt<'_> {
         self.diary.raw(bytes);
     }
 
+    fn unheard(&mut self, cause: &str) {
+        if let Err(error) = order::write_unheard(self.dir, cause) {
+            eprintln!("swarm: warning: cannot record what nobody could be asked: {error}");
+        }
+    }
+
     fn tool(&mut self, what: &str) {
         self.doings.tool(what);
     }

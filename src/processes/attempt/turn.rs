@@ -71,6 +71,8 @@ pub trait Teller {
     fn spent(&mut self, _spent: Spent) {}
     /// An event occurred.
     fn tell(&mut self, word: Word);
+    /// The agent was denied something, or asked, and nobody could be asked.
+    fn unheard(&mut self, _cause: &str) {}
     /// The agent starts to use a tool.
     fn tool(&mut self, _what: &str) {}
     /// The agent has written its task list.
@@ -296,10 +298,12 @@ pub fn see(teller: &mut dyn Teller, agent: Pid, seen: Seen) {
         Seen::Doomed => drop(kill_process(agent, Signal::TERM)),
         Seen::Denied(what) => {
             let cause = format!("nobody could be asked to allow {what}");
+            teller.unheard(&cause);
             teller.tell(Word::NeedsInput { cause });
         }
         Seen::Asked(what) => {
             let cause = format!("nobody could be asked to answer: {what}");
+            teller.unheard(&cause);
             teller.tell(Word::NeedsInput { cause });
         }
     }

@@ -75,6 +75,8 @@ const RESOLUTION: &str = "resolution.";
 const SESSION: &str = "session.json";
 /// File that exists while the agent is blocked. It contains what the agent waits for.
 pub const WAITING: &str = "waiting";
+/// File with what the agent was last denied, or asked, with nobody to ask. It stays after the attempt.
+const UNHEARD: &str = "unheard";
 /// File that exists while the agent has stopped, or is about to stop, at the use of a tool. It contains the id of that use.
 const DEFERRED: &str = "deferred";
 /// First argument of the command that executes an attempt.
@@ -91,7 +93,7 @@ pub fn write_order(dir: &Path, order: &[u8]) -> io::Result<()> {
     for entry in list(dir)? {
         let name = entry.file_name();
         let name = name.to_string_lossy();
-        if [RESULT, SESSION, WAITING, DEFERRED].contains(&&*name) || name.starts_with(RESOLUTION) {
+        if [RESULT, SESSION, WAITING, UNHEARD, DEFERRED].contains(&&*name) || name.starts_with(RESOLUTION) {
             fs::remove_file(entry.path())?;
         }
     }
@@ -173,6 +175,19 @@ pub fn write_waiting(dir: &Path, cause: Option<&str>) -> io::Result<()> {
 /// Returns what the agent of an attempt waits for, or `None` if it is not blocked.
 pub fn waiting(dir: &Path) -> Option<String> {
     fs::read_to_string(dir.join(WAITING)).ok()
+}
+
+/// Records what the agent was denied, or asked, with nobody to ask.
+///
+/// # Errors
+/// Returns any I/O error.
+pub fn write_unheard(dir: &Path, cause: &str) -> io::Result<()> {
+    replace_durably(dir, UNHEARD, cause.as_bytes())
+}
+
+/// Returns what the agent of an attempt was last denied, or asked, with nobody to ask.
+pub fn unheard(dir: &Path) -> Option<String> {
+    fs::read_to_string(dir.join(UNHEARD)).ok()
 }
 
 /// Records that the agent stops at this use of a tool. Reports whether it does: of several uses, the first one counts until
