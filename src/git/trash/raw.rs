@@ -102,10 +102,12 @@ impl Raw {
     /// Adds all changes and new files. Unlike `git add -A`, this never runs git in a repository within the worktree, whose
     /// configuration an agent could have written; not even in one within a submodule.
     pub(super) fn add_all(&self, cli: &Cli, entries: &[Entry]) -> Result<(), Fault> {
-        // git refuses to add a directory in place of a conflict.
+        // git refuses to add a directory in place of a conflict, and a conflict below something that is no directory.
         let is_bare = |entry: &&Entry| {
-            let dir = self.tree.join(OsStr::from_bytes(&entry.path));
-            entry.stage != 0 && dir.is_dir() && !dir.is_symlink() && fs::symlink_metadata(dir.join(".git")).is_err()
+            let dir = admin::without_links(&self.tree, Path::new(OsStr::from_bytes(&entry.path)));
+            let is_dir = |dir: &PathBuf| fs::symlink_metadata(dir).is_ok_and(|meta| meta.is_dir());
+            let is_other = |dir: PathBuf| is_dir(&dir) && fs::symlink_metadata(dir.join(".git")).is_err();
+            entry.stage != 0 && dir.is_none_or(is_other)
         };
         self.forget(cli, entries.iter().filter(is_bare))?;
         topic::add_tracked(&|| self.write(cli).args(PLAIN), &self.dir)?;

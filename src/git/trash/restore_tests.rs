@@ -252,15 +252,17 @@ fn a_conflict_below_a_link_to_itself_is_saved() {
 }
 
 #[test]
-fn a_conflict_in_place_of_a_directory_outside_of_a_sparse_checkout_is_saved() {
-    let (fix, tree) = worked_in();
-    for step in [Step::Plain(&["sparse-checkout", "set", "--no-cone", "a"]), Step::Write(5, 0), Step::Conflict(5)] {
-        happen(&fix, &tree, &step);
+fn conflicts_where_no_file_can_be_added_are_saved() {
+    let sparse = [Step::Plain(&["sparse-checkout", "set", "--no-cone", "a"]), Step::Write(5, 0), Step::Conflict(5)];
+    let below_a_link = [Step::Conflict(2), Step::Link(9, 0)];
+    for steps in [&sparse[..], &below_a_link[..]] {
+        let (fix, tree) = worked_in();
+        steps.iter().for_each(|step| happen(&fix, &tree, step));
+        let before = picture(&fix, &tree);
+        fix.remove(&tree, Force::SaveFirst).unwrap().unwrap();
+        bring_back(&fix, &RestoreRequest::default());
+        assert_eq!(picture(&fix, &tree), before, "{steps:?}");
     }
-    let before = picture(&fix, &tree);
-    fix.remove(&tree, Force::SaveFirst).unwrap().unwrap();
-    bring_back(&fix, &RestoreRequest::default());
-    assert_eq!(picture(&fix, &tree), before);
 }
 
 proptest! {

@@ -223,7 +223,9 @@ pub(crate) fn add_tracked<'a>(step: &impl Fn() -> Call<'a>, git_dir: &Path) -> R
     let listed = step().args(list).strict().run()?;
     let fields: Vec<&[u8]> = listed.split(|byte| *byte == 0).filter(|field| !field.is_empty()).collect();
     let (gone, changed): (Vec<_>, Vec<_>) = fields.chunks_exact(2).partition(|pair| pair[0] == b"D");
-    for (flags, pairs) in [(["--force-remove"].as_slice(), gone), (["--add", "--remove", "--replace"].as_slice(), changed)] {
+    for (flags, pairs) in
+        [(["--force-remove"].as_slice(), gone), (["--add", "--remove", "--replace"].as_slice(), changed)]
+    {
         if !pairs.is_empty() {
             let paths = pairs.iter().map(|pair| pair[1]).collect::<Vec<_>>().join(&0);
             raw::feed(step().arg("update-index").args(flags).args(["-z", "--stdin"]), git_dir, &paths)?;
