@@ -65,7 +65,7 @@ fn copies_of_the_same_name_have_workers_of_their_own() {
     extend(&site, &site.repo, &waits("one"));
     extend(&site, &other, &waits("two"));
     for repo in [&site.repo, &other] {
-        site.rig.swarm_in(repo, &["run", "--detach"]).ok();
+        site.rig.swarm_in(repo, &["run", "--detach", "--verify", "true"]).ok();
     }
     let running = || site.rig.swarm(&["ls"]).out.matches("running").count();
     wait_until("both are at work", SOON, || running() == 2);

@@ -130,7 +130,7 @@ fn an_attempt_does_not_start_an_agent_of_which_nobody_was_asked() {
     let script = format!("while ! test -e '{}'; do sleep 0.05; done; {}", gate.display(), lands(rig, &hostile));
     one_and_two(&site, &script, "---\nafter: one\n---\n# Two\n");
     rig.trust(&site.repo);
-    rig.swarm_in(&site.repo, &["run", "--detach"]).ok();
+    rig.swarm_in(&site.repo, &["run", "--detach", "--verify", "true"]).ok();
     forget(rig);
     fs::write(&gate, "").expect("written");
     wait_until("the attempt fails", SOON, || site.row("two")["status"] == "failed");

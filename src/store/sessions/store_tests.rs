@@ -110,10 +110,12 @@ fn a_file_that_is_rewritten_in_place_continuously_can_be_read() {
                 fs::write(base.path().join(".agent/state.json"), &whole).expect("written");
             }
         });
-        for _ in 0..20 {
-            assert_eq!(read(base.path()).expect("read").identifier().as_deref(), Some("A-1"));
-        }
+        let found: Vec<_> = (0..20).map(|_| read(base.path()).map(|session| session.identifier())).collect();
+        // Before anything fails, because the scope waits for the writer.
         over.store(true, Ordering::Relaxed);
+        for identifier in found {
+            assert_eq!(identifier.expect("read").as_deref(), Some("A-1"));
+        }
     });
 }
 
