@@ -337,6 +337,12 @@ fn cleanup_removes_finished_leftovers_and_keeps_work() {
     fs::remove_file(tree.join("half.txt")).expect("removed");
     let said = site.swarm(&["run", "cleanup"]).ok();
     assert_eq!(said, format!("removed {}\nremoved arial/bad\n", tree.display()));
+    // A worktree that a person has made there.
+    site.git(&["worktree", "add", "-q", "-b", "release", ".arial/worktrees/release"]);
+    let said = site.swarm(&["run", "cleanup"]);
+    assert!(said.out.is_empty() && said.err.contains("is on branch 'release', which no run has made"), "{said:?}");
+    assert!(site.repo.join(".arial/worktrees/release").exists());
+    site.git(&["rev-parse", "--verify", "-q", "release"]);
 }
 
 #[test]

@@ -14,6 +14,8 @@ from .scenarios import SCENARIOS
 
 TRIES_MAX = 20
 """Maximum number of runs of a scenario until the point is reached."""
+TRIES_OF_ONE = 3
+"""Number of these runs until an earlier call is struck instead."""
 
 
 def points_of(names: list[str], jobs: int, *, errors: bool, tally: cases.Tally, kit=inject) -> list[tuple[str, dict]]:
@@ -58,9 +60,11 @@ def _run(item):
 
 def _struck(point: dict, number: int) -> dict:
     """Returns the point that is struck in this run. The order of calls varies from run to run, and so does their number if
-    one call does the work of several, for example one read of a directory after two changes. If the last of several equal
-    calls is rarely made, the one before it is struck, which does its work then."""
-    return {**point, "k": point["k"] - 1} if number >= TRIES_MAX // 2 and point["k"] > 1 else point
+    one call does the work of several, for example one read of a directory after two changes. If the last of many equal
+    calls is rarely made, an earlier one is struck, which does its work then; at last the first one."""
+    k = point["k"]
+    earlier = (k, k - 1, k // 2, 1)[min(number // TRIES_OF_ONE, 3)]
+    return {**point, "k": max(1, earlier)}
 
 
 def run_points(points, jobs: int, deadline: float | None, module: str, tally: cases.Tally, kit=inject) -> None:

@@ -30,6 +30,8 @@ use swarm_sys::procfs;
 
 /// Maximum size of a message to an agent, in bytes.
 const CONTEXT_BYTES_MAX: u64 = 1 << 20;
+/// Beginning of the names of the branches that runs make.
+const OURS: &str = "arial/";
 
 /// Removes worktrees and branches that no workstream needs: those of done ones, and leftovers. Work that exists nowhere
 /// else is kept and named.
@@ -131,6 +133,10 @@ impl Tidied {
         let is_same = |path: &Path| path == tree || is_same_place(path, &tree);
         let entry = listed.iter().find(|one| is_same(&one.path));
         let branch = match entry.and_then(|entry| entry.branch.as_deref()) {
+            Some(own) if is_leftover && !own.starts_with(OURS) => {
+                self.kept.push((shown, format!("is on branch '{own}', which no run has made")));
+                return;
+            }
             Some(own) if is_leftover => own,
             _ => branch,
         };
