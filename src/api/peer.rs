@@ -23,7 +23,7 @@ use swarm_sys::{attributes, processes};
 pub enum Apart {
     /// It is in another namespace of this kind.
     Namespace(&'static str),
-    /// It cannot be examined: it has ended, or belongs to another user, such as root in a container.
+    /// Its namespaces cannot be read: it has ended, or it runs as another user, such as root in a container.
     Unknown,
 }
 

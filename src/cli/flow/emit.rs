@@ -79,7 +79,7 @@ pub fn run(args: &EmitArgs, screen: &mut Screen) -> Result<u8, Failure> {
     let open = here.files.open()?;
     here.check(&open)?;
     if let Some(cause) = &open.damage {
-        screen.warning(&format!("{cause}; correct it, or the flow goes on with its last valid workflow"));
+        screen.warning(&format!("{cause}; until it is corrected, the flow uses its last valid workflow"));
     }
     let block = block(args, &open, &here)?;
     let signal = interpret(&block)?;

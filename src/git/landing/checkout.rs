@@ -125,7 +125,7 @@ impl Marker {
 
 pub(crate) struct Plan {
     pub(crate) marker: Marker,
-    /// What the landing changes.
+    /// Changes between the old and the new commit of the base.
     paths: Vec<Differing>,
 }
 

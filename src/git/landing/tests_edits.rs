@@ -208,7 +208,7 @@ async fn an_uncommitted_deletion_is_waited_for() {
     site.fix.commit("one", "d/a", "a\n");
     site.fix.commit("two", "gone", "b\n");
     site.branch("topic", "echo new >> d/a; rm gone");
-    // What lands deletes this one, too.
+    // The landing deletes this file, too.
     fs::remove_file(site.fix.repo.join("gone")).unwrap();
     for (path, delete) in [("d/a", fs::remove_file as fn(_) -> _), ("d", |path| fs::remove_dir_all(path))] {
         delete(site.fix.repo.join(path)).unwrap();

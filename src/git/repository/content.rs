@@ -4,7 +4,7 @@ use std::io::{self, BufRead as _, BufReader, Read};
 
 const BUFFER_BYTES: usize = 64 << 10;
 
-/// What a kill or a power cut may have left of a file that was being written.
+/// Comparison of a file with its intended content, after a kill or a power cut may have interrupted the write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Match {
     /// All of it.
@@ -61,7 +61,7 @@ mod tests {
             (b"one\ntwo\nthree\n", Match::Other),
         ] {
             assert_eq!(compare(found, &whole[..]).unwrap(), is, "{found:?}");
-            // The same with parts of different sizes.
+            // The same content in reads of different sizes.
             let (one, two) = whole.split_at(3);
             assert_eq!(compare(found, one.chain(two)).unwrap(), is, "{found:?}");
         }

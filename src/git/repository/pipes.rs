@@ -7,7 +7,7 @@ use std::os::unix::fs::FileTypeExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::mpsc;
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use swarm_sys::files::list;
 
@@ -19,15 +19,16 @@ const SEARCH_MAX: Duration = Duration::from_secs(5);
 /// Returns a pipe below `tree` that git would read. `None` if there is none, or if the search takes too long.
 pub(crate) fn find(tree: &Path) -> Option<PathBuf> {
     let (tree, (say, said)) = (tree.to_owned(), mpsc::channel());
+    let deadline = Instant::now() + SEARCH_MAX;
     // A thread that the file system holds up cannot be ended.
-    thread::Builder::new().spawn(move || say.send(search(tree))).ok()?;
+    thread::Builder::new().spawn(move || say.send(search(tree, deadline))).ok()?;
     said.recv_timeout(SEARCH_MAX).ok().flatten()
 }
 
-fn search(tree: PathBuf) -> Option<PathBuf> {
+fn search(tree: PathBuf, deadline: Instant) -> Option<PathBuf> {
     // Directories, and whether they belong to a repository inside: git reads several files of it.
     let mut open = vec![(tree, false)];
-    while let Some((dir, is_git)) = open.pop() {
+    while let Some((dir, is_git)) = open.pop().filter(|_| Instant::now() < deadline) {
         // What cannot be listed is no reason to stop.
         for entry in list(&dir).unwrap_or_default() {
             let name = entry.file_name();

@@ -190,7 +190,7 @@ impl Stage<'_> {
             turns::copy_handoff(self.files.dir(), &last, &begun)?;
         }
         open.sidecar.words.remove(&entry.node);
-        // What nobody agreed to is proposed again if it is still to be executed.
+        // A script without approval is proposed again if the node is still due.
         if open.sidecar.scripts.get(&entry.node).is_some_and(|script| !script.agreed) {
             open.sidecar.scripts.remove(&entry.node);
         }

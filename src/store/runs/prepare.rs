@@ -235,7 +235,7 @@ fn order_attempt(now: &Now, work: &SpecWork, dir: &Path, seals: &Seals, paths: &
 pub fn hold_back(agent: &mut Agent, root: &Path, dir: &Path) -> Result<(), String> {
     let Some(section) = agent.kind.loads() else { return Ok(()) };
     // codex takes a directory in which it may write for trusted from then on, and records that for its user, unless it is
-    // told otherwise. It is told so unless there is something that was agreed to: it may load more than what is known here.
+    // told otherwise. Only a directory with agreed files is left to codex: it may load more kinds of files than are listed.
     let trusts_itself = agent.kind == Kind::Codex && loads_nothing(root, dir, section).unwrap_or(false);
     if !trusts_itself && loads_as_agreed(root, dir, section).unwrap_or(false) {
         return Ok(());

@@ -33,7 +33,7 @@ pub struct Tool {
     pub waiting: Option<String>,
     /// The agent's turn is over; it waits for its next task. `waiting` then says so.
     pub idle: bool,
-    /// What the agent waited for before. The supervisor may still show that, because it looks at reports later.
+    /// The previous value of `waiting`. The supervisor reads reports with a delay, so its mark may still repeat this text.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub waited: Option<String>,
     /// Kind of what the agent waits for. `None` unless it waits for a person.

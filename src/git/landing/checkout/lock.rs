@@ -91,7 +91,7 @@ impl Checkout {
         match if is_untouched { Ok(()) } else { checkout.restore(workspace, marker).map(drop) } {
             Ok(()) => checkout.release(),
             Err(fault) => {
-                // It may take long until it can be undone, and the user needs the index until then.
+                // The roll back may fail for a long time, and the user needs the index meanwhile.
                 checkout.unlock()?;
                 Err(fault)
             }
