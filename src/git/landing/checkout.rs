@@ -39,7 +39,7 @@ use crate::landing::workspace::Workspace;
 use crate::repository::cli::{Call, CliError};
 use crate::repository::content::{self, Match};
 use crate::repository::fault::Fault;
-use crate::repository::{holders, parse};
+use crate::repository::{holders, index, parse};
 use crate::worktrees::admin;
 use swarm_sys::files::replace_durably;
 use swarm_sys::procfs::known_boot_id;
@@ -301,11 +301,11 @@ impl Checkout {
     /// Updates the files, and builds a new index next to the old one. Refreshes the index first if files of which only
     /// the times changed would be in the way, as do those that were kept.
     fn read_tree(&self, workspace: &Workspace, marker: &Marker, is_refreshed: bool) -> Result<(), CliError> {
-        let new = self.git_dir.join(INDEX);
+        let new = self.scratch_index(INDEX)?;
         admin::copy_index(&self.git_dir.join("index"), &new)?;
         let step = || self.write(workspace).env("GIT_INDEX_FILE", &new);
         if is_refreshed {
-            let _ = step().args(["update-index", "-q", "--refresh"]).run();
+            index::refresh(step())?;
         }
         step().args(["read-tree", "-m", "-u", &marker.from, &marker.to]).run().map(drop)
     }

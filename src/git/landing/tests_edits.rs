@@ -167,6 +167,32 @@ async fn a_roll_back_that_fails_leaves_no_lock() {
 }
 
 #[tokio::test]
+async fn a_git_that_is_killed_while_it_refreshes_is_no_answer() {
+    let mut site = site();
+    let first = "test -e refreshed || { touch refreshed .git/swarm-landing.index.lock; kill -9 $$; }; exec $GIT \"$@\"";
+    let body = format!("cd {}; {first}", site.fix.repo.display());
+    site.fix.caller = site.fix.with_stub_of("update-index -q --refresh", &body);
+    let item = site.item("topic").await;
+    let (workspace, from) = (site.workspace(), site.tip("main"));
+    assert!(land::land(&workspace, &from, &item.tip).is_err_and(|fault| fault.killed));
+    let landed = land::land(&workspace, &from, &item.tip);
+    assert!(matches!(landed, Ok(Landing::Done(_))), "{landed:?}");
+    fs::remove_file(site.fix.repo.join("refreshed")).unwrap();
+    assert_eq!(site.status(), "");
+}
+
+#[tokio::test]
+async fn a_roll_back_continues_after_a_git_that_was_killed() {
+    let mut site = site();
+    site.stub("$GIT \"$@\"; rm -r g .git/swarm-landing.kept; kill -9 $$");
+    let marker = site.interrupted("topic").await;
+    fs::write(site.fix.repo.join(".git/swarm-landing.restore.lock"), "").unwrap();
+    checkout::recover(&site.workspace(), &marker).unwrap();
+    assert_eq!(site.status(), "");
+    assert!(site.is_free());
+}
+
+#[tokio::test]
 async fn an_edit_between_the_look_and_the_write_of_git_stays() {
     let mut site = site();
     site.stub("$GIT \"$@\"; for file in .git/swarm-landing.kept/*; do case $(tail -n1 $file) in 20) echo mine >> $file;; esac; done; exit 0");

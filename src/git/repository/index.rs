@@ -1,4 +1,4 @@
-//! The index of a worktree: reads it in-process with libgit2, which saves a fork, and
+//! The index of a worktree: reads it in-process with libgit2, which saves a fork, refreshes it, and
 //! replaces it. Index formats that libgit2 rejects (split, sparse, SHA-256) are left
 //! to git.
 
@@ -9,11 +9,24 @@ use std::path::Path;
 
 use git2::{Index, IndexEntry, IndexEntryExtendedFlag, IndexEntryFlag};
 
+use crate::repository::cli::{Call, CliError};
 use crate::trash::save::Scratch;
 use swarm_sys::files;
 
 /// Bits of an entry's flags that hold its stage.
 const STAGE: u16 = 0x3000;
+
+/// Refreshes the file times in the index that `call` uses. Files with changes remain as they are. So do all files if git
+/// exits with an error, which the next command reports.
+///
+/// # Errors
+/// Returns an error if git was killed or did not run: the command after it would take every file for a changed one.
+pub(crate) fn refresh(call: Call<'_>) -> Result<(), CliError> {
+    match call.args(["update-index", "-q", "--refresh"]).run() {
+        Ok(_) | Err(CliError::Exit { .. }) => Ok(()),
+        Err(error) => Err(error),
+    }
+}
 
 /// Unusual properties of an index.
 #[derive(Clone, Debug, PartialEq, Eq)]

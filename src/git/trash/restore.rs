@@ -308,14 +308,18 @@ fn write_index(
     metadata: &WorktreeMetadata,
 ) -> Result<(), Fault> {
     let write = || place.call(cli.write(&place.tree));
+    let intended = || add_intended(cli, place, &metadata.intended);
     if is_merged {
         write().args(["read-tree", index]).run()?;
+        intended()?;
     } else {
         write().args(["read-tree", "--empty"]).run()?;
+        // First: `git add` of a file would remove the unmerged paths below a directory of that name.
+        intended()?;
         let listed = write().args(["ls-tree", "-r", "-z", "--full-tree", index]).run()?;
-        raw::feed(write().args(["update-index", "-z", "--index-info"]), &place.git_dir, &staged(&listed))?;
+        let lines = staged(&listed, &metadata.intended);
+        raw::feed(write().args(["update-index", "-z", "--index-info"]), &place.git_dir, &lines)?;
     }
-    add_intended(cli, place, &metadata.intended)?;
     // Refreshes the file times in the index. Failure is harmless: a required filter may be missing.
     if write().args(["update-index", "-q", "--refresh"]).run().is_err() {
         // Nobody else knows this worktree yet, so the lock is that of a git that was killed.
@@ -326,13 +330,15 @@ fn write_index(
 }
 
 /// Converts a tree that has a directory per stage into input for `update-index --index-info`.
-fn staged(listed: &[u8]) -> Vec<u8> {
+/// Leaves out the intent-to-add entries, which are files without content in such a tree.
+fn staged(listed: &[u8], intended: &[(String, Vec<u8>)]) -> Vec<u8> {
+    let intended: HashSet<&[u8]> = intended.iter().map(|(_, path)| path.as_slice()).collect();
     let mut lines = Vec::new();
     for entry in parse::tree(listed) {
         let Some((stage, path)) = entry.path.strip_prefix(b"stage").and_then(|rest| rest.split_first()) else {
             continue;
         };
-        let Some(path) = path.strip_prefix(b"/") else { continue };
+        let Some(path) = path.strip_prefix(b"/").filter(|path| !intended.contains(path)) else { continue };
         lines.extend_from_slice(format!("{} {} {}\t", entry.mode, entry.id, char::from(*stage)).as_bytes());
         lines.extend_from_slice(path);
         lines.push(0);
@@ -369,9 +375,6 @@ fn add_intended(cli: &Cli, place: &Place, intended: &[(String, Vec<u8>)]) -> Res
         let call = shown.call(cli.write(&stage)).env("GIT_LITERAL_PATHSPECS", "1");
         let call = call.args(["add", "-N", "-f", "--sparse", "--pathspec-from-file=-", "--pathspec-file-nul"]);
         let paths: Vec<&[u8]> = intended.iter().map(|(_, path)| path.as_slice()).collect();
-        // In an index saved by stages, these entries are files without content.
-        let gone = shown.call(cli.write(&stage)).args(["update-index", "--force-remove", "-z", "--stdin"]);
-        raw::feed(gone, &place.git_dir, &paths.join(&0))?;
         raw::feed(call, &place.git_dir, &paths.join(&0))
     });
     let _ = fs::remove_dir_all(&stage);

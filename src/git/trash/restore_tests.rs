@@ -255,7 +255,8 @@ fn a_conflict_below_a_link_to_itself_is_saved() {
 fn conflicts_where_no_file_can_be_added_are_saved() {
     let sparse = [Step::Plain(&["sparse-checkout", "set", "--no-cone", "a"]), Step::Write(5, 0), Step::Conflict(5)];
     let below_a_link = [Step::Conflict(2), Step::Link(9, 0)];
-    for steps in [&sparse[..], &below_a_link[..]] {
+    let below_an_added = [Step::Link(9, 0), Step::Git(&["add", "-N", "-f", "--"], 9), Step::Conflict(2)];
+    for steps in [&sparse[..], &below_a_link[..], &below_an_added[..]] {
         let (fix, tree) = worked_in();
         steps.iter().for_each(|step| happen(&fix, &tree, step));
         let before = picture(&fix, &tree);

@@ -323,7 +323,7 @@ pub(crate) fn hidden_changes(cli: &Cli, place: &Place) -> Result<usize, Fault> {
     admin::copy_index(&index, &scratch.path).map_err(Fault::at(&index))?;
     unhide(cli, place, &scratch)?;
     // Refresh first: different file times alone are not a change.
-    let _ = step(cli, place, &scratch).args(["update-index", "-q", "--refresh"]).run();
+    index::refresh(step(cli, place, &scratch))?;
     let differing = ["diff-files", "-z", "--name-only", "--ignore-submodules=dirty"];
     let changed = step(cli, place, &scratch).args(differing).strict().run()?;
     Ok(changed.iter().filter(|byte| **byte == 0).count())

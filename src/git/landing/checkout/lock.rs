@@ -5,7 +5,7 @@ use std::fs;
 use std::io;
 use std::os::fd::AsFd as _;
 use std::os::unix::fs::MetadataExt as _;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
@@ -71,6 +71,15 @@ pub(crate) fn retry_until(
 }
 
 impl Checkout {
+    /// Returns the place of a temporary index after removing what a killed git left there, also its lock, which would stop
+    /// every later git.
+    pub(super) fn scratch_index(&self, name: &str) -> io::Result<PathBuf> {
+        let path = self.git_dir.join(name);
+        admin::ignore_missing(fs::remove_file(self.git_dir.join(format!("{name}.lock"))))?;
+        admin::ignore_missing(fs::remove_file(&path))?;
+        Ok(path)
+    }
+
     /// Notes that git may write from now on.
     pub(super) fn note_begin(&self) -> Result<(), Fault> {
         let lock = self.git_dir.join(LOCK);

@@ -14,6 +14,7 @@ use crate::landing::workspace::Workspace;
 use crate::repository::cli::CliError;
 use crate::repository::content::Match;
 use crate::repository::fault::Fault;
+use crate::repository::index;
 use crate::worktrees::admin;
 use swarm_sys::files::{remove_tree, sync_file_system};
 
@@ -114,10 +115,10 @@ impl Checkout {
         if files.is_empty() {
             return Ok(false);
         }
-        let (made, index, list) = (self.git_dir.join(MADE), self.git_dir.join(RESTORE), self.git_dir.join(PATHS));
+        let (made, list) = (self.git_dir.join(MADE), self.git_dir.join(PATHS));
         let failed = Fault::at(&made);
         remove_tree(&made).and_then(|()| fs::create_dir(&made)).map_err(&failed)?;
-        admin::ignore_missing(fs::remove_file(&index)).map_err(&failed)?;
+        let index = self.scratch_index(RESTORE).map_err(&failed)?;
         let step = || self.write(workspace).env("GIT_INDEX_FILE", &index).args(["-c", "core.sparseCheckout=false"]);
         step().args(["read-tree", commit]).run()?;
         let paths: Vec<&[u8]> = files.iter().map(|file| file.path.as_slice()).collect();
@@ -137,11 +138,11 @@ impl Checkout {
 
     /// Refreshes the index, because files have new times.
     fn refresh(&self, workspace: &Workspace) -> Result<(), Fault> {
-        let (new, index) = (self.git_dir.join(RESTORE), self.git_dir.join("index"));
-        admin::copy_index(&index, &new).map_err(Fault::at(&new))?;
-        let refresh = self.write(workspace).env("GIT_INDEX_FILE", &new);
-        let _ = refresh.args(["update-index", "-q", "--refresh"]).run();
-        fs::rename(&new, &index).map_err(Fault::at(&index))
+        let old = self.git_dir.join("index");
+        let new = self.scratch_index(RESTORE).map_err(Fault::at(&old))?;
+        admin::copy_index(&old, &new).map_err(Fault::at(&new))?;
+        index::refresh(self.write(workspace).env("GIT_INDEX_FILE", &new))?;
+        fs::rename(&new, &old).map_err(Fault::at(&old))
     }
 }
 

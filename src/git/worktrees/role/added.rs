@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 
 use super::Git;
 use crate::repository::fault::Fault;
+use crate::repository::index;
 use crate::trash::raw;
 use crate::trash::save::{self, Scratch};
 use crate::worktrees::admin;
@@ -69,7 +70,7 @@ fn changed(git: &Git, found: &[Added]) -> Result<HashSet<Vec<u8>>, Fault> {
     let step = || save::step(&git.cli, place, &scratch);
     raw::feed(step().args(["update-index", "-z", "--index-info"]), &place.git_dir, &lines)?;
     // The new entries know no file times, so each file is read.
-    let _ = step().args(["update-index", "-q", "--refresh"]).run();
+    index::refresh(step())?;
     let changed = step().args(["diff-files", "-z", "--name-only", "--ignore-submodules=dirty"]).run()?;
     Ok(changed.split(|byte| *byte == 0).map(<[u8]>::to_vec).collect())
 }
