@@ -193,6 +193,19 @@ async fn a_roll_back_continues_after_a_git_that_was_killed() {
 }
 
 #[tokio::test]
+async fn a_roll_back_needs_the_index() {
+    let mut site = site();
+    site.stub("$GIT \"$@\"; rm g; kill -9 $$");
+    let marker = site.interrupted("topic").await;
+    site.fix.with_stub_of("diff-index --cached", "exit 128");
+    assert!(checkout::recover(&site.workspace(), &marker).is_err(), "that it cannot be read is no answer");
+    site.fix.with_stub_of("nothing", "");
+    checkout::recover(&site.workspace(), &marker).unwrap();
+    assert_eq!(site.status(), "");
+    assert!(site.is_free());
+}
+
+#[tokio::test]
 async fn an_edit_between_the_look_and_the_write_of_git_stays() {
     let mut site = site();
     site.stub("$GIT \"$@\"; for file in .git/swarm-landing.kept/*; do case $(tail -n1 $file) in 20) echo mine >> $file;; esac; done; exit 0");

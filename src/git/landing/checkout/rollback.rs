@@ -24,7 +24,7 @@ impl Checkout {
     pub(super) fn restore(&self, workspace: &Workspace, marker: &Marker) -> Result<bool, Fault> {
         let index = match self.read(workspace).args(["diff-index", "--cached", "-z", "--name-only", &marker.to]).run() {
             // The commit was pruned long after the landing, so only the user can judge the files.
-            Err(CliError::Exit { .. }) => return Ok(false),
+            Err(CliError::Exit { .. }) if !self.has(workspace, &marker.to)? => return Ok(false),
             index => index?,
         };
         let differing: HashSet<&[u8]> = index.split(|byte| *byte == 0).collect();
@@ -34,6 +34,11 @@ impl Checkout {
             false if marker.is_of_this_boot() => Ok(true),
             false => self.roll_forward(workspace, marker).map(|()| true),
         }
+    }
+
+    /// Reports whether the repository contains an object.
+    fn has(&self, workspace: &Workspace, id: &str) -> Result<bool, Fault> {
+        Ok(self.read(workspace).args(["cat-file", "-e", id]).run_for(&[0, 1])?.0 == 0)
     }
 
     /// A kill at any point leaves files that are either untouched or back, and those are left alone the next time.
