@@ -241,7 +241,8 @@ pub fn merged(item: &Item) -> Option<Merged> {
         State::Rejected { reason } => Merged::Rejected { reason: reason.clone() },
         State::Waiting { reason, files } => {
             let continues = item.obstacle().is_some();
-            Merged::Waiting { reason: reason.clone(), files: files.clone(), continues }
+            let is_empty = item.tip.is_empty();
+            Merged::Waiting { reason: reason.clone(), files: files.clone(), continues, is_empty }
         }
         // A person added the work once more, and dropped only this item.
         State::Dropped if item.replaced => return None,

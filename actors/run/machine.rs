@@ -260,10 +260,7 @@ impl Turn<'_> {
                 self.done(job, Some(commit.clone()), false);
             }
             Merged::Contained => self.done(job, None, true),
-            // There was something to land when the work waited or conflicted, so somebody else has landed it.
-            Merged::Nothing if self.run.jobs[job].waited || self.run.jobs[job].conflicted => {
-                self.done(job, None, true);
-            }
+            Merged::Nothing if self.run.jobs[job].has_shown_work() => self.done(job, None, true),
             Merged::Nothing if !self.run.jobs[job].left_out.is_empty() => {
                 let files = listed(&self.run.jobs[job].left_out);
                 let cause = format!("ended with success but left only files that are not committed: {files}");
@@ -292,9 +289,9 @@ impl Turn<'_> {
                 let evidence = self.run.jobs[job].evidence.take();
                 self.failed(job, &format!("conflicts with the base: {named}"), evidence, FaultKind::Task);
             }
-            Merged::Waiting { reason, files, continues } => {
+            Merged::Waiting { reason, files, continues, is_empty } => {
                 let progress = &mut self.run.jobs[job];
-                progress.continues = *continues;
+                (progress.continues, progress.waited_empty) = (*continues, *is_empty);
                 // Both the merge queue's report and the answer to our own question may bring this state.
                 if progress.stage == Stage::Waiting
                     && progress.error.as_ref() == Some(reason)
@@ -421,7 +418,7 @@ impl Turn<'_> {
         let progress = &mut self.run.jobs[job];
         progress.stage = Stage::Working;
         progress.attempt += 1;
-        progress.waited = false;
+        (progress.waited, progress.waited_empty) = (false, false);
         progress.left_out.clear();
         progress.started_ms.get_or_insert(now_ms);
         progress.ended_ms = None;

@@ -41,7 +41,7 @@ fn landed(job: usize, attempt: u32) -> Event {
     Event::Merged { job, attempt, merged: Merged::Landed { commit: "c".to_owned() }, spent: Spent::default() }
 }
 
-fn queued(job: usize, attempt: u32) -> Event {
+pub(super) fn queued(job: usize, attempt: u32) -> Event {
     Event::Queued { job, attempt, left_out: Vec::new() }
 }
 
@@ -106,27 +106,6 @@ fn jobs_that_failed_for_a_dependency_run_once_it_may_run() {
     let again = |text| stages(&Run::begin((*run(jobs(text), 9).plan).clone(), Some(&earlier), false));
     assert_eq!(again("wrong")[..3], ["failed"; 3]);
     assert_eq!(again("right")[..3], ["pending"; 3]);
-}
-
-#[test]
-fn work_that_waited_and_is_on_the_base_now_is_done() {
-    let mut run = run(vec![job("a")], 9);
-    run.on(&Event::Began, 0);
-    run.on(&well(0), 0);
-    run.on(&queued(0, 1), 0);
-    let merged = |merged| Event::Merged { job: 0, attempt: 1, merged, spent: Spent::default() };
-    let waiting = || Merged::Waiting { reason: "in the way".to_owned(), files: Vec::new(), continues: false };
-    run.on(&merged(waiting()), 0);
-    let before = run.clone();
-    run.on(&merged(waiting()), 0);
-    run.on(&queued(0, 1), 0);
-    assert_eq!(run, before, "a repeated report changes nothing");
-    let mut run = Machine::new(Run::begin((*run.plan).clone(), Some(&run), false));
-    run.on(&Event::Began, 0);
-    run.on(&Event::Retried { job: 0, attempt: 1 }, 0);
-    assert_eq!(stages(&run), ["merging"]);
-    run.on(&merged(Merged::Nothing), 0);
-    assert_eq!(stages(&run), ["done"]);
 }
 
 #[test]
@@ -369,7 +348,8 @@ fn no_pause_is_longer_than_any_limit_of_a_provider() {
 }
 
 fn waits(continues: bool) -> Event {
-    let merged = Merged::Waiting { reason: "in the way: f".to_owned(), files: vec!["f".to_owned()], continues };
+    let merged =
+        Merged::Waiting { reason: "in the way: f".to_owned(), files: vec!["f".to_owned()], continues, is_empty: false };
     Event::Merged { job: 0, attempt: 1, merged, spent: Spent::default() }
 }
 
@@ -425,7 +405,12 @@ fn any_event(jobs: usize) -> impl Strategy<Value = Event> {
         Just(Merged::Contained),
         Just(Merged::Rejected { reason: "red".to_owned() }),
         Just(Merged::Conflict { files: vec!["f".to_owned()], tip: Some("t".to_owned()) }),
-        any::<bool>().prop_map(|continues| Merged::Waiting { reason: "w".to_owned(), files: Vec::new(), continues }),
+        any::<(bool, bool)>().prop_map(|(continues, is_empty)| Merged::Waiting {
+            reason: "w".to_owned(),
+            files: Vec::new(),
+            continues,
+            is_empty
+        }),
         Just(Merged::Dropped),
         any::<bool>().prop_map(|is_mendable| Merged::Refused { cause: "no".to_owned(), is_mendable }),
     ];

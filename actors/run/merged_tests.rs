@@ -1,7 +1,7 @@
 //! Tables of the machine for work on its way to the base: what is left out, what conflicts, what the agent has to fix.
 
 use super::machine::Machine;
-use super::machine_tests::{begun, ended, job, run, stages, well, words};
+use super::machine_tests::{begun, ended, job, queued, run, stages, well, words};
 use swarm_model::run::plan::Job;
 use swarm_model::run::progress::{Run, Spent};
 use swarm_model::run::words::Word;
@@ -93,4 +93,43 @@ fn work_that_the_base_has_already_is_done() {
     let effects = run.on(&merged, 0);
     assert!(words(&effects).contains(&&Word::Done { commit: None, on_base: true }), "{effects:?}");
     assert_eq!(stages(&run), ["done", "working"]);
+}
+
+#[test]
+fn work_that_waited_and_is_on_the_base_now_is_done() {
+    let mut run = run(vec![job("a")], 9);
+    run.on(&Event::Began, 0);
+    run.on(&well(0), 0);
+    run.on(&queued(0, 1), 0);
+    let merged = |merged| Event::Merged { job: 0, attempt: 1, merged, spent: Spent::default() };
+    let waiting =
+        || Merged::Waiting { reason: "in the way".to_owned(), files: Vec::new(), continues: false, is_empty: false };
+    run.on(&merged(waiting()), 0);
+    let before = run.clone();
+    run.on(&merged(waiting()), 0);
+    run.on(&queued(0, 1), 0);
+    assert_eq!(run, before, "a repeated report changes nothing");
+    let mut run = Machine::new(Run::begin((*run.plan).clone(), Some(&run), false));
+    run.on(&Event::Began, 0);
+    run.on(&Event::Retried { job: 0, attempt: 1 }, 0);
+    assert_eq!(stages(&run), ["merging"]);
+    run.on(&merged(Merged::Nothing), 0);
+    assert_eq!(stages(&run), ["done"]);
+}
+
+#[test]
+fn an_attempt_that_left_nothing_fails_although_its_item_waited() {
+    let mut run = run(vec![job("a")], 9);
+    run.on(&Event::Began, 0);
+    run.on(&well(0), 0);
+    run.on(&queued(0, 1), 0);
+    let merged = |merged| Event::Merged { job: 0, attempt: 1, merged, spent: Spent::default() };
+    let reason = "base branch 'main' not found".to_owned();
+    run.on(&merged(Merged::Waiting { reason, files: Vec::new(), continues: false, is_empty: true }), 0);
+    let mut run = Machine::new(Run::begin((*run.plan).clone(), Some(&run), false));
+    run.on(&Event::Began, 0);
+    run.on(&Event::Retried { job: 0, attempt: 1 }, 0);
+    run.on(&merged(Merged::Nothing), 0);
+    assert_ne!(stages(&run), ["done"]);
+    assert_eq!(run.jobs[0].failures, 1);
 }

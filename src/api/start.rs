@@ -8,7 +8,7 @@
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read as _};
 use std::os::fd::{AsFd, OwnedFd};
-use std::os::unix::fs::OpenOptionsExt as _;
+use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::process::Stdio;
@@ -26,7 +26,8 @@ use super::enclosing::Enclosing;
 use crate::processes::{shim, supervisor};
 use swarm_sys::files::lock;
 use swarm_sys::paths::Paths;
-use swarm_sys::{attributes, machine, processes, procfs, watching};
+use swarm_sys::quoting::command_line;
+use swarm_sys::{attributes, logind, machine, processes, procfs, watching};
 
 /// Maximum time for a supervisor to start and to adopt all workers.
 const START_MAX: Duration = Duration::from_secs(20);
@@ -43,6 +44,7 @@ const END_MAX: Duration = Duration::from_secs(10);
 /// Starts a supervisor unless another command has started one in the meantime. A lock serializes concurrent commands.
 pub fn start(paths: &Paths) -> Result<UnixStream, Refusal> {
     let failed = |step: &str, error: &io::Error| Refusal::new(RefusalKind::Internal, format!("cannot {step}: {error}"));
+    check_owner(paths)?;
     make_dirs(paths).map_err(|error| failed(&format!("create {}", paths.root().display()), &error))?;
     let enclosing = Enclosing::find(paths);
     // The shim has the limits of its supervisor, not those of its worker.
@@ -192,6 +194,24 @@ fn make_dirs(paths: &Paths) -> io::Result<()> {
         swarm_sys::files::make_dirs(&dir)?;
     }
     Ok(())
+}
+
+/// Makes sure that root does not serve the state of another user. That user's agents would be executed as root, and the
+/// user could read nothing that such a supervisor writes. Root's commands to a supervisor of the user are served.
+fn check_owner(paths: &Paths) -> Result<(), Refusal> {
+    let Ok(state) = std::fs::metadata(paths.state()) else { return Ok(()) };
+    if !is_foreign(state.uid(), nix::unistd::geteuid().as_raw()) {
+        return Ok(());
+    }
+    let user = logind::name_of(state.uid()).unwrap_or_else(|| format!("#{}", state.uid()));
+    let cause = format!("{} belongs to user {user}, and no supervisor of that user is running", paths.root().display());
+    let remedy = command_line(["sudo", "-u", &user, "swarm", "supervisor", "start"]);
+    Err(Refusal::new(RefusalKind::Invalid, cause).remedy(format!("run '{remedy}', then this again")))
+}
+
+/// Reports whether a supervisor of user `me` must not serve the state of user `owner`.
+fn is_foreign(owner: u32, me: u32) -> bool {
+    me == 0 && owner != 0
 }
 
 /// Checks that the inherited file size limit allows a supervisor to write its files.
@@ -367,4 +387,16 @@ fn watch_socket(paths: &Paths) -> io::Result<Inotify> {
     let dir = socket.parent().unwrap_or_else(|| paths.root());
     inotify.add_watch(dir, AddWatchFlags::IN_CREATE | AddWatchFlags::IN_ATTRIB | AddWatchFlags::IN_ONLYDIR)?;
     Ok(inotify)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::is_foreign;
+
+    #[test]
+    fn only_root_would_serve_the_state_of_another_user() {
+        for (owner, me, foreign) in [(0, 0, false), (1000, 0, true), (1000, 1000, false), (1000, 1001, false)] {
+            assert_eq!(is_foreign(owner, me), foreign, "{owner} {me}");
+        }
+    }
 }

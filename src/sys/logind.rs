@@ -34,10 +34,14 @@ pub fn reload_units() -> bool {
 /// Reads `/etc/passwd` itself: in a static program the C library's `getpwuid` loads the modules of whichever C library
 /// is installed, and crashes. A user of a directory service is known by `USER` and `LOGNAME` alone.
 pub fn user() -> Option<String> {
-    let listed = fs::read_to_string("/etc/passwd").ok();
-    let from_file = listed.and_then(|text| name_in(&text, nix::unistd::getuid().as_raw()));
+    let from_file = name_of(nix::unistd::getuid().as_raw());
     let said = |key: &str| std::env::var(key).ok().filter(|name| !name.is_empty() && !name.contains('/'));
     from_file.or_else(|| said("USER")).or_else(|| said("LOGNAME"))
+}
+
+/// Returns the name of the user with this id. `None` if `/etc/passwd` does not have it.
+pub fn name_of(uid: u32) -> Option<String> {
+    fs::read_to_string("/etc/passwd").ok().and_then(|text| name_in(&text, uid))
 }
 
 /// Returns the name of the user with this id from the text of `/etc/passwd`.

@@ -108,6 +108,12 @@ fn a_person_without_an_account_is_served() {
     let said = stranger(&["doctor"]);
     assert!(matches!(said.code, Some(0 | 1)), "{said:?}");
     stranger(&["supervisor", "stop"]).ok();
+    if root {
+        let refused = rig.swarm(&["spawn", "--name", "y", "--", "true"]);
+        assert!(refused.err.contains(" belongs to user #54321, and no supervisor "), "{refused:?}");
+        assert!(refused.err.contains("sudo -u '#54321' swarm supervisor start"), "{refused:?}");
+        stranger(&["ls", "-q"]).is(0, "x\n", "");
+    }
 }
 
 #[test]

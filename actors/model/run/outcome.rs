@@ -74,6 +74,9 @@ pub enum Merged {
         /// Whether the queue continues by itself when what is in the way is gone.
         #[serde(default, skip_serializing_if = "std::ops::Not::not")]
         continues: bool,
+        /// Whether the item has no commit: the queue could not even look at the work.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        is_empty: bool,
     },
     Dropped,
     /// The work could not be queued.

@@ -103,6 +103,9 @@ pub struct Progress {
     /// Whether the work has waited for a person in the merge queue, so that there is something to land.
     #[serde(default)]
     pub waited: bool,
+    /// Whether the queue's item had no commit when it waited, so that there may be nothing to land after all.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub waited_empty: bool,
     /// Dependency whose failure failed this job, without an attempt of its own.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub blames: Option<String>,
@@ -129,6 +132,13 @@ pub struct Progress {
     pub answered: Option<u64>,
     #[serde(default)]
     pub spent: Spent,
+}
+
+impl Progress {
+    /// Reports whether there was something to land at some time: if nothing is left, somebody else has landed it.
+    pub fn has_shown_work(&self) -> bool {
+        self.conflicted || (self.waited && !self.waited_empty)
+    }
 }
 
 /// Usage as agents report it, summed over all attempts.

@@ -43,7 +43,7 @@ impl Machine {
         };
         if is_ahead {
             if attempt > progress.attempt {
-                progress.waited = false;
+                (progress.waited, progress.waited_empty) = (false, false);
                 progress.left_out.clear();
                 progress.ended_ms = None;
             }
