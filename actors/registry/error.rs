@@ -32,7 +32,13 @@ pub enum StoreError {
     )]
     NewerSchema { path: PathBuf, version: u64 },
     #[error("cannot {step} {}: {cause}", path.display())]
-    Io { step: &'static str, path: PathBuf, cause: String },
+    Io {
+        step: &'static str,
+        path: PathBuf,
+        cause: String,
+        /// Whether the disk is full or the quota of the user is exceeded.
+        is_full: bool,
+    },
     #[error("the row of '{name}' in {} cannot be read: {cause}", path.display())]
     Row { name: String, path: PathBuf, cause: String },
     /// The actor is gone because the supervisor is shutting down.

@@ -18,8 +18,8 @@ use super::replay::Unsynced;
 use super::state_file;
 use super::table::Table;
 use swarm_model::{Row, Spec};
-use swarm_sys::files::list;
 use swarm_sys::files::lock::{holder, lock_within};
+use swarm_sys::files::{list, reserve};
 use swarm_sys::procfs;
 
 /// Maximum wait of a mutation for the lock. The original `swarm` waits forever.
@@ -233,14 +233,22 @@ impl Store {
             contracts.extend(contract.filter(|_| answers.last().is_some_and(Result::is_ok)));
         }
         if damage.is_some() || answers.iter().any(Result::is_ok) {
-            self.replace(guard, new, contracts)?;
+            let is_start = !contracts.is_empty();
+            let file = match self.replace(guard, &new, contracts) {
+                // The end or the removal of a worker is what makes room.
+                Err(StoreError::Io { is_full: true, .. }) if !is_start && reserve::give_up(&self.root) => {
+                    self.replace(guard, &new, Vec::new())
+                }
+                replaced => replaced,
+            }?;
+            self.cached = file.map(|id| (id, new));
         }
         Ok(answers)
     }
 
-    /// Writes a temporary file, records the change, and renames the file over `state.json`. Afterwards
-    /// the cache matches the disk. `durable.rs` describes what a power cut leaves after each step.
-    fn replace(&mut self, _: &LockGuard, new: Table, contracts: Vec<Unsynced>) -> Result<(), StoreError> {
+    /// Writes a temporary file, records the change, and renames the file over `state.json`. Returns that file.
+    /// `durable.rs` describes what a power cut leaves after each step.
+    fn replace(&mut self, _: &LockGuard, new: &Table, contracts: Vec<Unsynced>) -> Result<Option<FileId>, StoreError> {
         let path = self.state();
         self.temporary += 1;
         let temporary = self.root.join(format!("state.json.tmp.{}.{}", std::process::id(), self.temporary));
@@ -249,7 +257,7 @@ impl Store {
             Some((id, table)) => (Some(*id), table),
             None => (None, &Table::default()),
         };
-        let commit = Commit { old, old_file, new: &new, text: &text, contracts };
+        let commit = Commit { old, old_file, new, text: &text, contracts };
         let written =
             write_new(&temporary, text.as_bytes()).and_then(|()| self.durable.record(commit)).and_then(|()| {
                 let renamed = fs::rename(&temporary, &path);
@@ -261,8 +269,8 @@ impl Store {
         }
         let file = file_id(&path);
         self.durable.committed(file);
-        self.cached = file.map(|id| (id, new));
-        Ok(())
+        let _ = reserve::keep(&self.root, 2 * text.len() as u64);
+        Ok(file)
     }
 
     /// Deletes the temporary files of killed commits.
@@ -409,7 +417,7 @@ pub fn quarantine(path: &Path) -> Result<(), StoreError> {
             Err(error) => return Err(io_error("quarantine", path, &error)),
         }
     }
-    Err(StoreError::Io { step: "quarantine", path: path.to_owned(), cause: "too many backups".to_owned() })
+    Err(io_error("quarantine", path, &io::Error::other("too many backups")))
 }
 
 /// Writes a temporary file. A crash in it leaves the file, which `sweep` deletes.
@@ -436,5 +444,5 @@ impl FileId {
 }
 
 pub(super) fn io_error(step: &'static str, path: &Path, error: &io::Error) -> StoreError {
-    StoreError::Io { step, path: path.to_owned(), cause: error.to_string() }
+    StoreError::Io { step, path: path.to_owned(), cause: error.to_string(), is_full: reserve::is_full(error) }
 }

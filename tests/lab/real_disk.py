@@ -50,18 +50,23 @@ def fill_inodes(rig: Rig) -> list:
 
 
 def full(options: str, fill) -> list[str]:
-    """On a full disk, reading works and changes are refused without leftovers; once there is room, everything works
-    again."""
+    """On a full disk, reading works, a finished worker can be removed, and other changes are refused without leftovers;
+    once there is room, everything works again."""
     with Rig() as rig:
         mounted(rig, options)
         try:
             up(rig, "a")
+            findings = worked(rig.swarm("spawn", "--name", "c", "--", "sh", "-c", "head -c 20000 /dev/zero"))
+            findings += worked(rig.swarm("wait", "c"))
             fillers = fill(rig)
-            findings = quickly(rig, "ls") + quickly(rig, "status", "a")
+            findings += quickly(rig, "ls") + quickly(rig, "status", "a")
             result = rig.swarm("spawn", "--name", "b", "--", *rig.worker("sleep", 1000))
             findings += refused(result)
             if not gone(rig, "b") or rig.row("b"):
                 findings.append("half-done: b was refused but exists")
+            findings += worked(rig.swarm("clean", "c"))
+            if rig.row("c") or list(rig.dir.glob("logs/c.*")):
+                findings.append("leftover: c was removed, but its row or its logs are there")
             killed = rig.swarm("kill", "a")
             findings += complaint(killed)
             for path in fillers:
