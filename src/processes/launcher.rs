@@ -18,6 +18,7 @@ use tokio::sync::Mutex;
 
 use crate::api::Enclosing;
 use crate::processes::forkserver::ForkServer;
+use crate::processes::gate::Gate;
 use swarm_store::records;
 use swarm_sys::files::{Durability, list_if_present, replace_private};
 use swarm_sys::paths::Paths;
@@ -25,15 +26,11 @@ use swarm_sys::{lookup, processes, procfs};
 use swarm_tmux::{Order, Server, Tmux, TmuxError};
 
 /// Maximum time for a shim to get ready, even on a machine under load.
-const PREPARE_MAX: Duration = Duration::from_secs(10);
+pub(super) const PREPARE_MAX: Duration = Duration::from_secs(10);
 /// Time without an answer after which the fork server is assumed to be suspended.
 const STUCK: Duration = Duration::from_secs(1);
-/// Pause before another try to open a handle of a shim.
-const PIDFD_PAUSE: Duration = Duration::from_millis(100);
 /// Maximum number of fork servers that may die during one start.
 const TRIES_MAX: u32 = 3;
-/// Maximum time of an exec; long because the binary may be on a slow network disk.
-const EXEC_MAX: Duration = Duration::from_secs(30);
 
 #[derive(Clone)]
 pub struct ShimLauncher {
@@ -44,16 +41,7 @@ pub struct ShimLauncher {
     server: Arc<Mutex<Option<Arc<ForkServer>>>>,
 }
 
-/// Supervisor's side of the handshake.
-struct Gate {
-    link: Link,
-    shim: ProcessId,
-    boot: String,
-    /// Contract's file under the name that it has once the command was executed.
-    executed: PathBuf,
-}
-
-type Link = BufReader<UnixStream>;
+pub(super) type Link = BufReader<UnixStream>;
 
 impl ShimLauncher {
     /// Creates the launcher and starts the fork server. `executable` is this program: shims run the same file even
@@ -200,99 +188,10 @@ impl ShimLauncher {
         let lease = line.strip_prefix("prepared ").and_then(|json| serde_json::from_str::<Lease>(json).ok());
         let lease = lease.filter(|lease| lease.token == spec.token);
         let lease = lease.ok_or_else(|| LaunchError::NotStarted("the shim ended before it was ready".to_owned()))?;
-        let executed = self.paths.worker(&spec.name, spec.generation).join("spec.json");
-        let gate = Gate { link, shim: lease.shim.clone(), boot: self.boot.clone(), executed };
+        let (shim, worker) = (lease.shim.clone(), lease.worker.clone());
+        let dir = self.paths.worker(&spec.name, spec.generation);
+        let gate = Gate { link, shim, worker, boot: self.boot.clone(), dir };
         Ok(Prepared { lease, window, gate: Box::new(gate) })
-    }
-}
-
-impl Gate {
-    async fn open(mut self) -> Result<Vec<String>, LaunchError> {
-        let said = match self.link.write_all(b"go\n").await {
-            Ok(()) => read_line(&mut self.link, EXEC_MAX).await,
-            Err(error) => Err(error),
-        };
-        match said.as_deref() {
-            Ok(line) if line.starts_with("started ") => {
-                Ok(serde_json::from_str(&line["started ".len()..]).unwrap_or_default())
-            }
-            Ok(line) if line.starts_with("failed ") => {
-                let failure = LaunchError::Exec(line["failed ".len()..].to_owned());
-                blocking(move || {
-                    self.wait_gone();
-                    Err(failure)
-                })
-                .await
-            }
-            _ => blocking(move || self.without_answer()).await,
-        }
-    }
-
-    /// Ends a shim that died or hung after the commit, or that could not be told to go. It must end before the
-    /// handshake is closed: end of file would mean "go", because the row still exists. Afterwards the name of the
-    /// contract's file shows whether the command was executed, which cannot be undone: then the worker runs, with or
-    /// without its shim.
-    fn without_answer(self) -> Result<Vec<String>, LaunchError> {
-        let ended = self.end_shim();
-        if self.was_executed() {
-            return Ok(Vec::new());
-        }
-        if !ended {
-            // The shim waits at its gate. It exits when this process does, because the row is withdrawn by then.
-            std::mem::forget(self.link);
-        }
-        Err(LaunchError::NotStarted("the shim ended before it could start the worker".to_owned()))
-    }
-
-    /// Reports whether the command was executed. If that cannot be found out, it counts as executed: its records then
-    /// decide what became of it.
-    fn was_executed(&self) -> bool {
-        self.executed.try_exists().unwrap_or(true)
-    }
-
-    async fn withdraw(mut self) {
-        let told = self.link.write_all(b"no\n").await.is_ok();
-        let ended = tokio::task::spawn_blocking(move || if told { self.wait_gone() } else { self.end_shim() });
-        let _ = ended.await;
-    }
-
-    /// Ends a shim that has not started its command: by SIGTERM, else by SIGKILL. Its child then exits by itself.
-    /// Reports whether the shim is gone.
-    fn end_shim(&self) -> bool {
-        for signal in [rustix::process::Signal::TERM, rustix::process::Signal::KILL] {
-            match self.pidfd() {
-                Ok(None) => return true,
-                Ok(Some(fd)) => {
-                    let _ = rustix::process::pidfd_send_signal(&fd, signal);
-                    if processes::wait_all_gone(&[fd], PREPARE_MAX) {
-                        return true;
-                    }
-                }
-                Err(error) => tracing::error!(pid = self.shim.pid, %error, "cannot end a shim"),
-            }
-        }
-        self.wait_gone()
-    }
-
-    /// Waits until the shim is gone, and reports whether it is.
-    fn wait_gone(&self) -> bool {
-        match self.pidfd() {
-            Ok(None) => true,
-            Ok(Some(fd)) => processes::wait_all_gone(&[fd], PREPARE_MAX),
-            Err(_) => false,
-        }
-    }
-
-    /// Returns a pidfd of the shim; `None` if it is gone. Tries again for a while if that cannot be decided, for
-    /// example because no descriptor is free.
-    fn pidfd(&self) -> io::Result<Option<OwnedFd>> {
-        let deadline = Instant::now() + PREPARE_MAX;
-        loop {
-            match processes::pidfd(&self.shim, &self.boot) {
-                Err(_) if Instant::now() < deadline => std::thread::sleep(PIDFD_PAUSE),
-                opened => return opened,
-            }
-        }
     }
 }
 
@@ -370,7 +269,7 @@ fn accept(listener: &UnixListener) -> io::Result<std::os::unix::net::UnixStream>
 }
 
 /// Reads one line; an empty string means end of file.
-async fn read_line(link: &mut Link, limit: Duration) -> io::Result<String> {
+pub(super) async fn read_line(link: &mut Link, limit: Duration) -> io::Result<String> {
     let mut line = String::new();
     match tokio::time::timeout(limit, link.read_line(&mut line)).await {
         Ok(read) => read.map(|_| line.trim_end().to_owned()),
@@ -402,7 +301,7 @@ fn system(step: &str, error: &io::Error) -> LaunchError {
     LaunchError::System(format!("cannot {step}: {error}"))
 }
 
-fn blocking<T: Send + 'static>(
+pub(super) fn blocking<T: Send + 'static>(
     work: impl FnOnce() -> Result<T, LaunchError> + Send + 'static,
 ) -> BoxFuture<'static, Result<T, LaunchError>> {
     Box::pin(async move {

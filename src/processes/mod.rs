@@ -2,6 +2,7 @@
 
 pub mod attempt;
 pub mod forkserver;
+mod gate;
 pub mod guard;
 pub mod launcher;
 mod memory;

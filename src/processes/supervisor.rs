@@ -14,7 +14,7 @@ use std::time::Duration;
 use nix::sys::inotify::AddWatchFlags;
 use swarm_actors::registry::reconcile;
 use swarm_actors::supervisor::{Exit, SupervisorHandle};
-use swarm_model::{Event, EventKind, FineState, Machine, ProcessId};
+use swarm_model::{Event, EventKind, FineState, Lease, Machine, ProcessId};
 use swarm_ports::{DirFacts, Events as _, Records as _, Scan};
 use swarm_store::asks::Asks;
 use swarm_store::records::{self, DiskRecords};
@@ -120,12 +120,12 @@ fn hidden_worker(paths: &Paths) -> Option<String> {
     let scan = DiskRecords::new(paths.clone()).scan_now().ok()?;
     let is_hidden = |facts: &&DirFacts| {
         let lease = &facts.lease;
-        let is_visible = |shim: &ProcessId| procfs::alive(shim, &boot).map_or(true, |stat| stat.is_some());
-        let shim = lease.content.as_ref().map(|lease| &lease.shim);
+        let is_visible = |process: &ProcessId| procfs::alive(process, &boot).map_or(true, |stat| stat.is_some());
         let may_be = lease.held && lease.this_boot && lease.elsewhere.is_none();
-        // The child of a killed shim holds the lease for a moment.
+        // The child of a killed shim holds the lease until it ends, which takes a while if it waits for a disk.
+        let is_elsewhere = |lease: &Lease| !is_visible(&lease.shim) && !is_visible(&lease.worker);
         may_be
-            && shim.is_some_and(|shim| !is_visible(shim))
+            && lease.content.as_ref().is_some_and(is_elsewhere)
             && !records::wait_let_go(&paths.worker(&facts.name, facts.generation).join("lease"))
     };
     scan.dirs.iter().find(is_hidden).map(|facts| facts.name.clone())

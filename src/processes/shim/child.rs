@@ -189,9 +189,9 @@ impl Child {
         let mut report = String::new();
         self.report.read_to_string(&mut report).map_err(|error| error.to_string())?;
         let (warnings, mut failure) = parts(&report);
-        // The report is empty after an exec, and also if the child was killed at its gate. Only an exec renames the
-        // contract.
-        if failure.is_empty() && !Path::new("spec.pending").exists() {
+        // The report is empty after an exec, and also if the child was killed at its gate. Only an exec gives the contract
+        // this name.
+        if failure.is_empty() && Path::new("spec.json").exists() {
             return Ok(warnings);
         }
         if failure.is_empty() {
