@@ -9,15 +9,13 @@ use ractor::{Actor, ActorProcessingErr, ActorRef};
 use tokio::task::AbortHandle;
 
 use super::adopt::OwedStop;
-use super::launch::{self, Start, Started, Tree};
+use super::launch::{self, Start, Started, Tree, caller_of};
 use super::machine::{Effect, End, Event, Machine, Phase};
 use super::message::{Report, WorkerMessage};
 use super::record::WorkerRecord;
 use super::{Reporter, error};
 use crate::registry::{RegistryHandle, reconcile};
-use swarm_model::{
-    Caller, Contract, EventKind, FineState, Lease, Refusal, RefusalKind, Rungs, Spec, Wanted, WantedState,
-};
+use swarm_model::{EventKind, FineState, Lease, Refusal, RefusalKind, Rungs, Spec, Wanted, WantedState};
 use swarm_ports::{DirFacts, Ports, StopOrder};
 
 /// Maximum duration of a stop: the shim's five seconds of grace, its five seconds of repeated kills,
@@ -156,6 +154,7 @@ impl State {
             }
             WorkerMessage::Adopt => self.adopt().await,
             WorkerMessage::RecordStop => self.record_owed_stop().await,
+            WorkerMessage::RecordFailure => self.record_failure().await,
             WorkerMessage::RollBack(facts) => self.roll_back(*facts).await,
             WorkerMessage::Restore { generation } => self.restore(generation).await,
             WorkerMessage::TellLife => {
@@ -229,12 +228,17 @@ impl State {
         let mut unwritten = None;
         for effect in effects {
             let is_stop = matches!(&effect, Effect::WriteWanted(wanted) if wanted.state == WantedState::Stopped);
+            let is_write = matches!(&effect, Effect::WriteWanted(_));
             match self.perform(effect).await {
                 Err(refusal) if is_stop => {
                     if let Some(generation) = self.life.as_ref().map(|life| life.generation) {
                         self.owe_stop(OwedStop { generation, keeps: true });
                     }
                     unwritten = Some(refusal);
+                }
+                // It is told all the same.
+                Err(refusal) if is_write && self.machine.phase() == Phase::Failed => {
+                    self.record_failure_later(&refusal)
                 }
                 done => done?,
             }
@@ -280,7 +284,7 @@ impl State {
         Ok(())
     }
 
-    async fn write_wanted(&self, step: &str, wanted: &Wanted) -> Result<(), Refusal> {
+    pub(super) async fn write_wanted(&self, step: &str, wanted: &Wanted) -> Result<(), Refusal> {
         let Some(life) = &self.life else { return Ok(()) };
         let written = self.ports().records.write_wanted(self.name(), life.generation, wanted).await;
         written.map_err(|error| error::of_io(step, &error).of(self.name()))
@@ -321,7 +325,8 @@ impl State {
     async fn start_again(&mut self) {
         if let Err(refusal) = self.try_start_again().await {
             tracing::warn!(worker = self.name(), cause = %refusal.cause, "a restart failed");
-            if let Err(refusal) = self.feed(Event::StartFailed).await {
+            let passes = matches!(refusal.kind, RefusalKind::Internal | RefusalKind::Registry);
+            if let Err(refusal) = self.feed(Event::StartFailed { passes }).await {
                 tracing::error!(worker = self.name(), cause = %refusal.cause, "cannot record the failed restart");
             }
         }
@@ -476,21 +481,5 @@ impl State {
             self.told = told;
             self.report(Report::Live { name: self.arguments.name.clone(), live, owes });
         }
-    }
-}
-
-/// Returns the caller for an action that nobody requested, from the worker's own contract.
-pub fn caller_of(contract: &Contract, request: &str) -> Caller {
-    Caller {
-        request: request.to_owned(),
-        repeated: 0,
-        cwd: contract.cwd.clone(),
-        environment: contract.environment.clone(),
-        umask: contract.umask,
-        rlimits: contract.rlimits.clone(),
-        nice: contract.nice,
-        attributes: contract.attributes.clone(),
-        // A request inside this process: its caller is not another one.
-        namespaces: None,
     }
 }

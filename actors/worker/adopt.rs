@@ -4,7 +4,7 @@
 
 use super::actor::{Life, State};
 use super::error;
-use super::machine::{Adoption, End, Event as Happening};
+use super::machine::{Adoption, End, Event as Happening, Phase};
 use super::message::WorkerMessage;
 use super::record::WorkerRecord;
 use crate::registry::{Mutation, RegistryError, reconcile};
@@ -212,6 +212,20 @@ impl State {
         let keeps = owed.keeps || self.owed.is_some_and(|owed| owed.keeps);
         if self.owed.replace(OwedStop { keeps, ..owed }).is_none() {
             self.myself.send_after(READ_PAUSE, || WorkerMessage::RecordStop);
+        }
+    }
+
+    /// Tries again after a pause to record that the worker is given up.
+    pub(super) fn record_failure_later(&self, refusal: &Refusal) {
+        tracing::warn!(worker = self.name(), cause = %refusal.cause, "cannot record yet that a worker is given up");
+        self.myself.send_after(READ_PAUSE, || WorkerMessage::RecordFailure);
+    }
+
+    pub(super) async fn record_failure(&self) {
+        if self.machine.phase() == Phase::Failed
+            && let Err(refusal) = self.write_wanted("record the wanted state", self.machine.wanted()).await
+        {
+            self.record_failure_later(&refusal);
         }
     }
 

@@ -6,6 +6,8 @@ use swarm_model::{Wanted, WantedState};
 pub const DELAY_MS_MIN: u64 = 1_000;
 /// Longest delay of a restart, in milliseconds.
 pub const DELAY_MS_MAX: u64 = 60_000;
+/// Delay in milliseconds after a restart that failed for a reason outside the worker.
+pub const PASSING_MS: u64 = 10_000;
 /// Uptime in milliseconds after which a worker restarts with the first delay again.
 pub const HEALTHY_MS: u64 = 600_000;
 /// Maximum number of restarts within [`HEALTHY_MS`]. A worker that would exceed it is given up

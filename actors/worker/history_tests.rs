@@ -241,7 +241,7 @@ impl World {
                 if std::mem::replace(&mut self.starts, true) {
                     self.begin(Wanted { next_start_ms: None, ..self.machine.wanted().clone() });
                 } else {
-                    self.feed(Event::StartFailed);
+                    self.feed(Event::StartFailed { passes: false });
                 }
             }
             Effect::StopTree => {
@@ -359,7 +359,7 @@ proptest! {
 fn any_event() -> impl Strategy<Value = Event> {
     let life = |ended, reason| Event::LifeEnded(End { ended, reason, ..End::of(None, Some(1)) });
     prop_oneof![
-        Just(Event::StartFailed),
+        any::<bool>().prop_map(|passes| Event::StartFailed { passes }),
         Just(life(Some(Ended::Code(1)), Some(Reason::Exited))),
         Just(life(None, None)),
         Just(Event::ShimLost),

@@ -362,3 +362,19 @@ fn found(tree: &Tree, plan: Option<&WorktreePlan>) -> Option<String> {
         (true, true) => None,
     }
 }
+
+/// Returns the caller for an action that nobody requested, from the worker's own contract.
+pub fn caller_of(contract: &Contract, request: &str) -> Caller {
+    Caller {
+        request: request.to_owned(),
+        repeated: 0,
+        cwd: contract.cwd.clone(),
+        environment: contract.environment.clone(),
+        umask: contract.umask,
+        rlimits: contract.rlimits.clone(),
+        nice: contract.nice,
+        attributes: contract.attributes.clone(),
+        // A request inside this process: its caller is not another one.
+        namespaces: None,
+    }
+}

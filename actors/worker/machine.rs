@@ -86,8 +86,9 @@ pub enum Event {
     StartBegins(Wanted),
     /// The start succeeded.
     Started { generation: u64, policy: RestartPolicy },
-    /// The start failed and was rolled back.
-    StartFailed,
+    /// The start failed and was rolled back. If it `passes`, the cause says nothing about the worker, for example a full
+    /// disk.
+    StartFailed { passes: bool },
     /// A generation ended. All of its processes are gone.
     LifeEnded(End),
     /// The shim is gone while the worker's process lives.
@@ -217,7 +218,13 @@ impl Machine {
                 self.wanted.next_start_ms = None;
                 self.go(Phase::Running, vec![Effect::WatchShim])
             }
-            Event::StartFailed => match self.wanted.next_start_ms {
+            Event::StartFailed { passes } => match self.wanted.next_start_ms {
+                // However long it takes, the worker is not given up for it.
+                Some(_) if passes => {
+                    self.wanted.next_start_ms = Some(now_ms + backoff::PASSING_MS);
+                    let write = Effect::WriteWanted(self.wanted.clone());
+                    self.go(Phase::BackingOff, vec![Effect::RearmRestart { delay_ms: backoff::PASSING_MS }, write])
+                }
                 // A failed restart counts as one more generation, which ended at once.
                 Some(_) => self.end(End::of(None, Some(0)), now_ms),
                 None => self.go(Phase::Ended, Vec::new()),

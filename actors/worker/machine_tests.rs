@@ -104,8 +104,23 @@ fn a_restart_that_fails_backs_off_further() {
     let mut machine = running(RestartPolicy::OnFailure);
     machine.on(end(Some(Ended::Code(1)), Some(Reason::Exited)), 1);
     assert_eq!(machine.on(Event::RestartDue, 2), vec![Effect::StartAgain]);
-    machine.on(Event::StartFailed, 3);
+    machine.on(Event::StartFailed { passes: false }, 3);
     assert_eq!((machine.phase(), machine.wanted().restarts), (Phase::BackingOff, 2));
+}
+
+#[test]
+fn a_restart_that_fails_for_another_reason_than_the_worker_is_tried_for_ever() {
+    let mut machine = running(RestartPolicy::OnFailure);
+    machine.on(end(Some(Ended::Code(1)), Some(Reason::Exited)), 1);
+    for now_ms in 2..30 {
+        assert_eq!(machine.on(Event::RestartDue, now_ms), vec![Effect::StartAgain]);
+        let effects = machine.on(Event::StartFailed { passes: true }, now_ms);
+        let [Effect::RearmRestart { delay_ms }, Effect::WriteWanted(wanted)] = effects.as_slice() else {
+            panic!("{effects:?}")
+        };
+        assert_eq!((wanted.restarts, wanted.next_start_ms), (1, Some(now_ms + delay_ms)));
+        assert_eq!(machine.phase(), Phase::BackingOff);
+    }
 }
 
 const NOW_MS: u64 = 1_000_000;

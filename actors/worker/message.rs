@@ -23,6 +23,8 @@ pub enum WorkerMessage {
     Adopt,
     /// Sent after a pause: try again to record a stop.
     RecordStop,
+    /// Sent after a pause: try again to record that the worker is given up.
+    RecordFailure,
     /// Roll back this start of an earlier supervisor, which was never committed.
     RollBack(Box<DirFacts>),
     /// Give this generation its row back if another program dropped it, and adopt it.

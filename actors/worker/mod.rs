@@ -41,10 +41,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use ractor::{Actor as _, ActorCell, ActorRef, SpawnErr};
 
-pub use actor::{WorkerArguments, caller_of};
+pub use actor::WorkerArguments;
 pub use adopt::is_closing;
 pub use error::{elsewhere, of_store};
-pub use launch::Started;
+pub use launch::{Started, caller_of};
 use message::WorkerMessage;
 pub use message::{Removal, Report};
 pub use record::LOG_LIMIT_BYTES;

@@ -1,7 +1,8 @@
 //! Events and reports of a worker's actor: events for the history, reports for the supervisor.
 
-use super::actor::{State, caller_of};
+use super::actor::State;
 use super::fate;
+use super::launch::caller_of;
 use super::machine::End;
 use super::message::Report;
 use super::record::WorkerRecord;

@@ -83,7 +83,7 @@ impl State {
                 Ok(spawned)
             }
             Err(refusal) => {
-                let _ = self.feed(Event::StartFailed).await;
+                let _ = self.feed(Event::StartFailed { passes: false }).await;
                 Err(refusal)
             }
         }

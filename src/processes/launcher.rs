@@ -7,12 +7,12 @@ use std::os::unix::fs::OpenOptionsExt as _;
 use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use swarm_model::{Caller, Contract, Lease, ProcessId, Refusal, Spec, TmuxPlace};
+use swarm_model::{Caller, Contract, Lease, Refusal, Spec, TmuxPlace};
 use swarm_ports::{BoxFuture, LaunchError, Launcher, Prepared};
 
-use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader};
+use tokio::io::{AsyncBufReadExt as _, BufReader};
 use tokio::net::UnixStream;
 use tokio::sync::Mutex;
 
@@ -20,7 +20,7 @@ use crate::api::Enclosing;
 use crate::processes::forkserver::ForkServer;
 use crate::processes::gate::Gate;
 use swarm_store::records;
-use swarm_sys::files::{Durability, list_if_present, replace_private};
+use swarm_sys::files::{Durability, list_if_present, make_dirs, replace_private};
 use swarm_sys::paths::Paths;
 use swarm_sys::{lookup, processes, procfs};
 use swarm_tmux::{Order, Server, Tmux, TmuxError};
@@ -210,6 +210,8 @@ impl Launcher for ShimLauncher {
         blocking(move || {
             let dir = records::make_worker_dir(&paths, &spec)
                 .map_err(|error| system("create the worker's directory", &error))?;
+            // Somebody may have deleted it to free space.
+            make_dirs(&paths.logs()).map_err(|error| system("create the directory of the logs", &error))?;
             let text = serde_json::to_vec(&spec).map_err(|error| LaunchError::System(error.to_string()))?;
             // Otherwise the registry's journal contains the contract.
             let durability = if spec.is_synced() { Durability::Synced } else { Durability::None };

@@ -11,7 +11,7 @@ use std::process::Stdio;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use nix::sys::inotify::AddWatchFlags;
+use nix::sys::inotify::{AddWatchFlags, Inotify};
 use swarm_actors::registry::reconcile;
 use swarm_actors::supervisor::{Exit, SupervisorHandle};
 use swarm_model::{Event, EventKind, FineState, Lease, Machine, ProcessId};
@@ -168,7 +168,8 @@ async fn supervise(paths: &Paths, guard: Option<i32>, inherited: &mut Inherited)
         successor: Arc::clone(&successor),
         started_ms: ports.clock.wall_ms(),
     };
-    tokio::spawn(server::serve(listener, context));
+    tokio::spawn(server::serve(listener, context.clone()));
+    let socket = tokio::spawn(keep_socket(paths.clone(), context));
     tokio::spawn(rest(events.listen()));
     let notifier = Notifier::start(paths.clone(), Arc::clone(&ports.clock), events.listen());
     events.emit(Event {
@@ -187,6 +188,7 @@ async fn supervise(paths: &Paths, guard: Option<i32>, inherited: &mut Inherited)
         error = keep_guard(paths, &ports, guard_pid, inherited) => return Err(error),
     };
     tracing::info!(?exit, "the supervisor ends");
+    socket.abort();
     // The socket before the lock: a client that finds no socket starts a supervisor, which waits for the lock.
     let _ = std::fs::remove_file(paths.socket());
     notifier.end().await;
@@ -329,31 +331,70 @@ fn private_dir(dir: &Path) -> io::Result<()> {
     }
 }
 
+/// Listens again whenever somebody has deleted the socket: those who clean up `/tmp`, or the state directory, do not know
+/// that this process could neither be reached nor stopped without it.
+async fn keep_socket(paths: Paths, context: server::Context) {
+    let socket = paths.socket();
+    let dir = socket.parent().unwrap_or_else(|| paths.root());
+    loop {
+        let watched = Watched::deletions(dir);
+        while !swarm_sys::files::is_absent(&socket) {
+            watched.wait().await;
+        }
+        match listen(&paths) {
+            Ok(listener) => {
+                tracing::warn!(path = %socket.display(), "somebody has deleted the socket; there is a new one");
+                tokio::spawn(server::serve(listener, context.clone()));
+            }
+            Err(error) => {
+                tracing::warn!(path = %socket.display(), %error, "cannot create the socket that was deleted");
+                tokio::time::sleep(watching::LOOK_PAUSE).await;
+            }
+        }
+    }
+}
+
 /// Returns a future that resolves when the lock file is no longer at its path: the state directory was removed or
 /// moved, or another supervisor could start. (The removal of the directory itself is not reported while files in it
 /// are open.)
-///
-/// If the directory cannot be watched, the future looks every few seconds.
 fn watch_root(paths: &Paths) -> impl Future<Output = ()> + use<> {
-    // Moves are not watched, because each commit renames a file to state.json.
-    let flags = AddWatchFlags::IN_DELETE | AddWatchFlags::IN_MOVE_SELF | AddWatchFlags::IN_ONLYDIR;
-    let watched = watching::start().and_then(|inotify| {
-        inotify.add_watch(paths.root(), flags).map_err(watching::explained)?;
-        let readable = Readable::new(inotify.as_fd().try_clone_to_owned()?)?;
-        Ok((inotify, readable))
-    });
-    if let Err(error) = &watched {
-        tracing::warn!(%error, "cannot watch the state directory, and looks every few seconds instead");
-    }
-    let lock = paths.supervisor_lock();
+    let (watched, lock) = (Watched::deletions(paths.root()), paths.supervisor_lock());
     async move {
         while !swarm_sys::files::is_absent(&lock) {
-            match &watched {
-                Ok((inotify, readable)) if readable.wait().await.is_ok() => {
-                    while inotify.read_events().is_ok_and(|events| !events.is_empty()) {}
-                }
-                _ => tokio::time::sleep(watching::LOOK_PAUSE).await,
+            watched.wait().await;
+        }
+    }
+}
+
+/// Directory in which something may be deleted.
+struct Watched(io::Result<(Inotify, Readable)>);
+
+impl Watched {
+    /// Watches a directory. If that is impossible, whoever waits looks every few seconds.
+    fn deletions(dir: &Path) -> Self {
+        // Moves are not watched, because each commit renames a file to state.json.
+        let flags = AddWatchFlags::IN_DELETE
+            | AddWatchFlags::IN_DELETE_SELF
+            | AddWatchFlags::IN_MOVE_SELF
+            | AddWatchFlags::IN_ONLYDIR;
+        let watched = watching::start().and_then(|inotify| {
+            inotify.add_watch(dir, flags).map_err(watching::explained)?;
+            let readable = Readable::new(inotify.as_fd().try_clone_to_owned()?)?;
+            Ok((inotify, readable))
+        });
+        if let Err(error) = &watched {
+            let dir = dir.display();
+            tracing::warn!(%dir, %error, "cannot watch a directory, and looks every few seconds instead");
+        }
+        Self(watched)
+    }
+
+    async fn wait(&self) {
+        match &self.0 {
+            Ok((inotify, readable)) if readable.wait().await.is_ok() => {
+                while inotify.read_events().is_ok_and(|events| !events.is_empty()) {}
             }
+            _ => tokio::time::sleep(watching::LOOK_PAUSE).await,
         }
     }
 }

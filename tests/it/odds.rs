@@ -345,3 +345,23 @@ fn a_supervisor_starts_although_nothing_can_be_watched() {
     let log = std::fs::read_to_string(rig.root().join("supervisor.log")).expect("there");
     assert!(log.contains("fs.inotify.max_user_instances"), "{log}");
 }
+
+#[test]
+fn a_deleted_socket_comes_back_and_so_does_the_directory_of_the_logs() {
+    let rig = Rig::new();
+    rig.spawn("a", &[], &["sleep", "600"]);
+    let (supervisor, _) = rig.keepers();
+    let root = rig.root();
+    let sockets = || {
+        let files = std::fs::read_dir(&root).expect("readable").map(|file| file.expect("readable").path());
+        files.filter(|file| file.extension().is_some_and(|end| end == "sock")).collect::<Vec<_>>()
+    };
+    let socket = sockets().pop().expect("a socket");
+    std::fs::remove_file(&socket).expect("removed");
+    wait_until("there is a socket again", SOON, || socket.exists());
+    std::fs::remove_dir_all(root.join("logs")).expect("removed");
+    rig.spawn("b", &[], &["echo", "hello"]);
+    rig.wait("b");
+    assert_eq!((rig.log("b", "stdout"), rig.keepers().0), ("hello\n".to_owned(), supervisor));
+    rig.swarm(&["kill", "a"]).is(0, "killed a\n", "");
+}

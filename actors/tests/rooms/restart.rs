@@ -105,17 +105,35 @@ async fn a_killed_worker_is_not_restarted() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_failed_restart_backs_off() {
+async fn a_restart_that_the_system_refuses_is_tried_again_and_does_not_count() {
     let rig = running(RestartPolicy::OnFailure).await;
-    rig.world.script.at("prepare", Fault::Error("no memory"));
     end(&rig, Ended::Code(1)).await;
-    rig.world.pass(Duration::from_secs(1)).await;
-    assert_eq!(rig.world.state("a"), Some(FineState::Backoff));
+    for _ in 0..20 {
+        rig.world.script.at("prepare", Fault::Error("no memory"));
+        rig.world.pass(Duration::from_secs(10)).await;
+        assert_eq!(rig.world.state("a"), Some(FineState::Backoff));
+        assert_eq!(rig.world.script.unmet(), Vec::<String>::new());
+    }
     rig.check();
-    rig.world.pass(Duration::from_secs(2)).await;
+    rig.world.pass(Duration::from_secs(10)).await;
     assert_eq!(rig.world.state("a"), Some(FineState::Running));
-    assert_eq!(rig.world.events.restart_delays_ms("a"), [1_000, 2_000]);
-    assert_eq!(rig.world.facts("a").map(|facts| facts.wanted.restarts), Some(2));
+    assert_eq!(rig.world.events.restart_delays_ms("a"), [1_000]);
+    assert_eq!(rig.world.facts("a").map(|facts| facts.wanted.restarts), Some(1));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_full_disk_delays_the_record_that_a_worker_is_given_up() {
+    let rig = running(RestartPolicy::Always).await;
+    for delay_s in [1, 2, 4, 8, 16, 32, 60, 60, 60, 60] {
+        end(&rig, Ended::Code(1)).await;
+        rig.world.pass(Duration::from_secs(delay_s)).await;
+    }
+    rig.world.script.at("write_wanted", Fault::Error("no space left"));
+    end(&rig, Ended::Code(1)).await;
+    assert_eq!(rig.world.script.unmet(), Vec::<String>::new());
+    rig.world.pass(Duration::from_secs(10)).await;
+    assert_eq!(rig.world.state("a"), Some(FineState::Failed));
+    rig.check();
 }
 
 #[tokio::test(start_paused = true)]

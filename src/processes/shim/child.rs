@@ -107,10 +107,12 @@ impl Child {
                 if !groups.is_none() {
                     let _ = report.write_all(&[entered]);
                 }
-                let launch = super::files::read_spec().and_then(|spec| Launch::of(dir, &spec, groups, entered));
+                let launch = super::files::read_spec()
+                    .map_err(|error| format!("cannot read the launch contract: {error}"))
+                    .and_then(|spec| Launch::of(dir, &spec, groups, entered).map_err(|error| error.to_string()));
                 let failure = match launch {
                     Ok(launch) => launch.run(File::from(gate_in), &mut report),
-                    Err(error) => format!("cannot read the launch contract: {error}"),
+                    Err(failure) => failure,
                 };
                 let _ = report.write_all(failure.as_bytes());
                 // SAFETY: ends the child without running the parent's exit handlers.
@@ -441,7 +443,10 @@ fn streams(dir: &Path, spec: &Spec) -> io::Result<[File; 3]> {
     let logs = dir.parent().and_then(Path::parent).ok_or_else(|| io::Error::other("no state directory"))?.join("logs");
     let open = |name: Option<&String>| {
         let name = name.ok_or_else(|| io::Error::other("the contract names no log"))?;
-        OpenOptions::new().append(true).create(true).mode(0o600).open(logs.join(OsStr::from_bytes(name.as_bytes())))
+        let path = logs.join(OsStr::from_bytes(name.as_bytes()));
+        let opened = OpenOptions::new().append(true).create(true).mode(0o600).open(&path);
+        let told = |error: io::Error| io::Error::new(error.kind(), format!("cannot open {}: {error}", path.display()));
+        opened.map_err(told)
     };
     Ok([File::open("/dev/null")?, open(spec.logs.first())?, open(spec.logs.get(1))?])
 }
