@@ -133,6 +133,20 @@ pub enum EventKind {
     /// A run started or resumed. The events of the run itself are in its `home`.
     #[serde(rename = "run.began")]
     RunBegan { run: String, home: String },
+    /// A run ended. `name` is the prefix of its workers, and `status` has the words of `run.completed` in its own events.
+    /// `failures` and `waits` name workstreams that failed and that wait for a person, the first ones if there are many.
+    #[serde(rename = "run.ended")]
+    RunEnded {
+        run: String,
+        name: String,
+        home: String,
+        status: String,
+        done: usize,
+        failed: usize,
+        pending: usize,
+        failures: Vec<String>,
+        waits: Vec<String>,
+    },
     /// A node or role of a flow now waits for a person. `node` is empty if the flow itself waits.
     #[serde(rename = "flow.waiting")]
     FlowWaiting { flow: String, node: String, role: String, reason: String, text: String },

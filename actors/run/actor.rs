@@ -8,6 +8,7 @@ use ractor::{Actor, ActorProcessingErr, ActorRef, RpcReplyPort};
 use tokio::task::{AbortHandle, JoinHandle};
 
 use super::attend::EffectRunner;
+use super::ended;
 use super::error::RunError;
 use super::fleet::Fleet;
 use super::machine::Effect;
@@ -15,6 +16,7 @@ use super::machine::Machine;
 use super::message::{Ask, RunMessage, RunReport};
 use crate::merge::Step;
 use swarm_model::Caller;
+use swarm_model::Event as Announcement;
 use swarm_model::merge::queue::Item;
 use swarm_model::run::Event;
 use swarm_model::run::parse_key;
@@ -69,6 +71,8 @@ pub struct State {
     tasks: Vec<AbortHandle>,
     /// Tasks that remove workers and branches of finished jobs.
     tidying: Vec<JoinHandle<()>>,
+    /// Whether an earlier supervisor hosted this run, and may have reported its end.
+    is_resumed: bool,
 }
 
 impl Actor for RunActor {
@@ -170,7 +174,7 @@ impl State {
             effects.push(Effect::End(verdict));
         }
         let mut state = Self::new(myself, arguments, caller, run);
-        state.held = effects;
+        (state.held, state.is_resumed) = (effects, true);
         if unbegun {
             state.take(Event::Began);
         }
@@ -181,7 +185,8 @@ impl State {
     fn new(myself: ActorRef<RunMessage>, arguments: RunArguments, caller: Caller, run: Machine) -> Self {
         let (pending, held, replies) = (Vec::new(), Vec::new(), Vec::new());
         let (tasks, tidying, steps) = (Vec::new(), Vec::new(), Vec::new());
-        Self { arguments, myself, caller, run, pending, held, replies, flushing: false, steps, tasks, tidying }
+        let (flushing, is_resumed) = (false, false);
+        Self { arguments, myself, caller, run, pending, held, replies, flushing, steps, tasks, tidying, is_resumed }
     }
 
     /// Applies one event at once. Its effects are carried out once it is durable.
@@ -243,6 +248,7 @@ impl State {
             };
             let _ = tokio::time::timeout(TIDY_MAX, tidied).await;
             runs.close(&self.arguments.home).await;
+            last.iter().for_each(|last| self.announce_end(last));
             (self.arguments.tell)(RunReport::Over);
             // Report last: whoever reads this report may start the next run.
             if let Some(last) = last {
@@ -251,6 +257,17 @@ impl State {
             runs.forget(&self.run).await;
             self.myself.stop(None);
         }
+    }
+
+    /// Sends the event of the end, once. Its report in the run's own events follows it, so that a crash between the two
+    /// leaves the event on record.
+    fn announce_end(&self, last: &Telling) {
+        let (Some(kind), Some(number)) = (ended::event(&self.run, &last.word), last.number) else { return };
+        let (request, events) = (ended::key(&self.run, number), &self.arguments.ports.events);
+        if self.is_resumed && events.seen(&request) {
+            return;
+        }
+        events.emit(Announcement { at_ms: last.at_ms, worker: None, generation: None, request: Some(request), kind });
     }
 
     fn attendant(&self) -> EffectRunner {

@@ -16,6 +16,7 @@
 
 mod actor;
 mod attend;
+mod ended;
 mod error;
 mod fleet;
 pub mod machine;

@@ -10,6 +10,7 @@ use super::args::EventsArgs;
 use super::error::{Failure, unknown_worker};
 use super::follow::Follow;
 use super::render::{Clock, ended_word, escape, words};
+use super::run::plain::totals;
 use super::screen::Screen;
 use super::tail::{From, Pending, Tail};
 use swarm_agents::short;
@@ -252,6 +253,9 @@ pub fn sentence(kind: &EventKind) -> String {
         EventKind::NudgeExpired => "heartbeat expired".into(),
         EventKind::NudgeStopped { cause } => format!("heartbeat stopped: {cause}"),
         EventKind::RunBegan { run, home } => format!("run {run} started in {home}"),
+        EventKind::RunEnded { run, name, status, done, failed, pending, .. } => {
+            format!("run {run} of {name} {}", totals(status, *done, *failed, *pending))
+        }
         EventKind::SaveExpired { reference, commit, why } => format!("{reference} ({commit}) expired: {why}"),
         EventKind::WorktreeSaved { reference, commit } => format!("worktree saved as {reference} ({commit})"),
         EventKind::MergeQueued { item, base, left_out } => {

@@ -101,8 +101,48 @@ pub fn sort(event: &Event) -> Option<(Group, String)> {
             (Group::Waiting, format!("flow {flow}: {who}waits for you: {}", short(why)))
         }
         EventKind::FlowEnded { flow } => (Group::Finished, format!("flow {flow} completed")),
+        EventKind::RunEnded { .. } => return run_ended(&event.kind),
         _ => return None,
     })
+}
+
+/// Returns the group and the message for the end of a run: how it ended, its totals, what failed and what waits.
+fn run_ended(kind: &EventKind) -> Option<(Group, String)> {
+    let EventKind::RunEnded { run, name, status, done, failed, pending, failures, waits, .. } = kind else {
+        return None;
+    };
+    let group = match status.as_str() {
+        _ if *failed > 0 => Group::Failed,
+        _ if !waits.is_empty() => Group::Waiting,
+        "failed" => Group::Failed,
+        _ => Group::Finished,
+    };
+    let how = match status.as_str() {
+        "interrupted" => "was stopped",
+        "failed" if *failed == 0 => "ended before all was done",
+        how => how,
+    };
+    let mut parts = vec![format!("{done} done")];
+    if *failed > 0 {
+        parts.push(format!("{failed} failed ({})", first_of(failures, *failed)));
+    }
+    if !waits.is_empty() {
+        let wait = if waits.len() == 1 { "waits" } else { "wait" };
+        parts.push(format!("{} {wait} for you ({})", waits.len(), first_of(waits, waits.len())));
+    }
+    let rest = pending.saturating_sub(waits.len());
+    if rest > 0 {
+        parts.push(format!("{rest} pending"));
+    }
+    Some((group, format!("run {run} of {name} {how}: {}", parts.join(", "))))
+}
+
+/// Returns the first of these names, and how many of `count` they leave out.
+fn first_of(names: &[String], count: usize) -> String {
+    let shown = &names[..names.len().min(NAMES_SHOWN_MAX)];
+    let more = count - shown.len();
+    let more = if more > 0 { format!(" and {more} more") } else { String::new() };
+    format!("{}{more}", shown.join(", "))
 }
 
 /// Returns the message for several events of a group, about these workers, flows or queues.
@@ -173,6 +213,8 @@ struct Waiting {
     at_ms: u64,
     /// Earliest time at which it may be sent together with another notice of its group.
     from_ms: u64,
+    /// Whether it is sent by itself, because a sentence about several workers would hide what it says.
+    is_alone: bool,
 }
 
 /// Pending notices, and the times of the last ones.
@@ -193,12 +235,18 @@ impl Pace {
         }
         let Some((group, message)) = sort(event) else { return };
         let notice = Notice::one(group, message, event);
-        let key = (group, notice.worker.clone());
+        let run = match &event.kind {
+            EventKind::RunEnded { run, .. } => Some(run),
+            _ => None,
+        };
+        let is_alone = run.is_some();
+        // No worker has such a name.
+        let key = (group, run.map_or_else(|| notice.worker.clone(), |run| format!("run {run}")));
         let from_ms = self.told.get(&key).map_or(0, |told| told + APART_MS);
-        let burst = self.told_of.get(&group).map_or(0, |told| told + BURST_MS);
+        let burst = self.told_of.get(&group).filter(|_| !is_alone).map_or(0, |told| told + BURST_MS);
         let at_ms = (now_ms + GATHER_MS).max(from_ms).max(burst);
         let at_ms = self.waiting.get(&key).map_or(at_ms, |waiting| waiting.at_ms);
-        self.waiting.insert(key, Waiting { notice, at_ms, from_ms });
+        self.waiting.insert(key, Waiting { notice, at_ms, from_ms, is_alone });
     }
 
     /// Reports whether an event is the end of an iteration of a loop or flow, which is not reported.
@@ -222,19 +270,22 @@ impl Pace {
         self.waiting.values().map(|waiting| waiting.at_ms).min()
     }
 
-    /// Returns the notices that are due, at most one per group.
+    /// Returns the notices that are due, at most one per group, and those that are sent by themselves.
     pub fn due(&mut self, now_ms: u64) -> Vec<Notice> {
         let due = self.waiting.iter().filter(|(_, waiting)| waiting.at_ms <= now_ms);
         let due: BTreeSet<Group> = due.map(|((group, _), _)| *group).collect();
-        let mut groups: BTreeMap<Group, Vec<Notice>> = BTreeMap::new();
+        let (mut groups, mut alone) = (BTreeMap::<Group, Vec<Notice>>::new(), Vec::new());
         let is_told = |(group, _): &Key, waiting: &mut Waiting| due.contains(group) && waiting.from_ms <= now_ms;
         for (key, waiting) in self.waiting.extract_if(.., is_told) {
-            groups.entry(key.0).or_default().push(waiting.notice);
+            match waiting.is_alone {
+                true => alone.push(waiting.notice),
+                false => groups.entry(key.0).or_default().push(waiting.notice),
+            }
             self.told_of.insert(key.0, now_ms);
             self.told.insert(key, now_ms);
         }
         self.told.retain(|_, told| told.saturating_add(APART_MS) > now_ms);
-        groups.into_iter().filter_map(|(group, notices)| Notice::all(group, notices)).collect()
+        groups.into_iter().filter_map(|(group, notices)| Notice::all(group, notices)).chain(alone).collect()
     }
 }
 

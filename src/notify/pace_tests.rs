@@ -160,3 +160,58 @@ fn waits_of_a_flow_are_reported_and_not_each_turn() {
         pace.due(60_000).into_iter().map(|notice| (notice.group, notice.message)).collect();
     assert_eq!(told, [(Group::Waiting, "flow shop/1: build waits for you: Which limit?".to_owned())]);
 }
+
+fn run_ended(status: &str, counts: (usize, usize, usize), failures: &[&str], waits: &[&str]) -> Event {
+    let owned = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect();
+    let (done, failed, pending) = counts;
+    let kind = EventKind::RunEnded {
+        run: "1a2b3c4d".to_owned(),
+        name: "shop".to_owned(),
+        home: "/shop/.arial".to_owned(),
+        status: status.to_owned(),
+        done,
+        failed,
+        pending,
+        failures: owned(failures),
+        waits: owned(waits),
+    };
+    Event { worker: None, ..event("", kind) }
+}
+
+#[test]
+fn the_end_of_a_run_names_its_counts_and_what_failed() {
+    let six = ["a", "b", "c", "d", "e", "f"];
+    for (event, group, text) in [
+        (run_ended("completed", (3, 0, 0), &[], &[]), Group::Finished, "completed: 3 done"),
+        (run_ended("failed", (2, 1, 1), &["auth"], &[]), Group::Failed, "failed: 2 done, 1 failed (auth), 1 pending"),
+        (
+            run_ended("failed", (0, 7, 0), &six, &[]),
+            Group::Failed,
+            "failed: 0 done, 7 failed (a, b, c, d, e and 2 more)",
+        ),
+        (
+            run_ended("failed", (1, 0, 2), &[], &["docs"]),
+            Group::Waiting,
+            "ended before all was done: 1 done, 1 waits for you (docs), 1 pending",
+        ),
+        (run_ended("interrupted", (1, 0, 2), &[], &[]), Group::Finished, "was stopped: 1 done, 2 pending"),
+    ] {
+        let told = format!("run 1a2b3c4d of shop {text}");
+        assert_eq!(sort(&event), Some((group, told)));
+    }
+}
+
+#[test]
+fn the_end_of_a_run_is_not_hidden_among_its_workers() {
+    let mut pace = Pace::default();
+    pace.take(&finished("shop.a"), 0);
+    assert_eq!(pace.due(300).len(), 1);
+    pace.take(&finished("shop.b"), 1000);
+    pace.take(&finished("shop.c"), 1000);
+    pace.take(&run_ended("completed", (3, 0, 0), &[], &[]), 1000);
+    let told = pace.due(1300);
+    let messages: Vec<&str> = told.iter().map(|notice| notice.message.as_str()).collect();
+    assert_eq!(messages, ["2 workers finished: shop.b, shop.c", "run 1a2b3c4d of shop completed: 3 done"]);
+    assert_eq!((told[1].kind.as_str(), told[1].worker.as_str(), &told[1].event["done"]), ("run.ended", "", &json!(3)));
+    assert_eq!(pace.next_ms(), None);
+}

@@ -110,6 +110,29 @@ fn a_burst_becomes_one_notification() {
 }
 
 #[test]
+fn the_end_of_a_run_is_one_notification() {
+    let rig = Rig::new();
+    let told = keeper(&rig);
+    let repo = rig.repo();
+    fs::write(
+        repo.join("jobs.toml"),
+        "[[job]]\nname = \"good\"\ncommand = [\"true\"]\n[[job]]\nname = \"bad\"\ncommand = [\"false\"]\n",
+    )
+    .expect("written");
+    assert_eq!(rig.swarm_in(&repo, &["run", "jobs.toml"]).code, Some(1));
+    let ends = || lines(&told).into_iter().filter(|line| line.starts_with("run.ended|")).collect::<Vec<_>>();
+    wait_until("a notification arrives", SOON, || !ends().is_empty());
+    rig.swarm_in(&repo, &["supervisor", "restart"]).ok();
+    rig.swarm_in(&repo, &["run", "status", "jobs.toml"]);
+    let told = ends();
+    assert_eq!(told.len(), 1, "{told:?}");
+    let parts: Vec<&str> = told[0].splitn(4, '|').collect();
+    assert!(parts[1].is_empty() && parts[2].ends_with(" failed: 1 done, 1 failed (bad)"), "{told:?}");
+    let event: Value = serde_json::from_str(parts[3]).expect("JSON");
+    assert_eq!((&event["group"], &event["failures"]), (&Value::from("failed"), &serde_json::json!(["bad"])));
+}
+
+#[test]
 fn a_webhook_request_is_retried() {
     let rig = Rig::new();
     let (port, requests) = server(&["HTTP/1.1 503 Busy\r\n\r\n", "HTTP/1.1 204 No Content\r\n\r\n"]);

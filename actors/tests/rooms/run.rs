@@ -7,7 +7,7 @@ use swarm_actors::testing::{ASKS, Fault};
 use swarm_model::run::plan::{Job, Plan, Rules};
 use swarm_model::run::progress::{Mode, Run, Verdict};
 use swarm_model::run::words::Word;
-use swarm_model::{Answer, Caller, Ended, MergeOrder, MergeRequest, MergeSettings, RunOrder, RunRequest};
+use swarm_model::{Answer, Caller, Ended, EventKind, MergeOrder, MergeRequest, MergeSettings, RunOrder, RunRequest};
 
 use swarm_ports::Settled;
 
@@ -244,6 +244,9 @@ async fn each_job_lands_once_whatever_is_interrupted() {
             assert_eq!(rig.world.landings.base().len(), 2, "{step} {nth}");
             let numbers: Vec<u64> = rig.world.runs.told(HOME).iter().filter_map(|telling| telling.number).collect();
             assert_eq!(numbers, (0..run.told).collect::<Vec<_>>(), "{step} {nth}: everything is reported exactly once");
+            let ends = rig.world.events.all();
+            let ends = ends.iter().filter(|event| matches!(event.kind, EventKind::RunEnded { .. })).count();
+            assert_eq!(ends, 1, "{step} {nth}: its end is announced exactly once");
             assert!(run.jobs.iter().all(|job| job.attempt == 1), "{step} {nth}: {run:?}");
             if !reached {
                 assert!(nth > 0, "{step} was never reached");

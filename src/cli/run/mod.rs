@@ -10,7 +10,7 @@ mod jobs;
 mod live;
 mod logs;
 mod own;
-mod plain;
+pub mod plain;
 mod plan;
 mod renew;
 mod show;
