@@ -136,7 +136,8 @@ impl State {
         self.beside(async move {
             let Wish { key, worker, base, priority, settings, subject, mends, caller } = wish;
             let (name, attended, unfinished) = (worker, false, None);
-            let wanted = Completion { name, worker: None, base, settings, attended, subject, unfinished, caller };
+            let (worker, is_kept) = (None, false);
+            let wanted = Completion { name, worker, base, settings, attended, subject, is_kept, unfinished, caller };
             let landed = match desk.looked_up(wanted).await {
                 Ok((completion, seen)) => desk.add(key, completion, &seen, priority, mends).await.map(drop),
                 Err(refusal) => Err(refusal),
@@ -187,6 +188,8 @@ pub(super) async fn item_of(supervisor: &ActorRef<SupervisorMessage>, key: &str)
 enum Seen {
     /// The name is a branch.
     Branch,
+    /// The worker is forgotten, and its worktree is still there.
+    Kept,
     /// Launch token.
     Launch(String),
     Row(RowKey),
@@ -199,7 +202,7 @@ impl Seen {
             (Self::Launch(token), WorkerRecord::Ours { facts, .. }) => {
                 facts.spec.spec().is_some_and(|spec| spec.token == *token)
             }
-            (Self::Launch(_), WorkerRecord::Foreign { .. } | WorkerRecord::None) => false,
+            (Self::Kept, _) | (Self::Launch(_), WorkerRecord::Foreign { .. } | WorkerRecord::None) => false,
             (Self::Row(key), _) => subject.row().is_some_and(|row| row.key() == *key),
         }
     }
@@ -221,7 +224,8 @@ impl Desk {
                     let (base, settings, caller) = (base.clone(), settings.clone(), caller.clone());
                     let takes_all = uncommitted.contains(&name);
                     let unfinished = Some(if takes_all { Unfinished::Everything } else { Unfinished::Committed });
-                    Completion { name, worker: None, base, settings, attended: true, subject: None, unfinished, caller }
+                    let (worker, attended, subject, is_kept) = (None, true, None, false);
+                    Completion { name, worker, base, settings, attended, subject, is_kept, unfinished, caller }
                 };
                 self.add_all(&caller.request, names.into_iter().map(wanted), priority, answers).await;
                 return;
@@ -319,12 +323,21 @@ impl Desk {
         }
     }
 
-    /// Adds the worktree and base of the worker of that name. A name without a row is a branch and is
-    /// returned unchanged.
+    /// Adds the worktree and base of the worker of that name. A name without a row is that of a forgotten worker, if a
+    /// person asks for it and its worktree is still there or was restored, or else a branch, which is returned unchanged.
     async fn looked_up(&self, mut completion: Completion) -> Result<(Completion, Seen), Refusal> {
         let name = completion.name.as_str();
         let subject = WorkerRecord::read(&self.ports, &self.registry, name).await?;
-        let Some(row) = subject.row() else { return Ok((completion, Seen::Branch)) };
+        let Some(row) = subject.row() else {
+            if !completion.attended {
+                return Ok((completion, Seen::Branch));
+            }
+            let kept = self.ports.worktrees.kept(name, &completion.caller).await;
+            let kept = kept.map_err(|error| Refusal::new(RefusalKind::Worktree, error.to_string()))?;
+            let Some(worktree) = kept else { return Ok((completion, Seen::Branch)) };
+            (completion.worker, completion.is_kept, completion.unfinished) = (Some((worktree, None)), true, None);
+            return Ok((completion, Seen::Kept));
+        };
         if !subject.is_running() {
             completion.unfinished = None;
         } else if completion.unfinished.is_none() {

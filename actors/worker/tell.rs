@@ -26,6 +26,7 @@ impl State {
             settings: MergeSettings::default(),
             attended: false,
             subject: None,
+            is_kept: false,
             unfinished: None,
             caller: caller_of(&spec.contract, &spec.request),
         });

@@ -183,6 +183,7 @@ impl History {
             settings,
             attended: false,
             subject: None,
+            is_kept: false,
             unfinished: None,
             caller,
         };

@@ -68,15 +68,45 @@ fn uncommitted_work_of_a_running_worker_lands_if_its_agent_is_idle_or_on_request
 }
 
 #[test]
-fn a_name_whose_worker_is_forgotten_says_that_only_its_branch_is_added() {
+fn what_a_forgotten_worker_left_uncommitted_lands_from_its_worktree() {
     let site = Site::new();
     site.worker("gone", &[], "echo lost > lost");
     let kept = site.swarm(&["clean", "gone"]);
     assert!(kept.err.contains("preserving worktree for 'gone'"), "{kept:?}");
     let said = site.swarm(&["merge", "add", "gone"]);
     let note = format!(
-        "swarm: note: no worker is called 'gone', so only what branch 'gone' contains is added, not uncommitted changes in {}\n",
+        "swarm: note: worker 'gone' is forgotten; what its worktree {} contains is added\n",
         site.rig.path("repo-worktrees/gone").display()
     );
     said.is(0, "queued gone for main (item 0)\n", &note);
+    site.swarm(&["merge", "wait", "gone", "--timeout", "25"]).is(0, "gone: landed (main)\n", "");
+    assert!(site.repo.join("lost").exists());
+}
+
+#[test]
+fn uncommitted_work_of_a_restored_worktree_lands_if_the_rest_has_landed() {
+    let site = Site::new();
+    let works = |words: &[&str]| assert_eq!(site.swarm(words).code, Some(0), "{words:?}");
+    let go = site.rig.path("go");
+    let script = format!(
+        "echo one > one; git add one; git commit -qm one; until [ -e {} ]; do sleep 0.02; done; echo two > two",
+        go.display()
+    );
+    site.rig.swarm_in(&site.repo, &["spawn", "--name", "back", "--worktree", "--", "sh", "-c", &script]).ok();
+    let tree = site.rig.path("repo-worktrees/back");
+    wait_until("its work is committed", SOON, || {
+        site.rig.git(&site.repo, &["log", "--format=%s", "back"]).starts_with("one")
+    });
+    works(&["merge", "add", "back"]);
+    works(&["merge", "wait", "back", "--timeout", "25"]);
+    std::fs::write(&go, "").expect("written");
+    site.rig.wait("back");
+    works(&["clean", "back", "--rm-worktree", "--force-dirty"]);
+    assert!(!tree.exists());
+    works(&["restore", "back"]);
+    works(&["merge", "add", "back"]);
+    site.swarm(&["merge", "wait", "back", "--timeout", "25"]).is(0, "back: landed (main)\n", "");
+    assert!(site.repo.join("two").exists());
+    // The branch alone, as always.
+    works(&["merge", "add", "refs/heads/back"]);
 }

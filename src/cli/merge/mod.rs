@@ -93,8 +93,8 @@ fn add(args: &AddArgs, paths: &Paths, screen: &mut Screen) -> Result<u8, Failure
     let caller = caller::collect()?.caller;
     for name in names.iter().filter(|name| registry.find(name).is_none()) {
         if let Some(tree) = repositories::kept_worktree(name, paths.root(), &caller) {
-            let text = format!("no worker is called '{name}', so only what branch '{name}' contains is added");
-            screen.aside("note: ", &format!("{text}, not uncommitted changes in {}", tree.display()));
+            let text = format!("worker '{name}' is forgotten; what its worktree {} contains is added", tree.display());
+            screen.aside("note: ", &text);
         }
     }
     Ok(code)

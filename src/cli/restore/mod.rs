@@ -84,7 +84,8 @@ pub fn run(args: &RestoreArgs, paths: &Paths, screen: &mut Screen) -> Result<u8,
         return show(&trash, save, args.json, screen);
     }
     let to = args.to.as_deref().map(|to| Path::new(&caller.cwd).join(to));
-    let request = RestoreRequest { to, branch: args.branch.clone(), drop_save: args.drop };
+    let state_dir = Some(paths.root().to_owned());
+    let request = RestoreRequest { to, branch: args.branch.clone(), drop_save: args.drop, state_dir };
     let back = trash.restore(save, &request)?;
     tell(save, &back, args.json, screen)
 }

@@ -199,8 +199,8 @@ fn target(site: &CompletionRepo<'_>, completion: &Completion) -> Result<Target, 
     let invalid = |cause: String| Refusal::new(RefusalKind::Invalid, cause);
     let common = site.common().map_err(|fault| invalid(format!("{}: {}", site.dir.display(), fault.cause)))?;
     let recorded = match &completion.worker {
-        Some((_, base)) => base.as_ref().and_then(|BaseRef { branch, .. }| branch.clone()),
-        None => site.head(),
+        Some((_, base)) if !completion.is_kept => base.as_ref().and_then(|BaseRef { branch, .. }| branch.clone()),
+        Some(_) | None => site.head(),
     };
     let base = completion.base.as_deref().map(|base| base.strip_prefix("refs/heads/").unwrap_or(base).to_owned());
     let Some(base) = base.or(recorded) else {

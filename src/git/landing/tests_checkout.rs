@@ -62,6 +62,7 @@ impl Site {
             settings: MergeSettings::default(),
             attended: false,
             subject: None,
+            is_kept: false,
             unfinished: None,
             caller,
         }

@@ -21,6 +21,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use rustix::fs::{CWD, RenameFlags, renameat_with};
+use swarm_model::RowWorktree;
 use swarm_sys::files::{list, remove_if_present};
 
 use super::branch::{BranchChoice, choose_branch, created};
@@ -34,7 +35,7 @@ use crate::repository::lock::{self, LOCK_WAIT_MS_MAX};
 use crate::repository::{deletion, objects, parse};
 use crate::trash::metadata::{self, WorktreeMetadata};
 use crate::trash::save::{self, METADATA_FILE, Place};
-use crate::worktrees::{admin, copies, make, plan};
+use crate::worktrees::{admin, copies, make, owner, plan};
 
 /// Prefix of the hidden directory's name.
 const HIDDEN: &str = ".swarm-restore-";
@@ -52,6 +53,8 @@ pub struct RestoreRequest {
     pub branch: Option<String>,
     /// Whether to delete the save after a complete restore.
     pub drop_save: bool,
+    /// State directory, whose verbs find the worktree by the name of its worker. `None`: they do not find it.
+    pub state_dir: Option<PathBuf>,
 }
 
 /// A restored worktree.
@@ -89,6 +92,12 @@ pub(crate) fn restore_by(
     let copied = base.map_or(Ok(()), |base| copy_ignored(cli, common, base, &restored.path));
     if let Err(fault) = copied {
         restored.notes.push(format!("copies and links of [worktree] are missing: {}", fault.cause));
+    }
+    if let (Some(base), Some(state_dir)) = (base, &request.state_dir)
+        && let Err(error) = name_worker(base, state_dir, save, &restored)
+    {
+        let text = format!("verbs do not find it by the name '{}': {error}", save.name);
+        restored.notes.push(text);
     }
     Ok(restored)
 }
@@ -142,6 +151,15 @@ fn restore_locked(cli: &Cli, common: &Path, save: &Save, request: &RestoreReques
         });
     }
     finish(cli, common, save, request, RestoredWorktree { path: target, branch: choice.branch, notes, dropped: false })
+}
+
+/// Records that the worktree is that of the worker, unless another branch than the worker's is checked out.
+fn name_worker(base: &Path, state_dir: &Path, save: &Save, restored: &RestoredWorktree) -> io::Result<()> {
+    let saved = save.branch.as_deref().map(|full| full.strip_prefix("refs/heads/").unwrap_or(full));
+    let Some(branch) = restored.branch.clone().filter(|branch| saved == Some(branch)) else { return Ok(()) };
+    let text = |path: &Path| path.to_str().map(str::to_owned).ok_or(io::ErrorKind::InvalidFilename);
+    let tree = RowWorktree { path: text(&restored.path)?, branch, base_repo: text(base)? };
+    owner::keep_restored(&save.name, &tree, state_dir)
 }
 
 /// Returns a note about an operation that was in progress, unless the restore brings it back.

@@ -326,8 +326,12 @@ fn branches_are_restored_or_a_note_says_why_not() {
     fix.git(&["branch", "-q", "-f", "w", "main~1"]);
     let back = again();
     assert!(back.branch.is_none() && back.notes[0].starts_with("branch 'w' is now at "), "{back:?}");
-    let request =
-        RestoreRequest { branch: Some("rescued".to_owned()), drop_save: true, to: Some(fix.root.join("else/where")) };
+    let request = RestoreRequest {
+        branch: Some("rescued".to_owned()),
+        drop_save: true,
+        to: Some(fix.root.join("else/where")),
+        ..RestoreRequest::default()
+    };
     let back = bring_back(&fix, &request);
     assert_eq!((back.branch.as_deref(), back.path), (Some("rescued"), fix.root.join("else/where")));
     assert!(back.dropped && !fix.has(&saved.reference));
@@ -456,8 +460,11 @@ fn a_restore_that_was_killed_after_it_made_a_branch_is_repeated() {
     let root = fix.root.display();
     let keep = format!("mkdir {root}/kept && cp -a {root}/repo {root}/.swarm-restore-* {root}/kept && exit 1");
     let stub = fix.with_stub_of("symbolic-ref HEAD refs/heads/other", &keep);
-    let request =
-        |branch: &str, to: &Path| RestoreRequest { to: Some(to.into()), branch: Some(branch.into()), drop_save: false };
+    let request = |branch: &str, to: &Path| RestoreRequest {
+        to: Some(to.into()),
+        branch: Some(branch.into()),
+        ..RestoreRequest::default()
+    };
     let cli = |caller| crate::repository::cli::Cli::new(caller).unwrap();
     restore(&cli(&stub), &common(&fix), &save, &request("other", &to)).unwrap_err();
     assert!(!fix.has("refs/heads/other") && !to.exists());

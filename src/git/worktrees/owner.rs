@@ -13,7 +13,9 @@ use super::admin;
 use crate::repository::holders;
 
 const MARK: &str = "swarm-made";
-/// Name of the worker that was forgotten while this worktree stayed, and the checkout that it was made from.
+/// Name of the worker that was forgotten while this worktree stayed or was restored, its branch, and the checkout that it
+/// was made from. For a restored worktree also the state directory: it has no [`MARK`], so that nothing removes it
+/// unasked.
 const KEPT: &str = "swarm-kept";
 /// Minimum age of a leftover worktree. A start with the user's commands takes at most ten minutes.
 const AGE_MIN: Duration = Duration::from_secs(1800);
@@ -59,18 +61,57 @@ pub(crate) fn keep(name: &str, tree: &RowWorktree) -> io::Result<()> {
     }
 }
 
-/// Returns the worktree of a repository that stayed when this worker of the state directory was forgotten.
+/// Records that the worktree of this worker was restored.
+///
+/// # Errors
+/// Fails if git's record of the worktree cannot be read or written.
+pub(crate) fn keep_restored(name: &str, tree: &RowWorktree, state_dir: &Path) -> io::Result<()> {
+    let common = admin::common_dir(Path::new(&tree.base_repo))?;
+    let Some(entry) = admin::entry_of(&common, Path::new(&tree.path))? else { return Ok(()) };
+    let mut text = format!("{name}\n{}\n{}\n", tree.branch, tree.base_repo).into_bytes();
+    text.extend_from_slice(state_dir.as_os_str().as_encoded_bytes());
+    text.push(b'\n');
+    fs::write(entry.join(KEPT), text)
+}
+
+/// Returns the worktree of a repository that stayed when this worker of the state directory was forgotten, or that was
+/// restored since.
 ///
 /// # Errors
 /// Fails if the worktrees of the repository cannot be listed.
 pub(crate) fn kept(name: &str, common: &Path, state_dir: &Path) -> io::Result<Option<RowWorktree>> {
     let of_entry = |entry: &PathBuf| {
         let text = fs::read_to_string(entry.join(KEPT)).ok()?;
-        let maker = fs::read_to_string(entry.join(MARK)).ok()?;
-        let [kept, branch, base_repo] = text.lines().collect::<Vec<_>>().try_into().ok()?;
+        let (kept, branch, base_repo, maker) = match text.lines().collect::<Vec<_>>()[..] {
+            [kept, branch, base_repo] => (kept, branch, base_repo, fs::read_to_string(entry.join(MARK)).ok()?),
+            [kept, branch, base_repo, maker] => (kept, branch, base_repo, maker.to_owned()),
+            _ => return None,
+        };
         let is_ours = kept == name && admin::resolved(Path::new(&maker)) == admin::resolved(state_dir);
         let path = admin::tree_of(entry).filter(|_| is_ours)?.to_str()?.to_owned();
         Some(RowWorktree { path, branch: branch.to_owned(), base_repo: base_repo.to_owned() })
     };
     Ok(admin::entries(common)?.iter().find_map(of_entry))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fixture::Fixture;
+
+    #[test]
+    fn a_restored_worktree_is_that_of_its_worker_in_its_state_directory_only_and_has_no_owner() {
+        let fix = Fixture::new();
+        let path = fix.root.join("w");
+        fix.git(&["worktree", "add", "-q", "-b", "w", path.to_str().unwrap()]);
+        let text = |path: &Path| path.to_str().unwrap().to_owned();
+        let tree = RowWorktree { path: text(&path), branch: "w".to_owned(), base_repo: text(&fix.repo) };
+        let (common, here) = (fix.repo.join(".git"), fix.root.join("state"));
+        let kept = |name: &str, state_dir: &Path| kept(name, &common, state_dir).unwrap();
+        assert_eq!(kept("fix", &here), None);
+        keep_restored("fix", &tree, &here).unwrap();
+        assert_eq!((kept("fix", &here), kept("w", &here)), (Some(tree), None));
+        assert_eq!(kept("fix", &fix.root.join("other")), None);
+        assert!(read_owner(&path, &fix.repo).is_none(), "nothing removes it unasked");
+    }
 }
