@@ -176,6 +176,18 @@ fn every_verb_has_examples() {
 }
 
 #[test]
+fn examples_of_loops_fit_into_80_columns() {
+    let cli = Cli::command();
+    let ralph = cli.find_subcommand("ralph").expect("a verb");
+    for verb in std::iter::once(ralph).chain(ralph.get_subcommands()) {
+        let help = verb.get_after_help().map(ToString::to_string).unwrap_or_default();
+        for line in help.lines().filter(|line| line.starts_with("  swarm ralph spawn") || line.starts_with("    --")) {
+            assert!(line.chars().count() <= 80, "{}: {line}", verb.get_name());
+        }
+    }
+}
+
+#[test]
 fn everything_after_the_dashes_belongs_to_the_command() {
     let args = spawn(&["--name", "x", "--", "cargo", "test", "--name", "y", "--", "-z"]);
     assert_eq!((args.name.as_str(), args.command.join(" ").as_str()), ("x", "cargo test --name y -- -z"));

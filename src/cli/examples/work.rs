@@ -71,7 +71,8 @@ Examples:
 pub const RALPH: &str = "\
 Examples:
   swarm ralph init
-  swarm ralph spawn --name dev --prompt-file PROMPT.md --done-pattern '^ALL TASKS DONE' -- claude
+  swarm ralph spawn --name dev --prompt-file PROMPT.md \\
+    --done-pattern '^ALL TASKS DONE' -- claude
   swarm ralph status dev
   swarm ralph logs dev --live
   swarm ralph pause dev && swarm ralph resume dev
@@ -115,15 +116,19 @@ To change the course, edit the prompt file: the next iteration reads it.";
 
 pub const RALPH_SPAWN: &str = "\
 Examples:
-  swarm ralph spawn --name dev --prompt-file PROMPT.md --done-pattern 'ALL TASKS DONE' -- claude
-  swarm ralph spawn --name dev --prompt-file PROMPT.md --max-iterations 10 -- claude -p
-  swarm ralph spawn --name dev --prompt-file PROMPT.md --foreground -- codex exec
-  swarm ralph spawn --name dev --prompt-file PROMPT.md --no-worktree --inactivity-timeout 5m -- ./agent.sh
+  swarm ralph spawn --name dev --prompt-file PROMPT.md \\
+    --done-pattern 'ALL TASKS DONE' -- claude
+  swarm ralph spawn --name dev --prompt-file PROMPT.md \\
+    --max-iterations 10 -- claude -p
+  swarm ralph spawn --name dev --prompt-file PROMPT.md \\
+    --foreground -- codex exec
+  swarm ralph spawn --name dev --prompt-file PROMPT.md \\
+    --no-worktree --inactivity-timeout 5m -- ./agent.sh
 
 The prompt is typed when the agent is ready for input, after 30 s at the latest;
 claude -p and codex exec get it as an argument. An agent that asks for trust or
-a login pauses the loop: see 'swarm ralph status'. An iteration ends when its agent ends, when its window has not changed for
---inactivity-timeout, or when its context is used up. An exit code other than 0
-is a failure; five failures in a row end the loop. The supervisor owns the loop:
-closing the terminal does not affect it. Ctrl-C with --foreground pauses the
-loop.";
+a login pauses the loop: see 'swarm ralph status'. An iteration ends when its
+agent ends, when its window has not changed for --inactivity-timeout, or when
+its context is used up. An exit code other than 0 is a failure; five failures in
+a row end the loop. The supervisor owns the loop: closing the terminal does not
+affect it. Ctrl-C with --foreground pauses the loop.";
