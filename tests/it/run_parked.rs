@@ -162,6 +162,12 @@ fn what_a_person_denied_is_not_executed() {
     assert_eq!(parked.site.landed("other.txt"), "otherwise");
     assert_eq!(parked.noted("decisions"), "t1 defer \nt1 deny not that\n");
     assert!(!parked.site.repo.join("ran.txt").exists());
+    let row = parked.status();
+    let last = &row["last_denied"];
+    assert_eq!((&row["denied"], &last["reason"]), (&1.into(), &"not that".into()));
+    assert_eq!(last["what"], "echo ran >> ran.txt");
+    let shown = parked.site.swarm(&["run", "status"]).ok();
+    assert!(shown.contains("(1 denied, last: echo ran >> ran.txt: not that)"), "{shown}");
 }
 
 #[test]

@@ -142,14 +142,7 @@ impl Ask {
 
     /// Returns what the agent wants, in words, in one line that is short enough for a list. It says so if there is more.
     pub fn summary(&self) -> String {
-        const CHARS_MAX: usize = 200;
-        // Nothing is left out without a mark: it is shown next to the command that approves it.
-        let line: String =
-            first_line(&self.text()).chars().map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect();
-        match line.char_indices().nth(CHARS_MAX) {
-            Some((at, _)) => format!("{}… ({} characters)", &line[..at], self.text().chars().count()),
-            None => line,
-        }
+        self.wish.summary(&self.tool)
     }
 
     /// Returns what the agent wants as [`Self::text`] does, with the tool in front of a command.
@@ -162,13 +155,32 @@ impl Ask {
 
     /// Returns what the agent wants, in words, complete and possibly of several lines.
     pub fn text(&self) -> String {
-        match &self.wish {
-            AskWish::Command { command } => command.clone(),
-            AskWish::Write { path, change } if change.is_empty() => format!("write {path}"),
-            AskWish::Write { path, change } => format!("write {path}\n{change}"),
-            AskWish::Mcp { server, name, arguments } => format!("{server}: {name} {arguments}"),
-            AskWish::Tool { input } => format!("{} {input}", self.tool),
-            AskWish::Question { questions } => {
+        self.wish.text(&self.tool)
+    }
+}
+
+impl AskWish {
+    /// Returns what the agent wants to do with this tool, as [`Ask::summary`] does.
+    pub fn summary(&self, tool: &str) -> String {
+        const CHARS_MAX: usize = 200;
+        let text = self.text(tool);
+        // Nothing is left out without a mark: it is shown next to the command that approves it.
+        let line: String = first_line(&text).chars().map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect();
+        match line.char_indices().nth(CHARS_MAX) {
+            Some((at, _)) => format!("{}… ({} characters)", &line[..at], text.chars().count()),
+            None => line,
+        }
+    }
+
+    /// Returns what the agent wants to do with this tool, as [`Ask::text`] does.
+    pub fn text(&self, tool: &str) -> String {
+        match self {
+            Self::Command { command } => command.clone(),
+            Self::Write { path, change } if change.is_empty() => format!("write {path}"),
+            Self::Write { path, change } => format!("write {path}\n{change}"),
+            Self::Mcp { server, name, arguments } => format!("{server}: {name} {arguments}"),
+            Self::Tool { input } => format!("{tool} {input}"),
+            Self::Question { questions } => {
                 let texts: Vec<&str> = questions.iter().map(|question| question.text.as_str()).collect();
                 texts.join("\n")
             }

@@ -14,6 +14,7 @@ use crate::cli::json;
 use crate::cli::render::{escape, table};
 use crate::cli::screen::Screen;
 use swarm_store::repositories::topic::{Shape, topic};
+use swarm_store::runs::denied::{self, Denial, Denials};
 use swarm_store::runs::home::{Home, iso};
 use swarm_store::runs::{journal, order, wire};
 use swarm_sys::quoting::command_line;
@@ -99,10 +100,11 @@ fn show(run: &Run, screen: &mut Screen) -> Result<u8, Failure> {
         let what = with_left_out(what.or_else(|| progress.summary.clone()), &progress.left_out);
         // While it works, it is shown as waiting until it goes on.
         let unheard = unheard(run, job, progress).filter(|_| progress.stage != Stage::Working);
-        let what = match (what, unheard) {
-            (Some(what), Some(unheard)) => Some(format!("{what} ({unheard})")),
-            (what, unheard) => what.or(unheard),
+        let noted = |what: Option<String>, note: Option<String>| match (what, note) {
+            (Some(what), Some(note)) => Some(format!("{what} ({note})")),
+            (what, note) => what.or(note),
         };
+        let what = noted(noted(what, unheard), denied_words(&denied(run, job, progress)));
         vec![
             job.id.clone(),
             progress.stage.word().to_owned(),
@@ -128,6 +130,16 @@ fn waiting(run: &Run, job: &Job, progress: &Progress) -> Option<String> {
 /// Returns what the agent of the last attempt was denied, or asked, with nobody to ask.
 fn unheard(run: &Run, job: &Job, progress: &Progress) -> Option<String> {
     order::unheard(&Home::new(&run.plan.home).attempt(&job.id, progress.attempt))
+}
+
+/// Returns what the agents of the workstream were denied in its attempts.
+fn denied(run: &Run, job: &Job, progress: &Progress) -> Denials {
+    denied::of_job(&Home::new(&run.plan.home), &job.id, progress.attempt)
+}
+
+fn denied_words(denials: &Denials) -> Option<String> {
+    let Denial { what, reason, .. } = denials.last.as_ref()?;
+    Some(format!("{} denied, last: {what}: {reason}", denials.count))
 }
 
 /// Returns the reason why finished work cannot land, with the command that continues.
@@ -178,6 +190,7 @@ fn cost(spent: &Spent) -> String {
 
 fn print(run: &Run, damage: &[String], screen: &mut Screen) -> Result<u8, Failure> {
     let row = |(job, progress): (&Job, &Progress)| {
+        let Denials { count, last } = denied(run, job, progress);
         json!({
             "id": job.id,
             "stage": progress.stage.word(),
@@ -194,6 +207,8 @@ fn print(run: &Run, damage: &[String], screen: &mut Screen) -> Result<u8, Failur
             "error": progress.error,
             "waiting": waiting(run, job, progress),
             "unheard": unheard(run, job, progress),
+            "denied": count,
+            "last_denied": last.map(|last| json!({"at": iso(last.at_ms), "what": last.what, "reason": last.reason})),
             "to_land": left(run, job, progress),
             "started_at": progress.started_ms.map(iso),
             "completed_at": progress.ended_ms.map(iso),

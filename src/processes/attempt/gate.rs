@@ -48,6 +48,9 @@ pub struct Gate {
     pub who: Asker,
     /// Directory of the attempt. `None` if nobody can be asked.
     pub dir: Option<PathBuf>,
+    /// Directory of the attempt, in which denials are recorded. `None`: they are not.
+    #[serde(default)]
+    pub record: Option<PathBuf>,
 }
 
 impl Gate {
@@ -66,7 +69,20 @@ impl Gate {
     /// # Errors
     /// Fails if requests cannot be read, or the use cannot be recorded. Then the tool must not be used.
     fn decide(&self, call: &Call) -> io::Result<Answer> {
-        let judge = Judge::new(Paths::new(&self.root), self.who.clone(), self.cwd.clone(), self.consent);
+        let mut judge = Judge::new(Paths::new(&self.root), self.who.clone(), self.cwd.clone(), self.consent);
+        judge.record.clone_from(&self.record);
+        let answer = self.answer(&judge, call)?;
+        if let Answer::Deny { reason } = &answer
+            // That is for later.
+            && reason != SIBLING
+        {
+            let request = &call.request;
+            judge.denied(&request.call, &request.tool, &request.wish, reason);
+        }
+        Ok(answer)
+    }
+
+    fn answer(&self, judge: &Judge, call: &Call) -> io::Result<Answer> {
         let request = &call.request;
         let no = |reason: &str| Ok(Answer::Deny { reason: reason.to_owned() });
         let ruling = if call.is_free() { Ruling::Allow } else { judge.ruling(&request.wish) };

@@ -26,7 +26,8 @@ impl Site {
         let who = Asker { run: Some("r".to_owned()), job: Some("j".to_owned()), attempt: Some(1), ..Asker::default() };
         let cwd = tree.to_string_lossy().into_owned();
         let asks = Asks::new(&Paths::new(&root));
-        Self { gate: Gate { root, cwd, consent: Some(consent), who, dir: Some(attempt) }, _dir: dir, asks }
+        let record = Some(attempt.clone());
+        Self { gate: Gate { root, cwd, consent: Some(consent), who, dir: Some(attempt), record }, _dir: dir, asks }
     }
 
     fn decide(&self, call: &str, command: &str) -> Answer {
@@ -174,6 +175,9 @@ fn rules_come_before_answers_and_nobody_is_asked_for_subagents_or_conflicts() {
     let Answer::Deny { reason } = site.decide("c", "git push") else { panic!("not denied") };
     assert!(reason.contains("branches are landed"), "{reason}");
     assert_eq!(site.state(number), AskState::Answered, "its answer was not used");
+    let denied =
+        fs::read_to_string(site.gate.record.as_ref().expect("a directory").join("denied.jsonl")).expect("there");
+    assert!(denied.lines().count() == 1 && denied.contains("git push") && denied.contains(&reason), "{denied}");
     fs::remove_file(tree.join("swarm.toml")).expect("removed");
     let site = Site::new(Consent::NoAccess);
     let mut helper = bash("h", "make");

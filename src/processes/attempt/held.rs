@@ -10,6 +10,7 @@
 
 use std::io;
 use std::os::fd::{AsFd as _, BorrowedFd};
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 use nix::sys::inotify::Inotify;
@@ -79,12 +80,26 @@ impl Held {
         }
     }
 
+    /// Records in the directory of the attempt what the agent is denied.
+    pub fn recording(mut self, dir: &Path) -> Self {
+        self.judge.record = Some(dir.to_owned());
+        self
+    }
+
     /// Names the conversation in which is asked from now on.
     pub fn conversation(&mut self, id: &str) {
         self.judge.who.conversation = Some(id.to_owned());
     }
 
     pub fn asked(&mut self, request: &Request) -> Decided {
+        let decided = self.decide(request);
+        if let Decided::Now(Verdict::Deny { reason }) = &decided {
+            self.judge.denied(&request.call, &request.tool, &request.wish, reason);
+        }
+        decided
+    }
+
+    fn decide(&mut self, request: &Request) -> Decided {
         match self.judge.ruling(&request.wish) {
             Ruling::Allow => Decided::Now(Verdict::Allow { input: None }),
             Ruling::Deny { reason } => Decided::Now(Verdict::Deny { reason }),
@@ -151,7 +166,12 @@ impl Held {
         let mut heard = Vec::new();
         for open in std::mem::take(&mut self.open) {
             match self.answer_of(&open.ask) {
-                Some(verdict) => heard.push(Heard::Verdict(open.call, verdict)),
+                Some(verdict) => {
+                    if let Verdict::Deny { reason } = &verdict {
+                        self.judge.denied(&open.call, &open.ask.tool, &open.ask.wish, reason);
+                    }
+                    heard.push(Heard::Verdict(open.call, verdict));
+                }
                 None => self.open.push(open),
             }
         }

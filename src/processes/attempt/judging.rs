@@ -5,6 +5,7 @@
 //! goes wrong is a no.
 
 use std::io;
+use std::path::PathBuf;
 
 use swarm_agents::confined::is_confined;
 use swarm_agents::dialogue::Request;
@@ -12,6 +13,7 @@ use swarm_model::asks::judge::{Consent, Rule, Ruling, judge};
 use swarm_model::asks::{Ask, AskRecord, AskState, AskWish, Asker, Draft, Verdict, Waits};
 use swarm_store::asks::rules::rule_for;
 use swarm_store::asks::{Asks, digest_of};
+use swarm_store::runs::denied;
 use swarm_sys::paths::Paths;
 
 /// What an agent is told about an answer that was used before.
@@ -42,12 +44,23 @@ pub struct Judge {
     /// Worktree of the agent, even if the agent has moved to another directory.
     cwd: String,
     consent: Consent,
+    /// Directory of the attempt, in which denials are recorded. `None`: they are not.
+    pub record: Option<PathBuf>,
 }
 
 impl Judge {
     /// Without a consent, everything is allowed that no rule denies.
     pub fn new(paths: Paths, who: Asker, cwd: String, consent: Option<Consent>) -> Self {
-        Self { asks: Asks::new(&paths), paths, who, cwd, consent: consent.unwrap_or(Consent::FullAccess) }
+        let (asks, consent, record) = (Asks::new(&paths), consent.unwrap_or(Consent::FullAccess), None);
+        Self { paths, asks, who, cwd, consent, record }
+    }
+
+    /// Records that the agent is told no.
+    pub fn denied(&self, call: &str, tool: &str, wish: &AskWish, reason: &str) {
+        let Some(dir) = &self.record else { return };
+        if let Err(error) = denied::record(dir, call, tool, wish, reason) {
+            eprintln!("swarm: warning: cannot record what the agent was denied: {error}");
+        }
     }
 
     /// Decides about a wish by the consent and the rules. A rule that cannot be read may deny it.

@@ -80,7 +80,7 @@ fn attempt(dir: &Path) -> io::Result<bool> {
         }
     };
     let usage = Usage::new(dir.to_owned());
-    let (reports, waits, last, held) = (0, false, String::new(), held(&order)?);
+    let (reports, waits, last, held) = (0, false, String::new(), held(&order, dir)?);
     let transcript = None;
     let mut attempt =
         Attempt { dir, order: &order, diary, doings, usage, transcript, held, reports, waits, stream, last };
@@ -105,10 +105,10 @@ fn asker(order: &Order) -> Asker {
 }
 
 /// Returns the judge of what the agent asks for.
-fn held(order: &Order) -> io::Result<Held> {
+fn held(order: &Order, dir: &Path) -> io::Result<Held> {
     let cwd = std::env::current_dir()?.to_string_lossy().into_owned();
     let hold = order.hold_ms.map_or(HOLD, Duration::from_millis);
-    Ok(Held::new(Paths::from_env()?, asker(order), cwd, order.consent, hold))
+    Ok(Held::new(Paths::from_env()?, asker(order), cwd, order.consent, hold).recording(dir))
 }
 
 /// Returns the outcome of an attempt whose agent waits for an answer.
@@ -220,6 +220,7 @@ impl Attempt<'_> {
             consent: self.order.consent,
             who: asker(self.order),
             dir: Some(std::path::absolute(self.dir)?),
+            record: Some(std::path::absolute(self.dir)?),
         };
         gate.command()
     }

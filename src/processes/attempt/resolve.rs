@@ -68,7 +68,9 @@ fn resolve(home: &Path) -> io::Result<Outcome> {
     let here = std::env::current_dir()?;
     let (paths, consent, tree) = (Paths::from_env()?, run.plan.rules.consent, here.to_string_lossy().into_owned());
     let who = Asker { run: Some(run.plan.id.clone()), job: Some(job.id.clone()), ..Asker::default() };
-    let gate = Gate { root: paths.root().to_owned(), cwd: tree.clone(), consent, who: who.clone(), dir: None };
+    let record = Some(home.attempt(&job.id, attempt));
+    let (root_dir, cwd) = (paths.root().to_owned(), tree.clone());
+    let gate = Gate { root: root_dir, cwd, consent, who: who.clone(), dir: None, record: record.clone() };
     prepare::restrict(&mut agent, consent, Some(root), &here, &gate.command()?);
     prepare::hold_back(&mut agent, root, &here).map_err(io::Error::other)?;
     prepare::hide_own_files(&agent, root);
@@ -93,7 +95,8 @@ fn resolve(home: &Path) -> io::Result<Outcome> {
     let mut launch = agent.launch(&turn);
     launch.env.push(("SWARM_WORKSTREAM".to_owned(), job.id.clone()));
     let diary = Diary::new(Log::open(&home.log(&job.id))?, home.events(), &run.plan.id, &job.id);
-    let judge = Judge::new(paths, who, tree, consent);
+    let mut judge = Judge::new(paths, who, tree, consent);
+    judge.record = record;
     let mut teller = Conflict { diary, raw: !agent.resumes(), judge };
     let dir = home.attempt(&job.id, attempt);
     let report = take_turn(&launch, agent.talk(&turn), &mut teller)?;
@@ -112,11 +115,13 @@ struct Conflict {
 impl Teller for Conflict {
     /// Nobody is asked: the merge queue would have to wait for the answer.
     fn asked(&mut self, request: &Request) -> Decided {
-        Decided::Now(match self.judge.ruling(&request.wish) {
-            Ruling::Allow => Verdict::Allow { input: None },
-            Ruling::Deny { reason } => Verdict::Deny { reason },
-            Ruling::Ask => Verdict::Deny { reason: NOBODY.to_owned() },
-        })
+        let reason = match self.judge.ruling(&request.wish) {
+            Ruling::Allow => return Decided::Now(Verdict::Allow { input: None }),
+            Ruling::Deny { reason } => reason,
+            Ruling::Ask => NOBODY.to_owned(),
+        };
+        self.judge.denied(&request.call, &request.tool, &request.wish, &reason);
+        Decided::Now(Verdict::Deny { reason })
     }
 
     fn session(&mut self, _: String) {}

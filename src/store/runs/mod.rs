@@ -1,6 +1,7 @@
 //! Runs on disk: journals, `.arial/state.json`, prompts, and the results of attempts.
 
 mod asking;
+pub mod denied;
 pub mod events;
 pub mod home;
 pub mod journal;

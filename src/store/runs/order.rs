@@ -14,6 +14,7 @@ use swarm_sys::clock::random_uuid;
 use swarm_sys::files::list;
 use swarm_sys::files::replace_durably;
 
+use super::denied;
 use super::seal::digest_of;
 
 /// Exit code of an attempt that could not read its order or write its result: `EX_IOERR` of sysexits(3).
@@ -93,7 +94,8 @@ pub fn write_order(dir: &Path, order: &[u8]) -> io::Result<()> {
     for entry in list(dir)? {
         let name = entry.file_name();
         let name = name.to_string_lossy();
-        if [RESULT, SESSION, WAITING, UNHEARD, DEFERRED].contains(&&*name) || name.starts_with(RESOLUTION) {
+        if [RESULT, SESSION, WAITING, UNHEARD, DEFERRED, denied::FILE].contains(&&*name) || name.starts_with(RESOLUTION)
+        {
             fs::remove_file(entry.path())?;
         }
     }
