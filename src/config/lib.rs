@@ -97,6 +97,14 @@ pub fn approvals(root: Option<&Path>) -> Result<Vec<AskRule>, String> {
     approvals_of(user.as_deref(), root)
 }
 
+/// Returns the rules of the repository with this root. They only deny and ask.
+///
+/// # Errors
+/// Fails as [`load`] does.
+pub fn repository_approvals(root: &Path) -> Result<Vec<AskRule>, String> {
+    approvals_of(None, Some(root))
+}
+
 fn approvals_of(user: Option<&Path>, root: Option<&Path>) -> Result<Vec<AskRule>, String> {
     let mut rules = Vec::new();
     for layer in first(layers(user, root))? {

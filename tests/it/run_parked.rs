@@ -10,7 +10,7 @@ use crate::run::Site;
 
 /// The agent. Its first argument says what becomes of it where it stops. It keeps its conversation beside itself.
 const AGENT: &str = r#"
-import json, os, signal, subprocess, sys
+import json, os, signal, subprocess, sys, time
 
 mode, words = sys.argv[1], sys.argv[2:]
 here = os.path.dirname(os.path.abspath(__file__))
@@ -78,6 +78,13 @@ if "--resume" in words and stopped:
     init()
 else:
     init()
+    if mode == "loosens":
+        text = open("swarm.toml").read()
+        open("swarm.toml", "w").write(text.split("[[approvals.rule]]")[0])
+        note("started", ".")
+        open("attempt.txt", "w").write(os.environ["SWARM_ATTEMPT"])
+        while not os.path.exists(os.path.join(here, "go")):
+            time.sleep(0.02)
     uses("t" + os.environ["SWARM_ATTEMPT"], "echo ran >> ran.txt")
 note("prompts", prompt)
 result()
@@ -168,6 +175,30 @@ fn what_a_person_denied_is_not_executed() {
     assert_eq!(last["what"], "echo ran >> ran.txt");
     let shown = parked.site.swarm(&["run", "status"]).ok();
     assert!(shown.contains("(1 denied, last: echo ran >> ran.txt: not that)"), "{shown}");
+}
+
+#[test]
+fn a_rule_that_a_landing_removes_still_denies_in_later_attempts() {
+    let parked = Parked::new("loosens");
+    let site = &parked.site;
+    let plain = fs::read_to_string(site.repo.join("swarm.toml")).expect("read");
+    site.write("swarm.toml", &format!("{plain}[[approvals.rule]]\ndeny = 'echo ran'\nreason = 'never'\n"));
+    site.commit();
+    // The first attempt is rejected.
+    let verify = "! grep -qs 1 attempt.txt";
+    site.swarm(&["run", "--detach", "--agent", "mine", "--consent", "no-access", "--verify", verify]).ok();
+    wait_until("the agent works", SOON, || !parked.noted("started").is_empty());
+    // Work of somebody else takes the rule away.
+    let script = format!("cp {} swarm.toml", site.rig.file("plain", &plain));
+    site.swarm(&["spawn", "--name", "looser", "--worktree", "--", "sh", "-c", &script]).ok();
+    site.rig.wait("looser");
+    site.swarm(&["merge", "add", "looser"]).ok();
+    site.swarm(&["merge", "wait", "looser", "--timeout", "25"]).ok();
+    assert_eq!(fs::read_to_string(site.repo.join("swarm.toml")).expect("read"), plain);
+    site.rig.file("go", "");
+    wait_until("the work has landed", SOON, || parked.status()["stage"] == "done");
+    assert_eq!(parked.noted("decisions"), "t1 deny never\nt2 deny never\n");
+    assert_eq!((&parked.status()["attempt"], &parked.status()["denied"]), (&2.into(), &2.into()));
 }
 
 #[test]

@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::MergeSettings;
 use crate::asks::judge::Consent;
+use crate::asks::rules::AskRule;
 
 /// Plan of one run, as requested.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -66,6 +67,10 @@ pub struct Rules {
     /// What agents may do without asking. `None`: everything; the sandbox of codex still applies.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub consent: Option<Consent>,
+    /// Rules of the repository at the beginning of the run, which deny and ask. They hold until its end, also if work that
+    /// lands removes them from the repository.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub asks: Vec<AskRule>,
 }
 
 impl Default for Rules {
@@ -76,6 +81,7 @@ impl Default for Rules {
             fail_fast: false,
             merge: MergeSettings::default(),
             consent: None,
+            asks: Vec::new(),
         }
     }
 }

@@ -207,6 +207,7 @@ fn of_specs(args: &BeginArgs, caller: &Caller, paths: &Paths, screen: &mut Scree
         fail_fast: args.fail_fast || config.run.fail_fast.unwrap_or(false),
         merge: settings(args.verify.as_ref(), &root, &home),
         consent,
+        asks: swarm_config::repository_approvals(&root).map_err(|cause| Failure::new(RefusalKind::Invalid, cause))?,
     };
     let begun = journal::begun(&home).ok().filter(|run| run.plan.specs.is_some()).map(|run| run.plan);
     if let Some(begun) = &begun {
@@ -438,6 +439,7 @@ fn of_file(
         merge: MergeSettings { verify, ..MergeSettings::default() },
         // A person wrote the commands.
         consent: None,
+        asks: Vec::new(),
     };
     Ok(Plan {
         home: home.path().to_string_lossy().into_owned(),

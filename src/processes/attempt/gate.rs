@@ -21,6 +21,7 @@ use swarm_agents::consent::quoted;
 use swarm_agents::gating::{Answer, Call};
 use swarm_model::asks::Asker;
 use swarm_model::asks::judge::{Consent, Ruling};
+use swarm_model::asks::rules::AskRule;
 use swarm_store::runs::order;
 use swarm_sys::paths::Paths;
 
@@ -51,6 +52,9 @@ pub struct Gate {
     /// Directory of the attempt, in which denials are recorded. `None`: they are not.
     #[serde(default)]
     pub record: Option<PathBuf>,
+    /// Rules of the repository at the beginning of the run.
+    #[serde(default)]
+    pub rules: Vec<AskRule>,
 }
 
 impl Gate {
@@ -71,6 +75,7 @@ impl Gate {
     fn decide(&self, call: &Call) -> io::Result<Answer> {
         let mut judge = Judge::new(Paths::new(&self.root), self.who.clone(), self.cwd.clone(), self.consent);
         judge.record.clone_from(&self.record);
+        judge.rules.clone_from(&self.rules);
         let answer = self.answer(&judge, call)?;
         if let Answer::Deny { reason } = &answer
             // That is for later.

@@ -2,6 +2,7 @@ use std::fs;
 use std::time::Duration;
 
 use serde_json::json;
+use swarm_model::asks::rules::Effect;
 use swarm_model::asks::{Answerer, AskAnswer, AskState, Verdict, Via};
 use swarm_store::asks::Asks;
 
@@ -26,8 +27,12 @@ impl Site {
         let who = Asker { run: Some("r".to_owned()), job: Some("j".to_owned()), attempt: Some(1), ..Asker::default() };
         let cwd = tree.to_string_lossy().into_owned();
         let asks = Asks::new(&Paths::new(&root));
-        let record = Some(attempt.clone());
-        Self { gate: Gate { root, cwd, consent: Some(consent), who, dir: Some(attempt), record }, _dir: dir, asks }
+        let (record, rules) = (Some(attempt.clone()), Vec::new());
+        Self {
+            gate: Gate { root, cwd, consent: Some(consent), who, dir: Some(attempt), record, rules },
+            _dir: dir,
+            asks,
+        }
     }
 
     fn decide(&self, call: &str, command: &str) -> Answer {
@@ -185,6 +190,21 @@ fn rules_come_before_answers_and_nobody_is_asked_for_subagents_or_conflicts() {
     assert_eq!(site.gate.decide(&helper).expect("decided"), no(SUBAGENT));
     let gate = Gate { dir: None, ..site.gate };
     assert_eq!(gate.decide(&bash("k", "make")).expect("decided"), no(NOBODY));
+}
+
+#[test]
+fn rules_with_which_the_run_began_restrict_beside_those_of_now() {
+    let mut site = Site::new(Consent::NoAccess);
+    let rule = |effect, pattern| AskRule { effect, pattern: String::from(pattern), reason: None };
+    let now = "[[approvals.rule]]\ndeny = 'git fetch'\n";
+    fs::write(PathBuf::from(&site.gate.cwd).join("swarm.toml"), now).expect("written");
+    site.gate.rules = vec![rule(Effect::Deny, "git push"), rule(Effect::Allow, "make")];
+    let is_denied = |command| matches!(site.decide(command, command), Answer::Deny { reason } if reason != SIBLING);
+    assert!(is_denied("git push") && is_denied("git fetch"));
+    assert_eq!(site.decide("m", "make"), Answer::Defer, "what is recorded allows nothing");
+    let earlier = r#"{"root":"/s","cwd":"/w","consent":null,"who":{},"dir":null}"#;
+    let gate: Gate = serde_json::from_str(earlier).expect("the hook of an attempt that an earlier version began");
+    assert!(gate.rules.is_empty() && gate.record.is_none());
 }
 
 #[test]

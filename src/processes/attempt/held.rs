@@ -17,6 +17,7 @@ use nix::sys::inotify::Inotify;
 use swarm_agents::dialogue::Request;
 use swarm_model::NeedKind;
 use swarm_model::asks::judge::{Consent, Ruling};
+use swarm_model::asks::rules::AskRule;
 use swarm_model::asks::{Ask, AskRecord, AskState, Asker, Verdict, Waits};
 use swarm_sys::paths::Paths;
 
@@ -78,6 +79,12 @@ impl Held {
             waits: false,
             news: Vec::new(),
         }
+    }
+
+    /// Adds the rules of the repository at the beginning of the run.
+    pub fn with_rules(mut self, rules: &[AskRule]) -> Self {
+        self.judge.rules = rules.to_vec();
+        self
     }
 
     /// Records in the directory of the attempt what the agent is denied.

@@ -10,8 +10,9 @@ use std::path::PathBuf;
 use swarm_agents::confined::is_confined;
 use swarm_agents::dialogue::Request;
 use swarm_model::asks::judge::{Consent, Rule, Ruling, judge};
+use swarm_model::asks::rules::AskRule;
 use swarm_model::asks::{Ask, AskRecord, AskState, AskWish, Asker, Draft, Verdict, Waits};
-use swarm_store::asks::rules::rule_for;
+use swarm_store::asks::rules::rule_with;
 use swarm_store::asks::{Asks, digest_of};
 use swarm_store::runs::denied;
 use swarm_sys::paths::Paths;
@@ -46,13 +47,15 @@ pub struct Judge {
     consent: Consent,
     /// Directory of the attempt, in which denials are recorded. `None`: they are not.
     pub record: Option<PathBuf>,
+    /// Rules of the repository at the beginning of the run, which hold beside those that it has now.
+    pub rules: Vec<AskRule>,
 }
 
 impl Judge {
     /// Without a consent, everything is allowed that no rule denies.
     pub fn new(paths: Paths, who: Asker, cwd: String, consent: Option<Consent>) -> Self {
         let (asks, consent, record) = (Asks::new(&paths), consent.unwrap_or(Consent::FullAccess), None);
-        Self { paths, asks, who, cwd, consent, record }
+        Self { paths, asks, who, cwd, consent, record, rules: Vec::new() }
     }
 
     /// Records that the agent is told no.
@@ -71,7 +74,7 @@ impl Judge {
         };
         let rule = match self.consent {
             Consent::FullAccess => Ok(Rule::None),
-            Consent::NoAccess | Consent::PartialAccess => rule_for(&self.paths, self.cwd.as_ref(), wish),
+            Consent::NoAccess | Consent::PartialAccess => rule_with(&self.paths, self.cwd.as_ref(), &self.rules, wish),
         };
         let rule = rule.unwrap_or_else(|cause| Rule::Deny { reason: format!("the rules cannot be read: {cause}") });
         judge(self.consent, rule, wish, is_confined)

@@ -108,7 +108,7 @@ fn asker(order: &Order) -> Asker {
 fn held(order: &Order, dir: &Path) -> io::Result<Held> {
     let cwd = std::env::current_dir()?.to_string_lossy().into_owned();
     let hold = order.hold_ms.map_or(HOLD, Duration::from_millis);
-    Ok(Held::new(Paths::from_env()?, asker(order), cwd, order.consent, hold).recording(dir))
+    Ok(Held::new(Paths::from_env()?, asker(order), cwd, order.consent, hold).recording(dir).with_rules(&order.rules))
 }
 
 /// Returns the outcome of an attempt whose agent waits for an answer.
@@ -221,6 +221,7 @@ impl Attempt<'_> {
             who: asker(self.order),
             dir: Some(std::path::absolute(self.dir)?),
             record: Some(std::path::absolute(self.dir)?),
+            rules: self.order.rules.clone(),
         };
         gate.command()
     }

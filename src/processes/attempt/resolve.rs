@@ -70,7 +70,9 @@ fn resolve(home: &Path) -> io::Result<Outcome> {
     let who = Asker { run: Some(run.plan.id.clone()), job: Some(job.id.clone()), ..Asker::default() };
     let record = Some(home.attempt(&job.id, attempt));
     let (root_dir, cwd) = (paths.root().to_owned(), tree.clone());
-    let gate = Gate { root: root_dir, cwd, consent, who: who.clone(), dir: None, record: record.clone() };
+    let rules = run.plan.rules.asks.clone();
+    let (who_asks, record_in, own) = (who.clone(), record.clone(), rules.clone());
+    let gate = Gate { root: root_dir, cwd, consent, who: who_asks, dir: None, record: record_in, rules: own };
     prepare::restrict(&mut agent, consent, Some(root), &here, &gate.command()?);
     prepare::hold_back(&mut agent, root, &here).map_err(io::Error::other)?;
     prepare::hide_own_files(&agent, root);
@@ -96,7 +98,7 @@ fn resolve(home: &Path) -> io::Result<Outcome> {
     launch.env.push(("SWARM_WORKSTREAM".to_owned(), job.id.clone()));
     let diary = Diary::new(Log::open(&home.log(&job.id))?, home.events(), &run.plan.id, &job.id);
     let mut judge = Judge::new(paths, who, tree, consent);
-    judge.record = record;
+    (judge.record, judge.rules) = (record, rules);
     let mut teller = Conflict { diary, raw: !agent.resumes(), judge };
     let dir = home.attempt(&job.id, attempt);
     let report = take_turn(&launch, agent.talk(&turn), &mut teller)?;

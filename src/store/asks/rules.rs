@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 use swarm_config::trust::{Project, root_of};
 use swarm_model::asks::AskWish;
 use swarm_model::asks::judge::Rule;
-use swarm_model::asks::rules::{AskRule, rule_of};
+use swarm_model::asks::rules::{AskRule, Effect, rule_of};
 use swarm_sys::clock::wall_ms;
 use swarm_sys::files::{absent_ok, list_if_present, lock, make_dirs, remove_if_present, replace_durably};
 use swarm_sys::paths::Paths;
@@ -47,6 +47,17 @@ pub struct MadeRule {
 /// it may be among them.
 pub fn rule_for(paths: &Paths, cwd: &Path, wish: &AskWish) -> Result<Rule, String> {
     Ok(rule_of(&all_for(paths, cwd)?, wish))
+}
+
+/// Returns what the rules say about a wish, as [`rule_for`], with those that a run has recorded at its beginning. The
+/// recorded ones can only restrict.
+///
+/// # Errors
+/// As [`rule_for`].
+pub fn rule_with(paths: &Paths, cwd: &Path, recorded: &[AskRule], wish: &AskWish) -> Result<Rule, String> {
+    let mut rules = all_for(paths, cwd)?;
+    rules.extend(recorded.iter().filter(|rule| rule.effect != Effect::Allow).cloned());
+    Ok(rule_of(&rules, wish))
 }
 
 /// Returns all rules that apply in a directory.

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 use swarm_model::asks::judge::Consent;
+use swarm_model::asks::rules::AskRule;
 use swarm_model::run::Outcome;
 use swarm_model::run::progress::Spent;
 
@@ -38,6 +39,9 @@ pub struct Order {
     /// What the agent may do without asking. `None`: everything; the sandbox of codex still applies.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub consent: Option<Consent>,
+    /// Rules of the repository at the beginning of the run.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub rules: Vec<AskRule>,
     /// Conversation to resume.
     pub session: Option<Session>,
     /// Id of the tool use at which the conversation has stopped. `None` if it has not.

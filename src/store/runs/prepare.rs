@@ -211,6 +211,7 @@ fn order_attempt(now: &Now, work: &SpecWork, dir: &Path, seals: &Seals, paths: &
             attempt,
             root: Some(root.to_owned()),
             consent: plan.rules.consent,
+            rules: plan.rules.asks.clone(),
             session,
             deferred,
             agent,

@@ -125,6 +125,7 @@ mod tests {
             log: PathBuf::from("l"),
             context: PathBuf::from("c"),
             consent: None,
+            rules: Vec::new(),
             session: None,
             deferred: None,
             fresh_id: "f".to_owned(),
