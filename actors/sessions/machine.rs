@@ -270,9 +270,11 @@ impl Machine {
         effects
     }
 
-    /// Observes an agent at once that reports a change.
+    /// Observes an agent at once that reports a change. What its screen showed before may be over, such as a dialog that was
+    /// answered, so it does not count any more.
     fn reported(&mut self, life: Arc<Life>) -> Vec<Effect> {
         let Some(tracked) = self.tracked(&life) else { return Vec::new() };
+        (tracked.screen, tracked.works) = (None, false);
         // A session that is not written yet is observed at the tick that writes it.
         if life.plan.is_some() && tracked.fence.is_none() {
             return Vec::new();

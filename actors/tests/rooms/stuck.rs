@@ -220,3 +220,28 @@ async fn what_an_agent_reports_is_told_at_once_and_is_not_called_stuck() {
     assert_eq!(steps(&rig, "a"), ["waiting"]);
     rig.check();
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_dialog_that_was_answered_is_not_told_again() {
+    let rig = Rig::start().await;
+    let mut asked = request("a");
+    asked.contract.argv = vec!["claude".to_owned()];
+    asked.contract.tmux = Some(TmuxPlace { session: "s".to_owned(), ..TmuxPlace::default() });
+    rig.world.terminals.show("a", include_str!("../../../tests/data/screens/claude/trust.txt"));
+    rig.spawn(asked).await.expect("starts");
+    rig.world.pass(Duration::from_secs(15)).await;
+    assert_eq!(steps(&rig, "a"), ["waiting"]);
+    rig.world.terminals.show("a", include_str!("../../../tests/data/screens/claude/start.txt"));
+    let idle = Sight { waiting: Some("its turn is over".to_owned()), idle: true, ..Sight::default() };
+    for (output, sight, last) in [
+        (2, idle, EventKind::WorkerIdle { text: "its turn is over".to_owned() }),
+        (3, Sight::default(), EventKind::WorkerWorking),
+    ] {
+        rig.world.sessions.report("a", Sight { output, reports: true, ..sight });
+        rig.world.settle().await;
+        assert_eq!(rig.world.events.of("a").last(), Some(&last), "without a tick");
+    }
+    assert_eq!(steps(&rig, "a"), ["waiting"]);
+    assert_eq!(rig.world.records.mark_of("a"), None);
+    rig.check();
+}
