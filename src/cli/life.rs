@@ -37,16 +37,33 @@ pub struct WatchedWorker {
     gone: Option<ProcessId>,
     /// Time at which the end was first seen, if the worker was running before.
     pub ended: Option<Instant>,
+    /// Whether its agent asked a person and ended; it is started again after the answer.
+    is_parked: bool,
 }
 
 impl WatchedWorker {
     pub fn of(view: &WorkerView) -> Self {
-        Self { name: view.row.name.clone(), started: view.row.started.clone(), process: None, gone: None, ended: None }
+        let (name, started) = (view.row.name.clone(), view.row.started.clone());
+        Self { name, started, process: None, gone: None, ended: None, is_parked: false }
     }
 
     /// Returns the descriptor to wait on, if the process is watched.
     pub fn fd(&self) -> Option<BorrowedFd<'_>> {
         self.process.as_ref().map(|(_, fd)| fd.as_fd())
+    }
+
+    /// Judges as [`WatchedWorker::look`] does, for a wait that goes on while the worker `is_parked`. The start after the
+    /// answer is then still the same life.
+    pub fn look_beyond(&mut self, view: Option<&WorkerView>, is_parked: bool) -> Result<WatchState, Failure> {
+        if let Some(view) = view.filter(|_| self.is_parked) {
+            self.started.clone_from(&view.row.started);
+        }
+        self.is_parked = is_parked && view.is_some_and(|view| self.is_same_life(view));
+        if self.is_parked {
+            (self.process, self.gone) = (None, None);
+            return Ok(WatchState::Unwatched);
+        }
+        self.look(view)
     }
 
     /// Judges the current row of the worker, and opens its process to wait on.
@@ -135,6 +152,23 @@ mod tests {
         for state in [FineState::Exited, FineState::Stopped, FineState::Failed, FineState::Lost] {
             assert!(has_ended(&view(state)), "{state:?}");
         }
+    }
+
+    #[test]
+    fn the_start_after_an_answer_is_the_same_life() {
+        let asks = sample::ended("x", Ended::Code(1));
+        let mut life = WatchedWorker::of(&asks);
+        let mut next = WorkerView { state: FineState::Running, ..asks.clone() };
+        std::sync::Arc::make_mut(&mut next.row).started = "2026-01-02T00:01:00.000000".into();
+        let mut look = |view, is_parked| life.look_beyond(Some(view), is_parked).ok();
+        assert_eq!(look(&asks, true), Some(WatchState::Unwatched));
+        assert_eq!(look(&next, false), Some(WatchState::Unwatched), "it starts");
+        let mut later = next.clone();
+        std::sync::Arc::make_mut(&mut later.row).started = "2026-01-02T00:02:00.000000".into();
+        assert_eq!(look(&later, false), Some(WatchState::Ended), "another start");
+        let mut life = WatchedWorker::of(&asks);
+        assert_eq!(life.look_beyond(Some(&asks), true).ok(), Some(WatchState::Unwatched));
+        assert_eq!(life.look_beyond(Some(&asks), false).ok(), Some(WatchState::Ended), "nobody waits for the answer");
     }
 
     #[test]

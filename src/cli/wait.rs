@@ -2,13 +2,16 @@
 //!
 //! The exit record is the end. If a supervisor runs, its event about the end is waited for as well, for a short time,
 //! so that `events` and `history` show what `wait` has reported.
+//!
+//! A worker whose agent has ended to ask a person has not ended: it is started again after the answer. The wait goes on, and
+//! says so.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::os::fd::AsFd as _;
 use std::time::{Duration, Instant};
 
 use serde_json::{Map, Value, json};
-use swarm_model::{Ended, RefusalKind, WorkerView};
+use swarm_model::{Ended, FineState, Needs, RefusalKind, WorkerView};
 
 use super::args::WaitArgs;
 use super::error::{Failure, unknown_worker};
@@ -19,6 +22,7 @@ use super::screen::Screen;
 use super::watch::{Changes, Until, allow_many_descriptors, wait_any};
 use crate::api::client;
 use crate::api::supervision::Supervision;
+use swarm_store::asks::present;
 use swarm_store::events;
 use swarm_store::views::{Detail, Pick, Registry, load_where};
 use swarm_sys::paths::Paths;
@@ -86,12 +90,22 @@ struct Wait<'a> {
     supervision: Option<Supervision<'a>>,
     /// Set if the end of one worker is enough.
     first_only: bool,
+    /// What was said of workers whose agents ask a person.
+    asked: BTreeSet<(String, String)>,
 }
 
 impl<'a> Wait<'a> {
     fn new(paths: &'a Paths, deadline: Option<Instant>) -> Self {
-        let (changes, watched) = (None, BTreeSet::new());
-        Self { paths, deadline, changes, watched, watches_events: false, supervision: None, first_only: false }
+        Self {
+            paths,
+            deadline,
+            changes: None,
+            watched: BTreeSet::new(),
+            watches_events: false,
+            supervision: None,
+            first_only: false,
+            asked: BTreeSet::new(),
+        }
     }
 }
 
@@ -109,9 +123,10 @@ impl Wait<'_> {
             let (mut blind, mut again, mut untold) = (false, false, None);
             let mut unwatched = Vec::new();
             let mut going = Vec::new();
+            let parked = self.parked(&waiting, &registry)?;
             for mut life in waiting {
                 let view = registry.find(&life.name);
-                match life.look(view)? {
+                match life.look_beyond(view, parked.contains_key(&life.name))? {
                     WatchState::Ended if self.is_in_events(&life, view) => {
                         report.say(&life.name, "exited", view, screen)?;
                         continue;
@@ -125,6 +140,7 @@ impl Wait<'_> {
                 going.push(life);
             }
             waiting = going;
+            self.tell(parked, screen);
             let enough = self.first_only && report.ended > 0;
             if waiting.is_empty() || enough || self.deadline.is_some_and(|deadline| deadline <= Instant::now()) {
                 return Ok(waiting);
@@ -146,6 +162,28 @@ impl Wait<'_> {
             unsupervised = self.supervision.as_ref().is_some_and(Supervision::has_ended);
             let names: Vec<&str> = waiting.iter().map(|life| life.name.as_str()).collect();
             registry = load_where(self.paths, Detail::Exit, Pick::Named(&names))?;
+        }
+    }
+
+    /// Returns what the agents of those workers ask that are started again after the answer.
+    fn parked(&self, waiting: &[WatchedWorker], registry: &Registry) -> Result<BTreeMap<String, Needs>, Failure> {
+        let ended = |life: &&WatchedWorker| {
+            registry.find(&life.name).is_some_and(|view| view.state == FineState::Exited && view.exit.is_some())
+        };
+        let names: Vec<&str> = waiting.iter().filter(ended).map(|life| life.name.as_str()).collect();
+        let parked = present::parked(self.paths, &names);
+        parked.map_err(|error| Failure::system("cannot read the requests of agents", &error))
+    }
+
+    /// Says once what each of these workers waits for.
+    fn tell(&mut self, parked: BTreeMap<String, Needs>, screen: &mut Screen) {
+        for (name, needs) in parked {
+            let said = (name, needs.answer.unwrap_or_default());
+            if !self.asked.contains(&said) {
+                let (name, answer, what) = (&said.0, &said.1, &needs.text);
+                screen.aside("note: ", &format!("worker '{name}' asks a person: {what}; answer with '{answer}'"));
+                self.asked.insert(said);
+            }
         }
     }
 
@@ -194,6 +232,8 @@ impl Wait<'_> {
             };
             if self.watched.insert(dir.clone()) {
                 watch_records(&changes, self.paths, dir.as_deref())?;
+                // A request may end without another start of its worker.
+                changes.add_dir(&self.paths.asks())?;
                 new = true;
             }
             self.changes = Some(changes);

@@ -162,6 +162,28 @@ fn an_agent_that_stops_to_ask_leaves_no_process_and_continues_with_the_answer() 
 }
 
 #[test]
+fn a_wait_goes_on_while_the_agent_asks_and_ends_with_the_attempt_after_the_answer() {
+    let parked = Parked::begin("works");
+    let rig = &parked.site.rig;
+    let [worker] = &rig.names()[..] else { panic!("{:?}", rig.names()) };
+    wait_until("no process waits", SOON, || parked.site.row("a")["pid"].is_null());
+    let asks = format!(
+        "swarm: note: worker '{worker}' asks a person: Bash: echo ran >> ran.txt; answer with 'swarm approve 1'\n"
+    );
+    let late = rig.swarm(&["wait", worker, "--exit-code", "--timeout", "1"]);
+    late.is(124, &format!("{worker}: still running (timeout)\n"), &asks);
+    let said = rig.path("said");
+    let mut wait = rig.command(&["wait", worker, "--exit-code", "--timeout", "60"]);
+    let wait = wait.stderr(fs::File::create(&said).expect("a file")).stdout(std::process::Stdio::piped());
+    let wait = wait.spawn().expect("started");
+    wait_until("it says what it waits for", SOON, || fs::read_to_string(&said).expect("there") == asks);
+    parked.allow();
+    let ended = wait.wait_with_output().expect("ended");
+    assert_eq!((ended.status.code(), ended.stdout), (Some(0), format!("{worker}: exited\n").into_bytes()));
+    assert_eq!(fs::read_to_string(&said).expect("there"), asks, "said once");
+}
+
+#[test]
 fn what_a_person_denied_is_not_executed() {
     let parked = Parked::begin("works");
     parked.site.rig.swarm(&["deny", "1", "--reason", "not that"]).ok();

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::io;
 
+use swarm_model::Needs;
 use swarm_model::asks::{AskRecord, AskState, Waits};
 use swarm_sys::paths::Paths;
 use swarm_sys::procfs;
@@ -55,6 +56,27 @@ pub fn one(paths: &Paths, number: u64) -> io::Result<Option<AskRecord>> {
     let asks = Asks::new(paths);
     let found = asks.find(number)?.into_iter().collect();
     Ok(settled(paths, &asks, found)?.pop())
+}
+
+/// Returns what the agents of those of these workers ask that have ended and are started again after the answer, until an
+/// agent has heard it.
+///
+/// # Errors
+/// Fails if the requests cannot be read.
+pub fn parked(paths: &Paths, names: &[&str]) -> io::Result<BTreeMap<String, Needs>> {
+    if names.is_empty() {
+        return Ok(BTreeMap::new());
+    }
+    let waits = |record: &AskRecord| {
+        let is_kept = record.ask.waits == Waits::Parked || record.ask.key.starts_with(ATTEMPT);
+        let is_due = matches!(record.state(), AskState::Open | AskState::Answered);
+        is_kept && is_due && names.contains(&record.ask.who.worker.as_str())
+    };
+    let mut parked = BTreeMap::new();
+    for record in Asks::new(paths).unfinished()?.iter().filter(|record| waits(record)) {
+        parked.entry(record.ask.who.worker.clone()).or_insert_with(|| record.ask.needs());
+    }
+    Ok(parked)
 }
 
 /// Ends those of these requests for which nobody waits.
@@ -198,5 +220,24 @@ mod tests {
         assert_eq!(states, [AskState::Over, AskState::Over, AskState::Over, AskState::Answered]);
         let left: Vec<u64> = asks.unfinished().expect("read").iter().map(|one| one.ask.number).collect();
         assert_eq!(left, [4], "the answer to a workstream is used by its next attempt");
+    }
+
+    #[test]
+    fn a_worker_is_parked_until_its_agent_has_heard_the_answer() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let paths = Paths::new(dir.path());
+        let asks = Asks::new(&paths);
+        assert!(parked(&paths, &["a"]).expect("nothing was asked").is_empty());
+        let ask = asks.ask(&crate::asks::tests::draft("run/r/j/1/c", "make")).expect("asked");
+        let told = || {
+            let parked = parked(&paths, &["a", "b"]).expect("read");
+            parked.into_iter().map(|(name, needs)| (name, needs.answer.unwrap_or_default())).collect::<Vec<_>>()
+        };
+        assert_eq!(told(), [("a".to_owned(), "swarm approve 1".to_owned())]);
+        assert!(parked(&paths, &["b"]).expect("read").is_empty());
+        asks.answer(1, &crate::asks::tests::answer(&ask, 1)).expect("answered");
+        assert_eq!(told().len(), 1, "the next attempt hears it");
+        assert!(asks.take(1, "process 1").expect("taken"));
+        assert!(told().is_empty());
     }
 }
