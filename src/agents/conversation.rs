@@ -5,6 +5,7 @@ mod claude;
 mod codex;
 mod codex_server;
 mod gemini;
+pub mod kept;
 mod opencode;
 
 use std::fmt::Debug;

@@ -169,6 +169,13 @@ pub fn hear(said: &Value) -> Heard {
     Heard { conversation, word: Some(word), todos: todos.cloned(), beside: None }
 }
 
+/// Returns the file in which the agent keeps its conversation, as a hook names it.
+pub fn conversation_file(said: &Value) -> Option<&Path> {
+    let is_own =
+        said.text("hook_event_name") != Some("SessionEnd") && said.member("agent_id").is_none_or(Value::is_null);
+    said.text("transcript_path").map(Path::new).filter(|file| is_own && file.is_absolute())
+}
+
 /// Returns the question with which the last message of a turn ends. `None` if it ends otherwise.
 fn asked(message: &str) -> Option<String> {
     let last = message.trim_end().lines().next_back()?.trim().trim_matches(['*', '_', '`']);
@@ -329,6 +336,22 @@ mod tests {
         ] {
             let heard = hear(&json!({ "hook_event_name": event, "session_id": id, "agent_id": agent }));
             assert_eq!(heard.conversation.is_some(), known, "{event} {id}");
+        }
+    }
+
+    #[test]
+    fn the_file_of_the_agents_own_conversation_is_reported() {
+        for (hook, file) in [
+            (
+                json!({ "hook_event_name": "Stop", "transcript_path": "/h/c.jsonl", "agent_id": null }),
+                Some("/h/c.jsonl"),
+            ),
+            (json!({ "hook_event_name": "Stop", "transcript_path": "/h/c.jsonl", "agent_id": "helper" }), None),
+            (json!({ "hook_event_name": "SessionEnd", "transcript_path": "/h/c.jsonl" }), None),
+            (json!({ "hook_event_name": "Stop", "transcript_path": "c.jsonl" }), None),
+            (json!({ "hook_event_name": "Stop", "transcript_path": null }), None),
+        ] {
+            assert_eq!(conversation_file(&hook), file.map(Path::new), "{hook}");
         }
     }
 

@@ -1,7 +1,7 @@
 //! The loop behind `--follow`: passes bytes on as they are written, until the worker ends, the reader closes the pipe,
 //! or the user presses Ctrl-C.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::os::fd::AsFd as _;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
@@ -56,6 +56,14 @@ impl Beside {
     }
 }
 
+/// What else a follower waits for: the sink is then called with no bytes.
+pub struct Beyond {
+    pub changes: Changes,
+    pub due: Cell<Option<Instant>>,
+    /// Name of the directory below `w/` that the worker has now.
+    pub dir: RefCell<Option<String>>,
+}
+
 /// Reasons why a pause ended.
 #[derive(Default)]
 struct Woken {
@@ -77,6 +85,7 @@ pub struct Follow<'a> {
     closed: bool,
     /// Second log of the same worker.
     pub beside: Option<Beside>,
+    pub beyond: Option<Rc<Beyond>>,
 }
 
 impl<'a> Follow<'a> {
@@ -96,6 +105,7 @@ impl<'a> Follow<'a> {
             supervision: None,
             closed: false,
             beside: None,
+            beyond: None,
         })
     }
 
@@ -173,6 +183,9 @@ impl<'a> Follow<'a> {
         };
         loop {
             let view = registry.find(&followed.life.name);
+            if let (Some(beyond), Some(view)) = (&self.beyond, view) {
+                beyond.dir.borrow_mut().clone_from(&view.dir);
+            }
             let verdict = followed.life.look(view)?;
             if verdict != WatchState::Unwatched {
                 self.records = None;
@@ -202,15 +215,18 @@ impl<'a> Follow<'a> {
         sources.extend(self.records.as_ref().map(|records| (records.as_fd(), Until::Readable)));
         let supervisor = self.supervision.as_ref().filter(|_| self.records.is_some()).and_then(Supervision::fd);
         sources.extend(supervisor.map(|supervisor| (supervisor, Until::Readable)));
-        let ready = wait_any(&sources, soon)?;
+        let known = sources.len();
+        sources.extend(self.beyond.as_ref().map(|beyond| (beyond.changes.as_fd(), Until::Readable)));
+        let due = self.beyond.as_ref().and_then(|beyond| beyond.due.get());
+        let ready = wait_any(&sources, soon.into_iter().chain(due).min())?;
         let ended = has_process && ready[3];
         // The records, or the end of the supervisor.
-        let changed = ready.iter().skip(3 + usize::from(has_process)).any(|ready| *ready);
+        let changed = ready[..known].iter().skip(3 + usize::from(has_process)).any(|ready| *ready);
         if ended && let Some(life) = &mut life {
             life.process_ended();
         }
-        if let Some(records) = &self.records {
-            records.take()?;
+        for changes in self.records.iter().chain(self.beyond.as_ref().map(|beyond| &beyond.changes)) {
+            changes.take()?;
         }
         Ok(Woken { interrupted: ready[1], hung_up: ready[2], look: ended || changed })
     }

@@ -1,6 +1,7 @@
 //! `swarm logs`: the output of a worker, read from disk for windows and processes alike: while the worker runs, after
 //! it ended, and after its window is gone.
 
+use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
 use serde_json::json;
@@ -8,13 +9,15 @@ use swarm_model::{Refusal, RefusalKind, WorkerView};
 
 use super::args::LogsArgs;
 use super::error::{Failure, suggestion, unknown_worker};
-use super::follow::{Beside, Follow, Followed};
+use super::follow::{Beside, Beyond, Follow, Followed};
 use super::json;
 use super::life::{WatchedWorker, has_ended};
 use super::logs_many;
+use super::logs_talk::Talk;
 use super::logs_window::Window;
 use super::screen::Screen;
 use super::tail::{From, Tail};
+use super::watch::Changes;
 use swarm_store::views::Registry;
 use swarm_sys::paths::Paths;
 
@@ -65,9 +68,19 @@ pub fn show(
         };
         let mut window = Window::start(&file, &mut tail, count, &mut |line| printer.line(line, screen))?;
         let Some(mut follow) = follow else { return Ok(()) };
+        let (changes, dir) = (Changes::new()?, RefCell::new(view.dir.clone()));
+        let beyond = Rc::new(Beyond { changes, due: Cell::default(), dir });
+        follow.beyond = Some(Rc::clone(&beyond));
+        let mut talk = Talk::start(paths, Rc::clone(&beyond))?;
         follow.run(&mut tail, Some(life), Some(registry), &mut |bytes: &[u8]| {
+            window.talks = talk.is_known();
             window.feed(bytes, &mut |line| printer.line(line, screen))?;
-            if bytes.is_empty() { screen.flush() } else { Ok(()) }
+            if !bytes.is_empty() {
+                return Ok(());
+            }
+            talk.look(&mut |line| printer.line(line, screen))?;
+            beyond.due.set(window.due());
+            screen.flush()
         })?;
         return window.end(&mut |line| printer.line(line, screen));
     }

@@ -2,6 +2,7 @@
 
 use std::collections::VecDeque;
 use std::path::Path;
+use std::time::{Duration, Instant};
 
 use super::error::Failure;
 use super::tail::Tail;
@@ -12,11 +13,63 @@ use swarm_store::windows::Shown;
 /// Receives lines.
 pub type Lines<'a> = dyn FnMut(&str) -> Result<(), Failure> + 'a;
 
+/// Time after which the screen of a full-screen program counts as standing still. While they work, agents draw something
+/// more often.
+const STILL: Duration = Duration::from_secs(2);
+
 /// Window whose log is read.
 pub struct Window {
     replay: Replay,
     /// Texts of the rows at the top of the screen that were printed.
     printed: VecDeque<String>,
+    still: Still,
+    /// Whether the conversation of its agent is printed instead of what the agent draws.
+    pub talks: bool,
+    /// Whether the last full-screen program has left its screen.
+    left: bool,
+}
+
+/// Screen of a full-screen program, of which the lines that changed are printed when it stands still.
+#[derive(Default)]
+struct Still {
+    printed: Vec<String>,
+    now: Vec<String>,
+    /// When it changed last. `None` if it was printed since.
+    since: Option<Instant>,
+}
+
+impl Still {
+    /// Takes the screen, and returns the lines to print.
+    fn look(&mut self, screen: Vec<String>, now: Instant) -> Vec<String> {
+        if screen != self.now {
+            (self.now, self.since) = (screen, Some(now));
+        }
+        let is_still = self.since.is_some_and(|since| now.saturating_duration_since(since) >= STILL);
+        if is_still { self.take() } else { Vec::new() }
+    }
+
+    /// Returns when it stands still, unless it changes.
+    fn due(&self) -> Option<Instant> {
+        self.since.and_then(|since| since.checked_add(STILL))
+    }
+
+    /// Returns the lines of the screen that were not on the one that was printed last, wherever they were.
+    fn take(&mut self) -> Vec<String> {
+        self.since = None;
+        let mut known = std::mem::replace(&mut self.printed, self.now.clone());
+        let (mut changed, mut gap) = (Vec::new(), false);
+        for line in &self.now {
+            if line.is_empty() {
+                gap = !changed.is_empty();
+            } else if let Some(at) = known.iter().position(|known| known == line) {
+                known.swap_remove(at);
+            } else {
+                changed.extend(std::mem::take(&mut gap).then(String::new));
+                changed.push(line.clone());
+            }
+        }
+        changed
+    }
 }
 
 impl Window {
@@ -38,8 +91,10 @@ impl Window {
         while tail.drain(&mut |bytes: &[u8]| render(&mut replay, bytes, &mut last))?.more {}
         last.end(replay.emulator());
         last.lines().iter().try_for_each(|line| lines(line))?;
-        let printed = replay.emulator().screen().into();
-        Ok(Self { replay, printed })
+        let printed = replay.emulator().primary().into();
+        let shown = replay.emulator().alternate().unwrap_or_default();
+        let still = Still { printed: shown.clone(), now: shown, since: None };
+        Ok(Self { replay, printed, still, talks: false, left: false })
     }
 
     /// Takes more output, and prints the lines that left the screen by it. No bytes mean that there are no more for now:
@@ -49,7 +104,8 @@ impl Window {
         if bytes.is_empty() {
             self.replay.refresh();
             self.turn(lines)?;
-            return self.settle(lines);
+            self.settle(lines)?;
+            return self.draw(Instant::now(), lines);
         }
         while !bytes.is_empty() {
             bytes = &bytes[self.replay.feed_some(bytes)..];
@@ -64,15 +120,40 @@ impl Window {
         for shown in self.replay.emulator().take() {
             match shown {
                 Shown::Line(line) => {
-                    if self.printed.pop_front().is_none_or(|printed| printed != line) {
+                    if self.printed.pop_front().is_none_or(|printed| printed != line) && !self.is_mute() {
                         lines(&line)?;
                     }
                 }
-                Shown::Left(left) => left.iter().try_for_each(|line| lines(line))?,
+                Shown::Left(left) => {
+                    self.still.now = left;
+                    let changed = std::mem::take(&mut self.still).take();
+                    if !self.talks {
+                        changed.iter().try_for_each(|line| lines(line))?;
+                    }
+                    self.left = true;
+                }
                 Shown::HistoryCleared => {}
             }
         }
         Ok(())
+    }
+
+    /// Prints what has changed on the screen of a full-screen program that stands still at `now`.
+    fn draw(&mut self, now: Instant, lines: &mut Lines) -> Result<(), Failure> {
+        let Some(screen) = self.replay.emulator().alternate() else { return Ok(()) };
+        self.left = false;
+        let changed = self.still.look(screen, now);
+        if self.talks { Ok(()) } else { changed.iter().try_for_each(|line| lines(line)) }
+    }
+
+    /// Returns when something may have to be printed although nothing is written.
+    pub fn due(&self) -> Option<Instant> {
+        self.still.due()
+    }
+
+    /// Reports whether the agent draws what is printed as its conversation.
+    fn is_mute(&self) -> bool {
+        self.talks && !self.left
     }
 
     /// Gives the terminal the size that the window has now. What leaves the screen by that was printed, or is about to be
@@ -83,7 +164,7 @@ impl Window {
         let emulator = self.replay.emulator();
         emulator.resize(size);
         emulator.take();
-        self.printed = emulator.screen().into();
+        self.printed = emulator.primary().into();
         Ok(())
     }
 
@@ -93,17 +174,15 @@ impl Window {
     }
 
     fn print(&mut self, rows: Vec<String>, lines: &mut Lines) -> Result<(), Failure> {
+        let is_mute = self.is_mute();
         for (index, row) in rows.into_iter().enumerate() {
-            match self.printed.get_mut(index) {
-                Some(printed) if *printed == row => {}
-                Some(printed) => {
-                    lines(&row)?;
-                    *printed = row;
-                }
-                None => {
-                    lines(&row)?;
-                    self.printed.push_back(row);
-                }
+            let printed = self.printed.get_mut(index);
+            if !is_mute && printed.as_deref() != Some(&row) {
+                lines(&row)?;
+            }
+            match printed {
+                Some(printed) => *printed = row,
+                None => self.printed.push_back(row),
             }
         }
         Ok(())
@@ -111,8 +190,12 @@ impl Window {
 
     /// Prints the rest of the screen.
     pub fn end(&mut self, lines: &mut Lines) -> Result<(), Failure> {
-        let screen = self.replay.emulator().screen();
-        self.print(screen, lines)
+        let emulator = self.replay.emulator();
+        let (primary, shown) = (emulator.primary(), emulator.alternate());
+        self.print(primary, lines)?;
+        self.still.now = shown.unwrap_or_default();
+        let changed = self.still.take();
+        if self.talks { Ok(()) } else { changed.iter().try_for_each(|line| lines(line)) }
     }
 }
 
@@ -208,6 +291,43 @@ mod tests {
         assert_eq!(window.gets("\x1b[?1049h\x1b[2J\x1b[Htext\r\n~"), Vec::<String>::new());
         assert_eq!(window.gets("\x1b[?1049l$ "), ["text", "~"]);
         assert_eq!(window.ends(), ["$"]);
+    }
+
+    #[test]
+    fn a_full_screen_program_prints_what_has_changed_when_it_stands_still() {
+        let (mut window, _) = followed("$ agent\r\n\x1b[?1049h\x1b[H> ask\r\n");
+        let gets = |window: &mut Followed, text: &str, after: Duration| {
+            let mut said = window.gets(text);
+            let later = Instant::now() + after;
+            let drawn = window.window.draw(later, &mut |line| {
+                said.push(line.to_owned());
+                Ok(())
+            });
+            drawn.expect("printed");
+            said
+        };
+        assert_eq!(gets(&mut window, "answer 1\r\n", STILL / 2), Vec::<String>::new(), "it may go on");
+        assert!(window.window.due().is_some());
+        assert_eq!(gets(&mut window, "\x1b[2;1Hanswer one\x1b[4;1H> ", STILL), ["answer one", "", ">"]);
+        assert_eq!(window.window.due(), None);
+        assert_eq!(
+            gets(&mut window, "\x1b[H\x1b[2Janswer one\r\nanswer two\r\n> ", STILL),
+            ["answer two"],
+            "it scrolled"
+        );
+        assert_eq!(gets(&mut window, "\x1b[1;1H\x1b[1;1H", STILL), Vec::<String>::new());
+        assert_eq!(window.gets("\x1b[Hbye\x1b[K\x1b[?1049l$ "), ["bye"], "the rest was printed");
+        assert_eq!(window.ends(), ["$"]);
+    }
+
+    #[test]
+    fn what_an_agent_draws_is_not_printed_beside_its_conversation() {
+        let (mut window, _) = followed("$ agent\r\n");
+        window.window.talks = true;
+        assert_eq!(window.gets("one\r\ntwo\r\nthree\r\nfour\r\nfive\r\n"), Vec::<String>::new());
+        assert_eq!(window.gets("\x1b[?1049h\x1b[2J\x1b[Htext\r\n"), Vec::<String>::new());
+        assert_eq!(window.gets("\x1b[?1049lResume with x\r\n"), ["Resume with x"], "it has left its screen");
+        assert_eq!(window.ends(), Vec::<String>::new());
     }
 
     #[test]

@@ -36,6 +36,7 @@ mod kill;
 mod life;
 mod logs;
 mod logs_many;
+mod logs_talk;
 mod logs_window;
 mod ls;
 mod man;
@@ -52,6 +53,7 @@ mod render;
 mod respawn;
 mod restore;
 mod run;
+mod said;
 #[cfg(test)]
 mod sample;
 mod screen;

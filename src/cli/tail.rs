@@ -79,6 +79,10 @@ impl Tail {
         Self { path, older, file: None, offset: 0, base: 0, part: None, is_copied: false }
     }
 
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
     /// Reports whether the log or its rotated part exists.
     pub fn exists(&self) -> bool {
         self.path.is_file() || self.older.is_file()

@@ -202,11 +202,16 @@ impl Emulator {
 
     /// Returns the screen as it is: below the primary screen the alternate one, while it is shown.
     pub fn screen(&self) -> Vec<String> {
-        let mut shown = lines(self.terminal.primary_screen());
-        if self.terminal.active_screen_kind() == ScreenKind::Alternate {
-            shown.extend(lines(self.terminal.screen()));
-        }
-        shown
+        self.primary().into_iter().chain(self.alternate().unwrap_or_default()).collect()
+    }
+
+    pub fn primary(&self) -> Vec<String> {
+        lines(self.terminal.primary_screen())
+    }
+
+    /// Returns the alternate screen. `None` unless it is shown.
+    pub fn alternate(&self) -> Option<Vec<String>> {
+        (self.terminal.active_screen_kind() == ScreenKind::Alternate).then(|| lines(self.terminal.screen()))
     }
 
     /// Returns the number of lines that left the top of the screen.

@@ -62,3 +62,38 @@ fn an_agent_cannot_answer_for_a_person() {
     assert!(read().contains("worker 'agent' cannot answer for a person in the window of 'fix'"), "{}", read());
     assert!(!rig.log("fix", "tmux").contains("got"));
 }
+
+#[test]
+fn a_full_screen_agent_is_followed_by_its_conversation_and_another_program_by_its_screen() {
+    let rig = Rig::new();
+    let script =
+        "printf '\\033[?1049h\\033[Hdrawn\\n'; read -r _; printf 'more\\n'; read -r _; printf '\\033[?1049lbye\\n'";
+    let follow = |name: &str| {
+        rig.spawn(name, &["--tmux"], &["sh", "-c", script]);
+        wait_until("it has drawn", SOON, || rig.swarm(&["peek", name]).out.contains("drawn"));
+        let out = rig.path(&format!("{name}.out"));
+        let mut follow = rig.command(&["logs", name, "--follow"]);
+        let follow = follow.stdout(fs::File::create(&out).expect("a file")).spawn().expect("started");
+        wait_until("it is followed", SOON, || fs::read_to_string(&out).expect("there").contains("drawn"));
+        (follow, move || fs::read_to_string(&out).expect("there"))
+    };
+    let (mut first, said) = follow("screen");
+    rig.swarm(&["send", "screen", "go", "--raw"]).ok();
+    wait_until("the change is printed", SOON, || said().contains("more"));
+    rig.swarm(&["send", "screen", "go", "--raw"]).ok();
+    assert!(first.wait().expect("ended").success());
+    assert_eq!((said().matches("drawn").count(), said().matches("more").count()), (1, 1), "{}", said());
+    assert!(said().ends_with("bye\n"), "{}", said());
+
+    let (mut second, said) = follow("agent");
+    let (records, file) = (rig.root().join("w/agent.1"), rig.path("talk.jsonl"));
+    let hook = format!(r#"{{"hook_event_name":"Stop","transcript_path":"{}"}}"#, file.display());
+    rig.swarm(&["session", "hook", "--records", records.to_str().expect("UTF-8"), &hook]).ok();
+    let turn = r#"{"type":"assistant","message":{"content":[{"type":"text","text":"It is done."}]}}"#;
+    fs::write(&file, format!("{turn}\n")).expect("written");
+    wait_until("the turn is printed", SOON, || said().ends_with("drawn\nIt is done.\n"));
+    rig.swarm(&["send", "agent", "go", "--raw"]).ok();
+    rig.swarm(&["send", "agent", "go", "--raw"]).ok();
+    assert!(second.wait().expect("ended").success());
+    assert!(said().ends_with("drawn\nIt is done.\nbye\n"), "{}", said());
+}

@@ -18,7 +18,7 @@ pub struct LogsArgs {
     /// Show only the last LINES lines [default with --history: 1000]
     #[arg(short = 'n', long, value_name = "LINES")]
     pub lines: Option<u64>,
-    /// Keep printing new output until the worker has ended
+    /// Keep printing new output, of claude and codex in a window their conversation, until the worker has ended
     #[arg(short, long)]
     pub follow: bool,
     /// Show only standard error (not for tmux workers)

@@ -14,7 +14,7 @@ use crate::cli::error::Failure;
 use crate::cli::follow::{Follow, Followed};
 use crate::cli::json;
 use crate::cli::life::WatchedWorker;
-use crate::cli::render::escape;
+use crate::cli::said;
 use crate::cli::screen::Screen;
 use crate::cli::tail::{From, Pending, Tail};
 use swarm_store::runs::home::Home;
@@ -159,7 +159,7 @@ impl Printer<'_> {
 
     fn said(&self, said: &Said, screen: &mut Screen) -> Result<(), Failure> {
         if !self.args.json {
-            return print(said, screen);
+            return said::lines(said).iter().try_for_each(|line| screen.line(line));
         }
         json::print(screen, "swarm.run.log/1", &Value::Object(self.object(said)))
     }
@@ -173,45 +173,4 @@ impl Printer<'_> {
         }
         object
     }
-}
-
-fn print(said: &Said, screen: &mut Screen) -> Result<(), Failure> {
-    match said {
-        Said::Begin { session } => screen.line(&format!("conversation {}", escape(session))),
-        Said::Message { text } => block("", "", text, screen),
-        Said::Text { text } => screen.line(&escape(text)),
-        Said::Plan { text } => {
-            screen.line("plan:")?;
-            block("  ", "  ", text, screen)
-        }
-        Said::Tool { tool, text } if text.is_empty() => screen.line(&format!("> {}", escape(tool))),
-        Said::Tool { tool, text } => block(&format!("> {}: ", escape(tool)), "    ", text, screen),
-        Said::Result { text, failed, cut } => {
-            if *failed {
-                screen.line("  failed:")?;
-            }
-            if !text.is_empty() {
-                block("  ", "  ", text, screen)?;
-            }
-            if *cut > 0 { screen.line(&format!("  ({cut} more lines)")) } else { Ok(()) }
-        }
-        Said::Question { text } => block("? ", "  ", text, screen),
-        Said::Denied { text } => block("denied: ", "    ", text, screen),
-        Said::Notice { text } => block("note: ", "    ", text, screen),
-        Said::End { failed, text, usd, input_tokens, output_tokens } => {
-            let mut about = vec![if *failed { "failed".to_owned() } else { "done".to_owned() }];
-            about.extend(input_tokens.map(|tokens| format!("{tokens} tokens in")));
-            about.extend(output_tokens.map(|tokens| format!("{tokens} tokens out")));
-            about.extend(usd.map(|usd| format!("{usd:.4} USD")));
-            let head = format!("end of turn: {}", about.join(", "));
-            if text.is_empty() { screen.line(&head) } else { block(&format!("{head}: "), "    ", text, screen) }
-        }
-    }
-}
-
-/// Prints lines: the first after `head`, the others after `indent`.
-fn block(head: &str, indent: &str, text: &str, screen: &mut Screen) -> Result<(), Failure> {
-    let mut lines = text.lines();
-    screen.line(&format!("{head}{}", escape(lines.next().unwrap_or_default())))?;
-    lines.try_for_each(|line| screen.line(&format!("{indent}{}", escape(line))))
 }

@@ -45,6 +45,10 @@ fn launch() -> Option<String> {
 pub fn hook(args: &HookArgs) -> u8 {
     let Some(said) = said(&args.words) else { return 0 };
     let heard = hooks::hear(&said);
+    if let (Some(records), Some(file)) = (args.records(), hooks::conversation_file(&said)) {
+        // Before the report: whoever hears that finds the file.
+        let _ = sessions::note_conversation(&records, file);
+    }
     match Dialogs::of(args) {
         Some(dialogs) => dialogs.hear(said, heard, args.wait, |heard| report(args, heard)),
         None => report(args, heard),

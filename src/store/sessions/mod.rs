@@ -7,6 +7,7 @@
 //! - `check`: the observable facts of a session
 //! - `store`: `state.json`; `beat`: `heartbeat.json`
 //! - `activity`: what an agent reports that it does
+//! - `kept`: where an agent keeps its conversation
 //! - `reports`: listens to those reports
 //! - `resume`: how an interrupted agent resumes
 //! - this file: what is written from the start of a worker to its end
@@ -16,6 +17,7 @@ mod beat;
 mod check;
 pub(crate) mod folder;
 pub mod hooked;
+mod kept;
 mod reports;
 mod resume;
 mod store;
@@ -41,6 +43,7 @@ use self::beat::Beater;
 pub use self::beat::HEARTBEAT;
 use self::check::known;
 use self::folder::Folder;
+pub use self::kept::{Conversation, conversation, note_conversation};
 use self::reports::Reports;
 pub use self::resume::how;
 pub use self::store::{Change, StoreError, read, read_expect, replace, update};
