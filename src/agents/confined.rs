@@ -3,7 +3,7 @@
 use std::path::{Component, Path, PathBuf};
 
 /// Names that configure git, agents or swarm, or from which programs execute or start something.
-pub const GUARDED: [&str; 17] = [
+pub const GUARDED: [&str; 22] = [
     ".git",
     ".gitattributes",
     ".gitmodules",
@@ -14,10 +14,15 @@ pub const GUARDED: [&str; 17] = [
     ".qwen",
     ".opencode",
     ".agent",
+    ".agents",
+    ".aider.conf.yml",
+    ".aider.model.settings.yml",
     ".arial",
     ".a-society",
     ".mcp.json",
+    ".lsp.json",
     "opencode.json",
+    "opencode.jsonc",
     ".env",
     ".envrc",
     "swarm.toml",
@@ -73,6 +78,8 @@ mod tests {
             (".git/hooks/pre-commit", false),
             ("src/.GIT/config", false),
             (".claude/settings.json", false),
+            (".agents/skills/x/SKILL.md", false),
+            ("src/.agents.md", true),
             ("src/.gitattributes", false),
             (".gitmodules", false),
             (".vscode/tasks.json", false),

@@ -175,11 +175,22 @@ fn revoke(book: &Path, dir: &Path, as_json: bool, screen: &mut Screen) -> Result
 #[cfg(test)]
 mod tests {
     use super::*;
-    use swarm_config::trust::AGENT_FILES;
+    use swarm_agents::confined::is_confined;
+    use swarm_config::trust::{AGENT_FILES, AGENTS, agent_places};
 
     #[test]
     fn all_sections_are_covered() {
         assert!(AGENT_FILES.iter().all(|(section, _)| ALL.contains(section)));
         assert!(SETTINGS.iter().all(|section| ALL.contains(section)));
+    }
+
+    #[test]
+    fn no_agent_writes_unasked_what_an_agent_loads() {
+        let dir = tempfile::tempdir().expect("a directory");
+        assert!(is_confined(dir.path(), "src/lib.rs".as_ref()));
+        for place in AGENTS.iter().flat_map(|section| agent_places(section)) {
+            assert!(!is_confined(dir.path(), place.as_ref()), "{place}");
+            assert!(!is_confined(dir.path(), format!("{place}/x/SKILL.md").as_ref()), "{place}");
+        }
     }
 }

@@ -68,15 +68,18 @@ pub const AGENT_FILES: [(&str, &str); 12] = [
 ];
 
 /// Directories of texts that an agent loads from a repository, with the section of their entries. A text may define hooks
-/// in its front matter. codex reads its settings, hooks, rules and agents from one directory; further kinds of files are
-/// likely to come.
-const AGENT_FOLDERS: [(&str, &str); 8] = [
+/// in its front matter, or allow tools without a question. codex reads its settings, hooks, rules and agents from one
+/// directory; further kinds of files are likely to come.
+const AGENT_FOLDERS: [(&str, &str); 11] = [
     (CODEX, ".codex"),
     (CLAUDE, ".claude/agents"),
     (CLAUDE, ".claude/commands"),
     (CLAUDE, ".claude/skills"),
+    (GEMINI, ".agents/skills"),
     (GEMINI, ".gemini/agents"),
+    (GEMINI, ".gemini/policies"),
     (GEMINI, ".gemini/skills"),
+    (QWEN, ".agents/skills"),
     (QWEN, ".qwen/agents"),
     (QWEN, ".qwen/skills"),
 ];

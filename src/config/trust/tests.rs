@@ -326,6 +326,27 @@ fn agents_skills_and_commands_are_loaded_only_if_somebody_agreed() {
 }
 
 #[test]
+fn skills_in_a_folder_for_all_agents_are_loaded_only_if_somebody_agreed() {
+    let site = Site::new("");
+    let loads = |section| loads_as_agreed_in(&site.book(), &site.root(), &site.root(), section).expect("read");
+    for (name, sections) in [
+        (".agents/skills/fmt/SKILL.md", &[GEMINI, QWEN][..]),
+        (".gemini/policies/all.toml", &[GEMINI]),
+        (".agents/notes.md", &[]),
+    ] {
+        let path = site.root().join(name);
+        fs::create_dir_all(path.parent().expect("a directory")).expect("made");
+        fs::write(path, "---\nhooks: {}\n---\n").expect("written");
+        for section in AGENTS {
+            assert_eq!(loads(section), !sections.contains(&section), "{name} for {section}");
+        }
+        let files = agent_files(&site.root(), sections).expect("read");
+        agree(&site.book(), &site.project(), sections, &files, 1).expect("written");
+        assert!(AGENTS.iter().all(|section| loads(section)), "{name}");
+    }
+}
+
+#[test]
 fn folders_of_claude_in_subdirectories_are_loaded_only_if_somebody_agreed() {
     let site = Site::new("");
     let loads = || loads_as_agreed_in(&site.book(), &site.root(), &site.root(), CLAUDE);
