@@ -1,17 +1,19 @@
 //! Directories of a project above a worktree. `claude` also starts the servers of each `.mcp.json` above the directory that
-//! it works in, and a commit can bring such a file to where worktrees are.
+//! it works in. `gemini` and `qwen` take variables from the nearest directory that has a file of them. A commit can bring
+//! such a file to where worktrees are, and to the checkout around them.
 
 use std::path::Path;
 
-use super::{CLAUDE, Entry, Project, loaded};
+use super::{CLAUDE, Entry, GEMINI, Project, QWEN, VARIABLES, loaded};
 
 /// Directories of a repository in which worktrees of runs are.
 pub(super) const OF_WORKTREES: [&str; 2] = [".arial", ".arial/worktrees"];
-/// File of the root of a checkout that counts below it.
+/// File of the root of a checkout that counts below it, for `claude`.
 const SERVERS: &str = ".mcp.json";
 
 /// Returns the entries of the files that agents of a section may load from above `dir`: in the outermost checkout of the
-/// project of `root` that contains it, the file with servers at the top, and everything in the directories below that.
+/// project of `root` that contains it, the files with servers or variables at the top, and everything in the directories
+/// below that.
 /// Empty if `dir` is in no other checkout of the project.
 ///
 /// # Errors
@@ -29,8 +31,16 @@ pub(super) fn files(root: &Path, dir: &Path, section: &str) -> Result<Vec<Entry>
         let name = name.ok_or_else(|| format!("{}: name is not UTF-8", between.display()))?;
         loaded(top, &format!("{name}/"), &[section], &|_| true, &mut found)?;
     }
-    if section == CLAUDE {
-        loaded(top, "", &[CLAUDE], &|name| name == SERVERS, &mut found)?;
-    }
+    loaded(top, "", &[section], &|name| counts_below(section, name), &mut found)?;
     Ok(found)
+}
+
+/// Reports whether agents of a section load a file of the root of a checkout also if they work in a directory below it.
+fn counts_below(section: &str, name: &str) -> bool {
+    match section {
+        CLAUDE => name == SERVERS,
+        GEMINI | QWEN => name.ends_with(VARIABLES),
+        // aider looks in the root of its own worktree.
+        _ => false,
+    }
 }

@@ -408,6 +408,9 @@ fn files_above_a_worktree_are_loaded_only_if_somebody_agreed() {
         (".mcp.json", CLAUDE),
         (".arial/.codex/config.toml", CODEX),
         (".arial/.codex/agents/default.toml", CODEX),
+        (".gemini/.env", GEMINI),
+        (".qwen/.env", QWEN),
+        (".env", GEMINI),
     ] {
         assert!(loads(".arial/worktrees/a", section), "before {name}");
         write(name, "{}");
@@ -415,6 +418,12 @@ fn files_above_a_worktree_are_loaded_only_if_somebody_agreed() {
         let files = agent_files(&site.root(), &[section]).expect("read");
         agree(&site.book(), &site.project(), &[section], &files, 1).expect("written");
         assert!(loads(".arial/worktrees/a", section), "after {name}");
+    }
+    assert!(!loads(".arial/worktrees/a", QWEN), "nobody agreed that this agent loads .env");
+    // What an agent loads only from where it works.
+    for (name, section) in [(".gemini/settings.json", GEMINI), (".gemini/skills/s.md", GEMINI), (".env", AIDER)] {
+        write(name, "{}");
+        assert!(loads(".arial/worktrees/a", section), "{name}");
     }
     // Nobody is asked about other directories.
     assert!(loads("trees/b", CLAUDE));
