@@ -271,7 +271,7 @@ fn add_all(workspace: &Workspace, place: &Scratch) -> Result<Added, Fault> {
         return Ok(Added::Nothing(format!("the resolver left {} untracked files, {limit}", new.len())));
     }
     if !new.is_empty() {
-        let add = place.write(workspace).env("GIT_LITERAL_PATHSPECS", "1").args(["add", "--"]);
+        let add = place.write(workspace).env("GIT_LITERAL_PATHSPECS", "1").args(["add", "--sparse", "--"]);
         add.args(new.iter().map(|path| OsStr::from_bytes(path))).run()?;
     }
     Ok(if out.is_empty() { Added::All } else { Added::Without(out.into_iter().map(<[u8]>::to_vec).collect()) })

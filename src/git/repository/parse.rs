@@ -130,8 +130,11 @@ pub(crate) fn flagged(out: &[u8]) -> (Vec<Vec<u8>>, Vec<Vec<u8>>) {
     (assumed, skipped)
 }
 
-/// Returns the line of git's stderr that states the error, without its prefix. A directory outside of any repository is
-/// reported in the words of the original `swarm`.
+/// Maximum number of lines that name what an error is about.
+const NAMED_MAX: usize = 12;
+
+/// Returns the line of git's stderr that states the error, without its prefix, with the lines after it if it announces
+/// them. A directory outside of any repository is reported in the words of the original `swarm`.
 pub(crate) fn first_useful_line(stderr: &[u8]) -> Option<String> {
     let text = String::from_utf8_lossy(stderr);
     let lines: Vec<&str> = text.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
@@ -142,6 +145,15 @@ pub(crate) fn first_useful_line(stderr: &[u8]) -> Option<String> {
     let noise = ["Preparing worktree", "HEAD is now at", "hint: ", "warning: "];
     let plain = || lines.iter().find(|line| !noise.iter().any(|n| line.starts_with(n))).copied();
     let cause = prefixed.or_else(plain)?;
+    if cause.starts_with("The following ") {
+        let after = lines.iter().skip_while(|line| !line.ends_with(cause)).skip(1);
+        let ends = ["hint: ", "Please ", "Aborting"];
+        let named: Vec<&str> =
+            after.copied().take_while(|line| !ends.iter().any(|end| line.starts_with(end))).collect();
+        let more = if named.len() > NAMED_MAX { " …" } else { "" };
+        let shown = &named[..named.len().min(NAMED_MAX)];
+        return Some(format!("{cause} {}{more}", shown.join(" ")).trim_end().to_owned());
+    }
     let is_outside = cause.starts_with("not a git repository (or any");
     Some(if is_outside { "not in a git repository" } else { cause }.to_owned())
 }
@@ -236,6 +248,13 @@ mod tests {
         let outside =
             b"fatal: not a git repository (or any parent up to mount point /)\nStopping at filesystem boundary\n";
         assert_eq!(first_useful_line(outside).as_deref(), Some("not in a git repository"));
+        let left_out = b"The following paths and/or pathspecs matched paths that exist\noutside of your definition:\nb/new\nhint: x\n";
+        let whole = "The following paths and/or pathspecs matched paths that exist outside of your definition: b/new";
+        assert_eq!(first_useful_line(left_out).as_deref(), Some(whole));
+        let files = "\tf\n".repeat(NAMED_MAX + 1);
+        let kept = format!("error: The following files would be removed:\n{files}Please move them.\nAborting\n");
+        let many = format!("The following files would be removed:{} …", " f".repeat(NAMED_MAX));
+        assert_eq!(first_useful_line(kept.as_bytes()), Some(many));
         // A link that leads nowhere is another mistake.
         let dangling = b"fatal: not a git repository: /gone/.git/worktrees/w\n";
         assert_eq!(first_useful_line(dangling).as_deref(), Some("not a git repository: /gone/.git/worktrees/w"));

@@ -220,7 +220,7 @@ pub fn commit_work(tree: RoleTree<'_>, message: &str, caller: &Caller) -> Result
             return Err(Fault::new(cause).remedy("commit the files that matter and add the others to .gitignore"));
         }
         if !new.is_empty() {
-            let add = ["add", "--pathspec-from-file=-", "--pathspec-file-nul"];
+            let add = ["add", "--sparse", "--pathspec-from-file=-", "--pathspec-file-nul"];
             let add = git.write().env("GIT_LITERAL_PATHSPECS", "1").args(add);
             let paths: Vec<&[u8]> = new.into_iter().map(Vec::as_slice).collect();
             raw::feed(add, git_dir, &paths.join(&0))?;

@@ -55,6 +55,26 @@ fn worktree(fix: &Fixture, name: &str) -> std::path::PathBuf {
 }
 
 #[test]
+fn the_work_of_a_role_may_be_outside_of_the_sparse_patterns() {
+    let fix = Fixture::new();
+    for name in ["in", "out"] {
+        fs::create_dir(fix.repo.join(name)).unwrap();
+        fix.commit(name, &format!("{name}/x"), "1\n");
+    }
+    let dir = worktree(&fix, "dev");
+    fix.at(&dir, &["sparse-checkout", "set", "--cone", "in"]);
+    assert!(!dir.join("out").exists());
+    for (name, content) in [("out/x", "2\n"), ("out/new", "new\n"), ("other/new", "new\n"), ("in/x", "2\n")] {
+        fs::create_dir_all(dir.join(name).parent().unwrap()).unwrap();
+        fs::write(dir.join(name), content).unwrap();
+    }
+    let work = commit_work(&dir, "dev 1", &fix.caller).unwrap();
+    let changed = fix.at(&dir, &["diff-tree", "--no-commit-id", "--name-status", "-r", &work]);
+    assert_eq!(text(&changed), "M\tin/x\nA\tother/new\nA\tout/new\nM\tout/x");
+    assert_eq!(commit_work(&dir, "dev 2", &fix.caller).unwrap(), work, "nothing is left");
+}
+
+#[test]
 fn the_changes_of_a_role_become_one_commit_without_generated_files() {
     let fix = Fixture::new();
     let dir = worktree(&fix, "dev");
