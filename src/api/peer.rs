@@ -16,6 +16,7 @@ use nix::sys::socket::getsockopt;
 use nix::sys::socket::sockopt::{PeerCredentials, PeerPidfd};
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 
+use swarm_sys::restraints::Restraints;
 use swarm_sys::{attributes, processes};
 
 /// Why a peer is not where the supervisor is.
@@ -23,6 +24,8 @@ use swarm_sys::{attributes, processes};
 pub enum Apart {
     /// It is in another namespace of this kind.
     Namespace(&'static str),
+    /// It is in the namespaces of the supervisor, but has a restraint of this name that the supervisor does not have.
+    Restraint(&'static str),
     /// Its namespaces cannot be read: it has ended, or it runs as another user, such as root in a container.
     Unknown,
 }
@@ -30,7 +33,7 @@ pub enum Apart {
 /// What was found out about a peer.
 #[derive(Clone, Copy, Debug)]
 pub struct Peer {
-    /// `None` if it is in the namespaces of this process.
+    /// `None` if it is in the namespaces of this process and not more restrained.
     pub apart: Option<Apart>,
     /// Device and inode of the file that it executes. `None` if unknown.
     program: Option<(u64, u64)>,
@@ -57,12 +60,14 @@ impl Peer {
             Err(error) if error.kind() == io::ErrorKind::PermissionDenied && cred.uid() == own_uid() => Some("user"),
             apart => apart?,
         };
+        let restraint = || Ok(Restraints::of(pid)?.beyond(Restraints::own()?).map(Apart::Restraint));
+        let apart = apart.map_or_else(restraint, |kind| Ok::<_, io::Error>(Some(Apart::Namespace(kind))))?;
         let program = fs::metadata(format!("/proc/{pid}/exe")).ok().map(|meta| place(&meta));
         // As long as the process lives, its pid is that of no other one.
         if processes::wait_readable(&process, Duration::ZERO) {
             return Err(io::Error::other(format!("process {pid} has ended")));
         }
-        Ok(Self { apart: apart.map(Apart::Namespace), program })
+        Ok(Self { apart, program })
     }
 
     /// Checks that a guard may execute `program` for this peer: the peer executes it itself, and is where the guard is. What
@@ -128,7 +133,7 @@ mod tests {
 
     #[test]
     fn a_peer_elsewhere_may_name_only_the_program_that_is_installed() {
-        for apart in [Apart::Namespace("mount"), Apart::Unknown] {
+        for apart in [Apart::Namespace("mount"), Apart::Restraint("seccomp"), Apart::Unknown] {
             let own = std::env::current_exe().expect("known");
             let program = fs::metadata(&own).ok().map(|meta| place(&meta));
             let peer = Peer { apart: Some(apart), program };

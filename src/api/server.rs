@@ -254,8 +254,8 @@ async fn nudges(State(context): State<Context>) -> Response {
     }
 }
 
-/// Refuses a request that starts something, types, or runs git, for a caller in other namespaces: that would happen in
-/// those of the supervisor, which may see and reach more than the caller, or less. What the kernel says about the peer
+/// Refuses a request that starts something, types, or runs git, for a caller in other namespaces or in a sandbox: that
+/// would happen where the supervisor is, which may see and reach more than the caller, or less. What the kernel says about the peer
 /// counts, whatever the caller says; the caller may also forward the request of another process.
 fn is_elsewhere(peer: Peer, caller: &Caller) -> Option<Refusal> {
     let said = || caller.namespaces.as_ref()?.difference(&attributes::namespaces()?);
@@ -263,6 +263,11 @@ fn is_elsewhere(peer: Peer, caller: &Caller) -> Option<Refusal> {
         Apart::Namespace(kind) => {
             let where_to = "than the supervisor, where its work would start";
             (format!("this command runs in another {kind} namespace {where_to}"), "where the supervisor runs")
+        }
+        Apart::Restraint(kind) => {
+            let cause =
+                format!("this command is restrained ({kind}), and the supervisor, where its work would start, is not");
+            (cause, "outside of its sandbox")
         }
         Apart::Unknown => {
             let cause = "the supervisor cannot examine the process that connected, which may be in other namespaces";

@@ -3,7 +3,7 @@
 //! - No supervisor, and the client is in no worker: it starts a guard.
 //! - No supervisor, and the client is in a worker: the shim starts a guard beside itself, outside of the worker.
 //! - An older supervisor: its guard executes the client's program. If the guard cannot, a client in no worker ends the
-//!   supervisor and starts a guard; a client in a worker, or in other namespaces, is refused.
+//!   supervisor and starts a guard; a client in a worker, in other namespaces or in a sandbox, is refused.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read as _};
@@ -27,6 +27,7 @@ use crate::processes::{shim, supervisor};
 use swarm_sys::files::lock;
 use swarm_sys::paths::Paths;
 use swarm_sys::quoting::command_line;
+use swarm_sys::restraints::Restraints;
 use swarm_sys::{attributes, logind, machine, processes, procfs, watching};
 
 /// Maximum time for a supervisor to start and to adopt all workers.
@@ -265,13 +266,13 @@ pub enum Replacement {
 /// Fails if that is impossible, or would make the supervisor a part of the worker in which this process runs.
 pub fn replace(paths: &Paths) -> Result<(), Refusal> {
     replace_by_guard(paths, false)?.map_or(Ok(()), |why| match Enclosing::find(paths).worker() {
-        None => match (namespace_apart(paths), other_user(paths)) {
+        None => match (apart(paths), other_user(paths)) {
             (None, None) => stop(paths, After::Another).map(drop),
             (None, Some(uid)) => {
                 let cause = format!("the supervisor of user {uid} is an older build and cannot be replaced: {why}");
                 Err(Refusal::new(RefusalKind::Internal, cause).remedy("run 'swarm supervisor restart' as that user"))
             }
-            (Some(kind), _) => Err(refused_apart("is an older build and cannot be replaced", kind, &why)),
+            (Some(place), _) => Err(refused_apart("is an older build and cannot be replaced", &place, &why)),
         },
         Some(name) => {
             let cause =
@@ -288,11 +289,11 @@ pub fn replace(paths: &Paths) -> Result<(), Refusal> {
 /// Fails as [`start`] and [`stop`] do. A supervisor that could not be started again is not stopped.
 pub fn restart(paths: &Paths) -> Result<(), Refusal> {
     match Enclosing::find(paths) {
-        Enclosing::None => match namespace_apart(paths) {
+        Enclosing::None => match apart(paths) {
             None => drop(stop(paths, After::Another)?),
-            Some(kind) => {
+            Some(place) => {
                 if let Some(why) = replace_by_guard(paths, true)? {
-                    return Err(refused_apart("cannot be restarted", kind, &why));
+                    return Err(refused_apart("cannot be restarted", &place, &why));
                 }
             }
         },
@@ -309,16 +310,19 @@ pub fn restart(paths: &Paths) -> Result<(), Refusal> {
     super::client::ensure(paths)
 }
 
-/// Returns the kind of the first namespace in which the supervisor is and this process is not. `None` if all are the
-/// same, or there is no supervisor.
-fn namespace_apart(paths: &Paths) -> Option<&'static str> {
+/// Returns where this process is, if that is another namespace than that of the supervisor, or a sandbox. `None` if it is
+/// neither, or there is no supervisor.
+fn apart(paths: &Paths) -> Option<String> {
     let peer = getsockopt(&connect(paths).ok()?, PeerCredentials).ok()?;
-    match attributes::namespace_apart(peer.pid()) {
+    let kind = match attributes::namespace_apart(peer.pid()) {
         Ok(kind) => kind,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => None,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return None,
         // The kernel hides those of a process in a user namespace above.
         Err(_) => Some("user"),
-    }
+    };
+    let restraint = || Restraints::own().ok()?.beyond(Restraints::of(peer.pid()).ok()?);
+    kind.map(|kind| format!("another {kind} namespace"))
+        .or_else(|| restraint().map(|restraint| format!("a sandbox ({restraint})")))
 }
 
 /// Returns the user of the supervisor if it is not that of this process, in whose place its next one would run.
@@ -328,8 +332,8 @@ fn other_user(paths: &Paths) -> Option<u32> {
 }
 
 /// Refuses to move the supervisor to where it sees other files and processes than its workers.
-fn refused_apart(what: &str, kind: &str, why: &str) -> Refusal {
-    let cause = format!("the supervisor {what} from another {kind} namespace: {why}");
+fn refused_apart(what: &str, place: &str, why: &str) -> Refusal {
+    let cause = format!("the supervisor {what} from {place}: {why}");
     Refusal::new(RefusalKind::Internal, cause).remedy("run 'swarm supervisor restart' where the supervisor runs")
 }
 

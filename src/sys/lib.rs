@@ -17,6 +17,7 @@ pub mod processes;
 pub mod procfs;
 pub mod quoting;
 pub mod readable;
+pub mod restraints;
 pub mod streams;
 pub mod strip_ansi;
 pub mod variables;

@@ -74,3 +74,38 @@ fn nothing_starts_for_a_connection_whose_process_has_ended() {
         assert_eq!(said.contains(cause), refused, "{connects}: {said}");
     }
 }
+
+/// Landlock and filters of system calls need `no_new_privs`, which the kernel shows.
+#[test]
+fn nothing_starts_for_a_caller_with_more_restraints_than_the_supervisor() {
+    let has_own = std::fs::read_to_string("/proc/self/status").expect("read").contains("NoNewPrivs:\t1");
+    if has_own {
+        skipped("callers in a sandbox: this process has no_new_privs itself");
+        return;
+    }
+    let held = |rig: &Rig, words: &[&str]| {
+        let mut command = rig.program("setpriv");
+        command.args(["--no-new-privs", "--", env!("CARGO_BIN_EXE_swarm")]).args(words);
+        run(command)
+    };
+    let rig = Rig::new();
+    rig.spawn("x", &[], &["sleep", "600"]);
+    let keepers = both(&rig);
+    let cause = "this command is restrained (no_new_privs), and the supervisor, where its work would start, is not";
+    held(&rig, &["spawn", "--name", "y", "--", "true"]).refused(1, cause);
+    held(&rig, &["respawn", "x"]).refused(1, cause);
+    assert_eq!(rig.names(), ["x"]);
+    let inside = format!("setpriv --no-new-privs -- {} spawn --name z -- true", env!("CARGO_BIN_EXE_swarm"));
+    rig.spawn_sh("boxed", &[], &inside);
+    rig.wait("boxed");
+    assert!(rig.log("boxed", "stderr").contains(cause), "an agent's sandbox in a worker");
+    held(&rig, &["kill", "x"]).is(0, "killed x\n", "");
+    assert_eq!((both(&rig), rig.names()), (keepers, vec!["x".to_owned(), "boxed".to_owned()]));
+
+    // A supervisor that has the restraint itself serves everybody.
+    let rig = Rig::new();
+    held(&rig, &["spawn", "--name", "x", "--", "true"]).ok();
+    held(&rig, &["spawn", "--name", "y", "--", "true"]).ok();
+    rig.spawn("z", &[], &["true"]);
+    assert_eq!(rig.names(), ["x", "y", "z"]);
+}
