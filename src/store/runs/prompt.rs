@@ -1,11 +1,14 @@
 //! Prompts for agents, made from templates: built-in ones or the repository's own.
 
-use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
 use super::home::Home;
+use crate::flows::read_text;
 use swarm_config::Sections;
+
+/// Maximum size of a template, or of the shared context, in bytes.
+const TEXT_BYTES_MAX: u64 = 1 << 20;
 
 /// Template of a prompt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -42,15 +45,8 @@ impl Template {
     /// Fails if a template exists and cannot be read.
     pub fn load(self, folders: &[PathBuf]) -> io::Result<String> {
         for folder in folders {
-            match fs::read_to_string(folder.join(self.file())) {
-                Ok(text) => return Ok(text),
-                Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-                Err(error) => {
-                    return Err(io::Error::new(
-                        error.kind(),
-                        format!("{}: {error}", folder.join(self.file()).display()),
-                    ));
-                }
+            if let Some(text) = text_of(&folder.join(self.file()))? {
+                return Ok(text);
             }
         }
         Ok(self.built_in().to_owned())
@@ -91,15 +87,22 @@ pub fn fill(template: &str, values: &[(&str, &str)]) -> String {
 /// # Errors
 /// Fails if the file exists and cannot be read.
 pub fn context(specs: &Path) -> io::Result<String> {
-    match fs::read_to_string(specs.join(super::specs::CONTEXT)) {
-        Ok(text) => Ok(format!("\n# Context for all tasks\n\n{}\n", text.trim())),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(String::new()),
-        Err(error) => Err(error),
-    }
+    let text = text_of(&specs.join(super::specs::CONTEXT))?;
+    Ok(text.map(|text| format!("\n# Context for all tasks\n\n{}\n", text.trim())).unwrap_or_default())
+}
+
+/// Returns the text of a file of the repository; `None` if it does not exist. A repository may contain a link to a device or
+/// to a named pipe, which would be read for ever.
+fn text_of(path: &Path) -> io::Result<Option<String>> {
+    let named = |error: io::Error| io::Error::new(error.kind(), format!("{}: {error}", path.display()));
+    read_text(path, TEXT_BYTES_MAX).map_err(named)
 }
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+    use std::os::unix::fs::symlink;
+
     use super::*;
 
     #[test]
@@ -115,5 +118,29 @@ mod tests {
         assert!(Template::Retry.load(&folders).expect("ours").contains("{{evidence}}"));
         fs::write(dir.path().join("retry.md"), "mine").expect("it is written");
         assert_eq!(Template::Retry.load(&folders).expect("theirs"), "mine");
+    }
+
+    #[test]
+    fn a_link_to_a_device_or_a_pipe_or_a_large_file_is_refused_at_once() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let (pipe, large) = (dir.path().join("pipe"), dir.path().join("large"));
+        nix::unistd::mkfifo(&pipe, nix::sys::stat::Mode::S_IRWXU).expect("made");
+        fs::write(&large, vec![b'x'; 1 + (1 << 20)]).expect("it is written");
+        let expected = ["not a regular file", "not a regular file", "not a regular file", "larger than 1048576 bytes"];
+        let targets = ["/dev/zero".as_ref(), "/dev/ptmx".as_ref(), pipe.as_path(), large.as_path()];
+        for (target, cause) in targets.into_iter().zip(expected) {
+            let (context, template) = (dir.path().join("_context.md"), dir.path().join("execution.md"));
+            symlink(target, &context).expect("made");
+            symlink(target, &template).expect("made");
+            let failed = super::context(dir.path()).expect_err("refused");
+            assert_eq!(failed.to_string(), format!("{}: {cause}", context.display()));
+            let failed = Template::Execution.load(&[dir.path().to_owned()]).expect_err("refused");
+            assert_eq!(failed.to_string(), format!("{}: {cause}", template.display()));
+            fs::remove_file(context).expect("removed");
+            fs::remove_file(template).expect("removed");
+        }
+        symlink("_shared.md", dir.path().join("_context.md")).expect("made");
+        fs::write(dir.path().join("_shared.md"), "of all").expect("it is written");
+        assert!(super::context(dir.path()).expect("read").contains("of all"), "a link to a text is one");
     }
 }
