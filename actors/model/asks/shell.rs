@@ -1,5 +1,7 @@
 //! Commands of a shell, read only as far as rules need it. What is not understood is odd, and no rule allows it.
 
+use super::programs::{OPTION, has_risky_option};
+
 /// Programs that execute another program, or words of the shell in front of one.
 const WRAPPERS: [&str; 47] = [
     "!",
@@ -154,7 +156,7 @@ fn risk(words: &[String]) -> Option<&'static str> {
         "find" if has(&["-exec", "-ok", "-delete", "-fprint", "-fls"]) => Some("find -exec"),
         "git" if has(&["-c", "--config-env", "--exec-path"]) => Some("git -c"),
         shell if SHELLS.contains(&shell) && rest.iter().any(is_cluster) => Some("sh -c"),
-        _ => None,
+        program => has_risky_option(program, rest).then_some(OPTION),
     }
 }
 
