@@ -1,6 +1,7 @@
 //! Directories of a project above a worktree. `claude` also starts the servers of each `.mcp.json` above the directory that
 //! it works in. `gemini` and `qwen` take variables from the nearest directory that has a file of them. A commit can bring
-//! such a file to where worktrees are, and to the checkout around them.
+//! such a file to where worktrees are, and to the checkout around them. In a linked worktree, `claude` also loads local
+//! settings, skills and commands of the main checkout, wherever that is.
 
 use std::path::Path;
 
@@ -13,8 +14,8 @@ const SERVERS: &str = ".mcp.json";
 
 /// Returns the entries of the files that agents of a section may load from above `dir`: in the outermost checkout of the
 /// project of `root` that contains it, the files with servers or variables at the top, and everything in the directories
-/// below that.
-/// Empty if `dir` is in no other checkout of the project.
+/// below that. For `claude`, also those of the main checkout. Empty if `dir` is no worktree of the project, and in no other
+/// checkout of it.
 ///
 /// # Errors
 /// Fails if a directory cannot be found or is not UTF-8, or a file exists and cannot be read.
@@ -24,8 +25,12 @@ pub(super) fn files(root: &Path, dir: &Path, section: &str) -> Result<Vec<Entry>
     let is_checkout = |above: &&Path| above.join(".git").symlink_metadata().is_ok();
     let checkouts = dir.ancestors().skip(1).filter(is_checkout);
     let ours = checkouts.filter(|above| Project::of(above).is_ok_and(|found| found == project));
-    let Some(top) = ours.last() else { return Ok(Vec::new()) };
     let mut found = Vec::new();
+    let main = Path::new(project.shown());
+    if section == CLAUDE && main != dir && Project::of(&dir).is_ok_and(|found| found == project) {
+        loaded(main, "", &[CLAUDE], &|_| true, &mut found)?;
+    }
+    let Some(top) = ours.last() else { return Ok(found) };
     for between in dir.ancestors().skip(1).take_while(|above| *above != top) {
         let name = between.strip_prefix(top).ok().and_then(Path::to_str);
         let name = name.ok_or_else(|| format!("{}: name is not UTF-8", between.display()))?;

@@ -425,8 +425,17 @@ fn files_above_a_worktree_are_loaded_only_if_somebody_agreed() {
         write(name, "{}");
         assert!(loads(".arial/worktrees/a", section), "{name}");
     }
+    // claude takes local settings and skills from the main checkout, also into worktrees beside it.
+    for name in [".claude/settings.local.json", ".claude/skills/s/SKILL.md"] {
+        write(name, "{}");
+        for tree in [".arial/worktrees/a", "trees/b"] {
+            assert!(!loads(tree, CLAUDE) && loads(tree, CODEX), "{name} in {tree}");
+        }
+        let files = agent_files(&site.root(), &[CLAUDE]).expect("read");
+        agree(&site.book(), &site.project(), &[CLAUDE], &files, 1).expect("written");
+        assert!(loads(".arial/worktrees/a", CLAUDE) && loads("trees/b", CLAUDE), "{name}");
+    }
     // Nobody is asked about other directories.
-    assert!(loads("trees/b", CLAUDE));
     write("trees/.mcp.json", "{}");
     assert!(!loads("trees/b", CLAUDE));
     assert!(loads_nothing(&site.root(), &site.root().join("trees/b"), CODEX).expect("read"));
