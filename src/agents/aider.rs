@@ -45,9 +45,7 @@ const OWN_ERRORS: [&str; 2] = ["usage: aider", "aider: error"];
 pub fn launch(config: &AgentConfig, turn: &Turn<'_>) -> Launch {
     let mut argv = config.command.clone().unwrap_or_else(|| vec!["aider".to_owned()]);
     argv.extend(ARGUMENTS.map(str::to_owned));
-    if let Some(model) = &config.model {
-        argv.extend(["--model".to_owned(), model.clone()]);
-    }
+    argv.extend(config.model_option());
     argv.extend(config.arguments.clone());
     Launch { argv, env: Vec::new(), input: Some(turn.prompt.to_owned()) }
 }

@@ -60,9 +60,7 @@ pub fn launch(config: &AgentConfig, turn: &Turn<'_>) -> Launch {
     if !config.arguments.iter().any(|word| word == "--permission-mode") {
         argv.extend(["--permission-mode", "acceptEdits", "--allowedTools", "Bash(*)"].map(str::to_owned));
     }
-    if let Some(model) = &config.model {
-        argv.extend(["--model".to_owned(), model.clone()]);
-    }
+    argv.extend(config.model_option());
     match turn.session {
         Some(session) => argv.extend(["--resume".to_owned(), session.id.clone()]),
         None => argv.extend(["--session-id".to_owned(), turn.fresh_id.to_owned()]),

@@ -27,9 +27,7 @@ pub fn launch(config: &AgentConfig, turn: &Turn<'_>) -> Launch {
     if !config.arguments.iter().any(chooses) {
         argv.push("--dangerously-bypass-approvals-and-sandbox".to_owned());
     }
-    if let Some(model) = &config.model {
-        argv.extend(["-m".to_owned(), model.clone()]);
-    }
+    argv.extend(config.model_option());
     argv.extend(config.arguments.clone());
     argv.extend(turn.session.map(|session| session.id.clone()));
     // The prompt goes to standard input, because the length of a command line is limited.

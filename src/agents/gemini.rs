@@ -27,9 +27,7 @@ pub fn launch(config: &AgentConfig, turn: &Turn<'_>) -> Launch {
     if !config.arguments.iter().any(|word| word.starts_with("--approval-mode") || word == "--yolo" || word == "-y") {
         argv.extend(["--approval-mode", "yolo"].map(str::to_owned));
     }
-    if let Some(model) = &config.model {
-        argv.extend(["-m".to_owned(), model.clone()]);
-    }
+    argv.extend(config.model_option());
     match turn.session {
         Some(session) => argv.extend(["--resume".to_owned(), session.id.clone()]),
         None => argv.extend(["--session-id".to_owned(), turn.fresh_id.to_owned()]),

@@ -23,9 +23,7 @@ const PERMISSION: &str = "OPENCODE_PERMISSION";
 pub fn launch(config: &AgentConfig, turn: &Turn<'_>) -> Launch {
     let mut argv = config.command.clone().unwrap_or_else(|| vec!["opencode".to_owned()]);
     argv.extend(["run", "--format", "json"].map(str::to_owned));
-    if let Some(model) = &config.model {
-        argv.extend(["-m".to_owned(), model.clone()]);
-    }
+    argv.extend(config.model_option());
     if let Some(session) = turn.session {
         argv.extend(["-s".to_owned(), session.id.clone()]);
     }

@@ -194,17 +194,17 @@ fn each_agent_is_started_without_questions_and_configured_permissions_take_prece
     };
     let words = |launch: &Launch| launch.argv.join(" ");
     let gemini = launch(Kind::Gemini, None, &["--sandbox"]);
-    assert_eq!(words(&gemini), "gemini -o stream-json --approval-mode yolo -m M --session-id F --sandbox");
+    assert_eq!(words(&gemini), "gemini -o stream-json --approval-mode yolo --model=M --session-id F --sandbox");
     let gemini = launch(Kind::Gemini, Some(&session), &["--approval-mode", "auto_edit"]);
-    assert_eq!(words(&gemini), "gemini -o stream-json -m M --resume S --approval-mode auto_edit");
+    assert_eq!(words(&gemini), "gemini -o stream-json --model=M --resume S --approval-mode auto_edit");
     assert!(gemini.env.contains(&("GEMINI_CLI_TRUST_WORKSPACE".to_owned(), "true".to_owned())));
     let opencode = launch(Kind::Opencode, Some(&session), &[]);
-    assert_eq!(words(&opencode), "opencode run --format json -m M -s S");
+    assert_eq!(words(&opencode), "opencode run --format json --model=M -s S");
     let has = |name: &str| opencode.env.iter().any(|(key, _)| key == name);
     assert!(has("OPENCODE_PERMISSION") && has("OPENCODE_DISABLE_PROJECT_CONFIG"), "{:?}", opencode.env);
     let aider = words(&launch(Kind::Aider, None, &["--no-git"]));
     assert!(aider.starts_with("aider --message-file /dev/stdin --yes-always"), "{aider}");
-    assert!(aider.ends_with("--model M --no-git"), "{aider}");
+    assert!(aider.ends_with("--model=M --no-git"), "{aider}");
 }
 
 #[test]

@@ -312,6 +312,9 @@ mod tests {
                 "3: agents.x.events: must be one of claude, codex, gemini, opencode, aider, acp",
             ),
             ("[flow.roles.dev]\ncommand = []", "2: flow.roles.dev.command: is empty"),
+            ("[agents.qwen]\nmodel = '--yolo'", "2: agents.qwen.model: must not begin with '-'"),
+            ("[agents.qwen]\nmodel = ' '", "2: agents.qwen.model: is empty"),
+            ("[flow.roles.dev]\nmodel = '-y'", "2: flow.roles.dev.model: must not begin with '-'"),
         ];
         for (text, expected) in cases {
             let cause = format!("/repo/swarm.toml, line {expected}");

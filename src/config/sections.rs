@@ -133,6 +133,11 @@ impl Sections {
         if let Some((name, _)) = agents.chain(roles).find(|(_, command)| command.as_ref().is_some_and(is_empty)) {
             return Err((name, "is empty".to_owned()));
         }
+        let agents = self.agents.iter().map(|(name, agent)| (format!("agents.{name}.model"), &agent.model));
+        let roles = self.flow.roles.iter().map(|(name, role)| (format!("flow.roles.{name}.model"), &role.model));
+        for (name, model) in agents.chain(roles) {
+            model.as_deref().map_or(Ok(()), check_model).map_err(|cause| (name, cause.to_owned()))?;
+        }
         let is_odd = |agent: &AgentConfig| agent.events.as_deref().is_some_and(|it| !EVENTS.contains(&it));
         match self.agents.iter().find(|(_, agent)| is_odd(agent)) {
             Some((name, _)) => Err((format!("agents.{name}.events"), format!("must be one of {}", EVENTS.join(", ")))),
@@ -148,6 +153,15 @@ pub const EVENTS: [&str; 6] = ["claude", "codex", "gemini", "opencode", "aider",
 fn in_section(section: &str, cause: &str) -> (String, String) {
     let (key, cause) = cause.split_once(": ").unwrap_or(("", cause));
     (format!("{section}.{key}"), cause.to_owned())
+}
+
+/// Refuses what an agent would take for an option: one that selects permissions would need consent.
+fn check_model(model: &str) -> Result<(), &'static str> {
+    match model.trim_start() {
+        "" => Err("is empty"),
+        name if name.starts_with('-') => Err("must not begin with '-'"),
+        _ => Ok(()),
+    }
 }
 
 fn check_variables(env: &BTreeMap<String, String>) -> Result<(), String> {
@@ -386,4 +400,12 @@ pub struct AgentConfig {
     /// Environment variables for this agent.
     pub env: BTreeMap<String, String>,
     pub model: Option<String>,
+}
+
+impl AgentConfig {
+    /// Returns the option that chooses the model, if one is set. It is one word, because the model must never count as an
+    /// option of its own.
+    pub fn model_option(&self) -> Option<String> {
+        self.model.as_ref().map(|model| format!("--model={model}"))
+    }
 }

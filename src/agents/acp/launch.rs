@@ -26,8 +26,8 @@ pub fn launch(kind: Kind, config: &AgentConfig) -> Launch {
         Some(command) => command.clone(),
         None => words.iter().map(ToString::to_string).collect(),
     };
-    if let (None, Some(model), Kind::GeminiAcp | Kind::Qwen) = (&config.command, &config.model, kind) {
-        argv.extend(["-m".to_owned(), model.clone()]);
+    if let (None, Kind::GeminiAcp | Kind::Qwen) = (&config.command, kind) {
+        argv.extend(config.model_option());
     }
     argv.extend(config.arguments.clone());
     let mut env: Vec<(String, String)> =
