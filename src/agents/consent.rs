@@ -61,6 +61,42 @@ pub fn agent_of(argv: &[String]) -> Option<Kind> {
     }
 }
 
+/// Returns the section of the files that an agent loads from a repository, if it loads any.
+pub fn loads(agent: &Agent) -> Option<&'static str> {
+    loader(agent).loads()
+}
+
+/// Returns the agent that loads files: what a configured command executes directly, and otherwise the one that it is
+/// configured as.
+pub fn loader(agent: &Agent) -> Kind {
+    match agent.config.command.as_deref().and_then(resume::program) {
+        Some("claude") => Kind::Claude,
+        Some("codex") => Kind::Codex,
+        Some("gemini") => Kind::Gemini,
+        Some("qwen") => Kind::Qwen,
+        Some("aider") => Kind::Aider,
+        Some("opencode") => Kind::Opencode,
+        _ => agent.kind,
+    }
+}
+
+/// Keeps an agent from loading the configuration of a repository by a variable, if that is possible.
+pub fn set_own_settings_only(agent: &mut Agent) {
+    if loader(agent) == Kind::Opencode {
+        let (name, value) = super::opencode::OWN_SETTINGS_ONLY;
+        agent.config.env.entry(name.to_owned()).or_insert_with(|| value.to_owned());
+    }
+}
+
+/// Adds arguments to the command line of an agent.
+pub fn add_arguments(agent: &mut Agent, ours: Vec<String>) {
+    match &mut agent.config.command {
+        // What follows may be for a subcommand.
+        Some(command) if matches!(agent.kind, Kind::Command | Kind::Acp) => *command = with_arguments(command, ours),
+        _ => agent.config.arguments.extend(ours),
+    }
+}
+
 /// Returns the command line of an agent with these arguments, which come before its own.
 pub fn with_arguments(argv: &[String], ours: Vec<String>) -> Vec<String> {
     let (program, words) = argv.split_at(argv.len().min(1));
@@ -166,6 +202,10 @@ pub fn restrict(agent: &mut Agent, consent: Option<Consent>, roots: &[&str], hoo
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeMap;
+
+    use swarm_config::sections::AgentConfig;
+
     use super::*;
 
     #[test]
@@ -277,6 +317,36 @@ mod tests {
         assert_eq!(agent_of(&words("/opt/claude -p x")), Some(Kind::Claude));
         assert_eq!(agent_of(&words("codex exec x")), Some(Kind::Codex));
         assert_eq!((agent_of(&words("sh -c claude")), agent_of(&[])), (None, None));
+    }
+
+    #[test]
+    fn an_agent_under_another_name_loads_what_its_program_loads() {
+        let of = |command: &str, events: Option<&str>| {
+            let (command, events) = (Some(words(command)), events.map(str::to_owned));
+            let config = AgentConfig { command, events, ..AgentConfig::default() };
+            Agent::find("mine", &BTreeMap::from([("mine".to_owned(), config)])).expect("known")
+        };
+        for (command, events, section) in [
+            ("/opt/claude -p", None, Some("claude")),
+            ("qwen --acp", Some("acp"), Some("qwen")),
+            ("gemini", Some("claude"), Some("gemini")),
+            ("wrapper", Some("aider"), Some("aider")),
+            ("wrapper", None, None),
+            ("opencode acp", Some("acp"), None),
+        ] {
+            assert_eq!(loads(&of(command, events)), section, "{command}");
+        }
+        let mut agent = of("claude -p", None);
+        set_own_settings_only(&mut agent);
+        assert!(agent.config.env.is_empty());
+        add_arguments(&mut agent, words("--x y"));
+        assert_eq!(agent.config.command, Some(words("claude --x y -p")));
+        let mut agent = of("wrapper", Some("claude"));
+        add_arguments(&mut agent, words("--x y"));
+        assert_eq!((agent.config.command, agent.config.arguments), (Some(words("wrapper")), words("--x y")));
+        let mut agent = of("opencode run", None);
+        set_own_settings_only(&mut agent);
+        assert_eq!(agent.config.env["OPENCODE_DISABLE_PROJECT_CONFIG"], "1");
     }
 
     #[test]

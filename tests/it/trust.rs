@@ -333,15 +333,18 @@ const CODEX_HELD: &str = "={trust_level=\"untrusted\"}}";
 
 #[test]
 fn an_agent_does_not_load_what_an_earlier_attempt_wrote() {
-    let rig = Rig::new();
     let script = "cat > /dev/null; echo '{}' > .mcp.json; [ $SWARM_ATTEMPT = 1 ] || echo ok > ok\n\
                   echo '{\"type\":\"result\",\"subtype\":\"success\",\"is_error\":false,\"result\":\"done\"}'";
-    let claude = agent(&rig, "claude", script);
-    let site = planned(&format!("[agents.claude]\ncommand = ['{claude}']\nevents = 'claude'\n"), "# A\n");
-    site.rig.trust(&site.repo);
-    let said = run_alone(&site, &["--verify", "test -e ok"]);
-    assert_eq!(said.code, Some(0), "{said:?}");
-    assert_eq!(held(&rig, CLAUDE_HELD), [false, true]);
+    for (name, more) in [("claude", "events = 'claude'"), ("mine", "")] {
+        let rig = Rig::new();
+        let claude = agent(&rig, "claude", script);
+        let config = format!("[run]\nagent = '{name}'\n[agents.{name}]\ncommand = ['{claude}']\n{more}\n");
+        let site = planned(&config, "# A\n");
+        site.rig.trust(&site.repo);
+        let said = run_alone(&site, &["--verify", "test -e ok"]);
+        assert_eq!(said.code, Some(0), "{said:?}");
+        assert_eq!(held(&rig, CLAUDE_HELD), [false, true], "{name}");
+    }
 }
 
 #[test]

@@ -14,6 +14,7 @@ use crate::cli::screen::Screen;
 use crate::cli::trust::gate::Use;
 use swarm_actors::flow::rules::graph::Graph;
 use swarm_actors::flow::rules::names::RoleId;
+use swarm_agents::consent;
 use swarm_config::trust::agent_files;
 use swarm_store::flows::active::FlowSite;
 use swarm_store::flows::registered::is_run;
@@ -59,7 +60,7 @@ pub fn begin(files: &FlowFiles, rules: FlowRules, screen: &mut Screen) -> Result
 pub fn require_trust(place: &FlowPlace, graph: &Graph, screen: &mut Screen) -> Result<(), Failure> {
     let Ok(site) = FlowSite::as_written(place, &caller::collect()?.caller) else { return Ok(()) };
     let players = graph.nodes().iter().filter_map(|node| site.config.player(&RoleId::key(&node.role)).ok());
-    let mut loads: Vec<&'static str> = players.filter_map(|player| player.agent.kind.loads()).collect();
+    let mut loads: Vec<&'static str> = players.filter_map(|player| consent::loads(&player.agent)).collect();
     loads.sort_unstable();
     loads.dedup();
     let project = site.repo.as_ref().unwrap_or(&site.dir);

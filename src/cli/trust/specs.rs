@@ -2,6 +2,8 @@
 
 use std::path::Path;
 
+use swarm_agents::Agent;
+use swarm_agents::consent::loads;
 use swarm_config::defaults;
 use swarm_config::sections::AgentConfig;
 use swarm_config::trust::{AGENTS, Entry, SPECS};
@@ -64,6 +66,7 @@ pub fn entries(spec: &Spec, root: &Path, config: &Sections, typed: Option<&str>)
 
 /// Returns the sections of the files that an agent of this name loads from the repository.
 pub fn sections_of(agent: &str, configured: &std::collections::BTreeMap<String, AgentConfig>) -> Option<&'static str> {
-    let events = configured.get(agent).and_then(|config| config.events.as_deref());
-    AGENTS.into_iter().find(|kind| agent == *kind || events == Some(kind))
+    let found = Agent::find(agent, configured).ok().and_then(|agent| loads(&agent));
+    // A script with the name of an agent probably executes it.
+    found.or_else(|| AGENTS.into_iter().find(|kind| agent == *kind))
 }

@@ -234,15 +234,17 @@ fn order_attempt(now: &Now, work: &SpecWork, dir: &Path, seals: &Seals, paths: &
 /// # Errors
 /// Fails if such a file exists and the agent cannot be kept from loading it.
 pub fn hold_back(agent: &mut Agent, root: &Path, dir: &Path) -> Result<(), String> {
-    let Some(section) = agent.kind.loads() else { return Ok(()) };
+    consent::set_own_settings_only(agent);
+    let Some(section) = consent::loads(agent) else { return Ok(()) };
+    let kind = consent::loader(agent);
     // codex takes a directory in which it may write for trusted from then on, and records that for its user, unless it is
     // told otherwise. Only a directory with agreed files is left to codex: it may load more kinds of files than are listed.
-    let trusts_itself = agent.kind == Kind::Codex && loads_nothing(root, dir, section).unwrap_or(false);
+    let trusts_itself = kind == Kind::Codex && loads_nothing(root, dir, section).unwrap_or(false);
     if !trusts_itself && loads_as_agreed(root, dir, section).unwrap_or(false) {
         return Ok(());
     }
-    match consent::own_settings_only(agent.kind, dir) {
-        Some(words) => agent.config.arguments.extend(words),
+    match consent::own_settings_only(kind, dir) {
+        Some(words) => consent::add_arguments(agent, words),
         None => {
             let names: Vec<&str> = agent_places(section).collect();
             let names = names.join(", ");
