@@ -113,7 +113,10 @@ pub trait Runs: Send + Sync {
     /// that can no longer reach the agent.
     fn keep<'a>(&'a self, now: &'a Now) -> BoxFuture<'a, ()>;
 
-    /// Deletes the branch of a job that has landed, if the base contains all its commits.
+    /// Reports whether the branch of a job has commits that are not on the base. True if that cannot be determined.
+    fn has_work<'a>(&'a self, now: &'a Now, caller: &'a Caller) -> BoxFuture<'a, bool>;
+
+    /// Deletes the branch of a job that is done, if the base contains all its commits.
     fn tidy<'a>(&'a self, now: &'a Now, caller: &'a Caller) -> BoxFuture<'a, ()>;
 
     /// Marks the run as over, and releases the lock of its home. Until [`Runs::forget`], `active` still returns it.

@@ -210,8 +210,7 @@ impl EffectRunner {
     }
 
     async fn tidy(&self, now: &Now) {
-        let is_spec = matches!(now.job().work, Work::Spec(_));
-        if (now.plan.flags.no_merge || (is_spec && !now.job().merge)) && now.job().branch.is_some() {
+        if self.is_reviewed(now).await {
             // A person reviews the work, and names the worker to land it.
             return self.ports.runs.keep(now).await;
         }
@@ -225,9 +224,19 @@ impl EffectRunner {
                 return tracing::warn!(worker = %name, cause = %refusal.cause, "cannot clean finished worker");
             }
         }
-        if is_spec && now.job().merge {
+        if now.job().branch.is_some() {
             self.ports.runs.tidy(now, &caller).await;
         }
+    }
+
+    /// Reports whether the worktree of a finished job stays for a person. A plain command may have left nothing on purpose.
+    async fn is_reviewed(&self, now: &Now) -> bool {
+        let job = now.job();
+        if job.branch.is_none() || now.plan.flags.no_merge {
+            return job.branch.is_some();
+        }
+        let is_spec = matches!(job.work, Work::Spec(_));
+        !job.merge && (is_spec || self.ports.runs.has_work(now, &self.caller).await)
     }
 }
 

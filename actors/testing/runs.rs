@@ -39,6 +39,8 @@ struct Home {
     is_merged: bool,
     /// Queue items that are not of this run's repository.
     foreign: BTreeSet<ItemId>,
+    /// Jobs whose branches have work that is not on the base.
+    unlanded: BTreeSet<String>,
 }
 
 impl FakeRuns {
@@ -75,6 +77,11 @@ impl FakeRuns {
     /// Says that a queue item is of another repository.
     pub fn disown(&self, home: &str, item: ItemId) {
         self.with(home, |home| home.foreign.insert(item));
+    }
+
+    /// Leaves work of a job on its branch, as a person would see it in git.
+    pub fn leave_work(&self, home: &str, job: &str) {
+        self.with(home, |home| home.unlanded.insert(job.to_owned()));
     }
 
     /// Merges all work that conflicted, as a person would.
@@ -116,9 +123,9 @@ impl Runs for FakeRuns {
             let snapshot = serde_json::to_string(run)?;
             self.with(name, |home| {
                 let (told, is_merged) = (std::mem::take(&mut home.told), home.is_merged);
-                let foreign = std::mem::take(&mut home.foreign);
+                let (foreign, unlanded) = (std::mem::take(&mut home.foreign), std::mem::take(&mut home.unlanded));
                 let (caller, active) = (caller.clone(), true);
-                *home = Home { snapshot, caller, active, told, is_merged, foreign, ..Home::default() };
+                *home = Home { snapshot, caller, active, told, is_merged, foreign, unlanded, ..Home::default() };
             });
             self.script.after("run.begin").await.map_err(io::Error::other)
         })
@@ -240,6 +247,11 @@ impl Runs for FakeRuns {
 
     fn keep<'a>(&'a self, now: &'a Now) -> BoxFuture<'a, ()> {
         Box::pin(async move { self.script.note(format!("run.keep {}", now.job().id)) })
+    }
+
+    fn has_work<'a>(&'a self, now: &'a Now, _: &'a Caller) -> BoxFuture<'a, bool> {
+        let has_work = self.with(&now.plan.home, |home| home.unlanded.contains(&now.job().id));
+        Box::pin(std::future::ready(has_work))
     }
 
     fn tidy<'a>(&'a self, now: &'a Now, _: &'a Caller) -> BoxFuture<'a, ()> {

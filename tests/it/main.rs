@@ -52,6 +52,7 @@ mod run_agents;
 mod run_base;
 mod run_copies;
 mod run_dialogue;
+mod run_jobs;
 mod run_logs;
 mod run_odds;
 mod run_others;

@@ -1,5 +1,6 @@
 //! Values of a run: its plan, the progress of each job, its events, and its reports.
 
+pub mod beginning;
 mod event;
 mod names;
 mod outcome;

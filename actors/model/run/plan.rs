@@ -172,9 +172,16 @@ impl Job {
     /// named after the id was taken.
     pub fn leaf(&self) -> &str {
         let own = self.branch.as_deref().and_then(|branch| branch.strip_prefix("arial/"));
+        let own = own.and_then(|own| own.rsplit('/').next());
         let number = |leaf: &str| leaf.strip_prefix(self.id.as_str())?.strip_prefix('-')?.parse::<u32>().ok();
         own.filter(|leaf| number(leaf).is_some()).unwrap_or(&self.id)
     }
+}
+
+/// Returns what the names of the branches of a file of jobs begin with. No other run makes branches of such names: job files
+/// and jobs often have the same names as others, but `slug` contains the id of the run.
+pub fn branches_of_file(slug: &str) -> String {
+    format!("arial/{slug}/")
 }
 
 impl Plan {
@@ -225,5 +232,26 @@ impl Plan {
         let circle: Vec<&str> =
             self.jobs.iter().zip(&open).filter(|(_, open)| **open > 0).map(|(job, _)| job.id.as_str()).collect();
         Err(format!("jobs depend on each other: {}", circle.join(", ")))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_worktree_has_the_number_of_its_branch() {
+        let leaf = |branch: &str| {
+            Job { id: "t".to_owned(), branch: Some(branch.to_owned()), ..Job::default() }.leaf().to_owned()
+        };
+        for (branch, expected) in [
+            ("arial/t", "t"),
+            ("arial/t-2", "t-2"),
+            ("arial/f-1/t", "t"),
+            ("arial/f-1/t-2", "t-2"),
+            ("arial/t-1a2b3c4d", "t"),
+        ] {
+            assert_eq!(leaf(branch), expected, "{branch}");
+        }
     }
 }

@@ -5,7 +5,8 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-use super::plan::{Job, Plan, Topic, Work};
+use super::beginning::Beginning;
+use super::plan::{Job, Plan, Topic};
 use crate::NeedKind;
 
 /// Stage of a job.
@@ -222,37 +223,26 @@ impl Run {
     /// Creates the state of a run that begins, with the progress of the same jobs from an earlier run. Jobs that were
     /// running then are resumed. Failed jobs stay failed, except with `retry_failed`.
     pub fn begin(mut plan: Plan, earlier: Option<&Self>, retry_failed: bool) -> Self {
-        let known: BTreeMap<&str, &Progress> = earlier
-            .map(|run| run.plan.jobs.iter().map(|job| job.id.as_str()).zip(&run.jobs).collect())
-            .unwrap_or_default();
-        // A completed file of jobs runs again; a completed folder of specs stays done.
-        let is_through = earlier.is_some_and(|run| run.mode == Mode::Over(Verdict::Completed));
-        let anew = plan.specs.is_none() && is_through && !retry_failed;
-        let go_on = |earlier: Option<&Progress>, is_changed: bool| match earlier {
-            Some(job) if anew || is_changed => Progress { attempt: job.attempt, ..Progress::default() },
-            earlier => resumed(earlier, retry_failed),
-        };
-        // A changed command starts over. A changed spec does not, because `plan` handles that.
-        let is_changed = |job: &Job| {
-            let before = earlier.and_then(|run| run.plan.jobs.get(run.plan.position(&job.id)?));
-            matches!(job.work, Work::Command(_)) && before.is_some_and(|before| before.work != job.work)
-        };
+        let beginning = Beginning::new(&plan, earlier, retry_failed);
         let mut retired = earlier.map(|run| run.retired.clone()).unwrap_or_default();
         let attempts = earlier.iter().flat_map(|run| run.plan.jobs.iter().zip(&run.jobs));
         retired.extend(attempts.map(|(job, progress)| (job.id.clone(), progress.attempt)));
         let begun = |job: &Job| {
-            let progress = go_on(known.get(job.id.as_str()).copied(), is_changed(job));
+            let progress = resumed(beginning.continued(job).map(|(_, progress)| progress), retry_failed);
             let attempt = progress.attempt.max(retired.get(&job.id).copied().unwrap_or(0));
-            if plan.flags.merge && job.merge && is_left(earlier, &job.id) && progress.stage == Stage::Done {
+            if plan.flags.merge && job.merge && beginning.is_left(job) {
                 // A person may have landed it, so that nothing is left to land.
                 return Progress { stage: Stage::Finishing, attempt, waited: true, ended_ms: None, ..progress };
             }
             Progress { attempt, ..progress }
         };
         let mut jobs: Vec<Progress> = plan.jobs.iter().map(begun).collect();
-        // Only a person's word lands what was left; until then it stays known as such.
-        if !plan.flags.merge {
-            plan.jobs.iter_mut().filter(|job| is_left(earlier, &job.id)).for_each(|job| job.merge = false);
+        for job in &mut plan.jobs {
+            // Only a person's word lands what was left; until then it stays known as such.
+            job.merge &= plan.flags.merge || !beginning.is_left(job);
+            if let Some(branch) = beginning.branch(job) {
+                job.branch = Some(branch.to_owned());
+            }
         }
         revive(&plan, &mut jobs);
         retired.retain(|id, _| plan.position(id).is_none());
@@ -319,15 +309,6 @@ fn revive(plan: &Plan, jobs: &mut [Progress]) {
         let (attempt, spent, begun) = (jobs[at].attempt, jobs[at].spent, jobs[at].begun.take());
         jobs[at] = Progress { attempt, spent, begun, ..Progress::default() };
     }
-}
-
-/// Reports whether an earlier run has finished this job and left its work on its branch.
-fn is_left(earlier: Option<&Run>, id: &str) -> bool {
-    let place = |run: &Run| run.plan.position(id);
-    earlier.and_then(|run| Some((run, place(run)?))).is_some_and(|(run, at)| {
-        let (job, progress) = (&run.plan.jobs[at], &run.jobs[at]);
-        !job.merge && job.branch.is_some() && progress.stage == Stage::Done
-    })
 }
 
 /// Returns the progress with which a job of an earlier run begins.

@@ -22,6 +22,7 @@ mod respawn;
 mod restart;
 mod resume;
 mod run;
+mod run_left;
 mod sessions;
 mod store;
 mod stuck;

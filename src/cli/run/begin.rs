@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use swarm_model::asks::judge::Consent;
-use swarm_model::run::plan::{Job, Plan, Rules, SpecWork, Work};
+use swarm_model::run::plan::{Job, Plan, Rules, SpecWork, Work, branches_of_file};
 use swarm_model::run::progress::{Mode, Run};
 use swarm_model::{Caller, MergeSettings, Refusal, RefusalKind, RunLine, RunOrder, nearest};
 
@@ -17,7 +17,7 @@ use super::identity;
 use super::jobs::{self, JobFile, Typed};
 use super::own;
 use super::plan::{alone, changed, prepare, refused};
-use super::{advice, renew, show};
+use super::{advice, places, renew, show};
 use crate::cli::caller;
 use crate::cli::error::Failure;
 use crate::cli::screen::Screen;
@@ -44,7 +44,7 @@ const SOON: Duration = Duration::from_millis(50);
 
 pub fn run(args: &BeginArgs, paths: &Paths, screen: &mut Screen) -> Result<u8, Failure> {
     let caller = caller::collect()?.caller;
-    let plan = match &args.file {
+    let mut plan = match &args.file {
         Some(file) => of_file(args, file, &caller, paths, screen)?,
         None => of_specs(args, &caller, paths, screen)?,
     };
@@ -61,13 +61,16 @@ pub fn run(args: &BeginArgs, paths: &Paths, screen: &mut Screen) -> Result<u8, F
     }
     advice::before(&plan, args.json, screen);
     if args.retry_failed {
-        renew::failed(&home, &caller, paths, screen)?;
+        renew::failed(&plan, &caller, paths, screen)?;
     }
     let review = advice::review_of(&plan);
     let consent = advice::consent(&plan.jobs, plan.rules.consent);
     let from = attach::length(&home);
-    let order = RunOrder::Begin { plan: Box::new(plan), retry_failed: args.retry_failed };
-    let begun = send_behind_a_stop(&order, &home, paths);
+    let mut begin = || {
+        places::choose(&mut plan, args.retry_failed, &caller, paths, screen)?;
+        Ok(RunOrder::Begin { plan: Box::new(plan.clone()), retry_failed: args.retry_failed })
+    };
+    let begun = send_behind_a_stop(&mut begin, &home, paths);
     let line = begun.map_err(|failure| about_file(failure, args.file.as_deref()))?;
     if args.detach {
         screen.line(&format!("started run {} ({})", line.run, line.home))?;
@@ -88,8 +91,13 @@ fn invalid(cause: impl Into<String>) -> Failure {
     Failure::new(RefusalKind::Invalid, cause)
 }
 
-/// Sends the order. If the run is just being stopped, waits for its end first, because the caller wants it to continue.
-fn send_behind_a_stop(order: &RunOrder, home: &Home, paths: &Paths) -> Result<RunLine, Failure> {
+/// Makes and sends the order. If the run is just being stopped, waits for its end first, because the caller wants it to
+/// continue, and makes the order anew, because the end may have changed how it begins.
+fn send_behind_a_stop(
+    order: &mut dyn FnMut() -> Result<RunOrder, Failure>,
+    home: &Home,
+    paths: &Paths,
+) -> Result<RunLine, Failure> {
     let deadline = Instant::now() + STOP_MAX;
     let changes = Changes::new()?;
     changes.add_dir(&paths.runs())?;
@@ -98,7 +106,7 @@ fn send_behind_a_stop(order: &RunOrder, home: &Home, paths: &Paths) -> Result<Ru
             let stops = |run: &Run| !matches!(run.mode, Mode::Running | Mode::Held);
             journal::replay(home).ok().flatten().is_some_and(|run| stops(&run))
         };
-        match super::send(paths, order.clone()) {
+        match super::send(paths, order()?) {
             Err(Failure::Refused { refusal, .. })
                 if refusal.kind == RefusalKind::Exists && is_ending() && Instant::now() < deadline =>
             {
@@ -414,7 +422,10 @@ fn of_file(
     let home = identity::home_of_file(&path, paths);
     let id = identity::of_file(&home);
     let args = &flags::with_earlier(args, &home, screen);
-    let mut jobs = jobs::jobs_of(&parsed, &typed(args)).map_err(|cause| invalid(format!("{shown}: {cause}")))?;
+    // With the id, because job files and jobs often have the same names.
+    let slug = format!("{}-{id}", identity::slug(&path.with_extension("")));
+    let mut jobs = jobs::jobs_of(&parsed, &branches_of_file(&slug), &typed(args))
+        .map_err(|cause| invalid(format!("{shown}: {cause}")))?;
     if args.no_merge {
         jobs.iter_mut().for_each(|job| job.merge = false);
     }
@@ -443,8 +454,7 @@ fn of_file(
     };
     Ok(Plan {
         home: home.path().to_string_lossy().into_owned(),
-        // With the id, because job files and jobs often have the same names.
-        slug: format!("{}-{id}", identity::slug(&path.with_extension(""))),
+        slug,
         id,
         root: root.to_string_lossy().into_owned(),
         base,

@@ -10,7 +10,6 @@ use swarm_model::run::plan::{CommandWork, Job, SpecWork, Work};
 use crate::cli::duration;
 use swarm_config::defaults;
 use swarm_config::sections::RunConfig;
-use swarm_store::runs::home::ARIAL;
 use swarm_store::runs::specs::{OneOrMany, Spec};
 use swarm_sys::duration::NumberOrText;
 
@@ -128,11 +127,11 @@ pub fn parse(text: &str) -> Result<JobFile, String> {
     }
 }
 
-/// Returns the jobs of a job file.
+/// Returns the jobs of a job file, whose branches have names that begin with `branches`.
 ///
 /// # Errors
 /// Fails with the name of the job that has an invalid name, command, timeout or combination of keys.
-pub fn jobs_of(file: &JobFile, typed: &Typed) -> Result<Vec<Job>, String> {
+pub fn jobs_of(file: &JobFile, branches: &str, typed: &Typed) -> Result<Vec<Job>, String> {
     let mut jobs: Vec<Job> = Vec::with_capacity(file.job.len());
     for (at, entry) in file.job.iter().enumerate() {
         let id = entry.name.clone().unwrap_or_else(|| (at + 1).to_string());
@@ -165,7 +164,7 @@ pub fn jobs_of(file: &JobFile, typed: &Typed) -> Result<Vec<Job>, String> {
             group: entry.group.clone(),
             retries: entry.retries.or(typed.retries).or(file.retries).unwrap_or(0),
             timeout_ms: limit.map(milliseconds),
-            branch: entry.worktree.then(|| format!("{}/{id}", ARIAL.trim_start_matches('.'))),
+            branch: entry.worktree.then(|| format!("{branches}{id}")),
             merge: entry.merge,
             verify: entry.verify.clone(),
             id,
@@ -184,7 +183,7 @@ mod tests {
     use super::*;
 
     fn jobs(text: &str) -> Result<Vec<Job>, String> {
-        jobs_of(&parse(text)?, &Typed::default())
+        jobs_of(&parse(text)?, "arial/file-1/", &Typed::default())
     }
 
     #[test]
@@ -198,7 +197,7 @@ mod tests {
             (second.after.as_slice(), second.retries, second.timeout_ms),
             (["1".to_owned()].as_slice(), 2, Some(600_000))
         );
-        assert_eq!(second.branch.as_deref(), Some("arial/test"));
+        assert_eq!(second.branch.as_deref(), Some("arial/file-1/test"));
     }
 
     #[test]

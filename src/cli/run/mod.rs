@@ -10,6 +10,7 @@ mod jobs;
 mod live;
 mod logs;
 mod own;
+mod places;
 pub mod plain;
 mod plan;
 mod renew;

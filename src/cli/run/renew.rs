@@ -3,7 +3,8 @@
 use std::path::Path;
 
 use swarm_model::merge::queue::Item;
-use swarm_model::run::plan::Job;
+use swarm_model::run::beginning::Beginning;
+use swarm_model::run::plan::{Job, Plan, Work};
 use swarm_model::run::progress::Stage;
 use swarm_model::run::worker_name;
 use swarm_model::{Caller, QueueView, RefusalKind};
@@ -12,26 +13,37 @@ use swarm_store::runs::home::Home;
 use swarm_store::runs::journal;
 use swarm_sys::paths::Paths;
 
-use super::{plan, tidy};
+use super::plan::alone;
+use super::tidy;
 use crate::cli::error::Failure;
 use crate::cli::merge::queues::Queues;
 use crate::cli::screen::Screen;
 
 /// Removes worktree and branch of each failed workstream whose branch has nothing that the base does not have, so that
 /// its next attempt makes both from the present base. A workstream with work keeps it; a note says so if the base has
-/// moved. Does nothing while a run is in progress.
+/// moved. `plan` is the plan of the next run. Does nothing while a run is in progress.
 ///
 /// # Errors
 /// Fails if the supervisor cannot be reached.
-pub fn failed(home: &Home, caller: &Caller, paths: &Paths, screen: &mut Screen) -> Result<(), Failure> {
-    let Ok(_lock) = plan::alone(home, paths) else { return Ok(()) };
+pub fn failed(plan: &Plan, caller: &Caller, paths: &Paths, screen: &mut Screen) -> Result<(), Failure> {
+    let home = &Home::new(&plan.home);
+    let Ok(_lock) = alone(home, paths) else { return Ok(()) };
     let Some(run) = journal::replay(home).ok().flatten() else { return Ok(()) };
     let Some(base) = &run.plan.base else { return Ok(()) };
+    let beginning = Beginning::new(plan, Some(&run), true);
     let root = Path::new(&run.plan.root);
     let Ok(Some(now)) = branch_tip(root, base, caller) else { return Ok(()) };
     let queues = Queues::read_all(paths)?.0;
-    for (job, _) in run.plan.jobs.iter().zip(&run.jobs).filter(|(_, progress)| progress.stage == Stage::Failed) {
+    for (job, progress) in run.plan.jobs.iter().zip(&run.jobs).filter(|(_, progress)| progress.stage == Stage::Failed) {
         let Some(branch) = &job.branch else { continue };
+        if plan.jobs.iter().any(|next| next.id == job.id && beginning.continued(next).is_none()) {
+            // It starts over, on a branch of its own.
+            continue;
+        }
+        if matches!(job.work, Work::Command(_)) && progress.begun.is_none() {
+            // The branch is somebody else's.
+            continue;
+        }
         let Ok(Some(tip)) = branch_tip(root, branch, caller) else { continue };
         if contains(root, branch, &now, caller) {
             continue;

@@ -165,7 +165,8 @@ fn left(run: &Run, job: &Job, progress: &Progress) -> Option<String> {
     // A person may have landed it: then nothing is left.
     let changes = topic(&caller, &tree, Some(&base)).and_then(|topic| topic.diff(Shape::Names)).ok()?;
     let name = worker_name(&run.plan.slug, &job.id);
-    (!changes.is_empty()).then(|| format!("not landed; run 'swarm merge add {name}' or 'swarm run --merge'"))
+    let file = if run.plan.specs.is_none() { " FILE" } else { "" };
+    (!changes.is_empty()).then(|| format!("not landed; run 'swarm merge add {name}' or 'swarm run{file} --merge'"))
 }
 
 /// Adds the new files that did not land, unless the text names them already.

@@ -7,12 +7,14 @@ use std::path::{Path, PathBuf};
 
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 use serde_json::json;
+use swarm_model::run::plan::branches_of_file;
 use swarm_model::run::progress::{Run, Stage};
 use swarm_model::run::worker_name;
 use swarm_model::{Caller, CleanRequest, Refusal, RefusalKind, Reply, Scope};
 
 use super::args::{ContextArgs, Plain};
 use super::own::{refuse_brought_along, root_of};
+use super::places;
 use crate::api::client;
 use crate::cli::caller;
 use crate::cli::error::Failure;
@@ -52,14 +54,18 @@ pub fn run(args: &Plain, paths: &Paths, screen: &mut Screen) -> Result<u8, Failu
             tidied.spare(job.leaf(), branch, false, paths);
         }
     }
+    let file = run.as_ref().filter(|run| run.plan.specs.is_none());
+    let prefix = file.map_or_else(|| OURS.to_owned(), |run| branches_of_file(&run.plan.slug));
     for leaf in tidied.forgotten(run.as_ref())? {
         // A running worker is not a leftover: its worktree and branch are kept.
         let is_free = match &run {
+            // What an earlier attempt of a job left. The worker of that name works elsewhere.
+            Some(run) if run.plan.position(&leaf).is_some() => true,
             Some(run) => tidied.clean(&worker_name(&run.plan.slug, &leaf), paths)?,
             None => true,
         };
         if is_free {
-            tidied.spare(&leaf, &format!("arial/{leaf}"), true, paths);
+            tidied.spare(&leaf, &format!("{prefix}{leaf}"), true, paths);
         }
     }
     drop(lock);
@@ -117,6 +123,10 @@ impl Tidied {
         let listed = listed.into_iter().map(|tree| tree.path);
         let listed = listed.filter(|path| path.parent().is_some_and(|parent| parent == dir || parent == real));
         let names = there.chain(listed).filter_map(|path| path.file_name()?.to_str().map(str::to_owned));
+        // No other run makes branches of such names, so that those without a worktree are leftovers, too.
+        let file = run.filter(|run| run.plan.specs.is_none() && run.plan.base.is_some());
+        let branches = file.and_then(|run| places::leaves(&self.root, &run.plan.slug, &self.caller));
+        let names = names.chain(branches.into_iter().flatten());
         let is_known = |leaf: &String| {
             self.planned.contains(leaf) || run.iter().any(|run| run.plan.jobs.iter().any(|job| job.leaf() == leaf))
         };

@@ -423,6 +423,13 @@ impl Runs for DiskRuns {
         })
     }
 
+    fn has_work<'a>(&'a self, now: &'a Now, caller: &'a Caller) -> BoxFuture<'a, bool> {
+        let (now, caller) = (now.clone(), caller.clone());
+        Box::pin(
+            async move { tokio::task::spawn_blocking(move || queued::has_work(&now, &caller)).await.unwrap_or(true) },
+        )
+    }
+
     fn tidy<'a>(&'a self, now: &'a Now, caller: &'a Caller) -> BoxFuture<'a, ()> {
         let (root, caller) = (PathBuf::from(&now.plan.root), caller.clone());
         let names = now.job().branch.clone().zip(now.plan.base.clone());

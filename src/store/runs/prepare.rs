@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use swarm_actors::run::machine::is_last;
 use swarm_actors::worker::LOG_LIMIT_BYTES;
 use swarm_model::asks::judge::Consent;
-use swarm_model::run::plan::{CommandWork, Job, Plan, SpecWork, Work};
+use swarm_model::run::plan::{CommandWork, Job, Plan, SpecWork, Work, branches_of_file};
 use swarm_model::run::progress::{Now, Spent};
 use swarm_model::run::words::Word;
 use swarm_model::run::{FaultKind, Outcome};
@@ -86,7 +86,7 @@ fn prepared(now: &Now, caller: &Caller, executable: &Path, paths: &Paths) -> Res
         caller: Caller { request, cwd: plan.root.clone(), ..caller.clone() },
         name: now.worker(),
         contract,
-        worktree: asked.branch.clone().map(|branch| worktree(plan, asked, branch)),
+        worktree: asked.branch.clone().map(|branch| worktree(now, branch)),
         replaces: Some(request_prefix(&plan.id, &asked.id)),
         takes_over: None,
     })
@@ -128,7 +128,10 @@ fn command(plan: &Plan, work: &CommandWork, contract: &mut Contract) {
     }
 }
 
-fn worktree(plan: &Plan, job: &Job, branch: String) -> WorktreeRequest {
+fn worktree(now: &Now, branch: String) -> WorktreeRequest {
+    let (plan, job) = (&*now.plan, now.job());
+    let is_begun = now.progress.begun.as_ref().is_some_and(|begun| begun.branch == branch);
+    let is_of_file = branch.starts_with(&branches_of_file(&plan.slug));
     let dir = Home::new(&plan.home).worktrees().to_string_lossy().into_owned();
     WorktreeRequest {
         cwd: plan.root.clone(),
@@ -137,7 +140,9 @@ fn worktree(plan: &Plan, job: &Job, branch: String) -> WorktreeRequest {
         // In full, so that nothing else of that name is meant if the branch is gone.
         base: plan.base.as_ref().map(|base| format!("refs/heads/{base}")),
         leaf: Some(job.leaf().to_owned()),
-        resume: true,
+        // A job that starts over is given a branch that does not exist, and takes over none that appeared since. The branch
+        // of a spec is checked before; older programs gave jobs the branches of their earlier runs.
+        resume: is_begun || !is_of_file,
         ..WorktreeRequest::default()
     }
 }

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use swarm_git::landing::is_queue_of;
-use swarm_git::repository::contains;
+use swarm_git::repository::{branch_tip, contains};
 use swarm_model::merge::queue::Item;
 use swarm_model::run::progress::Now;
 use swarm_model::{Caller, Target};
@@ -13,6 +13,14 @@ use swarm_model::{Caller, Target};
 pub fn has_landed(now: &Now, caller: &Caller) -> bool {
     let (Some(base), Some(tip)) = (&now.plan.base, &now.progress.conflict_tip) else { return false };
     now.progress.conflicted && contains(Path::new(&now.plan.root), base, tip, caller)
+}
+
+/// Reports whether the branch of the job has commits that are not on the base, or git cannot tell.
+pub fn has_work(now: &Now, caller: &Caller) -> bool {
+    let (Some(branch), Some(base)) = (&now.job().branch, &now.plan.base) else { return false };
+    let root = Path::new(&now.plan.root);
+    let tip = branch_tip(root, branch, caller);
+    tip.map_or(true, |tip| tip.is_some_and(|tip| !contains(root, base, &tip, caller)))
 }
 
 /// Reports whether an item is of the run's repository and base, and on the base if it has landed. Its key proves neither:

@@ -330,6 +330,7 @@ port!(Runs, "runs", {
     waits resolutions(now: &'a Now) -> Spent;
     waits settled(ask: u64) -> Settled;
     waits keep(now: &'a Now) -> ();
+    waits has_work(now: &'a Now, caller: &'a Caller) -> bool;
     waits tidy(now: &'a Now, caller: &'a Caller) -> ();
     waits close(home: &'a str) -> ();
     waits forget(run: &'a Run) -> ();

@@ -56,9 +56,9 @@ const EXCLUDED: [(&str, Kind, &str); 4] = [
 const ELSEWHERE: [(&str, &str); 7] = [
     ("launcher.withdraw", "worker::a_step_that_fails_leaves_nothing: the registry refuses the commit"),
     ("runs.has_landed", "run::work_that_conflicted_and_was_merged_by_hand_is_done_without_its_worker"),
+    ("runs.has_work", "run_left::only_the_worker_of_a_command_that_left_work_is_kept"),
     ("runs.is_own", "run::an_item_of_another_repository_under_the_same_key_is_not_the_work_of_the_run"),
     ("runs.settled", "run::a_job_that_asks_leaves_its_place_to_others_and_continues_after_the_answer"),
-    ("runs.tidy", "tests/it/run_again.rs: a worktree of a job that is done"),
     ("terminals.keep_output", "loop_theirs::a_running_worker_is_followed_to_its_end"),
     ("terminals.has_server", "recover::a_lost_tmux_server_differs_from_a_closed_window"),
 ];
