@@ -57,6 +57,9 @@ pub fn agent_of(argv: &[String]) -> Option<Kind> {
     match resume::program(argv)? {
         "claude" => Some(Kind::Claude),
         "codex" => Some(Kind::Codex),
+        "gemini" => Some(Kind::Gemini),
+        "qwen" => Some(Kind::Qwen),
+        "aider" => Some(Kind::Aider),
         _ => None,
     }
 }
@@ -69,14 +72,10 @@ pub fn loads(agent: &Agent) -> Option<&'static str> {
 /// Returns the agent that loads files: what a configured command executes directly, and otherwise the one that it is
 /// configured as.
 pub fn loader(agent: &Agent) -> Kind {
-    match agent.config.command.as_deref().and_then(resume::program) {
-        Some("claude") => Kind::Claude,
-        Some("codex") => Kind::Codex,
-        Some("gemini") => Kind::Gemini,
-        Some("qwen") => Kind::Qwen,
-        Some("aider") => Kind::Aider,
+    let command = agent.config.command.as_deref().unwrap_or_default();
+    match resume::program(command) {
         Some("opencode") => Kind::Opencode,
-        _ => agent.kind,
+        _ => agent_of(command).unwrap_or(agent.kind),
     }
 }
 
@@ -316,6 +315,7 @@ mod tests {
     fn agents_are_known_by_the_program_that_is_executed() {
         assert_eq!(agent_of(&words("/opt/claude -p x")), Some(Kind::Claude));
         assert_eq!(agent_of(&words("codex exec x")), Some(Kind::Codex));
+        assert_eq!(agent_of(&words("qwen --acp")), Some(Kind::Qwen));
         assert_eq!((agent_of(&words("sh -c claude")), agent_of(&[])), (None, None));
     }
 

@@ -394,6 +394,29 @@ fn a_worker_that_is_started_again_loads_only_what_was_agreed_to() {
 }
 
 #[test]
+fn an_agent_that_cannot_be_held_back_starts_only_with_what_was_agreed_to() {
+    let rig = Rig::new();
+    let repo = rig.repo();
+    let settings = |text: &str| {
+        fs::create_dir_all(repo.join(".qwen")).expect("made");
+        fs::write(repo.join(".qwen/settings.json"), text).expect("written");
+        rig.git(&repo, &["add", ".qwen"]);
+        rig.git(&repo, &["commit", "-q", "-m", "settings"]);
+    };
+    settings("{}");
+    let agent = agent(&rig, "qwen", "echo '{\"mcpServers\": {}}' > .qwen/settings.json");
+    let spawn = || rig.swarm_in(&repo, &["spawn", "--name", "w", "--worktree", "--", &agent, "hello"]);
+    spawn()
+        .refused(1, &format!(".qwen/settings.json of {} is not trusted: it would execute 1 command", repo.display()));
+    rig.trust(&repo);
+    spawn().ok();
+    rig.wait("w");
+    let again = rig.swarm_in(&repo, &["respawn", "w"]);
+    assert!(again.code != Some(0) && again.err.contains("that are not those that were trusted"), "{again:?}");
+    assert_eq!(held(&rig, "hello"), [true], "it started once");
+}
+
+#[test]
 fn an_agent_starts_in_a_worktree_after_a_person_agreed_to_what_it_loads() {
     let rig = Rig::new();
     let repo = rig.repo();

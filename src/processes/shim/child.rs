@@ -241,7 +241,7 @@ impl Launch {
         }
         let path =
             environment.iter().find(|(key, _)| key == "PATH").map_or("/usr/bin:/bin", |(_, value)| value.as_str());
-        let (argv, held_back) = match worktree::held_back(spec) {
+        let (argv, held_back) = match worktree::held_back(spec).map_err(io::Error::other)? {
             Some((argv, warning)) => (argv, Some(warning)),
             None => (spec.argv().to_vec(), None),
         };

@@ -12,12 +12,14 @@ const CEILINGS: &str = "GIT_CEILING_DIRECTORIES";
 
 /// Returns the command line of an agent that must not load the files of its worktree, and a warning. `None` if a person
 /// agreed to these files, or the command is not an agent.
-pub fn held_back(spec: &Spec) -> Option<(Vec<String>, String)> {
-    let plan = spec.worktree.as_ref()?;
-    let agent = consent::agent_of(spec.argv())?;
+///
+/// # Errors
+/// Fails if nobody agreed to the files, and the agent cannot be kept from loading them.
+pub fn held_back(spec: &Spec) -> Result<Option<(Vec<String>, String)>, String> {
+    let Some(plan) = &spec.worktree else { return Ok(None) };
+    let Some(agent) = consent::agent_of(spec.argv()) else { return Ok(None) };
+    let Some(section) = agent.loads() else { return Ok(None) };
     let tree = Path::new(&plan.path);
-    let ours = consent::own_settings_only(agent, tree)?;
-    let section = agent.loads()?;
     // The book of whoever asked for the worker. The worker's own variables may name another one.
     let of_caller = |name: &str| {
         let found = spec.contract.environment.iter().find(|(key, value)| key == name && !value.is_empty());
@@ -29,15 +31,18 @@ pub fn held_back(spec: &Spec) -> Option<(Vec<String>, String)> {
     };
     // What cannot be read is not loaded either.
     if loads_as_agreed.unwrap_or(false) {
-        return None;
+        return Ok(None);
     }
     let names: Vec<&str> = trust::agent_places(section).collect();
+    let (path, names) = (&plan.path, names.join(", "));
+    let Some(ours) = consent::own_settings_only(agent, tree) else {
+        let what = format!("{section} would load settings in or above {path} that are not those that were trusted");
+        return Err(format!("{what} ({names}): run 'swarm trust'"));
+    };
     let warning = format!(
-        "{section} starts without the settings in and above {} ({}): they are not those that were trusted",
-        plan.path,
-        names.join(", ")
+        "{section} starts without the settings in and above {path} ({names}): they are not those that were trusted"
     );
-    Some((consent::with_arguments(spec.argv(), ours), warning))
+    Ok(Some((consent::with_arguments(spec.argv(), ours), warning)))
 }
 
 /// Keeps git from finding the repository around a worktree: if the worktree loses its `.git` file, git fails there
