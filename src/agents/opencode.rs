@@ -19,6 +19,8 @@ const GONE: &str = "Error: Session not found";
 /// Beginning of the error of a tool use that needed a permission.
 pub const REFUSED: &str = "The user rejected permission";
 const PERMISSION: &str = "OPENCODE_PERMISSION";
+/// Variable with which it does not load the configuration of the repository, and its value.
+pub const OWN_SETTINGS_ONLY: (&str, &str) = ("OPENCODE_DISABLE_PROJECT_CONFIG", "1");
 
 pub fn launch(config: &AgentConfig, turn: &Turn<'_>) -> Launch {
     let mut argv = config.command.clone().unwrap_or_else(|| vec!["opencode".to_owned()]);
@@ -30,11 +32,8 @@ pub fn launch(config: &AgentConfig, turn: &Turn<'_>) -> Launch {
     argv.extend(config.arguments.clone());
     // The prompt goes to standard input, because the length of a command line is limited. Configuration of the repository
     // is not loaded: plugins in it are executed at the start.
-    let env = [
-        (PERMISSION, r#"{"bash":"allow","edit":"allow"}"#),
-        ("OPENCODE_DISABLE_AUTOUPDATE", "1"),
-        ("OPENCODE_DISABLE_PROJECT_CONFIG", "1"),
-    ];
+    let env =
+        [(PERMISSION, r#"{"bash":"allow","edit":"allow"}"#), ("OPENCODE_DISABLE_AUTOUPDATE", "1"), OWN_SETTINGS_ONLY];
     let env = env.map(|(key, value)| (key.to_owned(), value.to_owned())).to_vec();
     Launch { argv, env, input: Some(turn.prompt.to_owned()) }
 }
