@@ -4,6 +4,7 @@
 //! decisions and for display.
 
 use std::collections::BTreeMap;
+use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 
@@ -104,6 +105,12 @@ impl Row {
     pub fn key(&self) -> RowKey {
         let window = self.tmux.as_ref().map(|tmux| (tmux.session.clone(), tmux.window.clone()));
         RowKey { started: self.started.clone(), pid: self.pid, window }
+    }
+
+    /// Reports whether the worker works at or below the directory `tree`, as both are written.
+    pub fn works_in(&self, tree: &Path) -> bool {
+        let worktree = self.worktree.as_ref().map(|worktree| worktree.path.as_str());
+        [Some(self.cwd.as_str()), worktree].into_iter().flatten().any(|dir| Path::new(dir).starts_with(tree))
     }
 
     /// Returns the pid if it may be inspected and signalled. 0, 1 and negative numbers mean process groups, all

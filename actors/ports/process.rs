@@ -1,6 +1,8 @@
 //! Observation and end of processes. A process is identified by boot id, pid and start time; a bare pid is never
 //! signalled.
 
+use std::path::PathBuf;
+
 use super::{BoxFuture, StopOrder};
 use swarm_model::{Lease, ProcessId, Row};
 
@@ -37,6 +39,11 @@ pub trait Processes: Send + Sync {
 
     /// Reports whether the terminal of this process has hung up, because its window was closed.
     fn has_hung_up(&self, process: &ProcessId) -> bool;
+
+    /// Returns the directory in which the process with this pid is now. `None` if that is unknown.
+    fn dir(&self, _pid: i32) -> Option<PathBuf> {
+        None
+    }
 
     /// Asks the shim to end its worker's process tree (TERM, five seconds, KILL) and to write the exit record.
     /// Returns at once; `gone` for the shim resolves when that is done.

@@ -15,6 +15,9 @@ pub enum WorktreeError {
     /// Another worktree of the repository, with this path, lies inside. A save would not hold its work.
     #[error("worktree contains the worktree {0}")]
     Contains(String),
+    /// A worker of this name runs in the worktree, is being started there, or will be restarted.
+    #[error("worktree is used by running worker '{0}'")]
+    Used(String),
     /// The state of the worktree is unknown, or it contains something that a save cannot keep.
     #[error("{0}")]
     Unknown(String),

@@ -24,7 +24,7 @@ use crate::loops::LoopHandle;
 use crate::merge::MergeHandle;
 use crate::registry::RegistryHandle;
 use crate::run::RunHandle;
-use crate::worker::{Report, Reporter, WorkerArguments, WorkerHandle};
+use crate::worker::{Report, Reporter, Sites, WorkerArguments, WorkerHandle};
 use swarm_model::{Answer, EventKind, Refusal, RefusalKind};
 use swarm_ports::Ports;
 
@@ -58,6 +58,7 @@ impl Actor for Supervisor {
             myself,
             machine: Machine::default(),
             registry,
+            sites: Sites::default(),
             workers: Children::new(Child::Worker, WorkerHandle::cell),
             merges: Children::new(Child::Merge, MergeHandle::cell),
             queued: BTreeMap::new(),
@@ -319,6 +320,7 @@ impl State {
             name: name.to_owned(),
             ports: self.ports.clone(),
             registry: self.registry.clone(),
+            sites: self.sites.clone(),
             reporter,
         };
         let worker = WorkerHandle::start(arguments, self.myself.get_cell()).await;

@@ -21,7 +21,7 @@ use crate::nudges::NudgesHandle;
 use crate::registry::RegistryHandle;
 use crate::run::RunHandle;
 use crate::sessions::SessionsHandle;
-use crate::worker::WorkerHandle;
+use crate::worker::{Sites, WorkerHandle};
 
 /// State of the supervisor: its children, and what it knows beside their own state. The modules of this room each
 /// add the methods for one kind of child.
@@ -32,6 +32,8 @@ pub struct State {
     pub(super) myself: ActorRef<SupervisorMessage>,
     pub(super) machine: Machine,
     pub(super) registry: RegistryHandle,
+    /// Starts and removals of worktrees in progress.
+    pub(super) sites: Sites,
     pub(super) workers: Children<String, WorkerHandle>,
     pub(super) merges: Children<Target, MergeHandle>,
     /// Queue of each item that has a key. Keys of items that a queue has dropped stay until this

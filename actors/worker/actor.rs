@@ -13,6 +13,7 @@ use super::launch::{self, Start, Started, Tree, caller_of};
 use super::machine::{Effect, End, Event, Machine, Phase};
 use super::message::{Report, WorkerMessage};
 use super::record::WorkerRecord;
+use super::sites::Sites;
 use super::{Reporter, error};
 use crate::registry::{RegistryHandle, reconcile};
 use swarm_model::{EventKind, FineState, Lease, Refusal, RefusalKind, Rungs, Spec, Wanted, WantedState};
@@ -30,6 +31,7 @@ pub struct WorkerArguments {
     pub name: String,
     pub ports: Ports,
     pub registry: RegistryHandle,
+    pub sites: Sites,
     pub reporter: Reporter,
 }
 
@@ -359,7 +361,7 @@ impl State {
             recovers: !facts.exit.as_ref().is_some_and(|exit| exit.ended.is_success() && !exit.interrupted),
             counts: false,
         };
-        let started = launch::launch(self.ports(), &self.arguments.registry, start).await?;
+        let started = launch::launch(self.ports(), &self.arguments.registry, &self.arguments.sites, start).await?;
         let generation = started.generation;
         self.begin_life(started).await;
         // The row of the new generation ends the previous one, whether it was executed or only committed.

@@ -3,10 +3,10 @@
 //! along.
 
 use super::actor::{Life, State};
-use super::error;
 use super::machine::{Adoption, End, Event as Happening, Phase};
 use super::message::WorkerMessage;
 use super::record::WorkerRecord;
+use super::{WorkerArguments, error, remove};
 use crate::registry::{Mutation, RegistryError, reconcile};
 use crate::unread::READ_PAUSE;
 use swarm_model::{Event, EventKind, FineState, Refusal, RefusalKind, Row, Wanted, WantedState, WireStatus};
@@ -142,7 +142,8 @@ impl State {
         if let Some(spec) = facts.spec.spec() {
             if let Some(plan) = &spec.worktree {
                 let caller = super::caller_of(&spec.contract, &spec.request);
-                let undone = ports.worktrees.undo(plan, &caller).await;
+                let WorkerArguments { registry, sites, .. } = &self.arguments;
+                let undone = remove::undo(ports, registry, sites, self.name(), plan, &caller).await;
                 undone.map_err(|error| error::of_worktree(&error))?;
             }
             ports.events.emit(Event {

@@ -11,7 +11,8 @@
 
 use std::sync::Arc;
 
-use super::error;
+use super::sites::Sites;
+use super::{error, remove};
 use crate::registry::replay::Unsynced;
 use crate::registry::{Mutation, RegistryError, RegistryHandle, StoreError, reconcile};
 use swarm_model::{
@@ -66,8 +67,16 @@ pub struct Started {
 ///
 /// # Errors
 /// Returns why the worker was not started, worded for the user.
-pub async fn launch(ports: &Ports, registry: &RegistryHandle, mut start: Start) -> Result<Started, Refusal> {
+pub async fn launch(
+    ports: &Ports,
+    registry: &RegistryHandle,
+    sites: &Sites,
+    mut start: Start,
+) -> Result<Started, Refusal> {
     let plan = plan(ports, registry, &start).await?;
+    let dir = plan.as_ref().map_or(start.contract.cwd.as_str(), |plan| plan.path.as_str());
+    // Until the row says where the worker is, or the start has failed.
+    let _claim = sites.enter(&start.name, dir)?;
     if let Some(plan) = &plan {
         give_port(ports, registry, &mut start, plan).await?;
     }
@@ -92,7 +101,7 @@ pub async fn launch(ports: &Ports, registry: &RegistryHandle, mut start: Start) 
         again: start.recovers,
         counts: start.counts,
     });
-    let attempt = Attempt { ports, registry, start: &start, spec: &spec, opening };
+    let attempt = Attempt { ports, registry, sites, start: &start, spec: &spec, opening };
     // Step 1.
     if let Err(error) = ports.launcher.reserve(&spec).await {
         attempt.take_back_directory().await;
@@ -112,6 +121,7 @@ pub async fn launch(ports: &Ports, registry: &RegistryHandle, mut start: Start) 
 struct Attempt<'a> {
     ports: &'a Ports,
     registry: &'a RegistryHandle,
+    sites: &'a Sites,
     start: &'a Start,
     spec: &'a Spec,
     opening: Option<Opening>,
@@ -233,7 +243,8 @@ impl Attempt<'_> {
 
     async fn take_back(&self) {
         if let Some(plan) = &self.spec.worktree
-            && let Err(error) = self.ports.worktrees.undo(plan, &self.start.caller).await
+            && let Err(error) =
+                remove::undo(self.ports, self.registry, self.sites, &self.start.name, plan, &self.start.caller).await
         {
             tracing::error!(worker = %self.start.name, path = %plan.path, %error, "cannot roll back a worktree");
             // Keep the directory: it lets a later supervisor try again.

@@ -31,6 +31,7 @@ mod output;
 mod record;
 mod recover;
 mod remove;
+mod sites;
 mod tell;
 mod verbs;
 mod watch;
@@ -49,6 +50,7 @@ use message::WorkerMessage;
 pub use message::{Removal, Report};
 pub use record::LOG_LIMIT_BYTES;
 pub(crate) use record::WorkerRecord;
+pub use sites::Sites;
 pub use workers::{Workers, ended, is_final, tried};
 
 use swarm_ports::DirFacts;

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::error;
 use crate::registry::{RegistryHandle, reconcile};
-use swarm_model::{BaseRef, Caller, Contract, ProcessId, Refusal, Row, TmuxPlace, WorkerView};
+use swarm_model::{BaseRef, Caller, Contract, FineState, ProcessId, Refusal, Row, TmuxPlace, WorkerView};
 use swarm_ports::{DirFacts, Ports};
 
 /// Default size at which a log is rotated, in bytes.
@@ -54,6 +54,10 @@ impl WorkerRecord {
             Self::Ours { row, facts } => view(row, facts).state.is_running(),
             Self::Foreign { alive, .. } => alive.is_some(),
         }
+    }
+
+    pub fn will_be_restarted(&self) -> bool {
+        matches!(self, Self::Ours { row, facts } if view(row, facts).state == FineState::Backoff)
     }
 
     /// Returns the launch contract. Ours is stored; for a worker of another program it is made from

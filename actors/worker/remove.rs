@@ -1,8 +1,11 @@
 //! Removal of worktrees: deletes a worktree if no work is lost, else keeps it and says why.
 
+use super::WorkerArguments;
 use super::message::Removal;
 use super::record::WorkerRecord;
-use swarm_model::{Caller, Event, EventKind, Refusal, RefusalKind, RowWorktree};
+use super::sites::{Sites, vacated};
+use crate::registry::RegistryHandle;
+use swarm_model::{Caller, Event, EventKind, Refusal, RefusalKind, RowWorktree, WorktreePlan};
 use swarm_ports::{Expired, Force, Ports, Saved, WorktreeError};
 
 /// Maximum number of ignored files that a note names.
@@ -18,8 +21,9 @@ impl Removal {
 }
 
 /// Removes the worktree for `kill --rm-worktree`. A refusal is only a warning.
-pub async fn after_kill(ports: &Ports, name: &str, tree: &RowWorktree, removal: Removal, caller: &Caller) -> Notes {
-    match remove(ports, name, tree, removal, caller).await {
+pub async fn after_kill(of: &WorkerArguments, tree: &RowWorktree, removal: Removal, caller: &Caller) -> Notes {
+    let name = &of.name;
+    match remove(of, tree, removal, caller).await {
         Ok(notes) => notes,
         Err(error) => vec![warning(format!("cannot remove worktree for '{name}': {error}")), plain(remedy(&error))],
     }
@@ -31,6 +35,7 @@ fn remedy(error: &WorktreeError) -> String {
         WorktreeError::Contains(inner) => {
             format!("remove the inner one first: 'swarm clean NAME --rm-worktree' or 'git worktree remove {inner}'")
         }
+        WorktreeError::Used(worker) => format!("run 'swarm kill {worker}' first, or wait until it has ended"),
         _ => "use --force-dirty to remove anyway".to_owned(),
     }
 }
@@ -40,14 +45,14 @@ fn remedy(error: &WorktreeError) -> String {
 /// # Errors
 /// Fails if git itself failed. What is left is then unknown, so the row must stay.
 pub async fn on_clean(
-    ports: &Ports,
-    name: &str,
+    of: &WorkerArguments,
     tree: &RowWorktree,
     removal: Removal,
     caller: &Caller,
 ) -> Result<Notes, Refusal> {
+    let (ports, name) = (&of.ports, &of.name);
     let ignored = ports.worktrees.ignored(tree, caller).await;
-    match remove(ports, name, tree, removal, caller).await {
+    match remove(of, tree, removal, caller).await {
         Ok(mut notes) => {
             if !ignored.is_empty() {
                 notes.push(("note".to_owned(), format!("removed {}", named(&ignored))));
@@ -97,15 +102,18 @@ fn named(files: &[String]) -> String {
 ///
 /// # Errors
 /// Fails if the worktree must stay nevertheless.
-pub async fn kept(ports: &Ports, name: &str, removal: Removal, caller: &Caller) -> Result<Option<Notes>, Refusal> {
+pub async fn kept(of: &WorkerArguments, removal: Removal, caller: &Caller) -> Result<Option<Notes>, Refusal> {
+    let name = &of.name;
     if !removal.rm_worktree || !removal.force_dirty {
         return Ok(None);
     }
     let refused = |error: WorktreeError| {
-        Refusal::new(RefusalKind::Worktree, format!("cannot remove worktree for '{name}': {error}")).of(name)
+        let refusal = Refusal::new(RefusalKind::Worktree, format!("cannot remove worktree for '{name}': {error}"));
+        let remedy = matches!(error, WorktreeError::Used(_)).then(|| remedy(&error));
+        Refusal { remedy, ..refusal }.of(name)
     };
-    let Some(tree) = ports.worktrees.kept(name, caller).await.map_err(refused)? else { return Ok(None) };
-    remove(ports, name, &tree, removal, caller).await.map(Some).map_err(refused)
+    let Some(tree) = of.ports.worktrees.kept(name, caller).await.map_err(refused)? else { return Ok(None) };
+    remove(of, &tree, removal, caller).await.map(Some).map_err(refused)
 }
 
 /// Deletes the branch that was made for a worker whose worktree is gone, if its base contains it. A branch that cannot be
@@ -124,7 +132,7 @@ pub async fn drop_branch(ports: &Ports, subject: &WorkerRecord, caller: &Caller)
 /// Returns the refusal of `respawn --clean-first`.
 pub fn respawn_refusal(name: &str, tree: &RowWorktree, error: &WorktreeError) -> Refusal {
     let or_commit = match error {
-        WorktreeError::Contains(_) => "",
+        WorktreeError::Contains(_) | WorktreeError::Used(_) => "",
         _ => ", or commit changes first",
     };
     Refusal::new(RefusalKind::Worktree, format!("cannot remove worktree: {error}"))
@@ -132,24 +140,25 @@ pub fn respawn_refusal(name: &str, tree: &RowWorktree, error: &WorktreeError) ->
         .of(name)
 }
 
-/// Removes the worktree. The notes say what was saved first.
+/// Removes the worktree, unless another worker uses it. The notes say what was saved first.
 ///
 /// # Errors
 /// Returns why the worktree must stay.
 pub async fn remove(
-    ports: &Ports,
-    name: &str,
+    of: &WorkerArguments,
     tree: &RowWorktree,
     removal: Removal,
     caller: &Caller,
 ) -> Result<Notes, WorktreeError> {
+    let (ports, name) = (&of.ports, &of.name);
+    let _claim = vacated(ports, &of.registry, &of.sites, name, &tree.path).await?;
     let saved = ports.worktrees.remove(name, &tree.path, &tree.base_repo, removal.force(), caller).await?;
     let mut notes = expire(ports, tree, caller).await;
     let Some(Saved { reference, commit }) = saved else { return Ok(notes) };
     let note = format!("uncommitted work of '{name}' was saved as {reference}");
     ports.events.emit(Event {
         at_ms: ports.clock.wall_ms(),
-        worker: Some(name.to_owned()),
+        worker: Some(name.clone()),
         generation: None,
         request: Some(caller.request.clone()),
         kind: EventKind::WorktreeSaved { reference, commit },
@@ -180,12 +189,42 @@ async fn expire(ports: &Ports, tree: &RowWorktree, caller: &Caller) -> Notes {
     notes
 }
 
+/// Rolls back the worktree of a start of `worker` that failed, unless another worker uses it: the start may have run a
+/// command that started one.
+///
+/// # Errors
+/// Returns why the worktree must stay.
+pub async fn undo(
+    ports: &Ports,
+    registry: &RegistryHandle,
+    sites: &Sites,
+    worker: &str,
+    plan: &WorktreePlan,
+    caller: &Caller,
+) -> Result<(), WorktreeError> {
+    let mut _claim = None;
+    if plan.makes_tree {
+        _claim = match vacated(ports, registry, sites, worker, &plan.path).await {
+            Err(error @ WorktreeError::Used(_)) => return Err(error),
+            // The start may have failed because the registry cannot be read.
+            claimed => claimed.ok(),
+        };
+    }
+    ports.worktrees.undo(plan, caller).await
+}
+
 /// Checks whether the worktree may be removed, without removing it.
 ///
 /// # Errors
 /// Returns why the worktree must stay.
-pub async fn check(ports: &Ports, tree: &RowWorktree, removal: Removal, caller: &Caller) -> Result<(), WorktreeError> {
-    ports.worktrees.check(&tree.path, &tree.base_repo, removal.force(), caller).await
+pub async fn check(
+    of: &WorkerArguments,
+    tree: &RowWorktree,
+    removal: Removal,
+    caller: &Caller,
+) -> Result<(), WorktreeError> {
+    drop(vacated(&of.ports, &of.registry, &of.sites, &of.name, &tree.path).await?);
+    of.ports.worktrees.check(&tree.path, &tree.base_repo, removal.force(), caller).await
 }
 
 fn warning(text: String) -> (String, String) {

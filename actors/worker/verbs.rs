@@ -76,7 +76,7 @@ impl State {
     pub(super) async fn start(&mut self, start: Start) -> Result<Spawned, Refusal> {
         // Discard what this actor knows of an earlier generation.
         let _ = self.feed(Event::StartBegins(start.wanted.clone().unwrap_or_default())).await;
-        match launch::launch(self.ports(), &self.arguments.registry, start).await {
+        match launch::launch(self.ports(), &self.arguments.registry, &self.arguments.sites, start).await {
             Ok(started) => {
                 let spawned = started.spawned.clone();
                 self.begin_life(started).await;
@@ -103,7 +103,7 @@ impl State {
         if removal.rm_worktree
             && let Some(tree) = &row.worktree
         {
-            notes = remove::after_kill(self.ports(), self.name(), tree, removal, caller).await;
+            notes = remove::after_kill(&self.arguments, tree, removal, caller).await;
         }
         Ok(WorkerLine { name: self.name().to_owned(), done: "killed".to_owned(), notes })
     }
@@ -180,7 +180,7 @@ impl State {
             if caller.repeated > 0 && self.ports().events.seen(&caller.request) {
                 return Ok(done(Vec::new()));
             }
-            let notes = remove::kept(self.ports(), &name, removal, caller).await?;
+            let notes = remove::kept(&self.arguments, removal, caller).await?;
             return notes.map(done).ok_or_else(|| error::not_found(&name));
         };
         let subject = self.without_closed_window(subject).await?;
@@ -203,7 +203,7 @@ impl State {
         if removal.rm_worktree
             && let Some(tree) = &row.worktree
         {
-            notes = remove::on_clean(self.ports(), &name, tree, removal, caller).await?;
+            notes = remove::on_clean(&self.arguments, tree, removal, caller).await?;
         }
         self.forget(&row).await?;
         // After the row, which names the branch. What a forced removal has saved is restored onto its branch.
@@ -273,7 +273,7 @@ impl State {
         let doomed = row.worktree.clone().filter(|_| removal.rm_worktree);
         if let Some(tree) = &doomed {
             // Check before anything is stopped: a refusal must leave the worker running.
-            let checked = remove::check(self.ports(), tree, removal, caller).await;
+            let checked = remove::check(&self.arguments, tree, removal, caller).await;
             checked.map_err(|error| remove::respawn_refusal(self.name(), tree, &error))?;
         }
         if subject.is_running() || self.machine.is_live() {
@@ -284,7 +284,7 @@ impl State {
             row = Arc::new(Row { status: WireStatus::Stopped, ..row.as_ref().clone() });
         }
         if let Some(tree) = &doomed {
-            let removed = remove::remove(self.ports(), self.name(), tree, removal, caller).await;
+            let removed = remove::remove(&self.arguments, tree, removal, caller).await;
             removed.map_err(|error| remove::respawn_refusal(self.name(), tree, &error))?;
         }
         let tree = row.worktree.clone().map_or(Tree::None, |worktree| Tree::Known { worktree, base: subject.base() });

@@ -149,7 +149,8 @@ pub(super) fn remove(tree: &Path, repo: &Path, paths: &Paths, caller: &Caller) -
         return Err("the worktree is now in use".to_owned());
     }
     let name = tree.file_name().unwrap_or_default().to_string_lossy().into_owned();
-    swarm_git::worktrees::remove_worktree_if_clean(&name, tree, repo, paths, caller)
+    let removed = swarm_store::repositories::remove_worktree_if_clean(&name, tree, repo, paths, caller);
+    removed.map_err(|error| error.to_string())
 }
 
 fn resolved(path: &Path) -> PathBuf {

@@ -18,6 +18,7 @@ pub mod runs;
 pub mod sessions;
 pub mod starting;
 pub mod summary;
+pub mod tenants;
 pub mod terminals;
 pub mod views;
 pub mod window_log;

@@ -3,6 +3,7 @@
 
 use std::collections::HashMap;
 use std::io;
+use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
 
@@ -94,6 +95,10 @@ impl Processes for SystemProcesses {
 
     fn has_hung_up(&self, process: &ProcessId) -> bool {
         procfs::alive(process, &self.boot).is_ok_and(|stat| stat.is_some_and(|stat| stat.terminal == 0))
+    }
+
+    fn dir(&self, pid: i32) -> Option<PathBuf> {
+        procfs::dir(pid)
     }
 
     fn stop_by_shim(&self, lease: &Lease, order: StopOrder) -> Result<(), ProcessError> {

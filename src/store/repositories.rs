@@ -6,7 +6,9 @@ pub use swarm_git::repository::{
     remove_landed_branch, repair_bare, root, site, tracked, worktrees_of,
 };
 pub use swarm_git::trash;
-pub use swarm_git::worktrees::{kept_worktree, remove_worktree_if_clean, topic, usage};
+pub use swarm_git::worktrees::{kept_worktree, topic, usage};
+
+pub use crate::tenants::{check_free, remove_worktree_if_clean};
 
 /// Merge queues as their journals have them, for verbs that ask no supervisor.
 pub mod landing {

@@ -3,7 +3,7 @@
 
 use std::fs;
 use std::io::{self, Read as _};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
 use swarm_model::ProcessId;
@@ -86,6 +86,11 @@ fn is_gone(error: &io::Error) -> bool {
 pub fn command(pid: i32) -> Option<String> {
     let alive = stat(pid).is_some_and(|stat| stat.is_alive());
     alive.then(|| read_once(&format!("/proc/{pid}/comm")).ok()).flatten().map(|name| name.trim().to_owned())
+}
+
+/// Returns the directory in which a process is. `None` if it has ended, or belongs to somebody else.
+pub fn dir(pid: i32) -> Option<PathBuf> {
+    fs::read_link(format!("/proc/{pid}/cwd")).ok()
 }
 
 /// Returns the id of this boot. Empty if the system has none, or it cannot be read. Read once, so that one process

@@ -61,6 +61,7 @@ mod run_parked;
 mod schemas;
 mod secrets;
 mod sessions;
+mod tenants;
 mod tmux;
 mod tree;
 mod trust;

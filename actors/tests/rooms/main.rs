@@ -18,6 +18,7 @@ mod power;
 mod random;
 mod recover;
 mod registry;
+mod removal;
 mod respawn;
 mod restart;
 mod resume;

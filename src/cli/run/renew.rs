@@ -8,7 +8,8 @@ use swarm_model::run::plan::{Job, Plan, Work};
 use swarm_model::run::progress::Stage;
 use swarm_model::run::worker_name;
 use swarm_model::{Caller, QueueView, RefusalKind};
-use swarm_store::repositories::{branch_tip, contains, remove_landed_branch, remove_worktree_if_clean};
+use swarm_ports::WorktreeError;
+use swarm_store::repositories::{branch_tip, check_free, contains, remove_landed_branch, remove_worktree_if_clean};
 use swarm_store::runs::home::Home;
 use swarm_store::runs::journal;
 use swarm_sys::paths::Paths;
@@ -55,6 +56,10 @@ pub fn failed(plan: &Plan, caller: &Caller, paths: &Paths, screen: &mut Screen) 
         }
         let is_empty = contains(root, base, &tip, caller);
         let tree = home.worktrees().join(job.leaf());
+        if let Err(WorktreeError::Used(worker)) = check_free(&tree, paths) {
+            screen.warning(&format!("workstream '{}' keeps its branch: {}", job.id, tidy::used_by(&worker)));
+            continue;
+        }
         if is_empty && is_removed(job, &tree, branch, base, root, paths, caller) {
             tidy::forget(&name, caller, paths, &mut |refusal| {
                 if refusal.kind != RefusalKind::NotFound {

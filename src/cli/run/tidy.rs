@@ -11,6 +11,7 @@ use swarm_model::run::plan::branches_of_file;
 use swarm_model::run::progress::{Run, Stage};
 use swarm_model::run::worker_name;
 use swarm_model::{Caller, CleanRequest, Refusal, RefusalKind, Reply, Scope};
+use swarm_ports::WorktreeError;
 
 use super::args::{ContextArgs, Plain};
 use super::own::{refuse_brought_along, root_of};
@@ -47,10 +48,9 @@ pub fn run(args: &Plain, paths: &Paths, screen: &mut Screen) -> Result<u8, Failu
     let mut tidied = Tidied::new(home, run.as_ref(), caller)?;
     for (job, progress) in run.iter().flat_map(|run| run.plan.jobs.iter().zip(&run.jobs)) {
         let Some(run) = &run else { break };
-        if progress.stage == Stage::Done || progress.stage == Stage::Failed {
-            tidied.clean(&worker_name(&run.plan.slug, &job.id), paths)?;
-        }
-        if let Some(branch) = &job.branch {
+        let is_over = progress.stage == Stage::Done || progress.stage == Stage::Failed;
+        let is_free = !is_over || tidied.clean(&worker_name(&run.plan.slug, &job.id), paths)?;
+        if let Some(branch) = job.branch.as_ref().filter(|_| is_free) {
             tidied.spare(job.leaf(), branch, false, paths);
         }
     }
@@ -159,7 +159,12 @@ impl Tidied {
         } else if is_there || entry.is_some() {
             match swarm_store::repositories::remove_worktree_if_clean(leaf, &tree, &self.root, paths, &self.caller) {
                 Ok(()) => self.removed.push(shown),
-                Err(cause) => self.kept.push((shown, cause)),
+                Err(WorktreeError::Used(worker)) => {
+                    // Its branch stays as well, whatever the worker has checked out.
+                    self.kept.push((shown, used_by(&worker)));
+                    return;
+                }
+                Err(error) => self.kept.push((shown, error.to_string())),
             }
         }
         match swarm_store::repositories::remove_landed_branch(&self.root, branch, &self.base, &self.caller) {
@@ -185,6 +190,11 @@ impl Tidied {
         })?;
         Ok(is_gone)
     }
+}
+
+/// Returns why the worktree of a running worker stays, and what to do about it.
+pub fn used_by(worker: &str) -> String {
+    format!("{} (run 'swarm kill {worker}' first)", WorktreeError::Used(worker.to_owned()))
 }
 
 /// Deletes a worker without its worktree. Passes a refusal to `refused`.

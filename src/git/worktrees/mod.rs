@@ -68,24 +68,27 @@ impl Git {
     }
 }
 
-/// Removes a worktree that is clean.
+/// Removes a worktree that is clean. `is_free` fails if somebody uses it; it is asked first, and once more right before
+/// the first file is deleted.
 ///
 /// # Errors
-/// Returns a message if the worktree stays.
+/// Returns why the worktree stays.
 pub fn remove_worktree_if_clean(
     name: &str,
     path: &Path,
     root: &Path,
     paths: &Paths,
     caller: &Caller,
-) -> Result<(), String> {
-    let cli = Cli::new(caller).map_err(|error| Fault::from(error).cause)?;
-    let executable = std::env::current_exe().map_err(|error| format!("cannot find the program: {error}"))?;
+    is_free: &dyn Fn() -> Result<(), WorktreeError>,
+) -> Result<(), WorktreeError> {
+    is_free()?;
+    let cli = cli(caller).map_err(Fault::unknown)?;
+    let executable = std::env::current_exe();
+    let executable = executable.map_err(|error| WorktreeError::Tool(format!("cannot find the program: {error}")))?;
     let home = Home { executable, state_dir: paths.root().to_owned(), logs: paths.hooks() };
-    let removed = remove::remove(&cli, name, path, root, Force::No, Some(&home));
+    remove::remove(&cli, name, path, root, Force::No, Some(&home), is_free)?;
     // Worktrees of a run lie in the repository, from where nobody moves them.
-    let removed = removed.and_then(|_| remove::forget_missing(&cli, name, path, root));
-    removed.map_err(|fault| fault.to_string())
+    remove::forget_missing(&cli, name, path, root)
 }
 
 /// Returns the worktree in the caller's repository that stayed when this worker of a state directory was forgotten.
@@ -196,7 +199,9 @@ impl Worktrees for Git {
         let (caller, home) = (caller.clone(), self.home.clone());
         blocking(move || {
             let cli = cli(&caller).map_err(Fault::unknown)?;
-            remove::remove(&cli, &name, Path::new(&path), Path::new(&base_repo), force, home.as_deref())
+            let (path, base_repo) = (Path::new(&path), Path::new(&base_repo));
+            // The caller keeps workers from starting in it meanwhile.
+            remove::remove(&cli, &name, path, base_repo, force, home.as_deref(), &|| Ok(()))
         })
     }
 

@@ -47,7 +47,7 @@ fn with_module_cache() -> (Fixture, PathBuf, PathBuf) {
 }
 
 fn removed(fix: &Fixture, tree: &Path) -> Result<(), WorktreeError> {
-    as_ordinary_user(|| remove::remove(&fix.cli(), "w", tree, &fix.repo, Force::No, None).map(drop))
+    as_ordinary_user(|| remove::remove(&fix.cli(), "w", tree, &fix.repo, Force::No, None, &|| Ok(())).map(drop))
 }
 
 #[test]
@@ -100,7 +100,7 @@ fn a_worktree_in_which_a_file_system_is_mounted_stays() {
     let (_, tree) = fix.made("w");
     let data = tree.join("data/a b");
     for force in [Force::No, Force::SaveFirst] {
-        let remove = || remove::remove(&fix.cli(), "w", &tree, &fix.repo, force, None).map(drop);
+        let remove = || remove::remove(&fix.cli(), "w", &tree, &fix.repo, force, None, &|| Ok(())).map(drop);
         let Some((file, refused)) = with_mount(&fix, &data, remove) else { return };
         let why =
             format!("a file system is mounted at {0} (run 'umount {0}', then run the command again)", data.display());
@@ -126,13 +126,26 @@ fn work_in_a_directory_that_git_cannot_read_is_not_removed() {
         fs::write(notes.join("old"), "work").unwrap();
         permit(mode);
         for force in [Force::No, Force::SaveFirst] {
-            let done = as_ordinary_user(|| remove::remove(&fix.cli(), "w", &tree, &fix.repo, force, None));
+            let done = as_ordinary_user(|| remove::remove(&fix.cli(), "w", &tree, &fix.repo, force, None, &|| Ok(())));
             let Err(WorktreeError::Unknown(cause)) = done else { panic!("{done:?}") };
             assert!(cause.starts_with("git cannot see all files: ") && cause.contains("chmod u+rwx"), "{cause}");
         }
         permit(0o700);
         assert_eq!(fs::read_to_string(notes.join("old")).unwrap(), "work");
-        let saved = remove::remove(&fix.cli(), "w", &tree, &fix.repo, Force::SaveFirst, None).unwrap();
+        let saved = remove::remove(&fix.cli(), "w", &tree, &fix.repo, Force::SaveFirst, None, &|| Ok(())).unwrap();
         assert!(saved.is_some() && !tree.exists());
     }
+}
+
+#[test]
+fn a_worktree_that_somebody_begins_to_use_during_the_removal_stays() {
+    let fix = Fixture::new();
+    let (_, tree) = fix.made("w");
+    let used = || Err(WorktreeError::Used("b".to_owned()));
+    let removed = remove::remove(&fix.cli(), "w", &tree, &fix.repo, Force::No, None, &used);
+    assert_eq!(removed, Err(WorktreeError::Used("b".to_owned())));
+    fs::write(tree.join("work"), "").unwrap();
+    let removed = remove::remove(&fix.cli(), "w", &tree, &fix.repo, Force::SaveFirst, None, &used);
+    assert_eq!(removed, Err(WorktreeError::Used("b".to_owned())));
+    assert!(tree.join("work").exists());
 }

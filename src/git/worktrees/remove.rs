@@ -55,6 +55,7 @@ pub(crate) fn check(cli: &Cli, path: &Path, base_repo: &Path, force: Force) -> R
     }
 }
 
+/// Removes the worktree. `is_free` is asked right before the first file is deleted.
 pub(crate) fn remove(
     cli: &Cli,
     name: &str,
@@ -62,6 +63,7 @@ pub(crate) fn remove(
     base_repo: &Path,
     force: Force,
     home: Option<&Home>,
+    is_free: &dyn Fn() -> Result<(), WorktreeError>,
 ) -> Result<Option<Saved>, WorktreeError> {
     let Some(mut found) = assess(cli, path, base_repo, force)? else {
         return remove_entry(cli, name, path, base_repo, force);
@@ -95,6 +97,7 @@ pub(crate) fn remove(
     };
     // Saving and the command take time, in which a worker in the worktree may have started another one.
     check_inside(&common, path)?;
+    is_free()?;
     match delete(cli, &found, saved.is_some()) {
         Ok(()) => {
             hook::remove_logs(home, path);
