@@ -151,6 +151,10 @@ pub struct Contract {
     /// Resource limits.
     #[serde(default, skip_serializing_if = "Limits::is_none")]
     pub limits: Limits,
+    /// Beginning of the requests of the run's workstream, or of the flow's role, for which the worker was started first.
+    /// A respawn keeps it, so that their next worker of this name still replaces this one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub series: Option<String>,
 }
 
 /// Attributes of the caller's process that the scheduler and the memory management of the kernel use.

@@ -13,7 +13,7 @@ use super::record::WorkerRecord;
 use super::{error, remove};
 use crate::registry::{Mutation, Refused, RegistryError};
 use swarm_model::{
-    Caller, Contract, EventKind, Held, Refusal, RefusalKind, Row, SpawnRequest, Spawned, Wanted, WantedState,
+    Caller, Contract, EventKind, Held, Refusal, RefusalKind, Row, SpawnRequest, Spawned, Spec, Wanted, WantedState,
     WireStatus, WorkerLine, WorkerName, WorktreeRequest,
 };
 use swarm_model::{Recovery, RestartPolicy};
@@ -35,10 +35,16 @@ impl State {
                 if let Some(spawned) = answered(row, facts, &request.caller).filter(|_| is_here) {
                     return Ok(spawned);
                 }
-                let asked = |prefix: &String| facts.spec.spec().is_some_and(|spec| spec.request.starts_with(prefix));
+                // A respawn is a request of its own, and keeps the contract.
+                let asked = |prefix: &String| {
+                    let is_of =
+                        |spec: &Spec| spec.request.starts_with(prefix) || spec.contract.series.as_ref() == Some(prefix);
+                    facts.spec.spec().is_some_and(is_of)
+                };
                 let makes_way = (is_here && request.replaces.as_ref().is_some_and(asked)) || taken_over(row);
-                if subject.is_running() || self.machine.is_live() || !makes_way {
-                    return Err(Refusal::exists(self.name()));
+                let is_live = subject.is_running() || self.machine.is_live();
+                if is_live || !makes_way {
+                    return Err(in_the_way(self.name(), request.replaces.is_some(), is_live));
                 }
                 if let (None, Some(lease)) = (&facts.exit, &facts.lease.content) {
                     self.try_end_leftovers(lease).await?;
@@ -46,7 +52,9 @@ impl State {
                 previous = Some(Arc::clone(row));
             }
             WorkerRecord::Foreign { row, alive: None } if taken_over(row) => previous = Some(Arc::clone(row)),
-            WorkerRecord::Foreign { .. } => return Err(Refusal::exists(self.name())),
+            WorkerRecord::Foreign { alive, .. } => {
+                return Err(in_the_way(self.name(), request.replaces.is_some(), alive.is_some()));
+            }
         }
         // A request for another branch gets a worktree of its own; the previous one stays.
         if let (Tree::New(asked), Some(worktree)) = (&tree, previous.as_ref().and_then(|row| row.worktree.clone()))
@@ -57,7 +65,7 @@ impl State {
         let replaces = previous.is_some();
         let start = Start {
             name: self.name().to_owned(),
-            contract: request.contract,
+            contract: Contract { series: request.replaces, ..request.contract },
             tree,
             caller: request.caller,
             previous,
@@ -325,6 +333,20 @@ impl State {
             _ => Ok(()),
         }
     }
+}
+
+/// Returns the refusal of a start because of a worker that exists. A run or a flow, whose start would replace one of its
+/// own, need not try again if that has ended: it stays until somebody removes it.
+fn in_the_way(name: &str, would_replace: bool, is_live: bool) -> Refusal {
+    if !would_replace {
+        return Refusal::exists(name);
+    }
+    if is_live {
+        let refusal = Refusal::new(RefusalKind::Exists, format!("worker '{name}' is still running")).of(name);
+        return refusal.remedy(format!("wait until it has ended, or run 'swarm kill {name}'"));
+    }
+    let cause = format!("worker '{name}' already exists, and was started by something else");
+    Refusal::new(RefusalKind::Invalid, cause).remedy(format!("run 'swarm clean {name}' to remove it")).of(name)
 }
 
 /// Reports whether a request that names the directory for worktrees means another one than that of the row, as a run does

@@ -13,7 +13,7 @@ fn used_by(worker: &str) -> String {
 }
 
 #[test]
-fn a_workstream_that_a_person_has_started_again_keeps_its_worktree() {
+fn a_workstream_that_a_person_has_started_again_keeps_its_worktree_and_makes_way_when_it_has_ended() {
     let site = Site::new();
     let root = site.rig.path("");
     site.spec("a", "retries: 0\n", &SCRIPT.replace("ROOT/", &root.to_string_lossy()));
@@ -36,9 +36,10 @@ fn a_workstream_that_a_person_has_started_again_keeps_its_worktree() {
     let warning = format!("swarm: warning: workstream 'a' keeps its branch: {}\n", used_by("repo.a"));
     assert!(said.code == Some(0) && said.err.contains(&warning), "{said:?}");
     kept("a retry");
+    // The attempt is started once the worker has ended.
     site.rig.file("end", "");
-    site.rig.wait("repo.a");
-    kept("the end");
+    site.swarm(&["run", "attach"]).ok();
+    assert_eq!(site.landed("w.txt"), "w");
 }
 
 #[test]

@@ -3,7 +3,7 @@
 use swarm_actors::supervisor::Request;
 use swarm_actors::testing::Fault;
 use swarm_model::{
-    Answer, CleanRequest, Ended, FineState, KillRequest, RefusalKind, RestartPolicy, Scope, SpawnRequest,
+    Answer, Caller, CleanRequest, Ended, FineState, KillRequest, RefusalKind, RestartPolicy, Scope, SpawnRequest,
 };
 use tokio::sync::oneshot;
 
@@ -142,4 +142,32 @@ async fn a_start_that_fails_leaves_the_worktree_to_a_worker_that_its_command_has
     started.expect_err("fails");
     assert_eq!((rig.world.worktrees.paths(), rig.world.row("a")), (vec![tree], None));
     assert_eq!(rig.world.state("b"), Some(FineState::Running));
+}
+
+/// A request of a run for the worker of one of its workstreams.
+fn of_run(name: &str, series: &str, attempt: u32) -> SpawnRequest {
+    let asked = request(name);
+    let caller = Caller { request: format!("{series}{attempt}"), ..asked.caller };
+    SpawnRequest { caller, replaces: Some(series.to_owned()), ..asked }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_respawned_worker_of_a_run_makes_way_for_the_next_attempt() {
+    let rig = Rig::start().await;
+    rig.spawn(of_run("r.a", "run/1/a/", 1)).await.expect("starts");
+    rig.respawn("r.a").await.expect("starts again");
+    let refusal = rig.spawn(of_run("r.a", "run/1/a/", 2)).await.expect_err("it runs");
+    assert_eq!((refusal.kind, refusal.cause.as_str()), (RefusalKind::Exists, "worker 'r.a' is still running"));
+    rig.world.end("r.a", Ended::Code(1));
+    rig.world.settle().await;
+    // It will not go by itself, so another try would be in vain.
+    let refusal = rig.spawn(of_run("r.a", "run/2/a/", 1)).await.expect_err("it is of another run");
+    assert_eq!(refusal.kind, RefusalKind::Invalid);
+    assert_eq!(refusal.cause, "worker 'r.a' already exists, and was started by something else");
+    assert_eq!(refusal.remedy.as_deref(), Some("run 'swarm clean r.a' to remove it"));
+    let refusal = rig.spawn(request("r.a")).await.expect_err("a person means another one");
+    assert_eq!(refusal.kind, RefusalKind::Exists);
+    let spawned = rig.spawn(of_run("r.a", "run/1/a/", 2)).await.expect("replaces it");
+    assert_eq!(spawned.generation, 3);
+    rig.check();
 }
