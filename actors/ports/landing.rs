@@ -56,7 +56,8 @@ pub struct Completed {
     pub fork: Option<String>,
     /// Key under which the caller is stored.
     pub caller: Option<String>,
-    /// Untracked paths that do not land, because tools generate files of their kind.
+    /// Uncommitted paths that do not land: files of kinds that tools generate, and the
+    /// places of submodules and other repositories with uncommitted work (with a slash at the end).
     pub left_out: Vec<String>,
 }
 

@@ -2,6 +2,7 @@
 //! leads to the same state and the same reports.
 
 mod asking;
+mod left_out;
 mod pauses;
 mod skipped;
 
@@ -262,7 +263,7 @@ impl Turn<'_> {
             Merged::Contained => self.done(job, None, true),
             Merged::Nothing if self.run.jobs[job].has_shown_work() => self.done(job, None, true),
             Merged::Nothing if !self.run.jobs[job].left_out.is_empty() => {
-                let files = listed(&self.run.jobs[job].left_out);
+                let files = left_out::listed(&self.run.jobs[job].left_out);
                 let cause = format!("ended with success but left only files that are not committed: {files}");
                 self.failed(job, &cause, Some(cause.clone()), FaultKind::Task);
             }
@@ -339,13 +340,7 @@ impl Turn<'_> {
         // The next attempt need not know about failures outside the task.
         if matches!(fault, FaultKind::Task | FaultKind::Lasting) {
             let mut evidence = evidence.unwrap_or_else(|| cause.to_owned());
-            if !progress.left_out.is_empty() {
-                let files = listed(&progress.left_out);
-                evidence.push_str(&format!(
-                    "\n\nThese new files were not committed for you, because tools usually generate files of their \
-                     kind: {files}. Commit them yourself ('git add -f') if they are part of the work."
-                ));
-            }
+            evidence.push_str(&left_out::told(&progress.left_out));
             progress.evidence = Some(evidence);
         }
         let spent = count(progress, fault, retries);
@@ -471,11 +466,4 @@ impl Turn<'_> {
         self.run.mode = Mode::Over(verdict);
         self.effects.push(Effect::End(verdict));
     }
-}
-
-/// Returns the paths as one text; only the first of many.
-fn listed(paths: &[String]) -> String {
-    const PATHS_MAX: usize = 20;
-    let more = if paths.len() > PATHS_MAX { format!(" and {} more", paths.len() - PATHS_MAX) } else { String::new() };
-    format!("{}{more}", paths[..paths.len().min(PATHS_MAX)].join(", "))
 }

@@ -31,6 +31,13 @@ fn files_that_are_left_out_are_told_of_and_are_evidence() {
     run.on(&Event::Merged { job: 0, attempt: 2, merged, spent: Spent::default() }, 0);
     let evidence = run.jobs[0].evidence.clone().expect("evidence");
     assert!(evidence.starts_with("red\n") && evidence.contains("b.tmp") && !evidence.contains("in.log"), "{evidence}");
+    // Work in a submodule needs another advice.
+    run.on(&ended(0, 3, Outcome::Success { summary: None }), 0);
+    run.on(&Event::Queued { job: 0, attempt: 3, left_out: vec!["lib/".to_owned()] }, 0);
+    run.on(&nothing(3), 0);
+    let evidence = run.jobs[0].evidence.clone().expect("evidence");
+    let advice = "submodules or repositories was not committed for you: lib/. ";
+    assert!(evidence.contains(advice) && !evidence.contains("git add -f"), "{evidence}");
 }
 
 #[test]

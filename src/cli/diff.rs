@@ -97,7 +97,7 @@ fn print_json(view: &WorkerView, branch: &str, topic: &Topic, screen: &mut Scree
 }
 
 pub fn left_out(paths: &[String]) -> String {
-    format!("{} untracked path(s) will not land: {}", paths.len(), named(paths))
+    format!("{} uncommitted path(s) will not land: {}", paths.len(), named(paths))
 }
 
 /// Names the first paths.

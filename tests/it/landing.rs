@@ -295,7 +295,7 @@ fn a_resolver_resolves_or_the_conflict_stays() {
 fn uncommitted_work_lands_without_generated_files() {
     let site = Site::new();
     site.worker("w", &[], "echo 2 >> file; echo n > n; mkdir -p node_modules; echo x > node_modules/x; echo l > a.log");
-    let note = "swarm: note: 2 untracked path(s) will not land: a.log, node_modules/x\n";
+    let note = "swarm: note: 2 uncommitted path(s) will not land: a.log, node_modules/x\n";
     site.swarm(&["merge", "add", "w"]).is(0, "queued w for main (item 0)\n", note);
     site.merge_wait();
     assert_eq!(site.git(&["diff", "--name-only", "HEAD~1", "HEAD"]), "file\nn");

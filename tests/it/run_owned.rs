@@ -160,7 +160,7 @@ fn files_that_are_left_out_are_reported_and_nothing_else_is_a_failure() {
     };
     assert_eq!((of("some"), of("only")), (json!(["pkg/dist/x.go"]), json!(["tests/in.log"])));
     let shown = site.swarm(&["run", "status"]).ok();
-    assert!(shown.contains("1 untracked path(s) will not land: pkg/dist/x.go"), "{shown}");
+    assert!(shown.contains("1 uncommitted path(s) will not land: pkg/dist/x.go"), "{shown}");
 }
 
 #[test]

@@ -443,7 +443,7 @@ fn a_diff_shows_the_work_of_a_worker_and_applies_as_a_patch() {
     let script = "echo two >> file; git commit -qam work; echo three > new; mkdir dist; echo x > dist/x";
     spawned(&rig, &repo, "x", &[], &["sh", "-c", script]);
     rig.wait("x");
-    let note = "swarm: note: 1 untracked path(s) will not land: dist/x\n";
+    let note = "swarm: note: 1 uncommitted path(s) will not land: dist/x\n";
     rig.swarm(&["diff", "x", "--name-only"]).is(0, "file\nnew\n", note);
     let json: serde_json::Value =
         serde_json::from_str(&rig.swarm(&["diff", "x", "--json"]).ok()).expect("one line of JSON");

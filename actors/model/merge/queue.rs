@@ -179,7 +179,8 @@ pub struct Item {
     /// Number of times that the item continued by itself since a person queued it.
     #[serde(default)]
     pub continued: u32,
-    /// Untracked paths of the worker that do not land, because tools generate files of their kind.
+    /// Uncommitted paths of the worker that do not land: files of kinds that tools generate, and the
+    /// places of submodules and other repositories with uncommitted work (with a slash at the end).
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub left_out: Vec<String>,
     /// Whether the base had all changes of the item already, so that nothing of it was left to land.

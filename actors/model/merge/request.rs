@@ -89,7 +89,8 @@ pub struct MergeLine {
     /// Why the item waits. `None` if it does not.
     #[serde(default)]
     pub reason: Option<String>,
-    /// Untracked paths of the worker that do not land, because tools generate files of their kind.
+    /// Uncommitted paths of the worker that do not land: files of kinds that tools generate, and the
+    /// places of submodules and other repositories with uncommitted work (with a slash at the end).
     #[serde(default)]
     pub left_out: Vec<String>,
 }

@@ -113,7 +113,8 @@ pub struct Progress {
     /// Paths that keep the work from the base.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub files: Vec<String>,
-    /// New files of the last attempt that do not land, because tools generate files of their kind.
+    /// Uncommitted paths of the last attempt that do not land: files of kinds that tools generate, and the
+    /// places of submodules and other repositories with uncommitted work (with a slash at the end).
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub left_out: Vec<String>,
     /// Branch that an attempt of this job has created. A branch that is not recorded here belongs to somebody else.

@@ -102,7 +102,8 @@ pub enum Word {
     #[serde(rename = "merge.started")]
     MergeStarted {
         base: String,
-        /// New files that do not land, because tools generate files of their kind.
+        /// Uncommitted paths that do not land: files of kinds that tools generate, and the
+        /// places of submodules and other repositories with uncommitted work (with a slash at the end).
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         left_out: Vec<String>,
     },

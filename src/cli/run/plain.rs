@@ -234,7 +234,7 @@ mod tests {
             (Word::MergeStarted { base: text("main"), left_out: Vec::new() }, Some("auth: queued to land on main")),
             (
                 Word::MergeStarted { base: text("main"), left_out: vec![text("dist/a"), text("b.log")] },
-                Some("auth: queued to land on main; 2 untracked path(s) will not land: dist/a, b.log"),
+                Some("auth: queued to land on main; 2 uncommitted path(s) will not land: dist/a, b.log"),
             ),
             (Word::MergeVerifying { commit: commit() }, Some("auth: verifying 0123456789ab")),
             (Word::MergeResolving { files: files() }, Some("auth: resolving conflicts in a.rs, b.rs")),

@@ -104,7 +104,7 @@ fn is_answered(completion: &Completion, refusal: &Refusal) -> bool {
 #[derive(Default)]
 struct Work {
     tip: String,
-    /// Untracked paths of kinds that never land.
+    /// Paths whose changes do not land.
     left_out: Vec<String>,
 }
 

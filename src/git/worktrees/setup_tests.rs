@@ -6,6 +6,8 @@ use std::path::{Path, PathBuf};
 
 use swarm_ports::{Force, WorktreeError};
 
+use super::topic::{Objects, snapshot};
+use super::{admin, identity};
 use crate::fixture::{Fixture, text};
 use crate::trash::restore::{RestoreRequest, restore};
 use crate::trash::saved;
@@ -179,6 +181,34 @@ fn submodules_come_from_the_base_checkout_and_are_never_lost() {
     let Err(WorktreeError::Unknown(cause)) = fix.remove(&tree, Force::SaveFirst) else { panic!("removed") };
     assert_eq!(cause, "submodule a/b/modules/in has commits that the base checkout lacks");
     assert!(sub.join("in/file").exists());
+}
+
+#[test]
+fn uncommitted_work_in_submodules_is_named() {
+    let (fix, _) = with_submodules();
+    let (_, tree) = fix.made("w");
+    let left_out = || {
+        let place = identity::open(&fix.cli(), &tree, &fix.repo).unwrap().unwrap();
+        let seen = snapshot(&fix.cli(), &place, Objects::Discard).unwrap();
+        (seen.left_out, seen.tree.is_some())
+    };
+    let names = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>();
+    assert_eq!(left_out(), (names(&[]), false));
+    write(&tree.join("lib/outer/in/file"), "two\n");
+    assert_eq!(left_out(), (names(&["lib/outer/in/"]), false));
+    write(&tree.join("lib/outer/new"), "");
+    write(&tree.join("top"), "");
+    assert_eq!(left_out(), (names(&["lib/outer/in/", "lib/outer/"]), true));
+    // What is committed there is a change of the worktree.
+    fix.at(&tree.join("lib/outer/in"), &["commit", "-qam", "two"]);
+    fix.at(&tree.join("lib/outer"), &["add", "-A"]);
+    fix.at(&tree.join("lib/outer"), &["commit", "-qm", "two"]);
+    assert_eq!(left_out(), (names(&[]), true));
+    // One that git cannot read is named, too.
+    fs::write(tree.join("lib/outer/in/file"), "three\n").unwrap();
+    let index = admin::entry_of(&fix.repo.join(".git"), &tree).unwrap().unwrap().join("modules/a/b/modules/in/index");
+    fs::write(index, "damaged").unwrap();
+    assert!(left_out().0.contains(&"lib/outer/in/".to_owned()));
 }
 
 #[test]

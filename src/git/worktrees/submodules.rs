@@ -99,6 +99,23 @@ pub(crate) fn reason_to_keep(cli: &Cli, common: &Path, record: &Path, tree: &Pat
     Ok(None)
 }
 
+/// Returns the paths of the submodules in a worktree in which something is in no commit, or which cannot be checked.
+pub(crate) fn uncommitted(cli: &Cli, own: &Place) -> Result<Vec<PathBuf>, Fault> {
+    let modules = own.git_dir.join("modules");
+    let root = admin::resolved(&own.tree);
+    let mut found = Vec::new();
+    for (_, module) in repositories(&modules, &PathBuf::new(), 0).map_err(Fault::at(&modules))? {
+        let Some(tree) = worktree_of(cli, &module)? else { continue };
+        let Ok(path) = tree.strip_prefix(&root).map(Path::to_owned) else { continue };
+        let place = Place { git_dir: module, tree, head: None, branch: None, is_whole: true };
+        // What a damaged repository holds does not land either.
+        if !work_in(cli, &place).is_ok_and(|work| work.is_none()) {
+            found.push(path);
+        }
+    }
+    Ok(found)
+}
+
 /// Returns what of a submodule's checkout is in no commit, or `None` if there is nothing. An unfinished operation of git
 /// counts, because only its files may name the commits that it works on.
 fn work_in(cli: &Cli, own: &Place) -> Result<Option<String>, Fault> {

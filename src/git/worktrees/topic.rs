@@ -11,6 +11,7 @@ use swarm_model::{BaseRef, Caller, Refusal, RefusalKind, RowWorktree};
 
 use super::generated;
 use super::identity;
+use super::submodules;
 use crate::repository::cli::{Call, Cli};
 use crate::repository::fault::{CliError, Fault};
 use crate::repository::gc_lock::{self, Hold};
@@ -35,7 +36,7 @@ pub struct Topic {
     pub tip: String,
     /// Tree of the tip plus uncommitted work.
     pub tree: String,
-    /// Untracked paths that are never committed.
+    /// Paths whose changes are never committed: untracked ones, and submodules with uncommitted work.
     pub left_out: Vec<String>,
 }
 
@@ -136,7 +137,7 @@ impl Topic {
 pub(crate) struct Snapshot {
     /// Tree of the tip plus uncommitted work; `None` if there is none.
     pub(crate) tree: Option<String>,
-    /// Untracked paths that are not in the tree.
+    /// Paths whose changes are not in the tree: untracked ones, and submodules with uncommitted work.
     pub(crate) left_out: Vec<String>,
     /// Index from which the tree was written.
     pub(crate) index: Option<Scratch>,
@@ -160,6 +161,13 @@ pub(crate) fn snapshot(cli: &Cli, place: &Place, objects: Objects) -> Result<Sna
     let foreign = gitlinks::foreign(cli, place)?.into_iter().map(|found| [found.link.as_slice(), b"/"].concat());
     let text = |path: &[u8]| String::from_utf8_lossy(path).into_owned();
     let mut left_out: Vec<String> = foreign.map(|path| text(&path)).collect();
+    // A tree holds only the commit of a submodule.
+    for path in submodules::uncommitted(cli, place)? {
+        let path = format!("{}/", path.display());
+        if !left_out.contains(&path) {
+            left_out.push(path);
+        }
+    }
     if changes.is_empty() && save::hidden_changes(cli, place)? == 0 {
         return Ok(Snapshot { left_out, ..Snapshot::default() });
     }
