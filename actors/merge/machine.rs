@@ -26,6 +26,10 @@ const MOVED_MS: u64 = 1_000;
 const MOVED_MS_MAX: u64 = 60_000;
 /// Maximum number of times that an item continues by itself when an obstacle is gone.
 const CONTINUED_MAX: u32 = 50;
+/// Pause before the second continuation after edits, in milliseconds. Each further pause is twice as long.
+const CONTINUED_MS: u64 = 1_000;
+/// Longest such pause, in milliseconds.
+const CONTINUED_MS_MAX: u64 = 60_000;
 /// Number of consecutive verifications of one commit without a result after which its items wait.
 const LOST_MAX: u32 = 3;
 
@@ -138,7 +142,7 @@ impl Machine {
             Event::Drop(id) => self.drop_item(id, &mut effects),
             Event::Retry(id) => self.retry(id, true),
             Event::Again(id) => self.retry(id, false),
-            Event::Cleared(obstacle) => self.cleared(&obstacle),
+            Event::Cleared(obstacle) => self.cleared(&obstacle, now_ms),
         }
         self.begin(now_ms, &mut effects);
         for effect in &effects {
@@ -346,10 +350,14 @@ impl Machine {
         self.queue.checked.take_if(|known| known.reason.is_some());
     }
 
-    /// Queues all items again that wait for this obstacle.
-    fn cleared(&mut self, obstacle: &Obstacle) {
+    /// Queues all items again that wait for this obstacle. Edits that come back let an item pause for longer each time,
+    /// so that other items have their turn.
+    fn cleared(&mut self, obstacle: &Obstacle, now_ms: u64) {
+        let first = if matches!(obstacle, Obstacle::Edits(_)) { CONTINUED_MS } else { 0 };
         for item in self.queue.items.iter_mut().filter(|item| item.obstacle() == Some(obstacle)) {
+            let pause = pause_ms(first, item.continued, CONTINUED_MS_MAX);
             item.state = State::Queued;
+            item.later_ms = (pause > 0).then_some(now_ms + pause);
             item.continued += 1;
         }
     }

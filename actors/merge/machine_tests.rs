@@ -354,6 +354,28 @@ proptest! {
 }
 
 #[test]
+fn edits_that_come_back_let_an_item_pause_between_its_tries() {
+    let mut machine = Machine::default();
+    let mut effects = add(&mut machine, 1);
+    let (mut world, edits) = (World::default(), vec!["f".to_owned()]);
+    let mut pauses = Vec::new();
+    for _ in 0..9 {
+        while !matches!(waiting(&effects), Some(Effect::Land { .. })) {
+            effects = machine.on(world.answer(&waiting(&effects).expect("a step")), 0);
+        }
+        machine.on(Event::Landed(Landing::Overlap(edits.clone())), 0);
+        effects = machine.on(Event::Cleared(Obstacle::Edits(edits.clone())), 0);
+        let later_ms = machine.items[0].later_ms;
+        assert_eq!(waiting(&effects).is_none(), later_ms.is_some());
+        pauses.push(later_ms.unwrap_or(0));
+        if let Some(later_ms) = later_ms {
+            effects = machine.on(Event::Woke, later_ms);
+        }
+    }
+    assert_eq!(pauses, [0, 1_000, 2_000, 4_000, 8_000, 16_000, 32_000, 60_000, 60_000]);
+}
+
+#[test]
 fn an_item_continues_once_nothing_is_left_of_its_failed_landing() {
     let mut machine = Machine::default();
     let mut effects = add(&mut machine, 1);

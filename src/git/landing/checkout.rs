@@ -135,6 +135,13 @@ pub(crate) enum Planned {
     Busy(String),
 }
 
+/// Changes of a person that a landing would overwrite.
+struct InTheWay {
+    seen: Vec<String>,
+    /// Files that are absent and marked assume-unchanged, so that git does not show it.
+    marked: Vec<String>,
+}
+
 /// Result of updating the files.
 pub(crate) enum Updated {
     Done,
@@ -261,12 +268,16 @@ impl Checkout {
     }
 
     fn update(&self, workspace: &Workspace, marker: &Marker, paths: &[Differing]) -> Result<Updated, Fault> {
-        let hidden = self.in_the_way(workspace, paths)?;
-        if !hidden.is_empty() {
+        let InTheWay { seen, marked } = self.in_the_way(workspace, paths)?;
+        if !marked.is_empty() {
+            // What git does not show cannot be waited for.
+            return Ok(Updated::Refused(refused::reason(&self.tree, &marked, "")));
+        }
+        if !seen.is_empty() {
             let mut all: BTreeSet<String> = self.overlapping(workspace)?.into_iter().collect();
             // A submodule with changes is in the way as a whole.
-            all.retain(|file| !hidden.contains(&format!("{file}/")));
-            all.extend(hidden);
+            all.retain(|file| !seen.contains(&format!("{file}/")));
+            all.extend(seen);
             return Ok(Updated::Overlap(all.into_iter().collect()));
         }
         let has_kept = self.keep()?;
@@ -311,22 +322,28 @@ impl Checkout {
     }
 
     /// Returns what a person has put in place of files, or deleted, and git would overwrite, delete or bring back.
-    fn in_the_way(&self, workspace: &Workspace, paths: &[Differing]) -> Result<Vec<String>, Fault> {
+    fn in_the_way(&self, workspace: &Workspace, paths: &[Differing]) -> Result<InTheWay, Fault> {
         let tracked = || Ok(self.read(workspace).args(["ls-files", "-z"]).run()?);
         let of =
             |is: fn(&Written) -> bool| self.files.iter().filter(move |file| is(file)).map(|file| file.path.as_slice());
         let tree = Tree { root: &self.tree, tracked: &tracked };
         let mut found = tree.untracked(of(|file| file.is_new), of(|file| file.was_link))?;
         let displaced = tree.displaced(paths)?;
+        let mut marked = Vec::new();
         if !displaced.is_empty() {
             // A file may be absent because it is outside of a sparse checkout, or because a landing that was cut off has put
             // the new index in place.
-            let listed = self.read(workspace).args(["ls-files", "-t", "-z"]).run()?;
-            let present = refused::present(&listed);
-            let meant = displaced.into_iter().filter(|(path, _)| present.contains(path));
-            found.extend(meant.map(|(_, place)| place));
+            let listed = self.read(workspace).args(["ls-files", "-v", "-z"]).run()?;
+            let (present, assumed) = (refused::present(&listed), refused::marked(&listed));
+            for (path, place) in displaced.into_iter().filter(|(path, _)| present.contains(path)) {
+                match Path::new(OsStr::from_bytes(path)) == place && assumed.contains(&path) {
+                    true => marked.push(String::from_utf8_lossy(path).into_owned()),
+                    false => drop(found.insert(place)),
+                }
+            }
         }
-        Ok(found.into_iter().map(|path| path.to_string_lossy().into_owned()).collect())
+        let seen = found.into_iter().map(|path| path.to_string_lossy().into_owned()).collect();
+        Ok(InTheWay { seen, marked })
     }
 
     /// Returns the uncommitted changes among the files that the landing writes.

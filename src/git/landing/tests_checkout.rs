@@ -271,6 +271,17 @@ async fn changes_that_git_was_told_to_ignore_are_named_with_a_remedy() {
         assert!(matches!(&landed, Landing::Failed(why) if why.starts_with(&cause)), "{flag}: {landed:?}");
         assert_eq!(fs::read_to_string(&file).unwrap(), "local\n", "{flag}");
     }
+    // A deletion is a change as well. A file that is to be skipped is absent on purpose.
+    let site = Site::new();
+    site.branch("topic", "echo topic > f");
+    site.fix.git(&["update-index", "--assume-unchanged", "f"]);
+    fs::remove_file(site.fix.repo.join("f")).unwrap();
+    let landed = site.land("topic").await;
+    assert!(matches!(&landed, Landing::Failed(why) if why.contains("skip-worktree: f (run 'git -C ")), "{landed:?}");
+    assert!(!site.fix.repo.join("f").exists());
+    site.fix.git(&["update-index", "--no-assume-unchanged", "f"]);
+    site.fix.git(&["checkout", "-q", "--", "f"]);
+    assert_eq!(site.land("topic").await, Landing::Done(Vec::new()));
 }
 
 #[tokio::test]

@@ -16,9 +16,9 @@ pub(super) fn skipped(listed: &[u8]) -> HashSet<&[u8]> {
     listed.split(|byte| *byte == 0).filter_map(|entry| entry.strip_prefix(b"S ")).collect()
 }
 
-/// Returns the paths that `git ls-files -t -z` lists and of which a checkout has a file.
+/// Returns the paths that `git ls-files -v -z` lists and of which a checkout has a file.
 pub(super) fn present(listed: &[u8]) -> HashSet<&[u8]> {
-    let entries = listed.split(|byte| *byte == 0).filter(|entry| !entry.starts_with(b"S "));
+    let entries = listed.split(|byte| *byte == 0).filter(|entry| !matches!(entry.first(), Some(b'S' | b's')));
     entries.filter_map(|entry| entry.get(2..)).collect()
 }
 
@@ -54,7 +54,7 @@ mod tests {
         assert_eq!(marked(listed), [&b"b c"[..], b"d", b"e"]);
         assert!(marked(b"").is_empty());
         assert_eq!(skipped(b"H a\0S d e\0M f\0"), HashSet::from([&b"d e"[..]]));
-        assert_eq!(present(b"H a\0S d e\0M f\0"), HashSet::from([&b"a"[..], b"f"]));
+        assert_eq!(present(b"H a\0S d e\0s g\0h f\0"), HashSet::from([&b"a"[..], b"f"]));
     }
 
     #[test]
