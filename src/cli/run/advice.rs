@@ -79,7 +79,33 @@ pub fn before(plan: &Plan, as_json: bool, screen: &mut Screen) {
     }
     if plan.flags.no_merge && plan.jobs.iter().any(|job| !job.after.is_empty()) {
         screen.warning("with --no-merge, a workstream starts without the work of those that it comes after");
+    } else {
+        missing(plan, screen);
     }
+}
+
+/// Warns of specs that start without the work of those that they come after.
+pub fn missing(plan: &Plan, screen: &mut Screen) {
+    let warnings = unmerged(plan);
+    warnings.iter().for_each(|warning| screen.warning(warning));
+    if !warnings.is_empty() {
+        screen.aside(
+            "hint: ",
+            "remove 'merge: false' from a spec that others come after, or plan those when its work is landed",
+        );
+    }
+}
+
+/// Returns a warning for each spec that comes after one that does not land: it counts as done, and the base never gets
+/// its work.
+fn unmerged(plan: &Plan) -> Vec<String> {
+    let is_spec = |job: &&Job| matches!(job.work, Work::Spec(_));
+    let stays = |id: &str| plan.jobs.iter().filter(is_spec).any(|job| job.id == id && !job.merge);
+    let pairs = plan.jobs.iter().filter(is_spec).flat_map(|job| job.after.iter().map(|id| (&job.id, id)));
+    let warn = |(job, id): (&String, &String)| {
+        format!("workstream '{job}' starts without the work of '{id}', which does not land (merge: false)")
+    };
+    pairs.filter(|(_, id)| stays(id)).map(warn).collect()
 }
 
 /// Returns the warning if work would land that neither the plan nor the workstream verifies. An empty command is a choice.
@@ -99,7 +125,7 @@ pub fn review_of(plan: &Plan) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use swarm_model::MergeSettings;
-    use swarm_model::run::plan::{Flags, Job, Rules};
+    use swarm_model::run::plan::{CommandWork, Flags, Job, Rules, SpecWork};
 
     use super::*;
 
@@ -123,6 +149,21 @@ mod tests {
         ] {
             assert_eq!(unverified(&plan), None, "{plan:?}");
         }
+    }
+
+    #[test]
+    fn a_spec_that_comes_after_one_that_does_not_land_is_warned_of() {
+        let spec = |id: &str, merge: bool, after: &[&str]| Job {
+            id: id.to_owned(),
+            merge,
+            after: after.iter().map(|id| (*id).to_owned()).collect(),
+            work: Work::Spec(SpecWork::default()),
+            ..Job::default()
+        };
+        let command = Job { work: Work::Command(CommandWork::default()), ..spec("d", true, &["a"]) };
+        let jobs = vec![spec("a", false, &[]), spec("b", true, &["a"]), spec("c", false, &["b"]), command];
+        let warning = "workstream 'b' starts without the work of 'a', which does not land (merge: false)";
+        assert_eq!(unmerged(&Plan { jobs, ..Plan::default() }), [warning]);
     }
 
     #[test]

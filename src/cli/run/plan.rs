@@ -133,6 +133,7 @@ fn check(root: &Path, specs: &[Spec], screen: &mut Screen) -> Result<Option<Stri
         return Err(last.into());
     }
     plan.check_order().map_err(invalid)?;
+    advice::missing(&plan, screen);
     Ok(advice::consent(&plan.jobs, config.run.consent))
 }
 
