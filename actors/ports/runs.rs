@@ -8,7 +8,7 @@ use swarm_model::run::plan::Plan;
 use swarm_model::run::progress::{Now, Run, Spent};
 use swarm_model::run::words::Word;
 use swarm_model::run::{Event, Outcome};
-use swarm_model::{Caller, ExitRecord, SpawnRequest, Target};
+use swarm_model::{Caller, ExitRecord, RowWorktree, SpawnRequest, Target};
 
 /// Run as its journal has it.
 #[derive(Clone, Debug, PartialEq)]
@@ -99,6 +99,9 @@ pub trait Runs: Send + Sync {
         item: &'a Item,
         caller: &'a Caller,
     ) -> BoxFuture<'a, bool>;
+
+    /// Returns the worktree of a job that has begun, if its directory is there.
+    fn place<'a>(&'a self, now: &'a Now) -> BoxFuture<'a, Option<RowWorktree>>;
 
     /// Returns the outcome of the present attempt by all evidence, and the usage that the agent reported.
     fn outcome<'a>(&'a self, now: &'a Now, exit: Option<&'a ExitRecord>) -> BoxFuture<'a, (Outcome, Spent)>;

@@ -120,7 +120,14 @@ impl EffectRunner {
     /// Adds the work to the queue. Returns the key of its item; `None` if the work was refused.
     async fn add(&self, now: &Now, attempt: u32, key: String) -> Option<String> {
         let job = now.at;
-        if let Err(refusal) = tried(|| self.fleet.land(self.wish(now, key.clone()))).await {
+        let mut landed = tried(|| self.fleet.land(self.wish(now, key.clone()))).await;
+        if landed.as_ref().is_err_and(|refusal| refusal.kind == RefusalKind::NotFound)
+            && let place @ Some(_) = self.ports.runs.place(now).await
+        {
+            // The worker was forgotten, for example because the project was moved. Its worktree is there.
+            landed = tried(|| self.fleet.land(Wish { place: place.clone(), ..self.wish(now, key.clone()) })).await;
+        }
+        if let Err(refusal) = landed {
             // What an earlier run has left may have landed since, and its worker is gone with it.
             let is_gone = refusal.kind == RefusalKind::NotFound && now.plan.flags.merge && now.progress.waited;
             let merged = if is_gone && self.ports.runs.has_landed(now, &self.caller).await {
@@ -197,6 +204,7 @@ impl EffectRunner {
         Wish {
             key,
             worker: now.worker(),
+            place: None,
             base: now.plan.base.clone(),
             priority: asked.priority,
             settings: MergeSettings { verify, ..rules },

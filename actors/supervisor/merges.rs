@@ -134,12 +134,15 @@ impl State {
     pub(super) fn land(&self, wish: Wish, reply: RpcReplyPort<Result<(), Refusal>>) {
         let desk = self.desk();
         self.beside(async move {
-            let Wish { key, worker, base, priority, settings, subject, mends, caller } = wish;
+            let Wish { key, worker, place, base, priority, settings, subject, mends, caller } = wish;
             let (name, attended, unfinished) = (worker, false, None);
             let (worker, is_kept) = (None, false);
             let wanted = Completion { name, worker, base, settings, attended, subject, is_kept, unfinished, caller };
             let landed = match desk.looked_up(wanted).await {
-                Ok((completion, seen)) => desk.add(key, completion, &seen, priority, mends).await.map(drop),
+                Ok((mut completion, seen)) => {
+                    completion.worker = completion.worker.or(place.map(|place| (place, None)));
+                    desk.add(key, completion, &seen, priority, mends).await.map(drop)
+                }
                 Err(refusal) => Err(refusal),
             };
             let _ = reply.send(landed);

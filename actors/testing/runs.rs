@@ -11,7 +11,7 @@ use swarm_model::run::plan::Plan;
 use swarm_model::run::progress::{Now, Run, Spent};
 use swarm_model::run::{Event, FaultKind, Outcome};
 use swarm_model::run::{request_of, request_prefix};
-use swarm_model::{Caller, Contract, Ended, ExitRecord, NeedKind, SpawnRequest, Target, WorktreeRequest};
+use swarm_model::{Caller, Contract, Ended, ExitRecord, NeedKind, RowWorktree, SpawnRequest, Target, WorktreeRequest};
 use swarm_ports::{BoxFuture, Journaled, Runs, Settled, Survey, Telling};
 
 pub struct FakeRuns {
@@ -204,6 +204,10 @@ impl Runs for FakeRuns {
     fn is_own<'a>(&'a self, now: &'a Now, _: &'a Target, item: &'a Item, _: &'a Caller) -> BoxFuture<'a, bool> {
         let is_own = self.with(&now.plan.home, |home| !home.foreign.contains(&item.id));
         Box::pin(std::future::ready(is_own))
+    }
+
+    fn place<'a>(&'a self, _: &'a Now) -> BoxFuture<'a, Option<RowWorktree>> {
+        Box::pin(std::future::ready(None))
     }
 
     fn outcome<'a>(&'a self, now: &'a Now, exit: Option<&'a ExitRecord>) -> BoxFuture<'a, (Outcome, Spent)> {

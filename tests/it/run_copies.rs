@@ -56,6 +56,40 @@ fn a_run_in_a_copied_project_lands_its_own_work() {
 }
 
 #[test]
+fn a_moved_project_continues_workstreams_that_had_begun() {
+    let site = Site::new();
+    let go = site.rig.path("go");
+    site.spec("finished", "", "echo f > finished.txt");
+    let waits =
+        format!("echo begun > begun.txt; while ! test -e {}; do sleep 0.1; done; echo w > work.txt", go.display());
+    site.spec("working", "", &waits);
+    site.commit();
+    site.plan();
+    site.swarm(&["merge", "pause", "--base", "main"]).ok();
+    site.swarm(&["run", "--detach", "--verify", "true"]).ok();
+    let status = || site.swarm(&["run", "status", "--json"]).ok();
+    wait_until("one is finished", SOON, || status().contains("\"merging\""));
+    let begun = site.repo.join(".arial/worktrees/working/begun.txt");
+    wait_until("one is at work", SOON, || begun.exists());
+    site.swarm(&["run", "stop"]).ok();
+    // At a place whose name would give the workers other names.
+    let moved = site.rig.path("elsewhere/moved");
+    fs::create_dir_all(moved.parent().expect("a parent")).expect("made");
+    fs::rename(&site.repo, &moved).expect("moved");
+    site.rig.trust(&moved);
+    let said = site.rig.swarm_in(&moved, &["run"]);
+    assert!(said.code == Some(1) && said.err.contains("git does not know its worktrees here"), "{said:?}");
+    let repair = said.err.split_once("run '").and_then(|(_, rest)| rest.split_once('\'')).expect("a command").0;
+    assert!(Command::new("sh").args(["-c", repair]).status().expect("started").success(), "{repair}");
+    site.rig.file("go", "");
+    let said = site.rig.swarm_in(&moved, &["run"]);
+    assert!(said.code == Some(0) && said.out.contains("completed: 2 done, 0 failed"), "{said:?}");
+    for file in ["finished.txt", "begun.txt", "work.txt"] {
+        site.rig.git(&moved, &["cat-file", "-e", &format!("main:{file}")]);
+    }
+}
+
+#[test]
 fn copies_of_the_same_name_have_workers_of_their_own() {
     let site = begun();
     let other = site.rig.path("elsewhere/repo");

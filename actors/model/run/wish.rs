@@ -1,6 +1,6 @@
 //! Request of a run or flow to land work.
 
-use crate::{Caller, MergeSettings};
+use crate::{Caller, MergeSettings, RowWorktree};
 
 /// Request to land the work of a worker.
 #[derive(Clone, Debug, PartialEq)]
@@ -8,6 +8,8 @@ pub struct Wish {
     /// Key of the queue item. A repeated request with the same key adds no second item.
     pub key: String,
     pub worker: String,
+    /// Worktree of the work if no worker of that name is known any more. `None`: the name is that of a branch then.
+    pub place: Option<RowWorktree>,
     /// Base branch. `None`: the one recorded when the worker was started.
     pub base: Option<String>,
     /// Items with a higher priority go first.

@@ -17,7 +17,7 @@ use super::identity;
 use super::jobs::{self, JobFile, Typed};
 use super::own;
 use super::plan::{alone, changed, prepare, refused};
-use super::{advice, places, renew, show};
+use super::{advice, moved, places, renew, show};
 use crate::cli::caller;
 use crate::cli::error::Failure;
 use crate::cli::screen::Screen;
@@ -60,6 +60,7 @@ pub fn run(args: &BeginArgs, paths: &Paths, screen: &mut Screen) -> Result<u8, F
         screen.warning(&warning);
     }
     advice::before(&plan, args.json, screen);
+    moved::forget_workers(&plan, &home, &caller, paths, screen)?;
     if args.retry_failed {
         renew::failed(&plan, &caller, paths, screen)?;
     }

@@ -53,12 +53,15 @@ pub fn slug(root: &Path) -> String {
     if kept.is_empty() { "run".to_owned() } else { kept.to_owned() }
 }
 
-/// Like [`slug`], with the run's id appended if a run of another repository with the same name has workers, or is about to.
+/// Returns the prefix of a run that has begun, also if its repository was moved since. For another run like [`slug`], with the
+/// run's id appended if a run of another repository with the same name has workers, or is about to.
 pub fn own_slug(root: &Path, id: &str, home: &Home, paths: &Paths) -> Result<String, Failure> {
     let (plain, own) = (slug(root), format!("{}-{id}", slug(root)));
-    // A run that continues keeps its prefix.
-    if journal::begun(home).is_ok_and(|run| run.plan.slug == own) {
-        return Ok(own);
+    // The sessions in its worktrees name its workers.
+    if let Ok(run) = journal::begun(home)
+        && run.plan.id == id
+    {
+        return Ok(run.plan.slug.clone());
     }
     let registry = load_where(paths, Detail::Word, Pick::All)?;
     let (prefix, trees) = (format!("{plain}."), home.worktrees());

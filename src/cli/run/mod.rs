@@ -9,6 +9,7 @@ mod identity;
 mod jobs;
 mod live;
 mod logs;
+mod moved;
 mod own;
 mod places;
 pub mod plain;

@@ -315,6 +315,7 @@ fn wish(place: &FlowPlace, caller: &Caller) -> Result<Option<Wish>, String> {
     Ok(Some(Wish {
         key: format!("flow/{place}/merge"),
         worker: worker_name(place, &RoleId::key(&last.role)),
+        place: None,
         base: open.sidecar.base,
         priority: 0,
         settings: MergeSettings::default(),

@@ -399,6 +399,10 @@ impl Runs for DiskRuns {
         })
     }
 
+    fn place<'a>(&'a self, now: &'a Now) -> BoxFuture<'a, Option<RowWorktree>> {
+        Box::pin(std::future::ready(queued::place(now)))
+    }
+
     fn outcome<'a>(&'a self, now: &'a Now, exit: Option<&'a ExitRecord>) -> BoxFuture<'a, (Outcome, Spent)> {
         let (now, exit, paths) = (now.clone(), exit.cloned(), self.paths.clone());
         Box::pin(async move {

@@ -6,7 +6,9 @@ use swarm_git::landing::is_queue_of;
 use swarm_git::repository::{branch_tip, contains};
 use swarm_model::merge::queue::Item;
 use swarm_model::run::progress::Now;
-use swarm_model::{Caller, Target};
+use swarm_model::{Caller, RowWorktree, Target};
+
+use super::home::Home;
 
 /// Reports whether the base contains the work of the job that conflicted last. The branch itself says nothing: a person
 /// or an agent may have reset it to the base, or deleted it.
@@ -29,4 +31,12 @@ pub fn is_own(now: &Now, target: &Target, item: &Item, caller: &Caller) -> bool 
     let root = Path::new(&now.plan.root);
     is_queue_of(root, now.plan.base.as_deref(), target, caller)
         && item.state.commit().is_none_or(|commit| contains(root, target.base(), commit, caller))
+}
+
+/// Returns the worktree of a job that has begun, if its directory is there.
+pub fn place(now: &Now) -> Option<RowWorktree> {
+    let branch = now.job().branch.clone().filter(|_| now.has_begun())?;
+    let path = Home::new(&now.plan.home).worktrees().join(now.job().leaf());
+    let path = path.is_dir().then(|| path.to_string_lossy().into_owned())?;
+    Some(RowWorktree { path, branch, base_repo: now.plan.root.clone() })
 }
