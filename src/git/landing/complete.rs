@@ -18,7 +18,7 @@ use crate::repository::{holders, index, objects, recorded};
 use crate::trash::absent;
 use crate::trash::save::{DURABLE, Place};
 use crate::worktrees::topic::{Objects, snapshot};
-use crate::worktrees::{admin, identity};
+use crate::worktrees::{admin, identity, submodules};
 use swarm_sys::files::list;
 use swarm_sys::paths::Paths;
 
@@ -252,6 +252,7 @@ fn of_worker(
     let tip = place.head.clone().ok_or_else(none)?;
     let head = place.branch.clone();
     let seen = snapshot(cli, &place, Objects::Keep)?;
+    submodules::check_shared(cli, &place, seen.tree.as_deref().unwrap_or(&tip), &worktree.branch)?;
     let write = || place.call(cli.write(tree)).args(DURABLE);
     let (left_out, hold, made) = (seen.left_out, seen.hold, seen.index);
     let Some(uncommitted) = seen.tree else { return Ok((Work { tip, left_out }, hold)) };

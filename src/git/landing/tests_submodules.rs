@@ -3,9 +3,11 @@
 use std::fs;
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
 use swarm_model::merge::Resolution;
 use swarm_model::merge::queue::Rules;
+use swarm_ports::Completion;
 
 use super::scratch::{Edits, Leftovers, Scratch};
 use super::tests_checkout::Site;
@@ -257,4 +259,49 @@ async fn a_save_runs_nothing_of_a_repository_within_a_submodule() {
     fs::write(place.dir.join("f"), "edited\n").unwrap();
     leftover::keep(&modules.workspace, &place, &site.item("topic").await, None, &log).unwrap();
     assert!(!ran.exists());
+}
+
+#[tokio::test]
+async fn a_commit_of_a_submodule_that_nobody_else_has_does_not_land() {
+    let modules = Modules::new().await;
+    let (site, fix) = (&modules.site, &modules.site.fix);
+    for path in ["lib", "lib/in"] {
+        fix.at(&fix.repo.join(path), &["reset", "-q", "--hard"]);
+    }
+    let worker = |name: &str| {
+        let (tree, completion) = site.worker(name);
+        fix.at(&tree, &["-c", "protocol.file.allow=always", "submodule", "update", "-q", "--init", "--recursive"]);
+        (tree, completion)
+    };
+    let commit = |dir: &Path, text: &str| {
+        fs::write(dir.join("file"), text).unwrap();
+        fix.at(dir, &["add", "-A"]);
+        fix.at(dir, &["commit", "-qm", text]);
+    };
+    let refused = async |completion: &Completion, path: &str| {
+        let done = site.done(completion).await;
+        let why = done.waits.unwrap_or_default();
+        assert!(done.is_mendable && done.tip.is_empty(), "{why}");
+        assert!(why.contains(&format!("of submodule {path} is only in the worktree")), "{why}");
+        why
+    };
+    let lands = async |completion: &Completion| assert_eq!(site.done(completion).await.waits, None);
+
+    let (tree, completion) = worker("a");
+    lands(&completion).await;
+    commit(&tree.join("lib"), "a\n");
+    let why = refused(&completion, "lib").await;
+    let run = why.split_once("or run '").and_then(|(_, rest)| rest.split_once("';")).expect("a command").0;
+    assert!(Command::new("sh").args(["-c", run]).status().unwrap().success(), "{run}");
+    lands(&completion).await;
+
+    // A commit of a remote is known to others, and one in a submodule of a submodule is looked for as well.
+    let (tree, completion) = worker("b");
+    commit(&tree.join("lib/in"), "b\n");
+    commit(&tree.join("lib"), "b\n");
+    refused(&completion, "lib").await;
+    fix.at(&tree.join("lib"), &["push", "-q", "origin", "HEAD:refs/heads/b"]);
+    refused(&completion, "lib/in").await;
+    fix.at(&tree.join("lib/in"), &["push", "-q", "origin", "HEAD:refs/heads/b"]);
+    lands(&completion).await;
 }

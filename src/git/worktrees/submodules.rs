@@ -3,6 +3,7 @@
 //! must not hold anything in its submodules that the base checkout's submodules lack.
 
 use std::io;
+use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 
 use super::admin;
@@ -13,6 +14,7 @@ use crate::repository::parse;
 use crate::trash::raw;
 use crate::trash::save::{self, Place};
 use swarm_sys::files::list_if_present;
+use swarm_sys::quoting::command_line;
 
 /// A submodule as recorded in `.gitmodules`.
 struct Module {
@@ -114,6 +116,74 @@ pub(crate) fn uncommitted(cli: &Cli, own: &Place) -> Result<Vec<PathBuf>, Fault>
         }
     }
     Ok(found)
+}
+
+/// Refuses a tree or commit of a worktree that names commits of submodules which only this worktree has: whoever gets the
+/// base could not check it out. `branch` is proposed as their branch in the base checkout.
+pub(crate) fn check_shared(cli: &Cli, own: &Place, commit: &str, branch: &str) -> Result<(), Fault> {
+    let modules = own.git_dir.join("modules");
+    let base_modules = own.common().join("modules");
+    let mut places = Vec::new();
+    for (name, module) in repositories(&modules, &PathBuf::new(), 0).map_err(Fault::at(&modules))? {
+        if let Some(tree) = worktree_of(cli, &module)? {
+            places.push((tree, name, module));
+        }
+    }
+    // Those that contain others come first.
+    places.sort();
+    let root = admin::resolved(&own.tree);
+    let mut seen = vec![(root.clone(), own.git_dir.clone(), commit.to_owned())];
+    for (tree, name, module) in places {
+        let above = seen.iter().rev().find_map(|(root, dir, at)| Some((tree.strip_prefix(root).ok()?, dir, at)));
+        let Some((path, dir, at)) = above else { continue };
+        let call = cli.read(dir).env("GIT_DIR", dir).env("GIT_LITERAL_PATHSPECS", "1");
+        let listed = call.args(["ls-tree", "-z", "--full-tree", at, "--"]).arg(path).run()?;
+        let Some(commit) = link_in(&listed, path).filter(|commit| has(cli, &module, commit)) else { continue };
+        let base = base_modules.join(&name);
+        if !has(cli, &base, &commit) && !is_pushed(cli, &module, &commit)? {
+            let path = tree.strip_prefix(&root).unwrap_or(&tree);
+            let base = worktree_of(cli, &base).ok().flatten();
+            return Err(unshared(&commit, path, &tree, base.as_deref(), branch));
+        }
+        seen.push((tree, module, commit));
+    }
+    Ok(())
+}
+
+/// Returns the fault of a submodule's commit that only the worktree has. `base` is its place in the base checkout.
+fn unshared(commit: &str, path: &Path, tree: &Path, base: Option<&Path>, branch: &str) -> Fault {
+    let short = &commit[..12.min(commit.len())];
+    let cause = format!(
+        "commit {short} of submodule {} is only in the worktree: neither a remote nor the base checkout has it",
+        path.display()
+    );
+    let mut remedy = format!("push it from {}", tree.display());
+    if let Some(base) = base {
+        let (base, tree) = (base.to_string_lossy(), tree.to_string_lossy());
+        let words = ["git", "-C", &base, "fetch", &tree, &format!("{commit}:refs/heads/{branch}")];
+        remedy.push_str(&format!(", or run '{}'", command_line(words)));
+    }
+    remedy.push_str("; then add the work again");
+    Fault { is_mendable: true, ..Fault::new(cause) }.remedy(remedy)
+}
+
+/// Returns the commit of the submodule at `path` that `git ls-tree -z` lists.
+fn link_in(listed: &[u8], path: &Path) -> Option<String> {
+    let (facts, found) = listed.strip_suffix(b"\0")?.split_at(listed.iter().position(|byte| *byte == b'\t')?);
+    let commit = std::str::from_utf8(facts).ok()?.strip_prefix("160000 commit ")?;
+    (found[1..] == *path.as_os_str().as_bytes()).then(|| commit.to_owned())
+}
+
+/// Reports whether there is a repository at `dir`, and it has the commit.
+fn has(cli: &Cli, dir: &Path, commit: &str) -> bool {
+    let call = || cli.read(dir).env("GIT_DIR", dir).without_fetch(dir);
+    dir.join("HEAD").exists() && call().args(["cat-file", "-e", &format!("{commit}^{{commit}}")]).run().is_ok()
+}
+
+/// Reports whether a branch of a remote contains the commit, as far as the submodule knows.
+fn is_pushed(cli: &Cli, module: &Path, commit: &str) -> Result<bool, Fault> {
+    let call = cli.read(module).env("GIT_DIR", module);
+    Ok(call.args(["rev-list", "--max-count=1", commit, "--not", "--remotes", "--tags"]).run()?.is_empty())
 }
 
 /// Returns what of a submodule's checkout is in no commit, or `None` if there is nothing. An unfinished operation of git
