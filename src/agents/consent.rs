@@ -60,6 +60,7 @@ pub fn agent_of(argv: &[String]) -> Option<Kind> {
         "gemini" => Some(Kind::Gemini),
         "qwen" => Some(Kind::Qwen),
         "aider" => Some(Kind::Aider),
+        "opencode" => Some(Kind::Opencode),
         _ => None,
     }
 }
@@ -72,11 +73,7 @@ pub fn loads(agent: &Agent) -> Option<&'static str> {
 /// Returns the agent that loads files: what a configured command executes directly, and otherwise the one that it is
 /// configured as.
 pub fn loader(agent: &Agent) -> Kind {
-    let command = agent.config.command.as_deref().unwrap_or_default();
-    match resume::program(command) {
-        Some("opencode") => Kind::Opencode,
-        _ => agent_of(command).unwrap_or(agent.kind),
-    }
+    agent_of(agent.config.command.as_deref().unwrap_or_default()).unwrap_or(agent.kind)
 }
 
 /// Keeps an agent from loading the configuration of a repository by a variable, if that is possible.

@@ -247,8 +247,8 @@ impl Kind {
             Self::Gemini | Self::GeminiAcp => Some(trust::GEMINI),
             Self::Qwen => Some(trust::QWEN),
             Self::Aider => Some(trust::AIDER),
-            // opencode is started without the configuration of the repository.
-            Self::Opencode | Self::OpencodeAcp | Self::Acp | Self::Shell | Self::Command => None,
+            Self::Opencode | Self::OpencodeAcp => Some(trust::OPENCODE),
+            Self::Acp | Self::Shell | Self::Command => None,
         }
     }
 

@@ -31,7 +31,7 @@ pub fn launch(config: &AgentConfig, turn: &Turn<'_>) -> Launch {
     }
     argv.extend(config.arguments.clone());
     // The prompt goes to standard input, because the length of a command line is limited. Configuration of the repository
-    // is not loaded: plugins in it are executed at the start.
+    // is not loaded, except for the plugins in it, which recent versions execute all the same.
     let env =
         [(PERMISSION, r#"{"bash":"allow","edit":"allow"}"#), ("OPENCODE_DISABLE_AUTOUPDATE", "1"), OWN_SETTINGS_ONLY];
     let env = env.map(|(key, value)| (key.to_owned(), value.to_owned())).to_vec();

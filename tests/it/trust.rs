@@ -348,6 +348,26 @@ fn an_agent_does_not_load_what_an_earlier_attempt_wrote() {
 }
 
 #[test]
+fn opencode_starts_only_with_plugins_that_a_person_agreed_to() {
+    let rig = Rig::new();
+    let script = "cat > /dev/null; mkdir -p .opencode/plugin; echo 1 > .opencode/plugin/x.js; exit 1";
+    let opencode = agent(&rig, "opencode", script);
+    let config = format!("[agents.opencode]\ncommand = ['{opencode}']\nevents = 'opencode'\n");
+    let site = planned(&config, "---\nadapter: opencode\nretries: 1\n---\n# A\n");
+    site.rig.trust(&site.repo);
+    let said = run_alone(&site, &[]);
+    let cause = "opencode would load files in the worktree that are not those that were trusted (opencode.json, \
+                 opencode.jsonc, .opencode): run 'swarm trust'";
+    assert!(said.out.contains(cause) && held(&rig, "").len() == 1, "{said:?}");
+    fs::create_dir_all(site.repo.join(".opencode/plugin")).expect("made");
+    fs::write(site.repo.join(".opencode/plugin/y.js"), "2").expect("written");
+    run_alone(&site, &["--retry-failed"]).refused(
+        1,
+        &format!(".opencode/plugin/y.js of {} is not trusted: it would execute 1 command", site.repo.display()),
+    );
+}
+
+#[test]
 fn codex_does_not_load_what_an_earlier_attempt_wrote() {
     let rig = Rig::new();
     let script = "cat > /dev/null; mkdir -p .codex; echo 'a = 1' > .codex/config.toml\n\

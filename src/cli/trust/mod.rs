@@ -37,6 +37,7 @@ const ALL: [&str; SETTINGS.len() + 1 + AGENTS.len()] = [
     AGENTS[2],
     AGENTS[3],
     AGENTS[4],
+    AGENTS[5],
 ];
 
 pub fn run(args: &TrustArgs, screen: &mut Screen) -> Result<u8, Failure> {

@@ -43,8 +43,10 @@ pub const GEMINI: &str = "gemini";
 pub const QWEN: &str = "qwen";
 /// Section of entries about `aider`.
 pub const AIDER: &str = "aider";
+/// Section of entries about `opencode`.
+pub const OPENCODE: &str = "opencode";
 /// Sections of agents that load files from a repository.
-pub const AGENTS: [&str; 5] = [CLAUDE, CODEX, GEMINI, QWEN, AIDER];
+pub const AGENTS: [&str; 6] = [CLAUDE, CODEX, GEMINI, QWEN, AIDER, OPENCODE];
 /// Section of entries about specs.
 pub const SPECS: &str = "specs";
 /// Sections of `swarm.toml` that have entries.
@@ -52,7 +54,7 @@ pub const SETTINGS: [&str; 7] = ["agents", "flow", "merge", "run", "spawn", "tra
 
 /// Files that an agent loads from a repository, with the section of their entries. They define hooks, servers that the
 /// agent starts, and variables.
-pub const AGENT_FILES: [(&str, &str); 12] = [
+pub const AGENT_FILES: [(&str, &str); 14] = [
     (CLAUDE, ".claude/settings.json"),
     (CLAUDE, ".claude/settings.local.json"),
     (CLAUDE, ".mcp.json"),
@@ -65,13 +67,16 @@ pub const AGENT_FILES: [(&str, &str); 12] = [
     (AIDER, ".aider.conf.yml"),
     (AIDER, ".aider.model.settings.yml"),
     (AIDER, ".env"),
+    (OPENCODE, "opencode.json"),
+    (OPENCODE, "opencode.jsonc"),
 ];
 
 /// Directories of texts that an agent loads from a repository, with the section of their entries. A text may define hooks
 /// in its front matter, or allow tools without a question. codex reads its settings, hooks, rules and agents from one
 /// directory; further kinds of files are likely to come.
-const AGENT_FOLDERS: [(&str, &str); 11] = [
+const AGENT_FOLDERS: [(&str, &str); 12] = [
     (CODEX, ".codex"),
+    (OPENCODE, ".opencode"),
     (CLAUDE, ".claude/agents"),
     (CLAUDE, ".claude/commands"),
     (CLAUDE, ".claude/skills"),
@@ -87,6 +92,10 @@ const AGENT_FOLDERS: [(&str, &str); 11] = [
 const VARIABLES: &str = ".env";
 /// Ends of the names of those texts, in any case. codex executes what its rules allow outside of its sandbox.
 const TEXTS: [&str; 4] = [".md", ".rules", ".toml", ".json"];
+/// The same for opencode, which executes its plugins and tools.
+const TEXTS_OPENCODE: [&str; 7] = [".md", ".json", ".jsonc", ".js", ".ts", ".mjs", ".cjs"];
+/// Folders of its directory in which nothing is that opencode loads by itself: packages that it installed, and plans that it wrote.
+const NOT_LOADED: [&str; 2] = ["node_modules", "plans"];
 /// Maximum depth of such a directory. Symbolic links in it are followed, as by the agent.
 const DEPTH_MAX: usize = 8;
 /// Maximum number of files and directories in such a directory.
@@ -221,18 +230,19 @@ fn loaded(
     }
     for (section, folder) in AGENT_FOLDERS.iter().filter(counts) {
         let mut names = Vec::new();
-        texts(root, format!("{below}{folder}"), DEPTH_MAX, &mut names)?;
+        let ends: &[&str] = if *section == OPENCODE { &TEXTS_OPENCODE } else { &TEXTS };
+        texts(root, format!("{below}{folder}"), ends, DEPTH_MAX, &mut names)?;
         names.sort();
         names.into_iter().try_for_each(|name| add(section, name))?;
     }
     Ok(())
 }
 
-/// Adds the paths of the texts in a directory and below it, relative to `root`.
+/// Adds the paths of the texts in a directory and below it, relative to `root`: the files whose names end with one of `ends`.
 ///
 /// # Errors
 /// Fails if the directory is too large or too deep, contains a name that is not UTF-8, or cannot be read.
-fn texts(root: &Path, folder: String, depth: usize, names: &mut Vec<String>) -> Result<(), String> {
+fn texts(root: &Path, folder: String, ends: &[&str], depth: usize, names: &mut Vec<String>) -> Result<(), String> {
     let dir = root.join(&folder);
     let failed = |error: std::io::Error| format!("{}: {error}", dir.display());
     let listed = match list(&dir) {
@@ -249,8 +259,11 @@ fn texts(root: &Path, folder: String, depth: usize, names: &mut Vec<String>) -> 
         };
         let path = format!("{folder}/{name}");
         if root.join(&path).is_dir() {
-            texts(root, path, depth - 1, names)?;
-        } else if TEXTS.iter().any(|end| name.to_ascii_lowercase().ends_with(end)) {
+            let is_skipped = ends == TEXTS_OPENCODE && depth == DEPTH_MAX && NOT_LOADED.contains(&name);
+            if !is_skipped {
+                texts(root, path, ends, depth - 1, names)?;
+            }
+        } else if ends.iter().any(|end| name.to_ascii_lowercase().ends_with(end)) {
             names.push(path);
         }
     }

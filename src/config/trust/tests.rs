@@ -347,6 +347,41 @@ fn skills_in_a_folder_for_all_agents_are_loaded_only_if_somebody_agreed() {
 }
 
 #[test]
+fn plugins_and_tools_of_opencode_are_loaded_only_if_somebody_agreed() {
+    let site = Site::new("");
+    let loads = || loads_as_agreed_in(&site.book(), &site.root(), &site.root(), OPENCODE);
+    let write = |name: &str, text: &str| {
+        let path = site.root().join(name);
+        fs::create_dir_all(path.parent().expect("a directory")).expect("made");
+        fs::write(path, text).expect("written");
+    };
+    for name in [".opencode/node_modules/x/index.js", ".opencode/plans/1.md", ".opencode/bun.lock", "x.js"] {
+        write(name, "of itself");
+        assert_eq!(loads(), Ok(true), "{name}");
+    }
+    for name in [
+        ".opencode/agent/of/mine.md",
+        ".opencode/agent/node_modules/x.md",
+        ".opencode/opencode.jsonc",
+        ".opencode/plugin/x.js",
+        ".opencode/plugins/x.TS",
+        ".opencode/tool/x.ts",
+        "opencode.json",
+        "opencode.jsonc",
+    ] {
+        write(name, "1");
+        assert_eq!(loads(), Ok(false), "{name}");
+        let files = agent_files(&site.root(), &[OPENCODE]).expect("read");
+        assert!(files.iter().any(|file| file.key == name), "{files:?}");
+        agree(&site.book(), &site.project(), &[OPENCODE], &files, 1).expect("written");
+        assert_eq!(loads(), Ok(true), "{name}");
+    }
+    write(".opencode/plugin/x.js", "2");
+    assert_eq!(loads(), Ok(false), "it changed");
+    assert_eq!(agent_files(&site.root(), &[CLAUDE, CODEX, GEMINI, QWEN, AIDER]), Ok(Vec::new()));
+}
+
+#[test]
 fn folders_of_claude_in_subdirectories_are_loaded_only_if_somebody_agreed() {
     let site = Site::new("");
     let loads = || loads_as_agreed_in(&site.book(), &site.root(), &site.root(), CLAUDE);
