@@ -189,7 +189,9 @@ fn the_consent_of_a_run_decides_about_the_sandbox_of_codex_and_refuses_agents_th
     site.run(0, &["-j", "1"]);
     let git = site.repo.join(".git").canonicalize().expect("a repository");
     assert!(args().contains("sandbox_mode=\"workspace-write\"") && !args().contains("--dangerously"), "{}", args());
-    let roots = format!("[\"{0}/worktrees/b\",\"{0}\"]", git.display());
+    // Neither hooks nor the configuration.
+    let names = ["worktrees/b", "objects", "refs", "logs"];
+    let roots = serde_json::to_string(&names.map(|name| git.join(name))).expect("JSON");
     assert!(args().contains(&format!("sandbox_workspace_write.writable_roots={roots}")), "{}", args());
     assert_eq!(consent(), Value::Null);
     site.write("specs/c.md", "---\nadapter: mine\n---\n# C\n");

@@ -281,14 +281,23 @@ pub fn restrict(agent: &mut Agent, asked: Option<Consent>, root: Option<&Path>, 
     consent::restrict(agent, asked, &roots, hook);
 }
 
-/// Returns the directories with git's files of the worktree `dir`: its own, and that of the repository of `root`. An agent
-/// may have written another path into the worktree's `.git`, so only one below that of the repository counts.
+/// Directories of a repository in which git writes when it works in a worktree, and the data of git-lfs. Its configuration and
+/// its hooks are in none of them: git executes what they name, also when swarm looks at the worktree.
+const GIT_DATA: [&str; 6] = ["objects", "refs", "logs", "reftable", "rr-cache", "lfs"];
+
+/// Returns the directories in which git writes when it works in the worktree `dir`: its own, and those with data of the
+/// repository of `root`. All of the repository's if `dir` is its main checkout, whose index is there. An agent may have
+/// written another path into the worktree's `.git`, so only one below that of the repository counts.
 fn git_dirs(root: &Path, dir: &Path) -> Vec<PathBuf> {
     let Ok(common) = Project::of(root).map(|project| PathBuf::from(project.key)) else { return Vec::new() };
     let link = std::fs::read_to_string(dir.join(".git")).unwrap_or_default();
     let own = link.strip_prefix("gitdir: ").and_then(|own| dir.join(own.trim_end()).canonicalize().ok());
     let own = own.filter(|own| own.starts_with(&common));
-    own.into_iter().chain([common.clone()]).collect()
+    if dir.join(".git").canonicalize().is_ok_and(|git| git == common) {
+        return vec![common];
+    }
+    let data = GIT_DATA.iter().map(|name| common.join(name)).filter(|data| data.is_dir());
+    own.into_iter().chain(data).collect()
 }
 
 /// Refuses a shell script other than the one with which the run began, or to which a person agreed: work that landed may
