@@ -8,7 +8,7 @@
 //! | held | – | none | executed | running, or suspended |
 //! | held | – | exists | – | stopping |
 //! | free | – | exists | – | exited, out of memory, stopped, interrupted, failed, or backoff if a restart is due |
-//! | free | no | none | – | interrupted, or backoff if a restart is due |
+//! | free | no | none | – | interrupted, backoff if a restart is due, or stopped if that was wanted |
 //! | free | yes | none | executed | unsupervised while its process lives, else stopped if that was wanted, else lost |
 //! | free | yes | none | pending | lost: it was never executed |
 //! | any, of another machine | no | none, or a restart is due | – | elsewhere |
@@ -159,8 +159,10 @@ pub fn fine_state<'a>(evidence: impl Into<Evidence<'a>>) -> FineState {
     let evidence = evidence.into();
     let state = state_here(evidence);
     match state {
-        // A recorded end is true everywhere. Anything else depends on processes that only their machine sees.
-        FineState::Exited | FineState::OutOfMemory | FineState::Stopped | FineState::Failed => state,
+        // A recorded end is true everywhere. Anything else depends on processes that only their machine sees, also
+        // whether a worker that must stop has ended.
+        FineState::Exited | FineState::OutOfMemory | FineState::Failed => state,
+        FineState::Stopped if evidence.exit.is_some() => state,
         _ if evidence.lease.elsewhere.is_some() => FineState::Elsewhere,
         _ => state,
     }
@@ -185,8 +187,10 @@ fn state_here(evidence: Evidence<'_>) -> FineState {
 /// Returns the state of a worker whose machine went down. A restart policy applies as after any
 /// other end.
 fn interrupted(evidence: Evidence<'_>) -> FineState {
-    if evidence.wanted.state == WantedState::Failed {
-        return FineState::Failed;
+    match evidence.wanted.state {
+        WantedState::Failed => return FineState::Failed,
+        WantedState::Stopped => return FineState::Stopped,
+        WantedState::Running => {}
     }
     // The row is durable before the command is executed, and the name of an executed contract is not: a pending one says
     // nothing about an earlier boot.

@@ -135,6 +135,9 @@ fn records_of_another_machine_prove_only_a_recorded_end() {
     let executed = Asked::Executed(RestartPolicy::Always);
     let failed = Some((Ended::Code(1), Reason::Exited));
     let stopped = Some((Ended::Signal(15), Reason::Stopped));
+    // It may not have ended yet.
+    let mut to_stop = far(Lock::Free, Boot::Earlier, None, executed);
+    to_stop.wanted.state = WantedState::Stopped;
     for (records, state) in [
         (far(Lock::Held, Boot::Earlier, None, executed), S::Elsewhere),
         (far(Lock::Free, Boot::Earlier, None, executed), S::Elsewhere),
@@ -143,6 +146,7 @@ fn records_of_another_machine_prove_only_a_recorded_end() {
         (far(Lock::Free, Boot::Earlier, failed, executed), S::Elsewhere),
         (far(Lock::Free, Boot::Earlier, failed, Asked::Executed(RestartPolicy::Never)), S::Exited),
         (far(Lock::Free, Boot::Earlier, stopped, executed), S::Stopped),
+        (to_stop, S::Elsewhere),
     ] {
         assert_eq!(records.state(), state, "{:?}", records.exit);
         let row = Row { status: WireStatus::Stopped, ..records.row() };
@@ -213,7 +217,7 @@ fn what_is_wanted_decides_about_restarts() {
         (WantedState::Failed, false, earlier, None, S::Failed),
         (WantedState::Stopped, false, this, BAD, S::Stopped),
         (WantedState::Stopped, false, this, None, S::Stopped),
-        (WantedState::Stopped, false, earlier, None, S::Interrupted),
+        (WantedState::Stopped, false, earlier, None, S::Stopped),
         (WantedState::Stopped, true, this, STOPPED, S::Stopped),
         (WantedState::Running, true, this, STOPPED, S::Backoff),
         (WantedState::Running, true, this, BAD, S::Backoff),

@@ -134,8 +134,9 @@ impl Records {
         let elsewhere = self.gone.elsewhere(lease.machine.as_ref())?;
         // A running worker was executed, except during its start.
         let pending = looked && exit.is_none() && self.has(&dir, "spec.pending")?;
-        // `wanted.json` matters only for workers with a restart policy and for ended ones.
-        let noted = lease.restart != RestartPolicy::Never || (exit.is_some() && !held);
+        // `wanted.json` matters only for workers with a restart policy and for ended ones: without an exit record, nothing
+        // else says that one was stopped.
+        let noted = lease.restart != RestartPolicy::Never || !(held || settled);
         let wanted = if noted { self.record(&dir, "wanted.json")? } else { None };
         Ok(Some(Summary {
             name: row.name.clone(),
@@ -238,15 +239,11 @@ mod tests {
     use swarm_actors::registry::replay::Unsynced;
     use swarm_actors::registry::store::Store;
     use swarm_actors::registry::{Mutation, reconcile};
-    use swarm_model::{Contract, FineState, Machine};
+    use swarm_model::{Contract, FineState, Machine, ProcessId, WantedState};
     use swarm_ports::SpecFacts;
 
-    /// Starts a worker in another boot, with its contract in the journal only, and returns its state for readers.
-    fn state_after(lose: impl FnOnce(&Paths)) -> (FineState, bool) {
-        let home = tempfile::tempdir().expect("a directory");
-        let paths = Paths::new(home.path());
-        let before = "00000000-0000-4000-8000-000000000001";
-        let spec = Spec {
+    fn spec_of(boot: &str) -> Spec {
+        Spec {
             name: "a".to_owned(),
             generation: 1,
             token: "token".to_owned(),
@@ -257,8 +254,16 @@ mod tests {
             logs: Vec::new(),
             resume: None,
             hooked: None,
-            machine: Some(Machine { id: String::new(), boot: before.to_owned(), host: "host".to_owned() }),
-        };
+            machine: Some(Machine { id: String::new(), boot: boot.to_owned(), host: "host".to_owned() }),
+        }
+    }
+
+    /// Starts a worker in another boot, with its contract in the journal only, and returns its state for readers.
+    fn state_after(lose: impl FnOnce(&Paths)) -> (FineState, bool) {
+        let home = tempfile::tempdir().expect("a directory");
+        let paths = Paths::new(home.path());
+        let before = "00000000-0000-4000-8000-000000000001";
+        let spec = spec_of(before);
         let text = serde_json::to_string(&spec).expect("is JSON");
         std::fs::create_dir_all(paths.worker("a", 1)).expect("made");
         std::fs::write(paths.worker("a", 1).join("spec.json"), &text).expect("written");
@@ -271,6 +276,95 @@ mod tests {
         let view = load_one(&paths, "a").expect("readable").expect("has a row");
         let facts = DiskRecords::new(paths).read("a", 1).expect("readable").expect("has a contract");
         (view.state, matches!(facts.spec, SpecFacts::Pending(_)))
+    }
+
+    /// Returns the contents of `exit.json`; `None` if there is none.
+    fn exits() -> Vec<Option<String>> {
+        let exit = |end: &str, reason: &str, more: &str| {
+            Some(format!(
+                r#"{{"token":"t","started":"s","pid":77,{end},"reason":"{reason}","ended_at_ms":0,"duration_ms":0,
+                "usage":{{"user_us":0,"system_us":0,"rss_max_kb":0}}{more}}}"#
+            ))
+        };
+        vec![
+            None,
+            exit(r#""code":0"#, "exited", ""),
+            exit(r#""code":3"#, "exited", ""),
+            exit(r#""signal":15"#, "stopped", ""),
+            exit(r#""signal":15"#, "stopped", r#","interrupted":true"#),
+            exit(r#""signal":1"#, "closed", r#","server_lost":true"#),
+            exit(r#""signal":9"#, "out-of-memory", ""),
+        ]
+    }
+
+    /// Returns the processes that a lease may name: one that lives, one that has ended, and one of an earlier boot.
+    fn processes() -> [ProcessId; 3] {
+        let boot = procfs::boot_id();
+        let pid = i32::try_from(std::process::id()).expect("pids fit");
+        let alive = procfs::identity(pid, &boot).expect("it is me");
+        let ended = ProcessId { start_ticks: alive.start_ticks + 1, ..alive.clone() };
+        let earlier = ProcessId { boot: "00000000-0000-4000-8000-000000000001".to_owned(), ..alive.clone() };
+        [alive, ended, earlier]
+    }
+
+    #[test]
+    fn a_summary_and_the_records_say_the_same_for_all_combinations_of_files() {
+        let home = tempfile::tempdir().expect("a directory");
+        let paths = Paths::new(home.path());
+        let dir = paths.worker("a", 1);
+        std::fs::create_dir_all(&dir).expect("made");
+        let spec = spec_of("00000000-0000-4000-8000-000000000001");
+        let row = reconcile::row_of(&spec, 77, "host");
+        let write = |leaf: &str, text: Option<String>| match text {
+            Some(text) => std::fs::write(dir.join(leaf), text).expect("written"),
+            None => swarm_sys::files::remove_if_present(&dir.join(leaf)).expect("removed"),
+        };
+        let json = |value: serde_json::Result<String>| Some(value.expect("is JSON"));
+        let wanted = |state, renewed| Wanted { state, renewed, ..Wanted::default() };
+        use WantedState::{Failed, Running, Stopped};
+        let all_wanted = [
+            None,
+            Some(wanted(Running, false)),
+            Some(wanted(Running, true)),
+            Some(wanted(Stopped, false)),
+            Some(wanted(Failed, false)),
+        ];
+        for restart in [RestartPolicy::Never, RestartPolicy::OnFailure, RestartPolicy::Always] {
+            let contract = Contract { restart, ..spec.contract.clone() };
+            let text = json(serde_json::to_string(&Spec { contract, ..spec.clone() }));
+            for (process, is_held) in processes().iter().flat_map(|it| [(it, false), (it, true)]) {
+                let (worker, shim) = (process.clone(), process.clone());
+                let (token, started) = (spec.token.clone(), spec.started.clone());
+                let (pane, limits, machine) = (None, None, None);
+                let lease = Lease { token, started, worker, shim, pane, restart, limits, machine };
+                write("lease", json(serde_json::to_string(&lease)));
+                let file = File::options().write(true).open(dir.join("lease")).expect("there");
+                if is_held {
+                    let lock = super::super::records::whole_file_lock();
+                    nix::fcntl::fcntl(&file, nix::fcntl::FcntlArg::F_OFD_SETLK(&lock)).expect("locked");
+                }
+                for (is_executed, exit) in
+                    [true, false].into_iter().flat_map(|it| exits().into_iter().map(move |e| (it, e)))
+                {
+                    write("spec.json", text.clone().filter(|_| is_executed));
+                    write("spec.pending", text.clone().filter(|_| !is_executed));
+                    write("exit.json", exit.clone());
+                    for wanted in &all_wanted {
+                        write("wanted.json", wanted.as_ref().and_then(|it| json(serde_json::to_string(it))));
+                        let case = format!("{restart:?}, {process:?}, {is_held}, {is_executed}, {exit:?}, {wanted:?}");
+                        let facts = DiskRecords::new(paths.clone()).read("a", 1).expect("readable").expect("there");
+                        let records = Records::open(&paths).expect("readable").expect("there");
+                        let state = |detail| {
+                            let summary = records.of(&row, detail).expect("readable").expect("there");
+                            reconcile::fine_state(&summary)
+                        };
+                        let state_of_all = reconcile::fine_state(&facts);
+                        assert_eq!(state(Detail::Fine), state_of_all, "{case}");
+                        assert_eq!(state(Detail::Word).is_running(), state_of_all.is_running(), "{case}");
+                    }
+                }
+            }
+        }
     }
 
     #[test]
