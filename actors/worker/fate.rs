@@ -12,8 +12,9 @@ pub struct Facts {
     pub state: FineState,
     pub exit: Option<ExitRecord>,
     pub wanted: WantedState,
-    /// Whether it ended in an earlier boot and its row was never set to stopped. Then swarm did not
-    /// stop it: the machine did, which ends all processes before it shuts down.
+    /// Whether it ended in an earlier boot, its row was never set to stopped, and its shim was of a version that did not
+    /// record interruptions. Then swarm did not stop it; the machine may have, which ends all processes before it shuts
+    /// down.
     pub swept: bool,
     /// The request that started it.
     pub request: String,
@@ -32,11 +33,13 @@ pub struct Facts {
 impl Facts {
     /// Returns the facts that follow from its records. The caller adds loop, tmux server and session.
     pub fn of(dir: &DirFacts, is_said_to_run: bool, recoveries_max: i64) -> Self {
+        // A shim that names its machine also records that it was interrupted.
+        let records_interruptions = dir.lease.content.as_ref().is_some_and(|lease| lease.machine.is_some());
         Self {
             state: reconcile::fine_state(dir),
             exit: dir.exit.clone(),
             wanted: dir.wanted.state,
-            swept: !dir.lease.this_boot && is_said_to_run,
+            swept: !dir.lease.this_boot && is_said_to_run && !records_interruptions,
             request: dir.spec.spec().map(|spec| spec.request.clone()).unwrap_or_default(),
             in_loop: false,
             server_lives: None,

@@ -192,6 +192,18 @@ fn workers_of_a_lost_tmux_server_are_recovered() {
 }
 
 #[test]
+fn a_worker_that_a_signal_ended_stays_ended_after_a_reboot() {
+    let rig = Rig::new();
+    rig.spawn("a", &[], &["sleep", "600"]);
+    proc::signal(rig.pid("a"), Signal::TERM);
+    rig.wait("a");
+    assert_eq!(cases(&rig, &[])[0].2, "killed by signal 15");
+    reboot(&rig);
+    let left = ("a".to_owned(), "leave".to_owned(), "killed by signal 15".to_owned());
+    assert_eq!(cases(&rig, &[]), [left]);
+}
+
+#[test]
 fn a_killed_and_repeated_recovery_starts_each_worker_once() {
     let rig = Rig::new();
     for name in ["a", "b", "c", "d"] {
