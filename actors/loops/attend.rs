@@ -96,6 +96,7 @@ impl EffectRunner {
         match exit {
             Some(exit) if exit.interrupted => return true,
             Some(exit) if exit.reason != Reason::Closed => return false,
+            Some(ExitRecord { server_lost: Some(is_lost), .. }) => return *is_lost,
             // A server that closes its windows may still respond for a moment.
             Some(_) => tokio::time::sleep(SETTLE).await,
             None => {}

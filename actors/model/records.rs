@@ -317,6 +317,10 @@ pub struct ExitRecord {
     /// before it shuts down. `reason` is then `Stopped`, as in records of older versions, and nobody asked for the end.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub interrupted: bool,
+    /// Whether its window was closed because its tmux server ended with all of its windows. `None` if its window was not
+    /// closed or that is unknown, as in records of older versions.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub server_lost: Option<bool>,
 }
 
 impl ExitRecord {

@@ -92,6 +92,7 @@ impl Records {
             survivors: Vec::new(),
             hits: Hits::default(),
             interrupted: false,
+            server_lost: None,
         });
         let lease = LeaseFacts {
             held: matches!(lock, Lock::Held | Lock::HeldSuspended),

@@ -15,6 +15,13 @@ use swarm_ports::{BoxFuture, Clock as _, Gone, ProcessError, Processes, StopOrde
 /// Default duration of a stop, in milliseconds.
 const STOP_MS: u64 = 50;
 
+/// What a shim records about an end beside its reason.
+#[derive(Clone, Copy, Default)]
+struct Extras {
+    interrupted: bool,
+    server_lost: Option<bool>,
+}
+
 #[derive(Clone)]
 pub struct FakeProcesses {
     pub(super) kernel: Arc<Kernel>,
@@ -37,17 +44,24 @@ impl FakeProcesses {
 
     /// Ends the worker's command. Its shim, if it has one, records the exit.
     pub fn end(&self, key: &Key, ended: Ended) {
-        self.finish(key, ended, Reason::Exited, false);
+        self.finish(key, ended, Reason::Exited, Extras::default());
     }
 
     /// Ends the worker's command for the given reason.
     pub fn end_because(&self, key: &Key, ended: Ended, reason: Reason) {
-        self.finish(key, ended, reason, false);
+        self.finish(key, ended, reason, Extras::default());
+    }
+
+    /// Ends the worker because its terminal has hung up: its window was closed, or the tmux server was lost with all
+    /// of its windows.
+    pub fn hang_up(&self, key: &Key, server_lost: bool) {
+        let extras = Extras { server_lost: Some(server_lost), ..Extras::default() };
+        self.finish(key, Ended::Signal(1), Reason::Closed, extras);
     }
 
     /// Ends a worker as a machine does that shuts down: its shim gets a signal that no supervisor sent.
     pub fn interrupt(&self, key: &Key, ended: Ended) {
-        self.finish(key, ended, Reason::Stopped, true);
+        self.finish(key, ended, Reason::Stopped, Extras { interrupted: true, ..Extras::default() });
     }
 
     /// Closes the window of a worker. Its shim ends it when the test says so.
@@ -66,7 +80,8 @@ impl FakeProcesses {
         }
     }
 
-    fn finish(&self, key: &Key, ended: Ended, reason: Reason, interrupted: bool) {
+    fn finish(&self, key: &Key, ended: Ended, reason: Reason, extras: Extras) {
+        let Extras { interrupted, server_lost } = extras;
         let Some(lease) = self.records.facts(key).and_then(|facts| facts.lease.content) else { return };
         self.kernel.end(&lease.worker);
         if !self.kernel.exists(&lease.shim) {
@@ -84,6 +99,7 @@ impl FakeProcesses {
             survivors: Vec::new(),
             hits: Hits::default(),
             interrupted,
+            server_lost,
         };
         self.records.set_exit(key, exit);
         self.kernel.end(&lease.shim);
@@ -128,7 +144,7 @@ impl Processes for FakeProcesses {
                     StopOrder::Stop => Reason::Stopped,
                     StopOrder::Output => Reason::Output,
                 };
-                this.finish(&key, Ended::Signal(15), reason, false);
+                this.finish(&key, Ended::Signal(15), reason, Extras::default());
             }
         });
         Ok(())

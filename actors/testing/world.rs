@@ -168,6 +168,14 @@ impl World {
         self.processes.end_because(&self.records.newest(name).expect("it was started"), ended, reason);
     }
 
+    /// Closes the window of `name`, alone or together with the tmux server.
+    ///
+    /// # Panics
+    /// As [`World::end`].
+    pub fn hang_up(&self, name: &str, server_lost: bool) {
+        self.processes.hang_up(&self.records.newest(name).expect("it was started"), server_lost);
+    }
+
     /// Kills the shim of `name`.
     ///
     /// # Panics

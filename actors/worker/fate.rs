@@ -20,8 +20,8 @@ pub struct Facts {
     pub request: String,
     /// Whether a loop of this name is not over and starts the next worker.
     pub in_loop: bool,
-    /// Whether the tmux server of its window still runs. `None` if its window was not closed.
-    pub server_lives: Option<bool>,
+    /// Whether its window was closed because the tmux server was lost. `None` if its window was not closed.
+    pub server_lost: Option<bool>,
     /// Recovery state of its session. `None` if it has no session.
     pub session: Option<Recovery>,
     /// Number of recoveries since a person started it.
@@ -31,7 +31,8 @@ pub struct Facts {
 }
 
 impl Facts {
-    /// Returns the facts that follow from its records. The caller adds loop, tmux server and session.
+    /// Returns the facts that follow from its records. The caller adds loop and session, and the tmux server if
+    /// [`unjudged_pane`] names one.
     pub fn of(dir: &DirFacts, is_said_to_run: bool, recoveries_max: i64) -> Self {
         // A shim that names its machine also records that it was interrupted.
         let records_interruptions = dir.lease.content.as_ref().is_some_and(|lease| lease.machine.is_some());
@@ -42,7 +43,7 @@ impl Facts {
             swept: !dir.lease.this_boot && is_said_to_run && !records_interruptions,
             request: dir.spec.spec().map(|spec| spec.request.clone()).unwrap_or_default(),
             in_loop: false,
-            server_lives: None,
+            server_lost: dir.exit.as_ref().and_then(|exit| exit.server_lost),
             session: None,
             recoveries: dir.wanted.recoveries,
             recoveries_max: u32::try_from(recoveries_max).unwrap_or(u32::MAX),
@@ -50,9 +51,10 @@ impl Facts {
     }
 }
 
-/// Returns the pane of a worker whose window was closed, perhaps together with the tmux server.
-pub fn closed_pane(dir: &DirFacts) -> Option<&TmuxPane> {
-    dir.exit.as_ref().filter(|exit| exit.reason == Reason::Closed)?;
+/// Returns the pane of a worker whose window was closed, if its record does not say whether the tmux server was lost, as
+/// those of older versions. Then a server that is gone must count as lost.
+pub fn unjudged_pane(dir: &DirFacts) -> Option<&TmuxPane> {
+    dir.exit.as_ref().filter(|exit| exit.reason == Reason::Closed && exit.server_lost.is_none())?;
     dir.lease.content.as_ref()?.pane.as_ref()
 }
 
@@ -157,7 +159,7 @@ fn lost(facts: &Facts) -> Result<Lost, String> {
 fn ended(facts: &Facts) -> Result<Lost, String> {
     let Some(exit) = &facts.exit else { return Ok(Lost::Killed) };
     match (exit.reason, exit.ended) {
-        (Reason::Closed, _) if facts.server_lives == Some(false) => Ok(Lost::Server),
+        (Reason::Closed, _) if facts.server_lost == Some(true) => Ok(Lost::Server),
         (Reason::Closed, _) => Err("its window was closed".to_owned()),
         (Reason::Timeout, _) => Err("reached its time limit".to_owned()),
         (Reason::OutOfMemory, _) => Err("ran out of memory".to_owned()),
@@ -184,7 +186,7 @@ mod tests {
             swept: false,
             request: "r".to_owned(),
             in_loop: false,
-            server_lives: None,
+            server_lost: None,
             session: None,
             recoveries: 0,
             recoveries_max: 3,
@@ -204,6 +206,7 @@ mod tests {
             survivors: Vec::new(),
             hits: swarm_model::Hits::default(),
             interrupted: false,
+            server_lost: None,
         };
         Facts { exit: Some(exit), ..facts(FineState::Exited) }
     }
@@ -216,7 +219,7 @@ mod tests {
         let signalled = ended(Ended::Code(0), Reason::Stopped);
         assert_eq!(decide(&Facts { state: S::Interrupted, ..signalled }), Fate::Recover(Lost::Signal));
         let closed = ended(Ended::Signal(1), Reason::Closed);
-        let gone = Facts { server_lives: Some(false), ..closed.clone() };
+        let gone = Facts { server_lost: Some(true), ..closed.clone() };
         assert_eq!(decide(&gone), Fate::Recover(Lost::Server));
         for (facts, why) in [
             (closed, "its window was closed"),

@@ -314,6 +314,7 @@ impl World {
                 survivors: Vec::new(),
                 hits: Hits::default(),
                 interrupted: false,
+                server_lost: None,
             }),
             wanted: self.disk.clone(),
         }

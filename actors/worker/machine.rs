@@ -40,6 +40,8 @@ pub struct End {
     pub hits: Hits,
     /// Whether a signal that no supervisor sent ended it.
     pub interrupted: bool,
+    /// Whether it ended with its tmux server. `None` if its window was not closed or that is unknown.
+    pub server_lost: Option<bool>,
 }
 
 impl End {
@@ -52,6 +54,7 @@ impl End {
             up_ms: exit.map(|exit| exit.duration_ms).or(up_ms),
             hits: exit.map_or_else(Hits::default, |exit| exit.hits),
             interrupted: exit.is_some_and(|exit| exit.interrupted),
+            server_lost: exit.and_then(|exit| exit.server_lost),
         }
     }
 

@@ -129,16 +129,17 @@ impl State {
             Some(plan) => Some(self.ports().sessions.check(plan).await),
             None => None,
         };
-        let server_lives = match fate::closed_pane(facts) {
-            Some(pane) => Some(self.ports().terminals.has_server(pane).await),
-            None => None,
+        let known = Facts::of(facts, row.status == WireStatus::Running, self.ports().sessions.attempts_max());
+        let server_lost = match fate::unjudged_pane(facts) {
+            Some(pane) => Some(!self.ports().terminals.has_server(pane).await),
+            None => known.server_lost,
         };
         Facts {
             // A loop that cannot be read does not count as over.
             in_loop: self.ports().loops.load(self.name()).await.map_or(true, |it| it.is_some_and(|it| it.goes_on())),
-            server_lives,
+            server_lost,
             session,
-            ..Facts::of(facts, row.status == WireStatus::Running, self.ports().sessions.attempts_max())
+            ..known
         }
     }
 }

@@ -40,12 +40,14 @@ impl State {
         if records.is_noted(self.name(), life.generation, Note::EndTold).await {
             return;
         }
-        let End { ended, reason, up_ms, hits, .. } = *end;
+        let End { ended, reason, up_ms, hits, server_lost, .. } = *end;
         self.emit(EventKind::WorkerExited { ended, reason, duration_ms: up_ms, hits });
-        if reason == Some(Reason::Closed)
-            && let Some(pane) = &life.lease.pane
-            && !self.ports().terminals.has_server(pane).await
-        {
+        let is_lost = match (reason, server_lost, &life.lease.pane) {
+            (Some(Reason::Closed), Some(is_lost), _) => is_lost,
+            (Some(Reason::Closed), None, Some(pane)) => !self.ports().terminals.has_server(pane).await,
+            _ => false,
+        };
+        if is_lost {
             self.emit(EventKind::WorkerFailed { cause: fate::Lost::Server.words().to_owned() });
         }
         records.note(self.name(), life.generation, Note::EndTold).await;

@@ -78,6 +78,7 @@ pub fn ended(name: &str, ended: Ended) -> WorkerView {
         survivors: Vec::new(),
         hits: Hits::default(),
         interrupted: false,
+        server_lost: None,
     };
     let mut view = WorkerView { state: FineState::Exited, pid: None, exit: Some(exit), ..process(name) };
     Arc::make_mut(&mut view.row).status = WireStatus::Stopped;

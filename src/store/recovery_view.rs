@@ -50,8 +50,9 @@ pub fn comes_back(paths: &Paths, name: &str, worker: Option<&WorkerView>) -> boo
 }
 
 fn facts_of(facts: &DirFacts, session: Option<Recovery>, is_said_to_run: bool) -> Facts {
-    let server_lives = fate::closed_pane(facts).map(swarm_tmux::has_server);
-    Facts { server_lives, session, ..Facts::of(facts, is_said_to_run, sessions::attempts_max()) }
+    let known = Facts::of(facts, is_said_to_run, sessions::attempts_max());
+    let asked = fate::unjudged_pane(facts).map(|pane| !swarm_tmux::has_server(pane));
+    Facts { server_lost: asked.or(known.server_lost), session, ..known }
 }
 
 /// Reports whether the stored row says `running`, which may be out of date; views show the actual state.

@@ -50,6 +50,7 @@ fn write_records(paths: &Paths, spec: &Spec, is_recorded: bool, is_readable: boo
         survivors: Vec::new(),
         hits: Hits::default(),
         interrupted: false,
+        server_lost: None,
     };
     if is_readable {
         fs::write(dir.join("lease"), serde_json::to_vec(&lease).expect("JSON")).expect("written");

@@ -16,12 +16,16 @@ pub struct Stat {
     pub state: char,
     pub parent: i32,
     pub session: i32,
+    /// Whether it is ending. Its terminals and sockets are closed after this is set, and before it is a zombie.
+    pub exiting: bool,
     /// Controlling terminal, 0 if there is none. The kernel takes it away when the terminal hangs up.
     pub terminal: i32,
     /// Clock ticks since boot (field 22).
     pub start_ticks: u64,
     /// Memory in use, in pages (field 24).
     resident_pages: u64,
+    /// Status with which it ends, as `waitpid` reports it (field 52). 0 while it runs.
+    exit_code: i32,
 }
 
 impl Stat {
@@ -35,11 +39,19 @@ impl Stat {
         self.resident_pages.saturating_mul(rustix::param::page_size() as u64)
     }
 
+    /// Reports whether the process is ending, and not with success: a signal ends it, or it fails.
+    pub fn is_failing(&self) -> bool {
+        self.exiting && self.exit_code != 0
+    }
+
     /// Reports whether the process is stopped by a signal or a tracer.
     pub fn is_suspended(&self) -> bool {
         matches!(self.state, 'T' | 't')
     }
 }
+
+/// Flag of a process that is ending, `PF_EXITING` in the kernel.
+const EXITING: u32 = 0x4;
 
 /// Parses one line of `/proc/PID/stat`. The command may contain spaces and parentheses, so fields are counted from
 /// the last `)`.
@@ -50,9 +62,11 @@ pub fn parse_stat(text: &str) -> Option<Stat> {
         state: fields.first()?.chars().next()?,
         parent: fields.get(1)?.parse().ok()?,
         session: fields.get(3)?.parse().ok()?,
+        exiting: fields.get(6)?.parse::<u32>().ok()? & EXITING != 0,
         terminal: fields.get(4)?.parse().ok()?,
         start_ticks: fields.get(19)?.parse().ok()?,
         resident_pages: fields.get(21)?.parse().ok()?,
+        exit_code: fields.get(49).and_then(|code| code.parse().ok()).unwrap_or(0),
     })
 }
 
@@ -232,6 +246,17 @@ pub fn descendants(root: i32) -> io::Result<Vec<i32>> {
     Ok(found)
 }
 
+/// Returns the children of a process.
+///
+/// # Errors
+/// Fails if the processes cannot be listed, for example because no descriptor is free.
+pub fn children_of(pid: i32) -> io::Result<Vec<i32>> {
+    match children(pid)? {
+        Some(children) => Ok(children),
+        None => Ok(parents()?.into_iter().filter(|(_, above)| *above == pid).map(|(pid, _)| pid).collect()),
+    }
+}
+
 /// Returns the children of a process by the kernel's lists. `None` if the kernel has no such lists, or the process is
 /// gone.
 fn children(pid: i32) -> io::Result<Option<Vec<i32>>> {
@@ -278,8 +303,21 @@ mod tests {
         let stat = parse_stat(line).expect("parses");
         assert_eq!(
             stat,
-            Stat { state: 'S', parent: 7, session: 41, terminal: 0, start_ticks: 987_654, resident_pages: 10 }
+            Stat {
+                state: 'S',
+                parent: 7,
+                session: 41,
+                exiting: false,
+                terminal: 0,
+                start_ticks: 987_654,
+                resident_pages: 10,
+                exit_code: 0
+            }
         );
+        let ending = format!("{} 0{}", line.replace("4194560", "4194564"), " 0".repeat(27));
+        assert_eq!(parse_stat(&ending), Some(Stat { exiting: true, ..stat }));
+        let killed = parse_stat(&format!("{} 9", ending.strip_suffix(" 0").expect("a code"))).expect("parses");
+        assert!(killed.is_failing() && !stat.is_failing());
         assert_eq!(stat.resident_bytes(), 10 * rustix::param::page_size() as u64);
         assert_eq!(parse_stat("42 (torn"), None);
         assert_eq!(parse_stat("42 (short) S 1"), None);

@@ -187,8 +187,33 @@ fn workers_of_a_lost_tmux_server_are_recovered() {
     proc::kill(server);
     wait_until("the end of all", SOON, || rig.fine("a") != "running");
     assert_eq!(cases(&rig, &["a"])[0].1, "start");
-    rig.swarm(&["recover", "a", "--apply", "--settle", "0"]).ok();
-    assert_eq!(rig.fine("a"), "running");
+    assert_eq!(cases(&rig, &["b"])[0].2, "its window was closed", "it had been closed before");
+    rig.swarm(&["recover", "--apply", "--settle", "0"]).ok();
+    assert_eq!((rig.fine("a"), rig.fine("b")), ("running".to_owned(), "exited".to_owned()));
+    // A server that is told to end takes all of its windows along.
+    rig.spawn("c", &["--tmux"], &["sleep", "600"]);
+    rig.tmux(&["kill-server"]).ok();
+    for name in ["a", "c"] {
+        rig.wait(name);
+        assert_eq!(cases(&rig, &[name])[0].2, "its tmux server is gone");
+    }
+}
+
+#[test]
+fn a_window_that_a_person_closed_stays_closed_although_its_server_ends_with_it() {
+    let rig = Rig::new();
+    for close in ["kill-pane", "kill-window", "kill-session"] {
+        rig.spawn(close, &["--tmux"], &["sleep", "600"]);
+        let server: i32 = rig.tmux(&["display-message", "-p", "#{pid}"]).ok().trim().parse().expect("a pid");
+        let pane = rig.view(close)["tmux"]["pane"].as_str().expect("a pane").to_owned();
+        rig.tmux(&[close, "-t", &pane]).ok();
+        rig.wait(close);
+        assert!(proc::wait_end(server, SOON), "it was the last window");
+        assert_eq!(cases(&rig, &[close])[0].2, "its window was closed", "{close}");
+    }
+    assert!(!fs::read_to_string(rig.root().join("events.jsonl")).expect("read").contains("tmux server"));
+    reboot(&rig);
+    rig.swarm(&["recover", "--apply"]).is(0, "nothing to recover\n", "");
 }
 
 #[test]

@@ -5,7 +5,8 @@ use std::time::Duration;
 use swarm_actors::supervisor::Request;
 use swarm_actors::testing::Fault;
 use swarm_model::{
-    Ended, FineState, RecoverRequest, Refusal, RefusalKind, RestartPolicy, Spawned, WantedState, WireStatus,
+    Ended, EventKind, FineState, Reason, RecoverRequest, Refusal, RefusalKind, RestartPolicy, Spawned, TmuxPlace,
+    WantedState, WireStatus,
 };
 
 use crate::fixture::{Rig, caller, request, restarting, with_tree};
@@ -145,13 +146,52 @@ async fn a_repeated_or_interrupted_recovery_starts_the_worker_once() {
     }
 }
 
-#[tokio::test(start_paused = true)]
-async fn a_lost_tmux_server_differs_from_a_closed_window() {
-    use swarm_model::{Reason, TmuxPlace};
-    let rig = Rig::start().await;
-    let mut asked = request("a");
+async fn windowed(rig: &Rig, name: &str) {
+    let mut asked = request(name);
     asked.contract.tmux = Some(TmuxPlace { session: "s".to_owned(), ..TmuxPlace::default() });
     rig.spawn(asked).await.expect("starts");
+}
+
+/// Returns how often the history says that the worker was lost with its tmux server.
+fn told_lost(rig: &Rig, name: &str) -> usize {
+    let is_told = |kind: &EventKind| matches!(kind, EventKind::WorkerFailed { cause } if cause.contains("tmux server"));
+    let events = rig.world.events.all();
+    events.iter().filter(|event| event.worker.as_deref() == Some(name) && is_told(&event.kind)).count()
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lost_tmux_server_differs_from_a_closed_window() {
+    for later in ["", "supervisor", "reboot"] {
+        let mut rig = Rig::start().await;
+        for name in ["closed", "lost"] {
+            windowed(&rig, name).await;
+        }
+        rig.world.hang_up("closed", false);
+        rig.world.hang_up("lost", true);
+        rig.world.settle().await;
+        // The server is gone in the end, whatever has ended it.
+        rig.world.terminals.lose_server();
+        if !later.is_empty() {
+            rig.crash().await;
+        }
+        if later == "reboot" {
+            rig.world.kernel.reboot();
+        }
+        if !later.is_empty() {
+            rig.up().await;
+        }
+        assert_eq!((told_lost(&rig, "closed"), told_lost(&rig, "lost")), (0, 1), "{later}");
+        let refusal = recover(&rig, "closed").await.expect_err("is left");
+        assert!(refusal.cause.ends_with("its window was closed"), "{later}: {}", refusal.cause);
+        recover(&rig, "lost").await.unwrap_or_else(|refusal| panic!("{later}: {}", refusal.cause));
+        rig.check();
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_record_that_does_not_say_it_is_judged_by_its_tmux_server() {
+    let rig = Rig::start().await;
+    windowed(&rig, "a").await;
     rig.world.end_because("a", Ended::Signal(1), Reason::Closed);
     rig.world.settle().await;
     let refusal = recover(&rig, "a").await.expect_err("is left");

@@ -10,6 +10,7 @@
 
 mod beside;
 mod child;
+mod closing;
 mod files;
 mod link;
 mod signals;
@@ -28,6 +29,7 @@ use swarm_model::{Contract, Ended, ExitRecord, Held, Hits, Lease, Reason, TmuxPa
 
 pub use self::beside::{READY_PIPE, starts_supervisors};
 use self::child::Child;
+use self::closing::Closing;
 use self::files::{ExitFile, LeaseFile, Terms};
 pub use self::link::SOCKET_NAME;
 use self::link::{Link, StartDecision};
@@ -213,6 +215,7 @@ impl RunningWorker {
             }
             order = self.order(self.signals.wait(timer.as_ref())?);
         }
+        let closing = order.filter(|order| order.reason == Reason::Closed).and_then(|_| Closing::look());
         // In a terminal SIGHUP is sent first, because an interactive shell ignores SIGTERM.
         let hangup = order.is_some() && self.terms.in_tmux();
         // Read before the tree is ended: forks that are refused during that must not count.
@@ -222,9 +225,11 @@ impl RunningWorker {
         let survivors = tree::end(child, &self.signals, &self.groups, first);
         drop(abandoned);
         let hits = Hits { pids_refused: refused, ..self.groups.hits() };
+        let server_lost = closing.as_ref().and_then(Closing::is_server_lost);
         // A shutdown may end the command, or the terminal, before it signals the shim.
         let wait = match order.map(|order| order.reason) {
             None => (ended_before == Some(TERMINATED)).then_some(SIGNAL_MAX),
+            Some(Reason::Closed) if closing.is_some_and(|closing| closing.is_last()) => Some(SIGNAL_MAX),
             Some(reason) => (reason == Reason::Closed).then_some(Duration::ZERO),
         };
         if wait.is_some_and(|limit| self.signals.is_terminated_within(limit)) {
@@ -232,7 +237,8 @@ impl RunningWorker {
         }
         let reason = order.map_or_else(|| by_itself(ended_before, hits), |order| order.reason);
         let interrupted = order.is_some_and(|order| order.interrupted);
-        let record = ExitRecord { survivors, hits, interrupted, ..record(&self.terms, child, reason) };
+        let server_lost = server_lost.filter(|_| reason == Reason::Closed);
+        let record = ExitRecord { survivors, hits, interrupted, server_lost, ..record(&self.terms, child, reason) };
         self.groups.remove();
         if self.terms.in_tmux() && order.is_none() {
             self.signals.stay_quiet(LOG_MAX);
@@ -322,6 +328,7 @@ fn record(terms: &Terms, child: &Child, reason: Reason) -> ExitRecord {
         survivors: Vec::new(),
         hits: Hits::default(),
         interrupted: false,
+        server_lost: None,
     }
 }
 

@@ -203,6 +203,7 @@ async fn an_interrupted_attempt_is_lost_and_a_full_disk_is_no_failure_of_the_tas
         survivors: Vec::new(),
         hits: swarm_model::Hits::default(),
         interrupted,
+        server_lost: None,
     };
     let fault = async |exit: &ExitRecord| match rig.runs.outcome(&rig.run.now(0), Some(exit)).await.0 {
         Outcome::Failure { fault, .. } => Some(fault),

@@ -60,7 +60,7 @@ const ELSEWHERE: [(&str, &str); 7] = [
     ("runs.is_own", "run::an_item_of_another_repository_under_the_same_key_is_not_the_work_of_the_run"),
     ("runs.settled", "run::a_job_that_asks_leaves_its_place_to_others_and_continues_after_the_answer"),
     ("terminals.keep_output", "loop_theirs::a_running_worker_is_followed_to_its_end"),
-    ("terminals.has_server", "recover::a_lost_tmux_server_differs_from_a_closed_window"),
+    ("terminals.has_server", "recover::a_record_that_does_not_say_it_is_judged_by_its_tmux_server"),
 ];
 
 /// Returns the kinds of faults that a method can have.
