@@ -92,7 +92,7 @@ impl Lost {
 }
 
 /// Signal that a machine sends to all processes before it shuts down.
-const SIGTERM: i32 = 15;
+pub(super) const SIGTERM: i32 = 15;
 
 /// Decides whether a worker is recovered.
 pub fn decide(facts: &Facts) -> Fate {

@@ -1,6 +1,7 @@
 //! State machine of one worker: a pure function of phase, event and time that returns effects.
 
 use super::backoff::{self, Verdict};
+use super::fate;
 use swarm_model::{Ended, ExitRecord, FineState, Hits, Reason, RestartPolicy, Rungs, Wanted, WantedState};
 
 /// Phase of a worker. The wanted state is kept separately, in [`Wanted`].
@@ -58,9 +59,15 @@ impl End {
         }
     }
 
-    /// Reports whether only the wanted state can say that the worker was stopped.
-    fn proves_no_stop(&self) -> bool {
-        self.ended.is_none() || self.interrupted
+    /// Reports whether only the wanted state can say that the worker was stopped: from its end alone,
+    /// [`fate`](super::fate) may conclude that it was lost.
+    fn may_be_lost(&self) -> bool {
+        match (self.ended, self.reason) {
+            _ if self.interrupted => true,
+            (None, _) | (_, Some(Reason::Closed)) => true,
+            (Some(Ended::Signal(signal)), Some(Reason::Exited)) => signal == fate::SIGTERM,
+            _ => false,
+        }
     }
 
     /// Reports whether the worker ended by itself and with success.
@@ -169,9 +176,8 @@ pub struct Machine {
     generation: Option<u64>,
     /// Whether the end of that generation was reported.
     reported: bool,
-    /// Whether that generation has ended without an exit record, or was interrupted, so that only `wanted` can say that
-    /// it was stopped.
-    unrecorded: bool,
+    /// Whether that generation has ended in a way that may be a loss, so that only `wanted` can say that it was stopped.
+    unproven: bool,
 }
 
 impl Default for Machine {
@@ -182,7 +188,7 @@ impl Default for Machine {
             policy: RestartPolicy::Never,
             generation: None,
             reported: false,
-            unrecorded: false,
+            unproven: false,
         }
     }
 }
@@ -237,8 +243,8 @@ impl Machine {
                 Phase::Starting | Phase::Running | Phase::Unsupervised => {
                     let mut effects = self.report(end);
                     // Only `wanted` can say that it was stopped, and the first write may have failed.
-                    self.unrecorded = end.proves_no_stop();
-                    if self.unrecorded && self.wanted.state == WantedState::Stopped {
+                    self.unproven = end.may_be_lost();
+                    if self.unproven && self.wanted.state == WantedState::Stopped {
                         effects.push(Effect::WriteWanted(self.wanted.clone()));
                     }
                     effects.extend(self.end(end, now_ms));
@@ -275,7 +281,7 @@ impl Machine {
 
     fn take(&mut self, generation: u64, policy: RestartPolicy) {
         (self.generation, self.policy) = (Some(generation), policy);
-        (self.reported, self.unrecorded) = (false, false);
+        (self.reported, self.unproven) = (false, false);
     }
 
     /// Continues from the state in which the earlier supervisor left the worker.
@@ -286,7 +292,8 @@ impl Machine {
         if state.is_running() {
             return self.adopt_running(state);
         }
-        self.unrecorded = end.proves_no_stop();
+        // Shims of older versions recorded the signal of a shutdown as a stop.
+        self.unproven = end.may_be_lost() || end.reason == Some(Reason::Stopped);
         let mut effects = vec![Effect::TellEnd(end)];
         effects.extend(self.report(end));
         match (state, self.wanted.next_start_ms) {
@@ -347,7 +354,7 @@ impl Machine {
     }
 
     fn stop(&mut self) -> Vec<Effect> {
-        let has_ended = self.phase == Phase::Ended && !self.unrecorded && self.wanted.state == WantedState::Running;
+        let has_ended = self.phase == Phase::Ended && !self.unproven && self.wanted.state == WantedState::Running;
         self.wanted.state = WantedState::Stopped;
         self.wanted.next_start_ms = None;
         let mut effects = Vec::new();

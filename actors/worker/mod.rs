@@ -22,6 +22,8 @@ mod error;
 pub mod fate;
 #[cfg(test)]
 mod history_tests;
+#[cfg(test)]
+mod kill_tests;
 mod launch;
 pub mod machine;
 #[cfg(test)]

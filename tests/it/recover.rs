@@ -217,6 +217,30 @@ fn a_window_that_a_person_closed_stays_closed_although_its_server_ends_with_it()
 }
 
 #[test]
+fn what_was_killed_after_its_end_stays_stopped() {
+    let rig = Rig::new();
+    for name in ["window", "other"] {
+        rig.spawn(name, &["--tmux"], &["sleep", "600"]);
+    }
+    rig.tmux(&["kill-server"]).ok();
+    rig.wait("window");
+    assert_eq!(cases(&rig, &["window"])[0].1, "start");
+    rig.spawn("alone", &[], &["sleep", "600"]);
+    proc::kill(rig.shim("alone"));
+    wait_until("its shim is gone", SOON, || rig.fine("alone") == "unsupervised");
+    rig.swarm(&["kill", "window"]).is(0, "killed window\n", "");
+    rig.swarm(&["kill", "alone"]).is(0, "killed alone\n", "");
+    rig.spawn("running", &[], &["sleep", "600"]);
+    reboot(&rig);
+    rig.swarm(&["kill", "running"]).is(0, "killed running\n", "");
+    for name in ["window", "alone", "running"] {
+        assert_eq!(rig.fine(name), "stopped", "{name}");
+        assert_eq!(cases(&rig, &[name])[0].2, "stopped on request", "{name}");
+    }
+    assert!(!rig.swarm(&["doctor"]).out.contains("recover --apply"));
+}
+
+#[test]
 fn a_worker_that_a_signal_ended_stays_ended_after_a_reboot() {
     let rig = Rig::new();
     rig.spawn("a", &[], &["sleep", "600"]);

@@ -201,6 +201,36 @@ async fn a_record_that_does_not_say_it_is_judged_by_its_tmux_server() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn what_is_killed_after_it_was_lost_stays_stopped() {
+    for how in ["server", "window", "interrupted", "shim", "reboot"] {
+        let mut rig = Rig::start().await;
+        windowed(&rig, "a").await;
+        match how {
+            "server" => rig.world.hang_up("a", true),
+            "window" => rig.world.end_because("a", Ended::Signal(1), Reason::Closed),
+            "interrupted" => rig.world.interrupt("a", Ended::Signal(15)),
+            "shim" => rig.world.kill_shim("a"),
+            _ => {
+                rig.crash().await;
+                rig.world.kernel.reboot();
+                rig.up().await;
+            }
+        }
+        rig.world.settle().await;
+        rig.world.terminals.lose_server();
+        rig.kill("a").await.expect("is killed");
+        assert_eq!(rig.world.state("a"), Some(FineState::Stopped), "{how}");
+        rig.crash().await;
+        rig.world.kernel.reboot();
+        rig.up().await;
+        assert_eq!(rig.world.state("a"), Some(FineState::Stopped), "{how}");
+        let refusal = recover(&rig, "a").await.expect_err("is left");
+        assert_eq!(refusal.cause, "worker 'a' not recovered: stopped on request", "{how}");
+        rig.check();
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_killed_worker_stays_stopped_after_a_reboot_though_its_row_says_that_it_runs() {
     for is_disk_full in [false, true] {
         let mut rig = Rig::start().await;
