@@ -187,3 +187,16 @@ fn what_an_older_program_left_is_removed_or_named() {
     assert!(said.code == Some(0) && said.err.contains(&note), "{said:?}");
     assert_eq!(site.branches(), ["arial/t"]);
 }
+
+#[test]
+fn jobs_without_a_worktree_run_beside_the_file() {
+    let site = Site::new();
+    fs::create_dir_all(site.repo.join("sub/deep")).expect("made");
+    let plain = |name: &str, more: &str| format!("[[job]]\nname = '{name}'\ncommand = 'pwd'\n{more}\n");
+    site.jobs("sub/jobs.toml", &[job("w", "true", ""), plain("v", ""), plain("d", "cwd = 'deep'")]);
+    site.swarm(&["run", "sub/jobs.toml"]).ok();
+    for (name, dir) in [("v", "sub"), ("d", "sub/deep")] {
+        let said = site.swarm(&["run", "logs", name, "--home", "sub/jobs.toml"]).ok();
+        assert_eq!(PathBuf::from(said.trim()), site.repo.join(dir).canonicalize().expect("there"));
+    }
+}

@@ -482,22 +482,3 @@ fn a_respawn_asks_about_commands_that_changed() {
     rig.swarm(&["respawn", "w"]).ok();
     assert!(Path::new(&tree).exists() && rig.path("pwned").exists());
 }
-
-#[test]
-fn a_recovery_asks_about_commands_of_which_nobody_was_ever_asked() {
-    let rig = Rig::new();
-    let repo = rig.repo();
-    rig.swarm_in(&repo, &["spawn", "--name", "w", "--worktree", "--", "sleep", "1000"]).ok();
-    let tree = rig.view("w")["worktree"]["path"].as_str().expect("a path").to_owned();
-    crate::recover::reboot(&rig);
-    set(&rig, &repo, &format!("[worktree]\npost_create = 'touch {}'\n", rig.path("pwned").display()));
-    // As if an earlier version, which asked nobody, had started the worker.
-    fs::remove_dir_all(rig.path("home/.config")).expect("removed");
-    fs::remove_dir_all(&tree).expect("removed");
-    let said = rig.swarm(&["recover", "--apply"]);
-    assert!(said.code == Some(1) && said.err.contains(&refusal(&repo, "execute 1 command").0), "{said:?}");
-    assert!(!Path::new(&tree).exists() && !rig.path("pwned").exists());
-    rig.trust(&repo);
-    rig.swarm(&["recover", "--apply", "--settle", "0s"]);
-    assert!(Path::new(&tree).exists() && rig.path("pwned").exists());
-}

@@ -436,6 +436,10 @@ fn of_file(
             .into());
     }
     let (root, base) = place(&parsed, &jobs, &path, caller)?;
+    let dir = path.parent().unwrap_or(Path::new("/"));
+    if root != dir {
+        jobs::run_in(&mut jobs, dir);
+    }
     let verify = args.verify.clone().or_else(|| parsed.verify.clone());
     if base.is_some() && !args.dry_run {
         refuse_other_rules(&root, jobs::rules_of(verify.as_deref(), &jobs))?;

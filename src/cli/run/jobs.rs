@@ -127,6 +127,16 @@ pub fn parse(text: &str) -> Result<JobFile, String> {
     }
 }
 
+/// Sets the directory of jobs without a worktree, which run in that of the file and not at the root of its repository.
+pub fn run_in(jobs: &mut [Job], dir: &Path) {
+    for job in jobs.iter_mut().filter(|job| job.branch.is_none()) {
+        if let Work::Command(work) = &mut job.work {
+            let cwd = work.cwd.as_deref().map_or_else(|| dir.to_owned(), |cwd| dir.join(cwd));
+            work.cwd = Some(cwd.to_string_lossy().into_owned());
+        }
+    }
+}
+
 /// Returns the jobs of a job file, whose branches have names that begin with `branches`.
 ///
 /// # Errors
@@ -144,6 +154,9 @@ pub fn jobs_of(file: &JobFile, branches: &str, typed: &Typed) -> Result<Vec<Job>
         }
         if entry.merge && !entry.worktree {
             return wrong("merge = true requires worktree = true");
+        }
+        if entry.worktree && entry.cwd.is_some() {
+            return wrong("cwd is for jobs without a worktree; begin the command with 'cd DIR &&' instead");
         }
         let argv = match &entry.command {
             Command::Text(text) if text.trim().is_empty() => return wrong("empty command"),
@@ -207,6 +220,10 @@ mod tests {
             ("[[job]]\ncommand = ''\n", "job '1': empty command"),
             ("[[job]]\ncommand = ['']\n", "job '1': empty command"),
             ("[[job]]\ncommand = 'x'\nmerge = true\n", "job '1': merge = true requires worktree = true"),
+            (
+                "[[job]]\ncommand = 'x'\nworktree = true\ncwd = 'a'\n",
+                "job '1': cwd is for jobs without a worktree; begin the command with 'cd DIR &&' instead",
+            ),
             ("[[job]]\nname = 'a'\ncommand = 'x'\n[[job]]\nname = 'a'\ncommand = 'y'\n", "job 'a': duplicate name"),
             (
                 "[[job]]\nname = 'a b'\ncommand = 'x'\n",

@@ -4,6 +4,7 @@ mod asking;
 pub mod denied;
 pub mod events;
 pub mod home;
+mod joblog;
 pub mod journal;
 pub mod order;
 pub mod origin;

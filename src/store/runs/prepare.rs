@@ -13,7 +13,8 @@ use swarm_model::run::{FaultKind, Outcome};
 use swarm_model::run::{request_of, request_prefix};
 use swarm_model::{Caller, Contract, Ended, ExitRecord, Reason, SessionRules, SpawnRequest, WorktreeRequest};
 
-use super::home::{self, Home, append_lines, create_with, make_all};
+use super::home::{self, Home, make_all};
+use super::joblog;
 use super::order::{self, AttemptResult, Order, PROMPT};
 use super::prompt::{self, Template, fill};
 use super::seal::{Sealed, Seals};
@@ -388,7 +389,7 @@ fn evident(now: &Now, exit: Option<&ExitRecord>, paths: &Paths) -> (Outcome, Spe
     let (asked, attempt) = (now.job(), now.progress.attempt);
     let home = Home::new(&now.plan.home);
     if let Work::Command(work) = &asked.work {
-        let logged = joblog(&home, now, work, exit);
+        let logged = joblog::write(&home, now, work, exit);
         if let Err(error) = logged {
             tracing::warn!(home = %now.plan.home, %error, "cannot write the joblog");
         }
@@ -472,32 +473,7 @@ fn tail(log: &Path) -> Option<String> {
 }
 
 /// Returns the last 16 KiB of a file as text.
-fn end_of(path: &Path) -> io::Result<String> {
+pub(super) fn end_of(path: &Path) -> io::Result<String> {
     const BYTES: u64 = 16 << 10;
     home::end_of(path, BYTES).map(|bytes| String::from_utf8_lossy(&bytes).into_owned())
-}
-
-/// Appends a line in the format of GNU parallel's `--joblog`; an unknown end has the exit value -1. Writes one line per
-/// attempt, even if the outcome is determined again.
-fn joblog(home: &Home, now: &Now, work: &CommandWork, exit: Option<&ExitRecord>) -> io::Result<()> {
-    let seconds = |ms: u64| format!("{}.{:03}", ms / 1000, ms % 1000);
-    let (code, signal) = match exit.map(|exit| exit.ended) {
-        Some(Ended::Code(code)) => (code, 0),
-        Some(Ended::Signal(signal)) => (0, signal),
-        None => (-1, 0),
-    };
-    let (ended_ms, took_ms) = exit.map_or((0, 0), |exit| (exit.ended_at_ms, exit.duration_ms));
-    let started = seconds(ended_ms.saturating_sub(took_ms));
-    let command = work.argv.join(" ").replace(['\t', '\n'], " ");
-    let line = format!("{}\t:\t{started}\t{}\t0\t0\t{code}\t{signal}\t{command}\n", now.at + 1, seconds(took_ms));
-    let path = home.joblog();
-    let known = end_of(&path).unwrap_or_default();
-    // Only the last lines need to be searched: earlier ends were journaled.
-    if exit.is_some() && known.lines().any(|known| known == line.trim_end_matches('\n')) {
-        return Ok(());
-    }
-    let head = "Seq\tHost\tStarttime\tJobRuntime\tSend\tReceive\tExitval\tSignal\tCommand\n";
-    // Other jobs may end at the same moment.
-    create_with(&path, head)?;
-    append_lines(&path, &line).map(drop)
 }
