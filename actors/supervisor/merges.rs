@@ -19,10 +19,13 @@ use swarm_model::run::Wish;
 use swarm_model::{
     Answer, Event as Happening, EventKind, MergeLine, MergeOrder, MergeRequest, Refusal, RefusalKind, RowKey, Target,
 };
-use swarm_ports::{BoxFuture, Completed, Completion, Note, Ports, Unfinished};
+use swarm_ports::{BoxFuture, Completed, Completion, Note, Ports, Unfinished, WorktreeError};
 
 /// Maximum duration of a query about the queues, in milliseconds.
 const CALL_MS_MAX: u64 = 30_000;
+
+/// Maximum time to look for the worktree of a forgotten worker.
+const LOOK_MAX: Duration = Duration::from_secs(30);
 
 /// Maximum number of tries to add a worker's finished work to its queue.
 const ENTRY_TRIES_MAX: u32 = 6;
@@ -335,7 +338,10 @@ impl Desk {
             if !completion.attended {
                 return Ok((completion, Seen::Branch));
             }
-            let kept = self.ports.worktrees.kept(name, &completion.caller).await;
+            let looked = self.ports.worktrees.kept(name, &completion.caller);
+            let kept = tokio::time::timeout(LOOK_MAX, looked).await.unwrap_or_else(|_| {
+                Err(WorktreeError::Tool(format!("the repository did not answer within {} s", LOOK_MAX.as_secs())))
+            });
             let kept = kept.map_err(|error| Refusal::new(RefusalKind::Worktree, error.to_string()))?;
             let Some(worktree) = kept else { return Ok((completion, Seen::Branch)) };
             (completion.worker, completion.is_kept, completion.unfinished) = (Some((worktree, None)), true, None);

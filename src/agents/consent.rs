@@ -329,7 +329,7 @@ mod tests {
             ("gemini", Some("claude"), Some("gemini")),
             ("wrapper", Some("aider"), Some("aider")),
             ("wrapper", None, None),
-            ("opencode acp", Some("acp"), None),
+            ("opencode acp", Some("acp"), Some("opencode")),
         ] {
             assert_eq!(loads(&of(command, events)), section, "{command}");
         }
