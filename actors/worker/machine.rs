@@ -60,7 +60,7 @@ impl End {
     }
 
     /// Reports whether only the wanted state can say that the worker was stopped: from its end alone,
-    /// [`fate`](super::fate) may conclude that it was lost.
+    /// [`fate`] may conclude that it was lost.
     fn may_be_lost(&self) -> bool {
         match (self.ended, self.reason) {
             _ if self.interrupted => true,
