@@ -31,11 +31,15 @@ pub fn escape(text: &str) -> Cow<'_, str> {
     Cow::Owned(safe)
 }
 
-/// Reports whether `c` is a control character (C0, DEL, C1), a line separator, or a mark that changes the direction of
-/// text.
+/// Reports whether `c` is a control character (C0, DEL, C1), a line separator, a mark that changes the direction of text, or
+/// a character without a width. The two joiners stay: words of some scripts, and many symbols, consist of joined parts.
 fn is_hostile(c: char) -> bool {
     c.is_control()
-        || matches!(c, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
+        || matches!(
+            c,
+            '\u{ad}' | '\u{61c}' | '\u{180e}' | '\u{200b}' | '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}'
+        )
+        || matches!(c, '\u{2060}'..='\u{206f}' | '\u{feff}' | '\u{fff9}'..='\u{fffb}' | '\u{e0000}'..='\u{e007f}')
 }
 
 /// Returns a count with its noun, for example `1 restart` or `3 restarts`.
@@ -401,6 +405,7 @@ mod tests {
         assert_eq!(escape("plain é 漢"), "plain é 漢");
         assert_eq!(escape("\x1b[31m\u{9b}2J\u{7f}"), "\\x1b[31m\\x9b2J\\x7f");
         assert_eq!(escape("a\n\t\r\u{202e}b\u{2066}"), "a\\n\\t\\r\\u{202e}b\\u{2066}");
+        assert_eq!(escape("a\u{200b}b\u{feff}\u{e0061}c\u{200d}"), "a\\u{200b}b\\u{feff}\\u{e0061}c\u{200d}");
     }
 
     #[test]

@@ -98,6 +98,27 @@ fn a_filter_of_a_git_directory_in_the_worktree_is_not_run() {
 }
 
 #[test]
+fn a_record_that_leads_to_another_repository_is_refused() {
+    let fix = Fixture::new();
+    let tree = worktree(&fix);
+    let file = fix.repo.join(".git/worktrees/w/commondir");
+    for right in [fix.repo.join(".git").to_str().unwrap(), "../../", "../..\n"] {
+        fs::write(&file, right).unwrap();
+        assert!(verified(&tree, &fix.repo).unwrap().is_some(), "{right}");
+    }
+    fix.git(&["init", "-q", tree.join("evil").to_str().unwrap()]);
+    for wrong in [tree.join("evil/.git").to_str().unwrap(), ".", "../../..\n"] {
+        fs::write(&file, wrong).unwrap();
+        for refused in [verified(&tree, &fix.repo).map(drop), ensure(&tree, &fix.repo)] {
+            assert!(
+                refused.is_err_and(|fault| fault.cause.ends_with("/commondir leads to another repository")),
+                "{wrong}"
+            );
+        }
+    }
+}
+
+#[test]
 fn a_filter_of_a_repository_within_the_worktree_is_not_run() {
     let fix = Fixture::new();
     let tree = worktree(&fix);
