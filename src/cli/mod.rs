@@ -20,6 +20,7 @@ mod diff;
 mod doctor;
 mod du;
 mod error;
+mod escape;
 mod events;
 mod examples;
 mod explain;
