@@ -102,41 +102,45 @@ fn work_that_the_base_has_already_is_done() {
     assert_eq!(stages(&run), ["done", "working"]);
 }
 
-#[test]
-fn work_that_waited_and_is_on_the_base_now_is_done() {
+/// Returns a run whose only work waits, the report of that, and a report that nothing is left to land.
+fn waiting(is_empty: bool) -> (Machine, Event, Event) {
     let mut run = run(vec![job("a")], 9);
     run.on(&Event::Began, 0);
     run.on(&well(0), 0);
     run.on(&queued(0, 1), 0);
     let merged = |merged| Event::Merged { job: 0, attempt: 1, merged, spent: Spent::default() };
-    let waiting =
-        || Merged::Waiting { reason: "in the way".to_owned(), files: Vec::new(), continues: false, is_empty: false };
-    run.on(&merged(waiting()), 0);
-    let before = run.clone();
-    run.on(&merged(waiting()), 0);
-    run.on(&queued(0, 1), 0);
-    assert_eq!(run, before, "a repeated report changes nothing");
-    let mut run = Machine::new(Run::begin((*run.plan).clone(), Some(&run), false));
+    let (reason, files) = ("in the way".to_owned(), Vec::new());
+    let waits = merged(Merged::Waiting { reason, files, continues: false, is_empty });
+    run.on(&waits, 0);
+    (run, waits, merged(Merged::Nothing))
+}
+
+/// Continues a run whose work waits. The work is queued again.
+fn resumed(run: &Machine) -> Machine {
+    let mut run = Machine::new(Run::begin((*run.plan).clone(), Some(run), false));
     run.on(&Event::Began, 0);
     run.on(&Event::Retried { job: 0, attempt: 1 }, 0);
     assert_eq!(stages(&run), ["merging"]);
-    run.on(&merged(Merged::Nothing), 0);
+    run
+}
+
+#[test]
+fn work_that_waited_and_is_on_the_base_now_is_done() {
+    let (mut run, waits, nothing) = waiting(false);
+    let before = run.clone();
+    run.on(&waits, 0);
+    run.on(&queued(0, 1), 0);
+    assert_eq!(run, before, "a repeated report changes nothing");
+    let mut run = resumed(&run);
+    run.on(&nothing, 0);
     assert_eq!(stages(&run), ["done"]);
 }
 
 #[test]
 fn an_attempt_that_left_nothing_fails_although_its_item_waited() {
-    let mut run = run(vec![job("a")], 9);
-    run.on(&Event::Began, 0);
-    run.on(&well(0), 0);
-    run.on(&queued(0, 1), 0);
-    let merged = |merged| Event::Merged { job: 0, attempt: 1, merged, spent: Spent::default() };
-    let reason = "base branch 'main' not found".to_owned();
-    run.on(&merged(Merged::Waiting { reason, files: Vec::new(), continues: false, is_empty: true }), 0);
-    let mut run = Machine::new(Run::begin((*run.plan).clone(), Some(&run), false));
-    run.on(&Event::Began, 0);
-    run.on(&Event::Retried { job: 0, attempt: 1 }, 0);
-    run.on(&merged(Merged::Nothing), 0);
+    let (run, _, nothing) = waiting(true);
+    let mut run = resumed(&run);
+    run.on(&nothing, 0);
     assert_ne!(stages(&run), ["done"]);
     assert_eq!(run.jobs[0].failures, 1);
 }

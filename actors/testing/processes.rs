@@ -15,7 +15,7 @@ use swarm_ports::{BoxFuture, Clock as _, Gone, ProcessError, Processes, StopOrde
 /// Default duration of a stop, in milliseconds.
 const STOP_MS: u64 = 50;
 
-/// What a shim records about an end beside its reason.
+/// Members of an exit record that tests set in addition to the reason.
 #[derive(Clone, Copy, Default)]
 struct Extras {
     interrupted: bool,

@@ -327,8 +327,8 @@ impl State {
     async fn start_again(&mut self) {
         if let Err(refusal) = self.try_start_again().await {
             tracing::warn!(worker = self.name(), cause = %refusal.cause, "a restart failed");
-            let passes = matches!(refusal.kind, RefusalKind::Internal | RefusalKind::Registry);
-            if let Err(refusal) = self.feed(Event::StartFailed { passes }).await {
+            let event = Event::StartFailed { passes: error::is_of_system(&refusal) };
+            if let Err(refusal) = self.feed(event).await {
                 tracing::error!(worker = self.name(), cause = %refusal.cause, "cannot record the failed restart");
             }
         }

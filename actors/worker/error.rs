@@ -75,6 +75,12 @@ pub fn of_io(step: &str, error: &std::io::Error) -> Refusal {
     Refusal::new(RefusalKind::Internal, format!("cannot {step}: {error}"))
 }
 
+/// Reports whether a failure to start a worker says nothing about the worker: a file could not be written, or the registry
+/// could not be changed.
+pub fn is_of_system(refusal: &Refusal) -> bool {
+    matches!(refusal.kind, RefusalKind::Internal | RefusalKind::Registry)
+}
+
 /// Returns the refusal to start a worker again whose launch contract (`spec.json`) cannot be read.
 pub fn no_contract(name: &str) -> Refusal {
     Refusal::new(RefusalKind::Start, format!("launch contract of worker '{name}' is missing")).of(name)

@@ -1,4 +1,4 @@
-//! What a kill records about a worker that has ended, over all ends: whatever could be recovered stays stopped.
+//! Checks for every way in which a worker can end that `recover` does not start it after a kill.
 
 use super::fate::{self, Facts, Fate};
 use super::machine::{Adoption, Effect, End, Event, Machine};

@@ -87,7 +87,7 @@ pub fn set_own_settings_only(agent: &mut Agent) {
 /// Adds arguments to the command line of an agent.
 pub fn add_arguments(agent: &mut Agent, ours: Vec<String>) {
     match &mut agent.config.command {
-        // What follows may be for a subcommand.
+        // Directly after the program: later words may belong to a subcommand.
         Some(command) if matches!(agent.kind, Kind::Command | Kind::Acp) => *command = with_arguments(command, ours),
         _ => agent.config.arguments.extend(ours),
     }

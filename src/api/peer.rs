@@ -24,7 +24,7 @@ use swarm_sys::{attributes, processes};
 pub enum Apart {
     /// It is in another namespace of this kind.
     Namespace(&'static str),
-    /// It is in the namespaces of the supervisor, but has a restraint of this name that the supervisor does not have.
+    /// It shares the supervisor's namespaces, but is restricted by this kernel feature, and the supervisor is not.
     Restraint(&'static str),
     /// Its namespaces cannot be read: it has ended, or it runs as another user, such as root in a container.
     Unknown,

@@ -56,9 +56,10 @@ impl Gate {
     }
 
     /// Decides what becomes of a start without an answer, and without an error, after the commit: the shim has died, or
-    /// the worker's process waits for a disk. Whoever renames the contract first has decided: the worker's process, just
-    /// before it executes the command, or this one. If it is this one, both processes end, and nothing is executed. If it
-    /// is the other, that cannot be undone: the worker runs, with or without its shim.
+    /// the worker's process waits for a disk. The worker's process renames the
+    /// contract just before it executes the command, and this function renames it to cancel the start. Only one rename
+    /// succeeds. If it is this one, both processes are ended, and nothing is executed. Otherwise the worker runs, with or
+    /// without its shim.
     fn without_answer(self) -> Result<Vec<String>, LaunchError> {
         match self.take_contract() {
             Ok(true) => {}

@@ -30,7 +30,7 @@ fn a_workstream_that_a_person_has_started_again_keeps_its_worktree_and_makes_way
     let said = site.swarm(&["run", "cleanup"]);
     said.is(0, "", "swarm: note: kept repo.a: cannot clean running worker 'repo.a'\n");
     kept("a cleanup");
-    // What is new on the base is a reason to begin from there.
+    // Without a new commit on the base, the workstream would keep its branch anyway.
     site.git(&["commit", "-q", "--allow-empty", "-m", "new"]);
     let said = site.swarm(&["run", "--retry-failed", "--detach"]);
     let warning = format!("swarm: warning: workstream 'a' keeps its branch: {}\n", used_by("repo.a"));

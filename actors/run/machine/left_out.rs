@@ -1,6 +1,6 @@
-//! Uncommitted paths that do not land, as a person and the next attempt are told of them.
+//! Texts for people and for the next attempt about uncommitted paths that do not land.
 
-/// Returns what the next attempt is told of uncommitted paths that do not land.
+/// Returns the part of the next attempt's prompt that lists the uncommitted paths that do not land.
 pub(super) fn told(paths: &[String]) -> String {
     let (repositories, files): (Vec<_>, Vec<_>) = paths.iter().cloned().partition(|path| path.ends_with('/'));
     let mut told = String::new();

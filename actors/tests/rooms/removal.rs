@@ -160,7 +160,7 @@ async fn a_respawned_worker_of_a_run_makes_way_for_the_next_attempt() {
     assert_eq!((refusal.kind, refusal.cause.as_str()), (RefusalKind::Exists, "worker 'r.a' is still running"));
     rig.world.end("r.a", Ended::Code(1));
     rig.world.settle().await;
-    // It will not go by itself, so another try would be in vain.
+    // The worker has ended and stays until somebody removes it, so the start is not tried again.
     let refusal = rig.spawn(of_run("r.a", "run/2/a/", 1)).await.expect_err("it is of another run");
     assert_eq!(refusal.kind, RefusalKind::Invalid);
     assert_eq!(refusal.cause, "worker 'r.a' already exists, and was started by something else");

@@ -98,7 +98,7 @@ fn latest(kept: &[String]) -> String {
     format!("{}{more}", kept[first..].join(", "))
 }
 
-/// What earlier attempts of a job left.
+/// Branches of a job's earlier attempts, after a search for a free place.
 #[derive(Default)]
 struct Left {
     /// Branches that stay because they or their worktrees hold work.

@@ -160,7 +160,7 @@ impl Tidied {
             match swarm_store::repositories::remove_worktree_if_clean(leaf, &tree, &self.root, paths, &self.caller) {
                 Ok(()) => self.removed.push(shown),
                 Err(WorktreeError::Used(worker)) => {
-                    // Its branch stays as well, whatever the worker has checked out.
+                    // Keep the branch, too, even if the worker has another one checked out.
                     self.kept.push((shown, used_by(&worker)));
                     return;
                 }

@@ -92,9 +92,9 @@ const AGENT_FOLDERS: [(&str, &str); 12] = [
 const VARIABLES: &str = ".env";
 /// Ends of the names of those texts, in any case. codex executes what its rules allow outside of its sandbox.
 const TEXTS: [&str; 4] = [".md", ".rules", ".toml", ".json"];
-/// The same for opencode, which executes its plugins and tools.
+/// Ends of the names in `.opencode` that opencode loads. It executes the scripts among them as plugins and tools.
 const TEXTS_OPENCODE: [&str; 7] = [".md", ".json", ".jsonc", ".js", ".ts", ".mjs", ".cjs"];
-/// Folders of its directory in which nothing is that opencode loads by itself: packages that it installed, and plans that it wrote.
+/// Folders in `.opencode` that opencode does not load by itself: the packages that it installs and the plans that it writes.
 const NOT_LOADED: [&str; 2] = ["node_modules", "plans"];
 /// Maximum depth of such a directory. Symbolic links in it are followed, as by the agent.
 const DEPTH_MAX: usize = 8;

@@ -1,5 +1,5 @@
 //! What the agents of a run were denied, by rules and by people: lines of `denied.jsonl` in the directory of each attempt.
-//! They are for people only, so that a line that a crash loses or tears is not missed.
+//! The lines are only shown to people. A crash may lose the last one or cut it short, and such a line is skipped.
 
 use std::collections::BTreeSet;
 use std::fs;
