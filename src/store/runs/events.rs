@@ -19,6 +19,14 @@ use swarm_sys::clock::wall_ms;
 /// # Errors
 /// Returns any I/O error.
 pub fn append(plan: &Plan, words: Vec<Telling>) -> io::Result<()> {
+    report(&Home::new(&plan.home).events(), &lines(plan, words)?)
+}
+
+/// Formats events of a run as lines.
+///
+/// # Errors
+/// Fails if one cannot be serialized.
+pub fn lines(plan: &Plan, words: Vec<Telling>) -> io::Result<String> {
     let mut lines = String::new();
     for Telling { at_ms, number, job, word } in words {
         let workstream = job.map(|job| plan.jobs[job].id.clone());
@@ -26,7 +34,7 @@ pub fn append(plan: &Plan, words: Vec<Telling>) -> io::Result<()> {
         lines.push_str(&serde_json::to_string(&line)?);
         lines.push('\n');
     }
-    append_lines(&Home::new(&plan.home).events(), &lines).map(drop)
+    Ok(lines)
 }
 
 /// Formats a report of a job's agent as a line.

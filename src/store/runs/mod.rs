@@ -357,9 +357,11 @@ impl Runs for DiskRuns {
     }
 
     fn tell<'a>(&'a self, plan: &'a Plan, words: Vec<Telling>) -> BoxFuture<'a, ()> {
-        let owned = plan.clone();
+        // Not with a copy of the plan: it may have thousands of jobs.
+        let lines = events::lines(plan, words);
+        let events = Home::new(&plan.home).events();
         Box::pin(async move {
-            if let Err(error) = blocking(move || events::append(&owned, words)).await {
+            if let Err(error) = blocking(move || events::report(&events, &lines?)).await {
                 tracing::warn!(home = %plan.home, %error, "cannot record the events of a run");
             }
         })
