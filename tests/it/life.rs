@@ -185,6 +185,10 @@ fn the_environment_is_the_callers_without_misleading_variables() {
         for (key, value) in [("GIT_DIR", "/x"), ("GIT_INDEX_FILE", "/y"), ("GIT_WORK_TREE", "/z")] {
             command.env(key, value);
         }
+        // A worker that starts another one has variables of its own task.
+        for key in ["SWARM_RECOVERY", "SWARM_RUN", "SWARM_WORKSTREAM", "SWARM_PROMPT", "SWARM_FLOW"] {
+            command.env(key, "of the caller");
+        }
         if flags.is_empty() {
             command.env("TMUX", "/nowhere/socket,1,0").env("TMUX_PANE", "%9");
         }
@@ -200,6 +204,7 @@ fn the_environment_is_the_callers_without_misleading_variables() {
         let set = |key: &str| text.lines().any(|at| at.starts_with(&format!("{key}=")));
         assert!(set("TMUX_TMPDIR"), "{text}");
         assert!(!set("GIT_DIR") && !set("GIT_INDEX_FILE") && !set("GIT_WORK_TREE"), "{text}");
+        assert!(!text.contains("of the caller"), "{text}");
         if flags.is_empty() {
             assert!(!set("TMUX") && !set("TMUX_PANE") && has("TERM=outer"), "{text}");
         } else {

@@ -9,6 +9,12 @@ use crate::common::{Rig, SOON, proc, skipped, wait_until};
 
 /// Allocates memory until something stops it, at the latest its own limit.
 const EATER: &str = "ulimit -v 1000000; exec tail /dev/zero";
+/// Reserves more address space than it may have memory, as Node.js does, and then allocates too much memory.
+const RESERVER: &str = "import mmap
+mmap.mmap(-1, 4 << 30, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS, prot=0)
+print('reserved', flush=True)
+bytearray(200 << 20)
+print('allocated')";
 /// Starts five hundred processes that ignore SIGTERM.
 const BOMB: &str =
     "trap '' TERM; bomb() { [ $1 -gt 0 ] && { bomb $(($1 - 1)) & bomb $(($1 - 1)) & }; sleep 600; }; bomb 8";
@@ -312,6 +318,11 @@ fn without_control_groups_the_substitute_of_each_limit_is_reported() {
     assert_eq!((warned, said.err.lines().count()), ([true, true], 3), "{}", said.err);
     assert_eq!((by(&view, "memory").as_deref(), by(&view, "cpu")), (Some("rlimit"), None));
     assert_eq!((view["state"].as_str(), view["exit"]["code"].as_i64()), (Some("exited"), Some(1)));
+    let python = nobody(&["spawn", "--name", "y", "--memory", "64M", "--", "python3", "-c", RESERVER]);
+    assert_eq!(python.code, Some(0), "{python:?}");
+    nobody(&["wait", "y", "--timeout", "25"]);
+    assert_eq!(nobody(&["logs", "y"]).out.lines().next(), Some("reserved"));
+    assert!(nobody(&["logs", "y", "--stderr"]).out.contains("MemoryError"));
 }
 
 #[test]

@@ -20,7 +20,7 @@ use swarm_model::{Ended, Rlimit, Spec};
 use super::worktree;
 use swarm_sys::attributes;
 use swarm_sys::cgroups::Groups;
-use swarm_sys::variables::RECORDS;
+use swarm_sys::variables::{OF_A_WORKER, RECORDS};
 
 /// Variables of git that would point the worker at its caller's repository.
 const GIT_POINTERS: [&str; 3] = ["GIT_DIR", "GIT_INDEX_FILE", "GIT_WORK_TREE"];
@@ -28,8 +28,6 @@ const GIT_POINTERS: [&str; 3] = ["GIT_DIR", "GIT_INDEX_FILE", "GIT_WORK_TREE"];
 const SESSION: &str = "SWARM_SESSION";
 /// Variable with a port that no other worker has.
 const PORT: &str = "SWARM_PORT";
-/// Marks what a verification or a resolver has started, all of which ends with it. A worker does not.
-const SCRATCH: &str = "SWARM_SCRATCH";
 /// Variables that are taken from the pane, not from the caller.
 const OF_THE_PANE: [&str; 3] = ["TERM", "TMUX", "TMUX_PANE"];
 
@@ -90,7 +88,7 @@ struct Launch {
     /// Messages about attributes of the caller that the child could not take over.
     warnings: Vec<String>,
     /// Limit of the address space of each process in bytes, if no control group limits the memory.
-    space_bytes: Option<u64>,
+    memory_bytes: Option<u64>,
 }
 
 impl Child {
@@ -264,7 +262,7 @@ impl Launch {
             nice: contract.nice,
             // Now, while the start is being committed. Nothing that the child still does depends on it.
             warnings: held_back.into_iter().chain(attributes::assume(&contract.attributes)).collect(),
-            space_bytes: contract.limits.memory_bytes.filter(|_| !groups.hold_memory(entered)),
+            memory_bytes: contract.limits.memory_bytes.filter(|_| !groups.hold_memory(entered)),
         })
     }
 
@@ -314,8 +312,8 @@ impl Launch {
     /// Restores the caller's limits, priority and umask, and the default signal dispositions.
     fn become_the_caller(&mut self) -> Result<(), String> {
         self.warnings.extend(self.rlimits.iter().filter_map(set_limit));
-        if let Some(bytes) = self.space_bytes {
-            limit_space(bytes);
+        if let Some(bytes) = self.memory_bytes {
+            limit_memory(bytes);
         }
         // Also if it is 0: the supervisor may have been started with another niceness.
         if let Err(error) = rustix::process::setpriority_process(None, self.nice) {
@@ -375,11 +373,14 @@ fn parts(report: &str) -> (Vec<String>, String) {
     (warnings, rest.concat())
 }
 
-/// Limits the address space of this process and its descendants; never raises the present limit.
-fn limit_space(bytes: u64) {
+/// Limits the writable private memory of this process and its descendants; never raises the present limit.
+///
+/// The address space (`RLIMIT_AS`) is not limited: Node.js reserves gigabytes of it that it never uses, and would not
+/// start.
+fn limit_memory(bytes: u64) {
     use nix::sys::resource::{Resource, getrlimit, setrlimit};
-    let (soft, hard) = getrlimit(Resource::RLIMIT_AS).unwrap_or((libc::RLIM_INFINITY, libc::RLIM_INFINITY));
-    let _ = setrlimit(Resource::RLIMIT_AS, soft.min(bytes), hard.min(bytes));
+    let (soft, hard) = getrlimit(Resource::RLIMIT_DATA).unwrap_or((libc::RLIM_INFINITY, libc::RLIM_INFINITY));
+    let _ = setrlimit(Resource::RLIMIT_DATA, soft.min(bytes), hard.min(bytes));
 }
 
 fn candidates(program: &str, path: &str) -> Vec<String> {
@@ -396,11 +397,9 @@ fn environment(spec: &Spec, cwd: &Path) -> Vec<(String, String)> {
     let contract = &spec.contract;
     let in_tmux = contract.tmux.is_some();
     let foreign = |key: &str| {
+        // A worker may have started this one: its task, its run and its session are not this one's.
         GIT_POINTERS.contains(&key)
-            || key == SESSION
-            || key == SCRATCH
-            || key == PORT
-            || key == RECORDS
+            || OF_A_WORKER.contains(&key)
             || (key.starts_with("TMUX") && key != TMUX_DIRECTORY)
             || (in_tmux && OF_THE_PANE.contains(&key))
     };
