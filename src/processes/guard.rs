@@ -37,6 +37,11 @@ const DYING_MAX: Duration = Duration::from_secs(1);
 const LOG_BYTES_MAX: u64 = 8 << 20;
 /// Delay of restarts after many kills.
 const KILLS_PAUSE: Duration = Duration::from_millis(500);
+/// First and longest delay after a start that failed, for example because no process or thread can be created.
+const START_PAUSES: [Duration; 2] = [Duration::from_secs(1), Duration::from_secs(10)];
+
+/// Exit code of a supervisor that could not start. A later start may succeed.
+pub const NOT_STARTED: u8 = 75;
 
 /// Content of the lock file, instead of the holder's pid, after a stop that a person requested.
 const STOPPED: &[u8] = b"stopped\n";
@@ -69,22 +74,38 @@ fn run(root: &Path, mode: Option<&str>) -> io::Result<()> {
     let adopts = mode == Some("adopt");
     let mut deaths = Deaths::default();
     let mut life = if adopts { Some((take_stdin()?, None)) } else { None };
-    let mut ready = Some(Stdio::inherit());
+    // Whoever starts this guard hears why the first supervisor cannot start, and tries again or not.
+    let mut ready = Some(Stdio::inherit()).filter(|_| mode.is_none());
     loop {
+        let is_first = ready.is_some();
         let (mut pipe, child) = match life.take() {
             Some(life) => life,
-            None => {
-                let (pipe, child) = start_supervisor(root, ready.take().unwrap_or_else(Stdio::null))?;
-                // The starter also waits for end of file on this pipe.
-                replace_stdout()?;
-                (pipe, Some(child))
-            }
+            None => match start_supervisor(root, ready.take().unwrap_or_else(Stdio::null)) {
+                Ok((pipe, child)) => {
+                    // The starter also waits for end of file on this pipe.
+                    replace_stdout()?;
+                    (pipe, Some(child))
+                }
+                Err(error) if is_first => return Err(error),
+                Err(_) if swarm_sys::files::is_absent(root) => return Ok(()),
+                Err(_) => {
+                    std::thread::sleep(deaths.not_started());
+                    continue;
+                }
+            },
         };
         crate::processes::memory::trim();
         let end = read_end(&mut pipe);
-        let killed = child.is_none_or(|mut child: Child| child.wait().is_ok_and(|status| status.signal() == Some(9)));
+        let status = child.and_then(|mut child: Child| child.wait().ok());
         if end == End::Farewell || swarm_sys::files::is_absent(root) || is_stopped(root) {
             return Ok(());
+        }
+        if status.is_some_and(|status| status.code() == Some(NOT_STARTED.into())) {
+            if is_first {
+                return Ok(());
+            }
+            std::thread::sleep(deaths.not_started());
+            continue;
         }
         if let End::ReplacedBy(program) = end {
             // Returns only on failure. This program then goes on.
@@ -96,6 +117,7 @@ fn run(root: &Path, mode: Option<&str>) -> io::Result<()> {
             );
             continue;
         }
+        let killed = status.is_none_or(|status| status.signal() == Some(9));
         match deaths.verdict(killed, Instant::now()) {
             RestartDecision::Now => {}
             RestartDecision::Later(pause) => std::thread::sleep(pause),
@@ -239,9 +261,14 @@ pub fn check_program(program: &Path, built_ns: u64) -> Result<(), String> {
     Ok(())
 }
 
-/// Deaths of the supervisor within [`WINDOW`]: time, and whether it was killed.
+/// Ends of supervisors that were not intended.
 #[derive(Default)]
-struct Deaths(VecDeque<(Instant, bool)>);
+struct Deaths {
+    /// Deaths within [`WINDOW`]: time, and whether the supervisor was killed.
+    recent: VecDeque<(Instant, bool)>,
+    /// Number of starts that failed, since the last one that did not.
+    not_started: u32,
+}
 
 #[derive(Debug, PartialEq, Eq)]
 enum RestartDecision {
@@ -251,11 +278,20 @@ enum RestartDecision {
 }
 
 impl Deaths {
+    /// Counts a start that failed, and returns the time until the next one.
+    fn not_started(&mut self) -> Duration {
+        let [first, longest] = START_PAUSES;
+        let pause = first.saturating_mul(1 << self.not_started.min(8)).min(longest);
+        self.not_started += 1;
+        pause
+    }
+
     fn verdict(&mut self, killed: bool, now: Instant) -> RestartDecision {
-        self.0.push_back((now, killed));
-        self.0.retain(|(at, _)| now.duration_since(*at) < WINDOW);
-        let kills = self.0.iter().filter(|(_, killed)| *killed).count();
-        if self.0.len() - kills > FAILURES_MAX {
+        self.not_started = 0;
+        self.recent.push_back((now, killed));
+        self.recent.retain(|(at, _)| now.duration_since(*at) < WINDOW);
+        let kills = self.recent.iter().filter(|(_, killed)| *killed).count();
+        if self.recent.len() - kills > FAILURES_MAX {
             return RestartDecision::GiveUp;
         }
         if kills > KILLS_FREE { RestartDecision::Later(KILLS_PAUSE) } else { RestartDecision::Now }
@@ -443,5 +479,14 @@ mod tests {
         }
         assert_eq!(deaths.verdict(false, now), RestartDecision::GiveUp);
         assert_eq!(deaths.verdict(false, now + WINDOW), RestartDecision::Now);
+    }
+
+    #[test]
+    fn starts_that_fail_are_repeated_with_growing_pauses() {
+        let mut deaths = Deaths::default();
+        let pauses: Vec<u64> = (0..6).map(|_| deaths.not_started().as_secs()).collect();
+        assert_eq!(pauses, [1, 2, 4, 8, 10, 10]);
+        assert_eq!(deaths.verdict(true, Instant::now()), RestartDecision::Now);
+        assert_eq!(deaths.not_started(), START_PAUSES[0], "after a supervisor that had started");
     }
 }

@@ -60,19 +60,39 @@ pub fn main(mut arguments: impl Iterator<Item = OsString>) -> u8 {
             inherited.farewell(successor.as_deref());
             0
         }
-        Err(error) => {
-            tracing::error!(%error, "the supervisor cannot start");
-            inherited.say(&format!("error {error}"));
+        Err(StartError::Taken(reason)) => {
+            tracing::error!(error = %reason, "the supervisor cannot start");
+            inherited.say(&format!("error {reason}"));
             inherited.farewell(None);
             1
         }
+        // Its guard starts another one, unless somebody has heard the reason.
+        Err(StartError::Failed(error)) => {
+            tracing::error!(%error, "the supervisor cannot start");
+            inherited.say(&format!("error {error}"));
+            guard::NOT_STARTED
+        }
+    }
+}
+
+/// Why a supervisor cannot start.
+enum StartError {
+    /// The place is taken, and another start in it would fail as well.
+    Taken(String),
+    /// Something failed. It may succeed later: there may be memory, threads or space on the disk again.
+    Failed(io::Error),
+}
+
+impl From<io::Error> for StartError {
+    fn from(error: io::Error) -> Self {
+        Self::Failed(error)
     }
 }
 
 /// How a supervisor ends, and the program that its guard must execute then.
 type Ended = (Exit, Option<PathBuf>);
 
-fn run(paths: &Paths, guard: Option<i32>, inherited: &mut Inherited) -> io::Result<Ended> {
+fn run(paths: &Paths, guard: Option<i32>, inherited: &mut Inherited) -> Result<Ended, StartError> {
     let lock = take_lock(paths)?;
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_io()
@@ -94,8 +114,8 @@ fn run(paths: &Paths, guard: Option<i32>, inherited: &mut Inherited) -> io::Resu
     exit
 }
 
-fn held_by(other: &Machine, paths: &Paths) -> io::Error {
-    io::Error::other(format!("the supervisor of machine '{}' serves {}", other.host, paths.root().display()))
+fn held_by(other: &Machine, paths: &Paths) -> StartError {
+    StartError::Taken(format!("the supervisor of machine '{}' serves {}", other.host, paths.root().display()))
 }
 
 /// Reports whether the last supervisor was stopped on request, and nothing on another machine is left to supervise.
@@ -140,14 +160,14 @@ fn first_thread(runtime: &tokio::runtime::Runtime) -> io::Result<()> {
     made.map_err(|_| io::Error::other("cannot create a thread (see ulimit -u)"))
 }
 
-async fn supervise(paths: &Paths, guard: Option<i32>, inherited: &mut Inherited) -> io::Result<Ended> {
+async fn supervise(paths: &Paths, guard: Option<i32>, inherited: &mut Inherited) -> Result<Ended, StartError> {
     let gone = watch_root(paths);
     // Before the first event of this process: what agents asked later was not told.
     let told_ms = swarm_store::events::last_at_ms(paths);
     let Wired { ports, events } = wiring::ports(paths)?;
     if let Some(name) = hidden_worker(paths) {
         let place = "run this where it was started, or set SWARM_DIR to another directory";
-        return Err(io::Error::other(format!(
+        return Err(StartError::Taken(format!(
             "worker '{name}' runs in another process namespace, and a supervisor in this one cannot see it ({place})"
         )));
     }
@@ -185,7 +205,7 @@ async fn supervise(paths: &Paths, guard: Option<i32>, inherited: &mut Inherited)
     let exit = tokio::select! {
         exit = handle.ended() => exit,
         () = gone => Exit::Abandoned,
-        error = keep_guard(paths, &ports, guard_pid, inherited) => return Err(error),
+        error = keep_guard(paths, &ports, guard_pid, inherited) => return Err(error.into()),
     };
     tracing::info!(?exit, "the supervisor ends");
     socket.abort();
@@ -270,7 +290,7 @@ impl Inherited {
     }
 }
 
-fn take_lock(paths: &Paths) -> io::Result<File> {
+fn take_lock(paths: &Paths) -> Result<File, StartError> {
     // Before the lock, which a supervisor of another machine may hold for ever.
     if let Some(other) = machine::other_holder(paths)?.filter(|_| !is_over_elsewhere(paths)) {
         return Err(held_by(&other, paths));
@@ -284,11 +304,11 @@ fn take_lock(paths: &Paths) -> io::Result<File> {
         std::thread::Builder::new().spawn(move || sender.send(lock::lock(&waiting).is_ok()))?;
         if !receiver.recv_timeout(LOCK_WAIT_MAX).unwrap_or(false) {
             let holder = std::fs::read_to_string(&path).unwrap_or_default();
-            return Err(io::Error::other(format!("{ANOTHER} (pid {}) holds {}", holder.trim(), path.display())));
+            return Err(StartError::Taken(format!("{ANOTHER} (pid {}) holds {}", holder.trim(), path.display())));
         }
         if guard::is_stopped(paths.root()) {
             // A later command starts another one if it needs it.
-            return Err(io::Error::other(format!("{ANOTHER} was stopped while this one waited")));
+            return Err(StartError::Taken(format!("{ANOTHER} was stopped while this one waited")));
         }
     }
     // Before the content is replaced, which tells whether the last supervisor was stopped.

@@ -52,6 +52,27 @@ fn a_killed_guard_is_replaced() {
     }
 }
 
+#[test]
+fn a_guard_goes_on_after_a_start_that_failed() {
+    let rig = Rig::new();
+    rig.spawn("a", &[], &["sleep", "600"]);
+    let (supervisor, guard) = both(&rig);
+    proc::signal(guard, Signal::STOP);
+    proc::kill(supervisor);
+    wait_until("the supervisor is gone", SOON, || !proc::alive(supervisor));
+    // No supervisor can listen there.
+    let socket = rig.root().join("supervisor.sock");
+    std::fs::remove_file(&socket).expect("there");
+    std::fs::create_dir_all(socket.join("in the way")).expect("made");
+    proc::signal(guard, Signal::CONT);
+    let log = || std::fs::read_to_string(rig.root().join("supervisor.log")).unwrap_or_default();
+    wait_until("two starts fail", SOON, || log().matches("the supervisor cannot start").count() > 1);
+    std::fs::remove_dir_all(&socket).expect("removed");
+    assert_eq!(both(&rig).1, guard, "the same guard started it");
+    wait_until("it listens", SOON, || socket.exists());
+    assert_eq!(rig.fine("a"), "running");
+}
+
 /// Pids of the fork server and its spare fork.
 fn fork_servers(rig: &Rig) -> Vec<i32> {
     let serves = |pid: &i32| proc::words(*pid).get(1).is_some_and(|word| word == "__forkserver");

@@ -307,6 +307,15 @@ fn uncommitted_work_lands_without_generated_files() {
     site.merge_wait();
     assert_eq!(site.state("w"), "noop");
 
+    // Nothing at all landed of this worker.
+    site.worker("only", &[], "mkdir -p dist; echo x > dist/x");
+    let note = "swarm: note: 1 uncommitted path(s) will not land: dist/x\n";
+    site.swarm(&["merge", "add", "only"]).is(0, "queued only for main (item 2)\n", note);
+    let note = "swarm: note: 'only': 1 uncommitted path(s) will not land: dist/x\n";
+    site.swarm(&["merge", "wait", "only"]).is(1, "only: noop (main)\n", note);
+    let shown = site.swarm(&["merge", "status", "only"]);
+    assert!(shown.code == Some(1) && shown.out.contains("  left out  dist/x\n"), "{shown:?}");
+
     site.worker("many", &[], "for i in $(seq 201); do echo $i > f$i; done");
     let said = site.swarm(&["merge", "add", "many"]);
     assert!(said.out.starts_with("waiting many for main") && said.err.contains("201 untracked files in"), "{said:?}");

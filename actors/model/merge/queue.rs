@@ -216,6 +216,12 @@ impl Item {
         self.unresolved.as_deref().unwrap_or(&self.tip)
     }
 
+    /// Reports whether the item has landed, or had nothing to land. Not if all that its worker left does not land.
+    pub fn is_complete(&self) -> bool {
+        let is_empty = self.state == State::Noop && !self.contained && !self.left_out.is_empty();
+        self.state.is_done() && !is_empty
+    }
+
     /// Reports whether nothing is left to do for the item, not even for a person.
     pub fn is_past(&self) -> bool {
         self.state.is_done() || self.state == State::Dropped || self.replaced

@@ -131,7 +131,7 @@ pub fn status(args: &ItemArgs, queues: &Queues, screen: &mut Screen) -> Result<u
     if !item.state.is_settled() {
         warn_held(view, screen);
     }
-    Ok(u8::from(!item.state.is_done()))
+    Ok(u8::from(!item.is_complete()))
 }
 
 fn lines(view: &QueueView, target: &Target, item: &Item) -> Vec<String> {
@@ -168,6 +168,7 @@ fn lines(view: &QueueView, target: &Target, item: &Item) -> Vec<String> {
         }
         _ => {}
     }
+    item.left_out.iter().for_each(|file| say("left out", escape(file).into_owned()));
     if let Some(command) = &item.verified_by {
         say("verified", format!("{}{}", escape(command), if item.flaky { " (failed once, then passed)" } else { "" }));
     }
@@ -250,6 +251,7 @@ pub fn item_object(view: &QueueView, item: &Item) -> Value {
         "flaky": item.flaky,
         "resolver_tries": item.resolved,
         "replaced": item.replaced,
+        "left_out": item.left_out,
     })
 }
 

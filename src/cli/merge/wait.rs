@@ -15,6 +15,7 @@ use super::progress::Progress;
 use super::queues::{Queues, none_for, short};
 use super::show::{is_held, item_object, warn_held};
 use crate::api::supervision::Supervision;
+use crate::cli::diff::left_out;
 use crate::cli::error::Failure;
 use crate::cli::json;
 use crate::cli::render::escape;
@@ -227,7 +228,7 @@ impl Wait<'_> {
         if self.args.json {
             json::print_list(screen, "swarm.merge.waited/1", "items", objects)?;
         }
-        let all_landed = done.iter().all(|(_, item)| item.state.is_done());
+        let all_landed = done.iter().all(|(_, item)| item.is_complete());
         Ok(u8::from(!self.left.is_empty() || self.lost || !all_landed))
     }
 }
@@ -306,5 +307,9 @@ fn find<'a>(queues: &'a Queues, target: &Target, id: ItemId) -> Option<(&'a Queu
 
 fn say(view: &QueueView, item: &Item, screen: &mut Screen) -> Result<(), Failure> {
     screen.line(&format!("{}: {} ({})", escape(&item.name), item.state.word(), escape(view.target.base())))?;
-    screen.flush()
+    screen.flush()?;
+    if !item.left_out.is_empty() {
+        screen.aside("note: ", &format!("'{}': {}", item.name, left_out(&item.left_out)));
+    }
+    Ok(())
 }
