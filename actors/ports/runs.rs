@@ -2,7 +2,7 @@
 
 use std::io;
 
-use super::{BoxFuture, Survey};
+use super::{BoxFuture, Saved, Survey};
 use swarm_model::merge::queue::Item;
 use swarm_model::run::plan::Plan;
 use swarm_model::run::progress::{Now, Run, Spent};
@@ -119,8 +119,9 @@ pub trait Runs: Send + Sync {
     /// Reports whether the branch of a job has commits that are not on the base. True if that cannot be determined.
     fn has_work<'a>(&'a self, now: &'a Now, caller: &'a Caller) -> BoxFuture<'a, bool>;
 
-    /// Deletes the branch of a job that is done, if the base contains all its commits.
-    fn tidy<'a>(&'a self, now: &'a Now, caller: &'a Caller) -> BoxFuture<'a, ()>;
+    /// Deletes the branch of a job that is done, if the base contains all its commits. Returns where commits are saved that
+    /// only its reflog had.
+    fn tidy<'a>(&'a self, now: &'a Now, caller: &'a Caller) -> BoxFuture<'a, Option<Saved>>;
 
     /// Marks the run as over, and releases the lock of its home. Until [`Runs::forget`], `active` still returns it.
     fn close<'a>(&'a self, home: &'a str) -> BoxFuture<'a, ()>;

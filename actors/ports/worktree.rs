@@ -46,6 +46,14 @@ pub struct Saved {
     pub commit: String,
 }
 
+/// What became of a branch that was to be deleted.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct DroppedBranch {
+    pub is_deleted: bool,
+    /// Commits that only its reflog had.
+    pub saved: Option<Saved>,
+}
+
 /// Saved work whose reference was deleted.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Expired {
@@ -118,13 +126,13 @@ pub trait Worktrees: Send + Sync {
         Box::pin(std::future::ready(Vec::new()))
     }
 
-    /// Deletes the branch of this plan if its base contains it and no worktree has it checked out. Returns whether it was
-    /// deleted.
+    /// Deletes the branch of this plan if its base contains it and no worktree has it checked out. Commits that only its
+    /// reflog has are saved first.
     fn drop_branch<'a>(
         &'a self,
         plan: &'a WorktreePlan,
         caller: &'a Caller,
-    ) -> BoxFuture<'a, Result<bool, WorktreeError>>;
+    ) -> BoxFuture<'a, Result<DroppedBranch, WorktreeError>>;
 
     /// Records that a worktree stays although its worker is forgotten, so that `kept` finds it.
     fn keep<'a>(&'a self, name: &'a str, tree: &'a RowWorktree) -> BoxFuture<'a, Result<(), WorktreeError>>;

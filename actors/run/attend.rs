@@ -16,8 +16,8 @@ use swarm_model::run::key_of;
 use swarm_model::run::plan::Work;
 use swarm_model::run::progress::{Now, Spent, Stage};
 use swarm_model::run::{Event, FaultKind, Merged, Outcome};
-use swarm_model::{Caller, MergeSettings, Refusal, RefusalKind, Target};
-use swarm_ports::{Ports, Settled};
+use swarm_model::{Caller, Event as Announcement, EventKind, MergeSettings, Refusal, RefusalKind, Target};
+use swarm_ports::{Ports, Saved, Settled};
 
 /// Carries out the effects of a run.
 pub struct EffectRunner {
@@ -233,7 +233,14 @@ impl EffectRunner {
             }
         }
         if now.job().branch.is_some() {
-            self.ports.runs.tidy(now, &caller).await;
+            let Some(Saved { reference, commit }) = self.ports.runs.tidy(now, &caller).await else { return };
+            self.ports.events.emit(Announcement {
+                at_ms: self.ports.clock.wall_ms(),
+                worker: Some(name),
+                generation: None,
+                request: Some(caller.request),
+                kind: EventKind::WorktreeSaved { reference, commit },
+            });
         }
     }
 

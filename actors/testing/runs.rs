@@ -12,7 +12,7 @@ use swarm_model::run::progress::{Now, Run, Spent};
 use swarm_model::run::{Event, FaultKind, Outcome};
 use swarm_model::run::{request_of, request_prefix};
 use swarm_model::{Caller, Contract, Ended, ExitRecord, NeedKind, RowWorktree, SpawnRequest, Target, WorktreeRequest};
-use swarm_ports::{BoxFuture, Journaled, Runs, Settled, Survey, Telling};
+use swarm_ports::{BoxFuture, Journaled, Runs, Saved, Settled, Survey, Telling};
 
 pub struct FakeRuns {
     script: Arc<Script>,
@@ -258,8 +258,11 @@ impl Runs for FakeRuns {
         Box::pin(std::future::ready(has_work))
     }
 
-    fn tidy<'a>(&'a self, now: &'a Now, _: &'a Caller) -> BoxFuture<'a, ()> {
-        Box::pin(async move { self.script.note(format!("run.tidy {}", now.job().id)) })
+    fn tidy<'a>(&'a self, now: &'a Now, _: &'a Caller) -> BoxFuture<'a, Option<Saved>> {
+        Box::pin(async move {
+            self.script.note(format!("run.tidy {}", now.job().id));
+            None
+        })
     }
 
     fn close<'a>(&'a self, home: &'a str) -> BoxFuture<'a, ()> {

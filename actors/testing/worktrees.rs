@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use super::script::Script;
 use swarm_model::{BaseRef, Caller, RowWorktree, WorktreePlan, WorktreeRequest};
-use swarm_ports::{BoxFuture, Expired, Force, Saved, WorktreeError, Worktrees};
+use swarm_ports::{BoxFuture, DroppedBranch, Expired, Force, Saved, WorktreeError, Worktrees};
 
 pub struct FakeWorktrees {
     above: PathBuf,
@@ -24,6 +24,8 @@ struct Inner {
     saved: Vec<String>,
     /// Worktrees that stayed when their workers were forgotten.
     kept: BTreeMap<String, RowWorktree>,
+    /// Branches with commits that only their reflogs have.
+    taken_back: BTreeSet<String>,
 }
 
 impl FakeWorktrees {
@@ -53,6 +55,11 @@ impl FakeWorktrees {
     /// Sets the number of uncommitted changes at `path`.
     pub fn dirty(&self, path: &str, changes: usize) {
         self.with(|inner| inner.trees.insert(path.to_owned(), changes));
+    }
+
+    /// Gives a branch commits that only its reflog has.
+    pub fn take_back(&self, branch: &str) {
+        self.with(|inner| inner.taken_back.insert(branch.to_owned()));
     }
 
     fn may_go(&self, path: &str, force: Force) -> Result<(), WorktreeError> {
@@ -172,10 +179,18 @@ impl Worktrees for FakeWorktrees {
         })
     }
 
-    fn drop_branch<'a>(&'a self, plan: &'a WorktreePlan, _: &'a Caller) -> BoxFuture<'a, Result<bool, WorktreeError>> {
+    fn drop_branch<'a>(
+        &'a self,
+        plan: &'a WorktreePlan,
+        _: &'a Caller,
+    ) -> BoxFuture<'a, Result<DroppedBranch, WorktreeError>> {
         Box::pin(async move {
             self.script.before("drop_branch", &plan.branch).await.map_err(WorktreeError::Tool)?;
-            Ok(!self.paths().contains(&plan.path) && self.with(|inner| inner.branches.remove(&plan.branch)))
+            let is_deleted =
+                !self.paths().contains(&plan.path) && self.with(|inner| inner.branches.remove(&plan.branch));
+            let is_saved = is_deleted && self.with(|inner| inner.taken_back.remove(&plan.branch));
+            let reference = format!("refs/swarm/trash/{}", plan.branch);
+            Ok(DroppedBranch { is_deleted, saved: is_saved.then(|| Saved { reference, commit: "c".repeat(40) }) })
         })
     }
 

@@ -6,7 +6,7 @@ use super::record::WorkerRecord;
 use super::sites::{Sites, vacated};
 use crate::registry::RegistryHandle;
 use swarm_model::{Caller, Event, EventKind, Refusal, RefusalKind, RowWorktree, WorktreePlan};
-use swarm_ports::{Expired, Force, Ports, Saved, WorktreeError};
+use swarm_ports::{DroppedBranch, Expired, Force, Ports, Saved, WorktreeError};
 
 /// Maximum number of ignored files that a note names.
 const NAMED_MAX: usize = 5;
@@ -117,16 +117,42 @@ pub async fn kept(of: &WorkerArguments, removal: Removal, caller: &Caller) -> Re
 }
 
 /// Deletes the branch that was made for a worker whose worktree is gone, if its base contains it. A branch that cannot be
-/// deleted stays.
-pub async fn drop_branch(ports: &Ports, subject: &WorkerRecord, caller: &Caller) {
-    let WorkerRecord::Ours { row, facts } = subject else { return };
+/// deleted stays. The notes say what was saved first.
+pub async fn drop_branch(ports: &Ports, subject: &WorkerRecord, caller: &Caller) -> Notes {
+    let WorkerRecord::Ours { row, facts } = subject else { return Notes::new() };
     let plan = facts.spec.spec().and_then(|spec| spec.worktree.as_ref());
-    let Some(plan) = plan.filter(|plan| plan.makes_branch) else { return };
-    match ports.worktrees.drop_branch(plan, caller).await {
-        Ok(true) => tracing::info!(worker = row.name, branch = plan.branch, "deleted a branch that its base contains"),
-        Ok(false) => {}
-        Err(error) => tracing::warn!(worker = row.name, branch = plan.branch, %error, "cannot delete the branch"),
-    }
+    let Some(plan) = plan.filter(|plan| plan.makes_branch) else { return Notes::new() };
+    let branch = &plan.branch;
+    let saved = match ports.worktrees.drop_branch(plan, caller).await {
+        Ok(DroppedBranch { is_deleted, saved }) => {
+            if is_deleted {
+                tracing::info!(worker = row.name, branch, "deleted a branch that its base contains");
+            }
+            saved
+        }
+        Err(error) => {
+            tracing::warn!(worker = row.name, branch, %error, "cannot delete the branch");
+            None
+        }
+    };
+    let Some(saved) = saved else { return Notes::new() };
+    let reference = saved.reference.clone();
+    tell_of_save(ports, &row.name, saved, caller);
+    let text = format!(
+        "commits of '{branch}' that were taken back or rewritten were saved as {reference}; 'swarm restore {branch}' \
+         brings them back"
+    );
+    vec![("note".to_owned(), text)]
+}
+
+fn tell_of_save(ports: &Ports, name: &str, Saved { reference, commit }: Saved, caller: &Caller) {
+    ports.events.emit(Event {
+        at_ms: ports.clock.wall_ms(),
+        worker: Some(name.to_owned()),
+        generation: None,
+        request: Some(caller.request.clone()),
+        kind: EventKind::WorktreeSaved { reference, commit },
+    });
 }
 
 /// Returns the refusal of `respawn --clean-first`.
@@ -154,15 +180,9 @@ pub async fn remove(
     let _claim = vacated(ports, &of.registry, &of.sites, name, &tree.path).await?;
     let saved = ports.worktrees.remove(name, &tree.path, &tree.base_repo, removal.force(), caller).await?;
     let mut notes = expire(ports, tree, caller).await;
-    let Some(Saved { reference, commit }) = saved else { return Ok(notes) };
-    let note = format!("uncommitted work of '{name}' was saved as {reference}");
-    ports.events.emit(Event {
-        at_ms: ports.clock.wall_ms(),
-        worker: Some(name.clone()),
-        generation: None,
-        request: Some(caller.request.clone()),
-        kind: EventKind::WorktreeSaved { reference, commit },
-    });
+    let Some(saved) = saved else { return Ok(notes) };
+    let note = format!("uncommitted work of '{name}' was saved as {}", saved.reference);
+    tell_of_save(ports, name, saved, caller);
     notes.insert(0, ("note".to_owned(), note));
     Ok(notes)
 }

@@ -216,7 +216,7 @@ impl State {
         self.forget(&row).await?;
         // After the row, which names the branch. What a forced removal has saved is restored onto its branch.
         if removal.rm_worktree && row.worktree.is_some() && removal.drop_branch && !removal.force_dirty {
-            remove::drop_branch(self.ports(), &subject, caller).await;
+            notes.extend(remove::drop_branch(self.ports(), &subject, caller).await);
         }
         self.emit(EventKind::WorkerCleaned);
         Ok(done(notes))

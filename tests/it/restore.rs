@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use serde_json::Value;
 
 use crate::common::{Rig, run};
+use crate::run::Site;
 
 /// Makes a worktree with work of all kinds and removes it by force.
 fn removed(rig: &Rig, name: &str) -> (PathBuf, PathBuf) {
@@ -62,6 +63,41 @@ fn forced_removals_are_listed_shown_and_restored() {
     is_back(&rig, &tree);
     let none = format!("swarm: note: no saves in {}\n", repo.display());
     rig.swarm_in(&repo, &["restore"]).is(0, "", &none);
+}
+
+#[test]
+fn commits_that_an_agent_took_back_are_saved_before_their_branch_is_deleted() {
+    let rig = Rig::new();
+    let repo = rig.repo();
+    let script = "echo 1 > p; git add p; git commit -qm precious; git reset -q --hard HEAD~1";
+    rig.swarm_in(&repo, &["spawn", "--name", "w", "--worktree", "--", "sh", "-c", script]).ok();
+    rig.wait("w");
+    let precious = rig.git(&repo, &["rev-parse", "w@{1}"]);
+    let said = rig.swarm(&["clean", "w"]);
+    assert!(said.code == Some(0) && said.err.contains("'swarm restore w' brings them back"), "{said:?}");
+    assert_eq!(rig.git(&repo, &["branch", "--list", "w"]), "");
+    let saves: Value = serde_json::from_str(&rig.swarm_in(&repo, &["restore", "--json"]).ok()).expect("JSON");
+    assert_eq!((saves["saves"][0]["head"].as_str(), &saves["saves"][0]["path"]), (Some(&*precious), &Value::Null));
+    assert_eq!(saves["saves"][0]["commits"].as_array().map(Vec::len), Some(0));
+    let tree = rig.path("repo-worktrees/w");
+    let said = rig.swarm_in(&repo, &["restore", "w", "--drop"]);
+    said.is(0, &format!("restored w to {} (branch w)\n", tree.display()), "");
+    assert_eq!(rig.git(&tree, &["log", "-1", "--format=%s"]), "precious");
+}
+
+#[test]
+fn commits_that_a_workstream_took_back_are_saved_when_it_has_landed() {
+    let site = Site::new();
+    let commit = |name: &str| format!("echo 1 > {name}; git add {name}; git commit -qm {name}");
+    site.spec("a", "", &format!("{}; git reset -q --hard HEAD~1; {}", commit("precious"), commit("other")));
+    site.commit();
+    site.plan();
+    site.run(0, &[]);
+    assert_eq!((site.landed("other").as_str(), site.git(&["branch", "--list", "arial/*"]).as_str()), ("1", ""));
+    let saved = site.git(&["for-each-ref", "--format=%(refname)", "refs/swarm/trash/arial/a/"]);
+    assert_eq!(site.git(&["show", &format!("{saved}:precious")]), "1");
+    let events = site.swarm(&["events"]).ok();
+    assert!(events.contains(&saved), "{events}");
 }
 
 #[test]

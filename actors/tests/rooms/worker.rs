@@ -273,6 +273,17 @@ async fn a_branch_that_was_made_for_a_worker_goes_with_its_worktree_on_request()
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_clean_names_the_save_of_commits_that_only_the_reflog_of_the_branch_had() {
+    let rig = Rig::start().await;
+    rig.spawn(with_tree("a")).await.expect("starts");
+    rig.kill("a").await.expect("ends");
+    rig.world.worktrees.take_back("a");
+    let line = rig.clean("a").await.expect("goes");
+    let notes: Vec<_> = line.notes.iter().filter(|(_, text)| text.contains("refs/swarm/trash/a")).collect();
+    assert!(notes.len() == 1 && notes[0].1.contains("'swarm restore a'"), "{:?}", line.notes);
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_forced_clean_saves_first() {
     let rig = Rig::start().await;
     let path = rig.spawn(with_tree("a")).await.expect("starts").worktree.expect("has a worktree");

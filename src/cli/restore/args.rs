@@ -15,7 +15,7 @@ pub struct RestoreArgs {
     /// Save to restore: NAME (its newest save), NAME@N or NAME/STAMP [default: list all saves]
     #[arg(value_name = "NAME")]
     pub what: Option<String>,
-    /// Directory to restore to [default: the original path]
+    /// Directory to restore to [default: the original path; for saved commits, where their branch would have its worktree]
     #[arg(long, value_name = "DIR", requires = "what")]
     pub to: Option<PathBuf>,
     /// Create this branch [default: the original branch unless it has moved or is checked out, else detached HEAD]

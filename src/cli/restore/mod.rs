@@ -43,6 +43,8 @@ struct Shown<'a> {
     changes: Option<usize>,
     bytes: u64,
     #[serde(skip_serializing_if = "Option::is_none")]
+    commits: Option<&'a [String]>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     files: Option<Vec<File<'a>>>,
 }
 
@@ -172,6 +174,7 @@ fn shown<'a>(repository: &'a Path, save: &'a Save, bytes: u64, files: Option<Vec
         unfinished: save.doing.as_deref(),
         changes: save.changes,
         bytes,
+        commits: save.commits.as_deref(),
         files,
     }
 }
@@ -202,6 +205,7 @@ fn show(trash: &TrashList, save: &Save, as_json: bool, screen: &mut Screen) -> R
     ] {
         screen.line(&format!("{key:<9} {}", escape(&value)))?;
     }
+    save.commits.iter().flatten().try_for_each(|commit| screen.line(&format!("{:<9} {commit}", "also")))?;
     changed.iter().try_for_each(|other| screen.line(&format!("{} {}", other.letter, escape(&other.path))))?;
     Ok(0)
 }

@@ -1,4 +1,4 @@
-//! Deletes references. For that, git locks `packed-refs`, and a git that is killed together with this process leaves the
+//! Deletes references; every deletion of a branch goes through here. For that, git locks `packed-refs`, and a git that is killed together with this process leaves the
 //! lock, which blocks everyone. A mark in the common directory proves whose lock it is:
 //!
 //! | step | write | if everything is killed right after it |
@@ -21,13 +21,16 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
+use git2::{Oid, Reference, Repository};
 use serde::{Deserialize, Serialize};
 use swarm_model::{Machine, ProcessId};
+use swarm_ports::Saved;
 use swarm_sys::{files, machine, procfs};
 
 use super::cli::{Cli, CliError};
 use super::fault::Fault;
 use super::holders;
+use crate::trash::reflog;
 use crate::trash::save::DURABLE;
 use crate::worktrees::admin;
 
@@ -49,13 +52,13 @@ struct Content {
 }
 
 /// Proof that locks in the repository belong to a deletion of this process. Dropping it removes the proof.
-pub(crate) struct Mark {
+struct Mark {
     path: PathBuf,
 }
 
 impl Mark {
     /// Removes what an earlier deletion left, and marks the deletion of `reference`.
-    pub(crate) fn new(common: &Path, reference: &str) -> io::Result<Self> {
+    fn new(common: &Path, reference: &str) -> io::Result<Self> {
         static COUNT: AtomicU32 = AtomicU32::new(0);
         clear_abandoned(common);
         let (pid, count) = (std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed));
@@ -83,8 +86,16 @@ fn namespace() -> io::Result<String> {
     Ok(fs::read_link("/proc/self/ns/pid")?.to_string_lossy().into_owned())
 }
 
-/// Deletes a reference durably, only if it has the value `expected` if one is given.
-pub(crate) fn delete(cli: &Cli, common: &Path, reference: &str, expected: Option<&str>) -> Result<(), Fault> {
+/// Deletes a reference durably, only if it has the value `expected` if one is given. What only the reflog of a branch has
+/// is saved first, and the save is returned.
+pub(crate) fn delete(
+    cli: &Cli,
+    common: &Path,
+    reference: &str,
+    expected: Option<&str>,
+) -> Result<Option<Saved>, Fault> {
+    let is_branch = reference.starts_with("refs/heads/");
+    let saved = if is_branch { reflog::save(cli, common, reference, expected)? } else { None };
     let mark = Mark::new(common, reference).map_err(Fault::at(common))?;
     let call = cli.write(common).args(DURABLE).args(["update-ref", "-d", reference]);
     let done = expected.into_iter().fold(call, |call, value| call.arg(value)).run();
@@ -93,7 +104,22 @@ pub(crate) fn delete(cli: &Cli, common: &Path, reference: &str, expected: Option
         clear(common, &mark.path, reference);
     }
     drop(mark);
-    Ok(done.map(drop)?)
+    Ok(done.map(|_| saved)?)
+}
+
+/// Deletes a branch that `onto` contains with libgit2, only if it still has the value that was read. Fails if its reflog
+/// may have other commits: [`delete`] saves them first.
+pub(crate) fn delete_landed(
+    repo: &Repository,
+    full: &str,
+    mut branch: Reference<'_>,
+    onto: Oid,
+) -> Result<(), git2::Error> {
+    if reflog::has_more(repo, full, branch.peel_to_commit()?.id(), onto)? {
+        return Err(git2::Error::from_str("its reflog may have commits that must be saved first"));
+    }
+    let _mark = Mark::new(repo.commondir(), full).map_err(|error| git2::Error::from_str(&error.to_string()))?;
+    branch.delete()
 }
 
 /// Removes the locks of deletions whose processes are dead. Locks that may belong to somebody stay, with the mark.

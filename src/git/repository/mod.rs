@@ -27,7 +27,8 @@ pub use bare::repair_bare;
 pub use exclude::{exclude, exclude_at_root, exclude_files};
 pub use listed::{Listed, default_dir, main_tree, worktrees_of};
 pub use query::{
-    branch_tip, common_dir, contains, has_branch, is_branch_name, is_usable, lines, lines_in, remove_landed_branch,
+    branch_tip, common_dir, contains, drop_landed_branch, has_branch, is_branch_name, is_usable, lines, lines_in,
+    remove_landed_branch,
 };
 pub use site::{Site, root, site};
 pub use stale::{remove_stale_lock, stale_locks};

@@ -9,7 +9,7 @@ use swarm_model::BaseRef;
 use swarm_sys::files::{is_absent, list_if_present};
 
 use super::cli::{Cli, CliError};
-use super::deletion::Mark;
+use super::deletion;
 use super::fault::Fault;
 
 /// Query for the facts of a repository.
@@ -208,11 +208,12 @@ pub(crate) fn branch_tip(cli: &Cli, at: &Path, branch: &str) -> Result<Option<St
 }
 
 /// Deletes a branch that is fully merged into `base`, unless it is checked out somewhere
-/// or moves at the same time. Returns whether it was deleted. Fails if libgit2 cannot tell.
+/// or moves at the same time. Returns whether it was deleted. Fails if libgit2 cannot tell, or if something of it must be
+/// saved first.
 pub(crate) fn remove_merged_branch(root: &Path, branch: &str, base: &str) -> Result<bool, git2::Error> {
     let repo = Repository::open(root)?;
     let full = format!("refs/heads/{branch}");
-    let mut reference = match repo.find_reference(&full) {
+    let reference = match repo.find_reference(&full) {
         Err(error) if error.code() == ErrorCode::NotFound => return Ok(false),
         found => found?,
     };
@@ -232,9 +233,8 @@ pub(crate) fn remove_merged_branch(root: &Path, branch: &str, base: &str) -> Res
     if heads.any(is_held) {
         return Ok(false);
     }
-    let _mark = Mark::new(common, &full).map_err(|error| git2::Error::from_str(&error.to_string()))?;
     // The deletion compares the ref with the value read above.
-    reference.delete().map(|()| true)
+    deletion::delete_landed(&repo, &full, reference, onto).map(|()| true)
 }
 
 /// Reports whether a branch exists, with libgit2 if possible.

@@ -4,6 +4,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use swarm_model::Caller;
+use swarm_ports::DroppedBranch;
 
 use super::cli::Cli;
 use super::fault::{CliError, Fault};
@@ -60,33 +61,41 @@ fn is_merged_into(cli: &Cli, root: &Path, branch: &str, commit: &str) -> Result<
     Ok(code == 0)
 }
 
-/// Deletes a branch that is fully merged into `base`, unless it is checked out somewhere
-/// or moves at the same time. Returns whether it was deleted. The base itself is never deleted.
+/// Deletes a branch as [`drop_landed_branch`] does. Returns whether it was deleted.
 ///
 /// # Errors
 /// Returns a message if git cannot tell; the branch still exists then.
 pub fn remove_landed_branch(root: &Path, branch: &str, base: &str, caller: &Caller) -> Result<bool, String> {
-    if branch == base {
-        return Ok(false);
-    }
-    if let Ok(removed) = objects::remove_merged_branch(root, branch, base) {
-        return Ok(removed);
-    }
-    remove_by_command(root, branch, base, caller).map_err(|fault| fault.cause)
+    drop_landed_branch(root, branch, base, caller).map(|dropped| dropped.is_deleted)
 }
 
-pub(crate) fn remove_by_command(root: &Path, branch: &str, base: &str, caller: &Caller) -> Result<bool, Fault> {
+/// Deletes a branch that is fully merged into `base`, unless it is checked out somewhere or moves at the same time.
+/// Commits that only its reflog has are saved first. The base itself is never deleted.
+///
+/// # Errors
+/// Returns a message if git cannot tell; the branch still exists then.
+pub fn drop_landed_branch(root: &Path, branch: &str, base: &str, caller: &Caller) -> Result<DroppedBranch, String> {
+    if branch == base {
+        return Ok(DroppedBranch::default());
+    }
+    if let Ok(is_deleted) = objects::remove_merged_branch(root, branch, base) {
+        return Ok(DroppedBranch { is_deleted, saved: None });
+    }
+    drop_by_command(root, branch, base, caller).map_err(|fault| fault.cause)
+}
+
+pub(crate) fn drop_by_command(root: &Path, branch: &str, base: &str, caller: &Caller) -> Result<DroppedBranch, Fault> {
     let cli = Cli::new(caller)?;
-    let Some(tip) = objects::branch_tip(&cli, root, branch)? else { return Ok(false) };
+    let Some(tip) = objects::branch_tip(&cli, root, branch)? else { return Ok(DroppedBranch::default()) };
     let is_landed = is_merged_into(&cli, root, base, &tip)?;
     let full = format!("refs/heads/{branch}");
     let listed = parse::worktrees(&cli.read(root).args(["worktree", "list", "--porcelain", "-z"]).run()?);
     if !is_landed || listed.iter().any(|one| one.branch.as_deref() == Some(&full)) {
-        return Ok(false);
+        return Ok(DroppedBranch::default());
     }
     let common = objects::common_dir(&cli, root)?;
-    deletion::delete(&cli, Path::new(&common), &full, Some(&tip))?;
-    Ok(true)
+    let saved = deletion::delete(&cli, Path::new(&common), &full, Some(&tip))?;
+    Ok(DroppedBranch { is_deleted: true, saved })
 }
 
 /// Checks that git is installed, responds and is new enough.

@@ -62,7 +62,7 @@ pub(crate) fn find(cli: &Cli, common: &Path, policy: TrashPolicy, now_ms: u64) -
 
 /// Deletes a save unless its ref changed since it was read.
 pub(crate) fn forget(cli: &Cli, common: &Path, save: &Save) -> Result<(), Fault> {
-    deletion::delete(cli, common, &save.reference, Some(&save.commit))
+    deletion::delete(cli, common, &save.reference, Some(&save.commit)).map(drop)
 }
 
 #[cfg(test)]
@@ -89,6 +89,7 @@ mod tests {
             index: None,
             metadata: None,
             autostash: None,
+            commits: None,
         };
         [(9_000, 10), (5_000, 100), (1_000, 10)].map(|(at, bytes)| (save(at), bytes)).to_vec()
     }

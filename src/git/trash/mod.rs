@@ -7,10 +7,14 @@ pub(crate) mod gitlinks;
 pub mod list;
 pub(crate) mod metadata;
 pub(crate) mod only_here;
+mod place;
 pub(crate) mod raw;
+pub(crate) mod reflog;
 pub mod restore;
 pub(crate) mod save;
 pub mod saved;
 
+#[cfg(test)]
+mod reflog_tests;
 #[cfg(test)]
 mod restore_tests;

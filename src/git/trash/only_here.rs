@@ -2,11 +2,12 @@
 //! that was stopped leaves them in the reflog of the worktree's HEAD, which git deletes with the worktree.
 
 use std::collections::{BTreeSet, HashSet};
-use std::fs;
-use std::io;
+use std::fs::{self, File};
+use std::io::{self, Seek as _, Write as _};
 use std::path::Path;
 
-use super::raw;
+use rustix::fs::{MemfdFlags, memfd_create};
+
 use super::save::Place;
 use crate::landing::complete::DONE;
 use crate::repository::cli::Cli;
@@ -37,15 +38,32 @@ pub(crate) fn commits(cli: &Cli, place: &Place) -> Result<Vec<String>, Fault> {
     if named.is_empty() {
         return Ok(Vec::new());
     }
-    let common = place.common();
+    let excluded = format!("--exclude={DONE}/*");
+    let held = [excluded.as_str(), "--all", "--reflog"].into_iter().chain(place.head.as_deref());
+    tips(cli, &place.common(), named.iter().map(String::as_str), held)
+}
+
+/// Returns those of `named` that cannot be reached from what `held` tells git, without the ancestors of others.
+pub(super) fn tips<'a>(
+    cli: &Cli,
+    common: &Path,
+    named: impl Iterator<Item = &'a str>,
+    held: impl Iterator<Item = &'a str>,
+) -> Result<Vec<String>, Fault> {
+    let asked: String = named.map(|id| format!("{id}\n")).collect();
     let mut git_dir = std::ffi::OsString::from("--git-dir=");
-    git_dir.push(&common);
-    // Of the common directory, so that the reflog of this worktree's HEAD does not count.
-    let call = cli.read(&common).arg(git_dir).args(["rev-list", "--parents", "--ignore-missing", "--stdin"]);
-    let call = call.args(["--not", "--single-worktree", &format!("--exclude={DONE}/*"), "--all", "--reflog"]);
-    let call = place.head.iter().fold(call, |call, head| call.arg(head));
-    let asked: String = named.iter().map(|id| format!("{id}\n")).collect();
-    let listed = raw::output_with_input(call, &place.git_dir, asked.as_bytes())?;
+    git_dir.push(common);
+    // Of the common directory, so that the reflog of a worktree's HEAD does not count.
+    let call = cli.read(common).arg(git_dir).args(["rev-list", "--parents", "--ignore-missing", "--stdin"]);
+    let call = call.args(["--not", "--single-worktree"]).args(held);
+    // Without a name, so that a kill leaves nothing.
+    let input = memfd_create("swarm-list", MemfdFlags::CLOEXEC).map_err(io::Error::from).and_then(|file| {
+        let mut file = File::from(file);
+        file.write_all(asked.as_bytes())?;
+        file.rewind()?;
+        Ok(file)
+    });
+    let listed = call.input(input.map_err(Fault::at(common))?).run()?;
     let listed = String::from_utf8_lossy(&listed);
     let parents: HashSet<&str> = listed.lines().flat_map(|line| line.split(' ').skip(1)).collect();
     let tips = listed.lines().filter_map(|line| line.split(' ').next()).filter(|id| !parents.contains(id));
@@ -87,7 +105,7 @@ fn own_refs(dir: &Path, add: &mut impl FnMut(&str)) -> io::Result<()> {
     Ok(())
 }
 
-fn is_id(word: &str) -> bool {
+pub(super) fn is_id(word: &str) -> bool {
     ID_DIGITS.contains(&word.len())
         && word.bytes().all(|byte| byte.is_ascii_hexdigit())
         && word.bytes().any(|byte| byte != b'0')

@@ -26,6 +26,7 @@ use swarm_sys::files::{list, remove_if_present};
 
 use super::branch::{BranchChoice, choose_branch, created};
 use super::expiry;
+use super::place::{check_target, target};
 use super::raw::{self, Raw};
 use super::saved::{self, Save};
 use crate::repository::cli::Cli;
@@ -105,7 +106,7 @@ pub(crate) fn restore_by(
 fn restore_locked(cli: &Cli, common: &Path, save: &Save, request: &RestoreRequest) -> Result<RestoredWorktree, Fault> {
     let _turn = lock::acquire(common, Duration::from_millis(LOCK_WAIT_MS_MAX))?;
     clear_killed(common)?;
-    let target = target(save, request)?;
+    let target = target(common, save, request)?;
     if let Some(entry) = admin::entry_of(common, &target).map_err(Fault::at(&target))?
         && admin::link_of(&target).ok().flatten().is_some_and(|link| admin::resolved(&link) == admin::resolved(&entry))
         && restored_from(&entry).as_ref() == Some(&save.reference)
@@ -131,6 +132,10 @@ fn restore_locked(cli: &Cli, common: &Path, save: &Save, request: &RestoreReques
     let mut notes = choice.notes.clone();
     if let Some(doing) = &save.doing {
         notes.extend(unfinished(doing));
+    }
+    if let Some(others) = save.commits.as_ref().filter(|commits| !commits.is_empty()) {
+        let ids: Vec<&str> = others.iter().map(|id| plan::short(id)).collect();
+        notes.push(format!("the save also holds {} ('git log ID' shows what is in them)", ids.join(", ")));
     }
     if save.autostash.is_some() {
         notes.push("the changes that it had stashed are in the list of stashes (git stash pop)".to_owned());
@@ -194,35 +199,6 @@ fn copy_ignored(cli: &Cli, common: &Path, base: &Path, tree: &Path) -> Result<()
     copies::link_ignored(cli, base, tree, &settings)
 }
 
-/// Returns the target path, with the symbolic links above it resolved.
-fn target(save: &Save, request: &RestoreRequest) -> Result<PathBuf, Fault> {
-    let Some(path) = request.to.as_deref().or(save.path.as_deref()).filter(|path| path.is_absolute()) else {
-        return Err(Fault::new("the save has no path").remedy("choose a target with --to"));
-    };
-    match (path.parent(), path.file_name()) {
-        (Some(above), Some(leaf)) => Ok(admin::resolved(above).join(leaf)),
-        _ => Err(Fault::new(format!("{} cannot be a worktree", path.display()))),
-    }
-}
-
-/// Fails if something exists at the target or git has an entry for it that must stay.
-fn check_target(cli: &Cli, common: &Path, target: &Path) -> Result<(), Fault> {
-    match fs::symlink_metadata(target) {
-        Ok(_) if plan::is_empty_dir(target) => {}
-        Ok(_) => {
-            return Err(Fault::new(format!("{} already exists", target.display()))
-                .remedy("move it away, or choose another target with --to"));
-        }
-        Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-        Err(error) => return Err(Fault::at(target)(error)),
-    }
-    if let Some(entry) = admin::entry_of(common, target).map_err(Fault::at(target))? {
-        plan::check_abandoned(cli, common, &entry, target)?;
-        admin::remove(&entry).map_err(Fault::at(&entry))?;
-    }
-    Ok(())
-}
-
 /// Performs steps 1 to 3.
 fn build(cli: &Cli, common: &Path, save: &Save, hidden: &Path, choice: &BranchChoice) -> Result<(), Fault> {
     let start = save.head.as_ref().unwrap_or(&save.commit);
@@ -276,7 +252,8 @@ fn fill(cli: &Cli, common: &Path, save: &Save, place: &Place) -> Result<(), Faul
     let record = || Fault::at(&place.git_dir);
     metadata::write_state(&place.git_dir, &metadata.state).map_err(record())?;
     copies::mark_changed(&place.git_dir, &metadata.copied).map_err(record())?;
-    let is_merged = !saved::is_unmerged(cli, common, index)?;
+    // The index of saved commits is HEAD itself.
+    let is_merged = save.commits.is_some() || !saved::is_unmerged(cli, common, index)?;
     write_files(cli, save, place, &metadata)?;
     write_index(cli, place, index, is_merged, &metadata)?;
     let (now, _) = save::capture(cli, place)?;

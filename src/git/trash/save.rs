@@ -189,12 +189,17 @@ pub(crate) fn record(
     parents.extend(only_here::commits(cli, place)?);
     parents.push(metadata);
     let commit = commit(cli, place, &state.tree, &message, &parents)?;
+    publish(cli, place, name, commit)
+}
+
+/// Writes the ref of a save, durably.
+pub(super) fn publish(cli: &Cli, place: &Place, name: &str, commit: String) -> Result<Saved, Fault> {
     let reference = reference(name);
     // The zero id as old value: the ref must not exist yet.
     let none = "0".repeat(commit.len());
     let write = place.call(cli.write(&place.tree)).args(DURABLE);
     write.args(["update-ref", "-m", "swarm: saved", &reference, &commit, &none]).run()?;
-    // git syncs files, and not the directories that name them; the worktree is removed next.
+    // git syncs files, and not the directories that name them; what is saved is deleted next.
     sync_file_systems([place.common().as_path()])?;
     Ok(Saved { reference, commit })
 }
@@ -391,7 +396,7 @@ fn named_commits(cli: &Cli, place: &Place, files: &[&str]) -> Result<Vec<String>
     Ok(commits)
 }
 
-fn commit(cli: &Cli, place: &Place, tree: &str, message: &str, parents: &[String]) -> Result<String, Fault> {
+pub(super) fn commit(cli: &Cli, place: &Place, tree: &str, message: &str, parents: &[String]) -> Result<String, Fault> {
     let seconds = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
     let mut call = place.call(cli.write(&place.tree)).args(DURABLE).args(PLAIN).args(["-c", "commit.gpgSign=false"]);
     for role in ["AUTHOR", "COMMITTER"] {

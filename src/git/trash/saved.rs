@@ -10,7 +10,7 @@ pub const PREFIX: &str = "refs/swarm/trash/";
 const FORMAT: &str = "%(refname)%00%(objectname)%00%(tree)%00%(parent)%00%(committerdate:unix)%00%(contents)%00";
 const FIELDS: usize = 6;
 
-/// A save: one worktree as it was before its removal.
+/// A save: one worktree as it was before its removal, or commits that only the reflog of a branch had.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Save {
     pub reference: String,
@@ -38,6 +38,8 @@ pub struct Save {
     pub(crate) metadata: Option<String>,
     /// Changes that an unfinished rebase had stashed.
     pub(crate) autostash: Option<String>,
+    /// Of a save of commits without a worktree: its commits apart from HEAD.
+    pub commits: Option<Vec<String>>,
 }
 
 impl Save {
@@ -96,6 +98,7 @@ fn read(fields: &[&str]) -> Option<Save> {
         index,
         metadata: field("Particulars"),
         autostash: field("Autostash"),
+        commits: field("Commits").map(|ids| ids.split_whitespace().map(str::to_owned).collect()),
     })
 }
 
@@ -109,10 +112,13 @@ pub fn find<'a>(saves: &'a [Save], what: &str) -> Option<&'a Save> {
     saves.iter().find(is_meant).or_else(|| saves.iter().find(|save| save.name == what))
 }
 
-/// Returns the bytes on disk of objects that are reachable from this save and not from its HEAD.
+/// Returns the bytes on disk of objects that are reachable from this save and not from its HEAD, or from no branch if it
+/// is one of commits.
 pub(crate) fn bytes(cli: &Cli, common: &Path, save: &Save) -> Result<u64, Fault> {
     let call = cli.read(common).args(["rev-list", "--objects", "--disk-usage", &save.commit]);
     let call = match &save.head {
+        // No branch has them.
+        _ if save.commits.is_some() => call.args(["--not", "--branches", "--tags", "--remotes"]),
         Some(head) => call.args(["--not", head]),
         None => call,
     };
@@ -120,7 +126,7 @@ pub(crate) fn bytes(cli: &Cli, common: &Path, save: &Save) -> Result<u64, Fault>
     said.trim().parse().map_err(|_| Fault::new(format!("unexpected disk usage of {}: {said}", save.reference)))
 }
 
-/// Reports whether the index is saved by stages, because it had conflicts.
+/// Reports whether the index of a save is saved by stages, because it had conflicts.
 pub(crate) fn is_unmerged(cli: &Cli, common: &Path, index: &str) -> Result<bool, Fault> {
     let subject = cli.read(common).args(["show", "-s", "--no-show-signature", "--format=%s", index, "--"]).line()?;
     Ok(subject.starts_with(UNMERGED))

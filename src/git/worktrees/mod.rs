@@ -38,13 +38,13 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use swarm_model::{Caller, RowWorktree, WorktreePlan, WorktreeRequest};
-use swarm_ports::{BoxFuture, Expired, Force, Saved, WorktreeError, Worktrees};
+use swarm_ports::{BoxFuture, DroppedBranch, Expired, Force, Saved, WorktreeError, Worktrees};
 
 pub use owner::is_abandoned_by;
 
 use crate::repository::cli::Cli;
 use crate::repository::fault::Fault;
-use crate::repository::{common_dir, remove_landed_branch};
+use crate::repository::{common_dir, drop_landed_branch};
 use crate::trash::list;
 use hook::Home;
 use swarm_sys::paths::Paths;
@@ -217,11 +217,11 @@ impl Worktrees for Git {
         &'a self,
         plan: &'a WorktreePlan,
         caller: &'a Caller,
-    ) -> BoxFuture<'a, Result<bool, WorktreeError>> {
+    ) -> BoxFuture<'a, Result<DroppedBranch, WorktreeError>> {
         let (plan, caller) = (plan.clone(), caller.clone());
         blocking(move || {
-            let Some(base) = &plan.base.branch else { return Ok(false) };
-            remove_landed_branch(Path::new(&plan.base_repo), &plan.branch, base, &caller).map_err(WorktreeError::Tool)
+            let Some(base) = &plan.base.branch else { return Ok(DroppedBranch::default()) };
+            drop_landed_branch(Path::new(&plan.base_repo), &plan.branch, base, &caller).map_err(WorktreeError::Tool)
         })
     }
 

@@ -87,6 +87,12 @@ pub(crate) fn folder_of(repository: &OsStr) -> String {
     format!("{}-worktrees", repository.to_string_lossy())
 }
 
+/// Returns where the worktree of a branch usually is, next to the base checkout or the bare repository.
+pub(crate) fn place_of(common: &Path, branch: &str) -> Option<PathBuf> {
+    let repository = admin::checkout_of(common).unwrap_or(common);
+    Some(repository.parent()?.join(folder_of(repository.file_name()?)).join(branch.rsplit('/').next()?))
+}
+
 /// Returns `<parent>/<repo>-worktrees/<name>`, or `<parent>/<dir>/<name>` for a requested
 /// directory; `<parent>` contains the repository.
 fn path(toplevel: &Path, name: &str, asked: &WorktreeRequest) -> Result<PathBuf, Fault> {

@@ -460,7 +460,9 @@ fn a_branch_is_deleted_only_if_it_is_merged_and_not_checked_out() {
     git(&["branch", "again", "landed"]);
     let by_library = |branch: &str| crate::repository::remove_landed_branch(&fix.repo, branch, "main", &fix.caller);
     // The fallback for repositories that libgit2 cannot read.
-    let by_command = |branch: &str| crate::repository::query::remove_by_command(&fix.repo, branch, "main", &fix.caller);
+    let by_command = |branch: &str| {
+        crate::repository::query::drop_by_command(&fix.repo, branch, "main", &fix.caller).map(|done| done.is_deleted)
+    };
     assert_eq!((by_library("open"), by_library("held"), by_library("none")), (Ok(false), Ok(false), Ok(false)));
     assert_eq!((by_command("open"), by_command("held"), by_command("none")), (Ok(false), Ok(false), Ok(false)));
     assert_eq!((by_library("landed"), by_command("again")), (Ok(true), Ok(true)));

@@ -277,5 +277,5 @@ fn delete_branch(cli: &Cli, plan: &WorktreePlan) -> Result<(), Fault> {
         return Ok(());
     }
     let common = admin::common_dir(repo).map_err(Fault::at(repo))?;
-    deletion::delete(cli, &common, &full, Some(&plan.base.commit))
+    deletion::delete(cli, &common, &full, Some(&plan.base.commit)).map(drop)
 }

@@ -31,7 +31,7 @@ use swarm_model::run::progress::{Now, Progress, Run, Spent};
 use swarm_model::run::words::Word;
 use swarm_model::run::{Event, Outcome};
 use swarm_model::{Caller, ExitRecord, RowWorktree, SpawnRequest, Target};
-use swarm_ports::{BoxFuture, Journaled, Runs, Settled, Survey, Telling};
+use swarm_ports::{BoxFuture, Journaled, Runs, Saved, Settled, Survey, Telling};
 
 use self::home::Home;
 use self::registration::{Active, CALLER, Looks, OVER, place, read_active, read_any, unregister};
@@ -437,17 +437,16 @@ impl Runs for DiskRuns {
         )
     }
 
-    fn tidy<'a>(&'a self, now: &'a Now, caller: &'a Caller) -> BoxFuture<'a, ()> {
+    fn tidy<'a>(&'a self, now: &'a Now, caller: &'a Caller) -> BoxFuture<'a, Option<Saved>> {
         let (root, caller) = (PathBuf::from(&now.plan.root), caller.clone());
         let names = now.job().branch.clone().zip(now.plan.base.clone());
         Box::pin(async move {
-            let Some((branch, base)) = names else { return };
-            let removed = blocking(move || {
-                swarm_git::repository::remove_landed_branch(&root, &branch, &base, &caller).map_err(io::Error::other)
+            let (branch, base) = names?;
+            let dropped = blocking(move || {
+                swarm_git::repository::drop_landed_branch(&root, &branch, &base, &caller).map_err(io::Error::other)
             });
-            if let Err(error) = removed.await {
-                tracing::warn!(%error, "cannot delete a branch that has landed");
-            }
+            let warn = |error: &io::Error| tracing::warn!(%error, "cannot delete a branch that has landed");
+            dropped.await.inspect_err(warn).ok()?.saved
         })
     }
 

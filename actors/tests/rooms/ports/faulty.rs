@@ -332,7 +332,7 @@ port!(Runs, "runs", {
     waits settled(ask: u64) -> Settled;
     waits keep(now: &'a Now) -> ();
     waits has_work(now: &'a Now, caller: &'a Caller) -> bool;
-    waits tidy(now: &'a Now, caller: &'a Caller) -> ();
+    waits tidy(now: &'a Now, caller: &'a Caller) -> Option<Saved>;
     waits close(home: &'a str) -> ();
     waits forget(run: &'a Run) -> ();
 });
@@ -368,7 +368,7 @@ port!(Worktrees, "worktrees", {
     fails expire(base_repo: &'a str, now_ms: u64, caller: &'a Caller) -> Result<Vec<Expired>, WorktreeError>, or tree;
     fails check(path: &'a str, base_repo: &'a str, force: Force, caller: &'a Caller) -> Result<(), WorktreeError>, or tree;
     fails remove(name: &'a str, path: &'a str, base_repo: &'a str, force: Force, caller: &'a Caller) -> Result<Option<Saved>, WorktreeError>, or tree;
-    fails drop_branch(plan: &'a WorktreePlan, caller: &'a Caller) -> Result<bool, WorktreeError>, or tree;
+    fails drop_branch(plan: &'a WorktreePlan, caller: &'a Caller) -> Result<DroppedBranch, WorktreeError>, or tree;
     fails keep(name: &'a str, kept: &'a RowWorktree) -> Result<(), WorktreeError>, or tree;
     fails kept(name: &'a str, caller: &'a Caller) -> Result<Option<RowWorktree>, WorktreeError>, or tree;
 });
