@@ -200,3 +200,36 @@ fn jobs_without_a_worktree_run_beside_the_file() {
         assert_eq!(PathBuf::from(said.trim()), site.repo.join(dir).canonicalize().expect("there"));
     }
 }
+
+#[test]
+fn a_file_that_continues_keeps_its_base() {
+    let site = Site::new();
+    let command = "echo m > m.txt; git add m.txt; git commit -qm m; test -e mended || test ! -e own";
+    let jobs = |base: &str| site.write("jobs.toml", &format!("{base}{}", job("m", command, LANDS)));
+    jobs("");
+    site.git(&["add", "-A"]);
+    site.git(&["commit", "-qm", "jobs"]);
+    site.git(&["branch", "release"]);
+    site.write("own", "of main\n");
+    site.commit();
+    site.run(1, &["jobs.toml"]);
+    let branch = site.branch_of("jobs.toml", "m");
+    site.git(&["switch", "-q", "release"]);
+    // Another base is refused as long as work of the first exists.
+    jobs("base = 'release'\n");
+    let cause = format!(
+        "jobs.toml names the base 'release', but job 'm' was started for 'main' and its branch {branch} still exists"
+    );
+    site.swarm(&["run", "jobs.toml", "--retry-failed"]).refused(1, &cause);
+    jobs("");
+    fs::write(site.home_of_jobs().join("worktrees/m/mended"), "").expect("written");
+    let said = site.swarm(&["run", "jobs.toml", "--retry-failed"]);
+    let note = "swarm: note: the run continues for main, although release is checked out\n";
+    assert!(said.code == Some(0) && said.err.contains(note), "{said:?}");
+    assert_eq!(site.git(&["show", "main:m.txt"]), "m");
+    assert_eq!(site.git(&["log", "-1", "--format=%s", "release"]), "jobs");
+    // A run that begins anew has the base that is checked out.
+    jobs("");
+    let said = site.swarm(&["run", "jobs.toml"]);
+    assert!(!said.err.contains("continues for") && said.out.contains("m: queued to land on release"), "{said:?}");
+}

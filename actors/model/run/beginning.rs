@@ -13,13 +13,18 @@ pub struct Beginning<'a> {
     is_file: bool,
     /// Whether every job starts over.
     is_anew: bool,
+    /// Whether the file names another base than before. What a branch has is of the base for which it was started.
+    is_moved: bool,
 }
 
 impl<'a> Beginning<'a> {
     pub fn new(plan: &Plan, earlier: Option<&'a Run>, retry_failed: bool) -> Self {
         let jobs = earlier.into_iter().flat_map(|run| run.plan.jobs.iter().zip(&run.jobs));
         let known = jobs.map(|(job, progress)| (job.id.as_str(), (job, progress))).collect();
-        let mut beginning = Self { known, is_file: plan.specs.is_none(), is_anew: false };
+        let is_file = plan.specs.is_none();
+        let before = earlier.and_then(|run| run.plan.base.as_ref());
+        let is_moved = is_file && before.is_some() && before != plan.base.as_ref();
+        let mut beginning = Self { known, is_file, is_anew: false, is_moved };
         // A completed file of jobs runs again; a completed folder of specs stays done. A person who asks for what was left
         // to land gets that, and not a second execution.
         let is_through = earlier.is_some_and(|run| run.mode == Mode::Over(Verdict::Completed));
@@ -37,7 +42,8 @@ impl<'a> Beginning<'a> {
     pub fn continued(&self, job: &Job) -> Option<(&'a Job, &'a Progress)> {
         // A changed command starts over. A changed spec does not, because `plan` handles that.
         let is_changed = |before: &Job| matches!(job.work, Work::Command(_)) && before.work != job.work;
-        self.earlier(&job.id).filter(|(before, _)| !self.is_anew && !is_changed(before))
+        let is_moved = self.is_moved && job.branch.is_some();
+        self.earlier(&job.id).filter(|(before, _)| !self.is_anew && !is_moved && !is_changed(before))
     }
 
     /// Returns the branch on which a job of a file goes on, whatever name an older program has chosen. `None` if none of
@@ -102,6 +108,23 @@ mod tests {
             assert_eq!(begun.plan.jobs[0].branch.as_deref(), Some(expected), "{command} {stage:?} {has_begun}");
             let anew = Beginning::new(&plan(command), Some(&earlier), false);
             assert_eq!(anew.branch(&job(command)), branch, "{command} {stage:?} {has_begun}");
+        }
+    }
+
+    #[test]
+    fn a_job_with_a_branch_starts_over_for_another_base() {
+        let with_base = |base: &str, branch: bool| {
+            let mut plan = Plan { base: Some(base.to_owned()), ..plan("make") };
+            plan.jobs[0].branch.take_if(|_| !branch);
+            plan
+        };
+        for (base, branch, goes_on) in [("main", true, true), ("release", true, false), ("release", false, true)] {
+            let plan = with_base("main", branch);
+            let jobs = vec![Progress { stage: Stage::Done, attempt: 2, ..Progress::default() }];
+            let earlier = Run { plan: Arc::new(plan), jobs, mode: Mode::Over(Verdict::Failed), ..Run::default() };
+            let run = Run::begin(with_base(base, branch), Some(&earlier), false);
+            let stage = if goes_on { Stage::Done } else { Stage::Pending };
+            assert_eq!((&run.jobs[0].stage, run.jobs[0].attempt), (&stage, 2), "{base} {branch}");
         }
     }
 

@@ -12,6 +12,7 @@ use swarm_model::{Caller, MergeSettings, Refusal, RefusalKind, RunLine, RunOrder
 
 use super::args::BeginArgs;
 use super::attach::{self, View};
+use super::base;
 use super::flags;
 use super::identity;
 use super::jobs::{self, JobFile, Typed};
@@ -401,13 +402,8 @@ fn settings(verify: Option<&String>, root: &Path, home: &Home) -> MergeSettings 
     MergeSettings { verify: verify.cloned(), resolver, ..MergeSettings::default() }
 }
 
-fn of_file(
-    args: &BeginArgs,
-    file: &Path,
-    caller: &Caller,
-    paths: &Paths,
-    screen: &mut Screen,
-) -> Result<Plan, Failure> {
+/// Returns the real path of a file of jobs, and its content.
+fn read(file: &Path) -> Result<(PathBuf, JobFile), Failure> {
     let shown = file.display();
     let is_path = file.extension().is_some_and(|extension| extension == "toml") || file.to_string_lossy().contains('/');
     if !is_path {
@@ -420,6 +416,18 @@ fn of_file(
     let path = file.canonicalize().map_err(unreadable)?;
     let text = std::fs::read_to_string(&path).map_err(unreadable)?;
     let parsed = jobs::parse(&text).map_err(|cause| invalid(format!("{shown}{cause}")))?;
+    Ok((path, parsed))
+}
+
+fn of_file(
+    args: &BeginArgs,
+    file: &Path,
+    caller: &Caller,
+    paths: &Paths,
+    screen: &mut Screen,
+) -> Result<Plan, Failure> {
+    let shown = file.display();
+    let (path, parsed) = read(file)?;
     let home = identity::home_of_file(&path, paths);
     let id = identity::of_file(&home);
     let args = &flags::with_earlier(args, &home, screen);
@@ -435,7 +443,16 @@ fn of_file(
             .remedy("add a [[job]] table with a command")
             .into());
     }
-    let (root, base) = place(&parsed, &jobs, &path, caller)?;
+    let question = base::Question {
+        shown: shown.to_string(),
+        path: &path,
+        parsed: &parsed,
+        jobs: &jobs,
+        flags: flags::of(args),
+        retry_failed: args.retry_failed,
+        home: &home,
+    };
+    let (root, base) = question.answer(caller, screen)?;
     let dir = path.parent().unwrap_or(Path::new("/"));
     if root != dir {
         jobs::run_in(&mut jobs, dir);
@@ -468,21 +485,4 @@ fn of_file(
         rules,
         flags: flags::of(args),
     })
-}
-
-/// Returns the directory in which the jobs run and the base branch: the file's own directory without a branch, or the
-/// root of its repository if a job needs a worktree.
-fn place(
-    parsed: &JobFile,
-    jobs: &[swarm_model::run::plan::Job],
-    path: &Path,
-    caller: &Caller,
-) -> Result<(PathBuf, Option<String>), Failure> {
-    let dir = path.parent().unwrap_or(Path::new("/")).to_owned();
-    if jobs.iter().all(|job| job.branch.is_none()) {
-        return Ok((dir, None));
-    }
-    let caller = Caller { cwd: dir.to_string_lossy().into_owned(), ..caller.clone() };
-    let site = swarm_store::repositories::site(&caller, parsed.base.as_deref())?;
-    Ok((site.root, Some(site.base)))
 }

@@ -3,6 +3,7 @@
 mod advice;
 pub mod args;
 mod attach;
+mod base;
 mod begin;
 mod flags;
 mod identity;
