@@ -32,8 +32,8 @@ pub struct Completion {
     pub attended: bool,
     /// Subject of the commit for uncommitted work. `None`: the name.
     pub subject: Option<String>,
-    /// The worker is forgotten, and its worktree is still there or was restored. Its base is then the branch that is
-    /// checked out in the repository.
+    /// The worker is forgotten, and its worktree is still there or was restored. Without a recorded base, the branch that
+    /// is checked out in the repository is the base if the work certainly started on it.
     pub is_kept: bool,
     /// What lands of a worker that still runs. `None`: it has ended.
     pub unfinished: Option<Unfinished>,

@@ -32,7 +32,7 @@ pub use runs::{Journaled, Runs, Settled, Telling};
 pub use session::{Beaten, Life, LifeEnd, Opening, SessionError, Sessions, Sight};
 pub use survey::{Survey, Unread};
 pub use terminal::{TerminalError, Terminals, Typing};
-pub use worktree::{DroppedBranch, Expired, Force, Saved, WorktreeError, Worktrees};
+pub use worktree::{DroppedBranch, Expired, Force, Kept, Saved, WorktreeError, Worktrees};
 
 use swarm_model::{Event, Machine};
 

@@ -1,7 +1,7 @@
 //! Worktrees: created by one `git worktree add`, and removed only if that destroys no work.
 
 use super::BoxFuture;
-use swarm_model::{Caller, RowWorktree, WorktreePlan, WorktreeRequest};
+use swarm_model::{BaseRef, Caller, RowWorktree, WorktreePlan, WorktreeRequest};
 
 /// Reason why a worktree cannot be created or removed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -63,6 +63,16 @@ pub struct Expired {
     pub name: String,
     /// Why the reference was deleted.
     pub why: String,
+}
+
+/// Worktree that stayed when its worker was forgotten, or that was restored.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Kept {
+    pub tree: RowWorktree,
+    /// Base from which its work started. `None` if unknown.
+    pub base: Option<BaseRef>,
+    /// Whether a later worker of the name has left another worktree since, which is gone.
+    pub is_superseded: bool,
 }
 
 /// Worktrees of workers.
@@ -134,13 +144,15 @@ pub trait Worktrees: Send + Sync {
         caller: &'a Caller,
     ) -> BoxFuture<'a, Result<DroppedBranch, WorktreeError>>;
 
-    /// Records that a worktree stays although its worker is forgotten, so that `kept` finds it.
-    fn keep<'a>(&'a self, name: &'a str, tree: &'a RowWorktree) -> BoxFuture<'a, Result<(), WorktreeError>>;
-
-    /// Returns the worktree in the caller's repository that stayed when the worker of this name was forgotten.
-    fn kept<'a>(
+    /// Records that a worktree stays although its worker is forgotten, so that `kept` finds it. Earlier worktrees of
+    /// that name are superseded. `base` is the one that the worker's row has.
+    fn keep<'a>(
         &'a self,
         name: &'a str,
-        caller: &'a Caller,
-    ) -> BoxFuture<'a, Result<Option<RowWorktree>, WorktreeError>>;
+        tree: &'a RowWorktree,
+        base: Option<&'a BaseRef>,
+    ) -> BoxFuture<'a, Result<(), WorktreeError>>;
+
+    /// Returns the worktree in the caller's repository that stayed last when a worker of this name was forgotten.
+    fn kept<'a>(&'a self, name: &'a str, caller: &'a Caller) -> BoxFuture<'a, Result<Option<Kept>, WorktreeError>>;
 }

@@ -17,9 +17,10 @@ use crate::worker::WorkerRecord;
 use swarm_model::merge::queue::{Addition, Item, ItemId};
 use swarm_model::run::Wish;
 use swarm_model::{
-    Answer, Event as Happening, EventKind, MergeLine, MergeOrder, MergeRequest, Refusal, RefusalKind, RowKey, Target,
+    Answer, BaseRef, Event as Happening, EventKind, MergeLine, MergeOrder, MergeRequest, Refusal, RefusalKind, RowKey,
+    RowWorktree, Target,
 };
-use swarm_ports::{BoxFuture, Completed, Completion, Note, Ports, Unfinished, WorktreeError};
+use swarm_ports::{BoxFuture, Completed, Completion, Kept, Note, Ports, Unfinished, WorktreeError};
 
 /// Maximum duration of a query about the queues, in milliseconds.
 const CALL_MS_MAX: u64 = 30_000;
@@ -214,6 +215,17 @@ impl Seen {
     }
 }
 
+/// Refuses an earlier worktree of a worker whose later one is gone: its work may be what somebody has given up.
+fn superseded(name: &str, tree: &RowWorktree, base: Option<&BaseRef>) -> Refusal {
+    let (path, branch) = (&tree.path, &tree.branch);
+    let onto = base.and_then(|base| base.branch.as_ref()).map(|base| format!(" --base {base}"));
+    let cause = format!("worker '{name}' not found; {path} is of an earlier worker of that name");
+    Refusal::new(RefusalKind::NotFound, cause).remedy(format!(
+        "to land what is committed there: swarm merge add refs/heads/{branch}{}",
+        onto.unwrap_or_default()
+    ))
+}
+
 /// What is needed to carry out a request about queues beside the supervisor's actor.
 struct Desk {
     ports: Ports,
@@ -343,8 +355,11 @@ impl Desk {
                 Err(WorktreeError::Tool(format!("the repository did not answer within {} s", LOOK_MAX.as_secs())))
             });
             let kept = kept.map_err(|error| Refusal::new(RefusalKind::Worktree, error.to_string()))?;
-            let Some(worktree) = kept else { return Ok((completion, Seen::Branch)) };
-            (completion.worker, completion.is_kept, completion.unfinished) = (Some((worktree, None)), true, None);
+            let Some(Kept { tree, base, is_superseded }) = kept else { return Ok((completion, Seen::Branch)) };
+            if is_superseded {
+                return Err(superseded(name, &tree, base.as_ref()));
+            }
+            (completion.worker, completion.is_kept, completion.unfinished) = (Some((tree, base)), true, None);
             return Ok((completion, Seen::Kept));
         };
         if !subject.is_running() {

@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use super::script::Script;
 use swarm_model::{BaseRef, Caller, RowWorktree, WorktreePlan, WorktreeRequest};
-use swarm_ports::{BoxFuture, DroppedBranch, Expired, Force, Saved, WorktreeError, Worktrees};
+use swarm_ports::{BoxFuture, DroppedBranch, Expired, Force, Kept, Saved, WorktreeError, Worktrees};
 
 pub struct FakeWorktrees {
     above: PathBuf,
@@ -23,7 +23,7 @@ struct Inner {
     branches: BTreeSet<String>,
     saved: Vec<String>,
     /// Worktrees that stayed when their workers were forgotten.
-    kept: BTreeMap<String, RowWorktree>,
+    kept: BTreeMap<String, Kept>,
     /// Branches with commits that only their reflogs have.
     taken_back: BTreeSet<String>,
 }
@@ -194,17 +194,23 @@ impl Worktrees for FakeWorktrees {
         })
     }
 
-    fn keep<'a>(&'a self, name: &'a str, tree: &'a RowWorktree) -> BoxFuture<'a, Result<(), WorktreeError>> {
+    fn keep<'a>(
+        &'a self,
+        name: &'a str,
+        tree: &'a RowWorktree,
+        base: Option<&'a BaseRef>,
+    ) -> BoxFuture<'a, Result<(), WorktreeError>> {
         Box::pin(async move {
-            self.with(|inner| inner.kept.insert(name.to_owned(), tree.clone()));
+            let kept = Kept { tree: tree.clone(), base: base.cloned(), is_superseded: false };
+            self.with(|inner| inner.kept.insert(name.to_owned(), kept));
             Ok(())
         })
     }
 
-    fn kept<'a>(&'a self, name: &'a str, _: &'a Caller) -> BoxFuture<'a, Result<Option<RowWorktree>, WorktreeError>> {
+    fn kept<'a>(&'a self, name: &'a str, _: &'a Caller) -> BoxFuture<'a, Result<Option<Kept>, WorktreeError>> {
         Box::pin(async move {
             let kept = self.with(|inner| inner.kept.get(name).cloned());
-            Ok(kept.filter(|tree| self.paths().contains(&tree.path)))
+            Ok(kept.filter(|kept| self.paths().contains(&kept.tree.path)))
         })
     }
 }

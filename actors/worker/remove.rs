@@ -5,7 +5,7 @@ use super::message::Removal;
 use super::record::WorkerRecord;
 use super::sites::{Sites, vacated};
 use crate::registry::RegistryHandle;
-use swarm_model::{Caller, Event, EventKind, Refusal, RefusalKind, RowWorktree, WorktreePlan};
+use swarm_model::{BaseRef, Caller, Event, EventKind, Refusal, RefusalKind, RowWorktree, WorktreePlan};
 use swarm_ports::{DroppedBranch, Expired, Force, Ports, Saved, WorktreeError};
 
 /// Maximum number of ignored files that a note names.
@@ -40,13 +40,13 @@ fn remedy(error: &WorktreeError) -> String {
     }
 }
 
-/// Removes the worktree for `clean`. On a refusal the worktree is kept, and the notes say where.
+/// Removes the worktree for `clean`, which started from `base`. On a refusal the worktree is kept, and the notes say where.
 ///
 /// # Errors
 /// Fails if git itself failed. What is left is then unknown, so the row must stay.
 pub async fn on_clean(
     of: &WorkerArguments,
-    tree: &RowWorktree,
+    (tree, base): (&RowWorktree, Option<&BaseRef>),
     removal: Removal,
     caller: &Caller,
 ) -> Result<Notes, Refusal> {
@@ -76,7 +76,7 @@ pub async fn on_clean(
                 plain(format!("worktree at: {}", tree.path)),
                 plain(remedy(&error)),
             ];
-            match ports.worktrees.keep(name, tree).await {
+            match ports.worktrees.keep(name, tree, base).await {
                 Ok(()) if !matches!(error, WorktreeError::Contains(_)) => notes.push(("hint".to_owned(), format!(
                     "in {}, 'swarm spawn --name {name} --worktree' continues in it; 'swarm clean {name} --force-dirty' \
                      saves its work and removes it",
@@ -112,8 +112,8 @@ pub async fn kept(of: &WorkerArguments, removal: Removal, caller: &Caller) -> Re
         let remedy = matches!(error, WorktreeError::Used(_)).then(|| remedy(&error));
         Refusal { remedy, ..refusal }.of(name)
     };
-    let Some(tree) = of.ports.worktrees.kept(name, caller).await.map_err(refused)? else { return Ok(None) };
-    remove(of, &tree, removal, caller).await.map(Some).map_err(refused)
+    let Some(kept) = of.ports.worktrees.kept(name, caller).await.map_err(refused)? else { return Ok(None) };
+    remove(of, &kept.tree, removal, caller).await.map(Some).map_err(refused)
 }
 
 /// Deletes the branch that was made for a worker whose worktree is gone, if its base contains it. A branch that cannot be

@@ -211,7 +211,8 @@ impl State {
         if removal.rm_worktree
             && let Some(tree) = &row.worktree
         {
-            notes = remove::on_clean(&self.arguments, tree, removal, caller).await?;
+            let base = row.swarm().and_then(|meta| meta.base.as_ref());
+            notes = remove::on_clean(&self.arguments, (tree, base), removal, caller).await?;
         }
         self.forget(&row).await?;
         // After the row, which names the branch. What a forced removal has saved is restored onto its branch.

@@ -1,7 +1,7 @@
 //! `swarm diff`: the changes that a worker would land on its base, committed or not.
 
 use serde::Serialize;
-use swarm_model::{Refusal, RefusalKind, WorkerView};
+use swarm_model::{BaseRef, Refusal, RefusalKind, RowWorktree, WorkerView};
 
 use super::args::DiffArgs;
 use super::caller;
@@ -9,6 +9,7 @@ use super::error::{Failure, unknown_worker};
 use super::json;
 use super::render::escape;
 use super::screen::Screen;
+use swarm_store::repositories::kept_worktree;
 use swarm_store::repositories::topic::{Shape, Topic, topic};
 use swarm_sys::paths::Paths;
 
@@ -38,8 +39,15 @@ struct File {
 
 pub fn run(args: &DiffArgs, paths: &Paths, screen: &mut Screen) -> Result<u8, Failure> {
     let registry = super::read_one(paths, &args.name, screen)?;
-    let view = registry.find(&args.name).ok_or_else(|| unknown_worker(&args.name, &registry))?;
-    show(args, view, screen)
+    if let Some(view) = registry.find(&args.name) {
+        return show(args, view, screen);
+    }
+    // What `merge add` of this name would land.
+    let caller = caller::collect()?.caller;
+    match kept_worktree(&args.name, paths.root(), &caller).filter(|kept| !kept.is_superseded) {
+        Some(kept) => show_topic(args, &kept.tree, kept.base.as_ref(), screen),
+        None => Err(unknown_worker(&args.name, &registry)),
+    }
 }
 
 fn show(args: &DiffArgs, view: &WorkerView, screen: &mut Screen) -> Result<u8, Failure> {
@@ -48,11 +56,19 @@ fn show(args: &DiffArgs, view: &WorkerView, screen: &mut Screen) -> Result<u8, F
         let cause = format!("worker '{}' has no worktree", row.name);
         return Err(Refusal::new(RefusalKind::Invalid, cause).of(&row.name).into());
     };
-    let base = row.swarm().and_then(|meta| meta.base.as_ref());
+    show_topic(args, worktree, row.swarm().and_then(|meta| meta.base.as_ref()), screen)
+}
+
+fn show_topic(
+    args: &DiffArgs,
+    worktree: &RowWorktree,
+    base: Option<&BaseRef>,
+    screen: &mut Screen,
+) -> Result<u8, Failure> {
     let caller = caller::collect()?.caller;
-    let topic = topic(&caller, worktree, base).map_err(|refusal| refusal.of(&row.name))?;
+    let topic = topic(&caller, worktree, base).map_err(|refusal| refusal.of(&args.name))?;
     if args.json {
-        print_json(view, &worktree.branch, &topic, screen)?;
+        print_json(&args.name, &worktree.branch, &topic, screen)?;
     } else {
         let shape = match (args.stat, args.name_only) {
             (true, _) => Shape::Stat,
@@ -73,7 +89,7 @@ fn show(args: &DiffArgs, view: &WorkerView, screen: &mut Screen) -> Result<u8, F
     Ok(0)
 }
 
-fn print_json(view: &WorkerView, branch: &str, topic: &Topic, screen: &mut Screen) -> Result<(), Failure> {
+fn print_json(name: &str, branch: &str, topic: &Topic, screen: &mut Screen) -> Result<(), Failure> {
     let file = |changed: swarm_store::repositories::topic::Changed| File {
         status: match changed.status {
             'A' => "added",
@@ -86,7 +102,7 @@ fn print_json(view: &WorkerView, branch: &str, topic: &Topic, screen: &mut Scree
         deleted: changed.deleted,
     };
     let difference = Difference {
-        name: &view.row.name,
+        name,
         branch,
         from: &topic.fork,
         tip: &topic.tip,

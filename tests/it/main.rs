@@ -24,6 +24,7 @@ mod flow;
 mod flow_gates;
 mod flow_odds;
 mod flow_run;
+mod forgotten;
 mod furnished;
 mod hooks;
 mod hooks_asking;

@@ -92,8 +92,9 @@ fn add(args: &AddArgs, paths: &Paths, screen: &mut Screen) -> Result<u8, Failure
     }
     let caller = caller::collect()?.caller;
     for name in names.iter().filter(|name| registry.find(name).is_none()) {
-        if let Some(tree) = repositories::kept_worktree(name, paths.root(), &caller) {
-            let text = format!("worker '{name}' is forgotten; what its worktree {} contains is added", tree.display());
+        let kept = repositories::kept_worktree(name, paths.root(), &caller).filter(|kept| !kept.is_superseded);
+        if let Some(kept) = kept {
+            let text = format!("worker '{name}' is forgotten; what its worktree {} contains is added", kept.tree.path);
             screen.aside("note: ", &text);
         }
     }

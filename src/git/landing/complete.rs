@@ -198,15 +198,22 @@ pub fn is_queue_of(root: &Path, base: Option<&str>, queue: &Target, caller: &Cal
 fn target(site: &CompletionRepo<'_>, completion: &Completion) -> Result<Target, Refusal> {
     let invalid = |cause: String| Refusal::new(RefusalKind::Invalid, cause);
     let common = site.common().map_err(|fault| invalid(format!("{}: {}", site.dir.display(), fault.cause)))?;
-    let recorded = match &completion.worker {
-        Some((_, base)) if !completion.is_kept => base.as_ref().and_then(|BaseRef { branch, .. }| branch.clone()),
-        Some(_) | None => site.head(),
+    let asked = completion.base.as_deref().map(|base| base.strip_prefix("refs/heads/").unwrap_or(base).to_owned());
+    let name = &completion.name;
+    let (recorded, why) = match &completion.worker {
+        _ if asked.is_some() => (None, String::new()),
+        Some((worktree, None)) if completion.is_kept => {
+            let started = fork::is_from_head(site, &worktree.branch).map_err(tool)?;
+            (site.head().filter(|_| started), format!("it is not known from which branch '{name}' started"))
+        }
+        Some((_, base)) => (
+            base.as_ref().and_then(|BaseRef { branch, .. }| branch.clone()),
+            format!("'{name}' started from a commit and not from a branch, so it has no base to land on"),
+        ),
+        None => (site.head(), format!("no branch is checked out in {}", site.dir.display())),
     };
-    let base = completion.base.as_deref().map(|base| base.strip_prefix("refs/heads/").unwrap_or(base).to_owned());
-    let Some(base) = base.or(recorded) else {
-        let cause =
-            format!("'{}' started from a commit and not from a branch, so it has no base to land on", completion.name);
-        return Err(invalid(cause).remedy(format!("run 'swarm merge add {} --base BRANCH'", completion.name)));
+    let Some(base) = asked.or(recorded) else {
+        return Err(invalid(why).remedy(format!("run 'swarm merge add {name} --base BRANCH'")));
     };
     Ok(Target { repository: common, branch: site.resolved(format!("refs/heads/{base}")) })
 }

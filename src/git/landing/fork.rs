@@ -45,6 +45,17 @@ pub(crate) fn fork(
     Ok(known)
 }
 
+/// Reports whether a branch certainly started on the branch that is checked out: at a commit of it, and not at one that
+/// came there with a merge.
+pub(crate) fn is_from_head(site: &CompletionRepo<'_>, branch: &str) -> Result<bool, Fault> {
+    let created = site.reflog(&format!("refs/heads/{branch}"))?.pop();
+    let head = site.head().map(|head| site.tip(&head)).transpose()?.flatten();
+    match (created, head) {
+        (Some(created), Some(head)) => site.is_on_line(&head, &created),
+        _ => Ok(false),
+    }
+}
+
 /// Reports whether a branch has contained the commit, by its reflog.
 fn was_on(site: &CompletionRepo<'_>, branch: &str, commit: &str) -> Result<bool, Fault> {
     let entries = site.reflog(branch)?;

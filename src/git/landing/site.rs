@@ -87,6 +87,17 @@ impl<'a> CompletionRepo<'a> {
         Ok(code == 0)
     }
 
+    /// Reports whether `other` is `tip` or a commit on the line of its first parents.
+    pub(crate) fn is_on_line(&self, tip: &str, other: &str) -> Result<bool, Fault> {
+        if !self.contains(tip, other)? {
+            return Ok(false);
+        }
+        // Nothing before `other`, whose parents are left out.
+        let parents = format!("{other}^@");
+        let listed = self.cli.read(&self.dir).args(["rev-list", "--first-parent", tip, "--not", &parents]).line()?;
+        Ok(listed.lines().any(|commit| commit == other))
+    }
+
     /// Returns the commits at which a branch has been, newest first. Empty if it has no reflog.
     pub(crate) fn reflog(&self, name: &str) -> Result<Vec<String>, Fault> {
         let read = |repo: &Repository| {

@@ -12,12 +12,12 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Component, Path, PathBuf};
 
 use crate::repository::parse::{self, Entry};
-use crate::worktrees::copies;
+use crate::worktrees::{copies, owner};
 use swarm_sys::files;
 
 /// Files in a worktree's entry that are part of its state. Those of a rebase, a sequence of
 /// picks or a bisect are not saved, because these operations are not resumed.
-const STATE: [&str; 8] = [
+const STATE: [&str; 9] = [
     "MERGE_HEAD",
     "MERGE_MSG",
     "MERGE_MODE",
@@ -26,6 +26,7 @@ const STATE: [&str; 8] = [
     "REVERT_HEAD",
     SETTINGS,
     "info/sparse-checkout",
+    owner::BASE,
 ];
 const SETTINGS: &str = "config.worktree";
 const MODE: u32 = 0o7777;

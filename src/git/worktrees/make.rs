@@ -18,14 +18,20 @@ use crate::trash::restore;
 use crate::worktrees::setup;
 
 pub(crate) fn make(cli: &Cli, plan: &WorktreePlan, home: Option<&Home>) -> Result<(), Fault> {
+    let (repo, path) = (Path::new(&plan.base_repo), Path::new(&plan.path));
+    let common = || admin::common_dir(repo).map_err(Fault::at(repo));
     if !plan.makes_tree {
-        return identity::ensure(Path::new(&plan.path), Path::new(&plan.base_repo));
+        identity::ensure(path, repo)?;
+        return owner::record_base(&common()?, path, &plan.base).map_err(Fault::at(path));
     }
     let made = make_tree(cli, plan)?;
+    let common = common()?;
     if let Some(home) = home {
-        let repo = Path::new(&plan.base_repo);
-        let common = admin::common_dir(repo).map_err(Fault::at(repo))?;
-        owner::record_owner(&common, Path::new(&plan.path), &home.state_dir);
+        owner::record_owner(&common, path, &home.state_dir);
+    }
+    // Without it, landing asks for the base once the worker is forgotten.
+    if let Err(error) = owner::record_base(&common, path, &plan.base) {
+        tracing::warn!(path = plan.path, %error, "cannot record the base of the worktree");
     }
     // Done without the lock, because a command of the user may take long.
     let set_up = setup::set_up(cli, plan, home).and_then(|done| {

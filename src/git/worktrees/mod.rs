@@ -34,11 +34,11 @@ mod tests;
 #[cfg(test)]
 mod undo_tests;
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 
-use swarm_model::{Caller, RowWorktree, WorktreePlan, WorktreeRequest};
-use swarm_ports::{BoxFuture, DroppedBranch, Expired, Force, Saved, WorktreeError, Worktrees};
+use swarm_model::{BaseRef, Caller, RowWorktree, WorktreePlan, WorktreeRequest};
+use swarm_ports::{BoxFuture, DroppedBranch, Expired, Force, Kept, Saved, WorktreeError, Worktrees};
 
 pub use owner::is_abandoned_by;
 
@@ -93,9 +93,9 @@ pub fn remove_worktree_if_clean(
 
 /// Returns the worktree in the caller's repository that stayed when this worker of a state directory was forgotten.
 /// `None` if there is none, or if git cannot tell.
-pub fn kept_worktree(name: &str, state_dir: &Path, caller: &Caller) -> Option<PathBuf> {
+pub fn kept_worktree(name: &str, state_dir: &Path, caller: &Caller) -> Option<Kept> {
     let common = common_dir(caller)?;
-    owner::kept(name, Path::new(&common), state_dir).ok().flatten().map(|tree| PathBuf::from(tree.path))
+    owner::kept(name, Path::new(&common), state_dir).ok().flatten()
 }
 
 /// Checks that a worktree holds no work that exists nowhere else.
@@ -225,16 +225,18 @@ impl Worktrees for Git {
         })
     }
 
-    fn keep<'a>(&'a self, name: &'a str, tree: &'a RowWorktree) -> BoxFuture<'a, Result<(), WorktreeError>> {
-        let (name, tree) = (name.to_owned(), tree.clone());
-        blocking(move || owner::keep(&name, &tree).map_err(|error| WorktreeError::Tool(error.to_string())))
-    }
-
-    fn kept<'a>(
+    fn keep<'a>(
         &'a self,
         name: &'a str,
-        caller: &'a Caller,
-    ) -> BoxFuture<'a, Result<Option<RowWorktree>, WorktreeError>> {
+        tree: &'a RowWorktree,
+        base: Option<&'a BaseRef>,
+    ) -> BoxFuture<'a, Result<(), WorktreeError>> {
+        let (name, tree, base) = (name.to_owned(), tree.clone(), base.cloned());
+        let failed = |error: std::io::Error| WorktreeError::Tool(error.to_string());
+        blocking(move || owner::keep(&name, &tree, base.as_ref()).map_err(failed))
+    }
+
+    fn kept<'a>(&'a self, name: &'a str, caller: &'a Caller) -> BoxFuture<'a, Result<Option<Kept>, WorktreeError>> {
         let (name, caller, home) = (name.to_owned(), caller.clone(), self.home.clone());
         blocking(move || {
             let (Some(home), Some(common)) = (home, common_dir(&caller)) else { return Ok(None) };

@@ -10,7 +10,7 @@ use swarm_model::{BaseRef, Caller, WorktreePlan, WorktreeRequest};
 use swarm_sys::files::list;
 
 use super::usage;
-use super::{admin, identity};
+use super::{admin, identity, owner};
 use crate::repository::cli::Cli;
 use crate::repository::durable::boot_time;
 use crate::repository::fault::Fault;
@@ -52,6 +52,11 @@ pub(crate) fn plan(cli: &Cli, name: &str, asked: &WorktreeRequest, caller: &Call
     settle_tree(cli, &base_repo, &path, &mut plan)?;
     if plan.makes_tree {
         usage::check_quota(&base_repo)?;
+    } else if asked.base.is_none()
+        && let Some(base) = owner::base_of(&common, &path)
+    {
+        // The work in it started there, whatever is checked out now.
+        plan.base = base;
     }
     Ok(plan)
 }

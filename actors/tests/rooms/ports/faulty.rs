@@ -14,8 +14,8 @@ use swarm_model::run::plan::Plan as RunPlan;
 use swarm_model::run::progress::{Now, Run, Spent};
 use swarm_model::run::{Event as RunEvent, FaultKind, Outcome, Wish};
 use swarm_model::{
-    Caller, Contract, ExitRecord, Fence, FlowPlace, Lease, ProcessId, Recovery, Refusal, RefusalKind, Resume, Row,
-    RowWorktree, SessionPlan, SpawnRequest, Spec, Target, TmuxPane, Wanted, WorktreePlan, WorktreeRequest,
+    BaseRef, Caller, Contract, ExitRecord, Fence, FlowPlace, Lease, ProcessId, Recovery, Refusal, RefusalKind, Resume,
+    Row, RowWorktree, SessionPlan, SpawnRequest, Spec, Target, TmuxPane, Wanted, WorktreePlan, WorktreeRequest,
 };
 use swarm_ports::*;
 
@@ -369,6 +369,6 @@ port!(Worktrees, "worktrees", {
     fails check(path: &'a str, base_repo: &'a str, force: Force, caller: &'a Caller) -> Result<(), WorktreeError>, or tree;
     fails remove(name: &'a str, path: &'a str, base_repo: &'a str, force: Force, caller: &'a Caller) -> Result<Option<Saved>, WorktreeError>, or tree;
     fails drop_branch(plan: &'a WorktreePlan, caller: &'a Caller) -> Result<DroppedBranch, WorktreeError>, or tree;
-    fails keep(name: &'a str, kept: &'a RowWorktree) -> Result<(), WorktreeError>, or tree;
-    fails kept(name: &'a str, caller: &'a Caller) -> Result<Option<RowWorktree>, WorktreeError>, or tree;
+    fails keep(name: &'a str, kept: &'a RowWorktree, base: Option<&'a BaseRef>) -> Result<(), WorktreeError>, or tree;
+    fails kept(name: &'a str, caller: &'a Caller) -> Result<Option<Kept>, WorktreeError>, or tree;
 });
