@@ -56,6 +56,22 @@ pub struct RowWorktree {
     pub base_repo: String,
 }
 
+impl RowWorktree {
+    /// Returns the flags with which `swarm spawn --name NAME` in the base repository continues in this worktree. `None` if
+    /// no flags do, because its directory has another name.
+    pub fn flags(&self, name: &str) -> Option<String> {
+        let (above, leaf) = self.path.rsplit_once('/')?;
+        let mut flags = "--worktree".to_owned();
+        if self.branch != name {
+            flags += &format!(" --branch {}", self.branch);
+        }
+        if above != format!("{}-worktrees", self.base_repo) {
+            flags += &format!(" --worktree-dir {above}");
+        }
+        (leaf == name).then_some(flags)
+    }
+}
+
 /// `metadata.swarm`: facts that are fixed when the worker starts.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SwarmMeta {

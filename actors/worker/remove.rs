@@ -77,11 +77,15 @@ pub async fn on_clean(
                 plain(remedy(&error)),
             ];
             match ports.worktrees.keep(name, tree, base).await {
-                Ok(()) if !matches!(error, WorktreeError::Contains(_)) => notes.push(("hint".to_owned(), format!(
-                    "in {}, 'swarm spawn --name {name} --worktree' continues in it; 'swarm clean {name} --force-dirty' \
-                     saves its work and removes it",
-                    tree.base_repo
-                ))),
+                Ok(()) if !matches!(error, WorktreeError::Contains(_)) => {
+                    let goes_on = |flags| format!("'swarm spawn --name {name} {flags}' continues in it; ");
+                    let hint = format!(
+                        "in {}, {}'swarm clean {name} --force-dirty' saves its work and removes it",
+                        tree.base_repo,
+                        tree.flags(name).map(goes_on).unwrap_or_default()
+                    );
+                    notes.push(("hint".to_owned(), hint));
+                }
                 Ok(()) => {}
                 Err(error) => tracing::warn!(worker = name, %error, "cannot record that the worktree was kept"),
             }

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
-use swarm_model::Caller;
+use swarm_model::{Caller, RowWorktree};
 use swarm_ports::{Records as _, Scan};
 
 use super::{Finding, Patient, Repair};
@@ -130,10 +130,16 @@ fn orphan(patient: &Patient, repo: &Path, one: &Listed) -> Finding {
         Err(cause) => format!("and must be kept: {cause}"),
     };
     let name = one.path.file_name().unwrap_or_default().to_string_lossy();
+    let tree = RowWorktree {
+        path: shown.to_string(),
+        branch: one.branch.clone().unwrap_or_else(|| name.to_string()),
+        base_repo: repo.display().to_string(),
+    };
     let what = format!("the worktree {shown} ({branch}) belongs to no worker of this state directory {holds}");
     let finding = Finding::warning("worktrees", what).remedy(format!(
-        "run 'swarm spawn --name {name} --worktree -- COMMAND' to continue in it, or \
+        "run 'swarm spawn --name {name} {} -- COMMAND' to continue in it, or \
          'git -C {} worktree remove {shown}' to remove it with its ignored files",
+        tree.flags(&name).unwrap_or_default(),
         repo.display()
     ));
     Finding { repair, ..finding }

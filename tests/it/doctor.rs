@@ -198,6 +198,28 @@ fn orphaned_worktrees_are_reported_and_only_those_without_work_are_removed() {
 }
 
 #[test]
+fn the_advice_for_a_worktree_without_a_worker_continues_in_it() {
+    let rig = Rig::new();
+    let (repo, above) = (rig.repo(), rig.path("trees"));
+    let place = ["--worktree", "--branch", "topic", "--worktree-dir", above.to_str().expect("text")];
+    let start = |script: &str| {
+        let said =
+            rig.swarm_in(&repo, &[&["spawn", "--name", "odd"], &place[..], &["--", "sh", "-c", script]].concat());
+        assert_eq!(said.code, Some(0), "{said:?}");
+        rig.wait("odd");
+    };
+    start("echo x > left");
+    let kept = rig.swarm_in(&repo, &["clean", "odd"]);
+    let advice = format!("'swarm spawn --name odd {}' continues in it", place.join(" "));
+    assert!(kept.err.contains(&advice), "{kept:?}");
+    let told = rig.swarm_in(&repo, &["doctor"]);
+    let advice = format!("run 'swarm spawn --name odd {} -- COMMAND' to continue in it", place.join(" "));
+    assert!(told.out.contains(&advice), "{told:?}");
+    start("cat left");
+    assert_eq!(rig.log("odd", "stdout"), "x\n");
+}
+
+#[test]
 fn worktrees_of_starts_in_progress_and_of_other_state_directories_are_left_alone() {
     let rig = Rig::new();
     let repo = rig.repo();

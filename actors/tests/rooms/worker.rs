@@ -237,6 +237,7 @@ async fn cleaning_keeps_a_worktree_that_holds_work() {
     rig.world.worktrees.dirty(&path, 2);
     let line = rig.clean("a").await.expect("goes");
     let note = |severity: &str, text: String| (severity.to_owned(), text);
+    let (above, _) = path.rsplit_once('/').expect("a directory");
     assert_eq!(
         line.notes,
         [
@@ -245,9 +246,10 @@ async fn cleaning_keeps_a_worktree_that_holds_work() {
             note("plain", "use --force-dirty to remove anyway".to_owned()),
             note(
                 "hint",
-                "in /repo, 'swarm spawn --name a --worktree' continues in it; 'swarm clean a --force-dirty' saves its \
-                 work and removes it"
-                    .to_owned()
+                format!(
+                    "in /repo, 'swarm spawn --name a --worktree --worktree-dir {above}' continues in it; 'swarm clean a \
+                     --force-dirty' saves its work and removes it"
+                )
             ),
         ]
     );
