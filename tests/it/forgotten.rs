@@ -57,13 +57,13 @@ fn work_of_a_forgotten_worker_lands_on_the_base_from_which_it_started() {
 #[test]
 fn work_whose_base_nobody_knows_needs_one() {
     let site = with_release();
-    for (name, base) in [("mine", "main"), ("other", "release")] {
+    for (name, base) in [("own", "main"), ("other", "release")] {
         site.worker(name, &["--base", base], &format!("echo {name} > {name}"));
         works(&site, &["clean", name]);
         fs::remove_file(site.repo.join(format!(".git/worktrees/{name}/swarm-base"))).expect("an older record");
     }
-    works(&site, &["merge", "add", "mine"]);
-    site.swarm(&["merge", "wait", "mine", "--timeout", "25"]).is(0, "mine: landed (main)\n", "");
+    works(&site, &["merge", "add", "own"]);
+    site.swarm(&["merge", "wait", "own", "--timeout", "25"]).is(0, "own: landed (main)\n", "");
     let said = site.swarm(&["merge", "add", "other"]).refused(1, "it is not known from which branch 'other' started");
     assert!(said.err.contains("swarm merge add other --base BRANCH"), "{said:?}");
     works(&site, &["merge", "add", "other", "--base", "release"]);

@@ -206,11 +206,12 @@ fn target(site: &CompletionRepo<'_>, completion: &Completion) -> Result<Target, 
             let started = fork::is_from_head(site, &worktree.branch).map_err(tool)?;
             (site.head().filter(|_| started), format!("it is not known from which branch '{name}' started"))
         }
-        Some((_, base)) => (
-            base.as_ref().and_then(|BaseRef { branch, .. }| branch.clone()),
-            format!("'{name}' started from a commit and not from a branch, so it has no base to land on"),
-        ),
-        None => (site.head(), format!("no branch is checked out in {}", site.dir.display())),
+        worker => {
+            let why = format!("'{name}' started from a commit and not from a branch, so it has no base to land on");
+            let recorded =
+                |(_, base): &(RowWorktree, Option<BaseRef>)| base.as_ref().and_then(|base| base.branch.clone());
+            (worker.as_ref().map_or_else(|| site.head(), recorded), why)
+        }
     };
     let Some(base) = asked.or(recorded) else {
         return Err(invalid(why).remedy(format!("run 'swarm merge add {name} --base BRANCH'")));
