@@ -26,7 +26,7 @@ const MOVED_MS: u64 = 1_000;
 const MOVED_MS_MAX: u64 = 60_000;
 /// Maximum number of times that an item continues by itself when an obstacle is gone.
 const CONTINUED_MAX: u32 = 50;
-/// Pause before the second continuation after edits, in milliseconds. Each further pause is twice as long.
+/// Pause before the second continuation after edits or a lock, in milliseconds. Each further pause is twice as long.
 const CONTINUED_MS: u64 = 1_000;
 /// Longest such pause, in milliseconds.
 const CONTINUED_MS_MAX: u64 = 60_000;
@@ -296,6 +296,7 @@ impl Machine {
             Landing::Overlap(files) => {
                 self.stopped(&chain, "uncommitted edits are in the way", Some(Obstacle::Edits(files)), effects);
             }
+            Landing::Busy { reason, file } => self.stopped(&chain, &reason, Some(Obstacle::File(file)), effects),
             Landing::Failed(reason) => self.stopped(&chain, &reason, None, effects),
             Landing::Stuck(reason) => self.stopped(&chain, &reason, Some(Obstacle::Leftovers), effects),
         }
@@ -350,10 +351,10 @@ impl Machine {
         self.queue.checked.take_if(|known| known.reason.is_some());
     }
 
-    /// Queues all items again that wait for this obstacle. Edits that come back let an item pause for longer each time,
-    /// so that other items have their turn.
+    /// Queues all items again that wait for this obstacle. Edits and locks that come back let an item pause for longer each
+    /// time, so that other items have their turn.
     fn cleared(&mut self, obstacle: &Obstacle, now_ms: u64) {
-        let first = if matches!(obstacle, Obstacle::Edits(_)) { CONTINUED_MS } else { 0 };
+        let first = if matches!(obstacle, Obstacle::Edits(_) | Obstacle::File(_)) { CONTINUED_MS } else { 0 };
         for item in self.queue.items.iter_mut().filter(|item| item.obstacle() == Some(obstacle)) {
             let pause = pause_ms(first, item.continued, CONTINUED_MS_MAX);
             item.state = State::Queued;

@@ -376,6 +376,29 @@ fn edits_that_come_back_let_an_item_pause_between_its_tries() {
 }
 
 #[test]
+fn an_item_continues_once_no_other_git_is_at_work() {
+    let mut machine = Machine::default();
+    let mut effects = add(&mut machine, 1);
+    let mut world = World::default();
+    let file = |name: &str| Obstacle::File(format!("/repo/.git/{name}"));
+    for (times, name) in ["index.lock", "rebase-merge"].into_iter().enumerate() {
+        while !matches!(waiting(&effects), Some(Effect::Land { .. })) {
+            effects = machine.on(world.answer(&waiting(&effects).expect("a step")), 0);
+        }
+        let Obstacle::File(path) = file(name) else { unreachable!() };
+        machine.on(Event::Landed(Landing::Busy { reason: name.to_owned(), file: path }), 0);
+        assert_eq!((machine.items[0].reason(), machine.items[0].obstacle()), (Some(name), Some(&file(name))));
+        machine.on(Event::Cleared(file("other")), 0);
+        assert!(machine.items[0].obstacle().is_some() && machine.is_busy(), "the supervisor stays");
+        effects = machine.on(Event::Cleared(file(name)), 0);
+        // The second time, others have their turn first.
+        assert_eq!(machine.items[0].later_ms, (times > 0).then_some(CONTINUED_MS));
+    }
+    let text = serde_json::to_string(&file("index.lock")).expect("text");
+    assert_eq!(serde_json::from_str::<Obstacle>(&text).expect("read"), file("index.lock"));
+}
+
+#[test]
 fn an_item_continues_once_nothing_is_left_of_its_failed_landing() {
     let mut machine = Machine::default();
     let mut effects = add(&mut machine, 1);

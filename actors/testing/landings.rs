@@ -251,7 +251,7 @@ impl Landings for FakeLandings {
                 let changed = self.changed.notified();
                 let is_gone = match obstacle {
                     Obstacle::Base(commit) => name(&self.base()) != *commit,
-                    Obstacle::Leftovers => true,
+                    Obstacle::Leftovers | Obstacle::File(_) => true,
                     Obstacle::Edits(files) => self.with(|inner| {
                         let has_own = inner.edited.iter().any(|item| files.contains(&own_file(*item)));
                         !inner.edits && !has_own

@@ -39,6 +39,8 @@ pub enum Landing {
     Moved,
     /// Uncommitted edits of a person are in the way, in these paths.
     Overlap(Vec<String>),
+    /// A git of a person is at work in a directory that has the base checked out, until this file of it is gone.
+    Busy { reason: String, file: String },
     /// The base was not moved, for this reason.
     Failed(String),
     /// The base was not moved, for this reason, and what the landing had done could not be undone.

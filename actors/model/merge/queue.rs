@@ -236,6 +236,9 @@ pub enum Obstacle {
     Base(String),
     /// Uncommitted edits to these paths.
     Edits(Vec<String>),
+    /// A git of a person is at work in a directory that has the base checked out, as long as this file or directory of it
+    /// exists. Absolute.
+    File(String),
     /// What a failed landing left in the directories that have the base checked out.
     Leftovers,
 }

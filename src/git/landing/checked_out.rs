@@ -5,6 +5,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use git2::ErrorClass;
+use swarm_model::merge::Landing;
 
 use crate::landing::workspace::Workspace;
 use crate::repository::fault::Fault;
@@ -19,14 +20,39 @@ pub(crate) type Holder = (PathBuf, PathBuf);
 /// Maximum number of symbolic refs in a row, as in git.
 const SYMBOLIC_MAX: u32 = 5;
 
+/// Reason why the base must not be moved now.
+#[derive(Debug)]
+pub(crate) struct Unready {
+    pub(crate) why: String,
+    /// File or directory of a git of a person that is at work, until it is gone. `None`: a person must act.
+    pub(crate) until: Option<PathBuf>,
+}
+
+impl Unready {
+    /// Returns a reason that lasts until a person acts.
+    fn for_a_person(why: String) -> Self {
+        Self { why, until: None }
+    }
+
+    /// Returns the result of the landing.
+    pub(crate) fn landing(self) -> Landing {
+        let file = self.until.as_deref().and_then(Path::to_str).map(str::to_owned);
+        match file {
+            Some(file) => Landing::Busy { reason: self.why, file },
+            None => Landing::Failed(self.why),
+        }
+    }
+}
+
 /// Returns the worktrees that have the base checked out, or the reason why it must not be moved
 /// now. Anything unreadable is an error: in a worktree that was overlooked, the landing would
 /// look as if the user had reverted it.
 ///
 /// A bisection is no reason: it ends with a checkout of the base, wherever that is then.
-pub(crate) fn holders_of_base(workspace: &Workspace) -> Result<Result<Vec<Holder>, String>, Fault> {
+pub(crate) fn holders_of_base(workspace: &Workspace) -> Result<Result<Vec<Holder>, Unready>, Fault> {
+    let wait = |why: String| Ok(Err(Unready::for_a_person(why)));
     if let Some(why) = taken_for_bare(workspace)? {
-        return Ok(Err(why));
+        return wait(why);
     }
     let library = workspace.library();
     let mut dirs: Vec<Holder> = Vec::new();
@@ -37,7 +63,7 @@ pub(crate) fn holders_of_base(workspace: &Workspace) -> Result<Result<Vec<Holder
     if let Some(tree) = main {
         if library.as_ref().is_some_and(|repo| !leads_back(repo, &tree, &workspace.common)) {
             let why = format!("the main worktree of {} is not where git looks for it", workspace.common.display());
-            return Ok(Err(format!("{why} (run 'git -C {} config core.worktree PATH')", workspace.common.display())));
+            return wait(format!("{why} (run 'git -C {} config core.worktree PATH')", workspace.common.display()));
         }
         dirs.push((tree, workspace.common.clone()));
     }
@@ -45,9 +71,10 @@ pub(crate) fn holders_of_base(workspace: &Workspace) -> Result<Result<Vec<Holder
         dirs.extend(admin::known_tree_of(&entry).map_err(Fault::at(&entry))?.map(|tree| (tree, entry)));
     }
     for (tree, git_dir) in &dirs {
-        if is_rebased(git_dir, &workspace.target.branch)? {
+        if let Some(until) = rebase_of(git_dir, &workspace.target.branch)? {
             let why = format!("'{}' is being rebased in {}", workspace.target.base(), tree.display());
-            return Ok(Err(format!("{why} (finish or abort the rebase, then run 'swarm merge retry')")));
+            let why = format!("{why} (the work lands by itself once you have finished or aborted the rebase)");
+            return Ok(Err(Unready { why, until: Some(until) }));
         }
     }
     let Some(repo) = library else { return holders_by_command(workspace) };
@@ -57,7 +84,7 @@ pub(crate) fn holders_of_base(workspace: &Workspace) -> Result<Result<Vec<Holder
             continue;
         }
         if let Some(why) = absence(workspace, &tree, &git_dir)? {
-            return Ok(Err(why));
+            return wait(why);
         }
         holders.push((tree, git_dir));
     }
@@ -149,17 +176,18 @@ fn missing(workspace: &Workspace, tree: &Path, entry: &Path) -> String {
     )
 }
 
-/// Reports whether a rebase in a worktree moves the branch at its end: the branch is rebased itself, or belongs to the
-/// refs that `git rebase --update-refs` moves as well.
-fn is_rebased(git_dir: &Path, branch: &str) -> Result<bool, Fault> {
+/// Returns the directory of a rebase in a worktree that moves the branch at its end: the branch is rebased itself, or
+/// belongs to the refs that `git rebase --update-refs` moves as well. git removes the directory when the rebase is over.
+fn rebase_of(git_dir: &Path, branch: &str) -> Result<Option<PathBuf>, Fault> {
     for kind in ["rebase-merge", "rebase-apply"] {
-        let file = git_dir.join(kind).join("head-name");
-        if read(&file)?.is_some_and(|said| said.trim_end() == branch) {
-            return Ok(true);
+        let dir = git_dir.join(kind);
+        if read(&dir.join("head-name"))?.is_some_and(|said| said.trim_end() == branch) {
+            return Ok(Some(dir));
         }
     }
-    let file = git_dir.join("rebase-merge/update-refs");
-    Ok(read(&file)?.is_some_and(|said| said.lines().any(|line| line == branch)))
+    let dir = git_dir.join("rebase-merge");
+    let moves = read(&dir.join("update-refs"))?.is_some_and(|said| said.lines().any(|line| line == branch));
+    Ok(moves.then_some(dir))
 }
 
 /// Returns the branch that a commit in the worktree with this git directory would move. `None` if HEAD is detached.
@@ -211,7 +239,7 @@ fn read(path: &Path) -> Result<Option<String>, Fault> {
     admin::ignore_missing(fs::read_to_string(path)).map_err(Fault::at(path))
 }
 
-fn holders_by_command(workspace: &Workspace) -> Result<Result<Vec<Holder>, String>, Fault> {
+fn holders_by_command(workspace: &Workspace) -> Result<Result<Vec<Holder>, Unready>, Fault> {
     let listed = workspace.read().args(["worktree", "list", "--porcelain", "-z"]).run()?;
     let mut holders = Vec::new();
     for worktree in
@@ -222,7 +250,7 @@ fn holders_by_command(workspace: &Workspace) -> Result<Result<Vec<Holder>, Strin
         let entry = admin::entry_of(&workspace.common, &tree).map_err(Fault::at(&tree))?;
         let git_dir = entry.unwrap_or_else(|| workspace.common.clone());
         if let Some(why) = absence(workspace, &tree, &git_dir)? {
-            return Ok(Err(why));
+            return Ok(Err(Unready::for_a_person(why)));
         }
         if tree.try_exists().map_err(Fault::at(&tree))? {
             holders.push((tree, git_dir));

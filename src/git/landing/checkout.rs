@@ -32,7 +32,7 @@ use serde::{Deserialize, Serialize};
 
 pub(crate) use self::lock::retry_until;
 use self::lock::{INDEX, LOCK, LOCK_WAIT, take};
-use super::checked_out::holders_of_base;
+use super::checked_out::{Unready, holders_of_base};
 use super::trees::{self, Differing};
 use crate::landing::obstacles::{self, Tree, is_below};
 use crate::landing::workspace::Workspace;
@@ -131,8 +131,7 @@ pub(crate) struct Plan {
 
 pub(crate) enum Planned {
     Ready(Plan),
-    /// The landing must wait until a person acts.
-    Busy(String),
+    Unready(Unready),
 }
 
 /// Changes of a person that a landing would overwrite.
@@ -156,7 +155,7 @@ pub(crate) fn plan(workspace: &Workspace, from: &str, to: &str) -> Result<Planne
     let mut marker = Marker { from: from.into(), to: to.into(), started, boot, checkouts: Vec::new() };
     let holders = match holders_of_base(workspace)? {
         Ok(holders) => holders,
-        Err(why) => return Ok(Planned::Busy(why)),
+        Err(unready) => return Ok(Planned::Unready(unready)),
     };
     if holders.is_empty() {
         return Ok(Planned::Ready(Plan { marker, paths: Vec::new() }));
@@ -197,16 +196,22 @@ fn written(workspace: &Workspace, from: &str, to: &str) -> Result<Vec<Differing>
 
 impl Plan {
     /// Locks all indexes, or returns the reason why one cannot be locked.
-    pub(crate) fn lock(&self) -> Result<Option<String>, Fault> {
+    pub(crate) fn lock(&self) -> Result<Option<Unready>, Fault> {
+        self.lock_within(LOCK_WAIT)
+    }
+
+    /// Locks all indexes as [`Plan::lock`] does. `limit`: how long to wait for each.
+    pub(crate) fn lock_within(&self, limit: Duration) -> Result<Option<Unready>, Fault> {
         for checkout in &self.marker.checkouts {
             let lock = checkout.git_dir.join("index.lock");
-            if !take(&checkout.git_dir.join(LOCK), &lock).map_err(Fault::at(&lock))? {
+            if !take(&checkout.git_dir.join(LOCK), &lock, limit).map_err(Fault::at(&lock))? {
                 self.unlock()?;
                 let why =
-                    format!("{} has been locked by another git process for {} s", lock.display(), LOCK_WAIT.as_secs());
-                return Ok(Some(format!(
-                    "{why} (if no git process is running there, remove that file, then run 'swarm merge retry')"
-                )));
+                    format!("{} has been locked by another git process for {} s", lock.display(), limit.as_secs());
+                let why = format!(
+                    "{why} (the work lands by itself once that git has ended; remove the file only if it was killed)"
+                );
+                return Ok(Some(Unready { why, until: Some(lock) }));
             }
         }
         Ok(None)

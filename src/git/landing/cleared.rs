@@ -1,7 +1,8 @@
-//! Waits until something that keeps an item from landing is gone: uncommitted edits, or a base that does not pass. The
-//! kernel reports changes of the files concerned; nothing is polled.
+//! Waits until something that keeps an item from landing is gone: uncommitted edits, another git at work, or a base that
+//! does not pass. The kernel reports changes of the files concerned; nothing is polled.
 
 use std::collections::BTreeSet;
+use std::fs;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -10,13 +11,14 @@ use std::time::Duration;
 use nix::sys::inotify::{AddWatchFlags, InitFlags, Inotify};
 use swarm_model::merge::queue::Obstacle;
 
-use super::checked_out::{Holder, holders_of_base};
+use super::checked_out::{Holder, Unready, holders_of_base};
 use super::checkout::Marker;
 use super::{land, obstacles, off_thread};
 use crate::landing::obstacles::is_below;
 use crate::landing::workspace::Workspace;
 use crate::repository::fault::Fault;
 use crate::repository::parse::{self, Change};
+use crate::worktrees::admin;
 use swarm_sys::files;
 use swarm_sys::readable::Readable;
 
@@ -42,8 +44,7 @@ pub(crate) async fn cleared(workspace: Arc<Workspace>, obstacle: &Obstacle) -> R
         let (at, about) = (Arc::clone(&workspace), obstacle.clone());
         // Watched before the check, so that no change is missed.
         let checked = off_thread(move || {
-            let holders = holders_of_base(&at)?.unwrap_or_default();
-            let dirs = dirs(&at, &about, &holders);
+            let dirs = dirs(&at, &about, &holders_of_base(&at)?);
             let watch = watch(dirs.iter().take(DIRS_MAX))?;
             Ok((watch, dirs.len() > DIRS_MAX, is_gone(&at, &about)?))
         });
@@ -63,6 +64,12 @@ pub(crate) fn is_gone(workspace: &Workspace, obstacle: &Obstacle) -> Result<bool
     let files = match obstacle {
         Obstacle::Base(commit) => return Ok(land::base(workspace)? != *commit),
         Obstacle::Leftovers => return Ok(Marker::load(workspace)?.is_none()),
+        Obstacle::File(file) => {
+            let path = Path::new(file);
+            return admin::ignore_missing(fs::symlink_metadata(path))
+                .map(|seen| seen.is_none())
+                .map_err(Fault::at(path));
+        }
         Obstacle::Edits(files) => files,
     };
     // While the base is being rebased, it cannot move.
@@ -132,7 +139,8 @@ fn places(root: &Path, name: &str) -> Vec<PathBuf> {
 }
 
 /// Returns the directories in which a change may remove the obstacle.
-fn dirs(workspace: &Workspace, obstacle: &Obstacle, holders: &[Holder]) -> BTreeSet<PathBuf> {
+fn dirs(workspace: &Workspace, obstacle: &Obstacle, holders: &Result<Vec<Holder>, Unready>) -> BTreeSet<PathBuf> {
+    let above = |file: &Path| file.parent().unwrap_or(file).to_owned();
     let common = &workspace.common;
     match obstacle {
         // The marker is there.
@@ -142,7 +150,11 @@ fn dirs(workspace: &Workspace, obstacle: &Obstacle, holders: &[Holder]) -> BTree
             let above = reference.ancestors().skip(1).take_while(|dir| *dir != common.as_path());
             above.map(Path::to_owned).chain([common.clone(), common.join("reftable")]).collect()
         }
+        Obstacle::File(file) => BTreeSet::from([above(Path::new(file))]),
         Obstacle::Edits(files) => {
+            // The edits are looked at again once the base can move.
+            let until = holders.as_ref().err().and_then(|unready| unready.until.as_deref()).map(above);
+            let holders = holders.as_ref().map_or(&[][..], Vec::as_slice);
             let above =
                 |file: &str| file.trim_end_matches('/').rsplit_once('/').map_or("", |(above, _)| above).to_owned();
             // The checkout of a submodule may be emptied and stay.
@@ -156,7 +168,7 @@ fn dirs(workspace: &Workspace, obstacle: &Obstacle, holders: &[Holder]) -> BTree
             };
             let above = holders.iter().flat_map(|(tree, _)| names.iter().flat_map(|name| in_tree(tree, name)));
             let git_dirs = holders.iter().map(|(_, git_dir)| git_dir.clone());
-            git_dirs.chain(above).collect()
+            git_dirs.chain(above).chain(until).collect()
         }
     }
 }
@@ -180,12 +192,12 @@ fn watch<'d>(dirs: impl IntoIterator<Item = &'d PathBuf>) -> Result<Inotify, Fau
 #[cfg(test)]
 mod tests {
     use std::ffi::OsStr;
-    use std::fs;
     use std::os::unix::ffi::OsStrExt as _;
 
     use swarm_model::merge::Landing;
     use swarm_ports::Landings as _;
 
+    use super::super::checkout::{self, Planned};
     use super::super::tests_checkout::Site;
     use super::*;
     use crate::fixture::text;
@@ -198,7 +210,7 @@ mod tests {
     async fn disappears(site: &Site, obstacle: &Obstacle, remove: impl FnOnce()) {
         let workspace = site.workspace();
         assert!(!is_gone(&workspace, obstacle).unwrap(), "{obstacle:?}");
-        let holders = holders_of_base(&workspace).unwrap().unwrap();
+        let holders = holders_of_base(&workspace).unwrap();
         let watch = watch(&dirs(&workspace, obstacle, &holders)).unwrap();
         assert_eq!(watch.read_events().err(), Some(nix::Error::EAGAIN), "the check itself changes nothing");
         remove();
@@ -309,6 +321,41 @@ mod tests {
         fs::write(lib.join("left"), "").unwrap();
         disappears(&site, &Obstacle::Edits(files), || fs::remove_file(lib.join("left")).unwrap()).await;
         assert_eq!(site.land("file").await, Landing::Done(Vec::new()));
+    }
+
+    #[tokio::test]
+    async fn another_git_ends_its_work() {
+        let mut site = Site::new();
+        site.fix.set("GIT_SEQUENCE_EDITOR", "sed -i s/^pick/edit/");
+        site.fix.commit("more", "f", "2\n");
+        site.branch("topic", "echo topic > t");
+        site.item("topic").await;
+        let busy = |landed: Landing, start: &str| match landed {
+            Landing::Busy { reason, file } if reason.contains(start) => Obstacle::File(file),
+            other => panic!("{other:?}"),
+        };
+        let item = site.item("topic").await;
+        let lock = site.fix.repo.join(".git/index.lock");
+        fs::write(&lock, "").unwrap();
+        let tip = |branch: &str| text(&site.fix.git(&["rev-parse", branch]));
+        let Planned::Ready(plan) = checkout::plan(&site.workspace(), &tip("main"), &tip("topic")).unwrap() else {
+            panic!("not ready")
+        };
+        let unready = plan.lock_within(Duration::ZERO).unwrap().expect("a lock");
+        let locked = busy(unready.landing(), "index.lock has been locked by another git process");
+        disappears(&site, &locked, || fs::remove_file(&lock).unwrap()).await;
+        for end in ["--continue", "--abort"] {
+            site.fix.git(&["rebase", "-q", "-i", "HEAD~1"]);
+            let rebased = busy(site.land_item(&item).await, "'main' is being rebased in ");
+            fs::write(site.fix.repo.join("f"), "mine\n").unwrap();
+            let edited = edits(&["f"]);
+            assert!(!is_gone(&site.workspace(), &edited).unwrap());
+            let holders = holders_of_base(&site.workspace()).unwrap();
+            assert_eq!(dirs(&site.workspace(), &edited, &holders), BTreeSet::from([site.fix.repo.join(".git")]));
+            fs::write(site.fix.repo.join("f"), "2\n").unwrap();
+            disappears(&site, &rebased, || drop(site.fix.git(&["rebase", end]))).await;
+        }
+        assert_eq!(site.land("topic").await, Landing::Done(Vec::new()));
     }
 
     #[tokio::test]

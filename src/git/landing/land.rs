@@ -66,7 +66,7 @@ pub(crate) fn land(workspace: &Workspace, from: &str, candidate: &str) -> Result
     }
     let mut plan = match checkout::plan(workspace, from, to)? {
         checkout::Planned::Ready(plan) => plan,
-        checkout::Planned::Busy(why) => return Ok(Landing::Failed(why)),
+        checkout::Planned::Unready(unready) => return Ok(unready.landing()),
     };
     plan.marker.save(workspace)?;
     let landed = move_base(workspace, &mut plan, from, to);
@@ -86,8 +86,8 @@ pub(crate) fn roll_back(workspace: &Workspace) -> Result<(), Fault> {
 
 fn move_base(workspace: &Workspace, plan: &mut checkout::Plan, from: &str, to: &str) -> Result<Landing, Fault> {
     let mut update = RefUpdate::start(workspace)?;
-    if let Some(why) = plan.lock()? {
-        return Ok(Landing::Failed(why));
+    if let Some(unready) = plan.lock()? {
+        return Ok(unready.landing());
     }
     let to_move = Move { branch: &workspace.target.branch, from, to };
     if let Err(fault) = update.prepare(to_move) {

@@ -45,7 +45,8 @@ async fn a_base_that_a_rebase_is_about_to_move_does_not_move() {
         let waits = async |what: &str| {
             let landed = site.land_on_main("topic").await;
             let why = format!("'main' is being rebased in {} (", other.display());
-            assert!(matches!(&landed, Landing::Failed(said) if said.starts_with(&why)), "{format}, {what}: {landed:?}");
+            let is_busy = matches!(&landed, Landing::Busy { reason, .. } if reason.starts_with(&why));
+            assert!(is_busy, "{format}, {what}: {landed:?}");
             assert_eq!(main(), before);
             site.fix.at(&other, &["rebase", "--abort"]);
         };

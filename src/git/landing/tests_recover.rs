@@ -25,7 +25,7 @@ async fn a_git_of_the_user_does_not_delay_the_recovery() {
         panic!("it waits")
     };
     plan.marker.save(&workspace).unwrap();
-    assert_eq!(plan.lock().unwrap(), None);
+    assert!(plan.lock().unwrap().is_none());
     checkout::recover(&workspace, &plan.marker).unwrap();
     assert!(!site.fix.repo.join(".git/index.lock").exists() && checkout::Marker::load(&workspace).unwrap().is_none());
     assert!(users.try_wait().unwrap().is_none());

@@ -29,8 +29,8 @@ pub(super) const PATHS: &str = "swarm-landing.paths";
 pub(super) const LOCK_WAIT: Duration = Duration::from_secs(10);
 
 /// Hard-links `ours` to `lock`, waiting until the lock is free. Returns `false` on timeout.
-pub(super) fn take(ours: &Path, lock: &Path) -> io::Result<bool> {
-    retry_until(lock.parent().unwrap_or(lock), LOCK_WAIT, || match fs::hard_link(ours, lock) {
+pub(super) fn take(ours: &Path, lock: &Path, limit: Duration) -> io::Result<bool> {
+    retry_until(lock.parent().unwrap_or(lock), limit, || match fs::hard_link(ours, lock) {
         Ok(()) => Ok(true),
         Err(error) if error.kind() != io::ErrorKind::AlreadyExists => Err(error),
         Err(_) => Ok(false),
@@ -123,7 +123,7 @@ impl Checkout {
         if fs::symlink_metadata(&lock).is_ok_and(|seen| seen.ino() == number) {
             return Ok(Self { lock: number, ..self.clone() });
         }
-        if !take(&ours, &lock).map_err(&failed)? {
+        if !take(&ours, &lock, LOCK_WAIT).map_err(&failed)? {
             let cause =
                 format!("{} is still locked by another git process after an interrupted landing", lock.display());
             return Err(Fault::new(cause)
