@@ -100,6 +100,19 @@ pub trait Runs: Send + Sync {
         caller: &'a Caller,
     ) -> BoxFuture<'a, bool>;
 
+    /// Returns the command by which a run verifies the work on this branch, an empty one if it verifies nothing. `None` if
+    /// no run made the branch, or if it left that to the configuration. Runs of specs are looked up in the checkout `root`
+    /// (`None`: the caller's).
+    ///
+    /// # Errors
+    /// Returns a message if the records of the run cannot be read, or are not the user's own.
+    fn verification<'a>(
+        &'a self,
+        branch: &'a str,
+        root: Option<&'a str>,
+        caller: &'a Caller,
+    ) -> BoxFuture<'a, Result<Option<String>, String>>;
+
     /// Returns the worktree of a job that has begun, if its directory is there.
     fn place<'a>(&'a self, now: &'a Now) -> BoxFuture<'a, Option<RowWorktree>>;
 

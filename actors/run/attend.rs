@@ -199,8 +199,7 @@ impl EffectRunner {
 
     fn wish(&self, now: &Now, key: String) -> Wish {
         let asked = now.job();
-        let rules = now.plan.rules.merge.clone();
-        let verify = asked.verify.clone().or_else(|| rules.verify.clone());
+        let (rules, verify) = (now.plan.rules.merge.clone(), now.plan.verification_of(asked));
         Wish {
             key,
             worker: now.worker(),

@@ -285,7 +285,7 @@ impl Desk {
         for completion in wanted {
             let name = completion.name.clone();
             let key = format!("{request}/{name}");
-            let found = match self.looked_up(completion).await {
+            let found = match self.found(completion).await {
                 Ok((completion, Seen::Branch)) => {
                     branches.push((key, completion));
                     if branches.len() == TOGETHER_MAX {
@@ -339,6 +339,27 @@ impl Desk {
                 Err(refusal) => together.iter().for_each(|(_, name, _)| answer(name, Err(refusal.clone()))),
             }
         }
+    }
+
+    /// Returns work that a person lands, with its worker, and verified as its run asked if a run made it.
+    async fn found(&self, completion: Completion) -> Result<(Completion, Seen), Refusal> {
+        let (mut completion, seen) = self.looked_up(completion).await?;
+        if completion.settings.verify.is_some() {
+            return Ok((completion, seen));
+        }
+        let (name, worker) = (&completion.name, completion.worker.as_ref());
+        let branch = worker.map_or(name.as_str(), |(worktree, _)| &worktree.branch);
+        // The record of a worktree that was kept is in the repository, where an agent may have written it.
+        let root = worker.filter(|_| !completion.is_kept).map(|(worktree, _)| worktree.base_repo.as_str());
+        let asked = self.ports.runs.verification(branch, root, &completion.caller);
+        let silent = || Err(format!("its records could not be read within {} s", LOOK_MAX.as_secs()));
+        let asked = tokio::time::timeout(LOOK_MAX, asked).await.unwrap_or_else(|_| silent());
+        completion.settings.verify = asked.map_err(|cause| {
+            let cause = format!("it is unknown how the run of '{name}' verifies its work: {cause}");
+            let remedy = format!("run 'swarm merge add {name} --verify COMMAND', with '' for none");
+            Refusal::new(RefusalKind::Invalid, cause).remedy(remedy)
+        })?;
+        Ok((completion, seen))
     }
 
     /// Adds the worktree and base of the worker of that name. A name without a row is that of a forgotten worker, if a

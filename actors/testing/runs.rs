@@ -19,6 +19,8 @@ pub struct FakeRuns {
     homes: Mutex<BTreeMap<String, Home>>,
     /// Requests by their numbers, with what became of them.
     asks: Mutex<BTreeMap<u64, Settled>>,
+    /// Commands by which runs verify the work on branches.
+    verifications: Mutex<BTreeMap<String, String>>,
     changed: tokio::sync::Notify,
 }
 
@@ -45,7 +47,13 @@ struct Home {
 
 impl FakeRuns {
     pub fn new(script: Arc<Script>) -> Self {
-        Self { script, homes: Mutex::default(), asks: Mutex::default(), changed: tokio::sync::Notify::new() }
+        Self {
+            script,
+            homes: Mutex::default(),
+            asks: Mutex::default(),
+            verifications: Mutex::default(),
+            changed: tokio::sync::Notify::new(),
+        }
     }
 
     /// Returns the state of the run, replayed from its journal.
@@ -82,6 +90,12 @@ impl FakeRuns {
     /// Leaves work of a job on its branch, as a person would see it in git.
     pub fn leave_work(&self, home: &str, job: &str) {
         self.with(home, |home| home.unlanded.insert(job.to_owned()));
+    }
+
+    /// Sets the command by which a run verifies the work on a branch.
+    pub fn verify(&self, branch: &str, command: &str) {
+        let mut verifications = self.verifications.lock().unwrap_or_else(PoisonError::into_inner);
+        verifications.insert(branch.to_owned(), command.to_owned());
     }
 
     /// Merges all work that conflicted, as a person would.
@@ -204,6 +218,18 @@ impl Runs for FakeRuns {
     fn is_own<'a>(&'a self, now: &'a Now, _: &'a Target, item: &'a Item, _: &'a Caller) -> BoxFuture<'a, bool> {
         let is_own = self.with(&now.plan.home, |home| !home.foreign.contains(&item.id));
         Box::pin(std::future::ready(is_own))
+    }
+
+    fn verification<'a>(
+        &'a self,
+        branch: &'a str,
+        _: Option<&'a str>,
+        _: &'a Caller,
+    ) -> BoxFuture<'a, Result<Option<String>, String>> {
+        Box::pin(async move {
+            self.script.before("run.verification", branch).await?;
+            Ok(self.verifications.lock().unwrap_or_else(PoisonError::into_inner).get(branch).cloned())
+        })
     }
 
     fn place<'a>(&'a self, _: &'a Now) -> BoxFuture<'a, Option<RowWorktree>> {

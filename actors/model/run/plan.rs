@@ -191,6 +191,11 @@ impl Plan {
         Some(Topic { branch, base })
     }
 
+    /// Returns the command that verifies the work of a job before it lands. `None`: that of the configuration.
+    pub fn verification_of(&self, job: &Job) -> Option<String> {
+        job.verify.clone().or_else(|| self.rules.merge.verify.clone())
+    }
+
     /// Returns the index of the job with this id.
     pub fn position(&self, id: &str) -> Option<usize> {
         self.jobs.iter().position(|job| job.id == id)

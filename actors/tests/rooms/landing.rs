@@ -40,6 +40,25 @@ async fn add(rig: &Rig, name: &str) -> Answer {
 }
 
 #[tokio::test(start_paused = true)]
+async fn work_of_a_run_is_verified_as_its_run_asked() {
+    let rig = Rig::start().await;
+    for name in ["w", "other", "unknown"] {
+        rig.spawn(with_tree(name)).await.expect("starts");
+        rig.world.end(name, Ended::Code(0));
+    }
+    rig.world.pass(Duration::from_secs(1)).await;
+    rig.world.runs.verify("w", "make test");
+    add_all(&rig, &["w", "other"]).await;
+    rig.world.script.at("run.verification", Fault::Error("damaged"));
+    let Answer::Refused(refusal) = add(&rig, "unknown").await else { panic!("it was added without") };
+    assert_eq!(refusal.cause, "it is unknown how the run of 'unknown' verifies its work: damaged");
+    let queues = rig.swarm().queues().await.expect("complete");
+    let items = queues.iter().flat_map(|view| &view.queue.items);
+    let asked: Vec<_> = items.map(|item| (item.name.as_str(), item.rules.verify.as_deref())).collect();
+    assert_eq!(asked, [("w", Some("make test")), ("other", None)]);
+}
+
+#[tokio::test(start_paused = true)]
 async fn each_name_is_answered_in_its_place_and_branches_are_added_together() {
     let rig = Rig::start().await;
     // Without a worktree, it has nothing to land.

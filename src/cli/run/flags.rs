@@ -4,8 +4,8 @@
 
 use std::time::Duration;
 
-use swarm_model::run::plan::Flags;
-use swarm_model::run::progress::{Mode, Verdict};
+use swarm_model::run::plan::{Flags, Job};
+use swarm_model::run::progress::{Mode, Progress, Run, Stage, Verdict};
 
 use super::args::BeginArgs;
 use crate::cli::screen::Screen;
@@ -32,12 +32,20 @@ pub fn of(args: &BeginArgs) -> Flags {
 pub fn with_earlier(args: &BeginArgs, home: &Home, screen: &mut Screen) -> BeginArgs {
     let Some(run) = journal::replay(home).ok().flatten() else { return args.clone() };
     let (all, said) = merged(args, &run.plan.flags);
-    // A completed run does not continue.
-    let is_completed = run.mode == Mode::Over(Verdict::Completed);
+    // A completed run does not continue, unless what it has left is to land: its flags were meant for that, too.
+    let is_completed = run.mode == Mode::Over(Verdict::Completed) && !(args.merge && has_left(&run));
     if !said.is_empty() {
         screen.aside("note: ", &note(&said.join(" "), is_completed));
     }
     if is_completed { args.clone() } else { all }
+}
+
+/// Reports whether the run has finished work without landing it.
+fn has_left(run: &Run) -> bool {
+    let is_left = |(job, progress): (&Job, &Progress)| {
+        !job.merge && job.branch.is_some() && progress.stage == Stage::Done && progress.commit.is_none()
+    };
+    run.plan.jobs.iter().zip(&run.jobs).any(is_left)
 }
 
 fn note(flags: &str, is_completed: bool) -> String {

@@ -6,6 +6,7 @@ pub mod events;
 pub mod home;
 mod joblog;
 pub mod journal;
+mod kept;
 pub mod order;
 pub mod origin;
 pub mod prepare;
@@ -15,6 +16,7 @@ mod registration;
 mod rejection;
 mod seal;
 pub mod specs;
+mod verification;
 pub mod wire;
 
 use std::collections::BTreeMap;
@@ -28,7 +30,6 @@ use swarm_actors::run::machine::Machine;
 use swarm_model::merge::queue::Item;
 use swarm_model::run::plan::{Job, Plan, Topic, Work};
 use swarm_model::run::progress::{Now, Progress, Run, Spent};
-use swarm_model::run::words::Word;
 use swarm_model::run::{Event, Outcome};
 use swarm_model::{Caller, ExitRecord, RowWorktree, SpawnRequest, Target};
 use swarm_ports::{BoxFuture, Journaled, Runs, Saved, Settled, Survey, Telling};
@@ -40,14 +41,10 @@ use self::seal::Seals;
 use self::wire::{ArialState, StateFault};
 use crate::asks::Asks;
 use crate::asks::settled::Settlements;
-use swarm_agents::short;
 use swarm_sys::clock::wall_ms;
 use swarm_sys::files;
 use swarm_sys::files::{blocking, replace_durably};
 use swarm_sys::paths::{Paths, digest};
-
-/// Maximum number of ignored files that an event names.
-const IGNORED_MAX: usize = 100;
 
 pub struct DiskRuns {
     paths: Paths,
@@ -180,49 +177,6 @@ fn restore(open: &OpenRuns, home: &Home, run: &Run, place: &Path) -> io::Result<
     }
     tracing::warn!(home = %home.path().display(), "the journal of a run was deleted; it is written anew");
     journal::restart(home, run, &active.caller.request, wall_ms())
-}
-
-/// Moves the logs of a finished command to the home of its run. The log of an agent is there already.
-fn keep(now: &Now, paths: &Paths) {
-    let (home, worker) = (Home::new(&now.plan.home), now.worker());
-    if matches!(now.job().work, Work::Spec(_)) {
-        if now.job().merge {
-            report_ignored(&home, now, paths);
-        }
-        return report_late(&home, &now.plan.id, &now.job().id);
-    }
-    for kind in ["stdout", "stderr"] {
-        let kept = home.logs().join(format!("{}.{kind}.log", now.job().id));
-        let _ = fs::rename(paths.log(&worker, kind), kept);
-    }
-}
-
-/// Reports the ignored files in the worktree of a finished workstream, which is removed next.
-fn report_ignored(home: &Home, now: &Now, paths: &Paths) {
-    let Ok(Some(active)) = read_any(&place(paths, &now.plan.home)) else { return };
-    let path = home.worktrees().join(now.job().leaf()).to_string_lossy().into_owned();
-    let branch = now.job().branch.clone().unwrap_or_default();
-    let tree = RowWorktree { path, branch, base_repo: now.plan.root.clone() };
-    let mut files = swarm_git::worktrees::ignored_files(&tree, &active.caller);
-    files.truncate(IGNORED_MAX);
-    if files.is_empty() {
-        return;
-    }
-    let line = events::line(&now.plan.id, &now.job().id, wall_ms(), Word::Ignored { files });
-    if let Err(error) = line.and_then(|line| events::report(&home.events(), &line)) {
-        tracing::warn!(home = %now.plan.home, %error, "cannot report ignored files");
-    }
-}
-
-/// Reports messages to an agent that will not have another turn.
-fn report_late(home: &Home, run: &str, id: &str) {
-    for (file, text) in order::said(&home.context(id)) {
-        let word = Word::Context { delivered: false, text: short(&text) };
-        let told = events::line(run, id, wall_ms(), word).and_then(|line| events::report(&home.events(), &line));
-        if let Err(error) = told.and_then(|()| order::take(&file, false)) {
-            tracing::warn!(file = %file.display(), %error, "cannot report a message that came too late");
-        }
-    }
 }
 
 /// Reports whether a row was reset because its spec changed; the recorded progress then belongs to the old spec.
@@ -402,6 +356,17 @@ impl Runs for DiskRuns {
         })
     }
 
+    fn verification<'a>(
+        &'a self,
+        branch: &'a str,
+        root: Option<&'a str>,
+        caller: &'a Caller,
+    ) -> BoxFuture<'a, Result<Option<String>, String>> {
+        let (paths, branch, root) = (self.paths.clone(), branch.to_owned(), root.map(str::to_owned));
+        let caller = caller.clone();
+        off_thread(move || verification::verification(&paths, &branch, root.as_deref(), &caller))
+    }
+
     fn place<'a>(&'a self, now: &'a Now) -> BoxFuture<'a, Option<RowWorktree>> {
         Box::pin(std::future::ready(queued::place(now)))
     }
@@ -426,7 +391,7 @@ impl Runs for DiskRuns {
     fn keep<'a>(&'a self, now: &'a Now) -> BoxFuture<'a, ()> {
         let (now, paths) = (now.clone(), self.paths.clone());
         Box::pin(async move {
-            let _ = tokio::task::spawn_blocking(move || keep(&now, &paths)).await;
+            let _ = tokio::task::spawn_blocking(move || kept::keep(&now, &paths)).await;
         })
     }
 

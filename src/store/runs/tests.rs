@@ -1,3 +1,5 @@
+use swarm_model::run::words::Word;
+
 use super::*;
 
 /// A state directory and the home of a run.

@@ -53,13 +53,14 @@ const EXCLUDED: [(&str, Kind, &str); 4] = [
 ];
 
 /// Methods that no scenario calls, with the tests that do.
-const ELSEWHERE: [(&str, &str); 8] = [
+const ELSEWHERE: [(&str, &str); 9] = [
     ("launcher.withdraw", "worker::a_step_that_fails_leaves_nothing: the registry refuses the commit"),
     ("runs.has_landed", "run::work_that_conflicted_and_was_merged_by_hand_is_done_without_its_worker"),
     ("runs.has_work", "run_left::only_the_worker_of_a_command_that_left_work_is_kept"),
     ("runs.is_own", "run::an_item_of_another_repository_under_the_same_key_is_not_the_work_of_the_run"),
     ("runs.place", "run::work_that_conflicted_and_was_merged_by_hand_is_done_without_its_worker"),
     ("runs.settled", "run::a_job_that_asks_leaves_its_place_to_others_and_continues_after_the_answer"),
+    ("runs.verification", "landing::work_of_a_run_is_verified_as_its_run_asked"),
     ("terminals.keep_output", "loop_theirs::a_running_worker_is_followed_to_its_end"),
     ("terminals.has_server", "recover::a_record_that_does_not_say_it_is_judged_by_its_tmux_server"),
 ];

@@ -1,0 +1,85 @@
+//! How a run verifies the work on one of its branches. A person who lands that work must not lose the verification.
+
+use std::io;
+use std::path::Path;
+
+use swarm_git::repository;
+use swarm_model::Caller;
+use swarm_model::run::plan::{Job, Plan};
+use swarm_sys::files::list_if_present;
+use swarm_sys::paths::Paths;
+
+use super::home::Home;
+use super::journal;
+use super::origin::{JOURNAL, brought_along};
+
+/// Prefix of the branches of runs.
+const PREFIX: &str = "arial/";
+
+/// Returns the command that verifies the work on this branch, by the plan of the run that made it. `None` if no run made it
+/// or the plan has none. The run of specs is that in the checkout `root`, or in the caller's.
+///
+/// # Errors
+/// Returns a message if the journal cannot be read, or came with the repository.
+pub fn verification(
+    paths: &Paths,
+    branch: &str,
+    root: Option<&str>,
+    caller: &Caller,
+) -> Result<Option<String>, String> {
+    let branch = branch.strip_prefix("refs/heads/").unwrap_or(branch);
+    let Some(own) = branch.strip_prefix(PREFIX) else { return Ok(None) };
+    let plan = match own.split_once('/') {
+        Some((slug, _)) => of_file(paths, slug)?,
+        None => of_specs(root, caller)?,
+    };
+    let Some(plan) = plan else { return Ok(None) };
+    let leaf = own.rsplit('/').next().unwrap_or(own);
+    let job = plan.jobs.iter().find(|job| job.branch.as_deref() == Some(branch));
+    // What an earlier attempt left is on a branch with a lower number.
+    let job = job.or_else(|| plan.jobs.iter().find(|job| job.id == id_of(leaf, job)));
+    Ok(job.map_or_else(|| plan.rules.merge.verify.clone(), |job| plan.verification_of(job)))
+}
+
+/// Returns the id in the last part of a branch's name: without the number, if the name is that of the job.
+fn id_of<'a>(leaf: &'a str, job: &Job) -> &'a str {
+    let number = leaf.strip_prefix(job.id.as_str()).and_then(|rest| rest.strip_prefix('-'));
+    let is_number = number.is_some_and(|number| number.parse::<u32>().is_ok());
+    if is_number { &leaf[..job.id.len()] } else { leaf }
+}
+
+fn of_specs(root: Option<&str>, caller: &Caller) -> Result<Option<Plan>, String> {
+    let home = match root {
+        Some(root) => Home::of(Path::new(root)),
+        None => Home::of(&repository::root(caller).map_err(|refusal| refusal.cause)?),
+    };
+    let Some(plan) = begun(&home)?.filter(|plan| plan.specs.is_some()) else { return Ok(None) };
+    match brought_along(&home, &JOURNAL, caller)? {
+        None => Ok(Some(plan)),
+        Some(path) => Err(format!("{} is tracked by git", path.display())),
+    }
+}
+
+/// Returns the plan of the file of jobs whose workers have this prefix.
+fn of_file(paths: &Paths, slug: &str) -> Result<Option<Plan>, String> {
+    // The home's name begins as that of its workers, and ends with the digest of the file's path.
+    let Some((file, _)) = slug.rsplit_once('-') else { return Ok(None) };
+    let homes = list_if_present(&paths.runs()).map_err(|error| format!("{}: {error}", paths.runs().display()))?;
+    let is_alike = |name: &str| name.rsplit_once('-').is_some_and(|(own, _)| own == file);
+    for home in homes.iter().filter(|home| home.file_name().to_str().is_some_and(is_alike)) {
+        let plan = begun(&Home::new(home.path()))?;
+        if let Some(plan) = plan.filter(|plan| plan.slug == slug) {
+            return Ok(Some(plan));
+        }
+    }
+    Ok(None)
+}
+
+/// Returns the latest plan in a home. `None` if nothing has begun there.
+fn begun(home: &Home) -> Result<Option<Plan>, String> {
+    match journal::begun(home) {
+        Ok(run) => Ok(Some(Plan::clone(&run.plan))),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(format!("{}: {error}", home.journal().display())),
+    }
+}

@@ -1,0 +1,75 @@
+//! Work that a run has left: whatever lands it, the verification is that which was asked for.
+
+use std::fs;
+
+use crate::run::Site;
+
+/// A site, and the command that verifies: it fails for work that is bad, and notes that it was there.
+fn site() -> (Site, String) {
+    let site = Site::new();
+    let command = format!("echo x >> {}; ! grep bad a.txt", site.rig.path("verified").display());
+    (site, command)
+}
+
+impl Site {
+    /// Number of verifications.
+    fn verified(&self) -> usize {
+        fs::read_to_string(self.rig.path("verified")).unwrap_or_default().lines().count()
+    }
+
+    /// Returns the name that the status of a run advises to add.
+    fn advised(&self, flags: &[&str]) -> String {
+        let shown = self.swarm(&[&["run", "status"], flags].concat()).ok();
+        let advice = shown.split("'swarm merge add ").nth(1).and_then(|rest| rest.split('\'').next());
+        advice.unwrap_or_else(|| panic!("no advice: {shown}")).to_owned()
+    }
+
+    #[track_caller]
+    fn is_rejected(&self, name: &str) {
+        assert_eq!(self.swarm(&["merge", "add", name]).code, Some(0));
+        let said = self.swarm(&["merge", "wait", name, "--timeout", "25"]);
+        assert_eq!((said.out, said.code), (format!("{name}: rejected (main)\n"), Some(1)));
+        assert!(!self.repo.join("a.txt").exists());
+    }
+}
+
+#[test]
+fn a_person_who_adds_the_work_of_a_run_keeps_its_verification() {
+    let (site, command) = site();
+    site.spec("a", &format!("verify: \"{command}\"\n"), "echo bad > a.txt");
+    site.commit();
+    site.plan();
+    site.run(0, &["--no-merge"]);
+    let name = site.advised(&[]);
+    site.is_rejected(&name);
+    // The branch alone, too.
+    site.is_rejected("refs/heads/arial/a");
+    // A person may want another one, or none.
+    assert_eq!(site.swarm(&["merge", "add", &name, "--verify", ""]).code, Some(0));
+    site.swarm(&["merge", "wait", &name, "--timeout", "25"]).is(0, &format!("{name}: landed (main)\n"), "");
+}
+
+#[test]
+fn the_verification_of_a_job_file_counts_for_what_it_has_left() {
+    let (site, command) = site();
+    let job = "[[job]]\nname = 'w'\nworktree = true\ncommand = 'echo bad > a.txt'\n";
+    site.write("jobs.toml", &format!("verify = '''{command}'''\n{job}"));
+    site.run(0, &["jobs.toml"]);
+    let name = site.advised(&["--home", "jobs.toml"]);
+    site.is_rejected(&name);
+}
+
+#[test]
+fn flags_of_a_run_hold_for_the_landing_of_what_it_has_left() {
+    let (site, command) = site();
+    site.spec("a", "", "echo good > a.txt");
+    site.commit();
+    site.plan();
+    site.run(0, &["--no-merge", "--verify", &command]);
+    let said = site.swarm(&["run", "--merge"]);
+    assert!(said.code == Some(0) && said.err.contains("continuing with earlier flags: --verify "), "{said:?}");
+    assert!(site.repo.join("a.txt").exists() && site.verified() == 1, "{said:?}");
+    // Nothing of it is left: the flags are those of a completed run.
+    let said = site.swarm(&["run", "--merge"]);
+    assert!(said.err.contains("not using the flags of the completed run: --verify "), "{said:?}");
+}
