@@ -269,6 +269,10 @@ impl Machine {
     }
 
     fn land(&mut self, base: String, chain: Vec<Link>, effects: &mut Vec<Effect>) {
+        if self.queue.paused {
+            // Whoever pauses the queue must be able to stop what is on its way: it is verified again later.
+            return self.queue.give_back();
+        }
         effects.push(land(base.clone(), &chain));
         self.queue.phase = Phase::Landing { base, chain };
     }

@@ -354,6 +354,24 @@ proptest! {
 }
 
 #[test]
+fn nothing_lands_from_a_queue_that_was_paused_on_the_way() {
+    let mut machine = Machine::default();
+    let mut effects = add(&mut machine, 2);
+    let mut world = World::default();
+    machine.on(Event::Pause, 0);
+    while let Some(step) = waiting(&effects) {
+        assert!(!matches!(step, Effect::Land { .. }), "{step:?}");
+        effects = machine.on(world.answer(&step), 0);
+    }
+    assert!(machine.items.iter().all(|item| item.state == State::Queued) && !machine.is_busy());
+    machine.on(Event::Drop(0), 0);
+    effects = machine.on(Event::Resume, 0);
+    while !matches!(waiting(&effects), Some(Effect::Land { of: 1, .. })) {
+        effects = machine.on(world.answer(&waiting(&effects).expect("a step")), 0);
+    }
+}
+
+#[test]
 fn edits_that_come_back_let_an_item_pause_between_its_tries() {
     let mut machine = Machine::default();
     let mut effects = add(&mut machine, 1);

@@ -435,6 +435,17 @@ impl Turn<'_> {
         }
     }
 
+    /// Reports the work that lands after the end of the run. Whoever stops a run may want to stop that, too.
+    fn tell_what_lands(&mut self) {
+        let base = self.run.plan.base.clone().unwrap_or_default();
+        for job in 0..self.run.jobs.len() {
+            let progress = &self.run.jobs[job];
+            if progress.stage == Stage::Merging || (progress.stage == Stage::Waiting && progress.continues) {
+                self.tell(Some(job), Word::MergeContinues { base: base.clone() });
+            }
+        }
+    }
+
     fn end_if_over(&mut self) {
         let active = |job: &Progress| match job.stage {
             Stage::Working | Stage::Finishing => true,
@@ -462,6 +473,9 @@ impl Turn<'_> {
             Verdict::Failed => "failed",
             Verdict::Interrupted => "interrupted",
         };
+        if verdict == Verdict::Interrupted {
+            self.tell_what_lands();
+        }
         self.tell(None, Word::RunCompleted { status: status.to_owned(), done, failed, pending });
         self.run.mode = Mode::Over(verdict);
         self.effects.push(Effect::End(verdict));

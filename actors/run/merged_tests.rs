@@ -1,6 +1,6 @@
 //! Tables of the machine for work on its way to the base: what is left out, what conflicts, what the agent has to fix.
 
-use super::machine::Machine;
+use super::machine::{Effect, Machine};
 use super::machine_tests::{begun, ended, job, queued, run, stages, well, words};
 use swarm_model::run::plan::Job;
 use swarm_model::run::progress::{Run, Spent};
@@ -38,6 +38,28 @@ fn files_that_are_left_out_are_told_of_and_are_evidence() {
     let evidence = run.jobs[0].evidence.clone().expect("evidence");
     let advice = "submodules or repositories was not committed for you: lib/. ";
     assert!(evidence.contains(advice) && !evidence.contains("git add -f"), "{evidence}");
+}
+
+#[test]
+fn a_run_that_is_stopped_names_what_still_lands() {
+    let mut run = run(["a", "b", "c", "d"].map(job).to_vec(), 9);
+    run.on(&Event::Began, 0);
+    for job in 0..3 {
+        run.on(&well(job), 0);
+        run.on(&queued(job, 1), 0);
+    }
+    for (job, continues) in [(1, true), (2, false)] {
+        let merged = Merged::Waiting { reason: "edits".to_owned(), files: Vec::new(), continues, is_empty: false };
+        run.on(&Event::Merged { job, attempt: 1, merged, spent: Spent::default() }, 0);
+    }
+    run.on(&Event::Stop, 0);
+    let effects = run.on(&ended(3, 1, Outcome::Stopped), 0);
+    let named = effects.iter().filter_map(|effect| match effect {
+        Effect::Tell(_, Some(job), Word::MergeContinues { .. }) => Some(*job),
+        _ => None,
+    });
+    assert_eq!(named.collect::<Vec<_>>(), [0, 1]);
+    assert!(matches!(words(&effects).last(), Some(Word::RunCompleted { status, .. }) if status == "interrupted"));
 }
 
 #[test]

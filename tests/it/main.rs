@@ -59,6 +59,7 @@ mod run_odds;
 mod run_others;
 mod run_owned;
 mod run_parked;
+mod run_stopped;
 mod run_verified;
 mod schemas;
 mod secrets;

@@ -66,12 +66,12 @@ fn a_moved_project_continues_workstreams_that_had_begun() {
     site.commit();
     site.plan();
     site.swarm(&["merge", "pause", "--base", "main"]).ok();
-    site.swarm(&["run", "--detach", "--verify", "true"]).ok();
-    let status = || site.swarm(&["run", "status", "--json"]).ok();
+    assert_eq!(site.swarm(&["run", "--detach", "--verify", "true"]).code, Some(0));
+    let status = || site.swarm(&["run", "status", "--json"]).out;
     wait_until("one is finished", SOON, || status().contains("\"merging\""));
     let begun = site.repo.join(".arial/worktrees/working/begun.txt");
     wait_until("one is at work", SOON, || begun.exists());
-    site.swarm(&["run", "stop"]).ok();
+    assert_eq!(site.swarm(&["run", "stop"]).code, Some(0));
     // At a place whose name would give the workers other names.
     let moved = site.rig.path("elsewhere/moved");
     fs::create_dir_all(moved.parent().expect("a parent")).expect("made");

@@ -113,6 +113,9 @@ pub enum Word {
     /// The conflict agent works on these files.
     #[serde(rename = "merge.resolving")]
     MergeResolving { files: Vec<String> },
+    /// The run ends, and the work goes on to its base.
+    #[serde(rename = "merge.continues")]
+    MergeContinues { base: String },
     #[serde(rename = "merge.completed")]
     MergeCompleted { commit: String },
     #[serde(rename = "merge.conflict")]

@@ -3,7 +3,7 @@
 pub mod args;
 mod progress;
 pub mod queues;
-mod show;
+pub mod show;
 mod wait;
 
 use std::collections::BTreeMap;

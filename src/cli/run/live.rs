@@ -143,6 +143,7 @@ impl Live {
             Word::RunResumed => self.say("resumed"),
             Word::RunStopping => self.say("stopping"),
             Word::RunCompleted { status, done, failed, pending } => self.over(status, *done, *failed, *pending),
+            Word::MergeContinues { base } => self.say(&escape(&format!("{id}: {}", plain::still_lands(base)))),
             Word::MergeStarted { .. }
             | Word::MergeVerifying { .. }
             | Word::MergeResolving { .. }

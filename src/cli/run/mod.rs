@@ -15,6 +15,7 @@ mod own;
 mod places;
 pub mod plain;
 mod plan;
+mod queue;
 mod renew;
 mod show;
 mod tidy;
@@ -45,7 +46,7 @@ pub fn run(args: &RunArgs, paths: &Paths, screen: &mut Screen) -> Result<u8, Fai
     match &args.action {
         None => begin::run(&args.begin, paths, screen),
         Some(RunAction::Init(args)) => init(args, screen),
-        Some(RunAction::Status(args)) => show::status(args, screen),
+        Some(RunAction::Status(args)) => show::status(args, paths, screen),
         Some(RunAction::Attach(args)) => attach::run(args, paths, screen),
         Some(RunAction::Logs(args)) => logs::run(args, paths, screen),
         Some(RunAction::Stop(args)) => stop(args, paths, screen),
@@ -109,7 +110,10 @@ fn stop(args: &Plain, paths: &Paths, screen: &mut Screen) -> Result<u8, Failure>
     check_version(&home)?;
     let mut line = send(paths, RunOrder::Stop { home: home.path().to_string_lossy().into_owned() })?;
     match begin::is_over_soon(&home, paths)? {
-        true => line.done = "stopped".to_owned(),
+        true => {
+            line.done = "stopped".to_owned();
+            queue::note_what_lands(&home, paths, screen);
+        }
         false => screen.warning("agents of the run have not ended yet; 'swarm run status' shows when they have"),
     }
     tell(args, &line, screen)

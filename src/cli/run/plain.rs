@@ -94,6 +94,7 @@ fn of_workstream(word: &Word) -> Option<String> {
         Word::MergeResolving { files } => format!("resolving conflicts in {}", files.join(", ")),
         Word::MergeConflict { files, branch } => conflict(files, branch),
         Word::MergeWaiting { error } => to_land(error),
+        Word::MergeContinues { base } => still_lands(base),
         // A rejection is followed by 'retrying' or 'failed' with the reason, a completed merge by 'done'.
         Word::MergeCompleted { .. } | Word::MergeRejected { .. } | Word::Activity { .. } => return None,
         Word::RunStarted { .. }
@@ -165,6 +166,11 @@ pub fn changed(file: &str) -> String {
 
 pub fn conflict(files: &[String], branch: &str) -> String {
     format!("conflicts with the base in {}; work kept on {branch}", files.join(", "))
+}
+
+/// Text for work in the merge queue whose run is over.
+pub fn still_lands(base: &str) -> String {
+    format!("lands although the run has ended, unless you run 'swarm merge pause --base {base}'")
 }
 
 pub fn to_land(error: &str) -> String {
@@ -245,6 +251,10 @@ mod tests {
             ),
             (Word::MergeRejected { error: text("red") }, None),
             (Word::MergeWaiting { error: text("edits") }, Some("auth: waiting to land: edits")),
+            (
+                Word::MergeContinues { base: text("main") },
+                Some("auth: lands although the run has ended, unless you run 'swarm merge pause --base main'"),
+            ),
         ] {
             assert_eq!(said(word.clone()).as_deref(), line, "{word:?}");
         }

@@ -7,6 +7,7 @@ use swarm_model::run::worker_name;
 use swarm_model::{BaseRef, Refusal, RefusalKind, RowWorktree};
 
 use super::args::Plain;
+use super::queue::RunQueue;
 use crate::cli::caller;
 use crate::cli::diff::left_out as left_out_words;
 use crate::cli::error::Failure;
@@ -17,9 +18,10 @@ use swarm_store::repositories::topic::{Shape, topic};
 use swarm_store::runs::denied::{self, Denial, Denials};
 use swarm_store::runs::home::{Home, iso};
 use swarm_store::runs::{journal, order, wire};
+use swarm_sys::paths::Paths;
 use swarm_sys::quoting::command_line;
 
-pub fn status(args: &Plain, screen: &mut Screen) -> Result<u8, Failure> {
+pub fn status(args: &Plain, paths: &Paths, screen: &mut Screen) -> Result<u8, Failure> {
     let home = super::home(args.home.as_deref())?;
     let invalid = |cause: String| Failure::new(RefusalKind::Invalid, cause);
     super::check_version(&home)?;
@@ -28,8 +30,10 @@ pub fn status(args: &Plain, screen: &mut Screen) -> Result<u8, Failure> {
         for one in &damage {
             screen.warning(&format!("damaged journal: {one}; the state is rebuilt from the rest"));
         }
-        let run = journal.present();
-        return if args.json { print(&run, &damage, screen) } else { show(&run, screen) };
+        let mut run = journal.present();
+        let queue = RunQueue::of(&run.plan, paths);
+        queue.bring_up_to_date(&mut run);
+        return if args.json { print(&run, &damage, screen) } else { show(&run, &queue, screen) };
     }
     // No journal: only planned, or started by the original program.
     let state = wire::load(&home).map_err(|fault| invalid(fault.into()))?.filter(|state| !state.workstreams.is_empty());
@@ -87,7 +91,7 @@ fn sentence(run: &Run) -> String {
     }
 }
 
-fn show(run: &Run, screen: &mut Screen) -> Result<u8, Failure> {
+fn show(run: &Run, queue: &RunQueue, screen: &mut Screen) -> Result<u8, Failure> {
     let consent = run.plan.rules.consent.map(|consent| format!(" with consent {}", consent.word()));
     screen.line(&format!("run {} {}{}", run.plan.id, sentence(run), consent.unwrap_or_default()))?;
     let row = |(job, progress): (&Job, &Progress)| {
@@ -96,6 +100,7 @@ fn show(run: &Run, screen: &mut Screen) -> Result<u8, Failure> {
             _ => format!("waiting: {cause}"),
         });
         let what = waits.or_else(|| to_land(progress)).or_else(|| progress.error.clone());
+        let what = what.or_else(|| queue.still_lands(run, progress));
         let what = what.or_else(|| left(run, job, progress));
         let what = with_left_out(what.or_else(|| progress.summary.clone()), &progress.left_out);
         // While it works, it is shown as waiting until it goes on.

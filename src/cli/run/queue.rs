@@ -1,0 +1,103 @@
+//! What the merge queue says of a run: what became of work that was in it when the run ended.
+
+use swarm_model::merge::queue::{Item, State};
+use swarm_model::run::key_of;
+use swarm_model::run::plan::{Job, Plan};
+use swarm_model::run::progress::{Mode, Progress, Run, Stage};
+use swarm_model::{Caller, QueueView};
+use swarm_store::repositories::common_dir;
+use swarm_store::runs::home::Home;
+use swarm_store::runs::journal;
+use swarm_sys::paths::Paths;
+
+use super::plain;
+use crate::cli::caller;
+use crate::cli::merge::queues::Queues;
+use crate::cli::merge::show::is_held;
+use crate::cli::screen::Screen;
+
+/// Queue in which the work of a run lands. `None` if there is none yet, or if it cannot be read.
+pub struct RunQueue(Option<QueueView>);
+
+impl RunQueue {
+    pub fn of(plan: &Plan, paths: &Paths) -> Self {
+        let found = || {
+            let base = plan.base.as_deref()?;
+            let caller = caller::collect().ok()?.caller;
+            let here = common_dir(&Caller { cwd: plan.root.clone(), ..caller })?;
+            let mut views = Queues::read_all(paths).ok()?.0.into_iter();
+            views.find(|view| view.target.repository == here && view.target.base() == base)
+        };
+        Self(found())
+    }
+
+    /// Brings a run that is over to the state in which its work is by now: the queue goes on without it.
+    pub fn bring_up_to_date(&self, run: &mut Run) {
+        if !matches!(run.mode, Mode::Over(_)) {
+            return;
+        }
+        let plan = run.plan.clone();
+        for (job, progress) in plan.jobs.iter().zip(&mut run.jobs) {
+            if matches!(progress.stage, Stage::Merging | Stage::Waiting)
+                && let Some(item) = self.item(&plan, job, progress.attempt)
+            {
+                apply(item, progress);
+            }
+        }
+    }
+
+    /// Returns the item that says what became of the work of an attempt: the newest one of the run, or a later one, which a
+    /// person added, if that has landed.
+    fn item(&self, plan: &Plan, job: &Job, attempt: u32) -> Option<&Item> {
+        let items = &self.0.as_ref()?.queue.items;
+        let of_key = |again| {
+            let key = key_of(&plan.id, &job.id, attempt, again);
+            items.iter().find(|item| item.key.as_ref() == Some(&key))
+        };
+        let own = (0..).map_while(of_key).last()?;
+        let landed = |item: &&Item| item.name == own.name && item.id > own.id && item.state.is_done();
+        items.iter().rev().find(landed).or(Some(own))
+    }
+
+    /// Returns what is to be known of work in the queue whose run is over. `None` if it is not there, or the run goes on.
+    pub fn still_lands(&self, run: &Run, progress: &Progress) -> Option<String> {
+        let is_left = matches!(run.mode, Mode::Over(_)) && progress.stage == Stage::Merging;
+        let base = run.plan.base.as_deref().filter(|_| is_left)?;
+        let is_held = self.0.as_ref().is_some_and(is_held);
+        Some(if is_held {
+            "in the merge queue, from which nothing lands now".to_owned()
+        } else {
+            plain::still_lands(base)
+        })
+    }
+}
+
+/// Sets the progress of a job by its item.
+fn apply(item: &Item, progress: &mut Progress) {
+    let pending = |cause: String| (Stage::Pending, None, Some(cause));
+    let (stage, commit, error) = match &item.state {
+        State::Landed { commit } => (Stage::Done, Some(commit.clone()), None),
+        State::Noop if item.contained => (Stage::Done, None, None),
+        State::Noop => pending("left nothing to land".to_owned()),
+        State::Queued | State::Active | State::Resolving => (Stage::Merging, None, None),
+        State::Waiting { reason, .. } => (Stage::Waiting, None, Some(reason.clone())),
+        State::Conflict { files } => pending(format!("conflicts with the base: {}", files.join(", "))),
+        State::Rejected { reason } => pending(format!("verification failed: {reason}")),
+        State::Dropped => pending("dropped from the merge queue".to_owned()),
+    };
+    (progress.stage, progress.commit, progress.error) = (stage, commit, error);
+    progress.files = item.state.files().to_vec();
+    progress.continues = item.obstacle().is_some();
+}
+
+/// Names the work that lands although the run in this home was stopped.
+pub fn note_what_lands(home: &Home, paths: &Paths, screen: &mut Screen) {
+    let Some(mut run) = journal::replay(home).ok().flatten() else { return };
+    let queue = RunQueue::of(&run.plan, paths);
+    queue.bring_up_to_date(&mut run);
+    for (job, progress) in run.plan.jobs.iter().zip(&run.jobs) {
+        if let Some(text) = queue.still_lands(&run, progress) {
+            screen.aside("note: ", &format!("{}: {text}", job.id));
+        }
+    }
+}

@@ -1,0 +1,46 @@
+//! Work that is in the merge queue when its run ends.
+
+use std::fs;
+
+use serde_json::Value;
+
+use crate::common::{SOON, wait_until};
+use crate::run::{Site, text};
+
+impl Site {
+    /// Returns stage and last text of workstream `a`, as the status of the run shows them.
+    fn line_of_a(&self) -> String {
+        let shown = self.swarm(&["run", "status"]).ok();
+        shown.lines().find(|line| line.starts_with("a ")).expect("a line").to_owned()
+    }
+}
+
+#[test]
+fn a_person_who_stops_a_run_is_told_what_still_lands_and_can_stop_that() {
+    let site = Site::new();
+    let (on, go) = (site.rig.path("on"), site.rig.path("go"));
+    site.spec("a", "", "echo a > a.txt");
+    site.spec("b", "", "exec tail -f /dev/null");
+    let verify = format!("touch {}; until [ -e {} ]; do sleep 0.05; done", on.display(), go.display());
+    site.under_way(&["--verify", &verify]);
+    wait_until("the work is verified", SOON, || on.exists());
+    let said = site.swarm(&["run", "stop"]);
+    let lands = "lands although the run has ended, unless you run 'swarm merge pause --base main'";
+    assert_eq!((said.code, said.err), (Some(0), format!("swarm: note: a: {lands}\n")));
+    assert!(site.line_of_a().contains("merging") && site.line_of_a().ends_with(lands), "{}", site.line_of_a());
+    let events = fs::read_to_string(site.repo.join(".arial/events.jsonl")).expect("events");
+    assert_eq!(events.matches("\"merge.continues\"").count(), 1, "{events}");
+    // What is being verified does not land from a paused queue.
+    site.swarm(&["merge", "pause", "--base", "main"]).ok();
+    fs::write(&go, "").expect("written");
+    let state =
+        || -> Value { serde_json::from_str(&site.swarm(&["merge", "status", "a", "--json"]).out).expect("JSON") };
+    wait_until("it is queued again", SOON, || state()["state"] == "queued");
+    let said = site.swarm(&["run", "status"]);
+    assert!(said.out.contains("in the merge queue, from which nothing lands now"), "{said:?}");
+    site.swarm(&["merge", "resume", "--base", "main"]).ok();
+    site.swarm(&["merge", "wait", "repo.a", "--timeout", "25"]).is(0, "repo.a: landed (main)\n", "");
+    assert!(site.line_of_a().contains(" done "), "{}", site.line_of_a());
+    let status: Value = serde_json::from_str(&site.swarm(&["run", "status", "--json"]).ok()).expect("JSON");
+    assert_eq!(text(&status["workstreams"][0]["commit"]), site.git(&["rev-parse", "main"]));
+}
