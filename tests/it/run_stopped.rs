@@ -1,4 +1,4 @@
-//! Work that is in the merge queue when its run ends.
+//! Work that is in the merge queue when its run ends, and runs whose queue is paused.
 
 use std::fs;
 
@@ -6,6 +6,8 @@ use serde_json::Value;
 
 use crate::common::{SOON, wait_until};
 use crate::run::{Site, text};
+
+const PAUSED: &str = "swarm: warning: the queue of main is paused\n";
 
 impl Site {
     /// Returns stage and last text of workstream `a`, as the status of the run shows them.
@@ -37,10 +39,26 @@ fn a_person_who_stops_a_run_is_told_what_still_lands_and_can_stop_that() {
         || -> Value { serde_json::from_str(&site.swarm(&["merge", "status", "a", "--json"]).out).expect("JSON") };
     wait_until("it is queued again", SOON, || state()["state"] == "queued");
     let said = site.swarm(&["run", "status"]);
-    assert!(said.out.contains("in the merge queue, from which nothing lands now"), "{said:?}");
+    assert!(said.err == PAUSED && said.out.contains("in the merge queue, from which nothing lands now"), "{said:?}");
     site.swarm(&["merge", "resume", "--base", "main"]).ok();
     site.swarm(&["merge", "wait", "repo.a", "--timeout", "25"]).is(0, "repo.a: landed (main)\n", "");
     assert!(site.line_of_a().contains(" done "), "{}", site.line_of_a());
     let status: Value = serde_json::from_str(&site.swarm(&["run", "status", "--json"]).ok()).expect("JSON");
     assert_eq!(text(&status["workstreams"][0]["commit"]), site.git(&["rev-parse", "main"]));
+}
+
+#[test]
+fn a_run_says_that_the_queue_of_its_base_is_paused() {
+    let site = Site::new();
+    site.spec("a", "", "echo a > a.txt");
+    site.commit();
+    site.plan();
+    site.swarm(&["merge", "pause", "--base", "main"]).ok();
+    let said = site.swarm(&["run", "--detach"]);
+    assert!(said.code == Some(0) && said.err.contains(PAUSED), "{said:?}");
+    let said = site.swarm(&["run", "status"]);
+    assert!(said.code == Some(0) && said.err.contains(PAUSED), "{said:?}");
+    site.swarm(&["merge", "resume", "--base", "main"]).ok();
+    let said = site.swarm(&["run", "attach"]);
+    assert!(said.code == Some(0) && site.repo.join("a.txt").exists(), "{said:?}");
 }

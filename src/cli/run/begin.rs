@@ -18,6 +18,7 @@ use super::identity;
 use super::jobs::{self, JobFile, Typed};
 use super::own;
 use super::plan::{alone, changed, prepare, refused};
+use super::queue::RunQueue;
 use super::{advice, moved, places, renew, show};
 use crate::cli::caller;
 use crate::cli::error::Failure;
@@ -74,6 +75,7 @@ pub fn run(args: &BeginArgs, paths: &Paths, screen: &mut Screen) -> Result<u8, F
     };
     let begun = send_behind_a_stop(&mut begin, &home, paths);
     let line = begun.map_err(|failure| about_file(failure, args.file.as_deref()))?;
+    RunQueue::of(&plan, paths).warn_held(&plan, screen);
     if args.detach {
         screen.line(&format!("started run {} ({})", line.run, line.home))?;
         consent.iter().try_for_each(|consent| screen.line(consent))?;

@@ -1,4 +1,4 @@
-//! What the merge queue says of a run: what became of work that was in it when the run ended.
+//! What the merge queue says of a run: whether anything lands, and what became of work that was in it when the run ended.
 
 use swarm_model::merge::queue::{Item, State};
 use swarm_model::run::key_of;
@@ -13,7 +13,7 @@ use swarm_sys::paths::Paths;
 use super::plain;
 use crate::cli::caller;
 use crate::cli::merge::queues::Queues;
-use crate::cli::merge::show::is_held;
+use crate::cli::merge::show::{is_held, warn_held};
 use crate::cli::screen::Screen;
 
 /// Queue in which the work of a run lands. `None` if there is none yet, or if it cannot be read.
@@ -29,6 +29,13 @@ impl RunQueue {
             views.find(|view| view.target.repository == here && view.target.base() == base)
         };
         Self(found())
+    }
+
+    /// Warns if nothing lands until a person does something, although the work of a job is to land.
+    pub fn warn_held(&self, plan: &Plan, screen: &mut Screen) {
+        if let Some(view) = self.0.as_ref().filter(|_| plan.jobs.iter().any(|job| job.merge)) {
+            warn_held(view, screen);
+        }
     }
 
     /// Brings a run that is over to the state in which its work is by now: the queue goes on without it.

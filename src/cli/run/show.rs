@@ -33,6 +33,7 @@ pub fn status(args: &Plain, paths: &Paths, screen: &mut Screen) -> Result<u8, Fa
         let mut run = journal.present();
         let queue = RunQueue::of(&run.plan, paths);
         queue.bring_up_to_date(&mut run);
+        queue.warn_held(&run.plan, screen);
         return if args.json { print(&run, &damage, screen) } else { show(&run, &queue, screen) };
     }
     // No journal: only planned, or started by the original program.
