@@ -293,3 +293,37 @@ fn a_retry_without_work_starts_from_the_base_as_it_is_now() {
     assert_eq!(site.swarm(&["run", "--retry-failed"]).code, Some(0));
     assert_eq!(site.statuses(), ["empty done", "works done"]);
 }
+
+#[test]
+fn a_spec_that_changed_after_it_was_done_is_not_taken_for_done() {
+    let site = Site::new();
+    let changed = |id: &str, what: &str| format!("swarm: warning: spec '{id}' changed {what}\n");
+    site.spec("a", "", "echo a > a.txt");
+    site.spec("b", "retries: 0\n", "exit 1");
+    site.commit();
+    site.plan();
+    // A change before the work is used.
+    site.spec("a", "", "echo a2 > a.txt");
+    let said = site.swarm(&["run"]);
+    assert!(said.code == Some(1) && said.err.contains(&changed("a", "after it was planned; using the new version")));
+    site.spec("b", "retries: 0\n", "echo $SWARM_ATTEMPT > b.txt");
+    let said = site.swarm(&["run"]);
+    let failed = changed("b", "after it has failed; --retry-failed uses the new version");
+    assert!(said.code == Some(1) && said.err.starts_with(&failed), "{said:?}");
+    let said = site.swarm(&["run", "--retry-failed"]);
+    let used = changed("b", "after it was planned; using the new version");
+    assert!(said.code == Some(0) && said.err.starts_with(&used) && !said.err.contains("'a'"), "{said:?}");
+    assert_eq!(site.landed("a.txt"), "a2");
+    // A change after the work is not.
+    site.spec("a", "", "echo a3 > a.txt");
+    for _ in 0..2 {
+        let said = site.swarm(&["run"]);
+        let not = changed("a", "after it was done; this run does not do it again")
+            + "swarm: hint: run 'swarm plan --specs specs', then 'swarm run' to do it again\n";
+        assert_eq!((said.code, said.err.as_str()), (Some(1), not.as_str()), "{said:?}");
+    }
+    site.plan();
+    let said = site.swarm(&["run"]);
+    assert_eq!((said.code, site.landed("a.txt").as_str()), (Some(0), "a3"), "{said:?}");
+    assert!(!said.err.contains("changed after"), "{said:?}");
+}

@@ -17,9 +17,9 @@ use super::flags;
 use super::identity;
 use super::jobs::{self, JobFile, Typed};
 use super::own;
-use super::plan::{alone, changed, prepare, refused};
+use super::plan::{alone, prepare, refused};
 use super::queue::RunQueue;
-use super::{advice, moved, places, renew, show};
+use super::{advice, moved, places, renew, show, since};
 use crate::cli::caller;
 use crate::cli::error::Failure;
 use crate::cli::screen::Screen;
@@ -46,8 +46,8 @@ const SOON: Duration = Duration::from_millis(50);
 
 pub fn run(args: &BeginArgs, paths: &Paths, screen: &mut Screen) -> Result<u8, Failure> {
     let caller = caller::collect()?.caller;
-    let mut plan = match &args.file {
-        Some(file) => of_file(args, file, &caller, paths, screen)?,
+    let (mut plan, again) = match &args.file {
+        Some(file) => (of_file(args, file, &caller, paths, screen)?, None),
         None => of_specs(args, &caller, paths, screen)?,
     };
     plan.check_order().map_err(|cause| Failure::new(RefusalKind::Invalid, cause))?;
@@ -79,6 +79,7 @@ pub fn run(args: &BeginArgs, paths: &Paths, screen: &mut Screen) -> Result<u8, F
     if args.detach {
         screen.line(&format!("started run {} ({})", line.run, line.home))?;
         consent.iter().try_for_each(|consent| screen.line(consent))?;
+        again.iter().for_each(|again| screen.aside("hint: ", again));
         return Ok(0);
     }
     consent.iter().for_each(|consent| screen.aside("note: ", consent));
@@ -88,7 +89,9 @@ pub fn run(args: &BeginArgs, paths: &Paths, screen: &mut Screen) -> Result<u8, F
     if let Some(review) = review.filter(|_| !args.json) {
         screen.aside("hint: ", &review);
     }
-    Ok(code)
+    again.iter().filter(|_| !args.json).for_each(|again| screen.aside("hint: ", again));
+    // Whoever changed the spec of a finished workstream asked for more than was done.
+    Ok(if code == 0 && again.is_some() { 1 } else { code })
 }
 
 fn invalid(cause: impl Into<String>) -> Failure {
@@ -156,7 +159,13 @@ fn typed(args: &BeginArgs) -> Typed {
     Typed { agent: args.agent.clone(), retries: args.retries, timeout: args.timeout }
 }
 
-fn of_specs(args: &BeginArgs, caller: &Caller, paths: &Paths, screen: &mut Screen) -> Result<Plan, Failure> {
+/// Returns the plan, and what a person does to execute specs that changed after their workstreams were done.
+fn of_specs(
+    args: &BeginArgs,
+    caller: &Caller,
+    paths: &Paths,
+    screen: &mut Screen,
+) -> Result<(Plan, Option<String>), Failure> {
     let root = swarm_store::repositories::root(caller)?;
     let home = Home::of(&root);
     own::refuse_tracked_link(&root, caller)?;
@@ -193,10 +202,8 @@ fn of_specs(args: &BeginArgs, caller: &Caller, paths: &Paths, screen: &mut Scree
         }
         planned.push(spec);
     }
-    note_unplanned(&planned, screen);
-    for id in changed(&home, &planned) {
-        screen.warning(&format!("spec '{id}' changed after it was planned; using the new version"));
-    }
+    since::note_unplanned(&planned, screen);
+    let again = since::warn_changed(&state, &planned, &home, args.retry_failed, screen);
     let config = trusted(args, &state, &planned, &root, screen)?;
     let jobs = planned.iter().map(|spec| jobs::job_of(spec, &root, &config.run, &typed(args)));
     let mut jobs = jobs.collect::<Result<Vec<_>, _>>().map_err(invalid)?;
@@ -226,7 +233,7 @@ fn of_specs(args: &BeginArgs, caller: &Caller, paths: &Paths, screen: &mut Scree
         refuse_used_names(&home, begun, &jobs)?;
     }
     let id = identity::of_specs(&home, begun.as_deref(), &state.created_at);
-    Ok(Plan {
+    let plan = Plan {
         slug: identity::own_slug(&root, &id, &home, paths)?,
         id,
         home: home.path().to_string_lossy().into_owned(),
@@ -236,17 +243,8 @@ fn of_specs(args: &BeginArgs, caller: &Caller, paths: &Paths, screen: &mut Scree
         jobs,
         rules,
         flags: flags::of(args),
-    })
-}
-
-/// Names specs beside the planned ones that are not planned.
-fn note_unplanned(planned: &[Spec], screen: &mut Screen) {
-    if let Some(folder) = planned.first().and_then(|spec| spec.path.parent()) {
-        let known: BTreeSet<&str> = planned.iter().map(|spec| spec.id.as_str()).collect();
-        for new in specs::names(folder).iter().filter(|name| !known.contains(name.as_str())) {
-            screen.aside("note: ", &format!("spec '{new}' is not planned; run 'swarm plan' to add it"));
-        }
-    }
+    };
+    Ok((plan, again))
 }
 
 /// Refuses a new workstream with the name of one that was in a plan before `begun`, the latest plan of this run: the attempts and queue items of

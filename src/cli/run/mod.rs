@@ -18,6 +18,7 @@ mod plan;
 mod queue;
 mod renew;
 mod show;
+mod since;
 mod tidy;
 
 pub use self::jobs::file_of;

@@ -27,6 +27,9 @@ pub struct Order {
     pub run: String,
     pub job: String,
     pub attempt: u32,
+    /// Digest of the spec. `None` in orders of older versions.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub spec: Option<String>,
     /// Root of the run. Orders of older versions have none: what their agents load was checked when they were written.
     #[serde(default)]
     pub root: Option<PathBuf>,

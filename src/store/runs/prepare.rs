@@ -215,6 +215,7 @@ fn order_attempt(now: &Now, work: &SpecWork, dir: &Path, seals: &Seals, paths: &
             run: plan.id.clone(),
             job: asked.id.clone(),
             attempt,
+            spec: Some(spec.digest.clone()),
             root: Some(root.to_owned()),
             consent: plan.rules.consent,
             rules: plan.rules.asks.clone(),

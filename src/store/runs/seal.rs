@@ -119,6 +119,7 @@ mod tests {
             run: "r".to_owned(),
             job: "a".to_owned(),
             attempt: 1,
+            spec: None,
             root: None,
             agent: Agent::find("shell", &std::collections::BTreeMap::default()).expect("an agent"),
             events: PathBuf::from("e"),
