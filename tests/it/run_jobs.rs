@@ -103,18 +103,47 @@ fn work_that_a_run_has_left_stays_and_new_work_lands() {
 
 #[test]
 fn what_was_left_lands_on_demand_without_another_execution() {
-    for (flags, merge) in [(&["jobs.toml", "--no-merge"][..], LANDS), (&["jobs.toml"][..], "")] {
-        let site = Site::new();
-        let command = "echo x > out; git add out; git commit -qm out";
-        site.jobs("jobs.toml", &[job("t", command, merge), job("u", "cat jobs.toml", "")]);
-        site.run(0, flags);
-        assert!(site.swarm(&["run", "status", "--home", "jobs.toml"]).ok().contains("swarm run FILE --merge"));
-        site.jobs("jobs.toml", &[job("t", command, LANDS), job("u", "cat jobs.toml", "")]);
-        let all = site.run(0, &["jobs.toml", "--merge"]);
-        let said = told(&all, "t");
-        assert!(!said.iter().any(|word| word == "workstream.started"), "{said:?}");
-        assert_eq!((site.landed("out").as_str(), told(&all, "u")), ("x", Vec::<String>::new()));
-    }
+    let site = Site::new();
+    let command = "echo x > out; git add out; git commit -qm out";
+    site.jobs("jobs.toml", &[job("t", command, LANDS), job("u", "cat jobs.toml", "")]);
+    site.run(0, &["jobs.toml", "--no-merge"]);
+    assert!(site.swarm(&["run", "status", "--home", "jobs.toml"]).ok().contains("swarm run FILE --merge"));
+    let all = site.run(0, &["jobs.toml", "--merge"]);
+    let said = told(&all, "t");
+    assert!(!said.iter().any(|word| word == "workstream.started"), "{said:?}");
+    assert_eq!((site.landed("out").as_str(), told(&all, "u")), ("x", Vec::<String>::new()));
+}
+
+#[test]
+fn what_a_file_leaves_on_its_branch_lands_only_when_the_file_or_a_person_says_so() {
+    let site = Site::new();
+    let commits = |name: &str| format!("echo {name} > {name}; git add {name}; git commit -qm {name}");
+    let jobs = |more: &str, failing: &str| {
+        let failing = job("f", &format!("{}; {failing}", commits("f")), LANDS);
+        site.jobs("jobs.toml", &[job("w", &commits("w"), more), job("m", &commits("m"), LANDS), failing]);
+    };
+    jobs("", "exit 1");
+    site.run(1, &["jobs.toml", "--no-merge"]);
+    let name = site.branch_of("jobs.toml", "w").replace("arial/", "").replace('/', ".");
+    let only = format!("not landed; run 'swarm merge add {name}'\n");
+    let status = || site.swarm(&["run", "status", "--home", "jobs.toml"]).ok();
+    assert!(status().contains(&only), "{}", status());
+    // What may land does, and the other is named.
+    let said = site.swarm(&["run", "jobs.toml", "--merge"]);
+    let note = format!(
+        "swarm: note: the work of 'w' stays on its branch (merge = true is not set); run 'swarm merge add {name}' to land it\n"
+    );
+    assert!(said.code == Some(1) && said.err.contains(&note), "{said:?}");
+    assert_eq!(site.git(&["ls-tree", "--name-only", "main", "m", "w"]), "m");
+    jobs("", "exit 0");
+    let said = site.swarm(&["run", "jobs.toml", "--merge"]);
+    assert!(said.code == Some(0) && said.err.contains(&note) && status().contains(&only), "{said:?}");
+    // All is done, and nothing of it lands: it is not executed once more either.
+    let cause = "--merge lands nothing of jobs.toml: the work of 'w' stays on its branch (merge = true is not set)";
+    site.swarm(&["run", "jobs.toml", "--merge"]).refused(1, cause);
+    jobs(LANDS, "exit 0");
+    let all = site.run(0, &["jobs.toml", "--merge"]);
+    assert_eq!((site.landed("w").as_str(), told(&all, "w").first().map(String::as_str)), ("w", Some("merge.started")));
 }
 
 #[test]

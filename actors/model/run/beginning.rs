@@ -33,6 +33,11 @@ impl<'a> Beginning<'a> {
         beginning
     }
 
+    /// Reports whether every job starts over.
+    pub fn is_anew(&self) -> bool {
+        self.is_anew
+    }
+
     /// Returns the job of this id in the earlier run, and its progress.
     pub fn earlier(&self, id: &str) -> Option<(&'a Job, &'a Progress)> {
         self.known.get(id).copied()

@@ -112,6 +112,9 @@ pub struct Job {
     /// Whether the work lands on the base.
     #[serde(default)]
     pub merge: bool,
+    /// Whether the spec or the file leaves the work on its branch, so that no flag of a run lands it.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub stays: bool,
     /// Command that verifies the work before it lands. `None`: the command for all jobs.
     #[serde(default)]
     pub verify: Option<String>,

@@ -19,7 +19,7 @@ use super::jobs::{self, JobFile, Typed};
 use super::own;
 use super::plan::{alone, prepare, refused};
 use super::queue::RunQueue;
-use super::{advice, moved, places, renew, show, since};
+use super::{advice, left, moved, places, renew, show, since};
 use crate::cli::caller;
 use crate::cli::error::Failure;
 use crate::cli::screen::Screen;
@@ -51,6 +51,7 @@ pub fn run(args: &BeginArgs, paths: &Paths, screen: &mut Screen) -> Result<u8, F
         None => of_specs(args, &caller, paths, screen)?,
     };
     plan.check_order().map_err(|cause| Failure::new(RefusalKind::Invalid, cause))?;
+    left::before(&plan, args.file.as_deref(), args.retry_failed, screen)?;
     if args.dry_run {
         advice::dry(&plan, args.json, screen);
         return show::tree(plan, args.retry_failed, screen);

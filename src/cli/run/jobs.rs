@@ -50,6 +50,7 @@ pub fn job_of(spec: &Spec, root: &Path, config: &RunConfig, typed: &Typed) -> Re
         timeout_ms: limit.map(milliseconds),
         branch: Some(format!("arial/{}", spec.id)),
         merge: front.merge.unwrap_or(true),
+        stays: front.merge == Some(false),
         verify: front.verify.clone(),
     })
 }
@@ -179,6 +180,7 @@ pub fn jobs_of(file: &JobFile, branches: &str, typed: &Typed) -> Result<Vec<Job>
             timeout_ms: limit.map(milliseconds),
             branch: entry.worktree.then(|| format!("{branches}{id}")),
             merge: entry.merge,
+            stays: entry.worktree && !entry.merge,
             verify: entry.verify.clone(),
             id,
         });

@@ -8,6 +8,7 @@ mod begin;
 mod flags;
 mod identity;
 mod jobs;
+pub mod left;
 mod live;
 mod logs;
 mod moved;

@@ -4,17 +4,16 @@ use serde_json::json;
 use swarm_model::run::plan::{Job, Plan, Work};
 use swarm_model::run::progress::{Mode, Progress, Run, Spent, Stage};
 use swarm_model::run::worker_name;
-use swarm_model::{BaseRef, Refusal, RefusalKind, RowWorktree};
+use swarm_model::{Refusal, RefusalKind};
 
 use super::args::Plain;
+use super::left;
 use super::queue::RunQueue;
-use crate::cli::caller;
 use crate::cli::diff::left_out as left_out_words;
 use crate::cli::error::Failure;
 use crate::cli::json;
 use crate::cli::render::{escape, table};
 use crate::cli::screen::Screen;
-use swarm_store::repositories::topic::{Shape, topic};
 use swarm_store::runs::denied::{self, Denial, Denials};
 use swarm_store::runs::home::{Home, iso};
 use swarm_store::runs::{journal, order, wire};
@@ -102,7 +101,7 @@ fn show(run: &Run, queue: &RunQueue, screen: &mut Screen) -> Result<u8, Failure>
         });
         let what = waits.or_else(|| to_land(progress)).or_else(|| progress.error.clone());
         let what = what.or_else(|| queue.still_lands(run, progress));
-        let what = what.or_else(|| left(run, job, progress));
+        let what = what.or_else(|| left::advice(run, job, progress));
         let what = with_left_out(what.or_else(|| progress.summary.clone()), &progress.left_out);
         // While it works, it is shown as waiting until it goes on.
         let unheard = unheard(run, job, progress).filter(|_| progress.stage != Stage::Working);
@@ -159,22 +158,6 @@ fn to_land(progress: &Progress) -> Option<String> {
     Some(format!("{error}{files} ({next})"))
 }
 
-/// Returns what a person does with finished work that the run has left on its branch. `None` if there is none.
-fn left(run: &Run, job: &Job, progress: &Progress) -> Option<String> {
-    if job.merge || progress.stage != Stage::Done || progress.commit.is_some() {
-        return None;
-    }
-    let (caller, home) = (caller::collect().ok()?.caller, Home::new(&run.plan.home));
-    let path = home.worktrees().join(job.leaf()).to_string_lossy().into_owned();
-    let tree = RowWorktree { path, branch: job.branch.clone()?, base_repo: run.plan.root.clone() };
-    let base = BaseRef { branch: run.plan.base.clone(), commit: "HEAD".to_owned() };
-    // A person may have landed it: then nothing is left.
-    let changes = topic(&caller, &tree, Some(&base)).and_then(|topic| topic.diff(Shape::Names)).ok()?;
-    let name = worker_name(&run.plan.slug, &job.id);
-    let file = if run.plan.specs.is_none() { " FILE" } else { "" };
-    (!changes.is_empty()).then(|| format!("not landed; run 'swarm merge add {name}' or 'swarm run{file} --merge'"))
-}
-
 /// Adds the new files that did not land, unless the text names them already.
 fn with_left_out(what: Option<String>, left_out: &[String]) -> Option<String> {
     let Some(first) = left_out.first() else { return what };
@@ -216,7 +199,7 @@ fn print(run: &Run, damage: &[String], screen: &mut Screen) -> Result<u8, Failur
             "unheard": unheard(run, job, progress),
             "denied": count,
             "last_denied": last.map(|last| json!({"at": iso(last.at_ms), "what": last.what, "reason": last.reason})),
-            "to_land": left(run, job, progress),
+            "to_land": left::advice(run, job, progress),
             "started_at": progress.started_ms.map(iso),
             "completed_at": progress.ended_ms.map(iso),
             "input_tokens": progress.spent.input_tokens,

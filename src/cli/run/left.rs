@@ -1,0 +1,76 @@
+//! Work that a run has finished and left on its branch: how it lands.
+
+use std::path::Path;
+
+use swarm_model::run::beginning::Beginning;
+use swarm_model::run::plan::{Job, Plan};
+use swarm_model::run::progress::{Progress, Run, Stage};
+use swarm_model::run::worker_name;
+use swarm_model::{BaseRef, Refusal, RefusalKind, RowWorktree};
+use swarm_store::repositories::topic::{Shape, topic};
+use swarm_store::runs::home::Home;
+use swarm_store::runs::journal;
+use swarm_sys::quoting::command_line;
+
+use crate::cli::caller;
+use crate::cli::error::Failure;
+use crate::cli::screen::Screen;
+
+/// Reports whether the run has finished a job and left its work on its branch or in its worktree.
+pub fn is_left(run: &Run, job: &Job, progress: &Progress) -> bool {
+    if job.merge || progress.stage != Stage::Done || progress.commit.is_some() {
+        return false;
+    }
+    let (Some(branch), Ok(collected)) = (job.branch.clone(), caller::collect()) else { return false };
+    let path = Home::new(&run.plan.home).worktrees().join(job.leaf()).to_string_lossy().into_owned();
+    let tree = RowWorktree { path, branch, base_repo: run.plan.root.clone() };
+    let base = BaseRef { branch: run.plan.base.clone(), commit: "HEAD".to_owned() };
+    // A person may have landed it: then nothing is left.
+    let changes = topic(&collected.caller, &tree, Some(&base)).and_then(|topic| topic.diff(Shape::Names));
+    changes.is_ok_and(|changes| !changes.is_empty())
+}
+
+/// Returns what a person does with finished work that the run has left. `None` if there is none.
+pub fn advice(run: &Run, job: &Job, progress: &Progress) -> Option<String> {
+    is_left(run, job, progress).then(|| format!("not landed; {}", to_land(run, job)))
+}
+
+/// Returns the commands that land the work of a job.
+fn to_land(run: &Run, job: &Job) -> String {
+    let name = worker_name(&run.plan.slug, &job.id);
+    let file = if run.plan.specs.is_none() { " FILE" } else { "" };
+    // No run lands what its spec or file leaves on the branch.
+    let all = if job.stays { String::new() } else { format!(" or 'swarm run{file} --merge'") };
+    format!("run 'swarm merge add {name}'{all}")
+}
+
+/// Says of each job whose work an earlier run has left that `--merge` does not land it either, because its spec or file leaves
+/// it on its branch.
+///
+/// # Errors
+/// Refuses to execute all jobs of a completed file again: whoever types `--merge` wants to land what is there.
+pub fn before(plan: &Plan, file: Option<&Path>, retry_failed: bool, screen: &mut Screen) -> Result<(), Failure> {
+    let earlier = journal::replay(&Home::new(&plan.home)).ok().flatten();
+    let Some(run) = earlier.filter(|_| plan.flags.merge) else { return Ok(()) };
+    let stays = |job: &Job| plan.jobs.iter().any(|next| next.id == job.id && next.work == job.work && next.stays);
+    let jobs = run.plan.jobs.iter().zip(&run.jobs);
+    let left: Vec<&Job> =
+        jobs.filter(|(job, progress)| stays(job) && is_left(&run, job, progress)).map(|(job, _)| job).collect();
+    let key = if file.is_some() { "merge = true is not set" } else { "merge: false" };
+    if let (Some(file), [first, ..]) = (file, left.as_slice())
+        && Beginning::new(plan, Some(&run), retry_failed).is_anew()
+    {
+        let ids = left.iter().map(|job| format!("'{}'", job.id)).collect::<Vec<_>>().join(", ");
+        let cause =
+            format!("--merge lands nothing of {}: the work of {ids} stays on its branch ({key})", file.display());
+        let again = command_line(["swarm", "run", &file.to_string_lossy()]);
+        let add = format!("swarm merge add {}", worker_name(&run.plan.slug, &first.id));
+        let remedy = format!("run '{add}' to land it, or '{again}' to execute every job again");
+        return Err(Refusal::new(RefusalKind::Invalid, cause).remedy(remedy).into());
+    }
+    for job in left {
+        let land = format!("run 'swarm merge add {}' to land it", worker_name(&run.plan.slug, &job.id));
+        screen.aside("note: ", &format!("the work of '{}' stays on its branch ({key}); {land}", job.id));
+    }
+    Ok(())
+}
