@@ -113,8 +113,8 @@ pub trait Runs: Send + Sync {
         caller: &'a Caller,
     ) -> BoxFuture<'a, Result<Option<String>, String>>;
 
-    /// Returns the worktree of a job that has begun, if its directory is there.
-    fn place<'a>(&'a self, now: &'a Now) -> BoxFuture<'a, Option<RowWorktree>>;
+    /// Returns the worktree of a job that has begun, if its directory or its branch is there.
+    fn place<'a>(&'a self, now: &'a Now, caller: &'a Caller) -> BoxFuture<'a, Option<RowWorktree>>;
 
     /// Returns the outcome of the present attempt by all evidence, and the usage that the agent reported.
     fn outcome<'a>(&'a self, now: &'a Now, exit: Option<&'a ExitRecord>) -> BoxFuture<'a, (Outcome, Spent)>;

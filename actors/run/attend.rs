@@ -122,9 +122,9 @@ impl EffectRunner {
         let job = now.at;
         let mut landed = tried(|| self.fleet.land(self.wish(now, key.clone()))).await;
         if landed.as_ref().is_err_and(|refusal| refusal.kind == RefusalKind::NotFound)
-            && let place @ Some(_) = self.ports.runs.place(now).await
+            && let place @ Some(_) = self.ports.runs.place(now, &self.caller).await
         {
-            // The worker was forgotten, for example because the project was moved. Its worktree is there.
+            // The worker was forgotten, for example because the project was moved. Its worktree or its branch is there.
             landed = tried(|| self.fleet.land(Wish { place: place.clone(), ..self.wish(now, key.clone()) })).await;
         }
         if let Err(refusal) = landed {

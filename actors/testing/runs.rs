@@ -232,7 +232,7 @@ impl Runs for FakeRuns {
         })
     }
 
-    fn place<'a>(&'a self, _: &'a Now) -> BoxFuture<'a, Option<RowWorktree>> {
+    fn place<'a>(&'a self, _: &'a Now, _: &'a Caller) -> BoxFuture<'a, Option<RowWorktree>> {
         Box::pin(std::future::ready(None))
     }
 

@@ -1,12 +1,13 @@
 //! `swarm clean`: asks the supervisor to remove stopped workers.
 
-use swarm_model::{CleanRequest, Refusal, RefusalKind, Scope};
+use swarm_model::{CleanRequest, Refusal, RefusalKind, Scope, WorkerView};
 
 use super::answers::Answers;
 use super::args::CleanArgs;
 use super::caller;
 use super::error::{Failure, unknown_worker};
 use super::here;
+use super::run::left;
 use super::screen::Screen;
 use crate::api::client::post_raw;
 use swarm_store::views::Registry;
@@ -15,7 +16,7 @@ use swarm_sys::paths::Paths;
 pub fn run(args: &CleanArgs, paths: &Paths, screen: &mut Screen) -> Result<u8, Failure> {
     let mut told = Answers::new(args.json);
     let registry = super::read_for(paths, super::only(&args.names).filter(|_| !args.all), screen)?;
-    if let Some(scope) = scope(args, &registry)? {
+    if let Some(scope) = scope(args, &registry)?.and_then(|scope| spare(scope, args, &registry, screen)) {
         if scope == Scope::All && !args.everywhere {
             let stopped: Vec<_> = registry.workers.iter().filter(|view| !view.state.is_running()).collect();
             here::confirm_all("clean", &stopped, screen)?;
@@ -64,6 +65,30 @@ fn scope(args: &CleanArgs, registry: &Registry) -> Result<Option<Scope>, Failure
         }
     }
     Ok(Some(Scope::Names(names)))
+}
+
+/// Leaves out the workers of runs whose work waits for a review, unless they are named or `--force-dirty` is given; notes name
+/// them. `None` if no worker is left.
+fn spare(scope: Scope, args: &CleanArgs, registry: &Registry, screen: &mut Screen) -> Option<Scope> {
+    if args.force_dirty || !args.names.is_empty() {
+        return Some(scope);
+    }
+    let is_meant = |view: &&WorkerView| match &scope {
+        Scope::All => !view.state.is_running(),
+        Scope::Names(names) => names.contains(&view.row.name),
+    };
+    let meant: Vec<&WorkerView> = registry.workers.iter().filter(is_meant).collect();
+    let reviewed = left::reviewed(meant.iter().copied());
+    for name in &reviewed {
+        let next = format!("run 'swarm merge add {name}' to land it, or 'swarm clean {name}' to forget the worker");
+        screen.aside("note: ", &format!("kept '{name}': its work has not landed; {next}"));
+    }
+    if reviewed.is_empty() {
+        return Some(scope);
+    }
+    let names = meant.iter().map(|view| view.row.name.clone()).filter(|name| !reviewed.contains(name));
+    let names: Vec<String> = names.collect();
+    (!names.is_empty()).then_some(Scope::Names(names))
 }
 
 #[cfg(test)]

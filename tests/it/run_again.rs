@@ -327,3 +327,39 @@ fn a_spec_that_changed_after_it_was_done_is_not_taken_for_done() {
     assert_eq!((said.code, site.landed("a.txt").as_str()), (Some(0), "a3"), "{said:?}");
     assert!(!said.err.contains("changed after"), "{said:?}");
 }
+
+#[test]
+fn cleaning_takes_away_nothing_that_waits_for_a_review() {
+    let site = Site::new();
+    site.spec("c", "", "echo c > c; git add c; git commit -qm c");
+    site.spec("d", "", "echo d > d");
+    site.commit();
+    site.plan();
+    assert_eq!(site.swarm(&["run", "--no-merge"]).code, Some(0));
+    let said = site.swarm(&["run", "cleanup"]);
+    let tree = |id: &str| site.repo.join(".arial/worktrees").join(id).display().to_string();
+    let why = |id: &str| {
+        let land = format!("run 'swarm merge add repo.{id}' or 'swarm run --merge'");
+        format!("swarm: note: kept {}: its work has not landed; {land}\n", tree(id))
+    };
+    assert_eq!((said.out.as_str(), said.err), ("", why("c") + &why("d")));
+    let kept = |id: &str| {
+        let next =
+            format!("run 'swarm merge add repo.{id}' to land it, or 'swarm clean repo.{id}' to forget the worker");
+        format!("swarm: note: kept 'repo.{id}': its work has not landed; {next}\n")
+    };
+    site.swarm(&["spawn", "--name", "w", "--", "true"]).ok();
+    site.rig.wait("w");
+    site.swarm(&["clean", "--all"]).is(0, "cleaned w\n", &(kept("c") + &kept("d")));
+    assert!(site.swarm(&["diff", "repo.c"]).ok().contains("+c"));
+    // The branch has the work of a worker that was cleaned by name.
+    site.swarm(&["clean", "repo.c"]).ok();
+    assert!(!std::path::Path::new(&tree("c")).exists());
+    let all = site.run(0, &["--merge"]);
+    assert_eq!(told(&all, "c").last().map(String::as_str), Some("workstream.done"));
+    assert_eq!((site.landed("c"), site.landed("d"), site.statuses()), {
+        ("c".into(), "d".into(), vec!["c done".to_owned(), "d done".to_owned()])
+    });
+    site.swarm(&["run", "cleanup"]).ok();
+    assert_eq!(site.git(&["branch", "--list", "arial/*"]), "");
+}

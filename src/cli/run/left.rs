@@ -1,12 +1,13 @@
 //! Work that a run has finished and left on its branch: how it lands.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 use swarm_model::run::beginning::Beginning;
 use swarm_model::run::plan::{Job, Plan};
 use swarm_model::run::progress::{Progress, Run, Stage};
 use swarm_model::run::worker_name;
-use swarm_model::{BaseRef, Refusal, RefusalKind, RowWorktree};
+use swarm_model::{BaseRef, Refusal, RefusalKind, RowWorktree, WorkerView};
 use swarm_store::repositories::topic::{Shape, topic};
 use swarm_store::runs::home::Home;
 use swarm_store::runs::journal;
@@ -36,12 +37,31 @@ pub fn advice(run: &Run, job: &Job, progress: &Progress) -> Option<String> {
 }
 
 /// Returns the commands that land the work of a job.
-fn to_land(run: &Run, job: &Job) -> String {
+pub fn to_land(run: &Run, job: &Job) -> String {
     let name = worker_name(&run.plan.slug, &job.id);
     let file = if run.plan.specs.is_none() { " FILE" } else { "" };
     // No run lands what its spec or file leaves on the branch.
     let all = if job.stays { String::new() } else { format!(" or 'swarm run{file} --merge'") };
     format!("run 'swarm merge add {name}'{all}")
+}
+
+/// Returns the workers of runs whose work is finished and has not landed: a person reviews it, and lands it by the name of the
+/// worker.
+pub fn reviewed<'a>(views: impl IntoIterator<Item = &'a WorkerView>) -> BTreeSet<String> {
+    let (mut runs, mut reviewed) = (BTreeMap::new(), BTreeSet::new());
+    for row in views.into_iter().map(|view| &view.row) {
+        // The worktrees of a run are in its home.
+        let home = row.worktree.as_ref().and_then(|tree| Path::new(&tree.path).parent()?.parent());
+        let (Some(home), Some(id)) = (home, row.tags.iter().find_map(|tag| tag.strip_prefix("run:"))) else { continue };
+        let read = || journal::replay(&Home::new(home)).ok().flatten();
+        let Some(run) = runs.entry(home.to_owned()).or_insert_with(read) else { continue };
+        let mut jobs = run.plan.jobs.iter().zip(&run.jobs);
+        let own = jobs.find(|(job, _)| run.plan.id == id && worker_name(&run.plan.slug, &job.id) == row.name);
+        if own.is_some_and(|(job, progress)| is_left(run, job, progress)) {
+            reviewed.insert(row.name.clone());
+        }
+    }
+    reviewed
 }
 
 /// Says of each job whose work an earlier run has left that `--merge` does not land it either, because its spec or file leaves

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 use serde_json::json;
-use swarm_model::run::plan::branches_of_file;
+use swarm_model::run::plan::{Job, branches_of_file};
 use swarm_model::run::progress::{Run, Stage};
 use swarm_model::run::worker_name;
 use swarm_model::{Caller, CleanRequest, Refusal, RefusalKind, Reply, Scope};
@@ -15,7 +15,7 @@ use swarm_ports::WorktreeError;
 
 use super::args::{ContextArgs, Plain};
 use super::own::{refuse_brought_along, root_of};
-use super::places;
+use super::{left, places};
 use crate::api::client;
 use crate::cli::caller;
 use crate::cli::error::Failure;
@@ -48,6 +48,10 @@ pub fn run(args: &Plain, paths: &Paths, screen: &mut Screen) -> Result<u8, Failu
     let mut tidied = Tidied::new(home, run.as_ref(), caller)?;
     for (job, progress) in run.iter().flat_map(|run| run.plan.jobs.iter().zip(&run.jobs)) {
         let Some(run) = &run else { break };
+        if left::is_left(run, job, progress) {
+            tidied.keep_left(run, job);
+            continue;
+        }
         let is_over = progress.stage == Stage::Done || progress.stage == Stage::Failed;
         let is_free = !is_over || tidied.clean(&worker_name(&run.plan.slug, &job.id), paths)?;
         if let Some(branch) = job.branch.as_ref().filter(|_| is_free) {
@@ -177,6 +181,17 @@ impl Tidied {
             Err(_) if !is_leftover => {}
             Err(cause) => self.kept.push((branch.to_owned(), cause)),
         }
+    }
+
+    /// Names the work of a finished workstream that has not landed. Its worker and worktree stay, so that a person can review
+    /// and land it.
+    fn keep_left(&mut self, run: &Run, job: &Job) {
+        let tree = self.home.worktrees().join(job.leaf());
+        let what = match &job.branch {
+            Some(branch) if tree.symlink_metadata().is_err() => branch.clone(),
+            _ => tree.to_string_lossy().into_owned(),
+        };
+        self.kept.push((what, format!("its work has not landed; {}", left::to_land(run, job))));
     }
 
     /// Deletes a worker without its worktree, which is handled separately. Returns false if the worker is kept.

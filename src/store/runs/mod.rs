@@ -367,8 +367,11 @@ impl Runs for DiskRuns {
         off_thread(move || verification::verification(&paths, &branch, root.as_deref(), &caller))
     }
 
-    fn place<'a>(&'a self, now: &'a Now) -> BoxFuture<'a, Option<RowWorktree>> {
-        Box::pin(std::future::ready(queued::place(now)))
+    fn place<'a>(&'a self, now: &'a Now, caller: &'a Caller) -> BoxFuture<'a, Option<RowWorktree>> {
+        let (now, caller) = (now.clone(), caller.clone());
+        Box::pin(
+            async move { tokio::task::spawn_blocking(move || queued::place(&now, &caller)).await.unwrap_or_default() },
+        )
     }
 
     fn outcome<'a>(&'a self, now: &'a Now, exit: Option<&'a ExitRecord>) -> BoxFuture<'a, (Outcome, Spent)> {
