@@ -9,6 +9,7 @@ use super::message::FlowMessage;
 use crate::run::Fleet;
 use crate::worker::{ended, tried};
 use swarm_model::flow::{Ended, How, Turn};
+use swarm_model::run::Wish;
 use swarm_model::{Caller, Event, EventKind, FlowPlace};
 use swarm_ports::Ports;
 
@@ -48,17 +49,26 @@ impl EffectRunner {
         }
     }
 
-    /// Adds the flow's result to the merge queue of its base, if its plan asks for that. Safe to
-    /// repeat after a crash: the queue knows the item by its key.
+    /// Adds the flow's result to the merge queue of its base, if its plan asks for that, and records a refusal with the
+    /// flow. Safe to repeat after a crash: the queue knows the item by its key.
     pub async fn land(&self) {
-        let Some(wish) = self.ports.flows.wish(&self.place, &self.caller).await else { return };
-        if self.fleet.item(&wish.key).await.is_some() {
-            return;
-        }
-        if let Err(refusal) = tried(|| self.fleet.land(wish.clone())).await {
-            let cause = format!("result of flow {}: {}", self.place, refusal.cause);
+        let (worker, cause) = match self.ports.flows.wish(&self.place, &self.caller).await {
+            Ok(None) => return,
+            Ok(Some(wish)) => (Some(wish.worker.clone()), self.queue(wish).await.err()),
+            Err(cause) => (None, Some(cause)),
+        };
+        self.ports.flows.keep_refusal(&self.place, cause.as_deref()).await;
+        if let Some(cause) = cause {
+            let cause = format!("result of flow {}: {cause}", self.place);
             let (at_ms, kind) = (self.ports.clock.wall_ms(), EventKind::MergeRefused { cause });
-            self.ports.events.emit(Event { at_ms, worker: Some(wish.worker), generation: None, request: None, kind });
+            self.ports.events.emit(Event { at_ms, worker, generation: None, request: None, kind });
         }
+    }
+
+    async fn queue(&self, wish: Wish) -> Result<(), String> {
+        if self.fleet.item(&wish.key).await.is_some() {
+            return Ok(());
+        }
+        tried(|| self.fleet.land(wish.clone())).await.map_err(|refusal| refusal.cause)
     }
 }

@@ -41,7 +41,7 @@ pub enum Effect {
     Arm(u64),
     /// Answer the callers that wait for the flow to rest.
     Rested,
-    /// The flow is over: close it.
+    /// The flow is over: queue its result and close it.
     Finish,
     /// Leave the flow: running turns are kept for a later run.
     Leave,
@@ -160,10 +160,12 @@ impl Machine {
         }
         if self.at_work.is_empty() {
             self.over = standing.over;
-            effects.push(Effect::Rested);
             if self.over {
+                // First, so that who waits for the end learns whether the result is queued.
                 effects.push(Effect::Finish);
-            } else if self.rules.once {
+            }
+            effects.push(Effect::Rested);
+            if self.rules.once && !self.over {
                 effects.push(Effect::Leave);
             }
         } else if self.rests() {

@@ -89,7 +89,7 @@ fn a_flow_that_is_over_finishes_once_no_turn_runs() {
     machine.on(Event::Advanced(standing([&only])));
     machine.on(Event::Ended(ended(only)));
     let over = Standing { over: true, ..Standing::default() };
-    assert_eq!(machine.on(Event::Advanced(over)), vec![Effect::Rested, Effect::Finish]);
+    assert_eq!(machine.on(Event::Advanced(over)), vec![Effect::Finish, Effect::Rested]);
     assert!(machine.is_over());
     assert_eq!(machine.on(Event::Changed), Vec::new());
 }

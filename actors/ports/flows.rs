@@ -57,7 +57,13 @@ pub trait Flows: Send + Sync {
     ) -> BoxFuture<'a, Result<SpawnRequest, String>>;
 
     /// Returns the work to land when the flow is over. `None` if there is none.
-    fn wish<'a>(&'a self, place: &'a FlowPlace, caller: &'a Caller) -> BoxFuture<'a, Option<Wish>>;
+    ///
+    /// # Errors
+    /// Returns a message if the files or the configuration cannot be read.
+    fn wish<'a>(&'a self, place: &'a FlowPlace, caller: &'a Caller) -> BoxFuture<'a, Result<Option<Wish>, String>>;
+
+    /// Records why the work to land is in no merge queue, or that it is (`None`).
+    fn keep_refusal<'a>(&'a self, place: &'a FlowPlace, cause: Option<&'a str>) -> BoxFuture<'a, ()>;
 
     /// Gives up the right to run the flow. No supervisor resumes it. With `unfinished`, the running turns are marked
     /// so that the next run of the flow starts them again.

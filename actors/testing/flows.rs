@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use super::script::Script;
 use swarm_model::flow::{Begin, Ended, How, Standing, Turn, request_of, request_prefix, worker_name};
 use swarm_model::run::Wish;
-use swarm_model::{Caller, Contract, FlowPlace, SpawnRequest};
+use swarm_model::{Caller, Contract, FlowPlace, MergeSettings, SpawnRequest};
 use swarm_ports::{BoxFuture, Flows, Opened, Survey};
 
 pub struct FakeFlows {
@@ -25,6 +25,10 @@ struct Flow {
     at_work: Vec<Turn>,
     /// Number of repeated turns.
     again: u32,
+    /// The result is to land.
+    lands: bool,
+    /// Why the result is not queued.
+    refusal: Option<String>,
 }
 
 impl FakeFlows {
@@ -45,6 +49,16 @@ impl FakeFlows {
     /// Removes the flow as another program would.
     pub fn take_away(&self, place: &FlowPlace) {
         self.with(place, |flow| flow.active = false);
+    }
+
+    /// Makes the result of the flow one that is to land.
+    pub fn land(&self, place: &FlowPlace) {
+        self.with(place, |flow| flow.lands = true);
+    }
+
+    /// Returns why the result of the flow is not queued.
+    pub fn refusal(&self, place: &FlowPlace) -> Option<String> {
+        self.with(place, |flow| flow.refusal.clone())
     }
 
     pub fn is_active(&self, place: &FlowPlace) -> bool {
@@ -139,8 +153,26 @@ impl Flows for FakeFlows {
         })
     }
 
-    fn wish<'a>(&'a self, _: &'a FlowPlace, _: &'a Caller) -> BoxFuture<'a, Option<Wish>> {
-        Box::pin(async { None })
+    fn wish<'a>(&'a self, place: &'a FlowPlace, caller: &'a Caller) -> BoxFuture<'a, Result<Option<Wish>, String>> {
+        Box::pin(async move {
+            let lands = self.with(place, |flow| flow.lands);
+            self.script.before("flow.wish", &place.flow).await?;
+            Ok(lands.then(|| Wish {
+                key: format!("flow/{place}/merge"),
+                worker: worker_name(place, "owner"),
+                place: None,
+                base: Some("main".to_owned()),
+                priority: 0,
+                settings: MergeSettings::default(),
+                subject: None,
+                mends: false,
+                caller: caller.clone(),
+            }))
+        })
+    }
+
+    fn keep_refusal<'a>(&'a self, place: &'a FlowPlace, cause: Option<&'a str>) -> BoxFuture<'a, ()> {
+        Box::pin(async move { self.with(place, |flow| flow.refusal = cause.map(str::to_owned)) })
     }
 
     fn close<'a>(&'a self, place: &'a FlowPlace, _: bool) -> BoxFuture<'a, ()> {

@@ -105,3 +105,51 @@ fn a_waiting_run_reports_that_the_flow_needs_a_permission() {
     let said = fs::read_to_string(site.rig.path("repo-worktrees/said")).expect("answered");
     assert_eq!(said, "{\"decision\":\"proceed\"}\n");
 }
+
+/// Runs a flow whose result lands until it waits for a choice.
+fn waiting() -> Site {
+    let build = "echo made > made\nswarm flow emit --to owner-close --artifact made";
+    let words = ["--consent", "full-access", "--merge"];
+    let site = Site::with(&line(build, ""), "[flow]\nagent = 'shell'\n", &words);
+    assert_eq!(site.run(), "waiting");
+    assert_eq!(site.status(), "awaiting_improvement_choice");
+    site
+}
+
+#[test]
+fn a_result_lands_although_the_workers_were_cleaned_meanwhile() {
+    let site = waiting();
+    for role in ["owner", "dev"] {
+        site.rig.swarm(&["clean", &site.worker(role)]).ok();
+    }
+    assert!(!site.rig.path("repo-worktrees").join(site.worker("owner")).exists());
+    site.flow("improve", &["none"]).ok();
+    site.flow("run", &["--wait"]).ok();
+    let landed = || site.rig.git_says(&site.repo, &["show", "main:made"]).out;
+    wait_until("the work lands", SOON, || landed() == "made\n");
+}
+
+#[test]
+fn a_result_that_cannot_be_queued_keeps_the_flow_from_looking_done() {
+    let site = waiting();
+    let config = site.repo.join("swarm.toml");
+    let before = fs::read_to_string(&config).expect("there");
+    fs::write(&config, "[flow]\nno-such-key = 1\n").expect("written");
+    site.flow("improve", &["none"]).ok();
+    // The caller either waits for the end or comes after it, and then the flow is run again, for its result.
+    let said = site.flow("run", &["--wait"]);
+    assert!(said.code == Some(1) && said.err.contains("no-such-key"), "{said:?}");
+    wait_until("it is over", SOON, || !site.json("status", &[])["run"].as_bool().expect("a word"));
+    let cause = site.json("status", &[])["not_queued"].as_str().expect("a cause").to_owned();
+    assert!(cause.contains("no-such-key"), "{cause}");
+    let shown = site.flow("status", &[]).ok();
+    assert!(shown.contains(&format!("not queued for landing: {cause}")), "{shown}");
+    assert!(shown.contains(&format!("run 'swarm flow run {}'", site.id)), "{shown}");
+    let listed = site.rig.swarm_in(&site.repo, &["flow", "ls"]).ok();
+    assert!(listed.contains("completed (result not queued)"), "{listed}");
+    fs::write(&config, before).expect("written");
+    site.flow("run", &[]).ok();
+    let landed = || site.rig.git_says(&site.repo, &["show", "main:made"]).out;
+    wait_until("the work lands", SOON, || landed() == "made\n");
+    assert!(site.json("status", &[])["not_queued"].is_null());
+}

@@ -101,6 +101,24 @@ async fn a_turn_whose_worker_failed_is_repeated() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_result_that_cannot_be_queued_is_recorded_until_another_run_queues_it() {
+    let rig = Rig::start().await;
+    // Its worker is forgotten.
+    rig.world.flows.land(&place());
+    for (fault, cause) in [(Some("the disk is full"), Some("the disk is full")), (None, None)] {
+        if let Some(fault) = fault {
+            rig.world.script.at("flow.wish", Fault::Error(fault));
+        }
+        rig.world.flows.plan(&place(), vec![vec![turn("dev", 1)]]);
+        run(&rig, FlowRules::default()).await;
+        end(&rig, "dev", 0);
+        pass(&rig).await;
+        assert!(!rig.world.flows.is_active(&place()));
+        assert_eq!(rig.world.flows.refusal(&place()).as_deref(), cause);
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_stopped_flow_keeps_its_turns() {
     let rig = Rig::start().await;
     rig.world.flows.plan(&place(), vec![vec![turn("owner", 1), turn("dev", 1)]]);

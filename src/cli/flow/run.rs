@@ -26,12 +26,14 @@ pub fn run(args: &RunArgs, screen: &mut Screen) -> Result<u8, Failure> {
     // A flow that cannot be opened fails here, with its own exit code, before a supervisor is started.
     let open = super::opened(&files, screen)?;
     let paths = paths()?;
+    let is_completed = open.flow.status() == "completed";
+    let is_unqueued = is_completed && open.sidecar.not_queued.is_some();
     // A completed flow may still be recorded as running: until its result is in the merge queue.
-    if open.flow.status() == "completed" && !is_run(&paths, &place_of(&files)?) {
+    if is_completed && !is_unqueued && !is_run(&paths, &place_of(&files)?) {
         return told(&files, args.of.common.json, "over", screen);
     }
     let mut done = begin(&files, FlowRules { max: args.max.map(Into::into), once: args.once }, screen)?;
-    if args.wait {
+    if args.wait || is_unqueued {
         done = ask(&paths, place_of(&files)?, FlowOrder::Rest, screen).or_else(gone)?;
         // The flow may have completed after the supervisor stopped running it.
         if files.read()?.status() == "completed" {
@@ -149,14 +151,24 @@ fn send(paths: &Paths, place: FlowPlace, order: FlowOrder, warn: &mut dyn FnMut(
 
 fn told(files: &FlowFiles, as_json: bool, done: &str, screen: &mut Screen) -> Result<u8, Failure> {
     let id = files.id();
+    let not_queued = if done == "over" { files.sidecar()?.not_queued } else { None };
+    let code = u8::from(not_queued.is_some());
     if as_json {
-        let object = json::object([("project", json!(id.project)), ("flow", json!(id.flow)), ("done", json!(done))]);
+        let object = json::object([
+            ("project", json!(id.project)),
+            ("flow", json!(id.flow)),
+            ("done", json!(done)),
+            ("not_queued", json!(not_queued)),
+        ]);
         json::print(screen, "swarm.flow.run/1", &object)?;
     } else {
         screen.line(&format!("{done}: {}", escape(&id.to_string())))?;
         if done == "waiting" {
             super::show::waits(&files.open()?, screen)?;
         }
+        if let Some(cause) = &not_queued {
+            screen.warning(&super::show::unqueued(&id.flow, cause));
+        }
     }
-    Ok(0)
+    Ok(code)
 }

@@ -14,6 +14,7 @@ use crate::cli::error::Failure;
 use crate::cli::json;
 use crate::cli::render::{escape, table};
 use crate::cli::screen::Screen;
+use swarm_store::flows::place::Workspace;
 use swarm_store::flows::store::{FlowFiles, Open, gate_of};
 use swarm_store::flows::{active, registered};
 use swarm_sys::paths::Paths;
@@ -27,20 +28,28 @@ pub fn list(args: &LsArgs, screen: &mut Screen) -> Result<u8, Failure> {
     }
     let code = u8::from(!listing.broken.is_empty());
     if args.common.json {
-        json::print_list(screen, "swarm.flows/1", "flows", listing.rows.iter().map(row_value).collect())?;
+        let rows = listing.rows.iter().map(|row| row_value(row, not_queued(&space, row).as_deref())).collect();
+        json::print_list(screen, "swarm.flows/1", "flows", rows)?;
         return Ok(code);
     }
     if listing.rows.is_empty() {
         return Ok(code);
     }
     let mut rows = vec![["FLOW", "STATUS", "NAME"].map(str::to_owned).to_vec()];
-    rows.extend(listing.rows.iter().map(row));
+    rows.extend(listing.rows.iter().map(|one| row(one, not_queued(&space, one).is_some())));
     screen.bytes(trimmed(&table(&rows, |_, _, _| None)).as_bytes())?;
     Ok(code)
 }
 
-fn row(row: &FlowSummary) -> Vec<String> {
+/// Returns why the result of a completed flow is in no merge queue.
+fn not_queued(space: &Workspace, row: &FlowSummary) -> Option<String> {
+    let is_completed = row.openable && row.status == "completed";
+    is_completed.then(|| space.flow(row.id.clone()).sidecar().ok()?.not_queued)?
+}
+
+fn row(row: &FlowSummary, is_unqueued: bool) -> Vec<String> {
     let status = match row.openable {
+        true if is_unqueued => format!("{} (result not queued)", escape(&row.status)),
         true => escape(&row.status).into_owned(),
         false => format!("{} (version {}, cannot be opened)", escape(&row.status), escape(&row.version)),
     };
@@ -55,10 +64,11 @@ fn trimmed(table: &str) -> String {
     table.lines().map(|line| format!("{}\n", line.trim_end())).collect()
 }
 
-fn row_value(row: &FlowSummary) -> Value {
+fn row_value(row: &FlowSummary, not_queued: Option<&str>) -> Value {
     json!({
         "project": row.id.project, "flow": row.id.flow, "status": row.status, "openable": row.openable,
         "version": row.version, "record": row.record_folder, "name": row.record_name, "summary": row.record_summary,
+        "not_queued": not_queued,
     })
 }
 
@@ -102,7 +112,16 @@ pub fn status(args: &FlowOf, screen: &mut Screen) -> Result<u8, Failure> {
     if let Some(line) = what_helps(flow, status.stall) {
         screen.line(line)?;
     }
+    if let Some(cause) = &open.sidecar.not_queued {
+        screen.line(&escape(&unqueued(&flow.id().flow, cause)))?;
+    }
     Ok(0)
+}
+
+/// Describes why the result of a flow does not land, and what to do about it.
+pub fn unqueued(flow: &str, cause: &str) -> String {
+    let again = command_line(["swarm", "flow", "run", flow]);
+    format!("the result is not queued for landing: {cause} (to try again, run '{again}')")
 }
 
 /// Prints which roles run and which have finished the improvement phase, while it is running.
@@ -234,6 +253,7 @@ fn status_value(open: &Open, status: &FlowStatus) -> serde_json::Map<String, Val
         ("next", json!(status.next)),
         ("stalled", json!(stall)),
         ("improvement", json!(phase)),
+        ("not_queued", json!(open.sidecar.not_queued)),
     ])
 }
 

@@ -13,7 +13,9 @@ use swarm_actors::flow::rules::validate::{OwnerRules, validate};
 use swarm_actors::worker::LOG_LIMIT_BYTES;
 use swarm_model::flow::{Begin, Ended, Standing, TAG, Turn, request_of, request_prefix, worker_name};
 use swarm_model::run::Wish;
-use swarm_model::{Caller, Contract, FlowPlace, MergeSettings, SessionRules, SpawnRequest, TmuxPlace, WorktreeRequest};
+use swarm_model::{
+    Caller, Contract, FlowPlace, MergeSettings, RowWorktree, SessionRules, SpawnRequest, TmuxPlace, WorktreeRequest,
+};
 use swarm_ports::{BoxFuture, Flows, Opened, Survey};
 
 use super::advance::{Stage, is_open};
@@ -300,22 +302,52 @@ pub fn branch(place: &FlowPlace, role: &str) -> String {
     format!("swarm/{}/{role}", place.flow)
 }
 
+/// Returns the worktree of a role, also if its worker was cleaned. Its work is on the branch then, and perhaps also in the
+/// worktree, if that stayed.
+fn workplace(place: &FlowPlace, role: &str, repo: &Path) -> RowWorktree {
+    let branch = branch(place, role);
+    let listed = swarm_git::repository::worktrees_of(repo).unwrap_or_default();
+    let own = listed.into_iter().find(|tree| tree.branch.as_ref() == Some(&branch)).map(|tree| tree.path);
+    let usual = || swarm_git::repository::default_dir(repo).join(worker_name(place, role));
+    let text = |path: &Path| path.to_string_lossy().into_owned();
+    RowWorktree { path: text(&own.unwrap_or_else(usual)), branch, base_repo: text(repo) }
+}
+
+/// Records why the result of a flow is in no merge queue, or that it is.
+fn keep_refusal(place: &FlowPlace, cause: Option<&str>) -> Result<(), String> {
+    let files = files_of(place)?;
+    let known = files.sidecar().map_err(|error| error.to_string())?.not_queued;
+    if known.as_deref() == cause {
+        return Ok(());
+    }
+    let kept = files.update(|open| {
+        open.sidecar.not_queued = cause.map(str::to_owned);
+        Ok::<_, StoreError>(())
+    });
+    kept.map_err(|error| error.to_string())
+}
+
 /// Returns the request that lands the result of a flow. The branch of the role that plays the final node contains all
 /// work handed over to it. `None` if the result is not to land.
 fn wish(place: &FlowPlace, caller: &Caller) -> Result<Option<Wish>, String> {
     let files = files_of(place)?;
+    let open = match files.open() {
+        // The flow was removed while it ran.
+        Err(StoreError::NotFound { .. }) => return Ok(None),
+        open => open.map_err(|error| error.to_string())?,
+    };
     let site = FlowSite::of(place, caller)?;
-    let open = files.open().map_err(|error| error.to_string())?;
     if site.repo.is_none() || !(open.sidecar.merge || site.config.flow.merge) {
         return Ok(None);
     }
     let last = open.graph.nodes().iter().find(|node| open.graph.successors(&node.id).next().is_none());
     let Some(last) = last else { return Ok(None) };
     let name = open.flow.record_name.clone().unwrap_or_else(|| place.flow.clone());
+    let role = RoleId::key(&last.role);
     Ok(Some(Wish {
         key: format!("flow/{place}/merge"),
-        worker: worker_name(place, &RoleId::key(&last.role)),
-        place: None,
+        worker: worker_name(place, &role),
+        place: site.repo.as_deref().map(|repo| workplace(place, &role, repo)),
         base: open.sidecar.base,
         priority: 0,
         settings: MergeSettings::default(),
@@ -411,14 +443,18 @@ impl Flows for DiskFlows {
         off_thread(move || prepare(&place, &turn, &caller, &executable, &session))
     }
 
-    fn wish<'a>(&'a self, place: &'a FlowPlace, caller: &'a Caller) -> BoxFuture<'a, Option<Wish>> {
-        let (about, caller) = (place.clone(), caller.clone());
-        let wished = off_thread(move || wish(&about, &caller));
+    fn wish<'a>(&'a self, place: &'a FlowPlace, caller: &'a Caller) -> BoxFuture<'a, Result<Option<Wish>, String>> {
+        let (place, caller) = (place.clone(), caller.clone());
+        off_thread(move || wish(&place, &caller))
+    }
+
+    fn keep_refusal<'a>(&'a self, place: &'a FlowPlace, cause: Option<&'a str>) -> BoxFuture<'a, ()> {
+        let (about, why) = (place.clone(), cause.map(str::to_owned));
+        let kept = off_thread(move || keep_refusal(&about, why.as_deref()));
         Box::pin(async move {
-            wished.await.unwrap_or_else(|error| {
-                tracing::error!(flow = %place, error, "cannot queue the result of a flow for landing");
-                None
-            })
+            if let Err(error) = kept.await {
+                tracing::error!(flow = %place, error, "cannot record whether the result of a flow is queued");
+            }
         })
     }
 

@@ -26,6 +26,9 @@ pub struct Sidecar {
     pub relaxed: bool,
     /// The result is added to the merge queue when the flow is completed.
     pub merge: bool,
+    /// Why the result of the completed flow is in no merge queue.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub not_queued: Option<String>,
     /// Nodes whose handoffs need approval, as the workflow had them when the flow first ran; agents may edit it later.
     /// `None` if an earlier version started the flow.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -116,6 +119,7 @@ impl Default for Sidecar {
             task: None,
             relaxed: false,
             merge: false,
+            not_queued: None,
             gates: None,
             start: None,
             last: None,

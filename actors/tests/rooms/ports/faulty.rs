@@ -237,7 +237,8 @@ port!(Flows, "flows", {
     fails advance(place: &'a FlowPlace, ended: &'a [TurnEnded], claim: bool) -> Result<Standing, String>, or text;
     always changed(place: &FlowPlace) -> ();
     fails prepare(place: &'a FlowPlace, turn: &'a Turn, caller: &'a Caller) -> Result<SpawnRequest, String>, or text;
-    waits wish(place: &'a FlowPlace, caller: &'a Caller) -> Option<Wish>;
+    fails wish(place: &'a FlowPlace, caller: &'a Caller) -> Result<Option<Wish>, String>, or text;
+    waits keep_refusal(place: &'a FlowPlace, cause: Option<&'a str>) -> ();
     waits close(place: &'a FlowPlace, unfinished: bool) -> ();
 });
 
