@@ -153,3 +153,20 @@ fn a_result_that_cannot_be_queued_keeps_the_flow_from_looking_done() {
     wait_until("the work lands", SOON, || landed() == "made\n");
     assert!(site.json("status", &[])["not_queued"].is_null());
 }
+
+#[test]
+fn what_a_handoff_leaves_out_is_named_to_the_next_role_and_to_people() {
+    let build = "mkdir -p pkg/dist; echo d > pkg/dist/d.go; echo m > main.go; echo b > $SWARM_RECORD/b.md\n\
+                 swarm flow emit --to owner-close --artifact $SWARM_RECORD/b.md";
+    let site = Site::new(&line(build, ""));
+    let said = site.flow("run", &["--wait"]);
+    let note = "dev: 1 uncommitted path(s) were not handed over: pkg/dist/d.go";
+    assert!(said.code == Some(0) && said.err.contains(note), "{said:?}");
+    assert!(site.flow("status", &[]).ok().contains(note));
+    let roles = site.json("status", &[])["roles"].clone();
+    let dev = roles.as_array().expect("a list").iter().find(|role| role["role"] == "dev").expect("it plays");
+    assert_eq!(dev["left_out"], serde_json::json!(["pkg/dist/d.go"]));
+    assert_eq!(site.count("work.left_out"), 1);
+    let prompt = fs::read_to_string(site.dir().join("turns/owner/2/prompt.md")).expect("kept");
+    assert!(prompt.contains("build did not hand over these changes") && prompt.contains("pkg/dist/d.go"), "{prompt}");
+}

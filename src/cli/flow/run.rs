@@ -169,6 +169,13 @@ fn told(files: &FlowFiles, as_json: bool, done: &str, screen: &mut Screen) -> Re
         if let Some(cause) = &not_queued {
             screen.warning(&super::show::unqueued(&id.flow, cause));
         }
+        if done == "over" || done == "waiting" {
+            let mut note = |line: &str| -> Result<(), Failure> {
+                screen.aside("note: ", line);
+                Ok(())
+            };
+            super::show::left_out(&files.open()?, &mut note)?;
+        }
     }
     Ok(code)
 }

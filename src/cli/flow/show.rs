@@ -112,10 +112,19 @@ pub fn status(args: &FlowOf, screen: &mut Screen) -> Result<u8, Failure> {
     if let Some(line) = what_helps(flow, status.stall) {
         screen.line(line)?;
     }
+    left_out(&open, &mut |line| screen.line(&escape(line)))?;
     if let Some(cause) = &open.sidecar.not_queued {
         screen.line(&escape(&unqueued(&flow.id().flow, cause)))?;
     }
     Ok(0)
+}
+
+/// Passes on a line for each role that has not handed over everything in its worktree.
+pub fn left_out<E>(open: &Open, tell: &mut dyn FnMut(&str) -> Result<(), E>) -> Result<(), E> {
+    open.sidecar.left_out.iter().try_for_each(|(role, left)| {
+        let shown = left.shown();
+        tell(&format!("{role}: {} uncommitted path(s) were not handed over: {shown}", left.count))
+    })
 }
 
 /// Describes why the result of a flow does not land, and what to do about it.
@@ -168,6 +177,8 @@ struct Part {
     worker: Option<String>,
     /// Number of turns that were started.
     turn: u64,
+    /// The first paths that its last handoff left out.
+    left_out: Vec<String>,
 }
 
 impl Part {
@@ -175,6 +186,7 @@ impl Part {
         json!({
             "role": self.role, "agent": Some(&self.agent).filter(|agent| !agent.is_empty()),
             "held_back": self.held_back, "worker": self.worker, "turn": self.turn,
+            "left_out": self.left_out,
         })
     }
 }
@@ -195,6 +207,7 @@ fn company(files: &FlowFiles, open: &Open) -> Vec<Part> {
             agent: player.map(|player| player.agent.name).unwrap_or_default(),
             worker: side.map(|side| side.worker.clone()),
             turn: side.map_or(0, |side| side.turn),
+            left_out: open.sidecar.left_out.get(&role).map(|left| left.paths.clone()).unwrap_or_default(),
             role,
         });
     }

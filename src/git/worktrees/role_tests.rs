@@ -13,7 +13,7 @@ fn role(dir: &Path) -> (&str, PathBuf) {
 
 fn commit_work(dir: &Path, message: &str, caller: &Caller) -> Result<String, Refusal> {
     let (branch, base_repo) = role(dir);
-    super::commit_work(RoleTree { dir, base_repo: &base_repo, branch }, message, caller)
+    super::commit_work(RoleTree { dir, base_repo: &base_repo, branch }, message, caller).map(|done| done.commit)
 }
 
 fn merge_handoff(dir: &Path, commit: &str, from: &str, caller: &Caller) -> Result<MergeOutcome, Refusal> {
@@ -52,6 +52,25 @@ fn worktree(fix: &Fixture, name: &str) -> std::path::PathBuf {
     let path = fix.root.join(name);
     fix.git(&["worktree", "add", "-q", "-b", name, path.to_str().unwrap()]);
     path
+}
+
+#[test]
+fn what_a_commit_of_a_role_leaves_out_is_named() {
+    let fix = Fixture::new();
+    let dir = worktree(&fix, "dev");
+    let tree = RoleTree { dir: &dir, base_repo: &fix.repo, branch: "dev" };
+    for name in ["pkg/dist/d.go", "fixtures/s.log", "main.go"] {
+        fs::create_dir_all(dir.join(name).parent().unwrap()).unwrap();
+        fs::write(dir.join(name), "new\n").unwrap();
+    }
+    let left_out = || super::commit_work(tree, "turn 1", &fix.caller).unwrap().left_out;
+    assert_eq!(left_out(), ["fixtures/s.log", "pkg/dist/d.go"]);
+    // They are still there, and nothing else changed.
+    fs::remove_file(dir.join("fixtures/s.log")).unwrap();
+    assert_eq!(left_out(), ["pkg/dist/d.go"]);
+    fix.at(&dir, &["add", "pkg/dist/d.go"]);
+    assert_eq!(left_out(), [""; 0]);
+    assert_eq!(text(&fix.at(&dir, &["ls-files", "pkg"])), "pkg/dist/d.go");
 }
 
 #[test]

@@ -157,17 +157,7 @@ pub(crate) enum Objects {
 pub(crate) fn snapshot(cli: &Cli, place: &Place, objects: Objects) -> Result<Snapshot, Fault> {
     let (git_dir, tree) = (&place.git_dir, &place.tree);
     let changes = save::status_without_submodules(cli, place)?;
-    // A tree cannot hold both a submodule and what is in its place.
-    let foreign = gitlinks::foreign(cli, place)?.into_iter().map(|found| [found.link.as_slice(), b"/"].concat());
-    let text = |path: &[u8]| String::from_utf8_lossy(path).into_owned();
-    let mut left_out: Vec<String> = foreign.map(|path| text(&path)).collect();
-    // A tree holds only the commit of a submodule.
-    for path in submodules::uncommitted(cli, place)? {
-        let path = format!("{}/", path.display());
-        if !left_out.contains(&path) {
-            left_out.push(path);
-        }
-    }
+    let mut left_out = foreign(cli, place)?;
     if changes.is_empty() && save::hidden_changes(cli, place)? == 0 {
         return Ok(Snapshot { left_out, ..Snapshot::default() });
     }
@@ -175,7 +165,7 @@ pub(crate) fn snapshot(cli: &Cli, place: &Place, objects: Objects) -> Result<Sna
     let (copy, properties) = save::index_copy(cli, place)?;
     let tracked = || save::step(cli, place, &copy).args(["ls-files", "-z"]).run();
     let (out, kept) = generated::split(untracked, tracked)?;
-    left_out.extend(out.into_iter().map(|path| text(path)));
+    left_out.extend(out.into_iter().map(|path| String::from_utf8_lossy(path).into_owned()));
     if kept.len() > UNTRACKED_MAX {
         let cause = format!("{} untracked files in {}, more than {UNTRACKED_MAX}", kept.len(), tree.display());
         let remedy = "commit the files that matter and add the others to .gitignore";
@@ -214,6 +204,22 @@ pub(crate) fn snapshot(cli: &Cli, place: &Place, objects: Objects) -> Result<Sna
     }
     let made = step().arg("write-tree").line()?;
     Ok(Snapshot { tree: Some(made), left_out, index: Some(copy), store, hold })
+}
+
+/// Returns the places of submodules and other repositories whose work a tree of the worktree cannot hold, each with a slash
+/// at its end.
+pub(crate) fn foreign(cli: &Cli, place: &Place) -> Result<Vec<String>, Fault> {
+    // A tree cannot hold both a submodule and what is in its place.
+    let found = gitlinks::foreign(cli, place)?.into_iter();
+    let mut paths: Vec<String> = found.map(|found| format!("{}/", String::from_utf8_lossy(&found.link))).collect();
+    // A tree holds only the commit of a submodule.
+    for path in submodules::uncommitted(cli, place)? {
+        let path = format!("{}/", path.display());
+        if !paths.contains(&path) {
+            paths.push(path);
+        }
+    }
+    Ok(paths)
 }
 
 /// Returns the fault of files that git did not add. It takes no file whose name is another spelling of `.git` on some

@@ -12,8 +12,9 @@ use swarm_actors::flow::rules::state::Reason;
 use swarm_actors::flow::rules::validate::OwnerRules;
 
 use super::{Fail, Role, artifact, word};
-use swarm_git::worktrees::role::{self, RoleTree};
+use swarm_git::worktrees::role::{self, Committed, RoleTree};
 use swarm_store::flows::feed::Kind;
+use swarm_store::flows::sidecar::LeftOut;
 use swarm_store::flows::store::{Open, StoreError};
 use swarm_store::flows::turns;
 use swarm_sys::files::sync_file_system;
@@ -59,12 +60,16 @@ impl Role<'_> {
             }
             _ => signal.clone(),
         };
-        let commit = self.keep(&signal).map_err(Not::Refused)?;
+        let kept = self.keep(&signal).map_err(Not::Refused)?;
         self.make_durable().map_err(Not::Fail)?;
         let handed = self.files.update(|open| {
             self.check(open).map_err(Not::Fail)?;
+            let commit = kept.as_ref().map(|kept| kept.commit.as_str());
+            if let Some(kept) = &kept {
+                self.tell_left_out(open, &kept.left_out);
+            }
             match &self.order.turn.node {
-                Some(node) => self.end_node(open, node, &signal, question, commit.as_deref()),
+                Some(node) => self.end_node(open, node, &signal, question, commit),
                 None => self.end_role(open, &signal, question).map(|()| None),
             }
         })?;
@@ -85,9 +90,26 @@ impl Role<'_> {
         }
     }
 
+    /// Records what is in the role's worktree and not handed over.
+    fn tell_left_out(&self, open: &mut Open, paths: &[String]) {
+        let (role, node) = (&self.order.turn.role, &self.order.turn.node);
+        let before = open.sidecar.left_out.remove(role);
+        let Some(left_out) = LeftOut::of(paths.to_vec()) else { return };
+        if before.as_ref() != Some(&left_out) {
+            let members = [
+                ("nodeId", json!(node)),
+                ("role", json!(role)),
+                ("paths", json!(left_out.paths)),
+                ("count", json!(left_out.count)),
+            ];
+            open.tell("work.left_out", members);
+        }
+        open.sidecar.left_out.insert(role.clone(), left_out);
+    }
+
     /// Commits the role's worktree, and returns the commit that is handed over. `None` without a worktree, or if the
     /// role only asks or waits.
-    fn keep(&self, signal: &Signal) -> Result<Option<String>, Refusal> {
+    fn keep(&self, signal: &Signal) -> Result<Option<Committed>, Refusal> {
         let goes_on = matches!(signal, Signal::PromptHuman | Signal::AwaitHandoff);
         let Some(worktree) = self.worktree.as_ref().filter(|_| !goes_on) else { return Ok(None) };
         let what = self.order.turn.node.as_deref().unwrap_or("improvement");

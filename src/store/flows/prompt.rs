@@ -6,10 +6,11 @@ use swarm_actors::flow::rules::document::FlowRun;
 use swarm_actors::flow::rules::entry::{Entry, Side};
 use swarm_actors::flow::rules::graph::{Graph, Node};
 use swarm_actors::flow::rules::improvement::{self, Begun};
+use swarm_actors::flow::rules::names::RoleId;
 use swarm_actors::flow::rules::plan::{PlanEntry, Step};
 
 use super::file;
-use super::sidecar::Sidecar;
+use super::sidecar::{LeftOut, Sidecar};
 use super::store::FlowFiles;
 use swarm_sys::clock::now_iso;
 use swarm_sys::quoting::command_line;
@@ -118,6 +119,7 @@ impl Facts<'_> {
                 let _ = write!(text, "## {path} ({} {side})\n\n{}\n\n", taken.from, self.content(path));
             }
         }
+        text.push_str(&self.left_out(entry));
         for sent in &entry.superseded {
             let _ = write!(
                 text,
@@ -126,6 +128,31 @@ impl Facts<'_> {
                 sent.to,
                 sent.artifacts.join(", ")
             );
+        }
+        text
+    }
+
+    /// Names what this role and those from which it takes work have not handed over.
+    fn left_out(&self, entry: &Entry) -> String {
+        let of = |role: &str| self.sidecar.left_out.get(&RoleId::key(role)).map(LeftOut::shown);
+        let mut text = String::new();
+        if let Some(paths) = of(&entry.role) {
+            let _ = write!(
+                text,
+                "Not committed with your last handoff, because tools generate files of their kind or they are in other \
+                 repositories: {paths}. Run 'git add' on those that belong to your work.\n\n"
+            );
+        }
+        for taken in &entry.taken {
+            let node = self.graph.node(&taken.from).filter(|node| RoleId::key(&node.role) != RoleId::key(&entry.role));
+            if let Some(paths) = node.and_then(|node| of(&node.role)) {
+                let _ = write!(
+                    text,
+                    "{} did not hand over these changes in its worktree, because tools generate files of their kind or \
+                     they are in other repositories: {paths}. Send the work back if they belong to it.\n\n",
+                    taken.from
+                );
+            }
         }
         text
     }
@@ -142,7 +169,8 @@ impl Facts<'_> {
         let mut text = format!(
             "## How to end your turn\n\nWrite the artifact that you hand over as a new file below {} ($SWARM_RECORD); a \
              file that was handed over before is refused. Changes to files of the repository are committed for you and \
-             passed on. Then run one of these commands, which report errors at once, and stop:\n\n",
+             passed on, except new files of kinds that tools generate (dist, node_modules, *.log, *.tmp and the like): \
+             run 'git add' on those that belong to your work. Then run one of these commands, which report errors at once, and stop:\n\n",
             self.flow.record_folder()
         );
         let ahead: Vec<&str> = self.graph.successors(&node.id).collect();

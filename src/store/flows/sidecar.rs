@@ -13,6 +13,8 @@ use swarm_agents::Session;
 pub const SIDECAR_VERSION: u32 = 1;
 /// Maximum size of a changed workflow that is kept, in bytes.
 const LAST_BYTES_MAX: usize = 1 << 20;
+/// Maximum number of paths that are named as left out of a handoff.
+const LEFT_OUT_MAX: usize = 20;
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
@@ -47,6 +49,9 @@ pub struct Sidecar {
     pub roles: BTreeMap<String, RoleSide>,
     /// Commit that belongs to the last handoff, by edge key.
     pub commits: BTreeMap<String, String>,
+    /// What the last handoff of each role left out of its commit, by role.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub left_out: BTreeMap<String, LeftOut>,
     /// Number of repairs of the present turn, by role.
     pub repairs: BTreeMap<String, u32>,
     /// Questions to a person, or causes for which a turn ended; by node, or by role in the improvement phase.
@@ -64,6 +69,29 @@ pub struct Script {
     pub role: String,
     pub work: Vec<String>,
     pub agreed: bool,
+}
+
+/// Paths of a role's worktree whose changes were not handed over.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LeftOut {
+    /// The first ones.
+    pub paths: Vec<String>,
+    pub count: usize,
+}
+
+impl LeftOut {
+    /// Returns `None` if nothing was left out.
+    pub fn of(mut paths: Vec<String>) -> Option<Self> {
+        let count = paths.len();
+        paths.truncate(LEFT_OUT_MAX);
+        (count > 0).then_some(Self { paths, count })
+    }
+
+    pub fn shown(&self) -> String {
+        let more = self.count.saturating_sub(self.paths.len());
+        let more = if more > 0 { format!(" and {more} more") } else { String::new() };
+        format!("{}{more}", self.paths.join(", "))
+    }
 }
 
 /// A permission request.
@@ -126,6 +154,7 @@ impl Default for Sidecar {
             scripts: BTreeMap::new(),
             roles: BTreeMap::new(),
             commits: BTreeMap::new(),
+            left_out: BTreeMap::new(),
             repairs: BTreeMap::new(),
             words: BTreeMap::new(),
             requests: BTreeMap::new(),
