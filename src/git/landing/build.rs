@@ -14,7 +14,7 @@ use super::{land, trees};
 use crate::landing::workspace::{Library, Workspace, date};
 use crate::repository::fault::Fault;
 use crate::repository::holders;
-use crate::worktrees::plan;
+use crate::worktrees::{plan, record};
 
 /// Directory of the refs to candidates.
 pub(crate) const CANDIDATES: &str = "refs/swarm/cand";
@@ -51,6 +51,7 @@ pub(crate) fn build(workspace: &Workspace, strategy: Strategy, item: &Item, onto
 /// ones.
 fn pin(workspace: &Workspace, library: Option<&Repository>, commit: &str) -> Result<(), Fault> {
     let name = reference(workspace);
+    record::check_reference(&workspace.common, &name)?;
     holders::clear_stale_locks(&[workspace.common.join(format!("{name}.lock"))], None);
     let pinned = library.map(|repo| {
         let id = Oid::from_str(commit)?;

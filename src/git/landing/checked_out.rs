@@ -11,7 +11,7 @@ use crate::landing::workspace::Workspace;
 use crate::repository::fault::Fault;
 use crate::repository::{bare, parse};
 use crate::trash::absent;
-use crate::worktrees::{admin, plan};
+use crate::worktrees::{admin, plan, record};
 use swarm_sys::quoting::command_line;
 
 /// A worktree and its git directory.
@@ -129,7 +129,12 @@ fn absence(workspace: &Workspace, tree: &Path, entry: &Path) -> Result<Option<St
     }
     let link = admin::link_of(tree).map_err(Fault::at(tree))?;
     if link.is_some_and(|link| admin::resolved(&link) == admin::resolved(entry)) {
-        return Ok(None);
+        // An agent may have checked the base out in its own worktree.
+        let hostile = record::check(&workspace.common, entry).err();
+        return Ok(hostile.map(|fault| {
+            let todo = fault.remedy.map_or_else(String::new, |remedy| format!("{remedy}, then "));
+            format!("{} ({todo}run 'swarm merge retry')", fault.cause)
+        }));
     }
     let dot_git = tree.join(".git");
     let is_lost = admin::ignore_missing(fs::symlink_metadata(&dot_git)).map_err(Fault::at(&dot_git))?.is_none();

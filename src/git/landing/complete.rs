@@ -18,7 +18,7 @@ use crate::repository::{holders, index, objects, recorded};
 use crate::trash::absent;
 use crate::trash::save::{DURABLE, Place};
 use crate::worktrees::topic::{Objects, snapshot};
-use crate::worktrees::{admin, identity, submodules};
+use crate::worktrees::{admin, identity, record, submodules};
 use swarm_sys::files::list;
 use swarm_sys::paths::Paths;
 
@@ -291,7 +291,8 @@ fn of_worker(
     sync_file_systems([tree])?;
     let plain = ["-c", "commit.gpgSign=false", "commit-tree", "-m", &message, "-p", &tip, &uncommitted];
     let commit = write().args(plain).line()?;
-    if head.is_some() {
+    if let Some(branch) = &head {
+        record::check_reference(&place.common(), branch)?;
         let update = ["-c", "core.filesRefLockTimeout=5000", "update-ref", "-m", "swarm: uncommitted work", "HEAD"];
         write().args(update).args([&commit, &tip]).run()?;
         // The files match the index from which the tree was written.

@@ -12,7 +12,7 @@ use crate::landing::workspace::Workspace;
 use crate::repository::fault::Fault;
 use crate::worktrees::hook::Home;
 use crate::worktrees::setup::{self, Bare};
-use crate::worktrees::{admin, copies, settings};
+use crate::worktrees::{admin, copies, record, settings};
 
 /// File in the entry of a scratch worktree with the settings by which it was set up.
 const MARK: &str = "swarm-set-up";
@@ -35,7 +35,7 @@ pub(crate) fn furnish(
     let text = format!("{wanted:?}\n{}", String::from_utf8_lossy(&copies::included(base)?));
     let mark = scratch.entry.join(MARK);
     let is_set_up =
-        admin::ignore_missing(fs::read_to_string(&mark)).map_err(Fault::at(&mark))?.is_some_and(|known| known == text);
+        admin::ignore_missing(record::read_text(&mark)).map_err(Fault::at(&mark))?.is_some_and(|known| known == text);
     let stale = copies::stale(base, &scratch.entry);
     if is_set_up && stale.is_empty() && leftovers == Leftovers::Keep {
         return Ok(Edits::default());
@@ -48,6 +48,6 @@ pub(crate) fn furnish(
     let bare = Bare { base, tree: &scratch.dir, record: &scratch.entry };
     setup::furnish(&workspace.cli, &bare, &wanted, Some(&home))?;
     let made = Edits::read(workspace, scratch)?;
-    fs::write(&mark, text).map_err(Fault::at(&mark))?;
+    record::write(&mark, text.as_bytes()).map_err(Fault::at(&mark))?;
     Ok(made)
 }

@@ -16,7 +16,7 @@ use crate::repository::fault::Fault;
 use crate::repository::objects;
 use crate::repository::parse::Change;
 use crate::trash::save::{self, Place, StateTrees};
-use crate::worktrees::admin;
+use crate::worktrees::{admin, record};
 
 /// Directory of the queue for single files.
 const LEFT: &str = "left";
@@ -120,7 +120,7 @@ fn keep_whole(workspace: &Workspace, dir: &Path, item: &Item, log: &Path, why: &
     if let Some(entry) = entry {
         let file = entry.join("gitdir");
         let link = [kept.join(".git").as_os_str().as_bytes(), b"\n"].concat();
-        fs::write(&file, link).map_err(Fault::at(&file))?;
+        record::write(&file, &link).map_err(Fault::at(&file))?;
     }
     let place = kept.display();
     append(log, &format!("swarm: the worktree of a try {why}; it was moved to {place}\n"));

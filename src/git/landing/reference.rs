@@ -18,6 +18,7 @@ use crate::landing::workspace::{Workspace, date};
 use crate::repository::cli::CliError;
 use crate::repository::fault::Fault;
 use crate::repository::parse;
+use crate::worktrees::record;
 use swarm_sys::files;
 use swarm_sys::processes;
 
@@ -46,6 +47,7 @@ pub(crate) enum RefUpdate<'a> {
 
 impl<'a> RefUpdate<'a> {
     pub(crate) fn start(workspace: &'a Workspace) -> Result<Self, Fault> {
+        record::check_reference(&workspace.common, &workspace.target.branch)?;
         Ok(match DirectUpdate::start(workspace)? {
             Some(direct) => Self::Direct(direct),
             None => Self::Git(GitUpdate::start(workspace)?),
@@ -144,7 +146,7 @@ impl<'a> DirectUpdate<'a> {
         let logs = self.workspace.common.join("logs");
         for name in [Some(to_move.branch), self.head.as_ref().map(|_| "HEAD")].into_iter().flatten() {
             // Fails if there is no reflog; none is created.
-            let log = OpenOptions::new().append(true).open(logs.join(name));
+            let log = files::open_regular(OpenOptions::new().append(true), &logs.join(name));
             if let Err(error) = log.and_then(|mut log| log.write_all(line.as_bytes()))
                 && error.kind() != io::ErrorKind::NotFound
             {

@@ -19,8 +19,8 @@ use crate::repository::durable::sync_file_systems;
 use crate::repository::fault::Fault;
 use crate::repository::markers::{self, Conflict, Markers};
 use crate::trash::raw;
-use crate::worktrees::generated;
 use crate::worktrees::topic::{self, UNTRACKED_MAX};
+use crate::worktrees::{generated, record};
 use swarm_sys::commands::runner::{Ended, Outcome};
 
 /// Maximum number of commits of one side in the log for the resolver.
@@ -183,6 +183,7 @@ pub(super) fn commit_result(
     conflicts: &[Conflict],
     log: &Path,
 ) -> Result<Resolution, Fault> {
+    record::check(&workspace.common, &place.entry)?;
     let _hold = workspace.hold()?;
     let head = place.read(workspace).args(["rev-parse", "--verify", "HEAD"]).line()?;
     if let Some(conflict) = conflicts.iter().find(|conflict| conflict.markers(&place.dir) != Markers::default()) {

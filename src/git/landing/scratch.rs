@@ -15,7 +15,7 @@ use crate::repository::index;
 use crate::repository::lock;
 use crate::repository::markers::Left;
 use crate::repository::parse::{self, status};
-use crate::worktrees::{admin, removable};
+use crate::worktrees::{admin, record, removable};
 use swarm_sys::files::list;
 use swarm_sys::files::reserve;
 
@@ -167,7 +167,8 @@ pub(super) fn recorded(workspace: &Workspace, dir: &Path) -> Result<Option<PathB
     let link = admin::link_of(dir).unwrap_or_default();
     let is_same = link.is_some_and(|link| admin::resolved(&link) == admin::resolved(&entry));
     let is_dir = fs::symlink_metadata(dir).is_ok_and(|meta| meta.is_dir());
-    Ok(Some(entry).filter(|entry| is_same && is_dir && entry.join("HEAD").exists()))
+    let is_plain = |entry: &PathBuf| record::check(&workspace.common, entry).is_ok();
+    Ok(Some(entry).filter(|entry| is_same && is_dir && entry.join("HEAD").exists() && is_plain(entry)))
 }
 
 fn make(workspace: &Workspace, dir: &Path, commit: &str) -> Result<(), Fault> {

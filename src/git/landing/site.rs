@@ -11,6 +11,7 @@ use crate::repository::cli::Cli;
 use crate::repository::fault::Fault;
 use crate::repository::{holders, objects};
 use crate::trash::save::DURABLE;
+use crate::worktrees::record;
 
 pub(crate) struct CompletionRepo<'a> {
     cli: &'a Cli,
@@ -125,6 +126,7 @@ impl<'a> CompletionRepo<'a> {
     pub(crate) fn pin(&self, tip: &str) -> Result<(), Fault> {
         let (name, why) = (pinned(tip), "swarm: finished work");
         if let Ok(common) = self.common() {
+            record::check_reference(Path::new(&common), &name)?;
             // Only we write this ref; an existing lock is left over.
             holders::clear_stale_locks(&[Path::new(&common).join(format!("{name}.lock"))], None);
             // Its name says what it contains, unless a power cut has torn it; git would not write it again.

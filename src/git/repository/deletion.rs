@@ -32,7 +32,7 @@ use super::fault::Fault;
 use super::holders;
 use crate::trash::reflog;
 use crate::trash::save::DURABLE;
-use crate::worktrees::admin;
+use crate::worktrees::{admin, record};
 
 const PREFIX: &str = "swarm-deleting-";
 /// Age after which a mark proves nothing: no deletion takes that long.
@@ -94,6 +94,7 @@ pub(crate) fn delete(
     reference: &str,
     expected: Option<&str>,
 ) -> Result<Option<Saved>, Fault> {
+    record::check_reference(common, reference)?;
     let is_branch = reference.starts_with("refs/heads/");
     let saved = if is_branch { reflog::save(cli, common, reference, expected)? } else { None };
     let mark = Mark::new(common, reference).map_err(Fault::at(common))?;

@@ -10,7 +10,7 @@ use std::path::Path;
 use git2::{Index, IndexEntry, IndexEntryExtendedFlag, IndexEntryFlag};
 
 use crate::repository::cli::{Call, CliError};
-use crate::trash::save::Scratch;
+use crate::trash::scratch::{self, Scratch};
 use swarm_sys::files;
 
 /// Bits of an entry's flags that hold its stage.
@@ -75,7 +75,7 @@ pub(crate) fn clear_own_lock(git_dir: &Path) -> io::Result<()> {
         return Ok(());
     }
     let own = Scratch::prefix("index");
-    for file in files::list(git_dir)? {
+    for file in files::list(scratch::place(git_dir))? {
         if file.file_name().to_string_lossy().starts_with(&own) {
             // This process may be about to install it.
             continue;

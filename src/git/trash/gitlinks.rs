@@ -9,7 +9,8 @@ use std::io;
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
 
-use super::save::{Place, Scratch};
+use super::save::Place;
+use super::scratch::Scratch;
 use crate::repository::cli::Cli;
 use crate::repository::fault::Fault;
 use crate::repository::parse::{self, Change, Entry};

@@ -12,7 +12,7 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Component, Path, PathBuf};
 
 use crate::repository::parse::{self, Entry};
-use crate::worktrees::{copies, owner};
+use crate::worktrees::{copies, owner, record};
 use swarm_sys::files;
 
 /// Files in a worktree's entry that are part of its state. Those of a rebase, a sequence of
@@ -260,10 +260,10 @@ fn has_file(tree: &Path, dir: &Path, dirs: &mut Vec<(u32, Vec<u8>)>) -> io::Resu
     Ok(false)
 }
 
-fn state(record: &Path) -> io::Result<Vec<(String, Vec<u8>)>> {
+fn state(dir: &Path) -> io::Result<Vec<(String, Vec<u8>)>> {
     let mut found = Vec::new();
     for name in STATE {
-        match fs::read(record.join(name)) {
+        match record::read(&dir.join(name)) {
             Ok(content) if name == SETTINGS => found.push((name.to_owned(), sparse_settings(&content))),
             Ok(content) => found.push((name.to_owned(), content)),
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}
@@ -274,13 +274,13 @@ fn state(record: &Path) -> io::Result<Vec<(String, Vec<u8>)>> {
 }
 
 /// Writes the saved state files into an entry, and deletes those that a new entry has and the save lacks.
-pub(crate) fn write_state(record: &Path, state: &[(String, Vec<u8>)]) -> io::Result<()> {
+pub(crate) fn write_state(dir: &Path, state: &[(String, Vec<u8>)]) -> io::Result<()> {
     for name in STATE {
-        let path = record.join(name);
+        let path = dir.join(name);
         match state.iter().find(|(known, _)| known == name) {
             Some((_, content)) => {
-                fs::create_dir_all(path.parent().unwrap_or(record))?;
-                fs::write(path, content)?;
+                fs::create_dir_all(path.parent().unwrap_or(dir))?;
+                record::write(&path, content)?;
             }
             None => drop(crate::worktrees::admin::ignore_missing(fs::remove_file(path))?),
         }

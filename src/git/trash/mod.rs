@@ -13,6 +13,7 @@ pub(crate) mod reflog;
 pub mod restore;
 pub(crate) mod save;
 pub mod saved;
+pub(crate) mod scratch;
 
 #[cfg(test)]
 mod reflog_tests;

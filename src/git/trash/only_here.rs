@@ -12,7 +12,7 @@ use super::save::Place;
 use crate::landing::complete::DONE;
 use crate::repository::cli::Cli;
 use crate::repository::fault::Fault;
-use crate::worktrees::admin;
+use crate::worktrees::{admin, record};
 use swarm_sys::files;
 
 /// Files that name the commits which an operation still has to apply, or has applied.
@@ -98,7 +98,7 @@ fn own_refs(dir: &Path, add: &mut impl FnMut(&str)) -> io::Result<()> {
     for file in files::list_if_present(dir)? {
         match file.file_type()? {
             kind if kind.is_dir() => own_refs(&file.path(), add)?,
-            kind if kind.is_file() => add(&String::from_utf8_lossy(&fs::read(file.path())?)),
+            kind if kind.is_file() => add(&String::from_utf8_lossy(&record::read(&file.path())?)),
             _ => {}
         }
     }
@@ -113,6 +113,6 @@ pub(super) fn is_id(word: &str) -> bool {
 
 /// Returns the content of a file, which is empty if there is none.
 fn text(file: &Path) -> Result<String, Fault> {
-    let content = admin::ignore_missing(fs::read(file)).map_err(Fault::at(file))?;
+    let content = admin::ignore_missing(record::read(file)).map_err(Fault::at(file))?;
     Ok(String::from_utf8_lossy(&content.unwrap_or_default()).into_owned())
 }

@@ -11,7 +11,8 @@ use std::path::{Path, PathBuf};
 use crate::repository::cli::{Call, Cli};
 use crate::repository::fault::Fault;
 use crate::repository::parse::Entry;
-use crate::trash::save::{DURABLE, PLAIN, Place, Scratch};
+use crate::trash::save::{DURABLE, PLAIN, Place};
+use crate::trash::scratch::Scratch;
 use crate::worktrees::{admin, topic};
 
 /// Attributes that override every attributes file in the tree and of the user.
@@ -36,8 +37,9 @@ impl Raw {
     }
 
     fn fill(&self, common: &Path, id: &str) -> io::Result<()> {
-        fs::create_dir_all(self.dir.join("refs"))?;
-        fs::create_dir_all(self.dir.join("info"))?;
+        fs::create_dir(&self.dir)?;
+        fs::create_dir(self.dir.join("refs"))?;
+        fs::create_dir(self.dir.join("info"))?;
         fs::write(self.dir.join("info/attributes"), ATTRIBUTES)?;
         if let Some(exclude) = admin::ignore_missing(fs::read(common.join("info/exclude")))? {
             fs::write(self.dir.join("info/exclude"), exclude)?;

@@ -3,8 +3,6 @@
 //! in between leaves the save and the branch; what a save holds is not saved again.
 
 use std::collections::HashSet;
-use std::fs;
-use std::io;
 use std::path::Path;
 
 use git2::{Oid, Repository};
@@ -17,7 +15,7 @@ use crate::landing::complete::DONE;
 use crate::repository::cli::Cli;
 use crate::repository::fault::Fault;
 use crate::repository::gc_lock;
-use crate::worktrees::admin;
+use crate::worktrees::{admin, record};
 
 /// Reports whether the branch `full`, whose tip is `tip`, may have commits in its reflog that neither `tip` nor `onto`
 /// contains. In nearly all cases each entry follows the one before it, which shows without a search of the history.
@@ -91,12 +89,12 @@ fn named(cli: &Cli, common: &Path, full: &str) -> Result<Vec<String>, Fault> {
 /// Returns the values before and after each change of a branch, from the file of its reflog.
 fn read(common: &Path, full: &str) -> Result<Vec<(String, String)>, Fault> {
     let file = common.join("logs").join(full);
-    let content = match admin::ignore_missing(fs::read(&file)) {
-        // Left of branches below this name. The branch has no reflog then.
-        Err(error) if error.kind() == io::ErrorKind::IsADirectory => None,
-        content => content.map_err(Fault::at(&file))?,
-    };
-    let content = content.unwrap_or_default();
+    // A directory is left of branches below this name. The branch has no reflog then.
+    if file.is_dir() {
+        return Ok(Vec::new());
+    }
+    // An agent may write there.
+    let content = admin::ignore_missing(record::read(&file)).map_err(Fault::at(&file))?.unwrap_or_default();
     let text = String::from_utf8_lossy(&content);
     let entry = |line: &str| {
         let mut ids = line.split(' ').map(str::to_owned);

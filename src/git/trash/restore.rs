@@ -25,10 +25,10 @@ use swarm_model::RowWorktree;
 use swarm_sys::files::{list, remove_if_present};
 
 use super::branch::{BranchChoice, choose_branch, created};
-use super::expiry;
 use super::place::{check_target, target};
 use super::raw::{self, Raw};
 use super::saved::{self, Save};
+use super::{expiry, scratch::Scratch};
 use crate::repository::cli::Cli;
 use crate::repository::durable::sync_file_systems;
 use crate::repository::fault::Fault;
@@ -36,7 +36,7 @@ use crate::repository::lock::{self, LOCK_WAIT_MS_MAX};
 use crate::repository::{deletion, objects, parse};
 use crate::trash::metadata::{self, WorktreeMetadata};
 use crate::trash::save::{self, METADATA_FILE, Place};
-use crate::worktrees::{admin, copies, make, owner, plan};
+use crate::worktrees::{admin, copies, make, owner, plan, record};
 
 /// Prefix of the hidden directory's name.
 const HIDDEN: &str = ".swarm-restore-";
@@ -350,7 +350,7 @@ fn add_intended(cli: &Cli, place: &Place, intended: &[(String, Vec<u8>)]) -> Res
     if intended.is_empty() {
         return Ok(());
     }
-    let stage = save::Scratch::new(&place.git_dir, "announced").into_path();
+    let stage = Scratch::new(&place.git_dir, "announced").into_path();
     let show = || -> io::Result<()> {
         for (mode, path) in intended {
             let file = stage.join(OsStr::from_bytes(path));
@@ -381,13 +381,14 @@ fn move_into_place(common: &Path, save: &Save, hidden: &Path, target: &Path) -> 
     let entry = admin::entry_of(common, hidden).map_err(Fault::at(hidden))?;
     let entry = entry.ok_or_else(|| Fault::new(format!("git's entry of {} is missing", hidden.display())))?;
     let from = entry.join(RESTORED);
-    fs::write(&from, format!("{}\n", save.reference)).map_err(Fault::at(&from))?;
+    record::write(&from, format!("{}\n", save.reference).as_bytes()).map_err(Fault::at(&from))?;
     let gitdir = entry.join("gitdir");
-    fs::write(&gitdir, format!("{}\n", target.join(".git").display())).map_err(Fault::at(&gitdir))?;
+    record::write(&gitdir, format!("{}\n", target.join(".git").display()).as_bytes()).map_err(Fault::at(&gitdir))?;
     // Fails unless the directory is empty.
     let _ = fs::remove_dir(target);
     if let Err(error) = renameat_with(CWD, hidden, CWD, target, RenameFlags::NOREPLACE) {
-        fs::write(&gitdir, format!("{}\n", hidden.join(".git").display())).map_err(Fault::at(&gitdir))?;
+        record::write(&gitdir, format!("{}\n", hidden.join(".git").display()).as_bytes())
+            .map_err(Fault::at(&gitdir))?;
         return Err(Fault::at(target)(error.into()));
     }
     unlock(&entry, target);
@@ -423,7 +424,7 @@ fn is_in_place(entry: &Path) -> bool {
 
 /// Returns the ref of the save from which a worktree was restored.
 fn restored_from(entry: &Path) -> Option<String> {
-    Some(fs::read_to_string(entry.join(RESTORED)).ok()?.trim_end().to_owned())
+    Some(record::read_text(&entry.join(RESTORED)).ok()?.trim_end().to_owned())
 }
 
 /// Removes a hidden directory and the entry of its worktree.

@@ -6,7 +6,7 @@
 
 use std::collections::HashSet;
 use std::ffi::{OsStr, OsString};
-use std::fs::{self, File, OpenOptions};
+use std::fs;
 use std::io::{Seek, Write};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
@@ -16,6 +16,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use swarm_ports::Saved;
 
 use super::raw::{self, Raw};
+use super::scratch::Scratch;
 use super::{gitlinks, only_here};
 use crate::repository::cli::{Call, Cli};
 use crate::repository::durable::sync_file_systems;
@@ -26,8 +27,8 @@ use crate::repository::objects;
 use crate::repository::parse::{self, Change};
 use crate::trash::metadata::{self, Flags, WorktreeMetadata};
 use crate::worktrees::admin;
-use crate::worktrees::copies;
 use crate::worktrees::remove::in_progress;
+use crate::worktrees::{copies, record};
 
 pub(crate) const DURABLE: [&str; 4] = ["-c", "core.fsync=all", "-c", "core.fsyncMethod=fsync"];
 /// Ids of the empty blob (SHA-1, SHA-256), which intent-to-add entries have.
@@ -74,6 +75,7 @@ impl Place {
             is_whole: entry.join("HEAD").exists() && entry.join("commondir").exists(),
         };
         if place.is_whole {
+            record::check(common, entry)?;
             if let Ok((head, branch)) = objects::head_of(entry) {
                 (place.head, place.branch) = (Some(head), branch);
                 return Ok(place);
@@ -98,7 +100,7 @@ impl Place {
 
     /// Returns the common directory.
     pub(crate) fn common(&self) -> PathBuf {
-        match fs::read_to_string(self.git_dir.join("commondir")) {
+        match record::read_text(&self.git_dir.join("commondir")) {
             Ok(text) => self.git_dir.join(text.trim_end()),
             Err(_) => self.git_dir.clone(),
         }
@@ -195,6 +197,7 @@ pub(crate) fn record(
 /// Writes the ref of a save, durably.
 pub(super) fn publish(cli: &Cli, place: &Place, name: &str, commit: String) -> Result<Saved, Fault> {
     let reference = reference(name);
+    record::check_reference(&place.common(), &reference)?;
     // The zero id as old value: the ref must not exist yet.
     let none = "0".repeat(commit.len());
     let write = place.call(cli.write(&place.tree)).args(DURABLE);
@@ -294,14 +297,14 @@ pub(super) fn metadata_tree(cli: &Cli, place: &Place, metadata: &WorktreeMetadat
 pub(crate) fn index_copy(cli: &Cli, place: &Place) -> Result<(Scratch, Option<IndexProperties>), Fault> {
     let scratch = Scratch::new(&place.git_dir, "index");
     match place.index() {
-        Some(index) => admin::copy_index(&index, &scratch.path).map_err(Fault::at(&index))?,
+        Some(index) => admin::copy_index(&index, scratch.path()).map_err(Fault::at(&index))?,
         None => {
             if let Some(head) = &place.head {
                 step(cli, place, &scratch).args(["read-tree", head]).run()?;
             }
         }
     }
-    let properties = index::properties(&scratch.path);
+    let properties = index::properties(scratch.path());
     if properties.as_ref().is_none_or(|properties| properties.has_hidden) {
         unhide(cli, place, &scratch)?;
     }
@@ -310,7 +313,7 @@ pub(crate) fn index_copy(cli: &Cli, place: &Place) -> Result<(Scratch, Option<In
 
 /// Returns a writing call that uses the copy of the index.
 pub(crate) fn step<'a>(cli: &'a Cli, place: &Place, scratch: &Scratch) -> Call<'a> {
-    place.call(cli.write(&place.tree)).args(DURABLE).args(PLAIN).env("GIT_INDEX_FILE", &scratch.path)
+    place.call(cli.write(&place.tree)).args(DURABLE).args(PLAIN).env("GIT_INDEX_FILE", scratch.path())
 }
 
 /// Counts files that differ from the index although `git status` does not report them, because
@@ -325,7 +328,7 @@ pub(crate) fn hidden_changes(cli: &Cli, place: &Place) -> Result<usize, Fault> {
         return Ok(0);
     }
     let scratch = Scratch::new(&place.git_dir, "hidden");
-    admin::copy_index(&index, &scratch.path).map_err(Fault::at(&index))?;
+    admin::copy_index(&index, scratch.path()).map_err(Fault::at(&index))?;
     unhide(cli, place, &scratch)?;
     // Refresh first: different file times alone are not a change.
     index::refresh(step(cli, place, &scratch))?;
@@ -346,8 +349,8 @@ fn unhide(cli: &Cli, place: &Place, scratch: &Scratch) -> Result<(), Fault> {
     for flag in ["--no-assume-unchanged", "--no-skip-worktree"] {
         let list_file = Scratch::new(&place.git_dir, "list");
         let mut list = list_file.create()?;
-        list.write_all(&hidden.join(&0)).map_err(Fault::at(&list_file.path))?;
-        list.rewind().map_err(Fault::at(&list_file.path))?;
+        list.write_all(&hidden.join(&0)).map_err(Fault::at(list_file.path()))?;
+        list.rewind().map_err(Fault::at(list_file.path()))?;
         step(cli, place, scratch).args(["update-index", flag, "-z", "--stdin"]).input(list).run()?;
     }
     Ok(())
@@ -363,9 +366,9 @@ fn stages_tree(cli: &Cli, place: &Place, entries: &[parse::Entry]) -> Result<Str
         let mut line = format!("{} {} 0\tstage{}/", entry.mode, entry.id, entry.stage).into_bytes();
         line.extend_from_slice(&entry.path);
         line.push(0);
-        list.write_all(&line).map_err(Fault::at(&list_file.path))?;
+        list.write_all(&line).map_err(Fault::at(list_file.path()))?;
     }
-    list.rewind().map_err(Fault::at(&list_file.path))?;
+    list.rewind().map_err(Fault::at(list_file.path()))?;
     step(cli, place, &scratch).args(["update-index", "-z", "--index-info"]).input(list).run()?;
     Ok(step(cli, place, &scratch).arg("write-tree").line()?)
 }
@@ -388,7 +391,7 @@ fn refuse_new_gitlinks(place: &Place, before: &[parse::Entry], after: &[parse::E
 fn named_commits(cli: &Cli, place: &Place, files: &[&str]) -> Result<Vec<String>, Fault> {
     let mut commits = Vec::new();
     for file in files.iter().filter(|_| place.is_whole) {
-        let text = fs::read_to_string(place.git_dir.join(file)).unwrap_or_default();
+        let text = record::read_text(&place.git_dir.join(file)).unwrap_or_default();
         for name in text.lines().filter(|line| !line.is_empty()) {
             commits.extend(objects::commit(cli, &place.git_dir, name)?);
         }
@@ -455,46 +458,5 @@ fn verify(cli: &Cli, place: &Place, raw: &Raw, Saved { reference, commit }: &Sav
     match changed.is_empty() && new.is_empty() {
         true => Ok(()),
         false => Err(failed("the worktree changed while it was being saved")),
-    }
-}
-
-/// Scratch file in a git directory, deleted on drop. Files that a kill leaves behind disappear
-/// together with the worktree's entry.
-pub(crate) struct Scratch {
-    path: PathBuf,
-}
-
-impl Scratch {
-    pub(crate) fn new(dir: &Path, what: &str) -> Self {
-        static COUNT: AtomicU32 = AtomicU32::new(0);
-        let count = COUNT.fetch_add(1, Ordering::Relaxed);
-        Self { path: dir.join(format!("{}{count}", Self::prefix(what))) }
-    }
-
-    /// Returns the name prefix of this process's scratch files.
-    pub(crate) fn prefix(what: &str) -> String {
-        format!("swarm-{what}-{}-", std::process::id())
-    }
-
-    pub(crate) fn path(&self) -> &Path {
-        &self.path
-    }
-
-    /// Returns only the path, for a directory that the caller deletes.
-    pub(crate) fn into_path(self) -> PathBuf {
-        self.path.clone()
-    }
-
-    pub(crate) fn create(&self) -> Result<File, Fault> {
-        let options = OpenOptions::new().read(true).write(true).create(true).truncate(true).open(&self.path);
-        options.map_err(Fault::at(&self.path))
-    }
-}
-
-impl Drop for Scratch {
-    fn drop(&mut self) {
-        let _ = fs::remove_file(&self.path);
-        // Left by a git that was killed while it wrote an index here.
-        let _ = fs::remove_file(self.path.with_added_extension("lock"));
     }
 }

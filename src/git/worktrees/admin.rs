@@ -14,7 +14,7 @@ use rustix::io::Errno;
 use swarm_sys::files;
 
 use super::remove::REMOVING;
-use super::{identity, owner, removable};
+use super::{identity, owner, record, removable};
 
 /// Maximum size of a `.git` file: the longest path and some words.
 const LINK_BYTES_MAX: u64 = 8 << 10;
@@ -79,13 +79,13 @@ fn named_tree(entry: &Path, text: &[u8]) -> Option<PathBuf> {
 
 /// Returns the worktree path that an entry names, or `None` if it cannot be read.
 pub(crate) fn tree_of(entry: &Path) -> Option<PathBuf> {
-    named_tree(entry, &fs::read(entry.join("gitdir")).ok()?)
+    named_tree(entry, &record::read(&entry.join("gitdir")).ok()?)
 }
 
 /// Returns the worktree path that an entry names. An unreadable entry is an error; an
 /// incomplete one yields `None`.
 pub(crate) fn known_tree_of(entry: &Path) -> io::Result<Option<PathBuf>> {
-    let text = ignore_missing(fs::read(entry.join("gitdir")))?;
+    let text = ignore_missing(record::read(&entry.join("gitdir")))?;
     Ok(text.and_then(|text| named_tree(entry, &text)))
 }
 
@@ -98,7 +98,7 @@ pub(crate) fn entry_of(common: &Path, path: &Path) -> io::Result<Option<PathBuf>
     let path = resolved(path);
     let mut failed = None;
     for entry in entries(common)? {
-        match fs::read(entry.join("gitdir")) {
+        match record::read(&entry.join("gitdir")) {
             Ok(text) if named_tree(&entry, &text).is_some_and(|tree| tree == path) => return Ok(Some(entry)),
             Ok(_) => {}
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}
@@ -166,14 +166,14 @@ pub(crate) fn entries(common: &Path) -> io::Result<Vec<PathBuf>> {
 /// Returns the reason of the lock if the worktree is locked. The lock that git writes while it
 /// creates a worktree does not count: under the creation lock no worktree is being created.
 pub(crate) fn lock_reason(entry: &Path) -> Option<String> {
-    let text = fs::read(entry.join("locked")).ok()?;
+    let text = record::read(&entry.join("locked")).ok()?;
     let reason = String::from_utf8_lossy(&text).trim().to_owned();
     (reason != INITIALIZING && !text.ends_with(b"\0")).then_some(reason)
 }
 
 /// Reports whether a worktree is locked for this reason, of which a power cut may have left only the beginning.
 pub(crate) fn is_locked_for(entry: &Path, reason: &str) -> bool {
-    let Ok(text) = fs::read(entry.join("locked")) else { return false };
+    let Ok(text) = record::read(&entry.join("locked")) else { return false };
     let start = text.iter().position(|byte| *byte == 0);
     start.map_or_else(|| text.trim_ascii() == reason.as_bytes(), |end| reason.as_bytes().starts_with(&text[..end]))
 }
@@ -181,7 +181,7 @@ pub(crate) fn is_locked_for(entry: &Path, reason: &str) -> bool {
 /// Like [`lock_reason`], for a worktree whose creation may have been interrupted. An empty lock is a person's without a
 /// reason, unless the entry is incomplete: then a power cut emptied the lock that git wrote.
 pub(crate) fn lock_reason_of_unfinished(entry: &Path) -> Option<String> {
-    let is_whole = |file: &str| fs::read(entry.join(file)).is_ok_and(|content| !is_torn(&content));
+    let is_whole = |file: &str| record::read(&entry.join(file)).is_ok_and(|content| !is_torn(&content));
     lock_reason(entry).filter(|reason| {
         !reason.is_empty() || ["gitdir", "commondir", "HEAD", "index"].iter().all(|file| is_whole(file))
     })
@@ -193,7 +193,7 @@ pub(crate) fn unfinished(common: &Path, name: &str) -> Vec<PathBuf> {
     let is_ours = |entry: &PathBuf| {
         let id = entry.file_name().unwrap_or_default().to_string_lossy().into_owned();
         let digits = id.strip_prefix(name).is_some_and(|rest| rest.bytes().all(|byte| byte.is_ascii_digit()));
-        let names_nothing = ignore_missing(fs::read(entry.join("gitdir")))
+        let names_nothing = ignore_missing(record::read(&entry.join("gitdir")))
             .is_ok_and(|named| named.is_none_or(|named| is_torn(named.trim_ascii_end())));
         digits && names_nothing && entry.is_dir() && lock_reason_of_unfinished(entry).is_none()
     };
@@ -203,11 +203,14 @@ pub(crate) fn unfinished(common: &Path, name: &str) -> Vec<PathBuf> {
 /// Copies an index with its modification time. git compares the content of files that are not
 /// older than the index, because they may have changed again within the same second.
 pub(crate) fn copy_index(from: &Path, to: &Path) -> io::Result<()> {
-    let written = fs::metadata(from)?.modified()?;
+    let mut source = files::open_regular(fs::File::options().read(true), from)?;
+    let known = source.metadata()?;
     // After a kill, `to` may be a hard link of the file that is copied.
     ignore_missing(fs::remove_file(to))?;
-    fs::copy(from, to)?;
-    fs::File::options().write(true).open(to)?.set_modified(written)
+    let mut copy = fs::File::create_new(to)?;
+    io::copy(&mut source, &mut copy)?;
+    copy.set_permissions(known.permissions())?;
+    copy.set_modified(known.modified()?)
 }
 
 /// Writes the `commondir` of worktrees again if a power cut before `boot` took its content, because git would create no
@@ -215,9 +218,10 @@ pub(crate) fn copy_index(from: &Path, to: &Path) -> io::Result<()> {
 pub(crate) fn complete_torn(common: &Path, boot: SystemTime) -> io::Result<()> {
     for entry in entries(common)? {
         let file = entry.join("commondir");
-        let content = ignore_missing(fs::read(&file))?;
-        if content.is_some_and(|content| is_torn(&content)) && fs::metadata(&file)?.modified()? < boot {
-            fs::write(&file, "../..\n")?;
+        // Whatever else is there, no power cut has left it.
+        let content = record::read(&file).ok();
+        if content.is_some_and(|content| is_torn(&content)) && fs::symlink_metadata(&file)?.modified()? < boot {
+            record::write(&file, b"../..\n")?;
         }
     }
     Ok(())

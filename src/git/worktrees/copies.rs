@@ -5,7 +5,7 @@
 use std::collections::HashSet;
 use std::ffi::OsStr;
 use std::fs::{self, File, FileTimes, OpenOptions};
-use std::io::{self, Read as _};
+use std::io::{self, Read as _, Write as _};
 use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _, PermissionsExt as _, symlink};
 use std::path::{Path, PathBuf};
@@ -13,10 +13,11 @@ use std::path::{Path, PathBuf};
 use nix::libc;
 
 use super::settings::WorktreeSettings;
-use super::{admin, identity};
+use super::{admin, identity, record};
 use crate::repository::cli::Cli;
 use crate::repository::fault::Fault;
 use crate::trash::raw;
+use crate::trash::scratch::Scratch;
 
 /// File at the repository's root with patterns as in `.gitignore`.
 const FILE: &str = ".worktreeinclude";
@@ -37,8 +38,8 @@ pub(crate) fn copy_ignored(
     settings: &WorktreeSettings,
 ) -> Result<(), Fault> {
     let Some(patterns) = patterns(base, settings)? else { return Ok(()) };
-    let list = crate::trash::save::Scratch::new(record, "patterns");
-    fs::write(list.path(), patterns).map_err(Fault::at(list.path()))?;
+    let list = Scratch::new(record, "patterns");
+    list.create()?.write_all(&patterns).map_err(Fault::at(list.path()))?;
     let mut from = std::ffi::OsString::from("--exclude-from=");
     from.push(list.path());
     let named = cli.read(base).args(["ls-files", "-z", "--others", "--ignored"]).arg(from).run()?;
@@ -83,10 +84,10 @@ pub(crate) fn copy_ignored(
     let note = record.join(COPIED);
     // Copies from an earlier setup, or restored from a save, are still copies.
     let new: HashSet<&[u8]> = entries(&copied).map(|(_, path)| path).collect();
-    let earlier = fs::read(&note).unwrap_or_default();
+    let earlier = record::read(&note).unwrap_or_default();
     let kept = entries(&earlier).filter(|(_, path)| !new.contains(path));
     let kept: Vec<u8> = kept.flat_map(|(fingerprint, path)| [fingerprint, b" ", path, b"\0"].concat()).collect();
-    fs::write(&note, [kept, copied].concat()).map_err(Fault::at(&note))
+    record::write(&note, &[kept, copied].concat()).map_err(Fault::at(&note))
 }
 
 /// Parses the copy list: the state of each copy, and its path.
@@ -124,7 +125,7 @@ pub(crate) fn link_ignored(cli: &Cli, base: &Path, tree: &Path, settings: &Workt
 
 /// Returns the copies that changed since they were made. Deleted copies do not count.
 pub(crate) fn changed(tree: &Path, record: &Path) -> Vec<Vec<u8>> {
-    let text = fs::read(record.join(COPIED)).unwrap_or_default();
+    let text = record::read(&record.join(COPIED)).unwrap_or_default();
     let is_changed = |then: &[u8], path: &[u8]| {
         // git adds nothing that is reached through a link.
         let copy = admin::without_links(tree, Path::new(OsStr::from_bytes(path)));
@@ -139,7 +140,7 @@ pub(crate) fn made_since(cli: &Cli, tree: &Path, base_repo: &Path) -> Result<Vec
     let Some(place) = identity::open(cli, tree, base_repo)? else { return Ok(Vec::new()) };
     let list = ["ls-files", "-z", "--others", "--ignored", "--exclude-standard", "--directory"];
     let listed = place.call(cli.read(tree)).args(list).run()?;
-    let note = fs::read(place.git_dir.join(COPIED)).unwrap_or_default();
+    let note = record::read(&place.git_dir.join(COPIED)).unwrap_or_default();
     let copied: HashSet<&[u8]> = entries(&note).map(|(_, path)| path).collect();
     let changed_at = |path: &Path| fs::symlink_metadata(path).ok().filter(fs::Metadata::is_file)?.modified().ok();
     let set_up_at = changed_at(&place.git_dir.join(SET_UP));
@@ -157,13 +158,13 @@ pub(crate) fn made_since(cli: &Cli, tree: &Path, base_repo: &Path) -> Result<Vec
 /// Notes that a worktree is set up, from which [`made_since`] counts. Without the note it counts all files.
 pub(crate) fn note_set_up(common: &Path, tree: &Path) {
     if let Ok(Some(entry)) = admin::entry_of(common, tree) {
-        let _ = fs::write(entry.join(SET_UP), b"");
+        let _ = record::write(&entry.join(SET_UP), b"");
     }
 }
 
 /// Returns the copies whose originals changed or are gone since they were made.
 pub(crate) fn stale(base: &Path, record: &Path) -> Vec<Vec<u8>> {
-    let text = fs::read(record.join(COPIED)).unwrap_or_default();
+    let text = record::read(&record.join(COPIED)).unwrap_or_default();
     // The inode alone differs between an original and its copy.
     let without_inode = |fingerprint: &[u8]| fingerprint.rsplitn(2, |byte| *byte == b':').nth(1).map(<[u8]>::to_vec);
     let is_stale = |then: &[u8], path: &[u8]| {
@@ -191,7 +192,7 @@ pub(crate) fn mark_changed(record: &Path, paths: &[Vec<u8>]) -> io::Result<()> {
         return Ok(());
     }
     let lines: Vec<u8> = paths.iter().flat_map(|path| [b"- ".as_slice(), path, b"\0"].concat()).collect();
-    fs::write(record.join(COPIED), lines)
+    record::write(&record.join(COPIED), &lines)
 }
 
 /// Returns size, times, mode and inode as text; writing a file changes it.

@@ -9,7 +9,7 @@ use std::io::{self, Write as _};
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 
-use super::{admin, plan};
+use super::{admin, plan, record};
 use crate::repository::cli::Cli;
 use crate::repository::fault::Fault;
 use crate::trash::save::Place;
@@ -90,25 +90,8 @@ fn recorded(tree: &Path, base_repo: &Path) -> Result<Verified, Fault> {
     }
     let entry = admin::entry_of(&common, tree).map_err(Fault::at(tree))?;
     let entry = entry.ok_or_else(|| foreign(tree, base_repo))?;
-    check_common(&common, &entry)?;
+    record::check(&common, &entry)?;
     Ok(Verified { common, entry })
-}
-
-/// Makes sure that a record leads git to the common directory that contains it. The agent of the worktree can write to
-/// the record, and git executes what the configuration in the common directory says. A record without this file, or with
-/// a file that a power cut has emptied, counts as incomplete, and no git uses it.
-fn check_common(common: &Path, entry: &Path) -> Result<(), Fault> {
-    let file = entry.join("commondir");
-    let text = match fs::read(&file) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
-        text => text.map_err(Fault::at(&file))?,
-    };
-    let target = text.trim_ascii_end();
-    if admin::is_torn(&text) || admin::resolved(&entry.join(OsStr::from_bytes(target))) == admin::resolved(common) {
-        return Ok(());
-    }
-    let shown = file.display();
-    Err(Fault::new(format!("{shown} leads to another repository")).remedy("write the line '../..' to it".to_owned()))
 }
 
 fn check(known: &Verified, tree: &Path, base_repo: &Path) -> Result<(), Fault> {

@@ -8,7 +8,7 @@ use std::time::{Duration, SystemTime};
 use swarm_model::WorktreePlan;
 
 use super::hook::Home;
-use super::{admin, copies, identity, owner, plan, undo};
+use super::{admin, copies, identity, owner, plan, record, undo};
 use crate::repository::cli::{Cli, CliError};
 use crate::repository::durable::sync_file_systems;
 use crate::repository::fault::Fault;
@@ -71,6 +71,7 @@ fn make_tree(cli: &Cli, plan: &WorktreePlan) -> Result<Vec<PathBuf>, Fault> {
         plan::check_abandoned(cli, &common, &entry, path)?;
         admin::remove(&entry).map_err(Fault::at(&entry))?;
     }
+    record::check_reference(&common, &format!("refs/heads/{}", plan.branch))?;
     let made = make_parents(path)?;
     let since = SystemTime::now();
     let Err(error) = add(cli, plan) else { return Ok(made) };

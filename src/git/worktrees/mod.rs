@@ -9,6 +9,7 @@ pub(crate) mod make;
 pub(crate) mod owner;
 pub(crate) mod plan;
 pub(crate) mod port;
+pub(crate) mod record;
 pub(crate) mod removable;
 pub(crate) mod remove;
 pub mod role;

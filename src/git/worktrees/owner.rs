@@ -10,7 +10,7 @@ use std::time::{Duration, SystemTime};
 use swarm_model::{BaseRef, RowWorktree};
 use swarm_ports::Kept;
 
-use super::admin;
+use super::{admin, record};
 use crate::repository::{holders, objects};
 
 const MARK: &str = "swarm-made";
@@ -28,7 +28,7 @@ const AGE_MIN: Duration = Duration::from_secs(1800);
 /// Records the owner of a worktree. A worktree without this record is never removed unasked.
 pub(crate) fn record_owner(common: &Path, tree: &Path, state_dir: &Path) {
     if let Ok(Some(entry)) = admin::entry_of(common, tree) {
-        let _ = fs::write(entry.join(MARK), state_dir.as_os_str().as_encoded_bytes());
+        let _ = record::write(&entry.join(MARK), state_dir.as_os_str().as_encoded_bytes());
     }
 }
 
@@ -41,8 +41,8 @@ pub(crate) fn is_marked(entry: &Path) -> bool {
 fn read_owner(tree: &Path, base_repo: &Path) -> Option<(PathBuf, Duration)> {
     let common = admin::common_dir(base_repo).ok()?;
     let mark = admin::entry_of(&common, tree).ok()??.join(MARK);
-    let age = SystemTime::now().duration_since(fs::metadata(&mark).ok()?.modified().ok()?).ok()?;
-    Some((PathBuf::from(fs::read_to_string(&mark).ok()?), age))
+    let age = SystemTime::now().duration_since(fs::symlink_metadata(&mark).ok()?.modified().ok()?).ok()?;
+    Some((PathBuf::from(record::read_text(&mark).ok()?), age))
 }
 
 /// Reports whether a worktree was certainly created for this state directory, by a start that
@@ -71,11 +71,11 @@ pub(crate) fn base_of(common: &Path, tree: &Path) -> Option<BaseRef> {
 }
 
 fn write_base(entry: &Path, base: &BaseRef) -> io::Result<()> {
-    fs::write(entry.join(BASE), format!("{}\n{}\n", base.branch.as_deref().unwrap_or_default(), base.commit))
+    record::write(&entry.join(BASE), format!("{}\n{}\n", base.branch.as_deref().unwrap_or_default(), base.commit).as_bytes())
 }
 
 fn read_base(entry: &Path) -> Option<BaseRef> {
-    let text = fs::read_to_string(entry.join(BASE)).ok()?;
+    let text = record::read_text(&entry.join(BASE)).ok()?;
     let (branch, commit) = text.strip_suffix('\n')?.split_once('\n')?;
     let is_id = commit.len() >= 40 && commit.bytes().all(|byte| byte.is_ascii_hexdigit());
     let branch = Some(branch).filter(|branch| !branch.is_empty()).map(str::to_owned);
@@ -94,7 +94,7 @@ pub(crate) fn keep(name: &str, tree: &RowWorktree, base: Option<&BaseRef>) -> io
     if let Some(base) = base {
         write_base(&entry, base)?;
     }
-    fs::write(entry.join(KEPT), format!("{name}\n{}\n{}\n", tree.branch, tree.base_repo))?;
+    record::write(&entry.join(KEPT), format!("{name}\n{}\n{}\n", tree.branch, tree.base_repo).as_bytes())?;
     set_back_earlier(&common, &entry)
 }
 
@@ -108,7 +108,7 @@ pub(crate) fn keep_restored(name: &str, tree: &RowWorktree, state_dir: &Path) ->
     let mut text = format!("{name}\n{}\n{}\n", tree.branch, tree.base_repo).into_bytes();
     text.extend_from_slice(state_dir.as_os_str().as_encoded_bytes());
     text.push(b'\n');
-    fs::write(entry.join(KEPT), text)?;
+    record::write(&entry.join(KEPT), &text)?;
     set_back_earlier(&common, &entry)
 }
 
@@ -138,15 +138,15 @@ struct Record {
 impl Record {
     fn read(entry: &Path, file: &str) -> Option<Self> {
         let file = entry.join(file);
-        let text = fs::read_to_string(&file).ok()?;
+        let text = record::read_text(&file).ok()?;
         let (name, branch, base_repo, maker) = match text.lines().collect::<Vec<_>>()[..] {
-            [name, branch, base_repo] => (name, branch, base_repo, fs::read_to_string(entry.join(MARK)).ok()?),
+            [name, branch, base_repo] => (name, branch, base_repo, record::read_text(&entry.join(MARK)).ok()?),
             [name, branch, base_repo, maker] => (name, branch, base_repo, maker.to_owned()),
             _ => return None,
         };
         let path = admin::tree_of(entry)?.to_str()?.to_owned();
         let tree = RowWorktree { path, branch: branch.to_owned(), base_repo: base_repo.to_owned() };
-        let since = fs::metadata(&file).ok()?.modified().ok()?;
+        let since = fs::symlink_metadata(&file).ok()?.modified().ok()?;
         Some(Self { name: name.to_owned(), maker: PathBuf::from(maker), tree, since })
     }
 

@@ -10,7 +10,7 @@ use swarm_model::{BaseRef, Caller, WorktreePlan, WorktreeRequest};
 use swarm_sys::files::list;
 
 use super::usage;
-use super::{admin, identity, owner};
+use super::{admin, identity, owner, record};
 use crate::repository::cli::Cli;
 use crate::repository::durable::boot_time;
 use crate::repository::fault::Fault;
@@ -174,7 +174,7 @@ pub(crate) fn check_abandoned(cli: &Cli, common: &Path, entry: &Path, path: &Pat
             .remedy(format!("run 'git worktree unlock {path}'")));
     }
     // A branch keeps its commits; the commit of a detached HEAD may be referenced only here.
-    let head = fs::read_to_string(entry.join("HEAD")).unwrap_or_default();
+    let head = record::read_text(&entry.join("HEAD")).unwrap_or_default();
     if !head.is_empty() && !head.starts_with("ref: ") {
         return Err(Fault::new(format!("the worktree at {path} is missing; it was at commit {}", short(head.trim())))
             .remedy("keep that commit with 'git branch', then run 'git worktree prune'"));

@@ -10,7 +10,7 @@ use swarm_ports::{Force, Saved, WorktreeError};
 
 use super::admin;
 use super::hook::{self, Home, Hook};
-use super::{copies, identity, removable, settings, submodules};
+use super::{copies, identity, record, removable, settings, submodules};
 use crate::repository::cli::Cli;
 use crate::repository::fault::Fault;
 use crate::repository::lock::{self, LOCK_WAIT_MS_MAX};
@@ -187,7 +187,7 @@ fn run_pre_remove(cli: &Cli, path: &Path, base_repo: &Path, home: Option<&Home>)
 fn delete(cli: &Cli, found: &Removable, is_saved: bool) -> Result<(), WorktreeError> {
     let (tree, entry) = (&found.place.tree, &found.place.git_dir);
     let marker = entry.join(REMOVING);
-    fs::write(&marker, b"").map_err(|error| Fault::at(&marker)(error).unknown())?;
+    record::write(&marker, b"").map_err(|error| Fault::at(&marker)(error).unknown())?;
     if let Err(error) = prepare(cli, found, is_saved) {
         if !found.is_resumed {
             let _ = fs::remove_file(&marker);

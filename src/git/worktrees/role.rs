@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use git2::{Oid, Repository};
 use swarm_model::{Caller, Refusal, RefusalKind};
 
-use super::{generated, identity, topic};
+use super::{generated, identity, record, topic};
 use crate::repository::cli::{Call, Cli};
 use crate::repository::fault::Fault;
 use crate::repository::markers::{self, Conflict};
@@ -128,7 +128,7 @@ pub fn merge_handoff(tree: RoleTree<'_>, commit: &str, from: &str, caller: &Call
 /// Rolls back a merge whose git was killed. All other work was committed before the merge, but somebody may have changed
 /// files since, so everything uncommitted is saved first.
 fn roll_back(git: &Git, marker: &Path) -> Result<(), Fault> {
-    let commit = match fs::read_to_string(marker) {
+    let commit = match record::read_text(marker) {
         Ok(commit) => commit,
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(()),
         Err(error) => return Err(Fault::at(marker)(error)),
@@ -178,7 +178,7 @@ fn has(git_dir: &Path, commit: &str) -> bool {
 /// works in the worktree at `dir`.
 pub fn clear_stale_locks(dir: &Path, base_repo: &Path) {
     let Ok(Some(identity::Verified { common, entry })) = identity::verified(dir, base_repo) else { return };
-    let head = fs::read_to_string(entry.join("HEAD")).unwrap_or_default();
+    let head = record::read_text(&entry.join("HEAD")).unwrap_or_default();
     let branch = head.trim().strip_prefix("ref: ").map(|name| common.join(format!("{name}.lock")));
     let own = ["index.lock", "HEAD.lock", "AUTO_MERGE.lock", "ORIG_HEAD.lock", "MERGE_HEAD.lock"];
     let mut locks: Vec<PathBuf> = own.iter().map(|name| entry.join(name)).chain(branch).collect();
@@ -246,7 +246,7 @@ pub fn commit_work(tree: RoleTree<'_>, message: &str, caller: &Caller) -> Result
 
 /// Returns the commit that is being merged.
 fn merge_head(git_dir: &Path) -> Option<String> {
-    let text = fs::read_to_string(git_dir.join("MERGE_HEAD")).ok()?;
+    let text = record::read_text(&git_dir.join("MERGE_HEAD")).ok()?;
     Some(text.trim().to_owned())
 }
 

@@ -20,7 +20,8 @@ use crate::repository::parse;
 use crate::repository::recorded;
 use crate::trash::gitlinks;
 use crate::trash::raw;
-use crate::trash::save::{self, Place, Scratch};
+use crate::trash::save::{self, Place};
+use crate::trash::scratch::Scratch;
 
 /// Maximum number of untracked files; more are probably a mistake.
 pub const UNTRACKED_MAX: usize = 200;

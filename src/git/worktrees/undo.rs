@@ -13,13 +13,14 @@ use std::time::Duration;
 use swarm_model::WorktreePlan;
 
 use super::remove::{has_initialised_submodules, in_progress};
-use super::{admin, removable};
+use super::{admin, record, removable};
 use crate::repository::cli::Cli;
 use crate::repository::content::{self, Match};
 use crate::repository::fault::Fault;
 use crate::repository::lock::{self, CreationLock, LOCK_WAIT_MS_MAX};
 use crate::repository::{deletion, holders, objects, parse};
 use crate::trash::save::{self, Place};
+use crate::trash::scratch::Scratch;
 use swarm_sys::files;
 
 /// First bytes of an index.
@@ -115,7 +116,7 @@ fn find_entry(common: &Path, path: &Path) -> Result<Option<PathBuf>, Fault> {
 fn drop_torn_files(entry: &Path) -> Result<(), Fault> {
     for name in ["HEAD", "commondir", "index"] {
         let file = entry.join(name);
-        let content = admin::ignore_missing(fs::read(&file)).map_err(Fault::at(&file))?;
+        let content = admin::ignore_missing(record::read(&file)).map_err(Fault::at(&file))?;
         let is_torn =
             |content: &Vec<u8>| admin::is_torn(content) || (name == "index" && !content.starts_with(INDEX_MAGIC));
         if content.as_ref().is_some_and(is_torn) {
@@ -201,7 +202,7 @@ fn is_partial_checkout(cli: &Cli, place: &Place, commit: &str) -> Result<bool, F
             is_link(&entry) && is_target(&blob().run()?)
         } else {
             // Not in memory: the file may be large.
-            let mut whole = save::Scratch::new(&place.git_dir, "blob").create()?;
+            let mut whole = Scratch::new(&place.git_dir, "blob").create()?;
             blob().output(whole.try_clone().map_err(&failed)?).run()?;
             whole.rewind().map_err(&failed)?;
             let found = fs::File::open(&full).map_err(&failed)?;
@@ -245,7 +246,7 @@ fn hash_files(cli: &Cli, place: &Place, files: &[(&PathBuf, &parse::Entry)]) -> 
     if files.is_empty() {
         return Ok(Vec::new());
     }
-    let scratch = save::Scratch::new(&place.git_dir, "paths");
+    let scratch = Scratch::new(&place.git_dir, "paths");
     let mut list = scratch.create()?;
     for (path, _) in files {
         let full = place.tree.join(path);

@@ -2,7 +2,7 @@
 //! recorded. That file is empty until git may write; a kill cannot take that away, and a power cut is known by the boot.
 
 use std::fs;
-use std::io;
+use std::io::{self, Write as _};
 use std::os::fd::AsFd as _;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
@@ -16,7 +16,7 @@ use super::{Checkout, Marker};
 use crate::landing::workspace::Workspace;
 use crate::repository::fault::Fault;
 use crate::worktrees::admin;
-use swarm_sys::files::remove_tree;
+use swarm_sys::files::{self, remove_tree};
 
 pub(super) const INDEX: &str = "swarm-landing.index";
 pub(super) const LOCK: &str = "swarm-landing.lock";
@@ -83,7 +83,8 @@ impl Checkout {
     /// Notes that git may write from now on.
     pub(super) fn note_begin(&self) -> Result<(), Fault> {
         let lock = self.git_dir.join(LOCK);
-        fs::write(&lock, b"\n").map_err(Fault::at(&lock))
+        let open = files::open_regular(fs::File::options().write(true).create(true).truncate(true), &lock);
+        open.and_then(|mut file| file.write_all(b"\n")).map_err(Fault::at(&lock))
     }
 
     /// Reports whether git is known not to have written here.

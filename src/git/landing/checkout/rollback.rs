@@ -15,7 +15,7 @@ use crate::repository::cli::CliError;
 use crate::repository::content::Match;
 use crate::repository::fault::Fault;
 use crate::repository::index;
-use crate::worktrees::admin;
+use crate::worktrees::{admin, record};
 use swarm_sys::files::{remove_tree, sync_file_system};
 
 impl Checkout {
@@ -127,7 +127,7 @@ impl Checkout {
         let step = || self.write(workspace).env("GIT_INDEX_FILE", &index).args(["-c", "core.sparseCheckout=false"]);
         step().args(["read-tree", commit]).run()?;
         let paths: Vec<&[u8]> = files.iter().map(|file| file.path.as_slice()).collect();
-        fs::write(&list, paths.join(&0)).map_err(&failed)?;
+        record::write(&list, &paths.join(&0)).map_err(&failed)?;
         let input = fs::File::open(&list).map_err(&failed)?;
         // They are written elsewhere, so that no kill leaves a part of a file that looks like an edit.
         let mut prefix = OsString::from("--prefix=");

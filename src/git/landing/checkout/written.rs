@@ -14,6 +14,7 @@ use crate::landing::workspace::Workspace;
 use crate::repository::cli::CliError;
 use crate::repository::content::{Match, compare};
 use crate::repository::fault::Fault;
+use crate::worktrees::admin;
 
 /// What a landing writes at a path.
 pub(super) struct Goal {
@@ -98,7 +99,8 @@ impl<'a> Goals<'a> {
         }
         let expected = self.checkout.git_dir.join(EXPECTED);
         let failed = Fault::at(&expected);
-        let made = fs::File::options().read(true).write(true).create(true).truncate(true).open(&expected);
+        admin::ignore_missing(fs::remove_file(&expected)).map_err(&failed)?;
+        let made = fs::File::options().read(true).write(true).create_new(true).open(&expected);
         let name = [self.commit.as_bytes(), b":", &file.path].concat();
         let show = self.checkout.read(self.workspace).args(["cat-file", "--filters"]).arg(OsStr::from_bytes(&name));
         let is_known = match show.output(made.map_err(&failed)?).run() {

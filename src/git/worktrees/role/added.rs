@@ -11,7 +11,8 @@ use super::Git;
 use crate::repository::fault::Fault;
 use crate::repository::index;
 use crate::trash::raw;
-use crate::trash::save::{self, Scratch};
+use crate::trash::save;
+use crate::trash::scratch::Scratch;
 use crate::worktrees::admin;
 
 /// A file that `commit` adds to HEAD and that exists in the worktree.

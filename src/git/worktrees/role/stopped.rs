@@ -1,7 +1,6 @@
 //! Record of the conflicts with which a merge has stopped, in the entry of the role's worktree. The turn that resolves
 //! them commits later, and then a file that is as the merge has left it is no resolution.
 
-use std::fs;
 use std::io;
 
 use serde::{Deserialize, Serialize};
@@ -9,6 +8,7 @@ use serde::{Deserialize, Serialize};
 use super::{Git, merge_head};
 use crate::repository::fault::Fault;
 use crate::repository::markers::{self, Conflict, Left};
+use crate::worktrees::record as record_file;
 use swarm_sys::files::replace_durably;
 
 const RECORD: &str = "swarm-conflicts";
@@ -38,7 +38,7 @@ pub(super) fn untouched(git: &Git, open: &[Conflict]) -> Result<Option<String>, 
         return Ok(None);
     }
     let path = git.place.git_dir.join(RECORD);
-    let text = match fs::read(&path) {
+    let text = match record_file::read(&path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
         text => text.map_err(Fault::at(&path))?,
     };

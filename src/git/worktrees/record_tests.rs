@@ -1,0 +1,150 @@
+use std::fs;
+use std::os::unix::fs::symlink;
+use std::path::PathBuf;
+
+use swarm_model::RowWorktree;
+use swarm_ports::Force;
+
+use super::*;
+use crate::fixture::Fixture;
+use crate::worktrees::{copies, owner};
+
+/// A repository, a worktree with its record, and a file of the user that no agent may write.
+struct Hostile {
+    fix: Fixture,
+    tree: PathBuf,
+    record: PathBuf,
+    precious: PathBuf,
+}
+
+impl Hostile {
+    fn new() -> Self {
+        let fix = Fixture::new();
+        let (tree, precious) = (fix.root.join("w"), fix.root.join("precious"));
+        fix.git(&["worktree", "add", "-q", "-b", "w", tree.to_str().expect("text")]);
+        fs::write(&precious, "precious\n").expect("written");
+        Self { tree, record: fix.repo.join(".git/worktrees/w"), precious, fix }
+    }
+
+    fn link(&self, name: &str) {
+        let link = self.record.join(name);
+        let _ = fs::remove_file(&link);
+        fs::create_dir_all(link.parent().expect("a parent")).expect("made");
+        symlink(&self.precious, link).expect("linked");
+    }
+
+    fn check_precious(&self, what: &str) {
+        assert_eq!(fs::read_to_string(&self.precious).expect("read"), "precious\n", "{what}");
+    }
+}
+
+fn pipe(path: &Path) {
+    use rustix::fs::{CWD, FileType, Mode, mknodat};
+    mknodat(CWD, path, FileType::Fifo, Mode::RWXU, 0).expect("made");
+}
+
+#[test]
+fn files_of_swarm_replace_links_and_do_not_follow_them() {
+    let own = Hostile::new();
+    let common = own.fix.repo.join(".git");
+    let text = |path: &Path| path.to_str().expect("text").to_owned();
+    let row = RowWorktree { path: text(&own.tree), branch: "w".to_owned(), base_repo: text(&own.fix.repo) };
+    let here = own.fix.root.join("state");
+    for name in ["swarm-made", "swarm-kept", "swarm-ready", "swarm-copied", "commondir"] {
+        own.link(name);
+    }
+    owner::record_owner(&common, &own.tree, &here);
+    owner::keep("fix", &row).expect("kept");
+    own.check_precious("kept");
+    assert_eq!(owner::kept("fix", &common, &here).expect("read"), Some(row.clone()));
+    own.link("swarm-kept");
+    assert_eq!(owner::kept("fix", &common, &here).expect("read"), None, "what a link leads to is not read");
+    owner::keep_restored("fix", &row, &here).expect("kept");
+    copies::note_set_up(&common, &own.tree);
+    assert_eq!(copies::changed(&own.tree, &own.record), [b""; 0]);
+    // A power cut leaves an empty file, and the agent a link to one.
+    fs::write(&own.precious, "").expect("emptied");
+    admin::complete_torn(&common, std::time::SystemTime::now() + std::time::Duration::from_secs(60))
+        .expect("completed");
+    assert_eq!(fs::read(&own.precious).expect("read"), b"");
+}
+
+#[test]
+fn hard_links_are_replaced_and_pipes_are_not_waited_for() {
+    let own = Hostile::new();
+    let file = own.record.join("swarm-kept");
+    fs::hard_link(&own.precious, &file).expect("linked");
+    write(&file, b"new").expect("written");
+    own.check_precious("a hard link");
+    assert_eq!(read_text(&file).expect("read"), "new");
+    fs::remove_file(&file).expect("removed");
+    pipe(&file);
+    read(&file).expect_err("a pipe");
+    write(&file, b"new").expect("written");
+    assert_eq!(read_text(&file).expect("read"), "new");
+    fs::File::options().write(true).open(&file).and_then(|file| file.set_len(BYTES_MAX + 1)).expect("grown");
+    read(&file).expect_err("too large");
+}
+
+#[test]
+fn no_git_runs_with_a_record_that_leads_elsewhere() {
+    for name in ["index", "HEAD", "logs/HEAD", "info/sparse-checkout", "MERGE_MSG", "commondir", "swarm-removing"] {
+        let own = Hostile::new();
+        own.link(name);
+        fs::write(own.tree.join("new"), "work\n").expect("written");
+        own.fix.check(&own.tree, Force::No).expect_err(name);
+        own.fix.remove(&own.tree, Force::SaveFirst).expect_err(name);
+        own.check_precious(name);
+        assert!(own.tree.join("new").exists(), "{name}");
+    }
+    let own = Hostile::new();
+    fs::remove_dir_all(own.record.join("logs")).expect("removed");
+    own.link("logs");
+    own.fix.check(&own.tree, Force::No).expect_err("logs");
+    let own = Hostile::new();
+    own.fix.at(&own.fix.root, &["init", "-q", "elsewhere"]);
+    fs::write(own.record.join("commondir"), "../../../../elsewhere/.git\n").expect("written");
+    let refused = own.fix.check(&own.tree, Force::No).expect_err("another repository");
+    assert!(format!("{refused:?}").contains("leads to another repository"), "{refused:?}");
+    let own = Hostile::new();
+    pipe(&own.record.join("MERGE_HEAD"));
+    own.fix.check(&own.tree, Force::No).expect_err("a pipe");
+    let own = Hostile::new();
+    own.link("annex");
+    own.fix.check(&own.tree, Force::No).expect("git-annex makes this link");
+}
+
+#[test]
+fn references_and_their_logs_lead_nowhere_else() {
+    let own = Hostile::new();
+    let common = own.fix.repo.join(".git");
+    let link = |name: &str| {
+        let link = common.join(name);
+        fs::create_dir_all(link.parent().expect("a parent")).expect("made");
+        symlink(&own.precious, &link).expect("linked");
+        link
+    };
+    let plan = own.fix.plan("new");
+    for name in ["logs/refs/heads/new", "refs/heads/new"] {
+        let link = link(name);
+        own.fix.make(&plan).expect_err(name);
+        own.check_precious(name);
+        fs::remove_file(link).expect("removed");
+    }
+    // A save has a name that nobody knows before, but the directory of all saves has not.
+    let elsewhere = own.fix.root.join("elsewhere");
+    fs::create_dir(&elsewhere).expect("made");
+    fs::create_dir_all(common.join("refs/swarm")).expect("made");
+    symlink(&elsewhere, common.join("refs/swarm/trash")).expect("linked");
+    fs::write(own.tree.join("new"), "work\n").expect("written");
+    own.fix.remove(&own.tree, Force::SaveFirst).expect_err("a link");
+    assert!(own.tree.join("new").exists() && fs::read_dir(&elsewhere).expect("listed").next().is_none());
+    // `git-new-workdir` links all of them, and the configuration.
+    check_reference(&common, "refs/swarm/trash/x").expect_err("a link");
+    let work = own.fix.root.join("new-workdir");
+    fs::create_dir_all(work.join("logs")).expect("made");
+    for name in ["config", "refs", "logs/refs"] {
+        symlink(common.join(name), work.join(name)).expect("linked");
+    }
+    check_reference(&work, "refs/heads/main").expect("not of an agent");
+}
