@@ -6,6 +6,7 @@ pub(crate) mod generated;
 pub mod hook;
 pub(crate) mod identity;
 pub(crate) mod make;
+mod module_view;
 pub(crate) mod owner;
 pub(crate) mod plan;
 pub(crate) mod port;
@@ -22,6 +23,8 @@ pub mod usage;
 
 #[cfg(test)]
 mod inside_tests;
+#[cfg(test)]
+mod module_view_tests;
 #[cfg(test)]
 mod own_refs_tests;
 #[cfg(test)]

@@ -7,8 +7,9 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 
 use super::admin;
+use super::module_view::ModuleView;
 use super::remove::{HIDDEN_CHANGES, in_progress};
-use crate::repository::cli::Cli;
+use crate::repository::cli::{Call, Cli};
 use crate::repository::fault::Fault;
 use crate::repository::parse;
 use crate::trash::raw;
@@ -81,18 +82,21 @@ pub(crate) fn reason_to_keep(cli: &Cli, common: &Path, record: &Path, tree: &Pat
     let modules = record.join("modules");
     for (name, module) in repositories(&modules, &PathBuf::new(), 0).map_err(Fault::at(&modules))? {
         let shown = name.display();
-        let Some(place) = worktree_of(cli, &module)? else {
+        let own = match ModuleView::open(cli, &module) {
+            Ok(own) => own,
+            Err(fault) => return Ok(Some(format!("submodule {shown} cannot be checked: {}", fault.cause))),
+        };
+        let Some(place) = own.tree.clone() else {
             return Ok(Some(format!("submodule {shown} has no work tree that can be checked")));
         };
         if !place.starts_with(admin::resolved(tree)) {
             return Ok(Some(format!("submodule {shown} is checked out elsewhere")));
         }
         // The `.git` file of the submodule can be written by an agent. Submodules within it are listed, too.
-        let own = Place { git_dir: module.clone(), tree: place.clone(), head: None, branch: None, is_whole: true };
-        if let Some(work) = work_in(cli, &own)? {
+        if let Some(work) = work_in(cli, &own, place)? {
             return Ok(Some(format!("submodule {shown} has {work}")));
         }
-        let tips = cli.read(&module).args(["rev-list", "--no-walk", "--all", "--reflog", "HEAD"]).run()?;
+        let tips = own.read(cli).args(["rev-list", "--no-walk", "--all", "--reflog", "HEAD"]).run()?;
         let base = common.join("modules").join(&name);
         if !base.join("HEAD").exists() || !holds(cli, &base, &tips)? {
             return Ok(Some(format!("submodule {shown} has commits that the base checkout lacks")));
@@ -107,11 +111,11 @@ pub(crate) fn uncommitted(cli: &Cli, own: &Place) -> Result<Vec<PathBuf>, Fault>
     let root = admin::resolved(&own.tree);
     let mut found = Vec::new();
     for (_, module) in repositories(&modules, &PathBuf::new(), 0).map_err(Fault::at(&modules))? {
-        let Some(tree) = worktree_of(cli, &module)? else { continue };
+        let module = ModuleView::open(cli, &module)?;
+        let Some(tree) = module.tree.clone() else { continue };
         let Ok(path) = tree.strip_prefix(&root).map(Path::to_owned) else { continue };
-        let place = Place { git_dir: module, tree, head: None, branch: None, is_whole: true };
         // What a damaged repository holds does not land either.
-        if !work_in(cli, &place).is_ok_and(|work| work.is_none()) {
+        if !work_in(cli, &module, tree).is_ok_and(|work| work.is_none()) {
             found.push(path);
         }
     }
@@ -125,27 +129,34 @@ pub(crate) fn check_shared(cli: &Cli, own: &Place, commit: &str, branch: &str) -
     let base_modules = own.common().join("modules");
     let mut places = Vec::new();
     for (name, module) in repositories(&modules, &PathBuf::new(), 0).map_err(Fault::at(&modules))? {
-        if let Some(tree) = worktree_of(cli, &module)? {
+        let module = ModuleView::open(cli, &module)?;
+        if let Some(tree) = module.tree.clone() {
             places.push((tree, name, module));
         }
     }
     // Those that contain others come first.
-    places.sort();
+    places.sort_by(|(one, ..), (other, ..)| one.cmp(other));
     let root = admin::resolved(&own.tree);
-    let mut seen = vec![(root.clone(), own.git_dir.clone(), commit.to_owned())];
-    for (tree, name, module) in places {
-        let above = seen.iter().rev().find_map(|(root, dir, at)| Some((tree.strip_prefix(root).ok()?, dir, at)));
-        let Some((path, dir, at)) = above else { continue };
-        let call = cli.read(dir).env("GIT_DIR", dir).env("GIT_LITERAL_PATHSPECS", "1");
+    let mut seen: Vec<(PathBuf, Option<&ModuleView>, String)> = vec![(root.clone(), None, commit.to_owned())];
+    for (tree, name, module) in &places {
+        let above = seen.iter().rev().find_map(|(root, above, at)| Some((tree.strip_prefix(root).ok()?, above, at)));
+        let Some((path, above, at)) = above else { continue };
+        let read = || match above {
+            Some(above) => above.read(cli),
+            None => cli.read(&own.git_dir).env("GIT_DIR", &own.git_dir),
+        };
+        let call = read().env("GIT_LITERAL_PATHSPECS", "1");
         let listed = call.args(["ls-tree", "-z", "--full-tree", at, "--"]).arg(path).run()?;
-        let Some(commit) = link_in(&listed, path).filter(|commit| has(cli, &module, commit)) else { continue };
-        let base = base_modules.join(&name);
-        if !has(cli, &base, &commit) && !is_pushed(cli, &module, &commit)? {
-            let path = tree.strip_prefix(&root).unwrap_or(&tree);
+        let Some(commit) = link_in(&listed, path).filter(|commit| has(&|| module.read(cli), commit)) else { continue };
+        let base = base_modules.join(name);
+        let is_in_base =
+            base.join("HEAD").exists() && has(&|| cli.read(&base).env("GIT_DIR", &base).without_fetch(&base), &commit);
+        if !is_in_base && !is_pushed(cli, module, &commit)? {
+            let path = tree.strip_prefix(&root).unwrap_or(tree);
             let base = worktree_of(cli, &base).ok().flatten();
-            return Err(unshared(&commit, path, &tree, base.as_deref(), branch));
+            return Err(unshared(&commit, path, tree, base.as_deref(), branch));
         }
-        seen.push((tree, module, commit));
+        seen.push((tree.clone(), Some(module), commit));
     }
     Ok(())
 }
@@ -174,27 +185,27 @@ fn link_in(listed: &[u8], path: &Path) -> Option<String> {
     (found[1..] == *path.as_os_str().as_bytes()).then(|| commit.to_owned())
 }
 
-/// Reports whether there is a repository at `dir`, and it has the commit.
-fn has(cli: &Cli, dir: &Path, commit: &str) -> bool {
-    let call = || cli.read(dir).env("GIT_DIR", dir).without_fetch(dir);
-    dir.join("HEAD").exists() && call().args(["cat-file", "-e", &format!("{commit}^{{commit}}")]).run().is_ok()
+/// Reports whether a repository has the commit. `read` returns a reading call in it.
+fn has<'a>(read: &impl Fn() -> Call<'a>, commit: &str) -> bool {
+    read().args(["cat-file", "-e", &format!("{commit}^{{commit}}")]).run().is_ok()
 }
 
 /// Reports whether a branch of a remote contains the commit, as far as the submodule knows.
-fn is_pushed(cli: &Cli, module: &Path, commit: &str) -> Result<bool, Fault> {
-    let call = cli.read(module).env("GIT_DIR", module);
+fn is_pushed(cli: &Cli, module: &ModuleView, commit: &str) -> Result<bool, Fault> {
+    let call = module.read(cli);
     Ok(call.args(["rev-list", "--max-count=1", commit, "--not", "--remotes", "--tags"]).run()?.is_empty())
 }
 
 /// Returns what of a submodule's checkout is in no commit, or `None` if there is nothing. An unfinished operation of git
 /// counts, because only its files may name the commits that it works on.
-fn work_in(cli: &Cli, own: &Place) -> Result<Option<String>, Fault> {
-    if let Some(doing) = in_progress(&own.git_dir) {
+fn work_in(cli: &Cli, module: &ModuleView, tree: PathBuf) -> Result<Option<String>, Fault> {
+    if let Some(doing) = in_progress(&module.dir) {
         return Ok(Some(format!("{doing} in progress")));
     }
-    if !own.tree.exists() {
+    if !tree.exists() {
         return Ok(None);
     }
+    let own = &module.place(tree);
     if !save::status(cli, own, "all")?.is_empty() {
         return Ok(Some("uncommitted changes".to_owned()));
     }
@@ -211,6 +222,7 @@ fn holds(cli: &Cli, base: &Path, tips: &[u8]) -> Result<bool, Fault> {
     Ok(raw::output_with_input_for(call, base, &asked, &[0]).is_ok_and(|missing| missing.is_empty()))
 }
 
+/// Returns the checkout of a repository that no agent may write.
 fn worktree_of(cli: &Cli, module: &Path) -> Result<Option<PathBuf>, Fault> {
     let place = cli.read(module).args(["config", "--get", "core.worktree"]).line_if_any()?;
     Ok(place.map(|place| admin::resolved(&module.join(place))))
@@ -222,7 +234,8 @@ fn repositories(modules: &Path, above: &Path, depth: usize) -> io::Result<Vec<(P
     let mut found = Vec::new();
     for entry in list_if_present(modules)?.into_iter().filter(|_| depth < DEPTH_MAX) {
         let (path, name) = (entry.path(), above.join(entry.file_name()));
-        if !path.is_dir() {
+        // What a link leads to is not in the record.
+        if !entry.file_type()?.is_dir() {
             continue;
         }
         if path.join("HEAD").exists() {
