@@ -3,7 +3,7 @@
 use std::path::{Component, Path, PathBuf};
 
 /// Names that configure git, agents or swarm, or from which programs execute or start something.
-pub const GUARDED: [&str; 22] = [
+pub const GUARDED: [&str; 24] = [
     ".git",
     ".gitattributes",
     ".gitmodules",
@@ -23,6 +23,8 @@ pub const GUARDED: [&str; 22] = [
     ".lsp.json",
     "opencode.json",
     "opencode.jsonc",
+    "tui.json",
+    "tui.jsonc",
     ".env",
     ".envrc",
     "swarm.toml",
@@ -85,6 +87,7 @@ mod tests {
             (".vscode/tasks.json", false),
             (".gitignore", true),
             ("swarm.toml", false),
+            ("tui.json", false),
             ("/etc/passwd", false),
         ] {
             assert_eq!(is_confined(&tree, path.as_ref()), is, "{path}");

@@ -357,7 +357,7 @@ fn opencode_starts_only_with_plugins_that_a_person_agreed_to() {
     site.rig.trust(&site.repo);
     let said = run_alone(&site, &[]);
     let cause = "opencode would load files in the worktree that are not those that were trusted (opencode.json, \
-                 opencode.jsonc, .opencode): run 'swarm trust'";
+                 opencode.jsonc, tui.json, tui.jsonc, .opencode): run 'swarm trust'";
     assert!(said.out.contains(cause) && held(&rig, "").len() == 1, "{said:?}");
     fs::create_dir_all(site.repo.join(".opencode/plugin")).expect("made");
     fs::write(site.repo.join(".opencode/plugin/y.js"), "2").expect("written");

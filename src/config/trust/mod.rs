@@ -54,7 +54,7 @@ pub const SETTINGS: [&str; 7] = ["agents", "flow", "merge", "run", "spawn", "tra
 
 /// Files that an agent loads from a repository, with the section of their entries. They define hooks, servers that the
 /// agent starts, and variables.
-pub const AGENT_FILES: [(&str, &str); 14] = [
+pub const AGENT_FILES: [(&str, &str); 16] = [
     (CLAUDE, ".claude/settings.json"),
     (CLAUDE, ".claude/settings.local.json"),
     (CLAUDE, ".mcp.json"),
@@ -69,6 +69,8 @@ pub const AGENT_FILES: [(&str, &str); 14] = [
     (AIDER, ".env"),
     (OPENCODE, "opencode.json"),
     (OPENCODE, "opencode.jsonc"),
+    (OPENCODE, "tui.json"),
+    (OPENCODE, "tui.jsonc"),
 ];
 
 /// Directories of texts that an agent loads from a repository, with the section of their entries. A text may define hooks

@@ -368,6 +368,8 @@ fn plugins_and_tools_of_opencode_are_loaded_only_if_somebody_agreed() {
         ".opencode/tool/x.ts",
         "opencode.json",
         "opencode.jsonc",
+        "tui.json",
+        "tui.jsonc",
     ] {
         write(name, "1");
         assert_eq!(loads(), Ok(false), "{name}");
