@@ -54,7 +54,7 @@ pub const SETTINGS: [&str; 7] = ["agents", "flow", "merge", "run", "spawn", "tra
 
 /// Files that an agent loads from a repository, with the section of their entries. They define hooks, servers that the
 /// agent starts, and variables.
-pub const AGENT_FILES: [(&str, &str); 16] = [
+pub const AGENT_FILES: [(&str, &str); 17] = [
     (CLAUDE, ".claude/settings.json"),
     (CLAUDE, ".claude/settings.local.json"),
     (CLAUDE, ".mcp.json"),
@@ -62,6 +62,8 @@ pub const AGENT_FILES: [(&str, &str); 16] = [
     (GEMINI, ".gemini/.env"),
     (GEMINI, ".env"),
     (QWEN, ".qwen/settings.json"),
+    // Read in place of settings that cannot be read.
+    (QWEN, ".qwen/settings.json.orig"),
     (QWEN, ".qwen/.env"),
     (QWEN, ".env"),
     (AIDER, ".aider.conf.yml"),

@@ -333,6 +333,7 @@ fn skills_in_a_folder_for_all_agents_are_loaded_only_if_somebody_agreed() {
         (".agents/skills/fmt/SKILL.md", &[GEMINI, QWEN][..]),
         (".gemini/policies/all.toml", &[GEMINI]),
         (".agents/notes.md", &[]),
+        (".qwen/settings.json.orig", &[QWEN]),
     ] {
         let path = site.root().join(name);
         fs::create_dir_all(path.parent().expect("a directory")).expect("made");
