@@ -46,7 +46,8 @@ pub fn own_settings_only(kind: Kind, dir: &Path) -> Option<Vec<String>> {
             // entry that is given keeps it from adding one itself. Dots in a path would divide a key.
             let dir = dir.canonicalize().unwrap_or_else(|_| dir.to_owned());
             let entry = format!("projects={{{}={{trust_level=\"untrusted\"}}}}", json!(dir.to_string_lossy()));
-            Some(vec!["-c".to_owned(), entry])
+            // Skills of the repository count all the same. The servers that they name would be installed for all projects.
+            Some(["-c", "features.skill_mcp_dependency_install=false", "-c", &entry].map(str::to_owned).to_vec())
         }
         _ => None,
     }
@@ -354,7 +355,8 @@ mod tests {
             words("claude --strict-mcp-config --setting-sources user -p x")
         );
         let ours = own_settings_only(Kind::Codex, Path::new("/no such/a.'b")).expect("arguments");
-        assert_eq!(ours, ["-c", r#"projects={"/no such/a.'b"={trust_level="untrusted"}}"#]);
+        let no_servers = "features.skill_mcp_dependency_install=false";
+        assert_eq!(ours, ["-c", no_servers, "-c", r#"projects={"/no such/a.'b"={trust_level="untrusted"}}"#]);
         assert_eq!(own_settings_only(Kind::Shell, Path::new("/w")), None);
     }
 }

@@ -78,8 +78,9 @@ pub const AGENT_FILES: [(&str, &str); 17] = [
 /// Directories of texts that an agent loads from a repository, with the section of their entries. A text may define hooks
 /// in its front matter, or allow tools without a question. codex reads its settings, hooks, rules and agents from one
 /// directory; further kinds of files are likely to come.
-const AGENT_FOLDERS: [(&str, &str); 12] = [
+const AGENT_FOLDERS: [(&str, &str); 13] = [
     (CODEX, ".codex"),
+    (CODEX, ".agents/skills"),
     (OPENCODE, ".opencode"),
     (CLAUDE, ".claude/agents"),
     (CLAUDE, ".claude/commands"),
@@ -94,8 +95,9 @@ const AGENT_FOLDERS: [(&str, &str); 12] = [
 ];
 /// File of variables. Its text is not shown, because it may contain keys.
 const VARIABLES: &str = ".env";
-/// Ends of the names of those texts, in any case. codex executes what its rules allow outside of its sandbox.
-const TEXTS: [&str; 4] = [".md", ".rules", ".toml", ".json"];
+/// Ends of the names of those texts, in any case. codex executes what its rules allow outside of its sandbox, and installs
+/// the servers that a skill's `agents/openai.yaml` names.
+const TEXTS: [&str; 6] = [".md", ".rules", ".toml", ".json", ".yaml", ".yml"];
 /// Ends of the names in `.opencode` that opencode loads. It executes the scripts among them as plugins and tools.
 const TEXTS_OPENCODE: [&str; 7] = [".md", ".json", ".jsonc", ".js", ".ts", ".mjs", ".cjs"];
 /// Folders in `.opencode` that opencode does not load by itself: the packages that it installs and the plans that it writes.

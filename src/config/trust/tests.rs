@@ -330,7 +330,9 @@ fn skills_in_a_folder_for_all_agents_are_loaded_only_if_somebody_agreed() {
     let site = Site::new("");
     let loads = |section| loads_as_agreed_in(&site.book(), &site.root(), &site.root(), section).expect("read");
     for (name, sections) in [
-        (".agents/skills/fmt/SKILL.md", &[GEMINI, QWEN][..]),
+        (".agents/skills/fmt/SKILL.md", &[CODEX, GEMINI, QWEN][..]),
+        (".agents/skills/fmt/agents/openai.yaml", &[CODEX, GEMINI, QWEN]),
+        (".codex/skills/fmt/agents/openai.yml", &[CODEX]),
         (".gemini/policies/all.toml", &[GEMINI]),
         (".agents/notes.md", &[]),
         (".qwen/settings.json.orig", &[QWEN]),
