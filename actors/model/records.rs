@@ -89,6 +89,7 @@ impl Spec {
             restart: self.contract.restart,
             limits: None,
             machine: Some(machine),
+            survivors: Vec::new(),
         })
     }
 
@@ -283,6 +284,9 @@ pub struct Lease {
     /// Machine of the shim. `None` in leases of older versions.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub machine: Option<Machine>,
+    /// Processes of the worker's tree that the shim could not end. Written at its own end; empty before.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub survivors: Vec<ProcessId>,
 }
 
 /// Actual place of a tmux worker, by ids that one tmux server never reuses.
@@ -307,7 +311,7 @@ pub struct ExitRecord {
     pub ended_at_ms: u64,
     pub duration_ms: u64,
     pub usage: Usage,
-    /// Pids of processes of the worker's tree that survived SIGKILL.
+    /// Pids of processes of the worker's tree that survived SIGKILL. Their identities are in the [`Lease`].
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub survivors: Vec<i32>,
     /// Resource limits that the worker ran into.

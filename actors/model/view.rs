@@ -20,7 +20,7 @@ pub enum FineState {
     Suspended,
     /// Alive, but its shim is gone, so that its exit code will be unknown.
     Unsupervised,
-    /// The exit is recorded, and the remaining processes are being ended.
+    /// The exit is recorded, and the remaining processes are being ended; or they could not be ended.
     Stopping,
     /// Ended by itself or by a signal.
     Exited,
@@ -70,7 +70,8 @@ pub struct WorkerView {
     pub state: FineState,
     /// Pid of the worker's own process, with or without tmux. `None` if it is not alive.
     pub pid: Option<i32>,
-    /// Process to wait for: the shim, or the worker if it has no shim. `None` if neither is alive.
+    /// Process to wait for: the shim, or the worker if it has no shim, or one that the shim could not end. `None` if none
+    /// is alive.
     pub watch: Option<super::records::ProcessId>,
     pub pane: Option<TmuxPane>,
     pub exit: Option<ExitRecord>,
@@ -95,6 +96,9 @@ pub struct WorkerView {
     /// Name of the other machine on which the worker is. `None` for every state but `Elsewhere`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub elsewhere: Option<String>,
+    /// Pids of living processes that the worker's shim could not end.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub survivors: Vec<i32>,
     /// Name of the directory below `w/`. `None` for a worker that the original `swarm` started.
     pub dir: Option<String>,
 }

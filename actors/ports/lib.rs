@@ -26,7 +26,7 @@ pub use landing::{Completed, Completion, DamagedJournal, Landings, Unfinished, V
 pub use launch::{LaunchError, Launcher, Prepared, StopOrder};
 pub use loops::{Filed, Found, Loops};
 pub use nudges::Nudges;
-pub use process::{Gone, ProcessError, Processes, WindowTarget};
+pub use process::{Gone, ProcessError, Processes, WindowTarget, pid_list};
 pub use records::{DirFacts, LeaseFacts, Mark, Note, Records, Scan, SpecFacts, Unreadable};
 pub use runs::{Journaled, Runs, Settled, Telling};
 pub use session::{Beaten, Life, LifeEnd, Opening, SessionError, Sessions, Sight};

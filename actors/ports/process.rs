@@ -10,10 +10,15 @@ use swarm_model::{Lease, ProcessId, Row};
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum ProcessError {
     /// Some processes of the tree survived SIGKILL.
-    #[error("processes survived SIGKILL: {0:?}")]
+    #[error("processes cannot be ended: {}", pid_list(.0))]
     Survivors(Vec<i32>),
     #[error("{0}")]
     Tool(String),
+}
+
+/// Returns pids as a text.
+pub fn pid_list(pids: &[i32]) -> String {
+    pids.iter().map(i32::to_string).collect::<Vec<_>>().join(", ")
 }
 
 /// The process no longer exists.
@@ -58,6 +63,12 @@ pub trait Processes: Send + Sync {
     /// # Errors
     /// Fails if a process survives, or cannot be signalled.
     fn stop_unsupervised<'a>(&'a self, lease: &'a Lease) -> BoxFuture<'a, Result<(), ProcessError>>;
+
+    /// Tries again to end processes that a shim could not end, and their descendants.
+    ///
+    /// # Errors
+    /// Fails if a process survives, or cannot be signalled.
+    fn end_survivors<'a>(&'a self, survivors: &'a [ProcessId]) -> BoxFuture<'a, Result<(), ProcessError>>;
 
     /// Ends a worker of the original `swarm`: its window, by exact name; or its process with its tree, if that
     /// started no later than the row says.

@@ -3,7 +3,7 @@
 use std::io;
 
 use super::BoxFuture;
-use swarm_model::{ExitRecord, Lease, Spec, Wanted};
+use swarm_model::{ExitRecord, Lease, ProcessId, Spec, Wanted};
 
 /// Mark of a running worker that makes no progress, with the evidence.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -63,6 +63,8 @@ pub struct LeaseFacts {
     pub suspended: bool,
     /// Name of the other machine that wrote the records. `None` if this machine did, or if it is unknown.
     pub elsewhere: Option<String>,
+    /// Processes that the shim could not end and that are still alive.
+    pub survivors: Vec<ProcessId>,
 }
 
 /// Everything that is on record for one generation.

@@ -7,6 +7,7 @@
 //! | held | – | none | pending | starting |
 //! | held | – | none | executed | running, or suspended |
 //! | held | – | exists | – | stopping |
+//! | free | – | any, and processes that its shim could not end live | – | stopping |
 //! | free | – | exists | – | exited, out of memory, stopped, interrupted, failed, or backoff if a restart is due |
 //! | free | no | none | – | interrupted, backoff if a restart is due, or stopped if that was wanted |
 //! | free | yes | none | executed | unsupervised while its process lives, else stopped if that was wanted, else lost |
@@ -99,14 +100,17 @@ fn ours(row: Arc<Row>, evidence: Evidence<'_>) -> WorkerView {
     let living = state.is_running();
     let restart = evidence.launch.map_or(RestartPolicy::Never, |launch| launch.restart);
     let here = living && state != FineState::Elsewhere;
-    let watch = lease.filter(|_| here).map(|lease| match state {
-        FineState::Unsupervised => lease.worker.clone(),
-        _ => lease.shim.clone(),
+    let survivor = evidence.lease.survivors.first().filter(|_| !evidence.lease.held);
+    let watch = lease.filter(|_| here).map(|lease| match (state, survivor) {
+        (_, Some(survivor)) => survivor.clone(),
+        (FineState::Unsupervised, None) => lease.worker.clone(),
+        (_, None) => lease.shim.clone(),
     });
+    let has_process = here && (survivor.is_none() || evidence.lease.worker_alive);
     WorkerView {
         row: refreshed(row, state),
         state,
-        pid: lease.filter(|_| here).map(|lease| lease.worker.pid),
+        pid: lease.filter(|_| has_process).map(|lease| lease.worker.pid),
         watch,
         pane: lease.filter(|_| state != FineState::Elsewhere).and_then(|lease| lease.pane.clone()),
         exit: evidence.exit.cloned(),
@@ -118,6 +122,7 @@ fn ours(row: Arc<Row>, evidence: Evidence<'_>) -> WorkerView {
         stuck: None,
         limits: lease.and_then(|lease| lease.limits.clone()),
         elsewhere: evidence.lease.elsewhere.clone().filter(|_| state == FineState::Elsewhere),
+        survivors: evidence.lease.survivors.iter().map(|process| process.pid).collect(),
         dir: Some(swarm_model::worker_dir_name(evidence.name, evidence.generation)),
     }
 }
@@ -139,6 +144,7 @@ fn theirs(row: Arc<Row>, foreign: Option<ProcessId>) -> WorkerView {
         stuck: None,
         limits: None,
         elsewhere: None,
+        survivors: Vec::new(),
         dir: None,
     }
 }
@@ -176,6 +182,7 @@ fn state_here(evidence: Evidence<'_>) -> FineState {
         (true, None) if !executed => FineState::Starting,
         (true, None) if lease.suspended => FineState::Suspended,
         (true, None) => FineState::Running,
+        (false, _) if !lease.survivors.is_empty() => FineState::Stopping,
         (false, Some(_)) => ended(evidence),
         (false, None) if lease.content.is_some() && !lease.this_boot => interrupted(evidence),
         (false, None) if executed && lease.worker_alive => FineState::Unsupervised,

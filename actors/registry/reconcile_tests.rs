@@ -79,6 +79,7 @@ impl Records {
             restart: RestartPolicy::Never,
             limits: None,
             machine: None,
+            survivors: Vec::new(),
         };
         let exit = exit.map(|(ended, reason)| ExitRecord {
             token: "t".to_owned(),
@@ -101,6 +102,7 @@ impl Records {
             worker_alive: lock != Lock::Free,
             suspended: lock == Lock::HeldSuspended,
             elsewhere: None,
+            survivors: Vec::new(),
         };
         Self { spec, asked, lease, exit, wanted: Wanted::default() }
     }

@@ -339,6 +339,7 @@ mod tests {
             restart: Default::default(),
             limits: None,
             machine: None,
+            survivors: Vec::new(),
         });
         let spec = Box::new(spec);
         DirFacts {

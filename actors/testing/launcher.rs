@@ -66,6 +66,7 @@ impl FakeLauncher {
             restart: spec.contract.restart,
             limits: held(spec.contract.limits),
             machine: None,
+            survivors: Vec::new(),
         };
         self.shim.records.set_lease(&key, &lease);
         let window = place.map(|place| format!("{}:{}", place.session, spec.name));

@@ -105,6 +105,13 @@ impl FakeProcesses {
         self.kernel.end(&lease.shim);
     }
 
+    /// Forks a process of the worker's tree that nobody can end. Its shim gives up on it.
+    pub fn fork_survivor(&self, key: &Key) -> ProcessId {
+        let survivor = self.kernel.fork();
+        self.records.add_survivor(key, survivor.clone());
+        survivor
+    }
+
     fn key_of(&self, lease: &Lease) -> Option<Key> {
         let of_it = |facts: &swarm_ports::DirFacts| facts.spec.spec().is_some_and(|spec| spec.token == lease.token);
         self.records.all().into_iter().find(of_it).map(|facts| (facts.name, facts.generation))
@@ -158,6 +165,14 @@ impl Processes for FakeProcesses {
             }
             self.kernel.end(&lease.worker);
             Ok(())
+        })
+    }
+
+    fn end_survivors<'a>(&'a self, survivors: &'a [ProcessId]) -> BoxFuture<'a, Result<(), ProcessError>> {
+        Box::pin(async move {
+            self.script.before("end_survivors", "").await.map_err(ProcessError::Tool)?;
+            let living: Vec<i32> = survivors.iter().filter(|it| self.kernel.is_alive(it)).map(|it| it.pid).collect();
+            if living.is_empty() { Ok(()) } else { Err(ProcessError::Survivors(living)) }
         })
     }
 

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use super::kernel::Kernel;
 use super::script::Script;
-use swarm_model::{ExitRecord, Lease, Spec, Token, Wanted, worker_dir_name};
+use swarm_model::{ExitRecord, Lease, ProcessId, Spec, Token, Wanted, worker_dir_name};
 use swarm_ports::{BoxFuture, DirFacts, LeaseFacts, Mark, Note, Records, Scan, SpecFacts, Unreadable};
 
 /// Cause of every failure to read a damaged directory.
@@ -89,11 +89,16 @@ impl FakeRecords {
                 worker_alive: lease.as_ref().is_some_and(|lease| self.kernel.is_alive(&lease.worker)),
                 suspended: false,
                 elsewhere: None,
+                survivors: lease.iter().flat_map(|lease| self.living(&lease.survivors)).collect(),
                 content: lease,
             },
             exit: dir.exit,
             wanted: dir.wanted,
         })
+    }
+
+    fn living(&self, processes: &[ProcessId]) -> Vec<ProcessId> {
+        processes.iter().filter(|process| self.kernel.is_alive(process)).cloned().collect()
     }
 
     /// Returns the facts of every generation.
@@ -142,6 +147,11 @@ impl FakeRecords {
 
     pub(super) fn set_exit(&self, key: &Key, exit: ExitRecord) {
         self.change(key, |dir| dir.exit = Some(exit));
+    }
+
+    /// Records processes that the shim could not end.
+    pub(super) fn add_survivor(&self, key: &Key, survivor: ProcessId) {
+        self.change(key, |dir| dir.lease.iter_mut().for_each(|lease| lease.survivors.push(survivor.clone())));
     }
 
     fn change(&self, key: &Key, change: impl FnOnce(&mut Dir)) {

@@ -327,7 +327,8 @@ impl State {
     async fn start_again(&mut self) {
         if let Err(refusal) = self.try_start_again().await {
             tracing::warn!(worker = self.name(), cause = %refusal.cause, "a restart failed");
-            let event = Event::StartFailed { passes: error::is_of_system(&refusal) };
+            let passes = error::is_of_system(&refusal) || self.has_survivors().await;
+            let event = Event::StartFailed { passes };
             if let Err(refusal) = self.feed(event).await {
                 tracing::error!(worker = self.name(), cause = %refusal.cause, "cannot record the failed restart");
             }
@@ -344,6 +345,9 @@ impl State {
         };
         if let (None, Some(lease)) = (&facts.exit, &facts.lease.content) {
             self.try_end_leftovers(lease).await?;
+        }
+        if !facts.lease.survivors.is_empty() {
+            return Err(error::survivors(self.name(), &facts.lease.survivors));
         }
         let caller = caller_of(&spec.contract, &spec.request);
         let base = row.swarm().and_then(|meta| meta.base.clone()).unwrap_or_default();
@@ -399,12 +403,18 @@ impl State {
             self.check_ended(generation).await?;
         }
         let mut facts = self.observe(generation).await?;
+        let survivors = facts.as_ref().map_or_else(Vec::new, |facts| facts.lease.survivors.clone());
         if facts.as_ref().is_none_or(|facts| facts.exit.is_none()) {
+            if !survivors.is_empty() {
+                // Its shim has tried to end them, and one of them may be the worker itself.
+                return Err(error::survivors(self.name(), &survivors));
+            }
             let stopped = processes.stop_unsupervised(&lease).await;
             stopped.map_err(|error| error::of_process(&error).of(self.name()))?;
             facts = self.observe(generation).await?;
         }
-        self.life_over(generation, facts).await
+        self.life_over(generation, facts).await?;
+        if survivors.is_empty() { Ok(()) } else { Err(error::survivors(self.name(), &survivors)) }
     }
 
     /// Handles the end of a generation whose processes are all gone: feeds its exit record to the

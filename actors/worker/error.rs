@@ -1,8 +1,8 @@
 //! Conversions from the errors of the registry and of the ports to a refusal.
 
 use crate::registry::{Refused, RegistryError, StoreError};
-use swarm_model::{Refusal, RefusalKind};
-use swarm_ports::{LaunchError, ProcessError, SessionError, WorktreeError};
+use swarm_model::{ProcessId, Refusal, RefusalKind};
+use swarm_ports::{LaunchError, ProcessError, SessionError, WorktreeError, pid_list};
 
 pub fn of_store(error: &StoreError) -> Refusal {
     Refusal { remedy: error.remedy(), ..Refusal::new(RefusalKind::Registry, error.to_string()) }
@@ -68,7 +68,23 @@ pub fn of_session(error: &SessionError) -> Refusal {
 }
 
 pub fn of_process(error: &ProcessError) -> Refusal {
-    Refusal::new(RefusalKind::Tool, error.to_string())
+    let refusal = Refusal::new(RefusalKind::Tool, error.to_string());
+    match error {
+        ProcessError::Survivors(pids) => refusal.remedy(of_survivors(pids)),
+        ProcessError::Tool(_) => refusal,
+    }
+}
+
+/// Returns the refusal to go on while processes of a worker live that could not be ended.
+pub fn survivors(name: &str, living: &[ProcessId]) -> Refusal {
+    let pids: Vec<i32> = living.iter().map(|process| process.pid).collect();
+    let cause = format!("processes of worker '{name}' cannot be ended: {}", pid_list(&pids));
+    Refusal::new(RefusalKind::Running, cause).remedy(of_survivors(&pids)).of(name)
+}
+
+fn of_survivors(pids: &[i32]) -> String {
+    let pids = pids.iter().map(i32::to_string).collect::<Vec<_>>().join(" ");
+    format!("end them as their user or as root, such as with 'sudo kill {pids}', then try again")
 }
 
 pub fn of_io(step: &str, error: &std::io::Error) -> Refusal {

@@ -289,6 +289,7 @@ impl World {
             restart: self.policy,
             limits: None,
             machine: None,
+            survivors: Vec::new(),
         };
         DirFacts {
             name: "a".to_owned(),
@@ -301,6 +302,7 @@ impl World {
                 worker_alive: self.alive,
                 suspended: false,
                 elsewhere: None,
+                survivors: Vec::new(),
             },
             exit: self.exit.map(|(ended, reason)| ExitRecord {
                 token: "t".to_owned(),

@@ -74,6 +74,7 @@ fn records(exit: Option<ExitRecord>, this_boot: bool, is_older: bool) -> DirFact
         restart: RestartPolicy::Never,
         limits: None,
         machine,
+        survivors: Vec::new(),
     };
     DirFacts {
         name: "a".to_owned(),

@@ -17,7 +17,7 @@ use swarm_model::{
     WireStatus, WorkerLine, WorkerName, WorktreeRequest,
 };
 use swarm_model::{Recovery, RestartPolicy};
-use swarm_ports::{DirFacts, SessionError, SpecFacts};
+use swarm_ports::{DirFacts, ProcessError, SessionError, SpecFacts};
 
 /// Maximum time in which a worker whose window was closed is expected to end.
 const CLOSING_MAX: Duration = Duration::from_secs(1);
@@ -131,8 +131,9 @@ impl State {
                     self.check_ended(facts.generation).await?;
                 }
                 self.sync(facts).await;
+                let ended = self.end_survivors(facts).await;
                 if self.life.as_ref().is_some_and(|life| life.generation == facts.generation) {
-                    return self.feed(Event::StopAsked).await;
+                    return self.feed(Event::StopAsked).await.and(ended);
                 }
                 // A restart may be pending, but nothing is known about its processes. A recovery must still learn that
                 // it was stopped.
@@ -142,9 +143,23 @@ impl State {
                 written.map_err(|error| {
                     self.owe_stop(OwedStop { generation: facts.generation, keeps: true });
                     error::of_io("record what is wanted", &error).of(self.name())
-                })
+                })?;
+                ended
             }
         }
+    }
+
+    /// Tries again to end the processes that the shim of an ended generation could not end.
+    async fn end_survivors(&self, facts: &DirFacts) -> Result<(), Refusal> {
+        let survivors = &facts.lease.survivors;
+        if survivors.is_empty() || facts.lease.held {
+            return Ok(());
+        }
+        let ended = self.ports().processes.end_survivors(survivors).await;
+        ended.map_err(|error| match error {
+            ProcessError::Survivors(_) => error::survivors(self.name(), survivors),
+            ProcessError::Tool(_) => error::of_process(&error).of(self.name()),
+        })
     }
 
     /// Ends this generation, because its session was taken. Does nothing if another generation is

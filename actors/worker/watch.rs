@@ -87,6 +87,13 @@ impl State {
         Err(Refusal::new(RefusalKind::Running, cause).remedy(remedy).of(self.name()))
     }
 
+    /// Reports whether processes of the present generation live that its shim could not end.
+    pub(super) async fn has_survivors(&self) -> bool {
+        let Some(life) = &self.life else { return false };
+        let facts = self.observe(life.generation).await.ok().flatten();
+        facts.is_some_and(|facts| !facts.lease.survivors.is_empty())
+    }
+
     pub(super) fn up_ms(&self, lease: &Lease) -> u64 {
         // The kernel counts start times in hundredths of a second since boot, hence the factor.
         self.ports().clock.boot_ms().saturating_sub(lease.worker.start_ticks.saturating_mul(10))

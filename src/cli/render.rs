@@ -6,6 +6,7 @@ use jiff::civil::DateTime;
 use jiff::tz::TimeZone;
 use jiff::{SignedDuration, Timestamp};
 use swarm_model::{Doing, Ended, FineState, Reason, RowTmux, WorkerView};
+use swarm_ports::pid_list;
 
 use crate::cli::columns;
 pub use crate::cli::escape::escape;
@@ -194,6 +195,9 @@ pub fn long_state(view: &WorkerView) -> String {
     }
     if let Some(host) = &view.elsewhere {
         return format!("elsewhere: {}", escape(host));
+    }
+    if !view.survivors.is_empty() {
+        return format!("{word}: {} cannot be ended", pid_list(&view.survivors));
     }
     // The agent is started again only after the answer.
     if let Some(ask) = view.ask.as_ref().filter(|_| !view.state.is_running()) {

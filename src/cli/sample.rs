@@ -49,6 +49,7 @@ pub fn process(name: &str) -> WorkerView {
         stuck: None,
         limits: None,
         elsewhere: None,
+        survivors: Vec::new(),
         dir: Some(format!("{name}.1")),
     }
 }

@@ -268,6 +268,7 @@ pub mod tests {
             stuck: None,
             limits: None,
             elsewhere: None,
+            survivors: Vec::new(),
             dir: None,
         }
     }

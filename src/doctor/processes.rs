@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use swarm_model::{FineState, WorkerView};
 
 use super::{Finding, Patient};
+use swarm_ports::pid_list;
 use swarm_store::records::DiskRecords;
 use swarm_sys::procfs;
 use swarm_tmux::{Server, Tmux};
@@ -19,6 +20,14 @@ pub fn processes(patient: &Patient) -> Vec<Finding> {
         let name = &worker.row.name;
         let what = format!("worker '{name}' is running, but its shim was killed: its exit code will be unknown");
         found.push(Finding::warning("processes", what).remedy(format!("run 'swarm respawn {name}' to restart it")));
+    }
+    for worker in registry.workers.iter().filter(|worker| !worker.survivors.is_empty()) {
+        let (name, pids) = (&worker.row.name, pid_list(&worker.survivors));
+        let what = format!("processes of worker '{name}' cannot be ended: {pids}");
+        found.push(Finding::warning("processes", what).remedy(format!(
+            "inspect them with 'ps -fp {}'; only their user or root can end them",
+            pids.replace(' ', "")
+        )));
     }
     found.extend(left(patient, &registry.workers));
     found.extend(windows(patient, &registry.workers));

@@ -134,6 +134,11 @@ impl Processes for SystemProcesses {
         })
     }
 
+    fn end_survivors<'a>(&'a self, survivors: &'a [ProcessId]) -> BoxFuture<'a, Result<(), ProcessError>> {
+        let (survivors, boot) = (survivors.to_vec(), self.boot.clone());
+        blocking(move || end_set(&|| with_descendants(&survivors, &boot)))
+    }
+
     fn stop_foreign<'a>(&'a self, row: &'a Row) -> BoxFuture<'a, Result<(), ProcessError>> {
         let (row, boot) = (row.clone(), self.boot.clone());
         blocking(move || {
@@ -176,19 +181,36 @@ fn with_token(lease: &Lease, boot: &str) -> io::Result<Vec<i32>> {
             found.push(pid);
         }
     }
-    let mut below = Vec::new();
-    for pid in &found {
-        for descendant in procfs::descendants(*pid)? {
-            below.extend(procfs::living(descendant)?.map(|_| descendant));
-        }
-    }
-    found.extend(below);
+    found.extend(living_below(&found)?);
     found.sort_unstable();
     found.dedup();
     // An older program may have started this process from inside a worker.
     let kept = keepers()?;
     found.retain(|pid| !kept.contains(pid));
     Ok(found)
+}
+
+/// Returns the pids of those processes that are alive, and of their descendants.
+fn with_descendants(processes: &[ProcessId], boot: &str) -> io::Result<Vec<i32>> {
+    let mut found = Vec::new();
+    for process in processes {
+        found.extend(procfs::alive(process, boot)?.map(|_| process.pid));
+    }
+    found.extend(living_below(&found)?);
+    found.sort_unstable();
+    found.dedup();
+    Ok(found)
+}
+
+/// Returns the living descendants of these processes.
+fn living_below(pids: &[i32]) -> io::Result<Vec<i32>> {
+    let mut below = Vec::new();
+    for pid in pids {
+        for descendant in procfs::descendants(*pid)? {
+            below.extend(procfs::living(descendant)?.map(|_| descendant));
+        }
+    }
+    Ok(below)
 }
 
 /// Returns the pids of this process, of its guard, and of all their descendants. They serve every worker.

@@ -12,7 +12,7 @@ use nix::fcntl::{FcntlArg, fcntl};
 use nix::libc;
 use serde::de::DeserializeOwned;
 use swarm_actors::registry::store::LostContracts;
-use swarm_model::{ExitRecord, Lease, Spec, Wanted, WantedState, WorkerName, worker_dir_name};
+use swarm_model::{ExitRecord, Lease, ProcessId, Spec, Wanted, WantedState, WorkerName, worker_dir_name};
 use swarm_ports::{BoxFuture, DirFacts, LeaseFacts, Mark, Note, Records, Scan, SpecFacts, Unreadable};
 
 use crate::asks::Asks;
@@ -119,8 +119,15 @@ impl DiskRecords {
             None => None,
         };
         let suspended = stat.is_some_and(|stat| stat.is_suspended());
-        Ok(LeaseFacts { held, content, this_boot, worker_alive: stat.is_some(), suspended, elsewhere: None })
+        let survivors = content.as_ref().map_or_else(Vec::new, |lease| living(&lease.survivors, &self.boot));
+        Ok(LeaseFacts { held, content, this_boot, worker_alive: stat.is_some(), suspended, elsewhere: None, survivors })
     }
+}
+
+/// Returns those of the processes that are alive, or may be.
+pub fn living(processes: &[ProcessId], boot: &str) -> Vec<ProcessId> {
+    let is_gone = |process: &ProcessId| matches!(procfs::alive(process, boot), Ok(None));
+    processes.iter().filter(|process| !is_gone(process)).cloned().collect()
 }
 
 /// Returns whether the lease is held, and its content. `None` if there is no lease.

@@ -16,7 +16,7 @@ use swarm_actors::registry::store::LostContracts;
 use swarm_model::{ExitRecord, Lease, RestartPolicy, Row, Spec, Wanted, worker_dir_name};
 use swarm_ports::LeaseFacts;
 
-use super::records::{is_held, parse, wait_let_go_within};
+use super::records::{is_held, living, parse, wait_let_go_within};
 use swarm_sys::machine::Gone;
 use swarm_sys::paths::Paths;
 use swarm_sys::procfs;
@@ -153,6 +153,7 @@ impl Records {
                 worker_alive: stat.is_some() || unknown,
                 suspended: stat.is_some_and(|stat| stat.is_suspended()),
                 elsewhere,
+                survivors: living(&lease.survivors, &self.boot),
                 content: Some(lease),
             },
         }))
@@ -332,11 +333,14 @@ mod tests {
         for restart in [RestartPolicy::Never, RestartPolicy::OnFailure, RestartPolicy::Always] {
             let contract = Contract { restart, ..spec.contract.clone() };
             let text = json(serde_json::to_string(&Spec { contract, ..spec.clone() }));
-            for (process, is_held) in processes().iter().flat_map(|it| [(it, false), (it, true)]) {
+            let [alive, ..] = processes();
+            let cases = |it| [(it, false, false), (it, true, false), (it, false, true), (it, true, true)];
+            for (process, is_held, survives) in processes().iter().flat_map(cases) {
+                let survivors: Vec<_> = survives.then(|| alive.clone()).into_iter().collect();
                 let (worker, shim) = (process.clone(), process.clone());
                 let (token, started) = (spec.token.clone(), spec.started.clone());
                 let (pane, limits, machine) = (None, None, None);
-                let lease = Lease { token, started, worker, shim, pane, restart, limits, machine };
+                let lease = Lease { token, started, worker, shim, pane, restart, limits, machine, survivors };
                 write("lease", json(serde_json::to_string(&lease)));
                 let file = File::options().write(true).open(dir.join("lease")).expect("there");
                 if is_held {
@@ -351,7 +355,9 @@ mod tests {
                     write("exit.json", exit.clone());
                     for wanted in &all_wanted {
                         write("wanted.json", wanted.as_ref().and_then(|it| json(serde_json::to_string(it))));
-                        let case = format!("{restart:?}, {process:?}, {is_held}, {is_executed}, {exit:?}, {wanted:?}");
+                        let case = format!(
+                            "{restart:?}, {process:?}, {is_held}, {survives}, {is_executed}, {exit:?}, {wanted:?}"
+                        );
                         let facts = DiskRecords::new(paths.clone()).read("a", 1).expect("readable").expect("there");
                         let records = Records::open(&paths).expect("readable").expect("there");
                         let state = |detail| {

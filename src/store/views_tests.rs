@@ -37,6 +37,7 @@ fn write_records(paths: &Paths, spec: &Spec, is_recorded: bool, is_readable: boo
         restart: RestartPolicy::Never,
         limits: None,
         machine: None,
+        survivors: Vec::new(),
     };
     let exit = ExitRecord {
         token: spec.token.clone(),

@@ -64,6 +64,7 @@ mod run_verified;
 mod schemas;
 mod secrets;
 mod sessions;
+mod survivors;
 mod tenants;
 mod tmux;
 mod tree;

@@ -28,4 +28,5 @@ mod sessions;
 mod store;
 mod stuck;
 mod supervisor;
+mod survivors;
 mod worker;

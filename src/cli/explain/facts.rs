@@ -5,7 +5,7 @@ use std::path::Path;
 use std::time::SystemTime;
 
 use swarm_model::{By, Event, EventKind, Held, WantedState, WorkerView};
-use swarm_ports::{DirFacts, SpecFacts};
+use swarm_ports::{DirFacts, SpecFacts, pid_list};
 
 use super::{EVENTS, OUTPUT_LINES};
 use crate::api::client;
@@ -180,6 +180,9 @@ fn in_force(held: &Held) -> String {
 
 fn of_process(view: &WorkerView) -> Fact {
     let (value, source) = match view.pid {
+        None if !view.survivors.is_empty() => {
+            (format!("has ended, but {} could not be ended", pid_list(&view.survivors)), "/proc".to_owned())
+        }
         Some(pid) => {
             let stat = procfs::stat(pid);
             let state = stat.map_or('?', |stat| stat.state);

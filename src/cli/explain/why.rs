@@ -2,6 +2,8 @@
 
 use swarm_model::{Doing, Ended, ExitRecord, FineState, Reason, RestartPolicy, WorkerView};
 
+use swarm_ports::pid_list;
+
 use super::facts::Evidence;
 use crate::cli::render::{Clock, signal_name, words};
 
@@ -18,9 +20,13 @@ pub fn because(view: &WorkerView, evidence: &Evidence, clock: &Clock) -> String 
             "its process is alive, but its shim was killed: the exit will be unknown and the time limit is not enforced"
                 .to_owned()
         }
+        FineState::Stopping if !view.survivors.is_empty() => {
+            let end = view.exit.as_ref().map_or_else(|| "it was asked to end".to_owned(), how);
+            format!("{end}; some of its processes cannot be ended: {}", pid_list(&view.survivors))
+        }
         FineState::Stopping => "it has ended or was asked to end; its last processes are being ended".to_owned(),
         FineState::Stopped if view.exit.is_none() => {
-            "stopped on request; its shim was killed before it could record the exit".to_owned()
+            "stopped on request; its shim did not record how it ended: it was killed, or could not end it".to_owned()
         }
         FineState::Exited | FineState::Stopped | FineState::OutOfMemory => ended(view),
         FineState::Backoff => {
@@ -32,7 +38,7 @@ pub fn because(view: &WorkerView, evidence: &Evidence, clock: &Clock) -> String 
             Some(cause) => format!("given up: {cause}"),
             None => format!("given up; the last start {}", ended(view)),
         },
-        FineState::Lost => "it ended without an exit record: its shim was killed first".to_owned(),
+        FineState::Lost => "it ended without an exit record: its shim was killed first, or could not end it".to_owned(),
         FineState::Elsewhere => format!(
             "it was started on machine '{}', which shares this state directory; whether it runs is only known there",
             view.elsewhere.as_deref().unwrap_or("unknown")
@@ -95,6 +101,10 @@ fn how(exit: &ExitRecord) -> String {
     }
 }
 
+fn inspect(pids: &[i32]) -> String {
+    format!("ps -fp {}", pids.iter().map(i32::to_string).collect::<Vec<_>>().join(","))
+}
+
 fn left(at_ms: u64, clock: &Clock) -> Option<String> {
     let ms = i64::try_from(at_ms).ok()? - clock.now.as_millisecond();
     u64::try_from(ms).ok().map(|ms| format!("in {}", words(ms.div_ceil(1000))))
@@ -130,6 +140,10 @@ pub fn next(view: &WorkerView, evidence: &Evidence) -> Vec<String> {
                 next.push((swarm("diff"), "show its changes"));
             }
             next.push((swarm("kill"), "end it"));
+        }
+        FineState::Stopping if !view.survivors.is_empty() => {
+            next.push((inspect(&view.survivors), "see whose processes they are; only their user or root can end them"));
+            next.push((swarm("kill"), "try again to end them"));
         }
         FineState::Starting | FineState::Running | FineState::Stopping | FineState::Backoff => {
             next.push((swarm("logs --follow"), "follow its output"));

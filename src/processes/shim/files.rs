@@ -9,7 +9,7 @@ use std::time::Duration;
 use nix::fcntl::{FcntlArg, fcntl};
 use serde::Deserialize;
 use serde::de::IgnoredAny;
-use swarm_model::{ExitRecord, Lease, Limits, RestartPolicy, Spec};
+use swarm_model::{ExitRecord, Lease, Limits, ProcessId, RestartPolicy, Spec};
 use swarm_sys::files::reserve;
 
 /// Reserved size of an exit record in bytes, larger than any record.
@@ -36,6 +36,17 @@ impl LeaseFile {
 
     pub fn write(&self, lease: &Lease) -> io::Result<()> {
         self.0.write_all_at(&serde_json::to_vec(lease)?, 0)
+    }
+
+    /// Adds the processes that this shim could not end. Nobody else writes the file.
+    ///
+    /// # Errors
+    /// Fails if the file cannot be read or written.
+    pub fn add_survivors(&self, survivors: &[ProcessId]) -> io::Result<()> {
+        let mut text = vec![0; usize::try_from(self.0.metadata()?.len()).unwrap_or(0)];
+        self.0.read_exact_at(&mut text, 0)?;
+        let lease: Lease = serde_json::from_slice(&text)?;
+        self.write(&Lease { survivors: survivors.to_vec(), ..lease })
     }
 
     /// Reports whether the directory was removed.

@@ -25,7 +25,7 @@ use std::time::Duration;
 use nix::sys::prctl;
 use nix::sys::resource::{UsageWho, getrusage};
 use nix::sys::time::TimeValLike as _;
-use swarm_model::{Contract, Ended, ExitRecord, Held, Hits, Lease, Reason, TmuxPane, Usage};
+use swarm_model::{Contract, Ended, ExitRecord, Held, Hits, Lease, ProcessId, Reason, TmuxPane, Usage};
 
 pub use self::beside::{READY_PIPE, starts_supervisors};
 use self::child::Child;
@@ -166,6 +166,7 @@ fn lease_of(terms: &Terms, child: &Child, boot: &str) -> io::Result<Lease> {
         restart: terms.restart(),
         limits: None,
         machine: Some(swarm_sys::machine::this().clone()),
+        survivors: Vec::new(),
     })
 }
 
@@ -238,12 +239,25 @@ impl RunningWorker {
         let reason = order.map_or_else(|| by_itself(ended_before, hits), |order| order.reason);
         let interrupted = order.is_some_and(|order| order.interrupted);
         let server_lost = server_lost.filter(|_| reason == Reason::Closed);
-        let record = ExitRecord { survivors, hits, interrupted, server_lost, ..record(&self.terms, child, reason) };
+        let record = record(&self.terms, child, reason).map(|record| ExitRecord {
+            survivors: pids(&survivors),
+            hits,
+            interrupted,
+            server_lost,
+            ..record
+        });
         self.groups.remove();
         if self.terms.in_tmux() && order.is_none() {
             self.signals.stay_quiet(LOG_MAX);
         }
-        self.exit_file.write(&record)?;
+        if !survivors.is_empty() {
+            // Before the record. If the disk is full, they are only known by their pids.
+            let _ = self.lease.add_survivors(&survivors);
+        }
+        // Without its status, the end of the command is unknown.
+        if let Some(record) = record {
+            self.exit_file.write(&record)?;
+        }
         wake_supervisor(&self.terms, reason);
         // The lease is released last: a reader that finds it free also finds the record.
         drop(self.lease);
@@ -307,16 +321,21 @@ fn by_itself(ended: Option<Ended>, hits: Hits) -> Reason {
     }
 }
 
-fn record(terms: &Terms, child: &Child, reason: Reason) -> ExitRecord {
+fn pids(processes: &[ProcessId]) -> Vec<i32> {
+    processes.iter().map(|process| process.pid).collect()
+}
+
+/// Returns the record of the command's end; `None` if it could not be ended, so that it has no status.
+fn record(terms: &Terms, child: &Child, reason: Reason) -> Option<ExitRecord> {
+    let ended = child.ended()?;
     let usage = getrusage(UsageWho::RUSAGE_CHILDREN).ok();
     let micros = |time: nix::sys::time::TimeVal| u64::try_from(time.num_microseconds()).unwrap_or(0);
     let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
-    ExitRecord {
+    Some(ExitRecord {
         token: terms.token.clone(),
         started: terms.started.clone(),
         pid: child.pid(),
-        // A process that survived SIGKILL has no exit status; it is reported as killed.
-        ended: child.ended().unwrap_or(Ended::Signal(9)),
+        ended,
         reason,
         ended_at_ms: u64::try_from(now.as_millis()).unwrap_or(0),
         duration_ms: child.up_ms(),
@@ -329,7 +348,7 @@ fn record(terms: &Terms, child: &Child, reason: Reason) -> ExitRecord {
         hits: Hits::default(),
         interrupted: false,
         server_lost: None,
-    }
+    })
 }
 
 /// Starts a supervisor if a restart or a landing is due, because guard and supervisor may have died together.

@@ -8,6 +8,7 @@ use nix::sys::signal::Signal;
 
 use super::child::Child;
 use super::signals::Signals;
+use swarm_model::ProcessId;
 use swarm_sys::cgroups::Groups;
 use swarm_sys::procfs;
 
@@ -17,13 +18,16 @@ const GRACE: Duration = Duration::from_secs(5);
 const GROUP_GRACE: Duration = Duration::from_millis(20);
 /// Time for which SIGKILL is repeated, because processes may fork in the meantime.
 const INSISTENCE: Duration = Duration::from_secs(5);
+/// Maximum number of survivors that are recorded: there is room for them in the exit record.
+const SURVIVORS_MAX: usize = 16;
 /// Interval between two rounds of SIGKILL.
 const ROUND: Duration = Duration::from_millis(100);
 /// Time between SIGHUP and SIGTERM.
 const HANGUP_GRACE: Duration = Duration::from_secs(1);
 
-/// Ends all descendants and all processes in the groups. Returns the pids of processes that survived SIGKILL.
-pub fn end(child: &mut Child, signals: &Signals, groups: &Groups, first: Option<Signal>) -> Vec<i32> {
+/// Ends all descendants and all processes in the groups. Returns the processes that survived SIGKILL, such as those of
+/// another user.
+pub fn end(child: &mut Child, signals: &Signals, groups: &Groups, first: Option<Signal>) -> Vec<ProcessId> {
     if ends_when_asked(child, signals, first) && groups.members().is_empty() {
         return Vec::new();
     }
@@ -39,7 +43,13 @@ pub fn end(child: &mut Child, signals: &Signals, groups: &Groups, first: Option<
     let mut survivors = groups.members();
     // If they cannot be listed, the command itself stands for the tree that is left.
     survivors.extend(procfs::descendants(nix::unistd::getpid().as_raw()).unwrap_or_else(|_| vec![child.pid()]));
-    survivors.into_iter().collect()
+    let boot = procfs::boot_id();
+    let is_alive = |pid: i32| procfs::living(pid).ok().flatten().is_some();
+    let living = survivors.into_iter().filter(|pid| is_alive(*pid)).filter_map(|pid| procfs::identity(pid, &boot));
+    let living = living.take(SURVIVORS_MAX).collect();
+    // One of them may have ended since.
+    child.reap();
+    living
 }
 
 /// Asks the tree to end, and reports whether it is empty without SIGKILL.

@@ -297,6 +297,7 @@ port!(Processes, "processes", {
     fails stop_unsupervised(lease: &'a Lease) -> Result<(), ProcessError>, or process;
     fails stop_foreign(row: &'a Row) -> Result<(), ProcessError>, or process;
     fails foreign(row: &'a Row) -> Result<Option<ProcessId>, ProcessError>, or process;
+    fails end_survivors(survivors: &'a [ProcessId]) -> Result<(), ProcessError>, or process;
 });
 
 port!(Records, "records", {
