@@ -2,7 +2,7 @@
 //! that was stopped leaves them in the reflog of the worktree's HEAD, which git deletes with the worktree.
 
 use std::collections::{BTreeSet, HashSet};
-use std::fs::{self, File};
+use std::fs::File;
 use std::io::{self, Seek as _, Write as _};
 use std::path::Path;
 

@@ -71,7 +71,10 @@ pub(crate) fn base_of(common: &Path, tree: &Path) -> Option<BaseRef> {
 }
 
 fn write_base(entry: &Path, base: &BaseRef) -> io::Result<()> {
-    record::write(&entry.join(BASE), format!("{}\n{}\n", base.branch.as_deref().unwrap_or_default(), base.commit).as_bytes())
+    record::write(
+        &entry.join(BASE),
+        format!("{}\n{}\n", base.branch.as_deref().unwrap_or_default(), base.commit).as_bytes(),
+    )
 }
 
 fn read_base(entry: &Path) -> Option<BaseRef> {

@@ -54,9 +54,10 @@ fn files_of_swarm_replace_links_and_do_not_follow_them() {
         own.link(name);
     }
     owner::record_owner(&common, &own.tree, &here);
-    owner::keep("fix", &row).expect("kept");
+    owner::keep("fix", &row, None).expect("kept");
     own.check_precious("kept");
-    assert_eq!(owner::kept("fix", &common, &here).expect("read"), Some(row.clone()));
+    let kept = owner::kept("fix", &common, &here).expect("read").expect("one");
+    assert_eq!((kept.tree, kept.is_superseded), (row.clone(), false));
     own.link("swarm-kept");
     assert_eq!(owner::kept("fix", &common, &here).expect("read"), None, "what a link leads to is not read");
     owner::keep_restored("fix", &row, &here).expect("kept");

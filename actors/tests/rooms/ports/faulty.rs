@@ -329,7 +329,7 @@ port!(Runs, "runs", {
     waits has_landed(now: &'a Now, caller: &'a Caller) -> bool;
     waits is_own(now: &'a Now, target: &'a Target, item: &'a Item, caller: &'a Caller) -> bool;
     fails verification(branch: &'a str, root: Option<&'a str>, caller: &'a Caller) -> Result<Option<String>, String>, or text;
-    waits place(now: &'a Now) -> Option<RowWorktree>;
+    waits place(now: &'a Now, caller: &'a Caller) -> Option<RowWorktree>;
     waits outcome(now: &'a Now, exit: Option<&'a ExitRecord>) -> (Outcome, Spent);
     waits resolutions(now: &'a Now) -> Spent;
     waits settled(ask: u64) -> Settled;
