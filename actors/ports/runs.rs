@@ -102,7 +102,7 @@ pub trait Runs: Send + Sync {
 
     /// Returns the command by which a run verifies the work on this branch, an empty one if it verifies nothing. `None` if
     /// no run made the branch, or if it left that to the configuration. Runs of specs are looked up in the checkout `root`
-    /// (`None`: the caller's).
+    /// (`None`: the caller's, or the main one).
     ///
     /// # Errors
     /// Returns a message if the records of the run cannot be read, or are not the user's own.

@@ -121,16 +121,18 @@ impl EffectRunner {
     async fn add(&self, now: &Now, attempt: u32, key: String) -> Option<String> {
         let job = now.at;
         let mut landed = tried(|| self.fleet.land(self.wish(now, key.clone()))).await;
-        if landed.as_ref().is_err_and(|refusal| refusal.kind == RefusalKind::NotFound)
-            && let place @ Some(_) = self.ports.runs.place(now, &self.caller).await
-        {
-            // The worker was forgotten, for example because the project was moved. Its worktree or its branch is there.
-            landed = tried(|| self.fleet.land(Wish { place: place.clone(), ..self.wish(now, key.clone()) })).await;
+        let mut is_gone = false;
+        if landed.as_ref().is_err_and(|refusal| refusal.kind == RefusalKind::NotFound) {
+            // The worker was forgotten, for example because the project was moved. Its worktree or its branch may be there.
+            let place = self.ports.runs.place(now, &self.caller).await;
+            is_gone = place.is_none();
+            if !is_gone {
+                landed = tried(|| self.fleet.land(Wish { place: place.clone(), ..self.wish(now, key.clone()) })).await;
+            }
         }
         if let Err(refusal) = landed {
-            // What an earlier run has left may have landed since, and its worker is gone with it.
-            let is_gone = refusal.kind == RefusalKind::NotFound && now.plan.flags.merge && now.progress.waited;
-            let merged = if is_gone && self.ports.runs.has_landed(now, &self.caller).await {
+            // What an earlier run has left has landed since, and its worker and its branch are gone with it.
+            let merged = if is_gone && now.plan.flags.merge && now.progress.waited {
                 Merged::Nothing
             } else {
                 let is_mendable = refusal.kind == RefusalKind::Worktree;

@@ -44,6 +44,12 @@ fn a_person_who_adds_the_work_of_a_run_keeps_its_verification() {
     site.is_rejected(&name);
     // The branch alone, too.
     site.is_rejected("refs/heads/arial/a");
+    let other = site.rig.path("other");
+    site.git(&["worktree", "add", "-q", "-b", "side", other.to_str().expect("text")]);
+    let words = ["merge", "add", "refs/heads/arial/a", "--base", "main", "--json"];
+    assert_eq!(site.rig.swarm_in(&other, &words).code, Some(0));
+    let said = site.swarm(&["merge", "wait", "refs/heads/arial/a", "--timeout", "25"]);
+    assert_eq!(said.code, Some(1), "from another worktree: {said:?}");
     // A person may want another one, or none.
     assert_eq!(site.swarm(&["merge", "add", &name, "--verify", ""]).code, Some(0));
     site.swarm(&["merge", "wait", &name, "--timeout", "25"]).is(0, &format!("{name}: landed (main)\n"), "");

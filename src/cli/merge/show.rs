@@ -158,7 +158,14 @@ fn lines(view: &QueueView, target: &Target, item: &Item) -> Vec<String> {
             say("why", escape(reason).into_owned());
             files.iter().for_each(|file| say("file", escape(file).into_owned()));
             let verb = if item.tip.is_empty() { "add" } else { "retry" };
-            say("next", format!("swarm merge {verb} {}", escape(&item.name)));
+            let command = format!("swarm merge {verb} {}", escape(&item.name));
+            say(
+                "next",
+                match item.obstacle() {
+                    Some(_) => format!("it continues by itself when that is gone; or {command}"),
+                    None => command,
+                },
+            );
         }
         State::Queued => {
             if let Some((why, at_ms)) = item.reason().zip(item.later_ms) {

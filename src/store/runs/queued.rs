@@ -33,13 +33,13 @@ pub fn is_own(now: &Now, target: &Target, item: &Item, caller: &Caller) -> bool 
         && item.state.commit().is_none_or(|commit| contains(root, target.base(), commit, caller))
 }
 
-/// Returns the worktree of a job that has begun, if its directory or its branch is there. The branch has the work of a clean
-/// worktree that was removed.
+/// Returns the worktree of a job that has begun, if its directory or its branch is there, or git cannot tell. The branch has
+/// the work of a clean worktree that was removed.
 pub fn place(now: &Now, caller: &Caller) -> Option<RowWorktree> {
     let branch = now.job().branch.clone().filter(|_| now.has_begun())?;
     let path = Home::new(&now.plan.home).worktrees().join(now.job().leaf());
-    if !path.is_dir() {
-        branch_tip(Path::new(&now.plan.root), &branch, caller).ok().flatten()?;
+    if !path.is_dir() && branch_tip(Path::new(&now.plan.root), &branch, caller) == Ok(None) {
+        return None;
     }
     Some(RowWorktree { path: path.to_string_lossy().into_owned(), branch, base_repo: now.plan.root.clone() })
 }

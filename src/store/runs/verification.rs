@@ -1,7 +1,7 @@
 //! How a run verifies the work on one of its branches. A person who lands that work must not lose the verification.
 
-use std::io;
-use std::path::Path;
+use std::path::PathBuf;
+use std::{io, iter};
 
 use swarm_git::repository;
 use swarm_model::Caller;
@@ -17,7 +17,7 @@ use super::origin::{JOURNAL, brought_along};
 const PREFIX: &str = "arial/";
 
 /// Returns the command that verifies the work on this branch, by the plan of the run that made it. `None` if no run made it
-/// or the plan has none. The run of specs is that in the checkout `root`, or in the caller's.
+/// or the plan has none. The run of specs is that in the checkout `root`, or in the caller's or the main one.
 ///
 /// # Errors
 /// Returns a message if the journal cannot be read, or came with the repository.
@@ -49,15 +49,22 @@ fn id_of<'a>(leaf: &'a str, job: &Job) -> &'a str {
 }
 
 fn of_specs(root: Option<&str>, caller: &Caller) -> Result<Option<Plan>, String> {
-    let home = match root {
-        Some(root) => Home::of(Path::new(root)),
-        None => Home::of(&repository::root(caller).map_err(|refusal| refusal.cause)?),
+    let roots = match root {
+        Some(root) => vec![PathBuf::from(root)],
+        None => {
+            let here = repository::root(caller).map_err(|refusal| refusal.cause)?;
+            let main = repository::main_tree(&here).filter(|main| *main != here);
+            iter::once(here).chain(main).collect()
+        }
     };
-    let Some(plan) = begun(&home)?.filter(|plan| plan.specs.is_some()) else { return Ok(None) };
-    match brought_along(&home, &JOURNAL, caller)? {
-        None => Ok(Some(plan)),
-        Some(path) => Err(format!("{} is tracked by git", path.display())),
+    for home in roots.iter().map(|root| Home::of(root)) {
+        let Some(plan) = begun(&home)?.filter(|plan| plan.specs.is_some()) else { continue };
+        return match brought_along(&home, &JOURNAL, caller)? {
+            None => Ok(Some(plan)),
+            Some(path) => Err(format!("{} is tracked by git", path.display())),
+        };
     }
+    Ok(None)
 }
 
 /// Returns the plan of the file of jobs whose workers have this prefix.
