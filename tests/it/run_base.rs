@@ -12,12 +12,15 @@ fn work_that_the_base_has_already_is_done_and_its_dependents_start() {
     }
     site.spec("c", "after: b\n", "echo c > c.txt");
     site.spec("idle", "retries: 0\n", "git commit -q --allow-empty -m nothing");
+    let tries = "echo x > x; git add x; git commit -qm try; git revert --no-edit HEAD";
+    site.spec("taken-back", "retries: 0\n", tries);
     site.commit();
     site.plan();
     let said = site.swarm(&["run"]);
-    assert_eq!(said.code, Some(1), "only 'idle' failed: {said:?}");
+    assert_eq!(said.code, Some(1), "only 'idle' and 'taken-back' failed: {said:?}");
     assert!(said.out.contains(": done: already on the base\n"), "{said:?}");
-    assert_eq!(site.statuses(), ["a done", "b done", "c done", "idle failed"]);
+    assert!(said.out.contains("taken-back: failed: ended with success but left nothing to land"), "{said:?}");
+    assert_eq!(site.statuses(), ["a done", "b done", "c done", "idle failed", "taken-back failed"]);
     // The branch of the one that did not land stays, because the base does not contain its commits.
     let branches = site.git(&["branch", "--list", "arial/[ab]"]);
     assert_eq!((site.landed("c.txt").as_str(), branches.lines().count()), ("c", 1), "{branches}");

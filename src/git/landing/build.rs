@@ -159,7 +159,8 @@ impl Builder<'_> {
         // Conflict resolutions in the topic's own merges are part of no single non-merge commit.
         let strategy = if strategy == Strategy::Rebase && self.has_merges(base)? { Strategy::Squash } else { strategy };
         if strategy == Strategy::Rebase {
-            return self.rebase(base);
+            // What was taken back may conflict with the base, and is nothing.
+            return if self.tree_of(tip)? == self.tree_of(base)? { self.nothing(base) } else { self.rebase(base) };
         }
         let tree = match self.merge(&bases)? {
             Merged::Tree(tree) => tree,
@@ -249,7 +250,8 @@ impl Builder<'_> {
             let (message, author) = (&*commit.message, Some(&commit.author));
             at = self.commit(&Draft { tree: &tree, parents: &[&at], message, author })?;
         }
-        if at == self.onto { self.nothing(base) } else { Ok(Build::Made(at)) }
+        // Commits that only take each other back change nothing.
+        if self.tree_of(&at)? == self.tree_of(self.onto)? { self.nothing(base) } else { Ok(Build::Made(at)) }
     }
 
     /// Returns the topic's commits, oldest first.

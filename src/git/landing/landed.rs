@@ -1,7 +1,7 @@
 //! What the base has of a topic already. Git's history says it only of commits that landed unchanged; the queue's journal
 //! knows of the others.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use git2::{Oid, Repository, Sort};
 use swarm_model::merge::queue::Item;
@@ -39,8 +39,8 @@ impl Landed<'_> {
         Ok(None)
     }
 
-    /// Reports whether the topic has changes of its own, apart from merges of the base and empty commits. If the base
-    /// contains the tip, only the queue knows: it has landed the same tip before.
+    /// Reports whether the topic as a whole has changes of its own: what it took back does not count, nor do merges of the
+    /// base. If the base contains the tip, only the queue knows: it has landed the same tip before.
     pub(crate) fn has_changes(&self, base: &str) -> Result<bool, Fault> {
         let tip = &self.item.tip;
         if base == tip {
@@ -53,9 +53,33 @@ impl Landed<'_> {
             }
             return Ok(false);
         }
-        let range = format!("{base}..{tip}");
-        let words = ["rev-list", "--no-merges", "--full-history", "--max-count=1", &range, "--", ":/"];
-        Ok(!self.workspace.read().args(words).line()?.is_empty())
+        let own = self.own_paths(base)?;
+        if own.is_empty() {
+            return Ok(false);
+        }
+        let Some(start) = self.start(base)? else { return Ok(true) };
+        let words = ["diff-tree", "-r", "-z", "--name-only", "--no-renames", "--no-ext-diff", &start, tip];
+        let changed = self.workspace.read().args(words).run()?;
+        Ok(paths(&changed).any(|path| own.contains(path)))
+    }
+
+    /// Returns the paths that commits of the topic change, apart from its merges.
+    fn own_paths(&self, base: &str) -> Result<BTreeSet<Vec<u8>>, Fault> {
+        let range = format!("{base}..{}", self.item.tip);
+        let call = self.workspace.read().args(["-c", "diff.relative=false", "log", "--no-show-signature", "--format="]);
+        let words = ["--no-merges", "-z", "--name-only", "--no-renames", "--no-ext-diff", "--ignore-submodules=none"];
+        let listed = call.args(words).arg(&range).run()?;
+        Ok(paths(&listed).map(<[u8]>::to_vec).collect())
+    }
+
+    /// Returns the commit from which the topic started, before it merged anything. `None` if it has no history in common.
+    fn start(&self, base: &str) -> Result<Option<String>, Fault> {
+        let range = format!("{base}..{}", self.item.tip);
+        let listed =
+            self.workspace.read().args(["rev-list", "--first-parent", "--reverse", "--parents", &range]).run()?;
+        let listed = String::from_utf8_lossy(&listed);
+        let oldest = listed.lines().next().unwrap_or_default();
+        Ok(oldest.split(' ').nth(1).map(str::to_owned))
     }
 
     /// Returns the tips of the other items that have landed, each with the commits on the base, newest first.
@@ -93,6 +117,11 @@ impl Landed<'_> {
         let listed = self.workspace.read().args(["rev-list", "--topo-order", &format!("{base}..{tip}")]).line()?;
         Ok(listed.lines().map(str::to_owned).collect())
     }
+}
+
+/// Returns the paths that git prints, each with NUL at its end.
+fn paths(listed: &[u8]) -> impl Iterator<Item = &[u8]> {
+    listed.split(|byte| *byte == 0).filter(|path| !path.is_empty())
 }
 
 /// Reports whether the repository has a commit.

@@ -162,3 +162,32 @@ async fn changes_that_the_base_already_has_are_not_reported() {
     let as_it_was = text(&site.fix.git(&["rev-parse", "main^{tree}"]));
     assert_eq!(checked(&site, &as_it_was).await, Ok(()));
 }
+
+#[tokio::test]
+async fn work_that_was_taken_back_is_nothing() {
+    let tries = "echo x > x; git add x; git commit -qm try";
+    let reverts = "git revert --no-edit HEAD >/dev/null";
+    let merges = "git merge -q --no-edit main";
+    let cases = [
+        (format!("{tries}; {reverts}"), Build::Nothing),
+        (format!("{tries}; {merges}; git rm -q x; git commit -qm back"), Build::Nothing),
+        ("git commit -q --allow-empty -m nothing".to_owned(), Build::Nothing),
+        (merges.to_owned(), Build::Nothing),
+        // The base has made the same change.
+        ("echo s > same; git add same; git commit -qm same".to_owned(), Build::Contained),
+        (format!("echo s > same; git add same; git commit -qm same; {merges}"), Build::Contained),
+        (format!("{tries}; {reverts}; echo s > same; git add same; git commit -qm same"), Build::Contained),
+    ];
+    for (script, expected) in cases {
+        for strategy in [Strategy::Merge, Strategy::Squash, Strategy::Rebase] {
+            let site = Site::new();
+            let theirs = format!("cd {}; echo s > same; git add same; git commit -qm theirs", site.fix.repo.display());
+            site.branch("topic", &format!("({theirs}); {script}; exit 0"));
+            let mut item = site.item("topic").await;
+            item.rules.strategy = strategy;
+            let onto = text(&site.fix.git(&["rev-parse", "main"]));
+            let built = site.landings.build(&site.target, &item, &onto).await;
+            assert_eq!(built, expected, "{strategy:?} {script}");
+        }
+    }
+}
