@@ -212,6 +212,9 @@ pub struct Refusal {
     /// Text of the hint, without prefix. `None` if there is no remedy.
     #[serde(default)]
     pub remedy: Option<String>,
+    /// The same request may succeed later, whatever the kind says.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub passes: bool,
 }
 
 /// Kind of a refusal, which scripts may branch on.
@@ -232,7 +235,7 @@ pub enum RefusalKind {
 
 impl Refusal {
     pub fn new(kind: RefusalKind, cause: impl Into<String>) -> Self {
-        Self { kind, name: None, cause: cause.into(), remedy: None }
+        Self { kind, name: None, cause: cause.into(), remedy: None, passes: false }
     }
 
     /// Returns the refusal for a worker name that is taken.

@@ -23,7 +23,12 @@ pub enum WorktreeError {
     Unknown(String),
     /// git refused, or is not installed.
     #[error("failed to create worktree: {cause}")]
-    Create { cause: String, remedy: Option<String> },
+    Create {
+        cause: String,
+        remedy: Option<String>,
+        /// A later try may succeed without a change by a person: a lock, a quota, or a command of the user failed.
+        passes: bool,
+    },
     /// Another tool or the system failed.
     #[error("{0}")]
     Tool(String),

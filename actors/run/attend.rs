@@ -282,8 +282,8 @@ fn not_started(refusal: &Refusal) -> Outcome {
         Some(remedy) => format!("{} ({remedy})", refusal.cause),
         None => refusal.cause.clone(),
     };
-    // The next attempt may succeed, for example after a full disk or a lock of git.
-    let is_lasting = is_final(refusal.kind) && !is_of_disk(&refusal.cause);
+    // The next attempt may succeed, for example after a full disk or quota, or a lock of git.
+    let is_lasting = is_final(refusal.kind) && !refusal.passes && !is_of_disk(&refusal.cause);
     let fault = if is_lasting { FaultKind::Lasting } else { FaultKind::Passing };
     Outcome::Failure { cause: format!("cannot start the worker: {cause}"), evidence: None, fault }
 }
@@ -308,5 +308,12 @@ mod tests {
         };
         assert_eq!(fault("fatal: cannot create directory at 'x': No space left on device"), FaultKind::Passing);
         assert_eq!(fault("'x' is not a valid branch name"), FaultKind::Lasting);
+    }
+
+    #[test]
+    fn a_refusal_that_passes_is_tried_again() {
+        let cause = "2 worktree(s) use 5 MiB, more than worktree.quota (2 MiB)";
+        let refusal = Refusal { passes: true, ..Refusal::new(RefusalKind::Worktree, cause) };
+        assert!(matches!(not_started(&refusal), Outcome::Failure { fault: FaultKind::Passing, .. }));
     }
 }

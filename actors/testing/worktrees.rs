@@ -85,7 +85,7 @@ impl FakeWorktrees {
 }
 
 fn not_made(cause: String) -> WorktreeError {
-    WorktreeError::Create { cause, remedy: None }
+    WorktreeError::Create { cause, remedy: None, passes: false }
 }
 
 impl Worktrees for FakeWorktrees {

@@ -39,11 +39,11 @@ pub fn of_launch(error: &LaunchError) -> Refusal {
 }
 
 pub fn of_worktree(error: &WorktreeError) -> Refusal {
-    let remedy = match error {
-        WorktreeError::Create { remedy, .. } => remedy.clone(),
-        _ => None,
+    let (remedy, passes) = match error {
+        WorktreeError::Create { remedy, passes, .. } => (remedy.clone(), *passes),
+        _ => (None, false),
     };
-    Refusal { remedy, ..Refusal::new(RefusalKind::Worktree, error.to_string()) }
+    Refusal { remedy, passes, ..Refusal::new(RefusalKind::Worktree, error.to_string()) }
 }
 
 pub fn of_session(error: &SessionError) -> Refusal {

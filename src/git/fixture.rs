@@ -148,7 +148,7 @@ impl Fixture {
     /// Returns cause and remedy of a plan that must be refused.
     pub fn refusal(&self, name: &str, asked: &WorktreeRequest) -> (String, Option<String>) {
         match self.plan_of(name, asked) {
-            Err(WorktreeError::Create { cause, remedy }) => (cause, remedy),
+            Err(WorktreeError::Create { cause, remedy, .. }) => (cause, remedy),
             other => panic!("not refused: {other:?}"),
         }
     }

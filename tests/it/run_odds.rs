@@ -377,3 +377,20 @@ impl Site {
         }
     }
 }
+
+#[test]
+fn a_worktree_that_cannot_be_set_up_at_the_moment_is_tried_again_after_a_pause() {
+    let site = Site::new();
+    site.spec("a", "retries: 0\n", "echo a > a");
+    site.commit();
+    site.plan();
+    site.write("swarm.toml", "[worktree]\npost_create = 'echo no network; exit 1'\n");
+    site.swarm(&["run", "--detach"]).ok();
+    let events = || fs::read_to_string(site.repo.join(".arial/events.jsonl")).unwrap_or_default();
+    wait_until("it is to be tried again", SOON, || events().contains("worktree.post_create exited with code 1"));
+    assert!(events().contains("workstream.retrying") && !events().contains("workstream.failed"), "{}", events());
+    site.swarm(&["run", "stop"]).ok();
+    site.write("swarm.toml", "[worktree]\npost_create = 'no-such-command'\n");
+    let said = site.swarm(&["run"]);
+    assert!(said.code == Some(1) && said.out.contains("exited with code 127"), "another try would not help: {said:?}");
+}

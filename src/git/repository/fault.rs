@@ -20,6 +20,9 @@ pub(crate) struct Fault {
     pub(crate) killed: bool,
     /// The worker itself can fix it in its worktree.
     pub(crate) is_mendable: bool,
+    /// It may be over after a while without a change by a person: a lock is held, a quota is full, or a command of the user
+    /// failed, for example because the network was down.
+    pub(crate) passes: bool,
 }
 
 impl Fault {
@@ -31,6 +34,7 @@ impl Fault {
             transient: false,
             killed: false,
             is_mendable: false,
+            passes: false,
         }
     }
 
@@ -50,7 +54,7 @@ impl Fault {
 
     /// Converts into the error of a worktree that cannot be created.
     pub(crate) fn create(self) -> WorktreeError {
-        WorktreeError::Create { cause: self.cause, remedy: self.remedy }
+        WorktreeError::Create { cause: self.cause, remedy: self.remedy, passes: self.passes }
     }
 
     /// Converts into the error of a worktree that cannot be checked, saved or removed.
@@ -74,8 +78,19 @@ impl From<CliError> for Fault {
         let is_tool_failure = !matches!(error, CliError::Exit { .. }) && !is_mendable;
         let transient = matches!(error, CliError::Signal(_) | CliError::Run(_) | CliError::Unseen(_)) && !is_mendable;
         let killed = matches!(error, CliError::Signal(_));
-        Self { remedy: error.remedy(), is_tool_failure, transient, killed, is_mendable, ..Self::new(error.to_string()) }
+        let passes = match &error {
+            CliError::Exit { message, .. } => is_of_lock(message),
+            CliError::Signal(_) | CliError::Timeout(_) | CliError::Silent(_) => true,
+            _ => false,
+        };
+        let cause = error.to_string();
+        Self { remedy: error.remedy(), is_tool_failure, transient, killed, is_mendable, passes, ..Self::new(cause) }
     }
+}
+
+/// Reports whether git says that somebody holds a lock. A git that worked on something else at that moment lets it go soon.
+fn is_of_lock(message: &str) -> bool {
+    (message.contains(".lock'") && message.contains("File exists")) || message.contains("could not lock config file")
 }
 
 impl From<git2::Error> for Fault {
@@ -86,8 +101,9 @@ impl From<git2::Error> for Fault {
 
 impl From<LockError> for Fault {
     fn from(error: LockError) -> Self {
-        let remedy = matches!(error, LockError::Busy { .. }).then(|| "run the command again later".to_owned());
-        Self { remedy, is_tool_failure: true, ..Self::new(error.to_string()) }
+        let passes = matches!(error, LockError::Busy { .. });
+        let remedy = passes.then(|| "run the command again later".to_owned());
+        Self { remedy, passes, is_tool_failure: true, ..Self::new(error.to_string()) }
     }
 }
 
@@ -134,5 +150,19 @@ impl CliError {
             Self::Pipe(_) => Some("remove it, then run the command again".to_owned()),
             Self::Run(_) | Self::Exit { .. } | Self::TooMuch => None,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_lock_of_another_git_passes() {
+        let passes = |message: &str| Fault::from(CliError::Exit { code: 128, message: message.to_owned() }).passes;
+        assert!(passes("Unable to create '/r/.git/packed-refs.lock': File exists."));
+        assert!(passes("error: could not lock config file .git/config: File exists"));
+        assert!(!passes("fatal: '/r-worktrees/w' already exists"));
+        assert!(Fault::from(CliError::Signal(9)).passes);
     }
 }

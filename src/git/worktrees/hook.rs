@@ -14,6 +14,9 @@ use swarm_sys::files::make_dir;
 
 /// Maximum length of the last output line in an error message, in characters.
 const SAID_BYTES_MAX: usize = 200;
+/// Exit codes of a shell that cannot execute a command, or does not find it.
+const NOT_EXECUTABLE: i32 = 126;
+const NOT_FOUND: i32 = 127;
 
 /// Environment for running the user's commands.
 #[derive(Clone, Debug)]
@@ -50,7 +53,7 @@ pub(crate) fn run(home: Option<&Home>, cli: &Cli, hook: &Hook<'_>) -> Result<(),
     let failed = |error: io::Error| Fault::new(format!("cannot run worktree.{}: {error}", hook.key));
     let ended = start(home, cli, hook, &log).and_then(Runner::wait).map_err(failed)?;
     let outcome = ended.map_or_else(|| Outcome::Unknown("its runner was killed".to_owned()), |ended| ended.outcome);
-    let how = match outcome {
+    let how = match &outcome {
         Outcome::Code(0) => return Ok(()),
         Outcome::Code(code) => format!("exited with code {code}"),
         Outcome::Signal(signal) => format!("was killed by signal {signal}"),
@@ -59,7 +62,9 @@ pub(crate) fn run(home: Option<&Home>, cli: &Cli, hook: &Hook<'_>) -> Result<(),
     };
     let said = last_line(&log).map_or_else(String::new, |line| format!(": {line}"));
     let remedy = format!("see its output in {}", log.display());
-    Err(Fault::new(format!("worktree.{} {how}{said}", hook.key)).remedy(remedy))
+    // Such as a registry of packages that does not answer.
+    let passes = !matches!(outcome, Outcome::Code(NOT_EXECUTABLE | NOT_FOUND));
+    Err(Fault { passes, ..Fault::new(format!("worktree.{} {how}{said}", hook.key)) }.remedy(remedy))
 }
 
 /// Creates or truncates the log.

@@ -121,7 +121,7 @@ fn creation_runs_one_git_with_hooks_and_leaves_no_trace_on_failure() {
     let plan = fix.plan("v");
     fix.script(&fix.repo.join(".git/hooks/post-checkout"), "echo said no >&2; exit 3");
     let error = fix.make(&plan).unwrap_err();
-    assert_eq!(error, WorktreeError::Create { cause: "said no".to_owned(), remedy: None });
+    assert_eq!(error, WorktreeError::Create { cause: "said no".to_owned(), remedy: None, passes: false });
     assert!(!Path::new(&plan.path).exists() && !fix.has("refs/heads/v"));
     assert!(fix.has("refs/heads/w") && fix.trash().is_empty());
 }

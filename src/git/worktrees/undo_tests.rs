@@ -186,7 +186,7 @@ fn a_git_that_was_killed_is_undone_and_can_be_run_again() {
     );
     let plan = fix.plan("w");
     let error = block(Git::new().make(&plan, &killed)).unwrap_err();
-    let WorktreeError::Create { cause, remedy } = error else { panic!("{error:?}") };
+    let WorktreeError::Create { cause, remedy, .. } = error else { panic!("{error:?}") };
     assert_eq!((cause.as_str(), remedy.as_deref()), ("git was killed by signal 9", Some("run the command again")));
     fix.assert_no_trace(&plan);
     for lock in ["refs/heads/w.lock", "packed-refs.lock", "config.lock"] {
@@ -206,7 +206,7 @@ fn an_older_lock_is_named_and_stays() {
     old.set_modified(std::time::SystemTime::UNIX_EPOCH).unwrap();
     drop(old);
     let error = block(Git::new().make(&plan, &fix.with_stub("kill -9 $$"))).unwrap_err();
-    let WorktreeError::Create { cause, remedy } = error else { panic!("{error:?}") };
+    let WorktreeError::Create { cause, remedy, .. } = error else { panic!("{error:?}") };
     assert!(cause.contains("config.lock") && remedy.unwrap().contains("config.lock"), "{cause}");
     assert!(lock.exists());
 }
