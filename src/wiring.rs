@@ -58,7 +58,12 @@ pub fn ports(paths: &Paths) -> io::Result<Wired> {
         runs: Arc::new(DiskRuns::new(paths.clone(), installed)),
         sessions: Arc::new(DiskSessions::new(paths.clone(), hooks)),
         terminals: Arc::new(TmuxTerminals::new(paths.clone())),
-        worktrees: Arc::new(Git::with(Home { executable, state_dir: paths.root().to_owned(), logs: paths.hooks() })),
+        worktrees: Arc::new(Git::with(Home {
+            executable,
+            state_dir: paths.root().to_owned(),
+            logs: paths.hooks(),
+            strangers: swarm_store::strangers::check,
+        })),
     };
     Ok(Wired { ports, events })
 }

@@ -18,6 +18,9 @@ pub enum WorktreeError {
     /// A worker of this name runs in the worktree, is being started there, or will be restarted.
     #[error("worktree is used by running worker '{0}'")]
     Used(String),
+    /// A worker of another state directory, or an agent that another program runs, uses the worktree.
+    #[error("worktree is used by {0}")]
+    InUse(String),
     /// The state of the worktree is unknown, or it contains something that a save cannot keep.
     #[error("{0}")]
     Unknown(String),

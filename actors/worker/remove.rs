@@ -36,6 +36,7 @@ fn remedy(error: &WorktreeError) -> String {
             format!("remove the inner one first: 'swarm clean NAME --rm-worktree' or 'git worktree remove {inner}'")
         }
         WorktreeError::Used(worker) => format!("run 'swarm kill {worker}' first, or wait until it has ended"),
+        WorktreeError::InUse(_) => "wait until it has ended, and remove the worktree there".to_owned(),
         _ => "use --force-dirty to remove anyway".to_owned(),
     }
 }
@@ -68,7 +69,11 @@ pub async fn on_clean(
                 WorktreeError::Unreachable(_) => "unpushed_commits",
                 _ => "uncommitted_changes",
             };
-            ports.sessions.preserve(&tree.path, reason, &error.to_string()).await;
+            // Somebody else's session is left alone, and so is the record of somebody else's worktree.
+            let is_in_use = matches!(error, WorktreeError::InUse(_));
+            if !is_in_use {
+                ports.sessions.preserve(&tree.path, reason, &error.to_string()).await;
+            }
             // A run has nobody to show the notes to.
             tracing::info!(worker = name, path = tree.path, cause = %error, "keeping worktree");
             let mut notes = vec![
@@ -76,6 +81,9 @@ pub async fn on_clean(
                 plain(format!("worktree at: {}", tree.path)),
                 plain(remedy(&error)),
             ];
+            if is_in_use {
+                return Ok(notes);
+            }
             match ports.worktrees.keep(name, tree, base).await {
                 Ok(()) if !matches!(error, WorktreeError::Contains(_)) => {
                     let goes_on = |flags| format!("'swarm spawn --name {name} {flags}' continues in it; ");
@@ -113,7 +121,7 @@ pub async fn kept(of: &WorkerArguments, removal: Removal, caller: &Caller) -> Re
     }
     let refused = |error: WorktreeError| {
         let refusal = Refusal::new(RefusalKind::Worktree, format!("cannot remove worktree for '{name}': {error}"));
-        let remedy = matches!(error, WorktreeError::Used(_)).then(|| remedy(&error));
+        let remedy = matches!(error, WorktreeError::Used(_) | WorktreeError::InUse(_)).then(|| remedy(&error));
         Refusal { remedy, ..refusal }.of(name)
     };
     let Some(kept) = of.ports.worktrees.kept(name, caller).await.map_err(refused)? else { return Ok(None) };
@@ -162,7 +170,7 @@ fn tell_of_save(ports: &Ports, name: &str, Saved { reference, commit }: Saved, c
 /// Returns the refusal of `respawn --clean-first`.
 pub fn respawn_refusal(name: &str, tree: &RowWorktree, error: &WorktreeError) -> Refusal {
     let or_commit = match error {
-        WorktreeError::Contains(_) | WorktreeError::Used(_) => "",
+        WorktreeError::Contains(_) | WorktreeError::Used(_) | WorktreeError::InUse(_) => "",
         _ => ", or commit changes first",
     };
     Refusal::new(RefusalKind::Worktree, format!("cannot remove worktree: {error}"))

@@ -17,6 +17,7 @@ pub mod repositories;
 pub mod runs;
 pub mod sessions;
 pub mod starting;
+pub mod strangers;
 pub mod summary;
 pub mod tenants;
 pub mod terminals;

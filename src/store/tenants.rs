@@ -8,7 +8,7 @@ use swarm_ports::WorktreeError;
 use swarm_sys::paths::Paths;
 use swarm_sys::procfs;
 
-use crate::{starting, views};
+use crate::{starting, strangers, views};
 
 /// Checks that no worker runs in a worktree, is being started there, or will be restarted.
 ///
@@ -52,7 +52,7 @@ pub fn remove_worktree_if_clean(
     caller: &Caller,
 ) -> Result<(), WorktreeError> {
     let is_free = || check_free(tree, paths);
-    swarm_git::worktrees::remove_worktree_if_clean(name, tree, root, paths, caller, &is_free)
+    swarm_git::worktrees::remove_worktree_if_clean(name, tree, root, paths, caller, &is_free, strangers::check)
 }
 
 #[cfg(test)]

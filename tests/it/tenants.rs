@@ -93,3 +93,54 @@ fn clean_keeps_a_worktree_in_which_another_worker_runs_until_that_has_ended() {
         assert!(!tree.exists());
     }
 }
+
+/// Runs a command with another state directory than the rig's.
+fn other(rig: &Rig, repo: &Path, words: &[&str]) -> crate::common::Said {
+    let mut command = rig.command(words);
+    command.current_dir(repo).env("SWARM_DIR", rig.path("other"));
+    crate::common::run(command)
+}
+
+#[test]
+fn a_worktree_stays_while_a_worker_of_another_state_directory_uses_it() {
+    let rig = Rig::new();
+    let repo = rig.repo();
+    let tree = rig.path("repo-worktrees/fix");
+    let spawn = ["spawn", "--name", "fix", "--worktree", "--"];
+    rig.swarm_in(&repo, &[&spawn[..], &["true"]].concat()).ok();
+    rig.wait("fix");
+    // Theirs continues in it, and ours is asked to remove it.
+    let said = other(&rig, &repo, &[&spawn[..], &["sleep", "600"]].concat());
+    assert!(said.code == Some(0) && said.err.contains("worktree already exists"), "{said:?}");
+    let session = tree.join(".agent/state.json");
+    wait_until("the agent is in its session", SOON, || {
+        std::fs::read_to_string(&session).is_ok_and(|text| text.contains("\"status\": \"running\""))
+    });
+    let alive = "worktree is used by a running agent: process ";
+    let said = rig.swarm_in(&repo, &["respawn", "fix", "--clean-first", "--force-dirty"]);
+    assert!(said.code == Some(1) && said.err.contains(&format!("cannot remove worktree: {alive}")), "{said:?}");
+    let said = rig.swarm_in(&repo, &["clean", "fix", "--force-dirty"]);
+    let warning = format!("swarm: warning: preserving worktree for 'fix': {alive}");
+    assert!(said.code == Some(0) && said.err.contains(&warning) && tree.exists(), "{said:?}");
+    assert!(!said.err.contains("continues in it"), "{said:?}");
+    // The worktree is still marked as ours, but we have no worker in it any more.
+    other(&rig, &repo, &["kill", "fix"]).ok();
+    other(&rig, &repo, &["clean", "fix"]).ok();
+    assert!(!tree.exists());
+
+    // One that was made for them stays theirs after its worker has ended.
+    other(&rig, &repo, &[&spawn[..], &["true"]].concat()).ok();
+    other(&rig, &repo, &["wait", "fix"]).ok();
+    let said = rig.swarm_in(&repo, &[&spawn[..], &["true"]].concat());
+    assert!(said.code == Some(0) && said.err.contains("worktree already exists"), "{said:?}");
+    rig.wait("fix");
+    let said = rig.swarm_in(&repo, &["kill", "fix", "--rm-worktree"]);
+    let used = format!("worktree is used by worker 'fix' of the state directory {}", rig.path("other").display());
+    assert!(said.err.contains(&format!("cannot remove worktree for 'fix': {used}\n")), "{said:?}");
+    let said = rig.swarm_in(&repo, &["clean", "fix"]);
+    assert!(said.code == Some(0) && said.err.contains(&used) && tree.exists(), "{said:?}");
+    assert_eq!(rig.git(&repo, &["branch", "--list", "fix", "--format=%(refname:short)"]), "fix");
+    other(&rig, &repo, &["clean", "fix"]).ok();
+    assert!(!tree.exists());
+    other(&rig, &repo, &["supervisor", "stop"]).ok();
+}

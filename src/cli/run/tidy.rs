@@ -168,6 +168,10 @@ impl Tidied {
                     self.kept.push((shown, used_by(&worker)));
                     return;
                 }
+                Err(error @ WorktreeError::InUse(_)) => {
+                    self.kept.push((shown, error.to_string()));
+                    return;
+                }
                 Err(error) => self.kept.push((shown, error.to_string())),
             }
         }

@@ -44,7 +44,12 @@ pub(crate) fn furnish(
     admin::ignore_missing(fs::remove_file(&mark)).map_err(Fault::at(&mark))?;
     copies::remove(&scratch.dir, &stale)?;
     let state_dir = workspace.own.ancestors().nth(2).unwrap_or(Path::new("/")).to_owned();
-    let home = Home { executable: workspace.executable.clone(), state_dir, logs: workspace.own.join("logs") };
+    let home = Home {
+        executable: workspace.executable.clone(),
+        state_dir,
+        logs: workspace.own.join("logs"),
+        strangers: |_, _, _| Ok(()),
+    };
     let bare = Bare { base, tree: &scratch.dir, record: &scratch.entry };
     setup::furnish(&workspace.cli, &bare, &wanted, Some(&home))?;
     let made = Edits::read(workspace, scratch)?;

@@ -7,6 +7,8 @@ use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use swarm_ports::WorktreeError;
+
 use crate::repository::cli::Cli;
 use crate::repository::fault::Fault;
 use swarm_sys::commands::runner::{Order, Outcome, Runner};
@@ -26,7 +28,13 @@ pub struct Home {
     /// State directory on whose behalf the worktrees are created.
     pub state_dir: PathBuf,
     pub logs: PathBuf,
+    /// Asked right before a worktree is removed.
+    pub strangers: Strangers,
 }
+
+/// Fails if a worker of another state directory, or an agent of another program, uses a worktree. Takes the worktree, git's
+/// entry of it, and this state directory.
+pub type Strangers = fn(tree: &Path, entry: &Path, state_dir: &Path) -> Result<(), WorktreeError>;
 
 pub(crate) struct Hook<'a> {
     /// Name of the setting, without the section.

@@ -44,13 +44,13 @@ use std::sync::Arc;
 use swarm_model::{BaseRef, Caller, RowWorktree, WorktreePlan, WorktreeRequest};
 use swarm_ports::{BoxFuture, DroppedBranch, Expired, Force, Kept, Saved, WorktreeError, Worktrees};
 
-pub use owner::is_abandoned_by;
+pub use owner::{is_abandoned_by, maker};
 
 use crate::repository::cli::Cli;
 use crate::repository::fault::Fault;
 use crate::repository::{common_dir, drop_landed_branch};
 use crate::trash::list;
-use hook::Home;
+use hook::{Home, Strangers};
 use swarm_sys::paths::Paths;
 
 /// Implements the `Worktrees` port with the git in the caller's PATH.
@@ -84,12 +84,13 @@ pub fn remove_worktree_if_clean(
     paths: &Paths,
     caller: &Caller,
     is_free: &dyn Fn() -> Result<(), WorktreeError>,
+    strangers: Strangers,
 ) -> Result<(), WorktreeError> {
     is_free()?;
     let cli = cli(caller).map_err(Fault::unknown)?;
     let executable = std::env::current_exe();
     let executable = executable.map_err(|error| WorktreeError::Tool(format!("cannot find the program: {error}")))?;
-    let home = Home { executable, state_dir: paths.root().to_owned(), logs: paths.hooks() };
+    let home = Home { executable, state_dir: paths.root().to_owned(), logs: paths.hooks(), strangers };
     remove::remove(&cli, name, path, root, Force::No, Some(&home), is_free)?;
     // Worktrees of a run lie in the repository, from where nobody moves them.
     remove::forget_missing(&cli, name, path, root)
@@ -108,7 +109,7 @@ pub fn kept_worktree(name: &str, state_dir: &Path, caller: &Caller) -> Option<Ke
 /// Returns what the worktree holds, or why it cannot be checked.
 pub fn check_clean(path: &Path, root: &Path, caller: &Caller) -> Result<(), String> {
     let cli = Cli::new(caller).map_err(|error| Fault::from(error).cause)?;
-    remove::check(&cli, path, root, Force::No).map_err(|fault| fault.to_string())
+    remove::check(&cli, path, root, Force::No, None).map_err(|fault| fault.to_string())
 }
 
 /// Runs `work` outside of the actors' thread. Work that has started runs to its end,
@@ -185,9 +186,10 @@ impl Worktrees for Git {
         caller: &'a Caller,
     ) -> BoxFuture<'a, Result<(), WorktreeError>> {
         let (path, base_repo, caller) = (path.to_owned(), base_repo.to_owned(), caller.clone());
+        let home = self.home.clone();
         blocking(move || {
             let cli = cli(&caller).map_err(Fault::unknown)?;
-            remove::check(&cli, Path::new(&path), Path::new(&base_repo), force)
+            remove::check(&cli, Path::new(&path), Path::new(&base_repo), force, home.as_deref())
         })
     }
 

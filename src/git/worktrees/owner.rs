@@ -37,6 +37,11 @@ pub(crate) fn is_marked(entry: &Path) -> bool {
     entry.join(MARK).exists()
 }
 
+/// Returns the state directory for which the worktree of this entry was made. `None` if git's record does not say so.
+pub fn maker(entry: &Path) -> Option<PathBuf> {
+    Some(PathBuf::from(fs::read_to_string(entry.join(MARK)).ok()?))
+}
+
 /// Returns the state directory that created the worktree, and the age of that record.
 fn read_owner(tree: &Path, base_repo: &Path) -> Option<(PathBuf, Duration)> {
     let common = admin::common_dir(base_repo).ok()?;

@@ -48,11 +48,22 @@ struct Removable {
     is_resumed: bool,
 }
 
-pub(crate) fn check(cli: &Cli, path: &Path, base_repo: &Path, force: Force) -> Result<(), WorktreeError> {
+pub(crate) fn check(
+    cli: &Cli,
+    path: &Path,
+    base_repo: &Path,
+    force: Force,
+    home: Option<&Home>,
+) -> Result<(), WorktreeError> {
     match assess(cli, path, base_repo, force)? {
-        Some(_) => Ok(()),
+        Some(found) => check_strangers(&found, home),
         None => assess_entry(cli, path, base_repo, force).map(drop),
     }
+}
+
+/// Fails if a worker of another state directory or an agent of another program uses the worktree.
+fn check_strangers(found: &Removable, home: Option<&Home>) -> Result<(), WorktreeError> {
+    home.map_or(Ok(()), |home| (home.strangers)(&found.place.tree, &found.place.git_dir, &home.state_dir))
 }
 
 /// Removes the worktree. `is_free` is asked right before the first file is deleted.
@@ -68,6 +79,7 @@ pub(crate) fn remove(
     let Some(mut found) = assess(cli, path, base_repo, force)? else {
         return remove_entry(cli, name, path, base_repo, force);
     };
+    check_strangers(&found, home)?;
     if let Err(fault) = run_pre_remove(cli, path, base_repo, home) {
         match force {
             Force::No => return Err(fault.unknown()),
@@ -98,6 +110,7 @@ pub(crate) fn remove(
     // Saving and the command take time, in which a worker in the worktree may have started another one.
     check_inside(&common, path)?;
     is_free()?;
+    check_strangers(&found, home)?;
     match delete(cli, &found, saved.is_some()) {
         Ok(()) => {
             hook::remove_logs(home, path);

@@ -159,7 +159,8 @@ fn is_being_started(session: &Session, opening: &Opening) -> bool {
     other && begins && age_ms < BEGINNING_MS_MAX
 }
 
-fn evidence(checked: &Checked) -> String {
+/// Returns why the agent of a session counts as alive.
+pub fn evidence(checked: &Checked) -> String {
     let process = checked.state.as_ref().and_then(Session::owner).and_then(|owner| owner.process);
     match (checked.known, process, checked.beat_ms) {
         (Known::Alive, Some(process), _) => format!("process {} is alive", process.pid),
