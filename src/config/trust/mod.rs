@@ -15,6 +15,7 @@ mod above;
 mod book;
 mod index;
 mod nested;
+mod packages;
 mod place;
 mod unasked;
 
@@ -100,7 +101,10 @@ const VARIABLES: &str = ".env";
 const TEXTS: [&str; 6] = [".md", ".rules", ".toml", ".json", ".yaml", ".yml"];
 /// Ends of the names in `.opencode` that opencode loads. It executes the scripts among them as plugins and tools.
 const TEXTS_OPENCODE: [&str; 7] = [".md", ".json", ".jsonc", ".js", ".ts", ".mjs", ".cjs"];
-/// Folders in `.opencode` that opencode does not load by itself: the packages that it installs and the plans that it writes.
+/// Folder of the packages of opencode.
+const PACKAGES: &str = ".opencode/node_modules";
+/// Folders in `.opencode` that are not searched: the packages, which opencode installs itself unless git tracks them, and the
+/// plans that it writes.
 const NOT_LOADED: [&str; 2] = ["node_modules", "plans"];
 /// Maximum depth of such a directory. Symbolic links in it are followed, as by the agent.
 const DEPTH_MAX: usize = 8;
@@ -240,6 +244,9 @@ fn loaded(
         texts(root, format!("{below}{folder}"), ends, DEPTH_MAX, &mut names)?;
         names.sort();
         names.into_iter().try_for_each(|name| add(section, name))?;
+    }
+    if counts(&&(OPENCODE, PACKAGES)) {
+        found.extend(packages::tracked(root, &format!("{below}{PACKAGES}"))?);
     }
     Ok(())
 }

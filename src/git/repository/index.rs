@@ -170,6 +170,31 @@ mod tests {
     }
 
     #[test]
+    fn packages_of_opencode_count_if_git_tracks_them() {
+        let fix = Fixture::new();
+        let keys = || {
+            let files = trust::agent_files(&fix.repo, &[trust::OPENCODE]);
+            files.map(|files| files.into_iter().map(|file| (file.key, file.value)).collect::<Vec<_>>())
+        };
+        put(&fix.repo, ".opencode/node_modules/installed/index.js");
+        assert_eq!(keys(), Ok(Vec::new()), "opencode has installed it");
+        put(&fix.repo, ".opencode/node_modules/x/addon.node");
+        fix.git(&["add", ".opencode/node_modules/x"]);
+        let before = keys().expect("read");
+        assert_eq!(before.len(), 1);
+        assert_eq!(before[0].0, ".opencode/node_modules");
+        fs::write(fix.repo.join(".opencode/node_modules/x/addon.node"), [0, 159, 146, 150]).expect("written");
+        assert_ne!(keys().expect("read")[0].1, before[0].1, "another content");
+        std::os::unix::fs::symlink("../../elsewhere", fix.repo.join(".opencode/node_modules/link")).expect("linked");
+        fs::create_dir(fix.repo.join("elsewhere")).expect("made");
+        fix.git(&["add", ".opencode/node_modules/link"]);
+        assert!(
+            keys().is_err_and(|why| why.contains("not a file")),
+            "git does not track what is behind the link there"
+        );
+    }
+
+    #[test]
     fn files_of_agents_in_submodules_are_found_also_in_a_worktree() {
         let fix = Fixture::new();
         let lib = fix.root.join("lib");
