@@ -74,7 +74,7 @@ fn make_tree(cli: &Cli, plan: &WorktreePlan) -> Result<Vec<PathBuf>, Fault> {
     record::check_reference(&common, &format!("refs/heads/{}", plan.branch))?;
     let made = make_parents(path)?;
     let since = SystemTime::now();
-    let Err(error) = add(cli, plan) else { return Ok(made) };
+    let Err(error) = add(cli, &common, plan) else { return Ok(made) };
     let rolled_back = roll_back(cli, &common, plan, &lock, since, &error);
     for dir in made.iter().rev() {
         // Fails for directories that are not empty, which must stay.
@@ -94,11 +94,18 @@ fn make_tree(cli: &Cli, plan: &WorktreePlan) -> Result<Vec<PathBuf>, Fault> {
     }
 }
 
-/// Runs `git worktree add`, the only git process of the normal case, as the user would:
-/// with hooks, filters and settings.
-fn add(cli: &Cli, plan: &WorktreePlan) -> Result<(), CliError> {
+/// Runs `git worktree add` as the user would: with hooks, filters and settings. Hooks that the repository tracks are left
+/// out: nobody agreed to what landed in them.
+fn add(cli: &Cli, common: &Path, plan: &WorktreePlan) -> Result<(), CliError> {
     // A branch whose file is empty after a power cut would make every later git fail, also in the user's hands.
     let call = cli.user(Path::new(&plan.base_repo)).args(["-c", "core.fsync=reference"]);
+    let call = match tracked_hooks(cli, common, Path::new(&plan.base_repo))? {
+        Some(hooks) => {
+            tracing::warn!(hooks = %hooks.display(), "hooks that the repository tracks do not run for a new worktree");
+            call.args(["-c", "core.hooksPath=/dev/null"])
+        }
+        None => call,
+    };
     let call = call.args(["worktree", "add", "--quiet"]);
     // After `--`, git takes even names that look like options literally.
     let call = match plan.makes_branch {
@@ -106,6 +113,20 @@ fn add(cli: &Cli, plan: &WorktreePlan) -> Result<(), CliError> {
         false => call.args(["--", &plan.path, &plan.branch]),
     };
     call.run().map(|_| ())
+}
+
+/// Returns the directory of git's hooks if it is among the files of a checkout, where work that lands may change them.
+fn tracked_hooks(cli: &Cli, common: &Path, repo: &Path) -> Result<Option<PathBuf>, CliError> {
+    let named = cli.user(repo).args(["config", "--type=path", "--get", "core.hooksPath"]).line_if_any()?;
+    let Some(named) = named.map(PathBuf::from) else { return Ok(None) };
+    // A relative path counts from the root of each worktree.
+    if named.is_relative() {
+        return Ok(Some(named));
+    }
+    let (dir, common) = (admin::resolved(&named), admin::resolved(common));
+    let is_ours = |top: &Path| admin::common_dir(top).is_ok_and(|found| found == common);
+    let is_tracked = !dir.starts_with(&common) && swarm_config::root_above(&dir).is_some_and(is_ours);
+    Ok(Some(named).filter(|_| is_tracked))
 }
 
 /// Creates the parent directories of `path` and returns those that did not exist.

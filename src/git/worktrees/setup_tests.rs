@@ -155,6 +155,39 @@ fn with_submodules() -> (Fixture, [PathBuf; 2]) {
 }
 
 #[test]
+fn hooks_that_the_repository_tracks_do_not_run_for_a_new_worktree() {
+    let fix = Fixture::new();
+    let ran = fix.root.join("ran");
+    let hook = |dir: &Path| {
+        fs::create_dir_all(dir).unwrap();
+        fix.script(&dir.join("post-checkout"), &format!("touch {}", ran.display()));
+    };
+    hook(&fix.repo.join(".githooks"));
+    fix.git(&["add", "."]);
+    fix.git(&["commit", "-qm", "hooks"]);
+    let own = fix.root.join("own hooks");
+    hook(&own);
+    hook(&fix.repo.join(".git/hooks"));
+    let linked = fix.root.join("linked");
+    std::os::unix::fs::symlink(fix.repo.join(".githooks"), &linked).unwrap();
+    let text = |path: &Path| path.to_str().unwrap().to_owned();
+    for (number, (path, is_run)) in [
+        (".githooks".to_owned(), false),
+        (text(&fix.repo.join(".githooks")), false),
+        (text(&linked), false),
+        (text(&own), true),
+        (text(&fix.repo.join(".git/hooks")), true),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        fix.git(&["config", "core.hooksPath", &path]);
+        fix.made(&format!("w{number}"));
+        assert_eq!(fs::remove_file(&ran).is_ok(), is_run, "{path}");
+    }
+}
+
+#[test]
 fn submodules_come_from_the_base_checkout_and_are_never_lost() {
     let (fix, [outer, inner]) = with_submodules();
     // No network is needed: the origin is gone.
