@@ -1,5 +1,7 @@
 //! `swarm diff`: the changes that a worker would land on its base, committed or not.
 
+use std::io::{self, IsTerminal as _};
+
 use serde::Serialize;
 use swarm_model::{BaseRef, Refusal, RefusalKind, RowWorktree, WorkerView};
 
@@ -76,7 +78,7 @@ fn show_topic(
             (false, false) => Shape::Patch,
         };
         let text = topic.diff(shape)?;
-        if screen.rows.is_some() {
+        if io::stdout().is_terminal() {
             screen.bytes(for_terminal(&text, screen.colour && shape == Shape::Patch).as_bytes())?;
         } else {
             screen.bytes(&text)?;
