@@ -4,7 +4,7 @@
 pub mod client;
 mod connections;
 mod enclosing;
-mod peer;
+pub mod peer;
 pub mod server;
 mod start;
 pub mod supervision;

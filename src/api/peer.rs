@@ -16,6 +16,7 @@ use nix::sys::socket::getsockopt;
 use nix::sys::socket::sockopt::{PeerCredentials, PeerPidfd};
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 
+use swarm_sys::paths::Paths;
 use swarm_sys::restraints::Restraints;
 use swarm_sys::{attributes, processes};
 
@@ -86,6 +87,13 @@ impl Peer {
         let is_its_own = found.is_some() && found == self.program;
         is_its_own.then_some(()).ok_or_else(|| format!("{shown} is not the program that asks"))
     }
+}
+
+/// Reports whether a supervisor serves this state directory that is in no process namespace which this process can see.
+pub fn is_supervisor_hidden(paths: &Paths) -> bool {
+    let peer = super::client::connect(paths).and_then(|stream| Ok(getsockopt(&stream, PeerCredentials)?));
+    // The kernel has no number for it.
+    peer.is_ok_and(|peer| peer.pid() == 0)
 }
 
 /// Returns a descriptor of the process that connected. Kernels before 6.5 name only its pid, which may be that of another

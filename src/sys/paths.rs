@@ -1,6 +1,6 @@
 //! Paths in the state directory.
 
-use std::ffi::OsStr;
+use std::ffi::{OsStr, OsString};
 use std::io;
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
@@ -49,6 +49,11 @@ fn resolve(path: &Path) -> io::Result<PathBuf> {
     Err(io::Error::other(format!("too many symbolic links: {}", path.display())))
 }
 
+/// Returns a variable that is not empty.
+fn variable(name: &str) -> Option<OsString> {
+    std::env::var_os(name).filter(|value| !value.is_empty())
+}
+
 /// State directory (`$SWARM_DIR`, else `~/.swarm`), and the paths in it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Paths {
@@ -68,14 +73,22 @@ impl Paths {
     /// # Errors
     /// Fails if neither `SWARM_DIR` nor `HOME` is set, or the current directory is unknown.
     pub fn from_env() -> io::Result<Self> {
-        let set = |name| std::env::var_os(name).filter(|value: &std::ffi::OsString| !value.is_empty());
-        let root = match set("SWARM_DIR") {
-            Some(dir) => PathBuf::from(dir),
-            None => match set("HOME") {
-                Some(home) => Path::new(&home).join(".swarm"),
-                None => return Err(io::Error::other("neither SWARM_DIR nor HOME is set")),
-            },
-        };
+        match variable("SWARM_DIR") {
+            Some(dir) => Self::at(Path::new(&dir)),
+            None => Self::of_home(),
+        }
+    }
+
+    /// Returns the state directory that counts if the environment names no other.
+    ///
+    /// # Errors
+    /// Fails if `HOME` is not set, or the current directory is unknown.
+    pub fn of_home() -> io::Result<Self> {
+        let home = variable("HOME").ok_or_else(|| io::Error::other("neither SWARM_DIR nor HOME is set"))?;
+        Self::at(&Path::new(&home).join(".swarm"))
+    }
+
+    fn at(root: &Path) -> io::Result<Self> {
         let root = std::path::absolute(root)?;
         Ok(Self { root: resolve(&root)? })
     }

@@ -109,3 +109,28 @@ fn nothing_starts_for_a_caller_with_more_restraints_than_the_supervisor() {
     rig.spawn("z", &[], &["true"]);
     assert_eq!(rig.names(), ["x", "y", "z"]);
 }
+
+#[test]
+fn no_process_agrees_that_may_be_below_a_worker_it_cannot_see() {
+    let rig = Rig::new();
+    let repo = rig.repo();
+    std::fs::write(repo.join("swarm.toml"), "[merge]\nverify = \"touch pwned\"\n").expect("written");
+    let bin = env!("CARGO_BIN_EXE_swarm");
+    let script = format!(
+        "cd '{}' || exit; unset SWARM_TOKEN SWARM_WORKER SWARM_SESSION SWARM_RECORDS
+         for user in '' -r; do unshare $user -pf --kill-child --mount-proc true && break; done 2> /dev/null || {{ echo none; exit 0; }}
+         unshare $user -pf --kill-child --mount-proc '{bin}' trust --yes
+         unshare $user -pf --kill-child --mount-proc '{bin}' rules rm 1; exit 0",
+        repo.display()
+    );
+    rig.spawn_sh("agent", &[], &script);
+    rig.wait("agent");
+    if rig.log("agent", "stdout") == "none\n" {
+        return skipped("consent in another process namespace: none can be made here");
+    }
+    let said = rig.log("agent", "stderr");
+    let apart = "swarm: error: a process in another process namespace than the supervisor";
+    assert!(said.contains(&format!("{apart} cannot trust {}", repo.display())), "{said}");
+    assert!(said.contains(&format!("{apart} cannot answer for a person")), "{said}");
+    assert!(rig.swarm_in(&repo, &["trust", "--show"]).code == Some(1));
+}

@@ -155,7 +155,7 @@ impl Verb {
 /// Fails if a worker is above this process.
 pub fn refuse_below_a_worker(verb: Verb, named: &str) -> Result<(), Failure> {
     let Some(worker) = inside::worker_above() else { return Ok(()) };
-    let cause = format!("worker '{worker}' cannot {} {named}", verb.words());
+    let cause = format!("{worker} cannot {} {named}", verb.words());
     let remedy = format!("run 'swarm trust{} {}' in a terminal of your own", verb.flag(), command_line([named]));
     Err(Refusal::new(RefusalKind::Invalid, cause).remedy(remedy).into())
 }
@@ -167,7 +167,7 @@ pub fn refuse_below_a_worker(verb: Verb, named: &str) -> Result<(), Failure> {
 /// Fails if a worker is above this process.
 pub fn refuse_to_steer_below_a_worker(place: &FlowPlace) -> Result<(), Failure> {
     let Some(worker) = inside::worker_above_flow(place) else { return Ok(()) };
-    let cause = format!("worker '{worker}' cannot decide for a person in flow '{place}'");
+    let cause = format!("{worker} cannot decide for a person in flow '{place}'");
     Err(Refusal::new(RefusalKind::Invalid, cause).remedy("run the command in a terminal of your own").into())
 }
 
@@ -177,7 +177,7 @@ pub fn refuse_to_steer_below_a_worker(place: &FlowPlace) -> Result<(), Failure> 
 /// Fails if a worker is above this process.
 pub fn refuse_keys_below_a_worker(name: &str) -> Result<(), Failure> {
     let Some(worker) = inside::worker_above() else { return Ok(()) };
-    let cause = format!("worker '{worker}' cannot answer for a person in the window of '{name}'");
+    let cause = format!("{worker} cannot answer for a person in the window of '{name}'");
     Err(Refusal::new(RefusalKind::Invalid, cause).remedy("run the command in a terminal of your own").into())
 }
 
@@ -187,7 +187,7 @@ pub fn refuse_keys_below_a_worker(name: &str) -> Result<(), Failure> {
 /// Fails if a worker is above this process.
 pub fn refuse_answers_below_a_worker(paths: &Paths) -> Result<(), Failure> {
     let Some(worker) = inside::worker_above_in(paths) else { return Ok(()) };
-    let cause = format!("worker '{worker}' cannot answer for a person");
+    let cause = format!("{worker} cannot answer for a person");
     Err(Refusal::new(RefusalKind::Invalid, cause).remedy("run the command in a terminal of your own").into())
 }
 
@@ -206,7 +206,7 @@ pub fn refuse_other_rules(root: &Path, typed: &[&'static str]) -> Result<(), Fai
     let Some((key, _)) = set.into_iter().find(|(key, is_set)| *is_set && typed.contains(key)) else { return Ok(()) };
     let named = project(root)?.named(root);
     let flag = key.rsplit('.').next().unwrap_or_default();
-    let cause = format!("worker '{worker}' cannot replace {key} of {named}");
+    let cause = format!("{worker} cannot replace {key} of {named}");
     let remedy = format!("run the command without --{flag}, and without '{flag}' in a job file");
     Err(Refusal::new(RefusalKind::Invalid, cause).remedy(remedy).into())
 }
@@ -215,7 +215,7 @@ fn refuse_or_ask(named: &str, new: &[(Status, Entry)], screen: &mut Screen) -> R
     let refusal = Refusal::new(RefusalKind::Invalid, cause(named, new));
     let remedy = format!("run 'swarm trust {}'", command_line([named]));
     if let Some(worker) = inside::worker_above() {
-        let remedy = format!("{remedy} in a terminal of your own: worker '{worker}' cannot agree");
+        let remedy = format!("{remedy} in a terminal of your own: {worker} cannot agree");
         return Err(refusal.remedy(remedy).into());
     }
     if !io::stdin().is_terminal() || !io::stderr().is_terminal() {

@@ -7,6 +7,7 @@ use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Component, Path, PathBuf};
 
+use crate::api::peer;
 use swarm_model::FlowPlace;
 use swarm_store::flows::registered::is_run;
 use swarm_sys::paths::Paths;
@@ -15,8 +16,9 @@ use swarm_sys::procfs;
 /// Maximum number of ancestors that are examined.
 const ANCESTORS_MAX: usize = 4096;
 
-/// Returns the name of the worker that this process runs below, or whose work it verifies, resolves or sets up. `None` if
-/// there is none. The shim of a worker is an ancestor of its processes, because those that lose their parent become its
+/// Returns the worker that this process runs below, or whose work it verifies, resolves or sets up, as `worker 'NAME'`.
+/// `None` if there is none. If the supervisor is in a process namespace above or beside that of this process, so may be
+/// such a worker, and this process cannot see it: then the answer says so. The shim of a worker is an ancestor of its processes, because those that lose their parent become its
 /// children. A process that has left the shim may still have the environment of the worker.
 pub fn worker_above() -> Option<String> {
     above(|_| false)
@@ -34,7 +36,7 @@ pub fn worker_above_in(state: &Paths) -> Option<String> {
     above(|theirs| is_same_place(theirs.root(), state.root()))
 }
 
-/// Returns the name of the worker above this process that uses the same configuration directory, or whose state directory
+/// Returns the worker above this process that uses the same configuration directory, or whose state directory
 /// `concerns` the caller.
 fn above(concerns: impl Fn(&Paths) -> bool) -> Option<String> {
     let (mut found, mut pid) = (false, i32::try_from(std::process::id()).ok()?);
@@ -44,12 +46,21 @@ fn above(concerns: impl Fn(&Paths) -> bool) -> Option<String> {
         if let Some(worker) = worker_of_shim(pid).or_else(|| work_of_runner(pid)) {
             found = true;
             if records_here(pid) || state_of_shim(pid).is_some_and(|paths| concerns(&paths)) {
-                return Some(worker);
+                return Some(shown(&worker));
             }
         }
     }
     let is_marked = !found && std::env::var_os("SWARM_TOKEN").is_some();
-    is_marked.then(|| std::env::var("SWARM_WORKER").unwrap_or_default())
+    if is_marked {
+        return Some(shown(&std::env::var("SWARM_WORKER").unwrap_or_default()));
+    }
+    let places = [Paths::from_env().ok(), Paths::of_home().ok()];
+    let is_hidden = places.iter().flatten().any(peer::is_supervisor_hidden);
+    is_hidden.then(|| "a process in another process namespace than the supervisor".to_owned())
+}
+
+fn shown(worker: &str) -> String {
+    format!("worker '{worker}'")
 }
 
 /// Returns the worker of a process that is a shim.
