@@ -129,7 +129,7 @@ fn a_worktree_stays_while_a_worker_of_another_state_directory_uses_it() {
     assert!(!tree.exists());
 
     // One that was made for them stays theirs after its worker has ended.
-    other(&rig, &repo, &[&spawn[..], &["true"]].concat()).ok();
+    assert_eq!(other(&rig, &repo, &[&spawn[..], &["true"]].concat()).code, Some(0));
     other(&rig, &repo, &["wait", "fix"]).ok();
     let said = rig.swarm_in(&repo, &[&spawn[..], &["true"]].concat());
     assert!(said.code == Some(0) && said.err.contains("worktree already exists"), "{said:?}");

@@ -109,7 +109,7 @@ pub fn kept_worktree(name: &str, state_dir: &Path, caller: &Caller) -> Option<Ke
 /// Returns what the worktree holds, or why it cannot be checked.
 pub fn check_clean(path: &Path, root: &Path, caller: &Caller) -> Result<(), String> {
     let cli = Cli::new(caller).map_err(|error| Fault::from(error).cause)?;
-    remove::check(&cli, path, root, Force::No, None).map_err(|fault| fault.to_string())
+    remove::check(&cli, path, root, Force::No).map_err(|fault| fault.to_string())
 }
 
 /// Runs `work` outside of the actors' thread. Work that has started runs to its end,
@@ -186,10 +186,9 @@ impl Worktrees for Git {
         caller: &'a Caller,
     ) -> BoxFuture<'a, Result<(), WorktreeError>> {
         let (path, base_repo, caller) = (path.to_owned(), base_repo.to_owned(), caller.clone());
-        let home = self.home.clone();
         blocking(move || {
             let cli = cli(&caller).map_err(Fault::unknown)?;
-            remove::check(&cli, Path::new(&path), Path::new(&base_repo), force, home.as_deref())
+            remove::check(&cli, Path::new(&path), Path::new(&base_repo), force)
         })
     }
 

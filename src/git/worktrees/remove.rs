@@ -48,15 +48,11 @@ struct Removable {
     is_resumed: bool,
 }
 
-pub(crate) fn check(
-    cli: &Cli,
-    path: &Path,
-    base_repo: &Path,
-    force: Force,
-    home: Option<&Home>,
-) -> Result<(), WorktreeError> {
+/// Checks whether the worktree may be removed once its worker has ended. Whether somebody else uses it is only known then:
+/// the session of a living worker does not tell.
+pub(crate) fn check(cli: &Cli, path: &Path, base_repo: &Path, force: Force) -> Result<(), WorktreeError> {
     match assess(cli, path, base_repo, force)? {
-        Some(found) => check_strangers(&found, home),
+        Some(_) => Ok(()),
         None => assess_entry(cli, path, base_repo, force).map(drop),
     }
 }
