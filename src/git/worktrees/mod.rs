@@ -7,6 +7,7 @@ pub mod hook;
 pub(crate) mod identity;
 pub(crate) mod make;
 mod module_view;
+mod own_settings;
 pub(crate) mod owner;
 pub(crate) mod plan;
 pub(crate) mod port;

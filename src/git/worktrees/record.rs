@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use swarm_sys::files::{self, Durability, Mode};
 
-use super::admin;
+use super::{admin, own_settings};
 use crate::repository::fault::Fault;
 
 /// Maximum size of a file that is read into memory. None that swarm or git writes comes near it.
@@ -50,6 +50,7 @@ pub(crate) fn write(path: &Path, bytes: &[u8]) -> io::Result<()> {
 /// Fails if the record is not what git has made, or cannot be read.
 pub(crate) fn check(common: &Path, entry: &Path) -> Result<(), Fault> {
     check_common(common, entry)?;
+    own_settings::check(common, entry)?;
     for dir in [entry.to_owned()].into_iter().chain(WRITTEN.map(|name| entry.join(name))) {
         for file in files::list_if_present(&dir).map_err(Fault::at(&dir))? {
             let kind = file.file_type().map_err(Fault::at(&dir))?;
