@@ -105,6 +105,9 @@ pub struct SessionOwner {
     pub worker: String,
     pub generation: u64,
     pub host: String,
+    /// Machine of the agent. `None` in sessions of older versions.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub machine: Option<super::Machine>,
     /// Identity of the agent's process.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub process: Option<super::ProcessId>,

@@ -4,14 +4,13 @@ use std::io;
 use std::path::Path;
 
 use swarm_actors::sessions::recovery::{self, Facts, Known, STALE_MS};
-use swarm_model::Recovery;
-use swarm_model::{Session, SessionPlan};
+use swarm_model::{Machine, Recovery, Session, SessionPlan};
 
 use super::folder::Folder;
 use super::store::{self, StoreError};
 use super::{beat, set};
-use swarm_sys::clock::{host, wall_ms};
-use swarm_sys::procfs;
+use swarm_sys::clock::wall_ms;
+use swarm_sys::{machine, procfs};
 
 /// Environment variable that sets the age in milliseconds at which a beat is stale.
 const TIMEOUT: &str = "AGENT_HEARTBEAT_TIMEOUT_MS";
@@ -82,7 +81,10 @@ pub fn check(base: &Path) -> io::Result<Checked> {
 pub fn known(state: Option<&Session>, beat_pid: Option<i32>) -> Known {
     let boot = procfs::boot_id();
     let Some(owner) = state.and_then(Session::owner) else { return Known::Unknown };
-    let Some(process) = owner.process.filter(|_| owner.host == host()) else { return Known::Unknown };
+    let Some(process) = owner.process else { return Known::Unknown };
+    if !is_of_here(&process.boot, &owner.host, owner.machine.as_ref(), machine::this()) {
+        return Known::Unknown;
+    }
     match procfs::alive(&process, &boot) {
         Ok(Some(_)) => return Known::Alive,
         Ok(None) => {}
@@ -91,10 +93,44 @@ pub fn known(state: Option<&Session>, beat_pid: Option<i32>) -> Known {
     if beat_pid.is_none_or(|pid| pid == process.pid) { Known::Gone } else { Known::Unknown }
 }
 
+/// Reports whether this machine can tell whether a process of this boot lives: it sees the processes of its present boot,
+/// apart from those of containers, which have names of their own; and those of its earlier boots are gone. Another boot of
+/// a machine with the same name may be another machine.
+fn is_of_here(boot: &str, host: &str, machine: Option<&Machine>, here: &Machine) -> bool {
+    if boot == here.boot {
+        return host == here.host;
+    }
+    machine.is_some_and(|machine| !machine.id.is_empty() && machine.id == here.id)
+}
+
 /// Decides whether the session of this plan can be recovered.
 pub fn answer(plan: &SessionPlan) -> Recovery {
     match check(Path::new(&plan.dir)) {
         Ok(checked) => recovery::decide(&checked.facts(Some(&plan.identifier))),
         Err(_) => Recovery::NoState,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_earlier_boot_is_gone_only_if_the_machine_is_certainly_this_one() {
+        let machine = |id: &str, boot: &str| Machine { id: id.into(), boot: boot.into(), host: "ubuntu".into() };
+        let here = machine("a", "2");
+        for (boot, host, of, expected, why) in [
+            ("2", "ubuntu", Some(machine("a", "2")), true, "this boot"),
+            ("2", "ubuntu", None, true, "this boot, of an older version"),
+            ("2", "container", Some(machine("a", "2")), false, "a container, whose processes are hidden"),
+            ("1", "ubuntu", Some(machine("a", "1")), true, "an earlier boot"),
+            ("1", "renamed", Some(machine("a", "1")), true, "an earlier boot, before it was renamed"),
+            ("1", "ubuntu", Some(machine("b", "1")), false, "another machine of the same name"),
+            ("1", "ubuntu", Some(machine("", "1")), false, "a machine without an id"),
+            ("1", "ubuntu", None, false, "another boot, of an older version"),
+        ] {
+            assert_eq!(is_of_here(boot, host, of.as_ref(), &here), expected, "{why}");
+        }
+        assert!(!is_of_here("1", "ubuntu", Some(&machine("", "1")), &machine("", "2")), "no machine has an id");
     }
 }

@@ -212,6 +212,7 @@ fn begin(session: &mut Session, opening: &Opening) {
         worker: opening.worker.clone(),
         generation: opening.generation,
         host: swarm_sys::clock::host(),
+        machine: Some(swarm_sys::machine::this().clone()),
         process: None,
         end: None,
     });
