@@ -13,7 +13,7 @@ use swarm_actors::registry::table::{self, Unreadable};
 use swarm_actors::registry::{StoreError, reconcile};
 use swarm_actors::sessions::kind_of;
 use swarm_model::asks::Waits;
-use swarm_model::{Activity, Doing, ProcessId, Refusal, RefusalKind, Row, WireStatus, WorkerView};
+use swarm_model::{Activity, Doing, FineState, ProcessId, Refusal, RefusalKind, Row, RowKey, WireStatus, WorkerView};
 use swarm_ports::{Records as _, Scan};
 
 use super::asks::Asks;
@@ -47,6 +47,9 @@ impl Registry {
         self.workers.iter().find(|worker| worker.row.name == name)
     }
 }
+
+/// Maximum number of times that workers are read again because one of them was being forgotten.
+const LOADS_MAX: usize = 3;
 
 /// Reads all workers, for `ls`, `wait --all` and similar verbs.
 ///
@@ -131,6 +134,32 @@ pub fn session_dir(paths: &Paths, worker: &WorkerView) -> Option<PathBuf> {
 /// # Errors
 /// Fails as [`load`] does.
 pub fn load_where(paths: &Paths, detail: Detail, pick: Pick<'_>) -> Result<Registry, Refusal> {
+    let mut registry = load_once(paths, detail, pick)?;
+    for _ in 0..LOADS_MAX {
+        if detail == Detail::Word || !is_being_forgotten(paths, &registry) {
+            break;
+        }
+        registry = load_once(paths, detail, pick)?;
+    }
+    Ok(registry)
+}
+
+/// Reports whether a worker without an exit record has been forgotten or started again since it was read. A removal takes
+/// the row first and then the records, so that a row that was read before it seems to have no end.
+fn is_being_forgotten(paths: &Paths, registry: &Registry) -> bool {
+    let is_open = |view: &&WorkerView| view.state == FineState::Exited && view.exit.is_none();
+    let open: Vec<&WorkerView> = registry.workers.iter().filter(is_open).collect();
+    if open.is_empty() {
+        return false;
+    }
+    let names: Vec<&str> = open.iter().map(|view| view.row.name.as_str()).collect();
+    let records = DiskRecords::new(paths.clone());
+    let now = read_rows(paths, &records, Pick::Named(&names), &mut Vec::new()).unwrap_or_default();
+    let now: Vec<RowKey> = now.into_iter().flatten().map(|row| row.key()).collect();
+    !open.iter().all(|view| now.contains(&view.row.key()))
+}
+
+fn load_once(paths: &Paths, detail: Detail, pick: Pick<'_>) -> Result<Registry, Refusal> {
     let records = DiskRecords::new(paths.clone());
     let mut registry = Registry { workers: Vec::new(), unreadable: Vec::new(), warnings: Vec::new() };
     let mut windows = Windows::default();

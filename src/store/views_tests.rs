@@ -135,3 +135,22 @@ fn the_latest_of_what_an_agent_reports_and_shows_counts() {
     assert_eq!((same.kind, same.since_ms), (Some(NeedKind::Question), 10), "the supervisor only repeats it");
     assert_eq!(latest(None, None), None);
 }
+
+#[test]
+fn a_worker_that_is_being_forgotten_is_read_again() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let paths = Paths::new(dir.path());
+    let rows = |numbers: &[usize]| {
+        let rows = numbers.iter().map(|number| reconcile::row_of(&spec(*number), 1, "host")).collect();
+        fs::write(paths.state(), Table::of(rows).render()).expect("written");
+    };
+    rows(&[1, 2]);
+    write_records(&paths, &spec(2), true, true);
+    let seen = load_once(&paths, Detail::Exit, Pick::All).expect("read");
+    assert!(!is_being_forgotten(&paths, &seen), "its row is still there");
+    rows(&[1]);
+    assert!(!is_being_forgotten(&paths, &seen), "the other one has an exit record");
+    rows(&[2]);
+    assert!(is_being_forgotten(&paths, &seen));
+    assert_eq!(load_where(&paths, Detail::Exit, Pick::All).expect("read").workers.len(), 1);
+}
