@@ -92,6 +92,9 @@ pub struct WorktreeRequest {
     /// Use an existing branch as it is, regardless of `base`.
     #[serde(default)]
     pub resume: bool,
+    /// The worktree of an earlier generation. It is not made again if its disk may not be mounted. Set by the supervisor.
+    #[serde(skip)]
+    pub is_known: bool,
     /// Worktrees of all workers, each with its repository. Set by the supervisor.
     #[serde(skip)]
     pub trees: Vec<(String, String)>,

@@ -134,6 +134,7 @@ fn asked_for(worktree: &RowWorktree) -> WorktreeRequest {
         base: None,
         leaf: text(path.file_name().map(Path::new)),
         resume: true,
+        is_known: true,
         ..WorktreeRequest::default()
     }
 }

@@ -91,10 +91,10 @@ pub fn of_io(step: &str, error: &std::io::Error) -> Refusal {
     Refusal::new(RefusalKind::Internal, format!("cannot {step}: {error}"))
 }
 
-/// Reports whether a failure to start a worker says nothing about the worker: a file could not be written, or the registry
-/// could not be changed.
+/// Reports whether a failure to start a worker says nothing about the worker: a file could not be written, the registry
+/// could not be changed, or something is in the way that may disappear, such as a disk that is not mounted.
 pub fn is_of_system(refusal: &Refusal) -> bool {
-    matches!(refusal.kind, RefusalKind::Internal | RefusalKind::Registry)
+    refusal.passes || matches!(refusal.kind, RefusalKind::Internal | RefusalKind::Registry)
 }
 
 /// Returns the refusal to start a worker again whose launch contract (`spec.json`) cannot be read.

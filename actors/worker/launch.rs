@@ -282,7 +282,7 @@ async fn plan(ports: &Ports, registry: &RegistryHandle, start: &Start) -> Result
             let parent = path.parent().map(|parent| parent.to_string_lossy().into_owned());
             let branch = Some(worktree.branch.clone());
             let cwd = worktree.base_repo.clone();
-            let request = WorktreeRequest { cwd, branch, dir: parent, base: None, ..WorktreeRequest::default() };
+            let request = WorktreeRequest { cwd, branch, dir: parent, is_known: true, ..WorktreeRequest::default() };
             (request, Some(worktree))
         }
     };

@@ -25,6 +25,8 @@ pub mod usage;
 #[cfg(test)]
 mod inside_tests;
 #[cfg(test)]
+mod known_tests;
+#[cfg(test)]
 mod module_view_tests;
 #[cfg(test)]
 mod own_refs_tests;

@@ -49,7 +49,7 @@ pub(crate) fn plan(cli: &Cli, name: &str, asked: &WorktreeRequest, caller: &Call
     };
     let common = admin::common_dir(&base_repo).map_err(Fault::at(&base_repo))?;
     admin::complete_torn(&common, boot_time()).map_err(Fault::at(&common))?;
-    settle_tree(cli, &base_repo, &path, &mut plan)?;
+    settle_tree(cli, &base_repo, &path, asked.is_known, &mut plan)?;
     if plan.makes_tree {
         usage::check_quota(&base_repo)?;
     } else if asked.base.is_none()
@@ -128,7 +128,7 @@ fn check_branch(branch: &str, asked: &WorktreeRequest, base: &BaseRef, facts: &F
 
 /// Adopts an existing worktree at the path. Fails if the path or the branch is in use
 /// otherwise.
-fn settle_tree(cli: &Cli, toplevel: &Path, path: &Path, plan: &mut WorktreePlan) -> Result<(), Fault> {
+fn settle_tree(cli: &Cli, toplevel: &Path, path: &Path, is_known: bool, plan: &mut WorktreePlan) -> Result<(), Fault> {
     let common = admin::common_dir(toplevel).map_err(Fault::at(toplevel))?;
     let there = match fs::symlink_metadata(path) {
         Ok(_) => !is_empty_dir(path),
@@ -137,6 +137,9 @@ fn settle_tree(cli: &Cli, toplevel: &Path, path: &Path, plan: &mut WorktreePlan)
     };
     let entry = admin::entry_of(&common, path).map_err(Fault::at(path))?;
     if !there && let Some(entry) = &entry {
+        if is_known {
+            check_disk(toplevel, path)?;
+        }
         check_abandoned(cli, &common, entry, path)?;
     }
     if !there && plan.makes_branch {
@@ -162,6 +165,23 @@ fn settle_tree(cli: &Cli, toplevel: &Path, path: &Path, plan: &mut WorktreePlan)
             .remedy("choose another branch with --branch")),
         None => Ok(()),
     }
+}
+
+/// Fails if the disk of a missing worktree may not be mounted: the directory above it is missing or empty, too. Made again
+/// below the mount point, the worktree would not have what the worker has not committed. The directory beside the
+/// repository is on the repository's disk, unless it is a link.
+fn check_disk(toplevel: &Path, path: &Path) -> Result<(), Fault> {
+    let Some(above) = path.parent() else { return Ok(()) };
+    let usual = toplevel.file_name().map(|own| toplevel.with_file_name(folder_of(own)));
+    if usual.as_deref() == Some(above) && !above.is_symlink() {
+        return Ok(());
+    }
+    if above.is_dir() && !is_empty_dir(&admin::resolved(above)) {
+        return Ok(());
+    }
+    let cause = format!("the worktree at {} is missing, with all of {}", path.display(), above.display());
+    let fault = Fault::new(cause).remedy("mount its disk, or give what it held up with 'git worktree prune'");
+    Err(Fault { passes: true, ..fault })
 }
 
 /// Checks that the entry of a worktree whose directory is missing may be replaced.
