@@ -1,5 +1,6 @@
-//! Deletes references; every deletion of a branch goes through here. For that, git locks `packed-refs`, and a git that is killed together with this process leaves the
-//! lock, which blocks everyone. A mark in the common directory proves whose lock it is:
+//! Deletes references; every deletion of a branch goes through here. For that, git locks `packed-refs`, and a git that is
+//! killed together with this process leaves the lock, which blocks everyone. A mark in the common directory proves whose
+//! lock it is:
 //!
 //! | step | write | if everything is killed right after it |
 //! |---|---|---|
