@@ -54,7 +54,7 @@ pub struct Saved {
     pub commit: String,
 }
 
-/// What became of a branch that was to be deleted.
+/// Result of a request to delete a branch.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct DroppedBranch {
     pub is_deleted: bool,

@@ -74,7 +74,8 @@ fn run(root: &Path, mode: Option<&str>) -> io::Result<()> {
     let adopts = mode == Some("adopt");
     let mut deaths = Deaths::default();
     let mut life = if adopts { Some((take_stdin()?, None)) } else { None };
-    // Whoever starts this guard hears why the first supervisor cannot start, and tries again or not.
+    // The client that starts a guard reads from this pipe why the first supervisor cannot start. In that case the client
+    // decides whether to try again, and the guard exits.
     let mut ready = Some(Stdio::inherit()).filter(|_| mode.is_none());
     loop {
         let is_first = ready.is_some();

@@ -92,7 +92,7 @@ fn the_name_of_a_job_means_the_work_of_its_last_attempt() {
     let landed = format!("{name}: landed (release)\n");
     site.swarm(&["merge", "wait", name, "--timeout", "25"]).is(0, &landed, "");
     assert_eq!((site.git(&["show", "release:w.txt"]).as_str(), site.git(&["rev-parse", "main"])), ("new", main));
-    // What has been superseded does not take its place.
+    // An earlier worktree of that name is refused once the last one is gone.
     assert_eq!(site.swarm(&["clean", name, "--force-dirty"]).code, Some(0));
     let said = site.swarm(&["merge", "add", name]);
     assert!(said.code == Some(1) && said.err.contains("is of an earlier worker of that name"), "{said:?}");

@@ -103,7 +103,7 @@ async fn a_turn_whose_worker_failed_is_repeated() {
 #[tokio::test(start_paused = true)]
 async fn a_result_that_cannot_be_queued_is_recorded_until_another_run_queues_it() {
     let rig = Rig::start().await;
-    // Its worker is forgotten.
+    // The worker whose work it is was forgotten.
     rig.world.flows.land(&place());
     for (fault, cause) in [(Some("the disk is full"), Some("the disk is full")), (None, None)] {
         if let Some(fault) = fault {

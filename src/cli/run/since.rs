@@ -36,7 +36,7 @@ pub fn warn_changed(
     for id in changed(home, planned) {
         let what = match state.row(&id).map(|row| row.status.as_str()) {
             Some("done") if stale.contains(&id) => "after it was done; this run does not do it again",
-            // It was executed in this version.
+            // This version of the spec is the one that was executed.
             Some("done") => continue,
             Some("failed") if !retry_failed => "after it has failed; --retry-failed uses the new version",
             _ => "after it was planned; using the new version",

@@ -159,7 +159,7 @@ impl Builder<'_> {
         // Conflict resolutions in the topic's own merges are part of no single non-merge commit.
         let strategy = if strategy == Strategy::Rebase && self.has_merges(base)? { Strategy::Squash } else { strategy };
         if strategy == Strategy::Rebase {
-            // What was taken back may conflict with the base, and is nothing.
+            // A topic whose commits revert each other has nothing to land. Its single commits could conflict with the base.
             return if self.tree_of(tip)? == self.tree_of(base)? { self.nothing(base) } else { self.rebase(base) };
         }
         let tree = match self.merge(&bases)? {

@@ -109,14 +109,15 @@ pub(crate) fn delete(
     Ok(done.map(|_| saved)?)
 }
 
-/// Deletes a branch that `onto` contains with libgit2, only if it still has the value that was read. Fails if its reflog
-/// may have other commits: [`delete`] saves them first.
+/// Deletes a branch that `onto` contains with libgit2, only if it still has the value that was read. Fails if a link
+/// leads elsewhere, which libgit2 would follow, or if its reflog may have other commits: [`delete`] saves them first.
 pub(crate) fn delete_landed(
     repo: &Repository,
     full: &str,
     mut branch: Reference<'_>,
     onto: Oid,
 ) -> Result<(), git2::Error> {
+    record::check_reference(repo.commondir(), full).map_err(|fault| git2::Error::from_str(&fault.cause))?;
     if reflog::has_more(repo, full, branch.peel_to_commit()?.id(), onto)? {
         return Err(git2::Error::from_str("its reflog may have commits that must be saved first"));
     }

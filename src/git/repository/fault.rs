@@ -20,7 +20,7 @@ pub(crate) struct Fault {
     pub(crate) killed: bool,
     /// The worker itself can fix it in its worktree.
     pub(crate) is_mendable: bool,
-    /// It may be over after a while without a change by a person: a lock is held, a quota is full, or a command of the user
+    /// A later try may succeed although nobody changes anything: a lock is held, a quota is full, or a command of the user
     /// failed, for example because the network was down.
     pub(crate) passes: bool,
 }

@@ -47,7 +47,7 @@ fn commits_that_only_the_reflog_of_a_deleted_branch_had_are_saved_once_and_resto
     assert!(back.notes.iter().any(|note| note.contains(&rewritten[..12])), "{:?}", back.notes);
     assert_eq!(fs::read_to_string(back.path.join("p")).unwrap(), "1\n");
     assert_eq!(text(&fix.at(&back.path, &["status", "--porcelain"])), "");
-    // What is saved already is not saved again.
+    // Deleting the branch again makes no second save of the same commits.
     fix.remove(&back.path, Force::No).unwrap();
     fix.git(&["branch", "-q", "-f", "w", "main"]);
     assert_eq!(drop_w(&fix), DroppedBranch { is_deleted: true, saved: None });
@@ -80,6 +80,26 @@ fn a_reflog_whose_entries_are_all_on_the_base_needs_no_git() {
     assert!(by_library("again").unwrap());
     with_commits_taken_back(&fix);
     assert!(by_library("w").is_err() && fix.has("refs/heads/w"), "something must be saved");
+}
+
+#[test]
+fn a_deletion_follows_no_link_among_references_and_their_logs() {
+    let fix = Fixture::new();
+    let common = fix.repo.join(".git");
+    let elsewhere = fix.root.join("elsewhere");
+    fs::create_dir(&elsewhere).unwrap();
+    fix.git(&["branch", "arial/w"]);
+    for dir in ["logs/refs/heads/arial", "refs/heads/arial"] {
+        let (dir, aside) = (common.join(dir), fix.root.join("aside"));
+        fs::copy(dir.join("w"), elsewhere.join("w")).unwrap();
+        fs::rename(&dir, &aside).unwrap();
+        std::os::unix::fs::symlink(&elsewhere, &dir).unwrap();
+        let dropped = crate::repository::drop_landed_branch(&fix.repo, "arial/w", "main", &fix.caller);
+        assert!(dropped.unwrap_err().contains("is a symbolic link"));
+        assert!(elsewhere.join("w").exists(), "{dir:?}");
+        fs::remove_file(&dir).unwrap();
+        fs::rename(&aside, &dir).unwrap();
+    }
 }
 
 #[test]

@@ -37,9 +37,9 @@ const KEYS: [&str; 13] = [
 
 /// The repository of a submodule.
 pub(super) struct ModuleView {
-    /// Where it is. No git runs in it.
+    /// Git directory of the submodule. No git runs with it.
     pub(super) dir: PathBuf,
-    /// Its checkout, if its configuration names one.
+    /// Checkout of the submodule. `None` if its configuration names none.
     pub(super) tree: Option<PathBuf>,
     /// The git directory with which git runs instead. It has a copy of the index.
     view: PathBuf,

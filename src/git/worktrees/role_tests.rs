@@ -65,7 +65,7 @@ fn what_a_commit_of_a_role_leaves_out_is_named() {
     }
     let left_out = || super::commit_work(tree, "turn 1", &fix.caller).unwrap().left_out;
     assert_eq!(left_out(), ["fixtures/s.log", "pkg/dist/d.go"]);
-    // They are still there, and nothing else changed.
+    // A file that still exists is named again; a removed one is not.
     fs::remove_file(dir.join("fixtures/s.log")).unwrap();
     assert_eq!(left_out(), ["pkg/dist/d.go"]);
     fix.at(&dir, &["add", "pkg/dist/d.go"]);

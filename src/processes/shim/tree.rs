@@ -47,7 +47,7 @@ pub fn end(child: &mut Child, signals: &Signals, groups: &Groups, first: Option<
     let is_alive = |pid: i32| procfs::living(pid).ok().flatten().is_some();
     let living = survivors.into_iter().filter(|pid| is_alive(*pid)).filter_map(|pid| procfs::identity(pid, &boot));
     let living = living.take(SURVIVORS_MAX).collect();
-    // One of them may have ended since.
+    // The command may have ended after the last look, and has a status then.
     child.reap();
     living
 }
