@@ -32,10 +32,11 @@ pub fn warn_changed(
     retry_failed: bool,
     screen: &mut Screen,
 ) -> Option<String> {
-    let stale = stale(state, planned, home);
-    for id in changed(home, planned) {
-        let what = match state.row(&id).map(|row| row.status.as_str()) {
-            Some("done") if stale.contains(&id) => "after it was done; this run does not do it again",
+    let changed = changed(home, planned);
+    let stale = stale(state, planned, &changed, home);
+    for id in &changed {
+        let what = match state.row(id).map(|row| row.status.as_str()) {
+            Some("done") if stale.contains(id) => "after it was done; this run does not do it again",
             // This version of the spec is the one that was executed.
             Some("done") => continue,
             Some("failed") if !retry_failed => "after it has failed; --retry-failed uses the new version",
@@ -48,20 +49,20 @@ pub fn warn_changed(
     (!stale.is_empty()).then(|| format!("run '{plan}', then 'swarm run' to do {which} again"))
 }
 
-/// Returns the ids of workstreams that are done with an earlier version of their spec, and that `swarm plan` would plan
+/// Returns those of the changed specs whose workstreams are done with an earlier version, and which `swarm plan` would plan
 /// again.
-fn stale(state: &ArialState, planned: &[Spec], home: &Home) -> Vec<String> {
-    let mut changed = changed(home, planned);
-    changed.retain(|id| state.row(id).is_some_and(|row| row.status == "done"));
-    if changed.is_empty() {
-        return changed;
+fn stale(state: &ArialState, planned: &[Spec], changed: &[String], home: &Home) -> Vec<String> {
+    let is_done = |id: &&String| state.row(id).is_some_and(|row| row.status == "done");
+    let mut done: Vec<String> = changed.iter().filter(is_done).cloned().collect();
+    if done.is_empty() {
+        return done;
     }
     let run = journal::replay(home).ok().flatten();
     let of = |id: &String| planned.iter().find(|spec| spec.id == *id).map(|spec| spec.digest.as_str());
     // Another program does not record what it has executed.
     let executed = |id: &String| run.as_ref().and_then(|run| executed(run, home, id));
-    changed.retain(|id| executed(id).is_none_or(|executed| of(id) != Some(executed.as_str())));
-    changed
+    done.retain(|id| executed(id).is_none_or(|executed| of(id) != Some(executed.as_str())));
+    done
 }
 
 /// Returns the digest of the spec that the last attempt of a workstream was given; of an older version's attempt, the digest
