@@ -88,6 +88,16 @@ impl Tail {
         self.path.is_file() || self.older.is_file()
     }
 
+    /// Reports whether the log was there when it was read.
+    pub fn has_log(&self) -> bool {
+        self.file.is_some()
+    }
+
+    /// Reports whether the rotated part was there when the log was read.
+    pub fn has_part(&self) -> bool {
+        self.part.is_some()
+    }
+
     /// Sets the position from which [`Tail::drain`] continues, and passes on everything wanted before it.
     pub fn start(&mut self, from: From, sink: &mut Sink) -> Result<(), Failure> {
         match from {

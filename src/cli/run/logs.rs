@@ -16,7 +16,7 @@ use crate::cli::json;
 use crate::cli::life::WatchedWorker;
 use crate::cli::said;
 use crate::cli::screen::Screen;
-use crate::cli::tail::{From, Pending, Tail};
+use crate::cli::tail::{From, Pending, Sink, Tail};
 use swarm_store::runs::home::Home;
 use swarm_store::runs::{journal, order};
 use swarm_store::views;
@@ -29,7 +29,7 @@ pub fn run(args: &LogsArgs, paths: &Paths, screen: &mut Screen) -> Result<u8, Fa
     let registry = views::load(paths)?;
     let files = files(args, &now, &home, paths)?;
     let last = files.sources.len().saturating_sub(1);
-    for (at, (file, reader)) in files.sources.into_iter().enumerate() {
+    for (at, Source { file, kept, reader }) in files.sources.into_iter().enumerate() {
         let mut tail = Tail::new(file.clone());
         let mut printer = Printer { args, attempt: files.attempt, reader, pending: Pending::default() };
         let view = registry.find(&now.worker()).filter(|_| args.follow && files.is_latest && at == last);
@@ -45,9 +45,25 @@ pub fn run(args: &LogsArgs, paths: &Paths, screen: &mut Screen) -> Result<u8, Fa
             }
             None => while tail.drain(&mut sink)?.more {},
         }
+        if let Some(kept) = kept.filter(|_| !tail.has_log()) {
+            read_moved(&tail, kept, &mut sink)?;
+        }
         printer.end(screen)?;
     }
     Ok(0)
+}
+
+/// Reads a log that was moved to `kept` after it was looked for. Its rotated part is moved after it, so `tail` may have
+/// passed that on.
+fn read_moved(tail: &Tail, kept: PathBuf, sink: &mut Sink) -> Result<(), Failure> {
+    let mut moved = Tail::new(kept);
+    if tail.has_part() {
+        moved.begin()?;
+    } else {
+        moved.start(From::Start, sink)?;
+    }
+    while moved.drain(sink)?.more {}
+    Ok(())
 }
 
 /// Returns the workstream or job that is meant.
@@ -66,9 +82,22 @@ fn find(args: &LogsArgs, run: Option<Run>) -> Result<Now, Failure> {
     Ok(Now { plan: run.plan, at, progress })
 }
 
+struct Source {
+    file: PathBuf,
+    /// Where the run moves `file` when its worker has ended.
+    kept: Option<PathBuf>,
+    reader: Reader,
+}
+
+impl Source {
+    fn exists(&self) -> bool {
+        [Some(&self.file), self.kept.as_ref()].into_iter().flatten().any(|file| Tail::new(file.clone()).exists())
+    }
+}
+
 /// Files to read, one after the other.
 struct Files {
-    sources: Vec<(PathBuf, Reader)>,
+    sources: Vec<Source>,
     attempt: u32,
     is_latest: bool,
 }
@@ -89,11 +118,9 @@ fn files(args: &LogsArgs, now: &Now, home: &Home, paths: &Paths) -> Result<Files
             let cause = format!("the output of attempt {attempt} of '{id}' was not kept");
             return refuse(cause, "only the latest attempt of a command has its output".to_owned());
         }
-        Work::Command(_) => {
-            ["stderr", "stdout"].map(|kind| (output(now, kind, home, paths), Reader::new(Kind::Command, false))).into()
-        }
+        Work::Command(_) => ["stderr", "stdout"].map(|kind| output(now, kind, home, paths)).into(),
     };
-    if !args.follow && sources.iter().all(|(file, _)| !Tail::new(file.clone()).exists()) {
+    if !args.follow && !sources.iter().any(Source::exists) {
         let cause = format!("attempt {attempt} of '{id}' has printed nothing");
         return refuse(cause, "run 'swarm run status'".to_owned());
     }
@@ -101,7 +128,7 @@ fn files(args: &LogsArgs, now: &Now, home: &Home, paths: &Paths) -> Result<Files
 }
 
 /// Returns the file of an attempt's conversation, and what understands it.
-fn conversation(dir: &Path) -> (PathBuf, Reader) {
+fn conversation(dir: &Path) -> Source {
     let reader = match order::read_order(dir) {
         Ok(order) => {
             let turn = Turn { consent: order.consent, ..Turn::default() };
@@ -110,14 +137,19 @@ fn conversation(dir: &Path) -> (PathBuf, Reader) {
         // Shown as text.
         Err(_) => Reader::new(Kind::Command, false),
     };
-    (dir.join(order::STREAM), reader)
+    Source { file: dir.join(order::STREAM), kept: None, reader }
 }
 
-/// Returns the output of a command: while it runs that of its worker, later the copy in the run's home.
-fn output(now: &Now, kind: &str, home: &Home, paths: &Paths) -> PathBuf {
+/// Returns the output of a command: while it runs that of its worker, later the file in the run's home.
+fn output(now: &Now, kind: &str, home: &Home, paths: &Paths) -> Source {
     let kept = home.logs().join(format!("{}.{kind}.log", now.job().id));
     let live = paths.log(&now.worker(), kind);
-    if live.exists() { live } else { kept }
+    let reader = Reader::new(Kind::Command, false);
+    if Tail::new(live.clone()).exists() {
+        Source { file: live, kept: Some(kept), reader }
+    } else {
+        Source { file: kept, kept: None, reader }
+    }
 }
 
 struct Printer<'a> {
@@ -172,5 +204,42 @@ impl Printer<'_> {
             object.extend(fields);
         }
         object
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::*;
+
+    /// Reads a log below `dir` whose files `moved` were moved before the read, and the others after it.
+    fn shown(moved: &[&str]) -> String {
+        let dir = tempfile::tempdir().expect("a directory");
+        let (live, kept) = (dir.path().join("live"), dir.path().join("kept"));
+        let rename = |end: &str| fs::rename(format!("{}{end}", live.display()), format!("{}{end}", kept.display()));
+        fs::write(&live, "new\n").expect("written");
+        fs::write(dir.path().join("live.1"), "old\n").expect("written");
+        moved.iter().for_each(|end| rename(end).expect("moved"));
+        let mut bytes = Vec::new();
+        let mut sink = |block: &[u8]| {
+            bytes.extend_from_slice(block);
+            Ok(())
+        };
+        let mut tail = Tail::new(live.clone());
+        tail.start(From::Start, &mut sink).expect("readable");
+        tail.drain(&mut sink).expect("readable");
+        ["", ".1"].iter().filter(|end| !moved.contains(end)).for_each(|end| rename(end).expect("moved"));
+        if !tail.has_log() {
+            read_moved(&tail, kept, &mut sink).expect("readable");
+        }
+        String::from_utf8(bytes).expect("text")
+    }
+
+    #[test]
+    fn a_log_that_is_moved_meanwhile_is_shown_once() {
+        for moved in [&[] as &[&str], &[""], &["", ".1"]] {
+            assert_eq!(shown(moved), "old\nnew\n", "{moved:?}");
+        }
     }
 }

@@ -1,6 +1,7 @@
 //! What is kept and reported of a finished job before its worker is cleaned.
 
 use std::fs;
+use std::path::Path;
 
 use swarm_agents::short;
 use swarm_model::RowWorktree;
@@ -13,6 +14,7 @@ use swarm_sys::paths::Paths;
 use super::home::Home;
 use super::registration::{place, read_any};
 use super::{events, order};
+use crate::log_parts;
 
 /// Maximum number of ignored files that an event names.
 const IGNORED_MAX: usize = 100;
@@ -27,8 +29,17 @@ pub(super) fn keep(now: &Now, paths: &Paths) {
         return report_late(&home, &now.plan.id, &now.job().id);
     }
     for kind in ["stdout", "stderr"] {
-        let kept = home.logs().join(format!("{}.{kind}.log", now.job().id));
-        let _ = fs::rename(paths.log(&worker, kind), kept);
+        let (live, kept) = (paths.log(&worker, kind), home.logs().join(format!("{}.{kind}.log", now.job().id)));
+        move_log(&live, &kept);
+    }
+}
+
+/// Moves a log, then its rotated part. A part that an earlier attempt left is removed, because it does not belong to
+/// this log.
+fn move_log(live: &Path, kept: &Path) {
+    let _ = fs::rename(live, kept);
+    if fs::rename(log_parts::older(live), log_parts::older(kept)).is_err() {
+        let _ = fs::remove_file(log_parts::older(kept));
     }
 }
 
@@ -57,5 +68,25 @@ fn report_late(home: &Home, run: &str, id: &str) {
         if let Err(error) = told.and_then(|()| order::take(&file, false)) {
             tracing::warn!(file = %file.display(), %error, "cannot report a message that came too late");
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_rotated_part_of_a_log_is_kept_beside_it() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let path = |leaf: &str| dir.path().join(leaf);
+        let read = |leaf: &str| fs::read_to_string(path(leaf)).ok();
+        fs::write(path("a.log"), "new").expect("written");
+        fs::write(path("a.log.1"), "old").expect("written");
+        move_log(&path("a.log"), &path("kept.log"));
+        assert_eq!((read("kept.log").as_deref(), read("kept.log.1").as_deref()), (Some("new"), Some("old")));
+        fs::write(path("a.log"), "next").expect("written");
+        move_log(&path("a.log"), &path("kept.log"));
+        assert_eq!((read("kept.log").as_deref(), read("kept.log.1")), (Some("next"), None));
+        assert_eq!((read("a.log"), read("a.log.1")), (None, None));
     }
 }
