@@ -16,7 +16,7 @@ use swarm_sys::paths::Paths;
 pub fn run(args: &CleanArgs, paths: &Paths, screen: &mut Screen) -> Result<u8, Failure> {
     let mut told = Answers::new(args.json);
     let registry = super::read_for(paths, super::only(&args.names).filter(|_| !args.all), screen)?;
-    if let Some(scope) = scope(args, &registry)?.and_then(|scope| spare(scope, args, &registry, screen)) {
+    if let Some(scope) = scope(args, &registry)?.and_then(|scope| spare(scope, args, &registry, paths, screen)) {
         if scope == Scope::All && !args.everywhere {
             let stopped: Vec<_> = registry.workers.iter().filter(|view| !view.state.is_running()).collect();
             here::confirm_all("clean", &stopped, screen)?;
@@ -69,7 +69,7 @@ fn scope(args: &CleanArgs, registry: &Registry) -> Result<Option<Scope>, Failure
 
 /// Leaves out the workers of runs whose work waits for a review, unless they are named or `--force-dirty` is given; notes name
 /// them. `None` if no worker is left.
-fn spare(scope: Scope, args: &CleanArgs, registry: &Registry, screen: &mut Screen) -> Option<Scope> {
+fn spare(scope: Scope, args: &CleanArgs, registry: &Registry, paths: &Paths, screen: &mut Screen) -> Option<Scope> {
     if args.force_dirty || !args.names.is_empty() {
         return Some(scope);
     }
@@ -78,7 +78,7 @@ fn spare(scope: Scope, args: &CleanArgs, registry: &Registry, screen: &mut Scree
         Scope::Names(names) => names.contains(&view.row.name),
     };
     let meant: Vec<&WorkerView> = registry.workers.iter().filter(is_meant).collect();
-    let reviewed = left::reviewed(meant.iter().copied());
+    let reviewed = left::reviewed(meant.iter().copied(), paths);
     for name in &reviewed {
         let next = format!("run 'swarm merge add {name}' to land it, or 'swarm clean {name}' to forget the worker");
         screen.aside("note: ", &format!("kept '{name}': its work has not landed; {next}"));

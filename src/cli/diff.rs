@@ -9,6 +9,7 @@ use super::args::DiffArgs;
 use super::caller;
 use super::error::{Failure, unknown_worker};
 use super::json;
+use super::merge::queues::Queues;
 use super::render::escape;
 use super::screen::Screen;
 use swarm_store::repositories::kept_worktree;
@@ -23,7 +24,8 @@ const NAMED_MAX: usize = 5;
 struct Difference<'a> {
     name: &'a str,
     branch: &'a str,
-    /// Commit of the base branch that the changes are relative to.
+    /// Commit that the changes are relative to: one of the base branch, or the newest one of the worker that has landed as
+    /// another commit.
     from: &'a str,
     /// Last commit of the worker.
     tip: &'a str,
@@ -42,33 +44,37 @@ struct File {
 pub fn run(args: &DiffArgs, paths: &Paths, screen: &mut Screen) -> Result<u8, Failure> {
     let registry = super::read_one(paths, &args.name, screen)?;
     if let Some(view) = registry.find(&args.name) {
-        return show(args, view, screen);
+        return show(args, view, paths, screen);
     }
     // What `merge add` of this name would land.
     let caller = caller::collect()?.caller;
     match kept_worktree(&args.name, paths.root(), &caller).filter(|kept| !kept.is_superseded) {
-        Some(kept) => show_topic(args, &kept.tree, kept.base.as_ref(), screen),
+        Some(kept) => show_topic(args, &kept.tree, kept.base.as_ref(), paths, screen),
         None => Err(unknown_worker(&args.name, &registry)),
     }
 }
 
-fn show(args: &DiffArgs, view: &WorkerView, screen: &mut Screen) -> Result<u8, Failure> {
+fn show(args: &DiffArgs, view: &WorkerView, paths: &Paths, screen: &mut Screen) -> Result<u8, Failure> {
     let row = &view.row;
     let Some(worktree) = &row.worktree else {
         let cause = format!("worker '{}' has no worktree", row.name);
         return Err(Refusal::new(RefusalKind::Invalid, cause).of(&row.name).into());
     };
-    show_topic(args, worktree, row.swarm().and_then(|meta| meta.base.as_ref()), screen)
+    show_topic(args, worktree, row.swarm().and_then(|meta| meta.base.as_ref()), paths, screen)
 }
 
 fn show_topic(
     args: &DiffArgs,
     worktree: &RowWorktree,
     base: Option<&BaseRef>,
+    paths: &Paths,
     screen: &mut Screen,
 ) -> Result<u8, Failure> {
     let caller = caller::collect()?.caller;
     let topic = topic(&caller, worktree, base).map_err(|refusal| refusal.of(&args.name))?;
+    let branch = base.and_then(|base| base.branch.as_deref());
+    let queue = branch.and_then(|branch| Queues::of_base(&worktree.base_repo, branch, paths));
+    let topic = topic.without_landed(queue.as_ref().map_or(&[], |view| &view.queue.items))?;
     if args.json {
         print_json(&args.name, &worktree.branch, &topic, screen)?;
     } else {
@@ -172,7 +178,7 @@ mod tests {
     #[test]
     fn a_worker_without_a_worktree_is_refused() {
         let crate::cli::args::Command::Diff(args) = sample::command(&["diff", "p"]) else { panic!("not diff") };
-        let said = sample::said(|screen| show(&args, &sample::process("p"), screen));
+        let said = sample::said(|screen| show(&args, &sample::process("p"), &Paths::new("/nowhere"), screen));
         let line = "swarm: error: worker 'p' has no worktree\n";
         assert_eq!(said, (String::new(), line.to_owned(), 1));
     }

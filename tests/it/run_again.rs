@@ -269,6 +269,34 @@ fn work_that_a_run_has_left_lands_when_a_person_says_so() {
 }
 
 #[test]
+fn work_that_a_person_has_squashed_onto_the_base_is_not_left() {
+    let site = Site::new();
+    site.write("swarm.toml", "[merge]\nstrategy = \"squash\"\n");
+    site.spec("a", "", "echo a > a; git add a; git commit -qm a; echo more >> a");
+    site.spec("b", "", "echo b > b");
+    site.commit();
+    site.plan();
+    assert_eq!(site.swarm(&["run", "--no-merge"]).code, Some(0));
+    site.swarm(&["merge", "add", "repo.a"]).ok();
+    site.swarm(&["merge", "wait", "repo.a", "--timeout", "25"]).is(0, "repo.a: landed (main)\n", "");
+    assert_eq!(site.landed("a"), "a\nmore");
+    let status = site.swarm(&["run", "status"]).ok();
+    assert!(status.contains("merge add repo.b'") && !status.contains("merge add repo.a'"), "{status}");
+    assert_eq!(
+        (site.swarm(&["diff", "repo.a"]).ok().as_str(), site.swarm(&["diff", "repo.b"]).ok().is_empty()),
+        ("", false)
+    );
+    // What is written after that is left.
+    let tree = site.repo.join(".arial/worktrees/a");
+    fs::write(tree.join("later"), "later\n").expect("written");
+    assert!(site.swarm(&["run", "status"]).ok().contains("merge add repo.a'"));
+    fs::remove_file(tree.join("later")).expect("removed");
+    let cleaned = site.swarm(&["clean", "--all"]);
+    assert!(cleaned.out == "cleaned repo.a\n" && !cleaned.err.contains("repo.a"), "{cleaned:?}");
+    assert!(site.swarm(&["run", "cleanup"]).err.contains("merge add repo.b'") && !tree.exists());
+}
+
+#[test]
 fn a_retry_without_work_starts_from_the_base_as_it_is_now() {
     let site = Site::new();
     site.spec("empty", "retries: 0\n", "test -e mended && echo ok > ok");

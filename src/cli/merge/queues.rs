@@ -1,7 +1,7 @@
 //! Selection of merge queues and items: those of the caller's repository, or all queues outside of a repository.
 
 use swarm_model::merge::queue::Item;
-use swarm_model::{QueueView, Refusal, RefusalKind, Target, nearest};
+use swarm_model::{Caller, QueueView, Refusal, RefusalKind, Target, nearest};
 
 use crate::api::client;
 use crate::cli::caller;
@@ -38,6 +38,14 @@ impl Queues {
             None => journal::views(paths).map_err(|error| Failure::system("cannot read the merge queues", &error))?,
         };
         Ok(Self(all))
+    }
+
+    /// Returns the queue of the base of a repository. `None` if there is none, or if it cannot be read.
+    pub fn of_base(root: &str, base: &str, paths: &Paths) -> Option<QueueView> {
+        let caller = caller::collect().ok()?.caller;
+        let here = swarm_store::repositories::common_dir(&Caller { cwd: root.to_owned(), ..caller })?;
+        let mut views = Self::read_all(paths).ok()?.0.into_iter();
+        views.find(|view| view.target.repository == here && view.target.base() == short(base))
     }
 
     fn chosen(mut self, base: Option<&str>) -> Result<Self, Failure> {

@@ -51,7 +51,7 @@ pub fn run(args: &BeginArgs, paths: &Paths, screen: &mut Screen) -> Result<u8, F
         None => of_specs(args, &caller, paths, screen)?,
     };
     plan.check_order().map_err(|cause| Failure::new(RefusalKind::Invalid, cause))?;
-    left::before(&plan, args.file.as_deref(), args.retry_failed, screen)?;
+    left::before(&plan, args.file.as_deref(), args.retry_failed, paths, screen)?;
     if args.dry_run {
         advice::dry(&plan, args.json, screen);
         return show::tree(plan, args.retry_failed, screen);

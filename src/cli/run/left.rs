@@ -11,14 +11,16 @@ use swarm_model::{BaseRef, Refusal, RefusalKind, RowWorktree, WorkerView};
 use swarm_store::repositories::topic::{Shape, topic};
 use swarm_store::runs::home::Home;
 use swarm_store::runs::journal;
+use swarm_sys::paths::Paths;
 use swarm_sys::quoting::command_line;
 
+use super::queue::RunQueue;
 use crate::cli::caller;
 use crate::cli::error::Failure;
 use crate::cli::screen::Screen;
 
 /// Reports whether the run has finished a job and left its work on its branch or in its worktree.
-pub fn is_left(run: &Run, job: &Job, progress: &Progress) -> bool {
+pub fn is_left(run: &Run, job: &Job, progress: &Progress, queue: &RunQueue) -> bool {
     if job.merge || progress.stage != Stage::Done || progress.commit.is_some() {
         return false;
     }
@@ -27,13 +29,13 @@ pub fn is_left(run: &Run, job: &Job, progress: &Progress) -> bool {
     let tree = RowWorktree { path, branch, base_repo: run.plan.root.clone() };
     let base = BaseRef { branch: run.plan.base.clone(), commit: "HEAD".to_owned() };
     // A person may have landed it: then nothing is left.
-    let changes = topic(&collected.caller, &tree, Some(&base)).and_then(|topic| topic.diff(Shape::Names));
-    changes.is_ok_and(|changes| !changes.is_empty())
+    let topic = topic(&collected.caller, &tree, Some(&base)).and_then(|topic| topic.without_landed(queue.items()));
+    topic.and_then(|topic| topic.diff(Shape::Names)).is_ok_and(|changes| !changes.is_empty())
 }
 
 /// Returns what a person does with finished work that the run has left. `None` if there is none.
-pub fn advice(run: &Run, job: &Job, progress: &Progress) -> Option<String> {
-    is_left(run, job, progress).then(|| format!("not landed; {}", to_land(run, job)))
+pub fn advice(run: &Run, job: &Job, progress: &Progress, queue: &RunQueue) -> Option<String> {
+    is_left(run, job, progress, queue).then(|| format!("not landed; {}", to_land(run, job)))
 }
 
 /// Returns the commands that land the work of a job.
@@ -47,17 +49,21 @@ pub fn to_land(run: &Run, job: &Job) -> String {
 
 /// Returns the workers of runs whose work is finished and has not landed: a person reviews it, and lands it by the name of the
 /// worker.
-pub fn reviewed<'a>(views: impl IntoIterator<Item = &'a WorkerView>) -> BTreeSet<String> {
+pub fn reviewed<'a>(views: impl IntoIterator<Item = &'a WorkerView>, paths: &Paths) -> BTreeSet<String> {
     let (mut runs, mut reviewed) = (BTreeMap::new(), BTreeSet::new());
     for row in views.into_iter().map(|view| &view.row) {
         // The worktrees of a run are in its home.
         let home = row.worktree.as_ref().and_then(|tree| Path::new(&tree.path).parent()?.parent());
         let (Some(home), Some(id)) = (home, row.tags.iter().find_map(|tag| tag.strip_prefix("run:"))) else { continue };
-        let read = || journal::replay(&Home::new(home)).ok().flatten();
-        let Some(run) = runs.entry(home.to_owned()).or_insert_with(read) else { continue };
+        let read = || {
+            let run = journal::replay(&Home::new(home)).ok().flatten()?;
+            let queue = RunQueue::of(&run.plan, paths);
+            Some((run, queue))
+        };
+        let Some((run, queue)) = runs.entry(home.to_owned()).or_insert_with(read) else { continue };
         let mut jobs = run.plan.jobs.iter().zip(&run.jobs);
         let own = jobs.find(|(job, _)| run.plan.id == id && worker_name(&run.plan.slug, &job.id) == row.name);
-        if own.is_some_and(|(job, progress)| is_left(run, job, progress)) {
+        if own.is_some_and(|(job, progress)| is_left(run, job, progress, queue)) {
             reviewed.insert(row.name.clone());
         }
     }
@@ -69,13 +75,20 @@ pub fn reviewed<'a>(views: impl IntoIterator<Item = &'a WorkerView>) -> BTreeSet
 ///
 /// # Errors
 /// Refuses to execute all jobs of a completed file again: whoever types `--merge` wants to land what is there.
-pub fn before(plan: &Plan, file: Option<&Path>, retry_failed: bool, screen: &mut Screen) -> Result<(), Failure> {
+pub fn before(
+    plan: &Plan,
+    file: Option<&Path>,
+    retry_failed: bool,
+    paths: &Paths,
+    screen: &mut Screen,
+) -> Result<(), Failure> {
     let earlier = journal::replay(&Home::new(&plan.home)).ok().flatten();
     let Some(run) = earlier.filter(|_| plan.flags.merge) else { return Ok(()) };
+    let queue = RunQueue::of(&run.plan, paths);
     let stays = |job: &Job| plan.jobs.iter().any(|next| next.id == job.id && next.work == job.work && next.stays);
     let jobs = run.plan.jobs.iter().zip(&run.jobs);
     let left: Vec<&Job> =
-        jobs.filter(|(job, progress)| stays(job) && is_left(&run, job, progress)).map(|(job, _)| job).collect();
+        jobs.filter(|(job, progress)| stays(job) && is_left(&run, job, progress, &queue)).map(|(job, _)| job).collect();
     let key = if file.is_some() { "merge = true is not set" } else { "merge: false" };
     if let (Some(file), [first, ..]) = (file, left.as_slice())
         && Beginning::new(plan, Some(&run), retry_failed).is_anew()

@@ -1,17 +1,15 @@
 //! What the merge queue says of a run: whether anything lands, and what became of work that was in it when the run ended.
 
+use swarm_model::QueueView;
 use swarm_model::merge::queue::{Item, State};
 use swarm_model::run::key_of;
 use swarm_model::run::plan::{Job, Plan};
 use swarm_model::run::progress::{Mode, Progress, Run, Stage};
-use swarm_model::{Caller, QueueView};
-use swarm_store::repositories::common_dir;
 use swarm_store::runs::home::Home;
 use swarm_store::runs::journal;
 use swarm_sys::paths::Paths;
 
 use super::plain;
-use crate::cli::caller;
 use crate::cli::merge::queues::Queues;
 use crate::cli::merge::show::{is_held, warn_held};
 use crate::cli::screen::Screen;
@@ -21,14 +19,13 @@ pub struct RunQueue(Option<QueueView>);
 
 impl RunQueue {
     pub fn of(plan: &Plan, paths: &Paths) -> Self {
-        let found = || {
-            let base = plan.base.as_deref()?;
-            let caller = caller::collect().ok()?.caller;
-            let here = common_dir(&Caller { cwd: plan.root.clone(), ..caller })?;
-            let mut views = Queues::read_all(paths).ok()?.0.into_iter();
-            views.find(|view| view.target.repository == here && view.target.base() == base)
-        };
-        Self(found())
+        let base = plan.base.as_deref();
+        Self(base.and_then(|base| Queues::of_base(&plan.root, base, paths)))
+    }
+
+    /// Returns all items of the queue.
+    pub fn items(&self) -> &[Item] {
+        self.0.as_ref().map_or(&[], |view| &view.queue.items)
     }
 
     /// Warns if nothing lands until a person does something, although the work of a job is to land.

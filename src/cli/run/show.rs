@@ -33,7 +33,7 @@ pub fn status(args: &Plain, paths: &Paths, screen: &mut Screen) -> Result<u8, Fa
         let queue = RunQueue::of(&run.plan, paths);
         queue.bring_up_to_date(&mut run);
         queue.warn_held(&run.plan, screen);
-        return if args.json { print(&run, &damage, screen) } else { show(&run, &queue, screen) };
+        return if args.json { print(&run, &queue, &damage, screen) } else { show(&run, &queue, screen) };
     }
     // No journal: only planned, or started by the original program.
     let state = wire::load(&home).map_err(|fault| invalid(fault.into()))?.filter(|state| !state.workstreams.is_empty());
@@ -101,7 +101,7 @@ fn show(run: &Run, queue: &RunQueue, screen: &mut Screen) -> Result<u8, Failure>
         });
         let what = waits.or_else(|| to_land(progress)).or_else(|| progress.error.clone());
         let what = what.or_else(|| queue.still_lands(run, progress));
-        let what = what.or_else(|| left::advice(run, job, progress));
+        let what = what.or_else(|| left::advice(run, job, progress, queue));
         let what = with_left_out(what.or_else(|| progress.summary.clone()), &progress.left_out);
         // While it works, it is shown as waiting until it goes on.
         let unheard = unheard(run, job, progress).filter(|_| progress.stage != Stage::Working);
@@ -178,7 +178,7 @@ fn cost(spent: &Spent) -> String {
     }
 }
 
-fn print(run: &Run, damage: &[String], screen: &mut Screen) -> Result<u8, Failure> {
+fn print(run: &Run, queue: &RunQueue, damage: &[String], screen: &mut Screen) -> Result<u8, Failure> {
     let row = |(job, progress): (&Job, &Progress)| {
         let Denials { count, last } = denied(run, job, progress);
         json!({
@@ -199,7 +199,7 @@ fn print(run: &Run, damage: &[String], screen: &mut Screen) -> Result<u8, Failur
             "unheard": unheard(run, job, progress),
             "denied": count,
             "last_denied": last.map(|last| json!({"at": iso(last.at_ms), "what": last.what, "reason": last.reason})),
-            "to_land": left::advice(run, job, progress),
+            "to_land": left::advice(run, job, progress, queue),
             "started_at": progress.started_ms.map(iso),
             "completed_at": progress.ended_ms.map(iso),
             "input_tokens": progress.spent.input_tokens,

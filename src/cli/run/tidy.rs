@@ -15,6 +15,7 @@ use swarm_ports::WorktreeError;
 
 use super::args::{ContextArgs, Plain};
 use super::own::{refuse_brought_along, root_of};
+use super::queue::RunQueue;
 use super::{left, places};
 use crate::api::client;
 use crate::cli::caller;
@@ -46,9 +47,10 @@ pub fn run(args: &Plain, paths: &Paths, screen: &mut Screen) -> Result<u8, Failu
     let lock = super::plan::alone(&home, paths)?;
     let run = journal::replay(&home).map_err(|cause| Failure::new(RefusalKind::Invalid, cause))?;
     let mut tidied = Tidied::new(home, run.as_ref(), caller)?;
+    let queue = run.as_ref().map(|run| RunQueue::of(&run.plan, paths));
     for (job, progress) in run.iter().flat_map(|run| run.plan.jobs.iter().zip(&run.jobs)) {
-        let Some(run) = &run else { break };
-        if left::is_left(run, job, progress) {
+        let (Some(run), Some(queue)) = (&run, &queue) else { break };
+        if left::is_left(run, job, progress, queue) {
             tidied.keep_left(run, job);
             continue;
         }

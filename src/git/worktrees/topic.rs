@@ -2,11 +2,13 @@
 //! The tree is written with a scratch index and a scratch object directory, so that the
 //! repository contains nothing new afterwards.
 
+use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::fs;
 use std::io::{Seek, Write};
 use std::path::{Path, PathBuf};
 
+use swarm_model::merge::queue::Item;
 use swarm_model::{BaseRef, Caller, Refusal, RefusalKind, RowWorktree};
 
 use super::generated;
@@ -32,7 +34,9 @@ pub struct Topic {
     repo: PathBuf,
     /// Object store of the uncommitted work; `None` if there is none.
     store: Option<ObjectStore>,
-    /// Merge base of the topic and its base branch.
+    /// Current tip of the base branch.
+    base: String,
+    /// Merge base of the topic and its base branch, or the newest commit of the topic that has landed as another one.
     pub fork: String,
     pub tip: String,
     /// Tree of the tip plus uncommitted work.
@@ -89,7 +93,7 @@ fn read_topic(caller: &Caller, worktree: &RowWorktree, base: Option<&BaseRef>) -
         None => Snapshot::default(),
     };
     let tree = seen.tree.unwrap_or_else(|| format!("{tip}^{{tree}}"));
-    Ok(Topic { cli, repo: repo.to_owned(), store: seen.store, fork, tip, tree, left_out: seen.left_out })
+    Ok(Topic { cli, repo: repo.to_owned(), store: seen.store, base, fork, tip, tree, left_out: seen.left_out })
 }
 
 /// Returns the current tip of the base branch, or the recorded commit if the branch no longer exists.
@@ -103,7 +107,55 @@ fn base_commit(cli: &Cli, repo: &Path, base: Option<&BaseRef>) -> Result<String,
 }
 
 impl Topic {
-    /// Returns the diff from the merge base, in the given format.
+    /// Leaves out what is on the base as other commits (squash, rebase), of which only the items of the base's queue know.
+    ///
+    /// # Errors
+    /// Fails if git fails.
+    pub fn without_landed(mut self, items: &[Item]) -> Result<Self, Refusal> {
+        let newest = self.newest_landed(items).map_err(|fault| Refusal::new(RefusalKind::Tool, fault.cause))?;
+        if let Some(newest) = newest {
+            self.fork = newest;
+        }
+        Ok(self)
+    }
+
+    /// Returns the newest commit of the topic that has landed as another one, under whatever name. `None` if the topic has
+    /// merged what landed: then the merge base is newer.
+    fn newest_landed(&self, items: &[Item]) -> Result<Option<String>, Fault> {
+        let mut landed: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
+        for item in items {
+            let Some(commit) = item.state.commit() else { continue };
+            // A resolver may have replaced the tip of the work.
+            for tip in [item.work(), &item.tip] {
+                landed.entry(tip).or_default().push(commit);
+            }
+        }
+        if landed.is_empty() {
+            return Ok(None);
+        }
+        let range = format!("{}..{}", self.fork, self.tip);
+        let listed = self.cli.read(&self.repo).args(["rev-list", "--topo-order", &range]).run()?;
+        for id in String::from_utf8_lossy(&listed).lines() {
+            for commit in landed.get(id).into_iter().flatten() {
+                // The base may have been reset since.
+                if self.is_ancestor(commit, &self.base)? {
+                    return Ok((!self.is_ancestor(commit, &self.fork)?).then(|| id.to_owned()));
+                }
+            }
+        }
+        Ok(None)
+    }
+
+    /// Reports whether `other` contains a commit; not if the repository does not have it.
+    fn is_ancestor(&self, commit: &str, other: &str) -> Result<bool, Fault> {
+        if objects::commit(&self.cli, &self.repo, commit)?.is_none() {
+            return Ok(false);
+        }
+        let words = ["merge-base", "--is-ancestor", commit, other];
+        Ok(self.cli.read(&self.repo).args(words).run_for(&[0, 1])?.0 == 0)
+    }
+
+    /// Returns the diff from [`Self::fork`], in the given format.
     ///
     /// # Errors
     /// Fails if git fails.

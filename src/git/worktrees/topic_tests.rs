@@ -1,5 +1,7 @@
 use std::os::unix::fs::symlink;
 
+use swarm_model::merge::queue::{Addition, Rules, State};
+
 use super::*;
 use crate::fixture::{Fixture, text};
 
@@ -147,4 +149,43 @@ fn settings_of_the_repository_run_nothing() {
     let topic = topic(&fix.caller, &row, Some(&main_base())).unwrap();
     assert!(text(&topic.diff(Shape::Patch).unwrap()).contains("+2"));
     assert!(!ran.exists());
+}
+
+#[test]
+fn what_has_landed_as_another_commit_is_left_out() {
+    let fix = Fixture::new();
+    let row = worktree(&fix);
+    let tree = Path::new(&row.path);
+    let commit = |name: &str| {
+        fs::write(tree.join(name), "1\n").unwrap();
+        git(&fix, tree, &["add", name]);
+        git(&fix, tree, &["commit", "-q", "-m", name]);
+        git(&fix, tree, &["rev-parse", "HEAD"])
+    };
+    let landed = |tip: &str, commit: &str| {
+        let state = State::Landed { commit: commit.to_owned() };
+        let added = Addition { tip: tip.to_owned(), ..Addition::default() };
+        Item { state, ..added.into_item(0, &Rules::default(), 0) }
+    };
+    let left = |items: &[Item]| {
+        let topic = topic(&fix.caller, &row, Some(&main_base())).unwrap().without_landed(items).unwrap();
+        names(&topic).into_iter().map(|(_, path)| path).collect::<Vec<_>>()
+    };
+    let (before, first) = (text(&fix.git(&["rev-parse", "HEAD"])), commit("first"));
+    fix.commit("squashed", "first", "1\n");
+    let squashed = text(&fix.git(&["rev-parse", "HEAD"]));
+    let items = [landed(&first, &squashed)];
+    assert_eq!((left(&[]), left(&items)), (vec!["first".to_owned()], vec![]));
+    fs::write(tree.join("loose"), "1\n").unwrap();
+    assert_eq!(left(&items), ["loose"]);
+    commit("second");
+    assert_eq!(left(&items), ["loose", "second"]);
+    // The merge base is newer than what landed.
+    git(&fix, tree, &["merge", "-q", "--no-edit", "main"]);
+    assert_eq!(left(&items), ["loose", "second"]);
+    // The base does not have it any more, or never had it.
+    git(&fix, tree, &["reset", "-q", "--hard", &first]);
+    fix.git(&["reset", "-q", "--hard", &before]);
+    assert_eq!(left(&items), ["first", "loose"]);
+    assert_eq!(left(&[landed(&first, &"1".repeat(40))]), ["first", "loose"]);
 }
