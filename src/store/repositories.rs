@@ -8,7 +8,7 @@ pub use swarm_git::repository::{
 pub use swarm_git::trash;
 pub use swarm_git::worktrees::{kept_worktree, topic, usage};
 
-pub use crate::tenants::{check_free, remove_worktree_if_clean};
+pub use crate::tenants::{check_free, remove_without_work, remove_worktree_if_clean};
 
 /// Merge queues as their journals have them, for verbs that ask no supervisor.
 pub mod landing {

@@ -1,8 +1,9 @@
-//! Workers in worktrees, for verbs that remove a worktree themselves. The supervisor's own removals are guarded by
+//! Workers in worktrees, for verbs and runs that remove a worktree themselves. The removals of workers are guarded by
 //! `actors/worker/sites.rs`.
 
 use std::path::{Path, PathBuf};
 
+use swarm_git::repository::remove_landed_branch;
 use swarm_model::{Caller, FineState, WorkerView};
 use swarm_ports::WorktreeError;
 use swarm_sys::paths::Paths;
@@ -53,6 +54,20 @@ pub fn remove_worktree_if_clean(
 ) -> Result<(), WorktreeError> {
     let is_free = || check_free(tree, paths);
     swarm_git::worktrees::remove_worktree_if_clean(name, tree, root, paths, caller, &is_free, strangers::check)
+}
+
+/// Removes a worktree, which may be gone, and its branch if both have no work that `base` does not have. Returns whether both
+/// are gone.
+pub fn remove_without_work(
+    name: &str,
+    tree: &Path,
+    root: &Path,
+    (branch, base): (&str, &str),
+    paths: &Paths,
+    caller: &Caller,
+) -> bool {
+    let is_gone = tree.symlink_metadata().is_err() || remove_worktree_if_clean(name, tree, root, paths, caller).is_ok();
+    is_gone && remove_landed_branch(root, branch, base, caller).unwrap_or(false)
 }
 
 #[cfg(test)]

@@ -323,6 +323,51 @@ fn a_retry_without_work_starts_from_the_base_as_it_is_now() {
 }
 
 #[test]
+fn work_that_continues_has_what_it_comes_after_or_its_agent_is_told() {
+    let site = Site::new();
+    let (seen, go) = (site.rig.path("seen"), site.rig.path("go"));
+    fs::create_dir(&seen).expect("made");
+    // Of the two agents, only that of c has work when it is stopped.
+    let script = format!(
+        "id=$(basename \"$PWD\"); prompt={}/$id.$SWARM_ATTEMPT; cat > $prompt.new\n[ $id = b ] || echo draft > draft\n\
+         mv $prompt.new $prompt; [ -e {} ] || exec tail -f /dev/null\n\
+         if grep -q 'git merge main' $prompt; then git merge -q main; fi; cp schema seen-$id\n",
+        seen.display(),
+        go.display()
+    );
+    site.agent(&script, "");
+    site.spec("a", "", "echo old > schema");
+    for id in ["b", "c"] {
+        site.write(&format!("specs/{id}.md"), "---\nadapter: mine\nafter: [a]\n---\n# Use the schema\n");
+    }
+    site.commit();
+    site.plan();
+    site.swarm(&["run", "--detach"]).ok();
+    let has = |name: &str| seen.join(name).exists();
+    wait_until("both agents work", SOON, || has("b.1") && has("c.1"));
+    site.swarm(&["run", "stop"]).ok();
+    site.spec("a", "", "echo new > schema");
+    site.plan();
+    fs::write(&go, "").expect("written");
+    let all = site.run(0, &[]);
+    assert_eq!(
+        (site.landed("seen-b"), site.landed("seen-c"), site.landed("draft")),
+        ("new".into(), "new".into(), "draft".into())
+    );
+    let tree = site.repo.join(".arial/worktrees/c");
+    for (id, tree, words) in
+        [("b", None, "was made anew from main"), ("c", tree.to_str(), "Run 'git merge main' first")]
+    {
+        let is_it = |event: &&serde_json::Value| event["event"] == "workstream.behind" && event["workstream"] == id;
+        let told: Vec<_> = all.iter().filter(is_it).collect();
+        let found = (told.len(), told[0]["after"][0].as_str(), told[0]["base"].as_str(), told[0]["worktree"].as_str());
+        assert_eq!(found, (1, Some("a"), Some("main"), tree), "{id}");
+        let prompt = fs::read_to_string(seen.join(format!("{id}.2"))).expect("a prompt");
+        assert!(prompt.contains("You were interrupted") && prompt.contains(words), "{prompt}");
+    }
+}
+
+#[test]
 fn a_spec_that_changed_after_it_was_done_is_not_taken_for_done() {
     let site = Site::new();
     let changed = |id: &str, what: &str| format!("swarm: warning: spec '{id}' changed {what}\n");

@@ -262,3 +262,23 @@ fn a_file_that_continues_keeps_its_base() {
     let said = site.swarm(&["run", "jobs.toml"]);
     assert!(!said.err.contains("continues for") && said.out.contains("m: queued to land on release"), "{said:?}");
 }
+
+#[test]
+fn a_job_that_continues_has_what_it_comes_after() {
+    let site = Site::new();
+    let (on, go) = (site.rig.path("on"), site.rig.path("go"));
+    let uses = format!("touch {}; [ -e {} ] || exec tail -f /dev/null; cp schema seen", on.display(), go.display());
+    let jobs = |schema: &str| {
+        let first = job("x", &format!("echo {schema} > schema"), LANDS);
+        site.jobs("jobs.toml", &[first, job("y", &uses, "after = [\"x\"]\nmerge = true")]);
+    };
+    jobs("old");
+    site.swarm(&["run", "jobs.toml", "--detach"]).ok();
+    wait_until("the second job works", SOON, || on.exists());
+    site.swarm(&["run", "stop", "--home", "jobs.toml"]).ok();
+    jobs("new");
+    fs::write(&go, "").expect("written");
+    let said = site.swarm(&["run", "jobs.toml"]);
+    assert!(said.out.contains("y: starts again from main as it is now, with the work of 'x'\n"), "{said:?}");
+    assert_eq!((said.code, site.landed("seen")), (Some(0), "new".to_owned()), "{said:?}");
+}

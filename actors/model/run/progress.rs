@@ -271,7 +271,12 @@ impl Run {
 
     /// Returns the present state of one job on its own, because a run may have a thousand jobs.
     pub fn now(&self, job: usize) -> Now {
-        Now { plan: Arc::clone(&self.plan), at: job, progress: self.jobs[job].clone() }
+        let commit = |id: &String| {
+            let commit = self.plan.position(id).and_then(|at| self.jobs[at].commit.clone())?;
+            Some((id.clone(), commit))
+        };
+        let landed = self.plan.jobs[job].after.iter().filter_map(commit).collect();
+        Now { plan: Arc::clone(&self.plan), at: job, progress: self.jobs[job].clone(), landed }
     }
 }
 
@@ -282,6 +287,8 @@ pub struct Now {
     /// Index of the job in the plan.
     pub at: usize,
     pub progress: Progress,
+    /// Jobs after which it comes whose work has landed, each with the commit on the base.
+    pub landed: Vec<(String, String)>,
 }
 
 impl Now {

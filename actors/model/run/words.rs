@@ -87,6 +87,16 @@ pub enum Word {
     /// The spec has changed since the run began. This attempt uses the new text.
     #[serde(rename = "workstream.spec_changed")]
     SpecChanged { attempt: u32, file: String },
+    /// The branch was made before the work of these jobs landed, after which the workstream comes. This attempt continues
+    /// without it in `worktree`, or has begun anew from the base if it had no work of its own.
+    #[serde(rename = "workstream.behind")]
+    Behind {
+        attempt: u32,
+        after: Vec<String>,
+        base: String,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        worktree: Option<String>,
+    },
     /// Present activity of an agent.
     #[serde(rename = "workstream.activity")]
     Activity { text: String },

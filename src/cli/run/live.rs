@@ -136,6 +136,9 @@ impl Live {
             Word::SpecChanged { file, .. } => {
                 self.say(&escape(&format!("{id}: {}", plain::changed(file))));
             }
+            Word::Behind { after, base, worktree, .. } => {
+                self.say(&escape(&format!("{id}: {}", plain::behind(after, base, worktree.as_deref()))));
+            }
             Word::JournalDamaged { file, line, error } => {
                 self.say(&escape(&plain::damaged(file, *line, error)));
             }

@@ -78,8 +78,7 @@ fn find(args: &LogsArgs, run: Option<Run>) -> Result<Now, Failure> {
         refusal.remedy = swarm_model::nearest(&args.id, names).map(|near| format!("did you mean '{near}'?"));
         return Err(refusal.into());
     };
-    let progress = run.jobs[at].clone();
-    Ok(Now { plan: run.plan, at, progress })
+    Ok(run.now(at))
 }
 
 struct Source {

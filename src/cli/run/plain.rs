@@ -7,6 +7,7 @@ use swarm_store::runs::home::from_iso;
 
 use crate::cli::diff;
 use crate::cli::render::escape;
+use swarm_sys::quoting::command_line;
 
 /// Number of digits of a commit that people see.
 const COMMIT_DIGITS: usize = 12;
@@ -85,6 +86,7 @@ fn of_workstream(word: &Word) -> Option<String> {
         Word::Paused { .. } => STOPPED.to_owned(),
         Word::Done { commit, on_base } => done(commit.as_deref(), *on_base),
         Word::SpecChanged { file, .. } => changed(file),
+        Word::Behind { after, base, worktree, .. } => behind(after, base, worktree.as_deref()),
         Word::JournalDamaged { file, line, error } => damaged(file, *line, error),
         Word::NeedsInput { cause } => format!("waiting: {cause}"),
         Word::Context { delivered, text } => context(*delivered, text),
@@ -164,6 +166,16 @@ pub fn changed(file: &str) -> String {
     format!("{file} has changed; using the new version")
 }
 
+/// Returns which work the branch of a workstream did not have, and how a person brings it up to date.
+pub fn behind(after: &[String], base: &str, worktree: Option<&str>) -> String {
+    let ids = after.iter().map(|id| format!("'{id}'")).collect::<Vec<_>>().join(", ");
+    let Some(tree) = worktree else {
+        return format!("starts again from {base} as it is now, with the work of {ids}");
+    };
+    let merge = command_line(["git", "-C", tree, "merge", base]);
+    format!("continues its earlier work without that of {ids}, which has landed since; to bring it up to date: {merge}")
+}
+
 pub fn conflict(files: &[String], branch: &str) -> String {
     format!("conflicts with the base in {}; work kept on {branch}", files.join(", "))
 }
@@ -228,6 +240,17 @@ mod tests {
             (
                 Word::SpecChanged { attempt: 2, file: text("specs/auth.md") },
                 Some("auth: specs/auth.md has changed; using the new version"),
+            ),
+            (
+                Word::Behind { attempt: 2, after: vec![text("a"), text("b")], base: text("main"), worktree: None },
+                Some("auth: starts again from main as it is now, with the work of 'a', 'b'"),
+            ),
+            (
+                Word::Behind { attempt: 2, after: vec![text("a")], base: text("main"), worktree: Some(text("/w x")) },
+                Some(
+                    "auth: continues its earlier work without that of 'a', which has landed since; to bring it up to date: \
+                     git -C '/w x' merge main",
+                ),
             ),
             (Word::Activity { text: text("Bash: make") }, None),
             (Word::NeedsInput { cause: text("Which? (a | b)\x1b[2J") }, Some("auth: waiting: Which? (a | b)\\x1b[2J")),

@@ -4,12 +4,12 @@ use std::path::Path;
 
 use swarm_model::merge::queue::Item;
 use swarm_model::run::beginning::Beginning;
-use swarm_model::run::plan::{Job, Plan, Work};
+use swarm_model::run::plan::{Plan, Work};
 use swarm_model::run::progress::Stage;
 use swarm_model::run::worker_name;
 use swarm_model::{Caller, QueueView, RefusalKind};
 use swarm_ports::WorktreeError;
-use swarm_store::repositories::{branch_tip, check_free, contains, remove_landed_branch, remove_worktree_if_clean};
+use swarm_store::repositories::{branch_tip, check_free, contains, remove_without_work};
 use swarm_store::runs::home::Home;
 use swarm_store::runs::journal;
 use swarm_sys::paths::Paths;
@@ -60,7 +60,7 @@ pub fn failed(plan: &Plan, caller: &Caller, paths: &Paths, screen: &mut Screen) 
             screen.warning(&format!("workstream '{}' keeps its branch: {}", job.id, tidy::used_by(&worker)));
             continue;
         }
-        if is_empty && is_removed(job, &tree, branch, base, root, paths, caller) {
+        if is_empty && remove_without_work(job.leaf(), &tree, root, (branch.as_str(), base.as_str()), paths, caller) {
             tidy::forget(&name, caller, paths, &mut |refusal| {
                 if refusal.kind != RefusalKind::NotFound {
                     screen.warning(&refusal.cause);
@@ -84,10 +84,4 @@ pub fn failed(plan: &Plan, caller: &Caller, paths: &Paths, screen: &mut Screen) 
 fn has_landed(queue: &QueueView, worker: &str, tip: &str) -> bool {
     let is_it = |item: &Item| item.name == worker && item.work() == tip && item.state.commit().is_some();
     queue.queue.items.iter().any(is_it)
-}
-
-fn is_removed(job: &Job, tree: &Path, branch: &str, base: &str, root: &Path, paths: &Paths, caller: &Caller) -> bool {
-    let is_gone =
-        tree.symlink_metadata().is_err() || remove_worktree_if_clean(job.leaf(), tree, root, paths, caller).is_ok();
-    is_gone && remove_landed_branch(root, branch, base, caller).unwrap_or(false)
 }

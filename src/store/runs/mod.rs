@@ -1,6 +1,7 @@
 //! Runs on disk: journals, `.arial/state.json`, prompts, and the results of attempts.
 
 mod asking;
+mod behind;
 pub mod denied;
 pub mod events;
 pub mod home;
@@ -324,7 +325,7 @@ impl Runs for DiskRuns {
     fn prepare<'a>(&'a self, now: &'a Now, caller: &'a Caller) -> BoxFuture<'a, Result<SpawnRequest, Outcome>> {
         Box::pin(async move {
             // A plain command has no files to read, and a thread would cost more than all the rest.
-            if matches!(now.job().work, Work::Command(_)) {
+            if matches!(now.job().work, Work::Command(_)) && now.landed.is_empty() {
                 return prepare::prepare(now, caller, &self.executable, &self.paths);
             }
             let (now, caller, executable) = (now.clone(), caller.clone(), self.executable.clone());

@@ -21,6 +21,7 @@ use super::seal::{Sealed, Seals};
 use swarm_config::defaults;
 
 use super::asking::{self, Attempt};
+use super::behind::{self, Behind};
 use super::queued::has_landed;
 use super::{events, rejection, specs};
 use crate::asks::Asks;
@@ -61,7 +62,10 @@ fn prepared(now: &Now, caller: &Caller, executable: &Path, paths: &Paths) -> Res
     let request = request_of(&plan.id, &asked.id, attempt);
     let mut contract = contract(plan, asked, caller);
     match &asked.work {
-        Work::Command(work) => command(plan, work, &mut contract),
+        Work::Command(work) => {
+            behind::renewed(now, caller, paths);
+            command(plan, work, &mut contract);
+        }
         Work::Spec(work) => {
             let home = Home::new(&plan.home);
             // Work that has landed since the run began may have brought a link. Plain commands land nothing.
@@ -73,10 +77,11 @@ fn prepared(now: &Now, caller: &Caller, executable: &Path, paths: &Paths) -> Res
                 // A crash interrupted the start of this attempt, and its worker may be running on its branch.
                 Sealed::Intact => {}
                 Sealed::Unknown if is_ordered(plan, &dir) => {}
-                Sealed::Changed => order_attempt(now, work, &dir, &seals, paths)?,
+                Sealed::Changed => order_attempt(now, work, (&dir, &seals), None, paths)?,
                 Sealed::No | Sealed::Unknown => {
                     check_branch(now, caller)?;
-                    order_attempt(now, work, &dir, &seals, paths)?;
+                    let behind = behind::renewed(now, caller, paths);
+                    order_attempt(now, work, (&dir, &seals), behind.as_ref(), paths)?;
                 }
             }
             let executable = executable.to_string_lossy().into_owned();
@@ -176,7 +181,13 @@ fn is_ordered(plan: &Plan, dir: &Path) -> bool {
 
 /// Writes the order of an attempt: finds the agent, checks its capabilities, reads the spec, and writes the prompt. The
 /// worktree is created later with the worker, so that none is created if this fails.
-fn order_attempt(now: &Now, work: &SpecWork, dir: &Path, seals: &Seals, paths: &Paths) -> Result<(), Outcome> {
+fn order_attempt(
+    now: &Now,
+    work: &SpecWork,
+    (dir, seals): (&Path, &Seals),
+    behind: Option<&Behind>,
+    paths: &Paths,
+) -> Result<(), Outcome> {
     let (plan, asked, attempt) = (&*now.plan, now.job(), now.progress.attempt);
     let root = Path::new(&plan.root);
     let config = swarm_config::load(Some(root)).map_err(lasting)?;
@@ -203,7 +214,7 @@ fn order_attempt(now: &Now, work: &SpecWork, dir: &Path, seals: &Seals, paths: &
             tracing::warn!(home = %plan.home, %error, "cannot report that a spec changed");
         }
     }
-    let text = prompt_text(now, &agent, &spec.body, &config, paths)?;
+    let text = prompt_text(now, &agent, &spec.body, &config, behind, paths)?;
     if !agent.converses() {
         check_script(root, work, &spec.digest, &text)?;
     }
@@ -330,7 +341,14 @@ fn conversation(home: &Home, id: &str, attempt: u32, agent: &Agent) -> Option<(s
     })
 }
 
-fn prompt_text(now: &Now, agent: &Agent, body: &str, config: &Sections, paths: &Paths) -> Result<String, Outcome> {
+fn prompt_text(
+    now: &Now,
+    agent: &Agent,
+    body: &str,
+    config: &Sections,
+    behind: Option<&Behind>,
+    paths: &Paths,
+) -> Result<String, Outcome> {
     if !agent.converses() {
         return shell_script(body).map_err(lasting);
     }
@@ -359,7 +377,8 @@ fn prompt_text(now: &Now, agent: &Agent, body: &str, config: &Sections, paths: &
     let worktree = Home::new(&plan.home).worktrees().join(asked.leaf());
     let evidence = progress.evidence.as_deref().map(|evidence| rejection::with_output(evidence, &worktree, paths));
     values.extend([("evidence", evidence.as_deref().unwrap_or_default()), ("execution", execution.as_str())]);
-    Ok(fill(&load(template)?, &values))
+    let text = fill(&load(template)?, &values);
+    Ok(behind.iter().fold(text, |text, behind| behind.told_after(&text)))
 }
 
 /// Returns the outcome of the present attempt by all evidence, and what it spent. Ends the requests of the workstream to
