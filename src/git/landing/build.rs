@@ -142,17 +142,13 @@ impl Builder<'_> {
         if !self.is_there(tip) {
             return Err(Fault::new(format!("commit {tip} not found in the repository")));
         }
-        let mut bases = self.merge_bases(self.onto, tip)?;
+        let bases = self.merge_bases(self.onto, tip)?;
         self.check_fork()?;
-        if let (Strategy::Squash | Strategy::Rebase, [base, ..]) = (strategy, bases.as_slice())
-            && let Some(landed) = self.landed().tip(base)?
-        {
-            bases = vec![landed];
-        }
-        let base = match bases.as_slice() {
-            [] => return Err(Fault::new("the branch has no common history with its base")),
-            [base, ..] => base,
+        let [base, ..] = bases.as_slice() else {
+            return Err(Fault::new("the branch has no common history with its base"));
         };
+        let landed = self.landed().before(strategy, base)?;
+        let base = landed.as_ref().unwrap_or(base);
         if base == tip {
             return self.nothing(base);
         }
@@ -162,7 +158,14 @@ impl Builder<'_> {
             // A topic whose commits revert each other has nothing to land. Its single commits could conflict with the base.
             return if self.tree_of(tip)? == self.tree_of(base)? { self.nothing(base) } else { self.rebase(base) };
         }
-        let tree = match self.merge(&bases)? {
+        let merged = match &landed {
+            Some(landed) => {
+                let ours = joined(self.workspace, self.onto, landed)?;
+                self.merge(&self.merge_bases(&ours, tip)?, &ours)?
+            }
+            None => self.merge(&bases, self.onto)?,
+        };
+        let tree = match merged {
             Merged::Tree(tree) => tree,
             Merged::Conflict(files) => return Ok(Build::Conflict(files)),
         };
@@ -278,8 +281,8 @@ impl Builder<'_> {
         Ok(String::from_utf8_lossy(&out).lines().map(str::to_owned).collect())
     }
 
-    fn merge(&self, bases: &[String]) -> Result<Merged, Fault> {
-        let (ours, theirs) = (self.onto, &self.item.tip);
+    fn merge(&self, bases: &[String], ours: &str) -> Result<Merged, Fault> {
+        let theirs = &self.item.tip;
         // With several merge bases, git merges these first.
         if let [base] = bases
             && let Some(tree) = self.trivially(base, ours, theirs)
@@ -369,6 +372,13 @@ fn write_commit(
 /// Returns the commit's tree with git.
 pub(crate) fn tree_of(workspace: &Workspace, commit: &str) -> Result<String, Fault> {
     Ok(workspace.read().args(["rev-parse", "--verify", "--end-of-options", &format!("{commit}^{{tree}}")]).line()?)
+}
+
+/// Returns a commit with the content of `onto` whose history has `landed`, a commit of the topic that is on the base as another
+/// one. git takes it for a merge base then, so that a merge brings nothing of it again.
+pub(crate) fn joined(workspace: &Workspace, onto: &str, landed: &str) -> Result<String, Fault> {
+    let message = format!("{} has {}", workspace.target.base(), plan::short(landed));
+    commit_tree(workspace, &tree_of(workspace, onto)?, &[onto, landed], &message, None)
 }
 
 /// Creates an unsigned commit with `git commit-tree`.

@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use git2::{Oid, Repository, Sort};
-use swarm_model::merge::queue::Item;
+use swarm_model::merge::queue::{Item, Strategy};
 
 use super::{journal, land};
 use crate::landing::workspace::Workspace;
@@ -20,9 +20,17 @@ pub(crate) struct Landed<'a> {
 }
 
 impl Landed<'_> {
+    /// Returns [`Self::tip`] for a strategy that lands work as other commits.
+    pub(crate) fn before(&self, strategy: Strategy, base: &str) -> Result<Option<String>, Fault> {
+        match strategy {
+            Strategy::Squash | Strategy::Rebase => self.tip(base),
+            Strategy::Merge => Ok(None),
+        }
+    }
+
     /// Returns the newest commit of the topic that has landed as another commit, under whatever name. `None` if `base`,
     /// which git takes for the merge base, is newer.
-    pub(crate) fn tip(&self, base: &str) -> Result<Option<String>, Fault> {
+    fn tip(&self, base: &str) -> Result<Option<String>, Fault> {
         let landed = self.others()?;
         if landed.is_empty() {
             return Ok(None);

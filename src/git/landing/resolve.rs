@@ -11,6 +11,7 @@ use std::sync::Arc;
 use swarm_model::merge::queue::Item;
 use swarm_model::merge::{RESOLVER_LATER, Resolution};
 
+use super::landed::Landed;
 use super::scratch::{Leftovers, Scratch};
 use super::verify::open_log;
 use super::{build, complete, leftover, off_thread, run, scratch};
@@ -53,20 +54,22 @@ pub(crate) async fn resolve(
         let list = list_of(&fresh);
         fs::write(&list, conflicts.join("\n") + "\n").map_err(Fault::at(&list))?;
         leftover::keep_interrupted(&at, &name(&wanted), &wanted, &fresh)?;
-        let place = scratch::prepare(&at, &name(&wanted), &base, Leftovers::Delete)?;
         let _hold = at.hold()?;
+        let start = start(&at, &wanted, &base)?;
+        let place = scratch::prepare(&at, &name(&wanted), &start, Leftovers::Delete)?;
         // Exit code 1 is expected: the conflict, with its markers.
         let merge =
             ["-c", "commit.gpgSign=false", "-c", "merge.conflictStyle=merge", "merge", "--no-commit", "--no-ff"];
         // The user's settings for merges are meant for merges by hand.
         let own = ["--no-squash", "--no-verify-signatures", "--no-autostash"];
         at.identity()?.environment(place.write(&at), None).args(merge).args(own).arg(&wanted.tip).run_for(&[0, 1])?;
-        let said = [(&*base, &*wanted.tip), (&*wanted.tip, &*base)];
+        let said = [(&*start, &*wanted.tip), (&*wanted.tip, &*base)];
         let before = leftover::state(&at, &place);
         let stopped = markers::stopped(&|| place.read(&at), &place.entry, &place.dir)?;
-        Ok((place, before, stopped, said.map(|(not_in, of)| messages(&at, not_in, of, &conflicts))))
+        let said = said.map(|(not_in, of)| messages(&at, not_in, of, &conflicts));
+        Ok(((place, start), before, stopped, said))
     });
-    let (place, before, stopped, [of_tip, of_onto]) = place.await?;
+    let ((place, start), before, stopped, [of_tip, of_onto]) = place.await?;
     let variables = [
         ("SWARM_MERGE_FILES", shortened(files)),
         ("SWARM_MERGE_LIST", list_of(&log).to_string_lossy().into_owned()),
@@ -87,8 +90,19 @@ pub(crate) async fn resolve(
             Some(Resolution::Later(format!("the resolver cannot be started: {}", fault.cause)))
         }
     };
-    let (item, onto) = (item.clone(), onto.to_owned());
-    off_thread(move || finish(&workspace, &place, &item, (&onto, &stopped), failed, before.as_ref(), &log)).await
+    let item = item.clone();
+    off_thread(move || finish(&workspace, &place, &item, (&start, &stopped), failed, before.as_ref(), &log)).await
+}
+
+/// Returns the commit with which a resolver merges the item: `onto`, or one that also has what has landed of it as another
+/// commit. That would conflict with itself, or come back although the base has changed it since.
+pub(super) fn start(workspace: &Workspace, item: &Item, onto: &str) -> Result<String, Fault> {
+    let library = workspace.library();
+    let library = library.as_deref();
+    let base = workspace.read().args(["merge-base", onto, &item.tip]).line_if_any()?;
+    let landed = Landed { workspace, library, item, onto };
+    let before = base.map(|base| landed.before(item.rules.strategy, &base)).transpose()?.flatten();
+    before.map_or_else(|| Ok(onto.to_owned()), |landed| build::joined(workspace, onto, &landed))
 }
 
 /// Returns the file with all conflicts of a try.

@@ -1,12 +1,14 @@
 //! Candidates equal what `git merge` creates.
 
-use swarm_model::merge::Build;
-use swarm_model::merge::queue::Strategy;
+use swarm_model::merge::queue::{Item, Queue, Rules, State, Strategy};
+use swarm_model::merge::{Build, Resolution};
 use swarm_ports::Landings as _;
 
 use super::check::Check;
 use super::tests_checkout::Site;
+use super::{journal, resolve, scratch};
 use crate::fixture::text;
+use crate::repository::markers;
 
 #[tokio::test]
 async fn the_attributes_of_the_base_say_how_a_file_is_merged() {
@@ -190,4 +192,90 @@ async fn work_that_was_taken_back_is_nothing() {
             assert_eq!(built, expected, "{strategy:?} {script}");
         }
     }
+}
+
+/// A topic that changed a line of `big` and one of `small`, and has landed on the base with a squash.
+async fn squashed() -> Site {
+    let site = Site::new();
+    let lines: String = (1..=30).map(|line| format!("{line}\n")).collect();
+    site.fix.commit("big", "big", &lines);
+    site.fix.commit("small", "small", &lines);
+    site.branch("topic", "sed -i s/^7$/SEVEN/ big; sed -i s/^5$/FIVE/ small");
+    changed(&site, "s/^20$/TWENTY/");
+    let item = site.item("topic").await;
+    site.fix.git(&["merge", "-q", "--squash", "topic"]);
+    site.fix.git(&["commit", "-q", "-m", "topic"]);
+    let commit = site.tip("main");
+    let items = vec![Item { state: State::Landed { commit }, ..item }];
+    journal::save(&site.paths, &site.target, &Queue { items, next: 1, ..Queue::default() }).unwrap();
+    site
+}
+
+/// Changes `big` on the base.
+fn changed(site: &Site, script: &str) {
+    let big = std::fs::read_to_string(site.fix.repo.join("big")).unwrap();
+    let sed = std::process::Command::new("sed").args(["-i", script, "big"]).current_dir(&site.fix.repo).status();
+    assert!(sed.unwrap().success() && std::fs::read_to_string(site.fix.repo.join("big")).unwrap() != big, "{script}");
+    site.fix.git(&["commit", "-q", "-a", "-m", "of a person"]);
+}
+
+/// The item of a branch that goes on from the topic.
+async fn continued(site: &Site, name: &str, script: &str) -> Item {
+    site.branch(name, &format!("git reset -q --hard topic; {script}"));
+    let mut item = site.item(name).await;
+    (item.id, item.rules.strategy) = (1, Strategy::Squash);
+    item
+}
+
+fn words(site: &Site, commit: &str, file: &str) -> Vec<String> {
+    let content = text(&site.fix.git(&["show", &format!("{commit}:{file}")]));
+    content.lines().filter(|line| line.parse::<u32>().is_err()).map(str::to_owned).collect()
+}
+
+#[tokio::test]
+async fn what_has_landed_as_another_commit_is_no_change_of_the_next_landing() {
+    let (takes_back, improves) = ("s/^SEVEN$/7/; s/^15$/FIFTEEN/", "s/^SEVEN$/SEVEN by a person/; s/^15$/FIFTEEN/");
+    let cases = [
+        (takes_back, "", &["FIFTEEN", "TWENTY", "25th"][..]),
+        (improves, "", &["SEVEN by a person", "FIFTEEN", "TWENTY", "25th"]),
+        ("s/^15$/FIFTEEN/", "sed -i s/^SEVEN$/SEVENTH/ big; ", &["SEVENTH", "FIFTEEN", "TWENTY", "25th"]),
+        // The topic has merged what the base has taken back since.
+        ("s/^TWENTY$/20/; s/^15$/FIFTEEN/", "git merge -q --no-edit main~2; ", &["SEVEN", "FIFTEEN", "25th"]),
+    ];
+    for (of_person, of_worker, expected) in cases {
+        let site = squashed().await;
+        changed(&site, of_person);
+        let item = continued(&site, "next", &format!("{of_worker}sed -i s/^25$/25th/ big")).await;
+        let built = site.landings.build(&site.target, &item, &site.tip("main")).await;
+        let Build::Made(commit) = built else { panic!("{of_person} {of_worker}: {built:?}") };
+        assert_eq!(words(&site, &commit, "big"), expected, "{of_person} {of_worker}");
+        assert_eq!(words(&site, &commit, "small"), ["FIVE"]);
+        assert_eq!(text(&site.fix.git(&["rev-parse", &format!("{commit}^@")])), site.tip("main"));
+    }
+}
+
+#[tokio::test]
+async fn a_resolver_sees_nothing_again_that_has_landed_as_another_commit() {
+    let site = squashed().await;
+    changed(&site, "s/^SEVEN$/7/; s/^25$/TWENTYFIVE/");
+    let item = continued(&site, "next", "sed -i s/^25$/25th/ big").await;
+    let (workspace, onto) = (site.workspace(), site.tip("main"));
+    assert_eq!(site.landings.build(&site.target, &item, &onto).await, Build::Conflict(vec!["big".to_owned()]));
+    let start = resolve::start(&workspace, &item, &onto).unwrap();
+    let place = scratch::prepare(&workspace, "resolve-1", &start, scratch::Leftovers::Delete).unwrap();
+    assert!(!site.fix.attempt(&place.dir, &["merge", "--no-commit", "--no-ff", &item.tip]).0, "a conflict");
+    let stopped = markers::stopped(&|| place.read(&workspace), &place.entry, &place.dir).unwrap();
+    let merged = std::fs::read_to_string(place.dir.join("big")).unwrap();
+    assert!(!merged.contains("SEVEN") && merged.contains("25th"), "{merged}");
+    let resolved: Vec<&str> = merged.lines().filter(|line| !line.starts_with(['<', '=', '>'])).collect();
+    std::fs::write(place.dir.join("big"), resolved.join("\n") + "\n").unwrap();
+    let log = super::tests_complete::log(&site);
+    let done = resolve::commit_result(&workspace, &place, &item, &start, &stopped, &log).unwrap();
+    let Resolution::Done(tip) = done else { panic!("{done:?}") };
+    let built = site.landings.build(&site.target, &Item { tip, ..item }, &onto).await;
+    let Build::Made(commit) = built else { panic!("{built:?}") };
+    assert_eq!(words(&site, &commit, "big"), ["TWENTY", "TWENTYFIVE", "25th"]);
+    // Another strategy merges with the base itself.
+    let item = Item { rules: Rules::default(), ..site.item("next").await };
+    assert_eq!(resolve::start(&workspace, &item, &onto).unwrap(), onto);
 }
