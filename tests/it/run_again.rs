@@ -402,6 +402,29 @@ fn a_spec_that_changed_after_it_was_done_is_not_taken_for_done() {
 }
 
 #[test]
+fn what_was_planned_again_is_shown_and_treated_as_pending() {
+    let site = Site::new();
+    site.spec("a", "", "echo a > a");
+    site.spec("b", "retries: 0\n", "echo b > b; exit 1");
+    site.commit();
+    site.plan();
+    site.run(1, &[]);
+    let shown = || site.swarm(&["run", "--dry-run"]).ok();
+    let lines =
+        "2 jobs, 0 pending, at most 20 at a time\na (done)  Spec a\nb (failed; use --retry-failed to retry)  Spec b\n";
+    assert_eq!(shown(), lines);
+    site.spec("a", "", "echo again > a");
+    site.spec("b", "", "echo b > b");
+    assert_eq!(site.swarm(&["plan", "--specs", "specs", "-y"]).code, Some(0));
+    site.rig.trust(&site.repo);
+    assert_eq!(shown(), "2 jobs, at most 20 at a time\na  Spec a\nb  Spec b\n");
+    // It does not go on with what the failed attempt left.
+    let said = site.swarm(&["run", "--retry-failed"]);
+    assert!(said.code == Some(0) && !said.err.contains("continues its earlier work"), "{said:?}");
+    assert_eq!((site.landed("a"), site.landed("b")), ("again".into(), "b".into()));
+}
+
+#[test]
 fn cleaning_takes_away_nothing_that_waits_for_a_review() {
     let site = Site::new();
     site.spec("c", "", "echo c > c; git add c; git commit -qm c");

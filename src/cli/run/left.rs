@@ -10,7 +10,7 @@ use swarm_model::run::worker_name;
 use swarm_model::{BaseRef, Refusal, RefusalKind, RowWorktree, WorkerView};
 use swarm_store::repositories::topic::{Shape, topic};
 use swarm_store::runs::home::Home;
-use swarm_store::runs::journal;
+use swarm_store::runs::{before_the_next, journal};
 use swarm_sys::paths::Paths;
 use swarm_sys::quoting::command_line;
 
@@ -82,7 +82,7 @@ pub fn before(
     paths: &Paths,
     screen: &mut Screen,
 ) -> Result<(), Failure> {
-    let earlier = journal::replay(&Home::new(&plan.home)).ok().flatten();
+    let earlier = before_the_next(&Home::new(&plan.home)).ok().flatten();
     let Some(run) = earlier.filter(|_| plan.flags.merge) else { return Ok(()) };
     let queue = RunQueue::of(&run.plan, paths);
     let stays = |job: &Job| plan.jobs.iter().any(|next| next.id == job.id && next.work == job.work && next.stays);

@@ -10,8 +10,8 @@ use swarm_model::run::worker_name;
 use swarm_model::{Caller, QueueView, RefusalKind};
 use swarm_ports::WorktreeError;
 use swarm_store::repositories::{branch_tip, check_free, contains, remove_without_work};
+use swarm_store::runs::before_the_next;
 use swarm_store::runs::home::Home;
-use swarm_store::runs::journal;
 use swarm_sys::paths::Paths;
 
 use super::plan::alone;
@@ -29,7 +29,7 @@ use crate::cli::screen::Screen;
 pub fn failed(plan: &Plan, caller: &Caller, paths: &Paths, screen: &mut Screen) -> Result<(), Failure> {
     let home = &Home::new(&plan.home);
     let Ok(_lock) = alone(home, paths) else { return Ok(()) };
-    let Some(run) = journal::replay(home).ok().flatten() else { return Ok(()) };
+    let Some(run) = before_the_next(home).ok().flatten() else { return Ok(()) };
     let Some(base) = &run.plan.base else { return Ok(()) };
     let beginning = Beginning::new(plan, Some(&run), true);
     let root = Path::new(&run.plan.root);

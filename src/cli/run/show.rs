@@ -16,7 +16,7 @@ use crate::cli::render::{escape, table};
 use crate::cli::screen::Screen;
 use swarm_store::runs::denied::{self, Denial, Denials};
 use swarm_store::runs::home::{Home, iso};
-use swarm_store::runs::{journal, order, wire};
+use swarm_store::runs::{before_the_next, journal, order, wire};
 use swarm_sys::paths::Paths;
 use swarm_sys::quoting::command_line;
 
@@ -218,7 +218,7 @@ fn print(run: &Run, queue: &RunQueue, damage: &[String], screen: &mut Screen) ->
 pub fn tree(plan: Plan, retry_failed: bool, screen: &mut Screen) -> Result<u8, Failure> {
     let mut order: Vec<usize> = (0..plan.jobs.len()).collect();
     order.sort_by_key(|job| (std::cmp::Reverse(plan.jobs[*job].priority), *job));
-    let earlier = journal::replay(&Home::new(&plan.home)).ok().flatten();
+    let earlier = before_the_next(&Home::new(&plan.home)).ok().flatten();
     let run = Run::begin(plan, earlier.as_ref(), retry_failed);
     let mut lines = Vec::new();
     for job in order.iter().filter(|job| run.plan.jobs[**job].after.is_empty()) {

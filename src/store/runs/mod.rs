@@ -196,9 +196,25 @@ fn earlier(home: &Home, state: Option<&ArialState>) -> Result<Option<Run>, Strin
         }
         None => (None, 0),
     };
+    Ok(overridden(journaled, last_ms, state))
+}
+
+/// Returns the state of an earlier run as the next one finds it, `plan` included. Only reads, without the lock of the home.
+///
+/// # Errors
+/// Fails if the journal cannot be read.
+pub fn before_the_next(home: &Home) -> Result<Option<Run>, String> {
+    let state = wire::load(home).ok().flatten();
+    let Some(journal) = journal::read_all(home)? else { return Ok(overridden(None, 0, state.as_ref())) };
+    let last_ms = journal.events.last().map_or(0, |(at_ms, _)| *at_ms);
+    Ok(overridden(Some(journal.present()), last_ms, state.as_ref()))
+}
+
+/// Returns a run as journaled up to `last_ms`, overridden by a newer `state.json`.
+fn overridden(journaled: Option<Run>, last_ms: u64, state: Option<&ArialState>) -> Option<Run> {
     let written_ms = state.and_then(|state| home::from_iso(&state.updated_at)).unwrap_or(u64::MAX);
     let (Some(state), known) = (state.filter(|_| written_ms >= last_ms), journaled.as_ref()) else {
-        return Ok(journaled);
+        return journaled;
     };
     let mut run = known.cloned().unwrap_or_default();
     let over = true;
@@ -223,7 +239,7 @@ fn earlier(home: &Home, state: Option<&ArialState>) -> Result<Option<Run>, Strin
             }
         }
     }
-    Ok(Some(run))
+    Some(run)
 }
 
 impl Runs for DiskRuns {
