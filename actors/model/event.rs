@@ -68,6 +68,9 @@ pub enum EventKind {
         /// places of submodules and other repositories with uncommitted work (with a slash at the end).
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         left_out: Vec<String>,
+        /// Pids of processes of the worker that live on after the end of its command, because nobody could end them.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        survivors: Vec<i32>,
     },
     /// The verification runs on `commit`, which contains the item.
     #[serde(rename = "merge.verifying")]

@@ -104,6 +104,17 @@ pub struct WorkerView {
 }
 
 impl WorkerView {
+    /// Reports whether the worker runs, and not only processes of it that its shim could not end after its command had
+    /// ended. Nothing is started or removed beside these, but nobody waits for what they do.
+    pub fn is_at_work(&self) -> bool {
+        self.state.is_running() && self.left().is_empty()
+    }
+
+    /// Returns the processes that live on after the end of the worker's command.
+    pub fn left(&self) -> &[i32] {
+        if self.exit.is_some() { &self.survivors } else { &[] }
+    }
+
     /// Returns what the worker's agent does, if it was told so.
     pub fn doing(&self) -> Option<Doing> {
         self.activity.as_ref().map(|activity| activity.doing)

@@ -37,6 +37,9 @@ pub struct Completion {
     pub is_kept: bool,
     /// What lands of a worker that still runs. `None`: it has ended.
     pub unfinished: Option<Unfinished>,
+    /// Processes of the worker that live on after the end of its command, because nobody could end them. They may use
+    /// its worktree.
+    pub survivors: Vec<i32>,
     pub caller: Caller,
 }
 

@@ -140,8 +140,9 @@ impl State {
         self.beside(async move {
             let Wish { key, worker, place, base, priority, settings, subject, mends, caller } = wish;
             let (name, attended, unfinished) = (worker, false, None);
-            let (worker, is_kept) = (None, false);
-            let wanted = Completion { name, worker, base, settings, attended, subject, is_kept, unfinished, caller };
+            let (worker, is_kept, survivors) = (None, false, Vec::new());
+            let wanted =
+                Completion { name, worker, base, settings, attended, subject, is_kept, unfinished, survivors, caller };
             let landed = match desk.looked_up(wanted).await {
                 Ok((mut completion, seen)) => {
                     completion.worker = completion.worker.or(place.map(|place| (place, None)));
@@ -242,8 +243,19 @@ impl Desk {
                     let (base, settings, caller) = (base.clone(), settings.clone(), caller.clone());
                     let takes_all = uncommitted.contains(&name);
                     let unfinished = Some(if takes_all { Unfinished::Everything } else { Unfinished::Committed });
-                    let (worker, attended, subject, is_kept) = (None, true, None, false);
-                    Completion { name, worker, base, settings, attended, subject, is_kept, unfinished, caller }
+                    let (worker, attended, subject, is_kept, survivors) = (None, true, None, false, Vec::new());
+                    Completion {
+                        name,
+                        worker,
+                        base,
+                        settings,
+                        attended,
+                        subject,
+                        is_kept,
+                        unfinished,
+                        survivors,
+                        caller,
+                    }
                 };
                 self.add_all(&caller.request, names.into_iter().map(wanted), priority, answers).await;
                 return;
@@ -333,7 +345,7 @@ impl Desk {
             let addition = |(key, name, done): &(String, String, Completed)| addition(key, name, done, priority, false);
             match self.ask(&target, Ask::Add(together.iter().map(addition).collect())).await {
                 Ok(ids) => together.into_iter().zip(ids).for_each(|((key, name, done), id)| {
-                    let line = self.added(key, &name, done, id);
+                    let line = self.added(key, &name, done, id, Vec::new());
                     answer(&name, Ok(line));
                 }),
                 Err(refusal) => together.iter().for_each(|(_, name, _)| answer(name, Err(refusal.clone()))),
@@ -383,7 +395,7 @@ impl Desk {
             (completion.worker, completion.is_kept, completion.unfinished) = (Some((tree, base)), true, None);
             return Ok((completion, Seen::Kept));
         };
-        if !subject.is_running() {
+        if !subject.is_at_work() {
             completion.unfinished = None;
         } else if completion.unfinished.is_none() {
             let refusal = Refusal::new(RefusalKind::Running, format!("worker '{name}' is still running"));
@@ -397,15 +409,16 @@ impl Desk {
         Ok((completion, Seen::Row(row.key())))
     }
 
-    /// Refuses work in a worktree that a later generation of the worker uses, or used after it was looked up.
-    async fn check_seen(&self, completion: &Completion, seen: &Seen) -> Result<(), Refusal> {
-        let Some((worktree, _)) = &completion.worker else { return Ok(()) };
+    /// Refuses work in a worktree that a later generation of the worker uses, or used after it was looked up. Returns the
+    /// processes that nobody could end: they do not hold the work back.
+    async fn check_seen(&self, completion: &Completion, seen: &Seen) -> Result<Vec<i32>, Refusal> {
+        let Some((worktree, _)) = &completion.worker else { return Ok(Vec::new()) };
         let name = completion.name.as_str();
         let subject = WorkerRecord::read(&self.ports, &self.registry, name).await?;
-        let Some(row) = subject.row() else { return Ok(()) };
+        let Some(row) = subject.row() else { return Ok(Vec::new()) };
         let uses_it = row.worktree.as_ref().is_some_and(|now| now.path == worktree.path);
-        if !uses_it || (seen.is(&subject) && (completion.unfinished.is_some() || !subject.is_running())) {
-            return Ok(());
+        if !uses_it || (seen.is(&subject) && (completion.unfinished.is_some() || !subject.is_at_work())) {
+            return Ok(subject.left());
         }
         let cause = format!("worker '{name}' was started again before its work was queued");
         Err(Refusal::new(RefusalKind::Running, cause).remedy(format!("run 'swarm wait {name}', then add it again")))
@@ -415,13 +428,13 @@ impl Desk {
     async fn add(
         &self,
         key: String,
-        completion: Completion,
+        mut completion: Completion,
         seen: &Seen,
         priority: i32,
         mends: bool,
     ) -> Result<MergeLine, Refusal> {
         let name = completion.name.clone();
-        self.check_seen(&completion, seen).await?;
+        completion.survivors = self.check_seen(&completion, seen).await?;
         let done = self.ports.landings.complete(completion.clone()).await?;
         // The tip may contain a part of what a later generation is writing.
         self.check_seen(&completion, seen).await?;
@@ -429,14 +442,15 @@ impl Desk {
             return Err(Refusal::new(RefusalKind::Worktree, why.clone()));
         }
         let ids = self.ask(&done.target, Ask::Add(vec![addition(&key, &name, &done, priority, mends)])).await?;
-        Ok(self.added(key, &name, done, ids.first().copied().unwrap_or_default()))
+        Ok(self.added(key, &name, done, ids.first().copied().unwrap_or_default(), completion.survivors))
     }
 
     /// Reports an item that was added.
-    fn added(&self, key: String, name: &str, done: Completed, item: ItemId) -> MergeLine {
+    fn added(&self, key: String, name: &str, done: Completed, item: ItemId, survivors: Vec<i32>) -> MergeLine {
         let Completed { target, waits, left_out, .. } = done;
         let _ = self.supervisor.cast(SupervisorMessage::Queued(key, target.clone()));
-        let queued = EventKind::MergeQueued { item, base: target.base().to_owned(), left_out: left_out.clone() };
+        let base = target.base().to_owned();
+        let queued = EventKind::MergeQueued { item, base, left_out: left_out.clone(), survivors };
         self.emit(name.to_owned(), queued);
         let word = if waits.is_some() { "waiting" } else { "queued" };
         let (item, name) = (Some(item), name.to_owned());

@@ -56,6 +56,19 @@ impl WorkerRecord {
         }
     }
 
+    /// See [`WorkerView::is_at_work`].
+    pub fn is_at_work(&self) -> bool {
+        self.is_running() && self.left().is_empty()
+    }
+
+    /// See [`WorkerView::left`].
+    pub fn left(&self) -> Vec<i32> {
+        match self {
+            Self::Ours { row, facts } => view(row, facts).left().to_vec(),
+            Self::Foreign { .. } | Self::None => Vec::new(),
+        }
+    }
+
     pub fn will_be_restarted(&self) -> bool {
         matches!(self, Self::Ours { row, facts } if view(row, facts).state == FineState::Backoff)
     }

@@ -28,6 +28,7 @@ impl State {
             subject: None,
             is_kept: false,
             unfinished: None,
+            survivors: Vec::new(),
             caller: caller_of(&spec.contract, &spec.request),
         });
         self.report(Report::Finished { key: spec.token.clone(), generation: spec.generation, completion });

@@ -14,6 +14,7 @@ use super::run::plain::totals;
 use super::screen::Screen;
 use super::tail::{From, Pending, Tail};
 use swarm_agents::short;
+use swarm_ports::pid_list;
 use swarm_store::lines::{self, Damage};
 use swarm_sys::paths::Paths;
 
@@ -258,9 +259,13 @@ pub fn sentence(kind: &EventKind) -> String {
         }
         EventKind::SaveExpired { reference, commit, why } => format!("{reference} ({commit}) expired: {why}"),
         EventKind::WorktreeSaved { reference, commit } => format!("worktree saved as {reference} ({commit})"),
-        EventKind::MergeQueued { item, base, left_out } => {
+        EventKind::MergeQueued { item, base, left_out, survivors } => {
             let out = if left_out.is_empty() { String::new() } else { format!(", excluding {}", left_out.join(", ")) };
-            format!("queued for {base} (item {item}){out}")
+            let lives = match survivors.as_slice() {
+                [] => String::new(),
+                pids => format!("; some of its processes cannot be ended: {}", pid_list(pids)),
+            };
+            format!("queued for {base} (item {item}){out}{lives}")
         }
         EventKind::MergeVerifying { item, base, commit } => {
             format!("verifying for {base} (item {item}), candidate {commit}")

@@ -185,6 +185,7 @@ impl History {
             subject: None,
             is_kept: false,
             unfinished: None,
+            survivors: Vec::new(),
             caller,
         };
         let done = self.landings.complete(completion).await.unwrap();

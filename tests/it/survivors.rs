@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use crate::common::{Rig, SOON, Said, proc, run, skipped, wait_until};
 
@@ -28,18 +28,35 @@ impl Site {
         fs::copy(BIN, &binary).expect("copied");
         let setpriv = rig.program("sh").args(["-c", "command -v setpriv"]).output().expect("run").stdout;
         fs::copy(String::from_utf8_lossy(&setpriv).trim(), &sudo).expect("copied");
-        let owner = format!("{USER}:{USER}");
-        let given = rig.program("chown").args(["-R", &owner]).arg(rig.path("")).status().expect("run");
-        assert!(given.success());
+        let site = Self { binary, sudo: format!("{} --reuid 0", sudo.display()), rig };
+        site.give(&site.rig.path(""));
         std::os::unix::fs::chown(&sudo, Some(0), Some(0)).expect("is root");
         fs::set_permissions(&sudo, fs::Permissions::from_mode(0o4755)).expect("is root");
-        Some(Self { binary, sudo: format!("{} --reuid 0", sudo.display()), rig })
+        Some(site)
     }
 
     fn swarm(&self, words: &[&str]) -> Said {
+        self.swarm_in(&self.rig.cwd(), words)
+    }
+
+    fn swarm_in(&self, cwd: &Path, words: &[&str]) -> Said {
         let mut command = self.rig.program("setpriv");
         command.args(["--reuid", USER, "--regid", USER, "--clear-groups"]).arg(&self.binary).args(words);
+        command.current_dir(cwd);
         run(command)
+    }
+
+    /// Returns a repository of the user.
+    fn repo(&self) -> PathBuf {
+        let repo = self.rig.repo();
+        self.give(&repo);
+        repo
+    }
+
+    fn give(&self, path: &Path) {
+        let owner = format!("{USER}:{USER}");
+        let given = self.rig.program("chown").args(["-R", &owner]).arg(path).status().expect("run");
+        assert!(given.success());
     }
 
     /// Returns the pid of the process of root that a worker has started.
@@ -88,5 +105,42 @@ fn a_kill_names_the_processes_that_live_on_and_invents_no_end() {
     assert_eq!((site.rig.fine("itself").as_str(), site.rig.fine("child").as_str()), ("stopped", "stopped"));
     assert_eq!(site.rig.exit("itself"), "unknown");
     site.swarm(&["clean", "itself", "child"]).is(0, "cleaned itself\ncleaned child\n", "");
+    site.swarm(&["supervisor", "stop"]).ok();
+}
+
+#[test]
+fn work_lands_although_processes_of_its_worker_cannot_be_ended() {
+    let Some(site) = Site::new() else { return };
+    let repo = site.repo();
+    let spawn = |name: &str, flags: &[&str]| {
+        // The command ends when the process is one of root.
+        let ready = site.rig.path(&format!("ready-{name}"));
+        let (sudo, ready) = (&site.sudo, ready.display());
+        let child = format!("{sudo} sh -c 'echo > {ready}; exec sleep 600 >/dev/null 2>&1 </dev/null'");
+        let script = format!("mkfifo {ready}; {child} & read line < {ready}; echo one > one");
+        let words = [&["spawn", "--name", name, "--worktree"], flags, &["--", "sh", "-c", &script]].concat();
+        site.swarm_in(&repo, &words).ok();
+        site.survivor(name)
+    };
+    let (own, added) = (spawn("own", &["--merge"]), spawn("added", &[]));
+    site.swarm_in(&repo, &["merge", "wait", "own"]).is(0, "own: landed (main)\n", "");
+    assert_eq!(fs::read_to_string(repo.join("one")).expect("landed"), "one\n");
+    let told = site.swarm(&["events"]).ok();
+    assert!(
+        told.contains(&format!("queued for main (item 0); some of its processes cannot be ended: {own}")),
+        "{told}"
+    );
+
+    let left = format!("stopping: {added} cannot be ended");
+    wait_until("its shim has given up", SOON, || site.swarm(&["ls", "-l"]).ok().contains(&left));
+    let said = site.swarm_in(&repo, &["merge", "add", "added"]);
+    let note = format!("swarm: note: processes of worker 'added' cannot be ended: {added}\n");
+    said.is(0, "queued added for main (item 1)\n", &note);
+    site.swarm_in(&repo, &["clean", "own"]).refused(1, "cannot clean running worker 'own'");
+    for pid in [own, added] {
+        assert!(proc::alive(pid));
+        proc::kill(pid);
+    }
+    site.swarm(&["wait", "own", "added"]).ok();
     site.swarm(&["supervisor", "stop"]).ok();
 }

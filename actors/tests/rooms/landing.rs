@@ -11,13 +11,13 @@ use swarm_model::{Answer, Ended, EventKind, FineState, MergeOrder, MergeRequest,
 use crate::fixture::{Rig, caller, request, with_tree};
 
 /// Returns a request for a worker that lands when it succeeds.
-fn landing(name: &str) -> SpawnRequest {
+pub fn landing(name: &str) -> SpawnRequest {
     let mut request = with_tree(name);
     request.contract.merge = true;
     request
 }
 
-async fn states(rig: &Rig) -> Vec<(String, &'static str)> {
+pub async fn states(rig: &Rig) -> Vec<(String, &'static str)> {
     let queues = rig.swarm().queues().await.expect("complete");
     queues.iter().flat_map(|view| &view.queue.items).map(|item| (item.name.clone(), item.state.word())).collect()
 }
@@ -35,7 +35,7 @@ async fn add_all(rig: &Rig, names: &[&str]) -> Vec<Answer> {
     all
 }
 
-async fn add(rig: &Rig, name: &str) -> Answer {
+pub async fn add(rig: &Rig, name: &str) -> Answer {
     add_all(rig, &[name]).await.remove(0)
 }
 

@@ -13,9 +13,9 @@ use swarm_ports::Settled;
 
 use crate::fixture::{Rig, caller};
 
-const HOME: &str = "/repo/.arial";
+pub const HOME: &str = "/repo/.arial";
 
-fn job(id: &str) -> Job {
+pub fn job(id: &str) -> Job {
     Job { id: id.to_owned(), merge: true, branch: Some(format!("arial/{id}")), retries: 1, ..Job::default() }
 }
 
@@ -29,13 +29,13 @@ async fn order(rig: &Rig, order: RunOrder) -> Answer {
     rig.swarm().run(RunRequest { caller: caller(), order }).recv().await.expect("an answer")
 }
 
-async fn begin(rig: &Rig, jobs: Vec<Job>) -> Answer {
+pub async fn begin(rig: &Rig, jobs: Vec<Job>) -> Answer {
     let answer = order(rig, RunOrder::Begin { plan: Box::new(plan(jobs)), retry_failed: false }).await;
     rig.world.settle().await;
     answer
 }
 
-fn stages(run: &Run) -> Vec<&'static str> {
+pub fn stages(run: &Run) -> Vec<&'static str> {
     run.jobs.iter().map(|job| job.stage.word()).collect()
 }
 

@@ -2,13 +2,28 @@
 
 use std::time::Duration;
 
-use swarm_model::{Ended, FineState, ProcessId, RefusalKind, RestartPolicy, WantedState};
+use swarm_model::{Answer, Ended, EventKind, FineState, ProcessId, RefusalKind, RestartPolicy, WantedState};
 
 use crate::fixture::{Rig, clean, request, restarting, with_tree};
+use crate::landing::{add, landing, states};
+use crate::run::{HOME, begin, job, stages};
 
 /// Lets the worker have a process that nobody can end.
 fn with_survivor(rig: &Rig) -> ProcessId {
-    rig.world.processes.fork_survivor(&rig.world.records.newest("a").expect("it was started"))
+    survivor_of(rig, "a")
+}
+
+fn survivor_of(rig: &Rig, name: &str) -> ProcessId {
+    rig.world.processes.fork_survivor(&rig.world.records.newest(name).expect("it was started"))
+}
+
+/// Returns the processes that the events name with the work of a worker, once for each time that it was queued.
+fn told(rig: &Rig, name: &str) -> Vec<Vec<i32>> {
+    let survivors = |kind| match kind {
+        EventKind::MergeQueued { survivors, .. } => Some(survivors),
+        _ => None,
+    };
+    rig.world.events.of(name).into_iter().filter_map(survivors).collect()
 }
 
 #[tokio::test(start_paused = true)]
@@ -98,5 +113,61 @@ async fn a_worktree_stays_while_processes_of_another_worker_are_left_in_it() {
     assert_eq!(cleaned.notes[0].1, "preserving worktree for 'b': worktree is used by running worker 'a'");
     assert_eq!(rig.world.worktrees.paths(), [tree]);
     rig.world.kernel.end(&survivor);
+    rig.check();
+}
+
+#[tokio::test(start_paused = true)]
+async fn work_lands_once_the_command_has_succeeded_whatever_processes_are_left() {
+    for crashes in [false, true] {
+        let mut rig = Rig::start().await;
+        let tree = rig.spawn(landing("a")).await.expect("starts").worktree.expect("has a worktree");
+        let survivor = with_survivor(&rig);
+        if crashes {
+            rig.crash().await;
+        }
+        rig.world.end("a", Ended::Code(0));
+        if crashes {
+            rig.up().await;
+        }
+        rig.world.pass(Duration::from_secs(1)).await;
+        assert_eq!(rig.world.state("a"), Some(FineState::Stopping));
+        assert_eq!(states(&rig).await, [("a".to_owned(), "landed")]);
+        assert_eq!(told(&rig, "a"), [[survivor.pid]]);
+        // What they use stays.
+        let refusal = rig.clean("a").await.expect_err("it still lives");
+        assert_eq!(refusal.cause, "cannot clean running worker 'a'");
+        assert_eq!(rig.world.worktrees.paths(), [tree]);
+        rig.check();
+        rig.world.kernel.end(&survivor);
+        rig.clean("a").await.expect("nothing is left");
+        assert!(rig.world.worktrees.paths().is_empty());
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn work_of_a_failed_command_with_processes_left_lands_only_if_a_person_adds_it() {
+    let rig = Rig::start().await;
+    rig.spawn(landing("a")).await.expect("starts");
+    let survivor = with_survivor(&rig);
+    rig.world.end("a", Ended::Code(1));
+    rig.world.pass(Duration::from_secs(1)).await;
+    assert_eq!(states(&rig).await, []);
+    let answer = add(&rig, "a").await;
+    assert!(matches!(answer, Answer::Merge(_)), "{answer:?}");
+    rig.world.pass(Duration::from_secs(1)).await;
+    assert_eq!((states(&rig).await, told(&rig, "a")), (vec![("a".to_owned(), "landed")], vec![vec![survivor.pid]]));
+    rig.check();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_job_is_done_although_processes_of_it_are_left_and_its_worktree_stays() {
+    let rig = Rig::start().await;
+    begin(&rig, vec![job("a")]).await;
+    let survivor = survivor_of(&rig, "p.a");
+    rig.world.end("p.a", Ended::Code(0));
+    rig.world.pass(Duration::from_mins(2)).await;
+    let run = rig.world.runs.run(HOME);
+    assert_eq!((stages(&run), told(&rig, "p.a")), (vec!["done"], vec![vec![survivor.pid]]));
+    assert_eq!((rig.world.worktrees.paths().len(), rig.world.state("p.a")), (1, Some(FineState::Stopping)));
     rig.check();
 }

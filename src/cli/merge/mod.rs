@@ -22,6 +22,7 @@ use super::render::escape;
 use super::screen::Screen;
 use super::trust::gate::{Use, refuse_other_rules};
 use crate::api::client;
+use swarm_ports::pid_list;
 use swarm_store::repositories::{self, landing};
 use swarm_store::sessions;
 use swarm_store::views::{Registry, session_dir};
@@ -87,7 +88,11 @@ fn add(args: &AddArgs, paths: &Paths, screen: &mut Screen) -> Result<u8, Failure
     };
     let code = send(order, args.json, paths, screen)?;
     for view in running.iter().filter(|_| code == 0) {
-        let text = format!("worker '{}' is still running: what it does from now on is not included", view.row.name);
+        let name = &view.row.name;
+        let text = match view.left() {
+            [] => format!("worker '{name}' is still running: what it does from now on is not included"),
+            left => format!("processes of worker '{name}' cannot be ended: {}", pid_list(left)),
+        };
         screen.aside("note: ", &text);
     }
     let caller = caller::collect()?.caller;

@@ -162,7 +162,7 @@ impl Wait<'_> {
         }
         let seen = load_where(self.paths, Detail::Exit, Pick::Named(&[&name]))?;
         let Some(view) = seen.find(&name).filter(|view| token_of(view) == Some(&token)) else { return Ok(None) };
-        if view.state.is_running() || view.next_start_ms.is_some() {
+        if view.is_at_work() || view.next_start_ms.is_some() {
             if let Some(process) = &view.watch {
                 processes.extend(open_process(process)?);
             }
@@ -283,7 +283,7 @@ fn workers(paths: &Paths, base: Option<&str>) -> Result<Vec<Wanted>, Failure> {
         let is_here = here.is_none() || here == *home;
         let of_worker = || view.row.swarm().and_then(|meta| meta.base.as_ref()?.branch.as_deref());
         let is_for_base = base.is_none_or(|base| of_worker() == Some(short(base)));
-        let may_come = view.state.is_running() || view.next_start_ms.is_some() || has_succeeded(view);
+        let may_come = view.is_at_work() || view.next_start_ms.is_some() || has_succeeded(view);
         let worker = Wanted::Worker { name: view.row.name.clone(), token: token.to_owned(), ended: None };
         (is_here && is_for_base && may_come && !known(token)).then_some(worker)
     });

@@ -248,7 +248,7 @@ fn of_worker(
     let names = ["index.lock", "HEAD.lock", "ORIG_HEAD.lock", "AUTO_MERGE.lock"];
     let mut locks: Vec<PathBuf> = names.iter().map(|name| place.git_dir.join(name)).collect();
     locks.push(place.common().join(format!("refs/heads/{}.lock", worktree.branch)));
-    if completion.unfinished.is_none() {
+    if completion.unfinished.is_none() && completion.survivors.is_empty() {
         holders::clear_locks_of_dead(tree, repo, &locks);
     }
     if let Some(what) = UNFINISHED.iter().find(|(file, _)| place.git_dir.join(file).exists()) {

@@ -64,6 +64,7 @@ impl Site {
             subject: None,
             is_kept: false,
             unfinished: None,
+            survivors: Vec::new(),
             caller,
         }
     }
