@@ -13,7 +13,7 @@ use super::machine::Event;
 use super::message::LoopMessage;
 use super::{CALL_MS_MAX, request_of, request_prefix, sight};
 use crate::alarm::until;
-use crate::worker::{Workers, ended, tried};
+use crate::worker::{Workers, ended, is_of_system, tried};
 use swarm_model::loops::headless;
 use swarm_model::loops::progress::{BACKOFF_S_MAX, Loop, Stage, Then};
 use swarm_model::loops::words::Code;
@@ -149,8 +149,9 @@ impl EffectRunner {
                     Some(remedy) => format!("{} ({remedy})", refusal.cause),
                     None => refusal.cause.clone(),
                 };
+                let passes = is_of_system(&refusal);
                 let _ = self.actor.cast(LoopMessage::First(Err(refusal)));
-                self.tell(Event::NotStarted { iteration, cause });
+                self.tell(Event::NotStarted { iteration, cause, passes });
                 None
             }
         }

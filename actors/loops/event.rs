@@ -15,10 +15,12 @@ pub enum Event {
         iteration: u32,
         generation: u64,
     },
-    /// The worker cannot be started.
+    /// The worker cannot be started. If it `passes`, the cause says nothing about the worker, for example a disk that is
+    /// not mounted.
     NotStarted {
         iteration: u32,
         cause: String,
+        passes: bool,
     },
     /// The prompt file cannot be read.
     NoPrompt {

@@ -101,9 +101,9 @@ impl Turn<'_> {
             Event::Began => self.begin(),
             Event::Adopted => self.adopted(),
             Event::Started { iteration, generation } => self.started(*iteration, *generation),
-            Event::NotStarted { iteration, cause } => {
+            Event::NotStarted { iteration, cause, passes } => {
                 if self.it.iteration == *iteration && self.it.stage == Stage::Starting {
-                    self.not_started(cause);
+                    self.not_started(cause, *passes);
                 }
             }
             Event::NoPrompt { iteration, cause } => {
@@ -181,7 +181,7 @@ impl Turn<'_> {
         self.effects.push(Effect::Announce(news));
     }
 
-    fn warn(&mut self, text: &str) {
+    pub(super) fn warn(&mut self, text: &str) {
         self.tell(Word::Warn { iteration: self.it.iteration, text: text.to_owned() });
         self.announce(News::Warning { text: text.to_owned() });
     }
@@ -247,7 +247,7 @@ impl Turn<'_> {
     }
 
     /// Ends the loop for this reason. Its worker must be gone.
-    fn finish(&mut self, reason: ExitReason) {
+    pub(super) fn finish(&mut self, reason: ExitReason) {
         self.conclude(reason);
         self.over();
     }
@@ -275,40 +275,8 @@ impl Turn<'_> {
         seconds
     }
 
-    fn started(&mut self, iteration: u32, generation: u64) {
-        if self.it.iteration == iteration && self.it.stage == Stage::Starting {
-            self.it.stage = Stage::Prompting { generation };
-            self.it.has_run = true;
-            self.it.earlier = None;
-            self.it.theirs = None;
-        }
-    }
-
-    fn not_started(&mut self, cause: &str) {
-        if !self.it.has_run {
-            self.it.stage = Stage::Over;
-            self.it.status = Status::Failed;
-            self.it.refused = Some(cause.to_owned());
-            self.effects.push(Effect::Withdraw { cause: cause.to_owned() });
-            return;
-        }
-        self.warn(&format!("failed to spawn worker: {cause}"));
-        self.failed(Some(1), true);
-    }
-
-    fn no_prompt(&mut self, cause: &str) {
-        if !self.it.has_run {
-            return self.not_started(cause);
-        }
-        self.tell(Word::Error { text: cause.to_owned() });
-        match self.it.status {
-            Status::Paused => self.rest(true),
-            Status::Running | Status::Stopped | Status::Failed => self.finish(ExitReason::Failed),
-        }
-    }
-
     /// Counts a failure. After a pause, the next iteration follows, or the same one if `again`.
-    fn failed(&mut self, code: Code, again: bool) {
+    pub(super) fn failed(&mut self, code: Code, again: bool) {
         self.it.consecutive_failures += 1;
         self.it.total_failures += 1;
         let attempt = self.it.consecutive_failures;

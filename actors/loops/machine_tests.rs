@@ -36,6 +36,10 @@ fn seen(it: &Loop, sight: Sight) -> Event {
     Event::Seen { iteration: it.iteration, sight }
 }
 
+fn not_started(iteration: u32, cause: &str, passes: bool) -> Event {
+    Event::NotStarted { iteration, cause: cause.to_owned(), passes }
+}
+
 fn words(effects: &[Effect]) -> Vec<String> {
     let told = effects.iter().filter_map(|effect| match effect {
         Effect::Tell(word) => Some(format!("{} {word}", word.event())),
@@ -208,18 +212,41 @@ fn a_kill_ends_the_loop_at_any_stage() {
 fn a_failed_first_start_leaves_nothing_and_a_later_one_is_retried() {
     let mut it = Machine::new(Loop::new(plan(3), 0));
     it.on(&Event::Began, 0);
-    let effects = it.on(&Event::NotStarted { iteration: 1, cause: "no tmux".into() }, 0);
+    let effects = it.on(&not_started(1, "no tmux", false), 0);
     assert_eq!(effects, [Effect::Withdraw { cause: "no tmux".into() }]);
     let mut it = watched(plan(3));
     let event = ended(&it, 0);
     it.on(&event, 0);
-    let told = words(&it.on(&Event::NotStarted { iteration: 2, cause: "no tmux".into() }, 0));
+    let told = words(&it.on(&not_started(2, "no tmux", false), 0));
     assert_eq!(told[1], "FAIL iteration 2 exit=1 attempt=1/5 backoff=1s");
     let told = words(&it.on(&Event::Due { iteration: 2 }, 0));
     assert_eq!((told, it.iteration), (vec![], 2), "the same iteration again");
     let told = words(&it.on(&Event::NoPrompt { iteration: 2, cause: "prompt file not found: /p".into() }, 0));
     assert_eq!(told[0], "ERROR prompt file not found: /p");
     assert_eq!(it.status, Status::Failed);
+}
+
+#[test]
+fn a_start_that_the_system_prevents_is_tried_again_without_a_failure() {
+    let mut it = watched(plan(3));
+    it.on(&Event::Lost { iteration: 1 }, 0);
+    it.on(&Event::Due { iteration: 1 }, 0);
+    for time in 0..20 {
+        let effects = it.on(&not_started(1, "not mounted", true), time);
+        let told: &[&str] = if time == 0 { &["WARN iteration 1: worker not started yet: not mounted"] } else { &[] };
+        assert_eq!(words(&effects), told);
+        let until_ms = time + 10_000;
+        assert_eq!(it.stage, Stage::BackingOff { until_ms, again: true });
+        assert_eq!(effects.last(), Some(&Effect::Arm { at_ms: until_ms }));
+        it.on(&Event::Due { iteration: 1 }, until_ms);
+    }
+    assert_eq!((it.status, it.total_failures), (Status::Running, 0));
+    it.on(&Event::Pause { reason: "user".into() }, 0);
+    it.on(&not_started(1, "not mounted", true), 0);
+    assert_eq!(it.stage, Stage::Between { again: true });
+    it.on(&Event::Resume, 0);
+    it.on(&Event::Started { iteration: 1, generation: 2 }, 0);
+    assert_eq!((it.stage.generation(), it.held_back.as_deref()), (Some(2), None));
 }
 
 #[test]
@@ -281,7 +308,11 @@ fn any_event() -> impl Strategy<Value = Event> {
     });
     prop_oneof![
         (i.clone(), 1_u64..9).prop_map(|(iteration, generation)| Event::Started { iteration, generation }),
-        i.clone().prop_map(|iteration| Event::NotStarted { iteration, cause: "c".into() }),
+        (i.clone(), any::<bool>()).prop_map(|(iteration, passes)| Event::NotStarted {
+            iteration,
+            cause: "c".into(),
+            passes
+        }),
         i.clone().prop_map(|iteration| Event::NoPrompt { iteration, cause: "c".into() }),
         i.clone().prop_map(|iteration| Event::Typing { iteration }),
         i.clone().prop_map(|iteration| Event::Prompted { iteration, baseline: "b".into(), log_from: 1 }),

@@ -25,6 +25,7 @@ mod message;
 mod requests;
 mod said;
 pub mod sight;
+mod starting;
 mod theirs;
 
 use ractor::{Actor as _, ActorCell, ActorRef, SpawnErr};

@@ -26,6 +26,8 @@ struct Inner {
     kept: BTreeMap<String, Kept>,
     /// Branches with commits that only their reflogs have.
     taken_back: BTreeSet<String>,
+    /// The disk of all worktrees is not mounted.
+    unmounted: bool,
 }
 
 impl FakeWorktrees {
@@ -55,6 +57,14 @@ impl FakeWorktrees {
     /// Sets the number of uncommitted changes at `path`.
     pub fn dirty(&self, path: &str, changes: usize) {
         self.with(|inner| inner.trees.insert(path.to_owned(), changes));
+    }
+
+    /// Takes the disk of all worktrees away, or brings it back.
+    pub fn unmount(&self, unmounted: bool) {
+        for path in self.paths() {
+            let _ = if unmounted { fs::remove_dir(path) } else { fs::create_dir(path) };
+        }
+        self.with(|inner| inner.unmounted = unmounted);
     }
 
     /// Gives a branch commits that only its reflog has.
@@ -97,6 +107,10 @@ impl Worktrees for FakeWorktrees {
     ) -> BoxFuture<'a, Result<WorktreePlan, WorktreeError>> {
         Box::pin(async move {
             self.script.before("plan", name).await.map_err(WorktreeError::Tool)?;
+            if asked.is_known && self.with(|inner| inner.unmounted) {
+                let cause = format!("the worktree of {name} is missing, with all that was beside it");
+                return Err(WorktreeError::Create { cause, remedy: None, passes: true });
+            }
             let above = asked.dir.as_ref().map_or_else(|| self.above.clone(), PathBuf::from);
             let path = above.join(name).to_string_lossy().into_owned();
             let branch = asked.branch.clone().unwrap_or_else(|| name.to_owned());

@@ -241,6 +241,9 @@ pub struct Loop {
     /// then paused.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub blocked: Option<String>,
+    /// Why the worker of this iteration cannot be started yet, if the cause is outside of the loop. It was told of.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub held_back: Option<String>,
     /// Whether the pre-flight check was made.
     #[serde(default)]
     pub preflown: bool,

@@ -197,3 +197,24 @@ async fn a_resting_loop_applies_a_reverted_file_when_it_is_opened() {
     seconds(&rig, 1).await;
     assert_eq!((status(&rig).0, starts(&rig)), (Status::Running, 2), "{:?}", lines(&rig));
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_loop_waits_for_the_disk_of_its_worktree_and_goes_on_with_the_same_iteration() {
+    let mut rig = rig().await;
+    begin(&rig, plan(3)).await;
+    rig.crash().await;
+    rig.world.kernel.reboot();
+    rig.world.worktrees.unmount(true);
+    rig.up().await;
+    rig.world.pass(Duration::from_hours(1)).await;
+    let it = rig.world.loops.loaded("w").expect("there is a loop");
+    assert_eq!((it.status, it.iteration, it.total_failures, starts(&rig)), (Status::Running, 1, 0, 1));
+    let told = lines(&rig);
+    let told: Vec<_> = told.iter().filter(|line| line.contains("worker not started yet: ")).collect();
+    assert!(told.len() == 1 && told[0].contains("the worktree of w is missing"), "{told:?}");
+    rig.world.worktrees.unmount(false);
+    seconds(&rig, 11).await;
+    let it = rig.world.loops.loaded("w").expect("there is a loop");
+    assert_eq!((it.status, it.iteration, it.held_back, starts(&rig)), (Status::Running, 1, None, 2));
+    rig.check();
+}
