@@ -15,9 +15,12 @@ use super::state::State;
 use crate::loops::machine::Event as Happening;
 use crate::loops::{Begin, LoopArguments, LoopError, LoopHandle, LoopReport, is_own_request};
 use crate::registry::RegistryHandle;
-use crate::worker::{WorkerRecord, Workers as _, of_store};
+use crate::worker::{WorkerRecord, Workers as _, of_store, of_worktree};
 use swarm_model::loops::progress::{Loop, Plan, Status};
-use swarm_model::{Answer, Caller, LoopLine, LoopOrder, LoopRequest, Refusal, RefusalKind, RespawnRequest, Spawned};
+use swarm_model::{
+    Answer, Caller, LoopLine, LoopOrder, LoopRequest, Refusal, RefusalKind, RespawnRequest, Row, Spawned,
+    WorktreeRequest,
+};
 use swarm_ports::{BoxFuture, Ports};
 
 /// Maximum time to open a loop, in milliseconds. The longest part is a slow disk.
@@ -213,7 +216,12 @@ impl Desk {
             return self.begun(&it).await;
         }
         self.is_let_go(&name).await?;
-        if self.registry.find(&name).await.map_err(|error| of_store(&error))?.is_some() {
+        let present = self.registry.find(&name).await.map_err(|error| of_store(&error))?;
+        if replace {
+            self.check_tree(&plan, present.as_deref(), &caller).await?;
+        }
+        let is_replaced = present.is_some();
+        if is_replaced {
             if !replace {
                 let remedy = "use --replace to end and replace it, or use another name";
                 return Err(Refusal::exists(&name).remedy(remedy));
@@ -233,11 +241,47 @@ impl Desk {
         if self.load(&name).await?.is_some_and(|it| it.is_active()) {
             return Err(under_way(&name));
         }
+        self.started(plan).await.map_err(|refusal| match is_replaced {
+            true => Refusal { cause: format!("the replaced worker was ended; {}", refusal.cause), ..refusal },
+            false => refusal,
+        })
+    }
+
+    /// Starts a loop and returns its first worker.
+    async fn started(&self, plan: Plan) -> Result<Spawned, Refusal> {
+        let name = plan.name.clone();
         // Dropped if the loop is not open in time, so that it is not begun after this request was refused.
         let asker = Arc::new(());
         let opened = self.open(&name, Some(Begin::Plan(Box::new(plan), Arc::downgrade(&asker)))).await?;
         let opened = opened.ok_or_else(|| Refusal::new(RefusalKind::Internal, "the loop did not start"))?;
         opened.begun().await.map_err(|refusal| refusal.of(&name))
+    }
+
+    /// Refuses a plan whose worktree cannot be made, before the worker that it replaces is ended. The worktree of that
+    /// worker goes, and its branch stays: the plan must be possible either in its place or in a free one.
+    async fn check_tree(&self, plan: &Plan, present: Option<&Row>, caller: &Caller) -> Result<(), Refusal> {
+        let Some(asked) = &plan.worktree else { return Ok(()) };
+        let rows = self.registry.rows().await.map_err(|error| of_store(&error))?;
+        let trees = rows.iter().filter_map(|row| row.worktree.as_ref());
+        let trees = trees.map(|tree| (tree.path.clone(), tree.base_repo.clone())).collect();
+        let leaf = asked.leaf.as_ref().unwrap_or(&plan.name);
+        let branch = asked.branch.as_ref().unwrap_or(leaf).clone();
+        let asked = WorktreeRequest { branch: Some(branch), trees, ..asked.clone() };
+        let caller = Caller { environment: plan.contract.environment.clone(), ..caller.clone() };
+        let worktrees = &self.ports.worktrees;
+        let place = present.and_then(|row| row.worktree.as_ref()?.path.rsplit_once('/'));
+        if let Some((above, leaf)) = place {
+            let there = WorktreeRequest { dir: Some(above.to_owned()), ..asked.clone() };
+            if worktrees.plan(leaf, &there, &caller).await.is_ok() {
+                return Ok(());
+            }
+        }
+        let free = format!("{leaf}-{}", self.ports.clock.token());
+        match worktrees.plan(&free, &asked, &caller).await.map_err(|error| of_worktree(&error).of(&plan.name)) {
+            // A quota, for example: the worktree that goes makes room.
+            Err(refusal) if !refusal.passes => Err(refusal),
+            _ => Ok(()),
+        }
     }
 
     /// Returns the worker that the same request started before.

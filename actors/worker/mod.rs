@@ -46,7 +46,7 @@ use ractor::{Actor as _, ActorCell, ActorRef, SpawnErr};
 
 pub use actor::WorkerArguments;
 pub use adopt::is_closing;
-pub use error::{elsewhere, is_of_system, of_store};
+pub use error::{elsewhere, is_of_system, of_store, of_worktree};
 pub use launch::{Started, caller_of};
 use message::WorkerMessage;
 pub use message::{Removal, Report};

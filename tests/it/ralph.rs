@@ -284,6 +284,10 @@ fn an_agent_is_replaced_and_its_work_is_saved() {
     let tree = site.rig.path("repo-worktrees/dev");
     wait_until("the agent has worked", SOON, || tree.join("notes").exists());
     site.begin(&[]).refused(1, "worker 'dev' already exists");
+    let pid = site.rig.pid("dev");
+    let cause = format!("'nosuch' is not a commit in the repository at {}", site.repo.display());
+    site.begin(&["--replace", "--base", "nosuch"]).refused(1, &format!("failed to create worktree: {cause}"));
+    assert_eq!((site.rig.pid("dev"), site.state()["status"].as_str()), (pid, Some("running")));
     let said = site.begin(&["--replace", "--max-iterations", "7"]);
     assert_eq!(said.code, Some(0), "{said:?}");
     assert!(said.out.starts_with("replaced existing worker dev\nspawned dev (tmux: "), "{said:?}");

@@ -218,3 +218,28 @@ async fn a_loop_waits_for_the_disk_of_its_worktree_and_goes_on_with_the_same_ite
     assert_eq!((it.status, it.iteration, it.held_back, starts(&rig)), (Status::Running, 1, None, 2));
     rig.check();
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_loop_is_not_ended_for_one_whose_worktree_cannot_be_made() {
+    let rig = rig().await;
+    begin(&rig, plan(5)).await;
+    let before = rig.world.loops.loaded("w");
+    // In the place of the worktree that goes, and in a free one.
+    (0..2).for_each(|_| rig.world.script.at("plan", Fault::Error("'nosuch' is not a commit")));
+    let replace = || {
+        let plan = Box::new(Plan { id: "l2".to_owned(), ..plan(7) });
+        LoopOrder::Begin { plan, replace: true, clean_state: false }
+    };
+    let answers = order(&rig, replace()).await;
+    let [Answer::Refused(refusal)] = &answers[..] else { panic!("{answers:?}") };
+    assert_eq!((refusal.name.as_deref(), refusal.cause.contains("'nosuch' is not a commit")), (Some("w"), true));
+    assert_eq!((rig.world.loops.loaded("w"), starts(&rig)), (before, 1));
+    assert!(rig.world.state("w").expect("there").is_running());
+
+    // What fails later says what has happened.
+    rig.world.script.at("prepare", Fault::Error("no tmux here"));
+    let answers = order(&rig, replace()).await;
+    let [Answer::Loop(_), Answer::Refused(refusal)] = &answers[..] else { panic!("{answers:?}") };
+    assert!(refusal.cause.starts_with("the replaced worker was ended; "), "{refusal:?}");
+    rig.check();
+}
