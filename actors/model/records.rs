@@ -224,6 +224,9 @@ pub struct WorktreePlan {
     pub base: BaseRef,
     /// Whether this start creates the branch. `false` if it existed before.
     pub makes_branch: bool,
+    /// Whether the start of an earlier generation created the branch. `false` in contracts of older versions.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub made_branch: bool,
     /// Whether this start creates the directory. `false` if it existed before.
     pub makes_tree: bool,
 }

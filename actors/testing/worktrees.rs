@@ -116,6 +116,7 @@ impl Worktrees for FakeWorktrees {
             let branch = asked.branch.clone().unwrap_or_else(|| name.to_owned());
             Ok(WorktreePlan {
                 makes_branch: !self.branches().contains(&branch),
+                made_branch: false,
                 makes_tree: !self.paths().contains(&path),
                 path,
                 branch,

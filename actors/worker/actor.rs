@@ -9,7 +9,7 @@ use ractor::{Actor, ActorProcessingErr, ActorRef};
 use tokio::task::AbortHandle;
 
 use super::adopt::OwedStop;
-use super::launch::{self, Start, Started, Tree, caller_of};
+use super::launch::{self, Start, Started, caller_of};
 use super::machine::{Effect, End, Event, Machine, Phase};
 use super::message::{Report, WorkerMessage};
 use super::record::WorkerRecord;
@@ -336,7 +336,9 @@ impl State {
     }
 
     async fn try_start_again(&mut self) -> Result<(), Refusal> {
-        let WorkerRecord::Ours { row, facts } = self.subject().await? else {
+        let subject = self.subject().await?;
+        let tree = subject.tree();
+        let WorkerRecord::Ours { row, facts } = subject else {
             // Cleaned, or taken over by another program: nothing to restart.
             return self.feed(Event::Forgotten).await;
         };
@@ -350,8 +352,6 @@ impl State {
             return Err(error::survivors(self.name(), &facts.lease.survivors));
         }
         let caller = caller_of(&spec.contract, &spec.request);
-        let base = row.swarm().and_then(|meta| meta.base.clone()).unwrap_or_default();
-        let tree = row.worktree.clone().map_or(Tree::None, |worktree| Tree::Known { worktree, base });
         let wanted = Wanted { next_start_ms: None, ..self.machine.wanted().clone() };
         let start = Start {
             name: self.name().to_owned(),

@@ -31,6 +31,8 @@ pub enum Tree {
     Known {
         worktree: RowWorktree,
         base: BaseRef,
+        /// Whether its branch was made for this worker.
+        made_branch: bool,
     },
 }
 
@@ -264,10 +266,10 @@ impl Attempt<'_> {
 }
 
 async fn plan(ports: &Ports, registry: &RegistryHandle, start: &Start) -> Result<Option<WorktreePlan>, Refusal> {
-    let (mut request, known) = match &start.tree {
+    let (mut request, known, made_branch) = match &start.tree {
         Tree::None => return Ok(None),
-        Tree::New(request) => (request.clone(), None),
-        Tree::Known { worktree, base } => {
+        Tree::New(request) => (request.clone(), None, false),
+        Tree::Known { worktree, base, made_branch } => {
             let path = std::path::Path::new(&worktree.path);
             if is_dir(&worktree.path).await? {
                 return Ok(Some(WorktreePlan {
@@ -276,6 +278,7 @@ async fn plan(ports: &Ports, registry: &RegistryHandle, start: &Start) -> Result
                     base_repo: worktree.base_repo.clone(),
                     base: base.clone(),
                     makes_branch: false,
+                    made_branch: *made_branch,
                     makes_tree: false,
                 }));
             }
@@ -283,7 +286,7 @@ async fn plan(ports: &Ports, registry: &RegistryHandle, start: &Start) -> Result
             let branch = Some(worktree.branch.clone());
             let cwd = worktree.base_repo.clone();
             let request = WorktreeRequest { cwd, branch, dir: parent, is_known: true, ..WorktreeRequest::default() };
-            (request, Some(worktree))
+            (request, Some(worktree), *made_branch)
         }
     };
     // The worktree of an earlier generation keeps its directory name, regardless of the worker's name.
@@ -293,7 +296,8 @@ async fn plan(ports: &Ports, registry: &RegistryHandle, start: &Start) -> Result
     let trees = rows.iter().filter_map(|row| row.worktree.as_ref());
     request.trees = trees.map(|tree| (tree.path.clone(), tree.base_repo.clone())).collect();
     let planned = ports.worktrees.plan(&leaf, &request, &start.caller).await;
-    planned.map(Some).map_err(|error| error::of_worktree(&error).of(&start.name))
+    let planned = planned.map_err(|error| error::of_worktree(&error).of(&start.name))?;
+    Ok(Some(WorktreePlan { made_branch, ..planned }))
 }
 
 /// Reports whether a directory exists, on another thread: its disk may not answer.

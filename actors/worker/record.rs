@@ -4,6 +4,7 @@
 use std::sync::Arc;
 
 use super::error;
+use super::launch::Tree;
 use crate::registry::{RegistryHandle, reconcile};
 use swarm_model::{BaseRef, Caller, Contract, FineState, ProcessId, Refusal, Row, TmuxPlace, WorkerView};
 use swarm_ports::{DirFacts, Ports};
@@ -101,6 +102,20 @@ impl WorkerRecord {
             log_limit_bytes: LOG_LIMIT_BYTES,
             ..Contract::default()
         })
+    }
+
+    /// Returns the worktree in which the worker starts again.
+    pub fn tree(&self) -> Tree {
+        let worktree = self.row().and_then(|row| row.worktree.clone());
+        let made_branch = self.made_branch();
+        worktree.map_or(Tree::None, |worktree| Tree::Known { worktree, base: self.base(), made_branch })
+    }
+
+    /// Reports whether the branch of the worktree was made for this worker, by this or an earlier generation.
+    pub fn made_branch(&self) -> bool {
+        let Self::Ours { facts, .. } = self else { return false };
+        let plan = facts.spec.spec().and_then(|spec| spec.worktree.as_ref());
+        plan.is_some_and(|plan| plan.makes_branch || plan.made_branch)
     }
 
     /// Returns the base of the worktree. Empty if it is unknown.

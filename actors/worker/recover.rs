@@ -4,7 +4,7 @@
 use super::actor::State;
 use super::error;
 use super::fate::{self, Facts, Fate};
-use super::launch::{Start, Tree};
+use super::launch::Start;
 use super::machine::Event;
 use super::record::WorkerRecord;
 use super::verbs::answered;
@@ -38,7 +38,7 @@ impl State {
             self.try_end_leftovers(lease).await?;
         }
         let recoveries = facts.wanted.recoveries + 1;
-        let tree = row.worktree.clone().map_or(Tree::None, |worktree| Tree::Known { worktree, base: subject.base() });
+        let tree = subject.tree();
         // Use the environment of the original caller; that of the present caller may differ.
         let by = super::caller_of(&contract, &caller.request);
         let start = Start {
@@ -85,7 +85,7 @@ impl State {
             self.feed(Event::RenewalFailed).await?;
             return Err(refusal);
         }
-        let tree = row.worktree.clone().map_or(Tree::None, |worktree| Tree::Known { worktree, base: subject.base() });
+        let tree = subject.tree();
         let wanted = Wanted { renewed: false, next_start_ms: None, ..self.machine.wanted().clone() };
         let start = Start {
             name: self.name().to_owned(),

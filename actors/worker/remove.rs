@@ -132,10 +132,11 @@ pub async fn kept(of: &WorkerArguments, removal: Removal, caller: &Caller) -> Re
 /// deleted stays. The notes say what was saved first.
 pub async fn drop_branch(ports: &Ports, subject: &WorkerRecord, caller: &Caller) -> Notes {
     let WorkerRecord::Ours { row, facts } = subject else { return Notes::new() };
-    let plan = facts.spec.spec().and_then(|spec| spec.worktree.as_ref());
-    let Some(plan) = plan.filter(|plan| plan.makes_branch) else { return Notes::new() };
+    let plan = facts.spec.spec().and_then(|spec| spec.worktree.clone()).filter(|_| subject.made_branch());
+    // A worktree that was made again has the base of its first generation.
+    let Some(plan) = plan.map(|plan| WorktreePlan { base: subject.base(), ..plan }) else { return Notes::new() };
     let branch = &plan.branch;
-    let saved = match ports.worktrees.drop_branch(plan, caller).await {
+    let saved = match ports.worktrees.drop_branch(&plan, caller).await {
         Ok(DroppedBranch { is_deleted, saved }) => {
             if is_deleted {
                 tracing::info!(worker = row.name, branch, "deleted a branch that its base contains");

@@ -57,10 +57,10 @@ impl State {
             }
         }
         // A request for another branch gets a worktree of its own; the previous one stays.
-        if let (Tree::New(asked), Some(worktree)) = (&tree, previous.as_ref().and_then(|row| row.worktree.clone()))
+        if let (Tree::New(asked), Some(worktree)) = (&tree, previous.as_ref().and_then(|row| row.worktree.as_ref()))
             && asked.branch.as_ref().is_none_or(|branch| *branch == worktree.branch)
         {
-            tree = Tree::Known { worktree, base: subject.base() };
+            tree = subject.tree();
         }
         let replaces = previous.is_some();
         let start = Start {
@@ -311,7 +311,7 @@ impl State {
             let removed = remove::remove(&self.arguments, tree, removal, caller).await;
             removed.map_err(|error| remove::respawn_refusal(self.name(), tree, &error))?;
         }
-        let tree = row.worktree.clone().map_or(Tree::None, |worktree| Tree::Known { worktree, base: subject.base() });
+        let tree = subject.tree();
         let start = Start {
             name: self.name().to_owned(),
             contract,

@@ -1,9 +1,12 @@
 //! Worktrees that are removed while another worker uses them, or is being started in them.
 
+use std::time::Duration;
+
 use swarm_actors::supervisor::Request;
 use swarm_actors::testing::Fault;
 use swarm_model::{
-    Answer, Caller, CleanRequest, Ended, FineState, KillRequest, RefusalKind, RestartPolicy, Scope, SpawnRequest,
+    Answer, Caller, CleanRequest, Ended, FineState, KillRequest, RefusalKind, RespawnRequest, RestartPolicy, Scope,
+    SpawnRequest,
 };
 use tokio::sync::oneshot;
 
@@ -169,5 +172,38 @@ async fn a_respawned_worker_of_a_run_makes_way_for_the_next_attempt() {
     assert_eq!(refusal.kind, RefusalKind::Exists);
     let spawned = rig.spawn(of_run("r.a", "run/1/a/", 2)).await.expect("replaces it");
     assert_eq!(spawned.generation, 3);
+    rig.check();
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_branch_of_a_worker_goes_with_its_worktree_whatever_generation_it_is_of() {
+    let rig = Rig::start().await;
+    rig.spawn(with_tree("respawned")).await.expect("starts");
+    rig.kill("respawned").await.expect("ends");
+    rig.respawn("respawned").await.expect("starts again");
+
+    rig.spawn(with_tree("renewed")).await.expect("starts");
+    let anew = RespawnRequest { clean_first: true, ..respawn("renewed") };
+    rig.respawn_by(anew).await.expect("starts again, in a fresh worktree");
+    rig.respawn("renewed").await.expect("starts again");
+
+    let restarted = restarting("restarted", RestartPolicy::OnFailure);
+    rig.spawn(SpawnRequest { worktree: with_tree("x").worktree, ..restarted }).await.expect("starts");
+    rig.world.end("restarted", Ended::Code(1));
+    rig.world.pass(Duration::from_secs(2)).await;
+    assert_eq!(rig.world.facts("restarted").map(|facts| facts.generation), Some(2));
+
+    // Its branch existed before.
+    rig.spawn(with_tree("theirs")).await.expect("starts");
+    rig.kill("theirs").await.expect("ends");
+    rig.clean_by(CleanRequest { drop_branch: false, ..clean("theirs") }).await.expect("goes");
+    rig.spawn(with_tree("theirs")).await.expect("starts");
+    rig.respawn("theirs").await.expect("starts again");
+
+    for name in ["respawned", "renewed", "restarted", "theirs"] {
+        rig.kill(name).await.expect("ends");
+        rig.clean(name).await.expect("goes");
+    }
+    assert_eq!((rig.world.worktrees.paths(), rig.world.worktrees.branches()), (Vec::new(), vec!["theirs".to_owned()]));
     rig.check();
 }

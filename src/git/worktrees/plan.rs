@@ -45,6 +45,7 @@ pub(crate) fn plan(cli: &Cli, name: &str, asked: &WorktreeRequest, caller: &Call
         base_repo: utf8(&base_repo)?,
         base,
         makes_branch,
+        made_branch: false,
         makes_tree: true,
     };
     let common = admin::common_dir(&base_repo).map_err(Fault::at(&base_repo))?;

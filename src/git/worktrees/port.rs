@@ -79,6 +79,7 @@ mod tests {
             base_repo: "/r".to_owned(),
             base: BaseRef { branch: None, commit: String::new() },
             makes_branch: true,
+            made_branch: false,
             makes_tree: true,
         }
     }
