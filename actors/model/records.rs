@@ -224,11 +224,19 @@ pub struct WorktreePlan {
     pub base: BaseRef,
     /// Whether this start creates the branch. `false` if it existed before.
     pub makes_branch: bool,
-    /// Whether the start of an earlier generation created the branch. `false` in contracts of older versions.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub made_branch: bool,
+    /// Commit at which an earlier start created the branch: one of this worker, or of the one whose worktree it continues
+    /// in. `None` if this start creates it, or if swarm did not.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub made_at: Option<String>,
     /// Whether this start creates the directory. `false` if it existed before.
     pub makes_tree: bool,
+}
+
+impl WorktreePlan {
+    /// Returns the commit at which swarm created the branch. `None` if it was there before.
+    pub fn branch_origin(&self) -> Option<&str> {
+        if self.makes_branch { Some(&self.base.commit) } else { self.made_at.as_deref() }
+    }
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]

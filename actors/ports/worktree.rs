@@ -144,8 +144,8 @@ pub trait Worktrees: Send + Sync {
         Box::pin(std::future::ready(Vec::new()))
     }
 
-    /// Deletes the branch of this plan if its base contains it and no worktree has it checked out. Commits that only its
-    /// reflog has are saved first.
+    /// Deletes the branch of this plan if it was made for it or for an earlier start, its base contains it, and no worktree
+    /// has it checked out. Commits that only its reflog has are saved first.
     fn drop_branch<'a>(
         &'a self,
         plan: &'a WorktreePlan,

@@ -21,6 +21,8 @@ struct Inner {
     /// Number of uncommitted changes by path.
     trees: BTreeMap<String, usize>,
     branches: BTreeSet<String>,
+    /// Branches that were made, and at which commit, by the path of the worktree.
+    made: BTreeMap<String, (String, String)>,
     saved: Vec<String>,
     /// Worktrees that stayed when their workers were forgotten.
     kept: BTreeMap<String, Kept>,
@@ -81,7 +83,10 @@ impl FakeWorktrees {
 
     /// Removes the worktree. Uncommitted changes are saved first.
     fn take_away(&self, path: &str) -> Option<Saved> {
-        let changes = self.with(|inner| inner.trees.remove(path))?;
+        let changes = self.with(|inner| {
+            inner.made.remove(path);
+            inner.trees.remove(path)
+        })?;
         let _ = fs::remove_dir(path);
         (changes > 0).then(|| {
             self.with(|inner| inner.saved.push(path.to_owned()));
@@ -114,9 +119,10 @@ impl Worktrees for FakeWorktrees {
             let above = asked.dir.as_ref().map_or_else(|| self.above.clone(), PathBuf::from);
             let path = above.join(name).to_string_lossy().into_owned();
             let branch = asked.branch.clone().unwrap_or_else(|| name.to_owned());
+            let made = self.with(|inner| inner.made.get(&path).cloned()).filter(|(made, _)| *made == branch);
             Ok(WorktreePlan {
                 makes_branch: !self.branches().contains(&branch),
-                made_branch: false,
+                made_at: made.map(|(_, commit)| commit),
                 makes_tree: !self.paths().contains(&path),
                 path,
                 branch,
@@ -133,6 +139,9 @@ impl Worktrees for FakeWorktrees {
             self.with(|inner| {
                 inner.trees.entry(plan.path.clone()).or_insert(0);
                 inner.branches.insert(plan.branch.clone());
+                if let Some(commit) = plan.branch_origin() {
+                    inner.made.insert(plan.path.clone(), (plan.branch.clone(), commit.to_owned()));
+                }
             });
             self.script.after("make").await.map_err(not_made)
         })

@@ -31,8 +31,8 @@ pub enum Tree {
     Known {
         worktree: RowWorktree,
         base: BaseRef,
-        /// Whether its branch was made for this worker.
-        made_branch: bool,
+        /// Commit at which swarm created its branch. `None` if it was there before.
+        made_at: Option<String>,
     },
 }
 
@@ -266,10 +266,10 @@ impl Attempt<'_> {
 }
 
 async fn plan(ports: &Ports, registry: &RegistryHandle, start: &Start) -> Result<Option<WorktreePlan>, Refusal> {
-    let (mut request, known, made_branch) = match &start.tree {
+    let (mut request, known) = match &start.tree {
         Tree::None => return Ok(None),
-        Tree::New(request) => (request.clone(), None, false),
-        Tree::Known { worktree, base, made_branch } => {
+        Tree::New(request) => (request.clone(), None),
+        Tree::Known { worktree, base, made_at } => {
             let path = std::path::Path::new(&worktree.path);
             if is_dir(&worktree.path).await? {
                 return Ok(Some(WorktreePlan {
@@ -278,7 +278,7 @@ async fn plan(ports: &Ports, registry: &RegistryHandle, start: &Start) -> Result
                     base_repo: worktree.base_repo.clone(),
                     base: base.clone(),
                     makes_branch: false,
-                    made_branch: *made_branch,
+                    made_at: made_at.clone(),
                     makes_tree: false,
                 }));
             }
@@ -286,7 +286,7 @@ async fn plan(ports: &Ports, registry: &RegistryHandle, start: &Start) -> Result
             let branch = Some(worktree.branch.clone());
             let cwd = worktree.base_repo.clone();
             let request = WorktreeRequest { cwd, branch, dir: parent, is_known: true, ..WorktreeRequest::default() };
-            (request, Some(worktree), *made_branch)
+            (request, Some(worktree))
         }
     };
     // The worktree of an earlier generation keeps its directory name, regardless of the worker's name.
@@ -296,8 +296,17 @@ async fn plan(ports: &Ports, registry: &RegistryHandle, start: &Start) -> Result
     let trees = rows.iter().filter_map(|row| row.worktree.as_ref());
     request.trees = trees.map(|tree| (tree.path.clone(), tree.base_repo.clone())).collect();
     let planned = ports.worktrees.plan(&leaf, &request, &start.caller).await;
-    let planned = planned.map_err(|error| error::of_worktree(&error).of(&start.name))?;
-    Ok(Some(WorktreePlan { made_branch, ..planned }))
+    let mut planned = planned.map_err(|error| error::of_worktree(&error).of(&start.name))?;
+    if let Tree::Known { base, made_at, .. } = &start.tree
+        && !planned.makes_branch
+    {
+        planned.made_at.clone_from(made_at);
+        if !base.commit.is_empty() {
+            // Another branch may be checked out now.
+            planned.base = base.clone();
+        }
+    }
+    Ok(Some(planned))
 }
 
 /// Reports whether a directory exists, on another thread: its disk may not answer.
@@ -373,7 +382,10 @@ fn found(tree: &Tree, plan: Option<&WorktreePlan>) -> Option<String> {
     match (plan.makes_tree, plan.makes_branch || asked.branch.is_some()) {
         _ if asked.resume => None,
         (false, _) => Some(format!("worktree already exists and is used with its content: {}", plan.path)),
-        (true, false) => Some(format!("branch '{}' already exists and is continued from its tip", plan.branch)),
+        (true, false) => {
+            let base = plan.base.branch.as_ref().map(|base| format!("; its base is '{base}'")).unwrap_or_default();
+            Some(format!("branch '{}' already exists and is continued from its tip{base}", plan.branch))
+        }
         (true, true) => None,
     }
 }

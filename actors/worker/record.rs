@@ -6,7 +6,7 @@ use std::sync::Arc;
 use super::error;
 use super::launch::Tree;
 use crate::registry::{RegistryHandle, reconcile};
-use swarm_model::{BaseRef, Caller, Contract, FineState, ProcessId, Refusal, Row, TmuxPlace, WorkerView};
+use swarm_model::{BaseRef, Caller, Contract, FineState, ProcessId, Refusal, Row, TmuxPlace, WorkerView, WorktreePlan};
 use swarm_ports::{DirFacts, Ports};
 
 /// Default size at which a log is rotated, in bytes.
@@ -106,16 +106,16 @@ impl WorkerRecord {
 
     /// Returns the worktree in which the worker starts again.
     pub fn tree(&self) -> Tree {
-        let worktree = self.row().and_then(|row| row.worktree.clone());
-        let made_branch = self.made_branch();
-        worktree.map_or(Tree::None, |worktree| Tree::Known { worktree, base: self.base(), made_branch })
+        let Some(worktree) = self.row().and_then(|row| row.worktree.clone()) else { return Tree::None };
+        let plan = self.plan().filter(|plan| plan.branch == worktree.branch);
+        let made_at = plan.and_then(|plan| plan.branch_origin().map(str::to_owned));
+        Tree::Known { worktree, base: self.base(), made_at }
     }
 
-    /// Reports whether the branch of the worktree was made for this worker, by this or an earlier generation.
-    pub fn made_branch(&self) -> bool {
-        let Self::Ours { facts, .. } = self else { return false };
-        let plan = facts.spec.spec().and_then(|spec| spec.worktree.as_ref());
-        plan.is_some_and(|plan| plan.makes_branch || plan.made_branch)
+    /// Returns the plan of the worktree with which the worker was started.
+    pub fn plan(&self) -> Option<&WorktreePlan> {
+        let Self::Ours { facts, .. } = self else { return None };
+        facts.spec.spec()?.worktree.as_ref()
     }
 
     /// Returns the base of the worktree. Empty if it is unknown.

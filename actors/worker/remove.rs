@@ -131,10 +131,11 @@ pub async fn kept(of: &WorkerArguments, removal: Removal, caller: &Caller) -> Re
 /// Deletes the branch that was made for a worker whose worktree is gone, if its base contains it. A branch that cannot be
 /// deleted stays. The notes say what was saved first.
 pub async fn drop_branch(ports: &Ports, subject: &WorkerRecord, caller: &Caller) -> Notes {
-    let WorkerRecord::Ours { row, facts } = subject else { return Notes::new() };
-    let plan = facts.spec.spec().and_then(|spec| spec.worktree.clone()).filter(|_| subject.made_branch());
-    // A worktree that was made again has the base of its first generation.
-    let Some(plan) = plan.map(|plan| WorktreePlan { base: subject.base(), ..plan }) else { return Notes::new() };
+    let WorkerRecord::Ours { row, .. } = subject else { return Notes::new() };
+    let Some(plan) = subject.plan().filter(|plan| plan.branch_origin().is_some()) else { return Notes::new() };
+    // A branch that was made again still lands on the base of the first generation.
+    let base = BaseRef { branch: subject.base().branch, ..plan.base.clone() };
+    let plan = WorktreePlan { base, ..plan.clone() };
     let branch = &plan.branch;
     let saved = match ports.worktrees.drop_branch(&plan, caller).await {
         Ok(DroppedBranch { is_deleted, saved }) => {

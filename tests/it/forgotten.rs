@@ -55,6 +55,35 @@ fn work_of_a_forgotten_worker_lands_on_the_base_from_which_it_started() {
 }
 
 #[test]
+fn the_branch_of_a_forgotten_worker_goes_once_a_later_one_has_landed_its_work() {
+    let site = with_release();
+    let branches = || site.git(&["branch", "--format", "%(refname:short)"]);
+    site.worker("hot", &["--base", "release"], "echo fix > hot");
+    works(&site, &["clean", "hot"]);
+    let goes_on = ["spawn", "--name", "hot", "--worktree", "--merge", "--", "sh", "-c", "echo more >> hot"];
+    works(&site, &goes_on);
+    site.rig.wait("hot");
+    site.swarm(&["merge", "wait", "hot", "--timeout", "25"]).is(0, "hot: landed (release)\n", "");
+    // A worktree that is made again keeps its base.
+    works(&site, &["respawn", "hot", "--clean-first"]);
+    site.rig.wait("hot");
+    site.swarm(&["merge", "wait", "hot", "--timeout", "25"]).is(0, "hot: landed (release)\n", "");
+    assert_eq!(branches(), "hot\nmain\nrelease");
+    works(&site, &["clean", "hot"]);
+    assert_eq!(branches(), "main\nrelease");
+    // The next one starts from what is checked out now.
+    works(&site, &["spawn", "--name", "hot", "--worktree", "--", "sh", "-c", "test -e only-main && echo >> hot"]);
+    site.rig.wait("hot");
+    works(&site, &["clean", "hot", "--force-dirty"]);
+    works(&site, &["restore", "hot"]);
+    works(&site, &goes_on);
+    site.rig.wait("hot");
+    site.swarm(&["merge", "wait", "hot", "--timeout", "25"]).is(0, "hot: landed (main)\n", "");
+    works(&site, &["clean", "hot"]);
+    assert_eq!(branches(), "main\nrelease");
+}
+
+#[test]
 fn work_whose_base_nobody_knows_needs_one() {
     let site = with_release();
     for (name, base) in [("own", "main"), ("other", "release")] {

@@ -78,7 +78,8 @@ fn an_existing_worktree_or_branch_is_used_and_reported() {
     assert_eq!((said.code, said.err.as_str()), (Some(0), note.as_str()), "{said:?}");
     rig.git(&repo, &["branch", "b"]);
     let said = spawn("b");
-    assert_eq!(said.err, "swarm: note: branch 'b' already exists and is continued from its tip\n", "{said:?}");
+    let note = "swarm: note: branch 'b' already exists and is continued from its tip; its base is 'main'\n";
+    assert_eq!(said.err, note, "{said:?}");
 }
 
 #[test]

@@ -275,6 +275,26 @@ async fn a_branch_that_was_made_for_a_worker_goes_with_its_worktree_on_request()
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_branch_that_was_made_for_a_worker_goes_after_another_one_went_on_in_its_worktree() {
+    let rig = Rig::start().await;
+    rig.spawn(with_tree("a")).await.expect("starts");
+    rig.kill("a").await.expect("ends");
+    rig.respawn("a").await.expect("starts again");
+    rig.kill("a").await.expect("ends");
+    let path = rig.world.worktrees.path("a");
+    rig.world.worktrees.dirty(&path, 1);
+    rig.clean("a").await.expect("the worker goes");
+    rig.spawn(with_tree("a")).await.expect("goes on");
+    rig.kill("a").await.expect("ends");
+    rig.respawn("a").await.expect("starts again");
+    rig.kill("a").await.expect("ends");
+    rig.world.worktrees.dirty(&path, 0);
+    assert_eq!(rig.world.worktrees.branches(), ["a"]);
+    rig.clean("a").await.expect("goes");
+    assert!(rig.world.worktrees.branches().is_empty());
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_clean_names_the_save_of_commits_that_only_the_reflog_of_the_branch_had() {
     let rig = Rig::start().await;
     rig.spawn(with_tree("a")).await.expect("starts");

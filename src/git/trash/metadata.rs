@@ -17,7 +17,7 @@ use swarm_sys::files;
 
 /// Files in a worktree's entry that are part of its state. Those of a rebase, a sequence of
 /// picks or a bisect are not saved, because these operations are not resumed.
-const STATE: [&str; 9] = [
+const STATE: [&str; 10] = [
     "MERGE_HEAD",
     "MERGE_MSG",
     "MERGE_MODE",
@@ -27,6 +27,7 @@ const STATE: [&str; 9] = [
     SETTINGS,
     "info/sparse-checkout",
     owner::BASE,
+    owner::BRANCH,
 ];
 const SETTINGS: &str = "config.worktree";
 const MODE: u32 = 0o7777;

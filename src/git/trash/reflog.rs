@@ -42,6 +42,13 @@ pub(crate) fn has_more(repo: &Repository, full: &str, tip: Oid, onto: Oid) -> Re
     Ok(walk.next().is_some())
 }
 
+/// Reports whether the branch `full` was certainly created at another commit than this one, by its reflog: whoever did
+/// that had deleted the branch before.
+pub(crate) fn begins_elsewhere(common: &Path, full: &str, commit: &str) -> Result<bool, Fault> {
+    let first = read(common, full)?.into_iter().next();
+    Ok(first.is_some_and(|(old, new)| old.bytes().all(|byte| byte == b'0') && new != commit))
+}
+
 /// Saves the commits that only the reflog of the branch `full` has, durably. Returns `None` if there are none.
 pub(crate) fn save(cli: &Cli, common: &Path, full: &str, tip: Option<&str>) -> Result<Option<Saved>, Fault> {
     let named = named(cli, common, full)?;

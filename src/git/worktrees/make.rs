@@ -22,13 +22,16 @@ pub(crate) fn make(cli: &Cli, plan: &WorktreePlan, home: Option<&Home>) -> Resul
     let common = || admin::common_dir(repo).map_err(Fault::at(repo));
     if !plan.makes_tree {
         identity::ensure(path, repo)?;
-        return owner::record_base(&common()?, path, &plan.base).map_err(Fault::at(path));
+        let common = common()?;
+        record_branch(&common, plan);
+        return owner::record_base(&common, path, &plan.base).map_err(Fault::at(path));
     }
     let made = make_tree(cli, plan)?;
     let common = common()?;
     if let Some(home) = home {
         owner::record_owner(&common, path, &home.state_dir);
     }
+    record_branch(&common, plan);
     // Without it, landing asks for the base once the worker is forgotten.
     if let Err(error) = owner::record_base(&common, path, &plan.base) {
         tracing::warn!(path = plan.path, %error, "cannot record the base of the worktree");
@@ -50,6 +53,14 @@ pub(crate) fn make(cli: &Cli, plan: &WorktreePlan, home: Option<&Home>) -> Resul
             Err(more) => Fault { cause: format!("{}; {}", fault.cause, more.cause), ..fault },
         }
     })
+}
+
+/// Records at which commit the branch was made, if it was. Without it, the branch stays once the worker is forgotten.
+fn record_branch(common: &Path, plan: &WorktreePlan) {
+    let Some(commit) = plan.branch_origin() else { return };
+    if let Err(error) = owner::record_branch(common, Path::new(&plan.path), &plan.branch, commit) {
+        tracing::warn!(path = plan.path, %error, "cannot record that the branch was made");
+    }
 }
 
 /// Creates the worktree. Returns the parent directories that did not exist before.

@@ -23,6 +23,8 @@ pub(crate) mod undo;
 pub mod usage;
 
 #[cfg(test)]
+mod branch_tests;
+#[cfg(test)]
 mod inside_tests;
 #[cfg(test)]
 mod known_tests;
@@ -52,7 +54,7 @@ pub use owner::{is_abandoned_by, maker};
 use crate::repository::cli::Cli;
 use crate::repository::fault::Fault;
 use crate::repository::{common_dir, drop_landed_branch};
-use crate::trash::list;
+use crate::trash::{list, reflog};
 use hook::{Home, Strangers};
 use swarm_sys::paths::Paths;
 
@@ -126,6 +128,20 @@ fn blocking<'a, T: Send + 'static>(
             Err(error) => Err(WorktreeError::Tool(format!("git task failed: {error}"))),
         }
     })
+}
+
+/// Deletes the branch of a plan if swarm made it, it has landed, and nobody made another one of that name since.
+fn drop_branch(plan: &WorktreePlan, caller: &Caller) -> Result<DroppedBranch, String> {
+    let (Some(base), Some(origin)) = (&plan.base.branch, plan.branch_origin()) else {
+        return Ok(DroppedBranch::default());
+    };
+    let repo = Path::new(&plan.base_repo);
+    let common = admin::common_dir(repo).map_err(|error| Fault::at(repo)(error).cause)?;
+    let is_other = reflog::begins_elsewhere(&common, &format!("refs/heads/{}", plan.branch), origin);
+    if is_other.map_err(|fault| fault.cause)? {
+        return Ok(DroppedBranch::default());
+    }
+    drop_landed_branch(repo, &plan.branch, base, caller)
 }
 
 fn cli(caller: &Caller) -> Result<Cli, Fault> {
@@ -227,10 +243,7 @@ impl Worktrees for Git {
         caller: &'a Caller,
     ) -> BoxFuture<'a, Result<DroppedBranch, WorktreeError>> {
         let (plan, caller) = (plan.clone(), caller.clone());
-        blocking(move || {
-            let Some(base) = &plan.base.branch else { return Ok(DroppedBranch::default()) };
-            drop_landed_branch(Path::new(&plan.base_repo), &plan.branch, base, &caller).map_err(WorktreeError::Tool)
-        })
+        blocking(move || drop_branch(&plan, &caller).map_err(WorktreeError::Tool))
     }
 
     fn keep<'a>(

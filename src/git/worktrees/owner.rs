@@ -22,6 +22,8 @@ const KEPT: &str = "swarm-kept";
 const EARLIER: &str = "swarm-kept-earlier";
 /// Branch from which the work started, empty if it started from a commit, and the commit. Saved with the worktree.
 pub(crate) const BASE: &str = "swarm-base";
+/// Branch that was made for the work in this worktree, and the commit at which it was made. Saved with the worktree.
+pub(crate) const BRANCH: &str = "swarm-branch";
 /// Minimum age of a leftover worktree. A start with the user's commands takes at most ten minutes.
 const AGE_MIN: Duration = Duration::from_secs(1800);
 
@@ -75,6 +77,30 @@ pub(crate) fn base_of(common: &Path, tree: &Path) -> Option<BaseRef> {
     read_base(&admin::entry_of(common, tree).ok()??)
 }
 
+/// Records that the branch of a worktree was made for it, at this commit.
+///
+/// # Errors
+/// Fails if git's record of the worktree cannot be read or written.
+pub(crate) fn record_branch(common: &Path, tree: &Path, branch: &str, commit: &str) -> io::Result<()> {
+    let Some(entry) = admin::entry_of(common, tree)? else { return Ok(()) };
+    let text = format!("{branch}\n{commit}\n");
+    if record::read_text(&entry.join(BRANCH)).is_ok_and(|known| known == text) {
+        return Ok(());
+    }
+    record::write(&entry.join(BRANCH), text.as_bytes())
+}
+
+/// Returns the commit at which this branch was made for the work in a worktree. `None` if that is not recorded.
+pub(crate) fn branch_origin(common: &Path, tree: &Path, branch: &str) -> Option<String> {
+    let text = record::read_text(&admin::entry_of(common, tree).ok()??.join(BRANCH)).ok()?;
+    let (made, commit) = text.strip_suffix('\n')?.split_once('\n')?;
+    (made == branch && is_id(commit)).then(|| commit.to_owned())
+}
+
+fn is_id(commit: &str) -> bool {
+    commit.len() >= 40 && commit.bytes().all(|byte| byte.is_ascii_hexdigit())
+}
+
 fn write_base(entry: &Path, base: &BaseRef) -> io::Result<()> {
     record::write(
         &entry.join(BASE),
@@ -85,9 +111,8 @@ fn write_base(entry: &Path, base: &BaseRef) -> io::Result<()> {
 fn read_base(entry: &Path) -> Option<BaseRef> {
     let text = record::read_text(&entry.join(BASE)).ok()?;
     let (branch, commit) = text.strip_suffix('\n')?.split_once('\n')?;
-    let is_id = commit.len() >= 40 && commit.bytes().all(|byte| byte.is_ascii_hexdigit());
     let branch = Some(branch).filter(|branch| !branch.is_empty()).map(str::to_owned);
-    (is_id && branch.as_deref().is_none_or(objects::is_branch_name))
+    (is_id(commit) && branch.as_deref().is_none_or(objects::is_branch_name))
         .then(|| BaseRef { branch, commit: commit.to_owned() })
 }
 

@@ -45,12 +45,15 @@ pub(crate) fn plan(cli: &Cli, name: &str, asked: &WorktreeRequest, caller: &Call
         base_repo: utf8(&base_repo)?,
         base,
         makes_branch,
-        made_branch: false,
+        made_at: None,
         makes_tree: true,
     };
     let common = admin::common_dir(&base_repo).map_err(Fault::at(&base_repo))?;
     admin::complete_torn(&common, boot_time()).map_err(Fault::at(&common))?;
     settle_tree(cli, &base_repo, &path, asked.is_known, &mut plan)?;
+    if !plan.makes_branch {
+        plan.made_at = owner::branch_origin(&common, &path, branch);
+    }
     if plan.makes_tree {
         usage::check_quota(&base_repo)?;
     } else if asked.base.is_none()

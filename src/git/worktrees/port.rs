@@ -79,7 +79,7 @@ mod tests {
             base_repo: "/r".to_owned(),
             base: BaseRef { branch: None, commit: String::new() },
             makes_branch: true,
-            made_branch: false,
+            made_at: None,
             makes_tree: true,
         }
     }

@@ -50,10 +50,11 @@ fn files_of_swarm_replace_links_and_do_not_follow_them() {
     let text = |path: &Path| path.to_str().expect("text").to_owned();
     let row = RowWorktree { path: text(&own.tree), branch: "w".to_owned(), base_repo: text(&own.fix.repo) };
     let here = own.fix.root.join("state");
-    for name in ["swarm-made", "swarm-kept", "swarm-ready", "swarm-copied", "commondir"] {
+    for name in ["swarm-made", "swarm-kept", "swarm-ready", "swarm-copied", "swarm-branch", "commondir"] {
         own.link(name);
     }
     owner::record_owner(&common, &own.tree, &here);
+    owner::record_branch(&common, &own.tree, "w", &"a".repeat(40)).expect("recorded");
     owner::keep("fix", &row, None).expect("kept");
     own.check_precious("kept");
     let kept = owner::kept("fix", &common, &here).expect("read").expect("one");
