@@ -297,6 +297,35 @@ fn work_that_a_person_has_squashed_onto_the_base_is_not_left() {
 }
 
 #[test]
+fn work_is_left_whatever_a_reviewer_has_checked_out_in_its_worktree() {
+    let site = Site::new();
+    for id in ["a", "b"] {
+        site.spec(id, "", &format!("echo {id} > {id}; git add {id}; git commit -qm {id}"));
+    }
+    site.commit();
+    site.plan();
+    assert_eq!(site.swarm(&["run", "--no-merge"]).code, Some(0));
+    let tree = |id: &str| format!(".arial/worktrees/{id}");
+    site.git(&["-C", &tree("a"), "switch", "-q", "-c", "review"]);
+    site.git(&["-C", &tree("b"), "checkout", "-q", "--detach", "HEAD~1"]);
+    let left = || {
+        let status = site.swarm(&["run", "status"]).ok();
+        ["a", "b"].map(|id| status.contains(&format!("'swarm merge add repo.{id}'")))
+    };
+    assert_eq!(left(), [true, true]);
+    let cleaned = site.swarm(&["clean", "--all"]);
+    assert!(cleaned.out.is_empty() && cleaned.err.contains("repo.a") && cleaned.err.contains("repo.b"), "{cleaned:?}");
+    // A person lands one of them without swarm.
+    site.git(&["merge", "-q", "--no-edit", "arial/a"]);
+    assert_eq!(left(), [false, true]);
+    // Its project is moved, and git cannot tell.
+    let moved = site.repo.with_file_name("moved");
+    fs::rename(&site.repo, &moved).expect("moved");
+    let status = site.rig.swarm_in(&moved, &["run", "status"]);
+    assert!(status.out.contains("'swarm merge add repo.b'"), "{status:?}");
+}
+
+#[test]
 fn a_retry_without_work_starts_from_the_base_as_it_is_now() {
     let site = Site::new();
     site.spec("empty", "retries: 0\n", "test -e mended && echo ok > ok");

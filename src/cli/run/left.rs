@@ -8,7 +8,8 @@ use swarm_model::run::plan::{Job, Plan};
 use swarm_model::run::progress::{Progress, Run, Stage};
 use swarm_model::run::worker_name;
 use swarm_model::{BaseRef, Refusal, RefusalKind, RowWorktree, WorkerView};
-use swarm_store::repositories::topic::{Shape, topic};
+use swarm_store::repositories::branch_tip;
+use swarm_store::repositories::topic::{Shape, Topic, topic, topic_of_branch};
 use swarm_store::runs::home::Home;
 use swarm_store::runs::{before_the_next, journal};
 use swarm_sys::paths::Paths;
@@ -29,8 +30,18 @@ pub fn is_left(run: &Run, job: &Job, progress: &Progress, queue: &RunQueue) -> b
     let tree = RowWorktree { path, branch, base_repo: run.plan.root.clone() };
     let base = BaseRef { branch: run.plan.base.clone(), commit: "HEAD".to_owned() };
     // A person may have landed it: then nothing is left.
-    let topic = topic(&collected.caller, &tree, Some(&base)).and_then(|topic| topic.without_landed(queue.items()));
-    topic.and_then(|topic| topic.diff(Shape::Names)).is_ok_and(|changes| !changes.is_empty())
+    let has_more =
+        |topic: Topic| topic.without_landed(queue.items())?.diff(Shape::Names).map(|names| !names.is_empty());
+    let caller = &collected.caller;
+    if let Ok(is_left) = topic(caller, &tree, Some(&base)).and_then(has_more) {
+        return is_left;
+    }
+    // Another branch may be checked out for a review, or the project was moved. What git cannot tell has not landed.
+    match branch_tip(Path::new(&tree.base_repo), &tree.branch, caller) {
+        Ok(None) => false,
+        Ok(Some(_)) => topic_of_branch(caller, &tree, Some(&base)).and_then(has_more).unwrap_or(true),
+        Err(_) => true,
+    }
 }
 
 /// Returns what a person does with finished work that the run has left. `None` if there is none.

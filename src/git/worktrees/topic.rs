@@ -69,14 +69,30 @@ pub enum Shape {
 /// # Errors
 /// Returns why the topic could not land as it is, with the remedy.
 pub fn topic(caller: &Caller, worktree: &RowWorktree, base: Option<&BaseRef>) -> Result<Topic, Refusal> {
-    let failed = |fault: Fault| Refusal { remedy: fault.remedy, ..Refusal::new(RefusalKind::Tool, fault.cause) };
-    read_topic(caller, worktree, base).map_err(failed)
+    read_topic(caller, worktree, base, Some(Path::new(&worktree.path))).map_err(refused_topic)
 }
 
-fn read_topic(caller: &Caller, worktree: &RowWorktree, base: Option<&BaseRef>) -> Result<Topic, Fault> {
+/// Reads what the branch of a worker has, whatever is checked out in its worktree.
+///
+/// # Errors
+/// Fails if git cannot tell.
+pub fn topic_of_branch(caller: &Caller, worktree: &RowWorktree, base: Option<&BaseRef>) -> Result<Topic, Refusal> {
+    read_topic(caller, worktree, base, None).map_err(refused_topic)
+}
+
+fn refused_topic(fault: Fault) -> Refusal {
+    Refusal { remedy: fault.remedy, ..Refusal::new(RefusalKind::Tool, fault.cause) }
+}
+
+fn read_topic(
+    caller: &Caller,
+    worktree: &RowWorktree,
+    base: Option<&BaseRef>,
+    tree: Option<&Path>,
+) -> Result<Topic, Fault> {
     let cli = Cli::new(caller)?;
     let repo = Path::new(&worktree.base_repo);
-    let place = identity::open(&cli, Path::new(&worktree.path), repo)?;
+    let place = tree.map(|tree| identity::open(&cli, tree, repo)).transpose()?.flatten();
     let tip = match &place {
         Some(place) => {
             recorded::check_place(&cli, repo, place, &worktree.branch)?;

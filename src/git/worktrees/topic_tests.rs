@@ -72,6 +72,20 @@ fn only_the_workers_changes_count_if_the_base_advances() {
 }
 
 #[test]
+fn a_branch_has_its_commits_whatever_is_checked_out_in_its_worktree() {
+    let fix = Fixture::new();
+    let row = worktree(&fix);
+    let tree = Path::new(&row.path);
+    fs::write(tree.join("mine"), "1\n").unwrap();
+    git(&fix, tree, &["add", "-A"]);
+    git(&fix, tree, &["commit", "-q", "-m", "work"]);
+    git(&fix, tree, &["switch", "-q", "-c", "other", "main"]);
+    fs::write(tree.join("theirs"), "1\n").unwrap();
+    assert!(topic(&fix.caller, &row, Some(&main_base())).is_err());
+    assert_eq!(names(&topic_of_branch(&fix.caller, &row, Some(&main_base())).unwrap()), [('A', "mine".to_owned())]);
+}
+
+#[test]
 fn a_missing_worktree_still_has_its_branch() {
     let fix = Fixture::new();
     let row = worktree(&fix);
