@@ -17,6 +17,9 @@ use crate::repository::{holders, objects};
 use crate::trash::restore;
 use crate::worktrees::setup;
 
+/// Hooks that `git worktree add` runs; the last one if it fetches objects of a partial clone.
+const HOOKS: [&str; 4] = ["post-checkout", "reference-transaction", "post-index-change", "pre-auto-gc"];
+
 pub(crate) fn make(cli: &Cli, plan: &WorktreePlan, home: Option<&Home>) -> Result<(), Fault> {
     let (repo, path) = (Path::new(&plan.base_repo), Path::new(&plan.path));
     let common = || admin::common_dir(repo).map_err(Fault::at(repo));
@@ -111,8 +114,8 @@ fn add(cli: &Cli, common: &Path, plan: &WorktreePlan) -> Result<(), CliError> {
     // A branch whose file is empty after a power cut would make every later git fail, also in the user's hands.
     let call = cli.user(Path::new(&plan.base_repo)).args(["-c", "core.fsync=reference"]);
     let call = match tracked_hooks(cli, common, Path::new(&plan.base_repo))? {
-        Some(hooks) => {
-            tracing::warn!(hooks = %hooks.display(), "hooks that the repository tracks do not run for a new worktree");
+        Some(hook) => {
+            tracing::warn!(hook = %hook.display(), "hooks that the repository tracks do not run for a new worktree");
             call.args(["-c", "core.hooksPath=/dev/null"])
         }
         None => call,
@@ -126,18 +129,25 @@ fn add(cli: &Cli, common: &Path, plan: &WorktreePlan) -> Result<(), CliError> {
     call.run().map(|_| ())
 }
 
-/// Returns the directory of git's hooks if it is among the files of a checkout, where work that lands may change them.
+/// Returns a hook that `git worktree add` would run and that is among the files of a checkout, where work that lands may
+/// change it: by the directory that is configured, or through links.
 fn tracked_hooks(cli: &Cli, common: &Path, repo: &Path) -> Result<Option<PathBuf>, CliError> {
     let named = cli.user(repo).args(["config", "--type=path", "--get", "core.hooksPath"]).line_if_any()?;
-    let Some(named) = named.map(PathBuf::from) else { return Ok(None) };
+    let dir = named.map_or_else(|| common.join("hooks"), PathBuf::from);
     // A relative path counts from the root of each worktree.
-    if named.is_relative() {
-        return Ok(Some(named));
+    if dir.is_relative() {
+        return Ok(Some(dir));
     }
-    let (dir, common) = (admin::resolved(&named), admin::resolved(common));
+    let common = admin::resolved(common);
     let is_ours = |top: &Path| admin::common_dir(top).is_ok_and(|found| found == common);
-    let is_tracked = !dir.starts_with(&common) && swarm_config::root_above(&dir).is_some_and(is_ours);
-    Ok(Some(named).filter(|_| is_tracked))
+    // What a link leads to may land before git gets there.
+    let dangles = |path: &Path| path.is_symlink() && !path.exists();
+    let is_tracked = |hook: &PathBuf| {
+        let target = admin::resolved(hook);
+        let mut above = target.ancestors().take_while(|above| *above != common);
+        dangles(&dir) || dangles(hook) || above.any(is_ours)
+    };
+    Ok(HOOKS.map(|hook| dir.join(hook)).into_iter().find(is_tracked))
 }
 
 /// Creates the parent directories of `path` and returns those that did not exist.

@@ -188,6 +188,52 @@ fn hooks_that_the_repository_tracks_do_not_run_for_a_new_worktree() {
 }
 
 #[test]
+fn links_to_hooks_that_the_repository_tracks_are_not_followed_for_a_new_worktree() {
+    let fix = Fixture::new();
+    let ran = fix.root.join("ran");
+    let hook = |dir: &Path| {
+        fs::create_dir_all(dir).unwrap();
+        fix.script(&dir.join("post-checkout"), &format!("touch {}", ran.display()));
+    };
+    let (tracked, hooks, own) = (fix.repo.join(".githooks"), fix.repo.join(".git/hooks"), fix.root.join("own hooks"));
+    hook(&tracked);
+    fix.git(&["add", "."]);
+    fix.git(&["commit", "-qm", "hooks"]);
+    hook(&own);
+    let runs = |name: &str| {
+        fix.made(name);
+        fs::remove_file(&ran).is_ok()
+    };
+    let replace = |path: &Path, target: &Path| {
+        let _ = fs::remove_dir_all(path).or_else(|_| fs::remove_file(path));
+        std::os::unix::fs::symlink(target, path).unwrap();
+    };
+    replace(&hooks, Path::new("../.githooks"));
+    assert!(!runs("directory"));
+    replace(&hooks, Path::new("../.later"));
+    assert!(!runs("absent"));
+    replace(&hooks, &own);
+    assert!(runs("own-directory"));
+    fs::remove_file(&hooks).unwrap();
+    fs::create_dir(&hooks).unwrap();
+    // Its name says that git does not run it for a worktree.
+    replace(&hooks.join("pre-commit"), Path::new("../../.githooks/post-checkout"));
+    replace(&hooks.join("post-checkout"), &own.join("post-checkout"));
+    assert!(runs("own-hook"));
+    replace(&hooks.join("post-checkout"), Path::new("../../.githooks/post-checkout"));
+    assert!(!runs("hook"));
+    replace(&own.join("post-checkout"), &tracked.join("post-checkout"));
+    fix.git(&["config", "core.hooksPath", own.to_str().unwrap()]);
+    assert!(!runs("configured"));
+    // A worktree below the common directory is a checkout, too.
+    let inside = fix.repo.join(".git/inside");
+    fix.git(&["worktree", "add", "-q", "--detach", inside.to_str().unwrap()]);
+    fix.git(&["config", "core.hooksPath", inside.join(".githooks").to_str().unwrap()]);
+    fs::remove_file(&ran).unwrap_or_default();
+    assert!(!runs("inside"));
+}
+
+#[test]
 fn submodules_come_from_the_base_checkout_and_are_never_lost() {
     let (fix, [outer, inner]) = with_submodules();
     // No network is needed: the origin is gone.
