@@ -181,6 +181,7 @@ fn the_consent_of_a_run_decides_about_the_sandbox_of_codex_and_refuses_agents_th
     }
     site.commit();
     site.plan();
+    std::fs::create_dir(site.repo.join(".git/rr-cache")).expect("made");
     let args = || std::fs::read_to_string(site.repo.join(".arial/args.txt")).expect("it ran");
     let consent = || {
         let status: Value = serde_json::from_str(&site.swarm(&["run", "status", "--json"]).ok()).expect("JSON");
@@ -189,7 +190,7 @@ fn the_consent_of_a_run_decides_about_the_sandbox_of_codex_and_refuses_agents_th
     site.run(0, &["-j", "1"]);
     let git = site.repo.join(".git").canonicalize().expect("a repository");
     assert!(args().contains("sandbox_mode=\"workspace-write\"") && !args().contains("--dangerously"), "{}", args());
-    // Neither hooks nor the configuration.
+    // Neither hooks, the configuration, nor recorded resolutions.
     let names = ["worktrees/b", "objects", "refs", "logs"];
     let roots = serde_json::to_string(&names.map(|name| git.join(name))).expect("JSON");
     assert!(args().contains(&format!("sandbox_workspace_write.writable_roots={roots}")), "{}", args());

@@ -65,8 +65,9 @@ fn missing(error: io::Error) -> CliError {
 }
 
 /// Options for internal calls: no hooks or file system monitor of the user, no recursion into submodules, whose
-/// checkouts are independent, and messages and names in UTF-8, which is how they are read and written here.
-const SETTINGS: &str = "core.fsmonitor=false core.hooksPath=/dev/null submodule.recurse=false \
+/// checkouts are independent, no recorded resolutions, which an agent may have written and which git writes through links,
+/// and messages and names in UTF-8, which is how they are read and written here.
+const SETTINGS: &str = "core.fsmonitor=false core.hooksPath=/dev/null submodule.recurse=false rerere.enabled=false \
                         i18n.logOutputEncoding=UTF-8 i18n.commitEncoding=UTF-8";
 
 /// Kind of a call. Decides how git is run.

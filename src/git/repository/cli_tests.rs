@@ -72,6 +72,34 @@ fn repository_variables_do_not_reach_git_and_hooks_do_not_run() {
 }
 
 #[test]
+fn recorded_resolutions_are_neither_written_nor_used() {
+    let fix = Fixture::new();
+    for setting in ["rerere.enabled", "rerere.autoUpdate"] {
+        fix.git(&["config", setting, "true"]);
+    }
+    fix.git(&["checkout", "-q", "-b", "other"]);
+    fix.commit("other", "f", "other\n");
+    fix.git(&["checkout", "-q", "main"]);
+    fix.commit("main", "f", "main\n");
+    assert!(!fix.attempt(&fix.repo, &["merge", "-q", "other"]).0);
+    fix.commit("merged", "f", "resolved\n");
+    fix.git(&["reset", "-q", "--hard", "HEAD~1"]);
+    let cache = fix.repo.join(".git/rr-cache");
+    let [known] = &std::fs::read_dir(&cache).unwrap().map(|entry| entry.unwrap().path()).collect::<Vec<_>>()[..] else {
+        panic!("not recorded")
+    };
+    let own = fix.root.join("own");
+    std::fs::write(&own, "own\n").unwrap();
+    for name in ["thisimage", "preimage.1"] {
+        let _ = std::fs::remove_file(known.join(name));
+        std::os::unix::fs::symlink(&own, known.join(name)).unwrap();
+    }
+    fix.cli().write(&fix.repo).args(["merge", "-q", "--no-commit", "other"]).run_for(&[1]).unwrap();
+    assert!(std::fs::read_to_string(fix.repo.join("f")).unwrap().contains("<<<<<<<"));
+    assert_eq!(std::fs::read_to_string(&own).unwrap(), "own\n");
+}
+
+#[test]
 fn files_of_the_user_get_the_callers_umask() {
     let mut fix = Fixture::new();
     for umask in [0o077, 0o002] {

@@ -295,8 +295,9 @@ pub fn restrict(agent: &mut Agent, asked: Option<Consent>, root: Option<&Path>, 
 }
 
 /// Directories of a repository in which git writes when it works in a worktree, and the data of git-lfs. Its configuration and
-/// its hooks are in none of them: git executes what they name, also when swarm looks at the worktree.
-const GIT_DATA: [&str; 6] = ["objects", "refs", "logs", "reftable", "rr-cache", "lfs"];
+/// its hooks are in none of them: git executes what they name, also when swarm looks at the worktree. Recorded resolutions
+/// (`rr-cache`) are in none either: git uses them unasked, and writes through links there. Without them, a merge goes on.
+const GIT_DATA: [&str; 5] = ["objects", "refs", "logs", "reftable", "lfs"];
 
 /// Returns the directories in which git writes when it works in the worktree `dir`: its own, and those with data of the
 /// repository of `root`. All of the repository's if `dir` is its main checkout, whose index is there. An agent may have

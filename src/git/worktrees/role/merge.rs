@@ -71,8 +71,6 @@ fn stop(git: &Git, head: &str, commit: &str, message: &str, found: &Computed) ->
     for (name, text) in files {
         replace_durably(git_dir, name, text.as_bytes()).map_err(Fault::at(&git_dir.join(name)))?;
     }
-    // The user may have git remember resolutions.
-    git.write().arg("rerere").run()?;
     let conflicts = stopped::record(git, commit)?;
     let named = if conflicts.is_empty() { found.told.iter().cloned().collect() } else { shown(&conflicts) };
     Ok(MergeOutcome::Conflict(named))

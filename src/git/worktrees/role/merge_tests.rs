@@ -97,7 +97,7 @@ fn a_merge_that_fails_in_the_middle_is_rolled_back() {
     let role = committed(&fix, "role", "base", "sed -i s/5/qa/ f");
     let before = state(&fix, &role);
     let tree = RoleTree { dir: &role, base_repo: &fix.repo, branch: "role" };
-    let caller = fix.with_stub_of("rerere", "echo no >&2; exit 1");
+    let caller = fix.with_stub_of("ls-files -v", "echo no >&2; exit 1");
     assert_eq!(merge_handoff(tree, &commit, "dev", &caller).unwrap_err().cause, "no");
     assert_eq!(state(&fix, &role), before);
     let outcome = merge_handoff(tree, &commit, "dev", &fix.caller).unwrap();
