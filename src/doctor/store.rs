@@ -22,7 +22,7 @@ const FILES_MAX: usize = 100_000;
 /// Prefixes of the names of files in the state directory, including temporary files.
 const FILES: [&str; 6] = ["state.", "events.jsonl", "supervisor.", "start.lock", "heartbeat.lock", "reserve"];
 /// Directories in the state directory that contain only files of this program.
-const FOLDERS: [&str; 6] = ["w", "run", "ralph", "flow", "heartbeats", "merge"];
+const FOLDERS: [&str; 7] = ["w", "run", "begun", "ralph", "flow", "heartbeats", "merge"];
 
 /// Further directories in the state directory, for output.
 const OTHER_FOLDERS: [&str; 2] = ["logs", "hooks"];

@@ -116,6 +116,10 @@ impl Paths {
     pub fn runs(&self) -> PathBuf {
         self.root.join("run")
     }
+    /// Returns the directory that has a file for each worktree in which a run was begun.
+    pub fn begun(&self) -> PathBuf {
+        self.root.join("begun")
+    }
     /// Returns the directory that has a directory for each loop, as in the original `swarm`.
     pub fn loops(&self) -> PathBuf {
         self.root.join("ralph")

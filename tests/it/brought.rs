@@ -78,6 +78,40 @@ fn a_run_that_came_in_a_submodule_is_refused() {
 }
 
 #[test]
+fn a_run_that_an_agent_put_into_its_worktree_is_refused() {
+    let (site, canary) = evil();
+    let trees = [site.repo.join(".arial/worktrees/x"), site.rig.path("linked")];
+    for (tree, branch) in trees.iter().zip(["arial/a-9", "side"]) {
+        site.git(&["worktree", "add", "-q", "-f", "-b", branch, tree.to_str().expect("text")]);
+        fs::create_dir(tree.join(".arial")).expect("made");
+        for name in ["run.jsonl", "state.json"] {
+            fs::copy(site.repo.join(".arial").join(name), tree.join(".arial").join(name)).expect("copied");
+        }
+        let journal = tree.join(".arial/run.jsonl");
+        let cause = format!(
+            "{} is in a worktree, where an agent may have written it: swarm began no run there",
+            journal.display()
+        );
+        for words in ACTING {
+            alone(&site.rig, tree, words).refused(1, &cause);
+        }
+        let said = alone(&site.rig, tree, &["merge", "add", "refs/heads/arial/a-9", "--base", "main"]);
+        assert!(said.code == Some(1) && said.err.contains(journal.to_str().expect("text")), "{said:?}");
+        fs::remove_dir_all(tree.join(".arial")).expect("removed");
+    }
+    assert!(!canary.exists());
+    // One that a person begins there is continued.
+    let [_, linked] = &trees;
+    fs::write(linked.join("specs/a.md"), "# Improve\n\n```sh\nexit 1\n```\n").expect("written");
+    site.rig.git(linked, &["commit", "-q", "-a", "-m", "specs"]);
+    assert_eq!(alone(&site.rig, linked, ACTING[0]).code, Some(0));
+    let run = ["run", "--agent", "shell", "--verify", "true", "--retries", "0"];
+    assert_eq!(alone(&site.rig, linked, &run).code, Some(1));
+    let said = alone(&site.rig, linked, &["run", "--retry-failed"]);
+    assert!(said.err.contains("continuing with earlier flags: --verify 'true' --agent shell"), "{said:?}");
+}
+
+#[test]
 fn any_tracked_record_of_a_run_is_refused_and_others_are_not() {
     let site = Site::new();
     site.spec("a", "", "echo a > a.txt");

@@ -170,7 +170,7 @@ fn of_specs(
     let root = swarm_store::repositories::root(caller)?;
     let home = Home::of(&root);
     own::refuse_tracked_link(&root, caller)?;
-    own::refuse_brought_along(&home, &RECORDS, caller)?;
+    own::refuse_brought_along(&home, &RECORDS, caller, paths)?;
     let args = &flags::with_earlier(args, &home, screen);
     let state = planned_state(&home, paths, screen)?;
     let Some(state) = state.filter(|state| !state.workstreams.is_empty()) else {

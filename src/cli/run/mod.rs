@@ -55,7 +55,7 @@ pub fn run(args: &RunArgs, paths: &Paths, screen: &mut Screen) -> Result<u8, Fai
         Some(RunAction::Pause(args)) => change(args, paths, screen, |home| RunOrder::Hold { home }),
         Some(RunAction::Resume(args)) => change(args, paths, screen, |home| RunOrder::Resume { home }),
         Some(RunAction::Cleanup(args)) => tidy::run(args, paths, screen),
-        Some(RunAction::Context(args)) => tidy::context(args, screen),
+        Some(RunAction::Context(args)) => tidy::context(args, paths, screen),
     }
 }
 

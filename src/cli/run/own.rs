@@ -11,6 +11,7 @@ use swarm_store::repositories::tracked;
 use swarm_store::runs::home::{ARIAL, Home};
 use swarm_store::runs::origin;
 use swarm_store::runs::wire::Workstream;
+use swarm_sys::paths::Paths;
 
 /// Refuses a home that is a symbolic link of the repository: a run would write wherever it leads.
 pub fn refuse_tracked_link(root: &Path, caller: &Caller) -> Result<(), Failure> {
@@ -23,11 +24,19 @@ pub fn refuse_tracked_link(root: &Path, caller: &Caller) -> Result<(), Failure> 
     Err(Refusal::new(RefusalKind::Invalid, cause).remedy(format!("run 'git rm --cached {ARIAL}' and remove it")).into())
 }
 
-/// Refuses records that came with the repository. They say which workstreams are left, with which flags, and what belongs
-/// to the run, so that a run would execute what nobody here was asked about, and a cleanup would remove what it names.
-pub fn refuse_brought_along(home: &Home, records: &[&str], caller: &Caller) -> Result<(), Failure> {
+/// Refuses records that came with the repository, or that an agent may have written in its worktree. They say which
+/// workstreams are left, with which flags, and what belongs to the run, so that a run would execute what nobody here was
+/// asked about, and a cleanup would remove what it names.
+pub fn refuse_brought_along(home: &Home, records: &[&str], caller: &Caller, paths: &Paths) -> Result<(), Failure> {
     let name = home.path().file_name().unwrap_or_default().to_string_lossy();
     let invalid = |cause: String| Refusal::new(RefusalKind::Invalid, cause);
+    if let Some(journal) = origin::foreign(paths, home) {
+        let journal = journal.display();
+        let cause = format!("{journal} is in a worktree, where an agent may have written it: swarm began no run there");
+        return Err(invalid(cause)
+            .remedy(format!("run it in the main checkout, or delete {journal} to begin anew"))
+            .into());
+    }
     match origin::brought_along(home, records, caller) {
         Ok(None) => Ok(()),
         Ok(Some(path)) => {

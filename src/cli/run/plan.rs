@@ -43,7 +43,7 @@ pub fn run(args: &PlanArgs, paths: &Paths, screen: &mut Screen) -> Result<u8, Fa
     let consent = check(&site.root, &specs, screen)?;
     let home = Home::of(&site.root);
     refuse_tracked_link(&site.root, &caller)?;
-    refuse_brought_along(&home, &JOURNAL, &caller)?;
+    refuse_brought_along(&home, &JOURNAL, &caller, paths)?;
     prepare(&site.root, &home)?;
     if is_tracked(&site.root, &caller) {
         screen.warning(&format!(

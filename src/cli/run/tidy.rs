@@ -42,7 +42,7 @@ const OURS: &str = "arial/";
 pub fn run(args: &Plain, paths: &Paths, screen: &mut Screen) -> Result<u8, Failure> {
     let home = super::home(args.home.as_deref())?;
     let caller = caller::collect()?.caller;
-    refuse_brought_along(&home, &RECORDS, &caller)?;
+    refuse_brought_along(&home, &RECORDS, &caller, paths)?;
     super::check_version(&home)?;
     let lock = super::plan::alone(&home, paths)?;
     let run = journal::replay(&home).map_err(|cause| Failure::new(RefusalKind::Invalid, cause))?;
@@ -241,9 +241,9 @@ fn is_same_place(one: &Path, other: &Path) -> bool {
 }
 
 /// Stores a message for an agent in a file, which is delivered when the agent's next turn starts.
-pub fn context(args: &ContextArgs, screen: &mut Screen) -> Result<u8, Failure> {
+pub fn context(args: &ContextArgs, paths: &Paths, screen: &mut Screen) -> Result<u8, Failure> {
     let home = super::home(args.home.as_deref())?;
-    refuse_brought_along(&home, &RECORDS, &caller::collect()?.caller)?;
+    refuse_brought_along(&home, &RECORDS, &caller::collect()?.caller, paths)?;
     super::check_version(&home)?;
     let run = journal::replay(&home).map_err(|cause| Failure::new(RefusalKind::Invalid, cause))?;
     let known = run.as_ref().and_then(|run| run.plan.position(&args.id).map(|at| &run.jobs[at]));

@@ -259,9 +259,10 @@ impl Runs for DiskRuns {
 
     fn begin<'a>(&'a self, run: &'a Run, caller: &'a Caller) -> BoxFuture<'a, io::Result<()>> {
         let (run, caller) = (run.clone(), caller.clone());
-        let (runs, place) = (self.paths.runs(), self.place(&run.plan.home));
+        let (paths, place) = (self.paths.clone(), self.place(&run.plan.home));
         blocking(move || {
-            home::make_all(&runs)?;
+            home::make_all(&paths.runs())?;
+            origin::record(&paths, &Home::new(&run.plan.home))?;
             home::make_all(&place)?;
             Seals::of(&place).begin()?;
             let active = Active { home: run.plan.home.clone(), caller };

@@ -11,7 +11,7 @@ use swarm_sys::paths::Paths;
 
 use super::home::Home;
 use super::journal;
-use super::origin::{JOURNAL, brought_along};
+use super::origin::{JOURNAL, brought_along, foreign};
 
 /// Prefix of the branches of runs.
 const PREFIX: &str = "arial/";
@@ -20,7 +20,7 @@ const PREFIX: &str = "arial/";
 /// or the plan has none. The run of specs is that in the checkout `root`, or in the caller's or the main one.
 ///
 /// # Errors
-/// Returns a message if the journal cannot be read, or came with the repository.
+/// Returns a message if the journal cannot be read, came with the repository, or may be that of an agent.
 pub fn verification(
     paths: &Paths,
     branch: &str,
@@ -31,7 +31,7 @@ pub fn verification(
     let Some(own) = branch.strip_prefix(PREFIX) else { return Ok(None) };
     let plan = match own.split_once('/') {
         Some((slug, _)) => of_file(paths, slug)?,
-        None => of_specs(root, caller)?,
+        None => of_specs(paths, root, caller)?,
     };
     let Some(plan) = plan else { return Ok(None) };
     let leaf = own.rsplit('/').next().unwrap_or(own);
@@ -48,7 +48,7 @@ fn id_of<'a>(leaf: &'a str, job: &Job) -> &'a str {
     if is_number { &leaf[..job.id.len()] } else { leaf }
 }
 
-fn of_specs(root: Option<&str>, caller: &Caller) -> Result<Option<Plan>, String> {
+fn of_specs(paths: &Paths, root: Option<&str>, caller: &Caller) -> Result<Option<Plan>, String> {
     let roots = match root {
         Some(root) => vec![PathBuf::from(root)],
         None => {
@@ -59,6 +59,9 @@ fn of_specs(root: Option<&str>, caller: &Caller) -> Result<Option<Plan>, String>
     };
     for home in roots.iter().map(|root| Home::of(root)) {
         let Some(plan) = begun(&home)?.filter(|plan| plan.specs.is_some()) else { continue };
+        if let Some(journal) = foreign(paths, &home) {
+            return Err(format!("{} is in a worktree, and swarm began no run there", journal.display()));
+        }
         return match brought_along(&home, &JOURNAL, caller)? {
             None => Ok(Some(plan)),
             Some(path) => Err(format!("{} is tracked by git", path.display())),
