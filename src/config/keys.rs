@@ -41,6 +41,11 @@ pub const KEYS: &[Key] = &[
     key("flow.roles.*.timeout", "", "maximum time of one turn; overrides flow.timeout"),
     key("flow.roles.*.unsafe", "false", "allow an agent that cannot ask for permission"),
     key("flow.timeout", "", "maximum time of one turn"),
+    key("hosts.*.command", "", "command that reaches the host instead of ssh, as a list of words"),
+    key("hosts.*.dir", "", "directory on the host in which verbs are executed, from the home there"),
+    key("hosts.*.ssh", "", "destination for ssh; the name of the host by default"),
+    key("hosts.*.state", "~/.swarm", "state directory on the host, from the home there"),
+    key("hosts.*.swarm", "~/.local/bin/swarm", "path of swarm on the host"),
     key("limits.cpu", "", "maximum CPU cores of a worker: 0.5, 2"),
     key("limits.max_output", "", "maximum output of a worker to its logs: 1G"),
     key("limits.memory", "", "maximum memory of all processes of a worker: 2G"),
@@ -150,10 +155,10 @@ pub fn is_secret(path: &[&str]) -> bool {
         || path.starts_with(&["spawn", "env"])
 }
 
-/// Returns the only file in which this section is allowed, if it is restricted. `[notify]` runs commands for a person,
-/// so a repository cannot set it.
+/// Returns the only file in which this section is allowed, if it is restricted. `[notify]` runs commands for a person, and
+/// `[hosts]` says to which machines their work is sent, so a repository cannot set them.
 pub(super) fn belongs_to(section: &str) -> Option<Owner> {
-    (section == "notify").then_some(Owner::User)
+    ["hosts", "notify"].contains(&section).then_some(Owner::User)
 }
 
 #[cfg(test)]

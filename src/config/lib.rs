@@ -8,6 +8,7 @@
 mod check;
 pub mod defaults;
 mod file;
+pub mod hosts;
 pub mod keys;
 pub mod sections;
 mod shown;
@@ -15,6 +16,7 @@ pub mod trust;
 pub mod words;
 pub mod worktree;
 
+use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -23,6 +25,7 @@ use swarm_model::asks::rules::AskRule;
 use toml::{Table, Value};
 
 pub use self::file::{USER_FILE, root_above, user_path, user_path_in};
+use self::hosts::HostConfig;
 pub use self::sections::{ApprovalTimes, Sections};
 pub use self::shown::{Shown, Source, shown};
 use self::trust::Unasked;
@@ -113,6 +116,17 @@ fn approvals_of(user: Option<&Path>, root: Option<&Path>) -> Result<Vec<AskRule>
         rules.extend(sections.approvals.rules().map_err(failed)?);
     }
     Ok(rules)
+}
+
+/// Returns the hosts of the user's own file, by name.
+///
+/// # Errors
+/// Fails as [`load`] does.
+pub fn hosts() -> Result<BTreeMap<String, HostConfig>, String> {
+    match user_path().filter(|_| !ignores_user()) {
+        Some(path) => of_user(&path).map(|sections| sections.hosts),
+        None => Ok(BTreeMap::new()),
+    }
 }
 
 /// Returns the times of requests in the user's own file.

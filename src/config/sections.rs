@@ -9,6 +9,7 @@ use swarm_model::asks::rules::{AskRule, Effect};
 use swarm_model::merge::queue::Strategy;
 use swarm_model::{LimitsText, MergeSettings, RestartPolicy};
 
+use super::hosts::HostConfig;
 use super::trust::Unasked;
 use super::worktree::{TrashSettings, WorktreeSettings};
 use swarm_sys::duration::{self, NumberOrText};
@@ -28,6 +29,7 @@ pub struct Sections {
     /// [`approvals`](super::approvals).
     pub approvals: Approvals,
     pub flow: FlowConfig,
+    pub hosts: BTreeMap<String, HostConfig>,
     /// Limits of workers that are started one by one.
     pub limits: LimitsText,
     #[serde(deserialize_with = "merge_settings")]
@@ -96,6 +98,7 @@ impl Sections {
         self.check_runs()?;
         self.approvals.rules().map_err(|cause| ("approvals".to_owned(), cause))?;
         self.approvals.times()?;
+        self.check_hosts()?;
         self.limits.parse().map_err(|cause| in_section("limits", &cause))?;
         let roles = self.flow.roles.iter().map(|(name, role)| (format!("flow.roles.{name}.timeout"), &role.timeout));
         let times = [

@@ -5,7 +5,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// Every package, its folder, and the packages of this workspace that it may depend on.
-const PACKAGES: [(&str, &str, &[&str]); 9] = [
+const PACKAGES: [(&str, &str, &[&str]); 10] = [
     ("swarm-model", "actors/model", &[]),
     ("swarm-ports", "actors/ports", &["swarm-model"]),
     ("swarm-sys", "src/sys", &["swarm-model", "swarm-ports"]),
@@ -14,6 +14,7 @@ const PACKAGES: [(&str, &str, &[&str]); 9] = [
     ("swarm-agents", "src/agents", &["swarm-config", "swarm-model"]),
     ("swarm-tmux", "src/tmux", &["swarm-model", "swarm-sys"]),
     ("swarm-git", "src/git", &["swarm-config", "swarm-model", "swarm-ports", "swarm-sys"]),
+    ("swarm-hosts", "src/hosts", &["swarm-config", "swarm-model", "swarm-sys"]),
     (
         "swarm-store",
         "src/store",

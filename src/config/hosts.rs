@@ -1,0 +1,109 @@
+//! `[hosts.NAME]`: other machines.
+
+use serde::Deserialize;
+
+use super::Sections;
+
+/// `[hosts.NAME]`: how a machine is reached, and where `swarm` is on it.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct HostConfig {
+    /// Destination for ssh. The name of the host by default.
+    pub ssh: Option<String>,
+    /// Command that reaches the host instead of ssh. The words that are executed there are appended to it.
+    pub command: Option<Vec<String>>,
+    /// Directory in which verbs are executed, relative to the home there.
+    pub dir: Option<String>,
+    /// Path of `swarm` there.
+    pub swarm: Option<String>,
+    /// State directory, relative to the home there.
+    pub state: Option<String>,
+}
+
+impl Sections {
+    /// Checks that each host can be reached without a word that ssh or a shell would take for something else.
+    pub(super) fn check_hosts(&self) -> Result<(), (String, String)> {
+        for (name, host) in &self.hosts {
+            let wrong = |key: &str, cause: &str| Err((format!("hosts.{name}{key}"), cause.to_owned()));
+            if name == "local" {
+                return wrong("", "'local' is this machine");
+            }
+            if name.is_empty()
+                || name.contains([':', ','])
+                || name.chars().any(|it| it.is_whitespace() || it.is_control())
+            {
+                return wrong("", "the name of a host must not be empty, and not contain ':', ',' or spaces");
+            }
+            if host.ssh.is_some() && host.command.is_some() {
+                return wrong(".command", "a host has ssh or command, not both");
+            }
+            if let Some(ssh) = &host.ssh
+                && let Err(cause) = check_destination(ssh)
+            {
+                return wrong(".ssh", cause);
+            }
+            if host.command.as_ref().is_some_and(|words| words.first().is_none_or(|word| word.trim().is_empty())) {
+                return wrong(".command", "is empty");
+            }
+            if host.swarm.as_ref().is_some_and(|path| !is_plain(path)) {
+                return wrong(
+                    ".swarm",
+                    "must contain only letters, digits and ~ . _ / - + @, because a login shell reads it",
+                );
+            }
+            if [&host.dir, &host.state].into_iter().flatten().any(String::is_empty) {
+                return wrong("", "dir and state must not be empty");
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Refuses a destination that ssh would take for something else.
+///
+/// # Errors
+/// Returns the cause.
+pub fn check_destination(name: &str) -> Result<(), &'static str> {
+    if name.is_empty() {
+        return Err("is empty");
+    }
+    if name.starts_with('-') {
+        return Err("must not begin with '-'");
+    }
+    match name.chars().any(|it| it.is_whitespace() || it.is_control()) {
+        true => Err("must not contain spaces"),
+        false => Ok(()),
+    }
+}
+
+/// Reports whether every login shell takes the path as one word.
+fn is_plain(path: &str) -> bool {
+    !path.is_empty() && path.chars().all(|it| it.is_ascii_alphanumeric() || "~._/-+@".contains(it))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn hosts_have_names_and_ways() {
+        let check = |text: &str| {
+            let sections: Sections = toml::from_str(text).expect("valid");
+            sections.check_hosts().map_err(|(key, _)| key)
+        };
+        assert_eq!(check("[hosts.box]\nssh = 'me@build1'\ndir = 'work'\nswarm = '/opt/swarm'"), Ok(()));
+        assert_eq!(check("[hosts.alloc]\ncommand = ['srun']"), Ok(()));
+        for (text, key) in [
+            ("[hosts.local]\nssh = 'a'", "hosts.local"),
+            ("[hosts.'a:b']\nssh = 'a'", "hosts.a:b"),
+            ("[hosts.a]\nssh = '-oProxyCommand=x'", "hosts.a.ssh"),
+            ("[hosts.a]\nssh = 'b c'", "hosts.a.ssh"),
+            ("[hosts.a]\nssh = 'b'\ncommand = ['c']", "hosts.a.command"),
+            ("[hosts.a]\ncommand = []", "hosts.a.command"),
+            ("[hosts.a]\nswarm = 'swarm; rm'", "hosts.a.swarm"),
+            ("[hosts.a]\ndir = ''", "hosts.a"),
+        ] {
+            assert_eq!(check(text), Err(key.to_owned()), "{text}");
+        }
+    }
+}

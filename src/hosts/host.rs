@@ -1,0 +1,126 @@
+//! Which machine is meant: a name of `[hosts.NAME]` in the user's configuration, or anything that ssh knows.
+
+use std::collections::BTreeMap;
+
+use swarm_config::hosts::HostConfig;
+use swarm_model::{Refusal, RefusalKind, nearest};
+
+/// Name of this machine, which needs no connection.
+pub const LOCAL: &str = "local";
+/// Program on the other machine, unless the configuration names another one.
+const PROGRAM: &str = "~/.local/bin/swarm";
+
+/// How a machine is reached.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Way {
+    /// By ssh, with this destination.
+    Ssh(String),
+    /// By a command whose standard streams become those of the words that are appended to it.
+    Command(Vec<String>),
+}
+
+/// Another machine.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Host {
+    pub name: String,
+    pub(crate) way: Way,
+    /// Path of `swarm` there.
+    pub program: String,
+    /// Directory in which verbs are executed, relative to the home there.
+    pub dir: Option<String>,
+    /// State directory, relative to the home there.
+    pub state: Option<String>,
+}
+
+impl Host {
+    /// Returns the destination for ssh; `None` if another command reaches the host.
+    pub fn destination(&self) -> Option<&str> {
+        match &self.way {
+            Way::Ssh(destination) => Some(destination),
+            Way::Command(_) => None,
+        }
+    }
+}
+
+/// Returns the host with this name. A name that is not configured is a destination for ssh.
+///
+/// # Errors
+/// Refuses what ssh would take for an option, and what names no machine.
+pub fn find(name: &str, configured: &BTreeMap<String, HostConfig>) -> Result<Host, Refusal> {
+    let refuse = |cause: String| Err(Refusal::new(RefusalKind::Invalid, cause));
+    let Some(config) = configured.get(name) else {
+        if let Err(cause) = check_destination(name) {
+            return refuse(format!("invalid host '{name}': {cause}"));
+        }
+        let mut host = of_config(name, &HostConfig::default());
+        // Windows of tmux and workers of `HOST:NAME` have a colon, machines have none.
+        if name.contains(':') {
+            let near = nearest(name, configured.keys().map(String::as_str));
+            let cause = format!("invalid host '{name}': it contains ':'");
+            let remedy = near.map_or_else(
+                || format!("give it a name: [hosts.NAME] ssh = \"{name}\" in ~/.config/{}", swarm_config::USER_FILE),
+                |near| format!("did you mean '{near}'?"),
+            );
+            return Err(Refusal::new(RefusalKind::Invalid, cause).remedy(remedy));
+        }
+        host.name = name.to_owned();
+        return Ok(host);
+    };
+    Ok(of_config(name, config))
+}
+
+/// Returns all configured hosts, sorted by name.
+pub fn known(configured: &BTreeMap<String, HostConfig>) -> Vec<Host> {
+    configured.iter().map(|(name, config)| of_config(name, config)).collect()
+}
+
+fn of_config(name: &str, config: &HostConfig) -> Host {
+    let way = match &config.command {
+        Some(command) => Way::Command(command.clone()),
+        None => Way::Ssh(config.ssh.clone().unwrap_or_else(|| name.to_owned())),
+    };
+    Host {
+        name: name.to_owned(),
+        way,
+        program: config.swarm.clone().unwrap_or_else(|| PROGRAM.to_owned()),
+        dir: config.dir.clone(),
+        state: config.state.clone(),
+    }
+}
+
+/// Refuses a destination that ssh would take for something else.
+pub(crate) fn check_destination(name: &str) -> Result<(), &'static str> {
+    swarm_config::hosts::check_destination(name)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_is_configured_or_a_destination_for_ssh() {
+        let config = HostConfig { ssh: Some("me@build1".into()), dir: Some("work".into()), ..HostConfig::default() };
+        let mut configured = BTreeMap::from([("box".to_owned(), config)]);
+        let found = find("box", &configured).expect("configured");
+        assert_eq!((found.destination(), found.dir.as_deref()), (Some("me@build1"), Some("work")));
+        assert_eq!(found.program, PROGRAM);
+        assert_eq!(
+            find("me@other.example", &configured).expect("a destination").destination(),
+            Some("me@other.example")
+        );
+        let command = Some(vec!["srun".to_owned()]);
+        configured.insert("alloc".into(), HostConfig { command, ..HostConfig::default() });
+        assert_eq!(find("alloc", &configured).expect("configured").destination(), None);
+        assert_eq!(known(&configured).len(), 2);
+    }
+
+    #[test]
+    fn what_ssh_would_misread_is_refused() {
+        for name in ["", "-oProxyCommand=x", "a b", "a\nb", "bax:fix", "a\u{7}"] {
+            find(name, &BTreeMap::new()).expect_err(name);
+        }
+        let configured = BTreeMap::from([("box:1".to_owned(), HostConfig::default())]);
+        let refusal = find("box:2", &configured).expect_err("not known");
+        assert_eq!(refusal.remedy.as_deref(), Some("did you mean 'box:1'?"));
+    }
+}

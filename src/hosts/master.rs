@@ -1,0 +1,137 @@
+//! Connections that several commands share, one per host (`ControlMaster` of ssh). A login takes a quarter of a second and
+//! servers refuse bursts of them; over a connection that is there, a command takes a hundredth.
+//!
+//! A connection of the user is used as it is, because a second login may need a hardware key. Otherwise swarm has one of its
+//! own, which ends ten minutes after its last use.
+
+use std::fs::{self, DirBuilder, OpenOptions};
+use std::io;
+use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as _};
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use sha2::{Digest as _, Sha256};
+use swarm_sys::commands::deadline;
+use swarm_sys::files::lock::lock_within;
+
+use crate::host::Host;
+use crate::words::ssh;
+
+/// Maximum length of a control path: ssh appends 17 bytes while it creates the socket, and a socket has 108.
+const PATH_BYTES_MAX: usize = 90;
+/// Time within which a connection answers. A process that is stopped never does.
+const ANSWER_MAX: Duration = Duration::from_secs(2);
+/// Time for a login.
+const LOGIN_MAX: Duration = Duration::from_secs(20);
+const BYTES_MAX: usize = 1 << 20;
+
+/// Connection that a command uses.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Control {
+    /// That of swarm, with the path of its socket.
+    Own(PathBuf),
+    /// The one that the user's configuration of ssh names.
+    OfUser,
+    /// A new one for this command alone.
+    None,
+}
+
+/// Returns the connection to use, and makes it if there is none. If that fails, the command connects by itself, and reports
+/// why it cannot.
+pub fn control(host: &Host) -> Control {
+    let Some(destination) = host.destination() else { return Control::None };
+    let own = path_of(destination);
+    // Asking ssh takes as long as the command itself. A connection that is stopped accepts this, too, but brings no hello.
+    if let Ok(path) = &own
+        && accepts(path)
+    {
+        return Control::Own(path.clone());
+    }
+    if user_has_one(destination) {
+        return Control::OfUser;
+    }
+    let Ok(path) = own else { return Control::None };
+    match one_at_a_time(&path, || made(destination, &path)) {
+        Ok(true) => Control::Own(path),
+        Ok(false) | Err(_) => Control::None,
+    }
+}
+
+/// Moves the socket of a connection aside that accepts commands, but does not execute them.
+pub fn put_aside(control: &Control) {
+    if let Control::Own(path) = control {
+        let _ = fs::rename(path, path.with_extension("stale"));
+    }
+}
+
+/// Reports whether the user's configuration names a control path, and a connection answers there.
+fn user_has_one(destination: &str) -> bool {
+    let mut asked = ssh(false);
+    let Ok(said) = deadline::run(asked.args(["-G", "--", destination]), None, ANSWER_MAX, BYTES_MAX) else {
+        return false;
+    };
+    let names_one = String::from_utf8_lossy(&said.stdout)
+        .lines()
+        .any(|line| line.strip_prefix("controlpath ").is_some_and(|path| !path.trim().eq_ignore_ascii_case("none")));
+    let mut checked = ssh(false);
+    names_one
+        && deadline::run(checked.args(["-O", "check", "--", destination]), None, ANSWER_MAX, BYTES_MAX)
+            .is_ok_and(|said| said.success)
+}
+
+/// Returns the path of the socket for this destination, in a directory that nobody else can enter.
+fn path_of(destination: &str) -> io::Result<PathBuf> {
+    let dir = directory()?;
+    let hash: String = Sha256::digest(destination).iter().take(8).map(|byte| format!("{byte:02x}")).collect();
+    let path = dir.join(hash);
+    match path.as_os_str().len() > PATH_BYTES_MAX {
+        true => Err(io::Error::other("the path is too long for a socket")),
+        false => Ok(path),
+    }
+}
+
+fn directory() -> io::Result<PathBuf> {
+    let uid = rustix::process::getuid().as_raw();
+    let runtime = std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from).filter(|dir| dir.is_absolute());
+    let dir = match runtime {
+        Some(dir) => dir.join("swarm-ssh"),
+        None => Path::new("/tmp").join(format!("swarm-ssh-{uid}")),
+    };
+    match DirBuilder::new().mode(0o700).create(&dir) {
+        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
+        Ok(()) | Err(_) => {}
+    }
+    let meta = fs::symlink_metadata(&dir)?;
+    match meta.is_dir() && meta.uid() == uid && meta.mode() & 0o077 == 0 {
+        true => Ok(dir),
+        false => Err(io::Error::other(format!("{} is not private", dir.display()))),
+    }
+}
+
+/// Calls `make` while no other process does so for the same path. Servers refuse bursts of logins.
+fn one_at_a_time(path: &Path, make: impl FnOnce() -> bool) -> io::Result<bool> {
+    let file =
+        OpenOptions::new().write(true).create(true).truncate(false).mode(0o600).open(path.with_extension("lock"))?;
+    // Whoever holds it for longer has a login that hangs.
+    let held = lock_within(file, LOGIN_MAX)?;
+    Ok(held.is_some() && make())
+}
+
+/// Reports whether a process listens at `path`.
+fn accepts(path: &Path) -> bool {
+    UnixStream::connect(path).is_ok()
+}
+
+/// Reports whether a connection is at `path`, which is made if there is none.
+fn made(destination: &str, path: &Path) -> bool {
+    if accepts(path) {
+        return true;
+    }
+    // Its process has ended.
+    put_aside(&Control::Own(path.to_owned()));
+    let mut master = ssh(false);
+    master.args(["-M", "-N", "-f", "-o", "ControlPersist=10m", "-S"]).arg(path).args(["--", destination]);
+    // Its streams are not read to their end: the connection keeps them open.
+    deadline::run(&mut master, None, LOGIN_MAX, BYTES_MAX).is_ok_and(|said| said.success)
+}
