@@ -16,7 +16,7 @@ use swarm_store::flows::turns;
 use swarm_store::runs::order;
 use swarm_sys::commands::runner;
 
-use crate::processes::{attempt, forkserver, guard, shim, supervisor, turn};
+use crate::processes::{attempt, far, forkserver, guard, shim, supervisor, turn};
 
 fn main() -> ExitCode {
     ignore_file_size_signal();
@@ -52,6 +52,8 @@ fn start(words: &[OsString]) -> u8 {
         Some(turns::VERB) => turn::main(arguments),
         Some("__complete") => cli::complete(arguments),
         Some("__resolve") => attempt::resolve(arguments),
+        Some("__stdio") => far::main(),
+        Some(far::ENVIRONMENT) => far::print_environment(),
         Some("__supervisor") => supervisor::main(arguments),
         _ => cli::main(words),
     }

@@ -51,6 +51,22 @@ its token counts are of. Below the table: what is missing in an older version.
 Each program on PATH is executed once with `--version`; commands of swarm.toml
 are not.";
 
+pub const HOSTS: &str = "\
+Examples:
+  swarm hosts install me@build1           copy this program to ~/.local/bin/swarm there
+  swarm --host me@build1 ls
+  swarm --host box spawn --name fix --tmux --worktree -- claude
+  swarm ls --host box,gpu1
+  swarm hosts check box
+
+Hosts with settings of their own are in ~/.config/swarm/config.toml:
+    [hosts.box]
+    ssh = \"me@build1\"                     whatever ssh takes
+    dir = \"work/project\"                  where verbs are executed, from the home there
+
+STATE: up; away: nothing answers; refused: login, key or configuration; missing:
+no swarm there; protocol: the two programs do not understand each other.";
+
 pub const LS: &str = "\
 Examples:
   swarm ls

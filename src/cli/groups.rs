@@ -4,7 +4,7 @@
 use std::fmt::Write as _;
 
 use clap::builder::styling::Styles;
-use clap::{Command, CommandFactory as _};
+use clap::{Arg, Command, CommandFactory as _};
 
 use super::args::Cli;
 
@@ -21,7 +21,20 @@ pub const GROUPS: [(&str, &[&str]); 7] = [
     ("Flows", &["flow"]),
     (
         "System",
-        &["init", "agents", "config", "trust", "doctor", "events", "du", "notify", "supervisor", "completions", "man"],
+        &[
+            "init",
+            "agents",
+            "config",
+            "trust",
+            "doctor",
+            "events",
+            "du",
+            "hosts",
+            "notify",
+            "supervisor",
+            "completions",
+            "man",
+        ],
     ),
 ];
 
@@ -29,7 +42,14 @@ pub const GROUPS: [(&str, &[&str]); 7] = [
 pub fn command() -> Command {
     let top = Cli::command();
     let template = template(&top);
-    top.help_template(template)
+    top.help_template(template).arg(host())
+}
+
+/// Returns the option that chooses other machines. For the help only: [`super::host::take`] takes it out of the command line
+/// before that is parsed.
+fn host() -> Arg {
+    let help = "Machines on which the verb is executed; see 'swarm hosts' [env: SWARM_HOST]";
+    Arg::new("host").long("host").value_name("HOST[,HOST]").help(help)
 }
 
 fn template(top: &Command) -> String {

@@ -17,8 +17,9 @@ use super::json;
 use super::screen::Screen;
 
 const EXIT_CODES: &str = include_str!("../../docs/exit-codes.md");
-const ENVIRONMENT: [(&str, &str); 5] = [
+const ENVIRONMENT: [(&str, &str); 6] = [
     ("SWARM_DIR", "State directory (default ~/.swarm)."),
+    ("SWARM_HOST", "Hosts on which verbs are executed, as with --host."),
     ("SWARM_LOG", "Log level of supervisor.log."),
     ("SWARM_LOG_MAX_BYTES", "Size in bytes at which the log of a worker is rotated."),
     ("SWARM_HOOKS", "off: agents get no hooks; on: agents that are shell scripts get hooks, too."),

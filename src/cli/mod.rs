@@ -30,6 +30,7 @@ mod groups;
 mod heartbeat;
 mod here;
 mod history;
+mod host;
 mod init;
 mod init_args;
 mod json;
@@ -83,8 +84,15 @@ use swarm_sys::duration;
 use swarm_sys::paths::Paths;
 
 pub fn main(words: &[OsString]) -> u8 {
-    match parse::parse(words) {
-        Ok(cli) => screen::run(|screen| dispatch(&cli.command, screen)),
+    let (chosen, words) = match host::take(words) {
+        Ok(taken) => taken,
+        Err(cause) => return parse::report(&parse::misused(cause)),
+    };
+    match parse::parse(&words) {
+        Ok(cli) => screen::run(|screen| match host::run(chosen, &cli.command, &words[1..], screen)? {
+            Some(code) => Ok(code),
+            None => dispatch(&cli.command, screen),
+        }),
         Err(error) => parse::report(&error),
     }
 }
@@ -132,6 +140,7 @@ fn dispatch(command: &Command, screen: &mut Screen) -> Result<u8, Failure> {
         Command::Config(args) => config::run(args, &paths()?, screen),
         Command::Trust(args) => trust::run(args, screen),
         Command::Notify(args) => notify::run(&args.action, &paths()?, screen),
+        Command::Hosts(args) => host::list::run(args, screen),
         Command::Completions(args) => complete::script(args, screen),
         Command::Man(args) => man::run(args, screen),
         Command::Supervisor(args) => supervisor::run(&args.action, &paths()?, screen),

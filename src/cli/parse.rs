@@ -20,6 +20,7 @@ use super::flow::args::FlowArgs;
 use super::groups;
 use super::heartbeat::args::HeartbeatArgs;
 use super::history::HistoryArgs;
+use super::host::args::HostsArgs;
 use super::man::ManArgs;
 use super::merge::args::MergeArgs;
 use super::notify::NotifyArgs;
@@ -106,7 +107,7 @@ pub fn verb(name: &str) -> Option<clap::Command> {
 /// A verb and the function that adds its arguments.
 type Verb = (&'static str, fn(clap::Command) -> clap::Command);
 
-const VERBS: [Verb; 43] = [
+const VERBS: [Verb; 44] = [
     ("spawn", SpawnArgs::augment_args),
     ("ls", LsArgs::augment_args),
     ("status", StatusArgs::augment_args),
@@ -146,6 +147,7 @@ const VERBS: [Verb; 43] = [
     ("config", ConfigArgs::augment_args),
     ("trust", TrustArgs::augment_args),
     ("history", HistoryArgs::augment_args),
+    ("hosts", HostsArgs::augment_args),
     ("notify", NotifyArgs::augment_args),
     ("supervisor", SupervisorArgs::augment_args),
     ("completions", CompletionsArgs::augment_args),
@@ -183,6 +185,11 @@ fn refuse_beside_file(words: &[OsString]) -> Result<(), clap::Error> {
         }
     }
     Ok(())
+}
+
+/// Returns the usage error with this cause.
+pub fn misused(cause: String) -> clap::Error {
+    Cli::command().error(ErrorKind::InvalidValue, cause)
 }
 
 /// Prints an error of [`parse`] and returns the exit code: 0 for help and version, 2 for usage errors, whose text

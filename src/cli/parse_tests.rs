@@ -60,7 +60,7 @@ fn the_top_level_help_is_as_written() {
     let expected = "\
 Supervise a fleet of coding agents, each in its own tmux window or process and git worktree
 
-Usage: swarm <COMMAND>
+Usage: swarm [OPTIONS] <COMMAND>
 
 Runs:
   plan         Make a plan with one workstream for each spec in a directory
@@ -114,14 +114,16 @@ System:
   doctor       Find problems and offer repairs (exit code 1: problems remain)
   events       Show recorded events, oldest first
   du           Show the disk usage of workers and saved worktrees
+  hosts        List, check and set up other machines, for --host
   notify       Test the delivery of notifications
   supervisor   Control the supervisor, the process that manages the workers
   completions  Print a completion script for a shell
   man          Print the manual page of a verb, or write all pages to files
 
 Options:
-  -h, --help     Print help
-  -V, --version  Print version
+      --host <HOST[,HOST]>  Machines on which the verb is executed; see 'swarm hosts' [env: SWARM_HOST]
+  -h, --help                Print help
+  -V, --version             Print version
 
 Examples:
   swarm plan --specs ./specs -y && swarm run           one agent per spec: work, verify, land

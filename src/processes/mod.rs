@@ -1,6 +1,7 @@
 //! Internal processes, one module each: the code behind `swarm __NAME`.
 
 pub mod attempt;
+pub mod far;
 pub mod forkserver;
 mod gate;
 pub mod guard;

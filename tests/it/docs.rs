@@ -219,7 +219,10 @@ impl Helps {
     /// Checks the words after `swarm`; ignores placeholders (`VERB`, `<verb>`, `…`) and internal verbs.
     fn check(&mut self, words: &[String]) -> Result<(), String> {
         let is_name = |word: &&String| word.starts_with(|c: char| c.is_ascii_lowercase());
-        let own: Vec<&String> = words.iter().take_while(|word| *word != "--").collect();
+        let mut own: Vec<&String> = words.iter().take_while(|word| *word != "--").collect();
+        if let Some(at) = own.iter().position(|word| *word == "--host").filter(|at| at + 1 < own.len()) {
+            own.drain(at..at + 2);
+        }
         let flags = own.iter().filter(|word| is_flag(word)).map(|word| word.split('=').next().unwrap_or(word));
         let mut verb: Vec<&str> = own.first().copied().filter(is_name).map(String::as_str).into_iter().collect();
         if verb.is_empty() && own.first().is_some_and(|word| !word.starts_with('-')) {

@@ -29,6 +29,7 @@ mod furnished;
 mod hooks;
 mod hooks_asking;
 mod hostile;
+mod hosts;
 mod house;
 mod keepers;
 mod landing;

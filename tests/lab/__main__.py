@@ -1,4 +1,4 @@
-"""Commands of the laboratory: the sweeps, errors, real, agents, ssh, hammer, the soaks, audit, power and bench; ci runs
+"""Commands of the laboratory: the sweeps, errors, real, agents, ssh, hosts, hammer, the soaks, audit, power and bench; ci runs
 all but bench.
 
     python3 -m lab sweep --sample 20 --seed 7
@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 
 from . import cases
 
-MODULES = ("sweep", "sweep_flows", "sweep_verbs", "errors", "errors_verbs", "real", "agents", "ssh", "hammer", "soak",
+MODULES = ("sweep", "sweep_flows", "sweep_verbs", "errors", "errors_verbs", "real", "agents", "ssh", "hosts", "hammer", "soak",
            "soak_runs", "soak_flows", "audit", "power", "bench")
 CLOSING = re.compile(r"^(\d+) passed, (\d+) failed(?:, (\d+) skipped)?(?:, (\d+) not met)?$")
 TIMED = re.compile(r"^(?:ok|FAIL)  +(.*?) \((\d+\.\d) s\)")
@@ -133,7 +133,7 @@ def ci(argv: list[str]) -> int:
              part("soak_runs", "--seconds", args.soak_seconds / 3, "--seed", seed, "--jobs-file"),
              part("soak_flows", "--seconds", 20, "--seed", seed),
              part("soak_flows", "--seconds", 8, "--seed", seed, "--other-writer")]
-    beside = [part("audit"), part("real", "--jobs", args.jobs), part("ssh"), part("agents"), part("hammer")]
+    beside = [part("audit"), part("real", "--jobs", args.jobs), part("ssh"), part("hosts"), part("agents"), part("hammer")]
     power = ["--seed", str(seed), "--jobs", str(args.jobs)]
     alone = [part("power", "--images", args.power_images, *power), part("power", "--removed", *power),
              part("sweep", *sample[:-1], args.budget / 2 - verbs), part("sweep_verbs", *sample[:-1], verbs),

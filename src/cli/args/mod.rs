@@ -32,6 +32,7 @@ use super::explain::ExplainArgs;
 use super::flow::args::FlowArgs;
 use super::heartbeat::args::{HeartbeatArgs, NudgeFlags};
 use super::history::HistoryArgs;
+use super::host::args::HostsArgs;
 pub use super::init_args::{GuideFile, InitArgs};
 use super::man::ManArgs;
 use super::merge::args::MergeArgs;
@@ -181,6 +182,9 @@ pub enum Command {
     /// Show the disk usage of workers and saved worktrees
     #[command(after_help = examples::DU)]
     Du(DuArgs),
+    /// List, check and set up other machines, for --host
+    #[command(after_help = examples::HOSTS)]
+    Hosts(HostsArgs),
     /// Test the delivery of notifications
     #[command(after_help = examples::NOTIFY)]
     Notify(NotifyArgs),

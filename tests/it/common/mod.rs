@@ -81,6 +81,15 @@ impl Rig {
         self.dir.path().join(name)
     }
 
+    pub fn home(&self) -> PathBuf {
+        self.path("home")
+    }
+
+    /// Variable by which the processes of this rig are found, with its value.
+    pub fn marker(&self) -> String {
+        format!("{MARKER}={}", self.marker)
+    }
+
     /// Default working directory of commands.
     pub fn cwd(&self) -> PathBuf {
         self.path("cwd")

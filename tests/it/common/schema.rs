@@ -25,10 +25,14 @@ pub fn check_lines(out: &str) -> Vec<String> {
     let mut names = Vec::new();
     for line in out.lines().filter(|line| line.starts_with("{\"schema\":\"swarm.")) {
         // The last line may be incomplete if a test killed its writer.
-        let Ok(value) = serde_json::from_str::<Value>(line) else { continue };
+        let Ok(mut value) = serde_json::from_str::<Value>(line) else { continue };
         let name = value["schema"].as_str().expect("it begins so").to_owned();
         if file_of(&name).exists() {
             let schema = read(&file_of(&name));
+            // Added to each object if several hosts were asked.
+            if let Some(object) = value.as_object_mut().filter(|_| schema["properties"]["host"].is_null()) {
+                object.remove("host");
+            }
             let faults = faults(&schema, &schema, &value, "");
             assert!(faults.is_empty(), "{name}: {faults:?} in {line}");
         }

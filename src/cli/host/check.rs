@@ -1,0 +1,75 @@
+//! `swarm hosts check`: everything that work on a host needs, one sentence per problem.
+
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use swarm_hosts::{Host, Pipe};
+use swarm_model::Refusal;
+
+use super::several::answer_of;
+use super::{found, list};
+use crate::cli::error::Failure;
+use crate::cli::render::escape;
+use crate::cli::screen::Screen;
+
+/// Difference between two clocks that is reported.
+const SKEW_MAX: Duration = Duration::from_secs(2);
+
+pub fn run(names: &[String], screen: &mut Screen) -> Result<u8, Failure> {
+    let hosts = if names.is_empty() { list::all()? } else { found(names)? };
+    if hosts.is_empty() {
+        screen.aside("", "no hosts are configured; name a destination for ssh: swarm hosts check me@build1");
+    }
+    let mut code = 0;
+    for host in &hosts {
+        let is_good = check(host, screen)?;
+        code |= u8::from(!is_good);
+        screen.flush()?;
+    }
+    Ok(code)
+}
+
+/// Checks one host; returns whether all is well.
+fn check(host: &Host, screen: &mut Screen) -> Result<bool, Failure> {
+    let mut pipe = match Pipe::open(host) {
+        Ok(pipe) => pipe,
+        Err(fault) => {
+            screen.refusal(&Refusal::from(fault));
+            return Ok(false);
+        }
+    };
+    let hello = pipe.hello.clone();
+    screen.line(&format!(
+        "{}: swarm {} on {}, connected in {} ms",
+        escape(&host.name),
+        escape(&hello.version),
+        escape(&hello.machine),
+        pipe.took.as_millis()
+    ))?;
+    let mut is_good = true;
+    if let Some(skew) = skew(hello.wall_ms).filter(|skew| *skew > SKEW_MAX) {
+        is_good = false;
+        screen.line(&format!("  its clock differs from this one by {} seconds", skew.as_secs()))?;
+    }
+    if hello.version != env!("CARGO_PKG_VERSION") {
+        screen.line(&format!("  this machine has swarm {}", env!("CARGO_PKG_VERSION")))?;
+    }
+    match answer_of(&mut pipe, host, &["doctor".to_owned()]) {
+        Ok(answer) => {
+            is_good &= answer.code == 0;
+            for line in String::from_utf8_lossy(&[answer.out, answer.err].concat()).lines() {
+                screen.line(&format!("  {}", escape(line)))?;
+            }
+        }
+        Err(refusal) => {
+            is_good = false;
+            screen.refusal(&refusal);
+        }
+    }
+    Ok(is_good)
+}
+
+fn skew(wall_ms: u64) -> Option<Duration> {
+    let there = UNIX_EPOCH + Duration::from_millis(wall_ms);
+    let here = SystemTime::now();
+    here.duration_since(there).or_else(|_| there.duration_since(here)).ok()
+}

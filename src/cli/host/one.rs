@@ -1,0 +1,125 @@
+//! A verb on one host.
+
+use std::io::{IsTerminal as _, Read as _};
+use std::os::fd::AsFd as _;
+use std::thread;
+use std::time::Instant;
+
+use swarm_hosts::frames::{Ask, Bytes, CHUNK_BYTES, Call, SILENCE_MAX, Tell};
+use swarm_hosts::{Fault, Host, Input, Next, Pipe};
+use swarm_model::{Refusal, RefusalKind};
+
+use super::kind::{Kind, kind_of, wants_input};
+use crate::cli::args::Command;
+use crate::cli::error::Failure;
+use crate::cli::screen::Screen;
+use crate::cli::watch::{Interrupt, Until, wait_any};
+
+/// Maximum number of times that a verb that reads is executed if the connection is cut.
+const TRIES_MAX: u32 = 2;
+/// Exit code after Ctrl-C.
+const INTERRUPTED: u8 = 130;
+
+pub fn run(host: &Host, command: &Command, words: &[String], screen: &mut Screen) -> Result<u8, Failure> {
+    // Before the connection, whose threads must not get the signal.
+    let interrupt = Interrupt::catch()?;
+    let input = wants_input(command) && !std::io::stdin().is_terminal();
+    let reads = kind_of(command) == Kind::Reads;
+    let mut has_printed = false;
+    for _ in 0..TRIES_MAX {
+        let pipe = Pipe::open(host).map_err(Refusal::from)?;
+        ask(&pipe, host, words, input)?;
+        if let Some(code) = attend(pipe, host, &interrupt, screen, &mut has_printed)? {
+            return Ok(code);
+        }
+        // If nothing was shown, it can be shown again.
+        if has_printed || !reads {
+            break;
+        }
+    }
+    Err(cut(host, words, reads))
+}
+
+/// Returns the failure of a connection that was cut.
+fn cut(host: &Host, words: &[String], reads: bool) -> Failure {
+    let mut refusal = Refusal::from(Fault::cut(host));
+    if !reads {
+        refusal.cause = format!("{}; it is not known whether '{}' was executed", refusal.cause, words.join(" "));
+        refusal.remedy = Some(format!("run 'swarm --host {} ls' to look", host.name));
+    }
+    refusal.into()
+}
+
+/// Asks the far end to execute the verb.
+pub fn ask(pipe: &Pipe, host: &Host, words: &[String], input: bool) -> Result<(), Failure> {
+    let call = Call { words: words.to_owned(), dir: host.dir.clone(), state: host.state.clone(), input };
+    // A connection that was cut is noticed by whoever reads next.
+    let _ = pipe.send(&Ask::Verb(call));
+    if input {
+        pass_input(pipe.input());
+    }
+    Ok(())
+}
+
+/// Passes standard input on, in a thread: it may never end.
+fn pass_input(input: Input) {
+    thread::spawn(move || {
+        let mut block = vec![0; CHUNK_BYTES];
+        let mut stdin = std::io::stdin().lock();
+        loop {
+            let sent = match stdin.read(&mut block) {
+                Ok(0) => return drop(input.send(&Ask::InputEnd)),
+                Ok(read) => input.send(&Ask::Input(Bytes::of(&block[..read]))),
+                Err(error) if error.kind() == std::io::ErrorKind::Interrupted => Ok(()),
+                Err(_) => return drop(input.send(&Ask::InputEnd)),
+            };
+            if sent.is_err() {
+                return;
+            }
+        }
+    });
+}
+
+/// Prints what the verb prints, and returns its exit code; `None` if the connection was cut.
+fn attend(
+    mut pipe: Pipe,
+    host: &Host,
+    interrupt: &Interrupt,
+    screen: &mut Screen,
+    has_printed: &mut bool,
+) -> Result<Option<u8>, Failure> {
+    let mut interrupts = 0;
+    loop {
+        match pipe.poll() {
+            Next::Tell(Tell::Out(bytes)) => {
+                *has_printed = true;
+                screen.bytes(bytes.as_slice())?;
+            }
+            Next::Tell(Tell::Err(bytes)) => {
+                *has_printed = true;
+                screen.flush()?;
+                screen.errors(bytes.as_slice());
+            }
+            Next::Tell(Tell::Exit(code)) => return Ok(Some(code)),
+            Next::Tell(Tell::Refused(cause)) => {
+                return Err(Failure::new(RefusalKind::Invalid, format!("{}: {cause}", host.name)));
+            }
+            Next::Tell(Tell::Beat) => {}
+            Next::Cut => return Ok(None),
+            Next::Nothing => {
+                screen.flush()?;
+                let sources = [(pipe.as_fd(), Until::Readable), (interrupt.as_fd(), Until::Readable)];
+                let ready = wait_any(&sources, Some(Instant::now() + SILENCE_MAX))?;
+                if ready[1] && interrupt.take().is_some() {
+                    interrupts += 1;
+                    // The second one is for this process: the first may not have arrived.
+                    if interrupts > 1 || pipe.send(&Ask::Signal("INT".to_owned())).is_err() {
+                        return Ok(Some(INTERRUPTED));
+                    }
+                } else if !ready[0] {
+                    return Ok(None);
+                }
+            }
+        }
+    }
+}
