@@ -463,8 +463,7 @@ fn a_diff_shows_the_work_of_a_worker_and_applies_as_a_patch() {
     assert!(rig.swarm(&["diff", "x", "--stat"]).out.contains("2 files changed"));
 
     rig.spawn("plain", &[], &["true"]);
-    let line = "swarm: error: worker 'plain' has no worktree\n";
-    rig.swarm(&["diff", "plain"]).is(1, "", line);
+    rig.swarm(&["diff", "plain"]).is(1, "", "swarm: error: worker 'plain' has no worktree\n");
     let unknown = rig.swarm(&["diff", "y"]);
     assert!(unknown.code == Some(1) && unknown.err.contains("worker 'y' not found"), "{unknown:?}");
 }
