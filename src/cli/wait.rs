@@ -22,6 +22,7 @@ use super::screen::Screen;
 use super::watch::{Changes, Until, allow_many_descriptors, wait_any};
 use crate::api::client;
 use crate::api::supervision::Supervision;
+use swarm_ports::pid_list;
 use swarm_store::asks::present;
 use swarm_store::events;
 use swarm_store::views::{Detail, Pick, Registry, load_where};
@@ -90,8 +91,8 @@ struct Wait<'a> {
     supervision: Option<Supervision<'a>>,
     /// Set if the end of one worker is enough.
     first_only: bool,
-    /// What was said of workers whose agents ask a person.
-    asked: BTreeSet<(String, String)>,
+    /// What was said of workers whose agents ask a person, or of which processes live on.
+    told: BTreeSet<(String, String)>,
 }
 
 impl<'a> Wait<'a> {
@@ -104,7 +105,7 @@ impl<'a> Wait<'a> {
             watches_events: false,
             supervision: None,
             first_only: false,
-            asked: BTreeSet::new(),
+            told: BTreeSet::new(),
         }
     }
 }
@@ -141,6 +142,7 @@ impl Wait<'_> {
             }
             waiting = going;
             self.tell(parked, screen);
+            self.tell_left(&waiting, &registry, screen);
             let enough = self.first_only && report.ended > 0;
             if waiting.is_empty() || enough || self.deadline.is_some_and(|deadline| deadline <= Instant::now()) {
                 return Ok(waiting);
@@ -179,10 +181,20 @@ impl Wait<'_> {
     fn tell(&mut self, parked: BTreeMap<String, Needs>, screen: &mut Screen) {
         for (name, needs) in parked {
             let said = (name, needs.answer.unwrap_or_default());
-            if !self.asked.contains(&said) {
+            if !self.told.contains(&said) {
                 let (name, answer, what) = (&said.0, &said.1, &needs.text);
                 screen.aside("note: ", &format!("worker '{name}' asks a person: {what}; answer with '{answer}'"));
-                self.asked.insert(said);
+                self.told.insert(said);
+            }
+        }
+    }
+
+    /// Says once which processes of these workers live on after the end of the command.
+    fn tell_left(&mut self, waiting: &[WatchedWorker], registry: &Registry, screen: &mut Screen) {
+        for view in waiting.iter().filter_map(|life| registry.find(&life.name)).filter(|view| !view.left().is_empty()) {
+            let (name, pids) = (&view.row.name, pid_list(view.left()));
+            if self.told.insert((name.clone(), pids.clone())) {
+                screen.aside("note: ", &format!("processes of worker '{name}' cannot be ended: {pids}"));
             }
         }
     }

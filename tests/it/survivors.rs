@@ -136,6 +136,8 @@ fn work_lands_although_processes_of_its_worker_cannot_be_ended() {
     let said = site.swarm_in(&repo, &["merge", "add", "added"]);
     let note = format!("swarm: note: processes of worker 'added' cannot be ended: {added}\n");
     said.is(0, "queued added for main (item 1)\n", &note);
+    let note = format!("swarm: note: processes of worker 'own' cannot be ended: {own}\n");
+    site.swarm(&["wait", "own", "--timeout", "1"]).is(1, "own: still running (timeout)\n", &note);
     site.swarm_in(&repo, &["clean", "own"]).refused(1, "cannot clean running worker 'own'");
     for pid in [own, added] {
         assert!(proc::alive(pid));
