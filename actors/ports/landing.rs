@@ -24,7 +24,7 @@ pub struct Completion {
     pub name: String,
     /// Worktree and recorded base of the worker. `None` for a branch.
     pub worker: Option<(RowWorktree, Option<BaseRef>)>,
-    /// Requested base branch. `None`: the recorded base, or for a branch the branch that is checked out.
+    /// Requested base branch. `None`: the recorded base, or for a branch without one the branch that is checked out.
     pub base: Option<String>,
     pub settings: MergeSettings,
     /// A person asked for it and reads the answer, so a wrong base or configuration is refused. Otherwise the item is

@@ -84,6 +84,29 @@ fn the_branch_of_a_forgotten_worker_goes_once_a_later_one_has_landed_its_work() 
 }
 
 #[test]
+fn the_branch_of_a_forgotten_worker_lands_on_the_base_from_which_it_started() {
+    let site = with_release();
+    let main = site.git(&["rev-parse", "main"]);
+    let script = |name: &str| format!("echo {name} > {name}; git add {name}; git commit -qm {name}");
+    for name in ["one", "two", "three"] {
+        site.worker(name, &["--base", "release"], &script(name));
+        works(&site, &["clean", name]);
+        assert!(!site.rig.path(&format!("repo-worktrees/{name}")).exists(), "only the branch is left");
+    }
+    for (name, shown) in [("one", "one"), ("refs/heads/two", "two")] {
+        works(&site, &["merge", "add", name]);
+        site.swarm(&["merge", "wait", name, "--timeout", "25"]).is(0, &format!("{name}: landed (release)\n"), "");
+        assert_eq!(brought(&site, "release"), shown);
+    }
+    let said = site.swarm(&["spawn", "--name", "three", "--worktree", "--merge", "--", "true"]);
+    assert!(said.code == Some(0) && said.err.contains("continued from its tip; its base is 'release'"), "{said:?}");
+    site.swarm(&["merge", "wait", "three", "--timeout", "25"]).is(0, "three: landed (release)\n", "");
+    works(&site, &["clean", "three"]);
+    assert!(!site.git(&["branch"]).contains("three"));
+    assert_eq!((brought(&site, "release").as_str(), site.git(&["rev-parse", "main"])), ("three", main));
+}
+
+#[test]
 fn work_whose_base_nobody_knows_needs_one() {
     let site = with_release();
     for (name, base) in [("own", "main"), ("other", "release")] {

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use swarm_model::merge::queue::Rules;
-use swarm_model::{BaseRef, Caller, Refusal, RefusalKind, RowWorktree, Target};
+use swarm_model::{Caller, Refusal, RefusalKind, RowWorktree, Target};
 use swarm_ports::{Completed, Completion, Unfinished};
 
 use super::site::CompletionRepo;
@@ -18,7 +18,7 @@ use crate::repository::{holders, index, objects, recorded};
 use crate::trash::absent;
 use crate::trash::save::{DURABLE, Place};
 use crate::worktrees::topic::{Objects, snapshot};
-use crate::worktrees::{admin, identity, record, submodules};
+use crate::worktrees::{admin, branches, identity, record, submodules};
 use swarm_sys::files::list;
 use swarm_sys::paths::Paths;
 
@@ -208,9 +208,15 @@ fn target(site: &CompletionRepo<'_>, completion: &Completion) -> Result<Target, 
         }
         worker => {
             let why = format!("'{name}' started from a commit and not from a branch, so it has no base to land on");
-            let recorded =
-                |(_, base): &(RowWorktree, Option<BaseRef>)| base.as_ref().and_then(|base| base.branch.clone());
-            (worker.as_ref().map_or_else(|| site.head(), recorded), why)
+            let recorded = match worker {
+                Some((_, base)) => base.as_ref().and_then(|base| base.branch.clone()),
+                None => {
+                    let branch = name.strip_prefix("refs/heads/").unwrap_or(name);
+                    let known = branches::known(Path::new(&common), branch).and_then(|known| known.base.branch);
+                    known.or_else(|| site.head())
+                }
+            };
+            (recorded, why)
         }
     };
     let Some(base) = asked.or(recorded) else {

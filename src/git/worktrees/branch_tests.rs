@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use swarm_model::{WorktreePlan, WorktreeRequest};
 use swarm_ports::{Force, Worktrees as _};
 
-use super::{Git, admin, owner};
+use super::{Git, admin, branches, owner};
 use crate::fixture::{Fixture, block, text};
 use crate::trash::restore::{RestoreRequest, restore};
 use crate::trash::saved;
@@ -119,4 +119,41 @@ fn a_restored_worktree_still_has_the_branch_that_was_made_for_it() {
     assert_eq!(again.made_at, Some(plan.base.commit));
     fix.at(&path, &["checkout", "-q", "--", "f"]);
     assert!(drops(&fix, &again));
+}
+
+#[test]
+fn the_base_of_a_branch_is_known_after_its_worktree_until_somebody_else_makes_it() {
+    let fix = Fixture::new();
+    let common = fix.repo.join(".git");
+    fix.git(&["branch", "release"]);
+    fix.git(&["branch", "mine"]);
+    fix.commit("second", "g", "2\n");
+    let from = |base: &str| WorktreeRequest { base: Some(base.to_owned()), ..fix.asked() };
+    let plan =
+        fix.plan_of("team/w", &WorktreeRequest { branch: Some("team/w".to_owned()), ..from("release") }).unwrap();
+    fix.make(&plan).unwrap();
+    let path = Path::new(&plan.path);
+    fix.at(path, &["commit", "-q", "--allow-empty", "-m", "work"]);
+    let (_, mine) = fix.made("mine");
+    for tree in [path, &mine] {
+        fix.remove(tree, Force::No).unwrap();
+    }
+    let known = branches::known(&common, "team/w").expect("known");
+    assert_eq!((&known.base, known.made_at.as_str()), (&plan.base, plan.base.commit.as_str()));
+    assert_eq!(branches::known(&common, "mine"), None, "a person made it");
+    // The next start has that base, unless another one is asked for.
+    let asked = WorktreeRequest { branch: Some("team/w".to_owned()), ..fix.asked() };
+    let again = fix.plan_of("team/w", &asked).unwrap();
+    assert_eq!((&again.base, again.made_at.as_ref()), (&plan.base, Some(&plan.base.commit)));
+    let resumed = WorktreeRequest { resume: true, base: Some("main".to_owned()), ..asked };
+    assert_eq!(fix.plan_of("team/w", &resumed).unwrap().base.branch.as_deref(), Some("main"));
+
+    fix.git(&["branch", "-D", "team/w"]);
+    fix.git(&["branch", "team/w"]);
+    assert_eq!(branches::known(&common, "team/w"), None, "it begins at another commit");
+    fix.git(&["branch", "-D", "team/w"]);
+    let (_, other) = fix.made("other");
+    fix.remove(&other, Force::No).unwrap();
+    let files = swarm_sys::files::list(&common.join("swarm-branches")).unwrap();
+    assert_eq!(files.len(), 1, "only what exists is kept");
 }

@@ -1,6 +1,7 @@
 //! Worktrees of workers: plan, create, set up, check, roll back and remove.
 
 pub(crate) mod admin;
+pub(crate) mod branches;
 pub(crate) mod copies;
 pub(crate) mod generated;
 pub mod hook;

@@ -92,12 +92,18 @@ pub(crate) fn record_branch(common: &Path, tree: &Path, branch: &str, commit: &s
 
 /// Returns the commit at which this branch was made for the work in a worktree. `None` if that is not recorded.
 pub(crate) fn branch_origin(common: &Path, tree: &Path, branch: &str) -> Option<String> {
-    let text = record::read_text(&admin::entry_of(common, tree).ok()??.join(BRANCH)).ok()?;
-    let (made, commit) = text.strip_suffix('\n')?.split_once('\n')?;
-    (made == branch && is_id(commit)).then(|| commit.to_owned())
+    let (made, commit) = read_branch(&admin::entry_of(common, tree).ok()??)?;
+    (made == branch).then_some(commit)
 }
 
-fn is_id(commit: &str) -> bool {
+/// Returns the branch that was made for the worktree of this entry, and the commit at which it was made.
+pub(crate) fn read_branch(entry: &Path) -> Option<(String, String)> {
+    let text = record::read_text(&entry.join(BRANCH)).ok()?;
+    let (made, commit) = text.strip_suffix('\n')?.split_once('\n')?;
+    (objects::is_branch_name(made) && is_id(commit)).then(|| (made.to_owned(), commit.to_owned()))
+}
+
+pub(crate) fn is_id(commit: &str) -> bool {
     commit.len() >= 40 && commit.bytes().all(|byte| byte.is_ascii_hexdigit())
 }
 
@@ -108,7 +114,7 @@ fn write_base(entry: &Path, base: &BaseRef) -> io::Result<()> {
     )
 }
 
-fn read_base(entry: &Path) -> Option<BaseRef> {
+pub(crate) fn read_base(entry: &Path) -> Option<BaseRef> {
     let text = record::read_text(&entry.join(BASE)).ok()?;
     let (branch, commit) = text.strip_suffix('\n')?.split_once('\n')?;
     let branch = Some(branch).filter(|branch| !branch.is_empty()).map(str::to_owned);

@@ -10,7 +10,7 @@ use swarm_model::{BaseRef, Caller, WorktreePlan, WorktreeRequest};
 use swarm_sys::files::list;
 
 use super::usage;
-use super::{admin, identity, owner, record};
+use super::{admin, branches, identity, owner, record};
 use crate::repository::cli::Cli;
 use crate::repository::durable::boot_time;
 use crate::repository::fault::Fault;
@@ -53,6 +53,9 @@ pub(crate) fn plan(cli: &Cli, name: &str, asked: &WorktreeRequest, caller: &Call
     settle_tree(cli, &base_repo, &path, asked.is_known, &mut plan)?;
     if !plan.makes_branch {
         plan.made_at = owner::branch_origin(&common, &path, branch);
+        if plan.makes_tree && plan.made_at.is_none() {
+            continue_branch(&common, asked, &mut plan);
+        }
     }
     if plan.makes_tree {
         usage::check_quota(&base_repo)?;
@@ -63,6 +66,15 @@ pub(crate) fn plan(cli: &Cli, name: &str, asked: &WorktreeRequest, caller: &Call
         plan.base = base;
     }
     Ok(plan)
+}
+
+/// Takes over what is on record of a branch that was made for an earlier worktree.
+fn continue_branch(common: &Path, asked: &WorktreeRequest, plan: &mut WorktreePlan) {
+    let Some(known) = branches::known(common, &plan.branch) else { return };
+    plan.made_at = Some(known.made_at);
+    if asked.base.is_none() {
+        plan.base = known.base;
+    }
 }
 
 /// Returns the repository of a worktree that starts from `toplevel`. An agent can write the `.git` of its worktree: if

@@ -10,7 +10,7 @@ use swarm_ports::{Force, Saved, WorktreeError};
 
 use super::admin;
 use super::hook::{self, Home, Hook};
-use super::{copies, identity, record, removable, settings, submodules};
+use super::{branches, copies, identity, record, removable, settings, submodules};
 use crate::repository::cli::Cli;
 use crate::repository::fault::Fault;
 use crate::repository::lock::{self, LOCK_WAIT_MS_MAX};
@@ -107,6 +107,7 @@ pub(crate) fn remove(
     check_inside(&common, path)?;
     is_free()?;
     check_strangers(&found, home)?;
+    branches::keep(cli, &common, &found.place.git_dir);
     match delete(cli, &found, saved.is_some()) {
         Ok(()) => {
             hook::remove_logs(home, path);
@@ -180,6 +181,7 @@ fn forget(cli: &Cli, name: &str, path: &Path, left: &LeftEntry) -> Result<Option
     let _turn = lock::acquire(&left.common, Duration::from_millis(LOCK_WAIT_MS_MAX)).ok();
     let saved = left.has_work.then(|| absent::save(cli, &left.common, &left.entry, path, name));
     let saved = saved.transpose().map_err(Fault::unknown)?;
+    branches::keep(cli, &left.common, &left.entry);
     admin::remove(&left.entry).map_err(|error| Fault::at(&left.entry)(error).unknown())?;
     Ok(saved)
 }

@@ -1,0 +1,76 @@
+//! Bases of branches that were made for the work in a worktree and outlive it, in `<common>/swarm-branches`. git's record of
+//! the worktree, which has them, goes with the worktree.
+
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use sha2::{Digest as _, Sha256};
+use swarm_model::BaseRef;
+use swarm_sys::files;
+
+use super::{admin, owner, record};
+use crate::repository::cli::Cli;
+use crate::repository::objects;
+use crate::trash::reflog;
+
+const DIR: &str = "swarm-branches";
+
+/// What is known of a branch without a worktree.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Known {
+    pub(crate) base: BaseRef,
+    /// Commit at which the branch was made.
+    pub(crate) made_at: String,
+}
+
+/// Records the base of the branch that was made for the worktree of this entry, before the entry is removed. Forgets
+/// branches that do not exist any more.
+pub(crate) fn keep(cli: &Cli, common: &Path, entry: &Path) {
+    let kept = || -> io::Result<()> {
+        let (Some((branch, made_at)), Some(base)) = (owner::read_branch(entry), owner::read_base(entry)) else {
+            return Ok(());
+        };
+        let Some(onto) = base.branch else { return Ok(()) };
+        let dir = common.join(DIR);
+        forget_missing(cli, common, &dir)?;
+        fs::create_dir_all(&dir)?;
+        record::write(&file(common, &branch), format!("{branch}\n{made_at}\n{onto}\n{}\n", base.commit).as_bytes())
+    };
+    if let Err(error) = kept() {
+        tracing::warn!(entry = %entry.display(), %error, "cannot record the base of a branch");
+    }
+}
+
+/// Returns what is on record of a branch, unless somebody else has made it since.
+pub(crate) fn known(common: &Path, branch: &str) -> Option<Known> {
+    let text = record::read_text(&file(common, branch)).ok()?;
+    let [name, made_at, onto, commit] = text.lines().collect::<Vec<_>>()[..] else { return None };
+    let is_other = || reflog::begins_elsewhere(common, &format!("refs/heads/{branch}"), made_at).unwrap_or(true);
+    if name != branch
+        || !objects::is_branch_name(onto)
+        || ![made_at, commit].into_iter().all(owner::is_id)
+        || is_other()
+    {
+        return None;
+    }
+    let base = BaseRef { branch: Some(onto.to_owned()), commit: commit.to_owned() };
+    Some(Known { base, made_at: made_at.to_owned() })
+}
+
+fn forget_missing(cli: &Cli, common: &Path, dir: &Path) -> io::Result<()> {
+    for file in files::list_if_present(dir)? {
+        let text = record::read_text(&file.path()).unwrap_or_default();
+        let branch = text.lines().next().unwrap_or_default();
+        if objects::is_branch_name(branch) && objects::has_branch(cli, common, branch).is_ok_and(|is_there| !is_there) {
+            admin::ignore_missing(fs::remove_file(file.path()))?;
+        }
+    }
+    Ok(())
+}
+
+/// Returns the file of a branch. Its name is a digest, because branches have slashes.
+fn file(common: &Path, branch: &str) -> PathBuf {
+    let digest = Sha256::digest(branch.as_bytes());
+    common.join(DIR).join(digest.iter().take(16).map(|byte| format!("{byte:02x}")).collect::<String>())
+}
