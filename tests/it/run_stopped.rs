@@ -62,3 +62,28 @@ fn a_run_says_that_the_queue_of_its_base_is_paused() {
     let said = site.swarm(&["run", "attach"]);
     assert!(said.code == Some(0) && site.repo.join("a.txt").exists(), "{said:?}");
 }
+
+#[test]
+fn a_new_plan_names_queued_work_of_specs_that_were_changed_or_removed() {
+    let site = Site::new();
+    for id in ["a", "b", "c"] {
+        site.spec(id, "", &format!("echo {id} > {id}.txt"));
+    }
+    site.commit();
+    site.plan();
+    site.swarm(&["merge", "pause", "--base", "main"]).ok();
+    assert_eq!(site.swarm(&["run", "--detach"]).code, Some(0));
+    let queued = || site.swarm(&["run", "status"]).out.matches(" merging ").count();
+    wait_until("all are queued", SOON, || queued() == 3);
+    assert_eq!(site.swarm(&["run", "stop"]).code, Some(0));
+    site.spec("a", "", "echo new > new.txt");
+    fs::remove_file(site.repo.join("specs/b.md")).expect("removed");
+    let plan = || site.swarm(&["plan", "--specs", "specs", "-y"]);
+    let said = plan();
+    assert_eq!(said.code, Some(0), "{said:?}");
+    let is_named = |err: &str| ["a", "b", "c"].map(|id| err.contains(&format!("'swarm merge drop repo.{id}'")));
+    assert_eq!(is_named(&said.err), [true, true, false], "{said:?}");
+    site.swarm(&["merge", "drop", "repo.a"]).ok();
+    site.swarm(&["merge", "drop", "repo.b"]).ok();
+    assert_eq!(is_named(&plan().err), [false; 3]);
+}

@@ -6,7 +6,7 @@ use std::io::{self, BufRead as _, IsTerminal as _, Write as _};
 use std::path::{Path, PathBuf};
 
 use serde_json::json;
-use swarm_model::run::plan::Plan;
+use swarm_model::run::plan::{Job, Plan, Work};
 use swarm_model::run::progress::Run;
 use swarm_model::{Caller, Refusal, RefusalKind};
 
@@ -15,6 +15,7 @@ use super::args::PlanArgs;
 use super::begin::agent_refusals;
 use super::jobs::{Typed, job_of};
 use super::own::{refuse_brought_along, refuse_tracked_link};
+use super::queue::note_given_up;
 use crate::cli::caller;
 use crate::cli::error::Failure;
 use crate::cli::json;
@@ -60,6 +61,13 @@ pub fn run(args: &PlanArgs, paths: &Paths, screen: &mut Screen) -> Result<u8, Fa
     let renamed = avoid_branches(&mut state, run.as_ref(), &site, &caller)
         .map_err(|cause| Refusal::new(RefusalKind::Tool, cause))?;
     renamed.iter().for_each(|note| screen.aside("note: ", note));
+    if let Some(run) = &run {
+        let is_planned = |job: &Job| match &job.work {
+            Work::Spec(work) => specs.iter().any(|spec| spec.id == job.id && spec.digest == work.digest),
+            Work::Command(_) => true,
+        };
+        note_given_up(run, is_planned, paths, screen);
+    }
     if !args.yes && !args.json && !agreed(&state, screen)? {
         return Ok(1);
     }

@@ -94,6 +94,25 @@ fn apply(item: &Item, progress: &mut Progress) {
     progress.continues = item.obstacle().is_some();
 }
 
+/// Names the work that is in the queue although its spec has been changed or removed since: it lands beside what the new
+/// plan makes. `is_planned` reports whether a job is planned as it was.
+pub fn note_given_up(run: &Run, is_planned: impl Fn(&Job) -> bool, paths: &Paths, screen: &mut Screen) {
+    let queue = RunQueue::of(&run.plan, paths);
+    for (job, progress) in run.plan.jobs.iter().zip(&run.jobs).filter(|(job, _)| !is_planned(job)) {
+        let Some(item) = queue.item(&run.plan, job, progress.attempt) else { continue };
+        let base = run.plan.base.as_deref().unwrap_or_default();
+        let may_land = !item.state.is_settled() || matches!(item.state, State::Waiting { .. });
+        if may_land {
+            let text = format!(
+                "the work of '{}' as it was planned before is in the merge queue of {base} and lands unless you run \
+                 'swarm merge drop {}'",
+                job.id, item.name
+            );
+            screen.aside("note: ", &text);
+        }
+    }
+}
+
 /// Names the work that lands although the run in this home was stopped.
 pub fn note_what_lands(home: &Home, paths: &Paths, screen: &mut Screen) {
     let Some(mut run) = journal::replay(home).ok().flatten() else { return };
