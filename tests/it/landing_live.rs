@@ -110,3 +110,20 @@ fn uncommitted_work_of_a_restored_worktree_lands_if_the_rest_has_landed() {
     // The branch alone, as always.
     works(&["merge", "add", "refs/heads/back"]);
 }
+
+#[test]
+fn a_pipe_in_the_data_of_the_repository_is_named_and_holds_nothing_up_for_ever() {
+    let site = Site::new();
+    site.worker("w", &[], "echo w > w");
+    site.swarm(&["merge", "pause", "--base", "main"]).ok();
+    site.swarm(&["merge", "add", "w"]).ok();
+    let pipe = site.repo.join(".git/objects/info/alternates");
+    nix::unistd::mkfifo(&pipe, nix::sys::stat::Mode::S_IRWXU).expect("made");
+    site.swarm(&["merge", "resume", "--base", "main"]).ok();
+    assert_eq!((site.merge_wait().out.as_str(), site.state("w").as_str()), ("w: waiting (main)\n", "waiting"));
+    let reason = site.item("w")["reason"].as_str().expect("a reason").to_owned();
+    assert!(reason.starts_with(&format!("git cannot read {}, which is a named pipe", pipe.display())), "{reason}");
+    fs::remove_file(&pipe).expect("removed");
+    site.swarm(&["merge", "retry", "w"]).ok();
+    site.merge_wait().is(0, "w: landed (main)\n", "");
+}

@@ -319,7 +319,7 @@ fn renew_index(cli: &Cli, place: &Place, commit: &str) -> Result<(), Fault> {
 
 fn is_tree_of(cli: &Cli, place: &Place, commit: &str, tree: &str) -> bool {
     let known = || {
-        let repo = git2::Repository::open(&place.git_dir)?;
+        let repo = objects::open(&place.git_dir)?;
         let commit = repo.find_commit(git2::Oid::from_str(commit)?)?;
         Ok::<_, git2::Error>(commit.tree_id().to_string() == tree)
     };

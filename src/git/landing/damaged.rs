@@ -6,13 +6,14 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use git2::{Oid, Repository};
+use git2::Oid;
 use swarm_model::{Caller, Target};
 use swarm_sys::files;
 use swarm_sys::paths::Paths;
 
 use super::complete::DONE;
 use super::journal::{self, CALLER, FILE, Unreadable};
+use crate::repository::objects;
 use crate::worktrees::plan;
 
 /// End of the names of damaged journals; further ones are numbered.
@@ -143,7 +144,7 @@ fn target(place: &Path, file: &Path) -> Option<Target> {
         return Some(target);
     }
     let caller: Caller = serde_json::from_slice(&fs::read(place.join(CALLER)).ok()?).ok()?;
-    let repo = Repository::open(&caller.cwd).ok()?;
+    let repo = objects::open(Path::new(&caller.cwd)).ok()?;
     let repository = repo.commondir().to_str()?.trim_end_matches('/').to_owned();
     let branches = repo.references_glob("refs/heads/*").ok()?;
     let names: Vec<String> = branches.flatten().filter_map(|one| one.name().ok().map(str::to_owned)).collect();
@@ -157,7 +158,7 @@ fn lost_work(paths: &Paths, target: &Target) -> Result<Vec<String>, git2::Error>
     let of_others = views.iter().filter(|view| view.target.repository == target.repository);
     let known: BTreeSet<&str> =
         of_others.flat_map(|view| view.queue.items.iter().map(|item| item.tip.as_str())).collect();
-    let repo = Repository::open(&target.repository)?;
+    let repo = objects::open(Path::new(&target.repository))?;
     let base = repo.find_reference(&target.branch)?.peel_to_commit()?.id();
     let mut branches: BTreeMap<Oid, String> = BTreeMap::new();
     for branch in repo.references_glob("refs/heads/*")?.flatten() {

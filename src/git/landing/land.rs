@@ -179,7 +179,7 @@ fn sign_one(workspace: &Workspace, candidate: &str, parents: &[&str]) -> Result<
 /// an object that a remote promised counts as existing, because git fetches it if it is needed.
 fn is_complete(workspace: &Workspace, from: &str, to: &str) -> Result<bool, Fault> {
     // Opened again, because objects that another step has read may have been deleted since.
-    if let Ok(repo) = Repository::open(&workspace.common) {
+    if let Ok(repo) = objects::open(&workspace.common) {
         match trees::is_complete(&repo, from, to) {
             Err(error) if trees::is_absent(&error) => {}
             // libgit2 knows no promised objects.

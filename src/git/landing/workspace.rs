@@ -16,7 +16,7 @@ use super::{complete, journal};
 use crate::repository::cli::{Call, Cli};
 use crate::repository::fault::Fault;
 use crate::repository::gc_lock::{self, Hold};
-use crate::repository::holders;
+use crate::repository::{holders, objects};
 use crate::trash::save::DURABLE;
 use swarm_sys::paths::Paths;
 
@@ -158,7 +158,7 @@ impl Workspace {
         // A directory that changed just now may change again without a new modification time.
         let packs = changed.filter(|at| at.elapsed().is_ok_and(|age| age > FILE_CLOCK_MAX));
         let open = || {
-            let repository = Repository::open(&self.common).ok()?;
+            let repository = objects::open(&self.common).ok()?;
             Some(Kept { repository, packs, trees: Cache::default() })
         };
         kept.or_else(open).map(|kept| Library { workspace: self, kept: Some(kept) })

@@ -24,7 +24,7 @@ const READ_TRIES_MAX: u32 = 3;
 const READ_MS_MAX: u64 = 60_000;
 /// Time limit for calls that check out, delete or save files.
 pub(crate) const TREE_MS_MAX: u64 = 600_000;
-/// Time after which a git that still runs may be held up by a pipe in the worktree.
+/// Time after which a git that still runs may be held up by a pipe.
 const PIPES_AFTER: Duration = Duration::from_secs(1);
 /// Time limit for draining the pipes of a git that was killed.
 const DRAIN_MS_MAX: u64 = 5_000;
@@ -244,8 +244,8 @@ impl Call<'_> {
     /// Runs git like `run_for`, without checking its version first.
     pub(crate) fn finish(self, answers: &[i32]) -> Result<(i32, Vec<u8>), CliError> {
         let limit = self.limit;
-        let run =
-            || self.spawn().map_err(missing).and_then(|child| Ok(wait_for_exit(child, limit, self.tree.as_deref())?));
+        let pipe = || self.pipe();
+        let run = || self.spawn().map_err(missing).and_then(|child| Ok(wait_for_exit(child, limit, &pipe)?));
         let mut ended = run()?;
         for _ in 1..READ_TRIES_MAX {
             // A read-only call that was killed can safely be repeated.
@@ -296,6 +296,13 @@ impl Call<'_> {
             Err(CliError::Exit { code: 1, .. }) => Ok(None),
             Err(error) => Err(error),
         }
+    }
+
+    /// Returns a pipe that git may be waiting for, in the repository or the worktree.
+    fn pipe(&self) -> Option<PathBuf> {
+        let named = self.variables.iter().find(|(key, _)| key == "GIT_DIR").map(|(_, dir)| Path::new(dir));
+        let found = named.unwrap_or(Path::new(&self.args[1]));
+        pipes::in_repository(found).or_else(|| self.tree.as_deref().and_then(pipes::find))
     }
 
     fn spawn(&self) -> io::Result<Child> {
@@ -395,8 +402,8 @@ impl Capture {
 }
 
 /// Waits until the child has exited or the limit has passed, in one thread and
-/// without polling. Kills the child's process group at the limit, and ends it early if a pipe in `tree` holds it up.
-fn wait_for_exit(mut child: Child, limit: Duration, tree: Option<&Path>) -> io::Result<Finished> {
+/// without polling. Kills the child's process group at the limit, and ends it early if `look` finds a pipe that holds it up.
+fn wait_for_exit(mut child: Child, limit: Duration, look: &dyn Fn() -> Option<PathBuf>) -> io::Result<Finished> {
     let pid = Pid::from_child(&child);
     let signal_all = |signal| {
         // The child leads its own group, so this ends its helpers too.
@@ -414,18 +421,18 @@ fn wait_for_exit(mut child: Child, limit: Duration, tree: Option<&Path>) -> io::
     let mut out = Capture::new(child.stdout.take().map(OwnedFd::from), STDOUT_BYTES_MAX)?;
     let mut err = Capture::new(child.stderr.take().map(OwnedFd::from), STDERR_BYTES_MAX)?;
     let mut deadline = Instant::now() + limit;
-    let mut search = tree.map(|tree| (Instant::now() + PIPES_AFTER, tree)).filter(|(at, _)| *at < deadline);
+    let mut search = Some(Instant::now() + PIPES_AFTER).filter(|at| *at < deadline);
     let (mut timed_out, mut pipe) = (false, None);
     let mut status: Option<ExitStatus> = None;
     loop {
-        let until = search.map_or(deadline, |(at, _)| at);
+        let until = search.unwrap_or(deadline);
         let left = until.saturating_duration_since(Instant::now());
         let ready = wait_ready(status.is_none().then_some(&pidfd), &out, &err, left)?;
         out.drain();
         err.drain();
         if ready.is_none() {
-            if let Some((_, tree)) = search.take().filter(|_| status.is_none()) {
-                pipe = pipes::find(tree);
+            if search.take().is_some() && status.is_none() {
+                pipe = look();
                 if pipe.is_some() {
                     // git removes its locks.
                     signal_all(Signal::TERM);

@@ -4,7 +4,7 @@ use crate::fixture::Fixture;
 fn shell(script: &str, limit: Duration) -> Finished {
     let mut command = Command::new("/bin/sh");
     command.args(["-c", script]).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).process_group(0);
-    wait_for_exit(command.spawn().unwrap(), limit, None).unwrap()
+    wait_for_exit(command.spawn().unwrap(), limit, &|| None).unwrap()
 }
 
 #[test]

@@ -11,6 +11,7 @@ use swarm_sys::files::{is_absent, list_if_present};
 use super::cli::{Cli, CliError};
 use super::deletion;
 use super::fault::Fault;
+use super::pipes;
 
 /// Query for the facts of a repository.
 pub(crate) struct Question<'a> {
@@ -38,7 +39,22 @@ pub(crate) struct Facts {
 pub(crate) fn discover(cli: &Cli, dir: &Path) -> Result<Repository, git2::Error> {
     let ceilings = cli.variable("GIT_CEILING_DIRECTORIES").unwrap_or_default();
     let ceilings = ceilings.split(':').filter(|dir| !dir.is_empty());
+    refuse_pipes(dir)?;
     Repository::open_ext(dir, RepositoryOpenFlags::empty(), ceilings)
+}
+
+/// Opens a repository by its git directory or its worktree with libgit2.
+pub(crate) fn open(path: &Path) -> Result<Repository, git2::Error> {
+    refuse_pipes(path)?;
+    Repository::open(path)
+}
+
+/// Fails if libgit2 would wait for a pipe. git then waits as well, but with a limit.
+fn refuse_pipes(path: &Path) -> Result<(), git2::Error> {
+    match pipes::in_repository(path) {
+        Some(pipe) => Err(git2::Error::from_str(&CliError::Pipe(pipe).to_string())),
+        None => Ok(()),
+    }
 }
 
 /// Returns the common directory of the repository around `dir`, without a trailing slash.
@@ -150,7 +166,7 @@ fn by_command(cli: &Cli, question: &Question<'_>) -> Result<Facts, Fault> {
 pub(crate) fn commit(cli: &Cli, at: &Path, name: &str) -> Result<Option<String>, CliError> {
     // HEAD is resolved very often, so libgit2 tries first; git handles every unusual case.
     if name == "HEAD"
-        && let Ok(commit) = Repository::open(at).and_then(|repo| Ok(repo.head()?.peel_to_commit()?.id().to_string()))
+        && let Ok(commit) = open(at).and_then(|repo| Ok(repo.head()?.peel_to_commit()?.id().to_string()))
     {
         return Ok(Some(commit));
     }
@@ -172,7 +188,7 @@ pub(crate) fn may_be_partial(git_dir: &Path) -> bool {
 
 /// Returns the commit of HEAD and the ref that HEAD points to, using libgit2 alone.
 pub(crate) fn head_of(git_dir: &Path) -> Result<(String, Option<String>), git2::Error> {
-    let repo = Repository::open(git_dir)?;
+    let repo = open(git_dir)?;
     let commit = repo.head()?.peel_to_commit()?.id().to_string();
     let head = repo.find_reference("HEAD")?;
     Ok((commit, head.symbolic_target()?.map(str::to_owned)))
@@ -180,7 +196,7 @@ pub(crate) fn head_of(git_dir: &Path) -> Result<(String, Option<String>), git2::
 
 /// Returns the ref that HEAD points to, or `None` if HEAD is detached.
 pub(crate) fn head_ref(cli: &Cli, at: &Path) -> Result<Option<String>, CliError> {
-    let known = Repository::open(at).and_then(|repo| {
+    let known = open(at).and_then(|repo| {
         let head = repo.find_reference("HEAD")?;
         Ok(head.symbolic_target()?.map(str::to_owned))
     });
@@ -195,7 +211,7 @@ pub(crate) fn branch_tip(cli: &Cli, at: &Path, branch: &str) -> Result<Option<St
     if !is_branch_name(branch) {
         return Ok(None);
     }
-    if let Ok(tip) = Repository::open(at).and_then(|repo| tip(&repo, branch)) {
+    if let Ok(tip) = open(at).and_then(|repo| tip(&repo, branch)) {
         return Ok(tip);
     }
     let out = cli
@@ -211,7 +227,7 @@ pub(crate) fn branch_tip(cli: &Cli, at: &Path, branch: &str) -> Result<Option<St
 /// or moves at the same time. Returns whether it was deleted. Fails if libgit2 cannot tell, or if something of it must be
 /// saved first.
 pub(crate) fn remove_merged_branch(root: &Path, branch: &str, base: &str) -> Result<bool, git2::Error> {
-    let repo = Repository::open(root)?;
+    let repo = open(root)?;
     let full = format!("refs/heads/{branch}");
     let reference = match repo.find_reference(&full) {
         Err(error) if error.code() == ErrorCode::NotFound => return Ok(false),
@@ -239,7 +255,7 @@ pub(crate) fn remove_merged_branch(root: &Path, branch: &str, base: &str) -> Res
 
 /// Reports whether a branch exists, with libgit2 if possible.
 pub(crate) fn has_branch(cli: &Cli, repo: &Path, branch: &str) -> Result<bool, Fault> {
-    let fast = Repository::open(repo).and_then(|repo| tip(&repo, branch));
+    let fast = open(repo).and_then(|repo| tip(&repo, branch));
     match fast {
         Ok(tip) => Ok(tip.is_some()),
         Err(_) => Ok(branch_tip(cli, repo, branch)?.is_some()),

@@ -1,5 +1,5 @@
-//! Named pipes in a worktree from which git would read for ever. Whoever may write to the worktree can put one in place
-//! of a file with rules for git, and git opens it without a limit.
+//! Named pipes from which git would read for ever. Whoever may write to a worktree, or to the data of a repository as a
+//! sandboxed agent may, can put one in place of a file, and git and libgit2 open it without a limit.
 
 use std::fs::{self, DirEntry};
 use std::io;
@@ -11,8 +11,28 @@ use std::time::{Duration, Instant};
 
 use swarm_sys::files::list;
 
+use crate::worktrees::{admin, record};
+
 /// Names of the files that git reads in every directory of a worktree.
 const READ: [&str; 3] = [".gitignore", ".gitattributes", ".gitmodules"];
+/// Files that git reads in the directory of a worktree or a repository.
+const OF_REPOSITORY: [&str; 11] = [
+    "HEAD",
+    "commondir",
+    "config",
+    "config.worktree",
+    "gitdir",
+    "index",
+    "info/attributes",
+    "info/exclude",
+    "info/grafts",
+    "packed-refs",
+    "shallow",
+];
+/// Directories with objects, below those of which git may read all files.
+const OF_OBJECTS: [&str; 3] = ["info", "info/commit-graphs", "pack"];
+/// Maximum length of a chain of directories with objects. git and libgit2 go as far.
+const ALTERNATES_MAX: u32 = 5;
 /// Time limit for a search. A file system may not answer.
 const SEARCH_MAX: Duration = Duration::from_secs(5);
 
@@ -23,6 +43,44 @@ pub(crate) fn find(tree: &Path) -> Option<PathBuf> {
     // A thread that the file system holds up cannot be ended.
     thread::Builder::new().spawn(move || say.send(search(tree, deadline))).ok()?;
     said.recv_timeout(SEARCH_MAX).ok().flatten()
+}
+
+/// Returns a pipe that git would read to open the repository around `dir`, a git directory or a directory in a worktree.
+/// References and single objects are not looked at.
+pub(crate) fn in_repository(dir: &Path) -> Option<PathBuf> {
+    let git_dir = dir.ancestors().find_map(git_dir_at)?;
+    let common = record::read_text(&git_dir.join("commondir")).map(|text| git_dir.join(text.trim_end()));
+    let common = common.unwrap_or_else(|_| git_dir.clone());
+    let files = [&git_dir, &common].into_iter().flat_map(|dir| OF_REPOSITORY.map(|name| dir.join(name)));
+    files
+        .chain([git_dir.clone()])
+        .find(|file| is_pipe_at(file))
+        .or_else(|| in_objects(&common.join("objects"), ALTERNATES_MAX))
+}
+
+/// Returns the git directory if `dir` is one, or has one. A pipe in place of `.git` counts as one.
+fn git_dir_at(dir: &Path) -> Option<PathBuf> {
+    let dot_git = dir.join(".git");
+    let is_git_dir = || ["objects", "commondir"].iter().any(|name| dir.join(name).symlink_metadata().is_ok());
+    match admin::link_of(dir) {
+        Ok(Some(target)) => Some(target),
+        _ if dot_git.is_dir() || is_pipe_at(&dot_git) => Some(dot_git),
+        _ => Some(dir.to_owned()).filter(|dir| dir.join("HEAD").symlink_metadata().is_ok() && is_git_dir()),
+    }
+}
+
+fn in_objects(objects: &Path, depth: u32) -> Option<PathBuf> {
+    // Without a repository, or in one without packs, these are missing.
+    let files = OF_OBJECTS.iter().flat_map(|name| list(&objects.join(name)).unwrap_or_default());
+    let found = files.filter(|file| is_pipe(file).unwrap_or_default()).map(|file| file.path()).next();
+    found.or_else(|| {
+        let text = record::read_text(&objects.join("info/alternates")).ok().filter(|_| depth > 0)?;
+        text.lines().filter(|line| !line.is_empty()).find_map(|line| in_objects(&objects.join(line), depth - 1))
+    })
+}
+
+fn is_pipe_at(path: &Path) -> bool {
+    fs::metadata(path).is_ok_and(|meta| meta.file_type().is_fifo())
 }
 
 fn search(tree: PathBuf, deadline: Instant) -> Option<PathBuf> {
@@ -56,6 +114,40 @@ mod tests {
     use nix::unistd::mkfifo;
 
     use super::*;
+    use crate::fixture::Fixture;
+    use crate::repository::cli::CliError;
+    use crate::repository::objects;
+
+    #[test]
+    fn a_pipe_in_the_data_of_a_repository_is_found_before_it_is_opened() {
+        let fix = Fixture::new();
+        let tree = fix.root.join("w");
+        fix.git(&["worktree", "add", "-q", tree.to_str().expect("text")]);
+        let (git, record, other) = (fix.repo.join(".git"), fix.repo.join(".git/worktrees/w"), fix.root.join("other"));
+        fs::create_dir_all(other.join("info")).expect("made");
+        let unpacked = git.join("objects/info/alternates");
+        fs::write(&unpacked, format!("{}\n", other.display())).expect("written");
+        fs::create_dir_all(tree.join("d")).expect("made");
+        let dirs = [&fix.repo, &git, &record, &tree, &tree.join("d")];
+        assert!(dirs.iter().all(|dir| in_repository(dir).is_none()));
+        let names = ["packed-refs", "shallow", "objects/pack/multi-pack-index", "objects/pack/pack-x.idx"];
+        let names = names.map(|name| git.join(name)).into_iter();
+        for pipe in names.chain([git.join("objects/info/commit-graph"), other.join("info/alternates")]) {
+            mkfifo(&pipe, Mode::S_IRWXU).expect("made");
+            for dir in dirs {
+                assert_eq!(in_repository(dir).map(|found| found.canonicalize().expect("there")).as_ref(), Some(&pipe));
+                assert!(objects::open(dir).is_err_and(|error| error.message().ends_with("which is a named pipe")));
+            }
+            fs::remove_file(&pipe).expect("removed");
+        }
+        fs::remove_file(&unpacked).expect("removed");
+        mkfifo(&unpacked, Mode::S_IRWXU).expect("made");
+        let cli = fix.cli();
+        assert!(objects::discover(&cli, &tree).is_err());
+        // git itself waits, and is ended.
+        let held = cli.read(&tree).args(["cat-file", "-e", &"1".repeat(40)]).run().expect_err("held up");
+        assert!(matches!(&held, CliError::Pipe(found) if found.ends_with("objects/info/alternates")), "{held:?}");
+    }
 
     #[test]
     fn only_pipes_that_git_reads_are_found() {

@@ -9,7 +9,7 @@ mod stopped;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use git2::{Oid, Repository};
+use git2::Oid;
 use swarm_model::{Caller, Refusal, RefusalKind};
 
 use super::{generated, identity, record, topic};
@@ -167,7 +167,7 @@ fn is_changed(git: &Git) -> Result<bool, Fault> {
 /// Reports whether `commit` is HEAD or an ancestor of it; `false` if libgit2 cannot tell.
 fn has(git_dir: &Path, commit: &str) -> bool {
     let known = || -> Result<bool, git2::Error> {
-        let repo = Repository::open(git_dir)?;
+        let repo = objects::open(git_dir)?;
         let (head, commit) = (repo.head()?.peel_to_commit()?.id(), Oid::from_str(commit)?);
         Ok(head == commit || repo.graph_descendant_of(head, commit)?)
     };
