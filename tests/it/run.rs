@@ -71,13 +71,19 @@ impl Site {
         self.write("swarm.toml", &format!("[agents.mine]\ncommand = ['{path}']\n{more}"));
     }
 
-    /// Starts a run, waits until its workstream `a` is at work, and leaves the run alone.
+    /// Starts a run, and leaves it alone.
     #[track_caller]
-    pub fn under_way(&self, flags: &[&str]) {
+    pub fn begin(&self, flags: &[&str]) {
         self.git(&["add", "specs"]);
         self.git(&["commit", "-q", "-m", "specs"]);
         self.plan();
         self.swarm(&[&["run", "--detach"], flags].concat()).ok();
+    }
+
+    /// Starts a run, waits until its workstream `a` is at work, and leaves the run alone.
+    #[track_caller]
+    pub fn under_way(&self, flags: &[&str]) {
+        self.begin(flags);
         wait_until("the agent works", SOON, || self.row("a")["pid"].is_number());
     }
 

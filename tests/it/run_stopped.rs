@@ -24,7 +24,7 @@ fn a_person_who_stops_a_run_is_told_what_still_lands_and_can_stop_that() {
     site.spec("a", "", "echo a > a.txt");
     site.spec("b", "", "exec tail -f /dev/null");
     let verify = format!("touch {}; until [ -e {} ]; do sleep 0.05; done", on.display(), go.display());
-    site.under_way(&["--verify", &verify]);
+    site.begin(&["--verify", &verify]);
     wait_until("the work is verified", SOON, || on.exists());
     let said = site.swarm(&["run", "stop"]);
     let lands = "lands although the run has ended, unless you run 'swarm merge pause --base main'";
