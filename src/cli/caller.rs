@@ -6,6 +6,7 @@ use std::io;
 use nix::sys::resource::{Resource, getrlimit};
 use swarm_model::{Caller, Refusal, RefusalKind, Rlimit};
 use swarm_sys::attributes;
+use swarm_sys::variables::HOSTS;
 
 /// All resource limits, indexed by their numbers in `<sys/resource.h>`: 0 to 15.
 const RESOURCES: [Resource; 16] = [
@@ -71,6 +72,10 @@ pub fn collect() -> Result<Collected, Refusal> {
 fn textual(variables: impl Iterator<Item = (OsString, OsString)>) -> (Vec<(String, String)>, Vec<String>) {
     let (mut kept, mut dropped) = (Vec::new(), Vec::new());
     for (key, value) in variables {
+        // It is about the verb that was typed. The hooks of an agent call `swarm` where the agent runs.
+        if key == HOSTS {
+            continue;
+        }
         match (key.into_string(), value.into_string()) {
             (Ok(key), Ok(value)) => kept.push((key, value)),
             (Ok(key), Err(_)) => dropped.push(key),
@@ -121,7 +126,7 @@ mod tests {
     fn variables_that_are_not_utf8_are_reported_and_not_altered() {
         let odd = || OsString::from_vec(vec![b'a', 0xff]);
         let all =
-            [("A".into(), "1".into()), ("B".into(), odd()), (odd(), "x".into()), ("C=".into(), String::new().into())];
+            [("A".into(), "1".into()), (HOSTS.into(), "box".into()), ("B".into(), odd()), (odd(), "x".into()), ("C=".into(), String::new().into())];
         let (kept, dropped) = textual(all.into_iter());
         assert_eq!(kept, [("A".to_owned(), "1".to_owned()), ("C=".to_owned(), String::new())]);
         assert_eq!(dropped, ["B", "a\u{fffd}"]);

@@ -33,6 +33,15 @@ pub struct Host {
 }
 
 impl Host {
+    /// Executes verbs in `dir`, which is relative to the directory that is configured.
+    pub fn enter(&mut self, dir: &str) {
+        let is_whole = dir.starts_with(['/', '~']);
+        self.dir = Some(match self.dir.take().filter(|_| !is_whole) {
+            Some(above) => format!("{}/{dir}", above.trim_end_matches('/')),
+            None => dir.to_owned(),
+        });
+    }
+
     /// Returns the destination for ssh; `None` if another command reaches the host.
     pub fn destination(&self) -> Option<&str> {
         match &self.way {
@@ -112,6 +121,15 @@ mod tests {
         configured.insert("alloc".into(), HostConfig { command, ..HostConfig::default() });
         assert_eq!(find("alloc", &configured).expect("configured").destination(), None);
         assert_eq!(known(&configured).len(), 2);
+    }
+
+    #[test]
+    fn a_directory_is_below_the_configured_one_unless_it_is_whole() {
+        let mut host = find("box", &BTreeMap::new()).expect("a destination");
+        for (dir, whole) in [("work", "work"), ("shop", "work/shop"), ("~/x", "~/x"), ("/srv", "/srv")] {
+            host.enter(dir);
+            assert_eq!(host.dir.as_deref(), Some(whole));
+        }
     }
 
     #[test]

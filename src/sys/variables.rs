@@ -3,6 +3,9 @@
 /// Directory of the records of a worker, for hooks whose words are the same for all workers.
 pub const RECORDS: &str = "SWARM_RECORDS";
 
+/// Hosts on which verbs are executed.
+pub const HOSTS: &str = "SWARM_HOST";
+
 /// Variables that belong to one worker. A process that serves all workers must not have them: a search for what a
 /// worker left behind would take it for a part of that worker.
 pub const OF_A_WORKER: [&str; 24] = [

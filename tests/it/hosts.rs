@@ -86,6 +86,9 @@ fn hosts_are_asked_side_by_side_and_a_dead_one_is_named() {
         .swarm(&["--host", "box,dead", "kill", "w"])
         .refused(1, "only verbs that read can be executed on several hosts");
     site.here.swarm(&["--host", "box,dead", "logs", "w", "-f"]).refused(1, "only one host can be followed");
+    assert_eq!(site.here.swarm(&["status", "box:w", "--json"]).code, Some(0));
+    let cause = "'w' is on another machine than the workers of box";
+    site.here.swarm(&["wait", "box:w", "w"]).refused(1, cause);
     let mut command = site.here.command(&["ls"]);
     command.env("SWARM_HOST", "box");
     assert_eq!(run(command).ok(), site.there.swarm(&["ls"]).ok());
@@ -128,6 +131,10 @@ fn verbs_are_executed_in_the_directory_of_the_host_with_the_environment_of_a_log
     site.on_box(&["spawn", "--name", "v", "--", "sh", "-c", "env"]).ok();
     site.there.wait("v");
     assert!(site.there.log("v", "stdout").contains("FROM_PROFILE=22"), "the environment was not read again");
+    let repo = site.there.repo_named("home/work/repo");
+    assert_eq!(site.here.swarm(&["--host", "box", "-C", "repo", "ls", "--here"]).ok(), "");
+    site.here.swarm(&["--host", "box", "ls", "--here"]).code.filter(|code| *code != 0).expect("no repository");
+    assert!(repo.ends_with("home/work/repo"));
     site.configure("dir = 'nowhere'\n");
     let cause = format!("box: there is no directory {}", site.there.home().join("nowhere").display());
     site.on_box(&["ls"]).refused(1, &cause);

@@ -16,6 +16,7 @@ import sys
 
 from . import cases, disks, procs
 from .bench_flows import FLOWS_ROWS as FLOWS
+from .bench_hosts import HOSTS
 from .bench_landing import LANDING
 from .bench_limits import LIMITS
 from .bench_runs import RUNS
@@ -24,9 +25,9 @@ from .bench_rows import Row
 from .bench_sessions import SESSIONS
 from .bench_worktrees import WORKTREES
 
-ROWS = {**FLEET, **LANDING, **RUNS, **SESSIONS, **FLOWS, **LIMITS, **WORKTREES}
+ROWS = {**FLEET, **LANDING, **RUNS, **SESSIONS, **FLOWS, **LIMITS, **WORKTREES, **HOSTS}
 # Scenarios that run in the first place only: they are about a disk, or read none while they are measured.
-ONCE = ("disk", "process", "memory", "idle", "batches", "run-memory", "sessions", "ticks")
+ONCE = ("disk", "process", "memory", "idle", "batches", "run-memory", "sessions", "ticks", "hosts")
 
 
 def measure(name: str, places: dict[str, str], arguments: tuple) -> tuple[list[dict[str, Row]], list[str]]:

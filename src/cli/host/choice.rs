@@ -2,46 +2,58 @@
 
 use std::ffi::OsString;
 
+use swarm_sys::variables::HOSTS;
+
 use super::Chosen;
 
-/// Environment variable with the hosts that count without `--host`.
-const VARIABLE: &str = "SWARM_HOST";
 const FLAG: &str = "--host";
+const SHOWN: &str = "--host <HOST>";
 /// Verbs whose words may be a text or a command of their own, in which `--host` means something else. For these, `--host` is
 /// before the verb.
 const FREE_TEXT: [&str; 7] = ["spawn", "send", "keys", "ask", "answer", "ralph", "deny"];
 
-/// Takes `--host` out of the command line. Returns the hosts and the remaining words.
+/// Takes `--host`, and `-C` before the verb, out of the command line. Returns what was chosen and the remaining words.
 ///
 /// # Errors
-/// Returns the problem if a value is missing or names no host.
+/// Returns the problem if a value is missing or names no host, or if there is a directory and no host.
 pub fn take(words: &[OsString]) -> Result<(Option<Chosen>, Vec<OsString>), String> {
-    let set = std::env::var(VARIABLE).unwrap_or_default();
+    let set = std::env::var(HOSTS).unwrap_or_default();
     chosen(words, &set)
 }
 
 fn chosen(words: &[OsString], set: &str) -> Result<(Option<Chosen>, Vec<OsString>), String> {
-    let (mut kept, mut typed, mut is_open) = (Vec::new(), None, true);
+    let (mut kept, mut typed, mut dir, mut is_open) = (Vec::new(), None, None, true);
     let mut rest = words.iter();
     kept.extend(rest.next().cloned());
     while let Some(word) = rest.next() {
         let text = word.to_str().unwrap_or_default();
+        let mut value = |flag: &str| {
+            let value = rest.next().and_then(|value| value.to_str()).filter(|value| !value.is_empty());
+            value.ok_or_else(|| format!("a value is required for '{flag}' but none was supplied"))
+        };
         if !is_open {
             kept.push(word.clone());
         } else if text == FLAG {
-            let value = rest.next().and_then(|value| value.to_str()).unwrap_or_default();
-            typed = Some(
-                names(value).ok_or_else(|| format!("a value is required for '{FLAG} <HOST>' but none was supplied"))?,
-            );
+            typed = Some(value(SHOWN).and_then(named)?);
         } else if let Some(value) = text.strip_prefix("--host=") {
-            typed = Some(names(value).ok_or_else(|| format!("invalid value '{value}' for '{FLAG} <HOST>'"))?);
+            typed = Some(named(value)?);
+        } else if text == "-C" && kept.len() == 1 {
+            dir = Some(value("-C <DIR>")?.to_owned());
         } else {
             is_open = text != "--" && !(kept.len() == 1 && FREE_TEXT.contains(&text));
             kept.push(word.clone());
         }
     }
-    let chosen = typed.map(Chosen::Typed).or_else(|| names(set).map(Chosen::Set));
-    Ok((chosen, kept))
+    let is_typed = typed.is_some();
+    match typed.or_else(|| names(set)) {
+        Some(names) => Ok((Some(Chosen { names, is_typed, dir }), kept)),
+        None if dir.is_some() => Err("'-C' is a directory on another host; name it with '--host'".to_owned()),
+        None => Ok((None, kept)),
+    }
+}
+
+fn named(list: &str) -> Result<Vec<String>, String> {
+    names(list).ok_or_else(|| format!("invalid value '{list}' for '{SHOWN}'"))
 }
 
 /// Returns the names in a list with commas, each once; `None` if there is none, or an empty one.
@@ -68,14 +80,25 @@ mod tests {
         (chosen, kept.join(" ".as_ref()).into_string().expect("text"))
     }
 
+    fn on(names: &[&str], is_typed: bool) -> Option<Chosen> {
+        let names = names.iter().map(|name| (*name).to_owned()).collect();
+        Some(Chosen { names, is_typed, dir: None })
+    }
+
     #[test]
     fn hosts_are_before_or_after_the_verb() {
-        let typed = |names: &[&str]| Some(Chosen::Typed(names.iter().map(|name| (*name).to_owned()).collect()));
-        assert_eq!(read("swarm --host box ls -l", ""), (typed(&["box"]), "swarm ls -l".into()));
-        assert_eq!(read("swarm ls --host a,b,a --json", ""), (typed(&["a", "b"]), "swarm ls --json".into()));
-        assert_eq!(read("swarm ls --host=a", "b"), (typed(&["a"]), "swarm ls".into()));
+        assert_eq!(read("swarm --host box ls -l", ""), (on(&["box"], true), "swarm ls -l".into()));
+        assert_eq!(read("swarm ls --host a,b,a --json", ""), (on(&["a", "b"], true), "swarm ls --json".into()));
+        assert_eq!(read("swarm ls --host=a", "b"), (on(&["a"], true), "swarm ls".into()));
         assert_eq!(read("swarm ls", ""), (None, "swarm ls".into()));
-        assert_eq!(read("swarm ls", "b").0, Some(Chosen::Set(vec!["b".into()])));
+        assert_eq!(read("swarm ls", "b").0, on(&["b"], false));
+    }
+
+    #[test]
+    fn a_directory_is_before_the_verb_and_needs_a_host() {
+        let (chosen, kept) = read("swarm --host box -C work/p restore -C x", "");
+        assert_eq!((chosen.and_then(|chosen| chosen.dir).as_deref(), &*kept), (Some("work/p"), "swarm restore -C x"));
+        assert_eq!(read("swarm -C p ls", "box").0.and_then(|chosen| chosen.dir).as_deref(), Some("p"));
     }
 
     #[test]
@@ -90,7 +113,7 @@ mod tests {
 
     #[test]
     fn a_missing_name_is_refused() {
-        for line in ["swarm ls --host", "swarm --host= ls", "swarm --host a,,b ls"] {
+        for line in ["swarm ls --host", "swarm --host= ls", "swarm --host a,,b ls", "swarm -C p ls", "swarm -C"] {
             let words: Vec<OsString> = line.split(' ').map(OsString::from).collect();
             chosen(&words, "").expect_err(line);
         }

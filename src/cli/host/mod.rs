@@ -6,6 +6,7 @@ mod choice;
 mod install;
 mod kind;
 pub mod list;
+mod named;
 mod one;
 mod several;
 
@@ -23,11 +24,12 @@ use super::screen::Screen;
 
 /// Where a command line says that it is executed.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Chosen {
-    /// By `--host`.
-    Typed(Vec<String>),
-    /// By `$SWARM_HOST`.
-    Set(Vec<String>),
+pub struct Chosen {
+    names: Vec<String>,
+    /// Set if `--host` names them, not `$SWARM_HOST`.
+    is_typed: bool,
+    /// Directory there.
+    dir: Option<String>,
 }
 
 /// Executes the verb on the hosts that were chosen. Returns `None` if it is executed here.
@@ -40,11 +42,7 @@ pub fn run(
     words: &[OsString],
     screen: &mut Screen,
 ) -> Result<Option<u8>, Failure> {
-    let (names, is_typed) = match chosen {
-        Some(Chosen::Typed(names)) => (names, true),
-        Some(Chosen::Set(names)) => (names, false),
-        None => return Ok(None),
-    };
+    let Some(Chosen { names, is_typed, dir }) = chosen else { return by_name(command, words, screen) };
     let kind = kind_of(command);
     match kind {
         Kind::Local(why) if is_typed => {
@@ -54,9 +52,15 @@ pub fn run(
         Kind::Terminal | Kind::Reads | Kind::Acts => {}
     }
     if names == [swarm_hosts::LOCAL] {
-        return Ok(None);
+        return match dir {
+            Some(_) => Err(Failure::new(RefusalKind::Invalid, "-C is for another host; use 'cd' on this machine")),
+            None => Ok(None),
+        };
     }
-    let hosts = found(&names)?;
+    let mut hosts = found(&names)?;
+    if let Some(dir) = dir {
+        hosts.iter_mut().for_each(|host| host.enter(&dir));
+    }
     let words = texts(words)?;
     match (hosts.as_slice(), kind) {
         ([host], Kind::Terminal) => attach(host, &words),
@@ -69,6 +73,22 @@ pub fn run(
             let refusal = Refusal::new(RefusalKind::Invalid, "only verbs that read can be executed on several hosts");
             Err(refusal.remedy("name one host").into())
         }
+    }
+}
+
+/// Executes the verb on the host that is in the names of its workers, if there is one.
+fn by_name(command: &Command, words: &[OsString], screen: &mut Screen) -> Result<Option<u8>, Failure> {
+    if !words.iter().any(|word| word.as_encoded_bytes().contains(&b':')) {
+        return Ok(None);
+    }
+    // If the configuration is invalid, the verb says so.
+    let configured = swarm_config::hosts().unwrap_or_default();
+    let Some((name, words)) = named::host_of(command, words, &configured)? else { return Ok(None) };
+    let host = swarm_hosts::find(&name, &configured)?;
+    let words = texts(&words)?;
+    match kind_of(command) {
+        Kind::Terminal => attach(&host, &words),
+        _ => one::run(&host, command, &words, screen).map(Some),
     }
 }
 

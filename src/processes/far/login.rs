@@ -14,6 +14,7 @@ use swarm_sys::commands::deadline;
 use swarm_sys::files::{Durability, make_dirs, replace_private};
 use swarm_sys::procfs;
 use swarm_sys::quoting::quoted;
+use swarm_sys::variables::HOSTS;
 
 use super::ENVIRONMENT;
 
@@ -113,7 +114,7 @@ fn own((name, value): (&str, &str)) -> (String, String) {
 }
 
 fn without_connection(mut variables: Variables) -> Variables {
-    variables.retain(|name, _| !name.starts_with("SSH_") && !["SWARM_HOST", "_", "SHLVL", "OLDPWD"].contains(&&**name));
+    variables.retain(|name, _| !name.starts_with("SSH_") && ![HOSTS, "_", "SHLVL", "OLDPWD"].contains(&&**name));
     variables
 }
 
