@@ -125,8 +125,13 @@ mod tests {
     #[test]
     fn variables_that_are_not_utf8_are_reported_and_not_altered() {
         let odd = || OsString::from_vec(vec![b'a', 0xff]);
-        let all =
-            [("A".into(), "1".into()), (HOSTS.into(), "box".into()), ("B".into(), odd()), (odd(), "x".into()), ("C=".into(), String::new().into())];
+        let all = [
+            ("A".into(), "1".into()),
+            (HOSTS.into(), "box".into()),
+            ("B".into(), odd()),
+            (odd(), "x".into()),
+            ("C=".into(), String::new().into()),
+        ];
         let (kept, dropped) = textual(all.into_iter());
         assert_eq!(kept, [("A".to_owned(), "1".to_owned()), ("C=".to_owned(), String::new())]);
         assert_eq!(dropped, ["B", "a\u{fffd}"]);

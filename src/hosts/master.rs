@@ -41,21 +41,36 @@ pub enum Control {
 /// why it cannot.
 pub fn control(host: &Host) -> Control {
     let Some(destination) = host.destination() else { return Control::None };
-    let own = path_of(destination);
-    // Asking ssh takes as long as the command itself. A connection that is stopped accepts this, too, but brings no hello.
-    if let Ok(path) = &own
-        && accepts(path)
-    {
-        return Control::Own(path.clone());
-    }
-    if user_has_one(destination) {
+    let Some(resolved) = resolved(destination) else { return Control::None };
+    if of_user(&resolved).is_some_and(|path| accepts(Path::new(path))) {
         return Control::OfUser;
     }
-    let Ok(path) = own else { return Control::None };
+    let Ok(path) = path_of(&resolved) else { return Control::None };
+    // One that is stopped accepts this, too, but brings no hello.
+    if accepts(&path) {
+        return Control::Own(path);
+    }
+    // It would end with the worker.
+    if std::env::var_os("SWARM_TOKEN").is_some() {
+        return Control::None;
+    }
     match one_at_a_time(&path, || made(destination, &path)) {
         Ok(true) => Control::Own(path),
         Ok(false) | Err(_) => Control::None,
     }
+}
+
+/// Returns what ssh makes of the destination: machine, port, user, keys and jumps, by all of its configuration.
+fn resolved(destination: &str) -> Option<String> {
+    let mut asked = ssh(false);
+    let said = deadline::run(asked.args(["-G", "--", destination]), None, ANSWER_MAX, BYTES_MAX).ok()?;
+    Some(String::from_utf8_lossy(&said.stdout).into_owned()).filter(|_| said.success)
+}
+
+/// Returns the control path of the user's configuration.
+fn of_user(resolved: &str) -> Option<&str> {
+    let path = resolved.lines().find_map(|line| line.strip_prefix("controlpath "))?.trim();
+    Some(path).filter(|path| !path.eq_ignore_ascii_case("none"))
 }
 
 /// Moves the socket of a connection aside that accepts commands, but does not execute them.
@@ -65,25 +80,11 @@ pub fn put_aside(control: &Control) {
     }
 }
 
-/// Reports whether the user's configuration names a control path, and a connection answers there.
-fn user_has_one(destination: &str) -> bool {
-    let mut asked = ssh(false);
-    let Ok(said) = deadline::run(asked.args(["-G", "--", destination]), None, ANSWER_MAX, BYTES_MAX) else {
-        return false;
-    };
-    let names_one = String::from_utf8_lossy(&said.stdout)
-        .lines()
-        .any(|line| line.strip_prefix("controlpath ").is_some_and(|path| !path.trim().eq_ignore_ascii_case("none")));
-    let mut checked = ssh(false);
-    names_one
-        && deadline::run(checked.args(["-O", "check", "--", destination]), None, ANSWER_MAX, BYTES_MAX)
-            .is_ok_and(|said| said.success)
-}
-
-/// Returns the path of the socket for this destination, in a directory that nobody else can enter.
-fn path_of(destination: &str) -> io::Result<PathBuf> {
+/// Returns the path of the socket for what ssh made of a destination, in a directory that nobody else can enter. If the
+/// configuration changes, the path does.
+fn path_of(resolved: &str) -> io::Result<PathBuf> {
     let dir = directory()?;
-    let hash: String = Sha256::digest(destination).iter().take(8).map(|byte| format!("{byte:02x}")).collect();
+    let hash: String = Sha256::digest(resolved).iter().take(8).map(|byte| format!("{byte:02x}")).collect();
     let path = dir.join(hash);
     match path.as_os_str().len() > PATH_BYTES_MAX {
         true => Err(io::Error::other("the path is too long for a socket")),
@@ -131,7 +132,23 @@ fn made(destination: &str, path: &Path) -> bool {
     // Its process has ended.
     put_aside(&Control::Own(path.to_owned()));
     let mut master = ssh(false);
-    master.args(["-M", "-N", "-f", "-o", "ControlPersist=10m", "-S"]).arg(path).args(["--", destination]);
+    // It outlives this command, and must not keep its directory.
+    master
+        .current_dir("/")
+        .args(["-M", "-N", "-f", "-o", "ControlPersist=10m", "-S"])
+        .arg(path)
+        .args(["--", destination]);
     // Its streams are not read to their end: the connection keeps them open.
     deadline::run(&mut master, None, LOGIN_MAX, BYTES_MAX).is_ok_and(|said| said.success)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_control_path_of_the_user_is_found() {
+        assert_eq!(of_user("host box\ncontrolpath /run/x/box\nport 22\n"), Some("/run/x/box"));
+        assert_eq!((of_user("controlpath none\n"), of_user("host box\n")), (None, None));
+    }
 }

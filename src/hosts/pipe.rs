@@ -62,7 +62,7 @@ impl Pipe {
     pub fn open(host: &Host) -> Result<Self, Fault> {
         let control = master::control(host);
         match Self::through(host, &control) {
-            Err(Silent::Hung) if matches!(control, Control::Own(_)) => {
+            Err(Silent::Hung) if control != Control::None => {
                 // The connection accepts commands, but nothing comes back.
                 master::put_aside(&control);
                 Self::through(host, &Control::None).map_err(|silent| silent.fault(host))
@@ -131,8 +131,8 @@ impl Pipe {
             match self.lines.complete() {
                 Ok(Some(line)) => match serde_json::from_slice(&line) {
                     Ok(tell) => return Next::Tell(tell),
-                    // Of a newer program, about something that this one did not ask for.
-                    Err(_) => continue,
+                    // Of a newer program, about something that this one did not ask for: a sign of life.
+                    Err(_) => return Next::Tell(Tell::Beat),
                 },
                 Ok(None) if self.is_over => return Next::Cut,
                 Ok(None) => {}
@@ -149,15 +149,21 @@ impl Pipe {
         }
     }
 
-    /// Returns the next line, or [`Next::Cut`] if none comes within the time after which a connection counts as cut.
-    pub fn wait(&mut self) -> Next {
+    /// Returns the next line. [`Next::Cut`] if none comes within the time after which a connection counts as cut,
+    /// [`Next::Nothing`] if there are only beats until `deadline`.
+    pub fn wait(&mut self, deadline: Instant) -> Next {
         loop {
             match self.poll() {
-                Next::Nothing => {}
+                Next::Nothing | Next::Tell(Tell::Beat) => {}
                 next => return next,
             }
+            let cut = Instant::now() + SILENCE_MAX;
             let mut waits = [PollFd::new(&self.output, PollFlags::IN)];
-            if !wait_until(&mut waits, Instant::now() + SILENCE_MAX).unwrap_or(false) {
+            let is_there = wait_until(&mut waits, cut.min(deadline)).unwrap_or(false);
+            if Instant::now() >= deadline {
+                return Next::Nothing;
+            }
+            if !is_there {
                 return Next::Cut;
             }
         }

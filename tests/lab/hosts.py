@@ -154,6 +154,21 @@ def stale_socket(site: Site) -> list[str]:
     return same("ls", site.swarm("--host", "box", "ls").rc, 0) + same("a new connection", site.master() != pid, True)
 
 
+def moved(site: Site) -> list[str]:
+    """After a change of the configuration of ssh, a name means the machine that ssh reaches by it."""
+    site.swarm("--host", "box", "spawn", "--name", "onbox", "--", "sleep", "600")
+    site.swarm("--host", "gpu", "spawn", "--name", "ongpu", "--", "sleep", "600")
+    config = site.here.root / "ssh_config"
+    ports = {name: str(door.port) for name, door in site.doors.items()}
+    text = config.read_text().replace(f"Port {ports['box']}", "Port X").replace(f"Port {ports['gpu']}", f"Port {ports['box']}")
+    config.write_text(text.replace("Port X", f"Port {ports['gpu']}")))
+    places = [str(door.place) for door in site.doors.values()]
+    text = config.read_text().replace(places[0], "PLACE").replace(places[1], places[0]).replace("PLACE", places[1])
+    config.write_text(text)
+    listed = site.swarm("--host", "box", "ls").out
+    return same("workers of box", ("ongpu" in listed, "onbox" in listed), (True, False))
+
+
 def dead_host(site: Site) -> list[str]:
     """A dead host is named within its deadline and delays no other."""
     begun = time.monotonic()
@@ -242,6 +257,7 @@ SCENES = {
     "one login": on_site(one_login),
     "stopped connection": on_site(stopped_connection),
     "stale socket": on_site(stale_socket),
+    "moved": on_site(moved, ("box", "gpu")),
     "dead host": on_site(dead_host, ("box", "gpu")),
     "strangers": on_site(strangers),
     "installed": on_site(installed),

@@ -206,10 +206,11 @@ class JobSoak(Soak):
 
     def joblog(self, begun: Counter, events: list[dict]) -> list[str]:
         """Checks for one joblog line per attempt; an attempt with unknown end may have no line or two."""
-        lines = Counter(int(line.split("\t")[0]) for line in (self.home / "joblog").read_text().splitlines()[1:])
+        log = [line.split("\t")[:-1] for line in (self.home / "joblog").read_text().splitlines()[1:]]
+        lines = Counter(int(line[0]) for line in log)
         unknown = Counter(e["workstream"] for e in events if re.match(UNKNOWN, e.get("error", "")))
-        return [f"altered: {id} has {lines[at]} lines in joblog, {begun[id]} attempts, {unknown[id]} of them unknown"
-                for at, id in enumerate(self.works, 1) if abs(lines[at] - begun[id]) > unknown[id]]
+        return [f"altered: {id} has {lines[at]} lines in joblog, {begun[id]} attempts, {unknown[id]} of them unknown: "
+                f"{[line for line in log if int(line[0]) == at]}" for at, id in enumerate(self.works, 1) if abs(lines[at] - begun[id]) > unknown[id]]
 
 
 def run_round(kind: type[Soak], seed: str, seconds: float, args) -> list[str]:

@@ -11,6 +11,8 @@ use crate::cli::error::Failure;
 use crate::cli::render::escape;
 use crate::cli::screen::Screen;
 
+/// Time for the doctor there.
+const ANSWER_MAX: Duration = Duration::from_secs(120);
 /// Difference between two clocks that is reported.
 const SKEW_MAX: Duration = Duration::from_secs(2);
 
@@ -53,7 +55,7 @@ fn check(host: &Host, screen: &mut Screen) -> Result<bool, Failure> {
     if hello.version != env!("CARGO_PKG_VERSION") {
         screen.line(&format!("  this machine has swarm {}", env!("CARGO_PKG_VERSION")))?;
     }
-    match answer_of(&mut pipe, host, &["doctor".to_owned()]) {
+    match answer_of(&mut pipe, host, &["doctor".to_owned()], ANSWER_MAX) {
         Ok(answer) => {
             is_good &= answer.code == 0;
             for line in String::from_utf8_lossy(&[answer.out, answer.err].concat()).lines() {

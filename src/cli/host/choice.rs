@@ -17,8 +17,8 @@ const FREE_TEXT: [&str; 7] = ["spawn", "send", "keys", "ask", "answer", "ralph",
 /// # Errors
 /// Returns the problem if a value is missing or names no host, or if there is a directory and no host.
 pub fn take(words: &[OsString]) -> Result<(Option<Chosen>, Vec<OsString>), String> {
-    let set = std::env::var(HOSTS).unwrap_or_default();
-    chosen(words, &set)
+    let set = std::env::var_os(HOSTS).unwrap_or_default();
+    chosen(words, set.to_str().ok_or_else(|| format!("{HOSTS} is not valid UTF-8"))?)
 }
 
 fn chosen(words: &[OsString], set: &str) -> Result<(Option<Chosen>, Vec<OsString>), String> {
@@ -45,7 +45,8 @@ fn chosen(words: &[OsString], set: &str) -> Result<(Option<Chosen>, Vec<OsString
         }
     }
     let is_typed = typed.is_some();
-    match typed.or_else(|| names(set)) {
+    let set = || (!set.is_empty()).then(|| names(set).ok_or_else(|| format!("invalid value '{set}' of {HOSTS}")));
+    match typed.map_or_else(|| set().transpose(), |typed| Ok(Some(typed)))? {
         Some(names) => Ok((Some(Chosen { names, is_typed, dir }), kept)),
         None if dir.is_some() => Err("'-C' is a directory on another host; name it with '--host'".to_owned()),
         None => Ok((None, kept)),
@@ -116,6 +117,10 @@ mod tests {
         for line in ["swarm ls --host", "swarm --host= ls", "swarm --host a,,b ls", "swarm -C p ls", "swarm -C"] {
             let words: Vec<OsString> = line.split(' ').map(OsString::from).collect();
             chosen(&words, "").expect_err(line);
+        }
+        let words = ["swarm", "ls"].map(OsString::from);
+        for set in ["box,", " ", ",", "a,,b"] {
+            chosen(&words, set).expect_err(set);
         }
     }
 }

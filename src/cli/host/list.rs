@@ -1,6 +1,7 @@
 //! `swarm hosts`: the hosts of the user's configuration, and how they are.
 
 use std::thread;
+use std::time::Duration;
 
 use serde::Serialize;
 use serde_json::Value;
@@ -15,6 +16,9 @@ use crate::cli::error::Failure;
 use crate::cli::json;
 use crate::cli::render::{escape, table};
 use crate::cli::screen::Screen;
+
+/// Time for the number of running workers.
+const ANSWER_MAX: Duration = Duration::from_secs(20);
 
 /// A host in the form that `--json` prints.
 #[derive(Debug, Serialize)]
@@ -117,7 +121,7 @@ fn word(kind: FaultKind) -> &'static str {
 /// Returns the number of running workers on the host.
 fn running(pipe: &mut Pipe, host: &Host) -> Option<usize> {
     let words = ["ls", "--status", "running", "--json"].map(str::to_owned);
-    let answer = answer_of(pipe, host, &words).ok()?;
+    let answer = answer_of(pipe, host, &words, ANSWER_MAX).ok()?;
     let list: Value = serde_json::from_slice(&answer.out).ok()?;
     list.member("workers").map(|_| list.list("workers").len())
 }

@@ -57,6 +57,9 @@ pub fn run(
             None => Ok(None),
         };
     }
+    if names.iter().any(|name| name == swarm_hosts::LOCAL) {
+        return Err(Failure::new(RefusalKind::Invalid, "'local' cannot be combined with other hosts"));
+    }
     let mut hosts = found(&names)?;
     if let Some(dir) = dir {
         hosts.iter_mut().for_each(|host| host.enter(&dir));
@@ -68,7 +71,7 @@ pub fn run(
         (_, Kind::Reads) if is_endless(command) => {
             Err(Failure::new(RefusalKind::Invalid, "only one host can be followed"))
         }
-        (hosts, Kind::Reads) => several::run(hosts, &words, screen).map(Some),
+        (hosts, Kind::Reads) => several::run(hosts, command, &words, screen).map(Some),
         (_, _) => {
             let refusal = Refusal::new(RefusalKind::Invalid, "only verbs that read can be executed on several hosts");
             Err(refusal.remedy("name one host").into())

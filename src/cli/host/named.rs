@@ -23,8 +23,7 @@ pub fn host_of(
         let (host, worker) = name.split_once(':').filter(|(_, worker)| !worker.is_empty())?;
         configured.contains_key(host).then(|| (host.to_owned(), worker.to_owned()))
     };
-    let parts: BTreeMap<&str, (String, String)> =
-        names.iter().filter_map(|name| Some((*name, split(name)?))).collect();
+    let parts: BTreeMap<&str, (String, String)> = names.iter().filter_map(|name| Some((*name, split(name)?))).collect();
     let Some((host, _)) = parts.values().next() else { return Ok(None) };
     if let Some(other) = names.iter().find(|name| parts.get(*name).is_none_or(|(other, _)| other != host)) {
         let cause = format!("'{other}' is on another machine than the workers of {host}");

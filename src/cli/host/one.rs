@@ -2,6 +2,7 @@
 
 use std::io::{IsTerminal as _, Read as _};
 use std::os::fd::AsFd as _;
+use std::sync::mpsc;
 use std::thread;
 use std::time::Instant;
 
@@ -27,8 +28,9 @@ pub fn run(host: &Host, command: &Command, words: &[String], screen: &mut Screen
     let reads = kind_of(command) == Kind::Reads;
     let mut has_printed = false;
     for _ in 0..TRIES_MAX {
-        let pipe = Pipe::open(host).map_err(Refusal::from)?;
-        ask(&pipe, host, words, input)?;
+        let Some(opened) = opened(host, &interrupt)? else { return Ok(INTERRUPTED) };
+        let pipe = opened.map_err(Refusal::from)?;
+        ask(&pipe, host, words, input);
         if let Some(code) = attend(pipe, host, &interrupt, screen, &mut has_printed)? {
             return Ok(code);
         }
@@ -38,6 +40,23 @@ pub fn run(host: &Host, command: &Command, words: &[String], screen: &mut Screen
         }
     }
     Err(cut(host, words, reads))
+}
+
+/// Connects, which may take a while; `None` if a person gives up before.
+fn opened(host: &Host, interrupt: &Interrupt) -> Result<Option<Result<Pipe, Fault>>, Failure> {
+    let (done, is_done) = std::io::pipe().map_err(|error| Failure::system("cannot make a pipe", &error))?;
+    let (sender, receiver) = mpsc::channel();
+    let asked = host.clone();
+    thread::spawn(move || {
+        let _ = sender.send(Pipe::open(&asked));
+        drop(is_done);
+    });
+    let ready = wait_any(&[(done.as_fd(), Until::Readable), (interrupt.as_fd(), Until::Readable)], None)?;
+    match receiver.try_recv() {
+        Ok(opened) if ready[0] => Ok(Some(opened)),
+        _ if ready[1] => Ok(None),
+        _ => Err(Failure::new(RefusalKind::Internal, "the connection could not be made")),
+    }
 }
 
 /// Returns the failure of a connection that was cut.
@@ -51,14 +70,13 @@ fn cut(host: &Host, words: &[String], reads: bool) -> Failure {
 }
 
 /// Asks the far end to execute the verb.
-pub fn ask(pipe: &Pipe, host: &Host, words: &[String], input: bool) -> Result<(), Failure> {
+pub fn ask(pipe: &Pipe, host: &Host, words: &[String], input: bool) {
     let call = Call { words: words.to_owned(), dir: host.dir.clone(), state: host.state.clone(), input };
     // A connection that was cut is noticed by whoever reads next.
     let _ = pipe.send(&Ask::Verb(call));
     if input {
         pass_input(pipe.input());
     }
-    Ok(())
 }
 
 /// Passes standard input on, in a thread: it may never end.
@@ -90,6 +108,13 @@ fn attend(
 ) -> Result<Option<u8>, Failure> {
     let mut interrupts = 0;
     loop {
+        if interrupt.take().is_some() {
+            interrupts += 1;
+            // The second one is for this process: the first may not have arrived.
+            if interrupts > 1 || pipe.send(&Ask::Signal("INT".to_owned())).is_err() {
+                return Ok(Some(INTERRUPTED));
+            }
+        }
         match pipe.poll() {
             Next::Tell(Tell::Out(bytes)) => {
                 *has_printed = true;
@@ -110,13 +135,7 @@ fn attend(
                 screen.flush()?;
                 let sources = [(pipe.as_fd(), Until::Readable), (interrupt.as_fd(), Until::Readable)];
                 let ready = wait_any(&sources, Some(Instant::now() + SILENCE_MAX))?;
-                if ready[1] && interrupt.take().is_some() {
-                    interrupts += 1;
-                    // The second one is for this process: the first may not have arrived.
-                    if interrupts > 1 || pipe.send(&Ask::Signal("INT".to_owned())).is_err() {
-                        return Ok(Some(INTERRUPTED));
-                    }
-                } else if !ready[0] {
+                if !ready.contains(&true) {
                     return Ok(None);
                 }
             }

@@ -1,6 +1,7 @@
 //! A verb that reads, on several hosts at the same time. A host that cannot be reached is named and delays no other.
 
 use std::thread;
+use std::time::{Duration, Instant};
 
 use serde_json::Value;
 use serde_json::value::RawValue;
@@ -9,11 +10,17 @@ use swarm_hosts::{Fault, Host, Next, Pipe};
 use swarm_model::{Refusal, RefusalKind};
 
 use super::one::ask;
+use crate::cli::args::Command;
 use crate::cli::error::Failure;
 use crate::cli::screen::Screen;
 
 /// Maximum output of one host in bytes. It is kept until the host has answered.
 const BYTES_MAX: usize = 256 << 20;
+
+/// Time for the whole answer of a host.
+const ANSWER_MAX: Duration = Duration::from_secs(300);
+/// Time for a verb that waits for workers, which limits its own time.
+const ENDLESS: Duration = Duration::from_secs(10 * 365 * 86_400);
 
 /// What a host answered.
 #[derive(Default)]
@@ -23,60 +30,59 @@ pub struct Answer {
     pub code: u8,
 }
 
-pub fn run(hosts: &[Host], words: &[String], screen: &mut Screen) -> Result<u8, Failure> {
-    let answers: Vec<Result<Answer, Refusal>> = thread::scope(|scope| {
-        let asked: Vec<_> = hosts.iter().map(|host| scope.spawn(|| answer(host, words))).collect();
-        asked.into_iter().map(|host| host.join().unwrap_or_else(|_| Err(panicked()))).collect()
-    });
-    let (mut worst, mut is_first) = (0, true);
-    for (host, answer) in hosts.iter().zip(answers) {
-        let answer = match answer {
-            Ok(answer) => answer,
-            Err(refusal) => {
-                screen.flush()?;
-                screen.refusal(&refusal);
-                worst = worst.max(1);
-                continue;
+pub fn run(hosts: &[Host], command: &Command, words: &[String], screen: &mut Screen) -> Result<u8, Failure> {
+    let limit = if matches!(command, Command::Wait(_)) { ENDLESS } else { ANSWER_MAX };
+    thread::scope(|scope| {
+        let asked: Vec<_> = hosts.iter().map(|host| (host, scope.spawn(move || answer(host, words, limit)))).collect();
+        let (mut worst, mut is_first) = (0, true);
+        for (host, asked) in asked {
+            match asked.join().unwrap_or_else(|_| Err(panicked())) {
+                Ok(answer) => {
+                    worst = worst.max(answer.code);
+                    show(host, &answer, is_first, screen)?;
+                    is_first &= answer.out.is_empty();
+                    screen.flush()?;
+                    screen.errors(&answer.err);
+                }
+                Err(refusal) => {
+                    worst = worst.max(1);
+                    screen.refusal(&refusal);
+                }
             }
-        };
-        worst = worst.max(answer.code);
-        show(host, &answer, is_first, screen)?;
-        is_first &= answer.out.is_empty();
-        screen.flush()?;
-        screen.errors(&answer.err);
-    }
-    Ok(worst)
+        }
+        Ok(worst)
+    })
 }
 
 fn panicked() -> Refusal {
     Refusal::new(RefusalKind::Internal, "a host could not be asked")
 }
 
-/// Executes the verb on a host and returns what it printed.
-///
-/// # Errors
-/// Returns why the host cannot be reached, or did not execute the verb.
-pub fn answer(host: &Host, words: &[String]) -> Result<Answer, Refusal> {
+fn answer(host: &Host, words: &[String], limit: Duration) -> Result<Answer, Refusal> {
     let mut pipe = Pipe::open(host)?;
-    answer_of(&mut pipe, host, words)
+    answer_of(&mut pipe, host, words, limit)
 }
 
-/// Executes the verb through a connection.
+/// Executes the verb through a connection, and returns what it printed.
 ///
 /// # Errors
-/// As [`answer`].
-pub fn answer_of(pipe: &mut Pipe, host: &Host, words: &[String]) -> Result<Answer, Refusal> {
-    ask(pipe, host, words, false).map_err(Failure::into_refusal)?;
-    let mut answer = Answer::default();
+/// Returns why the host did not execute the verb, or not within `limit`.
+pub fn answer_of(pipe: &mut Pipe, host: &Host, words: &[String], limit: Duration) -> Result<Answer, Refusal> {
+    ask(pipe, host, words, false);
+    let (mut answer, deadline) = (Answer::default(), Instant::now() + limit);
     loop {
-        match pipe.wait() {
+        match pipe.wait(deadline) {
             Next::Tell(Tell::Out(bytes)) => answer.out.extend_from_slice(bytes.as_slice()),
             Next::Tell(Tell::Err(bytes)) => answer.err.extend_from_slice(bytes.as_slice()),
             Next::Tell(Tell::Exit(code)) => return Ok(Answer { code, ..answer }),
             Next::Tell(Tell::Refused(cause)) => {
                 return Err(Refusal::new(RefusalKind::Invalid, format!("{}: {cause}", host.name)));
             }
-            Next::Tell(Tell::Beat) | Next::Nothing => {}
+            Next::Tell(Tell::Beat) => {}
+            Next::Nothing => {
+                let cause = format!("{} did not answer within {} seconds", host.name, limit.as_secs());
+                return Err(Refusal::new(RefusalKind::Tool, cause));
+            }
             Next::Cut => return Err(Fault::cut(host).into()),
         }
         if answer.out.len() + answer.err.len() > BYTES_MAX {

@@ -33,7 +33,7 @@ use super::fault::Fault;
 use super::holders;
 use crate::trash::reflog;
 use crate::trash::save::DURABLE;
-use crate::worktrees::{admin, record};
+use crate::worktrees::{admin, branches, record};
 
 const PREFIX: &str = "swarm-deleting-";
 /// Age after which a mark proves nothing: no deletion takes that long.
@@ -106,6 +106,9 @@ pub(crate) fn delete(
         clear(common, &mark.path, reference);
     }
     drop(mark);
+    if done.is_ok() {
+        branches::forget(common, reference);
+    }
     Ok(done.map(|_| saved)?)
 }
 
@@ -122,7 +125,9 @@ pub(crate) fn delete_landed(
         return Err(git2::Error::from_str("its reflog may have commits that must be saved first"));
     }
     let _mark = Mark::new(repo.commondir(), full).map_err(|error| git2::Error::from_str(&error.to_string()))?;
-    branch.delete()
+    branch.delete()?;
+    branches::forget(repo.commondir(), full);
+    Ok(())
 }
 
 /// Removes the locks of deletions whose processes are dead. Locks that may belong to somebody stay, with the mark.

@@ -1,9 +1,10 @@
 //! Named pipes from which git would read for ever. Whoever may write to a worktree, or to the data of a repository as a
 //! sandboxed agent may, can put one in place of a file, and git and libgit2 open it without a limit.
 
+use std::collections::BTreeSet;
 use std::fs::{self, DirEntry};
 use std::io;
-use std::os::unix::fs::FileTypeExt as _;
+use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _};
 use std::path::{Path, PathBuf};
 use std::sync::mpsc;
 use std::thread;
@@ -33,6 +34,8 @@ const OF_REPOSITORY: [&str; 11] = [
 const OF_OBJECTS: [&str; 3] = ["info", "info/commit-graphs", "pack"];
 /// Maximum length of a chain of directories with objects. git and libgit2 go as far.
 const ALTERNATES_MAX: u32 = 5;
+/// Maximum number of directories with objects that are looked at.
+const OBJECTS_MAX: usize = 1000;
 /// Time limit for a search. A file system may not answer.
 const SEARCH_MAX: Duration = Duration::from_secs(5);
 
@@ -55,7 +58,7 @@ pub(crate) fn in_repository(dir: &Path) -> Option<PathBuf> {
     files
         .chain([git_dir.clone()])
         .find(|file| is_pipe_at(file))
-        .or_else(|| in_objects(&common.join("objects"), ALTERNATES_MAX))
+        .or_else(|| in_objects(&common.join("objects"), ALTERNATES_MAX, &mut BTreeSet::new()))
 }
 
 /// Returns the git directory if `dir` is one, or has one. A pipe in place of `.git` counts as one.
@@ -69,13 +72,19 @@ fn git_dir_at(dir: &Path) -> Option<PathBuf> {
     }
 }
 
-fn in_objects(objects: &Path, depth: u32) -> Option<PathBuf> {
+/// Looks into a directory with objects and those that it names, each once, as git does.
+fn in_objects(objects: &Path, depth: u32, seen: &mut BTreeSet<(u64, u64)>) -> Option<PathBuf> {
+    let meta = fs::metadata(objects).ok().filter(|_| seen.len() < OBJECTS_MAX)?;
+    if !seen.insert((meta.dev(), meta.ino())) {
+        return None;
+    }
     // Without a repository, or in one without packs, these are missing.
     let files = OF_OBJECTS.iter().flat_map(|name| list(&objects.join(name)).unwrap_or_default());
     let found = files.filter(|file| is_pipe(file).unwrap_or_default()).map(|file| file.path()).next();
     found.or_else(|| {
         let text = record::read_text(&objects.join("info/alternates")).ok().filter(|_| depth > 0)?;
-        text.lines().filter(|line| !line.is_empty()).find_map(|line| in_objects(&objects.join(line), depth - 1))
+        let mut lines = text.lines().filter(|line| !line.is_empty());
+        lines.find_map(|line| in_objects(&objects.join(line), depth - 1, seen))
     })
 }
 
@@ -147,6 +156,20 @@ mod tests {
         // git itself waits, and is ended.
         let held = cli.read(&tree).args(["cat-file", "-e", &"1".repeat(40)]).run().expect_err("held up");
         assert!(matches!(&held, CliError::Pipe(found) if found.ends_with("objects/info/alternates")), "{held:?}");
+    }
+
+    #[test]
+    fn directories_with_objects_that_name_each_other_are_looked_at_once() {
+        let fix = Fixture::new();
+        let objects = fix.repo.join(".git/objects");
+        let other = fix.root.join("other");
+        fs::create_dir_all(other.join("info")).expect("made");
+        let lines = format!("{}\n{}\n", objects.display(), other.display()).repeat(2000);
+        fs::write(objects.join("info/alternates"), &lines).expect("written");
+        fs::write(other.join("info/alternates"), &lines).expect("written");
+        assert_eq!(in_repository(&fix.repo), None);
+        mkfifo(&other.join("info/commit-graph"), Mode::S_IRWXU).expect("made");
+        assert_eq!(in_repository(&fix.repo), Some(other.join("info/commit-graph")));
     }
 
     #[test]

@@ -58,6 +58,14 @@ pub(crate) fn known(common: &Path, branch: &str) -> Option<Known> {
     Some(Known { base, made_at: made_at.to_owned() })
 }
 
+/// Forgets the base of a branch that is deleted: who makes it again may mean something else.
+pub(crate) fn forget(common: &Path, reference: &str) {
+    if let Some(branch) = reference.strip_prefix("refs/heads/") {
+        // What stays is noticed by the reflog of the next branch of that name, or by the next record.
+        let _ = fs::remove_file(file(common, branch));
+    }
+}
+
 fn forget_missing(cli: &Cli, common: &Path, dir: &Path) -> io::Result<()> {
     for file in files::list_if_present(dir)? {
         let text = record::read_text(&file.path()).unwrap_or_default();

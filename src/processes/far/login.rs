@@ -2,6 +2,7 @@
 //! a language, and a worker would have variables of the connection.
 
 use std::collections::BTreeMap;
+use std::ffi::OsString;
 use std::fs;
 use std::io::Write as _;
 use std::os::unix::fs::MetadataExt as _;
@@ -10,8 +11,9 @@ use std::process::Command;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
-use swarm_sys::commands::deadline;
-use swarm_sys::files::{Durability, make_dirs, replace_private};
+use swarm_sys::clock;
+use swarm_sys::commands::deadline::{self, Silence};
+use swarm_sys::files::{Durability, list, make_dirs, replace_private};
 use swarm_sys::procfs;
 use swarm_sys::quoting::quoted;
 use swarm_sys::variables::HOSTS;
@@ -23,29 +25,45 @@ const MARK: &str = "\u{1}swarm environment\u{1}";
 /// Time for a login shell to start.
 const LIMIT: Duration = Duration::from_secs(10);
 const BYTES_MAX: usize = 4 << 20;
+/// Shell that every system has.
+const SHELL: &str = "/bin/sh";
 /// File in the user's cache directory.
 const CACHE: &str = "login.json";
 
-/// Files that login shells read. If one of them changes, the environment is read again.
-const GLOBAL: [&str; 6] = [
+/// Time for which an environment is kept. Start files read others, of which nobody here knows.
+const AGE_MAX: Duration = Duration::from_secs(600);
+/// Files and directories that login shells read. If one of them changes, the environment is read again.
+const GLOBAL: [&str; 13] = [
     "/etc/environment",
     "/etc/profile",
     "/etc/profile.d",
+    "/etc/bash.bashrc",
+    "/etc/zprofile",
+    "/etc/zshenv",
     "/etc/zsh/zprofile",
     "/etc/zsh/zshenv",
+    "/etc/zsh/zlogin",
+    "/etc/csh.cshrc",
+    "/etc/csh.login",
     "/etc/fish/config.fish",
+    "/etc/fish/conf.d",
 ];
-const OWN: [&str; 10] = [
+const OWN: [&str; 15] = [
     ".profile",
     ".bash_profile",
     ".bash_login",
     ".bashrc",
+    ".bash_aliases",
     ".zshenv",
     ".zprofile",
     ".zshrc",
+    ".zlogin",
     ".login",
     ".cshrc",
+    ".tcshrc",
     ".config/fish/config.fish",
+    ".config/fish/conf.d",
+    ".config/fish/fish_variables",
 ];
 
 type Variables = BTreeMap<String, String>;
@@ -55,26 +73,44 @@ type Variables = BTreeMap<String, String>;
 struct Cached {
     /// Present environment, state of the files, and boot.
     from: String,
+    /// Time since boot, in milliseconds.
+    at_ms: u64,
     variables: Variables,
+    /// Why this is not the environment of a login shell.
+    problem: Option<String>,
 }
 
-/// Returns the environment of a login shell of this user, without the variables of the connection. The present
-/// environment counts if no login shell can be started.
-pub fn environment() -> Variables {
-    let present = without_connection(std::env::vars().collect());
-    let Some(home) = present.get("HOME").filter(|home| !home.is_empty()).map(PathBuf::from) else { return present };
+/// Returns the environment of a login shell of this user, without the variables of the connection. If no login shell can be
+/// started, returns the present environment and the reason.
+pub fn environment() -> (Variables, Option<String>) {
+    let present = without_connection(texts(std::env::vars_os()));
+    let Some(home) = present.get("HOME").filter(|home| !home.is_empty()).map(PathBuf::from) else {
+        return (present, Some("HOME is not set, so there is no environment of a login shell".to_owned()));
+    };
     let dir = match present.get("XDG_CACHE_HOME") {
         Some(dir) if Path::new(dir).is_absolute() => Path::new(dir).join("swarm"),
         Some(_) | None => home.join(".cache/swarm"),
     };
-    let from = made_from(&present, &home);
+    let (from, now) = (made_from(&present, &home), clock::boot_ms());
     let cached = fs::read(dir.join(CACHE)).ok().and_then(|text| serde_json::from_slice::<Cached>(&text).ok());
-    if let Some(cached) = cached.filter(|cached| cached.from == from) {
-        return cached.variables;
+    let is_new = |cached: &Cached| Duration::from_millis(now.saturating_sub(cached.at_ms)) < AGE_MAX;
+    if let Some(cached) = cached.filter(|cached| cached.from == from && is_new(cached)) {
+        return (cached.variables, cached.problem);
     }
-    let shell = present.get("SHELL").cloned().unwrap_or_default();
-    let Some(variables) = [shell.as_str(), "/bin/sh"].into_iter().find_map(of_shell) else { return present };
-    let cached = Cached { from, variables: without_connection(variables) };
+    let shell = present.get("SHELL").filter(|shell| shell.starts_with('/')).cloned();
+    let read = match of_shell(shell.as_deref().unwrap_or(SHELL)) {
+        // Another shell reads other files, but better those than none.
+        Err(Silent::Odd(_)) if shell.is_some_and(|shell| shell != SHELL) => of_shell(SHELL),
+        read => read,
+    };
+    let (variables, problem) = match read {
+        Ok(variables) => (without_connection(variables), None),
+        Err(Silent::Odd(cause) | Silent::Late(cause)) => (
+            present,
+            Some(format!("no environment of a login shell: {cause}; PATH and keys of your profile are missing")),
+        ),
+    };
+    let cached = Cached { from, at_ms: now, variables, problem };
     let written = serde_json::to_vec(&cached).map_err(std::io::Error::other).and_then(|text| {
         make_dirs(&dir)?;
         replace_private(&dir, CACHE, &text, Durability::None)
@@ -82,25 +118,42 @@ pub fn environment() -> Variables {
     if let Err(error) = written {
         tracing::debug!(dir = %dir.display(), %error, "cannot keep the environment of a login shell");
     }
-    cached.variables
+    (cached.variables, cached.problem)
 }
 
 /// Prints the environment of this process: `swarm __env`.
 pub fn print() -> u8 {
     let mut text = MARK.to_owned();
-    text.extend(std::env::vars().map(|(name, value)| format!("{name}={value}\0")));
+    text.extend(texts(std::env::vars_os()).iter().map(|(name, value)| format!("{name}={value}\0")));
     text.push_str(MARK);
     u8::from(std::io::stdout().write_all(text.as_bytes()).is_err())
 }
 
+/// Returns the variables that are texts. Others cannot be in a contract.
+fn texts(variables: impl Iterator<Item = (OsString, OsString)>) -> Variables {
+    variables.filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?))).collect()
+}
+
+/// Why a shell has no environment.
+enum Silent {
+    Late(String),
+    Odd(String),
+}
+
 /// Returns the environment that this shell has after a login.
-fn of_shell(shell: &str) -> Option<Variables> {
-    let executable = std::env::current_exe().ok()?;
-    let script = format!("exec {} {ENVIRONMENT}", quoted(executable.to_str()?));
-    let mut command = Command::new(Some(shell).filter(|shell| shell.starts_with('/'))?);
-    let said = deadline::run(command.args(["-l", "-c", &script]), None, LIMIT, BYTES_MAX).ok()?;
-    let text = String::from_utf8(said.stdout).ok()?;
-    variables_in(&text)
+fn of_shell(shell: &str) -> Result<Variables, Silent> {
+    let executable = std::env::current_exe().map_err(|error| Silent::Odd(error.to_string()))?;
+    let script = format!("exec {} {ENVIRONMENT}", quoted(&executable.to_string_lossy()));
+    let mut command = Command::new(shell);
+    let said =
+        deadline::run(command.args(["-l", "-c", &script]), None, LIMIT, BYTES_MAX).map_err(
+            |silence| match silence {
+                Silence::Timeout => Silent::Late(format!("{shell} did not end within {} s", LIMIT.as_secs())),
+                Silence::TooMuch => Silent::Odd(format!("{shell} printed too much")),
+                Silence::Spawn(error) | Silence::System(error) => Silent::Odd(format!("{shell}: {error}")),
+            },
+        )?;
+    variables_in(&String::from_utf8_lossy(&said.stdout)).ok_or_else(|| Silent::Odd(format!("{shell} printed none")))
 }
 
 fn variables_in(text: &str) -> Option<Variables> {
@@ -120,8 +173,15 @@ fn without_connection(mut variables: Variables) -> Variables {
 
 fn made_from(present: &Variables, home: &Path) -> String {
     let files = GLOBAL.iter().map(PathBuf::from).chain(OWN.iter().map(|leaf| home.join(leaf)));
-    let states: Vec<_> =
-        files.map(|file| fs::metadata(file).ok().map(|meta| (meta.mtime(), meta.mtime_nsec(), meta.ino()))).collect();
+    // What is in a directory may be changed in place.
+    let below = |path: PathBuf| {
+        let entries = list(&path).unwrap_or_default().into_iter().map(|entry| entry.path());
+        std::iter::once(path).chain(entries).collect::<Vec<_>>()
+    };
+    let states: Vec<_> = files
+        .flat_map(below)
+        .map(|file| fs::metadata(file).ok().map(|meta| (meta.mtime(), meta.mtime_nsec(), meta.ino())))
+        .collect();
     format!("{present:?} {states:?} {}", procfs::boot_id())
 }
 

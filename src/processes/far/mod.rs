@@ -124,8 +124,13 @@ fn start(call: &Call) -> Result<Running, String> {
         return Err(format!("there is no directory {}", dir.display()));
     }
     let executable = std::env::current_exe().map_err(|error| format!("cannot find the program: {error}"))?;
+    let (environment, problem) = login::environment();
+    if let Some(problem) = problem {
+        // Whether somebody hears it is seen by the next line.
+        let _ = tell(&Tell::Err(Bytes::of(format!("swarm: warning: {problem}\n").as_bytes())));
+    }
     let mut command = Command::new(executable);
-    command.args(&call.words).env_clear().envs(login::environment()).current_dir(&dir).env("PWD", &dir);
+    command.args(&call.words).env_clear().envs(environment).current_dir(&dir).env("PWD", &dir);
     if let Some(state) = &call.state {
         command.env("SWARM_DIR", at_home(state)?);
     }
@@ -188,7 +193,10 @@ impl Running {
                 heard.read();
             }
             let passed = self.pass_on();
-            self.must(passed)?;
+            if self.must(passed)? {
+                // Somebody has read, perhaps slowly: nothing was heard meanwhile.
+                last = Instant::now();
+            }
             if ready[1] {
                 // Everything that it wrote is in the pipes; whoever still has them open has been started by it.
                 let status = self.child.wait()?;

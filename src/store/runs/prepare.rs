@@ -494,7 +494,7 @@ fn tail(log: &Path) -> Option<String> {
 }
 
 /// Returns the last 16 KiB of a file as text.
-pub(super) fn end_of(path: &Path) -> io::Result<String> {
+fn end_of(path: &Path) -> io::Result<String> {
     const BYTES: u64 = 16 << 10;
     home::end_of(path, BYTES).map(|bytes| String::from_utf8_lossy(&bytes).into_owned())
 }
