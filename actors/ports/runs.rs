@@ -100,10 +100,6 @@ pub trait Runs: Send + Sync {
         caller: &'a Caller,
     ) -> BoxFuture<'a, bool>;
 
-    /// Reports whether a queue item has the rules with which the run would add it now: the flags, the spec or the
-    /// configuration may have changed. True if that cannot be determined.
-    fn has_present_rules<'a>(&'a self, now: &'a Now, item: &'a Item, caller: &'a Caller) -> BoxFuture<'a, bool>;
-
     /// Returns the command by which a run verifies the work on this branch, an empty one if it verifies nothing. `None` if
     /// no run made the branch, or if it left that to the configuration. Runs of specs are looked up in the checkout `root`
     /// (`None`: the caller's, or the main one).

@@ -16,7 +16,7 @@ use swarm_model::run::key_of;
 use swarm_model::run::plan::Work;
 use swarm_model::run::progress::{Now, Spent, Stage};
 use swarm_model::run::{Event, FaultKind, Merged, Outcome};
-use swarm_model::{Caller, Event as Announcement, EventKind, Refusal, RefusalKind, Target};
+use swarm_model::{Caller, Event as Announcement, EventKind, MergeSettings, Refusal, RefusalKind, Target};
 use swarm_ports::{Ports, Saved, Settled};
 
 /// Carries out the effects of a run.
@@ -171,10 +171,9 @@ impl EffectRunner {
             return None;
         }
         let is_waiting = matches!(item.state, State::Waiting { .. });
-        let is_outdated = is_waiting && !self.ports.runs.has_present_rules(now, &item, &self.caller).await;
-        if is_outdated || (is_waiting && item.tip.is_empty()) || (item.replaced && item.state == State::Dropped) {
-            // A person has corrected what verifies it, for example; there was no commit to land, and a person may have
-            // removed the cause; or a person dropped only this item, after adding the work once more.
+        if (is_waiting && item.tip.is_empty()) || (item.replaced && item.state == State::Dropped) {
+            // There was no commit to land, and a person may have removed the cause; or a person dropped only this item,
+            // after adding the work once more.
             return self.add(now, attempt, next).await;
         }
         // A person who resumes the run may have removed what the item waits for.
@@ -192,14 +191,6 @@ impl EffectRunner {
     /// Reports the result of a queue item, if it has settled.
     pub async fn settled(&self, now: &Now, attempt: u32, item: &Item) {
         let job = now.at;
-        if item.replaced
-            && matches!(item.state, State::Waiting { .. })
-            && let (Some((_, _, newest)), _) = self.find(now, attempt).await
-            && newest.id > item.id
-        {
-            // The run itself has added the work anew.
-            return;
-        }
         if let Some(merged) = merged(item) {
             // The machine must know that the work is queued before it hears the result.
             self.tell(Event::Queued { job, attempt, left_out: item.left_out.clone() });
@@ -210,13 +201,14 @@ impl EffectRunner {
 
     fn wish(&self, now: &Now, key: String) -> Wish {
         let asked = now.job();
+        let (rules, verify) = (now.plan.rules.merge.clone(), now.plan.verification_of(asked));
         Wish {
             key,
             worker: now.worker(),
             place: None,
             base: now.plan.base.clone(),
             priority: asked.priority,
-            settings: now.plan.settings_of(asked),
+            settings: MergeSettings { verify, ..rules },
             subject: match &asked.work {
                 Work::Spec(work) => Some(format!("{} ({})", work.title, asked.id)),
                 Work::Command(_) => None,

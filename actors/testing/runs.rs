@@ -220,11 +220,6 @@ impl Runs for FakeRuns {
         Box::pin(std::future::ready(is_own))
     }
 
-    fn has_present_rules<'a>(&'a self, now: &'a Now, item: &'a Item, _: &'a Caller) -> BoxFuture<'a, bool> {
-        let verify = now.plan.settings_of(now.job()).verify;
-        Box::pin(std::future::ready(verify.is_none() || verify == item.rules.verify))
-    }
-
     fn verification<'a>(
         &'a self,
         branch: &'a str,

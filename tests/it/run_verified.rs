@@ -2,7 +2,6 @@
 
 use std::fs;
 
-use crate::common::{SOON, wait_until};
 use crate::run::Site;
 
 /// A site, and the command that verifies: it fails for work that is bad, and notes that it was there.
@@ -79,31 +78,4 @@ fn flags_of_a_run_hold_for_the_landing_of_what_it_has_left() {
     // Nothing of it is left: the flags are those of a completed run.
     let said = site.swarm(&["run", "--merge"]);
     assert!(said.err.contains("not using the flags of the completed run: --verify "), "{said:?}");
-}
-
-#[test]
-fn a_verification_that_is_corrected_counts_for_work_that_waits() {
-    let site = Site::new();
-    site.write("swarm.toml", "[merge]\nverify = 'mkae test'\n");
-    site.spec("a", "", "echo a > a.txt");
-    site.spec("b", "verify: \"mkae tset\"\n", "echo b > b.txt");
-    site.spec("c", "after: [a]\n", "echo c > c.txt");
-    site.commit();
-    site.plan();
-    let waits = |commands: &[&str]| {
-        assert_eq!(site.swarm(&["run", "--detach"]).code, Some(0));
-        let shown = || site.swarm(&["run", "status"]).out;
-        wait_until("the work waits", SOON, || commands.iter().all(|command| shown().contains(command)));
-        assert_eq!(site.swarm(&["run", "stop"]).code, Some(0));
-    };
-    waits(&["mkae test", "mkae tset"]);
-    // In the configuration, and in the front matter.
-    site.write("swarm.toml", "[merge]\nverify = 'mkae it'\n");
-    site.spec("b", "verify: \"true\"\n", "echo b > b.txt");
-    waits(&["mkae it"]);
-    wait_until("b has landed", SOON, || site.repo.join("b.txt").exists());
-    // By a flag. The exit code says whether b was done with its earlier spec before this run.
-    let said = site.swarm(&["run", "--verify", "test -e b.txt"]);
-    assert!(said.out.contains("completed: 3 done"), "{said:?}");
-    assert_eq!((site.landed("a.txt"), site.landed("c.txt")), ("a".into(), "c".into()));
 }

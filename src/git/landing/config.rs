@@ -37,12 +37,6 @@ fn merged(file: MergeSettings, typed: &MergeSettings) -> Result<Rules, Refusal> 
     Ok(rules)
 }
 
-/// Reports whether work that is added now with these settings gets these rules; also if that cannot be told.
-pub fn are_current(rules: &Rules, toplevel: &Path, typed: &MergeSettings) -> bool {
-    let present = self::rules(Some(toplevel), typed);
-    present.map_or(true, |present| Rules { checkout: rules.checkout.clone(), ..present } == *rules)
-}
-
 /// Reports whether a resolver is configured for the repository.
 pub fn has_resolver(root: &Path) -> bool {
     swarm_config::load(Some(root)).is_ok_and(|sections| sections.merge.resolver.is_some())
@@ -69,26 +63,6 @@ mod tests {
         assert_eq!(super::rules(None, &MergeSettings::default()).unwrap(), Rules::default());
         let off = MergeSettings { verify: Some(String::new()), ..MergeSettings::default() };
         assert_eq!(with(text, &off).unwrap().verify, None);
-    }
-
-    #[test]
-    fn rules_are_current_until_the_file_or_a_flag_says_something_else() {
-        swarm_config::ignore_user_file();
-        let dir = tempfile::tempdir().unwrap();
-        let write = |text: &str| std::fs::write(dir.path().join(swarm_config::FILE), text).unwrap();
-        let typed =
-            |verify: Option<&str>| MergeSettings { verify: verify.map(str::to_owned), ..MergeSettings::default() };
-        write("[merge]\nverify = \"mkae\"\n");
-        let found = Rules { checkout: Some("/r".into()), ..super::rules(Some(dir.path()), &typed(None)).unwrap() };
-        let current = |verify| are_current(&found, dir.path(), &typed(verify));
-        assert_eq!(
-            [current(None), current(Some("mkae")), current(Some("make")), current(Some(""))],
-            [true, true, false, false]
-        );
-        write("[merge]\nverify = \"make\"\n");
-        assert_eq!([current(None), current(Some("mkae"))], [false, true]);
-        write("[merge]\nverfy = 1\n");
-        assert!(current(None), "it cannot be told");
     }
 
     #[test]

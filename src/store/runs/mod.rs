@@ -374,14 +374,6 @@ impl Runs for DiskRuns {
         })
     }
 
-    fn has_present_rules<'a>(&'a self, now: &'a Now, item: &'a Item, caller: &'a Caller) -> BoxFuture<'a, bool> {
-        let (now, item, caller) = (now.clone(), item.clone(), caller.clone());
-        Box::pin(async move {
-            let has_present = move || queued::has_present_rules(&now, &item, &caller);
-            tokio::task::spawn_blocking(has_present).await.unwrap_or(true)
-        })
-    }
-
     fn verification<'a>(
         &'a self,
         branch: &'a str,

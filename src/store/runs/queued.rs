@@ -2,8 +2,8 @@
 
 use std::path::Path;
 
-use swarm_git::landing::{are_current, is_queue_of};
-use swarm_git::repository::{branch_tip, common_dir, contains};
+use swarm_git::landing::is_queue_of;
+use swarm_git::repository::{branch_tip, contains};
 use swarm_model::merge::queue::Item;
 use swarm_model::run::progress::Now;
 use swarm_model::{Caller, RowWorktree, Target};
@@ -31,15 +31,6 @@ pub fn is_own(now: &Now, target: &Target, item: &Item, caller: &Caller) -> bool 
     let root = Path::new(&now.plan.root);
     is_queue_of(root, now.plan.base.as_deref(), target, caller)
         && item.state.commit().is_none_or(|commit| contains(root, target.base(), commit, caller))
-}
-
-/// Reports whether an item has the rules with which the run would add it now; also if that cannot be told.
-pub fn has_present_rules(now: &Now, item: &Item, caller: &Caller) -> bool {
-    let common = common_dir(&Caller { cwd: now.plan.root.clone(), ..caller.clone() });
-    let common = common.as_deref().map(Path::new);
-    // Where the queue reads them, too.
-    let main = common.filter(|common| common.ends_with(".git")).and_then(Path::parent);
-    are_current(&item.rules, main.unwrap_or(Path::new(&now.plan.root)), &now.plan.settings_of(now.job()))
 }
 
 /// Returns the worktree of a job that has begun, if its directory or its branch is there, or git cannot tell. The branch has

@@ -328,7 +328,6 @@ port!(Runs, "runs", {
     fails prepare(now: &'a Now, caller: &'a Caller) -> Result<SpawnRequest, Outcome>, or outcome;
     waits has_landed(now: &'a Now, caller: &'a Caller) -> bool;
     waits is_own(now: &'a Now, target: &'a Target, item: &'a Item, caller: &'a Caller) -> bool;
-    waits has_present_rules(now: &'a Now, item: &'a Item, caller: &'a Caller) -> bool;
     fails verification(branch: &'a str, root: Option<&'a str>, caller: &'a Caller) -> Result<Option<String>, String>, or text;
     waits place(now: &'a Now, caller: &'a Caller) -> Option<RowWorktree>;
     waits outcome(now: &'a Now, exit: Option<&'a ExitRecord>) -> (Outcome, Spent);
