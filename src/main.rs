@@ -53,6 +53,7 @@ fn start(words: &[OsString]) -> u8 {
         Some("__complete") => cli::complete(arguments),
         Some("__resolve") => attempt::resolve(arguments),
         Some("__stdio") => far::main(),
+        Some("__attach") => far::attach(arguments),
         Some(far::ENVIRONMENT) => far::print_environment(),
         Some("__supervisor") => supervisor::main(arguments),
         _ => cli::main(words),

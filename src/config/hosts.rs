@@ -45,14 +45,16 @@ impl Sections {
             if host.command.as_ref().is_some_and(|words| words.first().is_none_or(|word| word.trim().is_empty())) {
                 return wrong(".command", "is empty");
             }
-            if host.swarm.as_ref().is_some_and(|path| !is_plain(path)) {
+            let paths = [(".swarm", &host.swarm), (".state", &host.state)];
+            let is_odd = |path: &Option<String>| path.as_ref().is_some_and(|path| !is_plain(path));
+            if let Some((key, _)) = paths.into_iter().find(|(_, path)| is_odd(path)) {
                 return wrong(
-                    ".swarm",
+                    key,
                     "must contain only letters, digits and ~ . _ / - + @, because a login shell reads it",
                 );
             }
-            if [&host.dir, &host.state].into_iter().flatten().any(String::is_empty) {
-                return wrong("", "dir and state must not be empty");
+            if host.dir.as_ref().is_some_and(String::is_empty) {
+                return wrong(".dir", "must not be empty");
             }
         }
         Ok(())
@@ -101,7 +103,8 @@ mod tests {
             ("[hosts.a]\nssh = 'b'\ncommand = ['c']", "hosts.a.command"),
             ("[hosts.a]\ncommand = []", "hosts.a.command"),
             ("[hosts.a]\nswarm = 'swarm; rm'", "hosts.a.swarm"),
-            ("[hosts.a]\ndir = ''", "hosts.a"),
+            ("[hosts.a]\ndir = ''", "hosts.a.dir"),
+            ("[hosts.a]\nstate = 'a b'", "hosts.a.state"),
         ] {
             assert_eq!(check(text), Err(key.to_owned()), "{text}");
         }

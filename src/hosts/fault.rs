@@ -70,6 +70,10 @@ impl Fault {
             let cause = if said_short.is_empty() { "ssh ended without a reason".to_owned() } else { said_short };
             return Self::away(host, &cause);
         }
+        if said.contains("unrecognized subcommand") {
+            let cause = format!("swarm on {} is too old to be used from here", host.name);
+            return new(FaultKind::Missing, cause, Some(format!("run 'swarm hosts install {}'", host.name)));
+        }
         let not_there = ["not found", "No such file", "Unknown command", "cannot execute", "Exec format error"];
         if matches!(code, Some(126 | 127)) || not_there.iter().any(|words| said.contains(words)) {
             let cause = format!("cannot execute {} on {}: {said_short}", host.program, host.name);
@@ -126,7 +130,7 @@ mod tests {
             (255, "kex_exchange_identification: Connection closed by remote host", FaultKind::Away),
             (127, "sh: 1: /home/me/.local/bin/swarm: not found", FaultKind::Missing),
             (126, "bash: /home/me/swarm: Permission denied", FaultKind::Missing),
-            (2, "error: unrecognized subcommand '__stdio'", FaultKind::Away),
+            (2, "error: unrecognized subcommand '__stdio'", FaultKind::Missing),
             (255, "", FaultKind::Away),
         ] {
             assert_eq!(kind(code, said), expected, "{code} {said}");

@@ -6,11 +6,12 @@
 
 use std::fs::{self, DirBuilder, OpenOptions};
 use std::io;
+use std::os::fd::AsRawFd as _;
 use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as _};
-use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use nix::sys::socket::{AddressFamily, SockFlag, SockType, UnixAddr, connect, socket};
 use sha2::{Digest as _, Sha256};
 use swarm_sys::commands::deadline;
 use swarm_sys::files::lock::lock_within;
@@ -119,9 +120,19 @@ fn one_at_a_time(path: &Path, make: impl FnOnce() -> bool) -> io::Result<bool> {
     Ok(held.is_some() && make())
 }
 
-/// Reports whether a process listens at `path`.
+/// Reports whether a process listens at `path`. One that is stopped, with a full queue of callers, does not count.
 fn accepts(path: &Path) -> bool {
-    UnixStream::connect(path).is_ok()
+    let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
+    let Ok(socket) = socket(AddressFamily::Unix, SockType::Stream, flags, None) else { return false };
+    UnixAddr::new(path).is_ok_and(|address| connect(socket.as_raw_fd(), &address).is_ok())
+}
+
+/// Reports whether the process of a connection answers. Its socket accepts callers even if it is stopped.
+pub fn answers(host: &Host, control: &Control) -> bool {
+    let (Some(destination), Control::Own(path)) = (host.destination(), control) else { return false };
+    let mut check = ssh(false);
+    let check = check.arg("-S").arg(path).args(["-O", "check", "--", destination]);
+    deadline::run(check, None, ANSWER_MAX, BYTES_MAX).is_ok_and(|said| said.success)
 }
 
 /// Reports whether a connection is at `path`, which is made if there is none.

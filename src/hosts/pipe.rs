@@ -63,6 +63,9 @@ impl Pipe {
         let control = master::control(host);
         match Self::through(host, &control) {
             Err(Silent::Hung) if control != Control::None => {
+                if master::answers(host, &control) {
+                    return Err(Silent::Shell.fault(host));
+                }
                 // The connection accepts commands, but nothing comes back.
                 master::put_aside(&control);
                 Self::through(host, &Control::None).map_err(|silent| silent.fault(host))
@@ -210,6 +213,8 @@ enum Silent {
     /// Something was printed, but no hello.
     Noisy(String),
     Hung,
+    /// Its login works, but nothing is executed.
+    Shell,
     Stranger(Hello),
 }
 
@@ -224,6 +229,13 @@ impl Silent {
             Self::Ended { code, said, noise } => Fault::silent(host, code, &said, &noise),
             Self::Noisy(noise) => Fault::silent(host, None, "", &noise),
             Self::Hung => Fault::away(host, &format!("no answer within {} seconds", HELLO_MAX.as_secs())),
+            Self::Shell => {
+                let limit = HELLO_MAX.as_secs();
+                let mut fault =
+                    Fault::away(host, &format!("its login shell did not start swarm within {limit} seconds"));
+                fault.remedy = Some("look for what waits or starts another shell in ~/.bashrc there".to_owned());
+                fault
+            }
             Self::Stranger(hello) => Fault::protocol(host, &hello),
         }
     }

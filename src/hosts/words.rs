@@ -83,10 +83,8 @@ pub fn attach(host: &Host, words: &[String]) -> Result<Option<Command>, String> 
     let mut command = ssh(true);
     through(&mut command, &crate::master::control(host));
     command.env_remove("LC_ALL").arg("--").arg(destination);
-    if let Some(state) = &host.state {
-        command.args(["env", &format!("SWARM_DIR={state}")]);
-    }
-    command.arg(&host.program).args(words);
+    // The far end sets up the environment, and is told where the state directory is.
+    command.arg(&host.program).arg("__attach").arg(host.state.as_deref().unwrap_or("-")).args(words);
     Ok(Some(command))
 }
 

@@ -23,7 +23,7 @@ use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use nix::sys::signal::{SigHandler, SigSet, Signal, signal};
 
 use swarm_sys::paths::Paths;
-use swarm_sys::variables::OF_A_WORKER;
+use swarm_sys::variables::{HOSTS, OF_A_WORKER};
 
 /// Maximum number of failures of the supervisor within [`WINDOW`], after which the guard gives up. Kills do not count.
 const FAILURES_MAX: usize = 5;
@@ -319,7 +319,7 @@ fn command(root: &Path) -> io::Result<Command> {
     let log = open_log(&Paths::new(root).supervisor_log())?;
     let mut command = Command::new("/proc/self/exe");
     command.arg0("swarm").arg("__guard").arg(root).stderr(Stdio::from(log)).current_dir("/");
-    for variable in OF_A_WORKER {
+    for variable in OF_A_WORKER.into_iter().chain([HOSTS]) {
         command.env_remove(variable);
     }
     Ok(command)

@@ -222,6 +222,9 @@ impl Helps {
         let mut own: Vec<&String> = words.iter().take_while(|word| *word != "--").collect();
         if let Some(at) = own.iter().position(|word| *word == "--host").filter(|at| at + 1 < own.len()) {
             own.drain(at..at + 2);
+            if own.first().is_some_and(|word| *word == "-C") {
+                own.drain(..2.min(own.len()));
+            }
         }
         let flags = own.iter().filter(|word| is_flag(word)).map(|word| word.split('=').next().unwrap_or(word));
         let mut verb: Vec<&str> = own.first().copied().filter(is_name).map(String::as_str).into_iter().collect();

@@ -1,6 +1,8 @@
 """Other machines: `--host` and `swarm hosts` through a real sshd on loopback. A host is a rig of its own with its own sshd;
 the person's rig has a `ssh` in PATH that knows the hosts by their names."""
 
+import os
+import pty
 import shutil
 import signal
 import stat
@@ -56,10 +58,14 @@ class Site:
     def swarm(self, *words: str):
         return self.here.run(str(self.here.binary), *words, limit=120)
 
-    def master(self) -> int:
-        """Returns the pid of the connection that is shared: a process of ssh that made its socket."""
+    def masters(self) -> list[int]:
+        """Returns the pids of the connections that are shared: processes of ssh that made their socket."""
         titles = {pid: " ".join(procs.read_argv(pid)) for pid in procs.all_pids()}
-        found = [pid for pid, title in titles.items() if f"{self.run_dir}/swarm-ssh/" in title and (" -M " in title or "[mux]" in title)]
+        return [pid for pid, title in titles.items()
+                if f"{self.run_dir}/swarm-ssh/" in title and (" -M " in title or "[mux]" in title)]
+
+    def master(self) -> int:
+        found = self.masters()
         if len(found) != 1:
             raise AssertionError(f"{len(found)} shared connections: {found}")
         return found[0]
@@ -159,12 +165,9 @@ def moved(site: Site) -> list[str]:
     site.swarm("--host", "box", "spawn", "--name", "onbox", "--", "sleep", "600")
     site.swarm("--host", "gpu", "spawn", "--name", "ongpu", "--", "sleep", "600")
     config = site.here.root / "ssh_config"
-    ports = {name: str(door.port) for name, door in site.doors.items()}
-    text = config.read_text().replace(f"Port {ports['box']}", "Port X").replace(f"Port {ports['gpu']}", f"Port {ports['box']}")
-    config.write_text(text.replace("Port X", f"Port {ports['gpu']}")))
-    places = [str(door.place) for door in site.doors.values()]
-    text = config.read_text().replace(places[0], "PLACE").replace(places[1], places[0]).replace("PLACE", places[1])
-    config.write_text(text)
+    # Each name gets what the other one had: port, key and known hosts.
+    text = config.read_text().replace("Host box\n", "Host X\n").replace("Host gpu\n", "Host box\n")
+    config.write_text(text.replace("Host X\n", "Host gpu\n"))
     listed = site.swarm("--host", "box", "ls").out
     return same("workers of box", ("ongpu" in listed, "onbox" in listed), (True, False))
 
@@ -190,18 +193,18 @@ def strangers(site: Site) -> list[str]:
     site.configure("yes")
     known.write_text("")
     said = site.swarm("--host", "box", "ls")
-    findings += same("unknown key", (said.rc, "does not accept the host key" in said.err), (1, True))
+    findings += same("unknown key", (said.rc, "does not accept the host key" in said.err), (255, True))
     door.rig.run("ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(door.place / "other"))
     key = (door.place / "other.pub").read_text().split()
     known.write_text(f"[127.0.0.1]:{door.port} {key[0]} {key[1]}\n")
     said = site.swarm("--host", "box", "ls")
-    findings += same("changed key", (said.rc, "does not accept the host key" in said.err), (1, True))
+    findings += same("changed key", (said.rc, "does not accept the host key" in said.err), (255, True))
     site.configure()
     known.unlink()
     (door.place / "id").rename(door.place / "hidden")
     shutil.copy(door.place / "other", door.place / "id")
     said = site.swarm("--host", "box", "ls")
-    findings += same("refused login", (said.rc, "refuses the login" in said.err), (1, True))
+    findings += same("refused login", (said.rc, "refuses the login" in said.err), (255, True))
     return findings + same("hints", "swarm: hint:" in said.err, True)
 
 
@@ -210,7 +213,7 @@ def installed(site: Site) -> list[str]:
     config = site.here.home / ".config" / "swarm" / "config.toml"
     config.write_text("[hosts.box]\n")
     said = site.swarm("--host", "box", "ls")
-    findings = same("before", (said.rc, "swarm hosts install box" in said.err), (1, True))
+    findings = same("before", (said.rc, "swarm hosts install box" in said.err), (255, True))
     said = site.swarm("hosts", "install", "box")
     findings += same("install", (said.rc, said.out.startswith("installed swarm ")), (0, True))
     findings += same("after", site.swarm("--host", "box", "ls").rc, 0)
@@ -244,12 +247,43 @@ def cut(site: Site) -> list[str]:
     found = procs.read_stat(pid)
     procs.send(pid, found.start, signal.SIGKILL)
     # A verb that reads is asked again over a new connection.
-    wait_until(lambda: len(waiting()) == 1 and site.master() != pid, 90, "it waits there again")
+    wait_until(lambda: len(waiting()) == 1 and site.masters() not in ([], [pid]), 90, "it waits there again")
     site.swarm("--host", "box", "kill", "w")
     code = follower.wait(60)
     procs.forget(follower)
     wait_until(lambda: not waiting(), 90, "nothing waits there")
     return same("exit code of wait", code, 0)
+
+
+def attached(site: Site) -> list[str]:
+    """A person's terminal shows the window there, with the environment of a login."""
+    rig = site.doors["box"].rig
+    (rig.home / ".profile").write_text(f"export TMUX_TMPDIR={rig.env['TMUX_TMPDIR']} SWARM_DIR={rig.home}/.other\n")
+    script = "printf 'in the %s' window; exec sleep 600"
+    spawned = site.swarm("--host", "box", "spawn", "--tmux", "--name", "w", "--", "sh", "-c", script)
+    findings = same("spawn", spawned.rc, 0)
+    near, far = pty.openpty()
+    person = procs.launch([str(site.here.binary), "attach", "box:w"], env=site.here.env | {"TERM": "xterm-kitty"},
+                          cwd=site.here.work, stdin=far, stdout=far, stderr=far, start_new_session=True)
+    os.close(far)
+    os.set_blocking(near, False)
+    shown = b""
+
+    def sees() -> bool:
+        nonlocal shown
+        try:
+            shown += os.read(near, 65536)
+        except (BlockingIOError, OSError):
+            pass
+        return b"in the window" in shown or person.poll() is not None
+
+    wait_until(sees, 60, "the window is shown")
+    findings += same("shown", b"in the window" in shown, True)
+    person.kill()
+    person.wait()
+    procs.forget(person)
+    os.close(near)
+    return findings + same("state", "running" in site.swarm("--host", "box", "ls").out, True)
 
 
 SCENES = {
@@ -263,6 +297,7 @@ SCENES = {
     "installed": on_site(installed),
     "noisy shell": on_site(noisy_shell),
     "cut": on_site(cut),
+    "attached": on_site(attached),
 }
 
 

@@ -36,11 +36,9 @@ pub fn run(args: &HostsInstallArgs, screen: &mut Screen) -> Result<u8, Failure> 
     check_system(&host)?;
     check_version(&host, args.force)?;
     let build = format!("{BUILDS}/{}", &hash[..16]);
-    screen.aside("", &format!("copying {} MB to {}", bytes.len() / 1_000_000, host.name));
-    let read_back = execute(&host, &copying(&build), Some(&bytes), COPY_MAX)?;
-    if !read_back.starts_with(&hash) {
-        let cause = format!("what arrived on {} is not what was sent (SHA-256 '{}')", host.name, short(&read_back));
-        return Err(Refusal::new(RefusalKind::Tool, cause).remedy("try again").into());
+    if !execute(&host, &reading(&build), None, SHORT_MAX)?.ends_with(&hash) {
+        screen.aside("", &format!("copying {} MB to {}", bytes.len() / 1_000_000, host.name));
+        execute(&host, &copying(&build, &hash), Some(&bytes), COPY_MAX)?;
     }
     execute(&host, &linking(&build, target, args.force), None, SHORT_MAX)?;
     let hello = Pipe::open(&host).map_err(Refusal::from)?.hello.clone();
@@ -81,11 +79,17 @@ fn numbers(version: &str) -> Vec<u64> {
     version.split(['.', '-', '+']).map_while(|part| part.parse().ok()).collect()
 }
 
-/// Script that writes its input to a file of this build and prints the hash of the file.
-fn copying(build: &str) -> String {
+/// Script that prints the hash of what is installed of this build; nothing if there is none.
+fn reading(build: &str) -> String {
+    format!("cd; if test -f {build}/swarm; then sha256sum < {build}/swarm | cut -c1-64; fi")
+}
+
+/// Script that writes its input to the file of this build, if it is complete.
+fn copying(build: &str, hash: &str) -> String {
     format!(
-        "set -e; umask 077; cd; mkdir -p {build}; t={build}/new.$$; cat > $t; chmod 700 $t; sync $t || sync; \
-         h=$(sha256sum $t); mv -f $t {build}/swarm; echo $h"
+        "set -e; umask 077; cd; mkdir -p {build}; t={build}/new.$$; trap \"rm -f $t\" EXIT; cat > $t; chmod 700 $t; \
+         if test $(sha256sum < $t | cut -c1-64) = {hash}; then :; else echo what arrived is not what was sent >&2; exit 4; fi; \
+         sync $t || sync; mv -f $t {build}/swarm"
     )
 }
 
@@ -100,7 +104,9 @@ fn linking(build: &str, target: &str, force: bool) -> String {
              echo {target} is there and was not installed by swarm >&2; exit 3; fi; "
         ),
     };
-    format!("set -e; cd; {check}mkdir -p {dir}; ln -sf \"$PWD\"/{build}/swarm {target}.$$; mv -f {target}.$$ {target}")
+    format!(
+        "set -e; cd; {check}mkdir -p {dir}; t={target}.$$; trap \"rm -f $t\" EXIT; ln -sf \"$PWD\"/{build}/swarm $t; mv -fT $t {target}"
+    )
 }
 
 /// Executes a script there and returns what it printed.
@@ -117,7 +123,11 @@ fn execute(host: &Host, text: &str, input: Option<&[u8]>, limit: Duration) -> Re
     if said.success {
         return Ok(String::from_utf8_lossy(&said.stdout).trim().to_owned());
     }
-    let cause = format!("{}: {}", host.name, short(&String::from_utf8_lossy(&said.stderr)));
+    let why = match short(&String::from_utf8_lossy(&said.stderr)) {
+        why if why.is_empty() => "the connection was cut".to_owned(),
+        why => why,
+    };
+    let cause = format!("{}: {why}", host.name);
     let refusal = Refusal::new(RefusalKind::Tool, cause);
     Err(match String::from_utf8_lossy(&said.stderr).contains("was not installed by swarm") {
         true => refusal.remedy("use --force to replace it").into(),
@@ -143,7 +153,13 @@ mod tests {
 
     #[test]
     fn scripts_have_nothing_that_login_shells_disagree_about() {
-        for script in [copying("a/b"), linking("a/b", ".local/bin/swarm", false), linking("a/b", "swarm", true)] {
+        let all = [
+            reading("a/b"),
+            copying("a/b", "0"),
+            linking("a/b", ".local/bin/swarm", false),
+            linking("a/b", "swarm", true),
+        ];
+        for script in all {
             assert!(!script.contains(['\'', '!', '\n']), "{script}");
         }
     }
@@ -156,14 +172,18 @@ mod tests {
             command.args(["-c", script]).env("HOME", home.path());
             deadline::run(&mut command, Some(input), SHORT_MAX, BYTES_MAX).expect("ended")
         };
-        let said = sh(&copying(".local/share/swarm/1"), b"one");
+        let hash = |text: &[u8]| -> String { Sha256::digest(text).iter().map(|byte| format!("{byte:02x}")).collect() };
+        let said = sh(&copying(".local/share/swarm/1", &hash(b"one")), b"one");
         assert!(said.success, "{}", String::from_utf8_lossy(&said.stderr));
-        let hash = "7692c3ad3540bb803c020b3aee66cd8887123234ea0c6e7143c0add73ff431ed";
-        assert!(String::from_utf8_lossy(&said.stdout).starts_with(hash));
+        let said = sh(&copying(".local/share/swarm/1", &hash(b"one")), b"on");
+        assert!(!said.success, "half of it was taken");
+        let read = sh(&reading(".local/share/swarm/1"), b"").stdout;
+        assert_eq!(String::from_utf8_lossy(&read).trim(), hash(b"one"));
+        assert_eq!(fs::read_dir(home.path().join(".local/share/swarm/1")).expect("there").count(), 1);
         let target = home.path().join(".local/bin/swarm");
         assert!(sh(&linking(".local/share/swarm/1", ".local/bin/swarm", false), b"").success);
         assert_eq!(fs::read(&target).expect("linked"), b"one");
-        assert!(sh(&copying(".local/share/swarm/2"), b"two").success);
+        assert!(sh(&copying(".local/share/swarm/2", &hash(b"two")), b"two").success);
         assert!(sh(&linking(".local/share/swarm/2", ".local/bin/swarm", false), b"").success);
         assert_eq!(fs::read(&target).expect("linked"), b"two");
         fs::remove_file(&target).expect("removed");
@@ -172,5 +192,9 @@ mod tests {
         assert_eq!(fs::read(&target).expect("kept"), b"of somebody else");
         assert!(sh(&linking(".local/share/swarm/2", ".local/bin/swarm", true), b"").success);
         assert_eq!(fs::read(&target).expect("linked"), b"two");
+        fs::remove_file(&target).expect("removed");
+        fs::create_dir(&target).expect("made");
+        assert!(!sh(&linking(".local/share/swarm/2", ".local/bin/swarm", true), b"").success);
+        assert_eq!(fs::read_dir(home.path().join(".local/bin")).expect("there").count(), 1, "something is left");
     }
 }

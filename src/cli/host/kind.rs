@@ -3,6 +3,7 @@
 use crate::cli::args::{Command, SupervisorAction};
 use crate::cli::flow::args::FlowAction;
 use crate::cli::run::args::RunAction;
+use crate::cli::session::args::SessionAction;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
@@ -73,15 +74,13 @@ pub fn kind_of(command: &Command) -> Kind {
     }
 }
 
-/// Reports whether the verb reads its standard input. For others it is not touched: a loop of a shell may read names from
-/// it.
-pub fn wants_input(command: &Command) -> bool {
+/// Reports whether the verb reads its standard input: by what it is, or because a text is `-`. For others it is not touched: a
+/// loop of a shell may read names from it.
+pub fn wants_input(command: &Command, words: &[String]) -> bool {
     match command {
-        Command::Session(_) => true,
-        Command::Run(args) => matches!(args.action, Some(RunAction::Context(_))),
-        Command::Flow(args) => {
-            matches!(args.action, FlowAction::Answer(_) | FlowAction::Emit(_) | FlowAction::ConsentCheck)
-        }
+        Command::Session(args) => matches!(args.action, SessionAction::Write(_) | SessionAction::Hook(_)),
+        Command::Flow(args) if matches!(args.action, FlowAction::ConsentCheck) => true,
+        Command::Flow(_) | Command::Run(_) => words.iter().any(|word| word == "-" || word.ends_with("=-")),
         _ => false,
     }
 }
@@ -93,5 +92,29 @@ pub fn is_endless(command: &Command) -> bool {
         Command::Events(args) => args.follow,
         Command::Run(args) => matches!(args.action, Some(RunAction::Attach(_))),
         _ => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cli::parse;
+
+    #[test]
+    fn only_verbs_that_read_standard_input_get_it() {
+        for (line, expected) in [
+            ("swarm run context a -", true),
+            ("swarm flow answer f -", true),
+            ("swarm session write", true),
+            ("swarm session show", false),
+            ("swarm run context a text", false),
+            ("swarm flow answer f yes", false),
+            ("swarm ls", false),
+        ] {
+            let words: Vec<String> = line.split(' ').map(str::to_owned).collect();
+            let typed: Vec<std::ffi::OsString> = words.iter().map(Into::into).collect();
+            let cli = parse::parse(&typed).expect("valid");
+            assert_eq!(wants_input(&cli.command, &words[1..]), expected, "{line}");
+        }
     }
 }

@@ -42,7 +42,13 @@ pub fn run(
     words: &[OsString],
     screen: &mut Screen,
 ) -> Result<Option<u8>, Failure> {
-    let Some(Chosen { names, is_typed, dir }) = chosen else { return by_name(command, words, screen) };
+    // A name with a host says more than the environment.
+    if !chosen.as_ref().is_some_and(|chosen| chosen.is_typed)
+        && let Some(code) = by_name(command, words, screen)?
+    {
+        return Ok(Some(code));
+    }
+    let Some(Chosen { names, is_typed, dir }) = chosen else { return Ok(None) };
     let kind = kind_of(command);
     match kind {
         Kind::Local(why) if is_typed => {

@@ -29,12 +29,17 @@ pub fn host_of(
         let cause = format!("'{other}' is on another machine than the workers of {host}");
         return Err(Refusal::new(RefusalKind::Invalid, cause).remedy("use one command for each host"));
     }
-    let plain = |word: &OsString| match word.to_str().and_then(|word| parts.get(word)) {
-        Some((_, worker)) => worker.into(),
+    // Behind the names, an equal word may be a text.
+    let mut left = names.len();
+    let plain = |word: &OsString| match word.to_str().and_then(|word| parts.get(word)).filter(|_| left > 0) {
+        Some((_, worker)) => {
+            left -= 1;
+            worker.into()
+        }
         None => word.clone(),
     };
-    let (verb, rest) = words.split_at(1.min(words.len()));
-    Ok(Some((host.clone(), verb.iter().cloned().chain(rest.iter().map(plain)).collect())))
+    let words = words.iter().map(plain).collect();
+    Ok(Some((host.clone(), words)))
 }
 
 /// Returns the names of workers among the arguments.
@@ -84,6 +89,7 @@ mod tests {
             ("swarm status box:fix", "box", "status fix"),
             ("swarm wait box:a box:b --timeout 5", "box", "wait a b --timeout 5"),
             ("swarm send gpu:fix box:b", "gpu", "send fix box:b"),
+            ("swarm send gpu:fix gpu:fix", "gpu", "send fix gpu:fix"),
             ("swarm logs -f box:fix", "box", "logs -f fix"),
             ("swarm merge add box:fix", "box", "merge add fix"),
         ] {

@@ -6,7 +6,7 @@ use std::sync::mpsc;
 use std::thread;
 use std::time::Instant;
 
-use swarm_hosts::frames::{Ask, Bytes, CHUNK_BYTES, Call, SILENCE_MAX, Tell};
+use swarm_hosts::frames::{Ask, Bytes, CHUNK_BYTES, Call, LINE_BYTES_MAX, SILENCE_MAX, Tell, line};
 use swarm_hosts::{Fault, Host, Input, Next, Pipe};
 use swarm_model::{Refusal, RefusalKind};
 
@@ -18,19 +18,21 @@ use crate::cli::watch::{Interrupt, Until, wait_any};
 
 /// Maximum number of times that a verb that reads is executed if the connection is cut.
 const TRIES_MAX: u32 = 2;
+/// Exit code if the host does not answer.
+const OUT_OF_REACH: u8 = 255;
 /// Exit code after Ctrl-C.
 const INTERRUPTED: u8 = 130;
 
 pub fn run(host: &Host, command: &Command, words: &[String], screen: &mut Screen) -> Result<u8, Failure> {
     // Before the connection, whose threads must not get the signal.
     let interrupt = Interrupt::catch()?;
-    let input = wants_input(command) && !std::io::stdin().is_terminal();
+    let input = wants_input(command, words) && !std::io::stdin().is_terminal();
     let reads = kind_of(command) == Kind::Reads;
     let mut has_printed = false;
     for _ in 0..TRIES_MAX {
         let Some(opened) = opened(host, &interrupt)? else { return Ok(INTERRUPTED) };
-        let pipe = opened.map_err(Refusal::from)?;
-        ask(&pipe, host, words, input);
+        let pipe = opened.map_err(|fault| out_of_reach(fault.into()))?;
+        ask(&pipe, host, words, input)?;
         if let Some(code) = attend(pipe, host, &interrupt, screen, &mut has_printed)? {
             return Ok(code);
         }
@@ -63,20 +65,35 @@ fn opened(host: &Host, interrupt: &Interrupt) -> Result<Option<Result<Pipe, Faul
 fn cut(host: &Host, words: &[String], reads: bool) -> Failure {
     let mut refusal = Refusal::from(Fault::cut(host));
     if !reads {
-        refusal.cause = format!("{}; it is not known whether '{}' was executed", refusal.cause, words.join(" "));
+        // The other words may be long, or secret.
+        let verb = words.first().map(String::as_str).unwrap_or_default();
+        refusal.cause = format!("{}; it is not known whether '{verb}' was executed", refusal.cause);
         refusal.remedy = Some(format!("run 'swarm --host {} ls' to look", host.name));
     }
-    refusal.into()
+    out_of_reach(refusal)
+}
+
+/// Returns the failure of a host that does not answer. Its exit code is that of ssh: all others are answers of the verb.
+fn out_of_reach(refusal: Refusal) -> Failure {
+    Failure::Refused { refusal: Box::new(refusal), code: OUT_OF_REACH }
 }
 
 /// Asks the far end to execute the verb.
-pub fn ask(pipe: &Pipe, host: &Host, words: &[String], input: bool) {
-    let call = Call { words: words.to_owned(), dir: host.dir.clone(), state: host.state.clone(), input };
+///
+/// # Errors
+/// Fails if the words are too long.
+pub fn ask(pipe: &Pipe, host: &Host, words: &[String], input: bool) -> Result<(), Refusal> {
+    let call = Ask::Verb(Call { words: words.to_owned(), dir: host.dir.clone(), state: host.state.clone(), input });
+    if line(&call).len() > LINE_BYTES_MAX {
+        let cause = format!("the words are longer than {LINE_BYTES_MAX} bytes, too long for another host");
+        return Err(Refusal::new(RefusalKind::Invalid, cause).remedy("put them into a file there"));
+    }
     // A connection that was cut is noticed by whoever reads next.
-    let _ = pipe.send(&Ask::Verb(call));
+    let _ = pipe.send(&call);
     if input {
         pass_input(pipe.input());
     }
+    Ok(())
 }
 
 /// Passes standard input on, in a thread: it may never end.

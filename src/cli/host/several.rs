@@ -68,7 +68,7 @@ fn answer(host: &Host, words: &[String], limit: Duration) -> Result<Answer, Refu
 /// # Errors
 /// Returns why the host did not execute the verb, or not within `limit`.
 pub fn answer_of(pipe: &mut Pipe, host: &Host, words: &[String], limit: Duration) -> Result<Answer, Refusal> {
-    ask(pipe, host, words, false);
+    ask(pipe, host, words, false)?;
     let (mut answer, deadline) = (Answer::default(), Instant::now() + limit);
     loop {
         match pipe.wait(deadline) {

@@ -4,6 +4,7 @@
 
 mod login;
 
+use std::ffi::OsString;
 use std::io::{self, Read as _, Write as _};
 use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
 use std::path::{Path, PathBuf};
@@ -35,6 +36,36 @@ pub fn main() -> u8 {
         // Nobody is there to be told.
         Err(_) => 1,
     }
+}
+
+/// Attaches the terminal of this process: `swarm __attach STATE WORD…`, with `-` for the default state directory. Becomes the
+/// verb, with the environment of a login shell.
+pub fn attach(mut arguments: impl Iterator<Item = OsString>) -> u8 {
+    let state = arguments.next().unwrap_or_default().to_string_lossy().into_owned();
+    let failed = |cause: String| {
+        eprintln!("swarm: error: {cause}");
+        1
+    };
+    let executable = match std::env::current_exe() {
+        Ok(executable) => executable,
+        Err(error) => return failed(format!("cannot find the program: {error}")),
+    };
+    let (environment, problem) = login::environment();
+    if let Some(problem) = problem {
+        eprintln!("swarm: warning: {problem}");
+    }
+    let mut command = Command::new(executable);
+    command.args(arguments).env_clear().envs(environment);
+    if let Some(term) = std::env::var_os("TERM") {
+        command.env("TERM", term);
+    }
+    if state != "-" {
+        match at_home(&state) {
+            Ok(state) => drop(command.env("SWARM_DIR", state)),
+            Err(cause) => return failed(cause),
+        }
+    }
+    failed(format!("cannot start swarm: {}", command.exec()))
 }
 
 fn say(line: &[u8]) -> io::Result<()> {
