@@ -70,8 +70,10 @@ fn a_spec_changed_during_an_attempt_is_noticed_by_the_next_attempt() {
     site.commit();
     site.plan();
     let all = site.run(1, &[]);
-    let words = ["workstream.started", "workstream.retrying", "workstream.started", "workstream.spec_changed"];
-    assert_eq!(told(&all, "a")[..4], words);
+    // It is told by whoever prepares the next attempt, beside the words of the run.
+    let mut words = told(&all, "a");
+    words.retain(|word| *word != "workstream.spec_changed");
+    assert_eq!(words[..3], ["workstream.started", "workstream.retrying", "workstream.started"]);
     let changed = all.iter().find(|event| event["event"] == "workstream.spec_changed").expect("it is told");
     assert_eq!((text(&changed["file"]), changed["attempt"].as_u64()), ("specs/a.md", Some(2)));
 }
