@@ -209,6 +209,10 @@ class JobSoak(Soak):
         log = [line.split("\t")[:-1] for line in (self.home / "joblog").read_text().splitlines()[1:]]
         lines = Counter(int(line[0]) for line in log)
         unknown = Counter(e["workstream"] for e in events if re.match(UNKNOWN, e.get("error", "")))
+        # No event has the end of an attempt that was stopped; the line says that it is unknown.
+        names = dict(enumerate(self.works, 1))
+        for id, count in Counter(names[int(line[0])] for line in log if line[6] == "-1").items():
+            unknown[id] = max(unknown[id], count)
         return [f"altered: {id} has {lines[at]} lines in joblog, {begun[id]} attempts, {unknown[id]} of them unknown: "
                 f"{[line for line in log if int(line[0]) == at]}" for at, id in enumerate(self.works, 1) if abs(lines[at] - begun[id]) > unknown[id]]
 
