@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use swarm_config::hosts::HostConfig;
+use swarm_config::hosts::{HostConfig, check_destination};
 use swarm_model::{Refusal, RefusalKind, nearest};
 
 /// Name of this machine, which needs no connection.
@@ -56,26 +56,20 @@ impl Host {
 /// # Errors
 /// Refuses what ssh would take for an option, and what names no machine.
 pub fn find(name: &str, configured: &BTreeMap<String, HostConfig>) -> Result<Host, Refusal> {
-    let refuse = |cause: String| Err(Refusal::new(RefusalKind::Invalid, cause));
-    let Some(config) = configured.get(name) else {
-        if let Err(cause) = check_destination(name) {
-            return refuse(format!("invalid host '{name}': {cause}"));
-        }
-        let mut host = of_config(name, &HostConfig::default());
-        // Windows of tmux and workers of `HOST:NAME` have a colon, machines have none.
-        if name.contains(':') {
-            let near = nearest(name, configured.keys().map(String::as_str));
-            let cause = format!("invalid host '{name}': it contains ':'");
-            let remedy = near.map_or_else(
-                || format!("give it a name: [hosts.NAME] ssh = \"{name}\" in ~/.config/{}", swarm_config::USER_FILE),
-                |near| format!("did you mean '{near}'?"),
-            );
-            return Err(Refusal::new(RefusalKind::Invalid, cause).remedy(remedy));
-        }
-        host.name = name.to_owned();
-        return Ok(host);
-    };
-    Ok(of_config(name, config))
+    if let Some(config) = configured.get(name) {
+        return Ok(of_config(name, config));
+    }
+    let refuse = |cause: &str| Refusal::new(RefusalKind::Invalid, format!("invalid host '{name}': {cause}"));
+    check_destination(name).map_err(refuse)?;
+    if name.contains(':') {
+        // `HOST:NAME` is a worker.
+        let near = nearest(name, configured.keys().map(String::as_str));
+        return Err(refuse("it contains ':'").remedy(near.map_or_else(
+            || format!("give it a name: [hosts.NAME] ssh = \"{name}\" in ~/.config/{}", swarm_config::USER_FILE),
+            |near| format!("did you mean '{near}'?"),
+        )));
+    }
+    Ok(of_config(name, &HostConfig::default()))
 }
 
 /// Returns all configured hosts, sorted by name.
@@ -95,11 +89,6 @@ fn of_config(name: &str, config: &HostConfig) -> Host {
         dir: config.dir.clone(),
         state: config.state.clone(),
     }
-}
-
-/// Refuses a destination that ssh would take for something else.
-pub(crate) fn check_destination(name: &str) -> Result<(), &'static str> {
-    swarm_config::hosts::check_destination(name)
 }
 
 #[cfg(test)]

@@ -47,7 +47,7 @@ pub fn control(host: &Host) -> Control {
         return Control::OfUser;
     }
     let Ok(path) = path_of(&resolved) else { return Control::None };
-    // One that is stopped accepts this, too, but brings no hello.
+    // A process that is stopped still accepts connections; the missing hello shows it.
     if accepts(&path) {
         return Control::Own(path);
     }

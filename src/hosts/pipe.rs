@@ -241,7 +241,7 @@ impl Silent {
     }
 }
 
-/// What came instead of a hello.
+/// Why there is no hello, with the bytes that were read instead.
 enum Unheard {
     Late(String),
     Ended(String),

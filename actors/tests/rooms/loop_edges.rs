@@ -236,7 +236,7 @@ async fn a_loop_is_not_ended_for_one_whose_worktree_cannot_be_made() {
     assert_eq!((rig.world.loops.loaded("w"), starts(&rig)), (before, 1));
     assert!(rig.world.state("w").expect("there").is_running());
 
-    // What fails later says what has happened.
+    // If the start fails later, the message says that the replaced worker was ended.
     rig.world.script.at("prepare", Fault::Error("no tmux here"));
     let answers = order(&rig, replace()).await;
     let [Answer::Loop(_), Answer::Refused(refusal)] = &answers[..] else { panic!("{answers:?}") };

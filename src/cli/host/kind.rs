@@ -1,4 +1,4 @@
-//! What a verb does, as far as it matters on another machine.
+//! Classifies verbs: which can be executed on another machine, repeated, or executed on several.
 
 use crate::cli::args::{Command, SupervisorAction};
 use crate::cli::flow::args::FlowAction;

@@ -56,8 +56,8 @@ pub fn all() -> Result<Vec<Host>, Refusal> {
 fn list(as_json: bool, screen: &mut Screen) -> Result<u8, Failure> {
     let hosts = all()?;
     let rows: Vec<Row> = thread::scope(|scope| {
-        let asked: Vec<_> = hosts.iter().map(|host| (host, scope.spawn(|| row(host)))).collect();
-        asked.into_iter().filter_map(|(_, row)| row.join().ok()).collect()
+        let asked: Vec<_> = hosts.iter().map(|host| scope.spawn(|| row(host))).collect();
+        asked.into_iter().filter_map(|row| row.join().ok()).collect()
     });
     let code = u8::from(rows.iter().any(|row| row.state != "up"));
     if as_json {

@@ -22,7 +22,7 @@ const ANSWER_MAX: Duration = Duration::from_secs(300);
 /// Time for a verb that waits for workers, which limits its own time.
 const ENDLESS: Duration = Duration::from_secs(10 * 365 * 86_400);
 
-/// What a host answered.
+/// Output and exit code of a verb on a host.
 #[derive(Default)]
 pub struct Answer {
     pub out: Vec<u8>,

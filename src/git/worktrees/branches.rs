@@ -16,7 +16,7 @@ use crate::trash::reflog;
 
 const DIR: &str = "swarm-branches";
 
-/// What is known of a branch without a worktree.
+/// Record of a branch that was made for a worktree which has been removed.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Known {
     pub(crate) base: BaseRef,

@@ -140,7 +140,7 @@ fn tracked_hooks(cli: &Cli, common: &Path, repo: &Path) -> Result<Option<PathBuf
     }
     let common = admin::resolved(common);
     let is_ours = |top: &Path| admin::common_dir(top).is_ok_and(|found| found == common);
-    // What a link leads to may land before git gets there.
+    // A link whose target does not exist counts: an agent may land a file there before git runs the hook.
     let dangles = |path: &Path| path.is_symlink() && !path.exists();
     let is_tracked = |hook: &PathBuf| {
         let target = admin::resolved(hook);

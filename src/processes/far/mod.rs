@@ -26,6 +26,8 @@ pub const ENVIRONMENT: &str = "__env";
 
 /// Time without a line from the other end after which it counts as gone.
 const SILENCE_MAX: Duration = Duration::from_secs(60);
+/// Number of blocks that a full pipe can hold, at its maximum size of 1 MiB.
+const PIPE_BLOCKS_MAX: usize = (1 << 20) / CHUNK_BYTES;
 /// Time for a verb to end after the connection was cut.
 const END_MAX: Duration = Duration::from_secs(5);
 
@@ -78,7 +80,7 @@ fn tell(tell: &Tell) -> io::Result<()> {
     say(&line(tell))
 }
 
-/// What the other end says.
+/// Lines received from the other end.
 #[derive(Default)]
 struct Heard {
     lines: Lines,
@@ -229,9 +231,12 @@ impl Running {
                 last = Instant::now();
             }
             if ready[1] {
-                // Everything that it wrote is in the pipes; whoever still has them open has been started by it.
+                // Everything that it wrote is in the pipes. A process that it started may still write to them.
                 let status = self.child.wait()?;
-                while self.pass_on()? {}
+                let mut blocks = PIPE_BLOCKS_MAX;
+                while blocks > 0 && self.pass_on()? {
+                    blocks -= 1;
+                }
                 return tell(&Tell::Exit(code_of(status)));
             }
         }
@@ -294,7 +299,7 @@ impl Running {
 
     fn signal(&self, signal: Signal) {
         if let Ok(group) = i32::try_from(self.child.id()) {
-            // It is not waited for before its end was seen, so the number is still its own.
+            // The child has not been reaped yet, so the number of its group cannot belong to another process.
             let _ = killpg(Pid::from_raw(group), signal);
         }
     }

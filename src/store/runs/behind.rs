@@ -14,7 +14,7 @@ use super::events;
 use super::home::Home;
 use crate::tenants::remove_without_work;
 
-/// What the branch of a job does not have, and what follows from that.
+/// Commits of the base that are missing in the branch of a job, and whether the branch was removed for that reason.
 pub struct Behind {
     /// Jobs whose work is missing.
     after: Vec<String>,
@@ -25,7 +25,7 @@ pub struct Behind {
 }
 
 impl Behind {
-    /// Returns a prompt with what the agent is told about it.
+    /// Appends to a prompt what the agent has to know about the missing work.
     pub fn told_after(&self, prompt: &str) -> String {
         let (after, base) = (named(&self.after), &self.base);
         let what = match &self.worktree {
