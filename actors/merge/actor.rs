@@ -141,12 +141,17 @@ impl State {
                 self.may(id, "dropped", ItemState::may_be_dropped)?;
                 Event::Drop(id)
             }
-            Ask::Retry(id) | Ask::Again(id) => {
-                self.may(id, "retried", ItemState::may_be_retried)?;
-                if let Some(item) = self.queue.item(id).filter(|item| item.tip.is_empty()) {
-                    return Err(MergeError::NoTip(id, item.name.clone()));
-                }
-                if matches!(ask, Ask::Again(_)) { Event::Again(id) } else { Event::Retry(id) }
+            Ask::Retry(id) => {
+                self.may_be_retried(id, ItemState::may_be_retried)?;
+                Event::Retry(id)
+            }
+            Ask::Again(id, rules) => {
+                let may_be: fn(&ItemState) -> bool = match rules {
+                    Some(_) => |state| state.may_be_retried() || *state == ItemState::Queued,
+                    None => ItemState::may_be_retried,
+                };
+                self.may_be_retried(id, may_be)?;
+                Event::Again(id, rules)
             }
             Ask::Pause => Event::Pause,
             Ask::Resume => Event::Resume,
@@ -159,6 +164,14 @@ impl State {
     fn may(&self, id: ItemId, done: &'static str, may_be: fn(&ItemState) -> bool) -> Result<(), MergeError> {
         let item = self.queue.item(id).ok_or(MergeError::Unknown(id))?;
         if may_be(&item.state) { Ok(()) } else { Err(MergeError::State(id, item.state.word(), done)) }
+    }
+
+    fn may_be_retried(&self, id: ItemId, may_be: fn(&ItemState) -> bool) -> Result<(), MergeError> {
+        self.may(id, "retried", may_be)?;
+        match self.queue.item(id).filter(|item| item.tip.is_empty()) {
+            Some(item) => Err(MergeError::NoTip(id, item.name.clone())),
+            None => Ok(()),
+        }
     }
 
     /// Applies the waiting results in order, until the journal cannot be written.

@@ -15,7 +15,7 @@ mod search;
 
 use std::ops::Deref;
 
-use swarm_model::merge::queue::{Addition, Item, ItemId, Link, Obstacle, Phase, Queue, Search, State};
+use swarm_model::merge::queue::{Addition, Item, ItemId, Link, Obstacle, Phase, Queue, Rules, Search, State};
 use swarm_model::merge::{Build, Landing, Resolution, Verdict};
 
 /// Number of candidates of one item that the base may overtake before the item waits.
@@ -51,8 +51,9 @@ pub enum Event {
     Drop(ItemId),
     /// A person retries the item, and so accepts a base that was rewritten.
     Retry(ItemId),
-    /// Retries the item without a person.
-    Again(ItemId),
+    /// Retries the item without a person, by these rules if they have changed since it was added. A queued item only gets
+    /// the rules.
+    Again(ItemId, Option<Box<Rules>>),
     /// An obstacle for which items wait is gone.
     Cleared(Obstacle),
 }
@@ -141,7 +142,7 @@ impl Machine {
             Event::Resume => self.queue.paused = false,
             Event::Drop(id) => self.drop_item(id, &mut effects),
             Event::Retry(id) => self.retry(id, true),
-            Event::Again(id) => self.retry(id, false),
+            Event::Again(id, rules) => self.again(id, rules),
             Event::Cleared(obstacle) => self.cleared(&obstacle, now_ms),
         }
         self.begin(now_ms, &mut effects);
@@ -337,6 +338,16 @@ impl Machine {
         if self.queue.item(id).is_some_and(|item| item.state.may_be_dropped()) {
             self.settle(id, State::Dropped, effects);
         }
+    }
+
+    fn again(&mut self, id: ItemId, rules: Option<Box<Rules>>) {
+        let may_change = |item: &&mut Item| item.state == State::Queued || item.state.may_be_retried();
+        if let Some(rules) = rules
+            && let Some(item) = self.queue.item_mut(id).filter(may_change)
+        {
+            item.rules = *rules;
+        }
+        self.retry(id, false);
     }
 
     /// Queues a settled item again. `accepts`: also if the base was rewritten since the work started.

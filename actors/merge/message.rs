@@ -5,7 +5,7 @@ use ractor::RpcReplyPort;
 use super::error::MergeError;
 use super::machine::Event;
 use swarm_model::QueueView;
-use swarm_model::merge::queue::{Addition, Item, ItemId};
+use swarm_model::merge::queue::{Addition, Item, ItemId, Rules};
 
 /// Message to the actor of a merge queue.
 #[derive(Debug)]
@@ -32,8 +32,9 @@ pub enum Ask {
     Drop(ItemId),
     /// Retry the item for a person, who accepts a base that was rewritten.
     Retry(ItemId),
-    /// Retry the item for a run that continues.
-    Again(ItemId),
+    /// Retry the item for a run that continues, by these rules if they have changed since it was added. A queued item only
+    /// gets the rules.
+    Again(ItemId, Option<Box<Rules>>),
     Pause,
     Resume,
 }

@@ -3,7 +3,7 @@
 use std::io;
 
 use super::{BoxFuture, Saved, Survey};
-use swarm_model::merge::queue::Item;
+use swarm_model::merge::queue::{Item, Rules};
 use swarm_model::run::plan::Plan;
 use swarm_model::run::progress::{Now, Run, Spent};
 use swarm_model::run::words::Word;
@@ -99,6 +99,10 @@ pub trait Runs: Send + Sync {
         item: &'a Item,
         caller: &'a Caller,
     ) -> BoxFuture<'a, bool>;
+
+    /// Returns the rules by which the run would add the work of a queue item now, if they are not those of the item: the
+    /// flags, the spec or the configuration have changed since. `None` also if that cannot be determined.
+    fn changed_rules<'a>(&'a self, now: &'a Now, item: &'a Item, caller: &'a Caller) -> BoxFuture<'a, Option<Rules>>;
 
     /// Returns the command by which a run verifies the work on this branch, an empty one if it verifies nothing. `None` if
     /// no run made the branch, or if it left that to the configuration. Runs of specs are looked up in the checkout `root`

@@ -16,7 +16,7 @@ use swarm_model::run::key_of;
 use swarm_model::run::plan::Work;
 use swarm_model::run::progress::{Now, Spent, Stage};
 use swarm_model::run::{Event, FaultKind, Merged, Outcome};
-use swarm_model::{Caller, Event as Announcement, EventKind, MergeSettings, Refusal, RefusalKind, Target};
+use swarm_model::{Caller, Event as Announcement, EventKind, Refusal, RefusalKind, Target};
 use swarm_ports::{Ports, Saved, Settled};
 
 /// Carries out the effects of a run.
@@ -176,8 +176,11 @@ impl EffectRunner {
             // after adding the work once more.
             return self.add(now, attempt, next).await;
         }
+        // A person may have corrected what verifies the work. The commit of the item lands, not what its worktree has now.
+        let may_change = is_waiting || item.state == State::Queued;
+        let rules = if may_change { self.ports.runs.changed_rules(now, &item, &self.caller).await } else { None };
         // A person who resumes the run may have removed what the item waits for.
-        self.tell(match if is_waiting { Some(self.fleet.retry(&key).await) } else { None } {
+        self.tell(match if is_waiting || rules.is_some() { Some(self.fleet.retry(&key, rules).await) } else { None } {
             Some(Ok(())) => Event::Retried { job, attempt },
             Some(Err(refusal)) => {
                 tracing::info!(worker = %now.worker(), cause = %refusal.cause, "the work still waits to land");
@@ -201,14 +204,13 @@ impl EffectRunner {
 
     fn wish(&self, now: &Now, key: String) -> Wish {
         let asked = now.job();
-        let (rules, verify) = (now.plan.rules.merge.clone(), now.plan.verification_of(asked));
         Wish {
             key,
             worker: now.worker(),
             place: None,
             base: now.plan.base.clone(),
             priority: asked.priority,
-            settings: MergeSettings { verify, ..rules },
+            settings: now.plan.settings_of(asked),
             subject: match &asked.work {
                 Work::Spec(work) => Some(format!("{} ({})", work.title, asked.id)),
                 Work::Command(_) => None,

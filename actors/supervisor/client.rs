@@ -7,7 +7,7 @@ use super::merges::item_of;
 use super::message::{Request, SupervisorMessage};
 use crate::run::Fleet;
 use crate::worker::Workers;
-use swarm_model::merge::queue::Item;
+use swarm_model::merge::queue::{Item, Rules};
 use swarm_model::run::Wish;
 use swarm_model::{
     Caller, CleanRequest, KillRequest, Refusal, RefusalKind, Reply, Route, Scope, SpawnRequest, Spawned, Target,
@@ -77,12 +77,12 @@ impl Fleet for SupervisorClient {
         })
     }
 
-    fn retry<'a>(&'a self, key: &'a str) -> BoxFuture<'a, Result<(), Refusal>> {
+    fn retry<'a>(&'a self, key: &'a str, rules: Option<Rules>) -> BoxFuture<'a, Result<(), Refusal>> {
         Box::pin(async move {
             let found = item_of(&self.0, key).await;
             let (queue, item) =
                 found.ok_or_else(|| Refusal::new(RefusalKind::NotFound, format!("merge item '{key}' not found")))?;
-            let asked = queue.ask(crate::merge::Ask::Again(item.id)).await;
+            let asked = queue.ask(crate::merge::Ask::Again(item.id, rules.map(Box::new))).await;
             asked.map(drop).map_err(|error| Refusal::new(RefusalKind::Invalid, error.to_string()))
         })
     }

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use super::script::Script;
 use crate::run::machine::Machine;
-use swarm_model::merge::queue::{Item, ItemId};
+use swarm_model::merge::queue::{Item, ItemId, Rules};
 use swarm_model::run::plan::Plan;
 use swarm_model::run::progress::{Now, Run, Spent};
 use swarm_model::run::{Event, FaultKind, Outcome};
@@ -218,6 +218,12 @@ impl Runs for FakeRuns {
     fn is_own<'a>(&'a self, now: &'a Now, _: &'a Target, item: &'a Item, _: &'a Caller) -> BoxFuture<'a, bool> {
         let is_own = self.with(&now.plan.home, |home| !home.foreign.contains(&item.id));
         Box::pin(std::future::ready(is_own))
+    }
+
+    fn changed_rules<'a>(&'a self, now: &'a Now, item: &'a Item, _: &'a Caller) -> BoxFuture<'a, Option<Rules>> {
+        let verify = now.plan.verification_of(now.job());
+        let has_changed = verify.is_some() && verify != item.rules.verify;
+        Box::pin(std::future::ready(has_changed.then(|| Rules { verify, ..item.rules.clone() })))
     }
 
     fn verification<'a>(

@@ -2,6 +2,7 @@
 
 use std::fs;
 
+use crate::common::{SOON, wait_until};
 use crate::run::Site;
 
 /// A site, and the command that verifies: it fails for work that is bad, and notes that it was there.
@@ -78,4 +79,48 @@ fn flags_of_a_run_hold_for_the_landing_of_what_it_has_left() {
     // Nothing of it is left: the flags are those of a completed run.
     let said = site.swarm(&["run", "--merge"]);
     assert!(said.err.contains("not using the flags of the completed run: --verify "), "{said:?}");
+}
+
+#[test]
+fn a_verification_that_is_corrected_counts_for_the_commits_that_wait() {
+    let site = Site::new();
+    site.write("swarm.toml", "[merge]\nverify = 'mkae test'\n");
+    let started = site.rig.path("started");
+    for (id, front) in [("a", ""), ("b", "verify: \"mkae tset\"\n"), ("c", ""), ("d", "after: [a]\n")] {
+        site.spec(id, front, &format!("echo {id} >> {}; echo {id} > {id}.txt", started.display()));
+    }
+    site.commit();
+    site.plan();
+    let waits = |expected: &[(&str, &str)]| {
+        assert_eq!(site.swarm(&["run", "--detach"]).code, Some(0));
+        let shown = || site.swarm(&["run", "status"]).out;
+        let is_shown = |(id, why): &(&str, &str)| {
+            let what = format!("does not pass: '{why}'");
+            shown().lines().any(|line| line.trim_start().starts_with(id) && line.contains(&what))
+        };
+        wait_until("the work waits", SOON, || expected.iter().all(is_shown));
+        assert!(shown().contains("run 'swarm run stop', then 'swarm run --verify COMMAND'"), "{}", shown());
+        assert_eq!(site.swarm(&["run", "stop"]).code, Some(0));
+    };
+    waits(&[("a", "mkae test"), ("b", "mkae tset"), ("c", "mkae test")]);
+    let status = site.swarm(&["merge", "status", "b"]).out;
+    assert!(status.contains("or swarm merge add ") && status.contains(".b --verify COMMAND"), "{status}");
+    // A person looks at the work: nothing in the worktrees lands, and no agent starts again.
+    let tree = |id: &str| site.repo.join(".arial/worktrees").join(id);
+    site.rig.git(&tree("a"), &["checkout", "-q", "--detach", "main"]);
+    site.rig.git(&tree("b"), &["checkout", "-q", "-b", "review"]);
+    fs::write(tree("c").join("notes.txt"), "of a review").expect("written");
+    // In the configuration and in the front matter, and then by a flag.
+    site.write("swarm.toml", "[merge]\nverify = 'mkae it'\n");
+    let script = format!("echo b >> {}; echo b > b.txt", started.display());
+    site.spec("b", "verify: \"test ! -e b.review\"\n", &script);
+    waits(&[("a", "mkae it"), ("c", "mkae it")]);
+    wait_until("b has landed", SOON, || site.repo.join("b.txt").exists());
+    let said = site.swarm(&["run", "--verify", "test ! -e notes.txt"]);
+    assert!(said.out.contains("completed: 4 done"), "{said:?}");
+    assert_eq!(["a", "b", "c", "d"].map(|id| site.landed(&format!("{id}.txt"))), ["a", "b", "c", "d"]);
+    let started = fs::read_to_string(started).expect("read");
+    let mut started: Vec<&str> = started.lines().collect();
+    started.sort_unstable();
+    assert_eq!(started, ["a", "b", "c", "d"]);
 }

@@ -6,7 +6,7 @@
 
 use super::{Effect, LOST_MAX, Machine};
 use swarm_model::merge::queue::{BaseCheck, Link, Obstacle, Phase, Red, Search, State};
-use swarm_model::merge::{NOT_EXECUTED, Verdict};
+use swarm_model::merge::{BASE_FAILS, NOT_EXECUTED, Verdict};
 
 impl Machine {
     pub(super) fn verified(&mut self, verdict: Verdict, effects: &mut Vec<Effect>) {
@@ -99,7 +99,7 @@ impl Machine {
     /// command is found neither on the base nor with the item, no work of a worker helps.
     fn base_decides(&mut self, base: &str, chain: &[Link], search: &Search, effects: &mut Vec<Effect>) -> bool {
         let Some(reason) = self.known_base(base, chain).and_then(|known| known.reason.clone()) else { return false };
-        let reason = format!("the base itself does not pass: {reason}");
+        let reason = format!("{BASE_FAILS}: {reason}");
         if let [link] = chain
             && let Some((name, mends)) = self.queue.item(link.item).map(|item| (item.name.clone(), item.mends))
             && let Some(known) = &mut self.queue.checked

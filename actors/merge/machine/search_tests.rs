@@ -119,6 +119,27 @@ fn a_retry_verifies_a_base_again_that_failed() {
 }
 
 #[test]
+fn a_retry_by_other_rules_verifies_by_these_and_keeps_the_commit() {
+    let (mut queue, mut world) = (machine(2, 1), World { is_red: true, ..World::default() });
+    world.run(&mut queue, Event::Resume);
+    let before = queue.items[0].clone();
+    assert_eq!(words(&queue), ["waiting"; 2]);
+    let other = Rules { verify: Some("other".into()), ..before.rules.clone() };
+    world.is_red = false;
+    world.run(&mut queue, Event::Again(0, Some(Box::new(other.clone()))));
+    let after = &queue.items[0];
+    assert_eq!((words(&queue), after.verified_by.as_deref()), (vec!["landed", "waiting"], Some("other")));
+    assert_eq!((&after.tip, &after.key, after.id), (&before.tip, &before.key, before.id));
+    // An item that is queued again already only gets the rules; one that has landed keeps its own.
+    queue.on(Event::Pause, 0);
+    queue.on(Event::Again(1, None), 0);
+    queue.on(Event::Again(1, Some(Box::new(other.clone()))), 0);
+    queue.on(Event::Again(0, Some(Box::new(before.rules))), 0);
+    assert_eq!(queue.items.iter().map(|item| &item.rules).collect::<Vec<_>>(), [&other; 2]);
+    assert_eq!(words(&queue), ["landed", "queued"]);
+}
+
+#[test]
 fn a_base_that_failed_once_and_then_passed_excuses_no_item() {
     let (mut queue, mut world) = (machine(1, 1), World { bad: [0].into(), ..World::default() });
     let mut effects = queue.on(Event::Resume, 0);

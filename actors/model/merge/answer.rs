@@ -15,6 +15,9 @@ pub enum Build {
     Failed(String),
 }
 
+/// Beginning of the reason why an item waits whose base fails.
+pub const BASE_FAILS: &str = "the base itself does not pass";
+
 /// Words in the reason of a failed verification whose command the shell could not find or execute.
 pub const NOT_EXECUTED: [&str; 2] = ["exited with code 126", "exited with code 127"];
 

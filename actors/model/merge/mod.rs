@@ -8,5 +8,5 @@ mod rules;
 /// Words before the path of a verification's output in the reason of a rejection.
 pub const OUTPUT_AT: &str = "; its output is in ";
 
-pub use answer::{Build, Landing, NOT_EXECUTED, RESOLVER_LATER, Resolution, Verdict};
+pub use answer::{BASE_FAILS, Build, Landing, NOT_EXECUTED, RESOLVER_LATER, Resolution, Verdict};
 pub use request::{MergeLine, MergeOrder, MergeRequest, MergeSettings, QueueView, Target};

@@ -194,6 +194,11 @@ impl Plan {
         Some(Topic { branch, base })
     }
 
+    /// Returns the settings with which the work of a job is added to the merge queue.
+    pub fn settings_of(&self, job: &Job) -> MergeSettings {
+        MergeSettings { verify: self.verification_of(job), ..self.rules.merge.clone() }
+    }
+
     /// Returns the command that verifies the work of a job before it lands. `None`: that of the configuration.
     pub fn verification_of(&self, job: &Job) -> Option<String> {
         job.verify.clone().or_else(|| self.rules.merge.verify.clone())

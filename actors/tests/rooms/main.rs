@@ -24,6 +24,7 @@ mod restart;
 mod resume;
 mod run;
 mod run_left;
+mod run_rules;
 mod sessions;
 mod store;
 mod stuck;

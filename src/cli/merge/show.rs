@@ -1,7 +1,7 @@
 //! `swarm merge ls`, `status` and `log`: queues and items as text and as JSON.
 
 use serde_json::{Value, json};
-use swarm_model::merge::queue::{Item, Phase, State};
+use swarm_model::merge::queue::{Item, Obstacle, Phase, State};
 use swarm_model::{QueueView, Target};
 
 use super::args::{ItemArgs, LogArgs, LsArgs};
@@ -162,6 +162,10 @@ fn lines(view: &QueueView, target: &Target, item: &Item) -> Vec<String> {
             say(
                 "next",
                 match item.obstacle() {
+                    Some(Obstacle::Base(_)) => {
+                        let other = format!("swarm merge add {} --verify COMMAND", escape(&item.name));
+                        format!("it continues by itself when that is gone; or {command}; or {other}")
+                    }
                     Some(_) => format!("it continues by itself when that is gone; or {command}"),
                     None => command,
                 },

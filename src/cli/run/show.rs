@@ -1,6 +1,7 @@
 //! `swarm run status` and `--dry-run`: the progress of a run, and what a run would do.
 
 use serde_json::json;
+use swarm_model::merge::BASE_FAILS;
 use swarm_model::run::plan::{Job, Plan, Work};
 use swarm_model::run::progress::{Mode, Progress, Run, Spent, Stage};
 use swarm_model::run::worker_name;
@@ -152,6 +153,10 @@ fn to_land(progress: &Progress) -> Option<String> {
     let error = progress.error.as_ref().filter(|_| progress.stage == Stage::Waiting)?;
     let files = if progress.files.is_empty() { String::new() } else { format!(": {}", progress.files.join(", ")) };
     let next = match progress.continues {
+        true if error.starts_with(BASE_FAILS) => {
+            "continues by itself when that is gone; if the command is wrong, run 'swarm run stop', then 'swarm run --verify \
+             COMMAND'"
+        }
         true => "continues by itself when that is gone",
         false => "then run 'swarm run' or 'swarm merge retry'",
     };

@@ -37,6 +37,14 @@ fn merged(file: MergeSettings, typed: &MergeSettings) -> Result<Rules, Refusal> 
     Ok(rules)
 }
 
+/// Returns the rules of work that is added with these settings, if they are not `rules`. `None` also if the configuration
+/// cannot be read, or nobody was asked about it.
+pub fn changed(rules: &Rules, toplevel: &Path, typed: &MergeSettings) -> Option<Rules> {
+    let present = self::rules(Some(toplevel), typed).ok()?;
+    let present = Rules { checkout: rules.checkout.clone(), ..present };
+    (present != *rules).then_some(present)
+}
+
 /// Reports whether a resolver is configured for the repository.
 pub fn has_resolver(root: &Path) -> bool {
     swarm_config::load(Some(root)).is_ok_and(|sections| sections.merge.resolver.is_some())
@@ -63,6 +71,26 @@ mod tests {
         assert_eq!(super::rules(None, &MergeSettings::default()).unwrap(), Rules::default());
         let off = MergeSettings { verify: Some(String::new()), ..MergeSettings::default() };
         assert_eq!(with(text, &off).unwrap().verify, None);
+    }
+
+    #[test]
+    fn rules_have_changed_if_the_file_or_a_flag_says_something_else() {
+        swarm_config::ignore_user_file();
+        let dir = tempfile::tempdir().unwrap();
+        let write = |text: &str| std::fs::write(dir.path().join(swarm_config::FILE), text).unwrap();
+        let typed =
+            |verify: Option<&str>| MergeSettings { verify: verify.map(str::to_owned), ..MergeSettings::default() };
+        write("[merge]\nverify = \"mkae\"\nbatch = 3\n");
+        let found = Rules { checkout: Some("/r".into()), ..super::rules(Some(dir.path()), &typed(None)).unwrap() };
+        let changed = |verify| super::changed(&found, dir.path(), &typed(verify));
+        assert_eq!([changed(None), changed(Some("mkae"))], [None, None]);
+        assert_eq!(changed(Some("make")), Some(Rules { verify: Some("make".into()), ..found.clone() }));
+        assert_eq!(changed(Some("")), Some(Rules { verify: None, ..found.clone() }));
+        write("[merge]\nverify = \"make\"\nbatch = 3\n");
+        assert_eq!(changed(None), Some(Rules { verify: Some("make".into()), ..found.clone() }));
+        assert_eq!(changed(Some("mkae")), None);
+        write("[merge]\nverfy = 1\n");
+        assert_eq!(changed(None), None, "it cannot be told");
     }
 
     #[test]

@@ -73,7 +73,7 @@ use swarm_model::{Refusal, RefusalKind, Target};
 use swarm_ports::{BoxFuture, Completed, Completion, DamagedJournal, Landings, Survey, Verification};
 
 pub use complete::{is_queue_of, target_of};
-pub use config::has_resolver;
+pub use config::{changed, has_resolver};
 pub use damaged::{DamagedQueue, damaged};
 pub use discarded::{delete_discarded, discarded};
 

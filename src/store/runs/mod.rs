@@ -28,7 +28,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use swarm_actors::run::machine::Machine;
-use swarm_model::merge::queue::Item;
+use swarm_model::merge::queue::{Item, Rules};
 use swarm_model::run::plan::{Job, Plan, Topic, Work};
 use swarm_model::run::progress::{Now, Progress, Run, Spent};
 use swarm_model::run::{Event, Outcome};
@@ -371,6 +371,14 @@ impl Runs for DiskRuns {
         Box::pin(async move {
             let is_own = move || queued::is_own(&now, &target, &item, &caller);
             tokio::task::spawn_blocking(is_own).await.unwrap_or_default()
+        })
+    }
+
+    fn changed_rules<'a>(&'a self, now: &'a Now, item: &'a Item, caller: &'a Caller) -> BoxFuture<'a, Option<Rules>> {
+        let (now, item, caller) = (now.clone(), item.clone(), caller.clone());
+        Box::pin(async move {
+            let changed = move || queued::changed_rules(&now, &item, &caller);
+            tokio::task::spawn_blocking(changed).await.unwrap_or_default()
         })
     }
 

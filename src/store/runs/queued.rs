@@ -2,9 +2,9 @@
 
 use std::path::Path;
 
-use swarm_git::landing::is_queue_of;
-use swarm_git::repository::{branch_tip, contains};
-use swarm_model::merge::queue::Item;
+use swarm_git::landing::{changed, is_queue_of};
+use swarm_git::repository::{branch_tip, common_dir, contains};
+use swarm_model::merge::queue::{Item, Rules};
 use swarm_model::run::progress::Now;
 use swarm_model::{Caller, RowWorktree, Target};
 
@@ -31,6 +31,15 @@ pub fn is_own(now: &Now, target: &Target, item: &Item, caller: &Caller) -> bool 
     let root = Path::new(&now.plan.root);
     is_queue_of(root, now.plan.base.as_deref(), target, caller)
         && item.state.commit().is_none_or(|commit| contains(root, target.base(), commit, caller))
+}
+
+/// Returns the rules by which the run would add the work of this item now, if they are not those of the item.
+pub fn changed_rules(now: &Now, item: &Item, caller: &Caller) -> Option<Rules> {
+    let common = common_dir(&Caller { cwd: now.plan.root.clone(), ..caller.clone() });
+    let common = common.as_deref().map(Path::new);
+    // The queue reads them there, too.
+    let main = common.filter(|common| common.ends_with(".git")).and_then(Path::parent);
+    changed(&item.rules, main.unwrap_or(Path::new(&now.plan.root)), &now.plan.settings_of(now.job()))
 }
 
 /// Returns the worktree of a job that has begun, if its directory or its branch is there, or git cannot tell. The branch has

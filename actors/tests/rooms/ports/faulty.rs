@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use swarm_model::flow::{Begin, Ended as TurnEnded, Standing, Turn};
 use swarm_model::loops::progress::{Earlier, Loop, Plan as LoopPlan, Wire};
-use swarm_model::merge::queue::{Item, Obstacle, Queue};
+use swarm_model::merge::queue::{Item, Obstacle, Queue, Rules};
 use swarm_model::merge::{Build, Landing, Resolution, Verdict};
 use swarm_model::nudges::Nudge;
 use swarm_model::run::plan::Plan as RunPlan;
@@ -328,6 +328,7 @@ port!(Runs, "runs", {
     fails prepare(now: &'a Now, caller: &'a Caller) -> Result<SpawnRequest, Outcome>, or outcome;
     waits has_landed(now: &'a Now, caller: &'a Caller) -> bool;
     waits is_own(now: &'a Now, target: &'a Target, item: &'a Item, caller: &'a Caller) -> bool;
+    waits changed_rules(now: &'a Now, item: &'a Item, caller: &'a Caller) -> Option<Rules>;
     fails verification(branch: &'a str, root: Option<&'a str>, caller: &'a Caller) -> Result<Option<String>, String>, or text;
     waits place(now: &'a Now, caller: &'a Caller) -> Option<RowWorktree>;
     waits outcome(now: &'a Now, exit: Option<&'a ExitRecord>) -> (Outcome, Spent);
