@@ -112,6 +112,34 @@ fn uncommitted_work_of_a_restored_worktree_lands_if_the_rest_has_landed() {
 }
 
 #[test]
+fn a_pipe_in_place_of_an_object_is_named_and_holds_up_only_its_own_item() {
+    let site = Site::new();
+    for name in ["first", "w", "other"] {
+        site.worker(name, &[], &format!("echo {name} > {name}"));
+    }
+    // The queue has the repository open from then on.
+    site.swarm(&["merge", "add", "first"]).ok();
+    site.merge_wait().is(0, "first: landed (main)\n", "");
+    site.swarm(&["merge", "pause", "--base", "main"]).ok();
+    site.swarm(&["merge", "add", "w", "other"]).ok();
+    let tip = site.item("w")["tip"].as_str().expect("a tip").to_owned();
+    let object = site.repo.join(".git/objects").join(&tip[..2]).join(&tip[2..]);
+    let saved = site.rig.path("saved");
+    fs::rename(&object, &saved).expect("moved");
+    nix::unistd::mkfifo(&object, nix::sys::stat::Mode::S_IRWXU).expect("made");
+    site.swarm(&["merge", "resume", "--base", "main"]).ok();
+    assert_eq!(site.swarm(&["merge", "wait", "w", "other", "--timeout", "25"]).code, Some(1));
+    let reason = site.item("w")["reason"].as_str().expect("a reason").to_owned();
+    assert!(reason.starts_with(&format!("git cannot read {}, which is a named pipe", object.display())), "{reason}");
+    fs::remove_file(&object).expect("removed");
+    fs::rename(&saved, &object).expect("moved");
+    assert_eq!(site.state("other"), "landed");
+    site.swarm(&["merge", "retry", "w"]).ok();
+    assert_eq!(site.merge_wait().code, Some(0));
+    assert_eq!(site.state("w"), "landed");
+}
+
+#[test]
 fn a_pipe_in_the_data_of_the_repository_is_named_and_holds_nothing_up_for_ever() {
     let site = Site::new();
     site.worker("w", &[], "echo w > w");

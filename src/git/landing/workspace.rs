@@ -16,7 +16,7 @@ use super::{complete, journal};
 use crate::repository::cli::{Call, Cli};
 use crate::repository::fault::Fault;
 use crate::repository::gc_lock::{self, Hold};
-use crate::repository::{holders, objects};
+use crate::repository::{holders, objects, pipes};
 use crate::trash::save::DURABLE;
 use swarm_sys::paths::Paths;
 
@@ -155,6 +155,8 @@ impl Workspace {
         let dir = self.common.join("objects/pack");
         let changed = std::fs::metadata(dir).and_then(|meta| meta.modified()).ok();
         let kept = kept.filter(|kept| kept.packs.is_some() && kept.packs == changed);
+        // It reads objects that are new. A repository that is opened is looked at then.
+        let kept = kept.filter(|_| pipes::among_objects(&self.common).is_none());
         // A directory that changed just now may change again without a new modification time.
         let packs = changed.filter(|at| at.elapsed().is_ok_and(|age| age > FILE_CLOCK_MAX));
         let open = || {

@@ -16,6 +16,7 @@ use rustix::process::{Pid, PidfdFlags, Signal, kill_process_group, pidfd_open};
 use swarm_model::Caller;
 
 pub(crate) use super::fault::CliError;
+use super::held::{Held, Search};
 use super::{objects, parse, pipes, version};
 
 /// Maximum number of starts of a read-only git that gets killed by a signal.
@@ -24,8 +25,6 @@ const READ_TRIES_MAX: u32 = 3;
 const READ_MS_MAX: u64 = 60_000;
 /// Time limit for calls that check out, delete or save files.
 pub(crate) const TREE_MS_MAX: u64 = 600_000;
-/// Time after which a git that still runs may be held up by a pipe.
-const PIPES_AFTER: Duration = Duration::from_secs(1);
 /// Time limit for draining the pipes of a git that was killed.
 const DRAIN_MS_MAX: u64 = 5_000;
 pub(crate) const STDOUT_BYTES_MAX: usize = 64 << 20;
@@ -249,14 +248,14 @@ impl Call<'_> {
         let mut ended = run()?;
         for _ in 1..READ_TRIES_MAX {
             // A read-only call that was killed can safely be repeated.
-            let is_ours = ended.timed_out || ended.pipe.is_some();
+            let is_ours = ended.timed_out || ended.held.is_some();
             if self.kind != Kind::Read || is_ours || ended.status.signal().is_none() {
                 break;
             }
             ended = run()?;
         }
-        if let Some(pipe) = ended.pipe {
-            return Err(CliError::Pipe(pipe));
+        if let Some(held) = ended.held {
+            return Err(held.into());
         }
         if ended.timed_out {
             return Err(CliError::Timeout(limit.as_secs()));
@@ -302,7 +301,7 @@ impl Call<'_> {
     fn pipe(&self) -> Option<PathBuf> {
         let named = self.variables.iter().find(|(key, _)| key == "GIT_DIR").map(|(_, dir)| Path::new(dir));
         let found = named.unwrap_or(Path::new(&self.args[1]));
-        pipes::in_repository(found).or_else(|| self.tree.as_deref().and_then(pipes::find))
+        pipes::in_repository_anew(found).or_else(|| self.tree.as_deref().and_then(pipes::find))
     }
 
     fn spawn(&self) -> io::Result<Child> {
@@ -361,8 +360,8 @@ struct Finished {
     stderr: Vec<u8>,
     overflow: bool,
     timed_out: bool,
-    /// The pipe that held it up, for which it was ended.
-    pipe: Option<PathBuf>,
+    /// What held it up, for which it was ended.
+    held: Option<Held>,
 }
 
 /// Bounded copy of one output of the child. Output beyond the bound is read and
@@ -402,8 +401,9 @@ impl Capture {
 }
 
 /// Waits until the child has exited or the limit has passed, in one thread and
-/// without polling. Kills the child's process group at the limit, and ends it early if `look` finds a pipe that holds it up.
-fn wait_for_exit(mut child: Child, limit: Duration, look: &dyn Fn() -> Option<PathBuf>) -> io::Result<Finished> {
+/// without polling. Kills the child's process group at the limit, and ends it early if something holds it up, such as the
+/// pipe that `find` returns.
+fn wait_for_exit(mut child: Child, limit: Duration, find: &dyn Fn() -> Option<PathBuf>) -> io::Result<Finished> {
     let pid = Pid::from_child(&child);
     let signal_all = |signal| {
         // The child leads its own group, so this ends its helpers too.
@@ -421,19 +421,19 @@ fn wait_for_exit(mut child: Child, limit: Duration, look: &dyn Fn() -> Option<Pa
     let mut out = Capture::new(child.stdout.take().map(OwnedFd::from), STDOUT_BYTES_MAX)?;
     let mut err = Capture::new(child.stderr.take().map(OwnedFd::from), STDERR_BYTES_MAX)?;
     let mut deadline = Instant::now() + limit;
-    let mut search = Some(Instant::now() + PIPES_AFTER).filter(|at| *at < deadline);
-    let (mut timed_out, mut pipe) = (false, None);
+    let mut search = Search::new(deadline);
+    let (mut timed_out, mut held) = (false, None);
     let mut status: Option<ExitStatus> = None;
     loop {
-        let until = search.unwrap_or(deadline);
+        let until = search.at.unwrap_or(deadline);
         let left = until.saturating_duration_since(Instant::now());
         let ready = wait_ready(status.is_none().then_some(&pidfd), &out, &err, left)?;
         out.drain();
         err.drain();
         if ready.is_none() {
-            if search.take().is_some() && status.is_none() {
-                pipe = look();
-                if pipe.is_some() {
+            if search.at.is_some() {
+                held = search.look(pid, find, deadline);
+                if held.is_some() {
                     // git removes its locks.
                     signal_all(Signal::TERM);
                     deadline = Instant::now() + Duration::from_millis(DRAIN_MS_MAX);
@@ -451,7 +451,7 @@ fn wait_for_exit(mut child: Child, limit: Duration, look: &dyn Fn() -> Option<Pa
             let ended = child.wait()?;
             out.drain();
             err.drain();
-            (status, search) = (Some(ended), None);
+            (status, search.at) = (Some(ended), None);
             if ended.signal().is_none() {
                 // A background process of a hook may hold the pipes open forever.
                 break;
@@ -469,7 +469,7 @@ fn wait_for_exit(mut child: Child, limit: Duration, look: &dyn Fn() -> Option<Pa
         Some(status) => status,
         None => child.wait()?,
     };
-    Ok(Finished { status, stdout: out.kept, stderr: err.kept, overflow: out.overflow, timed_out, pipe })
+    Ok(Finished { status, stdout: out.kept, stderr: err.kept, overflow: out.overflow, timed_out, held })
 }
 
 /// Returns `None` on timeout, else whether the child has exited.

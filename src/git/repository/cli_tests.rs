@@ -1,5 +1,6 @@
 use super::*;
 use crate::fixture::Fixture;
+use crate::repository::fault::Fault;
 
 fn shell(script: &str, limit: Duration) -> Finished {
     let mut command = Command::new("/bin/sh");
@@ -107,6 +108,23 @@ fn files_of_the_user_get_the_callers_umask() {
         let out = fix.cli().user(&fix.repo).args(["-c", "alias.mask=!umask; :", "mask"]).line().unwrap();
         assert_eq!(u32::from_str_radix(&out, 8).unwrap(), umask);
     }
+}
+
+#[test]
+fn a_git_that_waits_for_a_pipe_which_is_gone_is_ended() {
+    let dir = tempfile::tempdir().unwrap();
+    let pipe = dir.path().join("pipe");
+    nix::unistd::mkfifo(&pipe, nix::sys::stat::Mode::S_IRWXU).unwrap();
+    let mut git = Command::new("cat");
+    let git = git.arg(&pipe).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).process_group(0);
+    let find = || {
+        let _ = std::fs::remove_file(&pipe);
+        None
+    };
+    let ended = wait_for_exit(git.spawn().unwrap(), Duration::from_secs(60), &find).unwrap();
+    assert!(matches!(ended.held, Some(Held::Unknown)) && !ended.timed_out);
+    let fault = Fault::from(CliError::from(Held::Unknown));
+    assert!(fault.transient && fault.passes && !fault.is_mendable, "{fault:?}");
 }
 
 #[test]

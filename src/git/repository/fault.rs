@@ -76,11 +76,12 @@ impl From<CliError> for Fault {
             _ => false,
         };
         let is_tool_failure = !matches!(error, CliError::Exit { .. }) && !is_mendable;
-        let transient = matches!(error, CliError::Signal(_) | CliError::Run(_) | CliError::Unseen(_)) && !is_mendable;
+        let transient = matches!(error, CliError::Signal(_) | CliError::Run(_) | CliError::Unseen(_) | CliError::Held)
+            && !is_mendable;
         let killed = matches!(error, CliError::Signal(_));
         let passes = match &error {
             CliError::Exit { message, .. } => is_of_lock(message),
-            CliError::Signal(_) | CliError::Timeout(_) | CliError::Silent(_) => true,
+            CliError::Signal(_) | CliError::Timeout(_) | CliError::Silent(_) | CliError::Held => true,
             _ => false,
         };
         let cause = error.to_string();
@@ -127,6 +128,8 @@ pub(crate) enum CliError {
     Unseen(String),
     #[error("git cannot read {}, which is a named pipe", .0.display())]
     Pipe(PathBuf),
+    #[error("git was held up by a named pipe")]
+    Held,
     #[error("git printed more than {} MiB", super::cli::STDOUT_BYTES_MAX >> 20)]
     TooMuch,
 }
@@ -134,14 +137,14 @@ pub(crate) enum CliError {
 impl CliError {
     /// Reports whether git ended without a chance to clean up after itself.
     pub(crate) fn was_cut_off(&self) -> bool {
-        matches!(self, Self::Signal(_) | Self::Timeout(_) | Self::Pipe(_))
+        matches!(self, Self::Signal(_) | Self::Timeout(_) | Self::Pipe(_) | Self::Held)
     }
 
     pub(crate) fn remedy(&self) -> Option<String> {
         match self {
             Self::Missing | Self::Old(_) => Some("install git 2.38 or newer, or put it into PATH".to_owned()),
             Self::Silent(_) => Some("run 'git version' and check why it hangs".to_owned()),
-            Self::Signal(_) => Some("run the command again".to_owned()),
+            Self::Signal(_) | Self::Held => Some("run the command again".to_owned()),
             Self::Timeout(_) => Some("check for a hook or filter that hangs, then run the command again".to_owned()),
             Self::Unseen(what) if what.ends_with("Permission denied") => {
                 Some("permit it with 'chmod u+rwx', or delete it, then run the command again".to_owned())

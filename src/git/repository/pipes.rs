@@ -1,14 +1,15 @@
 //! Named pipes from which git would read for ever. Whoever may write to a worktree, or to the data of a repository as a
 //! sandboxed agent may, can put one in place of a file, and git and libgit2 open it without a limit.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, DirEntry};
 use std::io;
+use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _};
 use std::path::{Path, PathBuf};
-use std::sync::mpsc;
+use std::sync::{Mutex, PoisonError, mpsc};
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 use swarm_sys::files::list;
 
@@ -36,8 +37,24 @@ const OF_OBJECTS: [&str; 3] = ["info", "info/commit-graphs", "pack"];
 const ALTERNATES_MAX: u32 = 5;
 /// Maximum number of directories with objects that are looked at.
 const OBJECTS_MAX: usize = 1000;
+/// Maximum number of directories with single objects that are remembered.
+const KNOWN_MAX: usize = 100_000;
+/// Upper bound of the granularity of file times.
+const FILE_CLOCK_MAX: Duration = Duration::from_secs(1);
 /// Time limit for a search. A file system may not answer.
 const SEARCH_MAX: Duration = Duration::from_secs(5);
+
+/// Directories with single objects in which there was no pipe, by device and inode, with the time of their last change.
+/// Only the kernel sets that time.
+static KNOWN: Mutex<BTreeMap<(u64, u64), (i64, i64)>> = Mutex::new(BTreeMap::new());
+
+/// Whether to look at directories with single objects.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Loose {
+    /// If they have changed since they were looked at.
+    IfChanged,
+    Anew,
+}
 
 /// Returns a pipe below `tree` that git would read. `None` if there is none, or if the search takes too long.
 pub(crate) fn find(tree: &Path) -> Option<PathBuf> {
@@ -49,8 +66,22 @@ pub(crate) fn find(tree: &Path) -> Option<PathBuf> {
 }
 
 /// Returns a pipe that git would read to open the repository around `dir`, a git directory or a directory in a worktree.
-/// References and single objects are not looked at.
+/// References are not looked at: git and libgit2 do not wait there.
 pub(crate) fn in_repository(dir: &Path) -> Option<PathBuf> {
+    in_repository_by(dir, Loose::IfChanged)
+}
+
+/// Like [`in_repository`], and relies on no earlier look.
+pub(crate) fn in_repository_anew(dir: &Path) -> Option<PathBuf> {
+    in_repository_by(dir, Loose::Anew)
+}
+
+/// Returns a pipe among the objects of a repository. An open repository reads new ones.
+pub(crate) fn among_objects(common: &Path) -> Option<PathBuf> {
+    in_objects(&common.join("objects"), Loose::IfChanged, ALTERNATES_MAX, &mut BTreeSet::new())
+}
+
+fn in_repository_by(dir: &Path, loose: Loose) -> Option<PathBuf> {
     let git_dir = dir.ancestors().find_map(git_dir_at)?;
     let common = record::read_text(&git_dir.join("commondir")).map(|text| git_dir.join(text.trim_end()));
     let common = common.unwrap_or_else(|_| git_dir.clone());
@@ -58,7 +89,7 @@ pub(crate) fn in_repository(dir: &Path) -> Option<PathBuf> {
     files
         .chain([git_dir.clone()])
         .find(|file| is_pipe_at(file))
-        .or_else(|| in_objects(&common.join("objects"), ALTERNATES_MAX, &mut BTreeSet::new()))
+        .or_else(|| in_objects(&common.join("objects"), loose, ALTERNATES_MAX, &mut BTreeSet::new()))
 }
 
 /// Returns the git directory if `dir` is one, or has one. A pipe in place of `.git` counts as one.
@@ -73,7 +104,7 @@ fn git_dir_at(dir: &Path) -> Option<PathBuf> {
 }
 
 /// Looks into a directory with objects and those that it names, each once, as git does.
-fn in_objects(objects: &Path, depth: u32, seen: &mut BTreeSet<(u64, u64)>) -> Option<PathBuf> {
+fn in_objects(objects: &Path, loose: Loose, depth: u32, seen: &mut BTreeSet<(u64, u64)>) -> Option<PathBuf> {
     let meta = fs::metadata(objects).ok().filter(|_| seen.len() < OBJECTS_MAX)?;
     if !seen.insert((meta.dev(), meta.ino())) {
         return None;
@@ -81,11 +112,43 @@ fn in_objects(objects: &Path, depth: u32, seen: &mut BTreeSet<(u64, u64)>) -> Op
     // Without a repository, or in one without packs, these are missing.
     let files = OF_OBJECTS.iter().flat_map(|name| list(&objects.join(name)).unwrap_or_default());
     let found = files.filter(|file| is_pipe(file).unwrap_or_default()).map(|file| file.path()).next();
-    found.or_else(|| {
+    found.or_else(|| in_loose(objects, loose)).or_else(|| {
         let text = record::read_text(&objects.join("info/alternates")).ok().filter(|_| depth > 0)?;
         let mut lines = text.lines().filter(|line| !line.is_empty());
-        lines.find_map(|line| in_objects(&objects.join(line), depth - 1, seen))
+        lines.find_map(|line| in_objects(&objects.join(line), loose, depth - 1, seen))
     })
+}
+
+/// Looks at single objects: one directory for each first byte of their names.
+fn in_loose(objects: &Path, loose: Loose) -> Option<PathBuf> {
+    let is_of_byte = |entry: &DirEntry| entry.file_name().as_bytes().len() == 2;
+    let dirs = list(objects).unwrap_or_default().into_iter().filter(is_of_byte);
+    dirs.map(|dir| dir.path()).find_map(|dir| in_loose_dir(&dir, loose))
+}
+
+fn in_loose_dir(dir: &Path, loose: Loose) -> Option<PathBuf> {
+    let meta = fs::metadata(dir).ok()?;
+    let (id, changed) = ((meta.dev(), meta.ino()), (meta.ctime(), meta.ctime_nsec()));
+    let known = || KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
+    if loose == Loose::IfChanged && known().get(&id) == Some(&changed) {
+        return None;
+    }
+    let files = list(dir).ok()?;
+    if let Some(file) = files.iter().find(|file| is_pipe(file).unwrap_or_default()) {
+        return Some(file.path());
+    }
+    let at = Duration::new(u64::try_from(meta.ctime()).ok()?, u32::try_from(meta.ctime_nsec()).ok()?);
+    let age = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH + at);
+    // A directory that changed just now may change again at the same time. What a link leads to may change unnoticed.
+    let is_settled = age.is_ok_and(|age| age > FILE_CLOCK_MAX);
+    if is_settled && !files.iter().any(|file| file.file_type().is_ok_and(|kind| kind.is_symlink())) {
+        let mut known = known();
+        if known.len() >= KNOWN_MAX {
+            known.clear();
+        }
+        known.insert(id, changed);
+    }
+    None
 }
 
 fn is_pipe_at(path: &Path) -> bool {
@@ -123,7 +186,7 @@ mod tests {
     use nix::unistd::mkfifo;
 
     use super::*;
-    use crate::fixture::Fixture;
+    use crate::fixture::{Fixture, text};
     use crate::repository::cli::CliError;
     use crate::repository::objects;
 
@@ -156,6 +219,49 @@ mod tests {
         // git itself waits, and is ended.
         let held = cli.read(&tree).args(["cat-file", "-e", &"1".repeat(40)]).run().expect_err("held up");
         assert!(matches!(&held, CliError::Pipe(found) if found.ends_with("objects/info/alternates")), "{held:?}");
+    }
+
+    #[test]
+    fn a_pipe_in_place_of_a_single_object_is_found_whenever_it_is_made() {
+        let fix = Fixture::new();
+        let commit = text(&fix.git(&["rev-parse", "HEAD"]));
+        let dir = fix.repo.join(".git/objects").join(&commit[..2]);
+        let (object, saved) = (dir.join(&commit[2..]), fix.root.join("saved"));
+        for _ in 0..2 {
+            assert_eq!((in_repository(&fix.repo), in_repository_anew(&fix.repo)), (None, None));
+            fs::rename(&object, &saved).expect("moved");
+            mkfifo(&object, Mode::S_IRWXU).expect("made");
+            assert_eq!(in_repository(&fix.repo).as_ref(), Some(&object));
+            assert_eq!(among_objects(&fix.repo.join(".git")).as_ref(), Some(&object));
+            assert!(objects::open(&fix.repo).is_err());
+            let held = fix.cli().read(&fix.repo).args(["cat-file", "-p", &commit]).run().expect_err("held up");
+            assert!(matches!(&held, CliError::Pipe(found) if *found == object), "{held:?}");
+            fs::rename(&saved, &object).expect("moved");
+        }
+    }
+
+    #[test]
+    fn a_directory_with_single_objects_is_listed_again_once_it_has_changed() {
+        let (linked, dir) = (tempfile::tempdir().expect("a directory"), tempfile::tempdir().expect("a directory"));
+        std::os::unix::fs::symlink("elsewhere", linked.path().join("link")).expect("linked");
+        let pipe = dir.path().join("pipe");
+        fs::write(dir.path().join("object"), "").expect("written");
+        let known = |dir: &Path| {
+            let meta = fs::metadata(dir).expect("there");
+            let known = KNOWN.lock().expect("not poisoned");
+            known.get(&(meta.dev(), meta.ino())) == Some(&(meta.ctime(), meta.ctime_nsec()))
+        };
+        let look = || in_loose_dir(dir.path(), Loose::IfChanged);
+        // The kernel alone sets the time.
+        while !known(dir.path()) {
+            assert_eq!(look(), None);
+            thread::yield_now();
+        }
+        assert_eq!(in_loose_dir(linked.path(), Loose::IfChanged), None);
+        assert!(!known(linked.path()), "what the link leads to may become a pipe");
+        mkfifo(&pipe, Mode::S_IRWXU).expect("made");
+        assert!(!known(dir.path()));
+        assert_eq!((look(), look()), (Some(pipe.clone()), Some(pipe.clone())));
     }
 
     #[test]
