@@ -126,7 +126,7 @@ impl State {
                     return;
                 }
                 if attempt == ENTRY_TRIES_MAX || matches!(refusal.kind, RefusalKind::Invalid | RefusalKind::NotFound) {
-                    return desk.emit(name, EventKind::MergeRefused { cause: refusal.cause });
+                    return desk.emit_of(name, Some(generation), EventKind::MergeRefused { cause: refusal.cause });
                 }
                 tokio::time::sleep(pause).await;
                 pause *= 2;
@@ -481,7 +481,11 @@ impl Desk {
     }
 
     fn emit(&self, name: String, kind: EventKind) {
+        self.emit_of(name, None, kind);
+    }
+
+    fn emit_of(&self, name: String, generation: Option<u64>, kind: EventKind) {
         let at_ms = self.ports.clock.wall_ms();
-        self.ports.events.emit(Happening { at_ms, worker: Some(name), generation: None, request: None, kind });
+        self.ports.events.emit(Happening { at_ms, worker: Some(name), generation, request: None, kind });
     }
 }

@@ -49,6 +49,11 @@ impl<'a> Supervision<'a> {
         self.supervisor.as_ref().map(AsFd::as_fd)
     }
 
+    /// Reports whether a supervisor is watched: it has not ended because there was nothing left to supervise.
+    pub fn is_watching(&self) -> bool {
+        self.supervisor.is_some()
+    }
+
     /// Reports whether the supervisor has ended.
     pub fn has_ended(&self) -> bool {
         self.supervisor.as_ref().is_some_and(|fd| processes::wait_readable(fd, Duration::ZERO))

@@ -105,17 +105,27 @@ pub fn last_at_ms(paths: &Paths) -> Option<u64> {
 
 /// Reports whether the end of this generation is among the last recorded events.
 pub fn has_ended(paths: &Paths, name: &str, generation: u64) -> bool {
+    let is_end = |kind| matches!(kind, EventKind::WorkerExited { .. }).then_some(());
+    newest(paths, name, generation, is_end).is_some()
+}
+
+/// Returns why the work of this generation was not added to a merge queue, if that is among the last recorded events.
+pub fn refused(paths: &Paths, name: &str, generation: u64) -> Option<String> {
+    let cause = |kind| if let EventKind::MergeRefused { cause } = kind { Some(cause) } else { None };
+    newest(paths, name, generation, cause)
+}
+
+/// Returns what `read` finds in the newest of the last recorded events of this generation.
+fn newest<T>(paths: &Paths, name: &str, generation: u64, read: impl Fn(EventKind) -> Option<T>) -> Option<T> {
     let path = paths.events();
     let mut older = path.clone().into_os_string();
     older.push(".1");
-    let is_end = |line: &[u8]| {
-        serde_json::from_slice::<Event>(line).is_ok_and(|event| {
-            event.worker.as_deref() == Some(name)
-                && event.generation == Some(generation)
-                && matches!(event.kind, EventKind::WorkerExited { .. })
-        })
+    let found = |line: &[u8]| {
+        let event = serde_json::from_slice::<Event>(line).ok()?;
+        let is_of_it = event.worker.as_deref() == Some(name) && event.generation == Some(generation);
+        is_of_it.then(|| read(event.kind)).flatten()
     };
-    [path, older.into()].iter().any(|path| last_lines(path).rsplit(|byte| *byte == b'\n').any(is_end))
+    [path, older.into()].iter().find_map(|path| last_lines(path).rsplit(|byte| *byte == b'\n').find_map(found))
 }
 
 /// Returns the end of a file. Empty if it cannot be read.
@@ -162,6 +172,22 @@ mod tests {
         let kind = EventKind::WorkerCleaned;
         log.emit(Event { at_ms: 2, worker: None, generation: None, request: Some("asked".into()), kind });
         assert!(log.seen("asked") && !log.seen("other"));
+    }
+
+    #[test]
+    fn a_refusal_is_that_of_its_own_generation() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let paths = Paths::new(dir.path().to_owned());
+        let log = EventLog::new(paths.events());
+        for (generation, cause) in [(1, "gone"), (2, "full"), (2, "still full")] {
+            let kind = EventKind::MergeRefused { cause: cause.to_owned() };
+            let (worker, generation) = (Some("w".to_owned()), Some(generation));
+            log.emit(Event { at_ms: 2, worker, generation, request: None, kind });
+        }
+        let refused = |name, generation| refused(&paths, name, generation);
+        assert_eq!([refused("w", 1), refused("w", 2)], [Some("gone".to_owned()), Some("still full".to_owned())]);
+        assert_eq!([refused("w", 3), refused("v", 1)], [None, None]);
+        assert!(!has_ended(&paths, "w", 1));
     }
 
     #[test]

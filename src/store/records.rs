@@ -404,6 +404,11 @@ impl DiskRecords {
     }
 }
 
+/// Reports whether the work of this generation has been added to a merge queue.
+pub fn is_queued(paths: &Paths, name: &str, generation: u64) -> bool {
+    paths.worker(name, generation).join(file_of(Note::WorkQueued)).exists()
+}
+
 /// Returns the name of the marker file of a note.
 fn file_of(note: Note) -> &'static str {
     match note {

@@ -155,3 +155,16 @@ fn a_pipe_in_the_data_of_the_repository_is_named_and_holds_nothing_up_for_ever()
     site.swarm(&["merge", "retry", "w"]).ok();
     site.merge_wait().is(0, "w: landed (main)\n", "");
 }
+
+#[test]
+fn a_wait_for_work_that_cannot_be_queued_names_the_cause() {
+    let site = Site::new();
+    let go = site.rig.path("go");
+    let script = format!("while [ ! -e {} ]; do sleep .02; done", go.display());
+    site.swarm(&["spawn", "--name", "w", "--worktree", "--merge", "--", "sh", "-c", &script]).ok();
+    fs::rename(site.repo.join(".git"), site.rig.path("moved")).expect("moved");
+    fs::write(&go, "").expect("written");
+    let said = site.rig.swarm_in(&site.rig.path(""), &["merge", "wait", "w", "--timeout", "25"]);
+    assert_eq!((said.code, said.out.as_str()), (Some(1), ""));
+    assert!(said.err.contains("'w' was not queued: ") && said.err.contains("repo"), "{said:?}");
+}

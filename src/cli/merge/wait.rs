@@ -23,11 +23,15 @@ use crate::cli::screen::Screen;
 use crate::cli::watch::{Changes, Until, open_process, wait_any};
 use crate::cli::{caller, watch};
 use swarm_store::views::{Detail, Pick, load_where};
+use swarm_store::{events, records};
 use swarm_sys::files::list;
 use swarm_sys::paths::Paths;
 
-/// Maximum time between the end of a worker and its item in the queue.
-const ENTRY_MAX: Duration = Duration::from_secs(10);
+/// Maximum time between the end of a worker and its item in the queue, unless the supervisor says that there will be none:
+/// it tries several times, and a git that commits what the worker left may take ten minutes.
+const ENTRY_MAX: Duration = Duration::from_secs(60 * 60);
+/// The same if no supervisor is at work, or if the item was there already.
+const ENTRY_SOON: Duration = Duration::from_secs(10);
 
 /// Something that is still waited for.
 #[derive(Clone, Debug, PartialEq)]
@@ -38,8 +42,8 @@ enum Wanted {
         name: String,
         /// Launch token, which is the key of the future item.
         token: String,
-        /// Time at which its end was first seen.
-        ended: Option<Instant>,
+        /// Time until which its item may come. `None` before its end was seen.
+        until: Option<Instant>,
     },
 }
 
@@ -96,8 +100,8 @@ impl Wait<'_> {
     fn watch(&self) -> Result<(), Failure> {
         self.changes.add_dir(self.paths.root())?;
         self.changes.add_dir(&self.paths.merges())?;
-        if self.progress.is_seen() {
-            // Phases are reported as events and are not journaled.
+        if self.progress.is_seen() || self.left.iter().any(|one| matches!(one, Wanted::Worker { .. })) {
+            // Phases and refusals are reported as events and are not journaled.
             self.changes.add_file(&self.paths.events())?;
         }
         let entries = list(&self.paths.merges()).into_iter().flatten();
@@ -154,7 +158,7 @@ impl Wait<'_> {
         processes: &mut Vec<OwnedFd>,
         screen: &mut Screen,
     ) -> Result<Option<Wanted>, Failure> {
-        let Wanted::Worker { name, token, ended } = one else { return Ok(Some(one)) };
+        let Wanted::Worker { name, token, until } = one else { return Ok(Some(one)) };
         for view in &queues.0 {
             if let Some(item) = view.queue.of_key(&token) {
                 return Ok(Some(Wanted::Item(view.target.clone(), item.id)));
@@ -166,16 +170,22 @@ impl Wait<'_> {
             if let Some(process) = &view.watch {
                 processes.extend(open_process(process)?);
             }
-            return Ok(Some(Wanted::Worker { name, token, ended: None }));
+            return Ok(Some(Wanted::Worker { name, token, until: None }));
         }
-        let ended = ended.unwrap_or_else(Instant::now);
-        if has_succeeded(view) && ended.elapsed() < ENTRY_MAX {
-            return Ok(Some(Wanted::Worker { name, token, ended: Some(ended) }));
-        }
-        let why = if has_succeeded(view) {
-            "was not queued (run 'swarm events' to see why)"
-        } else {
-            "did not succeed, nothing to land"
+        let generation = view.row.swarm().map_or(0, |meta| meta.generation);
+        let why = match events::refused(self.paths, &name, generation) {
+            _ if !has_succeeded(view) => "did not succeed, nothing to land".to_owned(),
+            Some(cause) => format!("was not queued: {cause}"),
+            None => {
+                let is_supervised = self.supervision.as_ref().is_some_and(Supervision::is_watching);
+                let may_come = is_supervised && !records::is_queued(self.paths, &name, generation);
+                let limit = Instant::now() + if may_come { ENTRY_MAX } else { ENTRY_SOON };
+                let until = until.map_or(limit, |until| until.min(limit));
+                if Instant::now() < until {
+                    return Ok(Some(Wanted::Worker { name, token, until: Some(until) }));
+                }
+                "was not queued (run 'swarm events' to see why)".to_owned()
+            }
         };
         self.progress.above(|| screen.warning(&format!("'{name}' {why}")));
         Ok(None)
@@ -192,7 +202,7 @@ impl Wait<'_> {
 
     fn sleep(&self, processes: &[OwnedFd], deadline: Option<Instant>) -> Result<(), Failure> {
         let entry = self.left.iter().filter_map(|wanted| match wanted {
-            Wanted::Worker { ended: Some(ended), .. } => Some(*ended + ENTRY_MAX),
+            Wanted::Worker { until, .. } => *until,
             _ => None,
         });
         let deadline = entry.chain(deadline).min();
@@ -284,7 +294,7 @@ fn workers(paths: &Paths, base: Option<&str>) -> Result<Vec<Wanted>, Failure> {
         let of_worker = || view.row.swarm().and_then(|meta| meta.base.as_ref()?.branch.as_deref());
         let is_for_base = base.is_none_or(|base| of_worker() == Some(short(base)));
         let may_come = view.is_at_work() || view.next_start_ms.is_some() || has_succeeded(view);
-        let worker = Wanted::Worker { name: view.row.name.clone(), token: token.to_owned(), ended: None };
+        let worker = Wanted::Worker { name: view.row.name.clone(), token: token.to_owned(), until: None };
         (is_here && is_for_base && may_come && !known(token)).then_some(worker)
     });
     Ok(waiting.collect())
