@@ -138,6 +138,7 @@ fn dispatch(command: &Command, screen: &mut Screen) -> Result<u8, Failure> {
         Command::Explain(args) => explain::run(args, &paths()?, screen),
         Command::Doctor(args) => doctor::run(args, &paths()?, screen),
         Command::Config(args) => config::run(args, &paths()?, screen),
+        Command::Trust(args) if args.run => trust::run_records(args, &paths()?, screen),
         Command::Trust(args) => trust::run(args, screen),
         Command::Notify(args) => notify::run(&args.action, &paths()?, screen),
         Command::Hosts(args) => host::list::run(args, screen),

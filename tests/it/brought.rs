@@ -112,6 +112,38 @@ fn a_run_that_an_agent_put_into_its_worktree_is_refused() {
 }
 
 #[test]
+fn a_run_in_a_worktree_is_continued_once_a_person_agrees_to_its_records() {
+    let (site, _) = evil();
+    let moved = site.rig.path("moved");
+    site.git(&["worktree", "add", "-q", "-b", "moved", moved.to_str().expect("text")]);
+    fs::write(moved.join("specs/a.md"), "# Improve\n\n```sh\necho b > b\n```\n").expect("written");
+    site.rig.git(&moved, &["commit", "-q", "-a", "-m", "specs"]);
+    assert_eq!(alone(&site.rig, &moved, ACTING[0]).code, Some(0));
+    let run = ["run", "--agent", "shell", "--verify", "true", "--no-merge"];
+    assert_eq!(alone(&site.rig, &moved, &run).code, Some(0));
+    let begun = site.rig.root().join("begun");
+    fs::remove_dir_all(&begun).expect("removed");
+    let said = alone(&site.rig, &moved, &["run", "status"]);
+    assert!(said.out.contains("not landed; first run 'swarm trust --run'"), "{said:?}");
+    assert!(!said.out.contains("--merge") && said.err.contains("if you began that run yourself"), "{said:?}");
+    let said = alone(&site.rig, &moved, &["run", "--merge"]);
+    assert!(said.code == Some(1) && said.err.contains("run 'swarm trust --run'"), "{said:?}");
+    let said = alone(&site.rig, &moved, &["trust", "--run", "--show"]);
+    assert!(
+        said.code == Some(1) && said.out.contains("\n  agent = shell\n") && said.out.contains("\n  verify = true\n"),
+        "{said:?}"
+    );
+    let said = alone(&site.rig, &moved, &["trust", "--run"]);
+    assert!(said.code == Some(1) && said.err.contains("standard input is not a terminal"), "{said:?}");
+    let said = alone(&site.rig, &moved, &["trust", "--run", "--yes", "--json"]);
+    assert!(said.code == Some(0) && said.out.contains("\"done\":\"agreed\""), "{said:?}");
+    assert!(alone(&site.rig, &moved, &["run", "status"]).out.contains("or 'swarm run --merge'"));
+    let said = alone(&site.rig, &moved, &["trust", "--run"]);
+    assert!(said.code == Some(0) && said.out.contains("no run that needs consent"), "{said:?}");
+    assert_eq!(alone(&site.rig, &moved, &["run", "--merge"]).code, Some(0));
+}
+
+#[test]
 fn any_tracked_record_of_a_run_is_refused_and_others_are_not() {
     let site = Site::new();
     site.spec("a", "", "echo a > a.txt");

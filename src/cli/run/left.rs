@@ -44,9 +44,10 @@ pub fn is_left(run: &Run, job: &Job, progress: &Progress, queue: &RunQueue) -> b
     }
 }
 
-/// Returns what a person does with finished work that the run has left. `None` if there is none.
-pub fn advice(run: &Run, job: &Job, progress: &Progress, queue: &RunQueue) -> Option<String> {
-    is_left(run, job, progress, queue).then(|| format!("not landed; {}", to_land(run, job)))
+/// Returns what a person does with finished work that the run has left, if its records count. `None` if there is none.
+pub fn advice(run: &Run, job: &Job, progress: &Progress, queue: &RunQueue, counts: bool) -> Option<String> {
+    let next = || if counts { to_land(run, job) } else { "first run 'swarm trust --run'".to_owned() };
+    is_left(run, job, progress, queue).then(|| format!("not landed; {}", next()))
 }
 
 /// Returns the commands that land the work of a job.

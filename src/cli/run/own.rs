@@ -33,9 +33,11 @@ pub fn refuse_brought_along(home: &Home, records: &[&str], caller: &Caller, path
     if let Some(journal) = origin::foreign(paths, home) {
         let journal = journal.display();
         let cause = format!("{journal} is in a worktree, where an agent may have written it: swarm began no run there");
-        return Err(invalid(cause)
-            .remedy(format!("run it in the main checkout, or delete {journal} to begin anew"))
-            .into());
+        let root = home.path().parent().unwrap_or(home.path());
+        let main = swarm_store::repositories::main_tree(root).filter(|main| main != root);
+        let main = main.map(|main| format!("run it in the main checkout {}; or, ", main.display())).unwrap_or_default();
+        let own = format!("{main}if you began that run yourself, run 'swarm trust --run'");
+        return Err(invalid(cause).remedy(format!("{own}; or delete {journal} to begin anew")).into());
     }
     match origin::brought_along(home, records, caller) {
         Ok(None) => Ok(()),

@@ -17,7 +17,7 @@ use crate::cli::render::{escape, table};
 use crate::cli::screen::Screen;
 use swarm_store::runs::denied::{self, Denial, Denials};
 use swarm_store::runs::home::{Home, iso};
-use swarm_store::runs::{before_the_next, journal, order, wire};
+use swarm_store::runs::{before_the_next, journal, order, origin, wire};
 use swarm_sys::paths::Paths;
 use swarm_sys::quoting::command_line;
 
@@ -34,7 +34,18 @@ pub fn status(args: &Plain, paths: &Paths, screen: &mut Screen) -> Result<u8, Fa
         let queue = RunQueue::of(&run.plan, paths);
         queue.bring_up_to_date(&mut run);
         queue.warn_held(&run.plan, screen);
-        return if args.json { print(&run, &queue, &damage, screen) } else { show(&run, &queue, screen) };
+        let counts = origin::foreign(paths, &home).is_none();
+        if !counts {
+            let text = format!(
+                "{} is in a worktree, where an agent may have written it; if you began that run yourself, run 'swarm trust --run'",
+                home.journal().display()
+            );
+            screen.aside("note: ", &text);
+        }
+        return match args.json {
+            true => print(&run, &queue, counts, &damage, screen),
+            false => show(&run, &queue, counts, screen),
+        };
     }
     // No journal: only planned, or started by the original program.
     let state = wire::load(&home).map_err(|fault| invalid(fault.into()))?.filter(|state| !state.workstreams.is_empty());
@@ -92,7 +103,7 @@ fn sentence(run: &Run) -> String {
     }
 }
 
-fn show(run: &Run, queue: &RunQueue, screen: &mut Screen) -> Result<u8, Failure> {
+fn show(run: &Run, queue: &RunQueue, counts: bool, screen: &mut Screen) -> Result<u8, Failure> {
     let consent = run.plan.rules.consent.map(|consent| format!(" with consent {}", consent.word()));
     screen.line(&format!("run {} {}{}", run.plan.id, sentence(run), consent.unwrap_or_default()))?;
     let row = |(job, progress): (&Job, &Progress)| {
@@ -102,7 +113,7 @@ fn show(run: &Run, queue: &RunQueue, screen: &mut Screen) -> Result<u8, Failure>
         });
         let what = waits.or_else(|| to_land(progress)).or_else(|| progress.error.clone());
         let what = what.or_else(|| queue.still_lands(run, progress));
-        let what = what.or_else(|| left::advice(run, job, progress, queue));
+        let what = what.or_else(|| left::advice(run, job, progress, queue, counts));
         let what = with_left_out(what.or_else(|| progress.summary.clone()), &progress.left_out);
         // While it works, it is shown as waiting until it goes on.
         let unheard = unheard(run, job, progress).filter(|_| progress.stage != Stage::Working);
@@ -183,7 +194,7 @@ fn cost(spent: &Spent) -> String {
     }
 }
 
-fn print(run: &Run, queue: &RunQueue, damage: &[String], screen: &mut Screen) -> Result<u8, Failure> {
+fn print(run: &Run, queue: &RunQueue, counts: bool, damage: &[String], screen: &mut Screen) -> Result<u8, Failure> {
     let row = |(job, progress): (&Job, &Progress)| {
         let Denials { count, last } = denied(run, job, progress);
         json!({
@@ -204,7 +215,7 @@ fn print(run: &Run, queue: &RunQueue, damage: &[String], screen: &mut Screen) ->
             "unheard": unheard(run, job, progress),
             "denied": count,
             "last_denied": last.map(|last| json!({"at": iso(last.at_ms), "what": last.what, "reason": last.reason})),
-            "to_land": left::advice(run, job, progress, queue),
+            "to_land": left::advice(run, job, progress, queue, counts),
             "started_at": progress.started_ms.map(iso),
             "completed_at": progress.ended_ms.map(iso),
             "input_tokens": progress.spent.input_tokens,

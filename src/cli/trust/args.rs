@@ -15,6 +15,9 @@ pub struct TrustArgs {
     /// Only show what would be executed, set or permitted (exit code 1: not all of it is trusted)
     #[arg(long, conflicts_with_all = ["list", "revoke"])]
     pub show: bool,
+    /// Agree to continue the run whose records are in this worktree, where an agent may have written them
+    #[arg(long, conflicts_with_all = ["list", "revoke"])]
+    pub run: bool,
     /// List the projects that are trusted
     #[arg(long, conflicts_with = "revoke")]
     pub list: bool,

@@ -130,6 +130,8 @@ pub fn settings(root: &Path, project: &Project) -> Result<Vec<Entry>, Failure> {
 #[derive(Clone, Copy, Debug)]
 pub enum Verb {
     Trust,
+    /// `swarm trust --run`.
+    Run,
     Revoke,
 }
 
@@ -137,6 +139,7 @@ impl Verb {
     fn words(self) -> &'static str {
         match self {
             Self::Trust => "trust",
+            Self::Run => "trust the run in",
             Self::Revoke => "withdraw the consent for",
         }
     }
@@ -144,6 +147,7 @@ impl Verb {
     fn flag(self) -> &'static str {
         match self {
             Self::Trust => "",
+            Self::Run => " --run",
             Self::Revoke => " --revoke",
         }
     }

@@ -5,6 +5,7 @@ pub mod again;
 pub mod args;
 pub mod gate;
 mod inside;
+mod records;
 pub mod specs;
 
 use std::io::{self, IsTerminal as _};
@@ -21,6 +22,7 @@ use super::json;
 use super::render::{Clock, counted, escape, table};
 use super::screen::Screen;
 use swarm_sys::clock::wall_ms;
+use swarm_sys::paths::Paths;
 
 /// All sections of a project.
 const ALL: [&str; SETTINGS.len() + 1 + AGENTS.len()] = [
@@ -39,6 +41,15 @@ const ALL: [&str; SETTINGS.len() + 1 + AGENTS.len()] = [
     AGENTS[4],
     AGENTS[5],
 ];
+
+/// Carries out `swarm trust --run`.
+pub fn run_records(args: &TrustArgs, paths: &Paths, screen: &mut Screen) -> Result<u8, Failure> {
+    let cwd =
+        std::env::current_dir().map_err(|error| Failure::system("cannot determine the current directory", &error))?;
+    let dir = args.dir.as_ref().map_or_else(|| cwd.clone(), |dir| cwd.join(dir));
+    let dir = dir.canonicalize().map_err(|error| Failure::system(dir.display(), &error))?;
+    records::run(args, &dir, paths, screen)
+}
 
 pub fn run(args: &TrustArgs, screen: &mut Screen) -> Result<u8, Failure> {
     let book = gate::book()?;

@@ -40,11 +40,12 @@ pub fn brought_along(home: &Home, records: &[&str], caller: &Caller) -> Result<O
     Ok(records.iter().find(comes).map(|record| home.path().join(record)))
 }
 
-/// Remembers that a run begins in this home, before its journal is written, if the home is in a worktree.
+/// Remembers that the journal in this home counts, if the home is in a worktree: a run begins there, before its journal is
+/// written, or a person says so.
 ///
 /// # Errors
 /// Returns any I/O error.
-pub(super) fn record(paths: &Paths, home: &Home) -> io::Result<()> {
+pub fn record(paths: &Paths, home: &Home) -> io::Result<()> {
     let Some(place) = worktree_of(paths, home) else { return Ok(()) };
     home::make_all(&paths.begun())?;
     replace_durably(&paths.begun(), &name_of(&place), place.as_os_str().as_bytes())

@@ -60,7 +60,10 @@ fn of_specs(paths: &Paths, root: Option<&str>, caller: &Caller) -> Result<Option
     for home in roots.iter().map(|root| Home::of(root)) {
         let Some(plan) = begun(&home)?.filter(|plan| plan.specs.is_some()) else { continue };
         if let Some(journal) = foreign(paths, &home) {
-            return Err(format!("{} is in a worktree, and swarm began no run there", journal.display()));
+            return Err(format!(
+                "{} is in a worktree, and swarm began no run there ('swarm trust --run' if you did)",
+                journal.display()
+            ));
         }
         return match brought_along(&home, &JOURNAL, caller)? {
             None => Ok(Some(plan)),
