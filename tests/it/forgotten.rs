@@ -153,3 +153,15 @@ fn the_name_of_a_job_means_the_work_of_its_last_attempt() {
         "{said:?}"
     );
 }
+
+#[test]
+fn the_branch_of_a_forgotten_worker_that_started_from_a_commit_needs_a_base() {
+    let site = with_release();
+    site.worker("old", &["--base", "HEAD~1"], "echo old > old; git add old; git commit -q -m old");
+    let cause = "'old' started from a commit and not from a branch, so it has no base to land on";
+    site.swarm(&["merge", "add", "old"]).refused(1, cause);
+    works(&site, &["clean", "old"]);
+    site.swarm(&["merge", "add", "old"]).refused(1, cause);
+    works(&site, &["merge", "add", "old", "--base", "release"]);
+    site.swarm(&["merge", "wait", "old", "--timeout", "25"]).is(0, "old: landed (release)\n", "");
+}

@@ -212,8 +212,8 @@ fn target(site: &CompletionRepo<'_>, completion: &Completion) -> Result<Target, 
                 Some((_, base)) => base.as_ref().and_then(|base| base.branch.clone()),
                 None => {
                     let branch = name.strip_prefix("refs/heads/").unwrap_or(name);
-                    let known = branches::known(Path::new(&common), branch).and_then(|known| known.base.branch);
-                    known.or_else(|| site.head())
+                    let known = branches::known(Path::new(&common), branch);
+                    known.map_or_else(|| site.head(), |known| known.base.branch)
                 }
             };
             (recorded, why)

@@ -117,7 +117,8 @@ fn by_library(cli: &Cli, question: &Question<'_>) -> Result<Facts, git2::Error> 
     Ok(Facts { toplevel: toplevel.map(Path::to_owned), head, base, tip: tip(&repo, question.branch)?, clash })
 }
 
-fn tip(repo: &Repository, branch: &str) -> Result<Option<String>, git2::Error> {
+/// Returns the tip of a local branch in a repository that is open. `None` if there is no such branch.
+pub(crate) fn tip(repo: &Repository, branch: &str) -> Result<Option<String>, git2::Error> {
     match repo.find_reference(&format!("refs/heads/{branch}")) {
         Ok(reference) => Ok(Some(reference.peel_to_commit()?.id().to_string())),
         Err(error) if matches!(error.code(), ErrorCode::NotFound | ErrorCode::InvalidSpec) => Ok(None),

@@ -141,6 +141,15 @@ fn the_base_of_a_branch_is_known_after_its_worktree_until_somebody_else_makes_it
     let known = branches::known(&common, "team/w").expect("known");
     assert_eq!((&known.base, known.made_at.as_str()), (&plan.base, plan.base.commit.as_str()));
     assert_eq!(branches::known(&common, "mine"), None, "a person made it");
+    // One that started from a commit has no base to land on, and is on record as well.
+    let at = WorktreeRequest { branch: Some("at".to_owned()), ..from("HEAD~1") };
+    let at = fix.plan_of("at", &at).unwrap();
+    fix.make(&at).unwrap();
+    fix.at(Path::new(&at.path), &["commit", "-q", "--allow-empty", "-m", "work"]);
+    fix.remove(Path::new(&at.path), Force::No).unwrap();
+    let known = branches::known(&common, "at").expect("known").base;
+    assert_eq!((known.branch.as_ref(), &known), (None, &at.base));
+    fix.git(&["branch", "-D", "at"]);
     // The next start has that base, unless another one is asked for.
     let asked = WorktreeRequest { branch: Some("team/w".to_owned()), ..fix.asked() };
     let again = fix.plan_of("team/w", &asked).unwrap();

@@ -10,7 +10,6 @@ use swarm_model::BaseRef;
 use swarm_sys::files;
 
 use super::{admin, owner, record};
-use crate::repository::cli::Cli;
 use crate::repository::objects;
 use crate::trash::reflog;
 
@@ -26,14 +25,15 @@ pub(crate) struct Known {
 
 /// Records the base of the branch that was made for the worktree of this entry, before the entry is removed. Forgets
 /// branches that do not exist any more.
-pub(crate) fn keep(cli: &Cli, common: &Path, entry: &Path) {
+pub(crate) fn keep(common: &Path, entry: &Path) {
     let kept = || -> io::Result<()> {
         let (Some((branch, made_at)), Some(base)) = (owner::read_branch(entry), owner::read_base(entry)) else {
             return Ok(());
         };
-        let Some(onto) = base.branch else { return Ok(()) };
+        // Empty if the work started from a commit.
+        let onto = base.branch.unwrap_or_default();
         let dir = common.join(DIR);
-        forget_missing(cli, common, &dir)?;
+        forget_missing(common, &dir)?;
         fs::create_dir_all(&dir)?;
         record::write(&file(common, &branch), format!("{branch}\n{made_at}\n{onto}\n{}\n", base.commit).as_bytes())
     };
@@ -48,13 +48,13 @@ pub(crate) fn known(common: &Path, branch: &str) -> Option<Known> {
     let [name, made_at, onto, commit] = text.lines().collect::<Vec<_>>()[..] else { return None };
     let is_other = || reflog::begins_elsewhere(common, &format!("refs/heads/{branch}"), made_at).unwrap_or(true);
     if name != branch
-        || !objects::is_branch_name(onto)
+        || !(onto.is_empty() || objects::is_branch_name(onto))
         || ![made_at, commit].into_iter().all(owner::is_id)
         || is_other()
     {
         return None;
     }
-    let base = BaseRef { branch: Some(onto.to_owned()), commit: commit.to_owned() };
+    let base = BaseRef { branch: Some(onto.to_owned()).filter(|onto| !onto.is_empty()), commit: commit.to_owned() };
     Some(Known { base, made_at: made_at.to_owned() })
 }
 
@@ -66,11 +66,13 @@ pub(crate) fn forget(common: &Path, reference: &str) {
     }
 }
 
-fn forget_missing(cli: &Cli, common: &Path, dir: &Path) -> io::Result<()> {
+fn forget_missing(common: &Path, dir: &Path) -> io::Result<()> {
+    // One for all: to open a repository, or to run git, for each record would take seconds. Without it, nothing is forgotten.
+    let Ok(repo) = objects::open(common) else { return Ok(()) };
     for file in files::list_if_present(dir)? {
         let text = record::read_text(&file.path()).unwrap_or_default();
         let branch = text.lines().next().unwrap_or_default();
-        if objects::is_branch_name(branch) && objects::has_branch(cli, common, branch).is_ok_and(|is_there| !is_there) {
+        if objects::is_branch_name(branch) && objects::tip(&repo, branch).is_ok_and(|tip| tip.is_none()) {
             admin::ignore_missing(fs::remove_file(file.path()))?;
         }
     }

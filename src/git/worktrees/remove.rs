@@ -107,7 +107,7 @@ pub(crate) fn remove(
     check_inside(&common, path)?;
     is_free()?;
     check_strangers(&found, home)?;
-    branches::keep(cli, &common, &found.place.git_dir);
+    branches::keep(&common, &found.place.git_dir);
     match delete(cli, &found, saved.is_some()) {
         Ok(()) => {
             hook::remove_logs(home, path);
@@ -181,7 +181,7 @@ fn forget(cli: &Cli, name: &str, path: &Path, left: &LeftEntry) -> Result<Option
     let _turn = lock::acquire(&left.common, Duration::from_millis(LOCK_WAIT_MS_MAX)).ok();
     let saved = left.has_work.then(|| absent::save(cli, &left.common, &left.entry, path, name));
     let saved = saved.transpose().map_err(Fault::unknown)?;
-    branches::keep(cli, &left.common, &left.entry);
+    branches::keep(&left.common, &left.entry);
     admin::remove(&left.entry).map_err(|error| Fault::at(&left.entry)(error).unknown())?;
     Ok(saved)
 }
