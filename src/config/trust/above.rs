@@ -1,20 +1,23 @@
 //! Directories of a project above a worktree. `claude` also starts the servers of each `.mcp.json` above the directory that
 //! it works in. `gemini` and `qwen` take variables from the nearest directory that has a file of them. A commit can bring
 //! such a file to where worktrees are, and to the checkout around them. In a linked worktree, `claude` also loads local
-//! settings, skills and commands of the main checkout, wherever that is.
+//! settings, skills and commands of the main checkout, wherever that is, and `codex` its hooks.
 
 use std::path::Path;
 
-use super::{CLAUDE, Entry, GEMINI, Project, QWEN, VARIABLES, loaded};
+use super::{CLAUDE, CODEX, Entry, GEMINI, Project, QWEN, VARIABLES, loaded};
 
 /// Directories of a repository in which worktrees of runs are.
 pub(super) const OF_WORKTREES: [&str; 2] = [".arial", ".arial/worktrees"];
 /// File of the root of a checkout that counts below it, for `claude`.
 const SERVERS: &str = ".mcp.json";
 
+/// Files of the main checkout with hooks that `codex` executes in a linked worktree.
+const HOOKS: [&str; 2] = [".codex/hooks.json", ".codex/config.toml"];
+
 /// Returns the entries of the files that agents of a section may load from above `dir`: in the outermost checkout of the
 /// project of `root` that contains it, the files with servers or variables at the top, and everything in the directories
-/// below that. For `claude`, also those of the main checkout. Empty if `dir` is no worktree of the project, and in no other
+/// below that. For `claude`, also those of the main checkout, and for `codex` those with its hooks. Empty if `dir` is no worktree of the project, and in no other
 /// checkout of it.
 ///
 /// # Errors
@@ -27,8 +30,9 @@ pub(super) fn files(root: &Path, dir: &Path, section: &str) -> Result<Vec<Entry>
     let ours = checkouts.filter(|above| Project::of(above).is_ok_and(|found| found == project));
     let mut found = Vec::new();
     let main = Path::new(project.shown());
-    if section == CLAUDE && main != dir && Project::of(&dir).is_ok_and(|found| found == project) {
-        loaded(main, "", &[CLAUDE], &|_| true, &mut found)?;
+    if [CLAUDE, CODEX].contains(&section) && main != dir && Project::of(&dir).is_ok_and(|found| found == project) {
+        loaded(main, "", &[section], &|_| true, &mut found)?;
+        found.retain(|entry| section == CLAUDE || HOOKS.contains(&entry.key.as_str()));
     }
     let Some(top) = ours.last() else { return Ok(found) };
     for between in dir.ancestors().skip(1).take_while(|above| *above != top) {

@@ -55,7 +55,7 @@ pub const SETTINGS: [&str; 7] = ["agents", "flow", "merge", "run", "spawn", "tra
 
 /// Files that an agent loads from a repository, with the section of their entries. They define hooks, servers that the
 /// agent starts, and variables.
-pub const AGENT_FILES: [(&str, &str); 17] = [
+pub const AGENT_FILES: [(&str, &str); 18] = [
     (CLAUDE, ".claude/settings.json"),
     (CLAUDE, ".claude/settings.local.json"),
     (CLAUDE, ".mcp.json"),
@@ -66,6 +66,7 @@ pub const AGENT_FILES: [(&str, &str); 17] = [
     // Read in place of settings that cannot be read.
     (QWEN, ".qwen/settings.json.orig"),
     (QWEN, ".qwen/.env"),
+    (QWEN, ".lsp.json"),
     (QWEN, ".env"),
     (AIDER, ".aider.conf.yml"),
     (AIDER, ".aider.model.settings.yml"),

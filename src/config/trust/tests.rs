@@ -282,13 +282,15 @@ fn a_change_removes_what_killed_ones_left() {
 #[test]
 fn files_of_agents_are_loaded_only_if_somebody_agreed() {
     let site = Site::new("");
-    let loads = || loads_as_agreed_in(&site.book(), &site.root(), &site.root(), CLAUDE).expect("read");
-    assert!(loads(), "there are none");
-    fs::write(site.root().join(".mcp.json"), "{}").expect("written");
-    assert!(!loads(), "nobody was asked");
-    let files = agent_files(&site.root(), &[CLAUDE]).expect("read");
-    agree(&site.book(), &site.project(), &[CLAUDE], &files, 1).expect("written");
-    assert!(loads());
+    for (name, section) in [(".mcp.json", CLAUDE), (".lsp.json", QWEN)] {
+        let loads = || loads_as_agreed_in(&site.book(), &site.root(), &site.root(), section).expect("read");
+        assert!(loads(), "there are none");
+        fs::write(site.root().join(name), "{}").expect("written");
+        assert!(!loads(), "nobody was asked");
+        let files = agent_files(&site.root(), &[section]).expect("read");
+        agree(&site.book(), &site.project(), &[section], &files, 1).expect("written");
+        assert!(loads());
+    }
 }
 
 #[test]
@@ -465,20 +467,21 @@ fn files_above_a_worktree_are_loaded_only_if_somebody_agreed() {
         write(name, "{}");
         assert!(loads(".arial/worktrees/a", section), "{name}");
     }
-    // claude takes local settings and skills from the main checkout, also into worktrees beside it.
-    for name in [".claude/settings.local.json", ".claude/skills/s/SKILL.md"] {
+    // claude takes local settings and skills from the main checkout, also into worktrees beside it; codex takes hooks.
+    let of_claude = [".claude/settings.local.json", ".claude/skills/s/SKILL.md"].map(|name| (name, CLAUDE, CODEX));
+    for (name, section, other) in of_claude.into_iter().chain([(".codex/hooks.json", CODEX, CLAUDE)]) {
         write(name, "{}");
         for tree in [".arial/worktrees/a", "trees/b"] {
-            assert!(!loads(tree, CLAUDE) && loads(tree, CODEX), "{name} in {tree}");
+            assert!(!loads(tree, section) && loads(tree, other), "{name} in {tree}");
         }
-        let files = agent_files(&site.root(), &[CLAUDE]).expect("read");
-        agree(&site.book(), &site.project(), &[CLAUDE], &files, 1).expect("written");
-        assert!(loads(".arial/worktrees/a", CLAUDE) && loads("trees/b", CLAUDE), "{name}");
+        let files = agent_files(&site.root(), &[section]).expect("read");
+        agree(&site.book(), &site.project(), &[section], &files, 1).expect("written");
+        assert!(loads(".arial/worktrees/a", section) && loads("trees/b", section), "{name}");
     }
     // Nobody is asked about other directories.
     write("trees/.mcp.json", "{}");
     assert!(!loads("trees/b", CLAUDE));
-    assert!(loads_nothing(&site.root(), &site.root().join("trees/b"), CODEX).expect("read"));
+    assert!(loads_nothing(&site.root(), &site.root().join("trees/b"), AIDER).expect("read"));
     assert!(!loads_nothing(&site.root(), &site.root().join("trees/b"), CLAUDE).expect("read"));
 }
 
