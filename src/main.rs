@@ -6,6 +6,7 @@ mod cli;
 mod doctor;
 mod notify;
 mod processes;
+mod reach;
 mod wiring;
 
 use std::ffi::OsString;
@@ -16,7 +17,7 @@ use swarm_store::flows::turns;
 use swarm_store::runs::order;
 use swarm_sys::commands::runner;
 
-use crate::processes::{attempt, far, forkserver, guard, shim, supervisor, turn};
+use crate::processes::{attempt, far, forkserver, guard, near, shim, supervisor, turn};
 
 fn main() -> ExitCode {
     ignore_file_size_signal();
@@ -52,8 +53,14 @@ fn start(words: &[OsString]) -> u8 {
         Some(turns::VERB) => turn::main(arguments),
         Some("__complete") => cli::complete(arguments),
         Some("__resolve") => attempt::resolve(arguments),
+        Some(near::CARRY) => near::carry(arguments),
+        Some(near::REACH) => {
+            close_inherited();
+            near::reach(arguments)
+        }
         Some("__stdio") => far::main(),
         Some("__attach") => far::attach(arguments),
+        Some("__git") => far::git(arguments),
         Some(far::ENVIRONMENT) => far::print_environment(),
         Some("__supervisor") => supervisor::main(arguments),
         _ => cli::main(words),

@@ -9,6 +9,7 @@ use tracing_subscriber::EnvFilter;
 
 use crate::processes::guard;
 use crate::processes::launcher::ShimLauncher;
+use crate::reach::Reach;
 use swarm_git::Git;
 use swarm_git::landing::GitLandings;
 use swarm_git::worktrees::hook::Home;
@@ -48,6 +49,7 @@ pub fn ports(paths: &Paths) -> io::Result<Wired> {
         clock: Arc::new(SystemClock::new()),
         events: Arc::<EventLog>::clone(&events),
         flows: Arc::new(DiskFlows::start(paths.clone(), installed.clone())),
+        hosts: Arc::new(Reach::new(paths.clone(), installed.clone())),
         landings: Arc::new(GitLandings::new(paths.clone(), executable.clone())),
         launcher: Arc::new(ShimLauncher::new(paths.clone(), executable.clone())),
         logs: Arc::new(LogKeeper::start(paths.clone())),

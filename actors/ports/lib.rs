@@ -5,6 +5,7 @@
 //! thread.
 
 mod flows;
+mod hosts;
 mod landing;
 mod launch;
 mod loops;
@@ -22,6 +23,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 
 pub use flows::{Flows, Opened};
+pub use hosts::{FarEnd, HostFault, Hosts};
 pub use landing::{Completed, Completion, DamagedJournal, Landings, Unfinished, Verification};
 pub use launch::{LaunchError, Launcher, Prepared, StopOrder};
 pub use loops::{Filed, Found, Loops};
@@ -104,6 +106,7 @@ pub struct Ports {
     pub clock: Arc<dyn Clock>,
     pub events: Arc<dyn Events>,
     pub flows: Arc<dyn Flows>,
+    pub hosts: Arc<dyn Hosts>,
     pub landings: Arc<dyn Landings>,
     pub launcher: Arc<dyn Launcher>,
     pub logs: Arc<dyn Logs>,

@@ -110,6 +110,10 @@ impl Actor for RunActor {
             }
             RunMessage::Look(reply) => drop(reply.send(Run::clone(&state.run))),
             RunMessage::Happened(event) => state.take(event),
+            RunMessage::Record(event, reply) => {
+                state.replies.push(reply);
+                state.take(event);
+            }
             RunMessage::Merging(step, item) => state.merging(step, &item).await,
             RunMessage::Settled(item) => state.settled(*item),
             RunMessage::Flush => state.flush().await,
@@ -255,6 +259,7 @@ impl State {
                 runs.tell(&self.run.plan, vec![last]).await;
             }
             runs.forget(&self.run).await;
+            self.arguments.ports.hosts.release(&self.run.plan.id).await;
             self.myself.stop(None);
         }
     }
@@ -282,10 +287,14 @@ impl State {
     /// Carries out one effect in a task.
     fn begin_effect(&mut self, effect: Effect) {
         let attendant = self.attendant();
+        if let Effect::ArmHost { host, at_ms } = effect {
+            let task = tokio::spawn(async move { attendant.arm(host, at_ms).await });
+            return self.tasks.push(task.abort_handle());
+        }
         let Some(job) = effect.job() else { return };
         // Take a snapshot now, because the job may change before the task runs.
         let now = self.run.now(job);
-        let tidies = matches!(effect, Effect::Tidy { .. });
+        let tidies = matches!(effect, Effect::Tidy { .. } | Effect::Forget { .. });
         let task = tokio::spawn(async move { attendant.carry_out(&now, effect).await });
         if tidies {
             self.tidying.retain(|task| !task.is_finished());

@@ -30,9 +30,21 @@ pub struct EffectRunner {
 impl EffectRunner {
     pub async fn carry_out(&self, now: &Now, effect: Effect) {
         match effect {
-            Effect::Attend { attempt, .. } => self.attend(now, attempt).await,
-            Effect::Stop { .. } => self.stop(now).await,
-            Effect::Land { attempt, .. } => self.land(now, attempt).await,
+            Effect::Attend { attempt, .. } => match now.progress.host.as_deref() {
+                Some(host) => self.attend_on(now, attempt, host).await,
+                None => self.attend(now, attempt).await,
+            },
+            Effect::Stop { .. } => match now.progress.host.as_deref() {
+                Some(host) => self.stop_on(now, host).await,
+                None => self.stop(now).await,
+            },
+            Effect::Land { attempt, .. } => match self.take(now).await {
+                Ok(()) => self.land(now, attempt).await,
+                Err(cause) => {
+                    let merged = Merged::Refused { cause, is_mendable: false };
+                    self.tell(Event::Merged { job: now.at, attempt, merged, spent: Spent::default() });
+                }
+            },
             Effect::Await { job, attempt, ask } => {
                 self.tell(match self.ports.runs.settled(ask).await {
                     Settled::Answered => Event::Answered { job, attempt, ask },
@@ -43,12 +55,16 @@ impl EffectRunner {
                 until(self.ports.clock.as_ref(), at_ms).await;
                 self.tell(Event::Due { job, attempt });
             }
-            Effect::Tidy { .. } => self.tidy(now).await,
-            Effect::Tell(..) | Effect::End(_) => {}
+            Effect::Tidy { .. } => {
+                self.forget(now).await;
+                self.tidy(now).await;
+            }
+            Effect::Forget { .. } => self.forget(now).await,
+            Effect::ArmHost { .. } | Effect::Tell(..) | Effect::End(_) => {}
         }
     }
 
-    fn tell(&self, event: Event) {
+    pub(super) fn tell(&self, event: Event) {
         let _ = self.actor.cast(RunMessage::Happened(event));
     }
 
@@ -122,7 +138,7 @@ impl EffectRunner {
         let job = now.at;
         let mut landed = tried(|| self.fleet.land(self.wish(now, key.clone()))).await;
         let mut is_gone = false;
-        if landed.as_ref().is_err_and(|refusal| refusal.kind == RefusalKind::NotFound) {
+        if landed.as_ref().is_err_and(|refusal| refusal.kind == RefusalKind::NotFound) && now.progress.host.is_none() {
             // The worker was forgotten, for example because the project was moved. Its worktree or its branch may be there.
             let place = self.ports.runs.place(now, &self.caller).await;
             is_gone = place.is_none();
@@ -142,7 +158,7 @@ impl EffectRunner {
             return None;
         }
         let added = self.fleet.item(&key).await;
-        let left_out = added.map(|(_, item)| item.left_out).unwrap_or_default();
+        let left_out = added.map(|(_, item)| left_out(now, &item)).unwrap_or_default();
         self.tell(match now.progress.stage {
             Stage::Waiting => Event::Retried { job, attempt },
             _ => Event::Queued { job, attempt, left_out },
@@ -184,9 +200,9 @@ impl EffectRunner {
             Some(Ok(())) => Event::Retried { job, attempt },
             Some(Err(refusal)) => {
                 tracing::info!(worker = %now.worker(), cause = %refusal.cause, "the work still waits to land");
-                Event::Queued { job, attempt, left_out: item.left_out }
+                Event::Queued { job, attempt, left_out: left_out(now, &item) }
             }
-            None => Event::Queued { job, attempt, left_out: item.left_out },
+            None => Event::Queued { job, attempt, left_out: left_out(now, &item) },
         });
         Some(key)
     }
@@ -196,7 +212,7 @@ impl EffectRunner {
         let job = now.at;
         if let Some(merged) = merged(item) {
             // The machine must know that the work is queued before it hears the result.
-            self.tell(Event::Queued { job, attempt, left_out: item.left_out.clone() });
+            self.tell(Event::Queued { job, attempt, left_out: left_out(now, item) });
             let spent = self.ports.runs.resolutions(now).await;
             self.tell(Event::Merged { job, attempt, merged, spent });
         }
@@ -204,9 +220,12 @@ impl EffectRunner {
 
     fn wish(&self, now: &Now, key: String) -> Wish {
         let asked = now.job();
+        // What was done on a host is on a branch here. A worker of the job's name here is somebody else's.
+        let branch = asked.branch.clone().filter(|_| now.progress.host.is_some());
+        let cwd = if branch.is_some() { now.plan.root.clone() } else { self.caller.cwd.clone() };
         Wish {
             key,
-            worker: now.worker(),
+            worker: branch.unwrap_or_else(|| now.worker()),
             place: None,
             base: now.plan.base.clone(),
             priority: asked.priority,
@@ -216,7 +235,7 @@ impl EffectRunner {
                 Work::Command(_) => None,
             },
             mends: true,
-            caller: self.caller.clone(),
+            caller: Caller { cwd, ..self.caller.clone() },
         }
     }
 
@@ -228,11 +247,14 @@ impl EffectRunner {
         let name = now.worker();
         let caller = Caller { request: self.ports.clock.token(), ..self.caller.clone() };
         self.ports.runs.keep(now).await;
-        match tried(|| self.fleet.clean(&name, &caller)).await {
-            Ok(()) => {}
-            Err(refusal) if refusal.kind == RefusalKind::NotFound => {}
-            Err(refusal) => {
-                return tracing::warn!(worker = %name, cause = %refusal.cause, "cannot clean finished worker");
+        // If the work was done on a host, a worker of that name here is somebody else's.
+        if now.progress.host.is_none() {
+            match tried(|| self.fleet.clean(&name, &caller)).await {
+                Ok(()) => {}
+                Err(refusal) if refusal.kind == RefusalKind::NotFound => {}
+                Err(refusal) => {
+                    return tracing::warn!(worker = %name, cause = %refusal.cause, "cannot clean finished worker");
+                }
             }
         }
         if now.job().branch.is_some() {
@@ -256,6 +278,11 @@ impl EffectRunner {
         let is_spec = matches!(job.work, Work::Spec(_));
         !job.merge && (is_spec || self.ports.runs.has_work(now, &self.caller).await)
     }
+}
+
+/// Returns the uncommitted paths of an attempt that do not land. If it worked on a host, the queue knows only its commit.
+fn left_out(now: &Now, item: &Item) -> Vec<String> {
+    if now.progress.host.is_some() { now.progress.left_out.clone() } else { item.left_out.clone() }
 }
 
 /// Returns the result of a queue item. `None` if it has not settled.

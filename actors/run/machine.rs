@@ -2,6 +2,8 @@
 //! leads to the same state and the same reports.
 
 mod asking;
+mod hosts;
+mod landing;
 mod left_out;
 mod pauses;
 mod skipped;
@@ -12,7 +14,8 @@ pub use self::pauses::{LIMIT_MS_MAX, LIMITED_MAX, LOST_MAX, PASSING_MAX, PAUSE_M
 use self::pauses::{count, limit_pause_ms, pause_ms};
 pub use self::skipped::ReportedEnd;
 use super::next::next;
-use swarm_model::run::progress::{Mode, Progress, Run, Spent, Stage, Verdict};
+use super::place::{Place, Seating};
+use swarm_model::run::progress::{Closed, Mode, Progress, Run, Spent, Stage, Verdict};
 use swarm_model::run::words::Word;
 use swarm_model::run::{Event, FaultKind, Merged, Outcome};
 
@@ -29,8 +32,12 @@ pub enum Effect {
     Await { job: usize, attempt: u32, ask: u64 },
     /// Send [`Event::Due`] at this time, in Unix milliseconds.
     Arm { job: usize, attempt: u32, at_ms: u64 },
+    /// Send [`Event::HostDue`] at this time, in Unix milliseconds.
+    ArmHost { host: String, at_ms: u64 },
     /// Remove the worker and the branch of a finished job.
     Tidy { job: usize },
+    /// Remove what a failed job has left on its host. Its work is here.
+    Forget { job: usize },
     /// Write a report: its number, its job (`None` for the run), and its text.
     Tell(u64, Option<usize>, Word),
     /// End the run.
@@ -46,9 +53,10 @@ impl Effect {
             | Self::Land { job, .. }
             | Self::Await { job, .. }
             | Self::Arm { job, .. }
-            | Self::Tidy { job } => Some(*job),
+            | Self::Tidy { job }
+            | Self::Forget { job } => Some(*job),
             Self::Tell(_, job, _) => *job,
-            Self::End(_) => None,
+            Self::ArmHost { .. } | Self::End(_) => None,
         }
     }
 }
@@ -103,9 +111,13 @@ impl Machine {
                 }
                 Stage::Finishing | Stage::Merging | Stage::Waiting => effects.push(Effect::Land { job, attempt }),
                 Stage::BackingOff { until_ms } => effects.push(Effect::Arm { job, attempt, at_ms: until_ms }),
+                // An attempt may have failed right before.
+                Stage::Failed if progress.host.is_some() => effects.push(Effect::Forget { job }),
                 Stage::Pending | Stage::Asking { .. } | Stage::Paused | Stage::Failed => {}
             }
         }
+        let due = |(host, closed): (&String, &Closed)| Some((host.clone(), closed.until_ms?));
+        effects.extend(self.closed.iter().filter_map(due).map(|(host, at_ms)| Effect::ArmHost { host, at_ms }));
         effects
     }
 }
@@ -126,16 +138,26 @@ impl Turn<'_> {
             Event::Began => self.began(),
             Event::Started { job, attempt, pid } => {
                 if self.is_present(*job, *attempt) {
-                    self.run.jobs[*job].pid = Some(*pid);
+                    self.run.jobs[*job].pid = Some(*pid).filter(|pid| *pid != 0);
                     self.run.jobs[*job].begun = self.run.plan.topic_of(&self.run.plan.jobs[*job]);
                     // From here on, an attempt that leaves nothing to land has failed.
                     (self.run.jobs[*job].conflicted, self.run.jobs[*job].conflict_tip) = (false, None);
+                    if let Some(host) = self.run.jobs[*job].host.clone() {
+                        self.found(&host);
+                    }
                     // A stop that came during the start found no worker to end.
                     if self.run.mode == Mode::Stopping && self.run.jobs[*job].stage == Stage::Working {
                         self.effects.push(Effect::Stop { job: *job });
                     }
                 }
             }
+            Event::Sent { job, attempt, host } => self.sent(*job, *attempt, host),
+            Event::Unplaced { job, attempt, host, kind, cause } => self.unplaced(*job, *attempt, host, *kind, cause),
+            Event::Lost { host, cause } => self.lost(host, cause),
+            Event::Found { host } => self.found(host),
+            Event::HostDue { host } => self.host_due(host),
+            Event::Unreached { job, attempt } => self.unreached(*job, *attempt),
+            Event::Fetched { job, attempt, tip, left_out } => self.fetched(*job, *attempt, tip.as_ref(), left_out),
             Event::Ended { job, attempt, outcome, spent } => {
                 if self.is_present(*job, *attempt) && self.run.jobs[*job].stage == Stage::Working {
                     self.ended(*job, outcome, *spent);
@@ -209,6 +231,12 @@ impl Turn<'_> {
                     let attempt = self.run.jobs[job].attempt;
                     self.effects.push(Effect::Await { job, attempt, ask });
                 }
+                // It may have gone on at its host, or ended there.
+                Stage::Paused if self.run.jobs[job].sent => {
+                    let attempt = self.run.jobs[job].attempt;
+                    (self.run.jobs[job].stage, self.run.jobs[job].carried) = (Stage::Working, true);
+                    self.effects.push(Effect::Attend { job, attempt });
+                }
                 Stage::Paused => self.run.jobs[job].stage = Stage::Pending,
                 _ => {}
             }
@@ -227,9 +255,10 @@ impl Turn<'_> {
         let lost = matches!(outcome, Outcome::Failure { fault: FaultKind::Lost, .. });
         let outcome = if lost && self.run.mode == Mode::Stopping { &Outcome::Stopped } else { outcome };
         let progress = &mut self.run.jobs[job];
-        progress.pid = None;
+        (progress.pid, progress.sent) = (None, false);
         progress.spent = progress.spent.plus(spent);
         progress.answered = None;
+        let is_carried = std::mem::take(&mut progress.carried);
         match outcome {
             Outcome::Parked { ask, what, kind } => self.parked(job, *ask, what, *kind),
             Outcome::Success { summary } => {
@@ -250,74 +279,14 @@ impl Turn<'_> {
                 let attempt = progress.attempt;
                 self.tell(Some(job), Word::Paused { attempt });
             }
+            // It was stopped with the run that sent it.
+            Outcome::Stopped if is_carried => {
+                progress.stage = Stage::Pending;
+                let (attempt, error) = (progress.attempt, "stopped with its run".to_owned());
+                self.tell(Some(job), Word::Retrying { attempt, error, in_ms: 0 });
+            }
             Outcome::Stopped => self.give_up(job, "stopped by a person"),
         }
-    }
-
-    fn merged(&mut self, job: usize, merged: &Merged) {
-        match merged {
-            Merged::Landed { commit } => {
-                self.tell(Some(job), Word::MergeCompleted { commit: commit.clone() });
-                self.done(job, Some(commit.clone()), false);
-            }
-            Merged::Contained => self.done(job, None, true),
-            Merged::Nothing if self.run.jobs[job].has_shown_work() => self.done(job, None, true),
-            Merged::Nothing if !self.run.jobs[job].left_out.is_empty() => {
-                let files = left_out::listed(&self.run.jobs[job].left_out);
-                let cause = format!("ended with success but left only files that are not committed: {files}");
-                self.failed(job, &cause, Some(cause.clone()), FaultKind::Task);
-            }
-            Merged::Nothing => {
-                let cause = "ended with success but left nothing to land";
-                self.failed(job, cause, Some(cause.to_owned()), FaultKind::Task);
-            }
-            Merged::Rejected { reason } => {
-                self.tell(Some(job), Word::MergeRejected { error: reason.clone() });
-                let cause = format!("verification failed: {reason}");
-                self.failed(job, &cause, Some(reason.clone()), FaultKind::Task);
-            }
-            Merged::Conflict { files, tip } => {
-                let branch = self.run.plan.jobs[job].branch.clone().unwrap_or_default();
-                self.tell(Some(job), Word::MergeConflict { files: files.clone(), branch });
-                self.run.jobs[job].files.clone_from(files);
-                self.run.jobs[job].conflicted = true;
-                self.run.jobs[job].conflict_tip.clone_from(tip);
-                let base = self.run.plan.base.clone().unwrap_or_default();
-                let named = files.join(", ");
-                self.run.jobs[job].evidence = Some(format!(
-                    "Your branch conflicts with {base} in {named}. Merge {base} into it and resolve the conflicts."
-                ));
-                let evidence = self.run.jobs[job].evidence.take();
-                self.failed(job, &format!("conflicts with the base: {named}"), evidence, FaultKind::Task);
-            }
-            Merged::Waiting { reason, files, continues, is_empty } => {
-                let progress = &mut self.run.jobs[job];
-                (progress.continues, progress.waited_empty) = (*continues, *is_empty);
-                // Both the merge queue's report and the answer to our own question may bring this state.
-                if progress.stage == Stage::Waiting
-                    && progress.error.as_ref() == Some(reason)
-                    && progress.files == *files
-                {
-                    return;
-                }
-                (progress.stage, progress.waited) = (Stage::Waiting, true);
-                progress.error = Some(reason.clone());
-                progress.files.clone_from(files);
-                self.tell(Some(job), Word::MergeWaiting { error: reason.clone() });
-            }
-            Merged::Dropped => self.give_up(job, "dropped from the merge queue by a person"),
-            Merged::Refused { cause, is_mendable: true } => {
-                self.failed(job, cause, Some(cause.clone()), FaultKind::Task);
-            }
-            Merged::Refused { cause, is_mendable: false } => self.give_up(job, cause),
-        }
-    }
-
-    fn queued(&mut self, job: usize) {
-        self.run.jobs[job].stage = Stage::Merging;
-        let base = self.run.plan.base.clone().unwrap_or_default();
-        let left_out = self.run.jobs[job].left_out.clone();
-        self.tell(Some(job), Word::MergeStarted { base, left_out });
     }
 
     /// Ends a job. `on_base`: the base had all of its work already.
@@ -373,6 +342,9 @@ impl Turn<'_> {
         progress.error = Some(cause.to_owned());
         let attempt = progress.attempt;
         self.tell(Some(job), Word::Failed { attempt, error: cause.to_owned() });
+        if self.run.jobs[job].host.is_some() {
+            self.effects.push(Effect::Forget { job });
+        }
         self.fail_those_behind(job);
     }
 
@@ -385,7 +357,10 @@ impl Turn<'_> {
             match self.run.jobs[job].stage {
                 // A job that is being started is stopped once its worker runs. Until then, a worker of that name may
                 // belong to another caller.
-                Stage::Working if self.run.jobs[job].pid.is_some() => self.effects.push(Effect::Stop { job }),
+                Stage::Working if self.run.jobs[job].host.is_some() && !self.run.jobs[job].sent => self.withhold(job),
+                Stage::Working if self.run.jobs[job].pid.is_some() || self.run.jobs[job].sent => {
+                    self.effects.push(Effect::Stop { job })
+                }
                 Stage::BackingOff { .. } => self.run.jobs[job].stage = Stage::Paused,
                 _ => {}
             }
@@ -403,12 +378,22 @@ impl Turn<'_> {
         let working = self.run.count(|stage| *stage == Stage::Working);
         let room = self.run.plan.rules.limit.max(1).saturating_sub(working);
         for _ in 0..room {
-            let Some(job) = next(self.run) else { return };
-            self.start(job);
+            let seating = Seating::of(self.run);
+            let Some(job) = next(self.run, |job| seating.place(job).is_some()) else { return };
+            let Some(place) = seating.place(job) else { return };
+            self.start(job, place);
         }
     }
 
-    fn start(&mut self, job: usize) {
+    /// Reports whether a job may start, but has no place on any host.
+    fn waits_for_host(&self) -> bool {
+        let rules = &self.run.plan.rules;
+        self.run.mode == Mode::Running
+            && !(rules.fail_fast && self.run.has_failed)
+            && next(self.run, |job| Seating::of(self.run).place(job).is_none()).is_some()
+    }
+
+    fn start(&mut self, job: usize, place: Place) {
         let now_ms = self.now_ms;
         let progress = &mut self.run.jobs[job];
         progress.stage = Stage::Working;
@@ -418,8 +403,15 @@ impl Turn<'_> {
         progress.started_ms.get_or_insert(now_ms);
         progress.ended_ms = None;
         let attempt = progress.attempt;
-        let worker = swarm_model::run::worker_name(&self.run.plan.slug, &self.run.plan.jobs[job].id);
-        self.tell(Some(job), Word::Started { attempt, worker });
+        progress.host = match place {
+            Place::Here => None,
+            // It is reported once it belongs to the host.
+            Place::On(host) => Some(host),
+        };
+        if progress.host.is_none() {
+            let worker = swarm_model::run::worker_name(&self.run.plan.slug, &self.run.plan.jobs[job].id);
+            self.tell(Some(job), Word::Started { attempt, worker, host: None });
+        }
         self.effects.push(Effect::Attend { job, attempt });
     }
 
@@ -457,7 +449,7 @@ impl Turn<'_> {
             Stage::Pending | Stage::Paused | Stage::Done | Stage::Failed => false,
         };
         let held = self.run.mode == Mode::Held && self.run.count(|stage| *stage == Stage::Pending) > 0;
-        if held || self.run.jobs.iter().any(active) {
+        if held || self.run.jobs.iter().any(active) || self.waits_for_host() {
             return;
         }
         let done = self.run.count(|stage| *stage == Stage::Done);

@@ -16,6 +16,8 @@ pub enum RunMessage {
     Look(RpcReplyPort<Run>),
     /// Event from the task that carries out an effect.
     Happened(Event),
+    /// Such an event, answered once it is durable.
+    Record(Event, RpcReplyPort<Result<(), RunError>>),
     /// A step of a queue item, perhaps of this run, has started.
     Merging(Step, Box<Item>),
     /// A queue item, perhaps of this run, has settled.

@@ -22,6 +22,8 @@ mod fleet;
 pub mod machine;
 mod message;
 mod next;
+mod place;
+mod remote;
 
 use std::sync::{Arc, OnceLock};
 

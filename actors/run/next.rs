@@ -5,9 +5,9 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use swarm_model::run::progress::{Run, Stage};
 
-/// Returns the job to start next: of those that may start, the first by priority and then by the order of the plan.
+/// Returns the job to start next: of those that may start and have a place, the first by priority and then by the order of the plan.
 /// Those that continue with an answer go before new work.
-pub(super) fn next(run: &Run) -> Option<usize> {
+pub(super) fn next(run: &Run, is_placed: impl Fn(usize) -> bool) -> Option<usize> {
     let (plan, jobs) = (&run.plan, &run.jobs);
     // Computed only if a job has dependencies.
     let done = OnceCell::new();
@@ -31,7 +31,10 @@ pub(super) fn next(run: &Run) -> Option<usize> {
     };
     let may = |at: &usize| {
         let job = &plan.jobs[*at];
-        jobs[*at].stage == Stage::Pending && job.after.iter().all(is_done) && !job.group.as_deref().is_some_and(is_full)
+        jobs[*at].stage == Stage::Pending
+            && job.after.iter().all(is_done)
+            && !job.group.as_deref().is_some_and(is_full)
+            && is_placed(*at)
     };
     (0..jobs.len())
         .filter(may)

@@ -9,6 +9,7 @@
 //!   FakeLandings             one repository and the journal of its merge queue
 //!   FakeRuns                 journals of runs
 //!   FakeFlows                flows with planned turns
+//!   FakeHosts                other machines, each with planned ends of attempts
 //!   FakeSessions             states of sessions, and counts of their beats
 //!   FakeLoops                files of loops, and their prompts
 //!   FakeNudges               files of nudges
@@ -21,6 +22,7 @@
 mod clock;
 mod events;
 mod flows;
+mod hosts;
 mod invariants;
 mod kernel;
 mod landings;
@@ -39,6 +41,7 @@ mod world;
 pub use clock::FakeClock;
 pub use events::{FakeEvents, FakeLogs};
 pub use flows::FakeFlows;
+pub use hosts::FakeHosts;
 pub use kernel::Kernel;
 pub use landings::FakeLandings;
 pub use launcher::FakeLauncher;

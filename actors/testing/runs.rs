@@ -238,8 +238,12 @@ impl Runs for FakeRuns {
         })
     }
 
-    fn place<'a>(&'a self, _: &'a Now, _: &'a Caller) -> BoxFuture<'a, Option<RowWorktree>> {
-        Box::pin(std::future::ready(None))
+    fn place<'a>(&'a self, now: &'a Now, _: &'a Caller) -> BoxFuture<'a, Option<RowWorktree>> {
+        // Work that was done on a host is on a branch without a worktree.
+        let branch = now.progress.tip.as_ref().and(now.job().branch.clone());
+        let place =
+            branch.map(|branch| RowWorktree { path: "/gone".to_owned(), branch, base_repo: "/repo".to_owned() });
+        Box::pin(std::future::ready(place))
     }
 
     fn outcome<'a>(&'a self, now: &'a Now, exit: Option<&'a ExitRecord>) -> BoxFuture<'a, (Outcome, Spent)> {

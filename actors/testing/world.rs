@@ -8,6 +8,7 @@ use std::time::Duration;
 use super::clock::FakeClock;
 use super::events::{FakeEvents, FakeLogs};
 use super::flows::FakeFlows;
+use super::hosts::FakeHosts;
 use super::kernel::Kernel;
 use super::landings::FakeLandings;
 use super::launcher::FakeLauncher;
@@ -31,6 +32,7 @@ pub struct World {
     pub clock: Arc<FakeClock>,
     pub events: Arc<FakeEvents>,
     pub flows: Arc<FakeFlows>,
+    pub hosts: Arc<FakeHosts>,
     pub kernel: Arc<Kernel>,
     pub landings: Arc<FakeLandings>,
     pub launcher: Arc<FakeLauncher>,
@@ -77,6 +79,7 @@ impl World {
             clock,
             events: Arc::default(),
             flows: Arc::new(FakeFlows::new(Arc::clone(&script))),
+            hosts: Arc::new(FakeHosts::new(Arc::clone(&script))),
             kernel,
             landings: Arc::new(FakeLandings::new(Arc::clone(&script))),
             launcher: Arc::new(shims),
@@ -98,6 +101,7 @@ impl World {
             clock: self.clock.clone(),
             events: self.events.clone(),
             flows: self.flows.clone(),
+            hosts: self.hosts.clone(),
             landings: self.landings.clone(),
             launcher: self.launcher.clone(),
             logs: self.logs.clone(),

@@ -108,6 +108,9 @@ pub fn decide(facts: &Facts) -> Fate {
     if facts.request.starts_with("run/") {
         return leave("part of a run: run 'swarm run' to resume it");
     }
+    if facts.request.starts_with("far/") {
+        return leave("part of a run of another machine, which starts it again");
+    }
     if facts.in_loop && facts.request.starts_with("loop/") {
         return leave("part of a ralph loop: run 'swarm ralph resume' to continue it");
     }
@@ -252,7 +255,9 @@ mod tests {
 
     #[test]
     fn runs_and_loops_recover_their_own_workers() {
-        for (request, who) in [("run/r/j/1", "swarm run"), ("loop/l/3", "swarm ralph resume")] {
+        for (request, who) in
+            [("run/r/j/1", "swarm run"), ("far/c/r/j/1", "another machine"), ("loop/l/3", "swarm ralph resume")]
+        {
             let of = Facts { request: request.to_owned(), in_loop: true, ..facts(FineState::Lost) };
             assert!(matches!(decide(&of), Fate::Leave(why) if why.contains(who)), "{request}");
         }

@@ -53,7 +53,7 @@ pub use message::{Removal, Report};
 pub use record::LOG_LIMIT_BYTES;
 pub(crate) use record::WorkerRecord;
 pub use sites::Sites;
-pub use workers::{Workers, ended, is_final, tried};
+pub use workers::{Workers, ended, ended_of, is_final, tried};
 
 use swarm_ports::DirFacts;
 

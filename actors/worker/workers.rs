@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use swarm_model::{Caller, ExitRecord, Refusal, RefusalKind, SpawnRequest, Spawned};
-use swarm_ports::{BoxFuture, Ports};
+use swarm_ports::{BoxFuture, Ports, Processes, Records};
 
 /// Maximum number of tries of a step that something outside may block. All tries together take
 /// longer than the beat of a killed predecessor counts as recent (30 s).
@@ -27,20 +27,30 @@ pub trait Workers: Send + Sync {
 
 /// Waits until all processes of this generation are gone. Returns its exit record, if there is one.
 pub async fn ended(ports: &Ports, name: &str, generation: u64) -> Option<ExitRecord> {
+    ended_of(&*ports.records, &*ports.processes, name, generation).await
+}
+
+/// Waits as [`ended`] does, outside of a supervisor.
+pub async fn ended_of(
+    records: &dyn Records,
+    processes: &dyn Processes,
+    name: &str,
+    generation: u64,
+) -> Option<ExitRecord> {
     loop {
-        match ports.records.observe(name, generation).await {
+        match records.observe(name, generation).await {
             Ok(None) => return None,
             Ok(Some(facts)) => {
                 // The shim holds the lease, but the worker may outlive it.
                 let lease = facts.lease.content.as_ref();
                 let living = lease.and_then(|lease| {
-                    [&lease.shim, &lease.worker].into_iter().find(|process| ports.processes.is_alive(process))
+                    [&lease.shim, &lease.worker].into_iter().find(|process| processes.is_alive(process))
                 });
                 match living {
-                    Some(process) => drop(ports.processes.gone(process.clone()).await),
+                    Some(process) => drop(processes.gone(process.clone()).await),
                     None if !facts.lease.held => return facts.exit,
                     // Another holder of the lease: a child of the shim, or a shim that is just starting.
-                    None if ports.records.lease_is_let_go(name, generation).await => {}
+                    None if records.lease_is_let_go(name, generation).await => {}
                     None => tokio::time::sleep(ERROR_PAUSE).await,
                 }
             }

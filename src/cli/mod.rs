@@ -10,7 +10,7 @@ mod answers;
 mod args;
 mod asks;
 mod attach;
-mod caller;
+pub mod caller;
 mod clean;
 mod columns;
 mod complete;

@@ -18,6 +18,8 @@ pub struct HostConfig {
     pub swarm: Option<String>,
     /// State directory, relative to the home there.
     pub state: Option<String>,
+    /// Maximum number of concurrent attempts of a run there. 0: none is started there.
+    pub cap: Option<usize>,
 }
 
 impl Sections {

@@ -41,6 +41,7 @@ pub const KEYS: &[Key] = &[
     key("flow.roles.*.timeout", "", "maximum time of one turn; overrides flow.timeout"),
     key("flow.roles.*.unsafe", "false", "allow an agent that cannot ask for permission"),
     key("flow.timeout", "", "maximum time of one turn"),
+    key("hosts.*.cap", "8", "maximum number of attempts of a run ('swarm run --on') on the host at the same time"),
     key("hosts.*.command", "", "command that reaches the host instead of ssh, as a list of words"),
     key("hosts.*.dir", "", "directory on the host in which verbs are executed, from the home there"),
     key("hosts.*.ssh", "", "destination for ssh; the name of the host by default"),

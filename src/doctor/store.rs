@@ -22,12 +22,17 @@ const FILES_MAX: usize = 100_000;
 /// Prefixes of the names of files in the state directory, including temporary files.
 const FILES: [&str; 6] = ["state.", "events.jsonl", "supervisor.", "start.lock", "heartbeat.lock", "reserve"];
 /// Directories in the state directory that contain only files of this program.
-const FOLDERS: [&str; 7] = ["w", "run", "begun", "ralph", "flow", "heartbeats", "merge"];
+const FOLDERS: [&str; 8] = ["w", "run", "begun", "ralph", "flow", "heartbeats", "merge", "owed"];
 
-/// Further directories in the state directory, for output.
-const OTHER_FOLDERS: [&str; 2] = ["logs", "hooks"];
+/// Further directories in the state directory, for output, and for attempts of other hosts' runs.
+const OTHER_FOLDERS: [&str; 3] = ["logs", "hooks", "far"];
 /// Locks, which this program or the original made. They prove that a directory is a state directory.
 const LOCKS: [&str; 4] = ["supervisor.lock", "start.lock", "state.lock", "heartbeat.lock"];
+
+/// Reports whether a file in the state directory with this name is one of this program.
+fn is_name_of_ours(name: &str) -> bool {
+    name == "id" || FILES.iter().any(|known| name.starts_with(known))
+}
 
 fn is_here(worker: &WorkerView) -> bool {
     worker.state.is_running() && worker.elsewhere.is_none()
@@ -162,9 +167,7 @@ fn place(root: &Path) -> Place {
     }
     let is_evident = names.iter().any(|name| LOCKS.contains(&name.as_str())) || is_registry(&root.join("state.json"));
     let is_known = |name: &String| {
-        FILES.iter().any(|known| name.starts_with(known))
-            || FOLDERS.contains(&name.as_str())
-            || OTHER_FOLDERS.contains(&name.as_str())
+        is_name_of_ours(name) || FOLDERS.contains(&name.as_str()) || OTHER_FOLDERS.contains(&name.as_str())
     };
     match (is_evident, names.iter().all(is_known)) {
         (true, true) => Place::Own,
@@ -245,7 +248,7 @@ fn ours(patient: &Patient, with_logs: bool) -> Vec<PathBuf> {
     let named = |dir: &Path| list(dir).into_iter().flatten().map(|entry| entry.path()).collect::<Vec<_>>();
     let is_file_of_ours = |path: &Path| {
         let name = path.file_name().unwrap_or_default().to_string_lossy();
-        FILES.iter().any(|known| name.starts_with(known)) && fs::symlink_metadata(path).is_ok_and(|meta| !meta.is_dir())
+        is_name_of_ours(&name) && fs::symlink_metadata(path).is_ok_and(|meta| !meta.is_dir())
     };
     found.extend(Some(root.to_owned()).filter(|root| root.exists()));
     found.extend(named(root).into_iter().filter(|path| is_file_of_ours(path)));

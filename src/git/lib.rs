@@ -7,6 +7,8 @@
 //!
 //! `plan` → `make` → (`undo` if the worker never executed | `check`, `remove`)
 
+pub mod carry;
+pub mod clones;
 pub mod landing;
 pub mod repository;
 pub mod trash;

@@ -5,6 +5,7 @@
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
 /// Version of the protocol.
 pub const PROTOCOL: u32 = 1;
@@ -117,6 +118,15 @@ pub enum Ask {
     InputEnd,
     /// Sends it this signal: INT or TERM.
     Signal(String),
+    /// Asks for something about an attempt of a run. A connection on which that was asked executes no verb; calls may
+    /// overlap, and each is answered under its number.
+    Call {
+        id: u64,
+        call: Value,
+        /// State directory, relative to the home there; the default one there by default.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        state: Option<String>,
+    },
     Beat,
 }
 
@@ -132,6 +142,11 @@ pub enum Tell {
     Exit(u8),
     /// The verb was not executed, for this reason. Last line.
     Refused(String),
+    /// Answer to a call.
+    Answer {
+        id: u64,
+        answer: Value,
+    },
     Beat,
 }
 

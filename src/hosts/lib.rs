@@ -5,6 +5,7 @@
 //! Host (words of a person, user's configuration) -> master (one connection per host, shared) -> Pipe (hello, frames)
 //! ```
 
+mod carrier;
 mod fault;
 pub mod frames;
 mod host;
@@ -12,6 +13,7 @@ mod master;
 mod pipe;
 mod words;
 
+pub use carrier::{Carrier, Program, Service};
 pub use fault::{Fault, FaultKind};
 pub use host::{Host, LOCAL, find, known};
 pub use pipe::{Input, Next, Pipe};

@@ -19,13 +19,13 @@ use crate::master::{self, Control};
 use crate::words::far_end;
 
 /// Time from the start of the command to the hello: that of a login, and of a login shell.
-const HELLO_MAX: Duration = Duration::from_secs(20);
+pub(crate) const HELLO_MAX: Duration = Duration::from_secs(20);
 /// Maximum number of bytes that a login shell may print before the hello.
-const NOISE_BYTES_MAX: usize = 64 << 10;
+pub(crate) const NOISE_BYTES_MAX: usize = 64 << 10;
 /// Maximum number of bytes of standard error that are kept.
-const SAID_BYTES_MAX: u64 = 64 << 10;
+pub(crate) const SAID_BYTES_MAX: u64 = 64 << 10;
 /// Time for the command to end after its output has.
-const END_MAX: Duration = Duration::from_secs(2);
+pub(crate) const END_MAX: Duration = Duration::from_secs(2);
 const BLOCK_BYTES: usize = 64 << 10;
 
 /// What comes next from the far end.
@@ -203,7 +203,7 @@ impl Drop for Pipe {
 }
 
 /// Why no hello came.
-enum Silent {
+pub(crate) enum Silent {
     NotStarted(std::ffi::OsString, io::Error),
     Ended {
         code: Option<i32>,
@@ -219,7 +219,7 @@ enum Silent {
 }
 
 impl Silent {
-    fn fault(self, host: &Host) -> Fault {
+    pub(crate) fn fault(self, host: &Host) -> Fault {
         match self {
             Self::NotStarted(program, error) => {
                 let mut fault = Fault::away(host, &format!("cannot start {}: {error}", program.display()));
@@ -272,7 +272,7 @@ fn await_hello(output: &mut ChildStdout, lines: &mut Lines) -> Result<Hello, Unh
 }
 
 /// Reads what is there; returns false at the end.
-fn read_some(output: &mut ChildStdout, lines: &mut Lines) -> bool {
+pub(crate) fn read_some(output: &mut ChildStdout, lines: &mut Lines) -> bool {
     let mut block = vec![0; BLOCK_BYTES];
     loop {
         match output.read(&mut block) {
@@ -303,7 +303,7 @@ fn send_beats(input: &Arc<Mutex<ChildStdin>>) -> mpsc::Sender<()> {
 }
 
 /// Ends the command and returns its exit code.
-fn end(child: &mut Child) -> Option<i32> {
+pub(crate) fn end(child: &mut Child) -> Option<i32> {
     let deadline = Instant::now() + END_MAX;
     drop(child.stdin.take());
     if let Ok(Some(status)) = child.try_wait() {

@@ -5,6 +5,7 @@ use std::process::Command;
 
 use swarm_sys::quoting::quoted;
 
+use crate::carrier::Service;
 use crate::host::{Host, Way};
 use crate::master::Control;
 
@@ -38,20 +39,32 @@ pub(crate) fn ssh(terminal: bool) -> Command {
 
 /// Returns the command whose standard streams are those of the far end.
 pub(crate) fn far_end(host: &Host, control: &Control) -> Command {
+    far(host, control, &["__stdio"])
+}
+
+/// Returns the command whose standard streams are those of a program of git on the other machine, which serves a clone
+/// there.
+pub(crate) fn far_git(host: &Host, control: &Control, service: &Service) -> Command {
+    let state = host.state.as_deref().unwrap_or("-");
+    far(host, control, &["__git", state, service.program.word(), &service.controller, &service.repository])
+}
+
+/// Returns the command that executes `swarm` there with these words, which no login shell reads differently.
+fn far(host: &Host, control: &Control, words: &[&str]) -> Command {
     match &host.way {
         Way::Ssh(destination) => {
             let mut command = ssh(false);
             through(&mut command, control);
-            command.arg("--").arg(destination).arg(&host.program).arg("__stdio");
+            command.arg("--").arg(destination).arg(&host.program).args(words);
             command
         }
-        Way::Command(words) => {
-            let mut command = Command::new(&words[0]);
-            command.args(&words[1..]);
+        Way::Command(way) => {
+            let mut command = Command::new(&way[0]);
+            command.args(&way[1..]);
             match host.program.starts_with('~') {
                 // Only a shell there knows the home there.
-                true => command.args(["/bin/sh", "-c", &format!("exec {} __stdio", host.program)]),
-                false => command.arg(&host.program).arg("__stdio"),
+                true => command.args(["/bin/sh", "-c", &format!("exec {} {}", host.program, words.join(" "))]),
+                false => command.arg(&host.program).args(words),
             };
             command
         }

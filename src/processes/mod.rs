@@ -7,6 +7,7 @@ mod gate;
 pub mod guard;
 pub mod launcher;
 mod memory;
+pub mod near;
 pub mod shim;
 pub mod supervisor;
 pub mod turn;

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use swarm_git::repository::remove_landed_branch;
 use swarm_model::{Caller, FineState, WorkerView};
-use swarm_ports::WorktreeError;
+use swarm_ports::{Force, WorktreeError};
 use swarm_sys::paths::Paths;
 use swarm_sys::procfs;
 
@@ -54,6 +54,22 @@ pub fn remove_worktree_if_clean(
 ) -> Result<(), WorktreeError> {
     let is_free = || check_free(tree, paths);
     swarm_git::worktrees::remove_worktree_if_clean(name, tree, root, paths, caller, &is_free, strangers::check)
+}
+
+/// Removes a worktree that no worker uses, after its work is saved under `refs/swarm/trash/`. It is no error if it is gone.
+///
+/// # Errors
+/// Returns why the worktree stays.
+pub fn remove_worktree_saving(
+    name: &str,
+    tree: &Path,
+    root: &Path,
+    paths: &Paths,
+    caller: &Caller,
+) -> Result<(), WorktreeError> {
+    let (is_free, strangers) = (|| check_free(tree, paths), strangers::check);
+    let force = Force::SaveFirst;
+    swarm_git::worktrees::remove_worktree(name, tree, root, paths, caller, &is_free, strangers, force).map(drop)
 }
 
 /// Removes a worktree, which may be gone, and its branch if both have no work that `base` does not have. Returns whether both

@@ -18,6 +18,7 @@ pub mod procfs;
 pub mod quoting;
 pub mod readable;
 pub mod restraints;
+pub mod state_id;
 pub mod streams;
 pub mod strip_ansi;
 pub mod variables;

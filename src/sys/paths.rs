@@ -132,6 +132,14 @@ impl Paths {
     pub fn flows(&self) -> PathBuf {
         self.root.join("flow")
     }
+    /// Returns the file with the id of the state directory.
+    pub fn id(&self) -> PathBuf {
+        self.root.join("id")
+    }
+    /// Returns the directory that has a directory for each host with calls that it has not answered yet.
+    pub fn owed(&self) -> PathBuf {
+        self.root.join("owed")
+    }
     /// Returns the directory for the output of worktree hooks.
     pub fn hooks(&self) -> PathBuf {
         self.root.join("hooks")

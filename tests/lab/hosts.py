@@ -286,6 +286,11 @@ def attached(site: Site) -> list[str]:
     return findings + same("state", "running" in site.swarm("--host", "box", "ls").out, True)
 
 
+def scenes() -> dict:
+    from . import hosts_runs
+    return SCENES | {"a run over two hosts": on_site(hosts_runs.lost_and_found, ("a", "b"))}
+
+
 SCENES = {
     "the same words": on_site(the_same),
     "one login": on_site(one_login),
@@ -305,7 +310,7 @@ def main(argv=None) -> int:
     parser = cases.parser(__doc__)
     args = parser.parse_args(argv)
     cases.ends_on_term()
-    return cases.run_all(SCENES, args.only, allow_skips=args.allow_skips).close()
+    return cases.run_all(scenes(), args.only, allow_skips=args.allow_skips).close()
 
 
 if __name__ == "__main__":

@@ -3,18 +3,59 @@
 use serde::{Deserialize, Serialize};
 
 use super::outcome::{Merged, Outcome};
-use super::progress::{Run, Spent};
+use super::progress::{ClosedKind, Run, Spent};
 
 /// Event of a run. Events about an attempt other than the present one have no effect.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Event {
     Began,
-    /// The worker of the attempt runs.
+    /// The worker of the attempt runs. Its pid is 0 if it runs on another host.
     Started {
         job: usize,
         attempt: u32,
         pid: i32,
+    },
+    /// The attempt is about to be started on this host. From here on it belongs to it, and is started nowhere else.
+    Sent {
+        job: usize,
+        attempt: u32,
+        host: String,
+    },
+    /// The attempt was certainly not started on the host, which has no room for it, or is not there.
+    Unplaced {
+        job: usize,
+        attempt: u32,
+        host: String,
+        kind: ClosedKind,
+        cause: String,
+    },
+    /// The host at which an attempt works is out of reach.
+    Lost {
+        host: String,
+        cause: String,
+    },
+    /// The host answers again.
+    Found {
+        host: String,
+    },
+    /// The host may be tried again.
+    HostDue {
+        host: String,
+    },
+    /// A stop could not be delivered to the host of the attempt.
+    Unreached {
+        job: usize,
+        attempt: u32,
+    },
+    /// The work of an attempt on a host is here, in this commit.
+    Fetched {
+        job: usize,
+        attempt: u32,
+        tip: Option<String>,
+        /// Uncommitted paths that the commit does not contain, as in `Queued`.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        left_out: Vec<String>,
     },
     Ended {
         job: usize,

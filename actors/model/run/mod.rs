@@ -11,7 +11,7 @@ mod wish;
 pub mod words;
 
 pub use event::Event;
-pub use names::{key_of, parse_key, request_of, request_prefix, worker_name};
+pub use names::{far_worker_name, key_of, parse_key, request_of, request_prefix, worker_name};
 pub use outcome::{FaultKind, Merged, Outcome};
 pub use request::{RunLine, RunOrder, RunRequest};
 pub use wish::Wish;

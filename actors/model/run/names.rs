@@ -39,6 +39,18 @@ pub fn worker_name(slug: &str, id: &str) -> String {
     format!("{}-{:08x}", if kept.is_empty() { "w" } else { &kept }, fnv(&plain))
 }
 
+/// Returns the name of the worker on another host: that of the worker here and the id of the run, because there may be
+/// workers of other controllers. A name that is too long is shortened and gets a hash of the original.
+pub fn far_worker_name(worker: &str, run: &str) -> String {
+    let plain = format!("{worker}-{run}");
+    if WorkerName::parse(&plain).is_ok() {
+        return plain;
+    }
+    let end = format!("-{:08x}-{run}", fnv(&plain));
+    let kept: String = worker.chars().take(WorkerName::LENGTH_MAX.saturating_sub(end.len())).collect();
+    format!("{}{end}", kept.trim_end_matches('.'))
+}
+
 /// Returns the 32-bit FNV-1a hash, which is the same in every build, unlike the standard library's.
 fn fnv(text: &str) -> u32 {
     text.bytes().fold(0x811c_9dc5, |hash, byte| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193))
@@ -66,5 +78,20 @@ mod tests {
             assert!(WorkerName::parse(&name).is_ok(), "{id} → {name}");
         }
         assert_ne!(worker_name("p", "a/b"), worker_name("p", "a:b"), "the hash distinguishes them");
+    }
+
+    #[test]
+    fn names_on_hosts_contain_the_run_and_stay_valid() {
+        assert_eq!(far_worker_name("p.a", "0a1b2c3d"), "p.a-0a1b2c3d");
+        let long = |end: &str| far_worker_name(&format!("{}{end}", "x".repeat(62)), "0a1b2c3d");
+        assert_ne!(long("a"), long("b"), "the hash distinguishes them");
+        for length in 1..=WorkerName::LENGTH_MAX {
+            for worker in ["x".repeat(length), format!("x{}", ".x".repeat(length))] {
+                let worker: String = worker.chars().take(length).collect();
+                let worker = worker.trim_end_matches('.');
+                let name = far_worker_name(worker, "0a1b2c3d");
+                assert!(WorkerName::parse(&name).is_ok() && name.ends_with("-0a1b2c3d"), "{worker} -> {name}");
+            }
+        }
     }
 }

@@ -50,6 +50,9 @@ pub struct Flags {
     pub merge: bool,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub consent: Option<Consent>,
+    /// Hosts on which the work is done. Empty: here.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub on: Vec<String>,
 }
 
 /// Rules for all jobs of a run.
@@ -71,6 +74,23 @@ pub struct Rules {
     /// lands removes them from the repository.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub asks: Vec<AskRule>,
+    /// Hosts on which the work is done, in the order in which they were named. Empty: here.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub on: Vec<Seats>,
+}
+
+/// Places for attempts on one host.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Seats {
+    /// Name of the host. `local` is this machine.
+    pub host: String,
+    /// Maximum number of concurrent attempts of this run there.
+    pub cap: usize,
+}
+
+impl Seats {
+    /// Name of this machine.
+    pub const LOCAL: &str = "local";
 }
 
 impl Default for Rules {
@@ -82,6 +102,7 @@ impl Default for Rules {
             merge: MergeSettings::default(),
             consent: None,
             asks: Vec::new(),
+            on: Vec::new(),
         }
     }
 }

@@ -132,6 +132,21 @@ pub struct Progress {
     /// Number of the request that was answered, for the attempt that continues with the answer.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub answered: Option<u64>,
+    /// Host of the present or last attempt. `None`: here.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub host: Option<String>,
+    /// Whether the present attempt was sent to its host. Until it has ended, it belongs to that host.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub sent: bool,
+    /// Whether the attempt was sent by a run that was stopped before it knew the end of it.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub carried: bool,
+    /// Hosts to which attempts were sent, which may have files of theirs.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub visited: Vec<String>,
+    /// Commit with the work of the last attempt on a host.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tip: Option<String>,
     #[serde(default)]
     pub spent: Spent,
 }
@@ -197,6 +212,49 @@ pub enum Verdict {
     Interrupted,
 }
 
+/// Why nothing can be started on a host.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Closed {
+    pub kind: ClosedKind,
+    pub cause: String,
+    /// Number of tries in a row that failed.
+    pub tries: u32,
+    /// Time of the next try in Unix milliseconds. `None`: it is being tried.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub until_ms: Option<u64>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum ClosedKind {
+    /// Out of reach.
+    Away,
+    /// A person has to change something first.
+    Refused,
+    /// No room.
+    Busy,
+}
+
+impl ClosedKind {
+    /// Returns the kind as the end of a sentence about the host.
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Away => "out of reach",
+            Self::Refused => "not usable",
+            Self::Busy => "full",
+        }
+    }
+
+    /// Returns the name of the kind in JSON.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Away => "away",
+            Self::Refused => "refused",
+            Self::Busy => "busy",
+        }
+    }
+}
+
 /// State of a run: its plan, and the progress of each job.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Run {
@@ -215,6 +273,9 @@ pub struct Run {
     /// Whether a job has failed since the run began.
     #[serde(default)]
     pub has_failed: bool,
+    /// Hosts on which nothing can be started at the moment.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub closed: BTreeMap<String, Closed>,
     /// Whether the run records the branches that its jobs have begun. Runs of older programs do not.
     #[serde(default)]
     pub records_topics: bool,
@@ -248,7 +309,8 @@ impl Run {
         revive(&plan, &mut jobs);
         retired.retain(|id, _| plan.position(id).is_none());
         let told = earlier.filter(|run| run.plan.id == plan.id).map_or(0, |run| run.told);
-        Self { plan: Arc::new(plan), jobs, mode: Mode::Running, told, retired, has_failed: false, records_topics: true }
+        let (plan, mode, closed) = (Arc::new(plan), Mode::Running, BTreeMap::new());
+        Self { plan, jobs, mode, told, retired, has_failed: false, closed, records_topics: true }
     }
 
     /// Assumes that jobs which were started by an older program, which recorded no branches, have begun their branch.
@@ -314,8 +376,8 @@ fn revive(plan: &Plan, jobs: &mut [Progress]) {
         jobs[at].stage == Stage::Failed && blamed.is_some_and(|other| jobs[other].stage != Stage::Failed)
     };
     while let Some(at) = (0..jobs.len()).find(|at| is_revived(jobs, *at)) {
-        let (attempt, spent, begun) = (jobs[at].attempt, jobs[at].spent, jobs[at].begun.take());
-        jobs[at] = Progress { attempt, spent, begun, ..Progress::default() };
+        let Progress { attempt, spent, begun, host, tip, visited, .. } = std::mem::take(&mut jobs[at]);
+        jobs[at] = Progress { attempt, spent, begun, host, tip, visited, ..Progress::default() };
     }
 }
 
@@ -325,8 +387,9 @@ fn resumed(earlier: Option<&Progress>, retry_failed: bool) -> Progress {
     match job.stage {
         // Failures are counted from 0 again; the numbers of attempts continue.
         Stage::Failed if retry_failed => {
-            let Progress { attempt, spent, evidence, begun, conflicted, conflict_tip, .. } = job;
-            Progress { attempt, spent, evidence, begun, conflicted, conflict_tip, ..Progress::default() }
+            let Progress { attempt, spent, evidence, begun, conflicted, conflict_tip, host, tip, visited, .. } = job;
+            let base = Progress { attempt, spent, evidence, begun, ..Progress::default() };
+            Progress { conflicted, conflict_tip, host, tip, visited, ..base }
         }
         // The merge queue knows the result of this attempt's work.
         Stage::Waiting | Stage::Merging | Stage::Finishing => {

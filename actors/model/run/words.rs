@@ -40,11 +40,22 @@ pub enum Word {
     /// A line of the run's journal cannot be read. The run continues with what the other lines and reports say.
     #[serde(rename = "run.journal_damaged")]
     JournalDamaged { file: String, line: usize, error: String },
+    /// Nothing can be started on the host: it is out of reach, refuses, or is full. What works there goes on.
+    #[serde(rename = "host.away")]
+    HostAway { host: String, error: String },
+    #[serde(rename = "host.back")]
+    HostBack { host: String },
     /// Last report of a run. `status` is `completed`, `failed` or `interrupted`.
     #[serde(rename = "run.completed")]
     RunCompleted { status: String, done: usize, failed: usize, pending: usize },
     #[serde(rename = "workstream.started")]
-    Started { attempt: u32, worker: String },
+    Started {
+        attempt: u32,
+        worker: String,
+        /// Host on which it works. `None`: here.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        host: Option<String>,
+    },
     /// The agent has finished. Its work has not landed yet.
     #[serde(rename = "workstream.completed")]
     Completed {

@@ -19,7 +19,12 @@ impl Machine {
     /// Brings a job to the stage in which `event` happened, if events before it were lost. Never goes back.
     pub fn catch_up(&mut self, event: &Event, now_ms: u64) {
         let (job, attempt, stage) = match event {
-            Event::Started { job, attempt, .. } | Event::Ended { job, attempt, .. } => (*job, *attempt, Stage::Working),
+            Event::Started { job, attempt, .. }
+            | Event::Sent { job, attempt, .. }
+            | Event::Unplaced { job, attempt, .. }
+            | Event::Unreached { job, attempt }
+            | Event::Fetched { job, attempt, .. }
+            | Event::Ended { job, attempt, .. } => (*job, *attempt, Stage::Working),
             Event::Queued { job, attempt, .. } => (*job, *attempt, Stage::Finishing),
             Event::Retried { job, attempt } => (*job, *attempt, Stage::Waiting),
             Event::Merged { job, attempt, .. } => (*job, *attempt, Stage::Merging),
@@ -32,6 +37,7 @@ impl Machine {
                 let (what, kind) = (String::new(), swarm_model::NeedKind::default());
                 (*job, *attempt, Stage::Asking { ask: 0, what, kind })
             }
+            Event::Lost { .. } | Event::Found { .. } | Event::HostDue { .. } => return,
             Event::Began | Event::Stop | Event::Hold | Event::Resume | Event::Repaired { .. } => return,
         };
         let Some(progress) = self.run.jobs.get_mut(job) else { return };

@@ -23,6 +23,7 @@ mod respawn;
 mod restart;
 mod resume;
 mod run;
+mod run_hosts;
 mod run_left;
 mod run_rules;
 mod sessions;

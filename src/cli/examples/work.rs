@@ -39,6 +39,7 @@ Examples:
   swarm run --no-merge                   review the work, then land it with 'swarm merge add'
   ssh host 'cd project && swarm run'
   swarm run attach
+  swarm run --on box,gpu1                work on other machines (docs/hosts.md), land here
   swarm run jobs.toml --dry-run
 
 The supervisor owns the run: closing the terminal or losing the connection does

@@ -146,7 +146,7 @@ fn attend(
             Next::Tell(Tell::Refused(cause)) => {
                 return Err(Failure::new(RefusalKind::Invalid, format!("{}: {cause}", host.name)));
             }
-            Next::Tell(Tell::Beat) => {}
+            Next::Tell(Tell::Beat | Tell::Answer { .. }) => {}
             Next::Cut => return Ok(None),
             Next::Nothing => {
                 screen.flush()?;

@@ -78,7 +78,7 @@ pub fn answer_of(pipe: &mut Pipe, host: &Host, words: &[String], limit: Duration
             Next::Tell(Tell::Refused(cause)) => {
                 return Err(Refusal::new(RefusalKind::Invalid, format!("{}: {cause}", host.name)));
             }
-            Next::Tell(Tell::Beat) => {}
+            Next::Tell(Tell::Beat | Tell::Answer { .. }) => {}
             Next::Nothing => {
                 let cause = format!("{} did not answer within {} seconds", host.name, limit.as_secs());
                 return Err(Refusal::new(RefusalKind::Tool, cause));

@@ -68,6 +68,9 @@ pub struct BeginArgs {
     /// What agents may do without asking you (claude, codex and ACP agents can ask) [default: anything in their worktree]
     #[arg(long, value_name = "MODE", value_parser = consents())]
     pub consent: Option<Consent>,
+    /// Hosts on which agents work, instead of here; work lands here ('local' is this machine)
+    #[arg(long, value_name = "HOST[,HOST]", value_delimiter = ',')]
+    pub on: Vec<String>,
     /// Start no further workstream after one has failed
     #[arg(long)]
     pub fail_fast: bool,

@@ -16,6 +16,7 @@ use super::base;
 use super::flags;
 use super::identity;
 use super::jobs::{self, JobFile, Typed};
+use super::on;
 use super::own;
 use super::plan::{alone, prepare, refused};
 use super::queue::RunQueue;
@@ -51,6 +52,7 @@ pub fn run(args: &BeginArgs, paths: &Paths, screen: &mut Screen) -> Result<u8, F
         None => of_specs(args, &caller, paths, screen)?,
     };
     plan.check_order().map_err(|cause| Failure::new(RefusalKind::Invalid, cause))?;
+    on::check(&plan, &caller, screen)?;
     left::before(&plan, args.file.as_deref(), args.retry_failed, paths, screen)?;
     if args.dry_run {
         advice::dry(&plan, args.json, screen);
@@ -68,7 +70,7 @@ pub fn run(args: &BeginArgs, paths: &Paths, screen: &mut Screen) -> Result<u8, F
         renew::failed(&plan, &caller, paths, screen)?;
     }
     let review = advice::review_of(&plan);
-    let consent = advice::consent(&plan.jobs, plan.rules.consent);
+    let (consent, hosts) = (advice::consent(&plan.jobs, plan.rules.consent), on::note(&plan));
     let from = attach::length(&home);
     let mut begin = || {
         places::choose(&mut plan, args.retry_failed, &caller, paths, screen)?;
@@ -79,11 +81,11 @@ pub fn run(args: &BeginArgs, paths: &Paths, screen: &mut Screen) -> Result<u8, F
     RunQueue::of(&plan, paths).warn_held(&plan, screen);
     if args.detach {
         screen.line(&format!("started run {} ({})", line.run, line.home))?;
-        consent.iter().try_for_each(|consent| screen.line(consent))?;
+        consent.iter().chain(&hosts).try_for_each(|line| screen.line(line))?;
         again.iter().for_each(|again| screen.aside("hint: ", again));
         return Ok(0);
     }
-    consent.iter().for_each(|consent| screen.aside("note: ", consent));
+    consent.iter().chain(&hosts).for_each(|line| screen.aside("note: ", line));
     let retry = Some(attach::retry_command(args.file.as_deref()));
     let view = View { json: args.json, owns: true, told: from.lines, began_ms: None, retry };
     let code = attach::follow(&home, from, view, paths, screen)?;
@@ -228,6 +230,7 @@ fn of_specs(
         merge: settings(args.verify.as_ref(), &root, &home),
         consent,
         asks: swarm_config::repository_approvals(&root).map_err(|cause| Failure::new(RefusalKind::Invalid, cause))?,
+        on: on::seats(&args.on)?,
     };
     let begun = journal::begun(&home).ok().filter(|run| run.plan.specs.is_some()).map(|run| run.plan);
     if let Some(begun) = &begun {
@@ -474,6 +477,7 @@ fn of_file(
         // A person wrote the commands.
         consent: None,
         asks: Vec::new(),
+        on: on::seats(&args.on)?,
     };
     Ok(Plan {
         home: home.path().to_string_lossy().into_owned(),

@@ -24,6 +24,7 @@ pub fn of(args: &BeginArgs) -> Flags {
         no_merge: args.no_merge,
         merge: args.merge,
         consent: args.consent,
+        on: args.on.clone(),
     }
 }
 
@@ -82,6 +83,10 @@ fn merged(args: &BeginArgs, earlier: &Flags) -> (BeginArgs, Vec<String>) {
         say("--consent", consent.word());
         all.consent = Some(consent);
     }
+    if args.on.is_empty() && !earlier.on.is_empty() {
+        say("--on", &earlier.on.join(","));
+        all.on.clone_from(&earlier.on);
+    }
     if !args.no_merge && !args.merge && earlier.no_merge {
         said.push("--no-merge".to_owned());
         all.no_merge = true;
@@ -121,6 +126,8 @@ mod tests {
             (kept.consent.map(Consent::word), said),
             (Some("full-access"), vec!["--consent full-access".to_owned()])
         );
+        let (kept, said) = merged(&typed(&[]), &of(&typed(&["--on", "box,gpu1"])));
+        assert_eq!((kept.on.join(" "), said), ("box gpu1".to_owned(), vec!["--on box,gpu1".to_owned()]));
         let (kept, _) = merged(&typed(&[]), &of(&typed(&["--no-merge"])));
         assert!(!merged(&typed(&["--merge"]), &of(&kept)).0.no_merge);
     }

@@ -96,10 +96,9 @@ impl Live {
                 self.summary = self.summary.clone().with_elapsed(age(line));
                 self.say(&plain::begun(&line.run, *workstreams, *pending));
             }
-            Word::Started { attempt, .. } => {
-                let text = if *attempt > 1 { format!("attempt {attempt}") } else { "running".to_owned() };
+            Word::Started { attempt, host, .. } => {
                 self.forget(id);
-                self.set(id, &text, true);
+                self.set(id, &plain::running(*attempt, host.as_deref()), true);
                 self.since(id, age(line));
             }
             Word::Activity { text } => self.set(id, &self.relative(text), true),
@@ -142,6 +141,8 @@ impl Live {
             Word::JournalDamaged { file, line, error } => {
                 self.say(&escape(&plain::damaged(file, *line, error)));
             }
+            Word::HostAway { host, error } => self.say(&escape(&plain::away(host, error))),
+            Word::HostBack { host } => self.say(&escape(&plain::back(host))),
             Word::RunPaused => self.say("paused: no new workstreams start"),
             Word::RunResumed => self.say("resumed"),
             Word::RunStopping => self.say("stopping"),

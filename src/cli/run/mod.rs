@@ -12,6 +12,7 @@ pub mod left;
 mod live;
 mod logs;
 mod moved;
+mod on;
 mod own;
 mod places;
 pub mod plain;

@@ -51,6 +51,8 @@ fn text(line: &Line) -> Option<String> {
         Word::RunStarted { workstreams, pending, .. } => Some(begun(&line.run, *workstreams, *pending)),
         Word::RunPaused => Some("paused: no new workstreams start".to_owned()),
         Word::RunResumed => Some("resumed".to_owned()),
+        Word::HostAway { host, error } => Some(away(host, error)),
+        Word::HostBack { host } => Some(back(host)),
         Word::RunStopping => Some("stopping".to_owned()),
         Word::RunCompleted { status, done, failed, pending } => Some(totals(status, *done, *failed, *pending)),
         _ => None,
@@ -75,8 +77,7 @@ pub fn asking(ask: u64, kind: NeedKind, what: &str) -> String {
 
 fn of_workstream(word: &Word) -> Option<String> {
     Some(match word {
-        Word::Started { attempt: 0 | 1, .. } => "started".to_owned(),
-        Word::Started { attempt, .. } => format!("started attempt {attempt}"),
+        Word::Started { attempt, host, .. } => started(*attempt, host.as_deref()),
         Word::Completed { summary: Some(summary), .. } => format!("finished: {}", swarm_agents::short(summary)),
         Word::Completed { .. } => "finished".to_owned(),
         Word::Failed { error, .. } => format!("failed: {error}"),
@@ -100,11 +101,35 @@ fn of_workstream(word: &Word) -> Option<String> {
         // A rejection is followed by 'retrying' or 'failed' with the reason, a completed merge by 'done'.
         Word::MergeCompleted { .. } | Word::MergeRejected { .. } | Word::Activity { .. } => return None,
         Word::RunStarted { .. }
+        | Word::HostAway { .. }
+        | Word::HostBack { .. }
         | Word::RunPaused
         | Word::RunResumed
         | Word::RunStopping
         | Word::RunCompleted { .. } => return None,
     })
+}
+
+/// Text for an attempt that has started, here or on a host.
+fn started(attempt: u32, host: Option<&str>) -> String {
+    let on = host.map(|host| format!(" on {host}")).unwrap_or_default();
+    if attempt > 1 { format!("started attempt {attempt}{on}") } else { format!("started{on}") }
+}
+
+/// Text for a workstream at work, here or on a host.
+pub fn running(attempt: u32, host: Option<&str>) -> String {
+    let on = host.map(|host| format!(" on {host}")).unwrap_or_default();
+    if attempt > 1 { format!("attempt {attempt}{on}") } else { format!("running{on}") }
+}
+
+/// Text for a host on which nothing can be started.
+pub fn away(host: &str, error: &str) -> String {
+    format!("nothing can be started on {host}: {error}")
+}
+
+/// Text for a host that answers again.
+pub fn back(host: &str) -> String {
+    format!("{host} answers again")
 }
 
 /// Text for work in the merge queue, with the new files that do not land.
@@ -216,7 +241,7 @@ mod tests {
         };
         let over = |failed, pending| Word::RunCompleted { status: text("failed"), done: 1, failed, pending };
         let retrying = |in_ms| Word::Retrying { attempt: 1, error: text("red"), in_ms };
-        let started = |attempt| Word::Started { attempt, worker: text("repo.auth") };
+        let started = |attempt| Word::Started { attempt, worker: text("repo.auth"), host: None };
         for (word, line) in [
             (Word::RunStarted { workstreams: 4, pending: 3, failed: 1 }, Some("run r1: 3 of 4 workstreams pending")),
             (Word::RunPaused, Some("paused: no new workstreams start")),

@@ -111,7 +111,8 @@ fn show(run: &Run, queue: &RunQueue, counts: bool, screen: &mut Screen) -> Resul
             Stage::Asking { .. } => cause,
             _ => format!("waiting: {cause}"),
         });
-        let what = waits.or_else(|| to_land(progress)).or_else(|| progress.error.clone());
+        let what = waits.or_else(|| to_land(progress)).or_else(|| super::on::where_it_is(run, progress));
+        let what = what.or_else(|| progress.error.clone());
         let what = what.or_else(|| queue.still_lands(run, progress));
         let what = what.or_else(|| left::advice(run, job, progress, queue, counts));
         let what = with_left_out(what.or_else(|| progress.summary.clone()), &progress.left_out);
@@ -204,6 +205,7 @@ fn print(run: &Run, queue: &RunQueue, counts: bool, damage: &[String], screen: &
             "attempt": progress.attempt,
             "failures": progress.failures,
             "pid": progress.pid,
+            "host": progress.host,
             "branch": job.branch,
             "after": job.after,
             "commit": progress.commit,
@@ -225,7 +227,8 @@ fn print(run: &Run, queue: &RunQueue, counts: bool, damage: &[String], screen: &
         })
     };
     let rows: Vec<_> = run.plan.jobs.iter().zip(&run.jobs).map(row).collect();
-    let body = json!({"run": run.plan.id, "home": run.plan.home, "base": run.plan.base, "status": mode(run), "consent": run.plan.rules.consent, "damage": damage, "workstreams": rows});
+    let hosts = super::on::states(run);
+    let body = json!({"run": run.plan.id, "home": run.plan.home, "base": run.plan.base, "status": mode(run), "consent": run.plan.rules.consent, "damage": damage, "hosts": hosts, "workstreams": rows});
     json::print(screen, "swarm.run/1", &body)?;
     Ok(0)
 }

@@ -58,7 +58,7 @@ pub(crate) fn complete_all(paths: &Paths, branches: &[Completion]) -> Vec<Result
 
 /// Makes the work durable: neither the agent's git nor libgit2 syncs what it writes, and the caller is told that this
 /// work is queued.
-fn sync(common: &Path) -> Result<(), Refusal> {
+pub(super) fn sync(common: &Path) -> Result<(), Refusal> {
     with_retries(&Vec::new, || sync_file_systems([common])).map_err(tool)
 }
 
@@ -102,10 +102,10 @@ fn is_answered(completion: &Completion, refusal: &Refusal) -> bool {
 
 /// Work to land.
 #[derive(Default)]
-struct Work {
-    tip: String,
+pub(super) struct Work {
+    pub(super) tip: String,
     /// Paths whose changes do not land.
-    left_out: Vec<String>,
+    pub(super) left_out: Vec<String>,
 }
 
 fn tool(fault: Fault) -> Refusal {
@@ -148,7 +148,7 @@ fn work(
 }
 
 /// Returns the locks that a git started by us may leave behind here.
-fn locks_of(common: &Path, worktree: Option<&RowWorktree>) -> Vec<PathBuf> {
+pub(super) fn locks_of(common: &Path, worktree: Option<&RowWorktree>) -> Vec<PathBuf> {
     let mut locks = vec![common.join("packed-refs.lock")];
     locks.extend(pin_locks(common));
     if let Some(worktree) = worktree {
@@ -235,7 +235,7 @@ fn of_branch(site: &CompletionRepo<'_>, name: &str) -> Result<String, Refusal> {
 
 /// Returns the tip of a worker's work, after committing what it left uncommitted, and the hold
 /// that keeps the tip from being pruned until it is pinned.
-fn of_worker(
+pub(super) fn of_worker(
     cli: &Cli,
     completion: &Completion,
     worktree: &RowWorktree,

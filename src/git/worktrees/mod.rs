@@ -92,14 +92,33 @@ pub fn remove_worktree_if_clean(
     is_free: &dyn Fn() -> Result<(), WorktreeError>,
     strangers: Strangers,
 ) -> Result<(), WorktreeError> {
+    remove_worktree(name, path, root, paths, caller, is_free, strangers, Force::No).map(drop)
+}
+
+/// Removes a worktree as [`remove_worktree_if_clean`] does. With force, its work is saved first, and the save is returned.
+///
+/// # Errors
+/// Returns why the worktree stays.
+#[expect(clippy::too_many_arguments, reason = "a removal has to know all of this")]
+pub fn remove_worktree(
+    name: &str,
+    path: &Path,
+    root: &Path,
+    paths: &Paths,
+    caller: &Caller,
+    is_free: &dyn Fn() -> Result<(), WorktreeError>,
+    strangers: Strangers,
+    force: Force,
+) -> Result<Option<Saved>, WorktreeError> {
     is_free()?;
     let cli = cli(caller).map_err(Fault::unknown)?;
     let executable = std::env::current_exe();
     let executable = executable.map_err(|error| WorktreeError::Tool(format!("cannot find the program: {error}")))?;
     let home = Home { executable, state_dir: paths.root().to_owned(), logs: paths.hooks(), strangers };
-    remove::remove(&cli, name, path, root, Force::No, Some(&home), is_free)?;
+    let saved = remove::remove(&cli, name, path, root, force, Some(&home), is_free)?;
     // Worktrees of a run lie in the repository, from where nobody moves them.
-    remove::forget_missing(&cli, name, path, root)
+    remove::forget_missing(&cli, name, path, root)?;
+    Ok(saved)
 }
 
 /// Returns the worktree in the caller's repository that stayed when this worker of a state directory was forgotten.

@@ -10,7 +10,7 @@ use swarm_agents::dialogue::Request;
 use swarm_model::asks::judge::Ruling;
 use swarm_model::asks::{Asker, Verdict};
 use swarm_model::merge::RESOLVER_LATER;
-use swarm_model::run::plan::Work;
+use swarm_model::run::plan::{Job, Work};
 use swarm_model::run::words::Word;
 use swarm_model::run::worker_name;
 use swarm_model::run::{FaultKind, Outcome};
@@ -52,7 +52,9 @@ fn resolve(home: &Path) -> io::Result<Outcome> {
     let run = run.ok_or_else(|| io::Error::other(format!("no run in {}", home.path().display())))?;
     let variable = |name: &str| std::env::var(name).unwrap_or_default();
     let name = variable("SWARM_MERGE_NAME");
-    let found = run.plan.jobs.iter().position(|job| worker_name(&run.plan.slug, &job.id) == name);
+    // Work that was done on a host is queued by its branch.
+    let is_it = |job: &Job| worker_name(&run.plan.slug, &job.id) == name || job.branch.as_deref() == Some(&name);
+    let found = run.plan.jobs.iter().position(is_it);
     let found = found.map(|at| (&run.plan.jobs[at], run.jobs[at].attempt));
     let Some((job, attempt, Work::Spec(work))) = found.map(|(job, attempt)| (job, attempt, &job.work)) else {
         return Err(io::Error::other(format!("workstream of '{name}' not found in this run")));

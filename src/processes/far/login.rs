@@ -18,7 +18,7 @@ use swarm_sys::procfs;
 use swarm_sys::quoting::quoted;
 use swarm_sys::variables::HOSTS;
 
-use super::ENVIRONMENT;
+use super::{ENVIRONMENT, at_home};
 
 /// Begins the environment, after what the start files of the shell print.
 const MARK: &str = "\u{1}swarm environment\u{1}";
@@ -119,6 +119,38 @@ pub fn environment() -> (Variables, Option<String>) {
         tracing::debug!(dir = %dir.display(), %error, "cannot keep the environment of a login shell");
     }
     (cached.variables, cached.problem)
+}
+
+/// Takes on the environment of a login shell, with this state directory. Must be called while this process has one thread.
+///
+/// # Errors
+/// Fails if the home is unknown.
+pub fn assume(state: Option<&str>) -> Result<(), String> {
+    let state = state.map(at_home).transpose()?;
+    let (mut variables, problem) = environment();
+    if let Some(problem) = problem {
+        eprintln!("swarm: warning: {problem}");
+    }
+    if let Some(state) = state {
+        variables.insert("SWARM_DIR".to_owned(), state.to_string_lossy().into_owned());
+    }
+    for (name, _) in
+        std::env::vars_os().filter(|(name, _)| name.to_str().is_none_or(|name| !variables.contains_key(name)))
+    {
+        // SAFETY: no other thread reads the environment.
+        #[expect(unsafe_code, reason = "threads may not change the environment")]
+        unsafe {
+            std::env::remove_var(name);
+        }
+    }
+    for (name, value) in variables {
+        // SAFETY: no other thread reads the environment.
+        #[expect(unsafe_code, reason = "threads may not change the environment")]
+        unsafe {
+            std::env::set_var(name, value);
+        }
+    }
+    Ok(())
 }
 
 /// Prints the environment of this process: `swarm __env`.

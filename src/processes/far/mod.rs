@@ -1,8 +1,14 @@
 //! `swarm __stdio`: the far end of a connection from another machine. Says hello, executes one verb with the environment of
 //! a login shell, passes its streams on, and ends with its input. Without a line for a minute it ends as well: a dead
-//! network brings no end of file.
+//! network brings no end of file. A run carries out attempts here by calls ([`calls`]).
 
+mod calls;
+mod clone;
+mod end;
+mod host;
 mod login;
+mod place;
+mod start;
 
 use std::ffi::OsString;
 use std::io::{self, Read as _, Write as _};
@@ -19,6 +25,7 @@ use rustix::event::{PollFd, PollFlags};
 use swarm_hosts::frames::{Ask, BEAT, Bytes, CHUNK_BYTES, Call, Hello, Lines, Tell, hello_line, line};
 use swarm_sys::commands::deadline::wait_until;
 
+pub use clone::git;
 pub use login::print as print_environment;
 
 /// Verb that prints the environment of a login shell.
@@ -117,18 +124,19 @@ impl Heard {
     }
 }
 
-/// Waits for a verb, and executes it.
+/// Waits for a verb or a call, and executes it.
 fn serve() -> io::Result<()> {
     let mut heard = Heard::default();
     let deadline = Instant::now() + SILENCE_MAX;
     loop {
         match heard.next() {
             Some(Ask::Verb(call)) => {
-                return match start(&call) {
+                return match start_verb(&call) {
                     Ok(running) => running.attend(&mut heard),
                     Err(cause) => tell(&Tell::Refused(cause)),
                 };
             }
+            Some(Ask::Call { id, call, state }) => return calls::serve(&mut heard, calls::Asked { id, call, state }),
             Some(_) => continue,
             None if heard.is_over => return Ok(()),
             None => {}
@@ -147,7 +155,7 @@ fn at_home(path: &str) -> Result<PathBuf, String> {
     Ok(Path::new(&home).join(path.strip_prefix("~/").unwrap_or(if path == "~" { "" } else { path })))
 }
 
-fn start(call: &Call) -> Result<Running, String> {
+fn start_verb(call: &Call) -> Result<Running, String> {
     // An internal process of this program is not a verb.
     if call.words.first().is_some_and(|verb| verb.starts_with("__")) {
         return Err(format!("'{}' is not a verb", call.words[0]));
@@ -261,7 +269,7 @@ impl Running {
                 "TERM" => self.signal(Signal::SIGTERM),
                 _ => {}
             },
-            Ask::Verb(_) | Ask::Beat => {}
+            Ask::Verb(_) | Ask::Call { .. } | Ask::Beat => {}
         }
     }
 

@@ -4,6 +4,7 @@ mod asking;
 mod behind;
 pub mod denied;
 pub mod events;
+pub mod far;
 pub mod home;
 mod joblog;
 pub mod journal;

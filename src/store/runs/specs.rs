@@ -180,7 +180,10 @@ pub fn read_one(path: &Path) -> Result<Spec, (String, Option<String>)> {
 }
 
 /// Checks that an id can be part of the names of a branch, a directory and a log file.
-fn check_id(id: &str) -> Result<(), String> {
+///
+/// # Errors
+/// Returns what is wrong with it.
+pub fn check_id(id: &str) -> Result<(), String> {
     const ID_BYTES_MAX: usize = 120;
     if id.is_empty() {
         return Err("the name is empty".to_owned());

@@ -106,7 +106,7 @@ pub fn ports(ports: Ports, faults: &Arc<Faults>) -> Ports {
             $($port: Arc::new(Faulty { inner: ports.$port.clone(), faults: Arc::clone(faults) }),)*
         } };
     }
-    wrap!(flows, landings, launcher, loops, nudges, processes, records, runs, sessions, terminals, worktrees)
+    wrap!(flows, hosts, landings, launcher, loops, nudges, processes, records, runs, sessions, terminals, worktrees)
 }
 
 /// Name of a method, whether it can fail, and whether it can hang.
@@ -121,7 +121,8 @@ pub fn methods() -> Vec<Method> {
     macro_rules! all {
         ($($port:ident),*) => { [$(<Faulty<dyn $port> as Methods>::ALL),*].concat() };
     }
-    let all = all!(Flows, Landings, Launcher, Loops, Nudges, Processes, Records, Runs, Sessions, Terminals, Worktrees);
+    let all =
+        all!(Flows, Hosts, Landings, Launcher, Loops, Nudges, Processes, Records, Runs, Sessions, Terminals, Worktrees);
     all.into_iter().filter(|method| method.1 || method.2).collect()
 }
 
@@ -227,6 +228,10 @@ fn launch<T>(cause: String) -> Result<T, LaunchError> {
     Err(LaunchError::System(cause))
 }
 
+fn away<T>(cause: String) -> Result<T, HostFault> {
+    Err(HostFault::Away { cause })
+}
+
 fn outcome<T>(cause: String) -> Result<T, Outcome> {
     Err(Outcome::Failure { cause, evidence: None, fault: FaultKind::Task })
 }
@@ -240,6 +245,17 @@ port!(Flows, "flows", {
     fails wish(place: &'a FlowPlace, caller: &'a Caller) -> Result<Option<Wish>, String>, or text;
     waits keep_refusal(place: &'a FlowPlace, cause: Option<&'a str>) -> ();
     waits close(place: &'a FlowPlace, unfinished: bool) -> ();
+});
+
+port!(Hosts, "hosts", {
+    fails bring(now: &'a Now, host: &'a str, caller: &'a Caller) -> Result<(), HostFault>, or away;
+    fails start(now: &'a Now, host: &'a str, request: &'a SpawnRequest, caller: &'a Caller) -> Result<(), HostFault>, or away;
+    fails hail(now: &'a Now, host: &'a str, caller: &'a Caller) -> Result<(), HostFault>, or away;
+    fails end(now: &'a Now, host: &'a str, caller: &'a Caller) -> Result<FarEnd, HostFault>, or away;
+    fails stop(now: &'a Now, host: &'a str, caller: &'a Caller) -> Result<(), HostFault>, or away;
+    waits forget(now: &'a Now, host: &'a str, caller: &'a Caller) -> ();
+    fails take(now: &'a Now, caller: &'a Caller) -> Result<(), String>, or text;
+    waits release(run: &'a str) -> ();
 });
 
 port!(Landings, "landings", {

@@ -3,6 +3,7 @@
 //! supervisor the next one finds everything that was acknowledged still true, and the scenario reaches its end.
 
 mod faulty;
+mod remote;
 mod scenarios;
 mod stage;
 

@@ -14,6 +14,7 @@ use swarm_model::{
     RunOrder, RunRequest, Scope, SpawnRequest, TmuxPlace, WatchRules,
 };
 
+use super::remote;
 use super::stage::Stage;
 use crate::fixture::{caller, clean, foreign_row, request, restarting, with_tree};
 use crate::loops::{PROMPT, beginning, plan as loop_plan};
@@ -38,7 +39,7 @@ macro_rules! scenario {
     };
 }
 
-pub const SCENARIOS: [Scenario; 12] = [
+pub const SCENARIOS: [Scenario; 13] = [
     scenario!(workers),
     scenario!(closed),
     scenario!(restart),
@@ -48,6 +49,7 @@ pub const SCENARIOS: [Scenario; 12] = [
     scenario!(stuck),
     scenario!(landing),
     scenario!(run),
+    scenario!(remote),
     scenario!(flow),
     scenario!(ralph),
     scenario!(nudge),

@@ -1,0 +1,114 @@
+//! Jobs whose attempts work on other hosts.
+
+use swarm_model::run::progress::{Closed, ClosedKind, Mode, Stage};
+use swarm_model::run::words::Word;
+
+use super::{Effect, Turn};
+
+/// First pause before a host is tried again that is out of reach, in milliseconds. Each further one is twice as long.
+const AWAY_MS: u64 = 1_000;
+/// First pause before a host is tried again that is full.
+const BUSY_MS: u64 = 10_000;
+/// Longest pause before a host is tried again.
+const PAUSE_MS_MAX: u64 = 60_000;
+/// Pause before a host is tried again that needs a person first. Servers shut out whom they refuse too often.
+const REFUSED_MS: u64 = 300_000;
+
+impl Turn<'_> {
+    /// The attempt belongs to its host from here on.
+    pub(super) fn sent(&mut self, job: usize, attempt: u32, host: &str) {
+        if !self.is_present(job, attempt) || self.run.jobs[job].stage != Stage::Working || self.run.jobs[job].sent {
+            return;
+        }
+        let progress = &mut self.run.jobs[job];
+        (progress.sent, progress.host) = (true, Some(host.to_owned()));
+        if !progress.visited.iter().any(|known| known == host) {
+            progress.visited.push(host.to_owned());
+        }
+        let worker = swarm_model::run::worker_name(&self.run.plan.slug, &self.run.plan.jobs[job].id);
+        self.tell(Some(job), Word::Started { attempt, worker, host: Some(host.to_owned()) });
+    }
+
+    /// The attempt was not started. The same number is started elsewhere, or later.
+    pub(super) fn unplaced(&mut self, job: usize, attempt: u32, host: &str, kind: ClosedKind, cause: &str) {
+        if !self.is_present(job, attempt) || self.run.jobs[job].stage != Stage::Working {
+            return;
+        }
+        let progress = &mut self.run.jobs[job];
+        (progress.sent, progress.pid) = (false, None);
+        progress.attempt -= 1;
+        progress.stage = if self.run.mode == Mode::Stopping { Stage::Paused } else { Stage::Pending };
+        self.close(host, kind, cause);
+    }
+
+    /// Stops an attempt that is being sent: it is not started.
+    pub(super) fn withhold(&mut self, job: usize) {
+        let progress = &mut self.run.jobs[job];
+        progress.stage = Stage::Paused;
+        progress.attempt -= 1;
+    }
+
+    /// Starts nothing on the host until a later time.
+    fn close(&mut self, host: &str, kind: ClosedKind, cause: &str) {
+        let earlier = self.run.closed.get(host);
+        if earlier.is_some_and(|closed| closed.until_ms.is_some()) {
+            // Several attempts found the same.
+            return;
+        }
+        let is_new = earlier.is_none_or(|closed| (closed.kind, closed.cause.as_str()) != (kind, cause));
+        let tries = earlier.map_or(1, |closed| closed.tries + 1);
+        let at_ms = self.now_ms.saturating_add(pause_ms(kind, tries));
+        self.effects.push(Effect::ArmHost { host: host.to_owned(), at_ms });
+        let closed = Closed { kind, cause: cause.to_owned(), tries, until_ms: Some(at_ms) };
+        self.run.closed.insert(host.to_owned(), closed);
+        if is_new {
+            self.tell(None, Word::HostAway { host: host.to_owned(), error: cause.to_owned() });
+        }
+    }
+
+    pub(super) fn lost(&mut self, host: &str, cause: &str) {
+        self.close(host, ClosedKind::Away, cause);
+    }
+
+    pub(super) fn found(&mut self, host: &str) {
+        if self.run.closed.remove(host).is_some() {
+            self.tell(None, Word::HostBack { host: host.to_owned() });
+        }
+    }
+
+    pub(super) fn host_due(&mut self, host: &str) {
+        if let Some(closed) = self.run.closed.get_mut(host) {
+            closed.until_ms = None;
+        }
+    }
+
+    /// The run ends although an attempt goes on at its host. The next run finds it there.
+    pub(super) fn unreached(&mut self, job: usize, attempt: u32) {
+        if self.is_present(job, attempt) && self.run.mode == Mode::Stopping {
+            let progress = &mut self.run.jobs[job];
+            if progress.stage == Stage::Working {
+                progress.stage = Stage::Paused;
+                self.tell(Some(job), Word::Paused { attempt });
+            }
+        }
+    }
+
+    pub(super) fn fetched(&mut self, job: usize, attempt: u32, tip: Option<&String>, left_out: &[String]) {
+        if self.is_present(job, attempt) && self.run.jobs[job].stage == Stage::Working {
+            let progress = &mut self.run.jobs[job];
+            // What an earlier attempt has left stays, if this one was lost with its worktree.
+            progress.tip = tip.cloned().or(progress.tip.take());
+            progress.left_out = left_out.to_vec();
+        }
+    }
+}
+
+/// Returns the pause before the next try of a host.
+fn pause_ms(kind: ClosedKind, tries: u32) -> u64 {
+    let first = match kind {
+        ClosedKind::Away => AWAY_MS,
+        ClosedKind::Busy => BUSY_MS,
+        ClosedKind::Refused => return REFUSED_MS,
+    };
+    (first << tries.saturating_sub(1).min(16)).min(PAUSE_MS_MAX)
+}

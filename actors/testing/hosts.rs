@@ -1,0 +1,169 @@
+//! Other machines in memory: a worker per attempt, which a test ends. A host that is away answers nothing, and its workers
+//! go on.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use tokio::sync::Notify;
+
+use super::script::Script;
+use swarm_model::run::progress::Now;
+use swarm_model::{Caller, Ended, ExitRecord, Hits, Reason, SpawnRequest, Usage};
+use swarm_ports::{BoxFuture, FarEnd, HostFault, Hosts};
+
+pub struct FakeHosts {
+    script: Arc<Script>,
+    hosts: Mutex<BTreeMap<String, FakeHost>>,
+    changed: Notify,
+}
+
+#[derive(Default)]
+struct FakeHost {
+    fault: Option<HostFault>,
+    /// Jobs whose base was sent.
+    brought: BTreeSet<String>,
+    /// Attempts that were started, as `JOB.N`, each with its end.
+    attempts: BTreeMap<String, Option<FarEnd>>,
+    /// Number of workers that were started.
+    starts: usize,
+}
+
+impl FakeHosts {
+    pub fn new(script: Arc<Script>) -> Self {
+        Self { script, hosts: Mutex::default(), changed: Notify::new() }
+    }
+
+    /// Makes each call to the host fail, and cuts those that wait; `None` ends that.
+    pub fn fail(&self, host: &str, fault: Option<HostFault>) {
+        self.with(host, |host| host.fault = fault);
+        self.changed.notify_waiters();
+    }
+
+    /// Ends an attempt, `JOB.N`.
+    pub fn finish(&self, host: &str, attempt: &str, end: FarEnd) {
+        self.with(host, |host| *host.attempts.get_mut(attempt).expect("was started") = Some(end));
+        self.changed.notify_waiters();
+    }
+
+    /// Returns the attempts on a host that have not ended, as `JOB.N`.
+    pub fn at_work(&self, host: &str) -> Vec<String> {
+        let open = |(name, end): (&String, &Option<FarEnd>)| end.is_none().then(|| name.clone());
+        self.with(host, |host| host.attempts.iter().filter_map(open).collect())
+    }
+
+    /// Returns the number of workers that were started on a host.
+    pub fn starts(&self, host: &str) -> usize {
+        self.with(host, |host| host.starts)
+    }
+
+    fn with<T>(&self, host: &str, work: impl FnOnce(&mut FakeHost) -> T) -> T {
+        work(self.hosts.lock().unwrap_or_else(PoisonError::into_inner).entry(host.to_owned()).or_default())
+    }
+
+    async fn call<T>(
+        &self,
+        step: &str,
+        host: &str,
+        now: &Now,
+        work: impl FnOnce(&mut FakeHost) -> T,
+    ) -> Result<T, HostFault> {
+        let cut = |cause: String| HostFault::Away { cause };
+        self.script.before(step, &format!("{host} {}", name(now))).await.map_err(cut)?;
+        let done = self.with(host, |host| host.fault.clone().map_or_else(|| Ok(work(host)), Err))?;
+        self.script.after(step).await.map_err(cut)?;
+        Ok(done)
+    }
+}
+
+/// End of an attempt that was stopped.
+fn stopped() -> FarEnd {
+    let exit = ExitRecord {
+        token: "t".parse().expect("a token"),
+        started: String::new(),
+        pid: 1,
+        ended: Ended::Signal(15),
+        reason: Reason::Stopped,
+        ended_at_ms: 0,
+        duration_ms: 0,
+        usage: Usage::default(),
+        survivors: Vec::new(),
+        hits: Hits::default(),
+        interrupted: false,
+        server_lost: None,
+    };
+    FarEnd { exit: Some(exit), ..FarEnd::default() }
+}
+
+fn name(now: &Now) -> String {
+    format!("{}.{}", now.job().id, now.progress.attempt)
+}
+
+impl Hosts for FakeHosts {
+    fn bring<'a>(&'a self, now: &'a Now, host: &'a str, _: &'a Caller) -> BoxFuture<'a, Result<(), HostFault>> {
+        Box::pin(self.call("hosts.bring", host, now, |host| {
+            host.brought.insert(now.job().id.clone());
+        }))
+    }
+
+    fn start<'a>(
+        &'a self,
+        now: &'a Now,
+        host: &'a str,
+        _: &'a SpawnRequest,
+        _: &'a Caller,
+    ) -> BoxFuture<'a, Result<(), HostFault>> {
+        Box::pin(self.call("hosts.start", host, now, |host| {
+            assert!(host.brought.contains(&now.job().id), "the base is not there");
+            host.attempts.entry(name(now)).or_insert_with(|| {
+                host.starts += 1;
+                None
+            });
+        }))
+    }
+
+    fn hail<'a>(&'a self, now: &'a Now, host: &'a str, _: &'a Caller) -> BoxFuture<'a, Result<(), HostFault>> {
+        Box::pin(self.call("hosts.hail", host, now, |_| ()))
+    }
+
+    fn end<'a>(&'a self, now: &'a Now, host: &'a str, _: &'a Caller) -> BoxFuture<'a, Result<FarEnd, HostFault>> {
+        Box::pin(async move {
+            loop {
+                let changed = self.changed.notified();
+                let end = self.call("hosts.end", host, now, |host| host.attempts.get(&name(now)).cloned().flatten());
+                if let Some(end) = end.await? {
+                    return Ok(end);
+                }
+                changed.await;
+            }
+        })
+    }
+
+    fn stop<'a>(&'a self, now: &'a Now, host: &'a str, _: &'a Caller) -> BoxFuture<'a, Result<(), HostFault>> {
+        Box::pin(async move {
+            self.call("hosts.stop", host, now, |host| {
+                if let Some(end) = host.attempts.get_mut(&name(now)) {
+                    end.get_or_insert_with(stopped);
+                }
+            })
+            .await?;
+            self.changed.notify_waiters();
+            Ok(())
+        })
+    }
+
+    fn forget<'a>(&'a self, now: &'a Now, host: &'a str, _: &'a Caller) -> BoxFuture<'a, ()> {
+        Box::pin(async move {
+            let prefix = format!("{}.", now.job().id);
+            let forget = |host: &mut FakeHost| host.attempts.retain(|name, _| !name.starts_with(&prefix));
+            let _ = self.call("hosts.forget", host, now, forget).await;
+        })
+    }
+
+    fn take<'a>(&'a self, now: &'a Now, _: &'a Caller) -> BoxFuture<'a, Result<(), String>> {
+        Box::pin(self.script.before("hosts.take", now.job().id.as_str()))
+    }
+
+    fn release<'a>(&'a self, _: &'a str) -> BoxFuture<'a, ()> {
+        Box::pin(async {})
+    }
+}

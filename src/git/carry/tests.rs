@@ -1,0 +1,236 @@
+use std::fs;
+
+use super::*;
+use crate::fixture::{Fixture, text};
+
+const CONTROLLER: &str = "0123456789abcdef0123456789abcdef";
+
+/// Two repositories, and a program that connects them.
+struct Pair {
+    fix: Fixture,
+    far: FarRepository,
+    there: PathBuf,
+    common: PathBuf,
+}
+
+impl Pair {
+    fn new() -> Self {
+        let fix = Fixture::new();
+        let there = fix.root.join("there");
+        fix.at(&fix.root, &["init", "-q", "-b", "none", "there"]);
+        fix.at(&there, &["config", "receive.fsckObjects", "true"]);
+        let far = FarRepository {
+            program: fix.root.join("it's a program"),
+            verb: "__carry",
+            host: "me@it's".to_owned(),
+            controller: CONTROLLER.to_owned(),
+            repository: "fedcba98".to_owned(),
+        };
+        let common = fix.repo.join(".git");
+        let pair = Self { fix, far, there, common };
+        pair.connect(&format!("exec git \"${{1#git-}}\" '{}'", pair.there.display()));
+        pair
+    }
+
+    /// Replaces what the program does after it has checked its words: `$1` is the program of git, `$2` the path.
+    fn connect(&self, body: &str) {
+        let check = "[ \"$1 $2 $3\" = \"__carry me@it's far\" ] || exit 9\neval \"set -- $4\"";
+        let path = format!("[ \"$2\" = /{CONTROLLER}/fedcba98 ] || exit 8");
+        self.fix.script(&self.far.program, &format!("{check}\n{path}\n{body}"));
+    }
+
+    fn push(&self, commits: &[String]) -> Result<(), CarryError> {
+        push(&self.common, &self.far, commits, &self.fix.caller)
+    }
+
+    fn fetch(&self, tip: &str) -> Result<(), CarryError> {
+        fetch(&self.common, &self.far, tip, &self.fix.caller)
+    }
+
+    fn take(&self, branch: &str, tip: &str) -> Result<(), String> {
+        take(&self.common, Move { branch, tip, why: "swarm: work of attempt 1 on box" }, &self.fix.caller)
+    }
+
+    fn head(&self) -> String {
+        text(&self.fix.git(&["rev-parse", "HEAD"]))
+    }
+
+    /// Makes a commit there on top of what was sent, pins it, and returns it.
+    fn work(&self, onto: &str, message: &str) -> String {
+        let tree = text(&self.fix.at(&self.there, &["rev-parse", &format!("{onto}^{{tree}}")]));
+        let tip = text(&self.fix.at(&self.there, &["commit-tree", "-p", onto, "-m", message, &tree]));
+        self.fix.at(&self.there, &["update-ref", &pinned(&tip), &tip]);
+        tip
+    }
+
+    fn at(&self, dir: &Path, name: &str) -> Option<String> {
+        let (is_there, commit) = self.fix.attempt(dir, &["rev-parse", "--verify", "-q", name]);
+        is_there.then(|| text(&commit))
+    }
+}
+
+#[test]
+fn commits_are_sent_and_work_comes_back() {
+    let pair = Pair::new();
+    let base = pair.head();
+    pair.push(&[base.clone(), base.clone()]).expect("sent");
+    pair.push(std::slice::from_ref(&base)).expect("sent again");
+    assert_eq!(pair.at(&pair.there, &format!("{IN}/{base}")), Some(base.clone()));
+    let tip = pair.work(&base, "work");
+    pair.fetch(&tip).expect("fetched");
+    assert_eq!(pair.at(&pair.fix.repo, &pinned(&tip)), Some(tip.clone()));
+    assert!(!pair.common.join("FETCH_HEAD").exists());
+    assert!(!pair.common.join("gc.pid").exists());
+    pair.connect("exit 1");
+    pair.fetch(&tip).expect("it is here");
+}
+
+#[test]
+fn what_was_sent_before_is_not_sent_again() {
+    let pair = Pair::new();
+    let first = pair.head();
+    pair.push(std::slice::from_ref(&first)).expect("sent");
+    // The job is forgotten there.
+    pair.fix.at(&pair.there, &["update-ref", "-d", &format!("{IN}/{first}")]);
+    pair.fix.commit("second", "f", "2\n");
+    let second = pair.head();
+    let pack = pair.fix.root.join("pack");
+    let count = format!("tee '{}' | git \"${{1#git-}}\" '{}'", pack.display(), pair.there.display());
+    pair.connect(&count);
+    pair.push(std::slice::from_ref(&second)).expect("sent");
+    let sent = fs::read(&pack).expect("read");
+    let at = sent.windows(4).position(|part| part == b"PACK").expect("a pack");
+    assert_eq!(sent[at + 8..at + 12], 3_u32.to_be_bytes(), "a commit, a tree and a blob");
+    // An older base, of another run.
+    pair.push(std::slice::from_ref(&first)).expect("sent");
+    assert_eq!(pair.at(&pair.there, BASE), Some(first));
+}
+
+#[test]
+fn settings_and_hooks_of_the_user_have_no_effect() {
+    let pair = Pair::new();
+    let base = pair.head();
+    pair.fix.git(&["tag", "-a", "-m", "t", "v1"]);
+    let mark = pair.fix.root.join("hook-ran");
+    let hook = format!("touch '{}'; exit 1", mark.display());
+    for name in ["pre-push", "reference-transaction", "post-checkout"] {
+        pair.fix.script(&pair.common.join("hooks").join(name), &hook);
+    }
+    for (key, value) in [
+        ("url.ssh://evil/.insteadOf", "ssh://far/"),
+        ("url.ssh://evil/.pushInsteadOf", "ssh://far/"),
+        ("url.ssh://worse/.insteadOf", "ssh:"),
+        ("core.sshCommand", "false"),
+        ("ssh.variant", "ssh"),
+        ("protocol.allow", "never"),
+        ("protocol.ssh.allow", "never"),
+        ("push.followTags", "true"),
+        ("push.gpgSign", "true"),
+        ("push.pushOption", "x"),
+        ("push.recurseSubmodules", "only"),
+        ("push.default", "nothing"),
+        ("remote.pushDefault", "origin"),
+        ("remote.origin.url", "ssh://evil/x"),
+        ("remote.origin.fetch", "+refs/*:refs/*"),
+        ("remote.origin.mirror", "true"),
+        ("fetch.prune", "true"),
+        ("fetch.pruneTags", "true"),
+        ("fetch.all", "true"),
+        ("fetch.writeCommitGraph", "true"),
+        ("fetch.fsckObjects", "false"),
+        ("submodule.recurse", "true"),
+    ] {
+        pair.fix.git(&["config", key, value]);
+    }
+    pair.push(std::slice::from_ref(&base)).expect("sent");
+    let refs = text(&pair.fix.at(&pair.there, &["for-each-ref", "--format=%(refname)"]));
+    assert_eq!(refs, format!("{BASE}\n{IN}/{base}"), "nothing else was sent");
+    let tip = pair.work(&base, "work");
+    pair.fix.at(&pair.there, &["tag", "v2", &tip]);
+    pair.fetch(&tip).expect("fetched");
+    pair.take("w", &tip).expect("moved");
+    let refs = text(&pair.fix.git(&["for-each-ref", "--format=%(refname)"]));
+    assert_eq!(refs, format!("refs/heads/main\nrefs/heads/w\n{}\nrefs/tags/v1", pinned(&tip)));
+    assert!(!mark.exists(), "a hook ran");
+}
+
+#[test]
+fn a_cut_connection_differs_from_a_refusal() {
+    let pair = Pair::new();
+    let base = pair.head();
+    for (body, expected) in [
+        (format!("echo 'fatal: {AWAY}no route' >&2; exit 255"), CarryError::Away("no route".to_owned())),
+        (format!("echo 'fatal: {REFUSED}no such clone' >&2; exit 255"), CarryError::Refused("no such clone".into())),
+    ] {
+        pair.connect(&body);
+        assert_eq!(pair.push(std::slice::from_ref(&base)), Err(expected.clone()));
+        assert_eq!(pair.fetch(&"a".repeat(40)), Err(expected));
+    }
+    // A hook there.
+    pair.connect(&format!("exec git \"${{1#git-}}\" '{}'", pair.there.display()));
+    pair.fix.script(&pair.there.join(".git/hooks/pre-receive"), "exit 1");
+    assert!(matches!(pair.push(&[base]), Err(CarryError::Refused(_))));
+}
+
+#[test]
+fn a_hostile_answer_changes_nothing_here() {
+    let pair = Pair::new();
+    let base = pair.head();
+    for odd in ["HEAD", "--upload-pack=x", "refs/heads/main", &"A".repeat(40), &"a".repeat(41), "", "../x"] {
+        assert!(matches!(pair.fetch(odd), Err(CarryError::Refused(_))), "{odd}");
+        assert!(matches!(pair.push(&[odd.to_owned()]), Err(CarryError::Refused(_))), "{odd}");
+        pair.take("w", odd).expect_err(odd);
+    }
+    pair.push(std::slice::from_ref(&base)).expect("sent");
+    let tip = pair.work(&base, "work");
+    // A ref whose name lies.
+    let lie = "d".repeat(40);
+    pair.fix.at(&pair.there, &["update-ref", &pinned(&lie), &tip]);
+    assert!(matches!(pair.fetch(&lie), Err(CarryError::Refused(_))));
+    // Something else than a commit.
+    let blob = pair.there.join("blob");
+    fs::write(&blob, "blob").expect("written");
+    let blob = text(&pair.fix.at(&pair.there, &["hash-object", "-w", "blob"]));
+    pair.fix.at(&pair.there, &["update-ref", &pinned(&blob), &blob]);
+    assert!(matches!(pair.fetch(&blob), Err(CarryError::Refused(_))));
+    // A commit that git's own check rejects: a tree with '.git' in it.
+    let tree = pair.fix.root.join("tree");
+    fs::write(&tree, format!("100644 blob {blob}\t.git\n")).expect("written");
+    let words = format!("git -C '{}' mktree < '{}'", pair.there.display(), tree.display());
+    let made = std::process::Command::new("sh").args(["-c", &words]).output().expect("ran");
+    let tree = text(&made.stdout);
+    let evil = text(&pair.fix.at(&pair.there, &["commit-tree", "-p", &base, "-m", "evil", &tree]));
+    pair.fix.at(&pair.there, &["update-ref", &pinned(&evil), &evil]);
+    assert!(matches!(pair.fetch(&evil), Err(CarryError::Refused(_))));
+    let refs = text(&pair.fix.git(&["for-each-ref", "--format=%(refname)"]));
+    assert_eq!(refs, "refs/heads/main");
+}
+
+#[test]
+fn a_branch_moves_to_work_that_contains_it_only() {
+    let pair = Pair::new();
+    let base = pair.head();
+    pair.push(std::slice::from_ref(&base)).expect("sent");
+    let first = pair.work(&base, "first");
+    let second = pair.work(&first, "second");
+    let other = pair.work(&base, "other");
+    for tip in [&first, &second, &other] {
+        pair.fetch(tip).expect("fetched");
+    }
+    let at = || pair.at(&pair.fix.repo, "refs/heads/a/w");
+    pair.take("a/w", &first).expect("created");
+    pair.take("a/w", &first).expect("it is there");
+    pair.take("a/w", &second).expect("moved");
+    let cause = pair.take("a/w", &other).expect_err("has other commits");
+    assert!(cause.contains("has commits that its work on the host does not contain"), "{cause}");
+    assert_eq!(at(), Some(second.clone()));
+    let log = text(&pair.fix.git(&["reflog", "show", "--format=%gs", "refs/heads/a/w"]));
+    assert_eq!(log, "swarm: work of attempt 1 on box\nswarm: work of attempt 1 on box");
+    let third = pair.work(&second, "third");
+    pair.fetch(&third).expect("fetched");
+    pair.fix.git(&["worktree", "add", "-q", "../held", "a/w"]);
+    let cause = pair.take("a/w", &third).expect_err("is checked out");
+    assert!(cause.contains("is checked out at"), "{cause}");
+    assert_eq!(at(), Some(second));
+    pair.take("-x", &third).expect_err("not a branch");
+}

@@ -1,0 +1,253 @@
+//! The end of an attempt for a controller: waits for it, keeps its work, and removes what is left.
+
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use swarm_actors::worker::ended_of;
+use swarm_git::clones::{self, Failure, Kept};
+use swarm_git::repository::is_branch_name;
+use swarm_model::{Caller, CleanRequest, ExitRecord, KillRequest, MergeSettings, RowWorktree, Scope};
+use swarm_ports::Completion;
+use swarm_store::processes::SystemProcesses;
+use swarm_store::records::DiskRecords;
+use swarm_store::runs::far::{FarAnswer, FarAttempt, FarResult};
+use swarm_store::runs::home::{end_of, remove_torn};
+use swarm_store::runs::order::{self, STREAM};
+use swarm_sys::files::{is_absent, list_if_present, remove_if_present, remove_tree};
+
+use super::host::{Found, Host, Worker, answer_to};
+use super::place::{Attempt, Begun, read_end, write_end};
+use super::start;
+
+/// Number of bytes of each text that are kept as evidence.
+const STDERR_BYTES: u64 = 16 << 10;
+const LOG_BYTES: u64 = 64 << 10;
+const STREAM_BYTES: u64 = 256 << 10;
+
+/// Waits for the end of an attempt, and keeps its work.
+pub fn end(host: &Host, at: &FarAttempt, base: &str, subject: Option<String>) -> Result<FarAnswer, FarAnswer> {
+    let attempt = Attempt::of(at, &host.paths).map_err(FarAnswer::Refused)?;
+    if !is_branch_name(base) {
+        return Err(FarAnswer::Refused(format!("'{}' is not a valid branch name", base.escape_debug())));
+    }
+    let exit = match host.worker(&attempt)? {
+        Found::Its(worker) => wait(host, &at.worker, worker.generation)?,
+        Found::None | Found::Sibling(_) | Found::Strange => None,
+    };
+    let Some(begun) = Begun::read(&attempt.dir) else { return Ok(FarAnswer::Ended(Box::default())) };
+    let failed = |error: io::Error| FarAnswer::Busy(format!("{}: {error}", attempt.dir.display()));
+    // Another connection may ask for the same.
+    let _lock = attempt.lock().map_err(failed)?;
+    let caller = host.caller(&attempt.clone);
+    if let Some(known) = read_end(&attempt.dir) {
+        return pinned_again(&attempt, known, &caller);
+    }
+    let worker = match host.worker(&attempt)? {
+        Found::Its(worker) => Some(worker),
+        // A person has cleaned the worker.
+        Found::None | Found::Strange => None,
+        // The worktree is that of another attempt.
+        Found::Sibling(_) => return Ok(FarAnswer::Ended(Box::default())),
+    };
+    let kept = if is_clone_gone(&attempt) {
+        Kept { waits: Some(gone("the clone")), ..Kept::default() }
+    } else {
+        let kept = keep(&attempt, &begun, worker.as_deref(), (base, subject), caller).map_err(answer_to)?;
+        let is_gone = kept.tip.is_none() && is_absent(&attempt.tree(&begun.leaf));
+        if is_gone { Kept { waits: Some(gone("its branch with the worktree")), ..kept } } else { kept }
+    };
+    let result = evidence(host, &attempt, exit, worker.is_some(), kept);
+    write_end(&attempt.dir, &result).map_err(failed)?;
+    Ok(FarAnswer::Ended(Box::new(result)))
+}
+
+/// Answers with a recorded end, whose work may have been removed since.
+fn pinned_again(attempt: &Attempt, known: FarResult, caller: &Caller) -> Result<FarAnswer, FarAnswer> {
+    let Some(tip) = &known.tip else { return Ok(FarAnswer::Ended(Box::new(known))) };
+    let lost = |what: &str| FarResult { tip: None, waits: Some(gone(what)), ..known.clone() };
+    if is_clone_gone(attempt) {
+        return Ok(FarAnswer::Ended(Box::new(lost("the clone"))));
+    }
+    if !clones::has_commit(&attempt.clone, tip, caller).map_err(answer_to)? {
+        return Ok(FarAnswer::Ended(Box::new(lost("its work"))));
+    }
+    clones::pin(&attempt.clone, tip, caller).map_err(answer_to)?;
+    Ok(FarAnswer::Ended(Box::new(known)))
+}
+
+fn is_clone_gone(attempt: &Attempt) -> bool {
+    is_absent(&attempt.clone.join(".git"))
+}
+
+fn gone(what: &str) -> String {
+    format!("{what} was removed on the host")
+}
+
+/// Waits until all processes of this generation are gone.
+fn wait(host: &Host, name: &str, generation: u64) -> Result<Option<ExitRecord>, FarAnswer> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    let runtime = runtime.map_err(|error| FarAnswer::Busy(format!("cannot wait: {error}")))?;
+    let (records, processes) = (DiskRecords::new(host.paths.clone()), SystemProcesses::new());
+    Ok(runtime.block_on(ended_of(&records, &processes, name, generation)))
+}
+
+/// Commits and pins the work of the attempt.
+fn keep(
+    attempt: &Attempt,
+    begun: &Begun,
+    worker: Option<&Worker>,
+    (base, subject): (&str, Option<String>),
+    caller: Caller,
+) -> Result<Kept, Failure> {
+    let text = |path: &Path| path.to_string_lossy().into_owned();
+    let own = || RowWorktree {
+        path: text(&attempt.tree(&begun.leaf)),
+        branch: begun.branch.clone(),
+        base_repo: text(&attempt.clone),
+    };
+    let worktree = worker.and_then(|worker| worker.worktree.clone()).unwrap_or_else(own);
+    let survivors = worker.map_or_else(Vec::new, |worker| worker.facts.lease.survivors.clone());
+    clones::keep(&Completion {
+        name: attempt.at.worker.clone(),
+        worker: Some((worktree, None)),
+        base: Some(base.to_owned()),
+        settings: MergeSettings::default(),
+        attended: false,
+        subject,
+        is_kept: false,
+        unfinished: None,
+        survivors: survivors.iter().map(|process| process.pid).collect(),
+        caller,
+    })
+}
+
+fn evidence(host: &Host, attempt: &Attempt, exit: Option<ExitRecord>, is_known: bool, kept: Kept) -> FarResult {
+    let (dir, at) = (&attempt.dir, &attempt.at);
+    remove_torn(dir);
+    // A result of another order is not that of this attempt.
+    let digest = order::read_with_digest(dir).map(|(_, digest)| digest).ok();
+    let result = order::read_result(dir).filter(|result| Some(&result.order) == digest.as_ref());
+    let tail = |path: &Path, bytes| {
+        let end = end_of(path, bytes).unwrap_or_default();
+        String::from_utf8_lossy(&end).into_owned()
+    };
+    // The log may be that of a later worker.
+    let stderr = if is_known { tail(&host.paths.log(&at.worker, "stderr"), STDERR_BYTES) } else { String::new() };
+    FarResult {
+        exit,
+        result,
+        session: order::read_session(dir),
+        stderr,
+        log: tail(&attempt.home.log(&at.job), LOG_BYTES),
+        stream: tail(&dir.join(STREAM), STREAM_BYTES),
+        tip: kept.tip,
+        left_out: kept.left_out,
+        waits: kept.waits,
+    }
+}
+
+/// Ends the worker of an attempt. One that was not started, or has ended, is no error.
+pub fn stop(host: &Host, at: &FarAttempt) -> Result<FarAnswer, FarAnswer> {
+    let attempt = Attempt::of(at, &host.paths).map_err(FarAnswer::Refused)?;
+    if !attempt.site.dir().is_dir() {
+        return Ok(FarAnswer::Done);
+    }
+    // A start that was asked for before goes first.
+    let _lock = attempt.lock().map_err(|error| FarAnswer::Busy(format!("{}: {error}", attempt.dir.display())))?;
+    if let Found::Its(worker) = host.worker(&attempt)?
+        && !worker.has_ended()
+    {
+        kill(host, &attempt)?;
+    }
+    Ok(FarAnswer::Done)
+}
+
+fn kill(host: &Host, attempt: &Attempt) -> Result<(), FarAnswer> {
+    let (caller, scope) = (host.caller(host.paths.root()), Scope::Names(vec![attempt.at.worker.clone()]));
+    let request = KillRequest { caller, scope, rm_worktree: false, force_dirty: false };
+    host.end(&request)
+}
+
+/// Removes everything of a job. What is not pinned is saved first, or stays.
+pub fn forget(host: &Host, at: &FarAttempt) -> Result<FarAnswer, FarAnswer> {
+    let attempt = Attempt::of(at, &host.paths).map_err(FarAnswer::Refused)?;
+    if !attempt.site.dir().is_dir() {
+        return Ok(FarAnswer::Done);
+    }
+    let failed = |error: io::Error| FarAnswer::Busy(format!("{}: {error}", attempt.home.path().display()));
+    let _lock = attempt.lock().map_err(failed)?;
+    if attempt.is_past().map_err(failed)? {
+        // It arrives late: a later attempt of the job has begun.
+        return Ok(FarAnswer::Done);
+    }
+    let caller = host.caller(&attempt.clone);
+    let dirs = attempt.all().map_err(failed)?;
+    let begun: Vec<Begun> = dirs.iter().filter_map(|dir| Begun::read(dir)).collect();
+    if let Found::Its(worker) | Found::Sibling(worker) = host.worker(&attempt)? {
+        if !worker.has_ended() {
+            kill(host, &attempt)?;
+        }
+        if begun.is_empty() {
+            forget_worker(host, &attempt, &caller)?;
+        }
+    }
+    let tips: Vec<String> = dirs.iter().filter_map(|dir| read_end(dir)?.tip).collect();
+    for one in &begun {
+        start::remove_tree(host, &attempt, &attempt.tree(&one.leaf), &caller)?;
+        let known = [&one.tip, &one.base_commit].into_iter().chain(&one.before).chain(&tips);
+        let known: Vec<&str> = known.map(String::as_str).collect();
+        clones::drop_branch(&attempt.clone, &one.branch, &known, &caller).map_err(answer_to)?;
+    }
+    drop_references(&attempt, &begun, tips, &caller)?;
+    remove_files(&attempt, &dirs).map_err(failed)?;
+    attempt.remove_lock();
+    Ok(FarAnswer::Done)
+}
+
+/// Removes a worker of which there is nothing else.
+fn forget_worker(host: &Host, attempt: &Attempt, caller: &Caller) -> Result<(), FarAnswer> {
+    let scope = Scope::Names(vec![attempt.at.worker.clone()]);
+    let (rm_worktree, force_dirty, drop_branch) = (true, true, false);
+    let request = CleanRequest { caller: caller.clone(), scope, rm_worktree, force_dirty, drop_branch };
+    host.end(&request)
+}
+
+/// Removes the refs that only attempts of this job needed.
+fn drop_references(attempt: &Attempt, begun: &[Begun], tips: Vec<String>, caller: &Caller) -> Result<(), FarAnswer> {
+    let failed = |error: io::Error| FarAnswer::Busy(format!("{}: {error}", attempt.site.dir().display()));
+    let (mut sent, mut done) = (Vec::new(), Vec::new());
+    for dir in attempt.others().map_err(failed)? {
+        let (begun, end) = (Begun::read(&dir), read_end(&dir));
+        done.extend(end.and_then(|end| end.tip).into_iter().chain(begun.as_ref().and_then(|one| one.before.clone())));
+        sent.extend(begun.into_iter().flat_map(|one| [one.tip, one.base_commit]));
+    }
+    let clone = &attempt.clone;
+    let before = begun.iter().filter_map(|one| one.before.clone());
+    for tip in tips.into_iter().chain(before).filter(|tip| !done.contains(tip)) {
+        clones::unpin(clone, &tip, caller).map_err(answer_to)?;
+    }
+    let own = begun.iter().flat_map(|one| [&one.tip, &one.base_commit]);
+    for commit in own.filter(|commit| !sent.contains(commit)) {
+        clones::drop_sent(clone, commit, caller).map_err(answer_to)?;
+    }
+    Ok(())
+}
+
+/// Removes the files of the job, and those of the run with its last job.
+fn remove_files(attempt: &Attempt, dirs: &[PathBuf]) -> io::Result<()> {
+    let (home, job) = (&attempt.home, &attempt.at.job);
+    for dir in dirs {
+        remove_tree(dir)?;
+    }
+    remove_tree(&home.context(job))?;
+    for log in [home.log(job), home.log(job).with_extension("log.1")] {
+        remove_if_present(&log)?;
+    }
+    if list_if_present(&home.path().join("attempts"))?.is_empty() {
+        remove_tree(home.path())?;
+    }
+    // It stays if it has a worktree of another job.
+    let _ = fs::remove_dir(attempt.site.worktrees(&attempt.at.run));
+    Ok(())
+}

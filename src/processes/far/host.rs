@@ -1,0 +1,184 @@
+//! This machine as the calls of a controller see it: its state directory, its workers, and its supervisor.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use swarm_actors::worker::is_final;
+use swarm_git::clones::Failure;
+use swarm_model::{Caller, Refusal, RefusalKind, Reply, Route, RowWorktree, Spec};
+use swarm_ports::{DirFacts, SpecFacts};
+use swarm_store::records::DiskRecords;
+use swarm_store::runs::far::FarAnswer;
+use swarm_store::runs::order;
+use swarm_store::views::load_one;
+use swarm_sys::paths::Paths;
+
+use super::login;
+use super::place::Attempt;
+use crate::api::client::post;
+use crate::cli::caller;
+
+/// Free disk space below which nothing begins.
+const ROOM_BYTES_MIN: u64 = 512 << 20;
+
+/// This machine.
+pub struct Host {
+    pub paths: Paths,
+    /// Installed program.
+    pub executable: PathBuf,
+    caller: Caller,
+}
+
+/// The latest worker of the name that an attempt's worker has.
+pub enum Found {
+    None,
+    /// The worker of the attempt.
+    Its(Box<Worker>),
+    /// The worker of another attempt of the job.
+    Sibling(Box<Worker>),
+    /// A worker of somebody else.
+    Strange,
+}
+
+pub struct Worker {
+    pub generation: u64,
+    pub facts: DirFacts,
+    pub worktree: Option<RowWorktree>,
+}
+
+impl Worker {
+    /// Returns the request that has started it.
+    pub fn request(&self) -> &str {
+        self.facts.spec.spec().map_or("", |spec| &spec.request)
+    }
+
+    /// Reports whether it has ended, with all of its processes.
+    pub fn has_ended(&self) -> bool {
+        self.facts.exit.is_some() && !self.facts.lease.held
+    }
+}
+
+impl Host {
+    /// Takes on the environment of a login shell. Must be called before there are threads.
+    ///
+    /// # Errors
+    /// Fails if the state directory or the attributes of this process are unknown.
+    pub fn new(state: Option<&str>) -> Result<Self, String> {
+        login::assume(state)?;
+        let paths = Paths::from_env().map_err(|error| format!("cannot find the state directory: {error}"))?;
+        let executable = std::env::current_exe().map_err(|error| format!("cannot find the program: {error}"))?;
+        let caller = caller::collect().map_err(|refusal| refusal.cause)?.caller;
+        Ok(Self { paths, executable, caller })
+    }
+
+    /// Returns the caller of a request, in this directory.
+    pub fn caller(&self, dir: &Path) -> Caller {
+        let request = caller::request_id().unwrap_or_else(|_| self.caller.request.clone());
+        Caller { request, cwd: dir.to_string_lossy().into_owned(), ..self.caller.clone() }
+    }
+
+    /// Returns a variable of the environment of workers.
+    pub fn variable(&self, name: &str) -> Option<&str> {
+        self.caller.environment.iter().find(|(key, _)| key == name).map(|(_, value)| value.as_str())
+    }
+
+    /// Fails unless there is disk space for another attempt.
+    pub fn check_room(&self) -> Result<(), FarAnswer> {
+        let root = self.paths.root();
+        let there = root.ancestors().find(|dir| dir.exists()).unwrap_or(Path::new("/"));
+        let Ok(stat) = rustix::fs::statvfs(there) else { return Ok(()) };
+        judge_room(stat.f_bavail.saturating_mul(stat.f_frsize))
+    }
+
+    /// Returns the worker that has the name of the attempt's worker.
+    pub fn worker(&self, attempt: &Attempt) -> Result<Found, FarAnswer> {
+        let name = &attempt.at.worker;
+        let busy = |cause: &str| FarAnswer::Busy(format!("cannot read the records of worker '{name}': {cause}"));
+        let view = load_one(&self.paths, name).map_err(|refusal| busy(&refusal.cause))?;
+        let Some(row) = view.map(|view| view.row) else { return Ok(Found::None) };
+        let Some(generation) = row.swarm().map(|meta| meta.generation) else { return Ok(Found::Strange) };
+        let facts = DiskRecords::new(self.paths.clone()).read(name, generation);
+        let Some(facts) = facts.map_err(|error| busy(&error.to_string()))? else { return Ok(Found::None) };
+        let SpecFacts::Executed(spec) = &facts.spec else { return Ok(Found::None) };
+        let (is_its, is_sibling) = (is_of(spec, attempt), spec.request.starts_with(&attempt.series));
+        let worker = Worker { generation, worktree: row.worktree.clone(), facts };
+        Ok(match (is_its, is_sibling) {
+            (true, _) => Found::Its(Box::new(worker)),
+            (false, true) => Found::Sibling(Box::new(worker)),
+            (false, false) => Found::Strange,
+        })
+    }
+
+    /// Asks the supervisor, which is started if there is none. Returns its answer, if the request has one.
+    pub fn ask<R: Route>(&self, request: &R) -> Result<Option<R::Answer>, Refusal> {
+        let mut settled = Ok(None);
+        post(&self.paths, request, &mut |reply| match reply {
+            Reply::Answer(answer) => settled = Ok(Some(answer)),
+            Reply::Refused(refusal) => settled = Err(refusal),
+            Reply::Warning(_) => {}
+        })?;
+        settled
+    }
+
+    /// Ends or removes a worker, as the request says. An earlier call may have done so meanwhile.
+    pub fn end<R: Route>(&self, request: &R) -> Result<(), FarAnswer> {
+        match self.ask(request) {
+            Ok(_) => Ok(()),
+            Err(refusal) if refusal.kind == RefusalKind::NotFound => Ok(()),
+            Err(refusal) => Err(answer_of(refusal)),
+        }
+    }
+}
+
+/// Reports whether the worker executes the attempt. A person may have started it again, by a request of another id.
+fn is_of(spec: &Spec, attempt: &Attempt) -> bool {
+    let is_again = || spec.contract.series.as_ref() == Some(&attempt.series);
+    let executes = || order::attempt_of(&spec.contract.argv) == Some(&attempt.dir);
+    spec.request == attempt.request || (is_again() && executes())
+}
+
+fn judge_room(bytes: u64) -> Result<(), FarAnswer> {
+    match bytes < ROOM_BYTES_MIN {
+        true => Err(FarAnswer::Busy(format!("{} MiB of disk space left", bytes >> 20))),
+        false => Ok(()),
+    }
+}
+
+/// Returns the answer for a refusal of the supervisor. Some pass by themselves.
+pub fn answer_of(refusal: Refusal) -> FarAnswer {
+    let is_full = ["No space left on device", "Disk quota exceeded"].iter().any(|sign| refusal.cause.contains(sign));
+    let passes = refusal.passes || is_full || !is_final(refusal.kind) || refusal.kind == RefusalKind::Stopping;
+    let text = match refusal.remedy {
+        Some(remedy) => format!("{} ({remedy})", refusal.cause),
+        None => refusal.cause,
+    };
+    if passes { FarAnswer::Busy(text) } else { FarAnswer::Refused(text) }
+}
+
+/// Returns the answer for a failure of git.
+pub fn answer_to(failure: Failure) -> FarAnswer {
+    if failure.passes { FarAnswer::Busy(failure.cause) } else { FarAnswer::Refused(failure.cause) }
+}
+
+/// Returns a caller without an environment, for a request whose contract has it.
+pub fn bare(caller: &Caller, request: &str) -> Caller {
+    Caller { request: request.to_owned(), environment: Arc::default(), ..caller.clone() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_full_disk_is_no_refusal() {
+        assert_eq!(judge_room(ROOM_BYTES_MIN), Ok(()));
+        assert_eq!(judge_room(ROOM_BYTES_MIN - 1), Err(FarAnswer::Busy("511 MiB of disk space left".into())));
+        let of = |kind, cause: &str| answer_of(Refusal::new(kind, cause).remedy("do it"));
+        let text = "x: No space left on device";
+        assert_eq!(of(RefusalKind::Start, text), FarAnswer::Busy(format!("{text} (do it)")));
+        assert_eq!(of(RefusalKind::Stopping, "x"), FarAnswer::Busy("x (do it)".into()));
+        assert_eq!(of(RefusalKind::Invalid, "x"), FarAnswer::Refused("x (do it)".into()));
+        let locked = Refusal { passes: true, ..Refusal::new(RefusalKind::Worktree, "x") };
+        assert_eq!(answer_of(locked), FarAnswer::Busy("x".into()));
+    }
+}

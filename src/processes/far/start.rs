@@ -1,0 +1,301 @@
+//! Starts an attempt for a controller. Each step finds what an earlier try has done:
+//!
+//! | step | write | if everything is killed right after it |
+//! |---|---|---|
+//! | 1 | `begun.json`: what was asked | nothing depends on it yet |
+//! | 2 | the work of an earlier attempt is pinned, and its worktree removed if it does not fit | the same again |
+//! | 3 | the branch is set to the tip | the same again |
+//! | 4 | `prompt.md` and `order.json` | the same again |
+//! | 5 | the supervisor starts the worker | a repeated request finds the worker |
+
+use std::fs;
+use std::io;
+use std::path::Path;
+
+use swarm_agents::{Agent, Session, Turn};
+use swarm_git::clones;
+use swarm_git::repository::is_branch_name;
+use swarm_model::{Caller, CleanRequest, Contract, RefusalKind, Scope, SpawnRequest, WorktreeRequest};
+use swarm_ports::WorktreeError;
+use swarm_store::runs::far::{FarAnswer, FarStart};
+use swarm_store::runs::home::make_all;
+use swarm_store::runs::order::{self, Order, PROMPT};
+use swarm_store::tenants::remove_worktree_saving;
+use swarm_sys::files::reserve::is_full;
+use swarm_sys::files::{is_absent, remove_if_present, replace_durably};
+use swarm_sys::lookup::{self, Place};
+use swarm_sys::state_id::state_id;
+
+use super::host::{Found, Host, answer_of, answer_to, bare};
+use super::place::{Attempt, Begun, check_leaf, forget_end};
+
+/// Starts the attempt, or finds its worker.
+pub fn start(host: &Host, asked: &FarStart) -> Result<FarAnswer, FarAnswer> {
+    let attempt = Attempt::of(&asked.at, &host.paths).map_err(FarAnswer::Refused)?;
+    check(asked).map_err(FarAnswer::Refused)?;
+    // Another connection may be about to start it.
+    let lock = attempt.lock().map_err(|error| io_failed(&attempt.dir, &error));
+    let _lock = lock.map_err(unknown)?;
+    let found = host.worker(&attempt).map_err(unknown)?;
+    match &found {
+        Found::Its(worker) => return Ok(started(host, worker.generation)),
+        Found::Sibling(worker) if number(worker.request()) > Some(asked.at.attempt) => {
+            return Err(FarAnswer::Refused(format!("a later attempt has been started: {}", worker.request())));
+        }
+        // A person has cleaned its worker, or a later worker is in its place. It has ended, and is not executed again.
+        Found::None | Found::Sibling(_) | Found::Strange if attempt.has_ended(asked) => return Ok(started(host, 0)),
+        Found::None | Found::Sibling(_) | Found::Strange => {}
+    }
+    // An earlier call has written the order, and perhaps asked the supervisor.
+    let was_asked = !is_absent(&attempt.dir.join(order::ORDER)) && !matches!(found, Found::Strange);
+    let caller = host.caller(&attempt.clone);
+    let prepared = prepare(host, &attempt, asked, &caller);
+    let _branches = prepared.map_err(|answer| if was_asked { unknown(answer) } else { answer })?;
+    match host.ask(&request(host, &attempt, asked, &caller)) {
+        Ok(Some(spawned)) => Ok(started(host, spawned.generation)),
+        Ok(None) => Err(FarAnswer::Unknown("the supervisor gave no answer".to_owned())),
+        Err(refusal) if is_certain(refusal.kind, was_asked) => {
+            // Nothing was started with it.
+            let _ = remove_if_present(&attempt.dir.join(order::ORDER));
+            Err(answer_of(refusal))
+        }
+        Err(refusal) => Err(unknown(answer_of(refusal))),
+    }
+}
+
+/// Prepares everything but the worker. Returns the lock under which branches are set and worktrees made.
+fn prepare(host: &Host, attempt: &Attempt, asked: &FarStart, caller: &Caller) -> Result<fs::File, FarAnswer> {
+    host.check_room()?;
+    check_agent(host, &asked.order.agent)?;
+    if !attempt.clone.is_dir() {
+        return Err(FarAnswer::Refused(format!("there is no clone {}", attempt.clone.display())));
+    }
+    let written = |error: io::Error| io_failed(&attempt.dir, &error);
+    for dir in [attempt.home.path(), &attempt.home.logs(), &attempt.dir] {
+        make_all(dir).map_err(written)?;
+    }
+    forget_end(&attempt.dir).map_err(written)?;
+    // Held until the worktree is made: another run may want the same branch, or set who commits.
+    let branches = attempt.site.lock_clone().map_err(written)?;
+    let committer = asked.committer.as_ref().map(|known| (known.name.as_str(), known.email.as_str()));
+    clones::check_identity(&attempt.clone, committer, caller).map_err(answer_to)?;
+    prepare_branch(host, attempt, asked, caller)?;
+    write_order(attempt, asked).map_err(written)?;
+    Ok(branches)
+}
+
+/// Returns the answer for a failure that does not tell whether the worker was started.
+fn unknown(answer: FarAnswer) -> FarAnswer {
+    match answer {
+        FarAnswer::Busy(cause) | FarAnswer::Refused(cause) => FarAnswer::Unknown(cause),
+        answer => answer,
+    }
+}
+
+/// Reports whether a refusal of the supervisor means that the request has started no worker. If it may have been asked
+/// before, the name may be taken by that worker.
+fn is_certain(kind: RefusalKind, was_asked: bool) -> bool {
+    match kind {
+        RefusalKind::NotFound | RefusalKind::Invalid | RefusalKind::Worktree | RefusalKind::Start => true,
+        RefusalKind::Exists | RefusalKind::Running => !was_asked,
+        RefusalKind::Registry | RefusalKind::Tool | RefusalKind::Stopping | RefusalKind::Internal => false,
+    }
+}
+
+fn started(host: &Host, generation: u64) -> FarAnswer {
+    FarAnswer::Started { generation, host: state_id(&host.paths).ok() }
+}
+
+fn io_failed(dir: &Path, error: &io::Error) -> FarAnswer {
+    let cause = format!("{}: {error}", dir.display());
+    if is_full(error) { FarAnswer::Busy(cause) } else { FarAnswer::Refused(cause) }
+}
+
+/// Returns the number of the attempt in a request.
+fn number(request: &str) -> Option<u32> {
+    request.rsplit('/').next()?.parse().ok()
+}
+
+fn check(asked: &FarStart) -> Result<(), String> {
+    check_leaf(&asked.leaf).map_err(|cause| format!("invalid name of a worktree: {cause}"))?;
+    for branch in [&asked.branch, &asked.base] {
+        if !is_branch_name(branch) {
+            return Err(format!("'{}' is not a valid branch name", branch.escape_debug()));
+        }
+    }
+    if asked.branch == asked.base {
+        return Err(format!("'{}' is the base", asked.base));
+    }
+    for commit in [&asked.tip, &asked.base_commit] {
+        if !clones::is_commit_id(commit) {
+            return Err(format!("'{}' is not the id of a commit", commit.escape_debug()));
+        }
+    }
+    Ok(())
+}
+
+/// Fails unless the program of the agent is installed here.
+fn check_agent(host: &Host, agent: &Agent) -> Result<(), FarAnswer> {
+    let launch = agent.launch(&Turn::default());
+    let Some(program) = launch.argv.first() else { return Ok(()) };
+    let path = host.variable("PATH");
+    let found = lookup::check(program, path, &Place::LaterWorktree);
+    found.map_err(|_| FarAnswer::Refused(format!("'{program}' is not installed on this host")))
+}
+
+/// Sets the branches, and removes the worktree of an earlier attempt unless this one goes on in it: a conversation belongs
+/// to the path of its worktree.
+fn prepare_branch(host: &Host, attempt: &Attempt, asked: &FarStart, caller: &Caller) -> Result<(), FarAnswer> {
+    let (clone, tree) = (&attempt.clone, attempt.tree(&asked.leaf));
+    check_free(attempt, asked, &tree, caller)?;
+    let present = clones::branch_tip(clone, &asked.branch, caller).map_err(answer_to)?;
+    let earlier = present.clone().filter(|tip| *tip != asked.tip);
+    let begun = Begun {
+        branch: asked.branch.clone(),
+        leaf: asked.leaf.clone(),
+        tip: asked.tip.clone(),
+        base: asked.base.clone(),
+        base_commit: asked.base_commit.clone(),
+        before: earlier.clone().or_else(|| Begun::read(&attempt.dir)?.before),
+    };
+    begun.write(&attempt.dir).map_err(|error| io_failed(&attempt.dir, &error))?;
+    if let Some(earlier) = &earlier {
+        clones::pin(clone, earlier, caller).map_err(answer_to)?;
+    }
+    clones::set_branch(clone, &asked.base, &asked.base_commit, caller).map_err(answer_to)?;
+    if present.as_ref() == Some(&asked.tip) && tree.is_dir() {
+        return Ok(());
+    }
+    remove_tree(host, attempt, &tree, caller)?;
+    clones::set_branch(clone, &asked.branch, &asked.tip, caller).map_err(answer_to)
+}
+
+/// Fails if a branch that may be moved is checked out in a worktree that is not that of the job.
+fn check_free(attempt: &Attempt, asked: &FarStart, tree: &Path, caller: &Caller) -> Result<(), FarAnswer> {
+    let users = |branch: &str| clones::users(&attempt.clone, branch, caller).map_err(answer_to);
+    // Git lists paths without symbolic links.
+    let own = fs::canonicalize(tree).unwrap_or_else(|_| tree.to_owned());
+    if users(&asked.branch)?.iter().any(|user| *user != own) {
+        return Err(answer_to(clones::in_use(&asked.branch)));
+    }
+    let base = clones::branch_tip(&attempt.clone, &asked.base, caller).map_err(answer_to)?;
+    if base.as_ref() != Some(&asked.base_commit) && !users(&asked.base)?.is_empty() {
+        return Err(answer_to(clones::in_use(&asked.base)));
+    }
+    Ok(())
+}
+
+/// Forgets the worker of an earlier attempt, and removes the worktree of the job. What is not committed there is saved
+/// under `refs/swarm/trash/`.
+pub fn remove_tree(host: &Host, attempt: &Attempt, tree: &Path, caller: &Caller) -> Result<(), FarAnswer> {
+    let name = &attempt.at.worker;
+    if let Found::Its(_) | Found::Sibling(_) = host.worker(attempt)? {
+        let (scope, drop_branch) = (Scope::Names(vec![name.clone()]), false);
+        let request = CleanRequest { caller: caller.clone(), scope, rm_worktree: true, force_dirty: true, drop_branch };
+        host.end(&request)?;
+    }
+    if is_absent(tree) {
+        return Ok(());
+    }
+    let removed = remove_worktree_saving(name, tree, &attempt.clone, &host.paths, caller);
+    removed.map_err(|error| {
+        let cause = format!("cannot remove {}: {error}", tree.display());
+        match error {
+            WorktreeError::Used(_) | WorktreeError::InUse(_) | WorktreeError::Tool(_) => FarAnswer::Busy(cause),
+            _ => FarAnswer::Refused(cause),
+        }
+    })
+}
+
+/// Writes prompt and order. They stay if they are written already: an earlier try may have started the worker.
+fn write_order(attempt: &Attempt, asked: &FarStart) -> io::Result<()> {
+    let (dir, home) = (&attempt.dir, &attempt.home);
+    let (session, deferred) = match &asked.order.session {
+        Some(session) if is_here(attempt, session) => (Some(session.clone()), asked.order.deferred.clone()),
+        _ => (None, None),
+    };
+    let order = serde_json::to_vec_pretty(&Order {
+        run: attempt.at.run.clone(),
+        job: attempt.at.job.clone(),
+        attempt: attempt.at.attempt,
+        root: Some(attempt.clone.clone()),
+        events: home.events(),
+        log: home.log(&attempt.at.job),
+        context: home.context(&attempt.at.job),
+        session,
+        deferred,
+        ..asked.order.clone()
+    })?;
+    let is_there = |name: &str, text: &[u8]| fs::read(dir.join(name)).is_ok_and(|there| there == text);
+    if is_there(PROMPT, asked.prompt.as_bytes()) && is_there(order::ORDER, &order) {
+        return Ok(());
+    }
+    replace_durably(dir, PROMPT, asked.prompt.as_bytes())?;
+    order::write_order(dir, &order)
+}
+
+/// Reports whether an earlier attempt on this host has recorded the conversation. Agents keep them on their machine.
+fn is_here(attempt: &Attempt, session: &Session) -> bool {
+    let dirs = (1..attempt.at.attempt).map(|earlier| attempt.home.attempt(&attempt.at.job, earlier));
+    dirs.filter_map(|dir| order::read_session(&dir)).any(|known| known.id == session.id)
+}
+
+fn request(host: &Host, attempt: &Attempt, asked: &FarStart, caller: &Caller) -> SpawnRequest {
+    let text = |path: &Path| path.to_string_lossy().into_owned();
+    let cwd = text(&attempt.clone);
+    let contract = Contract {
+        argv: vec![text(&host.executable), order::VERB.to_owned(), text(&attempt.dir)],
+        cwd: cwd.clone(),
+        environment: caller.environment.clone(),
+        tags: asked.tags.clone(),
+        umask: caller.umask,
+        rlimits: caller.rlimits.clone(),
+        nice: caller.nice,
+        attributes: caller.attributes.clone(),
+        timeout_ms: asked.timeout_ms,
+        log_limit_bytes: asked.log_limit_bytes,
+        session: asked.session.clone(),
+        ..Contract::default()
+    };
+    let worktree = WorktreeRequest {
+        cwd,
+        branch: Some(asked.branch.clone()),
+        dir: Some(text(&attempt.site.worktrees(&attempt.at.run))),
+        base: Some(format!("refs/heads/{}", asked.base)),
+        leaf: Some(asked.leaf.clone()),
+        resume: true,
+        ..WorktreeRequest::default()
+    };
+    SpawnRequest {
+        caller: bare(caller, &attempt.request),
+        name: attempt.at.worker.clone(),
+        contract,
+        worktree: Some(worktree),
+        replaces: Some(attempt.series.clone()),
+        takes_over: None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use swarm_store::runs::far::{FarAttempt, FarClone};
+    use swarm_sys::paths::Paths;
+
+    use super::*;
+
+    #[test]
+    fn a_conversation_of_another_machine_is_not_continued() {
+        let root = tempfile::tempdir().expect("a directory");
+        let clone = FarClone { controller: "c0ffee00".into(), repository: "c0ffee00".into() };
+        let at =
+            FarAttempt { clone, run: "0a1b2c3d".into(), job: "a".into(), attempt: 3, worker: "p.a".into(), host: None };
+        let attempt = Attempt::of(&at, &Paths::new(root.path())).expect("a name");
+        let session = |id: &str| Session { id: id.to_owned(), ..Session::default() };
+        assert!(!is_here(&attempt, &session("s")));
+        let earlier = attempt.home.attempt("a", 1);
+        make_all(&earlier).expect("made");
+        order::write_session(&earlier, &session("s")).expect("written");
+        assert!(is_here(&attempt, &session("s")) && !is_here(&attempt, &session("t")));
+        assert_eq!((number(&attempt.request), number("x")), (Some(3), None));
+    }
+}

@@ -1,0 +1,279 @@
+use std::fs;
+use std::path::Path;
+
+use swarm_git::fixture::{Fixture, block, text};
+use swarm_model::Contract;
+use swarm_model::run::plan::{CommandWork, Job, Plan, SpecWork};
+use swarm_model::run::progress::Progress;
+
+use super::*;
+
+/// Takes the place of the program: `__reach` answers calls, and `__carry` connects with the repository `there`. While there
+/// is a file `away`, there is no connection.
+const PROGRAM: &str = r#"
+cd "$(dirname "$0")" || exit 9
+case $1 in
+__carry)
+    [ -e away ] && echo 'fatal: swarm: away: no route' >&2 && exit 255
+    echo carried >>calls
+    eval "set -- $4"
+    exec git "${1#git-}" there ;;
+__reach)
+    [ -e away ] && echo '{"fault":{"kind":"away","cause":"no route"}}' && exit 255
+    echo "reach $2" >>calls
+    echo '{"hello":{}}'
+    while read -r line; do
+        id=${line#*'"id":'}
+        id=${id%%,*}
+        kind=${line#*'"call":{"id":'$id',"call":{"'}
+        kind=${kind%%'"'*}
+        echo "$kind" >>calls
+        printf '%s\n' "$line" >"last.$kind"
+        [ -e "cut.$kind" ] && exit 0
+        answer='"done"'
+        [ -e "answer.$kind" ] && read -r answer <"answer.$kind"
+        printf '{"answer":{"id":%s,"answer":%s}}\n' "$id" "$answer"
+    done
+    echo "end" >>calls ;;
+esac"#;
+
+struct World {
+    fix: Fixture,
+    reach: Reach,
+    now: Now,
+}
+
+impl World {
+    fn new() -> Self {
+        let fix = Fixture::new();
+        fix.at(&fix.root, &["init", "-q", "-b", "none", "there"]);
+        let program = fix.root.join("swarm");
+        fix.script(&program, PROGRAM);
+        let work = Work::Spec(SpecWork { file: "specs/a.md".into(), title: "A".into(), ..SpecWork::default() });
+        let jobs = vec![Job { id: "a".into(), work, branch: Some("arial/a".into()), ..Job::default() }];
+        let plan = Plan {
+            id: "0a1b2c3d".into(),
+            home: fix.repo.join(".arial").display().to_string(),
+            slug: "p".into(),
+            root: fix.repo.display().to_string(),
+            base: Some("main".into()),
+            jobs,
+            ..Plan::default()
+        };
+        let progress = Progress { attempt: 1, host: Some("box".into()), ..Progress::default() };
+        let now = Now { plan: Arc::new(plan), at: 0, progress, landed: Vec::new() };
+        let reach = Reach::new(Paths::new(fix.root.join("state")), program);
+        let world = Self { fix, reach, now };
+        world.answer("start", r#"{"started":{"generation":1}}"#);
+        world
+    }
+
+    fn answer(&self, kind: &str, answer: &str) {
+        fs::write(self.fix.root.join(format!("answer.{kind}")), format!("{answer}\n")).expect("written");
+    }
+
+    fn calls(&self) -> Vec<String> {
+        let text = fs::read_to_string(self.fix.root.join("calls")).unwrap_or_default();
+        text.lines().map(str::to_owned).collect()
+    }
+
+    fn bring(&self) -> Result<(), HostFault> {
+        block(self.reach.bring(&self.now, "box", &self.fix.caller))
+    }
+
+    fn start(&self) -> Result<(), HostFault> {
+        let dir = self.dir();
+        let contract = Contract {
+            argv: vec!["swarm".into(), order::VERB.into(), dir.display().to_string()],
+            tags: vec!["run:0a1b2c3d".into()],
+            timeout_ms: Some(5),
+            ..Contract::default()
+        };
+        let request = SpawnRequest {
+            caller: self.fix.caller.clone(),
+            name: "p.a".into(),
+            contract,
+            worktree: None,
+            replaces: None,
+            takes_over: None,
+        };
+        block(self.reach.start(&self.now, "box", &request, &self.fix.caller))
+    }
+
+    fn end(&self) -> Result<FarEnd, HostFault> {
+        block(self.reach.end(&self.now, "box", &self.fix.caller))
+    }
+
+    fn dir(&self) -> PathBuf {
+        self.fix.repo.join(".arial/attempts/a.1")
+    }
+
+    fn head(&self) -> String {
+        text(&self.fix.git(&["rev-parse", "main"]))
+    }
+
+    fn is_there(&self, name: &str) -> bool {
+        self.fix.attempt(&self.fix.root.join("there"), &["rev-parse", "--verify", "-q", name]).0
+    }
+
+    /// Makes a commit on the host, pins it, and lets the host say that the attempt has ended with it.
+    fn work(&self, onto: &str) -> String {
+        let there = self.fix.root.join("there");
+        let tree = text(&self.fix.at(&there, &["rev-parse", &format!("{onto}^{{tree}}")]));
+        let tip = text(&self.fix.at(&there, &["commit-tree", "-p", onto, "-m", "work", &tree]));
+        self.fix.at(&there, &["update-ref", &format!("refs/swarm/done/{tip}"), &tip]);
+        self.ended_with(&tip);
+        tip
+    }
+
+    fn ended_with(&self, tip: &str) {
+        let left = FarResult { tip: Some(tip.to_owned()), log: "said\n".into(), ..FarResult::default() };
+        let answer = serde_json::to_string(&FarAnswer::Ended(Box::new(left))).expect("JSON");
+        self.answer("end", &answer);
+    }
+
+    fn set_away(&self, is_away: bool) {
+        let file = self.fix.root.join("away");
+        match is_away {
+            true => fs::write(file, "").expect("written"),
+            false => fs::remove_file(file).expect("removed"),
+        }
+    }
+
+    fn write_order(&self) {
+        let dir = self.dir();
+        let order = serde_json::json!({
+            "run": "0a1b2c3d", "job": "a", "attempt": 1, "agent": agent(), "events": "e", "log": "l", "context": "c",
+            "session": null, "fresh_id": "f",
+        });
+        order::write_order(&dir, order.to_string().as_bytes()).expect("written");
+        fs::write(dir.join(PROMPT), "do it").expect("written");
+    }
+}
+
+fn agent() -> serde_json::Value {
+    let agent = swarm_agents::Agent::find("shell", &BTreeMap::default()).expect("an agent");
+    serde_json::to_value(agent).expect("JSON")
+}
+
+fn last(root: &Path, kind: &str) -> serde_json::Value {
+    let line = fs::read(root.join(format!("last.{kind}"))).expect("was called");
+    let value: serde_json::Value = serde_json::from_slice(&line).expect("JSON");
+    value["call"]["call"][kind].clone()
+}
+
+#[test]
+fn an_attempt_goes_there_and_its_work_comes_back() {
+    let mut world = World::new();
+    let base = world.head();
+    world.bring().expect("sent");
+    assert!(world.is_there(&format!("refs/swarm/in/{base}")));
+    world.bring().expect("sent before");
+    world.write_order();
+    world.start().expect("started");
+    let start = last(&world.fix.root, "start");
+    assert_eq!((start["tip"].as_str(), start["base_commit"].as_str()), (Some(&*base), Some(&*base)));
+    assert_eq!((start["prompt"].as_str(), start["leaf"].as_str()), (Some("do it"), Some("a")));
+    assert_eq!((start["at"]["worker"].as_str(), start["timeout_ms"].as_u64()), (Some("p.a-0a1b2c3d"), Some(5)));
+    let tip = world.work(&base);
+    assert_eq!(world.end().expect("ended").tip, Some(tip.clone()));
+    assert_eq!(world.end().expect("ended before").tip, Some(tip.clone()));
+    assert_eq!(last(&world.fix.root, "end")["subject"], "A (a)");
+    assert_eq!(fs::read_to_string(world.fix.repo.join(".arial/logs/a.log")).expect("a log"), "said\n");
+    world.now.progress.tip = Some(tip.clone());
+    block(world.reach.take(&world.now, &world.fix.caller)).expect("moved");
+    assert_eq!(text(&world.fix.git(&["rev-parse", "refs/heads/arial/a"])), tip);
+    let calls = ["reach box", "clone", "carried", "start", "end", "carried", "end"];
+    assert_eq!(world.calls(), calls, "one connection, one push, one fetch");
+}
+
+#[test]
+fn the_commits_of_an_attempt_are_chosen_once() {
+    let world = World::new();
+    let base = world.head();
+    world.set_away(true);
+    assert_eq!(world.bring(), Err(HostFault::Away { cause: "no route".into() }));
+    // Meanwhile something else lands.
+    world.fix.commit("second", "f", "2\n");
+    world.set_away(false);
+    world.bring().expect("sent");
+    assert!(world.is_there(&format!("refs/swarm/in/{base}")));
+    assert!(!world.is_there(&format!("refs/swarm/in/{}", world.head())));
+    world.write_order();
+    // After a restart of the supervisor.
+    let world = World { reach: Reach::new(world.reach.paths.clone(), world.reach.executable.clone()), ..world };
+    world.start().expect("started");
+    assert_eq!(last(&world.fix.root, "start")["base_commit"].as_str(), Some(&*base));
+}
+
+#[test]
+fn a_cut_connection_is_opened_again() {
+    let world = World::new();
+    fs::write(world.fix.root.join("cut.clone"), "").expect("written");
+    assert_eq!(world.bring(), Err(HostFault::Away { cause: "the connection to box was cut".into() }));
+    fs::remove_file(world.fix.root.join("cut.clone")).expect("removed");
+    world.bring().expect("sent");
+    for (answer, expected) in [
+        (r#"{"busy":"full"}"#, HostFault::Busy { cause: "full".into() }),
+        (r#"{"refused":"no"}"#, HostFault::Refused { cause: "no".into() }),
+        (r#"{"unknown":"cut"}"#, HostFault::Away { cause: "cut".into() }),
+    ] {
+        world.answer("stop", answer);
+        assert_eq!(block(world.reach.stop(&world.now, "box", &world.fix.caller)), Err(expected));
+    }
+    world.answer("stop", r#"{"new_answer":1}"#);
+    let stopped = block(world.reach.stop(&world.now, "box", &world.fix.caller));
+    assert!(matches!(stopped, Err(HostFault::Refused { .. })), "{stopped:?}");
+}
+
+#[test]
+fn what_a_host_was_not_told_comes_first_at_the_next_contact() {
+    let world = World::new();
+    world.set_away(true);
+    block(world.reach.forget(&world.now, "box", &world.fix.caller));
+    block(world.reach.forget(&world.now, "box", &world.fix.caller));
+    assert_eq!(owed::of_host(&world.reach.paths, "box").len(), 1);
+    world.set_away(false);
+    world.bring().expect("sent");
+    assert_eq!(world.calls(), ["reach box", "forget", "clone", "carried"]);
+    assert!(owed::of_host(&world.reach.paths, "box").is_empty());
+    block(world.reach.forget(&world.now, "box", &world.fix.caller));
+    assert!(owed::of_host(&world.reach.paths, "box").is_empty());
+}
+
+#[test]
+fn a_hostile_tip_is_no_word_for_git() {
+    let world = World::new();
+    world.bring().expect("sent");
+    for tip in ["--upload-pack=touch x", "refs/heads/main", "../../x", &"a".repeat(40)] {
+        world.ended_with(tip);
+        let ended = world.end();
+        assert!(matches!(ended, Err(HostFault::Refused { .. })), "{tip}: {ended:?}");
+    }
+    assert!(!world.fix.repo.join(".arial/logs/a.log").exists());
+    assert_eq!(text(&world.fix.git(&["for-each-ref", "--format=%(refname)"])), "refs/heads/main");
+}
+
+#[test]
+fn commands_are_refused() {
+    let mut world = World::new();
+    let mut plan = (*world.now.plan).clone();
+    plan.jobs[0].work = Work::Command(CommandWork::default());
+    world.now.plan = Arc::new(plan);
+    assert_eq!(world.bring(), Err(refused("commands do not run on hosts yet")));
+    assert!(world.calls().is_empty());
+}
+
+#[test]
+fn connections_end_with_their_run() {
+    let world = World::new();
+    world.bring().expect("sent");
+    block(world.reach.release("another"));
+    world.bring().expect("over the same connection");
+    block(world.reach.release(&world.now.plan.id));
+    // The program writes that after its input has ended.
+    while world.calls().last().is_none_or(|last| last != "end") {
+        std::thread::yield_now();
+    }
+    assert_eq!(world.calls().iter().filter(|call| *call == "reach box").count(), 1);
+}

@@ -1,0 +1,228 @@
+//! `swarm run --on`: work that is done on other hosts lands here. A host is a home of its own, reached by a command.
+
+use std::fs;
+use std::path::PathBuf;
+
+use serde_json::Value;
+
+use crate::common::{Rig, SOON, Said, proc, wait_until};
+use crate::run::{Site, text};
+
+/// A repository, and hosts.
+struct Fleet {
+    site: Site,
+    hosts: Vec<(&'static str, Rig)>,
+}
+
+impl Fleet {
+    fn new(names: &[&'static str]) -> Self {
+        let fleet = Self { site: Site::new(), hosts: names.iter().map(|name| (*name, Rig::new())).collect() };
+        let sections = fleet.hosts.iter().map(|(name, rig)| {
+            let reach = fleet.site.rig.path(&format!("reach-{name}"));
+            // As ssh: no word of the person's environment arrives there.
+            let script = format!(
+                "#!/bin/sh\n[ -e '{cut}' ] && exit 255\nexec env -i PATH='{path}' HOME='{home}' TMUX_TMPDIR='{tmux}' LANG=C.UTF-8 TZ=UTC '{marker}' \"$@\"\n",
+                cut = fleet.cut(name).display(),
+                path = std::env::var("PATH").expect("set"),
+                home = rig.home().display(),
+                tmux = rig.path("tmux").display(),
+                marker = rig.marker(),
+            );
+            fs::write(&reach, script).expect("written");
+            let program = env!("CARGO_BIN_EXE_swarm");
+            let state = rig.root();
+            format!(
+                "[hosts.{name}]\ncommand = ['sh', '{}']\nswarm = '{program}'\nstate = '{}'\ncap = 2\n",
+                reach.display(),
+                state.display()
+            )
+        });
+        let dir = fleet.site.rig.home().join(".config/swarm");
+        fs::create_dir_all(&dir).expect("made");
+        fs::write(dir.join("config.toml"), sections.collect::<String>()).expect("written");
+        fleet
+    }
+
+    /// File that keeps commands from reaching the host.
+    fn cut(&self, name: &str) -> PathBuf {
+        self.site.rig.path(&format!("cut-{name}"))
+    }
+
+    fn host(&self, name: &str) -> &Rig {
+        let found = self.hosts.iter().find(|(known, _)| *known == name);
+        &found.expect("a host").1
+    }
+
+    /// Cuts the line to a host, and keeps it cut.
+    fn lose(&self, name: &str) {
+        fs::write(self.cut(name), "").expect("written");
+        let host = self.host(name);
+        let ends = |pid: &i32| proc::words(*pid).get(1).is_some_and(|verb| verb == "__stdio" || verb == "__git");
+        host.processes().into_iter().filter(ends).for_each(proc::kill);
+    }
+
+    fn find(&self, name: &str) {
+        fs::remove_file(self.cut(name)).expect("removed");
+    }
+
+    fn plan(&self) {
+        self.site.commit();
+        self.site.plan();
+    }
+
+    fn run(&self, words: &[&str]) -> Said {
+        self.site.swarm(&[&["run"], words].concat())
+    }
+
+    fn status(&self) -> Value {
+        serde_json::from_str(&self.run(&["status", "--json"]).out).expect("JSON")
+    }
+
+    fn stage(&self, job: &str) -> String {
+        let status = self.status();
+        let all = status["workstreams"].as_array().expect("a list");
+        text(&all.iter().find(|one| one["id"] == job).expect("the job")["stage"]).to_owned()
+    }
+
+    fn is_over(&self) -> bool {
+        text(&self.status()["status"]) != "running"
+    }
+
+    /// Checks that nothing of the run is left on any host.
+    fn nothing_left(&self) {
+        for (name, host) in &self.hosts {
+            wait_until("the workers are forgotten", SOON, || host.names().is_empty());
+            let clones = fs::read_dir(host.root().join("far")).into_iter().flatten().flatten();
+            for clone in clones.flat_map(|controller| fs::read_dir(controller.path()).expect("read").flatten()) {
+                let clone = clone.path().join("clone");
+                // A host is told to forget a job when the job is over, and the run does not wait for that.
+                wait_until(&format!("{name} has no branch of the run"), SOON, || {
+                    host.git(&clone, &["for-each-ref", "refs/heads/arial"]).is_empty()
+                });
+                let trees = host.git(&clone, &["worktree", "list", "--porcelain"]);
+                assert_eq!(trees.matches("worktree ").count(), 1, "{name}: {trees}");
+            }
+        }
+    }
+}
+
+#[test]
+fn work_of_two_hosts_lands_here_and_nothing_of_it_stays_there() {
+    let fleet = Fleet::new(&["a", "b"]);
+    for id in ["one", "two", "three", "four"] {
+        fleet.site.spec(id, "", &format!("pwd; echo {id} > {id}.txt"));
+    }
+    fleet.site.spec("last", "after: [one, two]\n", "cat one.txt two.txt > last.txt");
+    fleet.plan();
+    // Nobody has told git there who commits.
+    fs::write(fleet.host("b").home().join(".gitconfig"), "[user]\n\tuseConfigOnly = true\n").expect("written");
+    let said = fleet.run(&["--on", "a,b", "--verify", "! test -e last.txt || test -s last.txt"]);
+    assert_eq!(said.code, Some(0), "{said:?}");
+    let started = |host: &str| said.out.lines().filter(|line| line.ends_with(&format!(": started on {host}"))).count();
+    assert!(started("a") >= 2 && started("b") >= 2 && started("a") + started("b") == 5, "{said:?}");
+    for id in ["one", "two", "three", "four", "last"] {
+        assert!(fleet.site.repo.join(format!("{id}.txt")).exists(), "{id}");
+    }
+    assert_eq!(fs::read_to_string(fleet.site.repo.join("last.txt")).expect("read"), "one\ntwo\n");
+    assert_eq!(fleet.site.git(&["for-each-ref", "refs/heads/arial", "refs/swarm/done"]), "");
+    assert_eq!(fleet.site.rig.names(), Vec::<String>::new());
+    let status = fleet.status();
+    assert_eq!(status["hosts"][0]["name"], "a");
+    assert_eq!((status["hosts"][0]["cap"].as_u64(), text(&status["hosts"][0]["state"])), (Some(2), "open"));
+    let shown = fleet.run(&["logs", "one"]).ok();
+    assert!(shown.contains("/far/"), "it was executed there: {shown}");
+    fleet.nothing_left();
+}
+
+#[test]
+fn work_of_a_host_that_is_out_of_reach_lands_once_when_it_answers_again() {
+    let fleet = Fleet::new(&["a"]);
+    let (on, go) = (fleet.site.rig.path("on"), fleet.site.rig.path("go"));
+    let script =
+        format!("echo x >> {}; until [ -e {} ]; do sleep 0.05; done; echo w > w.txt", on.display(), go.display());
+    fleet.site.spec("w", "", &script);
+    fleet.plan();
+    fleet.run(&["--on", "a", "--detach"]).ok();
+    wait_until("it works there", SOON, || on.exists());
+    fleet.lose("a");
+    wait_until("that is known", SOON, || fleet.run(&["status"]).out.contains("on a, which is out of reach"));
+    fs::write(&go, "").expect("written");
+    let host = fleet.host("a");
+    let name = host.names().remove(0);
+    wait_until("it ends there", SOON, || host.fine(&name) == "exited");
+    for keepers in [&fleet.site.rig, host] {
+        let (supervisor, guard) = keepers.keepers();
+        keepers.kill_keepers();
+        assert!([supervisor, guard].into_iter().flatten().all(|pid| proc::wait_end(pid, SOON)));
+    }
+    fleet.find("a");
+    fleet.site.rig.swarm(&["supervisor", "start"]).ok();
+    wait_until("the run is over", SOON, || fleet.is_over());
+    assert_eq!(fleet.stage("w"), "done");
+    assert_eq!(fs::read_to_string(&on).expect("read"), "x\n", "it was executed once");
+    assert_eq!(fleet.site.git(&["log", "--format=%s", "--merges", "main"]).lines().count(), 1);
+    fleet.nothing_left();
+}
+
+#[test]
+fn a_failed_attempt_is_repeated_with_its_work_and_the_last_failure_leaves_the_work_here() {
+    let fleet = Fleet::new(&["a"]);
+    fleet.site.spec("w", "retries: 1\n", "echo again >> w.txt; test $(wc -l < w.txt) -ge 2");
+    fleet.site.spec("v", "retries: 0\n", "echo v > v.txt; false");
+    fleet.plan();
+    let said = fleet.run(&["--on", "a"]);
+    assert_eq!(said.code, Some(1), "{said:?}");
+    assert_eq!((fleet.stage("w"), fleet.stage("v")), ("done".to_owned(), "failed".to_owned()));
+    assert_eq!(fs::read_to_string(fleet.site.repo.join("w.txt")).expect("read"), "again\nagain\n");
+    assert_eq!(fleet.site.git(&["show", "arial/v:v.txt"]), "v");
+    fleet.nothing_left();
+}
+
+#[test]
+fn a_run_that_was_stopped_goes_on_at_its_host() {
+    let fleet = Fleet::new(&["a"]);
+    let go = fleet.site.rig.path("go");
+    let script = format!("echo begun >> w.txt; until [ -e {} ]; do sleep 0.05; done", go.display());
+    fleet.site.spec("w", "", &script);
+    fleet.plan();
+    fleet.run(&["--on", "a", "--detach"]).ok();
+    wait_until("it works there", SOON, || !fleet.host("a").names().is_empty());
+    assert_eq!(fleet.run(&["stop"]).code, Some(0));
+    assert_eq!(fleet.stage("w"), "paused");
+    let name = fleet.host("a").names().remove(0);
+    assert_eq!(fleet.host("a").fine(&name), "stopped");
+    fs::write(&go, "").expect("written");
+    let said = fleet.run(&[]);
+    assert!(said.code == Some(0) && said.err.contains("--on a"), "{said:?}");
+    assert!(fleet.site.repo.join("w.txt").exists());
+    fleet.nothing_left();
+}
+
+#[test]
+fn what_cannot_be_done_on_hosts_is_refused_before_anything_starts() {
+    let fleet = Fleet::new(&["a"]);
+    fleet.site.spec("w", "", "echo w > w.txt");
+    fleet.plan();
+    let jobs = fleet.site.rig.file("jobs.toml", "[[job]]\nname = 'j'\ncommand = 'true'\n");
+    fleet.run(&[&jobs, "--on", "a"]).refused(1, "'--on' is for specs: commands are not executed on other hosts");
+    let said = fleet.run(&["--on", "a", "--consent", "no-access"]);
+    said.refused(1, "agents on other hosts cannot ask a person here");
+    fleet.run(&["--on", "a:b"]).refused(1, "invalid host 'a:b': it contains ':'");
+    fs::write(fleet.cut("a"), "").expect("written");
+    let said = fleet.run(&["--on", "a"]);
+    assert!(said.code == Some(1) && said.err.contains("no swarm answers on a"), "{said:?}");
+    fleet.find("a");
+    fs::write(fleet.site.repo.join(".worktreeinclude"), ".env\n").expect("written");
+    fs::write(fleet.site.repo.join(".env"), "x\n").expect("written");
+    let cause = "files that .worktreeinclude names, such as '.env', are not sent to other hosts";
+    fleet.run(&["--on", "a"]).refused(1, cause);
+    assert_eq!(fleet.stage_before(), "pending");
+    assert_eq!(fleet.host("a").names(), Vec::<String>::new());
+}
+
+impl Fleet {
+    /// Returns the status of the only workstream of a run that has not begun.
+    fn stage_before(&self) -> String {
+        text(&self.status()["workstreams"][0]["status"]).to_owned()
+    }
+}
