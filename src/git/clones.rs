@@ -19,6 +19,7 @@ use crate::trash::save::DURABLE;
 use crate::worktrees::record;
 use swarm_sys::files::{is_absent, remove_tree};
 
+pub use crate::carry::is_commit_id;
 pub use crate::landing::keep::{Kept, keep};
 
 /// Namespace of the refs that keep what was sent here; each is named after its commit.
@@ -64,7 +65,7 @@ pub fn make_clone(dir: &Path, format: &str, caller: &Caller) -> Result<(), Failu
     }
     let failed = |error: io::Error| Failure::from(Fault::at(dir)(error));
     let Some(above) = dir.parent() else { return Err(failed(io::ErrorKind::InvalidInput.into())) };
-    // What a process that was killed has left of it.
+    // A process that was killed may have left a part of a clone.
     let temporary = above.join(".clone.tmp");
     remove_tree(&temporary).map_err(failed)?;
     fs::create_dir(&temporary).map_err(failed)?;
@@ -94,11 +95,6 @@ pub fn serve(dir: &Path, service: &str, caller: &Caller, before: impl FnOnce() -
         return error.to_string();
     }
     format!("cannot run git: {}", command.exec())
-}
-
-/// Reports whether this is the id of an object.
-pub fn is_commit_id(text: &str) -> bool {
-    matches!(text.len(), 40 | 64) && text.bytes().all(|byte| byte.is_ascii_digit() || (b'a'..=b'f').contains(&byte))
 }
 
 /// Returns the worktrees that have a branch of a clone checked out.

@@ -139,7 +139,8 @@ impl Link {
             })?,
         };
         let value = answered.map_err(|_| cut())??;
-        serde_json::from_value(value).map_err(|_| HostFault::Refused {
+        // It does not say that nothing was done.
+        serde_json::from_value(value).map_err(|_| HostFault::Away {
             cause: format!(
                 "swarm on {0} gave an answer that is not known here: run 'swarm hosts install {0}'",
                 self.host

@@ -36,7 +36,7 @@ type Table<K, V> = Mutex<BTreeMap<K, V>>;
 pub struct Reach {
     paths: Paths,
     executable: PathBuf,
-    links: Links,
+    links: Arc<Links>,
     pushed: Table<(String, PathBuf), Pushed>,
     /// Held while a host is told what it could not be told before.
     delivering: Table<String, Arc<tokio::sync::Mutex<()>>>,
@@ -44,7 +44,7 @@ pub struct Reach {
 
 impl Reach {
     pub fn new(paths: Paths, executable: PathBuf) -> Self {
-        let links = Links::new(executable.clone());
+        let links = Arc::new(Links::new(executable.clone()));
         Self { paths, executable, links, pushed: Mutex::default(), delivering: Mutex::default() }
     }
 
@@ -57,7 +57,9 @@ impl Reach {
 
     /// Sends a call, after those that the host could not be told before, and returns its answer.
     async fn call(&self, run: &str, host: &str, caller: &Caller, call: FarCall) -> Result<FarAnswer, HostFault> {
-        let link = self.links.get(run, host, caller)?;
+        let (links, run, name, by) = (Arc::clone(&self.links), run.to_owned(), host.to_owned(), caller.clone());
+        // It may start a process.
+        let link = off_thread(move || links.get(&run, &name, &by)).await?;
         link.delivered.get_or_try_init(|| self.deliver(&link, host)).await?;
         match link.ask(&call).await? {
             FarAnswer::Busy(cause) => Err(HostFault::Busy { cause }),
@@ -186,8 +188,9 @@ impl Reach {
     }
 }
 
+/// Returns the fault of an answer that does not fit the call, and so does not say what was done.
 fn odd(host: &str) -> HostFault {
-    refused(format!("swarm on {host} answered something else than it was asked"))
+    HostFault::Away { cause: format!("swarm on {host} answered something else than it was asked") }
 }
 
 fn entry<K: Ord, V: Clone + Default>(table: &Table<K, V>, key: K) -> V {
@@ -315,7 +318,10 @@ impl Hosts for Reach {
     }
 
     fn release<'a>(&'a self, run: &'a str) -> BoxFuture<'a, ()> {
-        Box::pin(async move { self.links.release(run) })
+        let (links, run) = (Arc::clone(&self.links), run.to_owned());
+        Box::pin(async move {
+            let _ = tokio::task::spawn_blocking(move || links.release(&run)).await;
+        })
     }
 }
 

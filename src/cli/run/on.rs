@@ -59,8 +59,8 @@ fn cap(name: &str, configured: &BTreeMap<String, HostConfig>) -> usize {
 /// # Errors
 /// Refuses what only works here, and a host that needs a person first.
 pub fn check(plan: &Plan, caller: &Caller, screen: &mut Screen) -> Result<(), Failure> {
-    let hosts: Vec<&str> = plan.rules.on.iter().map(|seat| seat.host.as_str()).collect();
-    let hosts: Vec<&str> = hosts.into_iter().filter(|host| *host != Seats::LOCAL).collect();
+    let hosts = plan.rules.on.iter().map(|seat| seat.host.as_str()).filter(|host| *host != Seats::LOCAL);
+    let hosts: Vec<&str> = hosts.collect();
     if hosts.is_empty() {
         return Ok(());
     }
