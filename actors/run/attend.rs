@@ -220,7 +220,7 @@ impl EffectRunner {
 
     fn wish(&self, now: &Now, key: String) -> Wish {
         let asked = now.job();
-        // What was done on a host is on a branch here. A worker of the job's name here is somebody else's.
+        // Work that was done on a host is on a local branch. A local worker with the job's name does not belong to this run.
         let branch = asked.branch.clone().filter(|_| now.progress.host.is_some());
         let cwd = if branch.is_some() { now.plan.root.clone() } else { self.caller.cwd.clone() };
         Wish {
@@ -247,7 +247,7 @@ impl EffectRunner {
         let name = now.worker();
         let caller = Caller { request: self.ports.clock.token(), ..self.caller.clone() };
         self.ports.runs.keep(now).await;
-        // If the work was done on a host, a worker of that name here is somebody else's.
+        // If the work was done on a host, a local worker with that name does not belong to this run.
         if now.progress.host.is_none() {
             match tried(|| self.fleet.clean(&name, &caller)).await {
                 Ok(()) => {}

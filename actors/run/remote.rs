@@ -47,7 +47,7 @@ impl EffectRunner {
             let cause = "commands are not executed on other hosts".to_owned();
             return self.tell(over(lasting(cause), Spent::default()));
         }
-        // What an earlier attempt has done is what this one begins with.
+        // This attempt begins with the work of the one before it.
         if !now.progress.sent
             && let Err(cause) = self.take(now).await
         {
@@ -72,7 +72,7 @@ impl EffectRunner {
         loop {
             match hosts.start(now, host, &request, &self.caller).await {
                 Ok(()) => break,
-                // Only the first answer to the first question says that nothing was started.
+                // Nothing was started if the host refuses the first request. Later ones may follow a start.
                 Err(fault @ (HostFault::Busy { .. } | HostFault::Refused { .. }))
                     if tries.count == 0 && !now.progress.sent =>
                 {
@@ -84,7 +84,7 @@ impl EffectRunner {
         tries.over();
         self.tell(Event::Started { job, attempt, pid: 0 });
         let end = loop {
-            // The end may be hours away: whether the host answers again is a question of its own.
+            // The end may be hours away, so find out first whether the host answers again.
             if tries.count > 0 {
                 match hosts.hail(now, host, &self.caller).await {
                     Ok(()) => tries.over(),
@@ -142,8 +142,8 @@ impl EffectRunner {
         self.tell(Event::HostDue { host });
     }
 
-    /// Ends the attempt on its host. The run does not wait long for that, nor for the work: the host may be out of reach, so that
-    /// the attempt goes on there.
+    /// Ends the attempt on its host. After ten seconds the run ends without it: the host may be out of reach, and the next run
+    /// finds the attempt there.
     pub(super) async fn stop_on(&self, now: &Now, host: &str) {
         let stopped = async {
             while self.ports.hosts.stop(now, host, &self.caller).await.is_err() {
@@ -176,7 +176,7 @@ impl EffectRunner {
         self.ports.hosts.take(now, &self.caller).await
     }
 
-    /// Removes what a job that is over has left on its host. Its work is on its branch here before.
+    /// Removes what a job that is over has left on its hosts. First makes sure that its work is on its branch here.
     pub(super) async fn forget(&self, now: &Now) {
         if now.progress.host.is_none() {
             return;
@@ -184,7 +184,7 @@ impl EffectRunner {
         // What lands is on the branch since it was queued, and the branch may be gone by now.
         let is_landed = now.job().merge && now.progress.ended_ms.is_some() && now.progress.error.is_none();
         if !is_landed && let Err(cause) = self.take(now).await {
-            return tracing::warn!(job = %now.job().id, %cause, "the work of a host stays there");
+            return tracing::warn!(job = %now.job().id, %cause, "cannot move the branch of a workstream; its files on hosts stay");
         }
         for host in &now.progress.visited {
             self.ports.hosts.forget(now, host, &self.caller).await;

@@ -75,14 +75,14 @@ impl FakeHosts {
     }
 }
 
-/// End of an attempt that was stopped.
-fn stopped() -> FarEnd {
-    let exit = ExitRecord {
+/// Returns the exit record of a worker on a host.
+pub fn exit_record(ended: Ended, reason: Reason) -> ExitRecord {
+    ExitRecord {
         token: "t".parse().expect("a token"),
         started: String::new(),
         pid: 1,
-        ended: Ended::Signal(15),
-        reason: Reason::Stopped,
+        ended,
+        reason,
         ended_at_ms: 0,
         duration_ms: 0,
         usage: Usage::default(),
@@ -90,8 +90,11 @@ fn stopped() -> FarEnd {
         hits: Hits::default(),
         interrupted: false,
         server_lost: None,
-    };
-    FarEnd { exit: Some(exit), ..FarEnd::default() }
+    }
+}
+
+fn stopped() -> FarEnd {
+    FarEnd { exit: Some(exit_record(Ended::Signal(15), Reason::Stopped)), ..FarEnd::default() }
 }
 
 fn name(now: &Now) -> String {

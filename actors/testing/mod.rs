@@ -41,7 +41,7 @@ mod world;
 pub use clock::FakeClock;
 pub use events::{FakeEvents, FakeLogs};
 pub use flows::FakeFlows;
-pub use hosts::FakeHosts;
+pub use hosts::{FakeHosts, exit_record};
 pub use kernel::Kernel;
 pub use landings::FakeLandings;
 pub use launcher::FakeLauncher;

@@ -134,7 +134,7 @@ impl Carrier {
     }
 }
 
-/// What comes first from the far process.
+/// First line of the far process.
 enum First {
     Begun,
     Refused(String),

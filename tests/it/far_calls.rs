@@ -336,7 +336,7 @@ fn work_that_nobody_fetched_is_saved_before_an_attempt_begins_elsewhere() {
     wait_until("it has worked", SOON, || tree.join("done").exists());
     let clone = site.dir().join("clone");
     let tip = site.rig.git(&clone, &["rev-parse", "arial/a"]);
-    // One that still works is in the way.
+    // The next attempt cannot start while an earlier one still works.
     let second = site.order("a", 2, "test ! -e c.txt && test ! -e d.txt", &base);
     let FarAnswer::Busy(cause) = line.ask(&FarCall::Start(Box::new(second.clone()))) else { panic!("not busy") };
     assert!(cause.contains("p.a"), "{cause}");
@@ -381,7 +381,7 @@ fn calls_that_cannot_be_carried_out_are_refused_and_start_nothing() {
         let id = line.write(call);
         assert_eq!(line.answer(id), FarAnswer::Refused(cause.to_owned()), "{call}");
     };
-    refused(&mut line, &json!({"dance": 1}), "the call is not known there: update swarm on this host");
+    refused(&mut line, &json!({"dance": 1}), "swarm on this host does not know the call: update it");
     let order = site.order("a", 1, "true", &base);
     let start = |order: &FarStart| serde_json::to_value(FarCall::Start(Box::new(order.clone()))).expect("JSON");
     let clone = site.dir().join("clone");

@@ -27,7 +27,7 @@ fn a_branch_that_another_run_works_on_is_not_moved() {
         let cause = format!("branch '{branch}' is in use by another run on this host");
         assert_eq!(line.ask(&FarCall::Start(Box::new(order.clone()))), FarAnswer::Busy(cause));
     };
-    // The same branch, for a run whose base is another one.
+    // Another run, with another base, uses the same name for its branch.
     let mut second = site.order("a", 1, "true", &base);
     second.at.run = "ffffffff".into();
     second.at.worker = "p.a-2".into();

@@ -95,7 +95,7 @@ impl Fleet {
             let clones = fs::read_dir(host.root().join("far")).into_iter().flatten().flatten();
             for clone in clones.flat_map(|controller| fs::read_dir(controller.path()).expect("read").flatten()) {
                 let clone = clone.path().join("clone");
-                // A host is told to forget a job when the job is over, and the run does not wait for that.
+                // The run does not wait until the host has removed the branch.
                 wait_until(&format!("{name} has no branch of the run"), SOON, || {
                     host.git(&clone, &["for-each-ref", "refs/heads/arial"]).is_empty()
                 });

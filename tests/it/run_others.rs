@@ -70,7 +70,7 @@ fn a_spec_changed_during_an_attempt_is_noticed_by_the_next_attempt() {
     site.commit();
     site.plan();
     let all = site.run(1, &[]);
-    // It is told by whoever prepares the next attempt, beside the words of the run.
+    // The preparation of the next attempt reports this change at any time, so its position says nothing.
     let mut words = told(&all, "a");
     words.retain(|word| *word != "workstream.spec_changed");
     assert_eq!(words[..3], ["workstream.started", "workstream.retrying", "workstream.started"]);

@@ -19,7 +19,7 @@ pub fn job(id: &str) -> Job {
     Job { id: id.to_owned(), merge: true, branch: Some(format!("arial/{id}")), retries: 1, ..Job::default() }
 }
 
-fn plan(jobs: Vec<Job>) -> Plan {
+pub fn plan(jobs: Vec<Job>) -> Plan {
     let rules = Rules { limit: 2, ..Rules::default() };
     let (id, home, slug) = ("r1".to_owned(), HOME.to_owned(), "p".to_owned());
     Plan { id, home, slug, root: "/repo".to_owned(), base: Some("main".to_owned()), jobs, rules, ..Plan::default() }

@@ -2,15 +2,15 @@
 
 use std::time::Duration;
 
-use swarm_actors::testing::Fault;
+use swarm_actors::testing::{Fault, exit_record};
 use swarm_model::run::plan::{Job, Plan, Rules, Seats, SpecWork, Work};
 use swarm_model::run::progress::{ClosedKind, Mode, Run, Verdict};
 use swarm_model::run::words::Word;
-use swarm_model::{Answer, Ended, ExitRecord, Reason, RunOrder, RunRequest, Usage};
+use swarm_model::{Answer, Ended, Reason, RunOrder, RunRequest};
 use swarm_ports::{FarEnd, HostFault};
 
 use crate::fixture::{Rig, caller, with_tree};
-use crate::run::{HOME, job, stages};
+use crate::run::{HOME, job, plan, stages};
 
 const HOSTS: [&str; 2] = ["a", "b"];
 
@@ -26,35 +26,13 @@ async fn order(rig: &Rig, order: RunOrder) {
 
 async fn begin(rig: &Rig, jobs: Vec<Job>, cap: usize) {
     let on = HOSTS.map(|host| Seats { host: host.to_owned(), cap }).to_vec();
-    let plan = Plan {
-        id: "r1".to_owned(),
-        home: HOME.to_owned(),
-        slug: "p".to_owned(),
-        root: "/repo".to_owned(),
-        base: Some("main".to_owned()),
-        jobs,
-        rules: Rules { limit: 20, on, ..Rules::default() },
-        ..Plan::default()
-    };
+    let plan = Plan { rules: Rules { limit: 20, on, ..Rules::default() }, ..plan(jobs) };
     order(rig, RunOrder::Begin { plan: Box::new(plan), retry_failed: false }).await;
 }
 
 /// End of an attempt whose worker exited with this code, and left work.
 pub fn end(code: i32) -> FarEnd {
-    let exit = ExitRecord {
-        token: "t".parse().expect("a token"),
-        started: String::new(),
-        pid: 1,
-        ended: Ended::Code(code),
-        reason: Reason::Exited,
-        ended_at_ms: 0,
-        duration_ms: 0,
-        usage: Usage::default(),
-        survivors: Vec::new(),
-        hits: swarm_model::Hits::default(),
-        interrupted: false,
-        server_lost: None,
-    };
+    let exit = exit_record(Ended::Code(code), Reason::Exited);
     FarEnd { exit: Some(exit), tip: Some("c0".to_owned()), ..FarEnd::default() }
 }
 
@@ -310,7 +288,7 @@ async fn a_stop_starts_nothing_that_is_being_sent_and_waits_for_no_work() {
     let _ = send.send(());
     pass(&rig, 30).await;
     assert_eq!(HOSTS.map(|host| rig.world.hosts.starts(host)), [0, 0]);
-    // It was stopped, but its work cannot be fetched.
+    // The host stops the agent, but the run cannot fetch its work.
     begin(&rig, vec![spec("j")], 3).await;
     rig.world.script.at("hosts.end.after", Fault::Hang);
     order(&rig, RunOrder::Stop { home: HOME.to_owned() }).await;

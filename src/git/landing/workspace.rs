@@ -155,7 +155,7 @@ impl Workspace {
         let dir = self.common.join("objects/pack");
         let changed = std::fs::metadata(dir).and_then(|meta| meta.modified()).ok();
         let kept = kept.filter(|kept| kept.packs.is_some() && kept.packs == changed);
-        // It reads objects that are new. A repository that is opened is looked at then.
+        // libgit2 reads new objects without opening the repository again, which is when pipes are looked for.
         let kept = kept.filter(|_| pipes::among_objects(&self.common).is_none());
         // A directory that changed just now may change again without a new modification time.
         let packs = changed.filter(|at| at.elapsed().is_ok_and(|age| age > FILE_CLOCK_MAX));

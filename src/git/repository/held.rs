@@ -22,7 +22,7 @@ pub(crate) struct Search {
     was_opening: bool,
 }
 
-/// What holds up a git.
+/// Why a git does not end.
 pub(crate) enum Held {
     Pipe(PathBuf),
     /// A pipe that is gone, or at a place where none is looked for.

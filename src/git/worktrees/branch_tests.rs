@@ -141,7 +141,7 @@ fn the_base_of_a_branch_is_known_after_its_worktree_until_somebody_else_makes_it
     let known = branches::known(&common, "team/w").expect("known");
     assert_eq!((&known.base, known.made_at.as_str()), (&plan.base, plan.base.commit.as_str()));
     assert_eq!(branches::known(&common, "mine"), None, "a person made it");
-    // One that started from a commit has no base to land on, and is on record as well.
+    // A branch that started from a commit is recorded, too, without a base.
     let at = WorktreeRequest { branch: Some("at".to_owned()), ..from("HEAD~1") };
     let at = fix.plan_of("at", &at).unwrap();
     fix.make(&at).unwrap();

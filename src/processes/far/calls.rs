@@ -86,7 +86,7 @@ fn answer(host: &Host, call: Value) -> FarAnswer {
         Ok(FarCall::End { at, base, subject }) => end::end(host, &at, &base, subject),
         Ok(FarCall::Stop(at)) => end::stop(host, &at),
         Ok(FarCall::Forget(at)) => end::forget(host, &at),
-        Err(_) => Err(FarAnswer::Refused("the call is not known there: update swarm on this host".to_owned())),
+        Err(_) => Err(FarAnswer::Refused("swarm on this host does not know the call: update it".to_owned())),
     };
     done.unwrap_or_else(|refused| refused)
 }

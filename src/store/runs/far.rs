@@ -109,7 +109,7 @@ pub enum FarAnswer {
     Unknown(String),
 }
 
-/// What became of an attempt.
+/// End of an attempt on a host, and the evidence that it left there.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct FarResult {
     /// `None` if the end of the worker is unknown.

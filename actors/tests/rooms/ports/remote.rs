@@ -7,24 +7,15 @@ use swarm_ports::HostFault;
 
 use super::stage::Stage;
 use crate::fixture::caller;
-use crate::run::job;
+use crate::run::{HOME, job, plan};
 use crate::run_hosts::end;
 
-const HOME: &str = "/repo/.arial";
 const HOST: &str = "box";
 
 fn request() -> RunRequest {
     let spec = |id: &str| Job { work: Work::Spec(SpecWork::default()), ..job(id) };
-    let plan = Plan {
-        id: "r1".to_owned(),
-        home: HOME.to_owned(),
-        slug: "p".to_owned(),
-        root: "/repo".to_owned(),
-        base: Some("main".to_owned()),
-        jobs: vec![spec("a"), spec("b")],
-        rules: Rules { limit: 2, on: vec![Seats { host: HOST.to_owned(), cap: 2 }], ..Rules::default() },
-        ..Plan::default()
-    };
+    let on = vec![Seats { host: HOST.to_owned(), cap: 2 }];
+    let plan = Plan { rules: Rules { limit: 2, on, ..Rules::default() }, ..plan(vec![spec("a"), spec("b")]) };
     RunRequest { caller: caller(), order: RunOrder::Begin { plan: Box::new(plan), retry_failed: true } }
 }
 
