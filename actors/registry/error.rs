@@ -38,6 +38,8 @@ pub enum StoreError {
         cause: String,
         /// Whether the disk is full or the quota of the user is exceeded.
         is_full: bool,
+        /// Error number of the system call that failed, if it was one.
+        errno: Option<i32>,
     },
     #[error("the row of '{name}' in {} cannot be read: {cause}", path.display())]
     Row { name: String, path: PathBuf, cause: String },
@@ -47,6 +49,14 @@ pub enum StoreError {
 }
 
 impl StoreError {
+    /// Returns the error number of the system call that failed, if it was one.
+    pub fn errno(&self) -> Option<i32> {
+        match self {
+            Self::Io { errno, .. } => *errno,
+            _ => None,
+        }
+    }
+
     /// Returns the hint for the user, if there is a remedy.
     pub fn remedy(&self) -> Option<String> {
         match self {

@@ -444,5 +444,11 @@ impl FileId {
 }
 
 pub(super) fn io_error(step: &'static str, path: &Path, error: &io::Error) -> StoreError {
-    StoreError::Io { step, path: path.to_owned(), cause: error.to_string(), is_full: reserve::is_full(error) }
+    StoreError::Io {
+        step,
+        path: path.to_owned(),
+        cause: error.to_string(),
+        is_full: reserve::is_full(error),
+        errno: error.raw_os_error(),
+    }
 }

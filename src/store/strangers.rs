@@ -3,6 +3,8 @@
 
 use std::path::{Path, PathBuf};
 
+use nix::errno::Errno;
+use swarm_actors::registry::StoreError;
 use swarm_actors::registry::store::{self, Loaded};
 use swarm_actors::sessions::recovery;
 use swarm_model::Row;
@@ -20,8 +22,9 @@ pub fn check(tree: &Path, entry: &Path, state_dir: &Path) -> Result<(), Worktree
     if let Some(maker) = swarm_git::worktrees::maker(entry).filter(|maker| real(maker) != real(state_dir)) {
         check_maker(tree, &maker)?;
     }
-    let unknown = |error| WorktreeError::Unknown(format!("cannot read the session in {}: {error}", tree.display()));
-    let session = sessions::check(tree).map_err(unknown)?;
+    let session = sessions::check(tree).map_err(|error| {
+        unread(error.raw_os_error(), format!("cannot read the session in {}: {error}", tree.display()))
+    })?;
     if recovery::is_alive(&session.facts(None)) {
         return Err(WorktreeError::InUse(format!("a running agent: {}", sessions::evidence(&session))));
     }
@@ -31,9 +34,8 @@ pub fn check(tree: &Path, entry: &Path, state_dir: &Path) -> Result<(), Worktree
 /// Checks that a state directory has no worker in a worktree. One that does not exist has none.
 fn check_maker(tree: &Path, maker: &Path) -> Result<(), WorktreeError> {
     let paths = Paths::new(maker);
-    let unknown = |cause: String| {
-        WorktreeError::Unknown(format!("cannot tell which workers of {} use the worktree: {cause}", maker.display()))
-    };
+    let untold = |cause: String| format!("cannot tell which workers of {} use the worktree: {cause}", maker.display());
+    let unknown = |cause: String| WorktreeError::Unknown(untold(cause));
     let trees = [tree.to_owned(), real(tree)];
     let used_by = |row: &Row| trees.iter().any(|tree| row.works_in(tree));
     let in_use =
@@ -42,7 +44,11 @@ fn check_maker(tree: &Path, maker: &Path) -> Result<(), WorktreeError> {
     if let Some(row) = starting::rows(&paths).iter().find(|row| used_by(row)) {
         return in_use(&row.name);
     }
-    match store::load(&paths.state()).map_err(|error| unknown(error.to_string()))? {
+    let refused = |error: StoreError| {
+        let errno = error.errno().filter(|errno| !is_private(*errno));
+        unread(errno, untold(error.to_string()))
+    };
+    match store::load(&paths.state()).map_err(refused)? {
         Loaded::Absent => Ok(()),
         Loaded::Damaged(cause) => Err(unknown(cause)),
         Loaded::Table(table) => table.entries.iter().try_for_each(|entry| match &entry.row {
@@ -53,6 +59,36 @@ fn check_maker(tree: &Path, maker: &Path) -> Result<(), WorktreeError> {
     }
 }
 
+/// Returns the error of a worktree about which something cannot be read. A link in place of a file is a fact about the
+/// worktree, which must stay then. That a system call failed says nothing about it.
+fn unread(errno: Option<i32>, cause: String) -> WorktreeError {
+    match errno.map(Errno::from_raw) {
+        None | Some(Errno::ELOOP | Errno::ENOTDIR | Errno::EISDIR) => WorktreeError::Unknown(cause),
+        Some(_) => WorktreeError::Tool(cause),
+    }
+}
+
+/// Reports whether the system refused to read what belongs to another user. A later try is refused too.
+fn is_private(errno: i32) -> bool {
+    matches!(Errno::from_raw(errno), Errno::EACCES | Errno::EPERM)
+}
+
 fn real(path: &Path) -> PathBuf {
     path.canonicalize().unwrap_or_else(|_| path.to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_system_call_that_failed_says_nothing_about_the_worktree_and_a_link_does() {
+        use Errno::{EACCES, EIO, EISDIR, ELOOP, EMFILE, ENFILE, ENOLCK, ENOMEM, ENOTDIR};
+        for errno in [EACCES, EMFILE, ENFILE, ENOMEM, EIO, ENOLCK] {
+            assert_eq!(unread(Some(errno as i32), "why".to_owned()), WorktreeError::Tool("why".to_owned()), "{errno}");
+        }
+        for errno in [Some(ELOOP as i32), Some(ENOTDIR as i32), Some(EISDIR as i32), None] {
+            assert_eq!(unread(errno, "why".to_owned()), WorktreeError::Unknown("why".to_owned()), "{errno:?}");
+        }
+    }
 }
