@@ -127,21 +127,22 @@ def ci(argv: list[str]) -> int:
     def part(module: str, *words) -> Part:
         return Part(module, [*map(str, words), *allow])
 
-    # The soaks last as long as requested and leave the processors idle most of that time.
+    # The soaks last as long as requested and leave the processors idle most of that time. The two lanes take about as long.
     soaks = [part("soak", "--seconds", args.soak_seconds, "--seed", seed),
              part("soak_runs", "--seconds", args.soak_seconds * 2 / 3, "--seed", seed),
              part("soak_runs", "--seconds", args.soak_seconds / 3, "--seed", seed, "--jobs-file"),
              part("soak_flows", "--seconds", 20, "--seed", seed),
              part("soak_flows", "--seconds", 8, "--seed", seed, "--other-writer")]
-    beside = [part("audit"), part("real", "--jobs", args.jobs), part("ssh"), part("hosts"), part("agents"), part("hammer")]
+    beside = [part("real", "--jobs", args.jobs), part("agents")]
+    short = [part("audit"), part("ssh"), part("hosts"), part("hammer")]
     power = ["--seed", str(seed), "--jobs", str(args.jobs)]
     alone = [part("power", "--images", args.power_images, *power), part("power", "--removed", *power),
              part("sweep", *sample[:-1], args.budget / 2 - verbs), part("sweep_verbs", *sample[:-1], verbs),
              part("errors", *sample[:-1], args.budget / 2 - verbs), part("errors_verbs", *sample[:-1], verbs),
              part("sweep_flows", *sample[:-1], 20)]
-    run_lanes([soaks, beside])
+    run_lanes([soaks + short, beside])
     run_lanes([alone])
-    parts = [*beside, *alone, *soaks]
+    parts = [*short, *beside, *alone, *soaks]
     show_total(parts)
     return 1 if any(part.code for part in parts) else 0
 
