@@ -11,6 +11,7 @@ pub mod frames;
 mod host;
 mod master;
 mod pipe;
+mod resolved;
 mod words;
 
 pub use carrier::{Carrier, Program, Service};

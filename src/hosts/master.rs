@@ -12,11 +12,11 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use nix::sys::socket::{AddressFamily, SockFlag, SockType, UnixAddr, connect, socket};
-use sha2::{Digest as _, Sha256};
 use swarm_sys::commands::deadline;
 use swarm_sys::files::lock::lock_within;
 
 use crate::host::Host;
+use crate::resolved::{hash, resolved};
 use crate::words::ssh;
 
 /// Maximum length of a control path: ssh appends 17 bytes while it creates the socket, and a socket has 108.
@@ -42,11 +42,17 @@ pub enum Control {
 /// why it cannot.
 pub fn control(host: &Host) -> Control {
     let Some(destination) = host.destination() else { return Control::None };
-    let Some(resolved) = resolved(destination) else { return Control::None };
+    let dir = directory();
+    let Some(resolved) = resolved(destination, dir.as_deref().ok()) else { return Control::None };
     if of_user(&resolved).is_some_and(|path| accepts(Path::new(path))) {
         return Control::OfUser;
     }
-    let Ok(path) = path_of(&resolved) else { return Control::None };
+    let Ok(dir) = dir else { return Control::None };
+    // If the configuration changes, the path does.
+    let path = dir.join(hash(&resolved));
+    if path.as_os_str().len() > PATH_BYTES_MAX {
+        return Control::None;
+    }
     // A process that is stopped still accepts connections; the missing hello shows it.
     if accepts(&path) {
         return Control::Own(path);
@@ -59,13 +65,6 @@ pub fn control(host: &Host) -> Control {
         Ok(true) => Control::Own(path),
         Ok(false) | Err(_) => Control::None,
     }
-}
-
-/// Returns what ssh makes of the destination: machine, port, user, keys and jumps, by all of its configuration.
-fn resolved(destination: &str) -> Option<String> {
-    let mut asked = ssh(false);
-    let said = deadline::run(asked.args(["-G", "--", destination]), None, ANSWER_MAX, BYTES_MAX).ok()?;
-    Some(String::from_utf8_lossy(&said.stdout).into_owned()).filter(|_| said.success)
 }
 
 /// Returns the control path of the user's configuration.
@@ -81,18 +80,7 @@ pub fn put_aside(control: &Control) {
     }
 }
 
-/// Returns the path of the socket for what ssh made of a destination, in a directory that nobody else can enter. If the
-/// configuration changes, the path does.
-fn path_of(resolved: &str) -> io::Result<PathBuf> {
-    let dir = directory()?;
-    let hash: String = Sha256::digest(resolved).iter().take(8).map(|byte| format!("{byte:02x}")).collect();
-    let path = dir.join(hash);
-    match path.as_os_str().len() > PATH_BYTES_MAX {
-        true => Err(io::Error::other("the path is too long for a socket")),
-        false => Ok(path),
-    }
-}
-
+/// Returns the directory of sockets, which nobody else can enter.
 fn directory() -> io::Result<PathBuf> {
     let uid = rustix::process::getuid().as_raw();
     let runtime = std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from).filter(|dir| dir.is_absolute());
