@@ -127,10 +127,7 @@ pub async fn may_respawn(ports: &Ports, respawn: &RespawnRequest) -> Result<(), 
     let state = it.status.word();
     let cause = format!("worker '{name}' belongs to a ralph loop that is {state} and starts it itself");
     let refusal = Refusal::new(RefusalKind::Running, cause).of(name);
-    let remedy = format!(
-        "run 'swarm ralph pause {name}' to prevent the next iteration, or 'swarm ralph stop {name}' to end the loop \
-         before you respawn the worker"
-    );
+    let remedy = format!("run 'swarm ralph stop {name}' to end the loop before you respawn the worker");
     Err(refusal.remedy(remedy))
 }
 

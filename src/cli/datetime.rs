@@ -16,6 +16,24 @@ pub fn parse(text: &str) -> Result<u64, String> {
     parse_at(text, &Timestamp::now().to_zoned(TimeZone::system()))
 }
 
+/// Parses the begin of a time in the past: a time of day that is still to come today is that of yesterday.
+///
+/// # Errors
+/// Returns the expected formats, for the usage error.
+pub fn parse_begin(text: &str) -> Result<u64, String> {
+    begin_at(text, &Timestamp::now().to_zoned(TimeZone::system()))
+}
+
+fn begin_at(text: &str, now: &Zoned) -> Result<u64, String> {
+    let at = parse_at(text, now)?;
+    let is_to_come = i64::try_from(at).is_ok_and(|at| at > now.timestamp().as_millisecond());
+    let is_time = ago(text, now).is_none() && text.parse::<DateTime>().is_err() && text.parse::<Time>().is_ok();
+    match is_to_come && is_time {
+        true => now.yesterday().map_err(|_| EXPECTED.to_owned()).and_then(|yesterday| parse_at(text, &yesterday)),
+        false => Ok(at),
+    }
+}
+
 fn parse_at(text: &str, now: &Zoned) -> Result<u64, String> {
     let wrong = || EXPECTED.to_owned();
     let local = |then: DateTime| then.to_zoned(now.time_zone().clone()).map(|then| then.timestamp()).ok();
@@ -65,6 +83,26 @@ mod tests {
         }
         for text in ["", "soon", "25:00", "2026-13-01", "10x", "-5m", "1900-01-01"] {
             assert!(parse_at(text, &now).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_time_of_day_that_is_to_come_begins_yesterday() {
+        let now: Timestamp = "2026-01-31T03:00:00Z".parse().expect("a time");
+        let now = now.to_zoned(TimeZone::UTC);
+        for (text, moment) in [
+            ("23:00", "2026-01-30T23:00:00Z"),
+            ("02:00", "2026-01-31T02:00:00Z"),
+            ("2026-01-31T23:00:00", "2026-01-31T23:00:00Z"),
+            ("2026-02-01", "2026-02-01T00:00:00Z"),
+            ("10m", "2026-01-31T02:50:00Z"),
+        ] {
+            let expected: Timestamp = moment.parse().expect("a time");
+            assert_eq!(
+                begin_at(text, &now),
+                u64::try_from(expected.as_millisecond()).map_err(|_| String::new()),
+                "{text}"
+            );
         }
     }
 }

@@ -193,6 +193,8 @@ struct Reader {
     words: Vec<String>,
     /// Word that is being read. `None` between two words.
     word: Option<String>,
+    /// The next word names the file of a redirection. The command goes on behind it.
+    is_target: bool,
     odd: Option<&'static str>,
 }
 
@@ -220,9 +222,14 @@ impl Reader {
                     after
                 }
                 ';' | '|' | '&' | '\n' | '\r' => self.separated(c, after),
-                '(' | ')' | '`' | '<' | '>' => {
-                    self.odd(if c == '<' || c == '>' { "a redirection" } else { "a substitution or a subshell" });
+                '(' | ')' | '`' => {
+                    self.odd("a substitution or a subshell");
                     self.end_command();
+                    after
+                }
+                '<' | '>' => self.redirected(after),
+                '$' if after.starts_with(['\'', '"']) => {
+                    self.odd("a variable or a substitution");
                     after
                 }
                 _ => {
@@ -261,11 +268,27 @@ impl Reader {
     }
 
     fn end_word(&mut self) {
-        self.words.extend(self.word.take());
+        let word = self.word.take();
+        let is_target = word.is_some() && std::mem::take(&mut self.is_target);
+        self.words.extend(word.filter(|_| !is_target));
+    }
+
+    /// Reads the rest of a redirection, after its first character.
+    fn redirected<'a>(&mut self, after: &'a str) -> &'a str {
+        self.odd("a redirection");
+        // A number or a name in braces in front of it belongs to it.
+        let is_descriptor = |word: &mut String| {
+            word.chars().all(|c| c.is_ascii_digit()) || (word.starts_with('{') && word.ends_with('}'))
+        };
+        self.word.take_if(is_descriptor);
+        self.end_word();
+        self.is_target = true;
+        after.trim_start_matches(['<', '>', '&', '|', '-', ' ', '\t'])
     }
 
     fn end_command(&mut self) {
         self.end_word();
+        self.is_target = false;
         match std::mem::take(&mut self.words) {
             words if words.is_empty() => self.odd("an empty command"),
             words => self.commands.push(words),

@@ -42,8 +42,8 @@ pub struct EventsArgs {
     /// Show only the last LINES events [default: all; 10 with --follow]
     #[arg(short = 'n', long, value_name = "LINES")]
     pub lines: Option<u64>,
-    /// Show only events since this time: 10m (ago), 12:30 (today), 2026-01-31, 2026-01-31T12:30:05+01:00
-    #[arg(long, value_name = "TIME", value_parser = datetime::parse)]
+    /// Show only events since this time: 10m (ago), 12:30 (the last one), 2026-01-31, 2026-01-31T12:30:05+01:00
+    #[arg(long, value_name = "TIME", value_parser = datetime::parse_begin)]
     pub since: Option<u64>,
     /// Show only events before this time, written as for --since
     #[arg(long, value_name = "TIME", value_parser = datetime::parse, conflicts_with = "follow")]
