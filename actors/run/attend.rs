@@ -38,13 +38,10 @@ impl EffectRunner {
                 Some(host) => self.stop_on(now, host).await,
                 None => self.stop(now).await,
             },
-            Effect::Land { attempt, .. } => match self.take(now).await {
-                Ok(()) => self.land(now, attempt).await,
-                Err(cause) => {
-                    let merged = Merged::Refused { cause, is_mendable: false };
-                    self.tell(Event::Merged { job: now.at, attempt, merged, spent: Spent::default() });
-                }
-            },
+            Effect::Land { attempt, .. } => {
+                self.take_at_last(now, attempt).await;
+                self.land(now, attempt).await;
+            }
             Effect::Await { job, attempt, ask } => {
                 self.tell(match self.ports.runs.settled(ask).await {
                     Settled::Answered => Event::Answered { job, attempt, ask },
@@ -71,6 +68,11 @@ impl EffectRunner {
     async fn attend(&self, now: &Now, attempt: u32) {
         let job = now.at;
         let over = |outcome, spent| Event::Ended { job, attempt, outcome, spent };
+        // The attempt before this one may have worked on a host.
+        if let Err(cause) = self.take(now).await {
+            let outcome = Outcome::Failure { cause, evidence: None, fault: FaultKind::Lasting };
+            return self.tell(over(outcome, Spent::default()));
+        }
         let request = match self.ports.runs.prepare(now, &self.caller).await {
             Ok(request) => request,
             Err(outcome) => return self.tell(over(outcome, Spent::default())),

@@ -112,7 +112,7 @@ impl Machine {
                 Stage::Finishing | Stage::Merging | Stage::Waiting => effects.push(Effect::Land { job, attempt }),
                 Stage::BackingOff { until_ms } => effects.push(Effect::Arm { job, attempt, at_ms: until_ms }),
                 // An attempt may have failed right before.
-                Stage::Failed if progress.host.is_some() => effects.push(Effect::Forget { job }),
+                Stage::Failed if !progress.visited.is_empty() => effects.push(Effect::Forget { job }),
                 Stage::Pending | Stage::Asking { .. } | Stage::Paused | Stage::Failed => {}
             }
         }
@@ -142,8 +142,10 @@ impl Turn<'_> {
                     self.run.jobs[*job].begun = self.run.plan.topic_of(&self.run.plan.jobs[*job]);
                     // From here on, an attempt that leaves nothing to land has failed.
                     (self.run.jobs[*job].conflicted, self.run.jobs[*job].conflict_tip) = (false, None);
-                    if let Some(host) = self.run.jobs[*job].host.clone() {
-                        self.found(&host);
+                    match self.run.jobs[*job].host.clone() {
+                        Some(host) => self.found(&host),
+                        // Its worktree has the work that was done on hosts, and goes on from there.
+                        None => self.run.jobs[*job].tip = None,
                     }
                     // A stop that came during the start found no worker to end.
                     if self.run.mode == Mode::Stopping && self.run.jobs[*job].stage == Stage::Working {
@@ -342,7 +344,7 @@ impl Turn<'_> {
         progress.error = Some(cause.to_owned());
         let attempt = progress.attempt;
         self.tell(Some(job), Word::Failed { attempt, error: cause.to_owned() });
-        if self.run.jobs[job].host.is_some() {
+        if !self.run.jobs[job].visited.is_empty() {
             self.effects.push(Effect::Forget { job });
         }
         self.fail_those_behind(job);

@@ -32,27 +32,20 @@ impl<'a> Seating<'a> {
 
     /// Returns the place for the next attempt of a job; `None` if there is none at the moment. What a job has begun here
     /// stays here, because its worktree may contain what no commit does; all that was done on hosts is in a commit, and may
-    /// go on at another one. The host of the last attempt goes first: it has the agent's conversation.
+    /// go on anywhere. The host of the last attempt goes first: it has the agent's conversation.
     pub(super) fn place(&self, job: usize) -> Option<Place> {
         let (seats, progress) = (&self.run.plan.rules.on, &self.run.jobs[job]);
-        let is_begun = progress.begun.is_some();
-        if progress.host.is_none() && (seats.is_empty() || is_begun) {
+        if seats.is_empty() || (progress.host.is_none() && progress.begun.is_some()) {
             return Some(Place::Here);
         }
-        let is_far = |seat: &Seats| seat.host != Seats::LOCAL;
-        if is_begun && !seats.iter().any(is_far) {
-            // The run no longer names a host. It ends there what it has begun there.
-            let own = progress.host.clone().map(|host| Seats { host, cap: 1 });
-            return own.filter(|seat| self.is_open(seat)).map(|seat| Place::On(seat.host));
-        }
-        let free = seats.iter().filter(|seat| self.is_open(seat) && (is_far(seat) || !is_begun));
+        let free = seats.iter().filter(|seat| self.is_open(seat));
         let is_other = |seat: &Seats| progress.host.as_ref() != Some(&seat.host);
         let best = free.min_by(|one, two| {
             // Used by its cap: a / b < c / d without a fraction.
             let (left, right) = (self.used(one) * two.cap, self.used(two) * one.cap);
             is_other(one).cmp(&is_other(two)).then(left.cmp(&right))
         })?;
-        Some(if is_far(best) { Place::On(best.host.clone()) } else { Place::Here })
+        Some(if best.host == Seats::LOCAL { Place::Here } else { Place::On(best.host.clone()) })
     }
 
     /// Reports whether the host has room, and may be tried.
@@ -133,16 +126,17 @@ mod tests {
     }
 
     #[test]
-    fn what_was_begun_here_stays_here_and_what_was_begun_on_a_host_does_not_come() {
+    fn what_was_begun_here_stays_here_and_what_was_begun_on_a_host_goes_on_anywhere() {
         let topic = Some(Topic { branch: "b".to_owned(), base: "main".to_owned() });
         let here = Progress { begun: topic.clone(), ..Progress::default() };
         let there = Progress { begun: topic, host: Some("a".to_owned()), ..Progress::default() };
         let both = run(&[("a", 1), (Seats::LOCAL, 1)], vec![here, there.clone(), at("a"), Progress::default()]);
         assert_eq!(place(&both, 0), Some(Place::Here));
-        assert_eq!(place(&both, 1), None);
+        assert_eq!(place(&both, 1), Some(Place::Here), "its host is full");
         assert_eq!(place(&both, 3), Some(Place::Here));
-        assert_eq!(place(&run(&[], vec![there.clone()]), 0), on("a"), "the run names no host any more");
-        assert_eq!(place(&run(&[(Seats::LOCAL, 1)], vec![there]), 0), on("a"));
+        assert_eq!(place(&run(&[("a", 1), (Seats::LOCAL, 1)], vec![there.clone()]), 0), on("a"));
+        assert_eq!(place(&run(&[], vec![there.clone()]), 0), Some(Place::Here), "the run names no host any more");
+        assert_eq!(place(&run(&[(Seats::LOCAL, 1)], vec![there]), 0), Some(Place::Here));
     }
 
     #[test]

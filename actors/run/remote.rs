@@ -19,8 +19,8 @@ use super::attend::EffectRunner;
 use super::message::RunMessage;
 use crate::alarm::until;
 use swarm_model::run::plan::Work;
-use swarm_model::run::progress::{ClosedKind, Now, Spent};
-use swarm_model::run::{Event, FaultKind, Outcome};
+use swarm_model::run::progress::{ClosedKind, Now, Progress, Spent};
+use swarm_model::run::{Event, FaultKind, Merged, Outcome};
 use swarm_ports::{FarEnd, HostFault};
 
 /// First pause before a host is asked again about an attempt that belongs to it, in milliseconds. Each further one is twice
@@ -107,7 +107,15 @@ impl EffectRunner {
             }
             (outcome, _) => outcome,
         };
-        self.tell(Event::Fetched { job, attempt, tip, left_out });
+        self.tell(Event::Fetched { job, attempt, tip: tip.clone(), left_out });
+        let outcome = match outcome {
+            Outcome::Success { .. } if !now.job().merge || now.plan.flags.no_merge => {
+                // A person looks at the branch next.
+                let done = Now { progress: Progress { tip, ..now.progress.clone() }, ..now.clone() };
+                self.take(&done).await.map_or_else(lasting, |()| outcome)
+            }
+            outcome => outcome,
+        };
         self.tell(over(outcome, spent));
     }
 
@@ -161,7 +169,7 @@ impl EffectRunner {
     /// # Errors
     /// Returns why the branch cannot be moved.
     pub(super) async fn take(&self, now: &Now) -> Result<(), String> {
-        if now.progress.host.is_none() || now.progress.tip.is_none() {
+        if now.progress.tip.is_none() {
             return Ok(());
         }
         for _ in 1..TAKE_TRIES {
@@ -176,9 +184,21 @@ impl EffectRunner {
         self.ports.hosts.take(now, &self.caller).await
     }
 
+    /// Moves the branch of the job to the work that was done on a host. Waits for as long as something is in the way, and reports it.
+    pub(super) async fn take_at_last(&self, now: &Now, attempt: u32) {
+        let mut pause_ms = PAUSE_MS;
+        while let Err(reason) = self.take(now).await {
+            let merged = Merged::Waiting { reason, files: Vec::new(), continues: true, is_empty: false };
+            self.tell(Event::Merged { job: now.at, attempt, merged, spent: Spent::default() });
+            let clock = self.ports.clock.as_ref();
+            until(clock, clock.wall_ms().saturating_add(pause_ms)).await;
+            pause_ms = (2 * pause_ms).min(PAUSE_MS_MAX);
+        }
+    }
+
     /// Removes what a job that is over has left on its hosts. First makes sure that its work is on its branch here.
     pub(super) async fn forget(&self, now: &Now) {
-        if now.progress.host.is_none() {
+        if now.progress.visited.is_empty() {
             return;
         }
         // What lands is on the branch since it was queued, and the branch may be gone by now.

@@ -15,6 +15,8 @@ pub struct FakeHosts {
     script: Arc<Script>,
     hosts: Mutex<BTreeMap<String, FakeHost>>,
     changed: Notify,
+    /// Why no branch can be moved.
+    blocked: Mutex<Option<String>>,
 }
 
 #[derive(Default)]
@@ -30,13 +32,18 @@ struct FakeHost {
 
 impl FakeHosts {
     pub fn new(script: Arc<Script>) -> Self {
-        Self { script, hosts: Mutex::default(), changed: Notify::new() }
+        Self { script, hosts: Mutex::default(), changed: Notify::new(), blocked: Mutex::default() }
     }
 
     /// Makes each call to the host fail, and cuts those that wait; `None` ends that.
     pub fn fail(&self, host: &str, fault: Option<HostFault>) {
         self.with(host, |host| host.fault = fault);
         self.changed.notify_waiters();
+    }
+
+    /// Lets no branch be moved, for this reason; `None` ends that.
+    pub fn blocks_take(&self, why: Option<String>) {
+        *self.blocked.lock().unwrap_or_else(PoisonError::into_inner) = why;
     }
 
     /// Ends an attempt, `JOB.N`.
@@ -163,7 +170,10 @@ impl Hosts for FakeHosts {
     }
 
     fn take<'a>(&'a self, now: &'a Now, _: &'a Caller) -> BoxFuture<'a, Result<(), String>> {
-        Box::pin(self.script.before("hosts.take", now.job().id.as_str()))
+        Box::pin(async move {
+            self.script.before("hosts.take", now.job().id.as_str()).await?;
+            self.blocked.lock().unwrap_or_else(PoisonError::into_inner).clone().map_or(Ok(()), Err)
+        })
     }
 
     fn release<'a>(&'a self, _: &'a str) -> BoxFuture<'a, ()> {

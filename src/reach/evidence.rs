@@ -23,6 +23,9 @@ pub struct Sent {
     /// Commit with which the work begins.
     pub tip: String,
     pub base_commit: String,
+    /// Name of the repository on the host. `None` if an older version has written the file.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub repository: Option<String>,
     /// Id of the state directory on the host that has started it. `None` before.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub host: Option<String>,
@@ -32,7 +35,9 @@ pub struct Sent {
 pub fn sent(dir: &Path, run: &str) -> Option<Sent> {
     let sent: Sent = serde_json::from_slice(&std::fs::read(dir.join(SENT)).ok()?).ok()?;
     let is_commit = swarm_git::carry::is_commit_id;
-    (sent.run == run && is_commit(&sent.tip) && is_commit(&sent.base_commit)).then_some(sent)
+    let is_hex = |text: &String| text.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'));
+    let is_sound = is_commit(&sent.tip) && is_commit(&sent.base_commit) && sent.repository.iter().all(is_hex);
+    (sent.run == run && is_sound).then_some(sent)
 }
 
 /// Records the commits durably, before they are sent.

@@ -113,8 +113,13 @@ fn lines_of_a_log_are_brought_once() {
 fn commits_of_another_run_or_of_no_commit_do_not_count() {
     let root = tempfile::tempdir().expect("a directory");
     let dir = root.path().join("attempts/a.1");
-    let chosen =
-        |run: &str, tip: &str| Sent { run: run.into(), tip: tip.into(), base_commit: "b".repeat(40), host: None };
+    let chosen = |run: &str, tip: &str| Sent {
+        run: run.into(),
+        tip: tip.into(),
+        base_commit: "b".repeat(40),
+        repository: None,
+        host: None,
+    };
     assert_eq!(sent(&dir, "r"), None);
     record_sent(&dir, &chosen("r", &"a".repeat(40))).expect("recorded");
     assert_eq!(sent(&dir, "r"), Some(chosen("r", &"a".repeat(40))));

@@ -111,8 +111,8 @@ impl Reach {
             return Err(refused("commands do not run on hosts yet"));
         }
         let place = self.place(now, host, caller).await?;
-        let (chosen_for, asked, dir) = (now.clone(), caller.clone(), place.dir.clone());
-        let sent = off_thread(move || place::chosen(&chosen_for, &dir, &asked)).await?;
+        let (chosen_for, asked, at) = (now.clone(), caller.clone(), place.clone());
+        let sent = off_thread(move || place::chosen(&chosen_for, &at, &asked)).await?;
         self.push(&place, caller, vec![sent.base_commit, sent.tip]).await
     }
 

@@ -46,7 +46,11 @@ impl Place {
         let common = carry::common_of(Path::new(&now.plan.root), caller).map_err(refused)?;
         let controller =
             state_id(paths).map_err(|error| refused(format!("cannot read the id of the state directory: {error}")))?;
-        let repository = digest(common.as_os_str().as_encoded_bytes(), DIGEST);
+        let home = Home::new(&now.plan.home);
+        let sent = |attempt| evidence::sent(&home.attempt(&now.job().id, attempt), &now.plan.id);
+        // The repository may have been moved since the job was sent for the first time.
+        let known = (1..=now.progress.attempt).rev().find_map(|attempt| sent(attempt)?.repository);
+        let repository = known.unwrap_or_else(|| digest(common.as_os_str().as_encoded_bytes(), DIGEST));
         let far = FarRepository {
             program: executable.to_owned(),
             verb: CARRY,
@@ -54,9 +58,9 @@ impl Place {
             controller: controller.clone(),
             repository: repository.clone(),
         };
-        let dir = Home::new(&now.plan.home).attempt(&now.job().id, now.progress.attempt);
+        let dir = home.attempt(&now.job().id, now.progress.attempt);
         let at = FarAttempt {
-            host: evidence::sent(&dir, &now.plan.id).and_then(|sent| sent.host),
+            host: sent(now.progress.attempt).and_then(|sent| sent.host),
             clone: FarClone { controller, repository },
             run: now.plan.id.clone(),
             job: now.job().id.clone(),
@@ -77,20 +81,19 @@ impl Place {
     }
 }
 
-/// Returns the commits with which an attempt begins. They are chosen and recorded once: the branches may move meanwhile.
-pub fn chosen(now: &Now, dir: &Path, caller: &Caller) -> Result<Sent, HostFault> {
+/// Chooses and records the commits with which an attempt begins. An attempt that was not sent yet begins with the branches as
+/// they are now.
+pub fn chosen(now: &Now, place: &Place, caller: &Caller) -> Result<Sent, HostFault> {
     let (run, root) = (&now.plan.id, Path::new(&now.plan.root));
-    if let Some(sent) = evidence::sent(dir, run) {
-        return Ok(sent);
-    }
     let base = now.plan.base.as_deref().ok_or_else(|| refused("the run has no base branch"))?;
     let branch = now.job().branch.as_deref().ok_or_else(|| refused("the job has no branch"))?;
     let tip_of = |branch: &str| branch_tip(root, branch, caller).map_err(refused);
     let base_commit = tip_of(base)?.ok_or_else(|| refused(format!("base branch '{base}' not found")))?;
     let tip = tip_of(branch)?.unwrap_or_else(|| base_commit.clone());
-    let sent = Sent { run: run.clone(), tip, base_commit, host: None };
+    let repository = Some(place.at.clone.repository.clone());
+    let sent = Sent { run: run.clone(), tip, base_commit, repository, host: None };
     let home = Home::new(&now.plan.home);
-    let recorded = home.check_links().and_then(|()| evidence::record_sent(dir, &sent));
+    let recorded = home.check_links().and_then(|()| evidence::record_sent(&place.dir, &sent));
     recorded.map_err(|error| refused(format!("cannot record the commits of the attempt: {error}")))?;
     Ok(sent)
 }

@@ -188,22 +188,42 @@ fn an_attempt_goes_there_and_its_work_comes_back() {
 }
 
 #[test]
-fn the_commits_of_an_attempt_are_chosen_once() {
+fn an_attempt_begins_with_the_commits_at_the_time_when_it_is_sent() {
     let world = World::new();
-    let base = world.head();
+    let first = world.head();
     world.set_away(true);
     assert_eq!(world.bring(), Err(HostFault::Away { cause: "no route".into() }));
     // Meanwhile something else lands.
     world.fix.commit("second", "f", "2\n");
     world.set_away(false);
     world.bring().expect("sent");
+    let base = world.head();
     assert!(world.is_there(&format!("refs/swarm/in/{base}")));
-    assert!(!world.is_there(&format!("refs/swarm/in/{}", world.head())));
+    assert!(!world.is_there(&format!("refs/swarm/in/{first}")));
     world.write_order();
+    // Something lands before it is started.
+    world.fix.commit("third", "f", "3\n");
     // After a restart of the supervisor.
     let world = World { reach: Reach::new(world.reach.paths.clone(), world.reach.executable.clone()), ..world };
     world.start().expect("started");
     assert_eq!(last(&world.fix.root, "start")["base_commit"].as_str(), Some(&*base));
+}
+
+#[test]
+fn an_attempt_stays_in_its_clone_if_the_repository_is_moved() {
+    let mut world = World::new();
+    world.bring().expect("sent");
+    world.write_order();
+    world.start().expect("started");
+    let moved = world.fix.root.join("moved");
+    fs::rename(&world.fix.repo, &moved).expect("moved");
+    let plan = Arc::make_mut(&mut world.now.plan);
+    plan.root = moved.display().to_string();
+    plan.home = moved.join(".arial").display().to_string();
+    block(world.reach.stop(&world.now, "box", &world.fix.caller)).expect("stopped");
+    let repository = |kind: &str| last(&world.fix.root, kind)["at"]["clone"]["repository"].clone();
+    assert!(repository("start").is_string());
+    assert_eq!(last(&world.fix.root, "stop")["clone"]["repository"], repository("start"));
 }
 
 #[test]

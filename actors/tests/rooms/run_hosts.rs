@@ -322,3 +322,42 @@ async fn each_host_of_a_job_is_told_to_forget_it_and_a_worker_of_its_name_here_s
     assert_eq!(rig.world.rows().len(), 1, "the worker of that name is somebody else's");
     rig.check();
 }
+
+#[tokio::test(start_paused = true)]
+async fn what_was_done_on_a_host_goes_on_here_if_this_machine_is_named() {
+    let rig = Rig::start().await;
+    let on = ["a", Seats::LOCAL].map(|host| Seats { host: host.to_owned(), cap: 2 }).to_vec();
+    let plan = Plan { rules: Rules { limit: 20, on, ..Rules::default() }, ..plan(vec![spec("j")]) };
+    order(&rig, RunOrder::Begin { plan: Box::new(plan), retry_failed: false }).await;
+    rig.world.script.at("hosts.bring", Fault::Error("cut"));
+    rig.world.hosts.finish("a", "j.1", end(1));
+    pass(&rig, 5).await;
+    let progress = run(&rig).jobs[0].clone();
+    assert_eq!((progress.stage.word(), progress.attempt, progress.host), ("working", 2, None));
+    assert_eq!(progress.tip, None, "it was taken");
+    assert!(rig.world.script.position("hosts.take j").is_some());
+    rig.world.end("p.j", Ended::Code(0));
+    pass(&rig, 60).await;
+    assert_eq!(run(&rig).mode, Mode::Over(Verdict::Completed));
+    assert_eq!(rig.world.landings.base().len(), 1);
+    assert!(rig.world.script.position("hosts.forget a j.2").is_some(), "nothing is left there");
+    rig.check();
+}
+
+#[tokio::test(start_paused = true)]
+async fn finished_work_waits_while_somebody_looks_at_its_branch() {
+    let rig = Rig::start().await;
+    begin(&rig, vec![spec("j"), Job { after: vec!["j".to_owned()], ..spec("k") }], 3).await;
+    rig.world.hosts.blocks_take(Some("branch 'arial/j' is checked out".to_owned()));
+    rig.world.hosts.finish("a", "j.1", end(0));
+    pass(&rig, 600).await;
+    let progress = run(&rig).jobs[0].clone();
+    assert_eq!((progress.stage.word(), progress.attempt), ("waiting", 1));
+    assert_eq!(progress.error.as_deref(), Some("branch 'arial/j' is checked out"));
+    assert_eq!(run(&rig).mode, Mode::Running);
+    rig.world.hosts.blocks_take(None);
+    pass(&rig, 90).await;
+    assert_eq!(stages(&run(&rig)), ["done", "working"]);
+    assert_eq!(rig.world.hosts.starts("a") + rig.world.hosts.starts("b"), 2, "no attempt was repeated");
+    rig.check();
+}

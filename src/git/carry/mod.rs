@@ -32,6 +32,21 @@ pub const REFUSED: &str = "swarm: refused: ";
 const IN: &str = "refs/swarm/in";
 /// Ref there to the last base that was sent. It stays, so that the next run does not send everything again.
 const BASE: &str = "refs/swarm/base";
+/// What git's check finds in old histories, and in commits of careless programs. None of it can harm anybody.
+const HARMLESS: [&str; 12] = [
+    "badDate",
+    "badDateOverflow",
+    "badEmail",
+    "badName",
+    "badTimezone",
+    "missingEmail",
+    "missingNameBeforeEmail",
+    "missingSpaceBeforeDate",
+    "missingSpaceBeforeEmail",
+    "multipleAuthors",
+    "zeroPaddedDate",
+    "zeroPaddedFilemode",
+];
 /// Time limit of git. The program that connects ends much earlier if nothing moves.
 const GIT_MAX: Duration = Duration::from_secs(6 * 3600);
 
@@ -72,7 +87,9 @@ impl FarRepository {
         let kept = ["insteadOf", "pushInsteadOf"].map(|key| format!("url.{url}.{key}={url}"));
         let settings =
             ["protocol.ssh.allow=always", "push.pushOption=", "fetch.fsckObjects=true", "transfer.fsckObjects=true"];
-        let settings = settings.into_iter().map(str::to_owned).chain(kept).flat_map(|it| ["-c".to_owned(), it]);
+        let ignored = HARMLESS.map(|id| format!("fetch.fsck.{id}=ignore"));
+        let settings =
+            settings.into_iter().map(str::to_owned).chain(ignored).chain(kept).flat_map(|it| ["-c".to_owned(), it]);
         cli.write(common)
             .args(settings)
             .env("GIT_SSH_COMMAND", ssh)

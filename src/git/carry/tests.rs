@@ -207,6 +207,20 @@ fn a_hostile_answer_changes_nothing_here() {
 }
 
 #[test]
+fn work_with_the_faults_of_old_histories_is_fetched() {
+    let pair = Pair::new();
+    let base = pair.head();
+    pair.push(std::slice::from_ref(&base)).expect("sent");
+    let tree = text(&pair.fix.at(&pair.there, &["rev-parse", &format!("{base}^{{tree}}")]));
+    let body = format!("tree {tree}\nparent {base}\nauthor A <a> 1 +51800\ncommitter A<a> 0001 +0000\n\nold\n");
+    fs::write(pair.there.join("commit"), body).expect("written");
+    let words = ["hash-object", "-t", "commit", "-w", "--literally", "commit"];
+    let old = text(&pair.fix.at(&pair.there, &words));
+    pair.fix.at(&pair.there, &["update-ref", &pinned(&old), &old]);
+    pair.fetch(&old).expect("fetched");
+}
+
+#[test]
 fn a_branch_moves_to_work_that_contains_it_only() {
     let pair = Pair::new();
     let base = pair.head();

@@ -31,11 +31,19 @@ pub fn end(host: &Host, at: &FarAttempt, base: &str, subject: Option<String>) ->
     if !is_branch_name(base) {
         return Err(FarAnswer::Refused(format!("'{}' is not a valid branch name", base.escape_debug())));
     }
-    let exit = match host.worker(&attempt)? {
-        Found::Its(worker) => wait(host, &at.worker, worker.generation)?,
-        Found::None | Found::Sibling(_) | Found::Strange => None,
+    let (is_its, exit) = match host.worker(&attempt)? {
+        Found::Its(worker) => (true, wait(host, &at.worker, worker.generation)?),
+        Found::None | Found::Sibling(_) | Found::Strange => (false, None),
     };
-    let Some(begun) = Begun::read(&attempt.dir) else { return Ok(FarAnswer::Ended(Box::default())) };
+    let begun = match Begun::read(&attempt.dir) {
+        Some(begun) => begun,
+        None if is_its => {
+            let cause =
+                format!("worker '{}' has this attempt, and its files are not in {}", at.worker, attempt.dir.display());
+            return Err(FarAnswer::Unknown(cause));
+        }
+        None => return Ok(FarAnswer::Ended(Box::default())),
+    };
     let failed = |error: io::Error| FarAnswer::Busy(format!("{}: {error}", attempt.dir.display()));
     // Another connection may ask for the same.
     let _lock = attempt.lock().map_err(failed)?;
