@@ -59,8 +59,14 @@ fn start(words: &[OsString]) -> u8 {
             near::reach(arguments)
         }
         Some("__stdio") => far::main(),
+        Some(far::KEEP) => {
+            close_inherited();
+            far::keep(arguments)
+        }
+        Some(far::MARKED) => cli::marked(arguments),
         Some("__attach") => far::attach(arguments),
         Some("__git") => far::git(arguments),
+        Some(far::stream::VERB) => far::stream::main(arguments),
         Some(far::ENVIRONMENT) => far::print_environment(),
         Some("__supervisor") => supervisor::main(arguments),
         _ => cli::main(words),

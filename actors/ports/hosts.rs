@@ -1,6 +1,8 @@
 //! Other machines on which attempts of a run work.
 
 use super::BoxFuture;
+use swarm_model::run::Abandoned;
+use swarm_model::run::plan::Plan;
 use swarm_model::run::progress::Now;
 use swarm_model::{Caller, ExitRecord, SpawnRequest};
 
@@ -13,6 +15,9 @@ pub enum HostFault {
     Refused { cause: String },
     /// The host has no room at the moment. Nothing was done.
     Busy { cause: String },
+    /// The host cannot execute this job, or something here is in the way of it. Nothing was done. Other jobs may be
+    /// executed there, unless they need the same program.
+    Unfit { program: Option<String>, cause: String },
 }
 
 /// End of an attempt on a host. Its work is in the repository here, and the files that it left are in the home of the run.
@@ -26,6 +31,10 @@ pub struct FarEnd {
     pub left_out: Vec<String>,
     /// Why uncommitted work is not in the commit.
     pub waits: Option<String>,
+    /// Whether the host was restarted during the attempt, which ended it.
+    pub is_restarted: bool,
+    /// Reference here to what the worktree has in that case. `None` if the commit has all of it, or if it could not be kept.
+    pub left: Option<String>,
 }
 
 /// Other machines. Every call may be repeated, and then finds what the first one did. None waits for a host that is out of
@@ -34,14 +43,15 @@ pub trait Hosts: Send + Sync {
     /// Sends the base and the work of earlier attempts to the host. Starts nothing.
     fn bring<'a>(&'a self, now: &'a Now, host: &'a str, caller: &'a Caller) -> BoxFuture<'a, Result<(), HostFault>>;
 
-    /// Starts the attempt on the host, as `request` would start it here, or finds the worker that it has started.
+    /// Starts the attempt on the host, as `request` would start it here, or finds the worker that it has started. Returns
+    /// the load of the host in halves per processor, if it is known.
     fn start<'a>(
         &'a self,
         now: &'a Now,
         host: &'a str,
         request: &'a SpawnRequest,
         caller: &'a Caller,
-    ) -> BoxFuture<'a, Result<(), HostFault>>;
+    ) -> BoxFuture<'a, Result<Option<u32>, HostFault>>;
 
     /// Makes sure that the host answers.
     fn hail<'a>(&'a self, now: &'a Now, host: &'a str, caller: &'a Caller) -> BoxFuture<'a, Result<(), HostFault>>;
@@ -56,12 +66,35 @@ pub trait Hosts: Send + Sync {
     /// next contact with it.
     fn forget<'a>(&'a self, now: &'a Now, host: &'a str, caller: &'a Caller) -> BoxFuture<'a, ()>;
 
+    /// Records durably that an attempt was given up: at the next contact with its host it is ended, its work is brought back,
+    /// and it is forgotten there, also if its run is over by then.
+    ///
+    /// # Errors
+    /// Returns a message if that cannot be recorded.
+    fn owe<'a>(
+        &'a self,
+        plan: &'a Plan,
+        abandoned: &'a Abandoned,
+        caller: &'a Caller,
+    ) -> BoxFuture<'a, Result<(), String>>;
+
+    /// Does what is owed to the attempt. Returns the reference to its work here; `None` if it has left none.
+    fn reclaim<'a>(
+        &'a self,
+        plan: &'a Plan,
+        abandoned: &'a Abandoned,
+        caller: &'a Caller,
+    ) -> BoxFuture<'a, Result<Option<String>, HostFault>>;
+
     /// Moves the branch of the job here to the work of its last attempt.
     ///
     /// # Errors
     /// Returns a message if that fails, or if somebody else has moved the branch.
     fn take<'a>(&'a self, now: &'a Now, caller: &'a Caller) -> BoxFuture<'a, Result<(), String>>;
 
-    /// Closes the connections of a run.
+    /// Allows connections of a run that begins or resumes.
+    fn admit(&self, run: &str);
+
+    /// Closes the connections of a run. None is opened until it is admitted again.
     fn release<'a>(&'a self, run: &'a str) -> BoxFuture<'a, ()>;
 }

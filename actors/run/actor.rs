@@ -1,10 +1,12 @@
 //! Actor around the [`machine`](super::machine): journals events, and carries out their effects in tasks, so that it
 //! answers meanwhile.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use ractor::{Actor, ActorProcessingErr, ActorRef, RpcReplyPort};
+use tokio::sync::{Notify, oneshot};
 use tokio::task::{AbortHandle, JoinHandle};
 
 use super::attend::EffectRunner;
@@ -15,20 +17,23 @@ use super::machine::Effect;
 use super::machine::Machine;
 use super::message::{Ask, RunMessage, RunReport};
 use crate::merge::Step;
-use swarm_model::Caller;
 use swarm_model::Event as Announcement;
 use swarm_model::merge::queue::Item;
-use swarm_model::run::Event;
 use swarm_model::run::parse_key;
 use swarm_model::run::plan::Plan;
 use swarm_model::run::progress::{Mode, Run, Stage};
 use swarm_model::run::words::Word;
+use swarm_model::run::{Abandoned, Event};
+use swarm_model::{Caller, Refusal};
 use swarm_ports::{Journaled, Ports, Telling};
 
 /// Pause before another try to write the journal.
 const SAVE_PAUSE: Duration = Duration::from_secs(1);
 /// Maximum time that the end of a run waits for the tidying of its jobs.
 const TIDY_MAX: Duration = Duration::from_secs(60);
+
+/// Time for the start of an attempt that is given up meanwhile.
+const ATTEND_MAX: Duration = Duration::from_secs(30);
 
 /// One run. Its id is set once it has started.
 pub struct RunActor(pub(super) Arc<OnceLock<String>>);
@@ -52,6 +57,14 @@ pub struct RunArguments {
     pub tell: Arc<dyn Fn(RunReport) + Send + Sync>,
 }
 
+/// Task that attends an attempt.
+struct Attending {
+    attempt: u32,
+    /// Ends the task once the attempt is given up.
+    over: Arc<Notify>,
+    task: JoinHandle<()>,
+}
+
 pub struct State {
     arguments: RunArguments,
     myself: ActorRef<RunMessage>,
@@ -69,6 +82,8 @@ pub struct State {
     steps: Vec<(usize, Word)>,
     /// Tasks that carry out effects.
     tasks: Vec<AbortHandle>,
+    /// Tasks that attend attempts, by job.
+    attending: BTreeMap<usize, Attending>,
     /// Tasks that remove workers and branches of finished jobs.
     tidying: Vec<JoinHandle<()>>,
     /// Whether an earlier supervisor hosted this run, and may have reported its end.
@@ -100,14 +115,14 @@ impl Actor for RunActor {
         state: &mut State,
     ) -> Result<(), ActorProcessingErr> {
         match message {
-            RunMessage::Ask(ask, reply) => {
-                state.replies.push(reply);
-                state.take(match ask {
-                    Ask::Stop => Event::Stop,
-                    Ask::Hold => Event::Hold,
-                    Ask::Resume => Event::Resume,
-                });
-            }
+            RunMessage::Ask(ask, reply) => match state.asked(&ask) {
+                Ok(events) => {
+                    state.replies.push(reply);
+                    events.into_iter().for_each(|event| state.take(event));
+                    state.ask_for_flush();
+                }
+                Err(refusal) => drop(reply.send(Err(RunError::Refused(refusal)))),
+            },
             RunMessage::Look(reply) => drop(reply.send(Run::clone(&state.run))),
             RunMessage::Happened(event) => state.take(event),
             RunMessage::Record(event, reply) => {
@@ -141,6 +156,7 @@ impl State {
             runs.close(&arguments.home).await;
             return Err(RunError::Journal(error.to_string()).into());
         }
+        arguments.ports.hosts.admit(&run.plan.id);
         let mut state = Self::new(myself, arguments, begin.caller, Machine::new(run));
         state.take(Event::Began);
         Ok(state)
@@ -149,6 +165,7 @@ impl State {
     async fn resume(myself: ActorRef<RunMessage>, arguments: RunArguments) -> Result<Self, ActorProcessingErr> {
         let journaled = arguments.ports.runs.resume(&arguments.home).await.map_err(RunError::Open)?;
         let Journaled { run, events, caller, told } = journaled;
+        arguments.ports.hosts.admit(&run.plan.id);
         let mut run = Machine::new(run);
         let (mut last, unbegun) = (Vec::new(), events.is_empty());
         for (at_ms, event) in &events {
@@ -189,8 +206,35 @@ impl State {
     fn new(myself: ActorRef<RunMessage>, arguments: RunArguments, caller: Caller, run: Machine) -> Self {
         let (pending, held, replies) = (Vec::new(), Vec::new(), Vec::new());
         let (tasks, tidying, steps) = (Vec::new(), Vec::new(), Vec::new());
-        let (flushing, is_resumed) = (false, false);
-        Self { arguments, myself, caller, run, pending, held, replies, flushing, steps, tasks, tidying, is_resumed }
+        let (flushing, is_resumed, attending) = (false, false, BTreeMap::new());
+        Self {
+            arguments,
+            myself,
+            caller,
+            run,
+            pending,
+            held,
+            replies,
+            flushing,
+            steps,
+            tasks,
+            attending,
+            tidying,
+            is_resumed,
+        }
+    }
+
+    /// Returns the events that carry out a request.
+    fn asked(&self, ask: &Ask) -> Result<Vec<Event>, Refusal> {
+        Ok(match ask {
+            Ask::Stop => vec![Event::Stop],
+            Ask::Hold => vec![Event::Hold],
+            Ask::Resume => vec![Event::Resume],
+            Ask::GiveUp(jobs) => {
+                let jobs = jobs.iter().collect::<BTreeSet<_>>();
+                jobs.into_iter().map(|job| self.run.giving_up(job)).collect::<Result<_, _>>()?
+            }
+        })
     }
 
     /// Applies one event at once. Its effects are carried out once it is durable.
@@ -246,11 +290,14 @@ impl State {
         if over {
             // Tidy first: whoever hears that the run is over must find nothing of it running.
             let tidied = async {
-                for task in self.tidying.drain(..) {
+                for task in &mut self.tidying {
                     let _ = task.await;
                 }
             };
             let _ = tokio::time::timeout(TIDY_MAX, tidied).await;
+            // What is not done by now is owed. The next run may begin once this one is closed.
+            self.tidying.drain(..).for_each(|task| task.abort());
+            self.arguments.ports.hosts.release(&self.run.plan.id).await;
             runs.close(&self.arguments.home).await;
             last.iter().for_each(|last| self.announce_end(last));
             (self.arguments.tell)(RunReport::Over);
@@ -259,7 +306,6 @@ impl State {
                 runs.tell(&self.run.plan, vec![last]).await;
             }
             runs.forget(&self.run).await;
-            self.arguments.ports.hosts.release(&self.run.plan.id).await;
             self.myself.stop(None);
         }
     }
@@ -281,6 +327,7 @@ impl State {
             fleet: Arc::clone(&self.arguments.fleet),
             caller: self.caller.clone(),
             actor: self.myself.clone(),
+            over: Arc::default(),
         }
     }
 
@@ -288,21 +335,67 @@ impl State {
     fn begin_effect(&mut self, effect: Effect) {
         let attendant = self.attendant();
         if let Effect::ArmHost { host, at_ms } = effect {
-            let task = tokio::spawn(async move { attendant.arm(host, at_ms).await });
+            let task = tokio::spawn(async move { attendant.arm(Event::HostDue { host }, at_ms).await });
+            return self.tasks.push(task.abort_handle());
+        }
+        if let Effect::ArmLost { host, since_ms, at_ms } = effect {
+            let task = tokio::spawn(async move { attendant.arm(Event::LostDue { host, since_ms }, at_ms).await });
+            return self.tasks.push(task.abort_handle());
+        }
+        if let Effect::Reclaim(abandoned) = effect {
+            return self.reclaim(abandoned);
+        }
+        if let Effect::ArmFit { host, at_ms } = effect {
+            let task = tokio::spawn(async move { attendant.arm(Event::FitDue { host, at_ms }, at_ms).await });
             return self.tasks.push(task.abort_handle());
         }
         let Some(job) = effect.job() else { return };
         // Take a snapshot now, because the job may change before the task runs.
         let now = self.run.now(job);
         let tidies = matches!(effect, Effect::Tidy { .. } | Effect::Forget { .. });
+        let (attends, over) = (matches!(effect, Effect::Attend { .. }), Arc::clone(&attendant.over));
+        let attempt = now.progress.attempt;
         let task = tokio::spawn(async move { attendant.carry_out(&now, effect).await });
-        if tidies {
+        if attends {
+            self.tasks.retain(|task| !task.is_finished());
+            self.tasks.push(task.abort_handle());
+            self.attending.insert(job, Attending { attempt, over, task });
+        } else if tidies {
             self.tidying.retain(|task| !task.is_finished());
             self.tidying.push(task);
         } else {
             self.tasks.retain(|task| !task.is_finished());
             self.tasks.push(task.abort_handle());
         }
+    }
+
+    /// Ends the task that attends an attempt which was given up, and brings back its work. Nothing is owed to the host before
+    /// that task has ended: a start that is under way would come after the stop. It is on record before the run may end.
+    fn reclaim(&mut self, abandoned: Abandoned) {
+        let job = self.run.plan.position(&abandoned.job);
+        let is_its = |attending: &Attending| attending.attempt == abandoned.attempt;
+        let attending = job.filter(|job| self.attending.get(job).is_some_and(is_its));
+        let attending = attending.and_then(|job| self.attending.remove(&job));
+        attending.iter().for_each(|attending| attending.over.notify_one());
+        let (runner, plan, of) = (self.attendant(), Arc::clone(&self.run.plan), abandoned.clone());
+        let (done, owed) = oneshot::channel();
+        self.tidying.push(tokio::spawn(async move {
+            if let Some(Attending { mut task, .. }) = attending
+                && tokio::time::timeout(ATTEND_MAX, &mut task).await.is_err()
+            {
+                task.abort();
+            }
+            if runner.owe(&plan, &of).await {
+                let _ = done.send(());
+            }
+        }));
+        let (runner, plan) = (self.attendant(), Arc::clone(&self.run.plan));
+        let task = tokio::spawn(async move {
+            if owed.await.is_ok() {
+                runner.reclaim(&plan, &abandoned).await;
+            }
+        });
+        self.tasks.push(task.abort_handle());
     }
 
     fn settled(&mut self, item: Item) {

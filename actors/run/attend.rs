@@ -4,6 +4,7 @@
 use std::sync::Arc;
 
 use ractor::ActorRef;
+use tokio::sync::Notify;
 
 use super::fleet::Fleet;
 use super::machine::Effect;
@@ -25,6 +26,8 @@ pub struct EffectRunner {
     pub fleet: Arc<dyn Fleet>,
     pub caller: Caller,
     pub actor: ActorRef<RunMessage>,
+    /// Says that the attempt which is attended is given up.
+    pub over: Arc<Notify>,
 }
 
 impl EffectRunner {
@@ -57,7 +60,12 @@ impl EffectRunner {
                 self.tidy(now).await;
             }
             Effect::Forget { .. } => self.forget(now).await,
-            Effect::ArmHost { .. } | Effect::Tell(..) | Effect::End(_) => {}
+            Effect::ArmHost { .. }
+            | Effect::ArmLost { .. }
+            | Effect::ArmFit { .. }
+            | Effect::Reclaim(_)
+            | Effect::Tell(..)
+            | Effect::End(_) => {}
         }
     }
 

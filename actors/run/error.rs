@@ -10,4 +10,7 @@ pub enum RunError {
     Journal(String),
     #[error("the run ended before it could answer")]
     Closed,
+    /// The request makes no sense for the present state of the run.
+    #[error("{}", .0.cause)]
+    Refused(swarm_model::Refusal),
 }

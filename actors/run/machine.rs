@@ -1,7 +1,9 @@
 //! Decisions of a run as a pure function: progress, event, time → progress, effects. Replaying the journaled events
 //! leads to the same state and the same reports.
 
+mod abandon;
 mod asking;
+mod fitness;
 mod hosts;
 mod landing;
 mod left_out;
@@ -10,6 +12,7 @@ mod skipped;
 
 use std::ops::Deref;
 
+use self::abandon::{to_reclaim, to_wait};
 pub use self::pauses::{LIMIT_MS_MAX, LIMITED_MAX, LOST_MAX, PASSING_MAX, PAUSE_MS, PAUSE_MS_MAX, is_last};
 use self::pauses::{count, limit_pause_ms, pause_ms};
 pub use self::skipped::ReportedEnd;
@@ -17,7 +20,7 @@ use super::next::next;
 use super::place::{Place, Seating};
 use swarm_model::run::progress::{Closed, Mode, Progress, Run, Spent, Stage, Verdict};
 use swarm_model::run::words::Word;
-use swarm_model::run::{Event, FaultKind, Merged, Outcome};
+use swarm_model::run::{Abandoned, Event, FaultKind, Merged, Outcome};
 
 /// Effect of an event. Effects are carried out in order.
 #[derive(Clone, Debug, PartialEq)]
@@ -34,10 +37,16 @@ pub enum Effect {
     Arm { job: usize, attempt: u32, at_ms: u64 },
     /// Send [`Event::HostDue`] at this time, in Unix milliseconds.
     ArmHost { host: String, at_ms: u64 },
+    /// Send [`Event::LostDue`] at `at_ms`, in Unix milliseconds.
+    ArmLost { host: String, since_ms: u64, at_ms: u64 },
+    /// Send [`Event::FitDue`] at this time, in Unix milliseconds.
+    ArmFit { host: String, at_ms: u64 },
     /// Remove the worker and the branch of a finished job.
     Tidy { job: usize },
     /// Remove what a failed job has left on its host. Its work is here.
     Forget { job: usize },
+    /// Stop waiting for an attempt that was given up, end it on its host, and bring back its work.
+    Reclaim(Abandoned),
     /// Write a report: its number, its job (`None` for the run), and its text.
     Tell(u64, Option<usize>, Word),
     /// End the run.
@@ -56,7 +65,7 @@ impl Effect {
             | Self::Tidy { job }
             | Self::Forget { job } => Some(*job),
             Self::Tell(_, job, _) => *job,
-            Self::ArmHost { .. } | Self::End(_) => None,
+            Self::ArmHost { .. } | Self::ArmLost { .. } | Self::ArmFit { .. } | Self::Reclaim(_) | Self::End(_) => None,
         }
     }
 }
@@ -99,6 +108,8 @@ impl Machine {
             let over = matches!(self.mode, Mode::Over(_));
             match progress.stage {
                 Stage::Done => effects.push(Effect::Tidy { job }),
+                // An attempt may have failed right before, or right before the end of the run.
+                Stage::Failed if !progress.visited.is_empty() => effects.push(Effect::Forget { job }),
                 _ if over => {}
                 Stage::Working => {
                     effects.push(Effect::Attend { job, attempt });
@@ -111,13 +122,14 @@ impl Machine {
                 }
                 Stage::Finishing | Stage::Merging | Stage::Waiting => effects.push(Effect::Land { job, attempt }),
                 Stage::BackingOff { until_ms } => effects.push(Effect::Arm { job, attempt, at_ms: until_ms }),
-                // An attempt may have failed right before.
-                Stage::Failed if !progress.visited.is_empty() => effects.push(Effect::Forget { job }),
                 Stage::Pending | Stage::Asking { .. } | Stage::Paused | Stage::Failed => {}
             }
         }
         let due = |(host, closed): (&String, &Closed)| Some((host.clone(), closed.until_ms?));
+        effects.extend(to_reclaim(self));
         effects.extend(self.closed.iter().filter_map(due).map(|(host, at_ms)| Effect::ArmHost { host, at_ms }));
+        effects.extend(self.closed.iter().filter_map(|(host, closed)| to_wait(self, host, closed)));
+        effects.extend(fitness::armed(self));
         effects
     }
 }
@@ -138,27 +150,23 @@ impl Turn<'_> {
             Event::Began => self.began(),
             Event::Started { job, attempt, pid } => {
                 if self.is_present(*job, *attempt) {
-                    self.run.jobs[*job].pid = Some(*pid).filter(|pid| *pid != 0);
-                    self.run.jobs[*job].begun = self.run.plan.topic_of(&self.run.plan.jobs[*job]);
-                    // From here on, an attempt that leaves nothing to land has failed.
-                    (self.run.jobs[*job].conflicted, self.run.jobs[*job].conflict_tip) = (false, None);
-                    match self.run.jobs[*job].host.clone() {
-                        Some(host) => self.found(&host),
-                        // Its worktree has the work that was done on hosts, and goes on from there.
-                        None => self.run.jobs[*job].tip = None,
-                    }
-                    // A stop that came during the start found no worker to end.
-                    if self.run.mode == Mode::Stopping && self.run.jobs[*job].stage == Stage::Working {
-                        self.effects.push(Effect::Stop { job: *job });
-                    }
+                    self.started(*job, *pid);
                 }
             }
             Event::Sent { job, attempt, host } => self.sent(*job, *attempt, host),
             Event::Unplaced { job, attempt, host, kind, cause } => self.unplaced(*job, *attempt, host, *kind, cause),
+            Event::Unfit { job, attempt, host, program, cause } => {
+                self.unfit(*job, *attempt, host, program.as_deref(), cause);
+            }
+            Event::FitDue { host, at_ms } => self.fit_due(host, *at_ms),
             Event::Lost { host, cause } => self.lost(host, cause),
             Event::Found { host } => self.found(host),
             Event::HostDue { host } => self.host_due(host),
+            Event::LostDue { host, since_ms } => self.lost_due(host, *since_ms),
+            Event::Loaded { host, level } => drop(self.run.loads.insert(host.clone(), *level)),
             Event::Unreached { job, attempt } => self.unreached(*job, *attempt),
+            Event::Abandoned { job, attempt, host } => self.abandoned(*job, *attempt, host),
+            Event::Returned { id, attempt, host, reference } => self.returned(id, *attempt, host, reference.as_ref()),
             Event::Fetched { job, attempt, tip, left_out } => self.fetched(*job, *attempt, tip.as_ref(), left_out),
             Event::Ended { job, attempt, outcome, spent } => {
                 if self.is_present(*job, *attempt) && self.run.jobs[*job].stage == Stage::Working {
@@ -211,7 +219,9 @@ impl Turn<'_> {
     }
 
     fn is_present(&self, job: usize, attempt: u32) -> bool {
+        let is_given_up = |one: &Abandoned| one.attempt == attempt && one.job == self.run.plan.jobs[job].id;
         self.run.jobs.get(job).is_some_and(|progress| progress.attempt == attempt)
+            && !self.run.abandoned.iter().any(is_given_up)
     }
 
     fn tell(&mut self, job: Option<usize>, word: Word) {
@@ -248,6 +258,7 @@ impl Turn<'_> {
                 self.fail_those_behind(job);
             }
         }
+        self.effects.extend(to_reclaim(self.run));
         // Failures of an earlier run do not count.
         self.run.has_failed = false;
     }
@@ -259,7 +270,7 @@ impl Turn<'_> {
         let progress = &mut self.run.jobs[job];
         (progress.pid, progress.sent) = (None, false);
         progress.spent = progress.spent.plus(spent);
-        progress.answered = None;
+        (progress.answered, progress.given_up) = (None, None);
         let is_carried = std::mem::take(&mut progress.carried);
         match outcome {
             Outcome::Parked { ask, what, kind } => self.parked(job, *ask, what, *kind),

@@ -27,11 +27,13 @@ pub enum RunMessage {
 }
 
 /// Request of a person to a run that is under way.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Ask {
     Stop,
     Hold,
     Resume,
+    /// Give up the present attempts of these jobs, whose hosts are out of reach: all of them, or none.
+    GiveUp(Vec<String>),
 }
 
 /// Report of a run to the supervisor.

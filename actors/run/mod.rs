@@ -22,7 +22,7 @@ mod fleet;
 pub mod machine;
 mod message;
 mod next;
-mod place;
+pub mod place;
 mod remote;
 
 use std::sync::{Arc, OnceLock};
@@ -104,6 +104,8 @@ impl RunHandle {
     }
 }
 
+#[cfg(test)]
+mod abandon_tests;
 #[cfg(test)]
 mod machine_tests;
 #[cfg(test)]

@@ -9,14 +9,22 @@ use swarm_model::run::progress::{Run, Stage};
 /// Those that continue with an answer go before new work.
 pub(super) fn next(run: &Run, is_placed: impl Fn(usize) -> bool) -> Option<usize> {
     let (plan, jobs) = (&run.plan, &run.jobs);
+    ready(run)
+        .filter(|at| is_placed(*at))
+        .max_by_key(|at| (jobs[*at].answered.is_some(), plan.jobs[*at].priority, std::cmp::Reverse(*at)))
+}
+
+/// Returns the jobs that may start as soon as they have a place.
+pub(super) fn ready(run: &Run) -> impl Iterator<Item = usize> {
+    let (plan, jobs) = (&run.plan, &run.jobs);
     // Computed only if a job has dependencies.
     let done = OnceCell::new();
-    let is_done = |id: &String| {
+    let is_done = move |id: &String| {
         let named = || plan.jobs.iter().zip(jobs).filter(|(_, job)| job.stage == Stage::Done);
         done.get_or_init(|| named().map(|(job, _)| job.id.as_str()).collect::<BTreeSet<_>>()).contains(id.as_str())
     };
     let working = OnceCell::new();
-    let is_full = |group: &str| {
+    let is_full = move |group: &str| {
         let count = || {
             let mut count = BTreeMap::<&str, usize>::new();
             // A job that waits for an answer has begun what no other of its group may do meanwhile.
@@ -29,14 +37,11 @@ pub(super) fn next(run: &Run, is_placed: impl Fn(usize) -> bool) -> Option<usize
         let limit = plan.rules.groups.get(group).copied().unwrap_or(1).max(1);
         working.get_or_init(count).get(group).is_some_and(|working| *working >= limit)
     };
-    let may = |at: &usize| {
+    let may = move |at: &usize| {
         let job = &plan.jobs[*at];
         jobs[*at].stage == Stage::Pending
-            && job.after.iter().all(is_done)
-            && !job.group.as_deref().is_some_and(is_full)
-            && is_placed(*at)
+            && job.after.iter().all(&is_done)
+            && !job.group.as_deref().is_some_and(&is_full)
     };
-    (0..jobs.len())
-        .filter(may)
-        .max_by_key(|at| (jobs[*at].answered.is_some(), plan.jobs[*at].priority, std::cmp::Reverse(*at)))
+    (0..jobs.len()).filter(may)
 }

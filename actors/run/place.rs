@@ -3,13 +3,45 @@
 use std::collections::BTreeMap;
 
 use swarm_model::run::plan::Seats;
-use swarm_model::run::progress::{Run, Stage};
+use swarm_model::run::progress::{Closed, Mode, Run, Stage, Unfit};
+
+use super::next::ready;
 
 /// Place of an attempt.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Place {
     Here,
     On(String),
+}
+
+/// Why a host does not get a job at the moment.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum NoSeat<'a> {
+    /// It lacks these tags, for which the job asks.
+    Tags(Vec<&'a str>),
+    /// It said that it cannot execute the job.
+    Unfit(&'a Unfit),
+    /// Nothing can be started there.
+    Closed(&'a Closed),
+    /// It has not been told yet that an attempt of the job was given up.
+    GivenUp,
+    /// As many attempts of this run work there as may.
+    Full,
+}
+
+/// Returns the jobs that could start if they had a place, each with what is in the way on each host.
+pub fn without_place(run: &Run) -> Vec<(usize, Vec<(&str, NoSeat<'_>)>)> {
+    let rules = &run.plan.rules;
+    let is_full = run.count(|stage| *stage == Stage::Working) >= rules.limit.max(1);
+    if rules.on.is_empty() || run.mode != Mode::Running || is_full || (rules.fail_fast && run.has_failed) {
+        return Vec::new();
+    }
+    let seating = Seating::of(run);
+    let why = |job: usize| {
+        let seats = rules.on.iter().filter_map(|seat| Some((seat.host.as_str(), seating.no_seat(seat, job)?)));
+        (job, seats.collect())
+    };
+    ready(run).filter(|job| seating.place(*job).is_none()).map(why).collect()
 }
 
 /// Attempts at work, counted by host.
@@ -38,20 +70,39 @@ impl<'a> Seating<'a> {
         if seats.is_empty() || (progress.host.is_none() && progress.begun.is_some()) {
             return Some(Place::Here);
         }
-        let free = seats.iter().filter(|seat| self.is_open(seat));
+        let free = seats.iter().filter(|seat| self.is_open(seat, job));
         let is_other = |seat: &Seats| progress.host.as_ref() != Some(&seat.host);
         let best = free.min_by(|one, two| {
             // Used by its cap: a / b < c / d without a fraction.
             let (left, right) = (self.used(one) * two.cap, self.used(two) * one.cap);
-            is_other(one).cmp(&is_other(two)).then(left.cmp(&right))
+            is_other(one).cmp(&is_other(two)).then(left.cmp(&right)).then(self.load(one).cmp(&self.load(two)))
         })?;
         Some(if best.host == Seats::LOCAL { Place::Here } else { Place::On(best.host.clone()) })
     }
 
-    /// Reports whether the host has room, and may be tried.
-    fn is_open(&self, seats: &Seats) -> bool {
-        let is_due = self.run.closed.get(&seats.host).is_none_or(|closed| closed.until_ms.is_none());
-        is_due && self.used(seats) < seats.cap
+    /// Reports whether the host has room, and may be tried with the job.
+    fn is_open(&self, seats: &Seats, job: usize) -> bool {
+        self.no_seat(seats, job).is_none()
+    }
+
+    fn no_seat(&self, seats: &Seats, job: usize) -> Option<NoSeat<'a>> {
+        let run: &'a Run = self.run;
+        let lacking: Vec<&str> = seats.lacks(&run.plan.jobs[job]).collect();
+        if !lacking.is_empty() {
+            return Some(NoSeat::Tags(lacking));
+        }
+        let unfit = self.run.jobs[job].unfit.get(&seats.host).filter(|unfit| unfit.until_ms.is_some());
+        let is_full = self.used(seats) >= seats.cap;
+        // Those that try whether the host is there again take its places.
+        let closed = self.run.closed.get(&seats.host).filter(|closed| closed.until_ms.is_some() || is_full);
+        let no_seat = unfit.map(NoSeat::Unfit).or_else(|| closed.map(NoSeat::Closed));
+        let no_seat = no_seat.or_else(|| self.run.avoids(job, &seats.host).then_some(NoSeat::GivenUp));
+        no_seat.or_else(|| is_full.then_some(NoSeat::Full))
+    }
+
+    /// Returns the load that the host has reported last. One that has not is tried as if it had none.
+    fn load(&self, seats: &Seats) -> u32 {
+        self.run.loads.get(&seats.host).copied().unwrap_or_default()
     }
 
     fn used(&self, seats: &Seats) -> usize {
@@ -65,12 +116,13 @@ mod tests {
 
     use proptest::prelude::*;
     use swarm_model::run::plan::{Job, Plan, Rules, Topic};
-    use swarm_model::run::progress::{Closed, ClosedKind, Progress};
+    use swarm_model::run::progress::{ClosedKind, Progress};
 
     use super::*;
 
     fn run(seats: &[(&str, usize)], jobs: Vec<Progress>) -> Run {
-        let on = seats.iter().map(|(host, cap)| Seats { host: (*host).to_owned(), cap: *cap }).collect();
+        let on =
+            seats.iter().map(|(host, cap)| Seats { host: (*host).to_owned(), cap: *cap, tags: Vec::new() }).collect();
         let plan = Plan {
             jobs: (0..jobs.len()).map(|at| Job { id: at.to_string(), ..Job::default() }).collect(),
             rules: Rules { on, ..Rules::default() },
@@ -116,7 +168,7 @@ mod tests {
         let again = Progress { host: Some("b".to_owned()), attempt: 1, ..Progress::default() };
         let mut run = run(&[("a", 2), ("b", 4)], vec![again, at("b")]);
         assert_eq!(place(&run, 0), on("b"));
-        let closed = Closed { kind: ClosedKind::Away, cause: String::new(), tries: 1, until_ms: Some(1) };
+        let closed = Closed { kind: ClosedKind::Away, cause: String::new(), tries: 1, since_ms: 0, until_ms: Some(1) };
         run.closed.insert("b".to_owned(), closed.clone());
         assert_eq!(place(&run, 0), on("a"));
         run.closed.insert("a".to_owned(), closed.clone());
@@ -145,17 +197,112 @@ mod tests {
         assert_eq!(place(&run(&[("a", 1)], vec![Progress::default(), sent]), 0), None);
     }
 
+    #[test]
+    fn a_job_without_a_place_knows_what_is_in_the_way_on_each_host() {
+        let closed = |until_ms| {
+            let (kind, cause, since_ms) = (ClosedKind::Away, "no route".into(), 3);
+            Closed { kind, cause, since_ms, tries: 1, until_ms }
+        };
+        let lacks = Unfit { program: Some("p".into()), cause: "x".into(), tries: 1, until_ms: Some(9) };
+        let unfit = [("a".to_owned(), lacks.clone())].into();
+        let waits = Progress { unfit, ..Progress::default() };
+        let mut run = run(&[("a", 2), ("b", 1), ("c", 2)], vec![waits, at("b"), Progress::default()]);
+        run.closed.insert("c".into(), closed(Some(5)));
+        let away = closed(Some(5));
+        assert_eq!(
+            without_place(&run),
+            [(0, vec![("a", NoSeat::Unfit(&lacks)), ("b", NoSeat::Full), ("c", NoSeat::Closed(&away))])]
+        );
+        let mut tried = run.clone();
+        tried.jobs[2] = at("c");
+        Arc::make_mut(&mut tried.plan).rules.on[2].cap = 1;
+        tried.closed.insert("c".into(), closed(None));
+        assert_eq!(without_place(&tried)[0].1[2], ("c", NoSeat::Closed(&closed(None))), "it is not called full");
+        for change in [
+            |run: &mut Run| drop(run.closed.insert("c".into(), Closed { until_ms: None, ..run.closed["c"].clone() })),
+            |run: &mut Run| run.mode = Mode::Held,
+            |run: &mut Run| Arc::make_mut(&mut run.plan).rules.limit = 1,
+            |run: &mut Run| Arc::make_mut(&mut run.plan).jobs[0].after.push("2".into()),
+        ] {
+            let mut run = run.clone();
+            change(&mut run);
+            assert!(without_place(&run).is_empty(), "{run:?}");
+        }
+    }
+
+    #[test]
+    fn the_load_decides_between_hosts_that_are_used_alike() {
+        let at_work = |host: &str| Progress { stage: Stage::Pending, ..at(host) };
+        for (loads, job, others, expected) in [
+            (vec![("a", 1)], Progress::default(), vec![], on("b")),
+            (vec![("a", 1), ("b", 2)], Progress::default(), vec![], on("a")),
+            (vec![("a", 1), ("b", 1)], Progress::default(), vec![], on("a")),
+            (vec![("a", 9)], Progress::default(), vec![at("b")], on("a")),
+            (vec![("a", 9)], at_work("a"), vec![], on("a")),
+        ] {
+            let mut run = run(&[("a", 2), ("b", 2)], [vec![job], others].concat());
+            run.loads = loads.iter().map(|(host, level)| ((*host).to_owned(), *level)).collect();
+            assert_eq!(place(&run, 0), expected, "{loads:?}");
+        }
+    }
+
+    fn tagged(run: &mut Run, hosts: &[Vec<&'static str>], jobs: &[Vec<&'static str>]) {
+        let owned = |tags: &Vec<&str>| tags.iter().map(|tag| (*tag).to_owned()).collect();
+        let plan = Arc::make_mut(&mut run.plan);
+        plan.rules.on.iter_mut().zip(hosts).for_each(|(seats, tags)| seats.tags = owned(tags));
+        plan.jobs.iter_mut().zip(jobs).for_each(|(job, tags)| job.on = owned(tags));
+    }
+
+    #[test]
+    fn a_job_goes_only_to_a_host_with_all_its_tags() {
+        for (asked, hosts, expected) in [
+            (vec![], [vec![], vec!["gpu"]], on("a")),
+            (vec!["gpu"], [vec![], vec!["gpu"]], on("b")),
+            (vec!["gpu"], [vec!["gpu", "big"], vec!["gpu"]], on("a")),
+            (vec!["gpu", "big"], [vec!["gpu"], vec!["big", "gpu"]], on("b")),
+            (vec!["gpu", "big"], [vec!["gpu"], vec!["big"]], None),
+        ] {
+            let mut run = run(&[("a", 2), ("b", 2)], vec![Progress::default()]);
+            tagged(&mut run, &hosts, std::slice::from_ref(&asked));
+            assert_eq!(place(&run, 0), expected, "{asked:?} {hosts:?}");
+        }
+        // Also where the last attempt was, which may have been another plan's.
+        let mut run = run(&[("a", 2), ("b", 2), ("local", 2)], vec![Progress { stage: Stage::Pending, ..at("a") }]);
+        tagged(&mut run, &[vec![], vec!["gpu"], vec![]], &[vec!["gpu"]]);
+        assert_eq!(place(&run, 0), on("b"));
+        run.jobs[0].host = None;
+        tagged(&mut run, &[vec![], vec![], vec!["gpu"]], &[]);
+        assert_eq!(place(&run, 0), Some(Place::Here));
+        tagged(&mut run, &[vec![], vec![], vec![]], &[]);
+        let lacks = || NoSeat::Tags(vec!["gpu"]);
+        assert_eq!(without_place(&run), [(0, vec![("a", lacks()), ("b", lacks()), ("local", lacks())])]);
+    }
+
     proptest! {
         #[test]
-        fn no_host_gets_more_than_its_cap(caps in proptest::collection::vec(1_usize..4, 1..4), jobs in 1_usize..12) {
+        fn no_host_gets_more_than_its_cap_or_a_job_whose_tags_it_lacks(
+            caps in proptest::collection::vec(1_usize..4, 1..4),
+            owned in proptest::collection::vec(0_usize..4, 3),
+            asked in proptest::collection::vec(0_usize..4, 1..12),
+        ) {
             let names = ["a", "b", "c"];
+            let sets = [vec![], vec!["gpu"], vec!["big"], vec!["gpu", "big"]];
+            let pick = |numbers: &[usize]| numbers.iter().map(|number| sets[*number].clone()).collect::<Vec<_>>();
             let seats: Vec<(&str, usize)> = names.into_iter().zip(caps.iter().copied()).collect();
-            let mut run = run(&seats, vec![Progress::default(); jobs]);
-            for job in 0..jobs {
+            let mut run = run(&seats, vec![Progress::default(); asked.len()]);
+            tagged(&mut run, &pick(&owned), &pick(&asked));
+            for job in 0..asked.len() {
+                let fits = |run: &Run, seats: &Seats| seats.lacks(&run.plan.jobs[job]).next().is_none();
                 match place(&run, job) {
-                    Some(Place::On(host)) => run.jobs[job] = at(&host),
+                    Some(Place::On(host)) => {
+                        prop_assert!(run.plan.rules.on.iter().any(|seats| seats.host == host && fits(&run, seats)));
+                        run.jobs[job] = at(&host);
+                    }
                     Some(Place::Here) => prop_assert!(false, "nobody named this machine"),
-                    None => prop_assert!(seats.iter().all(|(host, cap)| used(&run, host) == *cap)),
+                    None => {
+                        let is_full = |seats: &Seats| used(&run, &seats.host) == seats.cap;
+                        prop_assert!(run.plan.rules.on.iter().all(|seats| is_full(seats) || !fits(&run, seats)));
+                    }
                 }
             }
             prop_assert!(seats.iter().all(|(host, cap)| used(&run, host) <= *cap));

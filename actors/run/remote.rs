@@ -18,9 +18,10 @@ use std::time::Duration;
 use super::attend::EffectRunner;
 use super::message::RunMessage;
 use crate::alarm::until;
-use swarm_model::run::plan::Work;
-use swarm_model::run::progress::{ClosedKind, Now, Progress, Spent};
-use swarm_model::run::{Event, FaultKind, Merged, Outcome};
+use swarm_model::SpawnRequest;
+use swarm_model::run::plan::Plan;
+use swarm_model::run::progress::{ClosedKind, Now, Progress, Run, Spent};
+use swarm_model::run::{Abandoned, Event, FaultKind, Merged, Outcome};
 use swarm_ports::{FarEnd, HostFault};
 
 /// First pause before a host is asked again about an attempt that belongs to it, in milliseconds. Each further one is twice
@@ -35,7 +36,9 @@ const STOP_MAX: Duration = Duration::from_secs(10);
 /// Number of tries to move the branch of a job, with a pause before each but the first.
 const TAKE_TRIES: u32 = 5;
 const TAKE_PAUSE: Duration = Duration::from_secs(1);
-/// Pause before the journal is asked again to record an event.
+/// Number of tries to record what is owed to a host.
+const OWE_TRIES: u32 = 30;
+/// Pause before the journal is asked again to record an event, or what is owed.
 const RECORD_PAUSE: Duration = Duration::from_secs(1);
 
 impl EffectRunner {
@@ -43,10 +46,6 @@ impl EffectRunner {
         let job = now.at;
         let over = |outcome, spent| Event::Ended { job, attempt, outcome, spent };
         let lasting = |cause| Outcome::Failure { cause, evidence: None, fault: FaultKind::Lasting };
-        if matches!(now.job().work, Work::Command(_)) {
-            let cause = "commands are not executed on other hosts".to_owned();
-            return self.tell(over(lasting(cause), Spent::default()));
-        }
         // This attempt begins with the work of the one before it.
         if !now.progress.sent
             && let Err(cause) = self.take(now).await
@@ -58,31 +57,66 @@ impl EffectRunner {
             Err(outcome) => return self.tell(over(outcome, Spent::default())),
         };
         let hosts = &self.ports.hosts;
+        let mut known = None;
         if !now.progress.sent {
             if let Err(fault) = hosts.bring(now, host, &self.caller).await {
                 return self.unplaced(now, attempt, host, fault);
             }
             self.record(Event::Sent { job, attempt, host: host.to_owned() }).await;
-            if !self.is_sent(job, attempt).await {
+            let Some(run) = self.sent(job, attempt).await else {
                 // The run was stopped meanwhile.
                 return;
-            }
+            };
+            known = run.loads.get(host).copied();
         }
         let mut tries = Tries::new(self, host);
-        loop {
-            match hosts.start(now, host, &request, &self.caller).await {
-                Ok(()) => break,
-                // Nothing was started if the host refuses the first request. Later ones may follow a start.
-                Err(fault @ (HostFault::Busy { .. } | HostFault::Refused { .. }))
-                    if tries.count == 0 && !now.progress.sent =>
-                {
-                    return self.unplaced(now, attempt, host, fault);
-                }
-                Err(fault) => tries.wait(fault).await,
+        if self.start_on(now, (attempt, host), &request, (&mut tries, known)).await {
+            tokio::select! {
+                biased;
+                () = self.over.notified() => {}
+                () = self.end_on(now, (attempt, host), tries) => {}
             }
         }
+    }
+
+    /// Starts an attempt, or finds the worker that was started. Returns false if nobody waits for its end: it was not
+    /// started, or is given up. A call that is under way is not left: it may start the attempt.
+    async fn start_on(
+        &self,
+        now: &Now,
+        (attempt, host): (u32, &str),
+        request: &SpawnRequest,
+        (tries, known): (&mut Tries<'_>, Option<u32>),
+    ) -> bool {
+        let load = loop {
+            let fault = match self.ports.hosts.start(now, host, request, &self.caller).await {
+                Ok(load) => break load,
+                // Nothing was started if the host refuses the first request. Later ones may follow a start.
+                Err(fault @ (HostFault::Busy { .. } | HostFault::Refused { .. } | HostFault::Unfit { .. }))
+                    if tries.count == 0 && !now.progress.sent =>
+                {
+                    self.unplaced(now, attempt, host, fault);
+                    return false;
+                }
+                Err(fault) => fault,
+            };
+            tokio::select! {
+                biased;
+                () = self.over.notified() => return false,
+                () = tries.wait(fault) => {}
+            }
+        };
         tries.over();
-        self.tell(Event::Started { job, attempt, pid: 0 });
+        self.tell(Event::Started { job: now.at, attempt, pid: 0 });
+        if let Some(level) = load.filter(|_| load != known) {
+            self.tell(Event::Loaded { host: host.to_owned(), level });
+        }
+        true
+    }
+
+    /// Waits for the end of an attempt, and reports it.
+    async fn end_on(&self, now: &Now, (attempt, host): (u32, &str), mut tries: Tries<'_>) {
+        let (job, hosts) = (now.at, &self.ports.hosts);
         let end = loop {
             // The end may be hours away, so find out first whether the host answers again.
             if tries.count > 0 {
@@ -99,29 +133,37 @@ impl EffectRunner {
                 Err(fault) => tries.wait(fault).await,
             }
         };
-        let FarEnd { exit, tip, left_out, waits } = end;
+        let FarEnd { exit, tip, left_out, waits, is_restarted, left } = end;
         let (outcome, spent) = self.ports.runs.outcome(now, exit.as_ref()).await;
-        let outcome = match (outcome, waits) {
-            (Outcome::Success { .. }, Some(cause)) => {
-                Outcome::Failure { evidence: Some(cause.clone()), cause, fault: FaultKind::Task }
+        let outcome = match outcome {
+            Outcome::Failure { evidence, fault: FaultKind::Lost, .. } if is_restarted => {
+                let cause = format!("{host} was restarted during the attempt");
+                Outcome::Failure { cause, evidence, fault: FaultKind::Lost }
             }
-            (outcome, _) => outcome,
+            outcome => outcome,
         };
+        let outcome = in_view_of(outcome, waits, left);
         self.tell(Event::Fetched { job, attempt, tip: tip.clone(), left_out });
         let outcome = match outcome {
             Outcome::Success { .. } if !now.job().merge || now.plan.flags.no_merge => {
                 // A person looks at the branch next.
                 let done = Now { progress: Progress { tip, ..now.progress.clone() }, ..now.clone() };
-                self.take(&done).await.map_or_else(lasting, |()| outcome)
+                self.take(&done).await.map_or_else(
+                    |cause| Outcome::Failure { cause, evidence: None, fault: FaultKind::Lasting },
+                    |()| outcome,
+                )
             }
             outcome => outcome,
         };
-        self.tell(over(outcome, spent));
+        self.tell(Event::Ended { job, attempt, outcome, spent });
     }
 
     fn unplaced(&self, now: &Now, attempt: u32, host: &str, fault: HostFault) {
-        let (kind, cause) = parts(fault);
-        self.tell(Event::Unplaced { job: now.at, attempt, host: host.to_owned(), kind, cause });
+        let (job, host) = (now.at, host.to_owned());
+        self.tell(match parts(fault) {
+            Fault::Closed(kind, cause) => Event::Unplaced { job, attempt, host, kind, cause },
+            Fault::Unfit(program, cause) => Event::Unfit { job, attempt, host, program, cause },
+        });
     }
 
     /// Resolves once the event is durable.
@@ -138,16 +180,17 @@ impl EffectRunner {
         }
     }
 
-    /// Reports whether the attempt belongs to its host.
-    async fn is_sent(&self, job: usize, attempt: u32) -> bool {
-        let run = ractor::call!(self.actor, RunMessage::Look);
-        run.is_ok_and(|run| run.jobs.get(job).is_some_and(|job| job.sent && job.attempt == attempt))
+    /// Returns the run if the attempt belongs to its host.
+    async fn sent(&self, job: usize, attempt: u32) -> Option<Run> {
+        let run = ractor::call!(self.actor, RunMessage::Look).ok()?;
+        let is_sent = run.jobs.get(job).is_some_and(|job| job.sent && job.attempt == attempt);
+        is_sent.then_some(run)
     }
 
-    /// Resolves at this time, in Unix milliseconds, and reports that the host may be tried again.
-    pub(super) async fn arm(&self, host: String, at_ms: u64) {
+    /// Resolves at this time, in Unix milliseconds, and reports the event.
+    pub(super) async fn arm(&self, event: Event, at_ms: u64) {
         until(self.ports.clock.as_ref(), at_ms).await;
-        self.tell(Event::HostDue { host });
+        self.tell(event);
     }
 
     /// Ends the attempt on its host. After ten seconds the run ends without it: the host may be out of reach, and the next run
@@ -162,6 +205,40 @@ impl EffectRunner {
         };
         let _ = tokio::time::timeout(STOP_MAX, stopped).await;
         self.tell(Event::Unreached { job: now.at, attempt: now.progress.attempt });
+    }
+
+    /// Records what is owed to an attempt that was given up. Reports whether that is on record.
+    pub(super) async fn owe(&self, plan: &Plan, abandoned: &Abandoned) -> bool {
+        for _ in 0..OWE_TRIES {
+            match self.ports.hosts.owe(plan, abandoned, &self.caller).await {
+                Ok(()) => return true,
+                Err(cause) => {
+                    tracing::warn!(job = %abandoned.job, host = %abandoned.host, %cause, "cannot record what is owed to a host");
+                    tokio::time::sleep(RECORD_PAUSE).await;
+                }
+            }
+        }
+        false
+    }
+
+    /// Ends an attempt that was given up once its host answers, and brings back its work.
+    pub(super) async fn reclaim(&self, plan: &Plan, abandoned: &Abandoned) {
+        let host = &abandoned.host;
+        let mut tries = Tries::new(self, host);
+        let reference = loop {
+            match self.ports.hosts.reclaim(plan, abandoned, &self.caller).await {
+                Ok(reference) => break reference,
+                Err(HostFault::Busy { cause }) => {
+                    tracing::info!(%host, %cause, "the work of an attempt that was given up is not back yet");
+                    self.tell(Event::Found { host: host.clone() });
+                    tries.pause(false).await;
+                }
+                Err(fault) => tries.wait(fault).await,
+            }
+        };
+        self.tell(Event::Found { host: host.clone() });
+        let (id, attempt) = (abandoned.job.clone(), abandoned.attempt);
+        self.tell(Event::Returned { id, attempt, host: host.clone(), reference });
     }
 
     /// Moves the branch of the job to the work that was done on a host, if any was.
@@ -212,26 +289,55 @@ impl EffectRunner {
     }
 }
 
+/// Returns the outcome of an attempt some of whose work could not be committed. `left` names what is kept of it.
+fn in_view_of(outcome: Outcome, waits: Option<String>, left: Option<String>) -> Outcome {
+    let named = |cause: String| match &left {
+        Some(left) => format!("{cause} (what is there is kept as {left})"),
+        None => cause,
+    };
+    match (outcome, waits) {
+        (Outcome::Success { .. }, Some(cause)) => {
+            Outcome::Failure { evidence: Some(cause.clone()), cause: named(cause), fault: FaultKind::Task }
+        }
+        (Outcome::Failure { cause, evidence, fault }, _) => Outcome::Failure {
+            evidence: evidence.or_else(|| Some(cause.clone()).filter(|_| left.is_some())),
+            cause: named(cause),
+            fault,
+        },
+        (outcome, _) => outcome,
+    }
+}
+
 /// Tries to reach the host of an attempt that belongs to it.
 struct Tries<'a> {
     runner: &'a EffectRunner,
     host: &'a str,
     count: u32,
+    /// Whether the host was reported as out of reach.
+    is_lost: bool,
 }
 
 impl<'a> Tries<'a> {
     fn new(runner: &'a EffectRunner, host: &'a str) -> Self {
-        Self { runner, host, count: 0 }
+        Self { runner, host, count: 0, is_lost: false }
     }
 
     /// Reports that the host is out of reach, and waits before the next try. Wakes after a suspend, because the network may
     /// be another one by then.
     async fn wait(&mut self, fault: HostFault) {
         let is_refused = matches!(fault, HostFault::Refused { .. });
-        let (_, cause) = parts(fault);
-        if self.count == 0 {
-            self.runner.tell(Event::Lost { host: self.host.to_owned(), cause });
+        match parts(fault) {
+            Fault::Closed(_, cause) if !self.is_lost => {
+                self.is_lost = true;
+                self.runner.tell(Event::Lost { host: self.host.to_owned(), cause });
+            }
+            Fault::Closed(..) => {}
+            Fault::Unfit(_, cause) => tracing::warn!(host = %self.host, %cause, "cannot take an attempt of a host yet"),
         }
+        self.pause(is_refused).await;
+    }
+
+    async fn pause(&mut self, is_refused: bool) {
         let pause_ms = if is_refused { REFUSED_MS } else { (PAUSE_MS << self.count.min(16)).min(PAUSE_MS_MAX) };
         self.count += 1;
         let clock = self.runner.ports.clock.as_ref();
@@ -240,16 +346,26 @@ impl<'a> Tries<'a> {
 
     /// Reports that the host answered.
     fn over(&mut self) {
-        if std::mem::take(&mut self.count) > 0 {
+        self.count = 0;
+        if std::mem::take(&mut self.is_lost) {
             self.runner.tell(Event::Found { host: self.host.to_owned() });
         }
     }
 }
 
-fn parts(fault: HostFault) -> (ClosedKind, String) {
+/// What a fault is about.
+enum Fault {
+    /// The host.
+    Closed(ClosedKind, String),
+    /// The job, or those that need the same program.
+    Unfit(Option<String>, String),
+}
+
+fn parts(fault: HostFault) -> Fault {
     match fault {
-        HostFault::Away { cause } => (ClosedKind::Away, cause),
-        HostFault::Refused { cause } => (ClosedKind::Refused, cause),
-        HostFault::Busy { cause } => (ClosedKind::Busy, cause),
+        HostFault::Away { cause } => Fault::Closed(ClosedKind::Away, cause),
+        HostFault::Refused { cause } => Fault::Closed(ClosedKind::Refused, cause),
+        HostFault::Busy { cause } => Fault::Closed(ClosedKind::Busy, cause),
+        HostFault::Unfit { program, cause } => Fault::Unfit(program, cause),
     }
 }

@@ -138,7 +138,10 @@ impl State {
             SupervisorMessage::Runs(_) => self.opening(Kind::Runs)?,
             SupervisorMessage::RunRequest(request, _) => Child::Run(match &request.order {
                 RunOrder::Begin { plan, .. } => plan.home.clone(),
-                RunOrder::Stop { home } | RunOrder::Hold { home } | RunOrder::Resume { home } => home.clone(),
+                RunOrder::Stop { home }
+                | RunOrder::Hold { home }
+                | RunOrder::Resume { home }
+                | RunOrder::GiveUp { home, .. } => home.clone(),
             }),
             SupervisorMessage::Run(home, _) => Child::Run(home.clone()),
             SupervisorMessage::OpenLoop(name, ..) | SupervisorMessage::Loop(name, _) => Child::Loop(name.clone()),

@@ -14,7 +14,7 @@ use super::message::SupervisorMessage;
 use super::openings::{Opened, Started, Why, answer};
 use super::state::State;
 use crate::merge::Step;
-use crate::run::{Ask, Begin, RunArguments, RunHandle, RunReport};
+use crate::run::{Ask, Begin, RunArguments, RunError, RunHandle, RunReport};
 use swarm_model::merge::queue::Item;
 use swarm_model::{Answer, Caller, EventKind, Refusal, RefusalKind, RunLine, RunOrder, RunRequest};
 use swarm_ports::{BoxFuture, Ports};
@@ -83,6 +83,7 @@ impl State {
             RunOrder::Stop { home } => (home, Ask::Stop, "stopping"),
             RunOrder::Hold { home } => (home, Ask::Hold, "paused"),
             RunOrder::Resume { home } => (home, Ask::Resume, "resumed"),
+            RunOrder::GiveUp { home, jobs } => (home, Ask::GiveUp(jobs), "given up"),
         };
         let child = Child::Run(home.clone());
         match (self.runs.get(&home).cloned(), self.resumption(&child)) {
@@ -178,6 +179,7 @@ async fn ask_run(run: Option<RunHandle>, ask: Ask, home: String, done: &str) -> 
     match run.ask(ask).await {
         // A stopped run with nothing at work may be over by now.
         Ok(()) => Ok(Answer::Run(RunLine { run: run.id(), home, done: done.to_owned() })),
+        Err(RunError::Refused(refusal)) => Err(refusal),
         Err(error) => Err(Refusal::new(RefusalKind::Registry, error.to_string())),
     }
 }

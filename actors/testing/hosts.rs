@@ -7,6 +7,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use tokio::sync::Notify;
 
 use super::script::Script;
+use swarm_model::run::Abandoned;
+use swarm_model::run::plan::Plan;
 use swarm_model::run::progress::Now;
 use swarm_model::{Caller, Ended, ExitRecord, Hits, Reason, SpawnRequest, Usage};
 use swarm_ports::{BoxFuture, FarEnd, HostFault, Hosts};
@@ -28,6 +30,24 @@ struct FakeHost {
     attempts: BTreeMap<String, Option<FarEnd>>,
     /// Number of workers that were started.
     starts: usize,
+    /// Attempts that were given up, as `JOB.N`, which the host has not been told.
+    owed: BTreeSet<String>,
+    /// Work of such attempts that came back, as `JOB.N`.
+    returned: BTreeSet<String>,
+    load: Option<u32>,
+    /// Why the starts of some jobs fail.
+    unfit: BTreeMap<String, HostFault>,
+}
+
+impl FakeHost {
+    /// Does what is owed to the host.
+    fn deliver(&mut self) {
+        for name in std::mem::take(&mut self.owed) {
+            if self.attempts.remove(&name).is_some() {
+                self.returned.insert(name);
+            }
+        }
+    }
 }
 
 impl FakeHosts {
@@ -46,6 +66,19 @@ impl FakeHosts {
         *self.blocked.lock().unwrap_or_else(PoisonError::into_inner) = why;
     }
 
+    /// Sets the load that a host reports with each start.
+    pub fn set_load(&self, host: &str, level: u32) {
+        self.with(host, |host| host.load = Some(level));
+    }
+
+    /// Makes the starts of a job fail; `None` ends that.
+    pub fn fail_start(&self, host: &str, job: &str, fault: Option<HostFault>) {
+        self.with(host, |host| match fault {
+            Some(fault) => drop(host.unfit.insert(job.to_owned(), fault)),
+            None => drop(host.unfit.remove(job)),
+        });
+    }
+
     /// Ends an attempt, `JOB.N`.
     pub fn finish(&self, host: &str, attempt: &str, end: FarEnd) {
         self.with(host, |host| *host.attempts.get_mut(attempt).expect("was started") = Some(end));
@@ -56,6 +89,11 @@ impl FakeHosts {
     pub fn at_work(&self, host: &str) -> Vec<String> {
         let open = |(name, end): (&String, &Option<FarEnd>)| end.is_none().then(|| name.clone());
         self.with(host, |host| host.attempts.iter().filter_map(open).collect())
+    }
+
+    /// Returns the attempts whose work came back from a host after they were given up, as `JOB.N`.
+    pub fn returned(&self, host: &str) -> Vec<String> {
+        self.with(host, |host| host.returned.iter().cloned().collect())
     }
 
     /// Returns the number of workers that were started on a host.
@@ -71,12 +109,18 @@ impl FakeHosts {
         &self,
         step: &str,
         host: &str,
-        now: &Now,
+        name: String,
         work: impl FnOnce(&mut FakeHost) -> T,
     ) -> Result<T, HostFault> {
         let cut = |cause: String| HostFault::Away { cause };
-        self.script.before(step, &format!("{host} {}", name(now))).await.map_err(cut)?;
-        let done = self.with(host, |host| host.fault.clone().map_or_else(|| Ok(work(host)), Err))?;
+        self.script.before(step, &format!("{host} {name}")).await.map_err(cut)?;
+        let done = self.with(host, |host| match host.fault.clone() {
+            None => {
+                host.deliver();
+                Ok(work(host))
+            }
+            Some(fault) => Err(fault),
+        })?;
         self.script.after(step).await.map_err(cut)?;
         Ok(done)
     }
@@ -110,7 +154,7 @@ fn name(now: &Now) -> String {
 
 impl Hosts for FakeHosts {
     fn bring<'a>(&'a self, now: &'a Now, host: &'a str, _: &'a Caller) -> BoxFuture<'a, Result<(), HostFault>> {
-        Box::pin(self.call("hosts.bring", host, now, |host| {
+        Box::pin(self.call("hosts.bring", host, name(now), |host| {
             host.brought.insert(now.job().id.clone());
         }))
     }
@@ -121,25 +165,33 @@ impl Hosts for FakeHosts {
         host: &'a str,
         _: &'a SpawnRequest,
         _: &'a Caller,
-    ) -> BoxFuture<'a, Result<(), HostFault>> {
-        Box::pin(self.call("hosts.start", host, now, |host| {
-            assert!(host.brought.contains(&now.job().id), "the base is not there");
-            host.attempts.entry(name(now)).or_insert_with(|| {
-                host.starts += 1;
-                None
+    ) -> BoxFuture<'a, Result<Option<u32>, HostFault>> {
+        Box::pin(async move {
+            let started = self.call("hosts.start", host, name(now), |host| {
+                assert!(host.brought.contains(&now.job().id), "the base is not there");
+                if let Some(fault) = host.unfit.get(&now.job().id) {
+                    return Err(fault.clone());
+                }
+                host.attempts.entry(name(now)).or_insert_with(|| {
+                    host.starts += 1;
+                    None
+                });
+                Ok(host.load)
             });
-        }))
+            started.await?
+        })
     }
 
     fn hail<'a>(&'a self, now: &'a Now, host: &'a str, _: &'a Caller) -> BoxFuture<'a, Result<(), HostFault>> {
-        Box::pin(self.call("hosts.hail", host, now, |_| ()))
+        Box::pin(self.call("hosts.hail", host, name(now), |_| ()))
     }
 
     fn end<'a>(&'a self, now: &'a Now, host: &'a str, _: &'a Caller) -> BoxFuture<'a, Result<FarEnd, HostFault>> {
         Box::pin(async move {
             loop {
                 let changed = self.changed.notified();
-                let end = self.call("hosts.end", host, now, |host| host.attempts.get(&name(now)).cloned().flatten());
+                let end =
+                    self.call("hosts.end", host, name(now), |host| host.attempts.get(&name(now)).cloned().flatten());
                 if let Some(end) = end.await? {
                     return Ok(end);
                 }
@@ -150,7 +202,7 @@ impl Hosts for FakeHosts {
 
     fn stop<'a>(&'a self, now: &'a Now, host: &'a str, _: &'a Caller) -> BoxFuture<'a, Result<(), HostFault>> {
         Box::pin(async move {
-            self.call("hosts.stop", host, now, |host| {
+            self.call("hosts.stop", host, name(now), |host| {
                 if let Some(end) = host.attempts.get_mut(&name(now)) {
                     end.get_or_insert_with(stopped);
                 }
@@ -165,7 +217,31 @@ impl Hosts for FakeHosts {
         Box::pin(async move {
             let prefix = format!("{}.", now.job().id);
             let forget = |host: &mut FakeHost| host.attempts.retain(|name, _| !name.starts_with(&prefix));
-            let _ = self.call("hosts.forget", host, now, forget).await;
+            let _ = self.call("hosts.forget", host, name(now), forget).await;
+        })
+    }
+
+    fn owe<'a>(&'a self, _: &'a Plan, abandoned: &'a Abandoned, _: &'a Caller) -> BoxFuture<'a, Result<(), String>> {
+        Box::pin(async move {
+            let name = format!("{}.{}", abandoned.job, abandoned.attempt);
+            self.script.before("hosts.owe", &name).await?;
+            self.with(&abandoned.host, |host| host.owed.insert(name));
+            self.script.after("hosts.owe").await
+        })
+    }
+
+    fn reclaim<'a>(
+        &'a self,
+        _: &'a Plan,
+        abandoned: &'a Abandoned,
+        _: &'a Caller,
+    ) -> BoxFuture<'a, Result<Option<String>, HostFault>> {
+        Box::pin(async move {
+            let name = format!("{}.{}", abandoned.job, abandoned.attempt);
+            let has_work = |host: &mut FakeHost| host.returned.contains(&name);
+            let has_work = self.call("hosts.reclaim", &abandoned.host, name.clone(), has_work).await?;
+            self.changed.notify_waiters();
+            Ok(has_work.then(|| abandoned.reference()))
         })
     }
 
@@ -176,7 +252,11 @@ impl Hosts for FakeHosts {
         })
     }
 
-    fn release<'a>(&'a self, _: &'a str) -> BoxFuture<'a, ()> {
-        Box::pin(async {})
+    fn admit(&self, run: &str) {
+        self.script.note(format!("hosts.admit {run}"));
+    }
+
+    fn release<'a>(&'a self, run: &'a str) -> BoxFuture<'a, ()> {
+        Box::pin(async move { self.script.note(format!("hosts.release {run}")) })
     }
 }

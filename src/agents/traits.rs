@@ -47,6 +47,26 @@ pub struct Traits {
     pub losses: &'static [Loss],
 }
 
+/// How a program says whether it is logged in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Login {
+    /// Words after the program. The exit code is 0 if it is logged in. Nothing is asked of the provider.
+    pub status: &'static [&'static str],
+    /// Command by which a person logs in.
+    pub remedy: &'static str,
+}
+
+impl Traits {
+    /// Returns how the program says whether it is logged in; `None` if it does not.
+    pub fn login(&self) -> Option<Login> {
+        match self.name {
+            "claude" => Some(Login { status: &["auth", "status"], remedy: "claude auth login" }),
+            "codex" => Some(Login { status: &["login", "status"], remedy: "codex login" }),
+            _ => None,
+        }
+    }
+}
+
 /// Format of an agent's output.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]

@@ -11,6 +11,7 @@ use serde::{Deserialize, Serialize};
 use swarm_model::RefusalKind;
 use swarm_model::asks::judge::Consent;
 
+use super::agents_check;
 use super::error::Failure;
 use super::json;
 use super::render::{escape, table};
@@ -36,6 +37,9 @@ pub struct AgentsArgs {
     /// Print one JSON object
     #[arg(long)]
     pub json: bool,
+    /// Check that this agent is installed and logged in (exit code 1: it is not)
+    #[arg(long, value_name = "AGENT", conflicts_with = "json")]
+    pub check: Option<String>,
 }
 
 /// An agent, the program that executes it, and what it offers.
@@ -83,6 +87,9 @@ pub fn run(args: &AgentsArgs, paths: &Paths, screen: &mut Screen) -> Result<u8, 
         std::env::current_dir().map_err(|error| Failure::system("cannot determine the current directory", &error))?;
     let config = swarm_config::load(swarm_config::root_above(&cwd))
         .map_err(|cause| Failure::new(RefusalKind::Invalid, cause.to_string()))?;
+    if let Some(name) = &args.check {
+        return agents_check::run(name, &config.agents, paths, screen);
+    }
     let agents = all(&config.agents)?;
     let programs: Vec<Option<PathBuf>> = agents.iter().map(program_of).collect();
     // A command of the configuration is not executed: only the user's own programs are.
@@ -114,7 +121,7 @@ fn all(configured: &BTreeMap<String, AgentConfig>) -> Result<Vec<Agent>, Failure
 }
 
 /// Returns the file that is executed for an agent, if it exists.
-fn program_of(agent: &Agent) -> Option<PathBuf> {
+pub fn program_of(agent: &Agent) -> Option<PathBuf> {
     let configured = agent.config.command.as_ref().and_then(|words| words.first()).map(String::as_str);
     let name = configured.or(agent.kind.traits().program)?;
     if name.contains('/') {

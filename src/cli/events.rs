@@ -1,18 +1,21 @@
 //! `swarm events`: recorded events, as sentences or as JSON.
 
+use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::path::Path;
+use std::rc::Rc;
 
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use swarm_model::{Ended, Event, EventKind, Hits, NeedKind, Reason, Refusal, RefusalKind};
 
 use super::args::EventsArgs;
 use super::error::{Failure, unknown_worker};
-use super::follow::Follow;
+use super::follow::{Follow, Places};
 use super::render::{Clock, ended_word, escape, words};
 use super::run::plain::totals;
 use super::screen::Screen;
-use super::tail::{From, Pending, Tail};
+use super::tail::{From, Pending, Place, Tail};
 use swarm_agents::short;
 use swarm_ports::pid_list;
 use swarm_store::lines::{self, Damage};
@@ -32,9 +35,11 @@ pub fn run(args: &EventsArgs, paths: &Paths, screen: &mut Screen) -> Result<u8, 
     let mut tail = Tail::new(file.clone());
     // Watch before reading, so that no event is missed in between.
     let follow = if args.follow { Some(Follow::new(paths, &file)?) } else { None };
-    let mut sink = |bytes: &[u8]| history.give(bytes, screen);
-    tail.start(From::Start, &mut sink)?;
-    while tail.drain(&mut sink)?.more {}
+    match screen.goes_on() {
+        Some(mark) => history.go_on(mark, &mut tail, screen)?,
+        None => tail.start(From::Start, &mut |bytes: &[u8]| history.give(bytes, screen))?,
+    }
+    while tail.drain(&mut |bytes: &[u8]| history.give(bytes, screen))?.more {}
     history.past_is_complete(screen)?;
     history.warn(&file, screen);
     if let Some(name) = args.name.as_deref().filter(|_| !history.is_known && follow.is_none()) {
@@ -45,13 +50,28 @@ pub fn run(args: &EventsArgs, paths: &Paths, screen: &mut Screen) -> Result<u8, 
         }
     }
     if let Some(mut follow) = follow {
+        let places = screen.is_marked().then(Rc::<RefCell<Places>>::default);
+        follow.places.clone_from(&places);
         follow.run(&mut tail, None, None, &mut |bytes: &[u8]| {
             history.give(bytes, screen)?;
             history.warn(&file, screen);
-            Ok(())
+            match places.as_ref().filter(|_| bytes.is_empty()) {
+                Some(places) => screen.mark(|| history.mark(places.borrow().log.clone())),
+                None => Ok(()),
+            }
         })?;
     }
     Ok(0)
+}
+
+/// How far the events were followed.
+#[derive(Debug, Serialize, Deserialize)]
+struct Mark {
+    place: Place,
+    /// Incomplete last line.
+    pending: String,
+    /// Whether damaged lines were reported.
+    is_told: bool,
 }
 
 /// Describes damaged lines of a file: the first one, and the number of all.
@@ -150,6 +170,19 @@ impl<'a> History<'a> {
             }
             self.line(&text, screen)
         })
+    }
+
+    /// Goes on where another reader was.
+    fn go_on(&mut self, mark: Mark, tail: &mut Tail, screen: &mut Screen) -> Result<(), Failure> {
+        self.held = None;
+        self.damaged.is_told = mark.is_told;
+        self.pending.whole(mark.pending.as_bytes());
+        tail.go_on(&mark.place, &mut |bytes: &[u8]| self.give(bytes, screen))
+    }
+
+    fn mark(&self, place: Place) -> Mark {
+        let pending = String::from_utf8_lossy(self.pending.rest()).into_owned();
+        Mark { place, pending, is_told: self.damaged.is_told }
     }
 
     /// Warns once about damaged lines.

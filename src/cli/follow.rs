@@ -7,9 +7,11 @@ use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
+use serde::{Deserialize, Serialize};
+
 use super::error::Failure;
 use super::life::{BLIND_LOOK, WatchState, WatchedWorker, watch_records};
-use super::tail::{Sink, Tail};
+use super::tail::{Place, Sink, Tail};
 use super::watch::{Changes, Interrupt, Until, wait_any};
 use crate::api::supervision::Supervision;
 use swarm_store::views::{Registry, load};
@@ -56,6 +58,13 @@ impl Beside {
     }
 }
 
+/// Places of the logs up to which the sink got everything.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Places {
+    pub log: Place,
+    pub beside: Option<Place>,
+}
+
 /// What else a follower waits for: the sink is then called with no bytes.
 pub struct Beyond {
     pub changes: Changes,
@@ -86,6 +95,8 @@ pub struct Follow<'a> {
     /// Second log of the same worker.
     pub beside: Option<Beside>,
     pub beyond: Option<Rc<Beyond>>,
+    /// Filled before the sink is told that no more is available.
+    pub places: Option<Rc<RefCell<Places>>>,
 }
 
 impl<'a> Follow<'a> {
@@ -106,6 +117,7 @@ impl<'a> Follow<'a> {
             closed: false,
             beside: None,
             beyond: None,
+            places: None,
         })
     }
 
@@ -168,6 +180,10 @@ impl<'a> Follow<'a> {
             let drained = tail.drain(sink)?;
             if !drained.switched {
                 let more = self.beside.as_mut().map_or(Ok(false), |beside| beside.drain(&self.changes))?;
+                if let Some(places) = &self.places {
+                    let beside = self.beside.as_ref().map(|beside| beside.tail.place()).transpose()?;
+                    *places.borrow_mut() = Places { log: tail.place()?, beside };
+                }
                 sink(b"")?;
                 return Ok(drained.more || more);
             }

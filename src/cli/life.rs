@@ -43,8 +43,18 @@ pub struct WatchedWorker {
 
 impl WatchedWorker {
     pub fn of(view: &WorkerView) -> Self {
-        let (name, started) = (view.row.name.clone(), view.row.started.clone());
+        Self::since(&view.row.name, &view.row.started)
+    }
+
+    /// Watches the life that began at `started`, which may have ended.
+    pub fn since(name: &str, started: &str) -> Self {
+        let (name, started) = (name.to_owned(), started.to_owned());
         Self { name, started, process: None, gone: None, ended: None, is_parked: false }
+    }
+
+    /// Returns the start of the watched life.
+    pub fn started(&self) -> &str {
+        &self.started
     }
 
     /// Returns the descriptor to wait on, if the process is watched.

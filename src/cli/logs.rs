@@ -4,19 +4,20 @@
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
+use serde::{Deserialize, Serialize};
 use serde_json::json;
-use swarm_model::{Refusal, RefusalKind, WorkerView};
+use swarm_model::{Refusal, RefusalKind};
 
 use super::args::LogsArgs;
 use super::error::{Failure, suggestion, unknown_worker};
-use super::follow::{Beside, Beyond, Follow, Followed};
+use super::follow::{Beside, Beyond, Follow, Followed, Places};
 use super::json;
 use super::life::{WatchedWorker, has_ended};
 use super::logs_many;
-use super::logs_talk::Talk;
-use super::logs_window::Window;
+use super::logs_talk::{self, Talk};
+use super::logs_window::{self, Window};
 use super::screen::Screen;
-use super::tail::{From, Tail};
+use super::tail::{From, Place, Sink, Tail};
 use super::watch::Changes;
 use swarm_store::views::Registry;
 use swarm_sys::paths::Paths;
@@ -38,6 +39,20 @@ pub fn run(args: &LogsArgs, paths: &Paths, screen: &mut Screen) -> Result<u8, Fa
     }
 }
 
+/// How far the log of a worker was followed.
+#[derive(Debug, Serialize, Deserialize)]
+struct Mark {
+    /// Start of the life that is followed.
+    started: String,
+    in_tmux: bool,
+    places: Places,
+    /// Incomplete lines of `--json`.
+    pending: [String; 2],
+    open: bool,
+    window: Option<logs_window::Mark>,
+    talk: Option<logs_talk::Mark>,
+}
+
 /// Prints the log of one worker. Standard error goes to `errors`.
 pub fn show(
     args: &LogsArgs,
@@ -47,32 +62,79 @@ pub fn show(
     errors: Errors,
     screen: &mut Screen,
 ) -> Result<(), Failure> {
-    let view = registry.find(name).ok_or_else(|| unknown(name, &registry))?;
-    let in_tmux = view.row.tmux.is_some();
+    let mark: Option<Mark> = screen.goes_on();
+    let view = match registry.find(name) {
+        Some(view) => view,
+        // Cleaned while the connection was cut.
+        None if mark.is_some() => return Ok(()),
+        None => return Err(unknown(name, &registry)),
+    };
+    let in_tmux = mark.as_ref().map_or(view.row.tmux.is_some(), |mark| mark.in_tmux);
     let kind = kind(args, name, in_tmux)?;
     let file = paths.log(name, kind);
-    let mut tail = Tail::new(file.clone());
-    let mut beside = (kind == "stdout").then(|| Beside::of(paths, name));
+    let tail = Tail::new(file.clone());
+    let beside = (kind == "stdout").then(|| Beside::of(paths, name));
     let exists = tail.exists() || beside.as_ref().is_some_and(|beside| beside.tail.exists());
-    if !exists && (!args.follow || has_ended(view)) {
+    if !exists && (!args.follow || has_ended(view)) && mark.is_none() {
         return Err(Failure::said(format!("no logs found for {name}"), None));
     }
-    let from = from(args, in_tmux, screen.rows);
-    let mut printer = Printer::of(args, name, kind);
-    let life = followed(view, in_tmux);
+    let life = match &mark {
+        Some(mark) => WatchedWorker::since(name, &mark.started),
+        None => WatchedWorker::of(view),
+    };
     let mut follow = if args.follow { Some(Follow::new(paths, &file)?) } else { None };
+    if let Some(follow) = follow.as_mut().filter(|_| screen.is_marked()) {
+        follow.places = Some(Rc::default());
+    }
+    let shown = Shown { args, name, from: from(args, in_tmux, screen.rows), mark, tail };
     if in_tmux && !args.raw {
-        let count = match from {
+        return shown.window(paths, view.dir.clone(), follow.map(|follow| (follow, life, registry)), screen);
+    }
+    shown.log(kind, beside, errors, follow.map(|follow| (follow, life, registry, in_tmux)), screen)
+}
+
+/// A log that is shown.
+struct Shown<'a> {
+    args: &'a LogsArgs,
+    name: &'a str,
+    from: From,
+    /// How far it was followed before.
+    mark: Option<Mark>,
+    tail: Tail,
+}
+
+impl Shown<'_> {
+    /// Prints the log of a window as the window showed it.
+    fn window(
+        mut self,
+        paths: &Paths,
+        dir: Option<String>,
+        follow: Option<(Follow, WatchedWorker, Registry)>,
+        screen: &mut Screen,
+    ) -> Result<(), Failure> {
+        let file = self.tail.path().to_owned();
+        let printer = Printer::of(self.args, self.name, "tmux");
+        let count = match self.from {
             From::LastLines(count) => count,
             From::Start | From::Byte(_) => u64::MAX,
         };
-        let mut window = Window::start(&file, &mut tail, count, &mut |line| printer.line(line, screen))?;
-        let Some(mut follow) = follow else { return Ok(()) };
-        let (changes, dir) = (Changes::new()?, RefCell::new(view.dir.clone()));
-        let beyond = Rc::new(Beyond { changes, due: Cell::default(), dir });
+        let (was, talked) =
+            self.mark.map_or((None, None), |mark| (mark.window.map(|it| (mark.places.log, it)), mark.talk));
+        let mut lines = |line: &str| printer.line(line, screen);
+        let mut window = match was {
+            Some((place, was)) => Window::go_on(&file, &mut self.tail, &place, was, &mut lines)?,
+            None => Window::start(&file, &mut self.tail, count, &mut lines)?,
+        };
+        let Some((mut follow, life, registry)) = follow else { return Ok(()) };
+        let beyond = Rc::new(Beyond { changes: Changes::new()?, due: Cell::default(), dir: RefCell::new(dir) });
         follow.beyond = Some(Rc::clone(&beyond));
-        let mut talk = Talk::start(paths, Rc::clone(&beyond))?;
-        follow.run(&mut tail, Some(life), Some(registry), &mut |bytes: &[u8]| {
+        let mut talk = match talked {
+            Some(talked) => Talk::go_on(paths, Rc::clone(&beyond), talked)?,
+            None => Talk::start(paths, Rc::clone(&beyond))?,
+        };
+        let (places, started) = (follow.places.clone(), life.started().to_owned());
+        let followed = Followed { life, through_tmux: true };
+        follow.run(&mut self.tail, Some(followed), Some(registry), &mut |bytes: &[u8]| {
             window.talks = talk.is_known();
             window.feed(bytes, &mut |line| printer.line(line, screen))?;
             if !bytes.is_empty() {
@@ -80,35 +142,86 @@ pub fn show(
             }
             talk.look(&mut |line| printer.line(line, screen))?;
             beyond.due.set(window.due());
+            if let Some(places) = &places {
+                let talk = talk.mark()?;
+                screen.mark(|| Mark {
+                    started: started.clone(),
+                    in_tmux: true,
+                    places: places.borrow().clone(),
+                    pending: Default::default(),
+                    open: false,
+                    window: Some(window.mark()),
+                    talk,
+                })?;
+            }
             screen.flush()
         })?;
-        return window.end(&mut |line| printer.line(line, screen));
+        window.end(&mut |line| printer.line(line, screen))
     }
-    let mut second = beside.as_ref().map(|_| Printer::of(args, name, "stderr").to(errors));
-    tail.start(from, &mut |bytes: &[u8]| printer.give(bytes, screen))?;
-    while tail.drain(&mut |bytes: &[u8]| printer.give(bytes, screen))?.more {}
-    if let (Some(beside), Some(second)) = (&mut beside, &mut second) {
-        screen.flush()?;
-        beside.tail.start(from, &mut |bytes: &[u8]| printer.give_other(bytes, second, screen))?;
-        while beside.tail.drain(&mut |bytes: &[u8]| printer.give_other(bytes, second, screen))?.more {}
+
+    /// Prints the log of a process, and its standard error `beside` it.
+    fn log(
+        self,
+        kind: &'static str,
+        mut beside: Option<Beside>,
+        errors: Errors,
+        follow: Option<(Follow, WatchedWorker, Registry, bool)>,
+        screen: &mut Screen,
+    ) -> Result<(), Failure> {
+        let Self { args, name, from, mark, mut tail } = self;
+        let mut printer = Printer::of(args, name, kind);
+        let mut second = beside.as_ref().map(|_| Printer::of(args, name, "stderr").to(errors));
+        let was = mark.map(|mark| {
+            let [pending, pending_second] = mark.pending.map(String::into_bytes);
+            (printer.pending, printer.open) = (pending, mark.open);
+            second.iter_mut().for_each(|second| second.pending.clone_from(&pending_second));
+            mark.places
+        });
+        begin(&mut tail, from, was.as_ref().map(|was| &was.log), &mut |bytes: &[u8]| printer.give(bytes, screen))?;
+        if let (Some(beside), Some(second)) = (&mut beside, &mut second) {
+            screen.flush()?;
+            let was = was.as_ref().and_then(|was| was.beside.as_ref());
+            begin(&mut beside.tail, from, was, &mut |bytes: &[u8]| printer.give_other(bytes, second, screen))?;
+        }
+        if let Some((mut follow, life, registry, through_tmux)) = follow {
+            let told = beside.as_ref().map(|beside| Rc::clone(&beside.told));
+            follow.beside = beside;
+            let (places, started) = (follow.places.clone(), life.started().to_owned());
+            let followed = Followed { life, through_tmux };
+            follow.run(&mut tail, Some(followed), Some(registry), &mut |bytes: &[u8]| {
+                printer.give(bytes, screen)?;
+                if let (Some(told), Some(second), true) = (&told, &mut second, bytes.is_empty()) {
+                    printer.give_other(&told.take(), second, screen)?;
+                }
+                let Some(places) = places.as_ref().filter(|_| bytes.is_empty()) else { return Ok(()) };
+                let pending = second.as_ref().map(|second| second.pending.as_slice()).unwrap_or_default();
+                // A line whose bytes are no text has no mark before its end.
+                let texts = (String::from_utf8(printer.pending.clone()), String::from_utf8(pending.to_vec()));
+                let (Ok(first), Ok(second)) = texts else { return Ok(()) };
+                screen.mark(|| Mark {
+                    started: started.clone(),
+                    in_tmux: through_tmux,
+                    places: places.borrow().clone(),
+                    pending: [first, second],
+                    open: printer.open,
+                    window: None,
+                    talk: None,
+                })
+            })?;
+        }
+        printer.end(screen)?;
+        second.map_or(Ok(()), |second| second.end(screen))
     }
-    if let Some(follow) = &mut follow {
-        let told = beside.as_ref().map(|beside| Rc::clone(&beside.told));
-        follow.beside = beside;
-        follow.run(&mut tail, Some(life), Some(registry), &mut |bytes: &[u8]| {
-            printer.give(bytes, screen)?;
-            match (&told, &mut second) {
-                (Some(told), Some(second)) if bytes.is_empty() => printer.give_other(&told.take(), second, screen),
-                _ => Ok(()),
-            }
-        })?;
-    }
-    printer.end(screen)?;
-    second.map_or(Ok(()), |second| second.end(screen))
 }
 
-fn followed(view: &WorkerView, through_tmux: bool) -> Followed {
-    Followed { life: WatchedWorker::of(view), through_tmux }
+/// Passes on a log from where it begins, or goes on after an earlier reader, to its present end.
+fn begin(tail: &mut Tail, from: From, was: Option<&Place>, sink: &mut Sink) -> Result<(), Failure> {
+    match was {
+        Some(was) => tail.go_on(was, sink)?,
+        None => tail.start(from, sink)?,
+    }
+    while tail.drain(sink)?.more {}
+    Ok(())
 }
 
 fn unknown(name: &str, registry: &Registry) -> Failure {

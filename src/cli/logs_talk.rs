@@ -4,6 +4,7 @@
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
+use serde::{Deserialize, Serialize};
 use swarm_agents::conversation::kept::{Kept, Spoken};
 use swarm_model::{Doing, NeedKind};
 
@@ -12,9 +13,19 @@ use super::follow::Beyond;
 use super::logs_window::Lines;
 use super::render::escape;
 use super::said;
-use super::tail::{From, Pending, Tail};
+use super::tail::{From, Pending, Place, Tail};
 use swarm_store::sessions::{self, Conversation};
 use swarm_sys::paths::Paths;
+
+/// How far a conversation was printed.
+#[derive(Debug, Serialize, Deserialize)]
+pub struct Mark {
+    known: Option<Conversation>,
+    place: Option<Place>,
+    /// Incomplete last line.
+    pending: String,
+    asked: Option<String>,
+}
 
 /// Conversation that is followed.
 pub struct Talk<'a> {
@@ -44,6 +55,30 @@ impl<'a> Talk<'a> {
             talk.asked = asks(&dir);
         }
         Ok(talk)
+    }
+
+    /// Goes on where another one was.
+    pub fn go_on(paths: &'a Paths, beyond: Rc<Beyond>, mark: Mark) -> Result<Self, Failure> {
+        let Mark { known, place, pending, asked } = mark;
+        let kept = Kept::default();
+        let mut talk =
+            Self { paths, beyond, watched: None, known: None, tail: None, pending: Pending::default(), kept, asked };
+        talk.dir()?;
+        if let (Some(known), Some(place)) = (&known, place) {
+            let mut tail = Tail::new(known.file.clone());
+            tail.go_on(&place, &mut |_: &[u8]| Ok(()))?;
+            talk.pending.whole(pending.as_bytes());
+            talk.tail = Some(tail);
+        }
+        talk.known = known;
+        Ok(talk)
+    }
+
+    /// Returns how far it was printed.
+    pub fn mark(&self) -> Result<Option<Mark>, Failure> {
+        let place = self.tail.as_ref().map(Tail::place).transpose()?;
+        let pending = String::from_utf8_lossy(self.pending.rest()).into_owned();
+        Ok(Some(Mark { known: self.known.clone(), place, pending, asked: self.asked.clone() }))
     }
 
     /// Reports whether the agent has a conversation.

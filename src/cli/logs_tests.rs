@@ -1,6 +1,6 @@
 use std::fs;
 
-use swarm_model::Ended;
+use swarm_model::{Ended, WorkerView};
 
 use super::*;
 use crate::cli::sample;
@@ -161,7 +161,7 @@ fn following_gives_every_line_once_and_ends_with_the_worker() {
     let mut bytes = Vec::new();
     let mut tail = Tail::new(log.clone());
     let mut follow = Follow::new(&state.paths, &log).expect("watched");
-    let life = followed(registry.find("x").expect("there"), false);
+    let life = Followed { life: WatchedWorker::of(registry.find("x").expect("there")), through_tmux: false };
     follow
         .run(&mut tail, Some(life), Some(registry), &mut |block: &[u8]| {
             bytes.extend_from_slice(block);

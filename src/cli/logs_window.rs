@@ -4,8 +4,10 @@ use std::collections::VecDeque;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
+use serde::{Deserialize, Serialize};
+
 use super::error::Failure;
-use super::tail::Tail;
+use super::tail::{Found, Place, Tail};
 use swarm_store::window_log::{LastLines, Replay};
 use swarm_store::window_sizes;
 use swarm_store::windows::Shown;
@@ -26,6 +28,16 @@ pub struct Window {
     /// Whether the conversation of its agent is printed instead of what the agent draws.
     pub talks: bool,
     /// Whether the last full-screen program has left its screen.
+    left: bool,
+}
+
+/// What was printed of a window.
+#[derive(Debug, Serialize, Deserialize)]
+pub struct Mark {
+    printed: VecDeque<String>,
+    still: Vec<String>,
+    now: Vec<String>,
+    is_changed: bool,
     left: bool,
 }
 
@@ -95,6 +107,49 @@ impl Window {
         let shown = replay.emulator().alternate().unwrap_or_default();
         let still = Still { printed: shown.clone(), now: shown, since: None };
         Ok(Self { replay, printed, still, talks: false, left: false })
+    }
+
+    /// Reads the log up to `place`, prints what came after it as one that follows it does, and goes on from there.
+    pub fn go_on(log: &Path, tail: &mut Tail, place: &Place, mark: Mark, lines: &mut Lines) -> Result<Self, Failure> {
+        let found = tail.find(place)?;
+        let base = tail.begin()?;
+        let sizes = window_sizes::beside(log);
+        let (sizes, begin) = match (found, tail.part_start()) {
+            // The log of an earlier life comes first.
+            (Found::Part, None) => (sizes.with_added_extension("1"), 0),
+            (_, part) => (sizes, part.unwrap_or(base)),
+        };
+        let mut known = match found {
+            Found::Log | Found::Part => place.position().saturating_sub(begin),
+            Found::Gone => 0,
+        };
+        let since = mark.is_changed.then(Instant::now);
+        let still = Still { printed: mark.still, now: mark.now, since };
+        let replay = Replay::new(sizes, begin);
+        let mut window = Self { replay, printed: mark.printed, still, talks: false, left: mark.left };
+        let mut feed = |bytes: &[u8]| {
+            let (old, new) = bytes.split_at(bytes.len().min(usize::try_from(known).unwrap_or(usize::MAX)));
+            known -= old.len() as u64;
+            window.replay.feed(old);
+            window.replay.emulator().take();
+            if new.is_empty() { Ok(()) } else { window.feed(new, lines) }
+        };
+        if found == Found::Part || tail.part_start().is_some() {
+            tail.copy_part(&mut feed)?;
+        }
+        while tail.drain(&mut feed)?.more {}
+        Ok(window)
+    }
+
+    /// Returns what was printed.
+    pub fn mark(&self) -> Mark {
+        Mark {
+            printed: self.printed.clone(),
+            still: self.still.printed.clone(),
+            now: self.still.now.clone(),
+            is_changed: self.still.since.is_some(),
+            left: self.left,
+        }
     }
 
     /// Takes more output, and prints the lines that left the screen by it. No bytes mean that there are no more for now:

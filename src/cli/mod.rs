@@ -5,6 +5,7 @@
 //! state and reads nothing before the command line has been parsed.
 
 mod agents;
+mod agents_check;
 mod answers;
 #[allow(rustdoc::broken_intra_doc_links, rustdoc::invalid_html_tags, reason = "comments of arguments are help texts")]
 mod args;
@@ -19,7 +20,7 @@ mod datetime;
 mod diff;
 mod doctor;
 mod du;
-mod error;
+pub mod error;
 mod escape;
 mod events;
 mod examples;
@@ -43,6 +44,7 @@ mod logs_window;
 mod ls;
 mod man;
 mod many;
+mod marks;
 mod merge;
 mod notify;
 mod parse;
@@ -54,11 +56,11 @@ mod recover;
 mod render;
 mod respawn;
 mod restore;
-mod run;
+pub mod run;
 mod said;
 #[cfg(test)]
 mod sample;
-mod screen;
+pub mod screen;
 mod send;
 mod session;
 mod spawn;
@@ -93,6 +95,15 @@ pub fn main(words: &[OsString]) -> u8 {
             Some(code) => Ok(code),
             None => dispatch(&cli.command, screen),
         }),
+        Err(error) => parse::report(&error),
+    }
+}
+
+/// Executes a verb for another machine, to which it says how far it is: `swarm __marked WORD…`.
+pub fn marked(arguments: impl Iterator<Item = OsString>) -> u8 {
+    let words: Vec<OsString> = std::iter::once("swarm".into()).chain(arguments).collect();
+    match parse::parse(&words) {
+        Ok(cli) => screen::run_marked(|screen| dispatch(&cli.command, screen)),
         Err(error) => parse::report(&error),
     }
 }

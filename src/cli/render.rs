@@ -64,6 +64,14 @@ impl Clock {
         at.map_or_else(|| "-".into(), |at| at.to_zoned(self.zone.clone()).strftime("%Y-%m-%d %H:%M:%S").to_string())
     }
 
+    /// Formats a time of today as `12:00`, and another one with its date.
+    pub fn brief(&self, at_ms: u64) -> Option<String> {
+        let at = Timestamp::from_millisecond(i64::try_from(at_ms).ok()?).ok()?;
+        let (at, now) = (at.to_zoned(self.zone.clone()), self.now.to_zoned(self.zone.clone()));
+        let form = if at.date() == now.date() { "%H:%M" } else { "%Y-%m-%d %H:%M" };
+        Some(at.strftime(form).to_string())
+    }
+
     /// Formats the time since `started` with [`words`]; `-` if it cannot be parsed.
     pub fn age(&self, started: &str) -> String {
         self.since(started).map_or_else(|| "-".into(), words)

@@ -3,8 +3,13 @@
 use std::fs::File;
 use std::io::{self, BufWriter, IsTerminal as _, Write};
 use std::os::fd::AsFd as _;
+use std::time::Duration;
+
+use serde::Serialize;
+use serde::de::DeserializeOwned;
 
 use super::error::{Failure, refuse};
+use super::marks::Marks;
 use super::render::{self, escape};
 use swarm_model::Refusal;
 use swarm_sys::streams;
@@ -21,6 +26,10 @@ pub struct Screen<'a> {
     pub rows: Option<u16>,
     /// Columns of the terminal; `None` if standard output is none.
     pub columns: Option<u16>,
+    /// Set if another machine asked for the verb, and for marks of how far it is.
+    marks: Option<Marks>,
+    /// Set if something was written since the last mark.
+    has_printed: bool,
 }
 
 /// When to use colours.
@@ -62,7 +71,7 @@ impl Write for Prefixed<'_, '_> {
 
 impl<'a> Screen<'a> {
     pub fn new(out: &'a mut dyn Write, err: &'a mut dyn Write) -> Self {
-        Self { out, err, terminal: false, colour: false, rows: None, columns: None }
+        Self { out, err, terminal: false, colour: false, rows: None, columns: None, marks: None, has_printed: false }
     }
 
     /// Runs `verb` with a prefix before each line of its output, and completes the last line.
@@ -95,6 +104,7 @@ impl<'a> Screen<'a> {
 
     /// Writes bytes to standard output unchanged.
     pub fn bytes(&mut self, bytes: &[u8]) -> Result<(), Failure> {
+        self.has_printed |= !bytes.is_empty();
         self.out.write_all(bytes).map_err(Failure::Output)
     }
 
@@ -111,6 +121,7 @@ impl<'a> Screen<'a> {
 
     /// Writes whole lines to standard error unchanged.
     pub fn errors(&mut self, lines: &[u8]) {
+        self.has_printed |= !lines.is_empty();
         let _ = self.err.write_all(lines);
     }
 
@@ -121,12 +132,40 @@ impl<'a> Screen<'a> {
 
     /// Writes `swarm: <prefix><text>` to standard error. Ignores failures, which could not be reported anywhere.
     pub fn aside(&mut self, prefix: &str, text: &str) {
+        self.has_printed = true;
         let _ = writeln!(self.err, "swarm: {prefix}{}", escape(text));
     }
 
     /// Writes the refusal of one worker among several to standard error.
     pub fn refusal(&mut self, refusal: &Refusal) {
+        self.has_printed = true;
         let _ = refuse(refusal, self.err);
+    }
+
+    /// Says how far the verb is: all output so far belongs to this mark. Does nothing if nobody asked for marks.
+    pub fn mark<M: Serialize>(&mut self, mark: impl FnOnce() -> M) -> Result<(), Failure> {
+        if self.marks.is_none() {
+            return Ok(());
+        }
+        self.flush()?;
+        let has_printed = std::mem::take(&mut self.has_printed);
+        let sent = self.marks.as_mut().map_or(Ok(()), |marks| marks.send(&mark(), has_printed));
+        sent.map_err(Failure::Output)
+    }
+
+    /// Reports whether the verb says how far it is.
+    pub fn is_marked(&self) -> bool {
+        self.marks.is_some()
+    }
+
+    /// Returns the mark from which the verb goes on; `None` if it begins.
+    pub fn goes_on<M: DeserializeOwned>(&self) -> Option<M> {
+        self.marks.as_ref().and_then(Marks::from)
+    }
+
+    /// Returns the time for which the verb was executed before it was cut.
+    pub fn spent(&self) -> Duration {
+        self.marks.as_ref().map(Marks::spent).unwrap_or_default()
     }
 }
 
@@ -168,5 +207,22 @@ pub fn run(verb: impl FnOnce(&mut Screen) -> Result<u8, Failure>) -> u8 {
         // Output before the failure is printed first.
         let _ = screen.flush();
         failure.report(&mut err)
+    })
+}
+
+/// Runs `verb` for another machine, which gets its output and its marks; prints its failure and returns the exit code.
+pub fn run_marked(verb: impl FnOnce(&mut Screen) -> Result<u8, Failure>) -> u8 {
+    let taken = Marks::take().and_then(|marks| marks.streams().map(|streams| (marks, streams)));
+    let (marks, (out, mut err)) = match taken {
+        Ok(taken) => taken,
+        Err(error) => return Failure::system("cannot take the connection", &error).report(&mut io::stderr()),
+    };
+    let mut out = BufWriter::with_capacity(64 * 1024, out);
+    let mut screen = Screen::new(&mut out, &mut err);
+    screen.marks = Some(marks);
+    let result = verb(&mut screen).and_then(|code| screen.flush().map(|()| code));
+    result.unwrap_or_else(|failure| {
+        let _ = screen.flush();
+        failure.report(screen.err)
     })
 }

@@ -7,6 +7,10 @@ use std::os::unix::fs::{FileExt as _, MetadataExt as _};
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
+use std::time::UNIX_EPOCH;
+
+use serde::{Deserialize, Serialize};
+
 use super::error::Failure;
 use swarm_store::log_parts;
 
@@ -43,6 +47,11 @@ impl Pending {
         }
         lines
     }
+
+    /// Returns the incomplete last line.
+    pub fn rest(&self) -> &[u8] {
+        &self.0
+    }
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -51,6 +60,48 @@ pub struct Drained {
     pub more: bool,
     /// Set if the path now names another file.
     pub switched: bool,
+}
+
+/// Place in a log, from which another process can go on.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Place {
+    file: Option<Known>,
+    part: Option<Known>,
+    base: u64,
+    offset: u64,
+}
+
+impl Place {
+    /// Returns the position among all bytes that were ever written to the log.
+    pub fn position(&self) -> u64 {
+        self.base.saturating_add(self.offset)
+    }
+}
+
+/// A file that is not kept open. Its inode may be given to another file, which is younger.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+struct Known {
+    inode: u64,
+    born_ns: Option<u64>,
+}
+
+impl Known {
+    fn of(file: &File) -> io::Result<Self> {
+        let meta = file.metadata()?;
+        let born = meta.created().ok().and_then(|born| born.duration_since(UNIX_EPOCH).ok());
+        Ok(Self { inode: meta.ino(), born_ns: born.and_then(|born| u64::try_from(born.as_nanos()).ok()) })
+    }
+}
+
+/// What became of the log in which a place is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Found {
+    /// It is still the log.
+    Log,
+    /// It was renamed to the rotated part.
+    Part,
+    /// It is gone, or was not there.
+    Gone,
 }
 
 /// Maximum number of tries to find the last lines of a log that is rotated meanwhile.
@@ -112,6 +163,58 @@ impl Tail {
                 Ok(())
             }
         }
+    }
+
+    /// Returns the present place.
+    pub fn place(&self) -> Result<Place, Failure> {
+        let known = |file: Option<&File>| file.map(Known::of).transpose().map_err(|error| self.unreadable(&error));
+        let file = known(self.file.as_ref())?;
+        let part = known(self.part.as_ref().map(|(_, part)| &**part))?;
+        Ok(Place { file, part, base: self.base, offset: self.offset })
+    }
+
+    /// Goes on from a place. Passes on what is there if the log of that place is gone.
+    pub fn go_on(&mut self, place: &Place, sink: &mut Sink) -> Result<(), Failure> {
+        let older = self.open()?;
+        let is_same = |file: Option<&File>, known: Option<Known>| match (file, known) {
+            (Some(file), Some(known)) => {
+                Known::of(file).map(|now| now == known).map_err(|error| self.unreadable(&error))
+            }
+            (Some(_) | None, _) => Ok(false),
+        };
+        let is_same_part = is_same(older.as_deref(), place.part)?;
+        match self.found(older.as_deref(), place)? {
+            Found::Log => {}
+            Found::Part => {
+                let file = older.as_deref().map(File::try_clone).transpose();
+                self.file = file.map_err(|error| self.unreadable(&error))?;
+            }
+            Found::Gone if is_same_part => return Ok(()),
+            Found::Gone => return older.map_or(Ok(()), |older| self.copy(&older, 0, sink)),
+        }
+        (self.base, self.offset) = (place.base, place.offset);
+        if !is_same_part {
+            // Found to be rotated by whoever reads next.
+            self.part = None;
+        }
+        Ok(())
+    }
+
+    /// Opens the log at its start, and returns what became of the log in which `place` is.
+    pub fn find(&mut self, place: &Place) -> Result<Found, Failure> {
+        let older = self.open()?;
+        self.found(older.as_deref(), place)
+    }
+
+    fn found(&self, older: Option<&File>, place: &Place) -> Result<Found, Failure> {
+        let known = |file: &File| Known::of(file).map_err(|error| self.unreadable(&error));
+        let log = self.file.as_ref().map(known).transpose()?;
+        let older = older.map(known).transpose()?;
+        Ok(match place.file {
+            Some(file) if log == Some(file) => Found::Log,
+            Some(file) if older == Some(file) => Found::Part,
+            Some(_) | None => Found::Gone,
+        })
     }
 
     /// Opens the log at its start, before its rotated part. Returns the position of its first byte, among all that were

@@ -162,3 +162,69 @@ fn one_drain_has_a_limit() {
     }
     assert_eq!(drains, [(DRAIN_BYTES_MAX, true), (1, false)]);
 }
+
+/// Goes on in another reader, as after a cut, and returns it with what it passes on.
+fn goes_on(log: &Log, tail: &Tail) -> (Tail, String) {
+    let place: Place =
+        serde_json::from_str(&serde_json::to_string(&tail.place().expect("a place")).expect("json")).expect("a place");
+    let mut next = Tail::new(log.path.clone());
+    let text = taken(|sink| next.go_on(&place, sink).and_then(|()| next.drain(sink).map(drop)));
+    (next, text)
+}
+
+#[test]
+fn another_reader_goes_on_at_a_place_whatever_became_of_the_log() {
+    let one = log("a\n");
+    let mut tail = Tail::new(one.path.clone());
+    assert_eq!(taken(|sink| tail.start(From::Start, sink).and_then(|()| tail.drain(sink).map(drop))), "a\n");
+    let (tail, text) = goes_on(&one, &tail);
+    assert_eq!(text, "");
+    append(&one.path, "b\n");
+    let (tail, text) = goes_on(&one, &tail);
+    assert_eq!(text, "b\n", "grown");
+    append(&one.path, "c\n");
+    log_parts::rotate(&one.path, 1000, SOON).expect("rotated");
+    append(&one.path, "d\n");
+    let (tail, text) = goes_on(&one, &tail);
+    assert_eq!(text, "c\nd\n", "copied and truncated");
+    append(&one.path, "eeeeeeeeee\n");
+    let (tail, text) = goes_on(&one, &tail);
+    assert_eq!(text, "eeeeeeeeee\n", "grown beside a part that was read");
+    append(&one.path, "f\n");
+    fs::rename(&one.path, &one.older).expect("renamed");
+    fs::write(&one.path, "g\n").expect("written");
+    let (tail, text) = goes_on(&one, &tail);
+    assert_eq!(text, "f\ng\n", "renamed");
+    fs::remove_file(&one.path).expect("removed");
+    let (tail, text) = goes_on(&one, &tail);
+    assert_eq!(text, "", "gone");
+    fs::write(&one.path, "h\n").expect("written");
+    let (tail, text) = goes_on(&one, &tail);
+    assert_eq!(text, "h\n", "made again");
+    fs::remove_file(&one.path).expect("removed");
+    fs::remove_file(&one.older).expect("removed");
+    fs::write(&one.older, "i\n").expect("written");
+    fs::write(&one.path, "j\n").expect("written");
+    assert_eq!(goes_on(&one, &tail).1, "i\nj\n", "both are new");
+}
+
+#[test]
+fn a_reader_that_is_cut_between_rotations_neither_loses_nor_repeats_a_line() {
+    let one = log("");
+    let mut tail = Tail::new(one.path.clone());
+    tail.begin().expect("readable");
+    let (mut all, mut read) = (String::new(), String::new());
+    for round in 0..60_u32 {
+        let text: String = (round * 100..round * 100 + 1 + round % 90).map(|number| format!("{number:05}\n")).collect();
+        append(&one.path, &text);
+        all += &text;
+        if round % 3 == 1 {
+            log_parts::rotate(&one.path, 3000, SOON).expect("rotated");
+        }
+        if round % 2 == 0 {
+            let (next, text) = goes_on(&one, &tail);
+            (tail, read) = (next, read + &text);
+        }
+    }
+    assert_eq!(read + &goes_on(&one, &tail).1, all);
+}

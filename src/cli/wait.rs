@@ -10,6 +10,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::os::fd::AsFd as _;
 use std::time::{Duration, Instant};
 
+use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 use swarm_model::{Ended, FineState, Needs, RefusalKind, WorkerView};
 
@@ -34,9 +35,13 @@ const TIMED_OUT: u8 = 124;
 const EVENT_MAX: Duration = Duration::from_secs(2);
 
 pub fn run(args: &WaitArgs, paths: &Paths, screen: &mut Screen) -> Result<u8, Failure> {
-    let limit = args.timeout.filter(|limit| !limit.is_zero());
+    let limit = args.timeout.filter(|limit| !limit.is_zero()).map(|limit| limit.saturating_sub(screen.spent()));
     let registry = super::read_for(paths, super::only(&args.names).filter(|_| !args.all), screen)?;
-    let waiting = chosen(args, &registry)?;
+    let was: Option<Mark> = screen.goes_on();
+    let waiting = match &was {
+        Some(was) => was.lives.iter().map(|(name, started)| WatchedWorker::since(name, started)).collect(),
+        None => chosen(args, &registry)?,
+    };
     for view in waiting.iter().filter_map(|life| registry.find(&life.name)) {
         if let Some(host) = &view.elsewhere {
             let name = escape(&view.row.name);
@@ -50,6 +55,9 @@ pub fn run(args: &WaitArgs, paths: &Paths, screen: &mut Screen) -> Result<u8, Fa
     let mut wait = Wait::new(paths, limit.and_then(|limit| Instant::now().checked_add(limit)));
     wait.first_only = args.any;
     let mut report = Report::of(args, screen);
+    if let Some(was) = was {
+        (report.ended, report.codes, report.results, wait.told) = (was.ended, was.codes, was.results, was.told);
+    }
     let mut left = wait.all(waiting, registry, &mut report, screen)?;
     if args.any && report.ended > 0 {
         left.clear();
@@ -77,6 +85,25 @@ fn chosen(args: &WaitArgs, registry: &Registry) -> Result<Vec<WatchedWorker>, Fa
     }
     let find = |name: &String| registry.find(name).map(WatchedWorker::of).ok_or_else(|| unknown_worker(name, registry));
     super::each_once(&args.names).iter().map(find).collect()
+}
+
+/// How far a wait is.
+#[derive(Debug, Serialize, Deserialize)]
+struct Mark {
+    /// Names of the workers that have not ended, and the starts of their lives.
+    lives: Vec<(String, String)>,
+    told: BTreeSet<(String, String)>,
+    ended: usize,
+    codes: Vec<u8>,
+    results: Vec<Map<String, Value>>,
+}
+
+impl Mark {
+    fn of(waiting: &[WatchedWorker], wait: &Wait, report: &Report) -> Self {
+        let lives = waiting.iter().map(|life| (life.name.clone(), life.started().to_owned())).collect();
+        let (codes, results) = (report.codes.clone(), report.results.clone());
+        Self { lives, told: wait.told.clone(), ended: report.ended, codes, results }
+    }
 }
 
 struct Wait<'a> {
@@ -143,6 +170,7 @@ impl Wait<'_> {
             waiting = going;
             self.tell(parked, screen);
             self.tell_left(&waiting, &registry, screen);
+            screen.mark(|| Mark::of(&waiting, self, report))?;
             let enough = self.first_only && report.ended > 0;
             if waiting.is_empty() || enough || self.deadline.is_some_and(|deadline| deadline <= Instant::now()) {
                 return Ok(waiting);

@@ -118,11 +118,21 @@ fn approvals_of(user: Option<&Path>, root: Option<&Path>) -> Result<Vec<AskRule>
     Ok(rules)
 }
 
-/// Returns the hosts of the user's own file, by name.
+/// Returns the other machines of the user's own file, by name.
 ///
 /// # Errors
 /// Fails as [`load`] does.
 pub fn hosts() -> Result<BTreeMap<String, HostConfig>, String> {
+    let mut all = places()?;
+    all.remove(hosts::LOCAL);
+    Ok(all)
+}
+
+/// Returns the machines of the user's own file, by name, with what it says of this one.
+///
+/// # Errors
+/// Fails as [`load`] does.
+pub fn places() -> Result<BTreeMap<String, HostConfig>, String> {
     match user_path().filter(|_| !ignores_user()) {
         Some(path) => of_user(&path).map(|sections| sections.hosts),
         None => Ok(BTreeMap::new()),
@@ -351,6 +361,13 @@ mod tests {
         // Nothing can be taken out of an inline table; the first problem is reported.
         let causes = both("", "run = { limit = 'x', retries = 'y' }\n").expect_err("wrong");
         assert_eq!(causes.len(), 1, "{causes:?}");
+    }
+
+    #[test]
+    fn the_time_for_a_lost_host_is_a_duration_or_a_word() {
+        for (text, is_one) in [("wait", true), ("2h", true), ("0", false), ("never", false)] {
+            assert_eq!(both("", &format!("[run]\nlost = '{text}'\n")).is_ok(), is_one, "{text}");
+        }
     }
 
     #[test]

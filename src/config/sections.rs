@@ -112,6 +112,9 @@ impl Sections {
                 duration::parse_positive(&time.text()).map_err(|cause| (name, cause))?;
             }
         }
+        if let Some(time) = &self.run.lost {
+            lost(&time.text()).map_err(|cause| ("run.lost".to_owned(), cause))?;
+        }
         let agents = self.agents.iter().map(|(name, agent)| (format!("agents.{name}.env"), &agent.env));
         let roles = self.flow.roles.iter().map(|(name, role)| (format!("flow.roles.{name}.env"), &role.env));
         for (name, env) in [("spawn.env".to_owned(), &self.spawn.env)].into_iter().chain(agents).chain(roles) {
@@ -212,8 +215,21 @@ pub struct RunConfig {
     /// Maximum time of one attempt, as `600`, `10m`, `1h30m`.
     pub timeout: Option<NumberOrText>,
     pub fail_fast: Option<bool>,
+    /// Time after which attempts at a host that is out of reach are given up, or `wait`.
+    pub lost: Option<NumberOrText>,
     /// Directory of prompt templates, relative to the root.
     pub templates: Option<String>,
+}
+
+/// Reads the time after which attempts at a host that is out of reach are given up. `None`: when a person says so.
+///
+/// # Errors
+/// Returns a message if that is not a time.
+pub fn lost(text: &str) -> Result<Option<Duration>, String> {
+    match text {
+        "wait" => Ok(None),
+        text => duration::parse_positive(text).map(Some).map_err(|cause| format!("{cause}; or 'wait'")),
+    }
 }
 
 /// `[flow]`: which agent plays which role.
@@ -410,5 +426,17 @@ impl AgentConfig {
     /// option of its own.
     pub fn model_option(&self) -> Option<String> {
         self.model.as_ref().map(|model| format!("--model={model}"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_lost_host_is_waited_for_or_given_up_after_a_time() {
+        for (text, seconds) in [("wait", Some(None)), ("2h", Some(Some(7200))), ("0", None), ("never", None)] {
+            assert_eq!(lost(text).ok().map(|time| time.map(|time| time.as_secs())), seconds, "{text}");
+        }
     }
 }

@@ -26,8 +26,8 @@ pub use crate::landing::keep::{Kept, keep};
 pub const SENT: &str = "refs/swarm/in";
 /// Branch that HEAD of a clone names.
 const UNBORN: &str = "swarm-unborn";
-/// Settings of a clone. No hooks run. Nothing is pruned: commits that a run names may be reachable from no ref. Whatever
-/// is received is durable.
+/// Settings of a clone. No hooks run. Nothing is pruned by git itself: commits that a run names may be reachable from
+/// no ref. Whatever is received is durable.
 const SETTINGS: &str = "[core]\n\thooksPath = /dev/null\n\tfsync = committed,loose-object,reference\n[receive]\n\t\
                         shallowUpdate = true\n\tdenyCurrentBranch = ignore\n\tautogc = false\n[gc]\n\tauto = 0\n";
 
@@ -130,7 +130,8 @@ pub fn set_branch(clone: &Path, branch: &str, commit: &str, caller: &Caller) -> 
     }
     record::check_reference(&common(clone), &full)?;
     // Attempts that start at the same time set the same base.
-    let update = ["-c", "core.filesRefLockTimeout=5000", "update-ref", "-m", "swarm: sent", &full, commit];
+    let update =
+        ["-c", "core.filesRefLockTimeout=5000", "update-ref", "--no-deref", "-m", "swarm: sent", &full, commit];
     cli.write(clone).args(DURABLE).args(update).run()?;
     Ok(())
 }
@@ -226,6 +227,30 @@ pub fn drop_branch(clone: &Path, branch: &str, known: &[&str], caller: &Caller) 
     Ok(true)
 }
 
+/// Removes what nothing names any more if there is much of it, in a process of its own that may take long. No run may need
+/// a commit that no ref keeps. What was sent within the last hour stays.
+///
+/// # Errors
+/// Fails if git fails.
+pub fn prune(clone: &Path, caller: &Caller) -> Result<(), Failure> {
+    let settings = ["gc.auto=200", "gc.autoPackLimit=10", "gc.pruneExpire=1.hour.ago", "gc.worktreePruneExpire=never"];
+    let cli = cli(caller)?;
+    let call = cli.write(clone).args(settings.into_iter().flat_map(|setting| ["-c", setting]));
+    call.args(["gc", "--auto", "--quiet"]).run()?;
+    Ok(())
+}
+
+/// Reports whether a clone has commits that no controller has sent: work that nobody may have fetched, and saves.
+///
+/// # Errors
+/// Fails if git cannot tell.
+pub fn has_own_work(clone: &Path, caller: &Caller) -> Result<bool, Failure> {
+    let cli = cli(caller)?;
+    let sent = format!("--glob={SENT}");
+    let words = ["rev-list", "--max-count=1", "--all", "--not", &sent, "--glob=refs/swarm/bas[e]"];
+    Ok(!cli.read(clone).args(words).run()?.is_empty())
+}
+
 fn common(clone: &Path) -> PathBuf {
     clone.join(".git")
 }
@@ -270,6 +295,29 @@ mod tests {
         unpin(&dir, &one, &caller).expect("gone already");
         drop_sent(&dir, &one, &caller).expect("never sent");
         assert_eq!(git(&["for-each-ref", "refs/swarm/done"]), "");
+    }
+
+    #[test]
+    fn work_of_a_clone_is_told_from_what_was_sent() {
+        let fix = Fixture::new();
+        let (caller, dir) = (fix.caller.clone(), fix.root.join("clone"));
+        make_clone(&dir, "sha1", &caller).expect("made");
+        assert_eq!(has_own_work(&dir, &caller), Ok(false), "it is empty");
+        let git = |words: &[&str]| text(&fix.at(&dir, words));
+        let tree = git(&["write-tree"]);
+        let one = git(&["commit-tree", "-m", "one", &tree]);
+        let two = git(&["commit-tree", "-m", "two", "-p", &one, &tree]);
+        git(&["update-ref", "refs/swarm/base", &two]);
+        set_branch(&dir, "main", &one, &caller).expect("set");
+        assert_eq!(has_own_work(&dir, &caller), Ok(false));
+        let save = git(&["commit-tree", "-m", "save", "-p", &two, &tree]);
+        git(&["update-ref", "refs/swarm/trash/x", &save]);
+        assert_eq!(has_own_work(&dir, &caller), Ok(true));
+        git(&["update-ref", "-d", "refs/swarm/trash/x"]);
+        git(&["update-ref", &format!("{SENT}/{save}"), &save]);
+        set_branch(&dir, "other", &save, &caller).expect("set");
+        assert_eq!(has_own_work(&dir, &caller), Ok(false));
+        prune(&dir, &caller).expect("pruned");
     }
 
     #[test]

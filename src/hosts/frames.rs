@@ -2,13 +2,16 @@
 //! line of its own; every later line, in both directions, is one JSON object. Variants and keys are only added, so
 //! unknown ones are ignored.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 /// Version of the protocol.
-pub const PROTOCOL: u32 = 1;
+pub const PROTOCOL: u32 = 2;
+/// First version in which verbs say how far they are, and requests are repeated.
+pub const PROTOCOL_MARKS: u32 = 2;
 /// Oldest version that this program understands.
 pub const PROTOCOL_MIN: u32 = 1;
 /// Beginning of the line with which the far end says hello.
@@ -17,6 +20,10 @@ pub const MAGIC: &str = "swarm-stdio ";
 pub const LINE_BYTES_MAX: usize = 1 << 20;
 /// Maximum number of bytes of a stream in one line. A byte takes at most six characters in JSON.
 pub const CHUNK_BYTES: usize = 32 << 10;
+/// Maximum length of the text of a call in bytes, in however many lines it is sent.
+pub const CALL_BYTES_MAX: usize = 64 << 20;
+/// Maximum number of bytes of such a text in one line. Short, so that a slow line brings a line in time.
+const PART_BYTES: usize = 64 << 10;
 /// Time between two beats, which show that the other end is still there.
 pub const BEAT: Duration = Duration::from_secs(15);
 /// Time without any line after which the connection counts as cut.
@@ -104,6 +111,36 @@ pub struct Call {
     /// Set if standard input follows. Otherwise it is empty.
     #[serde(default)]
     pub input: bool,
+    /// Variables of the other end that are added to the environment.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub env: BTreeMap<String, String>,
+    /// Set if the verb says by marks how far it is.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub goes_on: Option<GoesOn>,
+    /// Set if the far end keeps the answer, for whoever asks again. Such a verb has no standard input.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub request: Option<Repeatable>,
+}
+
+/// A request that is executed at most once, however often it is asked.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Repeatable {
+    /// Random hex digits.
+    pub id: String,
+    /// Numbers of bytes of both streams that are not told again.
+    pub out: u64,
+    pub err: u64,
+}
+
+/// Where a verb goes on that was cut. Also the first line that such a verb reads.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct GoesOn {
+    /// Its last mark; `None` at its beginning.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub from: Option<Value>,
+    /// Time since its beginning, in milliseconds.
+    #[serde(default)]
+    pub spent_ms: u64,
 }
 
 /// Line to the far end.
@@ -127,6 +164,11 @@ pub enum Ask {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         state: Option<String>,
     },
+    /// A part of the text of a call that is too long for a line. The call follows under the same number, and is null.
+    Part {
+        id: u64,
+        text: String,
+    },
     Beat,
 }
 
@@ -138,10 +180,18 @@ pub enum Tell {
     Out(Bytes),
     /// Bytes of standard error.
     Err(Bytes),
+    /// The verb can go on from here: all output before this line is complete. Only its own program understands the value.
+    Mark(Value),
     /// The verb has ended with this code. Last line.
     Exit(u8),
     /// The verb was not executed, for this reason. Last line.
     Refused(String),
+    /// Text for standard error that is not part of the output.
+    Note(String),
+    /// The request cannot be noted, for this reason, and was not executed. It may be asked without an id.
+    Unnoted(String),
+    /// The request was begun, and its end is not known. Last line.
+    Lost,
     /// Answer to a call.
     Answer {
         id: u64,
@@ -157,6 +207,57 @@ pub fn line(frame: &impl Serialize) -> Vec<u8> {
     line
 }
 
+/// Returns the lines of a call: one, or those of its parts before it.
+///
+/// # Errors
+/// Fails if the text of the call is longer than `CALL_BYTES_MAX`.
+pub fn call_lines(id: u64, call: Value) -> Result<Vec<Vec<u8>>, TooLong> {
+    let text = call.to_string();
+    if text.len() <= PART_BYTES {
+        return Ok(vec![line(&Ask::Call { id, call, state: None })]);
+    }
+    if text.len() > CALL_BYTES_MAX {
+        return Err(TooLong);
+    }
+    let (mut lines, mut rest) = (Vec::new(), text.as_str());
+    while !rest.is_empty() {
+        let (part, more) = rest.split_at(rest.floor_char_boundary(PART_BYTES));
+        lines.push(line(&Ask::Part { id, text: part.to_owned() }));
+        rest = more;
+    }
+    lines.push(line(&Ask::Call { id, call: Value::Null, state: None }));
+    Ok(lines)
+}
+
+/// Parts of calls that have not come to their end yet.
+#[derive(Debug, Default)]
+pub struct Parts {
+    /// `None` for a call that is too long.
+    texts: BTreeMap<u64, Option<String>>,
+}
+
+impl Parts {
+    pub fn add(&mut self, id: u64, text: &str) {
+        let others: usize = self.texts.values().flatten().map(String::len).sum();
+        let whole = self.texts.entry(id).or_insert_with(|| Some(String::new()));
+        match whole {
+            Some(whole) if others + text.len() <= CALL_BYTES_MAX => whole.push_str(text),
+            whole => *whole = None,
+        }
+    }
+
+    /// Returns a call whose line has come, put together from its parts if there were any.
+    ///
+    /// # Errors
+    /// Fails if the parts were too long.
+    pub fn complete(&mut self, id: u64, call: Value) -> Result<Value, TooLong> {
+        match self.texts.remove(&id) {
+            Some(whole) if call.is_null() => Ok(serde_json::from_str(&whole.ok_or(TooLong)?).unwrap_or_default()),
+            _ => Ok(call),
+        }
+    }
+}
+
 /// Returns the line of the hello.
 pub fn hello_line(hello: &Hello) -> Vec<u8> {
     [MAGIC.as_bytes(), &line(hello)].concat()
@@ -170,7 +271,7 @@ pub struct Lines {
     looked: usize,
 }
 
-/// The other end sent a line that is too long.
+/// A line or a call is too long.
 #[derive(Debug, PartialEq, Eq)]
 pub struct TooLong;
 
@@ -222,6 +323,7 @@ mod tests {
             (line(&Ask::Signal("INT".into())), "{\"signal\":\"INT\"}\n"),
             (line(&Tell::Out(Bytes::of("ä\n".as_bytes()))), "{\"out\":\"ä\\n\"}\n"),
             (line(&Tell::Exit(7)), "{\"exit\":7}\n"),
+            (line(&Tell::Mark(Value::from(3))), "{\"mark\":3}\n"),
             (line(&Tell::Beat), "\"beat\"\n"),
         ] {
             assert_eq!(String::from_utf8(frame).expect("text"), text);
@@ -248,6 +350,36 @@ mod tests {
         assert_eq!(lines.complete(), Ok(None));
         lines.add(b"xx");
         assert_eq!(lines.complete(), Err(TooLong));
+    }
+
+    #[test]
+    fn a_long_call_arrives_in_parts() {
+        let asked = |lines: Vec<Vec<u8>>| {
+            let mut parts = Parts::default();
+            lines.into_iter().find_map(|line| {
+                assert!(line.len() <= LINE_BYTES_MAX);
+                match serde_json::from_slice(&line).expect("a line") {
+                    Ask::Part { id, text } => {
+                        parts.add(id, &text);
+                        None
+                    }
+                    Ask::Call { id, call, .. } => Some(parts.complete(id, call)),
+                    other => panic!("not sent: {other:?}"),
+                }
+            })
+        };
+        for text in ["short".to_owned(), "\u{1}ä\"".repeat(200_000), "x".repeat(PART_BYTES)] {
+            let call = serde_json::json!({"a": text});
+            assert_eq!(asked(call_lines(7, call.clone()).expect("fits")), Some(Ok(call)));
+        }
+        assert_eq!(call_lines(7, Value::String("x".repeat(CALL_BYTES_MAX))), Err(TooLong));
+        let mut parts = Parts::default();
+        let part = "x".repeat(CALL_BYTES_MAX / 2);
+        for id in [1, 1, 2, 1] {
+            parts.add(id, &part);
+        }
+        assert_eq!((parts.complete(2, Value::Null), parts.complete(1, Value::Null)), (Err(TooLong), Err(TooLong)));
+        assert_eq!(parts.complete(3, Value::Bool(true)), Ok(Value::Bool(true)));
     }
 
     proptest! {

@@ -30,9 +30,16 @@ pub struct Host {
     pub dir: Option<String>,
     /// State directory, relative to the home there.
     pub state: Option<String>,
+    /// Names of variables of this machine that verbs there get.
+    send_env: Vec<String>,
 }
 
 impl Host {
+    /// Returns the variables of this process that verbs there get, as far as they are set and texts.
+    pub fn sent(&self) -> BTreeMap<String, String> {
+        self.send_env.iter().filter_map(|name| Some((name.clone(), std::env::var(name).ok()?))).collect()
+    }
+
     /// Executes verbs in `dir`, which is relative to the directory that is configured.
     pub fn enter(&mut self, dir: &str) {
         let is_whole = dir.starts_with(['/', '~']);
@@ -88,6 +95,7 @@ fn of_config(name: &str, config: &HostConfig) -> Host {
         program: config.swarm.clone().unwrap_or_else(|| PROGRAM.to_owned()),
         dir: config.dir.clone(),
         state: config.state.clone(),
+        send_env: config.send_env.clone(),
     }
 }
 

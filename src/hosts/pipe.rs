@@ -49,6 +49,7 @@ pub struct Pipe {
     is_over: bool,
     /// Dropped to end the thread that sends beats.
     _beats: mpsc::Sender<()>,
+    control: Control,
     pub hello: Hello,
     /// Time from the first byte of the command to the hello.
     pub took: Duration,
@@ -96,8 +97,18 @@ impl Pipe {
             Ok(hello) if hello.is_understood() => {
                 let input = Arc::new(Mutex::new(input));
                 let beats = send_beats(&input);
-                let took = begun.elapsed();
-                Ok(Self { child, input: Some(input), output, lines, is_over: false, _beats: beats, hello, took })
+                let (took, control) = (begun.elapsed(), control.clone());
+                Ok(Self {
+                    child,
+                    input: Some(input),
+                    output,
+                    lines,
+                    is_over: false,
+                    _beats: beats,
+                    control,
+                    hello,
+                    took,
+                })
             }
             Ok(hello) => {
                 end(&mut child);
@@ -113,6 +124,11 @@ impl Pipe {
                 Err(Silent::Ended { code, said: String::from_utf8_lossy(&said).into_owned(), noise })
             }
         }
+    }
+
+    /// Says that nothing came for too long: the next connection does not use the same login.
+    pub fn is_silent(&self) {
+        master::put_aside(&self.control);
     }
 
     /// Sends a line.

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use swarm_agents::{Agent, Session};
 use swarm_model::NeedKind;
-use swarm_model::run::plan::{Job, Plan};
+use swarm_model::run::plan::{Job, Plan, SpecWork};
 use swarm_model::run::progress::{Progress, Spent};
 use swarm_store::runs::order::Order;
 
@@ -16,7 +16,7 @@ use super::*;
 fn attempt(root: &Path) -> (Now, PathBuf) {
     let home = Home::of(root);
     home.make().expect("made");
-    let jobs = vec![Job { id: "a".to_owned(), ..Job::default() }];
+    let jobs = vec![Job { id: "a".to_owned(), work: Work::Spec(SpecWork::default()), ..Job::default() }];
     let plan = Plan { id: "0a1b2c3d".into(), home: home.path().display().to_string(), jobs, ..Plan::default() };
     let progress = Progress { attempt: 2, ..Progress::default() };
     let now = Now { plan: Arc::new(plan), at: 0, progress, landed: Vec::new() };
@@ -119,6 +119,7 @@ fn commits_of_another_run_or_of_no_commit_do_not_count() {
         base_commit: "b".repeat(40),
         repository: None,
         host: None,
+        taken: None,
     };
     assert_eq!(sent(&dir, "r"), None);
     record_sent(&dir, &chosen("r", &"a".repeat(40))).expect("recorded");
@@ -126,4 +127,24 @@ fn commits_of_another_run_or_of_no_commit_do_not_count() {
     assert_eq!(sent(&dir, "other"), None);
     record_sent(&dir, &chosen("r", "--output=x")).expect("recorded");
     assert_eq!(sent(&dir, "r"), None);
+}
+
+#[test]
+fn what_a_host_says_is_shortened() {
+    let long = "ä".repeat(400_000);
+    let outcome = Outcome::Failure { cause: long.clone(), evidence: Some(long.clone()), fault: FaultKind::Task };
+    let left = FarResult {
+        result: result(outcome),
+        log: long.clone(),
+        stream: format!("{long}end"),
+        left_out: std::iter::once(long.clone()).chain((0..1000).map(|at| at.to_string())).collect(),
+        waits: Some(long),
+        ..FarResult::default()
+    };
+    let came = bounded(left);
+    assert!(came.stream.len() <= STREAM_BYTES_MAX && came.stream.ends_with("äend"));
+    assert!(came.log.len() <= LOG_BYTES_MAX && came.waits.is_some_and(|text| text.len() <= TEXT_BYTES_MAX));
+    assert_eq!((came.left_out.len(), came.left_out[0].as_str()), (PATHS_MAX, "0"));
+    let Some(Outcome::Failure { cause, evidence, .. }) = came.result.map(|result| result.outcome) else { panic!() };
+    assert!(cause.len() <= TEXT_BYTES_MAX && evidence.is_some_and(|text| text.len() <= LOG_BYTES_MAX));
 }

@@ -1,7 +1,7 @@
 //! The connection of a run to a host: a process `swarm __reach`, which ends with its input. Calls may overlap; each is
 //! answered under its number.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::{Read as _, Write as _};
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
@@ -15,7 +15,7 @@ use rustix::event::{PollFd, PollFlags};
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 use serde::Deserialize;
 use serde_json::Value;
-use swarm_hosts::frames::{Ask, LINE_BYTES_MAX, Lines, Tell, line};
+use swarm_hosts::frames::{CALL_BYTES_MAX, Lines, Tell, call_lines};
 use swarm_model::Caller;
 use swarm_ports::HostFault;
 use swarm_store::runs::far::{FarAnswer, FarCall};
@@ -34,19 +34,24 @@ const BLOCK_BYTES: usize = 64 << 10;
 pub struct Links {
     executable: PathBuf,
     open: Mutex<BTreeMap<(String, String), Arc<Link>>>,
+    /// Runs that get no connection, because they are over.
+    released: Mutex<BTreeSet<String>>,
 }
 
 impl Links {
     pub fn new(executable: PathBuf) -> Self {
-        Self { executable, open: Mutex::default() }
+        Self { executable, open: Mutex::default(), released: Mutex::default() }
     }
 
     /// Returns the connection of a run to a host. Opens one if there is none, or if it was cut.
     ///
     /// # Errors
-    /// Fails if the process cannot be started.
+    /// Fails if the process cannot be started, or if the run is over.
     pub fn get(&self, run: &str, host: &str, caller: &Caller) -> Result<Arc<Link>, HostFault> {
         let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
+        if self.released.lock().unwrap_or_else(PoisonError::into_inner).contains(run) {
+            return Err(HostFault::Away { cause: "the run is over".to_owned() });
+        }
         let key = (run.to_owned(), host.to_owned());
         if let Some(link) = open.get(&key).filter(|link| !link.is_over()) {
             return Ok(Arc::clone(link));
@@ -56,8 +61,15 @@ impl Links {
         Ok(link)
     }
 
-    /// Closes the connections of a run.
+    /// Allows connections of a run.
+    pub fn admit(&self, run: &str) {
+        self.released.lock().unwrap_or_else(PoisonError::into_inner).remove(run);
+    }
+
+    /// Closes the connections of a run, and opens none until it is admitted again.
     pub fn release(&self, run: &str) {
+        // First, so that one that is being opened is the last.
+        self.released.lock().unwrap_or_else(PoisonError::into_inner).insert(run.to_owned());
         let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
         open.retain(|(of, _), _| of != run);
     }
@@ -149,7 +161,7 @@ impl Link {
     }
 
     fn sent(&self, call: &FarCall) -> Result<oneshot::Receiver<Result<Value, HostFault>>, HostFault> {
-        let refused = |cause: String| HostFault::Refused { cause };
+        let refused = |cause: String| HostFault::Unfit { program: None, cause };
         let call = serde_json::to_value(call).map_err(|error| refused(error.to_string()))?;
         let (sender, receiver) = oneshot::channel();
         let mut calls = locked(&self.calls);
@@ -157,15 +169,15 @@ impl Link {
             return Err(fault.clone());
         }
         let id = calls.last + 1;
-        let line = line(&Ask::Call { id, call, state: None });
-        // The path of the state directory there is added later.
-        if line.len() + BLOCK_BYTES > LINE_BYTES_MAX {
-            return Err(refused(format!("prompt and order are too long for {}: over 900 KiB", self.host)));
-        }
+        let too_long =
+            |_| refused(format!("prompt and files are too long for {}: over {} MiB", self.host, CALL_BYTES_MAX >> 20));
+        let lines = call_lines(id, call).map_err(too_long)?;
         calls.last = id;
         calls.waiting.insert(id, sender);
-        // If the process has ended, its reader answers.
-        let _ = self.sender.send(Write::Line(line));
+        for line in lines {
+            // If the process has ended, its reader answers.
+            let _ = self.sender.send(Write::Line(line));
+        }
         Ok(receiver)
     }
 }

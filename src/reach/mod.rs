@@ -3,6 +3,7 @@
 //! Order of writes: the commits of an attempt are chosen (`sent.json`), sent, and only then is the attempt started. At its end
 //! the work is fetched and pinned, then its files are written, the result last. Each step finds what it did before a crash.
 
+mod deliver;
 mod evidence;
 mod link;
 mod owed;
@@ -10,24 +11,33 @@ mod place;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::future::Future;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use swarm_git::carry::{self, Move};
-use swarm_model::run::plan::Work;
+use swarm_git::carry::{self, CarryError, Move};
+use swarm_git::repository::branch_tip;
+use swarm_git::worktrees::include;
+use swarm_model::run::Abandoned;
+use swarm_model::run::plan::{Plan, Work};
 use swarm_model::run::progress::Now;
 use swarm_model::{Caller, SpawnRequest};
 use swarm_ports::{BoxFuture, FarEnd, HostFault, Hosts};
-use swarm_store::runs::far::{Committer, FarAnswer, FarCall, FarResult, FarStart};
+use swarm_store::runs::far::{
+    Committer, FarAnswer, FarAttempt, FarCall, FarCommand, FarFile, FarResult, FarStart, FarTree, FarWork,
+};
+use swarm_store::runs::home::Home;
 use swarm_store::runs::order::{self, PROMPT};
 use swarm_sys::paths::Paths;
 use swarm_sys::variables::{HOSTS, OF_A_WORKER};
 
+use self::deliver::answered;
 use self::evidence::Sent;
-use self::link::{Link, Links};
-use self::place::{Place, away_or_refused, refused};
+use self::link::Links;
+use self::owed::Owed;
+use self::place::{Place, carry_failed, failed_here};
 
-/// Commits that a clone is known to have. Locked while some are sent, so that jobs of the same base wait for one push.
+/// Commits that a clone is known to have since the connection was opened. Locked while some are sent, so that jobs of the
+/// same base wait for one push.
 type Pushed = Arc<tokio::sync::Mutex<BTreeSet<String>>>;
 /// A table with an entry for each host, or each clone on a host.
 type Table<K, V> = Mutex<BTreeMap<K, V>>;
@@ -55,40 +65,22 @@ impl Reach {
         off_thread(move || Place::of(&paths, &executable, &now, &host, &caller)).await
     }
 
-    /// Sends a call, after those that the host could not be told before, and returns its answer.
+    /// Sends a call, after those that the host is owed, and returns its answer.
     async fn call(&self, run: &str, host: &str, caller: &Caller, call: FarCall) -> Result<FarAnswer, HostFault> {
-        let (links, run, name, by) = (Arc::clone(&self.links), run.to_owned(), host.to_owned(), caller.clone());
-        // It may start a process.
-        let link = off_thread(move || links.get(&run, &name, &by)).await?;
-        link.delivered.get_or_try_init(|| self.deliver(&link, host)).await?;
-        match link.ask(&call).await? {
-            FarAnswer::Busy(cause) => Err(HostFault::Busy { cause }),
-            FarAnswer::Refused(cause) => Err(HostFault::Refused { cause }),
-            FarAnswer::Unknown(cause) => Err(HostFault::Away { cause }),
-            answer => Ok(answer),
-        }
+        let link = self.connected(run, host, caller).await?;
+        answered(link.ask(&call).await?)
     }
 
-    async fn deliver(&self, link: &Link, host: &str) -> Result<(), HostFault> {
-        let lock = entry(&self.delivering, host.to_owned());
-        let _held = lock.lock().await;
-        let (paths, name) = (self.paths.clone(), host.to_owned());
-        for (file, call) in off_thread(move || Ok(owed::of_host(&paths, &name))).await? {
-            match link.ask(&call).await? {
-                FarAnswer::Busy(_) | FarAnswer::Unknown(_) => {}
-                answer => {
-                    if let FarAnswer::Refused(cause) = answer {
-                        tracing::warn!(host, cause, "a host does not remove what a job has left");
-                    }
-                    owed::settle(&file);
-                }
-            }
-        }
-        Ok(())
+    /// Forgets which commits a host has: it may be another machine, or have removed them.
+    fn doubt(&self, host: &str) {
+        let mut pushed = self.pushed.lock().unwrap_or_else(PoisonError::into_inner);
+        pushed.retain(|(name, _), _| name != host);
     }
 
     /// Sends commits that the clone may not have.
     async fn push(&self, place: &Place, caller: &Caller, commits: Vec<String>) -> Result<(), HostFault> {
+        // A new connection begins without knowledge.
+        self.connected(&place.at.run, &place.far.host, caller).await?;
         let pushed = entry(&self.pushed, place.key());
         let mut known = pushed.lock().await;
         if commits.iter().all(|commit| known.contains(commit)) {
@@ -101,46 +93,57 @@ impl Reach {
             _ => return Err(odd(&place.far.host)),
         }
         let (common, far, caller, sent) = (place.common.clone(), place.far.clone(), caller.clone(), commits.clone());
-        off_thread(move || carry::push(&common, &far, &sent, &caller).map_err(away_or_refused)).await?;
+        off_thread(move || carry::push(&common, &far, &sent, &caller).map_err(carry_failed)).await?;
         known.extend(commits);
         Ok(())
     }
 
     async fn brought(&self, now: &Now, host: &str, caller: &Caller) -> Result<(), HostFault> {
-        if matches!(now.job().work, Work::Command(_)) {
-            return Err(refused("commands do not run on hosts yet"));
-        }
         let place = self.place(now, host, caller).await?;
         let (chosen_for, asked, at) = (now.clone(), caller.clone(), place.clone());
         let sent = off_thread(move || place::chosen(&chosen_for, &at, &asked)).await?;
-        self.push(&place, caller, vec![sent.base_commit, sent.tip]).await
+        match now.job().branch {
+            Some(_) => self.push(&place, caller, vec![sent.base_commit, sent.tip]).await,
+            // Nothing is sent but the command. It belongs to the host as soon as it may have arrived there.
+            None => self.hailed(now, host, caller).await,
+        }
     }
 
-    async fn started(&self, now: &Now, host: &str, request: &SpawnRequest, caller: &Caller) -> Result<(), HostFault> {
-        if matches!(now.job().work, Work::Command(_)) {
-            return Err(refused("commands do not run on hosts yet"));
-        }
+    async fn started(
+        &self,
+        now: &Now,
+        host: &str,
+        request: &SpawnRequest,
+        caller: &Caller,
+    ) -> Result<Option<u32>, HostFault> {
         let place = self.place(now, host, caller).await?;
-        let (of, asked, by, key) = (now.clone(), request.clone(), caller.clone(), place.key());
-        let start = off_thread(move || start_of(&of, &place, &asked, &by)).await?;
-        let answer = self.call(&now.plan.id, host, caller, FarCall::Start(Box::new(start))).await;
-        if matches!(answer, Err(HostFault::Refused { .. })) {
-            // Perhaps somebody removed the clone: the next attempt sends everything again.
-            entry(&self.pushed, key).lock().await.clear();
+        let (of, asked, by, at) = (now.clone(), request.clone(), caller.clone(), place.clone());
+        let start = off_thread(move || start_of(&of, &at, &asked, &by)).await?;
+        let commits = start.tree.as_ref().map(|tree| vec![tree.base_commit.clone(), tree.tip.clone()]);
+        let call = FarCall::Start(Box::new(start));
+        let mut answer = self.call(&now.plan.id, host, caller, call.clone()).await?;
+        if let (FarAnswer::Gone(cause), Some(commits)) = (&answer, commits) {
+            tracing::info!(host, cause, "sending commits to a host once more");
+            self.doubt(host);
+            self.push(&place, caller, commits).await?;
+            answer = self.call(&now.plan.id, host, caller, call).await?;
         }
-        let FarAnswer::Started { host: id, .. } = answer? else { return Err(odd(host)) };
+        let FarAnswer::Started { host: id, load, .. } = answer else {
+            return Err(match answer {
+                // An earlier request may have started it.
+                FarAnswer::Gone(cause) => HostFault::Away { cause },
+                _ => odd(host),
+            });
+        };
+        let dir = place.dir;
         // From here on, no other machine of that name counts.
-        let (dir, run) = (order_dir(request)?, now.plan.id.clone());
-        off_thread(move || known(&dir, &run, id)).await
+        let run = now.plan.id.clone();
+        off_thread(move || known(&dir, &run, id)).await?;
+        Ok(load)
     }
 
-    /// Asks for something that is there already.
     async fn hailed(&self, now: &Now, host: &str, caller: &Caller) -> Result<(), HostFault> {
-        let place = self.place(now, host, caller).await?;
-        let sent = evidence::sent(&place.dir, &now.plan.id);
-        let format = if sent.is_some_and(|sent| sent.tip.len() > 40) { "sha256" } else { "sha1" };
-        let call = FarCall::Clone { clone: place.clone_there(), format: format.to_owned() };
-        match self.call(&now.plan.id, host, caller, call).await? {
+        match self.call(&now.plan.id, host, caller, FarCall::Hail {}).await? {
             FarAnswer::Done => Ok(()),
             _ => Err(odd(host)),
         }
@@ -152,13 +155,13 @@ impl Reach {
             Work::Spec(work) => Some(format!("{} ({})", work.title, now.job().id)),
             Work::Command(_) => None,
         };
-        let base = now.plan.base.clone().unwrap_or_default();
+        let base = now.plan.base.clone().filter(|_| now.job().branch.is_some()).unwrap_or_default();
         let call = FarCall::End { at: place.at.clone(), base, subject };
         let FarAnswer::Ended(left) = self.call(&now.plan.id, host, caller, call).await? else {
             return Err(odd(host));
         };
-        let (now, caller) = (now.clone(), caller.clone());
-        off_thread(move || taken_over(&now, &place, *left, &caller)).await
+        let (now, caller, left) = (now.clone(), caller.clone(), evidence::bounded(*left));
+        off_thread(move || taken_over(&now, &place, left, &caller)).await
     }
 
     async fn stopped(&self, now: &Now, host: &str, caller: &Caller) -> Result<(), HostFault> {
@@ -169,23 +172,38 @@ impl Reach {
         }
     }
 
+    /// Removes what a job has left. It is owed before the host is asked: the supervisor may be killed, or the run over.
     async fn forgotten(&self, now: &Now, host: &str, caller: &Caller) {
         let place = match self.place(now, host, caller).await {
             Ok(place) => place,
             Err(fault) => return tracing::warn!(host, ?fault, "cannot tell a host to remove what a job has left"),
         };
-        let call = FarCall::Forget(place.at);
-        let Err(fault) = self.call(&now.plan.id, host, caller, call.clone()).await else { return };
-        tracing::info!(host, ?fault, "what a job has left on a host is removed at the next contact");
-        let (paths, name) = (self.paths.clone(), host.to_owned());
-        let key = format!("{}/{}", now.plan.id, now.job().id);
+        let (paths, key) = (self.paths.clone(), format!("{}/{}", now.plan.id, now.job().id));
+        let owed = Owed { host: host.to_owned(), call: FarCall::Forget(place.at), brings: None };
         let record = move || {
-            owed::record(&paths, &name, &key, call).map_err(|error| refused(format!("cannot record it: {error}")))
+            owed::record(&paths, &key, &owed).map_err(|error| failed_here(format!("cannot record it: {error}")))
         };
         if let Err(fault) = off_thread(record).await {
-            tracing::warn!(host, ?fault, "what a job has left on a host stays there");
+            return tracing::warn!(host, ?fault, "what a job has left on a host stays there");
+        }
+        if let Err(fault) = self.tell((&now.plan.id, &now.job().id), host, caller).await {
+            tracing::info!(host, ?fault, "what a job has left on a host is removed at the next contact");
         }
     }
+}
+
+/// Returns the attempt as its host knows it.
+///
+/// # Errors
+/// Returns a message if the repository or the id of the state directory is unknown.
+pub fn attempt_there(paths: &Paths, now: &Now, host: &str, caller: &Caller) -> Result<FarAttempt, String> {
+    let place = Place::of(paths, Path::new(""), now, host, &plain(caller));
+    place.map(|place| place.at).map_err(|fault| match fault {
+        HostFault::Away { cause }
+        | HostFault::Refused { cause }
+        | HostFault::Busy { cause }
+        | HostFault::Unfit { cause, .. } => cause,
+    })
 }
 
 /// Returns the fault of an answer that does not fit the call, and so does not say what was done.
@@ -202,7 +220,7 @@ fn off_thread<T: Send + 'static>(
     work: impl FnOnce() -> Result<T, HostFault> + Send + 'static,
 ) -> impl Future<Output = Result<T, HostFault>> + Send {
     let done = tokio::task::spawn_blocking(work);
-    async move { done.await.unwrap_or_else(|error| Err(refused(error.to_string()))) }
+    async move { done.await.unwrap_or_else(|error| Err(failed_here(error.to_string()))) }
 }
 
 /// Returns a caller whose processes do not count as those of a worker, and reach the host that is named.
@@ -213,13 +231,8 @@ fn plain(caller: &Caller) -> Caller {
     caller
 }
 
-fn order_dir(request: &SpawnRequest) -> Result<PathBuf, HostFault> {
-    let dir = order::attempt_of(&request.contract.argv);
-    dir.map(ToOwned::to_owned).ok_or_else(|| refused("the attempt has no order"))
-}
-
 /// Records which state directory has started the attempt.
-fn known(dir: &std::path::Path, run: &str, id: Option<String>) -> Result<(), HostFault> {
+fn known(dir: &Path, run: &str, id: Option<String>) -> Result<(), HostFault> {
     match evidence::sent(dir, run).filter(|sent| sent.host.is_none()) {
         Some(sent) if id.is_some() => {
             let recorded = evidence::record_sent(dir, &Sent { host: id, ..sent });
@@ -232,26 +245,30 @@ fn known(dir: &std::path::Path, run: &str, id: Option<String>) -> Result<(), Hos
 
 /// Returns the attempt as the host starts it.
 fn start_of(now: &Now, place: &Place, request: &SpawnRequest, caller: &Caller) -> Result<FarStart, HostFault> {
-    let unreadable = |error: std::io::Error| refused(format!("cannot read the order of the attempt: {error}"));
-    let dir = &order_dir(request)?;
-    let order = order::read_order(dir).map_err(unreadable)?;
-    let prompt = std::fs::read_to_string(dir.join(PROMPT)).map_err(unreadable)?;
-    let sent = evidence::sent(&place.dir, &now.plan.id);
-    let Sent { tip, base_commit, .. } = sent.ok_or_else(|| refused("the commits of the attempt were not sent"))?;
-    let (Some(branch), Some(base)) = (now.job().branch.clone(), now.plan.base.clone()) else {
-        return Err(refused("the job has no branch"));
+    let tree = match &now.job().branch {
+        Some(branch) => Some(tree_of(now, branch, place, caller)?),
+        None => None,
     };
-    let committer = carry::committer(&place.common, caller).map(|(name, email)| Committer { name, email });
+    let work = match &now.job().work {
+        Work::Spec(_) => {
+            let unreadable =
+                |error: std::io::Error| failed_here(format!("cannot read the order of the attempt: {error}"));
+            let dir =
+                order::attempt_of(&request.contract.argv).ok_or_else(|| failed_here("the attempt has no order"))?;
+            let order = Box::new(order::read_order(dir).map_err(unreadable)?);
+            let prompt = std::fs::read_to_string(dir.join(PROMPT)).map_err(unreadable)?;
+            FarWork::Agent { order, prompt }
+        }
+        Work::Command(work) => {
+            let dir = if tree.is_some() { Some(String::new()) } else { now.plan.directory_of(work) };
+            let dir = dir.ok_or_else(|| failed_here("the directory of the job is not below that of the run"))?;
+            FarWork::Command(FarCommand { argv: work.argv.clone(), env: work.env.clone(), dir })
+        }
+    };
     Ok(FarStart {
         at: place.at.clone(),
-        branch,
-        tip,
-        base,
-        base_commit,
-        leaf: now.job().leaf().to_owned(),
-        committer,
-        order,
-        prompt,
+        tree,
+        work,
         session: request.contract.session.clone(),
         tags: request.contract.tags.clone(),
         timeout_ms: request.contract.timeout_ms,
@@ -259,23 +276,75 @@ fn start_of(now: &Now, place: &Place, request: &SpawnRequest, caller: &Caller) -
     })
 }
 
+fn tree_of(now: &Now, branch: &str, place: &Place, caller: &Caller) -> Result<FarTree, HostFault> {
+    let sent = evidence::sent(&place.dir, &now.plan.id).filter(|sent| !sent.tip.is_empty());
+    let Sent { tip, base_commit, .. } = sent.ok_or_else(|| failed_here("the commits of the attempt were not sent"))?;
+    let sends_files = now.plan.rules.include.contains(&place.far.host);
+    let include = if sends_files { files_of(Path::new(&now.plan.root), caller)? } else { Vec::new() };
+    let committer = carry::committer(&place.common, caller).map(|(name, email)| Committer { name, email });
+    Ok(FarTree {
+        branch: branch.to_owned(),
+        tip,
+        base: now.plan.base.clone().ok_or_else(|| failed_here("the run has no base branch"))?,
+        base_commit,
+        leaf: now.job().leaf().to_owned(),
+        committer,
+        include,
+    })
+}
+
+/// Returns the ignored files that the worktree gets, as one here would get them now.
+fn files_of(root: &Path, caller: &Caller) -> Result<Vec<FarFile>, HostFault> {
+    let files = include::read(root, caller).map_err(failed_here)?;
+    Ok(files.into_iter().map(|file| FarFile::new(file.path, file.mode, file.content)).collect())
+}
+
 /// Fetches the work of an attempt that has ended, then writes its files.
 fn taken_over(now: &Now, place: &Place, left: FarResult, caller: &Caller) -> Result<FarEnd, HostFault> {
     if let Some(tip) = &left.tip {
-        carry::fetch(&place.common, &place.far, tip, caller).map_err(away_or_refused)?;
+        carry::fetch(&place.common, &place.far, tip, caller).map_err(carry_failed)?;
     }
+    let kept = left.also.as_deref().map_or(Ok(None), |also| left_here(now, place, also, caller))?;
     let written = evidence::write(now, &place.far.host, &left);
-    written.map_err(|error| refused(format!("cannot write the files of the attempt: {error}")))?;
-    Ok(FarEnd { exit: left.exit, tip: left.tip, left_out: left.left_out, waits: left.waits })
+    written.map_err(|error| failed_here(format!("cannot write the files of the attempt: {error}")))?;
+    let FarResult { exit, tip, left_out, waits, is_restarted, .. } = left;
+    Ok(FarEnd { exit, tip, left_out, waits, is_restarted, left: kept })
 }
 
-/// Moves the branch of the job to its work.
+/// Fetches what an attempt has left apart from its work, and returns the reference that keeps it. `None` if the host does
+/// not give it.
+fn left_here(now: &Now, place: &Place, commit: &str, caller: &Caller) -> Result<Option<String>, HostFault> {
+    let label = format!("{}.{}", now.job().id, now.progress.attempt);
+    match carry::fetch_left(&place.common, &place.far, (commit, &label), caller) {
+        Ok(name) => Ok(Some(name)),
+        Err(CarryError::Away(cause)) => Err(HostFault::Away { cause }),
+        // The work itself is here.
+        Err(CarryError::Refused(cause) | CarryError::Failed(cause)) => {
+            tracing::warn!(host = place.far.host, cause, "cannot fetch what an attempt has left on a host");
+            Ok(None)
+        }
+    }
+}
+
+/// Moves the branch of the job to its work. A branch that was moved before, and that somebody has deleted since, stays so.
 fn moved(now: &Now, caller: &Caller) -> Result<(), String> {
     let (Some(tip), Some(branch)) = (&now.progress.tip, &now.job().branch) else { return Ok(()) };
-    let common = carry::common_of(std::path::Path::new(&now.plan.root), caller)?;
+    let root = Path::new(&now.plan.root);
+    let dir = Home::new(&now.plan.home).attempt(&now.job().id, now.progress.attempt);
+    let sent = evidence::sent(&dir, &now.plan.id);
+    let was_taken = sent.as_ref().is_some_and(|sent| sent.taken.as_ref() == Some(tip));
+    if was_taken && branch_tip(root, branch, caller)?.is_none() {
+        return Ok(());
+    }
+    let common = carry::common_of(root, caller)?;
     let host = now.progress.host.as_deref().unwrap_or("another host");
     let why = format!("swarm: work of attempt {} on {host}", now.progress.attempt);
-    carry::take(&common, Move { branch, tip, why: &why }, caller)
+    carry::take(&common, Move { branch, tip, why: &why }, caller)?;
+    match sent.filter(|_| !was_taken) {
+        Some(sent) => evidence::record_sent(&dir, &Sent { taken: Some(tip.clone()), ..sent })
+            .map_err(|error| format!("cannot record that branch '{branch}' was moved: {error}")),
+        None => Ok(()),
+    }
 }
 
 impl Hosts for Reach {
@@ -289,7 +358,7 @@ impl Hosts for Reach {
         host: &'a str,
         request: &'a SpawnRequest,
         caller: &'a Caller,
-    ) -> BoxFuture<'a, Result<(), HostFault>> {
+    ) -> BoxFuture<'a, Result<Option<u32>, HostFault>> {
         Box::pin(async move { self.started(now, host, request, &plain(caller)).await })
     }
 
@@ -309,12 +378,42 @@ impl Hosts for Reach {
         Box::pin(async move { self.forgotten(now, host, &plain(caller)).await })
     }
 
+    fn owe<'a>(
+        &'a self,
+        plan: &'a Plan,
+        abandoned: &'a Abandoned,
+        caller: &'a Caller,
+    ) -> BoxFuture<'a, Result<(), String>> {
+        Box::pin(async move {
+            let recorded = self.given_up(plan, abandoned, &plain(caller)).await;
+            recorded.map_err(|fault| match fault {
+                HostFault::Away { cause }
+                | HostFault::Refused { cause }
+                | HostFault::Busy { cause }
+                | HostFault::Unfit { cause, .. } => cause,
+            })
+        })
+    }
+
+    fn reclaim<'a>(
+        &'a self,
+        plan: &'a Plan,
+        abandoned: &'a Abandoned,
+        caller: &'a Caller,
+    ) -> BoxFuture<'a, Result<Option<String>, HostFault>> {
+        Box::pin(async move { self.reclaimed(plan, abandoned, &plain(caller)).await })
+    }
+
     fn take<'a>(&'a self, now: &'a Now, caller: &'a Caller) -> BoxFuture<'a, Result<(), String>> {
         let (now, caller) = (now.clone(), plain(caller));
         Box::pin(async move {
             let moved = tokio::task::spawn_blocking(move || moved(&now, &caller));
             moved.await.unwrap_or_else(|error| Err(error.to_string()))
         })
+    }
+
+    fn admit(&self, run: &str) {
+        self.links.admit(run);
     }
 
     fn release<'a>(&'a self, run: &'a str) -> BoxFuture<'a, ()> {

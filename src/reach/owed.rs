@@ -1,21 +1,46 @@
-//! Calls that a host could not be told because it was out of reach. Each is a file, which is removed after the answer.
+//! Calls that a host is owed. Each is a file, which is written before the first try, and removed after the answer.
 
 use std::fs;
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
-use swarm_store::runs::far::FarCall;
+use swarm_store::runs::far::{FarAttempt, FarCall};
 use swarm_sys::files::{list_if_present, make_dirs, remove_if_present, replace_durably};
 use swarm_sys::paths::{Paths, digest};
 
 const DIGEST: usize = 16;
 
 /// Content of a file.
-#[derive(Debug, PartialEq, Serialize, Deserialize)]
-struct Owed {
-    host: String,
-    call: FarCall,
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Owed {
+    pub host: String,
+    pub call: FarCall,
+    /// Work that comes back before the call is made.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub brings: Option<Brings>,
+}
+
+/// Work of an attempt that was given up.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Brings {
+    /// Common directory of the repository here.
+    pub common: PathBuf,
+    pub base: String,
+    /// Commit with which the attempt began. `None` if it is unknown.
+    pub begun: Option<String>,
+    /// Reference here that keeps the work.
+    pub reference: String,
+}
+
+impl Owed {
+    /// Returns the attempt that the call is about. `None` if it is about another thing.
+    pub fn at(&self) -> Option<&FarAttempt> {
+        match &self.call {
+            FarCall::Forget(at) | FarCall::Stop(at) | FarCall::End { at, .. } => Some(at),
+            FarCall::Clone { .. } | FarCall::Hail {} | FarCall::Start(_) => None,
+        }
+    }
 }
 
 fn dir(paths: &Paths, host: &str) -> PathBuf {
@@ -23,31 +48,41 @@ fn dir(paths: &Paths, host: &str) -> PathBuf {
     paths.owed().join(digest(host.as_bytes(), DIGEST))
 }
 
+/// Returns the file of a call.
+pub fn file(paths: &Paths, host: &str, key: &str) -> PathBuf {
+    dir(paths, host).join(name(key))
+}
+
+fn name(key: &str) -> String {
+    format!("{}.json", digest(key.as_bytes(), DIGEST))
+}
+
 /// Records a call durably. A call with the same `key` is replaced.
 ///
 /// # Errors
 /// Returns any I/O error.
-pub fn record(paths: &Paths, host: &str, key: &str, call: FarCall) -> io::Result<()> {
-    let dir = dir(paths, host);
+pub fn record(paths: &Paths, key: &str, owed: &Owed) -> io::Result<()> {
+    let dir = dir(paths, &owed.host);
     make_dirs(&dir)?;
-    let owed = Owed { host: host.to_owned(), call };
-    replace_durably(&dir, &format!("{}.json", digest(key.as_bytes(), DIGEST)), &serde_json::to_vec(&owed)?)
+    replace_durably(&dir, &name(key), &serde_json::to_vec(owed)?)
 }
 
-/// Returns the calls for a host, each with its file. Files that cannot be read are left alone.
-pub fn of_host(paths: &Paths, host: &str) -> Vec<(PathBuf, FarCall)> {
+/// Returns the calls for a host, each with its file; first those with work that comes back. Files that cannot be read are left
+/// alone.
+pub fn of_host(paths: &Paths, host: &str) -> Vec<(PathBuf, Owed)> {
     let files = list_if_present(&dir(paths, host)).unwrap_or_default().into_iter().map(|file| file.path());
-    let mut files: Vec<PathBuf> = files.filter(|file| file.extension().is_some_and(|end| end == "json")).collect();
-    files.sort();
+    let files = files.filter(|file| file.extension().is_some_and(|end| end == "json"));
     let read = |file: PathBuf| {
         let owed: Owed = serde_json::from_slice(&fs::read(&file).ok()?).ok()?;
-        (owed.host == host).then_some((file, owed.call))
+        (owed.host == host).then_some((file, owed))
     };
-    files.into_iter().filter_map(read).collect()
+    let mut all: Vec<(PathBuf, Owed)> = files.filter_map(read).collect();
+    all.sort_by(|(one, left), (other, right)| (left.brings.is_none(), one).cmp(&(right.brings.is_none(), other)));
+    all
 }
 
 /// Removes the file of a call that was answered.
-pub fn settle(file: &std::path::Path) {
+pub fn settle(file: &Path) {
     if let Err(error) = remove_if_present(file) {
         tracing::warn!(file = %file.display(), %error, "cannot remove a call that a host has answered");
     }
@@ -56,18 +91,13 @@ pub fn settle(file: &std::path::Path) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use swarm_store::runs::far::{FarAttempt, FarClone};
+    use swarm_store::runs::far::FarClone;
 
-    fn forget(job: &str) -> FarCall {
+    fn forget(host: &str, job: &str) -> Owed {
         let clone = FarClone { controller: "c0".into(), repository: "d0".into() };
-        FarCall::Forget(FarAttempt {
-            clone,
-            run: "r".into(),
-            job: job.into(),
-            attempt: 1,
-            worker: "w".into(),
-            host: None,
-        })
+        let (run, job, worker) = ("r".into(), job.into(), "w".into());
+        let at = FarAttempt { clone, run, job, attempt: 1, worker, host: None };
+        Owed { host: host.to_owned(), call: FarCall::Forget(at), brings: None }
     }
 
     #[test]
@@ -76,18 +106,33 @@ mod tests {
         let paths = Paths::new(dir.path());
         assert!(of_host(&paths, "me@box").is_empty());
         for (host, job) in [("me@box", "a"), ("me@box", "b"), ("me@box", "a"), ("../box", "c")] {
-            record(&paths, host, &format!("r/{job}"), forget(job)).expect("recorded");
+            record(&paths, &format!("r/{job}"), &forget(host, job)).expect("recorded");
         }
-        let calls = |host: &str| of_host(&paths, host).into_iter().map(|(_, call)| call).collect::<Vec<_>>();
-        let mut of_box = calls("me@box");
-        of_box.sort_by_key(|call| format!("{call:?}"));
-        assert_eq!(of_box, [forget("a"), forget("b")]);
-        assert_eq!(calls("../box"), [forget("c")]);
+        let owed = |host: &str| of_host(&paths, host).into_iter().map(|(_, owed)| owed).collect::<Vec<_>>();
+        let mut of_box = owed("me@box");
+        of_box.sort_by_key(|owed| format!("{owed:?}"));
+        assert_eq!(of_box, [forget("me@box", "a"), forget("me@box", "b")]);
+        assert_eq!(owed("../box"), [forget("../box", "c")]);
         for (file, _) in of_host(&paths, "me@box") {
             assert!(file.starts_with(paths.owed()));
             fs::write(file.with_file_name("torn.json"), "{").expect("written");
             settle(&file);
         }
-        assert!(calls("me@box").is_empty());
+        assert!(owed("me@box").is_empty());
+    }
+
+    #[test]
+    fn work_comes_back_before_anything_is_forgotten() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let paths = Paths::new(dir.path());
+        let reference = "refs/swarm/from/box/j.1".to_owned();
+        let brings = Brings { common: "/r/.git".into(), base: "main".to_owned(), begun: None, reference };
+        for number in 0..8 {
+            let brings = Some(brings.clone()).filter(|_| number % 3 == 0);
+            let owed = Owed { brings, ..forget("box", "j") };
+            record(&paths, &number.to_string(), &owed).expect("recorded");
+        }
+        let has_work: Vec<bool> = of_host(&paths, "box").iter().map(|(_, owed)| owed.brings.is_some()).collect();
+        assert_eq!(has_work, [true, true, true, false, false, false, false, false]);
     }
 }

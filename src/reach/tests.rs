@@ -1,6 +1,7 @@
 use std::fs;
 use std::path::Path;
 
+use swarm_agents::Session;
 use swarm_git::fixture::{Fixture, block, text};
 use swarm_model::Contract;
 use swarm_model::run::plan::{CommandWork, Job, Plan, SpecWork};
@@ -32,6 +33,7 @@ __reach)
         [ -e "cut.$kind" ] && exit 0
         answer='"done"'
         [ -e "answer.$kind" ] && read -r answer <"answer.$kind"
+        [ -e "once.$kind" ] && read -r answer <"once.$kind" && rm "once.$kind"
         printf '{"answer":{"id":%s,"answer":%s}}\n' "$id" "$answer"
     done
     echo "end" >>calls ;;
@@ -64,7 +66,7 @@ impl World {
         let now = Now { plan: Arc::new(plan), at: 0, progress, landed: Vec::new() };
         let reach = Reach::new(Paths::new(fix.root.join("state")), program);
         let world = Self { fix, reach, now };
-        world.answer("start", r#"{"started":{"generation":1}}"#);
+        world.answer("start", r#"{"started":{"generation":1,"load":3}}"#);
         world
     }
 
@@ -81,7 +83,7 @@ impl World {
         block(self.reach.bring(&self.now, "box", &self.fix.caller))
     }
 
-    fn start(&self) -> Result<(), HostFault> {
+    fn start(&self) -> Result<Option<u32>, HostFault> {
         let dir = self.dir();
         let contract = Contract {
             argv: vec!["swarm".into(), order::VERB.into(), dir.display().to_string()],
@@ -98,6 +100,10 @@ impl World {
             takes_over: None,
         };
         block(self.reach.start(&self.now, "box", &request, &self.fix.caller))
+    }
+
+    fn hail(&self) -> Result<(), HostFault> {
+        block(self.reach.hail(&self.now, "box", &self.fix.caller))
     }
 
     fn end(&self) -> Result<FarEnd, HostFault> {
@@ -170,10 +176,11 @@ fn an_attempt_goes_there_and_its_work_comes_back() {
     assert!(world.is_there(&format!("refs/swarm/in/{base}")));
     world.bring().expect("sent before");
     world.write_order();
-    world.start().expect("started");
+    assert_eq!(world.start(), Ok(Some(3)));
     let start = last(&world.fix.root, "start");
-    assert_eq!((start["tip"].as_str(), start["base_commit"].as_str()), (Some(&*base), Some(&*base)));
-    assert_eq!((start["prompt"].as_str(), start["leaf"].as_str()), (Some("do it"), Some("a")));
+    let tree = &start["tree"];
+    assert_eq!((tree["tip"].as_str(), tree["base_commit"].as_str()), (Some(&*base), Some(&*base)));
+    assert_eq!((start["work"]["agent"]["prompt"].as_str(), tree["leaf"].as_str()), (Some("do it"), Some("a")));
     assert_eq!((start["at"]["worker"].as_str(), start["timeout_ms"].as_u64()), (Some("p.a-0a1b2c3d"), Some(5)));
     let tip = world.work(&base);
     assert_eq!(world.end().expect("ended").tip, Some(tip.clone()));
@@ -206,7 +213,25 @@ fn an_attempt_begins_with_the_commits_at_the_time_when_it_is_sent() {
     // After a restart of the supervisor.
     let world = World { reach: Reach::new(world.reach.paths.clone(), world.reach.executable.clone()), ..world };
     world.start().expect("started");
-    assert_eq!(last(&world.fix.root, "start")["base_commit"].as_str(), Some(&*base));
+    assert_eq!(last(&world.fix.root, "start")["tree"]["base_commit"].as_str(), Some(&*base));
+}
+
+#[test]
+fn a_clone_that_was_removed_is_made_and_filled_again_at_once_and_once() {
+    let world = World::new();
+    world.bring().expect("sent");
+    world.write_order();
+    let once = || fs::write(world.fix.root.join("once.start"), "{\"gone\":\"there is no clone\"}\n").expect("written");
+    once();
+    world.start().expect("started");
+    assert_eq!(world.calls(), ["reach box", "clone", "carried", "start", "clone", "carried", "start"]);
+    world.answer("start", r#"{"gone":"there is no clone"}"#);
+    assert_eq!(world.start(), Err(HostFault::Away { cause: "there is no clone".into() }));
+    assert_eq!(world.calls().len(), 11);
+    // What git cannot do here is about this attempt, and not about the host.
+    once();
+    fs::rename(world.fix.root.join("there"), world.fix.root.join("elsewhere")).expect("renamed");
+    assert!(matches!(world.start(), Err(HostFault::Unfit { program: None, .. })));
 }
 
 #[test]
@@ -237,6 +262,7 @@ fn a_cut_connection_is_opened_again() {
         (r#"{"busy":"full"}"#, HostFault::Busy { cause: "full".into() }),
         (r#"{"refused":"no"}"#, HostFault::Refused { cause: "no".into() }),
         (r#"{"unknown":"cut"}"#, HostFault::Away { cause: "cut".into() }),
+        (r#"{"unfit":{"cause":"x"}}"#, HostFault::Unfit { program: None, cause: "x".into() }),
     ] {
         world.answer("stop", answer);
         assert_eq!(block(world.reach.stop(&world.now, "box", &world.fix.caller)), Err(expected));
@@ -264,26 +290,143 @@ fn what_a_host_was_not_told_comes_first_at_the_next_contact() {
 }
 
 #[test]
+fn the_work_of_an_attempt_that_was_given_up_is_kept_here_before_it_is_forgotten_there() {
+    let world = World::new();
+    let base = world.head();
+    world.bring().expect("sent");
+    let tip = world.work(&base);
+    world.set_away(true);
+    block(world.reach.release(&world.now.plan.id));
+    world.reach.admit(&world.now.plan.id);
+    let abandoned = Abandoned::new("a", 1, "box");
+    let (plan, caller) = (&*world.now.plan, &world.fix.caller);
+    block(world.reach.owe(plan, &abandoned, caller)).expect("recorded");
+    block(world.reach.forget(&world.now, "box", caller));
+    let away = Err(HostFault::Away { cause: "no route".into() });
+    assert_eq!(block(world.reach.reclaim(plan, &abandoned, caller)), away);
+    assert_eq!(owed::of_host(&world.reach.paths, "box").len(), 2);
+    world.set_away(false);
+    // It cannot be ended yet, so that nothing is forgotten; the host is used all the same.
+    world.answer("end", r#"{"busy":"a lock"}"#);
+    let known = world.calls().len();
+    world.hail().expect("it answers");
+    assert_eq!(world.calls()[known..], ["reach box", "stop", "end", "hail"]);
+    assert!(matches!(block(world.reach.reclaim(plan, &abandoned, caller)), Err(HostFault::Busy { .. })));
+    world.ended_with(&tip);
+    let known = world.calls().len();
+    let reference = "refs/swarm/from/box/a.1".to_owned();
+    assert_eq!(block(world.reach.reclaim(plan, &abandoned, caller)), Ok(Some(reference.clone())));
+    assert_eq!(world.calls()[known..], ["stop", "end", "carried", "forget", "forget"]);
+    assert_eq!(text(&world.fix.git(&["rev-parse", &reference])), tip);
+    assert_eq!(text(&world.fix.git(&["for-each-ref", "refs/swarm/done", "refs/heads/arial"])), "");
+    assert!(owed::of_host(&world.reach.paths, "box").is_empty());
+    // After a restart of the supervisor before that was journaled.
+    assert_eq!(block(world.reach.reclaim(plan, &abandoned, caller)), Ok(Some(reference)));
+}
+
+#[test]
+fn an_attempt_that_was_given_up_and_has_done_nothing_leaves_no_reference() {
+    let world = World::new();
+    world.bring().expect("sent");
+    let abandoned = Abandoned::new("a", 1, "box");
+    let (plan, caller) = (&*world.now.plan, &world.fix.caller);
+    for tip in [Some(world.head()), None] {
+        let left = FarResult { tip, ..FarResult::default() };
+        world.answer("end", &serde_json::to_string(&FarAnswer::Ended(Box::new(left))).expect("JSON"));
+        block(world.reach.owe(plan, &abandoned, caller)).expect("recorded");
+        assert_eq!(block(world.reach.reclaim(plan, &abandoned, caller)), Ok(None));
+        assert!(owed::of_host(&world.reach.paths, "box").is_empty());
+    }
+    assert_eq!(text(&world.fix.git(&["for-each-ref", "refs/swarm"])), "");
+}
+
+#[test]
+fn a_branch_that_somebody_has_deleted_stays_deleted() {
+    let mut world = World::new();
+    world.bring().expect("sent");
+    world.write_order();
+    let tip = world.work(&world.head());
+    world.end().expect("ended");
+    world.now.progress.tip = Some(tip.clone());
+    let take = |world: &World| block(world.reach.take(&world.now, &world.fix.caller));
+    let branch =
+        |world: &World| world.fix.attempt(&world.fix.repo, &["rev-parse", "-q", "--verify", "refs/heads/arial/a"]);
+    take(&world).expect("moved");
+    world.fix.git(&["branch", "-q", "-D", "arial/a"]);
+    take(&world).expect("nothing to do");
+    assert!(!branch(&world).0, "it came back");
+    // Another attempt has more work.
+    let more = world.work(&tip);
+    world.end().expect("ended");
+    world.now.progress.tip = Some(more.clone());
+    take(&world).expect("moved");
+    assert_eq!(text(&branch(&world).1), more);
+    take(&world).expect("it is there");
+}
+
+#[test]
+fn commits_are_sent_again_over_a_new_connection() {
+    let world = World::new();
+    world.bring().expect("sent");
+    world.bring().expect("there");
+    // Perhaps another machine answers now.
+    block(world.reach.release(&world.now.plan.id));
+    world.reach.admit(&world.now.plan.id);
+    world.bring().expect("sent");
+    let calls = world.calls().into_iter().filter(|call| call != "end");
+    assert_eq!(calls.collect::<Vec<_>>(), ["reach box", "clone", "carried", "reach box", "clone", "carried"]);
+    // A host removes what no job needs.
+    block(world.reach.forget(&world.now, "box", &world.fix.caller));
+    world.bring().expect("sent");
+    assert_eq!(world.calls().iter().filter(|call| *call == "carried").count(), 3);
+}
+
+#[test]
 fn a_hostile_tip_is_no_word_for_git() {
     let world = World::new();
     world.bring().expect("sent");
     for tip in ["--upload-pack=touch x", "refs/heads/main", "../../x", &"a".repeat(40)] {
         world.ended_with(tip);
         let ended = world.end();
-        assert!(matches!(ended, Err(HostFault::Refused { .. })), "{tip}: {ended:?}");
+        assert!(matches!(ended, Err(HostFault::Refused { .. } | HostFault::Unfit { .. })), "{tip}: {ended:?}");
     }
     assert!(!world.fix.repo.join(".arial/logs/a.log").exists());
     assert_eq!(text(&world.fix.git(&["for-each-ref", "--format=%(refname)"])), "refs/heads/main");
 }
 
 #[test]
-fn commands_are_refused() {
+fn a_command_without_a_worktree_goes_there_without_a_repository_and_its_output_comes_back() {
     let mut world = World::new();
     let mut plan = (*world.now.plan).clone();
-    plan.jobs[0].work = Work::Command(CommandWork::default());
+    let env = BTreeMap::from([("X".to_owned(), "1".to_owned())]);
+    let work = CommandWork { argv: vec!["make".into()], env, cwd: Some("sub/../lib".into()) };
+    plan.jobs[0] = Job { id: "a".into(), work: Work::Command(work), ..Job::default() };
+    plan.root = world.fix.root.join("nowhere").display().to_string();
     world.now.plan = Arc::new(plan);
-    assert_eq!(world.bring(), Err(refused("commands do not run on hosts yet")));
-    assert!(world.calls().is_empty());
+    world.set_away(true);
+    assert_eq!(world.bring(), Err(HostFault::Away { cause: "no route".into() }), "nothing was sent");
+    world.set_away(false);
+    world.bring().expect("it answers");
+    world.start().expect("started");
+    let start = last(&world.fix.root, "start");
+    assert_eq!(start["work"]["command"], serde_json::json!({"argv": ["make"], "env": {"X": "1"}, "dir": "lib"}));
+    assert!(start["tree"].is_null() && start["at"]["worker"] == "p.a-0a1b2c3d");
+    let log = |kind: &str| fs::read_to_string(world.fix.repo.join(format!(".arial/logs/a.{kind}.log"))).ok();
+    // A hostile host cannot make a result of it.
+    let ended = |stdout: &str, stderr: &str| {
+        let (stdout, stderr) = (stdout.to_owned(), stderr.to_owned());
+        let (stream, log) = ("s".to_owned(), "l".to_owned());
+        let session = Some(Session { id: "s".to_owned(), ..Session::default() });
+        let left = FarResult { stdout, stderr, stream, log, session, ..FarResult::default() };
+        world.answer("end", &serde_json::to_string(&FarAnswer::Ended(Box::new(left))).expect("JSON"));
+        assert_eq!(world.end().expect("ended"), FarEnd::default());
+    };
+    ended("out\n", "err\n");
+    assert_eq!((log("stdout").as_deref(), log("stderr").as_deref()), (Some("out\n"), Some("err\n")));
+    ended("again\n", "");
+    assert_eq!((log("stdout").as_deref(), log("stderr")), (Some("again\n"), None));
+    assert_eq!(fs::read_dir(world.dir()).expect("a directory").count(), 1, "only what was sent");
+    assert_eq!(world.calls(), ["reach box", "hail", "start", "end", "end"]);
 }
 
 #[test]
@@ -293,9 +436,16 @@ fn connections_end_with_their_run() {
     block(world.reach.release("another"));
     world.bring().expect("over the same connection");
     block(world.reach.release(&world.now.plan.id));
+    // A task that outlives its run opens no other one, and leaves on record what it could not tell.
+    assert_eq!(world.hail(), Err(HostFault::Away { cause: "the run is over".into() }));
+    block(world.reach.forget(&world.now, "box", &world.fix.caller));
+    assert_eq!(owed::of_host(&world.reach.paths, "box").len(), 1);
     // The program writes that after its input has ended.
     while world.calls().last().is_none_or(|last| last != "end") {
         std::thread::yield_now();
     }
     assert_eq!(world.calls().iter().filter(|call| *call == "reach box").count(), 1);
+    world.reach.admit(&world.now.plan.id);
+    world.hail().expect("it answers");
+    assert!(owed::of_host(&world.reach.paths, "box").is_empty());
 }

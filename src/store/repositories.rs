@@ -6,7 +6,7 @@ pub use swarm_git::repository::{
     remove_landed_branch, repair_bare, root, site, tracked, worktrees_of,
 };
 pub use swarm_git::trash;
-pub use swarm_git::worktrees::{kept_worktree, topic, usage};
+pub use swarm_git::worktrees::{include, kept_worktree, topic, usage};
 
 pub use crate::tenants::{check_free, remove_without_work, remove_worktree_if_clean};
 

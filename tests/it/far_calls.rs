@@ -11,9 +11,10 @@ use std::sync::mpsc;
 
 use serde_json::{Value, json};
 use swarm_agents::Agent;
+use swarm_hosts::frames::call_lines;
 use swarm_model::run::Outcome;
 use swarm_model::{Ended, Reason, SessionRules};
-use swarm_store::runs::far::{FarAnswer, FarAttempt, FarCall, FarClone, FarResult, FarStart};
+use swarm_store::runs::far::{FarAnswer, FarAttempt, FarCall, FarClone, FarResult, FarStart, FarTree, FarWork};
 use swarm_store::runs::order::Order;
 
 use crate::common::{Rig, SOON, wait_until};
@@ -95,16 +96,19 @@ impl Site {
             fresh_id: "f".into(),
             hold_ms: None,
         };
-        FarStart {
-            at: self.at(job, attempt),
+        let tree = FarTree {
             branch: format!("arial/{job}"),
             tip: tip.to_owned(),
             base: "main".into(),
             base_commit: self.base(),
             leaf: job.to_owned(),
             committer: None,
-            order,
-            prompt: script.to_owned(),
+            include: Vec::new(),
+        };
+        FarStart {
+            at: self.at(job, attempt),
+            tree: Some(tree),
+            work: FarWork::Agent { order: Box::new(order), prompt: script.to_owned() },
             session: SessionRules::default(),
             tags: vec![format!("run:{RUN}")],
             timeout_ms: None,
@@ -117,6 +121,13 @@ impl Site {
         let listed = self.rig.git(&self.dir().join("clone"), &["for-each-ref", "--format=%(refname)"]);
         listed.lines().map(str::to_owned).collect()
     }
+}
+
+/// Returns a start with another worktree.
+pub fn with_tree(start: &FarStart, change: impl FnOnce(&mut FarTree)) -> FarStart {
+    let mut start = start.clone();
+    change(start.tree.as_mut().expect("a worktree"));
+    start
 }
 
 /// A connection to the host.
@@ -146,8 +157,9 @@ impl Line {
 
     pub fn write(&mut self, call: &Value) -> u64 {
         self.last += 1;
-        let line = json!({"call": {"id": self.last, "call": call}});
-        writeln!(self.stdin, "{line}").expect("written");
+        for line in call_lines(self.last, call.clone()).expect("not too long") {
+            self.stdin.write_all(&line).expect("written");
+        }
         self.last
     }
 
@@ -338,7 +350,8 @@ fn work_that_nobody_fetched_is_saved_before_an_attempt_begins_elsewhere() {
     let tip = site.rig.git(&clone, &["rev-parse", "arial/a"]);
     // The next attempt cannot start while an earlier one still works.
     let second = site.order("a", 2, "test ! -e c.txt && test ! -e d.txt", &base);
-    let FarAnswer::Busy(cause) = line.ask(&FarCall::Start(Box::new(second.clone()))) else { panic!("not busy") };
+    let answer = line.ask(&FarCall::Start(Box::new(second.clone())));
+    let FarAnswer::Unfit { program: None, cause } = answer else { panic!("not in the way: {answer:?}") };
     assert!(cause.contains("p.a"), "{cause}");
     assert_eq!(line.ask(&FarCall::Stop(first.at.clone())), FarAnswer::Done);
     line.start(&second);
@@ -368,8 +381,17 @@ fn what_cannot_be_committed_is_said() {
     let tip = site.rig.git(&site.dir().join("clone"), &["rev-parse", "arial/m"]);
     assert_eq!((end.tip, end.waits), (Some(tip.clone()), Some("a merge is in progress in its worktree".to_owned())));
     site.fetch(&tip);
+    // With both sides of the merge, and the files as they are.
+    let also = end.also.expect("a save");
+    site.fetch(&also);
+    let other = site.rig.git(&site.dir().join("clone"), &["rev-parse", "other"]);
+    for commit in [&tip, &other] {
+        site.rig.git(&site.repo, &["merge-base", "--is-ancestor", commit.trim(), &also]);
+    }
+    assert!(site.rig.git(&site.repo, &["show", &format!("{also}:file")]).contains("<<<<<<<"));
     assert_eq!(line.ask(&FarCall::Forget(order.at)), FarAnswer::Done);
     assert!(site.references().iter().any(|name| name.starts_with("refs/swarm/trash/")));
+    assert!(!site.references().iter().any(|name| name.starts_with("refs/swarm/done/")));
 }
 
 #[test]
@@ -385,20 +407,24 @@ fn calls_that_cannot_be_carried_out_are_refused_and_start_nothing() {
     let order = site.order("a", 1, "true", &base);
     let start = |order: &FarStart| serde_json::to_value(FarCall::Start(Box::new(order.clone()))).expect("JSON");
     let clone = site.dir().join("clone");
-    refused(&mut line, &start(&order), &format!("there is no clone {}", clone.display()));
+    let gone = line.ask(&FarCall::Start(Box::new(order.clone())));
+    assert_eq!(gone, FarAnswer::Gone(format!("there is no clone {}", clone.display())));
     assert_eq!(line.end(&order.at), FarResult::default(), "never started");
     site.send(&mut line, &base);
     let mut changed = order.clone();
     changed.at.clone.controller = "../../..".into();
     refused(&mut line, &start(&changed), "invalid controller '../../..'");
-    let changed = FarStart { leaf: "../x".into(), ..order.clone() };
+    let changed = with_tree(&order, |tree| tree.leaf = "../x".into());
     refused(&mut line, &start(&changed), "invalid name of a worktree: the name begins with '-' or '.'");
-    let changed = FarStart { tip: "main".into(), ..order.clone() };
+    let changed = with_tree(&order, |tree| tree.tip = "main".into());
     refused(&mut line, &start(&changed), "'main' is not the id of a commit");
     let mut changed = order.clone();
-    changed.order.agent.kind = swarm_agents::Kind::Command;
-    changed.order.agent.config.command = Some(vec!["no-such-agent".into()]);
-    refused(&mut line, &start(&changed), "'no-such-agent' is not installed on this host");
+    let FarWork::Agent { order: agents, .. } = &mut changed.work else { panic!("an agent") };
+    agents.agent.kind = swarm_agents::Kind::Command;
+    agents.agent.config.command = Some(vec!["no-such-agent".into()]);
+    let (program, cause) = (Some("no-such-agent".into()), "'no-such-agent' is not installed on this host".into());
+    let unfit = line.ask(&FarCall::Start(Box::new(changed)));
+    assert_eq!(unfit, FarAnswer::Unfit { program, cause }, "it may start others");
     let config = site.rig.home().join(".gitconfig");
     let known = fs::read(&config).expect("read");
     fs::write(&config, "[user]\n\tuseConfigOnly = true\n").expect("written");
@@ -409,7 +435,7 @@ fn calls_that_cannot_be_carried_out_are_refused_and_start_nothing() {
          user.email MAIL' there)",
     );
     let committer = swarm_store::runs::far::Committer { name: "-n".into(), email: "x@example.com".into() };
-    let odd = FarStart { committer: Some(committer), ..order.clone() };
+    let odd = with_tree(&order, |tree| tree.committer = Some(committer));
     refused(
         &mut line,
         &start(&odd),
@@ -418,8 +444,8 @@ fn calls_that_cannot_be_carried_out_are_refused_and_start_nothing() {
     );
     fs::write(&config, known).expect("written");
     let unknown = "1".repeat(40);
-    let id = line.begin(&FarCall::Start(Box::new(FarStart { tip: unknown, ..order.clone() })));
-    assert!(matches!(line.answer(id), FarAnswer::Refused(_)));
+    let id = line.begin(&FarCall::Start(Box::new(with_tree(&order, |tree| tree.tip = unknown))));
+    assert!(matches!(line.answer(id), FarAnswer::Gone(_)));
     let call = FarCall::Clone { clone: site.clone(), format: "sha256".into() };
     let id = line.begin(&call);
     let FarAnswer::Refused(cause) = line.answer(id) else { panic!("not refused") };

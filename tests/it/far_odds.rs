@@ -2,11 +2,13 @@
 //! that dies.
 
 use std::fs;
+use std::os::unix::fs::MetadataExt as _;
 
-use swarm_store::runs::far::{FarAnswer, FarCall, FarResult, FarStart};
+use swarm_store::runs::far::{FarAnswer, FarCall, FarClone, FarFile, FarResult, FarStart, FarWork};
 
 use crate::common::{SOON, wait_until};
-use crate::far_calls::{Line, RUN, Site, is_done};
+use crate::far_calls::{Line, RUN, Site, is_done, with_tree};
+use crate::recover::{reboot, rewrite_boot};
 
 #[test]
 fn a_branch_that_another_run_works_on_is_not_moved() {
@@ -25,16 +27,19 @@ fn a_branch_that_another_run_works_on_is_not_moved() {
 
     let busy = |line: &mut Line, order: &FarStart, branch: &str| {
         let cause = format!("branch '{branch}' is in use by another run on this host");
-        assert_eq!(line.ask(&FarCall::Start(Box::new(order.clone()))), FarAnswer::Busy(cause));
+        let answer = line.ask(&FarCall::Start(Box::new(order.clone())));
+        assert_eq!(answer, FarAnswer::Unfit { program: None, cause }, "the host may start others");
     };
     // Another run, with another base, uses the same name for its branch.
     let mut second = site.order("a", 1, "true", &base);
     second.at.run = "ffffffff".into();
     second.at.worker = "p.a-2".into();
-    second.base = "other".into();
+    second = with_tree(&second, |tree| tree.base = "other".into());
     busy(&mut line, &second, "arial/a");
     // The branch as a base.
-    let third = FarStart { base: "arial/a".into(), branch: "arial/b".into(), leaf: "b".into(), ..second.clone() };
+    let third = with_tree(&second, |tree| {
+        (tree.base, tree.branch, tree.leaf) = ("arial/a".into(), "arial/b".into(), "b".into());
+    });
     busy(&mut line, &third, "arial/a");
     assert_eq!(tips(), before);
 
@@ -64,11 +69,11 @@ fn an_attempt_ends_although_its_work_was_removed_there() {
         line.start(order);
     }
     for order in &orders {
-        let mark = trees.join(format!("{}.worked", order.leaf));
+        let mark = trees.join(format!("{}.worked", order.at.job));
         wait_until("it has worked", SOON, || mark.exists());
     }
     let ended = |line: &mut Line, order: &FarStart, cause: &str| {
-        fs::write(trees.join(format!("{}.end", order.leaf)), "").expect("written");
+        fs::write(trees.join(format!("{}.end", order.at.job)), "").expect("written");
         let end = line.end(&order.at);
         assert_eq!((end.tip.as_deref(), end.waits.as_deref()), (None, Some(cause)), "{end:?}");
         assert!(end.exit.is_some() && end.log.contains("said"), "{end:?}");
@@ -105,9 +110,128 @@ fn a_start_that_may_have_been_done_is_not_refused() {
     let dir = site.dir().join("runs").join(RUN).join("attempts/a.1");
     fs::create_dir_all(&dir).expect("made");
     fs::write(dir.join("order.json"), "{}").expect("written");
-    let missing = FarStart { tip: "1".repeat(40), ..order.clone() };
-    let answer = line.ask(&FarCall::Start(Box::new(missing)));
+    let missing = with_tree(&order, |tree| tree.tip = "1".repeat(40));
+    let answer = line.ask(&FarCall::Start(Box::new(missing.clone())));
+    assert_eq!(answer, FarAnswer::Gone(format!("the clone does not have the commit {}", "1".repeat(40))));
+    // The host lacks a program now.
+    let mut lacking = order.clone();
+    let FarWork::Agent { order: agents, .. } = &mut lacking.work else { panic!("an agent") };
+    agents.agent.kind = swarm_agents::Kind::Command;
+    agents.agent.config.command = Some(vec!["no-such-agent".into()]);
+    let answer = line.ask(&FarCall::Start(Box::new(lacking)));
     assert!(matches!(answer, FarAnswer::Unknown(_)), "{answer:?}");
     line.start(&order);
     assert!(is_done(&line.end(&order.at)));
+}
+
+#[test]
+fn a_restart_of_the_machine_ends_an_attempt_and_the_next_one_goes_on_in_its_worktree() {
+    let site = Site::new();
+    let base = site.base();
+    let mut line = Line::open(&site.rig);
+    site.send(&mut line, &base);
+    let first = site.order("a", 1, "echo a > a.txt; touch ../worked; exec sleep 600", &base);
+    line.start(&first);
+    let trees = site.dir().join("worktrees").join(RUN);
+    wait_until("it has worked", SOON, || trees.join("worked").exists());
+    let inode = || fs::metadata(trees.join("a")).expect("a worktree").ino();
+    let before = inode();
+    reboot(&site.rig);
+    rewrite_boot(&site.dir(), &["begun.json"]);
+    let mut line = Line::open(&site.rig);
+    let end = line.end(&first.at);
+    assert_eq!((end.is_restarted, &end.exit, &end.result), (true, &None, &None));
+    let tip = end.tip.clone().expect("a commit");
+    let clone = site.dir().join("clone");
+    assert_eq!(site.rig.git(&clone, &["show", &format!("{tip}:a.txt")]), "a");
+    assert_eq!(line.end(&first.at), end);
+    let second = site.order("a", 2, "test -s a.txt", &tip);
+    line.start(&second);
+    let end = line.end(&second.at);
+    assert!(is_done(&end) && !end.is_restarted, "{end:?}");
+    assert_eq!(inode(), before);
+}
+
+#[test]
+fn a_prompt_may_be_longer_than_a_line() {
+    let site = Site::new();
+    let base = site.base();
+    let mut sender = Line::open(&site.rig);
+    site.send(&mut sender, &base);
+    // The first call of a connection.
+    let mut line = Line::open(&site.rig);
+    let script = format!("# {}\necho long > long.txt", "ä\u{1}\"".repeat(400_000));
+    let order = site.order("a", 1, &script, &base);
+    line.start(&order);
+    line.end(&order.at);
+    let prompt = site.dir().join("runs").join(RUN).join("attempts/a.1/prompt.md");
+    assert_eq!(fs::read_to_string(prompt).expect("read"), script);
+}
+
+#[test]
+fn ignored_files_are_in_the_worktree_before_the_agent_and_in_no_commit() {
+    let site = Site::new();
+    let base = site.base();
+    let mut line = Line::open(&site.rig);
+    site.send(&mut line, &base);
+    let script = "cat .env deep/b.local; echo '!.env' > .gitignore; echo one > one.txt";
+    let order = site.order("a", 1, script, &base);
+    let file = |path: &str, content: &[u8]| FarFile::new(path.to_owned(), 0o600, content.to_vec());
+    let files = vec![file(".env", b"SECRET=1\n"), file("deep/b.local", b"\xffb\n")];
+    let order = with_tree(&order, |tree| tree.include = files);
+    line.start(&order);
+    let clone = site.dir().join("clone");
+    assert_eq!(fs::read_dir(&clone).expect("read").count(), 1, "the clone still has them");
+    let end = line.end(&order.at);
+    assert!(is_done(&end) && end.log.contains("SECRET=1"), "{end:?}");
+    assert_eq!(end.left_out, [".env"]);
+    let tip = end.tip.expect("a commit");
+    assert_eq!(site.rig.git(&clone, &["diff", "--name-only", &base, &tip]), ".gitignore\none.txt");
+    // As a start that was killed leaves it.
+    fs::write(clone.join(".env"), "SECRET=1\n").expect("written");
+    assert_eq!(line.ask(&FarCall::Forget(order.at.clone())), FarAnswer::Done);
+    assert!(!site.dir().join("worktrees").join(RUN).exists() && !clone.join(".env").exists());
+
+    let odd = with_tree(&site.order("b", 1, "true", &base), |tree| tree.include = vec![file("../b.txt", b"")]);
+    let refused = FarAnswer::Refused("'../b.txt' is not a path of an ignored file".into());
+    assert_eq!(line.ask(&FarCall::Start(Box::new(odd))), refused);
+}
+
+#[test]
+fn a_clone_that_no_run_has_used_for_long_is_removed_unless_it_has_work() {
+    let site = Site::new();
+    let base = site.base();
+    let mut line = Line::open(&site.rig);
+    let (unused, saved) = ("1111111111111111", "2222222222222222");
+    for repository in [unused, saved] {
+        let clone = FarClone { repository: repository.to_owned(), ..site.clone() };
+        assert_eq!(line.ask(&FarCall::Clone { clone, format: "sha1".into() }), FarAnswer::Done);
+    }
+    let dir = |repository: &str| site.dir().with_file_name(repository);
+    let clone = dir(saved).join("clone");
+    let tree = site.rig.git(&clone, &["write-tree"]);
+    let commit =
+        site.rig.git(&clone, &["-c", "user.name=a", "-c", "user.email=a@b", "commit-tree", "-m", "x", tree.trim()]);
+    site.rig.git(&clone, &["update-ref", "refs/swarm/trash/x", commit.trim()]);
+    site.send(&mut line, &base);
+    let order = site.order("a", 1, "echo a > a.txt", &base);
+    line.start(&order);
+    line.end(&order.at);
+    let used_before = |days: u64| {
+        let at = std::time::SystemTime::now() - std::time::Duration::from_hours(days * 24);
+        for dir in [dir(unused), dir(saved), site.dir()] {
+            fs::File::open(dir).and_then(|dir| dir.set_modified(at)).expect("set");
+        }
+    };
+    used_before(29);
+    assert_eq!(line.ask(&FarCall::Forget(site.at("nobody", 1))), FarAnswer::Done);
+    assert!(dir(unused).exists());
+    used_before(31);
+    assert_eq!(line.ask(&FarCall::Forget(site.at("nobody", 1))), FarAnswer::Done);
+    assert!(!dir(unused).exists() && dir(saved).exists(), "a save is work");
+    assert!(site.dir().join("clone").exists(), "it has an attempt");
+    assert_eq!(line.ask(&FarCall::Forget(order.at)), FarAnswer::Done);
+    // It is made again when it is needed.
+    let clone = FarClone { repository: unused.to_owned(), ..site.clone() };
+    assert_eq!(line.ask(&FarCall::Clone { clone, format: "sha1".into() }), FarAnswer::Done);
 }

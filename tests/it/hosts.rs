@@ -6,25 +6,29 @@ use std::path::PathBuf;
 use crate::common::{Rig, SOON, Said, proc, run, wait_until};
 
 /// Two rigs: a person's, and a machine on which that person has an account.
-struct Site {
-    here: Rig,
-    there: Rig,
+pub struct Site {
+    pub here: Rig,
+    pub there: Rig,
 }
 
+/// Way to a host: closed while there is a file of its name with `.closed`.
+const GATE: &str = "[ ! -e \"$0.closed\" ] || exit 1\nexec \"$@\"\n";
+
 impl Site {
-    fn new() -> Self {
+    pub fn new() -> Self {
         let site = Self { here: Rig::new(), there: Rig::new() };
         site.configure("");
         site
     }
 
     /// Writes the person's configuration: `box`, which can be reached, and `dead`, which cannot.
-    fn configure(&self, more: &str) {
+    pub fn configure(&self, more: &str) {
         let home = self.there.home();
         let state = self.there.root();
         let reach = format!(
-            "command = ['env', '-i', 'PATH={}', 'HOME={}', 'TMUX_TMPDIR={}', 'LANG=C.UTF-8', 'TZ=UTC', '{}']\n\
+            "command = ['sh', '{}', 'env', '-i', 'PATH={}', 'HOME={}', 'TMUX_TMPDIR={}', 'LANG=C.UTF-8', 'TZ=UTC', '{}']\n\
              swarm = '{}'\nstate = '{}'\n",
+            self.here.file("gate", GATE),
             std::env::var("PATH").expect("set"),
             home.display(),
             self.there.path("tmux").display(),
@@ -38,7 +42,24 @@ impl Site {
         fs::write(dir.join("config.toml"), text).expect("written");
     }
 
-    fn on_box(&self, words: &[&str]) -> Said {
+    /// Cuts all connections to `box`, which is out of reach until [`Site::open`].
+    pub fn cut(&self) {
+        self.here.file("gate.closed", "");
+        self.ends().into_iter().for_each(proc::kill);
+        wait_until("no connection is left", SOON, || self.ends().is_empty());
+    }
+
+    pub fn open(&self) {
+        fs::remove_file(self.here.path("gate.closed")).expect("closed before");
+    }
+
+    /// Pids of the far ends of connections.
+    pub fn ends(&self) -> Vec<i32> {
+        let is_end = |pid: &i32| proc::words(*pid).get(1).is_some_and(|verb| verb == "__stdio");
+        self.there.processes().into_iter().filter(is_end).collect()
+    }
+
+    pub fn on_box(&self, words: &[&str]) -> Said {
         self.here.swarm(&[&["--host", "box"], words].concat())
     }
 }
@@ -146,7 +167,7 @@ fn followers_and_waiters_there_end_with_those_here() {
     site.there.spawn("w", &[], &["sh", "-c", "echo begun; exec sleep 600"]);
     let verbs = || {
         let all = site.there.processes();
-        all.into_iter().filter(|pid| proc::words(*pid).get(1).is_some_and(|verb| verb == "logs")).count()
+        all.into_iter().filter(|pid| proc::words(*pid).iter().any(|verb| verb == "logs")).count()
     };
     let mut follower = site.here.command(&["--host", "box", "logs", "w", "-f"]);
     let mut child = follower.stdout(std::process::Stdio::null()).spawn().expect("started");

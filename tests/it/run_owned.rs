@@ -204,7 +204,7 @@ fn a_state_of_a_newer_version_is_refused_by_all_verbs_and_left_alone() {
     site.run(0, &[]);
     let newer = r#"{"version": 3, "workstreams": {"new": "form"}}"#;
     site.write(".arial/state.json", newer);
-    let verbs: [&[&str]; 7] = [
+    let verbs: [&[&str]; 8] = [
         &["plan", "--specs", "specs", "-y"],
         &["run"],
         &["run", "status"],
@@ -212,6 +212,7 @@ fn a_state_of_a_newer_version_is_refused_by_all_verbs_and_left_alone() {
         &["run", "stop"],
         &["run", "pause"],
         &["run", "resume"],
+        &["run", "give-up", "a"],
     ];
     for words in verbs {
         let path = site.repo.join(".arial/state.json");

@@ -369,3 +369,27 @@ fn a_recovery_asks_about_commands_of_which_nobody_was_ever_asked() {
     rig.swarm(&["recover", "--apply", "--settle", "0s"]);
     assert!(Path::new(&tree).exists() && rig.path("pwned").exists());
 }
+
+#[test]
+fn landing_the_removal_of_a_verification_does_not_land_what_it_rejects() {
+    let site = Site::new();
+    let two = "---\nadapter: shell\nafter: one\nretries: 0\nverify: test -e never\n---\n# Two\n\n```sh\necho two > two\n```\n";
+    one_and_two(&site, "sed -i '/^verify/d' specs/two.md", two);
+    site.rig.trust(&site.repo);
+    let said = run_alone(&site, &[]);
+    assert_eq!(said.code, Some(1), "{said:?}");
+    assert!(!site.landed("specs/two.md").contains("verify"), "{said:?}");
+    let shown = site.rig.swarm_in(&site.repo, &["trust", "--show"]).out;
+    assert!(shown.contains("  specs/two.md verify:  (no longer set)\n"), "{shown}");
+    let said = run_alone(&site, &["--retry-failed"]);
+    assert!(
+        said.code == Some(1) && said.err.contains(" has no verification any more, although you agreed to one"),
+        "{said:?}"
+    );
+    assert!(!site.repo.join("two").exists());
+    site.rig.trust(&site.repo);
+    let said = run_alone(&site, &["--retry-failed"]);
+    assert_eq!((said.code, site.landed("two").as_str()), (Some(0), "two"), "{said:?}");
+    let shown = site.rig.swarm_in(&site.repo, &["trust", "--show"]).out;
+    assert!(!shown.contains("verify"), "{shown}");
+}

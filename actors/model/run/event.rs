@@ -30,6 +30,21 @@ pub enum Event {
         kind: ClosedKind,
         cause: String,
     },
+    /// The attempt was certainly not started on the host, which cannot execute this job. It may execute others.
+    Unfit {
+        job: usize,
+        attempt: u32,
+        host: String,
+        /// Program that is missing there. `None`: something else is in the way of this job.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        program: Option<String>,
+        cause: String,
+    },
+    /// The jobs that the host could not execute until this time may be tried there again.
+    FitDue {
+        host: String,
+        at_ms: u64,
+    },
     /// The host at which an attempt works is out of reach.
     Lost {
         host: String,
@@ -39,14 +54,39 @@ pub enum Event {
     Found {
         host: String,
     },
+    /// The host has reported its load, in halves per processor. Only written if it has changed.
+    Loaded {
+        host: String,
+        level: u32,
+    },
     /// The host may be tried again.
     HostDue {
         host: String,
+    },
+    /// The host has been out of reach since this time, in Unix milliseconds, for as long as the run waits for it.
+    LostDue {
+        host: String,
+        since_ms: u64,
     },
     /// A stop could not be delivered to the host of the attempt.
     Unreached {
         job: usize,
         attempt: u32,
+    },
+    /// The attempt is given up, because its host is out of reach. It is over for the run, and does not count as a failure.
+    Abandoned {
+        job: usize,
+        attempt: u32,
+        host: String,
+    },
+    /// An attempt that was given up is ended on its host, and its work is here, under this reference. Its job need not be in
+    /// the plan.
+    Returned {
+        id: String,
+        attempt: u32,
+        host: String,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        reference: Option<String>,
     },
     /// The work of an attempt on a host is here, in this commit.
     Fetched {

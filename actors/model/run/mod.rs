@@ -1,5 +1,6 @@
 //! Values of a run: its plan, the progress of each job, its events, and its reports.
 
+mod abandoned;
 pub mod beginning;
 mod event;
 mod names;
@@ -10,6 +11,7 @@ mod request;
 mod wish;
 pub mod words;
 
+pub use abandoned::{Abandoned, RETURNED};
 pub use event::Event;
 pub use names::{far_worker_name, key_of, parse_key, request_of, request_prefix, worker_name};
 pub use outcome::{FaultKind, Merged, Outcome};

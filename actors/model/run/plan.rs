@@ -1,6 +1,7 @@
 //! Plan of a run: its jobs, their order, and the rules for all of them.
 
 use std::collections::BTreeMap;
+use std::path::{Component, Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
@@ -53,6 +54,9 @@ pub struct Flags {
     /// Hosts on which the work is done. Empty: here.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub on: Vec<String>,
+    /// Time for which attempts wait for a host that is out of reach, as typed.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub lost: Option<String>,
 }
 
 /// Rules for all jobs of a run.
@@ -77,6 +81,13 @@ pub struct Rules {
     /// Hosts on which the work is done, in the order in which they were named. Empty: here.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub on: Vec<Seats>,
+    /// Time in milliseconds for which attempts wait for a host that is out of reach, before they are given up. `None`: they wait
+    /// for a person.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub lost_ms: Option<u64>,
+    /// Those of these hosts to which the ignored files go that worktrees get.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub include: Vec<String>,
 }
 
 /// Places for attempts on one host.
@@ -86,11 +97,19 @@ pub struct Seats {
     pub host: String,
     /// Maximum number of concurrent attempts of this run there.
     pub cap: usize,
+    /// What a person says of the host. A job may ask for it.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub tags: Vec<String>,
 }
 
 impl Seats {
     /// Name of this machine.
     pub const LOCAL: &str = "local";
+
+    /// Returns the tags that a job asks for and the host does not have.
+    pub fn lacks<'a>(&self, job: &'a Job) -> impl Iterator<Item = &'a str> {
+        job.on.iter().map(String::as_str).filter(|tag| self.tags.iter().all(|own| own != tag))
+    }
 }
 
 impl Default for Rules {
@@ -103,6 +122,8 @@ impl Default for Rules {
             consent: None,
             asks: Vec::new(),
             on: Vec::new(),
+            lost_ms: None,
+            include: Vec::new(),
         }
     }
 }
@@ -139,6 +160,9 @@ pub struct Job {
     /// Command that verifies the work before it lands. `None`: the command for all jobs.
     #[serde(default)]
     pub verify: Option<String>,
+    /// Tags that a host must have.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub on: Vec<String>,
 }
 
 /// Work of a job.
@@ -147,6 +171,19 @@ pub struct Job {
 pub enum Work {
     Spec(SpecWork),
     Command(CommandWork),
+}
+
+impl Work {
+    /// Reports whether both need the same program.
+    pub fn is_like(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::Spec(one), Self::Spec(two)) => one.adapter == two.adapter,
+            (Self::Command(one), Self::Command(two)) => {
+                (one.argv.first(), one.env.get("PATH")) == (two.argv.first(), two.env.get("PATH"))
+            }
+            (Self::Spec(_), Self::Command(_)) | (Self::Command(_), Self::Spec(_)) => false,
+        }
+    }
 }
 
 impl Default for Work {
@@ -225,6 +262,21 @@ impl Plan {
         job.verify.clone().or_else(|| self.rules.merge.verify.clone())
     }
 
+    /// Returns the directory in which a command without a worktree is executed, relative to the root. `None` if it is not
+    /// below the root.
+    pub fn directory_of(&self, work: &CommandWork) -> Option<String> {
+        let root = Path::new(&self.root);
+        let mut plain = PathBuf::new();
+        for part in root.join(work.cwd.as_deref().unwrap_or_default()).components() {
+            match part {
+                Component::ParentDir => drop(plain.pop()),
+                Component::CurDir => {}
+                part => plain.push(part),
+            }
+        }
+        plain.strip_prefix(root).ok()?.to_str().map(str::to_owned)
+    }
+
     /// Returns the index of the job with this id.
     pub fn position(&self, id: &str) -> Option<usize> {
         self.jobs.iter().position(|job| job.id == id)
@@ -272,6 +324,27 @@ impl Plan {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_command_has_a_directory_below_the_root_or_none() {
+        let plan = Plan { root: "/r/p".to_owned(), ..Plan::default() };
+        let of = |cwd: Option<&str>| {
+            plan.directory_of(&CommandWork { cwd: cwd.map(str::to_owned), ..CommandWork::default() })
+        };
+        for (cwd, expected) in [
+            (None, Some("")),
+            (Some("a/./b"), Some("a/b")),
+            (Some("a/../b"), Some("b")),
+            (Some("/r/p/ci/../x"), Some("x")),
+            (Some("../p"), Some("")),
+            (Some(".."), None),
+            (Some("../../../.."), None),
+            (Some("../other"), None),
+            (Some("/r/pq"), None),
+        ] {
+            assert_eq!(of(cwd).as_deref(), expected, "{cwd:?}");
+        }
+    }
 
     #[test]
     fn a_worktree_has_the_number_of_its_branch() {

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
+use super::abandoned::Abandoned;
 use super::beginning::Beginning;
 use super::plan::{Job, Plan, Topic};
 use crate::NeedKind;
@@ -147,11 +148,23 @@ pub struct Progress {
     /// Commit with the work of the last attempt on a host.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tip: Option<String>,
+    /// What the prompt of the next attempt says about the one before it, which was given up.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub given_up: Option<String>,
+    /// Hosts that cannot execute this job, as far as they said.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub unfit: BTreeMap<String, Unfit>,
     #[serde(default)]
     pub spent: Spent,
 }
 
 impl Progress {
+    /// Returns the present attempt of the job `id`, if it is out on a host.
+    pub fn out(&self, id: &str) -> Option<Abandoned> {
+        let host = self.host.as_ref().filter(|_| self.sent)?;
+        Some(Abandoned::new(id, self.attempt, host))
+    }
+
     /// Reports whether there was something to land at some time: if nothing is left, somebody else has landed it.
     pub fn has_shown_work(&self) -> bool {
         self.conflicted || (self.waited && !self.waited_empty)
@@ -219,7 +232,24 @@ pub struct Closed {
     pub cause: String,
     /// Number of tries in a row that failed.
     pub tries: u32,
+    /// Time of the first of them in Unix milliseconds. 0 in journals of older programs.
+    #[serde(default)]
+    pub since_ms: u64,
     /// Time of the next try in Unix milliseconds. `None`: it is being tried.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub until_ms: Option<u64>,
+}
+
+/// Why a host does not execute a job. It may execute others.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Unfit {
+    /// Program that is missing there. `None`: something else is in the way of this job.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub program: Option<String>,
+    pub cause: String,
+    /// Number of tries in a row that failed.
+    pub tries: u32,
+    /// Time of the next try in Unix milliseconds. `None`: it may be tried.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub until_ms: Option<u64>,
 }
@@ -241,7 +271,7 @@ impl ClosedKind {
         match self {
             Self::Away => "out of reach",
             Self::Refused => "not usable",
-            Self::Busy => "full",
+            Self::Busy => "busy",
         }
     }
 
@@ -276,6 +306,12 @@ pub struct Run {
     /// Hosts on which nothing can be started at the moment.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub closed: BTreeMap<String, Closed>,
+    /// Attempts that were given up.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub abandoned: Vec<Abandoned>,
+    /// Load that hosts have reported, in halves per processor.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub loads: BTreeMap<String, u32>,
     /// Whether the run records the branches that its jobs have begun. Runs of older programs do not.
     #[serde(default)]
     pub records_topics: bool,
@@ -309,8 +345,29 @@ impl Run {
         revive(&plan, &mut jobs);
         retired.retain(|id, _| plan.position(id).is_none());
         let told = earlier.filter(|run| run.plan.id == plan.id).map_or(0, |run| run.told);
+        let mut abandoned = earlier.map(|run| run.abandoned.clone()).unwrap_or_default();
+        abandoned.retain(|one| !one.is_back || one.found_at.is_some());
+        abandoned.extend(earlier.into_iter().flat_map(|run| run.left_out_there(&plan, &beginning)));
         let (plan, mode, closed) = (Arc::new(plan), Mode::Running, BTreeMap::new());
-        Self { plan, jobs, mode, told, retired, has_failed: false, closed, records_topics: true }
+        Self {
+            plan,
+            jobs,
+            mode,
+            told,
+            retired,
+            has_failed: false,
+            closed,
+            abandoned,
+            records_topics: true,
+            ..Self::default()
+        }
+    }
+
+    /// Returns the attempts that are out on hosts, and with which no job of the next plan goes on.
+    fn left_out_there(&self, next: &Plan, beginning: &Beginning) -> Vec<Abandoned> {
+        let goes_on = |job: &Job| next.jobs.iter().any(|next| next.id == job.id && beginning.continued(next).is_some());
+        let out = self.plan.jobs.iter().zip(&self.jobs).filter(|(job, progress)| progress.sent && !goes_on(job));
+        out.filter_map(|(job, progress)| progress.out(&job.id)).collect()
     }
 
     /// Assumes that jobs which were started by an older program, which recorded no branches, have begun their branch.
@@ -329,6 +386,12 @@ impl Run {
     /// Returns the number of jobs whose stage satisfies `is`.
     pub fn count(&self, is: impl Fn(&Stage) -> bool) -> usize {
         self.jobs.iter().filter(|job| is(&job.stage)).count()
+    }
+
+    /// Reports whether the host has an attempt of the job that was given up. The next one would take its place there.
+    pub fn avoids(&self, job: usize, host: &str) -> bool {
+        let is_of = |one: &Abandoned| one.host == host && self.plan.jobs.get(job).is_some_and(|job| job.id == one.job);
+        self.abandoned.iter().any(|one| !one.is_back && is_of(one))
     }
 
     /// Returns the present state of one job on its own, because a run may have a thousand jobs.
@@ -384,6 +447,8 @@ fn revive(plan: &Plan, jobs: &mut [Progress]) {
 /// Returns the progress with which a job of an earlier run begins.
 fn resumed(earlier: Option<&Progress>, retry_failed: bool) -> Progress {
     let mut job = earlier.cloned().unwrap_or_default();
+    // A person may have installed what was missing.
+    job.unfit.clear();
     match job.stage {
         // Failures are counted from 0 again; the numbers of attempts continue.
         Stage::Failed if retry_failed => {

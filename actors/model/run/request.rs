@@ -34,6 +34,12 @@ pub enum RunOrder {
     Resume {
         home: String,
     },
+    /// Give up the present attempts of these jobs, whose hosts are out of reach: all of them, or none.
+    #[serde(rename = "give-up")]
+    GiveUp {
+        home: String,
+        jobs: Vec<String>,
+    },
 }
 
 /// Result of such a request.
@@ -41,6 +47,6 @@ pub enum RunOrder {
 pub struct RunLine {
     pub run: String,
     pub home: String,
-    /// `started`, `stopping`, `paused` or `resumed`.
+    /// `started`, `stopping`, `paused`, `resumed` or `given up`.
     pub done: String,
 }

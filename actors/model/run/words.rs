@@ -40,11 +40,14 @@ pub enum Word {
     /// A line of the run's journal cannot be read. The run continues with what the other lines and reports say.
     #[serde(rename = "run.journal_damaged")]
     JournalDamaged { file: String, line: usize, error: String },
-    /// Nothing can be started on the host: it is out of reach, refuses, or is full. What works there goes on.
+    /// Nothing can be started on the host: it is out of reach, refuses, or has no room. What works there goes on.
     #[serde(rename = "host.away")]
     HostAway { host: String, error: String },
     #[serde(rename = "host.back")]
     HostBack { host: String },
+    /// The host cannot execute the workstream. It may execute others.
+    #[serde(rename = "host.unfit")]
+    HostUnfit { host: String, error: String },
     /// Last report of a run. `status` is `completed`, `failed` or `interrupted`.
     #[serde(rename = "run.completed")]
     RunCompleted { status: String, done: usize, failed: usize, pending: usize },
@@ -55,6 +58,17 @@ pub enum Word {
         /// Host on which it works. `None`: here.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         host: Option<String>,
+    },
+    /// The attempt is given up, because its host is out of reach. Another one follows.
+    #[serde(rename = "workstream.abandoned")]
+    Abandoned { attempt: u32, host: String },
+    /// An attempt that was given up is ended on its host. Its work is here, under `reference`, if it has left any.
+    #[serde(rename = "workstream.returned")]
+    Returned {
+        attempt: u32,
+        host: String,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        reference: Option<String>,
     },
     /// The agent has finished. Its work has not landed yet.
     #[serde(rename = "workstream.completed")]

@@ -3,6 +3,7 @@
 use swarm_model::run::progress::{Closed, ClosedKind, Mode, Stage};
 use swarm_model::run::words::Word;
 
+use super::abandon::to_wait;
 use super::{Effect, Turn};
 
 /// First pause before a host is tried again that is out of reach, in milliseconds. Each further one is twice as long.
@@ -15,6 +16,26 @@ const PAUSE_MS_MAX: u64 = 60_000;
 const REFUSED_MS: u64 = 300_000;
 
 impl Turn<'_> {
+    /// The worker of the attempt runs, here or on its host.
+    pub(super) fn started(&mut self, job: usize, pid: i32) {
+        self.run.jobs[job].pid = Some(pid).filter(|pid| *pid != 0);
+        self.run.jobs[job].begun = self.run.plan.topic_of(&self.run.plan.jobs[job]);
+        // From here on, an attempt that leaves nothing to land has failed.
+        (self.run.jobs[job].conflicted, self.run.jobs[job].conflict_tip) = (false, None);
+        match self.run.jobs[job].host.clone() {
+            Some(host) => {
+                self.found(&host);
+                self.fits(job, &host);
+            }
+            // Its worktree has the work that was done on hosts, and goes on from there.
+            None => self.run.jobs[job].tip = None,
+        }
+        // A stop that came during the start found no worker to end.
+        if self.run.mode == Mode::Stopping && self.run.jobs[job].stage == Stage::Working {
+            self.effects.push(Effect::Stop { job });
+        }
+    }
+
     /// The attempt belongs to its host from here on.
     pub(super) fn sent(&mut self, job: usize, attempt: u32, host: &str) {
         if !self.is_present(job, attempt) || self.run.jobs[job].stage != Stage::Working || self.run.jobs[job].sent {
@@ -31,14 +52,9 @@ impl Turn<'_> {
 
     /// The attempt was not started. The same number is started elsewhere, or later.
     pub(super) fn unplaced(&mut self, job: usize, attempt: u32, host: &str, kind: ClosedKind, cause: &str) {
-        if !self.is_present(job, attempt) || self.run.jobs[job].stage != Stage::Working {
-            return;
+        if self.take_back(job, attempt) {
+            self.close(host, kind, cause);
         }
-        let progress = &mut self.run.jobs[job];
-        (progress.sent, progress.pid) = (false, None);
-        progress.attempt -= 1;
-        progress.stage = if self.run.mode == Mode::Stopping { Stage::Paused } else { Stage::Pending };
-        self.close(host, kind, cause);
     }
 
     /// Stops an attempt that is being sent: it is not started.
@@ -57,9 +73,15 @@ impl Turn<'_> {
         }
         let is_new = earlier.is_none_or(|closed| (closed.kind, closed.cause.as_str()) != (kind, cause));
         let tries = earlier.map_or(1, |closed| closed.tries + 1);
+        // The same outage, although the host may say something else now.
+        let before = earlier.filter(|closed| (closed.kind == ClosedKind::Busy) == (kind == ClosedKind::Busy));
+        let (is_first, since_ms) = (before.is_none(), before.map_or(self.now_ms, |closed| closed.since_ms));
         let at_ms = self.now_ms.saturating_add(pause_ms(kind, tries));
         self.effects.push(Effect::ArmHost { host: host.to_owned(), at_ms });
-        let closed = Closed { kind, cause: cause.to_owned(), tries, until_ms: Some(at_ms) };
+        let closed = Closed { kind, cause: cause.to_owned(), tries, since_ms, until_ms: Some(at_ms) };
+        if is_first {
+            self.effects.extend(to_wait(self.run, host, &closed));
+        }
         self.run.closed.insert(host.to_owned(), closed);
         if is_new {
             self.tell(None, Word::HostAway { host: host.to_owned(), error: cause.to_owned() });

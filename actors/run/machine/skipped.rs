@@ -22,7 +22,9 @@ impl Machine {
             Event::Started { job, attempt, .. }
             | Event::Sent { job, attempt, .. }
             | Event::Unplaced { job, attempt, .. }
+            | Event::Unfit { job, attempt, .. }
             | Event::Unreached { job, attempt }
+            | Event::Abandoned { job, attempt, .. }
             | Event::Fetched { job, attempt, .. }
             | Event::Ended { job, attempt, .. } => (*job, *attempt, Stage::Working),
             Event::Queued { job, attempt, .. } => (*job, *attempt, Stage::Finishing),
@@ -37,7 +39,13 @@ impl Machine {
                 let (what, kind) = (String::new(), swarm_model::NeedKind::default());
                 (*job, *attempt, Stage::Asking { ask: 0, what, kind })
             }
-            Event::Lost { .. } | Event::Found { .. } | Event::HostDue { .. } => return,
+            Event::Lost { .. }
+            | Event::Found { .. }
+            | Event::HostDue { .. }
+            | Event::LostDue { .. }
+            | Event::Returned { .. }
+            | Event::Loaded { .. }
+            | Event::FitDue { .. } => return,
             Event::Began | Event::Stop | Event::Hold | Event::Resume | Event::Repaired { .. } => return,
         };
         let Some(progress) = self.run.jobs.get_mut(job) else { return };
@@ -55,6 +63,9 @@ impl Machine {
             }
             (progress.attempt, progress.stage) = (attempt, stage);
             progress.started_ms.get_or_insert(now_ms);
+            if let Event::Abandoned { host, .. } = event {
+                (progress.sent, progress.host) = (true, Some(host.clone()));
+            }
             self.finish_before(job, now_ms);
             // It went on, so it cannot have been over.
             if matches!(self.run.mode, Mode::Over(_)) {

@@ -12,20 +12,20 @@ use swarm_ports::{FarEnd, HostFault};
 use crate::fixture::{Rig, caller, with_tree};
 use crate::run::{HOME, job, plan, stages};
 
-const HOSTS: [&str; 2] = ["a", "b"];
+pub const HOSTS: [&str; 2] = ["a", "b"];
 
-fn spec(id: &str) -> Job {
+pub fn spec(id: &str) -> Job {
     Job { work: Work::Spec(SpecWork::default()), ..job(id) }
 }
 
-async fn order(rig: &Rig, order: RunOrder) {
+pub async fn order(rig: &Rig, order: RunOrder) {
     let answer = rig.swarm().run(RunRequest { caller: caller(), order }).recv().await.expect("an answer");
     assert!(matches!(answer, Answer::Run(_)), "{answer:?}");
     rig.world.settle().await;
 }
 
-async fn begin(rig: &Rig, jobs: Vec<Job>, cap: usize) {
-    let on = HOSTS.map(|host| Seats { host: host.to_owned(), cap }).to_vec();
+pub async fn begin(rig: &Rig, jobs: Vec<Job>, cap: usize) {
+    let on = HOSTS.map(|host| Seats { host: host.to_owned(), cap, tags: Vec::new() }).to_vec();
     let plan = Plan { rules: Rules { limit: 20, on, ..Rules::default() }, ..plan(jobs) };
     order(rig, RunOrder::Begin { plan: Box::new(plan), retry_failed: false }).await;
 }
@@ -36,29 +36,29 @@ pub fn end(code: i32) -> FarEnd {
     FarEnd { exit: Some(exit), tip: Some("c0".to_owned()), ..FarEnd::default() }
 }
 
-fn away() -> Option<HostFault> {
+pub fn away() -> Option<HostFault> {
     Some(HostFault::Away { cause: "no route".to_owned() })
 }
 
-async fn pass(rig: &Rig, seconds: u64) {
+pub async fn pass(rig: &Rig, seconds: u64) {
     rig.world.pass(Duration::from_secs(seconds)).await;
 }
 
-fn run(rig: &Rig) -> Run {
+pub fn run(rig: &Rig) -> Run {
     rig.world.runs.run(HOME)
 }
 
-fn at_work(rig: &Rig) -> Vec<(&'static str, String)> {
+pub fn at_work(rig: &Rig) -> Vec<(&'static str, String)> {
     let of = |host: &'static str| rig.world.hosts.at_work(host).into_iter().map(move |attempt| (host, attempt));
     HOSTS.into_iter().flat_map(of).collect()
 }
 
 /// Ends each attempt that is at work.
-fn finish_all(rig: &Rig) {
+pub fn finish_all(rig: &Rig) {
     at_work(rig).iter().for_each(|(host, attempt)| rig.world.hosts.finish(host, attempt, end(0)));
 }
 
-fn told(rig: &Rig, is: impl Fn(&Word) -> bool) -> usize {
+pub fn told(rig: &Rig, is: impl Fn(&Word) -> bool) -> usize {
     rig.world.runs.told(HOME).iter().filter(|telling| is(&telling.word)).count()
 }
 
@@ -134,6 +134,9 @@ async fn a_run_waits_for_a_host_with_the_reason_and_does_not_work_here() {
     let waiting = run(&rig);
     assert_eq!((stages(&waiting), waiting.mode), (vec!["pending"], Mode::Running));
     assert_eq!(waiting.closed.values().map(|closed| closed.kind).collect::<Vec<_>>(), [ClosedKind::Away; 2]);
+    let since = waiting.closed.values().map(|closed| closed.since_ms).max().expect("closed hosts");
+    let begun_ms = rig.world.runs.told(HOME)[0].at_ms;
+    assert!(since < begun_ms + 60_000, "each try does not begin anew");
     assert!(rig.world.script.calls().iter().filter(|call| call.starts_with("hosts.bring")).count() < 200);
     rig.world.hosts.fail("b", None);
     pass(&rig, 130).await;
@@ -156,6 +159,23 @@ async fn a_failed_attempt_is_repeated_at_its_host() {
     let progress = run(&rig).jobs[1].clone();
     assert_eq!((progress.stage.word(), progress.error), ("failed", Some(cause)), "its work is not complete");
     assert!(rig.world.script.position("hosts.forget b j.2").is_some(), "its work is here");
+    rig.check();
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_kept_of_an_attempt_is_named() {
+    let rig = Rig::start().await;
+    begin(&rig, vec![Job { retries: 0, ..spec("i") }, Job { retries: 0, ..spec("j") }], 3).await;
+    let left = Some("refs/swarm/from/x".to_owned());
+    let waits = Some("an unfinished merge".to_owned());
+    rig.world.hosts.finish("a", "i.1", FarEnd { waits: waits.clone(), left: left.clone(), ..end(0) });
+    rig.world.hosts.finish("b", "j.1", FarEnd { waits, left, ..end(3) });
+    pass(&rig, 1).await;
+    let errors: Vec<String> = run(&rig).jobs.iter().filter_map(|job| job.error.clone()).collect();
+    assert_eq!(errors[0], "an unfinished merge (what is there is kept as refs/swarm/from/x)");
+    // It has failed for another reason.
+    assert!(errors[1].ends_with(" (what is there is kept as refs/swarm/from/x)"), "{errors:?}");
+    assert!(!errors[1].starts_with("an unfinished"), "{errors:?}");
     rig.check();
 }
 
@@ -326,7 +346,7 @@ async fn each_host_of_a_job_is_told_to_forget_it_and_a_worker_of_its_name_here_s
 #[tokio::test(start_paused = true)]
 async fn what_was_done_on_a_host_goes_on_here_if_this_machine_is_named() {
     let rig = Rig::start().await;
-    let on = ["a", Seats::LOCAL].map(|host| Seats { host: host.to_owned(), cap: 2 }).to_vec();
+    let on = ["a", Seats::LOCAL].map(|host| Seats { host: host.to_owned(), cap: 2, tags: Vec::new() }).to_vec();
     let plan = Plan { rules: Rules { limit: 20, on, ..Rules::default() }, ..plan(vec![spec("j")]) };
     order(&rig, RunOrder::Begin { plan: Box::new(plan), retry_failed: false }).await;
     rig.world.script.at("hosts.bring", Fault::Error("cut"));
@@ -345,6 +365,29 @@ async fn what_was_done_on_a_host_goes_on_here_if_this_machine_is_named() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn commands_are_executed_on_hosts_and_their_exit_codes_count() {
+    let rig = Rig::start().await;
+    let bare = |id: &str| Job { branch: None, merge: false, ..job(id) };
+    begin(&rig, vec![bare("i"), Job { retries: 0, ..bare("k") }, job("l")], 3).await;
+    let host = |id: &str| at_work(&rig).into_iter().find(|(_, attempt)| attempt.starts_with(id)).expect("at work").0;
+    let bare_end = |code: i32| FarEnd { tip: None, ..end(code) };
+    rig.world.hosts.finish(host("i"), "i.1", bare_end(1));
+    rig.world.hosts.finish(host("k"), "k.1", bare_end(7));
+    rig.world.hosts.finish(host("l"), "l.1", end(0));
+    pass(&rig, 5).await;
+    assert_eq!(at_work(&rig).len(), 1, "only the retry");
+    rig.world.hosts.finish(host("i"), "i.2", bare_end(0));
+    pass(&rig, 30).await;
+    assert_eq!(stages(&run(&rig)), ["done", "failed", "done"]);
+    assert_eq!(rig.world.landings.base().len(), 1);
+    assert!(
+        rig.world.script.position("hosts.forget a i.2").or(rig.world.script.position("hosts.forget b i.2")).is_some()
+    );
+    assert_eq!(rig.world.rows(), [], "there are no workers here");
+    rig.check();
+}
+
+#[tokio::test(start_paused = true)]
 async fn finished_work_waits_while_somebody_looks_at_its_branch() {
     let rig = Rig::start().await;
     begin(&rig, vec![spec("j"), Job { after: vec!["j".to_owned()], ..spec("k") }], 3).await;
@@ -359,5 +402,64 @@ async fn finished_work_waits_while_somebody_looks_at_its_branch() {
     pass(&rig, 90).await;
     assert_eq!(stages(&run(&rig)), ["done", "working"]);
     assert_eq!(rig.world.hosts.starts("a") + rig.world.hosts.starts("b"), 2, "no attempt was repeated");
+    rig.check();
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_attempt_that_a_restart_of_its_host_has_ended_is_repeated_there() {
+    let rig = Rig::start().await;
+    begin(&rig, vec![spec("i"), spec("j")], 3).await;
+    let mut ended = exit_record(Ended::Signal(15), Reason::Stopped);
+    // As the exit of a worker whose end is unknown counts.
+    ended.interrupted = true;
+    let restarted = FarEnd { exit: Some(ended), is_restarted: true, ..end(0) };
+    rig.world.hosts.finish("b", "j.1", restarted);
+    pass(&rig, 5).await;
+    assert_eq!(at_work(&rig), [("a", "i.1".to_owned()), ("b", "j.2".to_owned())]);
+    let progress = run(&rig).jobs[1].clone();
+    assert_eq!((progress.failures, progress.lost), (0, 1));
+    assert_eq!(progress.error.as_deref(), Some("b was restarted during the attempt"));
+    rig.check();
+}
+
+/// The supervisor is killed while the end of the run waits for the host.
+#[tokio::test(start_paused = true)]
+async fn what_a_failed_job_has_left_is_removed_if_the_supervisor_dies_at_the_end_of_the_run() {
+    let mut rig = Rig::start().await;
+    begin(&rig, vec![spec("j")], 3).await;
+    rig.world.script.at("hosts.forget", Fault::Hang);
+    for attempt in ["j.1", "j.2"] {
+        rig.world.hosts.finish("a", attempt, end(1));
+        pass(&rig, 1).await;
+    }
+    assert_eq!(run(&rig).mode, Mode::Over(Verdict::Failed));
+    assert!(rig.world.script.forget_faults());
+    rig.crash().await;
+    rig.world.script.forget_calls();
+    rig.up().await;
+    pass(&rig, 5).await;
+    assert_eq!(rig.world.script.count("hosts.forget a j.2"), 1);
+    let at = |call: &str| rig.world.script.position(call).expect("was called");
+    let (released, closed) = (at("hosts.release r1"), at(&format!("run.close {HOME}")));
+    assert!(at("hosts.admit r1") < at("hosts.forget a j.2") && released < closed, "the next run may begin after that");
+    rig.check();
+}
+
+#[tokio::test(start_paused = true)]
+async fn of_hosts_that_are_used_alike_the_one_with_less_load_is_chosen_also_after_a_crash() {
+    let mut rig = Rig::start().await;
+    rig.world.hosts.set_load("a", 4);
+    let after = |id: &str, before: &str| Job { after: vec![before.to_owned()], ..spec(id) };
+    begin(&rig, vec![spec("i"), after("j", "i"), after("k", "j")], 3).await;
+    assert_eq!(at_work(&rig), [("a", "i.1".to_owned())]);
+    rig.crash().await;
+    rig.up().await;
+    rig.world.hosts.set_load("b", 9);
+    finish_all(&rig);
+    pass(&rig, 30).await;
+    assert_eq!(at_work(&rig), [("b", "j.1".to_owned())]);
+    finish_all(&rig);
+    pass(&rig, 30).await;
+    assert_eq!((at_work(&rig), run(&rig).loads.len()), (vec![("a", "k.1".to_owned())], 2));
     rig.check();
 }

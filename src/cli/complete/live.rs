@@ -83,7 +83,7 @@ impl Live {
             ("heartbeat start", _, "worker") => Some(Self::Workers(Which::Window)),
             (_, "heartbeat", "worker") => Some(Self::Nudged),
             (_, "merge", "item" | "items") => Some(Self::Items),
-            ("run context", _, "id") => Some(Self::Workstreams),
+            ("run context", _, "id") | ("run give-up", _, "ids") => Some(Self::Workstreams),
             (_, "approve", "requests") => Some(Self::Asks(Some(Questions::None))),
             ("answer", _, "request") => Some(Self::Asks(Some(Questions::Only))),
             (_, "deny", "requests") | ("approvals", _, "request") => Some(Self::Asks(None)),

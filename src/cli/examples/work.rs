@@ -28,7 +28,7 @@ Examples:
   swarm plan --specs ./specs --base develop
 
 A spec is a *.md file that says what to do. Front matter may set adapter,
-requiredCapabilities, after, priority, group, timeout, retries, verify, merge.
+requiredCapabilities, after, priority, group, on, timeout, retries, verify, merge.
 _context.md is added to every prompt. Planning again keeps unchanged
 workstreams.";
 
@@ -63,6 +63,15 @@ Examples:
 Prints messages, uses of tools with the beginnings of their results, questions,
 denials, and the result of each turn with its cost. Agents that print plain text
 are shown as they are; of a command, standard error comes before standard output.";
+
+pub const RUN_GIVE_UP: &str = "\
+Examples:
+  swarm run status                  which host is out of reach, and since when
+  swarm run give-up auth api
+
+The next attempt begins elsewhere. When the host answers again, the attempt there is
+ended, and what it has done is kept here as refs/swarm/from/HOST/ID.N: nothing lands
+it by itself.";
 
 pub const RUN_CONTEXT: &str = "\
 Examples:

@@ -33,6 +33,9 @@ pub struct HostsCheckArgs {
     /// Names of your configuration, or destinations for ssh; all of your configuration by default
     #[arg(value_name = "HOST")]
     pub hosts: Vec<String>,
+    /// Also check that this agent is installed and logged in there (may be repeated)
+    #[arg(long = "agent", value_name = "AGENT")]
+    pub agents: Vec<String>,
 }
 
 #[derive(Debug, Args)]

@@ -5,7 +5,8 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use swarm_hosts::{Host, Pipe};
 use swarm_model::Refusal;
 
-use super::several::answer_of;
+use super::args::HostsCheckArgs;
+use super::several::{Answer, answer_of};
 use super::{found, list};
 use crate::cli::error::Failure;
 use crate::cli::render::escape;
@@ -16,22 +17,22 @@ const ANSWER_MAX: Duration = Duration::from_secs(120);
 /// Difference between two clocks that is reported.
 const SKEW_MAX: Duration = Duration::from_secs(2);
 
-pub fn run(names: &[String], screen: &mut Screen) -> Result<u8, Failure> {
-    let hosts = if names.is_empty() { list::all()? } else { found(names)? };
+pub fn run(args: &HostsCheckArgs, screen: &mut Screen) -> Result<u8, Failure> {
+    let hosts = if args.hosts.is_empty() { list::all()? } else { found(&args.hosts)? };
     if hosts.is_empty() {
         screen.aside("", "no hosts are configured; name a destination for ssh: swarm hosts check me@build1");
     }
     let mut code = 0;
     for host in &hosts {
-        let is_good = check(host, screen)?;
+        let is_good = check(host, &args.agents, screen)?;
         code |= u8::from(!is_good);
         screen.flush()?;
     }
     Ok(code)
 }
 
-/// Checks one host; returns whether all is well.
-fn check(host: &Host, screen: &mut Screen) -> Result<bool, Failure> {
+/// Checks one host, and these agents there; returns whether all is well.
+fn check(host: &Host, agents: &[String], screen: &mut Screen) -> Result<bool, Failure> {
     let mut pipe = match Pipe::open(host) {
         Ok(pipe) => pipe,
         Err(fault) => {
@@ -55,19 +56,30 @@ fn check(host: &Host, screen: &mut Screen) -> Result<bool, Failure> {
     if hello.version != env!("CARGO_PKG_VERSION") {
         screen.line(&format!("  this machine has swarm {}", env!("CARGO_PKG_VERSION")))?;
     }
-    match answer_of(&mut pipe, host, &["doctor".to_owned()], ANSWER_MAX) {
+    is_good &= show(answer_of(&mut pipe, host, &["doctor".to_owned()], ANSWER_MAX), screen)?;
+    for agent in agents {
+        // A connection executes one verb.
+        let words = ["agents", "--check", agent].map(str::to_owned);
+        let answer = Pipe::open(host).map_err(Refusal::from);
+        is_good &= show(answer.and_then(|mut pipe| answer_of(&mut pipe, host, &words, ANSWER_MAX)), screen)?;
+    }
+    Ok(is_good)
+}
+
+/// Prints the answer of a verb there; returns whether all is well.
+fn show(answer: Result<Answer, Refusal>, screen: &mut Screen) -> Result<bool, Failure> {
+    match answer {
         Ok(answer) => {
-            is_good &= answer.code == 0;
             for line in String::from_utf8_lossy(&[answer.out, answer.err].concat()).lines() {
                 screen.line(&format!("  {}", escape(line)))?;
             }
+            Ok(answer.code == 0)
         }
         Err(refusal) => {
-            is_good = false;
             screen.refusal(&refusal);
+            Ok(false)
         }
     }
-    Ok(is_good)
 }
 
 fn skew(wall_ms: u64) -> Option<Duration> {

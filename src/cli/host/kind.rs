@@ -85,6 +85,17 @@ pub fn wants_input(command: &Command, words: &[String]) -> bool {
     }
 }
 
+/// Reports whether the verb says by marks how far it is, so that it goes on where it was after the connection was cut.
+pub fn says_how_far(command: &Command) -> bool {
+    match command {
+        Command::Logs(args) => args.follow && args.name.is_some(),
+        Command::Events(args) => args.follow,
+        Command::Run(args) => matches!(args.action, Some(RunAction::Attach(_))),
+        Command::Wait(_) => true,
+        _ => false,
+    }
+}
+
 /// Reports whether the verb goes on until something happens.
 pub fn is_endless(command: &Command) -> bool {
     match command {

@@ -42,7 +42,7 @@ pub fn run(args: &HostsArgs, screen: &mut Screen) -> Result<u8, Failure> {
     match &args.action {
         None => list(args.json, screen),
         Some(HostsAction::Ls(ls)) => list(args.json || ls.json, screen),
-        Some(HostsAction::Check(check)) => check::run(&check.hosts, screen),
+        Some(HostsAction::Check(check)) => check::run(check, screen),
         Some(HostsAction::Install(install)) => install::run(install, screen),
     }
 }

@@ -1,13 +1,15 @@
 //! `--host HOST[,HOST…]`: a verb is executed by `swarm` on another machine, with the same words, output and exit code.
 
+mod again;
 pub mod args;
 mod check;
 mod choice;
+mod held;
 mod install;
 mod kind;
 pub mod list;
 mod named;
-mod one;
+pub mod one;
 mod several;
 
 use std::ffi::OsString;

@@ -9,7 +9,7 @@ use swarm_hosts::frames::Tell;
 use swarm_hosts::{Fault, Host, Next, Pipe};
 use swarm_model::{Refusal, RefusalKind};
 
-use super::one::ask;
+use super::one::{ask, call};
 use crate::cli::args::Command;
 use crate::cli::error::Failure;
 use crate::cli::screen::Screen;
@@ -68,7 +68,7 @@ fn answer(host: &Host, words: &[String], limit: Duration) -> Result<Answer, Refu
 /// # Errors
 /// Returns why the host did not execute the verb, or not within `limit`.
 pub fn answer_of(pipe: &mut Pipe, host: &Host, words: &[String], limit: Duration) -> Result<Answer, Refusal> {
-    ask(pipe, host, words, false)?;
+    ask(pipe, call(host, words))?;
     let (mut answer, deadline) = (Answer::default(), Instant::now() + limit);
     loop {
         match pipe.wait(deadline) {
@@ -78,7 +78,8 @@ pub fn answer_of(pipe: &mut Pipe, host: &Host, words: &[String], limit: Duration
             Next::Tell(Tell::Refused(cause)) => {
                 return Err(Refusal::new(RefusalKind::Invalid, format!("{}: {cause}", host.name)));
             }
-            Next::Tell(Tell::Beat | Tell::Answer { .. }) => {}
+            Next::Tell(Tell::Note(text)) => answer.err.extend_from_slice(text.as_bytes()),
+            Next::Tell(Tell::Beat | Tell::Mark(_) | Tell::Unnoted(_) | Tell::Lost | Tell::Answer { .. }) => {}
             Next::Nothing => {
                 let cause = format!("{} did not answer within {} seconds", host.name, limit.as_secs());
                 return Err(Refusal::new(RefusalKind::Tool, cause));

@@ -39,6 +39,10 @@ fn consents() -> impl TypedValueParser<Value = Consent> {
     PossibleValuesParser::new(Consent::ALL.map(Consent::word)).try_map(|word| Consent::of(&word).ok_or("unknown mode"))
 }
 
+fn lost(text: &str) -> Result<String, String> {
+    swarm_config::sections::lost(text).map(|_| text.to_owned())
+}
+
 #[derive(Clone, Debug, Args)]
 pub struct BeginArgs {
     /// Job file to run instead of the planned specs (its name must end in .toml or contain a /)
@@ -71,6 +75,9 @@ pub struct BeginArgs {
     /// Hosts on which agents work, instead of here; work lands here ('local' is this machine)
     #[arg(long, value_name = "HOST[,HOST]", value_delimiter = ',')]
     pub on: Vec<String>,
+    /// Time after which attempts at a host that is out of reach are repeated elsewhere: 2h, or 'wait' [default: wait]
+    #[arg(long, value_name = "DURATION", value_parser = lost)]
+    pub lost: Option<String>,
     /// Start no further workstream after one has failed
     #[arg(long)]
     pub fail_fast: bool,
@@ -106,6 +113,9 @@ pub enum RunAction {
     Pause(Plain),
     /// Resume a paused run
     Resume(Plain),
+    /// Give up attempts whose hosts are out of reach: they are repeated elsewhere
+    #[command(after_help = examples::RUN_GIVE_UP)]
+    GiveUp(GiveUpArgs),
     /// Remove worktrees and branches that are no longer needed
     Cleanup(Plain),
     /// Send a message to the agent of a workstream, delivered at its next turn
@@ -152,6 +162,15 @@ pub struct LogsArgs {
     /// Print one JSON object per line
     #[arg(long)]
     pub json: bool,
+}
+
+#[derive(Debug, Args)]
+pub struct GiveUpArgs {
+    /// IDs of workstreams
+    #[arg(required = true, value_name = "ID")]
+    pub ids: Vec<String>,
+    #[command(flatten)]
+    pub plain: Plain,
 }
 
 #[derive(Debug, Args)]

@@ -94,7 +94,8 @@ pub fn run(args: &AttachArgs, paths: &Paths, screen: &mut Screen) -> Result<u8, 
     somebody_carries_it_on(&home, paths)?;
     // A run may have started without having logged anything yet; earlier lines then belong to earlier runs.
     let is_under_way = || over_by_journal(&home).is_none() && home.journal().exists();
-    let Place { from, told, began_ms } = position(&home, args.since, is_under_way);
+    let since = screen.goes_on().or(args.since);
+    let Place { from, told, began_ms } = position(&home, since, is_under_way);
     let retry = retry_of(args.home.as_deref(), &home);
     let view = View { json: args.json, owns: false, told, began_ms, retry };
     follow(&home, from, view, paths, screen)
@@ -188,6 +189,7 @@ pub fn follow(home: &Home, from: Position, view: View, paths: &Paths, screen: &m
     tail.start(From::Byte(from.bytes), &mut |bytes: &[u8]| follower.give(bytes, screen))?;
     loop {
         while tail.drain(&mut |bytes: &[u8]| follower.give(bytes, screen))?.more {}
+        screen.mark(|| follower.lines)?;
         if let Some(code) = follower.over {
             follower.hint(screen);
             return Ok(code);

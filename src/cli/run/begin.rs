@@ -52,7 +52,7 @@ pub fn run(args: &BeginArgs, paths: &Paths, screen: &mut Screen) -> Result<u8, F
         None => of_specs(args, &caller, paths, screen)?,
     };
     plan.check_order().map_err(|cause| Failure::new(RefusalKind::Invalid, cause))?;
-    on::check(&plan, &caller, screen)?;
+    on::check(&plan, args.retry_failed, &caller, screen)?;
     left::before(&plan, args.file.as_deref(), args.retry_failed, paths, screen)?;
     if args.dry_run {
         advice::dry(&plan, args.json, screen);
@@ -231,8 +231,10 @@ fn of_specs(
         consent,
         asks: swarm_config::repository_approvals(&root).map_err(|cause| Failure::new(RefusalKind::Invalid, cause))?,
         on: on::seats(&args.on)?,
+        lost_ms: on::lost_ms(args.lost.as_ref(), config.run.lost.as_ref())?,
+        include: on::included(&args.on)?,
     };
-    let begun = journal::begun(&home).ok().filter(|run| run.plan.specs.is_some()).map(|run| run.plan);
+    let begun = trust::specs::earlier(&home);
     if let Some(begun) = &begun {
         refuse_used_names(&home, begun, &jobs)?;
     }
@@ -295,8 +297,9 @@ fn trusted(
         return Ok(config);
     }
     let (mut sections, mut more) = (vec!["agents", "merge", "run", "trash", "worktree"], Vec::new());
+    let earlier = trust::specs::earlier(&Home::of(root));
     for (spec, _) in planned.iter().zip(&state.workstreams).filter(|(_, row)| row.status != "done") {
-        more.extend(trust::specs::entries(spec, root, &config, args.agent.as_deref()));
+        more.extend(trust::specs::entries(spec, root, &config, args.agent.as_deref(), earlier.as_deref()));
         let own = spec.front.adapter.as_deref().or(args.agent.as_deref()).or(config.run.agent.as_deref());
         sections.extend(trust::specs::sections_of(own.unwrap_or(defaults::AGENT), &config.agents));
     }
@@ -457,6 +460,7 @@ fn of_file(
         home: &home,
     };
     let (root, base) = question.answer(caller, screen)?;
+    on::check_directories(&jobs, &args.on)?;
     let dir = path.parent().unwrap_or(Path::new("/"));
     if root != dir {
         jobs::run_in(&mut jobs, dir);
@@ -478,6 +482,8 @@ fn of_file(
         consent: None,
         asks: Vec::new(),
         on: on::seats(&args.on)?,
+        lost_ms: None,
+        include: on::included(&args.on)?,
     };
     Ok(Plan {
         home: home.path().to_string_lossy().into_owned(),

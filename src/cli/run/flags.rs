@@ -25,6 +25,7 @@ pub fn of(args: &BeginArgs) -> Flags {
         merge: args.merge,
         consent: args.consent,
         on: args.on.clone(),
+        lost: args.lost.clone(),
     }
 }
 
@@ -87,6 +88,10 @@ fn merged(args: &BeginArgs, earlier: &Flags) -> (BeginArgs, Vec<String>) {
         say("--on", &earlier.on.join(","));
         all.on.clone_from(&earlier.on);
     }
+    if let (None, Some(lost)) = (&args.lost, &earlier.lost) {
+        say("--lost", lost);
+        all.lost = Some(lost.clone());
+    }
     if !args.no_merge && !args.merge && earlier.no_merge {
         said.push("--no-merge".to_owned());
         all.no_merge = true;
@@ -128,6 +133,10 @@ mod tests {
         );
         let (kept, said) = merged(&typed(&[]), &of(&typed(&["--on", "box,gpu1"])));
         assert_eq!((kept.on.join(" "), said), ("box gpu1".to_owned(), vec!["--on box,gpu1".to_owned()]));
+        let (kept, said) = merged(&typed(&[]), &of(&typed(&["--lost", "2h"])));
+        assert_eq!((kept.lost.as_deref(), said.join(" ").as_str()), (Some("2h"), "--lost 2h"));
+        let (kept, said) = merged(&typed(&["--lost", "wait"]), &of(&typed(&["--lost", "2h"])));
+        assert_eq!((kept.lost.as_deref(), said.len()), (Some("wait"), 0));
         let (kept, _) = merged(&typed(&[]), &of(&typed(&["--no-merge"])));
         assert!(!merged(&typed(&["--merge"]), &of(&kept)).0.no_merge);
     }

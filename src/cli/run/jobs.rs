@@ -52,6 +52,7 @@ pub fn job_of(spec: &Spec, root: &Path, config: &RunConfig, typed: &Typed) -> Re
         merge: front.merge.unwrap_or(true),
         stays: front.merge == Some(false),
         verify: front.verify.clone(),
+        on: front.on.list(),
     })
 }
 
@@ -102,6 +103,9 @@ pub struct JobEntry {
     #[serde(default)]
     pub merge: bool,
     pub verify: Option<String>,
+    /// Tags that a host must have.
+    #[serde(default)]
+    pub on: OneOrMany,
 }
 
 #[derive(Debug, Deserialize)]
@@ -182,6 +186,7 @@ pub fn jobs_of(file: &JobFile, branches: &str, typed: &Typed) -> Result<Vec<Job>
             merge: entry.merge,
             stays: entry.worktree && !entry.merge,
             verify: entry.verify.clone(),
+            on: entry.on.list(),
             id,
         });
     }
@@ -203,7 +208,7 @@ mod tests {
 
     #[test]
     fn a_job_file_becomes_ordered_commands() {
-        let text = "limit = 4\nretries = 2\n[[job]]\ncommand = 'make'\n[[job]]\nname = 'test'\ncommand = ['make', 'test']\nafter = '1'\ntimeout = '10m'\nworktree = true\nmerge = true\n";
+        let text = "limit = 4\nretries = 2\n[[job]]\ncommand = 'make'\n[[job]]\nname = 'test'\ncommand = ['make', 'test']\nafter = '1'\non = 'gpu'\ntimeout = '10m'\nworktree = true\nmerge = true\n";
         let jobs = jobs(text).expect("they are read");
         let Work::Command(first) = &jobs[0].work else { panic!("it is a command") };
         assert_eq!((jobs[0].id.as_str(), first.argv.join(" ").as_str()), ("1", "/bin/sh -c make"));
@@ -212,7 +217,10 @@ mod tests {
             (second.after.as_slice(), second.retries, second.timeout_ms),
             (["1".to_owned()].as_slice(), 2, Some(600_000))
         );
-        assert_eq!(second.branch.as_deref(), Some("arial/file-1/test"));
+        assert_eq!(
+            (second.branch.as_deref(), second.on.as_slice()),
+            (Some("arial/file-1/test"), ["gpu".to_owned()].as_slice())
+        );
     }
 
     #[test]

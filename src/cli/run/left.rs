@@ -50,9 +50,17 @@ pub fn advice(run: &Run, job: &Job, progress: &Progress, queue: &RunQueue, count
     is_left(run, job, progress, queue).then(|| format!("not landed; {}", next()))
 }
 
+/// Returns the name by which the work of a job is added to the merge queue: its worker, or its branch if the worker was on
+/// another host.
+fn name_of(run: &Run, job: &Job) -> String {
+    let progress = run.plan.position(&job.id).and_then(|at| run.jobs.get(at));
+    let branch = job.branch.clone().filter(|_| progress.is_some_and(|progress| progress.host.is_some()));
+    branch.unwrap_or_else(|| worker_name(&run.plan.slug, &job.id))
+}
+
 /// Returns the commands that land the work of a job.
 pub fn to_land(run: &Run, job: &Job) -> String {
-    let name = worker_name(&run.plan.slug, &job.id);
+    let name = name_of(run, job);
     let file = if run.plan.specs.is_none() { " FILE" } else { "" };
     // No run lands what its spec or file leaves on the branch.
     let all = if job.stays { String::new() } else { format!(" or 'swarm run{file} --merge'") };
@@ -109,12 +117,12 @@ pub fn before(
         let cause =
             format!("--merge lands nothing of {}: the work of {ids} stays on its branch ({key})", file.display());
         let again = command_line(["swarm", "run", &file.to_string_lossy()]);
-        let add = format!("swarm merge add {}", worker_name(&run.plan.slug, &first.id));
+        let add = format!("swarm merge add {}", name_of(&run, first));
         let remedy = format!("run '{add}' to land it, or '{again}' to execute every job again");
         return Err(Refusal::new(RefusalKind::Invalid, cause).remedy(remedy).into());
     }
     for job in left {
-        let land = format!("run 'swarm merge add {}' to land it", worker_name(&run.plan.slug, &job.id));
+        let land = format!("run 'swarm merge add {}' to land it", name_of(&run, job));
         screen.aside("note: ", &format!("the work of '{}' stays on its branch ({key}); {land}", job.id));
     }
     Ok(())

@@ -128,21 +128,18 @@ impl Live {
                 self.end(id, "✗", error);
             }
             Word::Paused { .. } => self.end(id, "‖", plain::STOPPED),
-            Word::Context { delivered, text } => {
-                self.say(&escape(&format!("{id}: {}", plain::context(*delivered, text))));
-            }
-            Word::Ignored { files } => self.say(&escape(&format!("{id}: {}", plain::ignored(files)))),
-            Word::SpecChanged { file, .. } => {
-                self.say(&escape(&format!("{id}: {}", plain::changed(file))));
-            }
-            Word::Behind { after, base, worktree, .. } => {
-                self.say(&escape(&format!("{id}: {}", plain::behind(after, base, worktree.as_deref()))));
-            }
+            Word::Abandoned { attempt, host } => self.set(id, &plain::abandoned(*attempt, host), false),
+            Word::Context { .. }
+            | Word::Returned { .. }
+            | Word::Ignored { .. }
+            | Word::SpecChanged { .. }
+            | Word::Behind { .. }
+            | Word::HostAway { .. }
+            | Word::HostUnfit { .. }
+            | Word::HostBack { .. } => self.say(&plain::text(line).unwrap_or_default()),
             Word::JournalDamaged { file, line, error } => {
                 self.say(&escape(&plain::damaged(file, *line, error)));
             }
-            Word::HostAway { host, error } => self.say(&escape(&plain::away(host, error))),
-            Word::HostBack { host } => self.say(&escape(&plain::back(host))),
             Word::RunPaused => self.say("paused: no new workstreams start"),
             Word::RunResumed => self.say("resumed"),
             Word::RunStopping => self.say("stopping"),

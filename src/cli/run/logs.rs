@@ -5,19 +5,24 @@ use std::path::{Path, PathBuf};
 use serde_json::{Map, Value, json};
 use swarm_agents::conversation::{Reader, Said};
 use swarm_agents::{Kind, Turn};
-use swarm_model::run::plan::Work;
+use swarm_model::run::plan::{Seats, Work};
 use swarm_model::run::progress::{Now, Run};
 use swarm_model::{Refusal, RefusalKind};
 
 use super::args::LogsArgs;
+use crate::cli::caller;
 use crate::cli::error::Failure;
 use crate::cli::follow::{Follow, Followed};
+use crate::cli::host::one;
 use crate::cli::json;
 use crate::cli::life::WatchedWorker;
 use crate::cli::said;
 use crate::cli::screen::Screen;
 use crate::cli::tail::{From, Pending, Sink, Tail};
+use crate::processes::far::stream;
+use crate::reach;
 use swarm_store::runs::home::Home;
+use swarm_store::runs::kept::output_of;
 use swarm_store::runs::{journal, order};
 use swarm_store::views;
 use swarm_sys::paths::Paths;
@@ -26,31 +31,63 @@ pub fn run(args: &LogsArgs, paths: &Paths, screen: &mut Screen) -> Result<u8, Fa
     let home = super::home(args.home.as_deref())?;
     let run = journal::replay(&home).map_err(|cause| Failure::new(RefusalKind::Invalid, cause))?;
     let now = find(args, run)?;
-    let registry = views::load(paths)?;
     let files = files(args, &now, &home, paths)?;
+    if let Some(host) = there(&now, files.attempt) {
+        let [Source { reader, .. }] = <[Source; 1]>::try_from(files.sources)
+            .map_err(|_| Failure::new(RefusalKind::Internal, "a conversation is one file"))?;
+        let printer = Printer { args, attempt: files.attempt, reader, pending: Pending::default() };
+        return on_host(host, &now, printer, paths, screen);
+    }
     let last = files.sources.len().saturating_sub(1);
     for (at, Source { file, kept, reader }) in files.sources.into_iter().enumerate() {
-        let mut tail = Tail::new(file.clone());
         let mut printer = Printer { args, attempt: files.attempt, reader, pending: Pending::default() };
-        let view = registry.find(&now.worker()).filter(|_| args.follow && files.is_latest && at == last);
-        // Watched before it is read, so that nothing is missed.
-        let follow = view.map(|view| Follow::new(paths, &file).map(|follow| (follow, WatchedWorker::of(view))));
-        let follow = follow.transpose()?;
+        let worker = (args.follow && files.is_latest && at == last).then(|| now.worker());
         let mut sink = |bytes: &[u8]| printer.give(bytes, screen);
-        tail.start(From::Start, &mut sink)?;
-        match follow {
-            Some((mut follow, life)) => {
-                let life = Followed { life, through_tmux: false };
-                follow.run(&mut tail, Some(life), Some(views::load(paths)?), &mut sink)?;
-            }
-            None => while tail.drain(&mut sink)?.more {},
-        }
+        let tail = pass(&file, worker.as_deref(), paths, &mut sink)?;
         if let Some(kept) = kept.filter(|_| !tail.has_log()) {
             read_moved(&tail, kept, &mut sink)?;
         }
         printer.end(screen)?;
     }
     Ok(0)
+}
+
+/// Passes on what a file has; if there is such a worker, until it has ended.
+pub fn pass(file: &Path, worker: Option<&str>, paths: &Paths, sink: &mut Sink) -> Result<Tail, Failure> {
+    let registry = views::load(paths)?;
+    let mut tail = Tail::new(file.to_owned());
+    // Watched before it is read, so that nothing is missed.
+    let view = worker.and_then(|worker| registry.find(worker));
+    let follow = view.map(|view| Follow::new(paths, file).map(|follow| (follow, WatchedWorker::of(view))));
+    let follow = follow.transpose()?;
+    tail.start(From::Start, sink)?;
+    match follow {
+        Some((mut follow, life)) => {
+            let life = Followed { life, through_tmux: false };
+            follow.run(&mut tail, Some(life), Some(views::load(paths)?), sink)?;
+        }
+        None => while tail.drain(sink)?.more {},
+    }
+    Ok(tail)
+}
+
+/// Returns the host on which the attempt works, and where its conversation still is.
+fn there(now: &Now, attempt: u32) -> Option<&str> {
+    let is_there = now.progress.sent && now.progress.attempt == attempt && matches!(now.job().work, Work::Spec(_));
+    now.progress.host.as_deref().filter(|host| is_there && *host != Seats::LOCAL)
+}
+
+/// Prints the conversation of an attempt as its host passes it on.
+fn on_host(host: &str, now: &Now, mut printer: Printer<'_>, paths: &Paths, screen: &mut Screen) -> Result<u8, Failure> {
+    let invalid = |cause: String| Failure::new(RefusalKind::Invalid, cause);
+    let configured = swarm_config::hosts().map_err(invalid)?;
+    let found = swarm_hosts::find(host, &configured)?;
+    let at = reach::attempt_there(paths, now, host, &caller::collect()?.caller).map_err(invalid)?;
+    let code = one::pass(&found, &stream::words(&at, printer.args.follow), screen, &mut |bytes, screen| {
+        printer.give(bytes, screen)
+    })?;
+    printer.end(screen)?;
+    Ok(code)
 }
 
 /// Reads a log that was moved to `kept` after it was looked for. Its rotated part is moved after it, so `tail` may have
@@ -119,7 +156,7 @@ fn files(args: &LogsArgs, now: &Now, home: &Home, paths: &Paths) -> Result<Files
         }
         Work::Command(_) => ["stderr", "stdout"].map(|kind| output(now, kind, home, paths)).into(),
     };
-    if !args.follow && !sources.iter().any(Source::exists) {
+    if !args.follow && there(now, attempt).is_none() && !sources.iter().any(Source::exists) {
         let cause = format!("attempt {attempt} of '{id}' has printed nothing");
         return refuse(cause, "run 'swarm run status'".to_owned());
     }
@@ -141,10 +178,11 @@ fn conversation(dir: &Path) -> Source {
 
 /// Returns the output of a command: while it runs that of its worker, later the file in the run's home.
 fn output(now: &Now, kind: &str, home: &Home, paths: &Paths) -> Source {
-    let kept = home.logs().join(format!("{}.{kind}.log", now.job().id));
+    let kept = output_of(home, &now.job().id, kind);
     let live = paths.log(&now.worker(), kind);
     let reader = Reader::new(Kind::Command, false);
-    if Tail::new(live.clone()).exists() {
+    // A worker here with the name of one on a host is somebody else's.
+    if now.progress.host.is_none() && Tail::new(live.clone()).exists() {
         Source { file: live, kept: Some(kept), reader }
     } else {
         Source { file: kept, kept: None, reader }

@@ -6,11 +6,12 @@ mod attach;
 mod base;
 mod begin;
 mod flags;
+mod given_up;
 mod identity;
 mod jobs;
 pub mod left;
 mod live;
-mod logs;
+pub mod logs;
 mod moved;
 mod on;
 mod own;
@@ -21,7 +22,9 @@ mod queue;
 mod renew;
 mod show;
 mod since;
+mod tags;
 mod tidy;
+mod waits;
 
 pub use self::jobs::file_of;
 
@@ -30,7 +33,7 @@ use std::path::{Path, PathBuf};
 use serde_json::json;
 use swarm_model::{Refusal, RefusalKind, Reply, RunLine, RunOrder, RunRequest};
 
-use self::args::{Plain, PlanArgs, RunAction, RunArgs};
+use self::args::{GiveUpArgs, Plain, PlanArgs, RunAction, RunArgs};
 use super::caller;
 use super::error::Failure;
 use super::json;
@@ -40,6 +43,9 @@ use crate::api::client;
 use swarm_store::runs::home::Home;
 use swarm_store::runs::wire;
 use swarm_sys::paths::Paths;
+
+/// What the supervisor answers when attempts were given up.
+const GIVEN_UP: &str = "given up";
 
 pub fn plan(args: &PlanArgs, paths: &Paths, screen: &mut Screen) -> Result<u8, Failure> {
     plan::run(args, paths, screen)
@@ -55,6 +61,10 @@ pub fn run(args: &RunArgs, paths: &Paths, screen: &mut Screen) -> Result<u8, Fai
         Some(RunAction::Stop(args)) => stop(args, paths, screen),
         Some(RunAction::Pause(args)) => change(args, paths, screen, |home| RunOrder::Hold { home }),
         Some(RunAction::Resume(args)) => change(args, paths, screen, |home| RunOrder::Resume { home }),
+        Some(RunAction::GiveUp(GiveUpArgs { ids, plain })) => {
+            let jobs = ids.clone();
+            change(plain, paths, screen, |home| RunOrder::GiveUp { home, jobs })
+        }
         Some(RunAction::Cleanup(args)) => tidy::run(args, paths, screen),
         Some(RunAction::Context(args)) => tidy::context(args, paths, screen),
     }
@@ -137,7 +147,10 @@ fn tell(args: &Plain, line: &RunLine, screen: &mut Screen) -> Result<u8, Failure
     if args.json {
         json::print(screen, "swarm.run-changed/1", &json!({"run": line.run, "home": line.home, "done": line.done}))?;
     } else {
-        screen.line(&format!("{} run {}", line.done, line.run))?;
+        screen.line(&match line.done.as_str() {
+            GIVEN_UP => format!("given up; run {} goes on without it", line.run),
+            done => format!("{done} run {}", line.run),
+        })?;
     }
     Ok(0)
 }

@@ -6,14 +6,20 @@ use std::thread;
 
 use serde_json::json;
 use swarm_config::hosts::HostConfig;
+use swarm_config::sections::lost;
 use swarm_hosts::{Fault, FaultKind, Pipe};
 use swarm_model::asks::judge::Consent;
 use swarm_model::run::plan::{Job, Plan, Seats, Work};
 use swarm_model::run::progress::{Closed, ClosedKind, Progress, Run, Stage};
 use swarm_model::{Caller, Refusal, RefusalKind};
-use swarm_store::repositories::lines;
+use swarm_store::repositories::{include, lines};
+use swarm_store::runs::specs::check_id;
+use swarm_sys::duration::NumberOrText;
 
+use super::tags;
+use super::waits;
 use crate::cli::error::Failure;
+use crate::cli::render::Clock;
 use crate::cli::screen::Screen;
 
 /// Maximum number of concurrent attempts of a run on a host whose configuration has no number.
@@ -28,7 +34,7 @@ pub fn seats(names: &[String]) -> Result<Vec<Seats>, Failure> {
         return Ok(Vec::new());
     }
     let invalid = |cause: String| Failure::new(RefusalKind::Invalid, cause);
-    let configured = swarm_config::hosts().map_err(invalid)?;
+    let configured = swarm_config::places().map_err(invalid)?;
     let mut seats: Vec<Seats> = Vec::new();
     for name in names {
         if name.is_empty() {
@@ -38,7 +44,10 @@ pub fn seats(names: &[String]) -> Result<Vec<Seats>, Failure> {
             swarm_hosts::find(name, &configured)?;
         }
         if seats.iter().all(|seat| seat.host != *name) {
-            seats.push(Seats { host: name.clone(), cap: cap(name, &configured) });
+            let of_host = configured.get(name);
+            let cap = of_host.and_then(|host| host.cap).unwrap_or(CAP);
+            let tags = of_host.map(|host| host.tags.clone()).unwrap_or_default();
+            seats.push(Seats { host: name.clone(), cap, tags });
         }
     }
     match seats.iter().any(|seat| seat.cap > 0) {
@@ -50,15 +59,22 @@ pub fn seats(names: &[String]) -> Result<Vec<Seats>, Failure> {
     }
 }
 
-fn cap(name: &str, configured: &BTreeMap<String, HostConfig>) -> usize {
-    configured.get(name).and_then(|host| host.cap).unwrap_or(CAP)
+/// Returns the time in milliseconds for which attempts wait for a host that is out of reach; `None` if a person decides.
+///
+/// # Errors
+/// Refuses a text that is no time.
+pub fn lost_ms(typed: Option<&String>, configured: Option<&NumberOrText>) -> Result<Option<u64>, Failure> {
+    let text = typed.cloned().or_else(|| configured.map(NumberOrText::text)).unwrap_or_else(|| "wait".to_owned());
+    let lost = lost(&text).map_err(|cause| Failure::new(RefusalKind::Invalid, cause))?;
+    Ok(lost.map(super::jobs::milliseconds))
 }
 
 /// Checks that work of this plan can be done on its hosts, before anything is begun: what travels, and that a host answers.
 ///
 /// # Errors
 /// Refuses what only works here, and a host that needs a person first.
-pub fn check(plan: &Plan, caller: &Caller, screen: &mut Screen) -> Result<(), Failure> {
+pub fn check(plan: &Plan, retry_failed: bool, caller: &Caller, screen: &mut Screen) -> Result<(), Failure> {
+    tags::check(plan, retry_failed)?;
     let hosts = plan.rules.on.iter().map(|seat| seat.host.as_str()).filter(|host| *host != Seats::LOCAL);
     let hosts: Vec<&str> = hosts.collect();
     if hosts.is_empty() {
@@ -66,27 +82,125 @@ pub fn check(plan: &Plan, caller: &Caller, screen: &mut Screen) -> Result<(), Fa
     }
     check_plan(plan)?;
     let root = Path::new(&plan.root);
+    if plan.jobs.iter().all(|job| job.branch.is_none()) {
+        // No file goes there.
+        return reach(&hosts, screen);
+    }
     if let Some((cause, remedy)) = stays_here(root, plan.base.as_deref().unwrap_or("HEAD"), caller) {
         return Err(Refusal::new(RefusalKind::Invalid, cause).remedy(remedy).into());
     }
     let has_own = |all: swarm_config::Sections| {
         let own = all.worktree;
-        let is_plain = own.include.is_empty() && own.link.is_empty() && own.ports.is_none();
+        let is_plain = own.link.is_empty() && own.ports.is_none();
         !is_plain || own.post_create.is_some() || own.pre_remove.is_some()
     };
     if swarm_config::as_written(Some(root)).is_ok_and(has_own) {
-        screen.warning("[worktree] of swarm.toml does not apply to worktrees on other hosts");
+        screen.warning("[worktree] of swarm.toml, except for include, does not apply to worktrees on other hosts");
     }
+    check_files(root, &hosts, caller, screen)?;
     reach(&hosts, screen)
+}
+
+/// Refuses directories that only this machine has. A relative one is made on each host.
+///
+/// # Errors
+/// Names the first job with such a directory.
+pub fn check_directories(jobs: &[Job], hosts: &[String]) -> Result<(), Failure> {
+    let is_absolute = |job: &&Job| match &job.work {
+        Work::Command(work) => work.cwd.as_deref().is_some_and(|cwd| Path::new(cwd).is_absolute()),
+        Work::Spec(_) => false,
+    };
+    match jobs.iter().find(is_absolute).filter(|_| hosts.iter().any(|host| host != Seats::LOCAL)) {
+        Some(job) => {
+            let cause = format!("job '{}': cwd is an absolute path, which means nothing on other hosts", job.id);
+            let remedy = "name a directory relative to the file, or begin the command with 'cd DIR &&'";
+            Err(Refusal::new(RefusalKind::Invalid, cause).remedy(remedy).into())
+        }
+        None => Ok(()),
+    }
+}
+
+/// Checks that a person has said for each host whether the ignored files that worktrees get go there.
+fn check_files(root: &Path, hosts: &[&str], caller: &Caller, screen: &mut Screen) -> Result<(), Failure> {
+    let configured = configured()?;
+    let said = |host: &str| configured.get(host).and_then(|host| host.include);
+    let unsaid: Vec<&str> = hosts.iter().copied().filter(|host| said(host).is_none()).collect();
+    let (going, staying): (Vec<&str>, Vec<&str>) = hosts.iter().partition(|host| said(host) == Some(true));
+    let files = match include::names(root, caller) {
+        // Too many, of which none goes anywhere.
+        Err(_) if going.is_empty() && unsaid.is_empty() => return Ok(()),
+        files => files.map_err(|cause| {
+            Refusal::new(RefusalKind::Invalid, cause)
+                .remedy("name fewer in .worktreeinclude, or set include = false in [hosts.NAME]")
+        })?,
+    };
+    if files.is_empty() {
+        return Ok(());
+    }
+    let shown = some_of(&files);
+    if let Some(first) = unsaid.first() {
+        let cause =
+            format!("nobody has said whether ignored files that worktrees get go to {}: {shown}", unsaid.join(", "));
+        let remedy = format!("set include = true or false in [hosts.{}] of your own configuration", quoted_key(first));
+        return Err(Refusal::new(RefusalKind::Invalid, cause).remedy(remedy).into());
+    }
+    if !staying.is_empty() {
+        screen
+            .aside("note: ", &format!("ignored files that worktrees get do not go to {}: {shown}", staying.join(", ")));
+    }
+    Ok(())
+}
+
+/// Returns the first few names, and the number of others.
+fn some_of(files: &[String]) -> String {
+    const SHOWN: usize = 3;
+    let shown: Vec<String> = files.iter().take(SHOWN).map(|file| file.escape_debug().to_string()).collect();
+    match files.len().saturating_sub(SHOWN) {
+        0 => shown.join(", "),
+        others => format!("{} and {others} more", shown.join(", ")),
+    }
+}
+
+/// Returns a key as TOML takes it.
+fn quoted_key(key: &str) -> String {
+    let is_bare = key.chars().all(|it| it.is_ascii_alphanumeric() || "_-".contains(it));
+    if is_bare { key.to_owned() } else { format!("'{key}'") }
+}
+
+fn configured() -> Result<BTreeMap<String, HostConfig>, Failure> {
+    swarm_config::hosts().map_err(|cause| Failure::new(RefusalKind::Invalid, cause))
+}
+
+/// Returns the hosts of these to which ignored files go.
+///
+/// # Errors
+/// Refuses a configuration that cannot be read.
+pub fn included(names: &[String]) -> Result<Vec<String>, Failure> {
+    if names.is_empty() {
+        return Ok(Vec::new());
+    }
+    let configured = configured()?;
+    let goes = |name: &&String| configured.get(*name).is_some_and(|host| host.include == Some(true));
+    Ok(names.iter().filter(goes).cloned().collect())
 }
 
 fn check_plan(plan: &Plan) -> Result<(), Failure> {
     let refuse = |cause: &str, remedy: &str| Err(Refusal::new(RefusalKind::Invalid, cause).remedy(remedy).into());
-    if plan.jobs.iter().any(|job: &Job| matches!(job.work, Work::Command(_))) {
-        return refuse(
-            "'--on' is for specs: commands are not executed on other hosts",
-            "run the job file without --on",
-        );
+    let is_out = |job: &&Job| match &job.work {
+        Work::Command(work) => job.branch.is_none() && plan.directory_of(work).is_none(),
+        Work::Spec(_) => false,
+    };
+    // A host makes directories of these names.
+    let wrong = |job: &Job| match check_id(&job.id) {
+        Ok(()) if job.id.starts_with('-') => Some("the name begins with '-'".to_owned()),
+        checked => checked.err(),
+    };
+    if let Some((job, cause)) = plan.jobs.iter().find_map(|job| Some((job, wrong(job)?))) {
+        return refuse(&format!("job '{}': {cause}", job.id), "rename it, or run without --on");
+    }
+    if let Some(job) = plan.jobs.iter().find(is_out) {
+        let cause = format!("job '{}': cwd leaves {}, which other hosts do not have", job.id, plan.root);
+        return refuse(&cause, "name a directory below it, or run without --on");
     }
     if plan.rules.consent.is_some_and(|consent| consent != Consent::FullAccess) {
         return refuse(
@@ -112,20 +226,12 @@ fn stays_here(root: &Path, base: &str, caller: &Caller) -> Option<(String, &'sta
     if !with_lfs.is_empty() {
         return Some(("files of git-lfs are not sent to other hosts".to_owned(), "run without --on"));
     }
-    let include = root.join(".worktreeinclude");
-    if include.exists() {
-        let from = format!("--exclude-from={}", include.display());
-        if let Some(file) = says(&["ls-files", "--others", "--ignored", &from]).first() {
-            let cause = format!("files that .worktreeinclude names, such as '{file}', are not sent to other hosts");
-            return Some((cause, "run without --on, or remove .worktreeinclude"));
-        }
-    }
     None
 }
 
 /// Connects to each host, at the same time. One that is out of reach may come back while the run goes on.
 fn reach(hosts: &[&str], screen: &mut Screen) -> Result<(), Failure> {
-    let configured = swarm_config::hosts().map_err(|cause| Failure::new(RefusalKind::Invalid, cause))?;
+    let configured = configured()?;
     let faults: Vec<Option<Fault>> = thread::scope(|scope| {
         let found = hosts.iter().filter_map(|name| swarm_hosts::find(name, &configured).ok());
         let asked: Vec<_> = found.map(|host| scope.spawn(move || Pipe::open(&host).err())).collect();
@@ -141,19 +247,17 @@ fn reach(hosts: &[&str], screen: &mut Screen) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Returns where a workstream works, or why it waits for a host.
-pub fn where_it_is(run: &Run, progress: &Progress) -> Option<String> {
+/// Returns where a workstream works.
+pub fn where_it_is(run: &Run, progress: &Progress, clock: &Clock) -> Option<String> {
     match (&progress.stage, &progress.host) {
         (Stage::Working, Some(host)) => Some(match run.closed.get(host) {
-            Some(Closed { kind: ClosedKind::Away, .. }) => format!("on {host}, which is out of reach"),
+            Some(closed @ Closed { kind: ClosedKind::Away, .. }) => {
+                format!("on {host}, which is out of reach{}", waits::since(closed, clock))
+            }
             _ => format!("on {host}"),
         }),
         (Stage::Paused, Some(host)) if progress.sent => {
             Some(format!("may still work on {host}; 'swarm run' looks, and takes its work"))
-        }
-        (Stage::Pending, _) if !run.closed.is_empty() => {
-            let closed = run.closed.iter().map(|(host, closed)| format!("{host} is {}", closed.kind.word()));
-            Some(format!("waits for a host: {}", closed.collect::<Vec<_>>().join(", ")))
         }
         _ => None,
     }
@@ -170,6 +274,7 @@ pub fn states(run: &Run) -> Vec<serde_json::Value> {
         json!({
             "name": seat.host,
             "cap": seat.cap,
+            "tags": seat.tags,
             "working": run.jobs.iter().filter(is_there).count(),
             "state": closed.map_or("open", |closed| closed.kind.name()),
             "cause": closed.map(|closed| &closed.cause),
@@ -186,5 +291,8 @@ pub fn note(plan: &Plan) -> Option<String> {
         Work::Command(_) => false,
     };
     let login = if plan.jobs.iter().any(is_agent) { "; their agents must be logged in there" } else { "" };
-    (!hosts.is_empty()).then(|| format!("the work is done on {}{login}", hosts.join(", ")))
+    let is_far = plan.rules.on.iter().any(|seat| seat.host != Seats::LOCAL);
+    let is_bare = is_far && plan.jobs.iter().any(|job| job.branch.is_none());
+    let bare = if is_bare { "; jobs without a worktree begin in an empty directory there" } else { "" };
+    (!hosts.is_empty()).then(|| format!("the work is done on {}{login}{bare}", hosts.join(", ")))
 }

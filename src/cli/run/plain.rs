@@ -46,7 +46,7 @@ fn elapsed(ms: u64) -> String {
 }
 
 /// Returns one event as text in one line. `None` for activities, and for events whose outcome arrives as another event.
-fn text(line: &Line) -> Option<String> {
+pub fn text(line: &Line) -> Option<String> {
     let of_run = match &line.word {
         Word::RunStarted { workstreams, pending, .. } => Some(begun(&line.run, *workstreams, *pending)),
         Word::RunPaused => Some("paused: no new workstreams start".to_owned()),
@@ -82,6 +82,8 @@ fn of_workstream(word: &Word) -> Option<String> {
         Word::Completed { .. } => "finished".to_owned(),
         Word::Failed { error, .. } => format!("failed: {error}"),
         Word::Retrying { attempt, error, in_ms } => format!("attempt {attempt} failed, {}: {error}", retrying(*in_ms)),
+        Word::Abandoned { attempt, host } => abandoned(*attempt, host),
+        Word::Returned { attempt, host, reference } => returned(*attempt, host, reference.as_deref()),
         Word::Asking { ask, kind, what, .. } => asking(*ask, *kind, what),
         Word::Answered { ask, .. } => format!("request {ask} was answered"),
         Word::Paused { .. } => STOPPED.to_owned(),
@@ -89,6 +91,7 @@ fn of_workstream(word: &Word) -> Option<String> {
         Word::SpecChanged { file, .. } => changed(file),
         Word::Behind { after, base, worktree, .. } => behind(after, base, worktree.as_deref()),
         Word::JournalDamaged { file, line, error } => damaged(file, *line, error),
+        Word::HostUnfit { host, error } => unfit(host, error),
         Word::NeedsInput { cause } => format!("waiting: {cause}"),
         Word::Context { delivered, text } => context(*delivered, text),
         Word::Ignored { files } => ignored(files),
@@ -123,13 +126,31 @@ pub fn running(attempt: u32, host: Option<&str>) -> String {
 }
 
 /// Text for a host on which nothing can be started.
-pub fn away(host: &str, error: &str) -> String {
+fn away(host: &str, error: &str) -> String {
     format!("nothing can be started on {host}: {error}")
 }
 
+/// Text for a host that cannot execute a workstream.
+pub fn unfit(host: &str, error: &str) -> String {
+    format!("cannot be started on {host}: {error}")
+}
+
 /// Text for a host that answers again.
-pub fn back(host: &str) -> String {
+fn back(host: &str) -> String {
     format!("{host} answers again")
+}
+
+/// Text for an attempt that was given up.
+pub fn abandoned(attempt: u32, host: &str) -> String {
+    format!("attempt {attempt} on {host} was given up")
+}
+
+/// Text for an attempt that was given up, and whose work is back.
+fn returned(attempt: u32, host: &str, reference: Option<&str>) -> String {
+    match reference {
+        Some(reference) => format!("what attempt {attempt} has done on {host} is kept as {reference}"),
+        None => format!("attempt {attempt} has left nothing on {host}"),
+    }
 }
 
 /// Text for work in the merge queue, with the new files that do not land.
@@ -172,13 +193,13 @@ pub fn done(commit: Option<&str>, on_base: bool) -> String {
 }
 
 /// Returns what happened to a text from `swarm run context`.
-pub fn context(delivered: bool, text: &str) -> String {
+fn context(delivered: bool, text: &str) -> String {
     let how = if delivered { "context delivered" } else { "context not delivered" };
     format!("{how}: {text}")
 }
 
 /// Returns which ignored files go with the worktree.
-pub fn ignored(files: &[String]) -> String {
+fn ignored(files: &[String]) -> String {
     format!("ignored files do not land and go with the worktree: {}", diff::named(files))
 }
 
@@ -187,12 +208,12 @@ pub fn damaged(file: &str, line: usize, error: &str) -> String {
     format!("damaged journal: {file}, line {line}: {error}")
 }
 
-pub fn changed(file: &str) -> String {
+fn changed(file: &str) -> String {
     format!("{file} has changed; using the new version")
 }
 
 /// Returns which work the branch of a workstream did not have, and how a person brings it up to date.
-pub fn behind(after: &[String], base: &str, worktree: Option<&str>) -> String {
+fn behind(after: &[String], base: &str, worktree: Option<&str>) -> String {
     let ids = after.iter().map(|id| format!("'{id}'")).collect::<Vec<_>>().join(", ");
     let Some(tree) = worktree else {
         return format!("starts again from {base} as it is now, with the work of {ids}");
@@ -258,6 +279,15 @@ mod tests {
             (retrying(1500), Some("auth: attempt 1 failed, retrying in 2s: red")),
             (retrying(90_000), Some("auth: attempt 1 failed, retrying in 1m 30s: red")),
             (retrying(5_400_000), Some("auth: attempt 1 failed, retrying in 1h 30m: red")),
+            (Word::Abandoned { attempt: 1, host: text("box") }, Some("auth: attempt 1 on box was given up")),
+            (
+                Word::Returned { attempt: 1, host: text("box"), reference: Some(text("refs/swarm/from/box/auth.1")) },
+                Some("auth: what attempt 1 has done on box is kept as refs/swarm/from/box/auth.1"),
+            ),
+            (
+                Word::Returned { attempt: 1, host: text("box"), reference: None },
+                Some("auth: attempt 1 has left nothing on box"),
+            ),
             (Word::Paused { attempt: 1 }, Some("auth: stopped; the next run continues it")),
             (Word::Done { commit: Some(commit()), on_base: false }, Some("auth: landed as 0123456789ab")),
             (Word::Done { commit: None, on_base: false }, Some("auth: done")),

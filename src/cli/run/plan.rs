@@ -74,8 +74,10 @@ pub fn run(args: &PlanArgs, paths: &Paths, screen: &mut Screen) -> Result<u8, Fa
     // `state.json` first: if killed in between, a changed spec counts as changed once more.
     let written = wire::save(&home, &state).and_then(|()| write_digests(&home, &specs));
     written.map_err(|error| Failure::system(format!("cannot write {}", home.state().display()), &error))?;
-    show(args, &state, &home, screen)?;
+    show(args, &state, &specs, &home, screen)?;
     if !args.json {
+        let asked = specs.iter().map(|spec| (spec.id.as_str(), spec.front.on.list()));
+        super::tags::note(asked).iter().try_for_each(|note| screen.line(note))?;
         consent.iter().try_for_each(|consent| screen.line(consent))?;
     }
     Ok(0)
@@ -306,9 +308,11 @@ fn rows(state: &ArialState) -> String {
     super::show::without_trails(&table(&all, |_, _, _| None))
 }
 
-fn show(args: &PlanArgs, state: &ArialState, home: &Home, screen: &mut Screen) -> Result<u8, Failure> {
+fn show(args: &PlanArgs, state: &ArialState, specs: &[Spec], home: &Home, screen: &mut Screen) -> Result<u8, Failure> {
     if args.json {
-        let row = |row: &Workstream| json!({"id": row.id, "title": row.title, "status": row.status, "spec_file": row.spec_file, "branch": row.branch});
+        let on: BTreeMap<&str, Vec<String>> =
+            specs.iter().map(|spec| (spec.id.as_str(), spec.front.on.list())).collect();
+        let row = |row: &Workstream| json!({"id": row.id, "title": row.title, "status": row.status, "spec_file": row.spec_file, "branch": row.branch, "on": on.get(row.id.as_str()).cloned().unwrap_or_default()});
         let rows: Vec<_> = state.workstreams.iter().map(row).collect();
         let path: PathBuf = home.path().to_owned();
         let body = json!({"home": path, "base": state.base_branch, "workstreams": rows});

@@ -8,12 +8,12 @@ use swarm_model::run::worker_name;
 use swarm_model::{Refusal, RefusalKind};
 
 use super::args::Plain;
-use super::left;
 use super::queue::RunQueue;
+use super::{given_up, left, waits};
 use crate::cli::diff::left_out as left_out_words;
 use crate::cli::error::Failure;
 use crate::cli::json;
-use crate::cli::render::{escape, table};
+use crate::cli::render::{Clock, escape, table};
 use crate::cli::screen::Screen;
 use swarm_store::runs::denied::{self, Denial, Denials};
 use swarm_store::runs::home::{Home, iso};
@@ -106,12 +106,14 @@ fn sentence(run: &Run) -> String {
 fn show(run: &Run, queue: &RunQueue, counts: bool, screen: &mut Screen) -> Result<u8, Failure> {
     let consent = run.plan.rules.consent.map(|consent| format!(" with consent {}", consent.word()));
     screen.line(&format!("run {} {}{}", run.plan.id, sentence(run), consent.unwrap_or_default()))?;
-    let row = |(job, progress): (&Job, &Progress)| {
+    let (without_place, clock) = (waits::of(run), Clock::system());
+    let row = |(at, (job, progress)): (usize, (&Job, &Progress))| {
         let waits = waiting(run, job, progress).map(|cause| match progress.stage {
             Stage::Asking { .. } => cause,
             _ => format!("waiting: {cause}"),
         });
-        let what = waits.or_else(|| to_land(progress)).or_else(|| super::on::where_it_is(run, progress));
+        let what = waits.or_else(|| to_land(progress)).or_else(|| super::on::where_it_is(run, progress, &clock));
+        let what = what.or_else(|| without_place.get(&at).map(|hosts| waits::words(hosts, &clock)));
         let what = what.or_else(|| progress.error.clone());
         let what = what.or_else(|| queue.still_lands(run, progress));
         let what = what.or_else(|| left::advice(run, job, progress, queue, counts));
@@ -131,7 +133,12 @@ fn show(run: &Run, queue: &RunQueue, counts: bool, screen: &mut Screen) -> Resul
             what.unwrap_or_else(|| "-".to_owned()),
         ]
     };
-    lines(&["ID", "STAGE", "ATTEMPT", "COST", "LAST"], run.plan.jobs.iter().zip(&run.jobs).map(row), screen)?;
+    lines(
+        &["ID", "STAGE", "ATTEMPT", "COST", "LAST"],
+        run.plan.jobs.iter().zip(&run.jobs).enumerate().map(row),
+        screen,
+    )?;
+    given_up::of(run)?.iter().try_for_each(|one| screen.line(&escape(&one.line())))?;
     Ok(0)
 }
 
@@ -196,7 +203,8 @@ fn cost(spent: &Spent) -> String {
 }
 
 fn print(run: &Run, queue: &RunQueue, counts: bool, damage: &[String], screen: &mut Screen) -> Result<u8, Failure> {
-    let row = |(job, progress): (&Job, &Progress)| {
+    let without_place = waits::of(run);
+    let row = |(at, (job, progress)): (usize, (&Job, &Progress))| {
         let Denials { count, last } = denied(run, job, progress);
         json!({
             "id": job.id,
@@ -206,6 +214,8 @@ fn print(run: &Run, queue: &RunQueue, counts: bool, damage: &[String], screen: &
             "failures": progress.failures,
             "pid": progress.pid,
             "host": progress.host,
+            "on": job.on,
+            "waits_for_host": without_place.get(&at).map(|hosts| waits::objects(hosts)),
             "branch": job.branch,
             "after": job.after,
             "commit": progress.commit,
@@ -226,9 +236,10 @@ fn print(run: &Run, queue: &RunQueue, counts: bool, damage: &[String], screen: &
             "unpriced": progress.spent.unpriced,
         })
     };
-    let rows: Vec<_> = run.plan.jobs.iter().zip(&run.jobs).map(row).collect();
+    let rows: Vec<_> = run.plan.jobs.iter().zip(&run.jobs).enumerate().map(row).collect();
     let hosts = super::on::states(run);
-    let body = json!({"run": run.plan.id, "home": run.plan.home, "base": run.plan.base, "status": mode(run), "consent": run.plan.rules.consent, "damage": damage, "hosts": hosts, "workstreams": rows});
+    let given_up: Vec<_> = given_up::of(run)?.iter().map(given_up::GivenUp::json).collect();
+    let body = json!({"run": run.plan.id, "home": run.plan.home, "base": run.plan.base, "status": mode(run), "consent": run.plan.rules.consent, "damage": damage, "hosts": hosts, "given_up": given_up, "workstreams": rows});
     json::print(screen, "swarm.run/1", &body)?;
     Ok(0)
 }
@@ -270,7 +281,8 @@ fn branch(run: &Run, order: &[usize], job: usize, depth: usize, lines: &mut Vec<
         Stage::Failed => " (failed; use --retry-failed to retry)".to_owned(),
         ref stage => format!(" ({})", stage.word()),
     };
-    lines.push(format!("{}{}{at}  {}", "  ".repeat(depth), escape(&asked.id), escape(&what)));
+    let on = if asked.on.is_empty() { String::new() } else { format!(" (on {})", asked.on.join(", ")) };
+    lines.push(format!("{}{}{}{at}  {}", "  ".repeat(depth), escape(&asked.id), escape(&on), escape(&what)));
     for next in order.iter().filter(|next| run.plan.jobs[**next].after.last() == Some(&asked.id)) {
         branch(run, order, *next, depth + 1, lines);
     }

@@ -52,7 +52,11 @@ impl<'a> Use<'a> {
             return Ok(false);
         }
         let Some(path) = trust::book_path() else {
-            return if entries.iter().any(uses) { book().map(|_| false) } else { Ok(false) };
+            return if entries.iter().any(|entry| uses(entry) && !entry.is_none()) {
+                book().map(|_| false)
+            } else {
+                Ok(false)
+            };
         };
         let agreed = Book::read(&path).map_err(unreadable)?.projects.remove(&project.key);
         let all = trust::compare(agreed.as_ref(), &self.sections, &entries);
@@ -238,6 +242,9 @@ fn refuse_or_ask(named: &str, new: &[(Status, Entry)], screen: &mut Screen) -> R
 /// of their own.
 fn cause(shown: &str, new: &[(Status, Entry)]) -> String {
     let (removed, new): (Vec<_>, Vec<_>) = new.iter().partition(|(status, _)| *status == Status::Removed);
+    if let (true, Some((_, spec))) = (new.is_empty(), removed.iter().find(|(_, entry)| entry.section == trust::SPECS)) {
+        return format!("{} of {shown} has no verification any more, although you agreed to one", spec.source);
+    }
     if new.is_empty() {
         let keys: Vec<&str> = removed.iter().map(|(_, entry)| entry.key.as_str()).collect();
         let (keys, stays) = match keys.as_slice() {
@@ -277,6 +284,7 @@ pub fn show(all: &[(Status, Entry)], line: &mut dyn FnMut(&str)) {
             Status::Agreed => "",
             Status::New => "  (new)",
             Status::Changed => "  (changed)",
+            Status::Removed if entry.section == trust::SPECS => "  (no longer set)",
             Status::Removed => "  (no longer set; still applies)",
         };
         if SETTINGS.contains(&entry.section.as_str()) {

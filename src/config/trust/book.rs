@@ -121,7 +121,9 @@ pub fn agree(book: &Path, project: &Project, sections: &[&str], entries: &[Entry
             let values = agreed.sections.entry((*section).to_owned()).or_default();
             values.retain(|key, _| *section == SPECS && is_there(project, key));
             let ours = entries.iter().filter(|entry| entry.section == *section);
-            values.extend(ours.map(|entry| (entry.key.clone(), entry.value.clone())));
+            let (none, ours): (Vec<_>, Vec<_>) = ours.partition(|entry| entry.is_none());
+            values.retain(|key, _| none.iter().all(|entry| entry.key != *key));
+            values.extend(ours.into_iter().map(|entry| (entry.key.clone(), entry.value.clone())));
         }
         true
     })

@@ -150,6 +150,16 @@ impl Entry {
             effect: Effect::Command,
         }
     }
+
+    /// Returns the entry of a text that a file does not have. It counts only if one is recorded.
+    pub fn of_none(section: &str, source: &str, what: &str) -> Self {
+        Self { value: Value::Boolean(false), text: String::new(), ..Self::of_text(section, source, what, "") }
+    }
+
+    /// Reports whether this is what [`Entry::of_none`] returns.
+    pub fn is_none(&self) -> bool {
+        self.value == Value::Boolean(false) && self.section == SPECS
+    }
 }
 
 /// Returns the value that is recorded for bytes.
@@ -163,7 +173,7 @@ pub enum Status {
     Agreed,
     New,
     Changed,
-    /// Recorded and no longer set. It still applies.
+    /// Recorded and no longer set. It still applies, unless it is of a spec.
     Removed,
 }
 
@@ -325,10 +335,12 @@ pub fn compare(agreed: Option<&Agreed>, sections: &[&str], entries: &[Entry]) ->
     let known = |section: &str, key: &str| agreed?.sections.get(section)?.get(key);
     let status = |entry: &Entry| match known(&entry.section, &entry.key) {
         None => Status::New,
+        Some(_) if entry.is_none() => Status::Removed,
         Some(value) if *value == entry.value => Status::Agreed,
         Some(_) => Status::Changed,
     };
-    let ours = entries.iter().filter(|entry| sections.contains(&entry.section.as_str()));
+    let counts = |entry: &&Entry| !entry.is_none() || known(&entry.section, &entry.key).is_some();
+    let ours = entries.iter().filter(|entry| sections.contains(&entry.section.as_str())).filter(counts);
     let mut all: Vec<(Status, Entry)> = ours.map(|entry| (status(entry), entry.clone())).collect();
     for (section, values) in agreed.iter().flat_map(|agreed| &agreed.sections) {
         let is_set = |key: &str| entries.iter().any(|entry| entry.section == *section && entry.key == *key);

@@ -52,6 +52,9 @@ fn taken(common: &Path, Move { branch, tip, why }: Move<'_>, caller: &Caller) ->
     }
     let full = format!("refs/heads/{branch}");
     record::check_reference(common, &full)?;
+    if let Some(target) = objects::symbolic_target(&cli, common, &full)? {
+        return Err(Fault::new(format!("branch '{branch}' is a symbolic ref to {target}, which must not move")));
+    }
     let listed = parse::worktrees(&cli.read(common).args(["worktree", "list", "--porcelain", "-z"]).run()?);
     if let Some(holder) = listed.iter().find(|one| one.branch.as_deref() == Some(&full)) {
         let cause = format!("branch '{branch}' is checked out at {}", holder.path);
@@ -65,7 +68,14 @@ fn taken(common: &Path, Move { branch, tip, why }: Move<'_>, caller: &Caller) ->
         return Err(Fault::new(cause).remedy(remedy));
     }
     let none = "0".repeat(tip.len());
-    let call = cli.write(common).args(DURABLE).args(["update-ref", "-m", why, "--create-reflog", "--end-of-options"]);
+    let call = cli.write(common).args(DURABLE).args([
+        "update-ref",
+        "--no-deref",
+        "-m",
+        why,
+        "--create-reflog",
+        "--end-of-options",
+    ]);
     call.args([&full, tip, old.as_deref().unwrap_or(&none)]).run()?;
     sync_file_systems([common])
 }

@@ -5,24 +5,28 @@
 //! here                                          there
 //! base, begin of the work   -- push -->  refs/swarm/in/COMMIT, refs/swarm/base
 //! refs/swarm/done/TIP       <-- fetch --  refs/swarm/done/TIP
+//! refs/swarm/from/HOST/ID.N <-- fetch --  refs/swarm/done/TIP, of an attempt that was given up; what one could not commit
 //! ```
 
 mod branch;
+mod returned;
 
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use swarm_model::Caller;
+use swarm_sys::files::list_if_present;
 use swarm_sys::quoting::quoted;
 
 pub use branch::{Move, take};
+pub use returned::{fetch_left, keep, kept};
 
 use crate::landing::complete::pinned;
 use crate::landing::site::CompletionRepo;
 use crate::repository::cli::{Call, Cli};
 use crate::repository::durable::sync_file_systems;
 use crate::repository::fault::{CliError, Fault};
-use crate::repository::{gc_lock, objects};
+use crate::repository::{gc_lock, holders, objects};
 
 /// Begins what the program that connects says about a connection that was cut, or that there is not.
 pub const AWAY: &str = "swarm: away: ";
@@ -69,8 +73,10 @@ pub struct FarRepository {
 pub enum CarryError {
     /// There is no connection, or it was cut.
     Away(String),
-    /// The other machine, or git here, does not do it.
+    /// The other machine does not do it, or sent something odd.
     Refused(String),
+    /// git failed, here or there. It may pass.
+    Failed(String),
 }
 
 impl FarRepository {
@@ -129,7 +135,7 @@ pub fn committer(common: &Path, caller: &Caller) -> Option<(String, String)> {
 /// Returns why they may not be there.
 pub fn push(common: &Path, far: &FarRepository, commits: &[String], caller: &Caller) -> Result<(), CarryError> {
     check(commits)?;
-    let cli = Cli::new(caller).map_err(refused)?;
+    let cli = Cli::new(caller).map_err(failed)?;
     let words = ["push", "--quiet", "--no-verify", "--no-signed", "--no-follow-tags", "--recurse-submodules=no"];
     let mut specs: Vec<String> = commits.iter().map(|commit| format!("{commit}:{IN}/{commit}")).collect();
     specs.sort();
@@ -145,33 +151,46 @@ pub fn push(common: &Path, far: &FarRepository, commits: &[String], caller: &Cal
 /// Returns why it may not be here.
 pub fn fetch(common: &Path, far: &FarRepository, tip: &str, caller: &Caller) -> Result<(), CarryError> {
     check(std::slice::from_ref(&tip.to_owned()))?;
-    let cli = Cli::new(caller).map_err(refused)?;
-    let refuse = |fault: Fault| CarryError::Refused(fault.cause);
+    let cli = Cli::new(caller).map_err(failed)?;
+    let refuse = |fault: Fault| CarryError::Failed(fault.cause);
     let is_commit = |name: &str| objects::commit(&cli, common, name).map(|commit| commit.as_deref() == Some(tip));
-    if !is_commit(&pinned(tip)).map_err(refused)? {
+    if !is_commit(&pinned(tip)).map_err(failed)? {
         let _hold = gc_lock::hold(common, gc_lock::LANDING_WAIT).map_err(refuse)?;
-        let words = [
-            "fetch",
-            "--quiet",
-            "--no-tags",
-            "--no-prune",
-            "--no-write-fetch-head",
-            "--no-write-commit-graph",
-            "--no-auto-maintenance",
-            "--recurse-submodules=no",
-            "--refmap=",
-            "--",
-        ];
-        // By its id: a ref there that names it may contain something else.
-        let fetched = far.reach(&cli, common).args(words).args([&far.url(), tip]).run();
-        fetched.map_err(explained)?;
-        if !is_commit(tip).map_err(refused)? {
-            return Err(CarryError::Refused(format!("{} sent something else than the commit {tip}", far.host)));
-        }
-        sync_file_systems([common]).map_err(refuse)?;
+        get(&cli, common, far, tip)?;
         CompletionRepo::open(&cli, common).pin(tip).map_err(refuse)?;
     }
     sync_file_systems([common]).map_err(refuse)
+}
+
+/// Fetches a commit with all that it contains, durably. The caller holds the lock that keeps it from being pruned.
+fn get(cli: &Cli, common: &Path, far: &FarRepository, tip: &str) -> Result<(), CarryError> {
+    let words = [
+        "fetch",
+        "--quiet",
+        "--no-tags",
+        "--no-prune",
+        "--no-write-fetch-head",
+        "--no-write-commit-graph",
+        "--no-auto-maintenance",
+        "--recurse-submodules=no",
+        "--refmap=",
+        "--",
+    ];
+    let since = SystemTime::now();
+    // By its id: a ref there that names it may contain something else.
+    let fetched = far.reach(cli, common).args(words).args([&far.url(), tip]).run();
+    fetched.inspect_err(|_| sweep(common, since)).map_err(explained)?;
+    if objects::commit(cli, common, tip).map_err(failed)?.as_deref() != Some(tip) {
+        return Err(CarryError::Refused(format!("{} sent something else than the commit {tip}", far.host)));
+    }
+    sync_file_systems([common]).map_err(|fault| CarryError::Refused(fault.cause))
+}
+
+/// Removes parts of packs that a fetch has left which was cut: git keeps them for weeks, and tries may be many.
+fn sweep(common: &Path, since: SystemTime) {
+    let files = list_if_present(&common.join("objects/pack")).unwrap_or_default().into_iter();
+    let parts = files.filter(|file| file.file_name().to_string_lossy().starts_with("tmp_"));
+    holders::clear_stale_locks(&parts.map(|file| file.path()).collect::<Vec<_>>(), Some(since));
 }
 
 fn check(commits: &[String]) -> Result<(), CarryError> {
@@ -181,8 +200,8 @@ fn check(commits: &[String]) -> Result<(), CarryError> {
     }
 }
 
-fn refused(error: CliError) -> CarryError {
-    CarryError::Refused(error.to_string())
+fn failed(error: CliError) -> CarryError {
+    CarryError::Failed(error.to_string())
 }
 
 /// Tells a cut connection from what a person must look at.
@@ -191,10 +210,10 @@ fn explained(error: CliError) -> CarryError {
         CliError::Exit { message, .. } => match (message.strip_prefix(AWAY), message.strip_prefix(REFUSED)) {
             (Some(cause), _) => CarryError::Away(cause.to_owned()),
             (_, Some(cause)) => CarryError::Refused(cause.to_owned()),
-            _ => CarryError::Refused(format!("git: {message}")),
+            _ => CarryError::Failed(format!("git: {message}")),
         },
         error @ (CliError::Signal(_) | CliError::Timeout(_)) => CarryError::Away(error.to_string()),
-        error => refused(error),
+        error => failed(error),
     }
 }
 

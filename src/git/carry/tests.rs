@@ -1,5 +1,6 @@
 use std::fs;
 
+use super::returned::ref_part;
 use super::*;
 use crate::fixture::{Fixture, text};
 
@@ -86,6 +87,25 @@ fn commits_are_sent_and_work_comes_back() {
 }
 
 #[test]
+fn what_is_left_on_a_host_is_kept_under_the_name_of_its_attempt() {
+    let pair = Pair::new();
+    let base = pair.head();
+    pair.push(std::slice::from_ref(&base)).expect("sent");
+    let (one, two) = (pair.work(&base, "one"), pair.work(&base, "two"));
+    let keep = |commit: &str| fetch_left(&pair.common, &pair.far, (commit, "a.1"), &pair.fix.caller);
+    let name = "refs/swarm/from/me@it-s/a.1";
+    assert_eq!((keep(&one), keep(&one)), (Ok(name.to_owned()), Ok(name.to_owned())));
+    // Of an earlier run.
+    let second = format!("{name}-2");
+    assert_eq!((keep(&two), keep(&two)), (Ok(second.clone()), Ok(second.clone())));
+    assert_eq!((pair.at(&pair.fix.repo, name), pair.at(&pair.fix.repo, &second)), (Some(one), Some(two)));
+    assert!(matches!(keep("HEAD"), Err(CarryError::Refused(_))));
+    for (text, part) in [("a b", "a-b"), ("..", "--"), (".x.lock", "x"), ("@", "-"), ("", "-"), ("box", "box")] {
+        assert_eq!(ref_part(text), part);
+    }
+}
+
+#[test]
 fn what_was_sent_before_is_not_sent_again() {
     let pair = Pair::new();
     let first = pair.head();
@@ -169,7 +189,71 @@ fn a_cut_connection_differs_from_a_refusal() {
     // A hook there.
     pair.connect(&format!("exec git \"${{1#git-}}\" '{}'", pair.there.display()));
     pair.fix.script(&pair.there.join(".git/hooks/pre-receive"), "exit 1");
-    assert!(matches!(pair.push(&[base]), Err(CarryError::Refused(_))));
+    assert!(matches!(pair.push(&[base]), Err(CarryError::Refused(_) | CarryError::Failed(_))));
+}
+
+/// A line that is cut after a number of bytes moves no reference, leaves no half objects, and can be tried again.
+#[test]
+fn a_line_may_be_cut_at_any_byte() {
+    let pair = Pair::new();
+    let files: String = (0..200).map(|at| format!("{at} {}\n", "x".repeat(at))).collect();
+    pair.fix.commit("much", "much", &files);
+    let base = pair.head();
+    let there = pair.there.display();
+    let cut = format!("echo 'fatal: {AWAY}cut' >&2");
+    let up = |bytes: usize| {
+        format!("{{ dd bs=1 count={bytes} 2>/dev/null; {cut}; }} | git \"${{1#git-}}\" '{there}' 2>/dev/null; exit 255")
+    };
+    let down = |bytes: usize| {
+        format!("git \"${{1#git-}}\" '{there}' 2>/dev/null | {{ dd bs=1 count={bytes} 2>/dev/null; {cut}; kill $$; }}")
+    };
+    let refs = |dir: &Path| text(&pair.fix.at(dir, &["for-each-ref"]));
+    let parts = |dir: &Path| {
+        let found =
+            std::process::Command::new("find").arg(dir).args(["-name", "tmp_*", "-o", "-name", "incoming-*"]).output();
+        text(&found.expect("ran").stdout)
+    };
+    let direct = || pair.connect(&format!("exec git \"${{1#git-}}\" '{there}'"));
+    for bytes in [0, 1, 50, 180, 250, 400] {
+        for body in [up(bytes), down(bytes)] {
+            pair.connect(&body);
+            // After the last byte that counts, it is not known here that it is done.
+            let failed = pair.push(std::slice::from_ref(&base));
+            assert!(
+                matches!(failed, Err(CarryError::Away(_) | CarryError::Refused(_))) || bytes > 200,
+                "{body}: {failed:?}"
+            );
+            let is_whole = pair.at(&pair.there, &format!("{IN}/{base}")) == Some(base.clone());
+            assert!(is_whole || refs(&pair.there).is_empty(), "{body}");
+            assert_eq!(parts(&pair.there), "", "{body}");
+            if is_whole {
+                pair.fix.at(&pair.there, &["fsck", "--connectivity-only", &base]);
+            }
+        }
+    }
+    direct();
+    pair.push(std::slice::from_ref(&base)).expect("sent");
+    // Many objects come as a pack.
+    fs::create_dir(pair.there.join("d")).expect("made");
+    for at in 0..600 {
+        fs::write(pair.there.join(format!("d/{at}")), format!("{at}\n")).expect("written");
+    }
+    pair.fix.at(&pair.there, &["add", "d"]);
+    let tree = text(&pair.fix.at(&pair.there, &["write-tree"]));
+    let tip = text(&pair.fix.at(&pair.there, &["commit-tree", "-p", &base, "-m", "w", &tree]));
+    pair.fix.at(&pair.there, &["update-ref", &pinned(&tip), &tip]);
+    let before = refs(&pair.fix.repo);
+    for bytes in [0, 1, 200, 1000, 4000, 9000] {
+        for body in [up(bytes.min(150)), down(bytes)] {
+            pair.connect(&body);
+            let failed = pair.fetch(&tip);
+            assert!(matches!(failed, Err(CarryError::Away(_) | CarryError::Refused(_))), "{body}: {failed:?}");
+            assert_eq!((refs(&pair.fix.repo), parts(&pair.common)), (before.clone(), String::new()), "{body}");
+        }
+    }
+    direct();
+    pair.fetch(&tip).expect("fetched");
+    pair.fix.git(&["fsck", "--connectivity-only", &tip]);
 }
 
 #[test]
@@ -186,13 +270,13 @@ fn a_hostile_answer_changes_nothing_here() {
     // A ref whose name lies.
     let lie = "d".repeat(40);
     pair.fix.at(&pair.there, &["update-ref", &pinned(&lie), &tip]);
-    assert!(matches!(pair.fetch(&lie), Err(CarryError::Refused(_))));
+    assert!(matches!(pair.fetch(&lie), Err(CarryError::Refused(_) | CarryError::Failed(_))));
     // Something else than a commit.
     let blob = pair.there.join("blob");
     fs::write(&blob, "blob").expect("written");
     let blob = text(&pair.fix.at(&pair.there, &["hash-object", "-w", "blob"]));
     pair.fix.at(&pair.there, &["update-ref", &pinned(&blob), &blob]);
-    assert!(matches!(pair.fetch(&blob), Err(CarryError::Refused(_))));
+    assert!(matches!(pair.fetch(&blob), Err(CarryError::Refused(_) | CarryError::Failed(_))));
     // A commit that git's own check rejects: a tree with '.git' in it.
     let tree = pair.fix.root.join("tree");
     fs::write(&tree, format!("100644 blob {blob}\t.git\n")).expect("written");
@@ -201,7 +285,7 @@ fn a_hostile_answer_changes_nothing_here() {
     let tree = text(&made.stdout);
     let evil = text(&pair.fix.at(&pair.there, &["commit-tree", "-p", &base, "-m", "evil", &tree]));
     pair.fix.at(&pair.there, &["update-ref", &pinned(&evil), &evil]);
-    assert!(matches!(pair.fetch(&evil), Err(CarryError::Refused(_))));
+    assert!(matches!(pair.fetch(&evil), Err(CarryError::Refused(_) | CarryError::Failed(_))));
     let refs = text(&pair.fix.git(&["for-each-ref", "--format=%(refname)"]));
     assert_eq!(refs, "refs/heads/main");
 }
@@ -247,4 +331,35 @@ fn a_branch_moves_to_work_that_contains_it_only() {
     assert!(cause.contains("is checked out at"), "{cause}");
     assert_eq!(at(), Some(second));
     pair.take("-x", &third).expect_err("not a branch");
+    pair.fix.git(&["symbolic-ref", "refs/heads/alias", "refs/heads/main"]);
+    let cause = pair.take("alias", &third).expect_err("leads to a branch that is checked out");
+    assert!(cause.contains("is a symbolic ref to refs/heads/main"), "{cause}");
+    assert_eq!(pair.at(&pair.fix.repo, "refs/heads/main"), Some(base));
+}
+
+#[test]
+fn work_that_comes_back_gets_a_reference_of_its_own_that_never_moves() {
+    let pair = Pair::new();
+    let base = pair.head();
+    pair.push(std::slice::from_ref(&base)).expect("sent");
+    let (first, second) = (pair.work(&base, "first"), pair.work(&base, "second"));
+    let name = "refs/swarm/from/box/a.1";
+    let kept_here = |tip: &str| keep(&pair.common, &pair.far, (tip, name), &pair.fix.caller);
+    let known = || kept(&pair.common, name, &pair.fix.caller).expect("asked");
+    assert_eq!(known(), None);
+    for _ in 0..2 {
+        assert_eq!(kept_here(&first).as_deref(), Ok(name));
+        assert_eq!(kept_here(&second), Ok(format!("{name}-2")));
+    }
+    assert_eq!(known(), Some(format!("{name}-2")));
+    assert_eq!((pair.at(&pair.fix.repo, name), pair.at(&pair.fix.repo, &pinned(&first))), (Some(first), None));
+    // A power cut has torn the file.
+    fs::write(pair.common.join(name), [0; 41]).expect("written");
+    let third = pair.work(&base, "third");
+    assert_eq!(kept_here(&third).as_deref(), Ok(name));
+    assert_eq!(pair.at(&pair.fix.repo, name), Some(third));
+    let fourth = pair.work(&base, "fourth");
+    pair.connect("echo 'fatal: swarm: away: no route' >&2; exit 255");
+    assert_eq!(kept_here(&fourth), Err(CarryError::Away("no route".into())));
+    assert!(kept_here("--upload-pack=x").is_err());
 }

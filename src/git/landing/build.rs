@@ -59,7 +59,7 @@ fn pin(workspace: &Workspace, library: Option<&Repository>, commit: &str) -> Res
     });
     match pinned {
         Some(Ok(())) => Ok(()),
-        _ => Ok(workspace.write().args(["update-ref", &name, commit]).run().map(drop)?),
+        _ => Ok(workspace.write().args(["update-ref", "--no-deref", &name, commit]).run().map(drop)?),
     }
 }
 

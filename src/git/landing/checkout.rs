@@ -147,6 +147,8 @@ pub(crate) enum Updated {
     /// Uncommitted changes in these files would be overwritten; nothing was written.
     Overlap(Vec<String>),
     Refused(String),
+    /// Nothing was written, because a person resolves conflicts there.
+    Unready(Unready),
 }
 
 /// Determines which directories have the base checked out and what would change there.
@@ -298,6 +300,9 @@ impl Checkout {
                     return Ok(Updated::Done);
                 }
                 let files = self.overlapping(workspace)?;
+                if let (true, Some(unready)) = (files.is_empty(), self.unmerged(workspace)?) {
+                    return Ok(Updated::Unready(unready));
+                }
                 if files.is_empty() {
                     return Ok(Updated::Refused(refused::reason(&self.tree, &self.hidden(workspace)?, &message)));
                 }
@@ -361,6 +366,14 @@ impl Checkout {
         };
         let changes = parse::status(&status).into_iter().filter(|change| touched(&change.path));
         Ok(changes.map(|change| String::from_utf8_lossy(&change.path).into_owned()).collect())
+    }
+
+    /// Returns the conflicts of a person's merge, with which git updates nothing. `None` if there are none. The index is in
+    /// the way until it has none.
+    fn unmerged(&self, workspace: &Workspace) -> Result<Option<Unready>, Fault> {
+        let conflicts = refused::unmerged(&self.read(workspace).args(["ls-files", "--unmerged", "-z"]).run()?);
+        let why = || refused::unresolved(&self.tree, &conflicts);
+        Ok((!conflicts.is_empty()).then(|| Unready { why: why(), until: Some(self.git_dir.join(index::FILE)) }))
     }
 
     /// Returns the changed files among those that the landing writes that are marked assume-unchanged or skip-worktree.

@@ -17,6 +17,7 @@ use super::{land, obstacles, off_thread};
 use crate::landing::obstacles::is_below;
 use crate::landing::workspace::Workspace;
 use crate::repository::fault::Fault;
+use crate::repository::index;
 use crate::repository::parse::{self, Change};
 use crate::worktrees::admin;
 use swarm_sys::files;
@@ -66,6 +67,12 @@ pub(crate) fn is_gone(workspace: &Workspace, obstacle: &Obstacle) -> Result<bool
         Obstacle::Leftovers => return Ok(Marker::load(workspace)?.is_none()),
         Obstacle::File(file) => {
             let path = Path::new(file);
+            if let (true, Some(git_dir)) = (path.ends_with(index::FILE), path.parent()) {
+                // Not the file itself is in the way, but conflicts in it.
+                let list = ["ls-files", "--unmerged", "-z"];
+                let call = workspace.cli.read(git_dir).env("GIT_DIR", git_dir).env("GIT_IMPLICIT_WORK_TREE", "false");
+                return Ok(!git_dir.exists() || call.args(list).run()?.is_empty());
+            }
             return admin::ignore_missing(fs::symlink_metadata(path))
                 .map(|seen| seen.is_none())
                 .map_err(Fault::at(path));
@@ -354,6 +361,27 @@ mod tests {
             assert_eq!(dirs(&site.workspace(), &edited, &holders), BTreeSet::from([site.fix.repo.join(".git")]));
             fs::write(site.fix.repo.join("f"), "2\n").unwrap();
             disappears(&site, &rebased, || drop(site.fix.git(&["rebase", end]))).await;
+        }
+        assert_eq!(site.land("topic").await, Landing::Done(Vec::new()));
+    }
+
+    #[tokio::test]
+    async fn conflicts_of_a_person_are_waited_for() {
+        let site = Site::new();
+        site.branch("topic", "echo topic > t");
+        site.fix.git(&["branch", "other"]);
+        site.fix.commit("mine", "f", "mine\n");
+        site.branch("theirs", "git reset -q --hard other; echo theirs > f");
+        let (merge, abort) = (["merge", "-q", "theirs"], ["merge", "--abort"]);
+        let ends: [&[&str]; 3] = [&abort, &["add", "f"], &["rm", "-q", "--cached", "f"]];
+        for end in ends {
+            assert!(!site.fix.attempt(&site.fix.repo, &merge).0, "a conflict");
+            let before = text(&site.fix.git(&["status", "--porcelain"]));
+            let Landing::Busy { reason, file } = site.land("topic").await else { panic!("it landed or failed") };
+            assert!(reason.contains("has unresolved conflicts: f (the work lands by itself"), "{reason}");
+            assert_eq!(text(&site.fix.git(&["status", "--porcelain"])), before);
+            disappears(&site, &Obstacle::File(file), || drop(site.fix.git(end))).await;
+            let _ = site.fix.attempt(&site.fix.repo, &["reset", "-q", "--hard"]);
         }
         assert_eq!(site.land("topic").await, Landing::Done(Vec::new()));
     }

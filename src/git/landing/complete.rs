@@ -290,6 +290,7 @@ pub(super) fn of_worker(
             Fault::new(cause).remedy(format!("run 'git -C {} switch -c BRANCH', then add it again", tree.display()))
         );
     }
+    recorded::check_own(cli, &place)?;
     let subject = completion.subject.clone().unwrap_or_else(|| format!("Work of {name}"));
     let message = format!("{subject}\n\n{LEFT}\n");
     // Before the commit: otherwise a power cut could keep the commit and empty the files, and the next completion would
@@ -299,8 +300,9 @@ pub(super) fn of_worker(
     let commit = write().args(plain).line()?;
     if let Some(branch) = &head {
         record::check_reference(&place.common(), branch)?;
-        let update = ["-c", "core.filesRefLockTimeout=5000", "update-ref", "-m", "swarm: uncommitted work", "HEAD"];
-        write().args(update).args([&commit, &tip]).run()?;
+        // Not through HEAD: if the branch becomes a symbolic ref now, the branch that it points to must not move.
+        let update = ["-c", "core.filesRefLockTimeout=5000", "update-ref", "--no-deref", "-m"];
+        write().args(update).args(["swarm: uncommitted work", branch, &commit, &tip]).run()?;
         // The files match the index from which the tree was written.
         if made.is_none_or(|made| index::install(&made, &place.git_dir).is_err()) {
             renew_index(cli, &place, &commit)?;

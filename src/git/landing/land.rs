@@ -111,6 +111,11 @@ fn move_base(workspace: &Workspace, plan: &mut checkout::Plan, from: &str, to: &
             plan.unlock()?;
             return Ok(Landing::Failed(why));
         }
+        Updated::Unready(unready) => {
+            drop(update);
+            plan.unlock()?;
+            return Ok(unready.landing());
+        }
     }
     // A base that has moved must not point ahead of files that a power cut can still empty.
     sync_file_systems(plan.trees())?;
@@ -145,7 +150,7 @@ fn sign(workspace: &Workspace, from: &str, to: &str) -> Result<Signed, Fault> {
             None => {
                 let parents: Vec<&str> = std::iter::once(tip.as_str()).chain(others.iter().copied()).collect();
                 let signed = sign_one(workspace, candidate, &parents)?;
-                workspace.write().args(["update-ref", &name, &signed]).run()?;
+                workspace.write().args(["update-ref", "--no-deref", &name, &signed]).run()?;
                 signed
             }
         };

@@ -60,6 +60,8 @@ mod tests_scratch;
 #[cfg(test)]
 mod tests_submodules;
 #[cfg(test)]
+mod tests_symbolic;
+#[cfg(test)]
 mod tests_unresolved;
 
 use std::collections::{BTreeMap, BTreeSet};

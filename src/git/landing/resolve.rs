@@ -13,8 +13,9 @@ use swarm_model::merge::{RESOLVER_LATER, Resolution};
 
 use super::landed::Landed;
 use super::scratch::{Leftovers, Scratch};
+use super::site::CompletionRepo;
 use super::verify::open_log;
-use super::{build, complete, leftover, off_thread, run, scratch};
+use super::{build, leftover, off_thread, run, scratch};
 use crate::landing::workspace::Workspace;
 use crate::repository::durable::sync_file_systems;
 use crate::repository::fault::Fault;
@@ -244,7 +245,7 @@ pub(super) fn commit_result(
             build::commit_tree(workspace, &tree, &[&head], &message, None)?
         }
     };
-    workspace.write().args(["update-ref", &complete::pinned(&tip), &tip]).run()?;
+    CompletionRepo::open(&workspace.cli, &workspace.common).pin(&tip)?;
     // The resolver's own git syncs little of what it commits.
     sync_file_systems([workspace.common.as_path()])?;
     Ok(Resolution::Done(tip))

@@ -140,6 +140,6 @@ impl<'a> CompletionRepo<'a> {
             return Ok(());
         }
         let call = self.cli.write(&self.dir).args(DURABLE);
-        Ok(call.args(["update-ref", "-m", why, &name, tip]).run().map(drop)?)
+        Ok(call.args(["update-ref", "--no-deref", "-m", why, &name, tip]).run().map(drop)?)
     }
 }

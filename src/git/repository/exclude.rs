@@ -46,6 +46,15 @@ pub(crate) fn exclude_path(root: &Path, name: &str) -> io::Result<()> {
     add(root, &[pattern(Path::new(name.trim_end_matches('/')))], None)
 }
 
+/// Adds these paths to the repository's `info/exclude`.
+///
+/// # Errors
+/// Fails if the file cannot be read or written.
+pub(crate) fn exclude_paths<'a>(root: &Path, names: impl Iterator<Item = &'a str>) -> io::Result<()> {
+    let patterns: Vec<_> = names.map(|name| pattern(Path::new(name))).collect();
+    add(root, &patterns, None)
+}
+
 /// Returns the pattern for exactly this path.
 fn pattern(path: &Path) -> Vec<u8> {
     let mut pattern = vec![b'/'];

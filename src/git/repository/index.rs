@@ -13,6 +13,9 @@ use crate::repository::cli::{Call, CliError};
 use crate::trash::scratch::{self, Scratch};
 use swarm_sys::files;
 
+/// Name of the index in a git directory.
+pub(crate) const FILE: &str = "index";
+
 /// Bits of an entry's flags that hold its stage.
 const STAGE: u16 = 0x3000;
 

@@ -197,13 +197,15 @@ pub(crate) fn head_of(git_dir: &Path) -> Result<(String, Option<String>), git2::
 
 /// Returns the ref that HEAD points to, or `None` if HEAD is detached.
 pub(crate) fn head_ref(cli: &Cli, at: &Path) -> Result<Option<String>, CliError> {
-    let known = open(at).and_then(|repo| {
-        let head = repo.find_reference("HEAD")?;
-        Ok(head.symbolic_target()?.map(str::to_owned))
-    });
+    symbolic_target(cli, at, "HEAD")
+}
+
+/// Returns the ref that a symbolic ref points to, which may be symbolic as well. `None` for any other ref.
+pub(crate) fn symbolic_target(cli: &Cli, at: &Path, name: &str) -> Result<Option<String>, CliError> {
+    let known = open(at).and_then(|repo| Ok(repo.find_reference(name)?.symbolic_target()?.map(str::to_owned)));
     match known {
         Ok(known) => Ok(known),
-        Err(_) => cli.read(at).args(["symbolic-ref", "-q", "HEAD"]).line_if_any(),
+        Err(_) => cli.read(at).args(["symbolic-ref", "-q", name]).line_if_any(),
     }
 }
 

@@ -26,6 +26,19 @@ pub(crate) fn check_place(cli: &Cli, repo: &Path, place: &Place, recorded: &str)
     check(&Head { cli, repo, tree: &place.tree, commit, branch }, recorded)
 }
 
+/// Fails if the branch that is checked out in a worktree is a symbolic ref: a commit to it would move the branch that it
+/// points to, such as the base.
+pub(crate) fn check_own(cli: &Cli, place: &Place) -> Result<(), Fault> {
+    let Some(branch) = &place.branch else { return Ok(()) };
+    let Some(target) = objects::symbolic_target(cli, &place.common(), branch)? else { return Ok(()) };
+    let short = |name: &str| name.strip_prefix("refs/heads/").unwrap_or(name).to_owned();
+    let cause =
+        format!("its branch '{}' is a symbolic ref to '{}', which a commit would move", short(branch), short(&target));
+    let (tree, tip) = (place.tree.display(), place.head.as_deref().unwrap_or("COMMIT"));
+    let remedy = format!("run 'git -C {tree} update-ref --no-deref {branch} {tip}' to make it a branch of its own");
+    Err(Fault { is_mendable: true, ..Fault::new(cause) }.remedy(remedy))
+}
+
 fn check(head: &Head<'_>, recorded: &str) -> Result<(), Fault> {
     if !objects::is_branch_name(recorded) {
         // A row of another program may have no branch.

@@ -20,7 +20,7 @@ use crate::trash::raw;
 use crate::trash::scratch::Scratch;
 
 /// File at the repository's root with patterns as in `.gitignore`.
-const FILE: &str = ".worktreeinclude";
+pub(crate) const FILE: &str = ".worktreeinclude";
 /// Maximum size of that file in bytes.
 const FILE_BYTES_MAX: u64 = 1 << 20;
 /// File in the worktree's entry that lists the copies and the state of each when it was made.
@@ -30,6 +30,33 @@ const SET_UP: &str = "swarm-ready";
 /// Directories of swarm and similar programs, which are never copied.
 const EXCLUDED: [&str; 4] = [".git", ".agent", ".arial", ".a-society"];
 
+/// Returns the ignored files of the base checkout that a new worktree gets.
+pub(crate) fn wanted(cli: &Cli, base: &Path, settings: &WorktreeSettings) -> Result<Vec<Vec<u8>>, Fault> {
+    let common = admin::common_dir(base).map_err(Fault::at(base))?;
+    listed(cli, base, &common, settings).map(|(wanted, _)| wanted)
+}
+
+/// Returns the ignored files of the base checkout that a new worktree gets, and all ignored paths as git lists them.
+fn listed(
+    cli: &Cli,
+    base: &Path,
+    git_dir: &Path,
+    settings: &WorktreeSettings,
+) -> Result<(Vec<Vec<u8>>, Vec<u8>), Fault> {
+    let Some(patterns) = patterns(base, settings)? else { return Ok((Vec::new(), Vec::new())) };
+    let list = Scratch::new(git_dir, "patterns");
+    list.create()?.write_all(&patterns).map_err(Fault::at(list.path()))?;
+    let mut from = std::ffi::OsString::from("--exclude-from=");
+    from.push(list.path());
+    let named = cli.read(base).args(["ls-files", "-z", "--others", "--ignored"]).arg(from).run()?;
+    let listed =
+        cli.read(base).args(["ls-files", "-z", "--others", "--ignored", "--exclude-standard", "--directory"]).run()?;
+    let ignored = Ignored::read(&listed);
+    let named = named.split(|byte| *byte == 0).filter(|path| !path.is_empty() && !is_excluded(path));
+    let wanted = named.filter(|path| ignored.has(path)).map(<[u8]>::to_vec).collect();
+    Ok((wanted, listed))
+}
+
 pub(crate) fn copy_ignored(
     cli: &Cli,
     base: &Path,
@@ -37,17 +64,8 @@ pub(crate) fn copy_ignored(
     record: &Path,
     settings: &WorktreeSettings,
 ) -> Result<(), Fault> {
-    let Some(patterns) = patterns(base, settings)? else { return Ok(()) };
-    let list = Scratch::new(record, "patterns");
-    list.create()?.write_all(&patterns).map_err(Fault::at(list.path()))?;
-    let mut from = std::ffi::OsString::from("--exclude-from=");
-    from.push(list.path());
-    let named = cli.read(base).args(["ls-files", "-z", "--others", "--ignored"]).arg(from).run()?;
-    let ignored =
-        cli.read(base).args(["ls-files", "-z", "--others", "--ignored", "--exclude-standard", "--directory"]).run()?;
+    let (wanted, ignored) = listed(cli, base, record, settings)?;
     let ignored = Ignored::read(&ignored);
-    let named = || named.split(|byte| *byte == 0).filter(|path| !path.is_empty() && !is_excluded(path));
-    let wanted: Vec<&[u8]> = named().filter(|path| ignored.has(path)).collect();
     if wanted.is_empty() {
         return Ok(());
     }
@@ -230,7 +248,7 @@ fn patterns(base: &Path, settings: &WorktreeSettings) -> Result<Option<Vec<u8>>,
     Ok(Some(text).filter(|text| !text.trim_ascii().is_empty()))
 }
 
-fn is_excluded(path: &[u8]) -> bool {
+pub(crate) fn is_excluded(path: &[u8]) -> bool {
     path.split(|byte| *byte == b'/')
         .any(|part| EXCLUDED.iter().any(|excluded| part.eq_ignore_ascii_case(excluded.as_bytes())))
 }

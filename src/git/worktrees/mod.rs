@@ -6,6 +6,7 @@ pub(crate) mod copies;
 pub(crate) mod generated;
 pub mod hook;
 pub(crate) mod identity;
+pub mod include;
 pub(crate) mod make;
 mod module_view;
 mod own_settings;

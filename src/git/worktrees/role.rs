@@ -57,12 +57,13 @@ struct Git {
 }
 
 impl Git {
-    /// Fails if the worktree is not the recorded one, or has another branch checked out.
+    /// Fails if the worktree is not the recorded one, has another branch checked out, or has one that leads to another.
     fn open(tree: RoleTree<'_>, caller: &Caller) -> Result<Self, Fault> {
         let cli = Cli::new(caller)?;
         let place = identity::open(&cli, tree.dir, tree.base_repo)?;
         let place = place.ok_or_else(|| Fault::new(format!("{} is empty", tree.dir.display())))?;
         recorded::check_place(&cli, tree.base_repo, &place, tree.branch)?;
+        recorded::check_own(&cli, &place)?;
         Ok(Self { cli, place })
     }
 

@@ -48,6 +48,20 @@ fn only_the_recorded_branch_gets_the_work_of_a_role() {
     assert!(commit_work(&qa, "qa 1", &fix.caller).is_ok());
 }
 
+#[test]
+fn a_branch_that_leads_to_another_gets_no_work_of_a_role() {
+    let fix = Fixture::new();
+    let (dev, qa) = (worktree(&fix, "dev"), worktree(&fix, "qa"));
+    fs::write(qa.join("f"), "of qa\n").unwrap();
+    let work = commit_work(&qa, "qa 1", &fix.caller).unwrap();
+    fix.git(&["symbolic-ref", "refs/heads/dev", "refs/heads/main"]);
+    let cause = merge_handoff(&dev, &work, "qa", &fix.caller).unwrap_err().cause;
+    assert_eq!(cause, "its branch 'dev' is a symbolic ref to 'main', which a commit would move");
+    fs::write(dev.join("f"), "of dev\n").unwrap();
+    assert_eq!(commit_work(&dev, "dev 1", &fix.caller).unwrap_err().cause, cause);
+    assert_eq!(text(&fix.git(&["log", "--format=%s", "main"])), "first");
+}
+
 fn worktree(fix: &Fixture, name: &str) -> std::path::PathBuf {
     let path = fix.root.join(name);
     fix.git(&["worktree", "add", "-q", "-b", name, path.to_str().unwrap()]);

@@ -13,6 +13,7 @@ use swarm_model::{BaseRef, Caller, Refusal, RefusalKind, RowWorktree};
 
 use super::generated;
 use super::identity;
+use super::include;
 use super::submodules;
 use crate::repository::cli::{Call, Cli};
 use crate::repository::fault::{CliError, Fault};
@@ -234,13 +235,15 @@ pub(crate) fn snapshot(cli: &Cli, place: &Place, objects: Objects) -> Result<Sna
     let (copy, properties) = save::index_copy(cli, place)?;
     let tracked = || save::step(cli, place, &copy).args(["ls-files", "-z"]).run();
     let (out, kept) = generated::split(untracked, tracked)?;
-    left_out.extend(out.into_iter().map(|path| String::from_utf8_lossy(path).into_owned()));
+    let common = place.common();
+    let withheld = include::withheld(&common);
+    let (sent, kept): (Vec<_>, Vec<_>) = kept.into_iter().partition(|path| withheld.contains(*path));
+    left_out.extend(out.into_iter().chain(sent).map(|path| String::from_utf8_lossy(path).into_owned()));
     if kept.len() > UNTRACKED_MAX {
         let cause = format!("{} untracked files in {}, more than {UNTRACKED_MAX}", kept.len(), tree.display());
         let remedy = "commit the files that matter and add the others to .gitignore";
         return Err(Fault { is_mendable: true, ..Fault::new(cause) }.remedy(remedy));
     }
-    let common = place.common();
     let (store, hold) = match objects {
         Objects::Keep => (None, Some(gc_lock::hold(&common, gc_lock::LANDING_WAIT)?)),
         Objects::Discard => (Some(ObjectStore::make(git_dir, &common)?), None),

@@ -9,37 +9,57 @@ use std::time::Instant;
 
 use rustix::event::{PollFd, PollFlags};
 use serde_json::Value;
-use swarm_hosts::frames::{Ask, BEAT, LINE_BYTES_MAX, Tell, line};
+use swarm_hosts::frames::{Ask, BEAT, LINE_BYTES_MAX, Parts, Tell, TooLong, line};
 use swarm_store::runs::far::{FarAnswer, FarCall};
 use swarm_sys::commands::deadline::wait_until;
 
 use super::host::Host;
 use super::{Heard, SILENCE_MAX, clone, end, say, start, tell};
 
-/// A call, and the state directory that it is about.
-pub struct Asked {
-    pub id: u64,
-    pub call: Value,
-    pub state: Option<String>,
+/// What a connection with calls has so far.
+#[derive(Default)]
+struct Calls {
+    parts: Parts,
+    /// `None` before the first call.
+    place: Option<Place>,
 }
 
-/// Carries out calls until the other end is gone.
-pub fn serve(heard: &mut Heard, first: Asked) -> io::Result<()> {
-    let state = first.state.clone();
-    // Here, because it changes what all threads of this process share.
-    let host = Arc::new(Host::new(state.as_deref()));
-    let begin = |asked: Asked| {
+/// Where calls are carried out.
+struct Place {
+    host: Arc<Result<Host, String>>,
+    /// State directory, which is that of all calls.
+    state: Option<String>,
+}
+
+impl Calls {
+    /// Begins with a call once its line has come.
+    fn hear(&mut self, ask: Ask) -> io::Result<()> {
+        match ask {
+            Ask::Part { id, text } => self.parts.add(id, &text),
+            Ask::Call { id, call, state } => match self.parts.complete(id, call) {
+                Ok(call) => return self.begin(id, call, state),
+                Err(TooLong) => return tell_answer(id, &FarAnswer::Refused("the call is too long".to_owned())),
+            },
+            _ => {}
+        }
+        Ok(())
+    }
+
+    fn begin(&mut self, id: u64, call: Value, state: Option<String>) -> io::Result<()> {
+        // In this thread, and before there are others, because it changes what all threads of this process share.
+        let first = || Place { host: Arc::new(Host::new(state.as_deref())), state: state.clone() };
+        let place = self.place.get_or_insert_with(first);
         // Only the attempt's own lock tells what an earlier call has started.
-        let is_start = asked.call.get("start").is_some();
+        let is_start = call.get("start").is_some();
         let unless_start = move |answer: FarAnswer| match answer {
             FarAnswer::Busy(cause) | FarAnswer::Refused(cause) if is_start => FarAnswer::Unknown(cause),
             answer => answer,
         };
-        let is_known = asked.state == state;
-        let host = Arc::clone(&host);
+        let is_known = state == place.state;
+        let host = Arc::clone(&place.host);
         let answer = move || match &*host {
             _ if !is_known => unless_start(FarAnswer::Refused("a connection has one state directory".to_owned())),
-            Ok(host) => answer(host, asked.call),
+            Ok(host) => answer(host, call),
             Err(cause) => unless_start(FarAnswer::Refused(cause.clone())),
         };
         let work = move || {
@@ -47,21 +67,24 @@ pub fn serve(heard: &mut Heard, first: Asked) -> io::Result<()> {
             let failed = |_| unless_start(FarAnswer::Refused("swarm failed on this host".to_owned()));
             let answer = answer.unwrap_or_else(failed);
             // If nobody is there to be told, this process ends.
-            let _ = say(&fitted(asked.id, answer));
+            let _ = say(&fitted(id, answer));
         };
         if let Err(error) = thread::Builder::new().spawn(work) {
-            return tell_answer(asked.id, &unless_start(FarAnswer::Busy(format!("cannot start a thread: {error}"))));
+            return tell_answer(id, &unless_start(FarAnswer::Busy(format!("cannot start a thread: {error}"))));
         }
         Ok(())
-    };
-    begin(first)?;
+    }
+}
+
+/// Carries out calls until the other end is gone. `first` is a call, or a part of one.
+pub fn serve(heard: &mut Heard, first: Ask) -> io::Result<()> {
+    let mut calls = Calls::default();
+    calls.hear(first)?;
     let (mut last, mut beat) = (Instant::now(), Instant::now() + BEAT);
     loop {
         while let Some(ask) = heard.next() {
             last = Instant::now();
-            if let Ask::Call { id, call, state } = ask {
-                begin(Asked { id, call, state })?;
-            }
+            calls.hear(ask)?;
         }
         if heard.is_over || last.elapsed() >= SILENCE_MAX {
             return Ok(());
@@ -82,6 +105,7 @@ pub fn serve(heard: &mut Heard, first: Asked) -> io::Result<()> {
 fn answer(host: &Host, call: Value) -> FarAnswer {
     let done = match serde_json::from_value(call) {
         Ok(FarCall::Clone { clone, format }) => clone::make(host, &clone, &format),
+        Ok(FarCall::Hail {}) => Ok(FarAnswer::Done),
         Ok(FarCall::Start(asked)) => start::start(host, &asked),
         Ok(FarCall::End { at, base, subject }) => end::end(host, &at, &base, subject),
         Ok(FarCall::Stop(at)) => end::stop(host, &at),
@@ -105,13 +129,14 @@ fn fitted(id: u64, mut answer: FarAnswer) -> Vec<u8> {
         }
         let is_shorter = match &mut answer {
             FarAnswer::Ended(end) => {
-                let texts = [&mut end.stream, &mut end.log, &mut end.stderr];
+                let texts = [&mut end.stream, &mut end.log, &mut end.stdout, &mut end.stderr];
                 let longest = texts.into_iter().max_by_key(|text| text.len()).filter(|text| !text.is_empty());
                 match longest {
                     Some(text) => keep_end(text),
                     None => end.left_out.truncate(end.left_out.len() / 2),
                 }
-                !end.stderr.is_empty() || !end.log.is_empty() || !end.stream.is_empty() || !end.left_out.is_empty()
+                let is_longer = [&end.stderr, &end.stdout, &end.log, &end.stream].iter().any(|text| !text.is_empty());
+                is_longer || !end.left_out.is_empty()
             }
             _ => false,
         };

@@ -2,16 +2,21 @@
 //! REPOSITORY`.
 
 use std::ffi::OsString;
+use std::fs::{self, File};
 use std::io;
+use std::time::{Duration, SystemTime};
 
 use swarm_git::clones;
 use swarm_store::runs::far::{FarAnswer, FarClone};
 use swarm_store::runs::home::make_all;
+use swarm_sys::files::{is_absent, list_if_present, remove_tree};
 
 use super::host::{Host, answer_to};
 use super::place::Site;
 use super::say;
 
+/// Time without a run after which a clone is removed.
+const UNUSED_MAX: Duration = Duration::from_hours(30 * 24);
 /// Line after which the bytes are those of git.
 const READY: &str = "swarm-git 1\n";
 
@@ -26,7 +31,47 @@ pub fn make(host: &Host, clone: &FarClone, format: &str) -> Result<FarAnswer, Fa
     make_all(site.dir()).map_err(failed)?;
     let _lock = site.lock_clone().map_err(failed)?;
     let made = clones::make_clone(&site.clone_dir(), format, &host.caller(site.dir()));
-    made.map(|()| FarAnswer::Done).map_err(answer_to)
+    made.map_err(answer_to)?;
+    // The time of the last use.
+    let _ = File::open(site.dir()).and_then(|dir| dir.set_modified(SystemTime::now()));
+    Ok(FarAnswer::Done)
+}
+
+/// Removes clones that no run has used for a long time. One with attempts, or with work that nobody may have fetched, stays.
+pub fn remove_unused(host: &Host) {
+    for site in Site::all(&host.paths) {
+        match remove_if_unused(host, &site, SystemTime::now()) {
+            Ok(true) => tracing::info!(dir = %site.dir().display(), "removed a clone that no run uses any more"),
+            Ok(false) => {}
+            Err(cause) => tracing::warn!(dir = %site.dir().display(), cause, "cannot remove a clone that no run uses"),
+        }
+    }
+}
+
+fn remove_if_unused(host: &Host, site: &Site, now: SystemTime) -> Result<bool, String> {
+    let failed = |error: io::Error| error.to_string();
+    let is_old = || {
+        let used = fs::metadata(site.dir())?.modified()?;
+        Ok::<_, io::Error>(now.duration_since(used).is_ok_and(|age| age > UNUSED_MAX))
+    };
+    if !is_old().map_err(failed)? {
+        return Ok(false);
+    }
+    let _lock = site.lock_clone().map_err(failed)?;
+    let is_free = !site.has_attempts().map_err(failed)?
+        && list_if_present(&site.dir().join("worktrees")).map_err(failed)?.is_empty();
+    // Somebody may have come meanwhile.
+    if !is_old().map_err(failed)? || !is_free {
+        return Ok(false);
+    }
+    let clone = site.clone_dir();
+    let has_work = !is_absent(&clone)
+        && clones::has_own_work(&clone, &host.caller(site.dir())).map_err(|failure| failure.cause)?;
+    if has_work {
+        return Ok(false);
+    }
+    remove_tree(site.dir()).map_err(failed)?;
+    Ok(true)
 }
 
 /// Becomes git. Says why if that is not possible, in one line.

@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use swarm_actors::worker::ended_of;
 use swarm_git::clones::{self, Failure, Kept};
 use swarm_git::repository::is_branch_name;
+use swarm_git::worktrees::include;
 use swarm_model::{Caller, CleanRequest, ExitRecord, KillRequest, MergeSettings, RowWorktree, Scope};
 use swarm_ports::Completion;
 use swarm_store::processes::SystemProcesses;
@@ -15,20 +16,23 @@ use swarm_store::runs::far::{FarAnswer, FarAttempt, FarResult};
 use swarm_store::runs::home::{end_of, remove_torn};
 use swarm_store::runs::order::{self, STREAM};
 use swarm_sys::files::{is_absent, list_if_present, remove_if_present, remove_tree};
+use swarm_sys::procfs::known_boot_id;
 
 use super::host::{Found, Host, Worker, answer_to};
-use super::place::{Attempt, Begun, read_end, write_end};
-use super::start;
+use super::place::{Attempt, Begun, COMMAND, read_end, write_end};
+use super::{clone, start};
 
 /// Number of bytes of each text that are kept as evidence.
 const STDERR_BYTES: u64 = 16 << 10;
 const LOG_BYTES: u64 = 64 << 10;
 const STREAM_BYTES: u64 = 256 << 10;
+/// The same for each output of a command.
+const OUTPUT_BYTES: u64 = 256 << 10;
 
 /// Waits for the end of an attempt, and keeps its work.
 pub fn end(host: &Host, at: &FarAttempt, base: &str, subject: Option<String>) -> Result<FarAnswer, FarAnswer> {
     let attempt = Attempt::of(at, &host.paths).map_err(FarAnswer::Refused)?;
-    if !is_branch_name(base) {
+    if !base.is_empty() && !is_branch_name(base) {
         return Err(FarAnswer::Refused(format!("'{}' is not a valid branch name", base.escape_debug())));
     }
     let (is_its, exit) = match host.worker(&attempt)? {
@@ -58,30 +62,39 @@ pub fn end(host: &Host, at: &FarAttempt, base: &str, subject: Option<String>) ->
         // The worktree is that of another attempt.
         Found::Sibling(_) => return Ok(FarAnswer::Ended(Box::default())),
     };
-    let kept = if is_clone_gone(&attempt) {
+    let kept = if !begun.has_tree() {
+        Kept::default()
+    } else if is_clone_gone(&attempt) {
         Kept { waits: Some(gone("the clone")), ..Kept::default() }
     } else {
-        let kept = keep(&attempt, &begun, worker.as_deref(), (base, subject), caller).map_err(answer_to)?;
+        let base = if base.is_empty() { begun.base.as_str() } else { base };
+        let kept = keep(&attempt, &begun, worker.as_deref(), (base, subject), caller).map_err(passing)?;
         let is_gone = kept.tip.is_none() && is_absent(&attempt.tree(&begun.leaf));
         if is_gone { Kept { waits: Some(gone("its branch with the worktree")), ..kept } } else { kept }
     };
-    let result = evidence(host, &attempt, exit, worker.is_some(), kept);
+    let is_restarted = exit.is_none() && begun.is_of_another_boot(known_boot_id().ok().as_deref());
+    let result = FarResult { is_restarted, ..evidence(host, &attempt, exit, worker.is_some(), kept) };
     write_end(&attempt.dir, &result).map_err(failed)?;
     Ok(FarAnswer::Ended(Box::new(result)))
 }
 
 /// Answers with a recorded end, whose work may have been removed since.
 fn pinned_again(attempt: &Attempt, known: FarResult, caller: &Caller) -> Result<FarAnswer, FarAnswer> {
-    let Some(tip) = &known.tip else { return Ok(FarAnswer::Ended(Box::new(known))) };
-    let lost = |what: &str| FarResult { tip: None, waits: Some(gone(what)), ..known.clone() };
-    if is_clone_gone(attempt) {
+    let lost = |what: &str| FarResult { tip: None, also: None, waits: Some(gone(what)), ..known.clone() };
+    if known.tip.is_some() && is_clone_gone(attempt) {
         return Ok(FarAnswer::Ended(Box::new(lost("the clone"))));
     }
-    if !clones::has_commit(&attempt.clone, tip, caller).map_err(answer_to)? {
+    let Some(tip) = &known.tip else { return Ok(FarAnswer::Ended(Box::new(known))) };
+    if !clones::has_commit(&attempt.clone, tip, caller).map_err(passing)? {
         return Ok(FarAnswer::Ended(Box::new(lost("its work"))));
     }
-    clones::pin(&attempt.clone, tip, caller).map_err(answer_to)?;
+    clones::pin(&attempt.clone, tip, caller).map_err(passing)?;
     Ok(FarAnswer::Ended(Box::new(known)))
+}
+
+/// Returns the answer for a failure of git, which says nothing about the host, and may be gone soon.
+fn passing(failure: Failure) -> FarAnswer {
+    FarAnswer::Unfit { program: None, cause: failure.cause }
 }
 
 fn is_clone_gone(attempt: &Attempt) -> bool {
@@ -141,17 +154,26 @@ fn evidence(host: &Host, attempt: &Attempt, exit: Option<ExitRecord>, is_known: 
         String::from_utf8_lossy(&end).into_owned()
     };
     // The log may be that of a later worker.
-    let stderr = if is_known { tail(&host.paths.log(&at.worker, "stderr"), STDERR_BYTES) } else { String::new() };
+    let output = |kind: &str, bytes| {
+        if is_known { tail(&host.paths.log(&at.worker, kind), bytes) } else { String::new() }
+    };
+    let (stdout, stderr) = match is_absent(&dir.join(COMMAND)) {
+        true => (String::new(), output("stderr", STDERR_BYTES)),
+        false => (output("stdout", OUTPUT_BYTES), output("stderr", OUTPUT_BYTES)),
+    };
     FarResult {
         exit,
         result,
         session: order::read_session(dir),
         stderr,
+        stdout,
         log: tail(&attempt.home.log(&at.job), LOG_BYTES),
         stream: tail(&dir.join(STREAM), STREAM_BYTES),
         tip: kept.tip,
         left_out: kept.left_out,
         waits: kept.waits,
+        is_restarted: false,
+        also: kept.also,
     }
 }
 
@@ -189,9 +211,10 @@ pub fn forget(host: &Host, at: &FarAttempt) -> Result<FarAnswer, FarAnswer> {
         // It arrives late: a later attempt of the job has begun.
         return Ok(FarAnswer::Done);
     }
-    let caller = host.caller(&attempt.clone);
+    let has_clone = !is_clone_gone(&attempt);
+    let caller = host.caller(if has_clone { &attempt.clone } else { attempt.site.dir() });
     let dirs = attempt.all().map_err(failed)?;
-    let begun: Vec<Begun> = dirs.iter().filter_map(|dir| Begun::read(dir)).collect();
+    let begun: Vec<Begun> = dirs.iter().filter_map(|dir| Begun::read(dir)).filter(Begun::has_tree).collect();
     if let Found::Its(worker) | Found::Sibling(worker) = host.worker(&attempt)? {
         if !worker.has_ended() {
             kill(host, &attempt)?;
@@ -200,7 +223,7 @@ pub fn forget(host: &Host, at: &FarAttempt) -> Result<FarAnswer, FarAnswer> {
             forget_worker(host, &attempt, &caller)?;
         }
     }
-    let tips: Vec<String> = dirs.iter().filter_map(|dir| read_end(dir)?.tip).collect();
+    let tips: Vec<String> = dirs.iter().filter_map(|dir| read_end(dir)).flat_map(pinned_by).collect();
     for one in &begun {
         start::remove_tree(host, &attempt, &attempt.tree(&one.leaf), &caller)?;
         let known = [&one.tip, &one.base_commit].into_iter().chain(&one.before).chain(&tips);
@@ -208,9 +231,31 @@ pub fn forget(host: &Host, at: &FarAttempt) -> Result<FarAnswer, FarAnswer> {
         clones::drop_branch(&attempt.clone, &one.branch, &known, &caller).map_err(answer_to)?;
     }
     drop_references(&attempt, &begun, tips, &caller)?;
+    clear_clone(&attempt).map_err(failed)?;
     remove_files(&attempt, &dirs).map_err(failed)?;
     attempt.remove_lock();
+    tidy_clones(host, &attempt, &caller);
     Ok(FarAnswer::Done)
+}
+
+/// Removes ignored files that a start which was killed has left in the clone.
+fn clear_clone(attempt: &Attempt) -> io::Result<()> {
+    if is_clone_gone(attempt) {
+        return Ok(());
+    }
+    let _lock = attempt.site.lock_clone()?;
+    include::clear(&attempt.clone)
+}
+
+/// Prunes the clone once no attempt needs what it has, and removes clones that are not used any more.
+fn tidy_clones(host: &Host, attempt: &Attempt, caller: &Caller) {
+    if attempt.site.has_attempts().is_ok_and(|has| !has)
+        && !is_clone_gone(attempt)
+        && let Err(failure) = clones::prune(&attempt.clone, caller)
+    {
+        tracing::warn!(clone = %attempt.clone.display(), cause = failure.cause, "cannot prune a clone");
+    }
+    clone::remove_unused(host);
 }
 
 /// Removes a worker of which there is nothing else.
@@ -221,13 +266,18 @@ fn forget_worker(host: &Host, attempt: &Attempt, caller: &Caller) -> Result<(), 
     host.end(&request)
 }
 
+/// Returns the commits that the end of an attempt has pinned.
+fn pinned_by(end: FarResult) -> impl Iterator<Item = String> {
+    end.tip.into_iter().chain(end.also)
+}
+
 /// Removes the refs that only attempts of this job needed.
 fn drop_references(attempt: &Attempt, begun: &[Begun], tips: Vec<String>, caller: &Caller) -> Result<(), FarAnswer> {
     let failed = |error: io::Error| FarAnswer::Busy(format!("{}: {error}", attempt.site.dir().display()));
     let (mut sent, mut done) = (Vec::new(), Vec::new());
     for dir in attempt.others().map_err(failed)? {
         let (begun, end) = (Begun::read(&dir), read_end(&dir));
-        done.extend(end.and_then(|end| end.tip).into_iter().chain(begun.as_ref().and_then(|one| one.before.clone())));
+        done.extend(end.into_iter().flat_map(pinned_by).chain(begun.as_ref().and_then(|one| one.before.clone())));
         sent.extend(begun.into_iter().flat_map(|one| [one.tip, one.base_commit]));
     }
     let clone = &attempt.clone;

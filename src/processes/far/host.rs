@@ -160,6 +160,19 @@ pub fn answer_to(failure: Failure) -> FarAnswer {
     if failure.passes { FarAnswer::Busy(failure.cause) } else { FarAnswer::Refused(failure.cause) }
 }
 
+/// Returns the load of this machine, in halves per processor.
+pub fn load() -> Option<u32> {
+    let text = std::fs::read_to_string("/proc/loadavg").ok()?;
+    load_of(&text, std::thread::available_parallelism().map_or(1, usize::from))
+}
+
+/// Returns the first load of a text such as `1.50 0.80 0.40`.
+fn load_of(text: &str, processors: usize) -> Option<u32> {
+    let (whole, hundredths) = text.split(' ').next()?.split_once('.')?;
+    let hundredths = whole.parse::<usize>().ok()? * 100 + hundredths.get(..2)?.parse::<usize>().ok()?;
+    u32::try_from(hundredths / (processors.max(1) * 50)).ok()
+}
+
 /// Returns a caller without an environment, for a request whose contract has it.
 pub fn bare(caller: &Caller, request: &str) -> Caller {
     Caller { request: request.to_owned(), environment: Arc::default(), ..caller.clone() }
@@ -168,6 +181,20 @@ pub fn bare(caller: &Caller, request: &str) -> Caller {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_load_is_in_halves_per_processor() {
+        for (text, processors, expected) in [
+            ("0.49 0.80 0.40 1/2 3", 1, Some(0)),
+            ("0.50 0.80 0.40 1/2 3", 1, Some(1)),
+            ("12.34 0.80 0.40 1/2 3", 4, Some(6)),
+            ("12.34 0.80 0.40 1/2 3", 64, Some(0)),
+            ("", 1, None),
+            ("x", 1, None),
+        ] {
+            assert_eq!(load_of(text, processors), expected, "{text}");
+        }
+    }
 
     #[test]
     fn a_full_disk_is_no_refusal() {

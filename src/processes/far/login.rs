@@ -6,6 +6,7 @@ use std::ffi::OsString;
 use std::fs;
 use std::io::Write as _;
 use std::os::unix::fs::MetadataExt as _;
+use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
@@ -66,7 +67,7 @@ const OWN: [&str; 15] = [
     ".config/fish/fish_variables",
 ];
 
-type Variables = BTreeMap<String, String>;
+pub type Variables = BTreeMap<String, String>;
 
 /// Environment of a login shell, and what it was made from.
 #[derive(Serialize, Deserialize)]
@@ -87,10 +88,7 @@ pub fn environment() -> (Variables, Option<String>) {
     let Some(home) = present.get("HOME").filter(|home| !home.is_empty()).map(PathBuf::from) else {
         return (present, Some("HOME is not set, so there is no environment of a login shell".to_owned()));
     };
-    let dir = match present.get("XDG_CACHE_HOME") {
-        Some(dir) if Path::new(dir).is_absolute() => Path::new(dir).join("swarm"),
-        Some(_) | None => home.join(".cache/swarm"),
-    };
+    let dir = cache_of(&present, &home);
     let (from, now) = (made_from(&present, &home), clock::boot_ms());
     let cached = fs::read(dir.join(CACHE)).ok().and_then(|text| serde_json::from_slice::<Cached>(&text).ok());
     let is_new = |cached: &Cached| Duration::from_millis(now.saturating_sub(cached.at_ms)) < AGE_MAX;
@@ -119,6 +117,20 @@ pub fn environment() -> (Variables, Option<String>) {
         tracing::debug!(dir = %dir.display(), %error, "cannot keep the environment of a login shell");
     }
     (cached.variables, cached.problem)
+}
+
+/// Returns swarm's directory in the user's cache; `None` if the home is unknown.
+pub fn cache() -> Option<PathBuf> {
+    let present = texts(std::env::vars_os());
+    let home = present.get("HOME").filter(|home| !home.is_empty()).map(PathBuf::from)?;
+    Some(cache_of(&present, &home))
+}
+
+fn cache_of(present: &Variables, home: &Path) -> PathBuf {
+    match present.get("XDG_CACHE_HOME") {
+        Some(dir) if Path::new(dir).is_absolute() => Path::new(dir).join("swarm"),
+        Some(_) | None => home.join(".cache/swarm"),
+    }
 }
 
 /// Takes on the environment of a login shell, with this state directory. Must be called while this process has one thread.
@@ -177,14 +189,17 @@ fn of_shell(shell: &str) -> Result<Variables, Silent> {
     let executable = std::env::current_exe().map_err(|error| Silent::Odd(error.to_string()))?;
     let script = format!("exec {} {ENVIRONMENT}", quoted(&executable.to_string_lossy()));
     let mut command = Command::new(shell);
-    let said =
-        deadline::run(command.args(["-l", "-c", &script]), None, LIMIT, BYTES_MAX).map_err(
-            |silence| match silence {
-                Silence::Timeout => Silent::Late(format!("{shell} did not end within {} s", LIMIT.as_secs())),
-                Silence::TooMuch => Silent::Odd(format!("{shell} printed too much")),
-                Silence::Spawn(error) | Silence::System(error) => Silent::Odd(format!("{shell}: {error}")),
-            },
-        )?;
+    let name = Path::new(shell).file_name().unwrap_or_default().to_string_lossy();
+    match name.as_ref() {
+        // They take '-l' only alone, but this name means a login, too.
+        "csh" | "tcsh" => command.arg0(format!("-{name}")).args(["-c", &script]),
+        _ => command.args(["-l", "-c", &script]),
+    };
+    let said = deadline::run(&mut command, None, LIMIT, BYTES_MAX).map_err(|silence| match silence {
+        Silence::Timeout => Silent::Late(format!("{shell} did not end within {} s", LIMIT.as_secs())),
+        Silence::TooMuch => Silent::Odd(format!("{shell} printed too much")),
+        Silence::Spawn(error) | Silence::System(error) => Silent::Odd(format!("{shell}: {error}")),
+    })?;
     variables_in(&String::from_utf8_lossy(&said.stdout)).ok_or_else(|| Silent::Odd(format!("{shell} printed none")))
 }
 

@@ -5,7 +5,7 @@
 //!   far/CONTROLLER/REPOSITORY/
 //!     clone/             clone of the controller's repository
 //!     worktrees/RUN/LEAF worktree of a job
-//!     runs/RUN/          home of the run: attempts, logs, events
+//!     runs/RUN/          home of the run: attempts, logs, events; `work` of an attempt is the directory of a command
 //!     locks/             one file per job at which something is being changed
 //! ```
 
@@ -26,6 +26,10 @@ use swarm_sys::state_id::state_id;
 
 /// Record of what was asked of an attempt.
 const BEGUN: &str = "begun.json";
+/// Record of the command that an attempt executes.
+pub const COMMAND: &str = "command.json";
+/// Directory of a command without a worktree.
+const WORK: &str = "work";
 /// Record of what was answered about its end.
 const ENDED: &str = "ended.json";
 /// Lock that is held while a clone is made, or an attempt gets its branch and worktree.
@@ -38,6 +42,12 @@ pub struct Site {
 }
 
 impl Site {
+    /// Returns all directories of all controllers. Those that cannot be listed are left out.
+    pub fn all(paths: &Paths) -> Vec<Self> {
+        let below = |dir: &Path| list_if_present(dir).unwrap_or_default().into_iter().map(|entry| entry.path());
+        below(&paths.root().join("far")).flat_map(|controller| below(&controller)).map(|dir| Self { dir }).collect()
+    }
+
     /// # Errors
     /// Fails if a part of the name is none.
     pub fn of(clone: &FarClone, paths: &Paths) -> Result<Self, String> {
@@ -70,11 +80,25 @@ impl Site {
         self.lock(CLONE_LOCK)
     }
 
+    /// Reports whether the directory has attempts.
+    ///
+    /// # Errors
+    /// Fails if they cannot be listed.
+    pub fn has_attempts(&self) -> io::Result<bool> {
+        for run in list_if_present(&self.dir.join("runs"))? {
+            if !attempts(&Home::new(run.path()))?.is_empty() {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
     fn lock(&self, name: &str) -> io::Result<File> {
         let dir = self.dir.join("locks");
-        make_all(&dir)?;
         let path = dir.join(name);
         loop {
+            // The clone may have been removed meanwhile.
+            make_all(&dir)?;
             let mut open = OpenOptions::new();
             let file = open.write(true).create(true).truncate(false).mode(0o600).open(&path)?;
             lock::lock(&file)?;
@@ -139,9 +163,17 @@ impl Attempt {
         Ok(self.all()?.iter().any(|dir| is_later(dir) && Begun::read(dir).is_some()))
     }
 
+    /// Returns the directory in which a command without a worktree is executed; `dir` is a relative path.
+    pub fn work_dir(&self, dir: &str) -> PathBuf {
+        self.dir.join(WORK).join(dir)
+    }
+
     /// Reports whether this attempt, with this order, has left a result.
     pub fn has_ended(&self, asked: &FarStart) -> bool {
-        let is_same = |begun: Begun| begun.tip == asked.tip && begun.base_commit == asked.base_commit;
+        let is_same = |begun: Begun| match &asked.tree {
+            Some(tree) => begun.tip == tree.tip && begun.base_commit == tree.base_commit,
+            None => !begun.has_tree(),
+        };
         let is_over = || read_end(&self.dir).is_some() || read_result(&self.dir).is_some();
         Begun::read(&self.dir).is_some_and(is_same) && is_over()
     }
@@ -202,7 +234,7 @@ fn attempts(home: &Home) -> io::Result<Vec<(String, PathBuf)>> {
     Ok(list_if_present(&home.path().join("attempts"))?.into_iter().filter_map(split).collect())
 }
 
-/// What was asked of an attempt, for the calls that do not say it again.
+/// What was asked of an attempt, for the calls that do not say it again. All is empty if it has no worktree.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Begun {
     pub branch: String,
@@ -213,9 +245,22 @@ pub struct Begun {
     /// Commit of the branch before this attempt, which was pinned.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub before: Option<String>,
+    /// Id of the boot in which it was started. `None` in records of older programs.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub boot: Option<String>,
 }
 
 impl Begun {
+    /// Reports whether the machine was restarted since the start. Nothing of the attempt runs any more then.
+    pub fn is_of_another_boot(&self, present: Option<&str>) -> bool {
+        matches!((self.boot.as_deref(), present), (Some(boot), Some(present)) if boot != present)
+    }
+
+    /// Reports whether the attempt works in a worktree.
+    pub fn has_tree(&self) -> bool {
+        !self.branch.is_empty()
+    }
+
     pub fn read(dir: &Path) -> Option<Self> {
         serde_json::from_slice(&fs::read(dir.join(BEGUN)).ok()?).ok()
     }
@@ -351,6 +396,22 @@ mod tests {
         };
         assert_eq!(sorted(attempt.all()), [attempt.home.attempt("auth", 1), attempt.dir.clone()]);
         assert_eq!(sorted(attempt.others()), [attempt.home.attempt("auth.2", 1), other]);
+    }
+
+    #[test]
+    fn only_a_known_boot_is_another_one() {
+        let of = |boot: Option<&str>| Begun { boot: boot.map(str::to_owned), ..Begun::default() };
+        for (recorded, present, expected) in [
+            (Some("a"), Some("b"), true),
+            (Some("a"), Some("a"), false),
+            (Some("a"), None, false),
+            (None, Some("b"), false),
+        ] {
+            assert_eq!(of(recorded).is_of_another_boot(present), expected, "{recorded:?} {present:?}");
+        }
+        let old = r#"{"branch":"b","leaf":"l","tip":"t","base":"main","base_commit":"c"}"#;
+        let old: Begun = serde_json::from_str(old).expect("a record of an older program");
+        assert_eq!(old.boot, None);
     }
 
     #[test]

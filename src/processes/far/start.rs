@@ -5,29 +5,35 @@
 //! | 1 | `begun.json`: what was asked | nothing depends on it yet |
 //! | 2 | the work of an earlier attempt is pinned, and its worktree removed if it does not fit | the same again |
 //! | 3 | the branch is set to the tip | the same again |
-//! | 4 | `prompt.md` and `order.json` | the same again |
+//! | 4 | ignored files in the clone, from where the worktree gets them; `prompt.md` and `order.json`, or `command.json` | the same again |
 //! | 5 | the supervisor starts the worker | a repeated request finds the worker |
+//! | 6 | the files in the clone are removed | removed by the next start or `forget` |
+//!
+//! A command without a worktree works in an empty directory of its attempt, so that steps 2, 3 and 6 are none.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::io;
-use std::path::Path;
+use std::path::{Component, Path};
 
-use swarm_agents::{Agent, Session, Turn};
+use swarm_agents::{Session, Turn};
 use swarm_git::clones;
 use swarm_git::repository::is_branch_name;
+use swarm_git::worktrees::include;
 use swarm_model::{Caller, CleanRequest, Contract, RefusalKind, Scope, SpawnRequest, WorktreeRequest};
 use swarm_ports::WorktreeError;
-use swarm_store::runs::far::{FarAnswer, FarStart};
+use swarm_store::runs::far::{FarAnswer, FarCommand, FarStart, FarTree, FarWork};
 use swarm_store::runs::home::make_all;
 use swarm_store::runs::order::{self, Order, PROMPT};
 use swarm_store::tenants::remove_worktree_saving;
 use swarm_sys::files::reserve::is_full;
 use swarm_sys::files::{is_absent, remove_if_present, replace_durably};
 use swarm_sys::lookup::{self, Place};
+use swarm_sys::procfs::known_boot_id;
 use swarm_sys::state_id::state_id;
 
-use super::host::{Found, Host, answer_of, answer_to, bare};
-use super::place::{Attempt, Begun, check_leaf, forget_end};
+use super::host::{Found, Host, answer_of, answer_to, bare, load};
+use super::place::{Attempt, Begun, COMMAND, check_leaf, forget_end};
 
 /// Starts the attempt, or finds its worker.
 pub fn start(host: &Host, asked: &FarStart) -> Result<FarAnswer, FarAnswer> {
@@ -42,54 +48,124 @@ pub fn start(host: &Host, asked: &FarStart) -> Result<FarAnswer, FarAnswer> {
         Found::Sibling(worker) if number(worker.request()) > Some(asked.at.attempt) => {
             return Err(FarAnswer::Refused(format!("a later attempt has been started: {}", worker.request())));
         }
+        Found::Sibling(worker) if asked.tree.is_none() && !worker.has_ended() => {
+            let cause = format!("an earlier attempt still works: {}", worker.request());
+            return Err(FarAnswer::Unfit { program: None, cause });
+        }
         // A person has cleaned its worker, or a later worker is in its place. It has ended, and is not executed again.
         Found::None | Found::Sibling(_) | Found::Strange if attempt.has_ended(asked) => return Ok(started(host, 0)),
         Found::None | Found::Sibling(_) | Found::Strange => {}
     }
     // An earlier call has written the order, and perhaps asked the supervisor.
-    let was_asked = !is_absent(&attempt.dir.join(order::ORDER)) && !matches!(found, Found::Strange);
+    let record = attempt.dir.join(record_of(&asked.work));
+    let was_asked = !is_absent(&record) && !matches!(found, Found::Strange);
     let caller = host.caller(&attempt.clone);
     let prepared = prepare(host, &attempt, asked, &caller);
     let _branches = prepared.map_err(|answer| if was_asked { unknown(answer) } else { answer })?;
-    match host.ask(&request(host, &attempt, asked, &caller)) {
+    let answer = host.ask(&request(host, &attempt, asked, &caller));
+    // While it is not known whether the worktree is made, it may still get them.
+    let is_known = match &answer {
+        Ok(spawned) => spawned.is_some(),
+        Err(refusal) => is_certain(refusal.kind, was_asked),
+    };
+    if is_known && asked.tree.is_some() {
+        let _ = include::clear(&attempt.clone);
+    }
+    match answer {
         Ok(Some(spawned)) => Ok(started(host, spawned.generation)),
         Ok(None) => Err(FarAnswer::Unknown("the supervisor gave no answer".to_owned())),
         Err(refusal) if is_certain(refusal.kind, was_asked) => {
             // Nothing was started with it.
-            let _ = remove_if_present(&attempt.dir.join(order::ORDER));
-            Err(answer_of(refusal))
+            let _ = remove_if_present(&record);
+            Err(of_attempt(answer_of(refusal)))
         }
         Err(refusal) => Err(unknown(answer_of(refusal))),
     }
 }
 
 /// Prepares everything but the worker. Returns the lock under which branches are set and worktrees made.
-fn prepare(host: &Host, attempt: &Attempt, asked: &FarStart, caller: &Caller) -> Result<fs::File, FarAnswer> {
+fn prepare(host: &Host, attempt: &Attempt, asked: &FarStart, caller: &Caller) -> Result<Option<fs::File>, FarAnswer> {
     host.check_room()?;
-    check_agent(host, &asked.order.agent)?;
-    if !attempt.clone.is_dir() {
-        return Err(FarAnswer::Refused(format!("there is no clone {}", attempt.clone.display())));
-    }
-    let written = |error: io::Error| io_failed(&attempt.dir, &error);
+    check_program(host, &asked.work)?;
+    let written = |error: io::Error| of_attempt(io_failed(&attempt.dir, &error));
     for dir in [attempt.home.path(), &attempt.home.logs(), &attempt.dir] {
         make_all(dir).map_err(written)?;
     }
     forget_end(&attempt.dir).map_err(written)?;
-    // Held until the worktree is made: another run may want the same branch, or set who commits.
-    let branches = attempt.site.lock_clone().map_err(written)?;
-    let committer = asked.committer.as_ref().map(|known| (known.name.as_str(), known.email.as_str()));
-    clones::check_identity(&attempt.clone, committer, caller).map_err(answer_to)?;
-    prepare_branch(host, attempt, asked, caller)?;
-    write_order(attempt, asked).map_err(written)?;
+    let branches = match &asked.tree {
+        Some(_) if !attempt.clone.is_dir() => {
+            return Err(FarAnswer::Gone(format!("there is no clone {}", attempt.clone.display())));
+        }
+        Some(tree) => {
+            // Held until the worktree is made: another run may want the same branch, or set who commits.
+            let branches = attempt.site.lock_clone().map_err(written)?;
+            let committer = tree.committer.as_ref().map(|known| (known.name.as_str(), known.email.as_str()));
+            clones::check_identity(&attempt.clone, committer, caller).map_err(answer_to)?;
+            prepare_branch(host, attempt, tree, caller).map_err(|answer| match missing(attempt, tree, caller) {
+                Some(commit) => FarAnswer::Gone(format!("the clone does not have the commit {commit}")),
+                None => of_attempt(answer),
+            })?;
+            put_files(attempt, tree)?;
+            Some(branches)
+        }
+        None => {
+            Begun::default().write(&attempt.dir).map_err(written)?;
+            None
+        }
+    };
+    match &asked.work {
+        FarWork::Agent { order, prompt } => write_order(attempt, order, prompt).map_err(written)?,
+        FarWork::Command(command) => {
+            make_all(&attempt.work_dir(&command.dir)).map_err(written)?;
+            replace_durably(&attempt.dir, COMMAND, &serde_json::to_vec(command).unwrap_or_default())
+                .map_err(written)?;
+        }
+    }
     Ok(branches)
+}
+
+/// Puts ignored files into the clone, from where the worktree gets them.
+fn put_files(attempt: &Attempt, tree: &FarTree) -> Result<(), FarAnswer> {
+    let files = tree.include.iter().map(|file| include::File {
+        path: file.path.clone(),
+        mode: file.mode,
+        content: file.content().to_vec(),
+    });
+    include::put(&attempt.clone, &files.collect::<Vec<_>>()).map_err(answer_to)
+}
+
+/// Returns the name of the file that is written right before the supervisor is asked for the worker.
+fn record_of(work: &FarWork) -> &'static str {
+    match work {
+        FarWork::Agent { .. } => order::ORDER,
+        FarWork::Command(_) => COMMAND,
+    }
 }
 
 /// Returns the answer for a failure that does not tell whether the worker was started.
 fn unknown(answer: FarAnswer) -> FarAnswer {
     match answer {
-        FarAnswer::Busy(cause) | FarAnswer::Refused(cause) => FarAnswer::Unknown(cause),
+        FarAnswer::Busy(cause) | FarAnswer::Refused(cause) | FarAnswer::Unfit { cause, .. } => {
+            FarAnswer::Unknown(cause)
+        }
+        // What is sent once more is harmless, and so is another start.
         answer => answer,
     }
+}
+
+/// Returns the answer for a failure that says nothing about other attempts, such as a lock of git, or a branch or a name that
+/// somebody else has. It may be gone soon.
+fn of_attempt(answer: FarAnswer) -> FarAnswer {
+    match answer {
+        FarAnswer::Busy(cause) | FarAnswer::Refused(cause) => FarAnswer::Unfit { program: None, cause },
+        answer => answer,
+    }
+}
+
+/// Returns a commit of the attempt that the clone does not have.
+fn missing<'a>(attempt: &Attempt, tree: &'a FarTree, caller: &Caller) -> Option<&'a str> {
+    let has = |commit: &str| clones::has_commit(&attempt.clone, commit, caller).unwrap_or(true);
+    [&tree.tip, &tree.base_commit].into_iter().find(|commit| !has(commit)).map(String::as_str)
 }
 
 /// Reports whether a refusal of the supervisor means that the request has started no worker. If it may have been asked
@@ -103,7 +179,7 @@ fn is_certain(kind: RefusalKind, was_asked: bool) -> bool {
 }
 
 fn started(host: &Host, generation: u64) -> FarAnswer {
-    FarAnswer::Started { generation, host: state_id(&host.paths).ok() }
+    FarAnswer::Started { generation, host: state_id(&host.paths).ok(), load: load() }
 }
 
 fn io_failed(dir: &Path, error: &io::Error) -> FarAnswer {
@@ -117,6 +193,26 @@ fn number(request: &str) -> Option<u32> {
 }
 
 fn check(asked: &FarStart) -> Result<(), String> {
+    match &asked.work {
+        FarWork::Agent { .. } if asked.tree.is_none() => return Err("an agent needs a worktree".to_owned()),
+        FarWork::Agent { .. } => {}
+        FarWork::Command(command) => check_command(command)?,
+    }
+    asked.tree.as_ref().map_or(Ok(()), check_tree)
+}
+
+fn check_command(command: &FarCommand) -> Result<(), String> {
+    let is_plain = |part: Component| matches!(part, Component::Normal(_));
+    if !Path::new(&command.dir).components().all(is_plain) || command.dir.contains('\0') {
+        return Err(format!("invalid directory '{}'", command.dir.escape_debug()));
+    }
+    match command.argv.first().is_none_or(String::is_empty) {
+        true => Err("the command is empty".to_owned()),
+        false => Ok(()),
+    }
+}
+
+fn check_tree(asked: &FarTree) -> Result<(), String> {
     check_leaf(&asked.leaf).map_err(|cause| format!("invalid name of a worktree: {cause}"))?;
     for branch in [&asked.branch, &asked.base] {
         if !is_branch_name(branch) {
@@ -134,18 +230,27 @@ fn check(asked: &FarStart) -> Result<(), String> {
     Ok(())
 }
 
-/// Fails unless the program of the agent is installed here.
-fn check_agent(host: &Host, agent: &Agent) -> Result<(), FarAnswer> {
-    let launch = agent.launch(&Turn::default());
-    let Some(program) = launch.argv.first() else { return Ok(()) };
-    let path = host.variable("PATH");
-    let found = lookup::check(program, path, &Place::LaterWorktree);
-    found.map_err(|_| FarAnswer::Refused(format!("'{program}' is not installed on this host")))
+/// Fails unless the program of the agent, or of the command, is installed here.
+fn check_program(host: &Host, work: &FarWork) -> Result<(), FarAnswer> {
+    let launch = match work {
+        FarWork::Agent { order, .. } => order.agent.launch(&Turn::default()).argv,
+        FarWork::Command(command) => command.argv.clone(),
+    };
+    let Some(program) = launch.first() else { return Ok(()) };
+    let own = match work {
+        FarWork::Agent { .. } => None,
+        FarWork::Command(command) => command.env.get("PATH").map(String::as_str),
+    };
+    let found = lookup::check(program, own.or_else(|| host.variable("PATH")), &Place::LaterWorktree);
+    found.map_err(|_| FarAnswer::Unfit {
+        program: Some(program.clone()),
+        cause: format!("'{program}' is not installed on this host"),
+    })
 }
 
 /// Sets the branches, and removes the worktree of an earlier attempt unless this one goes on in it: a conversation belongs
 /// to the path of its worktree.
-fn prepare_branch(host: &Host, attempt: &Attempt, asked: &FarStart, caller: &Caller) -> Result<(), FarAnswer> {
+fn prepare_branch(host: &Host, attempt: &Attempt, asked: &FarTree, caller: &Caller) -> Result<(), FarAnswer> {
     let (clone, tree) = (&attempt.clone, attempt.tree(&asked.leaf));
     check_free(attempt, asked, &tree, caller)?;
     let present = clones::branch_tip(clone, &asked.branch, caller).map_err(answer_to)?;
@@ -157,6 +262,7 @@ fn prepare_branch(host: &Host, attempt: &Attempt, asked: &FarStart, caller: &Cal
         base: asked.base.clone(),
         base_commit: asked.base_commit.clone(),
         before: earlier.clone().or_else(|| Begun::read(&attempt.dir)?.before),
+        boot: known_boot_id().ok(),
     };
     begun.write(&attempt.dir).map_err(|error| io_failed(&attempt.dir, &error))?;
     if let Some(earlier) = &earlier {
@@ -171,7 +277,7 @@ fn prepare_branch(host: &Host, attempt: &Attempt, asked: &FarStart, caller: &Cal
 }
 
 /// Fails if a branch that may be moved is checked out in a worktree that is not that of the job.
-fn check_free(attempt: &Attempt, asked: &FarStart, tree: &Path, caller: &Caller) -> Result<(), FarAnswer> {
+fn check_free(attempt: &Attempt, asked: &FarTree, tree: &Path, caller: &Caller) -> Result<(), FarAnswer> {
     let users = |branch: &str| clones::users(&attempt.clone, branch, caller).map_err(answer_to);
     // Git lists paths without symbolic links.
     let own = fs::canonicalize(tree).unwrap_or_else(|_| tree.to_owned());
@@ -208,10 +314,10 @@ pub fn remove_tree(host: &Host, attempt: &Attempt, tree: &Path, caller: &Caller)
 }
 
 /// Writes prompt and order. They stay if they are written already: an earlier try may have started the worker.
-fn write_order(attempt: &Attempt, asked: &FarStart) -> io::Result<()> {
+fn write_order(attempt: &Attempt, asked: &Order, prompt: &str) -> io::Result<()> {
     let (dir, home) = (&attempt.dir, &attempt.home);
-    let (session, deferred) = match &asked.order.session {
-        Some(session) if is_here(attempt, session) => (Some(session.clone()), asked.order.deferred.clone()),
+    let (session, deferred) = match &asked.session {
+        Some(session) if is_here(attempt, session) => (Some(session.clone()), asked.deferred.clone()),
         _ => (None, None),
     };
     let order = serde_json::to_vec_pretty(&Order {
@@ -224,13 +330,13 @@ fn write_order(attempt: &Attempt, asked: &FarStart) -> io::Result<()> {
         context: home.context(&attempt.at.job),
         session,
         deferred,
-        ..asked.order.clone()
+        ..asked.clone()
     })?;
     let is_there = |name: &str, text: &[u8]| fs::read(dir.join(name)).is_ok_and(|there| there == text);
-    if is_there(PROMPT, asked.prompt.as_bytes()) && is_there(order::ORDER, &order) {
+    if is_there(PROMPT, prompt.as_bytes()) && is_there(order::ORDER, &order) {
         return Ok(());
     }
-    replace_durably(dir, PROMPT, asked.prompt.as_bytes())?;
+    replace_durably(dir, PROMPT, prompt.as_bytes())?;
     order::write_order(dir, &order)
 }
 
@@ -242,10 +348,17 @@ fn is_here(attempt: &Attempt, session: &Session) -> bool {
 
 fn request(host: &Host, attempt: &Attempt, asked: &FarStart, caller: &Caller) -> SpawnRequest {
     let text = |path: &Path| path.to_string_lossy().into_owned();
-    let cwd = text(&attempt.clone);
+    let (argv, env, cwd) = match &asked.work {
+        FarWork::Agent { .. } => {
+            let argv = vec![text(&host.executable), order::VERB.to_owned(), text(&attempt.dir)];
+            (argv, BTreeMap::new(), text(&attempt.clone))
+        }
+        FarWork::Command(command) => (command.argv.clone(), command.env.clone(), text(&attempt.work_dir(&command.dir))),
+    };
     let contract = Contract {
-        argv: vec![text(&host.executable), order::VERB.to_owned(), text(&attempt.dir)],
-        cwd: cwd.clone(),
+        argv,
+        env,
+        cwd,
         environment: caller.environment.clone(),
         tags: asked.tags.clone(),
         umask: caller.umask,
@@ -257,20 +370,20 @@ fn request(host: &Host, attempt: &Attempt, asked: &FarStart, caller: &Caller) ->
         session: asked.session.clone(),
         ..Contract::default()
     };
-    let worktree = WorktreeRequest {
-        cwd,
-        branch: Some(asked.branch.clone()),
+    let worktree = asked.tree.as_ref().map(|tree| WorktreeRequest {
+        cwd: text(&attempt.clone),
+        branch: Some(tree.branch.clone()),
         dir: Some(text(&attempt.site.worktrees(&attempt.at.run))),
-        base: Some(format!("refs/heads/{}", asked.base)),
-        leaf: Some(asked.leaf.clone()),
+        base: Some(format!("refs/heads/{}", tree.base)),
+        leaf: Some(tree.leaf.clone()),
         resume: true,
         ..WorktreeRequest::default()
-    };
+    });
     SpawnRequest {
         caller: bare(caller, &attempt.request),
         name: attempt.at.worker.clone(),
         contract,
-        worktree: Some(worktree),
+        worktree,
         replaces: Some(attempt.series.clone()),
         takes_over: None,
     }

@@ -26,7 +26,9 @@ pub(super) fn write(home: &Home, now: &Now, work: &CommandWork, exit: Option<&Ex
     let (ended_ms, took_ms) = exit.map_or((0, 0), |exit| (exit.ended_at_ms, exit.duration_ms));
     let started = seconds(ended_ms.saturating_sub(took_ms));
     let command = work.argv.join(" ").replace(['\t', '\n'], " ");
-    let line = format!("{}\t:\t{started}\t{}\t0\t0\t{code}\t{signal}\t{command}\n", now.at + 1, seconds(took_ms));
+    // `:` is this machine.
+    let (number, host) = (now.at + 1, now.progress.host.as_deref().unwrap_or(":"));
+    let line = format!("{number}\t{host}\t{started}\t{}\t0\t0\t{code}\t{signal}\t{command}\n", seconds(took_ms));
     append(&home.joblog(), &line, exit.is_some())
 }
 

@@ -1,7 +1,9 @@
 //! What is kept and reported of a finished job before its worker is cleaned.
 
+use std::ffi::OsStr;
 use std::fs;
-use std::path::Path;
+use std::io;
+use std::path::{Path, PathBuf};
 
 use swarm_agents::short;
 use swarm_model::RowWorktree;
@@ -9,13 +11,16 @@ use swarm_model::run::plan::Work;
 use swarm_model::run::progress::Now;
 use swarm_model::run::words::Word;
 use swarm_sys::clock::wall_ms;
+use swarm_sys::files::{remove_if_present, replace_durably};
 use swarm_sys::paths::Paths;
 
-use super::home::Home;
+use super::home::{Home, make_all};
 use super::registration::{place, read_any};
 use super::{events, order};
 use crate::log_parts;
 
+/// Kinds of output of a command.
+const KINDS: [&str; 2] = ["stdout", "stderr"];
 /// Maximum number of ignored files that an event names.
 const IGNORED_MAX: usize = 100;
 
@@ -28,10 +33,36 @@ pub(super) fn keep(now: &Now, paths: &Paths) {
         }
         return report_late(&home, &now.plan.id, &now.job().id);
     }
-    for kind in ["stdout", "stderr"] {
-        let (live, kept) = (paths.log(&worker, kind), home.logs().join(format!("{}.{kind}.log", now.job().id)));
+    // What a host has sent is there already, and a worker of that name here is somebody else's.
+    if now.progress.host.is_some() {
+        return;
+    }
+    for kind in KINDS {
+        let (live, kept) = (paths.log(&worker, kind), output_of(&home, &now.job().id, kind));
         move_log(&live, &kept);
     }
+}
+
+/// Returns the file in the home of a run with the output of a finished command.
+pub fn output_of(home: &Home, id: &str, kind: &str) -> PathBuf {
+    home.logs().join(format!("{id}.{kind}.log"))
+}
+
+/// Replaces the output of an earlier attempt of a command by what a host has sent.
+///
+/// # Errors
+/// Returns any I/O error.
+pub fn replace_output(home: &Home, id: &str, stdout: &str, stderr: &str) -> io::Result<()> {
+    make_all(&home.logs())?;
+    for (kind, text) in KINDS.into_iter().zip([stdout, stderr]) {
+        let file = output_of(home, id, kind);
+        remove_if_present(&log_parts::older(&file))?;
+        match (text, file.file_name().and_then(OsStr::to_str)) {
+            (text, Some(name)) if !text.is_empty() => replace_durably(&home.logs(), name, text.as_bytes())?,
+            _ => remove_if_present(&file)?,
+        }
+    }
+    Ok(())
 }
 
 /// Moves a log, then its rotated part. A part that an earlier attempt left is removed, because it does not belong to

@@ -3,12 +3,13 @@
 mod asking;
 mod behind;
 pub mod denied;
+mod ends;
 pub mod events;
 pub mod far;
 pub mod home;
 mod joblog;
 pub mod journal;
-mod kept;
+pub mod kept;
 pub mod order;
 pub mod origin;
 pub mod prepare;
@@ -230,7 +231,10 @@ fn overridden(journaled: Option<Run>, last_ms: u64, state: Option<&ArialState>) 
                 let attempt = run.jobs[at].attempt.max(row.retry_count);
                 // The branch of a spec that has changed since has the work of the old one.
                 let begun = run.jobs[at].begun.take().filter(|_| !has_changed);
-                run.jobs[at] = Progress { attempt, begun, ..row.progress() };
+                // Nobody waits for an attempt that is out on a host. It is ended there, and its work comes back.
+                let (out, visited) = (run.jobs[at].out(&row.id), std::mem::take(&mut run.jobs[at].visited));
+                run.abandoned.extend(out);
+                run.jobs[at] = Progress { attempt, begun, visited, ..row.progress() };
             }
             None => {
                 Arc::make_mut(&mut run.plan).jobs.push(Job { id: row.id.clone(), ..Job::default() });

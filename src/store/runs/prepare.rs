@@ -22,10 +22,11 @@ use swarm_config::defaults;
 
 use super::asking::{self, Attempt};
 use super::behind::{self, Behind};
+use super::ends::{errors_of, first, killed, tail, unknown_end};
 use super::queued::has_landed;
 use super::{events, rejection, specs};
 use crate::asks::Asks;
-use swarm_agents::{Agent, Kind, consent, end_words, last_lines, shell_script};
+use swarm_agents::{Agent, Kind, consent, end_words, shell_script};
 use swarm_config::Sections;
 use swarm_config::trust::{
     Entry, Project, SPECS, Status, agent_places, compare, loads_as_agreed, loads_nothing, recorded, user_book,
@@ -33,9 +34,6 @@ use swarm_config::trust::{
 use swarm_sys::clock::{random_uuid, wall_ms};
 use swarm_sys::files::replace_durably;
 use swarm_sys::paths::Paths;
-
-/// Number of lines of a command's standard error that are kept as evidence of a failure.
-const EVIDENCE_LINES: usize = 40;
 
 /// Returns the outcome for an internal failure: another attempt may succeed.
 pub fn broken(cause: &str) -> Outcome {
@@ -63,6 +61,10 @@ fn prepared(now: &Now, caller: &Caller, executable: &Path, paths: &Paths) -> Res
     let mut contract = contract(plan, asked, caller);
     match &asked.work {
         Work::Command(work) => {
+            if now.progress.host.is_some() {
+                // Here, the start of the worker refuses such a branch.
+                check_begun(now, caller)?;
+            }
             behind::renewed(now, caller, paths);
             command(plan, work, &mut contract);
         }
@@ -160,6 +162,12 @@ fn check_branch(now: &Now, caller: &Caller) -> Result<(), Outcome> {
     if has_landed(now, caller) {
         return Err(Outcome::Success { summary: Some(format!("{branch} is on {base} already")) });
     }
+    check_begun(now, caller)
+}
+
+/// Checks that nobody else has work on the branch of the job.
+fn check_begun(now: &Now, caller: &Caller) -> Result<(), Outcome> {
+    let (Some(branch), Some(base)) = (&now.job().branch, &now.plan.base) else { return Ok(()) };
     if now.has_begun() {
         return Ok(());
     }
@@ -373,12 +381,20 @@ fn prompt_text(
     if progress.attempt <= 1 {
         return Ok(execution);
     }
-    let template = if progress.evidence.is_some() { Template::Retry } else { Template::Continue };
+    let template = match (&progress.evidence, &progress.given_up) {
+        (Some(_), _) => Template::Retry,
+        // That attempt was not interrupted here.
+        (None, Some(note)) => return Ok(format!("{}\n\n{note}\n", execution.trim_end())),
+        (None, None) => Template::Continue,
+    };
     let mut values = values.to_vec();
     let worktree = Home::new(&plan.home).worktrees().join(asked.leaf());
     let evidence = progress.evidence.as_deref().map(|evidence| rejection::with_output(evidence, &worktree, paths));
     values.extend([("evidence", evidence.as_deref().unwrap_or_default()), ("execution", execution.as_str())]);
-    let text = fill(&load(template)?, &values);
+    let mut text = fill(&load(template)?, &values);
+    if let Some(note) = &progress.given_up {
+        text = format!("{}\n\n{note}\n", text.trim_end());
+    }
     Ok(behind.iter().fold(text, |text, behind| behind.told_after(&text)))
 }
 
@@ -452,8 +468,7 @@ fn evident(now: &Now, exit: Option<&ExitRecord>, paths: &Paths) -> (Outcome, Spe
         (Some(Reason::Exited), None) => match (&asked.work, exit.map(|exit| exit.ended)) {
             (Work::Command(_), Some(Ended::Code(0))) => Outcome::Success { summary: None },
             (Work::Command(_), ended) => {
-                let log = paths.log(&now.worker(), "stderr");
-                let said = tail(&log);
+                let said = tail(&errors_of(now, paths));
                 task(format!("{}{}", ended.map_or_else(unknown_end, end_words), first(&said)), said)
             }
             (Work::Spec(_), Some(Ended::Code(code))) if code == i32::from(order::IO_FAILED) => {
@@ -466,35 +481,4 @@ fn evident(now: &Now, exit: Option<&ExitRecord>, paths: &Paths) -> (Outcome, Spe
         },
     };
     (outcome, spent, has_result)
-}
-
-/// Returns what is known of the usage of an attempt without a result: that of the answers that it had recorded. The rest is
-/// unknown, which is not the same as zero.
-fn killed(dir: &Path, is_ours: impl Fn(&str) -> bool) -> Spent {
-    let recorded = order::read_session(dir).and_then(|session| {
-        let (order, digest) = order::read_with_digest(dir).ok()?;
-        is_ours(&digest).then(|| session.since(order.session.as_ref()))
-    });
-    Spent { unpriced: true, ..recorded.unwrap_or_default() }
-}
-
-fn unknown_end() -> String {
-    "ended".to_owned()
-}
-
-fn first(said: &Option<String>) -> String {
-    let last = said.as_deref().and_then(|said| said.lines().rev().find(|line| !line.trim().is_empty()));
-    last.map_or(String::new(), |line| format!(": {}", swarm_agents::short(line)))
-}
-
-/// Returns the last lines of a log; `None` if it is unreadable or blank.
-fn tail(log: &Path) -> Option<String> {
-    let text = last_lines(&end_of(log).ok()?, EVIDENCE_LINES);
-    Some(text).filter(|text| !text.trim().is_empty())
-}
-
-/// Returns the last 16 KiB of a file as text.
-fn end_of(path: &Path) -> io::Result<String> {
-    const BYTES: u64 = 16 << 10;
-    home::end_of(path, BYTES).map(|bytes| String::from_utf8_lossy(&bytes).into_owned())
 }

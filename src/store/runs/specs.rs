@@ -41,6 +41,8 @@ pub struct FrontMatter {
     pub after: OneOrMany,
     pub priority: i32,
     pub group: Option<String>,
+    /// Tags that a host must have.
+    pub on: OneOrMany,
     /// Time limit in seconds, or a duration such as `10m`.
     pub timeout: Option<NumberOrText>,
     pub retries: Option<u32>,

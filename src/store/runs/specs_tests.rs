@@ -20,7 +20,7 @@ fn refusal(files: &[(&str, &str)]) -> String {
 
 #[test]
 fn the_heading_is_the_title_and_the_first_paragraph_the_description() {
-    let text = "---\nadapter: shell\nrequiredCapabilities: [file_write, bash_execute]\nafter: b\npriority: 3\ntimeout: 10m\nretries: 2\nverify: make test\nmerge: false\n---\n\
+    let text = "---\nadapter: shell\nrequiredCapabilities: [file_write, bash_execute]\nafter: b\non: [gpu, big]\npriority: 3\ntimeout: 10m\nretries: 2\nverify: make test\nmerge: false\n---\n\
                 ```sh\n# no heading\n```\n# Add a door \n\nOf wood,\nnot of glass.\n\n## Goal\n\nmore\n";
     let dir =
         folder(&[("a.md", text), ("b.md", "# B"), ("_context.md", "shared"), ("notes.txt", "no"), ("sub/c.md", "# C")]);
@@ -35,6 +35,7 @@ fn the_heading_is_the_title_and_the_first_paragraph_the_description() {
         (front.after.list(), front.priority, front.retries, front.merge),
         (vec!["b".to_owned()], 3, Some(2), Some(false))
     );
+    assert_eq!(front.on.list(), ["gpu", "big"]);
     assert_eq!(front.timeout.as_ref().map(NumberOrText::text).as_deref(), Some("10m"));
     assert_eq!(front.required_capabilities, ["file_write", "bash_execute"]);
     assert!(!spec.body.contains("adapter:"));

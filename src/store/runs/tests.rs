@@ -219,3 +219,29 @@ async fn an_interrupted_attempt_is_lost_and_a_full_disk_is_no_failure_of_the_tas
     let stopped = exit(Reason::Stopped, Ended::Signal(15), false);
     assert_eq!(rig.runs.outcome(&rig.run.now(0), Some(&stopped)).await.0, Outcome::Stopped);
 }
+
+#[test]
+fn an_attempt_that_is_out_on_a_host_is_given_up_if_its_spec_is_planned_anew() {
+    let job = Job { id: "a".to_owned(), ..Job::default() };
+    let plan = Arc::new(Plan { jobs: vec![job], ..Plan::default() });
+    let sent = |sent: bool| Progress {
+        stage: swarm_model::run::progress::Stage::Paused,
+        attempt: 2,
+        started_ms: Some(1),
+        host: Some("box".to_owned()),
+        visited: vec!["box".to_owned()],
+        sent,
+        ..Progress::default()
+    };
+    let row = wire::Workstream { id: "a".to_owned(), status: "pending".to_owned(), ..wire::Workstream::default() };
+    let state = ArialState { workstreams: vec![row], ..ArialState::default() };
+    for is_out in [true, false] {
+        let run = Run { plan: Arc::clone(&plan), jobs: vec![sent(is_out)], ..Run::default() };
+        let next = overridden(Some(run), 0, Some(&state)).expect("a run");
+        let out = is_out.then(|| swarm_model::run::Abandoned::new("a", 2, "box"));
+        assert_eq!(next.abandoned, Vec::from_iter(out));
+        let progress = &next.jobs[0];
+        assert_eq!((progress.attempt, progress.sent, &progress.host), (2, false, &None));
+        assert_eq!(progress.visited, ["box"], "what it has left there is removed at the end");
+    }
+}

@@ -12,7 +12,7 @@ use swarm_model::merge::{Build, Landing, Resolution, Verdict};
 use swarm_model::nudges::Nudge;
 use swarm_model::run::plan::Plan as RunPlan;
 use swarm_model::run::progress::{Now, Run, Spent};
-use swarm_model::run::{Event as RunEvent, FaultKind, Outcome, Wish};
+use swarm_model::run::{Abandoned, Event as RunEvent, FaultKind, Outcome, Wish};
 use swarm_model::{
     BaseRef, Caller, Contract, ExitRecord, Fence, FlowPlace, Lease, ProcessId, Recovery, Refusal, RefusalKind, Resume,
     Row, RowWorktree, SessionPlan, SpawnRequest, Spec, Target, TmuxPane, Wanted, WorktreePlan, WorktreeRequest,
@@ -249,12 +249,15 @@ port!(Flows, "flows", {
 
 port!(Hosts, "hosts", {
     fails bring(now: &'a Now, host: &'a str, caller: &'a Caller) -> Result<(), HostFault>, or away;
-    fails start(now: &'a Now, host: &'a str, request: &'a SpawnRequest, caller: &'a Caller) -> Result<(), HostFault>, or away;
+    fails start(now: &'a Now, host: &'a str, request: &'a SpawnRequest, caller: &'a Caller) -> Result<Option<u32>, HostFault>, or away;
     fails hail(now: &'a Now, host: &'a str, caller: &'a Caller) -> Result<(), HostFault>, or away;
     fails end(now: &'a Now, host: &'a str, caller: &'a Caller) -> Result<FarEnd, HostFault>, or away;
     fails stop(now: &'a Now, host: &'a str, caller: &'a Caller) -> Result<(), HostFault>, or away;
     waits forget(now: &'a Now, host: &'a str, caller: &'a Caller) -> ();
+    fails owe(plan: &'a RunPlan, abandoned: &'a Abandoned, caller: &'a Caller) -> Result<(), String>, or text;
+    fails reclaim(plan: &'a RunPlan, abandoned: &'a Abandoned, caller: &'a Caller) -> Result<Option<String>, HostFault>, or away;
     fails take(now: &'a Now, caller: &'a Caller) -> Result<(), String>, or text;
+    plain admit(run: &str) -> ();
     waits release(run: &'a str) -> ();
 });
 

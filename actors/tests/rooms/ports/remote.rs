@@ -1,4 +1,4 @@
-//! A run of two jobs on another host, one of which is stopped with its run and continued.
+//! A run of two jobs on another host. One is given up, and the other stopped with its run and continued.
 
 use swarm_model::run::plan::{Job, Plan, Rules, Seats, SpecWork, Work};
 use swarm_model::run::progress::{Mode, Verdict};
@@ -14,7 +14,7 @@ const HOST: &str = "box";
 
 fn request() -> RunRequest {
     let spec = |id: &str| Job { work: Work::Spec(SpecWork::default()), ..job(id) };
-    let on = vec![Seats { host: HOST.to_owned(), cap: 2 }];
+    let on = vec![Seats { host: HOST.to_owned(), cap: 2, tags: Vec::new() }];
     let plan = Plan { rules: Rules { limit: 2, on, ..Rules::default() }, ..plan(vec![spec("a"), spec("b")]) };
     RunRequest { caller: caller(), order: RunOrder::Begin { plan: Box::new(plan), retry_failed: true } }
 }
@@ -34,6 +34,9 @@ pub async fn play(stage: &mut Stage) {
     stage.seconds(5).await;
     stage.rig.world.hosts.fail(HOST, Some(HostFault::Away { cause: "no route".to_owned() }));
     stage.seconds(1).await;
+    let order = RunOrder::GiveUp { home: HOME.to_owned(), jobs: vec!["a".to_owned()] };
+    let answers = stage.rig.swarm().run(RunRequest { caller: caller(), order });
+    stage.done("run give-up", answers).await;
     stage.rig.world.hosts.fail(HOST, None);
     stage.seconds(5).await;
     let answers =

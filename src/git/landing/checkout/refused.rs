@@ -5,6 +5,11 @@ use std::path::{Path, PathBuf};
 
 use swarm_sys::quoting::command_line;
 
+use crate::repository::parse;
+
+/// Maximum number of conflicts that are named.
+const FILES_MAX: usize = 10;
+
 /// Returns the paths that `git ls-files -v -z` marks as assume-unchanged or skip-worktree.
 pub(super) fn marked(listed: &[u8]) -> Vec<&[u8]> {
     let entries = listed.split(|byte| *byte == 0).filter(|entry| entry.len() > 2);
@@ -20,6 +25,26 @@ pub(super) fn skipped(listed: &[u8]) -> HashSet<&[u8]> {
 pub(super) fn present(listed: &[u8]) -> HashSet<&[u8]> {
     let entries = listed.split(|byte| *byte == 0).filter(|entry| !matches!(entry.first(), Some(b'S' | b's')));
     entries.filter_map(|entry| entry.get(2..)).collect()
+}
+
+/// Returns the paths that `git ls-files --unmerged -z` lists.
+pub(super) fn unmerged(listed: &[u8]) -> Vec<String> {
+    let mut paths: Vec<String> =
+        parse::index(listed).iter().map(|one| String::from_utf8_lossy(&one.path).into()).collect();
+    paths.dedup();
+    paths
+}
+
+/// Returns that `tree` has conflicts of a person's merge in these files.
+pub(super) fn unresolved(tree: &Path, files: &[String]) -> String {
+    let tree: PathBuf = tree.components().collect();
+    let (shown, more) = (files.iter().take(FILES_MAX).cloned().collect::<Vec<_>>().join(", "), files.len() > FILES_MAX);
+    let more = if more { format!(" and {} more", files.len() - FILES_MAX) } else { String::new() };
+    format!(
+        "{}, which has the base checked out, has unresolved conflicts: {shown}{more} (the work lands by itself once they \
+         are resolved)",
+        tree.display()
+    )
 }
 
 /// Returns why `tree` could not be updated, with the remedy. `hidden` are the changed files that are marked assume-unchanged
