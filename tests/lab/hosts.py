@@ -240,7 +240,7 @@ def cut(site: Site) -> list[str]:
                                 cwd=site.here.work, stdout=file, stderr=file)
 
     def waiting() -> list[int]:
-        return [one.pid for one in rig.of_role("command") if one.argv[1:2] == ("wait",)]
+        return [one.pid for one in rig.of_role("command") if one.argv[1:3] == ("__marked", "wait")]
 
     wait_until(lambda: len(waiting()) == 1, 30, "it waits there")
     pid = site.master()
