@@ -35,7 +35,7 @@ def hosts(quick: bool) -> list[Row]:
 def rows(site: Site, door: Door, rounds: int):
     swarm, remote, name = str(site.here.binary), str(door.rig.binary), NAMES[0]
     timed(site, swarm, "--host", name, "ls")
-    socket = next((site.run_dir / "swarm-ssh").glob("*[0-9a-f]"))
+    socket = next(path for path in (site.run_dir / "swarm-ssh").iterdir() if path.is_socket())
     master = ["ssh", "-S", str(socket), "-o", "ControlMaster=no", name]
 
     warm = alternate({"swarm": lambda: timed(site, swarm, "--host", name, "ls"),
