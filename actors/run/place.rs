@@ -17,7 +17,7 @@ pub(super) enum Place {
 /// Why a host does not get a job at the moment.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum NoSeat<'a> {
-    /// It lacks these tags, for which the job asks.
+    /// The job asks for these tags, and the host does not have them.
     Tags(Vec<&'a str>),
     /// It said that it cannot execute the job.
     Unfit(&'a Unfit),

@@ -29,7 +29,7 @@ use swarm_ports::{FarEnd, HostFault};
 const PAUSE_MS: u64 = 1_000;
 /// Longest such pause.
 const PAUSE_MS_MAX: u64 = 60_000;
-/// Such a pause if the host refuses: servers shut out whom they refuse too often.
+/// Pause after a refusal, in milliseconds. Some servers block an address after a few failed logins.
 const REFUSED_MS: u64 = 300_000;
 /// Time for a stop to reach the host.
 const STOP_MAX: Duration = Duration::from_secs(10);

@@ -31,7 +31,7 @@ pub struct Window {
     left: bool,
 }
 
-/// What was printed of a window.
+/// State of the output of a window: which lines were printed, and what the screen shows.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct Mark {
     printed: VecDeque<String>,

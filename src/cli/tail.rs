@@ -96,7 +96,7 @@ impl Known {
 /// What became of the log in which a place is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Found {
-    /// It is still the log.
+    /// The place is in the current log.
     Log,
     /// It was renamed to the rotated part.
     Part,

@@ -135,7 +135,7 @@ pub struct Repeatable {
 /// Where a verb goes on that was cut. Also the first line that such a verb reads.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct GoesOn {
-    /// Its last mark; `None` at its beginning.
+    /// Last mark that arrived. `None`: start from the beginning.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub from: Option<Value>,
     /// Time since its beginning, in milliseconds.

@@ -179,7 +179,7 @@ impl Reach {
         .await
     }
 
-    /// Returns the connection, over which the host was told what it is owed.
+    /// Returns a connection on which all owed calls have been sent.
     pub(super) async fn connected(&self, run: &str, host: &str, caller: &Caller) -> Result<Arc<Link>, HostFault> {
         let link = self.link(run, host, caller).await?;
         link.delivered.get_or_try_init(|| self.deliver(&link, host, caller, None)).await?;

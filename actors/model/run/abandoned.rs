@@ -25,7 +25,7 @@ impl Abandoned {
     /// Reference here to its work, once that is fetched. Another one with a number is used if this one is taken.
     pub fn reference(&self) -> String {
         let mut host: String = self.host.chars().map(|c| if is_plain(c) { c } else { '-' }).collect();
-        // What git does not take as a part of a name.
+        // git allows no '..' in the name of a reference, and no '.lock' at its end.
         while host.contains("..") {
             host = host.replace("..", ".");
         }

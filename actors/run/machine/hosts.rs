@@ -12,7 +12,7 @@ const AWAY_MS: u64 = 1_000;
 const BUSY_MS: u64 = 10_000;
 /// Longest pause before a host is tried again.
 const PAUSE_MS_MAX: u64 = 60_000;
-/// Pause before a host is tried again that needs a person first. Servers shut out whom they refuse too often.
+/// Pause before a host is tried again that needs a person first. Some servers block an address after a few failed logins.
 const REFUSED_MS: u64 = 300_000;
 
 impl Turn<'_> {

@@ -38,7 +38,7 @@ enum After {
     Once,
     /// It has been executed once more.
     Twice,
-    /// It goes on from its last mark.
+    /// It is started again, and continues after the last mark that arrived.
     GoesOn(Held),
     /// It is asked again with the same id, and not executed again.
     Again(Repeatable),

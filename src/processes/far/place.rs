@@ -234,7 +234,8 @@ fn attempts(home: &Home) -> io::Result<Vec<(String, PathBuf)>> {
     Ok(list_if_present(&home.path().join("attempts"))?.into_iter().filter_map(split).collect())
 }
 
-/// What was asked of an attempt, for the calls that do not say it again. All is empty if it has no worktree.
+/// Parameters of the start of an attempt, for later calls, which do not repeat them. Branch, leaf and commits are empty if the
+/// attempt has no worktree.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Begun {
     pub branch: String,

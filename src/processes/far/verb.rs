@@ -74,7 +74,7 @@ fn start(call: &Call, order: &Order) -> Result<Running, String> {
     };
     command.stdin(stdin).stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut child = command.spawn().map_err(failed)?;
-    // It has the other end of the socket.
+    // Close our copy of the child's end of the socket, so that its exit closes the socket.
     drop(command);
     let marks = marks.map(|(mut own, first)| {
         // If it has ended, its exit code says why.
