@@ -111,8 +111,9 @@ fn make_tree(cli: &Cli, plan: &WorktreePlan) -> Result<Vec<PathBuf>, Fault> {
 /// Runs `git worktree add` as the user would: with hooks, filters and settings. Hooks that the repository tracks are left
 /// out: nobody agreed to what landed in them.
 fn add(cli: &Cli, common: &Path, plan: &WorktreePlan) -> Result<(), CliError> {
-    // A branch whose file is empty after a power cut would make every later git fail, also in the user's hands.
-    let call = cli.user(Path::new(&plan.base_repo)).args(["-c", "core.fsync=reference"]);
+    // A branch or an index that is empty or torn after a power cut would make later commands of git fail, also those of
+    // the user: `git fsck` reads the index of each worktree.
+    let call = cli.user(Path::new(&plan.base_repo)).args(["-c", "core.fsync=reference,index"]);
     let call = match tracked_hooks(cli, common, Path::new(&plan.base_repo))? {
         Some(hook) => {
             tracing::warn!(hook = %hook.display(), "hooks that the repository tracks do not run for a new worktree");
