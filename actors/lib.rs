@@ -14,11 +14,13 @@
 //!   flow       one actor per running flow: starts a worker for each turn of a role; `flow::rules` has the rules
 //!   run        one actor per run: turns specs or jobs into landed work (order, attempts, dependencies)
 //!   nudges     text that is typed into windows on a schedule
+//!   board      no actor: which rows have changed since a reader looked
 //! ```
 //!
 //! Requests go down only (supervisor → run, loops, flows → merge, worker → registry); reports go up as casts.
 
 mod alarm;
+pub mod board;
 pub mod flow;
 pub mod loops;
 pub mod merge;

@@ -2,6 +2,7 @@
 //! contents: which process this one is, and where its code is.
 
 mod api;
+mod board;
 mod cli;
 mod doctor;
 mod notify;
@@ -17,7 +18,7 @@ use swarm_store::flows::turns;
 use swarm_store::runs::order;
 use swarm_sys::commands::runner;
 
-use crate::processes::{attempt, far, forkserver, guard, near, shim, supervisor, turn};
+use crate::processes::{attempt, far, forkserver, guard, near, pilot, shim, supervisor, turn};
 
 fn main() -> ExitCode {
     ignore_file_size_signal();
@@ -64,9 +65,11 @@ fn start(words: &[OsString]) -> u8 {
             far::keep(arguments)
         }
         Some(far::MARKED) => cli::marked(arguments),
+        Some(pilot::VERB) => pilot::main(arguments),
         Some("__attach") => far::attach(arguments),
         Some("__git") => far::git(arguments),
         Some(far::stream::VERB) => far::stream::main(arguments),
+        Some(far::say::VERB) => far::say::main(arguments),
         Some(far::ENVIRONMENT) => far::print_environment(),
         Some("__supervisor") => supervisor::main(arguments),
         _ => cli::main(words),

@@ -141,17 +141,17 @@ impl State {
                 self.may(id, "dropped", ItemState::may_be_dropped)?;
                 Event::Drop(id)
             }
-            Ask::Retry(id) => {
+            Ask::Retry(id, caller) => {
                 self.may_be_retried(id, ItemState::may_be_retried)?;
-                Event::Retry(id)
+                Event::Retry(id, caller)
             }
-            Ask::Again(id, rules) => {
-                let may_be: fn(&ItemState) -> bool = match rules {
-                    Some(_) => |state| state.may_be_retried() || *state == ItemState::Queued,
-                    None => ItemState::may_be_retried,
+            Ask::Again(id, change) => {
+                let may_be: fn(&ItemState) -> bool = match change.is_none() {
+                    false => |state| state.may_be_retried() || *state == ItemState::Queued,
+                    true => ItemState::may_be_retried,
                 };
                 self.may_be_retried(id, may_be)?;
-                Event::Again(id, rules)
+                Event::Again(id, change)
             }
             Ask::Pause => Event::Pause,
             Ask::Resume => Event::Resume,
@@ -226,7 +226,11 @@ impl State {
             self.save(&kept).await?;
             self.kept = kept;
         }
+        let has_changed = decided.paused != self.queue.paused;
         self.queue = decided;
+        if has_changed {
+            (self.arguments.tell)(MergeReport::Paused(self.queue.paused));
+        }
         self.perform(effects).await;
         Ok(())
     }
@@ -369,7 +373,13 @@ fn step(queue: &Queue, effect: &Effect) -> Option<(Step, Vec<Item>)> {
         Effect::Resolve { item, files, .. } => {
             Some((Step::Resolving { files: files.clone() }, vec![queue.item(*item)?.clone()]))
         }
-        Effect::ReadBase | Effect::Build { .. } | Effect::Land { .. } | Effect::Settled(_) => None,
+        Effect::Build { item, .. } => Some((Step::Building, vec![queue.item(*item)?.clone()])),
+        Effect::Land { to, .. } => {
+            let Phase::Landing { chain, .. } = &queue.phase else { return None };
+            let items = chain.iter().filter_map(|link| queue.item(link.item).cloned());
+            Some((Step::Landing { commit: to.clone() }, items.collect()))
+        }
+        Effect::ReadBase | Effect::Settled(_) => None,
     }
 }
 

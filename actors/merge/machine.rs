@@ -49,13 +49,28 @@ pub enum Event {
     Pause,
     Resume,
     Drop(ItemId),
-    /// A person retries the item, and so accepts a base that was rewritten.
-    Retry(ItemId),
-    /// Retries the item without a person, by these rules if they have changed since it was added. A queued item only gets
-    /// the rules.
-    Again(ItemId, Option<Box<Rules>>),
+    /// A person retries the item, and so accepts a base that was rewritten. The key is that of the caller as whom the item
+    /// goes on; `None` for that which added it.
+    Retry(ItemId, Option<String>),
+    /// Retries the item without a person. A queued item only gets the change.
+    Again(ItemId, Change),
     /// An obstacle for which items wait is gone.
     Cleared(Obstacle),
+}
+
+/// What has changed since an item was added.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Change {
+    pub rules: Option<Box<Rules>>,
+    /// Key of another caller. See [`Item::caller`].
+    pub caller: Option<String>,
+}
+
+impl Change {
+    /// Reports whether nothing has changed.
+    pub fn is_none(&self) -> bool {
+        self.rules.is_none() && self.caller.is_none()
+    }
 }
 
 /// Effect, carried out once the queue is durable. Each one but `Settled` is answered by one event. Only one step of
@@ -141,8 +156,14 @@ impl Machine {
             Event::Pause => self.queue.paused = true,
             Event::Resume => self.queue.paused = false,
             Event::Drop(id) => self.drop_item(id, &mut effects),
-            Event::Retry(id) => self.retry(id, true),
-            Event::Again(id, rules) => self.again(id, rules),
+            Event::Retry(id, caller) => {
+                self.change(id, Change { rules: None, caller });
+                self.retry(id, true);
+            }
+            Event::Again(id, change) => {
+                self.change(id, change);
+                self.retry(id, false);
+            }
             Event::Cleared(obstacle) => self.cleared(&obstacle, now_ms),
         }
         self.begin(now_ms, &mut effects);
@@ -340,14 +361,15 @@ impl Machine {
         }
     }
 
-    fn again(&mut self, id: ItemId, rules: Option<Box<Rules>>) {
+    fn change(&mut self, id: ItemId, change: Change) {
         let may_change = |item: &&mut Item| item.state == State::Queued || item.state.may_be_retried();
-        if let Some(rules) = rules
-            && let Some(item) = self.queue.item_mut(id).filter(may_change)
-        {
+        let Some(item) = self.queue.item_mut(id).filter(may_change) else { return };
+        if let Some(rules) = change.rules {
             item.rules = *rules;
         }
-        self.retry(id, false);
+        if change.caller.is_some() {
+            item.caller = change.caller;
+        }
     }
 
     /// Queues a settled item again. `accepts`: also if the base was rewritten since the work started.

@@ -3,9 +3,9 @@
 use ractor::RpcReplyPort;
 
 use super::error::MergeError;
-use super::machine::Event;
-use swarm_model::QueueView;
-use swarm_model::merge::queue::{Addition, Item, ItemId, Rules};
+use super::machine::{Change, Event};
+use swarm_model::merge::queue::{Addition, Item, ItemId};
+use swarm_model::{EventKind, QueueView};
 
 /// Message to the actor of a merge queue.
 #[derive(Debug)]
@@ -30,11 +30,10 @@ pub enum Ask {
     /// Add finished work of workers or branches. A repeated request with the same key returns the same item.
     Add(Vec<Addition>),
     Drop(ItemId),
-    /// Retry the item for a person, who accepts a base that was rewritten.
-    Retry(ItemId),
-    /// Retry the item for a run that continues, by these rules if they have changed since it was added. A queued item only
-    /// gets the rules.
-    Again(ItemId, Option<Box<Rules>>),
+    /// Retry the item for a person, who accepts a base that was rewritten, from now on for this caller.
+    Retry(ItemId, Option<String>),
+    /// Retry the item for a run that continues, or an agent.
+    Again(ItemId, Change),
     Pause,
     Resume,
 }
@@ -46,15 +45,33 @@ pub enum MergeReport {
     Busy(bool),
     /// A step for these items has started.
     Begun(Step, Vec<Item>),
+    /// The queue was paused (`true`) or resumed.
+    Paused(bool),
     /// An item has settled.
     Settled(Box<Item>),
 }
 
-/// Step that may take long, because it runs a command of the user.
+/// Step of the items that have their turn.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Step {
+    /// The candidate is being built.
+    Building,
+    /// The base is being moved to this commit.
+    Landing { commit: String },
     /// The verification runs on this commit.
     Verifying { commit: String },
     /// The resolver works on the conflicts in these files.
     Resolving { files: Vec<String> },
+}
+
+impl Step {
+    /// Returns the event that tells of this step of an item for `base`.
+    pub fn event(self, item: ItemId, base: String) -> EventKind {
+        match self {
+            Self::Building => EventKind::MergeBuilding { item, base },
+            Self::Landing { commit } => EventKind::MergeLanding { item, base, commit },
+            Self::Verifying { commit } => EventKind::MergeVerifying { item, base, commit },
+            Self::Resolving { files } => EventKind::MergeResolving { item, base, files },
+        }
+    }
 }

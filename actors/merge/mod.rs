@@ -16,6 +16,7 @@ use ractor::{Actor as _, ActorCell, ActorRef, SpawnErr};
 
 pub use actor::MergeArguments;
 pub use error::MergeError;
+pub use machine::Change;
 use message::MergeMessage;
 pub use message::{Ask, MergeReport, Step};
 use swarm_model::merge::queue::{Item, ItemId};

@@ -72,6 +72,17 @@ pub enum EventKind {
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         survivors: Vec<i32>,
     },
+    /// A candidate with the work of the item is being built.
+    #[serde(rename = "merge.building")]
+    MergeBuilding { item: u64, base: String },
+    /// The base is being moved to `commit`, which contains the item.
+    #[serde(rename = "merge.landing")]
+    MergeLanding { item: u64, base: String, commit: String },
+    /// A person paused the merge queue of this base, or resumed it.
+    #[serde(rename = "merge.paused")]
+    MergePaused { base: String },
+    #[serde(rename = "merge.resumed")]
+    MergeResumed { base: String },
     /// The verification runs on `commit`, which contains the item.
     #[serde(rename = "merge.verifying")]
     MergeVerifying { item: u64, base: String, commit: String },

@@ -40,7 +40,7 @@ pub use records::{
 };
 pub use recovery::Recovery;
 pub use request::{
-    Answer, Build, Caller, CleanRequest, Hello, KillRequest, Namespaces, RecoverRequest, Refusal, RefusalKind,
+    Answer, Below, Build, Caller, CleanRequest, Hello, KillRequest, Namespaces, RecoverRequest, Refusal, RefusalKind,
     RespawnRequest, Scope, SpawnRequest, Spawned, WorkerLine, WorktreeRequest,
 };
 pub use route::{LoopAnswer, Reply, Route};

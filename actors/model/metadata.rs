@@ -145,6 +145,7 @@ mod tests {
             base: None,
             merge: false,
             port: None,
+            parent: None,
         };
         let mut earlier = Metadata::of(meta("old")).members();
         earlier.insert("theirs".into(), true.into());

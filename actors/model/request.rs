@@ -33,6 +33,30 @@ pub struct Caller {
     /// Namespaces of the process. `None` if they are unknown.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub namespaces: Option<Namespaces>,
+    /// Work of an agent, perhaps, on whose behalf the process asks. `None` for a person. Determined by the supervisor.
+    #[serde(skip)]
+    pub below: Option<Below>,
+}
+
+/// What is above a process that may act for an agent.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Below {
+    /// Worker of this name.
+    Worker(String),
+    /// A command that the supervisor executes, for example a verification.
+    Command,
+    /// The process could not be examined.
+    Unknown,
+}
+
+impl std::fmt::Display for Below {
+    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Worker(name) => write!(out, "worker '{name}'"),
+            Self::Command => out.write_str("a command that the supervisor executes"),
+            Self::Unknown => out.write_str("a process that the supervisor cannot examine"),
+        }
+    }
 }
 
 /// Inode numbers of a process's namespaces.

@@ -87,6 +87,9 @@ pub struct SwarmMeta {
     /// Port that the worker finds in `SWARM_PORT`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub port: Option<u16>,
+    /// Name of the worker in which this one was started.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub parent: Option<String>,
 }
 
 /// Values that distinguish a row from a later row of the same name.

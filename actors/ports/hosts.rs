@@ -33,8 +33,11 @@ pub struct FarEnd {
     pub waits: Option<String>,
     /// Whether the host was restarted during the attempt, which ended it.
     pub is_restarted: bool,
-    /// Reference here to what the worktree has in that case. `None` if the commit has all of it, or if it could not be kept.
-    pub left: Option<String>,
+    /// References here to what else the attempt has left: what the worktree has in that case, and commits on the base branch
+    /// there.
+    pub kept: Vec<String>,
+    /// Ignored files that it has made in the worktree. They go with it.
+    pub ignored: Vec<String>,
 }
 
 /// Other machines. Every call may be repeated, and then finds what the first one did. None waits for a host that is out of
@@ -78,13 +81,13 @@ pub trait Hosts: Send + Sync {
         caller: &'a Caller,
     ) -> BoxFuture<'a, Result<(), String>>;
 
-    /// Does what is owed to the attempt. Returns the reference to its work here; `None` if it has left none.
+    /// Does what is owed to the attempt. Returns the references to its work here; none if it has left nothing.
     fn reclaim<'a>(
         &'a self,
         plan: &'a Plan,
         abandoned: &'a Abandoned,
         caller: &'a Caller,
-    ) -> BoxFuture<'a, Result<Option<String>, HostFault>>;
+    ) -> BoxFuture<'a, Result<Vec<String>, HostFault>>;
 
     /// Moves the branch of the job here to the work of its last attempt.
     ///

@@ -5,7 +5,7 @@ use std::io;
 
 use super::{BoxFuture, Survey};
 use swarm_model::merge::queue::{Item, Obstacle, Queue, Rules};
-use swarm_model::merge::{Build, Landing, Resolution, Verdict};
+use swarm_model::merge::{Agreed, Build, Landing, Resolution, Verdict};
 use swarm_model::{BaseRef, Caller, MergeSettings, Refusal, RowWorktree, Target};
 
 /// Work of a worker that still runs.
@@ -41,6 +41,8 @@ pub struct Completion {
     /// its worktree.
     pub survivors: Vec<i32>,
     pub caller: Caller,
+    /// Rules of a run that the caller cannot replace if it is below a worker. `None` if no run is concerned.
+    pub agreed: Option<Agreed>,
 }
 
 /// What is to land, and where.
@@ -116,6 +118,12 @@ pub trait Landings: Send + Sync {
             completed
         })
     }
+
+    /// Stores a caller in whose environment git and the commands for an item run from now on. Returns its key.
+    ///
+    /// # Errors
+    /// Fails if it cannot be written.
+    fn remember<'a>(&'a self, target: &'a Target, caller: &'a Caller) -> BoxFuture<'a, io::Result<String>>;
 
     /// Returns the queue as last journaled. `None` if there is no journal.
     fn load<'a>(&'a self, target: &'a Target) -> BoxFuture<'a, io::Result<Option<Queue>>>;

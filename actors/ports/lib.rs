@@ -31,7 +31,7 @@ pub use nudges::Nudges;
 pub use process::{Gone, ProcessError, Processes, WindowTarget, pid_list};
 pub use records::{DirFacts, LeaseFacts, Mark, Note, Records, Scan, SpecFacts, Unreadable};
 pub use runs::{Journaled, Runs, Settled, Telling};
-pub use session::{Beaten, Life, LifeEnd, Opening, SessionError, Sessions, Sight};
+pub use session::{Beaten, Life, LifeEnd, News, Opening, SessionError, Sessions, Sight};
 pub use survey::{Survey, Unread};
 pub use terminal::{TerminalError, Terminals, Typing};
 pub use worktree::{DroppedBranch, Expired, Force, Kept, Saved, WorktreeError, Worktrees};

@@ -25,6 +25,8 @@ pub enum Note {
     EndTold,
     /// Its work was added to a merge queue. The queue may have dropped the item since.
     WorkQueued,
+    /// Its work was refused by its merge queue, for a reason that the event says. The next supervisor tries it again.
+    WorkRefused,
 }
 
 /// State of the launch contract of a generation.

@@ -3,6 +3,7 @@
 use std::io;
 
 use super::{BoxFuture, Saved, Survey};
+use swarm_model::merge::Agreed;
 use swarm_model::merge::queue::{Item, Rules};
 use swarm_model::run::plan::Plan;
 use swarm_model::run::progress::{Now, Run, Spent};
@@ -104,18 +105,17 @@ pub trait Runs: Send + Sync {
     /// flags, the spec or the configuration have changed since. `None` also if that cannot be determined.
     fn changed_rules<'a>(&'a self, now: &'a Now, item: &'a Item, caller: &'a Caller) -> BoxFuture<'a, Option<Rules>>;
 
-    /// Returns the command by which a run verifies the work on this branch, an empty one if it verifies nothing. `None` if
-    /// no run made the branch, or if it left that to the configuration. Runs of specs are looked up in the checkout `root`
-    /// (`None`: the caller's, or the main one).
+    /// Returns the rules by which a run lands the work on this branch. `None` if no run made the branch. Runs of specs are
+    /// looked up in the checkout `root` (`None`: the caller's, or the main one).
     ///
     /// # Errors
     /// Returns a message if the records of the run cannot be read, or are not the user's own.
-    fn verification<'a>(
+    fn agreed<'a>(
         &'a self,
         branch: &'a str,
         root: Option<&'a str>,
         caller: &'a Caller,
-    ) -> BoxFuture<'a, Result<Option<String>, String>>;
+    ) -> BoxFuture<'a, Result<Option<Agreed>, String>>;
 
     /// Returns the worktree of a job that has begun, if its directory or its branch is there.
     fn place<'a>(&'a self, now: &'a Now, caller: &'a Caller) -> BoxFuture<'a, Option<RowWorktree>>;

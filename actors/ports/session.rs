@@ -57,6 +57,17 @@ pub struct Sight {
     pub kind: NeedKind,
     /// Whether the agent waits for its next task, because it has done the last one.
     pub idle: bool,
+    /// Whether a hook waits for the answer in place of a dialog, so that the screen looks as if the agent worked.
+    pub held: bool,
+}
+
+/// News of an agent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum News {
+    /// It reports that it is idle, waits or works again.
+    Reported,
+    /// It has drawn something although it waits: perhaps somebody has answered it in its window.
+    Drawn,
 }
 
 /// How a launch ended. `None` if that is unknown.
@@ -147,9 +158,9 @@ pub trait Sessions: Send + Sync {
     /// which is no sign of progress. Waits for no other session: its disk may not answer.
     fn beat(&self, life: Arc<Life>, fence: Option<Fence>) -> BoxFuture<'static, (Beaten, Option<Sight>)>;
 
-    /// Resolves when the agent of this launch reports that it is idle, waits or works again. Never resolves for agents that
-    /// report nothing.
-    fn reported(&self, life: &Life) -> BoxFuture<'static, ()>;
+    /// Resolves when the agent of this launch reports that it is idle, waits or works again, or, at most once a second, when
+    /// its window changes while it waits. Never resolves for agents that report nothing.
+    fn news(&self, life: &Life) -> BoxFuture<'static, News>;
 
     /// Notes why the worktree `dir` was kept: it contains work that is not saved elsewhere.
     fn preserve<'a>(&'a self, dir: &'a str, reason: &'a str, details: &'a str) -> BoxFuture<'a, ()>;

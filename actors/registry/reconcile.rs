@@ -19,9 +19,12 @@ use std::sync::Arc;
 
 use swarm_model::{
     ExitRecord, FineState, Metadata, ProcessId, Reason, RestartPolicy, Row, RowTmux, RowWorktree, Spec, SwarmMeta,
-    Wanted, WantedState, WireStatus, WorkerView,
+    Wanted, WantedState, WireStatus, WorkerName, WorkerView,
 };
 use swarm_ports::{DirFacts, LeaseFacts, SpecFacts};
+
+/// Variable that names the worker in its environment.
+pub(super) const WORKER: &str = "SWARM_WORKER";
 
 /// The parts of a generation's records that determine its state. Each reader fills this from what
 /// it has read.
@@ -262,13 +265,21 @@ fn refreshed(row: Arc<Row>, state: FineState) -> Arc<Row> {
     Arc::new(row)
 }
 
+/// Returns the worker in which this one was started, from the environment of whoever started it.
+fn parent_of(spec: &Spec) -> Option<String> {
+    let (_, name) = spec.contract.environment.iter().rev().find(|(key, _)| key == WORKER)?;
+    // Text of any length may be there, and a worker is not its own parent.
+    (WorkerName::parse(name).is_ok() && *name != spec.name).then(|| name.clone())
+}
+
 /// Returns the row of a launch. A commit writes this row, and a rebuild reproduces it. `pid` is the
 /// worker's own process; the row of a tmux worker has none, as in the original `swarm`.
 pub fn row_of(spec: &Spec, pid: i32, host: &str) -> Row {
     let contract = &spec.contract;
     let base = spec.worktree.as_ref().map(|plan| plan.base.clone());
     let (id, generation, merge) = (spec.token.clone(), spec.generation, spec.contract.merge);
-    let meta = SwarmMeta { id, generation, host: host.to_owned(), base, merge, port: spec.contract.port };
+    let (host, port, parent) = (host.to_owned(), contract.port, parent_of(spec));
+    let meta = SwarmMeta { id, generation, host, base, merge, port, parent };
     Row {
         name: spec.name.clone(),
         status: WireStatus::Running,

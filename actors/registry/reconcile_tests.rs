@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::reconcile::{Evidence, Launch, belongs, fine_state, judge, row_of};
+use super::reconcile::{Evidence, Launch, WORKER, belongs, fine_state, judge, row_of};
 use swarm_model::{
     Contract, Ended, ExitRecord, FineState, Hits, Lease, ProcessId, Reason, RestartPolicy, Row, RowTmux, Spec, Usage,
     Wanted, WantedState, WireStatus,
@@ -124,6 +124,22 @@ impl Records {
 
     fn row(&self) -> Row {
         row_of(&self.spec, WORKER_PID, "h")
+    }
+}
+
+#[test]
+fn the_parent_of_a_worker_is_that_of_its_callers_environment() {
+    let parent = |value: Option<&str>| {
+        let mut records = Records::new(Lock::Held, Boot::This, None, Asked::Executed(RestartPolicy::Never));
+        let variables = value.map(|value| (WORKER.to_owned(), value.to_owned()));
+        records.spec.contract.environment = Arc::new(variables.into_iter().collect());
+        records.row().swarm().expect("has one").parent.clone()
+    };
+    assert_eq!(parent(Some("lead")).as_deref(), Some("lead"));
+    let own = Records::new(Lock::Held, Boot::This, None, Asked::Executed(RestartPolicy::Never)).spec.name;
+    let long = "l".repeat(65);
+    for none in [None, Some(""), Some("../x"), Some(long.as_str()), Some(own.as_str())] {
+        assert_eq!(parent(none), None, "{none:?}");
     }
 }
 

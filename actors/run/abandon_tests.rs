@@ -25,12 +25,23 @@ fn sent(run: &mut Machine, attempt: u32, host: &str) {
     run.on(&Event::Started { job: 0, attempt, pid: 0 }, 0);
 }
 
+/// The host does not answer about the first attempt of the first job.
 fn lost(host: &str) -> Event {
-    Event::Lost { host: host.to_owned(), cause: "no route".to_owned() }
+    Event::Lost { host: host.to_owned(), cause: "no route".to_owned(), of: Some((0, 1)) }
 }
 
 fn found(host: &str) -> Event {
-    Event::Found { host: host.to_owned() }
+    Event::Found { host: host.to_owned(), of: Some((0, 1)) }
+}
+
+/// Nothing more can be sent to `a`.
+fn unplaced(kind: ClosedKind) -> Event {
+    Event::Unplaced { job: 1, attempt: 1, host: "a".to_owned(), kind, cause: "no key".to_owned() }
+}
+
+fn fetched() -> Event {
+    let (tip, left_out, ignored, kept) = (Some("c".to_owned()), Vec::new(), Vec::new(), Vec::new());
+    Event::Fetched { job: 0, attempt: 1, tip, left_out, ignored, kept }
 }
 
 fn abandoned() -> Event {
@@ -67,7 +78,7 @@ fn nothing_that_a_given_up_attempt_tells_counts() {
     let failure = Outcome::Failure { cause: "no".to_owned(), evidence: None, fault: FaultKind::Task };
     let late = [
         Event::Started { job: 0, attempt: 1, pid: 0 },
-        Event::Fetched { job: 0, attempt: 1, tip: Some("c".to_owned()), left_out: Vec::new() },
+        fetched(),
         ended(0, 1, failure),
         ended(0, 1, Outcome::Success { summary: None }),
         Event::Unplaced { job: 0, attempt: 1, host: "a".to_owned(), kind: ClosedKind::Busy, cause: "full".to_owned() },
@@ -96,8 +107,13 @@ fn without_another_host_the_job_waits_until_its_host_answers() {
     run.on(&found("a"), 2);
     assert_eq!((place(&run), run.mode), (("pending", 1, None), Mode::Running), "it still has the first attempt");
     let reference = Some("refs/swarm/from/a/j.1".to_owned());
-    let returned =
-        Event::Returned { id: "j".to_owned(), attempt: 1, host: "a".to_owned(), reference: reference.clone() };
+    let returned = Event::Returned {
+        id: "j".to_owned(),
+        attempt: 1,
+        host: "a".to_owned(),
+        reference: reference.clone(),
+        more: Vec::new(),
+    };
     let effects = run.on(&returned, 3);
     assert_eq!(words(&effects), [&Word::Returned { attempt: 1, host: "a".to_owned(), reference }]);
     assert_eq!((begun(&effects), place(&run)), (vec![(0, 2)], ("working", 2, Some("a"))));
@@ -113,8 +129,8 @@ fn only_an_attempt_that_was_sent_to_a_host_out_of_reach_is_given_up() {
     let refusal = run.giving_up("j").expect_err("refused");
     assert_eq!(refusal.cause, "workstream 'j' works on a, which answers");
     assert_eq!(refusal.remedy.as_deref(), Some("run 'swarm --host a kill p.j-r' to end it"));
-    run.on(&lost("b"), 0);
-    assert_eq!(refused(&run, "j"), "workstream 'j' works on a, which answers");
+    run.on(&Event::Lost { host: "a".to_owned(), cause: "no route".to_owned(), of: None }, 0);
+    assert_eq!(refused(&run, "j"), "workstream 'j' works on a, which answers", "it was another attempt");
     run.on(&lost("a"), 0);
     run.on(&found("a"), 0);
     assert_eq!(refused(&run, "j"), "workstream 'j' works on a, which answers", "it came back just before");
@@ -154,33 +170,31 @@ fn an_attempt_that_was_sent_by_a_stopped_run_is_given_up_by_the_next_one() {
     assert_eq!((place(&again), again.jobs[0].carried), (("working", 2, Some("b")), false));
 }
 
+const LOST_MS: u64 = 60 * MINUTE_MS;
+
+/// A run of two jobs: the first one works on `a`, the second one is being sent there.
+fn with_lost(lost_ms: Option<u64>) -> Machine {
+    let mut run = run(vec![job("j"), job("k")], 9);
+    let on = ["a", "b"].map(|host| Seats { host: host.to_owned(), cap: 2, tags: Vec::new() }).to_vec();
+    let rules = Rules { limit: 9, on, lost_ms, ..Rules::default() };
+    run = Machine::new(Run::begin(Plan { rules, ..(*run.plan).clone() }, None, false));
+    run.on(&Event::Began, 0);
+    sent(&mut run, 1, "a");
+    run
+}
+
+fn is_armed(effect: &Effect) -> bool {
+    matches!(effect, Effect::ArmLost { .. })
+}
+
 #[test]
-fn after_the_time_that_is_set_all_attempts_at_a_host_are_given_up() {
-    const LOST_MS: u64 = 60 * MINUTE_MS;
-    let with = |lost_ms: Option<u64>| {
-        let mut run = run(vec![job("j"), job("k")], 9);
-        let on = ["a", "b"].map(|host| Seats { host: host.to_owned(), cap: 2, tags: Vec::new() }).to_vec();
-        let rules = Rules { limit: 9, on, lost_ms, ..Rules::default() };
-        run = Machine::new(Run::begin(Plan { rules, ..(*run.plan).clone() }, None, false));
-        run.on(&Event::Began, 0);
-        run.on(&Event::Sent { job: 0, attempt: 1, host: "a".to_owned() }, 0);
-        run.on(&Event::Sent { job: 1, attempt: 1, host: "b".to_owned() }, 0);
-        run
-    };
-    let is_armed = |effect: &Effect| matches!(effect, Effect::ArmLost { .. });
-    assert!(!with(None).on(&lost("a"), 1).iter().any(is_armed), "a person decides");
-    let mut run = with(Some(LOST_MS));
+fn after_the_time_that_is_set_an_attempt_that_cannot_be_reached_is_given_up() {
+    assert!(!with_lost(None).on(&lost("a"), 1).iter().any(is_armed), "a person decides");
+    let mut run = with_lost(Some(LOST_MS));
     let armed = Effect::ArmLost { host: "a".to_owned(), since_ms: 5, at_ms: 5 + LOST_MS };
     assert!(run.on(&lost("a"), 5).contains(&armed) && run.resume().contains(&armed));
     run.on(&Event::HostDue { host: "a".to_owned() }, 10);
-    let refused = Event::Unplaced {
-        job: 1,
-        attempt: 2,
-        host: "a".to_owned(),
-        kind: ClosedKind::Refused,
-        cause: "no key".to_owned(),
-    };
-    let effects = [run.on(&refused, 20), run.on(&lost("a"), 20)].concat();
+    let effects = [run.on(&unplaced(ClosedKind::Refused), 20), run.on(&lost("a"), 20)].concat();
     assert!(!effects.iter().any(is_armed), "it is the same outage");
     let due = |since_ms: u64| Event::LostDue { host: "a".to_owned(), since_ms };
     assert_eq!(run.on(&due(4), 30), [], "another outage");
@@ -188,12 +202,29 @@ fn after_the_time_that_is_set_all_attempts_at_a_host_are_given_up() {
     assert_eq!((begun(&effects), run.abandoned.len(), stages(&run)), (vec![(0, 2)], 1, vec!["working"; 2]));
     assert_eq!((run.jobs[0].host.as_deref(), run.jobs[1].attempt), (Some("b"), 1));
     // The host was back in between.
-    let mut run = with(Some(LOST_MS));
+    let mut run = with_lost(Some(LOST_MS));
     run.on(&lost("a"), 5);
     run.on(&found("a"), 6);
     run.on(&lost("a"), 7);
     assert_eq!(run.on(&due(5), 5 + LOST_MS), []);
     assert_eq!(run.jobs[0].attempt, 1);
+}
+
+#[test]
+fn a_host_to_which_nothing_more_can_be_sent_keeps_the_attempts_about_which_it_answers() {
+    for kind in [ClosedKind::Away, ClosedKind::Refused, ClosedKind::Busy] {
+        let mut run = with_lost(Some(LOST_MS));
+        let effects = run.on(&unplaced(kind), 5);
+        assert!(run.closed.contains_key("a") && !effects.iter().any(is_armed) && !run.resume().iter().any(is_armed));
+        let refusal = run.giving_up("j").expect_err("refused");
+        assert_eq!(refusal.cause, "workstream 'j' works on a, which answers");
+        run.on(&Event::LostDue { host: "a".to_owned(), since_ms: 5 }, 5 + LOST_MS);
+        assert_eq!((run.jobs[0].attempt, run.abandoned.len()), (1, 0));
+        // From here on, it cannot be reached either. That is an outage of its own.
+        let armed = Effect::ArmLost { host: "a".to_owned(), since_ms: 9, at_ms: 9 + LOST_MS };
+        assert!(run.on(&lost("a"), 9).contains(&armed));
+        assert!(run.giving_up("j").is_ok());
+    }
 }
 
 #[test]
@@ -208,8 +239,13 @@ fn an_attempt_of_a_job_that_leaves_the_plan_is_given_up() {
     assert!(effects.contains(&Effect::Reclaim(Abandoned::new("j", 1, "a"))));
     assert_eq!((begun(&effects), next.jobs[0].host.as_deref()), (vec![(0, 1)], Some("a")));
     let reference = Some("r".to_owned());
-    let returned =
-        Event::Returned { id: "j".to_owned(), attempt: 1, host: "a".to_owned(), reference: reference.clone() };
+    let returned = Event::Returned {
+        id: "j".to_owned(),
+        attempt: 1,
+        host: "a".to_owned(),
+        reference: reference.clone(),
+        more: Vec::new(),
+    };
     let effects = next.on(&returned, 0);
     assert_eq!(words(&effects), [&Word::Returned { attempt: 1, host: "a".to_owned(), reference }]);
     let known = Run::begin((*next.plan).clone(), Some(&next), false).abandoned;

@@ -399,10 +399,21 @@ impl State {
     }
 
     fn settled(&mut self, item: Item) {
-        let Some((job, attempt)) = self.own(&item) else { return };
+        let Some((job, attempt)) = self.own(&item) else { return self.settled_later(&item) };
         let (attendant, now) = (self.attendant(), self.run.now(job));
         let task = tokio::spawn(async move { attendant.settled(&now, attempt, &item).await });
         self.tasks.push(task.abort_handle());
+    }
+
+    /// Handles the end of an item that somebody else added, perhaps in place of one of this run.
+    fn settled_later(&mut self, item: &Item) {
+        let is_in_queue = |stage: &Stage| matches!(stage, Stage::Merging | Stage::Waiting);
+        let all = (0..self.run.jobs.len()).filter(|job| is_in_queue(&self.run.jobs[*job].stage));
+        for now in all.map(|job| self.run.now(job)).filter(|now| now.worker() == item.name).collect::<Vec<_>>() {
+            let (attendant, item) = (self.attendant(), item.clone());
+            let task = tokio::spawn(async move { attendant.settled_later(&now, now.progress.attempt, &item).await });
+            self.tasks.push(task.abort_handle());
+        }
     }
 
     /// Returns the job and the attempt of a queue item. `None` if the item is not of this run.
@@ -417,13 +428,12 @@ impl State {
         if self.run.jobs[job].attempt != attempt {
             return;
         }
-        self.steps.push((
-            job,
-            match step {
-                Step::Verifying { commit } => Word::MergeVerifying { commit },
-                Step::Resolving { files } => Word::MergeResolving { files },
-            },
-        ));
+        let word = match step {
+            Step::Verifying { commit } => Word::MergeVerifying { commit },
+            Step::Resolving { files } => Word::MergeResolving { files },
+            Step::Building | Step::Landing { .. } => return,
+        };
+        self.steps.push((job, word));
         if !self.flushing {
             self.tell_steps().await;
         }

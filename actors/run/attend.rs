@@ -10,13 +10,14 @@ use super::fleet::Fleet;
 use super::machine::Effect;
 use super::message::RunMessage;
 use crate::alarm::until;
+use crate::merge::Change;
 use crate::worker::{ended, is_final, tried};
 use swarm_model::merge::queue::{Item, State};
 use swarm_model::run::Wish;
-use swarm_model::run::key_of;
 use swarm_model::run::plan::Work;
 use swarm_model::run::progress::{Now, Spent, Stage};
 use swarm_model::run::{Event, FaultKind, Merged, Outcome};
+use swarm_model::run::{key_of, parse_key};
 use swarm_model::{Caller, Event as Announcement, EventKind, Refusal, RefusalKind, Target};
 use swarm_ports::{Ports, Saved, Settled};
 
@@ -189,11 +190,11 @@ impl EffectRunner {
         let job = now.at;
         if item.state.may_be_retried()
             && let Some(later) = self.fleet.later(&key).await
-            && later.state.is_done()
+            && (later.state.is_done() || (item.replaced && !later.state.is_settled()))
             && self.ports.runs.is_own(now, target, &later, &self.caller).await
         {
             // A person added the work again, for example after finishing a merge in its worktree.
-            self.settled(now, attempt, &later).await;
+            self.followed(now, attempt, &later).await;
             return None;
         }
         let is_waiting = matches!(item.state, State::Waiting { .. });
@@ -205,8 +206,12 @@ impl EffectRunner {
         // A person may have corrected what verifies the work. The commit of the item lands, not what its worktree has now.
         let may_change = is_waiting || item.state == State::Queued;
         let rules = if may_change { self.ports.runs.changed_rules(now, &item, &self.caller).await } else { None };
+        // The run may have been continued from a shell in which the commands work.
+        let caller = if may_change { self.changed_caller(now, target, &item).await } else { None };
+        let change = Change { rules: rules.map(Box::new), caller };
         // A person who resumes the run may have removed what the item waits for.
-        self.tell(match if is_waiting || rules.is_some() { Some(self.fleet.retry(&key, rules).await) } else { None } {
+        let is_retried = is_waiting || !change.is_none();
+        self.tell(match if is_retried { Some(self.fleet.retry(&key, change).await) } else { None } {
             Some(Ok(())) => Event::Retried { job, attempt },
             Some(Err(refusal)) => {
                 tracing::info!(worker = %now.worker(), cause = %refusal.cause, "the work still waits to land");
@@ -217,14 +222,80 @@ impl EffectRunner {
         Some(key)
     }
 
+    /// Returns the key of the run's caller, if it is not that of the item.
+    async fn changed_caller(&self, now: &Now, target: &Target, item: &Item) -> Option<String> {
+        let caller = self.wish(now, String::new()).caller;
+        let known = self.ports.landings.remember(target, &caller).await;
+        let known = known.inspect_err(|error| tracing::warn!(%error, "cannot store the environment of a run"));
+        known.ok().filter(|known| item.caller.as_ref() != Some(known))
+    }
+
     /// Reports the result of a queue item, if it has settled.
     pub async fn settled(&self, now: &Now, attempt: u32, item: &Item) {
         let job = now.at;
-        if let Some(merged) = merged(item) {
+        if item.replaced
+            && item.state.may_be_retried()
+            && let Some(key) = &item.key
+            && let Some(later) = self.fleet.later(key).await
+        {
+            return self.followed(now, attempt, &later).await;
+        }
+        if let Some(merged) = self.merged(now, item).await {
             // The machine must know that the work is queued before it hears the result.
             self.tell(Event::Queued { job, attempt, left_out: left_out(now, item) });
             let spent = self.ports.runs.resolutions(now).await;
             self.tell(Event::Merged { job, attempt, merged, spent });
+        }
+    }
+
+    /// Reports an item that somebody else added, if it is the newest one of the present attempt's worker in the queue in which
+    /// the run added the work.
+    pub async fn settled_later(&self, now: &Now, attempt: u32, item: &Item) {
+        if let (Some((key, _, own)), _) = self.find(now, attempt).await
+            && let Some(later) =
+                self.fleet.later(&key).await.filter(|later| later.key == item.key && later.id == item.id)
+            && (own.replaced || later.state.is_done())
+        {
+            self.followed(now, attempt, &later).await;
+        }
+    }
+
+    /// Reports a later item that somebody else added in place of the run's own: its work is that of the job. Whatever keeps
+    /// it from the base, the agent is not to mend it: a person chose its rules.
+    async fn followed(&self, now: &Now, attempt: u32, later: &Item) {
+        let job = now.at;
+        let merged = match self.merged(now, later).await {
+            // It is in progress.
+            None => return self.tell(Event::Retried { job, attempt }),
+            Some(Merged::Rejected { reason }) => waiting(format!("verification failed: {reason}"), Vec::new()),
+            Some(Merged::Conflict { files, .. }) => {
+                waiting(format!("conflicts with the base: {}", files.join(", ")), files)
+            }
+            Some(Merged::Dropped) => waiting("dropped from the merge queue by a person".to_owned(), Vec::new()),
+            Some(merged) => merged,
+        };
+        self.tell(Event::Queued { job, attempt, left_out: left_out(now, later) });
+        let spent = self.ports.runs.resolutions(now).await;
+        self.tell(Event::Merged { job, attempt, merged, spent });
+    }
+
+    /// Returns the result of a queue item, with the item of somebody else that landed the work. `None` if it has not settled.
+    async fn merged(&self, now: &Now, item: &Item) -> Option<Merged> {
+        let elsewhere = |other: &Item| {
+            let commit = other.state.commit()?.to_owned();
+            Some(Merged::Elsewhere { item: other.id, commit, verified_by: other.verified_by.clone() })
+        };
+        let key = item.key.as_deref().filter(|key| parse_key(&now.plan.id, key).is_some());
+        match (key, &item.state) {
+            (None, State::Landed { .. }) => elsewhere(item),
+            (Some(key), State::Noop) => {
+                let lander = self.fleet.lander(key).await.filter(|other| {
+                    let is_of_run = |key: &str| parse_key(&now.plan.id, key).is_some();
+                    !other.key.as_deref().is_some_and(is_of_run)
+                });
+                lander.as_ref().and_then(elsewhere).or_else(|| merged(item))
+            }
+            _ => merged(item),
         }
     }
 
@@ -293,6 +364,10 @@ impl EffectRunner {
 /// Returns the uncommitted paths of an attempt that do not land. If it worked on a host, the queue knows only its commit.
 fn left_out(now: &Now, item: &Item) -> Vec<String> {
     if now.progress.host.is_some() { now.progress.left_out.clone() } else { item.left_out.clone() }
+}
+
+fn waiting(reason: String, files: Vec<String>) -> Merged {
+    Merged::Waiting { reason, files, continues: false, is_empty: false }
 }
 
 /// Returns the result of a queue item. `None` if it has not settled.

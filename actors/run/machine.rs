@@ -128,7 +128,7 @@ impl Machine {
         let due = |(host, closed): (&String, &Closed)| Some((host.clone(), closed.until_ms?));
         effects.extend(to_reclaim(self));
         effects.extend(self.closed.iter().filter_map(due).map(|(host, at_ms)| Effect::ArmHost { host, at_ms }));
-        effects.extend(self.closed.iter().filter_map(|(host, closed)| to_wait(self, host, closed)));
+        effects.extend(self.jobs.iter().filter_map(|progress| to_wait(self, progress)));
         effects.extend(fitness::armed(self));
         effects
     }
@@ -159,15 +159,16 @@ impl Turn<'_> {
                 self.unfit(*job, *attempt, host, program.as_deref(), cause);
             }
             Event::FitDue { host, at_ms } => self.fit_due(host, *at_ms),
-            Event::Lost { host, cause } => self.lost(host, cause),
-            Event::Found { host } => self.found(host),
+            Event::Lost { host, cause, of } => self.lost(host, cause, *of),
+            Event::Stuck { job, attempt, cause } => self.stuck(*job, *attempt, cause),
+            Event::Found { host, of } => self.found(host, *of),
             Event::HostDue { host } => self.host_due(host),
             Event::LostDue { host, since_ms } => self.lost_due(host, *since_ms),
             Event::Loaded { host, level } => drop(self.run.loads.insert(host.clone(), *level)),
             Event::Unreached { job, attempt } => self.unreached(*job, *attempt),
             Event::Abandoned { job, attempt, host } => self.abandoned(*job, *attempt, host),
-            Event::Returned { id, attempt, host, reference } => self.returned(id, *attempt, host, reference.as_ref()),
-            Event::Fetched { job, attempt, tip, left_out } => self.fetched(*job, *attempt, tip.as_ref(), left_out),
+            Event::Returned { id, attempt, host, .. } => self.returned(id, *attempt, host, event),
+            Event::Fetched { job, attempt, .. } => self.fetched(*job, *attempt, event),
             Event::Ended { job, attempt, outcome, spent } => {
                 if self.is_present(*job, *attempt) && self.run.jobs[*job].stage == Stage::Working {
                     self.ended(*job, outcome, *spent);
@@ -268,7 +269,7 @@ impl Turn<'_> {
         let lost = matches!(outcome, Outcome::Failure { fault: FaultKind::Lost, .. });
         let outcome = if lost && self.run.mode == Mode::Stopping { &Outcome::Stopped } else { outcome };
         let progress = &mut self.run.jobs[job];
-        (progress.pid, progress.sent) = (None, false);
+        (progress.pid, progress.sent, progress.away_ms, progress.stuck) = (None, false, None, None);
         progress.spent = progress.spent.plus(spent);
         (progress.answered, progress.given_up) = (None, None);
         let is_carried = std::mem::take(&mut progress.carried);
@@ -304,14 +305,19 @@ impl Turn<'_> {
 
     /// Ends a job. `on_base`: the base had all of its work already.
     fn done(&mut self, job: usize, commit: Option<String>, on_base: bool) {
+        self.done_as(job, commit.clone(), Word::Done { commit, on_base, item: None, verified_by: None });
+    }
+
+    fn done_as(&mut self, job: usize, commit: Option<String>, word: Word) {
         let progress = &mut self.run.jobs[job];
         progress.stage = Stage::Done;
         progress.ended_ms = Some(self.now_ms);
-        progress.commit.clone_from(&commit);
+        progress.commit = commit;
         (progress.error, progress.evidence) = (None, None);
         (progress.conflicted, progress.conflict_tip) = (false, None);
         progress.files.clear();
-        self.tell(Some(job), Word::Done { commit, on_base });
+        self.tell_ignored(job);
+        self.tell(Some(job), word);
         self.effects.push(Effect::Tidy { job });
     }
 
@@ -356,6 +362,7 @@ impl Turn<'_> {
         let attempt = progress.attempt;
         self.tell(Some(job), Word::Failed { attempt, error: cause.to_owned() });
         if !self.run.jobs[job].visited.is_empty() {
+            self.tell_ignored(job);
             self.effects.push(Effect::Forget { job });
         }
         self.fail_those_behind(job);

@@ -403,6 +403,7 @@ fn any_event(jobs: usize) -> impl Strategy<Value = Event> {
         Just(Merged::Landed { commit: "c".to_owned() }),
         Just(Merged::Nothing),
         Just(Merged::Contained),
+        Just(Merged::Elsewhere { item: 3, commit: "c".to_owned(), verified_by: None }),
         Just(Merged::Rejected { reason: "red".to_owned() }),
         Just(Merged::Conflict { files: vec!["f".to_owned()], tip: Some("t".to_owned()) }),
         any::<(bool, bool)>().prop_map(|(continues, is_empty)| Merged::Waiting {

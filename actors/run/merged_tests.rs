@@ -120,7 +120,10 @@ fn work_that_the_base_has_already_is_done() {
     run.on(&well(0), 0);
     let merged = Event::Merged { job: 0, attempt: 1, merged: Merged::Contained, spent: Spent::default() };
     let effects = run.on(&merged, 0);
-    assert!(words(&effects).contains(&&Word::Done { commit: None, on_base: true }), "{effects:?}");
+    assert!(
+        words(&effects).contains(&&Word::Done { commit: None, on_base: true, item: None, verified_by: None }),
+        "{effects:?}"
+    );
     assert_eq!(stages(&run), ["done", "working"]);
 }
 

@@ -31,6 +31,8 @@ const PAUSE_MS: u64 = 1_000;
 const PAUSE_MS_MAX: u64 = 60_000;
 /// Pause after a refusal, in milliseconds. Some servers block an address after a few failed logins.
 const REFUSED_MS: u64 = 300_000;
+/// Time after which a host that answers is believed to do so, if it answered before and then failed at once, in milliseconds.
+const SETTLED_MS: u64 = 5_000;
 /// Time for a stop to reach the host.
 const STOP_MAX: Duration = Duration::from_secs(10);
 /// Number of tries to move the branch of a job, with a pause before each but the first.
@@ -69,7 +71,7 @@ impl EffectRunner {
             };
             known = run.loads.get(host).copied();
         }
-        let mut tries = Tries::new(self, host);
+        let mut tries = Tries::new(self, host, Some((job, attempt)));
         if self.start_on(now, (attempt, host), &request, (&mut tries, known)).await {
             tokio::select! {
                 biased;
@@ -107,6 +109,7 @@ impl EffectRunner {
             }
         };
         tries.over();
+        tries.told = None;
         self.tell(Event::Started { job: now.at, attempt, pid: 0 });
         if let Some(level) = load.filter(|_| load != known) {
             self.tell(Event::Loaded { host: host.to_owned(), level });
@@ -116,24 +119,9 @@ impl EffectRunner {
 
     /// Waits for the end of an attempt, and reports it.
     async fn end_on(&self, now: &Now, (attempt, host): (u32, &str), mut tries: Tries<'_>) {
-        let (job, hosts) = (now.at, &self.ports.hosts);
-        let end = loop {
-            // The end may be hours away, so find out first whether the host answers again.
-            if tries.count > 0 {
-                match hosts.hail(now, host, &self.caller).await {
-                    Ok(()) => tries.over(),
-                    Err(fault) => {
-                        tries.wait(fault).await;
-                        continue;
-                    }
-                }
-            }
-            match hosts.end(now, host, &self.caller).await {
-                Ok(end) => break end,
-                Err(fault) => tries.wait(fault).await,
-            }
-        };
-        let FarEnd { exit, tip, left_out, waits, is_restarted, left } = end;
+        let job = now.at;
+        let end = self.end_of(now, host, &mut tries).await;
+        let FarEnd { exit, tip, left_out, waits, is_restarted, kept, ignored } = end;
         let (outcome, spent) = self.ports.runs.outcome(now, exit.as_ref()).await;
         let outcome = match outcome {
             Outcome::Failure { evidence, fault: FaultKind::Lost, .. } if is_restarted => {
@@ -142,8 +130,9 @@ impl EffectRunner {
             }
             outcome => outcome,
         };
+        let left = Some(kept.join(" and ")).filter(|_| !kept.is_empty());
         let outcome = in_view_of(outcome, waits, left);
-        self.tell(Event::Fetched { job, attempt, tip: tip.clone(), left_out });
+        self.tell(Event::Fetched { job, attempt, tip: tip.clone(), left_out, ignored, kept });
         let outcome = match outcome {
             Outcome::Success { .. } if !now.job().merge || now.plan.flags.no_merge => {
                 // A person looks at the branch next.
@@ -156,6 +145,46 @@ impl EffectRunner {
             outcome => outcome,
         };
         self.tell(Event::Ended { job, attempt, outcome, spent });
+    }
+
+    /// Waits until an attempt has ended and its work is here.
+    async fn end_of(&self, now: &Now, host: &str, tries: &mut Tries<'_>) -> FarEnd {
+        let (hosts, clock) = (&self.ports.hosts, self.ports.clock.as_ref());
+        // Whether the host answered, and then failed at once. That it answers again does not end the outage then.
+        let mut is_doubted = false;
+        loop {
+            // The end may be hours away, so find out first whether the host answers again.
+            let is_hailed = tries.count > 0;
+            if is_hailed {
+                match hosts.hail(now, host, &self.caller).await {
+                    Ok(()) if is_doubted => {}
+                    Ok(()) => tries.over(),
+                    Err(fault) => {
+                        tries.wait(fault).await;
+                        continue;
+                    }
+                }
+            }
+            let settled_ms = clock.wall_ms().saturating_add(SETTLED_MS);
+            let mut ended = hosts.end(now, host, &self.caller);
+            let early = tokio::select! {
+                biased;
+                early = &mut ended => Some(early),
+                () = until(clock, settled_ms) => None,
+            };
+            is_doubted = is_hailed && early.is_some();
+            let end = match early {
+                Some(end) => end,
+                None => {
+                    tries.over();
+                    ended.await
+                }
+            };
+            match end {
+                Ok(end) => return end,
+                Err(fault) => tries.wait(fault).await,
+            }
+        }
     }
 
     fn unplaced(&self, now: &Now, attempt: u32, host: &str, fault: HostFault) {
@@ -224,21 +253,23 @@ impl EffectRunner {
     /// Ends an attempt that was given up once its host answers, and brings back its work.
     pub(super) async fn reclaim(&self, plan: &Plan, abandoned: &Abandoned) {
         let host = &abandoned.host;
-        let mut tries = Tries::new(self, host);
-        let reference = loop {
+        let mut tries = Tries::new(self, host, None);
+        let references = loop {
             match self.ports.hosts.reclaim(plan, abandoned, &self.caller).await {
-                Ok(reference) => break reference,
+                Ok(references) => break references,
                 Err(HostFault::Busy { cause }) => {
                     tracing::info!(%host, %cause, "the work of an attempt that was given up is not back yet");
-                    self.tell(Event::Found { host: host.clone() });
+                    self.tell(Event::Found { host: host.clone(), of: None });
                     tries.pause(false).await;
                 }
                 Err(fault) => tries.wait(fault).await,
             }
         };
-        self.tell(Event::Found { host: host.clone() });
+        self.tell(Event::Found { host: host.clone(), of: None });
         let (id, attempt) = (abandoned.job.clone(), abandoned.attempt);
-        self.tell(Event::Returned { id, attempt, host: host.clone(), reference });
+        let mut references = references.into_iter();
+        let (reference, more) = (references.next(), references.collect());
+        self.tell(Event::Returned { id, attempt, host: host.clone(), reference, more });
     }
 
     /// Moves the branch of the job to the work that was done on a host, if any was.
@@ -312,45 +343,81 @@ fn in_view_of(outcome: Outcome, waits: Option<String>, left: Option<String>) -> 
 struct Tries<'a> {
     runner: &'a EffectRunner,
     host: &'a str,
+    /// Job and number of the attempt. `None`: it was given up.
+    of: Option<(usize, u32)>,
     count: u32,
     /// Whether the host was reported as out of reach.
     is_lost: bool,
+    /// Number of times that the host answered, and something was in the way.
+    blocks: u32,
+    /// What was reported to be in the way.
+    told: Option<String>,
 }
 
 impl<'a> Tries<'a> {
-    fn new(runner: &'a EffectRunner, host: &'a str) -> Self {
-        Self { runner, host, count: 0, is_lost: false }
+    fn new(runner: &'a EffectRunner, host: &'a str, of: Option<(usize, u32)>) -> Self {
+        Self { runner, host, of, count: 0, is_lost: false, blocks: 0, told: None }
     }
 
-    /// Reports that the host is out of reach, and waits before the next try. Wakes after a suspend, because the network may
-    /// be another one by then.
+    /// Reports that the host is out of reach, or what is in the way although it answers, and waits before the next try. Wakes
+    /// after a suspend, because the network may be another one by then.
     async fn wait(&mut self, fault: HostFault) {
         let is_refused = matches!(fault, HostFault::Refused { .. });
         match parts(fault) {
+            Fault::Closed(ClosedKind::Busy, cause) | Fault::Unfit(_, cause) => return self.blocked(cause).await,
             Fault::Closed(_, cause) if !self.is_lost => {
                 self.is_lost = true;
-                self.runner.tell(Event::Lost { host: self.host.to_owned(), cause });
+                self.runner.tell(Event::Lost { host: self.host.to_owned(), cause, of: self.of });
             }
             Fault::Closed(..) => {}
-            Fault::Unfit(_, cause) => tracing::warn!(host = %self.host, %cause, "cannot take an attempt of a host yet"),
         }
         self.pause(is_refused).await;
     }
 
+    /// Reports what is in the way of the attempt, and waits. These pauses grow although the host answers in between: each try
+    /// may transfer everything again.
+    async fn blocked(&mut self, cause: String) {
+        tracing::warn!(host = %self.host, %cause, "cannot take an attempt of a host yet");
+        self.found();
+        if let Some((job, attempt)) = self.of
+            && self.told.as_ref() != Some(&cause)
+        {
+            self.told = Some(cause.clone());
+            self.runner.tell(Event::Stuck { job, attempt, cause });
+        }
+        let pause_ms = pause_ms(self.blocks);
+        self.blocks += 1;
+        self.sleep(pause_ms).await;
+    }
+
     async fn pause(&mut self, is_refused: bool) {
-        let pause_ms = if is_refused { REFUSED_MS } else { (PAUSE_MS << self.count.min(16)).min(PAUSE_MS_MAX) };
+        let pause_ms = if is_refused { REFUSED_MS } else { pause_ms(self.count) };
         self.count += 1;
+        self.sleep(pause_ms).await;
+    }
+
+    async fn sleep(&self, pause_ms: u64) {
         let clock = self.runner.ports.clock.as_ref();
         until(clock, clock.wall_ms().saturating_add(pause_ms)).await;
     }
 
-    /// Reports that the host answered.
+    /// Ends the pauses of an outage.
     fn over(&mut self) {
         self.count = 0;
+        self.found();
+    }
+
+    /// Reports that the host answered.
+    fn found(&mut self) {
         if std::mem::take(&mut self.is_lost) {
-            self.runner.tell(Event::Found { host: self.host.to_owned() });
+            self.runner.tell(Event::Found { host: self.host.to_owned(), of: self.of });
         }
     }
+}
+
+/// Returns the pause after this number of failures, in milliseconds.
+fn pause_ms(count: u32) -> u64 {
+    (PAUSE_MS << count.min(16)).min(PAUSE_MS_MAX)
 }
 
 /// What a fault is about.

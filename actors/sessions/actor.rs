@@ -104,8 +104,8 @@ impl State {
                 let worker = life.worker.clone();
                 let task = tokio::spawn(async move {
                     loop {
-                        sessions.reported(&life).await;
-                        let _ = myself.cast(SessionsMessage::Reported(Arc::clone(&life)));
+                        let news = sessions.news(&life).await;
+                        let _ = myself.cast(SessionsMessage::News(Arc::clone(&life), news));
                     }
                 });
                 if let Some(earlier) = self.listeners.insert(worker, task.abort_handle()) {

@@ -95,6 +95,10 @@ impl Ladder {
         let mut stands = false;
         match own_word(sight).or(screen) {
             Some(signal) if signal.needs_a_person() => return self.tell(signal),
+            Some(signal) if signal.is_rest() => {
+                self.settle(now_ms);
+                return self.tell(signal);
+            }
             Some(signal) => {
                 stands = true;
                 acts = self.tell(signal);
@@ -186,6 +190,15 @@ impl Ladder {
         self.rungs.given_up = step == Step::GivenUp;
         self.acted_ms = Some(now_ms);
         vec![Act::Take(step, signal)]
+    }
+
+    /// Ends the steps for a worker whose turn is over: it need not make progress before its next task.
+    fn settle(&mut self, now_ms: u64) {
+        if self.acted_ms.is_some() || self.rungs != Rungs::default() {
+            // A mark of a step is replaced, so what the worker does now is reported again.
+            *self = Self { output: self.output, not_before_ms: now_ms + COOLDOWN_MS, ..Self::default() };
+        }
+        (self.wrote_ms, self.operation) = (now_ms, None);
     }
 
     /// Handles a worker that makes progress. A step has helped once the worker writes after the echo
@@ -303,18 +316,43 @@ mod tests {
         assert!(matches!(&acts[..], [Act::Take(Step::Told, Signal::Waiting { .. })]), "{acts:?}");
     }
 
-    #[test]
-    fn an_idle_worker_is_reported_and_nudged_only_if_it_has_watch_rules() {
-        let idle = || Sight { waiting: Some("it waits".to_owned()), idle: true, ..silent(1) };
-        let words = |rules: Option<&WatchRules>| {
-            let mut ladder = Ladder::default();
-            let means = Means { rules, window: true };
-            let acts = (0..=70).flat_map(|tick| ladder.look(&idle(), None, means, tick * TICK_MS));
-            acts.map(|act| if let Act::Take(step, signal) = act { (step.word(), signal.word()) } else { ("", "") })
-                .collect::<Vec<_>>()
+    /// Names of steps and signals.
+    fn words(acts: Vec<Act>) -> Vec<(&'static str, &'static str)> {
+        let word = |act: Act| match act {
+            Act::Take(step, signal) => (step.word(), signal.word()),
+            Act::Unstuck => ("unstuck", ""),
         };
-        assert_eq!(words(None), [("told", "idle")]);
-        assert_eq!(words(Some(&rules())), [("told", "idle"), ("nudged", "silent")]);
+        acts.into_iter().map(word).collect()
+    }
+
+    fn idle(output: u64) -> Sight {
+        Sight { waiting: Some("its turn is over".to_owned()), idle: true, ..silent(output) }
+    }
+
+    #[test]
+    fn an_idle_worker_is_reported_and_never_stuck() {
+        let rules = rules();
+        for rules in [None, Some(&rules)] {
+            let (mut ladder, means) = (Ladder::default(), Means { rules, window: true });
+            let acts = (0..9000).flat_map(|tick| ladder.look(&idle(1), None, means, tick * TICK_MS)).collect();
+            assert_eq!(words(acts), [("told", "idle")]);
+        }
+    }
+
+    #[test]
+    fn a_worker_that_ends_its_turn_after_a_step_is_no_longer_stuck() {
+        let (mut ladder, rules) = (Ladder::default(), rules());
+        let means = Means { rules: Some(&rules), window: true };
+        let until = |ladder: &mut Ladder, sight: &Sight, from: u64, to: u64| {
+            words((from..to).flat_map(|tick| ladder.look(sight, None, means, tick * TICK_MS)).collect())
+        };
+        let ticks = |minutes: u64| minutes * MINUTE / TICK_MS;
+        assert_eq!(until(&mut ladder, &silent(1), 0, ticks(14)), [("nudged", "silent"), ("nudged", "silent")]);
+        assert_eq!(until(&mut ladder, &idle(2), ticks(14), ticks(90)), [("told", "idle")]);
+        assert_eq!(ladder.rungs(), Rungs::default());
+        // Its next task: the steps start from the first one, after the whole time of silence.
+        assert_eq!(until(&mut ladder, &silent(3), ticks(90), ticks(100)), [("unstuck", "")]);
+        assert_eq!(until(&mut ladder, &silent(3), ticks(100), ticks(102)), [("nudged", "silent")]);
     }
 
     #[test]

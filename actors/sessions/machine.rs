@@ -8,13 +8,15 @@ use std::sync::Arc;
 use super::ladder::{Act, Ladder, Means, Step};
 use super::signals::{self, Signal};
 use swarm_model::{EventKind, Fence, Reason, Rungs};
-use swarm_ports::{Beaten, Life, LifeEnd, Mark, SessionError, Sight};
+use swarm_ports::{Beaten, Life, LifeEnd, Mark, News, SessionError, Sight};
 
 /// Minimum time between two reads of the same worker's screen, in milliseconds.
 const LOOK_MS: u64 = 30_000;
 /// Time without output after which the screen of an agent shows its state, in milliseconds. While they work, agents draw
 /// something more often.
 const QUIET_MS: u64 = 2_000;
+/// What is shown of an agent whose dialog a person has dismissed.
+const DISMISSED: &str = "its dialog was dismissed";
 /// Time after their start in which agents without watch rules are checked, in milliseconds. Agents
 /// ask their login and trust questions then.
 const FIRST_MS: u64 = 60_000;
@@ -37,8 +39,8 @@ pub enum Event {
     Tick,
     /// From the task that wrote a beat.
     Beaten(Arc<Life>, Beaten, Option<Sight>),
-    /// From the task that waits for reports of an agent: the agent is idle, waits, or works again.
-    Reported(Arc<Life>),
+    /// From the task that waits for news of an agent.
+    News(Arc<Life>, News),
     /// From the task that read a worker's screen: its text, `None` if it could not be read.
     Looked(Arc<Life>, Sight, Option<String>),
 }
@@ -53,7 +55,7 @@ pub enum Effect {
     End(Arc<Life>, LifeEnd, u32),
     /// Write a beat if the worker has a session, and observe the worker. `Beaten` reports the result.
     Beat(Arc<Life>, Option<Fence>),
-    /// Wait for reports of the agent until it ends. `Reported` reports each.
+    /// Wait for news of the agent until it ends. `News` reports each.
     Listen(Arc<Life>),
     /// Stop that for the worker of this name.
     Unlisten(String),
@@ -109,6 +111,8 @@ struct Tracked {
     screen: Option<Signal>,
     /// Whether that screen showed an agent at work.
     works: bool,
+    /// Whether the dialog that its screen showed is gone, although the agent still reports that it waits.
+    closed: bool,
     /// Whether it was last reported as idle or waiting.
     rests: bool,
     /// When the screen was read last, and at which output.
@@ -176,7 +180,8 @@ impl Machine {
                 let effects = self.beaten(&life, beaten, sight);
                 effects.into_iter().chain(self.catch_up(&life)).collect()
             }
-            Event::Reported(life) => self.reported(life),
+            Event::News(life, News::Reported) => self.reported(life),
+            Event::News(life, News::Drawn) => self.drawn(life),
             Event::Looked(life, sight, screen) => self.looked(&life, &sight, screen.as_deref()),
         }
     }
@@ -200,6 +205,7 @@ impl Machine {
             began_ms,
             screen: None,
             works: false,
+            closed: false,
             rests: false,
             looked: None,
             settled: None,
@@ -274,16 +280,27 @@ impl Machine {
     /// answered, so it does not count any more.
     fn reported(&mut self, life: Arc<Life>) -> Vec<Effect> {
         let Some(tracked) = self.tracked(&life) else { return Vec::new() };
-        (tracked.screen, tracked.works) = (None, false);
+        (tracked.screen, tracked.works, tracked.closed) = (None, false, false);
+        Self::observe(tracked).into_iter().collect()
+    }
+
+    /// Observes an agent that waits and has drawn something, and its screen.
+    fn drawn(&mut self, life: Arc<Life>) -> Vec<Effect> {
+        let Some(tracked) = self.tracked(&life) else { return Vec::new() };
+        tracked.looked = None;
+        Self::observe(tracked).into_iter().collect()
+    }
+
+    fn observe(tracked: &mut Tracked) -> Option<Effect> {
         // A session that is not written yet is observed at the tick that writes it.
-        if life.plan.is_some() && tracked.fence.is_none() {
-            return Vec::new();
+        if tracked.life.plan.is_some() && tracked.fence.is_none() {
+            return None;
         }
         if tracked.is_out {
             tracked.is_missed = true;
-            return Vec::new();
+            return None;
         }
-        vec![tracked.beat()]
+        Some(tracked.beat())
     }
 
     /// Observes an agent that reported a change while it was being observed.
@@ -326,7 +343,7 @@ impl Machine {
         let would_act = |rules| ladder.is_some_and(|ladder| ladder.is_due(&sight, rules, now_ms));
         let due = life.watch.as_ref().is_some_and(would_act);
         let rests = mute && (is_quiet && unsettled || told && changed);
-        let fresh = due || rests || !seen;
+        let fresh = due || rests || !(seen || sight.held && told);
         if life.window && fresh {
             if let Some(tracked) = self.tracked(life) {
                 tracked.looked = Some((now_ms, sight.output));
@@ -347,7 +364,15 @@ impl Machine {
         // An agent that is drawing may leave out for a moment that it works. One that was idle stays so until it works.
         let rests = tracked.rests || sight.quiet_ms >= QUIET_MS;
         let signal = if is_mute(life, sight) && rests { signals::of_silent_screen } else { signals::of_screen };
+        let had_dialog = matches!(tracked.screen, Some(Signal::Asks { .. }));
         (tracked.screen, tracked.works) = (signal(screen), signals::is_at_work(screen));
+        if sight.waiting.is_some() && !sight.idle && had_dialog && signals::is_over(screen) {
+            tracked.closed = true;
+        }
+        if tracked.closed {
+            // The agent reports nothing about a dialog that a person dismissed.
+            tracked.screen = signals::is_over(screen).then(|| Signal::Idle { what: DISMISSED.to_owned() });
+        }
         let screen = tracked.screen.clone();
         self.judge(life, sight, screen)
     }
@@ -356,8 +381,9 @@ impl Machine {
         let means = Means { rules: life.watch.as_ref(), window: life.window };
         // An agent does not report that its question was answered until it has completed the step
         // that it asked about.
-        let works = life.window && self.lives.get(&life.worker).is_some_and(|tracked| tracked.works);
-        let waiting = sight.waiting.clone().filter(|_| !works);
+        let shows_end = |tracked: &Tracked| tracked.closed || (tracked.works && !(sight.held && tracked.rests));
+        let answered = life.window && self.lives.get(&life.worker).is_some_and(shows_end);
+        let waiting = sight.waiting.clone().filter(|_| !answered);
         let sight = &Sight { waiting, ..sight.clone() };
         let ladder = self.ladders.entry(life.worker.clone()).or_default();
         let before = ladder.rungs();

@@ -55,17 +55,17 @@ fn a_report_of_an_agent_is_looked_at_without_a_tick() {
     let agent = |generation| Arc::new(Life { agent: true, window: true, ..(*life("a", generation)).clone() });
     let (a, other) = (agent(1), agent(2));
     assert!(machine.on(Event::Began(Arc::clone(&a))).contains(&Effect::Listen(Arc::clone(&a))));
-    assert_eq!(machine.on(Event::Reported(Arc::clone(&a))), Vec::new(), "its session is not written yet");
+    assert_eq!(machine.on(Event::News(Arc::clone(&a), News::Reported)), Vec::new(), "its session is not written yet");
     machine.on(Event::Ran(Arc::clone(&a), Ok(fence(&a))));
-    assert_eq!(machine.on(Event::Reported(Arc::clone(&a))), Vec::new(), "it is being observed");
+    assert_eq!(machine.on(Event::News(Arc::clone(&a), News::Reported)), Vec::new(), "it is being observed");
     let beat = || vec![Effect::Beat(Arc::clone(&a), Some(fence(&a)))];
     let beaten = || Event::Beaten(Arc::clone(&a), Beaten::Done, None);
     assert_eq!(machine.on(beaten()), beat(), "what it reported meanwhile may have been missed");
     assert_eq!(machine.on(beaten()), Vec::new());
-    assert_eq!(machine.on(Event::Reported(Arc::clone(&a))), beat());
-    assert_eq!(machine.on(Event::Reported(other)), Vec::new(), "another start");
+    assert_eq!(machine.on(Event::News(Arc::clone(&a), News::Reported)), beat());
+    assert_eq!(machine.on(Event::News(other, News::Reported)), Vec::new(), "another start");
     assert!(machine.on(Event::Ended(Arc::clone(&a), ended())).contains(&Effect::Unlisten("a".to_owned())));
-    assert_eq!(machine.on(Event::Reported(a)), Vec::new());
+    assert_eq!(machine.on(Event::News(a, News::Reported)), Vec::new());
 }
 
 #[test]
@@ -112,7 +112,7 @@ fn a_disk_that_does_not_answer_is_asked_once_and_delays_no_other_session() {
     assert_eq!(machine.on(Event::Tick), vec![Effect::Arm, beat(&stalls), beat(&works)]);
     for _ in 0..100 {
         machine.on(Event::Beaten(Arc::clone(&works), Beaten::Done, None));
-        assert_eq!(machine.on(Event::Reported(Arc::clone(&stalls))), Vec::new());
+        assert_eq!(machine.on(Event::News(Arc::clone(&stalls), News::Reported)), Vec::new());
         assert_eq!(machine.on(Event::Began(Arc::clone(&hangs))), Vec::new());
         assert_eq!(machine.on(Event::Tick), vec![Effect::Arm, beat(&works)]);
     }
@@ -234,6 +234,45 @@ fn a_worker_that_reports_a_wait_is_marked_until_it_reports_or_shows_the_end_of_i
     assert_eq!(marks(&attempt, &[(asked, "")]), [], "its run reports the wait");
 }
 
+/// Marks of an agent in a window that waits for a permission and whose screens these are, each looked at because it has drawn
+/// something.
+fn drawn(held: bool, screens: &[&str]) -> Vec<Option<Mark>> {
+    let agent = Arc::new(Life { agent: true, window: true, ..Life::clone(&life("a", 1)) });
+    let mut machine = Machine::new(30_000);
+    machine.on(Event::Began(Arc::clone(&agent)));
+    machine.on(Event::Ran(Arc::clone(&agent), Ok(fence(&agent))));
+    machine.on(Event::Beaten(Arc::clone(&agent), Beaten::Done, None));
+    let mut marks = Vec::new();
+    for (output, screen) in screens.iter().enumerate() {
+        let news = if output == 0 { News::Reported } else { News::Drawn };
+        let beat = machine.on(Event::News(Arc::clone(&agent), news));
+        assert!(matches!(&beat[..], [Effect::Beat(..)]), "{beat:?}");
+        let waiting = Some("may it push?".to_owned());
+        let sight = Sight { waiting, reports: true, held, output: output as u64, ..Sight::default() };
+        let mut effects = machine.on(Event::Beaten(Arc::clone(&agent), Beaten::Done, Some(sight)));
+        if let [Effect::Look(life, sight)] = &effects[..] {
+            effects = machine.on(Event::Looked(Arc::clone(life), sight.clone(), Some((*screen).to_owned())));
+        }
+        marks.extend(effects.into_iter().filter_map(|effect| match effect {
+            Effect::Mark { mark, .. } => Some(mark),
+            _ => None,
+        }));
+    }
+    marks
+}
+
+#[test]
+fn a_dialog_that_a_person_answers_in_the_window_is_over_as_soon_as_it_is_gone() {
+    let dialog = include_str!("../../tests/data/screens/codex/permission.txt");
+    let works = include_str!("../../tests/data/screens/codex/working.txt");
+    let idle = include_str!("../../tests/data/screens/codex/idle.txt");
+    let waits = || Some(Mark::Waits("may it push?".to_owned()));
+    assert_eq!(drawn(false, &[dialog, dialog, works]), [waits(), Some(Mark::Works)]);
+    assert_eq!(drawn(false, &[dialog, idle]), [waits(), Some(Mark::Idle(DISMISSED.to_owned()))]);
+    assert_eq!(drawn(false, &[idle, idle]), [waits()], "its dialog is still to come");
+    assert_eq!(drawn(true, &[idle, works, works]), [waits()], "its hook waits, and it shows no dialog");
+}
+
 #[test]
 fn a_worker_that_cannot_be_observed_makes_no_progress() {
     let watch = Some(WatchRules { after_ms: 60_000, message: "go on".to_owned() });
@@ -331,7 +370,7 @@ fn any_event() -> impl Strategy<Value = Event> {
             2 => Event::Ran(life, Ok(fence)),
             3 => Event::Ran(life, Err(SessionError::System("full".to_owned()))),
             5 => Event::Unended(life, None, 1),
-            6 => Event::Reported(life),
+            6 => Event::News(life, News::Reported),
             4 => Event::Beaten(life, Beaten::Lost { found: Fence::default() }, Some(Sight::default())),
             _ => Event::Tick,
         }
@@ -354,7 +393,7 @@ proptest! {
                 }
                 Event::Began(life) => ended.retain(|one| *one != (life.worker.clone(), life.generation)),
                 Event::Ended(life, _) => ended.push((life.worker.clone(), life.generation)),
-                Event::Unended(..) | Event::Ran(..) | Event::Beaten(..) | Event::Looked(..) | Event::Reported(..) => {}
+                Event::Unended(..) | Event::Ran(..) | Event::Beaten(..) | Event::Looked(..) | Event::News(..) => {}
             }
             for effect in machine.on(event) {
                 match effect {

@@ -148,6 +148,11 @@ pub fn of_silent_screen(screen: &str) -> Option<Signal> {
     }
 }
 
+/// Reports whether a screen shows that a turn is over: the input line of a known agent, and no question.
+pub fn is_over(screen: &str) -> bool {
+    question(screen).is_none() && is_idle(screen)
+}
+
 /// Reports whether a screen shows the empty or filled input line of a known agent, and no sign of work.
 fn is_idle(screen: &str) -> bool {
     let last = last_lines(screen);

@@ -5,9 +5,10 @@ use tokio::sync::mpsc;
 
 use super::merges::item_of;
 use super::message::{Request, SupervisorMessage};
+use crate::merge::{Ask, Change};
 use crate::run::Fleet;
 use crate::worker::Workers;
-use swarm_model::merge::queue::{Item, Rules};
+use swarm_model::merge::queue::{Item, State};
 use swarm_model::run::Wish;
 use swarm_model::{
     Caller, CleanRequest, KillRequest, Refusal, RefusalKind, Reply, Route, Scope, SpawnRequest, Spawned, Target,
@@ -77,12 +78,24 @@ impl Fleet for SupervisorClient {
         })
     }
 
-    fn retry<'a>(&'a self, key: &'a str, rules: Option<Rules>) -> BoxFuture<'a, Result<(), Refusal>> {
+    fn lander<'a>(&'a self, key: &'a str) -> BoxFuture<'a, Option<Item>> {
+        Box::pin(async move {
+            let (queue, item) = item_of(&self.0, key).await?;
+            let view = queue.look().await.ok()?;
+            let has_landed = |other: &&Item| {
+                let is_same = other.work() == item.work() && !item.tip.is_empty();
+                other.id != item.id && is_same && matches!(other.state, State::Landed { .. })
+            };
+            view.queue.items.iter().find(has_landed).cloned()
+        })
+    }
+
+    fn retry<'a>(&'a self, key: &'a str, change: Change) -> BoxFuture<'a, Result<(), Refusal>> {
         Box::pin(async move {
             let found = item_of(&self.0, key).await;
             let (queue, item) =
                 found.ok_or_else(|| Refusal::new(RefusalKind::NotFound, format!("merge item '{key}' not found")))?;
-            let asked = queue.ask(crate::merge::Ask::Again(item.id, rules.map(Box::new))).await;
+            let asked = queue.ask(Ask::Again(item.id, change)).await;
             asked.map(drop).map_err(|error| Refusal::new(RefusalKind::Invalid, error.to_string()))
         })
     }

@@ -6,12 +6,13 @@ use std::time::Duration;
 use ractor::{ActorProcessingErr, ActorRef, RpcReplyPort};
 use tokio::sync::mpsc::UnboundedSender;
 
+use super::agreed;
 use super::children::not_started;
 use super::machine::{Child, Event};
 use super::message::SupervisorMessage;
 use super::openings::{Opened, Started, Why};
 use super::state::State;
-use crate::merge::{Ask, MergeArguments, MergeError, MergeHandle, MergeReport, Step};
+use crate::merge::{Ask, Change, MergeArguments, MergeError, MergeHandle, MergeReport, Step};
 use crate::registry::RegistryHandle;
 use crate::worker::WorkerRecord;
 use swarm_model::merge::queue::{Addition, Item, ItemId};
@@ -25,8 +26,8 @@ use swarm_ports::{BoxFuture, Completed, Completion, Kept, Note, Ports, Unfinishe
 /// Maximum duration of a query about the queues, in milliseconds.
 const CALL_MS_MAX: u64 = 30_000;
 
-/// Maximum time to look for the worktree of a forgotten worker.
-const LOOK_MAX: Duration = Duration::from_secs(30);
+/// Maximum time to look for the worktree of a forgotten worker, or for the rules of a run.
+pub(super) const LOOK_MAX: Duration = Duration::from_secs(30);
 
 /// Maximum number of tries to add a worker's finished work to its queue.
 const ENTRY_TRIES_MAX: u32 = 6;
@@ -82,6 +83,12 @@ impl State {
                 items.into_iter().for_each(|item| self.merge_begun(&target, &step, item));
                 return Ok(());
             }
+            MergeReport::Paused(is_paused) => {
+                let base = target.base().to_owned();
+                let kind = if is_paused { EventKind::MergePaused { base } } else { EventKind::MergeResumed { base } };
+                self.emit_of(None, kind);
+                return Ok(());
+            }
             MergeReport::Settled(item) => item,
         };
         self.run_settled(&item);
@@ -95,12 +102,7 @@ impl State {
 
     fn merge_begun(&mut self, target: &Target, step: &Step, item: Item) {
         self.run_merging(step, &item);
-        let base = target.base().to_owned();
-        let kind = match step.clone() {
-            Step::Verifying { commit } => EventKind::MergeVerifying { item: item.id, base, commit },
-            Step::Resolving { files } => EventKind::MergeResolving { item: item.id, base, files },
-        };
-        self.emit_of(Some(item.name), kind);
+        self.emit_of(Some(item.name), step.clone().event(item.id, target.base().to_owned()));
     }
 
     /// Adds the work of a finished worker to its queue, in a separate task.
@@ -126,7 +128,9 @@ impl State {
                     return;
                 }
                 if attempt == ENTRY_TRIES_MAX || matches!(refusal.kind, RefusalKind::Invalid | RefusalKind::NotFound) {
-                    return desk.emit_of(name, Some(generation), EventKind::MergeRefused { cause: refusal.cause });
+                    // After the event, because whoever finds the note looks for its cause there.
+                    desk.emit_of(name.clone(), Some(generation), EventKind::MergeRefused { cause: refusal.cause });
+                    return desk.ports.records.note(&name, generation, Note::WorkRefused).await;
                 }
                 tokio::time::sleep(pause).await;
                 pause *= 2;
@@ -140,9 +144,20 @@ impl State {
         self.beside(async move {
             let Wish { key, worker, place, base, priority, settings, subject, mends, caller } = wish;
             let (name, attended, unfinished) = (worker, false, None);
-            let (worker, is_kept, survivors) = (None, false, Vec::new());
-            let wanted =
-                Completion { name, worker, base, settings, attended, subject, is_kept, unfinished, survivors, caller };
+            let (worker, is_kept, survivors, agreed) = (None, false, Vec::new(), None);
+            let wanted = Completion {
+                name,
+                worker,
+                base,
+                settings,
+                attended,
+                subject,
+                is_kept,
+                unfinished,
+                survivors,
+                caller,
+                agreed,
+            };
             let landed = match desk.looked_up(wanted).await {
                 Ok((mut completion, seen)) => {
                     completion.worker = completion.worker.or(place.map(|place| (place, None)));
@@ -173,7 +188,7 @@ impl State {
         });
     }
 
-    fn desk(&self) -> Desk {
+    pub(super) fn desk(&self) -> Desk {
         Desk { ports: self.ports.clone(), registry: self.registry.clone(), supervisor: self.myself.clone() }
     }
 }
@@ -193,7 +208,7 @@ pub(super) async fn item_of(supervisor: &ActorRef<SupervisorMessage>, key: &str)
 }
 
 /// Generation of the worker whose work is to land.
-enum Seen {
+pub(super) enum Seen {
     /// The name is a branch.
     Branch,
     /// The worker is forgotten, and its worktree is still there.
@@ -228,15 +243,16 @@ fn superseded(name: &str, tree: &RowWorktree, base: Option<&BaseRef>) -> Refusal
 }
 
 /// What is needed to carry out a request about queues beside the supervisor's actor.
-struct Desk {
-    ports: Ports,
-    registry: RegistryHandle,
+pub(super) struct Desk {
+    pub(super) ports: Ports,
+    pub(super) registry: RegistryHandle,
     supervisor: ActorRef<SupervisorMessage>,
 }
 
 impl Desk {
     async fn carry_out(&self, request: MergeRequest, answers: &UnboundedSender<Answer>) {
         let MergeRequest { caller, order } = request;
+        let caller = self.vouched(caller).await;
         let (target, ask, item, done) = match order {
             MergeOrder::Add { names, base, priority, settings, uncommitted } => {
                 let wanted = |name: String| {
@@ -255,14 +271,28 @@ impl Desk {
                         unfinished,
                         survivors,
                         caller,
+                        agreed: None,
                     }
                 };
                 self.add_all(&caller.request, names.into_iter().map(wanted), priority, answers).await;
                 return;
             }
-            MergeOrder::Retry { target, item } => (target, Ask::Retry(item), Some(item), "queued"),
+            // Only a person accepts that the base was rewritten.
+            MergeOrder::Retry { target, item } if caller.below.is_some() => {
+                (target, Ask::Again(item, Change::default()), Some(item), "queued")
+            }
+            MergeOrder::Retry { target, item } => {
+                let known = self.ports.landings.remember(&target, &caller).await;
+                let known =
+                    known.inspect_err(|error| tracing::warn!(%error, "cannot store the environment of a retry"));
+                (target, Ask::Retry(item, known.ok()), Some(item), "queued")
+            }
             MergeOrder::Drop { target, item } => (target, Ask::Drop(item), Some(item), "dropped"),
             MergeOrder::Pause { target } => (target, Ask::Pause, None, "paused"),
+            MergeOrder::Resume { target } if caller.below.is_some() => {
+                let refused = agreed::cannot_resume(&target, caller.below.as_ref());
+                return drop(answers.send(Answer::Refused(refused)));
+            }
             MergeOrder::Resume { target } => (target, Ask::Resume, None, "resumed"),
         };
         let answer = match self.ask(&target, ask).await {
@@ -353,30 +383,9 @@ impl Desk {
         }
     }
 
-    /// Returns work that a person lands, with its worker, and verified as its run asked if a run made it.
-    async fn found(&self, completion: Completion) -> Result<(Completion, Seen), Refusal> {
-        let (mut completion, seen) = self.looked_up(completion).await?;
-        if completion.settings.verify.is_some() {
-            return Ok((completion, seen));
-        }
-        let (name, worker) = (&completion.name, completion.worker.as_ref());
-        let branch = worker.map_or(name.as_str(), |(worktree, _)| &worktree.branch);
-        // The record of a worktree that was kept is in the repository, where an agent may have written it.
-        let root = worker.filter(|_| !completion.is_kept).map(|(worktree, _)| worktree.base_repo.as_str());
-        let asked = self.ports.runs.verification(branch, root, &completion.caller);
-        let silent = || Err(format!("its records could not be read within {} s", LOOK_MAX.as_secs()));
-        let asked = tokio::time::timeout(LOOK_MAX, asked).await.unwrap_or_else(|_| silent());
-        completion.settings.verify = asked.map_err(|cause| {
-            let cause = format!("it is unknown how the run of '{name}' verifies its work: {cause}");
-            let remedy = format!("run 'swarm merge add {name} --verify COMMAND', with '' for none");
-            Refusal::new(RefusalKind::Invalid, cause).remedy(remedy)
-        })?;
-        Ok((completion, seen))
-    }
-
     /// Adds the worktree and base of the worker of that name. A name without a row is that of a forgotten worker, if a
     /// person asks for it and its worktree is still there or was restored, or else a branch, which is returned unchanged.
-    async fn looked_up(&self, mut completion: Completion) -> Result<(Completion, Seen), Refusal> {
+    pub(super) async fn looked_up(&self, mut completion: Completion) -> Result<(Completion, Seen), Refusal> {
         let name = completion.name.as_str();
         let subject = WorkerRecord::read(&self.ports, &self.registry, name).await?;
         let Some(row) = subject.row() else {

@@ -17,6 +17,7 @@
 
 mod actor;
 mod adopt;
+mod agreed;
 mod children;
 mod client;
 mod endings;

@@ -22,17 +22,25 @@ use swarm_ports::{BoxFuture, Ports};
 impl State {
     /// Tells the run that queued this item that a merge step has started.
     pub(super) fn run_merging(&mut self, step: &Step, item: &Item) {
+        if matches!(step, Step::Building | Step::Landing { .. }) {
+            // They take a moment, and a run does not report them.
+            return;
+        }
         match self.run_of(item) {
             Some(run) => run.merging(step.clone(), item.clone()),
             None => self.openings.keep_report(Some(step.clone()), item),
         }
     }
 
-    /// Tells the run that queued this item that it has settled.
+    /// Tells the run that queued this item that it has settled; all runs, if none of them did.
     pub(super) fn run_settled(&mut self, item: &Item) {
         match self.run_of(item) {
             Some(run) => run.settled(item.clone()),
-            None => self.openings.keep_report(None, item),
+            None => {
+                self.openings.keep_report(None, item);
+                // It may be the work of a run that a person added again.
+                self.runs.all().for_each(|run| run.settled(item.clone()));
+            }
         }
     }
 
@@ -44,15 +52,18 @@ impl State {
 
     pub(super) fn start_run(&self, home: &str, begin: Option<Begin>) -> BoxFuture<'static, Opened> {
         let (myself, about, home) = (self.myself.clone(), home.to_owned(), home.to_owned());
-        let arguments = RunArguments {
+        let mut arguments = RunArguments {
             home: home.clone(),
-            begin,
+            begin: None,
             ports: self.ports.clone(),
             fleet: Arc::new(SupervisorClient(self.myself.clone())),
             tell: Arc::new(move |told| drop(myself.cast(SupervisorMessage::Run(about.clone(), told)))),
         };
-        let parent = self.myself.get_cell();
+        let (parent, desk) = (self.myself.get_cell(), self.desk());
         Box::pin(async move {
+            if let Some(begin) = begin {
+                arguments.begin = Some(desk.vetted(begin).await?);
+            }
             let started = RunHandle::start(arguments, parent).await;
             let run = started.map_err(|error| not_started(error, RefusalKind::Invalid))?;
             Ok(Some(Started::Run(home, run)))

@@ -37,6 +37,8 @@ struct FakeHost {
     load: Option<u32>,
     /// Why the starts of some jobs fail.
     unfit: BTreeMap<String, HostFault>,
+    /// Why the ends of some jobs cannot be taken.
+    stuck: BTreeMap<String, HostFault>,
 }
 
 impl FakeHost {
@@ -77,6 +79,15 @@ impl FakeHosts {
             Some(fault) => drop(host.unfit.insert(job.to_owned(), fault)),
             None => drop(host.unfit.remove(job)),
         });
+    }
+
+    /// Makes the calls about the end of a job fail, and cuts those that wait; `None` ends that.
+    pub fn fail_end(&self, host: &str, job: &str, fault: Option<HostFault>) {
+        self.with(host, |host| match fault {
+            Some(fault) => drop(host.stuck.insert(job.to_owned(), fault)),
+            None => drop(host.stuck.remove(job)),
+        });
+        self.changed.notify_waiters();
     }
 
     /// Ends an attempt, `JOB.N`.
@@ -190,9 +201,11 @@ impl Hosts for FakeHosts {
         Box::pin(async move {
             loop {
                 let changed = self.changed.notified();
-                let end =
-                    self.call("hosts.end", host, name(now), |host| host.attempts.get(&name(now)).cloned().flatten());
-                if let Some(end) = end.await? {
+                let end = self.call("hosts.end", host, name(now), |host| match host.stuck.get(&now.job().id) {
+                    Some(fault) => Err(fault.clone()),
+                    None => Ok(host.attempts.get(&name(now)).cloned().flatten()),
+                });
+                if let Some(end) = end.await?? {
                     return Ok(end);
                 }
                 changed.await;
@@ -235,13 +248,13 @@ impl Hosts for FakeHosts {
         _: &'a Plan,
         abandoned: &'a Abandoned,
         _: &'a Caller,
-    ) -> BoxFuture<'a, Result<Option<String>, HostFault>> {
+    ) -> BoxFuture<'a, Result<Vec<String>, HostFault>> {
         Box::pin(async move {
             let name = format!("{}.{}", abandoned.job, abandoned.attempt);
             let has_work = |host: &mut FakeHost| host.returned.contains(&name);
             let has_work = self.call("hosts.reclaim", &abandoned.host, name.clone(), has_work).await?;
             self.changed.notify_waiters();
-            Ok(has_work.then(|| abandoned.reference()))
+            Ok(has_work.then(|| abandoned.reference()).into_iter().collect())
         })
     }
 

@@ -9,7 +9,7 @@ use tokio::sync::Notify;
 use super::script::Script;
 use swarm_model::merge::queue::{Item, ItemId, Obstacle, Queue, Rules};
 use swarm_model::merge::{Build, Landing, Resolution, Verdict};
-use swarm_model::{Refusal, RefusalKind, Target};
+use swarm_model::{Caller, Refusal, RefusalKind, Target};
 use swarm_ports::{BoxFuture, Completed, Completion, Landings, Survey, Verification};
 
 pub struct FakeLandings {
@@ -104,6 +104,12 @@ pub fn target() -> Target {
     Target { repository: "/repo/.git".to_owned(), branch: "refs/heads/main".to_owned() }
 }
 
+/// Returns the key of a caller: its `PATH`.
+fn path_of(caller: &Caller) -> String {
+    let path = caller.environment.iter().find(|(name, _)| name == "PATH");
+    path.map(|(_, path)| path.clone()).unwrap_or_default()
+}
+
 fn name(commit: &[ItemId]) -> String {
     commit.iter().map(u64::to_string).collect::<Vec<_>>().join("+")
 }
@@ -125,23 +131,30 @@ impl Landings for FakeLandings {
         Box::pin(async move {
             let done = self.script.before("complete", &completion.name).await;
             done.map_err(|cause| Refusal::new(RefusalKind::Tool, cause))?;
-            let (verify, resolver) = (completion.settings.verify, completion.settings.resolver);
+            let typed = completion.settings;
+            let settings = match (&completion.caller.below, &completion.agreed) {
+                (Some(below), Some(agreed)) if agreed.replaced(&typed).is_some() => {
+                    return Err(Refusal::new(RefusalKind::Invalid, format!("{below} cannot replace 'verify'")));
+                }
+                (Some(_), Some(agreed)) => agreed.applied(&typed),
+                _ => typed,
+            };
+            let (verify, resolver) = (settings.verify, settings.resolver);
             let rules = Rules { verify, resolver, ..Rules::default() };
             let rules = Some(rules);
             let waits = self.with(|inner| inner.elsewhere.then(|| "another branch is checked out".to_owned()));
             let is_mendable = waits.is_some();
             let waits = waits.or_else(|| self.with(|inner| inner.baseless.then(|| "no base".to_owned())));
             let tip = if waits.is_some() { String::new() } else { format!("tip of {}", completion.name) };
-            Ok(Completed {
-                target: target(),
-                tip,
-                rules,
-                waits,
-                is_mendable,
-                fork: None,
-                caller: None,
-                left_out: Vec::new(),
-            })
+            let caller = Some(path_of(&completion.caller));
+            Ok(Completed { target: target(), tip, rules, waits, is_mendable, fork: None, caller, left_out: Vec::new() })
+        })
+    }
+
+    fn remember<'a>(&'a self, _: &'a Target, caller: &'a Caller) -> BoxFuture<'a, io::Result<String>> {
+        Box::pin(async move {
+            self.script.before("remember", "caller").await.map_err(io::Error::other)?;
+            Ok(path_of(caller))
         })
     }
 

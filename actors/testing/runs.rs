@@ -6,12 +6,15 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use super::script::Script;
 use crate::run::machine::Machine;
+use swarm_model::merge::Agreed;
 use swarm_model::merge::queue::{Item, ItemId, Rules};
 use swarm_model::run::plan::Plan;
 use swarm_model::run::progress::{Now, Run, Spent};
 use swarm_model::run::{Event, FaultKind, Outcome};
 use swarm_model::run::{request_of, request_prefix};
-use swarm_model::{Caller, Contract, Ended, ExitRecord, NeedKind, RowWorktree, SpawnRequest, Target, WorktreeRequest};
+use swarm_model::{
+    Caller, Contract, Ended, ExitRecord, MergeSettings, NeedKind, RowWorktree, SpawnRequest, Target, WorktreeRequest,
+};
 use swarm_ports::{BoxFuture, Journaled, Runs, Saved, Settled, Survey, Telling};
 
 pub struct FakeRuns {
@@ -19,8 +22,8 @@ pub struct FakeRuns {
     homes: Mutex<BTreeMap<String, Home>>,
     /// Requests by their numbers, with what became of them.
     asks: Mutex<BTreeMap<u64, Settled>>,
-    /// Commands by which runs verify the work on branches.
-    verifications: Mutex<BTreeMap<String, String>>,
+    /// Rules by which runs land the work on branches.
+    agreed: Mutex<BTreeMap<String, Agreed>>,
     changed: tokio::sync::Notify,
 }
 
@@ -51,7 +54,7 @@ impl FakeRuns {
             script,
             homes: Mutex::default(),
             asks: Mutex::default(),
-            verifications: Mutex::default(),
+            agreed: Mutex::default(),
             changed: tokio::sync::Notify::new(),
         }
     }
@@ -94,8 +97,9 @@ impl FakeRuns {
 
     /// Sets the command by which a run verifies the work on a branch.
     pub fn verify(&self, branch: &str, command: &str) {
-        let mut verifications = self.verifications.lock().unwrap_or_else(PoisonError::into_inner);
-        verifications.insert(branch.to_owned(), command.to_owned());
+        let settings = MergeSettings { verify: Some(command.to_owned()), ..MergeSettings::default() };
+        let agreed = Agreed { settings, base: Some("main".to_owned()), lands: true, is_of_work: true };
+        self.agreed.lock().unwrap_or_else(PoisonError::into_inner).insert(branch.to_owned(), agreed);
     }
 
     /// Merges all work that conflicted, as a person would.
@@ -226,15 +230,15 @@ impl Runs for FakeRuns {
         Box::pin(std::future::ready(has_changed.then(|| Rules { verify, ..item.rules.clone() })))
     }
 
-    fn verification<'a>(
+    fn agreed<'a>(
         &'a self,
         branch: &'a str,
         _: Option<&'a str>,
         _: &'a Caller,
-    ) -> BoxFuture<'a, Result<Option<String>, String>> {
+    ) -> BoxFuture<'a, Result<Option<Agreed>, String>> {
         Box::pin(async move {
-            self.script.before("run.verification", branch).await?;
-            Ok(self.verifications.lock().unwrap_or_else(PoisonError::into_inner).get(branch).cloned())
+            self.script.before("run.agreed", branch).await?;
+            Ok(self.agreed.lock().unwrap_or_else(PoisonError::into_inner).get(branch).cloned())
         })
     }
 

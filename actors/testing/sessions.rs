@@ -11,7 +11,7 @@ use super::script::Script;
 use crate::sessions::recovery::{self, Facts, Known};
 use swarm_model::Recovery;
 use swarm_model::{Fence, Resume, Session, SessionPlan, SessionStatus, Spec};
-use swarm_ports::{Beaten, BoxFuture, Clock as _, Life, LifeEnd, Opening, SessionError, Sessions, Sight};
+use swarm_ports::{Beaten, BoxFuture, Clock as _, Life, LifeEnd, News, Opening, SessionError, Sessions, Sight};
 
 pub struct FakeSessions {
     clock: Arc<FakeClock>,
@@ -174,9 +174,12 @@ impl Sessions for FakeSessions {
         })
     }
 
-    fn reported(&self, life: &Life) -> BoxFuture<'static, ()> {
+    fn news(&self, life: &Life) -> BoxFuture<'static, News> {
         let report = self.with(|inner| Arc::clone(inner.reports.entry(life.worker.clone()).or_default()));
-        Box::pin(async move { report.notified().await })
+        Box::pin(async move {
+            report.notified().await;
+            News::Reported
+        })
     }
 
     fn beat(&self, life: Arc<Life>, fence: Option<Fence>) -> BoxFuture<'static, (Beaten, Option<Sight>)> {

@@ -403,5 +403,6 @@ pub fn caller_of(contract: &Contract, request: &str) -> Caller {
         attributes: contract.attributes.clone(),
         // A request inside this process: its caller is not another one.
         namespaces: None,
+        below: None,
     }
 }

@@ -30,6 +30,7 @@ impl State {
             unfinished: None,
             survivors: Vec::new(),
             caller: caller_of(&spec.contract, &spec.request),
+            agreed: None,
         });
         self.report(Report::Finished { key: spec.token.clone(), generation: spec.generation, completion });
     }

@@ -28,6 +28,9 @@ pub enum Word {
     StillWaits(String),
     /// The agent's turn is over; it waits for its next task.
     Idle(String),
+    /// The conversation has ended, and with it whatever the agent asked. An agent whose turn was over is still idle: if it
+    /// ended because its terminal did, nothing is left to be done.
+    Over,
 }
 
 /// Report of one hook.
@@ -56,7 +59,7 @@ impl Word {
     /// Reports whether the agent works.
     pub fn is_work(&self) -> bool {
         match self {
-            Self::Working | Self::Tool(_) | Self::Doing(_) | Self::Done(_) => true,
+            Self::Working | Self::Tool(_) | Self::Doing(_) | Self::Done(_) | Self::Over => true,
             Self::Waits(..) | Self::StillWaits(_) | Self::Idle(_) => false,
         }
     }
@@ -149,7 +152,8 @@ pub fn hear(said: &Value) -> Heard {
         "Stop" => Word::Idle(asked(text("last_assistant_message")).unwrap_or_else(|| TURN_OVER.to_owned())),
         "SessionStart" => Word::Idle(TURN_OVER.to_owned()),
         "StopFailure" => Word::Idle(TURN_FAILED.to_owned()),
-        "UserPromptSubmit" | "SessionEnd" => Word::Working,
+        "UserPromptSubmit" => Word::Working,
+        "SessionEnd" => Word::Over,
         "PreToolUse" => Word::Tool(tool()),
         "PermissionRequest" if name == QUESTION => Word::of_question(input),
         "PermissionRequest" => Word::of_permission(&tool()),
@@ -323,6 +327,12 @@ mod tests {
         ] {
             assert_eq!(hear(&hook), Heard::default(), "{hook}");
         }
+    }
+
+    #[test]
+    fn the_end_of_a_conversation_is_no_work() {
+        let heard = hear(&json!({ "hook_event_name": "SessionEnd", "session_id": "C-1", "reason": "other" }));
+        assert_eq!(heard, Heard { word: Some(Word::Over), ..Heard::default() });
     }
 
     #[test]

@@ -1,9 +1,11 @@
 //! API under `/v1`: HTTP and JSON over a Unix socket, for the command line, for scripts with `curl --unix-socket`, and
 //! for web pages.
 
+mod below;
 pub mod client;
 mod connections;
 mod enclosing;
+mod events;
 pub mod peer;
 pub mod server;
 mod start;

@@ -38,6 +38,8 @@ pub struct Peer {
     pub apart: Option<Apart>,
     /// Device and inode of the file that it executes. `None` if unknown.
     program: Option<(u64, u64)>,
+    /// 0 if it could not be examined.
+    pub pid: i32,
 }
 
 impl Peer {
@@ -45,7 +47,7 @@ impl Peer {
     pub fn of(stream: &impl AsFd) -> Self {
         Self::examine(stream).unwrap_or_else(|error| {
             tracing::debug!(%error, "cannot examine the process that connected");
-            Self { apart: Some(Apart::Unknown), program: None }
+            Self { apart: Some(Apart::Unknown), program: None, pid: 0 }
         })
     }
 
@@ -53,7 +55,7 @@ impl Peer {
         let cred = getsockopt(stream, PeerCredentials)?;
         let pid = cred.pid();
         if pid <= 0 {
-            return Ok(Self { apart: Some(Apart::Namespace("process")), program: None });
+            return Ok(Self { apart: Some(Apart::Namespace("process")), program: None, pid: 0 });
         }
         let process = pidfd(stream, pid)?;
         let apart = match attributes::namespace_apart(pid) {
@@ -68,7 +70,7 @@ impl Peer {
         if processes::wait_readable(&process, Duration::ZERO) {
             return Err(io::Error::other(format!("process {pid} has ended")));
         }
-        Ok(Self { apart, program })
+        Ok(Self { apart, program, pid })
     }
 
     /// Checks that a guard may execute `program` for this peer: the peer executes it itself, and is where the guard is. What
@@ -144,7 +146,7 @@ mod tests {
         for apart in [Apart::Namespace("mount"), Apart::Restraint("seccomp"), Apart::Unknown] {
             let own = std::env::current_exe().expect("known");
             let program = fs::metadata(&own).ok().map(|meta| place(&meta));
-            let peer = Peer { apart: Some(apart), program };
+            let peer = Peer { apart: Some(apart), program, pid: 0 };
             assert!(peer.check_program(&own, None).is_err(), "its own program");
             assert!(peer.check_program(&own, Some(Path::new("/bin/swarm"))).is_err(), "its own program");
             assert_eq!(peer.check_program(Path::new("/bin/swarm"), Some(Path::new("/bin/swarm"))), Ok(()));

@@ -9,7 +9,6 @@ use axum::body::{Body, Bytes};
 use axum::extract::{Path, Query, Request as HttpRequest, State};
 use axum::http::{HeaderMap, StatusCode, header};
 use axum::middleware::{self, Next};
-use axum::response::sse::{KeepAlive, Sse};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use axum::{Extension, Json, Router};
@@ -23,11 +22,14 @@ use swarm_model::{
 use tokio::sync::OwnedSemaphorePermit;
 use tokio::sync::mpsc::UnboundedReceiver;
 use tokio_stream::StreamExt as _;
-use tokio_stream::wrappers::{BroadcastStream, UnboundedReceiverStream};
+use tokio_stream::wrappers::UnboundedReceiverStream;
 
+use crate::api::below::below;
 use crate::api::connections::{self, Limits, Streams};
+use crate::api::events;
 use crate::api::peer::{Apart, Peer};
 use crate::api::{BUILD_HEADER, REPLACE_ROUTE, Replace, SENT_HEADER, build, build_of, is_newer};
+use crate::board::worker::{Named, Worker, Workers};
 use crate::processes::guard;
 use swarm_store::events::EventLog;
 use swarm_store::{nudges as nudge_files, views};
@@ -72,7 +74,7 @@ pub async fn serve(listener: tokio::net::UnixListener, context: Context) {
     let router = work
         .route("/v1/workers/{name}", get(worker))
         .route("/v1/hello", get(hello))
-        .route("/v1/events", get(events))
+        .route("/v1/events", get(events::stream))
         .route("/v1/stop", post(stop))
         .route(REPLACE_ROUTE, post(replace))
         .layer(middleware::from_fn(is_in_time))
@@ -175,11 +177,12 @@ async fn merge(
     Extension(peer): Extension<Peer>,
     body: Bytes,
 ) -> Result<Response, Rejected> {
-    let request: MergeRequest = parse(&body)?;
+    let mut request: MergeRequest = parse(&body)?;
     let starts = matches!(request.order, MergeOrder::Add { .. } | MergeOrder::Retry { .. } | MergeOrder::Resume { .. });
     if let Some(refusal) = is_elsewhere(peer, &request.caller).filter(|_| starts) {
         return Ok(refused(refusal).await);
     }
+    request.caller.below = below(peer.pid, &context.paths);
     Ok(stream(context.handle.merge(request)).await)
 }
 
@@ -192,11 +195,12 @@ async fn run(
     Extension(peer): Extension<Peer>,
     body: Bytes,
 ) -> Result<Response, Rejected> {
-    let request: RunRequest = parse(&body)?;
+    let mut request: RunRequest = parse(&body)?;
     let starts = matches!(request.order, RunOrder::Begin { .. } | RunOrder::Resume { .. });
     if let Some(refusal) = is_elsewhere(peer, &request.caller).filter(|_| starts) {
         return Ok(refused(refusal).await);
     }
+    request.caller.below = below(peer.pid, &context.paths);
     Ok(stream(context.handle.run(request)).await)
 }
 
@@ -317,10 +321,15 @@ async fn stream_in(mut answers: UnboundedReceiver<Answer>, place: Option<OwnedSe
     ([(header::CONTENT_TYPE, "application/x-ndjson")], Body::from_stream(lines)).into_response()
 }
 
+/// Lists the workers as `ls --json` does: rows contain what `--env` set, and callers pass answers on.
 async fn workers(State(context): State<Context>) -> Response {
     let loaded = tokio::task::spawn_blocking(move || views::load(&context.paths)).await;
     match loaded {
-        Ok(Ok(registry)) => Json(registry.workers).into_response(),
+        Ok(Ok(registry)) => {
+            let workers: Vec<Worker> = registry.workers.iter().map(Worker::of).collect();
+            let total = workers.len();
+            Json(Named { schema: "swarm.workers/1", body: Workers { total, workers } }).into_response()
+        }
         Ok(Err(refusal)) => (StatusCode::INTERNAL_SERVER_ERROR, Json(refusal)).into_response(),
         Err(_) => StatusCode::INTERNAL_SERVER_ERROR.into_response(),
     }
@@ -329,7 +338,7 @@ async fn workers(State(context): State<Context>) -> Response {
 async fn worker(State(context): State<Context>, Path(name): Path<String>) -> Response {
     let loaded = tokio::task::spawn_blocking(move || views::load_one(&context.paths, &name)).await;
     match loaded {
-        Ok(Ok(Some(view))) => Json(view).into_response(),
+        Ok(Ok(Some(view))) => Json(Named { schema: "swarm.worker/1", body: Worker::of(&view) }).into_response(),
         Ok(Ok(None)) => StatusCode::NOT_FOUND.into_response(),
         Ok(Err(refusal)) => (StatusCode::INTERNAL_SERVER_ERROR, Json(refusal)).into_response(),
         Err(_) => StatusCode::INTERNAL_SERVER_ERROR.into_response(),
@@ -346,17 +355,6 @@ async fn hello(State(context): State<Context>) -> Json<Hello> {
         workers: context.handle.live().await,
         started_ms: context.started_ms,
     })
-}
-
-/// Streams events as they happen; events that a slow listener missed are skipped.
-async fn events(State(context): State<Context>, Extension(streams): Extension<Streams>) -> Result<Response, Rejected> {
-    let place = streams.place()?;
-    let events = BroadcastStream::new(context.events.listen()).filter_map(move |event| {
-        let _ = &place;
-        let data = serde_json::to_string(&event.ok()?).ok()?;
-        Some(Ok::<_, std::convert::Infallible>(axum::response::sse::Event::default().data(data)))
-    });
-    Ok(Sse::new(events).keep_alive(KeepAlive::default()).into_response())
 }
 
 #[derive(serde::Deserialize)]

@@ -24,6 +24,7 @@ use swarm_model::{Machine, ProcessId, Refusal, RefusalKind};
 use super::client::{After, connect, hello, internal, nobody, post_replace, stop};
 use super::enclosing::Enclosing;
 use crate::processes::{shim, supervisor};
+use swarm_sys::allocation::Allocation;
 use swarm_sys::files::lock;
 use swarm_sys::paths::Paths;
 use swarm_sys::quoting::command_line;
@@ -47,6 +48,9 @@ pub fn start(paths: &Paths) -> Result<UnixStream, Refusal> {
     let failed = |step: &str, error: &io::Error| Refusal::new(RefusalKind::Internal, format!("cannot {step}: {error}"));
     check_owner(paths)?;
     make_dirs(paths).map_err(|error| failed(&format!("create {}", paths.root().display()), &error))?;
+    if is_in_step() {
+        return await_allocation(paths);
+    }
     let enclosing = Enclosing::find(paths);
     // The shim has the limits of its supervisor, not those of its worker.
     if enclosing == Enclosing::None {
@@ -85,6 +89,27 @@ pub fn start(paths: &Paths) -> Result<UnixStream, Refusal> {
         if said != "ready" {
             // A shim that cannot start a guard answers at once.
             std::thread::sleep(AGAIN_PAUSE);
+        }
+    }
+}
+
+/// Reports whether this process belongs to an allocation of a batch system, and is not the job that keeps its supervisor. What
+/// it starts may end with it.
+fn is_in_step() -> bool {
+    Allocation::of_this().is_some() && std::env::var_os(supervisor::STAY).is_none()
+}
+
+/// Waits for the supervisor that the job of the allocation keeps running.
+fn await_allocation(paths: &Paths) -> Result<UnixStream, Refusal> {
+    let deadline = Instant::now() + START_MAX;
+    loop {
+        match connect(paths) {
+            Err(error) if nobody(&error) && Instant::now() < deadline => std::thread::sleep(AGAIN_PAUSE),
+            connected => {
+                let gone = "the supervisor of the allocation does not answer";
+                let remedy = format!("see {}", paths.supervisor_log().display());
+                return connected.map_err(|error| internal(&format!("{gone}: {error}")).remedy(remedy));
+            }
         }
     }
 }

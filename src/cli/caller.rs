@@ -64,6 +64,7 @@ pub fn collect() -> Result<Collected, Refusal> {
         nice,
         attributes: attributes::own(),
         namespaces: attributes::namespaces(),
+        below: None,
     };
     Ok(Collected { caller, dropped })
 }

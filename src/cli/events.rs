@@ -300,6 +300,10 @@ pub fn sentence(kind: &EventKind) -> String {
             };
             format!("queued for {base} (item {item}){out}{lives}")
         }
+        EventKind::MergeBuilding { item, base } => format!("building for {base} (item {item})"),
+        EventKind::MergeLanding { item, base, commit } => format!("landing on {base} (item {item}) as {commit}"),
+        EventKind::MergePaused { base } => format!("merge queue of {base} paused"),
+        EventKind::MergeResumed { base } => format!("merge queue of {base} resumed"),
         EventKind::MergeVerifying { item, base, commit } => {
             format!("verifying for {base} (item {item}), candidate {commit}")
         }

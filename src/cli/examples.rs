@@ -58,14 +58,36 @@ Examples:
   swarm --host box spawn --name fix --tmux --worktree -- claude
   swarm ls --host box,gpu1
   swarm hosts check box
+  swarm hosts start cluster -t 8h -c 16   a job of Slurm, which is a host while it runs
+  swarm hosts stop cluster
 
 Hosts with settings of their own are in ~/.config/swarm/config.toml:
     [hosts.box]
     ssh = \"me@build1\"                     whatever ssh takes
     dir = \"work/project\"                  where verbs are executed, from the home there
+    [hosts.cluster]
+    engine = \"slurm-pilot\"                allocations of Slurm (docs/slurm.md)
+    ssh = \"login1\"                       unless this machine is a login node
 
 STATE: up; away: nothing answers; refused: login, key or configuration; missing:
-no swarm there; protocol: the two programs do not understand each other.";
+no swarm there; protocol: the two programs do not understand each other; pending,
+ended: the allocation waits, or there is none.";
+
+pub const HOSTS_START: &str = "\
+Examples:
+  swarm hosts start cluster
+  swarm hosts start cluster -t 8h -c 16 --wait
+  swarm hosts start cluster -p gpu -- --gres=gpu:1
+  swarm run --on cluster
+
+One allocation at a time holds the state directory of the host. The next one is
+the same host after a restart: its workers, logs and worktrees are there.";
+
+pub const HOSTS_STOP: &str = "\
+Examples:
+  swarm hosts stop cluster
+
+Runs that are connected take what their agents have done first.";
 
 pub const LS: &str = "\
 Examples:
@@ -80,6 +102,16 @@ Examples:
 On a terminal, failures come last, and a line with totals follows. Otherwise the
 output is the original's: workers in the order of their start, 'running' or
 'stopped'.";
+
+pub const BOARD: &str = "\
+Examples:
+  swarm top --json
+  swarm top --json | jq -c '.workers[] | select(.needs) | [.name, .needs.text]'
+  swarm --host box top --json
+
+The first line has all workers, as 'swarm ls --json' shows them. Each further line
+has those that have changed since, and the names of those that are gone. Starts
+no supervisor and writes nothing. Ctrl-C ends it.";
 
 pub const STATUS: &str = "\
 Examples:
@@ -104,6 +136,7 @@ Examples:
   swarm send --tag review \"answer the open questions\"
   swarm send fix --no-enter \"draft\"
   swarm send fix -- --help
+  swarm send fix - < task.md          the text is not in the list of processes
 
 Succeeds when the window shows part of the text (input without echo, such as a
 password, is exempt). Otherwise sending to that worker fails, and Enter is not

@@ -13,7 +13,7 @@ pub const GROUPS: [(&str, &[&str]); 7] = [
     ("Runs", &["plan", "run", "ralph"]),
     (
         "Workers",
-        &["spawn", "ls", "status", "explain", "wait", "logs", "history", "kill", "respawn", "clean", "recover"],
+        &["spawn", "ls", "top", "status", "explain", "wait", "logs", "history", "kill", "respawn", "clean", "recover"],
     ),
     ("Landing", &["diff", "merge", "restore"]),
     ("Agents and sessions", &["peek", "send", "keys", "interrupt", "eof", "attach", "heartbeat", "session"]),

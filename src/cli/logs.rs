@@ -15,7 +15,7 @@ use super::json;
 use super::life::{WatchedWorker, has_ended};
 use super::logs_many;
 use super::logs_talk::{self, Talk};
-use super::logs_window::{self, Window};
+use super::logs_window::{self, End, Window};
 use super::screen::Screen;
 use super::tail::{From, Place, Sink, Tail};
 use super::watch::Changes;
@@ -114,16 +114,20 @@ impl Shown<'_> {
     ) -> Result<(), Failure> {
         let file = self.tail.path().to_owned();
         let printer = Printer::of(self.args, self.name, "tmux");
-        let count = match self.from {
-            From::LastLines(count) => count,
-            From::Start | From::Byte(_) => u64::MAX,
+        let end = match self.from {
+            From::LastLines(count) => {
+                let count = usize::try_from(count).unwrap_or(usize::MAX);
+                let is_screen = self.args.lines.is_none() && !self.args.history;
+                if is_screen { End::Worded(count) } else { End::Lines(count) }
+            }
+            From::Start | From::Byte(_) => End::Lines(usize::MAX),
         };
         let (was, talked) =
             self.mark.map_or((None, None), |mark| (mark.window.map(|it| (mark.places.log, it)), mark.talk));
         let mut lines = |line: &str| printer.line(line, screen);
         let mut window = match was {
             Some((place, was)) => Window::go_on(&file, &mut self.tail, &place, was, &mut lines)?,
-            None => Window::start(&file, &mut self.tail, count, &mut lines)?,
+            None => Window::start(&file, &mut self.tail, end, &mut lines)?,
         };
         let Some((mut follow, life, registry)) = follow else { return Ok(()) };
         let beyond = Rc::new(Beyond { changes: Changes::new()?, due: Cell::default(), dir: RefCell::new(dir) });

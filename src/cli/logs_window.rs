@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use super::error::Failure;
 use super::tail::{Found, Place, Tail};
-use swarm_store::window_log::{LastLines, Replay};
+use swarm_store::window_log::{LastLines, Replay, worded};
 use swarm_store::window_sizes;
 use swarm_store::windows::Shown;
 
@@ -18,6 +18,18 @@ pub type Lines<'a> = dyn FnMut(&str) -> Result<(), Failure> + 'a;
 /// Time after which the screen of a full-screen program counts as standing still. While they work, agents draw something
 /// more often.
 const STILL: Duration = Duration::from_secs(2);
+
+/// Number of lines that are read for each line with words.
+const FRAMES_MAX: usize = 4;
+
+/// End of a log.
+#[derive(Clone, Copy, Debug)]
+pub enum End {
+    /// This many lines.
+    Lines(usize),
+    /// This many lines with words, and the frames around them: a screen of an agent may be nearly empty.
+    Worded(usize),
+}
 
 /// Window whose log is read.
 pub struct Window {
@@ -85,9 +97,12 @@ impl Still {
 }
 
 impl Window {
-    /// Reads the log up to its present end, and prints its last `count` lines.
-    pub fn start(log: &Path, tail: &mut Tail, count: u64, lines: &mut Lines) -> Result<Self, Failure> {
-        let mut last = LastLines::for_reader(usize::try_from(count).unwrap_or(usize::MAX));
+    /// Reads the log up to its present end, and prints its last lines.
+    pub fn start(log: &Path, tail: &mut Tail, end: End, lines: &mut Lines) -> Result<Self, Failure> {
+        let mut last = LastLines::for_reader(match end {
+            End::Lines(count) => count,
+            End::Worded(count) => count.saturating_mul(FRAMES_MAX),
+        });
         let sizes = window_sizes::beside(log);
         let base = tail.begin()?;
         let part = tail.part_start();
@@ -102,7 +117,11 @@ impl Window {
         }
         while tail.drain(&mut |bytes: &[u8]| render(&mut replay, bytes, &mut last))?.more {}
         last.end(replay.emulator());
-        last.lines().iter().try_for_each(|line| lines(line))?;
+        let last = match end {
+            End::Lines(_) => last.lines(),
+            End::Worded(count) => worded(last.lines(), count),
+        };
+        last.iter().try_for_each(|line| lines(line))?;
         let printed = replay.emulator().primary().into();
         let shown = replay.emulator().alternate().unwrap_or_default();
         let still = Still { printed: shown.clone(), now: shown, since: None };
@@ -283,7 +302,7 @@ mod tests {
         fs::write(window_sizes::beside(&log), "0 20 4\n").expect("written");
         let mut tail = Tail::new(log.clone());
         let mut said = Vec::new();
-        let window = Window::start(&log, &mut tail, 2, &mut |line| {
+        let window = Window::start(&log, &mut tail, End::Lines(2), &mut |line| {
             said.push(line.to_owned());
             Ok(())
         });

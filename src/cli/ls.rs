@@ -3,14 +3,13 @@
 use std::cmp::Reverse;
 use std::path::Path;
 
-use serde::Serialize;
 use swarm_model::{Doing, FineState, Row, Wire, WorkerView};
 
 use super::args::{Format, LsArgs, Sort, StatusFilter};
 use super::error::Failure;
 use super::here;
 use super::json;
-use super::render::{Clock, counted, escape, long_table, plain_table};
+use super::render::{Clock, counted, escape, long_table, plain_table, short_state, status_word};
 use super::screen::Screen;
 use super::tagged::has_all;
 use swarm_store::views::{Detail, Pick, Registry, load_where};
@@ -52,7 +51,7 @@ fn show(
         chosen.into_iter().skip(args.offset).take(args.limit.unwrap_or(usize::MAX)).collect();
     if args.json {
         let workers: Vec<json::Worker> = chosen.into_iter().map(json::Worker::of).collect();
-        json::print(screen, "swarm.workers/1", &List { total, workers })?;
+        json::print(screen, "swarm.workers/1", &json::Workers { total, workers })?;
     } else if args.long {
         let text = long_table(&chosen, clock, screen.colour, screen.columns);
         screen.bytes(text.as_bytes())?;
@@ -60,7 +59,13 @@ fn show(
         match args.format {
             _ if args.quiet => chosen.iter().try_for_each(|view| screen.line(&escape(&view.row.name)))?,
             Format::Table => {
-                let text = plain_table(&chosen, clock, screen.terminal, screen.colour, screen.columns);
+                let status = |view: &WorkerView| match args.status {
+                    _ if screen.terminal => short_state(view),
+                    // The original has no such filter, so that none of its words is expected.
+                    StatusFilter::Failed => "failed".into(),
+                    _ => status_word(view).into(),
+                };
+                let text = plain_table(&chosen, clock, status, screen.colour, screen.columns);
                 screen.bytes(text.as_bytes())?;
             }
             Format::Json => screen.line(&wire(&chosen))?,
@@ -111,14 +116,6 @@ fn totals(views: &[&WorkerView], registered: usize) -> String {
     let parts = WORDS.iter().map(|word| (count(word), word)).filter(|(count, _)| *count > 0);
     let parts: Vec<String> = parts.map(|(count, word)| format!("{count} {word}")).collect();
     format!("{}: {}", counted(views.len() as u64, "worker"), parts.join(", "))
-}
-
-/// Result of `--json`.
-#[derive(Serialize)]
-struct List<'a> {
-    /// Number of selected workers before `--limit` and `--offset`.
-    total: usize,
-    workers: Vec<json::Worker<'a>>,
 }
 
 /// Sorts the workers. Without `--sort`, `by_state` puts failures last, where a person sees them.
@@ -264,6 +261,11 @@ mod tests {
             sample::process("up"),
         ]);
         assert_eq!(listed(&["-q", "--status", "failed"], &ends).0, "three\nkilled\n");
+        let table = listed(&["--status", "failed"], &ends).0;
+        let words: Vec<_> = table.lines().filter_map(|line| line.split_whitespace().nth(1)).collect();
+        assert_eq!(words, ["STATUS", "failed", "failed"], "{table}");
+        let wire = listed(&["--status", "failed", "--format", "json"], &ends).0;
+        assert_eq!((wire.matches("\"stopped\"").count(), wire.contains("failed")), (2, false), "{wire}");
         assert_eq!(listed(&["-q", "--sort", "state"], &ends).0, "up\nnone\nthree\nkilled\n");
         assert_eq!(listed(&["--format", "names", "--tag", "c"], &all).0, "");
     }

@@ -59,7 +59,7 @@ mod restore;
 pub mod run;
 mod said;
 #[cfg(test)]
-mod sample;
+pub mod sample;
 pub mod screen;
 mod send;
 mod session;
@@ -69,6 +69,7 @@ mod supervisor;
 mod tagged;
 mod tail;
 mod terminal;
+mod top;
 mod trust;
 mod wait;
 mod watch;
@@ -118,6 +119,7 @@ fn dispatch(command: &Command, screen: &mut Screen) -> Result<u8, Failure> {
         Command::Rules(args) => asks::rules(args, &paths()?, screen),
         Command::Ask(args) => asks::ask(args, &paths()?, screen),
         Command::Ls(args) => ls::run(args, &paths()?, screen),
+        Command::Top(args) => top::run(args, &paths()?, screen),
         Command::Spawn(args) => spawn::run(args, &paths()?, screen),
         Command::Kill(args) => kill::run(args, &paths()?, screen),
         Command::Clean(args) => clean::run(args, &paths()?, screen),

@@ -8,7 +8,7 @@ use clap::{Args as _, CommandFactory as _, FromArgMatches as _};
 use super::agents::AgentsArgs;
 use super::args::{
     AttachArgs, CleanArgs, Cli, Command, DiffArgs, EofArgs, EventsArgs, InitArgs, InterruptArgs, KeysArgs, KillArgs,
-    LogsArgs, LsArgs, PeekArgs, RespawnArgs, SendArgs, SpawnArgs, StatusArgs, SupervisorArgs, WaitArgs,
+    LogsArgs, LsArgs, PeekArgs, RespawnArgs, SendArgs, SpawnArgs, StatusArgs, SupervisorArgs, TopArgs, WaitArgs,
 };
 use super::asks::args::{AnswerArgs, ApprovalsArgs, ApproveArgs, AskArgs, DenyArgs, RulesArgs};
 use super::complete::CompletionsArgs;
@@ -107,7 +107,7 @@ pub fn verb(name: &str) -> Option<clap::Command> {
 /// A verb and the function that adds its arguments.
 type Verb = (&'static str, fn(clap::Command) -> clap::Command);
 
-const VERBS: [Verb; 44] = [
+const VERBS: [Verb; 45] = [
     ("spawn", SpawnArgs::augment_args),
     ("ls", LsArgs::augment_args),
     ("status", StatusArgs::augment_args),
@@ -141,6 +141,7 @@ const VERBS: [Verb; 44] = [
     ("init", InitArgs::augment_args),
     ("session", SessionArgs::augment_args),
     ("events", EventsArgs::augment_args),
+    ("top", TopArgs::augment_args),
     ("explain", ExplainArgs::augment_args),
     ("doctor", DoctorArgs::augment_args),
     ("agents", AgentsArgs::augment_args),

@@ -70,6 +70,7 @@ Runs:
 Workers:
   spawn        Start a worker
   ls           List workers
+  top          Follow the whole fleet: all workers, then each change
   status       Show whether a worker runs (exit code 0: yes, 1: no, 2: unknown)
   explain      Explain the state of a worker, with the evidence
   wait         Wait until workers have ended (exit code 1: timed out)

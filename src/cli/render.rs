@@ -8,6 +8,7 @@ use jiff::{SignedDuration, Timestamp};
 use swarm_model::{Doing, Ended, FineState, Reason, RowTmux, WorkerView};
 use swarm_ports::pid_list;
 
+pub use crate::board::worker::{signal_name, state_word, status_word};
 use crate::cli::columns;
 pub use crate::cli::escape::escape;
 
@@ -30,7 +31,7 @@ pub struct Clock {
 
 impl Clock {
     pub fn system() -> Self {
-        Self { now: Timestamp::now(), zone: TimeZone::system() }
+        Self { now: Timestamp::now(), zone: swarm_sys::clock::zone() }
     }
 
     /// Returns the seconds since `started`, which is local time without an offset in our rows and may have an offset in
@@ -131,10 +132,14 @@ pub fn table(rows: &[Vec<String>], paint: impl Fn(usize, usize, &str) -> Option<
     text
 }
 
-/// Returns the table of the original; empty without workers. On a terminal, its status is that of [`short_state`], and it
-/// is shortened to `columns`.
-pub fn plain_table(views: &[&WorkerView], clock: &Clock, terminal: bool, colour: bool, columns: Option<u16>) -> String {
-    let status = |view: &WorkerView| if terminal { short_state(view) } else { status_word(view).into() };
+/// Returns the table of the original, whose status is given by `status`; empty without workers. It is shortened to `columns`.
+pub fn plain_table(
+    views: &[&WorkerView],
+    clock: &Clock,
+    status: impl Fn(&WorkerView) -> String,
+    colour: bool,
+    columns: Option<u16>,
+) -> String {
     if views.is_empty() {
         return String::new();
     }
@@ -265,29 +270,6 @@ fn failure(view: &WorkerView) -> Option<Cause> {
     })
 }
 
-/// Returns the status word of the original.
-pub fn status_word(view: &WorkerView) -> &'static str {
-    if view.state.is_running() { "running" } else { "stopped" }
-}
-
-pub fn state_word(state: FineState) -> &'static str {
-    match state {
-        FineState::Starting => "starting",
-        FineState::Running => "running",
-        FineState::Suspended => "suspended",
-        FineState::Unsupervised => "unsupervised",
-        FineState::Stopping => "stopping",
-        FineState::Exited => "exited",
-        FineState::OutOfMemory => "out-of-memory",
-        FineState::Stopped => "stopped",
-        FineState::Backoff => "backoff",
-        FineState::Failed => "failed",
-        FineState::Lost => "lost",
-        FineState::Interrupted => "interrupted",
-        FineState::Elsewhere => "elsewhere",
-    }
-}
-
 fn state_colour(view: &WorkerView) -> Option<&'static str> {
     const GREEN: &str = "\x1b[32m";
     const YELLOW: &str = "\x1b[33m";
@@ -321,10 +303,6 @@ pub fn ended_word(ended: Ended) -> String {
         Ended::Code(code) => code.to_string(),
         Ended::Signal(signal) => signal_name(signal),
     }
-}
-
-pub fn signal_name(signal: i32) -> String {
-    nix::sys::signal::Signal::try_from(signal).map_or_else(|_| format!("SIG{signal}"), |known| known.as_str().into())
 }
 
 /// Returns how long the worker has run, or how long ago it ended.
@@ -383,14 +361,15 @@ mod tests {
     #[test]
     fn the_plain_table_equals_the_original_including_trailing_blanks() {
         let clock = sample::clock("2026-01-02T00:05:00Z");
+        let status = |view: &WorkerView| status_word(view).to_owned();
         let (one, two) = (sample::process("tests"), sample::window("fix"));
         let expected = "\
 NAME   STATUS   PID/WINDOW          STARTED  WORKTREE  TAG 
 tests  running  4242                5m       -         ci,a
 fix    running  swarm-00c0ffee:fix  5m       /r/w/fix  -   
 ";
-        assert_eq!(plain_table(&[&one, &two], &clock, false, false, None), expected);
-        assert_eq!(plain_table(&[], &clock, false, false, None), "");
+        assert_eq!(plain_table(&[&one, &two], &clock, status, false, None), expected);
+        assert_eq!(plain_table(&[], &clock, status, false, None), "");
     }
 
     #[test]

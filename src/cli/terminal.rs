@@ -1,11 +1,13 @@
 //! Verbs that use a pane: converts their arguments for `peek`, `send` and `attach`, and prints the results.
 
+use std::borrow::Cow;
+use std::io::{self, Read as _};
 use std::os::fd::AsFd as _;
 use std::time::{Duration, Instant};
 
 use serde_json::json;
 use swarm_model::screen::steady_ms;
-use swarm_model::{Ended, ExitRecord, Refusal, Spawned, WorkerView};
+use swarm_model::{Ended, ExitRecord, Refusal, RefusalKind, Spawned, WorkerView};
 
 use super::answers::refusal_object;
 use super::args::{AttachArgs, EofArgs, InterruptArgs, KeysArgs, PeekArgs, SendArgs};
@@ -23,6 +25,9 @@ use swarm_store::views::{Registry, load_one};
 use swarm_store::windows::{Clear, SendOptions};
 use swarm_sys::paths::Paths;
 
+/// Maximum length of a text from standard input: that of an argument.
+const TEXT_BYTES_MAX: u64 = 128 << 10;
+
 type Environment = Vec<(String, String)>;
 type Act<'a> = &'a dyn Fn(&mut Verb<'_>, Option<Who<'_>>) -> Result<u8, Refusal>;
 
@@ -39,9 +44,30 @@ pub fn send(args: &SendArgs, paths: &Paths, screen: &mut Screen) -> Result<u8, F
     let options = SendOptions { clear: if args.raw { Clear::Nothing } else { Clear::Whole }, enter: !args.no_enter };
     let who = who(args.name(), args.all, &args.tagged);
     let proof = if args.no_proof { Proof::Waived } else { Proof::Wanted };
-    let typed = Typed { text: args.text(), options, proof };
+    let text = text_of(args.text())?;
+    let typed = Typed { text: &text, options, proof };
     let act = |verb: &mut Verb<'_>, who: Option<Who<'_>>| send::send(verb, who, typed);
     said(args.json, paths, screen, who, &act)
+}
+
+/// Returns the text that was typed, or standard input without its last newlines if that is `-`: arguments can be seen in
+/// the list of processes.
+fn text_of(typed: &str) -> Result<Cow<'_, str>, Failure> {
+    if typed != "-" {
+        return Ok(typed.into());
+    }
+    let mut text = String::new();
+    let read = io::stdin().lock().take(TEXT_BYTES_MAX + 1).read_to_string(&mut text);
+    read.map_err(|error| Failure::system("cannot read standard input", &error))?;
+    if text.len() as u64 > TEXT_BYTES_MAX {
+        let cause = format!("standard input is longer than {TEXT_BYTES_MAX} bytes");
+        return Err(Failure::new(RefusalKind::Invalid, cause));
+    }
+    text.truncate(text.trim_end_matches(['\n', '\r']).len());
+    if text.is_empty() {
+        return Err(Failure::new(RefusalKind::Invalid, "standard input is empty; nothing was sent"));
+    }
+    Ok(text.into())
 }
 
 pub fn interrupt(args: &InterruptArgs, paths: &Paths, screen: &mut Screen) -> Result<u8, Failure> {

@@ -1,7 +1,10 @@
 //! `[hosts.NAME]`: other machines.
 
+mod slurm;
+
 use serde::Deserialize;
 
+pub use self::slurm::{Engine, check_argument, time_limit};
 use super::Sections;
 
 /// `[hosts.NAME]`: how a machine is reached, and where `swarm` is on it.
@@ -26,6 +29,18 @@ pub struct HostConfig {
     pub send_env: Vec<String>,
     /// Whether ignored files that worktrees get are sent there. `None`: nobody has said so.
     pub include: Option<bool>,
+    /// Batch system in whose allocations the host is. The keys below belong to it.
+    pub engine: Option<Engine>,
+    /// Partition of the jobs. That of the site by default.
+    pub partition: Option<String>,
+    /// Time limit of an allocation, such as `8h`. That of the partition by default.
+    pub time: Option<String>,
+    /// CPUs of an allocation.
+    pub cpus: Option<u32>,
+    /// Memory of an allocation, as sbatch takes it.
+    pub memory: Option<String>,
+    /// Further arguments for sbatch.
+    pub arguments: Vec<String>,
 }
 
 /// Variables that say which programs are executed, or where they find their files.
@@ -101,6 +116,9 @@ impl Sections {
             {
                 return wrong(".ssh", cause);
             }
+            if let Err((key, cause)) = slurm::check(name, host) {
+                return wrong(key, &cause);
+            }
             if host.command.as_ref().is_some_and(|words| words.first().is_none_or(|word| word.trim().is_empty())) {
                 return wrong(".command", "is empty");
             }
@@ -169,6 +187,7 @@ mod tests {
             ("[hosts.a]\ncommand = []", "hosts.a.command"),
             ("[hosts.a]\nswarm = 'swarm; rm'", "hosts.a.swarm"),
             ("[hosts.a]\ndir = ''", "hosts.a.dir"),
+            ("[hosts.a]\nengine = 'slurm-pilot'\ntime = '480'", "hosts.a.time"),
             ("[hosts.a]\nstate = 'a b'", "hosts.a.state"),
             ("[hosts.a]\nsend_env = ['LANG', 'PATH']", "hosts.a.send_env"),
             ("[hosts.a]\nsend_env = ['LD_PRELOAD']", "hosts.a.send_env"),

@@ -20,7 +20,17 @@ use swarm_sys::files::{is_abandoned, list};
 /// Maximum number of files that are checked.
 const FILES_MAX: usize = 100_000;
 /// Prefixes of the names of files in the state directory, including temporary files.
-const FILES: [&str; 6] = ["state.", "events.jsonl", "supervisor.", "start.lock", "heartbeat.lock", "reserve"];
+const FILES: [&str; 9] = [
+    "allocation.",
+    "claim",
+    "job-",
+    "state.",
+    "events.jsonl",
+    "supervisor.",
+    "start.lock",
+    "heartbeat.lock",
+    "reserve",
+];
 /// Directories in the state directory that contain only files of this program.
 const FOLDERS: [&str; 8] = ["w", "run", "begun", "ralph", "flow", "heartbeats", "merge", "owed"];
 
@@ -31,7 +41,7 @@ const LOCKS: [&str; 4] = ["supervisor.lock", "start.lock", "state.lock", "heartb
 
 /// Reports whether a file in the state directory with this name is one of this program.
 fn is_name_of_ours(name: &str) -> bool {
-    name == "id" || FILES.iter().any(|known| name.starts_with(known))
+    name == "id" || name == "last" || FILES.iter().any(|known| name.starts_with(known))
 }
 
 fn is_here(worker: &WorkerView) -> bool {

@@ -1,6 +1,8 @@
 //! Clones for the runs of other machines: made here, filled and read over the line. Nobody works in the clone itself. Its
 //! HEAD names a branch that never exists, and only worktrees of it are checked out.
 
+mod strays;
+
 use std::fs;
 use std::io;
 use std::os::unix::process::CommandExt as _;
@@ -19,6 +21,7 @@ use crate::trash::save::DURABLE;
 use crate::worktrees::record;
 use swarm_sys::files::{is_absent, remove_tree};
 
+pub use self::strays::{keep_stray, move_aside, other_users, set_back, strays};
 pub use crate::carry::is_commit_id;
 pub use crate::landing::keep::{Kept, keep};
 
@@ -130,8 +133,7 @@ pub fn set_branch(clone: &Path, branch: &str, commit: &str, caller: &Caller) -> 
     }
     record::check_reference(&common(clone), &full)?;
     // Attempts that start at the same time set the same base.
-    let update =
-        ["-c", "core.filesRefLockTimeout=5000", "update-ref", "--no-deref", "-m", "swarm: sent", &full, commit];
+    let update = ["-c", "core.filesRefLockTimeout=5000", "update-ref", "--no-deref", "-m", strays::SET, &full, commit];
     cli.write(clone).args(DURABLE).args(update).run()?;
     Ok(())
 }
@@ -188,6 +190,22 @@ fn is_known(clone: &Path, caller: &Caller) -> Result<(), Failure> {
 pub fn pin(clone: &Path, commit: &str, caller: &Caller) -> Result<(), Failure> {
     let cli = cli(caller)?;
     Ok(CompletionRepo::open(&cli, clone).pin(commit)?)
+}
+
+/// Keeps a commit of a clone for good, because its controller cannot fetch it.
+///
+/// # Errors
+/// Fails if git fails.
+pub fn withhold(clone: &Path, commit: &str, caller: &Caller) -> Result<(), Failure> {
+    let words = ["update-ref", "-m", "swarm: not fetched"];
+    cli(caller)?.write(clone).args(DURABLE).args(words).args([&refused(commit), commit]).run()?;
+    Ok(())
+}
+
+/// Returns the ref that [`withhold`] makes.
+#[must_use]
+pub fn refused(commit: &str) -> String {
+    format!("refs/swarm/refused/{commit}")
 }
 
 /// Removes what [`pin`] has made.

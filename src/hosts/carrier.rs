@@ -14,6 +14,7 @@ use crate::frames::Lines;
 use crate::host::Host;
 use crate::master;
 use crate::pipe::{END_MAX, HELLO_MAX, NOISE_BYTES_MAX, SAID_BYTES_MAX, Silent, end, read_some};
+use crate::slurm;
 use crate::words::far_git;
 
 /// First line of the far process.
@@ -83,6 +84,7 @@ impl Carrier {
     /// # Errors
     /// Returns why there is no connection, or why the program there does not serve the clone.
     pub fn open(host: &Host, service: &Service) -> Result<Self, Fault> {
+        let host = &slurm::reached(host)?;
         let mut command = far_git(host, &master::control(host), service);
         // In the process group of its caller: git that gives up ends all of it.
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());

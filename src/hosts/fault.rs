@@ -54,7 +54,7 @@ impl Fault {
         let new = |kind, cause: String, remedy: Option<String>| Self { kind, cause, remedy };
         let destination = host.destination().unwrap_or(&host.name);
         let by_hand = |what: &str| Some(format!("run 'ssh {destination}' once by hand{what}"));
-        if matches!(host.way, Way::Ssh(_)) && code == Some(255) {
+        if !matches!(host.way, Way::Command(_)) && host.destination().is_some() && code == Some(255) {
             let has = |words: &[&str]| words.iter().any(|word| said.contains(word));
             if has(&["Host key verification failed", "REMOTE HOST IDENTIFICATION HAS CHANGED"]) {
                 let cause = format!("ssh does not accept the host key of {}: {said_short}", host.name);
@@ -102,7 +102,7 @@ impl From<Fault> for Refusal {
 }
 
 /// Returns the words of somebody else as one line of limited length: the last lines, which say why.
-fn shown(text: &str) -> String {
+pub(crate) fn shown(text: &str) -> String {
     let lines: Vec<&str> = text.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
     let line = lines[lines.len().saturating_sub(3)..].join("; ");
     match line.char_indices().nth(SHOWN_CHARS_MAX) {

@@ -50,6 +50,9 @@ pub struct Hello {
     /// Load average of the last minute.
     #[serde(default)]
     pub load: f64,
+    /// Id of the boot there.
+    #[serde(default)]
+    pub boot: String,
 }
 
 impl Hello {
@@ -64,6 +67,7 @@ impl Hello {
             wall_ms: swarm_sys::clock::wall_ms(),
             cpus: std::thread::available_parallelism().map_or(0, usize::from),
             load: load.split(' ').next().and_then(|load| load.parse().ok()).unwrap_or_default(),
+            boot: swarm_sys::procfs::boot_id(),
         }
     }
 
@@ -130,6 +134,19 @@ pub struct Repeatable {
     /// Numbers of bytes of both streams that are not told again.
     pub out: u64,
     pub err: u64,
+    /// Id of the boot in which it was asked first; empty if that is not known.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub boot: String,
+    /// Whether it was asked before. It may have been executed then, so that it is not executed if nothing is known of it.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub again: bool,
+}
+
+impl Repeatable {
+    /// Reports whether it was asked first in another boot than this one, or of another machine.
+    pub fn is_of_another_boot(&self, boot: &str) -> bool {
+        !self.boot.is_empty() && !boot.is_empty() && self.boot != boot
+    }
 }
 
 /// Where a verb goes on that was cut. Also the first line that such a verb reads.
@@ -192,6 +209,8 @@ pub enum Tell {
     Unnoted(String),
     /// The request was begun, and its end is not known. Last line.
     Lost,
+    /// The request was asked before, and nothing is known of it. It is not executed. Last line.
+    Forgotten,
     /// Answer to a call.
     Answer {
         id: u64,

@@ -5,6 +5,9 @@ use std::collections::BTreeMap;
 use swarm_config::hosts::{HostConfig, check_destination};
 use swarm_model::{Refusal, RefusalKind, nearest};
 
+use crate::fault::Fault;
+use crate::slurm::{self, Slurm};
+
 /// Name of this machine, which needs no connection.
 pub const LOCAL: &str = "local";
 /// Program on the other machine, unless the configuration names another one.
@@ -17,6 +20,8 @@ pub(crate) enum Way {
     Ssh(String),
     /// By a command whose standard streams become those of the words that are appended to it.
     Command(Vec<String>),
+    /// As a step of a job of Slurm.
+    Slurm(Slurm),
 }
 
 /// Another machine.
@@ -49,12 +54,31 @@ impl Host {
         });
     }
 
-    /// Returns the destination for ssh; `None` if another command reaches the host.
+    /// Returns the host as it is reached at the moment: that of an allocation is found now, and used by all later
+    /// connections of the returned host.
+    ///
+    /// # Errors
+    /// Returns why there is no allocation.
+    pub fn reached(&self) -> Result<Self, Fault> {
+        slurm::reached(self)
+    }
+
+    pub(crate) fn by(&self, way: Way) -> Self {
+        Self { way, ..self.clone() }
+    }
+
+    /// Returns the destination for ssh; `None` if another command reaches the host. For an allocation, it is the login node.
     pub fn destination(&self) -> Option<&str> {
         match &self.way {
             Way::Ssh(destination) => Some(destination),
             Way::Command(_) => None,
+            Way::Slurm(slurm) => slurm.login.as_deref(),
         }
+    }
+
+    /// Reports whether the host is an allocation, which exists for some time only.
+    pub fn is_allocation(&self) -> bool {
+        matches!(self.way, Way::Slurm(_))
     }
 }
 
@@ -85,8 +109,10 @@ pub fn known(configured: &BTreeMap<String, HostConfig>) -> Vec<Host> {
 }
 
 fn of_config(name: &str, config: &HostConfig) -> Host {
+    let is_allocation = config.engine.is_some();
     let way = match &config.command {
         Some(command) => Way::Command(command.clone()),
+        None if is_allocation => Way::Slurm(Slurm::of(config)),
         None => Way::Ssh(config.ssh.clone().unwrap_or_else(|| name.to_owned())),
     };
     Host {
@@ -94,7 +120,7 @@ fn of_config(name: &str, config: &HostConfig) -> Host {
         way,
         program: config.swarm.clone().unwrap_or_else(|| PROGRAM.to_owned()),
         dir: config.dir.clone(),
-        state: config.state.clone(),
+        state: config.state.clone().or_else(|| is_allocation.then(|| slurm::state_of(name))),
         send_env: config.send_env.clone(),
     }
 }

@@ -12,6 +12,7 @@ mod host;
 mod master;
 mod pipe;
 mod resolved;
+pub mod slurm;
 mod words;
 
 pub use carrier::{Carrier, Program, Service};

@@ -4,7 +4,7 @@
 //! A connection of the user is used as it is, because a second login may need a hardware key. Otherwise swarm has one of its
 //! own, which ends ten minutes after its last use.
 
-use std::fs::{self, DirBuilder, OpenOptions};
+use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io;
 use std::os::fd::AsRawFd as _;
 use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as _};
@@ -84,10 +84,15 @@ pub fn put_aside(control: &Control) {
 fn directory() -> io::Result<PathBuf> {
     let uid = rustix::process::getuid().as_raw();
     let runtime = std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from).filter(|dir| dir.is_absolute());
-    let dir = match runtime {
+    private(match runtime {
         Some(dir) => dir.join("swarm-ssh"),
         None => Path::new("/tmp").join(format!("swarm-ssh-{uid}")),
-    };
+    })
+}
+
+/// Makes this directory, unless it is there and only this user can enter it.
+fn private(dir: PathBuf) -> io::Result<PathBuf> {
+    let uid = rustix::process::getuid().as_raw();
     match DirBuilder::new().mode(0o700).create(&dir) {
         Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
         Ok(()) | Err(_) => {}
@@ -101,11 +106,26 @@ fn directory() -> io::Result<PathBuf> {
 
 /// Calls `make` while no other process does so for the same path. Servers refuse bursts of logins.
 fn one_at_a_time(path: &Path, make: impl FnOnce() -> bool) -> io::Result<bool> {
+    let held = held(path)?;
+    Ok(held.is_some() && make())
+}
+
+/// Calls `login`, which connects beside a connection that is shared, while no other process does so. Whoever has waited for
+/// too long does not wait any longer.
+pub fn alone<T>(control: &Control, login: impl FnOnce() -> T) -> T {
+    let _held = match control {
+        Control::Own(path) => held(path).ok().flatten(),
+        Control::OfUser | Control::None => None,
+    };
+    login()
+}
+
+/// Returns the lock of logins for this path; `None` if another process keeps it.
+fn held(path: &Path) -> io::Result<Option<File>> {
     let file =
         OpenOptions::new().write(true).create(true).truncate(false).mode(0o600).open(path.with_extension("lock"))?;
     // Whoever holds it for longer has a login that hangs.
-    let held = lock_within(file, LOGIN_MAX)?;
-    Ok(held.is_some() && make())
+    lock_within(file, LOGIN_MAX)
 }
 
 /// Reports whether a process listens at `path`. One that is stopped, with a full queue of callers, does not count.
@@ -117,10 +137,15 @@ fn accepts(path: &Path) -> bool {
 
 /// Reports whether the process of a connection answers. Its socket accepts callers even if it is stopped.
 pub fn answers(host: &Host, control: &Control) -> bool {
-    let (Some(destination), Control::Own(path)) = (host.destination(), control) else { return false };
+    let Some(destination) = host.destination() else { return false };
     let mut check = ssh(false);
-    let check = check.arg("-S").arg(path).args(["-O", "check", "--", destination]);
-    deadline::run(check, None, ANSWER_MAX, BYTES_MAX).is_ok_and(|said| said.success)
+    match control {
+        Control::Own(path) => drop(check.arg("-S").arg(path)),
+        Control::OfUser => {}
+        Control::None => return false,
+    }
+    deadline::run(check.args(["-O", "check", "--", destination]), None, ANSWER_MAX, BYTES_MAX)
+        .is_ok_and(|said| said.success)
 }
 
 /// Reports whether a connection is at `path`, which is made if there is none.
@@ -144,6 +169,21 @@ fn made(destination: &str, path: &Path) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_directory_that_others_can_enter_or_lead_elsewhere_is_not_used() {
+        use std::os::unix::fs::{PermissionsExt as _, symlink};
+        let dir = tempfile::tempdir().expect("a directory");
+        let own = dir.path().join("own");
+        assert_eq!(private(own.clone()).expect("made"), own);
+        assert_eq!(private(own.clone()).expect("there"), own);
+        symlink(&own, dir.path().join("link")).expect("made");
+        assert!(private(dir.path().join("link")).is_err(), "somebody else could have made it");
+        fs::set_permissions(&own, fs::Permissions::from_mode(0o750)).expect("changed");
+        assert!(private(own).is_err(), "the group can enter it");
+        fs::write(dir.path().join("file"), "").expect("written");
+        assert!(private(dir.path().join("file")).is_err() && private(dir.path().join("a/b")).is_err());
+    }
 
     #[test]
     fn the_control_path_of_the_user_is_found() {

@@ -16,6 +16,7 @@ use crate::fault::Fault;
 use crate::frames::{Ask, BEAT, Hello, Lines, SILENCE_MAX, Tell, hello_in, line};
 use crate::host::Host;
 use crate::master::{self, Control};
+use crate::slurm;
 use crate::words::far_end;
 
 /// Time from the start of the command to the hello: that of a login, and of a login shell.
@@ -27,6 +28,11 @@ pub(crate) const SAID_BYTES_MAX: u64 = 64 << 10;
 /// Time for the command to end after its output has.
 pub(crate) const END_MAX: Duration = Duration::from_secs(2);
 const BLOCK_BYTES: usize = 64 << 10;
+/// Time to wait for room in a shared connection: servers limit the number of commands of a login (`MaxSessions`).
+const FULL_MAX: Duration = Duration::from_secs(10);
+/// First and longest pause between two looks whether there is room.
+const PAUSE_MIN: Duration = Duration::from_millis(20);
+const PAUSE_MAX: Duration = Duration::from_millis(500);
 
 /// What comes next from the far end.
 #[derive(Debug, PartialEq, Eq)]
@@ -61,14 +67,34 @@ impl Pipe {
     /// # Errors
     /// Returns why there is no connection.
     pub fn open(host: &Host) -> Result<Self, Fault> {
+        let host = &slurm::reached(host)?;
         let control = master::control(host);
-        match Self::through(host, &control) {
-            Err(Silent::Hung) if control != Control::None => {
-                if master::answers(host, &control) {
+        let (deadline, mut pause) = (Instant::now() + FULL_MAX, PAUSE_MIN);
+        loop {
+            match Self::through(host, &control) {
+                Err(silent) if silent.is_full(&control) && Instant::now() < deadline => {
+                    // Nobody tells when another command ends.
+                    let _ = wait_until(&mut [], Instant::now() + pause);
+                    pause = (pause * 2).min(PAUSE_MAX);
+                }
+                opened => return Self::else_alone(host, &control, opened),
+            }
+        }
+    }
+
+    /// Connects beside the shared connection if that is full, has ended, or does not answer.
+    fn else_alone(host: &Host, control: &Control, opened: Result<Self, Silent>) -> Result<Self, Fault> {
+        match opened {
+            Err(Silent::Ended { code: Some(255), .. }) if matches!(control, Control::Own(_)) => {
+                let opened = master::alone(control, || Self::through(host, &Control::None));
+                opened.map_err(|silent| silent.fault(host))
+            }
+            Err(Silent::Hung) if *control != Control::None => {
+                if master::answers(host, control) {
                     return Err(Silent::Shell.fault(host));
                 }
                 // The connection accepts commands, but nothing comes back.
-                master::put_aside(&control);
+                master::put_aside(control);
                 Self::through(host, &Control::None).map_err(|silent| silent.fault(host))
             }
             opened => opened.map_err(|silent| silent.fault(host)),
@@ -235,6 +261,12 @@ pub(crate) enum Silent {
 }
 
 impl Silent {
+    /// Reports whether the shared connection has no room for another command.
+    fn is_full(&self, control: &Control) -> bool {
+        let is_own = matches!(control, Control::Own(_));
+        is_own && matches!(self, Self::Ended { said, .. } if said.contains("Session open refused by peer"))
+    }
+
     pub(crate) fn fault(self, host: &Host) -> Fault {
         match self {
             Self::NotStarted(program, error) => {
@@ -243,7 +275,12 @@ impl Silent {
                 fault
             }
             Self::Ended { code, said, noise } => Fault::silent(host, code, &said, &noise),
-            Self::Noisy(noise) => Fault::silent(host, None, "", &noise),
+            Self::Noisy(noise) => {
+                let mut fault = Fault::silent(host, None, "", &noise);
+                fault.remedy =
+                    Some("look for what prints, waits or starts another shell in ~/.bashrc there".to_owned());
+                fault
+            }
             Self::Hung => Fault::away(host, &format!("no answer within {} seconds", HELLO_MAX.as_secs())),
             Self::Shell => {
                 let limit = HELLO_MAX.as_secs();

@@ -8,6 +8,7 @@ use swarm_sys::quoting::quoted;
 use crate::carrier::Service;
 use crate::host::{Host, Way};
 use crate::master::Control;
+use crate::slurm::{self, Slurm};
 
 /// Options that each connection has: nothing is asked, forwarded or executed here, a dead line is noticed after 15
 /// seconds, and standard error contains only what went wrong.
@@ -39,23 +40,28 @@ pub(crate) fn ssh(terminal: bool) -> Command {
 
 /// Returns the command whose standard streams are those of the far end.
 pub(crate) fn far_end(host: &Host, control: &Control) -> Command {
-    far(host, control, &["__stdio"])
+    // If the shared connection is full, ssh would log in once more by itself, beside many others.
+    let only_there: &[&str] = match control {
+        Control::Own(_) => &["-o", "ProxyCommand=false"],
+        Control::OfUser | Control::None => &[],
+    };
+    far(host, control, only_there, &["__stdio"])
 }
 
 /// Returns the command whose standard streams are those of a program of git on the other machine, which serves a clone
 /// there.
 pub(crate) fn far_git(host: &Host, control: &Control, service: &Service) -> Command {
     let state = host.state.as_deref().unwrap_or("-");
-    far(host, control, &["__git", state, service.program.word(), &service.controller, &service.repository])
+    far(host, control, &[], &["__git", state, service.program.word(), &service.controller, &service.repository])
 }
 
 /// Returns the command that executes `swarm` there with these words, which no login shell reads differently.
-fn far(host: &Host, control: &Control, words: &[&str]) -> Command {
+fn far(host: &Host, control: &Control, options: &[&str], words: &[&str]) -> Command {
     match &host.way {
         Way::Ssh(destination) => {
             let mut command = ssh(false);
             through(&mut command, control);
-            command.arg("--").arg(destination).arg(&host.program).args(words);
+            command.args(options).arg("--").arg(destination).arg(&host.program).args(words);
             command
         }
         Way::Command(way) => {
@@ -68,7 +74,33 @@ fn far(host: &Host, control: &Control, words: &[&str]) -> Command {
             };
             command
         }
+        Way::Slurm(slurm) => within(host, slurm, control, words, false),
     }
+}
+
+/// Returns the command that executes `swarm` with these words as a step of the host's allocation, which was found before.
+fn within(host: &Host, slurm: &Slurm, control: &Control, words: &[&str], terminal: bool) -> Command {
+    let Some(job) = &slurm.job else { unreachable!("the allocation is found first") };
+    let (step, state) = (slurm::step(job, terminal), host.state.as_deref().unwrap_or_default());
+    let entering = slurm::entering(state, job);
+    let all: Vec<&str> = entering.into_iter().chain(words.iter().copied()).collect();
+    let mut command = match &slurm.login {
+        Some(login) => {
+            let mut command = ssh(terminal);
+            through(&mut command, control);
+            // A login shell there knows the home.
+            command.arg("--").arg(login).args(step).arg(&host.program).args(all);
+            return command;
+        }
+        None => Command::new(&step[0]),
+    };
+    command.args(&step[1..]);
+    match host.program.starts_with('~') {
+        true => command.args(["/bin/sh", "-c", &format!("exec {} {}", host.program, all.join(" "))]),
+        false => command.arg(&host.program).args(all),
+    };
+    slurm::scrub(&mut command);
+    command
 }
 
 /// Adds the connection to use.
@@ -86,38 +118,58 @@ pub(crate) fn through(command: &mut Command, control: &Control) {
 /// # Errors
 /// Refuses words that a login shell could read differently, with the word.
 pub fn attach(host: &Host, words: &[String]) -> Result<Option<Command>, String> {
-    let Some(destination) = host.destination() else { return Ok(None) };
+    if matches!(host.way, Way::Command(_)) {
+        return Ok(None);
+    }
     let is_plain = |word: &&String| {
         !word.is_empty() && word.chars().all(|it| it.is_ascii_alphanumeric() || "._:/-@%+=".contains(it))
     };
     if let Some(odd) = words.iter().find(|word| !is_plain(word)) {
         return Err(odd.clone());
     }
-    let mut command = ssh(true);
-    through(&mut command, &crate::master::control(host));
-    command.env_remove("LC_ALL").arg("--").arg(destination);
+    let control = crate::master::control(host);
     // The far end sets up the environment, and is told where the state directory is.
-    command.arg(&host.program).arg("__attach").arg(host.state.as_deref().unwrap_or("-")).args(words);
+    let state = host.state.as_deref().unwrap_or("-");
+    if let Way::Slurm(slurm) = &host.way {
+        let all: Vec<&str> = ["__attach", state].into_iter().chain(words.iter().map(String::as_str)).collect();
+        let mut command = within(host, slurm, &control, &all, true);
+        command.env_remove("LC_ALL");
+        return Ok(Some(command));
+    }
+    let mut command = ssh(true);
+    through(&mut command, &control);
+    command.env_remove("LC_ALL").arg("--").args(host.destination());
+    command.arg(&host.program).arg("__attach").arg(state).args(words);
     Ok(Some(command))
 }
 
-/// Returns the command that executes a script of `/bin/sh` on the other machine. The script must not contain single
-/// quotes, because login shells agree on their meaning only.
+/// Returns the command that executes a script of `/bin/sh` on the other machine, of an allocation on the login node. The
+/// script must not contain single quotes, because login shells agree on their meaning only.
 pub fn script(host: &Host, script: &str) -> Command {
-    debug_assert!(!script.contains(['\'', '!', '\n']), "login shells read this differently");
     match &host.way {
-        Way::Ssh(destination) => {
-            let mut command = ssh(false);
-            through(&mut command, &crate::master::control(host));
-            command.arg("--").arg(destination).arg(format!("/bin/sh -c {}", quoted(script)));
-            command
-        }
+        Way::Ssh(destination) => on(host, Some(destination), script),
+        Way::Slurm(slurm) => slurm::on_login(host, slurm, script),
         Way::Command(words) => {
             let mut command = Command::new(&words[0]);
             command.args(&words[1..]).args(["/bin/sh", "-c", script]);
             command
         }
     }
+}
+
+/// Returns the command that executes a script of `/bin/sh` at this destination for ssh of the host; on this machine if there
+/// is none.
+pub(crate) fn on(host: &Host, destination: Option<&str>, script: &str) -> Command {
+    debug_assert!(!script.contains(['\'', '!', '\n']), "login shells read this differently");
+    let Some(destination) = destination else {
+        let mut command = Command::new("/bin/sh");
+        command.args(["-c", script]);
+        return command;
+    };
+    let mut command = ssh(false);
+    through(&mut command, &crate::master::control(host));
+    command.arg("--").arg(destination).arg(format!("/bin/sh -c {}", quoted(script)));
+    command
 }
 
 #[cfg(test)]

@@ -8,6 +8,7 @@ pub mod guard;
 pub mod launcher;
 mod memory;
 pub mod near;
+pub mod pilot;
 pub mod shim;
 pub mod supervisor;
 pub mod turn;

@@ -30,7 +30,7 @@ use swarm_sys::readable::Readable;
 use swarm_sys::{machine, procfs, watching};
 
 /// Environment variable with which a service unit keeps the supervisor running even if there is nothing to do.
-const STAY: &str = "SWARM_STAY";
+pub const STAY: &str = "SWARM_STAY";
 /// First words of the refusal of a second supervisor. The client recognizes it by them.
 pub const ANOTHER: &str = "another supervisor";
 /// Maximum time for which a dying predecessor may still hold the lock.

@@ -14,7 +14,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use swarm_git::carry::{self, FarRepository};
+use swarm_git::carry::{self, CarryError, FarRepository};
 use swarm_model::Caller;
 use swarm_model::run::plan::Plan;
 use swarm_model::run::{Abandoned, far_worker_name, worker_name};
@@ -103,9 +103,12 @@ impl Reach {
         let slow = |_| HostFault::Busy { cause: format!("its processes did not end within {} s", END_MAX.as_secs()) };
         let ended = tokio::time::timeout(END_MAX, link.ask(&end)).await.map_err(slow)??;
         let FarAnswer::Ended(left) = answered(ended)? else { return Err(odd(host)) };
-        let Some(tip) = left.tip.filter(|tip| Some(tip) != brings.begun.as_ref()) else { return Ok(()) };
-        if let Some(cause) = &left.waits {
-            tracing::warn!(host, job = %at.job, cause, "what an attempt has not committed is saved on its host");
+        let left = evidence::bounded(*left);
+        // A save of the worktree has all that it is made of.
+        let tip = left.tip.filter(|tip| Some(tip) != brings.begun.as_ref());
+        let commits: Vec<String> = left.also.into_iter().chain(tip).chain(left.strays).collect();
+        if commits.is_empty() {
+            return Ok(());
         }
         let far = FarRepository {
             program: self.executable.clone(),
@@ -115,9 +118,29 @@ impl Reach {
             repository: at.clone.repository.clone(),
         };
         let (common, name, caller) = (brings.common.clone(), brings.reference.clone(), caller.clone());
-        let keep = move || carry::keep(&common, &far, (&tip, &name), &caller).map_err(carry_failed);
-        let reference = off_thread(keep).await?;
-        tracing::info!(host, job = %at.job, reference, "the work of an attempt that was given up is here");
+        let (dir, run, asked) = (brings.dir.clone(), at.run.clone(), commits.clone());
+        let keep = move || match carry::keep_all(&common, &far, (&asked, &name), &caller) {
+            Ok(references) => {
+                let recorded = dir.map_or(Ok(()), |dir| owed::record_returned(&dir, &run, references.clone()));
+                recorded.map_err(|error| failed_here(format!("cannot record it: {error}")))?;
+                Ok(Some(references))
+            }
+            Err(CarryError::Unsound(cause)) => {
+                tracing::warn!(cause, "git refuses the work of an attempt that was given up");
+                Ok(None)
+            }
+            Err(error) => Err(carry_failed(error)),
+        };
+        if let Some(references) = off_thread(keep).await? {
+            tracing::info!(host, job = %at.job, ?references, "the work of an attempt that was given up is here");
+            return Ok(());
+        }
+        for commit in commits {
+            match answered(link.ask(&FarCall::Withhold { at: at.clone(), commit }).await?) {
+                Ok(_) | Err(HostFault::Refused { .. }) => {}
+                Err(fault) => return Err(fault),
+            }
+        }
         Ok(())
     }
 
@@ -127,7 +150,8 @@ impl Reach {
         let (root, base, home) = (PathBuf::from(&plan.root), plan.base.clone(), Home::new(&plan.home));
         let (run, worker) = (plan.id.clone(), worker_name(&plan.slug, &abandoned.job));
         off_thread(move || {
-            let sent = evidence::sent(&home.attempt(&abandoned.job, abandoned.attempt), &run);
+            let dir = home.attempt(&abandoned.job, abandoned.attempt);
+            let sent = evidence::sent(&dir, &run);
             let tip = sent.as_ref().map(|sent| sent.tip.clone());
             // A job without a worktree leaves nothing to bring back.
             let has_tree = tip.as_ref().is_none_or(|tip| !tip.is_empty());
@@ -137,8 +161,8 @@ impl Reach {
             };
             clone.repository = sent.as_ref().and_then(|sent| sent.repository.clone()).unwrap_or(clone.repository);
             let brings = base.filter(|_| has_tree).map(|base| {
-                let reference = abandoned.reference();
-                Brings { common, base, begun: tip, reference }
+                let (reference, dir) = (abandoned.reference(), Some(dir));
+                Brings { common, base, begun: tip, reference, dir }
             });
             let at = FarAttempt {
                 host: sent.and_then(|sent| sent.host),
@@ -155,26 +179,21 @@ impl Reach {
         .await
     }
 
-    /// Does what is owed to an attempt that was given up, and returns the reference to its work.
+    /// Does what is owed to an attempt that was given up, and returns the references to its work.
     pub(super) async fn reclaimed(
         &self,
         plan: &Plan,
         abandoned: &Abandoned,
         caller: &Caller,
-    ) -> Result<Option<String>, HostFault> {
+    ) -> Result<Vec<String>, HostFault> {
         self.tell((&plan.id, &abandoned.job), &abandoned.host, caller).await?;
         let file = owed::file(&self.paths, &abandoned.host, &key(&plan.id, abandoned));
-        let (root, name, caller) = (PathBuf::from(&plan.root), abandoned.reference(), caller.clone());
-        let has_base = plan.base.is_some();
+        let (run, dir) = (plan.id.clone(), Home::new(&plan.home).attempt(&abandoned.job, abandoned.attempt));
         off_thread(move || {
             if !is_absent(&file) {
                 return Err(HostFault::Busy { cause: "its work is not here yet".to_owned() });
             }
-            if !has_base {
-                return Ok(None);
-            }
-            let common = carry::common_of(&root, &caller).map_err(failed_here)?;
-            carry::kept(&common, &name, &caller).map_err(failed_here)
+            Ok(owed::returned(&dir, &run))
         })
         .await
     }

@@ -8,11 +8,12 @@ use serde::{Deserialize, Serialize};
 use swarm_model::run::plan::Work;
 use swarm_model::run::progress::Now;
 use swarm_model::run::{FaultKind, Outcome};
+use swarm_store::runs::ends::ERRORS;
 use swarm_store::runs::far::FarResult;
 use swarm_store::runs::home::{Home, append_lines, end_of, make_all};
 use swarm_store::runs::kept;
 use swarm_store::runs::order::{self, AttemptResult, STREAM};
-use swarm_sys::files::replace_durably;
+use swarm_sys::files::{remove_if_present, replace_durably};
 
 /// File with the commits with which the attempt begins on the host.
 const SENT: &str = "sent.json";
@@ -30,6 +31,9 @@ pub struct Sent {
     /// Name of the repository on the host. `None` if an older version has written the file.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub repository: Option<String>,
+    /// Name of the host here. `None` if an older version has written the file.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub name: Option<String>,
     /// Id of the state directory on the host that has started it. `None` before.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub host: Option<String>,
@@ -65,8 +69,13 @@ pub fn write(now: &Now, host: &str, left: &FarResult) -> io::Result<()> {
     let (home, id) = (Home::new(&now.plan.home), &now.job().id);
     home.check_links()?;
     let dir = home.attempt(id, now.progress.attempt);
+    kept::report_delivered(&home, &now.plan.id, id, &left.delivered);
     if matches!(now.job().work, Work::Command(_)) {
         return kept::replace_output(&home, id, &left.stdout, &left.stderr);
+    }
+    match left.stderr.as_str() {
+        "" => remove_if_present(&dir.join(ERRORS))?,
+        errors => replace_durably(&dir, ERRORS, errors.as_bytes())?,
     }
     if let Some(session) = &left.session {
         order::write_session(&dir, session)?;
@@ -107,6 +116,8 @@ const OUTPUT_BYTES_MAX: usize = 256 << 10;
 const TEXT_BYTES_MAX: usize = 16 << 10;
 /// Maximum number of paths that go into the journal of the run.
 const PATHS_MAX: usize = 500;
+/// Maximum number of commits beside the work that are fetched.
+const STRAYS_MAX: usize = 20;
 
 /// Shortens what a hostile host says at a length that no other does.
 pub fn bounded(mut left: FarResult) -> FarResult {
@@ -120,6 +131,9 @@ pub fn bounded(mut left: FarResult) -> FarResult {
     end_of(&mut left.stderr, OUTPUT_BYTES_MAX);
     left.left_out.retain(|path| path.len() <= TEXT_BYTES_MAX);
     left.left_out.truncate(PATHS_MAX);
+    left.ignored.retain(|path| path.len() <= TEXT_BYTES_MAX);
+    left.ignored.truncate(PATHS_MAX);
+    left.strays.truncate(STRAYS_MAX);
     left.waits.iter_mut().for_each(|text| end_of(text, TEXT_BYTES_MAX));
     match left.result.as_mut().map(|result| &mut result.outcome) {
         Some(Outcome::Failure { cause, evidence, .. }) => {

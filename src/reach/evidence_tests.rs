@@ -8,7 +8,9 @@ use swarm_agents::{Agent, Session};
 use swarm_model::NeedKind;
 use swarm_model::run::plan::{Job, Plan, SpecWork};
 use swarm_model::run::progress::{Progress, Spent};
+use swarm_store::runs::ends::errors_of;
 use swarm_store::runs::order::Order;
+use swarm_sys::paths::Paths;
 
 use super::*;
 
@@ -57,6 +59,7 @@ fn a_result_names_the_order_here() {
         session: Some(Session { id: "0198-ab".into(), ..Session::default() }),
         log: "one\ntwo\n".into(),
         stream: "{}\n".into(),
+        stderr: "no space\n".into(),
         ..FarResult::default()
     };
     for _ in 0..2 {
@@ -67,6 +70,10 @@ fn a_result_names_the_order_here() {
         let home = Home::of(root.path());
         assert_eq!(fs::read_to_string(home.log("a")).expect("a log"), "one\ntwo\n");
         assert_eq!(fs::read_to_string(dir.join(STREAM)).expect("a stream"), "{}\n");
+        // Where the evidence of an attempt on a host is looked for.
+        let there = Progress { host: Some("box".into()), ..now.progress.clone() };
+        let errors = errors_of(&Now { progress: there, ..now.clone() }, &Paths::new(root.path()));
+        assert_eq!(fs::read_to_string(errors).expect("a file"), "no space\n");
     }
 }
 
@@ -118,6 +125,7 @@ fn commits_of_another_run_or_of_no_commit_do_not_count() {
         tip: tip.into(),
         base_commit: "b".repeat(40),
         repository: None,
+        name: None,
         host: None,
         taken: None,
     };

@@ -4,17 +4,19 @@
 //! the work is fetched and pinned, then its files are written, the result last. Each step finds what it did before a crash.
 
 mod deliver;
+pub mod drained;
 mod evidence;
 mod link;
-mod owed;
+pub mod owed;
 mod place;
+mod taken;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::future::Future;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use swarm_git::carry::{self, CarryError, Move};
+use swarm_git::carry::{self, Move};
 use swarm_git::repository::branch_tip;
 use swarm_git::worktrees::include;
 use swarm_model::run::Abandoned;
@@ -23,7 +25,7 @@ use swarm_model::run::progress::Now;
 use swarm_model::{Caller, SpawnRequest};
 use swarm_ports::{BoxFuture, FarEnd, HostFault, Hosts};
 use swarm_store::runs::far::{
-    Committer, FarAnswer, FarAttempt, FarCall, FarCommand, FarFile, FarResult, FarStart, FarTree, FarWork,
+    Committer, FarAnswer, FarAttempt, FarCall, FarCommand, FarFile, FarStart, FarText, FarTree, FarWork,
 };
 use swarm_store::runs::home::Home;
 use swarm_store::runs::order::{self, PROMPT};
@@ -99,6 +101,10 @@ impl Reach {
     }
 
     async fn brought(&self, now: &Now, host: &str, caller: &Caller) -> Result<(), HostFault> {
+        if drained::is_drained(&self.paths, host) {
+            let cause = format!("drained by a person (run 'swarm hosts resume {host}' to end that)");
+            return Err(HostFault::Busy { cause });
+        }
         let place = self.place(now, host, caller).await?;
         let (chosen_for, asked, at) = (now.clone(), caller.clone(), place.clone());
         let sent = off_thread(move || place::chosen(&chosen_for, &at, &asked)).await?;
@@ -160,8 +166,26 @@ impl Reach {
         let FarAnswer::Ended(left) = self.call(&now.plan.id, host, caller, call).await? else {
             return Err(odd(host));
         };
-        let (now, caller, left) = (now.clone(), caller.clone(), evidence::bounded(*left));
-        off_thread(move || taken_over(&now, &place, left, &caller)).await
+        let (of, by, at, left) = (now.clone(), caller.clone(), place.clone(), evidence::bounded(*left));
+        let taken = off_thread(move || taken::over(&of, &at, left, &by)).await;
+        // The attempt has ended, and its host has said so. What fails from here on is in the way of this attempt alone; whether the
+        // host still answers is found out by itself.
+        let taken = taken.map_err(|fault| failed_here(cause_of(fault)))?;
+        for commit in taken.refused {
+            self.withheld(&now.plan.id, &place, commit, caller).await?;
+        }
+        Ok(taken.end)
+    }
+
+    /// Lets a host keep a commit that is not fetched.
+    async fn withheld(&self, run: &str, place: &Place, commit: String, caller: &Caller) -> Result<(), HostFault> {
+        let call = FarCall::Withhold { at: place.at.clone(), commit };
+        match self.call(run, &place.far.host, caller, call).await {
+            // An older program does not know the call.
+            Ok(FarAnswer::Done) | Err(HostFault::Refused { .. }) => Ok(()),
+            Ok(_) => Err(odd(&place.far.host)),
+            Err(fault) => Err(fault),
+        }
     }
 
     async fn stopped(&self, now: &Now, host: &str, caller: &Caller) -> Result<(), HostFault> {
@@ -198,12 +222,16 @@ impl Reach {
 /// Returns a message if the repository or the id of the state directory is unknown.
 pub fn attempt_there(paths: &Paths, now: &Now, host: &str, caller: &Caller) -> Result<FarAttempt, String> {
     let place = Place::of(paths, Path::new(""), now, host, &plain(caller));
-    place.map(|place| place.at).map_err(|fault| match fault {
+    place.map(|place| place.at).map_err(cause_of)
+}
+
+fn cause_of(fault: HostFault) -> String {
+    match fault {
         HostFault::Away { cause }
         | HostFault::Refused { cause }
         | HostFault::Busy { cause }
         | HostFault::Unfit { cause, .. } => cause,
-    })
+    }
 }
 
 /// Returns the fault of an answer that does not fit the call, and so does not say what was done.
@@ -271,9 +299,20 @@ fn start_of(now: &Now, place: &Place, request: &SpawnRequest, caller: &Caller) -
         work,
         session: request.contract.session.clone(),
         tags: request.contract.tags.clone(),
+        messages: messages_for(now),
         timeout_ms: request.contract.timeout_ms,
         log_limit_bytes: request.contract.log_limit_bytes,
     })
+}
+
+/// Returns the messages for the agent that it has not got.
+fn messages_for(now: &Now) -> Vec<FarText> {
+    let said = order::said(&Home::new(&now.plan.home).context(&now.job().id)).into_iter();
+    let named = |(file, text): (PathBuf, String)| {
+        let name = file.file_stem()?.to_str()?.to_owned();
+        name.bytes().all(|byte| byte.is_ascii_digit()).then_some(FarText { name, text })
+    };
+    said.filter_map(named).collect()
 }
 
 fn tree_of(now: &Now, branch: &str, place: &Place, caller: &Caller) -> Result<FarTree, HostFault> {
@@ -297,33 +336,6 @@ fn tree_of(now: &Now, branch: &str, place: &Place, caller: &Caller) -> Result<Fa
 fn files_of(root: &Path, caller: &Caller) -> Result<Vec<FarFile>, HostFault> {
     let files = include::read(root, caller).map_err(failed_here)?;
     Ok(files.into_iter().map(|file| FarFile::new(file.path, file.mode, file.content)).collect())
-}
-
-/// Fetches the work of an attempt that has ended, then writes its files.
-fn taken_over(now: &Now, place: &Place, left: FarResult, caller: &Caller) -> Result<FarEnd, HostFault> {
-    if let Some(tip) = &left.tip {
-        carry::fetch(&place.common, &place.far, tip, caller).map_err(carry_failed)?;
-    }
-    let kept = left.also.as_deref().map_or(Ok(None), |also| left_here(now, place, also, caller))?;
-    let written = evidence::write(now, &place.far.host, &left);
-    written.map_err(|error| failed_here(format!("cannot write the files of the attempt: {error}")))?;
-    let FarResult { exit, tip, left_out, waits, is_restarted, .. } = left;
-    Ok(FarEnd { exit, tip, left_out, waits, is_restarted, left: kept })
-}
-
-/// Fetches what an attempt has left apart from its work, and returns the reference that keeps it. `None` if the host does
-/// not give it.
-fn left_here(now: &Now, place: &Place, commit: &str, caller: &Caller) -> Result<Option<String>, HostFault> {
-    let label = format!("{}.{}", now.job().id, now.progress.attempt);
-    match carry::fetch_left(&place.common, &place.far, (commit, &label), caller) {
-        Ok(name) => Ok(Some(name)),
-        Err(CarryError::Away(cause)) => Err(HostFault::Away { cause }),
-        // The work itself is here.
-        Err(CarryError::Refused(cause) | CarryError::Failed(cause)) => {
-            tracing::warn!(host = place.far.host, cause, "cannot fetch what an attempt has left on a host");
-            Ok(None)
-        }
-    }
 }
 
 /// Moves the branch of the job to its work. A branch that was moved before, and that somebody has deleted since, stays so.
@@ -400,7 +412,7 @@ impl Hosts for Reach {
         plan: &'a Plan,
         abandoned: &'a Abandoned,
         caller: &'a Caller,
-    ) -> BoxFuture<'a, Result<Option<String>, HostFault>> {
+    ) -> BoxFuture<'a, Result<Vec<String>, HostFault>> {
         Box::pin(async move { self.reclaimed(plan, abandoned, &plain(caller)).await })
     }
 

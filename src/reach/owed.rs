@@ -31,13 +31,44 @@ pub struct Brings {
     pub begun: Option<String>,
     /// Reference here that keeps the work.
     pub reference: String,
+    /// Directory of the attempt here, where the references are recorded. `None` in files of older programs.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub dir: Option<PathBuf>,
+}
+
+/// File in the directory of an attempt with the references to what has come back of it.
+const RETURNED: &str = "returned.json";
+
+/// Content of that file.
+#[derive(Serialize, Deserialize)]
+struct Returned {
+    /// Run of the attempt. An earlier run may have left a file of this name.
+    run: String,
+    references: Vec<String>,
+}
+
+/// Records which references keep what an attempt has left.
+///
+/// # Errors
+/// Returns any I/O error.
+pub fn record_returned(dir: &Path, run: &str, references: Vec<String>) -> io::Result<()> {
+    make_dirs(dir)?;
+    replace_durably(dir, RETURNED, &serde_json::to_vec(&Returned { run: run.to_owned(), references })?)
+}
+
+/// Returns the references that keep what an attempt has left.
+pub fn returned(dir: &Path, run: &str) -> Vec<String> {
+    let known = fs::read(dir.join(RETURNED)).ok().and_then(|text| serde_json::from_slice::<Returned>(&text).ok());
+    known.filter(|known| known.run == run).map(|known| known.references).unwrap_or_default()
 }
 
 impl Owed {
     /// Returns the attempt that the call is about. `None` if it is about another thing.
     pub fn at(&self) -> Option<&FarAttempt> {
         match &self.call {
-            FarCall::Forget(at) | FarCall::Stop(at) | FarCall::End { at, .. } => Some(at),
+            FarCall::Forget(at) | FarCall::Stop(at) | FarCall::End { at, .. } | FarCall::Withhold { at, .. } => {
+                Some(at)
+            }
             FarCall::Clone { .. } | FarCall::Hail {} | FarCall::Start(_) => None,
         }
     }
@@ -126,7 +157,7 @@ mod tests {
         let dir = tempfile::tempdir().expect("a directory");
         let paths = Paths::new(dir.path());
         let reference = "refs/swarm/from/box/j.1".to_owned();
-        let brings = Brings { common: "/r/.git".into(), base: "main".to_owned(), begun: None, reference };
+        let brings = Brings { common: "/r/.git".into(), base: "main".to_owned(), begun: None, reference, dir: None };
         for number in 0..8 {
             let brings = Some(brings.clone()).filter(|_| number % 3 == 0);
             let owed = Owed { brings, ..forget("box", "j") };

@@ -28,6 +28,7 @@ pub fn carry_failed(error: CarryError) -> HostFault {
     match error {
         CarryError::Away(cause) => HostFault::Away { cause },
         CarryError::Refused(cause) => HostFault::Refused { cause },
+        CarryError::Unsound(cause) => failed_here(format!("git here refuses what it fetched: {cause}")),
         CarryError::Failed(cause) => failed_here(cause),
     }
 }
@@ -84,8 +85,16 @@ impl Place {
             repository: clone.repository.clone(),
         };
         let dir = home.attempt(&now.job().id, now.progress.attempt);
+        // The job may have worked on several hosts, each of which has a state directory of its own.
+        let of_host = |attempt| {
+            let is_there = |sent: &Sent| match &sent.name {
+                Some(name) => name == host,
+                None => attempt == now.progress.attempt,
+            };
+            sent(attempt).filter(is_there)
+        };
         let at = FarAttempt {
-            host: sent(now.progress.attempt).and_then(|sent| sent.host),
+            host: (1..=now.progress.attempt).rev().find_map(of_host).and_then(|sent| sent.host),
             clone,
             run: now.plan.id.clone(),
             job: now.job().id.clone(),
@@ -122,7 +131,8 @@ pub fn chosen(now: &Now, place: &Place, caller: &Caller) -> Result<Sent, HostFau
     let repository = Some(place.at.clone.repository.clone());
     // The branch may have been moved to work of this attempt before.
     let taken = evidence::sent(&place.dir, run).and_then(|sent| sent.taken);
-    let sent = Sent { run: run.clone(), tip, base_commit, repository, host: None, taken };
+    let name = Some(place.far.host.clone());
+    let sent = Sent { run: run.clone(), tip, base_commit, repository, name, host: None, taken };
     let home = Home::new(&now.plan.home);
     let recorded = home.check_links().and_then(|()| evidence::record_sent(&place.dir, &sent));
     recorded.map_err(|error| failed_here(format!("cannot record the commits of the attempt: {error}")))?;

@@ -6,8 +6,12 @@ use swarm_git::fixture::{Fixture, block, text};
 use swarm_model::Contract;
 use swarm_model::run::plan::{CommandWork, Job, Plan, SpecWork};
 use swarm_model::run::progress::Progress;
+use swarm_store::runs::far::FarResult;
 
 use super::*;
+
+#[path = "several_tests.rs"]
+mod several;
 
 /// Takes the place of the program: `__reach` answers calls, and `__carry` connects with the repository `there`. While there
 /// is a file `away`, there is no connection.
@@ -70,6 +74,18 @@ impl World {
         world
     }
 
+    /// A job that needs no repository.
+    fn with_command() -> Self {
+        let mut world = Self::new();
+        let mut plan = (*world.now.plan).clone();
+        let env = BTreeMap::from([("X".to_owned(), "1".to_owned())]);
+        let work = CommandWork { argv: vec!["make".into()], env, cwd: Some("sub/../lib".into()) };
+        plan.jobs[0] = Job { id: "a".into(), work: Work::Command(work), ..Job::default() };
+        plan.root = world.fix.root.join("nowhere").display().to_string();
+        world.now.plan = Arc::new(plan);
+        world
+    }
+
     fn answer(&self, kind: &str, answer: &str) {
         fs::write(self.fix.root.join(format!("answer.{kind}")), format!("{answer}\n")).expect("written");
     }
@@ -84,6 +100,10 @@ impl World {
     }
 
     fn start(&self) -> Result<Option<u32>, HostFault> {
+        self.start_on("box")
+    }
+
+    fn start_on(&self, host: &str) -> Result<Option<u32>, HostFault> {
         let dir = self.dir();
         let contract = Contract {
             argv: vec!["swarm".into(), order::VERB.into(), dir.display().to_string()],
@@ -99,7 +119,7 @@ impl World {
             replaces: None,
             takes_over: None,
         };
-        block(self.reach.start(&self.now, "box", &request, &self.fix.caller))
+        block(self.reach.start(&self.now, host, &request, &self.fix.caller))
     }
 
     fn hail(&self) -> Result<(), HostFault> {
@@ -315,13 +335,39 @@ fn the_work_of_an_attempt_that_was_given_up_is_kept_here_before_it_is_forgotten_
     world.ended_with(&tip);
     let known = world.calls().len();
     let reference = "refs/swarm/from/box/a.1".to_owned();
-    assert_eq!(block(world.reach.reclaim(plan, &abandoned, caller)), Ok(Some(reference.clone())));
+    assert_eq!(block(world.reach.reclaim(plan, &abandoned, caller)), Ok(vec![reference.clone()]));
     assert_eq!(world.calls()[known..], ["stop", "end", "carried", "forget", "forget"]);
     assert_eq!(text(&world.fix.git(&["rev-parse", &reference])), tip);
     assert_eq!(text(&world.fix.git(&["for-each-ref", "refs/swarm/done", "refs/heads/arial"])), "");
     assert!(owed::of_host(&world.reach.paths, "box").is_empty());
     // After a restart of the supervisor before that was journaled.
-    assert_eq!(block(world.reach.reclaim(plan, &abandoned, caller)), Ok(Some(reference)));
+    assert_eq!(block(world.reach.reclaim(plan, &abandoned, caller)), Ok(vec![reference]));
+}
+
+#[test]
+fn all_that_an_attempt_has_left_comes_back_and_a_reference_of_an_older_run_is_not_told() {
+    let world = World::new();
+    let base = world.head();
+    world.bring().expect("sent");
+    world.fix.git(&["update-ref", "refs/swarm/from/box/a.1", &base]);
+    let abandoned = Abandoned::new("a", 1, "box");
+    let (plan, caller) = (&*world.now.plan, &world.fix.caller);
+    let ask = |left: FarResult| {
+        world.answer("end", &serde_json::to_string(&FarAnswer::Ended(Box::new(left))).expect("JSON"));
+        block(world.reach.owe(plan, &abandoned, caller)).expect("recorded");
+        block(world.reach.reclaim(plan, &abandoned, caller))
+    };
+    assert_eq!(ask(FarResult::default()), Ok(Vec::new()));
+    let tip = world.work(&base);
+    let also = world.work(&tip);
+    let stray =
+        text(&world.fix.at(&world.fix.root.join("there"), &["commit-tree", "-m", "s", &format!("{base}^{{tree}}")]));
+    world.fix.at(&world.fix.root.join("there"), &["update-ref", &format!("refs/swarm/done/{stray}"), &stray]);
+    let left =
+        FarResult { tip: Some(tip), also: Some(also.clone()), strays: vec![stray.clone()], ..FarResult::default() };
+    let names = ["a.1-2", "a.1-3"].map(|name| format!("refs/swarm/from/box/{name}"));
+    assert_eq!(ask(left), Ok(names.to_vec()));
+    assert_eq!(names.map(|name| text(&world.fix.git(&["rev-parse", &name]))), [also, stray]);
 }
 
 #[test]
@@ -334,7 +380,7 @@ fn an_attempt_that_was_given_up_and_has_done_nothing_leaves_no_reference() {
         let left = FarResult { tip, ..FarResult::default() };
         world.answer("end", &serde_json::to_string(&FarAnswer::Ended(Box::new(left))).expect("JSON"));
         block(world.reach.owe(plan, &abandoned, caller)).expect("recorded");
-        assert_eq!(block(world.reach.reclaim(plan, &abandoned, caller)), Ok(None));
+        assert_eq!(block(world.reach.reclaim(plan, &abandoned, caller)), Ok(Vec::new()));
         assert!(owed::of_host(&world.reach.paths, "box").is_empty());
     }
     assert_eq!(text(&world.fix.git(&["for-each-ref", "refs/swarm"])), "");
@@ -396,13 +442,7 @@ fn a_hostile_tip_is_no_word_for_git() {
 
 #[test]
 fn a_command_without_a_worktree_goes_there_without_a_repository_and_its_output_comes_back() {
-    let mut world = World::new();
-    let mut plan = (*world.now.plan).clone();
-    let env = BTreeMap::from([("X".to_owned(), "1".to_owned())]);
-    let work = CommandWork { argv: vec!["make".into()], env, cwd: Some("sub/../lib".into()) };
-    plan.jobs[0] = Job { id: "a".into(), work: Work::Command(work), ..Job::default() };
-    plan.root = world.fix.root.join("nowhere").display().to_string();
-    world.now.plan = Arc::new(plan);
+    let world = World::with_command();
     world.set_away(true);
     assert_eq!(world.bring(), Err(HostFault::Away { cause: "no route".into() }), "nothing was sent");
     world.set_away(false);

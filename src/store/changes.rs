@@ -24,6 +24,7 @@ const FLAGS: AddWatchFlags = AddWatchFlags::IN_MOVED_TO
 pub struct Watches {
     /// Name of the file.
     file: &'static str,
+    flags: AddWatchFlags,
     /// `None` if the kernel refuses one.
     inotify: Option<Inotify>,
     folders: Mutex<BTreeMap<WatchDescriptor, Arc<Notify>>>,
@@ -32,13 +33,22 @@ pub struct Watches {
 impl Watches {
     /// Starts the task that reads inotify events about files with this name; must be called within a runtime.
     pub fn start(file: &'static str) -> Arc<Self> {
+        Self::start_with(file, FLAGS)
+    }
+
+    /// Like [`Watches::start`], for writes to the very files that [`Watches::changed`] and [`Watches::forget`] name.
+    pub fn start_on_writes() -> Arc<Self> {
+        Self::start_with("", AddWatchFlags::IN_MODIFY)
+    }
+
+    fn start_with(file: &'static str, flags: AddWatchFlags) -> Arc<Self> {
         let started = watching::start().and_then(|inotify| {
             let readable = Readable::new(inotify.as_fd().try_clone_to_owned()?)?;
             Ok((inotify, readable))
         });
         match started {
             Ok((inotify, readable)) => {
-                let watches = Self::with(file, Some(inotify));
+                let watches = Self::with(file, flags, Some(inotify));
                 let all = Arc::clone(&watches);
                 tokio::spawn(async move {
                     while readable.wait().await.is_ok() {
@@ -49,13 +59,13 @@ impl Watches {
             }
             Err(error) => {
                 tracing::warn!(file, %error, "cannot watch for changes, and looks every few seconds instead");
-                Self::with(file, None)
+                Self::with(file, flags, None)
             }
         }
     }
 
-    fn with(file: &'static str, inotify: Option<Inotify>) -> Arc<Self> {
-        Arc::new(Self { file, inotify, folders: Mutex::default() })
+    fn with(file: &'static str, flags: AddWatchFlags, inotify: Option<Inotify>) -> Arc<Self> {
+        Arc::new(Self { file, flags, inotify, folders: Mutex::default() })
     }
 
     fn take(&self) {
@@ -77,7 +87,7 @@ impl Watches {
         let Some(inotify) = &self.inotify else { return look() };
         let mut folders = self.folders.lock().unwrap_or_else(PoisonError::into_inner);
         // Adding a watch for the same folder again returns the same descriptor.
-        let change = inotify.add_watch(dir, FLAGS).map(|watch| Arc::clone(folders.entry(watch).or_default()));
+        let change = inotify.add_watch(dir, self.flags).map(|watch| Arc::clone(folders.entry(watch).or_default()));
         match change {
             Ok(change) => Box::pin(async move { change.notified().await }),
             Err(error) => {
@@ -92,7 +102,7 @@ impl Watches {
         let mut folders = self.folders.lock().unwrap_or_else(PoisonError::into_inner);
         // Adding the watch again only returns its descriptor.
         let Some(inotify) = &self.inotify else { return };
-        let Ok(watch) = inotify.add_watch(dir, FLAGS) else { return };
+        let Ok(watch) = inotify.add_watch(dir, self.flags) else { return };
         let _ = inotify.rm_watch(watch);
         folders.remove(&watch);
     }
@@ -104,7 +114,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn without_inotify_the_caller_looks_every_few_seconds() {
-        let watches = Watches::with("file", None);
+        let watches = Watches::with("file", FLAGS, None);
         let began = tokio::time::Instant::now();
         watches.changed(Path::new("/nowhere")).await;
         assert_eq!(began.elapsed(), watching::LOOK_PAUSE);

@@ -4,12 +4,13 @@ use std::fs::{self, File, OpenOptions};
 use std::io::{self, BufRead as _, BufReader, Read as _, Seek as _, SeekFrom, Write as _};
 use std::os::unix::fs::{FileExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use swarm_model::{Event, EventKind};
 use swarm_ports::Events;
-use tokio::sync::broadcast;
+use tokio::sync::broadcast::{self, error::RecvError};
 
+use crate::replay::{self, Place};
 use swarm_sys::paths::Paths;
 
 /// Size in bytes at which the file is rotated.
@@ -23,21 +24,64 @@ pub struct EventLog {
     path: PathBuf,
     file: Mutex<Option<File>>,
     listeners: broadcast::Sender<Event>,
+    /// Listeners that miss nothing.
+    followers: broadcast::Sender<Told>,
+}
+
+/// An event as it was recorded.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Told {
+    /// The place after it. `None` if it could not be written.
+    pub place: Option<Place>,
+    /// One line of JSON.
+    pub text: Arc<str>,
+}
+
+/// What a follower hears.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Heard {
+    Event(Told),
+    /// Events are missing here: the file with them was removed.
+    Gap,
 }
 
 impl EventLog {
     pub fn new(path: PathBuf) -> Self {
-        Self { path, file: Mutex::new(None), listeners: broadcast::channel(LISTENER_LAG_MAX).0 }
+        let (listeners, followers) = (broadcast::channel(LISTENER_LAG_MAX).0, broadcast::channel(LISTENER_LAG_MAX).0);
+        Self { path, file: Mutex::new(None), listeners, followers }
     }
 
     pub fn listen(&self) -> broadcast::Receiver<Event> {
         self.listeners.subscribe()
     }
 
-    fn append(&self, event: &Event) -> io::Result<()> {
-        let mut line = serde_json::to_vec(event)?;
-        line.push(b'\n');
+    /// Returns a follower that hears everything after `since`, or from now on.
+    pub fn follow(self: &Arc<Self>, since: Option<Place>) -> Follower {
+        // Before the place is determined, so that nothing is missed in between.
+        let told = self.followers.subscribe();
+        let is_behind = since.is_some();
+        Follower { place: since.or_else(|| self.end()), log: Arc::clone(self), told, is_behind }
+    }
+
+    /// Returns the present end of the log.
+    fn end(&self) -> Option<Place> {
+        let _file = self.file.lock().unwrap_or_else(PoisonError::into_inner);
+        [self.path.clone(), self.rotated()].iter().find_map(|path| Some(Place::end_of(&fs::metadata(path).ok()?)))
+    }
+
+    /// Writes an event, and tells the followers in the same order.
+    fn record(&self, event: &Event) -> io::Result<()> {
+        let text: Arc<str> = serde_json::to_string(event)?.into();
         let mut file = self.file.lock().unwrap_or_else(PoisonError::into_inner);
+        let appended = self.append(&mut file, &text);
+        let place = appended.as_ref().ok().copied().flatten();
+        let _ = self.followers.send(Told { place, text });
+        appended.map(drop)
+    }
+
+    /// Writes a line. Returns the place after it.
+    fn append(&self, file: &mut Option<File>, text: &str) -> io::Result<Option<Place>> {
+        let mut line = format!("{text}\n").into_bytes();
         if file.is_none() {
             let open = OpenOptions::new().read(true).append(true).create(true).mode(0o600).open(&self.path)?;
             if is_torn(&open)? {
@@ -46,23 +90,78 @@ impl EventLog {
             }
             *file = Some(open);
         }
-        let Some(open) = file.as_mut() else { return Ok(()) };
+        let Some(open) = file.as_mut() else { return Ok(None) };
         if let Err(error) = open.write_all(&line) {
             // Perhaps a part was written, so the next event checks.
             *file = None;
             return Err(error);
         }
-        if open.metadata()?.len() >= EVENTS_BYTES_MAX {
+        let meta = open.metadata()?;
+        if meta.len() >= EVENTS_BYTES_MAX {
             fs::rename(&self.path, self.rotated())?;
             *file = None;
         }
-        Ok(())
+        Ok(Some(Place::end_of(&meta)))
     }
 
     fn rotated(&self) -> PathBuf {
         let mut path = self.path.clone().into_os_string();
         path.push(".1");
         path.into()
+    }
+}
+
+/// Hears each event once, whatever it misses while it is busy: it then reads the files.
+pub struct Follower {
+    log: Arc<EventLog>,
+    told: broadcast::Receiver<Told>,
+    /// The place after the last event that was heard.
+    place: Option<Place>,
+    /// Whether events after that place are in the files only.
+    is_behind: bool,
+}
+
+impl Follower {
+    /// Waits for what happens next. Returns `None` once nothing can happen any more.
+    ///
+    /// # Errors
+    /// Returns an error if the files cannot be read.
+    pub async fn next(&mut self) -> io::Result<Option<Vec<Heard>>> {
+        loop {
+            if self.is_behind {
+                let heard = self.catch_up().await?;
+                if !heard.is_empty() {
+                    return Ok(Some(heard));
+                }
+                continue;
+            }
+            match self.told.recv().await {
+                Ok(told) => {
+                    let is_known = |place: &Place| self.place.is_some_and(|now| place.is_reached_by(&now));
+                    if told.place.as_ref().is_some_and(is_known) {
+                        continue;
+                    }
+                    self.place = told.place.or(self.place);
+                    return Ok(Some(vec![Heard::Event(told)]));
+                }
+                Err(RecvError::Lagged(_)) => {
+                    self.told = self.told.resubscribe();
+                    self.is_behind = true;
+                }
+                Err(RecvError::Closed) => return Ok(None),
+            }
+        }
+    }
+
+    /// Reads a part of what was missed.
+    async fn catch_up(&mut self) -> io::Result<Vec<Heard>> {
+        let (files, from) = ([self.log.rotated(), self.log.path.clone()], self.place);
+        let read = tokio::task::spawn_blocking(move || replay::read(&files, from.as_ref())).await;
+        let part = read.map_err(io::Error::other)??;
+        self.is_behind = part.more;
+        self.place = part.next.or(self.place);
+        let events = part.lines.into_iter().map(|(place, text)| Told { place: Some(place), text: text.into() });
+        Ok(part.is_gap.then_some(Heard::Gap).into_iter().chain(events.map(Heard::Event)).collect())
     }
 }
 
@@ -142,7 +241,7 @@ fn last_lines(path: &Path) -> Vec<u8> {
 impl Events for EventLog {
     /// Records and broadcasts an event. A failed write is only logged: no operation fails for lack of history.
     fn emit(&self, event: Event) {
-        if let Err(error) = self.append(&event) {
+        if let Err(error) = self.record(&event) {
             tracing::warn!(%error, "cannot record an event");
         }
         let _ = self.listeners.send(event);
@@ -159,49 +258,5 @@ impl Events for EventLog {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use swarm_model::EventKind;
-
-    #[test]
-    fn a_request_is_found_after_damaged_lines() {
-        let dir = tempfile::tempdir().expect("a directory");
-        let path = dir.path().join("events.jsonl");
-        fs::write(&path, b"{\"at_ms\":1,\"\xff\"}\n\0\0\n").expect("written");
-        let log = EventLog::new(path);
-        let kind = EventKind::WorkerCleaned;
-        log.emit(Event { at_ms: 2, worker: None, generation: None, request: Some("asked".into()), kind });
-        assert!(log.seen("asked") && !log.seen("other"));
-    }
-
-    #[test]
-    fn a_refusal_is_that_of_its_own_generation() {
-        let dir = tempfile::tempdir().expect("a directory");
-        let paths = Paths::new(dir.path().to_owned());
-        let log = EventLog::new(paths.events());
-        for (generation, cause) in [(1, "gone"), (2, "full"), (2, "still full")] {
-            let kind = EventKind::MergeRefused { cause: cause.to_owned() };
-            let (worker, generation) = (Some("w".to_owned()), Some(generation));
-            log.emit(Event { at_ms: 2, worker, generation, request: None, kind });
-        }
-        let refused = |name, generation| refused(&paths, name, generation);
-        assert_eq!([refused("w", 1), refused("w", 2)], [Some("gone".to_owned()), Some("still full".to_owned())]);
-        assert_eq!([refused("w", 3), refused("v", 1)], [None, None]);
-        assert!(!has_ended(&paths, "w", 1));
-    }
-
-    #[test]
-    fn an_event_after_a_torn_line_is_kept() {
-        let dir = tempfile::tempdir().expect("a directory");
-        let path = dir.path().join("events.jsonl");
-        fs::write(&path, "{\"at_ms\":1,\"ty").expect("written");
-        let log = EventLog::new(path.clone());
-        for pid in [7, 8] {
-            let kind = EventKind::SupervisorStarted { pid };
-            log.emit(Event { at_ms: 2, worker: None, generation: None, request: None, kind });
-        }
-        let text = fs::read_to_string(&path).expect("readable");
-        let lines: Vec<Option<Event>> = text.lines().map(|line| serde_json::from_str(line).ok()).collect();
-        assert_eq!(lines.iter().map(Option::is_some).collect::<Vec<_>>(), [false, true, true], "{text}");
-    }
-}
+#[path = "events_tests.rs"]
+mod tests;

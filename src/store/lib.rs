@@ -13,6 +13,7 @@ pub mod nudges;
 pub mod processes;
 pub mod records;
 pub mod recovery_view;
+pub mod replay;
 pub mod repositories;
 pub mod runs;
 pub mod sessions;

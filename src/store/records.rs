@@ -409,11 +409,17 @@ pub fn is_queued(paths: &Paths, name: &str, generation: u64) -> bool {
     paths.worker(name, generation).join(file_of(Note::WorkQueued)).exists()
 }
 
+/// Reports whether the work of this generation was refused by its merge queue.
+pub fn is_refused(paths: &Paths, name: &str, generation: u64) -> bool {
+    paths.worker(name, generation).join(file_of(Note::WorkRefused)).exists()
+}
+
 /// Returns the name of the marker file of a note.
 fn file_of(note: Note) -> &'static str {
     match note {
         Note::EndTold => "told",
         Note::WorkQueued => "queued",
+        Note::WorkRefused => "refused",
     }
 }
 

@@ -2,7 +2,7 @@
 //! command line.
 
 pub use swarm_git::repository::{
-    Listed, Site, branch_tip, common_dir, contains, exclude, has_branch, is_branch_name, lines, main_tree,
+    Listed, Site, branch_tip, common_dir, contains, content_in, exclude, has_branch, is_branch_name, lines, main_tree,
     remove_landed_branch, repair_bare, root, site, tracked, worktrees_of,
 };
 pub use swarm_git::trash;

@@ -101,6 +101,8 @@ fn latest(told: Option<Tool>, shown: Option<Activity>) -> Option<Activity> {
         (Some(told), Some(shown)) if shown.since_ms > told.since_ms => match (told.doing, shown.doing) {
             // No agent reports that it was answered before the step is done about which it asked.
             (Doing::Waiting, Doing::Working) => Some(Activity { what: operation, ..shown }),
+            // Nor does it report that its dialog was dismissed.
+            (Doing::Waiting, Doing::Idle) if shown.what != waited => Some(shown),
             (_, Doing::Waiting) if shown.what != told.what && shown.what != waited => Some(shown),
             _ => Some(told),
         },

@@ -121,7 +121,9 @@ fn the_latest_of_what_an_agent_reports_and_shows_counts() {
         (Some(works), shown(Doing::Waiting, "asks how to log in", 15), Doing::Waiting, "asks how to log in"),
         (Some(rests.clone()), shown(Doing::Waiting, "asks how to log in", 15), Doing::Waiting, "asks how to log in"),
         (Some(rests), shown(Doing::Working, "", 15), Doing::Idle, "over"),
-        (Some(asks.clone()), shown(Doing::Idle, "seen", 15), Doing::Waiting, "which?"),
+        // Its dialog was dismissed, which no agent reports.
+        (Some(asks.clone()), shown(Doing::Idle, "seen", 15), Doing::Idle, "seen"),
+        (Some(asks.clone()), shown(Doing::Idle, "seen", 5), Doing::Waiting, "which?"),
         (Some(asks.clone()), shown(Doing::Working, "", 15), Doing::Working, "make"),
     ] {
         let case = format!("{told:?} {shown:?}");

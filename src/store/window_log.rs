@@ -168,13 +168,30 @@ impl LastLines {
     }
 }
 
-/// Returns the last lines of a window's log that are not blank, as the window showed them. Reads only the end of the log.
+/// Reports whether a line says anything. Lines of frames, which agents draw around what they say, do not.
+fn has_words(line: &str) -> bool {
+    line.chars().any(char::is_alphanumeric)
+}
+
+/// Returns the end of these lines that has `count` lines with words. Of equal lines without words that follow each other,
+/// only the first is left.
+pub fn worded(mut lines: Vec<String>, count: usize) -> Vec<String> {
+    lines.dedup_by(|next, line| next == line && !has_words(line));
+    let with_words = lines.iter().enumerate().rev().filter(|(_, line)| has_words(line));
+    let begin = with_words.map(|(at, _)| at).take(count).last();
+    lines.split_off(begin.unwrap_or(0))
+}
+
+/// Returns the last lines of a window's log that have words, as the window showed them; if none has, those that are not
+/// blank. Reads only the end of the log.
 ///
 /// # Errors
 /// Fails if the log cannot be read.
 pub fn last_lines(log: &Path, count: usize) -> io::Result<Vec<String>> {
     let lines = lines_since(log, 0)?;
-    let lines: Vec<String> = lines.into_iter().filter(|line| !line.trim().is_empty()).collect();
+    let has_any = lines.iter().any(|line| has_words(line));
+    let counts = |line: &String| if has_any { has_words(line) } else { !line.trim().is_empty() };
+    let lines: Vec<String> = lines.into_iter().filter(counts).collect();
     Ok(lines[lines.len().saturating_sub(count)..].to_vec())
 }
 
@@ -235,6 +252,17 @@ mod tests {
         fs::write(&log, text).expect("written");
         fs::write(window_sizes::beside(&log), sizes).expect("written");
         Logged { _dir: dir, log }
+    }
+
+    #[test]
+    fn frames_do_not_count_as_lines() {
+        let frame = |lines: &[&str]| lines.iter().map(|line| (*line).to_owned()).collect::<Vec<_>>();
+        let drawn = frame(&["one", "two", "", "│", "│", "│", "│ three", "╰──╯", "", "❯"]);
+        assert_eq!(worded(drawn.clone(), 2), frame(&["two", "", "│", "│ three", "╰──╯", "", "❯"]));
+        assert_eq!(worded(drawn.clone(), 1), frame(&["│ three", "╰──╯", "", "❯"]));
+        assert_eq!(worded(drawn, 9).first().map(String::as_str), Some("one"));
+        assert_eq!(worded(frame(&["same", "same"]), 9), frame(&["same", "same"]));
+        assert_eq!(worded(frame(&["│", "│"]), 9), frame(&["│"]));
     }
 
     #[test]

@@ -1,6 +1,10 @@
 //! Time, randomness and the name of the machine.
 
+use std::fs;
+use std::path::Path;
+
 use jiff::Timestamp;
+use jiff::tz::TimeZone;
 use nix::time::{ClockId, clock_gettime};
 use swarm_model::Machine;
 use swarm_ports::{Alarm, BoxFuture, Clock};
@@ -25,6 +29,19 @@ impl SystemClock {
 /// Returns the name of this machine. Empty if it cannot be determined.
 pub fn host() -> String {
     nix::unistd::gethostname().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default()
+}
+
+/// Returns the time zone of this process. That of the machine is read from its file: to find its name, the library would list
+/// all zones that are installed, which takes as long as most verbs.
+pub fn zone() -> TimeZone {
+    if std::env::var_os("TZ").is_some() {
+        return TimeZone::system();
+    }
+    zone_in(Path::new("/etc/localtime")).unwrap_or_else(TimeZone::system)
+}
+
+fn zone_in(file: &Path) -> Option<TimeZone> {
+    TimeZone::tzif("localtime", &fs::read(file).ok()?).ok()
 }
 
 /// Returns the milliseconds since boot, suspend included.
@@ -101,6 +118,23 @@ impl Clock for SystemClock {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_zone_of_the_machine_is_the_one_that_the_library_finds() {
+        let found = |zone: TimeZone| zone.to_offset(Timestamp::from_second(1_779_892_200).expect("is a time"));
+        if let Some(zone) = zone_in(Path::new("/etc/localtime")).filter(|_| std::env::var_os("TZ").is_none()) {
+            assert_eq!(found(zone), found(TimeZone::system()));
+        }
+        let dir = tempfile::tempdir().expect("a directory");
+        let file = dir.path().join("localtime");
+        assert!(zone_in(&file).is_none());
+        // Berlin, as of a file that has only the rule for the future.
+        let header = |version: u8| [b"TZif".as_slice(), &[version], &[0; 15 + 16], &[0, 0, 0, 1, 0, 0, 0, 4]].concat();
+        let types = b"\0\0\x0e\x10\0\0CET\0";
+        let rule = b"\nCET-1CEST,M3.5.0,M10.5.0/3\n";
+        fs::write(&file, [&header(b'2'), types.as_slice(), &header(b'2'), types, rule].concat()).expect("written");
+        assert_eq!(found(zone_in(&file).expect("a zone")).seconds(), 7200);
+    }
 
     #[test]
     fn times_have_milliseconds() {

@@ -2,6 +2,7 @@
 //! only on the values of `swarm-model` and on the ports.
 
 pub mod alarm;
+pub mod allocation;
 pub mod attributes;
 pub mod cgroups;
 pub mod clock;

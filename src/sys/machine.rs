@@ -12,6 +12,7 @@ use std::sync::OnceLock;
 
 use swarm_model::Machine;
 
+use crate::allocation::Allocation;
 use crate::files::replace_durably;
 use crate::paths::{Paths, digest};
 use crate::{clock, procfs};
@@ -23,11 +24,13 @@ const ID_BYTES: usize = 16;
 /// Maximum number of times that the fence may change while it is taken.
 const TRIES_MAX: usize = 10;
 
-/// Returns the identity of this machine. The id is hashed, since machine-id(5) must not be published.
+/// Returns the identity of this machine. Allocations of a batch system that share a state directory are one. The id is hashed, since machine-id(5) must not be published.
 pub fn this() -> &'static Machine {
     static THIS: OnceLock<Machine> = OnceLock::new();
     THIS.get_or_init(|| {
-        let id = IDS.iter().find_map(|path| id_in(&fs::read_to_string(path).ok()?));
+        let of_node = || IDS.iter().find_map(|path| id_in(&fs::read_to_string(path).ok()?));
+        let of_directory = |allocation: &Allocation| digest(allocation.directory.as_bytes(), ID_BYTES);
+        let id = Allocation::of_this().map(of_directory).or_else(of_node);
         Machine { id: id.unwrap_or_default(), boot: procfs::boot_id(), host: clock::host() }
     })
 }

@@ -8,6 +8,7 @@ use std::sync::OnceLock;
 
 use swarm_model::ProcessId;
 
+use super::allocation::Allocation;
 use super::files::list;
 
 /// Fields of `/proc/PID/stat`.
@@ -107,8 +108,8 @@ pub fn dir(pid: i32) -> Option<PathBuf> {
     fs::read_link(format!("/proc/{pid}/cwd")).ok()
 }
 
-/// Returns the id of this boot. Empty if the system has none, or it cannot be read. Read once, so that one process
-/// never sees two answers.
+/// Returns the id of this boot. Each allocation of a batch system counts as one. Empty if the system has none, or it cannot
+/// be read. Read once, so that one process never sees two answers.
 pub fn boot_id() -> String {
     known_boot_id().unwrap_or_default()
 }
@@ -127,6 +128,7 @@ pub fn known_boot_id() -> io::Result<String> {
         Err(error) if error.kind() == io::ErrorKind::NotFound => String::new(),
         Err(error) => return Err(error),
     };
+    let boot = Allocation::of_this().map_or_else(|| boot.clone(), |allocation| allocation.boot(&boot));
     Ok(BOOT.get_or_init(|| boot).clone())
 }
 

@@ -187,6 +187,7 @@ impl History {
             unfinished: None,
             survivors: Vec::new(),
             caller,
+            agreed: None,
         };
         let done = self.landings.complete(completion).await.unwrap();
         assert_eq!((&done.target, &done.waits), (&self.target, &None));

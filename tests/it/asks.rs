@@ -64,7 +64,7 @@ fn a_worker_asks_a_person_and_hears_the_answer() {
     let full = rig.swarm(&["approvals", "1"]).ok();
     assert!(full.contains("    1. postgres\n    2. sqlite\n"), "{full}");
     rig.swarm(&["approve", "1"]).refused(1, "request 1 is a question");
-    rig.swarm(&["answer", "1", "2"]).is(0, "answered 1 (w): Which database?\n", "");
+    rig.swarm(&["answer", "1", "2"]).is(0, "answered 1 (w) with 'sqlite': Which database?\n", "");
     rig.wait("w");
     assert_eq!(rig.log("w", "stdout"), "sqlite\ncode 0\n");
     assert!(listed(&rig, &[]).is_empty());

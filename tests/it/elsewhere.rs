@@ -11,7 +11,7 @@ use crate::common::{Rig, SOON, proc, skipped, wait_until};
 const FAR: &str = "far";
 
 /// Reports whether this machine has an id by which it can tell others from itself.
-fn has_id() -> bool {
+pub fn has_id() -> bool {
     let valid = fs::read_to_string("/etc/machine-id").is_ok_and(|id| id.trim().len() == 32);
     if !valid {
         skipped("this machine has no /etc/machine-id");
@@ -37,7 +37,7 @@ fn rewrite(path: &Path, change: impl FnOnce(&mut Value)) {
 }
 
 /// Kills every process of the rig and makes its records look as if another machine wrote them.
-fn move_away(rig: &Rig) {
+pub fn move_away(rig: &Rig) {
     wait_until("everything is killed", SOON, || {
         let left = rig.processes();
         left.iter().for_each(|pid| proc::signal(*pid, proc::Signal::STOP));

@@ -113,6 +113,7 @@ impl Site {
             tags: vec![format!("run:{RUN}")],
             timeout_ms: None,
             log_limit_bytes: 1 << 20,
+            messages: Vec::new(),
         }
     }
 

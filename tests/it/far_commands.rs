@@ -4,10 +4,11 @@ use std::collections::BTreeMap;
 use std::fs;
 
 use swarm_model::{Ended, Reason};
-use swarm_store::runs::far::{FarAnswer, FarCall, FarCommand, FarResult, FarStart, FarWork};
+use swarm_store::runs::far::{FarAnswer, FarAttempt, FarCall, FarCommand, FarResult, FarStart, FarWork};
 
 use crate::common::{SOON, wait_until};
 use crate::far_calls::{Line, RUN, Site};
+use crate::recover::{reboot, rewrite_boot};
 
 /// Returns the start of a command without a worktree.
 fn start(site: &Site, job: &str, attempt: u32, script: &str) -> FarStart {
@@ -54,6 +55,9 @@ fn a_command_is_executed_once_in_an_empty_directory_without_a_clone() {
     assert_eq!((left.exit.map(|exit| exit.reason), left.stdout.as_str()), (Some(Reason::Stopped), ""));
     line.start(&third);
     assert_eq!(end(&mut line, &third).exit.map(|exit| exit.ended), Some(Ended::Code(0)));
+    let elsewhere = FarAttempt { host: Some("0f".into()), ..third.at.clone() };
+    let answer = line.ask(&FarCall::Forget(elsewhere));
+    assert!(matches!(answer, FarAnswer::Unknown(_)), "the machine that has it is still to be asked: {answer:?}");
     assert_eq!(line.ask(&FarCall::Forget(third.at)), FarAnswer::Done);
     assert_eq!(site.rig.names(), [""; 0]);
     assert!(!site.dir().join("runs").join(RUN).exists() && !site.dir().join("clone").exists());
@@ -94,4 +98,26 @@ fn nothing_leads_out_of_the_directory_of_a_command() {
     let cause = "'no-such-program' is not installed on this host".into();
     assert_eq!(answer, FarAnswer::Unfit { program: Some("no-such-program".into()), cause });
     wait_until("nothing was started", SOON, || site.rig.names().is_empty());
+}
+
+#[test]
+fn a_command_goes_on_after_a_restart_of_the_machine_and_after_its_shim_was_killed() {
+    for restarts in [true, false] {
+        let site = Site::new();
+        let mut line = Line::open(&site.rig);
+        let first = start(&site, "c", 1, "exec sleep 600");
+        line.start(&first);
+        reboot(&site.rig);
+        if restarts {
+            rewrite_boot(&site.dir(), &["begun.json"]);
+        }
+        let mut line = Line::open(&site.rig);
+        let second = start(&site, "c", 2, "echo done");
+        let answer = line.ask(&FarCall::Start(Box::new(second.clone())));
+        assert!(matches!(answer, FarAnswer::Unfit { .. }), "its end was not told: {answer:?}");
+        let left = end(&mut line, &first);
+        assert_eq!((left.exit, left.is_restarted), (None, restarts));
+        line.start(&second);
+        assert_eq!(end(&mut line, &second).stdout, "done\n");
+    }
 }

@@ -193,8 +193,9 @@ fn ignored_files_are_in_the_worktree_before_the_agent_and_in_no_commit() {
     assert!(!site.dir().join("worktrees").join(RUN).exists() && !clone.join(".env").exists());
 
     let odd = with_tree(&site.order("b", 1, "true", &base), |tree| tree.include = vec![file("../b.txt", b"")]);
-    let refused = FarAnswer::Refused("'../b.txt' is not a path of an ignored file".into());
-    assert_eq!(line.ask(&FarCall::Start(Box::new(odd))), refused);
+    let (program, cause) = (None, "'../b.txt' is not a path of an ignored file".into());
+    let unfit = FarAnswer::Unfit { program, cause };
+    assert_eq!(line.ask(&FarCall::Start(Box::new(odd))), unfit, "the host may start others");
 }
 
 #[test]

@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::io::Write as _;
-use std::os::unix::fs::PermissionsExt as _;
+use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
 use std::path::PathBuf;
 
 use serde_json::{Value, json};
@@ -120,10 +120,18 @@ impl Site {
     /// Fires the hook of a dialog about this command, and waits until its request is recorded.
     #[track_caller]
     fn asks(&self, number: u32, command: &str) -> u64 {
-        let before = self.open().len();
+        let (before, reported) = (self.open().len(), self.reported());
         self.fire(number, "PermissionRequest", &bash(command));
         wait_until("the request is recorded", SOON, || self.open().len() == before + 1);
+        wait_until("the agent's wait is reported", SOON, || self.reported() != reported);
         *self.open().last().expect("a request")
+    }
+
+    /// Returns a value that is another one after each report.
+    fn reported(&self) -> Option<u64> {
+        let mut workers = fs::read_dir(self.rig.root().join("w")).expect("listed").flatten();
+        let of_a = workers.find(|dir| dir.file_name().to_string_lossy().starts_with("a."))?;
+        fs::metadata(of_a.path().join("activity.json")).ok().map(|meta| meta.ino())
     }
 
     /// Waits for the end of a hook, which must succeed; returns what it printed.
@@ -284,6 +292,7 @@ fn two_dialogs_are_answered_each_for_itself() {
     let (one, two) = (site.asks(1, "touch a"), site.asks(2, "touch a"));
     assert_ne!(one, two, "an answer to one is none to an equal other one");
     let other = site.asks(3, "touch b");
+    assert_eq!(site.doing(), (json!("waiting"), json!(WAITING)), "the first one is shown until it is answered");
     site.allow(two);
     assert_eq!(site.decision(2), json!({ "behavior": "allow" }));
     assert_eq!(site.doing(), (json!("waiting"), json!(WAITING)), "it still waits for the others");

@@ -109,3 +109,69 @@ fn a_verb_goes_on_without_its_connection_and_its_answer_is_kept() {
     assert!(going.out().starts_with("spawned w (pid: "), "{}", going.out());
     assert_eq!(site.there.names(), ["w"]);
 }
+
+/// Way to a host whose first connection is to a machine in an earlier boot, and is cut before its answer.
+const RESTARTS: &str = "\
+if mkdir \"$0.cut\" 2>/dev/null; then
+    echo 'swarm-stdio {\"protocol\":2,\"min\":1,\"version\":\"0.1.0\",\"boot\":\"an earlier one\"}'
+    exec head -n 1 >\"$0.cut/asked\"
+fi
+exec \"$@\"
+";
+
+/// Way to a host that drops the first three connections as soon as the far end answers, before it hears anything.
+const ENDS: &str = "\
+for n in 1 2 3; do
+    if mkdir \"$0.cut$n\" 2>/dev/null; then
+        \"$@\" </dev/null | head -n 1
+        exit
+    fi
+done
+exec \"$@\"
+";
+
+#[test]
+fn a_request_of_an_earlier_boot_is_not_executed_again() {
+    let site = Site::new();
+    site.here.file("gate", RESTARTS);
+    let said = site.on_box(&["spawn", "--name", "w", "--", "true"]);
+    let cause =
+        "swarm: error: box was restarted, or is another machine now; it is not known whether 'spawn' was executed";
+    assert!(said.code == Some(255) && said.err.contains(cause), "{said:?}");
+    assert!(fs::read_to_string(site.here.path("gate.cut/asked")).expect("asked").contains("an earlier one"));
+    assert_eq!((site.there.names().len(), requests(&site).len()), (0, 0));
+    // The next command is another request.
+    site.on_box(&["spawn", "--name", "w", "--", "true"]).ok();
+}
+
+#[test]
+fn a_host_that_answers_and_ends_the_connection_each_time_is_asked_after_growing_pauses_and_told_once() {
+    let site = Site::new();
+    site.here.file("gate", ENDS);
+    site.there.spawn("w", &[], &["true"]);
+    let said = site.on_box(&["wait", "w"]);
+    assert!(site.here.path("gate.cut3").is_dir() && said.code == Some(0), "{said:?}");
+    for note in ["box is out of reach", "box answers again", "box answers, and then ends the connection"] {
+        assert_eq!(said.err.matches(note).count(), 1, "{note}: {said:?}");
+    }
+}
+
+#[test]
+fn a_request_whose_note_is_gone_is_not_executed_once_more() {
+    let site = Site::new();
+    slow(&site);
+    let words = ["-C", "repo", "spawn", "--name", "w", "--worktree", "--", "sleep", "600"];
+    let mut going = Going::on_box(&site, &words);
+    wait_until("it is at work", SOON, || site.there.path("hook.begun").exists());
+    site.cut();
+    going.says("box is out of reach");
+    site.there.file("hook.go", "");
+    wait_until("it has ended there", SOON, || requests(&site).iter().any(|dir| dir.join("end").exists()));
+    // Its time is over, there are too many others, or somebody has emptied the directory.
+    requests(&site).iter().for_each(|dir| fs::remove_dir_all(dir).expect("removed"));
+    site.open();
+    assert_eq!(going.code(), Some(255));
+    let cause = "box knows nothing of 'spawn' any more; it is not known whether it was executed";
+    assert!(going.err().contains(cause), "{}", going.err());
+    assert_eq!((site.there.names(), requests(&site).len()), (vec!["w".to_owned()], 0));
+}

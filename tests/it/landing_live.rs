@@ -167,4 +167,9 @@ fn a_wait_for_work_that_cannot_be_queued_names_the_cause() {
     let said = site.rig.swarm_in(&site.rig.path(""), &["merge", "wait", "w", "--timeout", "25"]);
     assert_eq!((said.code, said.out.as_str()), (Some(1), ""));
     assert!(said.err.contains("'w' was not queued: ") && said.err.contains("repo"), "{said:?}");
+    // Many events later.
+    fs::write(site.rig.root().join("events.jsonl"), "").expect("written");
+    let said = site.rig.swarm_in(&site.rig.path(""), &["merge", "wait", "w", "--timeout", "25"]);
+    assert_eq!((said.code, said.out.as_str()), (Some(1), ""), "{said:?}");
+    assert!(said.err.contains("'w' was not queued (run 'swarm events'"), "{said:?}");
 }

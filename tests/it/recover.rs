@@ -78,11 +78,13 @@ fn an_orderly_shutdown_stops_nothing_for_good() {
         rig.spawn_sh("policy", &["--restart", "always"], &marking("policy"));
         rig.spawn_sh("plain", &[], &marking("plain"));
         rig.spawn_sh("killed", &["--restart", "always"], &marking("killed"));
+        // As claude ends.
+        rig.spawn_sh("coded", &[], &format!("trap 'exit 143' TERM; echo coded >> {marks}; sleep 600 & wait"));
         let count = |name: &str| {
             let text = fs::read_to_string(rig.path("marks")).unwrap_or_default();
             text.lines().filter(|line| *line == name).count()
         };
-        let names = ["run", "loop", "policy", "plain", "killed"];
+        let names = ["run", "loop", "policy", "plain", "killed", "coded"];
         wait_until("all are at work", SOON, || names.iter().all(|name| count(name) == 1));
         rig.swarm(&["kill", "killed"]).ok();
         shut_down(rig);
@@ -90,9 +92,10 @@ fn an_orderly_shutdown_stops_nothing_for_good() {
             rewrite_boot(&rig.root().join("w"), &["lease"]);
         }
         assert_eq!((rig.fine("plain"), rig.fine("killed")), ("interrupted".to_owned(), "stopped".to_owned()));
+        assert_eq!(rig.fine("coded"), "interrupted");
         let said = rig.swarm(&["recover", "--apply", "--settle", "0"]);
         assert!(said.code == Some(0) && said.out.contains("recovered plain"), "{said:?}");
-        let back = ["run", "loop", "policy", "plain"];
+        let back = ["run", "loop", "policy", "plain", "coded"];
         wait_until("they are back", LONG, || back.iter().all(|name| count(name) == 2));
         rig.file("go", "");
         wait_until("the work lands", LONG, || site.row("a")["status"] == "done");

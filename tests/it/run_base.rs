@@ -75,7 +75,8 @@ fn work_that_a_person_finished_and_added_is_done() {
     site.swarm(&["merge", "wait", "repo.a"]).ok();
     assert_eq!(site.landed("n.txt"), "n");
     let said = site.swarm(&["run", "--retry-failed"]);
-    assert!(said.code == Some(0) && said.out.contains("a: done: already on the base\n"), "{said:?}");
+    assert!(said.code == Some(0) && said.out.contains("a: landed as "), "{said:?}");
+    assert!(said.out.contains(" by 'swarm merge add' (item 0), not by the run, not verified\n"), "{said:?}");
     assert_eq!(site.landed("b.txt"), "n");
 }
 

@@ -119,3 +119,23 @@ fn an_attempt_whose_spec_is_planned_anew_is_ended_and_its_work_kept() {
     wait_until("it is ended there", SOON, || fleet.host("a").names().is_empty());
     assert_eq!(fleet.site.git(&["show", &format!("{KEPT}:w.txt")]), "left");
 }
+
+#[test]
+fn a_host_is_forgotten_only_without_work_that_is_not_here() {
+    let fleet = Fleet::new(&["a", "b"]);
+    let (on, go) = spec(&fleet);
+    give_up(&fleet, &on);
+    fs::write(&go, "").expect("written");
+    wait_until("the run is over", SOON, || fleet.is_over());
+    let forget = |words: &[&str]| fleet.site.swarm(&[&["hosts", "forget", "a"], words].concat());
+    let said = forget(&[]);
+    said.refused(1, "a may still have work that is not here (w.1) and files of finished workstreams (w.2)");
+    assert!(forget(&["--force"]).ok().starts_with("forgot a; what it has of runs stays there"));
+    assert_eq!(forget(&[]).ok(), "forgot a\n");
+    // The run itself still knows of the attempt.
+    fleet.find("a");
+    fleet.site.spec("v", "", "echo v > v.txt");
+    fleet.plan();
+    assert_eq!(fleet.run(&["--on", "a"]).code, Some(0));
+    check_kept(&fleet);
+}

@@ -237,6 +237,52 @@ fn commits_on_another_branch_come_here_and_are_named() {
 }
 
 #[test]
+fn what_an_attempt_has_left_beside_its_work_is_kept_or_named() {
+    let fleet = Fleet::new(&["a"]);
+    fs::write(fleet.site.repo.join(".gitignore"), "*.data\n").expect("written");
+    let on_main = "git switch -q main; echo m > m.txt; git add m.txt; git commit -q -m m";
+    fleet.site.spec("w", "", &format!("{on_main}; git switch -q arial/w; echo w > w.txt; echo w > w.data"));
+    // Its next attempt begins although it has the base checked out.
+    let last = fleet.site.rig.path("last");
+    let script = format!("test -e {last} && echo v > v.data && exit 1; touch {last}; {on_main}", last = last.display());
+    fleet.site.spec("v", "retries: 1\nafter: [w]\n", &script);
+    fleet.plan();
+    let said = fleet.run(&["--on", "a"]);
+    assert_eq!(said.code, Some(1), "{said:?}");
+    assert_eq!((fleet.stage("w"), fleet.stage("v")), ("done".to_owned(), "failed".to_owned()));
+    assert!(!fleet.site.repo.join("m.txt").exists(), "it landed");
+    for id in ["w", "v"] {
+        assert_eq!(fleet.site.git(&["show", &format!("refs/swarm/from/a/{id}.1:m.txt")]), "m");
+        let kept = format!("{id}: commits beside its work on a are kept as refs/swarm/from/a/{id}.1\n");
+        let ignored = format!("{id}: ignored files do not land and go with the worktree on a: {id}.data\n");
+        assert!(said.out.contains(&kept) && said.out.contains(&ignored), "{said:?}");
+    }
+    fleet.nothing_left();
+}
+
+#[test]
+fn work_that_git_refuses_as_an_attack_fails_and_stays_there() {
+    let fleet = Fleet::new(&["a"]);
+    let script = "printf '[submodule \"x\"]\\n\\tpath = x\\n\\turl = -evil\\n' > .gitmodules";
+    fleet.site.spec("w", "retries: 0\n", script);
+    fleet.site.spec("v", "", "echo v > v.txt");
+    fleet.plan();
+    let said = fleet.run(&["--on", "a"]);
+    assert_eq!((said.code, fleet.stage("v").as_str()), (Some(1), "done"), "{said:?}");
+    let status = fleet.status();
+    let job = status["workstreams"].as_array().expect("a list").iter().find(|job| job["id"] == "w").expect("it");
+    let error = text(&job["error"]);
+    assert!(error.starts_with("git refuses its work as a possible attack: object "), "{error}");
+    let reference = error.split(' ').find(|word| word.starts_with("refs/swarm/refused/")).expect("it is named");
+    let place = error.split(' ').find(|word| word.starts_with("far/")).expect("it is named");
+    let clone = fleet.host("a").root().join(place);
+    wait_until("it is kept there", SOON, || {
+        fleet.host("a").git(&clone, &["for-each-ref", "--format=%(refname)", "refs/swarm/refused"]) == reference
+    });
+    fleet.nothing_left();
+}
+
+#[test]
 fn a_run_that_was_stopped_goes_on_at_its_host() {
     let fleet = Fleet::new(&["a"]);
     let go = fleet.site.rig.path("go");

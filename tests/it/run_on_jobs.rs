@@ -39,6 +39,7 @@ fn jobs_of_two_hosts_are_executed_once_although_a_supervisor_there_is_killed() {
     fleet.run(&[&file, "--on", "a,b", "--detach"]).ok();
     // Two at a time on each.
     wait_until("they work", SOON, || fs::read_dir(&marks).expect("a directory").count() == 4);
+    fleet.run(&["logs", "j0", "--home", &file]).refused(1, "'j0' works on a, and its output comes with its end");
     let (supervisor, guard) = fleet.host("a").keepers();
     fleet.host("a").kill_keepers();
     assert!([supervisor, guard].into_iter().flatten().all(|pid| proc::wait_end(pid, SOON)));

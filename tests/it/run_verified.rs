@@ -124,3 +124,58 @@ fn a_verification_that_is_corrected_counts_for_the_commits_that_wait() {
     started.sort_unstable();
     assert_eq!(started, ["a", "b", "c", "d"]);
 }
+
+#[test]
+fn an_agent_lands_its_work_by_no_other_verification_than_that_of_its_run() {
+    let site = Site::new();
+    let bin = env!("CARGO_BIN_EXE_swarm");
+    let log = site.rig.path("said");
+    // By its own name, by that of its branch, by another branch with the same commit, onto another base, and as a run.
+    let script = format!(
+        "echo bad > a.txt; git add a.txt; git commit -qm a; git branch other
+         for name in $SWARM_WORKER refs/heads/arial/a refs/heads/other; do
+             for verify in true ''; do
+                 env -u SWARM_TOKEN '{bin}' merge add $name --base main --verify \"$verify\" 2>&1 || true
+             done
+         done >> '{log}'
+         '{bin}' merge add $SWARM_WORKER --base side >> '{log}' 2>&1 || true
+         cd '{repo}'; '{bin}' run --verify true >> '{log}' 2>&1 || true
+         exit 0",
+        log = log.display(),
+        repo = site.repo.display()
+    );
+    site.git(&["branch", "side"]);
+    site.spec("a", "retries: 0\n", &script);
+    site.commit();
+    site.plan();
+    let said = site.swarm(&["run", "--verify", "! test -e a.txt"]);
+    assert!(said.code == Some(1) && said.out.contains("a: failed: verification failed"), "{said:?}");
+    let answers = fs::read_to_string(&log).expect("written");
+    assert_eq!(answers.matches("cannot replace 'verify' of its run").count(), 6, "{answers}");
+    assert!(answers.contains("cannot replace the base of its run"), "{answers}");
+    assert!(!site.repo.join("a.txt").exists(), "{answers}");
+}
+
+#[test]
+fn work_of_a_run_that_somebody_else_landed_is_reported_with_its_verification() {
+    let site = Site::new();
+    let go = site.rig.path("go");
+    let script = format!(
+        "echo a > a.txt; git add a.txt; git commit -qm a; until test -e '{}'; do sleep 0.05; done",
+        go.display()
+    );
+    site.spec("a", "", &script);
+    site.commit();
+    site.plan();
+    assert_eq!(site.swarm(&["run", "--detach", "--verify", "false"]).code, Some(0));
+    let log = ["log", "--format=%s", "arial/a", "--"];
+    let has_committed = || site.rig.git_says(&site.repo, &log).out.starts_with("a\n");
+    wait_until("it has committed", SOON, has_committed);
+    let add = ["merge", "add", "refs/heads/arial/a", "--base", "main", "--verify", "true"];
+    assert_eq!(site.swarm(&add).code, Some(0));
+    assert_eq!(site.swarm(&["merge", "wait", "refs/heads/arial/a"]).code, Some(0));
+    fs::write(go, "").expect("written");
+    let said = site.swarm(&["run", "attach"]);
+    let by = " by 'swarm merge add' (item 0), not by the run, verified by 'true'";
+    assert!(said.out.contains("a: landed as ") && said.out.contains(by), "{said:?}");
+}

@@ -324,6 +324,24 @@ fn sent_text_arrives_unchanged() {
 }
 
 #[test]
+fn text_to_send_may_come_from_standard_input() {
+    let rig = Rig::new();
+    talker(&rig, "x");
+    let send = |text: &str| {
+        let file = std::fs::File::open(rig.file("text", text)).expect("there");
+        let mut command = rig.command(&["send", "x", "-"]);
+        command.stdin(file);
+        crate::common::run(command)
+    };
+    send("from a $FILE\n").is(0, "sent to x\n", "");
+    wait_until("the text has arrived", SOON, || rig.log("x", "tmux").contains("got<from a $FILE>"));
+    for nothing in ["", "\n"] {
+        send(nothing).refused(1, "standard input is empty; nothing was sent");
+    }
+    send(&"l".repeat((128 << 10) + 1)).refused(1, "standard input is longer than 131072 bytes");
+}
+
+#[test]
 fn all_selects_every_running_window() {
     let rig = Rig::new();
     talker(&rig, "a");

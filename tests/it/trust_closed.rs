@@ -393,3 +393,30 @@ fn landing_the_removal_of_a_verification_does_not_land_what_it_rejects() {
     let shown = site.rig.swarm_in(&site.repo, &["trust", "--show"]).out;
     assert!(!shown.contains("verify"), "{shown}");
 }
+
+#[test]
+fn a_worker_cannot_choose_what_its_verification_executes_by_its_environment() {
+    let rig = Rig::new();
+    let repo = rig.repo();
+    set(&rig, &repo, "[merge]\nverify = 'chk'\n");
+    rig.trust(&repo);
+    for (name, text) in [("real", "! test -e bad"), ("fake", "exit 0")] {
+        let file = rig.file(&format!("{name}-chk"), &format!("#!/bin/sh\n{text}\n"));
+        fs::set_permissions(&file, fs::Permissions::from_mode(0o755)).expect("executable");
+        fs::create_dir(rig.path(name)).expect("made");
+        fs::rename(&file, rig.path(name).join("chk")).expect("moved");
+    }
+    let path = |name: &str| format!("{}:{}", rig.path(name).display(), std::env::var("PATH").expect("set"));
+    let bin = env!("CARGO_BIN_EXE_swarm");
+    let script = format!(
+        "echo bad > bad; git add bad; git commit -qm bad; PATH='{}' '{bin}' merge add ag; '{bin}' merge wait ag; exit 0",
+        path("fake")
+    );
+    let words = ["spawn", "--name", "ag", "--worktree", "--", "sh", "-c", &script];
+    let mut command = rig.command(&words);
+    command.current_dir(&repo).env("PATH", path("real"));
+    crate::common::run(command).ok();
+    rig.wait("ag");
+    let said = rig.log("ag", "stdout");
+    assert!(said.contains("ag: rejected (main)") && !repo.join("bad").exists(), "{said}");
+}

@@ -1,5 +1,5 @@
-"""Commands of the laboratory: the sweeps, errors, real, agents, ssh, hosts, hammer, the soaks, audit, power and bench; ci runs
-all but bench.
+"""Commands of the laboratory: the sweeps, errors, real, agents, ssh, hosts, hammer, the soaks, audit, power, slurm and bench; ci
+runs all but slurm and bench.
 
     python3 -m lab sweep --sample 20 --seed 7
     python3 -m lab real --only tmux
@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 from . import cases
 
 MODULES = ("sweep", "sweep_flows", "sweep_verbs", "errors", "errors_verbs", "real", "agents", "ssh", "hosts", "hammer", "soak",
-           "soak_runs", "soak_flows", "audit", "power", "bench")
+           "soak_runs", "soak_flows", "audit", "power", "slurm", "bench")
 CLOSING = re.compile(r"^(\d+) passed, (\d+) failed(?:, (\d+) skipped)?(?:, (\d+) not met)?$")
 TIMED = re.compile(r"^(?:ok|FAIL)  +(.*?) \((\d+\.\d) s\)")
 SLOWEST = 20

@@ -15,6 +15,7 @@ import os
 import sys
 
 from . import cases, disks, procs
+from .bench_agents import AGENTS
 from .bench_flows import FLOWS_ROWS as FLOWS
 from .bench_hosts import HOSTS
 from .bench_landing import LANDING
@@ -25,9 +26,9 @@ from .bench_rows import Row
 from .bench_sessions import SESSIONS
 from .bench_worktrees import WORKTREES
 
-ROWS = {**FLEET, **LANDING, **RUNS, **SESSIONS, **FLOWS, **LIMITS, **WORKTREES, **HOSTS}
+ROWS = {**FLEET, **LANDING, **RUNS, **SESSIONS, **FLOWS, **LIMITS, **WORKTREES, **HOSTS, **AGENTS}
 # Scenarios that run in the first place only: they are about a disk, or read none while they are measured.
-ONCE = ("disk", "process", "memory", "idle", "batches", "run-memory", "sessions", "ticks", "hosts")
+ONCE = ("disk", "process", "memory", "idle", "batches", "run-memory", "sessions", "ticks", "hosts", "decisions", "asking", "doing", "long-window")
 
 
 def measure(name: str, places: dict[str, str], arguments: tuple) -> tuple[list[dict[str, Row]], list[str]]:

@@ -80,7 +80,7 @@ class Site:
                     procs.send(pid, found.start, signal.SIGKILL)
 
 
-def on_site(scene, names=("box",)):
+def on_site(scene, names=("box",), make=Door):
     """Makes a case with a person's rig and hosts."""
 
     def case() -> list[str]:
@@ -88,7 +88,7 @@ def on_site(scene, names=("box",)):
         try:
             for name in names:
                 rigs.append(Rig(home_length=1))
-                doors[name] = Door(rigs[-1])
+                doors[name] = make(rigs[-1])
             here = Rig(home_length=1)
             rigs.append(here)
             site = Site(here, doors)
@@ -205,6 +205,11 @@ def strangers(site: Site) -> list[str]:
     shutil.copy(door.place / "other", door.place / "id")
     said = site.swarm("--host", "box", "ls")
     findings += same("refused login", (said.rc, "refuses the login" in said.err), (255, True))
+    # A key with a passphrase, and no agent that knows it.
+    (door.place / "id").unlink()
+    door.rig.run("ssh-keygen", "-q", "-t", "ed25519", "-N", "secret", "-f", str(door.place / "id"))
+    said = site.swarm("--host", "box", "ls")
+    findings += same("key with a passphrase", (said.rc, "refuses the login" in said.err), (255, True))
     return findings + same("hints", "swarm: hint:" in said.err, True)
 
 
@@ -287,8 +292,15 @@ def attached(site: Site) -> list[str]:
 
 
 def scenes() -> dict:
-    from . import hosts_runs
-    return SCENES | {"a run over two hosts": on_site(hosts_runs.lost_and_found, ("a", "b"))}
+    from . import hosts_faults, hosts_runs
+    return SCENES | {
+        "a run over two hosts": on_site(hosts_runs.lost_and_found, ("a", "b")),
+        "black hole": on_site(hosts_faults.black_hole, ("box", "gpu")),
+        "crowd": on_site(hosts_faults.crowd, make=hosts_faults.NarrowDoor),
+        "hanging shell": on_site(hosts_faults.hanging_shell, ("box", "gpu")),
+        "an attempt is given up": on_site(hosts_runs.given_up, ("a", "b")),
+        "a host is restarted": on_site(hosts_runs.restarted, ("a",)),
+    }
 
 
 SCENES = {

@@ -1,7 +1,9 @@
-"""Runs on other machines through a real sshd: the line of one host is cut in the middle, and supervisors are killed."""
+"""Runs on other machines through a real sshd: the line of one host is cut in the middle, supervisors are killed, an attempt
+is given up, and a host is restarted."""
 
 import json
 import signal
+from pathlib import Path
 
 from . import procs
 from .hosts import Site
@@ -27,6 +29,134 @@ def repository(here: Rig, log) -> None:
         (repo / "specs" / f"j{number}.md").write_text(text)
     for words in (["add", "specs"], ["commit", "-q", "-m", "specs"]):
         here.run("git", *words, cwd=repo)
+
+
+def small_repository(here: Rig, scripts: dict[str, str]) -> None:
+    """Makes a repository with a spec for each script."""
+    repo = here.make_repo()
+    (repo / "specs").mkdir()
+    for name, script in scripts.items():
+        text = f"---\nadapter: shell\n---\n# Spec {name}\n\n```sh\n{script}\n```\n"
+        (repo / "specs" / f"{name}.md").write_text(text)
+    for words in (["add", "specs"], ["commit", "-q", "-m", "specs"]):
+        here.run("git", *words, cwd=repo)
+
+
+def begin(site: Site, *words: str) -> list[str]:
+    """Plans the specs, and starts the run."""
+    here = site.here
+    for door in site.doors.values():
+        (door.rig.home / ".gitconfig").write_text("[user]\nname = x\nemail = x@example.com\n")
+    for line in (["plan", "--specs", "specs", "-y"], ["trust", "--yes"], ["run", *words, "--detach"]):
+        said = here.run(str(here.binary), *line, cwd=here.repo, limit=120)
+        if said.rc != 0:
+            return [f"{line}: {said.rc} {said.err[-400:]}"]
+    return []
+
+
+def lose(site: Site, name: str) -> None:
+    """Keeps new connections from a host, and cuts those that there are."""
+    config = site.here.root / "ssh_config"
+    config.write_text(config.read_text().replace(f"Port {site.doors[name].port}\n", f"Port {site.dead}\n"))
+    site.close()
+
+
+def find(site: Site) -> None:
+    site.configure()
+
+
+def is_away(site: Site, name: str) -> bool:
+    return any(host["name"] == name and host["state"] == "away" for host in status(site).get("hosts", []))
+
+
+def job(site: Site) -> dict:
+    return status(site)["workstreams"][0]
+
+
+def merges(here: Rig) -> int:
+    return len(here.run("git", "log", "--merges", "--format=%H", "main", cwd=here.repo).out.split())
+
+
+def is_forgotten(site: Site, name: str) -> bool:
+    return json.loads(site.swarm("--host", name, "ls", "--json").out)["workers"] == []
+
+
+def given_up(site: Site) -> list[str]:
+    """The host of an attempt is cut off, and the attempt given up: another host repeats it. Then the host is back."""
+    here, log, go = site.here, site.here.root / "executed", site.here.root / "go"
+    script = (f"echo $HOME >> {log}; git commit -q --allow-empty -m \"part $HOME\"; echo left > left.txt; "
+              f"until [ -e {go} ]; do sleep 0.05; done; echo w > w.txt; rm left.txt")
+    small_repository(here, {"w": script})
+    findings = begin(site, "--on", "a,b")
+    if findings:
+        return findings
+    wait_until(lambda: log.exists() and job(site).get("host") == "a", 60, "it works on a")
+    lose(site, "a")
+    wait_until(lambda: is_away(site, "a"), 60, "that is known", 0.05)
+    said = here.run(str(here.binary), "run", "give-up", "w", cwd=here.repo, limit=60)
+    findings += same("give-up", said.rc, 0)
+    wait_until(lambda: len(log.read_text().splitlines()) == 2, 60, "it works on b")
+    find(site)
+    reference = "refs/swarm/from/a/w.1"
+    listed = ["git", "for-each-ref", "--format=%(refname)", "refs/swarm/from"]
+    wait_until(lambda: here.run(*listed, cwd=here.repo).out.strip() == reference, 90, "its work is here", 0.1)
+    wait_until(lambda: is_forgotten(site, "a"), 60, "a has forgotten it", 0.2)
+    go.write_text("")
+    wait_until(lambda: status(site)["status"] != "running", OVER, "the run is over", 0.2)
+    end = status(site)
+    findings += same("status", (end["status"], end["workstreams"][0]["attempt"]), ("completed", 2))
+    homes = [str(site.doors[name].rig.home) for name in ("a", "b")]
+    findings += same("executed", log.read_text().splitlines(), homes)
+    findings += same("merges", merges(here), 1)
+    findings += same("landed", (here.repo / "w.txt").exists() and not (here.repo / "left.txt").exists(), True)
+    kept = here.run("git", "log", "--format=%s", f"main..{reference}", cwd=here.repo).out
+    findings += same("its commit is kept", f"part {homes[0]}" in kept.splitlines(), True)
+    findings += same("what it left is kept", here.run("git", "show", f"{reference}:left.txt", cwd=here.repo).out, "left\n")
+    findings += same("named", [one.get("reference") for one in end["given_up"]], [reference])
+    wait_until(lambda: is_forgotten(site, "b"), 60, "b has forgotten it", 0.2)
+    return findings
+
+
+def reboot(rig: Rig) -> None:
+    """Ends everything on a host at once, and makes its files look as if an earlier boot had written them."""
+    def all_killed() -> bool:
+        left = rig.census()
+        # All stop before the first is killed: a shim that runs on would record how its worker ended.
+        for send in (signal.SIGSTOP, signal.SIGKILL):
+            for one in left:
+                procs.send(one.pid, one.start, send)
+        return not left
+    wait_until(all_killed, 30, "everything on the host has ended")
+    present = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    for name in ("lease", "begun.json"):
+        for file in rig.root.rglob(name):
+            file.write_text(file.read_text().replace(present, "00000000-0000-0000-0000-000000000000"))
+
+
+def restarted(site: Site) -> list[str]:
+    """A host is restarted while attempts are at work: they are repeated there with what they had done, and land once."""
+    here, door, log = site.here, site.doors["a"], site.here.root / "executed"
+    names = ("v", "w")
+    small_repository(here, {name: (
+        f"echo part >> {name}.txt; echo {name} >> {log}; [ $(grep -c {name} {log}) -gt 1 ] || exec sleep 600"
+    ) for name in names})
+    findings = begin(site, "--on", "a")
+    if findings:
+        return findings
+    wait_until(lambda: log.exists() and sorted(log.read_text().split()) == list(names), 60, "both are at work")
+    lose(site, "a")
+    reboot(door.rig)
+    find(site)
+    wait_until(lambda: status(site)["status"] != "running", OVER, "the run is over", 0.2)
+    end = status(site)
+    findings += same("status", end["status"], "completed")
+    findings += same("attempts", [one["attempt"] for one in end["workstreams"]], [2, 2])
+    findings += same("executed", sorted(log.read_text().split()), sorted(names * 2))
+    findings += same("merges", merges(here), len(names))
+    for name in names:
+        findings += same(f"{name}.txt", (here.repo / f"{name}.txt").read_text(), "part\npart\n")
+    wait_until(lambda: is_forgotten(site, "a"), 60, "the host has forgotten them", 0.2)
+    return findings
 
 
 def status(site: Site) -> dict:

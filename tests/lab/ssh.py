@@ -61,6 +61,9 @@ def children(pid: int) -> list[procs.Stat]:
 class Door:
     """sshd on loopback, through which a person reaches a rig."""
 
+    # Further lines of the daemon's configuration.
+    more = ""
+
     def __init__(self, rig: Rig):
         self.rig = rig
         self.place = rig.root / "ssh"
@@ -96,7 +99,7 @@ class Door:
         for attempt in range(PORT_TRIES):
             self.port = free_port()
             config = DAEMON.format(port=self.port, place=self.place, home=self.rig.home, marker=self.rig.marker)
-            (self.place / "config").write_text(config)
+            (self.place / "config").write_text(config + self.more)
             self.daemon = procs.launch(words, env={"PATH": os.environ["PATH"]}, stdin=subprocess.DEVNULL)
             if self.await_login(is_last=attempt == PORT_TRIES - 1):
                 return

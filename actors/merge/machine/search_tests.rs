@@ -1,6 +1,6 @@
 use std::collections::BTreeSet;
 
-use super::super::{Effect, Event, Machine};
+use super::super::{Change, Effect, Event, Machine};
 use swarm_model::merge::queue::{Addition, ItemId, Obstacle, Queue, Rules, State};
 use swarm_model::merge::{Build, Landing, Verdict};
 
@@ -109,12 +109,12 @@ fn a_retry_verifies_a_base_again_that_failed() {
     let (mut queue, mut world) = (machine(1, 1), World { is_red: true, ..World::default() });
     world.run(&mut queue, Event::Resume);
     assert_eq!(world.verified.len(), 3);
-    world.run(&mut queue, Event::Retry(0));
+    world.run(&mut queue, Event::Retry(0, None));
     assert_eq!((words(&queue), world.verified.len()), (vec!["waiting"], 6));
     // What made it fail was outside of the repository, and only the item is bad now.
     world.is_red = false;
     world.bad = [0].into();
-    world.run(&mut queue, Event::Retry(0));
+    world.run(&mut queue, Event::Retry(0, None));
     assert_eq!(words(&queue), ["rejected"]);
 }
 
@@ -126,15 +126,15 @@ fn a_retry_by_other_rules_verifies_by_these_and_keeps_the_commit() {
     assert_eq!(words(&queue), ["waiting"; 2]);
     let other = Rules { verify: Some("other".into()), ..before.rules.clone() };
     world.is_red = false;
-    world.run(&mut queue, Event::Again(0, Some(Box::new(other.clone()))));
+    world.run(&mut queue, Event::Again(0, ruled(other.clone())));
     let after = &queue.items[0];
     assert_eq!((words(&queue), after.verified_by.as_deref()), (vec!["landed", "waiting"], Some("other")));
     assert_eq!((&after.tip, &after.key, after.id), (&before.tip, &before.key, before.id));
     // An item that is queued again already only gets the rules; one that has landed keeps its own.
     queue.on(Event::Pause, 0);
-    queue.on(Event::Again(1, None), 0);
-    queue.on(Event::Again(1, Some(Box::new(other.clone()))), 0);
-    queue.on(Event::Again(0, Some(Box::new(before.rules))), 0);
+    queue.on(Event::Again(1, Change::default()), 0);
+    queue.on(Event::Again(1, ruled(other.clone())), 0);
+    queue.on(Event::Again(0, ruled(before.rules)), 0);
     assert_eq!(queue.items.iter().map(|item| &item.rules).collect::<Vec<_>>(), [&other; 2]);
     assert_eq!(words(&queue), ["landed", "queued"]);
 }
@@ -234,7 +234,7 @@ fn a_verification_that_moves_the_base_itself_ends_in_waiting() {
     assert_eq!((pauses, world.verified.len()), (vec![1, 2, 4, 8, 16, 32, 60, 60], 10));
     let why = "the base moved 10 times while the work was on its way; check whether 'check' itself commits to it";
     assert_eq!((queue.items[0].state.word(), queue.items[0].state.reason()), ("waiting", Some(why)));
-    world.run(&mut queue, Event::Retry(0));
+    world.run(&mut queue, Event::Retry(0, None));
     assert_eq!(words(&queue), ["landed"]);
 }
 
@@ -315,4 +315,8 @@ fn an_item_that_was_replaced_does_not_continue_by_itself() {
     assert_eq!(queue.items[0].obstacle(), None);
     world.run(&mut queue, Event::Cleared(obstacle));
     assert_eq!(words(&queue), ["waiting", "queued"]);
+}
+
+fn ruled(rules: Rules) -> Change {
+    Change { rules: Some(Box::new(rules)), caller: None }
 }

@@ -164,7 +164,10 @@ impl AskWish {
     /// Returns what the agent wants to do with this tool, as [`Ask::summary`] does.
     pub fn summary(&self, tool: &str) -> String {
         const CHARS_MAX: usize = 200;
-        let text = self.text(tool);
+        let text = match self {
+            Self::Question { questions } => questions.iter().map(with_options).collect::<Vec<_>>().join("\n"),
+            _ => self.text(tool),
+        };
         // Nothing is left out without a mark: it is shown next to the command that approves it.
         let line: String = first_line(&text).chars().map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect();
         match line.char_indices().nth(CHARS_MAX) {
@@ -187,6 +190,14 @@ impl AskWish {
             }
         }
     }
+}
+
+/// Returns a question with the labels from which a person chooses.
+fn with_options(question: &Question) -> String {
+    if question.options.is_empty() {
+        return question.text.clone();
+    }
+    format!("{} ({})", question.text, question.options.join(" | "))
 }
 
 /// Returns the first line of a text, with the number of its lines if there are more.
@@ -328,6 +339,11 @@ impl AskRecord {
             (None, None, Some(_)) => AskState::Answered,
             (None, None, None) => AskState::Open,
         }
+    }
+
+    /// Reports whether the agent shows no dialog while its hook waits for the answer, as `codex` does in a window.
+    pub fn is_hidden(&self) -> bool {
+        self.ask.waits == Waits::Shown && self.ask.who.agent.as_deref() == Some("codex")
     }
 }
 

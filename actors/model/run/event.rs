@@ -49,10 +49,22 @@ pub enum Event {
     Lost {
         host: String,
         cause: String,
+        /// Job and number of the attempt. `None`: it was given up.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        of: Option<(usize, u32)>,
+    },
+    /// The host answers, and something is in the way of starting the attempt there, or of taking its work.
+    Stuck {
+        job: usize,
+        attempt: u32,
+        cause: String,
     },
     /// The host answers again.
     Found {
         host: String,
+        /// Job and number of the attempt about which it was asked, as in `Lost`.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        of: Option<(usize, u32)>,
     },
     /// The host has reported its load, in halves per processor. Only written if it has changed.
     Loaded {
@@ -63,7 +75,7 @@ pub enum Event {
     HostDue {
         host: String,
     },
-    /// The host has been out of reach since this time, in Unix milliseconds, for as long as the run waits for it.
+    /// The attempts that cannot be reached at the host since this time, in Unix milliseconds, are waited for no longer.
     LostDue {
         host: String,
         since_ms: u64,
@@ -87,6 +99,9 @@ pub enum Event {
         host: String,
         #[serde(default, skip_serializing_if = "Option::is_none")]
         reference: Option<String>,
+        /// References to what that one does not contain.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        more: Vec<String>,
     },
     /// The work of an attempt on a host is here, in this commit.
     Fetched {
@@ -96,6 +111,12 @@ pub enum Event {
         /// Uncommitted paths that the commit does not contain, as in `Queued`.
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         left_out: Vec<String>,
+        /// Ignored files that the attempt has made there.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        ignored: Vec<String>,
+        /// References here to what else it has left.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        kept: Vec<String>,
     },
     Ended {
         job: usize,

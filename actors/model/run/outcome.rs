@@ -59,6 +59,14 @@ pub enum Merged {
     Nothing,
     /// The work has changes of its own, and the base has all of them already.
     Contained,
+    /// Another item of the queue, which the run did not add, has landed the work.
+    Elsewhere {
+        item: u64,
+        commit: String,
+        /// Command that verified that item. `None` if none did.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        verified_by: Option<String>,
+    },
     Rejected {
         reason: String,
     },

@@ -118,6 +118,9 @@ pub struct Progress {
     /// places of submodules and other repositories with uncommitted work (with a slash at the end).
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub left_out: Vec<String>,
+    /// Ignored files that the last attempt has made on its host. They go with the worktree there.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub ignored: Vec<String>,
     /// Branch that an attempt of this job has created. A branch that is not recorded here belongs to somebody else.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub begun: Option<Topic>,
@@ -139,6 +142,13 @@ pub struct Progress {
     /// Whether the present attempt was sent to its host. Until it has ended, it belongs to that host.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub sent: bool,
+    /// Time in Unix milliseconds since which the host does not answer about the attempt that was sent there. Nothing else tells
+    /// so: a host that takes no more work may still answer about this attempt.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub away_ms: Option<u64>,
+    /// What is in the way of the attempt that was sent, although its host answers: its work cannot be taken, for example.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub stuck: Option<String>,
     /// Whether the attempt was sent by a run that was stopped before it knew the end of it.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub carried: bool,
@@ -159,6 +169,11 @@ pub struct Progress {
 }
 
 impl Progress {
+    /// Reports whether the present attempt belongs to a host, and its end is not known.
+    pub fn is_out(&self) -> bool {
+        self.sent && self.host.is_some() && self.stage == Stage::Working
+    }
+
     /// Returns the present attempt of the job `id`, if it is out on a host.
     pub fn out(&self, id: &str) -> Option<Abandoned> {
         let host = self.host.as_ref().filter(|_| self.sent)?;
@@ -449,6 +464,8 @@ fn resumed(earlier: Option<&Progress>, retry_failed: bool) -> Progress {
     let mut job = earlier.cloned().unwrap_or_default();
     // A person may have installed what was missing.
     job.unfit.clear();
+    // Its host is asked anew.
+    (job.away_ms, job.stuck) = (None, None);
     match job.stage {
         // Failures are counted from 0 again; the numbers of attempts continue.
         Stage::Failed if retry_failed => {

@@ -108,6 +108,12 @@ pub enum Word {
         /// Whether the base had all of the work already, so that nothing was left to land.
         #[serde(default, skip_serializing_if = "std::ops::Not::not")]
         on_base: bool,
+        /// Item of the merge queue that landed the work, if the run did not add it.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        item: Option<u64>,
+        /// Command that verified that item. `None` if none did.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        verified_by: Option<String>,
     },
     /// The spec has changed since the run began. This attempt uses the new text.
     #[serde(rename = "workstream.spec_changed")]
@@ -133,7 +139,15 @@ pub enum Word {
     Context { delivered: bool, text: String },
     /// Ignored files that the workstream left in its worktree, which is removed. They do not land.
     #[serde(rename = "workstream.ignored")]
-    Ignored { files: Vec<String> },
+    Ignored {
+        files: Vec<String>,
+        /// Host of the worktree. `None`: this machine.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        host: Option<String>,
+    },
+    /// What an attempt has left on its host apart from its work is here, under these references.
+    #[serde(rename = "workstream.kept")]
+    Kept { attempt: u32, host: String, references: Vec<String> },
     #[serde(rename = "merge.started")]
     MergeStarted {
         base: String,

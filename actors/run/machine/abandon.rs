@@ -1,6 +1,6 @@
-//! Attempts that are given up: their hosts are out of reach, and a person does not want to wait for them.
+//! Attempts that are given up: their hosts are out of reach, or their work cannot be taken, and a person does not want to wait.
 
-use swarm_model::run::progress::{Closed, ClosedKind, Mode, Run, Stage};
+use swarm_model::run::progress::{Mode, Progress, Run, Stage};
 use swarm_model::run::words::Word;
 use swarm_model::run::{Abandoned, Event, far_worker_name, worker_name};
 use swarm_model::{Refusal, RefusalKind};
@@ -11,7 +11,7 @@ impl Machine {
     /// Returns the event that gives up the present attempt of a job.
     ///
     /// # Errors
-    /// Refuses it unless the attempt was sent to a host that is out of reach.
+    /// Refuses it unless the attempt was sent to a host that is out of reach, or from where its work cannot be taken.
     pub fn giving_up(&self, id: &str) -> Result<Event, Refusal> {
         let refuse = |cause: String, remedy: &str| Err(Refusal::new(RefusalKind::Invalid, cause).remedy(remedy));
         let Some(job) = self.plan.position(id) else {
@@ -19,42 +19,44 @@ impl Machine {
             return Err(refusal.remedy("run 'swarm run status' to see all"));
         };
         let progress = &self.jobs[job];
-        let host = progress.host.as_ref().filter(|_| progress.sent && progress.stage == Stage::Working);
+        let host = progress.host.as_ref().filter(|_| progress.is_out());
         let Some(host) = host else {
             let cause = format!("workstream '{id}' does not work on another host");
             return refuse(cause, "run 'swarm run status' to see where workstreams work");
         };
-        if !self.is_out_of_reach(host) {
+        if progress.away_ms.is_none() && progress.stuck.is_none() {
             let worker = far_worker_name(&worker_name(&self.plan.slug, id), &self.plan.id);
             let cause = format!("workstream '{id}' works on {host}, which answers");
             return refuse(cause, &format!("run 'swarm --host {host} kill {worker}' to end it"));
         }
         Ok(Event::Abandoned { job, attempt: progress.attempt, host: host.clone() })
     }
-
-    fn is_out_of_reach(&self, host: &str) -> bool {
-        self.closed.get(host).is_some_and(|closed| closed.kind != ClosedKind::Busy)
-    }
 }
 
 impl Turn<'_> {
     pub(super) fn abandoned(&mut self, job: usize, attempt: u32, host: &str) {
-        let is_meant = |turn: &Self| {
-            let progress = &turn.run.jobs[job];
-            progress.stage == Stage::Working && progress.sent && progress.host.as_deref() == Some(host)
-        };
-        if !self.is_present(job, attempt) || !is_meant(self) {
+        let is_meant = |progress: &Progress| progress.is_out() && progress.host.as_deref() == Some(host);
+        if !self.is_present(job, attempt) || !is_meant(&self.run.jobs[job]) {
             return;
         }
         let abandoned = Abandoned::new(&self.run.plan.jobs[job].id, attempt, host);
-        let since_ms = self.run.closed.get(host).map_or(self.now_ms, |closed| closed.since_ms);
-        let away = lasting(self.now_ms.saturating_sub(since_ms));
         let progress = &mut self.run.jobs[job];
+        let (away_ms, stuck) = (progress.away_ms.take(), progress.stuck.take());
+        let (why, told) = match stuck.filter(|_| away_ms.is_none()) {
+            Some(cause) => {
+                let told = format!("{host}, from where its work could not be taken ({cause})");
+                (cause, told)
+            }
+            None => {
+                let away = lasting(self.now_ms.saturating_sub(away_ms.unwrap_or(self.now_ms)));
+                (format!("{host} was out of reach"), format!("{host}, which has been out of reach for {away}"))
+            }
+        };
         (progress.sent, progress.carried, progress.pid) = (false, false, None);
         progress.stage = if self.run.mode == Mode::Stopping { Stage::Paused } else { Stage::Pending };
-        progress.error = Some(format!("attempt {attempt} was given up: {host} was out of reach"));
+        progress.error = Some(format!("attempt {attempt} was given up: {why}"));
         progress.given_up = Some(format!(
-            "Attempt {attempt} at this task was sent to {host}, which has been out of reach for {away}, and was given up. \
+            "Attempt {attempt} at this task was sent to {told}, and was given up. \
              What it has done is not here. It may come back later, as {}.",
             abandoned.reference()
         ));
@@ -67,24 +69,27 @@ impl Turn<'_> {
         self.tell(Some(job), Word::Abandoned { attempt, host: host.to_owned() });
     }
 
-    /// Gives up all attempts at a host that is out of reach for too long.
+    /// Gives up the attempts at a host that cannot be reached since this time, which is too long.
     pub(super) fn lost_due(&mut self, host: &str, since_ms: u64) {
-        let is_same = |closed: &Closed| closed.since_ms == since_ms && closed.kind != ClosedKind::Busy;
-        if !self.run.closed.get(host).is_some_and(is_same) {
-            return;
-        }
         for job in 0..self.run.jobs.len() {
-            let attempt = self.run.jobs[job].attempt;
-            self.abandoned(job, attempt, host);
+            let Progress { attempt, away_ms, .. } = self.run.jobs[job];
+            if away_ms == Some(since_ms) {
+                self.abandoned(job, attempt, host);
+            }
         }
     }
 
-    pub(super) fn returned(&mut self, id: &str, attempt: u32, host: &str, reference: Option<&String>) {
+    pub(super) fn returned(&mut self, id: &str, attempt: u32, host: &str, event: &Event) {
+        let Event::Returned { reference, more, .. } = event else { return };
         let is_it = |one: &&mut Abandoned| one.job == id && one.attempt == attempt && one.host == host && !one.is_back;
         let Some(abandoned) = self.run.abandoned.iter_mut().find(is_it) else { return };
-        (abandoned.is_back, abandoned.found_at) = (true, reference.cloned());
-        let word = Word::Returned { attempt, host: host.to_owned(), reference: reference.cloned() };
+        (abandoned.is_back, abandoned.found_at) = (true, reference.clone());
+        let word = Word::Returned { attempt, host: host.to_owned(), reference: reference.clone() };
         self.tell(self.run.plan.position(id), word);
+        if !more.is_empty() {
+            let word = Word::Kept { attempt, host: host.to_owned(), references: more.clone() };
+            self.tell(self.run.plan.position(id), word);
+        }
     }
 }
 
@@ -93,10 +98,10 @@ pub(super) fn to_reclaim(run: &Run) -> Vec<Effect> {
     run.abandoned.iter().filter(|one| !one.is_back).cloned().map(Effect::Reclaim).collect()
 }
 
-/// Returns the effect that ends the wait for a host. `None` if the run waits for a person.
-pub(super) fn to_wait(run: &Run, host: &str, closed: &Closed) -> Option<Effect> {
-    let lost_ms = run.plan.rules.lost_ms.filter(|_| closed.kind != ClosedKind::Busy)?;
-    let (host, since_ms) = (host.to_owned(), closed.since_ms);
+/// Returns the effect that ends the wait for an attempt. `None` if its host answers, or if the run waits for a person.
+pub(super) fn to_wait(run: &Run, progress: &Progress) -> Option<Effect> {
+    let (lost_ms, since_ms) = (run.plan.rules.lost_ms?, progress.away_ms?);
+    let host = progress.host.clone()?;
     Some(Effect::ArmLost { host, since_ms, at_ms: since_ms.saturating_add(lost_ms) })
 }
 

@@ -1,5 +1,6 @@
 //! Jobs whose attempts work on other hosts.
 
+use swarm_model::run::Event;
 use swarm_model::run::progress::{Closed, ClosedKind, Mode, Stage};
 use swarm_model::run::words::Word;
 
@@ -22,9 +23,10 @@ impl Turn<'_> {
         self.run.jobs[job].begun = self.run.plan.topic_of(&self.run.plan.jobs[job]);
         // From here on, an attempt that leaves nothing to land has failed.
         (self.run.jobs[job].conflicted, self.run.jobs[job].conflict_tip) = (false, None);
+        self.run.jobs[job].stuck = None;
         match self.run.jobs[job].host.clone() {
             Some(host) => {
-                self.found(&host);
+                self.found(&host, Some((job, self.run.jobs[job].attempt)));
                 self.fits(job, &host);
             }
             // Its worktree has the work that was done on hosts, and goes on from there.
@@ -43,6 +45,7 @@ impl Turn<'_> {
         }
         let progress = &mut self.run.jobs[job];
         (progress.sent, progress.host) = (true, Some(host.to_owned()));
+        (progress.away_ms, progress.stuck) = (None, None);
         if !progress.visited.iter().any(|known| known == host) {
             progress.visited.push(host.to_owned());
         }
@@ -75,24 +78,38 @@ impl Turn<'_> {
         let tries = earlier.map_or(1, |closed| closed.tries + 1);
         // The same outage, although the host may say something else now.
         let before = earlier.filter(|closed| (closed.kind == ClosedKind::Busy) == (kind == ClosedKind::Busy));
-        let (is_first, since_ms) = (before.is_none(), before.map_or(self.now_ms, |closed| closed.since_ms));
+        let since_ms = before.map_or(self.now_ms, |closed| closed.since_ms);
         let at_ms = self.now_ms.saturating_add(pause_ms(kind, tries));
         self.effects.push(Effect::ArmHost { host: host.to_owned(), at_ms });
         let closed = Closed { kind, cause: cause.to_owned(), tries, since_ms, until_ms: Some(at_ms) };
-        if is_first {
-            self.effects.extend(to_wait(self.run, host, &closed));
-        }
         self.run.closed.insert(host.to_owned(), closed);
         if is_new {
             self.tell(None, Word::HostAway { host: host.to_owned(), error: cause.to_owned() });
         }
     }
 
-    pub(super) fn lost(&mut self, host: &str, cause: &str) {
+    pub(super) fn lost(&mut self, host: &str, cause: &str, of: Option<(usize, u32)>) {
         self.close(host, ClosedKind::Away, cause);
+        let of = of.filter(|(job, attempt)| self.is_present(*job, *attempt) && self.run.jobs[*job].is_out());
+        if let Some((job, _)) = of
+            && self.run.jobs[job].away_ms.is_none()
+        {
+            self.run.jobs[job].away_ms = Some(self.now_ms);
+            self.effects.extend(to_wait(self.run, &self.run.jobs[job]));
+        }
     }
 
-    pub(super) fn found(&mut self, host: &str) {
+    pub(super) fn stuck(&mut self, job: usize, attempt: u32, cause: &str) {
+        if self.is_present(job, attempt) && self.run.jobs[job].is_out() {
+            self.run.jobs[job].stuck = Some(cause.to_owned());
+        }
+    }
+
+    /// The host answers, about this attempt if there is one.
+    pub(super) fn found(&mut self, host: &str, of: Option<(usize, u32)>) {
+        if let Some((job, _)) = of.filter(|(job, attempt)| self.is_present(*job, *attempt)) {
+            self.run.jobs[job].away_ms = None;
+        }
         if self.run.closed.remove(host).is_some() {
             self.tell(None, Word::HostBack { host: host.to_owned() });
         }
@@ -115,12 +132,28 @@ impl Turn<'_> {
         }
     }
 
-    pub(super) fn fetched(&mut self, job: usize, attempt: u32, tip: Option<&String>, left_out: &[String]) {
+    pub(super) fn fetched(&mut self, job: usize, attempt: u32, event: &Event) {
+        let Event::Fetched { tip, left_out, ignored, kept, .. } = event else { return };
         if self.is_present(job, attempt) && self.run.jobs[job].stage == Stage::Working {
             let progress = &mut self.run.jobs[job];
             // What an earlier attempt has left stays, if this one was lost with its worktree.
-            progress.tip = tip.cloned().or(progress.tip.take());
-            progress.left_out = left_out.to_vec();
+            progress.tip = tip.clone().or(progress.tip.take());
+            progress.left_out.clone_from(left_out);
+            progress.ignored.clone_from(ignored);
+            progress.stuck = None;
+            let host = progress.host.clone().filter(|_| !kept.is_empty());
+            if let Some(host) = host {
+                self.tell(Some(job), Word::Kept { attempt, host, references: kept.clone() });
+            }
+        }
+    }
+
+    /// Reports the ignored files that go with the worktree of a job on its host.
+    pub(super) fn tell_ignored(&mut self, job: usize) {
+        let files = std::mem::take(&mut self.run.jobs[job].ignored);
+        let host = self.run.jobs[job].host.clone();
+        if host.is_some() && !files.is_empty() {
+            self.tell(Some(job), Word::Ignored { files, host });
         }
     }
 }

@@ -13,6 +13,11 @@ impl Turn<'_> {
                 self.tell(Some(job), Word::MergeCompleted { commit: commit.clone() });
                 self.done(job, Some(commit.clone()), false);
             }
+            Merged::Elsewhere { item, commit, verified_by } => {
+                let (item, verified_by) = (Some(*item), verified_by.clone());
+                let word = Word::Done { commit: Some(commit.clone()), on_base: false, item, verified_by };
+                self.done_as(job, Some(commit.clone()), word);
+            }
             Merged::Contained => self.done(job, None, true),
             Merged::Nothing if self.run.jobs[job].has_shown_work() => self.done(job, None, true),
             Merged::Nothing if !self.run.jobs[job].left_out.is_empty() => {

@@ -25,6 +25,7 @@ impl Machine {
             | Event::Unfit { job, attempt, .. }
             | Event::Unreached { job, attempt }
             | Event::Abandoned { job, attempt, .. }
+            | Event::Stuck { job, attempt, .. }
             | Event::Fetched { job, attempt, .. }
             | Event::Ended { job, attempt, .. } => (*job, *attempt, Stage::Working),
             Event::Queued { job, attempt, .. } => (*job, *attempt, Stage::Finishing),

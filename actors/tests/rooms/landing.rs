@@ -6,7 +6,12 @@ use std::time::Duration;
 use swarm_actors::supervisor::Exit;
 use swarm_actors::testing::Fault;
 use swarm_model::merge::queue::State;
-use swarm_model::{Answer, Ended, EventKind, FineState, MergeOrder, MergeRequest, MergeSettings, SpawnRequest};
+use swarm_model::{
+    Answer, Below, Caller, Ended, Environment, EventKind, FineState, MergeOrder, MergeRequest, MergeSettings,
+    SpawnRequest,
+};
+
+use swarm_ports::{Note, Records as _};
 
 use crate::fixture::{Rig, caller, request, with_tree};
 
@@ -49,13 +54,133 @@ async fn work_of_a_run_is_verified_as_its_run_asked() {
     rig.world.pass(Duration::from_secs(1)).await;
     rig.world.runs.verify("w", "make test");
     add_all(&rig, &["w", "other"]).await;
-    rig.world.script.at("run.verification", Fault::Error("damaged"));
+    rig.world.script.at("run.agreed", Fault::Error("damaged"));
     let Answer::Refused(refusal) = add(&rig, "unknown").await else { panic!("it was added without") };
     assert_eq!(refusal.cause, "it is unknown how the run of 'unknown' verifies its work: damaged");
     let queues = rig.swarm().queues().await.expect("complete");
     let items = queues.iter().flat_map(|view| &view.queue.items);
     let asked: Vec<_> = items.map(|item| (item.name.as_str(), item.rules.verify.as_deref())).collect();
     assert_eq!(asked, [("w", Some("make test")), ("other", None)]);
+}
+
+/// Returns the items, each with the command that verifies it.
+async fn verifications(rig: &Rig) -> Vec<(String, Option<String>)> {
+    let queues = rig.swarm().queues().await.expect("complete");
+    let items = queues.iter().flat_map(|view| &view.queue.items);
+    items.map(|item| (item.name.clone(), item.rules.verify.clone())).collect()
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_agent_of_a_run_cannot_choose_how_work_is_verified() {
+    let rig = Rig::start().await;
+    for name in ["w", "other"] {
+        rig.spawn(with_tree(name)).await.expect("starts");
+        rig.world.end(name, Ended::Code(0));
+    }
+    rig.world.pass(Duration::from_secs(1)).await;
+    rig.world.runs.verify("w", "make test");
+    let added = |name: &str, verify: Option<&str>, below: &str| {
+        let settings = MergeSettings { verify: verify.map(str::to_owned), ..MergeSettings::default() };
+        let names = vec![name.to_owned()];
+        let order = MergeOrder::Add { names, base: None, priority: 0, settings, uncommitted: Vec::new() };
+        let below = Some(Below::Worker(below.to_owned()));
+        MergeRequest { caller: Caller { below, ..caller() }, order }
+    };
+    // The fake repository refuses what the completion says to be agreed.
+    for (name, below) in [("w", "w"), ("w", "other"), ("other", "w"), ("branch", "w")] {
+        let answer = rig.swarm().merge(added(name, Some("true"), below)).recv().await;
+        let Some(Answer::Refused(refusal)) = answer else { panic!("'{name}' was added below '{below}': {answer:?}") };
+        assert_eq!(refusal.cause, format!("worker '{below}' cannot replace 'verify'"));
+    }
+    for (name, below) in [("w", "other"), ("branch", "w")] {
+        rig.swarm().merge(added(name, None, below)).recv().await.expect("an answer");
+    }
+    rig.swarm().merge(added("other", Some("true"), "other")).recv().await.expect("an answer");
+    let of = |name: &str, verify: &str| (name.to_owned(), Some(verify.to_owned()));
+    assert_eq!(verifications(&rig).await, [of("w", "make test"), of("branch", "make test"), of("other", "true")]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_agent_neither_resumes_a_queue_nor_accepts_a_rewritten_base() {
+    let rig = Rig::start().await;
+    rig.world.landings.edit(true);
+    add(&rig, "a").await;
+    rig.world.pass(Duration::from_secs(1)).await;
+    let target = rig.swarm().queues().await.expect("complete")[0].target.clone();
+    let ask = |order, below| MergeRequest { caller: Caller { below, ..caller() }, order };
+    let pause = MergeOrder::Pause { target: target.clone() };
+    rig.swarm().merge(ask(pause, None)).recv().await.expect("an answer");
+    let resume = MergeOrder::Resume { target: target.clone() };
+    let answer = rig.swarm().merge(ask(resume.clone(), Some(Below::Command))).recv().await;
+    let Some(Answer::Refused(refusal)) = answer else { panic!("it was resumed: {answer:?}") };
+    assert_eq!(refusal.cause, "a command that the supervisor executes cannot resume the queue of main");
+    let retry = MergeOrder::Retry { target, item: 0 };
+    let answer = rig.swarm().merge(ask(retry, Some(Below::Unknown))).recv().await;
+    assert!(matches!(answer, Some(Answer::Merge(_))), "{answer:?}");
+    assert!(matches!(rig.swarm().merge(ask(resume, None)).recv().await, Some(Answer::Merge(_))));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_process_with_the_mark_of_a_worker_is_below_it() {
+    let rig = Rig::start().await;
+    rig.spawn(with_tree("w")).await.expect("starts");
+    rig.world.runs.verify("w", "make test");
+    let facts = rig.world.records.newest("w").and_then(|key| rig.world.records.facts(&key)).expect("records");
+    let token = facts.spec.spec().expect("a spec").token.clone();
+    for (token, is_refused) in [(token.as_str(), true), ("another", false)] {
+        let marks = [("SWARM_WORKER", "w"), ("SWARM_TOKEN", token)];
+        let environment = marks.map(|(key, value)| (key.to_owned(), value.to_owned())).to_vec().into();
+        let settings = MergeSettings { verify: Some("true".to_owned()), ..MergeSettings::default() };
+        let names = vec!["branch".to_owned()];
+        let order = MergeOrder::Add { names, base: None, priority: 0, settings, uncommitted: Vec::new() };
+        let request = MergeRequest { caller: Caller { environment, ..caller() }, order };
+        let answer = rig.swarm().merge(request).recv().await;
+        assert_eq!(matches!(answer, Some(Answer::Refused(_))), is_refused, "{answer:?}");
+    }
+}
+
+/// Returns an environment with this `PATH`.
+fn path(value: &str) -> Environment {
+    vec![("PATH".to_owned(), value.to_owned())].into()
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_an_agent_adds_has_the_environment_with_which_its_worker_was_started() {
+    let rig = Rig::start().await;
+    let mut worker = with_tree("w");
+    worker.contract.environment = path("/of/the/person");
+    rig.spawn(worker).await.expect("starts");
+    for (name, below) in [("agent", Some(Below::Worker("w".to_owned()))), ("person", None)] {
+        let (names, settings) = (vec![name.to_owned()], MergeSettings::default());
+        let order = MergeOrder::Add { names, base: None, priority: 0, settings, uncommitted: Vec::new() };
+        let caller = Caller { below, environment: path("/typed"), ..caller() };
+        rig.swarm().merge(MergeRequest { caller, order }).recv().await.expect("an answer");
+    }
+    let queues = rig.swarm().queues().await.expect("complete");
+    let items = queues[0].queue.items.iter();
+    let callers: Vec<_> = items.map(|item| (item.name.as_str(), item.caller.as_deref())).collect();
+    assert_eq!(callers, [("agent", Some("/of/the/person")), ("person", Some("/typed"))]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_refusal_is_noted_beside_the_worker() {
+    let rig = Rig::start().await;
+    for name in ["good", "bad"] {
+        rig.spawn(landing(name)).await.expect("starts");
+    }
+    rig.world.end("good", Ended::Code(0));
+    rig.world.pass(Duration::from_secs(1)).await;
+    (0..6).for_each(|_| rig.world.script.at("complete", Fault::Error("no space left")));
+    rig.world.end("bad", Ended::Code(0));
+    rig.world.pass(Duration::from_secs(60)).await;
+    let mut notes = Vec::new();
+    for name in ["good", "bad"] {
+        for note in [Note::WorkQueued, Note::WorkRefused] {
+            let (_, generation) = rig.world.records.newest(name).expect("records");
+            notes.push(rig.world.records.is_noted(name, generation, note).await);
+        }
+    }
+    assert_eq!(notes, [true, false, false, true]);
 }
 
 #[tokio::test(start_paused = true)]

@@ -10,7 +10,7 @@ use crate::fixture::{Rig, caller};
 use crate::run::{HOME, plan, stages};
 use crate::run_hosts::{at_work, away, begin, end, finish_all, order, pass, run, spec, told};
 
-async fn give_up(rig: &Rig, jobs: &[&str]) -> Result<(), Refusal> {
+pub async fn give_up(rig: &Rig, jobs: &[&str]) -> Result<(), Refusal> {
     let order = RunOrder::GiveUp { home: HOME.to_owned(), jobs: jobs.iter().map(|job| (*job).to_owned()).collect() };
     let answer = rig.swarm().run(RunRequest { caller: caller(), order }).recv().await.expect("an answer");
     rig.world.settle().await;

@@ -166,11 +166,18 @@ async fn a_failed_attempt_is_repeated_at_its_host() {
 async fn what_is_kept_of_an_attempt_is_named() {
     let rig = Rig::start().await;
     begin(&rig, vec![Job { retries: 0, ..spec("i") }, Job { retries: 0, ..spec("j") }], 3).await;
-    let left = Some("refs/swarm/from/x".to_owned());
+    let kept = vec!["refs/swarm/from/x".to_owned()];
     let waits = Some("an unfinished merge".to_owned());
-    rig.world.hosts.finish("a", "i.1", FarEnd { waits: waits.clone(), left: left.clone(), ..end(0) });
-    rig.world.hosts.finish("b", "j.1", FarEnd { waits, left, ..end(3) });
+    let ignored = vec!["a.data".to_owned()];
+    rig.world.hosts.finish("a", "i.1", FarEnd { waits: waits.clone(), kept: kept.clone(), ignored, ..end(0) });
+    rig.world.hosts.finish("b", "j.1", FarEnd { waits, kept, ..end(3) });
     pass(&rig, 1).await;
+    assert_eq!(
+        told(&rig, |word| matches!(word, Word::Kept { references, .. } if references == &["refs/swarm/from/x"])),
+        2
+    );
+    let ignored = |word: &Word| matches!(word, Word::Ignored { files, host: Some(_) } if files == &["a.data"]);
+    assert_eq!(told(&rig, ignored), 1, "it goes with the worktree");
     let errors: Vec<String> = run(&rig).jobs.iter().filter_map(|job| job.error.clone()).collect();
     assert_eq!(errors[0], "an unfinished merge (what is there is kept as refs/swarm/from/x)");
     // It has failed for another reason.

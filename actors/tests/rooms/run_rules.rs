@@ -2,12 +2,14 @@
 
 use std::time::Duration;
 
+use swarm_actors::testing::Fault;
 use swarm_model::run::plan::Job;
 use swarm_model::run::progress::{Mode, Verdict};
-use swarm_model::{Ended, MergeOrder, MergeRequest, RunOrder, RunRequest, Target};
+use swarm_model::{Below, Caller, Ended, MergeOrder, MergeRequest, RunOrder, RunRequest, Target};
 
 use crate::fixture::{Rig, caller};
-use crate::run::{HOME, begin, job, stages};
+use crate::landing::add;
+use crate::run::{HOME, begin, job, plan, stages};
 
 fn verified(command: &str) -> Vec<Job> {
     vec![Job { verify: Some(command.to_owned()), retries: 5, ..job("a") }]
@@ -67,4 +69,58 @@ async fn work_that_is_queued_gets_the_verification_that_was_corrected() {
     let item = &queues[0].queue.items[0];
     assert_eq!((item.state.word(), item.verified_by.as_deref()), ("landed", Some("make")));
     rig.check();
+}
+
+/// Returns a caller with this `PATH`.
+fn caller_with(path: &str) -> Caller {
+    Caller { environment: vec![("PATH".to_owned(), path.to_owned())].into(), ..caller() }
+}
+
+async fn callers(rig: &Rig) -> Vec<Option<String>> {
+    let queues = rig.swarm().queues().await.expect("complete");
+    queues[0].queue.items.iter().map(|item| item.caller.clone()).collect()
+}
+
+#[tokio::test(start_paused = true)]
+async fn work_that_waits_lands_in_the_environment_of_the_run_that_continues() {
+    let rig = Rig::start().await;
+    let begin = async |path: &str| {
+        let order = RunOrder::Begin { plan: Box::new(plan(verified("make"))), retry_failed: false };
+        rig.swarm().run(RunRequest { caller: caller_with(path), order }).recv().await.expect("an answer");
+        rig.world.pass(Duration::from_secs(30)).await;
+    };
+    rig.world.landings.edit(true);
+    begin("/bin").await;
+    rig.world.end("p.a", Ended::Code(0));
+    rig.world.pass(Duration::from_secs(30)).await;
+    assert_eq!((stages(&rig.world.runs.run(HOME)), callers(&rig).await), (vec!["waiting"], vec![Some("/bin".into())]));
+    stop(&rig).await;
+    rig.world.script.at("remember", Fault::Error("no space left"));
+    begin("/venv/bin").await;
+    assert_eq!(callers(&rig).await, [Some("/bin".to_owned())], "what cannot be written changes nothing");
+    stop(&rig).await;
+    begin("/venv/bin").await;
+    assert_eq!(callers(&rig).await, [Some("/venv/bin".to_owned())]);
+    rig.world.landings.edit(false);
+    rig.world.pass(Duration::from_secs(60)).await;
+    assert_eq!(stages(&rig.world.runs.run(HOME)), ["done"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_retry_by_a_person_takes_the_environment_of_the_person() {
+    let rig = Rig::start().await;
+    rig.world.landings.edit(true);
+    add(&rig, "w").await;
+    rig.world.pass(Duration::from_secs(1)).await;
+    let target = rig.swarm().queues().await.expect("complete")[0].target.clone();
+    let retry = async |caller| {
+        let order = MergeOrder::Retry { target: target.clone(), item: 0 };
+        rig.swarm().merge(MergeRequest { caller, order }).recv().await.expect("an answer");
+        rig.world.pass(Duration::from_secs(1)).await;
+    };
+    retry(caller_with("/venv/bin")).await;
+    assert_eq!(callers(&rig).await, [Some("/venv/bin".to_owned())]);
+    let agent = Caller { below: Some(Below::Command), ..caller_with("/fake") };
+    retry(agent).await;
+    assert_eq!(callers(&rig).await, [Some("/venv/bin".to_owned())], "an agent changes nothing");
 }

@@ -16,7 +16,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use swarm_model::{RestartPolicy, WORK_TYPES};
 
 pub use self::limits::LimitFlags;
-pub use self::list::{LsArgs, Sort};
+pub use self::list::{LsArgs, Sort, TopArgs};
 pub use self::output::{EventsArgs, LogsArgs};
 pub use self::supervisor::{InstallFlags, SupervisorAction, SupervisorArgs, SupervisorFlags};
 pub use self::windows::{AttachArgs, EofArgs, InterruptArgs, KeysArgs, PeekArgs, SendArgs};
@@ -80,6 +80,9 @@ pub enum Command {
     /// List workers
     #[command(after_help = examples::LS)]
     Ls(LsArgs),
+    /// Follow the whole fleet: all workers, then each change
+    #[command(after_help = examples::BOARD)]
+    Top(TopArgs),
     /// Show whether a worker runs (exit code 0: yes, 1: no, 2: unknown)
     #[command(after_help = examples::STATUS)]
     Status(StatusArgs),

@@ -30,7 +30,7 @@ pub struct SendArgs {
     /// Name of the worker; omit it with --all or --tag
     #[arg(value_name = "NAME", allow_hyphen_values = true)]
     pub first: String,
-    /// Text to type
+    /// Text to type; '-' reads it from standard input
     #[arg(value_name = "TEXT", allow_hyphen_values = true, conflicts_with = "tags")]
     pub second: Option<String>,
     #[command(flatten)]

@@ -42,7 +42,7 @@ pub fn approve(args: &ApproveArgs, paths: &Paths, screen: &mut Screen) -> Result
                 always(&ask, args, paths, screen)?;
             }
             record(&ask, Verdict::Allow { input: None }, paths)?;
-            done(&ask, "approved", args.json, screen).map(|()| Some(*number))
+            done(&ask, "approved", "", args.json, screen).map(|()| Some(*number))
         }
     })
 }
@@ -56,7 +56,7 @@ pub fn deny(args: &DenyArgs, paths: &Paths, screen: &mut Screen) -> Result<u8, F
         Which::Number(number) => {
             let ask = open_one(*number, paths)?;
             record(&ask, Verdict::Deny { reason: args.reason.clone().unwrap_or_default() }, paths)?;
-            done(&ask, "denied", args.json, screen).map(|()| Some(*number))
+            done(&ask, "denied", "", args.json, screen).map(|()| Some(*number))
         }
     })
 }
@@ -74,8 +74,9 @@ pub fn answer(args: &AnswerArgs, paths: &Paths, screen: &mut Screen) -> Result<u
                 return Err(refused(RefusalKind::Invalid, cause, remedy));
             };
             let answers = answers(*number, questions, &args.answers)?;
+            let said: Vec<String> = answers.iter().map(|(_, text)| format!("'{}'", escape(text))).collect();
             record(&ask, Verdict::Answer { answers }, paths)?;
-            done(&ask, "answered", args.json, screen).map(|()| Some(*number))
+            done(&ask, "answered", &format!(" with {}", said.join(", ")), args.json, screen).map(|()| Some(*number))
         }
     })
 }
@@ -165,7 +166,7 @@ fn person() -> Answerer {
     }
 }
 
-fn done(ask: &Ask, word: &str, as_json: bool, screen: &mut Screen) -> Result<(), Failure> {
+fn done(ask: &Ask, word: &str, how: &str, as_json: bool, screen: &mut Screen) -> Result<(), Failure> {
     if as_json {
         return Ok(());
     }
@@ -174,7 +175,7 @@ fn done(ask: &Ask, word: &str, as_json: bool, screen: &mut Screen) -> Result<(),
     if shown.len() < text.len() {
         shown.push('…');
     }
-    screen.line(&format!("{word} {} ({}): {}", ask.number, escape(&ask.who.worker), escape(&shown)))
+    screen.line(&format!("{word} {} ({}){how}: {}", ask.number, escape(&ask.who.worker), escape(&shown)))
 }
 
 /// Returns the answers for the questions, each with the id of its question.
@@ -187,8 +188,8 @@ fn answers(number: u64, questions: &[Question], given: &[String]) -> Result<Vec<
     }
     let pairs = questions.iter().zip(given).map(|(question, text)| {
         let text = if question.several { text.split(',').map(str::trim).collect() } else { vec![text.trim()] };
-        let labels: Vec<&str> =
-            text.into_iter().map(|text| label(question, text)).filter(|it| !it.is_empty()).collect();
+        let labels: Result<Vec<&str>, Failure> = text.into_iter().map(|text| label(number, question, text)).collect();
+        let labels: Vec<&str> = labels?.into_iter().filter(|it| !it.is_empty()).collect();
         match labels.is_empty() {
             true => Err(Failure::new(RefusalKind::Invalid, "the answer is empty")),
             false => Ok((question.id.clone(), labels.join(", "))),
@@ -198,13 +199,26 @@ fn answers(number: u64, questions: &[Question], given: &[String]) -> Result<Vec<
 }
 
 /// Returns the label of the option that a text names: by itself or by its number. Any other text is an answer of its own.
-fn label<'a>(question: &'a Question, text: &'a str) -> &'a str {
+///
+/// # Errors
+/// Fails if the question has options, and the text is the number of none of them: it is more likely a mistake.
+fn label<'a>(request: u64, question: &'a Question, text: &'a str) -> Result<&'a str, Failure> {
     let options = &question.options;
     if let Some(same) = options.iter().find(|option| option.eq_ignore_ascii_case(text)) {
-        return same;
+        return Ok(same);
     }
-    let number: Option<usize> = text.parse().ok();
-    number.and_then(|number| options.get(number.checked_sub(1)?)).map_or(text, String::as_str)
+    match text.parse::<usize>() {
+        Ok(number) if !options.is_empty() => {
+            let option = number.checked_sub(1).and_then(|index| options.get(index));
+            option.map(String::as_str).ok_or_else(|| {
+                let all = options.iter().zip(1..).map(|(option, number)| format!("{number} ({option})"));
+                let all = all.collect::<Vec<_>>().join(", ");
+                let cause = format!("request {request} has no option {number}; its options are {all}");
+                refused(RefusalKind::Invalid, cause, "give one of these, or an answer that is not only a number")
+            })
+        }
+        _ => Ok(text),
+    }
 }
 
 /// Adds the rule with which this is not asked again, and shows it.
@@ -250,8 +264,12 @@ mod tests {
         let databases = || question(&["postgres", "sqlite"], false);
         assert_eq!(of(databases(), "2"), Ok("sqlite".to_owned()));
         assert_eq!(of(databases(), "Postgres"), Ok("postgres".to_owned()));
-        for text in ["3", "0", "mysql", "1,2"] {
+        for text in ["mysql", "1,2", "version 3"] {
             assert_eq!(of(databases(), text), Ok(text.to_owned()), "a text of its own");
+        }
+        for text in ["3", "0"] {
+            let cause = format!("request 7 has no option {text}; its options are 1 (postgres), 2 (sqlite)");
+            assert_eq!(of(databases(), text), Err(cause));
         }
         assert_eq!(of(question(&["2", "1"], false), "1"), Ok("1".to_owned()), "a label comes before a number");
         assert_eq!(of(question(&["a", "b", "c"], true), "3, a"), Ok("c, a".to_owned()));

@@ -164,6 +164,12 @@ pub fn next(view: &WorkerView, evidence: &Evidence) -> Vec<String> {
         // It is started again after the answer; another start would not hear it.
         FineState::Exited if view.is_parked() => next.push((swarm("logs"), "show its output")),
         FineState::Exited | FineState::Stopped | FineState::Failed | FineState::Lost | FineState::OutOfMemory => {
+            if view.row.tags.iter().any(|tag| tag.starts_with("run:")) {
+                next.push((
+                    "swarm run status".to_owned(),
+                    "see what its run says of its work: it may have been rejected",
+                ));
+            }
             next.push((swarm("logs"), "show its output"));
             next.push((swarm("respawn"), "start it again with the same settings"));
             if evidence.has_tree {
@@ -185,6 +191,15 @@ mod tests {
 
     use super::*;
     use crate::cli::sample;
+
+    #[test]
+    fn the_run_says_what_became_of_the_work_of_its_worker() {
+        let mut view = sample::ended("x", Ended::Code(0));
+        let is_first = |view: &WorkerView| next(view, &Evidence::default())[0].starts_with("swarm run status ");
+        assert!(!is_first(&view));
+        std::sync::Arc::make_mut(&mut view.row).tags = vec!["run:0a1b2c3d".to_owned()];
+        assert!(is_first(&view));
+    }
 
     fn said(reason: Reason, ended: Ended) -> String {
         let mut view = sample::ended("x", ended);

@@ -7,7 +7,7 @@ use swarm_model::Refusal;
 
 use super::args::HostsCheckArgs;
 use super::several::{Answer, answer_of};
-use super::{found, list};
+use super::{allocation, found, list};
 use crate::cli::error::Failure;
 use crate::cli::render::escape;
 use crate::cli::screen::Screen;
@@ -33,6 +33,13 @@ pub fn run(args: &HostsCheckArgs, screen: &mut Screen) -> Result<u8, Failure> {
 
 /// Checks one host, and these agents there; returns whether all is well.
 fn check(host: &Host, agents: &[String], screen: &mut Screen) -> Result<bool, Failure> {
+    let host = &match allocation::check(host, screen)? {
+        Ok(reached) => reached,
+        Err(fault) => {
+            screen.refusal(&Refusal::from(fault));
+            return Ok(false);
+        }
+    };
     let mut pipe = match Pipe::open(host) {
         Ok(pipe) => pipe,
         Err(fault) => {

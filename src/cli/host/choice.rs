@@ -5,12 +5,30 @@ use std::ffi::OsString;
 use swarm_sys::variables::HOSTS;
 
 use super::Chosen;
+use crate::cli::parse;
 
 const FLAG: &str = "--host";
 const SHOWN: &str = "--host <HOST>";
 /// Verbs whose words may be a text or a command of their own, in which `--host` means something else. For these, `--host` is
 /// before the verb.
-const FREE_TEXT: [&str; 7] = ["spawn", "send", "keys", "ask", "answer", "ralph", "deny"];
+const WITH_TEXT: [&str; 11] = [
+    "spawn",
+    "ralph spawn",
+    "send",
+    "keys",
+    "ask",
+    "answer",
+    "deny",
+    "run context",
+    "flow answer",
+    "rules test",
+    "session hook",
+];
+
+/// Reports whether the words of the verb with this path may be a text or a command.
+pub fn has_text(path: &str) -> bool {
+    WITH_TEXT.contains(&path)
+}
 
 /// Takes `--host`, and `-C` before the verb, out of the command line. Returns what was chosen and the remaining words.
 ///
@@ -22,7 +40,8 @@ pub fn take(words: &[OsString]) -> Result<(Option<Chosen>, Vec<OsString>), Strin
 }
 
 fn chosen(words: &[OsString], set: &str) -> Result<(Option<Chosen>, Vec<OsString>), String> {
-    let (mut kept, mut typed, mut dir, mut is_open) = (Vec::new(), None, None, true);
+    let (mut kept, mut typed, mut dir) = (Vec::new(), None, None);
+    let mut place = Place::default();
     let mut rest = words.iter();
     kept.extend(rest.next().cloned());
     while let Some(word) = rest.next() {
@@ -31,16 +50,15 @@ fn chosen(words: &[OsString], set: &str) -> Result<(Option<Chosen>, Vec<OsString
             let value = rest.next().and_then(|value| value.to_str()).filter(|value| !value.is_empty());
             value.ok_or_else(|| format!("a value is required for '{flag}' but none was supplied"))
         };
-        if !is_open {
-            kept.push(word.clone());
-        } else if text == FLAG {
+        let is_host = text.starts_with(FLAG) && place.is_open();
+        if is_host && text == FLAG {
             typed = Some(value(SHOWN).and_then(named)?);
-        } else if let Some(value) = text.strip_prefix("--host=") {
+        } else if let Some(value) = text.strip_prefix("--host=").filter(|_| is_host) {
             typed = Some(named(value)?);
         } else if text == "-C" && kept.len() == 1 {
             dir = Some(value("-C <DIR>")?.to_owned());
         } else {
-            is_open = text != "--" && !(kept.len() == 1 && FREE_TEXT.contains(&text));
+            place.pass(text);
             kept.push(word.clone());
         }
     }
@@ -50,6 +68,55 @@ fn chosen(words: &[OsString], set: &str) -> Result<(Option<Chosen>, Vec<OsString
         Some(names) => Ok((Some(Chosen { names, is_typed, dir }), kept)),
         None if dir.is_some() => Err("'-C' is a directory on another host; name it with '--host'".to_owned()),
         None => Ok((None, kept)),
+    }
+}
+
+/// Place in a command line, behind the words that were passed.
+#[derive(Default)]
+struct Place {
+    /// Verb with the verbs that follow it, at most two.
+    path: Vec<String>,
+    /// Set behind the first word that is no verb.
+    is_behind: bool,
+    /// Set if no `--host` follows.
+    is_closed: bool,
+    /// Option whose value comes next, if it has one.
+    option: Option<String>,
+}
+
+impl Place {
+    fn pass(&mut self, word: &str) {
+        if self.is_closed {
+            return;
+        }
+        // Another word cannot be taken for anything else.
+        let is_value = word.starts_with("--") && self.is_value();
+        self.option = word.strip_prefix("--").filter(|name| !is_value && !name.contains('=')).map(str::to_owned);
+        if is_value {
+            return;
+        }
+        self.is_closed = word == "--";
+        self.is_behind |= !self.path.is_empty() && (word.starts_with('-') || self.path.len() == 2);
+        if !self.is_behind && !word.starts_with('-') {
+            self.path.push(word.to_owned());
+            self.is_closed = has_text(&self.path.join(" "));
+        }
+    }
+
+    fn is_open(&self) -> bool {
+        !self.is_closed && !self.is_value()
+    }
+
+    /// Reports whether the next word is the value of an option, whatever it begins with.
+    fn is_value(&self) -> bool {
+        let Some((option, verb)) = self.option.as_deref().zip(self.path.first()) else { return false };
+        let Some(mut verb) = parse::verb(verb) else { return false };
+        if let Some(below) = self.path.get(1).and_then(|below| verb.find_subcommand(below)) {
+            verb = below.clone();
+        }
+        // As the parser does, this takes the beginning of a name for the name.
+        let is_it = |arg: &&clap::Arg| arg.get_long().is_some_and(|long| long.starts_with(option));
+        !option.is_empty() && verb.get_opts().any(|arg| is_it(&arg) && arg.is_allow_hyphen_values_set())
     }
 }
 
@@ -104,12 +171,37 @@ mod tests {
 
     #[test]
     fn words_of_other_commands_are_left_alone() {
-        for line in ["swarm spawn --name x -- claude --host a", "swarm send x --host a", "swarm spawn claude --host a"]
-        {
+        for line in [
+            "swarm spawn --name x -- claude --host a",
+            "swarm send x --host a",
+            "swarm spawn claude --host a",
+            "swarm run context auth --host a",
+            "swarm run context --host=a auth",
+            "swarm ralph spawn --name x --host a",
+            "swarm flow answer f --host a",
+            "swarm flow new p --task --host",
+            "swarm flow decline f n --message --host=a",
+            "swarm flow decline f n --mess --host=a",
+            "swarm rules test ssh --host=a",
+            "swarm session hook --host=a",
+            "swarm ls -- --host a",
+        ] {
             assert_eq!(read(line, ""), (None, line.into()));
         }
         let both = read("swarm --host box spawn --name x -- ssh --host a", "");
         assert_eq!(both.1, "swarm spawn --name x -- ssh --host a");
+        let before = read("swarm run --host box context auth --host", "");
+        assert_eq!(before, (on(&["box"], true), "swarm run context auth --host".into()));
+        for (line, kept) in [
+            ("swarm run status --host box", "swarm run status"),
+            ("swarm ralph ls --host box", "swarm ralph ls"),
+            ("swarm flow new p --task --x --host box", "swarm flow new p --task --x"),
+            ("swarm flow new p --task=x --host box", "swarm flow new p --task=x"),
+            ("swarm merge add send --host box", "swarm merge add send"),
+            ("swarm wait w spawn --host box", "swarm wait w spawn"),
+        ] {
+            assert_eq!(read(line, ""), (on(&["box"], true), kept.into()));
+        }
     }
 
     #[test]

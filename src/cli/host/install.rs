@@ -41,8 +41,14 @@ pub fn run(args: &HostsInstallArgs, screen: &mut Screen) -> Result<u8, Failure> 
         execute(&host, &copying(&build, &hash), Some(&bytes), COPY_MAX)?;
     }
     execute(&host, &linking(&build, target, args.force), None, SHORT_MAX)?;
-    let hello = Pipe::open(&host).map_err(Refusal::from)?.hello.clone();
-    let (name, version) = (escape(&host.name), escape(&hello.version));
+    let version = if host.is_allocation() {
+        // There may be no allocation yet. The login node has the same home.
+        execute(&host, &format!("cd; ./{target} --version >/dev/null"), None, SHORT_MAX)?;
+        env!("CARGO_PKG_VERSION").to_owned()
+    } else {
+        Pipe::open(&host).map_err(Refusal::from)?.hello.version.clone()
+    };
+    let (name, version) = (escape(&host.name), escape(&version));
     screen.line(&format!("installed swarm {version} on {name} as {}", escape(&host.program)))?;
     Ok(0)
 }

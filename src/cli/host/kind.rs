@@ -1,7 +1,11 @@
 //! Classifies verbs: which can be executed on another machine, repeated, or executed on several.
 
 use crate::cli::args::{Command, SupervisorAction};
+use crate::cli::asks::args::RulesAction;
 use crate::cli::flow::args::FlowAction;
+use crate::cli::heartbeat::args::HeartbeatAction;
+use crate::cli::merge::args::MergeAction;
+use crate::cli::ralph::args::RalphAction;
 use crate::cli::run::args::RunAction;
 use crate::cli::session::args::SessionAction;
 
@@ -30,6 +34,7 @@ pub fn kind_of(command: &Command) -> Kind {
         },
         Command::Attach(_) => Kind::Terminal,
         Command::Ls(_)
+        | Command::Top(_)
         | Command::Status(_)
         | Command::Explain(_)
         | Command::Wait(_)
@@ -39,38 +44,132 @@ pub fn kind_of(command: &Command) -> Kind {
         | Command::Peek(_)
         | Command::Approvals(_)
         | Command::Agents(_)
-        | Command::Doctor(_)
+        | Command::Config(_)
         | Command::Events(_)
         | Command::Du(_) => Kind::Reads,
-        Command::Run(args) => match args.action {
-            Some(RunAction::Status(_) | RunAction::Attach(_) | RunAction::Logs(_)) => Kind::Reads,
-            _ => Kind::Acts,
-        },
+        Command::Doctor(args) => reads_unless(args.repair),
+        Command::Recover(args) => reads_unless(args.apply || args.gone.is_some()),
+        Command::Trust(args) => reads_unless(!args.show && !args.list),
+        Command::Restore(args) => {
+            let is_list = args.what.is_none() && !args.expire;
+            reads_unless(!(is_list || args.show || args.diff || args.dry_run))
+        }
+        Command::Run(args) => args.action.as_ref().map_or(Kind::Acts, of_run),
+        Command::Ralph(args) => of_loop(&args.action),
+        Command::Merge(args) => of_landing(&args.action),
+        Command::Heartbeat(args) => of_heartbeat(&args.action),
+        Command::Session(args) => of_session(&args.action),
+        Command::Rules(args) => args.action.as_ref().map_or(Kind::Reads, of_rules),
+        Command::Flow(args) => of_flow(&args.action),
         Command::Plan(_)
-        | Command::Ralph(_)
         | Command::Spawn(_)
         | Command::Kill(_)
         | Command::Respawn(_)
         | Command::Clean(_)
-        | Command::Recover(_)
-        | Command::Merge(_)
-        | Command::Restore(_)
         | Command::Send(_)
         | Command::Keys(_)
         | Command::Interrupt(_)
         | Command::Eof(_)
-        | Command::Heartbeat(_)
-        | Command::Session(_)
         | Command::Approve(_)
         | Command::Deny(_)
         | Command::Answer(_)
-        | Command::Rules(_)
         | Command::Ask(_)
-        | Command::Flow(_)
         | Command::Init(_)
-        | Command::Config(_)
-        | Command::Trust(_)
         | Command::Notify(_) => Kind::Acts,
+    }
+}
+
+fn reads_unless(acts: bool) -> Kind {
+    if acts { Kind::Acts } else { Kind::Reads }
+}
+
+fn of_run(action: &RunAction) -> Kind {
+    match action {
+        RunAction::Status(_) | RunAction::Attach(_) | RunAction::Logs(_) => Kind::Reads,
+        RunAction::Init(_)
+        | RunAction::Stop(_)
+        | RunAction::Pause(_)
+        | RunAction::Resume(_)
+        | RunAction::GiveUp(_)
+        | RunAction::Cleanup(_)
+        | RunAction::Context(_) => Kind::Acts,
+    }
+}
+
+fn of_loop(action: &RalphAction) -> Kind {
+    match action {
+        RalphAction::Template(_) | RalphAction::Status(_) | RalphAction::List(_) | RalphAction::Logs(_) => Kind::Reads,
+        RalphAction::Spawn(_)
+        | RalphAction::Run(_)
+        | RalphAction::Init(_)
+        | RalphAction::Pause(_)
+        | RalphAction::Resume(_)
+        | RalphAction::Clean(_)
+        | RalphAction::Stop(_) => Kind::Acts,
+    }
+}
+
+fn of_landing(action: &MergeAction) -> Kind {
+    match action {
+        MergeAction::Ls(_) | MergeAction::Status(_) | MergeAction::Log(_) | MergeAction::Wait(_) => Kind::Reads,
+        MergeAction::Add(_)
+        | MergeAction::Retry(_)
+        | MergeAction::Drop(_)
+        | MergeAction::Pause(_)
+        | MergeAction::Resume(_) => Kind::Acts,
+    }
+}
+
+fn of_heartbeat(action: &HeartbeatAction) -> Kind {
+    match action {
+        HeartbeatAction::List(_) | HeartbeatAction::Status(_) => Kind::Reads,
+        HeartbeatAction::Start(_)
+        | HeartbeatAction::Stop(_)
+        | HeartbeatAction::Pause(_)
+        | HeartbeatAction::Resume(_) => Kind::Acts,
+    }
+}
+
+fn of_session(action: &SessionAction) -> Kind {
+    match action {
+        SessionAction::Show(_) | SessionAction::Check(_) => Kind::Reads,
+        SessionAction::Update(_) | SessionAction::Write(_) | SessionAction::Note(_) | SessionAction::Hook(_) => {
+            Kind::Acts
+        }
+    }
+}
+
+fn of_rules(action: &RulesAction) -> Kind {
+    match action {
+        RulesAction::Test(_) => Kind::Reads,
+        RulesAction::Add(_) | RulesAction::Rm(_) => Kind::Acts,
+    }
+}
+
+fn of_flow(action: &FlowAction) -> Kind {
+    match action {
+        FlowAction::Check(_)
+        | FlowAction::Ls(_)
+        | FlowAction::Status(_)
+        | FlowAction::Graph(_)
+        | FlowAction::Requests(_)
+        | FlowAction::Events(_)
+        | FlowAction::Feed(_) => Kind::Reads,
+        FlowAction::New(_)
+        | FlowAction::Run(_)
+        | FlowAction::Resume(_)
+        | FlowAction::Stop(_)
+        | FlowAction::Emit(_)
+        | FlowAction::Allow(_)
+        | FlowAction::Deny(_)
+        | FlowAction::ConsentCheck
+        | FlowAction::Answer(_)
+        | FlowAction::Approve(_)
+        | FlowAction::Decline(_)
+        | FlowAction::Improve(_)
+        | FlowAction::Feedback(_)
+        | FlowAction::Consent(_)
+        | FlowAction::Rm(_) => Kind::Acts,
     }
 }
 
@@ -81,6 +180,7 @@ pub fn wants_input(command: &Command, words: &[String]) -> bool {
         Command::Session(args) => matches!(args.action, SessionAction::Write(_) | SessionAction::Hook(_)),
         Command::Flow(args) if matches!(args.action, FlowAction::ConsentCheck) => true,
         Command::Flow(_) | Command::Run(_) => words.iter().any(|word| word == "-" || word.ends_with("=-")),
+        Command::Send(args) => args.text() == "-",
         _ => false,
     }
 }
@@ -96,36 +196,36 @@ pub fn says_how_far(command: &Command) -> bool {
     }
 }
 
-/// Reports whether the verb goes on until something happens.
+/// Reports whether the verb shows what happens until it is interrupted, or until what it shows is over.
 pub fn is_endless(command: &Command) -> bool {
     match command {
         Command::Logs(args) => args.follow,
         Command::Events(args) => args.follow,
-        Command::Run(args) => matches!(args.action, Some(RunAction::Attach(_))),
+        Command::Approvals(args) => args.follow,
+        Command::Top(_) => true,
+        Command::Run(args) => match &args.action {
+            Some(RunAction::Attach(_)) => true,
+            Some(RunAction::Logs(args)) => args.follow,
+            _ => false,
+        },
+        Command::Flow(args) => match &args.action {
+            FlowAction::Events(args) => args.follow,
+            FlowAction::Feed(args) => args.follow,
+            _ => false,
+        },
+        _ => false,
+    }
+}
+
+/// Reports whether the verb waits for ends, as long as its own limit of time says.
+pub fn is_patient(command: &Command) -> bool {
+    match command {
+        Command::Wait(_) => true,
+        Command::Merge(args) => matches!(args.action, MergeAction::Wait(_)),
         _ => false,
     }
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::cli::parse;
-
-    #[test]
-    fn only_verbs_that_read_standard_input_get_it() {
-        for (line, expected) in [
-            ("swarm run context a -", true),
-            ("swarm flow answer f -", true),
-            ("swarm session write", true),
-            ("swarm session show", false),
-            ("swarm run context a text", false),
-            ("swarm flow answer f yes", false),
-            ("swarm ls", false),
-        ] {
-            let words: Vec<String> = line.split(' ').map(str::to_owned).collect();
-            let typed: Vec<std::ffi::OsString> = words.iter().map(Into::into).collect();
-            let cli = parse::parse(&typed).expect("valid");
-            assert_eq!(wants_input(&cli.command, &words[1..]), expected, "{line}");
-        }
-    }
-}
+#[path = "kind_tests.rs"]
+mod tests;

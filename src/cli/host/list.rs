@@ -9,13 +9,16 @@ use swarm_hosts::{FaultKind, Host, Pipe};
 use swarm_model::json::Members as _;
 use swarm_model::{Refusal, RefusalKind};
 
+use super::allocation::{Allocation, Seen};
 use super::args::{HostsAction, HostsArgs};
 use super::several::answer_of;
-use super::{check, install};
+use super::{allocation, check, install, leave};
 use crate::cli::error::Failure;
 use crate::cli::json;
 use crate::cli::render::{escape, table};
 use crate::cli::screen::Screen;
+use crate::reach::drained;
+use swarm_sys::paths::Paths;
 
 /// Time for the number of running workers.
 const ANSWER_MAX: Duration = Duration::from_secs(20);
@@ -24,7 +27,7 @@ const ANSWER_MAX: Duration = Duration::from_secs(20);
 #[derive(Debug, Serialize)]
 struct Row {
     name: String,
-    /// `up`, `away`, `refused`, `missing` or `protocol`.
+    /// `up`, `away`, `refused`, `missing` or `protocol`; of an allocation also `pending` or `ended`.
     state: &'static str,
     cause: Option<String>,
     remedy: Option<String>,
@@ -36,6 +39,10 @@ struct Row {
     running: Option<usize>,
     cpus: Option<usize>,
     load: Option<f64>,
+    /// Whether runs start nothing new there.
+    drained: bool,
+    /// Of a host that is an allocation of Slurm, the present or the last one.
+    allocation: Option<Allocation>,
 }
 
 pub fn run(args: &HostsArgs, screen: &mut Screen) -> Result<u8, Failure> {
@@ -44,6 +51,11 @@ pub fn run(args: &HostsArgs, screen: &mut Screen) -> Result<u8, Failure> {
         Some(HostsAction::Ls(ls)) => list(args.json || ls.json, screen),
         Some(HostsAction::Check(check)) => check::run(check, screen),
         Some(HostsAction::Install(install)) => install::run(install, screen),
+        Some(HostsAction::Drain(named)) => leave::drain(&named.host, true, screen),
+        Some(HostsAction::Resume(named)) => leave::drain(&named.host, false, screen),
+        Some(HostsAction::Forget(forget)) => leave::forget(forget, screen),
+        Some(HostsAction::Start(start)) => allocation::start(start, screen),
+        Some(HostsAction::Stop(stop)) => allocation::stop(stop, screen),
     }
 }
 
@@ -91,7 +103,24 @@ fn row(host: &Host) -> Row {
         running: None,
         cpus: None,
         load: None,
+        drained: Paths::from_env().is_ok_and(|paths| drained::is_drained(&paths, &host.name)),
+        allocation: None,
     };
+    let Seen { allocation, reached } = match Allocation::of(host) {
+        Ok(seen) => seen,
+        Err(fault) => {
+            return Row { state: word(fault.kind), cause: Some(fault.cause), remedy: fault.remedy, ..empty };
+        }
+    };
+    let host = match reached {
+        Ok(host) => host,
+        Err(fault) => {
+            let state = allocation.as_ref().map_or("ended", Allocation::state_of_host);
+            return Row { state, cause: Some(fault.cause), remedy: fault.remedy, allocation, ..empty };
+        }
+    };
+    let empty = Row { allocation, ..empty };
+    let host = &host;
     match Pipe::open(host) {
         Ok(mut pipe) => {
             let hello = pipe.hello.clone();
@@ -127,18 +156,22 @@ fn running(pipe: &mut Pipe, host: &Host) -> Option<usize> {
 }
 
 fn text(rows: &[Row]) -> String {
-    let heads = ["NAME", "STATE", "VERSION", "RUNNING", "LOAD", "CPUS", "MACHINE"].map(str::to_owned).to_vec();
+    let mut heads = ["NAME", "STATE", "VERSION", "RUNNING", "LOAD", "CPUS", "MACHINE"].map(str::to_owned).to_vec();
+    let has_allocations = rows.iter().any(|row| row.allocation.is_some());
+    heads.extend(has_allocations.then(|| "ALLOCATION".to_owned()));
     let or_dash = |text: Option<String>| text.map_or_else(|| "-".to_owned(), |text| escape(&text).into_owned());
     let cells = |row: &Row| {
-        vec![
+        let mut cells = vec![
             escape(&row.name).into_owned(),
-            row.state.to_owned(),
+            if row.drained { format!("{}, drained", row.state) } else { row.state.to_owned() },
             or_dash(row.version.clone()),
             or_dash(row.running.map(|running| running.to_string())),
             or_dash(row.load.map(|load| format!("{load:.1}"))),
             or_dash(row.cpus.map(|cpus| cpus.to_string())),
             or_dash(row.machine.clone()),
-        ]
+        ];
+        cells.extend(has_allocations.then(|| or_dash(row.allocation.as_ref().map(Allocation::text))));
+        cells
     };
     let rows: Vec<Vec<String>> = std::iter::once(heads).chain(rows.iter().map(cells)).collect();
     table(&rows, |_, _, _| None)

@@ -1,12 +1,14 @@
 //! `--host HOST[,HOST…]`: a verb is executed by `swarm` on another machine, with the same words, output and exit code.
 
 mod again;
+mod allocation;
 pub mod args;
 mod check;
 mod choice;
 mod held;
 mod install;
 mod kind;
+mod leave;
 pub mod list;
 mod named;
 pub mod one;
@@ -118,16 +120,18 @@ fn texts(words: &[OsString]) -> Result<Vec<String>, Refusal> {
     words.iter().map(text).collect()
 }
 
-/// Becomes ssh, with this terminal.
+/// Becomes ssh, or srun, with this terminal.
 fn attach(host: &Host, words: &[String]) -> Result<Option<u8>, Failure> {
     let refuse = |cause: String| Failure::new(RefusalKind::Invalid, cause);
+    let host = &host.reached().map_err(Refusal::from)?;
     let command = swarm_hosts::attach(host, words).map_err(|word| {
         refuse(format!("'{word}' cannot be passed to {}: its login shell could change it", host.name))
     })?;
     let Some(mut command) = command else {
         return Err(refuse(format!("{} is not reached by ssh, so there is no terminal to attach", host.name)));
     };
-    Err(Failure::system("cannot start ssh", &replaced(&mut command)))
+    let program = command.get_program().to_string_lossy().into_owned();
+    Err(Failure::system(format!("cannot start {program}"), &replaced(&mut command)))
 }
 
 /// Replaces this process; returns only if that fails.

@@ -50,6 +50,14 @@ enum Ended {
     Cut,
 }
 
+/// A time in which the host tells nothing. A connection that is made and cut before anything came over it does not end it.
+struct Outage {
+    begun: Instant,
+    pauses: Pauses,
+    /// Number of connections that were made.
+    answers: u32,
+}
+
 /// What is done with the output of a verb.
 pub type Print<'a> = dyn FnMut(&[u8], &mut Screen) -> Result<(), Failure> + 'a;
 
@@ -63,6 +71,8 @@ struct Verb<'a> {
     to: Option<&'a mut Print<'a>>,
     has_printed: bool,
     begun: Instant,
+    /// Outage that is not over.
+    outage: Option<Outage>,
     /// When it ends by its own time limit.
     limit: Option<Instant>,
     interrupt: Interrupt,
@@ -73,10 +83,11 @@ pub fn run(host: &Host, command: &Command, words: &[String], screen: &mut Screen
     let input = wants_input(command, words) && !std::io::stdin().is_terminal();
     let after = match kind_of(command) {
         _ if says_how_far(command) => After::GoesOn(Held::default()),
-        Kind::Reads => After::Once,
         // Standard input cannot be sent again.
-        Kind::Acts if !input => After::Again(Repeatable { id: clock::random_token(), ..Repeatable::default() }),
-        Kind::Acts | Kind::Terminal | Kind::Local(_) => After::Unknown,
+        _ if input => After::Unknown,
+        Kind::Reads => After::Once,
+        Kind::Acts => After::Again(Repeatable { id: clock::random_token(), ..Repeatable::default() }),
+        Kind::Terminal | Kind::Local(_) => After::Unknown,
     };
     let begun = Instant::now();
     let limit = match command {
@@ -112,6 +123,7 @@ impl<'a> Verb<'a> {
             to: None,
             has_printed: false,
             begun: Instant::now(),
+            outage: None,
             limit: None,
             // Before the connection, whose threads must not get the signal.
             interrupt: Interrupt::catch()?,
@@ -124,7 +136,15 @@ impl<'a> Verb<'a> {
         if pipe.hello.protocol < PROTOCOL_MARKS {
             self.is_older();
         }
+        if let After::Again(request) = &mut self.after
+            && request.boot.is_empty()
+        {
+            request.boot.clone_from(&pipe.hello.boot);
+        }
         ask(&pipe, self.call())?;
+        if let After::Again(request) = &mut self.after {
+            request.again = true;
+        }
         let mut interrupts = 0;
         loop {
             if self.interrupt.take().is_some() {
@@ -135,14 +155,19 @@ impl<'a> Verb<'a> {
                     return Ok(Ended::Code(INTERRUPTED));
                 }
             }
-            match pipe.poll() {
+            let next = pipe.poll();
+            if matches!(next, Next::Tell(_)) {
+                self.outage = None;
+            }
+            match next {
                 Next::Tell(Tell::Exit(code)) => return self.end(screen).map(|()| Ended::Code(code)),
                 Next::Tell(Tell::Unnoted(_)) => {
                     // It was not executed. If the connection is cut now, that is not known any more.
                     self.after = After::Unknown;
                     ask(&pipe, self.call())?;
                 }
-                Next::Tell(Tell::Lost) => return Err(self.lost()),
+                Next::Tell(Tell::Forgotten) => return Err(self.forgotten()),
+                Next::Tell(Tell::Lost) => return Err(self.lost(&pipe.hello.boot)),
                 Next::Tell(told) => self.told(told, screen)?,
                 Next::Cut if interrupts > 0 && matches!(self.after, After::GoesOn(_)) => {
                     return self.end(screen).map(|()| Ended::Code(INTERRUPTED));
@@ -188,10 +213,22 @@ impl<'a> Verb<'a> {
         };
     }
 
-    /// Returns the failure of a request whose end nobody knows.
-    fn lost(&self) -> Failure {
+    /// Returns the failure of a request whose end nobody knows on a host that is in this boot.
+    fn lost(&self, boot: &str) -> Failure {
         let (name, verb) = (&self.host.name, self.verb());
-        let cause = format!("'{verb}' was begun on {name}, and its end is not known: its process there was killed");
+        let cause = match &self.after {
+            After::Again(request) if request.is_of_another_boot(boot) => format!(
+                "{name} was restarted, or is another machine now; it is not known whether '{verb}' was executed"
+            ),
+            _ => format!("'{verb}' was begun on {name}, and its end is not known: its process there was killed"),
+        };
+        out_of_reach(Refusal::new(RefusalKind::Tool, cause).remedy(format!("run 'swarm --host {name} ls' to look")))
+    }
+
+    /// Returns the failure of a request that was asked before, and that the host does not know.
+    fn forgotten(&self) -> Failure {
+        let (name, verb) = (&self.host.name, self.verb());
+        let cause = format!("{name} knows nothing of '{verb}' any more; it is not known whether it was executed");
         out_of_reach(Refusal::new(RefusalKind::Tool, cause).remedy(format!("run 'swarm --host {name} ls' to look")))
     }
 
@@ -211,7 +248,9 @@ impl<'a> Verb<'a> {
                 screen.errors(text.as_bytes());
                 return Ok(());
             }
-            Tell::Exit(_) | Tell::Unnoted(_) | Tell::Lost | Tell::Beat | Tell::Answer { .. } => return Ok(()),
+            Tell::Exit(_) | Tell::Unnoted(_) | Tell::Lost | Tell::Forgotten | Tell::Beat | Tell::Answer { .. } => {
+                return Ok(());
+            }
         };
         self.has_printed = true;
         if let (Some(to), Part::Out(bytes)) = (&mut self.to, &part) {
@@ -258,13 +297,19 @@ impl<'a> Verb<'a> {
             return Err(self.cut());
         }
         let is_request = matches!(self.after, After::Again(_));
-        let limit = if is_request { Some(Instant::now() + AGAIN_MAX) } else { self.limit };
         screen.flush()?;
         let name = &self.host.name;
-        screen.aside("note: ", &format!("{name} is out of reach; '{}' goes on when it answers again", self.verb()));
-        let mut pauses = Pauses::default();
+        let is_known = self.outage.is_some();
+        let new = || Outage { begun: Instant::now(), pauses: Pauses::default(), answers: 0 };
+        let mut outage = self.outage.take().unwrap_or_else(new);
+        let limit = if is_request { Some(outage.begun + AGAIN_MAX) } else { self.limit };
+        if !is_known {
+            screen.aside("note: ", &format!("{name} is out of reach; '{}' goes on when it answers again", self.verb()));
+        } else if outage.answers == 1 {
+            screen.aside("note: ", &format!("{name} answers, and then ends the connection; it is tried again"));
+        }
         loop {
-            if !pauses.wait(&self.interrupt, &self.alarm, limit)? {
+            if !outage.pauses.wait(&self.interrupt, &self.alarm, limit)? {
                 return self.given_up();
             }
             let is_late = |limit: Option<Instant>| limit.is_some_and(|limit| Instant::now() >= limit);
@@ -272,7 +317,11 @@ impl<'a> Verb<'a> {
                 None if is_late(limit) => {}
                 None => return self.given_up(),
                 Some(Ok(pipe)) => {
-                    screen.aside("note: ", &format!("{name} answers again"));
+                    if outage.answers == 0 {
+                        screen.aside("note: ", &format!("{name} answers again"));
+                    }
+                    outage.answers += 1;
+                    self.outage = Some(outage);
                     return Ok(Some(pipe));
                 }
                 Some(Err(fault)) if fault.kind == FaultKind::Away => {}
@@ -299,9 +348,14 @@ impl<'a> Verb<'a> {
     /// Returns the failure of a connection that was cut.
     fn cut(&self) -> Failure {
         let mut refusal = Refusal::from(Fault::cut(self.host));
+        let verb = self.verb();
         if matches!(self.after, After::Unknown | After::Again(_)) {
-            refusal.cause = format!("{}; it is not known whether '{}' was executed", refusal.cause, self.verb());
+            let input = if self.input { ", and its standard input cannot be sent again" } else { "" };
+            refusal.cause = format!("{}; it is not known whether '{verb}' was executed{input}", refusal.cause);
             refusal.remedy = Some(format!("run 'swarm --host {} ls' to look", self.host.name));
+        } else if self.has_printed && self.to.is_none() {
+            refusal.cause = format!("{}; '{verb}' cannot go on where it was", refusal.cause);
+            refusal.remedy = Some("run it again; it begins anew".to_owned());
         }
         out_of_reach(refusal)
     }

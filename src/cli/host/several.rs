@@ -9,6 +9,7 @@ use swarm_hosts::frames::Tell;
 use swarm_hosts::{Fault, Host, Next, Pipe};
 use swarm_model::{Refusal, RefusalKind};
 
+use super::kind::is_patient;
 use super::one::{ask, call};
 use crate::cli::args::Command;
 use crate::cli::error::Failure;
@@ -31,7 +32,7 @@ pub struct Answer {
 }
 
 pub fn run(hosts: &[Host], command: &Command, words: &[String], screen: &mut Screen) -> Result<u8, Failure> {
-    let limit = if matches!(command, Command::Wait(_)) { ENDLESS } else { ANSWER_MAX };
+    let limit = if is_patient(command) { ENDLESS } else { ANSWER_MAX };
     thread::scope(|scope| {
         let asked: Vec<_> = hosts.iter().map(|host| (host, scope.spawn(move || answer(host, words, limit)))).collect();
         let (mut worst, mut is_first) = (0, true);
@@ -79,7 +80,9 @@ pub fn answer_of(pipe: &mut Pipe, host: &Host, words: &[String], limit: Duration
                 return Err(Refusal::new(RefusalKind::Invalid, format!("{}: {cause}", host.name)));
             }
             Next::Tell(Tell::Note(text)) => answer.err.extend_from_slice(text.as_bytes()),
-            Next::Tell(Tell::Beat | Tell::Mark(_) | Tell::Unnoted(_) | Tell::Lost | Tell::Answer { .. }) => {}
+            Next::Tell(
+                Tell::Beat | Tell::Mark(_) | Tell::Unnoted(_) | Tell::Lost | Tell::Forgotten | Tell::Answer { .. },
+            ) => {}
             Next::Nothing => {
                 let cause = format!("{} did not answer within {} seconds", host.name, limit.as_secs());
                 return Err(Refusal::new(RefusalKind::Tool, cause));

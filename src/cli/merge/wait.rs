@@ -24,14 +24,18 @@ use crate::cli::watch::{Changes, Until, open_process, wait_any};
 use crate::cli::{caller, watch};
 use swarm_store::views::{Detail, Pick, load_where};
 use swarm_store::{events, records};
+use swarm_sys::clock::wall_ms;
 use swarm_sys::files::list;
 use swarm_sys::paths::Paths;
 
-/// Maximum time between the end of a worker and its item in the queue, unless the supervisor says that there will be none:
-/// it tries several times, and a git that commits what the worker left may take ten minutes.
+/// Maximum time between the end of a worker, whenever that was, and its item in the queue, unless the supervisor says that there
+/// will be none: it tries several times, and a git that commits what the worker left may take ten minutes.
 const ENTRY_MAX: Duration = Duration::from_secs(60 * 60);
 /// The same if no supervisor is at work, or if the item was there already.
 const ENTRY_SOON: Duration = Duration::from_secs(10);
+
+/// What is said of a worker whose refusal is not among the last events any more.
+const UNQUEUED: &str = "was not queued (run 'swarm events' to see why)";
 
 /// Something that is still waited for.
 #[derive(Clone, Debug, PartialEq)]
@@ -176,15 +180,21 @@ impl Wait<'_> {
         let why = match events::refused(self.paths, &name, generation) {
             _ if !has_succeeded(view) => "did not succeed, nothing to land".to_owned(),
             Some(cause) => format!("was not queued: {cause}"),
+            None if records::is_refused(self.paths, &name, generation) => UNQUEUED.to_owned(),
             None => {
                 let is_supervised = self.supervision.as_ref().is_some_and(Supervision::is_watching);
                 let may_come = is_supervised && !records::is_queued(self.paths, &name, generation);
-                let limit = Instant::now() + if may_come { ENTRY_MAX } else { ENTRY_SOON };
+                let limit = Instant::now()
+                    + if may_come {
+                        entry_max(view.exit.as_ref().map(|exit| exit.ended_at_ms), wall_ms())
+                    } else {
+                        ENTRY_SOON
+                    };
                 let until = until.map_or(limit, |until| until.min(limit));
                 if Instant::now() < until {
                     return Ok(Some(Wanted::Worker { name, token, until: Some(until) }));
                 }
-                "was not queued (run 'swarm events' to see why)".to_owned()
+                UNQUEUED.to_owned()
             }
         };
         self.progress.above(|| screen.warning(&format!("'{name}' {why}")));
@@ -305,6 +315,12 @@ fn token_of(view: &WorkerView) -> Option<&str> {
     view.row.swarm().filter(|meta| meta.merge).map(|meta| meta.id.as_str())
 }
 
+/// Returns how long the item of a worker may still take to come. `ended_ms` is the end of the worker, if it is known.
+fn entry_max(ended_ms: Option<u64>, now_ms: u64) -> Duration {
+    let past = Duration::from_millis(now_ms.saturating_sub(ended_ms.unwrap_or(now_ms)));
+    ENTRY_MAX.saturating_sub(past).max(ENTRY_SOON)
+}
+
 fn has_succeeded(view: &WorkerView) -> bool {
     let by_itself = |ended: Ended, reason: Reason| ended.is_success() && reason == Reason::Exited;
     view.exit.as_ref().is_some_and(|exit| by_itself(exit.ended, exit.reason))
@@ -322,4 +338,20 @@ fn say(view: &QueueView, item: &Item, screen: &mut Screen) -> Result<(), Failure
         screen.aside("note: ", &format!("'{}': {}", item.name, left_out(&item.left_out)));
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_worker_that_ended_long_ago_is_hardly_waited_for() {
+        let now = 10_000_000;
+        let after = |seconds: u64| entry_max(Some(now - seconds * 1000), now);
+        assert_eq!([entry_max(None, now), after(0)], [ENTRY_MAX; 2]);
+        assert_eq!(after(600), Duration::from_secs(3000));
+        assert_eq!([after(3600), after(9000)], [ENTRY_SOON; 2]);
+        // The clock was set back.
+        assert_eq!(entry_max(Some(now + 5000), now), ENTRY_MAX);
+    }
 }

@@ -9,6 +9,7 @@ use swarm_config::defaults;
 use swarm_config::sections::AgentConfig;
 use swarm_model::asks::judge::Consent;
 use swarm_model::run::plan::{Job, Plan, Work};
+use swarm_model::run::progress::Run;
 use swarm_model::run::worker_name;
 use swarm_model::{Refusal, RefusalKind};
 use swarm_sys::paths::Paths;
@@ -115,17 +116,33 @@ fn unverified(plan: &Plan) -> Option<String> {
     lands.then(|| format!("nothing verifies the work before it lands on {base}"))
 }
 
-/// Returns how to land the work of a run with `--no-merge`, `None` for other runs.
-pub fn review_of(plan: &Plan) -> Option<String> {
-    let job = plan.jobs.iter().find(|job| job.branch.is_some()).filter(|_| plan.flags.no_merge)?;
-    let name = worker_name(&plan.slug, &job.id);
-    Some(format!("review with 'swarm diff {name}', land with 'swarm merge add {name}'"))
+/// Returns how to land the work of a run with `--no-merge`, `None` for other runs. `run` is the state of the run: work of
+/// another host has a branch here, and no worker.
+pub fn review_of(plan: &Plan, run: Option<&Run>) -> Option<String> {
+    let (job, branch) = plan.jobs.iter().find_map(|job| Some((job, job.branch.as_ref()?)))?;
+    if !plan.flags.no_merge {
+        return None;
+    }
+    let progress = run.and_then(|run| run.jobs.get(run.plan.position(&job.id)?));
+    let host = progress.and_then(|progress| progress.host.as_ref());
+    Some(match (host, &plan.base) {
+        (Some(_), Some(base)) => {
+            format!("review with 'git diff {base}...{branch}', land with 'swarm merge add {branch}'")
+        }
+        _ => {
+            let name = worker_name(&plan.slug, &job.id);
+            format!("review with 'swarm diff {name}', land with 'swarm merge add {name}'")
+        }
+    })
 }
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use swarm_model::MergeSettings;
     use swarm_model::run::plan::{CommandWork, Flags, Job, Rules, SpecWork};
+    use swarm_model::run::progress::Progress;
 
     use super::*;
 
@@ -169,9 +186,17 @@ mod tests {
     #[test]
     fn only_work_that_was_not_to_land_is_named_for_review() {
         let job = Job { id: "a".to_owned(), branch: Some("arial/a".to_owned()), ..Job::default() };
-        let plan = Plan { slug: "p".to_owned(), jobs: vec![job], ..Plan::default() };
-        assert_eq!(review_of(&plan), None);
+        let plan = Plan { slug: "p".to_owned(), base: Some("main".to_owned()), jobs: vec![job], ..Plan::default() };
+        assert_eq!(review_of(&plan, None), None);
         let plan = Plan { flags: Flags { no_merge: true, ..Flags::default() }, ..plan };
-        assert_eq!(review_of(&plan).as_deref(), Some("review with 'swarm diff p.a', land with 'swarm merge add p.a'"));
+        let here = Some("review with 'swarm diff p.a', land with 'swarm merge add p.a'");
+        assert_eq!(review_of(&plan, None).as_deref(), here);
+        let run = |host: Option<&str>| {
+            let jobs = vec![Progress { host: host.map(str::to_owned), ..Progress::default() }];
+            Run { plan: Arc::new(plan.clone()), jobs, ..Run::default() }
+        };
+        assert_eq!(review_of(&plan, Some(&run(None))).as_deref(), here);
+        let there = "review with 'git diff main...arial/a', land with 'swarm merge add arial/a'";
+        assert_eq!(review_of(&plan, Some(&run(Some("box")))).as_deref(), Some(there), "no worker here has it");
     }
 }

@@ -69,10 +69,10 @@ pub struct BeginArgs {
     /// Land work again, also what a run with --no-merge has finished and left on its branch
     #[arg(long)]
     pub merge: bool,
-    /// What agents may do without asking you (claude, codex and ACP agents can ask) [default: anything in their worktree]
+    /// What agents may do without asking you (claude, codex and ACP agents can ask) [default: edit files and run commands]
     #[arg(long, value_name = "MODE", value_parser = consents())]
     pub consent: Option<Consent>,
-    /// Hosts on which agents work, instead of here; work lands here ('local' is this machine)
+    /// Hosts on which agents and commands of job files work, instead of here; work lands here ('local' is this machine)
     #[arg(long, value_name = "HOST[,HOST]", value_delimiter = ',')]
     pub on: Vec<String>,
     /// Time after which attempts at a host that is out of reach are repeated elsewhere: 2h, or 'wait' [default: wait]

@@ -69,7 +69,6 @@ pub fn run(args: &BeginArgs, paths: &Paths, screen: &mut Screen) -> Result<u8, F
     if args.retry_failed {
         renew::failed(&plan, &caller, paths, screen)?;
     }
-    let review = advice::review_of(&plan);
     let (consent, hosts) = (advice::consent(&plan.jobs, plan.rules.consent), on::note(&plan));
     let from = attach::length(&home);
     let mut begin = || {
@@ -89,7 +88,9 @@ pub fn run(args: &BeginArgs, paths: &Paths, screen: &mut Screen) -> Result<u8, F
     let retry = Some(attach::retry_command(args.file.as_deref()));
     let view = View { json: args.json, owns: true, told: from.lines, began_ms: None, retry };
     let code = attach::follow(&home, from, view, paths, screen)?;
-    if let Some(review) = review.filter(|_| !args.json) {
+    if let Some(review) =
+        advice::review_of(&plan, journal::replay(&home).ok().flatten().as_ref()).filter(|_| !args.json)
+    {
         screen.aside("hint: ", &review);
     }
     again.iter().filter(|_| !args.json).for_each(|again| screen.aside("hint: ", again));
@@ -206,7 +207,7 @@ fn of_specs(
         planned.push(spec);
     }
     since::note_unplanned(&planned, screen);
-    let again = since::warn_changed(&state, &planned, &home, args.retry_failed, screen);
+    let again = since::warn_changed(&state, &planned, &home, args.retry_failed, caller, screen);
     let config = trusted(args, &state, &planned, &root, screen)?;
     let jobs = planned.iter().map(|spec| jobs::job_of(spec, &root, &config.run, &typed(args)));
     let mut jobs = jobs.collect::<Result<Vec<_>, _>>().map_err(invalid)?;

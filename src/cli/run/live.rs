@@ -119,9 +119,10 @@ impl Live {
             }
             Word::Asking { ask, kind, what, .. } => self.set(id, &plain::asking(*ask, *kind, what), false),
             Word::Answered { ask, .. } => self.set(id, &format!("request {ask} was answered"), false),
-            Word::Done { commit, on_base } => {
+            Word::Done { commit, on_base, item, verified_by } => {
                 self.done += 1;
-                self.end(id, "✓", &plain::done(commit.as_deref(), *on_base));
+                let by = plain::by(*item, verified_by.as_deref());
+                self.end(id, "✓", &(plain::done(commit.as_deref(), *on_base) + &by));
             }
             Word::Failed { error, .. } => {
                 self.failed += 1;
@@ -132,6 +133,7 @@ impl Live {
             Word::Context { .. }
             | Word::Returned { .. }
             | Word::Ignored { .. }
+            | Word::Kept { .. }
             | Word::SpecChanged { .. }
             | Word::Behind { .. }
             | Word::HostAway { .. }
@@ -480,14 +482,16 @@ mod tests {
         let lines = shown.lines();
         assert_eq!(lines[1], "merge queue of main: auth verifying, billing queued");
         assert_eq!(lines[2], "0 of 4 done, 0 failed, 0 running, 2 in the merge queue");
-        shown.tell(Some("auth"), Word::Done { commit: Some("0123456789abcdef".to_owned()), on_base: false });
+        shown.tell(
+            Some("auth"),
+            Word::Done { commit: Some("0123456789abcdef".to_owned()), on_base: false, item: None, verified_by: None },
+        );
         shown.tell(Some("billing"), Word::Retrying { attempt: 1, error: "red".to_owned(), in_ms: 0 });
         assert_eq!(
             shown.lines()[1..],
             ["✓ auth landed as 0123456789ab", "billing retrying: red", "", "1 of 4 done, 0 failed, 1 running",]
         );
-        let over = Word::RunCompleted { status: "failed".to_owned(), done: 1, failed: 1, pending: 2 };
-        shown.tell(None, over);
+        shown.tell(None, Word::RunCompleted { status: "failed".to_owned(), done: 1, failed: 1, pending: 2 });
         assert_eq!(
             shown.lines().last().map(String::as_str),
             Some("failed: 1 done, 1 failed, 2 pending ('swarm run' continues)")

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use serde_json::{Map, Value, json};
 use swarm_agents::conversation::{Reader, Said};
 use swarm_agents::{Kind, Turn};
+use swarm_model::run::far_worker_name;
 use swarm_model::run::plan::{Seats, Work};
 use swarm_model::run::progress::{Now, Run};
 use swarm_model::{Refusal, RefusalKind};
@@ -157,6 +158,11 @@ fn files(args: &LogsArgs, now: &Now, home: &Home, paths: &Paths) -> Result<Files
         Work::Command(_) => ["stderr", "stdout"].map(|kind| output(now, kind, home, paths)).into(),
     };
     if !args.follow && there(now, attempt).is_none() && !sources.iter().any(Source::exists) {
+        if let Some(host) = now.progress.host.as_ref().filter(|_| attempt == latest && now.progress.is_out()) {
+            let cause = format!("'{id}' works on {host}, and its output comes with its end");
+            let worker = far_worker_name(&now.worker(), &now.plan.id);
+            return refuse(cause, format!("run 'swarm --host {host} logs {worker}'"));
+        }
         let cause = format!("attempt {attempt} of '{id}' has printed nothing");
         return refuse(cause, "run 'swarm run status'".to_owned());
     }

@@ -5,6 +5,7 @@ pub mod args;
 mod attach;
 mod base;
 mod begin;
+mod context;
 mod flags;
 mod given_up;
 mod identity;
@@ -15,11 +16,13 @@ pub mod logs;
 mod moved;
 mod on;
 mod own;
+mod own_spec;
 mod places;
 pub mod plain;
 mod plan;
 mod queue;
 mod renew;
+mod settings;
 mod show;
 mod since;
 mod tags;
@@ -66,7 +69,7 @@ pub fn run(args: &RunArgs, paths: &Paths, screen: &mut Screen) -> Result<u8, Fai
             change(plain, paths, screen, |home| RunOrder::GiveUp { home, jobs })
         }
         Some(RunAction::Cleanup(args)) => tidy::run(args, paths, screen),
-        Some(RunAction::Context(args)) => tidy::context(args, paths, screen),
+        Some(RunAction::Context(args)) => context::context(args, paths, screen),
     }
 }
 

@@ -10,12 +10,13 @@ use swarm_config::sections::lost;
 use swarm_hosts::{Fault, FaultKind, Pipe};
 use swarm_model::asks::judge::Consent;
 use swarm_model::run::plan::{Job, Plan, Seats, Work};
-use swarm_model::run::progress::{Closed, ClosedKind, Progress, Run, Stage};
+use swarm_model::run::progress::{Progress, Run, Stage};
 use swarm_model::{Caller, Refusal, RefusalKind};
 use swarm_store::repositories::{include, lines};
 use swarm_store::runs::specs::check_id;
 use swarm_sys::duration::NumberOrText;
 
+use super::settings;
 use super::tags;
 use super::waits;
 use crate::cli::error::Failure;
@@ -97,6 +98,7 @@ pub fn check(plan: &Plan, retry_failed: bool, caller: &Caller, screen: &mut Scre
     if swarm_config::as_written(Some(root)).is_ok_and(has_own) {
         screen.warning("[worktree] of swarm.toml, except for include, does not apply to worktrees on other hosts");
     }
+    settings::check(plan, retry_failed, caller)?;
     check_files(root, &hosts, caller, screen)?;
     reach(&hosts, screen)
 }
@@ -248,13 +250,12 @@ fn reach(hosts: &[&str], screen: &mut Screen) -> Result<(), Failure> {
 }
 
 /// Returns where a workstream works.
-pub fn where_it_is(run: &Run, progress: &Progress, clock: &Clock) -> Option<String> {
+pub fn where_it_is(progress: &Progress, clock: &Clock) -> Option<String> {
     match (&progress.stage, &progress.host) {
-        (Stage::Working, Some(host)) => Some(match run.closed.get(host) {
-            Some(closed @ Closed { kind: ClosedKind::Away, .. }) => {
-                format!("on {host}, which is out of reach{}", waits::since(closed, clock))
-            }
-            _ => format!("on {host}"),
+        (Stage::Working, Some(host)) => Some(match (progress.away_ms, &progress.stuck) {
+            (Some(away_ms), _) => format!("on {host}, which is out of reach{}", waits::since(away_ms, clock)),
+            (None, Some(cause)) => format!("on {host}, which answers; in the way: {cause}"),
+            (None, None) => format!("on {host}"),
         }),
         (Stage::Paused, Some(host)) if progress.sent => {
             Some(format!("may still work on {host}; 'swarm run' looks, and takes its work"))

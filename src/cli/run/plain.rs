@@ -87,14 +87,19 @@ fn of_workstream(word: &Word) -> Option<String> {
         Word::Asking { ask, kind, what, .. } => asking(*ask, *kind, what),
         Word::Answered { ask, .. } => format!("request {ask} was answered"),
         Word::Paused { .. } => STOPPED.to_owned(),
-        Word::Done { commit, on_base } => done(commit.as_deref(), *on_base),
+        Word::Done { commit, on_base, item, verified_by } => {
+            done(commit.as_deref(), *on_base) + &by(*item, verified_by.as_deref())
+        }
         Word::SpecChanged { file, .. } => changed(file),
         Word::Behind { after, base, worktree, .. } => behind(after, base, worktree.as_deref()),
         Word::JournalDamaged { file, line, error } => damaged(file, *line, error),
         Word::HostUnfit { host, error } => unfit(host, error),
         Word::NeedsInput { cause } => format!("waiting: {cause}"),
         Word::Context { delivered, text } => context(*delivered, text),
-        Word::Ignored { files } => ignored(files),
+        Word::Ignored { files, host } => ignored(files, host.as_deref()),
+        Word::Kept { host, references, .. } => {
+            format!("commits beside its work on {host} are kept as {}", references.join(" and "))
+        }
         Word::MergeStarted { base, left_out } => queued(base, left_out),
         Word::MergeVerifying { commit } => format!("verifying {}", short_commit(commit)),
         Word::MergeResolving { files } => format!("resolving conflicts in {}", files.join(", ")),
@@ -192,6 +197,17 @@ pub fn done(commit: Option<&str>, on_base: bool) -> String {
     }
 }
 
+/// Returns which item landed the work, if the run did not add it, and what verified it.
+pub fn by(item: Option<u64>, verified_by: Option<&str>) -> String {
+    match (item, verified_by) {
+        (None, _) => String::new(),
+        (Some(item), Some(command)) => {
+            format!(" by 'swarm merge add' (item {item}), not by the run, verified by '{command}'")
+        }
+        (Some(item), None) => format!(" by 'swarm merge add' (item {item}), not by the run, not verified"),
+    }
+}
+
 /// Returns what happened to a text from `swarm run context`.
 fn context(delivered: bool, text: &str) -> String {
     let how = if delivered { "context delivered" } else { "context not delivered" };
@@ -199,8 +215,9 @@ fn context(delivered: bool, text: &str) -> String {
 }
 
 /// Returns which ignored files go with the worktree.
-fn ignored(files: &[String]) -> String {
-    format!("ignored files do not land and go with the worktree: {}", diff::named(files))
+fn ignored(files: &[String], host: Option<&str>) -> String {
+    let place = host.map(|host| format!(" on {host}")).unwrap_or_default();
+    format!("ignored files do not land and go with the worktree{place}: {}", diff::named(files))
 }
 
 /// Describes a line of the run's journal that cannot be read.
@@ -289,9 +306,24 @@ mod tests {
                 Some("auth: attempt 1 has left nothing on box"),
             ),
             (Word::Paused { attempt: 1 }, Some("auth: stopped; the next run continues it")),
-            (Word::Done { commit: Some(commit()), on_base: false }, Some("auth: landed as 0123456789ab")),
-            (Word::Done { commit: None, on_base: false }, Some("auth: done")),
-            (Word::Done { commit: None, on_base: true }, Some("auth: done: already on the base")),
+            (
+                Word::Done { commit: Some(commit()), on_base: false, item: None, verified_by: None },
+                Some("auth: landed as 0123456789ab"),
+            ),
+            (Word::Done { commit: None, on_base: false, item: None, verified_by: None }, Some("auth: done")),
+            (
+                Word::Done { commit: None, on_base: true, item: None, verified_by: None },
+                Some("auth: done: already on the base"),
+            ),
+            (
+                Word::Done {
+                    commit: Some(commit()),
+                    on_base: false,
+                    item: Some(3),
+                    verified_by: Some("true".to_owned()),
+                },
+                Some("auth: landed as 0123456789ab by 'swarm merge add' (item 3), not by the run, verified by 'true'"),
+            ),
             (
                 Word::SpecChanged { attempt: 2, file: text("specs/auth.md") },
                 Some("auth: specs/auth.md has changed; using the new version"),
@@ -312,8 +344,16 @@ mod tests {
             (Word::Context { delivered: true, text: text("hi") }, Some("auth: context delivered: hi")),
             (Word::Context { delivered: false, text: text("hi") }, Some("auth: context not delivered: hi")),
             (
-                Word::Ignored { files: vec![text("a.csv")] },
+                Word::Ignored { files: vec![text("a.csv")], host: None },
                 Some("auth: ignored files do not land and go with the worktree: a.csv"),
+            ),
+            (
+                Word::Ignored { files: vec![text("a.csv")], host: Some(text("box")) },
+                Some("auth: ignored files do not land and go with the worktree on box: a.csv"),
+            ),
+            (
+                Word::Kept { attempt: 1, host: text("box"), references: vec![text("refs/x"), text("refs/y")] },
+                Some("auth: commits beside its work on box are kept as refs/x and refs/y"),
             ),
             (Word::MergeStarted { base: text("main"), left_out: Vec::new() }, Some("auth: queued to land on main")),
             (

@@ -112,7 +112,7 @@ fn show(run: &Run, queue: &RunQueue, counts: bool, screen: &mut Screen) -> Resul
             Stage::Asking { .. } => cause,
             _ => format!("waiting: {cause}"),
         });
-        let what = waits.or_else(|| to_land(progress)).or_else(|| super::on::where_it_is(run, progress, &clock));
+        let what = waits.or_else(|| to_land(progress)).or_else(|| super::on::where_it_is(progress, &clock));
         let what = what.or_else(|| without_place.get(&at).map(|hosts| waits::words(hosts, &clock)));
         let what = what.or_else(|| progress.error.clone());
         let what = what.or_else(|| queue.still_lands(run, progress));
@@ -222,7 +222,7 @@ fn print(run: &Run, queue: &RunQueue, counts: bool, damage: &[String], screen: &
             "files": progress.files,
             "left_out": progress.left_out,
             "summary": progress.summary,
-            "error": progress.error,
+            "error": progress.stuck.as_ref().or(progress.error.as_ref()),
             "waiting": waiting(run, job, progress),
             "unheard": unheard(run, job, progress),
             "denied": count,

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 
+use swarm_model::Caller;
 use swarm_model::run::plan::{Plan, Work};
 use swarm_model::run::progress::Run;
 use swarm_store::runs::home::Home;
@@ -10,6 +11,7 @@ use swarm_store::runs::wire::ArialState;
 use swarm_store::runs::{journal, order};
 use swarm_sys::quoting::command_line;
 
+use super::own_spec;
 use super::plan::changed;
 use crate::cli::screen::Screen;
 
@@ -30,10 +32,11 @@ pub fn warn_changed(
     planned: &[Spec],
     home: &Home,
     retry_failed: bool,
+    caller: &Caller,
     screen: &mut Screen,
 ) -> Option<String> {
     let changed = changed(home, planned);
-    let stale = stale(state, planned, &changed, home);
+    let stale = stale(state, planned, &changed, home, caller);
     for id in &changed {
         let what = match state.row(id).map(|row| row.status.as_str()) {
             Some("done") if stale.contains(id) => "after it was done; this run does not do it again",
@@ -50,24 +53,28 @@ pub fn warn_changed(
 }
 
 /// Returns those of the changed specs whose workstreams are done with an earlier version, and which `swarm plan` would plan
-/// again.
-fn stale(state: &ArialState, planned: &[Spec], changed: &[String], home: &Home) -> Vec<String> {
+/// again. A spec that was only changed by the landed work of its own workstream is not among them.
+fn stale(state: &ArialState, planned: &[Spec], changed: &[String], home: &Home, caller: &Caller) -> Vec<String> {
     let is_done = |id: &&String| state.row(id).is_some_and(|row| row.status == "done");
     let mut done: Vec<String> = changed.iter().filter(is_done).cloned().collect();
     if done.is_empty() {
         return done;
     }
     let run = journal::replay(home).ok().flatten();
-    let of = |id: &String| planned.iter().find(|spec| spec.id == *id).map(|spec| spec.digest.as_str());
-    // Another program does not record what it has executed.
-    let executed = |id: &String| run.as_ref().and_then(|run| executed(run, home, id));
-    done.retain(|id| executed(id).is_none_or(|executed| of(id) != Some(executed.as_str())));
+    let spec = |id: &String| planned.iter().find(|spec| spec.id == *id);
+    let is_known = |id: &String| {
+        // Another program does not record what it has executed.
+        let (Some(run), Some(spec)) = (run.as_ref(), spec(id)) else { return false };
+        executed(run, home, id).is_some_and(|executed| executed == spec.digest)
+            || own_spec::is_landed(run, home, spec, caller)
+    };
+    done.retain(|id| !is_known(id));
     done
 }
 
 /// Returns the digest of the spec that the last attempt of a workstream was given; of an older version's attempt, the digest
 /// at the last start of the run. `None` if neither is known.
-fn executed(run: &Run, home: &Home, id: &str) -> Option<String> {
+pub fn executed(run: &Run, home: &Home, id: &str) -> Option<String> {
     let at = run.plan.position(id)?;
     let attempts = (1..=run.jobs[at].attempt).rev();
     let mut orders = attempts.filter_map(|attempt| order::read_order(&home.attempt(id, attempt)).ok());

@@ -30,7 +30,7 @@ pub fn check(plan: &Plan, retry_failed: bool) -> Result<(), Failure> {
 }
 
 /// Reports whether a job will need a place. What was begun here goes on here.
-fn is_placed_anew(progress: &Progress) -> bool {
+pub fn is_placed_anew(progress: &Progress) -> bool {
     let is_open = matches!(
         progress.stage,
         Stage::Pending | Stage::Working | Stage::Paused | Stage::BackingOff { .. } | Stage::Asking { .. }

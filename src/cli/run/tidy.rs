@@ -1,8 +1,8 @@
-//! `swarm run cleanup` and `context`: cleaning up after a run, and messages to its agents.
+//! `swarm run cleanup`: cleaning up after a run.
 
 use std::collections::BTreeSet;
 use std::fs;
-use std::io::{self, Read as _};
+use std::io;
 use std::path::{Path, PathBuf};
 
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
@@ -13,7 +13,7 @@ use swarm_model::run::worker_name;
 use swarm_model::{Caller, CleanRequest, Refusal, RefusalKind, Reply, Scope};
 use swarm_ports::WorktreeError;
 
-use super::args::{ContextArgs, Plain};
+use super::args::Plain;
 use super::own::{refuse_brought_along, root_of};
 use super::queue::RunQueue;
 use super::{left, places};
@@ -23,17 +23,14 @@ use crate::cli::error::Failure;
 use crate::cli::json;
 use crate::cli::render::escape;
 use crate::cli::screen::Screen;
-use swarm_agents::short;
-use swarm_store::runs::home::{Home, make_all};
+use swarm_store::runs::home::Home;
 use swarm_store::runs::origin::RECORDS;
 use swarm_store::runs::{journal, wire};
 use swarm_store::views::{Detail, Pick, load_where};
-use swarm_sys::files::{self, replace_durably};
+use swarm_sys::files;
 use swarm_sys::paths::Paths;
 use swarm_sys::procfs;
 
-/// Maximum size of a message to an agent, in bytes.
-const CONTEXT_BYTES_MAX: u64 = 1 << 20;
 /// Beginning of the names of the branches that runs make.
 const OURS: &str = "arial/";
 
@@ -238,64 +235,6 @@ pub fn forget(name: &str, caller: &Caller, paths: &Paths, refused: &mut dyn FnMu
 fn is_same_place(one: &Path, other: &Path) -> bool {
     let real = |path: &Path| Some(path.parent()?.canonicalize().ok()?.join(path.file_name()?));
     real(one).is_some_and(|one| real(other) == Some(one))
-}
-
-/// Stores a message for an agent in a file, which is delivered when the agent's next turn starts.
-pub fn context(args: &ContextArgs, paths: &Paths, screen: &mut Screen) -> Result<u8, Failure> {
-    let home = super::home(args.home.as_deref())?;
-    refuse_brought_along(&home, &RECORDS, &caller::collect()?.caller, paths)?;
-    super::check_version(&home)?;
-    let run = journal::replay(&home).map_err(|cause| Failure::new(RefusalKind::Invalid, cause))?;
-    let known = run.as_ref().and_then(|run| run.plan.position(&args.id).map(|at| &run.jobs[at]));
-    let Some(progress) = known else {
-        let names = run.as_ref().map(|run| run.plan.jobs.iter().map(|job| job.id.as_str()).collect::<Vec<_>>());
-        let near = names.and_then(|names| swarm_model::nearest(&args.id, names).map(str::to_owned));
-        let mut refusal = Refusal::new(RefusalKind::NotFound, format!("workstream '{}' not found", args.id));
-        refusal.remedy = near.map(|near| format!("did you mean '{near}'?"));
-        return Err(refusal.into());
-    };
-    if matches!(progress.stage, Stage::Done | Stage::Failed | Stage::Finishing | Stage::Merging | Stage::Waiting) {
-        let cause = format!("workstream '{}' is {}: its agent has no further turn", args.id, progress.stage.word());
-        return Err(Failure::new(RefusalKind::Invalid, cause));
-    }
-    let text = text(&args.text)?;
-    let path = leave(&home, &args.id, &text)?;
-    if args.json {
-        json::print(screen, "swarm.run-context/1", &json!({"workstream": args.id, "file": path, "text": text}))?;
-    } else {
-        screen.line(&format!("{} gets this at its next turn: {}", escape(&args.id), escape(&short(&text))))?;
-    }
-    Ok(0)
-}
-
-fn text(typed: &str) -> Result<String, Failure> {
-    let mut text = typed.to_owned();
-    if typed == "-" {
-        text.clear();
-        let mut input = std::io::stdin().lock().take(CONTEXT_BYTES_MAX + 1);
-        input.read_to_string(&mut text).map_err(|error| Failure::system("cannot read standard input", &error))?;
-    }
-    if text.len() as u64 > CONTEXT_BYTES_MAX {
-        return Err(Failure::new(
-            RefusalKind::Invalid,
-            format!("the message is longer than {CONTEXT_BYTES_MAX} bytes"),
-        ));
-    }
-    if text.trim().is_empty() {
-        return Err(Failure::new(RefusalKind::Invalid, "the message is empty"));
-    }
-    Ok(text)
-}
-
-fn leave(home: &Home, id: &str, text: &str) -> Result<PathBuf, Failure> {
-    let dir = home.context(id);
-    // Named by time, so that messages are delivered in order.
-    let at = jiff::Timestamp::now().as_nanosecond();
-    let name = format!("{at:020}.md");
-    let written = home.check_links().and_then(|()| make_all(&dir));
-    let written = written.and_then(|()| replace_durably(&dir, &name, text.as_bytes()));
-    written.map_err(|error| Failure::system(format!("cannot write to {}", dir.display()), &error))?;
-    Ok(dir.join(name))
 }
 
 /// Kills all processes of these workers at once, without time to clean up (second Ctrl-C).

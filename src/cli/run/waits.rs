@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde_json::{Value, json};
 use swarm_actors::run::place::{NoSeat, without_place};
-use swarm_model::run::progress::{Closed, ClosedKind, Run, Unfit};
+use swarm_model::run::progress::{ClosedKind, Run, Unfit};
 use swarm_store::runs::home::iso;
 
 use super::tags;
@@ -18,9 +18,9 @@ pub fn of(run: &Run) -> BTreeMap<usize, InTheWay<'_>> {
     without_place(run).into_iter().collect()
 }
 
-/// Returns since when nothing can be started on a host, as the end of a sentence.
-pub fn since(closed: &Closed, clock: &Clock) -> String {
-    let at = Some(closed.since_ms).filter(|at_ms| *at_ms > 0).and_then(|at_ms| clock.brief(at_ms));
+/// Returns since when something is so, in Unix milliseconds, as the end of a sentence. Nothing if it is not known.
+pub fn since(since_ms: u64, clock: &Clock) -> String {
+    let at = Some(since_ms).filter(|at_ms| *at_ms > 0).and_then(|at_ms| clock.brief(at_ms));
     at.map_or_else(String::new, |at| format!(" since {at}"))
 }
 
@@ -31,7 +31,7 @@ pub fn words(hosts: &[(&str, NoSeat)], clock: &Clock) -> String {
         NoSeat::Unfit(Unfit { program: Some(program), .. }) => format!("{host} has no '{program}'"),
         NoSeat::Unfit(unfit) => format!("{host} cannot take it: {}", unfit.cause),
         NoSeat::Closed(closed) => {
-            let what = format!("{host} is {}{}", closed.kind.word(), since(closed, clock));
+            let what = format!("{host} is {}{}", closed.kind.word(), since(closed.since_ms, clock));
             if closed.kind == ClosedKind::Away { what } else { format!("{what}: {}", closed.cause) }
         }
         NoSeat::GivenUp => format!("{host} still has an attempt that was given up"),
@@ -61,6 +61,7 @@ pub fn objects(hosts: &[(&str, NoSeat)]) -> Vec<Value> {
 mod tests {
     use jiff::Timestamp;
     use jiff::tz::TimeZone;
+    use swarm_model::run::progress::Closed;
 
     use super::*;
 

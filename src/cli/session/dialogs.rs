@@ -118,7 +118,11 @@ impl Dialogs {
             return;
         }
         let open = if asks { self.open(&said, &conversation).ok().flatten() } else { None };
-        heard.beside = heard.word.as_ref().filter(|word| word.is_work()).and_then(|_| self.beside(&conversation));
+        // Of several requests the first one is told, which is also the first that the agent shows, in whatever order their
+        // hooks report.
+        let own = open.as_ref().map(|open| open.ask.number);
+        let is_told = own.is_some() || heard.word.as_ref().is_some_and(Word::is_work);
+        heard.beside = if is_told { self.beside_of(&conversation, own) } else { None };
         // After the request was recorded, so that whoever sees that the agent waits finds what it asks.
         report(heard);
         drop(said);
@@ -176,9 +180,14 @@ impl Dialogs {
 
     /// Returns what the agent still waits for.
     fn beside(&self, conversation: &str) -> Option<Word> {
+        self.beside_of(conversation, None)
+    }
+
+    /// Returns what the agent waits for first. `None` if that is its request `own`, or nothing.
+    fn beside_of(&self, conversation: &str, own: Option<u64>) -> Option<Word> {
         let all = self.asks.unfinished().ok()?;
         let open = all.iter().find(|one| one.ask.key.starts_with(conversation) && one.state() == AskState::Open)?;
-        Some(asking::waits(&open.ask.tool, &open.ask.wish))
+        (own != Some(open.ask.number)).then(|| asking::waits(&open.ask.tool, &open.ask.wish))
     }
 
     /// Records the request of a hook. `None` if it is too long to be recorded.
@@ -274,9 +283,8 @@ fn print(reply: &Value) -> io::Result<()> {
 /// Returns any I/O error.
 pub fn give_way(asks: &Asks, worker: &str, generation: u64) -> io::Result<()> {
     let keys = Asks::of_worker(worker, generation);
-    let is_hidden = |one: &AskRecord| one.ask.waits == Waits::Shown && one.ask.who.agent.as_deref() == Some(CODEX);
     let ours = |one: &AskRecord| one.ask.key.starts_with(&keys) && one.state() == AskState::Open;
-    let hidden = asks.unfinished()?.into_iter().filter(|one| ours(one) && is_hidden(one));
+    let hidden = asks.unfinished()?.into_iter().filter(|one| ours(one) && one.is_hidden());
     let ended: Vec<io::Result<()>> =
         hidden.map(|one| asks.end(one.ask.number, "somebody looks at the window, where its dialog asks")).collect();
     ended.into_iter().collect()

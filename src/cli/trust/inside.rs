@@ -8,18 +8,42 @@ use std::os::unix::fs::MetadataExt as _;
 use std::path::{Component, Path, PathBuf};
 
 use crate::api::peer;
+use crate::processes::{attempt, near};
 use swarm_model::FlowPlace;
 use swarm_store::flows::registered::is_run;
+use swarm_store::flows::turns;
+use swarm_store::runs::order;
 use swarm_sys::paths::Paths;
 use swarm_sys::procfs;
 
 /// Maximum number of ancestors that are examined.
 const ANCESTORS_MAX: usize = 4096;
 
+const SUPERVISOR: &str = "__supervisor";
+
+/// Internal processes below which no person types: what they start is written by agents, or prepares their work. What
+/// serves another machine (`__stdio` and those below it) is not among them, because a person there types the verb.
+const OURS: [&str; 9] = [
+    SUPERVISOR,
+    "__guard",
+    "__forkserver",
+    "__resolve",
+    order::VERB,
+    turns::VERB,
+    attempt::GATE,
+    near::CARRY,
+    near::REACH,
+];
+
 /// Returns the worker that this process runs below, or whose work it verifies, resolves or sets up, as `worker 'NAME'`.
-/// `None` if there is none. If the supervisor is in a process namespace above or beside that of this process, so may be
-/// such a worker, and this process cannot see it: then the answer says so. The shim of a worker is an ancestor of its processes, because those that lose their parent become its
-/// children. A process that has left the shim may still have the environment of the worker.
+/// `None` if there is none. The shim of a worker is an ancestor of its processes, because those that lose their parent
+/// become its children. A process that has left the shim may still have the environment of the worker.
+///
+/// What the supervisor or git executes belongs to no single worker, and may be written by any of them: filters and hooks
+/// of git execute scripts of a worktree. It counts as well, and the answer says so. A tmux server that the supervisor
+/// started is no child of it any more, so that only the shims of its panes count. If the supervisor is in a process
+/// namespace above or beside that of this process, so may be a worker, and this process cannot see it: then the answer
+/// says that.
 pub fn worker_above() -> Option<String> {
     above(|_| false)
 }
@@ -39,16 +63,21 @@ pub fn worker_above_in(state: &Paths) -> Option<String> {
 /// Returns the worker above this process that uses the same configuration directory, or whose state directory
 /// `concerns` the caller.
 fn above(concerns: impl Fn(&Paths) -> bool) -> Option<String> {
-    let (mut found, mut pid) = (false, i32::try_from(std::process::id()).ok()?);
+    let (mut found, mut is_of_person) = (false, false);
+    let mut child = Process::read(i32::try_from(std::process::id()).ok()?);
     for _ in 0..ANCESTORS_MAX {
-        let Some(parent) = procfs::stat(pid).map(|stat| stat.parent).filter(|parent| *parent > 1) else { break };
-        pid = parent;
-        if let Some(worker) = worker_of_shim(pid).or_else(|| work_of_runner(pid)) {
+        let Some(pid) = procfs::stat(child.pid).map(|stat| stat.parent).filter(|parent| *parent > 1) else { break };
+        let process = Process::read(pid);
+        is_of_person |= process.is_supervisor() && child.is_notification_of(&process);
+        let worker = process.worker().or_else(|| process.work()).map(|worker| shown(&worker));
+        let ours = || process.serves(&child).filter(|_| !is_of_person);
+        if let Some(inside) = worker.or_else(ours) {
             found = true;
-            if records_here(pid) || state_of_shim(pid).is_some_and(|paths| concerns(&paths)) {
-                return Some(shown(&worker));
+            if records_here(pid) || process.state().is_some_and(|paths| concerns(&paths)) {
+                return Some(inside);
             }
         }
+        child = process;
     }
     let is_marked = !found && std::env::var_os("SWARM_TOKEN").is_some();
     if is_marked {
@@ -63,25 +92,91 @@ fn shown(worker: &str) -> String {
     format!("worker '{worker}'")
 }
 
-/// Returns the worker of a process that is a shim.
-fn worker_of_shim(pid: i32) -> Option<String> {
-    let words = std::fs::read(format!("/proc/{pid}/cmdline")).ok()?;
-    let mut words = words.split(|byte| *byte == 0).skip(1);
-    let dir = words.next().filter(|verb| *verb == b"__shim").and_then(|_| words.next())?;
-    let leaf = Path::new(OsStr::from_bytes(dir)).file_name()?.to_string_lossy().into_owned();
-    // The directory of a worker is named NAME.GENERATION.
-    Some(leaf.rsplit_once('.').map_or_else(|| leaf.clone(), |(name, _)| name.to_owned()))
+/// A process and its command line. An agent may give its processes any command line. It can only count as inside by
+/// that, since the process above it keeps its own.
+#[derive(Debug)]
+struct Process {
+    pid: i32,
+    words: Vec<OsString>,
 }
 
-/// Returns the name of the work that a process runs a command for: a verification or a resolver of the merge queue, or a
-/// hook of a worktree. What it executes may have been written by the worker, although the command itself was agreed to.
-fn work_of_runner(pid: i32) -> Option<String> {
-    let words = fs::read(format!("/proc/{pid}/cmdline")).ok()?;
-    words.split(|byte| *byte == 0).nth(1).filter(|verb| *verb == b"__runner")?;
-    // Commands for notifications have neither: they are those of a person.
-    let leaf = |tree: OsString| PathBuf::from(tree).file_name().map(OsStr::to_owned);
-    let name = variable(pid, "SWARM_MERGE_NAME").or_else(|| leaf(variable(pid, "SWARM_WORKTREE")?))?;
-    Some(name.to_string_lossy().into_owned())
+impl Process {
+    /// Reads the command line of a process, which is empty if it has ended.
+    fn read(pid: i32) -> Self {
+        let text = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+        let words = text.split(|byte| *byte == 0).map(|word| OsStr::from_bytes(word).to_owned()).collect();
+        Self { pid, words }
+    }
+
+    /// Returns the verb of an internal process.
+    fn verb(&self) -> &str {
+        self.words.get(1).and_then(|verb| verb.to_str()).unwrap_or_default()
+    }
+
+    fn is_supervisor(&self) -> bool {
+        self.verb() == SUPERVISOR
+    }
+
+    /// Returns the worker of a process that is a shim.
+    fn worker(&self) -> Option<String> {
+        let dir = self.words.get(2).filter(|_| self.verb() == "__shim")?;
+        let leaf = Path::new(dir).file_name()?.to_string_lossy().into_owned();
+        // The directory of a worker is named NAME.GENERATION.
+        Some(leaf.rsplit_once('.').map_or_else(|| leaf.clone(), |(name, _)| name.to_owned()))
+    }
+
+    /// Returns the name of the work that a process runs a command for: a verification or a resolver of the merge queue,
+    /// or a hook of a worktree. What it executes may have been written by the worker, although the command itself was
+    /// agreed to. A command for notifications has neither.
+    fn work(&self) -> Option<String> {
+        if self.verb() != "__runner" {
+            return None;
+        }
+        let leaf = |tree: OsString| PathBuf::from(tree).file_name().map(OsStr::to_owned);
+        let name = variable(self.pid, "SWARM_MERGE_NAME").or_else(|| leaf(variable(self.pid, "SWARM_WORKTREE")?))?;
+        Some(name.to_string_lossy().into_owned())
+    }
+
+    /// Reports whether a child of the supervisor executes the command for notifications of the supervisor's user: it is
+    /// the word of a person. A runner of an agent's making has another parent, or executes this very command.
+    fn is_notification_of(&self, supervisor: &Self) -> bool {
+        let Some(command) = self.words.get(6).filter(|_| self.verb() == "__runner") else { return false };
+        let of = |name: &str| variable(supervisor.pid, name).map(PathBuf::from);
+        let path = swarm_config::user_path_in(of("XDG_CONFIG_HOME"), of("HOME"));
+        let own = path.and_then(|path| crate::notify::config::read(&path).ok()).and_then(|notify| notify.command);
+        own.is_some_and(|own| command == own.as_str())
+    }
+
+    /// Returns what `child` is if this process executes it for the work of agents.
+    fn serves(&self, child: &Self) -> Option<String> {
+        if OURS.contains(&self.verb()) {
+            return Some("a process that the supervisor started".to_owned());
+        }
+        let is_swarm = names(self.words.first(), "swarm") || is_this_program(self.pid);
+        let is_git = names(child.words.first(), "git");
+        (is_swarm && is_git).then(|| "a process that git started for 'swarm'".to_owned())
+    }
+
+    /// Returns the state directory of a shim, whose working directory is `w/NAME.GENERATION` there, or of the supervisor
+    /// or its guard.
+    fn state(&self) -> Option<Paths> {
+        if [SUPERVISOR, "__guard"].contains(&self.verb()) {
+            return self.words.get(2).map(Paths::new);
+        }
+        let dir = fs::read_link(format!("/proc/{}/cwd", self.pid)).ok()?;
+        Some(Paths::new(dir.parent()?.parent()?))
+    }
+}
+
+/// Reports whether the first word of a command line is this program, by its name.
+fn names(word: Option<&OsString>, program: &str) -> bool {
+    word.is_some_and(|word| Path::new(word).file_name() == Some(OsStr::new(program)))
+}
+
+/// Reports whether a process executes the program of this one.
+fn is_this_program(pid: i32) -> bool {
+    let place = |path: &str| fs::metadata(path).map(|meta| (meta.dev(), meta.ino())).ok();
+    place(&format!("/proc/{pid}/exe")).is_some_and(|theirs| place("/proc/self/exe") == Some(theirs))
 }
 
 /// Returns a variable that is not empty from the environment with which a process was started.
@@ -90,12 +185,6 @@ fn variable(pid: i32, name: &str) -> Option<OsString> {
     let of = |pair: &[u8]| Some(pair.strip_prefix(name.as_bytes())?.strip_prefix(b"=")?.to_owned());
     let value = environment.split(|byte| *byte == 0).find_map(of).filter(|value| !value.is_empty());
     value.map(OsString::from_vec)
-}
-
-/// Returns the state directory of a shim, whose working directory is `w/NAME.GENERATION` there.
-fn state_of_shim(pid: i32) -> Option<Paths> {
-    let dir = fs::read_link(format!("/proc/{pid}/cwd")).ok()?;
-    Some(Paths::new(dir.parent()?.parent()?))
 }
 
 /// Reports whether a process uses the same configuration directory, as far as it can be told. The tests of a program

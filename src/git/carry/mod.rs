@@ -19,7 +19,7 @@ use swarm_sys::files::list_if_present;
 use swarm_sys::quoting::quoted;
 
 pub use branch::{Move, take};
-pub use returned::{fetch_left, keep, kept};
+pub use returned::{fetch_left, keep, keep_all};
 
 use crate::landing::complete::pinned;
 use crate::landing::site::CompletionRepo;
@@ -75,6 +75,8 @@ pub enum CarryError {
     Away(String),
     /// The other machine does not do it, or sent something odd.
     Refused(String),
+    /// git here does not take the commits: its check finds in them what may be an attack. They never pass.
+    Unsound(String),
     /// git failed, here or there. It may pass.
     Failed(String),
 }
@@ -200,6 +202,12 @@ fn check(commits: &[String]) -> Result<(), CarryError> {
     }
 }
 
+/// Reports whether git's check of what is fetched says this: it names the object, and then the fault.
+fn is_unsound(message: &str) -> bool {
+    let named = message.strip_prefix("object ").and_then(|rest| rest.split_once(": "));
+    named.is_some_and(|(id, _)| is_commit_id(id))
+}
+
 fn failed(error: CliError) -> CarryError {
     CarryError::Failed(error.to_string())
 }
@@ -210,6 +218,7 @@ fn explained(error: CliError) -> CarryError {
         CliError::Exit { message, .. } => match (message.strip_prefix(AWAY), message.strip_prefix(REFUSED)) {
             (Some(cause), _) => CarryError::Away(cause.to_owned()),
             (_, Some(cause)) => CarryError::Refused(cause.to_owned()),
+            _ if is_unsound(&message) => CarryError::Unsound(message),
             _ => CarryError::Failed(format!("git: {message}")),
         },
         error @ (CliError::Signal(_) | CliError::Timeout(_)) => CarryError::Away(error.to_string()),

@@ -1,6 +1,5 @@
 //! Work of attempts that were given up, and what attempts could not commit. A reference keeps it until a person drops it; nothing lands it by itself.
 
-use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
 
@@ -49,6 +48,33 @@ pub fn keep(
     Err(CarryError::Refused(format!("there are {NAMES_MAX} references '{name}'")))
 }
 
+/// Fetches several commits and keeps them here as [`keep`] does, except those that another one contains. Returns the names.
+///
+/// # Errors
+/// Returns why they may not be here.
+pub fn keep_all(
+    common: &Path,
+    far: &FarRepository,
+    (commits, name): (&[String], &str),
+    caller: &Caller,
+) -> Result<Vec<String>, CarryError> {
+    let cli = Cli::new(caller).map_err(failed)?;
+    let (mut names, mut here): (Vec<String>, Vec<&String>) = (Vec::new(), Vec::new());
+    for commit in commits {
+        let mut is_contained = false;
+        for kept in &here {
+            // One that is not here is contained in none.
+            let words = ["merge-base", "--is-ancestor", commit, kept];
+            is_contained |= cli.read(common).args(words).run_for(&[0, 1, 128]).map_err(failed)?.0 == 0;
+        }
+        if !is_contained {
+            names.push(keep(common, far, (commit, name), caller)?);
+            here.push(commit);
+        }
+    }
+    Ok(names)
+}
+
 /// Fetches what an attempt has left apart from its work, and keeps it here, durably, as [`keep`] does, under a name below
 /// `refs/swarm/from/`, which is returned.
 ///
@@ -84,20 +110,6 @@ fn clear_torn(common: &Path, name: &str) -> Result<(), Fault> {
         }
     }
     Ok(())
-}
-
-/// Returns the last reference that [`keep`] has made for this name. `None` if there is none.
-///
-/// # Errors
-/// Returns a message if git fails.
-pub fn kept(common: &Path, name: &str, caller: &Caller) -> Result<Option<String>, String> {
-    let cli = Cli::new(caller).map_err(|error| error.to_string())?;
-    let beside = name.rsplit_once('/').map_or(name, |(dir, _)| dir);
-    let listed = cli.read(common).args(["for-each-ref", "--format=%(refname)", beside]).run();
-    let listed = listed.map_err(|error| error.to_string())?;
-    let listed = String::from_utf8_lossy(&listed);
-    let known: BTreeSet<&str> = listed.lines().collect();
-    Ok(names(name).filter(|name| known.contains(name.as_str())).last())
 }
 
 fn names(name: &str) -> impl Iterator<Item = String> {

@@ -9,7 +9,7 @@ use swarm_model::{Caller, Refusal, RefusalKind, RowWorktree, Target};
 use swarm_ports::{Completed, Completion, Unfinished};
 
 use super::site::CompletionRepo;
-use super::{config, fork, journal, reason_of, with_retries};
+use super::{agreed, fork, journal, reason_of, with_retries};
 use crate::repository::cli::Cli;
 use crate::repository::durable::sync_file_systems;
 use crate::repository::fault::Fault;
@@ -131,7 +131,7 @@ fn work(
         Some(name) if name == ".git" => common.parent().map(Path::to_owned),
         _ => site.toplevel(),
     };
-    let mut rules = config::rules(root.as_deref(), &completion.settings)?;
+    let mut rules = agreed::rules(site, target, completion, root.as_deref())?;
     if admin::checkout_of(common).is_none() {
         rules.checkout = root.as_deref().and_then(Path::to_str).map(|root| root.trim_end_matches('/').to_owned());
     }

@@ -5,6 +5,8 @@ use std::path::Path;
 use swarm_model::merge::queue::Rules;
 use swarm_model::{MergeSettings, Refusal, RefusalKind};
 
+pub(super) use swarm_config::FILE;
+
 /// Returns the rules for the repository whose root is `toplevel`.
 ///
 /// # Errors
@@ -16,6 +18,22 @@ pub(crate) fn rules(toplevel: Option<&Path>, typed: &MergeSettings) -> Result<Ru
         return Err(Refusal::new(RefusalKind::Invalid, untrusted.cause).remedy(untrusted.remedy));
     }
     merged(sections.merge, typed)
+}
+
+/// Returns the typed settings that replace another value of the file.
+///
+/// # Errors
+/// Fails if the file cannot be read.
+pub(crate) fn replaced(toplevel: Option<&Path>, typed: &MergeSettings) -> Result<Vec<&'static str>, Refusal> {
+    let wrong = |cause| Refusal::new(RefusalKind::Invalid, cause).remedy("fix the file and try again");
+    let file = swarm_config::load(toplevel).map_err(wrong)?.merge;
+    let differs = |typed: &Option<String>, file: &Option<String>| typed.is_some() && file.is_some() && typed != file;
+    let all = [
+        ("verify", differs(&typed.verify, &file.verify)),
+        ("resolver", differs(&typed.resolver, &file.resolver)),
+        ("strategy", typed.strategy.is_some() && file.strategy.is_some() && typed.strategy != file.strategy),
+    ];
+    Ok(all.into_iter().filter(|(_, differs)| *differs).map(|(key, _)| key).collect())
 }
 
 fn merged(file: MergeSettings, typed: &MergeSettings) -> Result<Rules, Refusal> {

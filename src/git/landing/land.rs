@@ -5,6 +5,7 @@
 use std::collections::HashMap;
 use std::fs;
 use std::io;
+use std::path::Path;
 use std::time::Duration;
 
 use git2::{Oid, Repository};
@@ -19,7 +20,7 @@ use crate::landing::workspace::Workspace;
 use crate::repository::cli::{CliError, TREE_MS_MAX};
 use crate::repository::durable::sync_file_systems;
 use crate::repository::fault::Fault;
-use crate::repository::{deletion, holders, objects};
+use crate::repository::{borrowed, deletion, holders, objects};
 use crate::worktrees::admin;
 
 /// Time limit for signing; a signer that prompts gets no answer here.
@@ -55,6 +56,11 @@ pub(crate) fn land(workspace: &Workspace, from: &str, candidate: &str) -> Result
     }
     if now != from {
         return Ok(Landing::Moved);
+    }
+    let places =
+        || borrowed::places(&workspace.common).into_iter().chain(workspace.state().map(Path::to_owned)).collect();
+    if let Some(found) = borrowed::below(&workspace.common, places) {
+        return Err(found.fault(&workspace.common));
     }
     if !is_complete(workspace, from, to)? {
         let cause = format!("objects of {to} are missing in the repository");
@@ -127,15 +133,15 @@ fn move_base(workspace: &Workspace, plan: &mut checkout::Plan, from: &str, to: &
 }
 
 /// A chain of signed commits.
-struct Signed {
-    tip: String,
+pub(super) struct Signed {
+    pub(super) tip: String,
     /// Pairs of a candidate and its signed copy.
     renamed: Vec<(String, String)>,
 }
 
 /// Signs the commits that land, if the user wants that; candidates are unsigned. Refs record the
 /// signed copy of each candidate, so that each is signed only once.
-fn sign(workspace: &Workspace, from: &str, to: &str) -> Result<Signed, Fault> {
+pub(super) fn sign(workspace: &Workspace, from: &str, to: &str) -> Result<Signed, Fault> {
     let range = format!("{from}..{to}");
     let listed = workspace.read().args(["rev-list", "--reverse", "--first-parent", "--parents", &range]).line()?;
     let (mut tip, mut renamed) = (from.to_owned(), Vec::new());
@@ -144,11 +150,13 @@ fn sign(workspace: &Workspace, from: &str, to: &str) -> Result<Signed, Fault> {
         let ids: Vec<&str> = line.split(' ').collect();
         let [candidate, _, others @ ..] = ids.as_slice() else { continue };
         let name = format!("refs/swarm/signed/{candidate}");
+        let parents: Vec<&str> = std::iter::once(tip.as_str()).chain(others.iter().copied()).collect();
         let known = objects::commit(&workspace.cli, &workspace.common, &name)?;
-        tip = match known {
+        // An agent may write such a ref.
+        let is_copy = |known: &String| is_signed_copy(workspace, candidate, known, &parents);
+        tip = match known.filter(is_copy) {
             Some(known) => known,
             None => {
-                let parents: Vec<&str> = std::iter::once(tip.as_str()).chain(others.iter().copied()).collect();
                 let signed = sign_one(workspace, candidate, &parents)?;
                 workspace.write().args(["update-ref", "--no-deref", &name, &signed]).run()?;
                 signed
@@ -162,9 +170,25 @@ fn sign(workspace: &Workspace, from: &str, to: &str) -> Result<Signed, Fault> {
 /// Fields of a commit that its signed copy has as well.
 const FIELDS: &str = "--format=%T%n%an%n%ae%n%ad%n%B";
 
+/// Returns these fields of a commit.
+fn fields_of(workspace: &Workspace, commit: &str) -> Result<String, CliError> {
+    let format = ["log", "-1", "--no-show-signature", "--no-walk", "--encoding=UTF-8", "--date=raw", FIELDS, commit];
+    workspace.read().args(format).line()
+}
+
+/// Reports whether a commit is signed, has these parents, and is the candidate in all else but the committer.
+fn is_signed_copy(workspace: &Workspace, candidate: &str, copy: &str, parents: &[&str]) -> bool {
+    let raw = workspace.read().args(["cat-file", "commit", copy]).line();
+    let Ok(raw) = raw else { return false };
+    let headers: Vec<&str> = raw.lines().take_while(|line| !line.is_empty()).collect();
+    let own: Vec<&str> = headers.iter().filter_map(|line| line.strip_prefix("parent ")).collect();
+    let is_signed = headers.iter().any(|line| line.starts_with("gpgsig"));
+    let is_same = |one: Result<String, CliError>, other: Result<String, CliError>| matches!((one, other), (Ok(one), Ok(other)) if one.trim_end() == other.trim_end());
+    is_signed && own == parents && is_same(fields_of(workspace, candidate), fields_of(workspace, copy))
+}
+
 fn sign_one(workspace: &Workspace, candidate: &str, parents: &[&str]) -> Result<String, Fault> {
-    let format = ["log", "-1", "--no-show-signature", "--no-walk", "--encoding=UTF-8", "--date=raw", FIELDS, candidate];
-    let said = workspace.read().args(format).line()?;
+    let said = fields_of(workspace, candidate)?;
     let mut lines = said.splitn(5, '\n');
     let mut next = || lines.next().unwrap_or_default();
     let (tree, name, mail, date, message) = (next(), next(), next(), next(), next());

@@ -4,6 +4,7 @@
 //! a user's directory, except the files of a landing in a directory that has the base checked
 //! out ([`checkout`]). Every step first determines how far its last attempt came.
 
+mod agreed;
 mod build;
 mod check;
 mod checked_out;
@@ -34,6 +35,8 @@ mod verify;
 mod workspace;
 
 #[cfg(test)]
+mod tests_borrowed;
+#[cfg(test)]
 mod tests_build;
 #[cfg(test)]
 mod tests_checkout;
@@ -58,6 +61,8 @@ mod tests_reference;
 #[cfg(test)]
 mod tests_scratch;
 #[cfg(test)]
+mod tests_signed;
+#[cfg(test)]
 mod tests_submodules;
 #[cfg(test)]
 mod tests_symbolic;
@@ -72,7 +77,7 @@ use std::time::{Duration, SystemTime};
 
 use swarm_model::merge::queue::{Item, Obstacle, Phase, Queue};
 use swarm_model::merge::{Build, Landing, Resolution, Verdict};
-use swarm_model::{Refusal, RefusalKind, Target};
+use swarm_model::{Caller, Refusal, RefusalKind, Target};
 use swarm_ports::{BoxFuture, Completed, Completion, DamagedJournal, Landings, Survey, Verification};
 
 pub use complete::{is_queue_of, target_of};
@@ -288,6 +293,11 @@ impl Landings for GitLandings {
             completed.iter().flatten().for_each(|done| self.workspaces.forget(&done.target));
             completed
         })
+    }
+
+    fn remember<'a>(&'a self, target: &'a Target, caller: &'a Caller) -> BoxFuture<'a, io::Result<String>> {
+        let (paths, target, caller) = (self.paths.clone(), target.clone(), caller.clone());
+        Box::pin(async move { blocking(move || journal::remember(&paths, &target, &caller)).await })
     }
 
     fn load<'a>(&'a self, target: &'a Target) -> BoxFuture<'a, io::Result<Option<Queue>>> {

@@ -66,6 +66,7 @@ impl Site {
             unfinished: None,
             survivors: Vec::new(),
             caller,
+            agreed: None,
         }
     }
 

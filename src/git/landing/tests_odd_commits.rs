@@ -10,7 +10,7 @@ use super::tests_checkout::Site;
 use crate::fixture::text;
 
 /// Signs with a constant, and knows no key.
-const SIGNER: &str = r#"case " $* " in *--verify*) cat > /dev/null; echo 'gpg: unknown key' >&2; exit 1;; esac
+pub(super) const SIGNER: &str = r#"case " $* " in *--verify*) cat > /dev/null; echo 'gpg: unknown key' >&2; exit 1;; esac
 cat > /dev/null; echo '[GNUPG:] SIG_CREATED ' >&2
 printf -- '-----BEGIN PGP SIGNATURE-----\n\nx\n-----END PGP SIGNATURE-----\n'"#;
 
@@ -21,7 +21,7 @@ impl Site {
         item
     }
 
-    async fn built(&self, item: &Item) -> String {
+    pub(super) async fn built(&self, item: &Item) -> String {
         let base = self.landings.read_base(&self.target).await.unwrap();
         match self.landings.build(&self.target, item, &base).await {
             Build::Made(commit) => commit,
@@ -35,7 +35,7 @@ impl Site {
         self.landings.land(&self.target, item, &base, &commit).await
     }
 
-    fn shows(&self, format: &str, commit: &str) -> String {
+    pub(super) fn shows(&self, format: &str, commit: &str) -> String {
         let format = format!("--format={format}");
         text(&self.fix.git(&["log", "-1", "--no-show-signature", "--encoding=UTF-8", &format, commit]))
     }

@@ -102,6 +102,11 @@ impl Workspace {
         })
     }
 
+    /// Returns the state directory, which contains `merge/ID` of this queue.
+    pub(crate) fn state(&self) -> Option<&Path> {
+        self.own.parent()?.parent()
+    }
+
     /// Returns the locks that a git started by us may leave behind.
     pub(crate) fn locks(&self) -> Vec<PathBuf> {
         let mut locks = self.own_locks();

@@ -1,6 +1,7 @@
 //! Access to a repository: the git command, libgit2, the index, locks, and parsing of git's output.
 
 pub(crate) mod bare;
+pub(crate) mod borrowed;
 pub mod cli;
 pub(crate) mod content;
 pub(crate) mod deletion;
@@ -28,8 +29,8 @@ pub use bare::repair_bare;
 pub use exclude::{exclude, exclude_at_root, exclude_files};
 pub use listed::{Listed, default_dir, main_tree, worktrees_of};
 pub use query::{
-    branch_tip, common_dir, contains, drop_landed_branch, has_branch, is_branch_name, is_usable, lines, lines_in,
-    remove_landed_branch,
+    branch_tip, common_dir, contains, content_in, drop_landed_branch, has_branch, is_branch_name, is_usable, lines,
+    lines_in, remove_landed_branch,
 };
 pub use site::{Site, root, site};
 pub use stale::{remove_stale_lock, stale_locks};

@@ -139,8 +139,9 @@ pub(crate) fn first_useful_line(stderr: &[u8]) -> Option<String> {
     let text = String::from_utf8_lossy(stderr);
     let lines: Vec<&str> = text.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
     let with = |prefix: &str| lines.iter().find_map(|line| line.strip_prefix(prefix));
-    // `git add` names the file in an error, and then only says that it failed.
-    let prefixed = with("fatal: ").filter(|text| *text != "adding files failed").or_else(|| with("error: "));
+    // `git add` names the file in an error, and then only says that it failed; so does the check of what is fetched.
+    let is_bare = |text: &str| ["adding files failed", "fsck error in packed object"].contains(&text);
+    let prefixed = with("fatal: ").filter(|text| !is_bare(text)).or_else(|| with("error: "));
     let prefixed = prefixed.or_else(|| with("fatal: "));
     let noise = ["Preparing worktree", "HEAD is now at", "hint: ", "warning: "];
     let plain = || lines.iter().find(|line| !noise.iter().any(|n| line.starts_with(n))).copied();

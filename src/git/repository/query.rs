@@ -30,6 +30,12 @@ pub fn lines_in(tree: &Path, base_repo: &Path, words: &[&str], caller: &Caller) 
     Some(String::from_utf8_lossy(&said).lines().map(str::to_owned).collect())
 }
 
+/// Returns the content of a file in a commit. `None` if the commit has no such file, or if git fails or takes over 10 s.
+pub fn content_in(root: &Path, commit: &str, path: &str, caller: &Caller) -> Option<Vec<u8>> {
+    let object = format!("{commit}:{path}");
+    Cli::new(caller).ok()?.read(root).args(["cat-file", "blob", &object]).limit(ANSWER_MAX).run().ok()
+}
+
 /// Reports whether git accepts `branch` as a branch name.
 pub fn is_branch_name(branch: &str) -> bool {
     objects::is_branch_name(branch)

@@ -2,6 +2,7 @@
 //! filters, no encodings. With it, files are stored in and extracted from objects byte for byte,
 //! regardless of attributes and settings, and without running the programs that those name.
 
+use std::collections::HashSet;
 use std::ffi::OsStr;
 use std::fs;
 use std::io::{self, Seek as _, Write as _};
@@ -101,9 +102,9 @@ impl Raw {
         feed(self.write(cli).args(["update-index", "-z", "--index-info"]), &self.dir, &lines)
     }
 
-    /// Adds all changes and new files. Unlike `git add -A`, this never runs git in a repository within the worktree, whose
+    /// Adds all changes, and new files that are not `withheld`. Unlike `git add -A`, this never runs git in a repository within the worktree, whose
     /// configuration an agent could have written; not even in one within a submodule.
-    pub(super) fn add_all(&self, cli: &Cli, entries: &[Entry]) -> Result<(), Fault> {
+    pub(super) fn add_all(&self, cli: &Cli, entries: &[Entry], withheld: &HashSet<Vec<u8>>) -> Result<(), Fault> {
         // git refuses to add a directory in place of a conflict, and a conflict below something that is no directory.
         let is_bare = |entry: &&Entry| {
             let dir = admin::without_links(&self.tree, Path::new(OsStr::from_bytes(&entry.path)));
@@ -113,7 +114,9 @@ impl Raw {
         };
         self.forget(cli, entries.iter().filter(is_bare))?;
         topic::add_tracked(&|| self.write(cli).args(PLAIN), &self.dir)?;
-        let new = self.write(cli).args(["ls-files", "-z", "--others", "--exclude-standard"]).run()?;
+        let others = self.write(cli).args(["ls-files", "-z", "--others", "--exclude-standard"]).run()?;
+        let is_work = |path: &&[u8]| !path.is_empty() && !withheld.contains(*path);
+        let new = others.split(|byte| *byte == 0).filter(is_work).collect::<Vec<_>>().join(&0);
         if new.is_empty() {
             return Ok(());
         }

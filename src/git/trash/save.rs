@@ -28,7 +28,7 @@ use crate::repository::parse::{self, Change};
 use crate::trash::metadata::{self, Flags, WorktreeMetadata};
 use crate::worktrees::admin;
 use crate::worktrees::remove::in_progress;
-use crate::worktrees::{copies, record};
+use crate::worktrees::{copies, include, record};
 
 pub(crate) const DURABLE: [&str; 4] = ["-c", "core.fsync=all", "-c", "core.fsyncMethod=fsync"];
 /// Ids of the empty blob (SHA-1, SHA-256), which intent-to-add entries have.
@@ -240,7 +240,7 @@ pub(crate) fn capture(cli: &Cli, place: &Place) -> Result<(StateTrees, Raw), Fau
     let mut absent = flags.skipped.clone();
     absent.retain(|path| fs::symlink_metadata(place.tree.join(OsStr::from_bytes(path))).is_err());
     raw.skip(cli, &absent)?;
-    raw.add_all(cli, &entries)?;
+    raw.add_all(cli, &entries, &include::withheld(&place.common()))?;
     add_copies(cli, place, &raw)?;
     let saved = parse::index(&raw.write(cli).args(["ls-files", "-s", "-z"]).run()?);
     // git keeps a conflict whose path it cannot look up, as below a link that points to itself. No file is there.
@@ -455,7 +455,9 @@ fn verify(cli: &Cli, place: &Place, raw: &Raw, Saved { reference, commit }: &Sav
     let look = || raw.call(cli.read(&place.tree));
     let changed = look().args(["diff-files", "-z", "--name-only", "--ignore-submodules=dirty"]).strict().run()?;
     let new = look().args(["ls-files", "-z", "--others", "--exclude-standard"]).strict().run()?;
-    match changed.is_empty() && new.is_empty() {
+    let withheld = include::withheld(&place.common());
+    let has_new = new.split(|byte| *byte == 0).any(|path| !path.is_empty() && !withheld.contains(path));
+    match changed.is_empty() && !has_new {
         true => Ok(()),
         false => Err(failed("the worktree changed while it was being saved")),
     }

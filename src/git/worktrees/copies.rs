@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 use nix::libc;
 
 use super::settings::WorktreeSettings;
-use super::{admin, identity, record};
+use super::{admin, identity, include, record};
 use crate::repository::cli::Cli;
 use crate::repository::fault::Fault;
 use crate::trash::raw;
@@ -141,15 +141,19 @@ pub(crate) fn link_ignored(cli: &Cli, base: &Path, tree: &Path, settings: &Workt
     Ok(())
 }
 
-/// Returns the copies that changed since they were made. Deleted copies do not count.
+/// Returns the copies that changed since they were made. Deleted copies do not count, and neither do files that were sent from
+/// another machine: they may be secret, and go with the worktree.
 pub(crate) fn changed(tree: &Path, record: &Path) -> Vec<Vec<u8>> {
     let text = record::read(&record.join(COPIED)).unwrap_or_default();
+    let common = record::read_text(&record.join("commondir")).unwrap_or_default();
+    let withheld = include::withheld(&record.join(common.trim_end()));
     let is_changed = |then: &[u8], path: &[u8]| {
         // git adds nothing that is reached through a link.
         let copy = admin::without_links(tree, Path::new(OsStr::from_bytes(path)));
         copy.is_some_and(|copy| fingerprint(&copy).is_ok_and(|now| now.as_bytes() != then))
     };
-    entries(&text).filter(|(then, path)| is_changed(then, path)).map(|(_, path)| path.to_vec()).collect()
+    let is_work = |then: &[u8], path: &[u8]| !withheld.contains(path) && is_changed(then, path);
+    entries(&text).filter(|(then, path)| is_work(then, path)).map(|(_, path)| path.to_vec()).collect()
 }
 
 /// Returns the ignored files that somebody made in a worktree since it was set up, apart from copies, and from what is in

@@ -6,6 +6,7 @@ use super::*;
 use crate::Git;
 use crate::clones::make_clone;
 use crate::fixture::{Fixture, block, text};
+use crate::trash::save::save;
 use crate::worktrees::identity;
 use crate::worktrees::topic::{Objects, snapshot};
 
@@ -82,6 +83,21 @@ fn a_worktree_of_the_clone_gets_them_and_no_commit_contains_them() {
     let made = seen.tree.expect("a tree");
     assert_eq!(text(&fix.at(tree, &["ls-tree", "-r", "--name-only", &made])), ".gitignore\nconf/own.local\nf");
     assert_eq!(seen.left_out, [".env", "conf/deep/x.local"]);
+    // Nor does a save, whatever the rules there say.
+    for rules in [Some(b"!.env\n!*.local\n"), None] {
+        match rules {
+            Some(rules) => write(&tree.join(".gitignore"), rules),
+            None => fs::remove_file(tree.join(".gitignore")).expect("removed"),
+        }
+        write(&tree.join("work"), b"work");
+        let saved = save(&cli, &place, "w").expect("saved");
+        let listed = text(&fix.at(tree, &["ls-tree", "-r", "--name-only", &saved.commit]));
+        assert!(listed.contains("work") && !listed.contains(".env") && !listed.contains("x.local"), "{listed}");
+        fs::remove_file(tree.join("work")).expect("removed");
+    }
+    // A copy of which only this worktree has a change is no work.
+    let changed = crate::worktrees::copies::changed(tree, &place.git_dir);
+    assert_eq!(changed, [b""; 0]);
 }
 
 #[test]

@@ -11,6 +11,7 @@ use swarm_ports::{Force, Saved, WorktreeError};
 use super::admin;
 use super::hook::{self, Home, Hook};
 use super::{branches, copies, identity, record, removable, settings, submodules};
+use crate::repository::borrowed;
 use crate::repository::cli::Cli;
 use crate::repository::fault::Fault;
 use crate::repository::lock::{self, LOCK_WAIT_MS_MAX};
@@ -76,6 +77,10 @@ pub(crate) fn remove(
         return remove_entry(cli, name, path, base_repo, force);
     };
     check_strangers(&found, home)?;
+    if let Some(lent) = borrowed::below(&found.place.common(), || vec![path.to_owned()]) {
+        // Neither a save nor the base would be whole without them.
+        return Err(lent.fault(&found.place.common()).unknown());
+    }
     if let Err(fault) = run_pre_remove(cli, path, base_repo, home) {
         match force {
             Force::No => return Err(fault.unknown()),

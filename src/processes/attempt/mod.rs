@@ -396,6 +396,9 @@ impl Teller for Attempt<'_> {
     }
 
     fn printed(&mut self, bytes: &[u8]) {
+        if let Some(transcript) = &mut self.transcript {
+            transcript.heard();
+        }
         if let Some(stream) = &mut self.stream {
             stream.push(bytes);
         }
@@ -439,7 +442,8 @@ impl Teller for Attempt<'_> {
         if let Some(spent) = self.transcript.as_mut().and_then(Transcript::look) {
             self.usage.spent(spent);
         }
-        [self.usage.write(), self.doings.write()].into_iter().flatten().min()
+        let later = self.transcript.as_mut().and_then(Transcript::pause);
+        [self.usage.write(), self.doings.write(), later].into_iter().flatten().min()
     }
 
     fn wants_raw(&self) -> bool {

@@ -4,6 +4,7 @@ use std::fs::{File, OpenOptions};
 use std::io::Read as _;
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
 use rustix::fs::OFlags;
 use swarm_agents::transcript::Count;
@@ -16,6 +17,10 @@ const DIRS_MAX: usize = 400;
 /// Maximum length of a line that is counted, in bytes.
 const LINE_BYTES_MAX: usize = 8 << 20;
 
+/// Times after the last output of an agent at which the file is read once more. The agent writes what an answer used when the
+/// answer is complete. By then it may already have said that it uses a tool, and it says no more until the tool has run.
+const LATER: [Duration; 3] = [Duration::from_millis(100), Duration::from_millis(500), Duration::from_secs(2)];
+
 /// File of one conversation, during one turn.
 pub struct Transcript {
     count: Count,
@@ -27,6 +32,8 @@ pub struct Transcript {
     line: Vec<u8>,
     base: Spent,
     last: Spent,
+    /// When the agent has printed something last, and how many of [`LATER`] are over since then.
+    heard: Option<(Instant, usize)>,
 }
 
 impl Transcript {
@@ -39,7 +46,8 @@ impl Transcript {
         let place = count.place(variable)?;
         let id = before.map(|before| before.id.clone()).unwrap_or_default();
         let none = Spent::default();
-        let mut transcript = Self { count, place, id, file: None, line: Vec::new(), base: none, last: none };
+        let mut transcript =
+            Self { count, place, id, file: None, line: Vec::new(), base: none, last: none, heard: None };
         if before.is_some() {
             transcript.read();
         }
@@ -53,6 +61,21 @@ impl Transcript {
             id.clone_into(&mut self.id);
             self.file = None;
         }
+    }
+
+    /// The agent has printed something.
+    pub fn heard(&mut self) {
+        self.heard = Some((Instant::now(), 0));
+    }
+
+    /// Returns the time after which [`Transcript::look`] has to be called, even if the agent prints nothing more.
+    pub fn pause(&mut self) -> Option<Duration> {
+        let (since, over) = self.heard.as_mut()?;
+        let passed = since.elapsed();
+        while LATER.get(*over).is_some_and(|later| *later <= passed) {
+            *over += 1;
+        }
+        LATER.get(*over).map(|later| *later - passed)
     }
 
     /// Reads on. Returns the usage of the turn, if it is more than before.
@@ -145,6 +168,10 @@ mod tests {
         assert_eq!(transcript.look(), None, "the line is not complete");
         fs::write(&file, &all).expect("written");
         assert_eq!(transcript.look().map(|spent| spent.input_tokens), Some(2000));
+        transcript.heard();
+        assert!(transcript.pause().is_some_and(|pause| pause <= LATER[0]), "it is looked at again, without a word");
+        transcript.heard = Instant::now().checked_sub(LATER[2]).map(|since| (since, 0));
+        assert_eq!(transcript.pause(), None, "but not for ever");
         let known = Session { id: "01-ab".to_owned(), spent: transcript.spent(), ..Session::default() };
         let count = Count::new(Kind::Codex, false).expect("it has a file");
         let mut next = Transcript::begin(count, &launch, Some(&known)).expect("a place");

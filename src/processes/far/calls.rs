@@ -109,6 +109,7 @@ fn answer(host: &Host, call: Value) -> FarAnswer {
         Ok(FarCall::Start(asked)) => start::start(host, &asked),
         Ok(FarCall::End { at, base, subject }) => end::end(host, &at, &base, subject),
         Ok(FarCall::Stop(at)) => end::stop(host, &at),
+        Ok(FarCall::Withhold { at, commit }) => end::withhold(host, &at, &commit),
         Ok(FarCall::Forget(at)) => end::forget(host, &at),
         Err(_) => Err(FarAnswer::Refused("swarm on this host does not know the call: update it".to_owned())),
     };
@@ -133,10 +134,13 @@ fn fitted(id: u64, mut answer: FarAnswer) -> Vec<u8> {
                 let longest = texts.into_iter().max_by_key(|text| text.len()).filter(|text| !text.is_empty());
                 match longest {
                     Some(text) => keep_end(text),
-                    None => end.left_out.truncate(end.left_out.len() / 2),
+                    None => {
+                        end.left_out.truncate(end.left_out.len() / 2);
+                        end.ignored.truncate(end.ignored.len() / 2);
+                    }
                 }
                 let is_longer = [&end.stderr, &end.stdout, &end.log, &end.stream].iter().any(|text| !text.is_empty());
-                is_longer || !end.left_out.is_empty()
+                is_longer || !end.left_out.is_empty() || !end.ignored.is_empty()
             }
             _ => false,
         };

@@ -7,7 +7,8 @@ use std::path::{Path, PathBuf};
 use swarm_actors::worker::ended_of;
 use swarm_git::clones::{self, Failure, Kept};
 use swarm_git::repository::is_branch_name;
-use swarm_git::worktrees::include;
+use swarm_git::worktrees::{ignored_files, include};
+use swarm_model::run::Outcome;
 use swarm_model::{Caller, CleanRequest, ExitRecord, KillRequest, MergeSettings, RowWorktree, Scope};
 use swarm_ports::Completion;
 use swarm_store::processes::SystemProcesses;
@@ -19,8 +20,9 @@ use swarm_sys::files::{is_absent, list_if_present, remove_if_present, remove_tre
 use swarm_sys::procfs::known_boot_id;
 
 use super::host::{Found, Host, Worker, answer_to};
-use super::place::{Attempt, Begun, COMMAND, read_end, write_end};
-use super::{clone, start};
+use super::place::{Attempt, Begun, COMMAND, ELSEWHERE, is_elsewhere, read_end, write_end};
+use super::{clone, say, start};
+use crate::processes::pilot::was_ended;
 
 /// Number of bytes of each text that are kept as evidence.
 const STDERR_BYTES: u64 = 16 << 10;
@@ -28,6 +30,8 @@ const LOG_BYTES: u64 = 64 << 10;
 const STREAM_BYTES: u64 = 256 << 10;
 /// The same for each output of a command.
 const OUTPUT_BYTES: u64 = 256 << 10;
+/// Maximum number of ignored files that are named.
+const IGNORED_MAX: usize = 100;
 
 /// Waits for the end of an attempt, and keeps its work.
 pub fn end(host: &Host, at: &FarAttempt, base: &str, subject: Option<String>) -> Result<FarAnswer, FarAnswer> {
@@ -62,25 +66,43 @@ pub fn end(host: &Host, at: &FarAttempt, base: &str, subject: Option<String>) ->
         // The worktree is that of another attempt.
         Found::Sibling(_) => return Ok(FarAnswer::Ended(Box::default())),
     };
-    let kept = if !begun.has_tree() {
-        Kept::default()
+    let left = if !begun.has_tree() {
+        FarResult::default()
     } else if is_clone_gone(&attempt) {
-        Kept { waits: Some(gone("the clone")), ..Kept::default() }
+        FarResult { waits: Some(gone("the clone")), ..FarResult::default() }
     } else {
         let base = if base.is_empty() { begun.base.as_str() } else { base };
-        let kept = keep(&attempt, &begun, worker.as_deref(), (base, subject), caller).map_err(passing)?;
-        let is_gone = kept.tip.is_none() && is_absent(&attempt.tree(&begun.leaf));
-        if is_gone { Kept { waits: Some(gone("its branch with the worktree")), ..kept } } else { kept }
+        let left = keep(&attempt, &begun, worker.as_deref(), (base, subject), caller).map_err(passing)?;
+        let is_gone = left.tip.is_none() && is_absent(&attempt.tree(&begun.leaf));
+        if is_gone { FarResult { waits: Some(gone("its branch with the worktree")), ..left } } else { left }
     };
     let is_restarted = exit.is_none() && begun.is_of_another_boot(known_boot_id().ok().as_deref());
-    let result = FarResult { is_restarted, ..evidence(host, &attempt, exit, worker.is_some(), kept) };
+    let is_cut = worker.as_ref().is_some_and(|worker| was_ended(&host.paths, &at.worker, worker.generation));
+    let result = FarResult { is_restarted, ..evidence(host, &attempt, exit, worker.is_some(), left) };
+    let result = if is_cut { cut(result) } else { result };
     write_end(&attempt.dir, &result).map_err(failed)?;
     Ok(FarAnswer::Ended(Box::new(result)))
 }
 
+/// Returns the evidence of an attempt that was ended with its allocation, unless it had succeeded before. It has not failed,
+/// and is repeated.
+fn cut(result: FarResult) -> FarResult {
+    let has_succeeded = match &result.result {
+        Some(found) => matches!(found.outcome, Outcome::Success { .. }),
+        None => result.exit.as_ref().is_some_and(|exit| exit.ended.is_success()),
+    };
+    match has_succeeded {
+        true => result,
+        false => FarResult { exit: None, result: None, is_restarted: true, ..result },
+    }
+}
+
 /// Answers with a recorded end, whose work may have been removed since.
 fn pinned_again(attempt: &Attempt, known: FarResult, caller: &Caller) -> Result<FarAnswer, FarAnswer> {
-    let lost = |what: &str| FarResult { tip: None, also: None, waits: Some(gone(what)), ..known.clone() };
+    let lost = |what: &str| {
+        let (waits, strays) = (Some(gone(what)), Vec::new());
+        FarResult { tip: None, also: None, strays, waits, ..known.clone() }
+    };
     if known.tip.is_some() && is_clone_gone(attempt) {
         return Ok(FarAnswer::Ended(Box::new(lost("the clone"))));
     }
@@ -113,14 +135,14 @@ fn wait(host: &Host, name: &str, generation: u64) -> Result<Option<ExitRecord>, 
     Ok(runtime.block_on(ended_of(&records, &processes, name, generation)))
 }
 
-/// Commits and pins the work of the attempt.
+/// Commits and pins the work of the attempt, and looks at what else it has left.
 fn keep(
     attempt: &Attempt,
     begun: &Begun,
     worker: Option<&Worker>,
     (base, subject): (&str, Option<String>),
     caller: Caller,
-) -> Result<Kept, Failure> {
+) -> Result<FarResult, Failure> {
     let text = |path: &Path| path.to_string_lossy().into_owned();
     let own = || RowWorktree {
         path: text(&attempt.tree(&begun.leaf)),
@@ -129,9 +151,9 @@ fn keep(
     };
     let worktree = worker.and_then(|worker| worker.worktree.clone()).unwrap_or_else(own);
     let survivors = worker.map_or_else(Vec::new, |worker| worker.facts.lease.survivors.clone());
-    clones::keep(&Completion {
+    let Kept { tip, left_out, waits, also } = clones::keep(&Completion {
         name: attempt.at.worker.clone(),
-        worker: Some((worktree, None)),
+        worker: Some((worktree.clone(), None)),
         base: Some(base.to_owned()),
         settings: MergeSettings::default(),
         attended: false,
@@ -139,11 +161,18 @@ fn keep(
         is_kept: false,
         unfinished: None,
         survivors: survivors.iter().map(|process| process.pid).collect(),
-        caller,
-    })
+        caller: caller.clone(),
+        agreed: None,
+    })?;
+    let known = tip.iter().chain(&also).chain([&begun.tip, &begun.base_commit]).cloned();
+    let strays = clones::strays(&worktree, &begun.base, known, &caller)?;
+    let mut ignored = ignored_files(&worktree, &caller);
+    ignored.truncate(IGNORED_MAX);
+    Ok(FarResult { tip, left_out, waits, also, strays, ignored, ..FarResult::default() })
 }
 
-fn evidence(host: &Host, attempt: &Attempt, exit: Option<ExitRecord>, is_known: bool, kept: Kept) -> FarResult {
+/// Returns the evidence of an attempt, beside the work that it has left.
+fn evidence(host: &Host, attempt: &Attempt, exit: Option<ExitRecord>, is_known: bool, left: FarResult) -> FarResult {
     let (dir, at) = (&attempt.dir, &attempt.at);
     remove_torn(dir);
     // A result of another order is not that of this attempt.
@@ -169,11 +198,8 @@ fn evidence(host: &Host, attempt: &Attempt, exit: Option<ExitRecord>, is_known: 
         stdout,
         log: tail(&attempt.home.log(&at.job), LOG_BYTES),
         stream: tail(&dir.join(STREAM), STREAM_BYTES),
-        tip: kept.tip,
-        left_out: kept.left_out,
-        waits: kept.waits,
-        is_restarted: false,
-        also: kept.also,
+        delivered: say::delivered(&attempt.home.context(&at.job)),
+        ..left
     }
 }
 
@@ -193,6 +219,19 @@ pub fn stop(host: &Host, at: &FarAttempt) -> Result<FarAnswer, FarAnswer> {
     Ok(FarAnswer::Done)
 }
 
+/// Keeps a commit that the controller cannot fetch.
+pub fn withhold(host: &Host, at: &FarAttempt, commit: &str) -> Result<FarAnswer, FarAnswer> {
+    let attempt = Attempt::of(at, &host.paths).map_err(FarAnswer::Refused)?;
+    if !clones::is_commit_id(commit) {
+        return Err(FarAnswer::Refused(format!("'{}' is not the id of a commit", commit.escape_debug())));
+    }
+    let caller = host.caller(&attempt.clone);
+    if !is_clone_gone(&attempt) && clones::has_commit(&attempt.clone, commit, &caller).map_err(passing)? {
+        clones::withhold(&attempt.clone, commit, &caller).map_err(passing)?;
+    }
+    Ok(FarAnswer::Done)
+}
+
 fn kill(host: &Host, attempt: &Attempt) -> Result<(), FarAnswer> {
     let (caller, scope) = (host.caller(host.paths.root()), Scope::Names(vec![attempt.at.worker.clone()]));
     let request = KillRequest { caller, scope, rm_worktree: false, force_dirty: false };
@@ -201,6 +240,10 @@ fn kill(host: &Host, attempt: &Attempt) -> Result<(), FarAnswer> {
 
 /// Removes everything of a job. What is not pinned is saved first, or stays.
 pub fn forget(host: &Host, at: &FarAttempt) -> Result<FarAnswer, FarAnswer> {
+    // The machine that has it is asked once it answers under its name again.
+    if is_elsewhere(at, &host.paths).map_err(FarAnswer::Refused)? {
+        return Err(FarAnswer::Unknown(ELSEWHERE.to_owned()));
+    }
     let attempt = Attempt::of(at, &host.paths).map_err(FarAnswer::Refused)?;
     if !attempt.site.dir().is_dir() {
         return Ok(FarAnswer::Done);
@@ -230,12 +273,26 @@ pub fn forget(host: &Host, at: &FarAttempt) -> Result<FarAnswer, FarAnswer> {
         let known: Vec<&str> = known.map(String::as_str).collect();
         clones::drop_branch(&attempt.clone, &one.branch, &known, &caller).map_err(answer_to)?;
     }
+    set_back(&attempt, &begun, &tips, &caller)?;
     drop_references(&attempt, &begun, tips, &caller)?;
     clear_clone(&attempt).map_err(failed)?;
     remove_files(&attempt, &dirs).map_err(failed)?;
     attempt.remove_lock();
     tidy_clones(host, &attempt, &caller);
     Ok(FarAnswer::Done)
+}
+
+/// Takes commits that were fetched off the base branches.
+fn set_back(attempt: &Attempt, begun: &[Begun], tips: &[String], caller: &Caller) -> Result<(), FarAnswer> {
+    if is_clone_gone(attempt) {
+        return Ok(());
+    }
+    let failed = |error: io::Error| FarAnswer::Busy(format!("{}: {error}", attempt.site.dir().display()));
+    let _lock = attempt.site.lock_clone().map_err(failed)?;
+    for one in begun {
+        clones::set_back(&attempt.clone, (&one.base, &one.base_commit), tips, caller).map_err(answer_to)?;
+    }
+    Ok(())
 }
 
 /// Removes ignored files that a start which was killed has left in the clone.
@@ -268,7 +325,7 @@ fn forget_worker(host: &Host, attempt: &Attempt, caller: &Caller) -> Result<(), 
 
 /// Returns the commits that the end of an attempt has pinned.
 fn pinned_by(end: FarResult) -> impl Iterator<Item = String> {
-    end.tip.into_iter().chain(end.also)
+    end.tip.into_iter().chain(end.also).chain(end.strays)
 }
 
 /// Removes the refs that only attempts of this job needed.

@@ -19,7 +19,7 @@ use swarm_sys::commands::deadline::wait_until;
 use swarm_sys::files::list;
 
 use super::login::Variables;
-use super::requests::{Request, STREAM_BYTES_MAX};
+use super::requests::{Request, Requests, STREAM_BYTES_MAX};
 use super::verb::{PIPE_BLOCKS_MAX, code_of, hang_up, process_of, send_signal, take};
 
 /// Time for which a verb goes on although nobody asks for its output.
@@ -60,7 +60,12 @@ pub fn main(mut arguments: impl Iterator<Item = OsString>) -> u8 {
     let kept = order.and_then(|order| Kept::start(&request, &order)).and_then(Kept::attend);
     let code = kept
         .or_else(|error| fs::write(request.err(), format!("swarm: error: cannot start swarm: {error}\n")).map(|()| 1));
-    u8::from(code.and_then(|code| request.end(code)).is_err())
+    let ended = code.and_then(|code| request.end(code));
+    // Behind the answer, so that no verb waits for it.
+    if let Some(requests) = Requests::around(&request) {
+        requests.tidy();
+    }
+    u8::from(ended.is_err())
 }
 
 /// A verb that is executed, and its output.

@@ -96,9 +96,9 @@ pub fn environment() -> (Variables, Option<String>) {
         return (cached.variables, cached.problem);
     }
     let shell = present.get("SHELL").filter(|shell| shell.starts_with('/')).cloned();
-    let read = match of_shell(shell.as_deref().unwrap_or(SHELL)) {
+    let read = match of_shell(shell.as_deref().unwrap_or(SHELL), LIMIT) {
         // Another shell reads other files, but better those than none.
-        Err(Silent::Odd(_)) if shell.is_some_and(|shell| shell != SHELL) => of_shell(SHELL),
+        Err(Silent::Odd(_)) if shell.is_some_and(|shell| shell != SHELL) => of_shell(SHELL, LIMIT),
         read => read,
     };
     let (variables, problem) = match read {
@@ -185,7 +185,7 @@ enum Silent {
 }
 
 /// Returns the environment that this shell has after a login.
-fn of_shell(shell: &str) -> Result<Variables, Silent> {
+fn of_shell(shell: &str, limit: Duration) -> Result<Variables, Silent> {
     let executable = std::env::current_exe().map_err(|error| Silent::Odd(error.to_string()))?;
     let script = format!("exec {} {ENVIRONMENT}", quoted(&executable.to_string_lossy()));
     let mut command = Command::new(shell);
@@ -195,8 +195,8 @@ fn of_shell(shell: &str) -> Result<Variables, Silent> {
         "csh" | "tcsh" => command.arg0(format!("-{name}")).args(["-c", &script]),
         _ => command.args(["-l", "-c", &script]),
     };
-    let said = deadline::run(&mut command, None, LIMIT, BYTES_MAX).map_err(|silence| match silence {
-        Silence::Timeout => Silent::Late(format!("{shell} did not end within {} s", LIMIT.as_secs())),
+    let said = deadline::run(&mut command, None, limit, BYTES_MAX).map_err(|silence| match silence {
+        Silence::Timeout => Silent::Late(format!("{shell} did not end within {} s", limit.as_secs())),
         Silence::TooMuch => Silent::Odd(format!("{shell} printed too much")),
         Silence::Spawn(error) | Silence::System(error) => Silent::Odd(format!("{shell}: {error}")),
     })?;
@@ -243,6 +243,22 @@ mod tests {
         assert_eq!(variables["TEXT"], "a=b\nc");
         assert_eq!(variables.len(), 2);
         assert!(variables_in("Welcome\n").is_none() && variables_in(&format!("{MARK}PATH=/bin\0")).is_none());
+    }
+
+    #[test]
+    fn a_shell_that_waits_for_ever_is_given_up() {
+        use std::os::unix::fs::PermissionsExt as _;
+        let dir = tempfile::tempdir().expect("a directory");
+        let shell = dir.path().join("shell");
+        for waits in ["exec sleep 1000", "sleep 1000; true", "read answer; exec sleep 1000"] {
+            fs::write(&shell, format!("#!/bin/sh\n{waits}\n")).expect("written");
+            fs::set_permissions(&shell, fs::Permissions::from_mode(0o755)).expect("executable");
+            match of_shell(&shell.to_string_lossy(), Duration::from_secs(1)) {
+                Err(Silent::Late(cause)) => assert!(cause.ends_with("did not end within 1 s"), "{cause}"),
+                Err(Silent::Odd(cause)) => panic!("{waits}: {cause}"),
+                Ok(variables) => panic!("{waits}: {variables:?}"),
+            }
+        }
     }
 
     #[test]

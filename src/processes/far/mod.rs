@@ -2,6 +2,7 @@
 //! a login shell, passes its streams on, and ends with its input. Without a line for a minute it ends as well: a dead
 //! network brings no end of file. A run carries out attempts here by calls ([`calls`]).
 
+mod branches;
 mod calls;
 mod clone;
 mod end;
@@ -11,6 +12,7 @@ mod login;
 mod place;
 mod repeat;
 mod requests;
+pub mod say;
 mod start;
 pub mod stream;
 mod verb;
@@ -30,7 +32,8 @@ use repeat::Begun;
 
 pub use clone::git;
 pub use keep::main as keep;
-pub use login::print as print_environment;
+pub use login::{assume, print as print_environment};
+pub use place::ENDED;
 
 /// Verb that prints the environment of a login shell.
 pub const ENVIRONMENT: &str = "__env";
@@ -136,11 +139,13 @@ fn serve() -> io::Result<()> {
         match heard.next() {
             Some(Ask::Verb(call)) => {
                 let begun = match &call.request {
-                    Some(request) => repeat::begin(&request.id, || verb::order(&call)),
+                    Some(request) => repeat::begin(request, || verb::order(&call)),
                     None => return verb::execute(&call, &mut heard),
                 };
                 match (begun, &call.request) {
                     (Ok(Begun::Noted(noted)), Some(from)) => return repeat::attend(&noted, from, &mut heard),
+                    (Ok(Begun::Lost), _) => return tell(&Tell::Lost),
+                    (Ok(Begun::Forgotten), _) => return tell(&Tell::Forgotten),
                     (Ok(Begun::Unnoted(cause)), _) => tell(&Tell::Unnoted(cause))?,
                     (Ok(Begun::Noted(_)), None) => unreachable!("only a request is noted"),
                     (Err(cause), _) => return tell(&Tell::Refused(cause)),
@@ -160,7 +165,7 @@ fn serve() -> io::Result<()> {
 }
 
 /// Returns the path below the home, unless it is absolute.
-fn at_home(path: &str) -> Result<PathBuf, String> {
+pub fn at_home(path: &str) -> Result<PathBuf, String> {
     let home = std::env::var_os("HOME").filter(|home| !home.is_empty()).ok_or("HOME is not set there")?;
     Ok(Path::new(&home).join(path.strip_prefix("~/").unwrap_or(if path == "~" { "" } else { path })))
 }

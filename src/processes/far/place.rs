@@ -31,7 +31,7 @@ pub const COMMAND: &str = "command.json";
 /// Directory of a command without a worktree.
 const WORK: &str = "work";
 /// Record of what was answered about its end.
-const ENDED: &str = "ended.json";
+pub const ENDED: &str = "ended.json";
 /// Lock that is held while a clone is made, or an attempt gets its branch and worktree.
 const CLONE_LOCK: &str = "clone";
 
@@ -111,6 +111,19 @@ impl Site {
     }
 }
 
+/// What is said about an attempt that is not here.
+pub const ELSEWHERE: &str = "this is another machine or state directory than the one to which the attempt was sent";
+
+/// Reports whether the attempt was sent to another machine or state directory.
+///
+/// # Errors
+/// Fails if the id of the state directory is unknown.
+pub fn is_elsewhere(at: &FarAttempt, paths: &Paths) -> Result<bool, String> {
+    let Some(host) = &at.host else { return Ok(false) };
+    let own = state_id(paths).map_err(|error| format!("cannot read the id of the state directory: {error}"))?;
+    Ok(own != *host)
+}
+
 /// An attempt, and where its files are.
 pub struct Attempt {
     pub at: FarAttempt,
@@ -130,12 +143,8 @@ impl Attempt {
     /// Fails if a part of the name is none.
     pub fn of(at: &FarAttempt, paths: &Paths) -> Result<Self, String> {
         let site = Site::of(&at.clone, paths)?;
-        if let Some(host) = &at.host
-            && state_id(paths).map_err(|error| format!("cannot read the id of the state directory: {error}"))? != *host
-        {
-            return Err(
-                "this is another machine or state directory than the one to which the attempt was sent".to_owned()
-            );
+        if is_elsewhere(at, paths)? {
+            return Err(ELSEWHERE.to_owned());
         }
         check_digits("run", &at.run, 8..=8)?;
         check_job(&at.job)?;

@@ -2,25 +2,35 @@
 
 use std::fs::File;
 use std::io::{self, Write as _};
-use std::os::fd::AsFd as _;
 use std::os::unix::fs::FileExt as _;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use nix::sys::inotify::{AddWatchFlags, InitFlags, Inotify};
 use rustix::event::{PollFd, PollFlags};
 use swarm_hosts::frames::{Ask, BEAT, Bytes, CHUNK_BYTES, Repeatable, Tell};
 use swarm_sys::commands::deadline::wait_until;
+use swarm_sys::procfs;
 
 use super::keep::{HERE, Order};
 use super::requests::{Entry, Request, Requests, STREAM_BYTES_MAX};
 use super::{Heard, KEEP, SILENCE_MAX, login, tell};
 
+/// Pause between two looks at the files of a request that cannot be watched.
+const LOOK: Duration = Duration::from_secs(1);
+
+/// Time within which a request that is asked again must have been noted for whoever asked first.
+const FIRST_MAX: Duration = Duration::from_secs(5);
+
 /// What to do with a request.
 pub enum Begun {
     /// Its answer is told.
     Noted(Request),
+    /// It was asked in an earlier boot or of another machine. Whether it was executed is not known, and it is not executed now.
+    Lost,
+    /// It was asked before, and its note is gone: it was kept for its time, or somebody has removed it. It is not executed.
+    Forgotten,
     /// It could not be noted, for this reason, and is not executed.
     Unnoted(String),
 }
@@ -29,23 +39,30 @@ pub enum Begun {
 ///
 /// # Errors
 /// Returns why it cannot be executed.
-pub fn begin(id: &str, order: impl FnOnce() -> Result<Order, String>) -> Result<Begun, String> {
+pub fn begin(from: &Repeatable, order: impl FnOnce() -> Result<Order, String>) -> Result<Begun, String> {
     let Some(cache) = login::cache() else { return Ok(Begun::Unnoted("HOME is not set".to_owned())) };
     let requests = Requests::new(&cache);
-    // What it needs may be gone since.
-    if let Some(known) = requests.known(id) {
+    if let Some(known) = requests.known(&from.id) {
         return Ok(Begun::Noted(known));
     }
-    let order = order()?;
-    let (request, lock) = match requests.enter(id) {
+    if from.is_of_another_boot(&procfs::boot_id()) {
+        return Ok(Begun::Lost);
+    }
+    if from.again {
+        // The first connection was cut, and what it carried may still be on its way to another process.
+        return Ok(requests.appears(&from.id, FIRST_MAX).map_or(Begun::Forgotten, Begun::Noted));
+    }
+    // Before the rest, which may take a while: whoever asks again must find it.
+    let (request, lock) = match requests.enter(&from.id) {
         Ok(Entry::New(request, lock)) => (request, lock),
         Ok(Entry::Known(request)) => return Ok(Begun::Noted(request)),
         Err(error) => return Ok(Begun::Unnoted(format!("cannot note the request in {}: {error}", cache.display()))),
     };
-    match execute(&request, lock, &order) {
+    let execute =
+        |order: Order| execute(&request, lock, &order).map_err(|error| format!("cannot start swarm: {error}"));
+    match order().and_then(execute) {
         Ok(()) => Ok(Begun::Noted(request)),
-        Err(error) => {
-            let cause = format!("cannot start swarm: {error}");
+        Err(cause) => {
             // Whoever asks again gets the same answer.
             let _ = std::fs::write(request.err(), format!("swarm: error: {cause}\n"));
             let _ = request.end(1);
@@ -67,9 +84,7 @@ fn execute(request: &Request, lock: File, order: &Order) -> io::Result<()> {
 
 /// Tells the answer from these positions on, until it is complete or the other end is gone.
 pub fn attend(request: &Request, from: &Repeatable, heard: &mut Heard) -> io::Result<()> {
-    let changes = Inotify::init(InitFlags::IN_CLOEXEC | InitFlags::IN_NONBLOCK)?;
-    let flags = AddWatchFlags::IN_MODIFY | AddWatchFlags::IN_CLOSE_WRITE | AddWatchFlags::IN_MOVED_TO;
-    changes.add_watch(request.dir(), flags)?;
+    let changes = watch(request);
     let (mut out, mut err) = (Stream::new(request.out(), from.out), Stream::new(request.err(), from.err));
     let (mut last, mut beat) = (Instant::now(), Instant::now() + BEAT);
     let _ = request.ask(HERE);
@@ -101,11 +116,17 @@ pub fn attend(request: &Request, from: &Repeatable, heard: &mut Heard) -> io::Re
             None if !is_at_work => return tell(&Tell::Lost),
             None => {}
         }
-        let (stdin, events) = (io::stdin(), changes.as_fd());
-        let mut waits = [PollFd::new(&stdin, PollFlags::IN), PollFd::new(&events, PollFlags::IN)];
-        wait_until(&mut waits, beat.min(last + SILENCE_MAX))?;
+        let stdin = io::stdin();
+        let mut waits = vec![PollFd::new(&stdin, PollFlags::IN)];
+        let mut until = beat.min(last + SILENCE_MAX);
+        match &changes {
+            Ok(changes) => waits.push(PollFd::new(changes, PollFlags::IN)),
+            Err(_) => until = until.min(Instant::now() + LOOK),
+        }
+        wait_until(&mut waits, until)?;
         let is_heard = !waits[0].revents().is_empty();
-        while changes.read_events().is_ok_and(|events| !events.is_empty()) {}
+        drop(waits);
+        while changes.as_ref().is_ok_and(|changes| changes.read_events().is_ok_and(|events| !events.is_empty())) {}
         if is_heard {
             heard.read();
         }
@@ -115,6 +136,14 @@ pub fn attend(request: &Request, from: &Repeatable, heard: &mut Heard) -> io::Re
             tell(&Tell::Beat)?;
         }
     }
+}
+
+/// Watches the files of a request. Fails if other programs have used up the instances or watches of the user.
+fn watch(request: &Request) -> nix::Result<Inotify> {
+    let changes = Inotify::init(InitFlags::IN_CLOEXEC | InitFlags::IN_NONBLOCK)?;
+    let flags = AddWatchFlags::IN_MODIFY | AddWatchFlags::IN_CLOSE_WRITE | AddWatchFlags::IN_MOVED_TO;
+    changes.add_watch(request.dir(), flags)?;
+    Ok(changes)
 }
 
 /// A stream of the answer, and the position in it.

@@ -2,7 +2,7 @@
 //! id gets the same answer, and nothing is executed a second time.
 //!
 //! ```text
-//! ~/.cache/swarm/requests/ID/   made beside its place and renamed, before anything is executed
+//! ~/.cache/swarm/requests/ID/   made beside its place and renamed, locked, before anything is executed
 //!     lock      held by the process that executes the verb
 //!     out, err  what it printed
 //!     asks/     what the other end asks: signals, and `here` while somebody is there
@@ -11,14 +11,21 @@
 //!
 //! A request without `end` whose lock nobody holds was begun, and nobody knows its end: the machine was restarted, or its
 //! process was killed.
+//!
+//! Nothing of this is synced. The note must outlive the connection and every process, and does so in the memory of the kernel.
+//! After a power cut it may be missing, although what the verb did is durable. Therefore whoever asks again says in which boot
+//! it asked first ([`swarm_hosts::frames::Repeatable`]): in another one, a request that is not known is not executed.
 
 use std::fs::{self, File, OpenOptions};
 use std::io;
 use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
-use std::time::{Duration, SystemTime};
+use std::time::{Duration, Instant, SystemTime};
 
+use nix::sys::inotify::{AddWatchFlags, InitFlags, Inotify};
+use rustix::event::{PollFd, PollFlags};
 use serde::{Deserialize, Serialize};
+use swarm_sys::commands::deadline::wait_until;
 use swarm_sys::files::lock::lock;
 use swarm_sys::files::{Durability, list, make_dirs, remove_tree, replace_private};
 use swarm_sys::{clock, procfs};
@@ -67,7 +74,28 @@ impl Requests {
         Some(Request { dir: self.dir.join(id) }).filter(|request| is_id(id) && request.dir.is_dir())
     }
 
-    /// Notes a request durably, unless it is known. What is old is removed.
+    /// Returns a request as soon as it is noted. `None` if it is not within `limit`.
+    pub fn appears(&self, id: &str, limit: Duration) -> Option<Request> {
+        let until = Instant::now() + limit;
+        make_dirs(&self.dir).ok()?;
+        let changes = Inotify::init(InitFlags::IN_CLOEXEC | InitFlags::IN_NONBLOCK).ok()?;
+        changes.add_watch(&self.dir, AddWatchFlags::IN_MOVED_TO).ok()?;
+        loop {
+            let known = self.known(id);
+            if known.is_some() || Instant::now() >= until {
+                return known;
+            }
+            wait_until(&mut [PollFd::new(&changes, PollFlags::IN)], until).ok()?;
+            while changes.read_events().is_ok_and(|events| !events.is_empty()) {}
+        }
+    }
+
+    /// Returns those among which this request is.
+    pub fn around(request: &Request) -> Option<Self> {
+        request.dir.parent().map(|dir| Self { dir: dir.to_owned() })
+    }
+
+    /// Notes a request, unless it is known.
     ///
     /// # Errors
     /// Fails if the id is none, or if the request cannot be noted.
@@ -79,11 +107,18 @@ impl Requests {
             return Ok(Entry::Known(request));
         }
         make_dirs(&self.dir)?;
-        self.tidy();
+        self.note(id).or_else(|_| {
+            // Old answers may take the space that is missing.
+            self.tidy();
+            self.note(id)
+        })
+    }
+
+    fn note(&self, id: &str) -> io::Result<Entry> {
         let request = Request { dir: self.dir.join(id) };
         let unfinished = Request { dir: self.dir.join(format!("{UNFINISHED}{}", clock::random_token())) };
         let made = unfinished.make().and_then(|lock| match fs::rename(&unfinished.dir, &request.dir) {
-            Ok(()) => File::open(&self.dir)?.sync_all().map(|()| Some(lock)),
+            Ok(()) => Ok(Some(lock)),
             Err(_) if request.dir.is_dir() => Ok(None),
             Err(error) => Err(error),
         });
@@ -102,7 +137,7 @@ impl Requests {
     }
 
     /// Removes requests that are over and old, and the oldest ones if there are too many.
-    fn tidy(&self) {
+    pub fn tidy(&self) {
         let all = list(&self.dir).unwrap_or_default().into_iter().map(|entry| Request { dir: entry.path() });
         let mut over: Vec<(Duration, Request)> =
             all.filter(|request| !request.is_at_work()).map(|request| (request.age(), request)).collect();
@@ -227,6 +262,20 @@ mod tests {
     }
 
     #[test]
+    fn a_request_that_is_noted_late_is_waited_for() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let requests = Requests::new(dir.path());
+        assert!(requests.appears(&id(1), Duration::ZERO).is_none());
+        std::thread::scope(|scope| {
+            let waits = scope.spawn(|| requests.appears(&id(1), Duration::from_secs(60)));
+            entered(&requests, 2);
+            entered(&requests, 1);
+            let found = waits.join().expect("ended").expect("noted");
+            assert_eq!(found.dir(), dir.path().join("requests").join(id(1)));
+        });
+    }
+
+    #[test]
     fn a_request_is_new_once() {
         let dir = tempfile::tempdir().expect("a directory");
         let requests = Requests::new(dir.path());
@@ -266,13 +315,15 @@ mod tests {
             let (request, _) = entered(&requests, number);
             request.end(0).expect("written");
         }
-        let left = list(&dir.path().join("requests")).expect("there").len();
-        assert!((COUNT_MAX..COUNT_MAX + 3).contains(&left), "{left}");
+        let left = || list(&dir.path().join("requests")).expect("there").len();
+        assert_eq!(left(), COUNT_MAX + 10, "old answers are removed on the way of a verb");
+        Requests::around(&going).expect("a directory").tidy();
+        assert_eq!(left(), COUNT_MAX + 1);
         assert!(going.is_at_work());
         let (old, _) = entered(&requests, 1000);
         let end = End { code: 0, boot: procfs::boot_id(), at_ms: 0 };
         replace_private(old.dir(), "end", &serde_json::to_vec(&end).expect("json"), Durability::None).expect("written");
-        entered(&requests, 1001);
+        requests.tidy();
         assert_eq!(old.dir().is_dir(), clock::boot_ms() < 600_000);
     }
 }

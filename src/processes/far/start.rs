@@ -32,8 +32,10 @@ use swarm_sys::lookup::{self, Place};
 use swarm_sys::procfs::known_boot_id;
 use swarm_sys::state_id::state_id;
 
-use super::host::{Found, Host, answer_of, answer_to, bare, load};
-use super::place::{Attempt, Begun, COMMAND, check_leaf, forget_end};
+use super::host::{Found, Host, Worker, answer_of, answer_to, bare, load};
+use super::place::{Attempt, Begun, COMMAND, check_leaf, forget_end, read_end};
+use super::{branches, say};
+use crate::processes::pilot::{NoTime, no_time};
 
 /// Starts the attempt, or finds its worker.
 pub fn start(host: &Host, asked: &FarStart) -> Result<FarAnswer, FarAnswer> {
@@ -48,7 +50,7 @@ pub fn start(host: &Host, asked: &FarStart) -> Result<FarAnswer, FarAnswer> {
         Found::Sibling(worker) if number(worker.request()) > Some(asked.at.attempt) => {
             return Err(FarAnswer::Refused(format!("a later attempt has been started: {}", worker.request())));
         }
-        Found::Sibling(worker) if asked.tree.is_none() && !worker.has_ended() => {
+        Found::Sibling(worker) if asked.tree.is_none() && !is_over(&attempt, worker) => {
             let cause = format!("an earlier attempt still works: {}", worker.request());
             return Err(FarAnswer::Unfit { program: None, cause });
         }
@@ -86,33 +88,37 @@ pub fn start(host: &Host, asked: &FarStart) -> Result<FarAnswer, FarAnswer> {
 /// Prepares everything but the worker. Returns the lock under which branches are set and worktrees made.
 fn prepare(host: &Host, attempt: &Attempt, asked: &FarStart, caller: &Caller) -> Result<Option<fs::File>, FarAnswer> {
     host.check_room()?;
+    match no_time(&host.paths, asked.timeout_ms) {
+        Some(NoTime::Closed(cause)) => return Err(FarAnswer::Busy(cause)),
+        Some(NoTime::TooLong(cause)) => return Err(FarAnswer::Unfit { program: None, cause }),
+        None => {}
+    }
     check_program(host, &asked.work)?;
     let written = |error: io::Error| of_attempt(io_failed(&attempt.dir, &error));
     for dir in [attempt.home.path(), &attempt.home.logs(), &attempt.dir] {
         make_all(dir).map_err(written)?;
     }
     forget_end(&attempt.dir).map_err(written)?;
-    let branches = match &asked.tree {
+    let held = match &asked.tree {
         Some(_) if !attempt.clone.is_dir() => {
             return Err(FarAnswer::Gone(format!("there is no clone {}", attempt.clone.display())));
         }
         Some(tree) => {
             // Held until the worktree is made: another run may want the same branch, or set who commits.
-            let branches = attempt.site.lock_clone().map_err(written)?;
+            let lock = attempt.site.lock_clone().map_err(written)?;
             let committer = tree.committer.as_ref().map(|known| (known.name.as_str(), known.email.as_str()));
             clones::check_identity(&attempt.clone, committer, caller).map_err(answer_to)?;
-            prepare_branch(host, attempt, tree, caller).map_err(|answer| match missing(attempt, tree, caller) {
-                Some(commit) => FarAnswer::Gone(format!("the clone does not have the commit {commit}")),
-                None => of_attempt(answer),
-            })?;
-            put_files(attempt, tree)?;
-            Some(branches)
+            branches::prepare(host, attempt, tree, caller).map_err(of_attempt)?;
+            put_files(attempt, tree).map_err(of_attempt)?;
+            Some(lock)
         }
         None => {
-            Begun::default().write(&attempt.dir).map_err(written)?;
+            let begun = Begun { boot: known_boot_id().ok(), ..Begun::default() };
+            begun.write(&attempt.dir).map_err(written)?;
             None
         }
     };
+    say::leave(&attempt.home.context(&asked.at.job), &asked.messages).map_err(written)?;
     match &asked.work {
         FarWork::Agent { order, prompt } => write_order(attempt, order, prompt).map_err(written)?,
         FarWork::Command(command) => {
@@ -121,7 +127,7 @@ fn prepare(host: &Host, attempt: &Attempt, asked: &FarStart, caller: &Caller) ->
                 .map_err(written)?;
         }
     }
-    Ok(branches)
+    Ok(held)
 }
 
 /// Puts ignored files into the clone, from where the worktree gets them.
@@ -162,12 +168,6 @@ fn of_attempt(answer: FarAnswer) -> FarAnswer {
     }
 }
 
-/// Returns a commit of the attempt that the clone does not have.
-fn missing<'a>(attempt: &Attempt, tree: &'a FarTree, caller: &Caller) -> Option<&'a str> {
-    let has = |commit: &str| clones::has_commit(&attempt.clone, commit, caller).unwrap_or(true);
-    [&tree.tip, &tree.base_commit].into_iter().find(|commit| !has(commit)).map(String::as_str)
-}
-
 /// Reports whether a refusal of the supervisor means that the request has started no worker. If it may have been asked
 /// before, the name may be taken by that worker.
 fn is_certain(kind: RefusalKind, was_asked: bool) -> bool {
@@ -182,9 +182,16 @@ fn started(host: &Host, generation: u64) -> FarAnswer {
     FarAnswer::Started { generation, host: state_id(&host.paths).ok(), load: load() }
 }
 
-fn io_failed(dir: &Path, error: &io::Error) -> FarAnswer {
+pub fn io_failed(dir: &Path, error: &io::Error) -> FarAnswer {
     let cause = format!("{}: {error}", dir.display());
     if is_full(error) { FarAnswer::Busy(cause) } else { FarAnswer::Refused(cause) }
+}
+
+/// Reports whether an earlier attempt is over. A worker that was killed with its shim, or by a restart of the machine, leaves
+/// no exit record: its end is known once the controller was told.
+fn is_over(attempt: &Attempt, worker: &Worker) -> bool {
+    let dir = number(worker.request()).map(|number| attempt.home.attempt(&attempt.at.job, number));
+    worker.has_ended() || dir.is_some_and(|dir| read_end(&dir).is_some())
 }
 
 /// Returns the number of the attempt in a request.
@@ -246,49 +253,6 @@ fn check_program(host: &Host, work: &FarWork) -> Result<(), FarAnswer> {
         program: Some(program.clone()),
         cause: format!("'{program}' is not installed on this host"),
     })
-}
-
-/// Sets the branches, and removes the worktree of an earlier attempt unless this one goes on in it: a conversation belongs
-/// to the path of its worktree.
-fn prepare_branch(host: &Host, attempt: &Attempt, asked: &FarTree, caller: &Caller) -> Result<(), FarAnswer> {
-    let (clone, tree) = (&attempt.clone, attempt.tree(&asked.leaf));
-    check_free(attempt, asked, &tree, caller)?;
-    let present = clones::branch_tip(clone, &asked.branch, caller).map_err(answer_to)?;
-    let earlier = present.clone().filter(|tip| *tip != asked.tip);
-    let begun = Begun {
-        branch: asked.branch.clone(),
-        leaf: asked.leaf.clone(),
-        tip: asked.tip.clone(),
-        base: asked.base.clone(),
-        base_commit: asked.base_commit.clone(),
-        before: earlier.clone().or_else(|| Begun::read(&attempt.dir)?.before),
-        boot: known_boot_id().ok(),
-    };
-    begun.write(&attempt.dir).map_err(|error| io_failed(&attempt.dir, &error))?;
-    if let Some(earlier) = &earlier {
-        clones::pin(clone, earlier, caller).map_err(answer_to)?;
-    }
-    clones::set_branch(clone, &asked.base, &asked.base_commit, caller).map_err(answer_to)?;
-    if present.as_ref() == Some(&asked.tip) && tree.is_dir() {
-        return Ok(());
-    }
-    remove_tree(host, attempt, &tree, caller)?;
-    clones::set_branch(clone, &asked.branch, &asked.tip, caller).map_err(answer_to)
-}
-
-/// Fails if a branch that may be moved is checked out in a worktree that is not that of the job.
-fn check_free(attempt: &Attempt, asked: &FarTree, tree: &Path, caller: &Caller) -> Result<(), FarAnswer> {
-    let users = |branch: &str| clones::users(&attempt.clone, branch, caller).map_err(answer_to);
-    // Git lists paths without symbolic links.
-    let own = fs::canonicalize(tree).unwrap_or_else(|_| tree.to_owned());
-    if users(&asked.branch)?.iter().any(|user| *user != own) {
-        return Err(answer_to(clones::in_use(&asked.branch)));
-    }
-    let base = clones::branch_tip(&attempt.clone, &asked.base, caller).map_err(answer_to)?;
-    if base.as_ref() != Some(&asked.base_commit) && !users(&asked.base)?.is_empty() {
-        return Err(answer_to(clones::in_use(&asked.base)));
-    }
-    Ok(())
 }
 
 /// Forgets the worker of an earlier attempt, and removes the worktree of the job. What is not committed there is saved

@@ -42,7 +42,8 @@ fn print(words: &[String], screen: &mut Screen) -> Result<u8, Failure> {
     Ok(0)
 }
 
-fn read(words: &[String]) -> Option<(FarAttempt, bool)> {
+/// Reads what [`words`] makes, without the verb.
+pub fn read(words: &[String]) -> Option<(FarAttempt, bool)> {
     let (words, follow) = match words.split_last() {
         Some((last, words)) if last == FOLLOW => (words, true),
         _ => (words, false),

@@ -17,7 +17,7 @@ use swarm_hosts::frames::{Ask, BEAT, Bytes, CHUNK_BYTES, Call, Lines, Tell, line
 use swarm_sys::commands::deadline::wait_until;
 
 use super::keep::Order;
-use super::{Heard, MARKED, SILENCE_MAX, at_home, login, stream, tell};
+use super::{Heard, MARKED, SILENCE_MAX, at_home, login, say, stream, tell};
 
 /// Number of blocks that a full pipe can hold, at its maximum size of 1 MiB.
 pub const PIPE_BLOCKS_MAX: usize = (1 << 20) / CHUNK_BYTES;
@@ -30,7 +30,11 @@ const END_MAX: Duration = Duration::from_secs(5);
 /// Returns why it cannot be executed.
 pub fn order(call: &Call) -> Result<Order, String> {
     // An internal process of this program is not a verb.
-    if call.words.first().is_some_and(|verb| verb.starts_with("__") && verb != stream::VERB) {
+    if call
+        .words
+        .first()
+        .is_some_and(|verb| verb.starts_with("__") && ![stream::VERB, say::VERB].contains(&verb.as_str()))
+    {
         return Err(format!("'{}' is not a verb", call.words[0]));
     }
     let dir = at_home(call.dir.as_deref().unwrap_or_default())?;

@@ -45,8 +45,9 @@ use swarm_sys::procfs;
 /// log of an ended worker is complete and its window gone.
 const LOG_MAX: Duration = Duration::from_millis(20);
 
-/// How a command ends that a shutdown signals before its shim.
-const TERMINATED: Ended = Ended::Signal(nix::libc::SIGTERM);
+/// How a command ends that a shutdown signals before its shim: by the signal, or, as `claude` does, with the code by which
+/// shells describe it.
+const TERMINATED: [Ended; 2] = [Ended::Signal(nix::libc::SIGTERM), Ended::Code(128 + nix::libc::SIGTERM)];
 /// Time for which the shim of such a command waits for its own signal.
 const SIGNAL_MAX: Duration = Duration::from_millis(50);
 
@@ -229,7 +230,7 @@ impl RunningWorker {
         let server_lost = closing.as_ref().and_then(Closing::is_server_lost);
         // A shutdown may end the command, or the terminal, before it signals the shim.
         let wait = match order.map(|order| order.reason) {
-            None => (ended_before == Some(TERMINATED)).then_some(SIGNAL_MAX),
+            None => ended_before.is_some_and(|ended| TERMINATED.contains(&ended)).then_some(SIGNAL_MAX),
             Some(Reason::Closed) if closing.is_some_and(|closing| closing.is_last()) => Some(SIGNAL_MAX),
             Some(reason) => (reason == Reason::Closed).then_some(Duration::ZERO),
         };

@@ -4,6 +4,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use swarm_agents::last_lines;
+use swarm_model::run::plan::Work;
 use swarm_model::run::progress::{Now, Spent};
 use swarm_sys::paths::Paths;
 
@@ -14,9 +15,16 @@ use super::order;
 /// Number of lines of a command's standard error that are kept as evidence of a failure.
 const EVIDENCE_LINES: usize = 40;
 
-/// Returns the file with the standard error of the present attempt of a command.
+/// File in the directory of an attempt of an agent with what its worker on a host has printed to standard error.
+pub const ERRORS: &str = "stderr.log";
+
+/// Returns the file with the standard error of the worker of the present attempt.
 pub fn errors_of(now: &Now, paths: &Paths) -> PathBuf {
     match now.progress.host {
+        // A worker of that name here is somebody else's.
+        Some(_) if matches!(now.job().work, Work::Spec(_)) => {
+            Home::new(&now.plan.home).attempt(&now.job().id, now.progress.attempt).join(ERRORS)
+        }
         Some(_) => output_of(&Home::new(&now.plan.home), &now.job().id, "stderr"),
         None => paths.log(&now.worker(), "stderr"),
     }

@@ -97,6 +97,14 @@ pub struct FarTree {
     pub include: Vec<FarFile>,
 }
 
+/// Message of a person to the agent of an attempt.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FarText {
+    /// Digits, in the order of which messages are delivered.
+    pub name: String,
+    pub text: String,
+}
+
 /// What an attempt executes.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -136,6 +144,9 @@ pub struct FarStart {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub timeout_ms: Option<u64>,
     pub log_limit_bytes: u64,
+    /// Messages that the agent gets at its first turn.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub messages: Vec<FarText>,
 }
 
 /// Call of a controller.
@@ -159,6 +170,8 @@ pub enum FarCall {
     },
     /// Ends the attempt.
     Stop(FarAttempt),
+    /// Keeps a commit of the attempt for good, because it cannot be fetched.
+    Withhold { at: FarAttempt, commit: String },
     /// Removes worker, worktree, branch and files of all attempts of the job. Their work is not needed any more.
     Forget(FarAttempt),
 }
@@ -167,7 +180,7 @@ pub enum FarCall {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum FarAnswer {
-    /// `Clone`, `Hail`, `Stop` and `Forget` are done.
+    /// `Clone`, `Hail`, `Stop`, `Withhold` and `Forget` are done.
     Done,
     Started {
         generation: u64,
@@ -231,6 +244,15 @@ pub struct FarResult {
     /// Commit with what the worktree has in that case: its files, and what is checked out or being merged there.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub also: Option<String>,
+    /// Commits that it has made on the base branch there, and that neither of these contains.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub strays: Vec<String>,
+    /// Ignored files that it has made in the worktree. They go with it.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub ignored: Vec<String>,
+    /// Names of the messages that the agent has got.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub delivered: Vec<String>,
 }
 
 #[cfg(test)]

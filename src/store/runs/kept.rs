@@ -85,20 +85,32 @@ fn report_ignored(home: &Home, now: &Now, paths: &Paths) {
     if files.is_empty() {
         return;
     }
-    let line = events::line(&now.plan.id, &now.job().id, wall_ms(), Word::Ignored { files });
+    let line = events::line(&now.plan.id, &now.job().id, wall_ms(), Word::Ignored { files, host: None });
     if let Err(error) = line.and_then(|line| events::report(&home.events(), &line)) {
         tracing::warn!(home = %now.plan.home, %error, "cannot report ignored files");
+    }
+}
+
+/// Reports the messages that an agent on a host has got. Those that were reported before are not.
+pub fn report_delivered(home: &Home, run: &str, id: &str, names: &[String]) {
+    let is_named = |file: &PathBuf| file.file_stem().is_some_and(|stem| names.iter().any(|name| stem == name.as_str()));
+    for (file, text) in order::said(&home.context(id)).into_iter().filter(|(file, _)| is_named(file)) {
+        report_text(home, (run, id), (&file, &text), true);
     }
 }
 
 /// Reports messages to an agent that will not have another turn.
 fn report_late(home: &Home, run: &str, id: &str) {
     for (file, text) in order::said(&home.context(id)) {
-        let word = Word::Context { delivered: false, text: short(&text) };
-        let told = events::line(run, id, wall_ms(), word).and_then(|line| events::report(&home.events(), &line));
-        if let Err(error) = told.and_then(|()| order::take(&file, false)) {
-            tracing::warn!(file = %file.display(), %error, "cannot report a message that came too late");
-        }
+        report_text(home, (run, id), (&file, &text), false);
+    }
+}
+
+fn report_text(home: &Home, (run, id): (&str, &str), (file, text): (&Path, &str), delivered: bool) {
+    let word = Word::Context { delivered, text: short(text) };
+    let told = events::line(run, id, wall_ms(), word).and_then(|line| events::report(&home.events(), &line));
+    if let Err(error) = told.and_then(|()| order::take(file, delivered)) {
+        tracing::warn!(file = %file.display(), %error, "cannot report what became of a message");
     }
 }
 

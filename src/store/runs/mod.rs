@@ -3,7 +3,7 @@
 mod asking;
 mod behind;
 pub mod denied;
-mod ends;
+pub mod ends;
 pub mod events;
 pub mod far;
 pub mod home;
@@ -30,6 +30,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use swarm_actors::run::machine::Machine;
+use swarm_model::merge::Agreed;
 use swarm_model::merge::queue::{Item, Rules};
 use swarm_model::run::plan::{Job, Plan, Topic, Work};
 use swarm_model::run::progress::{Now, Progress, Run, Spent};
@@ -387,15 +388,15 @@ impl Runs for DiskRuns {
         })
     }
 
-    fn verification<'a>(
+    fn agreed<'a>(
         &'a self,
         branch: &'a str,
         root: Option<&'a str>,
         caller: &'a Caller,
-    ) -> BoxFuture<'a, Result<Option<String>, String>> {
+    ) -> BoxFuture<'a, Result<Option<Agreed>, String>> {
         let (paths, branch, root) = (self.paths.clone(), branch.to_owned(), root.map(str::to_owned));
         let caller = caller.clone();
-        off_thread(move || verification::verification(&paths, &branch, root.as_deref(), &caller))
+        off_thread(move || verification::agreed(&paths, &branch, root.as_deref(), &caller))
     }
 
     fn place<'a>(&'a self, now: &'a Now, caller: &'a Caller) -> BoxFuture<'a, Option<RowWorktree>> {

@@ -273,11 +273,18 @@ pub fn hold_back(agent: &mut Agent, root: &Path, dir: &Path) -> Result<(), Strin
         Some(words) => consent::add_arguments(agent, words),
         None => {
             let names: Vec<&str> = agent_places(section).collect();
-            let names = names.join(", ");
-            return Err(format!(
-                "{} would load files in the worktree that are not those that were trusted ({names}): run 'swarm trust'",
-                agent.name
-            ));
+            let (name, names) = (&agent.name, names.join(", "));
+            // What goes to another machine is agreed to on none.
+            let is_far = Paths::from_env().is_ok_and(|paths| root.starts_with(paths.root().join("far")));
+            return Err(match is_far {
+                true => format!(
+                    "{name} would load files in the worktree, which counts on no other host ({names}): remove them, or run it \
+                     without --on"
+                ),
+                false => format!(
+                    "{name} would load files in the worktree that are not those that were trusted ({names}): run 'swarm trust'"
+                ),
+            });
         }
     }
     Ok(())
@@ -472,7 +479,7 @@ fn evident(now: &Now, exit: Option<&ExitRecord>, paths: &Paths) -> (Outcome, Spe
                 task(format!("{}{}", ended.map_or_else(unknown_end, end_words), first(&said)), said)
             }
             (Work::Spec(_), Some(Ended::Code(code))) if code == i32::from(order::IO_FAILED) => {
-                let said = tail(&paths.log(&now.worker(), "stderr"));
+                let said = tail(&errors_of(now, paths));
                 broken(&format!("cannot read the order or write the result of the attempt{}", first(&said)))
             }
             (Work::Spec(_), ended) => {

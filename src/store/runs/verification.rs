@@ -1,10 +1,12 @@
-//! How a run verifies the work on one of its branches. A person who lands that work must not lose the verification.
+//! How a run lands the work on one of its branches. A person who lands that work must not lose the verification, and an
+//! agent cannot replace it.
 
 use std::path::PathBuf;
 use std::{io, iter};
 
 use swarm_git::repository;
 use swarm_model::Caller;
+use swarm_model::merge::Agreed;
 use swarm_model::run::plan::{Job, Plan};
 use swarm_sys::files::list_if_present;
 use swarm_sys::paths::Paths;
@@ -16,17 +18,12 @@ use super::origin::{JOURNAL, brought_along, foreign};
 /// Prefix of the branches of runs.
 const PREFIX: &str = "arial/";
 
-/// Returns the command that verifies the work on this branch, by the plan of the run that made it. `None` if no run made it
-/// or the plan has none. The run of specs is that in the checkout `root`, or in the caller's or the main one.
+/// Returns the rules by which the work on this branch lands, by the plan of the run that made it. `None` if no run made it.
+/// The run of specs is that in the checkout `root`, or in the caller's or the main one.
 ///
 /// # Errors
 /// Returns a message if the journal cannot be read, came with the repository, or may be that of an agent.
-pub fn verification(
-    paths: &Paths,
-    branch: &str,
-    root: Option<&str>,
-    caller: &Caller,
-) -> Result<Option<String>, String> {
+pub fn agreed(paths: &Paths, branch: &str, root: Option<&str>, caller: &Caller) -> Result<Option<Agreed>, String> {
     let branch = branch.strip_prefix("refs/heads/").unwrap_or(branch);
     let Some(own) = branch.strip_prefix(PREFIX) else { return Ok(None) };
     let plan = match own.split_once('/') {
@@ -38,7 +35,9 @@ pub fn verification(
     let job = plan.jobs.iter().find(|job| job.branch.as_deref() == Some(branch));
     // What an earlier attempt left is on a branch with a lower number.
     let job = job.or_else(|| plan.jobs.iter().find(|job| job.id == id_of(leaf, job)));
-    Ok(job.map_or_else(|| plan.rules.merge.verify.clone(), |job| plan.verification_of(job)))
+    let settings = job.map_or_else(|| plan.rules.merge.clone(), |job| plan.settings_of(job));
+    let lands = job.map_or(!plan.flags.no_merge, |job| job.merge);
+    Ok(Some(Agreed { settings, base: plan.base, lands, is_of_work: true }))
 }
 
 /// Returns the id in the last part of a branch's name: without the number, if the name is that of the job.

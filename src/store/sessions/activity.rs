@@ -87,6 +87,8 @@ impl Tool {
                 Self { operation, waiting: Some(known.unwrap_or(what)), kind, ..at_work }
             }
             Word::Idle(what) => Self { waiting: Some(what), idle: true, ..at_work },
+            Word::Over if idle => Self { waiting, idle, ..at_work },
+            Word::Over => at_work,
         }
     }
 }

@@ -58,6 +58,10 @@ fn each_report_changes_only_what_it_is_about() {
         (vec![Word::Idle(text("done")), Word::Working], none, none, false, 0),
         (vec![Word::Idle(text("done")), Word::Tool(text("x"))], x, none, false, 1),
         (vec![Word::Doing(text("x"))], x, none, false, 0),
+        // An agent that ends after its turn has nothing left to do; one that ends while it asks has.
+        (vec![Word::Idle(text("done")), Word::Over], none, Some("done"), true, 0),
+        (vec![Word::Waits(NeedKind::Question, text("may it?")), Word::Over], none, none, false, 0),
+        (vec![Word::Tool(text("x")), Word::Over], none, none, false, 1),
     ] {
         let seen = words.iter().cloned().fold(Tool::default(), |tool, word| tool.after(word, 7));
         let expected = Tool {
@@ -182,12 +186,12 @@ fn a_link_or_malformed_file_in_its_place_is_replaced_and_never_followed() {
 proptest! {
     /// An agent that uses a tool is not idle, and only tool calls are counted.
     #[test]
-    fn no_order_of_reports_contradicts_itself(order in proptest::collection::vec(0_usize..7, 0..40)) {
+    fn no_order_of_reports_contradicts_itself(order in proptest::collection::vec(0_usize..8, 0..40)) {
         let mut tool = Tool::default();
         for which in order {
             let x = || "x".to_owned();
             let words = [Word::Working, Word::Tool(x()), Word::Doing(x()), Word::Done(x()), Word::Waits(NeedKind::Question, x()),
-                         Word::StillWaits(x()), Word::Idle(x())];
+                         Word::StillWaits(x()), Word::Idle(x()), Word::Over];
             let before = tool.calls;
             tool = tool.after(words[which].clone(), 1);
             prop_assert!(!tool.idle || (tool.waiting.is_some() && tool.operation.is_none()));

@@ -7,12 +7,14 @@ use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use serde::{Deserialize, Serialize};
-use swarm_model::{Fence, Session};
+use swarm_model::asks::{AskRecord, AskState};
+use swarm_model::{Doing, Fence, Session};
 use swarm_ports::{Beaten, Life, Sight};
 
 use super::activity::{self, Tool};
 use super::folder::{Folder, Stamp};
 use super::store::{STATE, StoreError, load, save};
+use crate::asks::Asks;
 use swarm_sys::clock::wall_ms;
 use swarm_sys::paths::Paths;
 use swarm_sys::procfs::{self, Stat};
@@ -202,6 +204,7 @@ struct Pulse {
     wrote_ms: u64,
     output: u64,
     tool: Option<Tool>,
+    held: bool,
 }
 
 impl Pulse {
@@ -210,7 +213,8 @@ impl Pulse {
         let operation = tool.operation.map(|what| (what, tool.calls));
         let kind = tool.kind.unwrap_or_default();
         let quiet_ms = self.now_ms.saturating_sub(self.wrote_ms);
-        Sight { output: self.output, quiet_ms, reports, operation, waiting: tool.waiting, kind, idle: tool.idle }
+        let (waiting, idle, held) = (tool.waiting, tool.idle, self.held);
+        Sight { output: self.output, quiet_ms, reports, operation, waiting, kind, idle, held }
     }
 
     fn render(&self, activity: &str) -> Vec<u8> {
@@ -245,6 +249,9 @@ fn pulse(paths: &Paths, life: &Life, stat: &Stat, folder: Option<&Folder>) -> Pu
     let up_s = swarm_sys::clock::boot_ms().saturating_sub(life.process.start_ticks.saturating_mul(10)) / 1000;
     let written: Vec<(u64, u64)> = life.logs.iter().filter_map(|log| written(&paths.logs().join(log))).collect();
     let wrote_ms = written.iter().map(|(at_ms, _)| *at_ms).max().unwrap_or(0);
+    let tool =
+        folder.and_then(activity::read).or_else(|| activity::recorded(&paths.worker(&life.worker, life.generation)));
+    let waits = tool.as_ref().is_some_and(|tool| tool.doing() == Doing::Waiting);
     Pulse {
         now_ms,
         pid: life.process.pid,
@@ -253,10 +260,16 @@ fn pulse(paths: &Paths, life: &Life, stat: &Stat, folder: Option<&Folder>) -> Pu
         output: written.iter().fold(0, |sum, (at_ms, bytes)| sum.wrapping_mul(31).wrapping_add(at_ms ^ (bytes << 20))),
         // Before the first output, the start counts as the last activity.
         wrote_ms: wrote_ms.max(now_ms.saturating_sub(up_s * 1000)),
-        tool: folder
-            .and_then(activity::read)
-            .or_else(|| activity::recorded(&paths.worker(&life.worker, life.generation))),
+        held: waits && life.window && is_held(paths, life),
+        tool,
     }
+}
+
+/// Reports whether a hook of this launch waits for the answer in place of a dialog.
+fn is_held(paths: &Paths, life: &Life) -> bool {
+    let ours = Asks::of_worker(&life.worker, life.generation);
+    let is_held = |one: &AskRecord| one.ask.key.starts_with(&ours) && one.state() == AskState::Open && one.is_hidden();
+    Asks::new(paths).unfinished().is_ok_and(|all| all.iter().any(is_held))
 }
 
 /// Returns the time of the last write to a log in Unix milliseconds, and its length in bytes. `None` if it is empty.

@@ -34,7 +34,7 @@ pub use swarm_model::SESSION_FOLDER as FOLDER;
 use swarm_model::{
     Fence, Reason, Resume, SESSION_FILES, Session, SessionOwner, SessionPlan, SessionStatus, Spec, WORK_TYPES,
 };
-use swarm_ports::{Beaten, BoxFuture, Life, LifeEnd, Opening, SessionError, Sessions, Sight};
+use swarm_ports::{Beaten, BoxFuture, Life, LifeEnd, News, Opening, SessionError, Sessions, Sight};
 
 pub use self::activity::{Tool, activity, note, note_without_session, recorded, write_activity, write_todos};
 pub use self::check::{Checked, answer, attempts_max, check};
@@ -480,8 +480,8 @@ impl Sessions for DiskSessions {
         })
     }
 
-    fn reported(&self, life: &Life) -> BoxFuture<'static, ()> {
-        self.reports.changed(self.paths.worker(&life.worker, life.generation))
+    fn news(&self, life: &Life) -> BoxFuture<'static, News> {
+        self.reports.news(&self.paths, life)
     }
 
     fn preserve<'a>(&'a self, dir: &'a str, reason: &'a str, details: &'a str) -> BoxFuture<'a, ()> {

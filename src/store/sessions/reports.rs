@@ -1,20 +1,30 @@
-//! Listens to the reports of agents, which their hooks write among the records of their workers.
+//! Listens to the reports of agents, which their hooks write among the records of their workers, and to the windows of
+//! those that wait: no agent reports that somebody has answered it in its window.
 
+use std::fs::Metadata;
+use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
+use std::time::Duration;
 
-use swarm_ports::BoxFuture;
+use swarm_model::Doing;
+use swarm_ports::{BoxFuture, Life, News};
+use swarm_sys::paths::Paths;
 
 use super::activity::{ACTIVITY, recorded};
 use crate::changes::Watches;
 
-/// Watches for reports. Started when the first agent is listened to.
+/// Minimum time between two looks at the window of an agent that waits. What it draws within this time is one change.
+const DRAWN_PAUSE: Duration = Duration::from_secs(1);
+
+/// Watches for reports, and for output in windows. Each is started when it is needed first.
 #[derive(Default)]
 pub struct Reports {
     watches: OnceLock<Arc<Watches>>,
+    written: OnceLock<Arc<Watches>>,
 }
 
-/// A folder that is watched until this value is dropped.
+/// A folder or file that is watched until this value is dropped.
 struct Watched {
     watches: Arc<Watches>,
     dir: PathBuf,
@@ -27,6 +37,29 @@ impl Drop for Watched {
 }
 
 impl Reports {
+    /// Resolves at the next news of an agent. Must be called within a runtime.
+    pub fn news(&self, paths: &Paths, life: &Life) -> BoxFuture<'static, News> {
+        let dir = paths.worker(&life.worker, life.generation);
+        let reports = self.changed(dir.clone());
+        let waits = recorded(&dir).is_some_and(|tool| tool.doing() == Doing::Waiting);
+        let log = life.logs.first().filter(|_| life.window && waits).map(|log| paths.logs().join(log));
+        let Some(log) = log else {
+            return Box::pin(async move {
+                reports.await;
+                News::Reported
+            });
+        };
+        let watches = Arc::clone(self.written.get_or_init(Watches::start_on_writes));
+        let drawn = drawn(watches, log);
+        Box::pin(async move {
+            tokio::select! {
+                biased;
+                () = reports => News::Reported,
+                () = drawn => News::Drawn,
+            }
+        })
+    }
+
     /// Resolves when the agent of the worker whose records are in `dir` is idle, waits, or works again. Must be called
     /// within a runtime.
     pub fn changed(&self, dir: PathBuf) -> BoxFuture<'static, ()> {
@@ -45,18 +78,76 @@ impl Reports {
     }
 }
 
+/// Resolves when something is written to the log of a window, but not before [`DRAWN_PAUSE`] is over.
+fn drawn(watches: Arc<Watches>, log: PathBuf) -> impl Future<Output = ()> {
+    let stamp = |log: &Path| log.metadata().ok().map(|meta: Metadata| (meta.ino(), meta.len(), meta.mtime_nsec()));
+    let before = stamp(&log);
+    async move {
+        tokio::time::sleep(DRAWN_PAUSE).await;
+        // Watched before it is looked at, so that no change is missed.
+        let next = watches.changed(&log);
+        let watched = Watched { watches, dir: log };
+        if stamp(&watched.dir) == before {
+            next.await;
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
+    use std::fs;
 
     use swarm_agents::hooks::{Heard, Word};
+    use swarm_model::NeedKind;
 
     use super::*;
     use crate::sessions::note_without_session;
 
+    fn life() -> Life {
+        Life {
+            worker: "a".to_owned(),
+            generation: 1,
+            session_id: "a-1".to_owned(),
+            process: swarm_model::ProcessId { pid: 1, start_ticks: 1, boot: "b".to_owned() },
+            plan: None,
+            logs: vec!["a.log".to_owned()],
+            watch: None,
+            window: true,
+            agent: true,
+            rungs: swarm_model::Rungs::default(),
+        }
+    }
+
     fn report(dir: &Path, word: Word) {
         let heard = Heard { word: Some(word), ..Heard::default() };
         note_without_session(dir, heard, Duration::from_secs(2)).expect("noted");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_window_of_an_agent_that_waits_is_news_when_it_changes() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let paths = Paths::new(dir.path());
+        let life = life();
+        let records = paths.worker(&life.worker, life.generation);
+        fs::create_dir_all(&records).expect("made");
+        fs::create_dir_all(paths.logs()).expect("made");
+        let log = paths.logs().join("a.log");
+        fs::write(&log, "dialog").expect("written");
+        let reports = Reports::default();
+        report(&records, Word::Waits(NeedKind::Permission, "may it push?".to_owned()));
+        for text in ["drawn at once", "drawn again"] {
+            let news = reports.news(&paths, &life);
+            fs::write(&log, text).expect("written");
+            assert_eq!(news.await, News::Drawn);
+        }
+        let news = reports.news(&paths, &life);
+        report(&records, Word::Working);
+        assert_eq!(news.await, News::Reported);
+        let mut works = reports.news(&paths, &life);
+        fs::write(&log, "drawn while it works").expect("written");
+        assert!(tokio::time::timeout(DRAWN_PAUSE * 9, &mut works).await.is_err(), "that is no news");
+        report(&records, Word::Idle("its turn is over".to_owned()));
+        assert_eq!(works.await, News::Reported);
     }
 
     #[tokio::test]

@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use swarm_model::flow::{Begin, Ended as TurnEnded, Standing, Turn};
 use swarm_model::loops::progress::{Earlier, Loop, Plan as LoopPlan, Wire};
 use swarm_model::merge::queue::{Item, Obstacle, Queue, Rules};
-use swarm_model::merge::{Build, Landing, Resolution, Verdict};
+use swarm_model::merge::{Agreed, Build, Landing, Resolution, Verdict};
 use swarm_model::nudges::Nudge;
 use swarm_model::run::plan::Plan as RunPlan;
 use swarm_model::run::progress::{Now, Run, Spent};
@@ -255,7 +255,7 @@ port!(Hosts, "hosts", {
     fails stop(now: &'a Now, host: &'a str, caller: &'a Caller) -> Result<(), HostFault>, or away;
     waits forget(now: &'a Now, host: &'a str, caller: &'a Caller) -> ();
     fails owe(plan: &'a RunPlan, abandoned: &'a Abandoned, caller: &'a Caller) -> Result<(), String>, or text;
-    fails reclaim(plan: &'a RunPlan, abandoned: &'a Abandoned, caller: &'a Caller) -> Result<Option<String>, HostFault>, or away;
+    fails reclaim(plan: &'a RunPlan, abandoned: &'a Abandoned, caller: &'a Caller) -> Result<Vec<String>, HostFault>, or away;
     fails take(now: &'a Now, caller: &'a Caller) -> Result<(), String>, or text;
     plain admit(run: &str) -> ();
     waits release(run: &'a str) -> ();
@@ -265,6 +265,7 @@ port!(Landings, "landings", {
     fails targets() -> io::Result<Survey<Target>>, or io;
     fails set_damaged_aside() -> io::Result<Vec<DamagedJournal>>, or io;
     fails complete(completion: Completion) -> Result<Completed, Refusal>, or tool;
+    fails remember(target: &'a Target, caller: &'a Caller) -> io::Result<String>, or io;
     fails load(target: &'a Target) -> io::Result<Option<Queue>>, or io;
     fails save(target: &'a Target, queue: &'a Queue) -> io::Result<()>, or io;
     fails read_base(target: &'a Target) -> Result<String, String>, or text;
@@ -348,7 +349,7 @@ port!(Runs, "runs", {
     waits has_landed(now: &'a Now, caller: &'a Caller) -> bool;
     waits is_own(now: &'a Now, target: &'a Target, item: &'a Item, caller: &'a Caller) -> bool;
     waits changed_rules(now: &'a Now, item: &'a Item, caller: &'a Caller) -> Option<Rules>;
-    fails verification(branch: &'a str, root: Option<&'a str>, caller: &'a Caller) -> Result<Option<String>, String>, or text;
+    fails agreed(branch: &'a str, root: Option<&'a str>, caller: &'a Caller) -> Result<Option<Agreed>, String>, or text;
     waits place(now: &'a Now, caller: &'a Caller) -> Option<RowWorktree>;
     waits outcome(now: &'a Now, exit: Option<&'a ExitRecord>) -> (Outcome, Spent);
     waits resolutions(now: &'a Now) -> Spent;
@@ -371,7 +372,7 @@ port!(Sessions, "sessions", {
     fails run(life: &'a Life, known: Option<Fence>) -> Result<Fence, SessionError>, or session;
     fails end(life: &'a Life, end: LifeEnd) -> Result<(), SessionError>, or session;
     always beat(life: Arc<Life>, fence: Option<Fence>) -> (Beaten, Option<Sight>);
-    plain reported(life: &Life) -> BoxFuture<'static, ()>;
+    plain news(life: &Life) -> BoxFuture<'static, News>;
     waits preserve(dir: &'a str, reason: &'a str, details: &'a str) -> ();
 });
 

@@ -54,20 +54,21 @@ const EXCLUDED: [(&str, Kind, &str); 4] = [
 ];
 
 /// Methods that no scenario calls, with the tests that do.
-const ELSEWHERE: [(&str, &str); 12] = [
+const ELSEWHERE: [(&str, &str); 13] = [
     ("flows.keep_refusal", "tests/it/flow_odds.rs: a result that could not be queued is named"),
     ("launcher.withdraw", "worker::a_step_that_fails_leaves_nothing: the registry refuses the commit"),
     (
         "processes.end_survivors",
         "survivors::a_kill_that_leaves_processes_fails_and_nothing_starts_or_is_removed_beside_them",
     ),
+    ("landings.remember", "run_rules::work_that_waits_lands_in_the_environment_of_the_run_that_continues"),
+    ("runs.agreed", "landing::work_of_a_run_is_verified_as_its_run_asked"),
     ("runs.changed_rules", "run_rules::work_that_waits_lands_by_a_verification_that_was_corrected"),
     ("runs.has_landed", "run::work_that_conflicted_and_was_merged_by_hand_is_done_without_its_worker"),
     ("runs.has_work", "run_left::only_the_worker_of_a_command_that_left_work_is_kept"),
     ("runs.is_own", "run::an_item_of_another_repository_under_the_same_key_is_not_the_work_of_the_run"),
     ("runs.place", "run::work_that_conflicted_and_was_merged_by_hand_is_done_without_its_worker"),
     ("runs.settled", "run::a_job_that_asks_leaves_its_place_to_others_and_continues_after_the_answer"),
-    ("runs.verification", "landing::work_of_a_run_is_verified_as_its_run_asked"),
     ("terminals.keep_output", "loop_theirs::a_running_worker_is_followed_to_its_end"),
     ("terminals.has_server", "recover::a_record_that_does_not_say_it_is_judged_by_its_tmux_server"),
 ];

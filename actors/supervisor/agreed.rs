@@ -1,0 +1,150 @@
+//! What an agent may not decide: by which rules its work lands. The supervisor compares what a process below a worker asks
+//! for with what a person agreed to, whatever that process says itself.
+
+use super::merges::{Desk, LOOK_MAX, Seen};
+use crate::run::Begin;
+use crate::worker::WorkerRecord;
+use swarm_model::merge::Agreed;
+use swarm_model::run::plan::{Job, Plan};
+use swarm_model::{Below, Caller, Refusal, RefusalKind, Target};
+use swarm_ports::Completion;
+
+/// Variables that mark the processes of a worker.
+const TOKEN: &str = "SWARM_TOKEN";
+const NAME: &str = "SWARM_WORKER";
+
+/// Refuses to continue a queue that a person has paused.
+pub(super) fn cannot_resume(target: &Target, below: Option<&Below>) -> Refusal {
+    let who = below.unwrap_or(&Below::Unknown);
+    let cause = format!("{who} cannot resume the queue of {}", target.base());
+    Refusal::new(RefusalKind::Invalid, cause).remedy("run the command in a terminal of your own")
+}
+
+fn of_a_run(below: &Below, what: &str) -> Refusal {
+    Refusal::new(RefusalKind::Invalid, format!("{below} cannot replace {what} of its run"))
+        .remedy("run the command in a terminal of your own")
+}
+
+impl Desk {
+    /// Returns the caller of a request as the supervisor knows it. A process that has left its worker may still have the
+    /// worker's mark. What the supervisor executes for an agent has the environment with which a person started the
+    /// worker: by its own, the agent could choose what a verification executes.
+    pub(super) async fn vouched(&self, caller: Caller) -> Caller {
+        let mut caller = self.marked(caller).await;
+        if let Some(Below::Worker(name)) = &caller.below
+            && let Ok(record) = WorkerRecord::read(&self.ports, &self.registry, name).await
+            && let WorkerRecord::Ours { facts, .. } = record
+            && let Some(spec) = facts.spec.spec()
+        {
+            caller.environment = spec.contract.environment.clone();
+        }
+        caller
+    }
+
+    async fn marked(&self, mut caller: Caller) -> Caller {
+        let of = |name: &str| {
+            let found = caller.environment.iter().find(|(key, _)| key == name);
+            found.map(|(_, value)| value.clone())
+        };
+        if caller.below.is_none()
+            && let (Some(token), Some(name)) = (of(TOKEN), of(NAME))
+            && let Ok(WorkerRecord::Ours { facts, .. }) = WorkerRecord::read(&self.ports, &self.registry, &name).await
+            && facts.spec.spec().is_some_and(|spec| spec.token == token)
+        {
+            caller.below = Some(Below::Worker(name));
+        }
+        caller
+    }
+
+    /// Returns work that is to land, with its worker, and the rules by which it does. Work of a run is verified as that run
+    /// asked, unless a person has typed something else.
+    pub(super) async fn found(&self, completion: Completion) -> Result<(Completion, Seen), Refusal> {
+        let (mut completion, seen) = self.looked_up(completion).await?;
+        let below = completion.caller.below.clone();
+        if below.is_none() && completion.settings.verify.is_some() {
+            return Ok((completion, seen));
+        }
+        let name = completion.name.clone();
+        let unknown = |cause: String| {
+            let cause = format!("it is unknown how the run of '{name}' verifies its work: {cause}");
+            let remedy = match &below {
+                Some(_) => "run the command in a terminal of your own".to_owned(),
+                None => format!("run 'swarm merge add {name} --verify COMMAND', with '' for none"),
+            };
+            Refusal::new(RefusalKind::Invalid, cause).remedy(remedy)
+        };
+        let worker = completion.worker.as_ref();
+        let branch = worker.map_or(name.as_str(), |(worktree, _)| &worktree.branch);
+        // The record of a worktree that was kept is in the repository, where an agent may have written it.
+        let root = worker.filter(|_| !completion.is_kept).map(|(worktree, _)| worktree.base_repo.as_str());
+        let mut agreed = self.agreed(branch, root, &completion.caller).await.map_err(unknown)?;
+        match &below {
+            None => completion.settings.verify = agreed.and_then(|agreed| agreed.settings.verify),
+            Some(below) => {
+                if agreed.is_none() {
+                    agreed = self.own(below, &completion.caller).await.map_err(unknown)?.map(|(_, agreed)| agreed);
+                }
+                completion.agreed = agreed;
+            }
+        }
+        Ok((completion, seen))
+    }
+
+    async fn agreed(&self, branch: &str, root: Option<&str>, caller: &Caller) -> Result<Option<Agreed>, String> {
+        let asked = self.ports.runs.agreed(branch, root, caller);
+        let silent = || Err(format!("its records could not be read within {} s", LOOK_MAX.as_secs()));
+        tokio::time::timeout(LOOK_MAX, asked).await.unwrap_or_else(|_| silent())
+    }
+
+    /// Returns the rules of the run to which the caller's own worker belongs, and the checkouts of its repository: otherwise
+    /// an agent could give its work another name.
+    async fn own(&self, below: &Below, caller: &Caller) -> Result<Option<([String; 2], Agreed)>, String> {
+        let Below::Worker(name) = below else { return Ok(None) };
+        let record = WorkerRecord::read(&self.ports, &self.registry, name).await;
+        let record = record.map_err(|refusal| refusal.cause)?;
+        let Some(tree) = record.row().and_then(|row| row.worktree.clone()) else { return Ok(None) };
+        let agreed = self.agreed(&tree.branch, Some(&tree.base_repo), caller).await?;
+        Ok(agreed.map(|agreed| ([tree.base_repo, tree.path], Agreed { is_of_work: false, ..agreed })))
+    }
+
+    /// Returns a run that may begin. Whoever begins it below a worker cannot replace the rules to which a person agreed,
+    /// neither those of the earlier run in its place nor those of the run that the worker belongs to.
+    pub(super) async fn vetted(&self, mut begin: Begin) -> Result<Begin, Refusal> {
+        let typed = begin.caller.environment.clone();
+        begin.caller = self.vouched(begin.caller).await;
+        let Some(below) = begin.caller.below.take() else { return Ok(begin) };
+        let mut is_agreed = false;
+        let (plan, caller) = (&begin.plan, &begin.caller);
+        let unknown = |cause: String| {
+            let cause = format!("it is unknown how the earlier run verifies its work: {cause}");
+            Refusal::new(RefusalKind::Invalid, cause).remedy("run the command in a terminal of your own")
+        };
+        let own = self.own(&below, caller).await.map_err(unknown)?;
+        let own = own.filter(|(roots, agreed)| roots.contains(&plan.root) && agreed.base == plan.base);
+        for job in plan.jobs.iter().filter(|job| job.merge) {
+            let Some(branch) = &job.branch else { continue };
+            let earlier = self.agreed(branch, Some(&plan.root), caller).await.map_err(unknown)?;
+            let other = earlier.as_ref().or(own.as_ref().map(|(_, agreed)| agreed));
+            is_agreed |= other.is_some();
+            if let Some(what) = other.and_then(|agreed| replaced(plan, job, agreed)) {
+                return Err(of_a_run(&below, what).of(&job.id));
+            }
+        }
+        if !is_agreed {
+            // A run of the agent's own.
+            begin.caller.environment = typed;
+        }
+        Ok(begin)
+    }
+}
+
+/// Returns what a plan replaces for a job. A run whose plan says nothing about it replaces a rule as well.
+fn replaced(plan: &Plan, job: &Job, agreed: &Agreed) -> Option<&'static str> {
+    let (new, old) = (plan.settings_of(job), &agreed.settings);
+    let all = [
+        ("'verify'", new.verify != old.verify && (agreed.is_of_work || old.verify.is_some())),
+        ("the base", plan.base != agreed.base),
+        ("'merge'", agreed.is_of_work && !agreed.lands),
+    ];
+    all.into_iter().find(|(_, is_replaced)| *is_replaced).map(|(what, _)| what)
+}

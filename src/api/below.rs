@@ -1,0 +1,80 @@
+//! What is above the process that made a request, by its ancestors.
+
+use std::fs;
+use std::os::unix::fs::MetadataExt as _;
+use std::path::Path;
+
+use swarm_model::Below;
+use swarm_sys::paths::Paths;
+use swarm_sys::procfs;
+
+/// Maximum number of ancestors that are examined.
+const ANCESTORS_MAX: usize = 4096;
+
+/// Returns the work of an agent, in this state directory, below which a process runs. `None` if there is none. The shim of a
+/// worker is an ancestor of its processes, because those that lose their parent become its children. A process that has
+/// ended cannot be examined. Must be called in the supervisor.
+pub fn below(pid: i32, paths: &Paths) -> Option<Below> {
+    let own = i32::try_from(std::process::id()).ok()?;
+    let mut pid = pid;
+    for depth in 0..ANCESTORS_MAX {
+        if pid == own && depth > 0 {
+            return Some(Below::Command);
+        }
+        if let Some(name) = worker_of(pid, paths) {
+            return Some(Below::Worker(name));
+        }
+        match procfs::stat(pid).map(|stat| stat.parent) {
+            Some(parent) if parent > 1 => pid = parent,
+            Some(_) => return None,
+            None => return Some(Below::Unknown),
+        }
+    }
+    Some(Below::Unknown)
+}
+
+/// Returns the worker of a process that is its shim. The working directory of a shim is `w/NAME.GENERATION` in the state
+/// directory.
+fn worker_of(pid: i32, paths: &Paths) -> Option<String> {
+    procfs::is_shim(pid).ok().filter(|is_shim| *is_shim)?;
+    let dir = procfs::dir(pid)?;
+    if !is_same(dir.parent()?.parent()?, paths.root()) {
+        return None;
+    }
+    let leaf = dir.file_name()?.to_str()?;
+    leaf.rsplit_once('.').map(|(name, _)| name.to_owned())
+}
+
+fn is_same(one: &Path, other: &Path) -> bool {
+    let place = |path: &Path| fs::metadata(path).map(|meta| (meta.dev(), meta.ino()));
+    matches!((place(one), place(other)), (Ok(one), Ok(other)) if one == other)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::process::{Command, Stdio};
+
+    use super::*;
+
+    /// Returns a process of this one, and what is above it.
+    fn seen(paths: &Paths) -> Option<Below> {
+        let mut child = Command::new("cat").stdin(Stdio::piped()).spawn().expect("started");
+        let seen = below(i32::try_from(child.id()).expect("a pid"), paths);
+        drop(child.stdin.take());
+        child.wait().expect("it ends");
+        seen
+    }
+
+    #[test]
+    fn a_command_of_the_supervisor_and_a_process_that_has_ended_are_no_person() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let paths = Paths::new(dir.path());
+        assert_eq!(seen(&paths), Some(Below::Command));
+        let mut gone = Command::new("true").spawn().expect("started");
+        let pid = i32::try_from(gone.id()).expect("a pid");
+        gone.wait().expect("reaped");
+        assert_eq!(below(pid, &paths), Some(Below::Unknown));
+        let own = i32::try_from(std::process::id()).expect("a pid");
+        assert!(!matches!(below(own, &paths), Some(Below::Command)), "the supervisor itself");
+    }
+}

@@ -1,0 +1,392 @@
+//! Fills the board from files and the kernel, and waits for their changes without polling.
+//!
+//! | what changes | what tells it |
+//! |---|---|
+//! | a worker is started, started again, or forgotten | `state.json` is replaced |
+//! | its exit, what its agent does, or that it is stuck | a file in `w/NAME.GENERATION/`, or of its attempt in a run |
+//! | its process is gone, whatever is recorded | a pidfd |
+//! | its agent asks a person | a file in `asks/` |
+//! | it is suspended by a signal | nothing: all workers are read once a minute while any runs |
+//!
+//! Watches are set before what they watch is read. A worker whose watch is new is therefore read again.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::ffi::OsStr;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use nix::errno::Errno;
+use nix::sys::inotify::{AddWatchFlags as Flags, Inotify, InotifyEvent, WatchDescriptor};
+use rustix::buffer::spare_capacity;
+use rustix::event::{Timespec, epoll};
+use swarm_model::{FineState, ProcessId, Refusal, RefusalKind, WorkerView};
+use swarm_store::runs::order;
+use swarm_store::views::{Detail, Pick, load_where};
+use swarm_sys::paths::Paths;
+use swarm_sys::{processes, procfs, watching};
+
+use super::worker::Worker;
+use super::{Board, Key, Kind};
+
+/// Shortest time between two looks, so that a busy fleet costs little.
+const PAUSE_MIN: Duration = Duration::from_millis(100);
+/// The time between two looks is at least this many times what the last one took.
+const PAUSE_FACTOR: u32 = 3;
+/// Time after which everything is read again while workers run.
+const AGAIN: Duration = Duration::from_secs(60);
+/// Part of all workers from which all are read, and not each by its name.
+const FEW: usize = 4;
+/// Number in epoll of the descriptor of inotify; others are processes.
+const FILES: u64 = 0;
+
+/// Changes of names in a directory, and files that were written.
+const NAMES: Flags = Flags::IN_CREATE
+    .union(Flags::IN_CLOSE_WRITE)
+    .union(Flags::IN_DELETE)
+    .union(Flags::IN_MOVED_TO)
+    .union(Flags::IN_MOVED_FROM)
+    .union(Flags::IN_ONLYDIR);
+/// The same, and files that are being written.
+const CONTENT: Flags = NAMES.union(Flags::IN_MODIFY);
+/// The end of a directory itself.
+const END: Flags = Flags::IN_DELETE_SELF.union(Flags::IN_MOVE_SELF);
+
+/// What a watch is about.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum About {
+    /// The state directory.
+    Root,
+    /// A directory above it, because it does not exist.
+    Above,
+    Asks,
+    Worker(String),
+}
+
+/// What has to be read.
+#[derive(Debug, Default)]
+struct Wanted {
+    all: bool,
+    names: BTreeSet<String>,
+}
+
+impl Wanted {
+    fn is_any(&self) -> bool {
+        self.all || !self.names.is_empty()
+    }
+}
+
+/// A worker that runs, or is about to.
+#[derive(Default)]
+struct Watched {
+    /// Directories that tell what it does.
+    dirs: BTreeMap<PathBuf, WatchDescriptor>,
+    process: Option<(ProcessId, u64, OwnedFd)>,
+}
+
+/// Reader of the state directory. Its descriptor is readable when something has changed.
+pub struct Source {
+    paths: Paths,
+    boot: String,
+    epoll: OwnedFd,
+    /// `None` if the kernel refuses one.
+    inotify: Option<Inotify>,
+    about: BTreeMap<WatchDescriptor, About>,
+    workers: BTreeMap<String, Watched>,
+    /// Workers by the number of their process in epoll.
+    processes: BTreeMap<u64, String>,
+    next: u64,
+    wanted: Wanted,
+    /// Number of workers on the board.
+    count: usize,
+    /// Time before which nothing is read again.
+    not_before: Instant,
+    /// Time at which everything was read.
+    looked: Instant,
+    /// Why not everything can be watched.
+    blind: Option<String>,
+}
+
+impl Source {
+    /// # Errors
+    /// Returns an error if the kernel has no descriptor left.
+    pub fn new(paths: &Paths) -> io::Result<Self> {
+        let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
+        let started = watching::start();
+        let blind = started.as_ref().err().map(ToString::to_string);
+        let inotify = started.ok();
+        if let Some(inotify) = &inotify {
+            epoll::add(&epoll, inotify, epoll::EventData::new_u64(FILES), epoll::EventFlags::IN)?;
+        }
+        let now = Instant::now();
+        Ok(Self {
+            paths: paths.clone(),
+            boot: procfs::boot_id(),
+            epoll,
+            inotify,
+            about: BTreeMap::new(),
+            workers: BTreeMap::new(),
+            processes: BTreeMap::new(),
+            next: FILES + 1,
+            wanted: Wanted { all: true, ..Wanted::default() },
+            count: 0,
+            not_before: now,
+            looked: now,
+            blind,
+        })
+    }
+
+    /// Returns when to look although nothing has changed. `None`: never.
+    pub fn due(&self) -> Option<Instant> {
+        if self.wanted.is_any() {
+            return Some(self.not_before);
+        }
+        let every = match self.blind {
+            Some(_) => watching::LOOK_PAUSE,
+            None if self.workers.is_empty() => return None,
+            None => AGAIN,
+        };
+        Some(self.looked + every)
+    }
+
+    /// Reads what has changed into the board, unless the last look was just now. Returns warnings.
+    ///
+    /// # Errors
+    /// Returns an error if the registry cannot be read. The next look tries again.
+    pub fn look(&mut self, board: &mut Board) -> Result<Vec<String>, Refusal> {
+        self.take().map_err(|error| Refusal::new(RefusalKind::Internal, format!("cannot watch: {error}")))?;
+        let began = Instant::now();
+        if self.due().is_none_or(|due| began < due) {
+            return Ok(Vec::new());
+        }
+        if !self.wanted.is_any() {
+            self.wanted.all = true;
+        }
+        let read = self.read(board);
+        self.not_before = Instant::now() + (began.elapsed() * PAUSE_FACTOR).max(PAUSE_MIN);
+        if read.is_err() {
+            self.wanted.all = true;
+            self.not_before = Instant::now() + watching::LOOK_PAUSE;
+        }
+        let blind = self.blind.iter().map(|why| format!("cannot watch everything, and looks every few seconds: {why}"));
+        read.map(|warnings| warnings.into_iter().chain(blind).collect())
+    }
+
+    fn read(&mut self, board: &mut Board) -> Result<Vec<String>, Refusal> {
+        let wanted = std::mem::take(&mut self.wanted);
+        let registry = if wanted.all || wanted.names.len() * FEW > self.count {
+            self.looked = Instant::now();
+            self.watch_places();
+            let registry = load_where(&self.paths, Detail::Fine, Pick::All)?;
+            board.replace(|key| key.kind == Kind::Worker, registry.workers.iter().map(row));
+            self.count = registry.workers.len();
+            let left: Vec<String> = self.workers.keys().filter(|name| registry.find(name).is_none()).cloned().collect();
+            left.iter().for_each(|name| self.forget(name));
+            registry
+        } else {
+            let names: Vec<&str> = wanted.names.iter().map(String::as_str).collect();
+            let registry = load_where(&self.paths, Detail::Fine, Pick::Named(&names))?;
+            for name in names {
+                match registry.find(name) {
+                    Some(view) => {
+                        let (key, row) = row(view);
+                        board.put(key, row);
+                    }
+                    None => {
+                        board.remove(&Key { kind: Kind::Worker, name: name.to_owned() });
+                        self.forget(name);
+                    }
+                }
+            }
+            registry
+        };
+        registry.workers.iter().for_each(|view| self.watch_worker(view));
+        let state = self.paths.state();
+        let unread = |(row, cause)| format!("cannot read entry {row} of {}: {cause}", state.display());
+        Ok(registry.warnings.into_iter().chain(registry.unreadable.into_iter().map(unread)).collect())
+    }
+
+    /// Takes what the kernel tells.
+    fn take(&mut self) -> io::Result<()> {
+        let mut events = Vec::with_capacity(64);
+        loop {
+            events.clear();
+            let none = Timespec { tv_sec: 0, tv_nsec: 0 };
+            match epoll::wait(&self.epoll, spare_capacity(&mut events), Some(&none)) {
+                Ok(_) => {}
+                Err(rustix::io::Errno::INTR) => continue,
+                Err(error) => return Err(error.into()),
+            }
+            let ended: Vec<u64> =
+                events.iter().map(|event| event.data.u64()).filter(|number| *number != FILES).collect();
+            for number in &ended {
+                let Some(name) = self.processes.get(number).cloned() else { continue };
+                self.drop_process(&name);
+                self.wanted.names.insert(name);
+            }
+            if ended.len() < events.len() {
+                self.take_files();
+            }
+            if events.len() < events.capacity() {
+                return Ok(());
+            }
+        }
+    }
+
+    fn take_files(&mut self) {
+        while let Some(Ok(events)) = self.inotify.as_ref().map(Inotify::read_events) {
+            events.iter().for_each(|event| self.take_file(event));
+        }
+    }
+
+    fn take_file(&mut self, event: &InotifyEvent) {
+        if event.mask.contains(Flags::IN_Q_OVERFLOW) {
+            self.wanted.all = true;
+            return;
+        }
+        let is_over = event.mask.intersects(END.union(Flags::IN_IGNORED));
+        let name = event.name.as_deref().unwrap_or(OsStr::new(""));
+        match self.about.get(&event.wd) {
+            Some(About::Root) => {
+                let state = self.paths.state();
+                let asks = self.paths.asks();
+                self.wanted.all |= is_over || [state, asks].iter().any(|path| path.file_name() == Some(name));
+            }
+            Some(About::Above | About::Asks) => self.wanted.all = true,
+            Some(About::Worker(name)) => {
+                let name = name.clone();
+                self.wanted.names.insert(name);
+            }
+            None => {}
+        }
+        if event.mask.contains(Flags::IN_IGNORED) {
+            self.about.remove(&event.wd);
+        }
+    }
+
+    /// Watches the state directory, or the next one above it that exists, and the requests of agents.
+    fn watch_places(&mut self) {
+        let root = self.paths.root().to_owned();
+        for dir in root.ancestors() {
+            let about = if dir == root { About::Root } else { About::Above };
+            if self.watch(dir, NAMES | END, about).is_some() {
+                // It may have been made before that.
+                let _ = dir == root || self.watch(&root, NAMES | END, About::Root).is_some();
+                break;
+            }
+        }
+        self.watch(&self.paths.asks(), NAMES | END, About::Asks);
+    }
+
+    /// Watches a worker that runs or is about to, and forgets any other. If something of it is watched for the first time,
+    /// it is read again.
+    fn watch_worker(&mut self, view: &WorkerView) {
+        let name = &view.row.name;
+        if !view.state.is_running() && view.state != FineState::Backoff {
+            return self.forget(name);
+        }
+        let mut watched = self.workers.remove(name).unwrap_or_default();
+        let dirs = self.dirs_of(view);
+        let gone: Vec<PathBuf> = watched.dirs.keys().filter(|dir| !dirs.contains_key(*dir)).cloned().collect();
+        gone.iter().for_each(|dir| self.unwatch(watched.dirs.remove(dir)));
+        for (dir, flags) in dirs {
+            if !watched.dirs.contains_key(&dir)
+                && let Some(watch) = self.watch(&dir, flags, About::Worker(name.clone()))
+            {
+                watched.dirs.insert(dir, watch);
+                self.wanted.names.insert(name.clone());
+            }
+        }
+        if watched.process.as_ref().map(|(process, ..)| process) != view.watch.as_ref() {
+            if let Some((_, number, _)) = watched.process.take() {
+                self.processes.remove(&number);
+            }
+            watched.process = view.watch.as_ref().and_then(|process| self.watch_process(name, process));
+        }
+        self.workers.insert(name.clone(), watched);
+    }
+
+    /// Returns the directories that tell what a worker does: its records, and those of an attempt of a run.
+    fn dirs_of(&self, view: &WorkerView) -> BTreeMap<PathBuf, Flags> {
+        let records = view.dir.as_ref().map(|dir| (self.paths.workers().join(dir), CONTENT));
+        let attempt = order::attempt_of(&view.row.cmd).map(|dir| (dir.to_owned(), NAMES));
+        records.into_iter().chain(attempt).collect()
+    }
+
+    fn watch_process(&mut self, name: &str, process: &ProcessId) -> Option<(ProcessId, u64, OwnedFd)> {
+        let number = self.next;
+        let opened = processes::pidfd(process, &self.boot).and_then(|opened| {
+            let Some(fd) = opened else { return Ok(None) };
+            epoll::add(&self.epoll, &fd, epoll::EventData::new_u64(number), epoll::EventFlags::IN)?;
+            Ok(Some(fd))
+        });
+        match opened {
+            Ok(Some(fd)) => {
+                self.next += 1;
+                self.processes.insert(number, name.to_owned());
+                Some((process.clone(), number, fd))
+            }
+            Ok(None) => {
+                // It has just ended.
+                self.wanted.names.insert(name.to_owned());
+                None
+            }
+            Err(error) => {
+                self.blind.get_or_insert_with(|| format!("process {}: {error}", process.pid));
+                None
+            }
+        }
+    }
+
+    fn drop_process(&mut self, name: &str) {
+        // Closing the descriptor takes it out of epoll.
+        if let Some((_, number, _)) = self.workers.get_mut(name).and_then(|watched| watched.process.take()) {
+            self.processes.remove(&number);
+        }
+    }
+
+    fn forget(&mut self, name: &str) {
+        self.drop_process(name);
+        let dirs = self.workers.remove(name).map(|watched| watched.dirs).unwrap_or_default();
+        dirs.into_values().for_each(|watch| self.unwatch(Some(watch)));
+    }
+
+    /// Watches a directory. Returns `None` if it does not exist or cannot be watched.
+    fn watch(&mut self, dir: &Path, flags: Flags, about: About) -> Option<WatchDescriptor> {
+        match self.inotify.as_ref()?.add_watch(dir, flags) {
+            Ok(watch) => {
+                self.about.insert(watch, about);
+                Some(watch)
+            }
+            Err(Errno::ENOENT | Errno::ENOTDIR) => None,
+            Err(error) => {
+                self.blind.get_or_insert_with(|| format!("{}: {}", dir.display(), watching::explained(error)));
+                None
+            }
+        }
+    }
+
+    fn unwatch(&mut self, watch: Option<WatchDescriptor>) {
+        if let (Some(watch), Some(inotify)) = (watch, &self.inotify) {
+            // Fails if the directory is gone.
+            let _ = inotify.rm_watch(watch);
+            self.about.remove(&watch);
+        }
+    }
+}
+
+impl AsFd for Source {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.epoll.as_fd()
+    }
+}
+
+fn row(view: &WorkerView) -> (Key, String) {
+    let text = serde_json::to_string(&Worker::of(view)).expect("views are plain objects with text keys");
+    (Key { kind: Kind::Worker, name: view.row.name.clone() }, text)
+}
+
+#[cfg(test)]
+#[path = "source_tests.rs"]
+mod tests;

@@ -1,0 +1,145 @@
+//! `swarm top --json`: what it says is what `ls --json` says, and looking changes nothing.
+
+use std::collections::BTreeMap;
+use std::io::{BufRead as _, BufReader};
+use std::process::{Child, Stdio};
+use std::sync::mpsc::{Receiver, channel};
+
+use rustix::process::Signal;
+use serde_json::{Map, Value, json};
+
+use crate::common::{Rig, SOON, proc, run, schema, wait_until};
+
+/// A reader of `swarm top --json`, which keeps the rows that it was told.
+struct Top {
+    child: Child,
+    lines: Receiver<String>,
+    board: String,
+    rev: u64,
+    rows: BTreeMap<String, Value>,
+}
+
+impl Top {
+    fn start(rig: &Rig) -> Self {
+        let mut child = rig.command(&["top", "--json"]).stdout(Stdio::piped()).spawn().expect("started");
+        let stdout = BufReader::new(child.stdout.take().expect("piped"));
+        let (sender, lines) = channel();
+        std::thread::spawn(move || stdout.lines().map_while(Result::ok).try_for_each(|line| sender.send(line)));
+        let first = lines.recv_timeout(SOON).expect("a first line");
+        let mut top = Self { child, lines, board: String::new(), rev: 0, rows: BTreeMap::new() };
+        top.take(&first);
+        top
+    }
+
+    fn take(&mut self, line: &str) {
+        let value: Value = serde_json::from_str(line).expect("JSON");
+        let (name, board) = if self.board.is_empty() {
+            value["board"].as_str().expect("an id").clone_into(&mut self.board);
+            ("swarm.board/1", self.board.clone())
+        } else {
+            ("swarm.board.change/1", self.board.clone())
+        };
+        assert_eq!(schema::check_lines(line), [name]);
+        let rev = value["rev"].as_u64().expect("a number");
+        assert!(value["board"] == board && (rev > self.rev || self.rev == 0), "{line}");
+        for gone in value["gone"].as_array().into_iter().flatten() {
+            assert_eq!(gone["kind"], "worker");
+            self.rows.remove(gone["name"].as_str().expect("a name")).expect("was there");
+        }
+        for row in value["workers"].as_array().expect("a list") {
+            let mut row: Map<String, Value> = row.as_object().expect("an object").clone();
+            let of_row = row.remove("rev").and_then(|rev| rev.as_u64()).expect("a number");
+            assert!(of_row > self.rev && of_row <= rev, "{line}");
+            self.rows.insert(row["name"].as_str().expect("a name").to_owned(), row.into());
+        }
+        self.rev = rev;
+    }
+
+    /// Waits until the rows are those of `ls --json`.
+    fn agrees(&mut self, rig: &Rig, what: &str) {
+        wait_until(what, SOON, || {
+            while let Ok(line) = self.lines.try_recv() {
+                self.take(&line);
+            }
+            let listed: Value = serde_json::from_str(&rig.swarm(&["ls", "--json"]).ok()).expect("JSON");
+            let listed = listed["workers"].as_array().expect("a list").iter();
+            let listed: BTreeMap<String, Value> =
+                listed.map(|row| (row["name"].as_str().expect("a name").to_owned(), row.clone())).collect();
+            listed == self.rows
+        });
+    }
+
+    fn row(&self, name: &str) -> &Value {
+        self.rows.get(name).unwrap_or(&Value::Null)
+    }
+}
+
+impl Drop for Top {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+#[test]
+fn the_board_says_what_the_list_says() {
+    let rig = Rig::new();
+    let mut top = Top::start(&rig);
+    assert!(top.rows.is_empty() && !rig.root().exists(), "looking writes nothing");
+    rig.spawn("a", &["--env", "KEY=secret"], &["sleep", "600"]);
+    top.agrees(&rig, "a spawn");
+    assert_eq!((&top.row("a")["state"], &top.row("a")["env"]), (&json!("running"), &json!({"KEY": "***"})));
+    rig.spawn_sh("b", &["--tag", "t"], "exit 3");
+    rig.wait("b");
+    top.agrees(&rig, "an end");
+    assert_eq!(top.row("b")["exit"]["code"], 3);
+    rig.swarm(&["kill", "a"]).ok();
+    top.agrees(&rig, "a stop");
+    assert_eq!(top.row("a")["state"], "stopped");
+    rig.swarm(&["clean", "a"]).ok();
+    top.agrees(&rig, "a clean");
+    assert_eq!(top.rows.keys().collect::<Vec<_>>(), ["b"]);
+    rig.swarm(&["respawn", "b"]).ok();
+    rig.wait("b");
+    top.agrees(&rig, "a second start");
+    // A reader that comes later gets the same.
+    Top::start(&rig).agrees(&rig, "a late reader");
+}
+
+#[test]
+fn a_question_shows_and_goes_with_its_answer() {
+    let rig = Rig::new();
+    let mut top = Top::start(&rig);
+    rig.spawn_sh("a", &[], &format!("'{}' ask 'Which colour?' --wait; exec sleep 600", env!("CARGO_BIN_EXE_swarm")));
+    let asks = || rig.view("a")["needs"]["kind"] == "question";
+    wait_until("it asks", SOON, asks);
+    top.agrees(&rig, "a question");
+    assert_eq!(top.row("a")["needs"]["text"], "Which colour?");
+    rig.swarm(&["answer", "1", "green"]).ok();
+    wait_until("it goes on", SOON, || rig.view("a")["needs"].is_null());
+    top.agrees(&rig, "an answer");
+}
+
+#[test]
+fn looking_needs_no_supervisor_and_starts_none() {
+    let rig = Rig::new();
+    rig.spawn("a", &[], &["sleep", "600"]);
+    rig.spawn("b", &[], &["sleep", "600"]);
+    rig.swarm(&["supervisor", "stop"]).ok();
+    let mut top = Top::start(&rig);
+    proc::kill(rig.pid("a"));
+    wait_until("its end is recorded", SOON, || !rig.view("a")["exit"].is_null());
+    top.agrees(&rig, "an end that no supervisor tells");
+    assert_eq!(top.row("a")["exit"]["signal"], "SIGKILL");
+    assert_eq!(rig.keepers(), (None, None));
+    let pid = i32::try_from(top.child.id()).expect("a pid");
+    proc::signal(pid, Signal::INT);
+    assert!(proc::wait_end(pid, SOON) && top.child.wait().expect("ended").success());
+}
+
+#[test]
+fn without_json_there_is_nothing_to_see_yet() {
+    let rig = Rig::new();
+    let said = run(rig.command(&["top"])).refused(1, "'swarm top' prints for programs only, with --json");
+    assert!(said.err.contains("run 'swarm ls -l' for a table"), "{said:?}");
+}
