@@ -45,6 +45,25 @@ pub struct Completion {
     pub agreed: Option<Agreed>,
 }
 
+impl Completion {
+    /// Returns the committed work of a branch, for the base and by the rules that are configured.
+    pub fn new(name: impl Into<String>, caller: Caller) -> Self {
+        Self {
+            name: name.into(),
+            worker: None,
+            base: None,
+            settings: MergeSettings::default(),
+            attended: false,
+            subject: None,
+            is_kept: false,
+            unfinished: None,
+            survivors: Vec::new(),
+            caller,
+            agreed: None,
+        }
+    }
+}
+
 /// What is to land, and where.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Completed {

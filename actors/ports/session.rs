@@ -64,9 +64,9 @@ pub struct Sight {
 /// News of an agent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum News {
-    /// It reports that it is idle, waits or works again.
+    /// The agent has reported that it is idle, waits, or works again.
     Reported,
-    /// It has drawn something although it waits: perhaps somebody has answered it in its window.
+    /// The window of a waiting agent has changed: a person may have answered its dialog there.
     Drawn,
 }
 

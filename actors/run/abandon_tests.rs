@@ -25,6 +25,11 @@ fn sent(run: &mut Machine, attempt: u32, host: &str) {
     run.on(&Event::Started { job: 0, attempt, pid: 0 }, 0);
 }
 
+/// The first attempt of `j` has come back from `a`.
+fn returned(reference: Option<String>) -> Event {
+    Event::Returned { id: "j".to_owned(), attempt: 1, host: "a".to_owned(), reference, more: Vec::new() }
+}
+
 /// The host does not answer about the first attempt of the first job.
 fn lost(host: &str) -> Event {
     Event::Lost { host: host.to_owned(), cause: "no route".to_owned(), of: Some((0, 1)) }
@@ -107,13 +112,7 @@ fn without_another_host_the_job_waits_until_its_host_answers() {
     run.on(&found("a"), 2);
     assert_eq!((place(&run), run.mode), (("pending", 1, None), Mode::Running), "it still has the first attempt");
     let reference = Some("refs/swarm/from/a/j.1".to_owned());
-    let returned = Event::Returned {
-        id: "j".to_owned(),
-        attempt: 1,
-        host: "a".to_owned(),
-        reference: reference.clone(),
-        more: Vec::new(),
-    };
+    let returned = returned(reference.clone());
     let effects = run.on(&returned, 3);
     assert_eq!(words(&effects), [&Word::Returned { attempt: 1, host: "a".to_owned(), reference }]);
     assert_eq!((begun(&effects), place(&run)), (vec![(0, 2)], ("working", 2, Some("a"))));
@@ -239,13 +238,7 @@ fn an_attempt_of_a_job_that_leaves_the_plan_is_given_up() {
     assert!(effects.contains(&Effect::Reclaim(Abandoned::new("j", 1, "a"))));
     assert_eq!((begun(&effects), next.jobs[0].host.as_deref()), (vec![(0, 1)], Some("a")));
     let reference = Some("r".to_owned());
-    let returned = Event::Returned {
-        id: "j".to_owned(),
-        attempt: 1,
-        host: "a".to_owned(),
-        reference: reference.clone(),
-        more: Vec::new(),
-    };
+    let returned = returned(reference.clone());
     let effects = next.on(&returned, 0);
     assert_eq!(words(&effects), [&Word::Returned { attempt: 1, host: "a".to_owned(), reference }]);
     let known = Run::begin((*next.plan).clone(), Some(&next), false).abandoned;

@@ -143,21 +143,7 @@ impl State {
         let desk = self.desk();
         self.beside(async move {
             let Wish { key, worker, place, base, priority, settings, subject, mends, caller } = wish;
-            let (name, attended, unfinished) = (worker, false, None);
-            let (worker, is_kept, survivors, agreed) = (None, false, Vec::new(), None);
-            let wanted = Completion {
-                name,
-                worker,
-                base,
-                settings,
-                attended,
-                subject,
-                is_kept,
-                unfinished,
-                survivors,
-                caller,
-                agreed,
-            };
+            let wanted = Completion { base, settings, subject, ..Completion::new(worker, caller) };
             let landed = match desk.looked_up(wanted).await {
                 Ok((mut completion, seen)) => {
                     completion.worker = completion.worker.or(place.map(|place| (place, None)));
@@ -259,20 +245,7 @@ impl Desk {
                     let (base, settings, caller) = (base.clone(), settings.clone(), caller.clone());
                     let takes_all = uncommitted.contains(&name);
                     let unfinished = Some(if takes_all { Unfinished::Everything } else { Unfinished::Committed });
-                    let (worker, attended, subject, is_kept, survivors) = (None, true, None, false, Vec::new());
-                    Completion {
-                        name,
-                        worker,
-                        base,
-                        settings,
-                        attended,
-                        subject,
-                        is_kept,
-                        unfinished,
-                        survivors,
-                        caller,
-                        agreed: None,
-                    }
+                    Completion { base, settings, attended: true, unfinished, ..Completion::new(name, caller) }
                 };
                 self.add_all(&caller.request, names.into_iter().map(wanted), priority, answers).await;
                 return;

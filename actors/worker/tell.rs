@@ -6,7 +6,7 @@ use super::launch::caller_of;
 use super::machine::End;
 use super::message::Report;
 use super::record::WorkerRecord;
-use swarm_model::{EventKind, MergeSettings, Reason};
+use swarm_model::{EventKind, Reason};
 use swarm_ports::{Completion, Note};
 
 impl State {
@@ -20,17 +20,8 @@ impl State {
             return;
         }
         let completion = Box::new(Completion {
-            name: self.name().to_owned(),
             worker: Some((worktree, row.swarm().and_then(|meta| meta.base.clone()))),
-            base: None,
-            settings: MergeSettings::default(),
-            attended: false,
-            subject: None,
-            is_kept: false,
-            unfinished: None,
-            survivors: Vec::new(),
-            caller: caller_of(&spec.contract, &spec.request),
-            agreed: None,
+            ..Completion::new(self.name(), caller_of(&spec.contract, &spec.request))
         });
         self.report(Report::Finished { key: spec.token.clone(), generation: spec.generation, completion });
     }

@@ -53,7 +53,7 @@ const CONTENT: Flags = NAMES.union(Flags::IN_MODIFY);
 /// The end of a directory itself.
 const END: Flags = Flags::IN_DELETE_SELF.union(Flags::IN_MOVE_SELF);
 
-/// What a watch is about.
+/// Target of an inotify watch.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum About {
     /// The state directory.
@@ -64,7 +64,7 @@ enum About {
     Worker(String),
 }
 
-/// What has to be read.
+/// Workers to read at the next look.
 #[derive(Debug, Default)]
 struct Wanted {
     all: bool,

@@ -120,11 +120,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_zone_of_the_machine_is_the_one_that_the_library_finds() {
+    fn a_zone_is_read_from_its_file() {
         let found = |zone: TimeZone| zone.to_offset(Timestamp::from_second(1_779_892_200).expect("is a time"));
-        if let Some(zone) = zone_in(Path::new("/etc/localtime")).filter(|_| std::env::var_os("TZ").is_none()) {
-            assert_eq!(found(zone), found(TimeZone::system()));
-        }
         let dir = tempfile::tempdir().expect("a directory");
         let file = dir.path().join("localtime");
         assert!(zone_in(&file).is_none());

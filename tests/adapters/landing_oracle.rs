@@ -11,8 +11,8 @@ use std::fs;
 use std::path::PathBuf;
 
 use swarm_actors::merge::machine::{Effect, Event, Machine};
+use swarm_model::Target;
 use swarm_model::merge::queue::{Addition, ItemId, State};
-use swarm_model::{MergeSettings, Target};
 use swarm_ports::{Completion, Landings as _};
 
 use swarm_git::fixture::{Fixture, text};
@@ -175,21 +175,7 @@ impl History {
 
     async fn add(&mut self, name: &str) {
         let caller = swarm_model::Caller { cwd: self.fix.repo.to_str().unwrap().into(), ..self.fix.caller.clone() };
-        let (worker, base, settings) = (None, None, MergeSettings::default());
-        let completion = Completion {
-            name: name.into(),
-            worker,
-            base,
-            settings,
-            attended: false,
-            subject: None,
-            is_kept: false,
-            unfinished: None,
-            survivors: Vec::new(),
-            caller,
-            agreed: None,
-        };
-        let done = self.landings.complete(completion).await.unwrap();
+        let done = self.landings.complete(Completion::new(name, caller)).await.unwrap();
         assert_eq!((&done.target, &done.waits), (&self.target, &None));
         let addition = Addition { name: name.into(), tip: done.tip, rules: done.rules, ..Addition::default() };
         self.queue.on(Event::Added(vec![addition]), 0);

@@ -242,7 +242,7 @@ fn what_an_attempt_has_left_beside_its_work_is_kept_or_named() {
     fs::write(fleet.site.repo.join(".gitignore"), "*.data\n").expect("written");
     let on_main = "git switch -q main; echo m > m.txt; git add m.txt; git commit -q -m m";
     fleet.site.spec("w", "", &format!("{on_main}; git switch -q arial/w; echo w > w.txt; echo w > w.data"));
-    // Its next attempt begins although it has the base checked out.
+    // The first attempt of `v` leaves the base checked out, which must not keep the second one from starting.
     let last = fleet.site.rig.path("last");
     let script = format!("test -e {last} && echo v > v.data && exit 1; touch {last}; {on_main}", last = last.display());
     fleet.site.spec("v", "retries: 1\nafter: [w]\n", &script);

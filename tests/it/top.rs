@@ -10,7 +10,7 @@ use serde_json::{Map, Value, json};
 
 use crate::common::{Rig, SOON, proc, run, schema, wait_until};
 
-/// A reader of `swarm top --json`, which keeps the rows that it was told.
+/// A running `swarm top --json`, and the rows according to its lines so far.
 struct Top {
     child: Child,
     lines: Receiver<String>,

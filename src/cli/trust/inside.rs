@@ -39,8 +39,8 @@ const OURS: [&str; 9] = [
 /// `None` if there is none. The shim of a worker is an ancestor of its processes, because those that lose their parent
 /// become its children. A process that has left the shim may still have the environment of the worker.
 ///
-/// What the supervisor or git executes belongs to no single worker, and may be written by any of them: filters and hooks
-/// of git execute scripts of a worktree. It counts as well, and the answer says so. A tmux server that the supervisor
+/// A process below the supervisor, or below a git that a verb of `swarm` has started, counts as well, and the answer says so: a
+/// filter or a hook of git may be a script that some worker wrote. A tmux server that the supervisor
 /// started is no child of it any more, so that only the shims of its panes count. If the supervisor is in a process
 /// namespace above or beside that of this process, so may be a worker, and this process cannot see it: then the answer
 /// says that.

@@ -7,7 +7,7 @@ use std::process::Command;
 
 use swarm_model::merge::queue::{Addition, Item, Rules};
 use swarm_model::merge::{Build, Landing};
-use swarm_model::{Caller, MergeSettings, Target};
+use swarm_model::{Caller, Target};
 use swarm_ports::{Completed, Completion, Landings as _};
 
 use super::GitLandings;
@@ -55,19 +55,7 @@ impl Site {
 
     pub(crate) fn completion(&self, name: &str) -> Completion {
         let caller = Caller { cwd: self.fix.repo.to_str().unwrap().into(), ..self.fix.caller.clone() };
-        Completion {
-            name: name.into(),
-            worker: None,
-            base: None,
-            settings: MergeSettings::default(),
-            attended: false,
-            subject: None,
-            is_kept: false,
-            unfinished: None,
-            survivors: Vec::new(),
-            caller,
-            agreed: None,
-        }
+        Completion::new(name, caller)
     }
 
     /// Completes the branch and returns it as a queue item.

@@ -12,10 +12,10 @@ pub const TOKEN_DIGITS: usize = 12;
 /// State of a job, as far as it matters here.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum State {
-    /// It has not begun.
+    /// The job waits in the queue.
     Pending,
     Running,
-    /// It has no processor at the moment.
+    /// Slurm has suspended the job.
     Suspended,
     /// Its processes are being ended.
     Ending,

@@ -12,7 +12,7 @@ use crate::host::{Host, Way};
 
 const ANSWER_MAX: Duration = Duration::from_secs(30);
 
-/// What is known about an allocation.
+/// Whether an allocation may still have processes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fate {
     /// It works, or may.

@@ -16,7 +16,7 @@ const CANCEL_MAX: Duration = Duration::from_secs(60);
 /// Time before its limit at which the job gets a signal. It may come a minute earlier.
 const WARNING: &str = "--signal=B:USR1@600";
 
-/// What a person asks for, instead of the configuration.
+/// Options of `swarm hosts start`, which override the configuration.
 #[derive(Clone, Debug, Default)]
 pub struct Asked {
     /// Time limit as sbatch takes it.

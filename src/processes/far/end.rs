@@ -9,7 +9,7 @@ use swarm_git::clones::{self, Failure, Kept};
 use swarm_git::repository::is_branch_name;
 use swarm_git::worktrees::{ignored_files, include};
 use swarm_model::run::Outcome;
-use swarm_model::{Caller, CleanRequest, ExitRecord, KillRequest, MergeSettings, RowWorktree, Scope};
+use swarm_model::{Caller, CleanRequest, ExitRecord, KillRequest, RowWorktree, Scope};
 use swarm_ports::Completion;
 use swarm_store::processes::SystemProcesses;
 use swarm_store::records::DiskRecords;
@@ -152,17 +152,11 @@ fn keep(
     let worktree = worker.and_then(|worker| worker.worktree.clone()).unwrap_or_else(own);
     let survivors = worker.map_or_else(Vec::new, |worker| worker.facts.lease.survivors.clone());
     let Kept { tip, left_out, waits, also } = clones::keep(&Completion {
-        name: attempt.at.worker.clone(),
         worker: Some((worktree.clone(), None)),
         base: Some(base.to_owned()),
-        settings: MergeSettings::default(),
-        attended: false,
         subject,
-        is_kept: false,
-        unfinished: None,
         survivors: survivors.iter().map(|process| process.pid).collect(),
-        caller: caller.clone(),
-        agreed: None,
+        ..Completion::new(attempt.at.worker.as_str(), caller.clone())
     })?;
     let known = tip.iter().chain(&also).chain([&begun.tip, &begun.base_commit]).cloned();
     let strays = clones::strays(&worktree, &begun.base, known, &caller)?;

@@ -111,7 +111,7 @@ impl Site {
     }
 }
 
-/// What is said about an attempt that is not here.
+/// Error for an attempt that was sent to another state directory.
 pub const ELSEWHERE: &str = "this is another machine or state directory than the one to which the attempt was sent";
 
 /// Reports whether the attempt was sent to another machine or state directory.

@@ -27,7 +27,8 @@ const FIRST_MAX: Duration = Duration::from_secs(5);
 pub enum Begun {
     /// Its answer is told.
     Noted(Request),
-    /// It was asked in an earlier boot or of another machine. Whether it was executed is not known, and it is not executed now.
+    /// The first ask went to an earlier boot, or to another machine, which may have executed the request. It is not executed
+    /// again.
     Lost,
     /// It was asked before, and its note is gone: it was kept for its time, or somebody has removed it. It is not executed.
     Forgotten,
