@@ -34,9 +34,9 @@ pub use metadata::Metadata;
 pub use name::{NameError, WorkerName, nearest};
 pub use nudges::{Every, NudgeLine, NudgeOrder, NudgeRequest, NudgeSettings};
 pub use records::{
-    Attributes, BaseRef, Contract, Ended, Environment, ExitRecord, Lease, Machine, Policy, ProcessId, Reason,
-    RestartPolicy, Resume, Rlimit, Rungs, Spec, TmuxPane, TmuxPlace, Token, Usage, Wanted, WantedState, WorktreePlan,
-    worker_dir_name,
+    Attributes, BaseRef, Contract, Ended, Environment, ExitRecord, Lease, Machine, Origin, Policy, ProcessId, Reason,
+    RestartPolicy, Resume, Rlimit, RunWork, Rungs, Spec, TmuxPane, TmuxPlace, Token, Usage, Wanted, WantedState,
+    WorktreePlan, worker_dir_name,
 };
 pub use recovery::Recovery;
 pub use request::{

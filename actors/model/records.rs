@@ -156,6 +156,29 @@ pub struct Contract {
     /// A respawn keeps it, so that their next worker of this name still replaces this one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub series: Option<String>,
+    /// Work of an agent from which the worker was started. `None` if a person started it. Set by the supervisor.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub origin: Option<Origin>,
+}
+
+/// Work of an agent from which another worker was started. A respawn keeps it.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Origin {
+    /// Worker below which the start was requested.
+    pub worker: String,
+    /// Branch and repository of the work of a run. The rules of that run apply to whatever the worker adds to a merge queue.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub work: Option<RunWork>,
+    /// Environment with which a person started the first worker of the line. Verifications are executed in it.
+    pub environment: Environment,
+}
+
+/// Work of a run: a branch in a repository.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RunWork {
+    pub branch: String,
+    /// Main checkout of the repository.
+    pub repository: String,
 }
 
 /// Attributes of the caller's process that the scheduler and the memory management of the kernel use.

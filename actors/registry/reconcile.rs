@@ -265,8 +265,12 @@ fn refreshed(row: Arc<Row>, state: FineState) -> Arc<Row> {
     Arc::new(row)
 }
 
-/// Returns the worker in which this one was started, from the environment of whoever started it.
+/// Returns the worker in which this one was started: as the supervisor saw it, or else by the environment of whoever
+/// started it.
 fn parent_of(spec: &Spec) -> Option<String> {
+    if let Some(origin) = &spec.contract.origin {
+        return Some(origin.worker.clone());
+    }
     let (_, name) = spec.contract.environment.iter().rev().find(|(key, _)| key == WORKER)?;
     // Text of any length may be there, and a worker is not its own parent.
     (WorkerName::parse(name).is_ok() && *name != spec.name).then(|| name.clone())

@@ -384,8 +384,7 @@ impl State {
         let (mut names, restored) = match listed {
             Ok(listed) => listed,
             Err(refusal) => {
-                let _ = answers.send(Answer::Refused(refusal));
-                let _ = answers.send(Answer::Done);
+                requests::refuse(refusal, &answers);
                 return self.feed(Event::RequestEnded).await;
             }
         };
@@ -397,8 +396,15 @@ impl State {
         }
         let myself = self.myself.clone();
         let nudges = ending.as_ref().map(Ending::nudges);
-        let desk = requests::Desk { supervisor: myself.clone(), ports: self.ports.clone(), nudges };
-        let carried_out = requests::carry_out(request, workers, desk, answers.clone());
+        let (desk, merges) =
+            (requests::Desk { supervisor: myself.clone(), ports: self.ports.clone(), nudges }, self.desk());
+        let replies = answers.clone();
+        let carried_out = async move {
+            match merges.traced(request).await {
+                Ok(request) => requests::carry_out(request, workers, desk, replies).await,
+                Err(refusal) => requests::refuse(refusal, &replies),
+            }
+        };
         let work = match ending {
             Some(ending) => tokio::spawn(ending.around(carried_out)),
             None => tokio::spawn(carried_out),
@@ -406,8 +412,7 @@ impl State {
         tokio::spawn(async move {
             if work.await.is_err() {
                 let refusal = Refusal::new(RefusalKind::Internal, "the request failed inside the supervisor");
-                let _ = answers.send(Answer::Refused(refusal));
-                let _ = answers.send(Answer::Done);
+                requests::refuse(refusal, &answers);
             }
             let _ = myself.cast(SupervisorMessage::RequestEnded);
         });

@@ -2,11 +2,12 @@
 //! for with what a person agreed to, whatever that process says itself.
 
 use super::merges::{Desk, LOOK_MAX, Seen};
+use super::message::Request;
 use crate::run::Begin;
 use crate::worker::WorkerRecord;
 use swarm_model::merge::Agreed;
 use swarm_model::run::plan::{Job, Plan};
-use swarm_model::{Below, Caller, Refusal, RefusalKind, Target};
+use swarm_model::{Below, Caller, Contract, Environment, LoopOrder, Origin, Refusal, RefusalKind, RunWork, Target};
 use swarm_ports::Completion;
 
 /// Variables that mark the processes of a worker.
@@ -36,9 +37,38 @@ impl Desk {
             && let WorkerRecord::Ours { facts, .. } = record
             && let Some(spec) = facts.spec.spec()
         {
-            caller.environment = spec.contract.environment.clone();
+            let contract = &spec.contract;
+            let origin = contract.origin.as_ref().map(|origin| &origin.environment);
+            caller.environment = origin.unwrap_or(&contract.environment).clone();
         }
         caller
+    }
+
+    /// Returns the work of an agent from which a request comes. `None` for a person. `environment` is that of the process.
+    ///
+    /// # Errors
+    /// Fails if the records of the worker above the process cannot be read.
+    pub(super) async fn origin(&self, caller: &Caller, environment: &Environment) -> Result<Option<Origin>, Refusal> {
+        let caller = self.marked(Caller { environment: environment.clone(), ..caller.clone() }).await;
+        let Some(Below::Worker(worker)) = caller.below.clone() else { return Ok(None) };
+        let record = WorkerRecord::read(&self.ports, &self.registry, &worker).await?;
+        let contract = match &record {
+            WorkerRecord::Ours { facts, .. } => facts.spec.spec().map(|spec| spec.contract.clone()),
+            WorkerRecord::Foreign { .. } | WorkerRecord::None => None,
+        };
+        let own = record.row().and_then(|row| row.worktree.as_ref());
+        let own = own.map(|tree| RunWork { branch: tree.branch.clone(), repository: tree.base_repo.clone() });
+        let (inherited, environment) = match contract {
+            Some(Contract { origin: Some(origin), .. }) => (origin.work, origin.environment),
+            Some(contract) => (None, contract.environment),
+            None => (None, environment.clone()),
+        };
+        let work = match own {
+            // A run whose rules cannot be read may be one; they are asked for again when something is to land.
+            Some(own) if self.agreed_of(&own, &caller).await.is_ok_and(|agreed| agreed.is_none()) => inherited,
+            own => own.or(inherited),
+        };
+        Ok(Some(Origin { worker, work, environment }))
     }
 
     async fn marked(&self, mut caller: Caller) -> Caller {
@@ -54,6 +84,29 @@ impl Desk {
             caller.below = Some(Below::Worker(name));
         }
         caller
+    }
+
+    /// Returns a request whose new worker has the [`Origin`] of the request.
+    ///
+    /// # Errors
+    /// Fails as [`Self::origin`] does.
+    pub(super) async fn traced(&self, request: Request) -> Result<Request, Refusal> {
+        let Request::Spawn(mut spawn) = request else { return Ok(request) };
+        let origin = self.origin(&spawn.caller, &spawn.contract.environment).await;
+        spawn.contract.origin = origin.map_err(|refusal| refusal.of(&spawn.name))?;
+        Ok(Request::Spawn(spawn))
+    }
+
+    /// Returns an order whose new loop has the [`Origin`] of the request.
+    ///
+    /// # Errors
+    /// Fails as [`Self::origin`] does.
+    pub(super) async fn traced_loop(&self, caller: &Caller, mut order: LoopOrder) -> Result<LoopOrder, Refusal> {
+        if let LoopOrder::Begin { plan, .. } = &mut order {
+            let origin = self.origin(caller, &plan.contract.environment).await;
+            plan.contract.origin = origin.map_err(|refusal| refusal.of(&plan.name))?;
+        }
+        Ok(order)
     }
 
     /// Returns work that is to land, with its worker, and the rules by which it does. Work of a run is verified as that run
@@ -96,15 +149,53 @@ impl Desk {
         tokio::time::timeout(LOOK_MAX, asked).await.unwrap_or_else(|_| silent())
     }
 
-    /// Returns the rules of the run to which the caller's own worker belongs, and the checkouts of its repository: otherwise
-    /// an agent could give its work another name.
-    async fn own(&self, below: &Below, caller: &Caller) -> Result<Option<([String; 2], Agreed)>, String> {
+    async fn agreed_of(&self, work: &RunWork, caller: &Caller) -> Result<Option<Agreed>, String> {
+        self.agreed(&work.branch, Some(&work.repository), caller).await
+    }
+
+    /// Returns the rules of the run to which the caller's own worker belongs, or from whose work that worker was started, and
+    /// the checkouts of its repository: otherwise an agent could give its work another name.
+    async fn own(&self, below: &Below, caller: &Caller) -> Result<Option<(Vec<String>, Agreed)>, String> {
         let Below::Worker(name) = below else { return Ok(None) };
         let record = WorkerRecord::read(&self.ports, &self.registry, name).await;
         let record = record.map_err(|refusal| refusal.cause)?;
-        let Some(tree) = record.row().and_then(|row| row.worktree.clone()) else { return Ok(None) };
-        let agreed = self.agreed(&tree.branch, Some(&tree.base_repo), caller).await?;
-        Ok(agreed.map(|agreed| ([tree.base_repo, tree.path], Agreed { is_of_work: false, ..agreed })))
+        let tree = record.row().and_then(|row| row.worktree.clone());
+        let mut works = Vec::new();
+        works.extend(
+            tree.iter().map(|tree| RunWork { branch: tree.branch.clone(), repository: tree.base_repo.clone() }),
+        );
+        if let WorkerRecord::Ours { facts, .. } = &record
+            && let Some(origin) = facts.spec.spec().and_then(|spec| spec.contract.origin.clone())
+        {
+            works.extend(origin.work);
+        }
+        for work in works {
+            if let Some(agreed) = self.agreed_of(&work, caller).await? {
+                let roots = std::iter::once(work.repository).chain(tree.map(|tree| tree.path)).collect();
+                return Ok(Some((roots, Agreed { is_of_work: false, ..agreed })));
+            }
+        }
+        Ok(None)
+    }
+
+    /// Returns work that lands at the end of its worker, with the rules of the run from whose work the worker was started.
+    pub(super) async fn finished(&self, mut completion: Completion) -> Result<Completion, Refusal> {
+        let Some(below) = completion.caller.below.clone() else { return Ok(completion) };
+        completion.caller = self.vouched(completion.caller).await;
+        let name = completion.name.clone();
+        let unknown = |cause: String| {
+            let cause = format!("it is unknown how the run of '{name}' verifies its work: {cause}");
+            Refusal::new(RefusalKind::Tool, cause).remedy(format!("run 'swarm merge add {name}'"))
+        };
+        let (branch, root) = match &completion.worker {
+            Some((tree, _)) => (tree.branch.as_str(), Some(tree.base_repo.as_str())),
+            None => (name.as_str(), None),
+        };
+        completion.agreed = match self.agreed(branch, root, &completion.caller).await.map_err(unknown)? {
+            None => self.own(&below, &completion.caller).await.map_err(unknown)?.map(|(_, agreed)| agreed),
+            agreed => agreed,
+        };
+        Ok(completion)
     }
 
     /// Returns a run that may begin. Whoever begins it below a worker cannot replace the rules to which a person agreed,

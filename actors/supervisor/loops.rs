@@ -95,10 +95,13 @@ impl State {
 
     /// Carries out a request about a loop, in a separate task.
     pub(super) fn begin_loop_request(&mut self, request: LoopRequest, answers: UnboundedSender<Answer>) {
-        let desk = self.loop_desk();
+        let (desk, merges) = (self.loop_desk(), self.desk());
         self.beside(async move {
             let LoopRequest { caller, order } = request;
-            let done = desk.carry_out(caller, order, &answers).await;
+            let done = match merges.traced_loop(&caller, order).await {
+                Ok(order) => desk.carry_out(caller, order, &answers).await,
+                Err(refusal) => Err(refusal),
+            };
             let _ = answers.send(done.unwrap_or_else(Answer::Refused));
             let _ = answers.send(Answer::Done);
         });

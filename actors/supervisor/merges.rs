@@ -119,9 +119,11 @@ impl State {
             let seen = Seen::Launch(key.clone());
             let mut pause = ENTRY_PAUSE;
             for attempt in 1..=ENTRY_TRIES_MAX {
-                let Err(refusal) = desk.add(key.clone(), completion.clone(), &seen, 0, false).await else {
-                    return note.await;
+                let added = match desk.finished(completion.clone()).await {
+                    Ok(completion) => desk.add(key.clone(), completion, &seen, 0, false).await,
+                    Err(refusal) => Err(refusal),
                 };
+                let Err(refusal) = added else { return note.await };
                 tracing::warn!(worker = %name, cause = %refusal.cause, "cannot queue finished work");
                 if refusal.kind == RefusalKind::Running {
                     // The worktree belongs to a later launch, whose end is reported as well.

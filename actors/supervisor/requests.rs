@@ -83,6 +83,11 @@ pub async fn carry_out(
     let _ = answers.send(Answer::Done);
 }
 
+pub fn refuse(refusal: Refusal, answers: &UnboundedSender<Answer>) {
+    let _ = answers.send(Answer::Refused(refusal));
+    let _ = answers.send(Answer::Done);
+}
+
 /// Reports whether `--all` ignores this refusal: `clean --all` only applies to stopped workers.
 fn skipped(request: &Request, refusal: &Refusal) -> bool {
     use swarm_model::RefusalKind::{NotFound, Running};

@@ -6,7 +6,7 @@ use super::launch::caller_of;
 use super::machine::End;
 use super::message::Report;
 use super::record::WorkerRecord;
-use swarm_model::{EventKind, Reason};
+use swarm_model::{Below, EventKind, Reason};
 use swarm_ports::{Completion, Note};
 
 impl State {
@@ -19,10 +19,11 @@ impl State {
         if self.ports().records.is_noted(self.name(), spec.generation, Note::WorkQueued).await {
             return;
         }
-        let completion = Box::new(Completion {
-            worker: Some((worktree, row.swarm().and_then(|meta| meta.base.clone()))),
-            ..Completion::new(self.name(), caller_of(&spec.contract, &spec.request))
-        });
+        let mut caller = caller_of(&spec.contract, &spec.request);
+        // If an agent started the worker, its work lands on behalf of that agent.
+        caller.below = spec.contract.origin.as_ref().map(|_| Below::Worker(self.name().to_owned()));
+        let worker = Some((worktree, row.swarm().and_then(|meta| meta.base.clone())));
+        let completion = Box::new(Completion { worker, ..Completion::new(self.name(), caller) });
         self.report(Report::Finished { key: spec.token.clone(), generation: spec.generation, completion });
     }
 

@@ -111,6 +111,7 @@ async fn spawn(
     if let Some(refusal) = is_elsewhere(peer, &request.caller) {
         return Ok(refused(refusal.of(&request.name)).await);
     }
+    request.caller.below = below(peer.pid, &context.paths);
     if request.caller.environment.is_empty() {
         request.caller.environment = request.contract.environment.clone();
     }
@@ -209,11 +210,12 @@ async fn ralph(
     Extension(peer): Extension<Peer>,
     body: Bytes,
 ) -> Result<Response, Rejected> {
-    let request: LoopRequest = parse(&body)?;
+    let mut request: LoopRequest = parse(&body)?;
     let starts = matches!(request.order, LoopOrder::Begin { .. } | LoopOrder::Resume { .. } | LoopOrder::Attend { .. });
     if let Some(refusal) = is_elsewhere(peer, &request.caller).filter(|_| starts) {
         return Ok(refused(refusal).await);
     }
+    request.caller.below = below(peer.pid, &context.paths);
     Ok(stream(context.handle.ralph(request)).await)
 }
 

@@ -6,6 +6,7 @@ mod crash;
 mod fixture;
 mod flows;
 mod landing;
+mod landing_origin;
 mod limits;
 mod loop_blocked;
 mod loop_edges;

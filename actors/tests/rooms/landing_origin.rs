@@ -1,0 +1,97 @@
+//! Work of workers that an agent started: the rules of the agent's run apply to it, in the environment of a person.
+
+use std::time::Duration;
+
+use swarm_model::merge::queue::Item;
+use swarm_model::{
+    Answer, Below, Caller, Ended, Environment, MergeOrder, MergeRequest, MergeSettings, Refusal, SpawnRequest,
+};
+
+use crate::fixture::{Rig, caller, clean, with_tree};
+use crate::landing::landing;
+
+fn path(value: &str) -> Environment {
+    vec![("PATH".to_owned(), value.to_owned())].into()
+}
+
+/// Returns the request as an agent in the worker `below` makes it, with a `PATH` of its own.
+fn by(below: &str, mut request: SpawnRequest) -> SpawnRequest {
+    request.caller.below = Some(Below::Worker(below.to_owned()));
+    request.contract.environment = path("/of/the/agent");
+    request
+}
+
+/// Returns a rig with the worker `lead` of a run, which a person started. The run verifies its work with `make test`.
+async fn with_lead() -> Rig {
+    let rig = Rig::start().await;
+    let mut lead = with_tree("lead");
+    lead.contract.environment = path("/of/the/person");
+    rig.spawn(lead).await.expect("starts");
+    rig.world.runs.verify("lead", "make test");
+    rig
+}
+
+async fn items(rig: &Rig) -> Vec<Item> {
+    let queues = rig.swarm().queues().await.expect("complete");
+    queues.iter().flat_map(|view| view.queue.items.clone()).collect()
+}
+
+/// Ends the worker with success, and returns the item of its work.
+async fn landed(rig: &Rig, name: &str) -> Item {
+    rig.world.end(name, Ended::Code(0));
+    rig.world.pass(Duration::from_secs(1)).await;
+    let item = items(rig).await.into_iter().find(|item| item.name == name);
+    item.unwrap_or_else(|| panic!("{name} is not in the queue"))
+}
+
+fn is_by_the_rules(item: &Item) -> bool {
+    item.rules.verify.as_deref() == Some("make test") && item.caller.as_deref() == Some("/of/the/person")
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_an_agent_of_a_run_starts_lands_as_its_run_asked() {
+    let rig = with_lead().await;
+    rig.spawn(by("lead", landing("first"))).await.expect("starts");
+    rig.spawn(by("first", landing("second"))).await.expect("starts");
+    rig.spawn(landing("other")).await.expect("starts");
+    let other = landed(&rig, "other").await;
+    assert_eq!((other.rules.verify, other.caller.as_deref()), (None, Some("")), "a person started it");
+    assert!(is_by_the_rules(&landed(&rig, "first").await));
+    // Nobody above the last one is registered any more.
+    rig.world.end("lead", Ended::Code(0));
+    rig.world.pass(Duration::from_secs(1)).await;
+    for name in ["lead", "first"] {
+        rig.clean_by(clean(name)).await.expect("cleaned");
+    }
+    assert!(is_by_the_rules(&landed(&rig, "second").await));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_worker_that_an_agent_of_a_run_starts_cannot_choose_how_work_is_verified() {
+    let rig = with_lead().await;
+    rig.spawn(by("lead", with_tree("helper"))).await.expect("starts");
+    let add = async |name: &str, verify: Option<&str>| {
+        let settings = MergeSettings { verify: verify.map(str::to_owned), ..MergeSettings::default() };
+        let names = vec![name.to_owned()];
+        let order = MergeOrder::Add { names, base: None, priority: 0, settings, uncommitted: Vec::new() };
+        let below = Some(Below::Worker("helper".to_owned()));
+        let caller = Caller { below, environment: path("/of/the/agent"), ..caller() };
+        rig.swarm().merge(MergeRequest { caller, order }).recv().await.expect("an answer")
+    };
+    let Answer::Refused(Refusal { cause, .. }) = add("helper", Some("true")).await else { panic!("it was added") };
+    assert_eq!(cause, "worker 'helper' cannot replace 'verify'");
+    let added = add("branch", None).await;
+    assert!(matches!(added, Answer::Merge(_)), "{added:?}");
+    assert!(is_by_the_rules(&items(&rig).await[0]));
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_an_agent_outside_of_runs_starts_lands_in_the_environment_of_a_person() {
+    let rig = Rig::start().await;
+    let mut lead = with_tree("lead");
+    lead.contract.environment = path("/of/the/person");
+    rig.spawn(lead).await.expect("starts");
+    rig.spawn(by("lead", landing("helper"))).await.expect("starts");
+    let item = landed(&rig, "helper").await;
+    assert_eq!((item.rules.verify, item.caller.as_deref()), (None, Some("/of/the/person")));
+}
