@@ -2,13 +2,17 @@
 
 use std::time::Duration;
 
+use swarm_actors::testing::Fault;
 use swarm_model::merge::queue::Item;
+use swarm_model::run::plan::{Job, Plan};
 use swarm_model::{
-    Answer, Below, Caller, Ended, Environment, MergeOrder, MergeRequest, MergeSettings, Refusal, SpawnRequest,
+    Answer, Below, Caller, Ended, Environment, MergeOrder, MergeRequest, MergeSettings, Refusal, RunOrder, RunRequest,
+    SpawnRequest,
 };
 
 use crate::fixture::{Rig, caller, clean, with_tree};
 use crate::landing::landing;
+use crate::run::{job, plan};
 
 fn path(value: &str) -> Environment {
     vec![("PATH".to_owned(), value.to_owned())].into()
@@ -94,4 +98,35 @@ async fn what_an_agent_outside_of_runs_starts_lands_in_the_environment_of_a_pers
     rig.spawn(by("lead", landing("helper"))).await.expect("starts");
     let item = landed(&rig, "helper").await;
     assert_eq!((item.rules.verify, item.caller.as_deref()), (None, Some("/of/the/person")));
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_agent_cannot_begin_a_run_that_replaces_the_rules_of_an_earlier_run_or_of_its_own() {
+    let rig = with_lead().await;
+    rig.world.runs.verify("arial/earlier", "make test");
+    let ask = async |id: &str, verify: Option<&str>, change: &dyn Fn(&mut Plan)| {
+        let mut plan = plan(vec![Job { verify: verify.map(str::to_owned), ..job(id) }]);
+        change(&mut plan);
+        let caller = Caller { below: Some(Below::Worker("lead".to_owned())), ..caller() };
+        let order = RunOrder::Begin { plan: Box::new(plan), retry_failed: false };
+        match rig.swarm().run(RunRequest { caller, order }).recv().await.expect("an answer") {
+            Answer::Refused(refusal) => refusal.cause,
+            answer => panic!("{id} was begun: {answer:?}"),
+        }
+    };
+    let of = |what: &str| format!("worker 'lead' cannot replace {what} of its run");
+    let same = |_: &mut Plan| {};
+    assert_eq!(ask("earlier", Some("true"), &same).await, of("'verify'"));
+    assert_eq!(ask("earlier", None, &same).await, of("'verify'"), "swarm.toml decides then");
+    let other_base = |plan: &mut Plan| plan.base = Some("release".to_owned());
+    assert_eq!(ask("earlier", Some("make test"), &other_base).await, of("the base"));
+    assert_eq!(ask("new", Some("true"), &same).await, of("'verify'"), "the run to which it belongs");
+    rig.world.script.at("run.agreed", Fault::Error("damaged"));
+    let unknown = "it is unknown how the earlier run verifies its work: damaged";
+    assert_eq!(ask("earlier", Some("make test"), &same).await, unknown);
+    let plan = plan(vec![Job { verify: Some("make test".to_owned()), ..job("earlier") }]);
+    let caller = Caller { below: Some(Below::Worker("lead".to_owned())), ..caller() };
+    let order = RunOrder::Begin { plan: Box::new(plan), retry_failed: false };
+    let begun = rig.swarm().run(RunRequest { caller, order }).recv().await;
+    assert!(matches!(begun, Some(Answer::Run(_))), "{begun:?}");
 }
