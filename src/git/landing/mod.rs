@@ -18,6 +18,7 @@ mod fork;
 mod furnish;
 pub mod journal;
 pub(crate) mod keep;
+mod kept;
 mod land;
 mod landed;
 mod leftover;

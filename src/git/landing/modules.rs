@@ -8,6 +8,7 @@ use std::io;
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 
+use super::kept;
 use super::scratch::{self, Scratch};
 use crate::landing::workspace::Workspace;
 use crate::repository::fault::Fault;
@@ -15,21 +16,31 @@ use crate::repository::parse;
 use crate::worktrees::{admin, plan, submodules};
 use swarm_sys::files;
 
-/// Takes the path and the checkout of a submodule.
-type Visit<'a> = &'a mut dyn FnMut(&[u8], &Scratch) -> Result<(), Fault>;
+/// Takes the path and the checkout of a submodule. Returns whether git may look for submodules in it.
+type Visit<'a> = &'a mut dyn FnMut(&[u8], &Scratch) -> Result<bool, Fault>;
 
 /// Maximum depth of submodules in submodules.
 const DEPTH_MAX: usize = 16;
 
-/// Discards what a verification changed in the submodules, also in files that it marked so that git does not look at
-/// them.
+/// Discards what a verification changed in the submodules, also in files that it hid from git.
+///
+/// # Errors
+/// Fails if the repository of a submodule has other settings than before: git might execute what they name. The scratch
+/// worktree must be made anew then.
 pub(super) fn reset(workspace: &Workspace, scratch: &Scratch) -> Result<(), Fault> {
     each(workspace, scratch, &mut |_, own| {
+        if !kept::has_own_settings(workspace, own) {
+            return Err(Fault::new(format!(
+                "a command changed the settings of the repository {}",
+                own.entry.display()
+            )));
+        }
         scratch::remove_locks(&own.entry);
-        scratch::forget_hidden(workspace, own)?;
+        kept::put_back(workspace, own)?;
         own.write(workspace).args(["reset", "-q", "--hard"]).run()?;
+        kept::keep(workspace, own)?;
         own.write(workspace).args(["clean", "-ffdq"]).run()?;
-        Ok(())
+        Ok(true)
     })
 }
 
@@ -45,6 +56,11 @@ pub(super) fn check_out(workspace: &Workspace, base: &Path, scratch: &Scratch) -
             files::remove_tree(&dir).and_then(|()| fs::create_dir(&dir)).map_err(Fault::at(&dir))?;
         }
         Ok(())
+    })?;
+    each(workspace, scratch, &mut |_, own| {
+        kept::keep_settings(workspace, own)?;
+        kept::keep(workspace, own)?;
+        Ok(true)
     })
 }
 
@@ -64,8 +80,9 @@ fn below(workspace: &Workspace, above: &Scratch, prefix: &[u8], depth: usize, vi
         let Some(dir) = directory(&above.dir, Path::new(OsStr::from_bytes(&path))) else { continue };
         if let Some(own) = own(workspace, above, &dir)? {
             let path = [prefix, &path].concat();
-            visit(&path, &own)?;
-            below(workspace, &own, &[path.as_slice(), b"/"].concat(), depth + 1, visit)?;
+            if visit(&path, &own)? {
+                below(workspace, &own, &[path.as_slice(), b"/"].concat(), depth + 1, visit)?;
+            }
         }
     }
     Ok(())
@@ -79,7 +96,7 @@ fn own(workspace: &Workspace, above: &Scratch, dir: &Path) -> Result<Option<Scra
     if entry == modules || !entry.starts_with(&modules) || !entry.join("HEAD").exists() {
         return Ok(None);
     }
-    // No agent writes there.
+    // Nothing but this value is read from there.
     let call = workspace.read().args(["config", "--file"]).arg(entry.join("config"));
     let Some(place) = call.args(["--get", "core.worktree"]).line_if_any()? else { return Ok(None) };
     let is_here = admin::resolved(&entry.join(place)) == admin::resolved(dir);

@@ -7,11 +7,10 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use super::{discarded, modules, run, unfit};
+use super::{discarded, kept, modules, run, unfit};
 use crate::landing::workspace::Workspace;
 use crate::repository::cli::Call;
 use crate::repository::fault::Fault;
-use crate::repository::index;
 use crate::repository::lock;
 use crate::repository::markers::Left;
 use crate::repository::parse::{self, status};
@@ -19,8 +18,20 @@ use crate::worktrees::{admin, record, removable};
 use swarm_sys::files::list;
 use swarm_sys::files::reserve;
 
-/// Settings of git in a scratch worktree: the whole commit is checked out, even if the base checkout is sparse.
-const WHOLE: [&str; 4] = ["-c", "core.sparseCheckout=false", "-c", "index.sparse=false"];
+/// Settings of git in a scratch worktree: the whole commit is checked out, even if the base checkout is sparse. The index is one
+/// file, and git compares all stat data with it, as [`kept`] needs.
+const WHOLE: [&str; 10] = [
+    "-c",
+    "core.sparseCheckout=false",
+    "-c",
+    "index.sparse=false",
+    "-c",
+    "core.splitIndex=false",
+    "-c",
+    "core.trustCtime=true",
+    "-c",
+    "core.checkStat=default",
+];
 
 /// A scratch worktree and its entry.
 #[derive(Clone, Debug)]
@@ -76,8 +87,9 @@ fn reset(workspace: &Workspace, scratch: &Scratch, commit: &str, leftovers: Left
     removable::check_mounts(&scratch.dir)?;
     remove_locks(&scratch.entry);
     make_whole(workspace, &scratch.entry)?;
-    forget_hidden(workspace, scratch)?;
+    kept::put_back(workspace, scratch)?;
     scratch.write(workspace).args(["checkout", "-q", "--force", "--detach", commit]).run()?;
+    kept::keep(workspace, scratch)?;
     clean(workspace, scratch, leftovers)?;
     if scratch.entry.join("modules").exists() { modules::reset(workspace, scratch) } else { Ok(()) }
 }
@@ -97,20 +109,6 @@ pub(super) fn remove_locks(entry: &Path) {
     for lock in files.filter(|path| path.extension().is_some_and(|end| end == "lock")) {
         let _ = fs::remove_file(lock);
     }
-}
-
-/// Removes the index of a scratch worktree if a verification marked a tracked file as assume-unchanged or skip-worktree:
-/// git would leave that file as it is when it checks out the next commit. Returns whether the index was removed.
-pub(super) fn forget_hidden(workspace: &Workspace, scratch: &Scratch) -> Result<bool, Fault> {
-    let file = scratch.entry.join("index");
-    let has_hidden = match index::properties(&file) {
-        Some(properties) => properties.has_hidden,
-        None => !parse::hidden(&scratch.read(workspace).args(["ls-files", "-v", "-z"]).run()?).is_empty(),
-    };
-    if has_hidden {
-        admin::ignore_missing(fs::remove_file(&file)).map_err(Fault::at(&file))?;
-    }
-    Ok(has_hidden)
 }
 
 /// Makes a worktree whole that git created as sparse as the base checkout.
@@ -135,8 +133,12 @@ fn make_whole(workspace: &Workspace, entry: &Path) -> Result<(), Fault> {
 pub(crate) fn discard(workspace: &Workspace, scratch: &Scratch, commit: &str) {
     // `clean` first, because it frees space; `checkout` needs some.
     if clean_or_discard(workspace, scratch, Leftovers::Keep) {
-        let _ = forget_hidden(workspace, scratch);
-        let _ = scratch.write(workspace).args(["checkout", "-q", "--force", "--detach", commit]).run();
+        let checked_out = || {
+            kept::put_back(workspace, scratch)?;
+            scratch.write(workspace).args(["checkout", "-q", "--force", "--detach", commit]).run()?;
+            kept::keep(workspace, scratch)
+        };
+        let _: Result<(), Fault> = checked_out();
     }
 }
 
@@ -191,6 +193,7 @@ pub(crate) fn remove(workspace: &Workspace, scratch: &Scratch) {
     let remove = || {
         run::end_leftovers(&scratch.dir)?;
         discarded::discard(&scratch.dir)?;
+        kept::forget(workspace, scratch);
         let _lock = lock::acquire(&workspace.common, Duration::from_millis(lock::LOCK_WAIT_MS_MAX))?;
         admin::remove(&scratch.entry).map_err(Fault::at(&scratch.entry))
     };
@@ -209,25 +212,30 @@ pub(crate) struct Edits {
 }
 
 impl Edits {
-    /// Reads the changes, also those of files that were marked so that git does not look at them, and those in submodules.
-    /// Removes the marks.
+    /// Reads the changes, also those of files that a command hid from git by what it wrote into the index, and those in
+    /// submodules. A submodule whose repository has other settings than before is changed.
     pub(crate) fn read(workspace: &Workspace, scratch: &Scratch) -> Result<Self, Fault> {
         let mut edits = Self::of_files(workspace, scratch)?;
         modules::each(workspace, scratch, &mut |path, own| {
-            let inner = Self::of_files(workspace, own)?;
+            let is_known = kept::has_own_settings(workspace, own);
+            let inner = if is_known { Self::of_files(workspace, own)? } else { Self::of_settings() };
             if inner != Self::default() {
                 edits.status.extend([b" M ".as_slice(), path, b"\0"].concat());
                 edits.content.extend([inner.status, inner.content].concat());
             }
-            Ok(())
+            Ok(is_known)
         })?;
         Ok(edits)
+    }
+
+    fn of_settings() -> Self {
+        Self { status: Vec::new(), content: b"settings".to_vec() }
     }
 
     /// Reads the changes outside of submodules. git runs in none, since a verification may have put any repository into
     /// its place; another commit there is a change.
     fn of_files(workspace: &Workspace, scratch: &Scratch) -> Result<Self, Fault> {
-        if forget_hidden(workspace, scratch)? {
+        if kept::put_back(workspace, scratch)? {
             scratch.write(workspace).args(["read-tree", "HEAD"]).run()?;
         }
         let status = ["status", "--porcelain", "-z", "--untracked-files=no", "--ignore-submodules=dirty"];

@@ -183,3 +183,51 @@ async fn a_try_that_cannot_be_saved_is_kept_as_it_is_and_the_next_one_starts() {
         scratch::prepare(&workspace, "resolve-0", &onto, Delete).unwrap();
     }
 }
+
+/// Writes the stat data of the first file of an index as they are now, but keeps the object: git takes the file for
+/// unchanged.
+fn forge(index: &Path, file: &Path) {
+    use std::os::unix::fs::MetadataExt as _;
+    let mut content = fs::read(index).unwrap();
+    let meta = fs::symlink_metadata(file).unwrap();
+    let numbers =
+        [meta.ctime(), meta.ctime_nsec(), meta.mtime(), meta.mtime_nsec(), meta.dev() as i64, meta.ino() as i64];
+    let sizes = [0o100_644, i64::from(meta.uid()), i64::from(meta.gid()), meta.size() as i64];
+    let fields = numbers.into_iter().chain(sizes).flat_map(|number| (number as u32).to_be_bytes());
+    content.splice(12..52, fields);
+    content.truncate(content.len() - 20);
+    // Without a checksum: git does not compare one of zeros.
+    content.extend([0; 20]);
+    fs::write(index, content).unwrap();
+}
+
+#[tokio::test]
+async fn a_file_that_a_verification_hides_by_forged_stat_data_is_written_again() {
+    let site = Site::new();
+    // The first file of the index.
+    site.branch("topic", "echo as committed > ./+a");
+    site.item("topic").await;
+    let (workspace, commit) = (site.workspace(), site.tip("topic"));
+    let place = scratch::prepare(&workspace, "verify", &commit, Keep).unwrap();
+    let (file, index) = (place.dir.join("+a"), place.entry.join("index"));
+    let kept = fs::symlink_metadata(&file).unwrap().modified().unwrap();
+    scratch::prepare(&workspace, "verify", &commit, Keep).unwrap();
+    assert_eq!(fs::symlink_metadata(&file).unwrap().modified().unwrap(), kept, "a file that nobody wrote stays");
+    let poison = || {
+        fs::write(&file, "of a verification\n").unwrap();
+        // git reads files that are not older than the index.
+        let old = kept - std::time::Duration::from_secs(3600);
+        fs::File::options().write(true).open(&file).unwrap().set_modified(old).unwrap();
+        forge(&index, &file);
+        assert_eq!(text(&site.fix.at(&place.dir, &["status", "--porcelain"])), "", "git does not see it");
+    };
+    poison();
+    let changed = scratch::changed(&workspace, &place, &commit, &scratch::Edits::default()).unwrap();
+    assert_eq!(changed.as_deref(), Some("changed 1 tracked file(s): +a"));
+    poison();
+    scratch::prepare(&workspace, "verify", &commit, Keep).unwrap();
+    assert_eq!(fs::read_to_string(&file).unwrap(), "as committed\n");
+    poison();
+    scratch::discard(&workspace, &place, &commit);
+    assert_eq!(fs::read_to_string(&file).unwrap(), "as committed\n");
+}

@@ -305,3 +305,26 @@ async fn a_commit_of_a_submodule_that_nobody_else_has_does_not_land() {
     fix.at(&tree.join("lib/in"), &["push", "-q", "origin", "HEAD:refs/heads/b"]);
     lands(&completion).await;
 }
+
+#[tokio::test]
+async fn programs_that_a_verification_names_in_the_repository_of_a_submodule_are_not_run() {
+    let modules = Modules::new().await;
+    let ran = modules.site.fix.root.join("ran");
+    for path in ["lib", "lib/in"] {
+        let (place, before) = modules.next();
+        let dir = place.dir.join(path);
+        let own = text(&modules.site.fix.at(&dir, &["rev-parse", "--absolute-git-dir"]));
+        let touch = format!("touch {}; cat", ran.display());
+        for key in ["filter.own.clean", "filter.own.smudge", "core.fsmonitor"] {
+            modules.site.fix.at(&dir, &["config", key, &touch]);
+        }
+        fs::write(Path::new(&own).join("info/attributes"), "* filter=own\n").unwrap();
+        fs::write(dir.join("file"), "of a verification\n").unwrap();
+        let tip = modules.site.tip("main");
+        let changed = scratch::changed(&modules.workspace, &place, &tip, &before).unwrap();
+        assert_eq!(changed, Some(format!("changed 1 tracked file(s): {path}")));
+        scratch::discard(&modules.workspace, &place, &tip);
+        modules.is_as_committed(path);
+        assert!(!ran.exists(), "{path}");
+    }
+}

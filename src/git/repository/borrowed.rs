@@ -1,6 +1,9 @@
 //! Objects of a repository that lie where they are removed: in an alternate below a worktree, for example.
 
 use std::collections::BTreeSet;
+use std::ffi::OsString;
+use std::io;
+use std::os::unix::ffi::OsStringExt as _;
 use std::path::{Path, PathBuf};
 
 use super::fault::Fault;
@@ -16,15 +19,19 @@ const DEPTH_MAX: u32 = 5;
 pub(crate) struct Borrowed {
     /// File that names the directory, or link to it.
     by: PathBuf,
-    /// Directory with the objects.
-    dir: PathBuf,
+    /// Directory or file with the objects. `None` if `by` cannot be read, so that it may name any.
+    dir: Option<PathBuf>,
 }
 
 impl Borrowed {
     /// Returns why nothing that needs these objects lands, and nothing around them is removed.
     pub(crate) fn fault(&self, common: &Path) -> Fault {
-        let (dir, by) = (self.dir.display(), self.by.display());
-        let cause = format!("objects of the repository are in {dir}, which does not last (by {by})");
+        let by = self.by.display();
+        let Some(dir) = &self.dir else {
+            let cause = format!("objects of the repository may be in any directory, because {by} cannot be read");
+            return Fault::new(cause).remedy(format!("mend or delete {by}, and try again"));
+        };
+        let cause = format!("objects of the repository are in {}, which does not last (by {by})", dir.display());
         let repack = format!("git -C {} repack -a -d", quoted(&common.to_string_lossy()));
         Fault::new(cause).remedy(format!("run '{repack}', remove what names them from {by}, and try again"))
     }
@@ -42,7 +49,8 @@ pub(crate) fn below(common: &Path, places: impl FnOnce() -> Vec<PathBuf>) -> Opt
     let places = places().into_iter().filter_map(|place| place.canonicalize().ok());
     // Of a repository that is itself there, all lies there.
     let places: Vec<PathBuf> = places.filter(|place| !own.starts_with(place)).collect();
-    all.into_iter().find(|found| places.iter().any(|place| found.dir.starts_with(place)))
+    let is_there = |dir: &PathBuf| places.iter().any(|place| dir.starts_with(place));
+    all.into_iter().find(|found| found.dir.as_ref().is_none_or(is_there))
 }
 
 /// Returns the worktrees of a repository, and what a run keeps in the main one.
@@ -52,24 +60,84 @@ pub(crate) fn places(common: &Path) -> Vec<PathBuf> {
     trees.chain(admin::checkout_of(common).map(|root| root.join(".arial"))).collect()
 }
 
-/// Collects the directories that a directory with objects names, by links and as alternates.
+/// Collects what a directory with objects names, by links and as alternates.
 fn collect(objects: &Path, depth: u32, seen: &mut BTreeSet<PathBuf>, all: &mut Vec<Borrowed>) {
     if !objects.canonicalize().is_ok_and(|real| seen.insert(real)) {
         return;
     }
-    let mut add = |by: &Path, dir: &Path| {
-        let dir = dir.canonicalize().ok();
-        all.extend(dir.map(|dir| Borrowed { by: by.to_owned(), dir }));
-    };
-    let inside = list(objects).unwrap_or_default().into_iter().map(|entry| entry.path());
-    let is_link = |path: &PathBuf| path.symlink_metadata().is_ok_and(|meta| meta.is_symlink());
-    inside.chain(Some(objects.to_owned())).filter(is_link).for_each(|link| add(&link, &link));
+    for link in links(objects) {
+        all.extend(link.canonicalize().ok().map(|dir| Borrowed { by: link, dir: Some(dir) }));
+    }
     let by = objects.join("info/alternates");
-    let Some(text) = record::read_text(&by).ok().filter(|_| depth > 0) else { return };
-    let named = text.lines().filter(|line| !line.is_empty() && !line.starts_with('#'));
-    let dirs: Vec<PathBuf> = named.map(|line| objects.join(line)).collect();
-    dirs.iter().for_each(|dir| add(&by, dir));
-    dirs.iter().for_each(|dir| collect(dir, depth - 1, seen, all));
+    // As git does, by way of a link as well.
+    let text = match by.canonicalize().and_then(|real| record::read(&real)) {
+        Ok(text) => text,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return,
+        Err(_) => return all.push(Borrowed { by, dir: None }),
+    };
+    if depth == 0 {
+        return;
+    }
+    let named = text.split(|byte| *byte == b'\n').filter(|line| !line.is_empty() && !line.starts_with(b"#"));
+    for dir in named.map(|line| objects.join(OsString::from_vec(unquoted(line)))) {
+        all.extend(dir.canonicalize().ok().map(|real| Borrowed { by: by.clone(), dir: Some(real) }));
+        collect(&dir, depth - 1, seen, all);
+    }
+}
+
+/// Returns the symbolic links among the places where git looks for objects: the directory itself, those in it, and what is
+/// directly in these.
+fn links(objects: &Path) -> Vec<PathBuf> {
+    let is_link = |path: &Path| path.symlink_metadata().is_ok_and(|meta| meta.is_symlink());
+    let mut found: Vec<PathBuf> = Some(objects.to_owned()).filter(|path| is_link(path)).into_iter().collect();
+    for dir in list(objects).unwrap_or_default() {
+        match dir.file_type() {
+            Ok(kind) if kind.is_dir() => {
+                let inside = list(&dir.path()).unwrap_or_default().into_iter();
+                let inside = inside.filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_symlink()));
+                found.extend(inside.map(|entry| entry.path()));
+            }
+            Ok(kind) if kind.is_symlink() => found.push(dir.path()),
+            _ => {}
+        }
+    }
+    found
+}
+
+/// Returns a line of `alternates` as git reads it: a path in quotes, with escapes as in C, or the path as it is.
+fn unquoted(line: &[u8]) -> Vec<u8> {
+    let mut path = Vec::new();
+    let Some(mut rest) = line.strip_prefix(b"\"") else { return line.to_vec() };
+    loop {
+        let byte;
+        (byte, rest) = match rest {
+            [b'"', ..] => return path,
+            [b'\\', a @ b'0'..=b'3', b @ b'0'..=b'7', c @ b'0'..=b'7', after @ ..] => {
+                ((a - b'0') << 6 | (b - b'0') << 3 | (c - b'0'), after)
+            }
+            [b'\\', escaped, after @ ..] => match escape(*escaped) {
+                Some(byte) => (byte, after),
+                None => return line.to_vec(),
+            },
+            [byte, after @ ..] if *byte != b'\\' => (*byte, after),
+            _ => return line.to_vec(),
+        };
+        path.push(byte);
+    }
+}
+
+fn escape(letter: u8) -> Option<u8> {
+    Some(match letter {
+        b'a' => 7,
+        b'b' => 8,
+        b'f' => 12,
+        b'n' => b'\n',
+        b'r' => b'\r',
+        b't' => b'\t',
+        b'v' => 11,
+        b'\\' | b'"' => letter,
+        _ => return None,
+    })
 }
 
 #[cfg(test)]
@@ -78,6 +146,19 @@ mod tests {
     use std::os::unix::fs::symlink;
 
     use super::*;
+
+    #[test]
+    fn a_path_in_quotes_is_read_as_git_does() {
+        for (line, path) in [
+            (r"/plain", "/plain"),
+            (r#""/a b""#, "/a b"),
+            (r#""/a\tb\"c\\d\101""#, "/a\tb\"c\\dA"),
+            (r#""/open"#, r#""/open"#),
+            (r#""/odd\q""#, r#""/odd\q""#),
+        ] {
+            assert_eq!(String::from_utf8(unquoted(line.as_bytes())).as_deref(), Ok(path));
+        }
+    }
 
     #[test]
     fn alternates_and_links_that_lead_into_a_place_are_found() {
@@ -89,7 +170,7 @@ mod tests {
             fs::create_dir_all(root.join(made)).expect("made");
         }
         let places = [place.clone(), root.join("gone")];
-        let seen = || below(&common, || places.to_vec()).map(|found| found.dir);
+        let seen = || below(&common, || places.to_vec()).and_then(|found| found.dir);
         let alternates = common.join("objects/info/alternates");
         for (text, expected) in [
             (String::new(), None),
@@ -113,7 +194,28 @@ mod tests {
             assert_eq!(seen(), Some(place.join("objs")), "{name}");
             fs::remove_file(link).expect("removed");
         }
+        let file = place.join("objs/file");
+        fs::write(&file, "").expect("written");
+        for name in ["pack/pack-1.pack", "02/24c1"] {
+            let link = common.join("objects").join(name);
+            fs::create_dir_all(link.parent().expect("has one")).expect("made");
+            symlink(&file, &link).expect("linked");
+            assert_eq!(seen(), Some(file.clone()), "{name}");
+            fs::remove_file(link).expect("removed");
+        }
         assert_eq!(seen(), None);
+        let quoted = format!("\"{}\"\n", place.join("objs").display()).replace("/objs", "/\\157bjs");
+        let odd = [b"#\xff\n".to_vec(), format!("{}\n", place.join("objs").display()).into_bytes()].concat();
+        for text in [quoted.into_bytes(), odd] {
+            fs::write(&alternates, &text).expect("written");
+            assert_eq!(seen(), Some(place.join("objs")), "{}", String::from_utf8_lossy(&text));
+        }
+        fs::remove_file(&alternates).expect("removed");
+        fs::create_dir(&alternates).expect("made");
+        let unknown = below(&common, || places.to_vec()).expect("it may name any");
+        assert!(unknown.fault(&common).cause.contains("cannot be read"), "{unknown:?}");
+        fs::remove_dir(&alternates).expect("removed");
+        fs::write(&alternates, "").expect("written");
         // A repository in the place has its own objects there.
         assert_eq!(below(&common, || vec![root.clone()]), None);
     }

@@ -69,7 +69,9 @@ impl Mark {
         let (machine, reference) = (machine::this().id.clone(), reference.to_owned());
         let content = Content { process, namespace: namespace()?, machine, reference };
         let mark = Self { path: common.join(format!("{PREFIX}{pid}-{count}")) };
-        let mut file = OpenOptions::new().write(true).create(true).truncate(true).open(&mark.path)?;
+        // Whatever is there, a link for example, is not written into.
+        files::remove_if_present(&mark.path)?;
+        let mut file = OpenOptions::new().write(true).create_new(true).open(&mark.path)?;
         file.write_all(&serde_json::to_vec(&content)?)?;
         file.sync_data()?;
         fs::File::open(common)?.sync_all()?;

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
-use swarm_sys::files::lock;
+use swarm_sys::files::{self, lock};
 
 pub(crate) const LOCK_WAIT_MS_MAX: u64 = 60_000;
 const FILE: &str = "swarm-worktree.lock";
@@ -59,7 +59,7 @@ pub(crate) fn acquire(common: &Path, limit: Duration) -> Result<CreationLock, Lo
 }
 
 fn open(path: &Path) -> io::Result<File> {
-    OpenOptions::new().read(true).write(true).create(true).truncate(false).open(path)
+    files::open_regular(OpenOptions::new().read(true).write(true).create(true).truncate(false), path)
 }
 
 /// Waits for the lock in a separate thread. After a timeout, that thread eventually
@@ -74,7 +74,7 @@ fn wait(file: File, limit: Duration) -> io::Result<Option<File>> {
 }
 
 fn is_same_file(file: &File, path: &Path) -> bool {
-    let (Ok(held), Ok(there)) = (file.metadata(), path.metadata()) else { return false };
+    let (Ok(held), Ok(there)) = (file.metadata(), path.symlink_metadata()) else { return false };
     (held.dev(), held.ino()) == (there.dev(), there.ino())
 }
 
@@ -106,6 +106,16 @@ mod tests {
         receiver.recv_timeout(Duration::from_secs(60)).unwrap();
         second.join().unwrap();
         assert!(dir.path().join(FILE).exists());
+    }
+
+    #[test]
+    fn a_lock_does_not_follow_a_link() {
+        let dir = tempfile::tempdir().unwrap();
+        let theirs = dir.path().join("theirs");
+        std::fs::write(&theirs, "precious").unwrap();
+        std::os::unix::fs::symlink(&theirs, dir.path().join(FILE)).unwrap();
+        assert!(matches!(acquire(dir.path(), Duration::ZERO), Err(LockError::Io { .. })));
+        assert_eq!(std::fs::read_to_string(&theirs).unwrap(), "precious");
     }
 
     #[test]

@@ -17,6 +17,7 @@ pub use list::{is_absent, list, list_if_present};
 pub use mounts::mounts_below;
 pub use remove::{remove_in_place, remove_tree};
 use swarm_ports::BoxFuture;
+use temporary::Temporary;
 pub use temporary::{is_abandoned, remove_abandoned};
 
 const PRIVATE: u32 = 0o600;
@@ -133,8 +134,8 @@ pub fn replace_durably(dir: &Path, name: &str, bytes: &[u8]) -> io::Result<()> {
 /// # Errors
 /// As [`replace`].
 pub fn replace_private(dir: &Path, name: &str, bytes: &[u8], durability: Durability) -> io::Result<()> {
-    let temporary = dir.join(format!("{name}.tmp.{}", std::process::id()));
-    replace(&temporary, &dir.join(name), bytes, Mode::Private, durability)
+    let temporary = Temporary::new(dir, name);
+    replace(&temporary.path, &dir.join(name), bytes, Mode::Private, durability)
 }
 
 /// Writes a private file in place, neither atomically nor durably.

@@ -1,15 +1,44 @@
-//! Temporary files whose writers were killed.
+//! Names of temporary files, and those whose writers were killed.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::io;
 use std::os::unix::fs::MetadataExt as _;
-use std::path::Path;
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
 
 use super::{list_if_present, remove_if_present};
 use crate::procfs;
 
-/// Reports whether this is a temporary file whose writer is gone. The name ends in the writer's pid: `.tmp.PID` or
-/// `.tmp-PID-N`.
+/// Names that threads of this process use now.
+static IN_USE: Mutex<BTreeSet<PathBuf>> = Mutex::new(BTreeSet::new());
+
+/// A name for a temporary file that no other thread uses before it is dropped: `NAME.tmp.PID`, and `NAME.tmp.PID.N` if several
+/// threads replace the same file.
+pub(super) struct Temporary {
+    pub(super) path: PathBuf,
+}
+
+impl Temporary {
+    pub(super) fn new(dir: &Path, name: &str) -> Self {
+        let pid = std::process::id();
+        let first = dir.join(format!("{name}.tmp.{pid}"));
+        let further = (1_u32..).map(|number| dir.join(format!("{name}.tmp.{pid}.{number}")));
+        let mut in_use = IN_USE.lock().unwrap_or_else(PoisonError::into_inner);
+        let path = std::iter::once(first).chain(further).find(|path| !in_use.contains(path)).unwrap_or_default();
+        in_use.insert(path.clone());
+        Self { path }
+    }
+}
+
+impl Drop for Temporary {
+    fn drop(&mut self) {
+        IN_USE.lock().unwrap_or_else(PoisonError::into_inner).remove(&self.path);
+    }
+}
+
+/// Reports whether this is a temporary file whose writer is gone. The name ends in the writer's pid: `.tmp.PID`,
+/// `.tmp.PID.N` or `.tmp-PID-N`.
 pub fn is_abandoned(path: &Path) -> bool {
     let Some((_, pid)) = path.file_name().and_then(|name| writer(name.to_str()?)) else { return false };
     let Ok(meta) = fs::symlink_metadata(path) else { return false };
@@ -51,6 +80,7 @@ fn wrote_it(pid: i32, written_s: i64) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::files::{Durability, replace_private};
 
     #[test]
     fn temporary_files_name_their_writer() {
@@ -62,6 +92,25 @@ mod tests {
         {
             assert_eq!(writer(name), None, "{name}");
         }
+    }
+
+    #[test]
+    fn threads_that_replace_one_file_do_not_share_a_temporary_file() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let pid = std::process::id();
+        let name = |temporary: &Temporary| temporary.path.file_name().and_then(|name| name.to_str().map(str::to_owned));
+        let first = Temporary::new(dir.path(), "a");
+        let second = Temporary::new(dir.path(), "a");
+        assert_eq!(name(&first), Some(format!("a.tmp.{pid}")));
+        assert_eq!(name(&second), Some(format!("a.tmp.{pid}.1")));
+        drop(first);
+        assert_eq!(name(&Temporary::new(dir.path(), "a")), Some(format!("a.tmp.{pid}")));
+        let replace = || (0..50).try_for_each(|_| replace_private(dir.path(), "b", &[7; 64], Durability::None));
+        std::thread::scope(|scope| {
+            let threads = [(); 4].map(|()| scope.spawn(replace));
+            threads.into_iter().for_each(|thread| thread.join().expect("no panic").expect("replaced"));
+        });
+        assert_eq!(fs::read(dir.path().join("b")).expect("there").len(), 64);
     }
 
     #[test]
