@@ -14,7 +14,9 @@
 //!   flow       one actor per running flow: starts a worker for each turn of a role; `flow::rules` has the rules
 //!   run        one actor per run: turns specs or jobs into landed work (order, attempts, dependencies)
 //!   nudges     text that is typed into windows on a schedule
+//!   jobs       no actor: what has become of workers that are jobs of a batch system
 //!   board      no actor: which rows have changed since a reader looked
+//!   top        no actor: the screen of `swarm top`, without a terminal
 //! ```
 //!
 //! Requests go down only (supervisor → run, loops, flows → merge, worker → registry); reports go up as casts.
@@ -22,6 +24,7 @@
 mod alarm;
 pub mod board;
 pub mod flow;
+pub mod jobs;
 pub mod loops;
 pub mod merge;
 pub mod nudges;
@@ -31,5 +34,6 @@ pub mod sessions;
 pub mod supervisor;
 #[cfg(feature = "testing")]
 pub mod testing;
+pub mod top;
 mod unread;
 pub mod worker;

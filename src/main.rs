@@ -5,6 +5,8 @@ mod api;
 mod board;
 mod cli;
 mod doctor;
+mod jobs;
+mod mcp;
 mod notify;
 mod processes;
 mod reach;
@@ -35,7 +37,10 @@ fn start(words: &[OsString]) -> u8 {
     match words.get(1).and_then(|verb| verb.to_str()) {
         Some("__shim") => {
             close_inherited();
-            shim::main(words.get(2))
+            match words.get(2).is_some_and(|word| word == "--alone") {
+                true => shim::alone::main(words.get(3).map(OsString::as_os_str)),
+                false => shim::main(words.get(2)),
+            }
         }
         Some("__forkserver") => {
             close_inherited();

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use swarm_ports::Ports;
 use tracing_subscriber::EnvFilter;
 
+use crate::jobs::SlurmJobs;
 use crate::processes::guard;
 use crate::processes::launcher::ShimLauncher;
 use crate::reach::Reach;
@@ -50,6 +51,7 @@ pub fn ports(paths: &Paths) -> io::Result<Wired> {
         events: Arc::<EventLog>::clone(&events),
         flows: Arc::new(DiskFlows::start(paths.clone(), installed.clone())),
         hosts: Arc::new(Reach::new(paths.clone(), installed.clone())),
+        jobs: Arc::new(SlurmJobs::new(paths.clone())),
         landings: Arc::new(GitLandings::new(paths.clone(), executable.clone())),
         launcher: Arc::new(ShimLauncher::new(paths.clone(), executable.clone())),
         logs: Arc::new(LogKeeper::start(paths.clone())),

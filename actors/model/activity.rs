@@ -24,6 +24,44 @@ impl Doing {
     }
 }
 
+/// How a turn of an agent ended before its work was done.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum TurnEnd {
+    /// With an error, for example of the agent's provider.
+    Failed,
+    /// By a person, in the agent's window.
+    Interrupted,
+}
+
+impl TurnEnd {
+    /// Returns the word that JSON uses.
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Failed => "failed",
+            Self::Interrupted => "interrupted",
+        }
+    }
+
+    /// Returns the words for an agent whose last turn ended so.
+    pub fn words(self) -> &'static str {
+        match self {
+            Self::Failed => "its last turn failed",
+            Self::Interrupted => "its turn was interrupted",
+        }
+    }
+
+    /// Returns the words of [`TurnEnd::words`] with the cause, if there is one.
+    pub fn told(self, cause: &str) -> String {
+        if cause.is_empty() { self.words().to_owned() } else { format!("{}: {cause}", self.words()) }
+    }
+
+    /// Returns the end of a turn from a text that begins with its words.
+    pub fn of_text(text: &str) -> Option<Self> {
+        [Self::Failed, Self::Interrupted].into_iter().find(|end| text.starts_with(end.words()))
+    }
+}
+
 /// Kind of what an agent needs from a person.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
@@ -65,6 +103,9 @@ pub struct Activity {
     pub since_ms: u64,
     /// What it waits for. `None` unless it waits.
     pub kind: Option<NeedKind>,
+    /// How its last turn ended. `None` unless it is idle, and if the turn ended by itself.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub turn: Option<TurnEnd>,
 }
 
 impl Activity {
@@ -98,7 +139,8 @@ mod tests {
 
     #[test]
     fn only_an_agent_that_waits_needs_something() {
-        let activity = |doing, kind| Activity { doing, what: Some("may it push?".to_owned()), since_ms: 7, kind };
+        let activity =
+            |doing, kind| Activity { doing, what: Some("may it push?".to_owned()), since_ms: 7, kind, turn: None };
         for doing in [Doing::Working, Doing::Idle] {
             assert_eq!(activity(doing, Some(NeedKind::Question)).needs("fix", true), None, "{doing:?}");
         }
@@ -106,6 +148,15 @@ mod tests {
         assert_eq!((needs.kind, needs.since_ms), (NeedKind::Permission, 7));
         assert_eq!((needs.text.as_str(), needs.answer.as_deref()), ("may it push?", Some("swarm attach fix")));
         assert_eq!(activity(Doing::Waiting, Some(NeedKind::Login)).needs("fix", false).expect("it waits").answer, None);
+    }
+
+    #[test]
+    fn the_end_of_a_turn_is_known_by_its_words() {
+        for end in [TurnEnd::Failed, TurnEnd::Interrupted] {
+            assert_eq!(TurnEnd::of_text(&end.told("API Error")), Some(end));
+            assert_eq!(end.told(""), end.words());
+        }
+        assert_eq!(TurnEnd::of_text("its turn is over"), None);
     }
 
     #[test]

@@ -6,6 +6,7 @@ pub mod asks;
 pub mod dialog;
 mod event;
 pub mod flow;
+mod job;
 pub mod json;
 mod limits;
 pub mod loops;
@@ -13,6 +14,7 @@ pub mod merge;
 mod metadata;
 mod name;
 pub mod nudges;
+mod origin;
 mod records;
 mod recovery;
 mod request;
@@ -25,18 +27,20 @@ mod session_plan;
 mod view;
 
 pub use crate::flow::{FlowLine, FlowOrder, FlowPlace, FlowRequest, FlowRules};
-pub use activity::{Activity, Doing, NeedKind, Needs};
+pub use activity::{Activity, Doing, NeedKind, Needs, TurnEnd};
 pub use event::{Event, EventKind};
+pub use job::{Job, JobOrder, Over, Place, SLURM};
 pub use limits::{By, Held, Hits, Limits, LimitsText, Typed, parse_cores, parse_memory, parse_pids, parse_size};
 pub use loops::{LoopLine, LoopOrder, LoopRequest};
 pub use merge::{MergeLine, MergeOrder, MergeRequest, MergeSettings, QueueView, Target};
 pub use metadata::Metadata;
 pub use name::{NameError, WorkerName, nearest};
 pub use nudges::{Every, NudgeLine, NudgeOrder, NudgeRequest, NudgeSettings};
+pub use origin::{Origin, RunWork};
 pub use records::{
-    Attributes, BaseRef, Contract, Ended, Environment, ExitRecord, Lease, Machine, Origin, Policy, ProcessId, Reason,
-    RestartPolicy, Resume, Rlimit, RunWork, Rungs, Spec, TmuxPane, TmuxPlace, Token, Usage, Wanted, WantedState,
-    WorktreePlan, worker_dir_name,
+    Attributes, BaseRef, Contract, Ended, Environment, ExitRecord, Lease, Machine, Policy, ProcessId, Reason,
+    RestartPolicy, Resume, Rlimit, Rungs, Spec, TmuxPane, TmuxPlace, Token, Usage, Wanted, WantedState, WorktreePlan,
+    worker_dir_name,
 };
 pub use recovery::Recovery;
 pub use request::{

@@ -146,6 +146,7 @@ mod tests {
             merge: false,
             port: None,
             parent: None,
+            place: None,
         };
         let mut earlier = Metadata::of(meta("old")).members();
         earlier.insert("theirs".into(), true.into());

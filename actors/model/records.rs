@@ -6,7 +6,9 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
+use super::job::JobOrder;
 use super::limits::{Held, Hits, Limits};
+use super::origin::Origin;
 use super::session_plan::{SessionRules, WatchRules};
 
 /// Launch token: 128 random bits in lower-case hex, which identify one start.
@@ -52,6 +54,9 @@ pub struct Spec {
     /// Machine of the supervisor that wrote this contract. `None` in contracts of older versions.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub machine: Option<Machine>,
+    /// Number of the slot for the worker's exit record in `exit.slots`. `None` if the shim syncs the record's file.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub exit_slot: Option<u32>,
 }
 
 /// How a worker resumes earlier work: in its own conversation, if the agent keeps one.
@@ -89,6 +94,7 @@ impl Spec {
             restart: self.contract.restart,
             limits: None,
             machine: Some(machine),
+            process_namespace: None,
             survivors: Vec::new(),
         })
     }
@@ -152,6 +158,9 @@ pub struct Contract {
     /// Resource limits.
     #[serde(default, skip_serializing_if = "Limits::is_none")]
     pub limits: Limits,
+    /// How the worker is submitted as a job. `None`: it is a process of this machine.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub job: Option<JobOrder>,
     /// Beginning of the requests of the run's workstream, or of the flow's role, for which the worker was started first.
     /// A respawn keeps it, so that their next worker of this name still replaces this one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -159,26 +168,6 @@ pub struct Contract {
     /// Work of an agent from which the worker was started. `None` if a person started it. Set by the supervisor.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub origin: Option<Origin>,
-}
-
-/// Work of an agent from which another worker was started. A respawn keeps it.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Origin {
-    /// Worker below which the start was requested.
-    pub worker: String,
-    /// Branch and repository of the work of a run. The rules of that run apply to whatever the worker adds to a merge queue.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub work: Option<RunWork>,
-    /// Environment with which a person started the first worker of the line. Verifications are executed in it.
-    pub environment: Environment,
-}
-
-/// Work of a run: a branch in a repository.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct RunWork {
-    pub branch: String,
-    /// Main checkout of the repository.
-    pub repository: String,
 }
 
 /// Attributes of the caller's process that the scheduler and the memory management of the kernel use.
@@ -318,6 +307,9 @@ pub struct Lease {
     /// Machine of the shim. `None` in leases of older versions.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub machine: Option<Machine>,
+    /// Process namespace of the shim, by its inode. `None` in leases of older versions.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub process_namespace: Option<u64>,
     /// Processes of the worker's tree that the shim could not end. Written at its own end; empty before.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub survivors: Vec<ProcessId>,
@@ -332,7 +324,8 @@ pub struct TmuxPane {
     pub server_pid: i32,
 }
 
-/// `exit.json`: how the worker ended. Written once, durably, before the lease is released.
+/// `exit.json`: how the worker ended. Written once, and durable before the lease is released, by itself or by a slot of
+/// `exit.slots`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ExitRecord {
     pub token: Token,

@@ -208,6 +208,9 @@ pub struct Spawned {
     pub pane: Option<String>,
     pub socket_path: Option<String>,
     pub worktree: Option<String>,
+    /// Name of the job. `None` if the worker is a process.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub job: Option<String>,
     /// Notes about parts of the worktree that existed before the start.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub notes: Vec<String>,

@@ -8,6 +8,7 @@ use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 
+use super::job::Place;
 use super::metadata::Metadata;
 use super::records::BaseRef;
 
@@ -90,6 +91,9 @@ pub struct SwarmMeta {
     /// Name of the worker in which this one was started.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub parent: Option<String>,
+    /// Where the worker is, if it is a job of a batch system.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub place: Option<Place>,
 }
 
 /// Values that distinguish a row from a later row of the same name.
@@ -118,6 +122,18 @@ impl Row {
     /// still applies, because the original `swarm` copies it into rows that it writes again.
     pub fn swarm(&self) -> Option<&SwarmMeta> {
         self.metadata.swarm()
+    }
+
+    /// Returns where the worker is, if it is a job of a batch system. The original `swarm` copies metadata into rows of its
+    /// own processes, which have a pid.
+    pub fn place(&self) -> Option<&Place> {
+        self.swarm().and_then(|meta| meta.place.as_ref()).filter(|_| self.pid.is_none() && self.tmux.is_none())
+    }
+
+    /// Reports whether this program wrote the row for a later start than the other row of the same name, or only this one.
+    pub fn is_later_than(&self, other: &Self) -> bool {
+        let generation = |row: &Self| row.swarm().map(|meta| meta.generation);
+        generation(self) > generation(other)
     }
 
     /// Returns the values that distinguish this row from a later row of the same name.

@@ -83,8 +83,12 @@ impl SessionPlan {
 }
 
 impl super::Spec {
-    /// Returns the session of this start. `None` if the start has neither a session directory nor a worktree.
+    /// Returns the session of this start. `None` if the start has neither a session directory nor a worktree, or is a job:
+    /// nobody here sees its processes.
     pub fn session(&self) -> Option<SessionPlan> {
+        if self.contract.job.is_some() {
+            return None;
+        }
         let (rules, argv) = (&self.contract.session, &self.contract.argv);
         let dir = rules.dir.clone().or_else(|| self.worktree.as_ref().map(|worktree| worktree.path.clone()))?;
         let program = argv.first().and_then(|program| program.rsplit('/').next()).unwrap_or_default();

@@ -4,7 +4,8 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-use super::activity::{Activity, Doing, Needs};
+use super::activity::{Activity, Doing, Needs, TurnEnd};
+use super::job::Job;
 use super::limits::Held;
 use super::records::{ExitRecord, Reason, RestartPolicy, TmuxPane};
 use super::row::Row;
@@ -15,6 +16,8 @@ use super::row::Row;
 pub enum FineState {
     /// The row is written, the command is not executed yet.
     Starting,
+    /// Its job waits in the queue of a batch system.
+    Queued,
     Running,
     /// Alive, but suspended by a signal.
     Suspended,
@@ -47,6 +50,7 @@ impl FineState {
     pub fn is_running(self) -> bool {
         match self {
             Self::Starting
+            | Self::Queued
             | Self::Running
             | Self::Suspended
             | Self::Unsupervised
@@ -96,9 +100,16 @@ pub struct WorkerView {
     /// Name of the other machine on which the worker is. `None` for every state but `Elsewhere`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub elsewhere: Option<String>,
+    /// Job that the worker is. `None` if it is a process.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub job: Option<Job>,
     /// Pids of living processes that the worker's shim could not end.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub survivors: Vec<i32>,
+    /// Why the run of this worker has given up its workstream, although the worker ended with success: for example because
+    /// its work was rejected.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub given_up: Option<String>,
     /// Name of the directory below `w/`. `None` for a worker that the original `swarm` started.
     pub dir: Option<String>,
 }
@@ -120,6 +131,11 @@ impl WorkerView {
         self.activity.as_ref().map(|activity| activity.doing)
     }
 
+    /// Returns how the last turn of an agent that is idle ended, unless it ended by itself.
+    pub fn broken_turn(&self) -> Option<TurnEnd> {
+        self.activity.as_ref().filter(|_| self.state.is_running()).and_then(|activity| activity.turn)
+    }
+
     /// Returns what the worker needs from a person. `None` if nothing.
     pub fn needs(&self) -> Option<Needs> {
         self.ask.clone().or_else(|| self.activity.as_ref()?.needs(&self.row.name, self.row.tmux.is_some()))
@@ -131,17 +147,19 @@ impl WorkerView {
     }
 
     /// Reports whether the worker has ended without success and stays so: with a code other than zero, by a signal, at a
-    /// limit, or without a record of how. What a person stopped has not failed, and neither has a worker whose restart is
+    /// limit, or without a record of how; or whether its run has given up what it did. What a person stopped has not failed, and neither has a worker whose restart is
     /// due, or whose agent ended because it asks a person.
     pub fn has_failed(&self) -> bool {
         match self.state {
             FineState::Exited if self.is_parked() => false,
+            FineState::Exited if self.given_up.is_some() => true,
             FineState::Exited => self.exit.as_ref().is_none_or(|exit| {
                 !exit.ended.is_success()
                     || matches!(exit.reason, Reason::Timeout | Reason::Output | Reason::OutOfMemory)
             }),
             FineState::OutOfMemory | FineState::Failed | FineState::Lost | FineState::Interrupted => true,
             FineState::Starting
+            | FineState::Queued
             | FineState::Running
             | FineState::Suspended
             | FineState::Unsupervised

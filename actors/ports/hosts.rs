@@ -40,6 +40,15 @@ pub struct FarEnd {
     pub ignored: Vec<String>,
 }
 
+/// End of an attempt that was given up.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Reclaimed {
+    /// The attempt is ended, and its work is kept here under these references; none if it has left nothing.
+    Back(Vec<String>),
+    /// Another machine or state directory answers, which never had the attempt. What is owed to the first one stays on record.
+    Gone,
+}
+
 /// Other machines. Every call may be repeated, and then finds what the first one did. None waits for a host that is out of
 /// reach longer than a connection takes.
 pub trait Hosts: Send + Sync {
@@ -62,7 +71,8 @@ pub trait Hosts: Send + Sync {
     /// Resolves once the attempt has ended and its work is here.
     fn end<'a>(&'a self, now: &'a Now, host: &'a str, caller: &'a Caller) -> BoxFuture<'a, Result<FarEnd, HostFault>>;
 
-    /// Ends the attempt on the host.
+    /// Ends the attempt on the host. If the host is out of reach, that is done before anything else at the next contact with it,
+    /// unless the run goes on before ([`go_on`](Self::go_on)).
     fn stop<'a>(&'a self, now: &'a Now, host: &'a str, caller: &'a Caller) -> BoxFuture<'a, Result<(), HostFault>>;
 
     /// Removes what the attempts of a finished job have left on the host. If the host is out of reach, that is done at the
@@ -81,13 +91,13 @@ pub trait Hosts: Send + Sync {
         caller: &'a Caller,
     ) -> BoxFuture<'a, Result<(), String>>;
 
-    /// Does what is owed to the attempt. Returns the references to its work here; none if it has left nothing.
+    /// Does what is owed to the attempt.
     fn reclaim<'a>(
         &'a self,
         plan: &'a Plan,
         abandoned: &'a Abandoned,
         caller: &'a Caller,
-    ) -> BoxFuture<'a, Result<Vec<String>, HostFault>>;
+    ) -> BoxFuture<'a, Result<Reclaimed, HostFault>>;
 
     /// Moves the branch of the job here to the work of its last attempt.
     ///
@@ -95,9 +105,13 @@ pub trait Hosts: Send + Sync {
     /// Returns a message if that fails, or if somebody else has moved the branch.
     fn take<'a>(&'a self, now: &'a Now, caller: &'a Caller) -> BoxFuture<'a, Result<(), String>>;
 
+    /// Withdraws the stops of a run that hosts have not got: it is begun again, and goes on with these attempts.
+    fn go_on<'a>(&'a self, run: &'a str) -> BoxFuture<'a, ()>;
+
     /// Allows connections of a run that begins or resumes.
     fn admit(&self, run: &str);
 
-    /// Closes the connections of a run. None is opened until it is admitted again.
+    /// Closes the connections of a run, once what comes back over them is here; waits for that only for a short time. None is
+    /// opened until it is admitted again.
     fn release<'a>(&'a self, run: &'a str) -> BoxFuture<'a, ()>;
 }

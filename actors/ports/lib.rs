@@ -6,6 +6,7 @@
 
 mod flows;
 mod hosts;
+mod jobs;
 mod landing;
 mod launch;
 mod loops;
@@ -23,7 +24,8 @@ use std::pin::Pin;
 use std::sync::Arc;
 
 pub use flows::{Flows, Opened};
-pub use hosts::{FarEnd, HostFault, Hosts};
+pub use hosts::{FarEnd, HostFault, Hosts, Reclaimed};
+pub use jobs::Jobs;
 pub use landing::{Completed, Completion, DamagedJournal, Landings, Unfinished, Verification};
 pub use launch::{LaunchError, Launcher, Prepared, StopOrder};
 pub use loops::{Filed, Found, Loops};
@@ -107,6 +109,7 @@ pub struct Ports {
     pub events: Arc<dyn Events>,
     pub flows: Arc<dyn Flows>,
     pub hosts: Arc<dyn Hosts>,
+    pub jobs: Arc<dyn Jobs>,
     pub landings: Arc<dyn Landings>,
     pub launcher: Arc<dyn Launcher>,
     pub logs: Arc<dyn Logs>,

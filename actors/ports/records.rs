@@ -3,7 +3,7 @@
 use std::io;
 
 use super::BoxFuture;
-use swarm_model::{ExitRecord, Lease, ProcessId, Spec, Wanted};
+use swarm_model::{ExitRecord, Job, Lease, ProcessId, Spec, Wanted};
 
 /// Mark of a running worker that makes no progress, with the evidence.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -67,6 +67,9 @@ pub struct LeaseFacts {
     pub elsewhere: Option<String>,
     /// Processes that the shim could not end and that are still alive.
     pub survivors: Vec<ProcessId>,
+    /// Job that the worker is. It stands in for the lock, which means nothing on some file systems that nodes share: `held`
+    /// says that it has neither a record of its end nor is known to be over. `None` if the worker is a process.
+    pub job: Option<Job>,
 }
 
 /// Everything that is on record for one generation.
@@ -130,6 +133,10 @@ pub trait Records: Send + Sync {
     /// # Errors
     /// Fails if `w/` cannot be read.
     fn next_free(&self, name: &str, above: u64) -> io::Result<u64>;
+
+    /// Assigns a slot for the exit record to a start that is about to reserve its directory. The removal of the directory
+    /// frees it. `None` if there is none.
+    fn exit_slot<'a>(&'a self, name: &'a str, generation: u64) -> BoxFuture<'a, Option<u32>>;
 
     /// Removes temporary files of interrupted writes. Only for a supervisor that has just started, because its lock
     /// guarantees that no other process writes here.

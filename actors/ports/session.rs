@@ -102,6 +102,9 @@ pub enum SessionError {
     /// Another launch has taken the session since.
     #[error("the session in {path} now belongs to another launch")]
     Taken { path: String, found: Fence },
+    /// Something else is in the place of the folder or of one of its files.
+    #[error("cannot start the session: {0}")]
+    Blocked(String),
     #[error("{0}")]
     System(String),
 }

@@ -13,12 +13,13 @@
 //! | free | yes | none | executed | unsupervised while its process lives, else stopped if that was wanted, else lost |
 //! | free | yes | none | pending | lost: it was never executed |
 //! | any, of another machine | no | none, or a restart is due | – | elsewhere |
+//! | a job instead | – | see [`of_job`] | | |
 //! | no directory | | | | started by the original `swarm`: its process or window decides |
 
 use std::sync::Arc;
 
 use swarm_model::{
-    ExitRecord, FineState, Metadata, ProcessId, Reason, RestartPolicy, Row, RowTmux, RowWorktree, Spec, SwarmMeta,
+    ExitRecord, FineState, Job, Metadata, ProcessId, Reason, RestartPolicy, Row, RowTmux, RowWorktree, Spec, SwarmMeta,
     Wanted, WantedState, WireStatus, WorkerName, WorkerView,
 };
 use swarm_ports::{DirFacts, LeaseFacts, SpecFacts};
@@ -83,6 +84,8 @@ pub fn belongs<'a>(row: &Row, evidence: impl Into<Evidence<'a>>) -> bool {
     let noted = noted.filter(|pid| *pid > 0);
     let same_place = match (&row.tmux, noted) {
         (Some(_), _) | (None, None) => true,
+        // Its pid is one of another machine.
+        (None, Some(_)) if row.place().is_some() => true,
         (None, Some(pid)) => row.pid == Some(i64::from(pid)),
     };
     same_place && meta.id == launch.token && row.started == launch.started && row.name == launch.name
@@ -102,7 +105,8 @@ fn ours(row: Arc<Row>, evidence: Evidence<'_>) -> WorkerView {
     let lease = evidence.lease.content.as_ref();
     let living = state.is_running();
     let restart = evidence.launch.map_or(RestartPolicy::Never, |launch| launch.restart);
-    let here = living && state != FineState::Elsewhere;
+    // Processes of a job are on a node.
+    let here = living && state != FineState::Elsewhere && evidence.lease.job.is_none();
     let survivor = evidence.lease.survivors.first().filter(|_| !evidence.lease.held);
     let watch = lease.filter(|_| here).map(|lease| match (state, survivor) {
         (_, Some(survivor)) => survivor.clone(),
@@ -125,7 +129,9 @@ fn ours(row: Arc<Row>, evidence: Evidence<'_>) -> WorkerView {
         stuck: None,
         limits: lease.and_then(|lease| lease.limits.clone()),
         elsewhere: evidence.lease.elsewhere.clone().filter(|_| state == FineState::Elsewhere),
+        job: evidence.lease.job.clone(),
         survivors: evidence.lease.survivors.iter().map(|process| process.pid).collect(),
+        given_up: None,
         dir: Some(swarm_model::worker_dir_name(evidence.name, evidence.generation)),
     }
 }
@@ -147,15 +153,28 @@ fn theirs(row: Arc<Row>, foreign: Option<ProcessId>) -> WorkerView {
         stuck: None,
         limits: None,
         elsewhere: None,
+        job: None,
         survivors: Vec::new(),
+        given_up: None,
         dir: None,
     }
 }
 
-/// Reports whether the worker of these records runs under its shim.
+/// Reports whether the worker of these records runs, with or without its shim, or has left processes that its shim could
+/// not end.
 pub fn runs(facts: &DirFacts) -> bool {
+    if let Some(job) = &facts.lease.job {
+        // It was submitted after its row was committed.
+        return facts.lease.held && (job.submissions > 0 || matches!(facts.spec, SpecFacts::Executed(_)));
+    }
     let executed = matches!(facts.spec, SpecFacts::Executed(_));
-    executed && facts.lease.held && facts.lease.worker_alive && facts.exit.is_none()
+    let at_work = facts.lease.worker_alive && facts.exit.is_none();
+    executed && (at_work || !facts.lease.survivors.is_empty())
+}
+
+/// Reports whether a process of these records is alive: the shim, the worker, or one that the shim could not end.
+pub fn has_processes(facts: &DirFacts) -> bool {
+    facts.lease.held || facts.lease.worker_alive || !facts.lease.survivors.is_empty()
 }
 
 /// Reports whether a row is that of an earlier generation of a worker of ours.
@@ -180,6 +199,9 @@ pub fn fine_state<'a>(evidence: impl Into<Evidence<'a>>) -> FineState {
 /// Returns the state if this machine wrote the records.
 fn state_here(evidence: Evidence<'_>) -> FineState {
     let (executed, lease) = (evidence.is_executed(), evidence.lease);
+    if let Some(job) = &lease.job {
+        return of_job(evidence, job);
+    }
     match (lease.held, evidence.exit) {
         (true, Some(_)) => FineState::Stopping,
         (true, None) if !executed => FineState::Starting,
@@ -191,6 +213,29 @@ fn state_here(evidence: Evidence<'_>) -> FineState {
         (false, None) if executed && lease.worker_alive => FineState::Unsupervised,
         (false, None) if executed => ended(evidence),
         (false, None) => FineState::Lost,
+    }
+}
+
+/// Returns the state of a worker that is a job. Without an exit record, only the supervisor concludes that it is over, from
+/// what the batch system says: see `jobs::machine`.
+///
+/// | exit record | known to be over | state |
+/// |---|---|---|
+/// | exists | – | as of a process |
+/// | none | no | queued until the command is executed, then running, or suspended |
+/// | none | yes | stopped if that was wanted, or if it was cancelled before it began; else lost |
+fn of_job(evidence: Evidence<'_>, job: &Job) -> FineState {
+    let executed = evidence.is_executed();
+    if evidence.exit.is_some() {
+        return ended(evidence);
+    }
+    match job.over {
+        None if !executed => FineState::Queued,
+        None if job.is_suspended() => FineState::Suspended,
+        None => FineState::Running,
+        Some(_) if evidence.wanted.state == WantedState::Stopped => FineState::Stopped,
+        Some(_) if !executed && job.is_cancelled() => FineState::Stopped,
+        Some(_) => FineState::Lost,
     }
 }
 
@@ -283,7 +328,9 @@ pub fn row_of(spec: &Spec, pid: i32, host: &str) -> Row {
     let base = spec.worktree.as_ref().map(|plan| plan.base.clone());
     let (id, generation, merge) = (spec.token.clone(), spec.generation, spec.contract.merge);
     let (host, port, parent) = (host.to_owned(), contract.port, parent_of(spec));
-    let meta = SwarmMeta { id, generation, host, base, merge, port, parent };
+    let place = spec.place();
+    let has_pid = contract.tmux.is_none() && place.is_none();
+    let meta = SwarmMeta { id, generation, host, base, merge, port, parent, place };
     Row {
         name: spec.name.clone(),
         status: WireStatus::Running,
@@ -302,14 +349,19 @@ pub fn row_of(spec: &Spec, pid: i32, host: &str) -> Row {
             branch: plan.branch.clone(),
             base_repo: plan.base_repo.clone(),
         }),
-        pid: contract.tmux.is_none().then_some(i64::from(pid)),
+        pid: has_pid.then_some(i64::from(pid)),
         metadata: Metadata::from(contract.metadata.clone()).with(meta),
     }
 }
 
 /// Returns the row of a generation with its present status. `None` if its command was never executed.
 pub fn row_now(facts: &DirFacts, host: &str) -> Option<Row> {
-    let SpecFacts::Executed(spec) = &facts.spec else { return None };
+    let spec = match &facts.spec {
+        SpecFacts::Executed(spec) => spec,
+        // It waits in the queue.
+        SpecFacts::Pending(spec) if runs(facts) && facts.lease.job.is_some() => spec,
+        SpecFacts::Pending(_) | SpecFacts::Missing => return None,
+    };
     let pid = (facts.exit.as_ref().map(|exit| exit.pid))
         .or_else(|| facts.lease.content.as_ref().map(|lease| lease.worker.pid))
         .unwrap_or(0);

@@ -69,6 +69,7 @@ impl Records {
             resume: None,
             hooked: None,
             machine: None,
+            exit_slot: None,
         };
         let content = Lease {
             token: "t".to_owned(),
@@ -79,6 +80,7 @@ impl Records {
             restart: RestartPolicy::Never,
             limits: None,
             machine: None,
+            process_namespace: None,
             survivors: Vec::new(),
         };
         let exit = exit.map(|(ended, reason)| ExitRecord {
@@ -103,6 +105,7 @@ impl Records {
             suspended: lock == Lock::HeldSuspended,
             elsewhere: None,
             survivors: Vec::new(),
+            job: None,
         };
         Self { spec, asked, lease, exit, wanted: Wanted::default() }
     }

@@ -167,8 +167,11 @@ impl Table {
         self.schema_version.filter(|version| *version > SCHEMA_VERSION_MAX)
     }
 
+    /// Returns the row of this name. Of several, which only another program writes, that of our latest start counts, and
+    /// otherwise the first one.
     pub fn find(&self, name: &str) -> Option<&Arc<Row>> {
-        self.entries.iter().filter_map(|entry| entry.row.as_ref().ok()).find(|row| row.name == name)
+        let rows = self.entries.iter().filter_map(|entry| entry.row.as_ref().ok()).filter(|row| row.name == name);
+        rows.reduce(|first, other| if other.is_later_than(first) { other } else { first })
     }
 
     /// Returns the names about which this table says nothing.
@@ -352,6 +355,25 @@ mod tests {
     }
   ]
 }"#;
+
+    #[test]
+    fn of_several_rows_with_one_name_that_of_our_latest_start_counts() {
+        let row = |started: &str, generation: Option<u64>| {
+            let ours = generation.map_or(String::new(), |generation| {
+                format!(r#","metadata":{{"swarm":{{"id":"k","generation":{generation},"host":"h"}}}}"#)
+            });
+            format!(r#"{{"name":"w","status":"running","cmd":["x"],"started":"{started}","cwd":"/"{ours}}}"#)
+        };
+        for (rows, counts) in [
+            (vec![row("a", None), row("b", None)], "a"),
+            (vec![row("a", None), row("b", Some(1))], "b"),
+            (vec![row("a", Some(2)), row("b", Some(1)), row("c", None)], "a"),
+            (vec![row("a", Some(1)), row("b", Some(3)), row("c", Some(2))], "b"),
+        ] {
+            let table = Table::parse(&format!(r#"{{"workers":[{}]}}"#, rows.join(","))).expect("parses");
+            assert_eq!(table.find("w").map(|row| row.started.as_str()), Some(counts));
+        }
+    }
 
     #[test]
     fn a_file_of_the_original_comes_back_byte_for_byte() {

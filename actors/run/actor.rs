@@ -34,6 +34,8 @@ const TIDY_MAX: Duration = Duration::from_secs(60);
 
 /// Time for the start of an attempt that is given up meanwhile.
 const ATTEND_MAX: Duration = Duration::from_secs(30);
+/// Maximum wait until the stops of an earlier run are withdrawn.
+const WITHDRAWAL_MAX: Duration = Duration::from_secs(10);
 
 /// One run. Its id is set once it has started.
 pub struct RunActor(pub(super) Arc<OnceLock<String>>);
@@ -155,6 +157,9 @@ impl State {
         if let Err(error) = runs.begin(&run, &begin.caller).await {
             runs.close(&arguments.home).await;
             return Err(RunError::Journal(error.to_string()).into());
+        }
+        if tokio::time::timeout(WITHDRAWAL_MAX, arguments.ports.hosts.go_on(&run.plan.id)).await.is_err() {
+            tracing::warn!(run = run.plan.id, "the stops of an earlier run could not be withdrawn in time");
         }
         arguments.ports.hosts.admit(&run.plan.id);
         let mut state = Self::new(myself, arguments, begin.caller, Machine::new(run));

@@ -167,7 +167,7 @@ impl Turn<'_> {
             Event::Loaded { host, level } => drop(self.run.loads.insert(host.clone(), *level)),
             Event::Unreached { job, attempt } => self.unreached(*job, *attempt),
             Event::Abandoned { job, attempt, host } => self.abandoned(*job, *attempt, host),
-            Event::Returned { id, attempt, host, .. } => self.returned(id, *attempt, host, event),
+            Event::Returned { .. } | Event::Gone { .. } | Event::Held { .. } => self.heard_of_given_up(event),
             Event::Fetched { job, attempt, .. } => self.fetched(*job, *attempt, event),
             Event::Ended { job, attempt, outcome, spent } => {
                 if self.is_present(*job, *attempt) && self.run.jobs[*job].stage == Stage::Working {

@@ -22,7 +22,7 @@ use swarm_model::SpawnRequest;
 use swarm_model::run::plan::Plan;
 use swarm_model::run::progress::{ClosedKind, Now, Progress, Run, Spent};
 use swarm_model::run::{Abandoned, Event, FaultKind, Merged, Outcome};
-use swarm_ports::{FarEnd, HostFault};
+use swarm_ports::{FarEnd, HostFault, Reclaimed};
 
 /// First pause before a host is asked again about an attempt that belongs to it, in milliseconds. Each further one is twice
 /// as long.
@@ -250,23 +250,35 @@ impl EffectRunner {
         false
     }
 
-    /// Ends an attempt that was given up once its host answers, and brings back its work.
+    /// Ends an attempt that was given up once its host answers, and brings back its work. Another machine under the name of the
+    /// host does not have it; the one that has it may return while the run goes on.
     pub(super) async fn reclaim(&self, plan: &Plan, abandoned: &Abandoned) {
-        let host = &abandoned.host;
+        let Abandoned { job, attempt, host, .. } = abandoned;
+        let (id, attempt, mut is_gone) = (job.clone(), *attempt, abandoned.is_gone);
         let mut tries = Tries::new(self, host, None);
         let references = loop {
             match self.ports.hosts.reclaim(plan, abandoned, &self.caller).await {
-                Ok(references) => break references,
-                Err(HostFault::Busy { cause }) => {
+                Ok(Reclaimed::Back(references)) => break references,
+                Ok(Reclaimed::Gone) => {
+                    tries.answered();
+                    if !std::mem::replace(&mut is_gone, true) {
+                        self.tell(Event::Gone { id: id.clone(), attempt, host: host.clone() });
+                    }
+                    tries.pause(true).await;
+                }
+                Err(HostFault::Busy { cause } | HostFault::Unfit { cause, .. }) => {
                     tracing::info!(%host, %cause, "the work of an attempt that was given up is not back yet");
-                    self.tell(Event::Found { host: host.clone(), of: None });
+                    tries.answered();
+                    if tries.told.as_ref() != Some(&cause) {
+                        tries.told = Some(cause.clone());
+                        self.tell(Event::Held { id: id.clone(), attempt, host: host.clone(), cause });
+                    }
                     tries.pause(false).await;
                 }
                 Err(fault) => tries.wait(fault).await,
             }
         };
         self.tell(Event::Found { host: host.clone(), of: None });
-        let (id, attempt) = (abandoned.job.clone(), abandoned.attempt);
         let mut references = references.into_iter();
         let (reference, more) = (references.next(), references.collect());
         self.tell(Event::Returned { id, attempt, host: host.clone(), reference, more });
@@ -330,11 +342,12 @@ fn in_view_of(outcome: Outcome, waits: Option<String>, left: Option<String>) -> 
         (Outcome::Success { .. }, Some(cause)) => {
             Outcome::Failure { evidence: Some(cause.clone()), cause: named(cause), fault: FaultKind::Task }
         }
-        (Outcome::Failure { cause, evidence, fault }, _) => Outcome::Failure {
-            evidence: evidence.or_else(|| Some(cause.clone()).filter(|_| left.is_some())),
-            cause: named(cause),
-            fault,
-        },
+        (Outcome::Failure { cause, evidence, fault }, waits) => {
+            // It has failed for another reason, and some of its work is not in its commit either.
+            let also = |text: String| waits.iter().fold(text, |text, waits| format!("{text}; also, {waits}"));
+            let evidence = evidence.or_else(|| Some(cause.clone()).filter(|_| left.is_some()));
+            Outcome::Failure { evidence: evidence.map(also), cause: named(also(cause)), fault }
+        }
         (outcome, _) => outcome,
     }
 }
@@ -404,6 +417,12 @@ impl<'a> Tries<'a> {
     /// Ends the pauses of an outage.
     fn over(&mut self) {
         self.count = 0;
+        self.found();
+    }
+
+    /// Reports that the host answers about an attempt that was given up: the first time, and after each outage.
+    fn answered(&mut self) {
+        self.is_lost |= self.count == 0;
         self.found();
     }
 

@@ -59,6 +59,9 @@ pub fn decide(facts: &Facts<'_>) -> Recovery {
     Recovery::Recoverable { attempts }
 }
 
+/// Maximum time by which a heartbeat may lie ahead to count, in milliseconds.
+const AHEAD_MS_MAX: i64 = 24 * 60 * 60 * 1000;
+
 /// Reports whether an agent is running in the session, no matter which program started it.
 pub fn is_alive(facts: &Facts<'_>) -> bool {
     match facts.process {
@@ -66,8 +69,9 @@ pub fn is_alive(facts: &Facts<'_>) -> bool {
         Known::Gone => false,
         Known::Unknown => facts.beat_ms.is_some_and(|beat_ms| {
             // A beat in the future proves nothing about the age of the agent: a clock was set, or two clocks differ.
-            // The original program takes it for alive, and dead needs evidence.
-            facts.now_ms.saturating_sub(beat_ms) < facts.stale_ms
+            // The original program takes it for alive, and dead needs evidence. No clock that is in use is wrong by more.
+            let age_ms = facts.now_ms.saturating_sub(beat_ms);
+            age_ms < facts.stale_ms && age_ms >= -AHEAD_MS_MAX
         }),
     }
 }
@@ -114,9 +118,9 @@ mod tests {
     #[test]
     fn a_beat_is_fresh_for_less_than_its_time_and_in_the_future() {
         let good = session(r#"{"issueId": "u", "issueIdentifier": "A-1"}"#);
-        for (age, alive) in
-            [(0, true), (29_999, true), (30_000, false), (-29_999, true), (-30_000, true), (-3_600_000, true)]
-        {
+        let ahead = [(-3_600_000, true), (-AHEAD_MS_MAX, true), (-AHEAD_MS_MAX - 1, false), (NOW - i64::MAX, false)];
+        let cases = [(0, true), (29_999, true), (30_000, false), (-29_999, true), (-30_000, true)];
+        for (age, alive) in cases.into_iter().chain(ahead) {
             let facts = Facts { beat_ms: Some(NOW - age), ..facts(Some(&good)) };
             assert_eq!(is_alive(&facts), alive, "{age} ms old");
         }

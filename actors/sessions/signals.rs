@@ -3,7 +3,7 @@
 
 use swarm_model::dialog::dialog;
 use swarm_model::screen::{Screen, judge};
-use swarm_model::{EventKind, NeedKind};
+use swarm_model::{EventKind, NeedKind, TurnEnd};
 use swarm_ports::Mark;
 
 /// Reason why an agent makes no progress, or soon will not.
@@ -121,6 +121,17 @@ const WORKING: [&str; 5] =
 const INPUTS: [&str; 2] = ["type your message", "ctrl+p commands"];
 /// What is shown of an agent that is idle by its screen.
 const IDLE: &str = "its turn is over";
+/// Beginnings of messages of claude, codex and gemini that say that a turn broke off.
+const BROKEN: [(&str, TurnEnd); 6] = [
+    ("⎿  Interrupted", TurnEnd::Interrupted),
+    ("● API Error", TurnEnd::Failed),
+    ("■ Conversation interrupted", TurnEnd::Interrupted),
+    ("■ ", TurnEnd::Failed),
+    ("ℹ Request cancelled", TurnEnd::Interrupted),
+    ("✕ [API Error", TurnEnd::Failed),
+];
+/// First characters of the messages of these agents.
+const MESSAGES: [char; 3] = ['●', '•', '✦'];
 /// Share of the context in use, in percent, from which on it counts as nearly full.
 const CONTEXT_PERCENT: u32 = 90;
 
@@ -143,9 +154,33 @@ fn last_lines(screen: &str) -> Vec<&str> {
 pub fn of_silent_screen(screen: &str) -> Option<Signal> {
     match of_screen(screen) {
         Some(signal @ (Signal::Asks { .. } | Signal::Compacting)) => Some(signal),
-        _ if is_idle(screen) => Some(Signal::Idle { what: IDLE.to_owned() }),
+        _ if is_idle(screen) => Some(Signal::Idle { what: broken_off(screen).unwrap_or_else(|| IDLE.to_owned()) }),
         other => other,
     }
+}
+
+/// Returns what is shown of an agent whose last message says that its turn broke off. `None` for other messages.
+fn broken_off(screen: &str) -> Option<String> {
+    // claude writes spaces that do not break.
+    let screen = screen.replace('\u{a0}', " ");
+    let lines = screen.lines().rev().map(str::trim).filter(|line| !line.is_empty()).take(LINES_MAX);
+    let of = |line: &str| BROKEN.iter().find_map(|(begin, end)| Some((*end, line.strip_prefix(begin)?.to_owned())));
+    let is_message = |line: &str| line.starts_with(MESSAGES);
+    for line in lines {
+        match of(line) {
+            Some((TurnEnd::Interrupted, _)) => return Some(TurnEnd::Interrupted.words().to_owned()),
+            Some((end, cause)) => return Some(end.told(message_of(cause.trim_start_matches([':', ' '])))),
+            None if is_message(line) => return None,
+            None => {}
+        }
+    }
+    None
+}
+
+/// Returns the message in an error, which may be an answer of the provider as JSON.
+fn message_of(error: &str) -> &str {
+    let message = || error.rsplit_once(r#""message":"#)?.1.trim_start().strip_prefix('"')?.split('"').next();
+    message().unwrap_or(error.trim_end_matches(']'))
 }
 
 /// Reports whether a screen shows that a turn is over: the input line of a known agent, and no question.
@@ -317,6 +352,33 @@ mod tests {
             let rests = at_rest.contains(&name) && !works;
             assert_eq!(told == Some("idle"), rests, "{agent} {name}: {told:?}\n{screen}");
         }
+    }
+
+    #[test]
+    fn the_last_message_on_a_screen_says_whether_the_turn_broke_off() {
+        let recorded =
+            |agent: &str, name: &str| RECORDED.iter().find(|one| (one.0, one.1) == (agent, name)).expect("recorded").2;
+        for (screen, what) in [
+            (include_str!("../../tests/data/screens/claude/interrupted.txt"), "its turn was interrupted"),
+            (
+                include_str!("../../tests/data/screens/claude/failed.txt"),
+                "its last turn failed: Request rejected (429) · refused with 429",
+            ),
+            (include_str!("../../tests/data/screens/codex/interrupted.txt"), "its turn was interrupted"),
+            (
+                include_str!("../../tests/data/screens/codex/failed.txt"),
+                "its last turn failed: exceeded retry limit, last status: 429 Too Many Requests",
+            ),
+            (include_str!("../../tests/data/screens/gemini/interrupted.txt"), "its turn was interrupted"),
+            (include_str!("../../tests/data/screens/gemini/failed.txt"), "its last turn failed: refused with 400"),
+            (recorded("claude", "idle"), IDLE),
+            (recorded("codex", "idle"), IDLE),
+            (recorded("gemini", "idle"), IDLE),
+        ] {
+            assert_eq!(of_silent_screen(screen), Some(Signal::Idle { what: what.to_owned() }), "{screen}");
+        }
+        let answered = "■ Conversation interrupted\n\n› go on\n\n• Done.\n\n› Ask Codex to do anything\n\n  gpt · /r\n";
+        assert_eq!(of_silent_screen(answered), Some(Signal::Idle { what: IDLE.to_owned() }));
     }
 
     #[test]

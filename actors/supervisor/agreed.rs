@@ -58,17 +58,17 @@ impl Desk {
         };
         let own = record.row().and_then(|row| row.worktree.as_ref());
         let own = own.map(|tree| RunWork { branch: tree.branch.clone(), repository: tree.base_repo.clone() });
-        let (inherited, environment) = match contract {
-            Some(Contract { origin: Some(origin), .. }) => (origin.work, origin.environment),
-            Some(contract) => (None, contract.environment),
-            None => (None, environment.clone()),
+        let (inherited, environment, above) = match contract {
+            Some(Contract { origin: Some(origin), .. }) => (origin.work, origin.environment, origin.depth),
+            Some(contract) => (None, contract.environment, 0),
+            None => (None, environment.clone(), 0),
         };
         let work = match own {
             // A run whose rules cannot be read may be one; they are asked for again when something is to land.
             Some(own) if self.agreed_of(&own, &caller).await.is_ok_and(|agreed| agreed.is_none()) => inherited,
             own => own.or(inherited),
         };
-        Ok(Some(Origin { worker, work, environment }))
+        Ok(Some(Origin { worker, depth: above.saturating_add(1), work, environment }))
     }
 
     async fn marked(&self, mut caller: Caller) -> Caller {

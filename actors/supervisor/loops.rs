@@ -317,6 +317,7 @@ impl Desk {
             socket_path: pane.as_ref().map(|pane| pane.socket_path.clone()),
             pane: pane.map(|pane| pane.pane),
             worktree: row.worktree.as_ref().map(|worktree| worktree.path.clone()),
+            job: None,
             notes: Vec::new(),
             warnings: lease.and_then(|lease| lease.limits).map(|held| held.warnings()).unwrap_or_default(),
         })

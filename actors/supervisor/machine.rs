@@ -239,14 +239,16 @@ pub fn adoptions(listing: &Listing, dirs: &[DirFacts], host: &str) -> Vec<Adopti
                 plan.push(Adoption::Remove { name: facts.name.clone(), generation: facts.generation, with_logs: false })
             }
             SpecFacts::Pending(_) => plan.push(Adoption::Abort(Box::new(facts.clone()))),
-            SpecFacts::Executed(spec) if facts.lease.held && row.is_none() && !named.contains(&facts.name) => {
+            SpecFacts::Executed(spec)
+                if reconcile::has_processes(facts) && row.is_none() && !named.contains(&facts.name) =>
+            {
                 let pid = facts.lease.content.as_ref().map_or(0, |lease| lease.worker.pid);
                 named.insert(facts.name.clone());
                 plan.push(Adoption::AdoptBack(Box::new(reconcile::row_of(spec, pid, host))));
                 plan.push(Adoption::Worker(facts.name.clone()));
             }
-            // Another program replaced the row while our shim still ends the old generation.
-            SpecFacts::Executed(_) | SpecFacts::Missing if facts.lease.held => {}
+            // Another program replaced the row while our shim still ends the old generation, or without its shim.
+            SpecFacts::Executed(_) | SpecFacts::Missing if reconcile::has_processes(facts) => {}
             SpecFacts::Executed(_) | SpecFacts::Missing => plan.push(Adoption::Remove {
                 name: facts.name.clone(),
                 generation: facts.generation,
@@ -328,6 +330,7 @@ mod tests {
             resume: None,
             hooked: None,
             machine: None,
+            exit_slot: None,
         };
         let process = ProcessId { pid: 77, start_ticks: 1, boot: "b".to_owned() };
         let content = Some(Lease {
@@ -339,6 +342,7 @@ mod tests {
             restart: Default::default(),
             limits: None,
             machine: None,
+            process_namespace: None,
             survivors: Vec::new(),
         });
         let spec = Box::new(spec);
@@ -406,6 +410,23 @@ mod tests {
                 remove("renewed", false),
                 Adoption::Worker("renewed".to_owned()),
             ]
+        );
+    }
+
+    #[test]
+    fn records_of_processes_that_are_alive_without_their_shim_stay() {
+        let (mut lost, mut left, mut replaced) =
+            (facts("lost", 1, true, false), facts("left", 1, true, false), facts("replaced", 1, true, false));
+        lost.lease.worker_alive = true;
+        left.lease.survivors = vec![ProcessId { pid: 78, start_ticks: 1, boot: "b".to_owned() }];
+        replaced.lease.worker_alive = true;
+        let later = facts("replaced", 2, true, true);
+        let rows = [row(&later)];
+        let back = |facts: &DirFacts| Adoption::AdoptBack(Box::new(row(facts).as_ref().clone()));
+        let worker = |name: &str| Adoption::Worker(name.to_owned());
+        assert_eq!(
+            adoptions(&listing(&rows, &[]), &[left.clone(), lost.clone(), replaced, later], "h"),
+            vec![back(&left), worker("left"), back(&lost), worker("lost"), worker("replaced")]
         );
     }
 

@@ -11,7 +11,7 @@ use swarm_model::run::Abandoned;
 use swarm_model::run::plan::Plan;
 use swarm_model::run::progress::Now;
 use swarm_model::{Caller, Ended, ExitRecord, Hits, Reason, SpawnRequest, Usage};
-use swarm_ports::{BoxFuture, FarEnd, HostFault, Hosts};
+use swarm_ports::{BoxFuture, FarEnd, HostFault, Hosts, Reclaimed};
 
 pub struct FakeHosts {
     script: Arc<Script>,
@@ -28,10 +28,16 @@ struct FakeHost {
     brought: BTreeSet<String>,
     /// Attempts that were started, as `JOB.N`, each with its end.
     attempts: BTreeMap<String, Option<FarEnd>>,
+    /// Those of another machine of the same name, which does not answer now.
+    elsewhere: BTreeMap<String, Option<FarEnd>>,
     /// Number of workers that were started.
     starts: usize,
     /// Attempts that were given up, as `JOB.N`, which the host has not been told.
     owed: BTreeSet<String>,
+    /// Attempts that are to be stopped, as `JOB.N`, which the host has not been told.
+    stops: BTreeSet<String>,
+    /// Why the work of attempts that were given up does not come back, although the host answers.
+    held: Option<String>,
     /// Work of such attempts that came back, as `JOB.N`.
     returned: BTreeSet<String>,
     load: Option<u32>,
@@ -42,12 +48,28 @@ struct FakeHost {
 }
 
 impl FakeHost {
-    /// Does what is owed to the host.
+    /// Does what is owed to the host. What another machine has stays owed.
     fn deliver(&mut self) {
+        let (elsewhere, attempts) = (&self.elsewhere, &mut self.attempts);
+        self.stops.retain(|name| {
+            attempts.get_mut(name).map(|end| end.get_or_insert_with(stopped));
+            elsewhere.contains_key(name)
+        });
         for name in std::mem::take(&mut self.owed) {
-            if self.attempts.remove(&name).is_some() {
+            if self.elsewhere.contains_key(&name) || self.held.is_some() {
+                self.attempts.get_mut(&name).map(|end| end.get_or_insert_with(stopped));
+                self.owed.insert(name);
+            } else if self.attempts.remove(&name).is_some() {
                 self.returned.insert(name);
             }
+        }
+    }
+
+    /// Fails if another machine of the same name has the attempt.
+    fn has(&self, name: &str) -> Result<(), HostFault> {
+        match self.elsewhere.contains_key(name) {
+            true => Err(HostFault::Refused { cause: "this is another machine".to_owned() }),
+            false => Ok(()),
         }
     }
 }
@@ -61,6 +83,23 @@ impl FakeHosts {
     pub fn fail(&self, host: &str, fault: Option<HostFault>) {
         self.with(host, |host| host.fault = fault);
         self.changed.notify_waiters();
+    }
+
+    /// Puts another machine under the name of the host; the next time, the first one returns.
+    pub fn replace(&self, host: &str) {
+        self.with(host, |host| std::mem::swap(&mut host.attempts, &mut host.elsewhere));
+        self.changed.notify_waiters();
+    }
+
+    /// Reaches the host, which delivers what it is owed.
+    pub fn contact(&self, host: &str) {
+        self.with(host, FakeHost::deliver);
+        self.changed.notify_waiters();
+    }
+
+    /// Lets no work of attempts that were given up come back, for this reason; `None` ends that.
+    pub fn hold(&self, host: &str, why: Option<&str>) {
+        self.with(host, |host| host.held = why.map(str::to_owned));
     }
 
     /// Lets no branch be moved, for this reason; `None` ends that.
@@ -180,6 +219,7 @@ impl Hosts for FakeHosts {
         Box::pin(async move {
             let started = self.call("hosts.start", host, name(now), |host| {
                 assert!(host.brought.contains(&now.job().id), "the base is not there");
+                host.has(&name(now))?;
                 if let Some(fault) = host.unfit.get(&now.job().id) {
                     return Err(fault.clone());
                 }
@@ -203,7 +243,7 @@ impl Hosts for FakeHosts {
                 let changed = self.changed.notified();
                 let end = self.call("hosts.end", host, name(now), |host| match host.stuck.get(&now.job().id) {
                     Some(fault) => Err(fault.clone()),
-                    None => Ok(host.attempts.get(&name(now)).cloned().flatten()),
+                    None => host.has(&name(now)).map(|()| host.attempts.get(&name(now)).cloned().flatten()),
                 });
                 if let Some(end) = end.await?? {
                     return Ok(end);
@@ -215,12 +255,8 @@ impl Hosts for FakeHosts {
 
     fn stop<'a>(&'a self, now: &'a Now, host: &'a str, _: &'a Caller) -> BoxFuture<'a, Result<(), HostFault>> {
         Box::pin(async move {
-            self.call("hosts.stop", host, name(now), |host| {
-                if let Some(end) = host.attempts.get_mut(&name(now)) {
-                    end.get_or_insert_with(stopped);
-                }
-            })
-            .await?;
+            self.with(host, |host| host.stops.insert(name(now)));
+            self.call("hosts.stop", host, name(now), |host| host.has(&name(now))).await??;
             self.changed.notify_waiters();
             Ok(())
         })
@@ -248,13 +284,20 @@ impl Hosts for FakeHosts {
         _: &'a Plan,
         abandoned: &'a Abandoned,
         _: &'a Caller,
-    ) -> BoxFuture<'a, Result<Vec<String>, HostFault>> {
+    ) -> BoxFuture<'a, Result<Reclaimed, HostFault>> {
         Box::pin(async move {
             let name = format!("{}.{}", abandoned.job, abandoned.attempt);
-            let has_work = |host: &mut FakeHost| host.returned.contains(&name);
-            let has_work = self.call("hosts.reclaim", &abandoned.host, name.clone(), has_work).await?;
+            let judged = |host: &mut FakeHost| match (&host.held, host.elsewhere.contains_key(&name)) {
+                (_, true) => Ok(Reclaimed::Gone),
+                (Some(cause), _) if host.owed.contains(&name) => Err(HostFault::Busy { cause: cause.clone() }),
+                _ => {
+                    let has_work = host.returned.contains(&name);
+                    Ok(Reclaimed::Back(has_work.then(|| abandoned.reference()).into_iter().collect()))
+                }
+            };
+            let judged = self.call("hosts.reclaim", &abandoned.host, name.clone(), judged).await?;
             self.changed.notify_waiters();
-            Ok(has_work.then(|| abandoned.reference()).into_iter().collect())
+            judged
         })
     }
 
@@ -262,6 +305,14 @@ impl Hosts for FakeHosts {
         Box::pin(async move {
             self.script.before("hosts.take", now.job().id.as_str()).await?;
             self.blocked.lock().unwrap_or_else(PoisonError::into_inner).clone().map_or(Ok(()), Err)
+        })
+    }
+
+    fn go_on<'a>(&'a self, run: &'a str) -> BoxFuture<'a, ()> {
+        Box::pin(async move {
+            self.script.note(format!("hosts.go_on {run}"));
+            let mut hosts = self.hosts.lock().unwrap_or_else(PoisonError::into_inner);
+            hosts.values_mut().for_each(|host| host.stops.clear());
         })
     }
 

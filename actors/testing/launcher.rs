@@ -66,6 +66,7 @@ impl FakeLauncher {
             restart: spec.contract.restart,
             limits: held(spec.contract.limits),
             machine: None,
+            process_namespace: None,
             survivors: Vec::new(),
         };
         self.shim.records.set_lease(&key, &lease);

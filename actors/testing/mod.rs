@@ -24,6 +24,7 @@ mod events;
 mod flows;
 mod hosts;
 mod invariants;
+mod jobs;
 mod kernel;
 mod landings;
 mod launcher;

@@ -89,6 +89,7 @@ impl FakeRecords {
                 worker_alive: lease.as_ref().is_some_and(|lease| self.kernel.is_alive(&lease.worker)),
                 suspended: false,
                 elsewhere: None,
+                job: None,
                 survivors: lease.iter().flat_map(|lease| self.living(&lease.survivors)).collect(),
                 content: lease,
             },
@@ -188,6 +189,10 @@ impl Records for FakeRecords {
             }
             Ok(self.facts(&(name.to_owned(), generation)))
         })
+    }
+
+    fn exit_slot<'a>(&'a self, _: &'a str, _: u64) -> BoxFuture<'a, Option<u32>> {
+        Box::pin(std::future::ready(None))
     }
 
     fn next_free(&self, name: &str, above: u64) -> io::Result<u64> {

@@ -9,6 +9,7 @@ use super::clock::FakeClock;
 use super::events::{FakeEvents, FakeLogs};
 use super::flows::FakeFlows;
 use super::hosts::FakeHosts;
+use super::jobs::NoJobs;
 use super::kernel::Kernel;
 use super::landings::FakeLandings;
 use super::launcher::FakeLauncher;
@@ -102,6 +103,7 @@ impl World {
             events: self.events.clone(),
             flows: self.flows.clone(),
             hosts: self.hosts.clone(),
+            jobs: Arc::new(NoJobs),
             landings: self.landings.clone(),
             launcher: self.launcher.clone(),
             logs: self.logs.clone(),

@@ -47,6 +47,7 @@ pub(super) struct Life {
     pub merges: bool,
     /// What the heartbeat actor needs to know. `None` if it has nothing to do for this worker.
     pub session: Option<swarm_ports::Life>,
+    pub is_job: bool,
 }
 
 impl Life {
@@ -55,7 +56,8 @@ impl Life {
         let window = spec.contract.tmux.is_some();
         let watch = spec.contract.watch.clone();
         // A plain program without watch rules needs no heartbeat.
-        let looked_after = plan.is_some() || watch.is_some() || (window && spec.is_agent());
+        let has_reason = plan.is_some() || watch.is_some() || (window && spec.is_agent());
+        let looked_after = has_reason && spec.contract.job.is_none();
         let session = looked_after.then(|| swarm_ports::Life {
             worker: spec.name.clone(),
             generation: spec.generation,
@@ -76,6 +78,7 @@ impl Life {
             log_limit_bytes: spec.contract.log_limit_bytes,
             merges: spec.contract.merge,
             session,
+            is_job: spec.contract.job.is_some(),
         }
     }
 }
@@ -345,9 +348,7 @@ impl State {
         let Some(spec) = facts.spec.spec() else {
             return Err(error::no_contract(self.name()));
         };
-        if let (None, Some(lease)) = (&facts.exit, &facts.lease.content) {
-            self.try_end_leftovers(lease).await?;
-        }
+        self.end_earlier(&facts).await?;
         if !facts.lease.survivors.is_empty() {
             return Err(error::survivors(self.name(), &facts.lease.survivors));
         }
@@ -391,6 +392,9 @@ impl State {
     pub(super) async fn stop_tree(&mut self) -> Result<(), Refusal> {
         let Some(life) = &self.life else { return Ok(()) };
         let (lease, generation) = (life.lease.clone(), life.generation);
+        if life.is_job {
+            return self.stop_job(generation).await;
+        }
         let processes = self.ports().processes.clone();
         if processes.is_alive(&lease.shim) {
             let ordered = processes.stop_by_shim(&lease, StopOrder::Stop);
@@ -450,27 +454,6 @@ impl State {
     async fn settle_end(&mut self) {
         let Some(generation) = self.life.as_ref().map(|life| life.generation) else { return };
         self.worker_gone(generation).await;
-    }
-
-    async fn end_leftovers_of_life(&self) {
-        if let Some(life) = &self.life {
-            self.end_leftovers(&life.lease).await;
-        }
-    }
-
-    /// Ends the processes that the command left behind. Needed if the shim was killed before it could
-    /// do so.
-    pub(super) async fn end_leftovers(&self, lease: &Lease) {
-        if let Err(refusal) = self.try_end_leftovers(lease).await {
-            let error = refusal.cause;
-            tracing::error!(worker = self.name(), %error, "cannot end the processes that a worker left behind");
-        }
-    }
-
-    /// Does the same before another start: no process of the previous generation may run beside it.
-    pub(super) async fn try_end_leftovers(&self, lease: &Lease) -> Result<(), Refusal> {
-        let ended = self.ports().processes.stop_unsupervised(lease).await;
-        ended.map_err(|error| error::of_process(&error).of(self.name()))
     }
 
     async fn time_is_up(&mut self, generation: u64) {

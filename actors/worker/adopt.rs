@@ -231,7 +231,8 @@ impl State {
     }
 
     async fn adopt_ours(&mut self, facts: &DirFacts) {
-        if matches!(facts.spec, SpecFacts::Pending(_)) {
+        let is_job = facts.lease.job.is_some();
+        if matches!(facts.spec, SpecFacts::Pending(_)) && !is_job {
             // The supervisor that committed this start is gone. Its shim, now alone, reads the row
             // and decides whether to execute the command.
             self.ports().records.lease_is_let_go(self.name(), facts.generation).await;
@@ -247,6 +248,7 @@ impl State {
         let is_of_this_boot = facts.lease.content.is_none() || facts.lease.this_boot;
         if let (SpecFacts::Pending(spec), false, true) = (&facts.spec, facts.lease.held, is_of_this_boot)
             && facts.wanted.state != WantedState::Stopped
+            && !is_job
         {
             tracing::warn!(worker = self.name(), "a committed start was never executed; starting it again");
             self.life = None;

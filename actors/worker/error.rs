@@ -60,6 +60,9 @@ pub fn of_session(error: &SessionError) -> Refusal {
         }
         // Not final: a predecessor that was killed counts as alive while its last beat is recent.
         SessionError::Alive { .. } => refusal(RefusalKind::Running).remedy("wait until it has ended, or kill it"),
+        SessionError::Blocked(_) => {
+            refusal(RefusalKind::Worktree).remedy("remove it: nothing else may be in the place of the session's files")
+        }
         SessionError::Taken { .. } => refusal(RefusalKind::Worktree),
         SessionError::System(cause) => {
             Refusal::new(RefusalKind::Internal, format!("cannot start the session: {cause}"))
@@ -116,6 +119,14 @@ mod tests {
     fn a_predecessor_that_may_be_alive_is_waited_for() {
         let alive = SessionError::Alive { path: "/t".to_owned(), evidence: "its last beat is young".to_owned() };
         assert!(!is_final(of_session(&alive).kind));
+    }
+
+    #[test]
+    fn what_is_in_the_place_of_a_session_is_not_waited_for() {
+        let refusal = of_session(&SessionError::Blocked("/t/.agent is not a directory".to_owned()));
+        assert!(is_final(refusal.kind) && refusal.remedy.is_some(), "{refusal:?}");
+        assert_eq!(refusal.cause, "cannot start the session: /t/.agent is not a directory");
+        assert!(!is_final(of_session(&SessionError::System("full".to_owned())).kind));
     }
 
     #[test]

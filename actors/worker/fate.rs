@@ -152,6 +152,7 @@ fn lost(facts: &Facts) -> Result<Lost, String> {
         FineState::Elsewhere => Err("on another machine, which supervises it".to_owned()),
         FineState::Backoff => Err("its restart policy starts it again".to_owned()),
         FineState::Starting
+        | FineState::Queued
         | FineState::Running
         | FineState::Suspended
         | FineState::Unsupervised

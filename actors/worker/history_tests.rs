@@ -279,6 +279,7 @@ impl World {
             resume: None,
             hooked: None,
             machine: None,
+            exit_slot: None,
         };
         let lease = Lease {
             token: "t".to_owned(),
@@ -289,6 +290,7 @@ impl World {
             restart: self.policy,
             limits: None,
             machine: None,
+            process_namespace: None,
             survivors: Vec::new(),
         };
         DirFacts {
@@ -303,6 +305,7 @@ impl World {
                 suspended: false,
                 elsewhere: None,
                 survivors: Vec::new(),
+                job: None,
             },
             exit: self.exit.map(|(ended, reason)| ExitRecord {
                 token: "t".to_owned(),

@@ -64,6 +64,7 @@ fn records(exit: Option<ExitRecord>, this_boot: bool, is_older: bool) -> DirFact
         resume: None,
         hooked: None,
         machine: machine.clone(),
+        exit_slot: None,
     };
     let lease = Lease {
         token: "t".to_owned(),
@@ -74,6 +75,7 @@ fn records(exit: Option<ExitRecord>, this_boot: bool, is_older: bool) -> DirFact
         restart: RestartPolicy::Never,
         limits: None,
         machine,
+        process_namespace: None,
         survivors: Vec::new(),
     };
     DirFacts {

@@ -78,7 +78,7 @@ pub async fn launch(
     let plan = plan(ports, registry, &start).await?;
     let dir = plan.as_ref().map_or(start.contract.cwd.as_str(), |plan| plan.path.as_str());
     // Until the row says where the worker is, or the start has failed.
-    let _claim = sites.enter(&start.name, dir)?;
+    let _claim = sites.enter(&start.name, dir).await?;
     if let Some(plan) = &plan {
         give_port(ports, registry, &mut start, plan).await?;
     }
@@ -94,7 +94,12 @@ pub async fn launch(
     if start.recovers {
         spec.resume = Some(ports.sessions.resume(&spec).await);
     }
-    spec.hooked = ports.sessions.hooked(&spec).await;
+    if spec.contract.job.is_none() {
+        spec.hooked = ports.sessions.hooked(&spec).await;
+        // Last: from here on, whatever fails removes the directory, which frees the slot. A job may be on another machine,
+        // and has none.
+        spec.exit_slot = ports.records.exit_slot(&spec.name, generation).await;
+    }
     let opening = spec.session().map(|plan| Opening {
         plan,
         worker: spec.name.clone(),
@@ -355,6 +360,7 @@ fn spec(ports: &Ports, start: &Start, plan: Option<WorktreePlan>, generation: u6
         resume: None,
         hooked: None,
         machine: Some(ports.clock.machine()),
+        exit_slot: None,
     }
 }
 
@@ -369,6 +375,7 @@ fn started(spec: &Spec, lease: Lease, row: Row, notes: Vec<String>) -> Started {
         pane: lease.pane.as_ref().map(|pane| pane.pane.clone()),
         socket_path: lease.pane.as_ref().map(|pane| pane.socket_path.clone()),
         worktree: row.worktree.as_ref().map(|worktree| worktree.path.clone()),
+        job: spec.place().map(|place| place.name),
         notes: notes.into_iter().chain(held.map(Held::notes).unwrap_or_default()).collect(),
         warnings: held.map(Held::warnings).unwrap_or_default(),
     };

@@ -22,6 +22,7 @@ mod error;
 pub mod fate;
 #[cfg(test)]
 mod history_tests;
+mod job;
 #[cfg(test)]
 mod kill_tests;
 mod launch;

@@ -57,6 +57,15 @@ impl WorkerRecord {
         }
     }
 
+    /// Returns the pid of the worker's own process, also if its row names only a window. `None` if it is not alive.
+    pub fn pid(&self) -> Option<i32> {
+        match self {
+            Self::None => None,
+            Self::Ours { row, facts } => view(row, facts).pid,
+            Self::Foreign { alive, .. } => alive.as_ref().map(|process| process.pid),
+        }
+    }
+
     /// See [`WorkerView::is_at_work`].
     pub fn is_at_work(&self) -> bool {
         self.is_running() && self.left().is_empty()

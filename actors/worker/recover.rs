@@ -34,9 +34,7 @@ impl State {
             let kind = if subject.is_running() { RefusalKind::Running } else { RefusalKind::Invalid };
             return Err(Refusal::new(kind, format!("worker '{name}' not recovered: {why}")).of(&name));
         }
-        if let (None, Some(lease)) = (&facts.exit, &facts.lease.content) {
-            self.try_end_leftovers(lease).await?;
-        }
+        self.end_earlier(facts).await?;
         let recoveries = facts.wanted.recoveries + 1;
         let tree = subject.tree();
         // Use the environment of the original caller; that of the present caller may differ.

@@ -46,9 +46,7 @@ impl State {
                 if is_live || !makes_way {
                     return Err(in_the_way(self.name(), request.replaces.is_some(), is_live));
                 }
-                if let (None, Some(lease)) = (&facts.exit, &facts.lease.content) {
-                    self.try_end_leftovers(lease).await?;
-                }
+                self.end_earlier(facts).await?;
                 previous = Some(Arc::clone(row));
             }
             WorkerRecord::Foreign { row, alive: None } if taken_over(row) => previous = Some(Arc::clone(row)),
@@ -125,7 +123,12 @@ impl State {
                 stopped.map_err(|error| error::of_process(&error).of(self.name()))
             }
             WorkerRecord::Ours { facts, .. } => {
-                let shim = facts.lease.content.as_ref().map(|lease| &lease.shim).filter(|_| facts.lease.held);
+                let shim = facts
+                    .lease
+                    .content
+                    .as_ref()
+                    .map(|lease| &lease.shim)
+                    .filter(|_| facts.lease.held && facts.lease.job.is_none());
                 if shim.is_some_and(|shim| !self.ports().processes.is_alive(shim)) {
                     // Before the stop is recorded.
                     self.check_ended(facts.generation).await?;
@@ -311,6 +314,9 @@ impl State {
             let removed = remove::remove(&self.arguments, tree, removal, caller).await;
             removed.map_err(|error| remove::respawn_refusal(self.name(), tree, &error))?;
         }
+        if let WorkerRecord::Ours { facts, .. } = &subject {
+            self.check_job_gone(facts).await?;
+        }
         let tree = subject.tree();
         let start = Start {
             name: self.name().to_owned(),
@@ -375,7 +381,12 @@ fn is_elsewhere(row: &Row, tree: &Tree) -> bool {
 
 /// Returns the answer to an earlier delivery of the same request, if there was one.
 pub(super) fn answered(row: &Row, facts: &DirFacts, caller: &Caller) -> Option<Spawned> {
-    let SpecFacts::Executed(spec) = &facts.spec else { return None };
+    let spec = match &facts.spec {
+        SpecFacts::Executed(spec) => spec,
+        // It waits in the queue.
+        SpecFacts::Pending(spec) if spec.contract.job.is_some() => spec,
+        SpecFacts::Pending(_) | SpecFacts::Missing => return None,
+    };
     let lease = facts.lease.content.as_ref()?;
     (spec.request == caller.request).then(|| Spawned {
         name: row.name.clone(),
@@ -385,6 +396,7 @@ pub(super) fn answered(row: &Row, facts: &DirFacts, caller: &Caller) -> Option<S
         pane: lease.pane.as_ref().map(|pane| pane.pane.clone()),
         socket_path: lease.pane.as_ref().map(|pane| pane.socket_path.clone()),
         worktree: row.worktree.as_ref().map(|worktree| worktree.path.clone()),
+        job: spec.place().map(|place| place.name),
         notes: Vec::new(),
         warnings: lease.limits.as_ref().map(Held::warnings).unwrap_or_default(),
     })

@@ -14,6 +14,9 @@ const OBSERVE_PAUSE: Duration = Duration::from_secs(1);
 
 impl State {
     pub(super) fn watch_shim(&mut self) {
+        if self.is_job() {
+            return self.watch_job();
+        }
         let Some(life) = &self.life else { return };
         let (generation, myself) = (life.generation, self.myself.clone());
         let gone = self.ports().processes.gone(life.lease.shim.clone());
@@ -133,5 +136,30 @@ impl State {
         if let Err(refusal) = self.life_over(generation, facts).await {
             tracing::error!(worker = self.name(), cause = %refusal.cause, "cannot handle the end of a worker");
         }
+    }
+
+    pub(super) async fn end_leftovers_of_life(&self) {
+        if let Some(life) = &self.life {
+            self.end_leftovers(&life.lease).await;
+        }
+    }
+
+    /// Ends the processes that the command left behind. Needed if the shim was killed before it could
+    /// do so.
+    pub(super) async fn end_leftovers(&self, lease: &Lease) {
+        if let Err(refusal) = self.try_end_leftovers(lease).await {
+            let error = refusal.cause;
+            tracing::error!(worker = self.name(), %error, "cannot end the processes that a worker left behind");
+        }
+    }
+
+    /// Does the same before another start: no process of the previous generation may run beside it.
+    pub(super) async fn try_end_leftovers(&self, lease: &Lease) -> Result<(), Refusal> {
+        if lease.worker.pid == 0 {
+            // It had no process here.
+            return Ok(());
+        }
+        let ended = self.ports().processes.stop_unsupervised(lease).await;
+        ended.map_err(|error| error::of_process(&error).of(self.name()))
     }
 }

@@ -177,6 +177,32 @@ fn permission(agent: &Agent) -> Option<&'static str> {
     PERMISSIONS.into_iter().find(is_there)
 }
 
+/// Options with which a user restricts or extends what an agent may do.
+const LIMITS: [&str; 12] = [
+    "--permission-mode",
+    "--dangerously-skip-permissions",
+    "--settings",
+    "--allowedTools",
+    "--allowed-tools",
+    "--disallowedTools",
+    "--disallowed-tools",
+    "--tools",
+    "--approval-mode",
+    "--ask-for-approval",
+    "--sandbox",
+    "--full-auto",
+];
+
+/// Returns the option on an agent's own command line that says what it may do, in place of what is said for all agents.
+pub fn own_limits(agent: &Agent) -> Option<&'static str> {
+    let mut words = agent.config.command.iter().flatten().chain(&agent.config.arguments);
+    let is_of = |word: &str, option: &str| {
+        word.strip_prefix(option).is_some_and(|rest| rest.is_empty() || rest.starts_with('='))
+    };
+    let sandbox = (agent.kind == Kind::Codex && selects_sandbox(agent)).then_some("its sandbox");
+    words.find_map(|word| LIMITS.into_iter().find(|option| is_of(word, option))).or(sandbox)
+}
+
 fn selects_sandbox(agent: &Agent) -> bool {
     let selects = |word: &String| {
         SANDBOX.contains(&word.as_str()) || word.starts_with("--sandbox=") || word.starts_with("sandbox_mode=")

@@ -6,8 +6,8 @@
 use std::path::Path;
 
 use serde_json::{Value, json};
-use swarm_model::NeedKind;
 use swarm_model::json::Members as _;
+use swarm_model::{NeedKind, TurnEnd};
 
 use super::{claude, consent, resume, short};
 
@@ -28,6 +28,8 @@ pub enum Word {
     StillWaits(String),
     /// The agent's turn is over; it waits for its next task.
     Idle(String),
+    /// The agent's turn ended before its work was done, with this cause. It waits for its next task as well.
+    Broken(TurnEnd, String),
     /// The conversation has ended, and with it whatever the agent asked. An agent whose turn was over is still idle: if it
     /// ended because its terminal did, nothing is left to be done.
     Over,
@@ -60,7 +62,7 @@ impl Word {
     pub fn is_work(&self) -> bool {
         match self {
             Self::Working | Self::Tool(_) | Self::Doing(_) | Self::Done(_) | Self::Over => true,
-            Self::Waits(..) | Self::StillWaits(_) | Self::Idle(_) => false,
+            Self::Waits(..) | Self::StillWaits(_) | Self::Idle(_) | Self::Broken(..) => false,
         }
     }
 }
@@ -93,10 +95,6 @@ const SECONDS_MAX: u32 = 10;
 const COMPACTING: &str = "compacts its conversation";
 /// Text for an agent that waits for its next task.
 pub const TURN_OVER: &str = "its turn is over";
-/// Text for an agent whose turn was interrupted, for example by a dialog that was dismissed.
-pub const TURN_INTERRUPTED: &str = "its turn was interrupted";
-/// Text for an agent whose last turn ended with an error, for example of its provider.
-const TURN_FAILED: &str = "its last turn failed";
 /// Tool with which the agent asks a question.
 pub const QUESTION: &str = "AskUserQuestion";
 /// Hook event of an agent that shows a dialog, or would if it had a terminal.
@@ -151,7 +149,7 @@ pub fn hear(said: &Value) -> Heard {
         "Stop" | "StopFailure" if said.member("agent_id").is_some_and(|id| !id.is_null()) => Word::Working,
         "Stop" => Word::Idle(asked(text("last_assistant_message")).unwrap_or_else(|| TURN_OVER.to_owned())),
         "SessionStart" => Word::Idle(TURN_OVER.to_owned()),
-        "StopFailure" => Word::Idle(TURN_FAILED.to_owned()),
+        "StopFailure" => Word::Broken(TurnEnd::Failed, short(text("last_assistant_message"))),
         "UserPromptSubmit" => Word::Working,
         "SessionEnd" => Word::Over,
         "PreToolUse" => Word::Tool(tool()),
@@ -292,7 +290,12 @@ mod tests {
                 json!({ "hook_event_name": "Stop", "session_id": "C-1", "last_assistant_message": "Push?\nI did." }),
                 Word::Idle(said(TURN_OVER)),
             ),
-            (plain("StopFailure"), Word::Idle(said(TURN_FAILED))),
+            (plain("StopFailure"), Word::Broken(TurnEnd::Failed, String::new())),
+            (
+                json!({ "hook_event_name": "StopFailure", "session_id": "C-1", "error": "rate_limit",
+                        "last_assistant_message": "API Error: Request rejected (429) · refused with 429" }),
+                Word::Broken(TurnEnd::Failed, said("API Error: Request rejected (429) · refused with 429")),
+            ),
             (tool("PreToolUse", "Bash", &touch), Word::Tool(said("Bash: touch a"))),
             (tool("PreToolUse", "mcp__x__y", &json!(null)), Word::Tool(said("mcp__x__y"))),
             (tool("PostToolUse", "Bash", &touch), Word::Done(said("Bash: touch a"))),

@@ -26,6 +26,7 @@ pub mod resume;
 mod shell;
 pub mod traits;
 pub mod transcript;
+mod turn_end;
 
 use std::collections::BTreeMap;
 
@@ -44,6 +45,7 @@ use traits::Conversations;
 pub use fault::{classify, is_logged_out};
 
 pub use traits::{CAPABILITIES, Traits};
+pub use turn_end::turn_end;
 
 /// Agents that need no configuration.
 pub const BUILT_IN: [&str; 9] =

@@ -4,7 +4,7 @@
 mod below;
 pub mod client;
 mod connections;
-mod enclosing;
+pub mod enclosing;
 mod events;
 pub mod peer;
 pub mod server;

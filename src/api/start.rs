@@ -8,7 +8,7 @@
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read as _};
 use std::os::fd::{AsFd, OwnedFd};
-use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
+use std::os::unix::fs::OpenOptionsExt as _;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::process::Stdio;
@@ -225,19 +225,13 @@ fn make_dirs(paths: &Paths) -> io::Result<()> {
 /// Makes sure that root does not serve the state of another user. That user's agents would be executed as root, and the
 /// user could read nothing that such a supervisor writes. Root's commands to a supervisor of the user are served.
 fn check_owner(paths: &Paths) -> Result<(), Refusal> {
-    let Ok(state) = std::fs::metadata(paths.state()) else { return Ok(()) };
-    if !is_foreign(state.uid(), nix::unistd::geteuid().as_raw()) {
-        return Ok(());
-    }
-    let user = logind::name_of(state.uid()).unwrap_or_else(|| format!("#{}", state.uid()));
+    let owner = swarm_sys::owner::other_user(paths);
+    let owner = owner.map_err(|error| internal(&format!("cannot examine {}: {error}", paths.root().display())))?;
+    let Some(uid) = owner else { return Ok(()) };
+    let user = logind::name_of(uid).unwrap_or_else(|| format!("#{uid}"));
     let cause = format!("{} belongs to user {user}, and no supervisor of that user is running", paths.root().display());
     let remedy = command_line(["sudo", "-u", &user, "swarm", "supervisor", "start"]);
     Err(Refusal::new(RefusalKind::Invalid, cause).remedy(format!("run '{remedy}', then this again")))
-}
-
-/// Reports whether a supervisor of user `me` must not serve the state of user `owner`.
-fn is_foreign(owner: u32, me: u32) -> bool {
-    me == 0 && owner != 0
 }
 
 /// Checks that the inherited file size limit allows a supervisor to write its files.
@@ -416,16 +410,4 @@ fn watch_socket(paths: &Paths) -> io::Result<Inotify> {
     let dir = socket.parent().unwrap_or_else(|| paths.root());
     inotify.add_watch(dir, AddWatchFlags::IN_CREATE | AddWatchFlags::IN_ATTRIB | AddWatchFlags::IN_ONLYDIR)?;
     Ok(inotify)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::is_foreign;
-
-    #[test]
-    fn only_root_would_serve_the_state_of_another_user() {
-        for (owner, me, foreign) in [(0, 0, false), (1000, 0, true), (1000, 1000, false), (1000, 1001, false)] {
-            assert_eq!(is_foreign(owner, me), foreign, "{owner} {me}");
-        }
-    }
 }

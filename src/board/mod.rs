@@ -4,6 +4,8 @@
 //! `source` reads what has changed and puts it into the board, which gives each row the revision of its last change;
 //! `wire` writes rows as JSON. Faces depend on these modules, and these on no face.
 
+pub mod item;
+pub mod sgr;
 pub mod source;
 pub mod wire;
 pub mod worker;
@@ -21,12 +23,15 @@ pub struct Key {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Kind {
     Worker,
+    /// An item of a merge queue with which something is left to do.
+    Item,
 }
 
 impl Kind {
     pub fn word(self) -> &'static str {
         match self {
             Self::Worker => "worker",
+            Self::Item => "item",
         }
     }
 }

@@ -6,6 +6,7 @@
 //! | its exit, what its agent does, or that it is stuck | a file in `w/NAME.GENERATION/`, or of its attempt in a run |
 //! | its process is gone, whatever is recorded | a pidfd |
 //! | its agent asks a person | a file in `asks/` |
+//! | its work is in a merge queue | `queue.json` in `merge/*` is replaced |
 //! | it is suspended by a signal | nothing: all workers are read once a minute while any runs |
 //!
 //! Watches are set before what they watch is read. A worker whose watch is new is therefore read again.
@@ -22,13 +23,14 @@ use nix::sys::inotify::{AddWatchFlags as Flags, Inotify, InotifyEvent, WatchDesc
 use rustix::buffer::spare_capacity;
 use rustix::event::{Timespec, epoll};
 use swarm_model::{FineState, ProcessId, Refusal, RefusalKind, WorkerView};
+use swarm_store::repositories::landing::journal;
 use swarm_store::runs::order;
 use swarm_store::views::{Detail, Pick, load_where};
 use swarm_sys::paths::Paths;
-use swarm_sys::{processes, procfs, watching};
+use swarm_sys::{files, processes, procfs, watching};
 
 use super::worker::Worker;
-use super::{Board, Key, Kind};
+use super::{Board, Key, Kind, item};
 
 /// Shortest time between two looks, so that a busy fleet costs little.
 const PAUSE_MIN: Duration = Duration::from_millis(100);
@@ -38,6 +40,8 @@ const PAUSE_FACTOR: u32 = 3;
 const AGAIN: Duration = Duration::from_secs(60);
 /// Part of all workers from which all are read, and not each by its name.
 const FEW: usize = 4;
+/// The journal of a merge queue.
+const QUEUE: &str = "queue.json";
 /// Number in epoll of the descriptor of inotify; others are processes.
 const FILES: u64 = 0;
 
@@ -61,6 +65,10 @@ enum About {
     /// A directory above it, because it does not exist.
     Above,
     Asks,
+    /// The directory of all merge queues.
+    Queues,
+    /// That of one.
+    Queue,
     Worker(String),
 }
 
@@ -68,12 +76,13 @@ enum About {
 #[derive(Debug, Default)]
 struct Wanted {
     all: bool,
+    queues: bool,
     names: BTreeSet<String>,
 }
 
 impl Wanted {
     fn is_any(&self) -> bool {
-        self.all || !self.names.is_empty()
+        self.all || self.queues || !self.names.is_empty()
     }
 }
 
@@ -175,6 +184,12 @@ impl Source {
 
     fn read(&mut self, board: &mut Board) -> Result<Vec<String>, Refusal> {
         let wanted = std::mem::take(&mut self.wanted);
+        if wanted.all || wanted.queues {
+            self.read_queues(board)?;
+        }
+        if !wanted.all && wanted.names.is_empty() {
+            return Ok(Vec::new());
+        }
         let registry = if wanted.all || wanted.names.len() * FEW > self.count {
             self.looked = Instant::now();
             self.watch_places();
@@ -205,6 +220,29 @@ impl Source {
         let state = self.paths.state();
         let unread = |(row, cause)| format!("cannot read entry {row} of {}: {cause}", state.display());
         Ok(registry.warnings.into_iter().chain(registry.unreadable.into_iter().map(unread)).collect())
+    }
+
+    /// Reads the items of all merge queues with which something is left to do.
+    fn read_queues(&mut self, board: &mut Board) -> Result<(), Refusal> {
+        let merges = self.paths.merges();
+        if self.watch(&merges, NAMES | END, About::Queues).is_some() {
+            for place in files::list(&merges).into_iter().flatten() {
+                self.watch(&place.path(), NAMES | END, About::Queue);
+            }
+        }
+        let failed = |error| Refusal::new(RefusalKind::Internal, format!("cannot read the merge queues: {error}"));
+        let views = journal::views(&self.paths).map_err(failed)?;
+        let rows = views.iter().flat_map(|view| {
+            let open = view.queue.items.iter().filter(|item| !item.is_past());
+            open.map(move |item| {
+                let name = item::key_of(view, item);
+                let mut object = item::item_object(view, item);
+                object.as_object_mut().expect("an object").insert("key".to_owned(), name.clone().into());
+                (Key { kind: Kind::Item, name }, object.to_string())
+            })
+        });
+        board.replace(|key| key.kind == Kind::Item, rows);
+        Ok(())
     }
 
     /// Takes what the kernel tells.
@@ -252,8 +290,12 @@ impl Source {
                 let state = self.paths.state();
                 let asks = self.paths.asks();
                 self.wanted.all |= is_over || [state, asks].iter().any(|path| path.file_name() == Some(name));
+                self.wanted.queues |= self.paths.merges().file_name() == Some(name);
             }
             Some(About::Above | About::Asks) => self.wanted.all = true,
+            Some(About::Queues) => self.wanted.queues = true,
+            // Verifications write beside it.
+            Some(About::Queue) => self.wanted.queues |= is_over || name == QUEUE,
             Some(About::Worker(name)) => {
                 let name = name.clone();
                 self.wanted.names.insert(name);

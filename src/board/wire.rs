@@ -13,6 +13,7 @@ struct Whole<'a> {
     board: &'a str,
     rev: u64,
     workers: Vec<Box<RawValue>>,
+    items: Vec<Box<RawValue>>,
 }
 
 #[derive(Serialize)]
@@ -21,6 +22,7 @@ struct Change<'a> {
     board: &'a str,
     rev: u64,
     workers: Vec<Box<RawValue>>,
+    items: Vec<Box<RawValue>>,
     gone: Vec<Gone<'a>>,
 }
 
@@ -33,15 +35,16 @@ struct Gone<'a> {
 /// Returns all rows of the board with this id.
 pub fn whole(id: &str, board: &Board) -> String {
     let since = board.since(0);
-    line(&Whole { schema: "swarm.board/1", board: id, rev: since.rev, workers: rows(&since, Kind::Worker) })
+    let (workers, items) = (rows(&since, Kind::Worker), rows(&since, Kind::Item));
+    line(&Whole { schema: "swarm.board/1", board: id, rev: since.rev, workers, items })
 }
 
 /// Returns what is newer than a revision of the same board.
 pub fn change(id: &str, board: &Board, rev: u64) -> String {
     let since = board.since(rev);
     let gone = since.gone.iter().map(|key| Gone { kind: key.kind.word(), name: &key.name }).collect();
-    let workers = rows(&since, Kind::Worker);
-    line(&Change { schema: "swarm.board.change/1", board: id, rev: since.rev, workers, gone })
+    let (workers, items) = (rows(&since, Kind::Worker), rows(&since, Kind::Item));
+    line(&Change { schema: "swarm.board.change/1", board: id, rev: since.rev, workers, items, gone })
 }
 
 /// Returns the rows of one kind, each with its revision as first key.
@@ -69,12 +72,11 @@ mod tests {
         board.put(key("a"), r#"{"name":"a"}"#.to_owned());
         board.put(key("b"), r#"{"name":"b"}"#.to_owned());
         let whole = whole("id", &board);
-        let expected =
-            r#"{"schema":"swarm.board/1","board":"id","rev":2,"workers":[{"rev":1,"name":"a"},{"rev":2,"name":"b"}]}"#;
+        let expected = r#"{"schema":"swarm.board/1","board":"id","rev":2,"workers":[{"rev":1,"name":"a"},{"rev":2,"name":"b"}],"items":[]}"#;
         assert_eq!(whole, expected);
         board.remove(&key("a"));
         board.put(key("b"), r#"{"name":"b","state":"x"}"#.to_owned());
-        let expected = r#"{"schema":"swarm.board.change/1","board":"id","rev":4,"workers":[{"rev":4,"name":"b","state":"x"}],"gone":[{"kind":"worker","name":"a"}]}"#;
+        let expected = r#"{"schema":"swarm.board.change/1","board":"id","rev":4,"workers":[{"rev":4,"name":"b","state":"x"}],"items":[],"gone":[{"kind":"worker","name":"a"}]}"#;
         assert_eq!(change("id", &board, 2), expected);
     }
 }

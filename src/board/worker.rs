@@ -6,8 +6,8 @@ use std::collections::BTreeMap;
 use serde::Serialize;
 use serde_json::{Map, Value};
 use swarm_model::{
-    Activity, BaseRef, By, Doing, Ended, ExitRecord, FineState, Held, Hits, Needs, Reason, RestartPolicy, Usage,
-    WorkerView,
+    Activity, BaseRef, By, Doing, Ended, ExitRecord, FineState, Held, Hits, Job, Needs, Over, Reason, RestartPolicy,
+    TurnEnd, Usage, WorkerView,
 };
 
 /// Placeholder for the value of an environment variable.
@@ -55,21 +55,58 @@ pub struct Worker<'a> {
     needs: Option<Needs>,
     stuck: Option<&'a str>,
     limits: Option<Limits>,
+    job: Option<JobJson<'a>>,
     exit: Option<Exit>,
     failed: bool,
+    given_up: Option<&'a str>,
 }
 
-/// What the agent does: `working`, `idle` or `waiting`, with what, since when.
+/// The job that a worker is, and what the batch system said about it last.
+#[derive(Serialize)]
+struct JobJson<'a> {
+    host: &'a str,
+    name: &'a str,
+    number: Option<u64>,
+    state: Option<&'a str>,
+    reason: Option<&'a str>,
+    node: Option<&'a str>,
+    asked_ms: Option<u64>,
+    /// Whether something of a job that is over may still work.
+    unproven: bool,
+}
+
+impl<'a> JobJson<'a> {
+    fn of(job: &'a Job, has_record: bool) -> Self {
+        Self {
+            host: &job.host,
+            name: &job.name,
+            number: job.number,
+            state: job.state.as_deref(),
+            reason: job.reason.as_deref(),
+            node: job.node.as_deref(),
+            asked_ms: job.asked_ms,
+            unproven: job.over == Some(Over::Unproven) && !has_record,
+        }
+    }
+}
+
+/// Activity of the agent: `working`, `idle` or `waiting`, with what, since when, and how its last turn broke off.
 #[derive(Serialize)]
 struct ActivityJson<'a> {
     doing: Doing,
     what: Option<&'a str>,
     since_ms: u64,
+    turn: Option<&'static str>,
 }
 
 impl<'a> ActivityJson<'a> {
     fn of(activity: &'a Activity) -> Self {
-        Self { doing: activity.doing, what: activity.what.as_deref(), since_ms: activity.since_ms }
+        Self {
+            doing: activity.doing,
+            what: activity.what.as_deref(),
+            since_ms: activity.since_ms,
+            turn: activity.turn.map(TurnEnd::word),
+        }
     }
 }
 
@@ -176,8 +213,10 @@ impl<'a> Worker<'a> {
             needs,
             stuck: view.stuck.as_deref(),
             limits: view.limits.as_ref().map(Limits::of),
+            job: view.job.as_ref().map(|job| JobJson::of(job, view.exit.is_some())),
             exit: Exit::of(view),
             failed: view.has_failed(),
+            given_up: view.given_up.as_deref(),
         }
     }
 }
@@ -254,6 +293,7 @@ pub fn status_word(view: &WorkerView) -> &'static str {
 pub fn state_word(state: FineState) -> &'static str {
     match state {
         FineState::Starting => "starting",
+        FineState::Queued => "queued",
         FineState::Running => "running",
         FineState::Suspended => "suspended",
         FineState::Unsupervised => "unsupervised",

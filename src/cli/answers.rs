@@ -86,9 +86,10 @@ fn aside(severity: &str, text: &str, screen: &mut Screen) {
 /// Returns `spawned NAME (tmux: S:W)` or `spawned NAME (pid: N)`.
 pub fn spawned_line(verb: &str, spawned: &Spawned) -> String {
     let name = escape(&spawned.name);
-    match &spawned.window {
-        Some(window) => format!("{verb} {name} (tmux: {})", escape(window)),
-        None => format!("{verb} {name} (pid: {})", spawned.pid),
+    match (&spawned.window, &spawned.job) {
+        (Some(window), _) => format!("{verb} {name} (tmux: {})", escape(window)),
+        (None, Some(job)) => format!("{verb} {name} (job: {})", escape(job)),
+        (None, None) => format!("{verb} {name} (pid: {})", spawned.pid),
     }
 }
 
@@ -101,6 +102,7 @@ pub fn spawned_object(spawned: &Spawned) -> Map<String, Value> {
         ("pane", json!(spawned.pane)),
         ("socket_path", json!(spawned.socket_path)),
         ("worktree", json!(spawned.worktree)),
+        ("job", json!(spawned.job)),
         ("warnings", json!(spawned.warnings)),
     ])
 }
@@ -181,6 +183,7 @@ mod tests {
             pane: None,
             socket_path: None,
             worktree: None,
+            job: None,
             notes: Vec::new(),
             warnings: Vec::new(),
         };

@@ -1,9 +1,11 @@
 //! Examples and notes below the help of each verb.
 
 mod asks;
+mod mcp;
 mod work;
 
 pub use asks::*;
+pub use mcp::*;
 pub use work::*;
 
 pub const TOP: &str = "\
@@ -66,7 +68,8 @@ Hosts with settings of their own are in ~/.config/swarm/config.toml:
     ssh = \"me@build1\"                     whatever ssh takes
     dir = \"work/project\"                  where verbs are executed, from the home there
     [hosts.cluster]
-    engine = \"slurm-pilot\"                allocations of Slurm (docs/slurm.md)
+    engine = \"slurm-pilot\"                allocations of Slurm (docs/slurm.md);
+                                         with \"slurm\", each worker of 'spawn --on' is a job
     ssh = \"login1\"                       unless this machine is a login node
 
 STATE: up; away: nothing answers; refused: login, key or configuration; missing:
@@ -102,16 +105,6 @@ Examples:
 On a terminal, failures come last, and a line with totals follows. Otherwise the
 output is the original's: workers in the order of their start, 'running' or
 'stopped'.";
-
-pub const BOARD: &str = "\
-Examples:
-  swarm top --json
-  swarm top --json | jq -c '.workers[] | select(.needs) | [.name, .needs.text]'
-  swarm --host box top --json
-
-The first line has all workers, as 'swarm ls --json' shows them. Each further line
-has those that have changed since, and the names of those that are gone. Starts
-no supervisor and writes nothing. Ctrl-C ends it.";
 
 pub const STATUS: &str = "\
 Examples:
@@ -219,7 +212,9 @@ files such as node_modules or *.log.
 
 A worker may still run: the commit that its branch has now lands. Its uncommitted
 changes are included if its agent reports that its turn is over, or with
---uncommitted; otherwise they are refused, because it may be writing them.";
+--uncommitted; otherwise they are refused, because it may be writing them. The
+work of an agent whose last turn failed or was interrupted lands with
+--uncommitted only.";
 
 pub const HEARTBEAT: &str = "\
 Examples:

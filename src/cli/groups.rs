@@ -30,6 +30,7 @@ pub const GROUPS: [(&str, &[&str]); 7] = [
             "events",
             "du",
             "hosts",
+            "mcp",
             "notify",
             "supervisor",
             "completions",

@@ -1,6 +1,6 @@
 //! `swarm kill`: asks the supervisor to stop workers.
 
-use swarm_model::{KillRequest, RefusalKind, Row, Scope};
+use swarm_model::{KillRequest, RefusalKind, Row, Scope, WorkerView};
 
 use super::answers::Answers;
 use super::args::KillArgs;
@@ -16,6 +16,8 @@ use swarm_sys::paths::Paths;
 pub fn run(args: &KillArgs, paths: &Paths, screen: &mut Screen) -> Result<u8, Failure> {
     let mut told = Answers::new(args.json);
     let registry = super::read_for(paths, super::only(&args.names).filter(|_| !args.all), screen)?;
+    let ended: Vec<String> =
+        registry.workers.iter().filter(|view| has_ended(view)).map(|view| view.row.name.clone()).collect();
     if let Some(scope) = scope(args, &registry, || starting::rows(paths))? {
         if scope == Scope::All && !args.everywhere {
             let running: Vec<_> = registry.workers.iter().filter(|view| view.state.is_running()).collect();
@@ -23,10 +25,26 @@ pub fn run(args: &KillArgs, paths: &Paths, screen: &mut Screen) -> Result<u8, Fa
         }
         let caller = caller::collect()?.caller;
         let (rm_worktree, force_dirty) = (args.rm_worktree, args.force_dirty);
+        if let Scope::Names(names) = &scope {
+            // Only for a person: the original prints nothing more.
+            let is_told = screen.terminal;
+            for name in names.iter().filter(|name| is_told && ended.contains(name)) {
+                screen.aside("note: ", &format!("worker '{name}' had already ended"));
+            }
+        }
         let request = KillRequest { caller, scope, rm_worktree, force_dirty };
         post_raw(paths, &request, &mut |answer| told.tell(answer, "killed", screen))?;
     }
     told.end("swarm.killed/1", screen)
+}
+
+/// Reports whether the end of a worker is recorded, nothing of it runs, and nothing will start it again.
+fn has_ended(view: &WorkerView) -> bool {
+    view.exit.is_some()
+        && !view.state.is_running()
+        && view.next_start_ms.is_none()
+        && view.survivors.is_empty()
+        && !view.is_parked()
 }
 
 /// Returns the workers to kill, `None` for `--all` without workers. `--all` overrides a name, as in the original;
@@ -78,6 +96,16 @@ mod tests {
             assert_eq!(failure.report(&mut err), 1);
             String::from_utf8(err).expect("text")
         })
+    }
+
+    #[test]
+    fn only_a_worker_of_which_nothing_runs_or_is_due_has_ended() {
+        use swarm_model::{Ended, FineState};
+        let ended = sample::ended("x", Ended::Code(3));
+        assert!(has_ended(&ended));
+        assert!(!has_ended(&sample::process("x")));
+        assert!(!has_ended(&WorkerView { state: FineState::Backoff, next_start_ms: Some(1), ..ended.clone() }));
+        assert!(!has_ended(&WorkerView { survivors: vec![7], ..ended }));
     }
 
     #[test]

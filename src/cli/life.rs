@@ -122,6 +122,7 @@ impl WatchedWorker {
 pub fn has_ended(view: &WorkerView) -> bool {
     match view.state {
         FineState::Starting
+        | FineState::Queued
         | FineState::Running
         | FineState::Suspended
         | FineState::Unsupervised

@@ -3,13 +3,13 @@
 use std::cmp::Reverse;
 use std::path::Path;
 
-use swarm_model::{Doing, FineState, Row, Wire, WorkerView};
+use swarm_model::{Doing, FineState, Row, TurnEnd, Wire, WorkerView};
 
 use super::args::{Format, LsArgs, Sort, StatusFilter};
 use super::error::Failure;
 use super::here;
 use super::json;
-use super::render::{Clock, counted, escape, long_table, plain_table, short_state, status_word};
+use super::render::{Clock, broken_word, counted, escape, long_table, plain_table, short_state, status_word};
 use super::screen::Screen;
 use super::tagged::has_all;
 use swarm_store::views::{Detail, Pick, Registry, load_where};
@@ -87,7 +87,7 @@ fn selected(args: &LsArgs, view: &WorkerView) -> bool {
         StatusFilter::All => true,
         StatusFilter::Running => view.state.is_running(),
         StatusFilter::Stopped => !view.state.is_running(),
-        StatusFilter::Failed => view.has_failed(),
+        StatusFilter::Failed => view.has_failed() || view.broken_turn() == Some(TurnEnd::Failed),
     };
     status && has_all(&view.row, &args.tags)
 }
@@ -100,7 +100,18 @@ fn totals(views: &[&WorkerView], registered: usize) -> String {
             count => format!("none of {} matches", counted(count as u64, "worker")),
         };
     }
-    const WORDS: [&str; 8] = ["running", "idle", "waiting", "stuck", "restarting", "exited", "stopped", "failed"];
+    const WORDS: [&str; 10] = [
+        "running",
+        "idle",
+        "waiting",
+        "stuck",
+        "turn interrupted",
+        "turn failed",
+        "restarting",
+        "exited",
+        "stopped",
+        "failed",
+    ];
     let word = |view: &WorkerView| match view.state {
         _ if view.has_failed() => "failed",
         _ if view.ask.is_some() => "waiting",
@@ -109,7 +120,7 @@ fn totals(views: &[&WorkerView], registered: usize) -> String {
         _ if !view.state.is_running() => "exited",
         _ if view.doing() == Some(Doing::Waiting) => "waiting",
         _ if view.stuck.is_some() => "stuck",
-        _ if view.doing() == Some(Doing::Idle) => "idle",
+        _ if view.doing() == Some(Doing::Idle) => view.broken_turn().map_or("idle", broken_word),
         _ => "running",
     };
     let count = |wanted: &&str| views.iter().filter(|view| word(view) == *wanted).count();
@@ -148,7 +159,7 @@ fn rank(view: &WorkerView) -> u8 {
     match view.state {
         FineState::Exited if view.has_failed() => 11,
         FineState::Running => 0,
-        FineState::Starting => 1,
+        FineState::Starting | FineState::Queued => 1,
         FineState::Stopping => 2,
         FineState::Suspended => 3,
         FineState::Unsupervised => 4,
@@ -171,7 +182,7 @@ fn wire(views: &[&WorkerView]) -> String {
 
 #[cfg(test)]
 mod tests {
-    use swarm_model::{Ended, NeedKind, Needs};
+    use swarm_model::{Activity, Ended, NeedKind, Needs};
 
     use super::*;
     use crate::cli::sample;
@@ -185,6 +196,30 @@ mod tests {
             let all = registry.workers.iter().collect();
             show(&args, registry, all, Path::new("/s/state.json"), &clock, screen)
         })
+    }
+
+    #[test]
+    fn an_agent_whose_last_turn_failed_is_listed_with_the_failures() {
+        let idle = |name: &str, turn: Option<TurnEnd>| {
+            let what = turn.map_or("its turn is over".to_owned(), |turn| turn.told("API Error: 429"));
+            let activity = Activity { doing: Doing::Idle, what: Some(what), since_ms: 0, kind: None, turn };
+            WorkerView { activity: Some(activity), ..sample::window(name) }
+        };
+        let views =
+            vec![idle("broke", Some(TurnEnd::Failed)), idle("done", None), idle("left", Some(TurnEnd::Interrupted))];
+        let all = sample::registry(views);
+        assert_eq!(listed(&["--status", "failed", "-q"], &all).0, "broke\n");
+        let long = listed(&["-l"], &all).0;
+        let starts = |words: &[&str]| {
+            long.lines().any(|line| line.split_whitespace().take(words.len()).eq(words.iter().copied()))
+        };
+        assert!(starts(&["broke", "turn", "failed:", "API", "Error:", "429"]), "{long}");
+        assert!(starts(&["done", "idle"]) && starts(&["left", "turn", "interrupted:"]), "{long}");
+        let json: serde_json::Value = serde_json::from_str(&listed(&["--json"], &all).0).expect("JSON");
+        let turns: Vec<&serde_json::Value> = (0..3).map(|at| &json["workers"][at]["activity"]["turn"]).collect();
+        assert_eq!(turns, [&"failed".into(), &serde_json::Value::Null, &"interrupted".into()]);
+        let counts = totals(&all.workers.iter().collect::<Vec<_>>(), 3);
+        assert_eq!(counts, "3 workers: 1 idle, 1 turn interrupted, 1 turn failed");
     }
 
     #[test]

@@ -34,6 +34,7 @@ mod history;
 mod host;
 mod init;
 mod init_args;
+mod jobs;
 mod json;
 mod kill;
 mod life;
@@ -45,6 +46,7 @@ mod ls;
 mod man;
 mod many;
 mod marks;
+mod mcp;
 mod merge;
 mod notify;
 mod parse;
@@ -153,6 +155,7 @@ fn dispatch(command: &Command, screen: &mut Screen) -> Result<u8, Failure> {
         Command::Config(args) => config::run(args, &paths()?, screen),
         Command::Trust(args) if args.run => trust::run_records(args, &paths()?, screen),
         Command::Trust(args) => trust::run(args, screen),
+        Command::Mcp(args) => mcp::run(args, &paths()?, screen),
         Command::Notify(args) => notify::run(&args.action, &paths()?, screen),
         Command::Hosts(args) => host::list::run(args, screen),
         Command::Completions(args) => complete::script(args, screen),

@@ -22,6 +22,7 @@ use super::heartbeat::args::HeartbeatArgs;
 use super::history::HistoryArgs;
 use super::host::args::HostsArgs;
 use super::man::ManArgs;
+use super::mcp::McpArgs;
 use super::merge::args::MergeArgs;
 use super::notify::NotifyArgs;
 use super::ralph::args::RalphArgs;
@@ -107,7 +108,7 @@ pub fn verb(name: &str) -> Option<clap::Command> {
 /// A verb and the function that adds its arguments.
 type Verb = (&'static str, fn(clap::Command) -> clap::Command);
 
-const VERBS: [Verb; 45] = [
+const VERBS: [Verb; 46] = [
     ("spawn", SpawnArgs::augment_args),
     ("ls", LsArgs::augment_args),
     ("status", StatusArgs::augment_args),
@@ -149,6 +150,7 @@ const VERBS: [Verb; 45] = [
     ("trust", TrustArgs::augment_args),
     ("history", HistoryArgs::augment_args),
     ("hosts", HostsArgs::augment_args),
+    ("mcp", McpArgs::augment_args),
     ("notify", NotifyArgs::augment_args),
     ("supervisor", SupervisorArgs::augment_args),
     ("completions", CompletionsArgs::augment_args),

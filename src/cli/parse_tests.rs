@@ -70,7 +70,7 @@ Runs:
 Workers:
   spawn        Start a worker
   ls           List workers
-  top          Follow the whole fleet: all workers, then each change
+  top          Watch the fleet on a screen, what needs you first, and act on it
   status       Show whether a worker runs (exit code 0: yes, 1: no, 2: unknown)
   explain      Explain the state of a worker, with the evidence
   wait         Wait until workers have ended (exit code 1: timed out)
@@ -116,6 +116,7 @@ System:
   events       Show recorded events, oldest first
   du           Show the disk usage of workers and saved worktrees
   hosts        List, check and set up other machines, for --host
+  mcp          Serve the fleet to an agent as tools (Model Context Protocol)
   notify       Test the delivery of notifications
   supervisor   Control the supervisor, the process that manages the workers
   completions  Print a completion script for a shell

@@ -2,10 +2,11 @@
 
 use std::fmt::Write as _;
 
+use crate::cli::jobs;
 use jiff::civil::DateTime;
 use jiff::tz::TimeZone;
 use jiff::{SignedDuration, Timestamp};
-use swarm_model::{Doing, Ended, FineState, Reason, RowTmux, WorkerView};
+use swarm_model::{Doing, Ended, FineState, Reason, RowTmux, TurnEnd, WorkerView};
 use swarm_ports::pid_list;
 
 pub use crate::board::worker::{signal_name, state_word, status_word};
@@ -37,14 +38,22 @@ impl Clock {
     /// Returns the seconds since `started`, which is local time without an offset in our rows and may have an offset in
     /// rows of other writers. Never negative, even if the clock was set back.
     pub fn since(&self, started: &str) -> Option<u64> {
+        self.then(started).map(|then| whole_seconds(self.now.duration_since(then)))
+    }
+
+    /// Returns that time in milliseconds since the Unix epoch.
+    pub fn at_ms(&self, started: &str) -> Option<u64> {
+        u64::try_from(self.then(started)?.as_millisecond()).ok()
+    }
+
+    fn then(&self, started: &str) -> Option<Timestamp> {
         let local = || started.parse::<DateTime>().ok()?.to_zoned(self.zone.clone()).ok();
         // Our format first: almost all rows have it.
         let then = if started.len() == "2026-01-31T12:00:05.000000".len() { local() } else { None };
-        let then = match then {
-            Some(then) => then.timestamp(),
-            None => started.parse::<Timestamp>().ok().or_else(|| Some(local()?.timestamp()))?,
-        };
-        Some(whole_seconds(self.now.duration_since(then)))
+        match then {
+            Some(then) => Some(then.timestamp()),
+            None => started.parse::<Timestamp>().ok().or_else(|| Some(local()?.timestamp())),
+        }
     }
 
     /// Returns the seconds since a time in milliseconds since the Unix epoch.
@@ -198,6 +207,9 @@ fn row<const N: usize>(cells: [&str; N]) -> Vec<String> {
 /// Returns the state of a worker; for a running agent what it does, waits for or is stuck at, and for a failed worker why.
 pub fn long_state(view: &WorkerView) -> String {
     let word = state_word(view.state);
+    if let Some(why) = view.given_up.as_ref().filter(|_| view.has_failed()) {
+        return format!("failed: {}", escape(why));
+    }
     if view.has_failed() {
         // A code or signal is in a column of its own.
         return match failure(view) {
@@ -208,6 +220,9 @@ pub fn long_state(view: &WorkerView) -> String {
     }
     if let Some(host) = &view.elsewhere {
         return format!("elsewhere: {}", escape(host));
+    }
+    if let Some(said) = view.job.as_ref().and_then(|job| jobs::said(view, job)) {
+        return format!("{word}: {said}");
     }
     if !view.survivors.is_empty() {
         return format!("{word}: {} cannot be ended", pid_list(&view.survivors));
@@ -221,6 +236,9 @@ pub fn long_state(view: &WorkerView) -> String {
         _ if view.state != FineState::Running => word.into(),
         (Some(Doing::Waiting), _) => format!("waiting: {}", escape(what.unwrap_or("a person"))),
         (_, Some(cause)) => format!("stuck: {}", escape(cause)),
+        (Some(Doing::Idle), None) if view.broken_turn().is_some() => {
+            what.map_or("idle".into(), |what| escape(&broken(view, what)).into_owned())
+        }
         (Some(Doing::Idle), None) => "idle".into(),
         (Some(Doing::Working), None) => what.map_or("working".into(), |what| format!("working: {}", escape(what))),
         (None, None) => word.into(),
@@ -231,6 +249,7 @@ pub fn long_state(view: &WorkerView) -> String {
 pub fn short_state(view: &WorkerView) -> String {
     if view.has_failed() {
         return match failure(view) {
+            _ if view.given_up.is_some() => "failed (in its run)".into(),
             Some(Cause::Ended(Ended::Code(code))) => format!("failed (exit code {code})"),
             Some(Cause::Ended(ended)) => format!("failed ({})", ended_word(ended)),
             Some(Cause::Other(cause)) => format!("failed ({cause})"),
@@ -242,9 +261,23 @@ pub fn short_state(view: &WorkerView) -> String {
         _ if view.state != FineState::Running => state_word(view.state).into(),
         (Some(Doing::Waiting), _) => Doing::Waiting.word().into(),
         (_, Some(_)) => "stuck".into(),
-        (Some(doing), None) => doing.word().into(),
+        (Some(doing), None) => view.broken_turn().map_or(doing.word(), broken_word).into(),
         (None, None) => state_word(view.state).into(),
     }
+}
+
+/// Returns the state of a worker whose agent is idle because its last turn ended so.
+pub fn broken_word(end: TurnEnd) -> &'static str {
+    match end {
+        TurnEnd::Failed => "turn failed",
+        TurnEnd::Interrupted => "turn interrupted",
+    }
+}
+
+/// Returns the state with the cause in `what`, which repeats that the turn broke off.
+fn broken(view: &WorkerView, what: &str) -> String {
+    let word = view.broken_turn().map_or("idle", broken_word);
+    what.split_once(": ").map_or_else(|| word.to_owned(), |(_, cause)| format!("{word}: {cause}"))
 }
 
 /// How a failed worker ended.
@@ -277,9 +310,11 @@ fn state_colour(view: &WorkerView) -> Option<&'static str> {
     match view.state {
         _ if view.has_failed() => Some(RED),
         _ if view.ask.is_some() || view.doing() == Some(Doing::Waiting) => Some(YELLOW),
-        _ if view.stuck.is_some() => Some(RED),
+        _ if view.stuck.is_some() || view.broken_turn() == Some(TurnEnd::Failed) => Some(RED),
+        FineState::Running if view.broken_turn().is_some() => Some(YELLOW),
         FineState::Running => Some(GREEN),
         FineState::Starting
+        | FineState::Queued
         | FineState::Stopping
         | FineState::Suspended
         | FineState::Unsupervised
@@ -315,7 +350,10 @@ fn uptime(view: &WorkerView, clock: &Clock) -> String {
 }
 
 /// Returns `session:window`, the pid of the row, or `-`.
-fn place(view: &WorkerView) -> String {
+pub fn place(view: &WorkerView) -> String {
+    if let Some(job) = &view.job {
+        return jobs::place(job);
+    }
     match (&view.row.tmux, view.row.pid) {
         (Some(tmux), _) => window(tmux),
         (None, Some(pid)) => pid.to_string(),
@@ -423,6 +461,11 @@ gone   lost     -     -       unknown  0         -       -         ci,a
             ),
             (end(FineState::OutOfMemory, Reason::OutOfMemory, killed), "out-of-memory", "out-of-memory"),
             (WorkerView { exit: None, ..sample::ended("x", killed) }, "failed (end unknown)", "failed: end unknown"),
+            (
+                WorkerView { given_up: Some("rejected: red".into()), ..sample::ended("x", Ended::Code(0)) },
+                "failed (in its run)",
+                "failed: rejected: red",
+            ),
         ] {
             assert_eq!(
                 (view.has_failed(), short_state(&view).as_str(), long_state(&view).as_str()),

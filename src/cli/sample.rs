@@ -49,7 +49,9 @@ pub fn process(name: &str) -> WorkerView {
         stuck: None,
         limits: None,
         elsewhere: None,
+        job: None,
         survivors: Vec::new(),
+        given_up: None,
         dir: Some(format!("{name}.1")),
     }
 }

@@ -268,7 +268,9 @@ pub mod tests {
             stuck: None,
             limits: None,
             elsewhere: None,
+            job: None,
             survivors: Vec::new(),
+            given_up: None,
             dir: None,
         }
     }

@@ -14,6 +14,7 @@ mod codex_hooks;
 pub mod defaults;
 mod env_file;
 mod first_questions;
+pub mod on;
 
 use super::answers::{no_answer, spawned_line, spawned_object};
 use super::args::SpawnArgs;
@@ -43,7 +44,7 @@ pub fn run(args: &SpawnArgs, paths: &Paths, screen: &mut Screen) -> Result<u8, F
         return Err(Failure::new(RefusalKind::Invalid, "no command provided (use -- command...)"));
     }
     check_name(&args.name)?;
-    let args = &defaults::filled(args, screen)?;
+    let args = &on::adjusted(args, &defaults::filled(args, screen)?)?;
     let nudge = nudge(args).map_err(|cause| Failure::new(RefusalKind::Invalid, cause))?;
     let collected = caller::collect()?;
     if args.worktree {
@@ -55,6 +56,7 @@ pub fn run(args: &SpawnArgs, paths: &Paths, screen: &mut Screen) -> Result<u8, F
     for variable in &collected.dropped {
         screen.warning(&format!("environment variable '{variable}' is not valid UTF-8 and is not passed on"));
     }
+    on::warning(args).into_iter().for_each(|warning| screen.warning(warning));
     let spawned = start(&request, paths, &mut |text| screen.warning(&text))?;
     announce(args, &spawned, nudge, paths, screen)
 }
@@ -227,7 +229,9 @@ pub fn build(
     let private = env_file::read_all(&args.place.env_files, Path::new(&caller.cwd))?;
     let path = lookup::path_of(&env, &private).or_else(|| lookup::path_of(&env, &environment));
     let place = if args.worktree { Place::LaterWorktree } else { Place::Directory(Path::new(&cwd)) };
-    lookup::check(&args.command[0], path, &place)?;
+    if args.on.is_none() {
+        lookup::check(&args.command[0], path, &place)?;
+    }
     let tmux = args.tmux.then(|| tmux_place(args, session)).transpose()?;
     let worktree = args.worktree.then(|| WorktreeRequest {
         cwd: caller.cwd.clone(),
@@ -236,7 +240,7 @@ pub fn build(
         base: args.place.base.clone(),
         ..WorktreeRequest::default()
     });
-    let contract = Contract {
+    let mut contract = Contract {
         argv: args.command.clone(),
         cwd,
         environment,
@@ -260,6 +264,7 @@ pub fn build(
         limits: args.place.limits.into(),
         ..Contract::default()
     };
+    on::make_job(args, &mut contract)?;
     Ok(SpawnRequest { caller, name: args.name.clone(), contract, worktree, replaces: None, takes_over: None })
 }
 

@@ -128,6 +128,7 @@ fn next_steps_fit_the_kind_of_worker() {
         pane: None,
         socket_path: None,
         worktree: worktree.map(str::to_owned),
+        job: None,
         notes: Vec::new(),
         warnings: Vec::new(),
     };

@@ -5,7 +5,7 @@ use swarm_model::WorkerView;
 use super::args::StatusArgs;
 use super::error::{Failure, unknown_worker};
 use super::json;
-use super::render::{Clock, escape, long_state, status_word, window};
+use super::render::{Clock, escape, long_state, place, status_word, window};
 use super::screen::Screen;
 use swarm_store::views::Registry;
 use swarm_sys::paths::Paths;
@@ -31,6 +31,7 @@ fn show(args: &StatusArgs, registry: &Registry, clock: &Clock, screen: &mut Scre
 fn sentence(view: &WorkerView, clock: &Clock) -> String {
     let place = match (&view.row.tmux, view.row.pid) {
         _ if view.elsewhere.is_some() => long_state(view),
+        _ if view.job.is_some() => format!("{}, {}", long_state(view), place(view)),
         (Some(tmux), _) => format!("tmux window {}", window(tmux)),
         (None, Some(pid)) => format!("pid {pid}"),
         (None, None) => String::new(),

@@ -13,6 +13,7 @@ use serde::{Deserialize, Serialize};
 
 use super::error::Failure;
 use swarm_store::log_parts;
+use swarm_store::runs::records;
 
 const BLOCK_BYTES: usize = 64 * 1024;
 
@@ -415,7 +416,7 @@ fn unreadable(path: &Path, error: &io::Error) -> Failure {
 }
 
 fn open(path: &Path) -> Result<Option<File>, Failure> {
-    match File::open(path) {
+    match records::open(path) {
         Ok(file) => Ok(Some(file)),
         Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
         Err(error) => Err(unreadable(path, &error)),

@@ -1,9 +1,11 @@
 //! Waiting without polling: processes by pidfd, files by inotify, Ctrl-C by signalfd, all in one call of `poll`.
 
+use std::cell::OnceCell;
 use std::fs;
-use std::io;
+use std::io::{self, Write as _};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
+use std::sync::Once;
 use std::time::{Duration, Instant};
 
 use nix::errno::Errno;
@@ -12,8 +14,11 @@ use nix::sys::inotify::{AddWatchFlags, InitFlags, Inotify};
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use nix::sys::signal::{SigSet, Signal};
 use nix::sys::signalfd::{SfdFlags, SignalFd};
+use nix::sys::time::TimeSpec;
+use nix::sys::timerfd::{ClockId, Expiration, TimerFd, TimerFlags, TimerSetTimeFlags};
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 use swarm_model::{ProcessId, Refusal, RefusalKind};
+use swarm_sys::watching::LOOK_PAUSE;
 
 use super::error::Failure;
 
@@ -57,9 +62,13 @@ pub fn allow_many_descriptors() {
     }
 }
 
-/// Watches files and directories for changes.
+/// Watches files and directories for changes. If other programs have used up what the kernel allows for that, tells its
+/// user from time to time to look.
 pub struct Changes {
-    inotify: Inotify,
+    inotify: Option<Inotify>,
+    /// Readable when it is time to look. Set once something cannot be watched.
+    timer: OnceCell<TimerFd>,
+    pause: Duration,
 }
 
 /// Changes since the last call of [`Changes::take`].
@@ -72,7 +81,34 @@ pub struct Seen {
 impl Changes {
     pub fn new() -> Result<Self, Failure> {
         let flags = InitFlags::IN_CLOEXEC | InitFlags::IN_NONBLOCK;
-        Inotify::init(flags).map(|inotify| Self { inotify }).map_err(|error| watch_failure("files", error))
+        Self::of(Inotify::init(flags), LOOK_PAUSE)
+    }
+
+    fn of(inotify: Result<Inotify, Errno>, pause: Duration) -> Result<Self, Failure> {
+        let changes = Self { inotify: None, timer: OnceCell::new(), pause };
+        match inotify {
+            Ok(inotify) => Ok(Self { inotify: Some(inotify), ..changes }),
+            Err(error) => changes.look_instead("files", error).map(|()| changes),
+        }
+    }
+
+    /// Sets the timer if a limit of the kernel is the reason why something cannot be watched.
+    fn look_instead(&self, what: &str, error: Errno) -> Result<(), Failure> {
+        static TOLD: Once = Once::new();
+        if !matches!(error, Errno::EMFILE | Errno::ENFILE | Errno::ENOSPC) {
+            return Err(watch_failure(what, error));
+        }
+        if self.timer.get().is_none() {
+            let timer = timer(self.pause).map_err(|_| watch_failure(what, error))?;
+            self.timer.get_or_init(|| timer);
+        }
+        TOLD.call_once(|| {
+            let seconds = self.pause.as_secs();
+            let cause = swarm_sys::watching::explained(error);
+            // Nobody may read it.
+            let _ = writeln!(io::stderr(), "swarm: warning: cannot watch {what}, looks every {seconds} s: {cause}");
+        });
+        Ok(())
     }
 
     /// Watches for bytes written to `file`; ignores a missing file.
@@ -88,17 +124,23 @@ impl Changes {
     }
 
     fn add(&self, path: &Path, flags: AddWatchFlags) -> Result<(), Failure> {
-        match self.inotify.add_watch(path, flags) {
+        let Some(inotify) = &self.inotify else { return Ok(()) };
+        match inotify.add_watch(path, flags) {
             Ok(_) | Err(Errno::ENOENT | Errno::ENOTDIR) => Ok(()),
-            Err(error) => Err(watch_failure(&path.display().to_string(), error)),
+            Err(error) => self.look_instead(&path.display().to_string(), error),
         }
     }
 
     /// Reads all queued events.
     pub fn take(&self) -> Result<Seen, Failure> {
         let mut seen = Seen::default();
+        if let Some(timer) = self.timer.get() {
+            // Without a descriptor that blocks, this fails if it is not yet time.
+            let _ = timer.wait();
+        }
+        let Some(inotify) = &self.inotify else { return Ok(seen) };
         loop {
-            match self.inotify.read_events() {
+            match inotify.read_events() {
                 Ok(events) => {
                     seen.closed |= events.iter().any(|event| event.mask.contains(AddWatchFlags::IN_CLOSE_WRITE));
                 }
@@ -120,9 +162,20 @@ fn watch_failure(what: &str, error: Errno) -> Failure {
     }
 }
 
+/// Returns a timer that fires again and again.
+fn timer(pause: Duration) -> Result<TimerFd, Errno> {
+    let timer = TimerFd::new(ClockId::CLOCK_BOOTTIME, TimerFlags::TFD_CLOEXEC | TimerFlags::TFD_NONBLOCK)?;
+    timer.set(Expiration::Interval(TimeSpec::from_duration(pause)), TimerSetTimeFlags::empty())?;
+    Ok(timer)
+}
+
 impl AsFd for Changes {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.inotify.as_fd()
+        match (self.timer.get(), &self.inotify) {
+            (Some(timer), _) => timer.as_fd(),
+            (None, Some(inotify)) => inotify.as_fd(),
+            (None, None) => unreachable!("without inotify there is a timer"),
+        }
     }
 }
 
@@ -156,11 +209,13 @@ impl Interrupt {
 impl Interrupt {
     /// Reads all pending signals, so that the next one wakes again; returns the last.
     pub fn take(&self) -> Option<Signal> {
-        let mut last = None;
-        while let Ok(Some(signal)) = self.signals.read_signal() {
-            last = i32::try_from(signal.ssi_signo).ok().and_then(|number| Signal::try_from(number).ok());
-        }
-        last
+        self.take_all().pop()
+    }
+
+    /// Reads all pending signals.
+    pub fn take_all(&self) -> Vec<Signal> {
+        let read = std::iter::from_fn(|| self.signals.read_signal().ok().flatten());
+        read.filter_map(|signal| Signal::try_from(i32::try_from(signal.ssi_signo).ok()?).ok()).collect()
     }
 }
 
@@ -252,6 +307,17 @@ mod tests {
         changes.add_file(&file).expect("watched");
         fs::write(&file, "y").expect("written");
         assert_eq!(changes.take().expect("read"), Seen { closed: true });
+    }
+
+    #[test]
+    fn without_inotify_it_is_time_to_look_again_and_again() {
+        let changes = Changes::of(Err(Errno::EMFILE), Duration::from_millis(20)).expect("a timer");
+        changes.add_dir(Path::new("/")).expect("nothing is watched");
+        for _ in 0..2 {
+            assert_eq!(wait_any(&[(changes.as_fd(), Until::Readable)], None).expect("polled"), [true]);
+            assert_eq!(changes.take().expect("read"), Seen::default());
+        }
+        assert!(Changes::of(Err(Errno::ENOSYS), Duration::from_millis(20)).is_err());
     }
 
     #[test]

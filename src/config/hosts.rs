@@ -41,6 +41,8 @@ pub struct HostConfig {
     pub memory: Option<String>,
     /// Further arguments for sbatch.
     pub arguments: Vec<String>,
+    /// Time between two questions to Slurm about workers that are jobs, such as `30s`.
+    pub ask: Option<String>,
 }
 
 /// Variables that say which programs are executed, or where they find their files.

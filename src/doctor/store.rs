@@ -20,7 +20,7 @@ use swarm_sys::files::{is_abandoned, list};
 /// Maximum number of files that are checked.
 const FILES_MAX: usize = 100_000;
 /// Prefixes of the names of files in the state directory, including temporary files.
-const FILES: [&str; 9] = [
+const FILES: [&str; 10] = [
     "allocation.",
     "claim",
     "job-",
@@ -30,6 +30,7 @@ const FILES: [&str; 9] = [
     "start.lock",
     "heartbeat.lock",
     "reserve",
+    "exit.",
 ];
 /// Directories in the state directory that contain only files of this program.
 const FOLDERS: [&str; 8] = ["w", "run", "begun", "ralph", "flow", "heartbeats", "merge", "owed"];

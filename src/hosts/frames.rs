@@ -215,6 +215,9 @@ pub enum Tell {
     Answer {
         id: u64,
         answer: Value,
+        /// Id of the state directory that answers. `None` if that is not known, or if an older program answers.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        host: Option<String>,
     },
     Beat,
 }

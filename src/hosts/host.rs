@@ -78,7 +78,15 @@ impl Host {
 
     /// Reports whether the host is an allocation, which exists for some time only.
     pub fn is_allocation(&self) -> bool {
-        matches!(self.way, Way::Slurm(_))
+        matches!(&self.way, Way::Slurm(slurm) if !slurm.by_worker)
+    }
+
+    /// Returns the arguments for the submission of a worker that is a job of its own; `None` if the host is a machine.
+    pub fn job_arguments(&self) -> Option<&[String]> {
+        match &self.way {
+            Way::Slurm(slurm) if slurm.by_worker => Some(&slurm.arguments),
+            Way::Slurm(_) | Way::Ssh(_) | Way::Command(_) => None,
+        }
     }
 }
 

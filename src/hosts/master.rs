@@ -186,6 +186,32 @@ mod tests {
     }
 
     #[test]
+    fn a_socket_without_a_process_is_put_aside() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let path = dir.path().join("socket");
+        let listener = std::os::unix::net::UnixListener::bind(&path).expect("bound");
+        assert!(accepts(&path));
+        drop(listener);
+        assert!(!accepts(&path) && path.exists(), "it is stale");
+        put_aside(&Control::Own(path.clone()));
+        assert!(!path.exists() && path.with_extension("stale").exists());
+        put_aside(&Control::OfUser);
+        assert!(!accepts(&dir.path().join("x".repeat(PATH_BYTES_MAX + 20))), "its path is too long for a socket");
+    }
+
+    /// The socket of a connection of which the process is stopped still accepts.
+    #[test]
+    fn a_connection_that_never_answers_is_not_waited_for() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let path = dir.path().join("socket");
+        let _listener = std::os::unix::net::UnixListener::bind(&path).expect("bound");
+        let host = crate::find("me@box", &std::collections::BTreeMap::new()).expect("a destination");
+        let begun = std::time::Instant::now();
+        assert!(accepts(&path) && !answers(&host, &Control::Own(path)));
+        assert!(begun.elapsed() < ANSWER_MAX * 10, "{:?}", begun.elapsed());
+    }
+
+    #[test]
     fn the_control_path_of_the_user_is_found() {
         assert_eq!(of_user("host box\ncontrolpath /run/x/box\nport 22\n"), Some("/run/x/box"));
         assert_eq!((of_user("controlpath none\n"), of_user("host box\n")), (None, None));

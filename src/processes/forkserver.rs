@@ -26,6 +26,8 @@ use nix::unistd::{ForkResult, fork};
 
 use crate::processes::memory;
 use crate::processes::shim;
+use crate::processes::title::Title;
+use swarm_store::exits;
 use swarm_sys::{attributes, cgroups, machine};
 
 /// Maximum length of a path in the kernel, in bytes.
@@ -140,7 +142,11 @@ fn serve() -> io::Result<std::convert::Infallible> {
     let null = OpenOptions::new().read(true).write(true).open("/dev/null")?;
     nix::unistd::dup2_stdin(&null)?;
     drop(null);
-    let title = Title::find();
+    let title = Title::find().map(|mut title| {
+        let root = title.word(2).trim_ascii_end().to_vec();
+        title.set(&[b"swarm", b"__forkserver", &root]);
+        title
+    });
     // Shims are never waited for, so the kernel must reap them.
     // SAFETY: ignoring installs no handler.
     #[expect(unsafe_code, reason = "sigaction is unsafe for handlers, of which this has none")]
@@ -149,6 +155,7 @@ fn serve() -> io::Result<std::convert::Infallible> {
     // Found out once for all shims.
     attributes::learn();
     machine::this();
+    exits::learn();
     let mut is_needed = false;
     loop {
         let (taken, takes) = nix::unistd::pipe2(OFlag::O_CLOEXEC)?;
@@ -268,36 +275,5 @@ fn next(socket: &OwnedFd) -> io::Result<(PathBuf, OwnedFd)> {
             None if length == 0 => std::process::exit(0),
             None => {}
         }
-    }
-}
-
-/// Memory from which the kernel reads this process's command line.
-struct Title(&'static mut [u8]);
-
-impl Title {
-    /// Returns `None` if the kernel does not report its location; the command line is not changed then.
-    fn find() -> Option<Self> {
-        let stat = std::fs::read_to_string("/proc/self/stat").ok()?;
-        let (_, fields) = stat.rsplit_once(')')?;
-        // Fields 48 and 49 of proc(5), `arg_start` and `arg_end`; the first here is 3.
-        let mut fields = fields.split_ascii_whitespace().skip(45).map(str::parse::<usize>);
-        let (start, end) = (fields.next()?.ok()?, fields.next()?.ok()?);
-        let length = end.checked_sub(start).filter(|_| start > 0)?;
-        // SAFETY: the kernel put the arguments there, writable, at the exec; they
-        // were read before, and nothing reads them again.
-        #[expect(unsafe_code, reason = "the arguments' memory has no name in Rust")]
-        let memory = unsafe { std::slice::from_raw_parts_mut(std::ptr::with_exposed_provenance_mut(start), length) };
-        let mut title = Self(memory);
-        let root: Vec<u8> = title.0.split(|byte| *byte == 0).nth(2)?.trim_ascii_end().to_vec();
-        title.set(&[b"swarm", b"__forkserver", &root]);
-        Some(title)
-    }
-
-    fn set(&mut self, words: &[&[u8]]) {
-        let text = words.join(&0);
-        // The last byte must stay zero, or the kernel continues to read into the environment.
-        let shown = text.len().min(self.0.len().saturating_sub(1));
-        self.0[..shown].copy_from_slice(&text[..shown]);
-        self.0[shown..].fill(0);
     }
 }

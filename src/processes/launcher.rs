@@ -17,6 +17,7 @@ use tokio::net::UnixStream;
 use tokio::sync::Mutex;
 
 use crate::api::Enclosing;
+use crate::jobs::{self, JobGate};
 use crate::processes::forkserver::ForkServer;
 use crate::processes::gate::Gate;
 use swarm_store::records;
@@ -42,6 +43,19 @@ pub struct ShimLauncher {
 }
 
 pub(super) type Link = BufReader<UnixStream>;
+
+/// Refuses a contract that nobody could read again.
+fn check_size(contract: &[u8]) -> Result<(), LaunchError> {
+    if contract.len() as u64 <= records::RECORD_BYTES_MAX {
+        return Ok(());
+    }
+    Err(LaunchError::NotStarted(format!(
+        "command and environment are recorded in {} bytes, which is more than the limit of {} (shorten them, or pass long \
+         values in a file)",
+        contract.len(),
+        records::RECORD_BYTES_MAX
+    )))
+}
 
 impl ShimLauncher {
     /// Creates the launcher and starts the fork server. `executable` is this program: shims run the same file even
@@ -198,6 +212,10 @@ impl ShimLauncher {
 impl Launcher for ShimLauncher {
     fn check<'a>(&'a self, contract: &'a Contract, dir: Option<&'a str>) -> BoxFuture<'a, Result<(), Refusal>> {
         let (contract, dir) = (contract.clone(), dir.map(PathBuf::from));
+        if contract.job.is_some() {
+            // Its command is looked for on a node.
+            return Box::pin(std::future::ready(Ok(())));
+        }
         Box::pin(async move {
             let checked = tokio::task::spawn_blocking(move || lookup::check_start(&contract, dir.as_deref())).await;
             // If the check itself fails, the start is tried.
@@ -208,11 +226,12 @@ impl Launcher for ShimLauncher {
     fn reserve<'a>(&'a self, spec: &'a Spec) -> BoxFuture<'a, Result<(), LaunchError>> {
         let (paths, spec) = (self.paths.clone(), spec.clone());
         blocking(move || {
+            let text = serde_json::to_vec(&spec).map_err(|error| LaunchError::System(error.to_string()))?;
+            check_size(&text)?;
             let dir = records::make_worker_dir(&paths, &spec)
                 .map_err(|error| system("create the worker's directory", &error))?;
             // Somebody may have deleted it to free space.
             make_dirs(&paths.logs()).map_err(|error| system("create the directory of the logs", &error))?;
-            let text = serde_json::to_vec(&spec).map_err(|error| LaunchError::System(error.to_string()))?;
             // Otherwise the registry's journal contains the contract.
             let durability = if spec.is_synced() { Durability::Synced } else { Durability::None };
             replace_private(&dir, "spec.pending", &text, durability)
@@ -223,6 +242,10 @@ impl Launcher for ShimLauncher {
     fn prepare<'a>(&'a self, spec: &'a Spec, caller: &'a Caller) -> BoxFuture<'a, Result<Prepared, LaunchError>> {
         let dir = self.paths.worker(&spec.name, spec.generation);
         Box::pin(async move {
+            if spec.contract.job.is_some() {
+                let (paths, spec) = (self.paths.clone(), spec.clone());
+                return blocking(move || jobs::prepare(&paths, dir, &spec)).await;
+            }
             let prepared = match &spec.contract.tmux {
                 None => self.detached(&dir, spec).await,
                 Some(place) => self.in_window(&dir, spec, place, caller).await,
@@ -238,10 +261,12 @@ impl Launcher for ShimLauncher {
 
     fn open(&self, prepared: Prepared) -> BoxFuture<'_, Result<Vec<String>, LaunchError>> {
         Box::pin(async move {
-            let gate = prepared
-                .gate
-                .downcast::<Gate>()
-                .map_err(|_| LaunchError::System("not a gate of this launcher".to_owned()))?;
+            let gate = match prepared.gate.downcast::<JobGate>() {
+                Ok(job) => return blocking(move || jobs::open(*job)).await,
+                Err(gate) => gate,
+            };
+            let gate =
+                gate.downcast::<Gate>().map_err(|_| LaunchError::System("not a gate of this launcher".to_owned()))?;
             gate.open().await
         })
     }

@@ -11,4 +11,5 @@ pub mod near;
 pub mod pilot;
 pub mod shim;
 pub mod supervisor;
+mod title;
 pub mod turn;

@@ -15,7 +15,7 @@ use nix::sys::inotify::{AddWatchFlags, Inotify};
 use swarm_actors::registry::reconcile;
 use swarm_actors::supervisor::{Exit, SupervisorHandle};
 use swarm_model::{Event, EventKind, FineState, Lease, Machine, ProcessId};
-use swarm_ports::{DirFacts, Events as _, Records as _, Scan};
+use swarm_ports::{DirFacts, Events as _, Records as _, Scan, SpecFacts};
 use swarm_store::asks::Asks;
 use swarm_store::records::{self, DiskRecords};
 use tokio::sync::broadcast::{self, error::RecvError};
@@ -27,7 +27,7 @@ use crate::wiring::{self, Wired};
 use swarm_sys::files::lock;
 use swarm_sys::paths::Paths;
 use swarm_sys::readable::Readable;
-use swarm_sys::{machine, procfs, watching};
+use swarm_sys::{attributes, machine, procfs, watching};
 
 /// Environment variable with which a service unit keeps the supervisor running even if there is nothing to do.
 pub const STAY: &str = "SWARM_STAY";
@@ -133,22 +133,35 @@ fn is_anything_left(paths: &Paths, meant: impl Fn(&DirFacts) -> bool) -> bool {
     scan.map_or(true, |dirs| dirs.iter().any(|facts| meant(facts) && may_run(facts)))
 }
 
-/// Returns a worker of this boot whose lease is held by a process that is not visible here. A supervisor that takes it for
-/// dead would start it twice. If records cannot be read, the actors of their workers try again.
+/// Returns a worker of this boot that runs, or may run, and whose processes are not visible here. A supervisor that takes it
+/// for dead would start it twice. If records cannot be read, the actors of their workers try again.
 fn hidden_worker(paths: &Paths) -> Option<String> {
     let boot = procfs::boot_id();
     let scan = DiskRecords::new(paths.clone()).scan_now().ok()?;
     let is_hidden = |facts: &&DirFacts| {
         let lease = &facts.lease;
         let is_visible = |process: &ProcessId| procfs::alive(process, &boot).map_or(true, |stat| stat.is_some());
-        let may_be = lease.held && lease.this_boot && lease.elsewhere.is_none();
+        // A job has no process here.
+        let may_be = lease.this_boot && lease.elsewhere.is_none() && lease.job.is_none();
         // The child of a killed shim holds the lease until it ends, which takes a while if it waits for a disk.
         let is_elsewhere = |lease: &Lease| !is_visible(&lease.shim) && !is_visible(&lease.worker);
         may_be
             && lease.content.as_ref().is_some_and(is_elsewhere)
-            && !records::wait_let_go(&paths.worker(&facts.name, facts.generation).join("lease"))
+            && match lease.held {
+                true => !records::wait_let_go(&paths.worker(&facts.name, facts.generation).join("lease")),
+                false => may_be_above(facts),
+            }
     };
     scan.dirs.iter().find(is_hidden).map(|facts| facts.name.clone())
+}
+
+/// Reports whether a worker without a shim and without an exit record may run in the process namespace of the machine, of
+/// which a process in another one sees nothing. That of a container that was started again ended with all its processes.
+fn may_be_above(facts: &DirFacts) -> bool {
+    let first = Some(attributes::FIRST_PROCESS_NAMESPACE);
+    let of_worker = facts.lease.content.as_ref().and_then(|lease| lease.process_namespace);
+    let is_open = matches!(facts.spec, SpecFacts::Executed(_)) && facts.exit.is_none();
+    is_open && of_worker == first && attributes::process_namespace() != first
 }
 
 /// Creates the pool's first thread. Tokio panics if that is impossible, so it is done here, where it can be reported.
@@ -291,6 +304,10 @@ impl Inherited {
 }
 
 fn take_lock(paths: &Paths) -> Result<File, StartError> {
+    // Root would execute the workers of another user.
+    if let Some(uid) = swarm_sys::owner::other_user(paths)? {
+        return Err(StartError::Taken(format!("{} belongs to user #{uid}", paths.root().display())));
+    }
     // Before the lock, which a supervisor of another machine may hold for ever.
     if let Some(other) = machine::other_holder(paths)?.filter(|_| !is_over_elsewhere(paths)) {
         return Err(held_by(&other, paths));

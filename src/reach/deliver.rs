@@ -9,7 +9,7 @@
 //! | worker, worktree and branch are removed there | removed already |
 //! | the file is removed | |
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,8 +17,9 @@ use std::time::Duration;
 use swarm_git::carry::{self, CarryError, FarRepository};
 use swarm_model::Caller;
 use swarm_model::run::plan::Plan;
+use swarm_model::run::progress::Now;
 use swarm_model::run::{Abandoned, far_worker_name, worker_name};
-use swarm_ports::HostFault;
+use swarm_ports::{HostFault, Reclaimed};
 use swarm_store::runs::far::{FarAnswer, FarAttempt, FarCall};
 use swarm_store::runs::home::Home;
 use swarm_sys::files::is_absent;
@@ -27,75 +28,165 @@ use super::evidence;
 use super::link::Link;
 use super::owed::{self, Brings, Owed};
 use super::place::{Site, carry_failed, failed_here};
-use super::{Reach, entry, odd, off_thread};
+use super::{Reach, cause_of, entry, odd, off_thread};
 use crate::processes::near::CARRY;
 
 /// Time for the processes of a worker to end that was stopped.
 const END_MAX: Duration = Duration::from_secs(60);
+/// Time for the answer to an order that goes before all other calls of a connection.
+const ORDER_MAX: Duration = Duration::from_secs(10);
+
+/// Why something that is owed stays on record although the host answers.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Left {
+    /// Another machine or state directory answers, which never had the attempt.
+    Elsewhere,
+    /// This is in the way.
+    Waits(String),
+}
+
+/// Orders that stay on record, by their file.
+type AllLeft = BTreeMap<PathBuf, Left>;
 
 impl Reach {
-    /// Connects to the host and tells it what it is owed: everything with a new connection, else what concerns one job.
-    pub(super) async fn tell(&self, (run, job): (&str, &str), host: &str, caller: &Caller) -> Result<(), HostFault> {
-        let link = self.link(run, host, caller).await?;
-        let mut is_new = false;
-        let all = || {
-            is_new = true;
-            self.deliver(&link, host, caller, None)
-        };
-        link.delivered.get_or_try_init(all).await?;
-        if is_new { Ok(()) } else { self.deliver(&link, host, caller, Some((run, job))).await }
+    /// Connects to the host and tells it what it is owed about one job. Returns what stays on record.
+    pub(super) async fn tell(&self, job: (&str, &str), host: &str, caller: &Caller) -> Result<AllLeft, HostFault> {
+        let link = self.connected(job.0, host, caller).await?;
+        self.deliver(&link, host, caller, job).await
     }
 
-    /// Tells a host what it is owed, or what it is owed about one job of a run. What it cannot do stays on record.
-    pub(super) async fn deliver(
+    /// Returns a connection on which the orders that the host did not get were told first, and what finished jobs have left
+    /// there. The work of attempts that were given up comes back meanwhile.
+    pub(super) async fn connected(&self, run: &str, host: &str, caller: &Caller) -> Result<Arc<Link>, HostFault> {
+        let link = self.link(run, host, caller).await?;
+        let first = || async {
+            // It may be another machine.
+            self.doubt(host);
+            self.order(&link, host).await?;
+            let (with_work, without): (BTreeSet<_>, BTreeSet<_>) = self.owed_jobs(host).await?;
+            for job in without.difference(&with_work) {
+                self.deliver(&link, host, caller, (&job.0, &job.1)).await?;
+            }
+            if !with_work.is_empty() {
+                let (reach, of, name, by) = (self.clone(), Arc::clone(&link), host.to_owned(), caller.clone());
+                link.keep(tokio::spawn(async move {
+                    for (run, job) in with_work {
+                        if let Err(fault) = reach.deliver(&of, &name, &by, (&run, &job)).await {
+                            return tracing::info!(host = name, ?fault, "work comes back at the next contact");
+                        }
+                    }
+                }));
+            }
+            Ok(())
+        };
+        link.delivered.get_or_try_init(first).await?;
+        Ok(link)
+    }
+
+    /// Returns the jobs about which the host is owed something: those with work that comes back, and those with anything else.
+    async fn owed_jobs(
         &self,
-        link: &Link,
         host: &str,
-        caller: &Caller,
-        only: Option<(&str, &str)>,
-    ) -> Result<(), HostFault> {
-        // It may be another machine, and it removes what no job needs.
-        self.doubt(host);
-        let lock = entry(&self.delivering, host.to_owned());
-        let _held = lock.lock().await;
+    ) -> Result<(BTreeSet<(String, String)>, BTreeSet<(String, String)>), HostFault> {
         let (paths, name) = (self.paths.clone(), host.to_owned());
-        let mut stays = BTreeSet::new();
+        let all = off_thread(move || Ok(owed::of_host(&paths, &name))).await?;
+        let named = |owed: &Owed| owed.at().map(|at| (at.run.clone(), at.job.clone())).unwrap_or_default();
+        let of = |has_work: bool| all.iter().filter(move |(_, owed)| owed.brings.is_some() == has_work);
+        Ok((of(true).map(|(_, owed)| named(owed)).collect(), of(false).map(|(_, owed)| named(owed)).collect()))
+    }
+
+    /// Ends the attempts that were stopped or given up while the host was out of reach.
+    async fn order(&self, link: &Link, host: &str) -> Result<(), HostFault> {
+        let (paths, name) = (self.paths.clone(), host.to_owned());
         for (file, owed) in off_thread(move || Ok(owed::of_host(&paths, &name))).await? {
-            let job = owed.at().map(|at| (at.run.clone(), at.job.clone())).unwrap_or_default();
-            let is_other = only.is_some_and(|(run, id)| (run, id) != (job.0.as_str(), job.1.as_str()));
-            // What was given up is not forgotten before its work is here.
-            if is_other || stays.contains(&job) {
-                continue;
-            }
-            if owed.brings.is_some() {
-                match self.bring_back(link, &owed, caller).await {
-                    Ok(()) => {}
-                    Err(fault @ HostFault::Away { .. }) => return Err(fault),
-                    Err(HostFault::Busy { cause } | HostFault::Refused { cause } | HostFault::Unfit { cause, .. }) => {
-                        tracing::warn!(host, job = %job.1, %cause, "cannot bring back the work of an attempt that was given up");
-                        stays.insert(job);
-                        continue;
-                    }
+            let Some(at) = owed.to_stop() else { continue };
+            let call = FarCall::Stop(at.clone());
+            match tokio::time::timeout(ORDER_MAX, link.ask(&call)).await {
+                Ok(Ok(FarAnswer::Done)) => {
+                    off_thread(move || {
+                        owed::stopped(&file, &owed);
+                        Ok(())
+                    })
+                    .await?;
                 }
-            }
-            match link.ask(&owed.call).await? {
-                FarAnswer::Busy(_) | FarAnswer::Unknown(_) | FarAnswer::Unfit { .. } => {}
-                answer => {
-                    if let FarAnswer::Refused(cause) = answer {
-                        tracing::warn!(host, cause, "a host does not remove what a job has left");
-                    }
-                    owed::settle(&file);
-                }
+                Ok(Err(fault @ HostFault::Away { .. })) => return Err(fault),
+                told => tracing::info!(host, job = %at.job, ?told, "an attempt is not ended on a host yet"),
             }
         }
         Ok(())
     }
 
-    /// Ends an attempt that was given up, and keeps its work here.
-    async fn bring_back(&self, link: &Link, owed: &Owed, caller: &Caller) -> Result<(), HostFault> {
-        let (Some(at), Some(brings)) = (owed.at(), &owed.brings) else { return Ok(()) };
+    /// Does what a host is owed about one job. Returns what stays on record.
+    async fn deliver(
+        &self,
+        link: &Link,
+        host: &str,
+        caller: &Caller,
+        (run, job): (&str, &str),
+    ) -> Result<AllLeft, HostFault> {
+        let lock = entry(&self.delivering, (host.to_owned(), run.to_owned(), job.to_owned()));
+        let _held = lock.lock().await;
+        let (paths, name) = (self.paths.clone(), host.to_owned());
+        let is_its = |owed: &Owed| match owed.at() {
+            Some(at) => (at.run.as_str(), at.job.as_str()) == (run, job),
+            None => run.is_empty() && job.is_empty(),
+        };
+        let all = off_thread(move || Ok(owed::of_host(&paths, &name))).await?;
+        let mut left = AllLeft::new();
+        for (file, owed) in all.into_iter().filter(|(_, owed)| is_its(owed)) {
+            // What was given up is not forgotten before its work is here.
+            if owed.to_stop().is_some() && owed.brings.is_none()
+                || left.values().any(|left| matches!(left, Left::Waits(_)))
+            {
+                continue;
+            }
+            match self.done(link, &owed, caller).await {
+                Ok(None) => owed::settle(&file),
+                Ok(Some(Left::Elsewhere)) => drop(left.insert(file, Left::Elsewhere)),
+                Err(fault @ HostFault::Away { .. }) => return Err(fault),
+                Ok(Some(Left::Waits(cause)))
+                | Err(HostFault::Busy { cause } | HostFault::Refused { cause } | HostFault::Unfit { cause, .. }) => {
+                    tracing::warn!(host, job, %cause, "something that is owed to a host waits");
+                    left.insert(file, Left::Waits(cause));
+                }
+            }
+        }
+        Ok(left)
+    }
+
+    /// Does what is owed. Returns why it stays on record.
+    async fn done(&self, link: &Link, owed: &Owed, caller: &Caller) -> Result<Option<Left>, HostFault> {
+        if owed.brings.is_some()
+            && let Some(left) = self.bring_back(link, owed, caller).await?
+        {
+            return Ok(Some(left));
+        }
+        // It removes what no job needs.
+        self.doubt(&owed.host);
+        let (answer, whom) = link.ask_whom(&owed.call).await?;
+        self.doubt(&owed.host);
+        Ok(match answer {
+            _ if owed.is_of_another(whom.as_deref()) => Some(Left::Elsewhere),
+            FarAnswer::Busy(cause) | FarAnswer::Unknown(cause) | FarAnswer::Unfit { cause, .. } => {
+                Some(Left::Waits(cause))
+            }
+            FarAnswer::Refused(cause) => {
+                tracing::warn!(host = owed.host, cause, "a host does not remove what a job has left");
+                None
+            }
+            _ => None,
+        })
+    }
+
+    /// Ends an attempt that was given up, and keeps its work here. Returns why that is not possible.
+    async fn bring_back(&self, link: &Link, owed: &Owed, caller: &Caller) -> Result<Option<Left>, HostFault> {
+        let (Some(at), Some(brings)) = (owed.at(), &owed.brings) else { return Ok(None) };
         let host = owed.host.as_str();
-        match answered(link.ask(&FarCall::Stop(at.clone())).await?)? {
+        let (answer, whom) = link.ask_whom(&FarCall::Stop(at.clone())).await?;
+        if owed.is_of_another(whom.as_deref()) {
+            return Ok(Some(Left::Elsewhere));
+        }
+        match answered(answer)? {
             FarAnswer::Done => {}
             _ => return Err(odd(host)),
         }
@@ -108,7 +199,7 @@ impl Reach {
         let tip = left.tip.filter(|tip| Some(tip) != brings.begun.as_ref());
         let commits: Vec<String> = left.also.into_iter().chain(tip).chain(left.strays).collect();
         if commits.is_empty() {
-            return Ok(());
+            return Ok(None);
         }
         let far = FarRepository {
             program: self.executable.clone(),
@@ -129,11 +220,12 @@ impl Reach {
                 tracing::warn!(cause, "git refuses the work of an attempt that was given up");
                 Ok(None)
             }
-            Err(error) => Err(carry_failed(error)),
+            // The host has answered. What fails from here on is in the way of this work alone.
+            Err(error) => Err(failed_here(cause_of(carry_failed(error)))),
         };
         if let Some(references) = off_thread(keep).await? {
             tracing::info!(host, job = %at.job, ?references, "the work of an attempt that was given up is here");
-            return Ok(());
+            return Ok(None);
         }
         for commit in commits {
             match answered(link.ask(&FarCall::Withhold { at: at.clone(), commit }).await?) {
@@ -141,7 +233,7 @@ impl Reach {
                 Err(fault) => return Err(fault),
             }
         }
-        Ok(())
+        Ok(None)
     }
 
     /// Records that an attempt was given up.
@@ -172,37 +264,51 @@ impl Reach {
                 attempt: abandoned.attempt,
                 run: run.clone(),
             };
-            let owed = Owed { host: abandoned.host.clone(), call: FarCall::Forget(at), brings };
+            let owed = Owed { brings, ..Owed::new(&abandoned.host, FarCall::Forget(at)) };
             let recorded = owed::record(&paths, &key(&run, &abandoned), &owed);
             recorded.map_err(|error| failed_here(format!("cannot record it: {error}")))
         })
         .await
     }
 
-    /// Does what is owed to an attempt that was given up, and returns the references to its work.
+    /// Does what is owed to an attempt that was given up.
     pub(super) async fn reclaimed(
         &self,
         plan: &Plan,
         abandoned: &Abandoned,
         caller: &Caller,
-    ) -> Result<Vec<String>, HostFault> {
-        self.tell((&plan.id, &abandoned.job), &abandoned.host, caller).await?;
+    ) -> Result<Reclaimed, HostFault> {
+        let left = self.tell((&plan.id, &abandoned.job), &abandoned.host, caller).await?;
         let file = owed::file(&self.paths, &abandoned.host, &key(&plan.id, abandoned));
         let (run, dir) = (plan.id.clone(), Home::new(&plan.home).attempt(&abandoned.job, abandoned.attempt));
-        off_thread(move || {
-            if !is_absent(&file) {
-                return Err(HostFault::Busy { cause: "its work is not here yet".to_owned() });
-            }
-            Ok(owed::returned(&dir, &run))
+        off_thread(move || match left.get(&file) {
+            _ if is_absent(&file) => Ok(Reclaimed::Back(owed::returned(&dir, &run))),
+            Some(Left::Elsewhere) => Ok(Reclaimed::Gone),
+            Some(Left::Waits(cause)) => Err(HostFault::Busy { cause: cause.clone() }),
+            None => Err(HostFault::Busy { cause: "other work of the workstream comes back first".to_owned() }),
         })
         .await
     }
 
-    /// Returns a connection on which all owed calls have been sent.
-    pub(super) async fn connected(&self, run: &str, host: &str, caller: &Caller) -> Result<Arc<Link>, HostFault> {
-        let link = self.link(run, host, caller).await?;
-        link.delivered.get_or_try_init(|| self.deliver(&link, host, caller, None)).await?;
-        Ok(link)
+    /// Ends an attempt. That is owed before the host is asked.
+    pub(super) async fn stopped(&self, now: &Now, host: &str, caller: &Caller) -> Result<(), HostFault> {
+        let place = self.place(now, host, caller).await?;
+        let (paths, key) = (self.paths.clone(), format!("{}/{}/{}/stop", now.plan.id, now.job().id, place.at.attempt));
+        let owed = Owed::new(host, FarCall::Stop(place.at.clone()));
+        let file = owed::file(&self.paths, host, &key);
+        off_thread(move || {
+            owed::record(&paths, &key, &owed).map_err(|error| failed_here(format!("cannot record it: {error}")))
+        })
+        .await?;
+        match self.call(&now.plan.id, host, caller, FarCall::Stop(place.at)).await? {
+            FarAnswer::Done => {}
+            _ => return Err(odd(host)),
+        }
+        off_thread(move || {
+            owed::settle(&file);
+            Ok(())
+        })
+        .await
     }
 
     async fn link(&self, run: &str, host: &str, caller: &Caller) -> Result<Arc<Link>, HostFault> {

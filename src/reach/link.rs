@@ -21,6 +21,7 @@ use swarm_ports::HostFault;
 use swarm_store::runs::far::{FarAnswer, FarCall};
 use swarm_sys::commands::deadline::wait_until;
 use tokio::sync::{OnceCell, oneshot};
+use tokio::task::JoinHandle;
 
 use crate::processes::near::REACH;
 
@@ -61,6 +62,13 @@ impl Links {
         Ok(link)
     }
 
+    /// Returns the tasks that use the connections of a run.
+    pub fn tasks(&self, run: &str) -> Vec<JoinHandle<()>> {
+        let open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
+        let links = open.iter().filter(|((of, _), _)| of == run).map(|(_, link)| link);
+        links.filter_map(|link| link.bringing.lock().unwrap_or_else(PoisonError::into_inner).take()).collect()
+    }
+
     /// Allows connections of a run.
     pub fn admit(&self, run: &str) {
         self.released.lock().unwrap_or_else(PoisonError::into_inner).remove(run);
@@ -80,18 +88,25 @@ pub struct Link {
     host: String,
     calls: Arc<Mutex<Calls>>,
     sender: Sender<Write>,
-    /// Set once the calls that the host was not told at an earlier contact were answered.
+    /// Set once the host was told the orders that it did not get at an earlier contact.
     pub delivered: OnceCell<()>,
+    /// Brings back what the host still has.
+    bringing: Mutex<Option<JoinHandle<()>>>,
 }
 
 /// Calls that wait for their answer.
 #[derive(Default)]
 struct Calls {
     last: u64,
-    waiting: BTreeMap<u64, oneshot::Sender<Result<Value, HostFault>>>,
+    waiting: BTreeMap<u64, oneshot::Sender<Result<Told, HostFault>>>,
+    /// Id of the state directory that has answered last.
+    host: Option<String>,
     /// Why there is no connection any more.
     over: Option<HostFault>,
 }
+
+/// An answer, and the id of the state directory that gave it.
+type Told = (Value, Option<String>);
 
 enum Write {
     Line(Vec<u8>),
@@ -130,7 +145,12 @@ impl Link {
             end_all(&of_reader, &fault);
             let _ = closes.send(Write::Close);
         });
-        Ok(Self { host: host.to_owned(), calls, sender, delivered: OnceCell::new() })
+        Ok(Self { host: host.to_owned(), calls, sender, delivered: OnceCell::new(), bringing: Mutex::default() })
+    }
+
+    /// Keeps a task that uses the connection, for [`Links::release`].
+    pub fn keep(&self, task: JoinHandle<()>) {
+        *self.bringing.lock().unwrap_or_else(PoisonError::into_inner) = Some(task);
     }
 
     fn is_over(&self) -> bool {
@@ -142,6 +162,14 @@ impl Link {
     /// # Errors
     /// Fails if there is no connection, or if the call is too long.
     pub async fn ask(&self, call: &FarCall) -> Result<FarAnswer, HostFault> {
+        self.ask_whom(call).await.map(|(answer, _)| answer)
+    }
+
+    /// Sends a call and returns its answer, and the id of the state directory that answers, if it is known.
+    ///
+    /// # Errors
+    /// As [`ask`](Self::ask).
+    pub async fn ask_whom(&self, call: &FarCall) -> Result<(FarAnswer, Option<String>), HostFault> {
         let answer = self.sent(call)?;
         let cut = || HostFault::Away { cause: format!("the connection to {} was cut", self.host) };
         let answered = match call {
@@ -150,17 +178,23 @@ impl Link {
                 cause: format!("{} did not answer within {} s", self.host, ANSWER_MAX.as_secs()),
             })?,
         };
-        let value = answered.map_err(|_| cut())??;
+        let (value, whom) = answered.map_err(|_| cut())??;
         // It does not say that nothing was done.
-        serde_json::from_value(value).map_err(|_| HostFault::Away {
+        let answer = serde_json::from_value(value).map_err(|_| HostFault::Away {
             cause: format!(
                 "swarm on {0} gave an answer that is not known here: run 'swarm hosts install {0}'",
                 self.host
             ),
-        })
+        })?;
+        Ok((answer, whom))
     }
 
-    fn sent(&self, call: &FarCall) -> Result<oneshot::Receiver<Result<Value, HostFault>>, HostFault> {
+    /// Returns the id of the state directory there. `None` before its first answer, and if it does not tell.
+    pub fn state_there(&self) -> Option<String> {
+        locked(&self.calls).host.clone()
+    }
+
+    fn sent(&self, call: &FarCall) -> Result<oneshot::Receiver<Result<Told, HostFault>>, HostFault> {
         let refused = |cause: String| HostFault::Unfit { program: None, cause };
         let call = serde_json::to_value(call).map_err(|error| refused(error.to_string()))?;
         let (sender, receiver) = oneshot::channel();
@@ -247,9 +281,14 @@ fn read(mut output: ChildStdout, calls: &Mutex<Calls>, host: &str) -> HostFault 
                 continue;
             }
             match serde_json::from_slice(&line) {
-                Ok(Tell::Answer { id, answer }) => {
-                    let waiting = locked(calls).waiting.remove(&id);
-                    let _ = waiting.map(|waiting| waiting.send(Ok(answer)));
+                Ok(Tell::Answer { id, answer, host }) => {
+                    let host = host.filter(|host| is_id(host));
+                    let waiting = {
+                        let mut calls = locked(calls);
+                        calls.host.clone_from(&host);
+                        calls.waiting.remove(&id)
+                    };
+                    let _ = waiting.map(|waiting| waiting.send(Ok((answer, host))));
                 }
                 Ok(Tell::Refused(cause)) => return HostFault::Refused { cause: format!("{host}: {cause}") },
                 // Of a newer program.
@@ -257,6 +296,11 @@ fn read(mut output: ChildStdout, calls: &Mutex<Calls>, host: &str) -> HostFault 
             }
         }
     }
+}
+
+/// Reports whether a text may be the id of a state directory.
+fn is_id(text: &str) -> bool {
+    (1..=64).contains(&text.len()) && text.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'))
 }
 
 fn fault(kind: &str, cause: String, remedy: Option<String>) -> HostFault {

@@ -15,6 +15,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::future::Future;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use swarm_git::carry::{self, Move};
 use swarm_git::repository::branch_tip;
@@ -23,7 +24,7 @@ use swarm_model::run::Abandoned;
 use swarm_model::run::plan::{Plan, Work};
 use swarm_model::run::progress::Now;
 use swarm_model::{Caller, SpawnRequest};
-use swarm_ports::{BoxFuture, FarEnd, HostFault, Hosts};
+use swarm_ports::{BoxFuture, FarEnd, HostFault, Hosts, Reclaimed};
 use swarm_store::runs::far::{
     Committer, FarAnswer, FarAttempt, FarCall, FarCommand, FarFile, FarStart, FarText, FarTree, FarWork,
 };
@@ -44,20 +45,27 @@ type Pushed = Arc<tokio::sync::Mutex<BTreeSet<String>>>;
 /// A table with an entry for each host, or each clone on a host.
 type Table<K, V> = Mutex<BTreeMap<K, V>>;
 
-/// Hosts, as the supervisor reaches them.
+/// Host, run and job of which orders are delivered.
+type Delivery = (String, String, String);
+
+/// Hosts, as the supervisor reaches them. All clones share their connections.
+#[derive(Clone)]
 pub struct Reach {
     paths: Paths,
     executable: PathBuf,
     links: Arc<Links>,
-    pushed: Table<(String, PathBuf), Pushed>,
-    /// Held while a host is told what it could not be told before.
-    delivering: Table<String, Arc<tokio::sync::Mutex<()>>>,
+    pushed: Arc<Table<(String, PathBuf), Pushed>>,
+    /// Held while a host is told about a job of a run what it could not be told before.
+    delivering: Arc<Table<Delivery, Arc<tokio::sync::Mutex<()>>>>,
 }
+
+/// Maximum time for which the end of a run waits for work that comes back over its connections.
+const RELEASE_MAX: Duration = Duration::from_secs(10);
 
 impl Reach {
     pub fn new(paths: Paths, executable: PathBuf) -> Self {
         let links = Arc::new(Links::new(executable.clone()));
-        Self { paths, executable, links, pushed: Mutex::default(), delivering: Mutex::default() }
+        Self { paths, executable, links, pushed: Arc::default(), delivering: Arc::default() }
     }
 
     /// Returns where the attempt is, here and on the host.
@@ -109,10 +117,22 @@ impl Reach {
         let (chosen_for, asked, at) = (now.clone(), caller.clone(), place.clone());
         let sent = off_thread(move || place::chosen(&chosen_for, &at, &asked)).await?;
         match now.job().branch {
-            Some(_) => self.push(&place, caller, vec![sent.base_commit, sent.tip]).await,
+            Some(_) => self.push(&place, caller, vec![sent.base_commit, sent.tip]).await?,
             // Nothing is sent but the command. It belongs to the host as soon as it may have arrived there.
-            None => self.hailed(now, host, caller).await,
+            None => self.hailed(now, host, caller).await?,
         }
+        let id = self.connected(&now.plan.id, host, caller).await?.state_there();
+        let (paths, run, job, name) = (self.paths.clone(), place.at.run, place.at.job, host.to_owned());
+        off_thread(move || {
+            let is_out = |owed: &Owed| owed.at().is_some_and(|at| (&at.run, &at.job) == (&run, &job));
+            let mut all = owed::of_host(&paths, &name).into_iter().map(|(_, owed)| owed);
+            if all.any(|owed| owed.brings.is_some() && is_out(&owed) && !owed.is_of_another(id.as_deref())) {
+                return Err(failed_here("the work of an attempt that was given up is not back from there yet"));
+            }
+            // From here on, no other machine of that name counts: the answer to the start may be lost.
+            known(&place.dir, &run, id)
+        })
+        .await
     }
 
     async fn started(
@@ -188,14 +208,6 @@ impl Reach {
         }
     }
 
-    async fn stopped(&self, now: &Now, host: &str, caller: &Caller) -> Result<(), HostFault> {
-        let place = self.place(now, host, caller).await?;
-        match self.call(&now.plan.id, host, caller, FarCall::Stop(place.at)).await? {
-            FarAnswer::Done => Ok(()),
-            _ => Err(odd(host)),
-        }
-    }
-
     /// Removes what a job has left. It is owed before the host is asked: the supervisor may be killed, or the run over.
     async fn forgotten(&self, now: &Now, host: &str, caller: &Caller) {
         let place = match self.place(now, host, caller).await {
@@ -203,7 +215,7 @@ impl Reach {
             Err(fault) => return tracing::warn!(host, ?fault, "cannot tell a host to remove what a job has left"),
         };
         let (paths, key) = (self.paths.clone(), format!("{}/{}", now.plan.id, now.job().id));
-        let owed = Owed { host: host.to_owned(), call: FarCall::Forget(place.at), brings: None };
+        let owed = Owed::new(host, FarCall::Forget(place.at));
         let record = move || {
             owed::record(&paths, &key, &owed).map_err(|error| failed_here(format!("cannot record it: {error}")))
         };
@@ -412,7 +424,7 @@ impl Hosts for Reach {
         plan: &'a Plan,
         abandoned: &'a Abandoned,
         caller: &'a Caller,
-    ) -> BoxFuture<'a, Result<Vec<String>, HostFault>> {
+    ) -> BoxFuture<'a, Result<Reclaimed, HostFault>> {
         Box::pin(async move { self.reclaimed(plan, abandoned, &plain(caller)).await })
     }
 
@@ -424,6 +436,17 @@ impl Hosts for Reach {
         })
     }
 
+    fn go_on<'a>(&'a self, run: &'a str) -> BoxFuture<'a, ()> {
+        let (paths, of) = (self.paths.clone(), run.to_owned());
+        Box::pin(async move {
+            let withdrawn =
+                off_thread(move || owed::withdraw_stops(&paths, &of).map_err(|error| failed_here(error.to_string())));
+            if let Err(fault) = withdrawn.await {
+                tracing::warn!(run, ?fault, "cannot withdraw stops of the run");
+            }
+        })
+    }
+
     fn admit(&self, run: &str) {
         self.links.admit(run);
     }
@@ -431,6 +454,13 @@ impl Hosts for Reach {
     fn release<'a>(&'a self, run: &'a str) -> BoxFuture<'a, ()> {
         let (links, run) = (Arc::clone(&self.links), run.to_owned());
         Box::pin(async move {
+            let done = async {
+                for task in links.tasks(&run) {
+                    let _ = task.await;
+                }
+            };
+            // What is not here by then comes back as long as this process lives, or at the next contact.
+            let _ = tokio::time::timeout(RELEASE_MAX, done).await;
             let _ = tokio::task::spawn_blocking(move || links.release(&run)).await;
         })
     }

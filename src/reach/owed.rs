@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 use swarm_store::runs::far::{FarAttempt, FarCall};
-use swarm_sys::files::{list_if_present, make_dirs, remove_if_present, replace_durably};
+use swarm_sys::files::{is_absent, list_if_present, make_dirs, remove_if_present, replace_durably};
 use swarm_sys::paths::{Paths, digest};
 
 const DIGEST: usize = 16;
@@ -19,6 +19,9 @@ pub struct Owed {
     /// Work that comes back before the call is made.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub brings: Option<Brings>,
+    /// Whether the attempt was ended there.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub is_stopped: bool,
 }
 
 /// Work of an attempt that was given up.
@@ -63,6 +66,21 @@ pub fn returned(dir: &Path, run: &str) -> Vec<String> {
 }
 
 impl Owed {
+    pub fn new(host: &str, call: FarCall) -> Self {
+        Self { host: host.to_owned(), call, brings: None, is_stopped: false }
+    }
+
+    /// Reports whether the state directory with this id is another one than that to which the attempt was sent.
+    pub fn is_of_another(&self, id: Option<&str>) -> bool {
+        matches!((self.at().and_then(|at| at.host.as_deref()), id), (Some(known), Some(id)) if known != id)
+    }
+
+    /// Returns the attempt that is to be ended before anything else.
+    pub fn to_stop(&self) -> Option<&FarAttempt> {
+        let is_stop = matches!(self.call, FarCall::Stop(_)) || (self.brings.is_some() && !self.is_stopped);
+        self.at().filter(|_| is_stop)
+    }
+
     /// Returns the attempt that the call is about. `None` if it is about another thing.
     pub fn at(&self) -> Option<&FarAttempt> {
         match &self.call {
@@ -98,18 +116,56 @@ pub fn record(paths: &Paths, key: &str, owed: &Owed) -> io::Result<()> {
     replace_durably(&dir, &name(key), &serde_json::to_vec(owed)?)
 }
 
-/// Returns the calls for a host, each with its file; first those with work that comes back. Files that cannot be read are left
-/// alone.
-pub fn of_host(paths: &Paths, host: &str) -> Vec<(PathBuf, Owed)> {
-    let files = list_if_present(&dir(paths, host)).unwrap_or_default().into_iter().map(|file| file.path());
-    let files = files.filter(|file| file.extension().is_some_and(|end| end == "json"));
-    let read = |file: PathBuf| {
-        let owed: Owed = serde_json::from_slice(&fs::read(&file).ok()?).ok()?;
-        (owed.host == host).then_some((file, owed))
+/// Records that an attempt was ended there. If that is all that is owed, nothing is any more.
+pub fn stopped(file: &Path, owed: &Owed) {
+    if owed.brings.is_none() {
+        return settle(file);
+    }
+    let recorded = || {
+        let dir = file.parent().filter(|_| !is_absent(file))?;
+        let text = serde_json::to_vec(&Owed { is_stopped: true, ..owed.clone() }).ok()?;
+        replace_durably(dir, file.file_name()?.to_str()?, &text).ok()
     };
-    let mut all: Vec<(PathBuf, Owed)> = files.filter_map(read).collect();
-    all.sort_by(|(one, left), (other, right)| (left.brings.is_none(), one).cmp(&(right.brings.is_none(), other)));
+    // Otherwise it is told again.
+    let _ = recorded();
+}
+
+/// Withdraws the stops of a run that were not delivered.
+///
+/// # Errors
+/// Returns any I/O error.
+pub fn withdraw_stops(paths: &Paths, run: &str) -> io::Result<()> {
+    for host in list_if_present(&paths.owed())? {
+        for (file, owed) in read_all(&host.path()) {
+            if matches!(&owed.call, FarCall::Stop(at) if at.run == run) {
+                remove_if_present(&file)?;
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Returns the calls for a host, each with its file; first stops, then those with work that comes back. Files that cannot
+/// be read are left alone.
+pub fn of_host(paths: &Paths, host: &str) -> Vec<(PathBuf, Owed)> {
+    let mut all = read_all(&dir(paths, host));
+    all.retain(|(_, owed)| owed.host == host);
+    let rank = |owed: &Owed| match owed.call {
+        FarCall::Stop(_) => 0,
+        _ if owed.brings.is_some() => 1,
+        _ => 2,
+    };
+    all.sort_by(|(one, left), (other, right)| (rank(left), one).cmp(&(rank(right), other)));
     all
+}
+
+fn read_all(dir: &Path) -> Vec<(PathBuf, Owed)> {
+    let files = list_if_present(dir).unwrap_or_default().into_iter().map(|file| file.path());
+    let files = files.filter(|file| file.extension().is_some_and(|end| end == "json"));
+    files
+        .filter_map(|file| Some((serde_json::from_slice(&fs::read(&file).ok()?).ok()?, file)))
+        .map(|(owed, file)| (file, owed))
+        .collect()
 }
 
 /// Removes the file of a call that was answered.
@@ -128,7 +184,7 @@ mod tests {
         let clone = FarClone { controller: "c0".into(), repository: "d0".into() };
         let (run, job, worker) = ("r".into(), job.into(), "w".into());
         let at = FarAttempt { clone, run, job, attempt: 1, worker, host: None };
-        Owed { host: host.to_owned(), call: FarCall::Forget(at), brings: None }
+        Owed::new(host, FarCall::Forget(at))
     }
 
     #[test]

@@ -32,6 +32,18 @@ fn what_another_machine_does_not_have_stays_owed() {
 }
 
 #[test]
+fn all_reasons_for_which_work_is_not_here_are_named() {
+    let world = World::new();
+    world.bring().expect("sent");
+    let tip = world.work(&world.head());
+    let (also, waits) = (Some("1".repeat(40)), Some("an unfinished merge".to_owned()));
+    let left = FarResult { tip: Some(tip), also, waits, ..FarResult::default() };
+    world.answer("end", &serde_json::to_string(&FarAnswer::Ended(Box::new(left))).expect("JSON"));
+    let waits = world.end().expect("ended").waits.unwrap_or_default();
+    assert!(waits.starts_with("an unfinished merge; also, what is there cannot be fetched: "), "{waits}");
+}
+
+#[test]
 fn a_transfer_that_fails_says_nothing_about_the_host() {
     let world = World::new();
     world.bring().expect("sent");

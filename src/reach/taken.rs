@@ -24,24 +24,43 @@ pub fn over(now: &Now, place: &Place, mut left: FarResult, caller: &Caller) -> R
         match carry::fetch(&place.common, &place.far, &tip, caller) {
             Ok(()) => {}
             Err(CarryError::Unsound(cause)) => {
-                left.waits = Some(unsound(place, &tip, &cause));
+                add(&mut left.waits, unsound(place, &tip, &cause));
                 left.tip = None;
                 refused.push(tip);
             }
             Err(error) => return Err(carry_failed(error)),
         }
     }
+    let is_also = |commit: &String| left.also.as_ref() == Some(commit);
+    let mut also = None;
     for commit in left.also.iter().chain(&left.strays) {
-        match left_here(now, place, commit, caller)? {
-            Left::Here(name) => kept.push(name),
-            Left::Refused => refused.push(commit.clone()),
-            Left::Lost => {}
-        }
+        let why = match left_here(now, place, commit, caller)? {
+            Left::Here(name) => {
+                kept.push(name);
+                continue;
+            }
+            Left::Refused(cause) => {
+                refused.push(commit.clone());
+                unsound(place, commit, &cause)
+            }
+            Left::Lost(cause) => format!("what is there cannot be fetched: {cause}"),
+        };
+        // Commits on the base branch are no part of its work.
+        also = also.or(Some(why).filter(|_| is_also(commit)));
     }
+    also.into_iter().for_each(|why| add(&mut left.waits, why));
     let written = evidence::write(now, &place.far.host, &left);
     written.map_err(|error| failed_here(format!("cannot write the files of the attempt: {error}")))?;
     let FarResult { exit, tip, left_out, waits, is_restarted, ignored, .. } = left;
     Ok(Taken { end: FarEnd { exit, tip, left_out, waits, is_restarted, kept, ignored }, refused })
+}
+
+/// Adds a reason to those for which some work is not here.
+fn add(waits: &mut Option<String>, why: String) {
+    *waits = Some(match waits.take() {
+        Some(first) => format!("{first}; also, {why}"),
+        None => why,
+    });
 }
 
 /// Returns why work is not fetched, and where it is.
@@ -59,9 +78,10 @@ fn unsound(place: &Place, tip: &str, cause: &str) -> String {
 enum Left {
     /// Under this reference.
     Here(String),
-    Refused,
-    /// The host does not give it.
-    Lost,
+    /// git here refuses it, for this reason.
+    Refused(String),
+    /// The host does not give it, for this reason.
+    Lost(String),
 }
 
 /// Fetches what an attempt has left apart from its work.
@@ -72,12 +92,26 @@ fn left_here(now: &Now, place: &Place, commit: &str, caller: &Caller) -> Result<
         Err(CarryError::Away(cause)) => Err(HostFault::Away { cause }),
         Err(CarryError::Unsound(cause)) => {
             tracing::warn!(host = place.far.host, commit, cause, "what an attempt has left on a host is refused");
-            Ok(Left::Refused)
+            Ok(Left::Refused(cause))
         }
         // The work itself is here.
         Err(CarryError::Refused(cause) | CarryError::Failed(cause)) => {
             tracing::warn!(host = place.far.host, cause, "cannot fetch what an attempt has left on a host");
-            Ok(Left::Lost)
+            Ok(Left::Lost(cause))
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_reason_is_named() {
+        let mut waits = None;
+        for why in ["an unfinished merge", "git refuses it"] {
+            add(&mut waits, why.to_owned());
+        }
+        assert_eq!(waits.as_deref(), Some("an unfinished merge; also, git refuses it"));
     }
 }

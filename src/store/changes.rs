@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
 use std::os::fd::AsFd as _;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use nix::errno::Errno;
@@ -27,7 +27,14 @@ pub struct Watches {
     flags: AddWatchFlags,
     /// `None` if the kernel refuses one.
     inotify: Option<Inotify>,
-    folders: Mutex<BTreeMap<WatchDescriptor, Arc<Notify>>>,
+    folders: Mutex<Folders>,
+}
+
+#[derive(Default)]
+struct Folders {
+    changes: BTreeMap<WatchDescriptor, Arc<Notify>>,
+    /// By path, so that a folder is forgotten without looking at its disk.
+    watches: BTreeMap<PathBuf, WatchDescriptor>,
 }
 
 impl Watches {
@@ -76,7 +83,7 @@ impl Watches {
             let folders = self.folders.lock().unwrap_or_else(PoisonError::into_inner);
             let changed =
                 events.iter().filter(|event| event.name.as_deref().is_none_or(|name| name == OsStr::new(self.file)));
-            changed.filter_map(|event| folders.get(&event.wd)).for_each(|folder| folder.notify_one());
+            changed.filter_map(|event| folders.changes.get(&event.wd)).for_each(|folder| folder.notify_one());
         }
     }
 
@@ -85,9 +92,12 @@ impl Watches {
     pub fn changed(&self, dir: &Path) -> BoxFuture<'static, ()> {
         let look = || Box::pin(tokio::time::sleep(watching::LOOK_PAUSE));
         let Some(inotify) = &self.inotify else { return look() };
-        let mut folders = self.folders.lock().unwrap_or_else(PoisonError::into_inner);
         // Adding a watch for the same folder again returns the same descriptor.
-        let change = inotify.add_watch(dir, self.flags).map(|watch| Arc::clone(folders.entry(watch).or_default()));
+        let change = inotify.add_watch(dir, self.flags).map(|watch| {
+            let mut folders = self.folders.lock().unwrap_or_else(PoisonError::into_inner);
+            folders.watches.insert(dir.to_owned(), watch);
+            Arc::clone(folders.changes.entry(watch).or_default())
+        });
         match change {
             Ok(change) => Box::pin(async move { change.notified().await }),
             Err(error) => {
@@ -100,11 +110,10 @@ impl Watches {
 
     pub fn forget(&self, dir: &Path) {
         let mut folders = self.folders.lock().unwrap_or_else(PoisonError::into_inner);
-        // Adding the watch again only returns its descriptor.
         let Some(inotify) = &self.inotify else { return };
-        let Ok(watch) = inotify.add_watch(dir, self.flags) else { return };
+        let Some(watch) = folders.watches.remove(dir) else { return };
         let _ = inotify.rm_watch(watch);
-        folders.remove(&watch);
+        folders.changes.remove(&watch);
     }
 }
 

@@ -3,7 +3,9 @@
 pub mod asks;
 mod changes;
 pub mod events;
+pub mod exits;
 pub mod flows;
+pub mod jobs;
 pub mod legacy_process;
 pub mod lines;
 pub mod log_parts;
@@ -11,6 +13,7 @@ pub mod logs;
 pub mod loops;
 pub mod nudges;
 pub mod processes;
+mod record_text;
 pub mod records;
 pub mod recovery_view;
 pub mod replay;

@@ -1,6 +1,7 @@
 //! Implements the processes port: reaches our shims and process trees through their leases, and workers of the
 //! original `swarm` through their rows.
 
+use std::cell::RefCell;
 use std::collections::HashMap;
 use std::io;
 use std::path::PathBuf;
@@ -122,7 +123,8 @@ impl Processes for SystemProcesses {
             // Control groups first: a fork bomb cannot be found process by process.
             let groups = Groups::of(&lease);
             let survivors = groups.end();
-            end_set(&|| with_token(&lease, &boot))?;
+            let doomed = Doomed::new(&boot);
+            end_set(&|| doomed.members(&|known| with_token(&lease, &boot, known)))?;
             groups.remove();
             let leader = procfs::alive(&lease.worker, &boot);
             let leader = leader.map_err(|error| ProcessError::Tool(format!("cannot examine the worker: {error}")))?;
@@ -136,7 +138,10 @@ impl Processes for SystemProcesses {
 
     fn end_survivors<'a>(&'a self, survivors: &'a [ProcessId]) -> BoxFuture<'a, Result<(), ProcessError>> {
         let (survivors, boot) = (survivors.to_vec(), self.boot.clone());
-        blocking(move || end_set(&|| with_descendants(&survivors, &boot)))
+        blocking(move || {
+            let doomed = Doomed::new(&boot);
+            end_set(&|| doomed.members(&|known| with_descendants(&survivors, &boot, known)))
+        })
     }
 
     fn stop_foreign<'a>(&'a self, row: &'a Row) -> BoxFuture<'a, Result<(), ProcessError>> {
@@ -169,12 +174,47 @@ impl Processes for SystemProcesses {
     }
 }
 
+/// Processes that are being ended. Each stays one of them until it has ended: what made it one of them, such as its parent
+/// or the leader of its session, may end before it.
+struct Doomed<'a> {
+    boot: &'a str,
+    known: RefCell<Vec<ProcessId>>,
+}
+
+impl<'a> Doomed<'a> {
+    fn new(boot: &'a str) -> Self {
+        Self { boot, known: RefCell::default() }
+    }
+
+    /// Returns the pids of the living ones. `find` lists those that can be told now, with the known ones that it is given.
+    fn members(&self, find: &dyn Fn(&[i32]) -> io::Result<Vec<i32>>) -> io::Result<Vec<i32>> {
+        let mut living = Vec::new();
+        for process in self.known.borrow().iter() {
+            living.extend(procfs::alive(process, self.boot)?.map(|_| process.clone()));
+        }
+        let known: Vec<i32> = living.iter().map(|process| process.pid).collect();
+        let mut new = Vec::new();
+        for pid in find(&known)?.into_iter().filter(|pid| !known.contains(pid)) {
+            let stat = procfs::living(pid)?;
+            new.extend(stat.map(|stat| ProcessId { pid, start_ticks: stat.start_ticks, boot: self.boot.to_owned() }));
+        }
+        if !new.is_empty() {
+            // A pid that another process got before it was examined is not found again.
+            let again = find(&known)?;
+            living.extend(new.into_iter().filter(|process| again.contains(&process.pid)));
+        }
+        let pids = living.iter().map(|process| process.pid).collect();
+        *self.known.borrow_mut() = living;
+        Ok(pids)
+    }
+}
+
 /// Returns the pids of the worker's process and its session, of all processes that carry the worker's token in their
-/// environment, and of the descendants of all these.
-fn with_token(lease: &Lease, boot: &str) -> io::Result<Vec<i32>> {
+/// environment, of the known ones, and of the descendants of all these.
+fn with_token(lease: &Lease, boot: &str, known: &[i32]) -> io::Result<Vec<i32>> {
     let needle = format!("SWARM_TOKEN={}", lease.token);
     let leader = procfs::alive(&lease.worker, boot)?.map(|_| lease.worker.pid);
-    let mut found: Vec<i32> = leader.into_iter().collect();
+    let mut found: Vec<i32> = leader.into_iter().chain(known.iter().copied()).collect();
     for pid in procfs::all()? {
         let Some(stat) = procfs::living(pid)? else { continue };
         if Some(stat.session) == leader || procfs::has_variable(pid, needle.as_bytes())? {
@@ -190,9 +230,9 @@ fn with_token(lease: &Lease, boot: &str) -> io::Result<Vec<i32>> {
     Ok(found)
 }
 
-/// Returns the pids of those processes that are alive, and of their descendants.
-fn with_descendants(processes: &[ProcessId], boot: &str) -> io::Result<Vec<i32>> {
-    let mut found = Vec::new();
+/// Returns the pids of those processes that are alive, of the known ones, and of the descendants of all these.
+fn with_descendants(processes: &[ProcessId], boot: &str, known: &[i32]) -> io::Result<Vec<i32>> {
+    let mut found = known.to_vec();
     for process in processes {
         found.extend(procfs::alive(process, boot)?.map(|_| process.pid));
     }
@@ -258,5 +298,34 @@ mod tests {
         child.wait().expect("ended");
         assert_eq!(processes.gone(process.clone()).await, Gone);
         assert!(!processes.is_alive(&process));
+    }
+
+    #[tokio::test]
+    async fn an_unsupervised_worker_ends_with_descendants_that_have_neither_its_token_nor_its_session() {
+        let script = "echo $$; env -i sleep 60 & echo $!; env -i setsid sleep 60 & echo $!; exec sleep 60 > /dev/null";
+        // Not below this process, whose own descendants serve every worker.
+        let mut starter = Command::new("sh");
+        starter.args(["-c", "setsid sh -c \"$1\" &", "sh", script]).stdout(Stdio::piped());
+        let mut starter = starter.spawn().expect("starts");
+        let mut lines = io::BufRead::lines(io::BufReader::new(starter.stdout.take().expect("a pipe")));
+        starter.wait().expect("ended");
+        let processes = SystemProcesses::new();
+        let identify = |pid: i32| procfs::identity(pid, &processes.boot).expect("it is alive");
+        let [worker, one, other] =
+            [(); 3].map(|()| identify(lines.next().expect("a line").expect("read").parse().expect("a pid")));
+        let lease = Lease {
+            token: "no-process-has-it".to_owned(),
+            started: String::new(),
+            shim: ProcessId::default(),
+            worker,
+            pane: None,
+            restart: swarm_model::RestartPolicy::default(),
+            limits: None,
+            machine: None,
+            process_namespace: None,
+            survivors: Vec::new(),
+        };
+        processes.stop_unsupervised(&lease).await.expect("all end");
+        assert_eq!([one, other].map(|process| processes.is_alive(&process)), [false, false]);
     }
 }

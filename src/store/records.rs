@@ -2,21 +2,25 @@
 //! that belong to the supervisor.
 
 use std::fs::{self, File, OpenOptions};
-use std::io::{self, Read as _};
+use std::io;
 use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
-use std::sync::mpsc;
+use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
 use nix::fcntl::{FcntlArg, fcntl};
 use nix::libc;
 use serde::de::DeserializeOwned;
+use swarm_actors::registry::reconcile;
 use swarm_actors::registry::store::LostContracts;
 use swarm_model::{ExitRecord, Lease, ProcessId, Spec, Wanted, WantedState, WorkerName, worker_dir_name};
 use swarm_ports::{BoxFuture, DirFacts, LeaseFacts, Mark, Note, Records, Scan, SpecFacts, Unreadable};
 
 use crate::asks::Asks;
+use crate::exits::{self, Slots};
+use crate::jobs;
 use crate::log_parts::unfinished;
+pub use crate::record_text::{RECORD_BYTES_MAX, parse};
 use swarm_sys::files::{
     Durability, absent_ok, blocking, list_if_present, make_dir, remove_if_present, rename_if_present, replace_durably,
     replace_private, write_private,
@@ -25,10 +29,6 @@ use swarm_sys::machine::Gone;
 use swarm_sys::paths::Paths;
 use swarm_sys::{cgroups, procfs};
 
-/// Maximum size of a record in bytes; an environment has at most 2 MB.
-const RECORD_BYTES_MAX: u64 = 8 << 20;
-/// Size of the first read of a record in bytes. Most contracts are smaller.
-const PIECE_BYTES: usize = 4096;
 /// Maximum wait for a shim to decide a start that its supervisor abandoned.
 const LEASE_WAIT_MAX: Duration = Duration::from_secs(3);
 
@@ -46,11 +46,13 @@ pub const GROUPS: &str = "groups";
 pub struct DiskRecords {
     paths: Paths,
     boot: String,
+    slots: Arc<Slots>,
 }
 
 impl DiskRecords {
     pub fn new(paths: Paths) -> Self {
-        Self { paths, boot: procfs::boot_id() }
+        let slots = Arc::new(Slots::new(paths.root()));
+        Self { paths, boot: procfs::boot_id(), slots }
     }
 
     pub fn boot(&self) -> &str {
@@ -76,11 +78,18 @@ impl DiskRecords {
         let mut exit: Option<ExitRecord> = record(&dir.join("exit.json"))?;
         let mut lease = self.with_process(held, content, !held && exit.is_none())?;
         let mut spec = spec(&dir)?;
+        if let Some(job) = spec.spec().map(|spec| jobs::read(&dir, spec, &self.paths)).transpose()?.flatten() {
+            let wanted: Wanted = record(&dir.join("wanted.json"))?.unwrap_or_default();
+            let content = spec.spec().map(jobs::lease);
+            let lease = jobs::facts(job, content, exit.as_mut(), &wanted);
+            return Ok(Some(DirFacts { name: name.to_owned(), generation, spec, lease, exit, wanted }));
+        }
         if matches!(spec, SpecFacts::Missing)
             && let Some(lost) = self.lost_contract(name, generation)?
         {
             spec = SpecFacts::Pending(Box::new(lost));
         }
+        exits::complete(self.paths.root(), &self.boot, &mut spec, &mut exit)?;
         if lease.content.is_none() && !held {
             lease.content = spec.spec().and_then(|spec| spec.lost_lease(&self.boot));
         }
@@ -99,8 +108,9 @@ impl DiskRecords {
     fn lost(&self, name: &str, generation: u64) -> io::Result<Option<DirFacts>> {
         let Some(spec) = self.lost_contract(name, generation)? else { return Ok(None) };
         let lease = LeaseFacts { content: spec.lost_lease(&self.boot), ..LeaseFacts::default() };
-        let (name, spec, wanted) = (name.to_owned(), SpecFacts::Pending(Box::new(spec)), Wanted::default());
-        Ok(Some(DirFacts { name, generation, spec, lease, exit: None, wanted }))
+        let (name, mut spec, mut exit) = (name.to_owned(), SpecFacts::Pending(Box::new(spec)), None);
+        exits::complete(self.paths.root(), &self.boot, &mut spec, &mut exit)?;
+        Ok(Some(DirFacts { name, generation, spec, lease, exit, wanted: Wanted::default() }))
     }
 
     /// Returns the contract of a start whose file a power cut took away and no supervisor has restored yet.
@@ -120,7 +130,8 @@ impl DiskRecords {
         };
         let suspended = stat.is_some_and(|stat| stat.is_suspended());
         let survivors = content.as_ref().map_or_else(Vec::new, |lease| living(&lease.survivors, &self.boot));
-        Ok(LeaseFacts { held, content, this_boot, worker_alive: stat.is_some(), suspended, elsewhere: None, survivors })
+        let (worker_alive, elsewhere, job) = (stat.is_some(), None, None);
+        Ok(LeaseFacts { held, content, this_boot, worker_alive, suspended, elsewhere, survivors, job })
     }
 }
 
@@ -164,6 +175,16 @@ pub fn started_in(dir: &Path) -> Option<String> {
     Some(spec(dir).ok()?.spec()?.contract.cwd.clone())
 }
 
+/// Returns the number of workers above the worker with these records. 0 if a person has started it.
+///
+/// # Errors
+/// Fails if there is no contract, or if it cannot be read.
+pub fn depth(dir: &Path) -> io::Result<u64> {
+    let facts = spec(dir)?;
+    let spec = facts.spec().ok_or(io::ErrorKind::NotFound)?;
+    Ok(spec.contract.origin.as_ref().map_or(0, |origin| origin.depth))
+}
+
 pub(crate) fn spec(dir: &Path) -> io::Result<SpecFacts> {
     if let Some(spec) = record::<Spec>(&dir.join("spec.json"))? {
         return Ok(SpecFacts::Executed(Box::new(spec)));
@@ -180,7 +201,7 @@ pub(crate) fn spec(dir: &Path) -> io::Result<SpecFacts> {
 ///
 /// # Errors
 /// Fails if the file exists and cannot be read.
-fn record<T: DeserializeOwned>(path: &Path) -> io::Result<Option<T>> {
+pub(crate) fn record<T: DeserializeOwned>(path: &Path) -> io::Result<Option<T>> {
     match OpenOptions::new().read(true).custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK).open(path) {
         Ok(mut file) => parse(&mut file),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
@@ -192,27 +213,6 @@ fn record<T: DeserializeOwned>(path: &Path) -> io::Result<Option<T>> {
 /// descriptors.
 fn lacks_resources(error: &io::Error) -> bool {
     matches!(error.raw_os_error(), Some(libc::EMFILE | libc::ENFILE | libc::ENOMEM))
-}
-
-/// Parses the content of a record's file; `None` if it is malformed. Most records fit into one read: a regular file
-/// that returns less than was requested has no more data.
-///
-/// # Errors
-/// Fails if the file cannot be read.
-pub fn parse<T: DeserializeOwned>(file: &mut File) -> io::Result<Option<T>> {
-    let mut piece = [0_u8; PIECE_BYTES];
-    let length = loop {
-        match file.read(&mut piece) {
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            read => break read?,
-        }
-    };
-    if length < piece.len() {
-        return Ok(serde_json::from_slice(&piece[..length]).ok());
-    }
-    let mut text = piece.to_vec();
-    file.take(RECORD_BYTES_MAX).read_to_end(&mut text)?;
-    Ok(serde_json::from_slice(&text).ok())
 }
 
 /// Splits `name.generation`.
@@ -251,6 +251,10 @@ impl Records for DiskRecords {
         Box::pin(std::future::ready(self.read(name, generation)))
     }
 
+    fn exit_slot<'a>(&'a self, name: &'a str, generation: u64) -> BoxFuture<'a, Option<u32>> {
+        exits::assigned(&self.slots, worker_dir_name(name, generation))
+    }
+
     fn next_free(&self, name: &str, above: u64) -> io::Result<u64> {
         let mut generation = above + 1;
         while fs::symlink_metadata(self.paths.worker(name, generation)).is_ok() {
@@ -265,8 +269,11 @@ impl Records for DiskRecords {
     }
 
     fn tidy(&self) -> BoxFuture<'_, io::Result<()>> {
-        let workers = self.paths.workers();
+        let (workers, root, boot) = (self.paths.workers(), self.paths.root().to_owned(), self.boot.clone());
         blocking(move || {
+            if let Err(error) = exits::restore(&root, &boot) {
+                tracing::warn!(%error, "cannot restore an exit record yet; its slot keeps it");
+            }
             let files =
                 list_if_present(&workers)?.into_iter().flat_map(|dir| list_if_present(&dir.path()).unwrap_or_default());
             for file in files.filter(|file| file.file_name().to_string_lossy().contains(".tmp.")) {
@@ -282,7 +289,7 @@ impl Records for DiskRecords {
         keep: Option<u64>,
         committed: Option<u64>,
     ) -> BoxFuture<'a, io::Result<()>> {
-        let this = Self { paths: self.paths.clone(), boot: self.boot.clone() };
+        let this = Self { paths: self.paths.clone(), boot: self.boot.clone(), slots: Arc::clone(&self.slots) };
         let name = name.to_owned();
         blocking(move || {
             let mut done = Ok(());
@@ -349,12 +356,12 @@ impl Records for DiskRecords {
     }
 
     fn remove<'a>(&'a self, name: &'a str, generation: u64) -> BoxFuture<'a, io::Result<()>> {
-        let dir = self.paths.worker(name, generation);
+        let (dir, slots) = (self.paths.worker(name, generation), Arc::clone(&self.slots));
         blocking(move || {
             if probe(&dir)?.is_some_and(|(held, _)| held) {
                 return Err(io::Error::other(format!("the lease of {} is held", dir.display())));
             }
-            remove_dir(&dir)
+            slots.removing(&dir, remove_dir)
         })
     }
 
@@ -381,10 +388,10 @@ impl DiskRecords {
         match self.read(name, generation)? {
             Some(facts)
                 if facts.lease.elsewhere.is_none()
-                    && !facts.lease.held
+                    && !reconcile::has_processes(&facts)
                     && (is_committed || !matches!(facts.spec, SpecFacts::Pending(_))) =>
             {
-                remove_dir(&self.paths.worker(name, generation))
+                self.slots.removing(&self.paths.worker(name, generation), remove_dir)
             }
             Some(_) | None => Ok(()),
         }

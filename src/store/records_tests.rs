@@ -62,3 +62,21 @@ async fn a_damaged_leftover_does_not_keep_the_others_from_being_removed() {
     assert!(records.remove_leftovers("a", None, None).await.is_err(), "one directory cannot be read");
     assert_eq!([1, 2, 3].map(|generation| paths.worker("a", generation).exists()), [false, true, false]);
 }
+
+#[test]
+fn a_record_beyond_the_limit_is_an_error_and_never_an_absent_record() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let paths = Paths::new(dir.path());
+    let worker = paths.worker("a", 1);
+    fs::create_dir_all(&worker).expect("made");
+    let filled = |bytes: u64| format!("{{}}{}", " ".repeat(usize::try_from(bytes).expect("fits") - 2));
+    let records = DiskRecords::new(paths);
+    fs::write(worker.join("wanted.json"), filled(RECORD_BYTES_MAX)).expect("written");
+    records.read("a", 1).expect("is not too large");
+    for leaf in ["spec.json", "exit.json"] {
+        fs::write(worker.join(leaf), filled(RECORD_BYTES_MAX + 1)).expect("written");
+        let error = records.read("a", 1).expect_err("is too large").to_string();
+        assert!(error.contains("larger than the limit"), "{error}");
+        fs::remove_file(worker.join(leaf)).expect("removed");
+    }
+}

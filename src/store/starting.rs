@@ -50,6 +50,7 @@ mod tests {
                 resume: None,
                 hooked: None,
                 machine: None,
+                exit_slot: None,
             };
             fs::create_dir_all(paths.worker(name, generation)).expect("made");
             fs::write(paths.worker(name, generation).join(file), serde_json::to_vec(&spec).expect("JSON"))

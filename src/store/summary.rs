@@ -13,9 +13,11 @@ use rustix::io::{Errno, retry_on_intr};
 use serde::de::DeserializeOwned;
 use swarm_actors::registry::reconcile::{Evidence, Launch};
 use swarm_actors::registry::store::LostContracts;
-use swarm_model::{ExitRecord, Lease, RestartPolicy, Row, Spec, Wanted, worker_dir_name};
+use swarm_model::{ExitRecord, Job, Lease, RestartPolicy, Row, Spec, Wanted, worker_dir_name};
 use swarm_ports::LeaseFacts;
 
+use super::exits::LostEnds;
+use super::jobs;
 use super::records::{is_held, living, parse, wait_let_go_within};
 use swarm_sys::machine::Gone;
 use swarm_sys::paths::Paths;
@@ -63,6 +65,8 @@ pub struct Records {
     gone: Gone,
     /// Read for the first worker whose contract is missing.
     journaled: OnceCell<LostContracts>,
+    /// Read for the first worker of an earlier boot without an exit record.
+    ends: OnceCell<LostEnds>,
     /// End of the wait for workers whose windows were closed; set by the first of them.
     closing_until: Cell<Option<Instant>>,
 }
@@ -89,6 +93,7 @@ impl Records {
                     gone,
                     closing_until: Cell::new(None),
                     journaled: OnceCell::new(),
+                    ends: OnceCell::new(),
                 }))
             }
             Err(Errno::NOENT) => Ok(None),
@@ -104,6 +109,9 @@ impl Records {
     pub fn of(&self, row: &Row, detail: Detail) -> io::Result<Option<Summary>> {
         let Some(generation) = row.swarm().map(|meta| meta.generation) else { return Ok(None) };
         let dir = worker_dir_name(&row.name, generation);
+        if row.place().is_some() {
+            return self.of_job(row, generation, &dir);
+        }
         let mut file = self.file(&dir, "lease")?;
         let mut held = file.as_ref().is_some_and(is_held);
         if held && detail == Detail::Word && row.tmux.is_none() {
@@ -126,7 +134,10 @@ impl Records {
         let settled = detail == Detail::Word && lease.restart == RestartPolicy::Never && self.has(&dir, "exit.json")?;
         // A held lease means running or just ending, which have the same status word.
         let looked = detail == Detail::Fine || !(settled || held);
-        let exit = if looked { self.record(&dir, "exit.json")? } else { None };
+        let mut exit = if looked { self.record(&dir, "exit.json")? } else { None };
+        if exit.is_none() && looked && !held && lease.worker.boot != self.boot {
+            exit = self.lost_end(&lease)?;
+        }
         // Reading a process's file in /proc is the most expensive step: the kernel renders it for each read.
         let examined = if looked { procfs::alive(&lease.worker, &self.boot) } else { Ok(None) };
         let unknown = examined.is_err() || (held && !looked);
@@ -154,9 +165,37 @@ impl Records {
                 suspended: stat.is_some_and(|stat| stat.is_suspended()),
                 elsewhere,
                 survivors: living(&lease.survivors, &self.boot),
+                job: None,
                 content: Some(lease),
             },
         }))
+    }
+
+    /// Reads the records of a job; `None` if there are none.
+    fn of_job(&self, row: &Row, generation: u64, dir: &str) -> io::Result<Option<Summary>> {
+        let written: Option<Job> = self.record(dir, jobs::FILE)?;
+        let job = match written {
+            Some(job) => Some(job),
+            None => self.planned_job(dir)?,
+        };
+        let Some(job) = job else { return Ok(None) };
+        let mut exit: Option<ExitRecord> = self.record(dir, "exit.json")?;
+        let wanted: Wanted = self.record(dir, "wanted.json")?.unwrap_or_default();
+        let executed = exit.is_some() || !self.has(dir, "spec.pending")?;
+        let (token, started) = (job.token.clone(), job.started.clone());
+        let lease = jobs::facts(Job { asked_ms: jobs::asked_ms(&self.root), ..job }, None, exit.as_mut(), &wanted);
+        let (name, restart) = (row.name.clone(), RestartPolicy::Never);
+        Ok(Some(Summary { name, generation, token, started, restart, executed, lease, exit, wanted }))
+    }
+
+    /// Returns what the contract says of a job whose record is missing.
+    fn planned_job(&self, dir: &str) -> io::Result<Option<Job>> {
+        for name in ["spec.json", "spec.pending"] {
+            if let Some(spec) = self.record::<Spec>(dir, name)? {
+                return Ok(Job::of(&spec));
+            }
+        }
+        Ok(None)
     }
 
     /// Returns what the contract says of a lease that a power cut took away; `None` if there was none. The power cut may
@@ -171,6 +210,14 @@ impl Records {
             let _ = self.journaled.set(LostContracts::read(&self.root, &self.boot)?);
         }
         Ok(self.journaled.get().and_then(|lost| lost.of(dir)?.lost_lease(&self.boot)))
+    }
+
+    /// Returns the end of a worker of an earlier boot, of which a power cut may have taken the file.
+    fn lost_end(&self, lease: &Lease) -> io::Result<Option<ExitRecord>> {
+        if self.ends.get().is_none() {
+            let _ = self.ends.set(LostEnds::read(&self.root, &self.boot)?);
+        }
+        Ok(self.ends.get().and_then(|ends| ends.of(&lease.token)))
     }
 
     /// Reports whether the window of a worker is gone: the kernel has taken the terminal away from its shim.
@@ -256,6 +303,7 @@ mod tests {
             resume: None,
             hooked: None,
             machine: Some(Machine { id: String::new(), boot: boot.to_owned(), host: "host".to_owned() }),
+            exit_slot: None,
         }
     }
 
@@ -340,7 +388,19 @@ mod tests {
                 let (worker, shim) = (process.clone(), process.clone());
                 let (token, started) = (spec.token.clone(), spec.started.clone());
                 let (pane, limits, machine) = (None, None, None);
-                let lease = Lease { token, started, worker, shim, pane, restart, limits, machine, survivors };
+                let process_namespace = None;
+                let lease = Lease {
+                    token,
+                    started,
+                    worker,
+                    shim,
+                    pane,
+                    restart,
+                    limits,
+                    machine,
+                    process_namespace,
+                    survivors,
+                };
                 write("lease", json(serde_json::to_string(&lease)));
                 let file = File::options().write(true).open(dir.join("lease")).expect("there");
                 if is_held {

@@ -4,7 +4,7 @@
 use std::path::{Path, PathBuf};
 
 use swarm_git::repository::remove_landed_branch;
-use swarm_model::{Caller, FineState, WorkerView};
+use swarm_model::{Caller, FineState, Row, WorkerView};
 use swarm_ports::{Force, WorktreeError};
 use swarm_sys::paths::Paths;
 use swarm_sys::procfs;
@@ -20,7 +20,7 @@ pub fn check_free(tree: &Path, paths: &Paths) -> Result<(), WorktreeError> {
     let names: Vec<PathBuf> = std::iter::once(tree.to_owned()).chain(real).collect();
     // Before the rows are read: a start has a contract until its row is written.
     let starts = starting::rows(paths);
-    if let Some(row) = starts.iter().find(|row| names.iter().any(|tree| row.works_in(tree))) {
+    if let Some(row) = starts.iter().find(|row| works_in(row, &names)) {
         return Err(WorktreeError::Used(row.name.clone()));
     }
     let registry = views::load_where(paths, views::Detail::Word, views::Pick::All);
@@ -34,11 +34,19 @@ pub fn check_free(tree: &Path, paths: &Paths) -> Result<(), WorktreeError> {
 }
 
 fn is_in(worker: &WorkerView, names: &[PathBuf]) -> bool {
-    // The directory in the row may be written with links.
-    let real = || worker.pid.and_then(procfs::dir);
     (worker.state.is_running() || worker.state == FineState::Backoff)
-        && (names.iter().any(|tree| worker.row.works_in(tree))
-            || real().is_some_and(|dir| names.iter().any(|tree| dir.starts_with(tree))))
+        && (works_in(&worker.row, names) || is_below(worker.pid.and_then(procfs::dir), names))
+}
+
+/// Reports whether the directory of a row is in a worktree. It may be written with links, and with `..`.
+fn works_in(row: &Row, names: &[PathBuf]) -> bool {
+    let dir = Path::new(&row.cwd);
+    let real = || dir.is_absolute().then(|| dir.canonicalize().ok()).flatten();
+    names.iter().any(|tree| row.works_in(tree)) || is_below(real(), names)
+}
+
+fn is_below(dir: Option<PathBuf>, trees: &[PathBuf]) -> bool {
+    dir.is_some_and(|dir| trees.iter().any(|tree| dir.starts_with(tree)))
 }
 
 /// Removes a worktree that is clean and that no worker uses.
@@ -102,25 +110,29 @@ mod tests {
         let link = root.path().join("link");
         std::os::unix::fs::symlink(&tree, &link).expect("made");
         assert_eq!(check_free(&tree, &paths), Ok(()));
-        let cwd = tree.join("sub").to_string_lossy().into_owned();
-        let spec = Spec {
-            name: "b".to_owned(),
-            generation: 1,
-            token: "k".to_owned(),
-            request: String::new(),
-            started: "s".to_owned(),
-            contract: Contract { cwd, ..Contract::default() },
-            worktree: None,
-            logs: Vec::new(),
-            resume: None,
-            hooked: None,
-            machine: None,
-        };
-        fs::create_dir_all(paths.worker("b", 1)).expect("made");
-        fs::write(paths.worker("b", 1).join("spec.pending"), serde_json::to_vec(&spec).expect("JSON"))
-            .expect("written");
-        let used = Err(WorktreeError::Used("b".to_owned()));
-        assert_eq!((check_free(&tree, &paths), check_free(&link, &paths)), (used.clone(), used));
+        fs::create_dir_all(root.path().join("repo")).expect("made");
+        for cwd in ["tree/sub", "link/sub", "repo/../tree/sub"] {
+            let cwd = root.path().join(cwd).to_string_lossy().into_owned();
+            let spec = Spec {
+                name: "b".to_owned(),
+                generation: 1,
+                token: "k".to_owned(),
+                request: String::new(),
+                started: "s".to_owned(),
+                contract: Contract { cwd: cwd.clone(), ..Contract::default() },
+                worktree: None,
+                logs: Vec::new(),
+                resume: None,
+                hooked: None,
+                machine: None,
+                exit_slot: None,
+            };
+            fs::create_dir_all(paths.worker("b", 1)).expect("made");
+            fs::write(paths.worker("b", 1).join("spec.pending"), serde_json::to_vec(&spec).expect("JSON"))
+                .expect("written");
+            let used = Err(WorktreeError::Used("b".to_owned()));
+            assert_eq!((check_free(&tree, &paths), check_free(&link, &paths)), (used.clone(), used), "{cwd}");
+        }
         assert_eq!(check_free(&root.path().join("tre"), &paths), Ok(()));
     }
 }

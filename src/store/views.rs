@@ -13,13 +13,15 @@ use swarm_actors::registry::table::{self, Unreadable};
 use swarm_actors::registry::{StoreError, reconcile};
 use swarm_actors::sessions::kind_of;
 use swarm_model::asks::Waits;
-use swarm_model::{Activity, Doing, FineState, ProcessId, Refusal, RefusalKind, Row, RowKey, WireStatus, WorkerView};
+use swarm_model::{
+    Activity, Doing, FineState, ProcessId, Refusal, RefusalKind, Row, RowKey, TurnEnd, WireStatus, WorkerView,
+};
 use swarm_ports::{Records as _, Scan};
 
 use super::asks::Asks;
 use super::asks::present::ATTEMPT;
 use super::records::{DiskRecords, IDLE, STUCK, WAITS, WORKS};
-use super::runs::order;
+use super::runs::{given_up, order};
 use super::sessions::{self, Tool};
 use crate::legacy_process;
 use crate::summary;
@@ -43,8 +45,10 @@ pub struct Registry {
 }
 
 impl Registry {
+    /// Returns the worker of this name; of several rows, the one that the supervisor means, too.
     pub fn find(&self, name: &str) -> Option<&WorkerView> {
-        self.workers.iter().find(|worker| worker.row.name == name)
+        let workers = self.workers.iter().filter(|worker| worker.row.name == name);
+        workers.reduce(|first, other| if other.row.is_later_than(&first.row) { other } else { first })
     }
 }
 
@@ -64,7 +68,8 @@ pub fn load(paths: &Paths) -> Result<Registry, Refusal> {
 /// # Errors
 /// Fails as [`load`] does.
 pub fn load_one(paths: &Paths, name: &str) -> Result<Option<WorkerView>, Refusal> {
-    Ok(load_where(paths, Detail::Fine, Pick::Named(&[name]))?.workers.into_iter().next())
+    let workers = load_where(paths, Detail::Fine, Pick::Named(&[name]))?.workers.into_iter();
+    Ok(workers.reduce(|first, other| if other.row.is_later_than(&first.row) { other } else { first }))
 }
 
 /// Returns the evidence in a marker file of the generation in `dir`; `None` if it has no such mark.
@@ -78,7 +83,8 @@ fn seen(dir: &Path, leaf: &str, doing: Doing) -> Option<Activity> {
     let modified = std::fs::metadata(dir.join(leaf)).and_then(|meta| meta.modified()).ok()?;
     let since_ms = modified.duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis() as u64);
     let kind = (doing == Doing::Waiting).then(|| kind_of(&what));
-    Some(Activity { doing, what: Some(what), since_ms, kind })
+    let turn = TurnEnd::of_text(&what).filter(|_| doing == Doing::Idle);
+    Some(Activity { doing, what: Some(what), since_ms, kind, turn })
 }
 
 /// Returns what the agent of a running worker does. What the agent itself reports counts, unless its screen showed later
@@ -194,6 +200,7 @@ fn load_once(paths: &Paths, detail: Detail, pick: Pick<'_>) -> Result<Registry, 
                 dir.as_deref().and_then(|dir| marked(dir, STUCK)).filter(|_| view.doing() != Some(Doing::Waiting));
         }
         ask_all(paths, &mut registry);
+        given_up::mark(&mut registry.workers);
     }
     registry.warnings.extend(windows.failed.into_values());
     Ok(registry)
@@ -220,7 +227,7 @@ fn ask_all(paths: &Paths, registry: &mut Registry) {
         let needs = ask.needs();
         if runs && view.doing() != Some(Doing::Waiting) {
             let (what, kind) = (Some(needs.text.clone()), Some(needs.kind));
-            view.activity = Some(Activity { doing: Doing::Waiting, what, since_ms: needs.since_ms, kind });
+            view.activity = Some(Activity { doing: Doing::Waiting, what, since_ms: needs.since_ms, kind, turn: None });
             view.stuck = None;
         }
         view.ask = Some(needs);
@@ -235,20 +242,33 @@ fn read_rows(
 ) -> Result<Vec<Result<Arc<Row>, Unreadable>>, Refusal> {
     let refused = |error: &StoreError| Refusal { remedy: error.remedy(), ..unread(&error.to_string()) };
     match store::load_with(&paths.state(), |text| table::rows(text, pick)).map_err(|error| refused(&error))? {
-        Loaded::Absent => Ok(Vec::new()),
         Loaded::Table(rows) => Ok(rows),
+        Loaded::Absent => {
+            let rebuilt = rebuilt(records, "missing")?;
+            if !rebuilt.is_empty() {
+                warnings.push("missing state file, rebuilt from the workers' own records".to_owned());
+            }
+            Ok(picked(rebuilt, pick))
+        }
         Loaded::Damaged(cause) => {
             if let Err(error) = store::quarantine(&paths.state()) {
                 warnings.push(error.to_string());
             }
             warnings.push(format!("corrupt state file, rebuilt from the workers' own records ({cause})"));
-            let scan = records.scan_now().and_then(Scan::complete);
-            let scan = scan.map_err(|error| unread(&format!("cannot rebuild the corrupt state file: {error}")))?;
-            let rebuilt = reconcile::rebuild(&scan, &clock::host());
-            let picked = rebuilt.into_iter().filter(|row| pick.takes(&row.name));
-            Ok(picked.map(|row| Ok(Arc::new(row))).collect())
+            Ok(picked(rebuilt(records, "corrupt")?, pick))
         }
     }
+}
+
+/// Returns the rows that the records prove, as the supervisor does for such a file.
+fn rebuilt(records: &DiskRecords, state: &str) -> Result<Vec<Row>, Refusal> {
+    let scan = records.scan_now().and_then(Scan::complete);
+    let scan = scan.map_err(|error| unread(&format!("cannot rebuild the {state} state file: {error}")))?;
+    Ok(reconcile::rebuild(&scan, &clock::host()))
+}
+
+fn picked(rows: Vec<Row>, pick: Pick<'_>) -> Vec<Result<Arc<Row>, Unreadable>> {
+    rows.into_iter().filter(|row| pick.takes(&row.name)).map(|row| Ok(Arc::new(row))).collect()
 }
 
 /// Returns the refusal if the registry cannot be read.

@@ -20,6 +20,7 @@ fn spec(number: usize) -> Spec {
         resume: None,
         hooked: None,
         machine: None,
+        exit_slot: None,
     }
 }
 
@@ -37,6 +38,7 @@ fn write_records(paths: &Paths, spec: &Spec, is_recorded: bool, is_readable: boo
         restart: RestartPolicy::Never,
         limits: None,
         machine: None,
+        process_namespace: None,
         survivors: Vec::new(),
     };
     let exit = ExitRecord {
@@ -98,6 +100,25 @@ fn many_workers_are_listed_in_order_with_a_warning_for_each_that_cannot_be_read(
 }
 
 #[test]
+fn workers_with_records_are_listed_although_the_state_file_is_missing() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let paths = Paths::new(dir.path());
+    let empty = load(&paths).expect("readable");
+    assert!(empty.workers.is_empty() && empty.warnings.is_empty());
+    let executed = |number| {
+        write_records(&paths, &spec(number), true, true);
+        let text = serde_json::to_vec(&spec(number)).expect("JSON");
+        fs::write(paths.worker(&spec(number).name, 1).join("spec.json"), text).expect("written");
+    };
+    executed(1);
+    executed(2);
+    let found = load(&paths).expect("readable");
+    assert_eq!(found.workers.iter().map(|worker| worker.row.name.as_str()).collect::<Vec<_>>(), ["w1", "w2"]);
+    assert_eq!(found.warnings, ["missing state file, rebuilt from the workers' own records"]);
+    assert_eq!(load_one(&paths, "w2").expect("readable").map(|worker| worker.row.name.clone()), Some("w2".to_owned()));
+}
+
+#[test]
 fn the_latest_of_what_an_agent_reports_and_shows_counts() {
     let tool = |waiting: Option<&str>, idle| Tool {
         since_ms: 10,
@@ -109,7 +130,7 @@ fn the_latest_of_what_an_agent_reports_and_shows_counts() {
     };
     let shown = |doing, what: &str, since_ms| {
         let kind = (doing == Doing::Waiting).then_some(NeedKind::Login);
-        Some(Activity { doing, what: Some(what.to_owned()), since_ms, kind })
+        Some(Activity { doing, what: Some(what.to_owned()), since_ms, kind, turn: None })
     };
     let (asks, rests, works) = (tool(Some("which?"), false), tool(Some("over"), true), tool(None, false));
     for (told, shown, doing, what) in [

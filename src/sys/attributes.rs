@@ -204,12 +204,29 @@ fn parse(list: &str) -> Option<Vec<usize>> {
 
 /// Returns the namespaces of this process. `None` if they cannot be read.
 pub fn namespaces() -> Option<Namespaces> {
-    namespaces_at("/proc/self").ok()
+    own_namespaces().ok()
+}
+
+/// Returns the namespaces of this process, which it never leaves.
+fn own_namespaces() -> io::Result<Namespaces> {
+    static OWN: OnceLock<Namespaces> = OnceLock::new();
+    match OWN.get() {
+        Some(own) => Ok(own.clone()),
+        None => namespaces_at("/proc/self").map(|own| OWN.get_or_init(|| own).clone()),
+    }
 }
 
 fn namespaces_at(process: &str) -> io::Result<Namespaces> {
     let inode = |kind: &str| std::fs::metadata(format!("{process}/ns/{kind}")).map(|meta| meta.ino());
     Ok(Namespaces { mount: inode("mnt")?, process: inode("pid")?, network: inode("net")?, user: inode("user")? })
+}
+
+/// Process namespace of the machine itself, which exists as long as the boot; from `PROC_PID_INIT_INO` of the kernel.
+pub const FIRST_PROCESS_NAMESPACE: u64 = 0xEFFF_FFFC;
+
+/// Returns the process namespace of this process, by its inode. `None` if it cannot be read.
+pub fn process_namespace() -> Option<u64> {
+    std::fs::metadata("/proc/self/ns/pid").ok().map(|meta| meta.ino())
 }
 
 /// Returns the kind of the first namespace in which a process is and this process is not. `None` if all are the same.
@@ -223,7 +240,7 @@ pub fn namespace_apart(pid: i32) -> io::Result<Option<&'static str>> {
         return Ok(Some("process"));
     }
     let theirs = namespaces_at(&format!("/proc/{pid}"))?;
-    Ok(namespaces_at("/proc/self")?.difference(&theirs))
+    Ok(own_namespaces()?.difference(&theirs))
 }
 
 #[cfg(test)]

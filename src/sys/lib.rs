@@ -12,6 +12,7 @@ pub mod files;
 pub mod logind;
 pub mod lookup;
 pub mod machine;
+pub mod owner;
 pub mod paths;
 pub mod pool;
 pub mod processes;

@@ -3,7 +3,12 @@
 //! The kernel does not show whether a process is confined by Landlock. But only a process that has set `no_new_privs`, or
 //! is privileged, may confine itself, and the same is true for filters.
 
-use std::io;
+use std::fs::File;
+use std::io::{self, Read as _};
+use std::sync::OnceLock;
+
+/// Size of the buffer for the text of a process, in bytes. Most have less than half of it.
+const STATUS_BYTES: usize = 4096;
 
 /// Restraints of a process. Its children inherit them, and it cannot give them up.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -20,7 +25,12 @@ impl Restraints {
     /// # Errors
     /// Fails if `/proc` cannot be read.
     pub fn own() -> io::Result<Self> {
-        Self::read("/proc/self/status")
+        // Nothing in this program gives itself restraints, and nobody else can.
+        static OWN: OnceLock<Restraints> = OnceLock::new();
+        match OWN.get() {
+            Some(own) => Ok(*own),
+            None => Self::read("/proc/self/status").map(|own| *OWN.get_or_init(|| own)),
+        }
     }
 
     /// Returns the restraints of a process.
@@ -32,7 +42,10 @@ impl Restraints {
     }
 
     fn read(status: &str) -> io::Result<Self> {
-        Ok(Self::parse(&std::fs::read_to_string(status)?))
+        // The kernel makes the text at the first read; with room for all of it, the second one finds the end.
+        let mut text = String::with_capacity(STATUS_BYTES);
+        File::open(status)?.read_to_string(&mut text)?;
+        Ok(Self::parse(&text))
     }
 
     /// Kernels leave out what they do not support, and processes then do not have it.

@@ -8,9 +8,10 @@ pub const HOSTS: &str = "SWARM_HOST";
 
 /// Variables that belong to one worker. A process that serves all workers must not have them: a search for what a
 /// worker left behind would take it for a part of that worker.
-pub const OF_A_WORKER: [&str; 24] = [
+pub const OF_A_WORKER: [&str; 25] = [
     "SWARM_TOKEN",
     "SWARM_WORKER",
+    "SWARM_DEPTH",
     "SWARM_SESSION",
     RECORDS,
     "SWARM_PORT",

@@ -32,6 +32,8 @@ pub enum TmuxError {
     NotDelivered { pane: String },
     #[error("pane {pane} did not show the text within {} s, so Enter was not pressed", limit_ms.div_ceil(1000))]
     NotShown { pane: String, limit_ms: u64 },
+    #[error("pane {pane} shows the text in its input line, and has ignored Enter for {} s", limit_ms.div_ceil(1000))]
+    NotSubmitted { pane: String, limit_ms: u64 },
     /// The pane shows a dialog of an agent, which takes keys and would take text for an answer.
     #[error("its agent {}; text would answer that", .0.sentence())]
     Asks(Box<Dialog>),
@@ -71,6 +73,9 @@ impl TmuxError {
                 Some("run 'swarm peek' to see the window, or use --no-proof to send without this check".to_owned())
             }
             Self::Asks(_) => Some("run 'swarm attach NAME' and answer, or use 'swarm keys NAME KEY…'".to_owned()),
+            Self::NotSubmitted { .. } => {
+                Some("look at it with 'swarm peek', then press Enter with 'swarm keys NAME Enter'".to_owned())
+            }
             Self::KeyIgnored { .. } => Some("look at it with 'swarm peek', then press the key again".to_owned()),
             Self::Session { .. } => Some("choose another --session".to_owned()),
             Self::SocketName { .. } => Some("choose another --tmux-socket".to_owned()),

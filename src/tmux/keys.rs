@@ -134,8 +134,7 @@ impl Tmux {
             let pause = if text.contains('\n') { BEFORE_ENTER_LINES_MS } else { BEFORE_ENTER_MS };
             std::thread::sleep(Duration::from_millis(pause));
             // The agent may have begun to ask since the text was typed.
-            self.refuse_dialog(pane)?;
-            self.send_key(pane, Key::Enter)?;
+            self.submit(pane, text)?;
         }
         Ok(())
     }

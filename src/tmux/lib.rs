@@ -22,6 +22,7 @@ mod open;
 mod panes;
 mod proof;
 mod recover;
+mod submit;
 mod target;
 mod words;
 

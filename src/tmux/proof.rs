@@ -132,12 +132,22 @@ impl Tmux {
     /// Reports whether the terminal reads lines without echo. Also true if that cannot be determined, so that an
     /// unreadable terminal does not count against the window.
     fn types_unseen(&self, pane: &str) -> bool {
+        let hides = |modes: LocalModes| modes.contains(LocalModes::ICANON) && !modes.contains(LocalModes::ECHO);
+        self.terminal_modes(pane).is_none_or(hides)
+    }
+
+    /// Reports whether the program reads each key itself. The terminal takes Enter for any other program.
+    pub(super) fn reads_keys(&self, pane: &str) -> bool {
+        self.terminal_modes(pane).is_some_and(|modes| !modes.contains(LocalModes::ICANON))
+    }
+
+    /// Returns the modes of a pane's terminal, `None` if they cannot be read.
+    fn terminal_modes(&self, pane: &str) -> Option<LocalModes> {
         let name = DisplayMessage::new().print().target_pane(pane).message("#{pane_tty}");
-        let Ok(path) = self.ask([name.build()]) else { return true };
+        let path = self.ask([name.build()]).ok()?;
         let flags = OFlags::RDONLY | OFlags::NOCTTY | OFlags::NONBLOCK | OFlags::CLOEXEC;
-        let Ok(terminal) = open(path.trim(), flags, Mode::empty()) else { return true };
-        let modes = tcgetattr(&terminal).map(|state| state.local_modes);
-        modes.is_ok_and(|modes| modes.contains(LocalModes::ICANON) && !modes.contains(LocalModes::ECHO))
+        let terminal = open(path.trim(), flags, Mode::empty()).ok()?;
+        tcgetattr(&terminal).ok().map(|state| state.local_modes)
     }
 }
 

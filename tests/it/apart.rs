@@ -2,7 +2,7 @@
 
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
 
-use crate::common::{Rig, run, skipped};
+use crate::common::{Rig, SOON, proc, run, skipped, wait_until};
 use crate::crash::both;
 
 /// Sends a request as a client does. The first argument is the route, the second the build, the third the body.
@@ -133,4 +133,27 @@ fn no_process_agrees_that_may_be_below_a_worker_it_cannot_see() {
     assert!(said.contains(&format!("{apart} cannot trust {}", repo.display())), "{said}");
     assert!(said.contains(&format!("{apart} cannot answer for a person")), "{said}");
     assert!(rig.swarm_in(&repo, &["trust", "--show"]).code == Some(1));
+}
+
+#[test]
+fn no_supervisor_starts_beside_an_unsupervised_worker_that_it_cannot_see() {
+    let rig = Rig::new();
+    let namespace = std::fs::metadata("/proc/self/ns/pid").expect("readable").ino();
+    rig.spawn("x", &["--restart", "always"], &["sleep", "600"]);
+    let (pid, shim) = (rig.pid("x"), rig.shim("x"));
+    rig.swarm(&["supervisor", "stop"]).ok();
+    proc::kill(shim);
+    wait_until("it is unsupervised", SOON, || rig.fine("x") == "unsupervised");
+    let mut command = rig.program("unshare");
+    command.args(["-pf", "--kill-child", "--mount-proc", env!("CARGO_BIN_EXE_swarm"), "supervisor", "start"]);
+    let said = run(command);
+    // Only the namespace of the machine itself surely exists as long as the boot.
+    if said.err.starts_with("unshare: ") || namespace != 0xEFFF_FFFC {
+        rig.swarm(&["kill", "x"]).ok();
+        return skipped("unsupervised workers outside of a container: this is a container, or none can be made here");
+    }
+    assert!(said.code == Some(1) && said.err.contains("worker 'x' runs in another process namespace"), "{said:?}");
+    assert!(proc::alive(pid));
+    rig.swarm(&["kill", "x"]).is(0, "killed x\n", "");
+    assert!(!proc::alive(pid));
 }

@@ -113,6 +113,16 @@ fn a_person_without_an_account_is_served() {
         assert!(refused.err.contains(" belongs to user #54321, and no supervisor "), "{refused:?}");
         assert!(refused.err.contains("sudo -u '#54321' swarm supervisor start"), "{refused:?}");
         stranger(&["ls", "-q"]).is(0, "x\n", "");
+        put(&rig, 2, "x", "parked", "Bash", &command("make test"));
+        give();
+        rig.swarm(&["approve", "2"]).ok();
+        rig.swarm(&["rules", "add", "--deny", "cargo build", "--everywhere"]).ok();
+        // The user reads what root has written.
+        stranger(&["approvals"]).ok();
+        stranger(&["rules"]).ok();
+        fs::remove_file(rig.root().join("state.json")).expect("removed");
+        let refused = rig.swarm(&["recover", "--apply"]);
+        assert!(refused.err.contains(" belongs to user #54321, and no supervisor "), "{refused:?}");
     }
 }
 

@@ -137,6 +137,8 @@ pub struct Line {
     stdin: ChildStdin,
     lines: mpsc::Receiver<String>,
     answers: BTreeMap<u64, FarAnswer>,
+    /// Id of the state directory that gave the last answer.
+    pub whose: Option<String>,
     last: u64,
 }
 
@@ -153,7 +155,7 @@ impl Line {
         });
         let hello = lines.recv_timeout(SOON).expect("a hello");
         assert!(hello.starts_with("swarm-stdio {"), "{hello}");
-        Self { child, stdin, lines, answers: BTreeMap::new(), last: 0 }
+        Self { child, stdin, lines, answers: BTreeMap::new(), whose: None, last: 0 }
     }
 
     pub fn write(&mut self, call: &Value) -> u64 {
@@ -178,6 +180,7 @@ impl Line {
             let line: Value = serde_json::from_str(&line).expect("JSON");
             if let Some(told) = line.get("answer") {
                 let answer = serde_json::from_value(told["answer"].clone()).expect("an answer");
+                self.whose = told["host"].as_str().map(str::to_owned);
                 self.answers.insert(told["id"].as_u64().expect("a number"), answer);
             }
         }

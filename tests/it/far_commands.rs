@@ -58,6 +58,8 @@ fn a_command_is_executed_once_in_an_empty_directory_without_a_clone() {
     let elsewhere = FarAttempt { host: Some("0f".into()), ..third.at.clone() };
     let answer = line.ask(&FarCall::Forget(elsewhere));
     assert!(matches!(answer, FarAnswer::Unknown(_)), "the machine that has it is still to be asked: {answer:?}");
+    let own = fs::read_to_string(site.rig.root().join("id")).expect("an id");
+    assert_eq!(line.whose.as_deref(), Some(own.trim()), "who answers is known");
     assert_eq!(line.ask(&FarCall::Forget(third.at)), FarAnswer::Done);
     assert_eq!(site.rig.names(), [""; 0]);
     assert!(!site.dir().join("runs").join(RUN).exists() && !site.dir().join("clone").exists());

@@ -125,7 +125,9 @@ fn a_verb_that_is_about_this_machine_is_refused_or_executed_here() {
     command.env("SWARM_HOST", "box");
     assert_eq!(run(command).code, Some(0));
     assert_eq!(site.here.swarm(&["--host", "local", "ls"]).ok(), "");
-    site.on_box(&["attach", "w"]).refused(1, "box is not reached by ssh, so there is no terminal to attach");
+    for words in [&["attach", "w"][..], &["top"]] {
+        site.on_box(words).refused(1, "box is not reached by ssh, so there is no terminal to attach");
+    }
     site.here
         .swarm(&["--host", "-oProxyCommand=x", "ls"])
         .refused(1, "invalid host '-oProxyCommand=x': must not begin with '-'");

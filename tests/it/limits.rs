@@ -335,3 +335,16 @@ fn a_worker_in_a_window_has_the_same_limits() {
     }
     assert!(are_gone(&groups(&rig, "x.1")));
 }
+
+#[test]
+fn a_contract_that_nobody_could_read_again_is_refused_before_anything_starts() {
+    let rig = Rig::new();
+    let mut command = rig.command(&["spawn", "--name", "big", "--", "sh", "-c", "touch ran"]);
+    // JSON writes each of these characters as six bytes.
+    let value = "\u{1}".repeat(120_000);
+    command.envs((0..14).map(|number| (format!("BIG{number}"), value.clone())));
+    let said = crate::common::run(command);
+    assert!(said.code == Some(1) && said.err.contains("which is more than the limit of 8388608"), "{said:?}");
+    assert_eq!((rig.swarm(&["ls", "-q"]).ok(), rig.path("ran").exists()), (String::new(), false));
+    rig.swarm(&["spawn", "--name", "big", "--", "true"]).ok();
+}

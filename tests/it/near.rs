@@ -92,7 +92,9 @@ fn calls_are_passed_on_and_the_state_directory_is_that_of_the_configuration() {
     assert!(line.next()["hello"]["version"].is_string());
     for id in [7, 8] {
         line.say(&json!({"call": {"id": id, "call": clone()}}));
-        assert_eq!(line.next(), json!({"answer": {"id": id, "answer": "done"}}));
+        let told = line.next();
+        let own = std::fs::read_to_string(pair.far.root().join("id")).expect("an id");
+        assert_eq!(told, json!({"answer": {"id": id, "answer": "done", "host": own.trim()}}));
     }
     assert!(pair.far.root().join("far").join(CLONE.0).join(CLONE.1).join("clone/.git").is_dir());
     assert_eq!(line.end(), Some(0));

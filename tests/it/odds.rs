@@ -327,13 +327,15 @@ fn init_adds_instructions_for_the_agents_of_a_project() {
 }
 
 #[test]
-fn a_supervisor_starts_although_nothing_can_be_watched() {
+fn supervisors_start_and_waits_end_although_nothing_can_be_watched() {
     let rig = Rig::new();
     // In a user namespace of its own, so that nothing else lacks what is used up.
     let script = format!(
         "echo 0 > /proc/sys/user/max_inotify_instances || exit 77
          {BINARY} spawn --name x -- sleep 600 && {BINARY} ls --format names && {BINARY} kill x && {BINARY} supervisor restart \
-         && {BINARY} clean x && {BINARY} supervisor stop"
+         && {BINARY} clean x \
+         && {BINARY} spawn --name w --restart on-failure -- sh -c '[ -e again ] || {{ touch again; exit 1; }}' \
+         && {BINARY} wait w --exit-code && {BINARY} supervisor stop"
     );
     let mut command = rig.program("unshare");
     command.args(["--user", "--map-root-user", "--", "sh", "-c", &script]);

@@ -82,6 +82,28 @@ fn the_work_of_an_attempt_that_was_given_up_comes_back_and_does_not_land() {
     assert_eq!(fleet.status()["given_up"].as_array().map(Vec::len), Some(0), "a person has dropped it");
 }
 
+/// The account on `a` is set up anew, with the same name.
+#[test]
+fn nothing_waits_for_an_attempt_that_is_gone_with_its_host() {
+    let fleet = Fleet::new(&["a"]);
+    let (on, go) = spec(&fleet);
+    fleet.run(&["--on", "a", "--detach"]).ok();
+    wait_until("it works on a", SOON, || attempts(&on) == 1 && !fleet.host("a").names().is_empty());
+    fleet.lose("a");
+    wait_until("that is known", SOON, || fleet.run(&["status"]).out.contains("on a, which is out of reach"));
+    fleet.run(&["give-up", "w"]).ok();
+    let (state, earlier) = (fleet.host("a").root(), fleet.site.rig.path("earlier"));
+    fs::rename(&state, &earlier).expect("moved");
+    fleet.find("a");
+    wait_until("the next attempt works there", SOON, || attempts(&on) == 2);
+    let status = fleet.run(&["status"]).ok();
+    assert!(status.contains("w: attempt 1 is gone with the host"), "{status}");
+    assert_eq!(fleet.status()["given_up"][0]["gone"], true);
+    fs::write(&go, "").expect("written");
+    wait_until("the run is over", SOON, || fleet.is_over());
+    assert_eq!((fleet.stage("w"), references(&fleet)), ("done".to_owned(), String::new()));
+}
+
 #[test]
 fn the_work_comes_back_with_the_next_run_that_reaches_the_host() {
     let fleet = Fleet::new(&["a", "b"]);

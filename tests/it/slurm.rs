@@ -8,6 +8,7 @@ use serde_json::Value;
 use crate::common::{Rig, SOON, Said, proc, run, wait_until};
 
 const SBATCH: &str = r#"
+[ "$1" != --version ] || exec echo slurm 22.05
 for word; do case $word in --job-name=*) name=${word#*=};; esac; done
 [ ! -e $d/refuse ] || { echo 'sbatch: error: Batch job submission failed: Invalid partition name specified' >&2; exit 1; }
 n=$(($(cat $d/last 2>/dev/null || echo 0) + 1)); echo $n > $d/last
@@ -32,8 +33,20 @@ for file in $d/*.state; do
 done
 "#;
 const SCANCEL: &str = r#"
-for n; do :; done
-if [ -e $d/$n.pid ]; then kill -TERM $(cat $d/$n.pid); else state $n 'CANCELLED by 0|None|n/a|N/A|N/A'; fi
+[ ! -e $d/down ] || { echo 'scancel: error: Unable to contact slurm controller (connect failure)' >&2; exit 1; }
+signal= numbers=
+for word; do case $word in
+  --signal=*) signal=1;;
+  --name=*) for file in $d/*.name; do
+    [ "$(cat $file)" != "${word#*=}" ] || { n=${file##*/}; numbers="$numbers ${n%.name}"; }
+  done;;
+  --*) ;;
+  *) numbers=$word;;
+esac; done
+for n in $numbers; do case $(cat $d/$n.state) in
+  RUNNING*) kill -TERM $(cat $d/$n.pid);;
+  PENDING*) [ "$signal" ] || state $n 'CANCELLED by 0|None|n/a|N/A|N/A';;
+esac; done
 "#;
 const SRUN: &str = "
 while :; do case $1 in -*) shift;; *) break;; esac; done
@@ -42,10 +55,10 @@ clean \"$@\"
 const SINFO: &str = "cat $d/node 2>/dev/null || echo idle\n";
 
 /// A person's rig, on a login node.
-struct Cluster(Rig);
+pub struct Cluster(pub Rig);
 
 impl Cluster {
-    fn new() -> Self {
+    pub fn new() -> Self {
         let rig = Rig::new();
         let dir = rig.path("slurm");
         fs::create_dir_all(dir.join("bin")).expect("made");
@@ -75,12 +88,16 @@ impl Cluster {
         fs::write(rig.home().join(".profile"), format!("export PATH={path}\n")).expect("written");
         let config = rig.home().join(".config/swarm");
         fs::create_dir_all(&config).expect("made");
-        let text = format!("[hosts.cluster]\nengine = 'slurm-pilot'\nswarm = '{}'\n", env!("CARGO_BIN_EXE_swarm"));
+        let program = env!("CARGO_BIN_EXE_swarm");
+        let text = format!(
+            "[hosts.cluster]\nengine = 'slurm-pilot'\nswarm = '{program}'\n\
+             [hosts.jobs]\nengine = 'slurm'\nswarm = '{program}'\nask = '1s'\narguments = ['--account=a b']\n"
+        );
         fs::write(config.join("config.toml"), text).expect("written");
         Self(rig)
     }
 
-    fn swarm(&self, words: &[&str]) -> Said {
+    pub fn swarm(&self, words: &[&str]) -> Said {
         let mut command = self.0.command(words);
         let path = format!("{}:{}", self.0.path("slurm/bin").display(), std::env::var("PATH").expect("set"));
         // As in a job of somebody's own.
@@ -92,11 +109,11 @@ impl Cluster {
         self.swarm(&[&["--host", "cluster"], words].concat())
     }
 
-    fn set(&self, leaf: &str, text: &str) {
+    pub fn set(&self, leaf: &str, text: &str) {
         fs::write(self.0.path("slurm").join(leaf), text).expect("written");
     }
 
-    fn unset(&self, leaf: &str) {
+    pub fn unset(&self, leaf: &str) {
         fs::remove_file(self.0.path("slurm").join(leaf)).expect("set before");
     }
 
@@ -113,7 +130,7 @@ impl Cluster {
     }
 
     /// Ends all processes of the node, as if it had failed.
-    fn fail_node(&self, job: u32) {
+    pub fn fail_node(&self, job: u32) {
         self.set(&format!("{job}.failed"), "");
         // One that is killed later may have started another one meanwhile.
         wait_until("the node is empty", SOON, || {

@@ -94,6 +94,33 @@ fn clean_keeps_a_worktree_in_which_another_worker_runs_until_that_has_ended() {
     }
 }
 
+#[test]
+fn clean_keeps_the_worktree_of_a_window_and_of_a_worker_that_will_be_restarted() {
+    let rig = Rig::new();
+    let repo = rig.repo();
+    rig.swarm_in(&repo, &["spawn", "--name", "a", "--worktree", "--", "true"]).ok();
+    rig.wait("a");
+    let tree = rig.path("repo-worktrees/a");
+    let spawn = ["spawn", "--name", "b", "--cwd", "../repo-worktrees/a"];
+    let window = ["--tmux", "--", "sleep", "600"];
+    let fails = ["--restart", "on-failure", "--", "false"];
+    for (how, state) in [(&window[..], "running"), (&fails[..], "backoff")] {
+        rig.swarm_in(&repo, &[&spawn[..], how].concat()).ok();
+        wait_until("it is there", SOON, || rig.fine("b") == state);
+        if state == "running" {
+            // Forgets the worker, and keeps its worktree.
+            assert_eq!(rig.swarm_in(&repo, &["clean", "a"]).code, Some(0));
+        }
+        let said = rig.swarm_in(&repo, &["clean", "a", "--force-dirty"]);
+        said.refused(1, "cannot remove worktree for 'a': worktree is used by running worker 'b'");
+        assert!(tree.exists(), "{state}");
+        rig.swarm(&["kill", "b"]).ok();
+        rig.swarm(&["clean", "b"]).ok();
+    }
+    rig.swarm_in(&repo, &["clean", "a", "--force-dirty"]).ok();
+    assert!(!tree.exists());
+}
+
 /// Runs a command with another state directory than the rig's.
 fn other(rig: &Rig, repo: &Path, words: &[&str]) -> crate::common::Said {
     let mut command = rig.command(words);

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::io::{BufRead as _, BufReader};
+use std::path::Path;
 use std::process::{Child, Stdio};
 use std::sync::mpsc::{Receiver, channel};
 
@@ -17,16 +18,25 @@ struct Top {
     board: String,
     rev: u64,
     rows: BTreeMap<String, Value>,
+    /// Items of merge queues by their keys.
+    items: BTreeMap<String, Value>,
+}
+
+/// Returns the lines that a child prints, as they come.
+fn lines_of(child: &mut Child) -> Receiver<String> {
+    let stdout = BufReader::new(child.stdout.take().expect("piped"));
+    let (sender, lines) = channel();
+    std::thread::spawn(move || stdout.lines().map_while(Result::ok).try_for_each(|line| sender.send(line)));
+    lines
 }
 
 impl Top {
     fn start(rig: &Rig) -> Self {
         let mut child = rig.command(&["top", "--json"]).stdout(Stdio::piped()).spawn().expect("started");
-        let stdout = BufReader::new(child.stdout.take().expect("piped"));
-        let (sender, lines) = channel();
-        std::thread::spawn(move || stdout.lines().map_while(Result::ok).try_for_each(|line| sender.send(line)));
+        let lines = lines_of(&mut child);
         let first = lines.recv_timeout(SOON).expect("a first line");
-        let mut top = Self { child, lines, board: String::new(), rev: 0, rows: BTreeMap::new() };
+        let mut top =
+            Self { child, lines, board: String::new(), rev: 0, rows: BTreeMap::new(), items: BTreeMap::new() };
         top.take(&first);
         top
     }
@@ -43,14 +53,16 @@ impl Top {
         let rev = value["rev"].as_u64().expect("a number");
         assert!(value["board"] == board && (rev > self.rev || self.rev == 0), "{line}");
         for gone in value["gone"].as_array().into_iter().flatten() {
-            assert_eq!(gone["kind"], "worker");
-            self.rows.remove(gone["name"].as_str().expect("a name")).expect("was there");
+            let rows = if gone["kind"] == "item" { &mut self.items } else { &mut self.rows };
+            rows.remove(gone["name"].as_str().expect("a name")).expect("was there");
         }
-        for row in value["workers"].as_array().expect("a list") {
-            let mut row: Map<String, Value> = row.as_object().expect("an object").clone();
-            let of_row = row.remove("rev").and_then(|rev| rev.as_u64()).expect("a number");
-            assert!(of_row > self.rev && of_row <= rev, "{line}");
-            self.rows.insert(row["name"].as_str().expect("a name").to_owned(), row.into());
+        for (list, name, rows) in [("workers", "name", &mut self.rows), ("items", "key", &mut self.items)] {
+            for row in value[list].as_array().expect("a list") {
+                let mut row: Map<String, Value> = row.as_object().expect("an object").clone();
+                let of_row = row.remove("rev").and_then(|rev| rev.as_u64()).expect("a number");
+                assert!(of_row > self.rev && of_row <= rev, "{line}");
+                rows.insert(row[name].as_str().expect("a name").to_owned(), row.into());
+            }
         }
         self.rev = rev;
     }
@@ -66,6 +78,29 @@ impl Top {
             let listed: BTreeMap<String, Value> =
                 listed.map(|row| (row["name"].as_str().expect("a name").to_owned(), row.clone())).collect();
             listed == self.rows
+        });
+    }
+
+    /// Waits until the items are those of `merge ls --json`.
+    fn agrees_on_items(&mut self, rig: &Rig, repo: &Path, what: &str) {
+        wait_until(what, SOON, || {
+            while let Ok(line) = self.lines.try_recv() {
+                self.take(&line);
+            }
+            let listed: Value =
+                serde_json::from_str(&rig.swarm_in(repo, &["merge", "ls", "--json"]).ok()).expect("JSON");
+            let listed: Vec<Value> = listed["queues"]
+                .as_array()
+                .into_iter()
+                .flatten()
+                .flat_map(|queue| queue["items"].as_array().expect("a list").clone())
+                .collect();
+            let without_key = |mut row: Value| {
+                row.as_object_mut().expect("an object").remove("key");
+                row
+            };
+            let known: Vec<Value> = self.items.values().cloned().map(without_key).collect();
+            listed == known
         });
     }
 
@@ -121,6 +156,42 @@ fn a_question_shows_and_goes_with_its_answer() {
 }
 
 #[test]
+fn items_of_merge_queues_show_until_they_have_landed() {
+    let rig = Rig::new();
+    let repo = rig.repo();
+    let mut top = Top::start(&rig);
+    let work = "echo two > new; git add new; git commit -qm two";
+    rig.swarm_in(&repo, &["spawn", "--name", "fix", "--worktree", "--", "sh", "-c", work]).ok();
+    rig.wait("fix");
+    rig.swarm_in(&repo, &["merge", "add", "fix", "--verify", "test ! -e new"]).ok();
+    rig.swarm_in(&repo, &["merge", "wait", "fix"]);
+    top.agrees_on_items(&rig, &repo, "a rejected item");
+    let item = top.items.values().next().expect("an item");
+    assert_eq!((&item["name"], &item["state"]), (&json!("fix"), &json!("rejected")));
+    rig.swarm_in(&repo, &["merge", "add", "fix", "--verify", "true"]).ok();
+    rig.swarm_in(&repo, &["merge", "wait", "fix"]).ok();
+    top.agrees_on_items(&rig, &repo, "a landed item");
+    assert!(top.items.is_empty(), "{:?}", top.items);
+}
+
+#[test]
+fn lines_tell_each_change_once() {
+    let rig = Rig::new();
+    rig.spawn("a", &[], &["sleep", "600"]);
+    let mut child = rig.command(&["top", "--lines"]).stdout(Stdio::piped()).spawn().expect("started");
+    let lines = lines_of(&mut child);
+    let next = || lines.recv_timeout(SOON).expect("a line");
+    assert_eq!((next().as_str(), next().as_str()), ("1 worker  1 at work", "a: running, sleep 600"));
+    rig.swarm(&["kill", "a"]).ok();
+    let told: Vec<String> = std::iter::repeat_with(next).take_while(|line| line != "a: stopped, sleep 600").collect();
+    assert!(told.iter().all(|line| line.starts_with("a: ")), "{told:?}");
+    rig.swarm(&["clean", "a"]).ok();
+    assert_eq!(next(), "a: gone");
+    child.kill().expect("ended");
+    child.wait().expect("reaped");
+}
+
+#[test]
 fn looking_needs_no_supervisor_and_starts_none() {
     let rig = Rig::new();
     rig.spawn("a", &[], &["sleep", "600"]);
@@ -138,8 +209,11 @@ fn looking_needs_no_supervisor_and_starts_none() {
 }
 
 #[test]
-fn without_json_there_is_nothing_to_see_yet() {
+fn without_a_terminal_it_names_what_there_is_instead() {
     let rig = Rig::new();
-    let said = run(rig.command(&["top"])).refused(1, "'swarm top' prints for programs only, with --json");
-    assert!(said.err.contains("run 'swarm ls -l' for a table"), "{said:?}");
+    let said = run(rig.command(&["top"])).refused(1, "'swarm top' needs a terminal for its input and its output");
+    assert!(
+        said.err.contains("run 'swarm top --lines', 'swarm top --json' for a program, or 'swarm ls -l'"),
+        "{said:?}"
+    );
 }

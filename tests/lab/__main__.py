@@ -1,5 +1,5 @@
-"""Commands of the laboratory: the sweeps, errors, real, agents, ssh, hosts, hammer, the soaks, audit, power, slurm and bench; ci
-runs all but slurm and bench.
+"""Commands of the laboratory: the sweeps, errors, real, agents, mcp, ssh, hosts, hammer, the soaks, audit, power, slurm,
+slurm_jobs and bench; ci runs all but bench.
 
     python3 -m lab sweep --sample 20 --seed 7
     python3 -m lab real --only tmux
@@ -19,8 +19,8 @@ from dataclasses import dataclass, field
 
 from . import cases
 
-MODULES = ("sweep", "sweep_flows", "sweep_verbs", "errors", "errors_verbs", "real", "agents", "ssh", "hosts", "hammer", "soak",
-           "soak_runs", "soak_flows", "audit", "power", "slurm", "bench")
+MODULES = ("sweep", "sweep_flows", "sweep_verbs", "errors", "errors_verbs", "real", "agents", "mcp", "ssh", "hosts", "hammer",
+           "soak", "soak_runs", "soak_flows", "audit", "power", "slurm", "slurm_jobs", "bench")
 CLOSING = re.compile(r"^(\d+) passed, (\d+) failed(?:, (\d+) skipped)?(?:, (\d+) not met)?$")
 TIMED = re.compile(r"^(?:ok|FAIL)  +(.*?) \((\d+\.\d) s\)")
 SLOWEST = 20
@@ -133,16 +133,18 @@ def ci(argv: list[str]) -> int:
              part("soak_runs", "--seconds", args.soak_seconds / 3, "--seed", seed, "--jobs-file"),
              part("soak_flows", "--seconds", 20, "--seed", seed),
              part("soak_flows", "--seconds", 8, "--seed", seed, "--other-writer")]
+    # Their cases wait for Slurm most of the time, and need little of the processors.
+    clusters = [part("slurm", "--jobs", 3), part("slurm_jobs", "--jobs", 4)]
     beside = [part("real", "--jobs", args.jobs), part("agents")]
-    short = [part("audit"), part("ssh"), part("hosts"), part("hammer")]
+    short = [part("audit"), part("mcp"), part("ssh"), part("hosts"), part("hammer")]
     power = ["--seed", str(seed), "--jobs", str(args.jobs)]
     alone = [part("power", "--images", args.power_images, *power), part("power", "--removed", *power),
              part("sweep", *sample[:-1], args.budget / 2 - verbs), part("sweep_verbs", *sample[:-1], verbs),
              part("errors", *sample[:-1], args.budget / 2 - verbs), part("errors_verbs", *sample[:-1], verbs),
              part("sweep_flows", *sample[:-1], 20)]
-    run_lanes([soaks + short, beside])
+    run_lanes([soaks + short, beside, clusters])
     run_lanes([alone])
-    parts = [*short, *beside, *alone, *soaks]
+    parts = [*short, *beside, *clusters, *alone, *soaks]
     show_total(parts)
     return 1 if any(part.code for part in parts) else 0
 

@@ -15,8 +15,8 @@ import sys
 import tempfile
 from pathlib import Path
 
-from . import (agents_asking, agents_dialogue, agents_flows, agents_hooks, agents_parking, agents_person,
-               agents_windows, cases, procs, real_sessions)
+from . import (agents_asking, agents_dialogue, agents_flows, agents_hooks, agents_mcp, agents_parking,
+               agents_person, agents_turns, agents_windows, cases, procs, real_sessions)
 from .agents_configs import CODEX_CONFIG, GEMINI_SETTINGS, MARKS, QWEN_SETTINGS, opencode_config, program_of
 from .inject import panics
 from .rig import Result, Rig, wait_until
@@ -463,12 +463,12 @@ def recovered(site: Site) -> list[str]:
 
 SCENES = {"lands": lands, "a rejected attempt is continued": continued, "told meanwhile": told_meanwhile,
           "stopped meanwhile": stopped_meanwhile, "wrong key": wrong_key, "recovered": recovered,
-          "plays a role": agents_flows.plays, **agents_windows.SCENES}
+          "plays a role": agents_flows.plays, **agents_windows.SCENES, **agents_turns.SCENES}
 CLAUDE = {"limit with a date": limited, "supervisor killed": supervisor_killed, "not allowed": not_allowed, "asks": asks,
           "in a window": agents_hooks.in_a_window, "asks in a flow": agents_flows.asks, **agents_windows.CLAUDE,
-          **agents_asking.CLAUDE, **agents_parking.CLAUDE}
+          **agents_asking.CLAUDE, **agents_mcp.CLAUDE, **agents_parking.CLAUDE}
 HALFWAY = {"stopped halfway": stopped_halfway}
-CODEX = {"hooks by hand": agents_hooks.by_hand, **agents_asking.CODEX, **agents_dialogue.ASKING}
+CODEX = {"hooks by hand": agents_hooks.by_hand, **agents_asking.CODEX, **agents_dialogue.ASKING, **agents_mcp.CODEX}
 OTHERS = {"corrected": corrected, "refused": refused}
 
 
@@ -476,6 +476,7 @@ def every() -> dict:
     both = {f"{agent}: {name}": of_agent(agent, scene) for agent in ("claude", "codex") for name, scene in SCENES.items()}
     acp = {agent: agents_dialogue.SCENES for agent in ("gemini-acp", "opencode-acp", "qwen")}
     each = acp | {"claude": CLAUDE, "codex": CODEX | HALFWAY, **dict.fromkeys(("gemini", "opencode"), OTHERS | HALFWAY)}
+    each["gemini"] = each["gemini"] | agents_turns.GEMINI
     both["claude: one person over ssh"] = agents_person.case(Site)
     return both | {f"{agent}: {name}": of_agent(agent, scene) for agent in each for name, scene in each[agent].items()}
 

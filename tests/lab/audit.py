@@ -18,7 +18,7 @@ from .rig import Rig, wait_until
 RULES = [
     (re.compile(r"/state\.json$"), ("the journal",), ()),
     (re.compile(r"/wanted\.json$"), ("the new file",), ("the directory", "the directory above")),
-    (re.compile(r"/exit\.json$"), (), ("the file", "the directory", "the directory above")),
+    (re.compile(r"/exit\.json$"), (), ("its slot",)),
     (re.compile(r"/tree\.1/spec\.pending$"), ("the new file",), ("the directory",)),
 ]
 """What is synced before and after the rename onto a durable file. Of the contracts, only those that make a worktree are."""
@@ -129,7 +129,7 @@ def synced_renames(trace: Trace, root: str) -> list[str]:
         names = [resolve(part, args) for part in QUOTED.findall(args)]
         if not names[-1].startswith("/"):
             # Relative to the directory of the process, which its next calls name.
-            names = [later(calls[at:], pid, names[-1]) or names[-1]]
+            names = [later(calls[at:], pid, names[-1]) or beside_lease(calls, pid, names[-1]) or names[-1]]
         source, target = names[0], Path(names[-1])
         rule = next((rule for rule in RULES if rule[0].search(str(target))), None)
         if not str(target).startswith(root) or rule is None:
@@ -141,7 +141,7 @@ def synced_renames(trace: Trace, root: str) -> list[str]:
         findings += [f"unsynced: {call} onto {target.name} without a sync of {what} before" for what in before
                      if not is_synced(calls[made:at], place(what, source, target))]
         findings += [f"unsynced: {what} of {target.name} is not synced after {call}" for what in after
-                     if not is_synced(calls[at:], place(what, source, target))]
+                     if not is_synced(own(calls[at:], pid, what), place(what, source, target))]
     findings += [f"audit: no rename onto {pattern.pattern} was seen" for pattern, _, _ in RULES if pattern not in seen]
     return findings
 
@@ -152,9 +152,21 @@ def later(calls: list, pid: int, name: str) -> str | None:
     return next((match[1] for match in found if match), None)
 
 
+def beside_lease(calls: list, pid: int, name: str) -> str | None:
+    """Returns the path of a file in the directory of a shim, by the lease that it has locked."""
+    found = (re.search(r"<([^>]*)/lease>", args) for other, call, args, _ in calls if other == pid and call == "fcntl")
+    return next((f"{match[1]}/{name}" for match in found if match), None)
+
+
+def own(calls: list, pid: int, what: str) -> list:
+    """Returns the calls that may sync something: of slots, which are in one file, those of the process itself."""
+    return [call for call in calls if call[0] == pid] if what == "its slot" else calls
+
+
 def place(what: str, source: str, target: Path) -> str:
     places = {"the new file": source, "the file": target, "the directory": target.parent,
-              "the directory above": target.parent.parent, "the journal": target.parent / "state.journal"}
+              "the directory above": target.parent.parent, "the journal": target.parent / "state.journal",
+              "its slot": target.parent.parent.parent / "exit.slots"}
     return str(places[what])
 
 

@@ -18,17 +18,20 @@ from . import cases, disks, procs
 from .bench_agents import AGENTS
 from .bench_flows import FLOWS_ROWS as FLOWS
 from .bench_hosts import HOSTS
+from .bench_jobs import JOBS
 from .bench_landing import LANDING
 from .bench_limits import LIMITS
 from .bench_runs import RUNS
 from .bench_rows import ROWS as FLEET
 from .bench_rows import Row
 from .bench_sessions import SESSIONS
+from .bench_top import TOP
 from .bench_worktrees import WORKTREES
 
-ROWS = {**FLEET, **LANDING, **RUNS, **SESSIONS, **FLOWS, **LIMITS, **WORKTREES, **HOSTS, **AGENTS}
+ROWS = {**FLEET, **LANDING, **RUNS, **SESSIONS, **FLOWS, **LIMITS, **WORKTREES, **HOSTS, **JOBS, **AGENTS, **TOP}
 # Scenarios that run in the first place only: they are about a disk, or read none while they are measured.
-ONCE = ("disk", "process", "memory", "idle", "batches", "run-memory", "sessions", "ticks", "hosts", "decisions", "asking", "doing", "long-window")
+ONCE = ("disk", "process", "memory", "idle", "batches", "run-memory", "sessions", "ticks", "hosts", "slurm-jobs", "decisions",
+        "asking", "doing", "long-window", "top")
 
 
 def measure(name: str, places: dict[str, str], arguments: tuple) -> tuple[list[dict[str, Row]], list[str]]:

@@ -1,12 +1,15 @@
 """Other machines: `--host` and `swarm hosts` through a real sshd on loopback. A host is a rig of its own with its own sshd;
 the person's rig has a `ssh` in PATH that knows the hosts by their names."""
 
+import fcntl
 import os
 import pty
 import shutil
 import signal
 import stat
+import struct
 import sys
+import termios
 import time
 
 from . import cases, procs
@@ -291,6 +294,39 @@ def attached(site: Site) -> list[str]:
     return findings + same("state", "running" in site.swarm("--host", "box", "ls").out, True)
 
 
+def screen(site: Site) -> list[str]:
+    """The screen of the other machine's fleet, on this terminal: it shows a worker there and stops it."""
+    findings = same("spawn", site.swarm("--host", "box", "spawn", "--name", "w", "--", "sleep", "600").rc, 0)
+    near, far = pty.openpty()
+    fcntl.ioctl(far, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 80, 0, 0))
+    person = procs.launch([str(site.here.binary), "--host", "box", "top"], env=site.here.env | {"TERM": "xterm-256color"},
+                          cwd=site.here.work, stdin=far, stdout=far, stderr=far, start_new_session=True)
+    os.close(far)
+    os.set_blocking(near, False)
+    shown = b""
+
+    def sees(words: bytes) -> bool:
+        nonlocal shown
+        try:
+            shown += os.read(near, 65536)
+        except (BlockingIOError, OSError):
+            pass
+        return words in shown or person.poll() is not None
+
+    wait_until(lambda: sees(b"1 at work"), 60, "the fleet is shown")
+    os.write(near, b"x")
+    wait_until(lambda: sees(b"stop w?"), 30, "the question is shown")
+    os.write(near, b"y")
+    # Only what has changed is written.
+    wait_until(lambda: "stopped" in site.swarm("--host", "box", "ls", "-l").out, 30, "the worker is stopped")
+    os.write(near, b"q")
+    wait_until(lambda: (sees(b"\0"), person.poll())[1] is not None, 30, "the screen ends")
+    findings += same("exit code", person.wait(), 0) + same("terminal", b"\x1b[?1049l" in shown, True)
+    procs.forget(person)
+    os.close(near)
+    return findings
+
+
 def scenes() -> dict:
     from . import hosts_faults, hosts_runs
     return SCENES | {
@@ -315,6 +351,7 @@ SCENES = {
     "noisy shell": on_site(noisy_shell),
     "cut": on_site(cut),
     "attached": on_site(attached),
+    "screen": on_site(screen),
 }
 
 

@@ -139,8 +139,10 @@ class Point:
 # Syncs that are removed from a recording in order to see that the replay misses them: scenario, and label of the sync.
 REMOVED = [
     ("spawn", r"^sync state\.journal"),
-    ("exit", r"^sync (exit\.tmp|exit\.json)"),
-    ("kill", r"^sync w\s*$"),
+    ("exit", r"^sync exit\.slots$"),
+    ("ends", r"^sync exit\.slots$"),
+    ("exit-alone", r"^sync (exit\.tmp|exit\.json)"),
+    ("kill-alone", r"^sync w\s*$"),
     ("worktree", r"^syncfs"),
     ("land-merge", r"^sync queue\.json\.tmp"),
     ("removal", r"^syncfs"),

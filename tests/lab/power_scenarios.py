@@ -138,6 +138,37 @@ def check_exit(world: World, acks: list[str]) -> list[str]:
     return found
 
 
+def without_slots(world: World) -> None:
+    """Leaves no room for slots of exit records."""
+    world.rig.dir.mkdir(mode=0o700, exist_ok=True)
+    (world.rig.dir / "exit.slots").touch(mode=0o600)
+
+
+def script_ends(world: World) -> str:
+    """Ends of workers that get the slots of earlier ones, which were cleaned."""
+    end = lambda name, code: spawn(world, name, "exit", code) + line(world, "wait", name) + f"ack ended {name} {code}\n"
+    clean = lambda name: f"ack cleaning {name}\n" + line(world, "clean", name) + f"ack cleaned {name}\n"
+    return (end("a", 3) + clean("a") + end("b", 4) + end("c", 5) + clean("b") + line(world, "supervisor", "stop")
+            + end("b", 6) + end("d", 7))
+
+
+def check_ends(world: World, acks: list[str]) -> list[str]:
+    found, rows, last = [], world.rows(), {}
+    for words in (ack.split() for ack in acks):
+        last[words[1]] = words
+    for name, (word, _, *code) in last.items():
+        row = rows.get(name)
+        if row is None and word == "started":
+            found.append(f"lost: {name} was acknowledged and has no row")
+        if row and word == "cleaned" and row["state"] not in ("interrupted", "exited"):
+            # It may have been started again.
+            found.append(f"ghost: {name} was cleaned and is {row['state']}")
+        if word == "ended" and ((row or {}).get("exit") or {}).get("code") != int(code[0]):
+            found.append(f"lost: exit code {code[0]} of {name} is shown as {row}")
+        found += not_started(world, name)
+    return found
+
+
 def check_restart(world: World, acks: list[str]) -> list[str]:
     if "r" not in world.rows():
         return present({}, "r", acks, set())
@@ -404,8 +435,11 @@ def repo(world: World) -> None:
 SCENARIOS = {
     "spawn": Scenario(lambda w: spawn(w, "a", "sleep", 1000), check_spawn),
     "exit": Scenario(lambda w: spawn(w, "e", "exit", 3) + line(w, "wait", "e") + "ack ended e\n", check_exit),
+    "exit-alone": Scenario(lambda w: spawn(w, "e", "exit", 3) + line(w, "wait", "e") + "ack ended e\n", check_exit, without_slots),
+    "ends": Scenario(script_ends, check_ends),
     "restart": Scenario(lambda w: spawn(w, "r", "sleep", 1000, flags=("--restart", "always")), check_restart),
     "kill": Scenario(lambda w: spawn(w, "k", "sleep", 1000) + line(w, "kill", "k") + "ack killed k\n", check_kill),
+    "kill-alone": Scenario(lambda w: spawn(w, "k", "sleep", 1000) + line(w, "kill", "k") + "ack killed k\n", check_kill, without_slots),
     "clean": Scenario(lambda w: spawn(w, "c", "sleep", 1000) + line(w, "kill", "c") + "ack killed c\n"
                       + line(w, "clean", "c") + "ack cleaned c\n", check_clean),
     "respawn": Scenario(lambda w: spawn(w, "p", "sleep", 1000) + line(w, "kill", "p") + "ack killed p\n"

@@ -148,7 +148,7 @@ def forgotten(desk: Desk) -> list[str]:
     desk.cluster.start_controller()
     wait_until(lambda: '"state":"ended"' in desk.swarm("hosts", "--json").out, 90, "Slurm has ended it", step=0.5)
     findings += desk.start()
-    findings += same("left", [pid for pid in procs.all_pids() if procs.read_argv(pid) == ["sleep", LONG]], [])
+    findings += same("left", [pid for pid in procs.all_pids() if procs.read_argv(pid) == ("sleep", LONG)], [])
     return findings + same("worker", "w: running" in desk.on("status", "w").out, False)
 
 
@@ -158,9 +158,10 @@ SCENES = {"specs": at_a_desk(specs), "ended": at_a_desk(ended), "node": at_a_des
 
 def main(argv=None) -> int:
     parser = cases.parser(__doc__)
+    parser.add_argument("--jobs", type=int, default=1, help="number of clusters at the same time")
     args = parser.parse_args(argv)
     cases.ends_on_term()
-    return cases.run_all(SCENES, args.only, allow_skips=args.allow_skips).close()
+    return cases.run_all(SCENES, args.only, allow_skips=args.allow_skips, jobs=args.jobs).close()
 
 
 if __name__ == "__main__":

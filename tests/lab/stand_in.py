@@ -8,6 +8,7 @@ The "model" follows directives. The last prompt of a conversation that contains 
     [[write PATH|TEXT]]  [[read PATH]]  [[bash COMMAND]]     one tool call each
     [[escalate COMMAND]]           codex's shell, with the wish to execute the command outside of its sandbox
     [[ask QUESTION]]               claude's tool that asks the user
+    [[tool SERVER NAME JSON]]      a tool of an MCP server, for claude and codex
     [[gate NAME]]                  the next answer is held until the case opens NAME
     [[error STATUS TIMES AFTER]]   the next step fails TIMES times with STATUS, and with `retry-after: AFTER` if given
     [[limit SECONDS]]              the next step fails once with the account's limit, which ends after SECONDS
@@ -27,7 +28,7 @@ import uuid
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
-DIRECTIVE = re.compile(r"\[\[(as|usage|write|read|bash|escalate|ask|gate|error|limit|say)\b ?(.*?)\]\]", re.S)
+DIRECTIVE = re.compile(r"\[\[(as|usage|write|read|bash|escalate|ask|tool|gate|error|limit|say)\b ?(.*?)\]\]", re.S)
 DIRECTORY = re.compile(r"(?:[Ww]orking directory|<cwd>)(?: is)?\s*:?\s*`?(/[^\s<`\"\\]+)")
 ERRORS = {401: "authentication_error", 429: "rate_limit_error", 500: "api_error", 529: "overloaded_error"}
 GATE_LIMIT = 120
@@ -207,7 +208,7 @@ class StandIn:
         for kind, argument in directives:
             if kind in ("gate", "error", "limit"):
                 before.append((kind, argument, (who, kind, argument)))
-            elif kind in ("write", "read", "bash", "escalate", "ask"):
+            elif kind in ("write", "read", "bash", "escalate", "ask", "tool"):
                 if at == step:
                     return self.obstacle(before) or call(kind, argument, asked.directory)
                 at, before = at + 1, []
@@ -248,7 +249,7 @@ def limit(seconds: float) -> dict[str, str]:
 
 def call(kind: str, argument: str, directory: str) -> Answer:
     path, _, text = argument.partition("|")
-    if kind in ("bash", "escalate", "ask"):
+    if kind in ("bash", "escalate", "ask", "tool"):
         return Answer("call", name=kind, argument=argument)
     return Answer("call", name=kind, argument=json.dumps([os.path.join(directory, path), text.replace("\\n", "\n")]))
 
@@ -261,6 +262,9 @@ def claude_call(answer: Answer) -> dict:
         options = [{"label": label, "description": label} for label in ("yes", "no")]
         name = "AskUserQuestion"
         words = {"questions": [{"question": answer.argument, "header": "Choice", "options": options, "multiSelect": False}]}
+    elif answer.name == "tool":
+        server, tool, words = answer.argument.split(" ", 2)
+        name, words = f"mcp__{server}__{tool}", json.loads(words)
     else:
         path, text = json.loads(answer.argument)
         name, words = answer.name.capitalize(), {"file_path": path}
@@ -302,13 +306,17 @@ def qwen_call(answer: Answer) -> dict:
 def codex_call(answer: Answer) -> dict:
     """The call as an item of /v1/responses, where the shell writes files."""
     command, more = answer.argument, {}
+    called = {"type": "function_call", "id": f"fc_{uuid.uuid4().hex[:12]}", "call_id": f"call_{uuid.uuid4().hex[:12]}",
+              "status": "completed"}
+    if answer.name == "tool":
+        server, tool, words = answer.argument.split(" ", 2)
+        return called | {"namespace": f"mcp__{server}", "name": tool, "arguments": words}
     if answer.name == "escalate":
         more = {"sandbox_permissions": "require_escalated", "justification": "May I?"}
     elif answer.name != "bash":
         path, text = json.loads(answer.argument)
         command = f"cat '{path}'" if answer.name == "read" else f"cat > '{path}' <<'__END__'\n{text.rstrip()}\n__END__"
-    return {"type": "function_call", "id": f"fc_{uuid.uuid4().hex[:12]}", "call_id": f"call_{uuid.uuid4().hex[:12]}",
-            "name": "exec_command", "arguments": json.dumps({"cmd": command} | more), "status": "completed"}
+    return called | {"name": "exec_command", "arguments": json.dumps({"cmd": command} | more)}
 
 
 class Handler(BaseHTTPRequestHandler):

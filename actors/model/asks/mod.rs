@@ -183,13 +183,24 @@ impl AskWish {
             Self::Write { path, change } if change.is_empty() => format!("write {path}"),
             Self::Write { path, change } => format!("write {path}\n{change}"),
             Self::Mcp { server, name, arguments } => format!("{server}: {name} {arguments}"),
-            Self::Tool { input } => format!("{tool} {input}"),
+            Self::Tool { input } => match input.get("command").and_then(serde_json::Value::as_str) {
+                Some(command) => format!("{tool}: {command}{}", with(input)),
+                None => format!("{tool} {input}"),
+            },
             Self::Question { questions } => {
                 let texts: Vec<&str> = questions.iter().map(|question| question.text.as_str()).collect();
                 texts.join("\n")
             }
         }
     }
+}
+
+/// Returns the members of an input beside its command, in parentheses: what makes it more than this command.
+fn with(input: &serde_json::Value) -> String {
+    let shown = |value: &serde_json::Value| value.as_str().map_or_else(|| value.to_string(), str::to_owned);
+    let members = input.as_object().into_iter().flatten().filter(|(key, value)| *key != "command" && !value.is_null());
+    let told: Vec<String> = members.map(|(key, value)| format!("{key}: {}", shown(value))).collect();
+    if told.is_empty() { String::new() } else { format!(" ({})", told.join(", ")) }
 }
 
 /// Returns a question with the labels from which a person chooses.
@@ -350,6 +361,20 @@ impl AskRecord {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_command_that_asks_for_more_is_shown_as_a_command_with_what_it_asks() {
+        let wish = |input: Value| AskWish::Tool { input };
+        let escalated = wish(serde_json::json!({
+            "command": "git push", "reason": "May I?", "additionalPermissions": { "network": true }, "cwd": null
+        }));
+        assert_eq!(
+            escalated.text("exec"),
+            r#"exec: git push (additionalPermissions: {"network":true}, reason: May I?)"#
+        );
+        assert_eq!(wish(serde_json::json!({ "command": "ls" })).text("exec"), "exec: ls");
+        assert_eq!(wish(serde_json::json!({ "url": "x" })).text("fetch"), r#"fetch {"url":"x"}"#);
+    }
 
     #[test]
     fn what_is_left_out_of_a_line_is_marked() {

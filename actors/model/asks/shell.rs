@@ -2,6 +2,10 @@
 
 use super::programs::{OPTION, has_risky_option};
 
+/// Options of `env` that take a line of words.
+const SPLITS: [&str; 3] = ["--split-string=", "--split-string", "-S"];
+/// Maximum depth of lines in words of lines.
+const DEPTH_MAX: usize = 8;
 /// Programs that execute another program, or words of the shell in front of one.
 const WRAPPERS: [&str; 47] = [
     "!",
@@ -63,7 +67,9 @@ pub(super) struct Line {
     pub commands: Vec<Vec<String>>,
     /// Why no rule can allow the line. `None` if a rule can.
     pub odd: Option<&'static str>,
-    /// The line as it is written.
+    /// Words of the commands in words of an odd line, which another shell or `env -S` would read.
+    inner: Vec<Vec<String>>,
+    /// The line as it is written, with continued lines joined.
     text: String,
 }
 
@@ -77,12 +83,21 @@ impl Line {
         Self::read(text, Reader { is_pattern: true, ..Reader::default() })
     }
 
-    fn read(text: &str, mut reader: Reader) -> Self {
+    fn read(text: &str, reader: Reader) -> Self {
+        Self::read_at(0, text, reader)
+    }
+
+    fn read_at(depth: usize, text: &str, mut reader: Reader) -> Self {
         reader.read(text);
         let Reader { commands, mut odd, .. } = reader;
         let risky = commands.iter().find_map(|words| risk(words).or_else(|| wrapped_risk(words)));
         odd = odd.or(risky);
-        Self { commands, odd, text: text.to_owned() }
+        let words = commands.iter().flatten().map(String::as_str).filter(|_| odd.is_some() && depth < DEPTH_MAX);
+        let lines = words.map(|word| SPLITS.iter().find_map(|option| word.strip_prefix(option)).unwrap_or(word));
+        let lines = lines.filter(|line| line.contains(|c: char| c.is_whitespace() || c == ';'));
+        let inner = lines.map(|line| Self::read_at(depth + 1, line, Reader::default()));
+        let inner = inner.flat_map(|line| line.everything().collect::<Vec<_>>()).collect();
+        Self { commands, odd, inner, text: text.replace("\\\n", "") }
     }
 
     pub fn is_plain(&self) -> bool {
@@ -98,7 +113,7 @@ impl Line {
         let rough = self.text.split(splits).chain(divided).filter(|_| self.odd.is_some());
         let word = |word: &str| word.replace(['\\', '\'', '"'], "");
         let rough = rough.map(move |part| part.split_whitespace().map(word).collect());
-        self.commands.iter().cloned().chain(rough)
+        self.commands.iter().chain(&self.inner).cloned().chain(rough)
     }
 }
 
@@ -154,6 +169,7 @@ fn risk(words: &[String]) -> Option<&'static str> {
         "xargs" | "parallel" => Some("xargs"),
         "eval" | "source" | "." | "exec" | "trap" | "alias" => Some("eval"),
         "find" if has(&["-exec", "-ok", "-delete", "-fprint", "-fls"]) => Some("find -exec"),
+        "env" if has(&SPLITS) => Some("env -S"),
         "git" if has(&["-c", "--config-env", "--exec-path"]) => Some("git -c"),
         shell if SHELLS.contains(&shell) && rest.iter().any(is_cluster) => Some("sh -c"),
         program => has_risky_option(program, rest).then_some(OPTION),
@@ -332,6 +348,10 @@ impl Reader {
                     self.word().push_str(&rest[..1]);
                     rest = &rest[1..];
                 }
+                '\\' if rest.starts_with('\n') => {
+                    self.odd("control characters or several lines");
+                    rest = &rest[1..];
+                }
                 '`' => self.odd("a substitution or a subshell"),
                 '$' if rest.starts_with('"') => self.word().push(c),
                 _ if is_hidden(c) => self.odd("control characters or several lines"),
@@ -349,6 +369,10 @@ impl Reader {
         };
         if is_hidden(c) {
             self.odd("control characters or several lines");
+        }
+        if c == '\n' {
+            // The shell joins the lines.
+            return &after[1..];
         }
         self.word().push(c);
         &after[c.len_utf8()..]

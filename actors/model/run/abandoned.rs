@@ -15,11 +15,19 @@ pub struct Abandoned {
     /// Reference to its work. `None` if it has left none, or is not back.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub found_at: Option<String>,
+    /// Whether another machine or state directory is under the name of the host now, which never had the attempt. The one that
+    /// has it may return.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub is_gone: bool,
+    /// Why its work is not here yet, although the host answers.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub waits: Option<String>,
 }
 
 impl Abandoned {
     pub fn new(job: &str, attempt: u32, host: &str) -> Self {
-        Self { job: job.to_owned(), attempt, host: host.to_owned(), is_back: false, found_at: None }
+        let (job, host, found_at, waits) = (job.to_owned(), host.to_owned(), None, None);
+        Self { job, attempt, host, is_back: false, found_at, is_gone: false, waits }
     }
 
     /// Reference here to its work, once that is fetched. Another one with a number is used if this one is taken.

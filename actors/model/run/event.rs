@@ -103,6 +103,20 @@ pub enum Event {
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         more: Vec<String>,
     },
+    /// Another machine or state directory is under the name of the host, which never had this attempt that was given up. It is
+    /// waited for no longer.
+    Gone {
+        id: String,
+        attempt: u32,
+        host: String,
+    },
+    /// The host answers, and something is in the way of bringing back the work of an attempt that was given up.
+    Held {
+        id: String,
+        attempt: u32,
+        host: String,
+        cause: String,
+    },
     /// The work of an attempt on a host is here, in this commit.
     Fetched {
         job: usize,

@@ -403,10 +403,11 @@ impl Run {
         self.jobs.iter().filter(|job| is(&job.stage)).count()
     }
 
-    /// Reports whether the host has an attempt of the job that was given up. The next one would take its place there.
+    /// Reports whether the host has an attempt of the job that was given up. The next one would take its place there. Another
+    /// machine under its name does not have it.
     pub fn avoids(&self, job: usize, host: &str) -> bool {
         let is_of = |one: &Abandoned| one.host == host && self.plan.jobs.get(job).is_some_and(|job| job.id == one.job);
-        self.abandoned.iter().any(|one| !one.is_back && is_of(one))
+        self.abandoned.iter().any(|one| !one.is_back && !one.is_gone && is_of(one))
     }
 
     /// Returns the present state of one job on its own, because a run may have a thousand jobs.

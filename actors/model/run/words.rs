@@ -70,6 +70,9 @@ pub enum Word {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         reference: Option<String>,
     },
+    /// Another machine or state directory is under the name of the host, which never had this attempt that was given up.
+    #[serde(rename = "workstream.gone")]
+    Gone { attempt: u32, host: String },
     /// The agent has finished. Its work has not landed yet.
     #[serde(rename = "workstream.completed")]
     Completed {

@@ -79,16 +79,32 @@ impl Turn<'_> {
         }
     }
 
-    pub(super) fn returned(&mut self, id: &str, attempt: u32, host: &str, event: &Event) {
-        let Event::Returned { reference, more, .. } = event else { return };
-        let is_it = |one: &&mut Abandoned| one.job == id && one.attempt == attempt && one.host == host && !one.is_back;
+    /// Handles what was heard of an attempt that was given up. Its job need not be in the plan.
+    pub(super) fn heard_of_given_up(&mut self, event: &Event) {
+        let (Event::Returned { id, attempt, host, .. }
+        | Event::Gone { id, attempt, host }
+        | Event::Held { id, attempt, host, .. }) = event
+        else {
+            return;
+        };
+        let is_it =
+            |one: &&mut Abandoned| one.job == *id && one.attempt == *attempt && one.host == *host && !one.is_back;
         let Some(abandoned) = self.run.abandoned.iter_mut().find(is_it) else { return };
-        (abandoned.is_back, abandoned.found_at) = (true, reference.clone());
-        let word = Word::Returned { attempt, host: host.to_owned(), reference: reference.clone() };
-        self.tell(self.run.plan.position(id), word);
-        if !more.is_empty() {
-            let word = Word::Kept { attempt, host: host.to_owned(), references: more.clone() };
-            self.tell(self.run.plan.position(id), word);
+        let (attempt, host, job) = (*attempt, host.clone(), self.run.plan.position(id));
+        match event {
+            Event::Returned { reference, more, .. } => {
+                (abandoned.is_back, abandoned.found_at, abandoned.waits) = (true, reference.clone(), None);
+                self.tell(job, Word::Returned { attempt, host: host.clone(), reference: reference.clone() });
+                if !more.is_empty() {
+                    self.tell(job, Word::Kept { attempt, host, references: more.clone() });
+                }
+            }
+            Event::Held { cause, .. } => abandoned.waits = Some(cause.clone()),
+            _ if abandoned.is_gone => {}
+            _ => {
+                (abandoned.is_gone, abandoned.waits) = (true, None);
+                self.tell(job, Word::Gone { attempt, host });
+            }
         }
     }
 }

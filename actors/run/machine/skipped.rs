@@ -45,6 +45,8 @@ impl Machine {
             | Event::HostDue { .. }
             | Event::LostDue { .. }
             | Event::Returned { .. }
+            | Event::Gone { .. }
+            | Event::Held { .. }
             | Event::Loaded { .. }
             | Event::FitDue { .. } => return,
             Event::Began | Event::Stop | Event::Hold | Event::Resume | Event::Repaired { .. } => return,

@@ -327,6 +327,29 @@ async fn a_running_worker_whose_row_another_program_dropped_gets_it_back() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn an_unsupervised_worker_whose_row_another_program_dropped_gets_it_back() {
+    for crashes in [false, true] {
+        let mut rig = Rig::start().await;
+        rig.spawn(request("a")).await.expect("starts");
+        let loaded = rig.world.state_text();
+        rig.spawn(request("b")).await.expect("starts");
+        rig.world.kill_shim("b");
+        rig.world.settle().await;
+        rig.world.write_state(&loaded);
+        if crashes {
+            rig.crash().await;
+            rig.up().await;
+        }
+        rig.kill("a").await.expect("it is known");
+        rig.world.settle().await;
+        assert_eq!(rig.world.state("b"), Some(FineState::Unsupervised), "crashes: {crashes}");
+        rig.kill("b").await.expect("it is known");
+        assert_eq!(rig.world.state("b"), Some(FineState::Stopped));
+        rig.check();
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_worker_whose_window_and_row_another_program_removed_does_not_come_back() {
     for crashes in [false, true] {
         let mut rig = Rig::start().await;

@@ -26,6 +26,7 @@ mod resume;
 mod run;
 mod run_followed;
 mod run_given_up;
+mod run_gone;
 mod run_hosts;
 mod run_left;
 mod run_rules;

@@ -39,6 +39,7 @@ fn spec(name: &str, generation: u64, token: &str) -> Spec {
         resume: None,
         hooked: None,
         machine: None,
+        exit_slot: None,
     }
 }
 

@@ -45,13 +45,6 @@ pub struct LsArgs {
     pub json: bool,
 }
 
-#[derive(Debug, Args)]
-pub struct TopArgs {
-    /// Print all workers as one JSON object, then one for each change
-    #[arg(long)]
-    pub json: bool,
-}
-
 /// Sort key of a list; the sort is stable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Sort {

@@ -16,7 +16,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use swarm_model::{RestartPolicy, WORK_TYPES};
 
 pub use self::limits::LimitFlags;
-pub use self::list::{LsArgs, Sort, TopArgs};
+pub use self::list::{LsArgs, Sort};
 pub use self::output::{EventsArgs, LogsArgs};
 pub use self::supervisor::{InstallFlags, SupervisorAction, SupervisorArgs, SupervisorFlags};
 pub use self::windows::{AttachArgs, EofArgs, InterruptArgs, KeysArgs, PeekArgs, SendArgs};
@@ -35,6 +35,7 @@ use super::history::HistoryArgs;
 use super::host::args::HostsArgs;
 pub use super::init_args::{GuideFile, InitArgs};
 use super::man::ManArgs;
+use super::mcp::McpArgs;
 use super::merge::args::MergeArgs;
 use super::notify::NotifyArgs;
 use super::ralph::args::RalphArgs;
@@ -43,6 +44,7 @@ use super::restore::args::RestoreArgs;
 use super::run::args::{PlanArgs, RunArgs};
 use super::session::args::SessionArgs;
 use super::tagged::Tagged;
+pub use super::top::TopArgs;
 use super::trust::args::TrustArgs;
 
 #[derive(Debug, Parser)]
@@ -80,8 +82,8 @@ pub enum Command {
     /// List workers
     #[command(after_help = examples::LS)]
     Ls(LsArgs),
-    /// Follow the whole fleet: all workers, then each change
-    #[command(after_help = examples::BOARD)]
+    /// Watch the fleet on a screen, what needs you first, and act on it
+    #[command(after_help = super::top::notes())]
     Top(TopArgs),
     /// Show whether a worker runs (exit code 0: yes, 1: no, 2: unknown)
     #[command(after_help = examples::STATUS)]
@@ -188,6 +190,9 @@ pub enum Command {
     /// List, check and set up other machines, for --host
     #[command(after_help = examples::HOSTS)]
     Hosts(HostsArgs),
+    /// Serve the fleet to an agent as tools (Model Context Protocol)
+    #[command(after_help = examples::MCP)]
+    Mcp(McpArgs),
     /// Test the delivery of notifications
     #[command(after_help = examples::NOTIFY)]
     Notify(NotifyArgs),
@@ -221,6 +226,9 @@ pub struct SpawnArgs {
     pub no_tmux: bool,
     #[command(flatten)]
     pub place: PlaceFlags,
+    /// Submit the worker as a job of Slurm: a name in [hosts] with engine = "slurm"
+    #[arg(long, value_name = "HOST", value_parser = NonEmptyStringValueParser::new())]
+    pub on: Option<String>,
     /// Give the worker its own git worktree
     #[arg(long, overrides_with = "no_worktree")]
     pub worktree: bool,

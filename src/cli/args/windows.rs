@@ -102,10 +102,22 @@ pub struct KeysArgs {
     pub json: bool,
 }
 
+/// Reports whether the name of a key is that of a function key.
+fn is_function(name: &str) -> bool {
+    name.strip_prefix('F').is_some_and(|number| number.parse::<u8>().is_ok())
+}
+
 fn named_key(name: &str) -> Result<NamedKey, String> {
     NamedKey::parse(name).ok_or_else(|| match nearest(name, KEY_NAMES) {
         Some(key) => format!("unknown key; did you mean '{key}'?"),
-        None => format!("unknown key; use {}, C-x, M-x, or one letter, digit or sign", KEY_NAMES[..17].join(", ")),
+        None => {
+            let (functions, others): (Vec<&str>, Vec<&str>) = KEY_NAMES.into_iter().partition(|name| is_function(name));
+            let range = format!("{} to {}", functions[0], functions[functions.len() - 1]);
+            format!(
+                "unknown key; use {}, {range}, C- or M- with a letter (C-c), or one letter, digit or sign",
+                others.join(", ")
+            )
+        }
     })
 }
 
@@ -113,4 +125,19 @@ fn named_key(name: &str) -> Result<NamedKey, String> {
 pub struct AttachArgs {
     /// Name of the worker
     pub name: String,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_unknown_key_is_answered_with_all_that_there_are() {
+        assert_eq!(named_key("Dwon"), Err("unknown key; did you mean 'Down'?".to_owned()));
+        let said = named_key("supercalifragilistic").expect_err("unknown");
+        assert!(said.contains("BTab, ") && said.contains(", DC, F1 to F12, C- or M- with a letter"), "{said}");
+        let is_known = |word: &str| NamedKey::parse(word).is_some();
+        let listed = said.strip_prefix("unknown key; use ").and_then(|said| said.split_once(", F1 to F12"));
+        assert!(listed.expect("a list").0.split(", ").all(is_known), "{said}");
+    }
 }

@@ -4,14 +4,16 @@ use std::fs;
 use std::path::Path;
 use std::time::SystemTime;
 
-use swarm_model::{By, Event, EventKind, Held, WantedState, WorkerView};
+use swarm_model::{By, Event, EventKind, Held, Job, WantedState, WorkerView};
 use swarm_ports::{DirFacts, SpecFacts, pid_list};
 
 use super::{EVENTS, OUTPUT_LINES};
 use crate::api::client;
 use crate::cli::events;
+use crate::cli::jobs;
 use crate::cli::render::{Clock, counted, ended_word, window};
 use crate::cli::tail::{From, Tail};
+use swarm_store::jobs::FILE;
 use swarm_store::records::DiskRecords;
 use swarm_store::repositories::{self, Listed};
 use swarm_store::sessions::HEARTBEAT;
@@ -120,7 +122,10 @@ pub fn facts(view: &WorkerView, evidence: &Evidence, paths: &Paths, clock: &Cloc
     if let (Some(dir), Some(known)) = (&dir, &evidence.facts) {
         facts.extend(of_dir(dir, known));
     }
-    facts.push(of_process(view));
+    match &view.job {
+        Some(job) => facts.push(of_job(job, dir.as_deref(), clock)),
+        None => facts.push(of_process(view)),
+    }
     facts.extend(of_end(view, dir.as_deref(), clock));
     facts.extend(of_surroundings(view, evidence, paths));
     facts
@@ -143,6 +148,7 @@ fn of_dir(dir: &Path, known: &DirFacts) -> Vec<Fact> {
         SpecFacts::Executed(_) => file("contract", "spec.json", format!("executed (start {})", known.generation)),
     };
     let lease = match (&known.lease.content, known.lease.held) {
+        _ if known.lease.job.is_some() => "held by its shim on a node, if it runs".into(),
         (Some(lease), true) => format!("held by the running shim (pid {})", lease.shim.pid),
         (Some(lease), false) => format!("free; the shim (pid {}) has ended", lease.shim.pid),
         (None, true) => "held by a start in progress".into(),
@@ -176,6 +182,13 @@ fn in_force(held: &Held) -> String {
     };
     let said = limits.into_iter().filter_map(|(limit, held)| Some(format!("{} ({})", limit?, by(held))));
     said.collect::<Vec<_>>().join(", ")
+}
+
+fn of_job(job: &Job, dir: Option<&Path>, clock: &Clock) -> Fact {
+    let value = format!("{} on {}: {}", job.name, job.host, jobs::words(job));
+    let source = dir.map_or_else(|| "-".to_owned(), |dir| dir.join(FILE).display().to_string());
+    let age_ms = job.asked_ms.and_then(|at| clock.since_ms(at)).map(|seconds| seconds * 1000);
+    Fact { what: "job", value, source, age_ms }
 }
 
 fn of_process(view: &WorkerView) -> Fact {

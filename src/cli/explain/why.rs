@@ -5,6 +5,7 @@ use swarm_model::{Doing, Ended, ExitRecord, FineState, Reason, RestartPolicy, Wo
 use swarm_ports::pid_list;
 
 use super::facts::Evidence;
+use crate::cli::jobs;
 use crate::cli::render::{Clock, signal_name, words};
 
 /// Returns the cause of the state of a worker.
@@ -12,7 +13,11 @@ pub fn because(view: &WorkerView, evidence: &Evidence, clock: &Clock) -> String 
     if let Some(ask) = view.ask.as_ref().filter(|_| view.is_parked()) {
         return format!("its agent asks a person and has ended; it continues after the answer: {}", ask.text);
     }
+    if let Some(cause) = jobs::because(view) {
+        return cause;
+    }
     match view.state {
+        FineState::Queued => "its job waits in the queue".to_owned(),
         FineState::Starting => "its command has not been executed yet".to_owned(),
         FineState::Running => running(view, evidence),
         FineState::Suspended => "its process is alive, but suspended by a signal (SIGSTOP, Ctrl-Z)".to_owned(),
@@ -27,6 +32,10 @@ pub fn because(view: &WorkerView, evidence: &Evidence, clock: &Clock) -> String 
         FineState::Stopping => "it has ended or was asked to end; its last processes are being ended".to_owned(),
         FineState::Stopped if view.exit.is_none() => {
             "stopped on request; its shim did not record how it ended: it was killed, or could not end it".to_owned()
+        }
+        FineState::Exited if view.given_up.is_some() => {
+            let why = view.given_up.as_deref().unwrap_or_default();
+            format!("{}, but its run has given up its workstream: {why}", ended(view))
         }
         FineState::Exited | FineState::Stopped | FineState::OutOfMemory => ended(view),
         FineState::Backoff => {
@@ -59,6 +68,9 @@ fn running(view: &WorkerView, evidence: &Evidence) -> String {
             format!("its process is alive but stuck, and every remedy failed: {cause}")
         }
         (_, Some(cause)) => format!("its process is alive and needs attention: {cause}"),
+        (Some(Doing::Idle), None) if view.broken_turn().is_some() => {
+            format!("its agent waits, and has not finished its work: {}", what.unwrap_or("its last turn broke off"))
+        }
         (Some(Doing::Idle), None) => {
             format!("its agent waits for its next task: {}", what.unwrap_or("its turn is over"))
         }
@@ -135,7 +147,10 @@ pub fn next(view: &WorkerView, evidence: &Evidence) -> Vec<String> {
             next.push((swarm("logs"), "show its output"));
         }
         FineState::Running if view.doing() == Some(Doing::Idle) && view.row.tmux.is_some() => {
-            next.push((format!("{} 'TEXT'", swarm("send")), "give it its next task"));
+            next.push(match view.broken_turn() {
+                Some(_) => (format!("{} 'go on'", swarm("send")), "have it go on"),
+                None => (format!("{} 'TEXT'", swarm("send")), "give it its next task"),
+            });
             if evidence.has_tree {
                 next.push((swarm("diff"), "show its changes"));
             }
@@ -145,9 +160,10 @@ pub fn next(view: &WorkerView, evidence: &Evidence) -> Vec<String> {
             next.push((inspect(&view.survivors), "see whose processes they are; only their user or root can end them"));
             next.push((swarm("kill"), "try again to end them"));
         }
-        FineState::Starting | FineState::Running | FineState::Stopping | FineState::Backoff => {
+        FineState::Starting | FineState::Queued | FineState::Running | FineState::Stopping | FineState::Backoff => {
             next.push((swarm("logs --follow"), "follow its output"));
         }
+        FineState::Suspended if view.job.is_some() => next.push((swarm("logs"), "show its output")),
         FineState::Suspended => {
             let pid = view.pid.map_or_else(String::new, |pid| pid.to_string());
             next.push((format!("kill -CONT {pid}"), "resume it"));
@@ -187,7 +203,7 @@ pub fn next(view: &WorkerView, evidence: &Evidence) -> Vec<String> {
 
 #[cfg(test)]
 mod tests {
-    use swarm_model::{Activity, NeedKind, Needs};
+    use swarm_model::{Activity, NeedKind, Needs, TurnEnd};
 
     use super::*;
     use crate::cli::sample;
@@ -224,7 +240,8 @@ mod tests {
     fn a_worker_that_waits_for_a_person_is_not_called_stuck() {
         let said = |waiting: Option<&str>, stuck: Option<&str>| {
             let (waiting, stuck) = (waiting.map(str::to_owned), stuck.map(str::to_owned));
-            let waits = |what| Activity { doing: Doing::Waiting, what: Some(what), since_ms: 0, kind: None };
+            let waits =
+                |what| Activity { doing: Doing::Waiting, what: Some(what), since_ms: 0, kind: None, turn: None };
             let view = WorkerView { activity: waiting.map(waits), stuck, ..sample::window("w") };
             because(&view, &Evidence::default(), &sample::clock("2026-01-02T00:05:00Z"))
         };
@@ -232,6 +249,28 @@ mod tests {
         assert_eq!(said(cause, cause), "its agent waits for a person: may it push?");
         let attention = "its process is alive and needs attention: its context is full to 95 %";
         assert_eq!(said(None, Some("its context is full to 95 %")), attention);
+    }
+
+    #[test]
+    fn an_agent_whose_last_turn_failed_is_not_said_to_be_done() {
+        let activity = Activity {
+            doing: Doing::Idle,
+            what: Some("its last turn failed: API Error: 429".to_owned()),
+            since_ms: 0,
+            kind: None,
+            turn: Some(TurnEnd::Failed),
+        };
+        let view = WorkerView { activity: Some(activity), ..sample::window("w") };
+        let said = because(&view, &Evidence::default(), &sample::clock("2026-01-02T00:05:00Z"));
+        assert_eq!(said, "its agent waits, and has not finished its work: its last turn failed: API Error: 429");
+        assert!(next(&view, &Evidence::default())[0].starts_with("swarm send w 'go on' "));
+    }
+
+    #[test]
+    fn work_that_its_run_has_given_up_is_explained_with_the_reason() {
+        let view = WorkerView { given_up: Some("rejected: red".to_owned()), ..sample::ended("x", Ended::Code(0)) };
+        let said = because(&view, &Evidence::default(), &sample::clock("2026-01-02T00:05:00Z"));
+        assert_eq!(said, "exited successfully after 3m, but its run has given up its workstream: rejected: red");
     }
 
     #[test]

@@ -68,6 +68,9 @@ pub struct HostsCheckArgs {
     /// Also check that this agent is installed and logged in there (may be repeated)
     #[arg(long = "agent", value_name = "AGENT")]
     pub agents: Vec<String>,
+    /// Submit a job that shows what works on a node (engine = "slurm")
+    #[arg(long)]
+    pub job: bool,
 }
 
 #[derive(Debug, Args)]

@@ -3,11 +3,11 @@
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use swarm_hosts::{Host, Pipe};
-use swarm_model::Refusal;
+use swarm_model::{Refusal, RefusalKind};
 
 use super::args::HostsCheckArgs;
 use super::several::{Answer, answer_of};
-use super::{allocation, found, list};
+use super::{allocation, found, job, list};
 use crate::cli::error::Failure;
 use crate::cli::render::escape;
 use crate::cli::screen::Screen;
@@ -24,7 +24,16 @@ pub fn run(args: &HostsCheckArgs, screen: &mut Screen) -> Result<u8, Failure> {
     }
     let mut code = 0;
     for host in &hosts {
-        let is_good = check(host, &args.agents, screen)?;
+        let is_good = match host.job_arguments() {
+            Some(_) => job::check(host, &args.agents, args.job, screen)?,
+            None if args.job => {
+                let cause = format!("{} makes no jobs", host.name);
+                let refusal = Refusal::new(RefusalKind::Invalid, cause);
+                screen.refusal(&refusal.remedy("leave --job out, or name a host with engine = \"slurm\""));
+                false
+            }
+            None => check(host, &args.agents, screen)?,
+        };
         code |= u8::from(!is_good);
         screen.flush()?;
     }

@@ -41,7 +41,7 @@ pub fn run(args: &HostsInstallArgs, screen: &mut Screen) -> Result<u8, Failure> 
         execute(&host, &copying(&build, &hash), Some(&bytes), COPY_MAX)?;
     }
     execute(&host, &linking(&build, target, args.force), None, SHORT_MAX)?;
-    let version = if host.is_allocation() {
+    let version = if host.is_allocation() || host.job_arguments().is_some() {
         // There may be no allocation yet. The login node has the same home.
         execute(&host, &format!("cd; ./{target} --version >/dev/null"), None, SHORT_MAX)?;
         env!("CARGO_PKG_VERSION").to_owned()

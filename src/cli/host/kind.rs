@@ -25,6 +25,7 @@ pub fn kind_of(command: &Command) -> Kind {
     match command {
         Command::Completions(_) | Command::Man(_) => Kind::Local("this verb writes files for this machine"),
         Command::Hosts(_) => Kind::Local("this verb is about the hosts that this machine knows"),
+        Command::Mcp(_) => Kind::Local("its client is a process here; let the client execute 'ssh HOST swarm mcp'"),
         Command::Supervisor(args) => match args.action {
             SupervisorAction::Status(_) => Kind::Reads,
             SupervisorAction::Install(_) | SupervisorAction::Uninstall(_) => {
@@ -33,6 +34,8 @@ pub fn kind_of(command: &Command) -> Kind {
             SupervisorAction::Start(_) | SupervisorAction::Stop(_) | SupervisorAction::Restart(_) => Kind::Acts,
         },
         Command::Attach(_) => Kind::Terminal,
+        // A screen has the terminal; lines and JSON are followed.
+        Command::Top(args) if !args.is_followed() => Kind::Terminal,
         Command::Ls(_)
         | Command::Top(_)
         | Command::Status(_)
@@ -202,7 +205,7 @@ pub fn is_endless(command: &Command) -> bool {
         Command::Logs(args) => args.follow,
         Command::Events(args) => args.follow,
         Command::Approvals(args) => args.follow,
-        Command::Top(_) => true,
+        Command::Top(args) => args.is_followed(),
         Command::Run(args) => match &args.action {
             Some(RunAction::Attach(_)) => true,
             Some(RunAction::Logs(args)) => args.follow,

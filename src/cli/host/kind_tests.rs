@@ -164,7 +164,8 @@ const ACTS: [&str; 62] = [
 const ACTS_MORE: [&str; 7] =
     ["init", "trust", "doctor --repair", "notify test", "supervisor start", "supervisor stop", "supervisor restart"];
 
-const LOCAL: [&str; 13] = [
+const LOCAL: [&str; 14] = [
+    "mcp --allow act",
     "hosts",
     "hosts ls",
     "hosts check",
@@ -180,7 +181,7 @@ const LOCAL: [&str; 13] = [
     "man",
 ];
 
-const TERMINAL: [&str; 1] = ["attach w"];
+const TERMINAL: [&str; 2] = ["attach w", "top"];
 
 #[test]
 fn every_verb_is_classified() {

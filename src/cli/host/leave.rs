@@ -48,9 +48,11 @@ pub fn forget(args: &HostsForgetArgs, screen: &mut Screen) -> Result<u8, Failure
 /// Returns what a host is still to be told.
 fn refused<'a>(host: &str, all: impl Iterator<Item = &'a Owed>) -> String {
     let named = |owed: &Owed| owed.at().map(|at| format!("{}.{}", at.job, at.attempt)).unwrap_or_default();
-    let (work, files): (Vec<&Owed>, Vec<&Owed>) = all.partition(|owed| owed.brings.is_some());
+    let (work, others): (Vec<&Owed>, Vec<&Owed>) = all.partition(|owed| owed.brings.is_some());
+    let (running, files): (Vec<&Owed>, Vec<&Owed>) = others.into_iter().partition(|owed| owed.to_stop().is_some());
     let listed = |some: &[&Owed]| some.iter().take(NAMED_MAX).map(|owed| named(owed)).collect::<Vec<_>>().join(", ");
-    let parts = [("work that is not here", &work), ("files of finished workstreams", &files)].into_iter();
+    let (work, running) = (("work that is not here", &work), ("attempts that were stopped", &running));
+    let parts = [work, running, ("files of finished workstreams", &files)].into_iter();
     let parts = parts.filter(|(_, some)| !some.is_empty()).map(|(what, some)| format!("{what} ({})", listed(some)));
     format!("{host} may still have {}", parts.collect::<Vec<_>>().join(" and "))
 }

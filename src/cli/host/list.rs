@@ -12,7 +12,7 @@ use swarm_model::{Refusal, RefusalKind};
 use super::allocation::{Allocation, Seen};
 use super::args::{HostsAction, HostsArgs};
 use super::several::answer_of;
-use super::{allocation, check, install, leave};
+use super::{allocation, check, install, job, leave};
 use crate::cli::error::Failure;
 use crate::cli::json;
 use crate::cli::render::{escape, table};
@@ -106,6 +106,12 @@ fn row(host: &Host) -> Row {
         drained: Paths::from_env().is_ok_and(|paths| drained::is_drained(&paths, &host.name)),
         allocation: None,
     };
+    if host.job_arguments().is_some() {
+        return match swarm_hosts::slurm::version(host) {
+            Ok(_) => Row { running: job::running(host), ..empty },
+            Err(fault) => Row { state: word(fault.kind), cause: Some(fault.cause), remedy: fault.remedy, ..empty },
+        };
+    }
     let Seen { allocation, reached } = match Allocation::of(host) {
         Ok(seen) => seen,
         Err(fault) => {

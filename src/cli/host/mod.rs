@@ -7,11 +7,13 @@ mod check;
 mod choice;
 mod held;
 mod install;
+mod job;
 mod kind;
 mod leave;
 pub mod list;
 mod named;
 pub mod one;
+mod orders;
 mod several;
 
 use std::ffi::OsString;

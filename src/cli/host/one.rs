@@ -16,6 +16,7 @@ use swarm_sys::clock;
 use super::again::{Alarm, Pauses};
 use super::held::{Held, Part};
 use super::kind::{Kind, kind_of, says_how_far, wants_input};
+use super::orders;
 use crate::cli::args::Command;
 use crate::cli::error::Failure;
 use crate::cli::screen::Screen;
@@ -102,6 +103,7 @@ pub fn run(host: &Host, command: &Command, words: &[String], screen: &mut Screen
     };
     let Some(opened) = opened(host, &verb.interrupt, None)? else { return Ok(INTERRUPTED) };
     let mut pipe = opened.map_err(|fault| out_of_reach(fault.into()))?;
+    orders::deliver(host);
     loop {
         if let Ended::Code(code) = verb.attend(pipe, screen)? {
             return Ok(code);

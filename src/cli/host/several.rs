@@ -11,6 +11,7 @@ use swarm_model::{Refusal, RefusalKind};
 
 use super::kind::is_patient;
 use super::one::{ask, call};
+use super::orders;
 use crate::cli::args::Command;
 use crate::cli::error::Failure;
 use crate::cli::screen::Screen;
@@ -61,6 +62,7 @@ fn panicked() -> Refusal {
 
 fn answer(host: &Host, words: &[String], limit: Duration) -> Result<Answer, Refusal> {
     let mut pipe = Pipe::open(host)?;
+    orders::deliver(host);
     answer_of(&mut pipe, host, words, limit)
 }
 

@@ -155,7 +155,8 @@ fn check(entries: Vec<Entry>, path: &Path, paths: &Paths, screen: &mut Screen) -
         });
         let built = request.and_then(|caller| {
             spawn::check_name(&name).map_err(|refusal| refusal.cause)?;
-            let args = Box::new(spawn::defaults::over(&args, &sections)?);
+            let filled = spawn::defaults::over(&args, &sections)?;
+            let args = Box::new(spawn::on::adjusted(&args, &filled).map_err(|refusal| refusal.cause)?);
             let nudge = spawn::nudge(&args)?;
             let request = spawn::build(&args, caller, &paths.session(), log_limit.as_deref());
             Ok((args, request.map_err(|refusal| refusal.cause)?, nudge))

@@ -52,7 +52,7 @@ pub struct AddArgs {
     /// Priority: higher numbers land first
     #[arg(long, value_name = "N", default_value_t = 0, allow_negative_numbers = true)]
     pub priority: i32,
-    /// Commit what a running worker has not committed, even if its agent may be at work
+    /// Commit what a running worker has not committed, even if its agent may be at work or its last turn broke off
     #[arg(long)]
     pub uncommitted: bool,
     #[command(flatten)]

@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use serde_json::{Value, json};
-use swarm_model::{Caller, MergeLine, MergeOrder, MergeRequest, Refusal, RefusalKind, Reply, WorkerView};
+use swarm_model::{Caller, MergeLine, MergeOrder, MergeRequest, Refusal, RefusalKind, Reply, TurnEnd, WorkerView};
 
 use self::args::{AddArgs, ItemsArgs, MergeAction, QueueArgs};
 use self::queues::Queues;
@@ -75,6 +75,7 @@ fn add(args: &AddArgs, paths: &Paths, screen: &mut Screen) -> Result<u8, Failure
         names.iter().filter_map(|name| registry.find(name)).filter(|view| view.state.is_running()).collect();
     running.iter().try_for_each(|view| super::refuse_elsewhere(view))?;
     refuse_ambiguous(&names, &registry)?;
+    running.iter().filter(|_| !args.uncommitted).try_for_each(|view| refuse_broken_turn(view))?;
     require_trust(args, &names, &registry, screen)?;
     let takes_all = |view: &&&WorkerView| args.uncommitted || is_idle(view, paths);
     let uncommitted = running.iter().filter(takes_all).map(|view| view.row.name.clone()).collect();
@@ -139,6 +140,23 @@ fn checkout(common: &str) -> &str {
 fn is_idle(view: &WorkerView, paths: &Paths) -> bool {
     let activity = session_dir(paths, view).and_then(|dir| sessions::activity(&dir));
     activity.is_some_and(|activity| activity.idle)
+}
+
+/// Refuses the work of an agent whose last turn failed or was interrupted: it may be incomplete.
+fn refuse_broken_turn(view: &WorkerView) -> Result<(), Failure> {
+    let name = &view.row.name;
+    let Some(end) = view.broken_turn() else { return Ok(()) };
+    let told = view.activity.as_ref().and_then(|activity| activity.what.as_deref());
+    let why = told.and_then(|told| told.split_once(": ")).map_or_else(String::new, |(_, cause)| format!(": {cause}"));
+    let cause = match end {
+        TurnEnd::Failed => format!("the last turn of worker '{name}' failed{why}; its work may be incomplete"),
+        TurnEnd::Interrupted => {
+            format!("the last turn of worker '{name}' was interrupted{why}; its work may be incomplete")
+        }
+    };
+    let remedy =
+        format!("run 'swarm send {name} \"go on\"' to have it finish, or add --uncommitted to land the work as it is");
+    Err(Refusal::new(RefusalKind::Invalid, cause).of(name).remedy(remedy).into())
 }
 
 /// Makes sure that a person agreed to the rules of each repository whose work is added.

@@ -1,7 +1,7 @@
 //! `swarm merge ls`, `status` and `log`: queues and items as text and as JSON.
 
 use serde_json::{Value, json};
-use swarm_model::merge::queue::{Item, Obstacle, Phase, State};
+use swarm_model::merge::queue::{Item, Obstacle, State};
 use swarm_model::{QueueView, Target};
 
 use super::args::{ItemArgs, LogArgs, LsArgs};
@@ -10,6 +10,8 @@ use crate::cli::error::Failure;
 use crate::cli::json;
 use crate::cli::render::{Clock, counted, escape, table, words};
 use crate::cli::screen::Screen;
+
+pub use crate::board::item::{item_object, stage};
 
 /// Maximum number of files that are named on an item's line.
 const FILES_MAX: usize = 3;
@@ -65,16 +67,6 @@ fn row(view: &QueueView, item: &Item, clock: &Clock) -> Vec<String> {
     let since = item.settled_ms.filter(|_| item.state.is_settled()).unwrap_or(item.added_ms);
     let age = clock.since_ms(since).map(words).unwrap_or_default();
     vec![item.id.to_string(), escape(&item.name).into_owned(), stage(view, item).to_owned(), age, why(item)]
-}
-
-/// Returns the state of an item; an active item has the phase of its queue.
-pub fn stage(view: &QueueView, item: &Item) -> &'static str {
-    match (&item.state, &view.queue.phase) {
-        (State::Active, Phase::Building { .. }) => "building",
-        (State::Active, Phase::Verifying { .. }) => "verifying",
-        (State::Active, Phase::Landing { .. }) => "landing",
-        (state, _) => state.word(),
-    }
 }
 
 fn why(item: &Item) -> String {
@@ -241,28 +233,6 @@ fn queue_object(view: &QueueView, is_shown: impl Fn(&Item) -> bool) -> Value {
         "paused": view.queue.paused,
         "stuck": view.stuck,
         "items": items.map(|item| item_object(view, item)).collect::<Vec<_>>(),
-    })
-}
-
-pub fn item_object(view: &QueueView, item: &Item) -> Value {
-    json!({
-        "item": item.id,
-        "name": item.name,
-        "repository": view.target.repository,
-        "base": view.target.base(),
-        "state": stage(view, item),
-        "reason": item.reason(),
-        "files": item.state.files(),
-        "commit": item.state.commit(),
-        "tip": Some(&item.tip).filter(|tip| !tip.is_empty()),
-        "priority": item.priority,
-        "queued_ms": item.added_ms,
-        "settled_ms": item.settled_ms.filter(|_| item.state.is_settled()),
-        "verified_by": item.verified_by,
-        "flaky": item.flaky,
-        "resolver_tries": item.resolved,
-        "replaced": item.replaced,
-        "left_out": item.left_out,
     })
 }
 

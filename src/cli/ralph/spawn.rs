@@ -166,6 +166,7 @@ fn check_pattern(args: &SpawnArgs) -> Result<(), Refusal> {
 /// Returns the arguments of the ordinary `swarm spawn` that this start is based on.
 fn plain(args: &SpawnArgs) -> args::SpawnArgs {
     args::SpawnArgs {
+        on: None,
         file: None,
         stuck_after: None,
         stuck_message: None,

@@ -124,7 +124,7 @@ fn cases(args: &RecoverArgs, registry: &Registry, paths: &Paths) -> Result<Vec<C
     let case = |worker: &WorkerView| {
         let (fate, spec) = recovery_view::of(paths, worker, running.contains(&worker.row.name));
         let how = match (&fate, &spec) {
-            (Fate::Recover(_), Some(spec)) => sessions::how(spec),
+            (Fate::Recover(_), Some(spec)) => sessions::how(paths, spec),
             _ => Resume::default(),
         };
         let is_down = matches!(worker.state, FineState::Interrupted | FineState::Lost);

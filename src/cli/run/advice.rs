@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
-use swarm_agents::consent::too_old;
+use swarm_agents::consent::{own_limits, too_old};
 use swarm_agents::{Agent, Kind};
 use swarm_config::defaults;
 use swarm_config::sections::AgentConfig;
@@ -18,13 +18,30 @@ use crate::cli::agents;
 use crate::cli::error::Failure;
 use crate::cli::screen::Screen;
 
-/// Returns what the agents of these jobs may do without asking. `None` if the jobs only execute what a person wrote.
-pub fn consent(jobs: &[Job], consent: Option<Consent>) -> Option<String> {
-    let agent = |job: &Job| match &job.work {
-        Work::Spec(work) => work.adapter.as_deref() != Some("shell"),
-        Work::Command(_) => false,
+/// Returns what the agents of a plan may do without asking, as [`consent`] does.
+pub fn consent_of(plan: &Plan) -> Option<String> {
+    let configured = swarm_config::as_written(Some(Path::new(&plan.root))).map(|all| all.agents).unwrap_or_default();
+    consent(&plan.jobs, plan.rules.consent, &configured)
+}
+
+/// Returns what the agents of these jobs may do without asking. `None` if the jobs only execute what a person wrote. Agents
+/// whose own command line says what they may do are named with it.
+pub fn consent(jobs: &[Job], consent: Option<Consent>, configured: &BTreeMap<String, AgentConfig>) -> Option<String> {
+    let name = |job: &Job| match &job.work {
+        Work::Spec(work) => Some(work.adapter.clone().unwrap_or_else(|| defaults::AGENT.to_owned())),
+        Work::Command(_) => None,
     };
-    jobs.iter().any(agent).then(|| {
+    let mut names: BTreeSet<String> = jobs.iter().filter_map(name).filter(|name| name != "shell").collect();
+    let mut own = Vec::new();
+    // Another consent replaces these options, or refuses them.
+    if matches!(consent, None | Some(Consent::FullAccess)) {
+        names.retain(|name| {
+            let limits = Agent::find(name, configured).ok().and_then(|agent| own_limits(&agent));
+            own.extend(limits.map(|option| format!("{name} does what {option} in agents.{name} of swarm.toml allows")));
+            limits.is_none()
+        });
+    }
+    let all = (!names.is_empty()).then(|| {
         match consent {
             None => "agents edit files and run commands without asking, codex in its sandbox (see --consent)",
             Some(Consent::FullAccess) => "consent full-access: agents do everything without asking",
@@ -32,7 +49,9 @@ pub fn consent(jobs: &[Job], consent: Option<Consent>) -> Option<String> {
             Some(Consent::NoAccess) => "consent no-access: agents ask before they do more than read ('swarm approvals')",
         }
         .to_owned()
-    })
+    });
+    let said: Vec<String> = all.into_iter().chain(own).collect();
+    (!said.is_empty()).then(|| said.join("; "))
 }
 
 /// Refuses versions of agents that cannot keep this consent. Other commands than the known programs are not executed to find
@@ -62,7 +81,7 @@ pub fn check_versions(
 
 /// Says what a person should know of a run that is only shown.
 pub fn dry(plan: &Plan, as_json: bool, screen: &mut Screen) {
-    consent(&plan.jobs, plan.rules.consent).iter().for_each(|line| screen.aside("note: ", line));
+    consent_of(plan).iter().for_each(|line| screen.aside("note: ", line));
     before(plan, as_json, screen);
 }
 
@@ -165,6 +184,30 @@ mod tests {
             Plan { base: None, ..plan(None, job(true, None)) },
         ] {
             assert_eq!(unverified(&plan), None, "{plan:?}");
+        }
+    }
+
+    #[test]
+    fn an_agent_that_swarm_toml_restricts_is_not_said_to_do_everything() {
+        let spec = |adapter: Option<&str>| {
+            let work = Work::Spec(SpecWork { adapter: adapter.map(str::to_owned), ..SpecWork::default() });
+            Job { work, ..Job::default() }
+        };
+        let all = "agents edit files and run commands without asking, codex in its sandbox (see --consent)";
+        let plan = "claude does what --permission-mode in agents.claude of swarm.toml allows";
+        let arguments = ["--permission-mode", "plan"].map(str::to_owned).to_vec();
+        let own = AgentConfig { arguments, ..AgentConfig::default() };
+        let configured = BTreeMap::from([("claude".to_owned(), own)]);
+        let none = BTreeMap::new();
+        let both = [spec(None), spec(Some("codex"))];
+        for (jobs, given, configured, said) in [
+            (&both[..1], None, &none, Some(all.to_owned())),
+            (&both[..1], None, &configured, Some(plan.to_owned())),
+            (&both[..1], Some(Consent::FullAccess), &configured, Some(plan.to_owned())),
+            (&both[..], None, &configured, Some(format!("{all}; {plan}"))),
+            (&[spec(Some("shell"))][..], None, &none, None),
+        ] {
+            assert_eq!(consent(jobs, given, configured), said);
         }
     }
 

@@ -23,7 +23,7 @@ use crate::cli::tail::{From, Pending, Tail};
 use crate::cli::watch::{Changes, Interrupt, Until, wait_any};
 use swarm_store::lines::{self, Damage};
 use swarm_store::runs::home::{Home, from_iso, iso};
-use swarm_store::runs::{is_under_way, journal};
+use swarm_store::runs::{is_under_way, journal, records};
 use swarm_sys::clock::wall_ms;
 use swarm_sys::paths::Paths;
 use swarm_sys::quoting::command_line;
@@ -78,7 +78,7 @@ pub struct Position {
 
 /// Returns the current end of the event log.
 pub fn length(home: &Home) -> Position {
-    let text = std::fs::read(home.events()).unwrap_or_default();
+    let text = records::read(home.events()).unwrap_or_default();
     let lines = text.iter().filter(|byte| **byte == b'\n').count();
     Position { bytes: text.len() as u64, lines: lines as u64 }
 }
@@ -135,7 +135,7 @@ struct Place {
 /// lines were read, because the end of a run is in its journal before it is among the lines: a last line that is an end is
 /// that of an earlier run if the journal does not have it.
 fn position(home: &Home, since: Option<u64>, is_under_way: impl FnOnce() -> bool) -> Place {
-    let text = std::fs::read(home.events()).unwrap_or_default();
+    let text = records::read(home.events()).unwrap_or_default();
     let (mut at, mut last, mut asked, mut is_over) = (Position::default(), Position::default(), None, true);
     let (mut began_ms, mut asked_began_ms) = (None, None);
     for line in text.split_inclusive(|byte| *byte == b'\n') {
@@ -210,7 +210,7 @@ fn code_of(status: &str) -> u8 {
 
 /// Returns the exit code of the run that ended with the last line before `from`; `None` if that line is not an end.
 fn over_before(home: &Home, from: Position) -> Option<u8> {
-    let text = std::fs::read(home.events()).unwrap_or_default();
+    let text = records::read(home.events()).unwrap_or_default();
     let before = text.get(..usize::try_from(from.bytes).ok()?)?.trim_ascii_end();
     let last = before.rsplit(|byte| *byte == b'\n').next()?;
     match serde_json::from_slice::<Line>(last).ok()?.word {

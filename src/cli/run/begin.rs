@@ -69,7 +69,7 @@ pub fn run(args: &BeginArgs, paths: &Paths, screen: &mut Screen) -> Result<u8, F
     if args.retry_failed {
         renew::failed(&plan, &caller, paths, screen)?;
     }
-    let (consent, hosts) = (advice::consent(&plan.jobs, plan.rules.consent), on::note(&plan));
+    let (consent, hosts) = (advice::consent_of(&plan), on::note(&plan));
     let from = attach::length(&home);
     let mut begin = || {
         places::choose(&mut plan, args.retry_failed, &caller, paths, screen)?;

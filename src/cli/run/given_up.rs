@@ -48,13 +48,26 @@ impl GivenUp<'_> {
                 "{job}: what attempt {attempt} has done on {host} is kept as {name}; merge it, or drop it with 'git update-ref -d \
                  {name}'"
             ),
-            None => format!("{job}: attempt {attempt} was given up; what it has done comes back when {host} answers"),
+            None if self.it.is_gone => format!(
+                "{job}: attempt {attempt} is gone with the host: another machine or state directory answers as {host} now; if the \
+                 earlier one answers again, what it has done comes back"
+            ),
+            None => match &self.it.waits {
+                Some(cause) => {
+                    format!("{job}: attempt {attempt} was given up; {host} answers; what it has done waits: {cause}")
+                }
+                None => {
+                    format!("{job}: attempt {attempt} was given up; what it has done comes back when {host} answers")
+                }
+            },
         }
     }
 
     pub fn json(&self) -> Value {
-        let Abandoned { job, attempt, host, .. } = self.it;
-        json!({"id": job, "attempt": attempt, "host": host, "reference": self.reference})
+        let Abandoned { job, attempt, host, is_gone, waits, .. } = self.it;
+        let (is_here, is_gone) = (self.reference.is_some(), *is_gone && self.reference.is_none());
+        let cause = waits.as_ref().filter(|_| !is_here);
+        json!({"id": job, "attempt": attempt, "host": host, "reference": self.reference, "gone": is_gone, "cause": cause})
     }
 }
 
@@ -81,5 +94,17 @@ mod tests {
             assert_eq!(judged, expected.map(|name: Option<&str>| name.map(str::to_owned)), "{it:?} {known:?}");
         }
         assert!(judged(&out, &[]).expect("it is out").line().ends_with("comes back when box answers"));
+        let waits = Abandoned { waits: Some("a lock".to_owned()), ..out.clone() };
+        assert!(
+            judged(&waits, &[]).expect("it is out").line().ends_with("box answers; what it has done waits: a lock")
+        );
+        let gone = Abandoned { is_gone: true, ..out.clone() };
+        let told = judged(&gone, &[]).expect("it is out");
+        assert!(told.line().starts_with("auth: attempt 1 is gone with the host"), "{}", told.line());
+        let is_gone = |known: &[&str]| {
+            let known: Vec<String> = known.iter().map(|name| (*name).to_owned()).collect();
+            judged(&gone, &known).expect("it is known").json()["gone"].clone()
+        };
+        assert_eq!((is_gone(&[]), is_gone(&[first])), (true.into(), false.into()), "the earlier machine has returned");
     }
 }

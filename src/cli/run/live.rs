@@ -80,8 +80,7 @@ impl Live {
         let line = |template: &str| all.add(ProgressBar::new_spinner().with_style(style(template)));
         let (bar, summary) = (line("{wide_msg}"), line("{wide_msg} {elapsed:.dim}"));
         let queue = Queue { bar, base: String::new(), items: Vec::new() };
-        let (at_work, trees, spent) = (BTreeMap::new(), String::new(), Spent::default());
-        let waits = Vec::new();
+        let (at_work, trees, spent, waits) = (BTreeMap::new(), String::new(), Spent::default(), Vec::new());
         Self { all, at_work, waits, queue, summary, rows, tick: None, trees, spent, total: 0, done: 0, failed: 0 }
     }
 
@@ -132,6 +131,7 @@ impl Live {
             Word::Abandoned { attempt, host } => self.set(id, &plain::abandoned(*attempt, host), false),
             Word::Context { .. }
             | Word::Returned { .. }
+            | Word::Gone { .. }
             | Word::Ignored { .. }
             | Word::Kept { .. }
             | Word::SpecChanged { .. }

@@ -84,6 +84,7 @@ fn of_workstream(word: &Word) -> Option<String> {
         Word::Retrying { attempt, error, in_ms } => format!("attempt {attempt} failed, {}: {error}", retrying(*in_ms)),
         Word::Abandoned { attempt, host } => abandoned(*attempt, host),
         Word::Returned { attempt, host, reference } => returned(*attempt, host, reference.as_deref()),
+        Word::Gone { attempt, host } => gone(*attempt, host),
         Word::Asking { ask, kind, what, .. } => asking(*ask, *kind, what),
         Word::Answered { ask, .. } => format!("request {ask} was answered"),
         Word::Paused { .. } => STOPPED.to_owned(),
@@ -156,6 +157,11 @@ fn returned(attempt: u32, host: &str, reference: Option<&str>) -> String {
         Some(reference) => format!("what attempt {attempt} has done on {host} is kept as {reference}"),
         None => format!("attempt {attempt} has left nothing on {host}"),
     }
+}
+
+/// Text for an attempt that was given up, and that the machine under the name of its host never had.
+fn gone(attempt: u32, host: &str) -> String {
+    format!("attempt {attempt} is gone with {host}: another machine is there now, which never had it")
 }
 
 /// Text for work in the merge queue, with the new files that do not land.
@@ -304,6 +310,10 @@ mod tests {
             (
                 Word::Returned { attempt: 1, host: text("box"), reference: None },
                 Some("auth: attempt 1 has left nothing on box"),
+            ),
+            (
+                Word::Gone { attempt: 1, host: text("box") },
+                Some("auth: attempt 1 is gone with box: another machine is there now, which never had it"),
             ),
             (Word::Paused { attempt: 1 }, Some("auth: stopped; the next run continues it")),
             (

@@ -28,7 +28,7 @@ use swarm_store::runs::home::{ARIAL, Home, iso};
 use swarm_store::runs::origin::JOURNAL;
 use swarm_store::runs::specs::{self, Spec};
 use swarm_store::runs::wire::{self, ArialState, Workstream};
-use swarm_store::runs::{is_under_way, journal, load_repaired};
+use swarm_store::runs::{is_under_way, journal, load_repaired, records};
 use swarm_sys::clock::wall_ms;
 use swarm_sys::files::replace_durably;
 use swarm_sys::paths::Paths;
@@ -146,7 +146,7 @@ fn check(root: &Path, specs: &[Spec], screen: &mut Screen) -> Result<Option<Stri
     }
     plan.check_order().map_err(invalid)?;
     advice::missing(&plan, screen);
-    Ok(advice::consent(&plan.jobs, config.run.consent))
+    Ok(advice::consent(&plan.jobs, config.run.consent, &config.agents))
 }
 
 /// Creates `.arial/` and excludes it from git.
@@ -268,7 +268,7 @@ fn avoid_branches(
 }
 
 fn digests(home: &Home) -> BTreeMap<String, String> {
-    let text = std::fs::read(home.path().join(DIGESTS)).unwrap_or_default();
+    let text = records::read(home.path().join(DIGESTS)).unwrap_or_default();
     serde_json::from_slice(&text).unwrap_or_default()
 }
 

@@ -24,7 +24,8 @@ use nix::unistd::setsid;
 use serde_json::Value;
 use swarm_agents::asking::{self, Step};
 use swarm_agents::consent::SECONDS_MAX;
-use swarm_agents::hooks::{Heard, TURN_INTERRUPTED, Word};
+use swarm_agents::hooks::{Heard, Word};
+use swarm_model::TurnEnd;
 use swarm_model::asks::judge::Rule;
 use swarm_model::asks::{Ask, AskRecord, AskState, AskWish, Asker, Draft, Verdict, Waits};
 use swarm_model::json::Members as _;
@@ -247,7 +248,8 @@ impl Open<'_> {
             if self.signals.take().is_some() {
                 // The agent ends its hooks if a person dismissed the dialog. It reports nothing else about that.
                 asks.end(number, "the dialog was dismissed, or the agent has ended").map_err(failed)?;
-                report(Heard { word: Some(Word::Idle(TURN_INTERRUPTED.to_owned())), ..Heard::default() });
+                let word = Word::Broken(TurnEnd::Interrupted, String::new());
+                report(Heard { word: Some(word), ..Heard::default() });
                 return Ok(());
             }
             if Instant::now() >= deadline {

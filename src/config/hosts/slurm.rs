@@ -1,4 +1,4 @@
-//! `[hosts.NAME] engine = "slurm-pilot"`: a host that is an allocation of Slurm.
+//! `[hosts.NAME] engine`: a host that is an allocation of Slurm (`slurm-pilot`), or whose workers are jobs (`slurm`).
 
 use std::time::Duration;
 
@@ -15,6 +15,8 @@ const NAME_BYTES_MAX: usize = 40;
 pub enum Engine {
     /// One job of Slurm is the host, for as long as it runs.
     SlurmPilot,
+    /// Each worker is a job of Slurm.
+    Slurm,
 }
 
 /// Checks what a host says about allocations. Returns the key that is wrong, and why.
@@ -27,17 +29,37 @@ pub(super) fn check(name: &str, host: &HostConfig) -> Result<(), (&'static str, 
             (".cpus", host.cpus.is_some()),
             (".memory", host.memory.is_some()),
             (".arguments", !host.arguments.is_empty()),
+            (".ask", host.ask.is_some()),
         ];
         return match keys.into_iter().find(|(_, is_set)| *is_set) {
-            Some((key, _)) => wrong(key, "is about allocations: set engine = \"slurm-pilot\", too"),
+            Some((key, _)) => wrong(key, "is about jobs of Slurm: set engine = \"slurm-pilot\" or \"slurm\", too"),
             None => Ok(()),
         };
     }
     if host.command.is_some() {
         return wrong(".command", "a host with an engine is reached by it");
     }
+    if host.engine == Some(Engine::Slurm) {
+        let keys = [
+            (".ssh", host.ssh.is_some()),
+            (".state", host.state.is_some()),
+            (".dir", host.dir.is_some()),
+            (".cap", host.cap.is_some()),
+        ];
+        if let Some((key, _)) = keys.into_iter().find(|(_, is_set)| *is_set) {
+            let cause = "does not apply to engine = \"slurm\": jobs are submitted on this machine, which shares the state \
+                         directory with the nodes";
+            return wrong(key, cause);
+        }
+    }
     if name.len() > NAME_BYTES_MAX || !is_word(name) {
         return wrong("", "a host with an engine is named with letters, digits and . _ -, at most 40 of them");
+    }
+    if let Some(ask) = &host.ask {
+        if host.engine != Some(Engine::Slurm) {
+            return wrong(".ask", "applies to engine = \"slurm\" only");
+        }
+        duration::parse_positive(ask).map_err(|cause| (".ask", cause))?;
     }
     if let Some(time) = &host.time {
         time_limit(time).map_err(|cause| (".time", cause))?;
@@ -123,10 +145,16 @@ mod tests {
         let all = "engine = 'slurm-pilot'\nssh = 'login1'\npartition = 'cpu,long'\ntime = '8h'\ncpus = 16\n\
                    memory = '32G'\narguments = ['--account=a b', '--constraint=x|y']";
         assert_eq!(checked(all), Ok(()));
+        assert_eq!(checked("engine = 'slurm'\nswarm = '/opt/swarm'\ntime = '8h'\ncpus = 2"), Ok(()));
         for (text, key) in [
             ("partition = 'cpu'", ".partition"),
             ("arguments = ['-x']", ".arguments"),
             ("engine = 'slurm-pilot'\ncommand = ['srun']", ".command"),
+            ("engine = 'slurm'\nask = 'often'", ".ask"),
+            ("engine = 'slurm-pilot'\nask = '30s'", ".ask"),
+            ("engine = 'slurm'\nssh = 'login1'", ".ssh"),
+            ("engine = 'slurm'\nstate = '~/x'", ".state"),
+            ("engine = 'slurm'\ncap = 4", ".cap"),
             ("engine = 'slurm-pilot'\ntime = 'long'", ".time"),
             ("engine = 'slurm-pilot'\ncpus = 0", ".cpus"),
             ("engine = 'slurm-pilot'\npartition = 'a b'", ".partition"),

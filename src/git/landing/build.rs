@@ -14,6 +14,7 @@ use super::{land, trees};
 use crate::landing::workspace::{Library, Workspace, date};
 use crate::repository::fault::Fault;
 use crate::repository::holders;
+use crate::repository::plain_ref::{self, Before, Update};
 use crate::worktrees::{plan, record};
 
 /// Directory of the refs to candidates.
@@ -53,6 +54,10 @@ fn pin(workspace: &Workspace, library: Option<&Repository>, commit: &str) -> Res
     let name = reference(workspace);
     record::check_reference(&workspace.common, &name)?;
     holders::clear_stale_locks(&[workspace.common.join(format!("{name}.lock"))], None);
+    let update = Update { name: &name, to: commit, before: Before::Any, is_durable: false };
+    if plain_ref::set(&workspace.common, &update, || ())? {
+        return Ok(());
+    }
     let pinned = library.map(|repo| {
         let id = Oid::from_str(commit)?;
         repo.reference(&name, id, true, "swarm: candidate").map(drop)

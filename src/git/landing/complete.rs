@@ -1,8 +1,9 @@
 //! Turns finished work into a commit that can land: commits what a worker left uncommitted to
 //! its branch, never to the base, and pins the tip.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use swarm_model::merge::queue::Rules;
 use swarm_model::{Caller, Refusal, RefusalKind, RowWorktree, Target};
@@ -14,6 +15,7 @@ use crate::repository::cli::Cli;
 use crate::repository::durable::sync_file_systems;
 use crate::repository::fault::Fault;
 use crate::repository::gc_lock::Hold;
+use crate::repository::plain_ref::{self, Before, Update};
 use crate::repository::{holders, index, objects, recorded};
 use crate::trash::absent;
 use crate::trash::save::{DURABLE, Place};
@@ -26,6 +28,9 @@ use swarm_sys::paths::Paths;
 pub(crate) const DONE: &str = "refs/swarm/done";
 /// Body of our commit messages, by which these commits are recognized later.
 const LEFT: &str = "Committed by swarm: it was left uncommitted.";
+
+/// Message in the reflog of a branch.
+const MOVED: &str = "swarm: uncommitted work";
 
 /// State files of git operations that wait for a person.
 const UNFINISHED: [(&str, &str); 5] = [
@@ -75,6 +80,11 @@ fn prepared(
     };
     let site = CompletionRepo::open(&cli, &repo);
     let target = target(&site, completion)?;
+    if completion.worker.is_none() && site.resolved(full(&completion.name)) == target.branch {
+        let cause = format!("branch '{}' is its own base", target.base());
+        let remedy = format!("run 'swarm merge add {} --base BRANCH'", completion.name);
+        return Err(Refusal::new(RefusalKind::Invalid, cause).remedy(remedy));
+    }
     let mut is_mendable = false;
     let (work, rules, waits) = match work(&cli, &site, &target, completion, sync) {
         Ok((work, rules)) => (work, Some(rules), None),
@@ -138,7 +148,11 @@ fn work(
     let (locks, own) = (Path::new(&target.repository), completion.worker.as_ref());
     let locks = || locks_of(locks, own.map(|(worktree, _)| worktree));
     let (work, hold) = match &completion.worker {
-        Some((worktree, _)) => with_retries(&locks, || of_worker(cli, completion, worktree, target)).map_err(tool)?,
+        Some((worktree, _)) => {
+            let lock = exclusive(&worktree.path);
+            let _alone = lock.lock().unwrap_or_else(PoisonError::into_inner);
+            with_retries(&locks, || of_worker(cli, completion, worktree, target)).map_err(tool)?
+        }
         None => (Work { tip: of_branch(site, &completion.name)?, left_out: Vec::new() }, None),
     };
     with_retries(&locks, || site.pin(&work.tip)).map_err(tool)?;
@@ -225,6 +239,11 @@ fn target(site: &CompletionRepo<'_>, completion: &Completion) -> Result<Target, 
     Ok(Target { repository: common, branch: site.resolved(format!("refs/heads/{base}")) })
 }
 
+/// Returns the full name of a branch.
+fn full(name: &str) -> String {
+    format!("refs/heads/{}", name.strip_prefix("refs/heads/").unwrap_or(name))
+}
+
 fn of_branch(site: &CompletionRepo<'_>, name: &str) -> Result<String, Refusal> {
     let branch = name.strip_prefix("refs/heads/").unwrap_or(name);
     site.tip(branch).map_err(tool)?.ok_or_else(|| {
@@ -299,16 +318,48 @@ pub(super) fn of_worker(
     let plain = ["-c", "commit.gpgSign=false", "commit-tree", "-m", &message, "-p", &tip, &uncommitted];
     let commit = write().args(plain).line()?;
     if let Some(branch) = &head {
-        record::check_reference(&place.common(), branch)?;
-        // Not through HEAD: if the branch becomes a symbolic ref now, the branch that it points to must not move.
-        let update = ["-c", "core.filesRefLockTimeout=5000", "update-ref", "--no-deref", "-m"];
-        write().args(update).args(["swarm: uncommitted work", branch, &commit, &tip]).run()?;
+        move_branch(cli, &place, branch, [&tip, &commit])?;
         // The files match the index from which the tree was written.
         if made.is_none_or(|made| index::install(&made, &place.git_dir).is_err()) {
             renew_index(cli, &place, &commit)?;
         }
     }
     Ok((Work { tip: commit, left_out }, hold))
+}
+
+/// Moves the branch of a worktree from one commit to another. If it is now at a third one, the fault is transient.
+fn move_branch(cli: &Cli, place: &Place, branch: &str, [tip, commit]: [&str; 2]) -> Result<(), Fault> {
+    record::check_reference(&place.common, branch)?;
+    let who = cli.read(&place.common).args(["var", "GIT_COMMITTER_IDENT"]).line()?;
+    let log = || {
+        let line = format!("{tip} {commit} {who}\t{MOVED}\n");
+        plain_ref::append(&place.common, branch, &line);
+        plain_ref::append(&place.git_dir, "HEAD", &line);
+    };
+    let update = Update { name: branch, to: commit, before: Before::Is(tip), is_durable: true };
+    if plain_ref::set(&place.common, &update, log)? {
+        return Ok(());
+    }
+    // Not through HEAD: if the branch becomes a symbolic ref now, the branch that it points to must not move.
+    let words = ["-c", "core.filesRefLockTimeout=5000", "update-ref", "--no-deref", "-m", MOVED, branch, commit, tip];
+    let moved = place.call(cli.write(&place.tree)).args(DURABLE).args(words).run();
+    moved.map(drop).map_err(|error| {
+        let fault = Fault::from(error);
+        Fault { transient: fault.transient || fault.cause.contains(" but expected "), ..fault }
+    })
+}
+
+/// Returns the lock of the worktree at a path, which one completion at a time holds: the next one finds what it committed.
+pub(super) fn exclusive(tree: &str) -> Arc<Mutex<()>> {
+    static LOCKS: Mutex<BTreeMap<String, Weak<Mutex<()>>>> = Mutex::new(BTreeMap::new());
+    let mut locks = LOCKS.lock().unwrap_or_else(PoisonError::into_inner);
+    locks.retain(|_, lock| lock.strong_count() > 0);
+    if let Some(lock) = locks.get(tree).and_then(Weak::upgrade) {
+        return lock;
+    }
+    let lock = Arc::new(Mutex::new(()));
+    locks.insert(tree.to_owned(), Arc::downgrade(&lock));
+    lock
 }
 
 /// Sets the index to a commit. The files already match the commit.
@@ -321,7 +372,7 @@ fn renew_index(cli: &Cli, place: &Place, commit: &str) -> Result<(), Fault> {
 
 fn is_tree_of(cli: &Cli, place: &Place, commit: &str, tree: &str) -> bool {
     let known = || {
-        let repo = objects::open(&place.git_dir)?;
+        let repo = objects::open(&place.common)?;
         let commit = repo.find_commit(git2::Oid::from_str(commit)?)?;
         Ok::<_, git2::Error>(commit.tree_id().to_string() == tree)
     };

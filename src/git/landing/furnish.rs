@@ -7,7 +7,7 @@ use std::path::Path;
 use swarm_model::merge::queue::Rules;
 
 use super::modules;
-use super::scratch::{Edits, Leftovers, Scratch};
+use super::scratch::{self, Edits, Leftovers, Scratch};
 use crate::landing::workspace::Workspace;
 use crate::repository::fault::Fault;
 use crate::worktrees::hook::Home;
@@ -15,7 +15,7 @@ use crate::worktrees::setup::{self, Bare};
 use crate::worktrees::{admin, copies, record, settings};
 
 /// File in the entry of a scratch worktree with the settings by which it was set up.
-const MARK: &str = "swarm-set-up";
+pub(super) const MARK: &str = "swarm-set-up";
 
 /// Sets up a scratch worktree that was just prepared. Submodules follow each commit; the rest is done once, and again
 /// if the settings or copied files changed, or ignored files were deleted. Returns the tracked files that the setup changed, as the
@@ -34,14 +34,18 @@ pub(crate) fn furnish(
     }
     let text = format!("{wanted:?}\n{}", String::from_utf8_lossy(&copies::included(base)?));
     let mark = scratch.entry.join(MARK);
-    let is_set_up =
-        admin::ignore_missing(record::read_text(&mark)).map_err(Fault::at(&mark))?.is_some_and(|known| known == text);
+    let known = admin::ignore_missing(record::read_text(&mark)).map_err(Fault::at(&mark))?;
+    let is_set_up = known.as_ref() == Some(&text);
     let stale = copies::stale(base, &scratch.entry);
     if is_set_up && stale.is_empty() && leftovers == Leftovers::Keep {
         return Ok(Edits::default());
     }
     // The mark goes first: a setup that is interrupted starts again.
     admin::ignore_missing(fs::remove_file(&mark)).map_err(Fault::at(&mark))?;
+    if known.is_none() {
+        // What an interrupted setup, or a power cut in one, left may be incomplete.
+        scratch::clean(workspace, scratch, Leftovers::Delete)?;
+    }
     copies::remove(&scratch.dir, &stale)?;
     let state_dir = workspace.own.ancestors().nth(2).unwrap_or(Path::new("/")).to_owned();
     let home = Home {

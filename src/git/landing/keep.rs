@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use swarm_model::{RowWorktree, Target};
 use swarm_ports::{Completion, Saved};
 
-use super::complete::{Work, locks_of, of_worker, sync};
+use super::complete::{Work, exclusive, locks_of, of_worker, sync};
 use super::site::CompletionRepo;
 use super::with_retries;
 use crate::clones::Failure;
@@ -44,6 +44,8 @@ pub fn keep(completion: &Completion) -> Result<Kept, Failure> {
     let target = Target { repository, branch };
     let common = Path::new(&target.repository);
     let locks = || locks_of(common, Some(worktree));
+    let lock = exclusive(&worktree.path);
+    let _alone = lock.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
     let done = with_retries(&locks, || of_worker(&cli, completion, worktree, &target));
     let (work, hold, waits, also) = match done {
         Ok((work, hold)) => (work, hold, None, None),

@@ -8,7 +8,7 @@ mod agreed;
 mod build;
 mod check;
 mod checked_out;
-mod checkout;
+pub(crate) mod checkout;
 mod cleared;
 pub(crate) mod complete;
 mod config;
@@ -25,6 +25,7 @@ mod leftover;
 mod listing;
 mod modules;
 mod obstacles;
+mod places;
 mod reference;
 mod resolve;
 mod run;
@@ -33,8 +34,10 @@ pub(crate) mod site;
 mod trees;
 mod unfit;
 mod verify;
-mod workspace;
+pub(crate) mod workspace;
 
+#[cfg(test)]
+mod tests_at_once;
 #[cfg(test)]
 mod tests_borrowed;
 #[cfg(test)]

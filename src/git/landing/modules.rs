@@ -90,7 +90,7 @@ fn below(workspace: &Workspace, above: &Scratch, prefix: &[u8], depth: usize, vi
 
 /// Returns the submodule that is checked out at `dir`, if its repository is in the entry of the worktree above it, and
 /// belongs to this directory.
-fn own(workspace: &Workspace, above: &Scratch, dir: &Path) -> Result<Option<Scratch>, Fault> {
+pub(super) fn own(workspace: &Workspace, above: &Scratch, dir: &Path) -> Result<Option<Scratch>, Fault> {
     let Some(link) = admin::link_of(dir).map_err(Fault::at(dir))? else { return Ok(None) };
     let (modules, entry) = (admin::resolved(&above.entry.join("modules")), admin::resolved(&link));
     if entry == modules || !entry.starts_with(&modules) || !entry.join("HEAD").exists() {
@@ -104,7 +104,7 @@ fn own(workspace: &Workspace, above: &Scratch, dir: &Path) -> Result<Option<Scra
 }
 
 /// Returns the directory `path` below `root`, if it exists and no part of `path` is a symbolic link.
-fn directory(root: &Path, path: &Path) -> Option<PathBuf> {
+pub(super) fn directory(root: &Path, path: &Path) -> Option<PathBuf> {
     let mut dir = root.to_owned();
     for part in path {
         dir.push(part);

@@ -7,7 +7,7 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use super::{discarded, kept, modules, run, unfit};
+use super::{discarded, kept, modules, places, run, unfit};
 use crate::landing::workspace::Workspace;
 use crate::repository::cli::Call;
 use crate::repository::fault::Fault;
@@ -91,11 +91,12 @@ fn reset(workspace: &Workspace, scratch: &Scratch, commit: &str, leftovers: Left
     scratch.write(workspace).args(["checkout", "-q", "--force", "--detach", commit]).run()?;
     kept::keep(workspace, scratch)?;
     clean(workspace, scratch, leftovers)?;
+    places::empty(workspace, scratch)?;
     if scratch.entry.join("modules").exists() { modules::reset(workspace, scratch) } else { Ok(()) }
 }
 
 /// Deletes untracked files.
-fn clean(workspace: &Workspace, scratch: &Scratch, leftovers: Leftovers) -> Result<(), Fault> {
+pub(super) fn clean(workspace: &Workspace, scratch: &Scratch, leftovers: Leftovers) -> Result<(), Fault> {
     // git would delete what is mounted below.
     removable::check_mounts(&scratch.dir)?;
     let flags = if leftovers == Leftovers::Keep { "-ffdq" } else { "-ffdqx" };

@@ -9,6 +9,7 @@ use git2::{ErrorCode, Oid, Repository};
 use super::complete::pinned;
 use crate::repository::cli::Cli;
 use crate::repository::fault::Fault;
+use crate::repository::plain_ref::{self, Before, Update};
 use crate::repository::{holders, objects};
 use crate::trash::save::DURABLE;
 use crate::worktrees::record;
@@ -133,6 +134,10 @@ impl<'a> CompletionRepo<'a> {
             let file = Path::new(&common).join(&name);
             if fs::read(&file).is_ok_and(|text| text.trim_ascii() != tip.as_bytes()) {
                 fs::remove_file(&file).map_err(Fault::at(&file))?;
+            }
+            let update = Update { name: &name, to: tip, before: Before::Any, is_durable: false };
+            if plain_ref::set(Path::new(&common), &update, || ())? {
+                return Ok(());
             }
         }
         let pin = |repo: &Repository| repo.reference(&name, Oid::from_str(tip)?, true, why).map(drop);

@@ -398,6 +398,10 @@ async fn a_copied_file_that_changed_is_copied_again_for_the_next_verification() 
     assert_eq!(next().as_deref(), Some("of a verification\n"));
     fs::write(&file, "number 2\n").unwrap();
     assert_eq!(next().as_deref(), Some("number 2\n"));
+    // A setup that was killed, or cut off by a power failure, leaves no mark, and perhaps half of a file.
+    fs::remove_file(site.fix.repo.join(".git/worktrees/verify/swarm-set-up")).unwrap();
+    fs::write(&copy, "num").unwrap();
+    assert_eq!(next().as_deref(), Some("number 2\n"));
     fs::remove_file(&file).unwrap();
     assert_eq!(next(), None);
     // A verification may have put a link in place of a directory.

@@ -6,12 +6,13 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 
 use rustix::fs::{CWD, Mode, OFlags, mkdirat, openat};
+use swarm_model::merge::queue::Rules;
 use swarm_model::merge::{Resolution, Verdict};
 use swarm_ports::{Landings as _, Verification};
 
 use super::tests_checkout::Site;
 use super::tests_complete::{log, stopped_merge, write};
-use super::{discarded, leftover, resolve, scratch};
+use super::{discarded, furnish, leftover, resolve, scratch};
 use crate::fixture::text;
 use crate::landing::workspace::Workspace;
 use crate::repository::markers::Conflict;
@@ -230,4 +231,23 @@ async fn a_file_that_a_verification_hides_by_forged_stat_data_is_written_again()
     poison();
     scratch::discard(&workspace, &place, &commit);
     assert_eq!(fs::read_to_string(&file).unwrap(), "as committed\n");
+}
+
+#[tokio::test]
+async fn files_in_the_place_of_a_submodule_do_not_reach_the_next_verification() {
+    let (site, workspace, _) = prepared().await;
+    site.submodule("sub");
+    let next = || {
+        let place = scratch::prepare(&workspace, "verify", &site.tip("main"), Keep).unwrap();
+        furnish::furnish(&workspace, &place, &Rules::default(), Keep).unwrap();
+        place
+    };
+    let place = next();
+    let left = place.dir.join("sub/override.sh");
+    fs::write(&left, "exit 0\n").unwrap();
+    fs::write(place.dir.join("ignored"), "made by the setup\n").unwrap();
+    next();
+    assert!(!left.exists() && place.dir.join("sub").is_dir());
+    assert!(place.dir.join("ignored").exists(), "ignored files stay");
+    assert!(site.fix.repo.join("sub/own").exists(), "the base checkout is as it was");
 }

@@ -208,6 +208,8 @@ async fn programs_of_a_repository_in_place_of_a_submodule_are_not_run() {
     leftover::keep(&workspace, &resolving, &item, None, &log).unwrap();
     assert!(workspace.own.join("left").join(format!("{}-1/x/file", item.id)).exists());
     assert!(!ran.exists());
+    assert!(!place.dir.join("x/file").exists(), "nothing of it is left for the next verification");
+    with_filter(&site, &place.dir.join("x"), &format!("touch {}; cat", ran.display()));
     assert!(text(&site.fix.at(&place.dir, &["status", "--porcelain"])).contains(" x"));
     assert!(ran.exists(), "git itself runs it");
 }

@@ -53,7 +53,10 @@ async fn a_branch_that_becomes_symbolic_at_the_last_moment_moves_no_other() {
     completion.caller.environment = site.fix.with_stub_of("commit-tree", &stub).environment;
     let before = site.tip("release");
     let done = site.done(&completion).await;
-    assert_eq!((site.tip("release"), done.tip), (before, site.tip("a")));
+    assert_eq!((site.tip("release"), done.tip.as_str()), (before, ""));
+    let why = done.waits.expect("it waits");
+    assert!(why.starts_with("its branch 'a' is a symbolic ref to 'release'"), "{why}");
+    assert_eq!(fs::read_to_string(tree.join("f")).expect("there"), "left\n");
 }
 
 #[tokio::test]

@@ -17,7 +17,7 @@ use swarm_model::Caller;
 
 pub(crate) use super::fault::CliError;
 use super::held::{Held, Search};
-use super::{objects, parse, pipes, version};
+use super::{explicit, objects, parse, pipes, version};
 
 /// Maximum number of starts of a read-only git that gets killed by a signal.
 const READ_TRIES_MAX: u32 = 3;
@@ -341,6 +341,9 @@ impl Call<'_> {
             .process_group(0);
         if self.kind == Kind::Read {
             command.env("GIT_OPTIONAL_LOCKS", "0");
+        }
+        if let Some(common) = explicit::git_dir(&self.variables, &self.args).and_then(explicit::common) {
+            command.env("GIT_COMMON_DIR", common);
         }
         command.envs(self.variables.iter().map(|(key, value)| (key, value)));
         command

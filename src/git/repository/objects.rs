@@ -4,7 +4,7 @@
 
 use std::path::{Path, PathBuf};
 
-use git2::{ErrorCode, Reference, Repository, RepositoryOpenFlags};
+use git2::{ErrorCode, Oid, Reference, Repository, RepositoryOpenFlags};
 use swarm_model::BaseRef;
 use swarm_sys::files::{is_absent, list_if_present};
 
@@ -12,6 +12,7 @@ use super::cli::{Cli, CliError};
 use super::deletion;
 use super::fault::Fault;
 use super::pipes;
+use crate::worktrees::record;
 
 /// Query for the facts of a repository.
 pub(crate) struct Question<'a> {
@@ -193,6 +194,22 @@ pub(crate) fn head_of(git_dir: &Path) -> Result<(String, Option<String>), git2::
     let commit = repo.head()?.peel_to_commit()?.id().to_string();
     let head = repo.find_reference("HEAD")?;
     Ok((commit, head.symbolic_target()?.map(str::to_owned)))
+}
+
+/// Returns what [`head_of`] returns for the record of a worktree, which need not lead to its common directory. `None` if only
+/// git can tell.
+pub(crate) fn head_of_record(common: &Path, record: &Path) -> Option<(String, Option<String>)> {
+    let text = record::read_text(&record.join("HEAD")).ok()?;
+    let repo = open(common).ok()?;
+    match text.trim_end().strip_prefix("ref: ") {
+        // Others may belong to the worktree alone.
+        Some(name) if name.starts_with("refs/heads/") => {
+            let commit = repo.find_reference(name).ok()?.peel_to_commit().ok()?;
+            Some((commit.id().to_string(), Some(name.to_owned())))
+        }
+        Some(_) => None,
+        None => Some((repo.find_commit(Oid::from_str(text.trim_end()).ok()?).ok()?.id().to_string(), None)),
+    }
 }
 
 /// Returns the ref that HEAD points to, or `None` if HEAD is detached.

@@ -76,6 +76,8 @@ pub(crate) fn save(cli: &Cli, common: &Path, full: &str, tip: Option<&str>) -> R
         head: Some(head.clone()),
         branch: Some(full.to_owned()),
         is_whole: false,
+        common: common.to_owned(),
+        view: None,
     };
     let saved = save::commit(cli, &place, &format!("{head}^{{tree}}"), &message, &tips)?;
     let saved = save::publish(cli, &place, name, saved)?;

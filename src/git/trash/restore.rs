@@ -208,8 +208,15 @@ fn build(cli: &Cli, common: &Path, save: &Save, hidden: &Path, choice: &BranchCh
     add.arg(start).run()?;
     let entry = admin::entry_of(common, hidden).map_err(Fault::at(hidden))?;
     let entry = entry.ok_or_else(|| Fault::new(format!("git created no worktree at {}", hidden.display())))?;
-    let mut place =
-        Place { git_dir: entry, tree: hidden.to_owned(), head: save.head.clone(), branch: None, is_whole: true };
+    let mut place = Place {
+        git_dir: entry,
+        tree: hidden.to_owned(),
+        head: save.head.clone(),
+        branch: None,
+        is_whole: true,
+        common: common.to_owned(),
+        view: None,
+    };
     fill(cli, common, save, &place)?;
     if let (Some(branch), Some(head), true) = (&choice.branch, &save.head, choice.create) {
         let none = "0".repeat(head.len());

@@ -10,6 +10,7 @@ use std::fs;
 use std::io::{Seek, Write};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -25,8 +26,10 @@ use crate::repository::gc_lock;
 use crate::repository::index::{self, IndexProperties};
 use crate::repository::objects;
 use crate::repository::parse::{self, Change};
+use crate::repository::plain_ref::{self, Before, Update};
 use crate::trash::metadata::{self, Flags, WorktreeMetadata};
 use crate::worktrees::admin;
+use crate::worktrees::record_view::RecordView;
 use crate::worktrees::remove::in_progress;
 use crate::worktrees::{copies, include, record};
 
@@ -63,6 +66,10 @@ pub(crate) struct Place {
     /// Full ref name; `None` if HEAD is detached.
     pub(crate) branch: Option<String>,
     pub(crate) is_whole: bool,
+    /// Common directory of the repository, as found without the record.
+    pub(crate) common: PathBuf,
+    /// The git directory with which git runs instead of `git_dir`, if an agent could configure that one.
+    pub(crate) view: Option<Arc<RecordView>>,
 }
 
 impl Place {
@@ -73,10 +80,13 @@ impl Place {
             head: None,
             branch: None,
             is_whole: entry.join("HEAD").exists() && entry.join("commondir").exists(),
+            common: common.to_owned(),
+            view: None,
         };
         if place.is_whole {
             record::check(common, entry)?;
-            if let Ok((head, branch)) = objects::head_of(entry) {
+            place.view = RecordView::open(common, entry)?.map(Arc::new);
+            if let Some((head, branch)) = objects::head_of_record(common, entry) {
                 (place.head, place.branch) = (Some(head), branch);
                 return Ok(place);
             }
@@ -92,7 +102,8 @@ impl Place {
 
     pub(crate) fn call<'a>(&self, call: Call<'a>) -> Call<'a> {
         let mut git_dir = OsString::from("--git-dir=");
-        git_dir.push(&self.git_dir);
+        git_dir.push(self.view.as_ref().map_or(self.git_dir.as_path(), |view| view.path()));
+        let call = if self.view.is_some() { call.env("GIT_COMMON_DIR", &self.common) } else { call };
         let mut tree = OsString::from("--work-tree=");
         tree.push(&self.tree);
         call.args([git_dir, tree]).within(&self.tree).without_fetch(&self.git_dir)
@@ -100,10 +111,7 @@ impl Place {
 
     /// Returns the common directory.
     pub(crate) fn common(&self) -> PathBuf {
-        match record::read_text(&self.git_dir.join("commondir")) {
-            Ok(text) => self.git_dir.join(text.trim_end()),
-            Err(_) => self.git_dir.clone(),
-        }
+        self.common.clone()
     }
 
     pub(super) fn index(&self) -> Option<PathBuf> {
@@ -200,8 +208,11 @@ pub(super) fn publish(cli: &Cli, place: &Place, name: &str, commit: String) -> R
     record::check_reference(&place.common(), &reference)?;
     // The zero id as old value: the ref must not exist yet.
     let none = "0".repeat(commit.len());
-    let write = place.call(cli.write(&place.tree)).args(DURABLE);
-    write.args(["update-ref", "-m", "swarm: saved", &reference, &commit, &none]).run()?;
+    let update = Update { name: &reference, to: &commit, before: Before::Absent, is_durable: true };
+    if !plain_ref::set(&place.common, &update, || ())? {
+        let write = place.call(cli.write(&place.tree)).args(DURABLE);
+        write.args(["update-ref", "-m", "swarm: saved", &reference, &commit, &none]).run()?;
+    }
     // git syncs files, and not the directories that name them; what is saved is deleted next.
     sync_file_systems([place.common().as_path()])?;
     Ok(Saved { reference, commit })

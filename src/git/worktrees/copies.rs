@@ -9,8 +9,11 @@ use std::io::{self, Read as _, Write as _};
 use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _, PermissionsExt as _, symlink};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use nix::libc;
+use rustix::fs::{CWD, RenameFlags, renameat_with};
+use rustix::io::Errno;
 
 use super::settings::WorktreeSettings;
 use super::{admin, identity, include, record};
@@ -18,6 +21,7 @@ use crate::repository::cli::Cli;
 use crate::repository::fault::Fault;
 use crate::trash::raw;
 use crate::trash::scratch::Scratch;
+use swarm_sys::files;
 
 /// File at the repository's root with patterns as in `.gitignore`.
 pub(crate) const FILE: &str = ".worktreeinclude";
@@ -27,6 +31,8 @@ const FILE_BYTES_MAX: u64 = 1 << 20;
 const COPIED: &str = "swarm-copied";
 /// Empty file in the worktree's entry, written when the worktree was set up.
 const SET_UP: &str = "swarm-ready";
+/// Start of the name under which a file is copied.
+const COPYING: &str = ".swarm-copying-";
 /// Directories of swarm and similar programs, which are never copied.
 const EXCLUDED: [&str; 4] = [".git", ".agent", ".arial", ".a-society"];
 
@@ -78,7 +84,7 @@ pub(crate) fn copy_ignored(
     let call = cli.read(tree).within(tree).args([named("--git-dir=", record), named("--work-tree=", tree)]);
     let call = call.args(["check-ignore", "-z", "--stdin", "--no-index"]);
     let known = raw::output_with_input_for(call, record, &wanted.join(&0), &[0, 1])?;
-    let mut copied = Vec::new();
+    let (mut copied, mut tidied) = (Vec::new(), HashSet::new());
     for path in known.split(|byte| *byte == 0).filter(|path| !path.is_empty()) {
         let name = Path::new(OsStr::from_bytes(path));
         let to = tree.join(name);
@@ -86,6 +92,9 @@ pub(crate) fn copy_ignored(
             continue;
         }
         create_parents(base, tree, name)?;
+        if tidied.insert(to.parent().map(Path::to_owned)) {
+            remove_interrupted(&to);
+        }
         match copy(&base.join(name), &to) {
             Ok(()) => {}
             // Deleted in the meantime.
@@ -325,12 +334,47 @@ pub(crate) fn copy(from: &Path, to: &Path) -> io::Result<()> {
         return Ok(());
     }
     let mut source = OpenOptions::new().read(true).custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK).open(from)?;
-    let mut copy = OpenOptions::new().write(true).create_new(true).mode(0o600).open(to)?;
-    if rustix::fs::ioctl_ficlone(&copy, &source).is_err() {
-        // Copies inside the kernel if possible.
-        io::copy(&mut source, &mut copy)?;
+    // Under another name, so that an interrupted copy is never taken for the file.
+    let temporary = temporary(to);
+    let mut copy = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&temporary)?;
+    let mut fill = || {
+        if rustix::fs::ioctl_ficlone(&copy, &source).is_err() {
+            // Copies inside the kernel if possible.
+            io::copy(&mut source, &mut copy)?;
+        }
+        finish(&copy, &meta)?;
+        rename_new(&temporary, to)
+    };
+    fill().inspect_err(|_| drop(fs::remove_file(&temporary)))
+}
+
+/// Returns the name under which a file is copied.
+fn temporary(to: &Path) -> PathBuf {
+    static COUNT: AtomicU32 = AtomicU32::new(0);
+    let count = COUNT.fetch_add(1, Ordering::Relaxed);
+    let dir = to.parent().unwrap_or(to);
+    dir.join(format!("{COPYING}{}-{count}", std::process::id()))
+}
+
+/// Renames a file to a name that does not exist.
+fn rename_new(from: &Path, to: &Path) -> io::Result<()> {
+    match renameat_with(CWD, from, CWD, to, RenameFlags::NOREPLACE) {
+        // Some network file systems know no such rename.
+        Err(Errno::INVAL | Errno::NOSYS | Errno::NOTSUP) => {
+            fs::hard_link(from, to)?;
+            fs::remove_file(from)
+        }
+        renamed => Ok(renamed?),
     }
-    finish(&copy, &meta)
+}
+
+/// Removes what interrupted copies left in the directory of a file.
+fn remove_interrupted(to: &Path) {
+    for file in to.parent().and_then(|dir| files::list(dir).ok()).into_iter().flatten() {
+        if file.file_name().as_bytes().starts_with(COPYING.as_bytes()) {
+            let _ = fs::remove_file(file.path());
+        }
+    }
 }
 
 fn finish(copy: &File, meta: &fs::Metadata) -> io::Result<()> {

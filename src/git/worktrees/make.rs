@@ -75,10 +75,12 @@ fn make_tree(cli: &Cli, plan: &WorktreePlan) -> Result<Vec<PathBuf>, Fault> {
     restore::complete(&common);
     let was_empty_dir = plan::is_empty_dir(path);
     if !was_empty_dir && fs::symlink_metadata(path).is_ok() {
-        return Err(Fault::new(format!("{} already exists", path.display())));
+        let fault = Fault::new(format!("{} already exists", path.display()));
+        return Err(fault.remedy("choose another name for the worker, or move what is there"));
     }
     if plan.makes_branch && objects::has_branch(cli, repo, &plan.branch)? {
-        return Err(Fault::new(format!("a branch named '{}' already exists", plan.branch)));
+        let fault = Fault::new(format!("a branch named '{}' already exists in {}", plan.branch, repo.display()));
+        return Err(fault.remedy("choose another name or --branch, or rename or delete that branch"));
     }
     if let Some(entry) = admin::entry_of(&common, path).map_err(Fault::at(path))? {
         // The directory is missing or empty; git would require `--force`.

@@ -14,6 +14,7 @@ pub(crate) mod owner;
 pub(crate) mod plan;
 pub(crate) mod port;
 pub(crate) mod record;
+pub(crate) mod record_view;
 pub(crate) mod removable;
 pub(crate) mod remove;
 pub mod role;

@@ -95,7 +95,8 @@ impl ModuleView {
 
     /// Returns the place of the checkout.
     pub(super) fn place(&self, tree: PathBuf) -> Place {
-        Place { git_dir: self.view.clone(), tree, head: None, branch: None, is_whole: true }
+        let (git_dir, common) = (self.view.clone(), self.view.clone());
+        Place { git_dir, tree, head: None, branch: None, is_whole: true, common, view: None }
     }
 }
 

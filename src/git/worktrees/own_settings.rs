@@ -7,7 +7,7 @@ use std::path::Path;
 use super::{admin, record};
 use crate::repository::fault::Fault;
 
-const FILE: &str = "config.worktree";
+pub(super) const FILE: &str = "config.worktree";
 /// Settings that git writes there itself, and others that name neither a program nor a file that git reads.
 const HARMLESS: [&str; 14] = [
     "core.sparsecheckout",
@@ -32,14 +32,24 @@ const HARMLESS: [&str; 14] = [
 /// # Errors
 /// Fails with the first setting that may execute something, or if a file cannot be read.
 pub(super) fn check(common: &Path, entry: &Path) -> Result<(), Fault> {
+    checked(common, entry).map(drop)
+}
+
+/// Returns the checked content of the file, which is empty if there is none. `None` if git does not read the file.
+///
+/// # Errors
+/// As [`check`].
+pub(super) fn checked(common: &Path, entry: &Path) -> Result<Option<Vec<u8>>, Fault> {
     let (file, main) = (entry.join(FILE), common.join("config"));
-    let Some(text) = admin::ignore_missing(record::read(&file)).map_err(Fault::at(&file))? else { return Ok(()) };
     // The extension counts only in this very file.
     let is_used = fs::read(&main).map_err(Fault::at(&main))?.to_ascii_lowercase();
     if !is_used.windows(b"worktreeconfig".len()).any(|part| part == b"worktreeconfig") {
-        return Ok(());
+        return Ok(None);
     }
-    let (text, known) = (String::from_utf8_lossy(&text), fs::read(common.join(FILE)).unwrap_or_default());
+    let Some(bytes) = admin::ignore_missing(record::read(&file)).map_err(Fault::at(&file))? else {
+        return Ok(Some(Vec::new()));
+    };
+    let (text, known) = (String::from_utf8_lossy(&bytes).into_owned(), fs::read(common.join(FILE)).unwrap_or_default());
     let known = String::from_utf8_lossy(&known);
     let known: Vec<(&str, &str)> = lines(&known).collect();
     let is_harmless = |&(section, line): &(&str, &str)| {
@@ -47,7 +57,7 @@ pub(super) fn check(common: &Path, entry: &Path) -> Result<(), Fault> {
         HARMLESS.contains(&key.as_str()) || known.contains(&(section, line))
     };
     match lines(&text).find(|one| !is_harmless(one)) {
-        None => Ok(()),
+        None => Ok(Some(bytes)),
         Some((section, line)) => Err(Fault::new(format!(
             "{} has a setting that the main worktree does not have: [{section}] {line}",
             file.display()

@@ -7,6 +7,8 @@ use swarm_ports::Force;
 
 use super::*;
 use crate::fixture::Fixture;
+use crate::landing::workspace::Workspace;
+use crate::trash::save::Place;
 use crate::worktrees::{copies, owner};
 
 /// A repository, a worktree with its record, and a file of the user that no agent may write.
@@ -149,4 +151,64 @@ fn references_and_their_logs_lead_nowhere_else() {
         symlink(common.join(name), work.join(name)).expect("linked");
     }
     check_reference(&work, "refs/heads/main").expect("not of an agent");
+}
+
+/// Changes the record after it was checked, as a running agent can, and lets git look at the worktree.
+fn runs_what_is_configured_after_the_check(changes: impl Fn(&Hostile, &str)) -> bool {
+    let own = Hostile::new();
+    let common = own.fix.repo.join(".git");
+    let cli = own.fix.cli();
+    let place = Place::of(&cli, &common, &own.record, &own.tree, "").expect("checked");
+    let touched = own.fix.root.join("touched");
+    changes(&own, &format!("[filter \"x\"]\n\tclean = touch {}; cat\n", touched.display()));
+    fs::write(own.tree.join(".gitattributes"), "* filter=x\n").expect("written");
+    fs::write(own.tree.join("f"), "2\n").expect("written");
+    let diff = || ["diff", "--no-ext-diff", "HEAD", "--", "f"];
+    let seen = place.call(cli.read(&own.tree)).args(diff()).run().expect("seen");
+    assert!(String::from_utf8_lossy(&seen).contains("+2"), "git saw the worktree");
+    let named = Workspace::named(cli.read(&own.tree), &place.git_dir, &own.tree).args(diff()).run();
+    // Calls of the merge queue name the record itself.
+    assert!(named.is_ok(), "{:?}", named.err().map(|error| error.to_string()));
+    touched.exists()
+}
+
+#[test]
+fn a_common_directory_that_is_named_after_the_check_configures_nothing() {
+    let swaps = |own: &Hostile, config: &str| {
+        let elsewhere = own.fix.root.join("elsewhere");
+        own.fix.at(&own.fix.root, &["clone", "-q", "--bare", "repo", "elsewhere"]);
+        own.fix.at(&elsewhere, &["update-ref", "refs/heads/w", "HEAD"]);
+        let kept = fs::read_to_string(elsewhere.join("config")).expect("read");
+        fs::write(elsewhere.join("config"), kept + config).expect("written");
+        fs::write(own.record.join("commondir"), format!("{}\n", elsewhere.display())).expect("written");
+    };
+    assert!(!runs_what_is_configured_after_the_check(swaps));
+}
+
+#[test]
+fn settings_that_a_record_gets_after_the_check_configure_nothing() {
+    let own = Hostile::new();
+    own.fix.git(&["config", "extensions.worktreeConfig", "true"]);
+    let (common, cli) = (own.fix.repo.join(".git"), own.fix.cli());
+    fs::write(own.record.join("config.worktree"), "[user]\n\tname = Own\n").expect("written");
+    let place = Place::of(&cli, &common, &own.record, &own.tree, "").expect("checked");
+    let touched = own.fix.root.join("touched");
+    let text = format!("[filter \"x\"]\n\tclean = touch {}; cat\n", touched.display());
+    fs::write(own.record.join("config.worktree"), text).expect("written");
+    fs::write(own.tree.join(".gitattributes"), "* filter=x\n").expect("written");
+    fs::write(own.tree.join("f"), "2\n").expect("written");
+    let call = || place.call(cli.read(&own.tree));
+    let seen = call().args(["diff", "--no-ext-diff", "HEAD", "--", "f"]).run().expect("seen");
+    assert!(String::from_utf8_lossy(&seen).contains("+2"), "git saw the worktree");
+    assert!(!touched.exists());
+    assert_eq!(call().args(["config", "user.name"]).line().expect("read"), "Own", "checked settings count");
+    assert_eq!(call().args(["symbolic-ref", "HEAD"]).line().expect("read"), "refs/heads/w");
+    // git replaces the index of the record.
+    place.call(cli.write(&own.tree)).args(["-c", "filter.x.clean=", "add", "f"]).run().expect("added");
+    fs::write(own.record.join("config.worktree"), "").expect("written");
+    let staged = own.fix.at(&own.tree, &["diff", "--cached", "--name-only"]);
+    assert_eq!(String::from_utf8_lossy(&staged), "f\n");
+    drop(place);
+    let left = files::list(&common).expect("listed");
+    assert!(!left.iter().any(|file| file.file_name().to_string_lossy().starts_with("swarm-record-")));
 }

@@ -62,6 +62,8 @@ impl Git {
         let cli = Cli::new(caller)?;
         let place = identity::open(&cli, tree.dir, tree.base_repo)?;
         let place = place.ok_or_else(|| Fault::new(format!("{} is empty", tree.dir.display())))?;
+        // git writes to the record, of which the view has copies. Nobody else works in the worktree.
+        let place = Place { view: None, ..place };
         recorded::check_place(&cli, tree.base_repo, &place, tree.branch)?;
         recorded::check_own(&cli, &place)?;
         Ok(Self { cli, place })

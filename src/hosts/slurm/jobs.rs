@@ -81,19 +81,33 @@ pub fn name(host: &str, token: &str) -> String {
     format!("{PREFIX}.{host}.{token}")
 }
 
-/// Returns the jobs of the host in what squeue has printed.
-pub fn jobs(text: &str, host: &str) -> Vec<Job> {
-    text.lines().filter_map(|line| job(line, host)).collect()
+/// A line of squeue.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Line {
+    pub id: u64,
+    pub state: State,
+    /// State in Slurm's word.
+    pub word: String,
+    /// Why the job waits or has ended, in Slurm's words.
+    pub reason: Option<String>,
+    /// Node of its first process.
+    pub node: Option<String>,
+    begun: Option<u64>,
+    ends: Option<u64>,
+    pub name: String,
 }
 
-fn job(line: &str, host: &str) -> Option<Job> {
+/// Returns the jobs in what squeue has printed. Elements of arrays are left out, because no job here is one.
+pub fn lines(text: &str) -> Vec<Line> {
+    text.lines().filter_map(line).collect()
+}
+
+fn line(line: &str) -> Option<Line> {
     let mut fields = line.splitn(7, '|').map(str::trim);
     let mut next = || fields.next();
     let (id, word, reason, node, begun, ends, name) = (next()?, next()?, next()?, next()?, next()?, next()?, next()?);
-    let token = name.strip_prefix(PREFIX)?.strip_prefix('.')?.strip_prefix(host)?.strip_prefix('.')?;
-    let is_token = token.len() == TOKEN_DIGITS && token.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'));
     let told = |text: &str| (!["", "None", "n/a", "N/A", "(null)"].contains(&text)).then(|| text.to_owned());
-    is_token.then_some(Job {
+    Some(Line {
         id: id.parse().ok()?,
         state: State::parse(word),
         word: word.to_owned(),
@@ -101,8 +115,21 @@ fn job(line: &str, host: &str) -> Option<Job> {
         node: told(node).filter(|node| node.chars().all(|it| it.is_ascii_alphanumeric() || "._-".contains(it))),
         begun: begun.parse().ok(),
         ends: ends.parse().ok(),
-        token: token.to_owned(),
+        name: name.to_owned(),
     })
+}
+
+/// Returns the jobs of the host in what squeue has printed.
+pub fn jobs(text: &str, host: &str) -> Vec<Job> {
+    lines(text).into_iter().filter_map(|line| job(line, host)).collect()
+}
+
+fn job(line: Line, host: &str) -> Option<Job> {
+    let token = line.name.strip_prefix(PREFIX)?.strip_prefix('.')?.strip_prefix(host)?.strip_prefix('.')?;
+    let is_token = token.len() == TOKEN_DIGITS && token.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'));
+    let token = token.to_owned();
+    let Line { id, state, word, reason, node, begun, ends, .. } = line;
+    is_token.then_some(Job { id, state, word, reason, node, begun, ends, token })
 }
 
 /// Returns the job that is the host: the one that holds the directory, if it is live; else the newest live one; else the

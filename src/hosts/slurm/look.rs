@@ -6,7 +6,7 @@ use serde::Deserialize;
 use swarm_sys::commands::deadline::{self, Silence};
 
 use super::jobs::{FORMAT, Job, jobs, present};
-use super::{Slurm, on_login};
+use super::{Slurm, no_machine, on_login};
 use crate::fault::{Fault, FaultKind, shown};
 use crate::host::{Host, Way};
 
@@ -154,6 +154,9 @@ pub fn version(host: &Host) -> Result<String, Fault> {
 /// Returns why it is not known: nothing about the allocations follows from it.
 pub fn look(host: &Host) -> Result<Look, Fault> {
     let Way::Slurm(slurm) = &host.way else { return Err(no_engine(host)) };
+    if slurm.by_worker {
+        return Err(no_machine(host));
+    }
     let state = host.state.as_deref().unwrap_or_default();
     let script = format!(
         "{} echo {MARK}; SLURM_TIME_FORMAT=%s squeue --noheader --me --states=all --format=\"{FORMAT}\" || exit 9; \

@@ -9,11 +9,12 @@
 pub mod jobs;
 mod look;
 mod over;
+pub mod single;
 mod submit;
 
 use std::process::Command;
 
-use swarm_config::hosts::HostConfig;
+use swarm_config::hosts::{Engine, HostConfig};
 
 use crate::fault::{Fault, FaultKind};
 use crate::host::{Host, Way};
@@ -42,11 +43,14 @@ pub struct Slurm {
     pub(crate) arguments: Vec<String>,
     /// Allocation whose steps connections are, once it was found.
     pub(crate) job: Option<Box<Job>>,
+    /// Whether each worker is a job of its own, so that there is no allocation to reach.
+    pub(crate) by_worker: bool,
 }
 
 impl Slurm {
     pub(crate) fn of(config: &HostConfig) -> Self {
-        Self { login: config.ssh.clone(), arguments: submit::configured(config), job: None }
+        let by_worker = config.engine == Some(Engine::Slurm);
+        Self { login: config.ssh.clone(), arguments: submit::configured(config), job: None, by_worker }
     }
 }
 
@@ -91,9 +95,20 @@ pub(crate) fn entering<'a>(state: &'a str, job: &'a Job) -> [&'a str; 4] {
 /// Returns why there is none: it waits, has ended, or Slurm does not answer.
 pub(crate) fn reached(host: &Host) -> Result<Host, Fault> {
     match &host.way {
+        Way::Slurm(slurm) if slurm.by_worker => Err(no_machine(host)),
         Way::Slurm(slurm) if slurm.job.is_none() => chosen(host, &look(host)?),
         _ => Ok(host.clone()),
     }
+}
+
+/// Returns the fault of a host that is no machine, but makes a job for each worker.
+pub fn no_machine(host: &Host) -> Fault {
+    let name = &host.name;
+    let cause = format!("{name} is no machine: each worker there is a job of its own");
+    let remedy = format!(
+        "start a worker with 'swarm spawn --on {name}'; for verbs and runs, make an allocation a host with engine = \"slurm-pilot\""
+    );
+    Fault { kind: FaultKind::Refused, cause, remedy: Some(remedy) }
 }
 
 /// Returns the host with the allocation of `look` that its connections use.
@@ -140,8 +155,6 @@ pub(crate) fn on_login(host: &Host, slurm: &Slurm, script: &str) -> Command {
 
 #[cfg(test)]
 mod tests {
-    use swarm_config::hosts::Engine;
-
     use super::*;
 
     /// Returns a host with an engine and this configuration.

@@ -56,7 +56,7 @@ fn responds(host: &Host, node: &str) -> Option<bool> {
 }
 
 /// Reads the states of a node, one for each partition. A star says that it does not answer.
-fn is_reached(text: &str) -> Option<bool> {
+pub(super) fn is_reached(text: &str) -> Option<bool> {
     let mut states = text.split_whitespace().peekable();
     states.peek()?;
     Some(states.all(|state| {

@@ -7,7 +7,7 @@ use swarm_model::{Refusal, RefusalKind};
 
 use super::jobs::{Job, State, name};
 use super::look::{Unanswered, look, missing, needs, no_engine, said};
-use super::{EXPORTED, Slurm};
+use super::{EXPORTED, Slurm, no_machine};
 use crate::host::{Host, Way};
 
 /// Time for sbatch. A controller that is busy answers after ten seconds or more, and has the job then.
@@ -92,6 +92,9 @@ fn scripts(host: &Host, slurm: &Slurm, asked: &Asked, token: &str) -> (String, S
 /// Fails if Slurm refuses it, with its words.
 pub fn submit(host: &Host, asked: &Asked, token: &str) -> Result<Submitted, Refusal> {
     let Way::Slurm(slurm) = &host.way else { return Err(no_engine(host).into()) };
+    if slurm.by_worker {
+        return Err(no_machine(host).into());
+    }
     let (script, batch) = scripts(host, slurm, asked, token);
     let unanswered = match said(host, slurm, &script, Some(batch.as_bytes()), SUBMIT_MAX) {
         Ok(text) => match id_in(&text) {
@@ -118,14 +121,14 @@ pub fn submit(host: &Host, asked: &Asked, token: &str) -> Result<Submitted, Refu
 }
 
 /// Reports whether these words of sbatch say that the job was not taken. A controller that does not answer may have taken it.
-fn is_refusal(words: &str) -> bool {
+pub(super) fn is_refusal(words: &str) -> bool {
     let silent =
         ["Unable to contact", "timed out", "Connection refused", "Zero Bytes", "Communication", "Transport", "ssh:"];
     words.contains("sbatch:") && !silent.iter().any(|silent| words.contains(silent))
 }
 
 /// Returns the number of the job in what `sbatch --parsable` prints: `12`, or `12;cluster`.
-fn id_in(text: &str) -> Option<u64> {
+pub(super) fn id_in(text: &str) -> Option<u64> {
     text.lines().rev().find_map(|line| line.trim().split(';').next()?.parse().ok())
 }
 

@@ -193,6 +193,38 @@ fn rules_come_before_answers_and_nobody_is_asked_for_subagents_or_conflicts() {
 }
 
 #[test]
+fn whoever_follows_the_run_is_told_what_an_agent_is_denied() {
+    let site = Site::new(Consent::NoAccess);
+    fs::write(PathBuf::from(&site.gate.cwd).join("swarm.toml"), "[[approvals.rule]]\ndeny = 'git push'\n")
+        .expect("written");
+    let attempt = site.gate.record.clone().expect("a directory");
+    let order = order::Order {
+        run: "r".to_owned(),
+        job: "j".to_owned(),
+        attempt: 1,
+        spec: None,
+        root: None,
+        agent: swarm_agents::Agent::find("claude", &std::collections::BTreeMap::default()).expect("an agent"),
+        events: attempt.join("events.jsonl"),
+        log: attempt.join("log"),
+        context: attempt.join("context"),
+        consent: None,
+        rules: Vec::new(),
+        session: None,
+        deferred: None,
+        fresh_id: "f".to_owned(),
+        hold_ms: None,
+    };
+    order::write_order(&attempt, &serde_json::to_vec(&order).expect("JSON")).expect("written");
+    fs::write(&order.events, "").expect("written");
+    site.decide("c", "git push --force");
+    let told = fs::read_to_string(&order.events).expect("there");
+    let line: serde_json::Value = serde_json::from_str(told.trim_end()).expect("one line");
+    assert_eq!((&line["event"], &line["workstream"]), (&json!("workstream.activity"), &json!("j")));
+    assert!(line["text"].as_str().is_some_and(|text| text.starts_with("denied: git push --force: ")), "{told}");
+}
+
+#[test]
 fn rules_with_which_the_run_began_restrict_beside_those_of_now() {
     let mut site = Site::new(Consent::NoAccess);
     let rule = |effect, pattern| AskRule { effect, pattern: String::from(pattern), reason: None };

@@ -5,16 +5,19 @@
 //! goes wrong is a no.
 
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use swarm_agents::confined::is_confined;
 use swarm_agents::dialogue::Request;
+use swarm_agents::short;
 use swarm_model::asks::judge::{Consent, Rule, Ruling, judge};
 use swarm_model::asks::rules::AskRule;
 use swarm_model::asks::{Ask, AskRecord, AskState, AskWish, Asker, Draft, Verdict, Waits};
+use swarm_model::run::words::Word;
 use swarm_store::asks::rules::rule_with;
 use swarm_store::asks::{Asks, digest_of};
-use swarm_store::runs::denied;
+use swarm_store::runs::{denied, events, order};
+use swarm_sys::clock::wall_ms;
 use swarm_sys::paths::Paths;
 
 /// What an agent is told about an answer that was used before.
@@ -63,6 +66,18 @@ impl Judge {
         let Some(dir) = &self.record else { return };
         if let Err(error) = denied::record(dir, call, tool, wish, reason) {
             eprintln!("swarm: warning: cannot record what the agent was denied: {error}");
+        }
+        Self::tell_denied(dir, &short(&format!("denied: {}: {reason}", wish.summary(tool))));
+    }
+
+    /// Tells those who follow the run.
+    fn tell_denied(dir: &Path, text: &str) {
+        // Only an attempt has an order.
+        let Ok(order) = order::read_order(dir) else { return };
+        let word = Word::Activity { text: text.to_owned() };
+        let told = events::line(&order.run, &order.job, wall_ms(), word).map_err(io::Error::other);
+        if let Err(error) = told.and_then(|line| events::report(&order.events, &line)) {
+            eprintln!("swarm: warning: {}: {error}", order.events.display());
         }
     }
 

@@ -6,7 +6,6 @@ use std::path::{Path, PathBuf};
 use swarm_git::clones;
 use swarm_model::Caller;
 use swarm_store::runs::far::{FarAnswer, FarTree};
-use swarm_sys::procfs::known_boot_id;
 
 use super::host::{Host, answer_to};
 use super::place::{Attempt, Begun};
@@ -41,7 +40,7 @@ fn set(host: &Host, attempt: &Attempt, asked: &FarTree, caller: &Caller) -> Resu
         base: asked.base.clone(),
         base_commit: asked.base_commit.clone(),
         before: earlier.clone().or_else(|| Begun::read(&attempt.dir)?.before),
-        boot: known_boot_id().ok(),
+        ..Begun::here()
     };
     begun.write(&attempt.dir).map_err(|error| io_failed(&attempt.dir, &error))?;
     if let Some(earlier) = &earlier {

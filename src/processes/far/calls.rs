@@ -12,6 +12,7 @@ use serde_json::Value;
 use swarm_hosts::frames::{Ask, BEAT, LINE_BYTES_MAX, Parts, Tell, TooLong, line};
 use swarm_store::runs::far::{FarAnswer, FarCall};
 use swarm_sys::commands::deadline::wait_until;
+use swarm_sys::state_id::state_id;
 
 use super::host::Host;
 use super::{Heard, SILENCE_MAX, clone, end, say, start, tell};
@@ -56,7 +57,7 @@ impl Calls {
             answer => answer,
         };
         let is_known = state == place.state;
-        let host = Arc::clone(&place.host);
+        let (host, of_whom) = (Arc::clone(&place.host), Arc::clone(&place.host));
         let answer = move || match &*host {
             _ if !is_known => unless_start(FarAnswer::Refused("a connection has one state directory".to_owned())),
             Ok(host) => answer(host, call),
@@ -66,8 +67,9 @@ impl Calls {
             let answer = catch_unwind(AssertUnwindSafe(answer));
             let failed = |_| unless_start(FarAnswer::Refused("swarm failed on this host".to_owned()));
             let answer = answer.unwrap_or_else(failed);
+            let whose = of_whom.as_ref().as_ref().ok().and_then(|host| state_id(&host.paths).ok());
             // If nobody is there to be told, this process ends.
-            let _ = say(&fitted(id, answer));
+            let _ = say(&fitted(id, answer, whose));
         };
         if let Err(error) = thread::Builder::new().spawn(work) {
             return tell_answer(id, &unless_start(FarAnswer::Busy(format!("cannot start a thread: {error}"))));
@@ -117,14 +119,14 @@ fn answer(host: &Host, call: Value) -> FarAnswer {
 }
 
 fn tell_answer(id: u64, answer: &FarAnswer) -> io::Result<()> {
-    tell(&Tell::Answer { id, answer: serde_json::to_value(answer)? })
+    tell(&Tell::Answer { id, answer: serde_json::to_value(answer)?, host: None })
 }
 
 /// Returns the line of an answer. Shortens what a run only shows to people until the other end takes the line.
-fn fitted(id: u64, mut answer: FarAnswer) -> Vec<u8> {
+fn fitted(id: u64, mut answer: FarAnswer, host: Option<String>) -> Vec<u8> {
     loop {
         let value = serde_json::to_value(&answer).unwrap_or_default();
-        let line = line(&Tell::Answer { id, answer: value });
+        let line = line(&Tell::Answer { id, answer: value, host: host.clone() });
         if line.len() <= LINE_BYTES_MAX {
             return line;
         }
@@ -163,9 +165,9 @@ mod tests {
     use super::*;
 
     fn sent(answer: FarAnswer) -> FarAnswer {
-        let line = fitted(7, answer);
+        let line = fitted(7, answer, None);
         assert!(line.len() <= LINE_BYTES_MAX);
-        let Ok(Tell::Answer { id: 7, answer }) = serde_json::from_slice(&line) else { panic!("no answer") };
+        let Ok(Tell::Answer { id: 7, answer, host: None }) = serde_json::from_slice(&line) else { panic!("no answer") };
         serde_json::from_value(answer).expect("an answer")
     }
 

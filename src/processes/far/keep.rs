@@ -1,5 +1,6 @@
-//! `swarm __keep DIR`: executes the verb of a request that changes something, and notes its output and exit code. It lives on if
-//! the connection is cut or the far end is killed. If nobody asks for some minutes, the verb gets a hangup.
+//! `swarm __keep DIR`, or a fork of the far end: executes the verb of a request that changes something, and notes its output
+//! and exit code. It lives on if the connection is cut or the far end is killed. If nobody asks for some minutes, the verb gets
+//! a hangup.
 
 use std::ffi::OsString;
 use std::fs::{self, File, OpenOptions};
@@ -21,6 +22,7 @@ use swarm_sys::files::list;
 use super::login::Variables;
 use super::requests::{Request, Requests, STREAM_BYTES_MAX};
 use super::verb::{PIPE_BLOCKS_MAX, code_of, hang_up, process_of, send_signal, take};
+use super::{KEEP, forked};
 
 /// Time for which a verb goes on although nobody asks for its output.
 const ALONE_MAX: Duration = Duration::from_secs(300);
@@ -36,7 +38,15 @@ pub struct Order {
 }
 
 impl Order {
-    /// Returns the command of the verb, in a process group of its own.
+    /// Returns the environment of the verb.
+    fn variables(&self) -> Variables {
+        let mut variables = self.environment.clone();
+        variables.insert("PWD".to_owned(), self.dir.to_string_lossy().into_owned());
+        variables
+    }
+
+    /// Returns the command of the verb, in a process group of its own. It is executed in a fork of this process, if that is
+    /// possible.
     ///
     /// # Errors
     /// Fails if the program cannot be found.
@@ -45,6 +55,9 @@ impl Order {
         let mut command = Command::new(std::env::current_exe()?);
         command.args(&self.words).env_clear().envs(&self.environment).current_dir(&self.dir).env("PWD", &self.dir);
         command.process_group(0);
+        if forked::is_possible() {
+            forked::within(&mut command, &self.words, &self.variables());
+        }
         Ok(command)
     }
 }
@@ -56,13 +69,26 @@ pub fn main(mut arguments: impl Iterator<Item = OsString>) -> u8 {
     let _ = nix::unistd::setsid();
     let mut order = Vec::new();
     let read = io::stdin().lock().read_to_end(&mut order);
-    let order = read.and_then(|_| serde_json::from_slice::<Order>(&order).map_err(io::Error::other));
-    let kept = order.and_then(|order| Kept::start(&request, &order)).and_then(Kept::attend);
+    keep(&request, read.and_then(|_| serde_json::from_slice::<Order>(&order).map_err(io::Error::other)))
+}
+
+/// Executes a request in a fork of this process. The fork holds the lock.
+///
+/// # Errors
+/// Fails if there can be no fork.
+pub fn in_fork(request: &Request, lock: File, order: Order) -> io::Result<()> {
+    let words = [b"swarm", KEEP.as_bytes(), request.dir().as_os_str().as_encoded_bytes()];
+    forked::apart(&words, lock, || keep(request, Ok(order)))
+}
+
+/// Executes the verb of a request, and notes its output and its end.
+fn keep(request: &Request, order: io::Result<Order>) -> u8 {
+    let kept = order.and_then(|order| Kept::start(request, &order)).and_then(Kept::attend);
     let code = kept
         .or_else(|error| fs::write(request.err(), format!("swarm: error: cannot start swarm: {error}\n")).map(|()| 1));
     let ended = code.and_then(|code| request.end(code));
     // Behind the answer, so that no verb waits for it.
-    if let Some(requests) = Requests::around(&request) {
+    if let Some(requests) = Requests::around(request) {
         requests.tidy();
     }
     u8::from(ended.is_err())

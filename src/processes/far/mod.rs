@@ -6,6 +6,7 @@ mod branches;
 mod calls;
 mod clone;
 mod end;
+mod forked;
 mod host;
 mod keep;
 mod login;

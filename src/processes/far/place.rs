@@ -21,7 +21,9 @@ use swarm_store::runs::home::{Home, make_all};
 use swarm_store::runs::order::read_result;
 use swarm_store::runs::specs::check_id;
 use swarm_sys::files::{list_if_present, lock, remove_if_present, replace_durably};
+use swarm_sys::machine;
 use swarm_sys::paths::Paths;
+use swarm_sys::procfs::known_boot_id;
 use swarm_sys::state_id::state_id;
 
 /// Record of what was asked of an attempt.
@@ -114,14 +116,31 @@ impl Site {
 /// Error for an attempt that was sent to another state directory.
 pub const ELSEWHERE: &str = "this is another machine or state directory than the one to which the attempt was sent";
 
-/// Reports whether the attempt was sent to another machine or state directory.
+/// Reports whether the attempt was sent to another machine or state directory. A home with its state directory may have been copied
+/// to a second machine, or be shared by several: the boot of one proves nothing about what works on another.
 ///
 /// # Errors
 /// Fails if the id of the state directory is unknown.
 pub fn is_elsewhere(at: &FarAttempt, paths: &Paths) -> Result<bool, String> {
-    let Some(host) = &at.host else { return Ok(false) };
-    let own = state_id(paths).map_err(|error| format!("cannot read the id of the state directory: {error}"))?;
-    Ok(own != *host)
+    if let Some(host) = &at.host {
+        let own = state_id(paths).map_err(|error| format!("cannot read the id of the state directory: {error}"))?;
+        if own != *host {
+            return Ok(true);
+        }
+    }
+    let begun = home_of(at, paths).ok().and_then(|home| Begun::read(&home.attempt(&at.job, at.attempt)));
+    Ok(begun.is_some_and(|begun| begun.is_of_another_machine(&machine::this().id)))
+}
+
+/// Returns the home of the run of an attempt.
+///
+/// # Errors
+/// Fails if a part of the name is none.
+fn home_of(at: &FarAttempt, paths: &Paths) -> Result<Home, String> {
+    let site = Site::of(&at.clone, paths)?;
+    check_digits("run", &at.run, 8..=8)?;
+    check_job(&at.job)?;
+    Ok(site.home(&at.run))
 }
 
 /// An attempt, and where its files are.
@@ -255,6 +274,9 @@ pub struct Begun {
     /// Commit of the branch before this attempt, which was pinned.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub before: Option<String>,
+    /// Id of the machine on which it was started. `None` if that is not known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub machine: Option<String>,
     /// Id of the boot in which it was started. `None` in records of older programs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub boot: Option<String>,
@@ -264,6 +286,17 @@ impl Begun {
     /// Reports whether the machine was restarted since the start. Nothing of the attempt runs any more then.
     pub fn is_of_another_boot(&self, present: Option<&str>) -> bool {
         matches!((self.boot.as_deref(), present), (Some(boot), Some(present)) if boot != present)
+    }
+
+    /// Returns the record of an attempt without a worktree that begins now, on this machine.
+    pub fn here() -> Self {
+        let machine = Some(machine::this().id.clone()).filter(|id| !id.is_empty());
+        Self { machine, boot: known_boot_id().ok(), ..Self::default() }
+    }
+
+    /// Reports whether another machine than the present one, both of which are known, has begun it.
+    pub fn is_of_another_machine(&self, present: &str) -> bool {
+        !present.is_empty() && self.machine.as_ref().is_some_and(|machine| machine != present)
     }
 
     /// Reports whether the attempt works in a worktree.
@@ -422,6 +455,22 @@ mod tests {
         let old = r#"{"branch":"b","leaf":"l","tip":"t","base":"main","base_commit":"c"}"#;
         let old: Begun = serde_json::from_str(old).expect("a record of an older program");
         assert_eq!(old.boot, None);
+    }
+
+    #[test]
+    fn an_attempt_that_a_copy_of_the_home_knows_belongs_to_the_machine_that_began_it() {
+        let root = tempfile::tempdir().expect("a directory");
+        let paths = Paths::new(root.path());
+        let attempt = Attempt::of(&at(), &paths).expect("a name");
+        make_all(&attempt.dir).expect("made");
+        Begun::here().write(&attempt.dir).expect("written");
+        assert_eq!(is_elsewhere(&at(), &paths), Ok(false));
+        Begun { machine: None, ..Begun::here() }.write(&attempt.dir).expect("written");
+        assert_eq!(is_elsewhere(&at(), &paths), Ok(false), "an older program has written it");
+        let of = |machine: &str| Begun { machine: Some(machine.to_owned()), ..Begun::default() };
+        for (recorded, present, expected) in [("a", "b", true), ("a", "a", false), ("a", "", false)] {
+            assert_eq!(of(recorded).is_of_another_machine(present), expected, "{recorded} {present}");
+        }
     }
 
     #[test]

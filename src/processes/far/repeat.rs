@@ -15,7 +15,7 @@ use swarm_sys::procfs;
 
 use super::keep::{HERE, Order};
 use super::requests::{Entry, Request, Requests, STREAM_BYTES_MAX};
-use super::{Heard, KEEP, SILENCE_MAX, login, tell};
+use super::{Heard, KEEP, SILENCE_MAX, forked, keep, login, tell};
 
 /// Pause between two looks at the files of a request that cannot be watched.
 const LOOK: Duration = Duration::from_secs(1);
@@ -59,8 +59,7 @@ pub fn begin(from: &Repeatable, order: impl FnOnce() -> Result<Order, String>) -
         Ok(Entry::Known(request)) => return Ok(Begun::Noted(request)),
         Err(error) => return Ok(Begun::Unnoted(format!("cannot note the request in {}: {error}", cache.display()))),
     };
-    let execute =
-        |order: Order| execute(&request, lock, &order).map_err(|error| format!("cannot start swarm: {error}"));
+    let execute = |order: Order| execute(&request, lock, order).map_err(|error| format!("cannot start swarm: {error}"));
     match order().and_then(execute) {
         Ok(()) => Ok(Begun::Noted(request)),
         Err(cause) => {
@@ -73,8 +72,11 @@ pub fn begin(from: &Repeatable, order: impl FnOnce() -> Result<Order, String>) -
 }
 
 /// Starts the process that executes the verb, and holds the lock.
-fn execute(request: &Request, lock: File, order: &Order) -> io::Result<()> {
-    let order = serde_json::to_vec(order)?;
+fn execute(request: &Request, lock: File, order: Order) -> io::Result<()> {
+    if forked::is_possible() {
+        return keep::in_fork(request, lock, order);
+    }
+    let order = serde_json::to_vec(&order)?;
     let mut command = Command::new(std::env::current_exe()?);
     command.arg(KEEP).arg(request.dir()).current_dir("/").stdin(Stdio::piped()).stdout(lock).stderr(Stdio::null());
     let mut keeper = command.spawn()?;

@@ -39,6 +39,8 @@ const BYTES_MAX: u64 = 256 << 20;
 pub const STREAM_BYTES_MAX: u64 = 16 << 20;
 /// Lengths of ids, in hex digits.
 const ID_CHARS: std::ops::RangeInclusive<usize> = 16..=64;
+/// Pause between two looks at a directory that another machine may change.
+const LOOK: Duration = Duration::from_millis(250);
 /// Begins the names of requests that are being made.
 const UNFINISHED: &str = "new.";
 
@@ -76,17 +78,32 @@ impl Requests {
 
     /// Returns a request as soon as it is noted. `None` if it is not within `limit`.
     pub fn appears(&self, id: &str, limit: Duration) -> Option<Request> {
-        let until = Instant::now() + limit;
         make_dirs(&self.dir).ok()?;
-        let changes = Inotify::init(InitFlags::IN_CLOEXEC | InitFlags::IN_NONBLOCK).ok()?;
-        changes.add_watch(&self.dir, AddWatchFlags::IN_MOVED_TO).ok()?;
+        self.appears_by(self.watch().ok().as_ref(), id, limit)
+    }
+
+    fn watch(&self) -> nix::Result<Inotify> {
+        let changes = Inotify::init(InitFlags::IN_CLOEXEC | InitFlags::IN_NONBLOCK)?;
+        changes.add_watch(&self.dir, AddWatchFlags::IN_MOVED_TO)?;
+        Ok(changes)
+    }
+
+    /// Looks at every change that the kernel reports, and by the clock: on a network file system, the kernel does not report what
+    /// another machine has noted, and there may be no watch.
+    fn appears_by(&self, changes: Option<&Inotify>, id: &str, limit: Duration) -> Option<Request> {
+        let until = Instant::now() + limit;
         loop {
             let known = self.known(id);
             if known.is_some() || Instant::now() >= until {
                 return known;
             }
-            wait_until(&mut [PollFd::new(&changes, PollFlags::IN)], until).ok()?;
-            while changes.read_events().is_ok_and(|events| !events.is_empty()) {}
+            let mut waits: Vec<PollFd<'_>> =
+                changes.iter().map(|changes| PollFd::new(*changes, PollFlags::IN)).collect();
+            if !wait_until(&mut waits, until.min(Instant::now() + LOOK)).ok()? {
+                // A network file system answers from its cache whether a name exists, until the directory is listed.
+                let _ = list(&self.dir);
+            }
+            while changes.is_some_and(|changes| changes.read_events().is_ok_and(|events| !events.is_empty())) {}
         }
     }
 
@@ -272,6 +289,24 @@ mod tests {
             entered(&requests, 1);
             let found = waits.join().expect("ended").expect("noted");
             assert_eq!(found.dir(), dir.path().join("requests").join(id(1)));
+        });
+    }
+
+    /// Inotify sees nothing that another machine does on a network file system.
+    #[test]
+    fn a_request_that_the_kernel_does_not_report_is_found_too() {
+        let (dir, elsewhere) = (tempfile::tempdir().expect("a directory"), tempfile::tempdir().expect("a directory"));
+        let (requests, other) = (Requests::new(dir.path()), Requests::new(elsewhere.path()));
+        entered(&other, 1);
+        let blind = other.watch().expect("watched");
+        for changes in [None, Some(&blind)] {
+            assert!(requests.appears_by(changes, &id(1), Duration::from_millis(1)).is_none());
+        }
+        std::thread::scope(|scope| {
+            let unwatched = scope.spawn(|| requests.appears_by(None, &id(1), Duration::from_secs(60)).is_some());
+            let blind = scope.spawn(|| requests.appears_by(Some(&blind), &id(1), Duration::from_secs(60)).is_some());
+            entered(&requests, 1);
+            assert!(unwatched.join().expect("ended") && blind.join().expect("ended"));
         });
     }
 

@@ -29,7 +29,6 @@ use swarm_store::tenants::remove_worktree_saving;
 use swarm_sys::files::reserve::is_full;
 use swarm_sys::files::{is_absent, remove_if_present, replace_durably};
 use swarm_sys::lookup::{self, Place};
-use swarm_sys::procfs::known_boot_id;
 use swarm_sys::state_id::state_id;
 
 use super::host::{Found, Host, Worker, answer_of, answer_to, bare, load};
@@ -113,8 +112,7 @@ fn prepare(host: &Host, attempt: &Attempt, asked: &FarStart, caller: &Caller) ->
             Some(lock)
         }
         None => {
-            let begun = Begun { boot: known_boot_id().ok(), ..Begun::default() };
-            begun.write(&attempt.dir).map_err(written)?;
+            Begun::here().write(&attempt.dir).map_err(written)?;
             None
         }
     };

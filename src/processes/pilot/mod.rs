@@ -6,7 +6,7 @@
 //! srun   -> enter: is it this allocation, and does its supervisor run? -> __stdio, __git or __attach
 //! ```
 
-mod claim;
+pub mod claim;
 mod ending;
 mod hold;
 mod times;

@@ -409,7 +409,7 @@ fn environment(spec: &Spec, cwd: &Path) -> Vec<(String, String)> {
         all.retain(|(other, _)| other != key);
         all.push((key.to_owned(), value));
     };
-    for (key, value) in contract.private.iter() {
+    for (key, value) in super::alone::variables(spec).iter().chain(contract.private.iter()) {
         set(key, value.clone());
     }
     set("PWD", cwd.to_string_lossy().into_owned());
@@ -431,6 +431,9 @@ fn environment(spec: &Spec, cwd: &Path) -> Vec<(String, String)> {
     }
     if let Some(session) = spec.session() {
         set(SESSION, session.dir);
+    }
+    if let Some(origin) = &contract.origin {
+        set("SWARM_DEPTH", origin.depth.to_string());
     }
     set("SWARM_WORKER", spec.name.clone());
     set("SWARM_TOKEN", spec.token.clone());

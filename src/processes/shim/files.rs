@@ -10,7 +10,9 @@ use nix::fcntl::{FcntlArg, fcntl};
 use serde::Deserialize;
 use serde::de::IgnoredAny;
 use swarm_model::{ExitRecord, Lease, Limits, ProcessId, RestartPolicy, Spec};
+use swarm_store::exits::Slot;
 use swarm_sys::files::reserve;
+use swarm_sys::procfs;
 
 /// Reserved size of an exit record in bytes, larger than any record.
 const EXIT_RECORD_BYTES_MAX: u64 = 4096;
@@ -31,6 +33,16 @@ impl LeaseFile {
     pub fn take() -> io::Result<Self> {
         let file = OpenOptions::new().read(true).write(true).create(true).truncate(false).mode(0o600).open("lease")?;
         fcntl(&file, FcntlArg::F_OFD_SETLK(&swarm_store::records::whole_file_lock()))?;
+        Ok(Self(file))
+    }
+
+    /// Does the same on a file system that may have no locks: whoever calls this has another proof that it is alone.
+    ///
+    /// # Errors
+    /// Fails if the file cannot be made.
+    pub fn take_if_possible() -> io::Result<Self> {
+        let file = OpenOptions::new().read(true).write(true).create(true).truncate(false).mode(0o600).open("lease")?;
+        let _ = fcntl(&file, FcntlArg::F_OFD_SETLK(&swarm_store::records::whole_file_lock()));
         Ok(Self(file))
     }
 
@@ -63,6 +75,7 @@ pub struct Terms {
     #[serde(default)]
     logs: Vec<String>,
     contract: ContractTerms,
+    exit_slot: Option<u32>,
 }
 
 #[derive(Deserialize)]
@@ -75,6 +88,7 @@ struct ContractTerms {
     merge: bool,
     #[serde(default)]
     limits: Limits,
+    job: Option<IgnoredAny>,
 }
 
 impl Terms {
@@ -86,6 +100,11 @@ impl Terms {
         self.contract.tmux.is_some()
     }
 
+    /// Reports whether the worker is a job of a batch system.
+    pub fn is_job(&self) -> bool {
+        self.contract.job.is_some()
+    }
+
     pub fn restart(&self) -> RestartPolicy {
         self.contract.restart
     }
@@ -93,6 +112,12 @@ impl Terms {
     /// Reports whether a restart or a landing is due after the end of the worker.
     pub fn has_sequel(&self) -> bool {
         self.contract.restart != RestartPolicy::Never || self.contract.merge
+    }
+
+    /// Takes the slot for the exit record. `None` if there is none, or if it cannot be used.
+    pub fn take_slot(&self, dir: &Path) -> Option<Slot> {
+        let name = dir.file_name()?.to_str()?;
+        Slot::take(Path::new("../.."), self.exit_slot?, name, &procfs::boot_id()).ok()
     }
 
     /// Returns the resource limits of the worker.
@@ -152,29 +177,36 @@ impl ExitFile {
         Ok(Self(file))
     }
 
-    /// Writes the record durably under its final name. A crash before the rename means an unknown exit, never a wrong
-    /// one.
-    pub fn write(self, record: &ExitRecord) -> io::Result<()> {
+    /// Writes the record under its final name, durable by the slot or, without one, by itself. A crash before the rename
+    /// means an unknown exit, never a wrong one.
+    pub fn write(self, record: &ExitRecord, slot: Option<Slot>) -> io::Result<()> {
         let bytes = serde_json::to_vec(record)?;
-        let written = finish(&self.0, &bytes, "exit.tmp");
+        let written = name(&self.0, &bytes, "exit.tmp").and_then(|()| {
+            let in_slot = slot.is_some_and(|slot| slot.write(record).is_ok());
+            if in_slot { Ok(()) } else { sync(&self.0) }
+        });
         if written.is_ok() {
             return Ok(());
         }
         // A failed fsync must not be repeated on the same file, so a new file is written.
         let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open("exit.again")?;
         file.write_all(&bytes)?;
-        finish(&file, &bytes, "exit.again")?;
+        name(&file, &bytes, "exit.again")?;
+        sync(&file)?;
         let _ = fs::remove_file("exit.tmp");
         Ok(())
     }
 }
 
-fn finish(file: &File, bytes: &[u8], name: &str) -> io::Result<()> {
+/// Gives the record its name. Nobody acknowledges it before the lease is released. All changes up to here share one commit
+/// of the file system if the file has its name before it is synced.
+fn name(file: &File, bytes: &[u8], temporary: &str) -> io::Result<()> {
     file.write_all_at(bytes, 0)?;
     file.set_len(bytes.len() as u64)?;
-    // Nobody acknowledges the record before the lease is released. All changes up to here share one commit of the file
-    // system if the file has its name before it is synced.
-    fs::rename(name, "exit.json")?;
+    fs::rename(temporary, "exit.json")
+}
+
+fn sync(file: &File) -> io::Result<()> {
     file.sync_all()?;
     File::open(".")?.sync_all()?;
     // A start does not sync the name of the directory.

@@ -8,6 +8,7 @@
 //!                                          └─▶ nothing was executed
 //! ```
 
+pub mod alone;
 mod beside;
 mod child;
 mod closing;
@@ -35,10 +36,11 @@ pub use self::link::SOCKET_NAME;
 use self::link::{Link, StartDecision};
 use self::signals::{Deadline, Signals, Wake};
 use crate::processes::memory;
+use swarm_store::exits::Slot;
 use swarm_store::windows::Size;
 use swarm_store::{records, window_sizes};
 use swarm_sys::cgroups::{self, Groups};
-use swarm_sys::procfs;
+use swarm_sys::{attributes, procfs};
 
 /// Time for which a pane stays open after its command has ended. tmux drops output that it has read, but not yet written
 /// to the log, when a pane closes, and it does not report what it has written. The end is recorded after that, so that the
@@ -60,8 +62,8 @@ pub fn main(dir: Option<&OsString>) -> u8 {
 /// Like [`main`], in a process that is already forked. Calls `prepared` when the child waits at its gate. Returns the
 /// exit code.
 pub fn run_in(dir: &Path, prepared: impl FnOnce()) -> u8 {
-    match run(dir, prepared) {
-        Ok(()) => 0,
+    match run_as(dir, false, prepared) {
+        Ok(_) => 0,
         Err(error) => {
             // Visible in a pane for a moment; a supervisor that waits for the handshake sees end of file.
             let _ = writeln!(io::stderr(), "swarm: error: cannot start the worker: {error}");
@@ -79,17 +81,21 @@ pub fn rehearse() {
     let _ = (serde_json::from_slice::<serde::de::IgnoredAny>(&text), serde_json::to_string(&me));
 }
 
-fn run(dir: &Path, is_prepared: impl FnOnce()) -> io::Result<()> {
+/// Runs one worker, with its supervisor or `alone`, as a job. Returns how its command has ended, if that is known.
+fn run_as(dir: &Path, alone: bool, is_prepared: impl FnOnce()) -> io::Result<Option<Ended>> {
     let signals = Signals::block()?;
     std::env::set_current_dir(dir)?;
-    let lease = LeaseFile::take()?;
+    let lease = if alone { LeaseFile::take_if_possible()? } else { LeaseFile::take()? };
     let terms = Terms::read()?;
     let in_tmux = terms.in_tmux();
-    if !in_tmux {
+    if alone {
+        // The batch system may have made the job the leader of a process group.
+        let _ = nix::unistd::setsid();
+    } else if !in_tmux {
         nix::unistd::setsid()?;
     }
     prctl::set_child_subreaper(true)?;
-    let mut link = Link::open(in_tmux)?;
+    let mut link = if alone { Link::none() } else { Link::open(in_tmux)? };
     let prepared = prepare(dir, &terms, &lease);
     let (mut child, groups, exit_file, deadline, prepared) = match prepared {
         Ok(prepared) => prepared,
@@ -100,7 +106,11 @@ fn run(dir: &Path, is_prepared: impl FnOnce()) -> io::Result<()> {
     };
     link.say(&format!("prepared {}", serde_json::to_string(&prepared)?));
     is_prepared();
+    // While the supervisor commits the start. The child, which was forked before, does not inherit the lock.
+    let slot = terms.take_slot(dir);
     let go = match link.verdict(&signals) {
+        // Its row was committed before it was submitted.
+        _ if alone => Ok(!signals.is_told_to_end()),
         StartDecision::Go => Ok(true),
         StartDecision::No => Ok(false),
         // The supervisor died: the start is committed if the registry has a row with this token.
@@ -110,19 +120,26 @@ fn run(dir: &Path, is_prepared: impl FnOnce()) -> io::Result<()> {
     if !matches!(go, Ok(true)) {
         child.give_up();
         groups.remove();
-        return go.map(drop);
+        return go.map(|_| None);
     }
     match child.open_gate() {
         Ok(warnings) => link.say(&format!("started {}", serde_json::to_string(&warnings)?)),
         Err(failure) => {
             groups.remove();
             link.say(&format!("failed {failure}"));
-            return Ok(());
+            return if alone { Err(io::Error::other(failure)) } else { Ok(None) };
         }
     }
     drop(link);
-    let life = RunningWorker { terms, groups, signals, lease, exit_file };
-    life.supervise(&mut child, deadline)
+    if alone {
+        alone::tell(dir, "begun");
+    }
+    let life = RunningWorker { terms, groups, signals, lease, exit_file, slot };
+    let ended = life.supervise(&mut child, deadline);
+    if alone {
+        alone::tell(dir, "ended");
+    }
+    ended
 }
 
 type Prepared = (Child, Groups, ExitFile, Option<Deadline>, Lease);
@@ -167,6 +184,7 @@ fn lease_of(terms: &Terms, child: &Child, boot: &str) -> io::Result<Lease> {
         restart: terms.restart(),
         limits: None,
         machine: Some(swarm_sys::machine::this().clone()),
+        process_namespace: attributes::process_namespace(),
         survivors: Vec::new(),
     })
 }
@@ -197,11 +215,12 @@ struct RunningWorker {
     signals: Signals,
     lease: LeaseFile,
     exit_file: ExitFile,
+    slot: Option<Slot>,
 }
 
 impl RunningWorker {
     /// Supervises the worker from its exec to its exit record.
-    fn supervise(self, child: &mut Child, deadline: Option<Deadline>) -> io::Result<()> {
+    fn supervise(self, child: &mut Child, deadline: Option<Deadline>) -> io::Result<Option<Ended>> {
         self.record_size();
         let timer = deadline.map(Deadline::begin).transpose()?;
         let abandoned = signals::watch_removal();
@@ -224,7 +243,8 @@ impl RunningWorker {
         let refused = self.groups.hits().pids_refused;
         let ended_before = child.ended();
         let first = hangup.then_some(nix::sys::signal::Signal::SIGHUP);
-        let survivors = tree::end(child, &self.signals, &self.groups, first);
+        let grace = if self.terms.is_job() { tree::GRACE_OF_JOB } else { tree::GRACE };
+        let survivors = tree::end(child, &self.signals, &self.groups, first, grace);
         drop(abandoned);
         let hits = Hits { pids_refused: refused, ..self.groups.hits() };
         let server_lost = closing.as_ref().and_then(Closing::is_server_lost);
@@ -257,12 +277,12 @@ impl RunningWorker {
         }
         // Without its status, the end of the command is unknown.
         if let Some(record) = record {
-            self.exit_file.write(&record)?;
+            self.exit_file.write(&record, self.slot)?;
         }
         wake_supervisor(&self.terms, reason);
         // The lease is released last: a reader that finds it free also finds the record.
         drop(self.lease);
-        Ok(())
+        Ok(child.ended())
     }
 
     /// Records the size of the window beside its log. A size that cannot be recorded only makes the log wrap otherwise.
@@ -286,6 +306,8 @@ impl RunningWorker {
             Wake::Deadline => Some(Reason::Timeout),
             Wake::Output => Some(Reason::Output),
             Wake::Removal if self.lease.is_removed() => Some(Reason::Abandoned),
+            // The supervisor of a job is on another machine.
+            Wake::Supervisor if self.terms.is_job() => None,
             Wake::Supervisor => {
                 beside::start_supervisor();
                 None
@@ -355,7 +377,7 @@ fn record(terms: &Terms, child: &Child, reason: Reason) -> Option<ExitRecord> {
 /// Starts a supervisor if a restart or a landing is due, because guard and supervisor may have died together.
 fn wake_supervisor(terms: &Terms, reason: Reason) {
     let stays_ended = matches!(reason, Reason::Stopped | Reason::Abandoned);
-    if stays_ended || !terms.has_sequel() {
+    if stays_ended || !terms.has_sequel() || terms.is_job() {
         return;
     }
     // Resolved now: the working directory may be removed before the guard ends.

@@ -13,7 +13,9 @@ use swarm_sys::cgroups::Groups;
 use swarm_sys::procfs;
 
 /// Time between SIGTERM and SIGKILL.
-const GRACE: Duration = Duration::from_secs(5);
+pub const GRACE: Duration = Duration::from_secs(5);
+/// The same in a job: a batch system kills all of it some seconds after its own SIGTERM, and the end must be recorded before.
+pub const GRACE_OF_JOB: Duration = Duration::from_secs(2);
 /// Time for the worker's own process group to end before other descendants are searched.
 const GROUP_GRACE: Duration = Duration::from_millis(20);
 /// Time for which SIGKILL is repeated, because processes may fork in the meantime.
@@ -27,8 +29,14 @@ const HANGUP_GRACE: Duration = Duration::from_secs(1);
 
 /// Ends all descendants and all processes in the groups. Returns the processes that survived SIGKILL, such as those of
 /// another user.
-pub fn end(child: &mut Child, signals: &Signals, groups: &Groups, first: Option<Signal>) -> Vec<ProcessId> {
-    if ends_when_asked(child, signals, first) && groups.members().is_empty() {
+pub fn end(
+    child: &mut Child,
+    signals: &Signals,
+    groups: &Groups,
+    first: Option<Signal>,
+    grace: Duration,
+) -> Vec<ProcessId> {
+    if ends_when_asked(child, signals, first, grace) && groups.members().is_empty() {
         return Vec::new();
     }
     groups.forbid_forks();
@@ -53,7 +61,7 @@ pub fn end(child: &mut Child, signals: &Signals, groups: &Groups, first: Option<
 }
 
 /// Asks the tree to end, and reports whether it is empty without SIGKILL.
-fn ends_when_asked(child: &mut Child, signals: &Signals, first: Option<Signal>) -> bool {
+fn ends_when_asked(child: &mut Child, signals: &Signals, first: Option<Signal>, grace: Duration) -> bool {
     if !child.reap() {
         return true;
     }
@@ -68,7 +76,7 @@ fn ends_when_asked(child: &mut Child, signals: &Signals, first: Option<Signal>) 
         }
     }
     signal_all(child, Signal::SIGTERM);
-    wait_empty(child, signals, GRACE)
+    wait_empty(child, signals, grace)
 }
 
 /// Sends the signal to all descendants, and then SIGCONT, so that stopped processes can handle it. If they cannot be

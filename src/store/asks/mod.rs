@@ -26,7 +26,8 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use swarm_model::asks::{Ask, AskAnswer, AskRecord, AskState, Draft, Over, SCHEMA, Taken};
 use swarm_sys::clock::{random_uuid, wall_ms};
-use swarm_sys::files::{is_absent, list_if_present, make_dirs};
+use swarm_sys::files::{is_absent, list_if_present};
+use swarm_sys::owner;
 use swarm_sys::paths::{Paths, digest};
 use swarm_sys::watching;
 
@@ -80,7 +81,7 @@ impl Asks {
     /// # Errors
     /// Returns any I/O error.
     pub fn make_dir(&self) -> io::Result<()> {
-        make_dirs(&self.dir)
+        owner::make_dir_inside(&self.dir)
     }
 
     /// Returns a watch that is readable when a file got its name in the directory, which this creates, or when a file or
@@ -268,7 +269,7 @@ impl Asks {
             Ok(file) => file,
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
             Err(error) if error.raw_os_error() == Some(nix::libc::ELOOP) => return Err(damaged(error.to_string())),
-            Err(error) => return Err(error),
+            Err(error) => return Err(io::Error::new(error.kind(), format!("{}: {error}", path.display()))),
         };
         let meta = file.metadata()?;
         if !meta.is_file() || meta.len() > FILE_BYTES_MAX {
@@ -286,7 +287,7 @@ impl Asks {
             return Ok(false);
         }
         let temporary = self.dir.join(format!(".{}", random_uuid()));
-        let linked = write_synced(&temporary, &serde_json::to_vec_pretty(value)?)
+        let linked = write_synced(&temporary, &self.dir, &serde_json::to_vec_pretty(value)?)
             .and_then(|()| fs::hard_link(&temporary, &path));
         let _ = fs::remove_file(&temporary);
         match linked {
@@ -297,7 +298,8 @@ impl Asks {
     }
 }
 
-/// Reads the requests with these numbers. Leaves out those that are damaged: they must not hide the others.
+/// Reads the requests with these numbers. Leaves out those that are damaged or belong to somebody else: they must not hide
+/// the others.
 fn each<T>(numbers: Vec<u64>, read: impl Fn(u64) -> io::Result<Option<T>>) -> io::Result<Vec<T>> {
     let mut found = Vec::new();
     for number in numbers {
@@ -311,7 +313,7 @@ fn each<T>(numbers: Vec<u64>, read: impl Fn(u64) -> io::Result<Option<T>>) -> io
 }
 
 fn is_damage(error: &io::Error) -> bool {
-    error.kind() == io::ErrorKind::InvalidData
+    matches!(error.kind(), io::ErrorKind::InvalidData | io::ErrorKind::PermissionDenied)
 }
 
 /// Returns the number of the request that a file belongs to, and the part of the request. `None` for other files.
@@ -320,8 +322,10 @@ fn named(name: &str) -> Option<(u64, String)> {
     Some((number.parse().ok()?, part.to_owned()))
 }
 
-fn write_synced(path: &Path, bytes: &[u8]) -> io::Result<()> {
+fn write_synced(path: &Path, dir: &Path, bytes: &[u8]) -> io::Result<()> {
     let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)?;
+    // The answer of root is for the agents of the directory's user.
+    owner::give(&file, dir)?;
     file.write_all(bytes)?;
     file.sync_all()
 }

@@ -17,6 +17,7 @@ use swarm_model::asks::judge::Rule;
 use swarm_model::asks::rules::{AskRule, Effect, rule_of};
 use swarm_sys::clock::wall_ms;
 use swarm_sys::files::{absent_ok, list_if_present, lock, make_dirs, remove_if_present, replace_durably};
+use swarm_sys::owner;
 use swarm_sys::paths::Paths;
 
 const FILE: &str = "rules.jsonl";
@@ -160,7 +161,9 @@ fn change<T>(paths: &Paths, edit: impl FnOnce(&mut Vec<MadeRule>) -> T) -> Resul
     let failed = |error: io::Error| format!("cannot write {}: {error}", path.display());
     make_dirs(dir).map_err(failed)?;
     let file = OpenOptions::new().write(true).create(true).truncate(false).mode(0o600).open(dir.join(LOCK));
-    let held = lock::lock_within(file.map_err(failed)?, LOCK_WAIT_MAX).map_err(failed)?;
+    let file = file.map_err(failed)?;
+    owner::give(&file, dir).map_err(failed)?;
+    let held = lock::lock_within(file, LOCK_WAIT_MAX).map_err(failed)?;
     let _held = held.ok_or_else(|| format!("{} is locked by {}", path.display(), lock::holder(&dir.join(LOCK))))?;
     remove_torn(dir).map_err(failed)?;
     let mut rules = read(&path)?;
@@ -171,6 +174,7 @@ fn change<T>(paths: &Paths, edit: impl FnOnce(&mut Vec<MadeRule>) -> T) -> Resul
         text.push(b'\n');
     }
     replace_durably(dir, FILE, &text).map_err(failed)?;
+    File::open(&path).and_then(|file| owner::give(&file, dir)).map_err(failed)?;
     Ok(done)
 }
 

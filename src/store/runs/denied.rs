@@ -2,7 +2,6 @@
 //! The lines are only shown to people. A crash may lose the last one or cut it short, and such a line is skipped.
 
 use std::collections::BTreeSet;
-use std::fs;
 use std::io;
 use std::path::Path;
 
@@ -12,6 +11,7 @@ use swarm_model::asks::AskWish;
 use swarm_sys::clock::wall_ms;
 
 use super::home::{Home, append_lines};
+use super::records;
 
 /// File of the denials of one attempt.
 pub(super) const FILE: &str = "denied.jsonl";
@@ -50,7 +50,7 @@ pub fn record(dir: &Path, call: &str, tool: &str, wish: &AskWish, reason: &str) 
 pub fn of_job(home: &Home, job: &str, attempt: u32) -> Denials {
     let mut denials = Denials::default();
     for attempt in 1..=attempt {
-        let text = fs::read(home.attempt(job, attempt).join(FILE)).unwrap_or_default();
+        let text = records::read(home.attempt(job, attempt).join(FILE)).unwrap_or_default();
         let lines = text.split(|byte| *byte == b'\n').filter_map(|line| serde_json::from_slice::<Denial>(line).ok());
         let mut calls = BTreeSet::new();
         for denial in lines {
@@ -64,6 +64,8 @@ pub fn of_job(home: &Home, job: &str, attempt: u32) -> Denials {
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
     use super::*;
 
     #[test]

@@ -11,6 +11,7 @@ use swarm_model::run::words::{Line, Word};
 use swarm_ports::Telling;
 
 use super::home::{Home, append_lines, end_of, iso};
+use super::records;
 use crate::lines::Damage;
 use swarm_sys::clock::wall_ms;
 
@@ -76,7 +77,7 @@ pub fn append_missing(home: &Home, run: &mut Machine, events: &[(u64, Event)]) {
 /// Returns how the jobs of a run ended by its reports with these numbers and above. A job about which something else was
 /// reported later has not ended.
 pub fn ends(home: &Home, plan: &Plan, since: u64) -> Vec<(usize, ReportedEnd)> {
-    let text = std::fs::read(home.events()).unwrap_or_default();
+    let text = records::read(home.events()).unwrap_or_default();
     let mut ends = std::collections::BTreeMap::new();
     for line in text.split(|byte| *byte == b'\n') {
         let Ok(line) = serde_json::from_slice::<Line>(line) else { continue };
@@ -96,7 +97,7 @@ pub fn ends(home: &Home, plan: &Plan, since: u64) -> Vec<(usize, ReportedEnd)> {
 /// # Errors
 /// Returns any I/O error.
 pub fn report_damage(home: &Home, run: &str, damage: &[Damage]) -> io::Result<()> {
-    let known = std::fs::read(home.events()).unwrap_or_default();
+    let known = records::read(home.events()).unwrap_or_default();
     // Most lines are about something else.
     let lines = known.split(|byte| *byte == b'\n').filter(|line| line.windows(11).any(|part| part == b"run.journal"));
     let known: Vec<Word> = lines.filter_map(|line| Some(serde_json::from_slice::<Line>(line).ok()?.word)).collect();

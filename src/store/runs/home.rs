@@ -17,6 +17,7 @@ use std::io::{self, Read as _, Seek as _, SeekFrom, Write as _};
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 
+use super::records;
 use swarm_sys::clock::{self, random_uuid};
 use swarm_sys::files::{is_absent, list, list_if_present, make_dir, remove_abandoned, write_private};
 
@@ -119,7 +120,7 @@ impl Home {
 
     /// Reports whether a process holds the lock. It may be a supervisor with another state directory.
     pub fn is_locked(&self) -> bool {
-        File::open(self.lock()).is_ok_and(|lock| lock.try_lock_shared().is_err())
+        records::open(self.lock()).is_ok_and(|lock| lock.try_lock_shared().is_err())
     }
 
     /// Takes the lock, which is released when the file is closed.
@@ -130,11 +131,11 @@ impl Home {
         self.check_links().map_err(|error| error.to_string())?;
         let path = self.lock();
         let mut open = OpenOptions::new();
-        open.read(true).write(true).create(true).truncate(false).mode(0o600).custom_flags(NO_LINK);
-        let open = open.open(&path);
+        open.read(true).write(true).create(true).truncate(false).mode(0o600).custom_flags(NO_LINK | records::NO_WAIT);
+        let open = open.open(&path).and_then(records::checked);
         let mut lock = open.map_err(|error| format!("{}: {error}", path.display()))?;
         if lock.try_lock().is_err() {
-            let holder = fs::read_to_string(&path).unwrap_or_default();
+            let holder = records::read_text(&path).unwrap_or_default();
             // The holder may not have written its id yet.
             let holder = Some(holder.trim()).filter(|id| !id.is_empty());
             let holder = holder.map_or(String::new(), |id| format!(" (process {id})"));
@@ -198,7 +199,11 @@ pub fn make_all(dir: &Path) -> io::Result<()> {
 pub fn append_lines(path: &Path, lines: &str) -> io::Result<File> {
     use std::os::unix::fs::FileExt as _;
     let mut open = OpenOptions::new();
-    let mut file = open.read(true).append(true).create(true).mode(0o600).custom_flags(NO_LINK).open(path)?;
+    let mut file =
+        open.read(true).append(true).create(true).mode(0o600).custom_flags(NO_LINK | records::NO_WAIT).open(path)?;
+    if !file.metadata()?.is_file() {
+        return Err(io::Error::other(format!("{} is not a regular file: remove it", path.display())));
+    }
     let length = file.metadata()?.len();
     let mut last = [b'\n'];
     if length > 0 {
@@ -234,7 +239,7 @@ pub fn create_with(path: &Path, text: &str) -> io::Result<()> {
 /// # Errors
 /// Returns any I/O error.
 pub fn end_of(path: &Path, bytes_max: u64) -> io::Result<Vec<u8>> {
-    let mut file = File::open(path)?;
+    let mut file = records::open(path)?;
     let length = file.metadata()?.len();
     file.seek(SeekFrom::Start(length.saturating_sub(bytes_max)))?;
     let mut bytes = Vec::with_capacity(usize::try_from(length.min(bytes_max)).unwrap_or(0) + 1);
@@ -324,5 +329,28 @@ mod tests {
         home.make().expect("templates are only read");
         assert_eq!(fs::read_to_string(outside.join("file")).expect("read"), "mine");
         assert_eq!(fs::read_dir(&outside).expect("read").count(), 1);
+    }
+
+    #[test]
+    fn pipes_in_place_of_records_are_refused_and_not_waited_for() {
+        use rustix::fs::{CWD, FileType, Mode, mknodat};
+        let dir = tempfile::tempdir().expect("a directory");
+        let home = Home::new(dir.path());
+        for path in [home.journal(), home.state(), home.events(), home.lock()] {
+            fs::create_dir_all(path.parent().expect("a parent")).expect("made");
+            mknodat(CWD, &path, FileType::Fifo, Mode::RWXU, 0).expect("made");
+            records::read(&path).expect_err("a pipe");
+            append_lines(&path, "line\n").expect_err("a pipe");
+            end_of(&path, 10).expect_err("a pipe");
+        }
+        assert!(crate::runs::journal::read(&home).expect_err("a pipe").ends_with("not a regular file"));
+        crate::runs::journal::append(&home, &[]).expect_err("a pipe");
+        crate::runs::wire::load(&home).expect_err("a pipe");
+        assert!(!home.is_locked());
+        assert!(home.take_lock().expect_err("a pipe").ends_with("not a regular file"));
+        // A link that a person made is followed.
+        fs::write(dir.path().join("kept"), "text").expect("written");
+        symlink(dir.path().join("kept"), dir.path().join("link")).expect("linked");
+        assert_eq!(records::read_text(dir.path().join("link")).expect("read"), "text");
     }
 }

@@ -1,7 +1,7 @@
 //! The journal of a run, `run.jsonl`. The first line is the run at its start, each further line an event with its time.
 //! Appended lines are synced before anything acts on them, so a line torn by a crash had no effect.
 
-use std::fs::{self, File, OpenOptions};
+use std::fs::{self, OpenOptions};
 use std::io::{self, BufRead as _, BufReader};
 
 use serde::de::{DeserializeOwned, IgnoredAny};
@@ -12,8 +12,9 @@ use swarm_model::run::Event;
 use swarm_model::run::progress::Run;
 
 use super::home::{Home, append_lines};
+use super::records;
 use crate::lines::{Damage, is_torn};
-use swarm_sys::files::replace_durably;
+use swarm_sys::files::{open_regular, replace_durably};
 
 /// Format version; increased if older programs could not read the file.
 const VERSION: u32 = 1;
@@ -105,7 +106,7 @@ fn check_names(run: &Run) -> Result<(), String> {
 /// Reads only the first line; the events may be long.
 fn first_line<R: DeserializeOwned>(home: &Home) -> io::Result<FirstLine<R>> {
     let mut line = Vec::new();
-    BufReader::new(File::open(home.journal())?).read_until(b'\n', &mut line)?;
+    BufReader::new(records::open(home.journal())?).read_until(b'\n', &mut line)?;
     Ok(serde_json::from_slice(&line)?)
 }
 
@@ -124,7 +125,7 @@ pub fn append(home: &Home, events: &[(u64, Event)]) -> io::Result<()> {
     let written = append_lines(&path, &lines).and_then(|file| file.sync_data());
     if written.is_err() {
         // The caller retries, and duplicate events would be reported twice. There is no other writer.
-        let _ = OpenOptions::new().write(true).open(&path).and_then(|file| file.set_len(length));
+        let _ = open_regular(OpenOptions::new().write(true), &path).and_then(|file| file.set_len(length));
     }
     written
 }
@@ -146,7 +147,7 @@ pub fn read(home: &Home) -> Result<Option<(Run, Happened)>, String> {
 pub fn read_all(home: &Home) -> Result<Option<Journal>, String> {
     let path = home.journal();
     // Read as bytes: a line may be torn within a character.
-    let text = match fs::read(&path) {
+    let text = match records::read(&path) {
         Ok(text) => text,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
         Err(error) => return Err(format!("{}: {error}", path.display())),

@@ -15,8 +15,8 @@ use swarm_sys::clock::random_uuid;
 use swarm_sys::files::list;
 use swarm_sys::files::replace_durably;
 
-use super::denied;
 use super::seal::digest_of;
+use super::{denied, records};
 
 /// Exit code of an attempt that could not read its order or write its result: `EX_IOERR` of sysexits(3).
 pub const IO_FAILED: u8 = 74;
@@ -122,7 +122,7 @@ pub fn read_order(dir: &Path) -> io::Result<Order> {
 /// # Errors
 /// Returns I/O and parse errors.
 pub fn read_with_digest(dir: &Path) -> io::Result<(Order, String)> {
-    let text = fs::read(dir.join(ORDER))?;
+    let text = records::read(dir.join(ORDER))?;
     Ok((serde_json::from_slice(&text)?, digest_of(&text)))
 }
 
@@ -136,7 +136,7 @@ pub fn write_result(dir: &Path, result: &AttemptResult) -> io::Result<()> {
 
 /// Reads the result; `None` if the attempt left no readable one.
 pub fn read_result(dir: &Path) -> Option<AttemptResult> {
-    serde_json::from_slice(&fs::read(dir.join(RESULT)).ok()?).ok()
+    serde_json::from_slice(&records::read(dir.join(RESULT)).ok()?).ok()
 }
 
 /// Records what an agent spent on resolving a conflict of this attempt; `token` identifies the try.
@@ -151,7 +151,7 @@ pub fn write_resolution(dir: &Path, token: &str, spent: &Spent) -> io::Result<()
 pub fn resolutions(dir: &Path) -> Spent {
     let files = list(dir).into_iter().flatten();
     let ours = files.filter(|file| file.file_name().to_string_lossy().starts_with(RESOLUTION));
-    let spent = ours.filter_map(|file| serde_json::from_slice(&fs::read(file.path()).ok()?).ok());
+    let spent = ours.filter_map(|file| serde_json::from_slice(&records::read(file.path()).ok()?).ok());
     spent.fold(Spent::default(), Spent::plus)
 }
 
@@ -165,7 +165,7 @@ pub fn write_session(dir: &Path, session: &Session) -> io::Result<()> {
 
 /// Returns the recorded conversation. An id that an agent could take for an option is none.
 pub fn read_session(dir: &Path) -> Option<Session> {
-    let session: Session = serde_json::from_slice(&fs::read(dir.join(SESSION)).ok()?).ok()?;
+    let session: Session = serde_json::from_slice(&records::read(dir.join(SESSION)).ok()?).ok()?;
     let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.:".contains(&byte);
     (!session.id.starts_with('-') && session.id.bytes().all(is_plain)).then_some(session)
 }
@@ -183,7 +183,7 @@ pub fn write_waiting(dir: &Path, cause: Option<&str>) -> io::Result<()> {
 
 /// Returns what the agent of an attempt waits for, or `None` if it is not blocked.
 pub fn waiting(dir: &Path) -> Option<String> {
-    fs::read_to_string(dir.join(WAITING)).ok()
+    records::read_text(dir.join(WAITING)).ok()
 }
 
 /// Records what the agent was denied, or asked, with nobody to ask.
@@ -196,7 +196,7 @@ pub fn write_unheard(dir: &Path, cause: &str) -> io::Result<()> {
 
 /// Returns what the agent of an attempt was last denied, or asked, with nobody to ask.
 pub fn unheard(dir: &Path) -> Option<String> {
-    fs::read_to_string(dir.join(UNHEARD)).ok()
+    records::read_text(dir.join(UNHEARD)).ok()
 }
 
 /// Records that the agent stops at this use of a tool. Reports whether it does: of several uses, the first one counts until
@@ -217,7 +217,7 @@ pub fn defer(dir: &Path, call: &str) -> io::Result<bool> {
 
 /// Returns the id of the tool use at which the agent of an attempt stops. `None` if there is none.
 pub fn deferred(dir: &Path) -> Option<String> {
-    fs::read_to_string(dir.join(DEFERRED)).ok()
+    records::read_text(dir.join(DEFERRED)).ok()
 }
 
 /// Records that the agent does not stop at this use of a tool, or no longer.
@@ -241,7 +241,7 @@ pub fn said(dir: &Path) -> Vec<(PathBuf, String)> {
     let mut files: Vec<PathBuf> = list(dir).into_iter().flatten().map(|entry| entry.path()).collect();
     files.retain(|file| file.extension().is_some_and(|extension| extension == "md"));
     files.sort();
-    let read = |file: PathBuf| fs::read_to_string(&file).ok().map(|text| (file, text.trim().to_owned()));
+    let read = |file: PathBuf| records::read_text(&file).ok().map(|text| (file, text.trim().to_owned()));
     files.into_iter().filter_map(read).collect()
 }
 

@@ -1,7 +1,6 @@
 //! What an attempt is told about the rejection of the one before: the end of the verification's output in its prompt, and
 //! all of it in the worktree, where the agent may read it.
 
-use std::fs::File;
 use std::io::{self, Read as _, Seek as _, SeekFrom};
 use std::path::{Component, Path, PathBuf};
 
@@ -10,6 +9,7 @@ use swarm_model::merge::OUTPUT_AT;
 use swarm_sys::paths::Paths;
 use swarm_sys::strip_ansi::Plain;
 
+use super::records;
 use crate::sessions::folder::Folder;
 
 /// Name of the copy in the folder of the worktree's session. git ignores it.
@@ -67,7 +67,7 @@ fn parts<'a>(evidence: &'a str, queues: &Path) -> Option<(&'a str, PathBuf, &'a 
 }
 
 fn end_of(log: &Path) -> io::Result<Vec<u8>> {
-    let mut file = File::open(log)?;
+    let mut file = records::open(log)?;
     let length = file.metadata()?.len();
     file.seek(SeekFrom::Start(length.saturating_sub(COPY_BYTES_MAX)))?;
     let mut bytes = Vec::new();

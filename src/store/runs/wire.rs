@@ -13,6 +13,7 @@ use swarm_model::run::plan::{Job, Work};
 use swarm_model::run::progress::{Mode, Progress, Run, Stage};
 
 use super::home::{Home, from_iso, iso};
+use super::records;
 use swarm_sys::files::replace_durably;
 
 const VERSION: u64 = 2;
@@ -88,7 +89,7 @@ pub fn load(home: &Home) -> Result<Option<ArialState>, StateFault> {
     let message = |cause: String| format!("{}: {cause}", path.display());
     let named = |cause: String| StateFault::Damaged(message(cause));
     let unusable = |cause: String| StateFault::Unusable(message(cause));
-    let text = match fs::read(&path) {
+    let text = match records::read(&path) {
         Ok(text) => text,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
         Err(error) => return Err(unusable(error.to_string())),

@@ -8,11 +8,11 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use serde_json::json;
-use swarm_model::{Activity, Doing, NeedKind, SessionStatus};
+use swarm_model::{Activity, Doing, NeedKind, SessionStatus, TurnEnd};
 
 use super::folder::Folder;
 use super::store::{StoreError, load, save};
-use super::{PROGRESS, PROGRESS_BYTES_MAX, TODOS, is_ours, progress_line};
+use super::{PROGRESS, PROGRESS_BYTES_MAX, TODOS, is_ours, progress};
 use swarm_agents::hooks::{Heard, Word};
 use swarm_sys::clock::wall_ms;
 use swarm_sys::files::lock::lock_within;
@@ -41,6 +41,11 @@ pub struct Tool {
     pub kind: Option<NeedKind>,
     /// When what the agent does now began.
     pub since_ms: u64,
+    /// When the agent's present or last turn began. 0 if that is unknown.
+    pub turn_ms: u64,
+    /// How the agent's last turn ended. `None` unless it is idle, and if the turn ended by itself.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub turn: Option<TurnEnd>,
 }
 
 impl Tool {
@@ -72,10 +77,12 @@ impl Tool {
     }
 
     fn reported(self, word: Word, at_ms: u64) -> Self {
-        let Self { calls, operation, waiting, idle, kind, .. } = self;
-        let at_work = Self { at_ms, calls, waited: waiting.clone().or(self.waited), ..Self::default() };
+        let Self { calls, operation, waiting, idle, kind, turn, .. } = self;
+        let turn_ms = if idle || self.turn_ms == 0 { at_ms } else { self.turn_ms };
+        let at_work = Self { at_ms, calls, waited: waiting.clone().or(self.waited), turn_ms, ..Self::default() };
         match word {
-            Word::Working => at_work,
+            // A prompt begins a turn, also if the end of the last one was not reported.
+            Word::Working => Self { turn_ms: at_ms, ..at_work },
             Word::Tool(what) => Self { calls: calls.saturating_add(1), operation: Some(what), ..at_work },
             Word::Doing(what) => Self { operation: Some(what), ..at_work },
             // Another operation may have started in parallel; it stays.
@@ -86,8 +93,13 @@ impl Tool {
                 let kind = kind.filter(|_| known.is_some()).or(Some(NeedKind::Input));
                 Self { operation, waiting: Some(known.unwrap_or(what)), kind, ..at_work }
             }
+            // A reminder that it is idle says nothing about how its last turn ended.
+            Word::Idle(_) if turn.is_some() => Self { waiting, idle, turn, ..at_work },
             Word::Idle(what) => Self { waiting: Some(what), idle: true, ..at_work },
-            Word::Over if idle => Self { waiting, idle, ..at_work },
+            Word::Broken(end, cause) => {
+                Self { waiting: Some(end.told(&cause)), idle: true, turn: Some(end), ..at_work }
+            }
+            Word::Over if idle => Self { waiting, idle, turn, ..at_work },
             Word::Over => at_work,
         }
     }
@@ -97,7 +109,7 @@ impl From<Tool> for Activity {
     fn from(tool: Tool) -> Self {
         let (doing, since_ms) = (tool.doing(), if tool.since_ms == 0 { tool.at_ms } else { tool.since_ms });
         let kind = (doing == Doing::Waiting).then(|| tool.kind.unwrap_or_default());
-        Self { doing, what: tool.waiting.or(tool.operation), since_ms, kind }
+        Self { doing, what: tool.waiting.or(tool.operation), since_ms, kind, turn: tool.turn }
     }
 }
 
@@ -158,10 +170,19 @@ pub fn record(dir: &Path, tool: &Tool) -> io::Result<()> {
 /// # Errors
 /// Fails if there are no such records, if another report holds the lock for longer than `limit`, or on I/O errors.
 pub fn note_without_session(dir: &Path, heard: Heard, limit: Duration) -> io::Result<()> {
+    note_recorded(dir, heard, None, limit)
+}
+
+/// Like [`note_without_session`]; with `seen`, only if nothing was reported since this activity.
+fn note_recorded(dir: &Path, heard: Heard, seen: Option<&Tool>, limit: Duration) -> io::Result<()> {
     let lock = OpenOptions::new().write(true).create(true).truncate(false).mode(0o600).open(dir.join(LOCK))?;
     let _lock = lock_within(lock, limit)?.ok_or(io::ErrorKind::TimedOut)?;
     let Some(word) = heard.word else { return Ok(()) };
-    record(dir, &recorded(dir).unwrap_or_default().after_both(word, heard.beside, wall_ms()))
+    let before = recorded(dir).unwrap_or_default();
+    if seen.is_some_and(|seen| *seen != before) {
+        return Ok(());
+    }
+    record(dir, &before.after_both(word, heard.beside, wall_ms()))
 }
 
 /// Records a report of an agent in the session of `base`, under its lock, and returns the resulting activity. Also writes
@@ -178,6 +199,36 @@ pub fn note(
     heard: Heard,
     limit: Duration,
 ) -> Result<Tool, StoreError> {
+    note_in(base, launch, records, heard, None, limit)
+}
+
+/// Records how a turn ended that the agent itself does not report, in its session `base` if it has one, unless it has
+/// reported something since `seen`.
+///
+/// # Errors
+/// Fails like [`note`] and [`note_without_session`].
+pub fn note_end(
+    (base, launch): (Option<&Path>, &str),
+    records: &Path,
+    seen: &Tool,
+    (end, cause): (TurnEnd, String),
+    limit: Duration,
+) -> Result<(), StoreError> {
+    let heard = Heard { word: Some(Word::Broken(end, cause)), ..Heard::default() };
+    match base {
+        Some(base) => note_in(base, Some(launch), Some(records), heard, Some(seen), limit).map(drop),
+        None => Ok(note_recorded(records, heard, Some(seen), limit)?),
+    }
+}
+
+fn note_in(
+    base: &Path,
+    launch: Option<&str>,
+    records: Option<&Path>,
+    heard: Heard,
+    seen: Option<&Tool>,
+    limit: Duration,
+) -> Result<Tool, StoreError> {
     let folder = Folder::open(base)?.ok_or_else(|| StoreError::NotFound(base.to_owned()))?;
     let lock = folder.lock_within(limit)?.ok_or_else(|| folder.lock_timeout(limit))?;
     let mut session = load(&folder)?.ok_or_else(|| StoreError::NotFound(base.to_owned()))?;
@@ -189,9 +240,12 @@ pub fn note(
         return Err(closed("has ended"));
     }
     let before = read(&folder).unwrap_or_default();
+    if seen.is_some_and(|seen| *seen != before) {
+        return Ok(before);
+    }
     let Some(word) = heard.word else { return Ok(before) };
     let line = match &word {
-        Word::Tool(what) => vec![progress_line("tool", what)],
+        Word::Tool(what) => vec![progress::line("tool", what)],
         _ => Vec::new(),
     };
     let now = before.after_both(word, heard.beside, wall_ms());

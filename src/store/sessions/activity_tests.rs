@@ -73,9 +73,45 @@ fn each_report_changes_only_what_it_is_about() {
             waited: seen.waited.clone(),
             kind: seen.kind,
             since_ms: 7,
+            turn_ms: seen.turn_ms,
+            turn: None,
         };
         assert_eq!(seen, expected, "{words:?}");
     }
+}
+
+#[test]
+fn a_turn_that_broke_off_stays_so_until_the_next_one() {
+    let text = |text: &str| text.to_owned();
+    let failed = Tool::default()
+        .after(Word::Working, 3)
+        .after(Word::Tool(text("x")), 4)
+        .after(Word::Broken(TurnEnd::Failed, text("API Error")), 5);
+    assert_eq!((failed.doing(), failed.turn_ms), (Doing::Idle, 3));
+    let reminded = failed.after(Word::Idle(text("Claude is waiting for your input")), 65).after(Word::Over, 70);
+    let shown = Activity::from(reminded.clone());
+    assert_eq!((shown.turn, shown.what.as_deref()), (Some(TurnEnd::Failed), Some("its last turn failed: API Error")));
+    let next = reminded.after(Word::Tool(text("y")), 80);
+    assert_eq!((next.turn, next.turn_ms, next.doing()), (None, 80, Doing::Working));
+    assert_eq!(next.after(Word::Idle(text("its turn is over")), 90).turn, None);
+}
+
+#[test]
+fn the_end_of_a_turn_is_recorded_unless_the_agent_went_on() {
+    let base = begun("L");
+    let records = tempfile::tempdir().expect("a directory");
+    let seen = note(base.path(), Some("L"), Some(records.path()), tool("x"), LIMIT).expect("noted");
+    let end = |seen: &Tool, launch: &str| {
+        note_end((Some(base.path()), launch), records.path(), seen, (TurnEnd::Interrupted, String::new()), LIMIT)
+    };
+    let later = note(base.path(), Some("L"), Some(records.path()), tool("y"), LIMIT).expect("noted");
+    end(&seen, "L").expect("nothing is done");
+    assert_eq!(activity(base.path()), Some(later.clone()));
+    end(&later, "L-0").expect_err("another launch");
+    end(&later, "L").expect("noted");
+    let now = activity(base.path()).expect("there");
+    assert_eq!((now.idle, now.turn), (true, Some(TurnEnd::Interrupted)));
+    assert_eq!(recorded(records.path()), Some(now));
 }
 
 #[test]

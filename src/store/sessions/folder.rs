@@ -28,6 +28,17 @@ fn temporary(name: &str) -> String {
     format!(".{name}.tmp-{}-{number}", std::process::id())
 }
 
+/// Something else in the place of the folder or of one of its files.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+struct Foreign(String);
+
+/// Reports whether an error says that something else is in the place of the folder or of one of its files, which only its
+/// removal mends.
+pub fn is_foreign(error: &io::Error) -> bool {
+    error.get_ref().is_some_and(|error| error.is::<Foreign>())
+}
+
 pub struct Folder {
     dir: OwnedFd,
     path: PathBuf,
@@ -62,7 +73,7 @@ impl Folder {
             Ok(dir) => Ok(Some(Self { dir, path })),
             Err(Errno::NOENT) => Ok(None),
             Err(Errno::LOOP | Errno::NOTDIR) if base.is_dir() => {
-                Err(io::Error::other(format!("{} is not a directory", path.display())))
+                Err(io::Error::other(Foreign(format!("{} is not a directory", path.display()))))
             }
             Err(Errno::NOTDIR) => Ok(None),
             Err(error) => Err(error.into()),
@@ -113,7 +124,7 @@ impl Folder {
     }
 
     fn unusable(&self, name: &str, what: &str) -> io::Error {
-        io::Error::other(format!("{} is {what}", self.path.join(name).display()))
+        io::Error::other(Foreign(format!("{} is {what}", self.path.join(name).display())))
     }
 
     pub fn stamp(&self, name: &str) -> Option<Stamp> {
@@ -125,8 +136,12 @@ impl Folder {
     /// Replaces a file atomically; with `durably`, the new content survives a power cut.
     ///
     /// # Errors
-    /// Returns any I/O error; the old file then still exists.
+    /// Fails if the content is larger than `SESSION_BYTES_MAX`, which no reader accepts, and on any I/O error; the old file
+    /// then still exists.
     pub fn replace(&self, name: &str, bytes: &[u8], durably: bool) -> io::Result<Stamp> {
+        if bytes.len() as u64 > SESSION_BYTES_MAX {
+            return Err(self.unusable(name, "too large"));
+        }
         let temporary = temporary(name);
         let written = self.write(&temporary, bytes, durably).and_then(|stamp| {
             retry_on_intr(|| renameat(&self.dir, temporary.as_str(), &self.dir, name))?;
@@ -291,6 +306,19 @@ mod tests {
     }
 
     #[test]
+    fn nothing_is_written_that_is_too_large_to_be_read() {
+        let (_base, folder) = made();
+        folder.replace("state.json", b"old", false).expect("replaced");
+        let mut bytes = vec![b'x'; usize::try_from(SESSION_BYTES_MAX).expect("fits") + 1];
+        let error = folder.replace("state.json", &bytes, false).expect_err("refused").to_string();
+        assert!(error.ends_with("state.json is too large"), "{error}");
+        assert_eq!(folder.read("state.json").expect("read"), Some(b"old".to_vec()));
+        bytes.pop();
+        folder.replace("state.json", &bytes, false).expect("replaced");
+        assert_eq!(folder.read("state.json").expect("read").map(|read| read.len()), Some(bytes.len()));
+    }
+
+    #[test]
     fn links_and_special_files_are_not_followed() {
         let (base, folder) = made();
         fs::write(base.path().join("secret"), "x").expect("written");
@@ -335,5 +363,19 @@ mod tests {
         }
         assert_eq!(folder.read("state.json.malformed").expect("read").as_deref(), Some(b"one".as_slice()));
         assert_eq!(folder.read("state.json.malformed.2").expect("read").as_deref(), Some(b"two".as_slice()));
+    }
+
+    #[test]
+    fn something_else_in_place_of_the_folder_or_a_file_is_told_apart() {
+        use std::os::unix::fs::symlink;
+        let dir = tempfile::tempdir().expect("a directory");
+        let open = || Folder::open(dir.path()).map(drop);
+        symlink("/nowhere", dir.path().join(NAME)).expect("linked");
+        assert!(open().is_err_and(|error| is_foreign(&error)));
+        fs::remove_file(dir.path().join(NAME)).expect("removed");
+        let folder = Folder::make(dir.path()).expect("made");
+        symlink("/nowhere", folder.path().join("state.json")).expect("linked");
+        assert!(folder.read("state.json").is_err_and(|error| is_foreign(&error)));
+        assert!(!is_foreign(&io::Error::from(Errno::NOSPC)));
     }
 }

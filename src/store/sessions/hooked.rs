@@ -128,6 +128,7 @@ mod tests {
             resume: None,
             hooked: None,
             machine: None,
+            exit_slot: None,
         }
     }
 

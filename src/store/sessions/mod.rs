@@ -9,15 +9,18 @@
 //! - `activity`: what an agent reports that it does
 //! - `kept`: where an agent keeps its conversation
 //! - `reports`: listens to those reports
+//! - `ends`: how turns ended that no report says
 //! - `resume`: how an interrupted agent resumes
 //! - this file: what is written from the start of a worker to its end
 
 mod activity;
 mod beat;
 mod check;
+mod ends;
 pub(crate) mod folder;
 pub mod hooked;
 mod kept;
+mod progress;
 mod reports;
 mod resume;
 mod store;
@@ -44,6 +47,7 @@ pub use self::beat::HEARTBEAT;
 use self::check::known;
 use self::folder::Folder;
 pub use self::kept::{Conversation, conversation, note_conversation};
+pub use self::progress::line as progress_line;
 use self::reports::Reports;
 pub use self::resume::how;
 pub use self::store::{Change, StoreError, read, read_expect, replace, update};
@@ -98,22 +102,23 @@ const LOOK_MAX: Duration = Duration::from_secs(2);
 
 impl DiskSessions {
     pub fn new(paths: Paths, program: Option<PathBuf>) -> Self {
+        let disks = Pool::new(DISKS_MAX);
         Self {
             paths,
             program,
             boot: procfs::boot_id(),
             beater: Arc::default(),
-            disks: Pool::new(DISKS_MAX),
+            reports: Reports::new(Arc::clone(&disks)),
+            disks,
             looks: Pool::new(LOOKS_MAX),
             look_max: LOOK_MAX,
-            reports: Reports::default(),
         }
     }
 }
 
 impl From<StoreError> for Failed {
     fn from(error: StoreError) -> Self {
-        Self(SessionError::System(error.to_string()))
+        Self(of_store(&error))
     }
 }
 
@@ -124,10 +129,17 @@ fn system(error: &impl ToString) -> SessionError {
     SessionError::System(error.to_string())
 }
 
+fn of_store(error: &StoreError) -> SessionError {
+    match error {
+        StoreError::System(cause) if folder::is_foreign(cause) => SessionError::Blocked(error.to_string()),
+        _ => system(error),
+    }
+}
+
 fn open(opening: &Opening) -> Result<Option<String>, SessionError> {
     let (plan, base) = (&opening.plan, Path::new(&opening.plan.dir));
     let path = plan.folder();
-    let checked = check(base).map_err(|error| system(&error))?;
+    let checked = check(base).map_err(|error| of_store(&error.into()))?;
     let note = checked.malformed.as_ref().map(|cause| format!("{cause}; moved it aside"));
     // The check is repeated under the lock: of two concurrent starts only one succeeds.
     let begun = update::<_, Failed>(base, |session| {
@@ -146,7 +158,7 @@ fn open(opening: &Opening) -> Result<Option<String>, SessionError> {
     exclude(base);
     forget_earlier(base);
     let event = if opening.again { "recovery" } else { "start" };
-    progress(base, event, &format!("generation {} of {}", opening.generation, opening.worker));
+    progress::append(base, event, &format!("generation {} of {}", opening.generation, opening.worker));
     Ok(note)
 }
 
@@ -227,28 +239,11 @@ fn exclude(base: &Path) {
     }
 }
 
-/// Formats a line of `progress.log`.
-pub fn progress_line(event: &str, details: &str) -> String {
-    format!("{}|{event}|{}", wall_ms(), details.replace('\n', " "))
-}
-
 /// Removes the activity and the last beat of an earlier agent.
 fn forget_earlier(base: &Path) {
     if let Ok(Some(folder)) = Folder::open(base) {
         activity::forget(&folder);
         let _ = folder.remove(HEARTBEAT);
-    }
-}
-
-/// Appends an event to `progress.log`. A failure is only logged: no operation fails for lack of history.
-fn progress(base: &Path, event: &str, details: &str) {
-    let line = progress_line(event, details);
-    let appended = Folder::open(base).and_then(|folder| match folder {
-        Some(folder) => folder.append(PROGRESS, &line, PROGRESS_BYTES_MAX),
-        None => Ok(()),
-    });
-    if let Err(error) = appended {
-        tracing::debug!(base = %base.display(), %error, "cannot append to progress.log");
     }
 }
 
@@ -355,7 +350,7 @@ fn finish(
             SessionStatus::Failed => "error",
             _ => "stop",
         };
-        progress(base, event, cause.as_deref().unwrap_or(word));
+        progress::append(base, event, cause.as_deref().unwrap_or(word));
     }
     Ok(())
 }
@@ -412,8 +407,8 @@ impl Sessions for DiskSessions {
     }
 
     fn resume<'a>(&'a self, spec: &'a Spec) -> BoxFuture<'a, Resume> {
-        let (spec, disks) = (spec.clone(), Arc::clone(&self.disks));
-        Box::pin(async move { disks.run(move || resume::plan(&spec)).await.unwrap_or_default() })
+        let (paths, spec, disks) = (self.paths.clone(), spec.clone(), Arc::clone(&self.disks));
+        Box::pin(async move { disks.run(move || resume::plan(&paths, &spec)).await.unwrap_or_default() })
     }
 
     fn hooked<'a>(&'a self, spec: &'a Spec) -> BoxFuture<'a, Option<Vec<String>>> {

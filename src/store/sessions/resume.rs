@@ -14,8 +14,10 @@ use swarm_model::{Contract, Resume, Session, SessionPlan, Spec};
 use swarm_sys::files::list;
 
 use super::folder::Folder;
-use super::{TODOS, activity, store};
+use super::{TODOS, activity, recorded, store};
+use crate::records::IDLE;
 use swarm_agents::resume;
+use swarm_sys::paths::Paths;
 
 /// File of the recovery prompt, in the session's folder.
 const PROMPT: &str = "recovery.md";
@@ -26,8 +28,8 @@ const DAYS_MAX: usize = 14;
 const CONVERSATIONS_MAX: usize = 500;
 
 /// Plans the resumption of a worker, and writes the recovery prompt to its session folder.
-pub fn plan(spec: &Spec) -> Resume {
-    let (resume, said) = inspect(spec);
+pub fn plan(paths: &Paths, spec: &Spec) -> Resume {
+    let (resume, said) = inspect(paths, spec);
     // The prompt is not written to the session of another issue. The start checks the owner again.
     let ours = |session: &SessionPlan| {
         let found = store::read(Path::new(&session.dir)).ok().and_then(|state| state.identifier());
@@ -38,11 +40,11 @@ pub fn plan(spec: &Spec) -> Resume {
 }
 
 /// Returns the command that a resumption would execute instead of the contract's command. Writes nothing.
-pub fn how(spec: &Spec) -> Resume {
-    inspect(spec).0
+pub fn how(paths: &Paths, spec: &Spec) -> Resume {
+    inspect(paths, spec).0
 }
 
-fn inspect(spec: &Spec) -> (Resume, String) {
+fn inspect(paths: &Paths, spec: &Spec) -> (Resume, String) {
     let contract = &spec.contract;
     let session = spec.session();
     let base = session.as_ref().map(|plan| PathBuf::from(&plan.dir));
@@ -51,11 +53,23 @@ fn inspect(spec: &Spec) -> (Resume, String) {
     let said = prompt(spec, state.as_ref(), base.as_deref(), &cwd);
     let conversation = kept(spec, state.as_ref(), &cwd).filter(|id| resume::is_id(id));
     // An agent whose turn was over had nothing left to do: it waits for its next task, as before.
-    let is_idle = base.as_deref().and_then(activity).is_some_and(|activity| activity.idle);
+    let is_idle = is_idle(paths, spec, base.as_deref());
     let reopened = conversation.as_deref().filter(|_| is_idle).and_then(|id| resume::reopen(&contract.argv, id));
     let argv = reopened.or_else(|| resume::command(&contract.argv, conversation.as_deref(), &said));
     let conversation = conversation.filter(|_| argv.is_some());
     (Resume { argv, prompt: None, conversation }, said)
+}
+
+/// Reports whether the agent was idle at the end of its last life: as it said itself, or, if it said nothing, as its screen
+/// showed.
+fn is_idle(paths: &Paths, spec: &Spec, base: Option<&Path>) -> bool {
+    // The start that resumes it has the next number, and no records yet.
+    let lives = [spec.generation, spec.generation.saturating_sub(1)].map(|number| paths.worker(&spec.name, number));
+    let Some(records) = lives.into_iter().find(|dir| dir.is_dir()) else { return false };
+    match base.and_then(activity).or_else(|| recorded(&records)) {
+        Some(told) => told.idle,
+        None => records.join(IDLE).exists(),
+    }
 }
 
 fn keep(base: &Path, prompt: &str) -> Option<String> {
@@ -270,6 +284,39 @@ mod tests {
         assert_eq!(of_claude(&projects, cwd, before, None, false), None, "other workers share the directory");
         let later = SystemTime::now() + Duration::from_secs(60);
         assert_eq!(of_claude(&projects, cwd, later, None, true), None, "older conversations belong to others");
+    }
+
+    #[test]
+    fn an_agent_that_was_idle_by_its_screen_alone_was_idle() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let paths = Paths::new(dir.path());
+        let spec = Spec {
+            name: "a".to_owned(),
+            generation: 2,
+            token: "t".to_owned(),
+            request: String::new(),
+            started: "s".to_owned(),
+            contract: Contract::default(),
+            worktree: None,
+            logs: Vec::new(),
+            resume: None,
+            hooked: None,
+            machine: None,
+            exit_slot: None,
+        };
+        assert!(!is_idle(&paths, &spec, None), "nothing is recorded");
+        let last = paths.worker("a", 1);
+        touch(&last.join("works"), "");
+        assert!(!is_idle(&paths, &spec, None));
+        touch(&last.join(IDLE), "its turn is over");
+        assert!(is_idle(&paths, &spec, None));
+        // What it said itself counts.
+        touch(&last.join("activity.json"), r#"{"at_ms": 1, "operation": "make"}"#);
+        assert!(!is_idle(&paths, &spec, None));
+        touch(&last.join("activity.json"), r#"{"at_ms": 1, "idle": true, "waiting": "its turn is over"}"#);
+        assert!(is_idle(&paths, &spec, None));
+        touch(&paths.worker("a", 2).join("works"), "");
+        assert!(!is_idle(&paths, &spec, None), "that was another life");
     }
 
     #[test]

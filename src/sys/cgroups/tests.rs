@@ -48,6 +48,7 @@ fn lease(held: Held, token: &str) -> Lease {
         restart: swarm_model::RestartPolicy::Never,
         limits: Some(held),
         machine: None,
+        process_namespace: None,
         survivors: Vec::new(),
     }
 }

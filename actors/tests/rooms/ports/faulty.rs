@@ -102,6 +102,7 @@ pub fn ports(ports: Ports, faults: &Arc<Faults>) -> Ports {
         ($($port:ident),*) => { Ports {
             clock: ports.clock.clone(),
             events: ports.events.clone(),
+            jobs: ports.jobs.clone(),
             logs: ports.logs.clone(),
             $($port: Arc::new(Faulty { inner: ports.$port.clone(), faults: Arc::clone(faults) }),)*
         } };
@@ -255,9 +256,10 @@ port!(Hosts, "hosts", {
     fails stop(now: &'a Now, host: &'a str, caller: &'a Caller) -> Result<(), HostFault>, or away;
     waits forget(now: &'a Now, host: &'a str, caller: &'a Caller) -> ();
     fails owe(plan: &'a RunPlan, abandoned: &'a Abandoned, caller: &'a Caller) -> Result<(), String>, or text;
-    fails reclaim(plan: &'a RunPlan, abandoned: &'a Abandoned, caller: &'a Caller) -> Result<Vec<String>, HostFault>, or away;
+    fails reclaim(plan: &'a RunPlan, abandoned: &'a Abandoned, caller: &'a Caller) -> Result<Reclaimed, HostFault>, or away;
     fails take(now: &'a Now, caller: &'a Caller) -> Result<(), String>, or text;
     plain admit(run: &str) -> ();
+    waits go_on(run: &'a str) -> ();
     waits release(run: &'a str) -> ();
 });
 
@@ -325,6 +327,7 @@ port!(Records, "records", {
     fails scan() -> io::Result<Scan>, or io;
     fails observe(name: &'a str, generation: u64) -> io::Result<Option<DirFacts>>, or io;
     now next_free(name: &str, above: u64) -> io::Result<u64>, or io;
+    waits exit_slot(name: &'a str, generation: u64) -> Option<u32>;
     fails tidy() -> io::Result<()>, or io;
     fails remove_leftovers(name: &'a str, keep: Option<u64>, committed: Option<u64>) -> io::Result<()>, or io;
     waits lease_is_let_go(name: &'a str, generation: u64) -> bool;
