@@ -204,7 +204,7 @@ mod tests {
             (&[(0, Has(Works)), (3, Has(Ended))], by_signal, Verdict::Recorded),
             (&[(0, Has(Works)), (15, Silent)], by_signal, Verdict::Recorded),
             (&[(0, Silent)], Found { stopped: true, ..by_signal }, Verdict::Recorded),
-            // It works.
+            // Jobs that wait or run.
             (&[(0, Has(Waits))], pending, Verdict::Open),
             (&[(0, Has(Works))], NONE, Verdict::Open),
             (&[(0, Silent), (86_400, Silent)], NONE, Verdict::Open),

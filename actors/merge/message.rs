@@ -65,7 +65,7 @@ pub enum Step {
 }
 
 impl Step {
-    /// Returns the event that tells of this step of an item for `base`.
+    /// Returns the event for this step of an item in the queue of `base`.
     pub fn event(self, item: ItemId, base: String) -> EventKind {
         match self {
             Self::Building => EventKind::MergeBuilding { item, base },

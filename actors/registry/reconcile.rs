@@ -358,7 +358,7 @@ pub fn row_of(spec: &Spec, pid: i32, host: &str) -> Row {
 pub fn row_now(facts: &DirFacts, host: &str) -> Option<Row> {
     let spec = match &facts.spec {
         SpecFacts::Executed(spec) => spec,
-        // It waits in the queue.
+        // A job that waits in the queue of the batch system.
         SpecFacts::Pending(spec) if runs(facts) && facts.lease.job.is_some() => spec,
         SpecFacts::Pending(_) | SpecFacts::Missing => return None,
     };

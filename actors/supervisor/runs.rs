@@ -38,7 +38,7 @@ impl State {
             Some(run) => run.settled(item.clone()),
             None => {
                 self.openings.keep_report(None, item);
-                // It may be the work of a run that a person added again.
+                // A person may have added work of a run again, under another key.
                 self.runs.all().for_each(|run| run.settled(item.clone()));
             }
         }

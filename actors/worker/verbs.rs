@@ -383,7 +383,7 @@ fn is_elsewhere(row: &Row, tree: &Tree) -> bool {
 pub(super) fn answered(row: &Row, facts: &DirFacts, caller: &Caller) -> Option<Spawned> {
     let spec = match &facts.spec {
         SpecFacts::Executed(spec) => spec,
-        // It waits in the queue.
+        // A job that waits in the queue of the batch system.
         SpecFacts::Pending(spec) if spec.contract.job.is_some() => spec,
         SpecFacts::Pending(_) | SpecFacts::Missing => return None,
     };

@@ -161,7 +161,7 @@ impl Reach {
         {
             return Ok(Some(left));
         }
-        // It removes what no job needs.
+        // The host may remove commits during the call, so what it is known to have is forgotten before and after it.
         self.doubt(&owed.host);
         let (answer, whom) = link.ask_whom(&owed.call).await?;
         self.doubt(&owed.host);

@@ -33,7 +33,7 @@ pub struct EventLog {
 pub struct Told {
     /// The place after it. `None` if it could not be written.
     pub place: Option<Place>,
-    /// One line of JSON.
+    /// The event as one line of JSON.
     pub text: Arc<str>,
 }
 

@@ -5,7 +5,7 @@ use super::request::MergeSettings;
 /// Rules by which a run lands the work of a job.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Agreed {
-    /// Those that are `None` come from `swarm.toml`.
+    /// Settings of the run; `swarm.toml` supplies those that are `None`.
     pub settings: MergeSettings,
     /// Base of the run.
     pub base: Option<String>,

@@ -34,7 +34,7 @@ const ENTRY_MAX: Duration = Duration::from_secs(60 * 60);
 /// The same if no supervisor is at work, or if the item was there already.
 const ENTRY_SOON: Duration = Duration::from_secs(10);
 
-/// What is said of a worker whose refusal is not among the last events any more.
+/// Message about a worker whose refusal is no longer among the last events.
 const UNQUEUED: &str = "was not queued (run 'swarm events' to see why)";
 
 /// Something that is still waited for.

@@ -17,9 +17,9 @@ pub enum State {
     Running,
     /// Slurm has suspended the job.
     Suspended,
-    /// Its processes are being ended.
+    /// Slurm is ending the processes of the job.
     Ending,
-    /// All of its processes have ended.
+    /// All processes of the job have ended.
     Over,
     /// It counts as ended, but its node was not asked, or could not be: its processes may still work.
     Lost,

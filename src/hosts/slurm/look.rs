@@ -61,9 +61,9 @@ impl Look {
 pub(super) enum Unanswered {
     /// The program is not there.
     Missing,
-    /// It failed, with these words.
+    /// The command failed, with this message.
     Failed(String),
-    /// It did not end in time, or could not be executed.
+    /// The command did not end in time, or could not be executed.
     Unknown(String),
 }
 

@@ -15,9 +15,9 @@ const ANSWER_MAX: Duration = Duration::from_secs(30);
 /// Whether an allocation may still have processes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fate {
-    /// It works, or may.
+    /// The job works, or may.
     Works,
-    /// It is being ended.
+    /// Slurm is ending the job.
     Ends,
     /// It has ended, with all of its processes.
     Over,
