@@ -180,7 +180,7 @@ fn inside(path: &Path, target: &Path) -> io::Result<PathBuf> {
         fs::canonicalize(dir.unwrap_or(Path::new(".")))
     };
     let own = dir(path)?;
-    let project = own.ancestors().find(|dir| dir.join(".git").exists()).unwrap_or(&own);
+    let project = swarm_config::root_above(&own).unwrap_or(&own);
     let real = dir(target)?.join(target.file_name().unwrap_or_default());
     match real.starts_with(project) && !real.is_symlink() {
         true => Ok(real),

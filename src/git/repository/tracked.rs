@@ -13,7 +13,7 @@ use super::fault::Fault;
 /// # Errors
 /// Returns a message if git cannot tell.
 pub fn tracked(dir: &Path, name: &str, caller: &Caller) -> Result<Vec<String>, String> {
-    if !dir.ancestors().any(|above| above.join(".git").symlink_metadata().is_ok()) {
+    if swarm_config::root_above(dir).is_none() {
         return Ok(Vec::new());
     }
     let found = Cli::new(caller).map_err(Fault::from).and_then(|cli| Ok(entries(&cli, dir, name)?));
@@ -85,6 +85,8 @@ mod tests {
         assert_eq!(tracked(&fix.repo.join("dir"), "a", &fix.caller).expect("git can tell"), ["a/run"]);
         assert_eq!(tracked(&fix.repo.join("dir"), "run", &fix.caller).expect("git can tell"), [""; 0]);
         assert_eq!(tracked(&fix.root, "repo", &fix.caller), Ok(Vec::new()), "no repository");
+        fs::create_dir_all(fix.root.join(".git/info")).expect("made");
+        assert_eq!(tracked(&fix.root, "repo", &fix.caller), Ok(Vec::new()), "no repository, although there is a `.git`");
     }
 
     #[test]

@@ -297,7 +297,7 @@ pub(crate) fn base_around(common: &Path, dir: &Path) -> Option<PathBuf> {
     if let Some(main) = checkout_of(common) {
         return Some(main.to_owned());
     }
-    let top = dir.ancestors().find(|dir| fs::symlink_metadata(dir.join(".git")).is_ok())?;
+    let top = swarm_config::root_above(dir)?;
     let is_of_it = common_dir(top).is_ok_and(|found| found == resolved(common));
     let is_made = entry_of(common, top).ok()?.is_some_and(|entry| owner::is_marked(&entry));
     (is_of_it && !is_made).then(|| top.to_owned())

@@ -91,7 +91,7 @@ impl FlowSite {
         let at = Caller { cwd: dir.to_string_lossy().into_owned(), ..caller.clone() };
         let repo = match swarm_git::repository::root(&at) {
             Ok(repo) => Some(repo),
-            Err(refusal) if dir.ancestors().any(|dir| dir.join(".git").exists()) => return Err(refusal.cause),
+            Err(refusal) if swarm_config::root_above(&dir).is_some() => return Err(refusal.cause),
             Err(_) => None,
         };
         let folders = [Some(dir.as_path()), repo.as_deref(), Some(root)];

@@ -232,7 +232,7 @@ fn begin(session: &mut Session, opening: &Opening) {
 
 /// Excludes the session's files from git, if `base` is in a repository.
 fn exclude(base: &Path) {
-    let Some(root) = base.ancestors().find(|dir| dir.join(".git").exists()) else { return };
+    let Some(root) = swarm_config::root_above(base) else { return };
     let below = base.strip_prefix(root).unwrap_or(base).join(FOLDER);
     if let Err(error) = swarm_git::repository::exclude_files(root, &below, &SESSION_FILES) {
         tracing::warn!(root = %root.display(), %error, "cannot exclude the files of the session from git status");
