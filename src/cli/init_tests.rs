@@ -144,6 +144,7 @@ fn a_link_within_the_repository_is_followed() {
     for made in [&sub, &dir.path().join(".git")] {
         fs::create_dir(made).expect("made");
     }
+    fs::write(dir.path().join(".git/HEAD"), "ref: refs/heads/main\n").expect("written");
     std::os::unix::fs::symlink("../AGENTS.md", sub.join("AGENTS.md")).expect("linked");
     init(&sub, &[]);
     assert_eq!(text(&dir, "AGENTS.md"), format!("# R\n\n{GUIDE}"));

@@ -1,27 +1,53 @@
 """`swarm mcp` with the official client in Python (package `mcp`), over standard input and output.
 
-    python3 -m pip install mcp
     python3 -m lab mcp
+
+If the package is missing, pip installs it into a temporary directory.
 """
 
 import asyncio
+import atexit
+import functools
+import importlib.util
+import shutil
+import subprocess
 import sys
+import tempfile
 
 from . import cases
 from .rig import Rig
 
 LIMIT = 30
+INSTALL_LIMIT = 300
 LOOKS = ["ls", "explain", "logs", "diff", "merge_ls", "run_status", "approvals", "events", "wait"]
+
+
+@functools.cache
+def unavailable() -> str:
+    """Returns why the client cannot be imported, or an empty text."""
+    if importlib.util.find_spec("mcp"):
+        return ""
+    made = tempfile.mkdtemp(prefix="lab-mcp-")
+    atexit.register(shutil.rmtree, made, ignore_errors=True)
+    words = [sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--target", made, "mcp"]
+    try:
+        done = subprocess.run(words, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=INSTALL_LIMIT)
+    except subprocess.TimeoutExpired:
+        return f"pip did not install the package mcp within {INSTALL_LIMIT} s"
+    if done.returncode != 0:
+        return f"pip cannot install the package mcp: {done.stderr.strip()[-200:]}"
+    sys.path.insert(0, made)
+    importlib.invalidate_caches()
+    return ""
 
 
 def client(scene):
     """Returns the case in which `scene` has a session, with the rig, and its findings are those of the case."""
     def case() -> list[str]:
-        try:
-            from mcp import ClientSession, StdioServerParameters
-            from mcp.client.stdio import stdio_client
-        except ImportError:
-            raise cases.Missing("the Python package mcp")
+        if why := unavailable():
+            raise cases.Missing(why)
+        from mcp import ClientSession, StdioServerParameters
+        from mcp.client.stdio import stdio_client
 
         async def run(rig: Rig) -> list[str]:
             server = StdioServerParameters(command=rig.binary, args=["mcp", *scene.flags], env=dict(rig.env),

@@ -3,6 +3,7 @@
 
 use swarm_model::NeedKind;
 use swarm_model::run::words::{Line, Word};
+use swarm_store::runs::denied::DENIED;
 use swarm_store::runs::home::from_iso;
 
 use crate::cli::diff;
@@ -45,7 +46,8 @@ fn elapsed(ms: u64) -> String {
     if hours > 0 { format!("{hours}:{minutes:02}:{seconds:02}") } else { format!("{minutes:02}:{seconds:02}") }
 }
 
-/// Returns one event as text in one line. `None` for activities, and for events whose outcome arrives as another event.
+/// Returns one event as text in one line. `None` for activities other than denials, and for events whose outcome arrives as
+/// another event.
 pub fn text(line: &Line) -> Option<String> {
     let of_run = match &line.word {
         Word::RunStarted { workstreams, pending, .. } => Some(begun(&line.run, *workstreams, *pending)),
@@ -107,6 +109,8 @@ fn of_workstream(word: &Word) -> Option<String> {
         Word::MergeConflict { files, branch } => conflict(files, branch),
         Word::MergeWaiting { error } => to_land(error),
         Word::MergeContinues { base } => still_lands(base),
+        // The other activities follow each other too quickly for lines that stay.
+        Word::Activity { text } if text.starts_with(DENIED) => text.clone(),
         // A rejection is followed by 'retrying' or 'failed' with the reason, a completed merge by 'done'.
         Word::MergeCompleted { .. } | Word::MergeRejected { .. } | Word::Activity { .. } => return None,
         Word::RunStarted { .. }
@@ -350,6 +354,10 @@ mod tests {
                 ),
             ),
             (Word::Activity { text: text("Bash: make") }, None),
+            (
+                Word::Activity { text: text("denied: Bash: git push: branches are landed") },
+                Some("auth: denied: Bash: git push: branches are landed"),
+            ),
             (Word::NeedsInput { cause: text("Which? (a | b)\x1b[2J") }, Some("auth: waiting: Which? (a | b)\\x1b[2J")),
             (Word::Context { delivered: true, text: text("hi") }, Some("auth: context delivered: hi")),
             (Word::Context { delivered: false, text: text("hi") }, Some("auth: context not delivered: hi")),

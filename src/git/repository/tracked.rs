@@ -86,7 +86,7 @@ mod tests {
         assert_eq!(tracked(&fix.repo.join("dir"), "run", &fix.caller).expect("git can tell"), [""; 0]);
         assert_eq!(tracked(&fix.root, "repo", &fix.caller), Ok(Vec::new()), "no repository");
         fs::create_dir_all(fix.root.join(".git/info")).expect("made");
-        assert_eq!(tracked(&fix.root, "repo", &fix.caller), Ok(Vec::new()), "no repository, although there is a `.git`");
+        assert_eq!(tracked(&fix.root, "repo", &fix.caller), Ok(Vec::new()), "no repository, only a `.git`");
     }
 
     #[test]

@@ -67,7 +67,7 @@ impl Judge {
         if let Err(error) = denied::record(dir, call, tool, wish, reason) {
             eprintln!("swarm: warning: cannot record what the agent was denied: {error}");
         }
-        Self::tell_denied(dir, &short(&format!("denied: {}: {reason}", wish.summary(tool))));
+        Self::tell_denied(dir, &short(&format!("{}{}: {reason}", denied::DENIED, wish.summary(tool))));
     }
 
     /// Tells those who follow the run.

@@ -16,6 +16,9 @@ use super::records;
 /// File of the denials of one attempt.
 pub(super) const FILE: &str = "denied.jsonl";
 
+/// Beginning of the activity that tells those who follow the run of a denial.
+pub const DENIED: &str = "denied: ";
+
 /// A use of a tool, or a question, to which the agent was told no.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Denial {
