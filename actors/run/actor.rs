@@ -29,6 +29,8 @@ use swarm_ports::{Journaled, Ports, Telling};
 
 /// Pause before another try to write the journal.
 const SAVE_PAUSE: Duration = Duration::from_secs(1);
+/// Time for which the journal waits for more after an event that only completes what is known about an attempt.
+const NOTE_PAUSE: Duration = Duration::from_millis(50);
 /// Maximum time that the end of a run waits for the tidying of its jobs.
 const TIDY_MAX: Duration = Duration::from_secs(60);
 
@@ -80,6 +82,8 @@ pub struct State {
     replies: Vec<RpcReplyPort<Result<(), RunError>>>,
     /// Whether [`RunMessage::Flush`] is on its way.
     flushing: bool,
+    /// Whether [`RunMessage::Note`] is on its way.
+    noting: bool,
     /// Steps of the merge queue that are not reported yet, each with its job.
     steps: Vec<(usize, Word)>,
     /// Tasks that carry out effects.
@@ -134,6 +138,7 @@ impl Actor for RunActor {
             RunMessage::Merging(step, item) => state.merging(step, &item).await,
             RunMessage::Settled(item) => state.settled(*item),
             RunMessage::Flush => state.flush().await,
+            RunMessage::Note => state.note(),
         }
         Ok(())
     }
@@ -211,7 +216,7 @@ impl State {
     fn new(myself: ActorRef<RunMessage>, arguments: RunArguments, caller: Caller, run: Machine) -> Self {
         let (pending, held, replies) = (Vec::new(), Vec::new(), Vec::new());
         let (tasks, tidying, steps) = (Vec::new(), Vec::new(), Vec::new());
-        let (flushing, is_resumed, attending) = (false, false, BTreeMap::new());
+        let (flushing, noting, is_resumed, attending) = (false, false, false, BTreeMap::new());
         Self {
             arguments,
             myself,
@@ -221,6 +226,7 @@ impl State {
             held,
             replies,
             flushing,
+            noting,
             steps,
             tasks,
             attending,
@@ -245,9 +251,27 @@ impl State {
     /// Applies one event at once. Its effects are carried out once it is durable.
     fn take(&mut self, event: Event) {
         let now_ms = self.arguments.ports.clock.wall_ms();
-        self.held.extend(self.run.on(&event, now_ms));
+        let effects = self.run.on(&event, now_ms);
+        // Nothing waits for it, and the next event is often near: its write, and its sync, then serve both.
+        let may_wait = effects.is_empty() && matches!(event, Event::Started { .. });
+        self.held.extend(effects);
         self.pending.push((now_ms, event));
-        self.ask_for_flush();
+        if may_wait { self.note_later() } else { self.ask_for_flush() }
+    }
+
+    /// Requests a write within [`NOTE_PAUSE`].
+    fn note_later(&mut self) {
+        if !self.flushing && !self.noting {
+            self.noting = true;
+            self.myself.send_after(NOTE_PAUSE, || RunMessage::Note);
+        }
+    }
+
+    fn note(&mut self) {
+        self.noting = false;
+        if !self.pending.is_empty() {
+            self.ask_for_flush();
+        }
     }
 
     /// Requests a write, which will include all events that are in the mailbox by then.

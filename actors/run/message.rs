@@ -24,6 +24,8 @@ pub enum RunMessage {
     Settled(Box<Item>),
     /// Journal all events so far, and then carry out their effects.
     Flush,
+    /// Journal the events that waited for others.
+    Note,
 }
 
 /// Request of a person to a run that is under way.
