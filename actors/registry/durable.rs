@@ -10,8 +10,9 @@
 //! new journal with the file that is visible. Only a power cut before that makes the commit visible; it was not
 //! acknowledged, and its command was not executed.
 //!
-//! The files of contracts are not synced either; their texts are in the records. When half of the journal is in use, a
-//! thread syncs the file system, after which the next journal can do without the contracts that were written before.
+//! The files of contracts are not synced either; their texts are in the records. When half of the journal is in use, and
+//! the contracts of workers that are still there would take much of the next one, a thread syncs the file system, after
+//! which the next journal can do without the contracts that were written before.
 
 use std::fs::{self, File, OpenOptions};
 use std::io;
@@ -75,9 +76,9 @@ impl Durable {
     /// # Errors
     /// Fails if the journal or an earlier version of the file cannot be written to the disk.
     pub fn record(&mut self, commit: Commit<'_>) -> Result<(), StoreError> {
-        let has_synced = self.end_sync();
+        self.end_sync();
         let is_ours = self.last.is_some() && self.last == commit.old_file;
-        if let Some(journal) = self.journal.as_mut().filter(|_| is_ours && !has_synced) {
+        if let Some(journal) = self.journal.as_mut().filter(|_| is_ours) {
             let change = Change::between(commit.old, commit.new);
             let contracts = commit.contracts.clone();
             self.at_ms = self.at_ms.max(now_ms());
@@ -208,10 +209,17 @@ impl Durable {
         }
     }
 
-    /// Starts to sync the file system if half of the journal is in use and contains contracts.
+    /// Starts to sync the file system if half of the journal is in use, and if the next one would have to contain too many
+    /// contracts.
     fn begin_sync(&mut self) {
-        let is_due = self.journal.as_ref().is_some_and(Journal::is_half_full);
-        if !is_due || self.syncing.is_some() || self.unsynced.is_empty() {
+        let Some(journal) = self.journal.as_ref().filter(|journal| journal.is_half_full()) else { return };
+        let room = journal.room_for_contracts();
+        if self.syncing.is_some() || self.contract_bytes() <= room {
+            return;
+        }
+        // Most commands of a large run are over and cleaned by now.
+        self.drop_removed();
+        if self.contract_bytes() <= room {
             return;
         }
         let workers = self.root.join("w");
@@ -220,19 +228,18 @@ impl Durable {
         self.syncing = thread.ok().map(|thread| Syncing { thread, count: self.unsynced.len() });
     }
 
-    /// Reports whether a sync has ended with success, and drops the contracts that are durable now.
-    fn end_sync(&mut self) -> bool {
-        let Some(syncing) = self.syncing.take_if(|syncing| syncing.thread.is_finished()) else { return false };
+    /// Returns the size of the contracts that the next journal must contain.
+    fn contract_bytes(&self) -> usize {
+        self.unsynced.iter().map(|one| one.text.len()).sum()
+    }
+
+    /// Drops the contracts that are durable now, if a sync has ended with success.
+    fn end_sync(&mut self) {
+        let Some(syncing) = self.syncing.take_if(|syncing| syncing.thread.is_finished()) else { return };
         match syncing.thread.join() {
-            Ok(Ok(())) => {
-                self.unsynced.drain(..syncing.count);
-                true
-            }
-            Ok(Err(error)) => {
-                tracing::warn!(%error, "cannot sync the workers' contracts; the journal keeps them");
-                false
-            }
-            Err(_) => false,
+            Ok(Ok(())) => drop(self.unsynced.drain(..syncing.count)),
+            Ok(Err(error)) => tracing::warn!(%error, "cannot sync the workers' contracts; the journal keeps them"),
+            Err(_) => {}
         }
     }
 
@@ -368,4 +375,48 @@ fn restore(root: &Path, table: &Table, contract: &Unsynced) -> Result<(), StoreE
 fn sync_directory(path: &Path) -> Result<(), StoreError> {
     let synced = File::open(path).and_then(|directory| directory.sync_all());
     synced.map_err(|error| io_error("sync", path, &error))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn commit(durable: &mut Durable, state: &Path, number: usize) {
+        let dir = format!("job.{number}");
+        let contract = Unsynced { dir, text: "x".repeat(3000) };
+        let table = Table::default();
+        let text = table.render();
+        let commit =
+            Commit { old: &table, old_file: file_id(state), new: &table, text: &text, contracts: vec![contract] };
+        durable.record(commit).expect("recorded");
+        fs::write(state, &text).expect("written");
+        durable.committed(file_id(state));
+    }
+
+    /// Number of commits that fill more than half of a journal.
+    const MANY: usize = 80;
+
+    #[test]
+    fn only_contracts_of_workers_that_are_there_need_a_sync_of_the_file_system() {
+        for stay in [false, true] {
+            let home = tempfile::tempdir().expect("a directory");
+            let state = home.path().join("state.json");
+            let mut durable = Durable::new(home.path(), "boot".to_owned());
+            for number in 0..MANY {
+                let dir = home.path().join("w").join(format!("job.{number}"));
+                fs::create_dir_all(&dir).expect("made");
+                commit(&mut durable, &state, number);
+                if !stay {
+                    fs::remove_dir(&dir).expect("removed");
+                }
+                let is_full = durable.journal.as_ref().is_some_and(Journal::is_half_full);
+                assert!(stay || durable.syncing.is_none(), "the file system is synced for removed workers");
+                if stay && is_full {
+                    assert!(durable.syncing.is_some());
+                    break;
+                }
+            }
+            assert_eq!(durable.syncing.is_some(), stay);
+        }
+    }
 }

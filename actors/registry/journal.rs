@@ -68,14 +68,15 @@ impl Journal {
         let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |now| now.as_nanos());
         let now = u64::try_from(now).unwrap_or(0);
         // A larger file is made before it is needed; a full disk must not require one that is not.
-        if let Some((file, earlier)) = open_for_writing(path, size / 2)? {
+        if let Some((file, bytes, earlier)) = open_for_writing(path, size / 2)? {
             let areas = areas(usize::try_from(file.metadata()?.len()).unwrap_or(0));
             let (area, other) = if earlier.area == areas[0] { (areas[1], areas[0]) } else { (areas[0], areas[1]) };
             let mut journal = Self::new(file, area, now.max(earlier.epoch + 1), boot);
             journal.write(&payload)?;
             // Not synced: the next record is, with them.
-            journal.file.write_all_at(&vec![0; other.size], other.start as u64)?;
-            journal.file.write_all_at(&vec![0; area.size - journal.tail], (area.start + journal.tail) as u64)?;
+            journal.clear(other, &bytes)?;
+            let rest = Area { start: area.start + journal.tail, size: area.size - journal.tail };
+            journal.clear(rest, &bytes)?;
             return Ok(journal);
         }
         let temporary = PathBuf::from(format!("{}.tmp", path.display()));
@@ -94,6 +95,13 @@ impl Journal {
         Self { file, area, epoch, boot: boot.to_owned(), tail: 0, number: 0 }
     }
 
+    /// Overwrites a part of the file with zeros, but for a rest that consists of zeros in the `earlier` content of the file.
+    fn clear(&self, part: Area, earlier: &[u8]) -> io::Result<()> {
+        let used = earlier.get(part.start..part.start + part.size).unwrap_or_default();
+        let used = used.iter().rposition(|byte| *byte != 0).map_or(0, |last| last + 1);
+        self.file.write_all_at(&vec![0; used.next_multiple_of(BLOCK).min(part.size)], part.start as u64)
+    }
+
     /// Appends a record durably. Returns false, and writes nothing, if the area has no room for it.
     ///
     /// # Errors
@@ -106,6 +114,11 @@ impl Journal {
     /// Reports whether more than half of the area is in use.
     pub fn is_half_full(&self) -> bool {
         self.tail > self.area.size / 2
+    }
+
+    /// Returns the number of bytes that contracts of earlier records may take in the first record of the next epoch.
+    pub fn room_for_contracts(&self) -> usize {
+        self.area.size / 8
     }
 
     fn write(&mut self, payload: &[u8]) -> io::Result<bool> {
@@ -140,8 +153,8 @@ fn areas(size: usize) -> [Area; 2] {
     [Area { start: 0, size }, Area { start: size, size }]
 }
 
-/// Opens an existing journal whose areas have at least this size, and returns it with its content.
-fn open_for_writing(path: &Path, size: usize) -> io::Result<Option<(File, Content)>> {
+/// Opens an existing journal whose areas have at least this size, and returns it with its bytes and its content.
+fn open_for_writing(path: &Path, size: usize) -> io::Result<Option<(File, Vec<u8>, Content)>> {
     let mut file = match open_regular(OpenOptions::new().read(true).write(true), path) {
         Ok(file) => file,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
@@ -153,7 +166,8 @@ fn open_for_writing(path: &Path, size: usize) -> io::Result<Option<(File, Conten
     }
     let mut bytes = Vec::new();
     (&mut file).take(SIZE_MAX).read_to_end(&mut bytes)?;
-    Ok(Some((file, scan(&bytes))))
+    let content = scan(&bytes);
+    Ok(Some((file, bytes, content)))
 }
 
 /// Creates a file of this size under a temporary name, with all of its blocks.
