@@ -88,6 +88,8 @@ pub struct State {
     pub(super) myself: ActorRef<WorkerMessage>,
     pub(super) machine: Machine,
     pub(super) life: Option<Life>,
+    /// The start of a worker that is not watched yet.
+    begun: Option<Event>,
     /// Stop that must still be recorded.
     pub(super) owed: Option<OwedStop>,
     tasks: Vec<AbortHandle>,
@@ -111,6 +113,7 @@ impl Actor for Worker {
             myself,
             machine: Machine::default(),
             life: None,
+            begun: None,
             owed: None,
             tasks: Vec::new(),
             told: (false, None, false),
@@ -139,7 +142,15 @@ impl Actor for Worker {
 impl State {
     async fn receive(&mut self, message: WorkerMessage) {
         match message {
-            WorkerMessage::Spawn(request, reply) => drop(reply.send(self.spawn(*request).await)),
+            WorkerMessage::Spawn(request, reply) => {
+                let spawned = self.spawn(*request).await;
+                let is_begun = self.begun.is_some();
+                drop(reply.send(spawned));
+                if is_begun {
+                    // The answer goes out first.
+                    tokio::task::yield_now().await;
+                }
+            }
             WorkerMessage::Kill(caller, removal, reply) => {
                 let killed = self.kill(&caller, removal).await;
                 self.leave_if(self.is_unknown(&killed), || drop(reply.send(killed)));
@@ -179,6 +190,7 @@ impl State {
                 }
             }
         }
+        self.watch_begun().await;
         self.tell_liveness();
     }
 
@@ -316,15 +328,21 @@ impl State {
     }
 
     /// Starts supervising a worker that was just started.
-    pub(super) async fn begin_life(&mut self, started: Started) {
+    pub(super) fn begin_life(&mut self, started: Started) {
         self.abort_tasks();
         let (generation, policy) = (started.generation, started.spec.contract.restart);
         self.life = Some(Life::of(&started.spec, started.lease.clone(), self.machine.wanted().rungs));
         self.tell_life();
         self.emit(EventKind::WorkerStarted { pid: started.lease.worker.pid });
         self.keep_logs();
+        self.begun = Some(Event::Started { generation, policy });
+    }
+
+    /// Watches a worker that was just started, after whoever asked for it was answered.
+    async fn watch_begun(&mut self) {
+        let Some(started) = self.begun.take() else { return };
         // The watch is the only effect of a start, and it cannot fail.
-        let _ = self.feed(Event::Started { generation, policy }).await;
+        let _ = self.feed(started).await;
     }
 
     async fn start_again(&mut self) {
@@ -368,7 +386,7 @@ impl State {
         };
         let started = launch::launch(self.ports(), &self.arguments.registry, &self.arguments.sites, start).await?;
         let generation = started.generation;
-        self.begin_life(started).await;
+        self.begin_life(started);
         // The row of the new generation ends the previous one, whether it was executed or only committed.
         if let Err(error) = self.ports().records.remove(self.name(), facts.generation).await {
             tracing::warn!(worker = self.name(), %error, "cannot delete the records of the previous generation");

@@ -76,10 +76,10 @@ pub async fn launch(
     mut start: Start,
 ) -> Result<Started, Refusal> {
     let plan = plan(ports, registry, &start).await?;
-    let dir = plan.as_ref().map_or(start.contract.cwd.as_str(), |plan| plan.path.as_str());
     // Until the row says where the worker is, or the start has failed.
-    let _claim = sites.enter(&start.name, dir).await?;
+    let mut claim = None;
     if let Some(plan) = &plan {
+        claim = Some(sites.enter(&start.name, &plan.path).await?);
         give_port(ports, registry, &mut start, plan).await?;
     }
     if start.contract.merge && plan.as_ref().is_some_and(|plan| plan.base.branch.is_none()) {
@@ -109,11 +109,22 @@ pub async fn launch(
         counts: start.counts,
     });
     let attempt = Attempt { ports, registry, sites, start: &start, spec: &spec, opening };
-    // Step 1.
-    if let Err(error) = ports.launcher.reserve(&spec).await {
-        attempt.take_back_directory().await;
-        return Err(error::of_launch(&error).of(&start.name));
-    }
+    // Step 1. Meanwhile a thread finds the real name of a directory that is there already.
+    let entering = async {
+        match claim {
+            Some(claim) => Ok(claim),
+            None => sites.enter(&start.name, &start.contract.cwd).await,
+        }
+    };
+    let (claim, reserved) = tokio::join!(entering, ports.launcher.reserve(&spec));
+    let begun = reserved.map_err(|error| error::of_launch(&error).of(&start.name)).and(claim);
+    let _claim = match begun {
+        Ok(claim) => claim,
+        Err(refusal) => {
+            attempt.take_back_directory().await;
+            return Err(refusal);
+        }
+    };
     match attempt.run().await {
         Ok((lease, row, note, warnings)) => {
             let notes = found(&start.tree, spec.worktree.as_ref()).into_iter().chain(note).collect();

@@ -85,7 +85,7 @@ impl State {
         match launch::launch(self.ports(), &self.arguments.registry, &self.arguments.sites, start).await {
             Ok(started) => {
                 let spawned = started.spawned.clone();
-                self.begin_life(started).await;
+                self.begin_life(started);
                 Ok(spawned)
             }
             Err(refusal) => {

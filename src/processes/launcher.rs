@@ -224,19 +224,12 @@ impl Launcher for ShimLauncher {
     }
 
     fn reserve<'a>(&'a self, spec: &'a Spec) -> BoxFuture<'a, Result<(), LaunchError>> {
-        let (paths, spec) = (self.paths.clone(), spec.clone());
-        blocking(move || {
-            let text = serde_json::to_vec(&spec).map_err(|error| LaunchError::System(error.to_string()))?;
-            check_size(&text)?;
-            let dir = records::make_worker_dir(&paths, &spec)
-                .map_err(|error| system("create the worker's directory", &error))?;
-            // Somebody may have deleted it to free space.
-            make_dirs(&paths.logs()).map_err(|error| system("create the directory of the logs", &error))?;
-            // Otherwise the registry's journal contains the contract.
-            let durability = if spec.is_synced() { Durability::Synced } else { Durability::None };
-            replace_private(&dir, "spec.pending", &text, durability)
-                .map_err(|error| system("write the launch contract", &error))
-        })
+        if spec.is_synced() {
+            let (paths, spec) = (self.paths.clone(), spec.clone());
+            return blocking(move || reserved(&paths, &spec));
+        }
+        // A few writes to the page cache are cheaper than a thread.
+        Box::pin(async move { reserved(&self.paths, spec) })
     }
 
     fn prepare<'a>(&'a self, spec: &'a Spec, caller: &'a Caller) -> BoxFuture<'a, Result<Prepared, LaunchError>> {
@@ -278,6 +271,20 @@ impl Launcher for ShimLauncher {
             }
         })
     }
+}
+
+/// Makes the directory of a start, and writes its contract.
+fn reserved(paths: &Paths, spec: &Spec) -> Result<(), LaunchError> {
+    let text = serde_json::to_vec(spec).map_err(|error| LaunchError::System(error.to_string()))?;
+    check_size(&text)?;
+    let made = records::make_worker_dir(paths, spec);
+    let dir = made.map_err(|error| system("create the worker's directory", &error))?;
+    // Somebody may have deleted it to free space.
+    make_dirs(&paths.logs()).map_err(|error| system("create the directory of the logs", &error))?;
+    // Otherwise the registry's journal contains the contract.
+    let durability = if spec.is_synced() { Durability::Synced } else { Durability::None };
+    let written = replace_private(&dir, "spec.pending", &text, durability);
+    written.map_err(|error| system("write the launch contract", &error))
 }
 
 /// Binds the handshake's socket by a short path, because a socket's path is limited to 107 bytes.
