@@ -5,6 +5,7 @@ use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use ractor::{Actor, ActorProcessingErr, ActorRef, RpcReplyPort};
 
@@ -17,6 +18,9 @@ use super::store::{self, Rebuild, Store};
 use super::table::Table;
 use swarm_model::Row;
 use swarm_ports::Ports;
+
+/// Time for which a change waits for others with which it can share a commit.
+const PATIENCE: Duration = Duration::from_millis(10);
 
 pub struct Registry;
 
@@ -67,6 +71,16 @@ impl Actor for Registry {
         match message {
             RegistryMessage::Mutate(mutation, reply) => {
                 if let Some(batch) = state.committer.ask(mutation, reply) {
+                    state.commit(&myself, batch);
+                }
+            }
+            RegistryMessage::MutatePatiently(mutation, reply) => {
+                if state.committer.ask_patiently(mutation, reply) {
+                    myself.send_after(PATIENCE, || RegistryMessage::Due);
+                }
+            }
+            RegistryMessage::Due => {
+                if let Some(batch) = state.committer.due() {
                     state.commit(&myself, batch);
                 }
             }

@@ -80,11 +80,13 @@ fn expected(table: &Table, name: &str, expect: &RowKey) -> Result<usize, Refused
     }
 }
 
-/// Group commit: mutations that arrive during a commit go together into the next one. `T` is the
-/// reply handle of each mutation.
+/// Group commit: mutations that arrive during a commit go together into the next one. Those that are patient begin no
+/// commit of their own before they are due. `T` is the reply handle of each mutation.
 #[derive(Debug)]
 pub struct Committer<T> {
     waiting: VecDeque<(Mutation, T)>,
+    /// Whether all that wait are patient and not due.
+    is_patient: bool,
     under_way: Option<Vec<T>>,
 }
 
@@ -93,7 +95,7 @@ pub const BATCH_MAX: usize = 256;
 
 impl<T> Default for Committer<T> {
     fn default() -> Self {
-        Self { waiting: VecDeque::new(), under_way: None }
+        Self { waiting: VecDeque::new(), is_patient: true, under_way: None }
     }
 }
 
@@ -101,6 +103,19 @@ impl<T> Committer<T> {
     /// Adds a mutation. If this returns a batch, the caller must commit it now.
     pub fn ask(&mut self, mutation: Mutation, reply: T) -> Option<Vec<Mutation>> {
         self.waiting.push_back((mutation, reply));
+        self.is_patient = false;
+        self.next()
+    }
+
+    /// Adds a mutation that may wait for others. If this returns true, the caller must call [`Committer::due`] after a while.
+    pub fn ask_patiently(&mut self, mutation: Mutation, reply: T) -> bool {
+        self.waiting.push_back((mutation, reply));
+        self.waiting.len() == 1
+    }
+
+    /// Ends the patience of all that wait. If this returns a batch, the caller must commit it now.
+    pub fn due(&mut self) -> Option<Vec<Mutation>> {
+        self.is_patient = self.waiting.is_empty();
         self.next()
     }
 
@@ -115,11 +130,13 @@ impl<T> Committer<T> {
     }
 
     fn next(&mut self) -> Option<Vec<Mutation>> {
-        if self.under_way.is_some() || self.waiting.is_empty() {
+        if self.under_way.is_some() || self.waiting.is_empty() || self.is_patient {
             return None;
         }
         let count = self.waiting.len().min(BATCH_MAX);
         let (batch, replies) = self.waiting.drain(..count).unzip();
+        // Whoever is left over has waited long enough.
+        self.is_patient = self.waiting.is_empty();
         self.under_way = Some(replies);
         Some(batch)
     }
@@ -193,24 +210,52 @@ mod tests {
         assert!(committer.is_idle());
     }
 
+    #[test]
+    fn a_patient_mutation_goes_into_the_next_commit_or_begins_one_when_it_is_due() {
+        let mut committer = Committer::default();
+        let insert = |name: &str| Mutation::Insert(Box::new(row(name, "1")));
+        assert!(committer.ask_patiently(insert("a"), 1), "the first one is due after a while");
+        assert!(!committer.ask_patiently(insert("b"), 2), "with the first one");
+        assert_eq!(committer.ask(insert("c"), 3).map(|batch| batch.len()), Some(3));
+        assert!(committer.ask_patiently(insert("d"), 4));
+        assert_eq!(committer.committed(), (vec![1, 2, 3], None), "it begins no commit of its own");
+        assert_eq!(committer.due().map(|batch| batch.len()), Some(1));
+        assert!(committer.ask_patiently(insert("e"), 5));
+        assert_eq!(committer.due(), None, "a commit is under way");
+        assert_eq!(committer.committed(), (vec![4], Some(vec![insert("e")])));
+        assert_eq!(committer.committed(), (vec![5], None));
+        assert_eq!(committer.due(), None, "nothing waits");
+        assert!(committer.is_idle());
+    }
+
     proptest! {
         /// Every mutation is answered once and in order, for any sequence of events.
         #[test]
-        fn every_mutation_is_answered_once(steps in proptest::collection::vec(any::<bool>(), 1..400)) {
+        fn every_mutation_is_answered_once(steps in proptest::collection::vec(0..4_u8, 1..400)) {
             let mut committer = Committer::default();
             let (mut asked, mut answered, mut busy) = (0_usize, Vec::new(), false);
-            for is_ask in steps {
-                if is_ask {
-                    let batch = committer.ask(Mutation::Insert(Box::new(row("x", "1"))), asked);
-                    prop_assert!(!(busy && batch.is_some()));
-                    busy |= batch.is_some();
-                    asked += 1;
-                } else if busy {
-                    let (replies, next) = committer.committed();
-                    answered.extend(replies);
-                    busy = next.is_some();
-                }
+            for step in steps {
+                let insert = Mutation::Insert(Box::new(row("x", "1")));
+                let batch = match step {
+                    0 => committer.ask(insert, asked),
+                    1 => {
+                        committer.ask_patiently(insert, asked);
+                        None
+                    }
+                    2 => committer.due(),
+                    _ if busy => {
+                        let (replies, next) = committer.committed();
+                        answered.extend(replies);
+                        busy = next.is_some();
+                        None
+                    }
+                    _ => None,
+                };
+                asked += usize::from(step < 2);
+                prop_assert!(!(busy && batch.is_some()));
+                busy |= batch.is_some();
             }
+            busy |= committer.due().is_some();
             while busy {
                 let (replies, next) = committer.committed();
                 answered.extend(replies);

@@ -14,6 +14,10 @@ use swarm_model::Row;
 pub enum RegistryMessage {
     /// Changes one row. Answered once the change is durable.
     Mutate(Mutation, RpcReplyPort<Result<(), RegistryError>>),
+    /// As `Mutate`, for a change that may wait a moment for others.
+    MutatePatiently(Mutation, RpcReplyPort<Result<(), RegistryError>>),
+    /// Sent after that moment.
+    Due,
     /// Returns all rows that are on disk now.
     List(RpcReplyPort<Result<Listing, StoreError>>),
     /// Returns the row of this name, or `None`.

@@ -85,6 +85,16 @@ impl RegistryHandle {
             .unwrap_or_else(|_| Err(StoreError::Closed.into()))
     }
 
+    /// As [`mutate`](Self::mutate), for a change that nobody waits for: if no other one is near, it waits a moment for one, and
+    /// shares its commit.
+    ///
+    /// # Errors
+    /// As [`mutate`](Self::mutate).
+    pub async fn mutate_patiently(&self, mutation: Mutation) -> Result<(), RegistryError> {
+        ractor::call_t!(self.actor, RegistryMessage::MutatePatiently, CALL_MS_MAX, mutation)
+            .unwrap_or_else(|_| Err(StoreError::Closed.into()))
+    }
+
     /// Returns all readable rows in the order of the file.
     ///
     /// # Errors

@@ -232,7 +232,10 @@ impl State {
             let base = row.swarm().and_then(|meta| meta.base.as_ref());
             notes = remove::on_clean(&self.arguments, (tree, base), removal, caller).await?;
         }
-        self.forget(&row).await?;
+        // A run that goes on starts another worker soon.
+        let is_of_run = |facts: &DirFacts| facts.spec.spec().is_some_and(|spec| spec.request.starts_with("run/"));
+        let may_wait = matches!(&subject, WorkerRecord::Ours { facts, .. } if is_of_run(facts));
+        self.forget(&row, may_wait).await?;
         // After the row, which names the branch. What a forced removal has saved is restored onto its branch.
         if removal.rm_worktree && row.worktree.is_some() && removal.drop_branch && !removal.force_dirty {
             notes.extend(remove::drop_branch(self.ports(), &subject, caller).await);
@@ -266,9 +269,11 @@ impl State {
 
     /// Deletes the row first, then logs and records. If the supervisor is killed in between, what is
     /// left lies in a directory without a row, which the next start deletes.
-    async fn forget(&mut self, row: &Row) -> Result<(), Refusal> {
+    async fn forget(&mut self, row: &Row, may_wait: bool) -> Result<(), Refusal> {
         let remove = Mutation::Remove { name: row.name.clone(), expect: row.key() };
-        match self.arguments.registry.mutate(remove).await {
+        let registry = &self.arguments.registry;
+        let removed = if may_wait { registry.mutate_patiently(remove).await } else { registry.mutate(remove).await };
+        match removed {
             Ok(()) | Err(RegistryError::Refused(Refused::Missing(_))) => {}
             Err(error) => return Err(error::of_registry(&error).of(self.name())),
         }
