@@ -10,6 +10,8 @@ mod mcp;
 mod notify;
 mod processes;
 mod reach;
+mod verbs;
+mod web;
 mod wiring;
 
 use std::ffi::OsString;

@@ -143,13 +143,19 @@ pub fn dialog(screen: &str) -> Option<Dialog> {
     menu(&rows).or_else(|| entry(&rows)).or_else(|| bar(&rows))
 }
 
+/// Message of claude whose key or login was refused.
+const LOGGED_OUT: &str = "Please run /login · API Error";
+
 /// Returns why the agent on this screen cannot work: a dialog of its start, or that it is not logged in.
 pub fn obstacle(screen: &str) -> Option<String> {
     if let Some(dialog) = dialog(screen) {
         return dialog.blocks_start().then(|| dialog.asks().to_owned());
     }
     let rows: Vec<Row> = screen.lines().filter_map(row).collect();
-    let says = |row: &Row| row.text.starts_with('⎿') && row.text.to_lowercase().contains("please run /login");
+    let says = |row: &Row| match row.text.strip_prefix(['●', '⏺']) {
+        Some(said) => said.trim_start().starts_with(LOGGED_OUT),
+        None => row.text.starts_with('⎿') && row.text.to_lowercase().contains("please run /login"),
+    };
     let at = rows.iter().rposition(says)?;
     let goes_on = rows[at + 1..].iter().any(|row| row.text.starts_with(['●', '⏺', '⎿']));
     (!goes_on).then(|| "is not logged in".to_owned())

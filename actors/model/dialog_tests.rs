@@ -141,8 +141,11 @@ fn an_agent_that_cannot_start_is_told_from_one_that_asks_at_work() {
     for (path, screen) in recorded!["claude/trust", "codex/trust", "gemini/login", "codex/update", "claude/theme"] {
         assert!(obstacle(screen).is_some(), "{path}");
     }
-    let [(_, lost)] = recorded!["claude/not-logged-in"];
-    assert_eq!(obstacle(lost).as_deref(), Some("is not logged in"));
+    for (path, lost) in recorded!["claude/not-logged-in", "claude/not-logged-in-401"] {
+        assert_eq!(obstacle(lost).as_deref(), Some("is not logged in"), "{path}");
+    }
+    assert_eq!(obstacle("● Please run /login · API Error: 401 x\n● It works again."), None);
+    assert_eq!(obstacle("● The README says: please run /login."), None);
     for (path, screen) in recorded!["claude/permission-command", "claude/idle", "codex/idle", "opencode/question"] {
         assert_eq!(obstacle(screen), None, "{path}");
     }

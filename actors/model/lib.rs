@@ -3,6 +3,7 @@
 
 mod activity;
 pub mod asks;
+pub mod clearing;
 pub mod dialog;
 mod event;
 pub mod flow;

@@ -71,6 +71,9 @@ pub struct Resume {
     /// Id of the agent's conversation. `None` if it is unknown.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub conversation: Option<String>,
+    /// Content of that file, if it is to be written among the records of the start.
+    #[serde(skip)]
+    pub text: Option<String>,
 }
 
 impl Spec {

@@ -31,6 +31,12 @@ const PROMPTS: [&str; 3] = [">", "$", ">>>"];
 const CODEX_PROMPT: char = '›';
 const CODEX_STATUS: &str = " · ";
 
+/// Number of lines at the end of a screen that are searched for signs of work.
+const WORKING_LINES_MAX: usize = 8;
+/// Texts, in lower case, that agents show while they work.
+const WORKING: [&str; 5] =
+    ["esc to interrupt", "(esc to cancel", "· esc to cancel)", "esc interrupt", "esc again to interrupt"];
+
 /// Agents that draw their input line and then ask whether to trust the directory.
 const ASK_LATE: [&str; 2] = ["gemini", "qwen"];
 /// Time for which the prompt of such an agent must stand, in milliseconds.
@@ -54,6 +60,16 @@ pub fn judge_dialog(screen: &str) -> (Screen, Option<Dialog>) {
     }
     let is_ready = screen.lines().any(|line| is_ready(line, &spaced(line).to_lowercase())) || is_codex_ready(screen);
     (if is_ready { Screen::Ready } else { Screen::Other }, None)
+}
+
+/// Reports whether the last lines of a screen show that an agent works.
+pub fn shows_work(screen: &str) -> bool {
+    last_lines(screen).iter().any(|line| WORKING.iter().any(|text| line.to_lowercase().contains(text)))
+}
+
+/// Returns the last lines of a screen that are not empty, the last one first.
+pub fn last_lines(screen: &str) -> Vec<&str> {
+    screen.lines().rev().filter(|line| !line.trim().is_empty()).take(WORKING_LINES_MAX).collect()
 }
 
 fn is_codex_ready(screen: &str) -> bool {

@@ -110,6 +110,9 @@ pub struct WorkerView {
     /// its work was rejected.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub given_up: Option<String>,
+    /// When its run starts the next attempt at the work by itself, although this one failed, in Unix milliseconds.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub retry_ms: Option<u64>,
     /// Name of the directory below `w/`. `None` for a worker that the original `swarm` started.
     pub dir: Option<String>,
 }
@@ -146,16 +149,22 @@ impl WorkerView {
         self.state == FineState::Exited && self.ask.is_some()
     }
 
+    /// Returns the state for listings: between two attempts of a run that of a worker between two starts.
+    pub fn shown_state(&self) -> FineState {
+        if self.state == FineState::Exited && self.retry_ms.is_some() { FineState::Backoff } else { self.state }
+    }
+
     /// Reports whether the worker has ended without success and stays so: with a code other than zero, by a signal, at a
-    /// limit, or without a record of how; or whether its run has given up what it did. What a person stopped has not failed, and neither has a worker whose restart is
-    /// due, or whose agent ended because it asks a person.
+    /// limit, with its window, or without a record of how; or whether its run has given up what it did. What a person
+    /// stopped has not failed, and neither has a worker whose restart is due, or whose agent ended because it asks a person.
     pub fn has_failed(&self) -> bool {
         match self.state {
             FineState::Exited if self.is_parked() => false,
+            FineState::Exited if self.retry_ms.is_some() => false,
             FineState::Exited if self.given_up.is_some() => true,
             FineState::Exited => self.exit.as_ref().is_none_or(|exit| {
                 !exit.ended.is_success()
-                    || matches!(exit.reason, Reason::Timeout | Reason::Output | Reason::OutOfMemory)
+                    || matches!(exit.reason, Reason::Timeout | Reason::Output | Reason::OutOfMemory | Reason::Closed)
             }),
             FineState::OutOfMemory | FineState::Failed | FineState::Lost | FineState::Interrupted => true,
             FineState::Starting

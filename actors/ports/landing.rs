@@ -127,6 +127,12 @@ pub trait Landings: Send + Sync {
     /// Returns a refusal if the work cannot land, for example because it has no base.
     fn complete(&self, completion: Completion) -> BoxFuture<'_, Result<Completed, Refusal>>;
 
+    /// Returns the rules of the configuration to which a person agreed, of the main checkout of the repository around `root`.
+    ///
+    /// # Errors
+    /// Fails if the repository cannot be found, or its configuration cannot be read.
+    fn rules_of<'a>(&'a self, root: &'a str, caller: &'a Caller) -> BoxFuture<'a, Result<MergeSettings, Refusal>>;
+
     /// Completes several branches, in this order.
     fn complete_all(&self, completions: Vec<Completion>) -> BoxFuture<'_, Vec<Result<Completed, Refusal>>> {
         Box::pin(async move {

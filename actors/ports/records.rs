@@ -166,6 +166,10 @@ pub trait Records: Send + Sync {
     /// its queue has dropped the item.
     fn note<'a>(&'a self, name: &'a str, generation: u64, note: Note) -> BoxFuture<'a, ()>;
 
+    /// Returns how the last turn of a generation's agent ended, in words, if it failed or was interrupted. `None` also if its
+    /// agent reports no turns.
+    fn broken_turn<'a>(&'a self, name: &'a str, generation: u64) -> BoxFuture<'a, Option<String>>;
+
     /// Marks a generation that makes no progress, or removes its mark if `mark` is `None`. Errors are ignored.
     fn mark<'a>(&'a self, name: &'a str, generation: u64, mark: Option<&'a Mark>) -> BoxFuture<'a, ()>;
 

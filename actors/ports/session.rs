@@ -124,6 +124,10 @@ pub trait Sessions: Send + Sync {
     /// Returns how many times a session may be resumed.
     fn attempts_max(&self) -> i64;
 
+    /// Ends the request of this agent whose dialog a person has answered in its window. Best effort: what is not ended here
+    /// is over when the agent reports the end of the step.
+    fn answered<'a>(&'a self, life: &'a Life) -> BoxFuture<'a, ()>;
+
     /// Reports whether the session of this plan can be resumed. Returns [`Recovery::NoState`] if it cannot be read.
     fn check<'a>(&'a self, plan: &'a SessionPlan) -> BoxFuture<'a, Recovery>;
 

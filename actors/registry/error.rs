@@ -14,6 +14,21 @@ pub enum Refused {
     /// Another program replaced the row in the meantime.
     #[error("worker '{0}' was changed by another program in the meantime")]
     Changed(String),
+    #[error(
+        "the registry has no room for worker '{name}': with it, state.json would have {bytes} bytes, and the limit for \
+         starts is {limit_bytes}"
+    )]
+    Full { name: String, bytes: u64, limit_bytes: u64 },
+}
+
+impl Refused {
+    /// Returns the hint for the user, if there is a remedy.
+    pub fn remedy(&self) -> Option<String> {
+        let is_full = matches!(self, Self::Full { .. });
+        is_full.then(|| {
+            "run 'swarm clean --all' to forget the workers that have ended, or put long arguments into files".to_owned()
+        })
+    }
 }
 
 /// Reason why the file could not be read or written. Every mutation of the failed commit gets a
@@ -63,7 +78,10 @@ impl StoreError {
             Self::Locked { .. } => Some("end or resume that process, then try again".to_owned()),
             Self::NotAFile { path, .. } => Some(format!("move it away: mv '{0}' '{0}.aside'", path.display())),
             Self::TooLarge { path, .. } => {
-                Some(format!("inspect it and move it away: mv '{0}' '{0}.aside'", path.display()))
+                let path = path.display();
+                Some(format!(
+                    "move it away: mv '{path}' '{path}.aside'; the workers of swarm are then found by their own records"
+                ))
             }
             Self::Row { path, .. } => Some(format!("correct that row in {}", path.display())),
             Self::NewerSchema { .. } => Some("use the newer version of swarm".to_owned()),

@@ -19,6 +19,8 @@ use swarm_sys::files::open_regular;
 const BLOCK: usize = 4096;
 /// Minimum size of an area, in bytes.
 const AREA_MIN: usize = 512 << 10;
+/// Maximum size of an area, in bytes, unless its first record needs more.
+const AREA_MAX: usize = 128 << 20;
 /// Maximum size of a file that is read, in bytes. A registry of the maximum size needs half of it.
 const SIZE_MAX: u64 = 1 << 30;
 const MAGIC: [u8; 8] = *b"swarmjnl";
@@ -64,7 +66,7 @@ impl Journal {
     /// Returns any I/O error. The journal then has the earlier epoch or the new one.
     pub fn begin(path: &Path, boot: &str, record: &Record) -> io::Result<Self> {
         let payload = serde_json::to_vec(record)?;
-        let size = payload.len().saturating_mul(4).next_multiple_of(BLOCK).max(AREA_MIN);
+        let size = area_size(payload.len());
         let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |now| now.as_nanos());
         let now = u64::try_from(now).unwrap_or(0);
         // A larger file is made before it is needed; a full disk must not require one that is not.
@@ -145,6 +147,12 @@ impl Journal {
         self.number += 1;
         Ok(true)
     }
+}
+
+/// Returns the size of an area whose first record has this length.
+fn area_size(payload: usize) -> usize {
+    let least = (HEADER + payload).next_multiple_of(BLOCK);
+    payload.saturating_mul(4).next_multiple_of(BLOCK).clamp(AREA_MIN, AREA_MAX).max(least)
 }
 
 /// Returns the two areas of a file of this size.

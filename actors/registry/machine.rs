@@ -4,14 +4,18 @@ use std::collections::VecDeque;
 
 use super::error::Refused;
 use super::replay::Unsynced;
+use super::store::START_BYTES_MAX;
 use super::table::{Entry, Table};
 use swarm_model::{Row, RowKey, WireStatus};
+
+/// Number of bytes by which the row of a worker grows at most if it is started again with the same contract.
+const GROWTH_BYTES_MAX: u64 = 4096;
 
 /// One change of `state.json`.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Mutation {
     /// Adds the row of a start, as `Insert` or, with the key of the row that it expects, as `Replace`. The contract is
-    /// recorded with it if its file was not synced.
+    /// recorded with it if its file was not synced. Refused if the file would exceed [`START_BYTES_MAX`].
     Start { expect: Option<RowKey>, row: Box<Row>, contract: Option<Unsynced> },
     /// Adds a new worker. Refused if the name exists, also in a row that cannot be read.
     Insert(Box<Row>),
@@ -38,11 +42,20 @@ impl Mutation {
 ///
 /// # Errors
 /// Refused if the name already exists or has a row that cannot be read (insert), is unknown, or has a row other than the
-/// expected one.
+/// expected one; a start also if the file would become too large.
 pub fn apply(table: &mut Table, mutation: Mutation) -> Result<(), Refused> {
     match mutation {
-        Mutation::Start { expect: Some(expect), row, .. } => return apply(table, Mutation::Replace { expect, row }),
-        Mutation::Start { expect: None, row, .. } => return apply(table, Mutation::Insert(row)),
+        Mutation::Start { expect: Some(expect), row, .. } => {
+            let at = expected(table, &row.name, &expect)?;
+            check_room(table, &row, Some(&table.entries[at]), START_BYTES_MAX)?;
+            return apply(table, Mutation::Replace { expect, row });
+        }
+        Mutation::Start { expect: None, row, .. } => {
+            if table.position(&row.name).is_none() {
+                check_room(table, &row, None, START_BYTES_MAX)?;
+            }
+            return apply(table, Mutation::Insert(row));
+        }
         Mutation::Insert(row) => {
             if table.position(&row.name).is_some() {
                 return Err(Refused::Exists(row.name));
@@ -67,6 +80,19 @@ pub fn apply(table: &mut Table, mutation: Mutation) -> Result<(), Refused> {
         }
     }
     Ok(())
+}
+
+/// Checks that the file has room for the row of a start. That of a worker which is started again may be a little longer
+/// than its earlier row, so that no restart fails because of what others started.
+fn check_room(table: &Table, row: &Row, earlier: Option<&Entry>, limit_bytes: u64) -> Result<(), Refused> {
+    let before = table.size();
+    let length = earlier.map_or_else(|| Entry::of(row.clone()), |earlier| Entry::after(earlier, row.clone())).size();
+    let bytes = before + length - earlier.map_or(0, Entry::size);
+    let is_alike = earlier.is_some() && bytes <= before + GROWTH_BYTES_MAX;
+    if bytes <= limit_bytes || is_alike {
+        return Ok(());
+    }
+    Err(Refused::Full { name: row.name.clone(), bytes, limit_bytes })
 }
 
 fn expected(table: &Table, name: &str, expect: &RowKey) -> Result<usize, Refused> {
@@ -194,6 +220,45 @@ mod tests {
         let replace = Mutation::Replace { expect: stale, row: Box::new(row("a", "3")) };
         assert_eq!(apply(&mut table, replace), Err(Refused::Changed("a".to_owned())));
         assert_eq!(table.entries.len(), 1);
+    }
+
+    #[test]
+    fn a_start_finds_room_and_every_other_change_needs_none() {
+        let start = |name: &str, expect: Option<RowKey>, argument: usize| {
+            let row = Row { cmd: vec!["x".repeat(argument)], ..row(name, "2") };
+            Mutation::Start { expect, row: Box::new(row), contract: None }
+        };
+        let mut table = Table::default();
+        let half = usize::try_from(START_BYTES_MAX / 2).expect("fits");
+        assert_eq!(apply(&mut table, start("a", None, half)), Ok(()));
+        let key = table.find("a").expect("there").key();
+        let refused = apply(&mut table, start("b", None, half)).expect_err("too large");
+        assert!(refused.to_string().contains("no room for worker 'b'") && refused.remedy().is_some(), "{refused}");
+        assert_eq!(apply(&mut table, start("a", None, half)), Err(Refused::Exists("a".to_owned())));
+        let grown = apply(&mut table, start("a", Some(key.clone()), 2 * half));
+        assert!(matches!(grown, Err(Refused::Full { .. })), "{grown:?}");
+        assert_eq!(table.entries.len(), 1, "refused, and changed");
+        // A row that another program dropped; the table is as large as no start may make it.
+        let lost = Row { cmd: vec!["x".repeat(2 * half)], ..row("lost", "1") };
+        assert_eq!(apply(&mut table, Mutation::Insert(Box::new(lost.clone()))), Ok(()));
+        assert!(matches!(apply(&mut table, start("c", None, 1)), Err(Refused::Full { .. })));
+        assert_eq!(apply(&mut table, start("lost", Some(lost.key()), 2 * half + 9)), Ok(()), "a restart");
+        let again = table.find("lost").expect("there").key();
+        let status =
+            Mutation::SetStatus { name: "lost".to_owned(), expect: again.clone(), status: WireStatus::Stopped };
+        assert_eq!(apply(&mut table, status), Ok(()));
+        assert_eq!(apply(&mut table, Mutation::Remove { name: "lost".to_owned(), expect: again }), Ok(()));
+        assert_eq!(apply(&mut table, start("b", None, 1)), Ok(()));
+    }
+
+    #[test]
+    fn the_size_of_a_table_is_that_of_its_text() {
+        let mut table = Table::parse("{\"theirs\": [1, 2], \"workers\": [], \"after\": \"x\"}").expect("parses");
+        for name in ["a", "b", "c"] {
+            apply(&mut table, Mutation::Insert(Box::new(row(name, "1")))).expect("inserts");
+            let (size, length) = (table.size(), table.render().len() as u64);
+            assert!(size >= length && size <= length + 400, "{size} for {length}");
+        }
     }
 
     #[test]

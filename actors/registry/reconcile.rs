@@ -132,6 +132,7 @@ fn ours(row: Arc<Row>, evidence: Evidence<'_>) -> WorkerView {
         job: evidence.lease.job.clone(),
         survivors: evidence.lease.survivors.iter().map(|process| process.pid).collect(),
         given_up: None,
+        retry_ms: None,
         dir: Some(swarm_model::worker_dir_name(evidence.name, evidence.generation)),
     }
 }
@@ -156,6 +157,7 @@ fn theirs(row: Arc<Row>, foreign: Option<ProcessId>) -> WorkerView {
         job: None,
         survivors: Vec::new(),
         given_up: None,
+        retry_ms: None,
         dir: None,
     }
 }

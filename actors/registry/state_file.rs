@@ -7,13 +7,13 @@ use std::path::Path;
 use swarm_sys::files::open_regular;
 
 use super::error::StoreError;
-use super::store::{STATE_BYTES_MAX, io_error};
+use super::store::{REGISTRY_BYTES_MAX, io_error};
 
 /// Returns the content of the file; `None` if it does not exist. Follows no symbolic link, and waits for no other end of a
 /// pipe.
 ///
 /// # Errors
-/// Fails if it is not a regular file, is larger than [`STATE_BYTES_MAX`], or cannot be read.
+/// Fails if it is not a regular file, is larger than [`REGISTRY_BYTES_MAX`], or cannot be read.
 pub(super) fn read(path: &Path) -> Result<Option<Vec<u8>>, StoreError> {
     let file = match open_regular(OpenOptions::new().read(true), path) {
         Ok(file) => file,
@@ -22,11 +22,11 @@ pub(super) fn read(path: &Path) -> Result<Option<Vec<u8>>, StoreError> {
     };
     let failed = |error: io::Error| io_error("read", path, &error);
     let length = file.metadata().map_err(failed)?.len();
-    if length > STATE_BYTES_MAX {
-        return Err(StoreError::TooLarge { path: path.to_owned(), limit_bytes: STATE_BYTES_MAX });
+    if length > REGISTRY_BYTES_MAX {
+        return Err(StoreError::TooLarge { path: path.to_owned(), limit_bytes: REGISTRY_BYTES_MAX });
     }
     let mut bytes = Vec::with_capacity(usize::try_from(length).unwrap_or(0) + 1);
-    file.take(STATE_BYTES_MAX + 1).read_to_end(&mut bytes).map_err(failed)?;
+    file.take(REGISTRY_BYTES_MAX + 1).read_to_end(&mut bytes).map_err(failed)?;
     Ok(Some(bytes))
 }
 

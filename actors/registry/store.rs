@@ -26,8 +26,14 @@ use swarm_sys::procfs;
 pub const LOCK_WAIT_MAX: Duration = Duration::from_secs(10);
 /// Maximum wait for the lock when the registry is opened or closed.
 pub const CLOSE_WAIT_MAX: Duration = Duration::from_secs(1);
-/// Maximum size of `state.json`, in bytes. A registry of ten thousand workers takes 6 MB.
+/// Size of `state.json`, in bytes, above which it is read only if it is a registry. One of ten thousand workers takes 6 MB.
 pub const STATE_BYTES_MAX: u64 = 64 << 20;
+/// Maximum size of a registry that is read, in bytes. Other programs and earlier versions write more than
+/// [`STATE_BYTES_MAX`]; the workers in it can be ended and forgotten.
+pub const REGISTRY_BYTES_MAX: u64 = 256 << 20;
+/// Maximum size of `state.json` after a start, in bytes. The rest is for changes that must never fail: ends, removals, and
+/// rows that were lost.
+pub const START_BYTES_MAX: u64 = STATE_BYTES_MAX / 2;
 /// Maximum number of quarantined copies of damaged files.
 const QUARANTINE_MAX: u32 = 1000;
 
@@ -333,7 +339,8 @@ pub fn lock(root: &Path, wait: Duration) -> Result<LockGuard, StoreError> {
 /// last commit made, returns that of the commit.
 ///
 /// # Errors
-/// Fails if it is not a regular file, is larger than [`STATE_BYTES_MAX`], or cannot be read.
+/// Fails if it is not a regular file, is larger than [`STATE_BYTES_MAX`] and no registry, is larger than
+/// [`REGISTRY_BYTES_MAX`], or cannot be read.
 pub fn load(path: &Path) -> Result<Loaded, StoreError> {
     load_with(path, Table::parse)
 }
@@ -388,6 +395,9 @@ fn load_of_boot<T>(
         Ok(text) => parse(text),
         Err(error) => Err(format!("not valid UTF-8: {error}")),
     };
+    if parsed.is_err() && bytes.len() as u64 > STATE_BYTES_MAX {
+        return Err(StoreError::TooLarge { path: path.to_owned(), limit_bytes: STATE_BYTES_MAX });
+    }
     Ok(parsed.map_or_else(Loaded::Damaged, Loaded::Table))
 }
 

@@ -111,6 +111,11 @@ impl Entry {
         Self { raw: raw.into(), row: Row::parse(raw).map(Arc::new) }
     }
 
+    /// Returns the number of bytes that the entry takes in the file.
+    pub fn size(&self) -> u64 {
+        self.raw.len() as u64 + 8
+    }
+
     pub fn name(&self) -> Option<&str> {
         self.row.as_ref().ok().map(|row| row.name.as_str())
     }
@@ -196,10 +201,15 @@ impl Table {
         self.entries.iter().position(|entry| entry.name() == Some(name))
     }
 
+    /// Returns how long the text of the file may be, in bytes.
+    pub fn size(&self) -> u64 {
+        let theirs = self.before.iter().chain(&self.after).map(|(key, value)| 2 * key.len() + value.get().len() + 16);
+        theirs.sum::<usize>() as u64 + self.entries.iter().map(Entry::size).sum::<u64>() + 256
+    }
+
     /// Returns the text of the file. Parts that other programs wrote are kept byte for byte.
     pub fn render(&self) -> String {
-        let size = self.entries.iter().map(|entry| entry.raw.len() + 8).sum::<usize>() + 256;
-        let mut text = String::with_capacity(size);
+        let mut text = String::with_capacity(usize::try_from(self.size()).unwrap_or(0));
         text.push('{');
         for (key, value) in &self.before {
             member(&mut text, key, 1);

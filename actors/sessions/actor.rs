@@ -122,6 +122,7 @@ impl State {
                 let screen = terminals.screen(&life.worker, 0).await.ok();
                 let _ = myself.cast(SessionsMessage::Looked(life, sight, screen));
             })),
+            Effect::Answered(life) => drop(tokio::spawn(async move { sessions.answered(&life).await })),
             Effect::Type { worker, text } => drop(tokio::spawn(async move {
                 let typing = Typing { clear: false, enter: true };
                 if let Err(error) = terminals.type_text(&worker, &text, typing).await {

@@ -4,7 +4,7 @@
 //! clock that was set nor a machine that slept makes a worker look stuck.
 
 use super::signals::Signal;
-use swarm_model::{Rungs, WatchRules};
+use swarm_model::{Rungs, TurnEnd, WatchRules};
 use swarm_ports::Sight;
 
 /// Maximum number of nudges on the ladder.
@@ -65,8 +65,9 @@ pub struct Ladder {
     output: Option<u64>,
     wrote_ms: u64,
     operation: Option<((String, u64), u64)>,
-    /// Signal that was reported last, so that it is reported only once.
-    told: Option<&'static str>,
+    /// Signal that was reported last, so that it is reported only once. Of an idle agent with how its last turn ended: a
+    /// turn may begin and break off between two checks.
+    told: Option<(&'static str, Option<TurnEnd>)>,
 }
 
 /// Steps that are possible for a worker.
@@ -150,8 +151,8 @@ impl Ladder {
     }
 
     fn tell(&mut self, signal: Signal) -> Vec<Act> {
-        let known = self.told == Some(signal.word());
-        self.told = Some(signal.word());
+        let end = if let Signal::Idle { what } = &signal { TurnEnd::of_text(what) } else { None };
+        let known = self.told.replace((signal.word(), end)) == Some((signal.word(), end));
         if known { Vec::new() } else { vec![Act::Take(Step::Told, signal)] }
     }
 
@@ -293,6 +294,20 @@ mod tests {
             acts.into_iter().next().map(|act| (tick / 6, act))
         });
         assert!(matches!(again, Some((25, Act::Take(Step::Nudged, _)))), "{again:?}");
+    }
+
+    #[test]
+    fn a_turn_that_broke_off_between_two_checks_is_told() {
+        let mut ladder = Ladder::default();
+        let means = Means { rules: None, window: true };
+        let mut told = |what: &str| {
+            let signal = Signal::Idle { what: what.to_owned() };
+            ladder.look(&silent(1), Some(signal.clone()), means, 0) == [Act::Take(Step::Told, signal)]
+        };
+        let failed = "its last turn failed: 500";
+        let words =
+            ["its turn is over", "its turn is over", failed, failed, "its turn was interrupted", "it asks: Push?"];
+        assert_eq!(words.map(&mut told), [true, false, true, false, true, true]);
     }
 
     #[test]

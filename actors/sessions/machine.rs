@@ -63,6 +63,8 @@ pub enum Effect {
     Arm,
     /// Read the worker's screen. `Looked` reports the result.
     Look(Arc<Life>, Sight),
+    /// End the request whose dialog a person has answered in the window.
+    Answered(Arc<Life>),
     Type {
         worker: String,
         text: String,
@@ -374,7 +376,10 @@ impl Machine {
             tracked.screen = signals::is_over(screen).then(|| Signal::Idle { what: DISMISSED.to_owned() });
         }
         let screen = tracked.screen.clone();
-        self.judge(life, sight, screen)
+        // The agent carries out what it asked about, and reports nothing before it has done so.
+        let is_answered = had_dialog && tracked.works && sight.waiting.is_some() && !sight.held;
+        let ended = is_answered.then(|| Effect::Answered(Arc::clone(life)));
+        self.judge(life, sight, screen).into_iter().chain(ended).collect()
     }
 
     fn judge(&mut self, life: &Arc<Life>, sight: &Sight, screen: Option<Signal>) -> Vec<Effect> {

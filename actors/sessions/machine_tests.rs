@@ -237,12 +237,17 @@ fn a_worker_that_reports_a_wait_is_marked_until_it_reports_or_shows_the_end_of_i
 /// Marks of an agent in a window that waits for a permission and whose screens these are, each looked at because it has drawn
 /// something.
 fn drawn(held: bool, screens: &[&str]) -> Vec<Option<Mark>> {
+    let mark = |effect| if let Effect::Mark { mark, .. } = effect { Some(mark) } else { None };
+    effects_of(held, screens).into_iter().filter_map(mark).collect()
+}
+
+fn effects_of(held: bool, screens: &[&str]) -> Vec<Effect> {
     let agent = Arc::new(Life { agent: true, window: true, ..Life::clone(&life("a", 1)) });
     let mut machine = Machine::new(30_000);
     machine.on(Event::Began(Arc::clone(&agent)));
     machine.on(Event::Ran(Arc::clone(&agent), Ok(fence(&agent))));
     machine.on(Event::Beaten(Arc::clone(&agent), Beaten::Done, None));
-    let mut marks = Vec::new();
+    let mut all = Vec::new();
     for (output, screen) in screens.iter().enumerate() {
         let news = if output == 0 { News::Reported } else { News::Drawn };
         let beat = machine.on(Event::News(Arc::clone(&agent), news));
@@ -253,12 +258,9 @@ fn drawn(held: bool, screens: &[&str]) -> Vec<Option<Mark>> {
         if let [Effect::Look(life, sight)] = &effects[..] {
             effects = machine.on(Event::Looked(Arc::clone(life), sight.clone(), Some((*screen).to_owned())));
         }
-        marks.extend(effects.into_iter().filter_map(|effect| match effect {
-            Effect::Mark { mark, .. } => Some(mark),
-            _ => None,
-        }));
+        all.extend(effects);
     }
-    marks
+    all
 }
 
 #[test]
@@ -271,6 +273,16 @@ fn a_dialog_that_a_person_answers_in_the_window_is_over_as_soon_as_it_is_gone() 
     assert_eq!(drawn(false, &[dialog, idle]), [waits(), Some(Mark::Idle(DISMISSED.to_owned()))]);
     assert_eq!(drawn(false, &[idle, idle]), [waits()], "its dialog is still to come");
     assert_eq!(drawn(true, &[idle, works, works]), [waits()], "its hook waits, and it shows no dialog");
+    let ended = |held, screens: &[&str]| {
+        effects_of(held, screens).iter().filter(|it| matches!(it, Effect::Answered(_))).count()
+    };
+    let [asks, tool] = [
+        include_str!("../../tests/data/screens/claude/permission-command.txt"),
+        include_str!("../../tests/data/screens/claude/working-tool.txt"),
+    ];
+    assert_eq!(ended(false, &[tool, asks, asks, tool, tool]), 1, "the request is over as soon as the tool runs");
+    assert_eq!(ended(false, &[tool, tool]), 0, "its dialog is still to come");
+    assert_eq!(ended(true, &[asks, tool]), 0, "its hook answers");
 }
 
 #[test]

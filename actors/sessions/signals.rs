@@ -2,7 +2,7 @@
 //! last resort, used if no event and no record tells the state.
 
 use swarm_model::dialog::dialog;
-use swarm_model::screen::{Screen, judge};
+use swarm_model::screen::{Screen, judge, last_lines, shows_work};
 use swarm_model::{EventKind, NeedKind, TurnEnd};
 use swarm_ports::Mark;
 
@@ -111,12 +111,7 @@ pub fn kind_of(evidence: &str) -> NeedKind {
 const LINES_MAX: usize = 20;
 /// Ends of the last line, in lower case, of programs that ask for yes or no.
 const YES_OR_NO: [&str; 2] = ["(y/n)", "[y/n]"];
-/// Number of lines at the end of a screen that are searched for signs of work.
-const WORKING_LINES_MAX: usize = 8;
 const COMPACTING: &str = "compacting conversation";
-/// Texts, in lower case, that agents show while they work.
-const WORKING: [&str; 5] =
-    ["esc to interrupt", "(esc to cancel", "· esc to cancel)", "esc interrupt", "esc again to interrupt"];
 /// Texts, in lower case, of the input lines of gemini, qwen and opencode.
 const INPUTS: [&str; 2] = ["type your message", "ctrl+p commands"];
 /// What is shown of an agent that is idle by its screen.
@@ -138,15 +133,6 @@ const CONTEXT_PERCENT: u32 = 90;
 /// Reports whether a screen shows an agent that works and asks nothing.
 pub fn is_at_work(screen: &str) -> bool {
     shows_work(screen) && question(screen).is_none()
-}
-
-fn shows_work(screen: &str) -> bool {
-    last_lines(screen).iter().any(|line| WORKING.iter().any(|text| line.to_lowercase().contains(text)))
-}
-
-/// Returns the last lines of a screen that are not empty, the last one first.
-fn last_lines(screen: &str) -> Vec<&str> {
-    screen.lines().rev().filter(|line| !line.trim().is_empty()).take(WORKING_LINES_MAX).collect()
 }
 
 /// Returns what the screen of an agent shows that reports nothing itself: it may be idle as well. The screen must not have

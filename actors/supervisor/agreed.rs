@@ -7,7 +7,9 @@ use crate::run::Begin;
 use crate::worker::WorkerRecord;
 use swarm_model::merge::Agreed;
 use swarm_model::run::plan::{Job, Plan};
-use swarm_model::{Below, Caller, Contract, Environment, LoopOrder, Origin, Refusal, RefusalKind, RunWork, Target};
+use swarm_model::{
+    Below, Caller, Contract, Environment, LoopOrder, MergeSettings, Origin, Refusal, RefusalKind, RunWork, Target,
+};
 use swarm_ports::Completion;
 
 /// Variables that mark the processes of a worker.
@@ -24,6 +26,18 @@ pub(super) fn cannot_resume(target: &Target, below: Option<&Below>) -> Refusal {
 fn of_a_run(below: &Below, what: &str) -> Refusal {
     Refusal::new(RefusalKind::Invalid, format!("{below} cannot replace {what} of its run"))
         .remedy("run the command in a terminal of your own")
+}
+
+/// Refuses what lands work, if it is not known for whom a process asks. Its environment would decide what a verification
+/// executes.
+fn for_somebody(below: Option<&Below>, what: &str) -> Result<(), Refusal> {
+    match below {
+        Some(below @ (Below::Command | Below::Unknown)) => {
+            let refusal = Refusal::new(RefusalKind::Invalid, format!("{below} cannot {what}"));
+            Err(refusal.remedy("run the command in a terminal of your own"))
+        }
+        Some(Below::Worker(_)) | None => Ok(()),
+    }
 }
 
 impl Desk {
@@ -92,6 +106,12 @@ impl Desk {
     /// Fails as [`Self::origin`] does.
     pub(super) async fn traced(&self, request: Request) -> Result<Request, Refusal> {
         let Request::Spawn(mut spawn) = request else { return Ok(request) };
+        if spawn.contract.merge {
+            let named = Caller { environment: spawn.contract.environment.clone(), ..spawn.caller.clone() };
+            let below = self.marked(named).await.below;
+            for_somebody(below.as_ref(), "start a worker whose work lands")
+                .map_err(|refusal| refusal.of(&spawn.name))?;
+        }
         let origin = self.origin(&spawn.caller, &spawn.contract.environment).await;
         spawn.contract.origin = origin.map_err(|refusal| refusal.of(&spawn.name))?;
         Ok(Request::Spawn(spawn))
@@ -112,8 +132,9 @@ impl Desk {
     /// Returns work that is to land, with its worker, and the rules by which it does. Work of a run is verified as that run
     /// asked, unless a person has typed something else.
     pub(super) async fn found(&self, completion: Completion) -> Result<(Completion, Seen), Refusal> {
-        let (mut completion, seen) = self.looked_up(completion).await?;
         let below = completion.caller.below.clone();
+        for_somebody(below.as_ref(), "add work to a merge queue")?;
+        let (mut completion, seen) = self.looked_up(completion).await?;
         if below.is_none() && completion.settings.verify.is_some() {
             return Ok((completion, seen));
         }
@@ -147,6 +168,14 @@ impl Desk {
         let asked = self.ports.runs.agreed(branch, root, caller);
         let silent = || Err(format!("its records could not be read within {} s", LOOK_MAX.as_secs()));
         tokio::time::timeout(LOOK_MAX, asked).await.unwrap_or_else(|_| silent())
+    }
+
+    async fn rules_of(&self, root: &str, caller: &Caller) -> Result<MergeSettings, Refusal> {
+        let asked = tokio::time::timeout(LOOK_MAX, self.ports.landings.rules_of(root, caller)).await;
+        asked.unwrap_or_else(|_| {
+            let cause = format!("the rules of {root} could not be read within {} s", LOOK_MAX.as_secs());
+            Err(Refusal::new(RefusalKind::Tool, cause).remedy("run the command again later"))
+        })
     }
 
     async fn agreed_of(&self, work: &RunWork, caller: &Caller) -> Result<Option<Agreed>, String> {
@@ -204,6 +233,7 @@ impl Desk {
         let typed = begin.caller.environment.clone();
         begin.caller = self.vouched(begin.caller).await;
         let Some(below) = begin.caller.below.take() else { return Ok(begin) };
+        for_somebody(Some(&below), "begin a run")?;
         let mut is_agreed = false;
         let (plan, caller) = (&begin.plan, &begin.caller);
         let unknown = |cause: String| {
@@ -212,6 +242,12 @@ impl Desk {
         };
         let own = self.own(&below, caller).await.map_err(unknown)?;
         let own = own.filter(|(roots, agreed)| roots.contains(&plan.root) && agreed.base == plan.base);
+        let file = match plan.jobs.iter().any(|job| job.merge && job.branch.is_some()) {
+            true => self.rules_of(&plan.root, caller).await?,
+            false => MergeSettings::default(),
+        };
+        // Its commands are executed in the environment of a person, too.
+        is_agreed |= file != MergeSettings::default();
         for job in plan.jobs.iter().filter(|job| job.merge) {
             let Some(branch) = &job.branch else { continue };
             let earlier = self.agreed(branch, Some(&plan.root), caller).await.map_err(unknown)?;
@@ -219,6 +255,13 @@ impl Desk {
             is_agreed |= other.is_some();
             if let Some(what) = other.and_then(|agreed| replaced(plan, job, agreed)) {
                 return Err(of_a_run(&below, what).of(&job.id));
+            }
+            // What a run said to which a person agreed counts more than the file.
+            let is_free = |key: &&str| other.is_none_or(|agreed| !agreed.settings.sets(key));
+            if let Some(key) = file.replaced(&plan.settings_of(job)).into_iter().find(is_free) {
+                let refusal =
+                    Refusal::new(RefusalKind::Invalid, format!("{below} cannot replace '{key}' of swarm.toml"));
+                return Err(refusal.remedy("run the command in a terminal of your own").of(&job.id));
             }
         }
         if !is_agreed {
@@ -234,6 +277,8 @@ fn replaced(plan: &Plan, job: &Job, agreed: &Agreed) -> Option<&'static str> {
     let (new, old) = (plan.settings_of(job), &agreed.settings);
     let all = [
         ("'verify'", new.verify != old.verify && (agreed.is_of_work || old.verify.is_some())),
+        ("'resolver'", new.resolver != old.resolver && (agreed.is_of_work || old.resolver.is_some())),
+        ("'strategy'", new.strategy != old.strategy && (agreed.is_of_work || old.strategy.is_some())),
         ("the base", plan.base != agreed.base),
         ("'merge'", agreed.is_of_work && !agreed.lands),
     ];

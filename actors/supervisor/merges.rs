@@ -110,11 +110,16 @@ impl State {
         let desk = self.desk();
         self.beside(async move {
             let name = completion.name.clone();
-            let (records, noted_of) = (Arc::clone(&desk.ports.records), name.clone());
-            let note = async move { records.note(&noted_of, generation, Note::WorkQueued).await };
+            let records = Arc::clone(&desk.ports.records);
+            let (noted_in, noted_of) = (Arc::clone(&records), name.clone());
+            let note = async move { noted_in.note(&noted_of, generation, Note::WorkQueued).await };
             // The next adoption reports the end again, and the worktree may be in use again by then.
             if item_of(&desk.supervisor, &key).await.is_some() {
                 return note.await;
+            }
+            let broken = tokio::time::timeout(LOOK_MAX, records.broken_turn(&name, generation)).await;
+            if let Some(cause) = broken.ok().flatten() {
+                return desk.leave_broken(&name, generation, cause).await;
             }
             let seen = Seen::Launch(key.clone());
             let mut pause = ENTRY_PAUSE;
@@ -454,6 +459,18 @@ impl Desk {
             };
             Refusal { remedy: error.remedy(), ..Refusal::new(kind, error.to_string()) }
         })
+    }
+
+    /// Leaves the work of an agent whose last turn ended as `cause` says to a person: it may be incomplete.
+    async fn leave_broken(&self, name: &str, generation: u64, cause: String) {
+        let records = &self.ports.records;
+        // Each later supervisor finds it again.
+        if records.is_noted(name, generation, Note::WorkRefused).await {
+            return;
+        }
+        let cause = format!("{cause}; its work may be incomplete");
+        self.emit_of(name.to_owned(), Some(generation), EventKind::MergeRefused { cause });
+        records.note(name, generation, Note::WorkRefused).await;
     }
 
     async fn name_of(&self, target: &Target, item: Option<ItemId>) -> String {

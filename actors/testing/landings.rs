@@ -9,7 +9,7 @@ use tokio::sync::Notify;
 use super::script::Script;
 use swarm_model::merge::queue::{Item, ItemId, Obstacle, Queue, Rules};
 use swarm_model::merge::{Build, Landing, Resolution, Verdict};
-use swarm_model::{Caller, Refusal, RefusalKind, Target};
+use swarm_model::{Caller, MergeSettings, Refusal, RefusalKind, Target};
 use swarm_ports::{BoxFuture, Completed, Completion, Landings, Survey, Verification};
 
 pub struct FakeLandings {
@@ -35,6 +35,8 @@ struct Inner {
     edited: BTreeSet<ItemId>,
     /// Items that conflict with the base.
     conflicting: BTreeSet<ItemId>,
+    /// Rules of the configuration to which a person agreed.
+    rules: MergeSettings,
 }
 
 impl FakeLandings {
@@ -60,6 +62,11 @@ impl FakeLandings {
     /// Makes this item pass again.
     pub fn make_good(&self, item: ItemId) {
         self.with(|inner| inner.bad.remove(&item));
+    }
+
+    /// Sets the rules of the configuration.
+    pub fn configure(&self, rules: MergeSettings) {
+        self.with(|inner| inner.rules = rules);
     }
 
     pub fn make_conflicting(&self, item: ItemId) {
@@ -148,6 +155,14 @@ impl Landings for FakeLandings {
             let tip = if waits.is_some() { String::new() } else { format!("tip of {}", completion.name) };
             let caller = Some(path_of(&completion.caller));
             Ok(Completed { target: target(), tip, rules, waits, is_mendable, fork: None, caller, left_out: Vec::new() })
+        })
+    }
+
+    fn rules_of<'a>(&'a self, root: &'a str, _: &'a Caller) -> BoxFuture<'a, Result<MergeSettings, Refusal>> {
+        Box::pin(async move {
+            let read = self.script.before("rules_of", root).await;
+            read.map_err(|cause| Refusal::new(RefusalKind::Tool, cause))?;
+            Ok(self.with(|inner| inner.rules.clone()))
         })
     }
 

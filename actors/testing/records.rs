@@ -42,6 +42,7 @@ struct Inner {
     marks: BTreeMap<String, Mark>,
     notes: std::collections::BTreeSet<(String, u64, Note)>,
     damaged: Vec<Key>,
+    broken: BTreeMap<String, String>,
 }
 
 impl FakeRecords {
@@ -61,6 +62,14 @@ impl FakeRecords {
     /// Returns the mark of this worker.
     pub fn mark_of(&self, name: &str) -> Option<Mark> {
         self.with(|inner| inner.marks.get(name).cloned())
+    }
+
+    /// Has the last turn of this worker's agent end so, or by itself.
+    pub fn break_turn(&self, name: &str, end: Option<&str>) {
+        self.with(|inner| match end {
+            Some(end) => inner.broken.insert(name.to_owned(), end.to_owned()),
+            None => inner.broken.remove(name),
+        });
     }
 
     pub fn keys(&self) -> Vec<Key> {
@@ -263,6 +272,10 @@ impl Records for FakeRecords {
     fn note<'a>(&'a self, name: &'a str, generation: u64, note: Note) -> BoxFuture<'a, ()> {
         self.with(|inner| inner.notes.insert((name.to_owned(), generation, note)));
         Box::pin(std::future::ready(()))
+    }
+
+    fn broken_turn<'a>(&'a self, name: &'a str, _: u64) -> BoxFuture<'a, Option<String>> {
+        Box::pin(std::future::ready(self.with(|inner| inner.broken.get(name).cloned())))
     }
 
     fn mark<'a>(&'a self, name: &'a str, _: u64, mark: Option<&'a Mark>) -> BoxFuture<'a, ()> {

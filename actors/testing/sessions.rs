@@ -27,6 +27,7 @@ struct Inner {
     preserved: Vec<String>,
     sights: BTreeMap<String, Sight>,
     reports: BTreeMap<String, Arc<Notify>>,
+    answered: Vec<String>,
 }
 
 impl FakeSessions {
@@ -58,6 +59,11 @@ impl FakeSessions {
     pub fn report(&self, worker: &str, sight: Sight) {
         self.show(worker, sight);
         self.with(|inner| inner.reports.entry(worker.to_owned()).or_default().notify_one());
+    }
+
+    /// Returns the workers whose requests were ended because their dialogs were answered.
+    pub fn answered(&self) -> Vec<String> {
+        self.with(|inner| inner.answered.clone())
     }
 
     /// Returns the directories that were kept because of their content.
@@ -93,6 +99,11 @@ impl Sessions for FakeSessions {
 
     fn attempts_max(&self) -> i64 {
         3
+    }
+
+    fn answered<'a>(&'a self, life: &'a Life) -> BoxFuture<'a, ()> {
+        self.with(|inner| inner.answered.push(life.worker.clone()));
+        Box::pin(std::future::ready(()))
     }
 
     fn check<'a>(&'a self, plan: &'a SessionPlan) -> BoxFuture<'a, Recovery> {

@@ -4,10 +4,12 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::keys::{Action, Key, action_of};
 use super::mode::Mode;
-use super::row::{Class, Id, Kind, List, Row, Show, Sort, View, is_listed};
+use super::reading::Reading;
+use super::row::{Class, Id, Kind, List, Row, Show, Sort, View};
 
 mod acts;
 mod dialogs;
+mod order;
 mod seen;
 
 /// Time without a key, in milliseconds, after which rows may change their order: nobody is about to press one.
@@ -55,6 +57,8 @@ pub enum Effect {
     Run {
         words: Vec<String>,
         input: Option<String>,
+        /// Directory in which it runs, if not the present one.
+        dir: Option<String>,
     },
     /// Give the terminal to the window of this worker.
     Attach(String),
@@ -67,6 +71,7 @@ pub enum Effect {
 pub struct Want {
     pub id: Id,
     pub what: What,
+    pub from: Reading,
     /// Changes if it is to be read again.
     pub edition: (Option<u64>, u64, u64),
 }
@@ -214,65 +219,6 @@ impl Machine {
         self.marks.retain(|id| rows.contains_key(id));
     }
 
-    /// Finds out which rows are listed. Those that were stay where they are, unless they `may_move`.
-    fn arrange(&mut self, may_move: bool) {
-        let listed = |row: &&Row| is_listed(row, self.list, self.show, &self.filter);
-        let mut rows: Vec<&Row> = self.rows.values().filter(listed).collect();
-        rows.sort_by(|one, other| self.sort.compare(one, other));
-        if self.is_reversed {
-            rows.reverse();
-        }
-        let wanted: Vec<Id> = rows.into_iter().map(|row| row.id.clone()).collect();
-        let at = self.index();
-        if may_move {
-            self.order.clone_from(&wanted);
-        } else {
-            let listed: BTreeSet<&Id> = wanted.iter().collect();
-            self.order.retain(|id| listed.contains(id));
-            let known: BTreeSet<Id> = self.order.iter().cloned().collect();
-            self.order.extend(wanted.iter().filter(|id| !known.contains(id)).cloned());
-        }
-        self.is_stale = self.order != wanted;
-        if self.index().is_none() {
-            // The next one takes its place.
-            let at = at.unwrap_or_default().min(self.order.len().saturating_sub(1));
-            self.selected = self.order.get(at).cloned();
-        }
-        self.settle();
-    }
-
-    /// Lists other rows, or the same in another order.
-    fn rearrange(&mut self) {
-        self.arrange(true);
-    }
-
-    /// Returns the place of the selected row.
-    fn index(&self) -> Option<usize> {
-        let selected = self.selected.as_ref()?;
-        self.order.iter().position(|id| id == selected)
-    }
-
-    /// Keeps the selected row on the screen, and the screen full.
-    fn settle(&mut self) {
-        let height = usize::from(self.layout().list.rows).max(1);
-        let at = self.index().unwrap_or_default();
-        let last_top = self.order.len().saturating_sub(height);
-        let top = at.saturating_sub(self.line.min(height - 1)).min(last_top);
-        self.line = at - top;
-        // A row of the last page may be further down than it was.
-        if self.line >= height {
-            self.line = height - 1;
-        }
-    }
-
-    fn go(&mut self, to: usize) {
-        let Some(from) = self.index() else { return };
-        let to = to.min(self.order.len() - 1);
-        self.line = if to > from { self.line + (to - from) } else { self.line.saturating_sub(from - to) };
-        self.selected = self.order.get(to).cloned();
-        self.settle();
-    }
-
     fn take_text(&mut self, want: &Want, lines: usize) {
         if self.wanted.as_ref() != Some(want) {
             return;
@@ -313,21 +259,36 @@ impl Machine {
     fn want(&self) -> Option<Want> {
         if let Mode::Answer(request) = &self.mode {
             let number = request.answer.request()?.to_owned();
-            return Some(Want { id: request.id.clone(), what: What::Request(number), edition: (None, 0, 0) });
+            let from = Reading::Verb(vec!["approvals".to_owned(), number.clone()]);
+            return Some(Want {
+                id: request.id.clone(),
+                what: What::Request(number),
+                from,
+                edition: (None, 0, self.again),
+            });
         }
         if self.layout().detail.is_empty() {
             return None;
         }
         let row = self.selected()?;
+        let worker = row.own_worker().and_then(|name| self.rows.get(&Id::worker(name)));
+        let from = Reading::of(row, worker, self.view);
+        let is_of_worker = worker.is_some() && row.has_part() && !self.view.is_followed();
         let rev = match self.view {
             _ if row.id.kind == Kind::Item => row.rev,
+            _ if row.subject.is_some() && !from.grows() && !is_of_worker => self.rev_of_tree(row),
             view if view.follows_row() => row.rev,
-            // Its log takes the place of a window that is gone.
-            View::Screen => u64::from(!row.has_window),
             _ => 0,
         };
         let edition = (row.generation, rev, self.again);
-        Some(Want { id: row.id.clone(), what: What::View(self.view), edition })
+        Some(Want { id: row.id.clone(), what: What::View(self.view), from, edition })
+    }
+
+    /// Returns the revision of the last change of a run or flow with all its parts.
+    fn rev_of_tree(&self, row: &Row) -> u64 {
+        let of = |row: &Row| row.branch.as_ref().map(|branch| branch.of.clone());
+        let (key, rows) = (of(row), self.rows.values());
+        rows.filter(|other| key.is_some() && of(other) == key).map(|row| row.rev).max().unwrap_or(row.rev)
     }
 
     fn take_key(&mut self, key: Key, effects: &mut Vec<Effect>) {

@@ -3,7 +3,8 @@ use std::collections::BTreeMap;
 use proptest::prelude::*;
 
 use super::super::keys::TABLE;
-use super::super::row::{Answer, Kind};
+use super::super::reading::Reading;
+use super::super::row::{Answer, Branch, Kind, Subject};
 use super::*;
 
 pub fn row(name: &str, class: Class) -> Row {
@@ -21,6 +22,10 @@ pub fn row(name: &str, class: Class) -> Row {
         tags: Vec::new(),
         place: String::new(),
         answer: None,
+        is_first: false,
+        worker: None,
+        branch: None,
+        subject: None,
     }
 }
 
@@ -58,7 +63,7 @@ fn press(machine: &mut Machine, keys: &str) -> Vec<Effect> {
 }
 
 fn run(words: &str) -> Effect {
-    Effect::Run { words: words.split(' ').map(str::to_owned).collect(), input: None }
+    Effect::Run { words: words.split(' ').map(str::to_owned).collect(), input: None, dir: None }
 }
 
 fn names(machine: &Machine) -> Vec<&str> {
@@ -197,7 +202,8 @@ fn a_request_is_answered_after_it_was_shown() {
     let want = machine.wanted().0.cloned().expect("asked for");
     machine.take(0, Event::Shown { want, lines: 1 });
     machine.take(0, Event::Pasted("light\n".into()));
-    let expected = Effect::Run { words: vec!["answer".into(), "9".into(), "light blue".into()], input: None };
+    let expected =
+        Effect::Run { words: vec!["answer".into(), "9".into(), "light blue".into()], input: None, dir: None };
     assert_eq!(press(&mut machine, "blue\n"), [expected]);
     press(&mut machine, "a");
     machine.take(0, changed(vec![row("a", Class::Working)]));
@@ -207,7 +213,8 @@ fn a_request_is_answered_after_it_was_shown() {
 #[test]
 fn lines_and_keys_go_to_the_window() {
     let mut machine = working(&["a"]);
-    let line = Effect::Run { words: vec!["send".into(), "a".into(), "-".into()], input: Some("hello x".into()) };
+    let line =
+        Effect::Run { words: vec!["send".into(), "a".into(), "-".into()], input: Some("hello x".into()), dir: None };
     assert_eq!(press(&mut machine, "thello x\n"), [line]);
     assert_eq!(press(&mut machine, "pEscape 1\n"), [run("keys a Escape 1")]);
     assert_eq!(press(&mut machine, "\n"), [Effect::Attach("a".into())]);
@@ -235,8 +242,11 @@ fn read_only_leaves_every_act_out() {
 #[test]
 fn the_detail_is_read_once_for_what_is_selected() {
     let mut machine = Machine::new(false);
-    let want =
-        |name: &str, view, edition| Effect::Show(Some(Want { id: Id::worker(name), what: What::View(view), edition }));
+    let want = |name: &str, view, edition| {
+        let shown = row(name, Class::Working);
+        let from = Reading::of(&shown, Some(&shown), view);
+        Effect::Show(Some(Want { id: Id::worker(name), what: What::View(view), from, edition }))
+    };
     let first = machine.take(0, whole(vec![row("a", Class::Working), row("b", Class::Working)]));
     assert_eq!(first, [want("a", View::Screen, (Some(1), 0, 0))]);
     assert!(machine.take(0, changed(vec![Row { rev: 2, ..row("a", Class::Working) }])).is_empty());
@@ -369,4 +379,110 @@ proptest! {
             prop_assert!(machine.top_line() <= lines);
         }
     }
+}
+
+/// A run with two workstreams, in a list of their own.
+fn run_rows(status: &str, is_over: bool, stage: &str) -> Vec<Row> {
+    let branch = |at| Some(Branch { of: "/r/.arial".into(), name: "shop".into(), at, depth: at.min(1) });
+    let (home, root) = ("/r/.arial".to_owned(), Some("/r".to_owned()));
+    let of_run = Subject::Run { home: home.clone(), root: root.clone(), status: status.into(), is_over };
+    let of_job = |id: &str| Subject::Workstream {
+        home: home.clone(),
+        root: root.clone(),
+        id: id.into(),
+        stage: stage.into(),
+        is_over,
+    };
+    let job = |id: &str, at| Row {
+        id: Id { kind: Kind::Workstream, name: format!("/r/.arial/{id}") },
+        branch: branch(at),
+        subject: Some(of_job(id)),
+        worker: Some(format!("shop.{id}")),
+        has_window: false,
+        ..row(id, Class::Working)
+    };
+    let run = Row {
+        id: Id { kind: Kind::Run, name: home.clone() },
+        branch: branch(0),
+        subject: Some(of_run),
+        ..row("shop", Class::Working)
+    };
+    vec![run, job("a", 1), job("b", 2), row("shop.b", Class::Working)]
+}
+
+fn on_runs(status: &str, is_over: bool, stage: &str) -> Machine {
+    let mut machine = Machine::new(false);
+    machine.take(0, whole(run_rows(status, is_over, stage)));
+    press(&mut machine, "]");
+    machine
+}
+
+#[test]
+fn a_run_is_stopped_resumed_and_continued_after_a_question() {
+    let mut machine = on_runs("running", false, "working");
+    assert_eq!(names(&machine), ["/r/.arial", "/r/.arial/a", "/r/.arial/b"]);
+    press(&mut machine, "x");
+    let Mode::Ask(question) = machine.mode() else { panic!("{:?}", machine.mode()) };
+    assert_eq!(question.text(), "stop run shop and its agents? y n");
+    assert_eq!(press(&mut machine, "y"), [run("run stop --home /r/.arial")]);
+    assert!(press(&mut machine, "r").is_empty());
+    assert_eq!(told(&machine), "run shop: running");
+    assert_eq!(press(&mut on_runs("paused", false, "pending"), "r"), [run("run resume --home /r/.arial")]);
+    let again = |words: &str| match run(words) {
+        Effect::Run { words, input, .. } => Effect::Run { words, input, dir: Some("/r".to_owned()) },
+        other => other,
+    };
+    assert_eq!(press(&mut on_runs("failed", true, "failed"), "ry"), [again("run --detach --retry-failed")]);
+    assert_eq!(press(&mut on_runs("interrupted", true, "paused"), "ry"), [again("run --detach")]);
+    assert!(press(&mut on_runs("interrupted", true, "paused"), "rn").is_empty());
+}
+
+#[test]
+fn a_workstream_is_retried_told_something_and_has_a_worker() {
+    let again = Effect::Run {
+        words: ["run", "--detach", "--retry-failed"].map(str::to_owned).to_vec(),
+        input: None,
+        dir: Some("/r".to_owned()),
+    };
+    assert_eq!(press(&mut on_runs("failed", true, "failed"), "jry"), [again]);
+    assert!(press(&mut on_runs("running", false, "failed"), "jr").is_empty(), "its run is not over");
+    assert_eq!(press(&mut on_runs("running", false, "waiting"), "jr"), [run("merge retry shop.a")]);
+    let mut machine = on_runs("running", false, "working");
+    let said = Effect::Run {
+        words: ["run", "context", "--home", "/r/.arial", "--", "a", "-"].map(str::to_owned).to_vec(),
+        input: Some("no".to_owned()),
+        dir: None,
+    };
+    assert_eq!(press(&mut machine, "jtno\n"), [said]);
+    // Acts on workers are for that of the workstream, if it is there.
+    assert!(press(&mut machine, "x").is_empty());
+    assert_eq!(told(&machine), "no worker is selected");
+    assert_eq!(press(&mut machine, "jxy"), [run("kill shop.b")]);
+    assert_eq!(press(&mut machine, "\n"), [Effect::Attach("shop.b".to_owned())]);
+}
+
+#[test]
+fn what_needs_a_person_is_first_also_if_it_is_no_worker() {
+    let mut machine = working(&["a", "b"]);
+    let gate = Row {
+        id: Id { kind: Kind::Node, name: "/r/p/f\nbuild".into() },
+        is_first: true,
+        answer: Some(Answer::Permission("f/build".into())),
+        at: "handoff: a.md".into(),
+        ..row("build", Class::NeedsYou)
+    };
+    machine.take(0, changed(vec![gate.clone()]));
+    assert_eq!(names(&machine), ["/r/p/f\nbuild", "a", "b"]);
+    press(&mut machine, "wa");
+    let shown = |machine: &mut Machine| {
+        let want = machine.wanted().0.cloned().expect("asked for");
+        assert_eq!(want.from, Reading::Verb(vec!["approvals".into(), "f/build".into()]));
+        machine.take(0, Event::Shown { want, lines: 1 });
+    };
+    shown(&mut machine);
+    // Another handoff under the same name is shown before it is approved.
+    machine.take(0, changed(vec![Row { at: "handoff: b.md".into(), ..gate }]));
+    assert!(press(&mut machine, "y").is_empty(), "it was not shown");
+    shown(&mut machine);
+    assert_eq!(press(&mut machine, "y"), [run("approve f/build")]);
 }

@@ -7,11 +7,13 @@ mod keys;
 mod layout;
 mod machine;
 mod mode;
+mod reading;
 mod row;
 
 pub use edit::Edit;
 pub use keys::{Action, Binding, Group, Key, TABLE, action_of, shown};
 pub use layout::{Area, Layout};
 pub use machine::{Effect, Event, Machine, Message, STILL_MS, Want, What};
-pub use mode::{Mode, Question, Request, Target, Typing};
-pub use row::{Answer, Class, Id, Kind, List, Row, Show, Sort, View};
+pub use mode::{Mode, Planned, Question, Request, Target, Typing};
+pub use reading::Reading;
+pub use row::{Answer, Branch, Class, Id, Kind, List, Row, Show, Sort, Subject, View};

@@ -30,8 +30,20 @@ pub enum Typing {
     Line(Vec<Target>),
     /// Keys for the window of this worker.
     Keys(Target),
+    /// For the agent of this workstream.
+    Context(Target),
     /// Words of a verb.
     Command,
+}
+
+/// A verb about a run or a flow.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Planned {
+    /// Question before it, without its keys.
+    pub question: String,
+    pub words: Vec<String>,
+    /// Directory in which it runs, if not the present one.
+    pub dir: Option<String>,
 }
 
 /// A question before something is done.
@@ -40,6 +52,8 @@ pub struct Question {
     /// Verb of `swarm`.
     pub verb: &'static str,
     pub targets: Vec<Target>,
+    /// What is done instead, if it is not about workers.
+    pub planned: Option<Planned>,
     /// Number that is typed, if it must be.
     pub number: Edit,
 }
@@ -51,6 +65,9 @@ impl Question {
 
     /// Returns the question.
     pub fn text(&self) -> String {
+        if let Some(planned) = &self.planned {
+            return format!("{} y n", planned.question);
+        }
         let word = if self.verb == "kill" { "stop" } else { self.verb };
         if self.needs_number() {
             let count = self.targets.len();
@@ -68,6 +85,8 @@ pub struct Request {
     /// Name of the worker that asks.
     pub worker: String,
     pub answer: Answer,
+    /// What is asked, in short: another question may have the same name.
+    pub asks: String,
     /// Whether all of it has been shown. It is not answered before.
     pub is_shown: bool,
     /// Answer to a question.

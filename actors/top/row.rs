@@ -1,6 +1,7 @@
 //! The facts of one row, and which rows are listed in which order.
 
 use std::cmp::Ordering;
+use std::collections::BTreeMap;
 
 /// Kind of a row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -10,6 +11,13 @@ pub enum Kind {
     Item,
     /// A request of an agent to a person.
     Request,
+    Run,
+    Workstream,
+    Flow,
+    /// A node of a flow.
+    Node,
+    /// Something else in a flow that waits for a person.
+    Gate,
 }
 
 /// Identity of a row. A row may move and change; the cursor stays with it.
@@ -58,15 +66,54 @@ pub enum Answer {
     Question(String),
     /// In its window only.
     Window,
+    /// These words of a verb, and an answer behind them.
+    Words(String),
 }
 
 impl Answer {
     pub fn request(&self) -> Option<&str> {
         match self {
             Self::Permission(request) | Self::Question(request) => Some(request),
-            Self::Window => None,
+            Self::Window | Self::Words(_) => None,
         }
     }
+}
+
+/// Run or flow of a row that is no worker.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Subject {
+    Run {
+        home: String,
+        /// Directory in which it is begun again. `None` if it is begun with a file.
+        root: Option<String>,
+        status: String,
+        is_over: bool,
+    },
+    Workstream {
+        home: String,
+        root: Option<String>,
+        id: String,
+        stage: String,
+        is_over: bool,
+    },
+    /// `node`: a part of it, and the role that plays it.
+    Flow {
+        root: String,
+        flow: String,
+        is_run: bool,
+        node: Option<(String, String)>,
+    },
+}
+
+/// Place of a row in the tree of its run or flow.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Branch {
+    /// Key and name of the run or flow.
+    pub of: String,
+    pub name: String,
+    /// Number of rows before it.
+    pub at: usize,
+    pub depth: usize,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -90,12 +137,32 @@ pub struct Row {
     /// Branch or directory.
     pub place: String,
     pub answer: Option<Answer>,
+    /// Whether it is in the first list although it is no worker, because nothing else there says that it needs somebody.
+    pub is_first: bool,
+    /// Worker of a workstream or node. It may be gone.
+    pub worker: Option<String>,
+    pub branch: Option<Branch>,
+    pub subject: Option<Subject>,
 }
 
 impl Row {
-    /// Returns the name of the worker that asks what the row asks. A request has it as its place.
+    /// Returns the name of who asks what the row asks. A request has its worker as its place.
     pub fn asks_for(&self) -> &str {
-        if self.id.kind == Kind::Request { &self.place } else { &self.id.name }
+        match self.id.kind {
+            Kind::Request => &self.place,
+            Kind::Worker => &self.id.name,
+            _ => &self.label,
+        }
+    }
+
+    /// Reports whether the row is a part of a run or flow that a worker carries out.
+    pub fn has_part(&self) -> bool {
+        matches!(self.subject, Some(Subject::Workstream { .. } | Subject::Flow { node: Some(_), .. }))
+    }
+
+    /// Returns the name of the worker that the row is, or that carries it out.
+    pub fn own_worker(&self) -> Option<&str> {
+        if self.id.kind == Kind::Worker { Some(&self.id.name) } else { self.worker.as_deref() }
     }
 }
 
@@ -103,27 +170,42 @@ impl Row {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum List {
     Workers,
+    Runs,
+    Flows,
     Queues,
     Requests,
 }
 
 impl List {
-    pub const ALL: [Self; 3] = [Self::Workers, Self::Queues, Self::Requests];
+    pub const ALL: [Self; 5] = [Self::Workers, Self::Runs, Self::Flows, Self::Queues, Self::Requests];
 
     pub fn title(self) -> &'static str {
         match self {
             Self::Workers => "workers",
+            Self::Runs => "runs",
+            Self::Flows => "flows",
             Self::Queues => "queues",
             Self::Requests => "requests",
         }
     }
 
-    pub fn has(self, kind: Kind) -> bool {
-        match kind {
-            Kind::Worker => self == Self::Workers,
-            Kind::Item => self == Self::Queues,
-            Kind::Request => self == Self::Requests,
+    pub fn has(self, row: &Row) -> bool {
+        let is_asked = |row: &Row| row.answer.is_some();
+        match self {
+            Self::Workers => row.id.kind == Kind::Worker || row.is_first,
+            Self::Runs => matches!(row.id.kind, Kind::Run | Kind::Workstream),
+            Self::Flows => matches!(row.id.kind, Kind::Flow | Kind::Node | Kind::Gate),
+            Self::Queues => row.id.kind == Kind::Item,
+            Self::Requests => {
+                let of_flow = matches!(row.id.kind, Kind::Flow | Kind::Node | Kind::Gate);
+                row.id.kind == Kind::Request || ((of_flow || row.is_first) && is_asked(row))
+            }
         }
+    }
+
+    /// Reports whether its rows are trees.
+    pub fn is_tree(self) -> bool {
+        matches!(self, Self::Runs | Self::Flows)
     }
 
     /// Returns the next list, or the previous one.
@@ -210,6 +292,24 @@ impl Sort {
     }
 }
 
+/// Puts rows of trees into their order: those that are most pressing first, each with its parts.
+pub fn in_trees(rows: &mut [&Row]) {
+    let mut most = BTreeMap::<&str, Class>::new();
+    for row in rows.iter() {
+        let of = row.branch.as_ref().map_or("", |branch| &branch.of);
+        let class = most.entry(of).or_insert(row.class);
+        *class = (*class).min(row.class);
+    }
+    rows.sort_by(|one, other| {
+        let key = |row: &Row| row.branch.as_ref().map(|branch| (most.get(branch.of.as_str()).copied(), branch.clone()));
+        let order = |branch: &Branch| (branch.name.clone(), branch.of.clone(), branch.at);
+        match (key(one), key(other)) {
+            (Some((class, one)), Some((than, other))) => class.cmp(&than).then_with(|| order(&one).cmp(&order(&other))),
+            (one, other) => one.is_none().cmp(&other.is_none()),
+        }
+    });
+}
+
 /// Views of what is selected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum View {
@@ -260,7 +360,7 @@ fn step<T: Copy + PartialEq>(all: &[T], present: T, forward: bool) -> T {
 /// Reports whether a row is listed: its part is shown, and all words of the filter are somewhere in it. `!word` must not be,
 /// `state:`, `tag:` and `name:` look at one thing only.
 pub fn is_listed(row: &Row, list: List, show: Show, filter: &str) -> bool {
-    list.has(row.id.kind) && show.has(row.class) && filter.split_whitespace().all(|word| matches(row, word))
+    list.has(row) && show.has(row.class) && filter.split_whitespace().all(|word| matches(row, word))
 }
 
 fn matches(row: &Row, word: &str) -> bool {
@@ -273,8 +373,9 @@ fn matches(row: &Row, word: &str) -> bool {
         Some(("tag", part)) => part.is_empty() || row.tags.iter().any(|tag| tag.starts_with(part)),
         Some(("name", part)) => within(&row.label, part),
         _ => {
-            let texts = [&row.label, &row.state, &row.at, &row.place];
-            texts.into_iter().chain(&row.tags).any(|text| within(text, word))
+            let name = row.branch.as_ref().map(|branch| &branch.name);
+            let texts = [&row.label, &row.state, &row.at, &row.place].into_iter().chain(name);
+            texts.chain(&row.tags).any(|text| within(text, word))
         }
     }
 }
@@ -300,6 +401,24 @@ mod tests {
         assert!(!is_listed(&row, List::Queues, Show::All, ""));
         assert!(!is_listed(&row, List::Workers, Show::Failed, ""));
         assert!(is_listed(&row, List::Workers, Show::AtWork, ""));
+    }
+
+    #[test]
+    fn trees_stay_together_and_the_most_pressing_is_first() {
+        let part = |of: &str, at: usize, class| Row {
+            branch: Some(Branch { of: of.into(), name: of.into(), at, depth: at.min(1) }),
+            ..row(&format!("{of}{at}"), class)
+        };
+        let rows = [
+            part("b", 1, Class::Ended),
+            part("a", 1, Class::Working),
+            part("b", 2, Class::NeedsYou),
+            part("a", 0, Class::Working),
+            part("b", 0, Class::Working),
+        ];
+        let mut order: Vec<&Row> = rows.iter().collect();
+        in_trees(&mut order);
+        assert_eq!(order.iter().map(|row| row.id.name.as_str()).collect::<Vec<_>>(), ["b0", "b1", "b2", "a0", "a1"]);
     }
 
     #[test]

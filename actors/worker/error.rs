@@ -22,9 +22,9 @@ pub fn of_registry(error: &RegistryError) -> Refusal {
             let kind = match refused {
                 Refused::Exists(name) => return Refusal::exists(name),
                 Refused::Missing(_) => RefusalKind::NotFound,
-                Refused::Changed(_) | Refused::Unreadable(_) => RefusalKind::Registry,
+                Refused::Changed(_) | Refused::Unreadable(_) | Refused::Full { .. } => RefusalKind::Registry,
             };
-            Refusal::new(kind, refused.to_string())
+            Refusal { remedy: refused.remedy(), ..Refusal::new(kind, refused.to_string()) }
         }
     }
 }

@@ -33,7 +33,9 @@ pub enum Step {
     Asks,
     /// The use of a tool is over.
     Used,
-    /// A turn begins or is over: nothing that was asked before is open.
+    /// A text was submitted. claude takes one also while it shows a dialog, and reads it afterwards.
+    Prompt,
+    /// A turn is over: nothing that was asked before is open.
     Turn,
     /// The conversation is over.
     Ended,
@@ -46,7 +48,8 @@ pub fn step(said: &Value) -> Step {
     match said.text("hook_event_name").unwrap_or_default() {
         "PermissionRequest" => Step::Asks,
         "PostToolUse" | "PostToolUseFailure" | "PermissionDenied" => Step::Used,
-        "UserPromptSubmit" | "Stop" | "StopFailure" => Step::Turn,
+        "UserPromptSubmit" => Step::Prompt,
+        "Stop" | "StopFailure" => Step::Turn,
         "SessionEnd" => Step::Ended,
         _ => Step::Other,
     }
@@ -222,7 +225,7 @@ mod tests {
             ("PostToolUse", Step::Used),
             ("PostToolUseFailure", Step::Used),
             ("PermissionDenied", Step::Used),
-            ("UserPromptSubmit", Step::Turn),
+            ("UserPromptSubmit", Step::Prompt),
             ("Stop", Step::Turn),
             ("StopFailure", Step::Turn),
             ("SessionEnd", Step::Ended),

@@ -1,6 +1,8 @@
 //! What is above the process that made a request, by its ancestors.
 
+use std::ffi::{OsStr, OsString};
 use std::fs;
+use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 
@@ -16,11 +18,13 @@ const ANCESTORS_MAX: usize = 4096;
 /// ended cannot be examined. Must be called in the supervisor.
 pub fn below(pid: i32, paths: &Paths) -> Option<Below> {
     let own = i32::try_from(std::process::id()).ok()?;
-    let mut pid = pid;
-    for depth in 0..ANCESTORS_MAX {
-        if pid == own && depth > 0 {
-            return Some(Below::Command);
+    let (mut pid, mut child) = (pid, None);
+    for _ in 0..ANCESTORS_MAX {
+        if let Some(child) = child.filter(|_| pid == own) {
+            // That is the word of the supervisor's user.
+            return (!is_notification(child)).then_some(Below::Command);
         }
+        child = Some(pid);
         if let Some(name) = worker_of(pid, paths) {
             return Some(Below::Worker(name));
         }
@@ -31,6 +35,13 @@ pub fn below(pid: i32, paths: &Paths) -> Option<Below> {
         }
     }
     Some(Below::Unknown)
+}
+
+/// Reports whether a child of this process executes its user's command for notifications.
+fn is_notification(child: i32) -> bool {
+    let text = fs::read(format!("/proc/{child}/cmdline")).unwrap_or_default();
+    let words: Vec<OsString> = text.split(|byte| *byte == 0).map(|word| OsStr::from_bytes(word).to_owned()).collect();
+    crate::notify::config::executes(&words, swarm_config::user_path())
 }
 
 /// Returns the worker of a process that is its shim. The working directory of a shim is `w/NAME.GENERATION` in the state

@@ -17,6 +17,7 @@ use nix::sys::socket::sockopt::{PeerCredentials, PeerPidfd};
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 
 use swarm_sys::paths::Paths;
+use swarm_sys::procfs::lacks_resources;
 use swarm_sys::restraints::Restraints;
 use swarm_sys::{attributes, processes};
 
@@ -29,6 +30,8 @@ pub enum Apart {
     Restraint(&'static str),
     /// Its namespaces cannot be read: it has ended, or it runs as another user, such as root in a container.
     Unknown,
+    /// The supervisor lacks the descriptors or the memory to examine it, with this error number.
+    Unexamined(i32),
 }
 
 /// What was found out about a peer.
@@ -47,7 +50,8 @@ impl Peer {
     pub fn of(stream: &impl AsFd) -> Self {
         Self::examine(stream).unwrap_or_else(|error| {
             tracing::debug!(%error, "cannot examine the process that connected");
-            Self { apart: Some(Apart::Unknown), program: None, pid: 0 }
+            let lack = error.raw_os_error().filter(|_| lacks_resources(&error));
+            Self { apart: Some(lack.map_or(Apart::Unknown, Apart::Unexamined)), program: None, pid: 0 }
         })
     }
 

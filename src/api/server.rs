@@ -1,5 +1,6 @@
 //! Server side of the API: routes without any decisions.
 
+use std::io;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicI32, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -278,6 +279,12 @@ fn is_elsewhere(peer: Peer, caller: &Caller) -> Option<Refusal> {
         Apart::Unknown => {
             let cause = "the supervisor cannot examine the process that connected, which may be in other namespaces";
             (cause.to_owned(), "as the user of the supervisor")
+        }
+        Apart::Unexamined(lack) => {
+            let error = io::Error::from_raw_os_error(lack);
+            let cause = format!("the supervisor cannot examine the process that connected: {error}");
+            let remedy = "try again, or raise 'ulimit -n' and run 'swarm supervisor restart'";
+            return Some(Refusal::new(RefusalKind::Internal, cause).remedy(remedy));
         }
     };
     let remedy = format!("run it {place}, or set SWARM_DIR to another directory to use a supervisor here");

@@ -4,7 +4,11 @@
 //! `source` reads what has changed and puts it into the board, which gives each row the revision of its last change;
 //! `wire` writes rows as JSON. Faces depend on these modules, and these on no face.
 
+mod bounded;
+pub mod flow;
 pub mod item;
+pub mod run;
+pub mod screen;
 pub mod sgr;
 pub mod source;
 pub mod wire;
@@ -25,6 +29,10 @@ pub enum Kind {
     Worker,
     /// An item of a merge queue with which something is left to do.
     Item,
+    Run,
+    /// A workstream of a run.
+    Workstream,
+    Flow,
 }
 
 impl Kind {
@@ -32,6 +40,9 @@ impl Kind {
         match self {
             Self::Worker => "worker",
             Self::Item => "item",
+            Self::Run => "run",
+            Self::Workstream => "workstream",
+            Self::Flow => "flow",
         }
     }
 }

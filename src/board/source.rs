@@ -9,6 +9,8 @@
 //! | its work is in a merge queue | `queue.json` in `merge/*` is replaced |
 //! | it is suspended by a signal | nothing: all workers are read once a minute while any runs |
 //!
+//! `elsewhere` does the same for runs and flows.
+//!
 //! Watches are set before what they watch is read. A worker whose watch is new is therefore read again.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -16,6 +18,7 @@ use std::ffi::OsStr;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use nix::errno::Errno;
@@ -31,6 +34,10 @@ use swarm_sys::{files, processes, procfs, watching};
 
 use super::worker::Worker;
 use super::{Board, Key, Kind, item};
+
+mod elsewhere;
+
+use elsewhere::Elsewhere;
 
 /// Shortest time between two looks, so that a busy fleet costs little.
 const PAUSE_MIN: Duration = Duration::from_millis(100);
@@ -70,6 +77,18 @@ enum About {
     /// That of one.
     Queue,
     Worker(String),
+    /// The directory of the present attempt of a workstream, by its worker.
+    Attempt(String),
+    /// The directory in which runs are registered, and that of one.
+    Runs,
+    RunPlace,
+    /// The home of a run.
+    Home(PathBuf),
+    /// The directory in which flows are registered, and that of one.
+    Flows,
+    FlowPlace,
+    /// The folder of a flow, by its key.
+    Flow(String),
 }
 
 /// Workers to read at the next look.
@@ -78,11 +97,12 @@ struct Wanted {
     all: bool,
     queues: bool,
     names: BTreeSet<String>,
+    elsewhere: elsewhere::Wanted,
 }
 
 impl Wanted {
     fn is_any(&self) -> bool {
-        self.all || self.queues || !self.names.is_empty()
+        self.all || self.queues || !self.names.is_empty() || self.elsewhere.is_any()
     }
 }
 
@@ -100,13 +120,14 @@ pub struct Source {
     boot: String,
     epoll: OwnedFd,
     /// `None` if the kernel refuses one.
-    inotify: Option<Inotify>,
+    inotify: Option<Arc<Inotify>>,
     about: BTreeMap<WatchDescriptor, About>,
     workers: BTreeMap<String, Watched>,
     /// Workers by the number of their process in epoll.
     processes: BTreeMap<u64, String>,
     next: u64,
     wanted: Wanted,
+    elsewhere: Elsewhere,
     /// Number of workers on the board.
     count: usize,
     /// Time before which nothing is read again.
@@ -118,15 +139,21 @@ pub struct Source {
 }
 
 impl Source {
+    /// Creates a reader that also shows the run and the flows of the repository of the current directory.
+    ///
     /// # Errors
     /// Returns an error if the kernel has no descriptor left.
     pub fn new(paths: &Paths) -> io::Result<Self> {
+        Self::at(paths, std::env::current_dir().ok())
+    }
+
+    fn at(paths: &Paths, here: Option<PathBuf>) -> io::Result<Self> {
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
         let started = watching::start();
         let blind = started.as_ref().err().map(ToString::to_string);
-        let inotify = started.ok();
+        let inotify = started.ok().map(Arc::new);
         if let Some(inotify) = &inotify {
-            epoll::add(&epoll, inotify, epoll::EventData::new_u64(FILES), epoll::EventFlags::IN)?;
+            epoll::add(&epoll, inotify.as_ref(), epoll::EventData::new_u64(FILES), epoll::EventFlags::IN)?;
         }
         let now = Instant::now();
         Ok(Self {
@@ -139,6 +166,7 @@ impl Source {
             processes: BTreeMap::new(),
             next: FILES + 1,
             wanted: Wanted { all: true, ..Wanted::default() },
+            elsewhere: Elsewhere::new(here),
             count: 0,
             not_before: now,
             looked: now,
@@ -183,13 +211,23 @@ impl Source {
     }
 
     fn read(&mut self, board: &mut Board) -> Result<Vec<String>, Refusal> {
-        let wanted = std::mem::take(&mut self.wanted);
+        let mut wanted = std::mem::take(&mut self.wanted);
         if wanted.all || wanted.queues {
             self.read_queues(board)?;
+            wanted.elsewhere.runs = true;
         }
-        if !wanted.all && wanted.names.is_empty() {
-            return Ok(Vec::new());
+        wanted.elsewhere.flows |= wanted.all;
+        let mut warnings = Vec::new();
+        if wanted.all || !wanted.names.is_empty() {
+            warnings = self.read_workers(&wanted, board)?;
+            // A worker may be the first or the last one of a run.
+            wanted.elsewhere.runs |= std::mem::take(&mut self.wanted.elsewhere.runs);
         }
+        warnings.extend(self.read_elsewhere(wanted.elsewhere, board));
+        Ok(warnings)
+    }
+
+    fn read_workers(&mut self, wanted: &Wanted, board: &mut Board) -> Result<Vec<String>, Refusal> {
         let registry = if wanted.all || wanted.names.len() * FEW > self.count {
             self.looked = Instant::now();
             self.watch_places();
@@ -198,6 +236,7 @@ impl Source {
             self.count = registry.workers.len();
             let left: Vec<String> = self.workers.keys().filter(|name| registry.find(name).is_none()).cloned().collect();
             left.iter().for_each(|name| self.forget(name));
+            self.wanted.elsewhere.runs |= self.elsewhere.note_workers(registry.workers.iter(), true);
             registry
         } else {
             let names: Vec<&str> = wanted.names.iter().map(String::as_str).collect();
@@ -211,9 +250,12 @@ impl Source {
                     None => {
                         board.remove(&Key { kind: Kind::Worker, name: name.to_owned() });
                         self.forget(name);
+                        self.elsewhere.forget_worker(name);
+                        self.wanted.elsewhere.runs = true;
                     }
                 }
             }
+            self.wanted.elsewhere.runs |= self.elsewhere.note_workers(registry.workers.iter(), false);
             registry
         };
         registry.workers.iter().for_each(|view| self.watch_worker(view));
@@ -242,6 +284,7 @@ impl Source {
             })
         });
         board.replace(|key| key.kind == Kind::Item, rows);
+        self.elsewhere.queues = Arc::new(views);
         Ok(())
     }
 
@@ -273,7 +316,7 @@ impl Source {
     }
 
     fn take_files(&mut self) {
-        while let Some(Ok(events)) = self.inotify.as_ref().map(Inotify::read_events) {
+        while let Some(Ok(events)) = self.inotify.as_ref().map(|inotify| inotify.read_events()) {
             events.iter().for_each(|event| self.take_file(event));
         }
     }
@@ -291,6 +334,8 @@ impl Source {
                 let asks = self.paths.asks();
                 self.wanted.all |= is_over || [state, asks].iter().any(|path| path.file_name() == Some(name));
                 self.wanted.queues |= self.paths.merges().file_name() == Some(name);
+                self.wanted.elsewhere.runs |= self.paths.runs().file_name() == Some(name);
+                self.wanted.elsewhere.flows |= self.paths.flows().file_name() == Some(name);
             }
             Some(About::Above | About::Asks) => self.wanted.all = true,
             Some(About::Queues) => self.wanted.queues = true,
@@ -299,6 +344,15 @@ impl Source {
             Some(About::Worker(name)) => {
                 let name = name.clone();
                 self.wanted.names.insert(name);
+            }
+            Some(About::Attempt(name)) => {
+                let name = name.clone();
+                self.wanted.elsewhere.homes.extend(self.elsewhere.home_of_worker(&name).map(Path::to_owned));
+                self.wanted.names.insert(name);
+            }
+            Some(about) => {
+                let about = about.clone();
+                self.take_elsewhere(&about, name, is_over);
             }
             None => {}
         }
@@ -332,9 +386,9 @@ impl Source {
         let dirs = self.dirs_of(view);
         let gone: Vec<PathBuf> = watched.dirs.keys().filter(|dir| !dirs.contains_key(*dir)).cloned().collect();
         gone.iter().for_each(|dir| self.unwatch(watched.dirs.remove(dir)));
-        for (dir, flags) in dirs {
+        for (dir, (flags, about)) in dirs {
             if !watched.dirs.contains_key(&dir)
-                && let Some(watch) = self.watch(&dir, flags, About::Worker(name.clone()))
+                && let Some(watch) = self.watch(&dir, flags, about)
             {
                 watched.dirs.insert(dir, watch);
                 self.wanted.names.insert(name.clone());
@@ -350,9 +404,12 @@ impl Source {
     }
 
     /// Returns the directories that tell what a worker does: its records, and those of an attempt of a run.
-    fn dirs_of(&self, view: &WorkerView) -> BTreeMap<PathBuf, Flags> {
-        let records = view.dir.as_ref().map(|dir| (self.paths.workers().join(dir), CONTENT));
-        let attempt = order::attempt_of(&view.row.cmd).map(|dir| (dir.to_owned(), NAMES));
+    fn dirs_of(&self, view: &WorkerView) -> BTreeMap<PathBuf, (Flags, About)> {
+        let name = view.row.name.clone();
+        let records =
+            view.dir.as_ref().map(|dir| (self.paths.workers().join(dir), (CONTENT, About::Worker(name.clone()))));
+        let attempt =
+            order::attempt_of(&view.row.cmd).map(|dir| (dir.to_owned(), (NAMES, About::Attempt(name.clone()))));
         records.into_iter().chain(attempt).collect()
     }
 

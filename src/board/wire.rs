@@ -14,6 +14,9 @@ struct Whole<'a> {
     rev: u64,
     workers: Vec<Box<RawValue>>,
     items: Vec<Box<RawValue>>,
+    runs: Vec<Box<RawValue>>,
+    workstreams: Vec<Box<RawValue>>,
+    flows: Vec<Box<RawValue>>,
 }
 
 #[derive(Serialize)]
@@ -23,6 +26,9 @@ struct Change<'a> {
     rev: u64,
     workers: Vec<Box<RawValue>>,
     items: Vec<Box<RawValue>>,
+    runs: Vec<Box<RawValue>>,
+    workstreams: Vec<Box<RawValue>>,
+    flows: Vec<Box<RawValue>>,
     gone: Vec<Gone<'a>>,
 }
 
@@ -35,16 +41,22 @@ struct Gone<'a> {
 /// Returns all rows of the board with this id.
 pub fn whole(id: &str, board: &Board) -> String {
     let since = board.since(0);
-    let (workers, items) = (rows(&since, Kind::Worker), rows(&since, Kind::Item));
-    line(&Whole { schema: "swarm.board/1", board: id, rev: since.rev, workers, items })
+    let [workers, items, runs, workstreams, flows] = all_rows(&since);
+    line(&Whole { schema: "swarm.board/1", board: id, rev: since.rev, workers, items, runs, workstreams, flows })
 }
 
 /// Returns what is newer than a revision of the same board.
 pub fn change(id: &str, board: &Board, rev: u64) -> String {
     let since = board.since(rev);
     let gone = since.gone.iter().map(|key| Gone { kind: key.kind.word(), name: &key.name }).collect();
-    let (workers, items) = (rows(&since, Kind::Worker), rows(&since, Kind::Item));
-    line(&Change { schema: "swarm.board.change/1", board: id, rev: since.rev, workers, items, gone })
+    let [workers, items, runs, workstreams, flows] = all_rows(&since);
+    let (schema, rev) = ("swarm.board.change/1", since.rev);
+    line(&Change { schema, board: id, rev, workers, items, runs, workstreams, flows, gone })
+}
+
+/// Returns the rows of all kinds, in the order of the lists of a line.
+fn all_rows(since: &Since<'_, Key, String>) -> [Vec<Box<RawValue>>; 5] {
+    [Kind::Worker, Kind::Item, Kind::Run, Kind::Workstream, Kind::Flow].map(|kind| rows(since, kind))
 }
 
 /// Returns the rows of one kind, each with its revision as first key.
@@ -72,11 +84,11 @@ mod tests {
         board.put(key("a"), r#"{"name":"a"}"#.to_owned());
         board.put(key("b"), r#"{"name":"b"}"#.to_owned());
         let whole = whole("id", &board);
-        let expected = r#"{"schema":"swarm.board/1","board":"id","rev":2,"workers":[{"rev":1,"name":"a"},{"rev":2,"name":"b"}],"items":[]}"#;
+        let expected = r#"{"schema":"swarm.board/1","board":"id","rev":2,"workers":[{"rev":1,"name":"a"},{"rev":2,"name":"b"}],"items":[],"runs":[],"workstreams":[],"flows":[]}"#;
         assert_eq!(whole, expected);
         board.remove(&key("a"));
         board.put(key("b"), r#"{"name":"b","state":"x"}"#.to_owned());
-        let expected = r#"{"schema":"swarm.board.change/1","board":"id","rev":4,"workers":[{"rev":4,"name":"b","state":"x"}],"items":[],"gone":[{"kind":"worker","name":"a"}]}"#;
+        let expected = r#"{"schema":"swarm.board.change/1","board":"id","rev":4,"workers":[{"rev":4,"name":"b","state":"x"}],"items":[],"runs":[],"workstreams":[],"flows":[],"gone":[{"kind":"worker","name":"a"}]}"#;
         assert_eq!(change("id", &board, 2), expected);
     }
 }

@@ -192,7 +192,7 @@ impl<'a> Worker<'a> {
         Self {
             name: &row.name,
             status: status_word(view),
-            state: state_word(view.state),
+            state: state_word(view.shown_state()),
             pid: view.pid,
             cmd: &row.cmd,
             cwd: &row.cwd,
@@ -207,7 +207,7 @@ impl<'a> Worker<'a> {
             parent: swarm.and_then(|swarm| swarm.parent.as_deref()),
             restart: view.restart,
             restarts: view.restarts,
-            next_start_ms: view.next_start_ms,
+            next_start_ms: view.next_start_ms.or(view.retry_ms),
             waiting: needs.as_ref().map(|needs| needs.text.clone()),
             activity: view.activity.as_ref().map(ActivityJson::of),
             needs,

@@ -10,8 +10,12 @@ use super::error::Failure;
 use super::json;
 use super::render::{escape, table};
 use super::screen::Screen;
-use swarm_config::{self, Shown, Source, keys};
+use swarm_config::{self, Shown, Source, keys, trust};
 use swarm_sys::paths::Paths;
+use swarm_sys::quoting::command_line;
+
+/// Mark of a value that does not apply.
+const UNTRUSTED: &str = " (not trusted)";
 
 #[derive(Debug, Args)]
 pub struct ConfigArgs {
@@ -33,7 +37,8 @@ pub fn run(args: &ConfigArgs, paths: &Paths, screen: &mut Screen) -> Result<u8, 
     let cwd =
         std::env::current_dir().map_err(|error| Failure::system("cannot determine the current directory", &error))?;
     let root = swarm_config::root_above(&cwd);
-    let mut list = match swarm_config::shown(swarm_config::user_path().as_deref(), root) {
+    let mut list = match swarm_config::shown(swarm_config::user_path().as_deref(), root, trust::book_path().as_deref())
+    {
         Ok(list) => list,
         Err(causes) => return wrong(&causes, screen),
     };
@@ -42,9 +47,14 @@ pub fn run(args: &ConfigArgs, paths: &Paths, screen: &mut Screen) -> Result<u8, 
         return print(&list, root, paths, screen);
     }
     let head = ["KEY", "VALUE", "SOURCE"].map(str::to_owned).to_vec();
-    let row = |one: &Shown| vec![one.key.clone(), escape(&one.value).into_owned(), origin(&one.source)];
+    let origin = |one: &Shown| origin(&one.source) + if one.in_force { "" } else { UNTRUSTED };
+    let row = |one: &Shown| vec![one.key.clone(), escape(&one.value).into_owned(), origin(one)];
     let rows: Vec<Vec<String>> = std::iter::once(head).chain(list.iter().map(row)).collect();
     screen.bytes(table(&rows, |_, _, _| None).as_bytes())?;
+    if let Some(root) = root.filter(|_| screen.terminal && list.iter().any(|one| !one.in_force)) {
+        let agree = format!("run 'swarm trust {}'", command_line([&*root.to_string_lossy()]));
+        screen.aside("hint: ", &format!("values that are not trusted do not apply; {agree} to see and accept them"));
+    }
     Ok(0)
 }
 
@@ -94,7 +104,7 @@ fn print(list: &[Shown], root: Option<&Path>, paths: &Paths, screen: &mut Screen
             Source::Default => (None, None),
             Source::File { path, line } => (Some(path), Some(line)),
         };
-        json!({"key": one.key, "value": one.value, "file": path, "line": line, "about": one.about})
+        json!({"key": one.key, "value": one.value, "file": path, "line": line, "in_force": one.in_force, "about": one.about})
     };
     let body = json!({
         "state_dir": paths.root(),

@@ -2,10 +2,12 @@
 
 mod asks;
 mod mcp;
+mod web;
 mod work;
 
 pub use asks::*;
 pub use mcp::*;
+pub use web::*;
 pub use work::*;
 
 pub const TOP: &str = "\
@@ -214,7 +216,7 @@ A worker may still run: the commit that its branch has now lands. Its uncommitte
 changes are included if its agent reports that its turn is over, or with
 --uncommitted; otherwise they are refused, because it may be writing them. The
 work of an agent whose last turn failed or was interrupted lands with
---uncommitted only.";
+--uncommitted only, also after the agent has ended.";
 
 pub const HEARTBEAT: &str = "\
 Examples:

@@ -31,6 +31,7 @@ pub const GROUPS: [(&str, &[&str]); 7] = [
             "du",
             "hosts",
             "mcp",
+            "web",
             "notify",
             "supervisor",
             "completions",

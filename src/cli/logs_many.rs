@@ -37,7 +37,7 @@ fn prefix_of(args: &LogsArgs, view: &WorkerView) -> String {
 }
 
 fn alone(view: &WorkerView) -> Registry {
-    Registry { workers: vec![view.clone()], unreadable: Vec::new(), warnings: Vec::new() }
+    Registry { workers: vec![view.clone()], ..Registry::default() }
 }
 
 /// Prints one log after the other; a missing log does not stop the others.

@@ -112,7 +112,7 @@ fn totals(views: &[&WorkerView], registered: usize) -> String {
         "stopped",
         "failed",
     ];
-    let word = |view: &WorkerView| match view.state {
+    let word = |view: &WorkerView| match view.shown_state() {
         _ if view.has_failed() => "failed",
         _ if view.ask.is_some() => "waiting",
         FineState::Backoff => "restarting",

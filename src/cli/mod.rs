@@ -75,6 +75,7 @@ mod top;
 mod trust;
 mod wait;
 mod watch;
+mod web;
 
 use std::ffi::OsString;
 
@@ -156,6 +157,7 @@ fn dispatch(command: &Command, screen: &mut Screen) -> Result<u8, Failure> {
         Command::Trust(args) if args.run => trust::run_records(args, &paths()?, screen),
         Command::Trust(args) => trust::run(args, screen),
         Command::Mcp(args) => mcp::run(args, &paths()?, screen),
+        Command::Web(args) => web::run(args, &paths()?, screen),
         Command::Notify(args) => notify::run(&args.action, &paths()?, screen),
         Command::Hosts(args) => host::list::run(args, screen),
         Command::Completions(args) => complete::script(args, screen),

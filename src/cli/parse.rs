@@ -31,6 +31,7 @@ use super::restore::args::RestoreArgs;
 use super::run::args::{PlanArgs, RunArgs};
 use super::session::args::SessionArgs;
 use super::trust::args::TrustArgs;
+use super::web::WebArgs;
 
 /// Parses the command line.
 ///
@@ -41,7 +42,7 @@ pub fn parse(words: &[OsString]) -> Result<Cli, clap::Error> {
     let cli = match parse_alone(words) {
         Some(cli) => cli,
         None => {
-            let matches = groups::command().try_get_matches_from(words)?;
+            let matches = groups::command().try_get_matches_from(words).map_err(|error| meant(error, words))?;
             Cli::from_arg_matches(&matches).map_err(|error| error.format(&mut Cli::command()))?
         }
     };
@@ -58,6 +59,21 @@ pub fn parse(words: &[OsString]) -> Result<Cli, clap::Error> {
 
 /// Words that other programs use for a verb, and the verb.
 const USUAL: [(&str, &str); 4] = [("list", "ls"), ("ps", "ls"), ("stop", "kill"), ("rm", "clean")];
+
+/// Returns the usage error, which names what may be meant if no verb has a similar name.
+fn meant(error: clap::Error, words: &[OsString]) -> clap::Error {
+    let word = |at: usize| words.get(at).and_then(|word| word.to_str()).unwrap_or_default();
+    let is_unknown = matches!(error.kind(), ErrorKind::InvalidSubcommand | ErrorKind::UnknownArgument);
+    if is_unknown && word(1) == "hosts" && ["rm", "remove"].contains(&word(2)) {
+        let cause = format!(
+            "unrecognized subcommand '{}': 'swarm hosts forget HOST' forgets what a host is still to be told; the host itself \
+             is a section of your configuration",
+            word(2)
+        );
+        return Cli::command().error(ErrorKind::InvalidSubcommand, cause);
+    }
+    error
+}
 
 /// Replaces a first word that other programs use by the verb or option that is meant. These words are no verbs: help and
 /// completion do not list them.
@@ -108,7 +124,7 @@ pub fn verb(name: &str) -> Option<clap::Command> {
 /// A verb and the function that adds its arguments.
 type Verb = (&'static str, fn(clap::Command) -> clap::Command);
 
-const VERBS: [Verb; 46] = [
+const VERBS: [Verb; 47] = [
     ("spawn", SpawnArgs::augment_args),
     ("ls", LsArgs::augment_args),
     ("status", StatusArgs::augment_args),
@@ -151,6 +167,7 @@ const VERBS: [Verb; 46] = [
     ("history", HistoryArgs::augment_args),
     ("hosts", HostsArgs::augment_args),
     ("mcp", McpArgs::augment_args),
+    ("web", WebArgs::augment_args),
     ("notify", NotifyArgs::augment_args),
     ("supervisor", SupervisorArgs::augment_args),
     ("completions", CompletionsArgs::augment_args),

@@ -117,6 +117,7 @@ System:
   du           Show the disk usage of workers and saved worktrees
   hosts        List, check and set up other machines, for --host
   mcp          Serve the fleet to an agent as tools (Model Context Protocol)
+  web          Serve the fleet as a page to a browser on this machine
   notify       Test the delivery of notifications
   supervisor   Control the supervisor, the process that manages the workers
   completions  Print a completion script for a shell
@@ -277,4 +278,15 @@ fn mistakes_are_usage_errors() {
         assert!(refused(words).starts_with("error:"), "{words:?}");
     }
     assert!(refused(&[]).contains("Usage:"));
+}
+
+#[test]
+fn hosts_rm_names_what_forgets_a_host() {
+    for word in ["rm", "remove"] {
+        let words = ["swarm", "hosts", word, "box"].map(OsString::from);
+        let error = parse(&words).expect_err("no verb").to_string();
+        assert!(error.contains(&format!("'{word}': 'swarm hosts forget HOST' forgets")), "{error}");
+    }
+    let words = ["swarm", "hosts", "remov"].map(OsString::from);
+    assert!(!parse(&words).expect_err("no verb").to_string().contains("hosts forget HOST"));
 }

@@ -15,6 +15,7 @@ use swarm_model::dialog::Dialog;
 use swarm_model::screen as patterns;
 
 use swarm_store::windows::{Target, TmuxError};
+use swarm_sys::procfs;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Readiness {
@@ -171,13 +172,7 @@ fn open_process(process: &ProcessId) -> io::Result<Option<OwnedFd>> {
         Err(rustix::io::Errno::SRCH) => return Ok(None),
         Err(error) => return Err(error.into()),
     };
-    let stat = std::fs::read_to_string(format!("/proc/{}/stat", process.pid)).unwrap_or_default();
-    Ok((start_ticks(&stat) == Some(process.start_ticks)).then_some(handle))
-}
-
-/// Parses field 22 of `/proc/PID/stat`. The name in field 2 may contain blanks and parentheses.
-fn start_ticks(stat: &str) -> Option<u64> {
-    stat.rsplit_once(')')?.1.split_whitespace().nth(19)?.parse().ok()
+    Ok(procfs::stat(process.pid).is_some_and(|stat| stat.start_ticks == process.start_ticks).then_some(handle))
 }
 
 #[cfg(test)]

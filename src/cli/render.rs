@@ -206,7 +206,7 @@ fn row<const N: usize>(cells: [&str; N]) -> Vec<String> {
 
 /// Returns the state of a worker; for a running agent what it does, waits for or is stuck at, and for a failed worker why.
 pub fn long_state(view: &WorkerView) -> String {
-    let word = state_word(view.state);
+    let word = state_word(view.shown_state());
     if let Some(why) = view.given_up.as_ref().filter(|_| view.has_failed()) {
         return format!("failed: {}", escape(why));
     }
@@ -258,7 +258,7 @@ pub fn short_state(view: &WorkerView) -> String {
     }
     match (view.doing(), &view.stuck) {
         _ if view.ask.is_some() => Doing::Waiting.word().into(),
-        _ if view.state != FineState::Running => state_word(view.state).into(),
+        _ if view.state != FineState::Running => state_word(view.shown_state()).into(),
         (Some(Doing::Waiting), _) => Doing::Waiting.word().into(),
         (_, Some(_)) => "stuck".into(),
         (Some(doing), None) => view.broken_turn().map_or(doing.word(), broken_word).into(),
@@ -307,7 +307,7 @@ fn state_colour(view: &WorkerView) -> Option<&'static str> {
     const GREEN: &str = "\x1b[32m";
     const YELLOW: &str = "\x1b[33m";
     const RED: &str = "\x1b[31m";
-    match view.state {
+    match view.shown_state() {
         _ if view.has_failed() => Some(RED),
         _ if view.ask.is_some() || view.doing() == Some(Doing::Waiting) => Some(YELLOW),
         _ if view.stuck.is_some() || view.broken_turn() == Some(TurnEnd::Failed) => Some(RED),
@@ -454,6 +454,7 @@ gone   lost     -     -       unknown  0         -       -         ci,a
                 "failed (window closed)",
                 "failed: window closed",
             ),
+            (end(FineState::Exited, Reason::Closed, Ended::Code(0)), "failed (window closed)", "failed: window closed"),
             (
                 end(FineState::Failed, Reason::Exited, killed),
                 "failed (restarted too often)",

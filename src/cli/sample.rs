@@ -16,7 +16,7 @@ pub fn clock(now: &str) -> Clock {
 }
 
 pub fn registry(workers: Vec<WorkerView>) -> Registry {
-    Registry { workers, unreadable: Vec::new(), warnings: Vec::new() }
+    Registry { workers, ..Registry::default() }
 }
 
 /// Returns a running process worker.
@@ -52,6 +52,7 @@ pub fn process(name: &str) -> WorkerView {
         job: None,
         survivors: Vec::new(),
         given_up: None,
+        retry_ms: None,
         dir: Some(format!("{name}.1")),
     }
 }

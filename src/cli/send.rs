@@ -271,6 +271,7 @@ pub mod tests {
             job: None,
             survivors: Vec::new(),
             given_up: None,
+            retry_ms: None,
             dir: None,
         }
     }
@@ -287,7 +288,7 @@ pub mod tests {
     }
 
     pub fn registry(workers: Vec<WorkerView>) -> Registry {
-        Registry { workers, unreadable: Vec::new(), warnings: Vec::new() }
+        Registry { workers, ..Registry::default() }
     }
 
     /// Runs a verb; returns its result, its standard output and its standard error.

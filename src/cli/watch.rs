@@ -1,7 +1,6 @@
 //! Waiting without polling: processes by pidfd, files by inotify, Ctrl-C by signalfd, all in one call of `poll`.
 
 use std::cell::OnceCell;
-use std::fs;
 use std::io::{self, Write as _};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
@@ -18,6 +17,7 @@ use nix::sys::time::TimeSpec;
 use nix::sys::timerfd::{ClockId, Expiration, TimerFd, TimerFlags, TimerSetTimeFlags};
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 use swarm_model::{ProcessId, Refusal, RefusalKind};
+use swarm_sys::procfs;
 use swarm_sys::watching::LOOK_PAUSE;
 
 use super::error::Failure;
@@ -33,15 +33,7 @@ pub fn open_process(id: &ProcessId) -> Result<Option<OwnedFd>, Failure> {
         Err(error) => return Err(Failure::system(format!("cannot wait for process {}", id.pid), &error.into())),
     };
     // Read after the descriptor was opened: a matching start time proves that the descriptor is that process.
-    let stat = fs::read_to_string(format!("/proc/{}/stat", id.pid)).unwrap_or_default();
-    Ok((start_ticks(&stat) == Some(id.start_ticks)).then_some(fd))
-}
-
-/// Parses field 22 of `/proc/PID/stat`. The second field is the program name in parentheses and may contain anything,
-/// so counting starts after the last parenthesis.
-fn start_ticks(stat: &str) -> Option<u64> {
-    let (_, after_name) = stat.rsplit_once(')')?;
-    after_name.split_ascii_whitespace().nth(19)?.parse().ok()
+    Ok(procfs::stat(id.pid).is_some_and(|stat| stat.start_ticks == id.start_ticks).then_some(fd))
 }
 
 /// Waits until the process has ended or the deadline has passed.
@@ -258,18 +250,12 @@ fn poll_timeout(left: Option<Duration>) -> PollTimeout {
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
     use super::*;
 
     fn id_of(pid: i32) -> ProcessId {
-        let stat = fs::read_to_string(format!("/proc/{pid}/stat")).expect("alive");
-        ProcessId { pid, start_ticks: start_ticks(&stat).expect("a start time"), boot: String::new() }
-    }
-
-    #[test]
-    fn the_start_time_is_parsed_after_any_name() {
-        let stat = "7 (a) b) S 1 7 7 0 -1 4194560 1 2 3 4 5 6 7 8 20 0 1 0 4711 99 1";
-        assert_eq!(start_ticks(stat), Some(4711));
-        assert_eq!(start_ticks("no brackets"), None);
+        procfs::identity(pid, "").expect("alive")
     }
 
     #[test]

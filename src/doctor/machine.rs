@@ -103,7 +103,7 @@ pub fn login(_: &Patient) -> Vec<Finding> {
 }
 
 pub fn configuration(patient: &Patient) -> Vec<Finding> {
-    match swarm_config::shown(swarm_config::user_path().as_deref(), patient.root.as_deref()) {
+    match swarm_config::shown(swarm_config::user_path().as_deref(), patient.root.as_deref(), None) {
         Ok(_) => Vec::new(),
         Err(causes) => {
             let told = |cause| Finding::error("configuration", cause).remedy("fix the file");

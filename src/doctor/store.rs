@@ -4,7 +4,7 @@ use std::fs;
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 
-use swarm_actors::registry::store::STATE_BYTES_MAX;
+use swarm_actors::registry::store::REGISTRY_BYTES_MAX;
 use swarm_actors::registry::{journal, reconcile};
 use swarm_model::{FineState, WorkerView};
 use swarm_ports::Records as _;
@@ -75,7 +75,10 @@ pub fn registry(patient: &Patient) -> Vec<Finding> {
         Err(cause) => return vec![Finding::error("registry", cause.clone())],
     };
     let journal = journal_damage(&patient.paths.root().join("state.journal"));
-    let warned = registry.warnings.iter().map(|text| Finding::error("registry", text.clone()));
+    let slots = lost_ends(patient.paths.root());
+    let is_told = |text: &&String| slots.as_ref().is_some_and(|finding| finding.what == **text);
+    let warned = registry.warnings.iter().filter(|text| !is_told(text));
+    let warned: Vec<_> = warned.map(|text| Finding::error("registry", text.clone())).collect();
     let unreadable = registry.unreadable.iter().map(|(label, cause)| {
         Finding::error("registry", format!("cannot read entry {label} of state.json: {cause}"))
             .remedy("correct the entry by hand; until then, it and the records of its worker are kept unchanged")
@@ -97,7 +100,7 @@ pub fn registry(patient: &Patient) -> Vec<Finding> {
     let down =
         told(of(FineState::Interrupted), "were running when the machine went down", "run 'swarm recover --apply'");
     let lost = told(of(FineState::Lost), "ended with an unknown result", "run 'swarm explain NAME' for details");
-    let about_files = warned.chain(journal).chain(unreadable);
+    let about_files = warned.into_iter().chain(slots).chain(journal).chain(unreadable);
     about_files.chain(unreadable_dirs).chain(rowless).chain(elsewhere).chain(down).chain(lost).collect()
 }
 
@@ -114,6 +117,14 @@ fn journal_damage(path: &Path) -> Option<Finding> {
     Some(Finding::error("registry", what).repair(Repair::RestartSupervisor))
 }
 
+/// Finds a file of ends that cannot be read. Without it, workers whose records a power cut has taken count as interrupted.
+fn lost_ends(root: &Path) -> Option<Finding> {
+    let cause = swarm_store::exits::damage(root)?;
+    let what = format!("{cause}: how workers ended before the machine was restarted may be missing");
+    let path = root.join("exit.slots").display().to_string();
+    Some(Finding::error("registry", what).remedy(format!("move it away: mv '{path}' '{path}.aside'")))
+}
+
 /// Finds running workers without a row, and directories that cannot be read.
 fn records(patient: &Patient, registry: &Registry) -> (Vec<Finding>, Vec<Finding>) {
     let scan = match DiskRecords::new(patient.paths.clone()).scan_now() {
@@ -127,15 +138,18 @@ fn records(patient: &Patient, registry: &Registry) -> (Vec<Finding>, Vec<Finding
     };
     let has_row = |name: &str| {
         let mut rows = registry.workers.iter().map(|worker| &worker.row.name);
-        rows.any(|row| row == name) || registry.unreadable.iter().any(|(row, _)| row == name)
+        let is_unlisted = registry.unlisted.iter().any(|other| other == name);
+        (!is_unlisted && rows.any(|row| row == name)) || registry.unreadable.iter().any(|(row, _)| row == name)
     };
     let rowless = scan.dirs.iter().filter(|facts| reconcile::runs(facts) && !has_row(&facts.name)).map(|facts| {
         let what =
-            format!("worker '{}' is running but has no row in state.json: other commands do not know it", facts.name);
+            format!("worker '{}' is running but has no row in state.json: other programs do not know it", facts.name);
         // A starting supervisor inserts the row again.
         Finding::error("registry", what).repair(Repair::RestartSupervisor)
     });
-    let unreadable = scan.unreadable.iter().map(|one| {
+    // One finding about that file is enough.
+    let slots = swarm_store::exits::damage(patient.paths.root());
+    let unreadable = scan.unreadable.iter().filter(|one| Some(&one.cause) != slots.as_ref()).map(|one| {
         let what =
             format!("cannot read the records of worker '{}' in w/{0}.{}: {}", one.name, one.generation, one.cause);
         Finding::error("registry", what).remedy("check the disk and the modes of that directory")
@@ -194,7 +208,7 @@ fn is_registry(path: &Path) -> bool {
         #[serde(rename = "workers")]
         _workers: Vec<serde::de::IgnoredAny>,
     }
-    let is_file = fs::symlink_metadata(path).is_ok_and(|meta| meta.is_file() && meta.len() <= STATE_BYTES_MAX);
+    let is_file = fs::symlink_metadata(path).is_ok_and(|meta| meta.is_file() && meta.len() <= REGISTRY_BYTES_MAX);
     is_file && fs::read(path).is_ok_and(|text| serde_json::from_slice::<Shape>(&text).is_ok())
 }
 

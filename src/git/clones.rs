@@ -16,8 +16,8 @@ use crate::landing::site::CompletionRepo;
 use crate::repository::cli::Cli;
 use crate::repository::durable::sync_file_systems;
 use crate::repository::fault::Fault;
+use crate::repository::plain_ref::{self, Before, Entry};
 use crate::repository::{deletion, objects, parse};
-use crate::trash::save::DURABLE;
 use crate::worktrees::record;
 use swarm_sys::files::{is_absent, remove_tree};
 
@@ -133,9 +133,8 @@ pub fn set_branch(clone: &Path, branch: &str, commit: &str, caller: &Caller) -> 
     }
     record::check_reference(&common(clone), &full)?;
     // Attempts that start at the same time set the same base.
-    let update = ["-c", "core.filesRefLockTimeout=5000", "update-ref", "--no-deref", "-m", strays::SET, &full, commit];
-    cli.write(clone).args(DURABLE).args(update).run()?;
-    Ok(())
+    let entry = Entry { why: strays::SET, makes: true };
+    Ok(plain_ref::write(&cli, &common(clone), (&full, commit), Before::Any, entry)?)
 }
 
 /// Returns the commit of a branch of a clone; `None` if there is no such branch.
@@ -197,9 +196,8 @@ pub fn pin(clone: &Path, commit: &str, caller: &Caller) -> Result<(), Failure> {
 /// # Errors
 /// Fails if git fails.
 pub fn withhold(clone: &Path, commit: &str, caller: &Caller) -> Result<(), Failure> {
-    let words = ["update-ref", "-m", "swarm: not fetched"];
-    cli(caller)?.write(clone).args(DURABLE).args(words).args([&refused(commit), commit]).run()?;
-    Ok(())
+    let entry = Entry { why: "swarm: not fetched", makes: false };
+    Ok(plain_ref::write(&cli(caller)?, &common(clone), (&refused(commit), commit), Before::Any, entry)?)
 }
 
 /// Returns the ref that [`withhold`] makes.

@@ -1,6 +1,6 @@
 //! `swarm mcp`: the fleet as tools of the Model Context Protocol, for agents.
 //!
-//! The protocol itself is `rmcp`, used only here. Everything a tool does is a verb, executed as a process (`verb`): `tools`
+//! The protocol itself is `rmcp`, used only here. Everything a tool does is a verb, executed as a process (`crate::verbs`): `tools`
 //! is the table of tools, `words` makes the command line of a call, `show` and `pages` what the client sees of its output.
 
 mod limits;
@@ -9,7 +9,6 @@ mod server;
 mod show;
 mod streams;
 mod tools;
-mod verb;
 mod waiting;
 mod words;
 

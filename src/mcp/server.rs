@@ -19,10 +19,10 @@ use super::pages::{self, Place, Seen};
 use super::show::{self, Answer};
 use super::streams::{self, Client};
 use super::tools::{self, Allowed, Tier, Tool};
-use super::verb::{self, READ_MAX, Said};
 use super::waiting::Waiting;
-use super::words::{self, Arguments, Line};
+use super::words::{self, Arguments};
 use crate::api::enclosing::Enclosing;
+use crate::verbs::{self, Line, READ_MAX, Said};
 use swarm_store::records;
 use swarm_store::views::load_one;
 use swarm_sys::paths::Paths;
@@ -93,7 +93,7 @@ impl Server {
     async fn read(&self, line: Line, context: &RequestContext<RoleServer>) -> Result<Said, Refused> {
         let said = async {
             let _permit = self.reads.acquire().await;
-            verb::read(&line, READ_MAX).await
+            verbs::read(&line, READ_MAX).await
         };
         let said = tokio::select! {
             said = said => said?,
@@ -180,7 +180,7 @@ impl Server {
         }
         // In a task of its own: a call that is cancelled may be dropped, and the next act has to wait all the same.
         let said = tokio::spawn(async move {
-            let said = verb::act(&line, input).await?;
+            let said = verbs::act(&line, input).await?;
             started.extend(name.filter(|_| said.success));
             Ok::<_, String>(said)
         });
@@ -201,7 +201,7 @@ impl Server {
             Some(name) => Starter::Worker { name: name.to_owned(), depth: depth(name, &self.paths) },
             None => Starter::Client(started.clone()),
         };
-        let said = verb::read(&Line::new(&["ls", "--json"]), READ_MAX).await?;
+        let said = verbs::read(&Line::new(&["ls", "--json"]), READ_MAX).await?;
         if !said.success {
             return Err(said.cause().into());
         }
@@ -217,7 +217,7 @@ impl Server {
             return self.wait_for_landing(arguments, limit, context).await;
         }
         let mut waiting = Waiting::new(arguments.texts("names"), arguments.is_set("any"));
-        let mut lines = verb::Lines::start(&Line::new(&["top", "--json"]))?;
+        let mut lines = verbs::Lines::start(&Line::new(&["top", "--json"]))?;
         let mut progress = Progress::new(context, limit);
         let mut client = self.client.clone();
         while !waiting.is_done() {
@@ -245,7 +245,7 @@ impl Server {
         let line =
             Line::new(&["merge", "wait", "--json"]).option("timeout", Some(&seconds)).names(arguments.texts("names"));
         let mut progress = Progress::new(context, limit);
-        let said = verb::read(&line, limit + READ_MAX);
+        let said = verbs::read(&line, limit + READ_MAX);
         tokio::pin!(said);
         let mut client = self.client.clone();
         loop {

@@ -3,6 +3,8 @@
 use serde_json::{Map, Value};
 use swarm_model::json::Members as _;
 
+use crate::verbs::Line;
+
 /// Arguments of a call that were checked.
 #[derive(Clone, Copy, Debug)]
 pub struct Arguments<'a>(pub &'a Map<String, Value>);
@@ -22,37 +24,6 @@ impl<'a> Arguments<'a> {
 
     pub fn whole(self, name: &str) -> Option<u64> {
         self.0.whole(name)
-    }
-}
-
-/// Words of a verb, without the name of the program.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Line(pub Vec<String>);
-
-impl Line {
-    pub fn new(words: &[&str]) -> Self {
-        Self(words.iter().map(|word| (*word).to_owned()).collect())
-    }
-
-    /// Adds `--NAME=VALUE` if there is a value.
-    #[must_use]
-    pub fn option(mut self, name: &str, value: Option<&str>) -> Self {
-        self.0.extend(value.map(|value| format!("--{name}={value}")));
-        self
-    }
-
-    #[must_use]
-    fn flag(mut self, name: &str, is_set: bool) -> Self {
-        self.0.extend(is_set.then(|| format!("--{name}")));
-        self
-    }
-
-    /// Adds `--` and words that are no options.
-    #[must_use]
-    pub fn names<'a>(mut self, names: impl IntoIterator<Item = &'a str>) -> Self {
-        self.0.push("--".to_owned());
-        self.0.extend(names.into_iter().map(str::to_owned));
-        self
     }
 }
 

@@ -1,6 +1,7 @@
 //! Section `[notify]` of the user's configuration, `~/.config/swarm/config.toml`.
 
-use std::path::Path;
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
 pub use swarm_config::sections::{Group, Notify};
@@ -47,6 +48,14 @@ impl Known {
     }
 }
 
+/// Reports whether a command line is that of a runner that executes the command for notifications of this user's file.
+pub fn executes(words: &[OsString], user_file: Option<PathBuf>) -> bool {
+    let is_runner = words.get(1).is_some_and(|verb| verb == "__runner");
+    let Some(command) = words.get(6).filter(|_| is_runner) else { return false };
+    let own = user_file.and_then(|path| read(&path).ok()).and_then(|notify| notify.command);
+    own.is_some_and(|own| command == own.as_str())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -69,6 +78,19 @@ mod tests {
         assert!(parsed("[notify]\nevents = [\"all\"]\n").expect_err("wrong").starts_with("/config.toml, line 2: "));
         assert!(parsed("[notify]\ncomand = \"x\"\n").expect_err("wrong").contains("line 2: unknown key"));
         assert_eq!(read(Path::new("/nonexistent/config.toml")), Ok(Notify::default()));
+    }
+
+    #[test]
+    fn only_the_runner_of_the_users_own_command_executes_it() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let file = dir.path().join("config.toml");
+        fs::write(&file, "[notify]\ncommand = 'notify me'\n").expect("written");
+        let runs =
+            |words: [&str; 7], file: Option<&Path>| executes(&words.map(OsString::from), file.map(Path::to_owned));
+        let words = ["swarm", "__runner", "2", "3", "4", "5", "notify me"];
+        assert!(runs(words, Some(&file)) && !runs(words, None));
+        assert!(!runs(["swarm", "__runner", "2", "3", "4", "5", "make"], Some(&file)), "a verification");
+        assert!(!runs(["swarm", "spawn", "2", "3", "4", "5", "notify me"], Some(&file)));
     }
 
     #[test]

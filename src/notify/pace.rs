@@ -14,6 +14,8 @@ const GATHER_MS: u64 = 300;
 const BURST_MS: u64 = 2_000;
 /// Minimum time between two notices about the same worker and group, in milliseconds.
 pub const APART_MS: u64 = 5_000;
+/// Type of the event of a worker's end.
+const EXITED: &str = "worker.exited";
 /// Maximum number of names in a notice.
 const NAMES_MAX: usize = 100;
 /// Maximum number of names in the message of a notice.
@@ -225,12 +227,14 @@ pub struct Pace {
     told_of: BTreeMap<Group, u64>,
     /// Workers that a loop or flow starts repeatedly; only the end of the loop is reported.
     loops: BTreeSet<String>,
+    /// Open requests of attempts of runs, by worker.
+    asking: BTreeMap<String, BTreeSet<u64>>,
 }
 
 impl Pace {
     /// Takes an event. Only the last notice for a worker and group is kept.
     pub fn take(&mut self, event: &Event, now_ms: u64) {
-        if self.is_one_of_many(event) {
+        if self.is_one_of_many(event) || self.is_parked(event) {
             return;
         }
         let Some((group, message)) = sort(event) else { return };
@@ -260,6 +264,34 @@ impl Pace {
                 self.loops.remove(worker);
             }
             EventKind::WorkerExited { .. } => return self.loops.contains(worker),
+            _ => {}
+        }
+        false
+    }
+
+    /// Reports whether an event is the end of an attempt whose agent asks a person: it is started again after the answer.
+    /// Whatever its run makes of another end, the end of the run tells.
+    fn is_parked(&mut self, event: &Event) -> bool {
+        let Some(worker) = &event.worker else { return false };
+        match &event.kind {
+            // A request with a generation is over at the end of its worker.
+            EventKind::ApprovalRequested { ask, .. } if event.generation.is_none() => {
+                self.asking.entry(worker.clone()).or_default().insert(*ask);
+                let key = (Group::Failed, worker.clone());
+                // The request may be noticed after the end.
+                self.waiting.retain(|of, waiting| *of != key || waiting.notice.kind != EXITED);
+            }
+            EventKind::ApprovalAnswered { ask, .. } => {
+                if let Some(asks) = self.asking.get_mut(worker) {
+                    asks.remove(ask);
+                }
+                self.asking.retain(|_, asks| !asks.is_empty());
+            }
+            // The next attempt asks for itself.
+            EventKind::WorkerStarted { .. } | EventKind::WorkerCleaned => drop(self.asking.remove(worker)),
+            EventKind::WorkerExited { ended: Some(Ended::Code(_)), reason: Some(Reason::Exited), .. } => {
+                return self.asking.contains_key(worker);
+            }
             _ => {}
         }
         false

@@ -43,6 +43,29 @@ fn the_end_of_a_loop_is_reported_and_not_each_iteration() {
 }
 
 #[test]
+fn the_end_of_an_attempt_that_asks_is_no_failure() {
+    let asked = |ask| EventKind::ApprovalRequested { ask, kind: NeedKind::Permission, tool: "Bash".to_owned() };
+    let answered = |ask| EventKind::ApprovalAnswered { ask, verdict: "allow".to_owned(), by: None };
+    let ended = || exited(Some(Ended::Code(1)), Some(Reason::Exited));
+    let started = || EventKind::WorkerStarted { pid: 1 };
+    let killed = || exited(Some(Ended::Signal(9)), Some(Reason::Exited));
+    let told = |kinds: Vec<EventKind>, generation| {
+        let mut pace = Pace::default();
+        let events = kinds.into_iter().map(|kind| Event { generation, ..event("w", kind) });
+        events.for_each(|event| pace.take(&event, 0));
+        pace.due(60_000).into_iter().map(|notice| notice.group).collect::<Vec<_>>()
+    };
+    let (asks, both) = (vec![Group::Waiting], vec![Group::Failed, Group::Waiting]);
+    assert_eq!(told(vec![asked(1), ended()], None), asks);
+    assert_eq!(told(vec![ended(), asked(1)], None), asks, "the request is noticed after the end");
+    assert_eq!(told(vec![asked(1), asked(2), answered(1), ended()], None), asks, "one is still open");
+    assert_eq!(told(vec![asked(1), answered(1), ended()], None), both, "it was answered");
+    assert_eq!(told(vec![asked(1), started(), ended()], None), both, "the next attempt does not ask");
+    assert_eq!(told(vec![asked(1), killed()], None), both, "it did not end by itself");
+    assert_eq!(told(vec![asked(1), ended()], Some(1)), both, "the request ended with its worker");
+}
+
+#[test]
 fn each_event_has_its_group_and_message() {
     let code = |code| Some(Ended::Code(code));
     for (kind, told) in [

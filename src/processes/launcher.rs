@@ -21,6 +21,7 @@ use crate::jobs::{self, JobGate};
 use crate::processes::forkserver::ForkServer;
 use crate::processes::gate::Gate;
 use swarm_store::records;
+use swarm_store::sessions::RECOVERY_PROMPT as PROMPT;
 use swarm_sys::files::{Durability, list_if_present, make_dirs, replace_private};
 use swarm_sys::paths::Paths;
 use swarm_sys::{lookup, processes, procfs};
@@ -279,6 +280,10 @@ fn reserved(paths: &Paths, spec: &Spec) -> Result<(), LaunchError> {
     check_size(&text)?;
     let made = records::make_worker_dir(paths, spec);
     let dir = made.map_err(|error| system("create the worker's directory", &error))?;
+    if let Some(text) = spec.resume.as_ref().and_then(|resume| resume.text.as_ref()) {
+        replace_private(&dir, PROMPT, text.as_bytes(), Durability::None)
+            .map_err(|error| system("write the recovery prompt", &error))?;
+    }
     // Somebody may have deleted it to free space.
     make_dirs(&paths.logs()).map_err(|error| system("create the directory of the logs", &error))?;
     // Otherwise the registry's journal contains the contract.

@@ -36,6 +36,9 @@ const END_MAX: Duration = Duration::from_secs(60);
 /// Time for the answer to an order that goes before all other calls of a connection.
 const ORDER_MAX: Duration = Duration::from_secs(10);
 
+/// Number of tries to get an attempt that was given up from a host that a person forgets meanwhile.
+const RECLAIM_TRIES: u32 = 3;
+
 /// Why something that is owed stays on record although the host answers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Left {
@@ -141,7 +144,10 @@ impl Reach {
                 continue;
             }
             match self.done(link, &owed, caller).await {
-                Ok(None) => owed::settle(&file),
+                Ok(None) => match owed.record_back() {
+                    Ok(()) => owed::settle(&file),
+                    Err(error) => drop(left.insert(file, Left::Waits(format!("cannot record it: {error}")))),
+                },
                 Ok(Some(Left::Elsewhere)) => drop(left.insert(file, Left::Elsewhere)),
                 Err(fault @ HostFault::Away { .. }) => return Err(fault),
                 Ok(Some(Left::Waits(cause)))
@@ -278,16 +284,25 @@ impl Reach {
         abandoned: &Abandoned,
         caller: &Caller,
     ) -> Result<Reclaimed, HostFault> {
-        let left = self.tell((&plan.id, &abandoned.job), &abandoned.host, caller).await?;
         let file = owed::file(&self.paths, &abandoned.host, &key(&plan.id, abandoned));
-        let (run, dir) = (plan.id.clone(), Home::new(&plan.home).attempt(&abandoned.job, abandoned.attempt));
-        off_thread(move || match left.get(&file) {
-            _ if is_absent(&file) => Ok(Reclaimed::Back(owed::returned(&dir, &run))),
-            Some(Left::Elsewhere) => Ok(Reclaimed::Gone),
-            Some(Left::Waits(cause)) => Err(HostFault::Busy { cause: cause.clone() }),
-            None => Err(HostFault::Busy { cause: "other work of the workstream comes back first".to_owned() }),
-        })
-        .await
+        let dir = Home::new(&plan.home).attempt(&abandoned.job, abandoned.attempt);
+        let has_tree = plan.base.is_some() && evidence::sent(&dir, &plan.id).is_none_or(|sent| !sent.tip.is_empty());
+        for _ in 0..RECLAIM_TRIES {
+            let left = self.tell((&plan.id, &abandoned.job), &abandoned.host, caller).await?;
+            match left.get(&file) {
+                Some(Left::Elsewhere) => return Ok(Reclaimed::Gone),
+                Some(Left::Waits(cause)) => return Err(HostFault::Busy { cause: cause.clone() }),
+                None if !is_absent(&file) => break,
+                None => {}
+            }
+            match owed::returned(&dir, &plan.id) {
+                Some(references) => return Ok(Reclaimed::Back(references)),
+                None if !has_tree => return Ok(Reclaimed::Back(Vec::new())),
+                // A person has forgotten the host meanwhile. It answers after all.
+                None => self.given_up(plan, abandoned, caller).await?,
+            }
+        }
+        Err(HostFault::Busy { cause: "other work of the workstream comes back first".to_owned() })
     }
 
     /// Ends an attempt. That is owed before the host is asked.

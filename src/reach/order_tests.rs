@@ -169,6 +169,25 @@ fn an_attempt_that_another_machine_never_had_is_gone_until_its_own_machine_retur
 }
 
 #[test]
+fn a_run_that_goes_on_gets_work_from_a_host_that_a_person_has_forgotten() {
+    let world = World::new();
+    let base = world.head();
+    world.bring().expect("sent");
+    world.work(&base);
+    let abandoned = Abandoned::new("a", 1, "box");
+    let (plan, caller) = (&*world.now.plan, &world.fix.caller);
+    block(world.reach.owe(plan, &abandoned, caller)).expect("recorded");
+    owed::of_host(&world.reach.paths, "box").iter().for_each(|(file, _)| owed::settle(file));
+    let reference = "refs/swarm/from/box/a.1".to_owned();
+    assert_eq!(block(world.reach.reclaim(plan, &abandoned, caller)), Ok(Reclaimed::Back(vec![reference.clone()])));
+    assert!(is_back(&world) && owed(&world) == 0);
+    // What is recorded says that it is back. Nobody is asked again.
+    let known = world.calls().len();
+    assert_eq!(block(world.reach.reclaim(plan, &abandoned, caller)), Ok(Reclaimed::Back(vec![reference])));
+    assert!(since(&world, known).is_empty());
+}
+
+#[test]
 fn nothing_begins_on_a_machine_whose_earlier_attempt_is_not_back() {
     let mut world = World::new();
     fs::write(world.fix.root.join("id"), "a0").expect("written");

@@ -50,7 +50,7 @@ struct Returned {
     references: Vec<String>,
 }
 
-/// Records which references keep what an attempt has left.
+/// Records which references keep what an attempt has left; none if it has left nothing.
 ///
 /// # Errors
 /// Returns any I/O error.
@@ -59,15 +59,26 @@ pub fn record_returned(dir: &Path, run: &str, references: Vec<String>) -> io::Re
     replace_durably(dir, RETURNED, &serde_json::to_vec(&Returned { run: run.to_owned(), references })?)
 }
 
-/// Returns the references that keep what an attempt has left.
-pub fn returned(dir: &Path, run: &str) -> Vec<String> {
+/// Returns the references that keep what an attempt has left. `None` if nobody has recorded any: it is not back.
+pub fn returned(dir: &Path, run: &str) -> Option<Vec<String>> {
     let known = fs::read(dir.join(RETURNED)).ok().and_then(|text| serde_json::from_slice::<Returned>(&text).ok());
-    known.filter(|known| known.run == run).map(|known| known.references).unwrap_or_default()
+    known.filter(|known| known.run == run).map(|known| known.references)
 }
 
 impl Owed {
     pub fn new(host: &str, call: FarCall) -> Self {
         Self { host: host.to_owned(), call, brings: None, is_stopped: false }
+    }
+
+    /// Records that an attempt that was given up is back, if that is not recorded with what it has left.
+    ///
+    /// # Errors
+    /// Returns any I/O error.
+    pub fn record_back(&self) -> io::Result<()> {
+        match (self.at(), self.brings.as_ref().and_then(|brings| brings.dir.as_ref())) {
+            (Some(at), Some(dir)) if returned(dir, &at.run).is_none() => record_returned(dir, &at.run, Vec::new()),
+            _ => Ok(()),
+        }
     }
 
     /// Reports whether the state directory with this id is another one than that to which the attempt was sent.

@@ -25,6 +25,7 @@ pub mod strangers;
 pub mod summary;
 pub mod tenants;
 pub mod terminals;
+mod unlisted;
 pub mod views;
 pub mod window_log;
 pub mod window_sizes;

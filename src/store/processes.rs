@@ -95,7 +95,7 @@ impl Processes for SystemProcesses {
     }
 
     fn has_hung_up(&self, process: &ProcessId) -> bool {
-        procfs::alive(process, &self.boot).is_ok_and(|stat| stat.is_some_and(|stat| stat.terminal == 0))
+        procfs::has_hung_up(process, &self.boot)
     }
 
     fn dir(&self, pid: i32) -> Option<PathBuf> {
@@ -298,6 +298,44 @@ mod tests {
         child.wait().expect("ended");
         assert_eq!(processes.gone(process.clone()).await, Gone);
         assert!(!processes.is_alive(&process));
+    }
+
+    /// Descriptors belong to the whole process, so this test runs in one of its own.
+    #[test]
+    fn a_process_that_cannot_be_examined_for_want_of_descriptors_counts_as_alive() {
+        const ALONE: &str = "SWARM_TEST_ALONE";
+        if std::env::var_os(ALONE).is_some() {
+            return without_descriptors();
+        }
+        let test = "processes::tests::a_process_that_cannot_be_examined_for_want_of_descriptors_counts_as_alive";
+        let mut again = Command::new(std::env::current_exe().expect("known"));
+        let said = again.args(["--exact", test]).env(ALONE, "1").output().expect("started");
+        let out = String::from_utf8_lossy(&said.stdout);
+        assert!(said.status.success() && out.contains("1 passed"), "{out}{}", String::from_utf8_lossy(&said.stderr));
+    }
+
+    fn without_descriptors() {
+        use nix::sys::resource::{Resource, getrlimit, setrlimit};
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build();
+        runtime.expect("made").block_on(async {
+            let mut child = Command::new("sleep").arg("600").stdout(Stdio::null()).spawn().expect("starts");
+            let processes = SystemProcesses::new();
+            let process = procfs::identity(i32::try_from(child.id()).expect("pids fit"), &processes.boot);
+            let process = process.expect("it is alive");
+            let (soft, hard) = getrlimit(Resource::RLIMIT_NOFILE).expect("readable");
+            setrlimit(Resource::RLIMIT_NOFILE, 0, hard).expect("lowered");
+            let is_alive = processes.is_alive(&process);
+            let gone = tokio::spawn(processes.gone(process.clone()));
+            // Time passes by itself while nothing else is to be done: many tries are made.
+            tokio::time::sleep(Duration::from_mins(10)).await;
+            let is_gone = gone.is_finished();
+            setrlimit(Resource::RLIMIT_NOFILE, soft, hard).expect("raised");
+            child.kill().expect("ours");
+            assert_eq!((is_alive, is_gone), (true, false));
+            child.wait().expect("ended");
+            assert_eq!(gone.await.expect("no panic"), Gone, "the descriptors are back");
+            assert!(!processes.is_alive(&process));
+        });
     }
 
     #[tokio::test]

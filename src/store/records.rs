@@ -211,12 +211,12 @@ pub(crate) fn record<T: DeserializeOwned>(path: &Path) -> io::Result<Option<T>> 
 
 /// Reports whether an error says nothing about the file, only that the system or this process has run out of memory or
 /// descriptors.
-fn lacks_resources(error: &io::Error) -> bool {
+pub(crate) fn lacks_resources(error: &io::Error) -> bool {
     matches!(error.raw_os_error(), Some(libc::EMFILE | libc::ENFILE | libc::ENOMEM))
 }
 
 /// Splits `name.generation`.
-fn parse_dir_name(text: &str) -> Option<(&str, u64)> {
+pub(crate) fn parse_dir_name(text: &str) -> Option<(&str, u64)> {
     let (name, generation) = text.rsplit_once('.')?;
     Some((name, generation.parse().ok().filter(|number| *number > 0)?))
 }
@@ -333,6 +333,11 @@ impl Records for DiskRecords {
                 tracing::warn!(worker = name, ?note, %error, "cannot write a note about a worker");
             }
         })
+    }
+
+    fn broken_turn<'a>(&'a self, name: &'a str, generation: u64) -> BoxFuture<'a, Option<String>> {
+        let dir = self.paths.worker(name, generation);
+        Box::pin(async move { blocking(move || Ok(crate::views::broken_turn(&dir))).await.ok().flatten() })
     }
 
     fn mark<'a>(&'a self, name: &'a str, generation: u64, mark: Option<&'a Mark>) -> BoxFuture<'a, ()> {

@@ -18,7 +18,10 @@ use swarm_sys::paths::Paths;
 pub fn of(paths: &Paths, worker: &WorkerView, is_said_to_run: bool) -> (Fate, Option<Spec>) {
     let foreign = || (Fate::Leave("started by another program: run 'swarm respawn' to start it here".to_owned()), None);
     let Some(generation) = worker.row.swarm().map(|meta| meta.generation) else { return foreign() };
-    let read = DiskRecords::new(paths.clone()).read(&worker.row.name, generation).ok().flatten();
+    let read = match DiskRecords::new(paths.clone()).read(&worker.row.name, generation) {
+        Ok(read) => read,
+        Err(error) => return (Fate::Leave(format!("cannot read its records: {error}")), None),
+    };
     match read.filter(|facts| reconcile::belongs(&worker.row, facts)) {
         Some(facts) => (
             fate::decide(&Facts {

@@ -26,7 +26,7 @@ pub fn check(tree: &Path, entry: &Path, state_dir: &Path) -> Result<(), Worktree
         unread(error.raw_os_error(), format!("cannot read the session in {}: {error}", tree.display()))
     })?;
     if recovery::is_alive(&session.facts(None)) {
-        return Err(WorktreeError::InUse(format!("a running agent: {}", sessions::evidence(&session))));
+        return Err(WorktreeError::InUse(format!("a running agent: {}", sessions::evidence(&session, tree))));
     }
     Ok(())
 }

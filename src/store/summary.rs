@@ -18,7 +18,7 @@ use swarm_ports::LeaseFacts;
 
 use super::exits::LostEnds;
 use super::jobs;
-use super::records::{is_held, living, parse, wait_let_go_within};
+use super::records::{is_held, lacks_resources, living, parse, wait_let_go_within};
 use swarm_sys::machine::Gone;
 use swarm_sys::paths::Paths;
 use swarm_sys::procfs;
@@ -67,6 +67,8 @@ pub struct Records {
     journaled: OnceCell<LostContracts>,
     /// Read for the first worker of an earlier boot without an exit record.
     ends: OnceCell<LostEnds>,
+    /// Why they cannot be read, if that is so.
+    damage: OnceCell<String>,
     /// End of the wait for workers whose windows were closed; set by the first of them.
     closing_until: Cell<Option<Instant>>,
 }
@@ -94,6 +96,7 @@ impl Records {
                     closing_until: Cell::new(None),
                     journaled: OnceCell::new(),
                     ends: OnceCell::new(),
+                    damage: OnceCell::new(),
                 }))
             }
             Err(Errno::NOENT) => Ok(None),
@@ -212,17 +215,31 @@ impl Records {
         Ok(self.journaled.get().and_then(|lost| lost.of(dir)?.lost_lease(&self.boot)))
     }
 
-    /// Returns the end of a worker of an earlier boot, of which a power cut may have taken the file.
+    /// Returns the end of a worker of an earlier boot, of which a power cut may have taken the file. If it cannot be read,
+    /// the worker has ended all the same.
     fn lost_end(&self, lease: &Lease) -> io::Result<Option<ExitRecord>> {
         if self.ends.get().is_none() {
-            let _ = self.ends.set(LostEnds::read(&self.root, &self.boot)?);
+            let ends = match LostEnds::read(&self.root, &self.boot) {
+                Err(error) if lacks_resources(&error) => return Err(error),
+                Err(error) => {
+                    let _ = self.damage.set(error.to_string());
+                    LostEnds::default()
+                }
+                Ok(ends) => ends,
+            };
+            let _ = self.ends.set(ends);
         }
         Ok(self.ends.get().and_then(|ends| ends.of(&lease.token)))
     }
 
+    /// Returns why the ends of workers of earlier boots could not be read, if one was asked for.
+    pub fn damage(&self) -> Option<&str> {
+        self.damage.get().map(String::as_str)
+    }
+
     /// Reports whether the window of a worker is gone: the kernel has taken the terminal away from its shim.
     fn is_closing(&self, lease: &Lease) -> bool {
-        procfs::alive(&lease.shim, &self.boot).is_ok_and(|stat| stat.is_some_and(|stat| stat.terminal == 0))
+        procfs::has_hung_up(&lease.shim, &self.boot)
     }
 
     /// Waits for a moment until a worker has ended whose window was closed. All such workers of a view share the time.

@@ -26,6 +26,7 @@ use super::sessions::{self, Tool};
 use crate::legacy_process;
 use crate::summary;
 pub use crate::summary::Detail;
+use crate::unlisted::{self, Listed};
 pub use swarm_actors::registry::table::Pick;
 use swarm_sys::paths::Paths;
 use swarm_sys::{attributes, clock, procfs};
@@ -35,11 +36,14 @@ use swarm_tmux::{PaneLine, Server, Tmux};
 const PART_MIN: usize = 150;
 
 /// Result of reading the registry.
+#[derive(Default)]
 pub struct Registry {
     /// Workers in the order of the file.
     pub workers: Vec<WorkerView>,
     /// Unreadable rows: (name or position, cause).
     pub unreadable: Vec<(String, String)>,
+    /// Names of the workers above that have no row in the file, and run.
+    pub unlisted: Vec<String>,
     /// Warnings to print to stderr as `swarm: warning: …`.
     pub warnings: Vec<String>,
 }
@@ -94,7 +98,17 @@ fn activity_of(view: &WorkerView, dir: Option<&Path>) -> Option<Activity> {
         let told = || sessions::activity(Path::new(&view.row.cwd)).map(Activity::from);
         return seen(attempt, order::WAITING, Doing::Waiting).or_else(told);
     }
-    let dir = dir?;
+    last_turn(dir?)
+}
+
+/// Returns how the last turn of the agent of the generation in `dir` ended, in words, if it failed or was interrupted. Also
+/// after the end of its worker.
+pub fn broken_turn(dir: &Path) -> Option<String> {
+    last_turn(dir).filter(|last| last.turn.is_some())?.what
+}
+
+/// Returns the last activity of the agent of the generation in `dir`, also after its end. `None` if none is recorded.
+fn last_turn(dir: &Path) -> Option<Activity> {
     let marks = [(WAITS, Doing::Waiting), (IDLE, Doing::Idle), (WORKS, Doing::Working)];
     latest(sessions::recorded(dir), marks.into_iter().find_map(|(leaf, doing)| seen(dir, leaf, doing)))
 }
@@ -169,7 +183,7 @@ fn is_being_forgotten(paths: &Paths, registry: &Registry) -> bool {
 
 fn load_once(paths: &Paths, detail: Detail, pick: Pick<'_>) -> Result<Registry, Refusal> {
     let records = DiskRecords::new(paths.clone());
-    let mut registry = Registry { workers: Vec::new(), unreadable: Vec::new(), warnings: Vec::new() };
+    let mut registry = Registry::default();
     let mut windows = Windows::default();
     let mut rows = Vec::new();
     for row in read_rows(paths, &records, pick, &mut registry.warnings)? {
@@ -179,6 +193,10 @@ fn load_once(paths: &Paths, detail: Detail, pick: Pick<'_>) -> Result<Registry, 
         }
     }
     let unopened = |error: io::Error| unread(&format!("cannot read {}: {error}", paths.workers().display()));
+    let lost = unlisted_rows(paths, &records, (&rows, &registry.unreadable), pick).map_err(unopened)?;
+    rows.retain(|row| lost.iter().all(|lost| lost.name != row.name));
+    registry.unlisted = lost.iter().map(|row| row.name.clone()).collect();
+    rows.extend(lost.into_iter().map(Arc::new));
     let seen = summarize_rows(paths, &rows, detail, &mut registry.warnings).map_err(unopened)?;
     let views = rows.into_iter().zip(seen).map(|(row, seen)| {
         match &seen {
@@ -204,6 +222,32 @@ fn load_once(paths: &Paths, detail: Detail, pick: Pick<'_>) -> Result<Registry, 
     }
     registry.warnings.extend(windows.failed.into_values());
     Ok(registry)
+}
+
+/// Returns the rows of running workers that the file does not have.
+fn unlisted_rows(
+    paths: &Paths,
+    records: &DiskRecords,
+    (rows, unreadable): (&[Arc<Row>], &[(String, String)]),
+    pick: Pick<'_>,
+) -> io::Result<Vec<Row>> {
+    let mut listed = Listed::new();
+    for row in rows {
+        let generation = row.swarm().map(|meta| meta.generation);
+        let known = listed.entry(row.name.as_str()).or_insert(generation);
+        *known = (*known).max(generation);
+    }
+    listed.extend(unreadable.iter().map(|(label, _)| (label.as_str(), None)));
+    let has_next = |name: &str, known: Option<u64>| known.is_some_and(|known| paths.worker(name, known + 1).exists());
+    match pick {
+        // One look for each is cheaper than the list of all directories.
+        Pick::Named(names)
+            if names.iter().all(|name| listed.get(name).is_some_and(|known| !has_next(name, *known))) =>
+        {
+            Ok(Vec::new())
+        }
+        pick => unlisted::rows(paths, records, &listed, pick),
+    }
 }
 
 /// Adds what the agents ask for in requests that are open. An agent that runs waits meanwhile, whatever else it was seen
@@ -314,22 +358,39 @@ fn summarize_rows(
         parts
     });
     let mut all = Vec::with_capacity(rows.len());
+    let mut damage = None;
     for part in parts {
-        let (seen, warned) = part?;
-        all.extend(seen);
-        warnings.extend(warned);
+        let part = part?;
+        all.extend(part.seen);
+        warnings.extend(part.warnings);
+        damage = damage.or(part.damage);
     }
+    let lost = |cause: String| format!("{cause}: how workers ended before the machine was restarted may be missing");
+    warnings.extend(damage.map(lost));
     Ok(all)
 }
 
-/// Reads the records of each row. Returns them with the warnings about them.
-fn summarize_part(paths: &Paths, rows: &[Arc<Row>], detail: Detail) -> io::Result<(Vec<Seen>, Vec<String>)> {
-    let mut warnings = Vec::new();
-    let seen = match summary::Records::open(paths)? {
-        Some(records) => summarize_all(&records, rows, detail, &mut warnings),
-        None => rows.iter().map(|_| Seen::Nothing).collect(),
-    };
-    Ok((seen, warnings))
+/// Records of some of the rows.
+#[derive(Default)]
+struct Part {
+    seen: Vec<Seen>,
+    /// Warnings about single workers.
+    warnings: Vec<String>,
+    /// Why the ends of workers of earlier boots cannot be read, if that is so.
+    damage: Option<String>,
+}
+
+/// Reads the records of each row.
+fn summarize_part(paths: &Paths, rows: &[Arc<Row>], detail: Detail) -> io::Result<Part> {
+    let mut part = Part::default();
+    match summary::Records::open(paths)? {
+        Some(records) => {
+            part.seen = summarize_all(&records, rows, detail, &mut part.warnings);
+            part.damage = records.damage().map(str::to_owned);
+        }
+        None => part.seen.extend(rows.iter().map(|_| Seen::Nothing)),
+    }
+    Ok(part)
 }
 
 /// Reads the records of each row.

@@ -177,3 +177,83 @@ fn a_worker_that_is_being_forgotten_is_read_again() {
     assert!(is_being_forgotten(&paths, &seen));
     assert_eq!(load_where(&paths, Detail::Exit, Pick::All).expect("read").workers.len(), 1);
 }
+
+#[test]
+fn a_running_worker_whose_row_another_program_dropped_is_listed() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let paths = Paths::new(dir.path());
+    let me = i32::try_from(std::process::id()).expect("pids fit");
+    let process = procfs::identity(me, &procfs::boot_id()).expect("it is me");
+    let lost = spec(1);
+    write_records(&paths, &lost, false, true);
+    let records = paths.worker("w1", 1);
+    let lease = Lease {
+        token: lost.token.clone(),
+        started: lost.started.clone(),
+        worker: process.clone(),
+        shim: process,
+        pane: None,
+        restart: RestartPolicy::Never,
+        limits: None,
+        machine: None,
+        process_namespace: None,
+        survivors: Vec::new(),
+    };
+    fs::write(records.join("lease"), serde_json::to_vec(&lease).expect("JSON")).expect("written");
+    let contract = serde_json::to_vec(&lost).expect("JSON");
+    fs::write(records.join("spec.pending"), &contract).expect("written");
+    // An ended one that was cleaned, and another one that has a row.
+    write_records(&paths, &spec(2), true, true);
+    fs::write(paths.worker("w2", 1).join("spec.json"), serde_json::to_vec(&spec(2)).expect("JSON")).expect("written");
+    write_records(&paths, &spec(3), true, true);
+    let listed = reconcile::row_of(&spec(3), 1, "host");
+    fs::write(paths.state(), Table::of(vec![listed]).render()).expect("written");
+    let names = |pick: Pick<'_>| -> Vec<String> {
+        let registry = load_where(&paths, Detail::Fine, pick).expect("readable");
+        assert!(registry.unlisted.iter().all(|name| name == "w1"), "{:?}", registry.unlisted);
+        registry.workers.iter().map(|view| view.row.name.clone()).collect()
+    };
+    assert_eq!(names(Pick::All), ["w3"], "it was not executed");
+    fs::rename(records.join("spec.pending"), records.join("spec.json")).expect("renamed");
+    assert_eq!(names(Pick::All), ["w3", "w1"]);
+    assert_eq!(names(Pick::Named(&["w1"])), ["w1"]);
+    assert_eq!((names(Pick::Named(&["w2"])), names(Pick::Named(&["w3"]))), (Vec::new(), vec!["w3".to_owned()]));
+    let view = load_one(&paths, "w1").expect("readable").expect("it runs");
+    assert_eq!((view.state, view.pid), (FineState::Unsupervised, Some(me)));
+    // The row of an earlier generation is none of it.
+    let earlier = |generation: u64| {
+        let row = reconcile::row_of(&Spec { generation, token: "earlier".to_owned(), ..lost.clone() }, 0, "host");
+        fs::write(paths.state(), Table::of(vec![row]).render()).expect("written");
+        load_one(&paths, "w1").expect("readable").expect("there").state
+    };
+    assert_eq!(earlier(1), FineState::Exited, "the same number is another start");
+    fs::rename(&records, paths.worker("w1", 2)).expect("renamed");
+    let later = serde_json::to_vec(&Spec { generation: 2, ..lost.clone() }).expect("JSON");
+    fs::write(paths.worker("w1", 2).join("spec.json"), later).expect("written");
+    assert_eq!((earlier(1), names(Pick::All)), (FineState::Unsupervised, vec!["w1".to_owned()]));
+    // A row that cannot be read is one.
+    fs::write(paths.state(), "{\"workers\": [{\"name\": \"w1\", \"cmd\": 7}]}").expect("written");
+    assert_eq!(names(Pick::All), Vec::<String>::new());
+}
+
+#[test]
+fn workers_of_an_earlier_boot_have_ended_also_if_their_ends_cannot_be_read() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let paths = Paths::new(dir.path());
+    for number in [1, 2] {
+        write_records(&paths, &spec(number), false, true);
+    }
+    let rows = [1, 2].map(|number| reconcile::row_of(&spec(number), 1, "host"));
+    fs::write(paths.state(), Table::of(rows.to_vec()).render()).expect("written");
+    for is_there in [false, true] {
+        if is_there {
+            fs::create_dir(dir.path().join("exit.slots")).expect("made");
+        }
+        let registry = load(&paths).expect("readable");
+        let states: Vec<FineState> = registry.workers.iter().map(|view| view.state).collect();
+        assert_eq!(states, [FineState::Interrupted; 2]);
+        assert!(registry.workers.iter().all(|view| view.row.status == WireStatus::Stopped));
+        let is_told = registry.warnings.iter().filter(|text| text.contains("exit.slots: not a regular file")).count();
+        assert_eq!((is_told, registry.warnings.len()), (usize::from(is_there), usize::from(is_there)));
+    }
+}

@@ -10,6 +10,7 @@ use rustix::time::{
 };
 use swarm_ports::Alarm;
 
+use crate::boot_clock::shown_ms;
 use crate::readable::Readable;
 
 /// Time after which an alarm rings if no timer is available. The caller then checks the time again.
@@ -17,7 +18,7 @@ const FALLBACK: Duration = Duration::from_secs(10);
 
 /// Resolves when the alarm is due, or when the wall clock is set and the alarm depends on it.
 pub async fn ring(alarm: Alarm) {
-    let boot = wait(TimerfdClockId::Boottime, alarm.boot_ms, TimerfdTimerFlags::ABSTIME);
+    let boot = wait(TimerfdClockId::Boottime, alarm.boot_ms.map(shown_ms), TimerfdTimerFlags::ABSTIME);
     let wall_flags = TimerfdTimerFlags::ABSTIME | TimerfdTimerFlags::CANCEL_ON_SET;
     let wall = wait(TimerfdClockId::Realtime, alarm.wall_ms, wall_flags);
     tokio::select! { () = boot => {}, () = wall => {} }

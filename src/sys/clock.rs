@@ -5,9 +5,10 @@ use std::path::Path;
 
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
-use nix::time::{ClockId, clock_gettime};
 use swarm_model::Machine;
 use swarm_ports::{Alarm, BoxFuture, Clock};
+
+use crate::boot_clock;
 
 /// Clock port on the system's clocks.
 pub struct SystemClock {
@@ -44,10 +45,9 @@ fn zone_in(file: &Path) -> Option<TimeZone> {
     TimeZone::tzif("localtime", &fs::read(file).ok()?).ok()
 }
 
-/// Returns the milliseconds since boot, suspend included.
+/// Returns the milliseconds since boot, suspend included; the same in all time namespaces.
 pub fn boot_ms() -> u64 {
-    let up = nix::time::clock_gettime(nix::time::ClockId::CLOCK_BOOTTIME).map(std::time::Duration::from);
-    up.map_or(0, |up| u64::try_from(up.as_millis()).unwrap_or(u64::MAX))
+    u64::try_from(boot_clock::since_boot().as_millis()).unwrap_or(u64::MAX)
 }
 
 /// Returns the milliseconds since the Unix epoch.
@@ -77,8 +77,7 @@ pub fn random_token() -> String {
     let mut bytes = [0_u8; 16];
     if rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty()).is_err() {
         // Time and pid still distinguish two starts on one machine.
-        let now = clock_gettime(ClockId::CLOCK_BOOTTIME).map(std::time::Duration::from).unwrap_or_default();
-        bytes = (now.as_nanos() ^ (u128::from(std::process::id()) << 96)).to_be_bytes();
+        bytes = (boot_clock::since_boot().as_nanos() ^ (u128::from(std::process::id()) << 96)).to_be_bytes();
     }
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
@@ -89,8 +88,7 @@ impl Clock for SystemClock {
     }
 
     fn boot_ms(&self) -> u64 {
-        let up = clock_gettime(ClockId::CLOCK_BOOTTIME).map(std::time::Duration::from).unwrap_or_default();
-        u64::try_from(up.as_millis()).unwrap_or(u64::MAX)
+        boot_ms()
     }
 
     fn alarm(&self, alarm: Alarm) -> BoxFuture<'_, ()> {

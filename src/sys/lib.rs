@@ -4,6 +4,7 @@
 pub mod alarm;
 pub mod allocation;
 pub mod attributes;
+mod boot_clock;
 pub mod cgroups;
 pub mod clock;
 pub mod commands;

@@ -9,6 +9,7 @@ use std::sync::OnceLock;
 use swarm_model::ProcessId;
 
 use super::allocation::Allocation;
+use super::boot_clock;
 use super::files::list;
 
 /// Fields of `/proc/PID/stat`.
@@ -21,7 +22,7 @@ pub struct Stat {
     pub exiting: bool,
     /// Controlling terminal, 0 if there is none. The kernel takes it away when the terminal hangs up.
     pub terminal: i32,
-    /// Clock ticks since boot (field 22).
+    /// Clock ticks since boot (field 22), the same in all time namespaces.
     pub start_ticks: u64,
     /// Memory in use, in pages (field 24).
     resident_pages: u64,
@@ -84,7 +85,9 @@ pub fn stat(pid: i32) -> Option<Stat> {
 pub fn read_stat(pid: i32) -> io::Result<Option<Stat>> {
     match read_once(&format!("/proc/{pid}/stat")) {
         Ok(text) => {
-            parse_stat(&text).map(Some).ok_or_else(|| io::Error::other(format!("/proc/{pid}/stat is malformed")))
+            let stat = parse_stat(&text);
+            let stat = stat.map(|stat| Stat { start_ticks: boot_clock::start_ticks(stat.start_ticks), ..stat });
+            stat.map(Some).ok_or_else(|| io::Error::other(format!("/proc/{pid}/stat is malformed")))
         }
         Err(error) if is_gone(&error) => Ok(None),
         Err(error) => Err(error),
@@ -151,6 +154,11 @@ pub fn identity(pid: i32, boot: &str) -> Option<ProcessId> {
     Some(ProcessId { pid, start_ticks: stat.start_ticks, boot: boot.to_owned() })
 }
 
+/// Reports whether the kernel has taken the terminal away from a process of a window: the window was closed.
+pub fn has_hung_up(process: &ProcessId, boot: &str) -> bool {
+    alive(process, boot).is_ok_and(|stat| stat.is_some_and(|stat| stat.terminal == 0))
+}
+
 /// Returns the state of exactly this process. `None` if it is not alive.
 ///
 /// # Errors
@@ -209,7 +217,7 @@ pub fn is_shim(pid: i32) -> io::Result<bool> {
 
 /// Reports whether an error says nothing about the file, only that the system or this process has run out of memory or
 /// descriptors.
-fn lacks_resources(error: &io::Error) -> bool {
+pub fn lacks_resources(error: &io::Error) -> bool {
     use rustix::io::Errno;
     Errno::from_io_error(error).is_some_and(|code| matches!(code, Errno::MFILE | Errno::NFILE | Errno::NOMEM))
 }
@@ -288,9 +296,7 @@ fn parents() -> io::Result<Vec<(i32, i32)>> {
 
 /// Returns when a process started, in milliseconds since the Unix epoch.
 pub fn process_start_ms(start_ticks: u64) -> i64 {
-    let up =
-        nix::time::clock_gettime(nix::time::ClockId::CLOCK_BOOTTIME).map(std::time::Duration::from).unwrap_or_default();
-    let age_ms = i64::try_from(up.as_millis()).unwrap_or(i64::MAX)
+    let age_ms = i64::try_from(boot_clock::since_boot().as_millis()).unwrap_or(i64::MAX)
         - i64::try_from(start_ticks.saturating_mul(10)).unwrap_or(i64::MAX);
     jiff::Timestamp::now().as_millisecond() - age_ms
 }

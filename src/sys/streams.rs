@@ -1,8 +1,33 @@
-//! Standard streams as the caller passed them.
+//! Standard streams: whether the caller passed them, and lines to them that end no process.
 
+use std::fmt;
+use std::io::{self, Write as _};
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use nix::libc;
+
+/// Prints a line to standard error. Unlike `eprintln!`, it does not panic if the line cannot be written: the standard error of
+/// a worker is its log, which may be on a full disk.
+#[macro_export]
+macro_rules! complain {
+    ($($words:tt)*) => { $crate::streams::complain(::std::format_args!($($words)*)) };
+}
+
+/// Prints a line to standard output. Unlike `println!`, it does not panic if the line cannot be written.
+#[macro_export]
+macro_rules! say {
+    ($($words:tt)*) => { $crate::streams::say(::std::format_args!($($words)*)) };
+}
+
+/// Prints a line to standard output, as [`say!`](crate::say) does.
+pub fn say(line: fmt::Arguments<'_>) {
+    let _ = writeln!(io::stdout(), "{line}");
+}
+
+/// Prints a line to standard error, as [`complain!`](crate::complain) does.
+pub fn complain(line: fmt::Arguments<'_>) {
+    let _ = writeln!(io::stderr(), "{line}");
+}
 
 static IS_CLOSED: AtomicBool = AtomicBool::new(false);
 

@@ -4,6 +4,7 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use swarm_model::clearing::{Clearing, clearing};
 use swarm_model::dialog::dialog;
 use tmux_interface::{DeleteBuffer, IfShell};
 
@@ -15,7 +16,7 @@ pub enum Clear {
     Nothing,
     /// C-u.
     Line,
-    /// Escape, which closes what lies over the line, and C-u.
+    /// C-u, and what closes what lies over the line: Escape, unless an agent may be at work.
     Whole,
 }
 
@@ -38,6 +39,7 @@ pub enum Key {
     Escape,
     /// C-u
     ClearLine,
+    Backspace,
 }
 
 impl Key {
@@ -48,6 +50,7 @@ impl Key {
             Self::Enter => "Enter",
             Self::Escape => "Escape",
             Self::ClearLine => "C-u",
+            Self::Backspace => "BSpace",
         }
     }
 }
@@ -110,8 +113,8 @@ impl Tmux {
     /// Returns [`TmuxError::Asks`] if the pane shows a dialog, [`TmuxError::NotDelivered`] if the pane ended before
     /// tmux had passed on the whole text, or any other error of tmux.
     pub fn send_text(&self, pane: &str, text: &str, options: SendOptions) -> Result<(), TmuxError> {
-        self.refuse_dialog(pane)?;
-        self.clear_line(pane, options)?;
+        let screen = self.refuse_dialog(pane)?;
+        self.clear_line(pane, &screen, options)?;
         let pasted = words::pasteable(text);
         if !pasted.is_empty() {
             self.paste(pane, &pasted)?;
@@ -119,13 +122,19 @@ impl Tmux {
         self.press_enter(pane, text, options)
     }
 
-    /// Clears the input line before a text, if the options say so.
-    pub(super) fn clear_line(&self, pane: &str, options: SendOptions) -> Result<(), TmuxError> {
-        if options.clear == Clear::Whole {
+    /// Clears the input line on this screen before a text, if the options say so.
+    pub(super) fn clear_line(&self, pane: &str, screen: &str, options: SendOptions) -> Result<(), TmuxError> {
+        let keys = match options.clear {
+            Clear::Nothing => return Ok(()),
+            Clear::Line => Clearing::Line,
+            Clear::Whole => clearing(screen),
+        };
+        if keys == Clearing::Whole {
             self.send_key(pane, Key::Escape)?;
             std::thread::sleep(Duration::from_millis(AFTER_ESCAPE_MS));
         }
-        if options.clear == Clear::Nothing { Ok(()) } else { self.send_key(pane, Key::ClearLine) }
+        self.send_key(pane, Key::ClearLine)?;
+        if keys == Clearing::Mode { self.send_key(pane, Key::Backspace) } else { Ok(()) }
     }
 
     /// Presses Enter after a text, if the options say so.
@@ -139,10 +148,13 @@ impl Tmux {
         Ok(())
     }
 
-    /// Fails if the pane shows a dialog of an agent.
-    pub(super) fn refuse_dialog(&self, pane: &str) -> Result<(), TmuxError> {
+    /// Returns the screen of a pane. Fails if the pane shows a dialog of an agent.
+    pub(super) fn refuse_dialog(&self, pane: &str) -> Result<String, TmuxError> {
         match self.capture(pane, 0, false) {
-            Ok(screen) => dialog(&screen).map_or(Ok(()), |dialog| Err(TmuxError::Asks(Box::new(dialog)))),
+            Ok(screen) => match dialog(&screen) {
+                Some(dialog) => Err(TmuxError::Asks(Box::new(dialog))),
+                None => Ok(screen),
+            },
             Err(error) if error.is_absence() => Err(TmuxError::NotDelivered { pane: pane.to_owned() }),
             Err(error) => Err(error),
         }

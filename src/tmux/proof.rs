@@ -50,8 +50,8 @@ impl Tmux {
     /// Returns [`TmuxError::NotShown`] if the window does not change, and otherwise fails as [`Tmux::send_text`]
     /// does.
     pub fn send_proven(&self, pane: &str, text: &str, options: SendOptions) -> Result<(), TmuxError> {
-        self.refuse_dialog(pane)?;
-        self.clear_line(pane, options)?;
+        let screen = self.refuse_dialog(pane)?;
+        self.clear_line(pane, &screen, options)?;
         let pasted = words::pasteable(text);
         if !pasted.is_empty() {
             let absent = |error: TmuxError| match error.is_absence() {

@@ -16,6 +16,8 @@ const LOOK_MS: u64 = 50;
 const MARKS: [char; 5] = ['>', '❯', '›', '*', '!'];
 /// Number of characters of a text that are looked for.
 const BEGIN_CHARS: usize = 24;
+/// Text, in lower case, in the empty input lines of gemini and qwen.
+const PLACEHOLDER: &str = "type your message";
 /// Text that agents show in place of a long one.
 const PASTED: &str = "[Pasted ";
 
@@ -30,6 +32,12 @@ fn holds(screen: &str, text: &str) -> bool {
     input.is_some_and(|input| !begin.is_empty() && (input.contains(begin) || input.contains(PASTED)))
 }
 
+/// Reports whether the input line of gemini or qwen, which is the last one, shows that it is empty.
+fn is_empty_input(screen: &str) -> bool {
+    let input = screen.lines().rev().find_map(|line| line.trim().strip_prefix(MARKS));
+    input.is_some_and(|input| input.trim_start().to_lowercase().starts_with(PLACEHOLDER))
+}
+
 impl Tmux {
     /// Presses Enter, and again as long as the input line of an agent holds `text` and the window does not change. Never
     /// presses Enter into a dialog.
@@ -38,9 +46,12 @@ impl Tmux {
     /// Returns [`TmuxError::NotSubmitted`] if the input line still holds the text after [`SUBMIT_MS_MAX`], and otherwise
     /// fails as [`Tmux::send_key`] does.
     pub(super) fn submit(&self, pane: &str, text: &str) -> Result<(), TmuxError> {
+        let deadline = Instant::now() + Duration::from_millis(SUBMIT_MS_MAX);
+        if !text.trim().is_empty() {
+            self.await_input(pane, deadline)?;
+        }
         let mut before = self.typed(pane, text)?.filter(|_| self.reads_keys(pane));
         self.send_key(pane, Key::Enter)?;
-        let deadline = Instant::now() + Duration::from_millis(SUBMIT_MS_MAX);
         let mut since = Instant::now();
         while let Some(last) = before {
             std::thread::sleep(Duration::from_millis(LOOK_MS));
@@ -67,13 +78,28 @@ impl Tmux {
         Ok(())
     }
 
+    /// Waits until the input line of an agent shows the text that was typed. An agent that has just started draws it late, and
+    /// takes Enter before that for a part of the text.
+    ///
+    /// # Errors
+    /// Returns [`TmuxError::NotSubmitted`] if the input line is still empty at the deadline, and otherwise fails as
+    /// [`Tmux::capture`] does.
+    fn await_input(&self, pane: &str, deadline: Instant) -> Result<(), TmuxError> {
+        while is_empty_input(&self.refuse_dialog(pane)?) {
+            if Instant::now() >= deadline {
+                return Err(TmuxError::NotSubmitted { pane: pane.to_owned(), limit_ms: SUBMIT_MS_MAX });
+            }
+            std::thread::sleep(Duration::from_millis(LOOK_MS));
+        }
+        Ok(())
+    }
+
     /// Returns the screen of a pane if its input line holds this text.
     ///
     /// # Errors
     /// Returns [`TmuxError::Asks`] if the pane shows a dialog, and otherwise fails as [`Tmux::capture`] does.
     fn typed(&self, pane: &str, text: &str) -> Result<Option<String>, TmuxError> {
-        self.refuse_dialog(pane)?;
-        let screen = self.capture(pane, 0, false)?;
+        let screen = self.refuse_dialog(pane)?;
         Ok(holds(&screen, text).then_some(screen))
     }
 }
@@ -101,6 +127,35 @@ mod tests {
         assert!(!holds("❯ make test\n\n❯\n", "make test"), "an empty input line");
         assert!(holds(" *   [Pasted Text: 12 lines]\n", "one\ntwo"));
         assert!(!holds("$ make test\n", "make test") && !holds("", "x") && !holds("> ", ""));
+    }
+
+    #[test]
+    fn an_input_line_is_empty_while_it_says_what_to_type() {
+        for (screen, is_empty) in [
+            (include_str!("../../tests/data/screens/gemini/start.txt"), true),
+            (include_str!("../../tests/data/screens/qwen/start.txt"), true),
+            (include_str!("../../tests/data/screens/gemini/typed.txt"), false),
+            (include_str!("../../tests/data/screens/claude/idle.txt"), false),
+            ("> ", false),
+            ("", false),
+        ] {
+            assert_eq!(is_empty_input(screen), is_empty, "{screen}");
+        }
+    }
+
+    #[test]
+    fn enter_waits_for_a_text_that_is_shown_late() {
+        let server = Private::new();
+        // Takes three characters, but shows none of them at first, and ignores an Enter before it does.
+        let script = "stty raw -echo; printf 'ready\\r\\n >   Type your message'; dd bs=1 count=3 >/dev/null 2>&1; \
+            printf ' '; sleep 1; stty min 0 time 0; dd bs=1 count=9 >/dev/null 2>&1; stty min 1; \
+            printf '\\r > one\\033[K'; dd bs=1 count=1 >/dev/null 2>&1; printf '\\r\\n > \\r\\ntaken'; sleep 9";
+        let window = server.open("job", script);
+        wait_until("it reads", || server.logged("job").contains("Type"));
+        let began = Instant::now();
+        assert_eq!(server.tmux().send_proven(&window.pane.pane, "one", PLAIN), Ok(()));
+        wait_until("it is taken", || server.logged("job").contains("taken"));
+        assert!(began.elapsed() < Duration::from_millis(SUBMIT_MS_MAX), "Enter was pressed when it could be taken");
     }
 
     #[test]

@@ -157,3 +157,27 @@ fn no_supervisor_starts_beside_an_unsupervised_worker_that_it_cannot_see() {
     rig.swarm(&["kill", "x"]).is(0, "killed x\n", "");
     assert!(!proc::alive(pid));
 }
+
+#[test]
+fn a_supervisor_in_another_time_namespace_knows_the_workers_and_is_understood() {
+    let rig = Rig::new();
+    rig.spawn_sh("x", &["--restart", "always"], "echo up >> ups; exec sleep 600");
+    wait_until("it is up", SOON, || rig.cwd().join("ups").exists());
+    let (pid, shim) = (rig.pid("x"), rig.shim("x"));
+    rig.swarm(&["supervisor", "stop"]).ok();
+    proc::kill(shim);
+    wait_until("it is unsupervised", SOON, || rig.fine("x") == "unsupervised");
+    let mut command = rig.program("unshare");
+    command.args(["--time", "--boottime", "100000", "--fork", env!("CARGO_BIN_EXE_swarm"), "supervisor", "start"]);
+    let said = run(command);
+    if said.err.starts_with("unshare: ") {
+        rig.swarm(&["kill", "x"]).ok();
+        return skipped("supervisors in another time namespace: none can be made here");
+    }
+    said.ok();
+    rig.spawn("y", &[], &["sleep", "600"]);
+    assert_eq!((rig.fine("x").as_str(), rig.fine("y").as_str()), ("unsupervised", "running"));
+    assert_eq!(std::fs::read_to_string(rig.cwd().join("ups")).expect("there"), "up\n", "it was started again");
+    rig.swarm(&["kill", "x", "y"]).is(0, "killed x\nkilled y\n", "");
+    assert!(!proc::alive(pid));
+}

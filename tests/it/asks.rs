@@ -100,8 +100,11 @@ fn a_person_without_an_account_is_served() {
     stranger(&["spawn", "--name", "x", "--", "sh", "-c", "id -u"]).ok();
     stranger(&["wait", "x"]).is(0, "x: exited\n", "");
     assert_eq!(rig.log("x", "stdout"), "54321\n");
+    rig.file("cwd/jobs.toml", "[[job]]\nname = 'j'\ncommand = 'id -u > ran'\n");
     put(&rig, 1, "x", "parked", "Bash", &command("make"));
     give();
+    assert_eq!(stranger(&["run", "jobs.toml"]).code, Some(0));
+    assert_eq!(fs::read_to_string(rig.cwd().join("ran")).expect("written"), "54321\n");
     stranger(&["approve", "1"]).is(0, "approved 1 (x): make\n", "");
     let by = &read(&rig, "1.answer.json")["by"];
     assert_eq!((&by["uid"], &by["user"]), (&json!(54321), &Value::Null));

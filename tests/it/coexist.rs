@@ -234,3 +234,25 @@ fn a_stale_save_of_the_original_costs_no_worker() {
     rig.swarm(&["kill", "--all"]).is(0, "killed a\nkilled b\n", "");
     assert!(!proc::alive(pid));
 }
+
+#[test]
+fn a_worker_whose_row_another_program_dropped_is_listed_and_killed() {
+    let rig = Rig::new();
+    rig.spawn("a", &[], &["sleep", "600"]);
+    let loaded = std::fs::read_to_string(rig.state()).expect("there");
+    rig.spawn("w", &[], &["sleep", "600"]);
+    let first = rig.pid("w");
+    std::fs::write(rig.state(), &loaded).expect("written");
+    assert_eq!(rig.names(), ["a", "w"]);
+    assert_eq!(rig.swarm(&["status", "w"]).code, Some(0));
+    rig.swarm(&["kill", "w"]).is(0, "killed w\n", "");
+    assert!(!proc::alive(first));
+    // The next supervisor finds it, too.
+    rig.spawn("v", &[], &["sleep", "600"]);
+    let all = [rig.pid("a"), rig.pid("v")];
+    rig.swarm(&["supervisor", "stop"]).ok();
+    std::fs::write(rig.state(), "{\"workers\": []}").expect("written");
+    let said = rig.swarm(&["kill", "--all"]).ok();
+    assert!(said.contains("killed a\n") && said.contains("killed v\n"), "{said}");
+    assert!(!all.into_iter().any(proc::alive));
+}

@@ -41,6 +41,19 @@ fn each_value_is_shown_with_the_file_that_sets_it() {
     let keys: Vec<&str> =
         set["values"].as_array().expect("a list").iter().filter_map(|one| one["key"].as_str()).collect();
     assert_eq!(keys, ["merge.batch", "merge.verify", "notify.webhook"]);
+    // What needs consent and has none is shown, and does not apply.
+    fs::write(repo.join("swarm.toml"), "[merge]\nverify = 'evil'\n").expect("written");
+    let verify = |is_trusted: bool| {
+        let said = rig.swarm_in(&repo, &["config", "merge.verify"]);
+        let is_marked = said.out.trim_end().ends_with("/swarm.toml:2 (not trusted)");
+        assert_eq!((is_marked, said.err.as_str()), (!is_trusted, ""), "{said:?}");
+        let set = rig.swarm_in(&repo, &["config", "merge.verify", "--json"]).ok();
+        let set: Value = serde_json::from_str(&set).expect("JSON");
+        assert_eq!(set["values"][0]["in_force"], Value::Bool(is_trusted), "{set}");
+    };
+    verify(false);
+    rig.trust(&repo);
+    verify(true);
     rig.swarm_in(&repo, &["config", "merge.bach"]).refused(1, "key 'merge.bach' not found");
 }
 

@@ -1,16 +1,26 @@
 //! Many connections to one supervisor: none of them keeps it from its work.
 
+use std::collections::BTreeSet;
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::os::unix::fs::MetadataExt as _;
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
+use std::process::Stdio;
 
 use rustix::process::{Pid, Resource, Rlimit, getrlimit, prlimit};
 
-use crate::common::{Rig, run};
+use crate::common::{Rig, SOON, run, wait_until};
 use crate::crash::both;
+
+/// Maximum size of the log.
+const LOG_BYTES: u64 = 8 << 20;
 
 fn connect(rig: &Rig) -> UnixStream {
     UnixStream::connect(rig.root().join("supervisor.sock")).expect("connected")
+}
+
+fn inode(path: &str) -> Option<u64> {
+    std::fs::metadata(path).map(|meta| meta.ino()).ok()
 }
 
 fn supervisor_log(rig: &Rig) -> String {
@@ -76,13 +86,52 @@ fn a_stop_that_waited_for_too_long_is_not_carried_out() {
 fn connections_that_ask_nothing_do_not_keep_others_from_the_supervisor() {
     let rig = Rig::new();
     start_small(&rig);
+    // What one supervisor writes during its life is bounded, not only what it finds at its start.
+    let (log, keepers) = (rig.root().join("supervisor.log"), both(&rig));
+    std::fs::OpenOptions::new().append(true).open(&log).expect("there").set_len(LOG_BYTES + 1).expect("enlarged");
     let idle: Vec<_> = (0..80).map(|_| connect(&rig)).collect();
     // The worker's caller has other limits, which is a warning.
     assert_eq!(rig.swarm(&["spawn", "--name", "x", "--", "sleep", "600"]).code, Some(0));
     rig.swarm(&["kill", "x"]).is(0, "killed x\n", "");
-    let log = supervisor_log(&rig);
-    assert!(log.contains("the oldest connection without a request was closed"), "{log}");
+    let aside =
+        String::from_utf8_lossy(&std::fs::read(rig.root().join("supervisor.log.1")).expect("moved")).into_owned();
+    let line = aside.trim_start_matches('\0').to_owned() + &supervisor_log(&rig);
+    assert!(line.contains("the oldest connection without a request was closed"), "{line}");
+    let stderr = inode(&format!("/proc/{}/fd/2", keepers.0));
+    assert_eq!((both(&rig), stderr), (keepers, inode(log.to_str().expect("text"))));
+    assert!(std::fs::metadata(&log).expect("there").len() < LOG_BYTES);
     drop(idle);
+}
+
+/// A worker that cannot be examined for want of descriptors counts as alive. Taken for dead, it would be started again.
+#[test]
+fn nothing_starts_twice_for_want_of_descriptors() {
+    const COUNT: usize = 40;
+    let rig = Rig::new();
+    start_small(&rig);
+    let script = "echo started >> \"$0\"; exec sleep 600";
+    let ledger = |at: usize| rig.path(&format!("ledger.{at}"));
+    let start = |at: usize| {
+        let (name, file) = (format!("w{at}"), ledger(at).display().to_string());
+        let words = ["spawn", "--name", &name, "--restart", "always", "--", "sh", "-c", script, &file];
+        rig.command(&words).stderr(Stdio::null()).stdout(Stdio::null()).spawn().expect("started")
+    };
+    let children: Vec<_> = (0..COUNT).map(start).collect();
+    let codes: Vec<_> = children.into_iter().map(|mut child| child.wait().expect("ended").code()).collect();
+    assert!(codes.contains(&Some(1)), "descriptors were left: {codes:?}");
+    // Another supervisor examines all of them, again with too few descriptors.
+    let supervisor = both(&rig).0;
+    crate::common::proc::kill(supervisor);
+    wait_until("another supervisor runs", SOON, || rig.keepers().0.is_some_and(|pid| pid != supervisor));
+    rig.swarm(&["supervisor", "status"]);
+    let starts = |at: usize| std::fs::read_to_string(ledger(at)).unwrap_or_default().lines().count();
+    for (at, code) in codes.iter().enumerate() {
+        assert!(
+            starts(at) <= 1 && (*code != Some(0) || starts(at) == 1),
+            "w{at}: {} starts, code {code:?}",
+            starts(at)
+        );
+    }
 }
 
 /// Returns the descriptors of a process with what they refer to.
@@ -121,5 +170,20 @@ fn a_supervisor_without_a_free_descriptor_says_so() {
     assert!(supervisor_log(&rig).contains("no descriptor is left for a connection"));
     prlimit(pid, Resource::Nofile, own).expect("reset");
     drop(streams);
+    let (mut last, mut looks) = (Vec::new(), 0);
+    wait_until("the supervisor is at rest", SOON, || {
+        let now = descriptors(supervisor);
+        looks = if now == last { looks + 1 } else { 0 };
+        last = now;
+        looks == 20
+    });
+    // Two are enough for a connection or two, but not to examine who is there.
+    let used: BTreeSet<u64> = last.into_iter().map(|(number, _)| number).collect();
+    let limit = 1 + (0..).filter(|number| !used.contains(number)).nth(1).expect("two are free");
+    prlimit(pid, Resource::Nofile, Rlimit { current: Some(limit), maximum }).expect("limited");
+    let cause = "the supervisor cannot examine the process that connected: Too many open files (os error 24)";
+    rig.swarm(&["spawn", "--name", "y", "--", "true"]).refused(1, cause);
+    assert_eq!(rig.names(), ["x"]);
+    prlimit(pid, Resource::Nofile, own).expect("reset");
     rig.swarm(&["kill", "x"]).is(0, "killed x\n", "");
 }

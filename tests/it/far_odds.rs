@@ -100,6 +100,32 @@ fn an_attempt_ends_although_its_work_was_removed_there() {
 }
 
 #[test]
+fn a_clone_that_was_removed_is_made_again_and_what_a_worktree_has_is_put_aside() {
+    let site = Site::new();
+    let base = site.base();
+    let mut line = Line::open(&site.rig);
+    site.send(&mut line, &base);
+    let script = "echo a > a.txt; touch ../worked; exec sleep 600";
+    let first = site.order("a", 1, script, &base);
+    line.start(&first);
+    let trees = site.dir().join("worktrees").join(RUN);
+    wait_until("it has worked", SOON, || trees.join("worked").exists());
+    fs::remove_dir_all(site.dir().join("clone")).expect("removed");
+    assert_eq!(line.ask(&FarCall::Stop(first.at.clone())), FarAnswer::Done);
+    assert_eq!(line.end(&first.at).waits.as_deref(), Some("the clone was removed on the host"));
+    let second = site.order("a", 2, "test ! -e a.txt; echo b > b.txt", &base);
+    let answer = line.ask(&FarCall::Start(Box::new(second.clone())));
+    assert!(matches!(answer, FarAnswer::Gone(_)), "{answer:?}");
+    site.send(&mut line, &base);
+    line.start(&second);
+    assert!(is_done(&line.end(&second.at)));
+    let kept = site.dir().join("aside").join(RUN).join("a.1/a.txt");
+    assert_eq!(fs::read_to_string(&kept).expect("it is kept"), "a\n");
+    assert_eq!(line.ask(&FarCall::Forget(second.at)), FarAnswer::Done);
+    assert!(kept.exists() && site.rig.names() == [""; 0]);
+}
+
+#[test]
 fn a_start_that_may_have_been_done_is_not_refused() {
     let site = Site::new();
     let base = site.base();
@@ -150,6 +176,51 @@ fn a_restart_of_the_machine_ends_an_attempt_and_the_next_one_goes_on_in_its_work
     let end = line.end(&second.at);
     assert!(is_done(&end) && !end.is_restarted, "{end:?}");
     assert_eq!(inode(), before);
+}
+
+#[test]
+fn a_worker_that_a_person_has_started_again_is_left_alone() {
+    let site = Site::new();
+    let base = site.base();
+    let mut line = Line::open(&site.rig);
+    site.send(&mut line, &base);
+    let script = "[ ! -e ../worked ] || { echo b > later.txt; touch ../again; exec sleep 600; }; \
+                  echo a > a.txt; git add a.txt; git commit -q -m a; touch ../worked; exec sleep 600";
+    let first = site.order("a", 1, script, &base);
+    line.start(&first);
+    let trees = site.dir().join("worktrees").join(RUN);
+    wait_until("it has worked", SOON, || trees.join("worked").exists());
+    site.rig.swarm(&["kill", "p.a"]).ok();
+    let again = site.rig.swarm(&["respawn", "p.a"]).ok();
+    wait_until("the later life has worked", SOON, || trees.join("again").exists());
+    let end = line.end(&first.at);
+    let waits = "worker 'p.a' was started again on the host before its work was taken";
+    assert_eq!(end.waits.as_deref(), Some(waits), "{end:?}");
+    let clone = site.dir().join("clone");
+    let tip = end.tip.clone().expect("a commit");
+    assert_eq!(site.rig.git(&clone, &["show", "--format=%s", "--name-only", &tip]), "a\n\na.txt");
+    assert_eq!(line.end(&first.at), end);
+
+    let stays = "worker 'p.a' was started again on the host, and stays there with its worktree";
+    assert_eq!(line.ask(&FarCall::Stop(first.at.clone())), FarAnswer::Done);
+    assert_eq!(line.ask(&FarCall::Forget(first.at.clone())), FarAnswer::Refused(stays.into()));
+    let lives = || again.contains(&format!("(pid: {})", site.rig.pid("p.a")));
+    assert!(lives() && site.rig.swarm(&["ls", "--status", "running"]).ok().contains("p.a"), "{again}");
+    // Also once that life has ended.
+    site.rig.swarm(&["kill", "p.a"]).ok();
+    assert_eq!(line.ask(&FarCall::Forget(first.at.clone())), FarAnswer::Refused(stays.into()));
+    assert_eq!(fs::read_to_string(trees.join("a/later.txt")).expect("it is there"), "b\n");
+    assert!(site.rig.names() == ["p.a"] && site.references().contains(&"refs/heads/arial/a".to_owned()));
+
+    site.rig.git(&trees.join("a"), &["commit", "-q", "--allow-empty", "-m", "later"]);
+    let later = site.rig.git(&clone, &["rev-parse", "arial/a"]);
+    let second = site.order("a", 2, "true", &base);
+    line.start(&second);
+    assert!(is_done(&line.end(&second.at)));
+    assert_eq!(line.ask(&FarCall::Forget(second.at)), FarAnswer::Done);
+    let kept = |name: &str| site.references().iter().any(|known| known.starts_with(name));
+    assert!(kept("refs/swarm/trash/") && kept(&format!("refs/swarm/refused/{later}")), "what it has left is lost");
+    assert_eq!(site.rig.names(), [""; 0]);
 }
 
 #[test]

@@ -124,6 +124,37 @@ fn a_workflow_is_checked_with_lines() {
 }
 
 #[test]
+fn a_workflow_under_way_that_breaks_a_rule_is_shown_with_a_warning() {
+    let site = Site::new();
+    let path = site.dir().join("record/workflow.yaml");
+    let written = fs::read_to_string(&path).expect("there");
+    assert_eq!(site.json("status", &[])["warnings"], Value::Array(Vec::new()));
+    for (role, cause) in
+        [("role: Dev One", "workflow.nodes[1].role Invalid role id \"Dev One\"."), ("inputs: []", "workflow.nodes[1]")]
+    {
+        fs::write(&path, written.replace("role: dev", role)).expect("written");
+        let (said, json) = (site.flow("status", &[]), site.flow("status", &["--json"]));
+        let json_value: Value = serde_json::from_str(&json.out).expect("JSON");
+        let warning = json_value["warnings"][0].as_str().expect("a warning");
+        let hint = format!("(run 'swarm flow check {}')", path.canonicalize().expect("there").display());
+        assert!(warning.starts_with(&format!("invalid workflow: {cause}")) && warning.ends_with(&hint), "{warning}");
+        assert_eq!((said.code, json.code), (Some(0), Some(0)));
+        let line = format!("swarm: warning: {warning}\n");
+        assert_eq!((said.err, json.err), (line.clone(), line));
+        assert!(said.out.contains("build"), "{}", said.out);
+    }
+    // The flow of a person who may relax the rules is checked, and is to be checked, by those.
+    let relaxed = WORKFLOW.replace("role: owner", "role: boss");
+    site.rig.file("cwd/free.yaml", &relaxed);
+    let id = site.rig.swarm(&["flow", "new", "demo", "--workflow", "free.yaml", "--relaxed"]).ok();
+    let free = Site { id: id.trim_end().to_owned(), rig: site.rig };
+    assert_eq!(free.json("status", &[])["warnings"], Value::Array(Vec::new()));
+    fs::write(free.dir().join("record/workflow.yaml"), relaxed.replace("role: dev", "role: Dev")).expect("written");
+    let said = free.flow("status", &[]);
+    assert!(said.code == Some(0) && said.err.ends_with("record/workflow.yaml --relaxed')\n"), "{said:?}");
+}
+
+#[test]
 fn the_exit_code_shows_that_a_flow_cannot_be_opened() {
     let site = Site::new();
     site.rig

@@ -264,12 +264,13 @@ fn what_is_answered_in_the_dialog_is_over() {
     let first = site.asks(1, "touch a");
     site.tell(2, "PostToolUse", &bash("touch b"));
     site.tell(3, "Stop", &json!({ "agent_id": "helper" }));
-    assert_eq!(site.open(), [first], "another tool use and the end of a helper say nothing about it");
+    site.tell(4, "UserPromptSubmit", &json!({}));
+    assert_eq!(site.open(), [first], "another tool use, the end of a helper and a text that came say nothing about it");
+    assert_eq!(site.doing(), (json!("waiting"), json!(WAITING)), "it still asks");
     for (number, event, more) in [
         (10, "PostToolUse", bash("touch a")),
         (20, "PostToolUseFailure", bash("touch a")),
         (30, "PermissionDenied", bash("touch a")),
-        (40, "UserPromptSubmit", json!({})),
         (50, "Stop", json!({})),
     ] {
         let asked = site.open().first().copied().unwrap_or_else(|| site.asks(number, "touch a"));

@@ -118,6 +118,11 @@ struct Trap {
 
 impl Trap {
     fn new(script: &str) -> Self {
+        Self::with(script, &[])
+    }
+
+    /// A trap whose worker has more flags.
+    fn with(script: &str, more: &[&str]) -> Self {
         let rig = Rig::new();
         let repo = rig.repo();
         fs::create_dir(rig.path("outside")).expect("made");
@@ -129,7 +134,8 @@ impl Trap {
         let repo = format!("REPO={}", trap.repo.display());
         let outside = format!("OUTSIDE={}", trap.rig.path("outside").display());
         let flags = ["spawn", "--name", "w", "--worktree", "--env", &canary, "--env", &repo, "--env", &outside];
-        trap.swarm(&[&flags[..], &["--", "sh", "-c", &script]].concat()).ok();
+        let said = trap.swarm(&[&flags[..], more, &["--", "sh", "-c", &script]].concat());
+        assert_eq!(said.code, Some(0), "{said:?}");
         trap.rig.wait("w");
         trap.rig.wait("other");
         assert_eq!(trap.rig.exit("w"), "code 0, exited", "{}", trap.rig.log("w", "stderr"));
@@ -223,6 +229,19 @@ fn traps_in_a_worktree_have_no_effect_part_3() {
 #[test]
 fn traps_in_a_worktree_have_no_effect_part_4() {
     check_part(3);
+}
+
+#[test]
+fn a_trapped_worker_that_lands_at_its_end_has_no_effect() {
+    let script = r#"fake filter.x.clean "$X" core.fsmonitor "$X" core.hooksPath "$PWD/evil/hooks"
+        echo '* filter=x' > .gitattributes; link"#;
+    let trap = Trap::with(script, &["--merge"]);
+    let before = trap.outside();
+    let waiting = || trap.swarm(&["merge", "ls"]).ok();
+    wait_until("it was examined", SOON, || waiting().contains("leads to another repository"));
+    assert!(!trap.rig.path("canary").exists(), "what the agent wrote was executed");
+    assert!(trap.outside() == before, "something outside changed");
+    assert_eq!(trap.rig.git(&trap.repo, &["log", "--format=%s", "main"]), "one");
 }
 
 #[test]

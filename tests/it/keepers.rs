@@ -43,11 +43,12 @@ pub fn assert_outside(rig: &Rig, workers: &[&str]) {
     }
 }
 
-/// Starts a worker that executes `file` each time the test makes it, and writes its exit code to `FILE.code`.
+/// Executes the file `todo` each time the test makes it, and writes its exit code to `todo.code`.
+pub const HANDS: &str = "while :; do if [ -e todo ]; then sh ./todo > todo.out 2> todo.err; echo $? > todo.tmp; rm todo; \
+                         mv todo.tmp todo.code; fi; sleep 0.02; done";
+
 fn spawn_hands(rig: &Rig, name: &str, flags: &[&str]) {
-    let script = "while :; do if [ -e todo ]; then sh ./todo > todo.out 2> todo.err; echo $? > todo.tmp; rm todo; \
-                  mv todo.tmp todo.code; fi; sleep 0.02; done";
-    rig.spawn_sh(name, flags, script);
+    rig.spawn_sh(name, flags, HANDS);
 }
 
 /// Has the worker of [`spawn_hands`] run a script. Returns its exit code and its standard error.
@@ -64,7 +65,7 @@ fn by_hand(rig: &Rig, script: &str) -> (String, String) {
 
 /// Spawns a worker from inside the worker of [`spawn_hands`].
 #[track_caller]
-fn spawn_inside(rig: &Rig, program: &Path, name: &str) {
+pub fn spawn_inside(rig: &Rig, program: &Path, name: &str) {
     let script = format!("{} spawn --name {name} -- sleep 600", program.display());
     assert_eq!(by_hand(rig, &script), ("0".to_owned(), String::new()));
 }

@@ -405,6 +405,35 @@ fn the_output_of_a_failing_base_does_not_replace_that_of_the_item() {
     assert_eq!(last(&base.with_file_name("0.log")).as_deref(), Some("of the item"));
 }
 
+/// The run's agent is the resolver, and meets the limit of its provider there.
+#[test]
+fn an_agent_that_meets_a_limit_in_a_conflict_is_asked_again_later() {
+    let site = run::Site::new();
+    let script = r#"cat > /dev/null
+echo '{"type":"system","subtype":"init","session_id":"x"}'
+if [ -n "$SWARM_MERGE_NAME" ]; then
+  touch REPO/asked
+  echo '{"type":"rate_limit_event","rate_limit_info":{"status":"rejected","resetsAt":4000000000}}'
+  echo '{"type":"result","subtype":"success","is_error":true,"result":"limit","total_cost_usd":0}'; exit 1
+fi
+echo ours > file; (cd REPO && echo theirs > file && git commit -qm theirs file)
+echo '{"type":"result","subtype":"success","is_error":false,"result":"did it","total_cost_usd":0}'
+"#;
+    site.agent(&script.replace("REPO", site.repo.to_str().expect("text")), "events = 'claude'\n");
+    site.write("specs/a.md", "---\nretries: 0\n---\n# Do it\n");
+    site.commit();
+    site.plan();
+    site.swarm(&["run", "--detach", "--agent", "mine"]).ok();
+    let item = || site.swarm(&["merge", "status", "repo.a", "--json"]).out;
+    let is_paused = || item().contains("the resolver cannot work now") && site.repo.join("asked").exists();
+    wait_until("it is queued again", SOON, is_paused);
+    let item: serde_json::Value = serde_json::from_str(&item()).expect("JSON");
+    assert_eq!((&item["state"], &item["resolver_tries"]), (&"queued".into(), &0.into()), "{item}");
+    assert_eq!(site.row("a")["status"], "running");
+    assert_eq!(site.swarm(&["run", "stop"]).code, Some(0));
+    site.swarm(&["merge", "drop", "repo.a"]).ok();
+}
+
 #[test]
 fn a_resolver_that_cannot_work_now_is_no_try() {
     let site = Site::new();

@@ -116,7 +116,11 @@ const WAITS: &str = "echo up >> marks; exec sleep 600";
 fn running_workers_are_recovered_after_a_reboot() {
     let rig = Rig::new();
     let repo = rig.repo();
-    rig.spawn_sh("plain", &["--env", "KEPT=yes", "--tag", "t"], "echo $KEPT >> marks; exec sleep 600");
+    rig.spawn_sh(
+        "plain",
+        &["--env", "KEPT=yes", "--tag", "t"],
+        "echo $KEPT >> marks; cp \"$SWARM_RECOVERY\" told; exec sleep 600",
+    );
     rig.spawn_sh("window", &["--tmux"], WAITS);
     let spawn = |name: &str, flags: &[&str], script: &str| {
         let words = [&["spawn", "--name", name, "--worktree"], flags, &["--", "sh", "-c", script]].concat();
@@ -167,6 +171,8 @@ fn running_workers_are_recovered_after_a_reboot() {
         let marks = fs::read_to_string(rig.cwd().join("marks")).expect("read");
         marks.lines().count() == before + 2 && marks.matches("yes\n").count() == 2
     });
+    let told = || fs::read_to_string(rig.cwd().join("told")).unwrap_or_default();
+    wait_until("it finds what was done", SOON, || told().starts_with("You are resuming interrupted work"));
     let folder = rig.path("repo-worktrees/tree/.agent");
     let prompt = fs::read_to_string(folder.join("recovery.md")).expect("read");
     for part in ["The branch is tree.", "?? poem", "The original task:\n\nwrite a poem", "Attempt: 2"] {

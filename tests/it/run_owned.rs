@@ -204,22 +204,46 @@ fn a_state_of_a_newer_version_is_refused_by_all_verbs_and_left_alone() {
     site.run(0, &[]);
     let newer = r#"{"version": 3, "workstreams": {"new": "form"}}"#;
     site.write(".arial/state.json", newer);
-    let verbs: [&[&str]; 8] = [
-        &["plan", "--specs", "specs", "-y"],
-        &["run"],
-        &["run", "status"],
-        &["run", "cleanup"],
-        &["run", "stop"],
-        &["run", "pause"],
-        &["run", "resume"],
-        &["run", "give-up", "a"],
-    ];
-    for words in verbs {
-        let path = site.repo.join(".arial/state.json");
-        let cause = format!("{}: unsupported version 3 (this program supports 2)", path.display());
-        site.swarm(words).refused(1, &cause);
-        assert_eq!(fs::read_to_string(site.repo.join(".arial/state.json")).expect("read"), newer, "{words:?}");
+    let path = site.repo.join(".arial/state.json");
+    let cause = format!("{}: unsupported version 3 (this program supports 2)", path.display());
+    let below = site.swarm(&["__complete", "fish", "run", ""]).ok();
+    let below = below.lines().filter_map(|line| line.split('\t').next()).map(|verb| vec!["run", verb]);
+    let verbs: Vec<Vec<&str>> =
+        [vec!["plan", "--specs", "specs", "-y"], vec!["run"]].into_iter().chain(below).collect();
+    assert!(verbs.len() > 10, "{verbs:?}");
+    for mut words in verbs {
+        let verb = words.get(1).copied().unwrap_or_default();
+        words.extend::<&[&str]>(match verb {
+            "give-up" | "logs" => &["a"],
+            "context" => &["a", "text"],
+            _ => &[],
+        });
+        let said = site.swarm(&words);
+        assert_eq!(fs::read_to_string(&path).expect("read"), newer, "{words:?}");
+        // These read or make other files.
+        if !matches!(verb, "attach" | "logs" | "init") {
+            said.refused(1, &cause);
+        }
     }
+}
+
+#[test]
+fn work_whose_worktree_has_lost_its_link_waits_in_a_run() {
+    let site = Site::new();
+    site.spec("a", "", "echo a > a.txt; rm .git");
+    site.commit();
+    site.plan();
+    site.run(1, &[]);
+    let status = site.swarm(&["run", "status", "--json"]).ok();
+    let row = serde_json::from_str::<Value>(&status).expect("JSON")["workstreams"][0].clone();
+    let tree = site.repo.join(".arial/worktrees/a");
+    let repair = format!("git -C {} worktree repair", site.repo.display());
+    let cause = format!("{} has lost its .git file (run '{repair}')", tree.display());
+    assert_eq!((text(&row["stage"]), text(&row["error"]), &row["failures"]), ("waiting", cause.as_str(), &json!(0)));
+    assert_eq!(site.git(&["ls-tree", "--name-only", "main"]), "file\nspecs");
+    site.git(&["worktree", "repair"]);
+    site.run(0, &[]);
+    assert_eq!(site.landed("a.txt"), "a");
 }
 
 #[test]

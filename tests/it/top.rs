@@ -12,7 +12,7 @@ use serde_json::{Map, Value, json};
 use crate::common::{Rig, SOON, proc, run, schema, wait_until};
 
 /// A running `swarm top --json`, and the rows according to its lines so far.
-struct Top {
+pub struct Top {
     child: Child,
     lines: Receiver<String>,
     board: String,
@@ -20,6 +20,10 @@ struct Top {
     rows: BTreeMap<String, Value>,
     /// Items of merge queues by their keys.
     items: BTreeMap<String, Value>,
+    /// Runs, workstreams and flows by their keys.
+    pub runs: BTreeMap<String, Value>,
+    pub workstreams: BTreeMap<String, Value>,
+    pub flows: BTreeMap<String, Value>,
 }
 
 /// Returns the lines that a child prints, as they come.
@@ -32,11 +36,16 @@ fn lines_of(child: &mut Child) -> Receiver<String> {
 
 impl Top {
     fn start(rig: &Rig) -> Self {
-        let mut child = rig.command(&["top", "--json"]).stdout(Stdio::piped()).spawn().expect("started");
+        Self::start_in(rig, &rig.cwd())
+    }
+
+    pub fn start_in(rig: &Rig, dir: &Path) -> Self {
+        let mut command = rig.command(&["top", "--json"]);
+        let mut child = command.current_dir(dir).stdout(Stdio::piped()).spawn().expect("started");
         let lines = lines_of(&mut child);
         let first = lines.recv_timeout(SOON).expect("a first line");
-        let mut top =
-            Self { child, lines, board: String::new(), rev: 0, rows: BTreeMap::new(), items: BTreeMap::new() };
+        let [rows, items, runs, workstreams, flows] = [const { BTreeMap::new() }; 5];
+        let mut top = Self { child, lines, board: String::new(), rev: 0, rows, items, runs, workstreams, flows };
         top.take(&first);
         top
     }
@@ -53,10 +62,24 @@ impl Top {
         let rev = value["rev"].as_u64().expect("a number");
         assert!(value["board"] == board && (rev > self.rev || self.rev == 0), "{line}");
         for gone in value["gone"].as_array().into_iter().flatten() {
-            let rows = if gone["kind"] == "item" { &mut self.items } else { &mut self.rows };
+            let rows = match gone["kind"].as_str().expect("a kind") {
+                "worker" => &mut self.rows,
+                "item" => &mut self.items,
+                "run" => &mut self.runs,
+                "workstream" => &mut self.workstreams,
+                "flow" => &mut self.flows,
+                other => panic!("{other}"),
+            };
             rows.remove(gone["name"].as_str().expect("a name")).expect("was there");
         }
-        for (list, name, rows) in [("workers", "name", &mut self.rows), ("items", "key", &mut self.items)] {
+        let lists = [
+            ("workers", "name", &mut self.rows),
+            ("items", "key", &mut self.items),
+            ("runs", "key", &mut self.runs),
+            ("workstreams", "key", &mut self.workstreams),
+            ("flows", "key", &mut self.flows),
+        ];
+        for (list, name, rows) in lists {
             for row in value[list].as_array().expect("a list") {
                 let mut row: Map<String, Value> = row.as_object().expect("an object").clone();
                 let of_row = row.remove("rev").and_then(|rev| rev.as_u64()).expect("a number");
@@ -65,6 +88,16 @@ impl Top {
             }
         }
         self.rev = rev;
+    }
+
+    /// Waits until the rows satisfy a condition.
+    pub fn is(&mut self, what: &str, condition: impl Fn(&Self) -> bool) {
+        wait_until(what, SOON, || {
+            while let Ok(line) = self.lines.try_recv() {
+                self.take(&line);
+            }
+            condition(self)
+        });
     }
 
     /// Waits until the rows are those of `ls --json`.

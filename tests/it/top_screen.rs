@@ -5,14 +5,14 @@ use rustix::process::Signal;
 use crate::common::{Rig, SOON, proc, wait_quiet, wait_until};
 
 /// A pane with a running `swarm top`.
-struct Pane<'a> {
+pub struct Pane<'a> {
     rig: &'a Rig,
     pid: i32,
 }
 
 impl<'a> Pane<'a> {
     /// Starts it in a pane of 80×24. After its end the pane shows its exit code and the state of the terminal.
-    fn start(rig: &'a Rig, words: &str) -> Self {
+    pub fn start(rig: &'a Rig, words: &str) -> Self {
         let pid = rig.path("top.pid");
         let swarm = env!("CARGO_BIN_EXE_swarm");
         let top = format!("echo $$ > '{}'; exec '{swarm}' top {words}", pid.display());
@@ -30,7 +30,7 @@ impl<'a> Pane<'a> {
         self.rig.tmux(&[&["-L", "outer"], words].concat()).ok()
     }
 
-    fn keys(&self, keys: &[&str]) {
+    pub fn keys(&self, keys: &[&str]) {
         self.tmux(&[&["send-keys", "-t", "outer:"], keys].concat());
     }
 
@@ -38,11 +38,11 @@ impl<'a> Pane<'a> {
         self.tmux(&["capture-pane", "-p", "-t", "outer:"]).lines().map(str::to_owned).collect()
     }
 
-    fn shows(&self, what: &str, condition: impl Fn(&[String]) -> bool) {
+    pub fn shows(&self, what: &str, condition: impl Fn(&[String]) -> bool) {
         wait_until(what, SOON, || condition(&self.lines()));
     }
 
-    fn has(&self, text: &str) {
+    pub fn has(&self, text: &str) {
         self.shows(text, |lines| lines.iter().any(|line| line.contains(text)));
     }
 
@@ -105,6 +105,9 @@ fn the_terminal_is_given_away_resized_and_restored() {
     proc::signal(pane.pid, Signal::CONT);
     wait_until("it goes on", SOON, || pane.is_alternate());
     pane.has("swarm  1 worker");
+    // In a dialog, too.
+    pane.keys(&[":"]);
+    pane.shows("a dialog", |lines| lines.last().is_some_and(|line| line.trim_end() == "swarm"));
     proc::signal(pane.pid, Signal::TERM);
     pane.has("ended 143");
     pane.shows("a terminal as it was", |lines| {
@@ -126,4 +129,33 @@ fn a_terminal_that_is_closed_ends_it() {
     assert!(proc::wait_end(pane.pid, SOON));
     assert_eq!(rig.keepers(), (None, None), "looking starts no supervisor");
     assert!(!rig.root().exists(), "and writes nothing");
+}
+
+/// A stopped process, which goes on at the end, whatever that is.
+struct Stopped(i32);
+
+impl Drop for Stopped {
+    fn drop(&mut self) {
+        proc::signal(self.0, Signal::CONT);
+    }
+}
+
+#[test]
+fn a_tmux_that_hangs_holds_up_no_key_and_no_row() {
+    let rig = Rig::new();
+    rig.spawn_sh("win", &["--tmux"], "echo hello from the window; exec sleep 600");
+    let pane = Pane::start(&rig, "");
+    pane.has("hello from the window");
+    let server = rig.tmux(&["display-message", "-p", "#{pid}"]).ok().trim().parse().expect("a pid");
+    proc::signal(server, Signal::STOP);
+    let held = Stopped(server);
+    // The window is asked for again, and does not answer.
+    pane.keys(&["R"]);
+    rig.spawn("next", &[], &["sleep", "600"]);
+    pane.has("swarm  2 workers");
+    pane.keys(&["j", "?"]);
+    pane.has("half a page down");
+    pane.keys(&["?", "q"]);
+    pane.has("ended 0");
+    drop(held);
 }

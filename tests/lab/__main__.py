@@ -1,4 +1,4 @@
-"""Commands of the laboratory: the sweeps, errors, real, agents, mcp, ssh, hosts, hammer, the soaks, audit, power, slurm,
+"""Commands of the laboratory: the sweeps, errors, real, agents, mcp, web, ssh, hosts, hammer, the soaks, audit, power, slurm,
 slurm_jobs and bench; ci runs all but bench.
 
     python3 -m lab sweep --sample 20 --seed 7
@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 
 from . import cases
 
-MODULES = ("sweep", "sweep_flows", "sweep_verbs", "errors", "errors_verbs", "real", "agents", "mcp", "ssh", "hosts", "hammer",
+MODULES = ("sweep", "sweep_flows", "sweep_verbs", "errors", "errors_verbs", "real", "agents", "mcp", "web", "ssh", "hosts", "hammer",
            "soak", "soak_runs", "soak_flows", "audit", "power", "slurm", "slurm_jobs", "bench")
 CLOSING = re.compile(r"^(\d+) passed, (\d+) failed(?:, (\d+) skipped)?(?:, (\d+) not met)?$")
 TIMED = re.compile(r"^(?:ok|FAIL)  +(.*?) \((\d+\.\d) s\)")
@@ -136,7 +136,7 @@ def ci(argv: list[str]) -> int:
     # Their cases wait for Slurm most of the time, and need little of the processors.
     clusters = [part("slurm", "--jobs", 3), part("slurm_jobs", "--jobs", 4)]
     beside = [part("real", "--jobs", args.jobs), part("agents")]
-    short = [part("audit"), part("mcp"), part("ssh"), part("hosts"), part("hammer")]
+    short = [part("audit"), part("mcp"), part("web"), part("ssh"), part("hosts"), part("hammer")]
     power = ["--seed", str(seed), "--jobs", str(args.jobs)]
     alone = [part("power", "--images", args.power_images, *power), part("power", "--removed", *power),
              part("sweep", *sample[:-1], args.budget / 2 - verbs), part("sweep_verbs", *sample[:-1], verbs),

@@ -73,6 +73,7 @@ TABLE = {
     266: ("symlinkat", "at1", True, _MAKE),
     268: ("fchmodat", "at0", True, "EIO EACCES EROFS"),
     280: ("utimensat", "at0", True, "EIO EACCES EROFS"),
+    283: ("timerfd_create", "", False, _FD),
     285: ("fallocate", "fd0", True, "EIO ENOSPC EINTR"),
     288: ("accept4", "fd0", False, "EMFILE EINTR ENOMEM"),
     289: ("signalfd4", "", False, _FD),

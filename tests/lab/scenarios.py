@@ -15,6 +15,8 @@ DIRTY = "written by hand, committed by nobody\n"
 # Work of the worker of a landing: two files changed, one created, one removed.
 LANDS = "echo landed >> d0/f0.txt; mkdir new; echo landed > new/landed; rm d0/f2.txt"
 FILES_OF_LARGE = 20_000
+# Time limit of a worker.
+TIMEOUT = "1s"
 # A kill of one of these may end the worker too: the process of the pane, or the worker itself.
 MAY_END_WORKER = ("shim", "shim-child", "tmux", "tmux-child")
 
@@ -31,13 +33,15 @@ class Scenario:
     """The worker ends by itself at once."""
     verified: bool = False
     """A landing with a verification."""
+    timed: bool = False
+    """The worker has a time limit. A start without the timer for it must be refused, or the limit holds nevertheless."""
     large: bool = False
     """Runs in a repository of 20,000 files; only with --full or if --only names it."""
 
     @property
     def name(self) -> str:
         words = [self.verb, "tmux" if self.tmux else "pid"]
-        words += [word for word in ("worktree", "dirty", "cold", "short", "verified", "large") if getattr(self, word)]
+        words += [word for word in ("worktree", "dirty", "cold", "short", "verified", "timed", "large") if getattr(self, word)]
         return "-".join(words)
 
     def prepare(self, rig: Rig) -> Expect:
@@ -91,6 +95,7 @@ class Scenario:
     def spawn_words(self, rig: Rig) -> list[str]:
         flags = list(rig.tmux_flags) if self.tmux else []
         flags += ["--worktree"] if self.worktree else []
+        flags += ["--timeout", TIMEOUT] if self.timed else []
         what = ("exit", 7) if self.short else ("sleep", 1000)
         return ["spawn", "--name", "x", *flags, "--", *rig.worker(*what)]
 
@@ -118,7 +123,7 @@ class Scenario:
         """Reports whether no background work of this command is left."""
         if self.verb == "merge":
             return bool(rig.items()) and all(item["state"] == "landed" for item in rig.items())
-        if self.short or self.verb == "kill":
+        if self.short or self.timed or self.verb == "kill":
             return rig.exit_record("x") is not None
         return True
 
@@ -133,6 +138,8 @@ class Scenario:
         role = (point or {}).get("role", "")
         if self.verb in ("kill", "respawn"):
             expect.must.add("x")
+        if self.timed and (role not in MAY_END_WORKER or (point or {}).get("error")):
+            expect.stopped.add("x")
         if not done:
             return expect
         if self.verb == "clean":
@@ -141,7 +148,7 @@ class Scenario:
             expect.must.add("x")
         if self.verb == "kill":
             expect.stopped.add("x")
-        elif self.verb != "clean" and not self.short and role not in MAY_END_WORKER:
+        elif self.verb != "clean" and not (self.short or self.timed) and role not in MAY_END_WORKER:
             expect.running.add("x")
         return expect
 
@@ -161,6 +168,8 @@ class Scenario:
         # A disturbed start may have run and ended with its shim; then "exists" is the correct answer.
         if self.verb == "spawn" and (point or {}).get("role", "") in MAY_END_WORKER:
             expect.running.discard("x")
+            if not (point or {}).get("error"):
+                expect.stopped.discard("x")
         return expect
 
 
@@ -170,6 +179,7 @@ SCENARIOS = {
         Scenario("spawn"),
         Scenario("spawn", cold=True),
         Scenario("spawn", short=True),
+        Scenario("spawn", timed=True),
         Scenario("spawn", worktree=True),
         Scenario("spawn", tmux=True),
         Scenario("spawn", tmux=True, cold=True),

@@ -65,6 +65,11 @@ fn each_mistake_has_its_message_and_path() {
         "workflow.nodes[2].role must not include leading or trailing whitespace",
     );
     one(
+        changed(|w| drop(w["nodes"][1].as_object_mut().expect("an object").remove("role"))),
+        "workflow.nodes[1].role",
+        "workflow.nodes[1].role must be a non-empty string",
+    );
+    one(
         changed(|w| w["nodes"][1]["human-colab"] = json!("yes")),
         "workflow.nodes[1].human-colab",
         "workflow.nodes[1].human-colab must be a boolean if present",

@@ -37,8 +37,9 @@ pub fn draws(argv: &[String]) -> bool {
 }
 
 /// Ends of the output of headless agents that could not start, in lower case, and why not.
-const REFUSED: [(&str, &str); 4] = [
+const REFUSED: [(&str, &str); 5] = [
     ("please run /login", "is not logged in"),
+    ("failed to authenticate. api error", "is not logged in"),
     ("not inside a trusted directory", "asks whether to trust this directory"),
     ("not running in a trusted directory", "asks whether to trust this directory"),
     ("please set an auth method", "asks how to log in"),
@@ -83,6 +84,7 @@ mod tests {
     #[test]
     fn an_agent_that_could_not_start_says_why_at_the_end() {
         assert_eq!(refused("Not logged in · Please run /login\n"), Some("is not logged in"));
+        assert_eq!(refused("Failed to authenticate. API Error: 401 invalid x-api-key\n"), Some("is not logged in"));
         let trust = "Not inside a trusted directory and --skip-git-repo-check was not specified.\n";
         assert_eq!(refused(trust), Some("asks whether to trust this directory"));
         assert_eq!(refused("please run /login\na\nb\nc\nd\n"), None);

@@ -35,6 +35,28 @@ pub struct MergeSettings {
     pub strategy: Option<Strategy>,
 }
 
+impl MergeSettings {
+    /// Returns the typed settings that replace another value of these, which are those of the file.
+    pub fn replaced(&self, typed: &Self) -> Vec<&'static str> {
+        let differs = |typed: &Option<String>, own: &Option<String>| typed.is_some() && own.is_some() && typed != own;
+        let all = [
+            ("verify", differs(&typed.verify, &self.verify)),
+            ("resolver", differs(&typed.resolver, &self.resolver)),
+            ("strategy", typed.strategy.is_some() && self.strategy.is_some() && typed.strategy != self.strategy),
+        ];
+        all.into_iter().filter(|(_, differs)| *differs).map(|(key, _)| key).collect()
+    }
+
+    /// Reports whether one of the settings that [`Self::replaced`] compares is given, by its key.
+    pub fn sets(&self, key: &str) -> bool {
+        match key {
+            "verify" => self.verify.is_some(),
+            "resolver" => self.resolver.is_some(),
+            _ => self.strategy.is_some(),
+        }
+    }
+}
+
 /// `POST /v1/merge`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct MergeRequest {

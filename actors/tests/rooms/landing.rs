@@ -184,6 +184,29 @@ async fn a_refusal_is_noted_beside_the_worker() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn work_of_a_turn_that_failed_does_not_land_by_itself() {
+    let rig = Rig::start().await;
+    for name in ["broken", "mended"] {
+        rig.spawn(landing(name)).await.expect("starts");
+        rig.world.records.break_turn(name, Some("its last turn failed: API Error"));
+    }
+    rig.world.records.break_turn("mended", None);
+    for name in ["broken", "mended"] {
+        rig.world.end(name, Ended::Code(0));
+    }
+    rig.world.pass(Duration::from_secs(60)).await;
+    assert_eq!(states(&rig).await, [("mended".to_owned(), "landed")]);
+    let (_, generation) = rig.world.records.newest("broken").expect("records");
+    assert!(rig.world.records.is_noted("broken", generation, Note::WorkRefused).await);
+    let told = rig.world.events.all().into_iter().filter_map(|event| match event.kind {
+        EventKind::MergeRefused { cause } => Some((event.worker.unwrap_or_default(), cause)),
+        _ => None,
+    });
+    let cause = "its last turn failed: API Error; its work may be incomplete".to_owned();
+    assert_eq!(told.collect::<Vec<_>>(), [("broken".to_owned(), cause)]);
+}
+
+#[tokio::test(start_paused = true)]
 async fn each_name_is_answered_in_its_place_and_branches_are_added_together() {
     let rig = Rig::start().await;
     // Without a worktree, it has nothing to land.

@@ -130,3 +130,58 @@ async fn an_agent_cannot_begin_a_run_that_replaces_the_rules_of_an_earlier_run_o
     let begun = rig.swarm().run(RunRequest { caller, order }).recv().await;
     assert!(matches!(begun, Some(Answer::Run(_))), "{begun:?}");
 }
+
+#[tokio::test(start_paused = true)]
+async fn the_first_run_of_an_agent_cannot_replace_the_rules_of_the_configuration() {
+    let rig = Rig::start().await;
+    let mut lead = with_tree("lead");
+    lead.contract.environment = path("/of/the/person");
+    rig.spawn(lead).await.expect("starts");
+    let rules = MergeSettings { verify: Some("make test".to_owned()), ..MergeSettings::default() };
+    rig.world.landings.configure(rules);
+    let ask = async |id: &str, change: &dyn Fn(&mut Plan)| {
+        let mut plan = plan(vec![Job { verify: None, ..job(id) }]);
+        change(&mut plan);
+        let below = Some(Below::Worker("lead".to_owned()));
+        let caller = Caller { below, environment: path("/of/the/agent"), ..caller() };
+        let order = RunOrder::Begin { plan: Box::new(plan), retry_failed: false };
+        rig.swarm().run(RunRequest { caller, order }).recv().await.expect("an answer")
+    };
+    let refused = async |id: &str, change: &dyn Fn(&mut Plan)| match ask(id, change).await {
+        Answer::Refused(refusal) => refusal.cause,
+        answer => panic!("{id} was begun: {answer:?}"),
+    };
+    let cause = "worker 'lead' cannot replace 'verify' of swarm.toml";
+    assert_eq!(refused("one", &|plan: &mut Plan| plan.jobs[0].verify = Some("true".to_owned())).await, cause);
+    assert_eq!(refused("one", &|plan: &mut Plan| plan.rules.merge.verify = Some(String::new())).await, cause);
+    rig.world.script.at("rules_of", Fault::Error("damaged"));
+    assert_eq!(refused("one", &|_: &mut Plan| {}).await, "damaged");
+    let same = ask("one", &|plan: &mut Plan| plan.jobs[0].verify = Some("make test".to_owned())).await;
+    assert!(matches!(same, Answer::Run(_)), "{same:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn nothing_lands_for_a_process_of_which_nobody_knows_whose_it_is() {
+    let rig = Rig::start().await;
+    rig.spawn(with_tree("work")).await.expect("starts");
+    for (below, who) in [
+        (Below::Command, "a command that the supervisor executes"),
+        (Below::Unknown, "a process that the supervisor cannot examine"),
+    ] {
+        let caller = Caller { below: Some(below.clone()), environment: path("/of/the/agent"), ..caller() };
+        let (names, settings) = (vec!["branch".to_owned()], MergeSettings::default());
+        let order = MergeOrder::Add { names, base: None, priority: 0, settings, uncommitted: Vec::new() };
+        let request = MergeRequest { caller: caller.clone(), order };
+        let Some(Answer::Refused(refusal)) = rig.swarm().merge(request).recv().await else { panic!("{who} added") };
+        assert_eq!(refusal.cause, format!("{who} cannot add work to a merge queue"));
+        let order = RunOrder::Begin { plan: Box::new(plan(vec![job("one")])), retry_failed: false };
+        let answer = rig.swarm().run(RunRequest { caller: caller.clone(), order }).recv().await;
+        let Some(Answer::Refused(refusal)) = answer else { panic!("{who} began a run") };
+        assert_eq!(refusal.cause, format!("{who} cannot begin a run"));
+        let mut spawn = landing("started");
+        spawn.caller.below = Some(below);
+        let refusal = rig.spawn(spawn).await.expect_err("its work would land");
+        assert_eq!(refusal.cause, format!("{who} cannot start a worker whose work lands"));
+    }
+    assert!(items(&rig).await.is_empty());
+}

@@ -32,6 +32,7 @@ mod run_left;
 mod run_rules;
 mod run_stuck;
 mod run_unfit;
+mod run_written;
 mod sessions;
 mod store;
 mod stuck;

@@ -40,11 +40,11 @@ pub fn stages(run: &Run) -> Vec<&'static str> {
 }
 
 /// Ends the agent of a job, if one runs.
-fn end(rig: &Rig, id: &str, code: i32) {
+pub fn end(rig: &Rig, id: &str, code: i32) {
     rig.world.end(&format!("p.{id}"), Ended::Code(code));
 }
 
-async fn pass(rig: &Rig) {
+pub async fn pass(rig: &Rig) {
     rig.world.pass(Duration::from_secs(30)).await;
 }
 
@@ -71,26 +71,6 @@ async fn specs_become_landed_work_and_leave_nothing_behind() {
     assert_eq!(rig.world.rows(), [], "its workers are forgotten");
     rig.check();
     assert_eq!(rig.swarm().ended().await, Exit::Idle);
-}
-
-#[tokio::test(start_paused = true)]
-async fn the_start_of_an_attempt_is_written_with_what_follows_or_soon() {
-    for ends_at_once in [true, false] {
-        let rig = Rig::start().await;
-        begin(&rig, vec![Job { merge: false, branch: None, ..job("a") }]).await;
-        let writes = || rig.world.script.calls().iter().filter(|call| call.starts_with("run.append")).count();
-        let has_pid = || rig.world.runs.run(HOME).jobs[0].pid.is_some();
-        assert_eq!((writes(), has_pid()), (1, false), "only the beginning of the run waits for the disk");
-        if ends_at_once {
-            end(&rig, "a", 0);
-            pass(&rig).await;
-            assert_eq!((stages(&rig.world.runs.run(HOME)), writes()), (vec!["done"], 2));
-        } else {
-            pass(&rig).await;
-            assert_eq!((writes(), has_pid()), (2, true));
-        }
-        rig.check();
-    }
 }
 
 #[tokio::test(start_paused = true)]

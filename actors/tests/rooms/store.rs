@@ -6,7 +6,7 @@ use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use swarm_actors::registry::store::Store;
+use swarm_actors::registry::store::{STATE_BYTES_MAX, Store};
 use swarm_actors::registry::{Mutation, Refused, StoreError};
 use swarm_model::{Row, WireStatus};
 use tempfile::TempDir;
@@ -203,4 +203,29 @@ fn leftovers_of_killed_commits_are_removed() {
     store.tidy().expect("has the lock");
     assert!(!leftover.exists(), "a temporary file stays for ever");
     assert!(theirs.exists(), "what is not ours was removed");
+}
+
+#[test]
+fn the_workers_of_a_registry_that_is_too_large_can_be_ended_and_forgotten() {
+    let (_home, mut store, state) = root();
+    let long = "x".repeat(usize::try_from(STATE_BYTES_MAX + 1).expect("fits"));
+    let row = |name: &str, argument: &str| {
+        let (status, started) = ("running", "2025-01-01T00:00:00.000001");
+        format!(r#"{{"name":"{name}","status":"{status}","cmd":["{argument}"],"started":"{started}","cwd":"/"}}"#)
+    };
+    fs::write(&state, format!("{{\"workers\":[{},{}]}}", row("a", "x"), row("large", &long))).expect("writes");
+    let start = Mutation::Start { expect: None, row: Box::new(foreign_row("b", Some(77))), contract: None };
+    let key = |store: &mut Store, name: &str| store.read(&none).expect("reads").0.find(name).expect("is there").key();
+    let expect = key(&mut store, "a");
+    let stop = Mutation::SetStatus { name: "a".to_owned(), expect, status: WireStatus::Stopped };
+    let answers = store.commit(vec![start.clone(), stop], &none).expect("commits");
+    assert!(matches!(&answers[..], [Err(Refused::Full { name, .. }), Ok(())] if name == "b"), "{answers:?}");
+    let expect = key(&mut store, "large");
+    commit(&mut store, Mutation::Remove { name: "large".to_owned(), expect }).expect("commits");
+    commit(&mut store, start).expect("commits");
+    assert!(fs::metadata(&state).expect("there").len() < 4096);
+    // What is no registry is left alone.
+    fs::write(&state, long).expect("writes");
+    let refused = store.read(&|| Ok(vec![foreign_row("found", Some(5))])).map(drop);
+    assert!(matches!(&refused, Err(error @ StoreError::TooLarge { .. }) if error.remedy().is_some()), "{refused:?}");
 }

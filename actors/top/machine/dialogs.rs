@@ -78,6 +78,7 @@ impl Machine {
                     self.run(words(&["keys"], names), None, effects);
                 }
             }
+            Typing::Context(target) => self.say_to(target, text, effects),
             Typing::Command => match split(text) {
                 Some(typed) => {
                     let skip = usize::from(typed.first().is_some_and(|word| word == "swarm"));
@@ -115,6 +116,9 @@ impl Machine {
         }
         if !self.are_same(&question.targets) {
             return;
+        }
+        if let Some(planned) = question.planned {
+            return self.run_in(planned.words, None, planned.dir, effects);
         }
         self.marks.clear();
         if question.verb == "respawn" {
@@ -163,11 +167,14 @@ impl Machine {
     pub(super) fn check_request(&mut self) {
         let Mode::Answer(request) = &self.mode else { return };
         let number = request.answer.request().unwrap_or_default().to_owned();
-        match self.rows.get(&request.id).and_then(|row| row.answer.clone()) {
-            Some(answer) if answer == request.answer => {}
-            Some(answer) if answer.request().is_some() => {
+        let row = self.rows.get(&request.id);
+        match row.and_then(|row| Some((row.answer.clone()?, row.at.clone()))) {
+            Some((answer, asks)) if answer == request.answer && asks == request.asks => {}
+            Some((answer, asks)) if answer.request().is_some() => {
                 let (id, worker) = (request.id.clone(), request.worker.clone());
-                self.mode = Mode::Answer(Request { id, worker, answer, is_shown: false, edit: Edit::default() });
+                self.mode = Mode::Answer(Request { id, worker, answer, asks, is_shown: false, edit: Edit::default() });
+                // The text may have the same name, and is another one.
+                (self.again, self.lines) = (self.again + 1, None);
                 self.tell(format!("request {number} is over; this is another one"), true);
             }
             _ => {

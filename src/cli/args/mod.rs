@@ -46,6 +46,7 @@ use super::session::args::SessionArgs;
 use super::tagged::Tagged;
 pub use super::top::TopArgs;
 use super::trust::args::TrustArgs;
+use super::web::WebArgs;
 
 #[derive(Debug, Parser)]
 #[command(
@@ -193,6 +194,9 @@ pub enum Command {
     /// Serve the fleet to an agent as tools (Model Context Protocol)
     #[command(after_help = examples::MCP)]
     Mcp(McpArgs),
+    /// Serve the fleet as a page to a browser on this machine
+    #[command(after_help = examples::WEB)]
+    Web(WebArgs),
     /// Test the delivery of notifications
     #[command(after_help = examples::NOTIFY)]
     Notify(NotifyArgs),

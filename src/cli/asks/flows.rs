@@ -8,10 +8,10 @@ use swarm_sys::paths::Paths;
 use swarm_sys::quoting::command_line;
 
 use super::refused;
+use crate::board::flow::{self, Waiting};
 use crate::cli::error::Failure;
 use crate::cli::flow::args::{AllowArgs, AnswerArgs, ApproveArgs, Common, DeclineArgs, DenyArgs, FlowOf};
-use crate::cli::flow::consent::{self, Waiting};
-use crate::cli::flow::respond;
+use crate::cli::flow::{consent, respond};
 use crate::cli::screen::Screen;
 
 /// Something in a flow that waits for a person.
@@ -144,7 +144,7 @@ pub fn open(paths: &Paths, screen: &mut Screen) -> Vec<FlowRequest> {
 }
 
 fn of_flow(files: &FlowFiles, open: &Open) -> Vec<FlowRequest> {
-    let waiting = consent::waiting(open).into_iter().filter(|waiting| waiting.who != "flow");
+    let waiting = flow::waiting(open).into_iter().filter(|waiting| waiting.who != "flow");
     waiting.map(|waiting| FlowRequest::of(files, open, waiting)).collect()
 }
 

@@ -8,8 +8,8 @@ use jiff::Timestamp;
 use serde_json::Value;
 use swarm_model::asks::{AskAnswer, AskRecord, AskState, AskWish, Verdict, Via, Waits};
 use swarm_model::{NeedKind, RefusalKind};
-use swarm_store::asks::Asks;
 use swarm_store::asks::present;
+use swarm_store::asks::{ANSWERED_IN_DIALOG, Asks};
 use swarm_sys::paths::Paths;
 
 use super::args::ApprovalsArgs;
@@ -138,7 +138,12 @@ fn cells(shown: Shown, record: &AskRecord, clock: &Clock) -> (u64, Vec<String>) 
 /// Returns what became of a request, and who decided it.
 fn status(record: &AskRecord) -> String {
     let Some(answer) = &record.answer else {
-        return if record.over.is_some() { "dismissed".to_owned() } else { record.state().word().to_owned() };
+        let word = match &record.over {
+            Some(over) if over.why == ANSWERED_IN_DIALOG => "answered in its window",
+            Some(_) => "dismissed",
+            None => record.state().word(),
+        };
+        return word.to_owned();
     };
     let verdict = match &answer.verdict {
         Verdict::Allow { .. } => "approved",
@@ -355,6 +360,7 @@ mod tests {
             (Some((deny(), Via::Timeout)), "denied: no answer in time"),
             (Some((Verdict::Answer { answers: Vec::new() }, Via::Rule)), "answered by a rule"),
             (None, "dismissed"),
+            (None, "answered in its window"),
         ];
         for (number, (answer, status)) in cases.into_iter().enumerate() {
             let draft = Draft {
@@ -371,7 +377,8 @@ mod tests {
                 let answer = AskAnswer { verdict, digest: ask.digest.clone(), by, at_ms: 1 };
                 asks.answer(ask.number, &answer).expect("answered");
             }
-            asks.end(ask.number, "it is over").expect("ended");
+            let why = if status.ends_with("window") { ANSWERED_IN_DIALOG } else { "it is over" };
+            asks.end(ask.number, why).expect("ended");
             let record = asks.find(ask.number).expect("read").expect("there");
             let shown = Shown { left: false, status: true, terminal: false };
             assert_eq!(cells(shown, &record, &Clock::system()).1[4], status);

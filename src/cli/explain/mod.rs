@@ -40,14 +40,14 @@ pub fn run(args: &ExplainArgs, paths: &Paths, screen: &mut Screen) -> Result<u8,
         let fact =
             |fact: &Fact| json!({"fact": fact.what, "value": fact.value, "source": fact.source, "age_ms": fact.age_ms});
         let body = json!({
-            "name": view.row.name, "state": state_word(view.state), "because": because, "next": next,
+            "name": view.row.name, "state": state_word(view.shown_state()), "because": because, "next": next,
             "facts": facts.iter().map(fact).collect::<Vec<_>>(),
             "output": evidence.output, "events": evidence.events,
         });
         json::print(screen, "swarm.explained/1", &body)?;
         return Ok(0);
     }
-    let state = if view.is_parked() { Doing::Waiting.word() } else { state_word(view.state) };
+    let state = if view.is_parked() { Doing::Waiting.word() } else { state_word(view.shown_state()) };
     screen.line(&format!("{}: {state}: {}", escape(&view.row.name), escape(&because)))?;
     section("Last output:", &evidence.output, screen)?;
     section("Last events:", &evidence.events, screen)?;

@@ -7,6 +7,9 @@ use swarm_ports::pid_list;
 use super::facts::Evidence;
 use crate::cli::jobs;
 use crate::cli::render::{Clock, signal_name, words};
+use swarm_store::runs::given_up::place_of;
+use swarm_store::runs::order::attempt_of;
+use swarm_sys::quoting::command_line;
 
 /// Returns the cause of the state of a worker.
 pub fn because(view: &WorkerView, evidence: &Evidence, clock: &Clock) -> String {
@@ -36,6 +39,10 @@ pub fn because(view: &WorkerView, evidence: &Evidence, clock: &Clock) -> String 
         FineState::Exited if view.given_up.is_some() => {
             let why = view.given_up.as_deref().unwrap_or_default();
             format!("{}, but its run has given up its workstream: {why}", ended(view))
+        }
+        FineState::Exited if view.retry_ms.is_some() => {
+            let due = view.retry_ms.and_then(|at| left(at, clock)).unwrap_or_else(|| "soon".to_owned());
+            format!("{}; the next attempt of its run is due {due}", ended(view))
         }
         FineState::Exited | FineState::Stopped | FineState::OutOfMemory => ended(view),
         FineState::Backoff => {
@@ -130,11 +137,18 @@ pub fn policy(policy: RestartPolicy) -> &'static str {
     }
 }
 
+/// Returns the command that shows what the agent of a run's worker says. `None` for other workers.
+fn logs_of_run(view: &WorkerView, flag: &str) -> Option<String> {
+    let (home, job) = place_of(attempt_of(&view.row.cmd)?)?;
+    Some(format!("swarm run logs{flag} {}", command_line([job, "--home", &home.to_string_lossy()])))
+}
+
 /// Returns commands that may help, each with its purpose.
 pub fn next(view: &WorkerView, evidence: &Evidence) -> Vec<String> {
     let name = &view.row.name;
     let mut next: Vec<(String, &str)> = Vec::new();
     let swarm = |verb: &str| format!("swarm {verb} {name}");
+    let logs = |flag: &str| logs_of_run(view, flag).unwrap_or_else(|| swarm(&format!("logs{flag}")));
     if let Some(answer) = view.ask.as_ref().and_then(|ask| ask.answer.clone()) {
         next.push((answer, "answer what its agent asks"));
         next.push(("swarm approvals".to_owned(), "see all of it"));
@@ -144,7 +158,7 @@ pub fn next(view: &WorkerView, evidence: &Evidence) -> Vec<String> {
             if view.row.tmux.is_some() {
                 next.push((swarm("attach"), "see the window and answer"));
             }
-            next.push((swarm("logs"), "show its output"));
+            next.push((logs(""), "show its output"));
         }
         FineState::Running if view.doing() == Some(Doing::Idle) && view.row.tmux.is_some() => {
             next.push(match view.broken_turn() {
@@ -161,9 +175,9 @@ pub fn next(view: &WorkerView, evidence: &Evidence) -> Vec<String> {
             next.push((swarm("kill"), "try again to end them"));
         }
         FineState::Starting | FineState::Queued | FineState::Running | FineState::Stopping | FineState::Backoff => {
-            next.push((swarm("logs --follow"), "follow its output"));
+            next.push((logs(" --follow"), "follow its output"));
         }
-        FineState::Suspended if view.job.is_some() => next.push((swarm("logs"), "show its output")),
+        FineState::Suspended if view.job.is_some() => next.push((logs(""), "show its output")),
         FineState::Suspended => {
             let pid = view.pid.map_or_else(String::new, |pid| pid.to_string());
             next.push((format!("kill -CONT {pid}"), "resume it"));
@@ -178,7 +192,7 @@ pub fn next(view: &WorkerView, evidence: &Evidence) -> Vec<String> {
             next.push(("swarm recover --apply".to_owned(), "start all of them again"));
         }
         // It is started again after the answer; another start would not hear it.
-        FineState::Exited if view.is_parked() => next.push((swarm("logs"), "show its output")),
+        FineState::Exited if view.is_parked() => next.push((logs(""), "show its output")),
         FineState::Exited | FineState::Stopped | FineState::Failed | FineState::Lost | FineState::OutOfMemory => {
             if view.row.tags.iter().any(|tag| tag.starts_with("run:")) {
                 next.push((
@@ -186,7 +200,7 @@ pub fn next(view: &WorkerView, evidence: &Evidence) -> Vec<String> {
                     "see what its run says of its work: it may have been rejected",
                 ));
             }
-            next.push((swarm("logs"), "show its output"));
+            next.push((logs(""), "show its output"));
             next.push((swarm("respawn"), "start it again with the same settings"));
             if evidence.has_tree {
                 next.push((swarm("diff"), "show its changes"));
@@ -289,6 +303,17 @@ mod tests {
             next[0].starts_with("swarm approve 1 ") && !next.iter().any(|line| line.contains("respawn")),
             "{next:?}"
         );
+    }
+
+    #[test]
+    fn the_output_of_a_runs_worker_is_in_the_logs_of_its_run() {
+        let mut view = sample::ended("p.x", Ended::Code(1));
+        let attempt = "/repo/.arial/attempts/x.2".to_owned();
+        let row = std::sync::Arc::make_mut(&mut view.row);
+        row.cmd = vec!["swarm".to_owned(), "__attempt".to_owned(), attempt];
+        let next = next(&view, &Evidence::default());
+        assert!(next.iter().any(|line| line.starts_with("swarm run logs x --home /repo/.arial ")), "{next:?}");
+        assert!(!next.iter().any(|line| line.starts_with("swarm logs")), "{next:?}");
     }
 
     #[test]

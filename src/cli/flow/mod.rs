@@ -100,10 +100,24 @@ fn flow_of(args: &FlowOf) -> Result<FlowFiles, Failure> {
 /// Opens a flow, and warns if its workflow cannot be read.
 fn opened(files: &FlowFiles, screen: &mut Screen) -> Result<Open, Failure> {
     let open = files.open()?;
-    if let Some(cause) = &open.damage {
-        screen.warning(&format!("{cause}; the flow goes on with its last valid workflow"));
-    }
+    damage(&open).iter().for_each(|warning| screen.warning(warning));
     Ok(open)
+}
+
+/// Opens a flow. Returns it with a warning if its workflow cannot be read, or breaks a rule while the flow is under way.
+fn examined(files: &FlowFiles) -> Result<(Open, Vec<String>), Failure> {
+    let open = files.open()?;
+    if open.damage.is_some() || open.flow.status() == "completed" {
+        let warnings = damage(&open).into_iter().collect();
+        return Ok((open, warnings));
+    }
+    let warnings = files.fault(&open)?.into_iter().collect();
+    Ok((open, warnings))
+}
+
+fn damage(open: &Open) -> Option<String> {
+    let cause = open.damage.as_ref()?;
+    Some(format!("{cause}; the flow goes on with its last valid workflow"))
 }
 
 /// Returns the flow in which the caller decides for a person.

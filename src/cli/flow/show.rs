@@ -5,11 +5,11 @@ use swarm_actors::flow::rules::document::{FlowRun, FlowSummary};
 use swarm_actors::flow::rules::improvement;
 use swarm_actors::flow::rules::json::Json;
 use swarm_actors::flow::rules::names::RoleId;
-use swarm_actors::flow::rules::status::{Doing, FlowStatus, NodeStatus, Stall, status as status_of};
+use swarm_actors::flow::rules::status::{Doing, NodeStatus, Stall, status as status_of};
 use swarm_model::asks::judge::Consent;
 
 use super::args::{FlowOf, GraphArgs, LsArgs};
-use super::consent::waiting;
+use crate::board::flow::{status_object, waiting};
 use crate::cli::error::Failure;
 use crate::cli::json;
 use crate::cli::render::{escape, table};
@@ -74,13 +74,15 @@ fn row_value(row: &FlowSummary, not_queued: Option<&str>) -> Value {
 
 pub fn status(args: &FlowOf, screen: &mut Screen) -> Result<u8, Failure> {
     let files = super::flow_of(args)?;
-    let open = super::opened(&files, screen)?;
+    let (open, warnings) = super::examined(&files)?;
+    warnings.iter().for_each(|warning| screen.warning(warning));
     let status = status_of(&open.flow, &open.graph);
     let company = company(&files, &open);
     if args.common.json {
-        let mut object = status_value(&open, &status);
+        let mut object = status_object(&open, &status);
         object.insert("run".to_owned(), json!(is_run(&files)));
         object.insert("roles".to_owned(), company.iter().map(Part::value).collect());
+        object.insert("warnings".to_owned(), json!(warnings));
         json::print(screen, "swarm.flow/1", &object)?;
         return Ok(0);
     }
@@ -233,41 +235,6 @@ fn node_row(node: &NodeStatus) -> Vec<String> {
         state.push_str(", answered");
     }
     vec![escape(&node.node).into_owned(), escape(&node.role).into_owned(), state]
-}
-
-fn status_value(open: &Open, status: &FlowStatus) -> serde_json::Map<String, Value> {
-    let (flow, id) = (&open.flow, open.flow.id());
-    let node = |node: &NodeStatus| {
-        let reason = if let Doing::AwaitingHuman(reason) = &node.doing { Some(reason) } else { None };
-        let state = node.doing.word();
-        json!({"id": node.node, "role": node.role, "state": state, "reason": reason, "answered": node.answered})
-    };
-    let stall = status.stall.map(|stall| match stall {
-        Stall::Suspended => "suspended",
-        Stall::Dead => "dead",
-    });
-    let waits: Vec<Value> =
-        improvement::waits(flow).map(|(role, reason)| json!({"role": role, "reason": reason})).collect();
-    let phase = flow.phase_status().map(
-        |phase| json!({"status": phase, "mode": flow.phase().and_then(|phase| phase.text("mode")), "waiting": waits}),
-    );
-    json::object([
-        ("project", json!(id.project)),
-        ("flow", json!(id.flow)),
-        ("root", json!(flow.workspace_root())),
-        ("record", json!(flow.record_folder())),
-        ("status", json!(flow.status())),
-        ("name", json!(flow.record_name)),
-        ("summary", json!(flow.record_summary)),
-        ("base", json!(open.sidecar.base)),
-        ("task", json!(open.sidecar.task)),
-        ("consent", json!(gate_of(flow).mode().word())),
-        ("nodes", status.nodes.iter().map(node).collect()),
-        ("next", json!(status.next)),
-        ("stalled", json!(stall)),
-        ("improvement", json!(phase)),
-        ("not_queued", json!(open.sidecar.not_queued)),
-    ])
 }
 
 pub fn graph(args: &GraphArgs, screen: &mut Screen) -> Result<u8, Failure> {

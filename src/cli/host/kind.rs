@@ -26,6 +26,9 @@ pub fn kind_of(command: &Command) -> Kind {
         Command::Completions(_) | Command::Man(_) => Kind::Local("this verb writes files for this machine"),
         Command::Hosts(_) => Kind::Local("this verb is about the hosts that this machine knows"),
         Command::Mcp(_) => Kind::Local("its client is a process here; let the client execute 'ssh HOST swarm mcp'"),
+        Command::Web(_) => {
+            Kind::Local("its page is for a browser here; run it there and forward its port with 'ssh -L'")
+        }
         Command::Supervisor(args) => match args.action {
             SupervisorAction::Status(_) => Kind::Reads,
             SupervisorAction::Install(_) | SupervisorAction::Uninstall(_) => {

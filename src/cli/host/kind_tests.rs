@@ -164,7 +164,8 @@ const ACTS: [&str; 62] = [
 const ACTS_MORE: [&str; 7] =
     ["init", "trust", "doctor --repair", "notify test", "supervisor start", "supervisor stop", "supervisor restart"];
 
-const LOCAL: [&str; 14] = [
+const LOCAL: [&str; 15] = [
+    "web --allow act",
     "mcp --allow act",
     "hosts",
     "hosts ls",

@@ -44,7 +44,7 @@ pub fn run(hosts: &[Host], command: &Command, words: &[String], screen: &mut Scr
                     show(host, &answer, is_first, screen)?;
                     is_first &= answer.out.is_empty();
                     screen.flush()?;
-                    screen.errors(&answer.err);
+                    screen.errors(&of_host(host, &answer.err));
                 }
                 Err(refusal) => {
                     worst = worst.max(1);
@@ -116,6 +116,17 @@ fn show(host: &Host, answer: &Answer, is_first: bool, screen: &mut Screen) -> Re
     }
 }
 
+/// Returns what a host has printed to standard error, with its name in each error and warning.
+fn of_host(host: &Host, err: &[u8]) -> Vec<u8> {
+    let named = |line: &[u8]| {
+        let prefix = [&b"swarm: error: "[..], b"swarm: warning: "].into_iter().find(|prefix| line.starts_with(prefix));
+        let (prefix, rest) = line.split_at(prefix.map_or(0, <[u8]>::len));
+        let name = if prefix.is_empty() { String::new() } else { format!("{}: ", host.name) };
+        [prefix, name.as_bytes(), rest].concat()
+    };
+    err.split_inclusive(|byte| *byte == b'\n').flat_map(named).collect()
+}
+
 /// Returns an object, or a list of objects, with the name of the host in each object, as its last key; `None` for other
 /// values.
 fn named(value: &RawValue, name: &str) -> Option<String> {
@@ -142,6 +153,18 @@ mod tests {
         let (mut out, mut err) = (Vec::new(), Vec::new());
         show(&host, &answer, is_first, &mut Screen::new(&mut out, &mut err)).expect("written");
         String::from_utf8(out).expect("text")
+    }
+
+    #[test]
+    fn errors_name_their_host() {
+        let host = swarm_hosts::find("box", &BTreeMap::new()).expect("a destination");
+        for (text, expected) in [
+            ("", ""),
+            ("swarm: error: x\nnote: y\n", "swarm: error: box: x\nnote: y\n"),
+            ("y\nswarm: warning: x", "y\nswarm: warning: box: x"),
+        ] {
+            assert_eq!(String::from_utf8(of_host(&host, text.as_bytes())).expect("text"), expected);
+        }
     }
 
     #[test]

@@ -25,7 +25,7 @@ use crate::api::client;
 use swarm_ports::pid_list;
 use swarm_store::repositories::{self, landing};
 use swarm_store::sessions;
-use swarm_store::views::{Registry, session_dir};
+use swarm_store::views::{self, Registry, session_dir};
 use swarm_sys::paths::Paths;
 
 pub fn run(action: &MergeAction, paths: &Paths, screen: &mut Screen) -> Result<u8, Failure> {
@@ -75,7 +75,8 @@ fn add(args: &AddArgs, paths: &Paths, screen: &mut Screen) -> Result<u8, Failure
         names.iter().filter_map(|name| registry.find(name)).filter(|view| view.state.is_running()).collect();
     running.iter().try_for_each(|view| super::refuse_elsewhere(view))?;
     refuse_ambiguous(&names, &registry)?;
-    running.iter().filter(|_| !args.uncommitted).try_for_each(|view| refuse_broken_turn(view))?;
+    let mut known = names.iter().filter_map(|name| registry.find(name)).filter(|_| !args.uncommitted);
+    known.try_for_each(|view| refuse_broken_turn(view, last_words(view, paths).as_deref()))?;
     require_trust(args, &names, &registry, screen)?;
     let takes_all = |view: &&&WorkerView| args.uncommitted || is_idle(view, paths);
     let uncommitted = running.iter().filter(takes_all).map(|view| view.row.name.clone()).collect();
@@ -142,20 +143,32 @@ fn is_idle(view: &WorkerView, paths: &Paths) -> bool {
     activity.is_some_and(|activity| activity.idle)
 }
 
-/// Refuses the work of an agent whose last turn failed or was interrupted: it may be incomplete.
-fn refuse_broken_turn(view: &WorkerView) -> Result<(), Failure> {
+/// Returns how the last turn of a worker's agent ended, in words, if it failed or was interrupted.
+fn last_words(view: &WorkerView, paths: &Paths) -> Option<String> {
+    match view.broken_turn() {
+        Some(end) => view.activity.as_ref()?.what.clone().or_else(|| Some(end.words().to_owned())),
+        None if view.state.is_running() => None,
+        None => views::broken_turn(&paths.workers().join(view.dir.as_ref()?)),
+    }
+}
+
+/// Refuses the work of an agent whose last turn failed or was interrupted, as `words` say: it may be incomplete.
+fn refuse_broken_turn(view: &WorkerView, words: Option<&str>) -> Result<(), Failure> {
     let name = &view.row.name;
-    let Some(end) = view.broken_turn() else { return Ok(()) };
-    let told = view.activity.as_ref().and_then(|activity| activity.what.as_deref());
-    let why = told.and_then(|told| told.split_once(": ")).map_or_else(String::new, |(_, cause)| format!(": {cause}"));
+    let Some((words, end)) = words.and_then(|words| Some((words, TurnEnd::of_text(words)?))) else { return Ok(()) };
+    let why = words.split_once(": ").map_or_else(String::new, |(_, cause)| format!(": {cause}"));
     let cause = match end {
         TurnEnd::Failed => format!("the last turn of worker '{name}' failed{why}; its work may be incomplete"),
         TurnEnd::Interrupted => {
             format!("the last turn of worker '{name}' was interrupted{why}; its work may be incomplete")
         }
     };
-    let remedy =
-        format!("run 'swarm send {name} \"go on\"' to have it finish, or add --uncommitted to land the work as it is");
+    let remedy = match view.state.is_running() {
+        true => format!(
+            "run 'swarm send {name} \"go on\"' to have it finish, or add --uncommitted to land the work as it is"
+        ),
+        false => format!("look at it with 'swarm diff {name}', and add --uncommitted to land the work as it is"),
+    };
     Err(Refusal::new(RefusalKind::Invalid, cause).of(name).remedy(remedy).into())
 }
 
@@ -294,4 +307,30 @@ fn object(line: &MergeLine) -> Value {
         "reason": line.reason,
         "left_out": line.left_out,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use swarm_model::Ended;
+
+    use super::*;
+    use crate::cli::sample;
+
+    #[test]
+    fn the_work_of_a_broken_turn_is_refused_also_after_the_end_of_its_agent() {
+        let home = tempfile::tempdir().expect("a directory");
+        let paths = Paths::new(home.path());
+        let view = WorkerView { dir: Some("fix.1".to_owned()), ..sample::ended("fix", Ended::Code(0)) };
+        let dir = paths.workers().join("fix.1");
+        std::fs::create_dir_all(&dir).expect("made");
+        let refused = |end: Option<TurnEnd>| {
+            let waiting = Some(end.map_or("its turn is over".to_owned(), |end| end.told("API Error")));
+            let tool = sessions::Tool { waiting, idle: true, turn: end, ..sessions::Tool::default() };
+            std::fs::write(dir.join("activity.json"), json!(tool).to_string()).expect("written");
+            refuse_broken_turn(&view, last_words(&view, &paths).as_deref()).is_err()
+        };
+        assert_eq!(last_words(&view, &paths), None, "it has reported nothing");
+        assert_eq!([None, Some(TurnEnd::Failed), Some(TurnEnd::Interrupted)].map(refused), [false, true, true]);
+        assert_eq!(last_words(&view, &paths).as_deref(), Some("its turn was interrupted: API Error"));
+    }
 }

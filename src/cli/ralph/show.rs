@@ -171,11 +171,7 @@ fn view(known: &Known, worker_status: &str) -> Value {
 
 pub fn list(args: &ListArgs, paths: &Paths, screen: &mut Screen) -> Result<u8, Failure> {
     let (loops, unreadable) = all(args, paths, screen)?;
-    let registry = if loops.is_empty() {
-        Registry { workers: Vec::new(), unreadable: Vec::new(), warnings: Vec::new() }
-    } else {
-        load(paths)?
-    };
+    let registry = if loops.is_empty() { Registry::default() } else { load(paths)? };
     let status = |known: &Known| worker_status(registry.find(&known.state.worker_name));
     if args.json {
         let views: Vec<Value> = loops.iter().map(|known| view(known, status(known))).collect();

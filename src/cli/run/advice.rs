@@ -138,11 +138,14 @@ fn unverified(plan: &Plan) -> Option<String> {
 /// Returns how to land the work of a run with `--no-merge`, `None` for other runs. `run` is the state of the run: work of
 /// another host has a branch here, and no worker.
 pub fn review_of(plan: &Plan, run: Option<&Run>) -> Option<String> {
-    let (job, branch) = plan.jobs.iter().find_map(|job| Some((job, job.branch.as_ref()?)))?;
     if !plan.flags.no_merge {
         return None;
     }
-    let progress = run.and_then(|run| run.jobs.get(run.plan.position(&job.id)?));
+    let progress_of = |job: &Job| run.and_then(|run| run.jobs.get(run.plan.position(&job.id)?));
+    // What an earlier run has landed is not to review.
+    let mut open = plan.jobs.iter().filter(|job| progress_of(job).is_none_or(|progress| progress.commit.is_none()));
+    let (job, branch) = open.find_map(|job| Some((job, job.branch.as_ref()?)))?;
+    let progress = progress_of(job);
     let host = progress.and_then(|progress| progress.host.as_ref());
     Some(match (host, &plan.base) {
         (Some(_), Some(base)) => {
@@ -239,6 +242,11 @@ mod tests {
             Run { plan: Arc::new(plan.clone()), jobs, ..Run::default() }
         };
         assert_eq!(review_of(&plan, Some(&run(None))).as_deref(), here);
+        let landed = Job { id: "landed".to_owned(), branch: Some("arial/landed".to_owned()), ..Job::default() };
+        let both = Plan { jobs: vec![landed, plan.jobs[0].clone()], ..plan.clone() };
+        let jobs = vec![Progress { commit: Some("c0ffee".to_owned()), ..Progress::default() }, Progress::default()];
+        let after = Run { plan: Arc::new(both.clone()), jobs, ..Run::default() };
+        assert_eq!(review_of(&both, Some(&after)).as_deref(), here, "the first one has landed");
         let there = "review with 'git diff main...arial/a', land with 'swarm merge add arial/a'";
         assert_eq!(review_of(&plan, Some(&run(Some("box")))).as_deref(), Some(there), "no worker here has it");
     }

@@ -383,7 +383,7 @@ impl Follower<'_> {
         self.interrupts += 1;
         let home = self.home.path().to_string_lossy().into_owned();
         if self.interrupts == 1 {
-            eprintln!("swarm: stopping the run; press Ctrl-C again to kill its workers");
+            swarm_sys::complain!("swarm: stopping the run; press Ctrl-C again to kill its workers");
             return match super::send(self.paths, RunOrder::Stop { home }) {
                 // The run has just ended by itself; its last line says so.
                 Err(Failure::Refused { refusal, .. }) if refusal.kind == RefusalKind::NotFound => Ok(()),

@@ -4,7 +4,6 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::thread;
 
-use serde_json::json;
 use swarm_config::hosts::HostConfig;
 use swarm_config::sections::lost;
 use swarm_hosts::{Fault, FaultKind, Pipe};
@@ -250,10 +249,13 @@ fn reach(hosts: &[&str], screen: &mut Screen) -> Result<(), Failure> {
 }
 
 /// Returns where a workstream works.
-pub fn where_it_is(progress: &Progress, clock: &Clock) -> Option<String> {
+pub fn where_it_is(run: &Run, progress: &Progress, clock: &Clock) -> Option<String> {
     match (&progress.stage, &progress.host) {
         (Stage::Working, Some(host)) => Some(match (progress.away_ms, &progress.stuck) {
-            (Some(away_ms), _) => format!("on {host}, which is out of reach{}", waits::since(away_ms, clock)),
+            (Some(away_ms), _) => {
+                let why = run.closed.get(host).map_or_else(String::new, |closed| format!(": {}", closed.cause));
+                format!("on {host}, which is out of reach{}{why}", waits::since(away_ms, clock))
+            }
             (None, Some(cause)) => format!("on {host}, which answers; in the way: {cause}"),
             (None, None) => format!("on {host}"),
         }),
@@ -262,26 +264,6 @@ pub fn where_it_is(progress: &Progress, clock: &Clock) -> Option<String> {
         }
         _ => None,
     }
-}
-
-/// Returns the hosts of a run in the form that `--json` prints.
-pub fn states(run: &Run) -> Vec<serde_json::Value> {
-    let state = |seat: &Seats| {
-        let closed = run.closed.get(&seat.host);
-        let is_there = |job: &&Progress| {
-            let host = job.host.as_deref().unwrap_or(Seats::LOCAL);
-            host == seat.host && (job.stage == Stage::Working || job.sent)
-        };
-        json!({
-            "name": seat.host,
-            "cap": seat.cap,
-            "tags": seat.tags,
-            "working": run.jobs.iter().filter(is_there).count(),
-            "state": closed.map_or("open", |closed| closed.kind.name()),
-            "cause": closed.map(|closed| &closed.cause),
-        })
-    };
-    run.plan.rules.on.iter().map(state).collect()
 }
 
 /// Returns what a person should know about agents on other hosts.
@@ -296,4 +278,28 @@ pub fn note(plan: &Plan) -> Option<String> {
     let is_bare = is_far && plan.jobs.iter().any(|job| job.branch.is_none());
     let bare = if is_bare { "; jobs without a worktree begin in an empty directory there" } else { "" };
     (!hosts.is_empty()).then(|| format!("the work is done on {}{login}{bare}", hosts.join(", ")))
+}
+
+#[cfg(test)]
+mod tests {
+    use jiff::tz::TimeZone;
+    use swarm_model::run::progress::{Closed, ClosedKind};
+
+    use super::*;
+
+    #[test]
+    fn a_host_out_of_reach_is_named_with_the_cause() {
+        let clock = Clock { now: "2026-01-31T18:00:00Z".parse().expect("a time"), zone: TimeZone::UTC };
+        let at = |away_ms| {
+            let host = Some("a".to_owned());
+            Progress { stage: Stage::Working, host, away_ms, ..Progress::default() }
+        };
+        let mut run = Run::default();
+        let shown = |run: &Run, away_ms| where_it_is(run, &at(away_ms), &clock).expect("at work");
+        assert_eq!(shown(&run, Some(0)), "on a, which is out of reach");
+        let (kind, cause) = (ClosedKind::Away, "no route".to_owned());
+        run.closed.insert("a".to_owned(), Closed { kind, cause, tries: 1, since_ms: 0, until_ms: None });
+        assert_eq!(shown(&run, Some(0)), "on a, which is out of reach: no route");
+        assert_eq!(shown(&run, None), "on a");
+    }
 }

@@ -1,15 +1,17 @@
 //! View of a run without a terminal: one line of text per event that matters to a person, without colour and without
 //! cursor movement. Also the words that the live view shares.
 
-use swarm_model::NeedKind;
 use swarm_model::run::words::{Line, Word};
 use swarm_store::runs::denied::DENIED;
 use swarm_store::runs::home::from_iso;
 
+pub use crate::board::run::asking;
 use crate::cli::diff;
 use crate::cli::render::escape;
 use swarm_sys::quoting::command_line;
 
+/// Workstream whose name is not known any more.
+const REMOVED: &str = "a removed workstream";
 /// Number of digits of a commit that people see.
 const COMMIT_DIGITS: usize = 12;
 
@@ -60,21 +62,26 @@ pub fn text(line: &Line) -> Option<String> {
         _ => None,
     };
     let shown = of_run.or_else(|| {
-        let id = line.workstream.as_deref().unwrap_or("?");
-        of_workstream(&line.word).map(|text| format!("{id}: {text}"))
+        let subject = subject(line).map_or_else(String::new, |subject| format!("{subject}: "));
+        of_workstream(&line.word).map(|text| subject + &text)
     })?;
     Some(escape(&shown).into_owned())
 }
 
-/// Returns what an agent asks a person, and how a person answers.
-pub fn asking(ask: u64, kind: NeedKind, what: &str) -> String {
-    let how = match kind {
-        NeedKind::Question => format!("'swarm answer {ask} TEXT'"),
-        NeedKind::Permission | NeedKind::Login | NeedKind::Trust | NeedKind::Input => {
-            format!("'swarm approve {ask}' or 'swarm deny {ask}'")
-        }
+/// Returns the workstream that an event is about. `None` if it is about the run. A line about a workstream that has left the
+/// plan does not name it, but the reference to its work does.
+fn subject(line: &Line) -> Option<&str> {
+    let removed = || match &line.word {
+        Word::Returned { reference, .. } => reference.as_deref().and_then(job_of).or(Some(REMOVED)),
+        Word::Gone { .. } | Word::Kept { .. } => Some(REMOVED),
+        _ => None,
     };
-    format!("asks: {what} (answer with {how})")
+    line.workstream.as_deref().or_else(removed)
+}
+
+/// Returns the workstream in a reference `refs/swarm/from/HOST/ID.N`.
+fn job_of(reference: &str) -> Option<&str> {
+    Some(reference.rsplit('/').next()?.rsplit_once('.')?.0)
 }
 
 fn of_workstream(word: &Word) -> Option<String> {
@@ -271,6 +278,23 @@ mod tests {
     use swarm_model::run::progress::Spent;
 
     use super::*;
+
+    #[test]
+    fn what_is_heard_of_a_workstream_that_has_left_the_plan_names_it_if_its_reference_does() {
+        let shown = |word| {
+            text(&Line { time: String::new(), run: "r".into(), number: Some(0), workstream: None, word })
+                .expect("shown")
+        };
+        let returned = |reference: Option<&str>| {
+            let (host, reference) = ("box".to_owned(), reference.map(str::to_owned));
+            shown(Word::Returned { attempt: 1, host, reference })
+        };
+        let reference = "refs/swarm/from/box/a.b.1-2";
+        assert_eq!(returned(Some(reference)), format!("a.b: what attempt 1 has done on box is kept as {reference}"));
+        assert_eq!(returned(None), "a removed workstream: attempt 1 has left nothing on box");
+        let damaged = Word::JournalDamaged { file: "f".into(), line: 1, error: "x".into() };
+        assert_eq!(shown(damaged), "damaged journal: f, line 1: x");
+    }
 
     fn said(word: Word) -> Option<String> {
         let workstream = Some("auth".to_owned());

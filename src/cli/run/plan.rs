@@ -318,8 +318,8 @@ fn agreed(state: &ArialState, screen: &mut Screen) -> Result<bool, Failure> {
     screen.line(&rows(state))?;
     screen.flush()?;
     let count = counted(state.workstreams.len() as u64, "workstream");
-    eprint!("plan {count} for {}? [Y/n] ", escape(&state.base_branch));
-    let _ = io::stderr().flush();
+    let mut out = io::stderr();
+    let _ = write!(out, "plan {count} for {}? [Y/n] ", escape(&state.base_branch)).and_then(|()| out.flush());
     let mut answer = String::new();
     io::stdin().lock().read_line(&mut answer).map_err(|error| Failure::system("cannot read the answer", &error))?;
     // The end of input is not a consent.

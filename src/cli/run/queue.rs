@@ -2,7 +2,6 @@
 
 use swarm_model::QueueView;
 use swarm_model::merge::queue::{Item, State};
-use swarm_model::run::key_of;
 use swarm_model::run::plan::{Job, Plan};
 use swarm_model::run::progress::{Mode, Progress, Run, Stage};
 use swarm_store::runs::home::Home;
@@ -10,6 +9,7 @@ use swarm_store::runs::journal;
 use swarm_sys::paths::Paths;
 
 use super::plain;
+use crate::board::run as board;
 use crate::cli::merge::queues::Queues;
 use crate::cli::merge::show::{is_held, warn_held};
 use crate::cli::screen::Screen;
@@ -37,30 +37,11 @@ impl RunQueue {
 
     /// Brings a run that is over to the state in which its work is by now: the queue goes on without it.
     pub fn bring_up_to_date(&self, run: &mut Run) {
-        if !matches!(run.mode, Mode::Over(_)) {
-            return;
-        }
-        let plan = run.plan.clone();
-        for (job, progress) in plan.jobs.iter().zip(&mut run.jobs) {
-            if matches!(progress.stage, Stage::Merging | Stage::Waiting)
-                && let Some(item) = self.item(&plan, job, progress.attempt)
-            {
-                apply(item, progress);
-            }
-        }
+        board::bring_up_to_date(run, self.0.as_slice());
     }
 
-    /// Returns the item that says what became of the work of an attempt: the newest one of the run, or a later one, which a
-    /// person added, if that has landed.
     fn item(&self, plan: &Plan, job: &Job, attempt: u32) -> Option<&Item> {
-        let items = &self.0.as_ref()?.queue.items;
-        let of_key = |again| {
-            let key = key_of(&plan.id, &job.id, attempt, again);
-            items.iter().find(|item| item.key.as_ref() == Some(&key))
-        };
-        let own = (0..).map_while(of_key).last()?;
-        let landed = |item: &&Item| item.name == own.name && item.id > own.id && item.state.is_done();
-        items.iter().rev().find(landed).or(Some(own))
+        board::item(self.0.as_ref()?, plan, job, attempt)
     }
 
     /// Returns what is to be known of work in the queue whose run is over. `None` if it is not there, or the run goes on.
@@ -74,24 +55,6 @@ impl RunQueue {
             plain::still_lands(base)
         })
     }
-}
-
-/// Sets the progress of a job by its item.
-fn apply(item: &Item, progress: &mut Progress) {
-    let pending = |cause: String| (Stage::Pending, None, Some(cause));
-    let (stage, commit, error) = match &item.state {
-        State::Landed { commit } => (Stage::Done, Some(commit.clone()), None),
-        State::Noop if item.contained => (Stage::Done, None, None),
-        State::Noop => pending("left nothing to land".to_owned()),
-        State::Queued | State::Active | State::Resolving => (Stage::Merging, None, None),
-        State::Waiting { reason, .. } => (Stage::Waiting, None, Some(reason.clone())),
-        State::Conflict { files } => pending(format!("conflicts with the base: {}", files.join(", "))),
-        State::Rejected { reason } => pending(format!("verification failed: {reason}")),
-        State::Dropped => pending("dropped from the merge queue".to_owned()),
-    };
-    (progress.stage, progress.commit, progress.error) = (stage, commit, error);
-    progress.files = item.state.files().to_vec();
-    progress.continues = item.obstacle().is_some();
 }
 
 /// Names the work that is in the queue although its spec has been changed or removed since: it lands beside what the new

@@ -4,20 +4,20 @@ use serde_json::json;
 use swarm_model::merge::BASE_FAILS;
 use swarm_model::run::plan::{Job, Plan, Work};
 use swarm_model::run::progress::{Mode, Progress, Run, Spent, Stage};
-use swarm_model::run::worker_name;
 use swarm_model::{Refusal, RefusalKind};
 
 use super::args::Plain;
 use super::queue::RunQueue;
 use super::{given_up, left, waits};
+use crate::board::run::{self as board, denied, mode, unheard, waiting};
 use crate::cli::diff::left_out as left_out_words;
 use crate::cli::error::Failure;
 use crate::cli::json;
 use crate::cli::render::{Clock, escape, table};
 use crate::cli::screen::Screen;
-use swarm_store::runs::denied::{self, Denial, Denials};
-use swarm_store::runs::home::{Home, iso};
-use swarm_store::runs::{before_the_next, journal, order, origin, wire};
+use swarm_store::runs::denied::{Denial, Denials};
+use swarm_store::runs::home::Home;
+use swarm_store::runs::{before_the_next, journal, origin, wire};
 use swarm_sys::paths::Paths;
 use swarm_sys::quoting::command_line;
 
@@ -80,19 +80,6 @@ pub fn without_trails(table: &str) -> String {
     table.lines().map(str::trim_end).collect::<Vec<_>>().join("\n")
 }
 
-/// Returns the status of a run. A run whose supervisor is gone is still `running`, because the next one continues it.
-fn mode(run: &Run) -> &'static str {
-    use swarm_model::run::progress::Verdict;
-    match run.mode {
-        Mode::Running => "running",
-        Mode::Held => "paused",
-        Mode::Stopping => "stopping",
-        Mode::Over(Verdict::Completed) => "completed",
-        Mode::Over(Verdict::Failed) => "failed",
-        Mode::Over(Verdict::Interrupted) => "interrupted",
-    }
-}
-
 /// Returns the status of a run as the rest of a sentence about it.
 fn sentence(run: &Run) -> String {
     use swarm_model::run::progress::Verdict;
@@ -112,7 +99,7 @@ fn show(run: &Run, queue: &RunQueue, counts: bool, screen: &mut Screen) -> Resul
             Stage::Asking { .. } => cause,
             _ => format!("waiting: {cause}"),
         });
-        let what = waits.or_else(|| to_land(progress)).or_else(|| super::on::where_it_is(progress, &clock));
+        let what = waits.or_else(|| to_land(progress)).or_else(|| super::on::where_it_is(run, progress, &clock));
         let what = what.or_else(|| without_place.get(&at).map(|hosts| waits::words(hosts, &clock)));
         let what = what.or_else(|| progress.error.clone());
         let what = what.or_else(|| queue.still_lands(run, progress));
@@ -140,26 +127,6 @@ fn show(run: &Run, queue: &RunQueue, counts: bool, screen: &mut Screen) -> Resul
     )?;
     given_up::of(run)?.iter().try_for_each(|one| screen.line(&escape(&one.line())))?;
     Ok(0)
-}
-
-/// Returns what the agent of a running job waits for, if anything.
-fn waiting(run: &Run, job: &Job, progress: &Progress) -> Option<String> {
-    let dir = Home::new(&run.plan.home).attempt(&job.id, progress.attempt);
-    match &progress.stage {
-        Stage::Working => order::waiting(&dir),
-        Stage::Asking { ask, what, kind } => Some(super::plain::asking(*ask, *kind, what)),
-        _ => None,
-    }
-}
-
-/// Returns what the agent of the last attempt was denied, or asked, with nobody to ask.
-fn unheard(run: &Run, job: &Job, progress: &Progress) -> Option<String> {
-    order::unheard(&Home::new(&run.plan.home).attempt(&job.id, progress.attempt))
-}
-
-/// Returns what the agents of the workstream were denied in its attempts.
-fn denied(run: &Run, job: &Job, progress: &Progress) -> Denials {
-    denied::of_job(&Home::new(&run.plan.home), &job.id, progress.attempt)
 }
 
 fn denied_words(denials: &Denials) -> Option<String> {
@@ -203,43 +170,16 @@ fn cost(spent: &Spent) -> String {
 }
 
 fn print(run: &Run, queue: &RunQueue, counts: bool, damage: &[String], screen: &mut Screen) -> Result<u8, Failure> {
-    let without_place = waits::of(run);
-    let row = |(at, (job, progress)): (usize, (&Job, &Progress))| {
-        let Denials { count, last } = denied(run, job, progress);
-        json!({
-            "id": job.id,
-            "stage": progress.stage.word(),
-            "worker": worker_name(&run.plan.slug, &job.id),
-            "attempt": progress.attempt,
-            "failures": progress.failures,
-            "pid": progress.pid,
-            "host": progress.host,
-            "on": job.on,
-            "waits_for_host": without_place.get(&at).map(|hosts| waits::objects(hosts)),
-            "branch": job.branch,
-            "after": job.after,
-            "commit": progress.commit,
-            "files": progress.files,
-            "left_out": progress.left_out,
-            "summary": progress.summary,
-            "error": progress.stuck.as_ref().or(progress.error.as_ref()),
-            "waiting": waiting(run, job, progress),
-            "unheard": unheard(run, job, progress),
-            "denied": count,
-            "last_denied": last.map(|last| json!({"at": iso(last.at_ms), "what": last.what, "reason": last.reason})),
-            "to_land": left::advice(run, job, progress, queue, counts),
-            "started_at": progress.started_ms.map(iso),
-            "completed_at": progress.ended_ms.map(iso),
-            "input_tokens": progress.spent.input_tokens,
-            "output_tokens": progress.spent.output_tokens,
-            "usd": progress.spent.usd,
-            "unpriced": progress.spent.unpriced,
+    let jobs = run.plan.jobs.iter().zip(&run.jobs).zip(board::workstreams(run));
+    let rows: Vec<_> = jobs
+        .map(|((job, progress), mut row)| {
+            row.insert("to_land".to_owned(), json!(left::advice(run, job, progress, queue, counts)));
+            row
         })
-    };
-    let rows: Vec<_> = run.plan.jobs.iter().zip(&run.jobs).enumerate().map(row).collect();
-    let hosts = super::on::states(run);
+        .collect();
     let given_up: Vec<_> = given_up::of(run)?.iter().map(given_up::GivenUp::json).collect();
-    let body = json!({"run": run.plan.id, "home": run.plan.home, "base": run.plan.base, "status": mode(run), "consent": run.plan.rules.consent, "damage": damage, "hosts": hosts, "given_up": given_up, "workstreams": rows});
+    let mut body = board::run_object(run, damage);
+    body.extend([("given_up".to_owned(), json!(given_up)), ("workstreams".to_owned(), json!(rows))]);
     json::print(screen, "swarm.run/1", &body)?;
     Ok(0)
 }

@@ -9,6 +9,7 @@ use swarm_model::{Refusal, RefusalKind};
 use swarm_store::runs::before_the_next;
 use swarm_store::runs::home::Home;
 
+use crate::board::run::quoted;
 use crate::cli::error::Failure;
 
 /// Checks that each job that is to be executed fits on a host of the run, or here if the run names none.
@@ -66,11 +67,6 @@ fn refusal(job: &Job, hosts: &[Seats], configured: &BTreeMap<String, HostConfig>
         None => "set tags in [hosts.NAME] of your configuration, and name that host with --on".to_owned(),
     };
     Some(Refusal::new(RefusalKind::Invalid, cause).remedy(remedy))
-}
-
-/// Returns tags as text.
-pub fn quoted<'a>(tags: impl Iterator<Item = &'a str>) -> String {
-    tags.map(|tag| format!("'{tag}'")).collect::<Vec<_>>().join(", ")
 }
 
 /// Returns what a person should know of a plan whose specs ask for hosts: which tags, and which specs.

@@ -2,16 +2,11 @@
 
 use std::collections::BTreeMap;
 
-use serde_json::{Value, json};
 use swarm_actors::run::place::{NoSeat, without_place};
-use swarm_model::run::progress::{ClosedKind, Run, Unfit};
-use swarm_store::runs::home::iso;
+use swarm_model::run::progress::{Run, Unfit};
 
-use super::tags;
+use crate::board::run::{InTheWay, quoted};
 use crate::cli::render::Clock;
-
-/// What is in the way of a job on each host.
-type InTheWay<'a> = Vec<(&'a str, NoSeat<'a>)>;
 
 /// Returns the jobs that wait for a host, by index.
 pub fn of(run: &Run) -> BTreeMap<usize, InTheWay<'_>> {
@@ -27,12 +22,11 @@ pub fn since(since_ms: u64, clock: &Clock) -> String {
 /// Returns as text what is in the way on each host.
 pub fn words(hosts: &[(&str, NoSeat)], clock: &Clock) -> String {
     let word = |(host, why): &(&str, NoSeat)| match why {
-        NoSeat::Tags(tags) => format!("{host} lacks {}", tags::quoted(tags.iter().copied())),
+        NoSeat::Tags(tags) => format!("{host} lacks {}", quoted(tags.iter().copied())),
         NoSeat::Unfit(Unfit { program: Some(program), .. }) => format!("{host} has no '{program}'"),
         NoSeat::Unfit(unfit) => format!("{host} cannot take it: {}", unfit.cause),
         NoSeat::Closed(closed) => {
-            let what = format!("{host} is {}{}", closed.kind.word(), since(closed.since_ms, clock));
-            if closed.kind == ClosedKind::Away { what } else { format!("{what}: {}", closed.cause) }
+            format!("{host} is {}{}: {}", closed.kind.word(), since(closed.since_ms, clock), closed.cause)
         }
         NoSeat::GivenUp => format!("{host} still has an attempt that was given up"),
         NoSeat::Full => format!("{host} is full"),
@@ -40,28 +34,13 @@ pub fn words(hosts: &[(&str, NoSeat)], clock: &Clock) -> String {
     format!("waits for a host: {}", hosts.iter().map(word).collect::<Vec<_>>().join(", "))
 }
 
-/// Returns the same in the form that `--json` prints.
-pub fn objects(hosts: &[(&str, NoSeat)]) -> Vec<Value> {
-    let object = |(host, why): &(&str, NoSeat)| {
-        let (reason, cause, since_ms) = match why {
-            NoSeat::Tags(tags) => ("tags", Some(format!("it lacks {}", tags::quoted(tags.iter().copied()))), None),
-            NoSeat::Unfit(unfit) => ("unfit", Some(unfit.cause.clone()), None),
-            NoSeat::Closed(closed) => {
-                (closed.kind.name(), Some(closed.cause.clone()), Some(closed.since_ms).filter(|at_ms| *at_ms > 0))
-            }
-            NoSeat::GivenUp => ("given-up", None, None),
-            NoSeat::Full => ("full", None, None),
-        };
-        json!({"host": host, "reason": reason, "cause": cause, "since": since_ms.map(iso)})
-    };
-    hosts.iter().map(object).collect()
-}
-
 #[cfg(test)]
 mod tests {
     use jiff::Timestamp;
     use jiff::tz::TimeZone;
-    use swarm_model::run::progress::Closed;
+    use serde_json::json;
+    use swarm_model::run::progress::{Closed, ClosedKind};
+    use swarm_store::runs::home::iso;
 
     use super::*;
 
@@ -90,11 +69,11 @@ mod tests {
         ];
         assert_eq!(
             words(&hosts, &clock),
-            "waits for a host: a is full, b is out of reach since 14:02, c is out of reach since 2026-01-29 18:02, d is not \
-             usable: why, e is busy since 17:02: why, f has no 'codex', g cannot take it: its branch is in use, h lacks \
+            "waits for a host: a is full, b is out of reach since 14:02: why, c is out of reach since 2026-01-29 18:02: why, d is \
+             not usable: why, e is busy since 17:02: why, f has no 'codex', g cannot take it: its branch is in use, h lacks \
              'gpu', 'big'"
         );
-        let objects = objects(&hosts);
+        let objects = crate::board::run::seats(&hosts);
         let reasons: Vec<&str> = objects.iter().filter_map(|object| object["reason"].as_str()).collect();
         assert_eq!(reasons, ["full", "away", "away", "refused", "busy", "unfit", "unfit", "tags"]);
         assert_eq!(objects[1], json!({"host": "b", "reason": "away", "cause": "why", "since": iso(ms(4))}));

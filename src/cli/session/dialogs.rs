@@ -29,8 +29,8 @@ use swarm_model::TurnEnd;
 use swarm_model::asks::judge::Rule;
 use swarm_model::asks::{Ask, AskRecord, AskState, AskWish, Asker, Draft, Verdict, Waits};
 use swarm_model::json::Members as _;
-use swarm_store::asks::Asks;
 use swarm_store::asks::rules::rule_for;
+use swarm_store::asks::{ANSWERED_IN_DIALOG, Asks};
 use swarm_store::records;
 use swarm_sys::clock::random_uuid;
 use swarm_sys::commands::deadline;
@@ -135,7 +135,7 @@ impl Dialogs {
     /// Ends the requests that were answered in the dialog, as a hook says.
     fn settle(&self, said: &Value, conversation: &str) -> io::Result<()> {
         let agent = format!("{conversation}{}/", asking::subagent(said).unwrap_or(ITSELF));
-        let shown = "it was answered in the agent's own dialog";
+        let shown = ANSWERED_IN_DIALOG;
         match asking::step(said) {
             Step::Used => {
                 let matter = format!("{agent}{}/", matter(said));
@@ -150,7 +150,9 @@ impl Dialogs {
             }
             Step::Turn => self.asks.end_all(&agent, shown),
             Step::Ended => self.asks.end_all(conversation, "the conversation is over"),
-            Step::Asks | Step::Other => Ok(()),
+            // codex takes no text before its hook has ended.
+            Step::Prompt if self.agent == Program::Codex => self.asks.end_all(&agent, shown),
+            Step::Prompt | Step::Asks | Step::Other => Ok(()),
         }
     }
 

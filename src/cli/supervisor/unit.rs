@@ -29,6 +29,8 @@ struct Unit<'a> {
     program: &'a str,
     root: &'a str,
     path: Option<&'a str>,
+    /// Value of `XDG_CONFIG_HOME`, whose `trust.json` the supervisor reads.
+    config: Option<&'a str>,
     recover: bool,
 }
 
@@ -42,8 +44,10 @@ impl Unit<'_> {
             root.replace('%', "%%"),
             quoted(&format!("SWARM_DIR={root}")),
         );
-        if let Some(path) = self.path {
-            let _ = writeln!(text, "Environment={}", quoted(&format!("PATH={path}")));
+        for (name, value) in [("PATH", self.path), ("XDG_CONFIG_HOME", self.config)] {
+            if let Some(value) = value {
+                let _ = writeln!(text, "Environment={}", quoted(&format!("{name}={value}")));
+            }
         }
         let _ = writeln!(text, "ExecStart={program} supervisor start");
         if self.recover {
@@ -134,17 +138,19 @@ pub fn install(args: &InstallFlags, paths: &Paths, screen: &mut Screen) -> Resul
     let program = std::env::current_exe()
         .map_err(|error| Failure::system("cannot determine the path of this program", &error))?;
     let path = std::env::var("PATH").ok();
+    let config = std::env::var("XDG_CONFIG_HOME").ok().filter(|value| Path::new(value).is_absolute());
     let unit = Unit {
         program: one_line(&program)?,
         root: one_line(paths.root())?,
         path: path.as_deref(),
+        config: config.as_deref(),
         recover: args.recover,
     };
-    if path.as_ref().is_some_and(|path| path.contains(char::is_control)) {
-        return Err(Failure::new(
-            RefusalKind::Invalid,
-            "PATH contains control characters, which are not possible in a unit",
-        ));
+    for (name, value) in [("PATH", &path), ("XDG_CONFIG_HOME", &config)] {
+        if value.as_ref().is_some_and(|value| value.contains(char::is_control)) {
+            let cause = format!("{name} contains control characters, which are not possible in a unit");
+            return Err(Failure::new(RefusalKind::Invalid, cause));
+        }
     }
     let text = unit.text();
     if args.print {
@@ -237,15 +243,17 @@ mod tests {
     #[test]
     fn paths_are_quoted_for_systemd() {
         assert_eq!(quoted("/a b/100%/$x\"\\"), "\"/a b/100%%/$x\\\"\\\\\"");
-        let unit = Unit { program: "/$b/swarm", root: "/$s", path: None, recover: false }.text();
+        let unit = Unit { program: "/$b/swarm", root: "/$s", path: None, config: None, recover: false }.text();
         assert!(unit.contains("ExecStart=\"/$$b/swarm\" ") && unit.contains("\"SWARM_DIR=/$s\""), "{unit}");
     }
 
     #[test]
     fn a_unit_has_program_and_directory_and_recovers_only_if_asked() {
-        let unit = |recover| Unit { program: "/bin/swarm", root: "/s", path: Some("/bin"), recover }.text();
+        let (path, config) = (Some("/bin"), Some("/c d"));
+        let unit = |recover| Unit { program: "/bin/swarm", root: "/s", path, config, recover }.text();
         assert!(unit(false).starts_with(MARK) && !unit(false).contains("recover"));
         assert!(unit(true).contains("ExecStartPost=-\"/bin/swarm\" recover --apply\n"));
         assert!(unit(true).contains("Environment=\"SWARM_DIR=/s\"\n") && unit(true).contains("Delegate=yes"));
+        assert!(unit(true).contains("Environment=\"PATH=/bin\"\nEnvironment=\"XDG_CONFIG_HOME=/c d\"\n"));
     }
 }

@@ -33,16 +33,19 @@ pub struct Ended {
 }
 
 impl Verb {
-    /// Starts `swarm WORDS` with this text as its standard input.
+    /// Starts `swarm WORDS` with this text as its standard input, in a directory if one is given.
     ///
     /// # Errors
     /// Fails if no process can be started.
-    pub fn start<W: AsRef<OsStr>>(words: &[W], input: Option<&str>) -> io::Result<Self> {
+    pub fn start<W: AsRef<OsStr>>(words: &[W], input: Option<&str>, dir: Option<&str>) -> io::Result<Self> {
         let (out, writer) = io::pipe()?;
         rustix::io::ioctl_fionbio(&out, true)?;
         let mut command = Command::new(std::env::current_exe()?);
         command.args(words).stdout(writer.try_clone()?).stderr(writer);
         command.stdin(if input.is_some() { Stdio::piped() } else { Stdio::null() });
+        if let Some(dir) = dir {
+            command.current_dir(dir);
+        }
         let mut child = spawn(&mut command)?;
         if let (Some(text), Some(mut stdin)) = (input, child.stdin.take()) {
             // What is typed fits into the pipe. Who does not read it says why.

@@ -21,6 +21,10 @@ fn row(name: &str, class: Class, state: &str, minutes: u64, at: &str) -> Row {
         tags: Vec::new(),
         place: String::new(),
         answer: None,
+        is_first: false,
+        worker: None,
+        branch: None,
+        subject: None,
     }
 }
 
@@ -216,7 +220,116 @@ fn help_has_every_key() {
     }
 }
 
+#[test]
+fn ages_are_right_if_the_clock_was_set_back_or_a_night_has_passed() {
+    let machine = machine(80, 24, vec![row("a", Class::Working, "working", 0, "")]);
+    let of = |now_ms| {
+        let lines = lines(&drawn(&machine, &Text::default(), Face { now_ms, ..FACE }));
+        lines[2].split_whitespace().last().expect("an age").to_owned()
+    };
+    assert_eq!(of(FACE.now_ms - 3_600_000), "+1h", "as a time to come");
+    assert_eq!((of(FACE.now_ms + 59_000), of(FACE.now_ms + 8 * 3_600_000)), ("<1m".to_owned(), "8h".to_owned()));
+}
+
+/// A run with a workstream that asks, and a flow with a gate.
+fn trees() -> Vec<Row> {
+    let run = r#"{"key":"/r/.arial","run":"0ca81f3e","home":"/r/.arial","root":"/r","name":"shop","specs":"specs","base":"main",
+        "status":"running","over":false,"stages":{"done":1,"asking":1,"working":1,"pending":1},"hosts":[],"error":null}"#;
+    let job = |id: &str, stage: &str, after: &str, more: &str| {
+        format!(
+            r#"{{"key":"/r/.arial/{id}","id":"{id}","home":"/r/.arial","stage":"{stage}","worker":"shop.{id}","attempt":1,"host":null,
+            "after":[{after}],"waits_for_host":null,"commit":null,"files":[],"summary":null,"error":null,"waiting":null,
+            "started_at":null,"completed_at":null,"item":null,"needs":null,"retry_ms":null{more}}}"#
+        )
+        .replace(r#""needs":null,"retry_ms":null,"#, r#""retry_ms":null,"#)
+    };
+    let asks = r#","needs":{"kind":"permission","text":"may it run: npm publish?","answer":"swarm approve 7"}"#;
+    let jobs = [
+        job("schema", "done", "", ""),
+        job("api", "working", r#""schema""#, ""),
+        job("client", "asking", r#""schema","api""#, asks),
+        job("docs", "pending", r#""client""#, ""),
+    ];
+    let run = super::super::trees::run(run).expect("a run");
+    let mut rows = vec![run.row(1)];
+    rows.extend(super::super::trees::workstreams(&run, jobs.iter().map(|text| (1, text.as_str()))));
+    let flow = r#"{"key":"/r/demo/20260101T000000000Z-abc123","project":"demo","flow":"20260101T000000000Z-abc123","root":"/r",
+        "status":"running","name":"Rate limits","run":true,"next":[],"stalled":null,"not_queued":null,
+        "nodes":[{"id":"intake","role":"owner","state":"done","reason":null,"answered":false},
+        {"id":"build","role":"dev","state":"awaiting-human","reason":"handoff","answered":false}],
+        "roles":[{"role":"owner","worker":null,"turn":0},{"role":"dev","worker":"demo.dev","turn":2}],
+        "requests":[{"request":null,"node":"build","role":"dev","reason":"handoff","text":"hands over x.md\nto close",
+        "answers":{"yes":["flow","approve"],"no":["flow","decline"],"text":null}}]}"#;
+    rows.extend(super::super::trees::flow(1, flow));
+    rows.push(row("shop.api", Class::Working, "working", 4, "Bash: cargo test"));
+    rows
+}
+
+#[test]
+fn a_run_is_a_tree_of_its_workstreams() {
+    let mut machine = machine(80, 24, trees());
+    press(&mut machine, "]jjj");
+    let text = show(&mut machine, "I would like to publish it.");
+    let lines = lines(&drawn(&machine, &text, FACE));
+    let plain: Vec<String> = lines.iter().map(|line| line.split_whitespace().collect::<Vec<_>>().join(" ")).collect();
+    assert!(lines[0].ends_with(" runs") && lines[5].starts_with(">!       client"), "{lines:#?}");
+    assert_eq!(
+        plain[2..7],
+        [
+            "shop 0ca81f3e running - 1/4 done, 1 asking, 1 working, on main",
+            ". schema done -",
+            "api working - Bash: cargo test",
+            ">! client asks - may it run: npm publish?",
+            "~ docs pending - after client",
+        ]
+    );
+    assert!(lines[12].starts_with(" client  [1 screen]  2 log"), "{lines:#?}");
+    assert_eq!(lines[13], "I would like to publish it.");
+}
+
+#[test]
+fn a_flow_has_its_nodes_and_gates_are_in_the_first_list() {
+    let mut machine = machine(120, 40, trees());
+    let first = lines(&drawn(&machine, &Text::default(), FACE));
+    assert!(
+        first[0].starts_with("swarm  1 worker  2 need you  1 at work") && first[0].ends_with("run shop: 1/4"),
+        "{}",
+        first[0]
+    );
+    assert!(first[2].starts_with(">! demo/build") && first[3].starts_with(" ! shop/client"), "{first:#?}");
+    press(&mut machine, "]]jj");
+    let text = show(&mut machine, "hands over x.md to close");
+    let lines = lines(&drawn(&machine, &text, FACE));
+    let plain = |line: usize| {
+        let left: String = lines[line].chars().take(60).collect();
+        left.split_whitespace().collect::<Vec<_>>().join(" ")
+    };
+    assert!(plain(2).starts_with("abc123 Rate limits running - 1/2 done, 1 request"), "{lines:#?}");
+    assert_eq!(plain(3), ". intake done - owner");
+    assert!(plain(4).starts_with(">! build asks - handoff: hands"), "{lines:#?}");
+    assert!(lines[1].contains("screen: build") && lines[2].ends_with("hands over x.md to close"), "{lines:#?}");
+}
+
 proptest! {
+    #[test]
+    fn the_size_may_change_in_every_dialog(
+        sizes in prop::collection::vec((1..=130u16, 1..=40u16), 1..12),
+        keys in "[]\\[:/?xatprnjz \n]{0,12}",
+    ) {
+        let mut machine = machine(80, 24, trees());
+        let mut keys = keys.chars();
+        for (columns, rows) in sizes {
+            if let Some(c) = keys.next() {
+                machine.take(0, Event::Key(if c == '\n' { Key::Enter } else { Key::Char(c) }));
+            }
+            machine.take(0, Event::Resized { columns, rows });
+            machine.take(0, Event::Pasted("text\x1b[201~".into()));
+            let text = show(&mut machine, "one\ntwo");
+            let buffer = drawn(&machine, &text, FACE);
+            prop_assert_eq!((buffer.area.width, buffer.area.height), (columns, rows));
+        }
+    }
+
     #[test]
     fn no_size_is_too_small(
         columns in 1..=40u16,

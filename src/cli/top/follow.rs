@@ -4,15 +4,15 @@
 use std::collections::BTreeMap;
 use std::os::fd::AsFd as _;
 
-use swarm_actors::top::{Class, Kind as RowKind, Row, Sort};
+use swarm_actors::top::{Class, Id, Kind as RowKind, Row, Sort};
 
 use super::super::error::Failure;
 use super::super::render::{Clock, escape};
 use super::super::screen::Screen;
 use super::super::watch::{Interrupt, Until, wait_any};
-use super::rows;
+use super::shown::Shown;
 use crate::board::source::Source;
-use crate::board::{Board, Kind, wire};
+use crate::board::{Board, wire};
 use swarm_sys::clock::random_token;
 use swarm_sys::paths::Paths;
 
@@ -27,40 +27,48 @@ pub fn json(paths: &Paths, screen: &mut Screen) -> Result<u8, Failure> {
 
 /// Prints a line for each worker, then one for each change that a person would see.
 pub fn lines(paths: &Paths, screen: &mut Screen) -> Result<u8, Failure> {
-    let mut told = BTreeMap::new();
+    let (mut told, mut shown) = (BTreeMap::<Id, (String, String)>::new(), Shown::default());
     follow(paths, screen, |board, rev, screen| {
-        let clock = Clock::system();
-        let since = board.since(rev.unwrap_or(0));
-        let rows = since.rows.iter().filter_map(|(rev, key, text)| match key.kind {
-            Kind::Worker => rows::worker(*rev, text, &clock),
-            Kind::Item => rows::item(*rev, text),
-        });
-        let mut rows: Vec<Row> = rows.collect();
+        let (mut rows, gone) = shown.take(&board.since(rev.unwrap_or(0)), &Clock::system());
         rows.sort_by(|one, other| Sort::Need.compare(one, other));
         if rev.is_none() {
             screen.line(&super::draw::counts(&rows))?;
         }
-        for row in rows {
-            let line = line_of(&row);
-            if told.insert(row.id.name.clone(), line.clone()).as_ref() != Some(&line) {
+        // A request is in the line of its worker.
+        for row in rows.iter().filter(|row| row.id.kind != RowKind::Request) {
+            let (name, line) = (name_of(row), line_of(row));
+            if told.insert(row.id.clone(), (name, line.clone())).is_none_or(|(_, earlier)| earlier != line) {
                 screen.line(&line)?;
             }
         }
-        for key in since.gone {
-            told.remove(&key.name);
+        for id in gone {
             // Work that has landed is no item any more.
-            let what = if key.kind == Kind::Item { "merge item " } else { "" };
-            screen.line(&format!("{what}{}: gone", escape(&key.name)))?;
+            if let Some((name, _)) = told.remove(&id) {
+                screen.line(&format!("{name}: gone"))?;
+            }
         }
         Ok(())
     })
 }
 
+/// Returns what a row is about, with its kind unless it is a worker.
+fn name_of(row: &Row) -> String {
+    let of = row.branch.as_ref().filter(|branch| branch.depth > 0).map(|branch| format!("{}/", escape(&branch.name)));
+    let what = match row.id.kind {
+        RowKind::Worker | RowKind::Request => "",
+        RowKind::Item => "merge item ",
+        RowKind::Run => "run ",
+        RowKind::Workstream => "workstream ",
+        RowKind::Flow => "flow ",
+        RowKind::Node | RowKind::Gate => "node ",
+    };
+    format!("{what}{}{}", of.unwrap_or_default(), row.label)
+}
+
 fn line_of(row: &Row) -> String {
     let needs = if row.class == Class::NeedsYou { "needs you: " } else { "" };
     let at = if row.at.is_empty() { String::new() } else { format!(", {}", row.at) };
-    let what = if row.id.kind == RowKind::Item { "merge item " } else { "" };
-    format!("{needs}{what}{}: {}{at}", row.label, row.state)
+    format!("{needs}{}: {}{at}", name_of(row), row.state)
 }
 
 /// Calls `print` with the board and the revision that was printed last, first with none, then after each change.

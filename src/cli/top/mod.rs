@@ -13,7 +13,9 @@ mod input;
 mod reader;
 mod rows;
 mod shell;
+mod shown;
 mod terminal;
+mod trees;
 
 use std::io::IsTerminal as _;
 use std::sync::OnceLock;

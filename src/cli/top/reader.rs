@@ -3,18 +3,18 @@
 
 use std::io;
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
+use std::path::PathBuf;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::{Duration, Instant};
 
 use rustix::event::{EventfdFlags, eventfd};
-use swarm_actors::top::{Kind, View, Want, What};
-use swarm_store::views::load_one;
+use swarm_actors::top::{Reading, Want};
 use swarm_sys::paths::Paths;
 
 use super::super::watch::{Changes, Until, wait_any};
 use super::children::{Ended, Verb};
 use super::draw::Text;
-use crate::board::sgr;
+use crate::board::{screen, sgr};
 
 /// Shortest time between two captures of a window, and between two reads of a log.
 const CAPTURE_PAUSE: Duration = Duration::from_millis(100);
@@ -23,15 +23,10 @@ const READ_PAUSE: Duration = Duration::from_millis(300);
 const PAUSE_FACTOR: u32 = 3;
 /// Longest time for which a verb may read.
 const READ_MAX: Duration = Duration::from_secs(30);
-/// Lines of a log.
-const LOG_LINES: &str = "1000";
-/// Lines of a log in place of a screen.
-const SCREEN_LINES: &str = "200";
 
 pub struct Reader {
     paths: Paths,
     want: Option<Want>,
-    has_window: bool,
     /// Whether `want` is to be read, or again.
     is_due: bool,
     not_before: Instant,
@@ -46,7 +41,6 @@ impl Reader {
         Self {
             paths: paths.clone(),
             want: None,
-            has_window: false,
             is_due: false,
             not_before: Instant::now(),
             verb: None,
@@ -56,17 +50,18 @@ impl Reader {
     }
 
     /// Reads this from now on.
-    pub fn show(&mut self, want: Option<Want>, has_window: bool) {
+    pub fn show(&mut self, want: Option<Want>) {
         if let Some(verb) = self.verb.take() {
             verb.drop_it();
         }
         let is_other = self.want.as_ref().map(|want| &want.id) != want.as_ref().map(|want| &want.id);
-        if is_other || !matches!(want, Some(Want { what: What::View(View::Screen | View::Log), .. })) {
+        let from = |want: &Option<Want>| want.as_ref().map(|want| want.from.clone());
+        if is_other || from(&self.want) != from(&want) {
             self.growth = None;
         }
         self.not_before = if is_other { Instant::now() } else { self.not_before.min(Instant::now() + READ_PAUSE) };
         self.is_due = want.is_some();
-        (self.want, self.has_window) = (want, has_window);
+        self.want = want;
     }
 
     /// Reads it again: it was not seen for a while.
@@ -119,7 +114,7 @@ impl Reader {
             self.not_before = Instant::now() + (took * PAUSE_FACTOR).max(CAPTURE_PAUSE);
             if self.want.as_ref() == Some(&want) {
                 let lines = match said {
-                    Ok(shown) => screen_lines(&shown),
+                    Ok(shown) => screen::lines(&shown),
                     Err(cause) => sgr::lines(&format!("cannot show the window: {cause}")),
                 };
                 return Some(Text { want: Some(want), lines });
@@ -144,73 +139,45 @@ impl Reader {
     fn begin(&mut self) {
         let Some(want) = self.want.clone() else { return };
         self.is_due = false;
-        if want.id.kind == Kind::Worker && matches!(want.what, What::View(View::Screen | View::Log)) {
-            self.watch(&want.id.name);
-        }
-        let is_window = want.what == What::View(View::Screen) && self.has_window;
-        if is_window {
-            if self.camera.is_none() {
-                self.camera = Camera::start(&self.paths).ok();
+        match want.from.clone() {
+            Reading::Window(name) => {
+                self.watch(Some(&name), None);
+                if self.camera.is_none() {
+                    self.camera = Camera::start(&self.paths).ok();
+                }
+                if let Some(camera) = &mut self.camera {
+                    camera.ask(want, name);
+                }
             }
-            if let Some(camera) = &mut self.camera {
-                camera.ask(want);
+            Reading::Log { words, worker, file } => {
+                self.watch(worker.as_deref(), file.as_deref());
+                self.verb = Verb::start(&words, None, None).ok();
             }
-            return;
+            Reading::Verb(words) => self.verb = Verb::start(&words, None, None).ok(),
         }
-        self.verb = Verb::start(&words_of(&want), None).ok();
     }
 
-    /// Watches the logs of a worker, before they are read.
-    fn watch(&mut self, name: &str) {
+    /// Watches the logs of a worker, and a file, before they are read.
+    fn watch(&mut self, worker: Option<&str>, file: Option<&str>) {
         if self.growth.is_some() {
             return;
         }
         let Ok(growth) = Changes::new() else { return };
-        for kind in ["tmux", "stdout", "stderr"] {
+        let of_worker =
+            worker.into_iter().flat_map(|name| ["tmux", "stdout", "stderr"].map(|kind| self.paths.log(name, kind)));
+        for path in of_worker.chain(file.map(PathBuf::from)) {
             // Without a watch the text is as it was when it was asked for.
-            let _ = growth.add_file(&self.paths.log(name, kind));
+            let _ = growth.add_file(&path);
         }
         self.growth = Some(growth);
     }
-}
-
-/// Returns the verb that prints a text.
-fn words_of(want: &Want) -> Vec<&str> {
-    let name = want.id.name.as_str();
-    if want.id.kind == Kind::Request {
-        return vec!["approvals", name];
-    }
-    let mut words = match &want.what {
-        What::View(View::Screen) => vec!["logs", "-n", SCREEN_LINES],
-        What::View(View::Log) => vec!["logs", "-n", LOG_LINES],
-        What::View(View::Diff) => vec!["diff"],
-        What::View(View::Session) => vec!["session", "show"],
-        What::View(View::History) => vec!["history"],
-        What::View(View::Explain) => vec!["explain"],
-        What::Request(number) => return vec!["approvals", number],
-    };
-    if name.starts_with('-') {
-        words.push("--");
-    }
-    words.push(name);
-    words
-}
-
-/// Returns the lines of a window without the empty ones at its end.
-fn screen_lines(shown: &str) -> Vec<sgr::Line> {
-    let mut lines = sgr::lines(shown);
-    let is_blank = |line: &sgr::Line| line.iter().all(|run| run.text.trim().is_empty() && run.style.back.is_none());
-    while lines.last().is_some_and(is_blank) {
-        lines.pop();
-    }
-    lines
 }
 
 type Shot = (Want, Result<String, String>, Duration);
 
 /// A thread that captures windows, because tmux may not answer for a while.
 struct Camera {
-    asked: Sender<Want>,
+    asked: Sender<(Want, String)>,
     shots: Receiver<Shot>,
     ready: std::sync::Arc<OwnedFd>,
     is_busy: bool,
@@ -219,13 +186,13 @@ struct Camera {
 impl Camera {
     fn start(paths: &Paths) -> io::Result<Self> {
         let ready = std::sync::Arc::new(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?);
-        let (asked, orders) = channel::<Want>();
+        let (asked, orders) = channel::<(Want, String)>();
         let (sender, shots) = channel();
         let (paths, bell) = (paths.clone(), ready.clone());
         std::thread::Builder::new().name("camera".to_owned()).spawn(move || {
-            for want in orders {
+            for (want, name) in orders {
                 let began = Instant::now();
-                let said = capture(&paths, &want.id.name);
+                let said = screen::capture(&paths, &name, None);
                 if sender.send((want, said, began.elapsed())).is_err() {
                     return;
                 }
@@ -235,8 +202,9 @@ impl Camera {
         Ok(Self { asked, shots, ready, is_busy: false })
     }
 
-    fn ask(&mut self, want: Want) {
-        self.is_busy = self.asked.send(want).is_ok();
+    /// Captures the window of a worker.
+    fn ask(&mut self, want: Want, name: String) {
+        self.is_busy = self.asked.send((want, name)).is_ok();
     }
 
     fn take(&mut self) -> Option<Shot> {
@@ -245,14 +213,4 @@ impl Camera {
         self.is_busy = false;
         Some(shot)
     }
-}
-
-fn capture(paths: &Paths, name: &str) -> Result<String, String> {
-    let view = load_one(paths, name).map_err(|refusal| refusal.cause)?.ok_or("the worker is gone")?;
-    let environment: Vec<(String, String)> = std::env::vars_os()
-        .filter_map(|(key, value)| Some((key.into_string().ok()?, value.into_string().ok()?)))
-        .collect();
-    let target = swarm_store::windows::target(&view, &environment).map_err(|error| error.to_string())?;
-    let target = target.ok_or("it has none")?;
-    target.tmux.capture(&target.pane, 0, true).map_err(|error| error.to_string())
 }

@@ -79,6 +79,10 @@ pub fn worker(rev: u64, text: &str, clock: &Clock) -> Option<Row> {
         has_window: is_running && worker.tmux.is_some(),
         tags: worker.tags,
         place: worker.worktree.map(|tree| clean(&tree.branch)).unwrap_or_default(),
+        is_first: false,
+        worker: None,
+        branch: None,
+        subject: None,
         answer: worker.needs.as_ref().and_then(|needs| answer(needs.answer.as_deref()?)),
         id: Id::worker(&worker.name),
     })
@@ -123,6 +127,10 @@ pub fn item(rev: u64, text: &str) -> Option<Row> {
         tags: Vec::new(),
         place: clean(&item.repository),
         answer: None,
+        is_first: class == Class::NeedsYou,
+        worker: None,
+        branch: None,
+        subject: None,
         id: Id { kind: Kind::Item, name: item.key },
     })
 }
@@ -162,7 +170,7 @@ fn class(worker: &Worker, is_running: bool) -> Class {
 
 /// Returns the state of a worker in a word or two, what it does, and since when.
 fn told(worker: &Worker, class: Class, clock: &Clock) -> (String, String, Option<u64>) {
-    let command = worker.cmd.join(" ");
+    let command = command(&worker.cmd);
     let started = clock.at_ms(&worker.started);
     if let Some(needs) = &worker.needs {
         let word = if needs.kind == "question" || needs.kind == "permission" { "asks" } else { "waiting" };
@@ -199,8 +207,22 @@ fn told(worker: &Worker, class: Class, clock: &Clock) -> (String, String, Option
     }
 }
 
+/// Returns a command as people know it. The path of this program and a long path say nothing of an attempt or a turn.
+fn command(words: &[String]) -> String {
+    let end = |dir: &str, parts: usize| {
+        let mut last: Vec<&str> = dir.rsplit('/').take(parts).collect();
+        last.reverse();
+        last.join("/")
+    };
+    match words {
+        [_, verb, dir] if verb == "__attempt" => format!("attempt {}", end(dir, 1)),
+        [_, verb, dir] if verb == "__role" => format!("turn {}", end(dir, 2)),
+        words => words.join(" "),
+    }
+}
+
 /// Reads the command with which a person answers.
-fn answer(command: &str) -> Option<Answer> {
+pub fn answer(command: &str) -> Option<Answer> {
     let mut words = command.split_whitespace().skip(1);
     match (words.next()?, words.next()?) {
         ("approve" | "deny", request) => Some(Answer::Permission(request.to_owned())),
@@ -242,6 +264,14 @@ mod tests {
             "{lines}"
         );
         assert!(!lines.contains("reason") && !lines.contains("/r:main/3"), "{lines}");
+    }
+
+    #[test]
+    fn attempts_and_turns_are_named_by_what_they_are_about() {
+        let of = |words: [&str; 3]| command(&words.map(str::to_owned));
+        assert_eq!(of(["/usr/bin/swarm", "__attempt", "/r/.arial/attempts/api.2"]), "attempt api.2");
+        assert_eq!(of(["/usr/bin/swarm", "__role", "/r/.a-society/state/p/f/turns/dev/3"]), "turn dev/3");
+        assert_eq!(of(["cargo", "test", "-q"]), "cargo test -q");
     }
 
     #[test]

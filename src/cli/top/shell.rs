@@ -1,13 +1,13 @@
 //! Waits for keys, signals, changes and ends in one call of poll, and carries out what the machine wants. There is no ticker:
 //! while nothing changes nothing wakes it, but once a minute if ages are shown.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::VecDeque;
 use std::io;
 use std::os::fd::{AsFd as _, BorrowedFd};
 use std::time::{Duration, Instant};
 
 use nix::sys::signal::{SigSet, Signal, raise};
-use swarm_actors::top::{Effect, Event, Id, Kind, Machine, Row};
+use swarm_actors::top::{Effect, Event, Kind, Machine};
 
 use super::super::error::Failure;
 use super::super::render::{Clock, colour_wanted};
@@ -16,16 +16,19 @@ use super::args::TopArgs;
 use super::children::Verb;
 use super::draw::{self, Face, Text};
 use super::reader::Reader;
+use super::shown::Shown;
 use super::terminal::Terminal;
 use super::{attach, input, rows};
 use crate::board::source::Source;
-use crate::board::{Board, Kind as BoardKind, sgr};
+use crate::board::{Board, sgr};
 use swarm_sys::paths::Paths;
 
 /// Shortest time between two frames, unless a key was pressed.
 const FRAME_PAUSE: Duration = Duration::from_millis(100);
 /// Time after which ages are drawn again.
 const AGES: Duration = Duration::from_secs(60);
+/// Time by which ages are drawn earlier if something else wakes the program.
+const AGES_EARLY: Duration = Duration::from_secs(1);
 /// Verbs that run at the same time; others wait for their turn.
 const VERBS_MAX: usize = 8;
 
@@ -78,11 +81,8 @@ struct Shell {
     reader: Reader,
     text: Text,
     verbs: Vec<(Vec<String>, Verb)>,
-    waiting: VecDeque<(Vec<String>, Option<String>)>,
-    /// Items of merge queues as the board has them.
-    items: BTreeMap<String, String>,
-    /// Number of the request of each worker that has one.
-    requests: BTreeMap<String, String>,
+    waiting: VecDeque<(Vec<String>, Option<String>, Option<String>)>,
+    shown: Shown,
     /// Warnings that were shown.
     told: Vec<String>,
     began: Instant,
@@ -107,8 +107,7 @@ impl Shell {
             text: Text::default(),
             verbs: Vec::new(),
             waiting: VecDeque::new(),
-            items: BTreeMap::new(),
-            requests: BTreeMap::new(),
+            shown: Shown::default(),
             told: Vec::new(),
             began: now,
             is_ascii: args.ascii || !is_unicode(),
@@ -198,7 +197,8 @@ impl Shell {
         if self.machine.due().is_some_and(|at| self.now() >= at) {
             self.happen(terminal, Event::Tick)?;
         }
-        self.is_dirty |= self.drawn.elapsed() >= AGES;
+        // The minute's look at the workers comes a moment before: one wake-up is enough for both.
+        self.is_dirty |= self.drawn.elapsed() + AGES_EARLY >= AGES;
         Ok(())
     }
 
@@ -244,16 +244,13 @@ impl Shell {
             for effect in self.machine.take(self.now(), event) {
                 match effect {
                     Effect::Show(Some(want)) if want.id.kind == Kind::Item => {
-                        self.reader.show(None, false);
-                        let lines = sgr::lines(&rows::item_lines(self.items.get(&want.id.name).map_or("", |row| row)));
+                        self.reader.show(None);
+                        let lines = sgr::lines(&rows::item_lines(self.shown.item(&want.id.name)));
                         events.push_back(Event::Shown { want: want.clone(), lines: lines.len() });
                         self.text = Text { want: Some(want), lines };
                     }
-                    Effect::Show(want) => {
-                        let has_window = self.machine.selected().is_some_and(|row| row.has_window);
-                        self.reader.show(want, has_window);
-                    }
-                    Effect::Run { words, input } => self.waiting.push_back((words, input)),
+                    Effect::Show(want) => self.reader.show(want),
+                    Effect::Run { words, input, dir } => self.waiting.push_back((words, input, dir)),
                     Effect::Attach(name) => events.extend(self.attach(terminal, &name)?),
                     Effect::Suspend => self.suspend(terminal)?,
                     Effect::Quit => self.end = Some(End::Left),
@@ -278,9 +275,9 @@ impl Shell {
 
     fn start_verbs(&mut self, terminal: &mut Terminal) -> io::Result<()> {
         while self.verbs.len() < VERBS_MAX
-            && let Some((words, input)) = self.waiting.pop_front()
+            && let Some((words, input, dir)) = self.waiting.pop_front()
         {
-            match Verb::start(&words, input.as_deref()) {
+            match Verb::start(&words, input.as_deref(), dir.as_deref()) {
                 Ok(verb) => self.verbs.push((words, verb)),
                 Err(error) => {
                     let said = format!("cannot be started: {error}");
@@ -313,27 +310,8 @@ impl Shell {
             return Ok(());
         }
         let since = self.board.since(self.rev);
-        let clock = Clock::system();
-        let rows = since.rows.iter().filter_map(|(rev, key, row)| match key.kind {
-            BoardKind::Worker => rows::worker(*rev, row, &clock),
-            BoardKind::Item => {
-                self.items.insert(key.name.clone(), (*row).clone());
-                rows::item(*rev, row)
-            }
-        });
-        let mut rows: Vec<Row> = rows.collect();
-        let mut gone: Vec<Id> =
-            since.gone.iter().map(|key| Id { kind: kind_of(key.kind), name: key.name.clone() }).collect();
         let (is_whole, rev) = (since.is_whole, since.rev);
-        // A request belongs to the row of its worker.
-        for id in rows.iter().map(|row| &row.id).chain(&gone.clone()).filter(|id| id.kind == Kind::Worker) {
-            let earlier = self.requests.remove(&id.name);
-            gone.extend(earlier.map(|name| Id { kind: Kind::Request, name }));
-        }
-        gone.iter().filter(|id| id.kind == Kind::Item).for_each(|id| drop(self.items.remove(&id.name)));
-        let requests: Vec<Row> = rows.iter().filter_map(rows::request).collect();
-        self.requests.extend(requests.iter().map(|row| (row.place.clone(), row.id.name.clone())));
-        rows.extend(requests);
+        let (rows, gone) = self.shown.take(&since, &Clock::system());
         self.rev = rev;
         self.happen(terminal, Event::Rows { is_whole, rows, gone })
     }
@@ -364,13 +342,6 @@ impl Shell {
     /// Returns the time for the machine, in milliseconds.
     fn now(&self) -> u64 {
         u64::try_from(self.began.elapsed().as_millis()).unwrap_or(u64::MAX)
-    }
-}
-
-fn kind_of(kind: BoardKind) -> Kind {
-    match kind {
-        BoardKind::Worker => Kind::Worker,
-        BoardKind::Item => Kind::Item,
     }
 }
 

@@ -140,11 +140,8 @@ impl Process {
     /// Reports whether a child of the supervisor executes the command for notifications of the supervisor's user: it is
     /// the word of a person. A runner of an agent's making has another parent, or executes this very command.
     fn is_notification_of(&self, supervisor: &Self) -> bool {
-        let Some(command) = self.words.get(6).filter(|_| self.verb() == "__runner") else { return false };
         let of = |name: &str| variable(supervisor.pid, name).map(PathBuf::from);
-        let path = swarm_config::user_path_in(of("XDG_CONFIG_HOME"), of("HOME"));
-        let own = path.and_then(|path| crate::notify::config::read(&path).ok()).and_then(|notify| notify.command);
-        own.is_some_and(|own| command == own.as_str())
+        crate::notify::config::executes(&self.words, swarm_config::user_path_in(of("XDG_CONFIG_HOME"), of("HOME")))
     }
 
     /// Returns what `child` is if this process executes it for the work of agents.

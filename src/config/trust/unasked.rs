@@ -1,12 +1,12 @@
 //! Values of a repository's file that do not count because nobody was ever asked about their section.
 
 use std::collections::BTreeMap;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use swarm_sys::quoting::command_line;
 use toml::Table;
 
-use super::{Agreed, Project, guarded, joined};
+use super::{Agreed, Project, book_path_in, guarded, joined};
 
 /// Maximum number of keys that a refusal names.
 const NAMED_MAX: usize = 3;
@@ -26,6 +26,32 @@ pub struct Unasked {
 pub struct Untrusted {
     pub cause: String,
     pub remedy: String,
+    /// Path of the book that was read; empty if there is no place for one.
+    book: String,
+}
+
+impl Untrusted {
+    /// Returns the refusal for somebody with this environment. `swarm trust` writes to the book that it names; if this
+    /// process reads another one, the remedy says how it is started again.
+    #[must_use]
+    pub fn to(self, environment: &[(String, String)]) -> Self {
+        let value = |name: &str| {
+            let (_, value) = environment.iter().rev().find(|(key, _)| key == name)?;
+            Some(PathBuf::from(value)).filter(|value| !value.as_os_str().is_empty())
+        };
+        match book_path_in(value("XDG_CONFIG_HOME"), value("HOME")) {
+            Some(theirs) if !self.book.is_empty() && theirs != Path::new(&self.book) => {
+                let remedy = format!(
+                    "{}, then 'swarm supervisor restart': the supervisor was started with another configuration \
+                     directory than yours, which has {}",
+                    self.remedy,
+                    theirs.display()
+                );
+                Self { remedy, ..self }
+            }
+            _ => self,
+        }
+    }
 }
 
 impl std::fmt::Display for Untrusted {
@@ -69,6 +95,33 @@ impl Unasked {
         Err(Untrusted {
             cause: format!("{} of {} is not trusted: {place}", crate::FILE, self.project),
             remedy: format!("run 'swarm trust {}'", command_line([self.project.as_str()])),
+            book: self.book.clone(),
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn whoever_has_another_book_is_told_how_the_supervisor_reads_it() {
+        let book = "/c/swarm/trust.json".to_owned();
+        let untrusted = Untrusted { cause: "c".to_owned(), remedy: "run 'swarm trust /r'".to_owned(), book };
+        let seen_by = |environment: &[(&str, &str)]| {
+            let pair = |(key, value): &(&str, &str)| ((*key).to_owned(), (*value).to_owned());
+            untrusted.clone().to(&environment.iter().map(pair).collect::<Vec<_>>()).remedy
+        };
+        for same in [&[("XDG_CONFIG_HOME", "/c")][..], &[], &[("XDG_CONFIG_HOME", "/c"), ("HOME", "/h")]] {
+            assert_eq!(seen_by(same), untrusted.remedy, "{same:?}");
+        }
+        for (other, theirs) in [
+            (&[("XDG_CONFIG_HOME", "/d")][..], "/d/swarm/trust.json"),
+            (&[("HOME", "/h")], "/h/.config/swarm/trust.json"),
+            (&[("XDG_CONFIG_HOME", ""), ("HOME", "/h")], "/h/.config/swarm/trust.json"),
+        ] {
+            let remedy = seen_by(other);
+            assert!(remedy.contains("then 'swarm supervisor restart'") && remedy.ends_with(theirs), "{remedy}");
+        }
     }
 }

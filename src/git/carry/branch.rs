@@ -9,8 +9,8 @@ use crate::landing::complete::pinned;
 use crate::repository::cli::Cli;
 use crate::repository::durable::sync_file_systems;
 use crate::repository::fault::Fault;
+use crate::repository::plain_ref::{self, Before, Entry};
 use crate::repository::{objects, parse};
-use crate::trash::save::DURABLE;
 use crate::worktrees::record;
 
 /// Move of a branch to work that was fetched.
@@ -67,15 +67,7 @@ fn taken(common: &Path, Move { branch, tip, why }: Move<'_>, caller: &Caller) ->
         let remedy = format!("merge {} into it, or rename it with 'git branch -m'", pinned(tip));
         return Err(Fault::new(cause).remedy(remedy));
     }
-    let none = "0".repeat(tip.len());
-    let call = cli.write(common).args(DURABLE).args([
-        "update-ref",
-        "--no-deref",
-        "-m",
-        why,
-        "--create-reflog",
-        "--end-of-options",
-    ]);
-    call.args([&full, tip, old.as_deref().unwrap_or(&none)]).run()?;
+    let before = old.as_deref().map_or(Before::Absent, Before::Is);
+    plain_ref::write(&cli, common, (&full, tip), before, Entry { why, makes: true })?;
     sync_file_systems([common])
 }

@@ -9,8 +9,8 @@ use super::{CarryError, FarRepository, check, failed, get};
 use crate::repository::cli::Cli;
 use crate::repository::durable::sync_file_systems;
 use crate::repository::fault::Fault;
+use crate::repository::plain_ref::{self, Before, Entry};
 use crate::repository::{gc_lock, objects};
-use crate::trash::save::DURABLE;
 use crate::worktrees::record;
 
 /// Namespace of the refs here that keep what attempts have left on hosts apart from their work: `HOST/JOB.ATTEMPT`.
@@ -121,8 +121,6 @@ fn names(name: &str) -> impl Iterator<Item = String> {
 }
 
 fn create(cli: &Cli, common: &Path, name: &str, tip: &str) -> Result<(), Fault> {
-    let none = "0".repeat(tip.len());
-    let words = ["update-ref", "-m", "swarm: work of an attempt on a host", "--end-of-options", name, tip, &none];
-    cli.write(common).args(DURABLE).args(words).run()?;
-    Ok(())
+    let entry = Entry { why: "swarm: work of an attempt on a host", makes: false };
+    plain_ref::write(cli, common, (name, tip), Before::Absent, entry)
 }

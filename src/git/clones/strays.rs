@@ -9,8 +9,8 @@ use super::{Failure, SENT, cli, common, pin, set_branch, users};
 use crate::landing::complete::DONE;
 use crate::repository::cli::Cli;
 use crate::repository::fault::Fault;
+use crate::repository::plain_ref::{self, Before, Entry};
 use crate::repository::{deletion, objects};
-use crate::trash::save::DURABLE;
 use crate::worktrees::{admin, identity, record};
 
 /// Namespace of the refs that keep such commits until they are fetched; each is named after its commit.
@@ -36,9 +36,9 @@ pub fn keep_stray(clone: &Path, branch: &str, next: &str, caller: &Caller) -> Re
 }
 
 fn keep_as_stray(cli: &Cli, clone: &Path, commit: &str) -> Result<(), Failure> {
-    let words = ["update-ref", "-m", "swarm: a commit on a branch of the controller"];
-    cli.write(clone).args(DURABLE).args(words).args([&format!("{STRAY}/{commit}"), commit]).run()?;
-    Ok(())
+    let entry = Entry { why: "swarm: a commit on a branch of the controller", makes: false };
+    let name = format!("{STRAY}/{commit}");
+    Ok(plain_ref::write(cli, &common(clone), (&name, commit), Before::Any, entry)?)
 }
 
 /// Pins the commits that a worktree has made on `base` and that neither of the `known` ones contains, and returns them.
@@ -118,10 +118,10 @@ pub fn move_aside(clone: &Path, tree: &Path, caller: &Caller) -> Result<(), Fail
     if let Some(earlier) = earlier.as_ref().filter(|earlier| *earlier != head) {
         keep_as_stray(&cli, clone, earlier)?;
     }
-    cli.write(clone).args(DURABLE).args(["update-ref", "-m", "swarm: aside", &branch, head]).run()?;
-    let words = ["symbolic-ref", "-m", "swarm: the branch is that of another workstream", "HEAD", &branch];
-    place.call(cli.write(tree)).args(words).run()?;
-    Ok(())
+    let entry = Entry { why: "swarm: aside", makes: true };
+    plain_ref::write(&cli, &place.common, (&branch, head), Before::Any, entry)?;
+    let why = "swarm: the branch is that of another workstream";
+    Ok(plain_ref::attach(&cli, [&place.common, &place.git_dir], (&branch, head), why)?)
 }
 
 /// Deletes the refs of [`keep_stray`] and the branches of [`move_aside`], if all that was committed there is contained in

@@ -19,7 +19,8 @@ pub(super) fn rules(
     root: Option<&Path>,
 ) -> Result<Rules, Refusal> {
     let typed = &completion.settings;
-    let Some(below) = &completion.caller.below else { return config::rules(root, typed) };
+    let present = |settings: &MergeSettings| config::rules_for(root, settings, &completion.caller.environment);
+    let Some(below) = &completion.caller.below else { return present(typed) };
     let of_run = |base: &String| site.resolved(format!("refs/heads/{base}")) == target.branch;
     let agreed = completion.agreed.as_ref().map(|agreed| (agreed, agreed.base.as_ref().is_none_or(of_run)));
     let settings = match agreed {
@@ -33,19 +34,11 @@ pub(super) fn rules(
     };
     // What the run itself says counts more than the file.
     let own = completion.agreed.as_ref().filter(|_| settings != *typed).map(|agreed| &agreed.settings);
-    let is_typed = |key: &str| own.is_none_or(|own| !is_set(own, key));
-    if let Some(key) = config::replaced(root, typed)?.into_iter().find(|key| is_typed(key)) {
+    let is_typed = |key: &str| own.is_none_or(|own| !own.sets(key));
+    if let Some(key) = config::of_file(root)?.replaced(typed).into_iter().find(|key| is_typed(key)) {
         return Err(refused(below, key, &format!("of {}", config::FILE)));
     }
-    config::rules(root, &settings)
-}
-
-fn is_set(settings: &MergeSettings, key: &str) -> bool {
-    match key {
-        "verify" => settings.verify.is_some(),
-        "resolver" => settings.resolver.is_some(),
-        _ => settings.strategy.is_some(),
-    }
+    present(&settings)
 }
 
 fn refused(below: &Below, key: &str, whose: &str) -> Refusal {

@@ -55,7 +55,7 @@ fn pin(workspace: &Workspace, library: Option<&Repository>, commit: &str) -> Res
     record::check_reference(&workspace.common, &name)?;
     holders::clear_stale_locks(&[workspace.common.join(format!("{name}.lock"))], None);
     let update = Update { name: &name, to: commit, before: Before::Any, is_durable: false };
-    if plain_ref::set(&workspace.common, &update, || ())? {
+    if plain_ref::set(&workspace.common, &update, |_| ())? {
         return Ok(());
     }
     let pinned = library.map(|repo| {

@@ -32,6 +32,7 @@ use serde::{Deserialize, Serialize};
 
 pub(crate) use self::lock::retry_until;
 use self::lock::{INDEX, LOCK, LOCK_WAIT, take};
+use super::at_work;
 use super::checked_out::{Unready, holders_of_base};
 use super::trees::{self, Differing};
 use crate::landing::obstacles::{self, Tree, is_below};
@@ -132,6 +133,8 @@ pub(crate) struct Plan {
 pub(crate) enum Planned {
     Ready(Plan),
     Unready(Unready),
+    /// No directory can have the new commit.
+    Refused(String),
 }
 
 /// Changes of a person that a landing would overwrite.
@@ -163,6 +166,17 @@ pub(crate) fn plan(workspace: &Workspace, from: &str, to: &str) -> Result<Planne
         return Ok(Planned::Ready(Plan { marker, paths: Vec::new() }));
     }
     let paths = written(workspace, from, to)?;
+    if let Some(odd) = paths.iter().find(|differing| is_never_written(&differing.path)) {
+        let path = String::from_utf8_lossy(&odd.path);
+        return Ok(Planned::Refused(format!("git writes no file '{path}', so no directory can have this commit")));
+    }
+    let commit = holders.iter().find_map(|(tree, git_dir)| Some((tree, at_work::commit_in(tree, git_dir)?)));
+    if let Some((tree, process)) = commit {
+        let pid = process.file_name().unwrap_or_default().display();
+        let why = format!("git (process {pid}) is making a commit in {}", tree.display());
+        let why = format!("{why} (the work lands by itself once that git has ended)");
+        return Ok(Planned::Unready(Unready { why, until: Some(process) }));
+    }
     let replaced = obstacles::replaced_links(&paths);
     for (tree, git_dir) in holders {
         // Without an index, nothing is checked out.
@@ -183,6 +197,13 @@ pub(crate) fn plan(workspace: &Workspace, from: &str, to: &str) -> Result<Planne
         marker.checkouts.push(Checkout { tree, git_dir, lock: made.ino(), files });
     }
     Ok(Planned::Ready(Plan { marker, paths }))
+}
+
+/// Reports whether a path is none that git checks out: one that leads out of the directory, or into a repository. What is
+/// there is no edit of a person.
+fn is_never_written(path: &[u8]) -> bool {
+    path.split(|byte| *byte == b'/')
+        .any(|part| matches!(part, b"" | b"." | b"..") || part.eq_ignore_ascii_case(b".git"))
 }
 
 /// Returns the paths that differ between two commits.

@@ -13,7 +13,7 @@ use swarm_model::merge::queue::Obstacle;
 
 use super::checked_out::{Holder, Unready, holders_of_base};
 use super::checkout::Marker;
-use super::{land, obstacles, off_thread};
+use super::{at_work, land, obstacles, off_thread};
 use crate::landing::obstacles::is_below;
 use crate::landing::workspace::Workspace;
 use crate::repository::fault::Fault;
@@ -41,6 +41,15 @@ const CHANGES: AddWatchFlags = AddWatchFlags::IN_CREATE
 
 /// Resolves once the obstacle is gone.
 pub(crate) async fn cleared(workspace: Arc<Workspace>, obstacle: &Obstacle) -> Result<(), Fault> {
+    if let Some(pid) = at_work::process(obstacle) {
+        let failed = |error: std::io::Error| Fault::new(format!("cannot wait for process {pid}: {error}"));
+        // Opened before the check, so that it is the same process.
+        let Some(end) = at_work::end_of(pid).map_err(failed)? else { return Ok(()) };
+        return match at_work::has_ended(pid) {
+            true => Ok(()),
+            false => Readable::new(end).map_err(failed)?.wait().await.map_err(failed),
+        };
+    }
     loop {
         let (at, about) = (Arc::clone(&workspace), obstacle.clone());
         // Watched before the check, so that no change is missed.
@@ -66,6 +75,9 @@ pub(crate) fn is_gone(workspace: &Workspace, obstacle: &Obstacle) -> Result<bool
         Obstacle::Base(commit) => return Ok(land::base(workspace)? != *commit),
         Obstacle::Leftovers => return Ok(Marker::load(workspace)?.is_none()),
         Obstacle::File(file) => {
+            if let Some(pid) = at_work::process(obstacle) {
+                return Ok(at_work::has_ended(pid));
+            }
             let path = Path::new(file);
             if let (true, Some(git_dir)) = (path.ends_with(index::FILE), path.parent()) {
                 // Not the file itself is in the way, but conflicts in it.

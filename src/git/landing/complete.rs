@@ -6,21 +6,20 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use swarm_model::merge::queue::Rules;
-use swarm_model::{Caller, Refusal, RefusalKind, RowWorktree, Target};
+use swarm_model::{Caller, MergeSettings, Refusal, RefusalKind, RowWorktree, Target};
 use swarm_ports::{Completed, Completion, Unfinished};
 
 use super::site::CompletionRepo;
-use super::{agreed, fork, journal, reason_of, with_retries};
+use super::{agreed, config, fork, journal, reason_of, with_retries};
 use crate::repository::cli::Cli;
 use crate::repository::durable::sync_file_systems;
 use crate::repository::fault::Fault;
 use crate::repository::gc_lock::Hold;
-use crate::repository::plain_ref::{self, Before, Update};
 use crate::repository::{holders, index, objects, recorded};
 use crate::trash::absent;
 use crate::trash::save::{DURABLE, Place};
 use crate::worktrees::topic::{Objects, snapshot};
-use crate::worktrees::{admin, branches, identity, record, submodules};
+use crate::worktrees::{admin, branches, identity, moved, submodules};
 use swarm_sys::files::list;
 use swarm_sys::paths::Paths;
 
@@ -135,12 +134,8 @@ fn work(
         let cause = format!("base branch '{}' not found", target.base());
         return Err(Refusal::new(RefusalKind::NotFound, cause).remedy("choose another branch with --base"));
     }
-    // The configuration comes from the base checkout, not from a worker's branch.
     let common = Path::new(&target.repository);
-    let root = match common.file_name() {
-        Some(name) if name == ".git" => common.parent().map(Path::to_owned),
-        _ => site.toplevel(),
-    };
+    let root = root_of(site, common);
     let mut rules = agreed::rules(site, target, completion, root.as_deref())?;
     if admin::checkout_of(common).is_none() {
         rules.checkout = root.as_deref().and_then(Path::to_str).map(|root| root.trim_end_matches('/').to_owned());
@@ -159,6 +154,25 @@ fn work(
     sync(common)?;
     drop(hold);
     Ok((work, rules))
+}
+
+/// Returns the directory with the configuration. It is that of the base checkout, and not of a worker's branch.
+fn root_of(site: &CompletionRepo<'_>, common: &Path) -> Option<PathBuf> {
+    match common.file_name() {
+        Some(name) if name == ".git" => common.parent().map(Path::to_owned),
+        _ => site.toplevel(),
+    }
+}
+
+/// Returns the rules of the configuration to which a person agreed, of the main checkout of the repository around `dir`.
+///
+/// # Errors
+/// Fails if the repository cannot be found, or its configuration cannot be read.
+pub(super) fn rules_of(dir: &Path, caller: &Caller) -> Result<MergeSettings, Refusal> {
+    let cli = Cli::new(caller).map_err(|error| tool(error.into()))?;
+    let site = CompletionRepo::open(&cli, dir);
+    let common = site.common().map_err(tool)?;
+    config::of_file(root_of(&site, Path::new(&common)).as_deref())
 }
 
 /// Returns the locks that a git started by us may leave behind here.
@@ -318,35 +332,13 @@ pub(super) fn of_worker(
     let plain = ["-c", "commit.gpgSign=false", "commit-tree", "-m", &message, "-p", &tip, &uncommitted];
     let commit = write().args(plain).line()?;
     if let Some(branch) = &head {
-        move_branch(cli, &place, branch, [&tip, &commit])?;
+        moved::move_branch(cli, &place, branch, [&tip, &commit], MOVED)?;
         // The files match the index from which the tree was written.
         if made.is_none_or(|made| index::install(&made, &place.git_dir).is_err()) {
             renew_index(cli, &place, &commit)?;
         }
     }
     Ok((Work { tip: commit, left_out }, hold))
-}
-
-/// Moves the branch of a worktree from one commit to another. If it is now at a third one, the fault is transient.
-fn move_branch(cli: &Cli, place: &Place, branch: &str, [tip, commit]: [&str; 2]) -> Result<(), Fault> {
-    record::check_reference(&place.common, branch)?;
-    let who = cli.read(&place.common).args(["var", "GIT_COMMITTER_IDENT"]).line()?;
-    let log = || {
-        let line = format!("{tip} {commit} {who}\t{MOVED}\n");
-        plain_ref::append(&place.common, branch, &line);
-        plain_ref::append(&place.git_dir, "HEAD", &line);
-    };
-    let update = Update { name: branch, to: commit, before: Before::Is(tip), is_durable: true };
-    if plain_ref::set(&place.common, &update, log)? {
-        return Ok(());
-    }
-    // Not through HEAD: if the branch becomes a symbolic ref now, the branch that it points to must not move.
-    let words = ["-c", "core.filesRefLockTimeout=5000", "update-ref", "--no-deref", "-m", MOVED, branch, commit, tip];
-    let moved = place.call(cli.write(&place.tree)).args(DURABLE).args(words).run();
-    moved.map(drop).map_err(|error| {
-        let fault = Fault::from(error);
-        Fault { transient: fault.transient || fault.cause.contains(" but expected "), ..fault }
-    })
 }
 
 /// Returns the lock of the worktree at a path, which one completion at a time holds: the next one finds what it committed.

@@ -12,28 +12,34 @@ pub(super) use swarm_config::FILE;
 /// # Errors
 /// Fails if the file cannot be read, a rule is invalid, or nobody was ever asked about the rules.
 pub(crate) fn rules(toplevel: Option<&Path>, typed: &MergeSettings) -> Result<Rules, Refusal> {
+    rules_for(toplevel, typed, &[])
+}
+
+/// As [`rules`]; a refusal is for somebody with this environment.
+///
+/// # Errors
+/// Fails as [`rules`] does.
+pub(crate) fn rules_for(
+    toplevel: Option<&Path>,
+    typed: &MergeSettings,
+    environment: &[(String, String)],
+) -> Result<Rules, Refusal> {
     let wrong = |cause| Refusal::new(RefusalKind::Invalid, cause).remedy("fix the file and try again");
     let sections = swarm_config::load(toplevel).map_err(wrong)?;
     if let Err(untrusted) = sections.unasked.require(&["merge"]) {
+        let untrusted = untrusted.to(environment);
         return Err(Refusal::new(RefusalKind::Invalid, untrusted.cause).remedy(untrusted.remedy));
     }
     merged(sections.merge, typed)
 }
 
-/// Returns the typed settings that replace another value of the file.
+/// Returns the settings of the file to which a person agreed.
 ///
 /// # Errors
 /// Fails if the file cannot be read.
-pub(crate) fn replaced(toplevel: Option<&Path>, typed: &MergeSettings) -> Result<Vec<&'static str>, Refusal> {
+pub(crate) fn of_file(toplevel: Option<&Path>) -> Result<MergeSettings, Refusal> {
     let wrong = |cause| Refusal::new(RefusalKind::Invalid, cause).remedy("fix the file and try again");
-    let file = swarm_config::load(toplevel).map_err(wrong)?.merge;
-    let differs = |typed: &Option<String>, file: &Option<String>| typed.is_some() && file.is_some() && typed != file;
-    let all = [
-        ("verify", differs(&typed.verify, &file.verify)),
-        ("resolver", differs(&typed.resolver, &file.resolver)),
-        ("strategy", typed.strategy.is_some() && file.strategy.is_some() && typed.strategy != file.strategy),
-    ];
-    Ok(all.into_iter().filter(|(_, differs)| *differs).map(|(key, _)| key).collect())
+    Ok(swarm_config::load(toplevel).map_err(wrong)?.merge)
 }
 
 fn merged(file: MergeSettings, typed: &MergeSettings) -> Result<Rules, Refusal> {

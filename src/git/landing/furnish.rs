@@ -28,7 +28,7 @@ pub(crate) fn furnish(
 ) -> Result<Edits, Fault> {
     let recorded = rules.checkout.as_deref().map(Path::new).filter(|base| base.exists());
     let Some(base) = admin::checkout_of(&workspace.common).or(recorded) else { return Ok(Edits::default()) };
-    let wanted = settings::with_commands(base)?;
+    let wanted = settings::with_commands(base, &workspace.cli)?;
     if wanted.submodules {
         modules::check_out(workspace, base, scratch)?;
     }

@@ -20,6 +20,7 @@ use crate::landing::workspace::Workspace;
 use crate::repository::cli::{CliError, TREE_MS_MAX};
 use crate::repository::durable::sync_file_systems;
 use crate::repository::fault::Fault;
+use crate::repository::plain_ref::{self, Before, Update};
 use crate::repository::{borrowed, deletion, holders, objects};
 use crate::worktrees::admin;
 
@@ -73,6 +74,7 @@ pub(crate) fn land(workspace: &Workspace, from: &str, candidate: &str) -> Result
     let mut plan = match checkout::plan(workspace, from, to)? {
         checkout::Planned::Ready(plan) => plan,
         checkout::Planned::Unready(unready) => return Ok(unready.landing()),
+        checkout::Planned::Refused(why) => return Ok(Landing::Failed(why)),
     };
     plan.marker.save(workspace)?;
     let landed = move_base(workspace, &mut plan, from, to);
@@ -158,7 +160,10 @@ pub(super) fn sign(workspace: &Workspace, from: &str, to: &str) -> Result<Signed
             Some(known) => known,
             None => {
                 let signed = sign_one(workspace, candidate, &parents)?;
-                workspace.write().args(["update-ref", "--no-deref", &name, &signed]).run()?;
+                let update = Update { name: &name, to: &signed, before: Before::Any, is_durable: true };
+                if !plain_ref::set(&workspace.common, &update, |_| ())? {
+                    workspace.write().args(["update-ref", "--no-deref", &name, &signed]).run()?;
+                }
                 signed
             }
         };

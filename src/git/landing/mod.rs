@@ -5,6 +5,7 @@
 //! out ([`checkout`]). Every step first determines how far its last attempt came.
 
 mod agreed;
+mod at_work;
 mod build;
 mod check;
 mod checked_out;
@@ -81,7 +82,7 @@ use std::time::{Duration, SystemTime};
 
 use swarm_model::merge::queue::{Item, Obstacle, Phase, Queue};
 use swarm_model::merge::{Build, Landing, Resolution, Verdict};
-use swarm_model::{Caller, Refusal, RefusalKind, Target};
+use swarm_model::{Caller, MergeSettings, Refusal, RefusalKind, Target};
 use swarm_ports::{BoxFuture, Completed, Completion, DamagedJournal, Landings, Survey, Verification};
 
 pub use complete::{is_queue_of, target_of};
@@ -283,6 +284,14 @@ impl Landings for GitLandings {
             let completed = done.map_err(failed)??;
             self.workspaces.forget(&completed.target);
             Ok(completed)
+        })
+    }
+
+    fn rules_of<'a>(&'a self, root: &'a str, caller: &'a Caller) -> BoxFuture<'a, Result<MergeSettings, Refusal>> {
+        let (root, caller) = (PathBuf::from(root), caller.clone());
+        Box::pin(async move {
+            let found = tokio::task::spawn_blocking(move || complete::rules_of(&root, &caller)).await;
+            found.map_err(|error| Refusal::new(RefusalKind::Internal, error.to_string()))?
         })
     }
 

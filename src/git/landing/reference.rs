@@ -2,29 +2,25 @@
 //! after the files are updated, commit. In-process if refs are files, otherwise with
 //! `git update-ref --stdin`.
 
-use std::fs::{self, File, OpenOptions};
-use std::io::{self, BufRead as _, BufReader, Read as _, Write as _};
-use std::os::unix::fs::MetadataExt as _;
+use std::fs::{self, File};
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::os::unix::process::ExitStatusExt as _;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Child, ChildStdin, ChildStdout};
 use std::time::Duration;
 
 use git2::{ReferenceType, Repository, Signature};
 
-use super::checkout::retry_until;
 use super::land::base;
 use crate::landing::workspace::{Workspace, date};
 use crate::repository::cli::CliError;
 use crate::repository::fault::Fault;
 use crate::repository::parse;
+use crate::repository::plain_ref::{self, Before, HEAD, Prepared, Update};
 use crate::worktrees::record;
-use swarm_sys::files;
 use swarm_sys::processes;
 
-/// How long to wait for another git that has locked the ref.
-const LOCK_WAIT: Duration = Duration::from_secs(5);
-/// Options with the same limit for git.
+/// Options with the limit for locks that `plain_ref` has.
 const LOCKS: [&str; 4] = ["-c", "core.filesRefLockTimeout=5000", "-c", "core.packedRefsTimeout=5000"];
 /// Time limit for an answer of git, including its waiting for locks.
 const ANSWER_MAX: Duration = Duration::from_secs(60);
@@ -79,8 +75,8 @@ pub(crate) struct DirectUpdate<'a> {
     workspace: &'a Workspace,
     who: Signature<'static>,
     /// Our lock, until it is renamed to the ref.
-    lock: Option<Lock>,
-    head: Option<Lock>,
+    lock: Option<Prepared>,
+    head: Option<Prepared>,
 }
 
 impl<'a> DirectUpdate<'a> {
@@ -102,19 +98,10 @@ impl<'a> DirectUpdate<'a> {
         let common = &self.workspace.common;
         if self.is_head(to_move.branch) {
             // Otherwise a user could switch away while the files are being updated.
-            let head = Lock::take(&common.join("HEAD"), common, to_move.to)?;
+            let head = locked(common, HEAD, to_move.to)?;
             self.head = self.is_head(to_move.branch).then_some(head);
         }
-        let file = common.join(to_move.branch);
-        if let Some(dir) = file.parent().filter(|dir| !dir.exists()) {
-            // The ref is packed, so its directory may be missing.
-            make_like(dir, &common.join("refs/heads"))?;
-        }
-        self.lock = Some(Lock::take(&file, common, to_move.to)?);
-        if file.is_dir() {
-            // Empty directories left by a deleted branch whose name starts with this one.
-            remove_empty(&file).map_err(Fault::at(&file))?;
-        }
+        self.lock = Some(locked(common, to_move.branch, to_move.to)?);
         match base(self.workspace)? == to_move.from {
             true => Ok(()),
             false => Err(not_moved("the branch has moved in the meantime")),
@@ -124,11 +111,11 @@ impl<'a> DirectUpdate<'a> {
     fn commit(mut self, to_move: Move<'_>) -> Result<(), Fault> {
         let Some(lock) = self.lock.take() else { return Err(not_moved("the lock of the branch is not held")) };
         let file = self.workspace.common.join(to_move.branch);
-        if !lock.is_ours() {
+        if !lock.is_locked() {
             return Err(not_moved("another process removed the lock of the branch"));
         }
         self.log(to_move);
-        fs::rename(&lock.path, &file).map_err(Fault::at(&file))?;
+        lock.commit()?;
         let dir = file.parent().unwrap_or(&self.workspace.common);
         File::open(dir).and_then(|dir| dir.sync_all()).map_err(Fault::at(dir))
     }
@@ -143,97 +130,20 @@ impl<'a> DirectUpdate<'a> {
         let text = |bytes| String::from_utf8_lossy(bytes).into_owned();
         let (name, mail) = (text(self.who.name_bytes()), text(self.who.email_bytes()));
         let line = format!("{} {} {name} <{mail}> {}\t{WHY}\n", to_move.from, to_move.to, date(self.who.when()));
-        let logs = self.workspace.common.join("logs");
-        for name in [Some(to_move.branch), self.head.as_ref().map(|_| "HEAD")].into_iter().flatten() {
-            // Fails if there is no reflog; none is created.
-            let log = files::open_regular(OpenOptions::new().append(true), &logs.join(name));
-            if let Err(error) = log.and_then(|mut log| log.write_all(line.as_bytes()))
-                && error.kind() != io::ErrorKind::NotFound
-            {
-                tracing::warn!(%error, "cannot append to the reflog");
-            }
+        for name in [Some(to_move.branch), self.head.as_ref().map(|_| HEAD)].into_iter().flatten() {
+            // None is created.
+            plain_ref::append(&self.workspace.common, name, &line);
         }
     }
 }
 
-/// Lock file of a ref. The file is kept open, so that other processes see that it is held.
-struct Lock {
-    path: PathBuf,
-    file: File,
-}
-
-impl Lock {
-    /// Takes the lock and writes `value` to it durably. The lock file gets the mode of `of`, or of
-    /// HEAD if `of` is packed.
-    fn take(of: &Path, common: &Path, value: &str) -> Result<Self, Fault> {
-        let path = of.with_added_extension("lock");
-        let failed = Fault::at(&path);
-        let mut made = None;
-        let is_ours = retry_until(path.parent().unwrap_or(of), LOCK_WAIT, || match File::create_new(&path) {
-            Ok(file) => {
-                made = Some(file);
-                Ok(true)
-            }
-            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(false),
-            Err(error) => Err(error),
-        });
-        is_ours.map_err(&failed)?;
-        let Some(file) = made else {
-            let why =
-                format!("{} has been locked by another git process for {} s", path.display(), LOCK_WAIT.as_secs());
-            return Err(not_moved(&why));
-        };
-        let mut lock = Self { path: path.clone(), file };
-        let files = [of.to_owned(), common.join("HEAD")];
-        let mut like = files.iter().filter_map(|file| fs::metadata(file).ok());
-        if let Some(like) = like.find(fs::Metadata::is_file) {
-            let _ = lock.file.set_permissions(like.permissions());
-        }
-        let written = lock.file.write_all(format!("{value}\n").as_bytes()).and_then(|()| lock.file.sync_all());
-        written.map(|()| lock).map_err(&failed)
-    }
-
-    fn is_ours(&self) -> bool {
-        let there = fs::symlink_metadata(&self.path);
-        there.is_ok_and(|there| self.file.metadata().is_ok_and(|ours| ours.ino() == there.ino()))
-    }
-}
-
-impl Drop for Lock {
-    fn drop(&mut self) {
-        // A lock that stays would block everyone, so the removal is tried twice.
-        for _ in 0..2 {
-            if !self.is_ours() {
-                return;
-            }
-            if let Err(error) = fs::remove_file(&self.path) {
-                tracing::warn!(lock = %self.path.display(), %error, "cannot remove our lock");
-            }
-        }
-    }
-}
-
-/// Creates a directory and its missing parents with the mode of `like`.
-fn make_like(dir: &Path, like: &Path) -> Result<(), Fault> {
-    if let Some(above) = dir.parent().filter(|above| !above.exists()) {
-        make_like(above, like)?;
-    }
-    match fs::create_dir(dir) {
-        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(Fault::at(dir)(error)),
-        _ => {}
-    }
-    let mode = fs::metadata(like).map(|like| like.permissions());
-    mode.and_then(|mode| fs::set_permissions(dir, mode)).map_err(Fault::at(dir))
-}
-
-/// Removes a directory tree that contains only directories; fails at the first file.
-fn remove_empty(dir: &Path) -> io::Result<()> {
-    for entry in files::list(dir)? {
-        if entry.file_type()?.is_dir() {
-            remove_empty(&entry.path())?;
-        }
-    }
-    fs::remove_dir(dir)
+/// Locks a reference and writes the next value to the lock, durably.
+fn locked(common: &Path, name: &str, to: &str) -> Result<Prepared, Fault> {
+    let update = Update { name, to, before: Before::Any, is_durable: true };
+    plain_ref::prepare(common, &update).map_err(|fault| match fault.transient {
+        true => fault,
+        false => Fault { remedy: fault.remedy, ..not_moved(&fault.cause) },
+    })
 }
 
 fn not_moved(why: &str) -> Fault {

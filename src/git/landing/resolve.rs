@@ -63,7 +63,12 @@ pub(crate) async fn resolve(
             ["-c", "commit.gpgSign=false", "-c", "merge.conflictStyle=merge", "merge", "--no-commit", "--no-ff"];
         // The user's settings for merges are meant for merges by hand.
         let own = ["--no-squash", "--no-verify-signatures", "--no-autostash"];
-        at.identity()?.environment(place.write(&at), None).args(merge).args(own).arg(&wanted.tip).run_for(&[0, 1])?;
+        at.identity()?
+            .environment(place.write(&at).in_record(), None)
+            .args(merge)
+            .args(own)
+            .arg(&wanted.tip)
+            .run_for(&[0, 1])?;
         let said = [(&*start, &*wanted.tip), (&*wanted.tip, &*base)];
         let before = leftover::state(&at, &place);
         let stopped = markers::stopped(&|| place.read(&at), &place.entry, &place.dir)?;

@@ -88,7 +88,7 @@ fn reset(workspace: &Workspace, scratch: &Scratch, commit: &str, leftovers: Left
     remove_locks(&scratch.entry);
     make_whole(workspace, &scratch.entry)?;
     kept::put_back(workspace, scratch)?;
-    scratch.write(workspace).args(["checkout", "-q", "--force", "--detach", commit]).run()?;
+    scratch.write(workspace).in_record().args(["checkout", "-q", "--force", "--detach", commit]).run()?;
     kept::keep(workspace, scratch)?;
     clean(workspace, scratch, leftovers)?;
     places::empty(workspace, scratch)?;
@@ -136,7 +136,7 @@ pub(crate) fn discard(workspace: &Workspace, scratch: &Scratch, commit: &str) {
     if clean_or_discard(workspace, scratch, Leftovers::Keep) {
         let checked_out = || {
             kept::put_back(workspace, scratch)?;
-            scratch.write(workspace).args(["checkout", "-q", "--force", "--detach", commit]).run()?;
+            scratch.write(workspace).in_record().args(["checkout", "-q", "--force", "--detach", commit]).run()?;
             kept::keep(workspace, scratch)
         };
         let _: Result<(), Fault> = checked_out();

@@ -136,7 +136,7 @@ impl<'a> CompletionRepo<'a> {
                 fs::remove_file(&file).map_err(Fault::at(&file))?;
             }
             let update = Update { name: &name, to: tip, before: Before::Any, is_durable: false };
-            if plain_ref::set(Path::new(&common), &update, || ())? {
+            if plain_ref::set(Path::new(&common), &update, |_| ())? {
                 return Ok(());
             }
         }

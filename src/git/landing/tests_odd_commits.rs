@@ -68,6 +68,15 @@ async fn a_commit_without_an_author_s_name_lands_by_rebase() {
         assert_eq!(site.shows("%an <%ae> %ad", "main~1").split(" Tue").next(), Some(author), "{name}");
         assert_eq!(site.shows("%at", "main~1"), "1700000000", "{name}: the date is the author's");
     }
+    site.branch("signed", &by(" <>", "Ada <ada@localhost>", "s"));
+    let signer = site.fix.root.join("signer");
+    site.fix.script(&signer, SIGNER);
+    site.fix.git(&["config", "gpg.program", signer.to_str().unwrap()]);
+    site.fix.git(&["config", "commit.gpgSign", "true"]);
+    let item = site.item_by("signed", Strategy::Rebase).await;
+    assert!(matches!(site.land_item(&item).await, Landing::Done(_)), "signed");
+    assert_eq!(site.shows("%an <%ae> %at", "main~1"), "Ada <ada@localhost> 1700000000");
+    assert!(text(&site.fix.git(&["cat-file", "commit", "main~1"])).contains("gpgsig "));
 }
 
 #[tokio::test]
@@ -144,4 +153,34 @@ async fn objects_that_a_remote_promised_are_not_missing() {
     fs::remove_file(repo.join(".git/objects").join(&blob[..2]).join(&blob[2..])).unwrap();
     let landed = site.land_item(&two).await;
     assert!(matches!(&landed, Landing::Failed(why) if why.contains("are missing in the repository")), "{landed:?}");
+}
+
+#[tokio::test]
+async fn a_path_that_git_never_writes_is_refused_and_is_no_edit_of_a_person() {
+    let site = Site::new();
+    let config = fs::read(site.fix.repo.join(".git/config")).unwrap();
+    fs::write(site.fix.root.join("outside"), "of a person\n").unwrap();
+    let repo = git2::Repository::open(&site.fix.repo).unwrap();
+    let blob = repo.blob(b"[core]\n").unwrap();
+    let tree = |name: &str, mode: &str, id: git2::Oid| {
+        let line = [format!("{mode} {name}\0").as_bytes(), id.as_bytes()].concat();
+        repo.odb().unwrap().write(git2::ObjectType::Tree, &line).unwrap()
+    };
+    let cases = [
+        ("settings", tree(".git", "40000", tree("config", "100644", blob)), ".git/config"),
+        ("below", tree("d", "40000", tree(".GIT", "100644", blob)), "d/.GIT"),
+        ("above", tree("..", "40000", tree("outside", "100644", blob)), "../outside"),
+    ];
+    for (name, root, path) in cases {
+        let commit = text(&site.fix.git(&["commit-tree", "-m", name, "-p", "main", &root.to_string()]));
+        site.fix.git(&["branch", name, &commit]);
+        let item = site.item_by(name, Strategy::Merge).await;
+        let base = text(&site.fix.git(&["rev-parse", "main"]));
+        let landed = site.landings.land(&site.target, &item, &base, &commit).await;
+        let expected = format!("git writes no file '{path}', so no directory can have this commit");
+        assert_eq!(landed, Landing::Failed(expected), "{name}");
+        assert_eq!(text(&site.fix.git(&["rev-parse", "main"])), base);
+    }
+    assert_eq!(fs::read(site.fix.repo.join(".git/config")).unwrap(), config);
+    assert_eq!(fs::read_to_string(site.fix.root.join("outside")).unwrap(), "of a person\n");
 }

@@ -8,15 +8,20 @@ use std::path::{Path, PathBuf};
 
 use super::fault::Fault;
 use crate::worktrees::{admin, record};
-use swarm_sys::files::list;
-use swarm_sys::quoting::quoted;
+use swarm_sys::files::{list, list_if_present};
+use swarm_sys::quoting::command_line;
 
+const MODULES: &str = "modules";
 /// Number of alternates of alternates that git follows.
 const DEPTH_MAX: u32 = 5;
+/// Maximum depth of directories in which repositories of submodules are looked for. Their names may have slashes.
+const MODULES_DEPTH_MAX: u32 = 32;
 
 /// Objects outside of the repository.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Borrowed {
+    /// The repository, or that of a submodule in it.
+    of: PathBuf,
     /// File that names the directory, or link to it.
     by: PathBuf,
     /// Directory or file with the objects. `None` if `by` cannot be read, so that it may name any.
@@ -27,21 +32,28 @@ impl Borrowed {
     /// Returns why nothing that needs these objects lands, and nothing around them is removed.
     pub(crate) fn fault(&self, common: &Path) -> Fault {
         let by = self.by.display();
+        let whose = if self.of == common { "the repository".to_owned() } else { self.of.display().to_string() };
         let Some(dir) = &self.dir else {
-            let cause = format!("objects of the repository may be in any directory, because {by} cannot be read");
+            let cause = format!("objects of {whose} may be in any directory, because {by} cannot be read");
             return Fault::new(cause).remedy(format!("mend or delete {by}, and try again"));
         };
-        let cause = format!("objects of the repository are in {}, which does not last (by {by})", dir.display());
-        let repack = format!("git -C {} repack -a -d", quoted(&common.to_string_lossy()));
+        let cause = format!("objects of {whose} are in {}, which does not last (by {by})", dir.display());
+        let repack = command_line(["git", "-C", &self.of.to_string_lossy(), "repack", "-a", "-d"]);
         Fault::new(cause).remedy(format!("run '{repack}', remove what names them from {by}, and try again"))
     }
 }
 
-/// Returns the first directory with objects of a repository that lies below one of these places. Nearly all repositories
+/// Returns the first directory with objects of a repository, or of a submodule in it, that lies below one of these places. Nearly all repositories
 /// have none, and then nobody asks for the places.
 pub(crate) fn below(common: &Path, places: impl FnOnce() -> Vec<PathBuf>) -> Option<Borrowed> {
-    let mut all = Vec::new();
-    collect(&common.join("objects"), DEPTH_MAX, &mut BTreeSet::new(), &mut all);
+    let (mut all, mut seen) = (Vec::new(), BTreeSet::new());
+    let mut repositories = vec![common.to_owned()];
+    modules(&common.join(MODULES), MODULES_DEPTH_MAX, &mut repositories);
+    for of in repositories {
+        let mut named = Vec::new();
+        collect(&of.join("objects"), DEPTH_MAX, &mut seen, &mut named);
+        all.extend(named.into_iter().map(|(by, dir)| Borrowed { of: of.clone(), by, dir }));
+    }
     if all.is_empty() {
         return None;
     }
@@ -53,34 +65,49 @@ pub(crate) fn below(common: &Path, places: impl FnOnce() -> Vec<PathBuf>) -> Opt
     all.into_iter().find(|found| found.dir.as_ref().is_none_or(is_there))
 }
 
-/// Returns the worktrees of a repository, and what a run keeps in the main one.
+/// Returns the worktrees of a repository with their records, and what a run keeps in the main one.
 pub(crate) fn places(common: &Path) -> Vec<PathBuf> {
     let entries = admin::entries(common).unwrap_or_default();
-    let trees = entries.iter().filter_map(|entry| admin::tree_of(entry));
-    trees.chain(admin::checkout_of(common).map(|root| root.join(".arial"))).collect()
+    let trees: Vec<PathBuf> = entries.iter().filter_map(|entry| admin::tree_of(entry)).collect();
+    let of_run = admin::checkout_of(common).map(|root| root.join(".arial"));
+    trees.into_iter().chain(entries).chain(of_run).collect()
 }
 
-/// Collects what a directory with objects names, by links and as alternates.
-fn collect(objects: &Path, depth: u32, seen: &mut BTreeSet<PathBuf>, all: &mut Vec<Borrowed>) {
+/// Adds the repositories of submodules in `dir`, and of those in them.
+fn modules(dir: &Path, depth: u32, all: &mut Vec<PathBuf>) {
+    let Some(depth) = depth.checked_sub(1) else { return };
+    let dirs = list_if_present(dir).unwrap_or_default().into_iter();
+    for dir in dirs.filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir())).map(|entry| entry.path()) {
+        if dir.join("HEAD").exists() && dir.join("objects").exists() {
+            modules(&dir.join(MODULES), depth, all);
+            all.push(dir);
+        } else {
+            modules(&dir, depth, all);
+        }
+    }
+}
+
+/// Collects what a directory with objects names, by links and as alternates: as [`Borrowed`] has it.
+fn collect(objects: &Path, depth: u32, seen: &mut BTreeSet<PathBuf>, all: &mut Vec<(PathBuf, Option<PathBuf>)>) {
     if !objects.canonicalize().is_ok_and(|real| seen.insert(real)) {
         return;
     }
     for link in links(objects) {
-        all.extend(link.canonicalize().ok().map(|dir| Borrowed { by: link, dir: Some(dir) }));
+        all.extend(link.canonicalize().ok().map(|dir| (link, Some(dir))));
     }
     let by = objects.join("info/alternates");
     // As git does, by way of a link as well.
     let text = match by.canonicalize().and_then(|real| record::read(&real)) {
         Ok(text) => text,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return,
-        Err(_) => return all.push(Borrowed { by, dir: None }),
+        Err(_) => return all.push((by, None)),
     };
     if depth == 0 {
         return;
     }
     let named = text.split(|byte| *byte == b'\n').filter(|line| !line.is_empty() && !line.starts_with(b"#"));
     for dir in named.map(|line| objects.join(OsString::from_vec(unquoted(line)))) {
-        all.extend(dir.canonicalize().ok().map(|real| Borrowed { by: by.clone(), dir: Some(real) }));
+        all.extend(dir.canonicalize().ok().map(|real| (by.clone(), Some(real))));
         collect(&dir, depth - 1, seen, all);
     }
 }
@@ -218,5 +245,32 @@ mod tests {
         fs::write(&alternates, "").expect("written");
         // A repository in the place has its own objects there.
         assert_eq!(below(&common, || vec![root.clone()]), None);
+    }
+
+    #[test]
+    fn objects_of_submodules_and_in_records_of_worktrees_are_found() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let root = dir.path().canonicalize().expect("there");
+        let (common, place) = (root.join("repo/.git"), root.join("tree"));
+        let record = common.join("worktrees/tree");
+        fs::create_dir_all(place.join("objs")).expect("made");
+        fs::create_dir_all(record.join("objs")).expect("made");
+        fs::write(record.join("gitdir"), format!("{}\n", place.join(".git").display())).expect("written");
+        for of in ["", "modules/sub", "modules/deep/er", "modules/sub/modules/inner"] {
+            let of = common.join(of);
+            fs::create_dir_all(of.join("objects/info")).expect("made");
+            fs::write(of.join("HEAD"), "ref: refs/heads/main\n").expect("written");
+            assert_eq!(below(&common, || places(&common)), None);
+            let alternates = of.join("objects/info/alternates");
+            for objects in [place.join("objs"), record.join("objs")] {
+                fs::write(&alternates, format!("{}\n", objects.display())).expect("written");
+                let found = below(&common, || places(&common)).expect("found");
+                assert_eq!((&found.of, &found.dir), (&of.components().collect(), &Some(objects)));
+                let remedy = found.fault(&common).remedy.expect("one");
+                let repack = command_line(["git", "-C", &found.of.to_string_lossy(), "repack"]);
+                assert!(remedy.contains(&repack), "{remedy}");
+            }
+            fs::remove_file(alternates).expect("removed");
+        }
     }
 }

@@ -4,20 +4,18 @@
 
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
-use std::io::{self, Read, Seek as _};
-use std::os::fd::{AsFd, OwnedFd};
+use std::io::{self, Seek as _};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, ExitStatus, Stdio};
-use std::time::{Duration, Instant};
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
 
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::process::{Pid, PidfdFlags, Signal, kill_process_group, pidfd_open};
 use swarm_model::Caller;
 
+use super::exit::wait_for_exit;
 pub(crate) use super::fault::CliError;
-use super::held::{Held, Search};
 use super::{explicit, objects, parse, pipes, version};
+use crate::worktrees::record_view::RecordView;
 
 /// Maximum number of starts of a read-only git that gets killed by a signal.
 const READ_TRIES_MAX: u32 = 3;
@@ -25,10 +23,7 @@ const READ_TRIES_MAX: u32 = 3;
 const READ_MS_MAX: u64 = 60_000;
 /// Time limit for calls that check out, delete or save files.
 pub(crate) const TREE_MS_MAX: u64 = 600_000;
-/// Time limit for draining the pipes of a git that was killed.
-const DRAIN_MS_MAX: u64 = 5_000;
 pub(crate) const STDOUT_BYTES_MAX: usize = 64 << 20;
-const STDERR_BYTES_MAX: usize = 64 << 10;
 
 /// Variables that point git at another repository, change what our arguments mean, or that a hook or a verification
 /// leaves in the caller's environment.
@@ -83,7 +78,8 @@ enum Kind {
 /// The git program and environment of one caller.
 pub(crate) struct Cli {
     program: PathBuf,
-    environment: Vec<(String, String)>,
+    /// Variables of the caller.
+    pub(crate) environment: Vec<(String, String)>,
     /// The caller's umask; `None` if it equals the umask of this process.
     umask: Option<u32>,
 }
@@ -150,6 +146,7 @@ impl Cli {
             for_user,
             is_strict: false,
             tree: None,
+            is_in_record: false,
         }
     }
 }
@@ -170,6 +167,8 @@ pub(crate) struct Call<'a> {
     is_strict: bool,
     /// Worktree whose files git may read.
     tree: Option<PathBuf>,
+    /// Whether git runs in the record of a worktree itself.
+    is_in_record: bool,
 }
 
 impl Call<'_> {
@@ -224,6 +223,14 @@ impl Call<'_> {
         if objects::may_be_partial(git_dir) { self } else { self.env("GIT_NO_LAZY_FETCH", "1") }
     }
 
+    /// Runs git in the record of a worktree itself, because it writes HEAD or the state of a merge there. Otherwise, if git
+    /// reads settings from records, it gets a view of the record, whose settings nobody can change after their check. Only
+    /// for records that no sandboxed agent can write.
+    pub(crate) fn in_record(mut self) -> Self {
+        self.is_in_record = true;
+        self
+    }
+
     pub(crate) fn limit(mut self, limit: Duration) -> Self {
         self.limit = limit;
         self
@@ -244,7 +251,9 @@ impl Call<'_> {
     pub(crate) fn finish(self, answers: &[i32]) -> Result<(i32, Vec<u8>), CliError> {
         let limit = self.limit;
         let pipe = || self.pipe();
-        let run = || self.spawn().map_err(missing).and_then(|child| Ok(wait_for_exit(child, limit, &pipe)?));
+        let view = self.view()?;
+        let run =
+            || self.spawn(view.as_ref()).map_err(missing).and_then(|child| Ok(wait_for_exit(child, limit, &pipe)?));
         let mut ended = run()?;
         for _ in 1..READ_TRIES_MAX {
             // A read-only call that was killed can safely be repeated.
@@ -276,9 +285,9 @@ impl Call<'_> {
     }
 
     /// Starts git in its own process group with piped stdin and returns without waiting,
-    /// for an exchange over the pipes.
+    /// for an exchange over the pipes. Not for calls in the record of a worktree.
     pub(crate) fn start(self) -> io::Result<Child> {
-        self.command().stdin(Stdio::piped()).spawn()
+        self.command(None).stdin(Stdio::piped()).spawn()
     }
 
     /// Runs git and returns its output without the final newline.
@@ -304,9 +313,19 @@ impl Call<'_> {
         pipes::in_repository_anew(found).or_else(|| self.tree.as_deref().and_then(pipes::find))
     }
 
-    fn spawn(&self) -> io::Result<Child> {
+    /// Makes the view for a call in the record of a worktree. `None` if it needs none.
+    fn view(&self) -> Result<Option<RecordView>, CliError> {
+        let record = explicit::git_dir(&self.variables, &self.args).filter(|_| !self.is_in_record);
+        let common = record.and_then(explicit::common);
+        record
+            .zip(common)
+            .map_or(Ok(None), |(record, common)| RecordView::open(common, record))
+            .map_err(CliError::Record)
+    }
+
+    fn spawn(&self, view: Option<&RecordView>) -> io::Result<Child> {
         let input = self.input.as_ref().map(File::try_clone).transpose()?;
-        let mut command = self.command();
+        let mut command = self.command(view);
         if let Some(file) = &self.output {
             // A git that was killed may have written something.
             file.set_len(0)?;
@@ -316,7 +335,7 @@ impl Call<'_> {
         command.stdin(input.map_or_else(Stdio::null, Stdio::from)).spawn()
     }
 
-    fn command(&self) -> Command {
+    fn command(&self, view: Option<&RecordView>) -> Command {
         // The program is given by path, so that std can use posix_spawn instead of
         // forking a large supervisor. Only a different umask needs the detour through
         // a shell.
@@ -329,7 +348,7 @@ impl Call<'_> {
             }
         };
         command
-            .args(&self.args)
+            .args(self.args.iter().map(|arg| explicit::in_view(arg, view.map(RecordView::path))))
             .env_clear()
             .envs(self.cli.environment.iter().map(|(key, value)| (key, value)))
             .env("LC_ALL", "C")
@@ -346,6 +365,9 @@ impl Call<'_> {
             command.env("GIT_COMMON_DIR", common);
         }
         command.envs(self.variables.iter().map(|(key, value)| (key, value)));
+        if let (Some(view), true) = (view, self.variables.iter().any(|(key, _)| key == "GIT_DIR")) {
+            command.env("GIT_DIR", view.path());
+        }
         command
     }
 }
@@ -355,140 +377,6 @@ fn own_umask() -> Option<u32> {
     let status = std::fs::read_to_string("/proc/self/status").ok()?;
     let line = status.lines().find_map(|line| line.strip_prefix("Umask:"))?;
     u32::from_str_radix(line.trim(), 8).ok()
-}
-
-struct Finished {
-    status: ExitStatus,
-    stdout: Vec<u8>,
-    stderr: Vec<u8>,
-    overflow: bool,
-    timed_out: bool,
-    /// What held it up, for which it was ended.
-    held: Option<Held>,
-}
-
-/// Bounded copy of one output of the child. Output beyond the bound is read and
-/// dropped, so that the child never blocks.
-struct Capture {
-    pipe: Option<File>,
-    kept: Vec<u8>,
-    bytes_max: usize,
-    overflow: bool,
-}
-
-impl Capture {
-    fn new(fd: Option<OwnedFd>, bytes_max: usize) -> io::Result<Self> {
-        if let Some(fd) = &fd {
-            rustix::io::ioctl_fionbio(fd, true)?;
-        }
-        Ok(Self { pipe: fd.map(File::from), kept: Vec::new(), bytes_max, overflow: false })
-    }
-
-    /// Reads the output that is available now.
-    fn drain(&mut self) {
-        let mut buffer = [0_u8; 16 << 10];
-        while let Some(pipe) = &mut self.pipe {
-            match pipe.read(&mut buffer) {
-                Ok(0) => self.pipe = None,
-                Ok(n) => {
-                    let room = self.bytes_max.saturating_sub(self.kept.len());
-                    self.kept.extend_from_slice(&buffer[..n.min(room)]);
-                    self.overflow |= n > room;
-                }
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
-                Err(_) => self.pipe = None,
-            }
-        }
-    }
-}
-
-/// Waits until the child has exited or the limit has passed, in one thread and
-/// without polling. Kills the child's process group at the limit, and ends it early if something holds it up, such as the
-/// pipe that `find` returns.
-fn wait_for_exit(mut child: Child, limit: Duration, find: &dyn Fn() -> Option<PathBuf>) -> io::Result<Finished> {
-    let pid = Pid::from_child(&child);
-    let signal_all = |signal| {
-        // The child leads its own group, so this ends its helpers too.
-        let _ = kill_process_group(pid, signal);
-    };
-    let kill_all = || signal_all(Signal::KILL);
-    let pidfd = match pidfd_open(pid, PidfdFlags::empty()) {
-        Ok(fd) => fd,
-        Err(error) => {
-            kill_all();
-            child.wait()?;
-            return Err(error.into());
-        }
-    };
-    let mut out = Capture::new(child.stdout.take().map(OwnedFd::from), STDOUT_BYTES_MAX)?;
-    let mut err = Capture::new(child.stderr.take().map(OwnedFd::from), STDERR_BYTES_MAX)?;
-    let mut deadline = Instant::now() + limit;
-    let mut search = Search::new(deadline);
-    let (mut timed_out, mut held) = (false, None);
-    let mut status: Option<ExitStatus> = None;
-    loop {
-        let until = search.at.unwrap_or(deadline);
-        let left = until.saturating_duration_since(Instant::now());
-        let ready = wait_ready(status.is_none().then_some(&pidfd), &out, &err, left)?;
-        out.drain();
-        err.drain();
-        if ready.is_none() {
-            if search.at.is_some() {
-                held = search.look(pid, find, deadline);
-                if held.is_some() {
-                    // git removes its locks.
-                    signal_all(Signal::TERM);
-                    deadline = Instant::now() + Duration::from_millis(DRAIN_MS_MAX);
-                }
-                continue;
-            }
-            if timed_out || status.is_some() {
-                break;
-            }
-            timed_out = true;
-            kill_all();
-            deadline = Instant::now() + Duration::from_millis(DRAIN_MS_MAX);
-        }
-        if status.is_none() && ready == Some(true) {
-            let ended = child.wait()?;
-            out.drain();
-            err.drain();
-            (status, search.at) = (Some(ended), None);
-            if ended.signal().is_none() {
-                // A background process of a hook may hold the pipes open forever.
-                break;
-            }
-            // Helpers of a git that was killed would keep working; the pipes
-            // reach end of file when the last of them has exited.
-            kill_all();
-            deadline = Instant::now() + Duration::from_millis(DRAIN_MS_MAX);
-        }
-        if status.is_some() && out.pipe.is_none() && err.pipe.is_none() {
-            break;
-        }
-    }
-    let status = match status {
-        Some(status) => status,
-        None => child.wait()?,
-    };
-    Ok(Finished { status, stdout: out.kept, stderr: err.kept, overflow: out.overflow, timed_out, held })
-}
-
-/// Returns `None` on timeout, else whether the child has exited.
-fn wait_ready(pidfd: Option<&OwnedFd>, out: &Capture, err: &Capture, left: Duration) -> io::Result<Option<bool>> {
-    let mut fds: Vec<PollFd<'_>> = Vec::with_capacity(3);
-    fds.extend(pidfd.map(|fd| PollFd::new(fd, PollFlags::IN)));
-    for capture in [out, err] {
-        fds.extend(capture.pipe.as_ref().map(|pipe| PollFd::from_borrowed_fd(pipe.as_fd(), PollFlags::IN)));
-    }
-    let timeout = Timespec::try_from(left).map_err(io::Error::other)?;
-    match poll(&mut fds, Some(&timeout)) {
-        Ok(0) => Ok(None),
-        Ok(_) => Ok(Some(pidfd.is_some() && !fds[0].revents().is_empty())),
-        Err(rustix::io::Errno::INTR) => Ok(Some(false)),
-        Err(error) => Err(error.into()),
-    }
 }
 
 #[cfg(test)]

@@ -1,6 +1,13 @@
+use std::os::unix::process::ExitStatusExt as _;
+use std::time::Instant;
+
+use rustix::process::{Pid, Signal};
+
 use super::*;
 use crate::fixture::Fixture;
+use crate::repository::exit::{DRAIN_MS_MAX, Finished, STDERR_BYTES_MAX};
 use crate::repository::fault::Fault;
+use crate::repository::held::Held;
 
 fn shell(script: &str, limit: Duration) -> Finished {
     let mut command = Command::new("/bin/sh");

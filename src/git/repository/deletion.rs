@@ -30,7 +30,7 @@ use swarm_sys::{files, machine, procfs};
 
 use super::cli::{Cli, CliError};
 use super::fault::Fault;
-use super::holders;
+use super::{holders, plain_ref};
 use crate::trash::reflog;
 use crate::trash::save::DURABLE;
 use crate::worktrees::{admin, branches, record};
@@ -101,6 +101,11 @@ pub(crate) fn delete(
     let is_branch = reference.starts_with("refs/heads/");
     let saved = if is_branch { reflog::save(cli, common, reference, expected)? } else { None };
     let mark = Mark::new(common, reference).map_err(Fault::at(common))?;
+    if plain_ref::delete(common, reference, expected)? {
+        drop(mark);
+        branches::forget(common, reference);
+        return Ok(saved);
+    }
     let call = cli.write(common).args(DURABLE).args(["update-ref", "-d", reference]);
     let done = expected.into_iter().fold(call, |call, value| call.arg(value)).run();
     if done.as_ref().is_err_and(CliError::was_cut_off) {
@@ -127,7 +132,11 @@ pub(crate) fn delete_landed(
         return Err(git2::Error::from_str("its reflog may have commits that must be saved first"));
     }
     let _mark = Mark::new(repo.commondir(), full).map_err(|error| git2::Error::from_str(&error.to_string()))?;
-    branch.delete()?;
+    let id = branch.target().map(|id| id.to_string());
+    let deleted = plain_ref::delete(repo.commondir(), full, id.as_deref());
+    if !deleted.map_err(|fault| git2::Error::from_str(&fault.cause))? {
+        branch.delete()?;
+    }
     branches::forget(repo.commondir(), full);
     Ok(())
 }

@@ -12,6 +12,14 @@ pub(super) fn git_dir<'a>(variables: &'a [(OsString, OsString)], args: &'a [OsSt
     named.or_else(option).map(Path::new)
 }
 
+/// Returns an argument, which leads to the git directory `view` instead if it is `--git-dir`.
+pub(super) fn in_view(arg: &OsStr, view: Option<&Path>) -> OsString {
+    match view.filter(|_| arg.as_bytes().starts_with(b"--git-dir=")) {
+        Some(view) => [OsStr::new("--git-dir="), view.as_os_str()].into_iter().collect(),
+        None => arg.to_owned(),
+    }
+}
+
 /// Returns the common directory that contains the record `git_dir` of a worktree. `None` for a git directory that is no
 /// such record.
 pub(super) fn common(git_dir: &Path) -> Option<&Path> {

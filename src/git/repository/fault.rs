@@ -69,6 +69,9 @@ impl Fault {
 
 impl From<CliError> for Fault {
     fn from(error: CliError) -> Self {
+        if let CliError::Record(fault) = error {
+            return fault;
+        }
         // Who owns the worktree can permit it; anything else is a failure of the system.
         let is_mendable = match &error {
             CliError::Unseen(what) => what.ends_with("Permission denied"),
@@ -130,6 +133,9 @@ pub(crate) enum CliError {
     Pipe(PathBuf),
     #[error("git was held up by a named pipe")]
     Held,
+    /// The record of a worktree, with which git was to work.
+    #[error("{}", .0.cause)]
+    Record(Fault),
     #[error("git printed more than {} MiB", super::cli::STDOUT_BYTES_MAX >> 20)]
     TooMuch,
 }
@@ -151,6 +157,7 @@ impl CliError {
             }
             Self::Unseen(_) => Some("run the command again".to_owned()),
             Self::Pipe(_) => Some("remove it, then run the command again".to_owned()),
+            Self::Record(fault) => fault.remedy.clone(),
             Self::Run(_) | Self::Exit { .. } | Self::TooMuch => None,
         }
     }

@@ -7,6 +7,7 @@ pub(crate) mod content;
 pub(crate) mod deletion;
 pub(crate) mod durable;
 pub(crate) mod exclude;
+mod exit;
 mod explicit;
 pub(crate) mod fault;
 pub(crate) mod gc_lock;

@@ -33,6 +33,7 @@ use crate::repository::cli::Cli;
 use crate::repository::durable::sync_file_systems;
 use crate::repository::fault::Fault;
 use crate::repository::lock::{self, LOCK_WAIT_MS_MAX};
+use crate::repository::plain_ref::{self, Before, Entry};
 use crate::repository::{deletion, objects, parse};
 use crate::trash::metadata::{self, WorktreeMetadata};
 use crate::trash::save::{self, METADATA_FILE, Place};
@@ -219,14 +220,13 @@ fn build(cli: &Cli, common: &Path, save: &Save, hidden: &Path, choice: &BranchCh
     };
     fill(cli, common, save, &place)?;
     if let (Some(branch), Some(head), true) = (&choice.branch, &save.head, choice.create) {
-        let none = "0".repeat(head.len());
-        let update = ["-c", "core.logAllRefUpdates=true", "update-ref", "-m", &created(save), branch, head, &none];
-        let made = cli.write(common).args(update).run();
-        made.map_err(|error| Fault::from(error).remedy("choose another branch with --branch"))?;
+        let entry = Entry { why: &created(save), makes: true };
+        let made = plain_ref::write(cli, common, (branch, head), Before::Absent, entry);
+        made.map_err(|fault| fault.remedy("choose another branch with --branch"))?;
     }
     if let Some(branch) = &choice.branch {
         place.branch = Some(branch.clone());
-        place.call(cli.write(hidden)).args(["symbolic-ref", "HEAD", branch]).run()?;
+        place.call(cli.write(hidden)).in_record().args(["symbolic-ref", "HEAD", branch]).run()?;
     }
     save.autostash.as_ref().map_or(Ok(()), |stashed| stash(cli, &place, stashed))
 }
@@ -241,9 +241,9 @@ fn stash(cli: &Cli, place: &Place, commit: &str) -> Result<(), Fault> {
             return Ok(());
         }
     }
-    let store = ["stash", "store", "--quiet", "-m", "swarm: restored autostash", commit];
-    place.call(cli.write(&place.tree)).args(store).run()?;
-    Ok(())
+    // As `git stash store` does, which would follow a link in place of the log.
+    let entry = Entry { why: "swarm: restored autostash", makes: true };
+    plain_ref::write(cli, &place.common, ("refs/stash", commit), Before::Any, entry)
 }
 
 /// Performs step 2.

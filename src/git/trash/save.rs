@@ -209,7 +209,7 @@ pub(super) fn publish(cli: &Cli, place: &Place, name: &str, commit: String) -> R
     // The zero id as old value: the ref must not exist yet.
     let none = "0".repeat(commit.len());
     let update = Update { name: &reference, to: &commit, before: Before::Absent, is_durable: true };
-    if !plain_ref::set(&place.common, &update, || ())? {
+    if !plain_ref::set(&place.common, &update, |_| ())? {
         let write = place.call(cli.write(&place.tree)).args(DURABLE);
         write.args(["update-ref", "-m", "swarm: saved", &reference, &commit, &none]).run()?;
     }

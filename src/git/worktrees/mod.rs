@@ -9,6 +9,7 @@ pub(crate) mod identity;
 pub mod include;
 pub(crate) mod make;
 mod module_view;
+pub(crate) mod moved;
 mod own_settings;
 pub(crate) mod owner;
 pub(crate) mod plan;

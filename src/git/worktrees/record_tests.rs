@@ -212,3 +212,36 @@ fn settings_that_a_record_gets_after_the_check_configure_nothing() {
     let left = files::list(&common).expect("listed");
     assert!(!left.iter().any(|file| file.file_name().to_string_lossy().starts_with("swarm-record-")));
 }
+
+#[test]
+fn a_call_that_names_a_record_reads_no_settings_that_execute_something() {
+    let own = Hostile::new();
+    own.fix.git(&["config", "extensions.worktreeConfig", "true"]);
+    let (common, cli) = (own.fix.repo.join(".git"), own.fix.cli());
+    let touched = own.fix.root.join("touched");
+    fs::write(own.tree.join(".gitattributes"), "* filter=x\n").expect("written");
+    fs::write(own.tree.join("f"), "2\n").expect("written");
+    let named = || cli.read(&own.tree).env("GIT_DIR", &own.record).env("GIT_WORK_TREE", &own.tree);
+    let option = || {
+        let words = [("--git-dir=", &own.record), ("--work-tree=", &own.tree)];
+        cli.read(&own.tree).args(words.map(|(option, path)| format!("{option}{}", path.display())))
+    };
+    fs::write(own.record.join("config.worktree"), "[user]\n\tname = Own\n").expect("written");
+    for call in [&named as &dyn Fn() -> _, &option] {
+        let diff = call().args(["diff", "--no-ext-diff", "HEAD", "--", "f"]).run().expect("seen");
+        assert!(String::from_utf8_lossy(&diff).contains("+2"), "git saw the worktree");
+        assert_eq!(call().args(["config", "user.name"]).line().expect("read"), "Own");
+        let git_dir = call().args(["rev-parse", "--absolute-git-dir"]).line().expect("read");
+        assert_ne!(git_dir, own.record.display().to_string(), "nobody else can write there");
+    }
+    let text = format!("[filter \"x\"]\n\tclean = touch {}; cat\n", touched.display());
+    fs::write(own.record.join("config.worktree"), text).expect("written");
+    for call in [&named as &dyn Fn() -> _, &option] {
+        let refused = Fault::from(call().args(["diff", "HEAD", "--", "f"]).run().expect_err("refused"));
+        assert!(refused.cause.contains("has a setting that the main worktree does not have"), "{refused:?}");
+        assert!(refused.remedy.is_some_and(|remedy| remedy.starts_with("delete it")));
+    }
+    assert!(!touched.exists());
+    let left = files::list(&common).expect("listed");
+    assert!(!left.iter().any(|file| file.file_name().to_string_lossy().starts_with("swarm-record-")));
+}

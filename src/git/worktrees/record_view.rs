@@ -31,7 +31,11 @@ impl RecordView {
     pub(crate) fn open(common: &Path, entry: &Path) -> Result<Option<Self>, Fault> {
         let Some(settings) = own_settings::checked(common, entry)? else { return Ok(None) };
         let view = Self { dir: Scratch::new(common, "record").into_path() };
-        view.fill(common, entry, &settings).map_err(Fault::at(entry))?;
+        view.fill(common, entry, &settings).map_err(|error| match error.kind() {
+            // As git says without a view; nothing else is the matter.
+            io::ErrorKind::NotFound => Fault::new(format!("{} is incomplete", entry.display())),
+            _ => Fault::at(entry)(error),
+        })?;
         Ok(Some(view))
     }
 

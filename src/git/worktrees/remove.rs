@@ -77,7 +77,7 @@ pub(crate) fn remove(
         return remove_entry(cli, name, path, base_repo, force);
     };
     check_strangers(&found, home)?;
-    if let Some(lent) = borrowed::below(&found.place.common(), || vec![path.to_owned()]) {
+    if let Some(lent) = borrowed::below(&found.place.common(), || vec![path.to_owned(), found.place.git_dir.clone()]) {
         // Neither a save nor the base would be whole without them.
         return Err(lent.fault(&found.place.common()).unknown());
     }
@@ -193,7 +193,7 @@ fn forget(cli: &Cli, name: &str, path: &Path, left: &LeftEntry) -> Result<Option
 
 /// Runs the user's `pre_remove` command.
 fn run_pre_remove(cli: &Cli, path: &Path, base_repo: &Path, home: Option<&Home>) -> Result<(), Fault> {
-    let settings = settings::with_commands(base_repo)?;
+    let settings = settings::with_commands(base_repo, cli)?;
     let Some(command) = &settings.pre_remove else { return Ok(()) };
     hook::run(home, cli, &Hook { key: "pre_remove", command, limit: settings.limit(), tree: path, base_repo })
 }

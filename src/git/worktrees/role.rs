@@ -3,6 +3,7 @@
 //! `.git` file: each call checks it against the record first, and git is pointed at both.
 
 mod added;
+mod committed;
 mod merge;
 mod stopped;
 
@@ -62,7 +63,7 @@ impl Git {
         let cli = Cli::new(caller)?;
         let place = identity::open(&cli, tree.dir, tree.base_repo)?;
         let place = place.ok_or_else(|| Fault::new(format!("{} is empty", tree.dir.display())))?;
-        // git writes to the record, of which the view has copies. Nobody else works in the worktree.
+        // git gets a view for each call: what one of them leaves in the record, the next one sees.
         let place = Place { view: None, ..place };
         recorded::check_place(&cli, tree.base_repo, &place, tree.branch)?;
         recorded::check_own(&cli, &place)?;
@@ -141,7 +142,8 @@ fn roll_back(git: &Git, marker: &Path) -> Result<(), Fault> {
     let is_id = !commit.is_empty() && commit.bytes().all(|byte| byte.is_ascii_hexdigit());
     if is_id && !has(&git.place.git_dir, &commit) {
         save_changes(git)?;
-        git.write().args(["reset", "--hard", "--quiet"]).run()?;
+        git.write().args(["read-tree", "--reset", "-u", "HEAD"]).run()?;
+        committed::forget_merge(&git.place.git_dir)?;
         let begun = fs::symlink_metadata(marker).map_err(Fault::at(marker))?;
         added::remove(git, &commit, &begun)?;
     }
@@ -157,7 +159,9 @@ fn save_changes(git: &Git) -> Result<(), Fault> {
     let name = git.place.tree.file_name().unwrap_or_default().to_string_lossy();
     let saved = save::save(&git.cli, &git.place, &name)?;
     let id = saved.reference.strip_prefix(PREFIX).unwrap_or(&saved.reference);
-    println!("a merge was interrupted; what was in the worktree is saved: 'swarm restore {id} --to DIR' shows it");
+    swarm_sys::say!(
+        "a merge was interrupted; what was in the worktree is saved: 'swarm restore {id} --to DIR' shows it"
+    );
     Ok(())
 }
 
@@ -187,7 +191,7 @@ pub fn clear_stale_locks(dir: &Path, base_repo: &Path) {
     let mut locks: Vec<PathBuf> = own.iter().map(|name| entry.join(name)).chain(branch).collect();
     locks.push(common.join("packed-refs.lock"));
     for left in holders::clear_stale_locks(&locks, None) {
-        println!("blocked by a lock file: {}", left.display());
+        swarm_sys::say!("blocked by a lock file: {}", left.display());
     }
 }
 
@@ -240,7 +244,7 @@ pub fn commit_work(tree: RoleTree<'_>, message: &str, caller: &Caller) -> Result
         }
         let staged = git.read().args(["diff", "--cached", "--name-only", "-z", "--no-ext-diff"]).run()?;
         if !staged.is_empty() || merging {
-            git.write().args(["commit", "--quiet", "--no-verify", "--no-gpg-sign", "-m", message]).run()?;
+            committed::commit(&git, message)?;
         }
         Ok(Committed { commit: git.head()?, left_out })
     };

@@ -3,6 +3,7 @@
 use std::path::Path;
 
 use super::admin;
+use crate::repository::cli::Cli;
 use crate::repository::fault::Fault;
 use crate::trash::expiry::TrashPolicy;
 use swarm_config::trust::Untrusted;
@@ -14,11 +15,14 @@ pub(crate) fn worktree(root: &Path) -> Result<WorktreeSettings, Fault> {
     Ok(read(root)?.worktree)
 }
 
-/// Returns the settings together with the commands, after a check that somebody was asked about them.
-pub(crate) fn with_commands(root: &Path) -> Result<WorktreeSettings, Fault> {
+/// Returns the settings together with the commands, after a check that somebody was asked about them. `cli` has the
+/// environment of whoever is refused.
+pub(crate) fn with_commands(root: &Path, cli: &Cli) -> Result<WorktreeSettings, Fault> {
     let sections = read(root)?;
-    let refused =
-        |untrusted: Untrusted| Fault { is_tool_failure: true, ..Fault::new(untrusted.cause).remedy(untrusted.remedy) };
+    let refused = |untrusted: Untrusted| {
+        let Untrusted { cause, remedy, .. } = untrusted.to(&cli.environment);
+        Fault { is_tool_failure: true, ..Fault::new(cause).remedy(remedy) }
+    };
     sections.unasked.require(&["worktree"]).map_err(refused)?;
     Ok(sections.worktree)
 }

@@ -21,7 +21,7 @@ pub(crate) struct Bare<'a> {
 
 pub(crate) fn set_up(cli: &Cli, plan: &WorktreePlan, home: Option<&Home>) -> Result<(), Fault> {
     let (base, tree) = (Path::new(&plan.base_repo), Path::new(&plan.path));
-    let settings = settings::with_commands(base)?;
+    let settings = settings::with_commands(base, cli)?;
     let common = admin::common_dir(base).map_err(Fault::at(base))?;
     let record = admin::entry_of(&common, tree).map_err(Fault::at(tree))?;
     let record = record.ok_or_else(|| Fault::new(format!("{} is not a linked worktree", tree.display())))?;

@@ -43,7 +43,7 @@ impl Diary {
     pub fn tell(&mut self, word: Word) {
         match events::line(&self.run, &self.job, wall_ms(), word) {
             Ok(line) => self.told.push_str(&line),
-            Err(error) => eprintln!("swarm: warning: {}: {error}", self.events.display()),
+            Err(error) => swarm_sys::complain!("swarm: warning: {}: {error}", self.events.display()),
         }
         self.write_much();
     }
@@ -62,7 +62,7 @@ impl Diary {
         }
         if !self.told.is_empty() {
             if let Err(error) = events::report(&self.events, &self.told) {
-                eprintln!("swarm: warning: {}: {error}", self.events.display());
+                swarm_sys::complain!("swarm: warning: {}: {error}", self.events.display());
             }
             self.told.clear();
         }

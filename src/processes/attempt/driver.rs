@@ -141,7 +141,7 @@ impl Driver {
     fn send(&mut self, line: String) {
         let Some(input) = &self.input else { return };
         if let Err(TrySendError::Full(_)) = input.try_send(line + "\n") {
-            eprintln!("swarm: warning: the agent does not read its input, so it is ended");
+            swarm_sys::complain!("swarm: warning: the agent does not read its input, so it is ended");
             self.input = None;
             self.closing = Some((Instant::now(), Signal::TERM));
         }

@@ -247,7 +247,7 @@ impl Held {
 
     fn end(&self, number: u64, why: &str) {
         if let Err(error) = self.judge.asks.end(number, why) {
-            eprintln!("swarm: warning: cannot record the end of request {number}: {error}");
+            swarm_sys::complain!("swarm: warning: cannot record the end of request {number}: {error}");
         }
     }
 

@@ -65,7 +65,7 @@ impl Judge {
     pub fn denied(&self, call: &str, tool: &str, wish: &AskWish, reason: &str) {
         let Some(dir) = &self.record else { return };
         if let Err(error) = denied::record(dir, call, tool, wish, reason) {
-            eprintln!("swarm: warning: cannot record what the agent was denied: {error}");
+            swarm_sys::complain!("swarm: warning: cannot record what the agent was denied: {error}");
         }
         Self::tell_denied(dir, &short(&format!("{}{}: {reason}", denied::DENIED, wish.summary(tool))));
     }
@@ -77,7 +77,7 @@ impl Judge {
         let word = Word::Activity { text: text.to_owned() };
         let told = events::line(&order.run, &order.job, wall_ms(), word).map_err(io::Error::other);
         if let Err(error) = told.and_then(|line| events::report(&order.events, &line)) {
-            eprintln!("swarm: warning: {}: {error}", order.events.display());
+            swarm_sys::complain!("swarm: warning: {}: {error}", order.events.display());
         }
     }
 

@@ -60,7 +60,7 @@ pub fn main(mut arguments: impl Iterator<Item = OsString>) -> u8 {
         Ok(true) => 0,
         Ok(false) => 1,
         Err(error) => {
-            eprintln!("swarm: error: {}: {error}", dir.display());
+            swarm_sys::complain!("swarm: error: {}: {error}", dir.display());
             order::IO_FAILED
         }
     }
@@ -75,7 +75,7 @@ fn attempt(dir: &Path) -> io::Result<bool> {
     let stream = match Stream::open(&dir.join(STREAM)) {
         Ok(stream) => Some(stream),
         Err(error) => {
-            eprintln!("swarm: warning: cannot record the conversation: {error}");
+            swarm_sys::complain!("swarm: warning: cannot record the conversation: {error}");
             None
         }
     };
@@ -197,7 +197,7 @@ impl Attempt<'_> {
     /// Records that the agent does not stop, or no longer.
     fn clear_deferred(&self, call: &str) {
         if let Err(error) = order::clear_deferred(self.dir, call) {
-            eprintln!("swarm: warning: cannot record that the agent continues: {error}");
+            swarm_sys::complain!("swarm: warning: cannot record that the agent continues: {error}");
         }
     }
 
@@ -207,7 +207,7 @@ impl Attempt<'_> {
         if said != prompt
             && let Err(error) = replace_durably(self.dir, PROMPT, said.as_bytes())
         {
-            eprintln!("swarm: warning: cannot write the prompt: {error}");
+            swarm_sys::complain!("swarm: warning: cannot write the prompt: {error}");
         }
         said
     }
@@ -318,7 +318,7 @@ impl Attempt<'_> {
             self.doings.waits(cause);
         }
         if let Err(error) = order::write_waiting(self.dir, cause) {
-            eprintln!("swarm: warning: cannot record what the agent waits for: {error}");
+            swarm_sys::complain!("swarm: warning: cannot record what the agent waits for: {error}");
         }
     }
 
@@ -410,7 +410,7 @@ impl Teller for Attempt<'_> {
 
     fn unheard(&mut self, cause: &str) {
         if let Err(error) = order::write_unheard(self.dir, cause) {
-            eprintln!("swarm: warning: cannot record what nobody could be asked: {error}");
+            swarm_sys::complain!("swarm: warning: cannot record what nobody could be asked: {error}");
         }
     }
 

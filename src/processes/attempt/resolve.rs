@@ -33,14 +33,14 @@ pub fn main(mut arguments: impl Iterator<Item = OsString>) -> u8 {
     match resolve(&home) {
         Ok(Outcome::Success { .. }) => 0,
         Ok(Outcome::Failure { cause, fault, .. }) => {
-            eprintln!("the agent could not resolve the conflicts: {cause}");
+            swarm_sys::complain!("the agent could not resolve the conflicts: {cause}");
             // Another time it can: the queue pauses the item, and this was no try.
             let is_later = matches!(fault, FaultKind::Limit { .. } | FaultKind::Passing);
             if is_later { u8::try_from(RESOLVER_LATER).unwrap_or(1) } else { 1 }
         }
         Ok(Outcome::Stopped | Outcome::Parked { .. }) => 1,
         Err(error) => {
-            eprintln!("swarm: error: {error}");
+            swarm_sys::complain!("swarm: error: {error}");
             1
         }
     }
@@ -105,7 +105,7 @@ fn resolve(home: &Path) -> io::Result<Outcome> {
     let dir = home.attempt(&job.id, attempt);
     let report = take_turn(&launch, agent.talk(&turn), &mut teller)?;
     if let Err(error) = order::write_resolution(&dir, &id, &report.spent) {
-        eprintln!("swarm: warning: cannot record the cost: {error}");
+        swarm_sys::complain!("swarm: warning: cannot record the cost: {error}");
     }
     Ok(report.outcome)
 }

@@ -41,7 +41,7 @@ impl Doings {
             Ok(Change::Write(()))
         });
         if let Err(error) = noted {
-            eprintln!("swarm: warning: cannot record the conversation in the session: {error}");
+            swarm_sys::complain!("swarm: warning: cannot record the conversation in the session: {error}");
         }
     }
 
@@ -76,7 +76,7 @@ impl Doings {
         let Some(base) = &self.base else { return };
         let todos = json!({ "updatedAt": wall_ms(), "items": items });
         if let Err(error) = sessions::write_todos(base, &todos) {
-            eprintln!("swarm: warning: cannot record the task list in the session: {error}");
+            swarm_sys::complain!("swarm: warning: cannot record the task list in the session: {error}");
         }
     }
 

@@ -57,7 +57,7 @@ impl Usage {
     pub fn end(&mut self, session: &Session) {
         self.changed = false;
         if let Err(error) = order::write_session(&self.dir, session) {
-            eprintln!("swarm: warning: cannot record the conversation: {error}");
+            swarm_sys::complain!("swarm: warning: cannot record the conversation: {error}");
         }
     }
 

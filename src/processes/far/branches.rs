@@ -7,7 +7,7 @@ use swarm_git::clones;
 use swarm_model::Caller;
 use swarm_store::runs::far::{FarAnswer, FarTree};
 
-use super::host::{Host, answer_to};
+use super::host::{Found, Host, answer_to};
 use super::place::{Attempt, Begun};
 use super::start::{io_failed, remove_tree};
 
@@ -45,6 +45,10 @@ fn set(host: &Host, attempt: &Attempt, asked: &FarTree, caller: &Caller) -> Resu
     begun.write(&attempt.dir).map_err(|error| io_failed(&attempt.dir, &error))?;
     if let Some(earlier) = &earlier {
         clones::pin(clone, earlier, caller).map_err(answer_to)?;
+        if let Found::Again(_) = host.worker(attempt)? {
+            // A person's work is not forgotten with the job.
+            clones::withhold(clone, earlier, caller).map_err(answer_to)?;
+        }
     }
     // Its agent may have checked out another branch.
     let is_on_it = clones::users(clone, &asked.branch, caller).map_err(answer_to)?.contains(&own);

@@ -59,7 +59,8 @@ fn remove_if_unused(host: &Host, site: &Site, now: SystemTime) -> Result<bool, S
     }
     let _lock = site.lock_clone().map_err(failed)?;
     let is_free = !site.has_attempts().map_err(failed)?
-        && list_if_present(&site.dir().join("worktrees")).map_err(failed)?.is_empty();
+        && list_if_present(&site.dir().join("worktrees")).map_err(failed)?.is_empty()
+        && list_if_present(&site.dir().join("aside")).map_err(failed)?.is_empty();
     // Somebody may have come meanwhile.
     if !is_old().map_err(failed)? || !is_free {
         return Ok(false);

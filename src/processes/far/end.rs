@@ -41,7 +41,7 @@ pub fn end(host: &Host, at: &FarAttempt, base: &str, subject: Option<String>) ->
     }
     let (is_its, exit) = match host.worker(&attempt)? {
         Found::Its(worker) => (true, wait(host, &at.worker, worker.generation)?),
-        Found::None | Found::Sibling(_) | Found::Strange => (false, None),
+        Found::None | Found::Sibling(_) | Found::Again(_) | Found::Strange => (false, None),
     };
     let begun = match Begun::read(&attempt.dir) {
         Some(begun) => begun,
@@ -59,17 +59,20 @@ pub fn end(host: &Host, at: &FarAttempt, base: &str, subject: Option<String>) ->
     if let Some(known) = read_end(&attempt.dir) {
         return pinned_again(&attempt, known, &caller);
     }
-    let worker = match host.worker(&attempt)? {
-        Found::Its(worker) => Some(worker),
+    let (worker, is_again) = match host.worker(&attempt)? {
+        Found::Its(worker) => (Some(worker), false),
+        Found::Again(worker) if worker.executes(&attempt) || !begun.has_tree() => (None, true),
         // A person has cleaned the worker.
-        Found::None | Found::Strange => None,
+        Found::None | Found::Strange => (None, false),
         // The worktree is that of another attempt.
-        Found::Sibling(_) => return Ok(FarAnswer::Ended(Box::default())),
+        Found::Sibling(_) | Found::Again(_) => return Ok(FarAnswer::Ended(Box::default())),
     };
     let left = if !begun.has_tree() {
         FarResult::default()
     } else if is_clone_gone(&attempt) {
         FarResult { waits: Some(gone("the clone")), ..FarResult::default() }
+    } else if is_again {
+        beside(&attempt, &begun, &caller).map_err(passing)?
     } else {
         let base = if base.is_empty() { begun.base.as_str() } else { base };
         let left = keep(&attempt, &begun, worker.as_deref(), (base, subject), caller).map_err(passing)?;
@@ -165,6 +168,20 @@ fn keep(
     Ok(FarResult { tip, left_out, waits, also, strays, ignored, ..FarResult::default() })
 }
 
+/// Pins the branch of an attempt whose worker has a later life. What that has not committed is not touched.
+fn beside(attempt: &Attempt, begun: &Begun, caller: &Caller) -> Result<FarResult, Failure> {
+    let tip = clones::branch_tip(&attempt.clone, &begun.branch, caller)?;
+    if let Some(tip) = &tip {
+        clones::pin(&attempt.clone, tip, caller)?;
+    }
+    let waits = format!("{} before its work was taken", started_again(attempt));
+    Ok(FarResult { tip, waits: Some(waits), ..FarResult::default() })
+}
+
+fn started_again(attempt: &Attempt) -> String {
+    format!("worker '{}' was started again on the host", attempt.at.worker)
+}
+
 /// Returns the evidence of an attempt, beside the work that it has left.
 fn evidence(host: &Host, attempt: &Attempt, exit: Option<ExitRecord>, is_known: bool, left: FarResult) -> FarResult {
     let (dir, at) = (&attempt.dir, &attempt.at);
@@ -232,7 +249,8 @@ fn kill(host: &Host, attempt: &Attempt) -> Result<(), FarAnswer> {
     host.end(&request)
 }
 
-/// Removes everything of a job. What is not pinned is saved first, or stays.
+/// Removes everything of a job. What is not pinned is saved first, or stays. A worker that somebody here has started again stays
+/// with its worktree, its branch and its files, whether it works or has ended.
 pub fn forget(host: &Host, at: &FarAttempt) -> Result<FarAnswer, FarAnswer> {
     // The machine that has it is asked once it answers under its name again.
     if is_elsewhere(at, &host.paths).map_err(FarAnswer::Refused)? {
@@ -248,11 +266,15 @@ pub fn forget(host: &Host, at: &FarAttempt) -> Result<FarAnswer, FarAnswer> {
         // It arrives late: a later attempt of the job has begun.
         return Ok(FarAnswer::Done);
     }
+    let found = host.worker(&attempt)?;
+    if matches!(found, Found::Again(_)) {
+        return Err(FarAnswer::Refused(format!("{}, and stays there with its worktree", started_again(&attempt))));
+    }
     let has_clone = !is_clone_gone(&attempt);
     let caller = host.caller(if has_clone { &attempt.clone } else { attempt.site.dir() });
     let dirs = attempt.all().map_err(failed)?;
     let begun: Vec<Begun> = dirs.iter().filter_map(|dir| Begun::read(dir)).filter(Begun::has_tree).collect();
-    if let Found::Its(worker) | Found::Sibling(worker) = host.worker(&attempt)? {
+    if let Found::Its(worker) | Found::Sibling(worker) = found {
         if !worker.has_ended() {
             kill(host, &attempt)?;
         }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use swarm_actors::worker::is_final;
 use swarm_git::clones::Failure;
-use swarm_model::{Caller, Refusal, RefusalKind, Reply, Route, RowWorktree, Spec};
+use swarm_model::{Caller, Refusal, RefusalKind, Reply, Route, RowWorktree};
 use swarm_ports::{DirFacts, SpecFacts};
 use swarm_store::records::DiskRecords;
 use swarm_store::runs::far::FarAnswer;
@@ -32,10 +32,12 @@ pub struct Host {
 /// The latest worker of the name that an attempt's worker has.
 pub enum Found {
     None,
-    /// The worker of the attempt.
+    /// The worker of the attempt, in the life that the controller has asked for.
     Its(Box<Worker>),
     /// The worker of another attempt of the job.
     Sibling(Box<Worker>),
+    /// A later life of a worker of the job, which somebody on this host has started. It belongs to that person.
+    Again(Box<Worker>),
     /// A worker of somebody else.
     Strange,
 }
@@ -50,6 +52,11 @@ impl Worker {
     /// Returns the request that has started it.
     pub fn request(&self) -> &str {
         self.facts.spec.spec().map_or("", |spec| &spec.request)
+    }
+
+    /// Reports whether it executes the attempt, in whichever life. The command of a file of jobs does not tell.
+    pub fn executes(&self, attempt: &Attempt) -> bool {
+        self.facts.spec.spec().is_some_and(|spec| order::attempt_of(&spec.contract.argv) == Some(&attempt.dir))
     }
 
     /// Reports whether it has ended, with all of its processes.
@@ -100,13 +107,15 @@ impl Host {
         let facts = DiskRecords::new(self.paths.clone()).read(name, generation);
         let Some(facts) = facts.map_err(|error| busy(&error.to_string()))? else { return Ok(Found::None) };
         let SpecFacts::Executed(spec) = &facts.spec else { return Ok(Found::None) };
-        let (is_its, is_sibling) = (is_of(spec, attempt), spec.request.starts_with(&attempt.series));
-        let worker = Worker { generation, worktree: row.worktree.clone(), facts };
-        Ok(match (is_its, is_sibling) {
-            (true, _) => Found::Its(Box::new(worker)),
-            (false, true) => Found::Sibling(Box::new(worker)),
-            (false, false) => Found::Strange,
-        })
+        let (request, series) = (spec.request.as_str(), spec.contract.series.as_ref());
+        // A start by somebody else is a request of another id, and keeps the contract.
+        let kind = match request {
+            _ if request == attempt.request => Found::Its,
+            _ if request.starts_with(&attempt.series) => Found::Sibling,
+            _ if series == Some(&attempt.series) => Found::Again,
+            _ => return Ok(Found::Strange),
+        };
+        Ok(kind(Box::new(Worker { generation, worktree: row.worktree.clone(), facts })))
     }
 
     /// Asks the supervisor, which is started if there is none. Returns its answer, if the request has one.
@@ -128,13 +137,6 @@ impl Host {
             Err(refusal) => Err(answer_of(refusal)),
         }
     }
-}
-
-/// Reports whether the worker executes the attempt. A person may have started it again, by a request of another id.
-fn is_of(spec: &Spec, attempt: &Attempt) -> bool {
-    let is_again = || spec.contract.series.as_ref() == Some(&attempt.series);
-    let executes = || order::attempt_of(&spec.contract.argv) == Some(&attempt.dir);
-    spec.request == attempt.request || (is_again() && executes())
 }
 
 fn judge_room(bytes: u64) -> Result<(), FarAnswer> {

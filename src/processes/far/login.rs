@@ -141,7 +141,7 @@ pub fn assume(state: Option<&str>) -> Result<(), String> {
     let state = state.map(at_home).transpose()?;
     let (mut variables, problem) = environment();
     if let Some(problem) = problem {
-        eprintln!("swarm: warning: {problem}");
+        swarm_sys::complain!("swarm: warning: {problem}");
     }
     if let Some(state) = state {
         variables.insert("SWARM_DIR".to_owned(), state.to_string_lossy().into_owned());

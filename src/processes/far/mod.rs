@@ -2,6 +2,7 @@
 //! a login shell, passes its streams on, and ends with its input. Without a line for a minute it ends as well: a dead
 //! network brings no end of file. A run carries out attempts here by calls ([`calls`]).
 
+mod aside;
 mod branches;
 mod calls;
 mod clone;
@@ -60,7 +61,7 @@ pub fn main() -> u8 {
 pub fn attach(mut arguments: impl Iterator<Item = OsString>) -> u8 {
     let state = arguments.next().unwrap_or_default().to_string_lossy().into_owned();
     let failed = |cause: String| {
-        eprintln!("swarm: error: {cause}");
+        swarm_sys::complain!("swarm: error: {cause}");
         1
     };
     let executable = match std::env::current_exe() {
@@ -69,7 +70,7 @@ pub fn attach(mut arguments: impl Iterator<Item = OsString>) -> u8 {
     };
     let (environment, problem) = login::environment();
     if let Some(problem) = problem {
-        eprintln!("swarm: warning: {problem}");
+        swarm_sys::complain!("swarm: warning: {problem}");
     }
     let mut command = Command::new(executable);
     command.args(arguments).env_clear().envs(environment);

@@ -5,6 +5,7 @@
 //!   far/CONTROLLER/REPOSITORY/
 //!     clone/             clone of the controller's repository
 //!     worktrees/RUN/LEAF worktree of a job
+//!     aside/RUN/LEAF.N   such a directory after somebody has removed the clone
 //!     runs/RUN/          home of the run: attempts, logs, events; `work` of an attempt is the directory of a command
 //!     locks/             one file per job at which something is being changed
 //! ```
@@ -72,6 +73,11 @@ impl Site {
 
     pub fn worktrees(&self, run: &str) -> PathBuf {
         self.dir.join("worktrees").join(run)
+    }
+
+    /// Directory for worktrees of a run whose clone was removed. Nobody but a person removes them.
+    pub fn aside(&self, run: &str) -> PathBuf {
+        self.dir.join("aside").join(run)
     }
 
     /// Waits until nobody else makes the clone, moves branches of it, or adds a worktree.

@@ -33,7 +33,7 @@ use swarm_sys::state_id::state_id;
 
 use super::host::{Found, Host, Worker, answer_of, answer_to, bare, load};
 use super::place::{Attempt, Begun, COMMAND, check_leaf, forget_end, read_end};
-use super::{branches, say};
+use super::{aside, branches, say};
 use crate::processes::pilot::{NoTime, no_time};
 
 /// Starts the attempt, or finds its worker.
@@ -46,16 +46,18 @@ pub fn start(host: &Host, asked: &FarStart) -> Result<FarAnswer, FarAnswer> {
     let found = host.worker(&attempt).map_err(unknown)?;
     match &found {
         Found::Its(worker) => return Ok(started(host, worker.generation)),
+        // It has been started, and has ended since. It is not executed once more.
+        Found::Again(worker) if worker.executes(&attempt) => return Ok(started(host, worker.generation)),
         Found::Sibling(worker) if number(worker.request()) > Some(asked.at.attempt) => {
             return Err(FarAnswer::Refused(format!("a later attempt has been started: {}", worker.request())));
         }
-        Found::Sibling(worker) if asked.tree.is_none() && !is_over(&attempt, worker) => {
+        Found::Sibling(worker) | Found::Again(worker) if asked.tree.is_none() && !is_over(&attempt, worker) => {
             let cause = format!("an earlier attempt still works: {}", worker.request());
             return Err(FarAnswer::Unfit { program: None, cause });
         }
         // A person has cleaned its worker, or a later worker is in its place. It has ended, and is not executed again.
-        Found::None | Found::Sibling(_) | Found::Strange if attempt.has_ended(asked) => return Ok(started(host, 0)),
-        Found::None | Found::Sibling(_) | Found::Strange => {}
+        _ if attempt.has_ended(asked) => return Ok(started(host, 0)),
+        Found::None | Found::Sibling(_) | Found::Again(_) | Found::Strange => {}
     }
     // An earlier call has written the order, and perhaps asked the supervisor.
     let record = attempt.dir.join(record_of(&asked.work));
@@ -254,10 +256,18 @@ fn check_program(host: &Host, work: &FarWork) -> Result<(), FarAnswer> {
 }
 
 /// Forgets the worker of an earlier attempt, and removes the worktree of the job. What is not committed there is saved
-/// under `refs/swarm/trash/`.
+/// under `refs/swarm/trash/`. A directory that has lost its clone is put aside.
 pub fn remove_tree(host: &Host, attempt: &Attempt, tree: &Path, caller: &Caller) -> Result<(), FarAnswer> {
-    let name = &attempt.at.worker;
-    if let Found::Its(_) | Found::Sibling(_) = host.worker(attempt)? {
+    let (name, found) = (&attempt.at.worker, host.worker(attempt)?);
+    let is_free = match &found {
+        Found::None => true,
+        Found::Its(worker) | Found::Sibling(worker) | Found::Again(worker) => !worker.facts.lease.held,
+        Found::Strange => false,
+    };
+    if is_free {
+        aside::put(attempt, tree).map_err(|error| io_failed(tree, &error))?;
+    }
+    if let Found::Its(_) | Found::Sibling(_) | Found::Again(_) = found {
         let (scope, drop_branch) = (Scope::Names(vec![name.clone()]), false);
         let request = CleanRequest { caller: caller.clone(), scope, rm_worktree: true, force_dirty: true, drop_branch };
         host.end(&request)?;

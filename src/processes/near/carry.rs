@@ -54,7 +54,7 @@ fn refused(cause: &str) -> Fault {
 fn failed(fault: &Fault) -> u8 {
     let kind = if fault.kind == FaultKind::Away { AWAY } else { REFUSED };
     let remedy = fault.remedy.as_ref().map_or_else(String::new, |remedy| format!(" ({remedy})"));
-    eprintln!("fatal: {kind}{}{remedy}", fault.cause);
+    swarm_sys::complain!("fatal: {kind}{}{remedy}", fault.cause);
     FAILED
 }
 

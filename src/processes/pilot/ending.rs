@@ -62,7 +62,7 @@ pub fn end_workers(paths: &Paths) -> bool {
 }
 
 fn warn(cause: &str) {
-    eprintln!("swarm: warning: workers cannot be ended: {cause}");
+    swarm_sys::complain!("swarm: warning: workers cannot be ended: {cause}");
 }
 
 fn worker(name: &str, generation: u64) -> String {

@@ -69,7 +69,7 @@ pub fn serve(state: &str, token: &str, name: &str, more: &[String]) -> Result<u8
     match taken.map_err(failed)? {
         Taken::Held => pilot.hold(),
         Taken::Left(why) => {
-            eprintln!("swarm: {why}");
+            swarm_sys::complain!("swarm: {why}");
             pilot.say_last(&why);
             Ok(LEFT)
         }
@@ -159,7 +159,7 @@ impl Pilot {
     fn say_last(&self, why: &str) {
         let text = format!("{} {why}\n", self.mine.token);
         if let Err(error) = replace_durably(self.paths.root(), LAST, text.as_bytes()) {
-            eprintln!("swarm: warning: {LAST}: {error}");
+            swarm_sys::complain!("swarm: warning: {LAST}: {error}");
         }
     }
 
@@ -231,7 +231,7 @@ impl Pilot {
 
     fn close(&self) -> Result<u8, String> {
         if let Err(refusal) = crate::api::client::stop(&self.paths, crate::api::client::After::None) {
-            eprintln!("swarm: warning: {}", refusal.cause);
+            swarm_sys::complain!("swarm: warning: {}", refusal.cause);
         }
         self.say_last("its workers were ended, and their work is kept");
         claim::release(self.paths.root(), &self.mine)

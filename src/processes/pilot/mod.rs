@@ -84,7 +84,7 @@ pub fn main(mut words: impl Iterator<Item = OsString>) -> u8 {
     match done {
         Ok(code) => code,
         Err(cause) => {
-            eprintln!("swarm: error: {cause}");
+            swarm_sys::complain!("swarm: error: {cause}");
             1
         }
     }

@@ -33,7 +33,7 @@ pub fn main(dir: Option<&OsStr>) -> u8 {
     match take(dir) {
         Ok(Taken::Held) => {}
         Ok(Taken::Left(why)) => {
-            eprintln!("swarm: this job leaves: {why}");
+            swarm_sys::complain!("swarm: this job leaves: {why}");
             return LEAVES;
         }
         Err(error) => return fail(dir, &format!("cannot take {}: {error}", dir.join(CLAIM).display())),
@@ -90,7 +90,7 @@ fn note_left(dir: &Path) {
 
 /// Records that the command was not executed, and why.
 fn fail(dir: &Path, why: &str) -> u8 {
-    eprintln!("swarm: error: cannot start the worker: {why}");
+    swarm_sys::complain!("swarm: error: cannot start the worker: {why}");
     let _ = write_private(&dir.join(FAILED), why.as_bytes());
     tell(dir, "failed");
     FAILS

@@ -54,7 +54,7 @@ pub fn main(mut arguments: impl Iterator<Item = OsString>) -> u8 {
     match play(&dir) {
         Ok(()) => 0,
         Err(cause) => {
-            eprintln!("swarm: error: {}: {cause}", dir.display());
+            swarm_sys::complain!("swarm: error: {}: {cause}", dir.display());
             1
         }
     }
@@ -67,7 +67,7 @@ fn play(dir: &Path) -> Result<(), String> {
     match played {
         Ok(()) => Ok(()),
         Err(Fail::Gone) => {
-            println!("the turn was ended or replaced in the meantime");
+            swarm_sys::say!("the turn was ended or replaced in the meantime");
             Ok(())
         }
         Err(Fail::Store(error)) => Err(error.to_string()),
@@ -76,7 +76,7 @@ fn play(dir: &Path) -> Result<(), String> {
 }
 
 fn give_up(order: &Order, files: &FlowFiles, cause: &str) -> Result<(), String> {
-    println!("waiting for a person: {cause}");
+    swarm_sys::say!("waiting for a person: {cause}");
     let given = files.update(|open| match check(order, open) {
         Ok(()) => abort(open, &order.turn, cause),
         Err(_) => Ok(()),
@@ -260,7 +260,7 @@ impl<'a> Role<'a> {
     /// Adds items to the role's feed, which is only for readers. Failures are only warned of.
     fn note(&self, items: &[(Kind, String)]) {
         if let Err(error) = feed::add(self.files.dir(), &self.order.turn.role, items) {
-            eprintln!("swarm: warning: cannot write the feed of the role: {error}");
+            swarm_sys::complain!("swarm: warning: cannot write the feed of the role: {error}");
         }
     }
 
@@ -437,7 +437,7 @@ impl<'a> Role<'a> {
         match fault {
             FaultKind::Lasting => Err(Fail::Over(cause.to_owned())),
             FaultKind::Limit { until_ms: Some(until_ms) } => {
-                println!("{cause}");
+                swarm_sys::say!("{cause}");
                 self.files.update(|open| {
                     let members = [("role", json!(self.order.turn.role)), ("until", json!(until_ms))];
                     open.tell("role.delayed", members);
@@ -457,7 +457,7 @@ impl<'a> Role<'a> {
     /// Counts a repair, and gives up if the limit is reached.
     fn repair(&self, refusal: &Refusal, why: &str) -> Result<(), Fail> {
         let Refusal { code, summary, .. } = refusal;
-        println!("sent back: {summary}");
+        swarm_sys::say!("sent back: {summary}");
         self.note(&[(Kind::Repair, summary.clone())]);
         let turn = &self.order.turn;
         let is_enough = self.files.update(|open| {

@@ -58,7 +58,7 @@ impl Teller for Spoken<'_> {
             side.and_then(|side| side.session.as_ref()).is_some_and(|known| known.id == session.id)
         });
         if !known && self.role.keep_session(Some(&session)).is_err() {
-            eprintln!("swarm: warning: cannot record the conversation");
+            swarm_sys::complain!("swarm: warning: cannot record the conversation");
         }
     }
 
@@ -66,7 +66,7 @@ impl Teller for Spoken<'_> {
         if let Word::Activity { text } = &word
             && !self.raw
         {
-            println!("{text}");
+            swarm_sys::say!("{text}");
             let is_tool = self.items.last().is_some_and(|(kind, last)| *kind == Kind::Tool && last == text);
             if !is_tool {
                 self.items.push((Kind::Assistant, text.clone()));

@@ -40,6 +40,11 @@ const FILE_BYTES_MAX: u64 = 32 << 20;
 /// Events after which a watch of the directory reports nothing more.
 const DIR_GONE: AddWatchFlags = AddWatchFlags::IN_DELETE_SELF.union(AddWatchFlags::IN_MOVE_SELF);
 
+/// Why a request is over that a person answered where the agent shows it.
+pub const ANSWERED_IN_DIALOG: &str = "it was answered in the agent's own dialog";
+/// Minimum age in milliseconds of a request whose dialog a screen has shown: a younger one may have come since.
+const SHOWN_MS_MIN: u64 = 1_000;
+
 /// Why a request could not be answered.
 #[derive(Debug, thiserror::Error)]
 pub enum AnswerError {
@@ -184,6 +189,22 @@ impl Asks {
         let ours = self.unfinished()?.into_iter().filter(|one| one.ask.key.starts_with(start));
         let ended: Vec<io::Result<()>> = ours.map(|one| self.end(one.ask.number, why)).collect();
         ended.into_iter().collect()
+    }
+
+    /// Ends the request of a worker whose dialog a person has answered in its window, durably. Does nothing if the worker
+    /// has several open requests, because the screen does not say which of them it was, or if the request has just come.
+    ///
+    /// # Errors
+    /// Returns any I/O error.
+    pub fn end_shown(&self, worker: &str, generation: u64, now_ms: u64) -> io::Result<()> {
+        let ours = Self::of_worker(worker, generation);
+        let open = self.open()?.into_iter().filter(|ask| ask.key.starts_with(&ours)).collect::<Vec<_>>();
+        match &open[..] {
+            [only] if now_ms.saturating_sub(only.asked_at_ms) >= SHOWN_MS_MIN => {
+                self.end(only.number, ANSWERED_IN_DIALOG)
+            }
+            _ => Ok(()),
+        }
     }
 
     /// Returns the requests that wait for an answer, by number. Only their own files are read.

@@ -129,3 +129,21 @@ fn a_damaged_request_hides_no_other() {
     asks.end(1, "nobody needs it").expect("ended");
     assert_eq!(asks.damaged().expect("read").len(), 5);
 }
+
+#[test]
+fn a_dialog_that_was_answered_in_the_window_ends_its_request_alone() {
+    let (_dir, asks) = asks();
+    let only = asks.ask(&draft("worker/a/2/c/-/m/1", "make")).expect("asked");
+    asks.ask(&draft("worker/a/20/c/-/m/1", "make")).expect("asked by another one");
+    let end = |age_ms: u64| asks.end_shown("a", 2, only.asked_at_ms + age_ms).expect("ended");
+    let open = || asks.open().expect("read").iter().map(|ask| ask.number).collect::<Vec<_>>();
+    end(SHOWN_MS_MIN - 1);
+    assert_eq!(open(), [1, 2], "the screen may be older");
+    let second = asks.ask(&draft("worker/a/2/c/-/m/2", "make all")).expect("asked");
+    end(SHOWN_MS_MIN);
+    assert_eq!(open(), [1, 2, 3], "the screen does not say which one");
+    asks.end(second.number, "x").expect("ended");
+    end(SHOWN_MS_MIN);
+    assert_eq!(open(), [2]);
+    assert_eq!(asks.find(1).expect("read").expect("there").over.expect("over").why, ANSWERED_IN_DIALOG);
+}

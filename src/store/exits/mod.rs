@@ -178,11 +178,19 @@ fn entries(root: &Path) -> io::Result<Vec<(u32, Entry)>> {
 }
 
 fn open(root: &Path) -> io::Result<Option<File>> {
-    match open_regular(OpenOptions::new().read(true), &root.join(FILE)) {
+    let path = root.join(FILE);
+    match open_regular(OpenOptions::new().read(true), &path) {
         Ok(file) => Ok(Some(file)),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
-        Err(error) => Err(error),
+        // That says nothing about the file.
+        Err(error) if records::lacks_resources(&error) => Err(error),
+        Err(error) => Err(io::Error::new(error.kind(), format!("cannot read {}: {error}", path.display()))),
     }
+}
+
+/// Returns why the ends of workers of earlier boots cannot be read, if that is so.
+pub fn damage(root: &Path) -> Option<String> {
+    open(root).err().map(|error| error.to_string())
 }
 
 /// Returns the number of slots of a file.

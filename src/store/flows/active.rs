@@ -9,7 +9,6 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use swarm_actors::flow::rules::graph::Graph;
 use swarm_actors::flow::rules::names::{FlowRef, RoleId};
-use swarm_actors::flow::rules::validate::{OwnerRules, validate};
 use swarm_actors::worker::LOG_LIMIT_BYTES;
 use swarm_model::flow::{Begin, Ended, Standing, TAG, Turn, request_of, request_prefix, worker_name};
 use swarm_model::run::Wish;
@@ -24,13 +23,12 @@ use super::file::Lock;
 use super::place::{HOME, STATE, Workspace};
 use super::registered::{self, Active, CALLER, read, registration};
 use super::store::FLOW;
-use super::store::{FlowFiles, StoreError, workflow_of};
+use super::store::{FlowFiles, StoreError};
 use super::turns;
 use crate::changes::Watches;
 use crate::runs::home::make_all;
 use swarm_sys::files::{blocking, replace_durably};
 use swarm_sys::paths::Paths;
-use swarm_sys::quoting::command_line;
 
 pub struct DiskFlows {
     paths: Paths,
@@ -122,13 +120,8 @@ fn check(files: &FlowFiles, site: &FlowSite, caller: &Caller) -> Result<(), Stri
     let open = files.open().map_err(|error| error.to_string())?;
     // The workflow of a flow that has started is not validated: agents may have edited it.
     if open.flow.visited().next().is_none() {
-        let rules = if open.sidecar.relaxed { OwnerRules::Relaxed } else { OwnerRules::Strict };
-        let document = files.workflow(&open.flow).map_err(|error| error.to_string())?;
-        if let Some(first) = validate(&document, rules).first() {
-            let path = workflow_of(&open.flow).display().to_string();
-            let check = command_line(["swarm", "flow", "check", &path]);
-            return Err(format!("invalid workflow: {} (run '{check}')", first.message));
-        }
+        let fault = files.fault(&open).map_err(|error| error.to_string())?;
+        fault.map_or(Ok(()), Err)?;
     }
     check_roles(site, &open.graph)?;
     if open.sidecar.merge || site.config.flow.merge {

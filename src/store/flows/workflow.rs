@@ -6,9 +6,11 @@ use std::time::Instant;
 use serde_json::Value;
 use swarm_actors::flow::rules::document::FlowRun;
 use swarm_actors::flow::rules::graph::Graph;
+use swarm_actors::flow::rules::validate::{Finding, OwnerRules, validate};
+use swarm_sys::quoting::command_line;
 
 use super::sidecar::Sidecar;
-use super::store::{FlowFiles, LOOK_PAUSE, StoreError, read_yaml, workflow_of};
+use super::store::{FlowFiles, LOOK_PAUSE, Open, StoreError, read_yaml, workflow_of};
 
 impl FlowFiles {
     /// Reads the present workflow, which agents may edit at any time. They cannot remove an approval by a person that it
@@ -38,6 +40,21 @@ impl FlowFiles {
         let canonical = read_yaml(&shared).map_err(|cause| StoreError::Unreadable { path: shared, cause })?;
         let resolved = Graph::resolve(&document, canonical.as_ref());
         resolved.map_err(|error| StoreError::Unreadable { path: workflow_of(flow), cause: error.to_string() })
+    }
+
+    /// Returns a message for users about the first rule that the present workflow breaks. `None` if it breaks none.
+    ///
+    /// # Errors
+    /// Fails if the file is missing or not valid YAML.
+    pub fn fault(&self, open: &Open) -> Result<Option<String>, StoreError> {
+        let is_relaxed = open.sidecar.relaxed;
+        let rules = if is_relaxed { OwnerRules::Relaxed } else { OwnerRules::Strict };
+        let document = self.workflow(&open.flow)?;
+        let path = workflow_of(&open.flow).display().to_string();
+        let words = ["swarm", "flow", "check", &path, "--relaxed"];
+        let check = command_line(words.into_iter().take(if is_relaxed { 5 } else { 4 }));
+        let message = |first: &Finding| format!("invalid workflow: {} (run '{check}')", first.message);
+        Ok(validate(&document, rules).first().map(message))
     }
 
     /// Reads the document of the workflow without validation.

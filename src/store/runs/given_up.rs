@@ -10,9 +10,11 @@ use std::path::{Path, PathBuf};
 use nix::fcntl::OFlag;
 use serde::Deserialize;
 use swarm_agents::short;
+use swarm_model::run::progress::{Mode, Run, Stage};
 use swarm_model::{FineState, WorkerView};
 
 use super::home::{Home, NO_LINK};
+use super::journal;
 use super::order::attempt_of;
 use super::run_id;
 
@@ -20,6 +22,8 @@ use super::run_id;
 const BYTES_MAX: u64 = 16 << 20;
 /// Status of a workstream that its run has given up.
 const FAILED: &str = "failed";
+/// Status of a workstream without an attempt at the moment.
+const PENDING: &str = "pending";
 
 /// The parts of `state.json` that matter here.
 #[derive(Deserialize)]
@@ -37,24 +41,42 @@ struct Workstream {
     last_error: Option<String>,
 }
 
-/// Adds to each worker that ended with success why its run has given up the workstream, if it has. Reads the state of each
-/// run once.
+/// Adds to each worker that ended with success why its run has given up the workstream, if it has, and to each that failed
+/// when its run tries again. Reads the state of each run once.
 pub fn mark(workers: &mut [WorkerView]) {
     let mut runs: BTreeMap<PathBuf, Option<State>> = BTreeMap::new();
-    for view in workers.iter_mut().filter(|view| view.state == FineState::Exited && !view.has_failed()) {
+    let mut journals = BTreeMap::new();
+    for view in workers.iter_mut().filter(|view| view.state == FineState::Exited) {
         let Some((home, job)) = attempt_of(&view.row.cmd).and_then(place_of) else { continue };
         let Some(state) = runs.entry(home.to_owned()).or_insert_with(|| read(home)) else { continue };
         let tag = format!("run:{}", run_id(home, &state.created_at));
         if !view.row.tags.contains(&tag) {
             continue;
         }
-        let ours = state.workstreams.iter().find(|one| one.id == job && one.status == FAILED);
+        let Some(ours) = state.workstreams.iter().find(|one| one.id == job) else { continue };
+        if view.has_failed() {
+            view.retry_ms = (ours.status == PENDING).then(|| due_in(home, &mut journals, &tag, job)).flatten();
+            continue;
+        }
+        let ours = Some(ours).filter(|one| one.status == FAILED);
         view.given_up = ours.map(|one| short(one.last_error.as_deref().unwrap_or("its run failed the workstream")));
     }
 }
 
+/// Returns when the next attempt of the workstream `job` is due, if the run with this tag starts one by itself.
+fn due_in(home: &Path, journals: &mut BTreeMap<PathBuf, Option<Run>>, tag: &str, job: &str) -> Option<u64> {
+    let journal = || journal::replay(&Home::new(home)).ok().flatten();
+    let run = journals.entry(home.to_owned()).or_insert_with(journal).as_ref()?;
+    let is_ours = run.mode == Mode::Running && tag.strip_prefix("run:") == Some(run.plan.id.as_str());
+    let at = run.plan.jobs.iter().position(|one| one.id == job).filter(|_| is_ours)?;
+    match run.jobs.get(at)?.stage {
+        Stage::BackingOff { until_ms } => Some(until_ms),
+        _ => None,
+    }
+}
+
 /// Returns the home of the run and the workstream of an attempt, from its directory.
-fn place_of(attempt: &Path) -> Option<(&Path, &str)> {
+pub fn place_of(attempt: &Path) -> Option<(&Path, &str)> {
     let (job, _) = attempt.file_name()?.to_str()?.rsplit_once('.')?;
     Some((attempt.parent()?.parent()?, job))
 }
@@ -75,6 +97,8 @@ mod tests {
     use std::sync::Arc;
 
     use serde_json::json;
+    use swarm_model::run::plan::{Job, Plan};
+    use swarm_model::run::progress::{Progress, Verdict};
     use swarm_model::{Ended, ExitRecord, Hits, Metadata, Reason, RestartPolicy, Row, Usage, WireStatus};
 
     use super::*;
@@ -125,6 +149,7 @@ mod tests {
             elsewhere: None,
             survivors: Vec::new(),
             given_up: None,
+            retry_ms: None,
             job: None,
             dir: None,
         }
@@ -164,5 +189,34 @@ mod tests {
         for odd in ["", "{", "[]", "{\"createdAt\": 1}"] {
             assert!(all(odd).into_iter().all(|one| one == (false, None)), "{odd}");
         }
+    }
+
+    #[test]
+    fn a_worker_has_not_failed_whose_run_starts_the_next_attempt_by_itself() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let home = Home::new(dir.path());
+        let created = "2026-01-01T00:00:00.000Z";
+        let id = run_id(home.path(), created);
+        let work = json!({ "id": "a", "status": PENDING, "lastError": "429" });
+        let state = json!({ "version": 2, "createdAt": created, "workstreams": [work] });
+        fs::write(home.state(), state.to_string()).expect("written");
+        let shown = |mode: Mode, stage: Stage, id: &str| {
+            let jobs = vec![Job { id: "a".to_owned(), ..Job::default() }];
+            let plan = Plan { id: id.to_owned(), home: home.path().display().to_string(), jobs, ..Plan::default() };
+            let jobs = vec![Progress { stage, attempt: 2, ..Progress::default() }];
+            let run = Run { plan: Arc::new(plan), jobs, mode, ..Run::default() };
+            journal::begin(&home, &run, "request").expect("begun");
+            let mut view = ended(&home, "a", &format!("run:{}", run_id(home.path(), created)));
+            view.exit.as_mut().expect("it has ended").ended = Ended::Code(1);
+            mark(std::slice::from_mut(&mut view));
+            (view.has_failed(), view.shown_state(), view.retry_ms)
+        };
+        let later = Stage::BackingOff { until_ms: 9 };
+        let for_good = (true, FineState::Exited, None);
+        assert_eq!(shown(Mode::Running, later.clone(), &id), (false, FineState::Backoff, Some(9)));
+        assert_eq!(shown(Mode::Running, Stage::Pending, &id), for_good);
+        assert_eq!(shown(Mode::Held, later.clone(), &id), for_good, "nothing starts by itself");
+        assert_eq!(shown(Mode::Over(Verdict::Interrupted), later.clone(), &id), for_good);
+        assert_eq!(shown(Mode::Running, later, "00000000"), for_good, "of another run");
     }
 }

@@ -3,10 +3,11 @@
 mod asking;
 mod behind;
 pub mod denied;
+mod earlier;
 pub mod ends;
 pub mod events;
 pub mod far;
-pub(crate) mod given_up;
+pub mod given_up;
 pub mod home;
 mod joblog;
 pub mod journal;
@@ -42,7 +43,7 @@ use swarm_ports::{BoxFuture, Journaled, Runs, Saved, Settled, Survey, Telling};
 
 use self::home::Home;
 use self::registration::{Active, CALLER, Looks, OVER, place, read_active, read_any, unregister};
-pub use self::registration::{is_under_way, registered};
+pub use self::registration::{is_under_way, registered, shown};
 use self::seal::Seals;
 use self::wire::{ArialState, StateFault};
 use crate::asks::Asks;

@@ -22,6 +22,7 @@ use swarm_config::defaults;
 
 use super::asking::{self, Attempt};
 use super::behind::{self, Behind};
+use super::earlier::{conversation, is_in_new_place};
 use super::ends::{errors_of, first, killed, tail, unknown_end};
 use super::queued::has_landed;
 use super::{events, rejection, specs};
@@ -226,7 +227,8 @@ fn order_attempt(
     if !agent.converses() {
         check_script(root, work, &spec.digest, &text)?;
     }
-    let earlier = if agent.resumes() { conversation(&home, &asked.id, attempt, &agent) } else { None };
+    let goes_on = agent.resumes() && !is_in_new_place(now);
+    let earlier = if goes_on { conversation(&home, &asked.id, (attempt, &spec.digest), &agent) } else { None };
     let (session, deferred) = earlier.map_or((None, None), |(session, deferred)| (Some(session), deferred));
     let written = || -> io::Result<()> {
         make_all(dir)?;
@@ -297,7 +299,7 @@ pub fn hide_own_files(agent: &Agent, root: &Path) {
         return;
     }
     if let Err(error) = swarm_git::repository::exclude_at_root(root, names) {
-        eprintln!("swarm: warning: cannot hide the agent's own files from git: {error}");
+        swarm_sys::complain!("swarm: warning: cannot hide the agent's own files from git: {error}");
     }
 }
 
@@ -346,17 +348,6 @@ fn check_script(root: &Path, work: &SpecWork, digest: &str, script: &str) -> Res
     }
 }
 
-/// Returns the conversation of the latest earlier attempt that has one with the same agent, and the tool use at which it
-/// has stopped.
-fn conversation(home: &Home, id: &str, attempt: u32, agent: &Agent) -> Option<(swarm_agents::Session, Option<String>)> {
-    (1..attempt).rev().find_map(|earlier| {
-        let dir = home.attempt(id, earlier);
-        let order = order::read_order(&dir).ok()?;
-        let same = order.agent.kind == agent.kind && order.agent.name == agent.name;
-        order::read_session(&dir).filter(|_| same).map(|session| (session, order::deferred(&dir)))
-    })
-}
-
 fn prompt_text(
     now: &Now,
     agent: &Agent,
@@ -385,7 +376,7 @@ fn prompt_text(
         ("attempt", attempt.as_str()),
     ];
     let execution = fill(&load(Template::Execution)?, &values);
-    if progress.attempt <= 1 {
+    if progress.attempt <= 1 || (progress.evidence.is_none() && is_in_new_place(now)) {
         return Ok(execution);
     }
     let template = match (&progress.evidence, &progress.given_up) {

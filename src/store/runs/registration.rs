@@ -77,6 +77,13 @@ pub fn registered(paths: &Paths) -> Vec<PathBuf> {
     entries.iter().filter_map(|entry| home(&entry.path())).collect()
 }
 
+/// Returns the homes of all runs that are registered, also of those that are over and whose end is not reported yet.
+pub fn shown(paths: &Paths) -> Vec<PathBuf> {
+    let entries = files::list_if_present(&paths.runs()).unwrap_or_default();
+    let home = |place: &Path| Some(PathBuf::from(read_any(place).ok()??.home));
+    entries.iter().filter_map(|entry| home(&entry.path())).collect()
+}
+
 /// Reports whether a run of this home is active, even if no supervisor is running.
 pub fn is_under_way(paths: &Paths, home: &Home) -> bool {
     let registered = read_active(&place(paths, &home.path().to_string_lossy()));

@@ -17,6 +17,7 @@ use super::store::{STATE, StoreError, load, save};
 use crate::asks::Asks;
 use swarm_sys::clock::wall_ms;
 use swarm_sys::paths::Paths;
+use swarm_sys::pool::Pool;
 use swarm_sys::procfs::{self, Stat};
 
 pub const HEARTBEAT: &str = "heartbeat.json";
@@ -270,6 +271,15 @@ fn is_held(paths: &Paths, life: &Life) -> bool {
     let ours = Asks::of_worker(&life.worker, life.generation);
     let is_held = |one: &AskRecord| one.ask.key.starts_with(&ours) && one.state() == AskState::Open && one.is_hidden();
     Asks::new(paths).unfinished().is_ok_and(|all| all.iter().any(is_held))
+}
+
+/// Ends the request of an agent that was answered in the dialog of its window.
+pub async fn end_shown(disks: Arc<Pool>, asks: Asks, life: &Life) {
+    let (worker, generation) = (life.worker.clone(), life.generation);
+    let ended = disks.run(move || asks.end_shown(&worker, generation, wall_ms())).await;
+    if let Some(Err(error)) = ended {
+        tracing::warn!(worker = life.worker, %error, "cannot end a request that was answered in its window");
+    }
 }
 
 /// Returns the time of the last write to a log in Unix milliseconds, and its length in bytes. `None` if it is empty.

@@ -12,7 +12,7 @@ use std::time::{Duration, SystemTime};
 
 use rustix::fs::{AtFlags, Dir, Mode, OFlags, RenameFlags, mkdirat, openat, renameat, renameat_with, statat, unlinkat};
 use rustix::io::{Errno, retry_on_intr};
-use swarm_model::{SESSION_BYTES_MAX, SESSION_FOLDER as NAME};
+use swarm_model::{SESSION_BYTES_MAX, SESSION_FILES, SESSION_FOLDER as NAME};
 use swarm_sys::files::lock::{holder, lock_within};
 
 const LOCK: &str = "state.lock";
@@ -275,6 +275,15 @@ impl Folder {
                 let _ = self.remove(name);
             }
         }
+    }
+}
+
+/// Excludes the files of a session in `base` from git, if `base` is in a repository.
+pub(super) fn exclude(base: &Path) {
+    let Some(root) = swarm_config::root_above(base) else { return };
+    let below = base.strip_prefix(root).unwrap_or(base).join(NAME);
+    if let Err(error) = swarm_git::repository::exclude_files(root, &below, &SESSION_FILES) {
+        tracing::warn!(root = %root.display(), %error, "cannot exclude the files of the session from git status");
     }
 }
 

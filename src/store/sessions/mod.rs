@@ -34,9 +34,7 @@ use serde_json::json;
 use swarm_actors::sessions::recovery::{self, Known};
 use swarm_model::Recovery;
 pub use swarm_model::SESSION_FOLDER as FOLDER;
-use swarm_model::{
-    Fence, Reason, Resume, SESSION_FILES, Session, SessionOwner, SessionPlan, SessionStatus, Spec, WORK_TYPES,
-};
+use swarm_model::{Fence, Reason, Resume, Session, SessionOwner, SessionPlan, SessionStatus, Spec, WORK_TYPES};
 use swarm_ports::{Beaten, BoxFuture, Life, LifeEnd, News, Opening, SessionError, Sessions, Sight};
 
 pub use self::activity::{Tool, activity, note, note_without_session, recorded, write_activity, write_todos};
@@ -49,8 +47,9 @@ use self::folder::Folder;
 pub use self::kept::{Conversation, conversation, note_conversation};
 pub use self::progress::line as progress_line;
 use self::reports::Reports;
-pub use self::resume::how;
+pub use self::resume::{PROMPT as RECOVERY_PROMPT, how};
 pub use self::store::{Change, StoreError, read, read_expect, replace, update};
+use crate::asks::Asks;
 use swarm_agents::end_words;
 use swarm_sys::clock::{now_iso, wall_ms};
 use swarm_sys::paths::Paths;
@@ -149,13 +148,13 @@ fn open(opening: &Opening) -> Result<Option<String>, SessionError> {
         }
         let now = Checked { state: Some(session.clone()), known: known(Some(session), checked.beat_pid), ..checked };
         if recovery::is_alive(&now.facts(None)) || is_being_started(session, opening) {
-            return Err(Failed(SessionError::Alive { path: path.clone(), evidence: evidence(&now) }));
+            return Err(Failed(SessionError::Alive { path: path.clone(), evidence: evidence(&now, base) }));
         }
         begin(session, opening);
         Ok(Change::Write(()))
     });
     begun.map_err(|Failed(error)| error)?;
-    exclude(base);
+    folder::exclude(base);
     forget_earlier(base);
     let event = if opening.again { "recovery" } else { "start" };
     progress::append(base, event, &format!("generation {} of {}", opening.generation, opening.worker));
@@ -171,14 +170,20 @@ fn is_being_started(session: &Session, opening: &Opening) -> bool {
     other && begins && age_ms < BEGINNING_MS_MAX
 }
 
-/// Returns why the agent of a session counts as alive.
-pub fn evidence(checked: &Checked) -> String {
+/// Returns why the agent of the session in `base` counts as alive. A heartbeat that lies ahead stays young until the clock
+/// has reached it, so that only its removal helps.
+pub fn evidence(checked: &Checked, base: &Path) -> String {
     let process = checked.state.as_ref().and_then(Session::owner).and_then(|owner| owner.process);
     match (checked.known, process, checked.beat_ms) {
         (Known::Alive, Some(process), _) => format!("process {} is alive", process.pid),
         (_, _, Some(beat_ms)) => {
             let age_ms = i64::try_from(wall_ms()).unwrap_or(i64::MAX).saturating_sub(beat_ms);
-            format!("last heartbeat {} s ago", age_ms / 1000)
+            if age_ms >= 0 {
+                return format!("last heartbeat {} s ago", age_ms / 1000);
+            }
+            let (file, ahead_s) = (base.join(FOLDER).join(HEARTBEAT), age_ms.unsigned_abs().div_ceil(1000));
+            let is = format!("the last heartbeat in {} is {ahead_s} s ahead of the clock", file.display());
+            format!("{is}; delete that file if no agent works there")
         }
         _ => "according to its state".to_owned(),
     }
@@ -228,15 +233,6 @@ fn begin(session: &mut Session, opening: &Opening) {
         process: None,
         end: None,
     });
-}
-
-/// Excludes the session's files from git, if `base` is in a repository.
-fn exclude(base: &Path) {
-    let Some(root) = swarm_config::root_above(base) else { return };
-    let below = base.strip_prefix(root).unwrap_or(base).join(FOLDER);
-    if let Err(error) = swarm_git::repository::exclude_files(root, &below, &SESSION_FILES) {
-        tracing::warn!(root = %root.display(), %error, "cannot exclude the files of the session from git status");
-    }
 }
 
 /// Removes the activity and the last beat of an earlier agent.
@@ -395,6 +391,10 @@ async fn blocking<T: Send + 'static>(
 impl Sessions for DiskSessions {
     fn interval_ms(&self) -> u64 {
         set(INTERVAL).unwrap_or(INTERVAL_MS).max(INTERVAL_MS_MIN)
+    }
+
+    fn answered<'a>(&'a self, life: &'a Life) -> BoxFuture<'a, ()> {
+        Box::pin(beat::end_shown(Arc::clone(&self.disks), Asks::new(&self.paths), life))
     }
 
     fn check<'a>(&'a self, plan: &'a SessionPlan) -> BoxFuture<'a, Recovery> {

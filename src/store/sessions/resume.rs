@@ -11,23 +11,24 @@ use serde_json::Value;
 use swarm_actors::worker::caller_of;
 use swarm_model::json::Members as _;
 use swarm_model::{Contract, Resume, Session, SessionPlan, Spec};
-use swarm_sys::files::list;
+use swarm_sys::files::{list, open_regular};
 
 use super::folder::Folder;
-use super::{TODOS, activity, recorded, store};
-use crate::records::IDLE;
+use super::{TODOS, activity, conversation, recorded, store};
+use crate::records::{self, IDLE};
 use swarm_agents::resume;
 use swarm_sys::paths::Paths;
 
-/// File of the recovery prompt, in the session's folder.
-const PROMPT: &str = "recovery.md";
+/// File of the recovery prompt, in the session's folder, or among the records of a worker without a session.
+pub const PROMPT: &str = "recovery.md";
 /// Maximum number of changed files that the prompt names.
 const FILES_MAX: usize = 40;
 /// Limits of the search for a conversation: days, and conversations in total.
 const DAYS_MAX: usize = 14;
 const CONVERSATIONS_MAX: usize = 500;
 
-/// Plans the resumption of a worker, and writes the recovery prompt to its session folder.
+/// Plans the resumption of a worker, and writes the recovery prompt to its session folder. Without a session, the prompt is
+/// for the records of the start, whose directory is made later.
 pub fn plan(paths: &Paths, spec: &Spec) -> Resume {
     let (resume, said) = inspect(paths, spec);
     // The prompt is not written to the session of another issue. The start checks the owner again.
@@ -35,7 +36,11 @@ pub fn plan(paths: &Paths, spec: &Spec) -> Resume {
         let found = store::read(Path::new(&session.dir)).ok().and_then(|state| state.identifier());
         found.is_none_or(|found| found == session.identifier)
     };
-    let kept = spec.session().filter(ours).and_then(|session| keep(Path::new(&session.dir), &said));
+    let Some(session) = spec.session() else {
+        let file = paths.worker(&spec.name, spec.generation).join(PROMPT);
+        return Resume { prompt: Some(file.to_string_lossy().into_owned()), text: Some(said), ..resume };
+    };
+    let kept = Some(session).filter(ours).and_then(|session| keep(Path::new(&session.dir), &said));
     Resume { prompt: kept, ..resume }
 }
 
@@ -51,24 +56,50 @@ fn inspect(paths: &Paths, spec: &Spec) -> (Resume, String) {
     let state = base.as_deref().and_then(|base| store::read(base).ok());
     let cwd = spec.worktree.as_ref().map_or_else(|| PathBuf::from(&contract.cwd), |tree| PathBuf::from(&tree.path));
     let said = prompt(spec, state.as_ref(), base.as_deref(), &cwd);
-    let conversation = kept(spec, state.as_ref(), &cwd).filter(|id| resume::is_id(id));
+    let conversation = kept(paths, spec, state.as_ref(), &cwd).filter(|id| resume::is_id(id));
     // An agent whose turn was over had nothing left to do: it waits for its next task, as before.
     let is_idle = is_idle(paths, spec, base.as_deref());
     let reopened = conversation.as_deref().filter(|_| is_idle).and_then(|id| resume::reopen(&contract.argv, id));
     let argv = reopened.or_else(|| resume::command(&contract.argv, conversation.as_deref(), &said));
     let conversation = conversation.filter(|_| argv.is_some());
-    (Resume { argv, prompt: None, conversation }, said)
+    (Resume { argv, conversation, ..Resume::default() }, said)
 }
 
-/// Reports whether the agent was idle at the end of its last life: as it said itself, or, if it said nothing, as its screen
-/// showed.
+/// Reports whether the last turn of the agent had ended by itself at the end of its last life: as the agent said, or, if it
+/// said nothing, as its screen showed. A turn that failed or was interrupted has left work to be done. A dialog that ends
+/// with its window is such a turn, too.
 fn is_idle(paths: &Paths, spec: &Spec, base: Option<&Path>) -> bool {
-    // The start that resumes it has the next number, and no records yet.
-    let lives = [spec.generation, spec.generation.saturating_sub(1)].map(|number| paths.worker(&spec.name, number));
-    let Some(records) = lives.into_iter().find(|dir| dir.is_dir()) else { return false };
+    let Some(records) = last_life(paths, spec) else { return false };
     match base.and_then(activity).or_else(|| recorded(&records)) {
-        Some(told) => told.idle,
+        Some(told) => told.idle && told.turn.is_none(),
         None => records.join(IDLE).exists(),
+    }
+}
+
+/// Returns the records of the worker's last life. The start that resumes it has the next number, and no records yet.
+fn last_life(paths: &Paths, spec: &Spec) -> Option<PathBuf> {
+    let lives = [spec.generation, spec.generation.saturating_sub(1)].map(|number| paths.worker(&spec.name, number));
+    lives.into_iter().find(|dir| dir.is_dir())
+}
+
+/// Returns the id of the conversation of the worker's last life: as the agent's hook named it, or else the one with which
+/// that life began.
+fn told(paths: &Paths, spec: &Spec, program: &str) -> Option<String> {
+    let dir = last_life(paths, spec)?;
+    let named = conversation(&dir).and_then(|known| id_of(&known.file, program));
+    named.or_else(|| records::spec(&dir).ok()?.spec()?.resume.as_ref()?.conversation.clone())
+}
+
+/// Returns the id of the conversation in this file. Claude Code names the file by it, and Codex writes it into the first
+/// line.
+fn id_of(file: &Path, program: &str) -> Option<String> {
+    match program {
+        "claude" => Some(file.file_stem()?.to_str()?.to_owned()),
+        // The agent chose the path.
+        _ => {
+            let opened = open_regular(fs::OpenOptions::new().read(true), file).ok()?;
+            line_of(opened)?.member("payload")?.text("id").map(str::to_owned)
+        }
     }
 }
 
@@ -78,29 +109,37 @@ fn keep(base: &Path, prompt: &str) -> Option<String> {
     Some(folder.path().join(PROMPT).to_string_lossy().into_owned())
 }
 
-/// Returns the id of the conversation in the agent's own files. An id named by the session or by the command counts
-/// only if such a conversation exists. Otherwise the newest one is taken, but only if no other worker shares the
-/// directory.
-fn kept(spec: &Spec, state: Option<&Session>, cwd: &Path) -> Option<String> {
+/// Returns the id of the conversation in the agent's own files. An id named by the session, by the agent's hook or by the
+/// command counts only if such a conversation exists. Otherwise the newest one is taken, but only if no other worker shares
+/// the directory.
+fn kept(paths: &Paths, spec: &Spec, state: Option<&Session>, cwd: &Path) -> Option<String> {
+    let program = spec.contract.argv.first()?.rsplit('/').next()?;
     let since_ms = state.and_then(|state| state.integer("startedAt")).and_then(|at| u64::try_from(at).ok());
     let since = SystemTime::UNIX_EPOCH + Duration::from_millis(since_ms.unwrap_or(0));
     let variable = |name: &str| variable(spec, name).map(PathBuf::from);
     let home = || variable("HOME");
-    let noted = state.and_then(|state| state.text("providerSessionId")).filter(|id| resume::is_id(id));
-    let named = noted.or_else(|| resume::named(&spec.contract.argv)).filter(|id| resume::is_id(id));
-    let alone = spec.worktree.is_some() && state.is_some();
-    match spec.contract.argv.first()?.rsplit('/').next()? {
+    let (find, root): (Find, PathBuf) = match program {
         "claude" => {
             let root = variable("CLAUDE_CONFIG_DIR").or_else(|| Some(home()?.join(".claude")))?;
-            of_claude(&root.join("projects"), cwd, since, named.as_deref(), alone)
+            (of_claude, root.join("projects"))
         }
         "codex" => {
             let root = variable("CODEX_HOME").or_else(|| Some(home()?.join(".codex")))?;
-            of_codex(&root.join("sessions"), cwd, since, named.as_deref(), alone)
+            (of_codex, root.join("sessions"))
         }
-        _ => None,
-    }
+        _ => return None,
+    };
+    let noted = state.and_then(|state| state.text("providerSessionId"));
+    let named = [noted, told(paths, spec, program), resume::named(&spec.contract.argv)];
+    let mut named = named.into_iter().flatten().filter(|id| resume::is_id(id));
+    let alone = spec.worktree.is_some() && state.is_some();
+    let known = named.find_map(|id| find(&root, cwd, since, Some(&id), false));
+    known.or_else(|| find(&root, cwd, since, None, alone))
 }
+
+/// Finds a conversation below a folder of an agent: in this directory, since that time, with this id, or without one the
+/// newest, if the worker is alone in the directory.
+type Find = fn(&Path, &Path, SystemTime, Option<&str>, bool) -> Option<String>;
 
 /// Returns the value of a variable in the worker's environment; `None` if it is unset or empty.
 pub fn variable<'a>(spec: &'a Spec, name: &str) -> Option<&'a str> {
@@ -174,8 +213,13 @@ fn modified(path: &Path) -> Option<SystemTime> {
 }
 
 fn first_line(path: &Path) -> Option<Value> {
+    line_of(fs::File::open(path).ok()?)
+}
+
+/// Returns the first line of a file.
+fn line_of(file: fs::File) -> Option<Value> {
     let mut line = String::new();
-    BufReader::new(std::io::Read::take(fs::File::open(path).ok()?, 1 << 20)).read_line(&mut line).ok()?;
+    BufReader::new(std::io::Read::take(file, 1 << 20)).read_line(&mut line).ok()?;
     serde_json::from_str(&line).ok()
 }
 
@@ -317,6 +361,89 @@ mod tests {
         assert!(is_idle(&paths, &spec, None));
         touch(&paths.worker("a", 2).join("works"), "");
         assert!(!is_idle(&paths, &spec, None), "that was another life");
+        for turn in ["failed", "interrupted"] {
+            let told = format!(r#"{{"at_ms": 1, "idle": true, "waiting": "its turn", "turn": "{turn}"}}"#);
+            touch(&paths.worker("a", 2).join("activity.json"), &told);
+            assert!(!is_idle(&paths, &spec, None), "its turn {turn}");
+        }
+    }
+
+    /// Returns the contract of a worker without a session, which starts this program in `dir`.
+    fn plain(dir: &Path, argv: &[&str]) -> Spec {
+        let text = |path: PathBuf| path.to_string_lossy().into_owned();
+        let home = [("CLAUDE_CONFIG_DIR", "claude"), ("CODEX_HOME", "codex")];
+        let environment = home.map(|(key, leaf)| (key.to_owned(), text(dir.join(leaf)))).to_vec();
+        let argv = argv.iter().map(|word| (*word).to_owned()).collect();
+        let environment = environment.into();
+        let contract = Contract { argv, cwd: text(dir.join("cwd")), environment, ..Contract::default() };
+        Spec {
+            name: "a".to_owned(),
+            generation: 2,
+            token: "t".to_owned(),
+            request: String::new(),
+            started: "s".to_owned(),
+            contract,
+            worktree: None,
+            logs: Vec::new(),
+            resume: None,
+            hooked: None,
+            machine: None,
+            exit_slot: None,
+        }
+    }
+
+    #[test]
+    fn an_agent_without_a_session_continues_the_conversation_that_its_hook_named() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let (paths, real) = (Paths::new(dir.path().join("state")), dir.path().canonicalize().expect("there"));
+        fs::create_dir_all(real.join("cwd")).expect("made");
+        let last = paths.worker("a", 1);
+        fs::create_dir_all(&last).expect("made");
+        let id = "11111111-1111-4111-8111-111111111111";
+        let argv = |spec: &Spec| plan(&paths, spec).argv.unwrap_or_default();
+        let note = |file: &Path| {
+            crate::sessions::note_conversation(&last, file).expect("noted");
+        };
+        // claude
+        let spec = plain(&real, &["claude", "fix it"]);
+        let slug: String = real
+            .join("cwd")
+            .to_string_lossy()
+            .chars()
+            .map(|c| if c.is_ascii_alphanumeric() { c } else { '-' })
+            .collect();
+        let file = real.join("claude/projects").join(slug).join(format!("{id}.jsonl"));
+        touch(&file.with_file_name("22222222-2222-4222-8222-222222222222.jsonl"), "");
+        assert!(!argv(&spec).iter().any(|word| word == "--resume"), "another worker may have that one");
+        note(&file);
+        assert!(!argv(&spec).iter().any(|word| word == id), "its file is gone");
+        touch(&file, "");
+        assert_eq!(argv(&spec)[..3], ["claude", "--resume", id].map(str::to_owned));
+        assert_eq!(how(&paths, &spec).conversation.as_deref(), Some(id));
+        // A life that ended before its hook named the conversation with which it began.
+        fs::remove_file(last.join("conversation.json")).expect("removed");
+        let resume = Some(Resume { conversation: Some(id.to_owned()), ..Resume::default() });
+        let earlier = Spec { generation: 1, resume, ..spec.clone() };
+        touch(&last.join("spec.json"), &serde_json::to_string(&earlier).expect("JSON"));
+        assert_eq!(plan(&paths, &spec).conversation.as_deref(), Some(id));
+        // codex
+        let spec = plain(&real, &["codex", "fix it"]);
+        let file = real.join("codex/sessions/2026/01/02").join(format!("rollout-2026-01-02T00-00-00-{id}.jsonl"));
+        touch(&file, &format!("{{\"payload\": {{\"id\": \"{id}\", \"cwd\": \"/elsewhere\"}}}}\n"));
+        note(&file);
+        let argv = argv(&spec);
+        assert!(argv.iter().any(|word| word == "resume") && argv.iter().any(|word| word == id), "{argv:?}");
+    }
+
+    #[test]
+    fn what_was_done_is_written_also_without_a_session() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let paths = Paths::new(dir.path().join("state"));
+        let resume = plan(&paths, &plain(dir.path(), &["sh", "-c", "work"]));
+        let file = paths.worker("a", 2).join(PROMPT);
+        assert_eq!(resume.prompt.as_deref(), file.to_str());
+        assert!(resume.text.expect("a text").starts_with("You are resuming interrupted work"));
+        assert!(resume.argv.is_none() && !paths.root().exists(), "nothing is written before the start");
     }
 
     #[test]

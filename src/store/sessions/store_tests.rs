@@ -124,7 +124,7 @@ fn only_the_files_of_a_session_are_excluded_from_git() {
     let base = base();
     fs::create_dir_all(base.path().join(".git/info")).expect("made");
     fs::write(base.path().join(".git/HEAD"), "ref: refs/heads/main\n").expect("written");
-    super::super::exclude(base.path());
+    super::super::folder::exclude(base.path());
     let excluded = fs::read_to_string(base.path().join(".git/info/exclude")).expect("read");
     let lines: Vec<_> = excluded.lines().collect();
     assert!(lines.contains(&"/.agent/state.json") && !lines.contains(&"/.agent/"), "{excluded}");

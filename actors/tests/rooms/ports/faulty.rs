@@ -14,8 +14,9 @@ use swarm_model::run::plan::Plan as RunPlan;
 use swarm_model::run::progress::{Now, Run, Spent};
 use swarm_model::run::{Abandoned, Event as RunEvent, FaultKind, Outcome, Wish};
 use swarm_model::{
-    BaseRef, Caller, Contract, ExitRecord, Fence, FlowPlace, Lease, ProcessId, Recovery, Refusal, RefusalKind, Resume,
-    Row, RowWorktree, SessionPlan, SpawnRequest, Spec, Target, TmuxPane, Wanted, WorktreePlan, WorktreeRequest,
+    BaseRef, Caller, Contract, ExitRecord, Fence, FlowPlace, Lease, MergeSettings, ProcessId, Recovery, Refusal,
+    RefusalKind, Resume, Row, RowWorktree, SessionPlan, SpawnRequest, Spec, Target, TmuxPane, Wanted, WorktreePlan,
+    WorktreeRequest,
 };
 use swarm_ports::*;
 
@@ -267,6 +268,7 @@ port!(Landings, "landings", {
     fails targets() -> io::Result<Survey<Target>>, or io;
     fails set_damaged_aside() -> io::Result<Vec<DamagedJournal>>, or io;
     fails complete(completion: Completion) -> Result<Completed, Refusal>, or tool;
+    fails rules_of(root: &'a str, caller: &'a Caller) -> Result<MergeSettings, Refusal>, or tool;
     fails remember(target: &'a Target, caller: &'a Caller) -> io::Result<String>, or io;
     fails load(target: &'a Target) -> io::Result<Option<Queue>>, or io;
     fails save(target: &'a Target, queue: &'a Queue) -> io::Result<()>, or io;
@@ -334,6 +336,7 @@ port!(Records, "records", {
     fails write_wanted(name: &'a str, generation: u64, wanted: &'a Wanted) -> io::Result<()>, or io;
     waits is_noted(name: &'a str, generation: u64, note: Note) -> bool;
     waits note(name: &'a str, generation: u64, note: Note) -> ();
+    waits broken_turn(name: &'a str, generation: u64) -> Option<String>;
     waits mark(name: &'a str, generation: u64, mark: Option<&'a Mark>) -> ();
     fails remove(name: &'a str, generation: u64) -> io::Result<()>, or io;
     fails remove_logs(name: &'a str) -> io::Result<()>, or io;
@@ -367,6 +370,7 @@ port!(Runs, "runs", {
 port!(Sessions, "sessions", {
     plain interval_ms() -> u64;
     plain attempts_max() -> i64;
+    waits answered(life: &'a Life) -> ();
     waits check(plan: &'a SessionPlan) -> Recovery;
     waits resume(spec: &'a Spec) -> Resume;
     waits hooked(spec: &'a Spec) -> Option<Vec<String>>;

@@ -54,13 +54,14 @@ const EXCLUDED: [(&str, Kind, &str); 4] = [
 ];
 
 /// Methods that no scenario calls, with the tests that do.
-const ELSEWHERE: [(&str, &str); 13] = [
+const ELSEWHERE: [(&str, &str); 14] = [
     ("flows.keep_refusal", "tests/it/flow_odds.rs: a result that could not be queued is named"),
     ("launcher.withdraw", "worker::a_step_that_fails_leaves_nothing: the registry refuses the commit"),
     (
         "processes.end_survivors",
         "survivors::a_kill_that_leaves_processes_fails_and_nothing_starts_or_is_removed_beside_them",
     ),
+    ("landings.rules_of", "landing_origin::the_first_run_of_an_agent_cannot_replace_the_rules_of_the_configuration"),
     ("landings.remember", "run_rules::work_that_waits_lands_in_the_environment_of_the_run_that_continues"),
     ("runs.agreed", "landing::work_of_a_run_is_verified_as_its_run_asked"),
     ("runs.changed_rules", "run_rules::work_that_waits_lands_by_a_verification_that_was_corrected"),

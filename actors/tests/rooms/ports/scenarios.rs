@@ -13,6 +13,7 @@ use swarm_model::{
     LoopOrder, LoopRequest, MergeSettings, NudgeOrder, NudgeRequest, NudgeSettings, RecoverRequest, RestartPolicy,
     RunOrder, RunRequest, Scope, SpawnRequest, TmuxPlace, WatchRules,
 };
+use swarm_ports::Sight;
 
 use super::remote;
 use super::stage::Stage;
@@ -223,15 +224,30 @@ mod foreign {
     pub async fn finish(_: &mut Stage) {}
 }
 
-/// An agent that hangs is nudged, interrupted, started again and given up.
+/// An agent that hangs after its dialog was answered is nudged, interrupted, started again and given up.
 mod stuck {
     use super::*;
+
+    const DIALOG: &str = include_str!("../../../../tests/data/screens/claude/permission-command.txt");
+    const WORKS: &str = include_str!("../../../../tests/data/screens/claude/working-tool.txt");
+
+    fn waiting(output: u64) -> Sight {
+        Sight { waiting: Some("may it push?".to_owned()), reports: true, output, ..Sight::default() }
+    }
 
     pub async fn play(stage: &mut Stage) {
         let mut asked = SpawnRequest { worktree: with_tree("a").worktree, ..in_tmux("a") };
         asked.contract.watch = Some(WatchRules { after_ms: 600_000, message: "go on".to_owned() });
-        stage.rig.world.terminals.show("a", "> ");
+        stage.rig.world.terminals.show("a", DIALOG);
+        stage.rig.world.sessions.show("a", waiting(1));
         stage.spawn(asked).await;
+        stage.rig.world.pass(Duration::from_secs(60)).await;
+        // A person answers its dialog in the window.
+        stage.rig.world.terminals.show("a", WORKS);
+        stage.rig.world.sessions.show("a", waiting(2));
+        stage.rig.world.pass(Duration::from_secs(60)).await;
+        stage.rig.world.terminals.show("a", "> ");
+        stage.rig.world.sessions.show("a", Sight::default());
         stage.rig.world.pass(Duration::from_secs(120 * 60)).await;
         stage.forget("a");
     }

@@ -1,7 +1,7 @@
 //! The detail: a view of what is selected, the workers that a question is about, or the table of keys.
 
 use ratatui::style::{Color, Modifier, Style};
-use swarm_actors::top::{Area, Group, Kind, Machine, Mode, TABLE, View, What, shown};
+use swarm_actors::top::{Area, Group, Machine, Mode, Reading, TABLE, View, What, shown};
 
 use super::super::super::render::escape;
 use super::Text;
@@ -13,6 +13,14 @@ pub fn draw(machine: &Machine, text: &Text, pen: &mut Pen<'_>, views: Area, area
         return;
     }
     match machine.mode() {
+        Mode::Ask(question) if question.planned.is_some() => {
+            pen.title(views, question.planned.as_ref().map_or("", |planned| &planned.question));
+            let words = question.planned.iter().map(|planned| format!("swarm {}", planned.words.join(" ")));
+            let dir = question.planned.iter().filter_map(|planned| Some(format!("in {}", planned.dir.as_ref()?)));
+            for (line, y) in words.chain(dir).zip(area.y..area.y + area.rows) {
+                pen.put(Area { y, rows: 1, ..area }, 1, &escape(&line), Style::new());
+            }
+        }
         Mode::Ask(question) => {
             pen.title(views, if question.verb == "kill" { "stop these workers" } else { "start these workers again" });
             for ((id, _), y) in question.targets.iter().zip(area.y..area.y + area.rows) {
@@ -35,16 +43,14 @@ pub fn draw(machine: &Machine, text: &Text, pen: &mut Pen<'_>, views: Area, area
 fn title(machine: &Machine, columns: usize) -> String {
     let Some(row) = machine.selected() else { return String::new() };
     let name = escape(&row.label);
-    if row.id.kind != Kind::Worker {
-        return name.into_owned();
-    }
-    let view = |(number, view): (usize, &View)| match *view == machine.view() {
-        true => format!("[{number} {}]", view.title()),
-        false => format!("{number} {}", view.title()),
+    let Some(present) = Reading::title(row, machine.view()) else { return name.into_owned() };
+    let view = |(number, view): (usize, &View)| {
+        let title = Reading::title(row, *view).unwrap_or_default();
+        if *view == machine.view() { format!("[{number} {title}]") } else { format!("{number} {title}") }
     };
     let views: Vec<String> = (1..).zip(&View::ALL).map(view).collect();
     let all = format!("{name}  {}", views.join("  "));
-    if all.chars().count() < columns { all } else { format!("{}: {name}", machine.view().title()) }
+    if all.chars().count() < columns { all } else { format!("{present}: {name}") }
 }
 
 fn body(machine: &Machine, text: &Text, pen: &mut Pen<'_>, area: Area) {

@@ -35,6 +35,9 @@ fn before(typing: &Typing) -> String {
             many => format!("type into {} workers: ", many.len()),
         },
         Typing::Keys((id, _)) => format!("keys for {} (Escape, Down, Enter, 1): ", escape(&id.name)),
+        Typing::Context((id, _)) => {
+            format!("for the agent of {}: ", escape(id.name.rsplit('/').next().unwrap_or_default()))
+        }
         Typing::Command => "swarm ".to_owned(),
     }
 }
@@ -66,7 +69,7 @@ fn answer(pen: &mut Pen<'_>, area: Area, request: &Request) -> Option<Position> 
     }
     match &request.answer {
         Answer::Question(_) => Some(typed(pen, area, "answer (enter sends, esc leaves): ", text(&request.edit))),
-        Answer::Permission(_) | Answer::Window => {
+        Answer::Permission(_) | Answer::Window | Answer::Words(_) => {
             let bold = Style::new().add_modifier(Modifier::BOLD);
             pen.put(area, 0, "y approve  n deny  esc back  up down more", bold);
             None

@@ -8,7 +8,7 @@ mod pen;
 use ratatui::buffer::Buffer;
 use ratatui::layout::Position;
 use ratatui::style::{Color, Modifier, Style};
-use swarm_actors::top::{Area, Class, Kind, List, Machine, Mode, Row, Show, Sort, Want};
+use swarm_actors::top::{Area, Class, Id, Kind, List, Machine, Mode, Row, Show, Sort, Subject, Want};
 
 use super::super::render::words;
 use crate::board::sgr;
@@ -21,6 +21,8 @@ const STATE_COLUMNS_MIN: u16 = 50;
 const NAME_MAX: usize = 28;
 const STATE_MAX: usize = 13;
 const AGE: usize = 4;
+/// Deepest part of a tree that is indented further.
+const DEPTH_MAX: usize = 6;
 
 /// How the terminal shows things.
 #[derive(Clone, Copy, Debug)]
@@ -62,12 +64,18 @@ pub fn totals(machine: &Machine) -> String {
     counts(machine.rows())
 }
 
-/// Returns the totals of the workers among these rows.
+/// Returns the totals of the workers among these rows, and of what else needs somebody.
 pub fn counts<'a>(rows: impl IntoIterator<Item = &'a Row>) -> String {
-    let workers: Vec<&Row> = rows.into_iter().filter(|row| row.id.kind == Kind::Worker).collect();
+    let (mut workers, mut others) = (Vec::new(), 0);
+    for row in rows {
+        match row.id.kind {
+            Kind::Worker => workers.push(row),
+            _ => others += usize::from(row.is_first && row.class == Class::NeedsYou),
+        }
+    }
     let of = |class: Class| workers.iter().filter(|row| row.class == class).count();
     let mut parts = vec![super::super::render::counted(workers.len() as u64, "worker")];
-    let needs = of(Class::NeedsYou);
+    let needs = of(Class::NeedsYou) + others;
     let words = [
         (needs, if needs == 1 { "needs you" } else { "need you" }),
         (of(Class::Failed), "failed"),
@@ -83,6 +91,8 @@ fn head(machine: &Machine, pen: &mut Pen<'_>, area: Area) {
     let mut parts = Vec::new();
     if machine.list() != List::Workers {
         parts.push(machine.list().title().to_owned());
+    } else {
+        parts.extend(under_way(machine));
     }
     if !machine.filter().is_empty() {
         parts.push(format!("/{}", machine.filter()));
@@ -114,6 +124,38 @@ fn head(machine: &Machine, pen: &mut Pen<'_>, area: Area) {
     }
 }
 
+/// Returns how far the run is that is under way, or how many there are.
+fn under_way(machine: &Machine) -> Option<String> {
+    let is_under_way = |row: &&Row| matches!(row.subject, Some(Subject::Run { is_over: false, .. }));
+    let runs: Vec<&Row> = machine.rows().filter(is_under_way).collect();
+    match runs.as_slice() {
+        [] => None,
+        [run] => {
+            let done = run.at.split(" done").next().filter(|_| run.class != Class::Failed);
+            let name = run.branch.as_ref().map_or("", |branch| &branch.name);
+            Some(format!("run {name}{}", done.map(|done| format!(": {done}")).unwrap_or_default()))
+        }
+        many => Some(format!("{} runs", many.len())),
+    }
+}
+
+/// Returns the name of a row in a list: below its run or flow, or with the name of it.
+fn name_of(machine: &Machine, row: &Row) -> String {
+    let name = super::super::render::escape(&row.label);
+    let is_tree = machine.list().is_tree() && machine.sort().0 == Sort::Need;
+    match &row.branch {
+        Some(branch) if is_tree => format!("{}{name}", "  ".repeat(branch.depth.min(DEPTH_MAX))),
+        Some(branch) if branch.depth > 0 => format!("{}/{name}", super::super::render::escape(&branch.name)),
+        _ => name.into_owned(),
+    }
+}
+
+/// Returns what a row is at: what its worker is at, if nothing else is known.
+fn at_of<'m>(machine: &'m Machine, row: &'m Row) -> &'m str {
+    let worker = row.worker.as_ref().filter(|_| row.at.is_empty());
+    worker.and_then(|name| machine.row(&Id::worker(name))).map_or(&row.at, |worker| &worker.at)
+}
+
 /// Widths of the columns of a list.
 struct Columns {
     name: usize,
@@ -128,7 +170,7 @@ fn list(machine: &Machine, pen: &mut Pen<'_>, titles: Area, area: Area) {
     let rows: Vec<(&Row, bool, bool)> = machine.window().collect();
     let widest = |text: &dyn Fn(&Row) -> usize| rows.iter().map(|(row, ..)| text(row)).max().unwrap_or_default();
     let has_place = titles.columns >= STATE_COLUMNS_MIN;
-    let name = widest(&|row| pen.width(&row.label)).clamp(4, NAME_MAX);
+    let name = widest(&|row| pen.width(&name_of(machine, row))).clamp(4, NAME_MAX);
     let columns = Columns {
         name: name.min(usize::from(titles.columns).saturating_sub(4)),
         state: if has_place { widest(&|row| pen.width(&row.state)).clamp(5, STATE_MAX) } else { 0 },
@@ -167,8 +209,8 @@ fn list(machine: &Machine, pen: &mut Pen<'_>, titles: Area, area: Area) {
         pen.put(line, 0, if is_selected { ">" } else { " " }, style);
         pen.put(line, 1, &row.class.sign().to_string(), sign);
         pen.put(line, 2, if is_marked { "+" } else { " " }, style);
-        let name = super::super::render::escape(&row.label);
-        for (at, width, text) in cells(&name, &row.state, &age(row, pen.face.now_ms), &row.at) {
+        let name = name_of(machine, row);
+        for (at, width, text) in cells(&name, &row.state, &age(row, pen.face.now_ms), at_of(machine, row)) {
             let style = if row.class == Class::NeedsYou { style.add_modifier(Modifier::BOLD) } else { style };
             pen.put_cut(line, at, width, &text, style);
         }
@@ -180,7 +222,7 @@ fn list(machine: &Machine, pen: &mut Pen<'_>, titles: Area, area: Area) {
 
 /// Returns why the list is empty.
 fn nothing(machine: &Machine) -> String {
-    let of_list = machine.rows().filter(|row| machine.list().has(row.id.kind)).count();
+    let of_list = machine.rows().filter(|row| machine.list().has(row)).count();
     match machine.list() {
         _ if of_list > 0 => format!("none of {of_list} matches; esc shows all"),
         List::Workers => "no workers; start one with n, or 'swarm spawn --name NAME -- COMMAND'".to_owned(),

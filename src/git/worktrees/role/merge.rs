@@ -3,8 +3,7 @@
 
 use std::collections::BTreeSet;
 
-use super::stopped;
-use super::{Git, MergeOutcome, shown};
+use super::{Git, MergeOutcome, committed, shown, stopped};
 use crate::repository::fault::Fault;
 use crate::repository::parse;
 use crate::trash::raw;
@@ -42,19 +41,23 @@ pub(super) fn merge(git: &Git, commit: &str, message: &str) -> Result<MergeOutco
 
 /// Moves the worktree and its branch forward to a commit that contains HEAD.
 fn advance(git: &Git, to: &str, commit: &str) -> Result<MergeOutcome, Fault> {
-    // The user's settings for merges are meant for merges by hand.
-    let own = ["--ff-only", "--commit", "--no-squash", "--no-verify-signatures", "--no-autostash", "--no-signoff"];
-    let call = git.write().env("GIT_REFLOG_ACTION", format!("merge {commit}"));
-    call.args(["merge", "--quiet", "--no-gpg-sign"]).args(own).arg(to).run()?;
+    let head = git.head()?;
+    update(git, &head, to)?;
+    committed::move_to(git, [&head, to], &format!("merge {commit}"))?;
     Ok(MergeOutcome::Merged)
+}
+
+/// Brings the files and the index from HEAD to another tree.
+fn update(git: &Git, head: &str, to: &str) -> Result<(), Fault> {
+    // Files of which only the times changed are not in the way. Exit code 1 means that others did.
+    git.write().args(["update-index", "-q", "--refresh"]).run_for(&[0, 1])?;
+    Ok(git.write().args(["read-tree", "-m", "-u", head, to]).run().map(drop)?)
 }
 
 /// Leaves the worktree like a `git merge` that stops at conflicts.
 fn stop(git: &Git, head: &str, commit: &str, message: &str, found: &Computed) -> Result<MergeOutcome, Fault> {
     let git_dir = &git.place.git_dir;
-    // Files of which only the times changed are not in the way. Exit code 1 means that others did.
-    git.write().args(["update-index", "-q", "--refresh"]).run_for(&[0, 1])?;
-    git.write().args(["read-tree", "-m", "-u", head, &found.tree]).run()?;
+    update(git, head, &found.tree)?;
     show_hidden(git, found)?;
     let mut lines = Vec::new();
     let mut last: &[u8] = b"";

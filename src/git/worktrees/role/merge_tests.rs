@@ -4,7 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use super::super::{MergeOutcome, RoleTree, merge_handoff};
+use super::super::{MergeOutcome, RoleTree, commit_work, merge_handoff};
 use crate::fixture::{Fixture, text};
 
 /// Commits the changes of a script in a new worktree, which starts from `from`.
@@ -119,4 +119,33 @@ fn objects_that_a_partial_clone_lacks_are_fetched() {
     let tree = RoleTree { dir: &role, base_repo: &clone, branch: "role" };
     assert_eq!(merge_handoff(tree, &commit, "dev", &fix.caller).unwrap(), MergeOutcome::Merged);
     assert_eq!(fs::read_to_string(role.join("f")).unwrap(), "dev\n2\n3\n4\n5\n6\n7\n8\nqa\n");
+}
+
+#[test]
+fn commits_of_a_role_are_in_the_logs_of_its_branch_and_of_head() {
+    let fix = Fixture::new();
+    let dev = committed(&fix, "dev", "main", "echo dev > f");
+    let commit = text(&fix.at(&dev, &["rev-parse", "HEAD"]));
+    let role = committed(&fix, "role", "main", "echo qa > f");
+    let tree = RoleTree { dir: &role, base_repo: &fix.repo, branch: "role" };
+    let last = |name: &str| text(&fix.at(&role, &["log", "-1", "-g", "--format=%gs %H", name]));
+    let head = || text(&fix.at(&role, &["rev-parse", "HEAD"]));
+    assert!(matches!(merge_handoff(tree, &commit, "dev", &fix.caller), Ok(MergeOutcome::Conflict(_))));
+    fs::write(role.join("f"), "both\n").unwrap();
+    commit_work(tree, "both\n\nmore", &fix.caller).unwrap();
+    assert_eq!([last("HEAD"), last("role")], [(); 2].map(|()| format!("commit (merge): both {}", head())));
+    assert_eq!(
+        text(&fix.at(&role, &["log", "-1", "--format=%B|%P"])).split('|').next_back(),
+        Some(&*format!("{} {commit}", text(&fix.at(&role, &["rev-parse", "HEAD^1"]))))
+    );
+    assert!(!fix.attempt(&role, &["rev-parse", "-q", "--verify", "MERGE_HEAD"]).0);
+    let next = committed(&fix, "next", "role", "echo next > n");
+    let next = text(&fix.at(&next, &["rev-parse", "HEAD"]));
+    assert_eq!(merge_handoff(tree, &next, "dev", &fix.caller), Ok(MergeOutcome::Merged));
+    assert_eq!((last("role"), head()), (format!("merge {next} {next}"), next));
+    fix.at(&role, &["checkout", "-q", "--detach"]);
+    fs::write(role.join("f"), "detached\n").unwrap();
+    commit_work(tree, "detached", &fix.caller).unwrap();
+    assert_eq!(last("HEAD"), format!("commit: detached {}", head()));
+    assert_eq!(text(&fix.at(&role, &["status", "--porcelain"])), "");
 }

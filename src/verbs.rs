@@ -1,13 +1,16 @@
 //! Execution of verbs as processes of their own: what a client asks for is carried out with the same words, checks and
-//! refusals as if it were typed, and nothing of it can reach the stream of the protocol.
+//! refusals as if it were typed, and nothing of it can reach the stream of a protocol.
 
 use std::io;
 use std::os::fd::OwnedFd;
 use std::os::unix::process::CommandExt as _;
+use std::path::Path;
 use std::process::{Child, Command, Stdio};
+use std::sync::OnceLock;
 use std::time::Duration;
 
 use nix::sys::prctl::set_pdeathsig;
+use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use nix::sys::signal::Signal;
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 use swarm_sys::readable::Readable;
@@ -15,14 +18,54 @@ use swarm_sys::variables::HOSTS;
 use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader};
 use tokio::net::unix::pipe::{Receiver, Sender};
 
-use super::words::Line;
-
 /// Maximum length of what a verb prints in bytes.
 const OUT_MAX: usize = 16 * 1024 * 1024;
 /// Maximum time of a verb that reads.
 pub const READ_MAX: Duration = Duration::from_secs(30);
 /// Maximum time of a verb that changes something. It goes on after that, and only its answer is not waited for.
 pub const ACT_MAX: Duration = Duration::from_secs(180);
+
+/// Words of a verb, without the name of the program. No value can become an option: options carry theirs behind `=`, and
+/// names come after `--`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Line(pub Vec<String>);
+
+impl Line {
+    pub fn new(words: &[&str]) -> Self {
+        Self(words.iter().map(|word| (*word).to_owned()).collect())
+    }
+
+    /// Adds `--NAME=VALUE` if there is a value.
+    #[must_use]
+    pub fn option(mut self, name: &str, value: Option<&str>) -> Self {
+        self.0.extend(value.map(|value| format!("--{name}={value}")));
+        self
+    }
+
+    #[must_use]
+    pub fn flag(mut self, name: &str, is_set: bool) -> Self {
+        self.0.extend(is_set.then(|| format!("--{name}")));
+        self
+    }
+
+    /// Adds `--` and words that are no options.
+    #[must_use]
+    pub fn names<'a>(mut self, names: impl IntoIterator<Item = &'a str>) -> Self {
+        self.0.push("--".to_owned());
+        self.0.extend(names.into_iter().map(str::to_owned));
+        self
+    }
+}
+
+/// Limit of descriptors before this process raised its own.
+static DESCRIPTORS: OnceLock<(u64, u64)> = OnceLock::new();
+
+/// Has verbs start with the present limit of descriptors, whatever it is for this process later.
+pub fn keep_descriptor_limit() {
+    if let Ok(limits) = getrlimit(Resource::RLIMIT_NOFILE) {
+        let _ = DESCRIPTORS.set(limits);
+    }
+}
 
 /// Output and exit code of a verb.
 #[derive(Debug)]
@@ -68,15 +111,26 @@ impl Drop for Running {
     }
 }
 
-fn start(line: &Line, has_input: bool, reads: bool) -> io::Result<Running> {
+fn start(line: &Line, dir: Option<&Path>, has_input: bool, reads: bool) -> io::Result<Running> {
     let mut command = Command::new("/proc/self/exe");
     command.arg0("swarm").args(&line.0).env_remove(HOSTS).stdout(Stdio::piped()).stderr(Stdio::piped());
+    if let Some(dir) = dir {
+        command.current_dir(dir);
+    }
     command.stdin(if has_input { Stdio::piped() } else { Stdio::null() });
-    if reads {
-        // SAFETY: prctl is async-signal-safe, and the closure does nothing else.
+    let descriptors = DESCRIPTORS.get().copied();
+    let prepare = move || {
+        if let Some((soft, hard)) = descriptors {
+            // A worker gets the limits of its caller.
+            let _ = setrlimit(Resource::RLIMIT_NOFILE, soft, hard);
+        }
+        if reads { set_pdeathsig(Signal::SIGTERM).map_err(io::Error::from) } else { Ok(()) }
+    };
+    if reads || descriptors.is_some() {
+        // SAFETY: prctl and setrlimit are async-signal-safe, and the closure does nothing else.
         #[expect(unsafe_code, reason = "the only way to have a child end with this process")]
         unsafe {
-            command.pre_exec(|| set_pdeathsig(Signal::SIGTERM).map_err(io::Error::from))
+            command.pre_exec(prepare)
         };
     }
     Ok(Running { child: command.spawn()?, reads, is_reaped: false })
@@ -87,7 +141,15 @@ fn start(line: &Line, has_input: bool, reads: bool) -> io::Result<Running> {
 /// # Errors
 /// Returns a sentence if it cannot be started, prints too much, or takes too long.
 pub async fn read(line: &Line, limit: Duration) -> Result<Said, String> {
-    let said = async { talk(start(line, false, true).map_err(cannot)?, None).await };
+    read_in(line, None, limit).await
+}
+
+/// Does the same in another directory, such as that of a repository.
+///
+/// # Errors
+/// Like [`read`].
+pub async fn read_in(line: &Line, dir: Option<&Path>, limit: Duration) -> Result<Said, String> {
+    let said = async { talk(start(line, dir, false, true).map_err(cannot)?, None).await };
     tokio::time::timeout(limit, said).await.unwrap_or_else(|_| Err(late(line, limit)))
 }
 
@@ -96,7 +158,15 @@ pub async fn read(line: &Line, limit: Duration) -> Result<Said, String> {
 /// # Errors
 /// Like [`read`].
 pub async fn act(line: &Line, input: Option<String>) -> Result<Said, String> {
-    let running = start(line, input.is_some(), false).map_err(cannot)?;
+    act_in(line, None, input).await
+}
+
+/// Does the same in another directory, such as that of a repository.
+///
+/// # Errors
+/// Like [`read`].
+pub async fn act_in(line: &Line, dir: Option<&Path>, input: Option<String>) -> Result<Said, String> {
+    let running = start(line, dir, input.is_some(), false).map_err(cannot)?;
     let said = talk(running, input);
     tokio::time::timeout(ACT_MAX, said).await.unwrap_or_else(|_| Err(late(line, ACT_MAX)))
 }
@@ -189,7 +259,7 @@ impl Lines {
     /// # Errors
     /// Returns a sentence if it cannot be started.
     pub fn start(line: &Line) -> Result<Self, String> {
-        let mut running = start(line, false, true).map_err(cannot)?;
+        let mut running = start(line, None, false, true).map_err(cannot)?;
         // Nobody reads it: what matters is in the lines.
         drop(running.child.stderr.take());
         let stdout = running.child.stdout.take().map(OwnedFd::from);
