@@ -52,7 +52,7 @@ pub struct Question {
     /// Verb of `swarm`.
     pub verb: &'static str,
     pub targets: Vec<Target>,
-    /// What is done instead, if it is not about workers.
+    /// Action that replaces the verb, if it is not about workers.
     pub planned: Option<Planned>,
     /// Number that is typed, if it must be.
     pub number: Edit,
@@ -85,7 +85,7 @@ pub struct Request {
     /// Name of the worker that asks.
     pub worker: String,
     pub answer: Answer,
-    /// What is asked, in short: another question may have the same name.
+    /// Summary of the question: another question may have the same name.
     pub asks: String,
     /// Whether all of it has been shown. It is not answered before.
     pub is_shown: bool,

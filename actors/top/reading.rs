@@ -11,7 +11,7 @@ const SCREEN_LINES: &str = "200";
 pub enum Reading {
     /// The window of this worker.
     Window(String),
-    /// What this verb prints.
+    /// Output of this verb.
     Verb(Vec<String>),
     /// The same, and again whenever a log of this worker, or this file, has grown.
     Log { words: Vec<String>, worker: Option<String>, file: Option<String> },

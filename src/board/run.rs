@@ -14,7 +14,7 @@ use swarm_store::runs::denied::{self, Denials};
 use swarm_store::runs::home::{Home, iso};
 use swarm_store::runs::order;
 
-/// What is in the way of a job on each host.
+/// For each host, the obstacle to starting a job there.
 pub type InTheWay<'a> = Vec<(&'a str, NoSeat<'a>)>;
 
 /// Returns the status of a run. A run whose supervisor is gone is still `running`, because the next one continues it.

@@ -270,7 +270,6 @@ impl Pace {
     }
 
     /// Reports whether an event is the end of an attempt whose agent asks a person: it is started again after the answer.
-    /// Whatever its run makes of another end, the end of the run tells.
     fn is_parked(&mut self, event: &Event) -> bool {
         let Some(worker) = &event.worker else { return false };
         match &event.kind {

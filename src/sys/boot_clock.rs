@@ -1,5 +1,5 @@
 //! The boot clock of the machine. In a time namespace, the kernel shows another one, and other start times of processes.
-//! What processes compare with each other counts from the boot of the machine, whichever namespace each of them is in.
+//! Times that processes compare with each other count from the boot of the machine, in every time namespace.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt as _;

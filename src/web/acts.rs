@@ -1,11 +1,11 @@
-//! What a person can do from the page: a closed list, each act as the words of a verb. Nothing forces, removes, or agrees to
-//! what a repository executes. Each act names the generation of the worker that the page showed.
+//! Acts of the page: a closed list, each as the words of a verb. None of them forces, removes, or agrees to what a repository
+//! executes. Each act names the generation of the worker that the page showed.
 
 use serde::Deserialize;
 
 use crate::verbs::Line;
 
-/// What may be done besides looking.
+/// Acts that the page may offer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Allowed {
     pub act: bool,

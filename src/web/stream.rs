@@ -31,7 +31,7 @@ const CAPTURE_PAUSE: Duration = Duration::from_millis(150);
 /// The time between two captures is at least this many times what the last one took.
 const PAUSE_FACTOR: u32 = 3;
 
-/// What a tab has, and wants to see.
+/// State of a tab: the revision that it has, and the rows and texts that it wants.
 #[derive(Debug, Default, Deserialize)]
 pub struct Wanted {
     #[serde(default)]
@@ -116,7 +116,7 @@ struct Window {
     generation: Option<u64>,
     growth: Option<(Inotify, Readable)>,
     not_before: Instant,
-    /// What was sent last.
+    /// Message that was sent last.
     last: Option<Value>,
     is_due: bool,
     /// The capture that is under way.

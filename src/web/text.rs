@@ -10,7 +10,7 @@ const BYTES_MAX: usize = 512 * 1024;
 /// Maximum length of one line in characters.
 const LINE_MAX: usize = 4_000;
 
-/// Which part of a long text is shown.
+/// Part of a long text that is shown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Part {
     Begin,

@@ -208,7 +208,7 @@ pub(super) fn words(verb: &[&str], names: Vec<String>) -> Vec<String> {
     words
 }
 
-/// What is done about a run or a flow.
+/// Action on a run or a flow.
 enum Verb {
     Ask(Planned),
     Run(Vec<String>),

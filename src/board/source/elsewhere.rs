@@ -58,7 +58,7 @@ pub(super) struct Elsewhere {
 /// Runs and flows to read at the next look.
 #[derive(Debug, Default)]
 pub(super) struct Wanted {
-    /// Which runs there are, and all of them.
+    /// Whether the list of runs, and each run, is to be read again.
     pub runs: bool,
     pub homes: BTreeSet<PathBuf>,
     pub flows: bool,

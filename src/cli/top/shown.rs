@@ -10,7 +10,7 @@ use super::super::render::Clock;
 use super::{rows, trees};
 use crate::board::{Key, Kind};
 
-/// What was made of the board so far.
+/// Rows of the screen that were made from the board so far.
 #[derive(Default)]
 pub struct Shown {
     /// Items of merge queues as the board has them.
@@ -27,7 +27,7 @@ pub struct Shown {
 struct OneRun {
     /// Its revision and text.
     run: (u64, String),
-    /// Those of its workstreams.
+    /// Rows of the workstreams.
     workstreams: BTreeMap<String, (u64, String)>,
 }
 

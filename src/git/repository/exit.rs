@@ -24,7 +24,7 @@ pub(super) struct Finished {
     pub(super) stderr: Vec<u8>,
     pub(super) overflow: bool,
     pub(super) timed_out: bool,
-    /// What held it up, for which it was ended.
+    /// Obstacle for which the command was ended.
     pub(super) held: Option<Held>,
 }
 

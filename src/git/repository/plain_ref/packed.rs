@@ -11,7 +11,7 @@ use crate::landing::checkout::retry_until;
 const FILE: &str = "packed-refs";
 pub(super) const LOCK: &str = "packed-refs.lock";
 
-/// What the packed references say about a name.
+/// Packed references that concern a name.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Packed {
     pub(super) value: Option<String>,
