@@ -67,6 +67,19 @@ pub fn keep_descriptor_limit() {
     }
 }
 
+/// Has a command start with the limit of descriptors that was [kept](keep_descriptor_limit): a worker gets that of its caller.
+pub fn with_limit_of_caller(command: &mut Command) {
+    let Some((soft, hard)) = DESCRIPTORS.get().copied() else { return };
+    // SAFETY: setrlimit is async-signal-safe, and the closure does nothing else.
+    #[expect(unsafe_code, reason = "the only way to give a child another limit than this process has")]
+    unsafe {
+        command.pre_exec(move || {
+            let _ = setrlimit(Resource::RLIMIT_NOFILE, soft, hard);
+            Ok(())
+        })
+    };
+}
+
 /// Output and exit code of a verb.
 #[derive(Debug)]
 pub struct Said {
@@ -118,19 +131,12 @@ fn start(line: &Line, dir: Option<&Path>, has_input: bool, reads: bool) -> io::R
         command.current_dir(dir);
     }
     command.stdin(if has_input { Stdio::piped() } else { Stdio::null() });
-    let descriptors = DESCRIPTORS.get().copied();
-    let prepare = move || {
-        if let Some((soft, hard)) = descriptors {
-            // A worker gets the limits of its caller.
-            let _ = setrlimit(Resource::RLIMIT_NOFILE, soft, hard);
-        }
-        if reads { set_pdeathsig(Signal::SIGTERM).map_err(io::Error::from) } else { Ok(()) }
-    };
-    if reads || descriptors.is_some() {
-        // SAFETY: prctl and setrlimit are async-signal-safe, and the closure does nothing else.
+    with_limit_of_caller(&mut command);
+    if reads {
+        // SAFETY: prctl is async-signal-safe, and the closure does nothing else.
         #[expect(unsafe_code, reason = "the only way to have a child end with this process")]
         unsafe {
-            command.pre_exec(prepare)
+            command.pre_exec(|| set_pdeathsig(Signal::SIGTERM).map_err(io::Error::from))
         };
     }
     Ok(Running { child: command.spawn()?, reads, is_reaped: false })
@@ -219,7 +225,7 @@ async fn talk(mut running: Running, input: Option<String>) -> Result<Said, Strin
     Ok(Said { success: status.success(), out: out.bytes, err: err.bytes })
 }
 
-/// One of the two streams of a verb.
+/// Standard output or standard error of a verb.
 struct Output {
     pipe: Receiver,
     bytes: Vec<u8>,

@@ -16,7 +16,7 @@ use super::row::Row;
 pub enum FineState {
     /// The row is written, the command is not executed yet.
     Starting,
-    /// Its job waits in the queue of a batch system.
+    /// The batch system has accepted the job of the worker and not started it yet.
     Queued,
     Running,
     /// Alive, but suspended by a signal.

@@ -161,7 +161,7 @@ impl<T> Committer<T> {
         }
         let count = self.waiting.len().min(BATCH_MAX);
         let (batch, replies) = self.waiting.drain(..count).unzip();
-        // Whoever is left over has waited long enough.
+        // Mutations that are left over have waited long enough.
         self.is_patient = self.waiting.is_empty();
         self.under_way = Some(replies);
         Some(batch)

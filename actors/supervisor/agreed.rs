@@ -256,7 +256,7 @@ impl Desk {
             if let Some(what) = other.and_then(|agreed| replaced(plan, job, agreed)) {
                 return Err(of_a_run(&below, what).of(&job.id));
             }
-            // What a run said to which a person agreed counts more than the file.
+            // Settings of a run to which a person agreed take precedence over the file.
             let is_free = |key: &&str| other.is_none_or(|agreed| !agreed.settings.sets(key));
             if let Some(key) = file.replaced(&plan.settings_of(job)).into_iter().find(is_free) {
                 let refusal =

@@ -28,7 +28,7 @@ struct FakeHost {
     brought: BTreeSet<String>,
     /// Attempts that were started, as `JOB.N`, each with its end.
     attempts: BTreeMap<String, Option<FarEnd>>,
-    /// Those of another machine of the same name, which does not answer now.
+    /// Attempts that were started on another machine of the same name, which does not answer now.
     elsewhere: BTreeMap<String, Option<FarEnd>>,
     /// Number of workers that were started.
     starts: usize,

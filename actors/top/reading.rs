@@ -13,7 +13,7 @@ pub enum Reading {
     Window(String),
     /// Output of this verb.
     Verb(Vec<String>),
-    /// The same, and again whenever a log of this worker, or this file, has grown.
+    /// Output of a verb, read again whenever a log of this worker, or this file, has grown.
     Log { words: Vec<String>, worker: Option<String>, file: Option<String> },
 }
 

@@ -9,7 +9,7 @@ const TAB: usize = 8;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Colour {
-    /// One of the terminal's palette.
+    /// Number of a colour in the palette of the terminal.
     Indexed(u8),
     Rgb(u8, u8, u8),
 }

@@ -70,9 +70,8 @@ pub fn run(args: &WebArgs, paths: &Paths, screen: &mut Screen) -> Result<u8, Fai
     screen.flush()?;
     let allowed = Allowed { act: args.allow.contains(&Allow::Act), answer: args.allow.contains(&Allow::Answer) };
     explain(args, allowed, screen);
-    if args.open
-        && let Err(error) = open(&address)
-    {
+    let opened = args.open.then(|| open(&address));
+    if let Some(Err(error)) = &opened {
         screen.warning(&format!("cannot open a browser: {error}"));
     }
     verbs::keep_descriptor_limit();
@@ -93,7 +92,7 @@ fn explain(args: &WebArgs, allowed: Allowed, screen: &mut Screen) {
     };
     screen.aside(
         "hint: ",
-        &format!("the page {what}. The address is a secret: who has it can do the same. Ctrl-C ends it"),
+        &format!("the page {what}. The address is a secret: whoever has it can do the same. Press Ctrl-C to end it"),
     );
     if let Some(path) = &args.socket {
         let path = path.display();
@@ -111,12 +110,13 @@ fn refused(cause: String, remedy: &str) -> Failure {
 fn listen_on_loopback(text: &str) -> Result<TcpListener, Failure> {
     let numeric = text.replacen("localhost:", "127.0.0.1:", 1);
     let Ok(address) = numeric.parse::<SocketAddr>() else {
-        return Err(refused(format!("'{text}' is no ADDRESS:PORT"), "use for example --bind 127.0.0.1:8080"));
+        return Err(refused(format!("'{text}' is not ADDRESS:PORT"), "use for example --bind 127.0.0.1:8080"));
     };
     let is_here =
         address.ip() == IpAddr::from([127, 0, 0, 1]) || address.ip() == IpAddr::from([0, 0, 0, 0, 0, 0, 0, 1]);
     if !is_here {
-        let cause = format!("'{text}' is not of this machine only; the page is served on 127.0.0.1 or [::1]");
+        let cause =
+            format!("'{text}' can be reached from other machines; the page is served only on 127.0.0.1 or [::1]");
         return Err(refused(cause, "for another machine run 'ssh -L 8080:127.0.0.1:PORT HOST' there"));
     }
     TcpListener::bind(address).map_err(|error| match error.kind() {
@@ -131,7 +131,7 @@ fn listen_on_socket(path: &Path) -> Result<(UnixListener, Socket), Failure> {
     let failed = |error: io::Error| Failure::system(format!("cannot listen on {}", path.display()), &error);
     if let Ok(found) = std::fs::symlink_metadata(path) {
         if !found.file_type().is_socket() {
-            return Err(refused(format!("{} exists and is no socket", path.display()), "choose another path"));
+            return Err(refused(format!("{} exists and is not a socket", path.display()), "choose another path"));
         }
         match UnixStream::connect(path) {
             Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {
@@ -167,35 +167,35 @@ fn end_of_terminal(is_terminal: bool) -> io::Result<Option<OwnedFd>> {
     let (reader, writer) = io::pipe()?;
     std::thread::Builder::new().name("terminal".to_owned()).spawn(move || {
         let stdout = io::stdout();
-        // Whatever it returns, there is nothing else to wait for.
+        // A failure ends the page as well: the end of the terminal would not be noticed.
         let _ = wait_any(&[(stdout.as_fd(), Until::HungUp)], None);
         drop(writer);
     })?;
     Ok(Some(reader.into()))
 }
 
+/// File that leads a browser to the page. Removed at the end, because it has the token.
+struct Opened(PathBuf);
+
+impl Drop for Opened {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_file(&self.0);
+    }
+}
+
 /// Opens the page in a browser. The address is not among the words of the browser, which others could see, but in a
 /// file that only this user can read.
-fn open(address: &str) -> io::Result<()> {
+fn open(address: &str) -> io::Result<Opened> {
     use std::io::Write as _;
     use std::os::unix::fs::OpenOptionsExt as _;
     let dir = std::env::var_os("XDG_RUNTIME_DIR").map_or_else(std::env::temp_dir, PathBuf::from);
     let path = dir.join(format!("swarm-web-{}.html", swarm_sys::clock::random_token()));
     let mut file = std::fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(&path)?;
+    let opened = Opened(path);
     write!(file, "<!doctype html><meta http-equiv=\"refresh\" content=\"0;url={address}\">")?;
     let mut command = std::process::Command::new("xdg-open");
-    command.arg(&path).stdin(std::process::Stdio::null()).stdout(std::process::Stdio::null());
-    command.stderr(std::process::Stdio::null());
-    let child = command.spawn();
-    if child.is_err() {
-        let _ = std::fs::remove_file(&path);
-    }
-    let mut child = child?;
-    std::thread::Builder::new().name("browser".to_owned()).spawn(move || {
-        let _ = child.wait();
-        // The browser has read it by then, or never will.
-        std::thread::sleep(std::time::Duration::from_secs(30));
-        let _ = std::fs::remove_file(&path);
-    })?;
-    Ok(())
+    command.arg(&opened.0).stdin(std::process::Stdio::null()).stdout(std::process::Stdio::null());
+    let mut child = command.stderr(std::process::Stdio::null()).spawn()?;
+    std::thread::Builder::new().name("browser".to_owned()).spawn(move || child.wait())?;
+    Ok(opened)
 }

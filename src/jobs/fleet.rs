@@ -186,7 +186,7 @@ impl Fleet {
                     let answer = answers.get(&known.cluster).and_then(|answer| answer.as_ref()?.as_ref().ok());
                     self.judge(&key, known, answer.map(Vec::as_slice));
                 }
-                // Its worker was cleaned.
+                // The worker of the job was cleaned.
                 None => self.resolve(&key),
             }
         }

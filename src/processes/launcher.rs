@@ -286,7 +286,7 @@ fn reserved(paths: &Paths, spec: &Spec) -> Result<(), LaunchError> {
     }
     // Somebody may have deleted it to free space.
     make_dirs(&paths.logs()).map_err(|error| system("create the directory of the logs", &error))?;
-    // Otherwise the registry's journal contains the contract.
+    // A contract that is not synced is in the registry's journal as well.
     let durability = if spec.is_synced() { Durability::Synced } else { Durability::None };
     let written = replace_private(&dir, "spec.pending", &text, durability);
     written.map_err(|error| system("write the launch contract", &error))

@@ -58,8 +58,8 @@ impl Reach {
         self.deliver(&link, host, caller, job).await
     }
 
-    /// Returns a connection on which the orders that the host did not get were told first, and what finished jobs have left
-    /// there. The work of attempts that were given up comes back meanwhile.
+    /// Connects to a host, and first delivers the orders that the host has not received, and the removals that finished jobs
+    /// need there. The work of attempts that were given up is fetched meanwhile.
     pub(super) async fn connected(&self, run: &str, host: &str, caller: &Caller) -> Result<Arc<Link>, HostFault> {
         let link = self.link(run, host, caller).await?;
         let first = || async {

@@ -459,7 +459,7 @@ impl Hosts for Reach {
                     let _ = task.await;
                 }
             };
-            // What is not here by then comes back as long as this process lives, or at the next contact.
+            // Work that is not here by then is fetched later: by this process, or at the next contact.
             let _ = tokio::time::timeout(RELEASE_MAX, done).await;
             let _ = tokio::task::spawn_blocking(move || links.release(&run)).await;
         })

@@ -181,7 +181,7 @@ fn a_run_that_goes_on_gets_work_from_a_host_that_a_person_has_forgotten() {
     let reference = "refs/swarm/from/box/a.1".to_owned();
     assert_eq!(block(world.reach.reclaim(plan, &abandoned, caller)), Ok(Reclaimed::Back(vec![reference.clone()])));
     assert!(is_back(&world) && owed(&world) == 0);
-    // What is recorded says that it is back. Nobody is asked again.
+    // The record says that the work is back, so the host is not asked again.
     let known = world.calls().len();
     assert_eq!(block(world.reach.reclaim(plan, &abandoned, caller)), Ok(Reclaimed::Back(vec![reference])));
     assert!(since(&world, known).is_empty());

@@ -137,7 +137,7 @@ pub fn stopped(file: &Path, owed: &Owed) {
         let text = serde_json::to_vec(&Owed { is_stopped: true, ..owed.clone() }).ok()?;
         replace_durably(dir, file.file_name()?.to_str()?, &text).ok()
     };
-    // Otherwise it is told again.
+    // If this fails, the host is asked again, which changes nothing.
     let _ = recorded();
 }
 

@@ -37,7 +37,7 @@ pub fn rows(paths: &Paths, records: &DiskRecords, listed: &Listed<'_>, pick: Pic
         if is_listed || !pick.takes(name) {
             continue;
         }
-        // Whoever killed it in its window, and forgot it, does not wait for its end.
+        // A worker whose window was closed is about to end.
         let facts = records.read(name, generation).ok().flatten().filter(|facts| !is_closing(facts));
         let row = facts.filter(reconcile::runs).and_then(|facts| reconcile::row_now(&facts, &host));
         let Some(row) = row else { continue };

@@ -9,7 +9,7 @@ use axum::http::header::{AUTHORIZATION, CONTENT_TYPE, HOST, ORIGIN};
 use axum::http::request::Parts;
 use axum::http::{HeaderMap, HeaderName, Method, StatusCode, Uri};
 
-/// Begin of the paths that need the token.
+/// Prefix of the paths that need the token.
 const API: &str = "/v1/";
 const SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
 

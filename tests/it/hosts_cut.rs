@@ -185,7 +185,7 @@ fn a_wait_is_asked_again_and_tells_each_end_once() {
     assert_eq!(going.out(), "a: exited\nb: failed (exit code 7)\n");
 
     waits("c", 0);
-    // The end of the other one is told once the host has been asked.
+    // The line about b proves that the host has been asked.
     let mut going = Going::on_box(&site, &["wait", "b", "c", "--timeout", "5"]);
     going.shows("b: exited\n");
     site.cut();

@@ -199,7 +199,7 @@ fn what_is_wrong_is_one_sentence_and_ends_nothing() {
         let is_sentence = !said.contains('\n') && !said.contains("--help'.");
         assert!(said.starts_with(cause) && is_sentence, "{tool} {arguments}: {said}");
     }
-    // What cannot be read is skipped, and what is no request is refused.
+    // Lines that are not JSON are skipped, and JSON that is not a request is refused.
     session.line("{\"jsonrpc\": \"2.0\", \"id\": 77, \"method\"");
     session.line("\u{0}\u{1b}[A not JSON");
     let huge = format!(

@@ -224,7 +224,7 @@ fn the_workers_of_a_registry_that_is_too_large_can_be_ended_and_forgotten() {
     commit(&mut store, Mutation::Remove { name: "large".to_owned(), expect }).expect("commits");
     commit(&mut store, start).expect("commits");
     assert!(fs::metadata(&state).expect("there").len() < 4096);
-    // What is no registry is left alone.
+    // A file that is not a registry is not changed.
     fs::write(&state, long).expect("writes");
     let refused = store.read(&|| Ok(vec![foreign_row("found", Some(5))])).map(drop);
     assert!(matches!(&refused, Err(error @ StoreError::TooLarge { .. }) if error.remedy().is_some()), "{refused:?}");

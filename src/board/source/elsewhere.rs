@@ -248,7 +248,7 @@ impl Source {
         let (paths, here) = (self.paths.clone(), self.elsewhere.here.clone());
         match self.elsewhere.reads.read(&place, move || all_flows(&paths, here.as_deref())) {
             Ok(all) => found.extend(all.into_iter().map(|files| (flow_key(&files), files))),
-            // Those that are known stay.
+            // The board keeps the flows that it has.
             Err(_) => return self.elsewhere.flows.keys().cloned().collect(),
         }
         let gone: Vec<String> = self.elsewhere.flows.keys().filter(|key| !found.contains_key(*key)).cloned().collect();

@@ -57,7 +57,7 @@ pub fn check(host: &Host, agents: &[String], with_job: bool, screen: &mut Screen
     let dir = paths.root().join("slurm").join(format!("check.{token}"));
     make_dirs(&dir).map_err(|error| Failure::system("cannot make a directory for the job", &error))?;
     let seen = submitted(host, &dir, &script(&program, agents), &token);
-    // What a job that begins later writes has no place.
+    // A job that begins later can write nothing.
     let _ = std::fs::remove_dir_all(&dir);
     match seen {
         Ok((text, took)) => told(&text, agents, took, screen),

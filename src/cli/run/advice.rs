@@ -142,7 +142,7 @@ pub fn review_of(plan: &Plan, run: Option<&Run>) -> Option<String> {
         return None;
     }
     let progress_of = |job: &Job| run.and_then(|run| run.jobs.get(run.plan.position(&job.id)?));
-    // What an earlier run has landed is not to review.
+    // Work that an earlier run has landed needs no review.
     let mut open = plan.jobs.iter().filter(|job| progress_of(job).is_none_or(|progress| progress.commit.is_none()));
     let (job, branch) = open.find_map(|job| Some((job, job.branch.as_ref()?)))?;
     let progress = progress_of(job);

@@ -10,8 +10,9 @@ use rustix::process::{Signal as ToSend, pidfd_send_signal};
 use swarm_actors::top::Event;
 
 use super::super::watch::{Interrupt, Until, wait_any};
-use super::children::{pidfd, spawn};
+use super::children::pidfd;
 use super::shell::{End, last_words};
+use crate::verbs::with_limit_of_caller;
 
 /// A client that ends sooner was not attached: tmux has moved the client in which this program is.
 const MOVED_MAX: Duration = Duration::from_secs(1);
@@ -24,7 +25,8 @@ pub fn run(name: &str, signals: &Interrupt) -> io::Result<(Vec<Event>, Option<En
     let words = vec!["attach".to_owned(), "--".to_owned(), name.to_owned()];
     let began = Instant::now();
     let mut command = Command::new(std::env::current_exe()?);
-    let mut child = match spawn(command.args(&words).stderr(Stdio::piped())) {
+    with_limit_of_caller(&mut command);
+    let mut child = match command.args(&words).stderr(Stdio::piped()).spawn() {
         Ok(child) => child,
         Err(error) => return Ok((vec![Event::Told(format!("cannot attach: {error}"))], None)),
     };
@@ -36,7 +38,7 @@ pub fn run(name: &str, signals: &Interrupt) -> io::Result<(Vec<Event>, Option<En
         if let Some(status) = child.try_wait()? {
             break status;
         }
-        // Those of the keyboard are for the window, and a size is asked for afterwards.
+        // Signals of the keyboard are meant for the window, and the size is read again afterwards.
         for signal in signals.take_all() {
             if matches!(signal, Signal::SIGTERM | Signal::SIGHUP | Signal::SIGQUIT) {
                 leaves_by = Some(End::Signal(signal));

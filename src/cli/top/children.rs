@@ -7,8 +7,9 @@ use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
+
+use crate::verbs::with_limit_of_caller;
 
 /// Output that is kept of a verb.
 const OUTPUT_BYTES_MAX: usize = 4 << 20;
@@ -46,9 +47,10 @@ impl Verb {
         if let Some(dir) = dir {
             command.current_dir(dir);
         }
-        let mut child = spawn(&mut command)?;
+        with_limit_of_caller(&mut command);
+        let mut child = command.spawn()?;
         if let (Some(text), Some(mut stdin)) = (input, child.stdin.take()) {
-            // What is typed fits into the pipe. Who does not read it says why.
+            // A typed text fits into the pipe. A verb that does not read it says why.
             let _ = stdin.write_all(text.as_bytes());
         }
         let end = pidfd(&child)?;
@@ -64,7 +66,7 @@ impl Verb {
     pub fn look(&mut self) -> Option<Ended> {
         self.read();
         let status = self.child.try_wait().ok().flatten()?;
-        // What it wrote last.
+        // Its last output.
         self.read();
         let output = std::mem::take(&mut self.bytes);
         Some(Ended { code: status.code(), output, took: self.began.elapsed() })
@@ -90,16 +92,6 @@ impl Verb {
         let _ = pidfd_send_signal(&self.end, Signal::KILL);
         let _ = self.child.wait();
     }
-}
-
-/// Starts a process with the limit of descriptors that this process began with: a worker gets that of its caller.
-pub fn spawn(command: &mut Command) -> io::Result<Child> {
-    let Some(earlier) = super::earlier_descriptors() else { return command.spawn() };
-    let Ok((_, hard)) = getrlimit(Resource::RLIMIT_NOFILE) else { return command.spawn() };
-    let _ = setrlimit(Resource::RLIMIT_NOFILE, earlier, hard);
-    let child = command.spawn();
-    let _ = setrlimit(Resource::RLIMIT_NOFILE, hard, hard);
-    child
 }
 
 pub fn pidfd(child: &Child) -> io::Result<OwnedFd> {

@@ -98,7 +98,7 @@ fn follow(
         }
         match source.look(&mut board) {
             Ok(warnings) => warn(warnings, &mut told, screen),
-            // What was read stays on the board, and the next look tries again.
+            // The board keeps the rows that were read. The next look reads the others again.
             Err(refusal) => warn(vec![refusal.cause], &mut told, screen),
         }
         if board.rev() != rev {

@@ -18,9 +18,7 @@ mod terminal;
 mod trees;
 
 use std::io::IsTerminal as _;
-use std::sync::OnceLock;
 
-use nix::sys::resource::{Resource, getrlimit};
 use swarm_model::{Refusal, RefusalKind};
 
 pub use args::TopArgs;
@@ -29,15 +27,11 @@ pub use args::notes;
 use super::error::Failure;
 use super::screen::Screen;
 use super::watch::allow_many_descriptors;
+use crate::verbs;
 use swarm_sys::paths::Paths;
 
-/// Limit of descriptors before it was raised.
-static EARLIER_DESCRIPTORS: OnceLock<u64> = OnceLock::new();
-
 pub fn run(args: &TopArgs, paths: &Paths, screen: &mut Screen) -> Result<u8, Failure> {
-    if let Ok((soft, _)) = getrlimit(Resource::RLIMIT_NOFILE) {
-        let _ = EARLIER_DESCRIPTORS.set(soft);
-    }
+    verbs::keep_descriptor_limit();
     if args.is_followed() {
         allow_many_descriptors();
         return if args.json { follow::json(paths, screen) } else { follow::lines(paths, screen) };
@@ -50,8 +44,4 @@ pub fn run(args: &TopArgs, paths: &Paths, screen: &mut Screen) -> Result<u8, Fai
     }
     allow_many_descriptors();
     shell::run(args, paths)
-}
-
-fn earlier_descriptors() -> Option<u64> {
-    EARLIER_DESCRIPTORS.get().copied()
 }

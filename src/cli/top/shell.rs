@@ -182,7 +182,7 @@ impl Shell {
         }
         match self.source.look(&mut self.board) {
             Ok(warnings) => self.warn(warnings),
-            // What was read stays, and the next look tries again.
+            // The board keeps the rows that were read. The next look reads the others again.
             Err(refusal) => self.warn(vec![refusal.cause]),
         }
         self.take_rows(terminal)?;

@@ -249,7 +249,7 @@ fn workstream(run: &Run, one: &Workstream, rev: u64, stages: &BTreeMap<&str, &st
         _ if run.over => Class::Ended,
         _ => Class::Queued,
     };
-    // Its worker or its item says so, unless it has none here.
+    // The row of its worker or of its item is on top already, if there is one here.
     let is_first = match one.stage.as_str() {
         "asking" => true,
         "working" => one.waiting.is_some() && is_far,

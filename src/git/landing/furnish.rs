@@ -43,7 +43,7 @@ pub(crate) fn furnish(
     // The mark goes first: a setup that is interrupted starts again.
     admin::ignore_missing(fs::remove_file(&mark)).map_err(Fault::at(&mark))?;
     if known.is_none() {
-        // What an interrupted setup, or a power cut in one, left may be incomplete.
+        // Files of a setup that was interrupted, or cut off by a loss of power, may be incomplete.
         scratch::clean(workspace, scratch, Leftovers::Delete)?;
     }
     copies::remove(&scratch.dir, &stale)?;

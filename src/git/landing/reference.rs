@@ -2,7 +2,7 @@
 //! after the files are updated, commit. In-process if refs are files, otherwise with
 //! `git update-ref --stdin`.
 
-use std::fs::{self, File};
+use std::fs;
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::os::unix::process::ExitStatusExt as _;
 use std::path::Path;
@@ -110,14 +110,11 @@ impl<'a> DirectUpdate<'a> {
 
     fn commit(mut self, to_move: Move<'_>) -> Result<(), Fault> {
         let Some(lock) = self.lock.take() else { return Err(not_moved("the lock of the branch is not held")) };
-        let file = self.workspace.common.join(to_move.branch);
         if !lock.is_locked() {
             return Err(not_moved("another process removed the lock of the branch"));
         }
         self.log(to_move);
-        lock.commit()?;
-        let dir = file.parent().unwrap_or(&self.workspace.common);
-        File::open(dir).and_then(|dir| dir.sync_all()).map_err(Fault::at(dir))
+        lock.commit()
     }
 
     fn is_head(&self, branch: &str) -> bool {

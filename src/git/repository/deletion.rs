@@ -1,12 +1,12 @@
-//! Deletes references; every deletion of a branch goes through here. For that, git locks `packed-refs`, and a git that is
-//! killed together with this process leaves the lock, which blocks everyone. A mark in the common directory proves whose
+//! Deletes references; every deletion of a branch goes through here. `packed-refs` is locked for that, and a kill of this
+//! process, or of the git that it started, leaves the lock, which blocks everyone. A mark in the common directory proves whose
 //! lock it is:
 //!
 //! | step | write | if everything is killed right after it |
 //! |---|---|---|
 //! | 1 | `swarm-deleting-PID-N`: this process, and the reference | the next deletion or queue removes the mark |
-//! | 2 | git locks the reference and `packed-refs` | the same, and the locks |
-//! | 3 | git deletes the reference and its locks | the same as after step 1 |
+//! | 2 | the reference and `packed-refs` are locked | the same, and the locks |
+//! | 3 | the reference and its locks are deleted | the same as after step 1 |
 //! | 4 | the mark is removed | |
 //!
 //! The locks are removed only if the process of the mark is dead, they are this user's and not older than the mark,

@@ -31,11 +31,7 @@ pub(crate) fn move_branch(
     }
     // Not through HEAD: if the branch becomes a symbolic ref now, the branch that it points to must not move.
     let words = ["-c", "core.filesRefLockTimeout=5000", "update-ref", "--no-deref", "-m", why, branch, to, from];
-    let moved = place.call(cli.write(&place.tree)).args(DURABLE).args(words).run();
-    moved.map(drop).map_err(|error| {
-        let fault = Fault::from(error);
-        Fault { transient: fault.transient || fault.cause.contains(" but expected "), ..fault }
-    })
+    place.call(cli.write(&place.tree)).args(DURABLE).args(words).run().map(drop).map_err(plain_ref::refused)
 }
 
 /// Moves the detached HEAD of a worktree from one commit to another.

@@ -27,7 +27,7 @@ const TAKEN: [&str; 8] = ["PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG", "L
 /// With a list of names in its place, the node would start a login shell for all other variables, which takes seconds.
 const EXPORTED_ALL: &str = "--export=ALL";
 
-/// Which cluster is asked, as whoever asked for a worker reaches it.
+/// Variables by which the commands of Slurm find the cluster, as the caller of a worker has them.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Cluster(BTreeMap<String, String>);
 

@@ -14,7 +14,8 @@ use swarm_sys::procfs;
 
 /// Time between SIGTERM and SIGKILL.
 pub const GRACE: Duration = Duration::from_secs(5);
-/// The same in a job: a batch system kills all of it some seconds after its own SIGTERM, and the end must be recorded before.
+/// Time between SIGTERM and SIGKILL in a job. It is shorter, because a batch system kills the whole job some seconds after its
+/// own SIGTERM, and the end must be recorded before that.
 pub const GRACE_OF_JOB: Duration = Duration::from_secs(2);
 /// Time for the worker's own process group to end before other descendants are searched.
 const GROUP_GRACE: Duration = Duration::from_millis(20);

@@ -249,7 +249,7 @@ fn decode(block: &[u8]) -> Option<Entry> {
     if hasher.finalize() != number(12)? {
         return None;
     }
-    // It becomes a part of paths.
+    // The name becomes a part of paths.
     let is_name = |entry: &Entry| !entry.dir.contains('/') && !matches!(entry.dir.as_str(), "" | "." | "..");
     serde_json::from_slice(&whole[HEADER..]).ok().filter(is_name)
 }

@@ -354,7 +354,7 @@ mod tests {
         assert!(!is_idle(&paths, &spec, None));
         touch(&last.join(IDLE), "its turn is over");
         assert!(is_idle(&paths, &spec, None));
-        // What it said itself counts.
+        // A report of the agent counts more than its screen.
         touch(&last.join("activity.json"), r#"{"at_ms": 1, "operation": "make"}"#);
         assert!(!is_idle(&paths, &spec, None));
         touch(&last.join("activity.json"), r#"{"at_ms": 1, "idle": true, "waiting": "its turn is over"}"#);

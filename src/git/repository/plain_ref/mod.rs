@@ -11,7 +11,7 @@ use std::time::{Duration, SystemTime};
 
 use rustix::io::Errno;
 
-use super::cli::Cli;
+use super::cli::{Cli, CliError};
 use super::fault::Fault;
 use super::objects;
 use crate::trash::save::DURABLE;
@@ -55,6 +55,7 @@ pub(crate) struct Prepared {
     lock: Lock,
     /// Whether the reference has the value already.
     is_same: bool,
+    is_durable: bool,
     before: Option<String>,
 }
 
@@ -108,11 +109,13 @@ pub(crate) fn write(
     };
     let call = cli.write(common).args(DURABLE).args(["-c", "core.filesRefLockTimeout=5000"]);
     let call = call.args(["update-ref", "--no-deref", "-m", entry.why]).args(entry.makes.then_some("--create-reflog"));
-    let done = call.args(["--end-of-options", name, to]).args(old).run();
-    done.map(drop).map_err(|error| {
-        let fault = Fault::from(error);
-        Fault { transient: fault.transient || fault.cause.contains(" but expected "), ..fault }
-    })
+    call.args(["--end-of-options", name, to]).args(old).run().map(drop).map_err(refused)
+}
+
+/// Returns the fault of a failed `git update-ref`. It is transient if the reference has another value than expected.
+pub(crate) fn refused(error: CliError) -> Fault {
+    let fault = Fault::from(error);
+    Fault { transient: fault.transient || fault.cause.contains(" but expected "), ..fault }
 }
 
 /// Makes the HEAD of the record of a worktree a symbolic reference to a branch, with an entry in its log. `at` is the commit
@@ -208,7 +211,7 @@ pub(crate) fn prepare(common: &Path, update: &Update<'_>) -> Result<Prepared, Fa
     if !is_same {
         lock.write(update.to, like, update.is_durable).map_err(Fault::at(&file))?;
     }
-    Ok(Prepared { lock, is_same, before: now })
+    Ok(Prepared { lock, is_same, is_durable: update.is_durable, before: now })
 }
 
 impl Prepared {
@@ -224,7 +227,7 @@ impl Prepared {
             // Nothing was written.
             return Ok(());
         }
-        self.lock.commit().map_err(|error| at(&path, error))
+        self.lock.commit(self.is_durable).map_err(|error| at(&path, error))
     }
 }
 

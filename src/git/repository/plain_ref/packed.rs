@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 
 use super::LOCK_WAIT;
 use crate::landing::checkout::retry_until;
+use crate::trash::scratch::Scratch;
 
 const FILE: &str = "packed-refs";
 pub(super) const LOCK: &str = "packed-refs.lock";
@@ -35,47 +36,55 @@ pub(super) fn find(common: &Path, name: &str) -> io::Result<Packed> {
     Ok(found)
 }
 
-/// Lock of the file. While it is held, no other git packs references. Dropping it releases it.
+/// Lock of the file. While it is held, no other git packs references. It is kept open, so that other processes see that it is
+/// held. Dropping it releases it.
 #[derive(Debug)]
-pub(super) struct Lock(PathBuf);
+pub(super) struct Lock {
+    path: PathBuf,
+    _file: File,
+}
 
 impl Lock {
     /// Takes the lock. `None` if another process holds it for long.
     pub(super) fn take(common: &Path) -> io::Result<Option<Self>> {
         let path = common.join(LOCK);
-        let is_ours = retry_until(common, LOCK_WAIT, || match File::create_new(&path) {
-            Ok(_) => Ok(true),
+        let mut made = None;
+        retry_until(common, LOCK_WAIT, || match File::create_new(&path) {
+            Ok(file) => {
+                made = Some(file);
+                Ok(true)
+            }
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(false),
             Err(error) => Err(error),
         })?;
-        Ok(is_ours.then_some(Self(path)))
+        Ok(made.map(|file| Self { path, _file: file }))
     }
 
     /// Removes a reference from the file, durably.
     pub(super) fn remove(&self, common: &Path, name: &str) -> io::Result<()> {
         // The file may be a link of the user.
         let real = common.join(FILE).canonicalize()?;
-        let new = real.with_added_extension(format!("swarm-{}", std::process::id()));
-        let written = without(common, name, &real, &new).and_then(|()| fs::rename(&new, &real));
-        if written.is_err() {
-            let _ = fs::remove_file(&new);
-        }
-        written
+        let dir = real.parent().unwrap_or(common);
+        let new = Scratch::new(dir, "packed");
+        let file = new.create().map_err(|fault| io::Error::other(fault.cause))?;
+        file.set_permissions(real.metadata()?.permissions())?;
+        without(common, name, &file)?;
+        fs::rename(new.path(), &real)?;
+        File::open(dir)?.sync_all()
     }
 }
 
 impl Drop for Lock {
     fn drop(&mut self) {
-        if let Err(error) = fs::remove_file(&self.0) {
-            tracing::warn!(lock = %self.0.display(), %error, "cannot remove our lock");
+        if let Err(error) = fs::remove_file(&self.path) {
+            tracing::warn!(lock = %self.path.display(), %error, "cannot remove our lock");
         }
     }
 }
 
-fn without(common: &Path, name: &str, real: &Path, new: &Path) -> io::Result<()> {
-    let file = File::create(new)?;
-    file.set_permissions(real.metadata()?.permissions())?;
-    let mut out = io::BufWriter::new(&file);
+/// Writes the lines of all other references to `file`.
+fn without(common: &Path, name: &str, file: &File) -> io::Result<()> {
+    let mut out = io::BufWriter::new(file);
     let mut is_removed = false;
     each_line(common, |line| {
         // The line after a tag says what the tag is of.

@@ -225,9 +225,11 @@ impl Lock {
         })
     }
 
-    /// Puts the written value in place, and releases the lock with that.
-    pub(super) fn commit(self) -> io::Result<()> {
-        Ok(renameat(&self.of.dir, &self.name, &self.of.dir, &self.of.leaf)?)
+    /// Puts the written value in place, and releases the lock with that. Without a sync of the directory, a power cut may
+    /// bring the old value back.
+    pub(super) fn commit(self, is_durable: bool) -> io::Result<()> {
+        renameat(&self.of.dir, &self.name, &self.of.dir, &self.of.leaf)?;
+        if is_durable { self.of.sync() } else { Ok(()) }
     }
 }
 

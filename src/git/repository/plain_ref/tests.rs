@@ -5,6 +5,7 @@ use std::path::PathBuf;
 
 use super::*;
 use crate::fixture::{Fixture, text};
+use crate::repository::holders::clear_stale_locks;
 use swarm_sys::files;
 
 fn update<'a>(name: &'a str, to: &'a str, before: Before<'a>) -> Update<'a> {
@@ -223,4 +224,19 @@ fn a_deletion_follows_no_link() {
     left.sort();
     assert_eq!(left, ["log", "x", "y"]);
     assert!(left.iter().all(|name| fs::read_to_string(outside.join(name)).expect("read") == format!("{first}\n")));
+}
+
+#[test]
+fn a_held_lock_of_packed_references_is_no_lock_of_the_dead() {
+    let (fix, common, first, _) = two();
+    let path = common.join(packed::LOCK);
+    let lock = packed::Lock::take(&common).expect("taken").expect("free");
+    assert_eq!(clear_stale_locks(std::slice::from_ref(&path), None), [path.as_path()], "its owner lives");
+    drop(lock);
+    assert!(!path.exists());
+    fix.git(&["update-ref", "refs/heads/topic", &first]);
+    fix.git(&["pack-refs", "--all", "--prune"]);
+    assert!(delete(&common, "refs/heads/topic", None).expect("deleted"));
+    let names = files::list(&common).expect("read").into_iter().map(|file| file.file_name());
+    assert!(names.into_iter().all(|name| !name.to_string_lossy().starts_with("swarm-")), "no scratch file stays");
 }

@@ -26,7 +26,7 @@ pub(super) fn commit(git: &Git, message: &str) -> Result<(), Fault> {
     let file = git.place.git_dir.join("MERGE_HEAD");
     let merged = admin::ignore_missing(record::read_text(&file)).map_err(Fault::at(&file))?.unwrap_or_default();
     let merged: Vec<&str> = merged.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
-    // Others would be options of git.
+    // A word with other characters could be an option of git.
     if let Some(odd) = merged.iter().find(|line| !line.bytes().all(|byte| byte.is_ascii_hexdigit())) {
         return Err(Fault::new(format!("{} has a line that is no commit: {odd}", file.display())));
     }
