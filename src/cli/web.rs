@@ -115,8 +115,7 @@ fn listen_on_loopback(text: &str) -> Result<TcpListener, Failure> {
     let is_here =
         address.ip() == IpAddr::from([127, 0, 0, 1]) || address.ip() == IpAddr::from([0, 0, 0, 0, 0, 0, 0, 1]);
     if !is_here {
-        let cause =
-            format!("'{text}' can be reached from other machines; the page is served only on 127.0.0.1 or [::1]");
+        let cause = format!("cannot listen on {text}: the page is served only on 127.0.0.1 and [::1]");
         return Err(refused(cause, "for another machine run 'ssh -L 8080:127.0.0.1:PORT HOST' there"));
     }
     TcpListener::bind(address).map_err(|error| match error.kind() {

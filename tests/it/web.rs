@@ -281,13 +281,13 @@ fn it_listens_on_this_machine_or_on_a_private_socket() {
     let rig = Rig::new();
     for wide in ["0.0.0.0:0", "[::]:0", "192.0.2.1:80", "127.0.0.2:0"] {
         let said = rig.swarm(&["web", "--bind", wide]);
-        let cause = format!("'{wide}' is not of this machine only; the page is served on 127.0.0.1 or [::1]");
+        let cause = format!("cannot listen on {wide}: the page is served only on 127.0.0.1 and [::1]");
         said.refused(1, &cause);
     }
     let file = rig.path("file");
     std::fs::write(&file, "kept").expect("written");
     let text = file.display().to_string();
-    rig.swarm(&["web", "--socket", &text]).refused(1, &format!("{text} exists and is no socket"));
+    rig.swarm(&["web", "--socket", &text]).refused(1, &format!("{text} exists and is not a socket"));
     assert_eq!(std::fs::read_to_string(&file).expect("read"), "kept");
     let socket = rig.path("web.sock");
     let text = socket.display().to_string();
