@@ -146,10 +146,7 @@ impl State {
                 Event::Retry(id, caller)
             }
             Ask::Again(id, change) => {
-                let may_be: fn(&ItemState) -> bool = match change.is_none() {
-                    false => |state| state.may_be_retried() || *state == ItemState::Queued,
-                    true => ItemState::may_be_retried,
-                };
+                let may_be = if change.is_none() { ItemState::may_be_retried } else { ItemState::may_be_changed };
                 self.may_be_retried(id, may_be)?;
                 Event::Again(id, change)
             }

@@ -52,7 +52,7 @@ pub enum Event {
     /// A person retries the item, and so accepts a base that was rewritten. The key is that of the caller as whom the item
     /// goes on; `None` for that which added it.
     Retry(ItemId, Option<String>),
-    /// Retries the item without a person. A queued item only gets the change.
+    /// Retries the item without a person. An item that has not settled only gets the change.
     Again(ItemId, Change),
     /// An obstacle for which items wait is gone.
     Cleared(Obstacle),
@@ -108,6 +108,8 @@ pub enum Effect {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Machine {
     queue: Queue,
+    /// Whether an item under way has got other rules or another caller since it was taken.
+    is_outdated: bool,
 }
 
 impl Deref for Machine {
@@ -121,7 +123,7 @@ impl Deref for Machine {
 impl Machine {
     /// Creates the machine of a queue as journaled.
     pub fn new(queue: Queue) -> Self {
-        Self { queue }
+        Self { queue, is_outdated: false }
     }
 
     /// Returns the number of each addition's item, and the additions that need a new one. A key has only one item, also
@@ -147,6 +149,8 @@ impl Machine {
             Event::Added(additions) => {
                 additions.into_iter().for_each(|addition| self.add(addition, now_ms, &mut effects));
             }
+            // A verification by earlier rules proves nothing, and blames no work.
+            Event::BaseRead(_) | Event::Built(_) | Event::Verified(_) if self.is_outdated => self.queue.give_back(),
             Event::BaseRead(base) => self.base_read(base, &mut effects),
             Event::Built(build) => self.built(build, &mut effects),
             Event::Verified(verdict) => self.verified(verdict, &mut effects),
@@ -227,6 +231,7 @@ impl Machine {
                 (item.later_ms, item.why_later) = (None, None);
             }
         }
+        self.is_outdated = false;
         self.queue.phase = Phase::Building { base: None, chain: Vec::new(), todo };
         effects.push(Effect::ReadBase);
     }
@@ -312,8 +317,10 @@ impl Machine {
                     }
                     let named = renamed.iter().find(|(candidate, _)| *candidate == link.commit);
                     let commit = named.map_or(link.commit, |(_, landed)| landed.clone());
-                    // The last one is the base now, and was verified.
-                    self.remember_base(&commit, caller.clone(), None);
+                    if !self.is_outdated {
+                        // The last one is the base now, and was verified.
+                        self.remember_base(&commit, caller.clone(), None);
+                    }
                     self.settle(link.item, State::Landed { commit }, effects);
                 }
                 self.queue.phase = Phase::Idle;
@@ -362,14 +369,15 @@ impl Machine {
     }
 
     fn change(&mut self, id: ItemId, change: Change) {
-        let may_change = |item: &&mut Item| item.state == State::Queued || item.state.may_be_retried();
-        let Some(item) = self.queue.item_mut(id).filter(may_change) else { return };
+        let Some(item) = self.queue.item_mut(id).filter(|item| item.state.may_be_changed()) else { return };
         if let Some(rules) = change.rules {
             item.rules = *rules;
         }
         if change.caller.is_some() {
             item.caller = change.caller;
         }
+        // The step under way ends by the rules of the queue, which are still the earlier ones.
+        self.is_outdated |= item.state == State::Active;
     }
 
     /// Queues a settled item again. `accepts`: also if the base was rewritten since the work started.

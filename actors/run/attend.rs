@@ -204,7 +204,7 @@ impl EffectRunner {
             return self.add(now, attempt, next).await;
         }
         // A person may have corrected what verifies the work. The commit of the item lands, not what its worktree has now.
-        let may_change = is_waiting || item.state == State::Queued;
+        let may_change = is_waiting || !item.state.is_settled();
         let rules = if may_change { self.ports.runs.changed_rules(now, &item, &self.caller).await } else { None };
         // The run may have been continued from a shell in which the commands work.
         let caller = if may_change { self.changed_caller(now, target, &item).await } else { None };

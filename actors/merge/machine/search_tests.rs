@@ -140,6 +140,50 @@ fn a_retry_by_other_rules_verifies_by_these_and_keeps_the_commit() {
 }
 
 #[test]
+fn a_change_of_an_item_under_way_discards_its_step_and_keeps_a_landing() {
+    let other = Rules { batch: 1, verify: Some("other".into()), ..Rules::default() };
+    // Steps of a red item: base, build, item, base, base; those of a green one: base, build, item, landing.
+    for (is_red, step) in [(true, 0), (true, 1), (true, 2), (true, 3), (true, 4), (false, 2), (false, 3)] {
+        let (mut queue, mut world) = (machine(1, 1), World { is_red, ..World::default() });
+        let mut effects = queue.on(Event::Resume, 0);
+        for _ in 0..step {
+            effects = queue.on(world.answer(&effects[0]), 0);
+        }
+        let answer = world.answer(&effects[0]);
+        assert_eq!(words(&queue), ["active"]);
+        assert!(queue.on(Event::Again(0, ruled(other.clone())), 0).is_empty());
+        // The command that replaces it passes.
+        world.is_red = false;
+        world.run(&mut queue, answer);
+        let by = if (is_red, step) == (false, 3) { "check" } else { "other" };
+        let known = queue.checked.as_ref().map(|known| (known.command.as_str(), known.reason.is_none()));
+        assert_eq!(
+            (words(&queue), queue.items[0].verified_by.as_deref()),
+            (vec!["landed"], Some(by)),
+            "{is_red} {step}"
+        );
+        assert_eq!(known, (by == "other").then_some(("other", true)), "{is_red} {step}");
+    }
+}
+
+#[test]
+fn another_caller_of_an_item_under_way_has_its_own_verdict() {
+    let (mut queue, mut world) = (machine(2, 2), World { bad: [0].into(), ..World::default() });
+    let mut effects = queue.on(Event::Resume, 0);
+    for _ in 0..3 {
+        effects = queue.on(world.answer(&effects[0]), 0);
+    }
+    assert!(matches!(effects[..], [Effect::Verify { .. }]), "{effects:?}");
+    let answer = world.answer(&effects[0]);
+    queue.on(Event::Again(0, Change { rules: None, caller: Some("other".into()) }), 0);
+    let next = queue.on(answer, 0);
+    // Both are built again, each for its own caller.
+    assert_eq!((next, words(&queue)), (vec![Effect::ReadBase], vec!["active", "queued"]));
+    world.run(&mut queue, Event::BaseRead(Ok("c".into())));
+    assert_eq!(words(&queue), ["rejected", "landed"]);
+}
+
+#[test]
 fn a_base_that_failed_once_and_then_passed_excuses_no_item() {
     let (mut queue, mut world) = (machine(1, 1), World { bad: [0].into(), ..World::default() });
     let mut effects = queue.on(Event::Resume, 0);

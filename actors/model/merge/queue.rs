@@ -64,6 +64,11 @@ impl State {
         self.is_settled() && !self.is_done()
     }
 
+    /// Reports whether the item may get other rules or another caller.
+    pub fn may_be_changed(&self) -> bool {
+        !self.is_done()
+    }
+
     /// Reports whether the item has landed, or had nothing to land.
     pub fn is_done(&self) -> bool {
         matches!(self, Self::Landed { .. } | Self::Noop)

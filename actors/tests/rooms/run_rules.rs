@@ -71,6 +71,27 @@ async fn work_that_is_queued_gets_the_verification_that_was_corrected() {
     rig.check();
 }
 
+#[tokio::test(start_paused = true)]
+async fn work_that_is_being_verified_lands_by_the_verification_that_was_corrected() {
+    let rig = Rig::start().await;
+    let (sender, wait) = tokio::sync::oneshot::channel();
+    rig.world.script.at("verify", Fault::Wait(wait));
+    begin(&rig, verified("mkae")).await;
+    rig.world.end("p.a", Ended::Code(0));
+    rig.world.pass(Duration::from_secs(30)).await;
+    stop(&rig).await;
+    begin(&rig, verified("make")).await;
+    let queues = rig.swarm().queues().await.expect("complete");
+    assert_eq!(queues[0].queue.items[0].state.word(), "active");
+    sender.send(()).expect("it waits");
+    rig.world.pass(Duration::from_secs(30)).await;
+    let queues = rig.swarm().queues().await.expect("complete");
+    let item = &queues[0].queue.items[0];
+    assert_eq!((item.state.word(), item.verified_by.as_deref()), ("landed", Some("make")));
+    assert_eq!(stages(&rig.world.runs.run(HOME)), ["done"]);
+    rig.check();
+}
+
 /// Returns a caller with this `PATH`.
 fn caller_with(path: &str) -> Caller {
     Caller { environment: vec![("PATH".to_owned(), path.to_owned())].into(), ..caller() }
