@@ -141,12 +141,12 @@ impl State {
                 self.may(id, "dropped", ItemState::may_be_dropped)?;
                 Event::Drop(id)
             }
-            Ask::Retry(id, caller) => {
-                self.may_be_retried(id, ItemState::may_be_retried)?;
-                Event::Retry(id, caller)
+            Ask::Retry { item, caller, accepts } => {
+                self.may_be_retried(item, ItemState::may_be_retried)?;
+                Event::Retry { item, caller, accepts }
             }
             Ask::Again(id, change) => {
-                let may_be = if change.is_none() { ItemState::may_be_retried } else { ItemState::may_be_changed };
+                let may_be = if change.is_none() { ItemState::is_waiting } else { ItemState::is_open };
                 self.may_be_retried(id, may_be)?;
                 Event::Again(id, change)
             }

@@ -49,10 +49,15 @@ pub enum Event {
     Pause,
     Resume,
     Drop(ItemId),
-    /// A person retries the item, and so accepts a base that was rewritten. The key is that of the caller as whom the item
-    /// goes on; `None` for that which added it.
-    Retry(ItemId, Option<String>),
-    /// Retries the item without a person. An item that has not settled only gets the change.
+    /// Somebody retries the item. The key is that of the caller as whom the item goes on; `None` for that which added it.
+    /// `accepts`: also if the base was rewritten since the work started, as only a person may say.
+    Retry {
+        item: ItemId,
+        caller: Option<String>,
+        accepts: bool,
+    },
+    /// A run that continues retries the item if it waits, and gives it the change. An item that was dropped or rejected
+    /// meanwhile stays so.
     Again(ItemId, Change),
     /// An obstacle for which items wait is gone.
     Cleared(Obstacle),
@@ -160,14 +165,15 @@ impl Machine {
             Event::Pause => self.queue.paused = true,
             Event::Resume => self.queue.paused = false,
             Event::Drop(id) => self.drop_item(id, &mut effects),
-            Event::Retry(id, caller) => {
-                self.change(id, Change { rules: None, caller });
-                self.retry(id, true);
+            Event::Retry { item, caller, accepts } => {
+                self.change(item, Change { rules: None, caller });
+                self.retry(item, accepts);
             }
-            Event::Again(id, change) => {
+            Event::Again(id, change) if self.queue.item(id).is_some_and(|item| item.state.is_open()) => {
                 self.change(id, change);
                 self.retry(id, false);
             }
+            Event::Again(..) => {}
             Event::Cleared(obstacle) => self.cleared(&obstacle, now_ms),
         }
         self.begin(now_ms, &mut effects);
@@ -369,7 +375,7 @@ impl Machine {
     }
 
     fn change(&mut self, id: ItemId, change: Change) {
-        let Some(item) = self.queue.item_mut(id).filter(|item| item.state.may_be_changed()) else { return };
+        let Some(item) = self.queue.item_mut(id).filter(|item| !item.state.is_done()) else { return };
         if let Some(rules) = change.rules {
             item.rules = *rules;
         }

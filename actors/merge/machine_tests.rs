@@ -195,7 +195,7 @@ fn a_conflict_with_another_item_of_a_batch_is_built_alone_and_the_others_continu
     assert_eq!(queue.items[1].state, State::Conflict { files: vec!["f".into()] });
     // Only a person can retry the item.
     assert_eq!(waiting(&queue.on(Event::Pause, 0)), None);
-    assert_eq!(waiting(&queue.on(Event::Retry(1, None), 0)), None);
+    assert_eq!(waiting(&queue.on(Event::Retry { item: 1, caller: None, accepts: true }, 0)), None);
     assert_eq!(waiting(&queue.on(Event::Resume, 0)), Some(Effect::ReadBase));
 }
 
@@ -220,7 +220,7 @@ fn after_the_tries_of_the_resolver_a_person_must_act() {
     run(&mut queue, &mut world, &effects, &BTreeSet::new());
     assert_eq!(queue.items[0].state, State::Conflict { files: vec!["f".into()] });
     // A retry resets the tries, and the tip of the resolver lands.
-    let mut effects = queue.on(Event::Retry(0, None), 0);
+    let mut effects = queue.on(Event::Retry { item: 0, caller: None, accepts: true }, 0);
     while let Some(effect) = waiting(&effects) {
         effects = queue.on(world.answer(&effect), 0);
     }

@@ -30,9 +30,14 @@ pub enum Ask {
     /// Add finished work of workers or branches. A repeated request with the same key returns the same item.
     Add(Vec<Addition>),
     Drop(ItemId),
-    /// Retry the item for a person, who accepts a base that was rewritten, from now on for this caller.
-    Retry(ItemId, Option<String>),
-    /// Retry the item for a run that continues, or an agent.
+    /// Retry the item, from now on for this caller if there is one. `accepts`: for a person, who accepts a base that was
+    /// rewritten.
+    Retry {
+        item: ItemId,
+        caller: Option<String>,
+        accepts: bool,
+    },
+    /// Retry the item for a run that continues.
     Again(ItemId, Change),
     Pause,
     Resume,

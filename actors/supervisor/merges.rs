@@ -12,7 +12,7 @@ use super::machine::{Child, Event};
 use super::message::SupervisorMessage;
 use super::openings::{Opened, Started, Why};
 use super::state::State;
-use crate::merge::{Ask, Change, MergeArguments, MergeError, MergeHandle, MergeReport, Step};
+use crate::merge::{Ask, MergeArguments, MergeError, MergeHandle, MergeReport, Step};
 use crate::registry::RegistryHandle;
 use crate::worker::WorkerRecord;
 use swarm_model::merge::queue::{Addition, Item, ItemId};
@@ -259,13 +259,13 @@ impl Desk {
             }
             // Only a person accepts that the base was rewritten.
             MergeOrder::Retry { target, item } if caller.below.is_some() => {
-                (target, Ask::Again(item, Change::default()), Some(item), "queued")
+                (target, Ask::Retry { item, caller: None, accepts: false }, Some(item), "queued")
             }
             MergeOrder::Retry { target, item } => {
                 let known = self.ports.landings.remember(&target, &caller).await;
                 let known =
                     known.inspect_err(|error| tracing::warn!(%error, "cannot store the environment of a retry"));
-                (target, Ask::Retry(item, known.ok()), Some(item), "queued")
+                (target, Ask::Retry { item, caller: known.ok(), accepts: true }, Some(item), "queued")
             }
             MergeOrder::Drop { target, item } => (target, Ask::Drop(item), Some(item), "dropped"),
             MergeOrder::Pause { target } => (target, Ask::Pause, None, "paused"),

@@ -1,11 +1,10 @@
 //! What is above the process that made a request, by its ancestors.
 
-use std::ffi::{OsStr, OsString};
 use std::fs;
-use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 
+use crate::notify::own::is_notification;
 use swarm_model::Below;
 use swarm_sys::paths::Paths;
 use swarm_sys::procfs;
@@ -21,7 +20,7 @@ pub fn below(pid: i32, paths: &Paths) -> Option<Below> {
     let (mut pid, mut child) = (pid, None);
     for _ in 0..ANCESTORS_MAX {
         if let Some(child) = child.filter(|_| pid == own) {
-            // That is the word of the supervisor's user.
+            // The command for notifications is the word of the supervisor's user.
             return (!is_notification(child)).then_some(Below::Command);
         }
         child = Some(pid);
@@ -35,13 +34,6 @@ pub fn below(pid: i32, paths: &Paths) -> Option<Below> {
         }
     }
     Some(Below::Unknown)
-}
-
-/// Reports whether a child of this process executes its user's command for notifications.
-fn is_notification(child: i32) -> bool {
-    let text = fs::read(format!("/proc/{child}/cmdline")).unwrap_or_default();
-    let words: Vec<OsString> = text.split(|byte| *byte == 0).map(|word| OsStr::from_bytes(word).to_owned()).collect();
-    crate::notify::config::executes(&words, swarm_config::user_path())
 }
 
 /// Returns the worker of a process that is its shim. The working directory of a shim is `w/NAME.GENERATION` in the state
@@ -87,5 +79,20 @@ mod tests {
         assert_eq!(below(pid, &paths), Some(Below::Unknown));
         let own = i32::try_from(std::process::id()).expect("a pid");
         assert!(!matches!(below(own, &paths), Some(Below::Command)), "the supervisor itself");
+    }
+
+    #[test]
+    fn a_command_for_a_notification_is_known_by_its_process_and_not_by_its_text() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let paths = Paths::new(dir.path());
+        let mut child = Command::new("cat").stdin(Stdio::piped()).spawn().expect("started");
+        let pid = i32::try_from(child.id()).expect("a pid");
+        assert_eq!(below(pid, &paths), Some(Below::Command));
+        let mark = crate::notify::own::Mark::set(pid).expect("it runs");
+        assert_eq!(below(pid, &paths), None);
+        drop(mark);
+        assert_eq!(below(pid, &paths), Some(Below::Command));
+        drop(child.stdin.take());
+        child.wait().expect("it ends");
     }
 }

@@ -396,6 +396,13 @@ async fn replace(
     if let Err(cause) = checked.and_then(|()| peer.check_program(&asked.program, crate::api::installed().as_deref())) {
         return Err((StatusCode::FORBIDDEN, cause));
     }
+    if let Some(root) = of_a_repository(&asked.program)
+        && crate::api::installed().as_deref() != Some(&*asked.program)
+        && below(peer.pid, &context.paths).is_some()
+    {
+        let cause = format!("{} is in the repository {}", asked.program.display(), root.display());
+        return Err((StatusCode::FORBIDDEN, cause));
+    }
     if context.guard.load(Ordering::Relaxed) <= 1 {
         return Ok(StatusCode::SERVICE_UNAVAILABLE.into_response());
     }
@@ -404,4 +411,10 @@ async fn replace(
     let _ = context.successor.set(asked.program);
     context.handle.stop(Exit::Replaced);
     Ok(StatusCode::ACCEPTED.into_response())
+}
+
+/// Returns the repository or worktree in which a program lies. An agent that builds the program there may not put it above
+/// all workers. `None` if it lies in none.
+fn of_a_repository(program: &std::path::Path) -> Option<&std::path::Path> {
+    swarm_config::root_above(program.parent()?)
 }

@@ -58,7 +58,7 @@ pub fn run(args: &WebArgs, paths: &Paths, screen: &mut Screen) -> Result<u8, Fai
     let (listener, address, _socket) = match &args.socket {
         Some(path) => {
             let (listener, socket) = listen_on_socket(path)?;
-            (Listener::Socket(listener), format!("http://localhost:PORT/#t={}", token.text()), Some(socket))
+            (Listener::Socket(listener), format!("http://127.0.0.1:PORT/#t={}", token.text()), Some(socket))
         }
         None => {
             let listener = listen_on_loopback(args.bind.as_deref().unwrap_or("127.0.0.1:0"))?;
@@ -98,7 +98,7 @@ fn explain(args: &WebArgs, allowed: Allowed, screen: &mut Screen) {
         let path = path.display();
         screen.aside(
             "hint: ",
-            &format!("on your machine: ssh -N -L PORT:{path} HOST, then open the address with that PORT"),
+            &format!("on your machine: ssh -N -L 127.0.0.1:PORT:{path} HOST, then open the address with that PORT"),
         );
     }
 }

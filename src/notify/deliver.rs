@@ -10,6 +10,7 @@ use std::time::Duration;
 use rustix::fs::{MemfdFlags, memfd_create};
 
 use super::config::Notify;
+use super::own;
 use super::pace::Notice;
 use super::way::{Failed, Way};
 use super::webhook;
@@ -114,6 +115,7 @@ fn start(runner: &Path, dir: &Path, command: &str, notice: &Notice) -> io::Resul
         command.env("SWARM_EVENT", variable(&text)).env("SWARM_EVENT_TYPE", variable(&notice.kind));
         command.env("SWARM_WORKER", variable(&notice.worker)).env("SWARM_MESSAGE", variable(&notice.message));
     })?;
+    let _mark = own::Mark::set(runner.pid());
     let ended = runner.wait_within(DELIVERY_MAX + ENDING_MAX)?;
     let mut said = Vec::new();
     output.take(OUTPUT_BYTES_MAX).read_to_end(&mut said)?;

@@ -11,6 +11,7 @@
 pub mod config;
 pub mod deliver;
 mod lookup;
+pub mod own;
 mod pace;
 mod way;
 mod webhook;

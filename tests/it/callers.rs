@@ -12,7 +12,7 @@ use rustix::process::{Resource, geteuid, getrlimit};
 
 use crate::common::{Rig, SOON, Said, proc, run, skipped, wait_until};
 use crate::crash::{both, kill_keepers};
-use crate::keepers::{HANDS, assert_outside, spawn_inside};
+use crate::keepers::{HANDS, assert_outside, by_hand, newer, spawn_hands, spawn_inside};
 
 const BINARY: &str = env!("CARGO_BIN_EXE_swarm");
 /// Shell command that restricts itself and executes its arguments.
@@ -206,4 +206,23 @@ fn a_supervisor_that_a_limited_worker_starts_has_neither_its_groups_nor_its_limi
     let (supervisor, guard) = both(&rig);
     assert_eq!((of(supervisor), of(guard)), usual);
     assert!(proc::alive(rig.pid("other")));
+}
+
+#[test]
+fn a_program_that_an_agent_has_built_in_a_repository_is_not_executed_by_the_guard() {
+    let rig = Rig::new();
+    spawn_hands(&rig, "outer", &[]);
+    let keepers = both(&rig);
+    let new = newer(&rig, "built");
+    let root = rig.path("built");
+    rig.git(&root, &["init", "-q"]);
+    let (code, err) = by_hand(&rig, &format!("{} spawn --name inner -- sleep 600", new.display()));
+    let cause = format!(
+        "swarm: error: the supervisor is an older build and cannot be replaced from inside worker 'outer': {} is in the \
+         repository {}\nswarm: hint: run 'swarm supervisor restart' outside of worker 'outer'\n",
+        new.display(),
+        root.display()
+    );
+    assert_eq!((code.as_str(), err), ("1", cause));
+    assert_eq!((both(&rig), rig.names()), (keepers, vec!["outer".to_owned()]));
 }

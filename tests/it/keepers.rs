@@ -47,13 +47,13 @@ pub fn assert_outside(rig: &Rig, workers: &[&str]) {
 pub const HANDS: &str = "while :; do if [ -e todo ]; then sh ./todo > todo.out 2> todo.err; echo $? > todo.tmp; rm todo; \
                          mv todo.tmp todo.code; fi; sleep 0.02; done";
 
-fn spawn_hands(rig: &Rig, name: &str, flags: &[&str]) {
+pub fn spawn_hands(rig: &Rig, name: &str, flags: &[&str]) {
     rig.spawn_sh(name, flags, HANDS);
 }
 
 /// Has the worker of [`spawn_hands`] run a script. Returns its exit code and its standard error.
 #[track_caller]
-fn by_hand(rig: &Rig, script: &str) -> (String, String) {
+pub fn by_hand(rig: &Rig, script: &str) -> (String, String) {
     let file = |name: &str| rig.cwd().join(name);
     std::fs::write(file("todo.new"), script).expect("written");
     std::fs::rename(file("todo.new"), file("todo")).expect("renamed");

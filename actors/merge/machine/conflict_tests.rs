@@ -190,7 +190,7 @@ fn a_held_item_that_was_dropped_can_be_retried() {
     assert!(queue.items[1].state == State::Resolving && queue.items[2].held, "{queue:?}");
     queue.on(Event::Drop(2), 0);
     assert!(!queue.items[2].held);
-    pending.take(queue.on(Event::Retry(2, None), 0));
+    pending.take(queue.on(Event::Retry { item: 2, caller: None, accepts: true }, 0));
     while let Some(effect) = pending.step.take().or_else(|| pending.resolver.take()) {
         let event = file.answer(&effect);
         pending.take(queue.on(event, 0));

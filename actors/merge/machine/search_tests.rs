@@ -1,4 +1,5 @@
 use std::collections::BTreeSet;
+use std::ops::Deref as _;
 
 use super::super::{Change, Effect, Event, Machine};
 use swarm_model::merge::queue::{Addition, ItemId, Obstacle, Queue, Rules, State};
@@ -109,12 +110,12 @@ fn a_retry_verifies_a_base_again_that_failed() {
     let (mut queue, mut world) = (machine(1, 1), World { is_red: true, ..World::default() });
     world.run(&mut queue, Event::Resume);
     assert_eq!(world.verified.len(), 3);
-    world.run(&mut queue, Event::Retry(0, None));
+    world.run(&mut queue, Event::Retry { item: 0, caller: None, accepts: true });
     assert_eq!((words(&queue), world.verified.len()), (vec!["waiting"], 6));
     // What made it fail was outside of the repository, and only the item is bad now.
     world.is_red = false;
     world.bad = [0].into();
-    world.run(&mut queue, Event::Retry(0, None));
+    world.run(&mut queue, Event::Retry { item: 0, caller: None, accepts: true });
     assert_eq!(words(&queue), ["rejected"]);
 }
 
@@ -163,6 +164,21 @@ fn a_change_of_an_item_under_way_discards_its_step_and_keeps_a_landing() {
             "{is_red} {step}"
         );
         assert_eq!(known, (by == "other").then_some(("other", true)), "{is_red} {step}");
+    }
+}
+
+#[test]
+fn a_run_that_continues_changes_no_decision() {
+    for decided in [State::Dropped, State::Rejected { reason: "r".into() }, State::Conflict { files: Vec::new() }] {
+        let mut queue = machine(1, 1).deref().clone();
+        queue.items[0].state = decided.clone();
+        let mut queue = Machine::new(queue);
+        for change in [Change::default(), ruled(Rules::default())] {
+            queue.on(Event::Again(0, change), 0);
+            assert_eq!(queue.items[0].state, decided);
+        }
+        queue.on(Event::Retry { item: 0, caller: None, accepts: false }, 0);
+        assert_eq!(queue.items[0].state, State::Queued, "a person or an agent retries it");
     }
 }
 
@@ -278,7 +294,7 @@ fn a_verification_that_moves_the_base_itself_ends_in_waiting() {
     assert_eq!((pauses, world.verified.len()), (vec![1, 2, 4, 8, 16, 32, 60, 60], 10));
     let why = "the base moved 10 times while the work was on its way; check whether 'check' itself commits to it";
     assert_eq!((queue.items[0].state.word(), queue.items[0].state.reason()), ("waiting", Some(why)));
-    world.run(&mut queue, Event::Retry(0, None));
+    world.run(&mut queue, Event::Retry { item: 0, caller: None, accepts: true });
     assert_eq!(words(&queue), ["landed"]);
 }
 

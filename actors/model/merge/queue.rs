@@ -64,9 +64,15 @@ impl State {
         self.is_settled() && !self.is_done()
     }
 
-    /// Reports whether the item may get other rules or another caller.
-    pub fn may_be_changed(&self) -> bool {
-        !self.is_done()
+    /// Reports whether a run that continues may retry the item, or give it other rules: not after a decision, which a person
+    /// or the machine of the run takes note of.
+    pub fn is_open(&self) -> bool {
+        matches!(self, Self::Queued | Self::Active | Self::Resolving | Self::Waiting { .. })
+    }
+
+    /// Reports whether the item waits for a person, or for an obstacle.
+    pub fn is_waiting(&self) -> bool {
+        matches!(self, Self::Waiting { .. })
     }
 
     /// Reports whether the item has landed, or had nothing to land.

@@ -308,7 +308,10 @@ async fn an_impossible_request_is_refused_and_changes_nothing() {
     let before = bench.items().await;
     assert_eq!(bench.queue.ask(Ask::Drop(7)).await, Err(MergeError::Unknown(7)));
     assert_eq!(bench.queue.ask(Ask::Drop(0)).await, Err(MergeError::State(0, "landed", "dropped")));
-    assert_eq!(bench.queue.ask(Ask::Retry(0, None)).await, Err(MergeError::State(0, "landed", "retried")));
+    assert_eq!(
+        bench.queue.ask(Ask::Retry { item: 0, caller: None, accepts: true }).await,
+        Err(MergeError::State(0, "landed", "retried"))
+    );
     assert_eq!(bench.items().await, before);
     bench.queue.ask(Ask::Drop(1)).await.expect("a rejected one may go");
     assert_eq!(bench.words().await, ["landed", "dropped"]);

@@ -110,6 +110,11 @@ impl Order<'_> {
 pub struct Runner(Child);
 
 impl Runner {
+    /// Returns the process number of the runner.
+    pub fn pid(&self) -> i32 {
+        i32::try_from(self.0.id()).unwrap_or(i32::MAX)
+    }
+
     /// Returns a descriptor that becomes readable when the runner reports or ends.
     ///
     /// # Errors
