@@ -10,6 +10,7 @@ use tokio::task::AbortHandle;
 use super::error::MergeError;
 use super::machine::{Effect, Event, Machine};
 use super::message::{Ask, MergeMessage, MergeReport, Step};
+use super::places::{Asked, Place, Places, Seats};
 use swarm_model::merge::queue::{Item, ItemId, Obstacle, Phase, Queue, State as ItemState};
 use swarm_model::{QueueView, Target};
 use swarm_ports::{Clock, Landings, Verification};
@@ -33,6 +34,7 @@ pub struct MergeArguments {
     pub target: Target,
     pub landings: Arc<dyn Landings>,
     pub clock: Arc<dyn Clock>,
+    pub places: Arc<dyn Places>,
     /// Reports to the supervisor without waiting.
     pub tell: Arc<dyn Fn(MergeReport) + Send + Sync>,
 }
@@ -49,6 +51,7 @@ pub struct State {
     waiting: VecDeque<Event>,
     /// Tasks that carry out effects.
     tasks: Vec<AbortHandle>,
+    seats: Seats,
     /// Tasks that wait until an obstacle is gone.
     obstacles: BTreeMap<Obstacle, AbortHandle>,
     /// Obstacles that have had their turn, if there are too many of them.
@@ -75,11 +78,24 @@ impl Actor for Merge {
         let loaded = loaded.map_err(|error| MergeError::Unreadable(error.to_string()))?;
         let queue = Machine::new(loaded.unwrap_or_default());
         let _ = self.0.set(queue.items.iter().filter_map(|item| item.key.clone()).collect());
-        let (waiting, tasks, kept) = (VecDeque::new(), Vec::new(), Queue::clone(&queue));
+        let (waiting, tasks, seats, kept) = (VecDeque::new(), Vec::new(), Seats::default(), Queue::clone(&queue));
         let (obstacles, had_turn, turn, alarm, stuck, busy) =
             (BTreeMap::new(), BTreeSet::new(), None, None, None, false);
-        let mut state =
-            State { arguments, myself, queue, kept, stuck, waiting, tasks, obstacles, had_turn, turn, alarm, busy };
+        let mut state = State {
+            arguments,
+            myself,
+            queue,
+            kept,
+            stuck,
+            waiting,
+            tasks,
+            seats,
+            obstacles,
+            had_turn,
+            turn,
+            alarm,
+            busy,
+        };
         // Depends only on the journal, so a crash before the next write leads to the same state.
         let effects = state.queue.resume(state.arguments.clock.wall_ms());
         state.perform(effects).await;
@@ -101,14 +117,24 @@ impl Actor for Merge {
             MergeMessage::Item(key, reply) => drop(reply.send(state.queue.of_key(&key).cloned())),
             MergeMessage::Answered(event) => {
                 state.forget_task(&event);
-                state.waiting.push_back(event);
-                state.take_waiting().await;
+                state.hear(event).await;
+            }
+            MergeMessage::Unplaced(item, place, turn) => {
+                state.seats.wait(item, place, turn, state.myself.clone());
+                state.hear(Event::Waits(item)).await;
+            }
+            MergeMessage::Placed(item, place) => {
+                state.seats.keep(item, place);
+                state.hear(Event::Placed(item)).await;
             }
             MergeMessage::TurnEnded => state.end_turn(),
             MergeMessage::SaveAgain => {
                 state.take_waiting().await;
                 state.save_again().await;
             }
+        }
+        if state.waiting.is_empty() {
+            state.seats.prune(&state.queue);
         }
         state.await_obstacles();
         state.set_alarm();
@@ -169,6 +195,11 @@ impl State {
             Some(item) => Err(MergeError::NoTip(id, item.name.clone())),
             None => Ok(()),
         }
+    }
+
+    async fn hear(&mut self, event: Event) {
+        self.waiting.push_back(event);
+        self.take_waiting().await;
     }
 
     /// Applies the waiting results in order, until the journal cannot be written.
@@ -238,8 +269,9 @@ impl State {
             match effect {
                 Effect::Settled(id) => settled.extend(self.queue.item(id).cloned()),
                 effect => {
-                    if let Some((step, items)) = step(&self.queue, &effect) {
-                        (self.arguments.tell)(MergeReport::Begun(step, items));
+                    // A resolver may have to wait.
+                    if !matches!(effect, Effect::Resolve { .. }) {
+                        tell_step(&self.arguments, &self.queue, &effect);
                     }
                     self.begin(effect);
                 }
@@ -257,10 +289,20 @@ impl State {
     /// Carries out one effect in a task, so that the actor can answer meanwhile.
     fn begin(&mut self, effect: Effect) {
         let (arguments, myself, queue) = (self.arguments.clone(), self.myself.clone(), self.queue.clone());
+        let seat = if let Effect::Resolve { item, .. } = effect { self.seats.take(item) } else { None };
         let task = tokio::spawn(async move {
+            let mut place = None;
+            if let Effect::Resolve { item, .. } = effect {
+                match place_of(&arguments, &queue, item, seat).await {
+                    Ok(free) => place = free,
+                    Err(unplaced) => return drop(myself.cast(unplaced)),
+                }
+                tell_step(&arguments, &queue, &effect);
+            }
             if let Some(event) = carry_out(&arguments, &queue, effect).await {
                 let _ = myself.cast(MergeMessage::Answered(event));
             }
+            drop(place);
         });
         self.tasks.retain(|task| !task.is_finished());
         self.tasks.push(task.abort_handle());
@@ -354,6 +396,28 @@ impl State {
             self.busy = busy;
             (self.arguments.tell)(MergeReport::Busy(busy));
         }
+    }
+}
+
+/// Returns the place of the item's resolver: the one that was kept for it, or another. `None` if it needs none.
+async fn place_of(
+    arguments: &MergeArguments,
+    queue: &Queue,
+    id: ItemId,
+    seat: Option<Place>,
+) -> Result<Option<Place>, MergeMessage> {
+    let Some(item) = queue.item(id).filter(|_| seat.is_none()) else { return Ok(seat) };
+    match arguments.places.ask(item).await {
+        None => Ok(None),
+        Some(Asked { place, turn: None }) => Ok(Some(place)),
+        Some(Asked { place, turn: Some(turn) }) => Err(MergeMessage::Unplaced(id, place, turn)),
+    }
+}
+
+/// Reports the step that an effect starts.
+fn tell_step(arguments: &MergeArguments, queue: &Queue, effect: &Effect) {
+    if let Some((step, items)) = step(queue, effect) {
+        (arguments.tell)(MergeReport::Begun(step, items));
     }
 }
 

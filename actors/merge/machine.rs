@@ -11,8 +11,10 @@
 //! therefore costs a logarithmic number of verifications, and never the place of the others.
 
 mod conflict;
+mod places;
 mod search;
 
+use std::collections::BTreeSet;
 use std::ops::Deref;
 
 use swarm_model::merge::queue::{Addition, Item, ItemId, Link, Obstacle, Phase, Queue, Rules, Search, State};
@@ -44,6 +46,10 @@ pub enum Event {
     Verified(Verdict),
     Landed(Landing),
     Resolved(ItemId, Resolution),
+    /// The resolver of the item was not started: it waits for a place.
+    Waits(ItemId),
+    /// There is a place for the resolver.
+    Placed(ItemId),
     /// The time has come at which a paused item may be built.
     Woke,
     Pause,
@@ -78,8 +84,8 @@ impl Change {
     }
 }
 
-/// Effect, carried out once the queue is durable. Each one but `Settled` is answered by one event. Only one step of
-/// the chain is under way at a time; resolvers run beside it.
+/// Effect, carried out once the queue is durable. Each one but `Settled` is answered by one event, `Resolve` perhaps by
+/// [`Event::Waits`]. Only one step of the chain is under way at a time; resolvers run beside it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Effect {
     ReadBase,
@@ -115,6 +121,8 @@ pub struct Machine {
     queue: Queue,
     /// Whether an item under way has got other rules or another caller since it was taken.
     is_outdated: bool,
+    /// Items whose resolvers wait for a place.
+    unplaced: BTreeSet<ItemId>,
 }
 
 impl Deref for Machine {
@@ -128,7 +136,7 @@ impl Deref for Machine {
 impl Machine {
     /// Creates the machine of a queue as journaled.
     pub fn new(queue: Queue) -> Self {
-        Self { queue, is_outdated: false }
+        Self { queue, is_outdated: false, unplaced: BTreeSet::new() }
     }
 
     /// Returns the number of each addition's item, and the additions that need a new one. A key has only one item, also
@@ -161,6 +169,8 @@ impl Machine {
             Event::Verified(verdict) => self.verified(verdict, &mut effects),
             Event::Landed(landing) => self.landed(landing, now_ms, &mut effects),
             Event::Resolved(id, resolution) => self.resolved(id, resolution, now_ms),
+            Event::Waits(id) => self.waits(id),
+            Event::Placed(id) => self.placed(id),
             Event::Woke => {}
             Event::Pause => self.queue.paused = true,
             Event::Resume => self.queue.paused = false,
@@ -176,6 +186,7 @@ impl Machine {
             Event::Again(..) => {}
             Event::Cleared(obstacle) => self.cleared(&obstacle, now_ms),
         }
+        self.go_on_waiting(now_ms);
         self.begin(now_ms, &mut effects);
         for effect in &effects {
             if let Effect::Settled(id) = effect

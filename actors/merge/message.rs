@@ -1,9 +1,11 @@
 //! Protocol of the merge actor.
 
 use ractor::RpcReplyPort;
+use tokio::sync::oneshot;
 
 use super::error::MergeError;
 use super::machine::{Change, Event};
+use super::places::Place;
 use swarm_model::merge::queue::{Addition, Item, ItemId};
 use swarm_model::{EventKind, QueueView};
 
@@ -18,6 +20,10 @@ pub enum MergeMessage {
     Item(String, RpcReplyPort<Option<Item>>),
     /// Result from the task that carried out an effect.
     Answered(Event),
+    /// The resolver of an item was not started: it waits for this place.
+    Unplaced(ItemId, Place, oneshot::Receiver<()>),
+    /// There is a place for it.
+    Placed(ItemId, Place),
     /// From the timer: watch other obstacles.
     TurnEnded,
     /// From the timer: try again to write the journal.

@@ -9,6 +9,7 @@ mod actor;
 mod error;
 pub mod machine;
 mod message;
+mod places;
 
 use std::sync::{Arc, OnceLock};
 
@@ -19,6 +20,7 @@ pub use error::MergeError;
 pub use machine::Change;
 use message::MergeMessage;
 pub use message::{Ask, MergeReport, Step};
+pub use places::{Asked, Place, Places};
 use swarm_model::merge::queue::{Item, ItemId};
 
 use swarm_model::{QueueView, Target};

@@ -1,6 +1,9 @@
 //! Actor around the [`machine`](super::machine): journals events, and carries out their effects in tasks, so that it
 //! answers meanwhile.
 
+mod announce;
+mod resolvers;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
@@ -9,15 +12,15 @@ use ractor::{Actor, ActorProcessingErr, ActorRef, RpcReplyPort};
 use tokio::sync::{Notify, oneshot};
 use tokio::task::{AbortHandle, JoinHandle};
 
+pub use self::resolvers::ResolverMessage;
+use self::resolvers::Resolvers;
 use super::attend::EffectRunner;
-use super::ended;
 use super::error::RunError;
 use super::fleet::Fleet;
 use super::machine::Effect;
 use super::machine::Machine;
 use super::message::{Ask, RunMessage, RunReport};
 use crate::merge::Step;
-use swarm_model::Event as Announcement;
 use swarm_model::merge::queue::Item;
 use swarm_model::run::parse_key;
 use swarm_model::run::plan::Plan;
@@ -86,6 +89,7 @@ pub struct State {
     noting: bool,
     /// Steps of the merge queue that are not reported yet, each with its job.
     steps: Vec<(usize, Word)>,
+    resolvers: Resolvers,
     /// Tasks that carry out effects.
     tasks: Vec<AbortHandle>,
     /// Tasks that attend attempts, by job.
@@ -139,7 +143,9 @@ impl Actor for RunActor {
             RunMessage::Settled(item) => state.settled(*item),
             RunMessage::Flush => state.flush().await,
             RunMessage::Note => state.note(),
+            RunMessage::Resolver(message) => state.resolver(message),
         }
+        state.place_resolvers();
         Ok(())
     }
 
@@ -209,6 +215,8 @@ impl State {
         if unbegun {
             state.take(Event::Began);
         }
+        // Those of an earlier supervisor have ended with it.
+        state.count_resolvers();
         state.ask_for_flush();
         Ok(state)
     }
@@ -228,6 +236,7 @@ impl State {
             flushing,
             noting,
             steps,
+            resolvers: Resolvers::default(),
             tasks,
             attending,
             tidying,
@@ -337,17 +346,6 @@ impl State {
             runs.forget(&self.run).await;
             self.myself.stop(None);
         }
-    }
-
-    /// Sends the event of the end, once. Its report in the run's own events follows it, so that a crash between the two
-    /// leaves the event on record.
-    fn announce_end(&self, last: &Telling) {
-        let (Some(kind), Some(number)) = (ended::event(&self.run, &last.word), last.number) else { return };
-        let (request, events) = (ended::key(&self.run, number), &self.arguments.ports.events);
-        if self.is_resumed && events.seen(&request) {
-            return;
-        }
-        events.emit(Announcement { at_ms: last.at_ms, worker: None, generation: None, request: Some(request), kind });
     }
 
     fn attendant(&self) -> EffectRunner {

@@ -54,7 +54,7 @@ impl EffectRunner {
             }
             Effect::Arm { job, attempt, at_ms } => {
                 until(self.ports.clock.as_ref(), at_ms).await;
-                self.tell(Event::Due { job, attempt });
+                self.tell(Event::Due { job, attempt, resolvers: None });
             }
             Effect::Tidy { .. } => {
                 self.forget(now).await;

@@ -17,7 +17,7 @@ pub use self::pauses::{LIMIT_MS_MAX, LIMITED_MAX, LOST_MAX, PASSING_MAX, PAUSE_M
 use self::pauses::{count, limit_pause_ms, pause_ms};
 pub use self::skipped::ReportedEnd;
 use super::next::next;
-use super::place::{Place, Seating};
+use super::place::{Place, Seating, room};
 use swarm_model::run::progress::{Closed, Mode, Progress, Run, Spent, Stage, Verdict};
 use swarm_model::run::words::Word;
 use swarm_model::run::{Abandoned, Event, FaultKind, Merged, Outcome};
@@ -197,7 +197,8 @@ impl Turn<'_> {
                     self.merged(*job, merged);
                 }
             }
-            Event::Due { job, attempt } => {
+            Event::Due { resolvers: Some(count), .. } => self.run.resolvers = *count,
+            Event::Due { job, attempt, .. } => {
                 if self.is_present(*job, *attempt) && matches!(self.run.jobs[*job].stage, Stage::BackingOff { .. }) {
                     self.run.jobs[*job].stage = Stage::Pending;
                 }
@@ -395,9 +396,7 @@ impl Turn<'_> {
         if self.run.plan.rules.fail_fast && self.run.has_failed {
             return;
         }
-        let working = self.run.count(|stage| *stage == Stage::Working);
-        let room = self.run.plan.rules.limit.max(1).saturating_sub(working);
-        for _ in 0..room {
+        for _ in 0..room(self.run) {
             let seating = Seating::of(self.run);
             let Some(job) = next(self.run, |job| seating.place(job).is_some()) else { return };
             let Some(place) = seating.place(job) else { return };
@@ -405,12 +404,12 @@ impl Turn<'_> {
         }
     }
 
-    /// Reports whether a job may start, but has no place on any host.
-    fn waits_for_host(&self) -> bool {
+    /// Reports whether a job may start, but has no place on any host, or none beside the resolvers.
+    fn waits_for_place(&self) -> bool {
         let rules = &self.run.plan.rules;
         self.run.mode == Mode::Running
             && !(rules.fail_fast && self.run.has_failed)
-            && next(self.run, |job| Seating::of(self.run).place(job).is_none()).is_some()
+            && next(self.run, |job| self.run.resolvers > 0 || Seating::of(self.run).place(job).is_none()).is_some()
     }
 
     fn start(&mut self, job: usize, place: Place) {
@@ -469,7 +468,7 @@ impl Turn<'_> {
             Stage::Pending | Stage::Paused | Stage::Done | Stage::Failed => false,
         };
         let held = self.run.mode == Mode::Held && self.run.count(|stage| *stage == Stage::Pending) > 0;
-        if held || self.run.jobs.iter().any(active) || self.waits_for_host() {
+        if held || self.run.jobs.iter().any(active) || self.waits_for_place() {
             return;
         }
         let done = self.run.count(|stage| *stage == Stage::Done);

@@ -3,6 +3,7 @@
 use proptest::prelude::*;
 
 use super::machine::{Effect, LIMIT_MS_MAX, LIMITED_MAX, Machine, PASSING_MAX, PAUSE_MS, PAUSE_MS_MAX, is_last};
+use super::place::has_room_for_resolver;
 use swarm_model::run::plan::{CommandWork, Job, Plan, Rules, Work};
 use swarm_model::run::progress::{Mode, Progress, Run, Spent, Stage, Verdict};
 use swarm_model::run::words::Word;
@@ -191,7 +192,7 @@ fn a_limit_whose_end_has_passed_does_not_use_up_its_retries_at_once() {
             let pause_ms = (PAUSE_MS << (attempt - 1).min(16)).min(PAUSE_MS_MAX);
             assert_eq!(at_ms - now_ms, pause_ms, "attempt {attempt}, {ahead_ms} ms ahead");
             now_ms = at_ms;
-            run.on(&Event::Due { job: 0, attempt }, now_ms);
+            run.on(&Event::Due { job: 0, attempt, resolvers: None }, now_ms);
         }
         assert_eq!((run.jobs[0].failures, stages(&run)), (0, vec!["working"]));
         assert!(now_ms > 2 * 3_600_000, "all retries took {now_ms} ms");
@@ -210,7 +211,7 @@ fn a_disk_that_is_full_for_some_time_uses_up_no_retries() {
         let pause_ms = (PAUSE_MS << (attempt - 1)).min(PAUSE_MS_MAX);
         assert_eq!((at, run.jobs[0].failures), (Some(now_ms + pause_ms), 0), "attempt {attempt}");
         now_ms += pause_ms;
-        run.on(&Event::Due { job: 0, attempt }, now_ms);
+        run.on(&Event::Due { job: 0, attempt, resolvers: None }, now_ms);
     }
     assert!(now_ms > 30 * 60_000, "all retries took {now_ms} ms");
     run.on(&badly(0, PASSING_MAX + 1, FaultKind::Passing), now_ms);
@@ -230,7 +231,7 @@ fn a_limit_is_waited_for_until_its_end() {
                 Effect::Arm { at_ms, .. } => Some(*at_ms),
                 _ => None,
             });
-            run.on(&Event::Due { job: 0, attempt }, 0);
+            run.on(&Event::Due { job: 0, attempt, resolvers: None }, 0);
         }
         assert_eq!(pause, Some(expected), "limit number {times}, in {in_ms} ms");
     }
@@ -422,16 +423,17 @@ fn any_event(jobs: usize) -> impl Strategy<Value = Event> {
         3 => at.clone().prop_map(|(job, attempt)| queued(job, attempt)),
         2 => at.clone().prop_map(|(job, attempt)| Event::Retried { job, attempt }),
         2 => at.clone().prop_map(|(job, attempt)| Event::Started { job, attempt, pid: 9 }),
-        2 => at.prop_map(|(job, attempt)| Event::Due { job, attempt }),
+        2 => at.prop_map(|(job, attempt)| Event::Due { job, attempt, resolvers: None }),
         1 => Just(Event::Stop),
         1 => Just(Event::Hold),
         1 => Just(Event::Resume),
+        3 => (0_usize..4).prop_map(Event::resolvers),
     ]
 }
 
 proptest! {
-    /// Checks for any events in any order: the limit holds, each attempt starts once, landed jobs stay done, a replay
-    /// leads to the same state, and the run is never idle unless it is held or over.
+    /// Checks for any events in any order: the limit holds, with the resolvers, each attempt starts once, landed jobs stay
+    /// done, a replay leads to the same state, and the run is never idle unless it is held, over or behind resolvers.
     #[test]
     fn a_run_keeps_its_promises(events in proptest::collection::vec(any_event(5), 0..80), limit in 1_usize..4) {
         let jobs = vec![job("a"), after("b", &["a"]), Job { retries: 2, ..job("c") }, job("d"), after("e", &["c", "d"])];
@@ -440,7 +442,8 @@ proptest! {
         let mut attended = Vec::new();
         let mut done = 0;
         let mut number = 0;
-        for event in std::iter::once(&Event::Began).chain(&events) {
+        let mut running = 0;
+        for event in std::iter::once(&Event::Began).chain(&events).chain([&Event::resolvers(0)]) {
             let effects = run.on(event, 10);
             prop_assert_eq!(&replayed.on(event, 10), &effects);
             attended.extend(begun(&effects));
@@ -450,7 +453,11 @@ proptest! {
                     number += 1;
                 }
             }
-            prop_assert!(run.count(|stage| *stage == Stage::Working) <= limit);
+            running = running.min(run.resolvers);
+            while running < run.resolvers && has_room_for_resolver(&run, running) {
+                running += 1;
+            }
+            prop_assert!(run.count(|stage| *stage == Stage::Working) + running <= limit);
             let now = run.count(|stage| *stage == Stage::Done);
             prop_assert!(now >= done);
             done = now;
@@ -459,7 +466,8 @@ proptest! {
                 Stage::Pending | Stage::Done | Stage::Failed | Stage::Paused => true,
                 _ => false,
             };
-            prop_assert!(!run.jobs.iter().all(is_idle) || matches!(run.mode, Mode::Over(_) | Mode::Held), "the run is idle: {:?}", run);
+            let may_be_idle = matches!(run.mode, Mode::Over(_) | Mode::Held) || running > 0;
+            prop_assert!(!run.jobs.iter().all(is_idle) || may_be_idle, "the run is idle: {:?}", run);
         }
         prop_assert_eq!(&run, &replayed);
         let mut once = attended.clone();

@@ -2,6 +2,7 @@
 
 use ractor::RpcReplyPort;
 
+use super::actor::ResolverMessage;
 use super::error::RunError;
 use crate::merge::Step;
 use swarm_model::merge::queue::Item;
@@ -26,6 +27,8 @@ pub enum RunMessage {
     Flush,
     /// Journal the events that waited for others.
     Note,
+    /// About the place of a resolver.
+    Resolver(ResolverMessage),
 }
 
 /// Request of a person to a run that is under way.

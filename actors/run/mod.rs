@@ -25,10 +25,13 @@ mod next;
 pub mod place;
 mod remote;
 
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use ractor::{Actor as _, ActorCell, ActorRef, SpawnErr};
+use tokio::sync::oneshot;
 
+use actor::ResolverMessage;
 pub use actor::{Begin, RunArguments};
 pub use error::RunError;
 pub use fleet::Fleet;
@@ -41,6 +44,19 @@ use swarm_model::merge::queue::Item;
 
 /// Timeout of a request in milliseconds. A slow disk takes the longest.
 const CALL_MS_MAX: u64 = 30_000;
+
+/// Place of a run that a resolver has or waits for. Dropping it frees the place.
+#[derive(Debug)]
+pub struct Place {
+    actor: ActorRef<RunMessage>,
+    number: u64,
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        let _ = self.actor.cast(RunMessage::Resolver(ResolverMessage::Left(self.number)));
+    }
+}
 
 /// Handle of one run actor.
 #[derive(Clone, Debug)]
@@ -93,6 +109,18 @@ impl RunHandle {
         of_run.is_some_and(|attempt| attempt.starts_with('/'))
     }
 
+    /// Asks for a place for a resolver. Returns its place in the line, and its turn if that has not come yet. The turn
+    /// fails once the run has ended, which then starts nothing else.
+    pub async fn place(&self) -> (Place, Option<oneshot::Receiver<()>>) {
+        static LAST: AtomicU64 = AtomicU64::new(0);
+        let number = LAST.fetch_add(1, Ordering::Relaxed);
+        // Whoever stops waiting drops it.
+        let place = Place { actor: self.actor.clone(), number };
+        let asks = |reply| RunMessage::Resolver(ResolverMessage::Asks(number, reply));
+        let turn = ractor::call_t!(self.actor, asks, CALL_MS_MAX);
+        (place, turn.ok().flatten())
+    }
+
     /// Reports that a step of a queue item has started. Returns at once.
     pub fn merging(&self, step: Step, item: Item) {
         let _ = self.actor.cast(RunMessage::Merging(step, Box::new(item)));
@@ -110,3 +138,5 @@ mod abandon_tests;
 mod machine_tests;
 #[cfg(test)]
 mod merged_tests;
+#[cfg(test)]
+mod resolvers_tests;

@@ -32,8 +32,7 @@ pub enum NoSeat<'a> {
 /// Returns the jobs that could start if they had a place, each with what is in the way on each host.
 pub fn without_place(run: &Run) -> Vec<(usize, Vec<(&str, NoSeat<'_>)>)> {
     let rules = &run.plan.rules;
-    let is_full = run.count(|stage| *stage == Stage::Working) >= rules.limit.max(1);
-    if rules.on.is_empty() || run.mode != Mode::Running || is_full || (rules.fail_fast && run.has_failed) {
+    if rules.on.is_empty() || run.mode != Mode::Running || room(run) == 0 || (rules.fail_fast && run.has_failed) {
         return Vec::new();
     }
     let seating = Seating::of(run);
@@ -44,7 +43,22 @@ pub fn without_place(run: &Run) -> Vec<(usize, Vec<(&str, NoSeat<'_>)>)> {
     ready(run).filter(|job| seating.place(*job).is_none()).map(why).collect()
 }
 
-/// Attempts at work, counted by host.
+/// Returns the number of attempts that may start beside those at work and the resolvers. A resolver that waits goes first:
+/// finished work waits for it.
+pub(super) fn room(run: &Run) -> usize {
+    let working = run.count(|stage| *stage == Stage::Working);
+    run.plan.rules.limit.max(1).saturating_sub(working + run.resolvers)
+}
+
+/// Reports whether a resolver may start beside the attempts at work and `running` resolvers. It works on this machine.
+pub(super) fn has_room_for_resolver(run: &Run, running: usize) -> bool {
+    let rules = &run.plan.rules;
+    let here = rules.on.iter().find(|seats| seats.host == Seats::LOCAL);
+    let is_full = here.is_some_and(|seats| Seating::with(run, running).used(seats) >= seats.cap.max(1));
+    !is_full && run.count(|stage| *stage == Stage::Working) + running < rules.limit.max(1)
+}
+
+/// Attempts at work and resolvers, counted by host.
 pub(super) struct Seating<'a> {
     run: &'a Run,
     used: BTreeMap<&'a str, usize>,
@@ -52,7 +66,11 @@ pub(super) struct Seating<'a> {
 
 impl<'a> Seating<'a> {
     pub(super) fn of(run: &'a Run) -> Self {
-        let mut used = BTreeMap::new();
+        Self::with(run, run.resolvers)
+    }
+
+    fn with(run: &'a Run, resolvers: usize) -> Self {
+        let mut used = BTreeMap::from([(Seats::LOCAL, resolvers)]);
         // A run without hosts has no use for the numbers, and may have thousands of jobs.
         for progress in run.jobs.iter().filter(|_| !run.plan.rules.on.is_empty()) {
             if progress.stage == Stage::Working || progress.sent {

@@ -148,6 +148,7 @@ impl State {
             }
             SupervisorMessage::Worker(name, reply) => drop(reply.send(self.worker(&name).await?)),
             SupervisorMessage::Runs(reply) => drop(reply.send(self.runs.all().cloned().collect())),
+            SupervisorMessage::RunOf(key, reply) => drop(reply.send(self.run_of_key(&key).cloned())),
             SupervisorMessage::RequestEnded => {
                 self.feed(Event::RequestEnded).await?;
                 self.notice_others().await?;

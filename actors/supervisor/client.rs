@@ -5,7 +5,7 @@ use tokio::sync::mpsc;
 
 use super::merges::item_of;
 use super::message::{Request, SupervisorMessage};
-use crate::merge::{Ask, Change};
+use crate::merge::{Ask, Asked, Change, Place, Places};
 use crate::run::Fleet;
 use crate::worker::Workers;
 use swarm_model::merge::queue::{Item, State};
@@ -15,6 +15,9 @@ use swarm_model::{
     WorkerLine,
 };
 use swarm_ports::BoxFuture;
+
+/// Maximum time until a run is known, which may be starting, in milliseconds.
+const OPEN_MS_MAX: u64 = 30_000;
 
 /// Access to workers and merge queues through the supervisor, which has their handles.
 pub struct SupervisorClient(pub ActorRef<SupervisorMessage>);
@@ -104,6 +107,18 @@ impl Fleet for SupervisorClient {
         Box::pin(async move {
             let asked = ractor::call_t!(self.0, SupervisorMessage::Land, super::LAND_MS_MAX, Box::new(wish));
             asked.unwrap_or_else(|_| Err(Refusal::new(RefusalKind::Stopping, "the supervisor is shutting down")))
+        })
+    }
+}
+
+/// A run that is over, or that nobody can find, has no limit that would hold.
+impl Places for SupervisorClient {
+    fn ask<'a>(&'a self, item: &'a Item) -> BoxFuture<'a, Option<Asked>> {
+        Box::pin(async move {
+            let key = item.key.clone().filter(|key| key.starts_with("run/"))?;
+            let run = ractor::call_t!(self.0, SupervisorMessage::RunOf, OPEN_MS_MAX, key).ok()??;
+            let (place, turn) = run.place().await;
+            Some(Asked { place: Box::new(place) as Place, turn })
         })
     }
 }

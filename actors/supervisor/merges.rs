@@ -8,6 +8,7 @@ use tokio::sync::mpsc::UnboundedSender;
 
 use super::agreed;
 use super::children::not_started;
+use super::client::SupervisorClient;
 use super::machine::{Child, Event};
 use super::message::SupervisorMessage;
 use super::openings::{Opened, Started, Why};
@@ -61,6 +62,7 @@ impl State {
             target: target.clone(),
             landings: Arc::clone(&self.ports.landings),
             clock: Arc::clone(&self.ports.clock),
+            places: Arc::new(SupervisorClient(self.myself.clone())),
             tell: Arc::new(move |told| drop(myself.cast(SupervisorMessage::Merge(about.clone(), told)))),
         };
         let parent = self.myself.get_cell();

@@ -75,6 +75,8 @@ pub enum SupervisorMessage {
     Flow(FlowPlace, crate::flow::FlowReport),
     /// Carry out a request about nudges; answers as for `Request`.
     NudgeRequest(Box<NudgeRequest>, UnboundedSender<Answer>),
+    /// Return the run that queued the item with this key, if it is not over.
+    RunOf(String, RpcReplyPort<Option<RunHandle>>),
     /// Sent by the task that carried out a request.
     RequestEnded,
     /// Report of a worker.

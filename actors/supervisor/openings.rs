@@ -136,6 +136,7 @@ impl State {
             // A list would lack those that are being started.
             SupervisorMessage::Queues(_) => self.opening(Kind::Merges)?,
             SupervisorMessage::Runs(_) => self.opening(Kind::Runs)?,
+            SupervisorMessage::RunOf(key, _) if self.run_of_key(key).is_none() => self.opening(Kind::Runs)?,
             SupervisorMessage::RunRequest(request, _) => Child::Run(match &request.order {
                 RunOrder::Begin { plan, .. } => plan.home.clone(),
                 RunOrder::Stop { home }

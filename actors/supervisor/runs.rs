@@ -46,7 +46,10 @@ impl State {
 
     /// Returns the run that queued the item, if that run is not over.
     fn run_of(&self, item: &Item) -> Option<&RunHandle> {
-        let key = item.key.as_deref()?;
+        self.run_of_key(item.key.as_deref()?)
+    }
+
+    pub(super) fn run_of_key(&self, key: &str) -> Option<&RunHandle> {
         self.runs.all().find(|run| run.has_queued(key))
     }
 

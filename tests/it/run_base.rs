@@ -2,6 +2,7 @@
 
 use std::fs;
 
+use crate::common::{SOON, wait_until};
 use crate::run::{Site, told};
 
 #[test]
@@ -134,4 +135,32 @@ fn ignored_files_that_go_with_a_worktree_are_named() {
     site.rig.swarm_in(&site.repo, &["spawn", "--name", "w", "--worktree", "--", "touch", "w.csv", "v.csv"]).ok();
     site.rig.wait("w");
     site.rig.swarm(&["clean", "w"]).is(0, "cleaned w\n", "swarm: note: removed 2 ignored files: v.csv, w.csv\n");
+}
+
+#[test]
+fn with_one_place_a_resolver_waits_for_the_workstream_at_work() {
+    let site = Site::new();
+    let script = "cat > /dev/null\ncase $SWARM_WORKSTREAM$SWARM_MERGE_NAME in\n\
+                  *repo.a) touch REPO/resolved; printf 'both\\n' > file;;\n\
+                  a) echo ours > file; cd REPO && echo theirs > file && git commit -qm theirs file;;\n\
+                  b) cat REPO/pipe > b.txt;;\nesac\n";
+    site.agent(&script.replace("REPO", site.repo.to_str().expect("text")), "");
+    for id in ["a", "b"] {
+        site.write(&format!("specs/{id}.md"), "# Do it\n");
+    }
+    let made = site.rig.program("mkfifo").arg(site.repo.join("pipe")).status().expect("mkfifo");
+    assert!(made.success());
+    site.commit();
+    site.plan();
+    site.swarm(&["run", "--detach", "-j", "1", "--agent", "mine"]).ok();
+    let item = || site.swarm(&["merge", "status", "repo.a"]).out;
+    let why = "its resolver waits until an agent of the run ends ('-j')";
+    wait_until("the resolver waits", SOON, || item().contains(why));
+    let listed = site.swarm(&["merge", "ls"]).ok();
+    assert!(listed.contains(&format!("paused: {why}")) && !site.repo.join("resolved").exists(), "{listed}");
+    fs::write(site.repo.join("pipe"), "b\n").expect("written");
+    let said = site.swarm(&["run", "attach", "--headless"]);
+    assert_eq!((said.code, site.statuses()), (Some(0), vec!["a done".to_owned(), "b done".to_owned()]), "{said:?}");
+    assert!(site.repo.join("resolved").exists());
+    assert_eq!((site.landed("file").as_str(), site.landed("b.txt").as_str()), ("both", "b"));
 }

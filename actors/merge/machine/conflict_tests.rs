@@ -3,7 +3,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use proptest::prelude::*;
 
 use super::super::{Effect, Event, Machine};
-use swarm_model::merge::queue::{Addition, ItemId, Queue, Rules, State};
+use swarm_model::merge::queue::{Addition, ItemId, PAUSE_MS_MAX, Queue, Rules, State};
 use swarm_model::merge::{Build, Landing, Resolution, Verdict};
 
 /// Repository with one file, to which every item and every foreign commit appends a line. A commit is the list of its
@@ -60,6 +60,8 @@ struct Pending {
     step: Option<Effect>,
     resolver: Option<Effect>,
     resolvers: usize,
+    /// Items whose resolvers wait for a place.
+    unplaced: Vec<ItemId>,
 }
 
 impl Pending {
@@ -91,16 +93,36 @@ fn machine(count: u64, batch: usize, tries: u32) -> Machine {
     queue
 }
 
-/// Runs the queue to its end. `first` decides at each step whether the resolver or the chain is answered first; at the
-/// steps in `moves`, somebody else appends a line; at those in `crashes`, the supervisor dies.
-fn run(queue: &mut Machine, first: &[bool], moves: &BTreeSet<usize>, crashes: &BTreeSet<usize>) -> (File, usize) {
+/// Steps at which something happens from outside.
+#[derive(Default)]
+struct Odds {
+    /// Somebody else appends a line.
+    moves: BTreeSet<usize>,
+    /// The supervisor dies.
+    crashes: BTreeSet<usize>,
+    /// There is no place for a resolver that would start.
+    full: BTreeSet<usize>,
+    /// There is a place for one that waits.
+    free: BTreeSet<usize>,
+}
+
+/// Runs the queue to its end. `first` decides at each step whether the resolver or the chain is answered first. A resolver that
+/// waits gets a place at last.
+fn run(queue: &mut Machine, first: &[bool], odds: &Odds) -> (File, usize) {
     let (mut file, mut pending) = (File::default(), Pending::default());
     pending.take(queue.on(Event::Resume, 0));
     for step in 0..5_000 {
-        if moves.contains(&step) {
+        if odds.moves.contains(&step) {
             file.base.push(1_000 + u64::try_from(step).expect("small"));
         }
         let resolver_first = first.get(step % first.len().max(1)).copied().unwrap_or_default();
+        let is_idle = pending.step.is_none() && pending.resolver.is_none();
+        if !pending.unplaced.is_empty() && (is_idle || odds.free.contains(&step)) {
+            let item = pending.unplaced.remove(0);
+            assert!(queue.awaits_place(item) && queue.is_busy(), "{queue:?}");
+            pending.take(queue.on(Event::Placed(item), 0));
+            continue;
+        }
         let chosen = match (pending.step.is_some(), pending.resolver.is_some()) {
             (false, false) => match queue.next_ms() {
                 Some(at_ms) => {
@@ -113,8 +135,17 @@ fn run(queue: &mut Machine, first: &[bool], moves: &BTreeSet<usize>, crashes: &B
             (true, _) => pending.step.take(),
             (false, true) => pending.resolver.take(),
         };
-        let event = file.answer(&chosen.expect("something is pending"));
-        if crashes.contains(&step) {
+        let chosen = chosen.expect("something is pending");
+        if let Effect::Resolve { item, .. } = chosen
+            && odds.full.contains(&step)
+        {
+            pending.resolvers -= 1;
+            pending.unplaced.push(item);
+            pending.take(queue.on(Event::Waits(item), 0));
+            continue;
+        }
+        let event = file.answer(&chosen);
+        if odds.crashes.contains(&step) {
             let journal = serde_json::to_string(&queue.kept()).expect("is written");
             *queue = Machine::new(serde_json::from_str(&journal).expect("is read"));
             pending = Pending { resolvers: pending.resolvers, ..Pending::default() };
@@ -132,7 +163,7 @@ fn items_that_all_conflict_land_with_one_try_each() {
         for batch in [1, 3, 8] {
             for resolver_first in [false, true] {
                 let mut queue = machine(count, batch, 1);
-                let (file, resolvers) = run(&mut queue, &[resolver_first], &BTreeSet::new(), &BTreeSet::new());
+                let (file, resolvers) = run(&mut queue, &[resolver_first], &Odds::default());
                 assert_eq!(file.base.len(), usize::try_from(count).expect("small"), "{queue:?}");
                 let tries: Vec<u32> = queue.items.iter().map(|item| item.resolved).collect();
                 assert_eq!(tries[0], 0);
@@ -147,7 +178,7 @@ fn items_that_all_conflict_land_with_one_try_each() {
 fn a_result_overtaken_by_the_base_is_no_try() {
     let mut queue = machine(2, 1, 1);
     // The base moves after each of the first results.
-    let (file, resolvers) = run(&mut queue, &[true], &[6, 11].into(), &BTreeSet::new());
+    let (file, resolvers) = run(&mut queue, &[true], &Odds { moves: [6, 11].into(), ..Odds::default() });
     assert!(file.base.contains(&1) && resolvers >= 2, "{:?} {resolvers}", file.base);
     assert_eq!(queue.items[1].resolved, 1);
 }
@@ -156,7 +187,7 @@ fn a_result_overtaken_by_the_base_is_no_try() {
 fn a_base_that_always_moves_ends_the_tries() {
     let mut queue = machine(1, 1, 1);
     let everywhere: BTreeSet<usize> = (0..5_000).collect();
-    let (_, resolvers) = run(&mut queue, &[false], &everywhere, &BTreeSet::new());
+    let (_, resolvers) = run(&mut queue, &[false], &Odds { moves: everywhere, ..Odds::default() });
     assert!(matches!(queue.items[0].state, State::Conflict { .. }), "{queue:?}");
     assert_eq!(resolvers, 6);
 }
@@ -257,9 +288,78 @@ fn a_pause_of_the_resolver_holds_no_other_conflict() {
     assert_eq!((queue.items[1].work(), queue.items[1].tip.as_str()), ("t1", "1 on 0+2"));
 }
 
+/// Answers the chain until only resolvers are pending.
+fn settle(queue: &mut Machine, pending: &mut Pending, file: &mut File) {
+    while let Some(effect) = pending.step.take() {
+        let event = file.answer(&effect);
+        pending.take(queue.on(event, 0));
+    }
+}
+
+/// Returns a queue in which the resolver of item 1 waits for a place, and that of item 2 works.
+fn unplaced() -> (Machine, Pending, File) {
+    let mut queue = machine(3, 1, 1);
+    let (mut file, mut pending) = (File::default(), Pending::default());
+    pending.take(queue.on(Event::Resume, 0));
+    settle(&mut queue, &mut pending, &mut file);
+    assert!(queue.items[2].held && pending.resolver.take().is_some(), "{queue:?}");
+    pending.take(queue.on(Event::Waits(1), 0));
+    settle(&mut queue, &mut pending, &mut file);
+    assert_eq!((queue.resolving, queue.items[2].state.word()), (Some(2), "resolving"), "it holds no other conflict");
+    (queue, pending, file)
+}
+
+#[test]
+fn a_resolver_without_a_place_holds_nothing_and_begins_with_the_base_of_its_turn() {
+    let (mut queue, mut pending, mut file) = unplaced();
+    let waits = |queue: &Machine| (queue.items[1].state.word(), queue.items[1].reason().is_some(), queue.is_busy());
+    assert_eq!(waits(&queue), ("queued", true, true));
+    let event = file.answer(&pending.resolver.take().expect("it resolves"));
+    pending.take(queue.on(event, 0));
+    settle(&mut queue, &mut pending, &mut file);
+    assert_eq!(file.base, [0, 2]);
+    // However much time passes.
+    for now_ms in [1_000, PAUSE_MS_MAX, 3 * PAUSE_MS_MAX] {
+        assert!(queue.on(Event::Woke, now_ms).is_empty() && queue.wake_ms(now_ms) > Some(now_ms), "{queue:?}");
+    }
+    pending.take(queue.on(Event::Placed(1), 4 * PAUSE_MS_MAX));
+    settle(&mut queue, &mut pending, &mut file);
+    let Some(Effect::Resolve { item: 1, onto, .. }) = &pending.resolver else { panic!("{queue:?}") };
+    assert_eq!((onto.as_str(), queue.items[1].reason(), queue.items[1].races), ("0+2", None, 0));
+}
+
+#[test]
+fn an_item_whose_resolver_waits_for_a_place_can_be_dropped() {
+    let (mut queue, mut pending, mut file) = unplaced();
+    assert_eq!(queue.on(Event::Drop(1), 0), [Effect::Settled(1)]);
+    assert!(!queue.awaits_place(1));
+    assert_eq!(queue.on(Event::Placed(1), 0), [], "too late");
+    pending.take(queue.on(Event::Retry { item: 1, caller: None, accepts: true }, 0));
+    settle(&mut queue, &mut pending, &mut file);
+    let event = file.answer(&pending.resolver.take().expect("it resolves"));
+    pending.take(queue.on(event, 0));
+    settle(&mut queue, &mut pending, &mut file);
+    assert_eq!((file.base.as_slice(), queue.items[1].state.word()), ([0, 2].as_slice(), "resolving"));
+}
+
+#[test]
+fn the_next_supervisor_asks_for_the_place_again_at_once() {
+    let (mut file, mut pending, mut queue) = (File::default(), Pending::default(), machine(2, 1, 1));
+    pending.take(queue.on(Event::Resume, 0));
+    settle(&mut queue, &mut pending, &mut file);
+    queue.on(Event::Waits(1), 0);
+    let kept = queue.kept();
+    assert_eq!((kept.items[1].later_ms, kept.items[1].state.word()), (None, "queued"));
+    let mut queue = Machine::new(kept);
+    pending = Pending::default();
+    pending.take(queue.resume(0));
+    settle(&mut queue, &mut pending, &mut file);
+    assert!(matches!(pending.resolver, Some(Effect::Resolve { item: 1, .. })), "{queue:?}");
+}
+
 proptest! {
     /// With resolvers that are always right, all items land, each with one counted try at most, whatever the order of
-    /// the answers, and whoever else commits or dies meanwhile.
+    /// the answers, whoever else commits or dies meanwhile, and however long resolvers wait for a place.
     #[test]
     fn right_resolvers_land_everything(
         count in 1_u64..10,
@@ -267,13 +367,15 @@ proptest! {
         first in proptest::collection::vec(any::<bool>(), 1..20),
         moves in proptest::collection::btree_set(0_usize..150, 0..5),
         crashes in proptest::collection::btree_set(0_usize..150, 0..6),
+        full in proptest::collection::btree_set(0_usize..150, 0..60),
+        free in proptest::collection::btree_set(0_usize..150, 0..20),
     ) {
         let mut queue = machine(count, batch, 1);
-        let (file, _) = run(&mut queue, &first, &moves, &crashes);
+        let (file, _) = run(&mut queue, &first, &Odds { moves, crashes, full, free });
         for item in &queue.items {
             prop_assert!(matches!(item.state, State::Landed { .. } | State::Noop), "{:?}", item);
             prop_assert!(item.resolved <= 1, "{:?}", item);
-            prop_assert!(!item.held);
+            prop_assert!(!item.held && item.reason().is_none());
             prop_assert_eq!(file.base.iter().filter(|line| **line == item.id).count(), 1);
         }
     }

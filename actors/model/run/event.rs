@@ -160,10 +160,12 @@ pub enum Event {
         #[serde(default)]
         spent: Spent,
     },
-    /// The next attempt is due.
+    /// The next attempt is due; or see [`Event::resolvers`].
     Due {
         job: usize,
         attempt: u32,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        resolvers: Option<usize>,
     },
     /// A person has answered the request for which the attempt ended.
     Answered {
@@ -185,4 +187,13 @@ pub enum Event {
     Repaired {
         run: Box<Run>,
     },
+}
+
+impl Event {
+    /// So many resolvers of the run's work are running or wait for a place. On record because it decides when attempts
+    /// start: a replay must start the same ones. Written as an attempt that is due of a job that does not exist, which has
+    /// no effect on older programs; an event that they do not know would be damage to them.
+    pub fn resolvers(count: usize) -> Self {
+        Self::Due { job: usize::MAX, attempt: 0, resolvers: Some(count) }
+    }
 }

@@ -300,6 +300,10 @@ impl ClosedKind {
     }
 }
 
+fn is_none(count: &usize) -> bool {
+    *count == 0
+}
+
 /// State of a run: its plan, and the progress of each job.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Run {
@@ -327,6 +331,9 @@ pub struct Run {
     /// Load that hosts have reported, in halves per processor.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub loads: BTreeMap<String, u32>,
+    /// Number of resolvers of the run's work that are running or wait for a place.
+    #[serde(default, skip_serializing_if = "is_none")]
+    pub resolvers: usize,
     /// Whether the run records the branches that its jobs have begun. Runs of older programs do not.
     #[serde(default)]
     pub records_topics: bool,

@@ -31,7 +31,7 @@ impl Machine {
             Event::Queued { job, attempt, .. } => (*job, *attempt, Stage::Finishing),
             Event::Retried { job, attempt } => (*job, *attempt, Stage::Waiting),
             Event::Merged { job, attempt, .. } => (*job, *attempt, Stage::Merging),
-            Event::Due { job, attempt } => (*job, *attempt, Stage::BackingOff { until_ms: now_ms }),
+            Event::Due { job, attempt, .. } => (*job, *attempt, Stage::BackingOff { until_ms: now_ms }),
             Event::Answered { job, attempt, ask } => {
                 let (what, kind) = (String::new(), swarm_model::NeedKind::default());
                 (*job, *attempt, Stage::Asking { ask: *ask, what, kind })

@@ -4,10 +4,11 @@
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use swarm_actors::merge::{Ask, MergeArguments, MergeError, MergeHandle, MergeReport, Step};
+use swarm_actors::merge::{Ask, Asked, MergeArguments, MergeError, MergeHandle, MergeReport, Places, Step};
 use swarm_actors::testing::{FakeClock, FakeLandings, Fault, Script};
 use swarm_model::Target;
 use swarm_model::merge::queue::{Addition, Item, Rules, State};
+use swarm_ports::BoxFuture;
 
 use crate::fixture::parent;
 
@@ -86,6 +87,15 @@ impl Bench {
     }
 }
 
+/// No item is of a run.
+struct Unlimited;
+
+impl Places for Unlimited {
+    fn ask<'a>(&'a self, _: &'a Item) -> BoxFuture<'a, Option<Asked>> {
+        Box::pin(std::future::ready(None))
+    }
+}
+
 async fn open(
     landings: &Arc<FakeLandings>,
     told: &Arc<Mutex<Vec<MergeReport>>>,
@@ -96,6 +106,7 @@ async fn open(
         target: Target { repository: "/r/.git".to_owned(), branch: "refs/heads/main".to_owned() },
         landings: Arc::<FakeLandings>::clone(landings),
         clock: Arc::<FakeClock>::clone(clock),
+        places: Arc::new(Unlimited),
         tell: Arc::new(move |one| told.lock().expect("no panic").push(one)),
     };
     MergeHandle::start(arguments, parent().await).await

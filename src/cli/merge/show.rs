@@ -164,9 +164,9 @@ fn lines(view: &QueueView, target: &Target, item: &Item) -> Vec<String> {
             );
         }
         State::Queued => {
-            if let Some((why, at_ms)) = item.reason().zip(item.later_ms) {
+            if let Some(why) = item.reason() {
                 say("why", escape(why).into_owned());
-                say("paused", format!("until {}", clock.local(at_ms)));
+                item.later_ms.iter().for_each(|at_ms| say("paused", format!("until {}", clock.local(*at_ms))));
             }
         }
         _ => {}
