@@ -7,6 +7,7 @@ use std::rc::Rc;
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
+use swarm_model::asks::parking::Parking;
 use swarm_model::{Ended, Event, EventKind, Hits, NeedKind, Reason, Refusal, RefusalKind};
 
 use super::args::EventsArgs;
@@ -144,6 +145,7 @@ struct History<'a> {
     /// Whether there is any event of the worker, also at other times.
     is_known: bool,
     damaged: Damaged,
+    parking: Parking,
 }
 
 impl<'a> History<'a> {
@@ -156,6 +158,7 @@ impl<'a> History<'a> {
             held,
             is_known: false,
             damaged: Damaged::default(),
+            parking: Parking::default(),
         }
     }
 
@@ -219,6 +222,8 @@ impl<'a> History<'a> {
             return None;
         }
         self.is_known = true;
+        let event = serde_json::from_str::<Event>(line).ok();
+        let what = event.map(|event| told(&event, &mut self.parking));
         if self.args.since.is_some() || self.args.until.is_some() {
             let at_ms = value.get("at_ms").and_then(Value::as_u64)?;
             if self.args.since.is_some_and(|since| at_ms < since) || self.args.until.is_some_and(|until| at_ms >= until)
@@ -230,10 +235,10 @@ impl<'a> History<'a> {
             return Some(line.to_owned());
         }
         let at = self.clock.local(value.get("at_ms").and_then(Value::as_u64)?);
-        let what = match serde_json::from_str::<Event>(line) {
-            Ok(event) => sentence(&event.kind),
+        let what = match what {
+            Some(what) => what,
             // A kind that only a newer program knows: print its name.
-            Err(_) => value.get("type").and_then(Value::as_str)?.to_owned(),
+            None => value.get("type").and_then(Value::as_str)?.to_owned(),
         };
         let who = worker.unwrap_or("supervisor");
         Some(format!("{at}  {}  {}", escape(who), escape(&what)))
@@ -248,6 +253,20 @@ fn answered(ask: u64, verdict: &str, by: Option<&str>) -> String {
     };
     let by = by.map_or_else(String::new, |by| format!(" by {by}"));
     format!("request {ask} was {done}{by}")
+}
+
+/// Returns the sentence that describes an event in view of those before it.
+pub fn told(event: &Event, parking: &mut Parking) -> String {
+    match (parking.take(event), &event.kind) {
+        (Some(ask), EventKind::WorkerExited { duration_ms, .. }) => parked(ask, *duration_ms),
+        _ => sentence(&event.kind),
+    }
+}
+
+/// Returns the sentence for the end of an attempt whose agent asks a person.
+pub fn parked(ask: u64, duration_ms: Option<u64>) -> String {
+    let after = duration_ms.map(|ms| format!(" after {}", words(ms / 1000))).unwrap_or_default();
+    format!("ended{after}, and goes on when request {ask} is answered")
 }
 
 /// Returns the sentence that describes an event.
@@ -401,6 +420,30 @@ torn {"at_ms":17
 2026-01-02 00:00:04  x  worker.pondered
 ";
         assert_eq!(told(&[]), expected);
+    }
+
+    #[test]
+    fn an_attempt_that_ended_to_ask_a_person_has_not_failed() {
+        let lines = r#"{"at_ms":1767312001000,"worker":"p.a","generation":1,"type":"worker.started","pid":10}
+{"at_ms":1767312002000,"worker":"p.a","type":"approval.requested","ask":7,"kind":"permission","tool":"Bash"}
+{"at_ms":1767312003000,"worker":"p.a","generation":1,"type":"worker.exited","ended":{"code":1},"reason":"exited","duration_ms":2000}
+{"at_ms":1767312004000,"worker":"p.a","generation":2,"type":"worker.started","pid":11}
+{"at_ms":1767312005000,"worker":"p.a","generation":2,"type":"worker.exited","ended":{"code":1},"reason":"exited","duration_ms":1000}
+"#;
+        let told = |words: &[&str]| {
+            let crate::cli::args::Command::Events(args) = sample::command(&[&["events"], words].concat()) else {
+                panic!("not events");
+            };
+            let mut history = History::new(&args, args.lines);
+            history.clock = sample::clock("2026-01-02T00:05:00Z");
+            sample::said(|screen| history.give(lines.as_bytes(), screen).map(|()| 0)).0
+        };
+        let parked = "2026-01-02 00:00:03  p.a  ended after 2s, and goes on when request 7 is answered\n";
+        let failed = "2026-01-02 00:00:05  p.a  exited with code 1 after 1s\n";
+        let all = told(&["p.a"]);
+        assert!(all.contains(parked) && all.ends_with(failed), "{all}");
+        let late = told(&["--since", "2026-01-02T00:00:03Z"]);
+        assert!(late.starts_with(parked), "{late}");
     }
 
     #[test]

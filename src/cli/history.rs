@@ -3,11 +3,12 @@
 use clap::Args;
 use serde::Serialize;
 use serde_json::{Map, Value, json};
+use swarm_model::asks::parking::Parking;
 use swarm_model::json::Members as _;
 use swarm_model::{Ended, Event, EventKind, Hits, NeedKind, Reason, WorkerView};
 
 use super::error::{Failure, unknown_worker};
-use super::events::{self, exited, sentence};
+use super::events::{self, exited, parked, sentence};
 use super::json;
 use super::render::{Clock, ended_word, escape, table, words};
 use super::screen::Screen;
@@ -73,6 +74,9 @@ struct Start {
     ended_at_ms: Option<u64>,
     restart_in_ms: Option<u64>,
     killed: bool,
+    /// Request whose answer its agent waits for, after an end that is no failure.
+    #[serde(skip)]
+    parked: Option<u64>,
 }
 
 impl Start {
@@ -88,6 +92,7 @@ impl Start {
             ended_at_ms: None,
             restart_in_ms: None,
             killed: false,
+            parked: None,
         }
     }
 }
@@ -109,6 +114,7 @@ struct Past {
     starts: Vec<Start>,
     landings: Vec<Map<String, Value>>,
     requests: Vec<Request>,
+    parking: Parking,
     /// Set if the next start is due to the restart policy.
     restarting: bool,
     /// Set if an earlier worker with this name was cleaned.
@@ -117,6 +123,7 @@ struct Past {
 
 impl Past {
     fn take(&mut self, event: Event) {
+        let asks = self.parking.take(&event);
         let (at_ms, generation) = (event.at_ms, event.generation);
         match event.kind {
             EventKind::WorkerStarted { pid } => {
@@ -129,7 +136,7 @@ impl Past {
                 let life = self.life(generation);
                 life.exit = Some(json::Exit::told(ended, reason, at_ms, duration_ms, hits));
                 (life.end, life.ended_at_ms) = (Some((ended, reason, duration_ms)), Some(at_ms));
-                life.hits = hits;
+                (life.hits, life.parked) = (hits, asks);
             }
             EventKind::WorkerRestarting { in_ms, .. } => {
                 self.life(generation).restart_in_ms = Some(in_ms);
@@ -230,6 +237,8 @@ fn row(life: &Start, clock: &Clock) -> Vec<String> {
     let dash = || "-".to_owned();
     let at = |ms: Option<u64>| ms.map_or_else(dash, |ms| clock.local(ms));
     let exit = match &life.end {
+        // As in `ls -l`.
+        Some(_) if life.parked.is_some() => dash(),
         Some((ended, ..)) => ended.map_or_else(|| "unknown".to_owned(), ended_word),
         None => dash(),
     };
@@ -238,7 +247,10 @@ fn row(life: &Start, clock: &Clock) -> Vec<String> {
         None => life.started_at_ms.and_then(|at| clock.since_ms(at)).map_or_else(dash, words),
     };
     let mut what = match &life.end {
-        Some((ended, reason, _)) => exited(*ended, *reason, None, life.hits),
+        Some((ended, reason, _)) => match life.parked {
+            Some(ask) => parked(ask, None),
+            None => exited(*ended, *reason, None, life.hits),
+        },
         None => "running".to_owned(),
     };
     if life.killed && !what.contains("(stopped)") {

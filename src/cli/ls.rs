@@ -230,6 +230,15 @@ mod tests {
         assert_eq!(listed(&["--status", "failed", "-q"], &all).0, "bad\n");
         let long = listed(&["-l"], &all).0;
         assert!(long.lines().any(|line| line.starts_with("asks  waiting: Bash: make")), "{long}");
+        let exit = |name: &str| {
+            let at = long.find("EXIT").expect("a head");
+            long.lines()
+                .find(|line| line.starts_with(name))
+                .and_then(|line| line.get(at..at + 4))
+                .expect("a line")
+                .trim()
+        };
+        assert_eq!((exit("asks"), exit("bad")), ("-", "1"), "{long}");
         let json: serde_json::Value = serde_json::from_str(&listed(&["--json"], &all).0).expect("JSON");
         assert_eq!((&json["workers"][0]["failed"], &json["workers"][1]["failed"]), (&false.into(), &true.into()));
         assert_eq!(totals(&all.workers.iter().collect::<Vec<_>>(), 2), "2 workers: 1 waiting, 1 failed");

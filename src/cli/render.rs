@@ -324,12 +324,13 @@ fn state_colour(view: &WorkerView) -> Option<&'static str> {
     }
 }
 
-/// Returns `0`, `7` or `SIGKILL`; `unknown` without an exit record; `-` while the worker runs.
+/// Returns `0`, `7` or `SIGKILL`; `unknown` without an exit record; `-` while the worker runs, or its agent has ended to
+/// ask a person.
 pub fn exit_word(view: &WorkerView) -> String {
     match &view.exit {
-        Some(exit) => ended_word(exit.ended),
-        None if view.state.is_running() => "-".into(),
-        None => "unknown".into(),
+        Some(exit) if !view.is_parked() => ended_word(exit.ended),
+        None if !view.state.is_running() => "unknown".into(),
+        _ => "-".into(),
     }
 }
 

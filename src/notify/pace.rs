@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::{Map, Value, json};
+use swarm_model::asks::parking::Parking;
 use swarm_model::{Ended, Event, EventKind, NeedKind, Reason};
 
 use super::config::Group;
@@ -227,8 +228,8 @@ pub struct Pace {
     told_of: BTreeMap<Group, u64>,
     /// Workers that a loop or flow starts repeatedly; only the end of the loop is reported.
     loops: BTreeSet<String>,
-    /// Open requests of attempts of runs, by worker.
-    asking: BTreeMap<String, BTreeSet<u64>>,
+    /// Open requests of attempts of runs.
+    parking: Parking,
 }
 
 impl Pace {
@@ -271,29 +272,14 @@ impl Pace {
 
     /// Reports whether an event is the end of an attempt whose agent asks a person: it is started again after the answer.
     fn is_parked(&mut self, event: &Event) -> bool {
-        let Some(worker) = &event.worker else { return false };
-        match &event.kind {
-            // A request with a generation is over at the end of its worker.
-            EventKind::ApprovalRequested { ask, .. } if event.generation.is_none() => {
-                self.asking.entry(worker.clone()).or_default().insert(*ask);
-                let key = (Group::Failed, worker.clone());
-                // The request may be noticed after the end.
-                self.waiting.retain(|of, waiting| *of != key || waiting.notice.kind != EXITED);
-            }
-            EventKind::ApprovalAnswered { ask, .. } => {
-                if let Some(asks) = self.asking.get_mut(worker) {
-                    asks.remove(ask);
-                }
-                self.asking.retain(|_, asks| !asks.is_empty());
-            }
-            // The next attempt asks for itself.
-            EventKind::WorkerStarted { .. } | EventKind::WorkerCleaned => drop(self.asking.remove(worker)),
-            EventKind::WorkerExited { ended: Some(Ended::Code(_)), reason: Some(Reason::Exited), .. } => {
-                return self.asking.contains_key(worker);
-            }
-            _ => {}
+        if let (EventKind::ApprovalRequested { .. }, None, Some(worker)) =
+            (&event.kind, event.generation, &event.worker)
+        {
+            let key = (Group::Failed, worker.clone());
+            // The request may be noticed after the end.
+            self.waiting.retain(|of, waiting| *of != key || waiting.notice.kind != EXITED);
         }
-        false
+        self.parking.take(event).is_some()
     }
 
     /// Returns the time at which the next notice is due.

@@ -184,6 +184,35 @@ fn a_wait_goes_on_while_the_agent_asks_and_ends_with_the_attempt_after_the_answe
 }
 
 #[test]
+fn a_request_is_over_once_its_workstream_is_planned_anew_or_no_longer() {
+    let parked = Parked::new("works");
+    let site = &parked.site;
+    site.write("specs/b.md", "# B\n");
+    site.plan();
+    site.swarm(&["run", "--detach", "--agent", "mine", "--consent", "no-access"]).ok();
+    wait_until("both ask", SOON, || parked.file("2.ask").exists() && site.row("a")["pid"].is_null());
+    site.swarm(&["run", "stop"]).ok();
+    let worker = |number: u32| {
+        let ask: Value =
+            serde_json::from_slice(&fs::read(parked.file(&format!("{number}.ask"))).expect("there")).expect("JSON");
+        ask["who"]["job"].as_str().expect("a job").to_owned()
+    };
+    let (of_a, of_b) = if worker(1) == "a" { (1, 2) } else { (2, 1) };
+    site.write("specs/a.md", "# A, but otherwise\n");
+    fs::remove_file(site.repo.join("specs/b.md")).expect("removed");
+    let said = site.swarm(&["plan", "--specs", "specs", "-y"]);
+    let whys = [(of_a, "workstream 'a' was planned anew"), (of_b, "workstream 'b' is no longer planned")];
+    for (number, why) in whys {
+        assert!(said.err.contains(&format!("swarm: note: request {number} is over: {why}\n")), "{said:?}");
+        for verb in ["approve", "deny"] {
+            let refused = site.rig.swarm(&[verb, &number.to_string()]);
+            refused.is(1, "", &format!("swarm: error: request {number} is over: {why}\n"));
+        }
+    }
+    assert_eq!(site.rig.swarm(&["approvals"]).ok(), "");
+}
+
+#[test]
 fn what_a_person_denied_is_not_executed() {
     let parked = Parked::begin("works");
     parked.site.rig.swarm(&["deny", "1", "--reason", "not that"]).ok();

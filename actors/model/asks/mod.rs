@@ -9,6 +9,7 @@
 //! used at most once: it is taken before the agent hears it.
 
 pub mod judge;
+pub mod parking;
 mod programs;
 pub mod rules;
 mod shell;

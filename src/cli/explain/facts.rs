@@ -4,6 +4,7 @@ use std::fs;
 use std::path::Path;
 use std::time::SystemTime;
 
+use swarm_model::asks::parking::Parking;
 use swarm_model::{By, Event, EventKind, Held, Job, WantedState, WorkerView};
 use swarm_ports::{DirFacts, SpecFacts, pid_list};
 
@@ -64,7 +65,9 @@ impl Evidence {
             _ => None,
         });
         let clock = Clock::system();
-        let shown = |event: &Event| format!("{}  {}", clock.local(event.at_ms), events::sentence(&event.kind));
+        let mut parking = Parking::default();
+        let mut shown = |event: &Event| format!("{}  {}", clock.local(event.at_ms), events::told(event, &mut parking));
+        let told: Vec<String> = recorded.iter().map(&mut shown).collect();
         Self {
             facts,
             has_supervisor: supervisor.is_some(),
@@ -72,7 +75,7 @@ impl Evidence {
             failure,
             has_tree: view.row.worktree.as_ref().is_some_and(|tree| Path::new(&tree.path).exists()),
             output: output(view, paths),
-            events: recorded.iter().skip(recorded.len().saturating_sub(EVENTS)).map(shown).collect(),
+            events: told[told.len().saturating_sub(EVENTS)..].to_vec(),
         }
     }
 }
@@ -80,7 +83,9 @@ impl Evidence {
 /// Returns the last `count` events of this worker as sentences, newest first.
 pub fn events(paths: &Paths, name: &str, count: usize) -> Vec<String> {
     let recorded = recorded(paths, name);
-    recorded.iter().rev().take(count).map(|event| events::sentence(&event.kind)).collect()
+    let mut parking = Parking::default();
+    let told: Vec<String> = recorded.iter().map(|event| events::told(event, &mut parking)).collect();
+    told.into_iter().rev().take(count).collect()
 }
 
 fn recorded(paths: &Paths, name: &str) -> Vec<Event> {

@@ -28,6 +28,7 @@ mod since;
 mod tags;
 mod tidy;
 mod waits;
+mod withdrawn;
 
 pub use self::jobs::file_of;
 

@@ -17,6 +17,7 @@ use super::jobs::{Typed, job_of};
 use super::own::{refuse_brought_along, refuse_tracked_link};
 use super::own_spec;
 use super::queue::note_given_up;
+use super::withdrawn;
 use crate::cli::caller;
 use crate::cli::error::Failure;
 use crate::cli::json;
@@ -74,8 +75,12 @@ pub fn run(args: &PlanArgs, paths: &Paths, screen: &mut Screen) -> Result<u8, Fa
         return Ok(1);
     }
     // `state.json` first: if killed in between, a changed spec counts as changed once more.
-    let written = wire::save(&home, &state).and_then(|()| write_digests(&home, &specs));
-    written.map_err(|error| Failure::system(format!("cannot write {}", home.state().display()), &error))?;
+    let unwritten = |error| Failure::system(format!("cannot write {}", home.state().display()), &error);
+    wire::save(&home, &state).map_err(unwritten)?;
+    if let Some(run) = &run {
+        withdrawn::end(run, &state, paths, screen)?;
+    }
+    write_digests(&home, &specs).map_err(unwritten)?;
     show(args, &state, &specs, &home, screen)?;
     if !args.json {
         let asked = specs.iter().map(|spec| (spec.id.as_str(), spec.front.on.list()));

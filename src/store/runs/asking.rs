@@ -45,6 +45,17 @@ pub fn settle(asks: &Asks, attempt: &Attempt<'_>, outcome: Outcome) -> io::Resul
     Ok(outcome)
 }
 
+/// Ends the requests of a workstream that is planned anew or no longer planned, whether or not they were answered: no
+/// attempt will hear the answer. Returns their numbers.
+///
+/// # Errors
+/// Fails if the requests cannot be read or ended.
+pub fn withdraw(asks: &Asks, run: &str, job: &str, why: &str) -> io::Result<Vec<u64>> {
+    let of_job = format!("run/{run}/{job}/");
+    let ours = asks.unfinished()?.into_iter().filter(|one| one.ask.key.starts_with(&of_job));
+    ours.map(|one| asks.end(one.ask.number, why).map(|()| one.ask.number)).collect()
+}
+
 #[cfg(test)]
 mod tests {
     use swarm_model::run::FaultKind;
@@ -89,5 +100,21 @@ mod tests {
             "an earlier attempt has asked"
         );
         assert!(is_open(other), "another workstream asks");
+    }
+
+    #[test]
+    fn requests_of_a_workstream_that_is_planned_anew_are_over_also_if_they_were_answered() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let asks = Asks::new(&Paths::new(dir.path()));
+        let ask = |key: &str| asks.ask(&draft(key, "make")).expect("asked");
+        let (open, answered) = (ask("run/r/j/1/c"), ask("run/r/j/2/c"));
+        asks.answer(answered.number, &crate::asks::tests::answer(&answered, 1)).expect("answered");
+        let others = ["run/r/jj/1/c", "run/rr/j/1/c", "worker/j/1/c"].map(|key| ask(key).number);
+        let ended = withdraw(&asks, "r", "j", "it was planned anew").expect("ended");
+        assert_eq!(ended, [open.number, answered.number]);
+        let left: Vec<u64> = asks.unfinished().expect("read").iter().map(|one| one.ask.number).collect();
+        assert_eq!(left, others);
+        let over = asks.find(open.number).expect("read").and_then(|one| one.over).expect("over");
+        assert_eq!(over.why, "it was planned anew");
     }
 }

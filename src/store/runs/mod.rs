@@ -1,6 +1,6 @@
 //! Runs on disk: journals, `.arial/state.json`, prompts, and the results of attempts.
 
-mod asking;
+pub mod asking;
 mod behind;
 pub mod denied;
 mod earlier;
