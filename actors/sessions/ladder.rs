@@ -323,7 +323,7 @@ mod tests {
     fn a_question_for_a_person_is_reported_once_and_no_step_is_taken() {
         let (mut ladder, rules) = (Ladder::default(), rules());
         let means = Means { rules: Some(&rules), window: true };
-        let asks = || Some(Signal::Asks { what: "asks how to log in" });
+        let asks = || Some(Signal::Asks { what: "asks how to log in".to_owned() });
         let acts: Vec<Act> = (0..600).flat_map(|tick| ladder.look(&silent(1), asks(), means, tick * TICK_MS)).collect();
         assert!(matches!(&acts[..], [Act::Take(Step::Told, Signal::Asks { .. })]), "{acts:?}");
         let waits = Sight { waiting: Some("which branch?".to_owned()), ..silent(2) };
@@ -373,7 +373,7 @@ mod tests {
     #[test]
     fn what_an_agent_reports_takes_precedence_over_its_screen() {
         let (mut ladder, means) = (Ladder::default(), Means { rules: None, window: true });
-        let asks = || Some(Signal::Asks { what: "asks for permission" });
+        let asks = || Some(Signal::Asks { what: "asks for permission".to_owned() });
         let waits = Sight { waiting: Some("may it push?".to_owned()), ..silent(1) };
         let acts = ladder.look(&waits, asks(), means, 0);
         assert_eq!(

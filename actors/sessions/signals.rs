@@ -18,7 +18,7 @@ pub enum Signal {
     /// The agent has finished its task and waits for the next one.
     Idle { what: String },
     /// The screen shows a question, for example for a login, a permission or trust in a directory.
-    Asks { what: &'static str },
+    Asks { what: String },
     /// The agent's context is nearly full.
     ContextFull { percent: u32 },
     /// The agent compacts its conversation and so loses context.
@@ -89,16 +89,17 @@ impl Signal {
         match self {
             Self::Silent { for_ms } => format!("no output for {}", time(for_ms)),
             Self::SameOperation { operation, for_ms } => format!("at {operation:?} for {}", time(for_ms)),
-            Self::Waiting { what, .. } | Self::Idle { what } => what.clone(),
-            Self::Asks { what } => (*what).to_owned(),
+            Self::Waiting { what, .. } | Self::Idle { what } | Self::Asks { what } => what.clone(),
             Self::ContextFull { percent } => format!("context is {percent} % full"),
             Self::Compacting => "compacting its conversation".to_owned(),
         }
     }
 }
 
-/// Returns the kind of a question on a screen, from the evidence for it.
+/// Returns the kind of a question on a screen, from the evidence for it. The question itself, in parentheses, may have any
+/// words.
 pub fn kind_of(evidence: &str) -> NeedKind {
+    let evidence = evidence.split_once(" (").map_or(evidence, |(evidence, _)| evidence);
     match evidence {
         _ if ["log in", "login", "logged in"].iter().any(|word| evidence.contains(word)) => NeedKind::Login,
         _ if evidence.contains("trust") => NeedKind::Trust,
@@ -207,13 +208,13 @@ pub fn of_screen(screen: &str) -> Option<Signal> {
 }
 
 /// Returns what the program asks: a dialog of an agent, or yes or no on its last line.
-fn question(screen: &str) -> Option<&'static str> {
+fn question(screen: &str) -> Option<String> {
     if let Some(dialog) = dialog(screen) {
-        return Some(dialog.asks());
+        return Some(dialog.sentence());
     }
     let last = screen.lines().rfind(|line| !line.trim().is_empty())?.to_lowercase();
     let last = last.trim_end_matches([' ', ':', '?']);
-    YES_OR_NO.iter().any(|words| last.ends_with(words)).then_some("asks for a choice")
+    YES_OR_NO.iter().any(|words| last.ends_with(words)).then(|| "asks for a choice".to_owned())
 }
 
 /// Returns the percentage of its context that the agent has used, if its last lines show it.
@@ -309,6 +310,22 @@ mod tests {
             ("", None),
         ] {
             assert_eq!(of_screen(screen).map(|signal| signal.word()), word, "{screen}");
+        }
+    }
+
+    #[test]
+    fn a_dialog_is_named_with_its_question_which_does_not_decide_its_kind() {
+        let key = "Detected a custom API key in your environment\n\n ANTHROPIC_API_KEY: sk-ant-x\n\n\
+                   Do you want to use this API key?\n\n   1. Yes\n ❯ 2. No (recommended)\n\n Enter to confirm · Esc to cancel\n";
+        let trusts = "Do you want to trust what make does?\n ❯ 1. Yes\n   2. No\n\n Esc to cancel\n";
+        for (screen, what, kind) in [
+            (key, "asks for permission (Do you want to use this API key?)", NeedKind::Permission),
+            (trusts, "asks for permission (Do you want to trust what make does?)", NeedKind::Permission),
+            ("Overwrite? (y/N)", "asks for a choice", NeedKind::Input),
+            (RECORDED[2].2, "asks how to log in", NeedKind::Login),
+        ] {
+            let signal = of_screen(screen).expect("a question");
+            assert_eq!((signal.evidence().as_str(), kind_of(&signal.evidence())), (what, kind), "{screen}");
         }
     }
 

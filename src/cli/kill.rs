@@ -1,6 +1,6 @@
 //! `swarm kill`: asks the supervisor to stop workers.
 
-use swarm_model::{KillRequest, RefusalKind, Row, Scope, WorkerView};
+use swarm_model::{Answer, KillRequest, RefusalKind, Row, Scope, WorkerLine, WorkerView};
 
 use super::answers::Answers;
 use super::args::KillArgs;
@@ -33,9 +33,27 @@ pub fn run(args: &KillArgs, paths: &Paths, screen: &mut Screen) -> Result<u8, Fa
             }
         }
         let request = KillRequest { caller, scope, rm_worktree, force_dirty };
-        post_raw(paths, &request, &mut |answer| told.tell(answer, "killed", screen))?;
+        // The original says 'killed' of a worker that was named and had ended. Of many, that hides which ones ran.
+        let is_old = |line: &WorkerLine| is_of_many(args) && line.notes.is_empty() && ended.contains(&line.name);
+        let mut old = 0;
+        post_raw(paths, &request, &mut |answer| match &answer {
+            Answer::Worker(line) if is_old(line) => {
+                old += 1;
+                told.keep(line);
+            }
+            _ => told.tell(answer, "killed", screen),
+        })?;
+        if old > 0 && screen.terminal && !args.json {
+            let had = if old == 1 { "1 worker had".to_owned() } else { format!("{old} workers had") };
+            screen.aside("note: ", &format!("{had} already ended"));
+        }
     }
     told.end("swarm.killed/1", screen)
+}
+
+/// Reports whether the arguments choose workers without naming them, and nothing but their processes is to be removed.
+fn is_of_many(args: &KillArgs) -> bool {
+    (args.all || args.tagged.is_given() || args.here) && !args.rm_worktree
 }
 
 /// Reports whether the end of a worker is recorded, nothing of it runs, and nothing will start it again.

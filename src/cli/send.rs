@@ -144,7 +144,7 @@ fn each(
     let (registry, environment) = (verb.registry, verb.environment);
     let reach = |worker: &WorkerView| -> Result<(), Refusal> {
         let target = locate(worker, environment)?;
-        act(worker, &target).map_err(|error| refusal(error, &worker.row.name))
+        act(worker, &target).map_err(|error| refusal(error, worker))
     };
     match who {
         Who::Name(name) => {
@@ -168,11 +168,18 @@ fn each(
     }
 }
 
-/// Returns the refusal for a worker whose window did not take what was typed.
-fn refusal(error: TmuxError, name: &str) -> Refusal {
+/// Returns the refusal for a worker whose window did not take what was typed. A dialog whose request is recorded can be
+/// answered without the window.
+fn refusal(error: TmuxError, worker: &WorkerView) -> Refusal {
+    let name = &worker.row.name;
     let TmuxError::Asks(dialog) = &error else { return Refusal::from(error).of(name) };
     let cause = format!("worker '{name}' {}; text would answer that, so nothing was sent", dialog.sentence());
-    let remedy = format!("run 'swarm attach {name}' and answer, or use 'swarm keys {name} KEY…'");
+    let in_window = format!("'swarm attach {name}' and answer, or use 'swarm keys {name} KEY…'");
+    let answer = worker.ask.as_ref().filter(|_| !dialog.blocks_start()).and_then(|ask| ask.answer.as_ref());
+    let remedy = match answer {
+        Some(answer) => format!("run '{answer}', see 'swarm approvals'; or run {in_window}"),
+        None => format!("run {in_window}"),
+    };
     Refusal::new(RefusalKind::Invalid, cause).remedy(remedy).of(name)
 }
 
@@ -313,6 +320,24 @@ pub mod tests {
         assert_eq!(cleared(Clear::Whole, &command("/opt/bin/codex")), Clear::Line);
         assert_eq!(cleared(Clear::Whole, &command("claude")), Clear::Whole);
         assert_eq!(cleared(Clear::Nothing, &command("codex")), Clear::Nothing);
+    }
+
+    #[test]
+    fn a_dialog_whose_request_is_recorded_can_be_answered_by_its_number() {
+        use swarm_model::dialog::{Dialog, Kind};
+        use swarm_model::{NeedKind, Needs};
+        let answer = Some("swarm approve 7".to_owned());
+        let ask = Needs { kind: NeedKind::Permission, text: "Bash: make".to_owned(), since_ms: 1, answer };
+        let told = |kind, ask: Option<&Needs>| {
+            let worker = WorkerView { ask: ask.cloned(), ..worker("w", None, None, FineState::Running) };
+            let dialog = Dialog { kind, title: "Do it?".to_owned(), choices: Vec::new() };
+            refusal(TmuxError::Asks(Box::new(dialog)), &worker).remedy.expect("a remedy")
+        };
+        let window = "run 'swarm attach w' and answer, or use 'swarm keys w KEY…'";
+        assert_eq!(told(Kind::Permission, None), window);
+        assert_eq!(told(Kind::Trust, Some(&ask)), window, "the request is about something else");
+        let both = format!("run 'swarm approve 7', see 'swarm approvals'; or {window}");
+        assert_eq!(told(Kind::Permission, Some(&ask)), both);
     }
 
     #[test]

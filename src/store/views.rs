@@ -88,7 +88,9 @@ fn seen(dir: &Path, leaf: &str, doing: Doing) -> Option<Activity> {
     let since_ms = modified.duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis() as u64);
     let kind = (doing == Doing::Waiting).then(|| kind_of(&what));
     let turn = TurnEnd::of_text(&what).filter(|_| doing == Doing::Idle);
-    Some(Activity { doing, what: Some(what), since_ms, kind, turn })
+    // Of an agent that works, a screen says no more.
+    let what = Some(what).filter(|what| !what.is_empty());
+    Some(Activity { doing, what, since_ms, kind, turn })
 }
 
 /// Returns what the agent of a running worker does. What the agent itself reports counts, unless its screen showed later

@@ -160,6 +160,16 @@ fn the_latest_of_what_an_agent_reports_and_shows_counts() {
 }
 
 #[test]
+fn a_screen_that_only_shows_work_does_not_say_at_what() {
+    let dir = tempfile::tempdir().expect("a directory");
+    for (leaf, text, doing, what) in [(WORKS, "", Doing::Working, None), (IDLE, "over", Doing::Idle, Some("over"))] {
+        fs::write(dir.path().join(leaf), text).expect("written");
+        let found = seen(dir.path(), leaf, doing).expect("known");
+        assert_eq!((found.doing, found.what.as_deref()), (doing, what));
+    }
+}
+
+#[test]
 fn a_worker_that_is_being_forgotten_is_read_again() {
     let dir = tempfile::tempdir().expect("a directory");
     let paths = Paths::new(dir.path());

@@ -174,6 +174,28 @@ fn a_worker_without_its_shim_is_unsupervised_and_its_exit_unknown() {
 }
 
 #[test]
+fn a_window_ends_with_its_shim_and_a_command_that_outlives_it_is_not_started_again() {
+    let rig = Rig::new();
+    rig.spawn_sh("ends", &["--tmux"], "exec tail -f /dev/null");
+    rig.spawn_sh("stays", &["--tmux"], "trap '' HUP; touch deaf; exec tail -f /dev/null");
+    wait_until("it ignores the end of its terminal", SOON, || rig.cwd().join("deaf").exists());
+    let pid = rig.pid("stays");
+    for (name, state) in [("ends", "lost"), ("stays", "unsupervised")] {
+        proc::kill(rig.shim(name));
+        wait_until("the loss of the shim is noticed", SOON, || rig.fine(name) == state);
+    }
+    let shown = rig.swarm(&["recover"]).out;
+    let action = |name: &str| {
+        let line = shown.lines().find(|line| line.starts_with(name)).expect("a line");
+        line.split_whitespace().nth(1).expect("an action").to_owned()
+    };
+    assert_eq!((action("ends"), action("stays")), ("start".to_owned(), "leave".to_owned()), "{shown}");
+    assert!(proc::alive(pid));
+    rig.swarm(&["kill", "stays"]).is(0, "killed stays\n", "");
+    assert!(!proc::alive(pid));
+}
+
+#[test]
 fn an_unrecorded_exit_counts_as_a_failure_for_restarts() {
     let rig = Rig::new();
     rig.spawn_sh("x", &["--restart", "on-failure"], "echo run >> runs; sleep 600");

@@ -48,10 +48,15 @@ fn the_conversation_of_each_attempt_is_shown_and_followed() {
     });
     site.write("go", "");
     let end = "end of turn: done, 9 tokens in, 4 tokens out, 0.2500 USD: All done.\n";
-    follower.join().expect("joined").is(0, &format!("{begin}{end}"), "");
+    let all = format!("=== attempt 1\n{begin}fallen over\n=== attempt 2\n{begin}{end}");
+    follower.join().expect("joined").is(0, &all, "");
+    assert_eq!(site.swarm(&["run", "logs", "a"]).ok(), all);
     assert_eq!(site.swarm(&["run", "attach", "--json"]).code, Some(0));
     let lines = site.swarm(&["run", "logs", "a", "--json"]).ok();
     let parts: Vec<Value> = lines.lines().map(|line| serde_json::from_str(line).expect("json")).collect();
+    let attempts: Vec<u64> = parts.iter().map(|part| part["attempt"].as_u64().expect("a number")).collect();
+    assert!(attempts.is_sorted() && attempts.contains(&1), "{attempts:?}");
+    let parts: Vec<Value> = parts.into_iter().filter(|part| part["attempt"] == 2).collect();
     let kinds: Vec<&str> = parts.iter().map(|part| text(&part["kind"])).collect();
     assert_eq!(kinds, ["begin", "message", "tool", "result", "end"]);
     assert_eq!((parts[4]["attempt"].as_u64(), parts[4]["usd"].as_f64()), (Some(2), Some(0.25)));

@@ -150,7 +150,7 @@ pub struct AttachArgs {
 pub struct LogsArgs {
     /// ID of the workstream or job
     pub id: String,
-    /// Show this attempt [default: the latest]
+    /// Show this attempt [default: all of a workstream, the latest of a job]
     #[arg(long, value_name = "N")]
     pub attempt: Option<u32>,
     /// Keep printing until the attempt has ended

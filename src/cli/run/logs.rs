@@ -32,7 +32,20 @@ pub fn run(args: &LogsArgs, paths: &Paths, screen: &mut Screen) -> Result<u8, Fa
     let home = super::home(args.home.as_deref())?;
     let run = journal::replay(&home).map_err(|cause| Failure::new(RefusalKind::Invalid, cause))?;
     let now = find(args, run)?;
-    let files = files(args, &now, &home, paths)?;
+    let earlier = earlier(args, &now, &home);
+    let files = match files(args, &now, &home, paths) {
+        Ok(files) => Some(files),
+        // The newest attempt has only just begun.
+        Err(_) if !earlier.is_empty() => None,
+        Err(failure) => return Err(failure),
+    };
+    let has_several = files.is_some() && !earlier.is_empty() || earlier.len() > 1;
+    for (attempt, source) in earlier {
+        heading(args, attempt, has_several, screen)?;
+        print(source, args, attempt, None, paths, screen)?;
+    }
+    let Some(files) = files else { return Ok(0) };
+    heading(args, files.attempt, has_several, screen)?;
     if let Some(host) = there(&now, files.attempt) {
         let [Source { reader, .. }] = <[Source; 1]>::try_from(files.sources)
             .map_err(|_| Failure::new(RefusalKind::Internal, "a conversation is one file"))?;
@@ -40,17 +53,45 @@ pub fn run(args: &LogsArgs, paths: &Paths, screen: &mut Screen) -> Result<u8, Fa
         return on_host(host, &now, printer, paths, screen);
     }
     let last = files.sources.len().saturating_sub(1);
-    for (at, Source { file, kept, reader }) in files.sources.into_iter().enumerate() {
-        let mut printer = Printer { args, attempt: files.attempt, reader, pending: Pending::default() };
+    for (at, source) in files.sources.into_iter().enumerate() {
         let worker = (args.follow && files.is_latest && at == last).then(|| now.worker());
-        let mut sink = |bytes: &[u8]| printer.give(bytes, screen);
-        let tail = pass(&file, worker.as_deref(), paths, &mut sink)?;
-        if let Some(kept) = kept.filter(|_| !tail.has_log()) {
-            read_moved(&tail, kept, &mut sink)?;
-        }
-        printer.end(screen)?;
+        print(source, args, files.attempt, worker.as_deref(), paths, screen)?;
     }
     Ok(0)
+}
+
+/// Returns the conversations before the one of the newest attempt, oldest first. None if one attempt is asked for.
+fn earlier(args: &LogsArgs, now: &Now, home: &Home) -> Vec<(u32, Source)> {
+    if args.attempt.is_some() || !matches!(now.job().work, Work::Spec(_)) {
+        return Vec::new();
+    }
+    let attempts = 1..now.progress.attempt;
+    let sources = attempts.map(|attempt| (attempt, conversation(&home.attempt(&now.job().id, attempt))));
+    sources.filter(|(_, source)| source.exists()).collect()
+}
+
+/// Separates the conversations of several attempts. Each object of `--json` names its attempt.
+fn heading(args: &LogsArgs, attempt: u32, has_several: bool, screen: &mut Screen) -> Result<(), Failure> {
+    if has_several && !args.json { screen.line(&format!("=== attempt {attempt}")) } else { Ok(()) }
+}
+
+/// Prints a source; if there is such a worker, until it has ended.
+fn print(
+    source: Source,
+    args: &LogsArgs,
+    attempt: u32,
+    worker: Option<&str>,
+    paths: &Paths,
+    screen: &mut Screen,
+) -> Result<(), Failure> {
+    let Source { file, kept, reader } = source;
+    let mut printer = Printer { args, attempt, reader, pending: Pending::default() };
+    let mut sink = |bytes: &[u8]| printer.give(bytes, screen);
+    let tail = pass(&file, worker, paths, &mut sink)?;
+    if let Some(kept) = kept.filter(|_| !tail.has_log()) {
+        read_moved(&tail, kept, &mut sink)?;
+    }
+    printer.end(screen)
 }
 
 /// Passes on what a file has; if there is such a worker, until it has ended.

@@ -1,6 +1,8 @@
 //! View of a run without a terminal: one line of text per event that matters to a person, without colour and without
 //! cursor movement. Also the words that the live view shares.
 
+use std::collections::BTreeMap;
+
 use swarm_model::run::words::{Line, Word};
 use swarm_store::runs::denied::DENIED;
 use swarm_store::runs::home::from_iso;
@@ -16,16 +18,18 @@ const REMOVED: &str = "a removed workstream";
 const COMMIT_DIGITS: usize = 12;
 
 /// Formatter of the plain lines of one view.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct Plain {
     /// Start of the run in Unix milliseconds, from which elapsed times are counted. `None` before the first line.
     began_ms: Option<u64>,
+    /// What each workstream was last shown to wait for.
+    waits: BTreeMap<String, String>,
 }
 
 impl Plain {
     /// Creates the formatter of a view that begins within a run. `began_ms` is the start of that run if it is known.
     pub fn new(began_ms: Option<u64>) -> Self {
-        Self { began_ms }
+        Self { began_ms, waits: BTreeMap::new() }
     }
 
     /// Returns the text for one event, for example `[00:42] auth: landed as 19a7a7d7d382`. `None` if the event is not
@@ -37,7 +41,25 @@ impl Plain {
         }
         self.began_ms = self.began_ms.or(at_ms);
         let elapsed_ms = at_ms.unwrap_or_default().saturating_sub(self.began_ms.unwrap_or_default());
+        if self.is_known(line) {
+            return None;
+        }
         text(line).map(|text| format!("[{}] {text}", elapsed(elapsed_ms)))
+    }
+
+    /// Reports whether an event only says that the attempt has ended at the request for which it was already shown to wait.
+    fn is_known(&mut self, line: &Line) -> bool {
+        let Some(workstream) = &line.workstream else { return false };
+        match &line.word {
+            Word::NeedsInput { cause } => drop(self.waits.insert(workstream.clone(), cause.clone())),
+            Word::Asking { ask, .. } => {
+                let start = format!("request {ask}: ");
+                return self.waits.remove(workstream).is_some_and(|cause| cause.starts_with(&start));
+            }
+            Word::Started { .. } => drop(self.waits.remove(workstream)),
+            _ => {}
+        }
+        false
     }
 }
 
@@ -418,6 +440,22 @@ mod tests {
         ] {
             assert_eq!(said(word.clone()).as_deref(), line, "{word:?}");
         }
+    }
+
+    #[test]
+    fn each_question_is_shown_once() {
+        let mut plain = Plain::default();
+        let mut shows = |word| {
+            let (time, workstream) = ("2030-01-31T12:00:00Z".to_owned(), Some("a".to_owned()));
+            plain.show(&Line { time, run: "r".to_owned(), number: None, workstream, word }).is_some()
+        };
+        let needs = |ask: u64| Word::NeedsInput { cause: format!("request {ask}: make (answer with …)") };
+        let (kind, what) = (swarm_model::NeedKind::Permission, "make".to_owned());
+        let asks = |ask: u64| Word::Asking { attempt: 1, ask, kind, what: what.clone() };
+        assert!(shows(needs(1)) && !shows(asks(1)), "its attempt has ended meanwhile");
+        assert!(shows(asks(1)), "a run that is continued says it once more");
+        assert!(shows(needs(1)) && shows(asks(11)), "another one");
+        assert!(shows(asks(3)), "an attempt that was killed has not said it");
     }
 
     #[test]

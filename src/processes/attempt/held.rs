@@ -58,6 +58,8 @@ pub struct Held {
     waits: bool,
     /// What is to be reported.
     news: Vec<String>,
+    /// What the agent was allowed last, until that is reported.
+    allowed: Option<String>,
 }
 
 impl Parked {
@@ -78,6 +80,7 @@ impl Held {
             parked: None,
             waits: false,
             news: Vec::new(),
+            allowed: None,
         }
     }
 
@@ -156,6 +159,7 @@ impl Held {
             Ok(verdict) => {
                 self.used.push(ask.number);
                 self.news.push(said(ask.number, &verdict));
+                self.allowed = matches!(verdict, Verdict::Allow { input: None }).then(|| ask.needs().text);
                 verdict
             }
             Err(no) => no,
@@ -209,6 +213,23 @@ impl Held {
     /// Returns the time at which the hold is over.
     pub fn until(&self) -> Option<Instant> {
         self.open.iter().map(|open| open.until).min()
+    }
+
+    /// Returns what an agent that has stopped at the use of a tool does first, once it continues: that use, if a person has
+    /// allowed it.
+    pub fn allowed_at(&self, call: &str) -> Option<String> {
+        let all = self.judge.asks.unfinished().unwrap_or_default();
+        let is_it = |one: &AskRecord| {
+            let is_allowed =
+                matches!(&one.answer, Some(answer) if matches!(answer.verdict, Verdict::Allow { input: None }));
+            is_allowed && one.state() == AskState::Answered && one.ask.who.call.as_deref() == Some(call)
+        };
+        all.into_iter().find(|one| is_it(one) && self.judge.is_ours(&one.ask)).map(|one| one.ask.needs().text)
+    }
+
+    /// Returns what the agent was allowed since the last call.
+    pub fn allowed(&mut self) -> Option<String> {
+        self.allowed.take()
     }
 
     /// Returns what is to be reported, and whether the agent waits for a person.

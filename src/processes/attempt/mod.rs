@@ -139,6 +139,11 @@ impl Attempt<'_> {
         let (mut session, mut spent) = (self.order.session.clone(), Spent::default());
         // An agent that has stopped at the use of a tool continues there without a prompt.
         let mut stopped_at = self.stopped_at();
+        if let Some(what) = stopped_at.as_deref().and_then(|call| self.held.allowed_at(call)) {
+            // The agent reports nothing of it before it is done.
+            self.doings.answered(Some(what.clone()));
+            self.tell(Word::Activity { text: what });
+        }
         let mut said = if stopped_at.is_some() { String::new() } else { self.whole(&prompt) };
         let mut fresh_id = self.order.fresh_id.clone();
         for _ in 0..TURNS_MAX {
@@ -300,6 +305,9 @@ impl Attempt<'_> {
     /// Reports what became of requests to people.
     fn told_of_requests(&mut self) {
         let (news, waits) = self.held.news();
+        if !waits && !news.is_empty() {
+            self.doings.answered(self.held.allowed());
+        }
         for text in news {
             self.tell(if waits { Word::NeedsInput { cause: text } } else { Word::Activity { text } });
         }

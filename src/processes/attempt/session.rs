@@ -63,6 +63,14 @@ impl Doings {
         self.changed |= operation.is_some() || waiting.is_some();
     }
 
+    /// A person has answered. `what` is the use of a tool that goes on, if one was allowed.
+    pub fn answered(&mut self, what: Option<String>) {
+        self.changed |= self.now.waiting.take().is_some() || what.is_some();
+        if what.is_some() {
+            (self.now.at_ms, self.now.operation) = (wall_ms(), what);
+        }
+    }
+
     pub fn waits(&mut self, what: &str) {
         self.now.waiting = Some(what.to_owned());
         self.changed = true;
@@ -114,6 +122,11 @@ mod tests {
         assert!(!left.is_zero() && left <= PAUSE && doings.changed, "{left:?}");
         doings.written = None;
         assert_eq!((doings.write(), doings.changed), (None, false));
-        assert_eq!((doings.now.operation, doings.now.waiting), (None, None), "a message ends both");
+        assert_eq!((&doings.now.operation, &doings.now.waiting), (&None, &None), "a message ends both");
+        doings.waits("request 1: make");
+        doings.answered(Some("Bash: make".to_owned()));
+        assert_eq!((doings.now.operation.as_deref(), &doings.now.waiting), (Some("Bash: make"), &None));
+        doings.answered(None);
+        assert_eq!(doings.now.operation.as_deref(), Some("Bash: make"), "it goes on");
     }
 }
