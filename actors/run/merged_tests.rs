@@ -63,6 +63,20 @@ fn a_run_that_is_stopped_names_what_still_lands() {
 }
 
 #[test]
+fn an_agent_that_left_nothing_may_have_asked_and_is_heard() {
+    let mut run = run(vec![Job { retries: 1, ..job("a") }], 1);
+    run.on(&Event::Began, 0);
+    let summary = Some("There are two ways.\nWhich one do you want?".to_owned());
+    run.on(&ended(0, 1, Outcome::Success { summary }), 0);
+    run.on(&queued(0, 1), 0);
+    run.on(&Event::Merged { job: 0, attempt: 1, merged: Merged::Nothing, spent: Spent::default() }, 0);
+    let cause = "ended with success but left nothing to land";
+    let told = format!("{cause}; the agent said last: There are two ways. Which one do you want?");
+    assert_eq!(run.jobs[0].error.as_deref(), Some(told.as_str()));
+    assert_eq!(run.jobs[0].evidence.as_deref(), Some(cause), "it knows what it has said");
+}
+
+#[test]
 fn nothing_left_to_land_and_a_conflict_are_failures() {
     let mut run = run(vec![Job { retries: 5, ..job("a") }, Job { retries: 1, ..job("b") }], 9);
     run.on(&Event::Began, 0);

@@ -223,6 +223,44 @@ pub fn restrict(agent: &mut Agent, consent: Option<Consent>, roots: &[&str], hoo
     }
 }
 
+/// Tools of `claude` for which a spec must require one of these capabilities, if it requires any. It reads and searches in any
+/// case.
+const NARROWED: [(&str, &[&str]); 4] = [
+    ("Edit,Write,NotebookEdit", &["file_write"]),
+    ("Bash", &["bash_execute", "git_operations"]),
+    ("WebSearch", &["web_search"]),
+    ("WebFetch", &["web_fetch"]),
+];
+
+/// Reports whether [`narrow`] keeps this agent from what a spec does not require. A script does what is written in the spec.
+pub fn is_narrowed(agent: &Agent) -> bool {
+    matches!(agent.kind, Kind::Claude | Kind::Shell)
+}
+
+/// Keeps an agent from the tools whose capabilities a spec does not require, if it requires any and the agent has options for
+/// that.
+pub fn narrow(agent: &mut Agent, required: &[String]) {
+    if agent.kind != Kind::Claude || required.is_empty() {
+        return;
+    }
+    let requires = |capability: &str| required.iter().any(|one| one == capability);
+    let is_kept = |needs: &[&str]| needs.iter().any(|one| requires(one));
+    let mut denied: Vec<&str> = NARROWED.iter().filter(|(_, needs)| !is_kept(needs)).map(|(tools, _)| *tools).collect();
+    if requires("git_operations") && !requires("bash_execute") {
+        // It executes any command.
+        denied.push("Monitor");
+        // Configured permissions take precedence.
+        if !agent.config.arguments.iter().any(|word| word == "--permission-mode") {
+            let mode = if requires("file_write") { "acceptEdits" } else { "default" };
+            let words = ["--permission-mode", mode, "--allowedTools", "Bash(git:*)"];
+            agent.config.arguments.extend(words.map(str::to_owned));
+        }
+    }
+    if !denied.is_empty() {
+        agent.config.arguments.extend(["--disallowedTools".to_owned(), denied.join(",")]);
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use std::collections::BTreeMap;
@@ -230,6 +268,35 @@ mod tests {
     use swarm_config::sections::AgentConfig;
 
     use super::*;
+
+    #[test]
+    fn claude_has_only_the_tools_that_a_spec_requires() {
+        let line = |agent: &str, required: &[&str]| {
+            let mut agent = Agent::find(agent, &BTreeMap::new()).expect("built in");
+            narrow(&mut agent, &required.iter().map(ToString::to_string).collect::<Vec<_>>());
+            let turn = crate::Turn { prompt: "x", fresh_id: "F", ..crate::Turn::default() };
+            agent.launch(&turn).argv.join(" ")
+        };
+        let any = line("claude", &[]);
+        assert!(any.ends_with("--permission-mode acceptEdits --allowedTools Bash(*) --session-id F"), "{any}");
+        let all = ["file_read", "file_write", "bash_execute", "web_search", "web_fetch"];
+        assert_eq!(line("claude", &all), any);
+        let (edits, git) = ("--permission-mode acceptEdits --allowedTools Bash(git:*)", "--disallowedTools Edit,Write");
+        for (required, words) in [
+            (&["file_read"][..], "--disallowedTools Edit,Write,NotebookEdit,Bash,WebSearch,WebFetch"),
+            (&["file_write"], "--disallowedTools Bash,WebSearch,WebFetch"),
+            (&["file_write", "bash_execute", "web_fetch"], "--disallowedTools WebSearch"),
+            (&["file_write", "git_operations"], edits),
+            (&["file_write", "git_operations"], "--disallowedTools WebSearch,WebFetch,Monitor"),
+            (&["git_operations"], git),
+            (&["git_operations"], "--permission-mode default"),
+        ] {
+            let line = line("claude", required);
+            assert!(line.contains(words), "{required:?}: {line}");
+            assert_eq!(line.matches("--permission-mode").count(), 1, "{line}");
+        }
+        assert_eq!(line("codex", &["file_read"]), line("codex", &[]));
+    }
 
     #[test]
     fn codex_works_in_its_sandbox_unless_full_access_or_a_sandbox_is_chosen() {

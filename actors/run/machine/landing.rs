@@ -26,8 +26,11 @@ impl Turn<'_> {
                 self.failed(job, &cause, Some(cause.clone()), FaultKind::Task);
             }
             Merged::Nothing => {
-                let cause = "ended with success but left nothing to land";
-                self.failed(job, cause, Some(cause.to_owned()), FaultKind::Task);
+                let said = self.run.jobs[job].summary.as_deref().and_then(last_words);
+                let cause = "ended with success but left nothing to land".to_owned();
+                // It may have asked a person. The agent itself knows what it has said.
+                let told = said.map_or_else(|| cause.clone(), |said| format!("{cause}; the agent said last: {said}"));
+                self.failed(job, &told, Some(cause), FaultKind::Task);
             }
             Merged::Rejected { reason } => {
                 self.tell(Some(job), Word::MergeRejected { error: reason.clone() });
@@ -76,5 +79,29 @@ impl Turn<'_> {
         let base = self.run.plan.base.clone().unwrap_or_default();
         let left_out = self.run.jobs[job].left_out.clone();
         self.tell(Some(job), Word::MergeStarted { base, left_out });
+    }
+}
+
+/// Maximum number of characters of an agent's last message that are repeated.
+const SAID_CHARS_MAX: usize = 120;
+
+/// Returns the end of a message, where a question is, in one line. `None` if it is empty.
+fn last_words(message: &str) -> Option<String> {
+    let words = message.split_whitespace().collect::<Vec<_>>().join(" ");
+    let left_out = words.chars().count().saturating_sub(SAID_CHARS_MAX);
+    let end: String = words.chars().skip(left_out).collect();
+    (!words.is_empty()).then(|| if left_out > 0 { format!("…{end}") } else { end })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_end_of_a_message_is_repeated_in_one_line() {
+        assert_eq!(last_words(" \n"), None);
+        assert_eq!(last_words("Two ways.\n\nWhich one?\n").as_deref(), Some("Two ways. Which one?"));
+        let long = last_words(&format!("{} Which one?", "é".repeat(400))).expect("a text");
+        assert!(long.starts_with('…') && long.ends_with("é Which one?") && long.chars().count() == 121, "{long}");
     }
 }

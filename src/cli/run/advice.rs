@@ -3,12 +3,12 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
-use swarm_agents::consent::{own_limits, too_old};
+use swarm_agents::consent::{is_narrowed, own_limits, too_old};
 use swarm_agents::{Agent, Kind};
 use swarm_config::defaults;
 use swarm_config::sections::AgentConfig;
 use swarm_model::asks::judge::Consent;
-use swarm_model::run::plan::{Job, Plan, Work};
+use swarm_model::run::plan::{Job, Plan, SpecWork, Work};
 use swarm_model::run::progress::Run;
 use swarm_model::run::worker_name;
 use swarm_model::{Refusal, RefusalKind};
@@ -52,6 +52,20 @@ pub fn consent(jobs: &[Job], consent: Option<Consent>, configured: &BTreeMap<Str
     });
     let said: Vec<String> = all.into_iter().chain(own).collect();
     (!said.is_empty()).then(|| said.join("; "))
+}
+
+/// Returns which specs require capabilities of an agent that does not keep to them. `None` if there are none.
+pub fn not_narrowed(jobs: &[Job], configured: &BTreeMap<String, AgentConfig>) -> Option<String> {
+    let is_wide = |work: &SpecWork| {
+        let name = work.adapter.as_deref().unwrap_or(defaults::AGENT);
+        !work.capabilities.is_empty() && Agent::find(name, configured).is_ok_and(|agent| !is_narrowed(&agent))
+    };
+    let wide = |job: &Job| matches!(&job.work, Work::Spec(work) if is_wide(work)).then(|| format!("'{}'", job.id));
+    let ids: Vec<String> = jobs.iter().filter_map(wide).collect();
+    let list = ids.join(", ");
+    (!ids.is_empty()).then(|| {
+        format!("requiredCapabilities of {list} says what the agent must offer, and does not keep it from more (only claude)")
+    })
 }
 
 /// Refuses versions of agents that cannot keep this consent. Other commands than the known programs are not executed to find

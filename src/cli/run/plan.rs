@@ -151,6 +151,7 @@ fn check(root: &Path, specs: &[Spec], screen: &mut Screen) -> Result<Option<Stri
     }
     plan.check_order().map_err(invalid)?;
     advice::missing(&plan, screen);
+    advice::not_narrowed(&plan.jobs, &config.agents).iter().for_each(|note| screen.aside("note: ", note));
     Ok(advice::consent(&plan.jobs, config.run.consent, &config.agents))
 }
 

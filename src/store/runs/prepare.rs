@@ -204,7 +204,7 @@ fn order_attempt(
     let times = config.approvals.times().map_err(|(key, cause)| lasting(format!("{key}: {cause}")))?;
     let hold_ms = times.hold.and_then(|hold| u64::try_from(hold.as_millis()).ok());
     let name = work.adapter.as_deref().unwrap_or(defaults::AGENT);
-    let agent = Agent::find(name, &config.agents).map_err(lasting)?;
+    let mut agent = Agent::find(name, &config.agents).map_err(lasting)?;
     let missing = agent.missing(&work.capabilities);
     if !missing.is_empty() {
         return Err(lasting(format!("agent '{name}' lacks required capabilities: {}", missing.join(", "))));
@@ -212,6 +212,7 @@ fn order_attempt(
     if let Some((cause, remedy)) = consent::refusal(&agent, plan.rules.consent) {
         return Err(lasting(format!("{cause} ({remedy})")));
     }
+    consent::narrow(&mut agent, &work.capabilities);
     let spec = specs::read_one(&root.join(&work.file)).map_err(|(cause, _)| lasting(cause))?;
     let home = Home::new(&plan.home);
     // Runs started by older programs have no digest.
