@@ -16,7 +16,7 @@ use super::dialogue::{
     ANSWER_MS, CANCEL_MS, Dialogue, Message, Step, Wire, Writing, broken_off, conversation, late, message,
 };
 use super::fault::of_status;
-use super::{End, Kind, Report, Seen, Session, Turn, classify, claude, failure, not_understood, short};
+use super::{End, Kind, Report, Seen, Session, Turn, classify, claude, failure, gist, not_understood, short};
 
 pub use self::launch::launch;
 
@@ -299,7 +299,7 @@ impl Reader {
             ("end_turn", Some(what)) => {
                 failure(format!("stopped because it was not allowed {what}"), None, FaultKind::Lasting)
             }
-            ("end_turn", None) => Outcome::Success { summary: self.writing.last.as_deref().map(short) },
+            ("end_turn", None) => Outcome::Success { summary: self.writing.last.as_deref().map(gist) },
             ("refusal", _) => failure("the model refused the task", self.writing.last.clone(), FaultKind::Lasting),
             ("cancelled", _) => failure("the turn was cancelled", None, FaultKind::Passing),
             (reason, _) => failure(format!("stopped with the reason '{}'", short(reason)), None, FaultKind::Task),

@@ -20,8 +20,8 @@ use super::dialogue::Request;
 use super::fault::{classify_end, own_error};
 use super::reset::reset;
 use super::{
-    Deferred, End, Launch, Parser, Report, Seen, Session, Turn, classify, consent, end_words, failure, not_understood,
-    short,
+    Deferred, End, Launch, Parser, Report, Seen, Session, Turn, classify, consent, end_words, failure, gist,
+    not_understood, short,
 };
 use swarm_config::sections::AgentConfig;
 use swarm_model::asks::judge::Consent;
@@ -354,7 +354,7 @@ impl Reader {
             return failure(cause, None, FaultKind::Lasting);
         }
         if result.is_error == Some(false) && end.ended.is_success() {
-            return Outcome::Success { summary: result.result.as_deref().map(short).filter(|text| !text.is_empty()) };
+            return Outcome::Success { summary: result.result.as_deref().map(gist).filter(|text| !text.is_empty()) };
         }
         let said = result.result.clone().unwrap_or_else(|| result.errors.join("; "));
         let cause = if said.trim().is_empty() { end_words(end.ended) } else { short(&said) };

@@ -7,7 +7,9 @@ use swarm_model::run::Outcome;
 use swarm_model::run::progress::Spent;
 
 use super::fault::{classify_end, own_error};
-use super::{End, Launch, Parser, Report, Seen, Session, Turn, classify, end_words, failure, not_understood, short};
+use super::{
+    End, Launch, Parser, Report, Seen, Session, Turn, classify, end_words, failure, gist, not_understood, short,
+};
 use swarm_config::sections::AgentConfig;
 
 /// Beginnings of the lines of standard error in which the agent reports why it ended.
@@ -87,7 +89,7 @@ impl Reader {
             return failure(cause, None, classify_end(&end, &OWN_ERRORS));
         }
         match &self.message {
-            Some(message) => Outcome::Success { summary: Some(short(message)) },
+            Some(message) => Outcome::Success { summary: Some(gist(message)) },
             // A refusal looks like this: a completed turn without any message.
             None => failure("turn ended without a message", None, swarm_model::run::FaultKind::Task),
         }

@@ -17,7 +17,7 @@ use super::dialogue::{
     ANSWER_MS, CANCEL_MS, Dialogue, Message, Step, Wire, Writing, broken_off, conversation, late, message,
 };
 use super::fault::of_status;
-use super::{End, Launch, Report, Seen, Session, Turn, classify, failure, not_understood, short};
+use super::{End, Launch, Report, Seen, Session, Turn, classify, failure, gist, not_understood, short};
 use swarm_config::sections::AgentConfig;
 
 const WIRE: Wire = Wire { is_versioned: false };
@@ -259,7 +259,7 @@ impl Reader {
     fn outcome(&self, end: &End<'_>) -> Outcome {
         match &self.ended {
             Some(Ended::Completed) => match &self.writing.last {
-                Some(message) => Outcome::Success { summary: Some(short(message)) },
+                Some(message) => Outcome::Success { summary: Some(gist(message)) },
                 // A refusal looks like this.
                 None => failure("turn ended without a message", None, FaultKind::Task),
             },

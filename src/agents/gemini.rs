@@ -9,7 +9,7 @@ use swarm_model::run::{FaultKind, Outcome};
 
 use super::fault::{classify_end, of_status, own_error};
 use super::{End, Launch, Parser, Report, Seen, Session, Turn};
-use super::{classify, claude, end_words, failure, not_understood, short};
+use super::{classify, claude, end_words, failure, gist, not_understood, short};
 use swarm_config::sections::AgentConfig;
 
 /// Beginnings of the lines of standard error in which the agent reports why it ended.
@@ -75,7 +75,7 @@ impl Reader {
     fn outcome(&self, end: &End<'_>) -> Outcome {
         match &self.result {
             Some((status, _)) if status == "success" && end.ended.is_success() => {
-                Outcome::Success { summary: self.message.as_deref().map(short) }
+                Outcome::Success { summary: self.message.as_deref().map(gist) }
             }
             Some((_, error)) if !error.is_empty() => {
                 let fault = match status_in(error, end.ended) {

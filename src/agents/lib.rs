@@ -446,6 +446,18 @@ pub fn short(text: &str) -> String {
     }
 }
 
+/// Returns the first and the last line of a message, shortened for a list: what it asks is often at its end.
+pub fn gist(text: &str) -> String {
+    const LENGTH_MAX: usize = 90;
+    let first = short(text);
+    let last = text.trim().lines().skip(1).map(short).filter(|line| !line.is_empty()).last();
+    let cut = |line: &str| match line.char_indices().nth(LENGTH_MAX) {
+        Some((at, _)) => format!("{}…", &line[..at]),
+        None => line.to_owned(),
+    };
+    last.map_or_else(|| first.clone(), |last| format!("{} … {}", cut(&first), cut(&last)))
+}
+
 /// Returns the last `count` lines, as evidence for the next attempt.
 pub fn last_lines(text: &str, count: usize) -> String {
     let lines: Vec<&str> = text.trim_end().lines().collect();

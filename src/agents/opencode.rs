@@ -9,7 +9,7 @@ use swarm_model::run::{FaultKind, Outcome};
 
 use super::fault::{classify_end, of_status};
 use super::{End, Launch, Parser, Report, Seen, Session, Turn};
-use super::{classify, claude, end_words, failure, not_understood, short};
+use super::{classify, claude, end_words, failure, gist, not_understood, short};
 use swarm_config::sections::AgentConfig;
 
 /// Beginnings of the lines of standard error in which the agent reports why it ended.
@@ -112,7 +112,7 @@ impl Reader {
         }
         match (self.reason.as_deref(), &self.refused) {
             (Some("stop"), _) if end.ended.is_success() => {
-                Outcome::Success { summary: self.message.as_deref().map(short) }
+                Outcome::Success { summary: self.message.as_deref().map(gist) }
             }
             (Some("tool-calls"), Some(what)) if end.ended.is_success() => {
                 failure(format!("stopped because it was not allowed {what}"), None, FaultKind::Lasting)

@@ -226,3 +226,15 @@ fn a_retried_request_of_aider_is_a_delay_and_its_last_word_counts() {
     let outcome = parser.end(end).outcome;
     assert!(matches!(outcome, Outcome::Failure { fault: FaultKind::Limit { .. }, .. }), "{outcome:?}");
 }
+
+#[test]
+fn the_gist_of_a_message_is_its_first_and_its_last_line() {
+    for (text, gist) in
+        [("done\n", "done"), ("Two ways.\n\n- a\n- b\n\nWhich one?\n \n", "Two ways. … Which one?"), ("", "")]
+    {
+        assert_eq!(crate::gist(text), gist);
+    }
+    let long = crate::gist(&format!("{}\n{} which?", "é".repeat(300), "x".repeat(50)));
+    assert!(long.ends_with(" which?") && long.chars().count() < 200, "{long}");
+    assert!(crate::short(&long) == long, "it stays whole in a list");
+}

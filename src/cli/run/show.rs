@@ -4,7 +4,7 @@ use serde_json::json;
 use swarm_model::merge::BASE_FAILS;
 use swarm_model::run::plan::{Job, Plan, Work};
 use swarm_model::run::progress::{Mode, Progress, Run, Spent, Stage};
-use swarm_model::{Refusal, RefusalKind};
+use swarm_model::{Activity, Doing, Refusal, RefusalKind};
 
 use super::args::Plain;
 use super::queue::RunQueue;
@@ -18,6 +18,7 @@ use crate::cli::screen::Screen;
 use swarm_store::runs::denied::{Denial, Denials};
 use swarm_store::runs::home::Home;
 use swarm_store::runs::{before_the_next, journal, origin, wire};
+use swarm_store::sessions;
 use swarm_sys::paths::Paths;
 use swarm_sys::quoting::command_line;
 
@@ -105,6 +106,7 @@ fn show(run: &Run, queue: &RunQueue, counts: bool, screen: &mut Screen) -> Resul
         let what = what.or_else(|| queue.still_lands(run, progress));
         let what = what.or_else(|| left::advice(run, job, progress, queue, counts));
         let what = with_left_out(what.or_else(|| progress.summary.clone()), &progress.left_out);
+        let what = what.or_else(|| doing(run, job, progress));
         // While it works, it is shown as waiting until it goes on.
         let unheard = unheard(run, job, progress).filter(|_| progress.stage != Stage::Working);
         let noted = |what: Option<String>, note: Option<String>| match (what, note) {
@@ -127,6 +129,14 @@ fn show(run: &Run, queue: &RunQueue, counts: bool, screen: &mut Screen) -> Resul
     )?;
     given_up::of(run)?.iter().try_for_each(|one| screen.line(&escape(&one.line())))?;
     Ok(0)
+}
+
+/// Returns what the agent of a workstream that works here does.
+fn doing(run: &Run, job: &Job, progress: &Progress) -> Option<String> {
+    let is_here = progress.stage == Stage::Working && progress.host.is_none() && matches!(job.work, Work::Spec(_));
+    let tree = Home::new(&run.plan.home).worktrees().join(job.leaf());
+    let activity = is_here.then(|| sessions::activity(&tree)).flatten().map(Activity::from)?;
+    activity.what.filter(|_| activity.doing == Doing::Working)
 }
 
 fn denied_words(denials: &Denials) -> Option<String> {
