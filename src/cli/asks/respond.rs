@@ -204,7 +204,8 @@ fn answers(number: u64, questions: &[Question], given: &[String]) -> Result<Vec<
 /// Fails if the question has options, and the text is the number of none of them: it is more likely a mistake.
 fn label<'a>(request: u64, question: &'a Question, text: &'a str) -> Result<&'a str, Failure> {
     let options = &question.options;
-    if let Some(same) = options.iter().find(|option| option.eq_ignore_ascii_case(text)) {
+    let named = |is: fn(&str, &str) -> bool| options.iter().find(|option| is(option, text));
+    if let Some(same) = named(|option, text| option == text).or_else(|| named(str::eq_ignore_ascii_case)) {
         return Ok(same);
     }
     match text.parse::<usize>() {
@@ -264,6 +265,7 @@ mod tests {
         let databases = || question(&["postgres", "sqlite"], false);
         assert_eq!(of(databases(), "2"), Ok("sqlite".to_owned()));
         assert_eq!(of(databases(), "Postgres"), Ok("postgres".to_owned()));
+        assert_eq!(of(question(&["Yes", "yes"], false), "yes"), Ok("yes".to_owned()), "the same case comes first");
         for text in ["mysql", "1,2", "version 3"] {
             assert_eq!(of(databases(), text), Ok(text.to_owned()), "a text of its own");
         }

@@ -375,6 +375,7 @@ fn prompt_text(
         ("branch", asked.branch.as_deref().unwrap_or_default()),
         ("base", plan.base.as_deref().unwrap_or_default()),
         ("attempt", attempt.as_str()),
+        ("questions", prompt::questions(agent, plan.rules.consent)),
     ];
     let execution = fill(&load(Template::Execution)?, &values);
     if progress.attempt <= 1 || (progress.evidence.is_none() && is_in_new_place(now)) {

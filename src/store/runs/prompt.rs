@@ -5,7 +5,9 @@ use std::path::{Path, PathBuf};
 
 use super::home::Home;
 use crate::flows::read_text;
+use swarm_agents::{Agent, Turn};
 use swarm_config::Sections;
+use swarm_model::asks::judge::Consent;
 
 /// Maximum size of a template, or of the shared context, in bytes.
 const TEXT_BYTES_MAX: u64 = 1 << 20;
@@ -82,6 +84,18 @@ pub fn fill(template: &str, values: &[(&str, &str)]) -> String {
     text
 }
 
+/// Returns the sentence that tells an agent whether a person can be asked.
+pub fn questions(agent: &Agent, consent: Option<Consent>) -> &'static str {
+    let turn = Turn { prompt: "", session: None, fresh_id: "", cwd: "", consent };
+    match turn.may_ask() && agent.asks(&turn) {
+        true => {
+            "A person can answer what you ask, maybe only after hours: ask if you cannot decide something yourself, and \
+             report your decisions at the end."
+        }
+        false => "Nobody can answer questions: decide yourself, and report your decisions at the end.",
+    }
+}
+
 /// Returns the shared context as a section of a prompt; empty if there is none.
 ///
 /// # Errors
@@ -109,6 +123,17 @@ mod tests {
     fn values_are_not_expanded_and_unknown_keys_stay() {
         let values = [("a", "{{b}}"), ("b", "2")];
         assert_eq!(fill("{{a}} {{ b }} {{c}} {{", &values), "{{b}} 2 {{c}} {{");
+    }
+
+    #[test]
+    fn an_agent_is_told_whether_a_person_can_be_asked() {
+        let told = |name: &str, consent| questions(&Agent::find(name, &Default::default()).expect("known"), consent);
+        assert!(told("claude", Some(Consent::PartialAccess)).starts_with("A person can answer"));
+        for (name, consent) in
+            [("claude", None), ("claude", Some(Consent::FullAccess)), ("gemini", Some(Consent::NoAccess))]
+        {
+            assert!(told(name, consent).starts_with("Nobody can answer questions"), "{name}");
+        }
     }
 
     #[test]
