@@ -16,6 +16,8 @@ use swarm_store::records::DiskRecords;
 use swarm_store::repositories::landing;
 use swarm_store::views::Registry;
 use swarm_sys::files::{is_abandoned, list};
+use swarm_sys::paths::Paths;
+use swarm_sys::state_id::has_id;
 
 /// Maximum number of files that are checked.
 const FILES_MAX: usize = 100_000;
@@ -190,7 +192,10 @@ fn place(root: &Path) -> Place {
     if names.is_empty() {
         return Place::New;
     }
-    let is_evident = names.iter().any(|name| LOCKS.contains(&name.as_str())) || is_registry(&root.join("state.json"));
+    // A host that has only been asked by runs of other machines has an id and no locks yet.
+    let is_evident = names.iter().any(|name| LOCKS.contains(&name.as_str()))
+        || has_id(&Paths::new(root))
+        || is_registry(&root.join("state.json"));
     let is_known = |name: &String| {
         is_name_of_ours(name) || FOLDERS.contains(&name.as_str()) || OTHER_FOLDERS.contains(&name.as_str())
     };
@@ -295,4 +300,24 @@ fn ours(patient: &Patient, with_logs: bool) -> Vec<PathBuf> {
         }
     }
     found
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_directory_that_only_runs_of_other_machines_have_used_is_a_state_directory() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let root = dir.path().join("state");
+        assert!(matches!(place(&root), Place::New));
+        swarm_sys::state_id::state_id(&Paths::new(&root)).expect("an id");
+        assert!(matches!(place(&root), Place::Own));
+        fs::create_dir(root.join("far")).expect("made");
+        assert!(matches!(place(&root), Place::Own));
+        fs::write(root.join("thesis.tex"), "").expect("written");
+        assert!(matches!(place(&root), Place::Shared));
+        fs::write(root.join("id"), "an id of another program\n").expect("written");
+        assert!(matches!(place(&root), Place::Other(_)));
+    }
 }

@@ -9,6 +9,7 @@ mod evidence;
 mod link;
 pub mod owed;
 mod place;
+pub mod sent;
 mod taken;
 
 use std::collections::{BTreeMap, BTreeSet};

@@ -1,7 +1,7 @@
 //! Id of a state directory, by which other machines tell apart what belongs to it.
 
 use std::fs::{self, File};
-use std::io::{self, Write as _};
+use std::io::{self, Read as _, Write as _};
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::Path;
 
@@ -23,11 +23,22 @@ pub fn state_id(paths: &Paths) -> io::Result<String> {
         make(paths.root(), &file)?;
     }
     let text = fs::read_to_string(&file)?;
+    let wrong = || io::Error::other(format!("{} does not contain an id: remove it", file.display()));
+    id_in(&text).map(str::to_owned).ok_or_else(wrong)
+}
+
+/// Reports whether the directory has an id, which proves that it is a state directory. Makes none.
+pub fn has_id(paths: &Paths) -> bool {
+    let mut text = String::new();
+    let limit = u64::try_from(2 * DIGITS).unwrap_or(u64::MAX);
+    let is_file = fs::symlink_metadata(paths.id()).is_ok_and(|meta| meta.is_file() && meta.len() <= limit);
+    let mut read = || File::open(paths.id())?.take(limit).read_to_string(&mut text);
+    is_file && read().is_ok() && id_in(&text).is_some()
+}
+
+fn id_in(text: &str) -> Option<&str> {
     let id = text.trim_end();
-    match id.len() == DIGITS && id.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f')) {
-        true => Ok(id.to_owned()),
-        false => Err(io::Error::other(format!("{} does not contain an id: remove it", file.display()))),
-    }
+    (id.len() == DIGITS && id.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'))).then_some(id)
 }
 
 fn make(root: &Path, file: &Path) -> io::Result<()> {
@@ -67,7 +78,11 @@ mod tests {
         });
         assert!(ids.iter().all(|id| *id == ids[0] && id.len() == DIGITS), "{ids:?}");
         assert_eq!(crate::files::list(paths.root()).expect("listed").len(), 1, "no temporary file is left");
+        assert!(has_id(&paths));
         fs::write(paths.id(), "../x\n").expect("written");
         state_id(&paths).expect_err("another content");
+        assert!(!has_id(&paths));
+        fs::remove_file(paths.id()).expect("removed");
+        assert!(!has_id(&paths) && is_absent(&paths.id()), "looking makes none");
     }
 }

@@ -4,8 +4,10 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use swarm_hosts::{Host, Pipe};
 use swarm_model::{Refusal, RefusalKind};
+use swarm_sys::paths::Paths;
 
 use super::args::HostsCheckArgs;
+use super::moved::moved;
 use super::several::{Answer, answer_of};
 use super::{allocation, found, job, list};
 use crate::cli::error::Failure;
@@ -73,6 +75,10 @@ fn check(host: &Host, agents: &[String], screen: &mut Screen) -> Result<bool, Fa
         screen.line(&format!("  this machine has swarm {}", env!("CARGO_PKG_VERSION")))?;
     }
     is_good &= show(answer_of(&mut pipe, host, &["doctor".to_owned()], ANSWER_MAX), screen)?;
+    if let Some(refusal) = Paths::from_env().ok().and_then(|paths| moved(&paths, host)) {
+        is_good = false;
+        screen.refusal(&refusal);
+    }
     for agent in agents {
         // A connection executes one verb.
         let words = ["agents", "--check", agent].map(str::to_owned);

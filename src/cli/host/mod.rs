@@ -11,6 +11,7 @@ mod job;
 mod kind;
 mod leave;
 pub mod list;
+mod moved;
 mod named;
 pub mod one;
 mod orders;
