@@ -65,6 +65,10 @@ pub trait Hosts: Send + Sync {
         caller: &'a Caller,
     ) -> BoxFuture<'a, Result<Option<u32>, HostFault>>;
 
+    /// Resolves when the network of this machine changes after this call, or when this machine has slept: hosts that were
+    /// out of reach may answer. If the kernel cannot tell, never.
+    fn network_changed(&self) -> BoxFuture<'static, ()>;
+
     /// Makes sure that the host answers.
     fn hail<'a>(&'a self, now: &'a Now, host: &'a str, caller: &'a Caller) -> BoxFuture<'a, Result<(), HostFault>>;
 

@@ -361,8 +361,8 @@ impl State {
     /// Carries out one effect in a task.
     fn begin_effect(&mut self, effect: Effect) {
         let attendant = self.attendant();
-        if let Effect::ArmHost { host, at_ms } = effect {
-            let task = tokio::spawn(async move { attendant.arm(Event::HostDue { host }, at_ms).await });
+        if let Effect::ArmHost { host, at_ms, is_away } = effect {
+            let task = tokio::spawn(async move { attendant.arm_host(host, at_ms, is_away).await });
             return self.tasks.push(task.abort_handle());
         }
         if let Effect::ArmLost { host, since_ms, at_ms } = effect {

@@ -13,12 +13,12 @@ mod skipped;
 use std::ops::Deref;
 
 use self::abandon::{to_reclaim, to_wait};
-pub use self::pauses::{LIMIT_MS_MAX, LIMITED_MAX, LOST_MAX, PASSING_MAX, PAUSE_MS, PAUSE_MS_MAX, is_last};
+pub use self::pauses::{LIMIT_MS_MAX, LIMITED_MAX, LOST_MAX, PASSING_MAX, PAUSE_MS, PAUSE_MS_MAX, is_last, refused_ms};
 use self::pauses::{count, limit_pause_ms, pause_ms};
 pub use self::skipped::ReportedEnd;
 use super::next::next;
-use super::place::{Place, Seating, room};
-use swarm_model::run::progress::{Closed, Mode, Progress, Run, Spent, Stage, Verdict};
+use super::place::{Place, Seating};
+use swarm_model::run::progress::{Mode, Progress, Run, Spent, Stage, Verdict};
 use swarm_model::run::words::Word;
 use swarm_model::run::{Abandoned, Event, FaultKind, Merged, Outcome};
 
@@ -35,8 +35,8 @@ pub enum Effect {
     Await { job: usize, attempt: u32, ask: u64 },
     /// Send [`Event::Due`] at this time, in Unix milliseconds.
     Arm { job: usize, attempt: u32, at_ms: u64 },
-    /// Send [`Event::HostDue`] at this time, in Unix milliseconds.
-    ArmHost { host: String, at_ms: u64 },
+    /// Send [`Event::HostDue`] at this time, in Unix milliseconds; for a host out of reach also after a change of the network.
+    ArmHost { host: String, at_ms: u64, is_away: bool },
     /// Send [`Event::LostDue`] at `at_ms`, in Unix milliseconds.
     ArmLost { host: String, since_ms: u64, at_ms: u64 },
     /// Send [`Event::FitDue`] at this time, in Unix milliseconds.
@@ -125,9 +125,8 @@ impl Machine {
                 Stage::Pending | Stage::Asking { .. } | Stage::Paused | Stage::Failed => {}
             }
         }
-        let due = |(host, closed): (&String, &Closed)| Some((host.clone(), closed.until_ms?));
         effects.extend(to_reclaim(self));
-        effects.extend(self.closed.iter().filter_map(due).map(|(host, at_ms)| Effect::ArmHost { host, at_ms }));
+        effects.extend(hosts::armed(self));
         effects.extend(self.jobs.iter().filter_map(|progress| to_wait(self, progress)));
         effects.extend(fitness::armed(self));
         effects

@@ -24,6 +24,7 @@ mod message;
 mod next;
 pub mod place;
 mod remote;
+mod tries;
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};

@@ -186,7 +186,14 @@ mod tests {
         let again = Progress { host: Some("b".to_owned()), attempt: 1, ..Progress::default() };
         let mut run = run(&[("a", 2), ("b", 4)], vec![again, at("b")]);
         assert_eq!(place(&run, 0), on("b"));
-        let closed = Closed { kind: ClosedKind::Away, cause: String::new(), tries: 1, since_ms: 0, until_ms: Some(1) };
+        let closed = Closed {
+            kind: ClosedKind::Away,
+            cause: String::new(),
+            tries: 1,
+            refusals: 0,
+            since_ms: 0,
+            until_ms: Some(1),
+        };
         run.closed.insert("b".to_owned(), closed.clone());
         assert_eq!(place(&run, 0), on("a"));
         run.closed.insert("a".to_owned(), closed.clone());
@@ -219,7 +226,7 @@ mod tests {
     fn a_job_without_a_place_knows_what_is_in_the_way_on_each_host() {
         let closed = |until_ms| {
             let (kind, cause, since_ms) = (ClosedKind::Away, "no route".into(), 3);
-            Closed { kind, cause, since_ms, tries: 1, until_ms }
+            Closed { kind, cause, since_ms, tries: 1, refusals: 0, until_ms }
         };
         let lacks = Unfit { program: Some("p".into()), cause: "x".into(), tries: 1, until_ms: Some(9) };
         let unfit = [("a".to_owned(), lacks.clone())].into();

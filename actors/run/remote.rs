@@ -17,20 +17,14 @@ use std::time::Duration;
 
 use super::attend::EffectRunner;
 use super::message::RunMessage;
+use super::tries::{Fault, PAUSE_MS, PAUSE_MS_MAX, Tries, parts};
 use crate::alarm::until;
 use swarm_model::SpawnRequest;
 use swarm_model::run::plan::Plan;
-use swarm_model::run::progress::{ClosedKind, Now, Progress, Run, Spent};
+use swarm_model::run::progress::{Now, Progress, Run, Spent};
 use swarm_model::run::{Abandoned, Event, FaultKind, Merged, Outcome};
 use swarm_ports::{FarEnd, HostFault, Reclaimed};
 
-/// First pause before a host is asked again about an attempt that belongs to it, in milliseconds. Each further one is twice
-/// as long.
-const PAUSE_MS: u64 = 1_000;
-/// Longest such pause.
-const PAUSE_MS_MAX: u64 = 60_000;
-/// Pause after a refusal, in milliseconds. Some servers block an address after a few failed logins.
-const REFUSED_MS: u64 = 300_000;
 /// Time after which a host that answers is believed to do so, if it answered before and then failed at once, in milliseconds.
 const SETTLED_MS: u64 = 5_000;
 /// Time for a stop to reach the host.
@@ -222,6 +216,22 @@ impl EffectRunner {
         self.tell(event);
     }
 
+    /// The same for a host that may be tried again, but soon after a change of the network if the host is out of reach.
+    pub(super) async fn arm_host(&self, host: String, at_ms: u64, is_away: bool) {
+        let clock = self.ports.clock.as_ref();
+        let changed = async {
+            match is_away {
+                true => self.ports.hosts.network_changed().await,
+                false => std::future::pending().await,
+            }
+        };
+        tokio::select! {
+            () = until(clock, at_ms) => {}
+            () = changed => until(clock, at_ms.min(clock.wall_ms().saturating_add(PAUSE_MS))).await,
+        }
+        self.tell(Event::HostDue { host });
+    }
+
     /// Ends the attempt on its host. After ten seconds the run ends without it: the host may be out of reach, and the next run
     /// finds the attempt there.
     pub(super) async fn stop_on(&self, now: &Now, host: &str) {
@@ -349,109 +359,5 @@ fn in_view_of(outcome: Outcome, waits: Option<String>, left: Option<String>) -> 
             Outcome::Failure { evidence: evidence.map(also), cause: named(also(cause)), fault }
         }
         (outcome, _) => outcome,
-    }
-}
-
-/// Tries to reach the host of an attempt that belongs to it.
-struct Tries<'a> {
-    runner: &'a EffectRunner,
-    host: &'a str,
-    /// Job and number of the attempt. `None`: it was given up.
-    of: Option<(usize, u32)>,
-    count: u32,
-    /// Whether the host was reported as out of reach.
-    is_lost: bool,
-    /// Number of times that the host answered, and something was in the way.
-    blocks: u32,
-    /// What was reported to be in the way.
-    told: Option<String>,
-}
-
-impl<'a> Tries<'a> {
-    fn new(runner: &'a EffectRunner, host: &'a str, of: Option<(usize, u32)>) -> Self {
-        Self { runner, host, of, count: 0, is_lost: false, blocks: 0, told: None }
-    }
-
-    /// Reports that the host is out of reach, or what is in the way although it answers, and waits before the next try. Wakes
-    /// after a suspend, because the network may be another one by then.
-    async fn wait(&mut self, fault: HostFault) {
-        let is_refused = matches!(fault, HostFault::Refused { .. });
-        match parts(fault) {
-            Fault::Closed(ClosedKind::Busy, cause) | Fault::Unfit(_, cause) => return self.blocked(cause).await,
-            Fault::Closed(_, cause) if !self.is_lost => {
-                self.is_lost = true;
-                self.runner.tell(Event::Lost { host: self.host.to_owned(), cause, of: self.of });
-            }
-            Fault::Closed(..) => {}
-        }
-        self.pause(is_refused).await;
-    }
-
-    /// Reports what is in the way of the attempt, and waits. These pauses grow although the host answers in between: each try
-    /// may transfer everything again.
-    async fn blocked(&mut self, cause: String) {
-        tracing::warn!(host = %self.host, %cause, "cannot take an attempt of a host yet");
-        self.found();
-        if let Some((job, attempt)) = self.of
-            && self.told.as_ref() != Some(&cause)
-        {
-            self.told = Some(cause.clone());
-            self.runner.tell(Event::Stuck { job, attempt, cause });
-        }
-        let pause_ms = pause_ms(self.blocks);
-        self.blocks += 1;
-        self.sleep(pause_ms).await;
-    }
-
-    async fn pause(&mut self, is_refused: bool) {
-        let pause_ms = if is_refused { REFUSED_MS } else { pause_ms(self.count) };
-        self.count += 1;
-        self.sleep(pause_ms).await;
-    }
-
-    async fn sleep(&self, pause_ms: u64) {
-        let clock = self.runner.ports.clock.as_ref();
-        until(clock, clock.wall_ms().saturating_add(pause_ms)).await;
-    }
-
-    /// Ends the pauses of an outage.
-    fn over(&mut self) {
-        self.count = 0;
-        self.found();
-    }
-
-    /// Reports that the host answers about an attempt that was given up: the first time, and after each outage.
-    fn answered(&mut self) {
-        self.is_lost |= self.count == 0;
-        self.found();
-    }
-
-    /// Reports that the host answered.
-    fn found(&mut self) {
-        if std::mem::take(&mut self.is_lost) {
-            self.runner.tell(Event::Found { host: self.host.to_owned(), of: self.of });
-        }
-    }
-}
-
-/// Returns the pause after this number of failures, in milliseconds.
-fn pause_ms(count: u32) -> u64 {
-    (PAUSE_MS << count.min(16)).min(PAUSE_MS_MAX)
-}
-
-/// What a fault is about.
-enum Fault {
-    /// The host.
-    Closed(ClosedKind, String),
-    /// The job, or those that need the same program.
-    Unfit(Option<String>, String),
-}
-
-fn parts(fault: HostFault) -> Fault {
-    match fault {
-        HostFault::Away { cause } => Fault::Closed(ClosedKind::Away, cause),
-        HostFault::Refused { cause } => Fault::Closed(ClosedKind::Refused, cause),
-        HostFault::Busy { cause } => Fault::Closed(ClosedKind::Busy, cause),
-        HostFault::Unfit { program, cause } => Fault::Unfit(program, cause),
     }
 }

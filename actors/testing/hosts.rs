@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use tokio::sync::Notify;
+use tokio::sync::{Notify, watch};
 
 use super::script::Script;
 use swarm_model::run::Abandoned;
@@ -17,6 +17,7 @@ pub struct FakeHosts {
     script: Arc<Script>,
     hosts: Mutex<BTreeMap<String, FakeHost>>,
     changed: Notify,
+    network: watch::Sender<()>,
     /// Why no branch can be moved.
     blocked: Mutex<Option<String>>,
 }
@@ -76,13 +77,24 @@ impl FakeHost {
 
 impl FakeHosts {
     pub fn new(script: Arc<Script>) -> Self {
-        Self { script, hosts: Mutex::default(), changed: Notify::new(), blocked: Mutex::default() }
+        Self {
+            script,
+            hosts: Mutex::default(),
+            changed: Notify::new(),
+            network: watch::Sender::new(()),
+            blocked: Mutex::default(),
+        }
     }
 
     /// Makes each call to the host fail, and cuts those that wait; `None` ends that.
     pub fn fail(&self, host: &str, fault: Option<HostFault>) {
         self.with(host, |host| host.fault = fault);
         self.changed.notify_waiters();
+    }
+
+    /// Changes the network of this machine.
+    pub fn change_network(&self) {
+        self.network.send_replace(());
     }
 
     /// Puts another machine under the name of the host; the next time, the first one returns.
@@ -230,6 +242,15 @@ impl Hosts for FakeHosts {
                 Ok(host.load)
             });
             started.await?
+        })
+    }
+
+    fn network_changed(&self) -> BoxFuture<'static, ()> {
+        let mut network = self.network.subscribe();
+        Box::pin(async move {
+            if network.changed().await.is_err() {
+                std::future::pending::<()>().await;
+            }
         })
     }
 

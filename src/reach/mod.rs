@@ -387,6 +387,10 @@ impl Hosts for Reach {
         Box::pin(async move { self.started(now, host, request, &plain(caller)).await })
     }
 
+    fn network_changed(&self) -> BoxFuture<'static, ()> {
+        swarm_sys::network::changed()
+    }
+
     fn hail<'a>(&'a self, now: &'a Now, host: &'a str, caller: &'a Caller) -> BoxFuture<'a, Result<(), HostFault>> {
         Box::pin(async move { self.hailed(now, host, &plain(caller)).await })
     }

@@ -33,7 +33,7 @@ async fn wait(clock: TimerfdClockId, at_ms: Option<u64>, flags: TimerfdTimerFlag
     }
 }
 
-fn timer(clock: TimerfdClockId, at_ms: u64, flags: TimerfdTimerFlags) -> io::Result<OwnedFd> {
+pub(crate) fn timer(clock: TimerfdClockId, at_ms: u64, flags: TimerfdTimerFlags) -> io::Result<OwnedFd> {
     let fd = timerfd_create(clock, TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK)?;
     // A time of 0 would disarm the timer.
     let at_ms = at_ms.max(1);

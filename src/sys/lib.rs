@@ -13,6 +13,7 @@ pub mod files;
 pub mod logind;
 pub mod lookup;
 pub mod machine;
+pub mod network;
 pub mod owner;
 pub mod paths;
 pub mod pool;

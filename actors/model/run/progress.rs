@@ -247,6 +247,9 @@ pub struct Closed {
     pub cause: String,
     /// Number of tries in a row that failed.
     pub tries: u32,
+    /// Number of them that the host refused.
+    #[serde(default)]
+    pub refusals: u32,
     /// Time of the first of them in Unix milliseconds. 0 in journals of older programs.
     #[serde(default)]
     pub since_ms: u64,

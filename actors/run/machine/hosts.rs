@@ -1,10 +1,11 @@
 //! Jobs whose attempts work on other hosts.
 
 use swarm_model::run::Event;
-use swarm_model::run::progress::{Closed, ClosedKind, Mode, Stage};
+use swarm_model::run::progress::{Closed, ClosedKind, Mode, Run, Stage};
 use swarm_model::run::words::Word;
 
 use super::abandon::to_wait;
+use super::pauses::refused_ms;
 use super::{Effect, Turn};
 
 /// First pause before a host is tried again that is out of reach, in milliseconds. Each further one is twice as long.
@@ -13,8 +14,6 @@ const AWAY_MS: u64 = 1_000;
 const BUSY_MS: u64 = 10_000;
 /// Longest pause before a host is tried again.
 const PAUSE_MS_MAX: u64 = 60_000;
-/// Pause before a host is tried again that needs a person first. Some servers block an address after a few failed logins.
-const REFUSED_MS: u64 = 300_000;
 
 impl Turn<'_> {
     /// The worker of the attempt runs, here or on its host.
@@ -79,9 +78,10 @@ impl Turn<'_> {
         // The same outage, although the host may say something else now.
         let before = earlier.filter(|closed| (closed.kind == ClosedKind::Busy) == (kind == ClosedKind::Busy));
         let since_ms = before.map_or(self.now_ms, |closed| closed.since_ms);
-        let at_ms = self.now_ms.saturating_add(pause_ms(kind, tries));
-        self.effects.push(Effect::ArmHost { host: host.to_owned(), at_ms });
-        let closed = Closed { kind, cause: cause.to_owned(), tries, since_ms, until_ms: Some(at_ms) };
+        let refusals = earlier.map_or(0, |closed| closed.refusals) + u32::from(kind == ClosedKind::Refused);
+        let at_ms = self.now_ms.saturating_add(pause_ms(kind, tries, refusals));
+        self.effects.push(Effect::ArmHost { host: host.to_owned(), at_ms, is_away: kind == ClosedKind::Away });
+        let closed = Closed { kind, cause: cause.to_owned(), tries, refusals, since_ms, until_ms: Some(at_ms) };
         self.run.closed.insert(host.to_owned(), closed);
         if is_new {
             self.tell(None, Word::HostAway { host: host.to_owned(), error: cause.to_owned() });
@@ -158,12 +158,20 @@ impl Turn<'_> {
     }
 }
 
+/// Returns the effects that wait for hosts that are closed.
+pub fn armed(run: &Run) -> impl Iterator<Item = Effect> {
+    run.closed.iter().filter_map(|(host, closed)| {
+        let is_away = closed.kind == ClosedKind::Away;
+        Some(Effect::ArmHost { host: host.clone(), at_ms: closed.until_ms?, is_away })
+    })
+}
+
 /// Returns the pause before the next try of a host.
-fn pause_ms(kind: ClosedKind, tries: u32) -> u64 {
+fn pause_ms(kind: ClosedKind, tries: u32, refusals: u32) -> u64 {
     let first = match kind {
         ClosedKind::Away => AWAY_MS,
         ClosedKind::Busy => BUSY_MS,
-        ClosedKind::Refused => return REFUSED_MS,
+        ClosedKind::Refused => return refused_ms(refusals),
     };
     (first << tries.saturating_sub(1).min(16)).min(PAUSE_MS_MAX)
 }

@@ -16,6 +16,10 @@ pub const LOST_MAX: u32 = 3;
 /// Number of attempts that a temporary failure outside the task may end without counting as failures.
 pub const PASSING_MAX: u32 = 10;
 
+/// Pauses before a host is tried again that refuses, in milliseconds; the last one counts for all further refusals. Some
+/// servers block an address after a few failed logins: by default, fail2ban does after five within ten minutes.
+const REFUSED_MS: [u64; 3] = [15_000, 120_000, 300_000];
+
 /// Counts an attempt that failed. Reports whether no retry is left.
 pub fn count(progress: &mut Progress, fault: FaultKind, retries: u32) -> bool {
     let excused = match fault {
@@ -52,8 +56,34 @@ pub fn limit_pause_ms(until_ms: Option<u64>, now_ms: u64, times: u32) -> u64 {
     if named_ms > 0 && times <= 1 { named_ms } else { named_ms.max(pause_ms(times)) }
 }
 
+/// Returns the pause after refusal number `times` of a host, in milliseconds. The first one is short: a host that is being
+/// started may refuse what it accepts a moment later.
+pub fn refused_ms(times: u32) -> u64 {
+    let last = REFUSED_MS.len() - 1;
+    REFUSED_MS[usize::try_from(times.saturating_sub(1)).map_or(last, |times| times.min(last))]
+}
+
 /// Returns the pause before retry number `times`, which doubles each time up to [`PAUSE_MS_MAX`].
 pub fn pause_ms(times: u32) -> u64 {
     let doublings = times.saturating_sub(1).min(16);
     (PAUSE_MS << doublings).min(PAUSE_MS_MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_host_that_refuses_is_asked_soon_and_never_five_times_in_ten_minutes() {
+        let asked: Vec<u64> = (1..40)
+            .scan(0, |at_ms, times| {
+                let now_ms = *at_ms;
+                *at_ms += refused_ms(times);
+                Some(now_ms)
+            })
+            .collect();
+        assert_eq!(asked[1], 15_000);
+        assert!(asked.windows(5).all(|five| five[4] - five[0] > 600_000), "{asked:?}");
+        assert!(asked.windows(2).all(|two| two[1] - two[0] <= 300_000), "{asked:?}");
+    }
 }

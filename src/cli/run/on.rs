@@ -298,7 +298,7 @@ mod tests {
         let shown = |run: &Run, away_ms| where_it_is(run, &at(away_ms), &clock).expect("at work");
         assert_eq!(shown(&run, Some(0)), "on a, which is out of reach");
         let (kind, cause) = (ClosedKind::Away, "no route".to_owned());
-        run.closed.insert("a".to_owned(), Closed { kind, cause, tries: 1, since_ms: 0, until_ms: None });
+        run.closed.insert("a".to_owned(), Closed { kind, cause, tries: 1, refusals: 0, since_ms: 0, until_ms: None });
         assert_eq!(shown(&run, Some(0)), "on a, which is out of reach: no route");
         assert_eq!(shown(&run, None), "on a");
     }

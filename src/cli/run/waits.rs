@@ -49,7 +49,8 @@ mod tests {
         let now: Timestamp = "2026-01-31T18:00:00Z".parse().expect("a time");
         let clock = Clock { now, zone: TimeZone::UTC };
         let ms = |hours: i64| u64::try_from(now.as_millisecond() - hours * 3_600_000 + 120_000).expect("after 1970");
-        let closed = |kind, since_ms| Closed { kind, cause: "why".into(), since_ms, tries: 1, until_ms: Some(1) };
+        let closed =
+            |kind, since_ms| Closed { kind, cause: "why".into(), since_ms, tries: 1, refusals: 0, until_ms: Some(1) };
         let unfit = |program: Option<&str>| {
             let (program, cause) = (program.map(str::to_owned), "its branch is in use".to_owned());
             Unfit { program, cause, tries: 1, until_ms: Some(1) }

@@ -259,6 +259,7 @@ port!(Hosts, "hosts", {
     fails owe(plan: &'a RunPlan, abandoned: &'a Abandoned, caller: &'a Caller) -> Result<(), String>, or text;
     fails reclaim(plan: &'a RunPlan, abandoned: &'a Abandoned, caller: &'a Caller) -> Result<Reclaimed, HostFault>, or away;
     fails take(now: &'a Now, caller: &'a Caller) -> Result<(), String>, or text;
+    plain network_changed() -> BoxFuture<'static, ()>;
     plain admit(run: &str) -> ();
     waits go_on(run: &'a str) -> ();
     waits release(run: &'a str) -> ();
