@@ -139,6 +139,9 @@ pub struct KillRequest {
     pub scope: Scope,
     pub rm_worktree: bool,
     pub force_dirty: bool,
+    /// Request that has started the worker. A life that another request has started is left alone. `None`: any life.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub started_by: Option<String>,
 }
 
 /// `POST /v1/clean`.
@@ -151,6 +154,9 @@ pub struct CleanRequest {
     /// Whether to delete a branch that was made for the worker, if its base contains it.
     #[serde(default)]
     pub drop_branch: bool,
+    /// As for a kill.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub started_by: Option<String>,
 }
 
 /// `POST /v1/respawn`.

@@ -38,8 +38,14 @@ impl SupervisorClient {
 
     async fn remove(&self, name: &str, caller: &Caller, force_dirty: bool) -> Result<WorkerLine, Refusal> {
         let scope = Scope::Names(vec![name.to_owned()]);
-        let request =
-            CleanRequest { caller: caller.clone(), scope, rm_worktree: true, force_dirty, drop_branch: false };
+        let request = CleanRequest {
+            caller: caller.clone(),
+            scope,
+            rm_worktree: true,
+            force_dirty,
+            drop_branch: false,
+            started_by: None,
+        };
         self.ask::<CleanRequest>(Request::Clean(Box::new(request))).await
     }
 
@@ -57,7 +63,8 @@ impl Workers for SupervisorClient {
     fn kill<'a>(&'a self, name: &'a str, caller: &'a Caller) -> BoxFuture<'a, Result<(), Refusal>> {
         Box::pin(async move {
             let scope = Scope::Names(vec![name.to_owned()]);
-            let request = KillRequest { caller: caller.clone(), scope, rm_worktree: false, force_dirty: false };
+            let request =
+                KillRequest { caller: caller.clone(), scope, rm_worktree: false, force_dirty: false, started_by: None };
             self.ask::<KillRequest>(Request::Kill(Box::new(request))).await.map(drop)
         })
     }

@@ -54,11 +54,13 @@ impl State {
             (false, false) => How::Killed,
         };
         let names_if = |applies: bool| if applies { names.to_vec() } else { Vec::new() };
+        // The worker may have another life by now, whose loop goes on.
+        let is_any_life = !matches!(request, Request::Kill(kill) if kill.started_by.is_some());
         Some(Ending {
             desk: self.loop_desk(),
-            before: names_if(how == How::Killed),
+            before: names_if(how == How::Killed && is_any_life),
             after: names_if(how == How::Cleaned),
-            forget: names_if(how == How::Killed && removes_tree),
+            forget: names_if(how == How::Killed && is_any_life && removes_tree),
             nudges: Arc::new(Nudges { handle: self.nudges.clone(), how, loops_left: Mutex::default() }),
         })
     }

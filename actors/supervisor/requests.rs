@@ -129,12 +129,12 @@ async fn one(request: Request, worker: &WorkerHandle) -> Result<Answer, Refusal>
         }
         Request::Kill(request) => {
             let removal = removal(request.rm_worktree, request.force_dirty);
-            worker.kill(request.caller, removal).await.map(Answer::Worker)
+            worker.kill(request.caller, removal, request.started_by).await.map(Answer::Worker)
         }
         Request::Clean(request) => {
             let removal =
                 Removal { drop_branch: request.drop_branch, ..removal(request.rm_worktree, request.force_dirty) };
-            worker.clean(request.caller, removal).await.map(Answer::Worker)
+            worker.clean(request.caller, removal, request.started_by).await.map(Answer::Worker)
         }
     }
 }

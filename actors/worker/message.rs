@@ -33,8 +33,9 @@ pub enum WorkerMessage {
     },
     /// Report the running generation again, because the heartbeat actor was restarted.
     TellLife,
-    Kill(Box<Caller>, Removal, RpcReplyPort<Result<WorkerLine, Refusal>>),
-    Clean(Box<Caller>, Removal, RpcReplyPort<Result<WorkerLine, Refusal>>),
+    /// With the request that has started the life to be ended, as for `Clean`; `None`: any life.
+    Kill(Box<Caller>, Removal, Option<String>, RpcReplyPort<Result<WorkerLine, Refusal>>),
+    Clean(Box<Caller>, Removal, Option<String>, RpcReplyPort<Result<WorkerLine, Refusal>>),
     /// Stop and start again. `rm_worktree` of the removal stands for `--clean-first`.
     Respawn(Box<Caller>, Removal, RpcReplyPort<Result<Spawned, Refusal>>),
     /// Start a lost worker again, so that it resumes its work.

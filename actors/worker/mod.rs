@@ -125,21 +125,33 @@ impl WorkerHandle {
             .unwrap_or_else(|_| Err(closed()))
     }
 
-    /// Stops the worker, and removes its worktree if `removal` says so.
+    /// Stops the worker, and removes its worktree if `removal` says so. With `started_by`, only the life that this request has
+    /// started.
     ///
     /// # Errors
     /// Returns why the worker was not stopped.
-    pub async fn kill(&self, caller: Caller, removal: Removal) -> Result<WorkerLine, Refusal> {
-        ractor::call_t!(self.actor, WorkerMessage::Kill, CALL_MS_MAX, Box::new(caller), removal)
+    pub async fn kill(
+        &self,
+        caller: Caller,
+        removal: Removal,
+        started_by: Option<String>,
+    ) -> Result<WorkerLine, Refusal> {
+        ractor::call_t!(self.actor, WorkerMessage::Kill, CALL_MS_MAX, Box::new(caller), removal, started_by)
             .unwrap_or_else(|_| Err(closed()))
     }
 
-    /// Removes the worker's row, logs and records, and its worktree if `removal` says so.
+    /// Removes the worker's row, logs and records, and its worktree if `removal` says so. With `started_by`, only if this
+    /// request has started it.
     ///
     /// # Errors
     /// Returns why the worker was not cleaned.
-    pub async fn clean(&self, caller: Caller, removal: Removal) -> Result<WorkerLine, Refusal> {
-        ractor::call_t!(self.actor, WorkerMessage::Clean, CALL_MS_MAX, Box::new(caller), removal)
+    pub async fn clean(
+        &self,
+        caller: Caller,
+        removal: Removal,
+        started_by: Option<String>,
+    ) -> Result<WorkerLine, Refusal> {
+        ractor::call_t!(self.actor, WorkerMessage::Clean, CALL_MS_MAX, Box::new(caller), removal, started_by)
             .unwrap_or_else(|_| Err(closed()))
     }
 

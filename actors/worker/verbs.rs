@@ -95,8 +95,14 @@ impl State {
         }
     }
 
-    pub(super) async fn kill(&mut self, caller: &Caller, removal: Removal) -> Result<WorkerLine, Refusal> {
+    pub(super) async fn kill(
+        &mut self,
+        caller: &Caller,
+        removal: Removal,
+        started_by: Option<String>,
+    ) -> Result<WorkerLine, Refusal> {
         let subject = self.subject().await?;
+        check_start(&subject, started_by.as_deref())?;
         let Some(row) = subject.row().cloned() else { return Err(error::not_found(self.name())) };
         self.stop(&subject).await?;
         self.emit(EventKind::WorkerKilled);
@@ -194,10 +200,16 @@ impl State {
         }
     }
 
-    pub(super) async fn clean(&mut self, caller: &Caller, removal: Removal) -> Result<WorkerLine, Refusal> {
+    pub(super) async fn clean(
+        &mut self,
+        caller: &Caller,
+        removal: Removal,
+        started_by: Option<String>,
+    ) -> Result<WorkerLine, Refusal> {
         let name = self.name().to_owned();
         let done = |notes| WorkerLine { name: name.clone(), done: "cleaned".to_owned(), notes };
         let subject = self.subject().await?;
+        check_start(&subject, started_by.as_deref())?;
         let Some(row) = subject.row().cloned() else {
             // This may be a repeated request whose first answer was lost with its supervisor.
             if self.arguments.registry.list().await.is_ok_and(|listing| !listing.unjudged.covers(&name)) {
@@ -411,4 +423,21 @@ fn check_name(name: &str) -> Result<(), Refusal> {
     WorkerName::parse(name).map(drop).map_err(|error| {
         Refusal::new(RefusalKind::Invalid, format!("invalid worker name '{name}': {error}")).remedy(WorkerName::RULE)
     })
+}
+
+/// Fails if there is a worker and another request than this one has started it. Requests about a name are carried out one
+/// after the other, so no other life begins before the end of what follows.
+fn check_start(subject: &WorkerRecord, started_by: Option<&str>) -> Result<(), Refusal> {
+    let (Some(started_by), Some(row)) = (started_by, subject.row()) else { return Ok(()) };
+    let is_its = match subject {
+        WorkerRecord::Ours { facts, .. } => facts.spec.spec().is_some_and(|spec| spec.request == started_by),
+        WorkerRecord::Foreign { .. } | WorkerRecord::None => false,
+    };
+    match is_its {
+        true => Ok(()),
+        false => {
+            let cause = format!("worker '{}' was started again, by another request", row.name);
+            Err(Refusal::new(RefusalKind::Exists, cause).of(&row.name))
+        }
+    }
 }

@@ -23,7 +23,8 @@ pub fn run(args: &CleanArgs, paths: &Paths, screen: &mut Screen) -> Result<u8, F
         }
         let caller = caller::collect()?.caller;
         let (rm_worktree, force_dirty) = (!args.no_rm_worktree, args.force_dirty);
-        let request = CleanRequest { caller, scope, rm_worktree, force_dirty, drop_branch: rm_worktree };
+        let request =
+            CleanRequest { caller, scope, rm_worktree, force_dirty, drop_branch: rm_worktree, started_by: None };
         post_raw(paths, &request, &mut |answer| told.tell(answer, "cleaned", screen))?;
     }
     told.end("swarm.cleaned/1", screen)

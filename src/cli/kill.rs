@@ -32,21 +32,8 @@ pub fn run(args: &KillArgs, paths: &Paths, screen: &mut Screen) -> Result<u8, Fa
                 screen.aside("note: ", &format!("worker '{name}' had already ended"));
             }
         }
-        let request = KillRequest { caller, scope, rm_worktree, force_dirty };
-        // The original says 'killed' of a worker that was named and had ended. Of many, that hides which ones ran.
-        let is_old = |line: &WorkerLine| is_of_many(args) && line.notes.is_empty() && ended.contains(&line.name);
-        let mut old = 0;
-        post_raw(paths, &request, &mut |answer| match &answer {
-            Answer::Worker(line) if is_old(line) => {
-                old += 1;
-                told.keep(line);
-            }
-            _ => told.tell(answer, "killed", screen),
-        })?;
-        if old > 0 && screen.terminal && !args.json {
-            let had = if old == 1 { "1 worker had".to_owned() } else { format!("{old} workers had") };
-            screen.aside("note: ", &format!("{had} already ended"));
-        }
+        let request = KillRequest { caller, scope, rm_worktree, force_dirty, started_by: None };
+        post_raw(paths, &request, &mut |answer| told.tell(answer, "killed", screen))?;
     }
     told.end("swarm.killed/1", screen)
 }

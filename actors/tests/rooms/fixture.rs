@@ -179,13 +179,19 @@ pub fn restarting(name: &str, policy: RestartPolicy) -> SpawnRequest {
 
 pub fn kill(name: &str) -> Request {
     let scope = Scope::Names(vec![name.to_owned()]);
-    Request::Kill(Box::new(KillRequest { caller: caller(), scope, rm_worktree: false, force_dirty: false }))
+    Request::Kill(Box::new(KillRequest {
+        caller: caller(),
+        scope,
+        rm_worktree: false,
+        force_dirty: false,
+        started_by: None,
+    }))
 }
 
 /// Returns a clean request like the original's: the worktree is removed if it has no work in it.
 pub fn clean(name: &str) -> CleanRequest {
     let scope = Scope::Names(vec![name.to_owned()]);
-    CleanRequest { caller: caller(), scope, rm_worktree: true, force_dirty: false, drop_branch: true }
+    CleanRequest { caller: caller(), scope, rm_worktree: true, force_dirty: false, drop_branch: true, started_by: None }
 }
 
 pub fn respawn(name: &str) -> RespawnRequest {

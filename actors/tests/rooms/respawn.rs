@@ -1,9 +1,12 @@
 //! Respawns: a user restarts a worker.
 
+use swarm_actors::supervisor::Request;
 use swarm_actors::testing::Fault;
-use swarm_model::{Ended, FineState, RefusalKind, RestartPolicy, Session, WireStatus};
+use swarm_model::{
+    CleanRequest, Ended, FineState, KillRequest, RefusalKind, RestartPolicy, Scope, Session, WireStatus,
+};
 
-use crate::fixture::{Rig, foreign_row, request, respawn, restarting, with_tree};
+use crate::fixture::{Rig, caller, clean, foreign_row, kill, request, respawn, restarting, with_tree};
 
 #[tokio::test(start_paused = true)]
 async fn a_new_generation_follows_the_old_one() {
@@ -120,5 +123,61 @@ async fn a_running_worker_is_not_ended_for_a_start_that_would_be_refused() {
     let refusal = rig.respawn("a").await.expect_err("is refused");
     assert!(refusal.cause.contains("'OTHER-1'"), "{}", refusal.cause);
     assert_eq!((rig.world.state("a"), rig.world.records.executions().len()), (Some(FineState::Running), 1));
+    rig.check();
+}
+
+/// A kill or clean that is about one life is decided and carried out in one step, also if a respawn is under way.
+#[tokio::test(start_paused = true)]
+async fn a_request_about_one_life_leaves_a_later_one_alone() {
+    let rig = Rig::start().await;
+    let first = with_tree("a");
+    let of = |started_by: &str| Some(started_by.to_owned());
+    let started_by = first.caller.request.clone();
+    let kill_of = |life: &str| {
+        let scope = Scope::Names(vec!["a".to_owned()]);
+        let (rm_worktree, force_dirty, started_by) = (true, true, of(life));
+        Request::Kill(Box::new(KillRequest { caller: caller(), scope, rm_worktree, force_dirty, started_by }))
+    };
+    let clean_of = |life: &str| CleanRequest { force_dirty: true, started_by: of(life), ..clean("a") };
+    let tree = rig.spawn(first).await.expect("starts").worktree.expect("has a worktree");
+    let again = respawn("a");
+    let life = again.caller.request.clone();
+    // The kill arrives while the worker is being started again.
+    let respawning = rig.swarm().request(Request::Respawn(Box::new(again)));
+    let refusal = rig.ask_one(kill_of(&started_by)).await.expect_err("that life is over");
+    assert_eq!(
+        (refusal.kind, refusal.cause.as_str()),
+        (RefusalKind::Exists, "worker 'a' was started again, by another request")
+    );
+    drop(respawning);
+    assert_eq!((rig.world.state("a"), rig.world.worktrees.paths()), (Some(FineState::Running), vec![tree.clone()]));
+    rig.clean_by(clean_of(&started_by)).await.expect_err("that life is over");
+    rig.world.end("a", Ended::Code(0));
+    rig.world.settle().await;
+    let refusal = rig.clean_by(clean_of(&started_by)).await.expect_err("also once the later life has ended");
+    assert_eq!((refusal.kind, rig.world.worktrees.paths()), (RefusalKind::Exists, vec![tree]));
+    let again = rig.respawn("a").await.expect("starts again");
+    assert_eq!(again.generation, 3);
+    rig.ask_one(kill_of(&life)).await.expect_err("the second life is over");
+    assert_eq!(rig.world.state("a"), Some(FineState::Running));
+    rig.check();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_request_about_the_present_life_is_carried_out() {
+    let rig = Rig::start().await;
+    let first = with_tree("a");
+    let started_by = Some(first.caller.request.clone());
+    rig.spawn(first).await.expect("starts");
+    let Request::Kill(kill) = kill("a") else { panic!("a kill") };
+    rig.ask_one(Request::Kill(Box::new(KillRequest { started_by: started_by.clone(), ..*kill }))).await.expect("ends");
+    assert_eq!(rig.world.state("a"), Some(FineState::Stopped));
+    rig.clean_by(CleanRequest { started_by, ..clean("a") }).await.expect("is removed");
+    assert_eq!(rig.world.row("a"), None);
+    let scope = Scope::Names(vec!["a".to_owned()]);
+    let gone =
+        KillRequest { caller: caller(), scope, rm_worktree: false, force_dirty: false, started_by: Some("r".into()) };
+    let refusal = rig.ask_one(Request::Kill(Box::new(gone))).await.expect_err("there is none");
+    assert_eq!(refusal.kind, RefusalKind::NotFound);
     rig.check();
 }

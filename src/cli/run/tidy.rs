@@ -222,7 +222,8 @@ pub fn used_by(worker: &str) -> String {
 pub fn forget(name: &str, caller: &Caller, paths: &Paths, refused: &mut dyn FnMut(Refusal)) -> Result<(), Failure> {
     let caller = Caller { request: swarm_sys::clock::random_token(), ..caller.clone() };
     let scope = Scope::Names(vec![name.to_owned()]);
-    let request = CleanRequest { caller, scope, rm_worktree: false, force_dirty: false, drop_branch: false };
+    let request =
+        CleanRequest { caller, scope, rm_worktree: false, force_dirty: false, drop_branch: false, started_by: None };
     client::post(paths, &request, &mut |reply| {
         if let Reply::Refused(refusal) = reply {
             refused(refusal);

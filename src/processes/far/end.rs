@@ -9,7 +9,7 @@ use swarm_git::clones::{self, Failure, Kept};
 use swarm_git::repository::is_branch_name;
 use swarm_git::worktrees::{ignored_files, include};
 use swarm_model::run::Outcome;
-use swarm_model::{Caller, CleanRequest, ExitRecord, KillRequest, RowWorktree, Scope};
+use swarm_model::{Caller, CleanRequest, ExitRecord, KillRequest, RefusalKind, RowWorktree, Scope};
 use swarm_ports::Completion;
 use swarm_store::processes::SystemProcesses;
 use swarm_store::records::DiskRecords;
@@ -19,7 +19,7 @@ use swarm_store::runs::order::{self, STREAM};
 use swarm_sys::files::{is_absent, list_if_present, remove_if_present, remove_tree};
 use swarm_sys::procfs::known_boot_id;
 
-use super::host::{Found, Host, Worker, answer_to};
+use super::host::{Found, Host, Worker, answer_to, settled};
 use super::place::{Attempt, Begun, COMMAND, ELSEWHERE, is_elsewhere, read_end, write_end};
 use super::{clone, say, start};
 use crate::processes::pilot::was_ended;
@@ -222,10 +222,8 @@ pub fn stop(host: &Host, at: &FarAttempt) -> Result<FarAnswer, FarAnswer> {
     }
     // A start that was asked for before goes first.
     let _lock = attempt.lock().map_err(|error| FarAnswer::Busy(format!("{}: {error}", attempt.dir.display())))?;
-    if let Found::Its(worker) = host.worker(&attempt)?
-        && !worker.has_ended()
-    {
-        kill(host, &attempt)?;
+    if let Found::Its(worker) = host.worker(&attempt)? {
+        kill(host, &attempt, &worker)?;
     }
     Ok(FarAnswer::Done)
 }
@@ -243,10 +241,18 @@ pub fn withhold(host: &Host, at: &FarAttempt, commit: &str) -> Result<FarAnswer,
     Ok(FarAnswer::Done)
 }
 
-fn kill(host: &Host, attempt: &Attempt) -> Result<(), FarAnswer> {
+/// Ends this life of a worker. If somebody here has started the worker again meanwhile, that life is left alone.
+fn kill(host: &Host, attempt: &Attempt, worker: &Worker) -> Result<(), FarAnswer> {
+    if worker.has_ended() {
+        return Ok(());
+    }
     let (caller, scope) = (host.caller(host.paths.root()), Scope::Names(vec![attempt.at.worker.clone()]));
-    let request = KillRequest { caller, scope, rm_worktree: false, force_dirty: false };
-    host.end(&request)
+    let started_by = Some(worker.request().to_owned());
+    let request = KillRequest { caller, scope, rm_worktree: false, force_dirty: false, started_by };
+    match host.ask(&request) {
+        Err(refusal) if refusal.kind == RefusalKind::Exists => Ok(()),
+        ended => settled(ended),
+    }
 }
 
 /// Removes everything of a job. What is not pinned is saved first, or stays. A worker that somebody here has started again stays
@@ -266,25 +272,22 @@ pub fn forget(host: &Host, at: &FarAttempt) -> Result<FarAnswer, FarAnswer> {
         // It arrives late: a later attempt of the job has begun.
         return Ok(FarAnswer::Done);
     }
-    let found = host.worker(&attempt)?;
-    if matches!(found, Found::Again(_)) {
-        return Err(FarAnswer::Refused(format!("{}, and stays there with its worktree", started_again(&attempt))));
-    }
+    let found = own_worker(host, &attempt)?;
     let has_clone = !is_clone_gone(&attempt);
     let caller = host.caller(if has_clone { &attempt.clone } else { attempt.site.dir() });
     let dirs = attempt.all().map_err(failed)?;
     let begun: Vec<Begun> = dirs.iter().filter_map(|dir| Begun::read(dir)).filter(Begun::has_tree).collect();
     if let Found::Its(worker) | Found::Sibling(worker) = found {
-        if !worker.has_ended() {
-            kill(host, &attempt)?;
-        }
+        kill(host, &attempt, &worker)?;
         if begun.is_empty() {
-            forget_worker(host, &attempt, &caller)?;
+            forget_worker(host, &attempt, &worker, &caller)?;
         }
     }
     let tips: Vec<String> = dirs.iter().filter_map(|dir| read_end(dir)).flat_map(pinned_by).collect();
     for one in &begun {
-        start::remove_tree(host, &attempt, &attempt.tree(&one.leaf), &caller)?;
+        // It may have been started again meanwhile.
+        let found = own_worker(host, &attempt)?;
+        start::remove_tree_of(host, &attempt, found, &attempt.tree(&one.leaf), &caller)?;
         let known = [&one.tip, &one.base_commit].into_iter().chain(&one.before).chain(&tips);
         let known: Vec<&str> = known.map(String::as_str).collect();
         clones::drop_branch(&attempt.clone, &one.branch, &known, &caller).map_err(answer_to)?;
@@ -331,12 +334,23 @@ fn tidy_clones(host: &Host, attempt: &Attempt, caller: &Caller) {
     clone::remove_unused(host);
 }
 
+/// Returns the worker of a job that is to be forgotten. Fails if somebody here has started it again.
+fn own_worker(host: &Host, attempt: &Attempt) -> Result<Found, FarAnswer> {
+    match host.worker(attempt)? {
+        Found::Again(_) => {
+            Err(FarAnswer::Refused(format!("{}, and stays there with its worktree", started_again(attempt))))
+        }
+        found => Ok(found),
+    }
+}
+
 /// Removes a worker of which there is nothing else.
-fn forget_worker(host: &Host, attempt: &Attempt, caller: &Caller) -> Result<(), FarAnswer> {
+fn forget_worker(host: &Host, attempt: &Attempt, worker: &Worker, caller: &Caller) -> Result<(), FarAnswer> {
     let scope = Scope::Names(vec![attempt.at.worker.clone()]);
     let (rm_worktree, force_dirty, drop_branch) = (true, true, false);
-    let request = CleanRequest { caller: caller.clone(), scope, rm_worktree, force_dirty, drop_branch };
-    host.end(&request)
+    let started_by = Some(worker.request().to_owned());
+    let request = CleanRequest { caller: caller.clone(), scope, rm_worktree, force_dirty, drop_branch, started_by };
+    settled(host.ask(&request))
 }
 
 /// Returns the commits that the end of an attempt has pinned.

@@ -128,14 +128,16 @@ impl Host {
         })?;
         settled
     }
+}
 
-    /// Ends or removes a worker, as the request says. An earlier call may have done so meanwhile.
-    pub fn end<R: Route>(&self, request: &R) -> Result<(), FarAnswer> {
-        match self.ask(request) {
-            Ok(_) => Ok(()),
-            Err(refusal) if refusal.kind == RefusalKind::NotFound => Ok(()),
-            Err(refusal) => Err(answer_of(refusal)),
-        }
+/// Returns the result of a request to end or remove a worker. An earlier call may have done so meanwhile.
+pub fn settled<T>(ended: Result<T, Refusal>) -> Result<(), FarAnswer> {
+    match ended {
+        Ok(_) => Ok(()),
+        Err(refusal) if refusal.kind == RefusalKind::NotFound => Ok(()),
+        // Somebody here has started it again since it was found. It is looked for anew.
+        Err(refusal) if refusal.kind == RefusalKind::Exists => Err(FarAnswer::Busy(refusal.cause)),
+        Err(refusal) => Err(answer_of(refusal)),
     }
 }
 

@@ -31,7 +31,7 @@ use swarm_sys::files::{is_absent, remove_if_present, replace_durably};
 use swarm_sys::lookup::{self, Place};
 use swarm_sys::state_id::state_id;
 
-use super::host::{Found, Host, Worker, answer_of, answer_to, bare, load};
+use super::host::{Found, Host, Worker, answer_of, answer_to, bare, load, settled};
 use super::place::{Attempt, Begun, COMMAND, check_leaf, forget_end, read_end};
 use super::{aside, branches, say};
 use crate::processes::pilot::{NoTime, no_time};
@@ -258,7 +258,18 @@ fn check_program(host: &Host, work: &FarWork) -> Result<(), FarAnswer> {
 /// Forgets the worker of an earlier attempt, and removes the worktree of the job. What is not committed there is saved
 /// under `refs/swarm/trash/`. A directory that has lost its clone is put aside.
 pub fn remove_tree(host: &Host, attempt: &Attempt, tree: &Path, caller: &Caller) -> Result<(), FarAnswer> {
-    let (name, found) = (&attempt.at.worker, host.worker(attempt)?);
+    remove_tree_of(host, attempt, host.worker(attempt)?, tree, caller)
+}
+
+/// The same for the life of a worker that was found. A life that was started since is left alone, with the worktree.
+pub fn remove_tree_of(
+    host: &Host,
+    attempt: &Attempt,
+    found: Found,
+    tree: &Path,
+    caller: &Caller,
+) -> Result<(), FarAnswer> {
+    let name = &attempt.at.worker;
     let is_free = match &found {
         Found::None => true,
         Found::Its(worker) | Found::Sibling(worker) | Found::Again(worker) => !worker.facts.lease.held,
@@ -267,10 +278,15 @@ pub fn remove_tree(host: &Host, attempt: &Attempt, tree: &Path, caller: &Caller)
     if is_free {
         aside::put(attempt, tree).map_err(|error| io_failed(tree, &error))?;
     }
-    if let Found::Its(_) | Found::Sibling(_) | Found::Again(_) = found {
-        let (scope, drop_branch) = (Scope::Names(vec![name.clone()]), false);
-        let request = CleanRequest { caller: caller.clone(), scope, rm_worktree: true, force_dirty: true, drop_branch };
-        host.end(&request)?;
+    if let Found::Its(worker) | Found::Sibling(worker) | Found::Again(worker) = found {
+        settled(host.ask(&CleanRequest {
+            caller: caller.clone(),
+            scope: Scope::Names(vec![name.clone()]),
+            rm_worktree: true,
+            force_dirty: true,
+            drop_branch: false,
+            started_by: Some(worker.request().to_owned()),
+        }))?;
     }
     if is_absent(tree) {
         return Ok(());

@@ -82,7 +82,7 @@ mod workers {
         stage.spawn(with_tree("d")).await;
         stage.replace("d").await;
         let scope = Scope::Names(vec!["d".to_owned()]);
-        let kill = KillRequest { caller: caller(), scope, rm_worktree: true, force_dirty: false };
+        let kill = KillRequest { caller: caller(), scope, rm_worktree: true, force_dirty: false, started_by: None };
         stage.forget("d");
         stage.ask("kill", Request::Kill(Box::new(kill))).await;
         stage.spawn(with_tree("e")).await;
