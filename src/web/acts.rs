@@ -2,7 +2,9 @@
 //! executes. Each act names the generation of the worker that the page showed.
 
 use serde::Deserialize;
+use serde_json::Value;
 
+use super::gates::{self, Asked, Reply};
 use crate::verbs::Line;
 
 /// Acts that the page may offer.
@@ -28,16 +30,44 @@ pub struct Order {
 #[derive(Debug, Deserialize)]
 #[serde(tag = "verb", rename_all = "kebab-case")]
 pub enum Act {
-    Send { text: String },
-    Keys { keys: Vec<String> },
+    Send {
+        text: String,
+    },
+    Keys {
+        keys: Vec<String>,
+    },
     Interrupt,
     Kill,
     Respawn,
     MergeAdd,
-    MergeRetry { item: String },
-    Approve { request: String },
-    Deny { request: String, reason: Option<String> },
-    Answer { request: String, answers: Vec<String> },
+    MergeRetry {
+        item: String,
+    },
+    Approve {
+        request: String,
+    },
+    Deny {
+        request: String,
+        reason: Option<String>,
+    },
+    Answer {
+        request: String,
+        answers: Vec<String>,
+    },
+    /// Answers what a flow asks.
+    Flow {
+        asked: Asked,
+        reply: Reply,
+    },
+}
+
+/// What an act names on the board, as it is there now.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Found {
+    Nothing,
+    Item(Item),
+    /// Row of a flow.
+    Flow(Value),
 }
 
 /// Item of a merge queue, by the directory of its repository, its branch and its number.
@@ -50,7 +80,8 @@ pub struct Item {
 
 impl Act {
     pub fn is_allowed(&self, allowed: Allowed) -> bool {
-        if self.request().is_some() { allowed.answer } else { allowed.act }
+        let is_answer = self.request().is_some() || matches!(self, Self::Flow { .. });
+        if is_answer { allowed.answer } else { allowed.act }
     }
 
     /// Returns the number of the request that this answers.
@@ -69,7 +100,7 @@ impl Order {
     /// Returns a sentence if it is missing.
     pub fn worker(&self) -> Result<Option<(&str, u64)>, String> {
         // Requests of flows are FLOW/N.
-        let is_about_none = matches!(self.act, Act::MergeRetry { .. })
+        let is_about_none = matches!(self.act, Act::MergeRetry { .. } | Act::Flow { .. })
             || self.act.request().is_some_and(|request| request.contains('/'));
         match (&self.name, self.generation) {
             _ if is_about_none => Ok(None),
@@ -78,11 +109,11 @@ impl Order {
         }
     }
 
-    /// Returns the words of the verb, and the text for its standard input. `item` is that of a queue, if one was named.
+    /// Returns the words of the verb, and the text for its standard input. `found` is what the act names on the board.
     ///
     /// # Errors
     /// Returns a sentence if something is missing.
-    pub fn line(&self, item: Option<&Item>) -> Result<(Line, Option<String>), String> {
+    pub fn line(&self, found: &Found) -> Result<(Line, Option<String>), String> {
         let json = |words: &[&str]| Line::new(&[words, &["--json"]].concat());
         let name = || self.name.as_deref().into_iter();
         let line = match &self.act {
@@ -97,8 +128,12 @@ impl Order {
             Act::Respawn => json(&["respawn"]).names(name()),
             Act::MergeAdd => json(&["merge", "add"]).names(name()),
             Act::MergeRetry { .. } => {
-                let item = item.ok_or("the item is not in a queue any more")?;
+                let Found::Item(item) = found else { return Err("the item is not in a queue any more".to_owned()) };
                 json(&["merge", "retry"]).option("base", Some(&item.base)).names([item.number.to_string().as_str()])
+            }
+            Act::Flow { asked, reply } => {
+                let Found::Flow(flow) = found else { return Err("there is no such flow any more".to_owned()) };
+                return gates::line(flow, asked, reply);
             }
             Act::Approve { request } => json(&["approve"]).names([request.as_str()]),
             Act::Deny { request, reason } => {
@@ -115,7 +150,7 @@ impl Order {
 
 #[cfg(test)]
 mod tests {
-    use serde_json::{Value, json};
+    use serde_json::json;
 
     use super::*;
     use crate::cli::sample::command;
@@ -128,7 +163,7 @@ mod tests {
 
     fn words(order: &Order) -> (String, Option<String>) {
         let item = Item { repository: "/r".to_owned(), base: "main".to_owned(), number: 3 };
-        let (line, input) = order.line(Some(&item)).expect("complete");
+        let (line, input) = order.line(&Found::Item(item)).expect("complete");
         command(&line.0.iter().map(String::as_str).collect::<Vec<_>>());
         (line.0.join(" "), input)
     }
@@ -179,6 +214,10 @@ mod tests {
             (about("a", json!({"verb": "kill"})), about("a", json!({"verb": "approve", "request": "1"})));
         let is_allowed = |order: &Order| (order.act.is_allowed(act), order.act.is_allowed(answer));
         assert_eq!((is_allowed(&kill), is_allowed(&approve)), ((true, false), (false, true)));
+        let asked = json!({"flow": "f", "request": null, "node": "n", "role": "r", "reason": "x", "text": "t"});
+        let of_flow = order(json!({"verb": "flow", "asked": asked, "reply": "yes"}));
+        assert_eq!((is_allowed(&of_flow), of_flow.worker()), ((false, true), Ok(None)));
+        assert!(of_flow.line(&Found::Nothing).is_err());
     }
 
     #[test]
@@ -193,9 +232,9 @@ mod tests {
                 assert!(line.ends_with(&format!(" -- {hostile}")), "{line}");
             }
         }
-        assert!(order(json!({"verb": "keys", "keys": []})).line(None).is_err());
-        assert!(order(json!({"verb": "keys", "keys": vec!["a"; 33]})).line(None).is_err());
-        assert!(order(json!({"verb": "answer", "request": "1", "answers": []})).line(None).is_err());
-        assert!(order(json!({"verb": "merge-retry", "item": "x"})).line(None).is_err());
+        assert!(order(json!({"verb": "keys", "keys": []})).line(&Found::Nothing).is_err());
+        assert!(order(json!({"verb": "keys", "keys": vec!["a"; 33]})).line(&Found::Nothing).is_err());
+        assert!(order(json!({"verb": "answer", "request": "1", "answers": []})).line(&Found::Nothing).is_err());
+        assert!(order(json!({"verb": "merge-retry", "item": "x"})).line(&Found::Nothing).is_err());
     }
 }

@@ -26,12 +26,25 @@ pub const FILES: [File; 8] = [
     File { path: "/text.js", kind: SCRIPT, text: include_str!("page/text.js") },
 ];
 
+/// Returns the files as they are sent, in the same order.
+fn sent() -> &'static [String] {
+    static SENT: OnceLock<Vec<String>> = OnceLock::new();
+    SENT.get_or_init(|| FILES.iter().map(|file| lean(file.text)).collect())
+}
+
+/// Returns a text without indentation and without lines that are comments only.
+fn lean(text: &str) -> String {
+    let is_comment = |line: &str| line.starts_with("//") || (line.starts_with("/*") && line.ends_with("*/"));
+    let lines = text.lines().map(str::trim_start).filter(|line| !line.is_empty() && !is_comment(line));
+    lines.flat_map(|line| [line, "\n"]).collect()
+}
+
 /// Returns a file of the page, or that the browser has it. `None` if there is no such file.
 pub fn answer(path: &str, headers: &HeaderMap) -> Option<Response<Body>> {
-    let file = FILES.iter().find(|file| file.path == path)?;
+    let (file, sent) = FILES.iter().zip(sent()).find(|(file, _)| file.path == path)?;
     let tag = tag();
     let is_known = headers.get(IF_NONE_MATCH).is_some_and(|known| known == tag);
-    let (status, text) = if is_known { (StatusCode::NOT_MODIFIED, "") } else { (StatusCode::OK, file.text) };
+    let (status, text) = if is_known { (StatusCode::NOT_MODIFIED, "") } else { (StatusCode::OK, sent.as_str()) };
     let response = Response::builder().status(status);
     let response = response.header(CONTENT_TYPE, file.kind).header(ETAG, tag).header(CACHE_CONTROL, "no-cache");
     response.body(Body::from(text)).ok()
@@ -42,7 +55,7 @@ fn tag() -> &'static str {
     static TAG: OnceLock<String> = OnceLock::new();
     TAG.get_or_init(|| {
         let mut digest = Sha256::new();
-        FILES.iter().for_each(|file| digest.update(file.text));
+        sent().iter().for_each(|text| digest.update(text));
         let digest = digest.finalize();
         let hex: String = digest.iter().take(12).map(|byte| format!("{byte:02x}")).collect();
         format!("\"{hex}\"")
@@ -58,9 +71,22 @@ mod tests {
 
     #[test]
     fn the_page_is_small() {
-        let size: usize = FILES.iter().map(|file| file.text.len()).sum();
+        let size: usize = sent().iter().map(String::len).sum();
         assert!(size <= ALL_BYTES_MAX, "{size}");
         assert!(FILES.iter().all(|file| !file.text.is_empty()));
+    }
+
+    #[test]
+    fn what_is_sent_means_the_same() {
+        assert_eq!(lean("\t/** Note. */\n\n\ta = 1; // one\n// two\n\t\tb\n"), "a = 1; // one\nb\n");
+        // No text goes over lines, and no comment over more than one.
+        for file in &FILES {
+            for line in file.text.lines() {
+                assert!(line.matches('`').count() % 2 == 0, "{}: {line}", file.path);
+                assert_eq!(line.contains("/*"), line.contains("*/"), "{}: {line}", file.path);
+                assert!(line.matches("/*").count() <= 1, "{}: {line}", file.path);
+            }
+        }
     }
 
     #[test]

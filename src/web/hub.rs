@@ -105,11 +105,16 @@ impl Hub {
         if is_whole { wire::whole(&self.id, &state.board) } else { wire::change(&self.id, &state.board, rev) }
     }
 
-    /// Returns an item of a merge queue as JSON.
-    pub fn item(&self, key: &str) -> Option<String> {
+    /// Brings the board up to date, also if nobody listens.
+    pub fn read(&self) {
+        self.look();
+    }
+
+    /// Returns a row of the board as JSON.
+    pub fn row(&self, kind: Kind, key: &str) -> Option<String> {
         let state = self.state();
         let since = state.board.since(0);
-        let mut rows = since.rows.into_iter().filter(|(_, row, _)| row.kind == Kind::Item && row.name == key);
+        let mut rows = since.rows.into_iter().filter(|(_, row, _)| row.kind == kind && row.name == key);
         rows.next().map(|(_, _, text)| text.clone())
     }
 

@@ -7,6 +7,7 @@
 //! | `hub` | the board, read only while somebody looks |
 //! | `routes`, `stream` | what is answered |
 //! | `acts` | the closed list of what a person can do from the page, as words of verbs |
+//! | `gates` | answers to what flows ask |
 //! | `files` | the page itself |
 //!
 //! A page gets nothing without the token, which is in the fragment of the address: browsers send it to no server, and the
@@ -15,6 +16,7 @@
 mod acts;
 mod door;
 mod files;
+mod gates;
 mod guard;
 mod hub;
 mod routes;

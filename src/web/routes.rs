@@ -19,12 +19,13 @@ use swarm_sys::paths::Paths;
 use tokio::sync::{Mutex, Semaphore};
 use tokio::time::timeout;
 
-use super::acts::{Act, Allowed, Item, Order};
+use super::acts::{Act, Allowed, Found, Item, Order};
 use super::files;
 use super::guard::{self, Token};
 use super::hub::Hub;
 use super::stream::{self, Wanted};
 use super::text::{self, Part};
+use crate::board::Kind;
 use crate::verbs::{self, Line, READ_MAX};
 
 /// Maximum size of a request in bytes, and maximum time for it to arrive.
@@ -220,9 +221,15 @@ async fn item(State(site): State<Arc<Site>>, Query(asked): Query<Asked>) -> Resu
 }
 
 fn find_item(site: &Site, key: &str) -> Option<Item> {
-    let row: Value = serde_json::from_str(&site.hub.item(key)?).ok()?;
+    let row: Value = serde_json::from_str(&site.hub.row(Kind::Item, key)?).ok()?;
     let text = |name: &str| row.text(name).map(str::to_owned);
     Some(Item { repository: text("repository")?, base: text("base")?, number: row.whole("item")? })
+}
+
+/// Returns the present row of a flow.
+fn find_flow(site: &Site, key: &str) -> Option<Value> {
+    site.hub.read();
+    serde_json::from_str(&site.hub.row(Kind::Flow, key)?).ok()
 }
 
 /// Checks that a worker is still the one that was shown.
@@ -256,15 +263,24 @@ async fn carry_out(site: &Site, order: &Order) -> Result<Value, Refused> {
     };
     let _turn = site.acts.lock().await;
     let invalid = |cause| Refused(StatusCode::BAD_REQUEST, cause);
-    let item = match &order.act {
-        Act::MergeRetry { item } => find_item(site, item),
-        _ => None,
+    let found = match &order.act {
+        Act::MergeRetry { item } => find_item(site, item).map_or(Found::Nothing, Found::Item),
+        Act::Flow { asked, .. } => find_flow(site, &asked.flow).map_or(Found::Nothing, Found::Flow),
+        _ => Found::Nothing,
     };
-    let (line, input) = order.line(item.as_ref()).map_err(invalid)?;
+    // What a flow asks may have been answered by somebody else.
+    let invalid_or_over = |cause| match &order.act {
+        Act::Flow { .. } => Refused(StatusCode::CONFLICT, cause),
+        _ => Refused(StatusCode::BAD_REQUEST, cause),
+    };
+    let (line, input) = order.line(&found).map_err(invalid_or_over)?;
     if let Some((name, generation)) = order.worker().map_err(invalid)? {
         is_same(site, name, generation).await?;
     }
-    let dir = item.map(|item| PathBuf::from(item.repository));
+    let dir = match found {
+        Found::Item(item) => Some(PathBuf::from(item.repository)),
+        Found::Flow(_) | Found::Nothing => None,
+    };
     let said = verbs::act_in(&line, dir.as_deref(), input).await;
     let said = said.map_err(failed)?;
     if !said.success {

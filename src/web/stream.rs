@@ -182,3 +182,55 @@ impl Window {
         self.capture = Some((Instant::now(), capture));
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::super::hub::Hub;
+    use super::*;
+
+    /// Limit of each wait.
+    const SOON: Duration = Duration::from_secs(20);
+
+    fn put(root: &Path, name: &str) {
+        let row = format!(r#"{{"name":"{name}","status":"stopped","cmd":["x"],"started":"s","cwd":"/"}}"#);
+        std::fs::write(root.join("new"), format!("{{\"workers\":[{row}]}}")).expect("written");
+        std::fs::rename(root.join("new"), root.join("state.json")).expect("renamed");
+    }
+
+    /// As over a connection that stops for a minute.
+    #[tokio::test]
+    async fn a_tab_that_does_not_read_gets_the_latest_when_it_does_and_nothing_is_queued() {
+        let dir = tempfile::tempdir().expect("a directory");
+        put(dir.path(), "w0");
+        let hub = Hub::start(&Paths::new(dir.path())).expect("starts");
+        let tab = Tab { listening: hub.listen(), board: None, rev: 0, warned: 0, window: None };
+        let mut changes = hub.listen();
+        let (sender, mut lines) = channel(1);
+        let task = tokio::spawn(tab.tell(sender));
+        let is_told = |name: &str| hub.since(None, 0).contains(&format!("\"{name}\""));
+        for number in 1..=5 {
+            let name = format!("w{number}");
+            put(dir.path(), &name);
+            let told = async {
+                while !is_told(&name) {
+                    changes.wait().await;
+                }
+            };
+            tokio::time::timeout(SOON, told).await.expect("the board has the change");
+        }
+        let mut got = Vec::new();
+        while got.last().is_none_or(|line: &String| !line.contains("\"w5\"")) {
+            let line = tokio::time::timeout(SOON, lines.recv()).await.expect("in time").expect("a line");
+            got.push(String::from_utf8(line.expect("sent").to_vec()).expect("text"));
+        }
+        assert!(got.len() <= 2, "{got:?}");
+        let last: Value = serde_json::from_str(got[got.len() - 1].trim_end()).expect("one line");
+        let names: Vec<&str> =
+            last["workers"].as_array().into_iter().flatten().filter_map(|row| row["name"].as_str()).collect();
+        assert_eq!(names, ["w5"], "what came in between is not told");
+        drop(lines);
+        tokio::time::timeout(SOON, task).await.expect("it ends with the tab").expect("finished");
+    }
+}

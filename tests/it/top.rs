@@ -1,6 +1,7 @@
 //! `swarm top --json`: what it says is what `ls --json` says, and looking changes nothing.
 
 use std::collections::BTreeMap;
+use std::fs;
 use std::io::{BufRead as _, BufReader};
 use std::path::Path;
 use std::process::{Child, Stdio};
@@ -171,6 +172,35 @@ fn the_board_says_what_the_list_says() {
     rig.wait("b");
     top.agrees(&rig, "a second start");
     // A reader that comes later gets the same.
+    Top::start(&rig).agrees(&rig, "a late reader");
+}
+
+/// The board rests on rows and records. What becomes of the recorded events changes nothing.
+#[test]
+fn the_board_says_what_the_list_says_whatever_becomes_of_the_events() {
+    let rig = Rig::new();
+    rig.spawn("a", &[], &["sleep", "600"]);
+    let mut top = Top::start(&rig);
+    let events = rig.root().join("events.jsonl");
+    let torn = || {
+        let mut all = fs::read(&events).expect("there");
+        all.truncate(all.len() - 7);
+        fs::write(&events, all).expect("torn");
+    };
+    let rotated = || fs::rename(&events, rig.root().join("events.jsonl.1")).expect("rotated");
+    let emptied = || fs::write(&events, "").expect("emptied");
+    let filled = || fs::write(&events, "{\"event\":\"odd\"}\n".repeat(8 << 16)).expect("filled");
+    let steps: [(&str, &dyn Fn()); 4] =
+        [("torn", &torn), ("rotated", &rotated), ("emptied", &emptied), ("filled", &filled)];
+    for (step, happens) in steps {
+        happens();
+        rig.swarm(&["kill", "a"]).ok();
+        top.agrees(&rig, step);
+        assert_eq!(top.row("a")["state"], "stopped", "{step}");
+        rig.swarm(&["respawn", "a"]).ok();
+        top.agrees(&rig, step);
+        assert_eq!(top.row("a")["state"], "running", "{step}");
+    }
     Top::start(&rig).agrees(&rig, "a late reader");
 }
 

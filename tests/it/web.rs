@@ -13,6 +13,7 @@ use serde_json::{Value, json};
 
 use crate::asks;
 use crate::common::{Rig, SOON, proc, schema, wait_until};
+use crate::flow_run::{self, workflow};
 
 /// A running `swarm web`.
 struct Web {
@@ -44,7 +45,12 @@ impl Said {
 
 impl Web {
     fn start(rig: &Rig, words: &[&str]) -> Self {
+        Self::start_in(rig, &rig.cwd(), words)
+    }
+
+    fn start_in(rig: &Rig, dir: &Path, words: &[&str]) -> Self {
         let mut command = rig.command(&[&["web"], words].concat());
+        command.current_dir(dir);
         let mut child = command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().expect("started");
         let mut line = String::new();
         BufReader::new(child.stdout.as_mut().expect("piped")).read_line(&mut line).expect("an address");
@@ -270,6 +276,46 @@ fn a_question_is_answered_from_the_page() {
     assert_eq!(rig.log("a", "stdout"), "--red\n");
     let late = web.act(&answer);
     assert_eq!(late.status, 409, "one answer counts: {}", late.body);
+}
+
+/// What a flow asks is answered once, and only as it was shown, whoever else answers it.
+#[test]
+fn gates_of_flows_are_answered_from_the_page() {
+    // Each turn hands over something else.
+    let work = "echo x > $SWARM_RECORD/x-$SWARM_TURN.md\n\
+                swarm flow emit --to owner-close --artifact $SWARM_RECORD/x-$SWARM_TURN.md";
+    let gate = "      human-colab: true\n";
+    let nodes = [("owner-intake", "owner", gate, work), ("owner-close", "owner", gate, "swarm flow emit --close")];
+    let site = flow_run::Site::new(&workflow(&nodes, &[("owner-intake", "owner-close")]));
+    assert_eq!((site.run().as_str(), site.reason("owner-intake").as_str()), ("waiting", "handoff-approval"));
+    let start = |words: &[&str]| Web::start_in(&site.rig, &site.repo, words);
+    let (web, acts) = (start(&["--allow", "answer"]), start(&["--allow", "act"]));
+    let flow = || web.get("/v1/board").json()["flows"][0].clone();
+    let asked = |flow: &Value| {
+        let mut asked = flow["requests"][0].clone();
+        asked["flow"] = flow["key"].clone();
+        asked
+    };
+    let shown = asked(&flow());
+    assert_eq!((&shown["node"], &shown["cut"]), (&json!("owner-intake"), &json!(false)), "{shown}");
+    let order = |asked: &Value, reply: Value| json!({"verb": "flow", "asked": asked, "reply": reply});
+    assert_eq!(acts.act(&order(&shown, json!("yes"))).status, 403, "it is not allowed");
+    let mut other = shown.clone();
+    other["text"] = json!("something else");
+    let refused = web.act(&order(&other, json!("yes")));
+    assert!(refused.status == 409 && refused.body.contains("does not ask what was shown"), "{}", refused.body);
+    assert_eq!(site.reason("owner-intake"), "handoff-approval");
+    let done = web.act(&order(&shown, json!({"no": "in capitals"})));
+    assert_eq!(done.status, 200, "{}", done.body);
+    // What was shown is over.
+    let late = web.act(&order(&shown, json!("yes")));
+    assert!(late.status == 409 && late.body.contains("does not ask what was shown"), "{}", late.body);
+    assert_eq!(site.run(), "waiting");
+    wait_until("it hands over again", SOON, || asked(&flow())["answers"]["yes"].is_array());
+    let again = asked(&flow());
+    assert_eq!(web.act(&order(&again, json!("yes"))).status, 200);
+    assert_eq!(site.run(), "waiting");
+    assert_ne!(site.reason("owner-intake"), "handoff-approval");
 }
 
 fn mode(path: &Path) -> Option<u32> {

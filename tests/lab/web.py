@@ -92,6 +92,51 @@ def answers(rig: Rig, browser: Chromium) -> list[str]:
     return findings
 
 
+WORKFLOW = """workflow:
+  name: Work
+  nodes:
+    - id: owner-intake
+      role: owner
+      human-colab: true
+      work:
+        - |
+          ```sh
+          echo x > $SWARM_RECORD/x.md; swarm flow emit --to owner-close --artifact $SWARM_RECORD/x.md
+          ```
+    - id: owner-close
+      role: owner
+      work:
+        - |
+          ```sh
+          swarm flow emit --close
+          ```
+  edges:
+    - {from: owner-intake, to: owner-close}
+"""
+
+
+def gates(rig: Rig, browser: Chromium) -> list[str]:
+    """The gate of a flow is declined and then approved with the keyboard alone."""
+    for name, text in (("w.yaml", WORKFLOW), ("swarm.toml", "[flow]\nagent = 'shell'\n")):
+        (Path(rig.repo) / name).write_text(text)
+    rig.must("trust", "--yes", cwd=rig.repo)
+    new = ("flow", "new", "demo", "--workflow", "w.yaml", "--consent", "full-access", "--start")
+    flow = rig.must(*new, cwd=rig.repo).strip().splitlines()[-1]
+    rig.must("flow", "run", flow, "--wait", cwd=rig.repo)
+    browser.until("document.title.startsWith('(1)')")
+    browser.press("w")
+    browser.until("document.querySelector('.gate button')")
+    asked = browser.value("document.querySelector('.gate').textContent")
+    findings = [] if "hands over" in asked and "owner-intake" in asked else [f"gate: {asked!r}"]
+    browser.press("a")
+    findings += [] if browser.value("document.activeElement.textContent") == "Approve" else ["'a' does not lead to the answer"]
+    browser.press("Enter")
+    browser.until("document.querySelector('.toast')?.textContent.includes('flow approve')")
+    browser.until("!document.querySelector('.gate')?.textContent.includes('hands over')")
+    said = rig.must("flow", "requests", flow, cwd=rig.repo)
+    return findings + (["it is not approved"] if "hands over" in said else [])
+
+
 def other(rig: Rig, browser: Chromium) -> list[str]:
     """What is shown acts on no other worker of the same name."""
     spawn(rig, "w", "sleep", "600")
@@ -110,7 +155,7 @@ def other(rig: Rig, browser: Chromium) -> list[str]:
 
 
 PURE = r"""(async () => {
-  const { patch, layers, matches, answer, Board } = await import('/board.js');
+  const { patch, layers, matches, answer, gate, Board } = await import('/board.js');
   const { clean, age, short } = await import('/text.js');
   const found = [];
   const is = (what, one, other) => { if (JSON.stringify(one) !== JSON.stringify(other)) found.push(`${what}: ${JSON.stringify(one)}`); };
@@ -125,6 +170,8 @@ PURE = r"""(async () => {
   is('circle', layers([node('a', 'b'), node('b', 'a')]).flat().length, 2);
   const entry = { name: 'Fix', state: 'asks', kind: 'needs', at: 'cargo publish?', place: 'main', tags: ['api'] };
   is('filter', ['fix publish', '!fix', 'tag:api', 'tag:main', 'state:asks !docs', 'name:publish', ''].map((words) => matches(entry, words)), [true, false, true, false, true, false, true]);
+  const words = (verb) => ['flow', verb, '--root=/r', '--', 'f'];
+  is('gate', [{ answers: { yes: words('approve') } }, { answers: { yes: words('allow') } }, { answers: { text: words('improve') } }, { answers: { text: words('answer') } }, { cut: true, answers: { yes: words('approve') } }].map((one) => gate(one)).map((how) => [how.kind, how.reason ?? null, how.words?.[0] ?? null]), [['choice', true, 'Approve'], ['choice', false, 'Allow'], ['words', null, 'graph-based'], ['text', null, null], ['long', null, null]]);
   is('answer', ['swarm approve 17', 'swarm answer 3 TEXT', 'swarm attach w', 'other', null].map((text) => answer({ answer: text })?.kind ?? null), ['permission', 'question', 'window', null, null]);
   const board = new Board();
   const whole = (rev, ...names) => ({ schema: 'swarm.board/1', board: 'b', rev, workers: names.map((name) => ({ name })), items: [] });
@@ -175,7 +222,7 @@ def accessible(rig: Rig, browser: Chromium) -> list[str]:
     return findings
 
 
-CASES = {"page shows": page(shows), "page answers": page(answers, "--allow", "act,answer"), "page other": page(other, "--allow", "act"),
+CASES = {"page shows": page(shows), "page answers": page(answers, "--allow", "act,answer"), "page gates": page(gates, "--allow", "answer"), "page other": page(other, "--allow", "act"),
          "page pure": page(pure), "page accessible": page(accessible, "--allow", "act,answer")}
 
 

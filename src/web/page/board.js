@@ -104,9 +104,21 @@ const runEntry = (row, all) => {
 };
 
 const flowEntry = (row) => {
-	const nodes = (row.requests ?? []).map((one, at) => ({ id: at, name: one.node ?? one.role ?? '', state: one.kind ?? one.reason ?? 'asks', kind: 'needs', after: [], at: one.text ?? one.what ?? '' }));
-	const kind = nodes.length ? 'needs' : row.damage ? 'failed' : row.run === false ? 'ended' : 'working';
-	return { id: `f/${row.key}`, kind, state: row.status ?? 'flow', at: nodes[0]?.at ?? row.damage ?? '', since: null, name: row.flow ?? row.key, tags: [], place: '', row, nodes };
+	const asks = row.requests ?? [];
+	const open = new Set(asks.map((one) => one.node));
+	const nodes = (row.nodes ?? []).map((one) => ({ id: one.id, name: one.id, state: one.answered ? 'answered' : one.state, kind: open.has(one.id) ? 'needs' : ({ running: 'working', done: 'ended' }[one.state] ?? 'queued'), after: [], at: one.role }));
+	const kind = asks.length ? 'needs' : row.damage?.length || row.stalled || row.not_queued ? 'failed' : row.run === false ? 'ended' : 'working';
+	const first = asks[0];
+	const at = first ? `${first.node}: ${first.reason}${first.text ? `: ${first.text}` : ''}` : String(row.not_queued ?? row.stalled ?? row.damage ?? '');
+	return { id: `f/${row.key}`, kind, state: row.status ?? 'flow', at, since: null, name: row.name ?? row.flow ?? row.key, tags: [], place: `${row.project}/${row.flow}`, row, nodes, asks };
+};
+
+/** Returns how a request of a flow is answered: with yes or no, with one of some words, or with a text. */
+export const gate = (one) => {
+	if (one.cut) return { kind: 'long' };
+	if (one.answers?.yes) return { kind: 'choice', reason: one.answers.yes[1] === 'approve', words: one.answers.yes[1] === 'feedback' ? ['Grant', 'Deny'] : one.answers.yes[1] === 'allow' ? ['Allow', 'Deny'] : ['Approve', 'Decline'] };
+	if (one.answers?.text?.[1] === 'improve') return { kind: 'words', words: ['graph-based', 'parallel', 'none'] };
+	return one.answers?.text ? { kind: 'text' } : { kind: 'long' };
 };
 
 /** Returns what the list shows. */

@@ -1,7 +1,7 @@
 // What is shown of the one that is selected.
 
 import * as link from './link.js';
-import { layers, patch } from './board.js';
+import { gate, layers, patch } from './board.js';
 import { clean, el, oneLine, paint, plain, short, svg } from './text.js';
 
 /** Texts about a worker, with the key that shows each. */
@@ -89,9 +89,9 @@ const graph = (nodes) => {
 	return el('div', { class: 'scroll' }, picture);
 };
 
-/** A run: its graph, and what each workstream says; a flow: what it asks. */
+/** A run: its graph, and what each workstream says; a flow: its nodes. */
 const showNodes = (node, entry) => {
-	const rows = entry.nodes.filter((one) => one.at || one.kind !== 'queued').map((one) => el('li', { class: `k-${one.kind}` }, el('strong', {}, oneLine(one.name)), ' ', el('span', { class: 'state' }, oneLine(one.state)), one.at ? `: ${clean(one.at)}` : ''));
+	const rows = entry.nodes.filter((one) => entry.asks || one.at || one.kind !== 'queued').map((one) => el('li', { class: `k-${one.kind}` }, el('strong', {}, oneLine(one.name)), ' ', el('span', { class: 'state' }, oneLine(one.state)), one.at ? `: ${clean(one.at)}` : ''));
 	const how = entry.id.startsWith('f/') ? el('p', { class: 'hint' }, `swarm flow requests ${oneLine(entry.name)}`) : graph(entry.nodes);
 	node.replaceChildren(how, el('ul', { class: 'nodes' }, rows));
 };
@@ -130,7 +130,9 @@ export class Detail {
 		}
 		const back = el('a', { href: '#/', class: 'back' }, '\u2190 Fleet');
 		this.head = el('div', { class: 'head' });
-		this.request = el('div', { class: 'request', hidden: true });
+		this.over = el('p', { class: 'hint', role: 'status' });
+		this.request = el('div', { class: 'request', hidden: true }, entry.asks ? this.over : '');
+		this.gates = null;
 		this.acts = el('div', { class: 'acts', role: 'group' });
 		this.acts.setAttribute('aria-label', 'Acts');
 		this.body = el('div', { class: 'body' });
@@ -180,7 +182,7 @@ export class Detail {
 			tab.setAttribute('aria-selected', selected);
 			tab.tabIndex = selected ? 0 : -1;
 		}
-		const known = JSON.stringify([entry.state, entry.at, entry.row.rev, entry.gone, entry.nodes, this.site.allow]);
+		const known = JSON.stringify([entry.state, entry.at, entry.row.rev, entry.gone, entry.nodes, entry.asks, this.site.allow]);
 		if (known === this.known) return;
 		const before = this.known;
 		this.known = known;
@@ -188,6 +190,7 @@ export class Detail {
 		this.writeActs();
 		this.writeRequest();
 		if (entry.nodes) showNodes(this.body, entry);
+		if (entry.asks) this.writeGates();
 		// An end changes what its texts say; a window that is shown tells that by itself.
 		if (before && !this.screen.screen && this.view !== 'diff') this.load();
 	}
@@ -239,9 +242,77 @@ export class Detail {
 		return el('form', { class: 'say', submit: send }, input, el('button', { type: 'submit' }, 'Send'), keys);
 	}
 
+	/** Shows what a flow asks. What is asked by now stays as it is: somebody may be typing. */
+	writeGates() {
+		const { entry, request: box } = this;
+		const asks = entry.gone ? [] : entry.asks;
+		const keys = asks.map((one) => JSON.stringify([this.site.allow.answer, one.request, one.node, one.role, one.reason, one.text]));
+		const before = this.gates && this.may === this.site.allow.answer;
+		this.may = this.site.allow.answer;
+		this.gates ??= new Map();
+		const over = [...this.gates.keys()].filter((key) => !keys.includes(key));
+		const focused = over.some((key) => this.gates.get(key).contains(document.activeElement));
+		for (const key of over) {
+			this.gates.get(key).remove();
+			this.gates.delete(key);
+		}
+		if (over.length && before) this.over.textContent = 'What was asked is over.';
+		keys.forEach((key, at) => {
+			if (this.gates.has(key)) return;
+			this.gates.set(key, this.makeGate(asks[at], entry));
+			box.append(this.gates.get(key));
+		});
+		box.hidden = !keys.length && !over.length && !this.over.textContent;
+		if (focused) this.panel.focus();
+	}
+
+	makeGate(one, entry) {
+		const how = gate(one);
+		const text = el('pre', { class: 'asked', tabIndex: 0 });
+		text.setAttribute('aria-label', 'What is asked');
+		paint(text, one.text.split('\n'));
+		const title = one.node === 'flow' ? one.reason : `${one.node}${one.role === one.node ? '' : ` (${one.role})`}: ${one.reason}`;
+		const box = el('div', { class: 'gate', role: 'group' }, el('h3', {}, oneLine(title)), one.text ? text : '');
+		box.setAttribute('aria-label', oneLine(title));
+		if (!this.site.allow.answer || how.kind === 'long') {
+			const why = how.kind === 'long' ? 'It is too long for this page. Read it with \u201cswarm flow requests\u201d, and answer with: ' : 'Answer with: ';
+			box.append(el('p', { class: 'hint' }, `${why}${clean(one.command)}`));
+			return box;
+		}
+		const { request, node, role, reason } = one;
+		const asked = { flow: entry.row.key, request: request ?? null, node, role, reason, text: one.text };
+		const reply = (said) => this.site.run(entry, { verb: 'flow', asked, reply: said });
+		box.append({ choice: () => this.choice(how, reply), words: () => this.words(how, reply), text: () => this.text(title, reply) }[how.kind]());
+		return box;
+	}
+
+	choice({ words: [yes, no], reason: takesReason }, reply) {
+		const reason = takesReason ? el('input', { type: 'text', autocomplete: 'off', placeholder: 'What to do instead' }) : null;
+		reason?.setAttribute('aria-label', 'What to do instead, if it is declined');
+		return el('div', { class: 'answers' },
+			el('button', { type: 'button', class: 'primary', click: () => reply('yes') }, yes),
+			el('button', { type: 'button', click: () => reply({ no: reason?.value || null }) }, no),
+			reason ?? '');
+	}
+
+	words({ words }, reply) {
+		return el('div', { class: 'answers' }, words.map((word) => el('button', { type: 'button', click: () => reply({ text: word }) }, word)));
+	}
+
+	text(title, reply) {
+		const input = el('input', { type: 'text', autocomplete: 'off', required: true });
+		input.setAttribute('aria-label', `Answer to ${oneLine(title)}`);
+		const send = (event) => {
+			event.preventDefault();
+			reply({ text: input.value });
+		};
+		return el('form', { class: 'answers', submit: send }, input, el('button', { type: 'submit', class: 'primary' }, 'Answer'));
+	}
+
 	/** Shows what is asked. It can be answered once all of it is shown. */
 	async writeRequest() {
 		const { entry, request: box } = this;
+		if (entry.asks) return;
 		const asks = entry.gone ? null : entry.answer;
 		const id = asks?.request ?? null;
 		if (asks?.kind === 'window') {

@@ -18,10 +18,8 @@ export const short = (text, max = 80) => {
 	return all.slice(0, half).join('') + '\u2026' + all.slice(all.length - half).join('');
 };
 
-/**
- * Makes an element. Attributes whose value is null or false are left out; functions listen.
- * Children that are no nodes become text.
- */
+// Makes an element. Attributes whose value is null or false are left out; functions listen.
+// Children that are no nodes become text.
 export const el = (tag, attributes = {}, ...children) => {
 	const node = document.createElement(tag);
 	for (const [name, value] of Object.entries(attributes)) {
