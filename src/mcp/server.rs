@@ -82,7 +82,7 @@ impl Server {
         match tool.tier {
             Tier::Look if tool.name == "wait" => self.wait(arguments, context).await,
             Tier::Look => self.look(tool.name, arguments, context).await,
-            Tier::Act | Tier::Answer => self.act(tool.name, arguments, context).await,
+            Tier::Act | Tier::Answer | Tier::Both => self.act(tool.name, arguments, context).await,
         }
     }
 
@@ -166,7 +166,7 @@ impl Server {
         arguments: Arguments<'_>,
         context: &RequestContext<RoleServer>,
     ) -> Result<Answer, Refused> {
-        let Some((line, input)) = words::acting(tool, arguments) else {
+        let Some((line, input)) = words::acting(tool, arguments, self.limits.children) else {
             return Err(format!("unknown tool '{tool}'").into());
         };
         let mut started = Arc::clone(&self.acts).lock_owned().await;
@@ -175,7 +175,7 @@ impl Server {
             return Err(cancelled());
         }
         let name = arguments.text("name").filter(|_| tool == "spawn").map(str::to_owned);
-        if name.is_some() {
+        if matches!(tool, "spawn" | "run") {
             self.check_limits(&started).await?;
         }
         // In a task of its own: a call that is cancelled may be dropped, and the next act has to wait all the same.

@@ -8,6 +8,8 @@ pub enum Tier {
     Look,
     Act,
     Answer,
+    /// Acts that may answer, too.
+    Both,
 }
 
 /// Tiers beyond looking that are allowed.
@@ -23,6 +25,7 @@ impl Allowed {
             Tier::Look => true,
             Tier::Act => self.act,
             Tier::Answer => self.answer,
+            Tier::Both => self.act && self.answer,
         }
     }
 }
@@ -85,7 +88,7 @@ pub const WAIT_MAX: u64 = 600;
 const NAME: Param = must("name", Kind::Text, "");
 const CURSOR: Param = may("cursor", Kind::Text, "");
 
-pub const TOOLS: [Tool; 18] = [
+pub const TOOLS: [Tool; 20] = [
     look(
         "ls",
         "List workers, those that need someone first",
@@ -160,6 +163,17 @@ pub const TOOLS: [Tool; 18] = [
         &[must("names", Kind::Texts, ""), may("base", Kind::Text, "branch to land on")],
     ),
     act("merge_retry", "Queue rejected work again", &[must("items", Kind::Texts, "numbers or names")]),
+    act(
+        "run",
+        "Start or continue the run of the planned specs, or of a job file; see run_status",
+        &[
+            may("file", Kind::Text, "job file (.toml)"),
+            may("limit", Kind::Whole(1_000), "workers at a time"),
+            may("agent", Kind::Text, ""),
+            may("no_merge", Kind::Flag, "keep work on its branches"),
+            may("retry_failed", Kind::Flag, ""),
+        ],
+    ),
     answer("approve", "Allow requests", &[must("ids", Kind::Texts, "")]),
     answer("deny", "Deny requests", &[must("ids", Kind::Texts, ""), may("reason", Kind::Text, "told to the agent")]),
     answer(
@@ -167,6 +181,13 @@ pub const TOOLS: [Tool; 18] = [
         "Answer questions of a request",
         &[must("id", Kind::Text, ""), must("answers", Kind::Texts, "one each: text, label or number")],
     ),
+    Tool {
+        name: "keys",
+        tier: Tier::Both,
+        destroys: false,
+        about: "Press keys in a tmux worker, also in its dialogs",
+        params: &[NAME, must("keys", Kind::Texts, "Enter, Escape, Down, C-c, 1, y")],
+    },
 ];
 
 /// Returns the tools that are allowed.
@@ -186,7 +207,11 @@ pub fn find(name: &str, granted: Allowed) -> Result<&'static Tool, String> {
     if granted.has(tool.tier) {
         return Ok(tool);
     }
-    let tier = if tool.tier == Tier::Act { "act" } else { "answer" };
+    let tier = match tool.tier {
+        Tier::Look | Tier::Act => "act",
+        Tier::Answer => "answer",
+        Tier::Both => "act,answer",
+    };
     Err(format!("'{name}' is not allowed: a person has to start this server as 'swarm mcp --allow {tier}'"))
 }
 
@@ -286,12 +311,12 @@ mod tests {
     fn looking_is_the_default_and_each_tier_adds_its_tools() {
         let names = |granted| allowed(granted).map(|tool| tool.name).collect::<Vec<_>>().join(" ");
         let looks = "ls explain logs diff merge_ls run_status approvals events wait";
-        let acts = "spawn send kill respawn merge_add merge_retry";
+        let acts = "spawn send kill respawn merge_add merge_retry run";
         let answers = "approve deny answer";
         assert_eq!(names(Allowed::default()), looks);
         assert_eq!(names(Allowed { act: true, answer: false }), format!("{looks} {acts}"));
         assert_eq!(names(Allowed { act: false, answer: true }), format!("{looks} {answers}"));
-        assert_eq!(names(ALL), format!("{looks} {acts} {answers}"));
+        assert_eq!(names(ALL), format!("{looks} {acts} {answers} keys"));
         let unique: BTreeSet<&str> = TOOLS.iter().map(|tool| tool.name).collect();
         assert_eq!(unique.len(), TOOLS.len());
     }
@@ -302,7 +327,12 @@ mod tests {
         assert_eq!(refused, "'kill' is not allowed: a person has to start this server as 'swarm mcp --allow act'");
         let refused = find("approve", Allowed { act: true, answer: false }).expect_err("not allowed");
         assert!(refused.ends_with("--allow answer'"), "{refused}");
-        for never in ["clean", "restore", "trust", "keys", "merge_drop", "supervisor", "config"] {
+        // A key may be an answer.
+        for granted in [Allowed { act: true, answer: false }, Allowed { act: false, answer: true }] {
+            let refused = find("keys", granted).expect_err("not allowed");
+            assert!(refused.ends_with("--allow act,answer'"), "{refused}");
+        }
+        for never in ["clean", "restore", "trust", "merge_drop", "supervisor", "config"] {
             assert!(find(never, ALL).expect_err("none").starts_with("unknown tool"), "{never}");
         }
     }

@@ -28,7 +28,8 @@ impl<'a> Arguments<'a> {
 }
 
 /// Returns the words for a tool that changes something, and the text for its standard input. `None` for other tools.
-pub fn acting(tool: &str, arguments: Arguments) -> Option<(Line, Option<String>)> {
+/// A run has at most `children` workers at a time.
+pub fn acting(tool: &str, arguments: Arguments, children: usize) -> Option<(Line, Option<String>)> {
     let json = |words: &[&str]| Line::new(&[words, &["--json"]].concat());
     let name = || arguments.text("name").into_iter();
     let line = match tool {
@@ -38,6 +39,8 @@ pub fn acting(tool: &str, arguments: Arguments) -> Option<(Line, Option<String>)
             // As an argument, others could see the text in the list of processes.
             return Some((line.names(name().chain(["-"])), arguments.text("text").map(str::to_owned)));
         }
+        "keys" => json(&["keys"]).names(name().chain(arguments.texts("keys"))),
+        "run" => run(arguments, children),
         "kill" => json(&["kill"]).names(arguments.texts("names")),
         "respawn" => json(&["respawn"]).names(name()),
         "merge_add" => json(&["merge", "add"]).option("base", arguments.text("base")).names(arguments.texts("names")),
@@ -48,6 +51,18 @@ pub fn acting(tool: &str, arguments: Arguments) -> Option<(Line, Option<String>)
         _ => return None,
     };
     Some((line, None))
+}
+
+/// The run goes on without the client.
+fn run(arguments: Arguments, children: usize) -> Line {
+    let children = u64::try_from(children).unwrap_or(u64::MAX).max(1);
+    let limit = arguments.whole("limit").map_or(children, |limit| limit.min(children)).to_string();
+    Line::new(&["run", "--detach", "--json"])
+        .option("limit", Some(&limit))
+        .option("agent", arguments.text("agent"))
+        .flag("no-merge", arguments.is_set("no_merge"))
+        .flag("retry-failed", arguments.is_set("retry_failed"))
+        .names(arguments.text("file"))
 }
 
 fn spawn(arguments: Arguments) -> Line {
@@ -75,7 +90,7 @@ mod tests {
 
     fn words(tool: &str, arguments: Value) -> (String, Option<String>) {
         let arguments = arguments.as_object().expect("an object").clone();
-        let (line, input) = acting(tool, Arguments(&arguments)).expect("it acts");
+        let (line, input) = acting(tool, Arguments(&arguments), 20).expect("it acts");
         command(&line.0.iter().map(String::as_str).collect::<Vec<_>>());
         (line.0.join(" "), input)
     }
@@ -93,6 +108,14 @@ mod tests {
             ),
             ("kill", json!({"names": ["a", "b"]}), "kill --json -- a b"),
             ("respawn", json!({"name": "a"}), "respawn --json -- a"),
+            ("keys", json!({"name": "a", "keys": ["Escape", "-", "1"]}), "keys --json -- a Escape - 1"),
+            ("run", json!({}), "run --detach --json --limit=20 --"),
+            (
+                "run",
+                json!({"file": "j/jobs.toml", "limit": 3, "agent": "codex", "no_merge": true, "retry_failed": true}),
+                "run --detach --json --limit=3 --agent=codex --no-merge --retry-failed -- j/jobs.toml",
+            ),
+            ("run", json!({"limit": 900}), "run --detach --json --limit=20 --"),
             ("merge_add", json!({"names": ["a"], "base": "main"}), "merge add --json --base=main -- a"),
             ("merge_retry", json!({"items": ["3"]}), "merge retry --json -- 3"),
             ("approve", json!({"ids": ["1", "f/2"]}), "approve --json -- 1 f/2"),
@@ -110,6 +133,8 @@ mod tests {
         for (tool, arguments) in [
             ("kill", json!({"names": ["--rm-worktree", "--all"]})),
             ("respawn", json!({"name": "--clean-first"})),
+            ("keys", json!({"name": "--all", "keys": ["--force"]})),
+            ("run", json!({"file": "--verify=true", "agent": "--consent=full-access"})),
             ("merge_add", json!({"names": ["--verify=true"]})),
             ("spawn", json!({"name": "--file", "command": ["--env=A=b"], "tags": ["--merge"]})),
         ] {
@@ -118,7 +143,10 @@ mod tests {
             for never in ["--rm-worktree", "--all", "--clean-first", "--verify", "--always", "--force", "--env"] {
                 assert!(!before.contains(never), "{line}");
             }
-            assert!(!before.split(' ').any(|word| word == "--file" || word == "--merge"), "{line}");
+            assert!(
+                !before.split(' ').any(|word| ["--file", "--merge", "--consent=full-access"].contains(&word)),
+                "{line}"
+            );
         }
     }
 }

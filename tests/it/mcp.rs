@@ -2,7 +2,7 @@
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{BufRead as _, BufReader, Read, Write};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Child, ExitStatus, Stdio};
 use std::sync::mpsc::{Receiver, channel};
 use std::time::{Duration, Instant};
@@ -170,7 +170,7 @@ fn looking_is_all_that_is_allowed_by_default_and_writes_nothing() {
     let found = session.request("server/discover", &json!({"_meta": meta}));
     assert!(found["result"]["supportedVersions"].to_string().contains("2026-07-28"), "{found}");
     let list = session.request("tools/list", &json!({"_meta": meta}));
-    assert_eq!(list["result"]["tools"].as_array().map(Vec::len), Some(18), "{list}");
+    assert_eq!(list["result"]["tools"].as_array().map(Vec::len), Some(20), "{list}");
     let bytes = serde_json::to_string(&list["result"]["tools"]).expect("JSON").len();
     assert!(bytes <= 6_000, "{bytes}");
     assert!(close(child, session).success());
@@ -405,4 +405,29 @@ fn workers_that_start_workers_are_limited_and_answer_nothing() {
     drop(lead.input);
     rig.wait("lead");
     assert!(fs::read_to_string(rig.root().join("logs/lead.stderr.log")).unwrap_or_default().is_empty());
+}
+
+/// A run goes on without the client, and has no more workers at a time than the client may have. A key may be an answer.
+#[test]
+fn a_run_is_started_and_looked_at_and_keys_need_both_permissions() {
+    let rig = Rig::new();
+    let repo = rig.repo();
+    fs::write(repo.join("jobs.toml"), "[[job]]\nname = 'one'\ncommand = 'echo ran > ../ran'\n").expect("written");
+    let (child, mut session) = begun(&rig, &repo, &["--allow", "act", "--children", "3"]);
+    let (said, _) = session.ok("run", &json!({"file": "jobs.toml", "limit": 100}));
+    assert!(said.starts_with("started run "), "{said}");
+    let status = |session: &mut Session<_>| session.ok("run_status", &json!({"home": "jobs.toml"})).1;
+    wait_until("it is over", SOON, || status(&mut session)["workstreams"][0]["stage"] == "done");
+    let home = status(&mut session)["home"].as_str().map(PathBuf::from).expect("a home");
+    let journal = fs::read_to_string(home.join("run.jsonl")).expect("a journal");
+    assert!(journal.contains("\"limit\":3"), "{journal}");
+    assert!(session.refused("run", &json!({"file": "none.toml"})).contains("none.toml"));
+    let keys = json!({"name": "w", "keys": ["1"]});
+    assert!(session.refused("keys", &keys).ends_with("'swarm mcp --allow act,answer'"));
+    assert!(close(child, session).success());
+    rig.spawn_sh("w", &["--tmux"], "read line; echo \"got $line\"; exec sleep 600");
+    let (child, mut session) = begun(&rig, &repo, &["--allow", "act,answer"]);
+    session.ok("keys", &json!({"name": "w", "keys": ["1", "Enter"]}));
+    wait_until("they were pressed", SOON, || rig.log("w", "tmux").contains("got 1"));
+    assert!(close(child, session).success());
 }
