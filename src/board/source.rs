@@ -7,7 +7,7 @@
 //! | its process is gone, whatever is recorded | a pidfd |
 //! | its agent asks a person | a file in `asks/` |
 //! | its work is in a merge queue | `queue.json` in `merge/*` is replaced |
-//! | it is suspended by a signal | nothing: all workers are read once a minute while any runs |
+//! | it is suspended by a signal | nothing: the workers are read once a minute while any runs |
 //!
 //! `elsewhere` does the same for runs and flows.
 //!
@@ -43,7 +43,7 @@ use elsewhere::Elsewhere;
 const PAUSE_MIN: Duration = Duration::from_millis(100);
 /// The time between two looks is at least this many times what the last one took.
 const PAUSE_FACTOR: u32 = 3;
-/// Time after which everything is read again while workers run.
+/// Time after which all workers are read again while any runs.
 const AGAIN: Duration = Duration::from_secs(60);
 /// Part of all workers from which all are read, and not each by its name.
 const FEW: usize = 4;
@@ -89,12 +89,16 @@ enum About {
     FlowPlace,
     /// The folder of a flow, by its key.
     Flow(String),
+    /// A directory in which flows of the current directory may appear, and the only name that counts there.
+    Here(Option<&'static str>),
 }
 
 /// Workers to read at the next look.
 #[derive(Debug, Default)]
 struct Wanted {
     all: bool,
+    /// All workers, and nothing else.
+    workers: bool,
     queues: bool,
     names: BTreeSet<String>,
     elsewhere: elsewhere::Wanted,
@@ -102,7 +106,7 @@ struct Wanted {
 
 impl Wanted {
     fn is_any(&self) -> bool {
-        self.all || self.queues || !self.names.is_empty() || self.elsewhere.is_any()
+        self.all || self.workers || self.queues || !self.names.is_empty() || self.elsewhere.is_any()
     }
 }
 
@@ -132,7 +136,7 @@ pub struct Source {
     count: usize,
     /// Time before which nothing is read again.
     not_before: Instant,
-    /// Time at which everything was read.
+    /// Time at which all workers were read.
     looked: Instant,
     /// Why not everything can be watched.
     blind: Option<String>,
@@ -198,7 +202,9 @@ impl Source {
             return Ok(Vec::new());
         }
         if !self.wanted.is_any() {
-            self.wanted.all = true;
+            // The kernel tells everything but a stop of a process by a signal.
+            let knows_all = self.blind.is_none() && !self.elsewhere.is_doubtful;
+            (self.wanted.workers, self.wanted.all) = (knows_all, !knows_all);
         }
         let read = self.read(board);
         self.not_before = Instant::now() + (began.elapsed() * PAUSE_FACTOR).max(PAUSE_MIN);
@@ -218,7 +224,7 @@ impl Source {
         }
         wanted.elsewhere.flows |= wanted.all;
         let mut warnings = Vec::new();
-        if wanted.all || !wanted.names.is_empty() {
+        if wanted.all || wanted.workers || !wanted.names.is_empty() {
             warnings = self.read_workers(&wanted, board)?;
             // A worker may be the first or the last one of a run.
             wanted.elsewhere.runs |= std::mem::take(&mut self.wanted.elsewhere.runs);
@@ -228,7 +234,7 @@ impl Source {
     }
 
     fn read_workers(&mut self, wanted: &Wanted, board: &mut Board) -> Result<Vec<String>, Refusal> {
-        let registry = if wanted.all || wanted.names.len() * FEW > self.count {
+        let registry = if wanted.all || wanted.workers || wanted.names.len() * FEW > self.count {
             self.looked = Instant::now();
             self.watch_places();
             let registry = load_where(&self.paths, Detail::Fine, Pick::All)?;

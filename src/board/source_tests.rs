@@ -209,3 +209,31 @@ fn a_damaged_registry_is_warned_about_and_read_when_it_is_sound() {
     put(dir.path(), &["a", "b"]);
     until(&mut source, &mut board, &["a", "b"]);
 }
+
+/// The kernel tells what changes of runs and flows. Only if it may not, they are read again with the workers.
+#[test]
+fn what_is_due_each_minute_are_the_workers_alone() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let (root, home) = (dir.path().join("state"), dir.path().join("shop/.arial"));
+    fs::create_dir_all(&root).expect("made");
+    fs::create_dir_all(&home).expect("made");
+    let mut source = Source::at(&Paths::new(&root), None).expect("starts");
+    let mut board = Board::default();
+    until(&mut source, &mut board, &[]);
+    // What the kernel tells is not understood any more.
+    source.about.clear();
+    journal::begin(&Home::new(&home), &two_jobs(&home), "r").expect("begun");
+    register(&root, &home);
+    put(&root, &["a"]);
+    for (is_doubtful, rows) in [(false, 1), (true, 4)] {
+        source.take().expect("taken");
+        source.about.clear();
+        source.workers.insert("running".to_owned(), Watched::default());
+        source.elsewhere.is_doubtful = is_doubtful;
+        (source.wanted, source.not_before) = (Wanted::default(), Instant::now());
+        source.looked = Instant::now().checked_sub(AGAIN).expect("the machine runs for longer");
+        source.look(&mut board).expect("readable");
+        assert_eq!(board.since(0).rows.len(), rows, "doubtful: {is_doubtful}");
+    }
+    assert!(!source.elsewhere.is_doubtful, "all was read and is watched");
+}

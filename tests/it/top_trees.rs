@@ -122,3 +122,21 @@ fn a_flow_is_on_the_board_as_its_status_says_and_its_gate_is_first_on_the_screen
     pane.keys(&["q"]);
     pane.has("ended 0");
 }
+
+/// No worker runs and no flow is run, so that nothing else makes the board look.
+#[test]
+fn a_flow_that_is_made_in_the_repository_is_on_the_board_at_once() {
+    let site = flow_run::Site::new(&flow_run::line("true", ""));
+    let flows = site.repo.join(".a-society");
+    fs::remove_dir_all(&flows).expect("removed");
+    let mut top = Top::start_in(&site.rig, &site.repo);
+    assert!(top.flows.is_empty());
+    let file = site.rig.file("w.yaml", &flow_run::line("true", ""));
+    for (count, project) in [(1, "demo"), (2, "demo"), (3, "other")] {
+        site.rig.swarm_in(&site.repo, &["flow", "new", project, "--workflow", &file]).ok();
+        top.is("the flow is there", |top| top.flows.len() == count);
+    }
+    fs::remove_dir_all(flows.join("state/other")).expect("removed");
+    top.is("it is gone", |top| top.flows.len() == 2);
+    assert_eq!(site.rig.keepers(), (None, None), "looking starts no supervisor");
+}

@@ -13,7 +13,8 @@ use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use nix::sys::inotify::WatchDescriptor;
+use nix::errno::Errno;
+use nix::sys::inotify::{Inotify, WatchDescriptor};
 use serde_json::{Map, Value, json};
 use swarm_model::run::progress::{Mode, Run, Stage};
 use swarm_model::{FlowPlace, QueueView, WorkerView};
@@ -34,9 +35,13 @@ const JOURNAL: &str = "run.jsonl";
 const REGISTRATION: [&str; 2] = ["caller.json", "over.json"];
 /// Files of a flow that say where it stands.
 const OF_FLOW: [&str; 2] = [FLOW, "swarm.json"];
+/// Number of times that directories are watched while others appear.
+const TRIES: usize = 4;
 /// Prefix of the tag that names the run of a worker.
 const TAG: &str = "run:";
 
+/// Directories that are watched for flows, each with the only name that counts there, if not all do.
+type Places = Vec<(WatchDescriptor, Option<&'static str>)>;
 /// Rows of one run or flow, or why there are none.
 type Rows = Vec<(Key, String)>;
 
@@ -53,6 +58,10 @@ pub(super) struct Elsewhere {
     runs: BTreeMap<PathBuf, Option<WatchDescriptor>>,
     flows: BTreeMap<String, (FlowFiles, Option<WatchDescriptor>)>,
     reads: super::super::bounded::Reads,
+    /// Directories in which flows of the current directory may appear.
+    places: Vec<WatchDescriptor>,
+    /// Whether something could not be read or watched at the last look, so that the kernel may not tell its changes.
+    pub is_doubtful: bool,
 }
 
 /// Runs and flows to read at the next look.
@@ -140,6 +149,7 @@ impl Source {
                 }
                 wanted.flows |= is_over;
             }
+            About::Here(only) => wanted.flows |= only.is_none_or(|only| is_in(&[only])),
             _ => {}
         }
     }
@@ -147,6 +157,9 @@ impl Source {
     /// Reads the runs and flows that have changed.
     pub(super) fn read_elsewhere(&mut self, wanted: Wanted, board: &mut Board) -> Vec<String> {
         let mut warnings = Vec::new();
+        if wanted.runs && wanted.flows {
+            self.elsewhere.is_doubtful = false;
+        }
         let mut homes = wanted.homes;
         if wanted.runs {
             homes = self.find_runs(board);
@@ -228,8 +241,13 @@ impl Source {
         };
         let (watch, rows) = match self.elsewhere.reads.read(home, read) {
             Ok((watch, rows)) => (watch, rows.unwrap_or_else(|cause| unreadable(home, &cause))),
-            Err(cause) => (earlier, unreadable(home, &cause)),
+            Err(cause) => {
+                self.elsewhere.is_doubtful = true;
+                (earlier, unreadable(home, &cause))
+            }
         };
+        // The home of the current directory may not exist. It is registered when a run begins there.
+        self.elsewhere.is_doubtful |= watch.is_none() && !rows.is_empty();
         if let Some(watch) = watch.filter(|_| earlier.is_none()) {
             self.about.insert(watch, About::Home(home.to_owned()));
             self.elsewhere.runs.insert(home.to_owned(), Some(watch));
@@ -245,11 +263,23 @@ impl Source {
             }
         }
         let mut found: BTreeMap<String, FlowFiles> = BTreeMap::new();
-        let (paths, here) = (self.paths.clone(), self.elsewhere.here.clone());
-        match self.elsewhere.reads.read(&place, move || all_flows(&paths, here.as_deref())) {
-            Ok(all) => found.extend(all.into_iter().map(|files| (flow_key(&files), files))),
+        let (paths, here, inotify) = (self.paths.clone(), self.elsewhere.here.clone(), self.inotify.clone());
+        let read = move || {
+            let space = here.and_then(|here| Workspace::find(None, &here).ok());
+            // Before they are read. The disk may not answer to this, either.
+            let watches = space.as_ref().map_or(Some(Places::new()), |space| watched(space, inotify.as_deref()?));
+            (watches, all_flows(&paths, space.as_ref()))
+        };
+        match self.elsewhere.reads.read(&place, read) {
+            Ok((watches, all)) => {
+                self.watch_here(watches);
+                found.extend(all.into_iter().map(|files| (flow_key(&files), files)));
+            }
             // The board keeps the flows that it has.
-            Err(_) => return self.elsewhere.flows.keys().cloned().collect(),
+            Err(_) => {
+                self.elsewhere.is_doubtful = true;
+                return self.elsewhere.flows.keys().cloned().collect();
+            }
         }
         let gone: Vec<String> = self.elsewhere.flows.keys().filter(|key| !found.contains_key(*key)).cloned().collect();
         for key in gone {
@@ -261,6 +291,25 @@ impl Source {
             self.elsewhere.flows.entry(key.clone()).or_insert_with(|| (files.clone(), None));
         }
         found.into_keys().collect()
+    }
+
+    /// Takes the watches of the directories in which flows of the current directory may appear.
+    fn watch_here(&mut self, places: Option<Places>) {
+        self.elsewhere.is_doubtful |= places.is_none();
+        let places = places.unwrap_or_default();
+        let earlier = std::mem::replace(&mut self.elsewhere.places, places.iter().map(|(watch, _)| *watch).collect());
+        for (watch, only) in &places {
+            match self.about.get(watch) {
+                // What else it is watched for reads everything.
+                Some(about) if !matches!(about, About::Here(_)) => {}
+                Some(_) | None => drop(self.about.insert(*watch, About::Here(*only))),
+            }
+        }
+        for watch in earlier.into_iter().filter(|watch| !places.iter().any(|(known, _)| known == watch)) {
+            if matches!(self.about.get(&watch), Some(About::Here(_))) {
+                self.unwatch(Some(watch));
+            }
+        }
     }
 
     /// Reads a flow. Returns a warning if it cannot be opened.
@@ -277,8 +326,12 @@ impl Source {
         };
         let (watch, row) = match self.elsewhere.reads.read(files.dir(), read) {
             Ok((watch, row)) => (watch, row),
-            Err(cause) => (earlier, Err(cause)),
+            Err(cause) => {
+                self.elsewhere.is_doubtful = true;
+                (earlier, Err(cause))
+            }
         };
+        self.elsewhere.is_doubtful |= watch.is_none();
         if let Some(watch) = watch.filter(|_| earlier.is_none()) {
             self.about.insert(watch, About::Flow(key.to_owned()));
             self.elsewhere.flows.insert(key.to_owned(), (files, Some(watch)));
@@ -367,10 +420,32 @@ fn unreadable(home: &Path, cause: &str) -> Rows {
     vec![(Key { kind: Kind::Run, name: key }, row.to_string())]
 }
 
-/// Returns the flows that are run, and those of a directory that are not completed.
-fn all_flows(paths: &Paths, here: Option<&Path>) -> Vec<FlowFiles> {
+/// Watches the directories of a workspace in which flows may appear. Returns `None` if one that exists cannot be watched.
+fn watched(space: &Workspace, inotify: &Inotify) -> Option<Places> {
+    let mut places = space.places();
+    for _ in 0..TRIES {
+        let mut found = Places::new();
+        for (dir, only) in &places {
+            match inotify.add_watch(dir, NAMES | END) {
+                Ok(watch) => found.push((watch, *only)),
+                Err(Errno::ENOENT | Errno::ENOTDIR) => {}
+                Err(_) => return None,
+            }
+        }
+        // One may have been made before that.
+        let now = space.places();
+        if now.iter().all(|place| places.contains(place)) {
+            return Some(found);
+        }
+        places = now;
+    }
+    None
+}
+
+/// Returns the flows that are run, and those of a workspace that are not completed.
+fn all_flows(paths: &Paths, here: Option<&Workspace>) -> Vec<FlowFiles> {
     let mut found = registered::registered(paths);
-    if let Some(space) = here.and_then(|here| Workspace::find(None, here).ok()) {
+    if let Some(space) = here {
         let here = space.ids(None).unwrap_or_default().into_iter().map(|id| space.flow(id));
         found.extend(here.filter(is_open));
     }

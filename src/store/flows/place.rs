@@ -59,6 +59,22 @@ impl Workspace {
         self.root.join(HOME).join(STATE)
     }
 
+    /// Returns the directories in which a new flow changes a name, and the only name that counts there, if not all do: the one of
+    /// all projects, those of the projects, folders without a readable flow, and what is above as long as that does not exist.
+    pub fn places(&self) -> Vec<(PathBuf, Option<&'static str>)> {
+        let (home, state) = (self.root.join(HOME), self.state());
+        let mut places = vec![(state.clone(), None)];
+        if files::is_absent(&home) {
+            places.push((self.root.clone(), Some(HOME)));
+        } else if files::is_absent(&state) {
+            places.push((home, Some(STATE)));
+        }
+        places.extend(names(&state).into_iter().flatten().map(|project| (state.join(project), None)));
+        let flows = self.ids(None).unwrap_or_default().into_iter().map(|id| self.flow(id));
+        places.extend(flows.filter(|flow| flow.read().is_err()).map(|flow| (flow.dir().to_owned(), None)));
+        places
+    }
+
     pub fn flow(&self, id: FlowRef) -> FlowFiles {
         let dir = self.state().join(&id.project).join(&id.flow);
         FlowFiles::new(self.root.clone(), id, dir)
