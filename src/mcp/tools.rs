@@ -163,17 +163,7 @@ pub const TOOLS: [Tool; 20] = [
         &[must("names", Kind::Texts, ""), may("base", Kind::Text, "branch to land on")],
     ),
     act("merge_retry", "Queue rejected work again", &[must("items", Kind::Texts, "numbers or names")]),
-    act(
-        "run",
-        "Start or continue the run of the planned specs, or of a job file; see run_status",
-        &[
-            may("file", Kind::Text, "job file (.toml)"),
-            may("limit", Kind::Whole(1_000), "workers at a time"),
-            may("agent", Kind::Text, ""),
-            may("no_merge", Kind::Flag, "keep work on its branches"),
-            may("retry_failed", Kind::Flag, ""),
-        ],
-    ),
+    act("run", "Start or continue a run", &[may("file", Kind::Text, ""), may("no_merge", Kind::Flag, "")]),
     answer("approve", "Allow requests", &[must("ids", Kind::Texts, "")]),
     answer("deny", "Deny requests", &[must("ids", Kind::Texts, ""), may("reason", Kind::Text, "told to the agent")]),
     answer(
@@ -185,8 +175,8 @@ pub const TOOLS: [Tool; 20] = [
         name: "keys",
         tier: Tier::Both,
         destroys: false,
-        about: "Press keys in a tmux worker, also in its dialogs",
-        params: &[NAME, must("keys", Kind::Texts, "Enter, Escape, Down, C-c, 1, y")],
+        about: "Press keys in a tmux worker",
+        params: &[NAME, must("keys", Kind::Texts, "")],
     },
 ];
 

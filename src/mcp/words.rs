@@ -56,12 +56,10 @@ pub fn acting(tool: &str, arguments: Arguments, children: usize) -> Option<(Line
 /// The run goes on without the client.
 fn run(arguments: Arguments, children: usize) -> Line {
     let children = u64::try_from(children).unwrap_or(u64::MAX).max(1);
-    let limit = arguments.whole("limit").map_or(children, |limit| limit.min(children)).to_string();
+    let limit = children.to_string();
     Line::new(&["run", "--detach", "--json"])
         .option("limit", Some(&limit))
-        .option("agent", arguments.text("agent"))
         .flag("no-merge", arguments.is_set("no_merge"))
-        .flag("retry-failed", arguments.is_set("retry_failed"))
         .names(arguments.text("file"))
 }
 
@@ -112,10 +110,9 @@ mod tests {
             ("run", json!({}), "run --detach --json --limit=20 --"),
             (
                 "run",
-                json!({"file": "j/jobs.toml", "limit": 3, "agent": "codex", "no_merge": true, "retry_failed": true}),
-                "run --detach --json --limit=3 --agent=codex --no-merge --retry-failed -- j/jobs.toml",
+                json!({"file": "j/jobs.toml", "no_merge": true}),
+                "run --detach --json --limit=20 --no-merge -- j/jobs.toml",
             ),
-            ("run", json!({"limit": 900}), "run --detach --json --limit=20 --"),
             ("merge_add", json!({"names": ["a"], "base": "main"}), "merge add --json --base=main -- a"),
             ("merge_retry", json!({"items": ["3"]}), "merge retry --json -- 3"),
             ("approve", json!({"ids": ["1", "f/2"]}), "approve --json -- 1 f/2"),
@@ -133,8 +130,8 @@ mod tests {
         for (tool, arguments) in [
             ("kill", json!({"names": ["--rm-worktree", "--all"]})),
             ("respawn", json!({"name": "--clean-first"})),
-            ("keys", json!({"name": "--all", "keys": ["--force"]})),
-            ("run", json!({"file": "--verify=true", "agent": "--consent=full-access"})),
+            ("keys", json!({"name": "--all", "keys": ["1"]})),
+            ("run", json!({"file": "--consent=full-access"})),
             ("merge_add", json!({"names": ["--verify=true"]})),
             ("spawn", json!({"name": "--file", "command": ["--env=A=b"], "tags": ["--merge"]})),
         ] {

@@ -209,12 +209,12 @@ mod tests {
         let mut changes = hub.listen();
         let (sender, mut lines) = channel(1);
         let task = tokio::spawn(tab.tell(sender));
-        let is_told = |name: &str| hub.since(None, 0).contains(&format!("\"{name}\""));
         for number in 1..=5 {
             let name = format!("w{number}");
             put(dir.path(), &name);
             let told = async {
-                while !is_told(&name) {
+                let is_told = |text: Option<String>| text.is_some_and(|text| text.contains(&format!("\"{name}\"")));
+                while !is_told(changes.since(None, 0).1) {
                     changes.wait().await;
                 }
             };

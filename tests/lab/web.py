@@ -121,7 +121,7 @@ def gates(rig: Rig, browser: Chromium) -> list[str]:
         (Path(rig.repo) / name).write_text(text)
     rig.must("trust", "--yes", cwd=rig.repo)
     new = ("flow", "new", "demo", "--workflow", "w.yaml", "--consent", "full-access", "--start")
-    flow = rig.must(*new, cwd=rig.repo).strip().splitlines()[-1]
+    flow = rig.must(*new, cwd=rig.repo).out.strip().splitlines()[-1]
     rig.must("flow", "run", flow, "--wait", cwd=rig.repo)
     browser.until("document.title.startsWith('(1)')")
     browser.press("w")
@@ -133,7 +133,7 @@ def gates(rig: Rig, browser: Chromium) -> list[str]:
     browser.press("Enter")
     browser.until("document.querySelector('.toast')?.textContent.includes('flow approve')")
     browser.until("!document.querySelector('.gate')?.textContent.includes('hands over')")
-    said = rig.must("flow", "requests", flow, cwd=rig.repo)
+    said = rig.must("flow", "requests", flow, cwd=rig.repo).out
     return findings + (["it is not approved"] if "hands over" in said else [])
 
 
