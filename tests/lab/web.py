@@ -117,7 +117,8 @@ WORKFLOW = """workflow:
 
 def gates(rig: Rig, browser: Chromium) -> list[str]:
     """The gate of a flow is declined and then approved with the keyboard alone."""
-    for name, text in (("w.yaml", WORKFLOW), ("swarm.toml", "[flow]\nagent = 'shell'\n")):
+    work = WORKFLOW.replace("swarm flow", f"{rig.binary} flow")
+    for name, text in (("w.yaml", work), ("swarm.toml", "[flow]\nagent = 'shell'\n")):
         (Path(rig.repo) / name).write_text(text)
     rig.must("trust", "--yes", cwd=rig.repo)
     new = ("flow", "new", "demo", "--workflow", "w.yaml", "--consent", "full-access", "--start")
