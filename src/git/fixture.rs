@@ -117,6 +117,15 @@ impl Fixture {
         (out.status.success(), out.stdout)
     }
 
+    /// Starts a git that works in `dir` until it is dropped. It holds no lock.
+    #[cfg(test)]
+    pub(crate) fn working_in(&self, dir: &Path) -> Working {
+        use std::process::Stdio;
+        let mut git = Command::new("git");
+        git.args(["hash-object", "--stdin"]).current_dir(dir).stdin(Stdio::piped()).stdout(Stdio::null());
+        Working(git.spawn().unwrap())
+    }
+
     pub fn at(&self, dir: &Path, args: &[&str]) -> Vec<u8> {
         let (is_good, out) = self.attempt(dir, args);
         assert!(is_good, "git {args:?} failed");
@@ -194,6 +203,18 @@ impl Fixture {
         assert!(!Path::new(&plan.path).exists(), "the directory is still there");
         assert!(!self.has(&format!("refs/heads/{}", plan.branch)), "the branch is still there");
         assert!(!self.repo.join(".git/worktrees").exists(), "the record is still there");
+    }
+}
+
+/// A git that waits for its input.
+#[cfg(test)]
+pub(crate) struct Working(std::process::Child);
+
+#[cfg(test)]
+impl Drop for Working {
+    fn drop(&mut self) {
+        drop(self.0.stdin.take());
+        self.0.wait().unwrap();
     }
 }
 

@@ -212,7 +212,7 @@ fn with_retries<T>(locks: &dyn Fn() -> Vec<PathBuf>, attempt: impl Fn() -> Resul
     for _ in 1..TRIES_MAX {
         let since = SystemTime::now();
         match attempt() {
-            Err(fault) if fault.killed => drop(holders::clear_stale_locks(&locks(), Some(since))),
+            Err(fault) if fault.killed => clear_locks(&locks(), since),
             Err(fault) if fault.transient => {}
             done => return done,
         }
@@ -220,6 +220,15 @@ fn with_retries<T>(locks: &dyn Fn() -> Vec<PathBuf>, attempt: impl Fn() -> Resul
         pause *= 4;
     }
     attempt()
+}
+
+/// Removes the locks that a git which was killed has left in a repository since a time, unless another git works there.
+fn clear_locks(locks: &[PathBuf], since: SystemTime) {
+    // In the common directory.
+    let common = locks.iter().find(|lock| lock.ends_with("packed-refs.lock")).and_then(|lock| lock.parent());
+    if let Some(dirs) = common.and_then(|common| admin::dirs(common).ok()) {
+        holders::clear_locks_of_killed(&dirs, locks, Some(since));
+    }
 }
 
 /// Reads, and retries if the system lacks resources.

@@ -1,15 +1,17 @@
 //! Recovery from a landing that was interrupted.
 
 use std::fs;
+use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
 use swarm_model::merge::Landing;
 use swarm_model::merge::queue::Obstacle;
 use swarm_ports::Landings as _;
 
-use super::checkout;
 use super::tests_checkout::Site;
-use crate::fixture::text;
+use super::{checkout, complete, with_retries};
+use crate::fixture::{Fixture, text};
+use crate::repository::fault::Fault;
 
 #[tokio::test]
 async fn a_git_of_the_user_does_not_delay_the_recovery() {
@@ -59,4 +61,28 @@ async fn what_a_failed_landing_left_is_removed_once_that_is_possible() {
     cleared().await.unwrap();
     assert!(checkout::Marker::load(&workspace).unwrap().is_none());
     assert_eq!(site.land("topic").await, Landing::Done(Vec::new()));
+}
+
+#[test]
+fn a_lock_that_another_git_may_have_taken_meanwhile_stays() {
+    let fix = Fixture::new();
+    let common = fix.repo.join(".git");
+    let locks: Vec<PathBuf> = complete::locks_of(&common, None);
+    let lock = common.join("packed-refs.lock");
+    // Returns whether the lock is still there after a git was killed.
+    let stays = || {
+        let is_first = std::cell::Cell::new(true);
+        let tried = with_retries(&|| locks.clone(), || {
+            if is_first.replace(false) {
+                fs::write(&lock, "").unwrap();
+                return Err(Fault { killed: true, ..Fault::new("git was killed") });
+            }
+            Ok(lock.exists())
+        });
+        tried.unwrap()
+    };
+    let git = fix.working_in(&fix.repo);
+    assert!(stays(), "it may be the lock of the other git");
+    drop(git);
+    assert!(!stays());
 }

@@ -17,7 +17,6 @@
 
 use std::fs::{self, OpenOptions};
 use std::io::{self, Write as _};
-use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
@@ -38,8 +37,6 @@ use crate::worktrees::{admin, branches, record};
 const PREFIX: &str = "swarm-deleting-";
 /// Age after which a mark proves nothing: no deletion takes that long.
 const AGE_MAX: Duration = Duration::from_secs(86_400);
-/// Maximum wait for a git in the repository that may own the locks, as long as git itself waits for `packed-refs`.
-const GIT_MAX: Duration = Duration::from_secs(1);
 
 #[derive(Serialize, Deserialize)]
 struct Content {
@@ -194,23 +191,9 @@ fn clear(common: &Path, mark: &Path, reference: &str) -> bool {
         return true;
     }
     let Ok(since) = fs::metadata(mark).and_then(|meta| meta.modified()) else { return false };
-    let mut dirs: Vec<PathBuf> = vec![common.to_owned()];
-    dirs.extend(admin::checkout_of(common).map(Path::to_owned));
-    let Ok(entries) = admin::entries(common) else { return false };
-    dirs.extend(entries.iter().filter_map(|entry| admin::tree_of(entry)));
-    let is_foreign = |lock: &PathBuf| {
-        let owner = fs::symlink_metadata(lock).map(|meta| meta.uid());
-        owner.is_ok_and(|owner| owner != rustix::process::geteuid().as_raw())
-    };
-    if locks.iter().any(is_foreign) {
-        return false;
-    }
-    // git does not keep its locks open while it holds them.
-    if !holders::no_git_works_in(&dirs, GIT_MAX) {
-        return false;
-    }
+    let Ok(dirs) = admin::dirs(common) else { return false };
     let is_old = |lock: &&PathBuf| fs::metadata(lock).and_then(|meta| meta.modified()).is_ok_and(|at| at < since);
-    let left = holders::clear_stale_locks(&locks, Some(since));
+    let Some(left) = holders::clear_locks_of_killed(&dirs, &locks, Some(since)) else { return false };
     // An older lock belongs to somebody else, and so says nothing about this mark.
     left.iter().all(|lock| is_old(&lock))
 }

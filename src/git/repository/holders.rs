@@ -21,6 +21,9 @@ const FILE_CLOCK_MS_MAX: u64 = 50;
 /// Maximum wait for other git processes in a repository before locks in one of its worktrees are left alone.
 const MAINTENANCE_MAX: Duration = Duration::from_secs(5);
 
+/// Maximum wait for a git in a repository that may own its locks, as long as git itself waits for `packed-refs`.
+const GIT_MAX: Duration = Duration::from_secs(1);
+
 /// Removes lock files that a killed git left behind. A lock file is removed if it is
 /// not older than `since` and no live process holds it open. Returns the lock files
 /// that still exist.
@@ -37,6 +40,32 @@ pub(crate) fn clear_stale_locks(locks: &[PathBuf], since: Option<SystemTime>) ->
         }
     }
     locks.iter().filter(|lock| lock.exists()).cloned().collect()
+}
+
+/// Removes the locks of a killed git of this user that are not older than `since`. Returns those that still exist. git
+/// closes most locks right after it took them, so that nothing shows whose they are: if one of them belongs to another
+/// user, or a git still works in one of the directories `dirs` after a second, nothing is removed, and `None` is returned.
+pub(crate) fn clear_locks_of_killed(
+    dirs: &[PathBuf],
+    locks: &[PathBuf],
+    since: Option<SystemTime>,
+) -> Option<Vec<PathBuf>> {
+    let identity = |lock: &Path| {
+        let meta = fs::symlink_metadata(lock).ok()?;
+        Some((meta.uid(), (meta.dev(), meta.ino(), meta.ctime(), meta.ctime_nsec())))
+    };
+    let found: Vec<_> = locks.iter().filter_map(|lock| Some((lock, identity(lock)?))).collect();
+    let is_own = |uid: u32| uid == rustix::process::geteuid().as_raw();
+    if found.is_empty() {
+        return Some(Vec::new());
+    }
+    if !found.iter().all(|(_, (uid, _))| is_own(*uid)) || !no_git_works_in(dirs, GIT_MAX) {
+        return None;
+    }
+    // What has been made meanwhile belongs to a git that nobody has looked for.
+    let same = found.into_iter().filter(|(lock, known)| identity(lock).as_ref() == Some(known));
+    clear_stale_locks(&same.map(|(lock, _)| lock.clone()).collect::<Vec<_>>(), since);
+    Some(locks.iter().filter(|lock| lock.exists()).cloned().collect())
 }
 
 /// Removes locks in a worktree in which no process works any more: a git that was killed together with its agent left

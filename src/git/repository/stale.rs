@@ -11,7 +11,8 @@ use crate::worktrees::admin;
 /// Minimum age of a stale lock. A git that waits for an editor keeps its lock as long as the
 /// user writes, without an open descriptor; an older lock without a running git is stale.
 const AGE_MIN: Duration = Duration::from_secs(600);
-const COMMON_LOCKS: [&str; 5] = ["index.lock", "HEAD.lock", "packed-refs.lock", "config.lock", "shallow.lock"];
+/// Locks that a git in any worktree may hold.
+const SHARED_LOCKS: [&str; 3] = ["packed-refs.lock", "config.lock", "shallow.lock"];
 const ENTRY_LOCKS: [&str; 2] = ["index.lock", "HEAD.lock"];
 
 /// Lists the stale locks of a repository and all its worktrees.
@@ -20,13 +21,17 @@ const ENTRY_LOCKS: [&str; 2] = ["index.lock", "HEAD.lock"];
 /// Fails if the repository cannot be read.
 pub fn stale_locks(repo: &Path) -> io::Result<Vec<PathBuf>> {
     let common = admin::common_dir(repo)?;
-    let own = COMMON_LOCKS.iter().map(|name| (common.join(name), Some(repo.to_owned())));
+    let dirs = admin::dirs(&common)?;
+    let is_shared = |lock: &PathBuf| is_stale(lock, None) && holders::no_git_works_in(&dirs, Duration::ZERO);
+    let shared = SHARED_LOCKS.map(|name| common.join(name)).into_iter().filter(is_shared);
+    let own = ENTRY_LOCKS.iter().map(|name| (common.join(name), Some(repo.to_owned())));
     let entries = admin::entries(&common)?;
     let others = entries.iter().flat_map(|entry| {
         let tree = admin::tree_of(entry);
         ENTRY_LOCKS.iter().map(move |name| (entry.join(name), tree.clone()))
     });
-    Ok(own.chain(others).filter(|(lock, tree)| is_stale(lock, tree.as_deref())).map(|(lock, _)| lock).collect())
+    let of_trees = own.chain(others).filter(|(lock, tree)| is_stale(lock, tree.as_deref())).map(|(lock, _)| lock);
+    Ok(of_trees.chain(shared).collect())
 }
 
 /// Removes a lock if it is still stale.
@@ -73,5 +78,17 @@ mod tests {
         );
         assert_eq!(remove_stale_lock(&found[0], &fix.repo), Ok(()));
         assert!(!lock.exists());
+    }
+
+    #[test]
+    fn a_lock_that_a_git_in_another_worktree_may_hold_stays() {
+        let fix = Fixture::new();
+        let (_, tree) = fix.made("w");
+        let lock = fix.repo.join(".git/packed-refs.lock");
+        fs::File::create(&lock).unwrap().set_modified(SystemTime::now() - 2 * AGE_MIN).unwrap();
+        let git = fix.working_in(&tree);
+        assert!(stale_locks(&fix.repo).unwrap().is_empty());
+        drop(git);
+        assert_eq!(stale_locks(&fix.repo).unwrap(), [lock.canonicalize().unwrap()]);
     }
 }

@@ -163,6 +163,16 @@ pub(crate) fn entries(common: &Path) -> io::Result<Vec<PathBuf>> {
     Ok(listed.into_iter().map(|entry| entry.path()).collect())
 }
 
+/// Returns the directories in which a git of the repository may work: the common one, and those of all worktrees.
+///
+/// # Errors
+/// Fails if the entries cannot be listed.
+pub(crate) fn dirs(common: &Path) -> io::Result<Vec<PathBuf>> {
+    let trees: Vec<PathBuf> = entries(common)?.iter().filter_map(|entry| tree_of(entry)).collect();
+    let main = checkout_of(common).map(Path::to_owned);
+    Ok(std::iter::once(common.to_owned()).chain(main).chain(trees).collect())
+}
+
 /// Returns the reason of the lock if the worktree is locked. The lock that git writes while it
 /// creates a worktree does not count: under the creation lock no worktree is being created.
 pub(crate) fn lock_reason(entry: &Path) -> Option<String> {

@@ -178,7 +178,11 @@ fn roll_back(
             "HEAD.lock".to_owned(),
             "reftable/tables.list.lock".to_owned(),
         ];
-        left = holders::clear_stale_locks(&locks.map(|name| common.join(name)), Some(since));
+        let locks = locks.map(|name| common.join(name));
+        let mut dirs = admin::dirs(common).unwrap_or_else(|_| vec![common.to_owned()]);
+        dirs.push(PathBuf::from(&plan.path));
+        let cleared = holders::clear_locks_of_killed(&dirs, &locks, Some(since));
+        left = cleared.unwrap_or_else(|| locks.into_iter().filter(|lock| lock.exists()).collect());
     }
     undo::undo_locked(cli, common, plan, lock)?;
     if left.is_empty() {

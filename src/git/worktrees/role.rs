@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 use git2::Oid;
 use swarm_model::{Caller, Refusal, RefusalKind};
 
-use super::{generated, identity, record, topic};
+use super::{admin, generated, identity, record, topic};
 use crate::repository::cli::{Call, Cli};
 use crate::repository::fault::Fault;
 use crate::repository::markers::{self, Conflict};
@@ -181,17 +181,22 @@ fn has(git_dir: &Path, commit: &str) -> bool {
     known().unwrap_or(false)
 }
 
-/// Removes the locks that a git killed together with an earlier turn left behind. Nobody else
-/// works in the worktree at `dir`.
+/// Removes the locks that a git killed together with an earlier turn left behind, unless a git works in the worktree at
+/// `dir`, or anywhere in the repository for the lock of the branch. That of `packed-refs` says nothing about its owner:
+/// only a deletion leaves proof (see `deletion`).
 pub fn clear_stale_locks(dir: &Path, base_repo: &Path) {
     let Ok(Some(identity::Verified { common, entry })) = identity::verified(dir, base_repo) else { return };
     let head = record::read_text(&entry.join("HEAD")).unwrap_or_default();
     let branch = head.trim().strip_prefix("ref: ").map(|name| common.join(format!("{name}.lock")));
     let own = ["index.lock", "HEAD.lock", "AUTO_MERGE.lock", "ORIG_HEAD.lock", "MERGE_HEAD.lock"];
-    let mut locks: Vec<PathBuf> = own.iter().map(|name| entry.join(name)).chain(branch).collect();
-    locks.push(common.join("packed-refs.lock"));
-    for left in holders::clear_stale_locks(&locks, None) {
-        swarm_sys::say!("blocked by a lock file: {}", left.display());
+    let own: Vec<PathBuf> = own.iter().map(|name| entry.join(name)).collect();
+    let here = vec![dir.to_owned(), entry];
+    let everywhere = admin::dirs(&common).unwrap_or_else(|_| vec![common]);
+    for (dirs, locks) in [(here, own), (everywhere, branch.into_iter().collect())] {
+        let left = holders::clear_locks_of_killed(&dirs, &locks, None);
+        for left in left.unwrap_or(locks).iter().filter(|lock| lock.exists()) {
+            swarm_sys::say!("blocked by a lock file: {}", left.display());
+        }
     }
 }
 
@@ -278,6 +283,10 @@ fn is_unresolved(conflict: &Conflict, dir: &Path) -> bool {
     let found = conflict.markers(dir);
     found.begin && found.end
 }
+
+#[cfg(test)]
+#[path = "role_locks_tests.rs"]
+mod locks_tests;
 
 #[cfg(test)]
 #[path = "role_tests.rs"]

@@ -212,6 +212,21 @@ fn an_older_lock_is_named_and_stays() {
 }
 
 #[test]
+fn a_lock_that_another_git_may_hold_is_named_and_stays() {
+    let fix = Fixture::new();
+    let (_, elsewhere) = fix.made("elsewhere");
+    let plan = fix.plan("w");
+    let killed = fix.with_stub(": > $HOME/../repo/.git/packed-refs.lock; kill -9 $$");
+    let git = fix.working_in(&elsewhere);
+    let error = block(Git::new().make(&plan, &killed)).unwrap_err();
+    let WorktreeError::Create { cause, .. } = error else { panic!("{error:?}") };
+    let lock = fix.repo.join(".git/packed-refs.lock");
+    assert!(cause.ends_with(&format!("blocked by a lock file: {}", lock.display())), "{cause}");
+    assert!(lock.exists());
+    drop(git);
+}
+
+#[test]
 fn an_undo_waits_for_a_git_that_still_runs() {
     let fix = Fixture::new();
     let (plan, path) = fix.made("w");
