@@ -4,7 +4,7 @@
 //!
 //! | step | write | if everything is killed right after it |
 //! |---|---|---|
-//! | 1 | `swarm-deleting-PID-N`: this process, and the reference | the next deletion or queue removes the mark |
+//! | 1 | `swarm-deleting-WRITER-N`: this process, and the reference | the next deletion or queue removes the mark |
 //! | 2 | the reference and `packed-refs` are locked | the same, and the locks |
 //! | 3 | the reference and its locks are deleted | the same as after step 1 |
 //! | 4 | the mark is removed | |
@@ -18,7 +18,6 @@
 use std::fs::{self, OpenOptions};
 use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use git2::{Oid, Reference, Repository};
@@ -29,7 +28,7 @@ use swarm_sys::{files, machine, procfs};
 
 use super::cli::{Cli, CliError};
 use super::fault::Fault;
-use super::{holders, plain_ref};
+use super::{holders, plain_ref, writer};
 use crate::trash::reflog;
 use crate::trash::save::DURABLE;
 use crate::worktrees::{admin, branches, record};
@@ -57,18 +56,16 @@ struct Mark {
 impl Mark {
     /// Removes what an earlier deletion left, and marks the deletion of `reference`.
     fn new(common: &Path, reference: &str) -> io::Result<Self> {
-        static COUNT: AtomicU32 = AtomicU32::new(0);
         clear_abandoned(common);
-        let (pid, count) = (std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed));
         let boot = procfs::known_boot_id()?;
-        let own = i32::try_from(pid).ok().and_then(|pid| procfs::identity(pid, &boot));
+        let own = i32::try_from(std::process::id()).ok().and_then(|pid| procfs::identity(pid, &boot));
         let process = own.ok_or_else(|| io::Error::other("cannot read the state of this process"))?;
         let (machine, reference) = (machine::this().id.clone(), reference.to_owned());
         let content = Content { process, namespace: namespace()?, machine, reference };
-        let mark = Self { path: common.join(format!("{PREFIX}{pid}-{count}")) };
+        let path = common.join(format!("{PREFIX}{}", writer::own_next()));
         // Whatever is there, a link for example, is not written into.
-        files::remove_if_present(&mark.path)?;
-        let mut file = OpenOptions::new().write(true).create_new(true).open(&mark.path)?;
+        let mut file = OpenOptions::new().write(true).create_new(true).open(&path)?;
+        let mark = Self { path };
         file.write_all(&serde_json::to_vec(&content)?)?;
         file.sync_data()?;
         fs::File::open(common)?.sync_all()?;

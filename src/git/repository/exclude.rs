@@ -7,6 +7,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use super::lock::{self, LOCK_WAIT_MS_MAX};
+use super::writer;
 use crate::worktrees::admin;
 use swarm_sys::files::{Durability, Mode, replace};
 
@@ -88,7 +89,7 @@ fn add(root: &Path, patterns: &[Vec<u8>], obsolete: Option<&[u8]>) -> io::Result
             .collect();
         // The file may be a link to one that the user shares between repositories.
         let target = path.canonicalize()?;
-        let temporary = target.with_file_name(format!("exclude.tmp.{}", std::process::id()));
+        let temporary = target.with_file_name(format!("exclude.tmp.{}", writer::own_next()));
         let mode = Mode::KeepOrDefault { add: 0 };
         replace(&temporary, &target, &known, mode, Durability::Synced)?;
     }

@@ -6,6 +6,7 @@ use std::fs;
 use std::io;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
+use std::time::{Duration, SystemTime};
 
 use git2::{Index, IndexEntry, IndexEntryExtendedFlag, IndexEntryFlag};
 
@@ -15,6 +16,9 @@ use swarm_sys::files;
 
 /// Name of the index in a git directory.
 pub(crate) const FILE: &str = "index";
+
+/// Maximum time between the two steps of an [`install`].
+const INSTALL_MAX: Duration = Duration::from_secs(60);
 
 /// Bits of an entry's flags that hold its stage.
 const STAGE: u16 = 0x3000;
@@ -77,14 +81,14 @@ pub(crate) fn clear_own_lock(git_dir: &Path) -> io::Result<()> {
     if found.nlink() < 2 {
         return Ok(());
     }
-    let own = Scratch::prefix("index");
+    let changed = SystemTime::UNIX_EPOCH + Duration::from_secs(u64::try_from(found.ctime()).unwrap_or_default());
+    let is_cut_off = || changed.elapsed().is_ok_and(|age| age > INSTALL_MAX);
     for file in files::list(scratch::place(git_dir))? {
-        if file.file_name().to_string_lossy().starts_with(&own) {
-            // This process may be about to install it.
-            continue;
-        }
         let same = file.metadata().is_ok_and(|meta| (meta.dev(), meta.ino()) == (found.dev(), found.ino()));
-        if same && file.file_name().to_string_lossy().starts_with("swarm-index-") {
+        let writer = file.file_name().to_str().and_then(|name| scratch::writer_of(name, Some("index")));
+        let Some(writer) = writer.filter(|_| same) else { continue };
+        // A process that is not known to be gone may be about to install it.
+        if writer.is_older_version() || writer.is_gone().unwrap_or_else(is_cut_off) {
             fs::remove_file(&lock)?;
             return fs::remove_file(file.path());
         }

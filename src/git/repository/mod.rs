@@ -27,6 +27,7 @@ pub(crate) mod site;
 pub(crate) mod stale;
 mod tracked;
 pub(crate) mod version;
+pub(crate) mod writer;
 
 pub use bare::repair_bare;
 pub use exclude::{exclude, exclude_at_root, exclude_files};

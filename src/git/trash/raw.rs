@@ -161,7 +161,7 @@ pub(crate) fn output_with_input_for(
     bytes: &[u8],
     answers: &[i32],
 ) -> Result<Vec<u8>, Fault> {
-    let list = Scratch::new(scratch, "list");
+    let mut list = Scratch::new(scratch, "list");
     let mut file = list.create()?;
     file.write_all(bytes).and_then(|()| file.rewind()).map_err(Fault::at(list.path()))?;
     Ok(call.input(file).run_for(answers)?.1)

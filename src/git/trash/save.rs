@@ -358,7 +358,7 @@ fn unhide(cli: &Cli, place: &Place, scratch: &Scratch) -> Result<(), Fault> {
         return Ok(());
     }
     for flag in ["--no-assume-unchanged", "--no-skip-worktree"] {
-        let list_file = Scratch::new(&place.git_dir, "list");
+        let mut list_file = Scratch::new(&place.git_dir, "list");
         let mut list = list_file.create()?;
         list.write_all(&hidden.join(&0)).map_err(Fault::at(list_file.path()))?;
         list.rewind().map_err(Fault::at(list_file.path()))?;
@@ -371,7 +371,7 @@ fn unhide(cli: &Cli, place: &Place, scratch: &Scratch) -> Result<(), Fault> {
 /// one directory per stage.
 fn stages_tree(cli: &Cli, place: &Place, entries: &[parse::Entry]) -> Result<String, Fault> {
     let scratch = Scratch::new(&place.git_dir, "stages");
-    let list_file = Scratch::new(&place.git_dir, "list");
+    let mut list_file = Scratch::new(&place.git_dir, "list");
     let mut list = list_file.create()?;
     for entry in entries {
         let mut line = format!("{} {} 0\tstage{}/", entry.mode, entry.id, entry.stage).into_bytes();

@@ -8,36 +8,34 @@ use std::io;
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, SystemTime};
 
-use swarm_sys::{files, procfs};
+use swarm_sys::files;
 
 use crate::repository::fault::Fault;
+use crate::repository::writer::{self, Writer};
 
-/// Minimum age of leftovers of a process that is gone. It may only be out of sight, in another container or on another
-/// machine.
+/// Minimum age of leftovers of a process that is gone.
 const AGE_MIN: Duration = Duration::from_hours(24);
+/// Minimum age of leftovers of a process that may only be out of sight, in another container or on another machine. No file
+/// is worked with that long.
+const UNSEEN_AGE_MIN: Duration = Duration::from_hours(30 * 24);
+/// Maximum number of names that are tried for a file.
+const TRIES_MAX: u32 = 100;
 
 /// Scratch file beside a repository's data, deleted on drop. Files that a kill leaves behind are removed when they are a
 /// day old.
 pub(crate) struct Scratch {
     path: PathBuf,
+    what: String,
 }
 
 impl Scratch {
     /// Returns a scratch file for work with the git directory `git_dir`. It does not exist yet.
     pub(crate) fn new(git_dir: &Path, what: &str) -> Self {
-        static COUNT: AtomicU32 = AtomicU32::new(0);
-        let count = COUNT.fetch_add(1, Ordering::Relaxed);
         let place = place(git_dir);
         remove_leftovers_once(place);
-        Self { path: place.join(format!("{}{count}", Self::prefix(what))) }
-    }
-
-    /// Returns the name prefix of this process's scratch files.
-    pub(crate) fn prefix(what: &str) -> String {
-        format!("swarm-{what}-{}-", std::process::id())
+        Self { path: unused(place, what), what: what.to_owned() }
     }
 
     pub(crate) fn path(&self) -> &Path {
@@ -49,16 +47,19 @@ impl Scratch {
         self.path.clone()
     }
 
-    /// Creates the file. Whatever has its name is removed and not written into.
-    pub(crate) fn create(&self) -> Result<File, Fault> {
-        let open = || OpenOptions::new().read(true).write(true).create_new(true).mode(0o600).open(&self.path);
-        let made = match open() {
-            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
-                fs::remove_file(&self.path).and_then(|()| open())
+    /// Creates the file. If something has got its name meanwhile, that stays, and the file gets another name.
+    pub(crate) fn create(&mut self) -> Result<File, Fault> {
+        let open = |path: &Path| OpenOptions::new().read(true).write(true).create_new(true).mode(0o600).open(path);
+        for _ in 0..TRIES_MAX {
+            match open(&self.path) {
+                Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
+                    let place = self.path.parent().unwrap_or(&self.path);
+                    self.path = unused(place, &self.what);
+                }
+                made => return made.map_err(Fault::at(&self.path)),
             }
-            made => made,
-        };
-        made.map_err(Fault::at(&self.path))
+        }
+        Err(Fault::at(&self.path)(io::ErrorKind::AlreadyExists.into()))
     }
 }
 
@@ -68,6 +69,19 @@ impl Drop for Scratch {
         // Left by a git that was killed while it wrote an index here.
         let _ = fs::remove_file(self.path.with_added_extension("lock"));
     }
+}
+
+/// Returns a path in `place` at which nothing is.
+fn unused(place: &Path, what: &str) -> PathBuf {
+    let next = || place.join(format!("swarm-{what}-{}", writer::own_next()));
+    let mut path = next();
+    for _ in 0..TRIES_MAX {
+        if fs::symlink_metadata(&path).is_err() {
+            break;
+        }
+        path = next();
+    }
+    path
 }
 
 /// Returns the directory of the scratch files for a git directory: the common directory if it is the record of a worktree
@@ -96,22 +110,29 @@ fn remove_leftovers_once(dir: &Path) {
 fn remove_leftovers(dir: &Path) -> io::Result<()> {
     for file in files::list_if_present(dir)? {
         let name = file.file_name();
-        let Some(pid) = name.to_str().and_then(writer) else { continue };
+        let Some(writer) = name.to_str().and_then(|name| writer_of(name, None)) else { continue };
         let age = file.metadata()?.modified().ok().and_then(|at| SystemTime::now().duration_since(at).ok());
-        if age.is_some_and(|age| age >= AGE_MIN) && procfs::stat(pid).is_none() {
+        let age_min = match writer.is_gone() {
+            Some(true) => AGE_MIN,
+            Some(false) => continue,
+            None => UNSEEN_AGE_MIN,
+        };
+        if age.is_some_and(|age| age >= age_min) {
             files::remove_tree(&file.path())?;
         }
     }
     Ok(())
 }
 
-/// Returns the pid in the name of a scratch file, `swarm-WHAT-PID-COUNT`, or of git's lock of one.
-fn writer(name: &str) -> Option<i32> {
-    let mut parts = name.strip_suffix(".lock").unwrap_or(name).strip_prefix("swarm-")?.split('-');
-    let (what, pid, count) = (parts.next()?, parts.next()?, parts.next()?);
-    let is_plain = !what.is_empty() && what.bytes().all(|byte| byte.is_ascii_lowercase()) && parts.next().is_none();
-    count.parse::<u32>().ok().filter(|_| is_plain)?;
-    pid.parse().ok().filter(|pid| *pid > 0)
+/// Returns who made a scratch file, `swarm-WHAT-WRITER-COUNT`, or git's lock of one. `None` if it has another name, or is
+/// for something else than `meant`.
+pub(crate) fn writer_of(name: &str, meant: Option<&str>) -> Option<Writer> {
+    let rest = name.strip_suffix(".lock").unwrap_or(name).strip_prefix("swarm-")?;
+    let (what, rest) = rest.split_once('-')?;
+    let (writer, count) = rest.rsplit_once('-')?;
+    let is_plain = !what.is_empty() && what.bytes().all(|byte| byte.is_ascii_lowercase());
+    count.parse::<u32>().ok().filter(|_| is_plain && meant.is_none_or(|meant| meant == what))?;
+    Writer::parse(writer)
 }
 
 #[cfg(test)]

@@ -9,7 +9,6 @@ use std::io::{self, Read as _, Write as _};
 use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _, PermissionsExt as _, symlink};
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU32, Ordering};
 
 use nix::libc;
 use rustix::fs::{CWD, RenameFlags, renameat_with};
@@ -19,6 +18,7 @@ use super::settings::WorktreeSettings;
 use super::{admin, identity, include, record};
 use crate::repository::cli::Cli;
 use crate::repository::fault::Fault;
+use crate::repository::writer;
 use crate::trash::raw;
 use crate::trash::scratch::Scratch;
 use swarm_sys::files;
@@ -50,7 +50,7 @@ fn listed(
     settings: &WorktreeSettings,
 ) -> Result<(Vec<Vec<u8>>, Vec<u8>), Fault> {
     let Some(patterns) = patterns(base, settings)? else { return Ok((Vec::new(), Vec::new())) };
-    let list = Scratch::new(git_dir, "patterns");
+    let mut list = Scratch::new(git_dir, "patterns");
     list.create()?.write_all(&patterns).map_err(Fault::at(list.path()))?;
     let mut from = std::ffi::OsString::from("--exclude-from=");
     from.push(list.path());
@@ -350,10 +350,8 @@ pub(crate) fn copy(from: &Path, to: &Path) -> io::Result<()> {
 
 /// Returns the name under which a file is copied.
 fn temporary(to: &Path) -> PathBuf {
-    static COUNT: AtomicU32 = AtomicU32::new(0);
-    let count = COUNT.fetch_add(1, Ordering::Relaxed);
     let dir = to.parent().unwrap_or(to);
-    dir.join(format!("{COPYING}{}-{count}", std::process::id()))
+    dir.join(format!("{COPYING}{}", writer::own_next()))
 }
 
 /// Renames a file to a name that does not exist.

@@ -8,12 +8,12 @@ use std::io::{self, Read as _};
 use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::FileTypeExt as _;
 use std::path::{Component, Path};
-use std::sync::atomic::{AtomicU32, Ordering};
 
 use swarm_sys::files::{self, Durability, Mode};
 
 use super::{admin, own_settings};
 use crate::repository::fault::Fault;
+use crate::repository::writer;
 
 /// Maximum size of a file that is read into memory. None that swarm or git writes comes near it.
 const BYTES_MAX: u64 = 64 << 20;
@@ -37,9 +37,7 @@ pub(crate) fn read_text(path: &Path) -> io::Result<String> {
 
 /// Writes a file. What is at `path` is replaced, also a link, and never written into.
 pub(crate) fn write(path: &Path, bytes: &[u8]) -> io::Result<()> {
-    static COUNT: AtomicU32 = AtomicU32::new(0);
-    let count = COUNT.fetch_add(1, Ordering::Relaxed);
-    let temporary = path.with_added_extension(format!("tmp-{}-{count}", std::process::id()));
+    let temporary = path.with_added_extension(format!("tmp-{}", writer::own_next()));
     files::replace(&temporary, path, bytes, Mode::KeepOrDefault { add: 0 }, Durability::None)
 }
 

@@ -267,7 +267,7 @@ pub(crate) fn snapshot(cli: &Cli, place: &Place, objects: Objects) -> Result<Sna
         add_tracked(&step, git_dir)?;
     }
     if !kept.is_empty() {
-        let list_file = Scratch::new(git_dir, "list");
+        let mut list_file = Scratch::new(git_dir, "list");
         let mut list = list_file.create()?;
         let text = kept.iter().map(|path| path.as_slice()).collect::<Vec<_>>().join(&0);
         list.write_all(&text).and_then(|()| list.rewind()).map_err(Fault::at(git_dir))?;

@@ -246,7 +246,7 @@ fn hash_files(cli: &Cli, place: &Place, files: &[(&PathBuf, &parse::Entry)]) -> 
     if files.is_empty() {
         return Ok(Vec::new());
     }
-    let scratch = Scratch::new(&place.git_dir, "paths");
+    let mut scratch = Scratch::new(&place.git_dir, "paths");
     let mut list = scratch.create()?;
     for (path, _) in files {
         let full = place.tree.join(path);

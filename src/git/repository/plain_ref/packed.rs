@@ -65,7 +65,7 @@ impl Lock {
         // The file may be a link of the user.
         let real = common.join(FILE).canonicalize()?;
         let dir = real.parent().unwrap_or(common);
-        let new = Scratch::new(dir, "packed");
+        let mut new = Scratch::new(dir, "packed");
         let file = new.create().map_err(|fault| io::Error::other(fault.cause))?;
         file.set_permissions(real.metadata()?.permissions())?;
         without(common, name, &file)?;
