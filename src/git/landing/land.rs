@@ -15,6 +15,7 @@ use swarm_model::merge::queue::{Item, Queue, State};
 use super::checkout::{self, Marker, Updated};
 use super::complete;
 use super::reference::{Move, RefUpdate};
+use super::signed::Copies;
 use super::trees;
 use crate::landing::workspace::Workspace;
 use crate::repository::cli::{CliError, TREE_MS_MAX};
@@ -141,32 +142,32 @@ pub(super) struct Signed {
     renamed: Vec<(String, String)>,
 }
 
-/// Signs the commits that land, if the user wants that; candidates are unsigned. Refs record the
-/// signed copy of each candidate, so that each is signed only once.
+/// Signs the commits that land, if the user wants that; candidates are unsigned. The signed
+/// copy of each candidate is remembered, so that each is signed only once, and a ref keeps it from being pruned.
 pub(super) fn sign(workspace: &Workspace, from: &str, to: &str) -> Result<Signed, Fault> {
     let range = format!("{from}..{to}");
     let listed = workspace.read().args(["rev-list", "--reverse", "--first-parent", "--parents", &range]).line()?;
     let (mut tip, mut renamed) = (from.to_owned(), Vec::new());
     let _hold = workspace.hold()?;
+    let mut copies = Copies::read(&workspace.own);
     for line in listed.lines() {
         let ids: Vec<&str> = line.split(' ').collect();
         let [candidate, _, others @ ..] = ids.as_slice() else { continue };
         let name = format!("refs/swarm/signed/{candidate}");
         let parents: Vec<&str> = std::iter::once(tip.as_str()).chain(others.iter().copied()).collect();
-        let known = objects::commit(&workspace.cli, &workspace.common, &name)?;
-        // An agent may write such a ref.
-        let is_copy = |known: &String| is_signed_copy(workspace, candidate, known, &parents);
-        tip = match known.filter(is_copy) {
+        let known = copies.of(candidate).filter(|known| is_signed_copy(workspace, candidate, known, &parents));
+        tip = match known.map(str::to_owned) {
             Some(known) => known,
             None => {
                 let signed = sign_one(workspace, candidate, &parents)?;
-                let update = Update { name: &name, to: &signed, before: Before::Any, is_durable: true };
-                if !plain_ref::set(&workspace.common, &update, |_| ())? {
-                    workspace.write().args(["update-ref", "--no-deref", &name, &signed]).run()?;
-                }
+                copies.add(candidate, &signed)?;
                 signed
             }
         };
+        let update = Update { name: &name, to: &tip, before: Before::Any, is_durable: true };
+        if !plain_ref::set(&workspace.common, &update, |_| ())? {
+            workspace.write().args(["update-ref", "--no-deref", &name, &tip]).run()?;
+        }
         renamed.push(((*candidate).to_owned(), tip.clone()));
     }
     Ok(Signed { tip, renamed })
@@ -181,7 +182,7 @@ fn fields_of(workspace: &Workspace, commit: &str) -> Result<String, CliError> {
     workspace.read().args(format).line()
 }
 
-/// Reports whether a commit is signed, has these parents, and is the candidate in all else but the committer.
+/// Reports whether a commit that this queue has signed still exists, has these parents, and is the candidate in all else but the committer.
 fn is_signed_copy(workspace: &Workspace, candidate: &str, copy: &str, parents: &[&str]) -> bool {
     let raw = workspace.read().args(["cat-file", "commit", copy]).line();
     let Ok(raw) = raw else { return false };
@@ -254,7 +255,7 @@ pub(crate) fn tidy_kept(workspace: &Workspace, queue: &Queue) -> Result<(), Faul
     tidy(workspace, queue.items.iter().filter(|item| kept.lines().any(|name| name == complete::pinned(&item.tip))))
 }
 
-/// Removes the refs to signed copies that have landed.
+/// Removes the refs to signed copies that have landed, and forgets these.
 fn forget_signed(workspace: &Workspace) -> Result<(), Fault> {
     let base = base(workspace)?;
     let known =
@@ -264,7 +265,8 @@ fn forget_signed(workspace: &Workspace) -> Result<(), Fault> {
             deletion::delete(&workspace.cli, &workspace.common, name, Some(signed))?;
         }
     }
-    Ok(())
+    // What cannot be found is no copy any more.
+    Copies::read(&workspace.own).forget(|copy| is_ancestor(workspace, copy, &base).unwrap_or(true))
 }
 
 /// Returns the last `count` commits on the first-parent line of the base with their parents.

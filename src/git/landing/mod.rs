@@ -31,6 +31,7 @@ mod reference;
 mod resolve;
 mod run;
 mod scratch;
+mod signed;
 pub(crate) mod site;
 mod trees;
 mod unfit;
