@@ -68,7 +68,12 @@ pub(crate) fn holders_of_base(workspace: &Workspace) -> Result<Result<Vec<Holder
         dirs.push((tree, workspace.common.clone()));
     }
     for entry in admin::entries(&workspace.common).map_err(Fault::at(&workspace.common))? {
-        dirs.extend(admin::known_tree_of(&entry).map_err(Fault::at(&entry))?.map(|tree| (tree, entry)));
+        let Some(tree) = admin::known_tree_of(&entry).map_err(Fault::at(&entry))? else { continue };
+        // An agent may write the path of any worktree to its own record.
+        let is_main = || dirs.iter().any(|(main, dir)| *dir == workspace.common && admin::resolved(main) == tree);
+        if !is_main() && !admin::is_of_another(&workspace.common, &entry, &tree).map_err(Fault::at(&tree))? {
+            dirs.push((tree, entry));
+        }
     }
     for (tree, git_dir) in &dirs {
         if let Some(until) = rebase_of(git_dir, &workspace.target.branch)? {
@@ -246,14 +251,28 @@ fn read(path: &Path) -> Result<Option<String>, Fault> {
 
 fn holders_by_command(workspace: &Workspace) -> Result<Result<Vec<Holder>, Unready>, Fault> {
     let listed = workspace.read().args(["worktree", "list", "--porcelain", "-z"]).run()?;
-    let mut holders = Vec::new();
+    let listed_main = admin::checkout_of(&workspace.common).map(admin::resolved);
+    let mut holders: Vec<Holder> = Vec::new();
     for worktree in
         parse::worktrees(&listed).into_iter().filter(|tree| tree.branch.as_ref() == Some(&workspace.target.branch))
     {
         let tree = PathBuf::from(&worktree.path);
         // By record: the `.git` file of a linked worktree can be an agent's.
-        let entry = admin::entry_of(&workspace.common, &tree).map_err(Fault::at(&tree))?;
+        let entries = admin::entries_of(&workspace.common, &tree).map_err(Fault::at(&tree))?;
+        let is_main = listed_main.as_ref() == Some(&admin::resolved(&tree));
+        let entry = admin::entry_of(&workspace.common, &tree).map_err(Fault::at(&tree))?.filter(|_| !is_main);
         let git_dir = entry.unwrap_or_else(|| workspace.common.clone());
+        // The branch may be that of another record that names this worktree.
+        if (entries.len() > 1 || is_main) && !entries.is_empty() {
+            let call = workspace.cli.read(&git_dir).env("GIT_DIR", &git_dir).env("GIT_IMPLICIT_WORK_TREE", "false");
+            let head = call.args(["symbolic-ref", "-q", "HEAD"]).line_if_any()?;
+            if head.as_ref() != Some(&workspace.target.branch) {
+                continue;
+            }
+        }
+        if holders.iter().any(|(_, known)| *known == git_dir) {
+            continue;
+        }
         if let Some(why) = absence(workspace, &tree, &git_dir)? {
             return Ok(Err(Unready::for_a_person(why)));
         }

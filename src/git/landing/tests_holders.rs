@@ -190,3 +190,34 @@ async fn a_repository_that_is_bare_by_mistake_is_repaired_or_waited_for() {
         lands("three").await;
     }
 }
+
+#[tokio::test]
+async fn a_record_that_names_the_worktree_of_another_does_not_hold_the_base() {
+    for format in ["files", "reftable"] {
+        let (site, other) = site(format);
+        let add = |name: &str| {
+            let tree = site.fix.root.join(name);
+            site.fix.git(&["worktree", "add", "-q", "-b", name, tree.to_str().unwrap(), "main"]);
+            tree
+        };
+        // More than one liar, because records are listed in any order.
+        let (victim, liars) = (add("victim"), ["a", "b", "x", "y"].map(|name| (name, add(name))));
+        for (name, tree) in &liars {
+            site.fix.at(tree, &["symbolic-ref", "HEAD", "refs/heads/main"]);
+            let record = site.fix.repo.join(".git/worktrees").join(name);
+            fs::create_dir(record.join("rebase-merge")).unwrap();
+            fs::write(record.join("rebase-merge/head-name"), "refs/heads/main\n").unwrap();
+        }
+        for named in [&site.fix.repo, &victim, &other] {
+            for (name, _) in &liars {
+                let text = format!("{}/.git\n", named.display());
+                fs::write(site.fix.repo.join(".git/worktrees").join(name).join("gitdir"), text).unwrap();
+            }
+            let name = format!("of-{}", named.file_name().unwrap().to_str().unwrap());
+            site.branch(&name, &format!("echo {name} > {name}"));
+            assert_eq!(site.land_on_main(&name).await, Landing::Done(Vec::new()), "{format}: {}", named.display());
+            assert!(other.join(&name).exists() && !victim.join(&name).exists() && !site.fix.repo.join(&name).exists());
+            assert_eq!(text(&site.fix.at(&other, &["status", "--porcelain"])), "", "{format}");
+        }
+    }
+}

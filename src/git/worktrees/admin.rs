@@ -89,23 +89,51 @@ pub(crate) fn known_tree_of(entry: &Path) -> io::Result<Option<PathBuf>> {
     Ok(text.and_then(|text| named_tree(entry, &text)))
 }
 
-/// Returns the entry of the worktree at `path`, whether or not that directory exists.
+/// Returns the entry of the worktree at `path`, whether or not that directory exists. An agent may write the path of any
+/// worktree to its own entry: of several entries, the one to which the worktree leads counts.
 ///
 /// # Errors
 /// Fails if no readable entry matches and some entry was unreadable: the worktree must not
 /// be mistaken for one of another repository.
 pub(crate) fn entry_of(common: &Path, path: &Path) -> io::Result<Option<PathBuf>> {
+    let mut found = entries_of(common, path)?;
+    let own = if found.len() > 1 { found.iter().position(|entry| leads_to(path, entry)) } else { None };
+    Ok(own.map(|own| found.swap_remove(own)).or_else(|| found.into_iter().next()))
+}
+
+/// Returns all entries that name the worktree at `path`.
+///
+/// # Errors
+/// Fails as [`entry_of`] does.
+pub(crate) fn entries_of(common: &Path, path: &Path) -> io::Result<Vec<PathBuf>> {
     let path = resolved(path);
-    let mut failed = None;
+    let (mut found, mut failed) = (Vec::new(), None);
     for entry in entries(common)? {
         match record::read(&entry.join("gitdir")) {
-            Ok(text) if named_tree(&entry, &text).is_some_and(|tree| tree == path) => return Ok(Some(entry)),
+            Ok(text) if named_tree(&entry, &text).is_some_and(|tree| tree == path) => found.push(entry),
             Ok(_) => {}
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}
             Err(error) => failed = Some(error),
         }
     }
-    failed.map_or(Ok(None), Err)
+    failed.filter(|_| found.is_empty()).map_or(Ok(found), Err)
+}
+
+/// Reports whether the `.git` file of the worktree at `tree` leads to the entry.
+pub(crate) fn leads_to(tree: &Path, entry: &Path) -> bool {
+    link_of(tree).ok().flatten().is_some_and(|link| resolved(&link) == resolved(entry))
+}
+
+/// Reports whether an entry names a worktree that is not its own: the base checkout, or one that leads to another entry
+/// which names it as well.
+///
+/// # Errors
+/// Fails as [`entry_of`] does.
+pub(crate) fn is_of_another(common: &Path, entry: &Path, tree: &Path) -> io::Result<bool> {
+    if checkout_of(common).is_some_and(|main| resolved(main) == resolved(tree)) {
+        return Ok(true);
+    }
+    Ok(!leads_to(tree, entry) && entries_of(common, tree)?.iter().any(|other| leads_to(tree, other)))
 }
 
 /// Returns the other worktrees of the repository that exist inside the worktree at `path`, sorted. git does not know
@@ -356,6 +384,29 @@ mod tests {
         remove(&entry).unwrap();
         remove(&entry).unwrap();
         assert!(!root.join("r/.git/worktrees").exists());
+    }
+
+    #[test]
+    fn of_several_entries_that_name_a_worktree_its_own_counts() {
+        let dir = tempfile::tempdir().unwrap();
+        let root = dir.path().canonicalize().unwrap();
+        let (common, tree) = (root.join("r/.git"), root.join("w"));
+        fs::create_dir_all(&tree).unwrap();
+        let entries = ["a", "b", "c"].map(|name| common.join("worktrees").join(name));
+        for entry in &entries {
+            fs::create_dir_all(entry).unwrap();
+            fs::write(entry.join("gitdir"), tree.join(".git").as_os_str().as_bytes()).unwrap();
+        }
+        for own in &entries {
+            fs::write(tree.join(".git"), identity::link_text(own)).unwrap();
+            assert_eq!(entry_of(&common, &tree).unwrap().as_ref(), Some(own));
+            for entry in &entries {
+                assert_eq!(is_of_another(&common, entry, &tree).unwrap(), entry != own);
+            }
+        }
+        fs::write(tree.join(".git"), "gitdir: /elsewhere\n").unwrap();
+        assert!(!is_of_another(&common, &entries[0], &tree).unwrap(), "no entry is known to be its own");
+        assert!(is_of_another(&common, &entries[0], &root.join("r")).unwrap(), "the base checkout has none");
     }
 
     #[test]

@@ -60,6 +60,14 @@ pub(crate) fn ensure(tree: &Path, base_repo: &Path) -> Result<(), Fault> {
     let known = recorded(tree, base_repo)?;
     let dot_git = tree.join(".git");
     if fs::symlink_metadata(&dot_git).is_err_and(|error| error.kind() == io::ErrorKind::NotFound) {
+        let all = admin::entries_of(&known.common, tree).map_err(Fault::at(tree))?;
+        if all.len() > 1 {
+            let all: Vec<String> = all.iter().map(|entry| entry.display().to_string()).collect();
+            let cause =
+                format!("{} has lost its .git file, and several records name it: {}", tree.display(), all.join(", "));
+            let remedy = format!("write 'gitdir: RECORD' with its own record to {}", dot_git.display());
+            return Err(Fault::new(cause).remedy(remedy));
+        }
         let mut file = fs::File::create_new(&dot_git).map_err(Fault::at(&dot_git))?;
         file.write_all(&link_text(&known.entry)).map_err(Fault::at(&dot_git))?;
         tracing::warn!(tree = %tree.display(), "the worktree had lost its .git file, which was written again");

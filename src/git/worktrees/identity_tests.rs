@@ -44,6 +44,27 @@ fn a_missing_git_file_is_an_error_and_is_written_again_before_a_start() {
 }
 
 #[test]
+fn a_record_that_names_the_worktree_of_another_is_not_the_record_of_that() {
+    let fix = Fixture::new();
+    let tree = worktree(&fix);
+    // More than one, because records are listed in any order.
+    for name in ["a", "b", "x", "y"] {
+        fix.git(&["worktree", "add", "-q", "-b", name, fix.root.join(name).to_str().unwrap()]);
+        let gitdir = fix.repo.join(".git/worktrees").join(name).join("gitdir");
+        fs::write(gitdir, format!("{}\n", tree.join(".git").display())).unwrap();
+    }
+    let known = verified(&tree, &fix.repo).unwrap().unwrap();
+    assert_eq!(known.entry, fix.repo.join(".git/worktrees/w"));
+    ensure(&tree, &fix.repo).unwrap();
+    // Nothing says any more which of them is its own.
+    fs::remove_file(tree.join(".git")).unwrap();
+    let fault = ensure(&tree, &fix.repo).unwrap_err();
+    assert!(fault.cause.contains("several records name it: ") && !tree.join(".git").exists(), "{}", fault.cause);
+    fs::write(tree.join(".git"), link_text(&known.entry)).unwrap();
+    assert_eq!(verified(&tree, &fix.repo).unwrap(), Some(known));
+}
+
+#[test]
 fn only_the_file_that_leads_to_the_record_is_accepted() {
     let fix = Fixture::new();
     let tree = worktree(&fix);
