@@ -183,12 +183,17 @@ fn is_expired(mark: &Path) -> bool {
 
 /// Removes the locks that belong to a mark. Returns whether none is left.
 fn clear(common: &Path, mark: &Path, reference: &str) -> bool {
-    let locks = [common.join("packed-refs.lock"), common.join(format!("{reference}.lock"))];
+    let packed = plain_ref::packed_lock(common);
+    let locks = [packed.clone(), common.join(format!("{reference}.lock"))];
     if !locks.iter().any(|lock| lock.exists()) {
         return true;
     }
     let Ok(since) = fs::metadata(mark).and_then(|meta| meta.modified()) else { return false };
-    let Ok(dirs) = admin::dirs(common) else { return false };
+    let Ok(mut dirs) = admin::dirs(common) else { return false };
+    // Another repository may use the same file.
+    let elsewhere = packed.parent().filter(|dir| *dir != common);
+    let of_it = elsewhere.map(|dir| admin::dirs(dir).unwrap_or_default());
+    dirs.extend(elsewhere.map(Path::to_owned).into_iter().chain(of_it.into_iter().flatten()));
     let is_old = |lock: &&PathBuf| fs::metadata(lock).and_then(|meta| meta.modified()).is_ok_and(|at| at < since);
     let Some(left) = holders::clear_locks_of_killed(&dirs, &locks, Some(since)) else { return false };
     // An older lock belongs to somebody else, and so says nothing about this mark.

@@ -141,7 +141,8 @@ pub(crate) fn attach(
 }
 
 /// Deletes a reference and its log, only if it has the value `expected` if one is given. A symbolic reference is deleted
-/// itself. Returns `false` without a change if references are no files in this repository, or are behind links as a whole.
+/// itself. Returns `false` without a change if references are no files in this repository, are behind links as a whole, or
+/// are packed in a file behind a link that leads nowhere.
 ///
 /// # Errors
 /// As [`set`].
@@ -150,10 +151,11 @@ pub(crate) fn delete(common: &Path, name: &str, expected: Option<&str>) -> Resul
         return Ok(false);
     }
     let file = common.join(name);
+    let Some(of_packed) = packed::lock_path(common).map_err(Fault::at(common))? else { return Ok(false) };
     let lock = lock(common, name)?;
     // Held until the end: another git could pack the present value meanwhile, which would then count.
-    let packs = packed::Lock::take(common).map_err(Fault::at(common))?;
-    let Some(packs) = packs else { return Err(held(&common.join(packed::LOCK))) };
+    let packs = packed::Lock::take(of_packed.clone()).map_err(Fault::at(&of_packed))?;
+    let Some(packs) = packs else { return Err(held(&of_packed)) };
     let loose = match lock.of_spot().read().map_err(|error| at(&file, error))? {
         Found::Value(value, _) => Some(value),
         Found::Nothing | Found::Directory => None,
@@ -304,6 +306,11 @@ pub(crate) fn are_files(common: &Path) -> bool {
     // An agent may make a directory `reftable`, and cannot write HEAD.
     let has_none = || fs::read_to_string(common.join("HEAD")).is_ok_and(|head| head.trim_end() == NO_FILES);
     !is_linked && !has_none()
+}
+
+/// Returns the lock of packed references, which is not in the common directory if they are behind a link.
+pub(crate) fn packed_lock(common: &Path) -> PathBuf {
+    packed::lock_path(common).ok().flatten().unwrap_or_else(|| common.join("packed-refs.lock"))
 }
 
 fn like_head(common: &Path) -> Option<Permissions> {

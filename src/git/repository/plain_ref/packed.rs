@@ -8,9 +8,27 @@ use std::path::{Path, PathBuf};
 use super::LOCK_WAIT;
 use crate::landing::checkout::retry_until;
 use crate::trash::scratch::Scratch;
+use crate::worktrees::admin;
 
 const FILE: &str = "packed-refs";
-pub(super) const LOCK: &str = "packed-refs.lock";
+
+/// Returns the file in which git keeps packed references. It may be a link of the user, which git follows, also for the
+/// lock. `None` for a link to a file that does not exist.
+///
+/// # Errors
+/// Fails if the link cannot be followed.
+fn real(common: &Path) -> io::Result<Option<PathBuf>> {
+    let file = common.join(FILE);
+    if !fs::symlink_metadata(&file).is_ok_and(|meta| meta.is_symlink()) {
+        return Ok(Some(file));
+    }
+    admin::ignore_missing(file.canonicalize())
+}
+
+/// Returns the path of the lock, or `None` if only git knows it.
+pub(super) fn lock_path(common: &Path) -> io::Result<Option<PathBuf>> {
+    Ok(real(common)?.map(|file| file.with_added_extension("lock")))
+}
 
 /// Packed references that concern a name.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -45,11 +63,10 @@ pub(super) struct Lock {
 }
 
 impl Lock {
-    /// Takes the lock. `None` if another process holds it for long.
-    pub(super) fn take(common: &Path) -> io::Result<Option<Self>> {
-        let path = common.join(LOCK);
+    /// Takes the lock at its path. `None` if another process holds it for long.
+    pub(super) fn take(path: PathBuf) -> io::Result<Option<Self>> {
         let mut made = None;
-        retry_until(common, LOCK_WAIT, || match File::create_new(&path) {
+        retry_until(path.parent().unwrap_or(&path), LOCK_WAIT, || match File::create_new(&path) {
             Ok(file) => {
                 made = Some(file);
                 Ok(true)
@@ -62,7 +79,6 @@ impl Lock {
 
     /// Removes a reference from the file, durably.
     pub(super) fn remove(&self, common: &Path, name: &str) -> io::Result<()> {
-        // The file may be a link of the user.
         let real = common.join(FILE).canonicalize()?;
         let dir = real.parent().unwrap_or(common);
         let mut new = Scratch::new(dir, "packed");

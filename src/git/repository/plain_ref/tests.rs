@@ -229,8 +229,8 @@ fn a_deletion_follows_no_link() {
 #[test]
 fn a_held_lock_of_packed_references_is_no_lock_of_the_dead() {
     let (fix, common, first, _) = two();
-    let path = common.join(packed::LOCK);
-    let lock = packed::Lock::take(&common).expect("taken").expect("free");
+    let path = packed_lock(&common);
+    let lock = packed::Lock::take(path.clone()).expect("taken").expect("free");
     assert_eq!(clear_stale_locks(std::slice::from_ref(&path), None), [path.as_path()], "its owner lives");
     drop(lock);
     assert!(!path.exists());
@@ -239,4 +239,35 @@ fn a_held_lock_of_packed_references_is_no_lock_of_the_dead() {
     assert!(delete(&common, "refs/heads/topic", None).expect("deleted"));
     let names = files::list(&common).expect("read").into_iter().map(|file| file.file_name());
     assert!(names.into_iter().all(|name| !name.to_string_lossy().starts_with("swarm-")), "no scratch file stays");
+}
+
+#[test]
+fn packed_references_behind_a_link_are_locked_where_git_locks_them() {
+    let (fix, common, first, _) = two();
+    let (file, away) = (common.join("packed-refs"), fix.root.join("away"));
+    fs::create_dir(&away).expect("made");
+    for name in ["one", "two"] {
+        fix.git(&["update-ref", &format!("refs/heads/{name}"), &first]);
+    }
+    fix.git(&["pack-refs", "--all", "--prune"]);
+    fs::rename(&file, away.join("packed")).expect("moved");
+    symlink("../../away/packed", &file).expect("linked");
+    // git waits for no lock here.
+    fix.git(&["config", "core.packedRefsTimeout", "0"]);
+    let lock = packed::Lock::take(packed_lock(&common)).expect("taken").expect("free");
+    assert!(!fix.attempt(&fix.repo, &["branch", "-D", "one"]).0, "git respects it");
+    drop(lock);
+    assert!(delete(&common, "refs/heads/one", None).expect("deleted"));
+    fix.git(&["branch", "-D", "two"]);
+    let packed = fs::read_to_string(away.join("packed")).expect("read");
+    assert!(!packed.contains("refs/heads/one") && !packed.contains("refs/heads/two"), "{packed}");
+    assert_eq!(fs::read_link(&file).expect("a link"), Path::new("../../away/packed"));
+    assert_eq!(files::list(&away).expect("listed").len(), 1, "no lock and no scratch file stays");
+    // Only git knows where it would make the file.
+    fs::rename(away.join("packed"), away.join("other")).expect("moved");
+    assert!(!delete(&common, "refs/heads/main", None).expect("left to git"));
+    assert!(
+        common.join("refs/heads/main").exists()
+            || fs::read_to_string(away.join("other")).expect("read").contains("main")
+    );
 }
