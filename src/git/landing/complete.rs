@@ -12,6 +12,7 @@ use swarm_ports::{Completed, Completion, Unfinished};
 use super::site::CompletionRepo;
 use super::{agreed, config, fork, journal, reason_of, with_retries};
 use crate::repository::cli::Cli;
+use crate::repository::draft::Draft;
 use crate::repository::durable::sync_file_systems;
 use crate::repository::fault::Fault;
 use crate::repository::gc_lock::Hold;
@@ -356,10 +357,12 @@ pub(super) fn exclusive(tree: &str) -> Arc<Mutex<()>> {
 
 /// Sets the index to a commit. The files already match the commit.
 fn renew_index(cli: &Cli, place: &Place, commit: &str) -> Result<(), Fault> {
-    place.call(cli.write(&place.tree)).args(DURABLE).args(["read-tree", commit]).run()?;
+    let draft = Draft::empty(&place.git_dir)?;
+    let step = || place.call(cli.write(&place.tree)).args(DURABLE).env("GIT_INDEX_FILE", draft.path());
+    step().args(["read-tree", commit]).run()?;
     // Exit code 1 means that some uncommitted changes remain.
-    place.call(cli.write(&place.tree)).args(["update-index", "-q", "--refresh"]).run_for(&[0, 1])?;
-    Ok(())
+    step().args(["update-index", "-q", "--refresh"]).run_for(&[0, 1])?;
+    draft.install()
 }
 
 fn is_tree_of(cli: &Cli, place: &Place, commit: &str, tree: &str) -> bool {

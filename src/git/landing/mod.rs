@@ -55,6 +55,8 @@ mod tests_filters;
 #[cfg(test)]
 mod tests_holders;
 #[cfg(test)]
+pub(crate) mod tests_index;
+#[cfg(test)]
 mod tests_missing;
 #[cfg(test)]
 mod tests_odd_commits;

@@ -5,6 +5,7 @@
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::io::{self, Seek as _};
+use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -12,6 +13,7 @@ use std::time::Duration;
 
 use swarm_model::Caller;
 
+use super::draft::{self, Draft};
 use super::exit::wait_for_exit;
 pub(crate) use super::fault::CliError;
 use super::{explicit, objects, parse, pipes, version};
@@ -146,6 +148,7 @@ impl Cli {
             for_user,
             is_strict: false,
             tree: None,
+            record: None,
             is_in_record: false,
         }
     }
@@ -167,6 +170,8 @@ pub(crate) struct Call<'a> {
     is_strict: bool,
     /// Worktree whose files git may read.
     tree: Option<PathBuf>,
+    /// Record of the worktree, if git gets a view of it.
+    record: Option<PathBuf>,
     /// Whether git runs in the record of a worktree itself.
     is_in_record: bool,
 }
@@ -217,6 +222,12 @@ impl Call<'_> {
         self
     }
 
+    /// Names the record of the worktree, for a call whose git directory is a view of it.
+    pub(crate) fn with_record(mut self, record: &Path) -> Self {
+        self.record = Some(record.to_owned());
+        self
+    }
+
     /// Keeps git from fetching missing objects, unless the repository with this git directory is a partial clone: git would
     /// also do so for a repository in the worktree, with the configuration of that one.
     pub(crate) fn without_fetch(self, git_dir: &Path) -> Self {
@@ -251,9 +262,9 @@ impl Call<'_> {
     pub(crate) fn finish(self, answers: &[i32]) -> Result<(i32, Vec<u8>), CliError> {
         let limit = self.limit;
         let pipe = || self.pipe();
-        let view = self.view()?;
-        let run =
-            || self.spawn(view.as_ref()).map_err(missing).and_then(|child| Ok(wait_for_exit(child, limit, &pipe)?));
+        let (view, draft) = (self.view()?, self.draft()?);
+        let spawn = || self.spawn(view.as_ref(), draft.as_ref());
+        let run = || spawn().map_err(missing).and_then(|child| Ok(wait_for_exit(child, limit, &pipe)?));
         let mut ended = run()?;
         for _ in 1..READ_TRIES_MAX {
             // A read-only call that was killed can safely be repeated.
@@ -273,6 +284,7 @@ impl Call<'_> {
             return Err(CliError::Signal(signal));
         }
         let code = ended.status.code().unwrap_or(-1);
+        draft.map_or(Ok(()), Draft::install).map_err(CliError::Record)?;
         if !answers.contains(&code) {
             let message =
                 parse::first_useful_line(&ended.stderr).unwrap_or_else(|| format!("git exited with code {code}"));
@@ -287,7 +299,7 @@ impl Call<'_> {
     /// Starts git in its own process group with piped stdin and returns without waiting,
     /// for an exchange over the pipes. Not for calls in the record of a worktree.
     pub(crate) fn start(self) -> io::Result<Child> {
-        self.command(None).stdin(Stdio::piped()).spawn()
+        self.command(None, None).stdin(Stdio::piped()).spawn()
     }
 
     /// Runs git and returns its output without the final newline.
@@ -323,9 +335,24 @@ impl Call<'_> {
             .map_err(CliError::Record)
     }
 
-    fn spawn(&self, view: Option<&RecordView>) -> io::Result<Child> {
+    /// Makes the index for a call that changes that of a worktree. `None` if git may write it itself: in a git directory
+    /// that is no record, or if the call names another index.
+    fn draft(&self) -> Result<Option<Draft>, CliError> {
+        let named = explicit::git_dir(&self.variables, &self.args).filter(|dir| explicit::common(dir).is_some());
+        let has_index = self.variables.iter().any(|(key, _)| key == "GIT_INDEX_FILE");
+        let Some(record) = self.record.as_deref().or(named).filter(|_| !self.is_in_record && !has_index) else {
+            return Ok(None);
+        };
+        match draft::use_of(self.args.iter().map(|arg| arg.as_bytes())).filter(|_| self.kind == Kind::Write) {
+            Some(draft::Use::Writes) => Draft::of(record).map(Some),
+            Some(draft::Use::MayWrite) => Draft::unlocked(record).map(Some),
+            None => Ok(None),
+        }
+    }
+
+    fn spawn(&self, view: Option<&RecordView>, draft: Option<&Draft>) -> io::Result<Child> {
         let input = self.input.as_ref().map(File::try_clone).transpose()?;
-        let mut command = self.command(view);
+        let mut command = self.command(view, draft);
         if let Some(file) = &self.output {
             // A git that was killed may have written something.
             file.set_len(0)?;
@@ -335,7 +362,7 @@ impl Call<'_> {
         command.stdin(input.map_or_else(Stdio::null, Stdio::from)).spawn()
     }
 
-    fn command(&self, view: Option<&RecordView>) -> Command {
+    fn command(&self, view: Option<&RecordView>, draft: Option<&Draft>) -> Command {
         // The program is given by path, so that std can use posix_spawn instead of
         // forking a large supervisor. Only a different umask needs the detour through
         // a shell.
@@ -367,6 +394,9 @@ impl Call<'_> {
         command.envs(self.variables.iter().map(|(key, value)| (key, value)));
         if let (Some(view), true) = (view, self.variables.iter().any(|(key, _)| key == "GIT_DIR")) {
             command.env("GIT_DIR", view.path());
+        }
+        if let Some(draft) = draft {
+            command.env("GIT_INDEX_FILE", draft.path());
         }
         command
     }

@@ -5,6 +5,7 @@ pub(crate) mod borrowed;
 pub mod cli;
 pub(crate) mod content;
 pub(crate) mod deletion;
+pub(crate) mod draft;
 pub(crate) mod durable;
 pub(crate) mod exclude;
 mod exit;

@@ -103,7 +103,10 @@ impl Place {
     pub(crate) fn call<'a>(&self, call: Call<'a>) -> Call<'a> {
         let mut git_dir = OsString::from("--git-dir=");
         git_dir.push(self.view.as_ref().map_or(self.git_dir.as_path(), |view| view.path()));
-        let call = if self.view.is_some() { call.env("GIT_COMMON_DIR", &self.common) } else { call };
+        let call = match self.view {
+            Some(_) => call.env("GIT_COMMON_DIR", &self.common).with_record(&self.git_dir),
+            None => call,
+        };
         let mut tree = OsString::from("--work-tree=");
         tree.push(&self.tree);
         call.args([git_dir, tree]).within(&self.tree).without_fetch(&self.git_dir)

@@ -25,6 +25,7 @@ const TRIES_MAX: u32 = 100;
 
 /// Scratch file beside a repository's data, deleted on drop. Files that a kill leaves behind are removed when they are a
 /// day old.
+#[derive(Debug)]
 pub(crate) struct Scratch {
     path: PathBuf,
     what: String,

@@ -6,6 +6,7 @@ use std::process::Command;
 
 use super::super::{MergeOutcome, RoleTree, commit_work, merge_handoff};
 use crate::fixture::{Fixture, text};
+use crate::landing::tests_index::swap;
 
 /// Commits the changes of a script in a new worktree, which starts from `from`.
 fn committed(fix: &Fixture, name: &str, from: &str, script: &str) -> PathBuf {
@@ -148,4 +149,24 @@ fn commits_of_a_role_are_in_the_logs_of_its_branch_and_of_head() {
     commit_work(tree, "detached", &fix.caller).unwrap();
     assert_eq!(last("HEAD"), format!("commit: detached {}", head()));
     assert_eq!(text(&fix.at(&role, &["status", "--porcelain"])), "");
+}
+
+#[test]
+fn git_writes_nothing_through_a_link_in_place_of_the_index() {
+    for by_worktree in ["false", "true"] {
+        for words in ["update-index", "read-tree", "add", "write-tree"] {
+            let fix = Fixture::new();
+            fix.git(&["config", "extensions.worktreeConfig", by_worktree]);
+            let qa = committed(&fix, "qa", "main", "echo qa > f; echo qa > of-qa");
+            let dev = committed(&fix, "dev", "main", "echo dev > of-dev");
+            let commit = text(&fix.at(&qa, &["rev-parse", "HEAD"]));
+            fs::write(dev.join("of-dev"), "more\n").unwrap();
+            fs::write(dev.join("new"), "new\n").unwrap();
+            let victim = fix.root.join("victim");
+            let caller = fix.with_stub_of(words, &swap(&fix.repo.join(".git/worktrees/dev"), &victim));
+            let tree = RoleTree { dir: &dev, base_repo: &fix.repo, branch: "dev" };
+            let done = commit_work(tree, "work", &caller).and_then(|_| merge_handoff(tree, &commit, "qa", &caller));
+            assert!(!victim.exists(), "{words}: {done:?}");
+        }
+    }
 }
