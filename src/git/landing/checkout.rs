@@ -40,6 +40,7 @@ use crate::landing::workspace::Workspace;
 use crate::repository::cli::{Call, CliError};
 use crate::repository::content::{self, Match};
 use crate::repository::fault::Fault;
+use crate::repository::plain_ref::{self, HEAD};
 use crate::repository::{holders, index, parse};
 use crate::worktrees::admin;
 use swarm_sys::files::replace_durably;
@@ -409,8 +410,11 @@ impl Checkout {
 /// Rolls back an interrupted landing, so that it can start again.
 pub(crate) fn recover(workspace: &Workspace, marker: &Marker) -> Result<(), Fault> {
     workspace.wait_for_own_git(GIT_WAIT)?;
-    let mut locks =
-        vec![workspace.common.join(format!("{}.lock", workspace.target.branch)), workspace.common.join("HEAD.lock")];
+    let branch = &workspace.target.branch;
+    // The base may be symbolic.
+    let base = plain_ref::resolved(&workspace.common, branch).unwrap_or_else(|_| branch.clone());
+    let mut locks: Vec<PathBuf> =
+        [branch, &base, HEAD].map(|name| workspace.common.join(format!("{name}.lock"))).into();
     let mut undone = Ok(());
     for checkout in &marker.checkouts {
         if !checkout.tree.exists() || !checkout.git_dir.exists() {

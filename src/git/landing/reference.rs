@@ -3,17 +3,18 @@
 //! `git update-ref --stdin`.
 
 use std::fs;
-use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::io::{BufRead as _, BufReader, Write as _};
 use std::os::unix::process::ExitStatusExt as _;
 use std::path::Path;
 use std::process::{Child, ChildStdin, ChildStdout};
 use std::time::Duration;
 
-use git2::{ReferenceType, Repository, Signature};
+use git2::Signature;
 
 use super::land::base;
 use crate::landing::workspace::{Workspace, date};
 use crate::repository::cli::CliError;
+use crate::repository::exit;
 use crate::repository::fault::Fault;
 use crate::repository::parse;
 use crate::repository::plain_ref::{self, Before, HEAD, Prepared, Update};
@@ -70,28 +71,28 @@ impl<'a> RefUpdate<'a> {
 /// renamed to the ref. HEAD is locked, too, if it points to the ref. After `prepare`, only one
 /// rename remains. If we are killed, [`checkout::recover`] removes the locks.
 ///
+/// git would open a reflog that an agent has replaced meanwhile: it would follow a link, and wait for the other end of a
+/// pipe.
+///
 /// [`checkout::recover`]: super::checkout::recover
 pub(crate) struct DirectUpdate<'a> {
     workspace: &'a Workspace,
     who: Signature<'static>,
+    /// Ref that gets the value: the base, or the one to which it leads as a symbolic one.
+    name: String,
     /// Our lock, until it is renamed to the ref.
     lock: Option<Prepared>,
     head: Option<Prepared>,
 }
 
 impl<'a> DirectUpdate<'a> {
-    /// Returns `None` if refs are not files, if this ref is symbolic, or if the configuration
-    /// determines the modes of the files.
+    /// Returns `None` if refs are not files.
     pub(crate) fn start(workspace: &'a Workspace) -> Result<Option<Self>, Fault> {
-        let is_plain = |repo: &Repository| {
-            let base = repo.find_reference(&workspace.target.branch);
-            let shared = repo.config().and_then(|config| config.get_string("core.sharedRepository"));
-            base.is_ok_and(|base| base.kind() == Some(ReferenceType::Direct)) && shared.is_err()
-        };
-        if !workspace.library().is_some_and(|repo| is_plain(&repo)) {
+        if !plain_ref::are_files(&workspace.common) {
             return Ok(None);
         }
-        Ok(Some(Self { workspace, who: workspace.identity()?.committer()?, lock: None, head: None }))
+        let name = plain_ref::resolved(&workspace.common, &workspace.target.branch)?;
+        Ok(Some(Self { workspace, who: workspace.identity()?.committer()?, name, lock: None, head: None }))
     }
 
     fn prepare(&mut self, to_move: Move<'_>) -> Result<(), Fault> {
@@ -101,8 +102,8 @@ impl<'a> DirectUpdate<'a> {
             let head = locked(common, HEAD, to_move.to)?;
             self.head = self.is_head(to_move.branch).then_some(head);
         }
-        self.lock = Some(locked(common, to_move.branch, to_move.to)?);
-        match base(self.workspace)? == to_move.from {
+        self.lock = Some(locked(common, &self.name, to_move.to)?);
+        match plain_ref::resolved(common, to_move.branch)? == self.name && base(self.workspace)? == to_move.from {
             true => Ok(()),
             false => Err(not_moved("the branch has moved in the meantime")),
         }
@@ -119,7 +120,8 @@ impl<'a> DirectUpdate<'a> {
 
     fn is_head(&self, branch: &str) -> bool {
         let head = fs::read_to_string(self.workspace.common.join("HEAD"));
-        head.is_ok_and(|head| head.strip_prefix("ref: ").is_some_and(|name| name.trim_end() == branch))
+        let leads = |name: &str| [branch, &self.name].contains(&name.trim_end());
+        head.is_ok_and(|head| head.strip_prefix("ref: ").is_some_and(leads))
     }
 
     /// Appends to the reflogs. Failures are only logged.
@@ -127,7 +129,8 @@ impl<'a> DirectUpdate<'a> {
         let text = |bytes| String::from_utf8_lossy(bytes).into_owned();
         let (name, mail) = (text(self.who.name_bytes()), text(self.who.email_bytes()));
         let line = format!("{} {} {name} <{mail}> {}\t{WHY}\n", to_move.from, to_move.to, date(self.who.when()));
-        for name in [Some(to_move.branch), self.head.as_ref().map(|_| HEAD)].into_iter().flatten() {
+        let symbolic = Some(to_move.branch).filter(|branch| *branch != self.name);
+        for name in [Some(self.name.as_str()), symbolic, self.head.as_ref().map(|_| HEAD)].into_iter().flatten() {
             // None is created.
             plain_ref::append(&self.workspace.common, name, &line);
         }
@@ -152,16 +155,23 @@ pub(crate) struct GitUpdate {
     git: Child,
     input: Option<ChildStdin>,
     output: BufReader<ChildStdout>,
+    /// Time limit for an answer, and for the end after the last one.
+    limit: Duration,
 }
 
 impl GitUpdate {
     pub(crate) fn start(workspace: &Workspace) -> Result<Self, Fault> {
+        Self::start_within(workspace, ANSWER_MAX)
+    }
+
+    /// Starts git as [`GitUpdate::start`] does. `limit`: how long to wait for each answer.
+    pub(crate) fn start_within(workspace: &Workspace, limit: Duration) -> Result<Self, Fault> {
         let call = workspace.write().args(LOCKS).args(["update-ref", "-m", WHY, "--stdin"]);
         let mut git = call.start().map_err(CliError::Run)?;
         let (Some(input), Some(output)) = (git.stdin.take(), git.stdout.take()) else {
             return Err(Fault::new("git was started without pipes"));
         };
-        Ok(Self { git, input: Some(input), output: BufReader::new(output) })
+        Ok(Self { git, input: Some(input), output: BufReader::new(output), limit })
     }
 
     fn prepare(&mut self, to_move: Move<'_>) -> Result<(), Fault> {
@@ -173,20 +183,18 @@ impl GitUpdate {
     fn ask(&mut self, words: &str, about: &str) -> Result<(), Fault> {
         let said = self.input.as_mut().map(|input| input.write_all(format!("{words}\n").as_bytes()));
         let mut line = String::new();
-        if said.is_some_and(|said| said.is_ok()) && processes::wait_readable(self.output.get_ref(), ANSWER_MAX) {
+        let has_answered = processes::wait_readable(self.output.get_ref(), self.limit);
+        if said.is_some_and(|said| said.is_ok()) && has_answered {
             let _ = self.output.read_line(&mut line);
         }
         if line.trim_end() == format!("{about}: ok") {
             return Ok(());
         }
         self.input = None;
-        let mut stderr = Vec::new();
-        if let Some(mut pipe) = self.git.stderr.take()
-            && processes::wait_readable(&pipe, ANSWER_MAX)
-        {
-            let _ = pipe.read_to_end(&mut stderr);
-        }
-        let killed = self.git.wait().is_ok_and(|status| status.signal().is_some());
+        // It has had its time.
+        let limit = if has_answered { self.limit } else { Duration::ZERO };
+        let killed = exit::end_within(&mut self.git, limit).is_ok_and(|status| status.signal().is_some());
+        let stderr = self.git.stderr.take().map(exit::remainder).unwrap_or_default();
         let why = parse::first_useful_line(&stderr).unwrap_or_else(|| format!("git did not answer '{about}'"));
         Err(Fault { transient: killed, killed, ..not_moved(&why) })
     }
@@ -195,6 +203,6 @@ impl GitUpdate {
 impl Drop for GitUpdate {
     fn drop(&mut self) {
         self.input = None;
-        let _ = self.git.wait();
+        let _ = exit::end_within(&mut self.git, self.limit);
     }
 }

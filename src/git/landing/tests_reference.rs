@@ -3,6 +3,7 @@
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use super::reference::{DirectUpdate, GitUpdate, Move, RefUpdate};
 use super::tests_checkout::Site;
@@ -104,9 +105,90 @@ async fn a_lock_of_another_git_is_waited_for() {
     assert_eq!(text(&site.fix.git(&["rev-parse", "main"])), to);
 }
 
+/// Returns a site whose repository was initialized with `option`.
+fn site_of(option: &str) -> Site {
+    let site = Site::new();
+    fs::remove_dir_all(site.fix.repo.join(".git")).unwrap();
+    site.fix.git(&["init", "-q", "-b", "main", option]);
+    site.fix.commit("again", "f", "1\n");
+    site
+}
+
 #[tokio::test]
-async fn a_symbolic_ref_is_left_to_git() {
-    let (site, workspace, _, _) = site().await;
-    site.fix.git(&["symbolic-ref", "refs/heads/main", "refs/heads/next"]);
-    assert!(DirectUpdate::start(&workspace).unwrap().is_none());
+async fn a_log_that_is_replaced_meanwhile_is_neither_followed_nor_waited_for() {
+    for option in ["--quiet", "--shared=group", "--object-format=sha256", "symbolic"] {
+        for is_pipe in [false, true] {
+            let site = site_of(if option == "symbolic" { "--quiet" } else { option });
+            site.branch("next", "echo next > next");
+            site.item("next").await;
+            let (workspace, from, to) = (site.workspace(), site.tip("main"), site.tip("next"));
+            let common = site.fix.repo.join(".git");
+            if option == "symbolic" {
+                site.fix.git(&["branch", "trunk", "main"]);
+                site.fix.git(&["symbolic-ref", "refs/heads/main", "refs/heads/trunk"]);
+            }
+            site.fix.git(&["pack-refs", "--all", "--prune"]);
+            let to_move = Move { branch: "refs/heads/main", from: &from, to: &to };
+            let mut update = RefUpdate::start(&workspace).unwrap();
+            assert!(matches!(update, RefUpdate::Direct(_)), "{option}");
+            update.prepare(to_move).unwrap();
+            let victim = site.fix.root.join("victim");
+            fs::write(&victim, "of a person\n").unwrap();
+            for name in ["main", "trunk"] {
+                let log = common.join("logs/refs/heads").join(name);
+                let _ = fs::remove_file(&log);
+                match is_pipe {
+                    true => nix::unistd::mkfifo(&log, nix::sys::stat::Mode::S_IRWXU).unwrap(),
+                    false => std::os::unix::fs::symlink(&victim, &log).unwrap(),
+                }
+            }
+            update.commit(to_move).unwrap();
+            assert_eq!((site.tip("main"), fs::read_to_string(&victim).unwrap()), (to, "of a person\n".to_owned()));
+            let moved = if option == "symbolic" { "trunk" } else { "main" };
+            let mode = fs::metadata(common.join("refs/heads").join(moved)).unwrap().permissions().mode();
+            let expected = if option.starts_with("--shared") { 0o664 } else { 0o644 };
+            assert_eq!(mode & 0o777, expected, "{option}: {mode:o}");
+            if option == "symbolic" {
+                assert_eq!(text(&site.fix.git(&["symbolic-ref", "refs/heads/main"])), "refs/heads/trunk");
+            }
+            assert!(!lock(&site).exists() && !common.join("HEAD.lock").exists());
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_git_that_does_not_answer_is_ended() {
+    let (site, workspace, from, to) = site().await;
+    let log = site.fix.repo.join(".git/logs/refs/heads/main");
+    fs::remove_file(&log).unwrap();
+    nix::unistd::mkfifo(&log, nix::sys::stat::Mode::S_IRWXU).unwrap();
+    let to_move = Move { branch: "refs/heads/main", from: &from, to: &to };
+    let limit = Duration::from_secs(1);
+    let started = || RefUpdate::Git(GitUpdate::start_within(&workspace, limit).unwrap());
+    let mut update = started();
+    update.prepare(to_move).unwrap();
+    let fault = update.commit(to_move).unwrap_err();
+    assert_eq!((fault.cause.as_str(), fault.killed), ("cannot move the base: git did not answer 'commit'", true));
+    assert_eq!(site.tip("main"), from);
+}
+
+#[tokio::test]
+async fn a_symbolic_base_moves_what_it_leads_to_with_the_logs_of_both() {
+    let (site, workspace, from, to) = site().await;
+    site.fix.git(&["branch", "trunk", "main"]);
+    site.fix.git(&["symbolic-ref", "refs/heads/main", "refs/heads/trunk"]);
+    let to_move = Move { branch: "refs/heads/main", from: &from, to: &to };
+    let mut update = directly(&workspace);
+    update.prepare(to_move).unwrap();
+    assert!(site.fix.repo.join(".git/refs/heads/trunk.lock").exists());
+    update.commit(to_move).unwrap();
+    assert_eq!((site.tip("main"), site.tip("trunk")), (to.clone(), to));
+    for name in ["HEAD", "refs/heads/main", "refs/heads/trunk"] {
+        let log = fs::read_to_string(site.fix.repo.join(".git/logs").join(name)).unwrap();
+        assert!(log.ends_with("\tswarm: landed\n"), "{name}: {log}");
+    }
+    // It leads to no commit.
+    site.fix.git(&["symbolic-ref", "refs/heads/trunk", "refs/heads/main"]);
+    let fault = DirectUpdate::start(&workspace).err().expect("refused");
+    assert!(fault.cause.ends_with("is a symbolic reference that leads to no branch"), "{fault}");
 }

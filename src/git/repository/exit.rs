@@ -13,6 +13,7 @@ use rustix::process::{Pid, PidfdFlags, Signal, kill_process_group, pidfd_open};
 
 use super::cli::STDOUT_BYTES_MAX;
 use super::held::{Held, Search};
+use swarm_sys::processes::wait_readable;
 
 /// Time limit for draining the pipes of a git that was killed.
 pub(super) const DRAIN_MS_MAX: u64 = 5_000;
@@ -138,6 +139,30 @@ pub(super) fn wait_for_exit(
         None => child.wait()?,
     };
     Ok(Finished { status, stdout: out.kept, stderr: err.kept, overflow: out.overflow, timed_out, held })
+}
+
+/// Waits until the child has exited. Kills its process group if it has not when the limit has passed.
+pub(crate) fn end_within(child: &mut Child, limit: Duration) -> io::Result<ExitStatus> {
+    if let Some(status) = child.try_wait()? {
+        return Ok(status);
+    }
+    let pid = Pid::from_child(child);
+    let has_exited = pidfd_open(pid, PidfdFlags::empty()).is_ok_and(|process| wait_readable(&process, limit));
+    if !has_exited {
+        let _ = kill_process_group(pid, Signal::KILL);
+    }
+    child.wait()
+}
+
+/// Reads what is available in the pipe of a child that has ended. A process that it left may keep the pipe open.
+pub(crate) fn remainder(pipe: impl Into<OwnedFd>) -> Vec<u8> {
+    Capture::new(Some(pipe.into()), STDERR_BYTES_MAX).map_or_else(
+        |_| Vec::new(),
+        |mut capture| {
+            capture.drain();
+            capture.kept
+        },
+    )
 }
 
 /// Returns `None` on timeout, else whether the child has exited.

@@ -8,7 +8,7 @@ pub(crate) mod deletion;
 pub(crate) mod draft;
 pub(crate) mod durable;
 pub(crate) mod exclude;
-mod exit;
+pub(crate) mod exit;
 mod explicit;
 pub(crate) mod fault;
 pub(crate) mod gc_lock;

@@ -20,6 +20,10 @@ use spot::{Found, Lock, Spot};
 /// Maximum wait for a lock of another git.
 const LOCK_WAIT: Duration = Duration::from_secs(5);
 pub(crate) const HEAD: &str = "HEAD";
+/// Beginning of the value of a symbolic reference.
+const SYMBOLIC: &str = "ref:";
+/// Maximum length of a chain of symbolic references, as in git.
+const SYMBOLIC_MAX: u32 = 5;
 /// Content of HEAD in a repository in which references are no files.
 const NO_FILES: &str = "ref: refs/heads/.invalid";
 
@@ -240,6 +244,29 @@ fn absent(common: &Path, update: &Update<'_>) -> Result<Option<String>, Fault> {
         Some(other) => Err(in_the_way(update.name, &other)),
         None => Ok(packed.value),
     }
+}
+
+/// Returns the name of the reference to which a symbolic one leads, and `name` if it is none.
+///
+/// # Errors
+/// Fails if something leads to another place, if the chain is too long, or if it leaves `refs`.
+pub(crate) fn resolved(common: &Path, name: &str) -> Result<String, Fault> {
+    let mut found = name.to_owned();
+    for _ in 0..=SYMBOLIC_MAX {
+        let file = common.join(&found);
+        let spot = Spot::open(common, &found, false).map_err(|error| at(&file, error))?;
+        let value = spot.map_or(Ok(Found::Nothing), |spot| spot.read()).map_err(|error| at(&file, error))?;
+        let next = match &value {
+            Found::Value(value, _) => value.strip_prefix(SYMBOLIC).map(str::trim),
+            Found::Nothing | Found::Directory => None,
+        };
+        match next {
+            None => return Ok(found),
+            Some(next) if next.starts_with("refs/") && git2::Reference::is_valid_name(next) => found = next.to_owned(),
+            Some(_) => break,
+        }
+    }
+    Err(Fault::new(format!("{name} is a symbolic reference that leads to no branch")).remedy("delete it"))
 }
 
 fn lock(common: &Path, name: &str) -> Result<Lock, Fault> {
