@@ -8,6 +8,9 @@
 //! it replaces get a second name in `swarm-landing.kept`; and our lock gets content, so that after
 //! a kill it shows whether git may have written.
 //!
+//! The old index keeps a second name until the base has moved. If it fails to move, that index is put back first, and then
+//! the files are rolled back; otherwise the user would find what has not landed among the staged changes.
+//!
 //! A file is rolled back only if it is not the one that was kept, and is missing or contains a
 //! beginning of what we were writing. (A git that is killed during `read-tree -u` leaves files
 //! missing, empty or truncated.) What was kept is moved back. So a beginning of the earlier content
@@ -267,8 +270,7 @@ impl Plan {
             }
         }
         for checkout in &self.marker.checkouts {
-            let (new, index) = (checkout.git_dir.join(INDEX), checkout.git_dir.join("index"));
-            fs::rename(&new, &index).map_err(Fault::at(&index))?;
+            checkout.replace_index().map_err(Fault::at(&checkout.git_dir.join(index::FILE)))?;
         }
         Ok(Updated::Done)
     }
@@ -317,7 +319,7 @@ impl Checkout {
                 // git normally refuses before it writes anything, but it may also fail at the last step.
                 if self.restore(workspace, marker)? {
                     // A landing that was cut off had come this far, and git refuses to turn a file into a directory twice.
-                    let (index, new) = (self.git_dir.join("index"), self.git_dir.join(INDEX));
+                    let (index, new) = (self.git_dir.join("index"), self.temporary(INDEX));
                     admin::copy_index(&index, &new).map_err(Fault::at(&index))?;
                     return Ok(Updated::Done);
                 }

@@ -75,6 +75,8 @@ mod tests_submodules;
 #[cfg(test)]
 mod tests_symbolic;
 #[cfg(test)]
+mod tests_unmoved;
+#[cfg(test)]
 mod tests_unresolved;
 
 use std::collections::{BTreeMap, BTreeSet};

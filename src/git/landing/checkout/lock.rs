@@ -15,12 +15,18 @@ use super::kept::{KEPT, MADE};
 use super::{Checkout, Marker};
 use crate::landing::workspace::Workspace;
 use crate::repository::fault::Fault;
+use crate::repository::index;
+use crate::trash::scratch;
 use crate::worktrees::admin;
 use swarm_sys::files::{self, remove_tree};
 
 pub(super) const INDEX: &str = "swarm-landing.index";
 pub(super) const LOCK: &str = "swarm-landing.lock";
 pub(super) const RESTORE: &str = "swarm-landing.restore";
+/// Second name of the index that the new one replaces, until the base has moved.
+pub(super) const OLD: &str = "swarm-landing.old";
+/// Second name of the new index. It tells whether somebody else has replaced that since.
+pub(super) const NEW: &str = "swarm-landing.new";
 /// Temporary file with what git would write.
 pub(super) const EXPECTED: &str = "swarm-landing.expected";
 /// Temporary list of paths for git.
@@ -74,10 +80,39 @@ impl Checkout {
     /// Returns the place of a temporary index after removing what a killed git left there, also its lock, which would stop
     /// every later git.
     pub(super) fn scratch_index(&self, name: &str) -> io::Result<PathBuf> {
-        let path = self.git_dir.join(name);
-        admin::ignore_missing(fs::remove_file(self.git_dir.join(format!("{name}.lock"))))?;
+        let path = self.temporary(name);
+        admin::ignore_missing(fs::remove_file(path.with_added_extension("lock")))?;
         admin::ignore_missing(fs::remove_file(&path))?;
         Ok(path)
+    }
+
+    /// Returns the place of a temporary index. It is not in the record of a worktree, where an agent could replace it by a
+    /// link, which git would follow.
+    pub(super) fn temporary(&self, name: &str) -> PathBuf {
+        let place = scratch::place(&self.git_dir);
+        match self.git_dir.file_name().filter(|_| place != self.git_dir) {
+            Some(entry) => place.join(name).with_added_extension(entry),
+            None => place.join(name),
+        }
+    }
+
+    /// Puts the new index in place, and keeps the old one, because the base may fail to move.
+    pub(super) fn replace_index(&self) -> io::Result<()> {
+        let (made, index) = (self.temporary(INDEX), self.git_dir.join(index::FILE));
+        let [old, new] = [OLD, NEW].map(|name| self.git_dir.join(name));
+        admin::ignore_missing(fs::remove_file(&old))?;
+        admin::ignore_missing(fs::remove_file(&new))?;
+        // A power cut may then take both names or the rename, and not the content of the old index.
+        fs::hard_link(&index, &old)?;
+        fs::hard_link(&made, &new)?;
+        fs::rename(made, index)
+    }
+
+    /// Reports whether the index is the one that the landing has put in place, and the old one is kept.
+    pub(super) fn has_both_indexes(&self) -> bool {
+        let id = |name: &str| fs::symlink_metadata(self.git_dir.join(name)).map(|seen| (seen.dev(), seen.ino()));
+        let is_ours = id(NEW).is_ok_and(|new| id(index::FILE).is_ok_and(|index| index == new));
+        is_ours && id(OLD).is_ok()
     }
 
     /// Notes that git may write from now on.
@@ -145,9 +180,11 @@ impl Checkout {
     /// Removes the lock if it is ours, and our temporary files.
     pub(super) fn release(&self) -> Result<(), Fault> {
         self.unlock()?;
-        let files = [LOCK, INDEX, "swarm-landing.index.lock", RESTORE, "swarm-landing.restore.lock", EXPECTED, PATHS];
-        for name in files {
-            let path = self.git_dir.join(name);
+        let temporary = [INDEX, RESTORE].map(|name| self.temporary(name));
+        let locks = temporary.iter().map(|path| path.with_added_extension("lock"));
+        // Older versions had all of them here.
+        let own = [LOCK, INDEX, RESTORE, OLD, NEW, EXPECTED, PATHS].map(|name| self.git_dir.join(name));
+        for path in locks.chain(temporary.clone()).chain(own) {
             admin::ignore_missing(fs::remove_file(&path)).map_err(Fault::at(&path))?;
         }
         [KEPT, MADE].iter().try_for_each(|name| {

@@ -7,9 +7,10 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
 
 use super::kept::MADE;
-use super::lock::{PATHS, RESTORE};
+use super::lock::{OLD, PATHS, RESTORE};
 use super::written::{Found, Goals, Kind};
 use super::{Checkout, FileStamp, Marker, Written, refused};
+use crate::landing::land;
 use crate::landing::workspace::Workspace;
 use crate::repository::cli::CliError;
 use crate::repository::content::Match;
@@ -19,8 +20,8 @@ use crate::worktrees::{admin, record};
 use swarm_sys::files::{remove_tree, sync_file_system};
 
 impl Checkout {
-    /// Restores the files that an interrupted landing wrote, if the index is still the old one. If it is the new one,
-    /// completes the files, of which a power cut may have taken some. Returns whether it is the new one.
+    /// Restores the files that an interrupted landing wrote, if the index is still the old one, or the base has not moved. If
+    /// it is the new one, completes the files, of which a power cut may have taken some. Returns whether it is the new one.
     pub(super) fn restore(&self, workspace: &Workspace, marker: &Marker) -> Result<bool, Fault> {
         let index = match self.read(workspace).args(["diff-index", "--cached", "-z", "--name-only", &marker.to]).run() {
             // The commit was pruned long after the landing, so only the user can judge the files.
@@ -28,12 +29,28 @@ impl Checkout {
             index => index?,
         };
         let differing: HashSet<&[u8]> = index.split(|byte| *byte == 0).collect();
-        match self.files.iter().any(|file| differing.contains(file.path.as_slice())) {
+        let is_old = self.files.iter().any(|file| differing.contains(file.path.as_slice()));
+        if !is_old && self.put_old_index_back(workspace, marker)? {
+            // It may be what an earlier landing, which was cut off, has put in place.
+            return self.restore(workspace, marker);
+        }
+        match is_old {
             true => self.roll_back(workspace, marker).map(|()| false),
             // Without a power cut they are complete, and what differs is an edit.
             false if marker.is_of_this_boot() => Ok(true),
             false => self.roll_forward(workspace, marker).map(|()| true),
         }
+    }
+
+    /// Puts the old index back if the base has not moved, and nobody has replaced the new one since. After a kill, the files
+    /// are rolled back as if the new one had never been there. Returns whether it is back.
+    fn put_old_index_back(&self, workspace: &Workspace, marker: &Marker) -> Result<bool, Fault> {
+        if !self.has_both_indexes() || land::is_ancestor(workspace, &marker.to, &land::base(workspace)?)? {
+            return Ok(false);
+        }
+        let index = self.git_dir.join(index::FILE);
+        fs::rename(self.git_dir.join(OLD), &index).map_err(Fault::at(&index))?;
+        Ok(true)
     }
 
     /// Reports whether the repository contains an object.
