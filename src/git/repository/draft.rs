@@ -81,7 +81,7 @@ struct Lock {
 
 impl Lock {
     fn take(git_dir: &Path) -> Result<Self, CliError> {
-        let (ours, path) = (Scratch::new(git_dir, "index"), git_dir.join("index.lock"));
+        let (mut ours, path) = (Scratch::new(git_dir, "index"), git_dir.join("index.lock"));
         drop(ours.create().map_err(CliError::Record)?);
         let made = fs::hard_link(ours.path(), &path);
         let made = match made {
