@@ -6,7 +6,6 @@ use std::fs;
 use std::io;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
-use std::time::{Duration, SystemTime};
 
 use git2::{Index, IndexEntry, IndexEntryExtendedFlag, IndexEntryFlag};
 
@@ -16,9 +15,6 @@ use swarm_sys::files;
 
 /// Name of the index in a git directory.
 pub(crate) const FILE: &str = "index";
-
-/// Maximum time between the two steps of an [`install`].
-const INSTALL_MAX: Duration = Duration::from_secs(60);
 
 /// Bits of an entry's flags that hold its stage.
 const STAGE: u16 = 0x3000;
@@ -81,14 +77,12 @@ pub(crate) fn clear_own_lock(git_dir: &Path) -> io::Result<()> {
     if found.nlink() < 2 {
         return Ok(());
     }
-    let changed = SystemTime::UNIX_EPOCH + Duration::from_secs(u64::try_from(found.ctime()).unwrap_or_default());
-    let is_cut_off = || changed.elapsed().is_ok_and(|age| age > INSTALL_MAX);
     for file in files::list(scratch::place(git_dir))? {
         let same = file.metadata().is_ok_and(|meta| (meta.dev(), meta.ino()) == (found.dev(), found.ino()));
         let writer = file.file_name().to_str().and_then(|name| scratch::writer_of(name, Some("index")));
         let Some(writer) = writer.filter(|_| same) else { continue };
-        // A process that is not known to be gone may be about to install it.
-        if writer.is_older_version() || writer.is_gone().unwrap_or_else(is_cut_off) {
+        // A process that is not known to be gone may hold it for its git.
+        if writer.is_older_version() || writer.is_gone() == Some(true) {
             fs::remove_file(&lock)?;
             return fs::remove_file(file.path());
         }
@@ -264,7 +258,11 @@ mod tests {
         fs::hard_link(cut_off.path(), &lock).expect("linked");
         clear_own_lock(&git_dir).expect("looked");
         assert!(lock.exists(), "this process may be at it");
-        fs::rename(cut_off.path(), git_dir.join("swarm-index-1-0")).expect("of a process before");
+        let elsewhere = git_dir.join(format!("swarm-index-{}-0", crate::repository::writer::in_another_namespace()));
+        fs::rename(cut_off.path(), &elsewhere).expect("of another container");
+        clear_own_lock(&git_dir).expect("looked");
+        assert!(lock.exists(), "its process may live");
+        fs::rename(&elsewhere, git_dir.join("swarm-index-1-0")).expect("of a process before");
         drop(cut_off);
         clear_own_lock(&git_dir).expect("cleared");
         assert!(!lock.exists());
