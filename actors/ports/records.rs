@@ -128,10 +128,11 @@ pub trait Records: Send + Sync {
     /// Returns one generation. `None` if it has no directory.
     fn observe<'a>(&'a self, name: &'a str, generation: u64) -> BoxFuture<'a, io::Result<Option<DirFacts>>>;
 
-    /// Returns the first generation above `above` that has no directory.
+    /// Returns the number of a start that no earlier one had, as far as it is recorded: it is above `above` and above that
+    /// of each generation that was removed, of any name, and has no directory.
     ///
     /// # Errors
-    /// Fails if `w/` cannot be read.
+    /// Fails if the records cannot be read.
     fn next_free(&self, name: &str, above: u64) -> io::Result<u64>;
 
     /// Assigns a slot for the exit record to a start that is about to reserve its directory. The removal of the directory

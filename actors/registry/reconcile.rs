@@ -16,6 +16,7 @@
 //! | a job instead | – | see [`of_job`] | | |
 //! | no directory | | | | started by the original `swarm`: its process or window decides |
 
+use std::cmp::Ordering;
 use std::sync::Arc;
 
 use swarm_model::{
@@ -179,9 +180,15 @@ pub fn has_processes(facts: &DirFacts) -> bool {
     facts.lease.held || facts.lease.worker_alive || !facts.lease.survivors.is_empty()
 }
 
-/// Reports whether a row is that of an earlier generation of a worker of ours.
-pub fn is_older(row: &Row, generation: u64) -> bool {
-    row.swarm().is_some_and(|meta| meta.generation < generation)
+/// Reports whether a row is that of an earlier start of ours than these records: it has a lower number, or the same one and
+/// another id. The records of its start are gone then, because those of another one are in their place.
+pub fn is_earlier(row: &Row, facts: &DirFacts) -> bool {
+    let is_other = |id: &str| facts.spec.spec().is_some_and(|spec| spec.token != id);
+    row.swarm().is_some_and(|meta| match meta.generation.cmp(&facts.generation) {
+        Ordering::Less => true,
+        Ordering::Equal => is_other(&meta.id),
+        Ordering::Greater => false,
+    })
 }
 
 /// Returns the state that follows from the records of a generation.
@@ -379,7 +386,7 @@ pub fn outdated<'a>(rows: &[Arc<Row>], all: &'a [DirFacts]) -> Vec<(Arc<Row>, &'
     let newest = |row: &Arc<Row>| {
         let executed = |facts: &&DirFacts| facts.name == row.name && matches!(facts.spec, SpecFacts::Executed(_));
         let newest = all.iter().filter(executed).max_by_key(|facts| facts.generation)?;
-        let is_ours = newest.lease.elsewhere.is_none() && is_older(row, newest.generation);
+        let is_ours = newest.lease.elsewhere.is_none() && is_earlier(row, newest);
         let has_records = || all.iter().any(|facts| belongs(row, facts));
         (is_ours && (runs(newest) || !has_records())).then(|| (Arc::clone(row), newest))
     };

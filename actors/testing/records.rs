@@ -43,6 +43,15 @@ struct Inner {
     notes: std::collections::BTreeSet<(String, u64, Note)>,
     damaged: Vec<Key>,
     broken: BTreeMap<String, String>,
+    /// Highest generation that was removed.
+    removed: u64,
+}
+
+impl Inner {
+    fn remove(&mut self, key: &Key) {
+        self.removed = self.removed.max(key.1);
+        self.dirs.remove(key);
+    }
 }
 
 impl FakeRecords {
@@ -53,6 +62,11 @@ impl FakeRecords {
     /// Returns the tokens of all executed starts, in order.
     pub fn executions(&self) -> Vec<Token> {
         self.with(|inner| inner.executions.clone())
+    }
+
+    /// Forgets which generations were removed, as a power cut may.
+    pub fn forget_removed(&self) {
+        self.with(|inner| inner.removed = 0);
     }
 
     pub fn logs_removed(&self) -> Vec<String> {
@@ -208,6 +222,7 @@ impl Records for FakeRecords {
         self.script.before_now("next_free", name).map_err(io::Error::other)?;
         let taken = self.keys();
         let free = |generation: &u64| !taken.contains(&(name.to_owned(), *generation));
+        let above = self.with(|inner| inner.removed).max(above);
         Ok((above + 1..).find(free).expect("there are more numbers than directories"))
     }
 
@@ -230,7 +245,7 @@ impl Records for FakeRecords {
             };
             for key in self.keys() {
                 if self.facts(&key).is_some_and(|facts| dead(&key, &facts)) {
-                    self.with(|inner| inner.dirs.remove(&key));
+                    self.with(|inner| inner.remove(&key));
                 }
             }
             Ok(())
@@ -293,7 +308,7 @@ impl Records for FakeRecords {
             if self.facts(&key).is_some_and(|facts| facts.lease.held) {
                 return Err(io::Error::other("the lease is held"));
             }
-            self.with(|inner| inner.dirs.remove(&key));
+            self.with(|inner| inner.remove(&key));
             Ok(())
         })
     }

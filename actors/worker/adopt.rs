@@ -77,7 +77,7 @@ impl State {
         }
     }
 
-    /// Inserts the row of a generation if the name has the row of an earlier generation, or none although the
+    /// Inserts the row of a generation if the name has the row of an earlier start, or none although the
     /// generation runs. Reports whether it did. Nobody does that to a row on purpose: another program saved a list that
     /// it had read before the start. A worker that does not run and has no row was cleaned.
     pub(super) async fn restore_row(&self, generation: u64) -> Result<bool, Refusal> {
@@ -89,7 +89,7 @@ impl State {
             None if is_closing(self.ports(), &facts) => return Ok(false),
             None if reconcile::runs(&facts) => Mutation::Insert(Box::new(row)),
             // Records without a row may be what is left of a worker that was cleaned.
-            Some(present) if reconcile::is_older(present, generation) && (!has_records || reconcile::runs(&facts)) => {
+            Some(present) if reconcile::is_earlier(present, &facts) && (!has_records || reconcile::runs(&facts)) => {
                 row.metadata = row.metadata.inherit(&present.metadata);
                 Mutation::Replace { expect: present.key(), row: Box::new(row) }
             }

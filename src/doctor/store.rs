@@ -22,7 +22,7 @@ use swarm_sys::state_id::has_id;
 /// Maximum number of files that are checked.
 const FILES_MAX: usize = 100_000;
 /// Prefixes of the names of files in the state directory, including temporary files.
-const FILES: [&str; 10] = [
+const FILES: [&str; 11] = [
     "allocation.",
     "claim",
     "job-",
@@ -33,6 +33,7 @@ const FILES: [&str; 10] = [
     "heartbeat.lock",
     "reserve",
     "exit.",
+    "generation",
 ];
 /// Directories in the state directory that contain only files of this program.
 const FOLDERS: [&str; 8] = ["w", "run", "begun", "ralph", "flow", "heartbeats", "merge", "owed"];

@@ -5,6 +5,7 @@ mod changes;
 pub mod events;
 pub mod exits;
 pub mod flows;
+mod generations;
 pub mod jobs;
 pub mod legacy_process;
 pub mod lines;

@@ -18,6 +18,7 @@ use swarm_ports::{BoxFuture, DirFacts, LeaseFacts, Mark, Note, Records, Scan, Sp
 
 use crate::asks::Asks;
 use crate::exits::{self, Slots};
+use crate::generations::Generations;
 use crate::jobs;
 use crate::log_parts::unfinished;
 pub use crate::record_text::{RECORD_BYTES_MAX, parse};
@@ -47,12 +48,13 @@ pub struct DiskRecords {
     paths: Paths,
     boot: String,
     slots: Arc<Slots>,
+    generations: Arc<Generations>,
 }
 
 impl DiskRecords {
     pub fn new(paths: Paths) -> Self {
-        let slots = Arc::new(Slots::new(paths.root()));
-        Self { paths, boot: procfs::boot_id(), slots }
+        let (slots, generations) = (Arc::new(Slots::new(paths.root())), Arc::new(Generations::new(&paths)));
+        Self { paths, boot: procfs::boot_id(), slots, generations }
     }
 
     pub fn boot(&self) -> &str {
@@ -256,7 +258,7 @@ impl Records for DiskRecords {
     }
 
     fn next_free(&self, name: &str, above: u64) -> io::Result<u64> {
-        let mut generation = above + 1;
+        let mut generation = above.max(self.generations.highest()?) + 1;
         while fs::symlink_metadata(self.paths.worker(name, generation)).is_ok() {
             generation += 1;
         }
@@ -289,7 +291,8 @@ impl Records for DiskRecords {
         keep: Option<u64>,
         committed: Option<u64>,
     ) -> BoxFuture<'a, io::Result<()>> {
-        let this = Self { paths: self.paths.clone(), boot: self.boot.clone(), slots: Arc::clone(&self.slots) };
+        let (slots, generations) = (Arc::clone(&self.slots), Arc::clone(&self.generations));
+        let this = Self { paths: self.paths.clone(), boot: self.boot.clone(), slots, generations };
         let name = name.to_owned();
         blocking(move || {
             let mut done = Ok(());
@@ -362,10 +365,12 @@ impl Records for DiskRecords {
 
     fn remove<'a>(&'a self, name: &'a str, generation: u64) -> BoxFuture<'a, io::Result<()>> {
         let (dir, slots) = (self.paths.worker(name, generation), Arc::clone(&self.slots));
+        let generations = Arc::clone(&self.generations);
         blocking(move || {
             if probe(&dir)?.is_some_and(|(held, _)| held) {
                 return Err(io::Error::other(format!("the lease of {} is held", dir.display())));
             }
+            generations.retire(generation);
             slots.removing(&dir, remove_dir)
         })
     }
@@ -396,6 +401,7 @@ impl DiskRecords {
                     && !reconcile::has_processes(&facts)
                     && (is_committed || !matches!(facts.spec, SpecFacts::Pending(_))) =>
             {
+                self.generations.retire(generation);
                 self.slots.removing(&self.paths.worker(name, generation), remove_dir)
             }
             Some(_) | None => Ok(()),

@@ -63,6 +63,22 @@ async fn a_damaged_leftover_does_not_keep_the_others_from_being_removed() {
     assert_eq!([1, 2, 3].map(|generation| paths.worker("a", generation).exists()), [false, true, false]);
 }
 
+#[tokio::test]
+async fn the_number_of_a_removed_generation_is_not_given_again() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let paths = Paths::new(dir.path());
+    let number = |name: &str, above| DiskRecords::new(paths.clone()).next_free(name, above).expect("readable");
+    fs::create_dir_all(paths.worker("a", 1)).expect("made");
+    assert_eq!((number("a", 0), number("b", 0)), (2, 1));
+    DiskRecords::new(paths.clone()).remove("a", 1).await.expect("removed");
+    assert_eq!((number("a", 0), number("b", 0)), (2, 2));
+    for generation in [2, 5] {
+        fs::create_dir_all(paths.worker("a", generation)).expect("made");
+    }
+    DiskRecords::new(paths.clone()).remove_leftovers("a", None, None).await.expect("removed");
+    assert_eq!((number("a", 0), number("b", 7)), (6, 8));
+}
+
 #[test]
 fn a_record_beyond_the_limit_is_an_error_and_never_an_absent_record() {
     let dir = tempfile::tempdir().expect("a directory");

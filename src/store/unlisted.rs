@@ -1,4 +1,4 @@
-//! Workers that run although the registry has no row of them, or that of an earlier generation: another program saved a list
+//! Workers that run although the registry has no row of them, or that of an earlier start: another program saved a list
 //! that it had read before their start. The supervisor inserts the row when it learns of that.
 
 use std::collections::BTreeMap;
@@ -14,11 +14,32 @@ use swarm_sys::{clock, procfs};
 use crate::records::{DiskRecords, parse_dir_name};
 use crate::views::Pick;
 
-/// Names in the registry, each with the generation of its row; without one if it is not known.
-pub type Listed<'a> = BTreeMap<&'a str, Option<u64>>;
+/// Names in the registry, each with the start of its row; without one if it is not known.
+pub type Listed<'a> = BTreeMap<&'a str, Option<Known<'a>>>;
 
-/// Returns the rows of the picked workers that run and are not `listed`. Only directories of other names, and of later
-/// generations, are read. A worker whose records cannot be read is left out: it may have been cleaned.
+/// Start that a row names. Of several, the latest one counts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Known<'a> {
+    pub generation: u64,
+    /// Whether the records of this number are those of the row.
+    pub has_records: bool,
+    pub id: &'a str,
+}
+
+impl Known<'_> {
+    /// Reports whether the records of a number may be those of a later start.
+    fn is_before(&self, generation: u64) -> bool {
+        self.generation < generation || (self.generation == generation && !self.has_records)
+    }
+
+    /// Reports whether a later start may have records. One look is cheaper than the list of all directories.
+    pub fn may_be_outdated(&self, name: &str, paths: &Paths) -> bool {
+        !self.has_records || paths.worker(name, self.generation + 1).exists()
+    }
+}
+
+/// Returns the rows of the picked workers that run and are not `listed`. Only directories of other names, of later
+/// generations, and of rows without records are read. A worker whose records cannot be read is left out: it may have been cleaned.
 ///
 /// # Errors
 /// Fails if the directory of all records exists and cannot be read.
@@ -33,16 +54,20 @@ pub fn rows(paths: &Paths, records: &DiskRecords, listed: &Listed<'_>, pick: Pic
     for entry in list_if_present(&paths.workers())? {
         let leaf = entry.file_name();
         let Some((name, generation)) = leaf.to_str().and_then(parse_dir_name) else { continue };
-        let is_listed = listed.get(name).is_some_and(|known| known.is_none_or(|known| generation <= known));
+        let row = listed.get(name);
+        let is_listed = row.is_some_and(|known| known.is_none_or(|known| !known.is_before(generation)));
         if is_listed || !pick.takes(name) {
             continue;
         }
+        let id = row.copied().flatten().filter(|known| known.generation == generation).map(|known| known.id);
         // A worker whose window was closed is about to end.
         let facts = records.read(name, generation).ok().flatten().filter(|facts| !is_closing(facts));
+        // Another program writes its own rows with our id in them.
+        let facts = facts.filter(|facts| facts.spec.spec().is_none_or(|spec| Some(spec.token.as_str()) != id));
         let row = facts.filter(reconcile::runs).and_then(|facts| reconcile::row_now(&facts, &host));
         let Some(row) = row else { continue };
         match found.iter_mut().find(|other| other.name == row.name) {
-            Some(other) if reconcile::is_older(other, generation) => *other = row,
+            Some(other) if row.is_later_than(other) => *other = row,
             Some(_) => {}
             None => found.push(row),
         }

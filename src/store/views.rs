@@ -14,7 +14,8 @@ use swarm_actors::registry::{StoreError, reconcile};
 use swarm_actors::sessions::kind_of;
 use swarm_model::asks::Waits;
 use swarm_model::{
-    Activity, Doing, FineState, ProcessId, Refusal, RefusalKind, Row, RowKey, TurnEnd, WireStatus, WorkerView,
+    Activity, Doing, FineState, ProcessId, Refusal, RefusalKind, Row, RowKey, SwarmMeta, TurnEnd, WireStatus,
+    WorkerView,
 };
 use swarm_ports::{Records as _, Scan};
 
@@ -26,7 +27,7 @@ use super::sessions::{self, Tool};
 use crate::legacy_process;
 use crate::summary;
 pub use crate::summary::Detail;
-use crate::unlisted::{self, Listed};
+use crate::unlisted::{self, Known, Listed};
 pub use swarm_actors::registry::table::Pick;
 use swarm_sys::paths::Paths;
 use swarm_sys::{attributes, clock, procfs};
@@ -195,12 +196,17 @@ fn load_once(paths: &Paths, detail: Detail, pick: Pick<'_>) -> Result<Registry, 
         }
     }
     let unopened = |error: io::Error| unread(&format!("cannot read {}: {error}", paths.workers().display()));
-    let lost = unlisted_rows(paths, &records, (&rows, &registry.unreadable), pick).map_err(unopened)?;
-    rows.retain(|row| lost.iter().all(|lost| lost.name != row.name));
-    registry.unlisted = lost.iter().map(|row| row.name.clone()).collect();
-    rows.extend(lost.into_iter().map(Arc::new));
     let seen = summarize_rows(paths, &rows, detail, &mut registry.warnings).map_err(unopened)?;
-    let views = rows.into_iter().zip(seen).map(|(row, seen)| {
+    let mut rows: Vec<(Arc<Row>, Seen)> = rows.into_iter().zip(seen).collect();
+    let lost = unlisted_rows(paths, &records, (&rows, &registry.unreadable), pick).map_err(unopened)?;
+    if !lost.is_empty() {
+        rows.retain(|(row, _)| lost.iter().all(|lost| lost.name != row.name));
+        registry.unlisted = lost.iter().map(|row| row.name.clone()).collect();
+        let lost: Vec<Arc<Row>> = lost.into_iter().map(Arc::new).collect();
+        let seen = summarize_rows(paths, &lost, detail, &mut registry.warnings).map_err(unopened)?;
+        rows.extend(lost.into_iter().zip(seen));
+    }
+    let views = rows.into_iter().map(|(row, seen)| {
         match &seen {
             Seen::Records(summary) => reconcile::judge(row, Some(summary.into()), None),
             Seen::Nothing => {
@@ -230,24 +236,25 @@ fn load_once(paths: &Paths, detail: Detail, pick: Pick<'_>) -> Result<Registry, 
 fn unlisted_rows(
     paths: &Paths,
     records: &DiskRecords,
-    (rows, unreadable): (&[Arc<Row>], &[(String, String)]),
+    (rows, unreadable): (&[(Arc<Row>, Seen)], &[(String, String)]),
     pick: Pick<'_>,
 ) -> io::Result<Vec<Row>> {
     let mut listed = Listed::new();
-    for row in rows {
-        let generation = row.swarm().map(|meta| meta.generation);
-        let known = listed.entry(row.name.as_str()).or_insert(generation);
-        *known = (*known).max(generation);
+    for (row, seen) in rows {
+        let has_records = !matches!(seen, Seen::Nothing);
+        let start =
+            row.swarm().map(|SwarmMeta { generation, id, .. }| Known { generation: *generation, has_records, id });
+        let known = listed.entry(row.name.as_str()).or_insert(start);
+        *known = (*known).max(start);
     }
     listed.extend(unreadable.iter().map(|(label, _)| (label.as_str(), None)));
-    let has_next = |name: &str, known: Option<u64>| known.is_some_and(|known| paths.worker(name, known + 1).exists());
+    let is_present = |name: &&str| match listed.get(name) {
+        Some(Some(known)) => !known.may_be_outdated(name, paths),
+        Some(None) => true,
+        None => false,
+    };
     match pick {
-        // One look for each is cheaper than the list of all directories.
-        Pick::Named(names)
-            if names.iter().all(|name| listed.get(name).is_some_and(|known| !has_next(name, *known))) =>
-        {
-            Ok(Vec::new())
-        }
+        Pick::Named(names) if names.iter().all(is_present) => Ok(Vec::new()),
         pick => unlisted::rows(paths, records, &listed, pick),
     }
 }

@@ -236,7 +236,12 @@ fn a_running_worker_whose_row_another_program_dropped_is_listed() {
         fs::write(paths.state(), Table::of(vec![row]).render()).expect("written");
         load_one(&paths, "w1").expect("readable").expect("there").state
     };
-    assert_eq!(earlier(1), FineState::Exited, "the same number is another start");
+    assert_eq!(earlier(1), FineState::Unsupervised, "the same number is another start");
+    assert_eq!(names(Pick::All), ["w1"]);
+    // The original keeps our id when it starts a worker again.
+    let theirs = reconcile::row_of(&Spec { started: "later".to_owned(), ..lost.clone() }, 0, "host");
+    fs::write(paths.state(), Table::of(vec![theirs]).render()).expect("written");
+    assert_eq!(load_one(&paths, "w1").expect("readable").expect("there").state, FineState::Exited);
     fs::rename(&records, paths.worker("w1", 2)).expect("renamed");
     let later = serde_json::to_vec(&Spec { generation: 2, ..lost.clone() }).expect("JSON");
     fs::write(paths.worker("w1", 2).join("spec.json"), later).expect("written");

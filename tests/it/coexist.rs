@@ -236,6 +236,24 @@ fn a_stale_save_of_the_original_costs_no_worker() {
 }
 
 #[test]
+fn a_stale_save_of_a_cleaned_worker_costs_no_worker_of_its_name() {
+    let rig = Rig::new();
+    rig.spawn("a", &[], &["sh", "-c", "exit 3"]);
+    rig.wait("a");
+    let stale = std::fs::read(rig.state()).expect("there");
+    rig.swarm(&["clean", "a"]).ok();
+    rig.spawn("a", &[], &["sleep", "600"]);
+    let pid = rig.pid("a");
+    std::fs::write(rig.state(), &stale).expect("written");
+    let view = rig.view("a");
+    assert_eq!((view["state"].as_str(), rig.pid("a")), (Some("running"), pid));
+    rig.swarm(&["kill", "a"]).is(0, "killed a\n", "");
+    assert!(!proc::alive(pid));
+    rig.swarm(&["clean", "a"]).ok();
+    assert_eq!(rig.names(), Vec::<String>::new());
+}
+
+#[test]
 fn a_worker_whose_row_another_program_dropped_is_listed_and_killed() {
     let rig = Rig::new();
     rig.spawn("a", &[], &["sleep", "600"]);

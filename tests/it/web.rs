@@ -254,8 +254,14 @@ fn acts_are_for_the_worker_that_was_shown() {
     let again = web.act(&json!({"verb": "respawn", "name": "a", "generation": generation}));
     assert_eq!((again.status, rig.fine("a").as_str()), (200, "running"), "{}", again.body);
     assert_eq!(web.act(&kill(generation)).status, 409, "it was started again");
-    let refused = web.act(&json!({"verb": "merge-add", "name": "a", "generation": Web::generation(&rig, "a")}));
+    let shown = Web::generation(&rig, "a");
+    let refused = web.act(&json!({"verb": "merge-add", "name": "a", "generation": shown}));
     assert!(refused.status == 409 && refused.json()["error"].as_str().is_some_and(|why| why.contains("worktree")));
+    rig.swarm(&["kill", "a"]).ok();
+    rig.swarm(&["clean", "a"]).ok();
+    rig.spawn("a", &[], &["sleep", "600"]);
+    assert_eq!((web.act(&kill(shown)).status, rig.fine("a").as_str()), (409, "running"), "another one of its name");
+    assert_eq!(web.act(&kill(generation)).status, 409);
 }
 
 #[test]

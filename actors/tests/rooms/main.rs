@@ -14,6 +14,7 @@ mod loop_theirs;
 mod loops;
 mod merge;
 mod nudges;
+mod numbers;
 mod ports;
 mod power;
 mod random;
