@@ -129,7 +129,7 @@ pub trait Records: Send + Sync {
     fn observe<'a>(&'a self, name: &'a str, generation: u64) -> BoxFuture<'a, io::Result<Option<DirFacts>>>;
 
     /// Returns the number of a start that no earlier one had, as far as it is recorded: it is above `above` and above that
-    /// of each generation that was removed, of any name, and has no directory.
+    /// of each generation of this name that was removed, and has no directory.
     ///
     /// # Errors
     /// Fails if the records cannot be read.

@@ -43,13 +43,14 @@ struct Inner {
     notes: std::collections::BTreeSet<(String, u64, Note)>,
     damaged: Vec<Key>,
     broken: BTreeMap<String, String>,
-    /// Highest generation that was removed.
-    removed: u64,
+    /// Highest generation that was removed, of each name.
+    removed: BTreeMap<String, u64>,
 }
 
 impl Inner {
     fn remove(&mut self, key: &Key) {
-        self.removed = self.removed.max(key.1);
+        let highest = self.removed.entry(key.0.clone()).or_default();
+        *highest = key.1.max(*highest);
         self.dirs.remove(key);
     }
 }
@@ -66,7 +67,7 @@ impl FakeRecords {
 
     /// Forgets which generations were removed, as a power cut may.
     pub fn forget_removed(&self) {
-        self.with(|inner| inner.removed = 0);
+        self.with(|inner| inner.removed.clear());
     }
 
     pub fn logs_removed(&self) -> Vec<String> {
@@ -222,7 +223,7 @@ impl Records for FakeRecords {
         self.script.before_now("next_free", name).map_err(io::Error::other)?;
         let taken = self.keys();
         let free = |generation: &u64| !taken.contains(&(name.to_owned(), *generation));
-        let above = self.with(|inner| inner.removed).max(above);
+        let above = self.with(|inner| inner.removed.get(name).copied()).unwrap_or(0).max(above);
         Ok((above + 1..).find(free).expect("there are more numbers than directories"))
     }
 

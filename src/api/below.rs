@@ -9,15 +9,18 @@ use swarm_model::Below;
 use swarm_sys::paths::Paths;
 use swarm_sys::procfs;
 
+use super::orphans::Sessions;
+
 /// Maximum number of ancestors that are examined.
 const ANCESTORS_MAX: usize = 4096;
 
 /// Returns the work of an agent, in this state directory, below which a process runs. `None` if there is none. The shim of a
-/// worker is an ancestor of its processes, because those that lose their parent become its children. A process that has
-/// ended cannot be examined. Must be called in the supervisor.
+/// worker is an ancestor of its processes, because those that lose their parent become its children. If the shim is killed,
+/// they become children of the fork server; if that has ended, too, or did not start the shim, their session tells. A process
+/// that has ended cannot be examined. Must be called in the supervisor.
 pub fn below(pid: i32, paths: &Paths) -> Option<Below> {
     let own = i32::try_from(std::process::id()).ok()?;
-    let (mut pid, mut child) = (pid, None);
+    let (mut pid, mut child, mut sessions) = (pid, None, Sessions::default());
     for _ in 0..ANCESTORS_MAX {
         if let Some(child) = child.filter(|_| pid == own) {
             // The command for notifications is the word of the supervisor's user.
@@ -27,11 +30,12 @@ pub fn below(pid: i32, paths: &Paths) -> Option<Below> {
         if let Some(name) = worker_of(pid, paths) {
             return Some(Below::Worker(name));
         }
-        match procfs::stat(pid).map(|stat| stat.parent) {
-            Some(parent) if parent > 1 => pid = parent,
-            Some(_) => return None,
-            None => return Some(Below::Unknown),
+        let Some(stat) = procfs::stat(pid) else { return Some(Below::Unknown) };
+        sessions.add(stat.session);
+        if stat.parent <= 1 {
+            return sessions.worker(paths).map(Below::Worker);
         }
+        pid = stat.parent;
     }
     Some(Below::Unknown)
 }

@@ -6,6 +6,7 @@ pub mod client;
 mod connections;
 pub mod enclosing;
 mod events;
+pub mod orphans;
 pub mod peer;
 pub mod server;
 mod start;

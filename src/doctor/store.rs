@@ -33,7 +33,7 @@ const FILES: [&str; 11] = [
     "heartbeat.lock",
     "reserve",
     "exit.",
-    "generation",
+    "generations",
 ];
 /// Directories in the state directory that contain only files of this program.
 const FOLDERS: [&str; 8] = ["w", "run", "begun", "ralph", "flow", "heartbeats", "merge", "owed"];

@@ -258,7 +258,7 @@ impl Records for DiskRecords {
     }
 
     fn next_free(&self, name: &str, above: u64) -> io::Result<u64> {
-        let mut generation = above.max(self.generations.highest()?) + 1;
+        let mut generation = above.max(self.generations.highest(name)?) + 1;
         while fs::symlink_metadata(self.paths.worker(name, generation)).is_ok() {
             generation += 1;
         }
@@ -365,12 +365,12 @@ impl Records for DiskRecords {
 
     fn remove<'a>(&'a self, name: &'a str, generation: u64) -> BoxFuture<'a, io::Result<()>> {
         let (dir, slots) = (self.paths.worker(name, generation), Arc::clone(&self.slots));
-        let generations = Arc::clone(&self.generations);
+        let (name, generations) = (name.to_owned(), Arc::clone(&self.generations));
         blocking(move || {
             if probe(&dir)?.is_some_and(|(held, _)| held) {
                 return Err(io::Error::other(format!("the lease of {} is held", dir.display())));
             }
-            generations.retire(generation);
+            generations.retire(&name, generation);
             slots.removing(&dir, remove_dir)
         })
     }
@@ -401,7 +401,7 @@ impl DiskRecords {
                     && !reconcile::has_processes(&facts)
                     && (is_committed || !matches!(facts.spec, SpecFacts::Pending(_))) =>
             {
-                self.generations.retire(generation);
+                self.generations.retire(name, generation);
                 self.slots.removing(&self.paths.worker(name, generation), remove_dir)
             }
             Some(_) | None => Ok(()),

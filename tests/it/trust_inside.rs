@@ -1,10 +1,11 @@
 //! Consent from what the supervisor or git executes: it may be written by agents, so it is refused like that of a worker.
 
-use std::fs;
-use std::os::unix::fs::PermissionsExt as _;
+use std::fs::{self, OpenOptions};
+use std::io::Write as _;
+use std::os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 
-use crate::common::{Rig, SOON, Said, run, wait_until};
+use crate::common::{Rig, SOON, Said, proc, run, wait_until};
 use crate::trust::set;
 
 /// Returns commands that agree for the person, without the variables of a worker, and append what was said to `said`.
@@ -100,6 +101,55 @@ fn a_command_for_notifications_is_the_word_of_a_person() {
     fs::write(rig.path("home/.config/swarm/config.toml"), own).expect("written");
     rig.spawn("w", &[], &["false"]);
     wait_until("the command has agreed", SOON, || show(&rig, &repo).code == Some(0));
+}
+
+#[test]
+fn what_is_left_of_a_worker_whose_shim_was_killed_cannot_agree() {
+    let rig = Rig::new();
+    let repo = rig.repo();
+    rig.git(&repo, &["branch", "topic"]);
+    let rule = "[merge]\nverify = 'false'\n";
+    set(&rig, &repo, rule);
+    rig.trust(&repo);
+    set(&rig, &repo, &format!("{rule}[run]\nconsent = 'full-access'\n"));
+    let fifo = rig.path("next");
+    nix::unistd::mkfifo(&fifo, nix::sys::stat::Mode::from_bits_truncate(0o600)).expect("made");
+    let bin = env!("CARGO_BIN_EXE_swarm");
+    let adds = format!(
+        "( cd '{}' && env -u SWARM_TOKEN -u SWARM_WORKER '{bin}' merge add topic --base main --verify true >> '{}' 2>&1; \
+         echo \"code $?\" >> '{1}' )",
+        repo.display(),
+        rig.path("added").display(),
+    );
+    let tries = format!("{}; {adds}; read next < '{}'", agrees(&rig, &repo), fifo.display());
+    let script = format!(
+        "read next < '{}'; shim=$PPID; kill -9 $shim; while [ -d /proc/$shim ]; do :; done; {tries}; {tries}",
+        fifo.display()
+    );
+    rig.spawn_sh("agent", &[], &script);
+    let worker = rig.pid("agent");
+    let go_on = || {
+        let tell = || OpenOptions::new().write(true).custom_flags(nix::libc::O_NONBLOCK).open(&fifo)?.write_all(b"\n");
+        wait_until("it reads", SOON, || tell().is_ok());
+    };
+    go_on();
+    let has_tried = |times: usize| {
+        let added = || fs::read_to_string(rig.path("added")).unwrap_or_default();
+        wait_until("it has tried", SOON, || added().matches("code ").count() == times);
+        assert_eq!((added().matches(" cannot ").count(), added().matches("code 0").count()), (times, 0), "{}", added());
+    };
+    has_tried(1);
+    let (one, other) = ("a process that the supervisor started cannot trust", "worker 'agent' cannot trust");
+    assert!(said(&rig).contains(one) && !said(&rig).contains(other), "{}", said(&rig));
+    // The fork server ends with its supervisor.
+    let parent = || proc::stat(worker, 4).expect("it runs");
+    let before = parent();
+    proc::kill(rig.keepers().0.expect("a supervisor"));
+    wait_until("the fork server has ended", SOON, || parent() != before);
+    go_on();
+    has_tried(2);
+    assert!(said(&rig).contains(other), "{}", said(&rig));
+    assert_eq!(show(&rig, &repo).code, Some(1));
 }
 
 #[test]

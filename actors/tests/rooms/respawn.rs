@@ -41,7 +41,9 @@ async fn a_respawn_that_fails_keeps_the_row() {
             assert_eq!(rig.world.records.keys(), [("a".to_owned(), 1)], "{context}");
             assert_eq!(rig.world.worktrees.paths().len(), 1, "{context}");
             rig.check();
-            assert_eq!(rig.respawn("a").await.map(|spawned| spawned.generation), Ok(2), "{context}");
+            // The number of the start that failed is not given again.
+            let number = if step == "next_free" { 2 } else { 3 };
+            assert_eq!(rig.respawn("a").await.map(|spawned| spawned.generation), Ok(number), "{context}");
         }
     }
 }

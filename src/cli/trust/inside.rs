@@ -7,6 +7,7 @@ use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Component, Path, PathBuf};
 
+use crate::api::orphans::Sessions;
 use crate::api::peer;
 use crate::processes::{attempt, near};
 use swarm_model::FlowPlace;
@@ -37,7 +38,8 @@ const OURS: [&str; 9] = [
 
 /// Returns the worker that this process runs below, or whose work it verifies, resolves or sets up, as `worker 'NAME'`.
 /// `None` if there is none. The shim of a worker is an ancestor of its processes, because those that lose their parent
-/// become its children. A process that has left the shim may still have the environment of the worker.
+/// become its children. A process that has left the shim may still have the environment of the worker. If the shim was
+/// killed, its processes are still in the session of the worker, unless they have left it.
 ///
 /// A process below the supervisor, or below a git that a verb of `swarm` has started, counts as well, and the answer says so: a
 /// filter or a hook of git may be a script that some worker wrote. A tmux server that the supervisor
@@ -64,9 +66,12 @@ pub fn worker_above_in(state: &Paths) -> Option<String> {
 /// `concerns` the caller.
 fn above(concerns: impl Fn(&Paths) -> bool) -> Option<String> {
     let (mut found, mut is_of_person) = (false, false);
+    let mut sessions = Sessions::default();
     let mut child = Process::read(i32::try_from(std::process::id()).ok()?);
     for _ in 0..ANCESTORS_MAX {
-        let Some(pid) = procfs::stat(child.pid).map(|stat| stat.parent).filter(|parent| *parent > 1) else { break };
+        let Some(stat) = procfs::stat(child.pid) else { break };
+        sessions.add(stat.session);
+        let Some(pid) = Some(stat.parent).filter(|parent| *parent > 1) else { break };
         let process = Process::read(pid);
         is_of_person |= process.is_supervisor() && child.is_notification_of(&process);
         let worker = process.worker().or_else(|| process.work()).map(|worker| shown(&worker));
@@ -84,6 +89,9 @@ fn above(concerns: impl Fn(&Paths) -> bool) -> Option<String> {
         return Some(shown(&std::env::var("SWARM_WORKER").unwrap_or_default()));
     }
     let places = [Paths::from_env().ok(), Paths::of_home().ok()];
+    if !found && let Some(worker) = places.iter().flatten().find_map(|paths| sessions.worker(paths)) {
+        return Some(shown(&worker));
+    }
     let is_hidden = places.iter().flatten().any(peer::is_supervisor_hidden);
     is_hidden.then(|| "a process in another process namespace than the supervisor".to_owned())
 }
